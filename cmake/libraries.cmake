@@ -1,0 +1,15 @@
+# The libraries of the core; each has one home folder in core/.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+pkg_search_module(LUA REQUIRED IMPORTED_TARGET lua5.4 lua-5.4 lua54 lua)
+add_library(nrl_core_libraries INTERFACE)
+target_link_libraries(nrl_core_libraries INTERFACE PkgConfig::YAML PkgConfig::JANSSON PkgConfig::ZSTD
+  PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH PkgConfig::ZLIB PkgConfig::LUA
+  Threads::Threads ${CMAKE_DL_LIBS} m)

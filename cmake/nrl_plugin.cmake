@@ -1,0 +1,32 @@
+# nrl_plugin(my.c) or nrl_plugin(KIND algorithms NAME my SOURCES my.c other.c [LIBRARIES ...])
+# builds <name>.so that nrl opens. Works inside the tree and, through find_package(nrl), outside it.
+if(NOT DEFINED NRL_PLUGIN_SUBDIR)
+  set(NRL_PLUGIN_SUBDIR lib/nrl)
+endif()
+
+function(nrl_plugin)
+  cmake_parse_arguments(P "" "KIND;NAME" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT P_SOURCES)
+    set(P_SOURCES ${P_UNPARSED_ARGUMENTS})
+  endif()
+  if(NOT P_NAME)
+    list(GET P_SOURCES 0 first)
+    get_filename_component(P_NAME ${first} NAME_WE)
+  endif()
+  set(target nrl_${P_KIND}_${P_NAME})
+  if(NOT P_KIND)
+    set(target ${P_NAME})
+  endif()
+  add_library(${target} MODULE ${P_SOURCES})
+  set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${P_NAME} C_VISIBILITY_PRESET hidden
+                        CXX_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
+  if(TARGET libnrl)
+    target_link_libraries(${target} PRIVATE libnrl nrl_options ${P_LIBRARIES})
+    set_target_properties(${target} PROPERTIES
+      LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/${P_KIND}
+      BUILD_RPATH "${PROJECT_BINARY_DIR}/lib" INSTALL_RPATH "$ORIGIN/../../")
+    install(TARGETS ${target} LIBRARY DESTINATION ${NRL_PLUGIN_SUBDIR}/${P_KIND})
+  else()
+    target_link_libraries(${target} PRIVATE nrl::libnrl ${P_LIBRARIES})
+  endif()
+endfunction()

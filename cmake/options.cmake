@@ -1,0 +1,14 @@
+# Warnings and sanitizers, for everything that is built here; not for outsiders.
+add_library(nrl_options INTERFACE)
+target_compile_options(nrl_options INTERFACE
+  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Wno-sign-conversion>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
+  -fno-semantic-interposition -fno-math-errno)
+option(NRL_WERROR "warnings are errors" ON)
+if(NRL_WERROR)
+  target_compile_options(nrl_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
+endif()
+if(NRL_SANITIZE)
+  target_compile_options(nrl_options INTERFACE -fsanitize=${NRL_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(nrl_options INTERFACE -fsanitize=${NRL_SANITIZE})
+endif()

@@ -1,0 +1,133 @@
+/*
+ * arena.c - bump allocation in doubling blocks.
+ */
+#include "base/arena.h"
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_BLOCK = 4096, ALIGN = 16, EXIT_MEMORY = 6 };
+
+struct arena_block {
+    arena_block *older;
+    size_t size;
+    _Alignas(ALIGN) unsigned char data[];
+};
+
+/* Bookkeeping is small: when even that fails nothing useful can go on. */
+static void *or_die(void *p, size_t size)
+{
+    if (p || !size) return p;
+    fprintf(stderr, "error: out of memory: wanted %zu bytes\n", size);
+    _Exit(EXIT_MEMORY);
+}
+
+void *mem_alloc(size_t size)
+{
+    return or_die(calloc(1, size ? size : 1), size);
+}
+
+void *mem_realloc(void *old, size_t size)
+{
+    return or_die(realloc(old, size ? size : 1), size);
+}
+
+char *mem_strdup(const char *text)
+{
+    return or_die(strdup(text), strlen(text) + 1);
+}
+
+static char *print(void *(*alloc)(void *, size_t), void *self, const char *fmt, va_list a)
+{
+    va_list again;
+    va_copy(again, a);
+    int n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    char *out = alloc(self, (size_t)(n < 0 ? 0 : n) + 1);
+    if (n >= 0) vsnprintf(out, (size_t)n + 1, fmt, a);
+    return out;
+}
+
+static void *from_heap(void *self, size_t size)
+{
+    (void)self;
+    return mem_alloc(size);
+}
+
+static void *from_arena(void *self, size_t size)
+{
+    return arena_alloc(self, size);
+}
+
+char *mem_printf(const char *fmt, ...)
+{
+    va_list a;
+    va_start(a, fmt);
+    char *out = print(from_heap, NULL, fmt, a);
+    va_end(a);
+    return out;
+}
+
+char *arena_printf(arena *self, const char *fmt, ...)
+{
+    va_list a;
+    va_start(a, fmt);
+    char *out = print(from_arena, self, fmt, a);
+    va_end(a);
+    return out;
+}
+
+void *arena_alloc(arena *a, size_t size)
+{
+    size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    if (!a->head || a->head->size - a->used < size) {
+        size_t room = a->head ? a->head->size * 2 : FIRST_BLOCK;
+        if (room < size) room = size;
+        arena_block *b = mem_realloc(NULL, sizeof *b + room);
+        b->older = a->head;
+        b->size = room;
+        a->head = b;
+        a->used = 0;
+    }
+    void *p = a->head->data + a->used;
+    a->used += size;
+    return memset(p, 0, size);
+}
+
+char *arena_strndup(arena *a, const char *text, size_t size)
+{
+    char *out = arena_alloc(a, size + 1);
+    memcpy(out, text, size);
+    return out;
+}
+
+char *arena_strdup(arena *a, const char *text)
+{
+    return arena_strndup(a, text, strlen(text));
+}
+
+static void free_chain(arena_block *b)
+{
+    while (b) {
+        arena_block *older = b->older;
+        free(b);
+        b = older;
+    }
+}
+
+void arena_reset(arena *a)
+{
+    if (a->head) {
+        free_chain(a->head->older);
+        a->head->older = NULL;
+    }
+    a->used = 0;
+}
+
+void arena_free(arena *a)
+{
+    free_chain(a->head);
+    *a = (arena){0};
+}

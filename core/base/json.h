@@ -1,0 +1,23 @@
+/*
+ * json.h - the one home of JSON: text to nodes and nodes to text.
+ * Strict: UTF-8, no duplicate keys, no trailing text, bounded depth; numbers keep 64-bit integers.
+ */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+#include "base/node.h"
+
+/* Parses size bytes. `source` names the file in errors and places and must outlive the arena's
+ * tree. Errors (NRL_ERR_DATA) carry source:line:col. The tree lives in `a`. [any] */
+nrl_status json_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **out);
+
+/* Reads a whole file (at most max_bytes, else NRL_ERR_DATA) and parses it. [any] */
+nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node **out);
+
+/* Compact text (indent 0) or indented; doubles round-trip; malloc'd, caller frees. Non-finite
+ * values become the strings "NaN", "Infinity", "-Infinity". [any] */
+char *json_write(const nrl_node *node, int indent);
+
+/* `text` as a JSON string literal with its quotes, malloc'd. [any] */
+char *json_quote(const char *text, size_t size);
+
+#endif

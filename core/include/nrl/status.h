@@ -1,0 +1,80 @@
+/*
+ * status.h - how every function of nrl reports failure.
+ * A status says who must act; the words belong to a record of the calling thread. Text is written
+ * once where the fault is found (nrl_fail) and gains context on the way up (nrl_note). Only the
+ * command line prints it, and only the command line turns it into an exit code.
+ *
+ * Wording: what, with the value, and what was expected; a hint on a second line; lower case, no
+ * full stop, no function names.
+ */
+#ifndef NRL_STATUS_H
+#define NRL_STATUS_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#define NRL_STATIC_ASSERT static_assert
+#else
+#define NRL_STATIC_ASSERT _Static_assert
+#endif
+
+#define NRL_API __attribute__((visibility("default")))
+
+typedef enum {
+    NRL_OK = 0,
+    NRL_ERR_CONFIG = 1, /* the user's config, script or command line          exit 2 */
+    NRL_ERR_DATA,       /* a row of a data set, a model file, a tokenizer     exit 65 */
+    NRL_ERR_PLUGIN,     /* a plugin cannot be used or broke its contract      exit 1 */
+    NRL_ERR_IO,         /* the file system                                    exit 1 */
+    NRL_ERR_FULL,       /* disk full or a file size limit                     exit 7 */
+    NRL_ERR_DEVICE,     /* an accelerator                                     exit 1 */
+    NRL_ERR_MEMORY,     /* host or device memory                              exit 6 */
+    NRL_ERR_PEER,       /* another rank, or a time-out waiting for one        exit 4 */
+    NRL_ERR_DIVERGED,   /* the NaN policy                                     exit 3 */
+    NRL_ERR_CORRUPT,    /* a checkpoint fails its checks                      exit 5 */
+    NRL_ERR_STOPPED,    /* a signal asked to stop; state is saved             exit 75 (INT 130) */
+    NRL_ERR_BUG         /* nrl itself                                         exit 1 */
+} nrl_status;
+
+/* Starts this thread's error record with formatted text and returns code. [any] */
+NRL_API nrl_status nrl_fail(nrl_status code, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Puts "context: " in front of this thread's error text, on the way up. [any] */
+NRL_API void nrl_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* This thread's error text; borrowed, valid until the next nrl_fail on this thread. [any] */
+NRL_API const char *nrl_error_text(void);
+
+/* Prints one warning line to stderr ("warning: ..."); for facts that do not stop a run. [any] */
+NRL_API void nrl_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Prints both values of a broken invariant and aborts; never for what a user can cause. [any] */
+NRL_API void nrl_assert_failed(const char *file, int line, const char *text, long long a,
+                               long long b) __attribute__((noreturn));
+
+#define NRL_TRY(call)                                                                              \
+    do {                                                                                           \
+        nrl_status nrl_try_ = (call);                                                              \
+        if (nrl_try_ != NRL_OK) return nrl_try_;                                                   \
+    } while (0)
+
+/* The same inside a function with one clean-up label: needs `nrl_status st` and `done:`. */
+#define NRL_TRY_DONE(call)                                                                         \
+    do {                                                                                           \
+        st = (call);                                                                               \
+        if (st != NRL_OK) goto done;                                                               \
+    } while (0)
+
+/* NRL_ASSERT(a, ==, b) on integers. */
+#define NRL_ASSERT(a, op, b)                                                                       \
+    do {                                                                                           \
+        if (!((a)op(b)))                                                                           \
+            nrl_assert_failed(__FILE__, __LINE__, #a " " #op " " #b, (long long)(a),               \
+                              (long long)(b));                                                     \
+    } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif
