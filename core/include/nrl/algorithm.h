@@ -1,0 +1,69 @@
+/*
+ * algorithm.h - what is learned: a loss over a packed batch.
+ *
+ * The core runs every forward; `loss` starts none. It returns terms, each a *sum*; the core divides
+ * sum k by weight k added up over all micro-batches and ranks of the step:
+ *     step loss = sum_k  sums[k] / W[k]
+ * So gradient accumulation and data parallelism cannot change what is learned.
+ */
+#ifndef NRL_ALGORITHM_H
+#define NRL_ALGORITHM_H
+#include <nrl/batch.h>
+#include <nrl/op.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { NRL_MAX_TERMS = 4 };
+
+typedef enum {
+    NRL_REDUCE_NONE = 0,
+    NRL_REDUCE_MEAN, /* sum of values / sum of weights, over the whole global batch */
+    NRL_REDUCE_SUM,
+    NRL_REDUCE_MAX,
+    NRL_REDUCE_MIN
+} nrl_reduce;
+
+/* A number the algorithm reports each step; "rewards/chosen" and the like. */
+typedef struct {
+    const char *name; /* NULL ends the list */
+    const char *unit; /* "" or "nats", "1" ... */
+    uint32_t reduce;  /* nrl_reduce */
+} nrl_metric;
+
+/* Named tensors and scalars that are saved and restored with the run (see `state`). */
+typedef struct nrl_visitor nrl_visitor;
+NRL_API nrl_status nrl_visit_f64(nrl_visitor *v, const char *name, double *values, int64_t n);
+NRL_API nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int64_t n);
+
+typedef struct {
+    nrl_plugin plugin;
+    /* Columns the core must fill before loss, NULL-ended: "logps", "ref_logps", ... */
+    const char *const *needs;
+    const nrl_metric *metrics; /* ended by a NULL name; NULL = none */
+    uint32_t n_terms;          /* 1 .. NRL_MAX_TERMS */
+    /* The loss is a sum over scored rows, so the core may call it on parts of a batch; lets the
+     * head compute its backward while a chunk of logits is at hand. */
+    bool separable;
+    /* The unit of data: 0 = one sample a block, 1 = a chosen/rejected pair a block. */
+    uint32_t block_kind;
+    /* [main] optional: without it self is the filled options struct */
+    nrl_status (*create)(const void *options, void **self);
+    void (*destroy)(void *self); /* [main] present if create is */
+    /* [any] from counts alone, before any forward: weight[k] of this micro-batch */
+    void (*weight)(void *self, const nrl_batch *batch, double *weight);
+    /* [step] sums[k] are [1] f32 tensors; runs no forward; metric values by nrl_metric_add */
+    nrl_status (*loss)(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums);
+    /* [step] optional: after the update; totals[k] = the step's global sums and weights */
+    nrl_status (*step_end)(void *self, const double *sums, const double *weights);
+    /* [main] optional: names each value that must survive a restart; called to save and to load */
+    nrl_status (*state)(void *self, nrl_visitor *visitor);
+} nrl_algorithm;
+
+/* Inside `loss`: adds a [1] f32 tensor and its weight to metric row `index`. [step] */
+NRL_API nrl_status nrl_metric_add(nrl_ctx *ctx, uint32_t index, nrl_tensor *value, double weight);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

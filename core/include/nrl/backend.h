@@ -1,0 +1,226 @@
+/*
+ * backend.h - a device: memory, copies, streams, events, and the operations it computes.
+ *
+ * The core (core/tensor) checks shapes and dtypes, allocates results and calls one member an
+ * operation with one argument struct. A NULL member means the backend lacks it, reported when a run
+ * is opened. Argument structs begin with their size; a backend reads members beyond the size it
+ * knows as an error only if they are non-zero ("no op Y with Z").
+ *
+ * Legend: R rows, C columns, N tokens, P scored rows, D width, H heads, G kv heads, K head width,
+ * V vocabulary, S segments. A nrl_mat with data NULL is an absent operand.
+ * `fresh` beside an accumulated output: true overwrites it, false adds to it.
+ * Every operation is queued on `stream` and is deterministic; results do not depend on the number
+ * of threads unless said. f32 sums over columns are formed in f32 or wider. [step]
+ */
+#ifndef NRL_BACKEND_H
+#define NRL_BACKEND_H
+#include <nrl/op.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct nrl_stream nrl_stream; /* each backend's own; NULL on the CPU */
+typedef struct nrl_event nrl_event;
+
+typedef struct { uint32_t size; nrl_mat y; double value; } nrl_fill_args;
+/* y = alpha x (+ y), converting dtypes; transpose reads x [C,R]. */
+typedef struct { uint32_t size; bool transpose, accumulate; nrl_mat x, y; double alpha; } nrl_copy_args;
+typedef struct { uint32_t size, op; nrl_mat x, y; double alpha, beta; } nrl_unary_args;
+/* dx = f'(x) dy; y = f(x) is given where saved. */
+typedef struct { uint32_t size, op; nrl_mat x, y, dy, dx; double alpha, beta; } nrl_unary_grad_args;
+/* b's rows and cols may each be 1 (broadcast over a). */
+typedef struct { uint32_t size, op; nrl_mat a, b, y; } nrl_binary_args;
+/* da, db of y's shape (the core reduces broadcasts); either may be absent. */
+typedef struct { uint32_t size, op; nrl_mat a, b, dy, da, db; } nrl_binary_grad_args;
+typedef struct { uint32_t size, reserved; nrl_mat mask, a, b, y; } nrl_where_args;
+
+typedef enum { NRL_AXIS_NONE = 0, NRL_AXIS_ALL, NRL_AXIS_ROWS, NRL_AXIS_COLUMNS } nrl_axis;
+typedef enum { NRL_REDUCTION_NONE = 0, NRL_REDUCTION_SUM, NRL_REDUCTION_MAX, NRL_REDUCTION_LOG_SUM_EXP } nrl_reduction;
+/* axis: what is reduced away. ALL: y 1x1; ROWS: y 1xC; COLUMNS: y Rx1 (any layout of R values). */
+typedef struct { uint32_t size, op, axis; bool fresh; nrl_mat x, y; } nrl_reduce_args;
+/* y = softmax or log_softmax over columns; backward: dx from y and dy. */
+typedef struct { uint32_t size; bool log; nrl_mat x, y; } nrl_softmax_args;
+typedef struct { uint32_t size; bool log; nrl_mat y, dy, dx; } nrl_softmax_grad_args;
+
+/* c = alpha op(a) op(b) + (fresh ? 0 : c) + bias; bias [cols of c], optional. `weight_key` != 0
+ * says that b is the weight of that parameter and version: a packed copy may be kept. */
+typedef struct {
+    uint32_t size;
+    bool transpose_a, transpose_b, fresh;
+    nrl_mat a, b, c, bias;
+    double alpha;
+    uint64_t weight_key, weight_version;
+} nrl_gemm_args;
+
+/* index: i32 [R] on the device; -1 reads as zero. */
+typedef struct { uint32_t size, reserved; nrl_mat x, y; const int32_t *index; } nrl_gather_args;
+/* dx[index[i]] += dy[i] in ascending i; `fresh` clears dx first. */
+typedef struct { uint32_t size; bool fresh; nrl_mat dy, dx; const int32_t *index; } nrl_scatter_args;
+
+/* sum = x + residual (where present; sum may be absent otherwise), y = norm(sum). rms: bias and mean
+ * absent. rstd and mean: f32, one a normalised row. Rows of x are normalised in groups of
+ * weight.cols columns (heads). */
+typedef struct {
+    uint32_t size;
+    bool rms;
+    nrl_mat x, residual, sum, weight, bias, y, mean, rstd;
+    double eps;
+} nrl_norm_args;
+/* x: what was normalised. dx = gradient through the norm + dsum (optional). dweight, dbias: f32,
+ * accumulated unless fresh; absent when not wanted. */
+typedef struct {
+    uint32_t size;
+    bool rms, fresh_weight, fresh_bias;
+    nrl_mat x, weight, mean, rstd, dy, dsum, dx, dweight, dbias;
+} nrl_norm_grad_args;
+
+/* cos, sin: f32 [N, half]. inverse rotates back (backward). x and y may be the same memory. */
+typedef struct {
+    uint32_t size;
+    bool inverse;
+    nrl_mat x, y;
+    const float *cos, *sin;
+    int64_t n_heads, half;
+} nrl_rope_args;
+
+/* Segment s has queries [cu_q[s], cu_q[s+1]) and keys [cu_k[s], cu_k[s+1]); the last query sees the
+ * last key (so a key/value cache is a longer key range). prefix[s] >= 0: keys of segment prefix[s]
+ * are visible too, before the own ones; its positions precede. NULL = no prefixes.
+ * q [N,H*K], k, v [M,G*K], y [N,H*K], lse f32 [H,N] (natural log of the sum of exp of scaled
+ * scores; absent when no backward follows). cu_* and prefix: device and host copies. */
+typedef struct {
+    uint32_t size, n_segments;
+    nrl_mat q, k, v, y, lse;
+    const int32_t *cu_q, *cu_k, *prefix;                /* device */
+    const int32_t *host_cu_q, *host_cu_k, *host_prefix; /* the same on the host */
+    int64_t n_heads, n_kv_heads, head_dim, window;
+    double scale;
+} nrl_attention_args;
+typedef struct {
+    nrl_attention_args forward; /* with y and lse as computed */
+    nrl_mat dy, dq, dk, dv;     /* dk and dv are overwritten */
+} nrl_attention_grad_args;
+
+/* y = act(gate) * up; act: NRL_UNARY_SILU or NRL_UNARY_GELU_TANH. */
+typedef struct { uint32_t size, act; nrl_mat gate, up, y; } nrl_glu_args;
+typedef struct { uint32_t size, act; nrl_mat gate, up, dy, dgate, dup; } nrl_glu_grad_args;
+
+/* A chunk of the head, logits [R,V] f32 in place: soft cap and temperature applied, then
+ * logp[i] = logits[i][target[i]] - lse[i]; lse[i]; entropy[i], sum_p2[i] (log sum_v p_v^2) where
+ * wanted; argmax[i] (smallest index on ties). Outputs f32 [R] / i32 [R], NULL = not wanted. */
+typedef struct {
+    uint32_t size, reserved;
+    nrl_mat logits;
+    const int32_t *target; /* device; -1 = none, logp = 0 */
+    double soft_cap, inverse_temperature;
+    float *logp, *lse, *entropy, *log_sum_p2;
+    int32_t *argmax;
+} nrl_head_args;
+/* logits become their own gradient: dz = dlogp (onehot - p) + dentropy (...), through soft cap and
+ * temperature; dlogits gets it in the compute dtype (may be the same memory when f32). */
+typedef struct {
+    uint32_t size, reserved;
+    nrl_mat logits, dlogits; /* logits after cap and temperature, as head left them */
+    const int32_t *target;
+    double soft_cap, inverse_temperature;
+    const float *lse, *entropy;
+    const float *dlogp, *dentropy; /* NULL = zero */
+} nrl_head_grad_args;
+
+/* The whole of AdamW on n elements, see optimizer.h; work absent when master is WORK. */
+typedef struct {
+    uint32_t size, reserved;
+    nrl_mat master, grad, m, v, work;
+    double lr, grad_scale, beta1, beta2, eps, weight_decay, correction1, correction2; /* 1 - b^t */
+} nrl_adamw_args;
+/* *out (device double, one) += sum of x^2 in double; x f32. */
+typedef struct { uint32_t size; bool fresh; nrl_mat x; double *out; } nrl_square_sum_args;
+/* y = x keep / (1-p) with keep from counter-based random numbers of (key, element index). */
+typedef struct { uint32_t size, reserved; nrl_mat x, y; double p; uint64_t key; } nrl_dropout_args;
+
+#define NRL_OP_MEMBER(name, args) nrl_status (*name)(void *self, nrl_stream *stream, const args *a)
+typedef struct {
+    uint32_t size;
+    uint32_t reserved;
+    NRL_OP_MEMBER(fill, nrl_fill_args);
+    NRL_OP_MEMBER(copy, nrl_copy_args);
+    NRL_OP_MEMBER(unary, nrl_unary_args);
+    NRL_OP_MEMBER(unary_grad, nrl_unary_grad_args);
+    NRL_OP_MEMBER(binary, nrl_binary_args);
+    NRL_OP_MEMBER(binary_grad, nrl_binary_grad_args);
+    NRL_OP_MEMBER(where, nrl_where_args);
+    NRL_OP_MEMBER(reduce, nrl_reduce_args);
+    NRL_OP_MEMBER(softmax, nrl_softmax_args);
+    NRL_OP_MEMBER(softmax_grad, nrl_softmax_grad_args);
+    NRL_OP_MEMBER(gemm, nrl_gemm_args);
+    NRL_OP_MEMBER(gather, nrl_gather_args);
+    NRL_OP_MEMBER(scatter, nrl_scatter_args);
+    NRL_OP_MEMBER(norm, nrl_norm_args);
+    NRL_OP_MEMBER(norm_grad, nrl_norm_grad_args);
+    NRL_OP_MEMBER(rope, nrl_rope_args);
+    NRL_OP_MEMBER(attention, nrl_attention_args);
+    NRL_OP_MEMBER(attention_grad, nrl_attention_grad_args);
+    NRL_OP_MEMBER(glu, nrl_glu_args);
+    NRL_OP_MEMBER(glu_grad, nrl_glu_grad_args);
+    NRL_OP_MEMBER(head, nrl_head_args);
+    NRL_OP_MEMBER(head_grad, nrl_head_grad_args);
+    NRL_OP_MEMBER(adamw, nrl_adamw_args);
+    NRL_OP_MEMBER(square_sum, nrl_square_sum_args);
+    NRL_OP_MEMBER(dropout, nrl_dropout_args);
+} nrl_ops;
+#undef NRL_OP_MEMBER
+
+typedef enum {
+    NRL_COPY_NONE = 0,
+    NRL_COPY_TO_DEVICE,
+    NRL_COPY_TO_HOST,
+    NRL_COPY_ON_DEVICE
+} nrl_copy_direction;
+
+typedef struct {
+    uint32_t size;
+    uint32_t index;       /* device number */
+    char name[96];        /* "AMD EPYC 7B13", "NVIDIA H200" */
+    char isa[64];         /* "avx512+bf16", "avx2", "sm_90" */
+    char library[64];     /* "oneDNN 2.6.3 (OpenMP)" */
+    int64_t memory_bytes; /* total */
+    int64_t n_threads;    /* CPU threads or multiprocessors */
+    double peak_flops[8]; /* by nrl_dtype: dense matrix peak, 0 = unknown */
+    bool native_bf16;     /* bf16 matrix products are faster than f32 ones */
+    bool host_memory;     /* device pointers can be read by the host */
+} nrl_device_facts;
+
+typedef struct {
+    nrl_plugin plugin;
+    const nrl_ops *ops;
+    /* [any] can this machine run it? NRL_OK, or an error that says why not. Cheap; opens nothing. */
+    nrl_status (*probe)(void);
+    nrl_status (*open)(const void *options, int32_t index, void **self); /* [main] */
+    void (*close)(void *self);                                          /* [main] */
+    nrl_status (*facts)(void *self, nrl_device_facts *fill);            /* [main] */
+
+    /* 64-byte aligned; NRL_ERR_MEMORY says how much was wanted and how much is free. [step] */
+    nrl_status (*alloc)(void *self, size_t bytes, void **out);
+    void (*free)(void *self, void *memory);
+    /* Pinned where the device can copy from it at full speed. [any] */
+    nrl_status (*alloc_host)(void *self, size_t bytes, void **out);
+    void (*free_host)(void *self, void *memory);
+    nrl_status (*copy)(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes,
+                       uint32_t direction);
+
+    /* Streams and events; NULL members: everything is done when a call returns. */
+    nrl_status (*stream_create)(void *self, nrl_stream **out);
+    void (*stream_destroy)(void *self, nrl_stream *stream);
+    nrl_status (*stream_wait)(void *self, nrl_stream *stream); /* the host waits */
+    nrl_status (*event_record)(void *self, nrl_stream *stream, nrl_event **out);
+    nrl_status (*event_fence)(void *self, nrl_stream *stream, nrl_event *event); /* device waits */
+    nrl_status (*event_wait)(void *self, nrl_event *event);                      /* host waits */
+    void (*event_destroy)(void *self, nrl_event *event);
+    /* Operations the core does not know, by name; NULL = none. */
+    const void *(*extension)(void *self, const char *name);
+} nrl_backend;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

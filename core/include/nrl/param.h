@@ -1,0 +1,82 @@
+/*
+ * param.h - parameters are handles with slots; what is stored where is a strategy's decision.
+ *
+ * Models pass nrl_param to linear, embedding and norm, never a weight tensor, and the tape keeps
+ * the handle. A strategy binds storage to slots: whole tensors (one rank, DDP), or local slices
+ * (FSDP). Optimizer, clipping, checkpoint and export read layouts and logical values only.
+ *
+ * A layout belongs to a part: one logical Hugging Face tensor. Most parameters have one part; a
+ * fused storage (qkv) has several, stacked along dimension 0. Checkpoints use the parts' names.
+ */
+#ifndef NRL_PARAM_H
+#define NRL_PARAM_H
+#include <nrl/tensor.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    NRL_SLOT_NONE = 0,
+    NRL_SLOT_WORK,     /* operations read it: the compute dtype, whole */
+    NRL_SLOT_GRAD_ACC, /* backward adds to it: f32, whole; `fresh` means overwrite */
+    NRL_SLOT_MASTER,   /* local slice, f32; aliases WORK where that is f32 and whole */
+    NRL_SLOT_GRAD,     /* local slice of the reduced gradient, f32; may alias GRAD_ACC */
+    NRL_SLOT_STATE0,   /* local slices of the optimizer's states: STATE0 + k */
+    NRL_SLOT_STATE1,
+    NRL_SLOT_STATE2,
+    NRL_SLOT_STATE3,
+    NRL_SLOT_COUNT
+} nrl_slot;
+
+enum { NRL_MAX_CUTS = 4, NRL_CUT_FLAT = -1 };
+
+/* One cut of a part: `axis` divides dimension `dim` (or the flat element range of what earlier
+ * cuts left); coordinate c of n holds [begin[c], end[c]). Ranges may be empty or coincide (then
+ * the lowest coordinate owns). */
+typedef struct {
+    const char *axis; /* "data", "tensor", ... */
+    int32_t dim;      /* 0 .. n_dims-1, or NRL_CUT_FLAT */
+    int32_t n;        /* coordinates on the axis */
+    const int64_t *begin, *end;
+} nrl_cut;
+
+typedef struct {
+    int32_t n_cuts; /* 0 = whole on every rank */
+    int32_t reserved;
+    nrl_cut cuts[NRL_MAX_CUTS]; /* in order of application */
+    const char *sum_axes;       /* "data" or "data,tensor": axes over which the local gradient is
+                                   partial; NULL = none */
+} nrl_layout;
+
+typedef struct {
+    const char *name; /* as in Hugging Face checkpoints */
+    int32_t n_dims;
+    bool transposed; /* stored [in, out] on disk where the parameter is [out, in] */
+    int64_t dims[NRL_MAX_DIMS];
+    nrl_layout layout;
+} nrl_part;
+
+NRL_API const char *nrl_param_name(const nrl_param *p);
+NRL_API int nrl_param_n_dims(const nrl_param *p);
+NRL_API int64_t nrl_param_dim(const nrl_param *p, int i);
+NRL_API int64_t nrl_param_numel(const nrl_param *p);
+NRL_API int nrl_param_n_parts(const nrl_param *p);
+NRL_API nrl_part *nrl_param_part(nrl_param *p, int i); /* strategies write its layout in `plan` */
+NRL_API bool nrl_param_trained(const nrl_param *p);    /* false: frozen, WORK only */
+NRL_API bool nrl_param_decays(const nrl_param *p);     /* weight decay applies */
+
+/* Binds storage to a slot (NULL unbinds) and raises the version. The tensor must be [numel] or of
+ * the parameter's shape for whole slots; it stays the binder's. [step] */
+NRL_API void nrl_param_bind(nrl_param *p, nrl_slot slot, nrl_tensor *t);
+NRL_API nrl_tensor *nrl_param_tensor(const nrl_param *p, nrl_slot slot); /* NULL = unbound */
+/* Raised by every bind and update; derived copies (packed, transposed) are keyed by it. */
+NRL_API uint64_t nrl_param_version(const nrl_param *p);
+NRL_API void nrl_param_touch(nrl_param *p); /* contents of WORK changed */
+/* GRAD_ACC holds nothing yet: the next backward overwrites instead of adding. */
+NRL_API bool nrl_param_fresh(const nrl_param *p);
+NRL_API void nrl_param_set_fresh(nrl_param *p, bool fresh);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
