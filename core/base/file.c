@@ -1,0 +1,40 @@
+/*
+ * file.c - reads a file up to a limit; pipes too, so sizes come from reading, not from stat.
+ */
+#include "base/file.h"
+#include "base/buffer.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CHUNK = 65536 };
+
+static nrl_status read_all(FILE *in, const char *path, size_t max_bytes, buffer *b)
+{
+    char chunk[CHUNK];
+    size_t n;
+    while ((n = fread(chunk, 1, sizeof chunk, in)) > 0) {
+        if (n > max_bytes - b->size)
+            return nrl_fail(NRL_ERR_DATA, "%s: larger than %zu bytes, the most that is read here",
+                            path, max_bytes);
+        buffer_add(b, chunk, n);
+    }
+    if (ferror(in)) return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
+    return NRL_OK;
+}
+
+nrl_status file_read(const char *path, size_t max_bytes, char **text, size_t *size)
+{
+    FILE *in = fopen(path, "rbe");
+    if (!in) return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
+    buffer b = {0};
+    nrl_status st = read_all(in, path, max_bytes, &b);
+    fclose(in);
+    if (st != NRL_OK) {
+        buffer_free(&b);
+        return st;
+    }
+    *size = b.size;
+    *text = buffer_take(&b);
+    return NRL_OK;
+}

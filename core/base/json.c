@@ -1,0 +1,198 @@
+/*
+ * json.c - JSON to nodes (parsed by jansson, then copied into the arena) and nodes to JSON.
+ * The only file that knows jansson. Nodes from JSON know their source but not their line.
+ */
+#include "base/json.h"
+#include "base/buffer.h"
+#include "base/file.h"
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- reading ---- */
+
+typedef struct {
+    arena *a;
+    const char *source;
+} reader;
+
+static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_node *parent);
+
+static nrl_node *convert_scalar(const reader *r, const json_t *j)
+{
+    switch (json_typeof(j)) {
+    case JSON_STRING: return node_string(r->a, json_string_value(j), json_string_length(j));
+    case JSON_INTEGER: return node_int(r->a, json_integer_value(j));
+    case JSON_REAL: return node_f64(r->a, json_real_value(j));
+    case JSON_TRUE: return node_bool(r->a, true);
+    case JSON_FALSE: return node_bool(r->a, false);
+    default: return node_new(r->a, NRL_NODE_NULL);
+    }
+}
+
+static void convert_list(const reader *r, const json_t *j, nrl_node *list)
+{
+    size_t n = json_array_size(j);
+    for (size_t i = 0; i < n; i++) convert(r, json_array_get(j, i), NULL, list);
+}
+
+/* jansson keeps the order of the text and has refused duplicates. */
+static void convert_map(const reader *r, const json_t *j, nrl_node *map)
+{
+    json_t *object = (json_t *)j; /* the iterator only reads */
+    for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i))
+        convert(r, json_object_iter_value(i), json_object_iter_key(i), map);
+}
+
+static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_node *parent)
+{
+    bool list = json_is_array(j), map = json_is_object(j);
+    nrl_node *n = list || map ? node_new(r->a, map ? NRL_NODE_MAP : NRL_NODE_LIST)
+                              : convert_scalar(r, j);
+    n->source = r->source;
+    if (parent) node_append(r->a, parent, key, n);
+    if (list) convert_list(r, j, n);
+    if (map) convert_map(r, j, n);
+    return n;
+}
+
+nrl_status json_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **out)
+{
+    json_error_t error;
+    json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
+                           &error);
+    if (!j)
+        return nrl_fail(NRL_ERR_DATA, "%s:%d:%d: %s", source, error.line,
+                        error.column > 0 ? error.column : 1, error.text);
+    *out = convert(&(reader){a, source}, j, NULL, NULL);
+    json_decref(j);
+    return NRL_OK;
+}
+
+nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node **out)
+{
+    char *text;
+    size_t size;
+    NRL_TRY(file_read(path, max_bytes, &text, &size));
+    nrl_status st = json_parse(a, arena_strdup(a, path), text, size, out);
+    free(text);
+    return st;
+}
+
+/* ---- writing ---- */
+
+/* Bytes of the UTF-8 character at s, 0 where it is none. */
+static size_t utf8_size(const unsigned char *s, size_t left)
+{
+    if (s[0] < 0x80) return 1;
+    size_t n = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
+    if (s[0] < 0xC2 || s[0] > 0xF4 || left < n) return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    if (s[0] == 0xE0 && s[1] < 0xA0) return 0; /* overlong */
+    if (s[0] == 0xED && s[1] > 0x9F) return 0; /* surrogate */
+    if (s[0] == 0xF0 && s[1] < 0x90) return 0; /* overlong */
+    if (s[0] == 0xF4 && s[1] > 0x8F) return 0; /* beyond U+10FFFF */
+    return n;
+}
+
+static void write_control(buffer *b, unsigned char c)
+{
+    switch (c) {
+    case '"': buffer_puts(b, "\\\""); return;
+    case '\\': buffer_puts(b, "\\\\"); return;
+    case '\n': buffer_puts(b, "\\n"); return;
+    case '\r': buffer_puts(b, "\\r"); return;
+    case '\t': buffer_puts(b, "\\t"); return;
+    default: buffer_print(b, "\\u%04x", c);
+    }
+}
+
+/* Bytes that are no UTF-8 (from a Lua string) become U+FFFD: the output is always valid JSON. */
+static void write_string(buffer *b, const char *text, size_t size)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    buffer_puts(b, "\"");
+    for (size_t i = 0, n; i < size; i += n) {
+        n = utf8_size(s + i, size - i);
+        if (n == 1 && (s[i] < 0x20 || s[i] == 0x7F || s[i] == '"' || s[i] == '\\')) {
+            write_control(b, s[i]);
+        } else if (n) {
+            buffer_add(b, text + i, n);
+        } else {
+            buffer_puts(b, "\xEF\xBF\xBD");
+            n = 1;
+        }
+    }
+    buffer_puts(b, "\"");
+}
+
+/* The fewest digits that read back as the same double; always seen as a real, not as an integer. */
+static void write_real(buffer *b, double v)
+{
+    char text[40];
+    if (!isfinite(v)) {
+        buffer_puts(b, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v) break;
+    }
+    buffer_puts(b, text);
+    if (!strpbrk(text, ".e")) buffer_puts(b, ".0");
+}
+
+static void write_scalar(buffer *b, const nrl_node *n)
+{
+    switch (nrl_node_kind(n)) {
+    case NRL_NODE_BOOL: buffer_puts(b, n->as.boolean ? "true" : "false"); return;
+    case NRL_NODE_INT: buffer_print(b, "%" PRId64, n->as.integer); return;
+    case NRL_NODE_FLOAT: write_real(b, n->as.real); return;
+    case NRL_NODE_STRING: write_string(b, n->as.string, n->size); return;
+    default: buffer_puts(b, "null");
+    }
+}
+
+static void new_line(buffer *b, int indent, int depth)
+{
+    if (!indent) return;
+    buffer_puts(b, "\n");
+    buffer_spaces(b, (size_t)indent * (size_t)depth);
+}
+
+static void write_node(buffer *b, const nrl_node *node, int indent, int depth)
+{
+    bool map = nrl_node_kind(node) == NRL_NODE_MAP;
+    if (!map && nrl_node_kind(node) != NRL_NODE_LIST) {
+        write_scalar(b, node);
+        return;
+    }
+    buffer_puts(b, map ? "{" : "[");
+    for (size_t i = 0; i < nrl_node_size(node); i++) {
+        const char *key = nrl_node_key(node, i);
+        if (i) buffer_puts(b, indent ? "," : ", ");
+        new_line(b, indent, depth + 1);
+        if (map) write_string(b, key, strlen(key));
+        if (map) buffer_puts(b, ": ");
+        write_node(b, nrl_node_at(node, i), indent, depth + 1);
+    }
+    if (nrl_node_size(node)) new_line(b, indent, depth);
+    buffer_puts(b, map ? "}" : "]");
+}
+
+char *json_write(const nrl_node *node, int indent)
+{
+    buffer b = {0};
+    write_node(&b, node, indent, 0);
+    return buffer_take(&b);
+}
+
+char *json_quote(const char *text, size_t size)
+{
+    buffer b = {0};
+    write_string(&b, text, size);
+    return buffer_take(&b);
+}
