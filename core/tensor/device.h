@@ -1,0 +1,19 @@
+/*
+ * device.h - one opened backend: its table, its instance, its facts.
+ */
+#ifndef TENSOR_DEVICE_H
+#define TENSOR_DEVICE_H
+#include <nrl/backend.h>
+
+typedef struct {
+    nrl_backend table; /* members the plugin lacks are NULL */
+    nrl_ops ops;       /* likewise */
+    void *self;
+    nrl_device_facts facts;
+} device;
+
+/* `table` is the host's zero-extended copy. Opens the instance and reads its facts. */
+nrl_status device_open(const nrl_backend *table, const void *options, int32_t index, device *out);
+void device_close(device *d);
+
+#endif

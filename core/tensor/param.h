@@ -1,0 +1,28 @@
+/*
+ * param.h - the struct behind nrl_param; made by core/model, read by ops, run, optim, checkpoint.
+ */
+#ifndef TENSOR_PARAM_H
+#define TENSOR_PARAM_H
+#include <nrl/param.h>
+
+struct nrl_param {
+    const char *name;
+    int n_dims;
+    int64_t dims[NRL_MAX_DIMS];
+    int64_t numel;
+    int n_parts;
+    nrl_part *parts;
+    bool trained, decay, fresh;
+    uint32_t init; /* nrl_init of model.h */
+    double init_scale;
+    uint32_t tp;
+    int32_t index;    /* in the model's list */
+    uint64_t key;     /* unique in the process, never 0 */
+    uint64_t version; /* from 1 */
+    nrl_tensor *slots[NRL_SLOT_COUNT]; /* borrowed */
+};
+
+/* A parameter outside any model (tests, benches): one part of the same name; zeroed slots. */
+void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, const int64_t *dims);
+
+#endif
