@@ -1,0 +1,55 @@
+/*
+ * model.h - an instance of an architecture: its units, parameters and head, from a model plugin and a
+ * config.json. Storage is bound elsewhere (core/run/open.c or a strategy); files are read and written by
+ * hf_load.h and hf_save.h, part by part.
+ */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+#include "tensor/ctx.h"
+#include "tensor/param.h"
+#include <nrl/model.h>
+
+enum { MODEL_MAX_NAMES = 32 };
+
+typedef struct {
+    const char *name;
+    int32_t n_uses;
+    nrl_param **uses; /* in order of declaration, each once */
+} model_unit;
+
+typedef struct model {
+    nrl_model table;
+    void *self; /* the plugin's instance */
+    int32_t n_units;
+    model_unit *units;
+    int32_t n_params;
+    nrl_param **params; /* each once, in order of declaration */
+    int32_t n_carry;
+    int64_t carry_width[NRL_MAX_CARRY];
+    head_spec head;
+    nrl_model_facts facts;
+    const char *ignored[MODEL_MAX_NAMES]; /* suffixes of tensors that are no parameters */
+    int n_ignored;
+    const char *optional_prefix;   /* NULL = none */
+    const nrl_node *config;        /* the parsed config.json */
+    const char *type;              /* its model_type */
+    arena memory;                  /* owns all of the above */
+} model;
+
+/* Runs the plugin's create and layout. `config` (config.json) is borrowed and must outlive the model.
+ * Errors: whatever the plugin says; no head, no unit, a parameter without dimensions. [main] */
+nrl_status model_create(const nrl_model *table, const nrl_node *config, model **out);
+void model_destroy(model *m);
+
+int64_t model_n_params(const model *m);        /* elements, tied ones once */
+nrl_param *model_param(const model *m, const char *name); /* NULL if absent */
+/* Strict matrix FLOPs of one token's forward and backward without attention:
+ * 6 * (matrix elements used by linear and head, the input embedding not counted). */
+double model_flops_per_token(const model *m);
+
+/* Fills one parameter's f32 values (numel, whole) from its declared initialiser: a counter-based
+ * generator keyed by (seed, name, element), so any slice on any rank gets the same numbers.
+ * [begin, begin+n) elements are written. [any] */
+void model_init_values(const nrl_param *p, uint64_t seed, int64_t begin, int64_t n, float *out);
+
+#endif
