@@ -1,0 +1,97 @@
+/*
+ * run.h - the heart, as the script host and the command line see it: open a run from a config tree,
+ * take steps, evaluate, save, sample, export. Reading order of this folder: open.c (what a run is made
+ * of), train.c (the loop), step.c (one optimizer step), work.c (the visits of a step), evaluate.c,
+ * record.c, save.c, sample.c.
+ *
+ * A run belongs to the thread that opened it ([step]); everything it needs is checked in run_open.
+ */
+#ifndef RUN_RUN_H
+#define RUN_RUN_H
+#include "base/node.h"
+#include <nrl/algorithm.h>
+#include <nrl/logger.h>
+
+typedef struct run run;
+
+/* What the cli knows and the config does not say. */
+typedef struct {
+    const char *script;          /* path of the Lua script, NULL for a YAML run */
+    const char *script_hash;     /* 32 hex digits, NULL for a YAML run */
+    const char *plugin_path;     /* colon-separated, from the environment; NULL = none */
+    const char *hf_home;         /* from the environment; NULL = default */
+    const char *exe_dir;         /* folder of the running binary */
+    bool terminal, color;        /* stdout */
+    bool quiet;                  /* no plan, no console (tests, sweeps) */
+    bool check_only;             /* stop before a device is opened for work */
+    /* Algorithms made by the script, looked up by name before plugin files; NULL = none. */
+    const nrl_algorithm *(*find_algorithm)(void *user, const char *name, void **self);
+    void *user;
+    volatile int *signal;        /* set by the cli's handlers: 0, SIGTERM, SIGUSR1, SIGINT */
+} run_environment;
+
+/* Opens everything `config` (a whole tree: defaults, file and overrides merged) names, prints the plan,
+ * resumes if asked. All config mistakes come in one error. [main] */
+nrl_status run_open(const nrl_node *config, const run_environment *env, run **out);
+void run_close(run *r);
+
+/* One finished optimizer step. Borrowed until the next step. */
+typedef struct {
+    int64_t step; /* from 1 */
+    double epoch, loss, grad_norm, lr, tokens, tokens_per_s, seconds;
+    bool skipped;            /* the NaN policy discarded the update */
+    const nrl_value *values; /* everything the record holds, metrics of the algorithm included */
+    size_t n_values;
+} run_event;
+
+/* Hooks of a script; a hook's error stops the run with its text. NULL members are not called. */
+typedef struct {
+    void *user;
+    nrl_status (*step)(void *user, run *r, const run_event *e);
+    nrl_status (*eval)(void *user, run *r, const run_event *e); /* values: eval_loss, ... */
+    nrl_status (*save)(void *user, run *r, int64_t step, const char *path);
+} run_hooks;
+void run_set_hooks(run *r, const run_hooks *hooks);
+
+/* Takes one step with everything due after it (evaluate, save, log). *done = nothing is left: *e is
+ * not filled then. NRL_ERR_STOPPED after a signal, state saved. */
+nrl_status run_step(run *r, run_event *e, bool *done);
+/* Steps until done; then the final save and, where configured, the export. */
+nrl_status run_train(run *r);
+/* What run_train does after the last step; called by scripts that iterate themselves. Idempotent. */
+nrl_status run_finish(run *r);
+
+void run_stop(run *r, const char *reason); /* no further step after this one; reason is printed */
+void run_set_lr(run *r, double lr);        /* from the next step on, instead of the schedule's */
+int64_t run_steps_done(const run *r);
+int64_t run_total_steps(const run *r);
+
+/* Evaluation over data.eval; values (eval_loss, eval_tokens, eval_<metric>...) are borrowed until the
+ * next call. NRL_ERR_CONFIG without data.eval. */
+nrl_status run_evaluate(run *r, const nrl_value **values, size_t *n_values);
+/* Saves a complete state; *path (borrowed) is the new checkpoint's directory. */
+nrl_status run_save(run *r, const char **path);
+/* Writes a Hugging Face directory. */
+nrl_status run_export(run *r, const char *dir);
+
+typedef struct {
+    int64_t max_tokens;   /* new ones; default 64 */
+    double temperature;   /* 0 = greedy */
+    double top_p;         /* 1 = all */
+    uint64_t seed;
+    bool chat;            /* prompts are user messages, rendered by the run's template */
+    bool keep_special;    /* special tokens stay in the text */
+} run_sample_options;
+/* Continues n prompts together; texts[i] is malloc'd by the callee, without the prompt. n_tokens[i]
+ * (optional) new tokens. */
+nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sample_options *o,
+                      char **texts, int64_t *n_tokens);
+
+/* What survives a restart for the script: `run.state`, as JSON text; borrowed; NULL = none. */
+const char *run_script_state(const run *r);
+void run_set_script_state(run *r, const char *json);
+
+const nrl_node *run_config(const run *r); /* resolved */
+const char *run_out(const run *r);        /* its directory */
+
+#endif
