@@ -1,0 +1,15 @@
+/*
+ * loss.h - from hidden states to the algorithm's sums: fills the columns it needs and calls it.
+ */
+#ifndef RUN_LOSS_H
+#define RUN_LOSS_H
+#include "run/work.h"
+
+/* Inside the last unit's forward visit, its tape on: the head, the columns and the loss. Ends the tape.
+ * A separable loss is differentiated chunk by chunk here and leaves the hidden states' gradient in
+ * micro.grads; any other leaves its sums, on the tape, in micro.sums. */
+nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals);
+/* The same without gradients. */
+nrl_status loss_evaluate(work *w, nrl_tensor *hidden, nrl_tensor **totals);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * work.h - one micro-batch through the units, as visits: enter, forward (or recompute, or backward),
+ * leave. The walk knows no strategy and no algorithm beyond its table.
+ */
+#ifndef RUN_WORK_H
+#define RUN_WORK_H
+#include "model/model.h"
+#include <nrl/parallel.h>
+
+/* One micro-batch in flight: what must be kept between its visits. Everything counted. */
+typedef struct {
+    nrl_batch *batch;
+    nrl_carry *inputs; /* [n_units] what each unit read */
+    tape **tapes;      /* [n_units] */
+    nrl_carry carry;   /* on the way forward: what the last visited unit gave */
+    nrl_carry grads;   /* on the way back: gradient of the carry */
+    nrl_tensor *sums[NRL_MAX_TERMS];
+} work_micro;
+
+/* What the walk works with; filled by open.c once, `seeds` by step.c each step. */
+typedef struct {
+    nrl_ctx *ctx;
+    model *policy;
+    const nrl_algorithm *algorithm;
+    void *algorithm_self;
+    const nrl_parallel *strategy; /* NULL = none */
+    void *strategy_self;
+    bool *recompute;              /* [n_units] activation checkpointing */
+    nrl_tensor *seeds[NRL_MAX_TERMS]; /* [1] f32: d step loss / d sum k = 1 / W[k] */
+    work_micro micro;
+    nrl_visit *visits;         /* of a training step */
+    int64_t n_visits;
+    int32_t visits_for;        /* micro-batches `visits` was made for */
+    nrl_visit *forward_visits; /* [n_units] of a pass without gradients */
+    arena memory, visit_memory;
+} work;
+
+/* ctx and policy are set; algorithm and recompute too where work_train will be called. */
+void work_open(work *w);
+void work_close(work *w);
+
+/* The plain schedule of n micro-batches: forward all units, then backward all, one after another. */
+nrl_status work_schedule(work *w, int32_t n_micro);
+
+/* Walks the visits of a training step; batches[m] is micro-batch m. totals[k] += sums of term k, as
+ * one device scalar each, counted for the caller (released by work_take_sums). */
+nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals);
+
+/* Forward only, as visits: the hidden states of a batch, counted for the caller. No tape. Needs ctx and
+ * policy alone (evaluation, generation, reference log-probs). */
+nrl_status work_hidden(work *w, nrl_batch *batch, nrl_tensor **hidden);
+
+/* Forward and loss without gradients; adds to totals like work_train. */
+nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals);
+
+/* Whether the algorithm asked for this column. */
+bool work_needs(const nrl_algorithm *algorithm, const char *column);
+
+#endif
