@@ -234,7 +234,8 @@ nrl_status work_hidden(work *w, nrl_batch *batch, nrl_tensor **hidden)
         carry = out;
         st = leave(w, w->forward_visits, u);
     }
-    *hidden = carry.tensors[0];
+    if (st != NRL_OK) carry_release(w->ctx, &carry);
+    *hidden = carry.tensors[0]; /* NULL after an error */
     return st;
 }
 

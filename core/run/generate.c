@@ -1,0 +1,224 @@
+/*
+ * generate.c - prompts are continued in groups: one prefill of all prompts of the group as a packed
+ * batch, then one token a sequence and pass. A sequence that has ended stays in the batch as an empty
+ * segment, so that segment s is always sequence s of the cache.
+ */
+#include "run/generate.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GROUP_SEQUENCES = 128, GROUP_TOKENS = 16384 };
+
+typedef struct {
+    work *work;
+    const generate_options *options;
+    size_t first, n;            /* prompts [first, first + n) */
+    const int32_t *const *prompts;
+    const int64_t *lengths;
+    generate_result *results;
+    bool *ended;                /* [n] */
+    kv_cache *cache;
+    float *logits;              /* [V] scratch of one row */
+    uint32_t *order;            /* [V] scratch of top-p */
+    int64_t vocab;
+} group;
+
+/* SplitMix64 (Steele, Lea, Flood 2014): one step of a counter-based generator. */
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static double uniform(uint64_t seed, uint64_t prompt, uint64_t token)
+{
+    return (double)(mix(mix(mix(seed) ^ prompt) ^ token) >> 11) * 0x1p-53;
+}
+
+static int32_t largest(const float *logits, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return (int32_t)best;
+}
+
+static int by_logit_down(const void *a, const void *b, void *logits)
+{
+    uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    float x = ((const float *)logits)[i], y = ((const float *)logits)[j];
+    if (x != y) return x < y ? 1 : -1;
+    return i < j ? -1 : i > j;
+}
+
+/* Draws from softmax(logits / temperature), cut to the smallest head of mass top_p. */
+static int32_t draw(group *g, float *logits, double u)
+{
+    int64_t n = g->vocab;
+    double top = logits[largest(logits, n)], total = 0;
+    for (int64_t i = 0; i < n; i++) {
+        g->order[i] = (uint32_t)i;
+        logits[i] = (float)exp((logits[i] - top) / g->options->temperature);
+        total += logits[i];
+    }
+    if (g->options->top_p < 1) {
+        double kept = 0;
+        int64_t k = 0;
+        qsort_r(g->order, (size_t)n, sizeof *g->order, by_logit_down, logits);
+        while (k < n && kept < g->options->top_p * total) kept += logits[g->order[k++]];
+        n = k;
+        total = kept;
+    }
+    double x = u * total;
+    for (int64_t i = 0; i < n; i++)
+        if ((x -= logits[g->order[i]]) < 0) return (int32_t)g->order[i];
+    return (int32_t)g->order[n - 1];
+}
+
+static int32_t choose(group *g, size_t i, const float *row)
+{
+    const generate_options *o = g->options;
+    if (o->temperature <= 0) return largest(row, g->vocab);
+    memcpy(g->logits, row, (size_t)g->vocab * sizeof *row);
+    return draw(g, g->logits, uniform(o->seed, g->first + i, (uint64_t)g->results[i].n));
+}
+
+/* Next input of sequence i: the whole prompt at first, then the last chosen token. */
+static int64_t input_of(const group *g, size_t i, bool prefill, const int32_t **ids, int64_t *position)
+{
+    const generate_result *r = &g->results[i];
+    *ids = prefill ? g->prompts[i] : r->ids + r->n - 1;
+    *position = prefill ? 0 : g->lengths[i] + r->n - 1;
+    if (g->ended[i]) return 0;
+    return prefill ? g->lengths[i] : 1;
+}
+
+static nrl_batch *make_batch(const group *g, bool prefill)
+{
+    const int32_t *ids;
+    int64_t total = 0, at = 0, position;
+    for (size_t i = 0; i < g->n; i++) total += input_of(g, i, prefill, &ids, &position);
+    nrl_batch *b = batch_new(total, 0, (int64_t)g->n);
+    b->n_blocks = (int64_t)g->n;
+    for (size_t i = 0; i < g->n; i++) {
+        int64_t n = input_of(g, i, prefill, &ids, &position);
+        b->cu_seqlens[i] = (int32_t)at;
+        b->segment_block[i] = (int32_t)i;
+        for (int64_t t = 0; t < n; t++, at++) {
+            b->tokens[at] = ids[t];
+            b->positions[at] = (int32_t)(position + t);
+        }
+    }
+    b->cu_seqlens[g->n] = (int32_t)at;
+    return b;
+}
+
+static void take_token(group *g, size_t i, int32_t id)
+{
+    generate_result *r = &g->results[i];
+    r->ids[r->n++] = id;
+    if (r->n >= g->options->max_tokens) g->ended[i] = true;
+    if (g->options->is_end && g->options->is_end(g->options->user, id)) g->ended[i] = true;
+}
+
+/* One pass: the logits of each live sequence's last row, and a token chosen from them. */
+static nrl_status pass(group *g, bool prefill)
+{
+    nrl_ctx *ctx = g->work->ctx;
+    nrl_batch *b = make_batch(g, prefill);
+    int32_t rows[GROUP_SEQUENCES], owner[GROUP_SEQUENCES], n = 0;
+    float *host = NULL;
+    nrl_tensor *hidden = NULL, *logits;
+    for (size_t i = 0; i < g->n; i++) {
+        if (g->ended[i]) continue;
+        owner[n] = (int32_t)i;
+        rows[n++] = b->cu_seqlens[i + 1] - 1;
+    }
+    ctx_scope_begin(ctx);
+    nrl_status st = work_hidden(g->work, b, &hidden);
+    if (st == NRL_OK) st = head_logits(ctx, &g->work->policy->head, hidden, rows, n, &logits);
+    if (st == NRL_OK) {
+        host = mem_alloc((size_t)nrl_tensor_numel(logits) * sizeof *host);
+        st = tensor_read(ctx, logits, host);
+    }
+    int64_t stride = st == NRL_OK ? nrl_tensor_dim(logits, -1) : 0;
+    for (int32_t k = 0; st == NRL_OK && k < n; k++)
+        take_token(g, (size_t)owner[k], choose(g, (size_t)owner[k], host + k * stride));
+    free(host);
+    tensor_release(ctx, hidden);
+    ctx_scope_end(ctx);
+    ctx_set_batch(ctx, NULL);
+    batch_free(b);
+    return st;
+}
+
+static bool all_ended(const group *g)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (!g->ended[i]) return false;
+    return true;
+}
+
+static nrl_status run_group(group *g)
+{
+    nrl_ctx *ctx = g->work->ctx;
+    bool ended[GROUP_SEQUENCES] = {false};
+    int64_t longest = 0;
+    g->ended = ended;
+    for (size_t i = 0; i < g->n; i++) {
+        g->results[i] = (generate_result){
+            .ids = mem_alloc((size_t)g->options->max_tokens * sizeof(int32_t))};
+        if (g->lengths[i] > longest) longest = g->lengths[i];
+    }
+    NRL_TRY(kv_cache_create(ctx, (int64_t)g->n, longest + g->options->max_tokens, &g->cache));
+    ctx_set_cache(ctx, g->cache);
+    nrl_status st = NRL_OK;
+    for (bool prefill = true; st == NRL_OK && !all_ended(g); prefill = false) st = pass(g, prefill);
+    ctx_set_cache(ctx, NULL);
+    kv_cache_destroy(ctx, g->cache);
+    return st;
+}
+
+static nrl_status check(const work *w, const int64_t *lengths, size_t n, const generate_options *o)
+{
+    int64_t most = w->policy->facts.max_positions;
+    for (size_t i = 0; i < n; i++) {
+        if (lengths[i] < 1) return nrl_fail(NRL_ERR_CONFIG, "prompt %zu is empty: it needs at least one token", i + 1);
+        if (most > 0 && lengths[i] + o->max_tokens > most)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "prompt %zu has %lld tokens: with max_tokens %lld that is more than the "
+                            "model's %lld positions",
+                            i + 1, (long long)lengths[i], (long long)o->max_tokens, (long long)most);
+    }
+    return NRL_OK;
+}
+
+nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengths, size_t n,
+                    const generate_options *o, generate_result *results)
+{
+    int64_t head_rows = nrl_param_dim(w->policy->head.weight, 0);
+    int64_t vocab = o->vocab_size > 0 && o->vocab_size < head_rows ? o->vocab_size : head_rows;
+    nrl_status st = NRL_OK;
+    memset(results, 0, n * sizeof *results);
+    if (o->max_tokens < 1) return NRL_OK;
+    NRL_TRY(check(w, lengths, n, o));
+    float *logits = mem_alloc((size_t)vocab * sizeof *logits);
+    uint32_t *order = mem_alloc((size_t)vocab * sizeof *order);
+    for (size_t i = 0; i < n && st == NRL_OK;) {
+        size_t k = 0;
+        int64_t tokens = 0;
+        while (i + k < n && k < GROUP_SEQUENCES && (!k || tokens + lengths[i + k] <= GROUP_TOKENS))
+            tokens += lengths[i + k++];
+        group g = {.work = w, .options = o, .first = i, .n = k, .prompts = prompts + i,
+                   .lengths = lengths + i, .results = results + i, .logits = logits,
+                   .order = order, .vocab = vocab};
+        st = run_group(&g);
+        i += k;
+    }
+    free(logits);
+    free(order);
+    return st;
+}
