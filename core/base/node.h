@@ -24,6 +24,7 @@ struct nrl_node {
     const char *key;       /* inside a map */
     const char *source;    /* file name, "command line", "script.lua"; NULL = unknown */
     const char *text;      /* a YAML scalar as written, NULL for anything else */
+    const char *secret;    /* the text with ${env:...} that this value came from, else NULL */
     uint32_t line, column; /* from 1; 0 = unknown */
     nrl_node_type kind;
     bool plain; /* a YAML scalar without quotes: its text may be read as another type */

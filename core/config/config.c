@@ -1,0 +1,278 @@
+/*
+ * config.c - reading a config with its defaults, overrides, environment substitution, paths.
+ */
+#include "config/config.h"
+#include "base/buffer.h"
+#include "config/scalar.h"
+#include "config/yaml.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_FILES = 64, MAX_KEY = 256, MAX_PATH_SIZE = 4096 };
+
+/* ---- paths ---- */
+
+const char *config_path(arena *a, const nrl_node *at, const char *path)
+{
+    const char *slash = at && at->line ? strrchr(at->source, '/') : NULL;
+    if (*path == '/' || !*path || !slash) return path;
+    return arena_printf(a, "%.*s/%s", (int)(slash - at->source), at->source, path);
+}
+
+const char *config_absolute(arena *a, const char *path)
+{
+    char dir[MAX_PATH_SIZE];
+    if (*path == '/' || !*path || !getcwd(dir, sizeof dir)) return path;
+    return arena_printf(a, "%s/%s", strcmp(dir, "/") ? dir : "", path);
+}
+
+/* ---- merging ---- */
+
+static bool is_component_slot(const char *key)
+{
+    static const char *const slots[] = {"algorithm", "optimizer", "schedule",
+                                        "parallel",  "backend",   "collective"};
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
+        if (!strcmp(slots[i], key)) return true;
+    return false;
+}
+
+static nrl_node *new_map_at(arena *a, const nrl_node *at)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    map->source = at->source;
+    map->line = at->line;
+    map->column = at->column;
+    return map;
+}
+
+/* A component's word as a map; anything else as it is. */
+static nrl_node *word_as_map(arena *a, nrl_node *n)
+{
+    if (nrl_node_kind(n) != NRL_NODE_STRING) return n;
+    nrl_node *map = new_map_at(a, n);
+    node_append(a, map, "name", node_copy(a, n));
+    return map;
+}
+
+static nrl_node *merge_component(arena *a, nrl_node *base, nrl_node *over)
+{
+    base = word_as_map(a, base);
+    over = word_as_map(a, over);
+    const char *below = nrl_node_string(nrl_node_find(base, "name"), NULL);
+    const char *above = nrl_node_string(nrl_node_find(over, "name"), below);
+    return above && below && strcmp(above, below) ? over : config_merge(a, base, over);
+}
+
+/* The trees are ours: taking const away from their children is this file's right. */
+static nrl_node *child_of(nrl_node *map, const char *key)
+{
+    return (nrl_node *)nrl_node_find(map, key);
+}
+
+nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over)
+{
+    if (nrl_node_kind(base) != NRL_NODE_MAP || nrl_node_kind(over) != NRL_NODE_MAP) return over;
+    for (size_t i = 0; i < nrl_node_size(over); i++) {
+        const char *key = nrl_node_key(over, i);
+        nrl_node *above = child_of(over, key), *below = child_of(base, key);
+        if (below && is_component_slot(key)) above = merge_component(a, below, above);
+        else if (below) above = config_merge(a, below, above);
+        node_set(a, base, key, above);
+    }
+    base->source = over->source;
+    base->line = over->line;
+    base->column = over->column;
+    return base;
+}
+
+/* ---- files and their defaults ---- */
+
+typedef struct file_link file_link;
+struct file_link {
+    const char *path; /* as realpath gives it */
+    const file_link *from;
+};
+
+static nrl_status read_chain(arena *a, const char *path, const file_link *from, size_t *n_files,
+                             nrl_node **root);
+
+static nrl_status merge_default(arena *a, const nrl_node *name, const file_link *from,
+                                size_t *n_files, nrl_node **base)
+{
+    const char *text = nrl_node_string(name, NULL);
+    nrl_node *below;
+    if (!text)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: defaults: expected the path of a YAML file",
+                        nrl_node_place(name));
+    if (read_chain(a, config_path(a, name, text), from, n_files, &below) != NRL_OK) {
+        nrl_note("%s: defaults", nrl_node_place(name));
+        return NRL_ERR_CONFIG;
+    }
+    *base = *base ? config_merge(a, *base, below) : below;
+    return NRL_OK;
+}
+
+static nrl_node *without_key(arena *a, const nrl_node *map, const char *key)
+{
+    nrl_node *out = new_map_at(a, map);
+    for (size_t i = 0; i < nrl_node_size(map); i++)
+        if (strcmp(nrl_node_key(map, i), key))
+            node_append(a, out, nrl_node_key(map, i), (nrl_node *)nrl_node_at(map, i));
+    return out;
+}
+
+static nrl_status lay_on_defaults(arena *a, const file_link *here, size_t *n_files, nrl_node **root)
+{
+    const nrl_node *defaults = nrl_node_find(*root, "defaults");
+    nrl_node *base = NULL;
+    bool list = nrl_node_kind(defaults) == NRL_NODE_LIST;
+    if (!defaults) return NRL_OK;
+    for (size_t i = 0; i < (list ? nrl_node_size(defaults) : 1); i++)
+        NRL_TRY(merge_default(a, list ? nrl_node_at(defaults, i) : defaults, here, n_files, &base));
+    nrl_node *own = without_key(a, *root, "defaults");
+    *root = base ? config_merge(a, base, own) : own;
+    return NRL_OK;
+}
+
+static nrl_status check_chain(const char *path, const file_link *here, size_t *n_files)
+{
+    if (++*n_files > MAX_FILES)
+        return nrl_fail(NRL_ERR_CONFIG, "more than %d files in a chain of defaults", MAX_FILES);
+    for (const file_link *l = here->from; l; l = l->from)
+        if (!strcmp(l->path, here->path))
+            return nrl_fail(NRL_ERR_CONFIG, "%s inherits from itself", path);
+    return NRL_OK;
+}
+
+static nrl_status read_chain(arena *a, const char *path, const file_link *from, size_t *n_files,
+                             nrl_node **root)
+{
+    char *real = realpath(path, NULL);
+    file_link here = {real ? arena_strdup(a, real) : path, from};
+    free(real);
+    NRL_TRY(check_chain(path, &here, n_files));
+    NRL_TRY(yaml_read_file(a, path, root));
+    if ((*root)->kind != NRL_NODE_MAP)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: expected a map of sections (model, data, train, ...)",
+                        nrl_node_place(*root));
+    return lay_on_defaults(a, &here, n_files, root);
+}
+
+nrl_status config_read(arena *a, const char *path, nrl_node **root)
+{
+    size_t n_files = 0;
+    return read_chain(a, path, NULL, &n_files, root);
+}
+
+/* ---- overrides ---- */
+
+static const char command_line[] = "command line";
+
+/* The map at `key`; made where there is nothing. NULL where something else is in the way. */
+static nrl_node *descend(arena *a, nrl_node *map, bool top, const char *key)
+{
+    const nrl_node here = {.source = command_line};
+    nrl_node *child = child_of(map, key);
+    if (child && top && is_component_slot(key)) child = word_as_map(a, child);
+    if (!child || child->kind == NRL_NODE_NULL) child = new_map_at(a, child ? child : &here);
+    return child->kind == NRL_NODE_MAP ? node_set(a, map, key, child) : NULL;
+}
+
+/* "a.b.c" with no part empty. */
+static bool is_key_path(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (text[i] == '.' && (i == 0 || i + 1 == size || text[i + 1] == '.')) return false;
+    return size > 0;
+}
+
+static nrl_node *map_of_path(arena *a, nrl_node *root, char *path, const char **last)
+{
+    nrl_node *map = root;
+    for (char *dot; map && (dot = strchr(path, '.')); path = dot + 1) {
+        *dot = 0;
+        map = descend(a, map, map == root, path);
+    }
+    *last = path;
+    return map;
+}
+
+void config_override(arena *a, config_problems *problems, nrl_node *root, const char *assignment)
+{
+    const nrl_node here = {.source = command_line};
+    size_t n = strcspn(assignment, "=");
+    const char *last;
+    nrl_node *value;
+    if (!assignment[n] || !is_key_path(assignment, n)) {
+        problems_add(problems, &here, "'%s': expected key=value", assignment);
+        return;
+    }
+    if (yaml_parse_value(a, command_line, assignment + n + 1, &value) != NRL_OK) {
+        problems_take_error(problems, NULL);
+        return;
+    }
+    nrl_node *map = map_of_path(a, root, arena_strndup(a, assignment, n), &last);
+    if (map) node_set(a, map, last, value);
+    else problems_add(problems, &here, "%.*s: a part of this path is not a map", (int)n, assignment);
+}
+
+/* ---- ${env:VAR} ---- */
+
+typedef struct {
+    arena *a;
+    config_problems *problems;
+    const char *(*lookup)(const char *name);
+} substitution;
+
+static const char opening[] = "${env:";
+
+/* The text with its variables replaced, malloc'd; NULL after a problem. */
+static char *expand(const substitution *s, const nrl_node *n)
+{
+    buffer b = {0};
+    const char *text = n->as.string, *start;
+    while ((start = strstr(text, opening))) {
+        const char *name = start + strlen(opening), *end = strchr(name, '}');
+        if (!end || end == name || end - name >= MAX_KEY) {
+            problems_add(s->problems, n, "expected ${env:NAME} in '%s'", n->as.string);
+            buffer_free(&b);
+            return NULL;
+        }
+        const char *variable = arena_strndup(s->a, name, (size_t)(end - name));
+        const char *value = s->lookup(variable);
+        if (!value) problems_add(s->problems, n, "environment variable %s is not set", variable);
+        buffer_add(&b, text, (size_t)(start - text));
+        buffer_puts(&b, value ? value : "");
+        text = end + 1;
+    }
+    buffer_puts(&b, text);
+    return buffer_take(&b);
+}
+
+static void substitute_text(const substitution *s, nrl_node *n)
+{
+    char *text = strstr(n->as.string, opening) ? expand(s, n) : NULL;
+    if (!text) return;
+    n->secret = n->as.string;
+    if (n->plain) {
+        scalar_assign(s->a, n, text, strlen(text));
+    } else {
+        n->size = strlen(text);
+        n->as.string = n->text = arena_strndup(s->a, text, n->size);
+    }
+    free(text);
+}
+
+static void substitute(const substitution *s, nrl_node *n)
+{
+    if (n->kind == NRL_NODE_STRING) substitute_text(s, n);
+    for (size_t i = 0; i < nrl_node_size(n); i++) substitute(s, (nrl_node *)nrl_node_at(n, i));
+}
+
+void config_substitute(arena *a, config_problems *problems, nrl_node *root,
+                       const char *(*lookup)(const char *name))
+{
+    substitute(&(substitution){a, problems, lookup}, root);
+}

@@ -1,0 +1,328 @@
+/*
+ * options.c - values into structs, with every check in one place.
+ */
+#include "config/options.h"
+#include "config/config.h"
+#include "config/suggest.h"
+#include "config/yaml.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+/* Where a value goes and how it is called in messages. */
+typedef struct {
+    arena *a;
+    config_problems *problems;
+    const char *section;
+    const nrl_option *row;
+    const nrl_node *value;
+    void *to;
+} slot;
+
+const nrl_option *option_row(const nrl_option *rows, size_t i, size_t stride)
+{
+    return (const void *)((const char *)rows + i * stride);
+}
+
+/* "train.steps", or "debug" at the top level. */
+static const char *full_name(arena *a, const char *section, const char *key)
+{
+    return *section ? arena_printf(a, "%s.%s", section, key) : key;
+}
+
+/* The value as messages show it: "text 'abc'", "a list". */
+static const char *found(const slot *s)
+{
+    const nrl_node *n = s->value;
+    switch (nrl_node_kind(n)) {
+    case NRL_NODE_BOOL: return n->as.boolean ? "true" : "false";
+    case NRL_NODE_INT: return arena_printf(s->a, "%" PRId64, n->as.integer);
+    case NRL_NODE_FLOAT: return arena_printf(s->a, "%.17g", n->as.real);
+    case NRL_NODE_STRING: return arena_printf(s->a, "text '%.100s'", n->as.string);
+    case NRL_NODE_LIST: return "a list";
+    case NRL_NODE_MAP: return "a map";
+    default: return "nothing";
+    }
+}
+
+static void expected(const slot *s, const char *what)
+{
+    problems_add(s->problems, s->value, "%s: expected %s, found %s",
+                 full_name(s->a, s->section, s->row->name), what, found(s));
+}
+
+/* ---- one function a type ---- */
+
+static bool is_in_range(const slot *s, double v)
+{
+    const nrl_option *r = s->row;
+    if (v >= r->min && v <= r->max) return true;
+    const char *bounds = isinf(r->max)   ? arena_printf(s->a, "at least %.17g", r->min)
+                         : isinf(r->min) ? arena_printf(s->a, "at most %.17g", r->max)
+                                         : arena_printf(s->a, "%.17g to %.17g", r->min, r->max);
+    problems_add(s->problems, s->value, "%s: %s is out of range, expected %s",
+                 full_name(s->a, s->section, r->name), found(s), bounds);
+    return false;
+}
+
+static void fill_int(const slot *s)
+{
+    int64_t v = nrl_node_int(s->value, 0);
+    if (nrl_node_int(s->value, 1) != v) expected(s, "a whole number"); /* neither fallback is taken */
+    else if (is_in_range(s, (double)v)) *(int64_t *)s->to = v;
+}
+
+static void fill_f64(const slot *s)
+{
+    nrl_node_type kind = nrl_node_kind(s->value);
+    double v = nrl_node_f64(s->value, 0);
+    if ((kind != NRL_NODE_INT && kind != NRL_NODE_FLOAT) || isnan(v)) expected(s, "a number");
+    else if (is_in_range(s, v)) *(double *)s->to = v;
+}
+
+/* yes, no, on and off are text to YAML and booleans here. */
+static void fill_bool(const slot *s)
+{
+    static const char *const words[] = {"no", "yes", "off", "on"};
+    const nrl_node *n = s->value;
+    if (n->kind == NRL_NODE_BOOL) {
+        *(bool *)s->to = n->as.boolean;
+        return;
+    }
+    for (size_t i = 0; n->kind == NRL_NODE_STRING && n->plain && i < 4; i++)
+        if (!strcasecmp(n->as.string, words[i])) {
+            *(bool *)s->to = i % 2;
+            return;
+        }
+    expected(s, "true or false");
+}
+
+/* The scalar as text: `name: 123` is the name "123". NULL for lists and maps. */
+static const char *as_text(const nrl_node *n)
+{
+    if (nrl_node_kind(n) == NRL_NODE_STRING) return n->as.string;
+    return n->kind != NRL_NODE_LIST && n->kind != NRL_NODE_MAP ? n->text : NULL;
+}
+
+static void fill_text(const slot *s)
+{
+    const char *text = as_text(s->value);
+    if (!text) {
+        expected(s, s->row->type == NRL_TYPE_PATH ? "a path" : "text");
+        return;
+    }
+    if (s->row->type == NRL_TYPE_PATH) text = config_path(s->a, s->value, text);
+    *(const char **)s->to = text;
+}
+
+/* Offers each choice to s; index of the one that is equal, or -1. */
+static int64_t find_choice(arena *a, const char *choices, suggestion *near)
+{
+    int64_t i = 0;
+    for (const char *c = choices; *c; i++) {
+        size_t n = strcspn(c, "|");
+        const char *choice = arena_strndup(a, c, n);
+        if (!strcmp(choice, near->word)) return i;
+        suggest_offer(near, choice);
+        c += n + (c[n] == '|');
+    }
+    return -1;
+}
+
+static const char *list_of_choices(arena *a, const char *choices)
+{
+    const char *out = "";
+    for (const char *c = choices; *c;) {
+        size_t n = strcspn(c, "|");
+        out = arena_printf(a, "%s%s%.*s", out, *out ? ", " : "", (int)n, c);
+        c += n + (c[n] == '|');
+    }
+    return out;
+}
+
+static void fill_enum(const slot *s)
+{
+    const nrl_option *r = s->row;
+    suggestion near = {.word = as_text(s->value)};
+    if (!near.word) {
+        expected(s, arena_printf(s->a, "one of: %s", list_of_choices(s->a, r->choices)));
+        return;
+    }
+    int64_t i = find_choice(s->a, r->choices, &near);
+    if (i >= 0) {
+        *(int64_t *)s->to = i;
+        return;
+    }
+    problems_add(s->problems, s->value, "%s: '%.100s' is not one of: %s%s",
+                 full_name(s->a, s->section, r->name), near.word, list_of_choices(s->a, r->choices),
+                 near.best ? arena_printf(s->a, "; did you mean '%s'?", near.best) : "");
+}
+
+static void fill_slot(const slot *s)
+{
+    switch ((nrl_type)s->row->type) {
+    case NRL_TYPE_INT: fill_int(s); return;
+    case NRL_TYPE_F64: fill_f64(s); return;
+    case NRL_TYPE_BOOL: fill_bool(s); return;
+    case NRL_TYPE_STR:
+    case NRL_TYPE_PATH: fill_text(s); return;
+    case NRL_TYPE_ENUM: fill_enum(s); return;
+    case NRL_TYPE_NODE: *(const nrl_node **)s->to = s->value; return;
+    case NRL_TYPE_NONE: break;
+    }
+    NRL_ASSERT(s->row->type, ==, NRL_TYPE_NODE); /* the plugin host has checked rows */
+}
+
+/* ---- a whole map ---- */
+
+static bool is_given(const nrl_node *value)
+{
+    return value && value->kind != NRL_NODE_NULL;
+}
+
+/* The default as a value; NULL where there is nothing to store. */
+static const nrl_node *default_value(const slot *s, const nrl_node *section)
+{
+    const nrl_option *r = s->row;
+    nrl_node *value = NULL;
+    if (!r->initial) {
+        const nrl_node *at = nrl_node_find(section, r->name);
+        problems_add(s->problems, at ? at : section, "%s: required and not given%s%s",
+                     full_name(s->a, s->section, r->name), r->help ? ": " : "",
+                     r->help ? r->help : "");
+        return NULL;
+    }
+    if (r->type == NRL_TYPE_STR || r->type == NRL_TYPE_PATH) {
+        *(const char **)s->to = r->initial;
+        return NULL;
+    }
+    if (!*r->initial || yaml_parse_value(s->a, "default", r->initial, &value) != NRL_OK) return NULL;
+    return value;
+}
+
+static void fill_part(arena *a, config_problems *problems, const char *section,
+                      const nrl_node *node, const option_part *part)
+{
+    for (size_t i = 0; i < part->n_rows; i++) {
+        const nrl_option *row = option_row(part->rows, i, part->stride);
+        slot s = {a, problems, section, row, nrl_node_find(node, row->name),
+                  (char *)part->out + row->offset};
+        if (!is_given(s.value)) s.value = default_value(&s, node);
+        if (s.value) fill_slot(&s);
+    }
+}
+
+static bool is_known(const option_part *parts, size_t n_parts, suggestion *near)
+{
+    for (size_t p = 0; p < n_parts; p++)
+        for (size_t i = 0; i < parts[p].n_rows; i++) {
+            const char *name = option_row(parts[p].rows, i, parts[p].stride)->name;
+            if (!strcmp(name, near->word)) return true;
+            suggest_offer(near, name);
+        }
+    return false;
+}
+
+static void check_keys(arena *a, config_problems *problems, const char *section,
+                       const nrl_node *node, const option_part *parts, size_t n_parts)
+{
+    for (size_t i = 0; i < nrl_node_size(node); i++) {
+        suggestion near = {.word = nrl_node_key(node, i)};
+        if (is_known(parts, n_parts, &near)) continue;
+        problems_add(problems, nrl_node_at(node, i), "%s: unknown key%s",
+                     full_name(a, section, near.word),
+                     near.best ? arena_printf(a, "; did you mean '%s'?", near.best) : "");
+    }
+}
+
+void options_fill(arena *a, config_problems *problems, const char *section, const nrl_node *node,
+                  const option_part *parts, size_t n_parts)
+{
+    if (is_given(node) && node->kind != NRL_NODE_MAP) {
+        slot s = {.a = a, .value = node};
+        problems_add(problems, node, "%s: expected a map of options, found %s",
+                     *section ? section : "config", found(&s));
+        return;
+    }
+    if (nrl_node_kind(node) == NRL_NODE_MAP) check_keys(a, problems, section, node, parts, n_parts);
+    for (size_t p = 0; p < n_parts; p++) fill_part(a, problems, section, node, &parts[p]);
+}
+
+/* ---- back to nodes ---- */
+
+static const char *choice_at(arena *a, const char *choices, int64_t index)
+{
+    for (; index > 0; index--) choices += strcspn(choices, "|") + 1;
+    return arena_strndup(a, choices, strcspn(choices, "|"));
+}
+
+static nrl_node *text_node(arena *a, const char *text)
+{
+    return node_string(a, text ? text : "", text ? strlen(text) : 0);
+}
+
+static nrl_node *value_node(arena *a, const nrl_option *row, const void *from)
+{
+    const nrl_node *node;
+    const char *text;
+    switch ((nrl_type)row->type) {
+    case NRL_TYPE_INT: return node_int(a, *(const int64_t *)from);
+    case NRL_TYPE_F64: return node_f64(a, *(const double *)from);
+    case NRL_TYPE_BOOL: return node_bool(a, *(const bool *)from);
+    case NRL_TYPE_ENUM: return text_node(a, choice_at(a, row->choices, *(const int64_t *)from));
+    case NRL_TYPE_STR: return text_node(a, *(const char *const *)from);
+    case NRL_TYPE_PATH:
+        text = *(const char *const *)from;
+        return text_node(a, text ? config_absolute(a, text) : NULL);
+    default:
+        node = *(const nrl_node *const *)from;
+        return node ? node_copy(a, node) : node_new(a, NRL_NODE_NULL);
+    }
+}
+
+void options_resolve(arena *a, const nrl_node *node, const option_part *parts, size_t n_parts,
+                     nrl_node *resolved)
+{
+    for (size_t p = 0; p < n_parts; p++)
+        for (size_t i = 0; i < parts[p].n_rows; i++) {
+            const nrl_option *row = option_row(parts[p].rows, i, parts[p].stride);
+            const nrl_node *given = nrl_node_find(node, row->name);
+            nrl_node *value = value_node(a, row, (const char *)parts[p].out + row->offset);
+            if (given && given->secret) value = node_copy(a, given);
+            node_set(a, resolved, row->name, value);
+        }
+}
+
+/* ---- component slots ---- */
+
+static nrl_node *options_of(arena *a, const nrl_node *map)
+{
+    nrl_node *out = node_new(a, NRL_NODE_MAP);
+    out->source = map->source;
+    out->line = map->line;
+    out->column = map->column;
+    for (size_t i = 0; i < nrl_node_size(map); i++)
+        if (strcmp(nrl_node_key(map, i), "name"))
+            node_append(a, out, nrl_node_key(map, i), node_copy(a, nrl_node_at(map, i)));
+    return out;
+}
+
+void component_read(arena *a, config_problems *problems, const char *section, const nrl_node *node,
+                    const char *fallback, config_component *out)
+{
+    bool map = nrl_node_kind(node) == NRL_NODE_MAP;
+    const nrl_node *word = map ? nrl_node_find(node, "name") : node;
+    *out = (config_component){.at = node};
+    out->name = is_given(word) ? nrl_node_string(word, NULL) : fallback;
+    if (!out->name && is_given(node)) {
+        slot s = {.a = a, .value = word};
+        problems_add(problems, word ? word : node,
+                     "%s: expected a word or a map with `name`, found %s", section,
+                     map && !word ? "a map without it" : found(&s));
+    }
+    if (!out->name) return;
+    if (map) out->options = options_of(a, node);
+    out->resolved = node_new(a, NRL_NODE_MAP);
+    node_append(a, out->resolved, "name", node_string(a, out->name, strlen(out->name)));
+}

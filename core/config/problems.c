@@ -1,0 +1,99 @@
+/*
+ * problems.c - the list of mistakes and its one report.
+ */
+#include "config/problems.h"
+#include "base/buffer.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TOLD = 50 };
+
+struct config_problem {
+    char *source; /* copies: the tree may be gone when the report is made */
+    uint32_t line, column;
+    size_t number; /* order of finding, among equal places */
+    char *text;
+};
+
+static void add(config_problems *p, const nrl_node *at, char *text)
+{
+    if (p->n == p->capacity) {
+        p->capacity = p->capacity ? p->capacity * 2 : 8;
+        p->list = mem_realloc(p->list, p->capacity * sizeof *p->list);
+    }
+    config_problem x = {.number = p->n, .text = text};
+    if (at && at->source) {
+        x.source = mem_strdup(at->source);
+        x.line = at->line;
+        x.column = at->column;
+    }
+    p->list[p->n++] = x;
+}
+
+void problems_add(config_problems *p, const nrl_node *at, const char *fmt, ...)
+{
+    va_list a;
+    va_start(a, fmt);
+    int n = vsnprintf(NULL, 0, fmt, a);
+    va_end(a);
+    char *text = mem_alloc((size_t)(n < 0 ? 0 : n) + 1);
+    va_start(a, fmt);
+    if (n > 0) vsnprintf(text, (size_t)n + 1, fmt, a);
+    va_end(a);
+    add(p, at, text);
+}
+
+void problems_take_error(config_problems *p, const nrl_node *at)
+{
+    add(p, at, mem_strdup(nrl_error_text()));
+}
+
+/* By file, line and column; what has no line (the command line, a missing key) comes last. */
+static int compare(const void *a, const void *b)
+{
+    const config_problem *x = a, *y = b;
+    if (!x->line != !y->line) return x->line ? -1 : 1;
+    int c = strcmp(x->source ? x->source : "", y->source ? y->source : "");
+    if (c && x->line) return c;
+    if (x->line != y->line) return x->line < y->line ? -1 : 1;
+    if (x->column != y->column) return x->column < y->column ? -1 : 1;
+    return x->number < y->number ? -1 : 1;
+}
+
+static void print(buffer *b, const config_problem *x)
+{
+    if (x->source) buffer_puts(b, x->source);
+    if (x->line) buffer_print(b, ":%u:%u", (unsigned)x->line, (unsigned)x->column);
+    if (x->source) buffer_puts(b, ": ");
+    buffer_puts(b, x->text);
+}
+
+static char *compose(config_problems *p)
+{
+    buffer b = {0};
+    qsort(p->list, p->n, sizeof *p->list, compare);
+    if (p->n > 1) buffer_print(&b, "%zu mistakes in the config", p->n);
+    for (size_t i = 0; i < p->n && i < MAX_TOLD; i++) {
+        if (p->n > 1) buffer_puts(&b, "\n  ");
+        print(&b, &p->list[i]);
+    }
+    if (p->n > MAX_TOLD) buffer_print(&b, "\n  and %zu more", p->n - MAX_TOLD);
+    return buffer_take(&b);
+}
+
+nrl_status problems_report(config_problems *p)
+{
+    if (!p->n) return NRL_OK;
+    char *text = compose(p);
+    for (size_t i = 0; i < p->n; i++) {
+        free(p->list[i].source);
+        free(p->list[i].text);
+    }
+    free(p->list);
+    *p = (config_problems){0};
+    nrl_fail(NRL_ERR_CONFIG, "%s", text);
+    free(text);
+    return NRL_ERR_CONFIG;
+}

@@ -1,0 +1,202 @@
+/*
+ * rules.c - agreement between options of the core's sections.
+ */
+#include "config/rules.h"
+#include "config/config.h"
+#include <string.h>
+
+/* ---- data ---- */
+
+typedef struct {
+    const char *path;
+    double weight;
+} source;
+
+static const nrl_option source_rows[] = {
+    NRL_OPT_PATH(source, path, NULL, "a file of samples"),
+    NRL_OPT_F64(source, weight, "1", 1e-9, 1e9, "how often its samples are drawn, next to the others"),
+};
+
+static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, double weight)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    node_append(a, map, "path", node_string(a, path, strlen(path)));
+    node_append(a, map, "weight", node_f64(a, weight));
+    map->source = at->source;
+    map->line = at->line;
+    map->column = at->column;
+    return map;
+}
+
+static void add_source(arena *a, config_problems *problems, const char *name, const nrl_node *item,
+                       nrl_node *list, nrl_node *resolved)
+{
+    source s = {.weight = 1};
+    const option_part part = OPTION_PART(source_rows, &s);
+    const char *word = nrl_node_string(item, NULL);
+    if (word) s.path = config_path(a, item, word);
+    else options_fill(a, problems, name, item, &part, 1);
+    if (!s.path) return;
+    node_append(a, list, NULL, source_node(a, item, s.path, s.weight));
+    node_append(a, resolved, NULL, source_node(a, item, config_absolute(a, s.path), s.weight));
+}
+
+void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources,
+                   nrl_node *resolved)
+{
+    const nrl_node *given = *sources;
+    if (!given) return;
+    bool is_list = given->kind == NRL_NODE_LIST;
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    nrl_node *absolute = node_set(a, resolved, strchr(name, '.') + 1, node_new(a, NRL_NODE_LIST));
+    if (is_list && !given->size) problems_add(problems, given, "%s: an empty list", name);
+    for (size_t i = 0; i < (is_list ? given->size : 1); i++)
+        add_source(a, problems, name, is_list ? nrl_node_at(given, i) : given, list, absolute);
+    list->source = given->source;
+    list->line = given->line;
+    list->column = given->column;
+    *sources = list;
+}
+
+static void words_only(config_problems *problems, const char *name, const nrl_node *node,
+                       nrl_node_type kind)
+{
+    if (!node) return;
+    if (node->kind != kind) {
+        problems_add(problems, node, "%s: expected a %s of words", name, node_kind_name(kind));
+        return;
+    }
+    for (size_t i = 0; i < nrl_node_size(node); i++)
+        if (nrl_node_kind(nrl_node_at(node, i)) != NRL_NODE_STRING)
+            problems_add(problems, nrl_node_at(node, i), "%s: expected a word", name);
+}
+
+void rules_data(config_problems *problems, const config_data *data)
+{
+    words_only(problems, "data.columns", data->columns, NRL_NODE_MAP);
+    words_only(problems, "data.extra", data->extra, NRL_NODE_LIST);
+}
+
+/* ---- activation checkpointing ---- */
+
+typedef struct {
+    int64_t every;
+    double ratio;
+    const nrl_node *layers;
+} recompute_map;
+
+static const nrl_option recompute_rows[] = {
+    NRL_OPT_INT(recompute_map, every, "", 1, 1e6, "every n-th layer"),
+    NRL_OPT_F64(recompute_map, ratio, "", 0, 1, "share of the layers"),
+    NRL_OPT_NODE(recompute_map, layers, "", "list of layers from 0"),
+};
+
+static void check_layers(config_problems *problems, const nrl_node *layers)
+{
+    if (layers && layers->kind != NRL_NODE_LIST)
+        problems_add(problems, layers, "train.activation_checkpointing.layers: expected a list");
+    for (size_t i = 0; i < nrl_node_size(layers); i++)
+        if (nrl_node_int(nrl_node_at(layers, i), -1) < 0)
+            problems_add(problems, nrl_node_at(layers, i),
+                         "train.activation_checkpointing.layers: expected whole numbers from 0");
+}
+
+static void recompute_from_map(arena *a, config_problems *problems, const nrl_node *node,
+                               config_recompute *out)
+{
+    recompute_map m = {0};
+    const option_part part = OPTION_PART(recompute_rows, &m);
+    if (node->size != 1) {
+        problems_add(problems, node,
+                     "train.activation_checkpointing: expected one of every, ratio or layers");
+        return;
+    }
+    options_fill(a, problems, "train.activation_checkpointing", node, &part, 1);
+    check_layers(problems, m.layers);
+    *out = (config_recompute){m.layers  ? CONFIG_RECOMPUTE_LAYERS
+                              : m.every ? CONFIG_RECOMPUTE_EVERY
+                                        : CONFIG_RECOMPUTE_RATIO,
+                              m.every, m.ratio, m.layers};
+}
+
+void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out)
+{
+    const char *word = nrl_node_string(node, "");
+    *out = (config_recompute){CONFIG_RECOMPUTE_NONE, 0, 0, NULL};
+    if (nrl_node_kind(node) == NRL_NODE_MAP) recompute_from_map(a, problems, node, out);
+    else if (!strcmp(word, "all")) out->kind = CONFIG_RECOMPUTE_ALL;
+    else if (node && strcmp(word, "none"))
+        problems_add(problems, node, "train.activation_checkpointing: expected none, all, "
+                                     "{every: 4}, {ratio: 0.5} or {layers: [0, 4]}");
+}
+
+/* ---- between options ---- */
+
+/* Where to point: the option if it was written, else its section, else nowhere. */
+static const nrl_node *place(const nrl_node *root, const char *section, const char *key)
+{
+    const nrl_node *map = nrl_node_find(root, section), *at = nrl_node_find(map, key);
+    return at ? at : map ? map : root;
+}
+
+/* A section that is no map has been reported as a whole. */
+static bool is_malformed(const nrl_node *root, const char *section)
+{
+    nrl_node_type kind = nrl_node_kind(nrl_node_find(root, section));
+    return kind != NRL_NODE_NONE && kind != NRL_NODE_NULL && kind != NRL_NODE_MAP;
+}
+
+static void check_lengths(config_problems *problems, const nrl_node *root, const config_run *run)
+{
+    const config_train *t = &run->train;
+    bool by_samples = t->micro_batch > 0;
+    if (is_malformed(root, "train")) return;
+    if (t->steps && t->epochs)
+        problems_add(problems, place(root, "train", "epochs"), "train: give steps or epochs, not both");
+    if (!t->steps && !t->epochs)
+        problems_add(problems, place(root, "train", "steps"), "train: steps or epochs is required");
+    if (by_samples && run->data.packing)
+        problems_add(problems, place(root, "train", "micro_batch"),
+                     "train.micro_batch counts samples, which needs data.packing: false");
+    if (!by_samples && t->micro_batch_tokens && t->micro_batch_tokens < run->data.max_length)
+        problems_add(problems, place(root, "train", "micro_batch_tokens"),
+                     "train.micro_batch_tokens: %lld cannot hold a sample of data.max_length %lld",
+                     (long long)t->micro_batch_tokens, (long long)run->data.max_length);
+}
+
+static void check_model(config_problems *problems, const nrl_node *root, const config_model *m)
+{
+    bool path = m->path && *m->path, config = m->config && *m->config;
+    if (!nrl_node_find(root, "model") || is_malformed(root, "model")) return;
+    if (path && config)
+        problems_add(problems, place(root, "model", "config"), "model: give path or config, not both");
+    if (!path && !config)
+        problems_add(problems, place(root, "model", "path"), "model: path or config is required");
+}
+
+static void check_eval(config_problems *problems, const nrl_node *root, const config_run *run)
+{
+    if (run->eval.every && !run->data.eval)
+        problems_add(problems, place(root, "eval", "every"), "eval.every needs data.eval");
+    if (run->eval.early_stop && !run->eval.every)
+        problems_add(problems, place(root, "eval", "early_stop"), "eval.early_stop needs eval.every");
+}
+
+static const char *last_part(arena *a, const char *path)
+{
+    size_t n = strlen(path);
+    while (n && path[n - 1] == '/') n--;
+    size_t start = n;
+    while (start && path[start - 1] != '/') start--;
+    return arena_strndup(a, path + start, n - start);
+}
+
+void rules_run(arena *a, config_problems *problems, const nrl_node *root, config_run *run)
+{
+    check_model(problems, root, &run->model);
+    check_lengths(problems, root, run);
+    check_eval(problems, root, run);
+    if (run->parallel.name && !strcmp(run->parallel.name, "none")) run->parallel.name = NULL;
+    if (run->out && !*run->out) problems_add(problems, nrl_node_find(root, "out"), "out: empty");
+    if (run->out && run->name && !*run->name) run->name = last_part(a, run->out);
+}

@@ -1,0 +1,18 @@
+/*
+ * rules.h - what rows cannot say: short forms, and options that must agree. Private to core/config.
+ */
+#ifndef CONFIG_RULES_H
+#define CONFIG_RULES_H
+#include "config/schema.h"
+
+/* Turns `train: path`, {path, weight} or a list of these into a list of maps with paths to open;
+ * writes the same with absolute paths to the resolved section under the last part of `name`. */
+void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources,
+                   nrl_node *resolved);
+void rules_data(config_problems *problems, const config_data *data);
+void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out);
+
+/* Rules between sections; `root` gives the places. May change defaults that follow from others. */
+void rules_run(arena *a, config_problems *problems, const nrl_node *root, config_run *run);
+
+#endif

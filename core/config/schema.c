@@ -1,0 +1,250 @@
+/*
+ * schema.c - the rows of the core's sections, in the order of the user's guide. What several options
+ * must agree on is in rules.c.
+ */
+#include "config/schema.h"
+#include "config/config.h"
+#include "config/rules.h"
+#include <math.h>
+#include <string.h>
+
+#define COUNT_MAX 9007199254740992.0 /* 2^53: exact in a double, so in the range checks */
+
+static const nrl_option model_rows[] = {
+    NRL_OPT_PATH(config_model, path, "", "Hugging Face directory (config.json, safetensors), or org/name"),
+    NRL_OPT_PATH(config_model, config, "", "config.json of a model that starts with random weights"),
+};
+
+static const nrl_option data_rows[] = {
+    NRL_OPT_NODE(config_data, train, NULL, "a path, {path, weight}, or a list of these"),
+    NRL_OPT_NODE(config_data, eval, "", "the same, for evaluation"),
+    NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "tokens a sample may have"),
+    NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate", "what happens to longer samples"),
+    NRL_OPT_STR(config_data, template, "auto", "chat template: auto (the tokenizer's), a built-in's name, or a file"),
+    NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all", "which tokens the loss counts"),
+    NRL_OPT_BOOL(config_data, packing, "true", "short samples share a micro-batch"),
+    NRL_OPT_BOOL(config_data, shuffle, "true", "order by seed and epoch; false keeps the file's order"),
+    NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop", "the short batch at the end of an epoch"),
+    NRL_OPT_NODE(config_data, columns, "", "renames columns: {prompt: question}"),
+    NRL_OPT_NODE(config_data, extra, "", "list of columns that reach the loss as one number a sample"),
+    NRL_OPT_INT(config_data, workers, "1", 1, 1024, "threads that tokenize"),
+    NRL_OPT_INT(config_data, prefetch, "1", 0, 64, "steps prepared ahead"),
+    NRL_OPT_PATH(config_data, cache, "", "folder of the token cache; unset: beside the run's output"),
+};
+
+/* activation_checkpointing is read as a node and becomes config_train.recompute. */
+typedef struct {
+    const nrl_node *activation_checkpointing;
+} train_nodes;
+
+static const nrl_option train_rows[] = {
+    NRL_OPT_INT(config_train, steps, "0", 0, COUNT_MAX, "optimizer steps; or give epochs"),
+    NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX, "passes over the data; or give steps"),
+    NRL_OPT_INT(config_train, global_batch, "8", 1, COUNT_MAX, "samples a step, before packing, over all ranks"),
+    NRL_OPT_INT(config_train, micro_batch_tokens, "4096", 1, COUNT_MAX, "tokens a forward holds; accumulation follows from it"),
+    NRL_OPT_INT(config_train, micro_batch, "0", 0, COUNT_MAX, "samples a forward holds, when data.packing is false; 0: by tokens"),
+    NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16", "of weights and activations; masters and sums are fp32"),
+    NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX, "of data order, random weights and sampling"),
+    NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip", "what a loss or gradient that is not finite does"),
+    NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX, "skipped steps in a row before the run stops"),
+    NRL_OPT_BOOL(config_train, deterministic, "true", "the same numbers on every run"),
+};
+
+static const nrl_option train_node_rows[] = {
+    NRL_OPT_NODE(train_nodes, activation_checkpointing, "none",
+                 "none, all, {every: 4}, {ratio: 0.5} or {layers: [0, 4]}"),
+};
+
+static const nrl_option eval_rows[] = {
+    NRL_OPT_INT(config_eval, every, "0", 0, COUNT_MAX, "steps between evaluations, 0 = none"),
+    NRL_OPT_INT(config_eval, early_stop, "0", 0, COUNT_MAX, "evaluations without a better checkpoint.metric before stopping, 0 = off"),
+};
+
+static const nrl_option checkpoint_rows[] = {
+    NRL_OPT_INT(config_checkpoint, every, "500", 0, COUNT_MAX, "steps between saves, 0 = off"),
+    NRL_OPT_F64(config_checkpoint, every_minutes, "0", 0, 1e6, "minutes between saves, 0 = off"),
+    NRL_OPT_INT(config_checkpoint, keep, "3", 0, COUNT_MAX, "newest ones kept, 0 = all"),
+    NRL_OPT_INT(config_checkpoint, keep_best, "1", 0, COUNT_MAX, "best ones kept besides, by metric"),
+    NRL_OPT_STR(config_checkpoint, metric, "eval_loss", "name of the evaluation's value; smaller is better"),
+    NRL_OPT_BOOL(config_checkpoint, save_at_start, "true", "a save before the first step, so that a full disk shows early"),
+    NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
+    NRL_OPT_PATH(config_checkpoint, fallback, "", "folder to save in when the run's own fails"),
+};
+
+static const nrl_option launch_rows[] = {
+    NRL_OPT_F64(config_launch, timeout_init, "300", 1, 1e6, "seconds to wait for all ranks at the start"),
+    NRL_OPT_F64(config_launch, timeout_step, "1800", 1, 1e6, "seconds to wait for a rank in a step"),
+};
+
+static const nrl_option optimizer_rows[] = {
+    NRL_OPT_F64(config_optimizer, lr, NULL, 0, 1e6, "highest learning rate"),
+    NRL_OPT_F64(config_optimizer, clip_norm, "1.0", 0, (double)INFINITY, "largest norm of the gradient, 0 = no clipping"),
+};
+
+/* Sections and component slots, before they are read. */
+typedef struct {
+    const nrl_node *model, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
+    const nrl_node *collective, *launch, *checkpoint, *eval, *loggers, *plugins;
+} top_nodes;
+
+static const nrl_option top_node_rows[] = {
+    NRL_OPT_NODE(top_nodes, model, NULL, "what is trained"),
+    NRL_OPT_NODE(top_nodes, data, NULL, "what it is trained on"),
+    NRL_OPT_NODE(top_nodes, algorithm, "sft", "component: the loss"),
+    NRL_OPT_NODE(top_nodes, train, "", "how long and in what pieces"),
+    NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the update; with lr and clip_norm"),
+    NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate over time"),
+    NRL_OPT_NODE(top_nodes, parallel, "none", "component: how ranks share the work"),
+    NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
+    NRL_OPT_NODE(top_nodes, collective, "auto", "component: communication among ranks"),
+    NRL_OPT_NODE(top_nodes, launch, "", "time-outs of several ranks"),
+    NRL_OPT_NODE(top_nodes, checkpoint, "", "when state is saved and what is kept"),
+    NRL_OPT_NODE(top_nodes, eval, "", "when the model is evaluated"),
+    NRL_OPT_NODE(top_nodes, loggers, "[console, jsonl]", "components: where records go"),
+    NRL_OPT_NODE(top_nodes, plugins, "", "folders searched for plugins, before the installed ones"),
+};
+
+static const nrl_option top_rows[] = {
+    NRL_OPT_BOOL(config_run, debug, "false", "more checks and messages"),
+    NRL_OPT_STR(config_run, resume, "never", "never, auto (the newest checkpoint in out, else fresh), or a checkpoint"),
+    NRL_OPT_STR(config_run, out, NULL, "folder of the run's results, from the working directory"),
+    NRL_OPT_BOOL(config_run, overwrite, "false", "a run that is already in out is replaced"),
+    NRL_OPT_STR(config_run, name, "", "of the run, for loggers; unset: the last part of out"),
+};
+
+#define SECTION(name, rows, help) {name, help, rows, sizeof rows / sizeof *rows}
+static const config_section sections[] = {
+    SECTION("", top_node_rows, "sections and components"),
+    SECTION("", top_rows, "the run as a whole"),
+    SECTION("model", model_rows, "what is trained: path or config"),
+    SECTION("data", data_rows, "what it is trained on"),
+    SECTION("train", train_rows, "how long and in what pieces"),
+    SECTION("train", train_node_rows, "memory against time"),
+    SECTION("optimizer", optimizer_rows, "the core's part; `nrl describe` with the plugin's name shows its own"),
+    SECTION("checkpoint", checkpoint_rows, "when state is saved and what is kept"),
+    SECTION("eval", eval_rows, "when the model is evaluated"),
+    SECTION("launch", launch_rows, "time-outs of several ranks"),
+};
+
+const config_section *config_sections(size_t *n)
+{
+    *n = sizeof sections / sizeof *sections;
+    return sections;
+}
+
+option_part config_optimizer_part(config_optimizer *out)
+{
+    return (option_part)OPTION_PART(optimizer_rows, out);
+}
+
+/* ---- filling ---- */
+
+typedef struct {
+    arena *a;
+    config_problems *problems;
+    nrl_node *resolved;
+} filler;
+
+/* Fills one section from its parts and adds it to the resolved config. */
+static nrl_node *fill_section(const filler *f, const char *name, const nrl_node *node,
+                              const option_part *parts, size_t n_parts)
+{
+    options_fill(f->a, f->problems, name, node, parts, n_parts);
+    nrl_node *resolved = node_new(f->a, NRL_NODE_MAP);
+    options_resolve(f->a, node, parts, n_parts, resolved);
+    return node_set(f->a, f->resolved, name, resolved);
+}
+
+static void fill_component(const filler *f, const char *name, const nrl_node *node,
+                           const char *fallback, config_component *out)
+{
+    component_read(f->a, f->problems, name, node, fallback, out);
+    if (out->resolved) node_set(f->a, f->resolved, name, out->resolved);
+}
+
+static void fill_data(const filler *f, const nrl_node *node, config_data *out)
+{
+    const option_part part = OPTION_PART(data_rows, out);
+    nrl_node *resolved = fill_section(f, "data", node, &part, 1);
+    out->template_node = nrl_node_find(node, "template");
+    rules_sources(f->a, f->problems, "data.train", &out->train, resolved);
+    rules_sources(f->a, f->problems, "data.eval", &out->eval, resolved);
+    rules_data(f->problems, out);
+}
+
+static void fill_train(const filler *f, const nrl_node *node, config_train *out)
+{
+    train_nodes nodes = {0};
+    const option_part parts[] = {OPTION_PART(train_rows, out), OPTION_PART(train_node_rows, &nodes)};
+    fill_section(f, "train", node, parts, 2);
+    rules_recompute(f->a, f->problems, nodes.activation_checkpointing, &out->recompute);
+}
+
+static void fill_loggers(const filler *f, const nrl_node *node, config_run *out)
+{
+    bool list = nrl_node_kind(node) == NRL_NODE_LIST;
+    size_t n = list ? nrl_node_size(node) : node ? 1 : 0;
+    nrl_node *resolved = node_set(f->a, f->resolved, "loggers", node_new(f->a, NRL_NODE_LIST));
+    out->loggers = arena_alloc(f->a, n * sizeof *out->loggers);
+    for (size_t i = 0; i < n; i++) {
+        config_component *c = &out->loggers[out->n_loggers];
+        component_read(f->a, f->problems, "loggers", list ? nrl_node_at(node, i) : node, NULL, c);
+        if (!c->name) continue;
+        node_append(f->a, resolved, NULL, c->resolved);
+        out->n_loggers++;
+    }
+}
+
+static void fill_plugins(const filler *f, const nrl_node *node, config_run *out)
+{
+    bool list = nrl_node_kind(node) == NRL_NODE_LIST;
+    size_t n = list ? nrl_node_size(node) : node ? 1 : 0;
+    nrl_node *resolved = node_set(f->a, f->resolved, "plugins", node_new(f->a, NRL_NODE_LIST));
+    out->plugins = arena_alloc(f->a, n * sizeof *out->plugins);
+    for (size_t i = 0; i < n; i++) {
+        const nrl_node *item = list ? nrl_node_at(node, i) : node;
+        const char *path = nrl_node_string(item, NULL);
+        if (!path) {
+            problems_add(f->problems, item, "plugins: expected the path of a folder");
+            continue;
+        }
+        path = config_path(f->a, item, path);
+        out->plugins[out->n_plugins++] = path;
+        path = config_absolute(f->a, path);
+        node_append(f->a, resolved, NULL, node_string(f->a, path, strlen(path)));
+    }
+}
+
+static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
+{
+    const option_part model = OPTION_PART(model_rows, &out->model);
+    const option_part eval = OPTION_PART(eval_rows, &out->eval);
+    const option_part checkpoint = OPTION_PART(checkpoint_rows, &out->checkpoint);
+    const option_part launch = OPTION_PART(launch_rows, &out->launch);
+    fill_section(f, "model", n->model, &model, 1);
+    fill_data(f, n->data, &out->data);
+    fill_component(f, "algorithm", n->algorithm, "sft", &out->algorithm);
+    fill_train(f, n->train, &out->train);
+    fill_component(f, "optimizer", n->optimizer, "adamw", &out->optimizer);
+    fill_component(f, "schedule", n->schedule, "constant", &out->schedule);
+    fill_component(f, "parallel", n->parallel, "none", &out->parallel);
+    fill_component(f, "backend", n->backend, "auto", &out->backend);
+    fill_component(f, "collective", n->collective, "auto", &out->collective);
+    fill_section(f, "launch", n->launch, &launch, 1);
+    fill_section(f, "checkpoint", n->checkpoint, &checkpoint, 1);
+    fill_section(f, "eval", n->eval, &eval, 1);
+    fill_loggers(f, n->loggers, out);
+    fill_plugins(f, n->plugins, out);
+}
+
+void config_fill(arena *a, config_problems *problems, const nrl_node *root, config_run *out)
+{
+    top_nodes nodes = {0};
+    const option_part parts[] = {OPTION_PART(top_node_rows, &nodes), OPTION_PART(top_rows, out)};
+    filler f = {a, problems, node_new(a, NRL_NODE_MAP)};
+    *out = (config_run){.resolved = f.resolved};
+    options_fill(a, problems, "", root, parts, 2);
+    fill_sections(&f, &nodes, out);
+    rules_run(a, problems, root, out);
+    options_resolve(a, root, &parts[1], 1, f.resolved);
+}

@@ -1,0 +1,126 @@
+/*
+ * schema.h - the core's own sections of a config, as C structs. The rows in schema.c are the only
+ * list of these options: defaults, ranges, help and `nrl describe` come from them.
+ *
+ * Plugins' options are not here: a component slot holds a name and a map, and the plugin host fills
+ * them by the same validator.
+ */
+#ifndef CONFIG_SCHEMA_H
+#define CONFIG_SCHEMA_H
+#include "config/options.h"
+
+typedef struct {
+    const char *path;   /* Hugging Face directory, "" = none */
+    const char *config; /* config.json for a random start, "" = none */
+} config_model;
+
+typedef enum { CONFIG_OVERLONG_ERROR = 0, CONFIG_OVERLONG_DROP, CONFIG_OVERLONG_TRUNCATE } config_overlong;
+typedef enum { CONFIG_TRAIN_ON_ANSWER = 0, CONFIG_TRAIN_ON_ALL } config_train_on;
+typedef enum { CONFIG_LAST_BATCH_KEEP = 0, CONFIG_LAST_BATCH_DROP } config_last_batch;
+
+typedef struct {
+    const nrl_node *train; /* a list of {path, weight}, whatever short form was written */
+    const nrl_node *eval;  /* the same, or NULL; paths are ready to open */
+    int64_t max_length;    /* tokens a sample */
+    int64_t overlong;      /* config_overlong */
+    const char *template;  /* "auto", a built-in's name or a file as written */
+    const nrl_node *template_node;
+    int64_t train_on; /* config_train_on */
+    bool packing, shuffle;
+    int64_t last_batch;      /* config_last_batch */
+    const nrl_node *columns; /* a map of words, or NULL */
+    const nrl_node *extra;   /* a list of words, or NULL */
+    int64_t workers, prefetch;
+    const char *cache; /* directory, "" = the core's choice */
+} config_data;
+
+typedef enum { CONFIG_FP32 = 0, CONFIG_BF16 } config_precision;
+typedef enum { CONFIG_NAN_STOP = 0, CONFIG_NAN_SKIP } config_nan;
+typedef enum {
+    CONFIG_RECOMPUTE_NONE = 0,
+    CONFIG_RECOMPUTE_ALL,
+    CONFIG_RECOMPUTE_EVERY, /* every n-th layer */
+    CONFIG_RECOMPUTE_RATIO, /* that share of the layers, from the first */
+    CONFIG_RECOMPUTE_LAYERS /* those in the list */
+} config_recompute_kind;
+
+typedef struct {
+    config_recompute_kind kind;
+    int64_t every;
+    double ratio;
+    const nrl_node *layers; /* list of whole numbers from 0 */
+} config_recompute;
+
+typedef struct {
+    int64_t steps, epochs; /* one of them is 0 */
+    int64_t global_batch;  /* samples a step, before packing */
+    int64_t micro_batch_tokens;
+    int64_t micro_batch; /* samples, 0 = by tokens */
+    int64_t precision;   /* config_precision */
+    config_recompute recompute;
+    int64_t seed;
+    int64_t nan; /* config_nan */
+    int64_t nan_limit;
+    bool deterministic;
+} config_train;
+
+typedef struct {
+    int64_t every, early_stop;
+} config_eval;
+
+typedef enum { CONFIG_ON_ERROR_STOP = 0, CONFIG_ON_ERROR_WARN } config_on_error;
+
+typedef struct {
+    int64_t every;
+    double every_minutes;
+    int64_t keep, keep_best;
+    const char *metric;
+    bool save_at_start;
+    int64_t on_error;     /* config_on_error */
+    const char *fallback; /* directory to save in when `out` fails; "" = none */
+} config_checkpoint;
+
+typedef struct {
+    double timeout_init, timeout_step; /* seconds */
+} config_launch;
+
+/* The core's part of `optimizer:`; the plugin has the rest. */
+typedef struct {
+    double lr, clip_norm;
+} config_optimizer;
+
+typedef struct {
+    config_model model;
+    config_data data;
+    config_train train;
+    config_eval eval;
+    config_checkpoint checkpoint;
+    config_launch launch;
+    config_component algorithm, optimizer, schedule, backend, collective;
+    config_component parallel; /* name NULL = one device */
+    config_component *loggers;
+    size_t n_loggers;
+    const char **plugins; /* folders, ready to open */
+    size_t n_plugins;
+    bool debug, overwrite;
+    const char *resume, *out, *name;
+    nrl_node *resolved; /* everything above as one tree; plugins append to their component's map */
+} config_run;
+
+/* Fills *out from a whole tree; all mistakes go to `problems`. The optimizer's lr and clip_norm are
+ * filled with the plugin's own options: see config_optimizer_part. Strings live as long as `a` and
+ * the tree. [main] */
+void config_fill(arena *a, config_problems *problems, const nrl_node *root, config_run *out);
+
+option_part config_optimizer_part(config_optimizer *out);
+
+/* What `nrl describe` shows: every section and its rows. */
+typedef struct {
+    const char *name; /* "" = the top level */
+    const char *help;
+    const nrl_option *rows;
+    size_t n_rows;
+} config_section;
+const config_section *config_sections(size_t *n);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+ * suggest.h - "did you mean": the nearest of some names, by edits and swaps of neighbours.
+ */
+#ifndef CONFIG_SUGGEST_H
+#define CONFIG_SUGGEST_H
+#include <stddef.h>
+
+typedef struct {
+    const char *word; /* what was written */
+    const char *best; /* the nearest name so far, NULL if none is near */
+    size_t distance;
+} suggestion;
+
+/* Start with {.word = word} and offer every name. Far names are never taken: at most one edit in
+ * three letters. */
+void suggest_offer(suggestion *s, const char *name);
+
+#endif
