@@ -1,0 +1,63 @@
+/*
+ * slices.c - parameters' slots as the slices of nrl/optimizer.h.
+ */
+#include "optim/slices.h"
+
+static nrl_tensor *first_bound(const nrl_param *p, nrl_slot wanted, nrl_slot otherwise)
+{
+    nrl_tensor *t = nrl_param_tensor(p, wanted);
+    return t ? t : nrl_param_tensor(p, otherwise);
+}
+
+static nrl_status check_operand(const nrl_slice *s, const char *slot, const nrl_tensor *t)
+{
+    if (!t)
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s' is trained and has no %s",
+                        nrl_param_name(s->param), slot);
+    if (nrl_tensor_numel(t) != s->n)
+        return nrl_fail(NRL_ERR_BUG, "%s of parameter '%s' has %lld elements, expected %lld", slot,
+                        nrl_param_name(s->param), (long long)nrl_tensor_numel(t), (long long)s->n);
+    return NRL_OK;
+}
+
+static nrl_status fill_slice(nrl_param *p, uint32_t n_states, nrl_slice *s)
+{
+    static const char *const names[] = {"first state", "second state", "third state",
+                                        "fourth state"};
+    *s = (nrl_slice){.param = p, .decay = nrl_param_decays(p)};
+    nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WORK);
+    s->master = first_bound(p, NRL_SLOT_MASTER, NRL_SLOT_WORK);
+    s->grad = first_bound(p, NRL_SLOT_GRAD, NRL_SLOT_GRAD_ACC);
+    s->n = s->master ? nrl_tensor_numel(s->master) : 0;
+    NRL_TRY(check_operand(s, "master", s->master));
+    NRL_TRY(check_operand(s, "gradient", s->grad));
+    for (uint32_t k = 0; k < n_states; k++) {
+        s->states[k] = nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k));
+        NRL_TRY(check_operand(s, names[k], s->states[k]));
+    }
+    /* A whole WORK of another dtype is written by the update; a strategy that cuts MASTER gathers
+     * WORK itself. */
+    if (work && work != s->master && nrl_tensor_numel(work) == s->n &&
+        nrl_tensor_mat(work).data != nrl_tensor_mat(s->master).data)
+        s->work = work;
+    return NRL_OK;
+}
+
+nrl_status slices_build(const model *m, uint32_t n_states, arena *a, nrl_slice **out, int64_t *n)
+{
+    NRL_ASSERT(n_states, <=, 4);
+    *out = arena_alloc(a, (size_t)(m->n_params > 0 ? m->n_params : 1) * sizeof **out);
+    *n = 0;
+    for (int32_t i = 0; i < m->n_params; i++) {
+        nrl_slice *s = &(*out)[*n];
+        if (!nrl_param_trained(m->params[i])) continue;
+        NRL_TRY(fill_slice(m->params[i], n_states, s));
+        if (s->n > 0) (*n)++;
+    }
+    return NRL_OK;
+}
+
+void slices_touch(nrl_slice *slices, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) nrl_param_touch(slices[i].param);
+}
