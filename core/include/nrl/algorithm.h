@@ -58,6 +58,9 @@ typedef struct {
     nrl_status (*step_end)(void *self, const double *sums, const double *weights);
     /* [main] optional: names each value that must survive a restart; called to save and to load */
     nrl_status (*state)(void *self, nrl_visitor *visitor);
+    /* [main] optional: what this instance needs, in the place of `needs`, where that depends on
+     * options. Words beside columns: "prompt_rows" = prompt tokens are scored rows of weight 0. */
+    const char *const *(*instance_needs)(void *self);
 } nrl_algorithm;
 
 /* Inside `loss`: adds a [1] f32 tensor and its weight to metric row `index`. [step] */
