@@ -27,38 +27,73 @@ typedef struct {
     const nrl_node *columns;    /* renames {prompt: question, ...}; may be NULL */
     const nrl_node *extra;      /* list of keys that become one float a sample; may be NULL */
     int64_t workers;            /* tokenising threads */
-    const char *cache_dir;      /* where token caches live */
-    int64_t vocab_size;         /* of the model: ids beyond it are an error naming the row */
-    uint64_t seed;              /* for sampling by weight */
-    const char *role;           /* "train" or "eval", for messages */
+    const char *cache_dir;      /* where token caches live, made if absent; NULL = nothing is kept */
+    int64_t vocab_size;         /* of the model: ids beyond it are an error naming the row; 0 = any */
+    const char *role;           /* "train" or "eval", for messages; NULL = "train" */
+    bool quiet;                 /* no warnings: ranks other than 0 */
 } dataset_options;
 
 typedef struct dataset dataset;
 
 typedef struct {
-    int64_t rows, kept, dropped_overlong, truncated, untrainable, empty;
-    int64_t tokens, trained_tokens, bytes;
-    int64_t min_length, max_length, median_length;
-    int64_t histogram[24]; /* samples with length in [2^k, 2^(k+1)) */
+    int64_t rows, kept;    /* rows = kept + dropped_overlong + untrainable + empty + identical */
+    int64_t dropped_overlong, untrainable, empty;
+    int64_t identical;     /* pairs whose two answers are the same */
+    int64_t truncated;     /* kept, cut to max_length */
+    int64_t tokens, trained_tokens;
+    int64_t bytes;         /* of the files on disk */
+    int64_t min_length, max_length, median_length; /* of samples; of each side of pairs */
+    int64_t histogram[24]; /* samples (sides) with length in [2^k, 2^(k+1)); the last takes the rest */
     const char *format;    /* "messages", "prompt/completion", ... as detected; borrowed */
-    bool from_cache;
+    bool from_cache;       /* nothing was tokenised */
 } dataset_report;
 
-/* Reads or builds the cache. Errors name file and line (NRL_ERR_DATA). [main] */
+/* One entry of data.train: blocks [first, first + n). */
+typedef struct {
+    const char *path; /* as opened; borrowed */
+    int64_t first, n;
+    double weight;
+} dataset_part;
+
+/* Reads or builds the cache. Errors name file and line (NRL_ERR_DATA); a path or option that cannot
+ * be is NRL_ERR_CONFIG. Rows left out and keys not used are warned of, once each kind. [main] */
 nrl_status dataset_open(const dataset_options *options, dataset **out);
 void dataset_close(dataset *d);
 int64_t dataset_n_blocks(const dataset *d);
 int64_t dataset_block_tokens(const dataset *d, int64_t block); /* all segments of the block */
 const dataset_report *dataset_facts(const dataset *d);
+int64_t dataset_n_parts(const dataset *d);
+dataset_part dataset_part_at(const dataset *d, int64_t i);
+int dataset_n_sides(const dataset *d); /* segments a block: 1, or 2 for pairs */
+/* "data/train.jsonl:12", into out. */
+void dataset_place(const dataset *d, int64_t block, char *out, size_t room);
+int64_t dataset_n_extra(const dataset *d);
+const char *dataset_extra_name(const dataset *d, int64_t i);
+float dataset_extra(const dataset *d, int64_t block, int64_t i);
 const char *dataset_hash(const dataset *d);      /* 32 hex digits: data, tokenizer, template, limits */
-/* The first sample as text with its trained tokens marked, for the plan; malloc'd. */
+/* The first sample as text, each stretch of trained tokens between U+27E6 and U+27E7 (white square
+ * brackets), for the plan; ids where t is NULL; malloc'd. */
 char *dataset_first_sample(const dataset *d, const tokenizer *t);
 /* Tokens of block i, segment j (0; pairs: 0 chosen, 1 rejected), borrowed; *trained is [n] bytes, 1 =
- * the token is a target that counts. */
+ * the token is a target that counts. The first token of a segment never is. [any] */
 int64_t dataset_segment(const dataset *d, int64_t block, int segment, const int32_t **tokens,
                         const uint8_t **trained);
+/* Compares a block with the sum that was stored when it was tokenised: a cache file damaged since is
+ * NRL_ERR_CORRUPT naming the file to remove. [any] */
+nrl_status dataset_verify(const dataset *d, int64_t block);
 
-/* ---- plan ---- */
+/* ---- plan ----
+ * An epoch: each part of n blocks and weight w gives round(w n) of them: all floor(w) times, and for
+ * the rest a window of a permutation fixed by seed and part that moves on each epoch, so that over
+ * epochs all its blocks are seen equally often. With `shuffle` the epoch's list is then permuted
+ * (Fisher-Yates, from the counter-based generator in order.h keyed by seed and epoch), else it is in
+ * file order. Step k of the epoch takes blocks [k G, k G + G), G = global_batch; a short last batch
+ * stays or is dropped; no step spans two epochs.
+ *
+ * A step's blocks become R x A micro-batches (R ranks, A on each). With a token budget, first-fit by
+ * falling length says how many are needed, then they are evened out by tokens (pack.h). Without one
+ * they are runs of `micro_batch` consecutive blocks. Inside a micro-batch blocks keep the order of the
+ * global batch. All of it follows from seed and lengths: every rank computes the same. */
 typedef struct {
     int64_t global_batch;        /* blocks a step */
     int64_t micro_batch_tokens;  /* packing: budget of a micro-batch, 0 = unset */
@@ -69,13 +104,16 @@ typedef struct {
 } data_plan_options;
 
 typedef struct data_plan data_plan;
-/* NRL_ERR_CONFIG: a block over the budget (names file:line), an empty data set. [main] */
+/* NRL_ERR_CONFIG: a block over the budget (names file:line), fewer blocks than one global batch with
+ * drop_last, an option out of range. `d` must outlive the plan. A plan belongs to one thread at a
+ * time. [main] */
 nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out);
 void data_plan_destroy(data_plan *p);
 int64_t data_plan_steps_per_epoch(const data_plan *p);
 /* Micro-batches every rank runs in step s (from 0): equal on all ranks, at least 1. */
 int64_t data_plan_n_micro(data_plan *p, int64_t step);
-/* Blocks of this rank's micro-batch m of step s; *blocks is the plan's until the next call. */
+/* Blocks of this rank's micro-batch m of step s, 0 where it is empty; *blocks is the plan's until the
+ * next call. */
 int64_t data_plan_micro(data_plan *p, int64_t step, int64_t m, const int64_t **blocks);
 
 /* ---- loader ---- */
@@ -88,7 +126,8 @@ typedef struct {
 
 typedef struct data_loader data_loader;
 /* `prefetch` steps are built ahead by an io thread (0 = in the caller). Scored rows: targets whose
- * token counts; with `prompt_rows` also prompt targets with weight 0. [main] */
+ * token counts; with `prompt_rows` also prompt targets with weight 0. The loader copies the plan: the
+ * caller's may be asked meanwhile. [main] */
 nrl_status data_loader_create(const dataset *d, data_plan *p, int64_t prefetch, bool prompt_rows,
                               data_loader **out);
 void data_loader_destroy(data_loader *l);
