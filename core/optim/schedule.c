@@ -3,15 +3,20 @@
  * config moves over without a change of numbers. Steps count from 0 here: t finished updates.
  */
 #include "optim/schedule.h"
+#include "base/buffer.h"
+#include "config/suggest.h"
 #include <math.h>
+#include <string.h>
 
 #define PI 3.14159265358979323846
 
+const char *const schedule_names[SCHEDULE_COUNT] = {
+    "constant",      "constant_with_warmup", "linear",
+    "cosine",        "cosine_with_min_lr",   "cosine_with_restarts",
+    "inverse_sqrt",  "polynomial",           "warmup_stable_decay",
+};
+
 const nrl_option schedule_rows[] = {
-    NRL_OPT_ENUM(schedule_options, name, "linear",
-                 "constant|constant_with_warmup|linear|cosine|cosine_with_min_lr|cosine_with_restarts|"
-                 "inverse_sqrt|polynomial|warmup_stable_decay",
-                 "shape of the learning rate over the run"),
     NRL_OPT_F64(schedule_options, warmup_ratio, "0", 0, 1,
                 "warm-up as a share of all steps, rounded up; not together with warmup_steps"),
     NRL_OPT_INT(schedule_options, warmup_steps, "0", 0, 1e15,
@@ -38,13 +43,27 @@ const nrl_option schedule_rows[] = {
 };
 const size_t schedule_n_rows = sizeof schedule_rows / sizeof *schedule_rows;
 
-/* ---- which schedule reads which option ---- */
+nrl_status schedule_find(const char *name, schedule_options *options)
+{
+    suggestion near = {.word = name};
+    buffer all = {0};
+    for (int64_t i = 0; i < SCHEDULE_COUNT; i++) {
+        if (!strcmp(schedule_names[i], name)) {
+            options->name = i;
+            buffer_free(&all);
+            return NRL_OK;
+        }
+        suggest_offer(&near, schedule_names[i]);
+        buffer_print(&all, " %s", schedule_names[i]);
+    }
+    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "no schedule '%.100s'%s%s%s\nthere are:%s", name,
+                             near.best ? "; did you mean '" : "", near.best ? near.best : "",
+                             near.best ? "'?" : "", all.text);
+    buffer_free(&all);
+    return st;
+}
 
-static const char *const names[SCHEDULE_COUNT] = {
-    "constant",      "constant_with_warmup", "linear",
-    "cosine",        "cosine_with_min_lr",   "cosine_with_restarts",
-    "inverse_sqrt",  "polynomial",           "warmup_stable_decay",
-};
+/* ---- which schedule reads which option ---- */
 
 #define ONLY(schedule_name) (1u << (schedule_name))
 enum {
@@ -79,7 +98,7 @@ static nrl_status check_uses(const schedule_options *o)
     };
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
         if (uses[i].set && !(uses[i].readers & ONLY(o->name)))
-            return nrl_fail(NRL_ERR_CONFIG, "schedule '%s' does not use %s%s", names[o->name],
+            return nrl_fail(NRL_ERR_CONFIG, "schedule '%s' does not use %s%s", schedule_names[o->name],
                             uses[i].option,
                             o->name == SCHEDULE_CONSTANT && uses[i].readers == WITH_WARMUP
                                 ? "; constant_with_warmup does" : "");

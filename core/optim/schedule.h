@@ -6,7 +6,7 @@
 #define OPTIM_SCHEDULE_H
 #include <nrl/plugin.h>
 
-/* In the order of the choices of the row `name`. */
+/* In the order of schedule_names. */
 typedef enum {
     SCHEDULE_CONSTANT = 0,
     SCHEDULE_CONSTANT_WITH_WARMUP,
@@ -22,9 +22,10 @@ typedef enum {
 
 typedef enum { SCHEDULE_RAMP_LINEAR = 0, SCHEDULE_RAMP_COSINE, SCHEDULE_RAMP_1_SQRT } schedule_ramp;
 
-/* What `schedule:` of a config holds; filled from schedule_rows. 0 = unset where a row says so. */
+/* What `schedule:` of a config holds: the component's name (schedule_find) and its options
+ * (schedule_rows). 0 = unset where a row says so. */
 typedef struct {
-    int64_t name; /* schedule_name */
+    int64_t name; /* schedule_name; no row */
     double warmup_ratio;
     int64_t warmup_steps;
     double num_cycles;
@@ -36,8 +37,12 @@ typedef struct {
     int64_t warmup_type, decay_type; /* schedule_ramp */
 } schedule_options;
 
+extern const char *const schedule_names[SCHEDULE_COUNT];
 extern const nrl_option schedule_rows[];
 extern const size_t schedule_n_rows;
+
+/* Sets options->name. NRL_ERR_CONFIG suggests the nearest and lists all. [main] */
+nrl_status schedule_find(const char *name, schedule_options *options);
 
 /* Rules between options: one way to give the warm-up, and no option that the schedule would not read.
  * NRL_ERR_CONFIG. [main] */

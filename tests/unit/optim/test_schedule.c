@@ -14,12 +14,11 @@
 
 #define TOLERANCE 1e-12 /* both sides compute in double */
 
-/* A golden case as a user would have written it: name, warm-up and the peer's keyword arguments. */
+/* A golden case as a user would have written it: warm-up and the peer's keyword arguments. */
 static nrl_node *as_config(arena *a, const nrl_node *golden)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     const nrl_node *more = nrl_node_find(golden, "kwargs");
-    node_append(a, map, "name", node_copy(a, nrl_node_find(golden, "name")));
     node_append(a, map, "warmup_steps", node_copy(a, nrl_node_find(golden, "warmup")));
     for (size_t i = 0; i < nrl_node_size(more); i++)
         node_append(a, map, nrl_node_key(more, i), node_copy(a, nrl_node_at(more, i)));
@@ -28,7 +27,7 @@ static nrl_node *as_config(arena *a, const nrl_node *golden)
 
 static schedule_options read_options(arena *a, const nrl_node *map)
 {
-    schedule_options o;
+    schedule_options o = {0};
     config_problems problems = {0};
     option_part part = {schedule_rows, schedule_n_rows, sizeof(nrl_option), &o};
     options_fill(a, &problems, "schedule", map, &part, 1);
@@ -58,6 +57,7 @@ static void rates_equal_those_of_transformers(void **state)
         const nrl_node *c = nrl_node_at(cases, i), *rates = nrl_node_find(c, "lr_used_at_step");
         schedule_options o = read_options(&a, as_config(&a, c));
         schedule s;
+        assert_int_equal(schedule_find(nrl_node_string(nrl_node_find(c, "name"), ""), &o), NRL_OK);
         assert_int_equal(schedule_init(&s, &o, nrl_node_f64(nrl_node_find(c, "lr"), 0),
                                        nrl_node_int(nrl_node_find(c, "steps"), 0)), NRL_OK);
         for (size_t t = 0; t < nrl_node_size(rates); t++) {
@@ -155,6 +155,15 @@ static void two_ways_to_say_one_thing_are_refused(void **state)
     expect_refused(&o, "expected one of them");
 }
 
+static void an_unknown_name_is_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    schedule_options o = {0};
+    assert_int_equal(schedule_find("cosin", &o), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "did you mean 'cosine'?"));
+    assert_non_null(strstr(nrl_error_text(), "warmup_stable_decay"));
+}
+
 static void floors_above_the_peak_are_refused(void **state)
 {
     (void)state;
@@ -177,6 +186,7 @@ int main(void)
         cmocka_unit_test(rates_stay_finite_for_one_step_and_beyond_the_end),
         cmocka_unit_test(options_that_a_schedule_would_ignore_are_refused),
         cmocka_unit_test(two_ways_to_say_one_thing_are_refused),
+        cmocka_unit_test(an_unknown_name_is_refused_with_the_nearest),
         cmocka_unit_test(floors_above_the_peak_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
