@@ -1,0 +1,129 @@
+/*
+ * internal.h - what a run is made of; private to this folder.
+ */
+#ifndef RUN_INTERNAL_H
+#define RUN_INTERNAL_H
+#include "config/schema.h"
+#include "data/data.h"
+#include "model/hf.h"
+#include "optim/clip.h"
+#include "optim/schedule.h"
+#include "optim/slices.h"
+#include "plugin/host.h"
+#include "run/run.h"
+#include "run/storage.h"
+#include "run/work.h"
+#include "text/chat.h"
+
+enum { RUN_MAX_VALUES = 128, RUN_MAX_METRICS = 64 };
+
+/* One opened logger; a failing one warns once and is left alone from then on. */
+typedef struct {
+    const nrl_logger *table;
+    const char *name;
+    void *self;
+    bool failed;
+} run_logger;
+
+/* A metric of the algorithm, reduced over a step or an evaluation. */
+typedef struct {
+    double value, weight;
+    bool any;
+} run_metric;
+
+/* What a checkpoint holds beside tensors; plain numbers, see save.c. */
+typedef struct {
+    int64_t step;             /* finished steps, those left out by the NaN policy included */
+    int64_t updates;          /* of the optimizer: what its bias correction counts */
+    int64_t tokens;           /* trained on so far */
+    int64_t skipped_in_a_row; /* NaN policy */
+    int64_t evals_without_best;
+    double best;              /* of checkpoint.metric */
+    int64_t best_step;        /* 0 = none yet */
+} run_progress;
+
+struct run {
+    run_environment env;
+    arena memory;
+    config_run config;
+    config_optimizer optimizer_config;
+    plugin_host *host;
+
+    device device;
+    nrl_ctx *ctx;
+    arena model_memory;          /* config.json's tree */
+    const char *model_dir;       /* NULL: random weights */
+    model *model;
+    storage storage;
+    work work;
+
+    const nrl_algorithm *algorithm;
+    void *algorithm_self;
+    nrl_optimizer optimizer;
+    void *optimizer_self;
+    arena slice_memory;
+    nrl_slice *slices;
+    int64_t n_slices;
+    schedule schedule;
+    double lr_override;          /* < 0 = the schedule's */
+
+    tokenizer *tokenizer;        /* NULL: pre-tokenized data only */
+    const chat_template *chat;   /* NULL: none chosen */
+    dataset *train_data, *eval_data;
+    data_plan *train_plan, *eval_plan;
+    data_loader *train_loader, *eval_loader;
+    int64_t total_steps;
+
+    run_logger *loggers;
+    size_t n_loggers;
+    run_hooks hooks;
+    run_progress progress;
+    char *script_state;
+    const char *stop_reason;
+    bool finished;
+    int64_t last_saved;          /* step of the newest save, -1 = none */
+    double last_save_time;
+    const char *last_save;
+
+    run_metric metrics[RUN_MAX_METRICS];
+    uint32_t n_metrics;
+    nrl_value values[RUN_MAX_VALUES], eval_values[RUN_MAX_VALUES];
+    size_t n_values, n_eval_values;
+    double started, data_seconds;
+    int64_t resumed_from; /* step at the start of this process */
+};
+
+void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* stdout */
+
+/* open.c and its parts; each checks what it can into `problems` before anything is opened. */
+nrl_status open_model(run *r);   /* open_model.c: architecture, storage, weights */
+nrl_status open_data(run *r);    /* open_data.c: tokenizer, data sets, plans, loaders */
+nrl_status open_plan(run *r);    /* plan.c: prints what is about to happen */
+
+/* step.c */
+nrl_status step_take(run *r, run_event *e);
+
+/* metrics.c: metrics of the algorithm over a step or an evaluation */
+void metrics_reset(run *r);
+nrl_status metrics_collect(run *r);
+void metrics_append(const run *r, const char *prefix, nrl_value *values, size_t *n, arena *names);
+void value_append(nrl_value *values, size_t *n, const char *name, const char *unit, double value);
+
+/* record.c: records to loggers */
+nrl_status loggers_open(run *r);
+void loggers_write(run *r, nrl_record_kind kind, const nrl_value *values, size_t n, double eta);
+void loggers_close(run *r);
+
+/* evaluate.c */
+nrl_status evaluate_due(run *r);
+
+/* save.c */
+nrl_status save_due(run *r);
+nrl_status save_now(run *r, const char **path);
+nrl_status resume_due(run *r);
+nrl_status out_prepare(run *r);
+
+double now_seconds(void); /* monotonic */
+int64_t memory_in_use(const run *r); /* bytes: resident set, or the device's pool */
+
+#endif

@@ -1,0 +1,95 @@
+/*
+ * train.c - the loop: a step, then what is due after it (record, evaluate, save), until nothing is
+ * left, a script stops it, or a signal does.
+ */
+#include "run/internal.h"
+#include <signal.h>
+#include <string.h>
+
+static double eta(const run *r, const run_event *e)
+{
+    double elapsed = now_seconds() - r->started;
+    int64_t done = e->step - r->resumed_from, left = r->total_steps - e->step;
+    return done > 0 && left >= 0 ? elapsed / (double)done * (double)left : -1;
+}
+
+/* The step is finished before a signal is heeded; its state is saved and the run says how to go on. */
+static nrl_status heed_signal(run *r)
+{
+    int signal = r->env.signal ? *r->env.signal : 0;
+    const char *path;
+    if (!signal) return NRL_OK;
+    if (r->last_saved != r->progress.step) NRL_TRY(save_now(r, &path));
+    return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s",
+                    signal == SIGINT ? "interrupted" : "stopped by a signal",
+                    (long long)r->progress.step, r->last_save);
+}
+
+nrl_status run_step(run *r, run_event *e, bool *done)
+{
+    *done = r->progress.step >= r->total_steps || r->stop_reason;
+    if (*done) return NRL_OK;
+    NRL_TRY(step_take(r, e));
+    loggers_write(r, NRL_RECORD_TRAIN, r->values, r->n_values, eta(r, e));
+    if (r->hooks.step) NRL_TRY(r->hooks.step(r->hooks.user, r, e));
+    NRL_TRY(evaluate_due(r));
+    NRL_TRY(save_due(r));
+    return heed_signal(r);
+}
+
+nrl_status run_finish(run *r)
+{
+    const char *path;
+    if (r->finished) return NRL_OK;
+    if (r->last_saved != r->progress.step && r->config.checkpoint.every) NRL_TRY(save_now(r, &path));
+    r->finished = true;
+    return NRL_OK;
+}
+
+nrl_status run_train(run *r)
+{
+    run_event e;
+    bool done = false;
+    if (r->progress.step >= r->total_steps)
+        run_say(r, "nothing left to do: step %lld of %lld is done", (long long)r->progress.step,
+                (long long)r->total_steps);
+    while (!done) NRL_TRY(run_step(r, &e, &done));
+    return run_finish(r);
+}
+
+void run_stop(run *r, const char *reason)
+{
+    if (r->stop_reason) return;
+    r->stop_reason = arena_strdup(&r->memory, reason ? reason : "asked to");
+    run_say(r, "stopping after step %lld: %s", (long long)r->progress.step, r->stop_reason);
+}
+
+void run_set_lr(run *r, double lr)
+{
+    r->lr_override = lr;
+}
+
+void run_set_hooks(run *r, const run_hooks *hooks)
+{
+    r->hooks = *hooks;
+}
+
+int64_t run_steps_done(const run *r)
+{
+    return r->progress.step;
+}
+
+int64_t run_total_steps(const run *r)
+{
+    return r->total_steps;
+}
+
+const nrl_node *run_config(const run *r)
+{
+    return r->config.resolved;
+}
+
+const char *run_out(const run *r)
+{
+    return r->config.out;
+}
