@@ -11,6 +11,8 @@
  * are, the model plugin knows both. NRL_ERR_DATA for a missing file, an encoder or a
  * *ForSequenceClassification architecture, quantized weights. The tree lives in `a`. [main] */
 nrl_status hf_config(const char *dir, arena *a, const nrl_node **out);
+/* The same for a config file of any name (`model.config`: random weights). [main] */
+nrl_status hf_config_file(const char *path, arena *a, const nrl_node **out);
 
 typedef struct hf_weights hf_weights;
 /* Maps the weight files of DIR. Headers are checked before anything is allocated by them. [main] */

@@ -1,0 +1,271 @@
+/*
+ * build.c - the builder that a model plugin's `layout` fills, and the life of a model.
+ * What a plugin declares wrongly is NRL_ERR_BUG or NRL_ERR_DATA with the name of the parameter; sizes
+ * come from a file, so every product is checked.
+ */
+#include "model/model.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Units and parameters grow in malloc'd arrays and move to the model's arena at the end. */
+typedef struct {
+    const char *name;
+    int32_t n_uses, capacity;
+    nrl_param **uses;
+} draft_unit;
+
+struct nrl_builder {
+    model *m;
+    int32_t n_units, units_capacity;
+    draft_unit *units;
+    int32_t n_params, params_capacity;
+    nrl_param **params;
+};
+
+enum { MAX_UNITS = 1 << 16 };
+
+static int32_t grown(int32_t n)
+{
+    return n ? n * 2 : 16;
+}
+
+/* ---- what plugins call ---- */
+
+nrl_status nrl_build_unit(nrl_builder *b, const char *name, int32_t *unit)
+{
+    if (b->n_units == MAX_UNITS)
+        return nrl_fail(NRL_ERR_DATA, "more than %d units", (int)MAX_UNITS);
+    if (b->n_units == b->units_capacity) {
+        b->units_capacity = grown(b->units_capacity);
+        b->units = mem_realloc(b->units, (size_t)b->units_capacity * sizeof *b->units);
+    }
+    b->units[b->n_units] = (draft_unit){.name = arena_strdup(&b->m->memory, name)};
+    *unit = b->n_units++;
+    return NRL_OK;
+}
+
+nrl_status nrl_build_use(nrl_builder *b, int32_t unit, nrl_param *param)
+{
+    if (unit < 0 || unit >= b->n_units)
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s': unit %d is not declared", param->name, unit);
+    draft_unit *u = &b->units[unit];
+    for (int32_t i = 0; i < u->n_uses; i++)
+        if (u->uses[i] == param) return NRL_OK;
+    if (u->n_uses == u->capacity) {
+        u->capacity = grown(u->capacity);
+        u->uses = mem_realloc(u->uses, (size_t)u->capacity * sizeof(nrl_param *));
+    }
+    u->uses[u->n_uses++] = param;
+    return NRL_OK;
+}
+
+static nrl_status check_dims(const nrl_param_spec *spec)
+{
+    int64_t numel = 1;
+    if (spec->n_dims < 1 || spec->n_dims > NRL_MAX_DIMS)
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s' has %d dimensions, expected 1 to %d",
+                        spec->name, spec->n_dims, NRL_MAX_DIMS);
+    for (int i = 0; i < spec->n_dims; i++)
+        if (spec->dims[i] < 1 || __builtin_mul_overflow(numel, spec->dims[i], &numel))
+            return nrl_fail(NRL_ERR_DATA, "parameter '%s': dimension %d of %lld is no size",
+                            spec->name, i, (long long)spec->dims[i]);
+    if (numel > INT64_MAX / 64)
+        return nrl_fail(NRL_ERR_DATA, "parameter '%s': %lld elements are too many", spec->name,
+                        (long long)numel);
+    if (spec->transposed && spec->n_dims != 2)
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s': only a matrix is stored transposed",
+                        spec->name);
+    return NRL_OK;
+}
+
+/* The specification in the core's own size, whatever the plugin was compiled with. */
+static nrl_param_spec known_spec(const nrl_param_spec *spec)
+{
+    nrl_param_spec s = {0};
+    memcpy(&s, spec, spec->size < sizeof s ? spec->size : sizeof s);
+    return s;
+}
+
+static nrl_param *new_param(nrl_builder *b, const nrl_param_spec *s)
+{
+    arena *a = &b->m->memory;
+    nrl_param *p = arena_alloc(a, sizeof *p);
+    param_init(p, arena_alloc(a, sizeof(nrl_part)), arena_strdup(a, s->name), s->n_dims, s->dims);
+    p->parts[0].transposed = s->transposed;
+    p->trained = true;
+    p->decay = s->decay;
+    p->init = s->init;
+    p->init_scale = s->init_scale;
+    p->tp = s->tp;
+    p->index = b->n_params;
+    return p;
+}
+
+nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *spec,
+                           nrl_param **param)
+{
+    nrl_param_spec s = known_spec(spec);
+    NRL_TRY(check_dims(&s));
+    if (b->n_params == b->params_capacity) {
+        b->params_capacity = grown(b->params_capacity);
+        b->params = mem_realloc(b->params, (size_t)b->params_capacity * sizeof(nrl_param *));
+    }
+    *param = new_param(b, &s);
+    b->params[b->n_params++] = *param;
+    return nrl_build_use(b, unit, *param);
+}
+
+nrl_status nrl_build_carry(nrl_builder *b, int32_t n, const int64_t *widths)
+{
+    if (n < 1 || n > NRL_MAX_CARRY)
+        return nrl_fail(NRL_ERR_BUG, "a carry of %d tensors, expected 1 to %d", n, NRL_MAX_CARRY);
+    b->m->n_carry = n;
+    memcpy(b->m->carry_width, widths, (size_t)n * sizeof *widths);
+    return NRL_OK;
+}
+
+nrl_status nrl_build_head(nrl_builder *b, const nrl_head_spec *head)
+{
+    nrl_head_spec h = {0};
+    memcpy(&h, head, head->size < sizeof h ? head->size : sizeof h);
+    if (!h.weight || h.weight->n_dims != 2)
+        return nrl_fail(NRL_ERR_BUG, "the head has no weight matrix");
+    b->m->head = (head_spec){h.weight, h.bias, h.scale == 0 ? 1 : h.scale, h.soft_cap};
+    return NRL_OK;
+}
+
+nrl_status nrl_build_facts(nrl_builder *b, const nrl_model_facts *facts)
+{
+    nrl_model_facts *f = &b->m->facts;
+    memcpy(f, facts, facts->size < sizeof *f ? facts->size : sizeof *f);
+    f->size = sizeof *f;
+    return NRL_OK;
+}
+
+nrl_status nrl_build_ignore(nrl_builder *b, const char *suffix)
+{
+    if (b->m->n_ignored == MODEL_MAX_NAMES)
+        return nrl_fail(NRL_ERR_BUG, "more than %d ignored names", (int)MODEL_MAX_NAMES);
+    b->m->ignored[b->m->n_ignored++] = arena_strdup(&b->m->memory, suffix);
+    return NRL_OK;
+}
+
+nrl_status nrl_build_optional_prefix(nrl_builder *b, const char *prefix)
+{
+    b->m->optional_prefix = arena_strdup(&b->m->memory, prefix);
+    return NRL_OK;
+}
+
+/* ---- the model ---- */
+
+static int by_name(const void *x, const void *y)
+{
+    return strcmp((*(nrl_param *const *)x)->name, (*(nrl_param *const *)y)->name);
+}
+
+static nrl_status check_names(const model *m)
+{
+    size_t bytes = (size_t)m->n_params * sizeof *m->params;
+    nrl_param **sorted = mem_alloc(bytes);
+    if (bytes) memcpy(sorted, m->params, bytes);
+    qsort(sorted, (size_t)m->n_params, sizeof *sorted, by_name);
+    const char *twice = NULL;
+    for (int32_t i = 1; i < m->n_params && !twice; i++)
+        if (!strcmp(sorted[i - 1]->name, sorted[i]->name)) twice = sorted[i]->name;
+    free(sorted);
+    return twice ? nrl_fail(NRL_ERR_BUG, "parameter '%s' is declared twice", twice) : NRL_OK;
+}
+
+static nrl_status check_layout(const model *m)
+{
+    if (!m->n_units) return nrl_fail(NRL_ERR_BUG, "no unit was declared");
+    if (!m->n_carry) return nrl_fail(NRL_ERR_BUG, "no carry was declared");
+    if (!m->head.weight) return nrl_fail(NRL_ERR_BUG, "no head was declared");
+    int64_t total = 0;
+    for (int32_t i = 0; i < m->n_params; i++)
+        if (__builtin_add_overflow(total, m->params[i]->numel, &total) || total > INT64_MAX / 64)
+            return nrl_fail(NRL_ERR_DATA, "the parameters are too many to count");
+    return check_names(m);
+}
+
+/* Copies what the builder gathered into the model's arena and frees the builder's arrays. */
+static void settle(nrl_builder *b)
+{
+    model *m = b->m;
+    m->n_units = b->n_units;
+    m->units = arena_alloc(&m->memory, (size_t)b->n_units * sizeof *m->units);
+    for (int32_t i = 0; i < b->n_units; i++) {
+        draft_unit *u = &b->units[i];
+        size_t bytes = (size_t)u->n_uses * sizeof(nrl_param *);
+        m->units[i] = (model_unit){u->name, u->n_uses, arena_alloc(&m->memory, bytes)};
+        if (bytes) memcpy(m->units[i].uses, u->uses, bytes);
+        free(u->uses);
+    }
+    m->n_params = b->n_params;
+    m->params = arena_alloc(&m->memory, (size_t)b->n_params * sizeof(nrl_param *));
+    if (b->n_params) memcpy(m->params, b->params, (size_t)b->n_params * sizeof(nrl_param *));
+    free(b->units);
+    free(b->params);
+}
+
+nrl_status model_create(const nrl_model *table, const nrl_node *config, model **out)
+{
+    model *m = mem_alloc(sizeof *m);
+    m->table = *table;
+    m->config = config;
+    m->type = nrl_node_string(nrl_node_find(config, "model_type"), "");
+    nrl_status st = table->create(config, &m->self);
+    if (st == NRL_OK) {
+        nrl_builder b = {.m = m};
+        st = table->layout(m->self, &b);
+        settle(&b);
+    } else {
+        m->self = NULL;
+    }
+    if (st == NRL_OK) st = check_layout(m);
+    if (st != NRL_OK) {
+        nrl_note("model '%s'", table->plugin.name);
+        model_destroy(m);
+        return st;
+    }
+    *out = m;
+    return NRL_OK;
+}
+
+void model_destroy(model *m)
+{
+    if (!m) return;
+    if (m->self && m->table.destroy) m->table.destroy(m->self);
+    arena_free(&m->memory);
+    free(m);
+}
+
+int64_t model_n_params(const model *m)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < m->n_params; i++) n += m->params[i]->numel;
+    return n;
+}
+
+nrl_param *model_param(const model *m, const char *name)
+{
+    for (int32_t i = 0; i < m->n_params; i++)
+        if (!strcmp(m->params[i]->name, name)) return m->params[i];
+    return NULL;
+}
+
+/* Tables that rows are looked up in (input embedding, learned positions) cost no multiplication: they
+ * are the matrices that tensor parallelism would not cut by rows or columns. */
+static bool is_multiplied(const model *m, const nrl_param *p)
+{
+    return p == m->head.weight ||
+           (p->n_dims == 2 && (p->tp == NRL_TP_COLUMN || p->tp == NRL_TP_ROW));
+}
+
+double model_flops_per_token(const model *m)
+{
+    double elements = 0;
+    for (int32_t i = 0; i < m->n_params; i++)
+        if (is_multiplied(m, m->params[i])) elements += (double)m->params[i]->numel;
+    return 6 * elements;
+}
