@@ -1,0 +1,207 @@
+/*
+ * console.c - one aligned line a step on stdout, evaluations as lines of their own, and on a terminal
+ * a progress bar below them. What a value's name says decides how it is shown; names that are not
+ * known here (an algorithm's metrics) follow in the record's order.
+ */
+#include "text.h"
+#include <errno.h>
+#include <stdlib.h>
+
+typedef struct {
+    int64_t every;
+    bool progress;
+} console_options;
+
+static const nrl_option console_rows[] = {
+    NRL_OPT_INT(console_options, every, "1", 1, 1e15, "steps between lines; the last step has one"),
+    NRL_OPT_BOOL(console_options, progress, "true", "a progress bar, where stdout is a terminal"),
+};
+
+typedef struct {
+    console_options options;
+    bool bar, color;
+    bool bar_is_drawn;
+} console;
+
+enum { BAR_WIDTH = 30 };
+
+/* ---- the values of a training step, in the order of the line ---- */
+
+typedef struct {
+    const char *name, *label; /* label NULL: used by another column or not shown */
+    void (*print)(text *t, double value);
+    int width; /* the value's least width, so that lines align */
+} column;
+
+static const column columns[] = {
+    {"loss", "loss", text_fixed, 6},
+    {"grad_norm", "grad_norm", text_short, 6},
+    {"lr", "lr", text_exponent, 7},
+    {"tokens_per_s", "", text_rate, 12},
+    {"mfu", "MFU", text_percent, 5},
+    {"mem_bytes", "mem", text_memory, 8},
+    {"data_fraction", "data", text_percent, 4},
+    {"comm_fraction", "comm", text_percent, 4},
+    {"mem_total_bytes", NULL, NULL, 0},
+    {"epoch", NULL, NULL, 0},
+    {"tokens", NULL, NULL, 0},
+};
+enum { N_COLUMNS = sizeof columns / sizeof *columns };
+
+static const nrl_value *find(const nrl_record *r, const char *name)
+{
+    for (size_t i = 0; i < r->n_values; i++)
+        if (r->values[i].name && !strcmp(r->values[i].name, name)) return &r->values[i];
+    return NULL;
+}
+
+static bool is_column(const char *name)
+{
+    for (size_t i = 0; i < N_COLUMNS; i++)
+        if (!strcmp(columns[i].name, name)) return true;
+    return false;
+}
+
+/* ---- lines ---- */
+
+static void add_label(const console *c, text *t, const char *label)
+{
+    text_add(t, "  ");
+    if (!*label) return;
+    if (c->color) text_add(t, "\033[2m");
+    text_name(t, label);
+    if (c->color) text_add(t, "\033[22m");
+    text_add(t, " ");
+}
+
+static void add_value(const console *c, text *t, const char *label,
+                      void (*print)(text *, double), double value, int width)
+{
+    text v = {.n = 0};
+    bool alarm = c->color && !isfinite(value);
+    print(&v, value);
+    add_label(c, t, label);
+    if (alarm) text_add(t, "\033[31m");
+    text_add(t, "%*s", width, v.s);
+    if (alarm) text_add(t, "\033[39m");
+}
+
+static void add_step(text *t, const nrl_record *r)
+{
+    int width = snprintf(NULL, 0, "%lld", (long long)r->total_steps);
+    if (r->total_steps > 0)
+        text_add(t, "step %*lld/%lld", width, (long long)r->step, (long long)r->total_steps);
+    else text_add(t, "step %lld", (long long)r->step);
+}
+
+static void add_columns(const console *c, text *t, const nrl_record *r)
+{
+    const nrl_value *total = find(r, "mem_total_bytes");
+    for (size_t i = 0; i < N_COLUMNS; i++) {
+        const column *k = &columns[i];
+        const nrl_value *v = k->label ? find(r, k->name) : NULL;
+        if (!v) continue;
+        if (k->print == text_memory && total && total->value > 0) {
+            add_label(c, t, k->label);
+            text_memory_of(t, v->value, total->value);
+        } else {
+            add_value(c, t, k->label, k->print, v->value, k->width);
+        }
+    }
+}
+
+static void add_others(const console *c, text *t, const nrl_record *r, bool all)
+{
+    for (size_t i = 0; i < r->n_values; i++) {
+        const nrl_value *v = &r->values[i];
+        if (!v->name || (!all && is_column(v->name))) continue;
+        add_value(c, t, v->name, text_general, v->value, 0);
+    }
+}
+
+static void add_eta(const console *c, text *t, const nrl_record *r)
+{
+    if (r->eta_seconds < 0 || !isfinite(r->eta_seconds)) return;
+    add_label(c, t, "eta");
+    text_duration(t, r->eta_seconds);
+}
+
+static void add_bar(const console *c, text *t, const nrl_record *r)
+{
+    double share = (double)r->step / (double)r->total_steps;
+    int full = (int)(share * BAR_WIDTH);
+    text_add(t, "[");
+    for (int i = 0; i < BAR_WIDTH; i++) text_add(t, i < full ? "#" : "-");
+    text_add(t, "] %3d%%  ", (int)(share * 100));
+    add_step(t, r);
+    add_eta(c, t, r);
+}
+
+/* ---- the table's functions ---- */
+
+static nrl_status console_open(const void *options, const nrl_logger_run *run, void **self)
+{
+    console *c = calloc(1, sizeof *c);
+    if (!c) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'console'");
+    c->options = *(const console_options *)options;
+    c->bar = run->terminal && c->options.progress;
+    c->color = run->color;
+    *self = c;
+    return NRL_OK;
+}
+
+static bool wants_line(const console *c, const nrl_record *r)
+{
+    return r->kind != NRL_RECORD_TRAIN || r->step % c->options.every == 0 ||
+           r->step == r->total_steps;
+}
+
+static bool wants_bar(const console *c, const nrl_record *r)
+{
+    return c->bar && r->total_steps > 0 && r->step > 0 && r->step < r->total_steps;
+}
+
+static void erase_bar(console *c)
+{
+    if (c->bar_is_drawn) fputs("\r\033[K", stdout);
+    c->bar_is_drawn = false;
+}
+
+static nrl_status console_write(void *self, const nrl_record *r)
+{
+    console *c = self;
+    text line = {.n = 0};
+    erase_bar(c);
+    if (wants_line(c, r)) {
+        add_step(&line, r);
+        if (r->kind == NRL_RECORD_TRAIN) add_columns(c, &line, r);
+        add_others(c, &line, r, r->kind != NRL_RECORD_TRAIN);
+        if (r->kind == NRL_RECORD_TRAIN) add_eta(c, &line, r);
+        text_add(&line, "\n");
+    }
+    if (wants_bar(c, r)) {
+        add_bar(c, &line, r);
+        c->bar_is_drawn = true;
+    }
+    fputs(line.s, stdout);
+    if (fflush(stdout) == 0) return NRL_OK;
+    int error = errno;
+    clearerr(stdout);
+    return nrl_fail(NRL_ERR_IO, "standard output: %s", strerror(error));
+}
+
+static void console_close(void *self)
+{
+    erase_bar(self);
+    fflush(stdout);
+    free(self);
+}
+
+static const nrl_logger console_table = {
+    NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, console_options, console_rows, "console", "0.1",
+               "a line a step on standard output"),
+    .open = console_open,
+    .write = console_write,
+    .close = console_close,
+};
+NRL_EXPORT(console_table)

@@ -1,0 +1,122 @@
+/*
+ * jsonl.c - OUT/metrics.jsonl: one flat JSON object a record, one record a line.
+ *
+ *   step   finished optimizer steps, from 1; the loss is that of the batch before its update
+ *   time   Unix seconds
+ *   then every value of the record under its own name. Of a training step: loss, grad_norm, lr,
+ *   epoch, tokens (trained on so far), tokens_per_s, mfu, mem_bytes, data_fraction and comm_fraction
+ *   (shares of the step spent waiting), and the algorithm's metrics; of an evaluation: eval_loss,
+ *   eval_tokens, eval_<metric>.
+ *
+ * Numbers are written in the fewest digits that read back as the same double; values that are not
+ * finite are the strings "NaN", "Infinity", "-Infinity". A line is written whole or not at all. A
+ * resumed run first cuts the records after its step.
+ */
+#include "jsonl.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct {
+    const char *file;
+} jsonl_options;
+
+static const nrl_option jsonl_rows[] = {
+    NRL_OPT_STR(jsonl_options, file, "metrics.jsonl",
+                "name in the run's folder; each line is {step, time, loss, grad_norm, lr, ...}"),
+};
+
+typedef struct {
+    int fd;
+    char *path;
+    jsonl_line line;
+} jsonl;
+
+static nrl_status jsonl_check(const void *options)
+{
+    const char *file = ((const jsonl_options *)options)->file;
+    if (*file && !strchr(file, '/') && strcmp(file, ".") && strcmp(file, "..")) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "file: '%s' is no plain file name, expected one without '/'",
+                    file);
+}
+
+static nrl_status jsonl_failed(const char *path, int error)
+{
+    bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
+    return nrl_fail(full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: %s", path, strerror(error));
+}
+
+static char *join(const char *folder, const char *file)
+{
+    size_t n = strlen(folder) + strlen(file) + 2;
+    char *path = malloc(n);
+    if (path) snprintf(path, n, "%s/%s", folder, file);
+    return path;
+}
+
+static void jsonl_close(void *self)
+{
+    jsonl *j = self;
+    if (j->fd >= 0) close(j->fd);
+    free(j->line.text);
+    free(j->path);
+    free(j);
+}
+
+static nrl_status jsonl_open(const void *options, const nrl_logger_run *run, void **self)
+{
+    jsonl *j = calloc(1, sizeof *j);
+    if (!j) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'jsonl'");
+    j->fd = -1;
+    j->path = join(run->out, ((const jsonl_options *)options)->file);
+    nrl_status st = j->path ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'jsonl'");
+    if (st == NRL_OK && run->resumed_step > 0) st = jsonl_cut(j->path, run->resumed_step);
+    int fresh = run->resumed_step > 0 ? 0 : O_TRUNC;
+    if (st == NRL_OK) {
+        j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | fresh, 0666);
+        if (j->fd < 0) st = jsonl_failed(j->path, errno);
+    }
+    if (st == NRL_OK) *self = j;
+    else jsonl_close(j);
+    return st;
+}
+
+/* A line that fits only in part is taken back. */
+static nrl_status append(jsonl *j)
+{
+    struct stat before;
+    size_t done = 0;
+    if (fstat(j->fd, &before) != 0) return jsonl_failed(j->path, errno);
+    while (done < j->line.size) {
+        ssize_t n = write(j->fd, j->line.text + done, j->line.size - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            int error = n < 0 ? errno : ENOSPC;
+            if (done && S_ISREG(before.st_mode) && ftruncate(j->fd, before.st_size) != 0)
+                return jsonl_failed(j->path, errno);
+            return jsonl_failed(j->path, error);
+        }
+        done += (size_t)n;
+    }
+    return NRL_OK;
+}
+
+static nrl_status jsonl_write(void *self, const nrl_record *record)
+{
+    jsonl *j = self;
+    NRL_TRY(jsonl_format(&j->line, record));
+    return append(j);
+}
+
+static const nrl_logger jsonl_table = {
+    NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, jsonl_options, jsonl_rows, "jsonl", "0.1",
+               "one flat JSON object a record in OUT/metrics.jsonl"),
+    .plugin.check = jsonl_check,
+    .open = jsonl_open,
+    .write = jsonl_write,
+    .close = jsonl_close,
+};
+NRL_EXPORT(jsonl_table)
