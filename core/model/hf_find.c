@@ -1,0 +1,71 @@
+/*
+ * hf_find.c - a model directory from what the user wrote: a directory, or org/name in the local cache
+ * that Hugging Face tools fill (hub/models--org--name/{refs,snapshots}). Nothing is downloaded.
+ */
+#include "base/file.h"
+#include "model/hf.h"
+#include <dirent.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_REF_BYTES = 4096 };
+
+static bool is_directory(const char *path)
+{
+    struct stat s;
+    return !stat(path, &s) && S_ISDIR(s.st_mode);
+}
+
+/* "org/name": one slash, and nothing that only a path would have. */
+static bool is_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && *path != '.' &&
+           *path != '~';
+}
+
+static const char *cache_directory(const char *hf_home, arena *a)
+{
+    if (hf_home) return hf_home;
+    struct passwd *user = getpwuid(getuid());
+    return arena_printf(a, "%s/.cache/huggingface", user ? user->pw_dir : "");
+}
+
+/* The commit that branch main points to; NULL if there is none. */
+static const char *main_commit(const char *repo, arena *a)
+{
+    char *text;
+    size_t size;
+    if (file_read(arena_printf(a, "%s/refs/main", repo), MAX_REF_BYTES, &text, &size) != NRL_OK)
+        return NULL;
+    text[strcspn(text, " \r\n\t")] = 0;
+    const char *commit = *text && !strchr(text, '/') ? arena_strdup(a, text) : NULL;
+    free(text);
+    return commit;
+}
+
+nrl_status hf_find(const char *path, const char *hf_home, arena *a, const char **out)
+{
+    if (is_directory(path)) {
+        *out = arena_strdup(a, path);
+        return NRL_OK;
+    }
+    if (!is_hub_name(path))
+        return nrl_fail(NRL_ERR_CONFIG, "model '%s': no such directory", path);
+    size_t org = strcspn(path, "/");
+    const char *cache = cache_directory(hf_home, a);
+    const char *repo = arena_printf(a, "%s/hub/models--%.*s--%s", cache, (int)org, path,
+                                    path + org + 1);
+    const char *commit = main_commit(repo, a);
+    const char *snapshot = commit ? arena_printf(a, "%s/snapshots/%s", repo, commit) : NULL;
+    if (!snapshot || !is_directory(snapshot))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "model '%s' is neither a directory nor in the local cache %s/hub\n"
+                        "download it with: hf download %s",
+                        path, cache, path);
+    *out = snapshot;
+    return NRL_OK;
+}
