@@ -1,0 +1,159 @@
+/*
+ * encode.c - tokenizer_encode: from text to ids through added tokens, normalizer, words and merges;
+ * and the scratch that a thread brings. See parts.h for the way of a text.
+ */
+#include "text/bpe.h"
+#include "text/parts.h"
+#include "text/regex.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- lists and scratch ---- */
+
+void tokenizer_ids_push(tokenizer_ids *list, int32_t id, size_t start)
+{
+    if (list->n == list->room) {
+        list->room = list->room ? list->room * 2 : 256;
+        list->ids = mem_realloc(list->ids, list->room * sizeof *list->ids);
+        if (list->want_starts)
+            list->starts = mem_realloc(list->starts, list->room * sizeof *list->starts);
+    }
+    if (list->want_starts) list->starts[list->n] = start;
+    list->ids[list->n++] = id;
+}
+
+void tokenizer_ids_free(tokenizer_ids *list)
+{
+    free(list->ids);
+    free(list->starts);
+    *list = (tokenizer_ids){.want_starts = list->want_starts};
+}
+
+tokenizer_scratch *tokenizer_scratch_create(void)
+{
+    tokenizer_scratch *s = mem_alloc(sizeof *s);
+    s->bpe = bpe_scratch_create();
+    return s;
+}
+
+void tokenizer_scratch_destroy(tokenizer_scratch *s)
+{
+    if (!s) return;
+    text_buffer_free(&s->clean);
+    text_buffer_free(&s->one);
+    text_buffer_free(&s->two);
+    free(s->words.at);
+    free(s->next.at);
+    regex_matches_free(s->matches);
+    bpe_scratch_destroy(s->bpe);
+    free(s);
+}
+
+size_t tokenizer_scratch_dropped(const tokenizer_scratch *scratch)
+{
+    return scratch->dropped;
+}
+
+/* ---- encoding ---- */
+
+/* Broken UTF-8 becomes U+FFFD, one for each maximal subpart. */
+static void sanitize(tokenizer_scratch *s, mapped_text *t)
+{
+    if (utf8_valid(t->text, t->size)) return;
+    s->clean.n = 0;
+    s->clean.mapped = t->mapped;
+    size_t n;
+    for (size_t i = 0; i < t->size; i += n) {
+        if (utf8_check(t->text + i, t->text + t->size, &n) >= 0)
+            text_buffer_copy(&s->clean, t->text + i, n, (uint32_t)i, NULL);
+        else
+            text_buffer_put(&s->clean, "\xef\xbf\xbd", 3, (uint32_t)i);
+    }
+    t->text = s->clean.data;
+    t->size = s->clean.n;
+    t->map = t->mapped ? s->clean.from : NULL;
+}
+
+static mapped_text part_of(const mapped_text *t, size_t begin, size_t end)
+{
+    mapped_text part = *t;
+    part.text += begin;
+    part.size = end - begin;
+    part.start += begin;
+    if (part.map) part.map += begin;
+    return part;
+}
+
+static size_t origin(const mapped_text *t, size_t at)
+{
+    return t->map ? t->map[at] : t->start + at;
+}
+
+static nrl_status encode_words(const tokenizer *tok, tokenizer_scratch *s, mapped_text t,
+                               tokenizer_ids *out)
+{
+    normal_edit(tok, s, &t);
+    NRL_TRY(split_apply(tok, s, t.text, t.size));
+    for (size_t i = 0; i < s->words.n; i++) {
+        span w = s->words.at[i];
+        bpe_encode(tok, s, t.text + w.begin, w.end - w.begin, t.map ? t.map + w.begin : NULL,
+                   t.start + w.begin, out);
+    }
+    return NRL_OK;
+}
+
+/* One stretch between tokens of the raw text: normalized, then cut at the normalized tokens. */
+static nrl_status encode_stretch(const tokenizer *tok, tokenizer_scratch *s, mapped_text t,
+                                 tokenizer_ids *out)
+{
+    if (!t.size) return NRL_OK;
+    NRL_TRY(normal_apply(tok, s, &t));
+    if (!tok->normalized.n) return encode_words(tok, s, t, out);
+    /* Edits reuse the buffers, so what still has to be read moves out of them. */
+    text_buffer kept = {.mapped = t.map != NULL};
+    text_buffer_copy(&kept, t.text, t.size, 0, t.map);
+    t.text = kept.data;
+    if (t.map) t.map = kept.from;
+    nrl_status st = NRL_OK;
+    size_t at = 0, begin, end;
+    for (const added_token *a;
+         st == NRL_OK && (a = added_next(tok, &tok->normalized, t.text, t.size, at, &begin, &end));
+         at = end) {
+        if (begin > at) st = encode_words(tok, s, part_of(&t, at, begin), out);
+        tokenizer_ids_push(out, a->id, origin(&t, begin));
+    }
+    if (st == NRL_OK && at < t.size) st = encode_words(tok, s, part_of(&t, at, t.size), out);
+    text_buffer_free(&kept);
+    return st;
+}
+
+static nrl_status encode_text(const tokenizer *tok, tokenizer_scratch *s, mapped_text t,
+                              unsigned flags, tokenizer_ids *out)
+{
+    size_t at = 0, begin, end;
+    bool tokens = !(flags & TOKENIZER_SPECIAL_AS_TEXT);
+    for (const added_token *a;
+         tokens && (a = added_next(tok, &tok->raw, t.text, t.size, at, &begin, &end)); at = end) {
+        NRL_TRY(encode_stretch(tok, s, part_of(&t, at, begin), out));
+        tokenizer_ids_push(out, a->id, origin(&t, begin));
+    }
+    return encode_stretch(tok, s, part_of(&t, at, t.size), out);
+}
+
+nrl_status tokenizer_encode(const tokenizer *tok, tokenizer_scratch *scratch, const char *text,
+                            size_t size, unsigned flags, tokenizer_ids *out)
+{
+    if (size > TOKENIZER_MAX_TEXT)
+        return nrl_fail(NRL_ERR_DATA, "a text of %zu bytes, expected at most %d in one piece", size,
+                        TOKENIZER_MAX_TEXT);
+    bool around = flags & TOKENIZER_ADD_SPECIAL;
+    for (size_t i = 0; around && i < tok->n_prefix; i++) tokenizer_ids_push(out, tok->prefix[i], 0);
+    mapped_text t = {.text = text, .size = size, .mapped = out->want_starts};
+    if (size) {
+        sanitize(scratch, &t);
+        NRL_TRY(encode_text(tok, scratch, t, flags, out));
+    }
+    for (size_t i = 0; around && i < tok->n_suffix; i++)
+        tokenizer_ids_push(out, tok->suffix[i], size);
+    return NRL_OK;
+}

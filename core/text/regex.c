@@ -1,0 +1,104 @@
+/*
+ * regex.c - PCRE2 with its just-in-time compiler, and with limits so that no pattern hangs.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "text/regex.h"
+#include "base/arena.h"
+#include "base/buffer.h"
+#include "text/unicode.h"
+#include <pcre2.h>
+#include <string.h>
+
+struct regex {
+    pcre2_code *code;
+    pcre2_match_context *limits;
+};
+
+enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 64 * 1024 };
+
+/* PCRE2's \s holds U+180E, which lost White_Space in Unicode 6.3. */
+#define WHITE_SPACE                                                                                \
+    "\\x09-\\x0d \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+
+static void rewrite_spaces(const char *pattern, size_t size, buffer *out)
+{
+    int in_class = 0;
+    for (size_t i = 0; i < size; i++) {
+        char c = pattern[i], next = i + 1 < size ? pattern[i + 1] : 0;
+        if (c == '\\' && next) {
+            i++;
+            if (next == 's')
+                buffer_puts(out, in_class ? WHITE_SPACE : "[" WHITE_SPACE "]");
+            else if (next == 'S' && !in_class)
+                buffer_puts(out, "[^" WHITE_SPACE "]");
+            else
+                buffer_add(out, pattern + i - 1, 2);
+            continue;
+        }
+        if (c == '[' && !in_class)
+            in_class = 1;
+        else if (c == ']')
+            in_class = 0;
+        buffer_add(out, &c, 1);
+    }
+}
+
+nrl_status regex_create(const char *pattern, size_t size, regex **out)
+{
+    buffer text = {0};
+    rewrite_spaces(pattern, size, &text);
+    int code = 0;
+    PCRE2_SIZE at = 0;
+    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)(text.text ? text.text : ""), text.size,
+                                         PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code,
+                                         &at, NULL);
+    buffer_free(&text);
+    if (!compiled) {
+        PCRE2_UCHAR why[128];
+        pcre2_get_error_message(code, why, sizeof why);
+        return nrl_fail(NRL_ERR_DATA, "regular expression '%.*s' cannot be used: %s",
+                        size < 200 ? (int)size : 200, pattern, (const char *)why);
+    }
+    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter runs */
+    regex *r = mem_alloc(sizeof *r);
+    r->code = compiled;
+    r->limits = pcre2_match_context_create(NULL);
+    pcre2_set_match_limit(r->limits, MATCH_LIMIT);
+    pcre2_set_depth_limit(r->limits, DEPTH_LIMIT);
+    pcre2_set_heap_limit(r->limits, HEAP_LIMIT_KIB);
+    *out = r;
+    return NRL_OK;
+}
+
+void regex_destroy(regex *r)
+{
+    if (!r) return;
+    pcre2_code_free(r->code);
+    pcre2_match_context_free(r->limits);
+    free(r);
+}
+
+void regex_matches_free(void *matches)
+{
+    pcre2_match_data_free(matches);
+}
+
+nrl_status regex_find(const regex *r, void **matches, const char *text, size_t size, size_t from,
+                      size_t *begin, size_t *end, bool *found)
+{
+    if (!*matches) *matches = pcre2_match_data_create(1, NULL);
+    uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+    int rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, options, *matches, r->limits);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, options | PCRE2_NO_JIT, *matches,
+                         r->limits);
+    *found = rc >= 0;
+    if (rc == PCRE2_ERROR_NOMATCH) return NRL_OK;
+    if (rc < 0)
+        return nrl_fail(NRL_ERR_DATA, "the tokenizer's regular expression needs too many steps on "
+                                      "this text of %zu bytes", size);
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(*matches);
+    *begin = at[0];
+    *end = at[1];
+    return NRL_OK;
+}

@@ -1,0 +1,188 @@
+/*
+ * unicode.c - UTF-8 decoding and character classes.
+ */
+#define _GNU_SOURCE /* memmem */
+#include "text/unicode.h"
+#include "base/arena.h"
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+void text_buffer_room(text_buffer *b, size_t more)
+{
+    if (b->room - b->n >= more) return;
+    size_t room = b->room ? b->room * 2 : 256;
+    if (room < b->n + more) room = b->n + more;
+    b->data = mem_realloc(b->data, room);
+    if (b->mapped || b->from) b->from = mem_realloc(b->from, room * sizeof *b->from);
+    b->room = room;
+}
+
+/* A buffer may become mapped after it has grown. */
+static void map_room(text_buffer *b)
+{
+    if (b->mapped && !b->from) b->from = mem_realloc(NULL, b->room * sizeof *b->from);
+}
+
+void text_buffer_put(text_buffer *b, const char *bytes, size_t n, uint32_t from)
+{
+    if (!n) return;
+    text_buffer_room(b, n);
+    memcpy(b->data + b->n, bytes, n);
+    if (b->mapped) {
+        map_room(b);
+        for (size_t i = 0; i < n; i++) b->from[b->n + i] = from;
+    }
+    b->n += n;
+}
+
+void text_buffer_copy(text_buffer *b, const char *bytes, size_t n, uint32_t from,
+                      const uint32_t *map)
+{
+    if (!n) return;
+    text_buffer_room(b, n);
+    memcpy(b->data + b->n, bytes, n);
+    if (b->mapped) {
+        map_room(b);
+        for (size_t i = 0; i < n; i++) b->from[b->n + i] = map ? map[i] : from + (uint32_t)i;
+    }
+    b->n += n;
+}
+
+void text_buffer_free(text_buffer *b)
+{
+    free(b->data);
+    free(b->from);
+    *b = (text_buffer){0};
+}
+
+const char *text_find(const char *text, size_t size, const char *part, size_t part_size)
+{
+    return size ? memmem(text, size, part, part_size) : NULL;
+}
+
+int32_t utf8_next(const char *p, const char *end, size_t *size)
+{
+    const unsigned char *s = (const unsigned char *)p;
+    if (s[0] < 0x80) {
+        *size = 1;
+        return s[0];
+    }
+    size_t n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if ((size_t)(end - p) < n) { /* cannot be in valid text; stay inside the buffer */
+        *size = 1;
+        return 0xfffd;
+    }
+    *size = n;
+    if (n == 2) return (s[0] & 0x1f) << 6 | (s[1] & 0x3f);
+    if (n == 3) return (s[0] & 0x0f) << 12 | (s[1] & 0x3f) << 6 | (s[2] & 0x3f);
+    return (s[0] & 0x07) << 18 | (s[1] & 0x3f) << 12 | (s[2] & 0x3f) << 6 | (s[3] & 0x3f);
+}
+
+int32_t utf8_check(const char *p, const char *end, size_t *size)
+{
+    const unsigned char *s = (const unsigned char *)p, *e = (const unsigned char *)end;
+    *size = 1;
+    if (s[0] < 0x80) return s[0];
+    if (s[0] < 0xc2 || s[0] > 0xf4) return -1;
+    size_t n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    /* The second byte's range excludes overlong forms, surrogates and what is above 10FFFF. */
+    unsigned low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+    int32_t c = s[0] & (0x7f >> n);
+    for (size_t i = 1; i < n; i++) {
+        if (s + i >= e || s[i] < low || s[i] > high) {
+            *size = i;
+            return -1;
+        }
+        c = c << 6 | (s[i] & 0x3f);
+        low = 0x80;
+        high = 0xbf;
+    }
+    *size = n;
+    return c;
+}
+
+size_t utf8_write(int32_t c, char *out)
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
+    static const int lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
+    out[0] = (char)(lead[n] | c);
+    return n;
+}
+
+bool utf8_valid(const char *text, size_t size)
+{
+    const char *p = text, *end = text + size;
+    while (p < end) {
+        uint64_t eight;
+        if (end - p >= 8 && (memcpy(&eight, p, 8), !(eight & 0x8080808080808080u))) {
+            p += 8;
+            continue;
+        }
+        size_t n;
+        if (utf8_check(p, end, &n) < 0) return false;
+        p += n;
+    }
+    return true;
+}
+
+const char *utf8_back(const char *begin, const char *p)
+{
+    do p--;
+    while (p > begin && ((unsigned char)*p & 0xc0) == 0x80);
+    return p;
+}
+
+bool unicode_is_space(int32_t c)
+{
+    if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
+    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+           c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+char_class unicode_class(int32_t c)
+{
+    if (c < 0x80) {
+        if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return CHAR_LETTER;
+        if (c >= '0' && c <= '9') return CHAR_NUMBER;
+        return unicode_is_space(c) ? CHAR_SPACE : CHAR_OTHER;
+    }
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO: return CHAR_LETTER;
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO: return CHAR_NUMBER;
+    default: return unicode_is_space(c) ? CHAR_SPACE : CHAR_OTHER;
+    }
+}
+
+bool unicode_is_word(int32_t c)
+{
+    if (c < 0x80) return unicode_class(c) == CHAR_LETTER || unicode_class(c) == CHAR_NUMBER || c == '_';
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: return unicode_class(c) == CHAR_LETTER || c == 0x200c || c == 0x200d;
+    }
+}
+
+bool unicode_is_punctuation(int32_t c)
+{
+    if (c < 0x80) return c > ' ' && c < 0x7f && unicode_class(c) == CHAR_OTHER;
+    utf8proc_category_t k = utf8proc_category(c);
+    return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+}

@@ -1,0 +1,73 @@
+/*
+ * shared.h - for tests of text/: the folder of real tokenizers, which may be absent, and small
+ * helpers around one open tokenizer.
+ */
+#ifndef TESTS_TEXT_SHARED_H
+#define TESTS_TEXT_SHARED_H
+#include "base/arena.h"
+#include "text/tokenizer.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* NRL_TEST_SHARED/name, or NULL after printing why; freed by the caller. */
+static inline char *shared_path(const char *name)
+{
+    const char *root = getenv("NRL_TEST_SHARED");
+    char *path = root ? mem_printf("%s/%s", root, name) : NULL;
+    if (path && access(path, R_OK) == 0) return path;
+    printf("skipped: NRL_TEST_SHARED has no %s\n", name);
+    free(path);
+    return NULL;
+}
+
+static inline tokenizer *open_or_fail(const char *path)
+{
+    tokenizer *tok = NULL;
+    if (tokenizer_open(path, &tok) != NRL_OK) fail_msg("%s", nrl_error_text());
+    return tok;
+}
+
+static inline tokenizer *open_text_or_fail(const char *json)
+{
+    tokenizer *tok = NULL;
+    if (tokenizer_open_memory("test.json", json, strlen(json), &tok) != NRL_OK)
+        fail_msg("%s", nrl_error_text());
+    return tok;
+}
+
+/* Ids as "1 2 3", malloc'd: what tests compare. */
+static inline char *ids_text(const int32_t *ids, size_t n)
+{
+    char *out = mem_alloc(n * 12 + 1);
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++)
+        at += (size_t)sprintf(out + at, i ? " %d" : "%d", ids[i]);
+    return out;
+}
+
+static inline char *encode_text(const tokenizer *tok, const char *text, size_t size, unsigned flags)
+{
+    tokenizer_scratch *s = tokenizer_scratch_create();
+    tokenizer_ids ids = {0};
+    if (tokenizer_encode(tok, s, text, size, flags, &ids) != NRL_OK) fail_msg("%s", nrl_error_text());
+    char *out = ids_text(ids.ids, ids.n);
+    tokenizer_ids_free(&ids);
+    tokenizer_scratch_destroy(s);
+    return out;
+}
+
+static inline void assert_encodes(const tokenizer *tok, const char *text, const char *expected)
+{
+    char *got = encode_text(tok, text, strlen(text), 0);
+    assert_string_equal(got, expected);
+    free(got);
+}
+
+#endif
