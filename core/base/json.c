@@ -58,17 +58,26 @@ static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_
     return n;
 }
 
-nrl_status json_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **out)
+nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column,
+                         const char *text, size_t size, nrl_node **out)
 {
     json_error_t error;
     json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
                            &error);
-    if (!j)
-        return nrl_fail(NRL_ERR_DATA, "%s:%d:%d: %s", source, error.line,
-                        error.column > 0 ? error.column : 1, error.text);
+    if (!j) {
+        int64_t first = error.line == 1 ? column - 1 : 0; /* columns before the text, on its line */
+        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s", source,
+                        line - 1 + error.line, first + (error.column > 0 ? error.column : 1),
+                        error.text);
+    }
     *out = convert(&(reader){a, source}, j, NULL, NULL);
     json_decref(j);
     return NRL_OK;
+}
+
+nrl_status json_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **out)
+{
+    return json_parse_at(a, source, 1, 1, text, size, out);
 }
 
 nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node **out)
@@ -195,4 +204,9 @@ char *json_quote(const char *text, size_t size)
     buffer b = {0};
     write_string(&b, text, size);
     return buffer_take(&b);
+}
+
+const char *json_library(void)
+{
+    return "jansson " JANSSON_VERSION;
 }

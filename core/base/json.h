@@ -10,6 +10,10 @@
  * tree. Errors (NRL_ERR_DATA) carry source:line:col. The tree lives in `a`. [any] */
 nrl_status json_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **out);
 
+/* The same for text that begins at line:column of its source, so that errors name the place there. */
+nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column,
+                         const char *text, size_t size, nrl_node **out);
+
 /* Reads a whole file (at most max_bytes, else NRL_ERR_DATA) and parses it. [any] */
 nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node **out);
 
@@ -19,5 +23,7 @@ char *json_write(const nrl_node *node, int indent);
 
 /* `text` as a JSON string literal with its quotes, malloc'd. [any] */
 char *json_quote(const char *text, size_t size);
+
+const char *json_library(void); /* "jansson 2.14": what reads JSON here */
 
 #endif

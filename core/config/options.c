@@ -197,7 +197,8 @@ static const nrl_node *default_value(const slot *s, const nrl_node *section)
         *(const char **)s->to = r->initial;
         return NULL;
     }
-    if (!*r->initial || yaml_parse_value(s->a, "default", r->initial, &value) != NRL_OK) return NULL;
+    if (*r->initial && yaml_parse_value(s->a, "default", r->initial, &value) != NRL_OK)
+        problems_take_error(s->problems, NULL);
     return value;
 }
 
@@ -322,7 +323,7 @@ void component_read(arena *a, config_problems *problems, const char *section, co
                      map && !word ? "a map without it" : found(&s));
     }
     if (!out->name) return;
-    if (map) out->options = options_of(a, node);
     out->resolved = node_new(a, NRL_NODE_MAP);
     node_append(a, out->resolved, "name", node_string(a, out->name, strlen(out->name)));
+    if (map) out->options = options_of(a, node);
 }

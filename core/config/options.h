@@ -35,7 +35,7 @@ void options_resolve(arena *a, const nrl_node *node, const option_part *parts, s
 typedef struct {
     const char *name;        /* NULL = unset */
     const nrl_node *at;      /* for messages */
-    const nrl_node *options; /* a map without `name` */
+    const nrl_node *options; /* a map without `name`, or NULL */
     nrl_node *resolved;      /* {name: ...} in the resolved config; its options are appended */
 } config_component;
 

@@ -5,7 +5,6 @@
 #include "config/schema.h"
 #include "config/config.h"
 #include "config/rules.h"
-#include <math.h>
 #include <string.h>
 
 #define COUNT_MAX 9007199254740992.0 /* 2^53: exact in a double, so in the range checks */
@@ -13,6 +12,7 @@
 static const nrl_option model_rows[] = {
     NRL_OPT_PATH(config_model, path, "", "Hugging Face directory (config.json, safetensors), or org/name"),
     NRL_OPT_PATH(config_model, config, "", "config.json of a model that starts with random weights"),
+    NRL_OPT_PATH(config_model, tokenizer, "", "directory or file of the tokenizer; unset: the model directory's"),
 };
 
 static const nrl_option data_rows[] = {
@@ -76,11 +76,6 @@ static const nrl_option launch_rows[] = {
     NRL_OPT_F64(config_launch, timeout_step, "1800", 1, 1e6, "seconds to wait for a rank in a step"),
 };
 
-static const nrl_option optimizer_rows[] = {
-    NRL_OPT_F64(config_optimizer, lr, NULL, 0, 1e6, "highest learning rate"),
-    NRL_OPT_F64(config_optimizer, clip_norm, "1.0", 0, (double)INFINITY, "largest norm of the gradient, 0 = no clipping"),
-};
-
 /* Sections and component slots, before they are read. */
 typedef struct {
     const nrl_node *model, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
@@ -120,7 +115,6 @@ static const config_section sections[] = {
     SECTION("data", data_rows, "what it is trained on"),
     SECTION("train", train_rows, "how long and in what pieces"),
     SECTION("train", train_node_rows, "memory against time"),
-    SECTION("optimizer", optimizer_rows, "the core's part; `nrl describe` with the plugin's name shows its own"),
     SECTION("checkpoint", checkpoint_rows, "when state is saved and what is kept"),
     SECTION("eval", eval_rows, "when the model is evaluated"),
     SECTION("launch", launch_rows, "time-outs of several ranks"),
@@ -130,11 +124,6 @@ const config_section *config_sections(size_t *n)
 {
     *n = sizeof sections / sizeof *sections;
     return sections;
-}
-
-option_part config_optimizer_part(config_optimizer *out)
-{
-    return (option_part)OPTION_PART(optimizer_rows, out);
 }
 
 /* ---- filling ---- */

@@ -12,6 +12,7 @@
 typedef struct {
     const char *path;   /* Hugging Face directory, "" = none */
     const char *config; /* config.json for a random start, "" = none */
+    const char *tokenizer; /* directory or file, "" = the model directory's */
 } config_model;
 
 typedef enum { CONFIG_OVERLONG_ERROR = 0, CONFIG_OVERLONG_DROP, CONFIG_OVERLONG_TRUNCATE } config_overlong;
@@ -84,11 +85,6 @@ typedef struct {
     double timeout_init, timeout_step; /* seconds */
 } config_launch;
 
-/* The core's part of `optimizer:`; the plugin has the rest. */
-typedef struct {
-    double lr, clip_norm;
-} config_optimizer;
-
 typedef struct {
     config_model model;
     config_data data;
@@ -107,14 +103,11 @@ typedef struct {
     nrl_node *resolved; /* everything above as one tree; plugins append to their component's map */
 } config_run;
 
-/* Fills *out from a whole tree; all mistakes go to `problems`. The optimizer's lr and clip_norm are
- * filled with the plugin's own options: see config_optimizer_part. Strings live as long as `a` and
- * the tree. [main] */
+/* Fills *out from a whole tree; all mistakes go to `problems`. Components are only named: their options
+ * are filled by who knows their rows. Strings live as long as `a` and the tree. [main] */
 void config_fill(arena *a, config_problems *problems, const nrl_node *root, config_run *out);
 
-option_part config_optimizer_part(config_optimizer *out);
-
-/* What `nrl describe` shows: every section and its rows. */
+/* What `nrl describe` shows: every section of this file and its rows. */
 typedef struct {
     const char *name; /* "" = the top level */
     const char *help;

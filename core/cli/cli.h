@@ -1,0 +1,43 @@
+/*
+ * cli.h - the command line: verbs, and what they share. The only folder that reads the environment,
+ * prints errors and turns a status into an exit code.
+ * A verb gets its own arguments, argv[0] being its name, and reports like any function: nrl_fail.
+ */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+#include "config/problems.h"
+#include "plugin/host.h"
+
+/* 1. verbs, one file each; a new one is a line here and a row in cli.c */
+nrl_status cli_describe(int argc, char **argv);
+nrl_status cli_env(int argc, char **argv);
+nrl_status cli_plugins(int argc, char **argv);
+nrl_status cli_version(int argc, char **argv);
+
+/* 2. arguments */
+
+/* Takes `flag` out of argv wherever it stands; true if it was there. */
+bool cli_take_flag(int *argc, char **argv, const char *flag);
+/* The same for `flag VALUE` and `flag=VALUE`; NULL if absent. NRL_ERR_CONFIG without a value. */
+nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char **value);
+/* NRL_ERR_CONFIG if an argument that starts with '-' is left, or if there are not min to max
+ * arguments after the verb (max < 0: any number). */
+nrl_status cli_expect(int argc, char **argv, int min, int max);
+
+/* 3. the surroundings */
+const char *cli_exe_dir(arena *a); /* folder of the running program; NULL if unknown */
+const char *cli_getenv(const char *name); /* NULL also where it is empty */
+/* With NRL_PLUGIN_PATH and the folder beside the program. */
+plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_folders);
+
+/* Reads FILE and applies the key=value arguments and ${env:VAR}. What can still be told together with
+ * later mistakes goes to `problems`. */
+nrl_status cli_read_config(arena *a, config_problems *problems, const char *file, int n_overrides,
+                           char **overrides, nrl_node **root);
+
+/* 4. signals: SIGTERM, SIGUSR1 and SIGINT are remembered for the run to see; a second SIGINT leaves at
+ * once. Returns where the number appears (0 = none). */
+volatile int *cli_catch_signals(void);
+volatile int *cli_signal(void); /* the same place, without catching anything */
+
+#endif

@@ -1,0 +1,116 @@
+/*
+ * common.c - what verbs share: flags, the surroundings, signals.
+ */
+#include "cli/cli.h"
+#include "config/config.h"
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- arguments ---- */
+
+static void remove_arguments(int *argc, char **argv, int at, int n)
+{
+    for (int i = at; i + n <= *argc; i++) argv[i] = argv[i + n]; /* moves the final NULL too */
+    *argc -= n;
+}
+
+bool cli_take_flag(int *argc, char **argv, const char *flag)
+{
+    for (int i = 1; i < *argc; i++)
+        if (!strcmp(argv[i], flag)) {
+            remove_arguments(argc, argv, i, 1);
+            return true;
+        }
+    return false;
+}
+
+nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char **value)
+{
+    size_t n = strlen(flag);
+    *value = NULL;
+    for (int i = 1; i < *argc; i++) {
+        if (strncmp(argv[i], flag, n) || (argv[i][n] && argv[i][n] != '=')) continue;
+        bool joined = argv[i][n] == '=';
+        if (!joined && i + 1 >= *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: a value is missing", flag);
+        *value = joined ? argv[i] + n + 1 : argv[i + 1];
+        remove_arguments(argc, argv, i, joined ? 1 : 2);
+        return NRL_OK;
+    }
+    return NRL_OK;
+}
+
+nrl_status cli_expect(int argc, char **argv, int min, int max)
+{
+    for (int i = 1; i < argc; i++)
+        if (*argv[i] == '-' && argv[i][1])
+            return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\n`nrl %s --help` shows the usage",
+                            argv[i], argv[0]);
+    if (argc - 1 >= min && (max < 0 || argc - 1 <= max)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s arguments\n`nrl %s --help` shows the usage",
+                    argc - 1 < min ? "missing" : "too many", argv[0]);
+}
+
+/* ---- surroundings ---- */
+
+const char *cli_exe_dir(arena *a)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    if (n <= 0 || n >= (ssize_t)sizeof path) return NULL;
+    while (n > 1 && path[n - 1] != '/') n--;
+    return arena_strndup(a, path, (size_t)n - 1);
+}
+
+const char *cli_getenv(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_folders)
+{
+    return plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), folders, n_folders, cli_exe_dir(a));
+}
+
+static const char *variable(const char *name)
+{
+    return getenv(name);
+}
+
+nrl_status cli_read_config(arena *a, config_problems *problems, const char *file, int n_overrides,
+                           char **overrides, nrl_node **root)
+{
+    NRL_TRY(config_read(a, file, root));
+    for (int i = 0; i < n_overrides; i++) config_override(a, problems, *root, overrides[i]);
+    config_substitute(a, problems, *root, variable);
+    return NRL_OK;
+}
+
+/* ---- signals ---- */
+
+/* A handler has no argument for state: the program's one mutable global. */
+static volatile int caught;
+
+static void remember(int number)
+{
+    if (number == SIGINT && caught == SIGINT) _exit(128 + SIGINT);
+    caught = number;
+}
+
+volatile int *cli_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    return &caught;
+}
+
+volatile int *cli_signal(void)
+{
+    return &caught;
+}

@@ -1,0 +1,82 @@
+/*
+ * env.c - `nrl env`: machine and build, as a report of a problem needs them. Opens no device.
+ */
+#include "base/json.h"
+#include "cli/cli.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
+{
+    node_set(a, map, key, node_string(a, text, strlen(text)));
+}
+
+/* The first "model name" of /proc/cpuinfo; other systems have none. */
+static const char *cpu_name(arena *a)
+{
+    char line[512];
+    const char *name = "unknown";
+    FILE *in = fopen("/proc/cpuinfo", "r");
+    while (in && fgets(line, sizeof line, in)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) || !colon) continue;
+        name = arena_strndup(a, colon + 2, strcspn(colon + 2, "\n"));
+        break;
+    }
+    if (in) fclose(in);
+    return name;
+}
+
+static void add_machine(arena *a, nrl_node *map)
+{
+    struct utsname u;
+    if (!uname(&u)) set_text(a, map, "system", arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
+    set_text(a, map, "cpu", cpu_name(a));
+    node_set(a, map, "cores", node_int(a, sysconf(_SC_NPROCESSORS_ONLN)));
+    int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+    node_set(a, map, "memory_bytes", node_int(a, bytes));
+}
+
+static void add_folders(arena *a, nrl_node *map)
+{
+    size_t n;
+    plugin_host *h = cli_plugin_host(a, NULL, 0);
+    const char *const *folders = plugin_folders(h, &n);
+    nrl_node *list = node_set(a, map, "plugin_folders", node_new(a, NRL_NODE_LIST));
+    for (size_t i = 0; i < n; i++)
+        node_append(a, list, NULL, node_string(a, folders[i], strlen(folders[i])));
+    plugin_host_destroy(h);
+}
+
+static void print_lines(const nrl_node *map)
+{
+    for (size_t i = 0; i < nrl_node_size(map); i++) {
+        const nrl_node *n = nrl_node_at(map, i);
+        char *text = json_write(n, 0);
+        printf("%-15s %s\n", nrl_node_key(map, i), nrl_node_string(n, text));
+        free(text);
+    }
+}
+
+nrl_status cli_env(int argc, char **argv)
+{
+    arena a = {0};
+    bool json = cli_take_flag(&argc, argv, "--json");
+    NRL_TRY(cli_expect(argc, argv, 0, 0));
+    nrl_node *map = node_new(&a, NRL_NODE_MAP);
+    set_text(&a, map, "nrl", NRL_VERSION);
+    node_set(&a, map, "abi", node_int(&a, NRL_ABI));
+    set_text(&a, map, "compiler", __VERSION__);
+    add_machine(&a, map);
+    set_text(&a, map, "json", json_library());
+    add_folders(&a, map);
+    char *text = json_write(map, 2);
+    if (json) printf("%s\n", text);
+    else print_lines(map);
+    free(text);
+    arena_free(&a);
+    return NRL_OK;
+}

@@ -1,0 +1,67 @@
+/*
+ * plugins.c - `nrl plugins`: all that are found; opening them shows which are broken, and why.
+ */
+#include "base/json.h"
+#include "cli/cli.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_line(const plugin_entry *e)
+{
+    if (!e->table) {
+        printf("  %-14s broken: %s\n  %-14s %s\n", e->name, e->problem, "", e->path);
+        return;
+    }
+    printf("  %-14s %-8s %s\n", e->name, e->table->version, e->table->summary);
+    if (e->hidden_by) printf("  %-14s not used: hidden by %s\n", "", e->hidden_by);
+    printf("  %-14s %s\n", "", e->path);
+}
+
+static void print_text(const plugin_entry *entries, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!i || entries[i].kind != entries[i - 1].kind) printf("%s\n", entries[i].kind->folder);
+        print_line(&entries[i]);
+    }
+}
+
+static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
+{
+    if (text) node_set(a, map, key, node_string(a, text, strlen(text)));
+}
+
+static void print_json(arena *a, const plugin_entry *entries, size_t n)
+{
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    for (size_t i = 0; i < n; i++) {
+        const plugin_entry *e = &entries[i];
+        nrl_node *map = node_new(a, NRL_NODE_MAP);
+        set_text(a, map, "kind", e->kind->folder);
+        set_text(a, map, "name", e->name);
+        set_text(a, map, "version", e->table ? e->table->version : NULL);
+        set_text(a, map, "summary", e->table ? e->table->summary : NULL);
+        set_text(a, map, "path", e->path);
+        set_text(a, map, "hidden_by", e->hidden_by);
+        set_text(a, map, "problem", e->problem);
+        node_append(a, list, NULL, map);
+    }
+    char *text = json_write(list, 2);
+    printf("%s\n", text);
+    free(text);
+}
+
+nrl_status cli_plugins(int argc, char **argv)
+{
+    arena a = {0};
+    plugin_entry *entries;
+    bool json = cli_take_flag(&argc, argv, "--json");
+    NRL_TRY(cli_expect(argc, argv, 0, 0));
+    plugin_host *h = cli_plugin_host(&a, NULL, 0);
+    size_t n = plugin_list(h, &a, &entries);
+    if (json) print_json(&a, entries, n);
+    else print_text(entries, n);
+    plugin_host_destroy(h);
+    arena_free(&a);
+    return NRL_OK;
+}

@@ -1,0 +1,115 @@
+/*
+ * check.c - the contract of plugin.h, checked. A plugin is trusted code, but an old, a newer or a
+ * half-written one is an everyday thing and must end in a sentence, not in a crash.
+ */
+#include "plugin/check.h"
+#include "config/options.h"
+#include <string.h>
+
+enum { MAX_TABLE = 65536, MAX_ROWS = 4096, MAX_ROW_SIZE = 1024, MAX_OPTIONS_SIZE = 1 << 20 };
+
+/* Bytes and alignment of the field that a row of this type fills; 0 = no such type. */
+static size_t field_size(uint32_t type)
+{
+    switch ((nrl_type)type) {
+    case NRL_TYPE_BOOL: return sizeof(bool);
+    case NRL_TYPE_INT:
+    case NRL_TYPE_ENUM: return sizeof(int64_t);
+    case NRL_TYPE_F64: return sizeof(double);
+    case NRL_TYPE_STR:
+    case NRL_TYPE_PATH:
+    case NRL_TYPE_NODE: return sizeof(void *);
+    default: return 0;
+    }
+}
+
+static nrl_status bad_row(uint32_t i, const nrl_option *row, const char *what)
+{
+    return nrl_fail(NRL_ERR_PLUGIN, "option row %u (%.60s): %s", i, row->name ? row->name : "?", what);
+}
+
+/* The default must be a value that the row itself accepts. */
+static nrl_status check_default(const nrl_plugin *t, uint32_t i, const nrl_option *row, void *scratch)
+{
+    arena a = {0};
+    config_problems problems = {0};
+    const option_part part = {row, 1, sizeof *row, scratch};
+    if (row->initial) options_fill(&a, &problems, t->name, NULL, &part, 1);
+    nrl_status st = problems_report(&problems);
+    arena_free(&a);
+    if (st == NRL_OK) return NRL_OK;
+    nrl_note("option row %u: the default is not accepted", i);
+    return NRL_ERR_PLUGIN;
+}
+
+static nrl_status check_row(const nrl_plugin *t, uint32_t i, void *scratch)
+{
+    const nrl_option *row = option_row(t->options, i, t->option_size);
+    size_t size = field_size(row->type);
+    if (!row->name || !*row->name) return bad_row(i, row, "no name");
+    if (!strcmp(row->name, "name")) return bad_row(i, row, "the key 'name' chooses the plugin");
+    if (!size) return bad_row(i, row, "unknown type");
+    if (row->offset % size || row->offset > t->options_size || t->options_size - row->offset < size)
+        return bad_row(i, row, "lies outside the options struct");
+    if (row->type == NRL_TYPE_ENUM && (!row->choices || !*row->choices))
+        return bad_row(i, row, "an enum without choices");
+    if (!(row->min <= row->max)) return bad_row(i, row, "min is above max");
+    for (uint32_t j = 0; j < i; j++)
+        if (!strcmp(option_row(t->options, j, t->option_size)->name, row->name))
+            return bad_row(i, row, "a second row of this name");
+    return check_default(t, i, row, scratch);
+}
+
+static nrl_status check_rows(const nrl_plugin *t)
+{
+    if (!t->n_options) return NRL_OK;
+    if (!t->options || t->n_options > MAX_ROWS || t->option_size < sizeof(nrl_option) ||
+        t->option_size > MAX_ROW_SIZE || t->option_size % sizeof(void *) || t->options_size > MAX_OPTIONS_SIZE)
+        return nrl_fail(NRL_ERR_PLUGIN, "its option rows make no sense (%u rows of %u bytes at %s)",
+                        t->n_options, t->option_size, t->options ? "some address" : "NULL");
+    arena a = {0};
+    void *scratch = arena_alloc(&a, t->options_size);
+    nrl_status st = NRL_OK;
+    for (uint32_t i = 0; i < t->n_options && st == NRL_OK; i++) st = check_row(t, i, scratch);
+    arena_free(&a);
+    return st;
+}
+
+static nrl_status check_size(const nrl_plugin *t, const plugin_kind *kind)
+{
+    if (t->size < sizeof *t || t->size > MAX_TABLE)
+        return nrl_fail(NRL_ERR_PLUGIN, "its table has %u bytes, which is no %s", t->size, kind->name);
+    for (size_t i = kind->table_size; i < t->size; i++)
+        if (((const char *)t)[i])
+            return nrl_fail(NRL_ERR_PLUGIN, "uses what a newer nrl offers (a table of %u bytes, this "
+                            "nrl knows %zu): use that nrl", t->size, kind->table_size);
+    return NRL_OK;
+}
+
+static nrl_status check_texts(const nrl_plugin *t, const char *name)
+{
+    if (!t->name || !t->version || !t->summary)
+        return nrl_fail(NRL_ERR_PLUGIN, "lacks its name, version or summary");
+    if (strcmp(t->name, name))
+        return nrl_fail(NRL_ERR_PLUGIN, "calls itself '%.60s': the file's name must be the same",
+                        t->name);
+    return NRL_OK;
+}
+
+nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char *name)
+{
+    if (!t) return nrl_fail(NRL_ERR_PLUGIN, "nrl_plugin_entry returned no table");
+    if (t->abi != NRL_ABI)
+        return nrl_fail(NRL_ERR_PLUGIN, "speaks ABI %u, this nrl speaks %d: rebuild it", t->abi, NRL_ABI);
+    if (t->build != NRL_BUILD)
+        return nrl_fail(NRL_ERR_PLUGIN, "was built with other build parameters (%u, here %u): "
+                        "rebuild it", t->build, NRL_BUILD);
+    if (t->kind != kind->kind) {
+        const plugin_kind *other = plugin_kind_find(t->kind);
+        return nrl_fail(NRL_ERR_PLUGIN, "is not a%s %s but %s%s", strchr("aeiou", *kind->name) ? "n" : "",
+                        kind->name, other ? "of kind " : "of an unknown kind", other ? other->name : "");
+    }
+    NRL_TRY(check_size(t, kind));
+    NRL_TRY(check_texts(t, name));
+    return check_rows(t);
+}

@@ -1,0 +1,210 @@
+/*
+ * host.c - the search path, opening, and the plugins that are open.
+ */
+#include "plugin/host.h"
+#include "config/suggest.h"
+#include "plugin/check.h"
+#include "plugin/search.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct open_plugin open_plugin;
+struct open_plugin {
+    plugin plugin;
+    uint32_t kind;
+    open_plugin *next;
+};
+
+struct plugin_host {
+    arena a;
+    search_path search;
+    open_plugin *open;
+};
+
+plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
+                                const char *exe_dir)
+{
+    plugin_host *h = mem_alloc(sizeof *h);
+    if (path) search_add_list(&h->search, &h->a, path);
+    for (size_t i = 0; i < n_folders; i++) search_add(&h->search, &h->a, folders[i]);
+    if (exe_dir)
+        search_add(&h->search, &h->a, arena_printf(&h->a, "%s/../" NRL_PLUGIN_SUBDIR, exe_dir));
+    return h;
+}
+
+void plugin_host_destroy(plugin_host *h)
+{
+    if (!h) return;
+    arena_free(&h->a);
+    free(h);
+}
+
+const char *const *plugin_folders(const plugin_host *h, size_t *n)
+{
+    *n = h->search.n;
+    return h->search.folders;
+}
+
+/* ---- one file ---- */
+
+/* dlopen's own words name the file and the missing symbol or version; only what to do is added. */
+static nrl_status explain_dlerror(const char *text)
+{
+    bool newer = strstr(text, "version `NRL_") || strstr(text, "undefined symbol: nrl_");
+    return nrl_fail(NRL_ERR_PLUGIN, "cannot be opened: %s%s", text,
+                    newer ? "\nit was built for a newer nrl than this one, " NRL_VERSION : "");
+}
+
+static nrl_status load(const char *path, const plugin_kind *kind, const char *name,
+                       const nrl_plugin **table)
+{
+    const nrl_plugin *(*entry)(void);
+    void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!so) return explain_dlerror(dlerror());
+    *(void **)&entry = dlsym(so, "nrl_plugin_entry");
+    if (!entry) return nrl_fail(NRL_ERR_PLUGIN, "has no nrl_plugin_entry: it is not an nrl plugin");
+    *table = entry();
+    return plugin_check(*table, kind, name);
+}
+
+/* The table as large as this core knows it: members the plugin does not have are NULL. */
+static const nrl_plugin *extended_copy(arena *a, const nrl_plugin *table, const plugin_kind *kind)
+{
+    void *copy = arena_alloc(a, kind->table_size);
+    memcpy(copy, table, table->size < kind->table_size ? table->size : kind->table_size);
+    return copy;
+}
+
+static nrl_status load_noted(const char *path, const plugin_kind *kind, const char *name,
+                             const nrl_plugin **table)
+{
+    nrl_status st = load(path, kind, name, table);
+    if (st != NRL_OK) nrl_note("%s '%s' (%s)", kind->name, name, path);
+    return st;
+}
+
+/* ---- by name ---- */
+
+static nrl_status no_such_plugin(plugin_host *h, const plugin_kind *kind, const char *name)
+{
+    arena a = {0};
+    const char **names, *all = "none", *where = "no folder";
+    suggestion near = {.word = name};
+    size_t n = plugin_names(h, &a, kind->kind, &names);
+    for (size_t i = 0; i < n; i++) {
+        suggest_offer(&near, names[i]);
+        all = i ? arena_printf(&a, "%s, %s", all, names[i]) : names[i];
+    }
+    for (size_t i = 0; i < h->search.n; i++)
+        where = i ? arena_printf(&a, "%s, %s", where, h->search.folders[i]) : h->search.folders[i];
+    nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s%s%s\nthere are: %s (in %s)", kind->name, name,
+             near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "",
+             all, where);
+    arena_free(&a);
+    return NRL_ERR_CONFIG;
+}
+
+static void warn_of_hidden(plugin_host *h, const plugin_kind *kind, const char *name,
+                           const char *path, size_t folder)
+{
+    const char *other = search_file(&h->search, &h->a, kind->folder, name, &folder);
+    if (other) nrl_warn("two plugins are called %s/%s: using %s, not %s", kind->folder, name, path, other);
+}
+
+static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *name)
+{
+    const open_plugin *p = h->open;
+    while (p && (p->kind != kind || strcmp(p->plugin.name, name))) p = p->next;
+    return p ? &p->plugin : NULL;
+}
+
+nrl_status plugin_open(plugin_host *h, uint32_t kind_number, const char *name, const plugin **out)
+{
+    const plugin_kind *kind = plugin_kind_find(kind_number);
+    NRL_ASSERT((kind != NULL), ==, true);
+    *out = find_open(h, kind_number, name);
+    if (*out) return NRL_OK;
+    size_t folder = 0;
+    const char *path = search_file(&h->search, &h->a, kind->folder, name, &folder);
+    if (!path) return no_such_plugin(h, kind, name);
+    const nrl_plugin *table;
+    NRL_TRY(load_noted(path, kind, name, &table));
+    warn_of_hidden(h, kind, name, path, folder + 1);
+    open_plugin *p = arena_alloc(&h->a, sizeof *p);
+    table = extended_copy(&h->a, table, kind);
+    *p = (open_plugin){{table, table->name, path}, kind_number, h->open};
+    h->open = p;
+    *out = &p->plugin;
+    return NRL_OK;
+}
+
+/* ---- with options ---- */
+
+void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind,
+                     const char *section, const config_component *c, const option_part *core,
+                     const plugin **out, void **options)
+{
+    *out = NULL;
+    *options = NULL;
+    if (!c->name) return;
+    if (plugin_open(h, kind, c->name, out) != NRL_OK) {
+        nrl_note("%s", section);
+        problems_take_error(problems, c->at);
+        *out = NULL;
+        return;
+    }
+    const nrl_plugin *t = (*out)->table;
+    *options = arena_alloc(a, t->options_size + 1); /* never NULL, also without options */
+    option_part parts[2] = {{t->options, t->n_options, t->option_size, *options}};
+    if (core) parts[1] = *core;
+    size_t before = problems->n, n_parts = core ? 2 : 1;
+    options_fill(a, problems, section, c->options, parts, n_parts);
+    if (c->resolved) options_resolve(a, c->options, parts, n_parts, c->resolved);
+    if (problems->n > before || !t->check || t->check(*options) == NRL_OK) return;
+    nrl_note("%s '%s'", section, c->name);
+    problems_take_error(problems, c->at);
+}
+
+/* ---- listing ---- */
+
+size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names)
+{
+    return search_names(&h->search, a, plugin_kind_find(kind)->folder, names);
+}
+
+static void list_one(plugin_host *h, arena *a, plugin_entry *e)
+{
+    const nrl_plugin *table;
+    if (load(e->path, e->kind, e->name, &table) == NRL_OK) e->table = extended_copy(&h->a, table, e->kind);
+    else e->problem = arena_strdup(a, nrl_error_text());
+}
+
+/* All files of one name, the one in use first. */
+static size_t list_name(plugin_host *h, arena *a, const plugin_kind *kind, const char *name,
+                        plugin_entry *out)
+{
+    size_t n = 0;
+    const char *path;
+    for (size_t folder = 0; (path = search_file(&h->search, a, kind->folder, name, &folder)); folder++) {
+        out[n] = (plugin_entry){.kind = kind, .name = name, .path = path};
+        if (n) out[n].hidden_by = out[0].path;
+        list_one(h, a, &out[n++]);
+    }
+    return n;
+}
+
+size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries)
+{
+    size_t n = 0, room = 0;
+    const char **names;
+    for (const plugin_kind *k = plugin_kinds; k->kind; k++)
+        room += search_names(&h->search, a, k->folder, &names) * h->search.n;
+    *entries = arena_alloc(a, room * sizeof **entries);
+    for (const plugin_kind *k = plugin_kinds; k->kind; k++) {
+        size_t count = search_names(&h->search, a, k->folder, &names);
+        for (size_t i = 0; i < count && n + h->search.n <= room; i++)
+            n += list_name(h, a, k, names[i], *entries + n);
+    }
+    return n;
+}

@@ -1,0 +1,52 @@
+/*
+ * host.h - finds, opens and checks plugins; the one home of dlfcn.h.
+ * The word in the config is the name of the file: <folder>/<kind>/<name>.so. Only what is asked for
+ * is opened, and nothing is ever unloaded: code that returned a pointer stays.
+ */
+#ifndef PLUGIN_HOST_H
+#define PLUGIN_HOST_H
+#include "config/options.h"
+#include "plugin/kinds.h"
+
+typedef struct plugin_host plugin_host;
+
+typedef struct {
+    const nrl_plugin *table; /* a copy of the kind's table, zero beyond what the plugin knows */
+    const char *name, *path;
+} plugin;
+
+/* Folders are searched in this order: `path` (colon-separated, may be NULL), `folders` of the config,
+ * then the installed one beside exe_dir (may be NULL). [main] */
+plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
+                                const char *exe_dir);
+void plugin_host_destroy(plugin_host *h); /* also the plugins' copies */
+
+/* The plugin lives as long as the host. NRL_ERR_CONFIG: there is none of that name (the text says
+ * which there are); NRL_ERR_PLUGIN: it cannot be used. [main] */
+nrl_status plugin_open(plugin_host *h, uint32_t kind, const char *name, const plugin **out);
+
+/* Opens the component's plugin and fills its options, and `core` (may be NULL) from the same map;
+ * then the plugin's own check. Every mistake goes to `problems`; *out is NULL after one in the name.
+ * *options belongs to `a`; the component's resolved map gains the values. [main] */
+void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind,
+                     const char *section, const config_component *component,
+                     const option_part *core, const plugin **out, void **options);
+
+/* Names there are of a kind, sorted, each once; in `a`. Opens nothing. [main] */
+size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names);
+
+typedef struct {
+    const plugin_kind *kind;
+    const char *name, *path;
+    const nrl_plugin *table; /* NULL = broken */
+    const char *problem;     /* why */
+    const char *hidden_by;   /* path of the one of this name that is used; NULL = this one */
+} plugin_entry;
+
+/* Opens every plugin there is, by kind and name; in `a`. [main] */
+size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries);
+
+/* Folders searched, in order; borrowed. */
+const char *const *plugin_folders(const plugin_host *h, size_t *n);
+
+#endif
