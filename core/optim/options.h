@@ -1,0 +1,17 @@
+/*
+ * options.h - what `optimizer:` of a config holds for the core, beside the rows of the optimizer
+ * plugin: both parts fill from the same map.
+ */
+#ifndef OPTIM_OPTIONS_H
+#define OPTIM_OPTIONS_H
+#include <nrl/plugin.h>
+
+typedef struct {
+    double lr;        /* the schedule's peak */
+    double clip_norm; /* largest global gradient norm; 0 = no clipping */
+} optim_options;
+
+extern const nrl_option optim_rows[];
+extern const size_t optim_n_rows;
+
+#endif
