@@ -7,6 +7,7 @@
 #include "data/data.h"
 #include "model/hf.h"
 #include "optim/clip.h"
+#include "optim/options.h"
 #include "optim/schedule.h"
 #include "optim/slices.h"
 #include "plugin/host.h"
@@ -17,12 +18,12 @@
 
 enum { RUN_MAX_VALUES = 128, RUN_MAX_METRICS = 64 };
 
-/* One opened logger; a failing one warns once and is left alone from then on. */
+/* One logger; a failing one warns once and is left alone from then on. */
 typedef struct {
     const nrl_logger *table;
     const char *name;
-    void *self;
-    bool failed;
+    void *options, *self;
+    bool opened, failed;
 } run_logger;
 
 /* A metric of the algorithm, reduced over a step or an evaluation. */
@@ -46,7 +47,7 @@ struct run {
     run_environment env;
     arena memory;
     config_run config;
-    config_optimizer optimizer_config;
+    optim_options optimizer_options;
     plugin_host *host;
 
     device device;
@@ -59,8 +60,12 @@ struct run {
 
     const nrl_algorithm *algorithm;
     void *algorithm_self;
-    nrl_optimizer optimizer;
-    void *optimizer_self;
+    bool algorithm_is_script;    /* its instance belongs to the script host */
+    const nrl_optimizer *optimizer;
+    void *optimizer_options_of_plugin, *optimizer_self;
+    const nrl_backend *backend;
+    void *backend_options;
+    schedule_options schedule_options;
     arena slice_memory;
     nrl_slice *slices;
     int64_t n_slices;
@@ -96,8 +101,10 @@ struct run {
 void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* stdout */
 
 /* open.c and its parts; each checks what it can into `problems` before anything is opened. */
-nrl_status open_model(run *r);   /* open_model.c: architecture, storage, weights */
+nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */
+nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json; no weights yet */
 nrl_status open_data(run *r);    /* open_data.c: tokenizer, data sets, plans, loaders */
+nrl_status open_device(run *r);  /* open_device.c: backend, storage, weights */
 nrl_status open_plan(run *r);    /* plan.c: prints what is about to happen */
 
 /* step.c */
@@ -120,6 +127,7 @@ nrl_status evaluate_due(run *r);
 /* save.c */
 nrl_status save_due(run *r);
 nrl_status save_now(run *r, const char **path);
+nrl_status save_at_start(run *r);
 nrl_status resume_due(run *r);
 nrl_status out_prepare(run *r);
 

@@ -2,6 +2,7 @@
  * record.c - records to loggers. A logger that fails is named once and left out from then on.
  */
 #include "run/internal.h"
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,36 +43,20 @@ static void give_up(run_logger *l)
     l->failed = true;
 }
 
-static nrl_status logger_open(run *r, const config_component *c, const nrl_logger_run *run,
-                              run_logger *l)
-{
-    void *options;
-    nrl_logger table;
-    l->name = c->name;
-    NRL_TRY(plugin_open(r->host, NRL_KIND_LOGGER, c, &table, sizeof table, &options));
-    nrl_logger *kept = arena_alloc(&r->memory, sizeof *kept);
-    *kept = table;
-    l->table = kept;
-    if (kept->open(options, run, &l->self) != NRL_OK) give_up(l);
-    return NRL_OK;
-}
-
 nrl_status loggers_open(run *r)
 {
-    nrl_logger_run run = {.size = sizeof run,
-                          .out = r->config.out,
+    nrl_logger_run about = {.size = sizeof about,
+                            .out = r->config.out,
                           .name = r->config.name,
                           .config = r->config.resolved,
                           .resumed_step = r->progress.step,
                           .total_steps = r->total_steps,
                           .terminal = r->env.terminal,
                           .color = r->env.color};
-    r->loggers = arena_alloc(&r->memory, (r->config.n_loggers + 1) * sizeof *r->loggers);
-    for (size_t i = 0; i < r->config.n_loggers; i++) {
-        const config_component *c = &r->config.loggers[i];
-        if (r->env.quiet && !strcmp(c->name, "console")) continue;
-        NRL_TRY(logger_open(r, c, &run, &r->loggers[r->n_loggers]));
-        r->n_loggers++;
+    for (size_t i = 0; i < r->n_loggers; i++) {
+        run_logger *l = &r->loggers[i];
+        if (l->table->open(l->options, &about, &l->self) != NRL_OK) give_up(l);
+        l->opened = true;
     }
     return NRL_OK;
 }
@@ -88,14 +73,14 @@ void loggers_write(run *r, nrl_record_kind kind, const nrl_value *values, size_t
                          .n_values = n};
     for (size_t i = 0; i < r->n_loggers; i++) {
         run_logger *l = &r->loggers[i];
-        if (!l->failed && l->table->write(l->self, &record) != NRL_OK) give_up(l);
+        if (l->opened && !l->failed && l->table->write(l->self, &record) != NRL_OK) give_up(l);
     }
 }
 
 void loggers_close(run *r)
 {
     for (size_t i = 0; i < r->n_loggers; i++)
-        if (r->loggers[i].self && r->loggers[i].table->close)
+        if (r->loggers[i].opened && r->loggers[i].self && r->loggers[i].table->close)
             r->loggers[i].table->close(r->loggers[i].self);
     r->n_loggers = 0;
 }

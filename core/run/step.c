@@ -73,8 +73,8 @@ static nrl_status update(run *r, const clip_result *clip, double lr)
                             .step = r->progress.updates + 1,
                             .lr = lr,
                             .grad_scale = clip->scale};
-    nrl_status st = r->optimizer.update(r->optimizer_self, r->ctx, r->slices, r->n_slices, &block);
-    if (st != NRL_OK) nrl_note("optimizer '%s'", r->optimizer.plugin.name);
+    nrl_status st = r->optimizer->update(r->optimizer_self, r->ctx, r->slices, r->n_slices, &block);
+    if (st != NRL_OK) nrl_note("optimizer '%s'", r->optimizer->plugin.name);
     slices_touch(r->slices, r->n_slices);
     return st;
 }
@@ -179,7 +179,7 @@ nrl_status step_take(run *r, run_event *e)
     clip_result clip;
     nrl_status st = compute(r, &data, &loss, sums, weights);
     if (st == NRL_OK)
-        st = clip_norm(r->ctx, r->slices, r->n_slices, 1.0, r->optimizer_config.clip_norm, NULL, &clip);
+        st = clip_norm(r->ctx, r->slices, r->n_slices, 1.0, r->optimizer_options.clip_norm, NULL, &clip);
     if (st != NRL_OK) {
         nrl_note("step %lld", (long long)r->progress.step + 1);
         return st;

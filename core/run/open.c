@@ -1,0 +1,78 @@
+/*
+ * open.c - what a run is made of, in the order in which mistakes are cheapest to find: options, model,
+ * data, output directory; then the device, memory and weights; then the state of an earlier run.
+ */
+#include "run/internal.h"
+#include <stdlib.h>
+
+static nrl_status open_all(run *r, const nrl_node *config)
+{
+    NRL_TRY(open_plugins(r, config));
+    NRL_TRY(open_model(r));
+    NRL_TRY(out_prepare(r));
+    NRL_TRY(open_data(r));
+    NRL_TRY(schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
+    if (r->env.check_only) return open_plan(r);
+    NRL_TRY(open_device(r));
+    NRL_TRY(resume_due(r));
+    NRL_TRY(loggers_open(r));
+    NRL_TRY(open_plan(r));
+    r->resumed_from = r->progress.step;
+    r->started = r->last_save_time = now_seconds();
+    return save_at_start(r);
+}
+
+nrl_status run_open(const nrl_node *config, const run_environment *env, run **out)
+{
+    run *r = mem_alloc(sizeof *r);
+    r->env = *env;
+    r->lr_override = -1;
+    r->last_saved = -1;
+    nrl_status st = open_all(r, config);
+    if (st == NRL_OK) {
+        *out = r;
+        return NRL_OK;
+    }
+    run_close(r);
+    return st;
+}
+
+static void close_data(run *r)
+{
+    if (r->train_loader) data_loader_destroy(r->train_loader);
+    if (r->eval_loader) data_loader_destroy(r->eval_loader);
+    if (r->train_plan) data_plan_destroy(r->train_plan);
+    if (r->eval_plan) data_plan_destroy(r->eval_plan);
+    if (r->train_data) dataset_close(r->train_data);
+    if (r->eval_data) dataset_close(r->eval_data);
+    tokenizer_close(r->tokenizer);
+}
+
+static void close_device(run *r)
+{
+    if (!r->ctx) return;
+    ctx_set_batch(r->ctx, NULL);
+    work_close(&r->work);
+    storage_free(r->ctx, r->model, &r->storage);
+    ctx_destroy(r->ctx);
+}
+
+void run_close(run *r)
+{
+    if (!r) return;
+    loggers_close(r);
+    close_device(r);
+    if (r->device.self) device_close(&r->device);
+    close_data(r);
+    if (r->model) model_destroy(r->model);
+    if (r->algorithm && !r->algorithm_is_script && r->algorithm->destroy && r->algorithm_self)
+        r->algorithm->destroy(r->algorithm_self);
+    if (r->optimizer && r->optimizer->destroy && r->optimizer_self)
+        r->optimizer->destroy(r->optimizer_self);
+    if (r->host) plugin_host_destroy(r->host);
+    free(r->script_state);
+    arena_free(&r->slice_memory);
+    arena_free(&r->model_memory);
+    arena_free(&r->memory);
+    free(r);
+}

@@ -1,0 +1,97 @@
+/*
+ * open_data.c - tokenizer, data sets, plans and loaders of a run.
+ */
+#include "run/internal.h"
+#include <string.h>
+#include <sys/stat.h>
+
+static bool exists(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+/* Where a tokenizer is looked for: model.tokenizer, else the model's directory if it has one. */
+static const char *tokenizer_path(run *r)
+{
+    const char *names[] = {"tokenizer.json", "tokenizer.model", "vocab.json", NULL};
+    if (*r->config.model.tokenizer) return r->config.model.tokenizer;
+    for (int i = 0; r->model_dir && names[i]; i++)
+        if (exists(arena_printf(&r->memory, "%s/%s", r->model_dir, names[i]))) return r->model_dir;
+    return NULL;
+}
+
+static nrl_status open_tokenizer(run *r)
+{
+    const char *path = tokenizer_path(r);
+    if (!path) return NRL_OK;
+    NRL_TRY(tokenizer_open(path, &r->tokenizer));
+    int64_t vocab = r->model->facts.vocab_size;
+    if (tokenizer_vocab_size(r->tokenizer) > vocab)
+        return nrl_fail(NRL_ERR_DATA,
+                        "the tokenizer of '%s' has ids up to %d, the model's vocabulary has %lld: they "
+                        "do not belong together",
+                        path, tokenizer_vocab_size(r->tokenizer) - 1, (long long)vocab);
+    return NRL_OK;
+}
+
+static nrl_status open_set(run *r, const nrl_node *source, const char *role, dataset **out)
+{
+    const config_data *d = &r->config.data;
+    dataset_options o = {.source = source,
+                         .tokenizer = r->tokenizer,
+                         .template = d->template,
+                         .max_length = d->max_length,
+                         .overlong = (data_overlong)d->overlong,
+                         .train_on_all = d->train_on == CONFIG_TRAIN_ON_ALL,
+                         .pairs = r->algorithm->block_kind == 1,
+                         .columns = d->columns,
+                         .extra = d->extra,
+                         .workers = d->workers,
+                         .cache_dir = *d->cache ? d->cache : arena_printf(&r->memory, "%s/cache", r->config.out),
+                         .vocab_size = r->model->facts.vocab_size,
+                         .role = role};
+    nrl_status st = dataset_open(&o, out);
+    if (st != NRL_OK && !r->tokenizer)
+        nrl_note("no tokenizer was found (model.tokenizer, or beside model.path)");
+    return st;
+}
+
+static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **plan,
+                              data_loader **loader)
+{
+    const config_train *t = &r->config.train;
+    const config_data *c = &r->config.data;
+    data_plan_options o = {.global_batch = t->global_batch,
+                           .micro_batch_tokens = t->micro_batch ? 0 : t->micro_batch_tokens,
+                           .micro_batch = t->micro_batch,
+                           .shuffle = train && c->shuffle,
+                           .drop_last = train && c->last_batch == CONFIG_LAST_BATCH_DROP,
+                           .seed = (uint64_t)t->seed,
+                           .ranks = 1,
+                           .rank = 0};
+    NRL_TRY(data_plan_create(d, &o, plan));
+    return data_loader_create(d, *plan, c->prefetch, work_needs(r->algorithm, "prompt_rows"), loader);
+}
+
+nrl_status open_data(run *r)
+{
+    const config_data *c = &r->config.data;
+    NRL_TRY(open_tokenizer(r));
+    if (strcmp(c->template, "auto")) {
+        NRL_TRY(chat_template_find(c->template, &r->chat));
+        if (r->tokenizer) NRL_TRY(chat_template_check(r->chat, r->tokenizer));
+    }
+    NRL_TRY(open_set(r, c->train, "train", &r->train_data));
+    if (c->eval) NRL_TRY(open_set(r, c->eval, "eval", &r->eval_data));
+    NRL_TRY(open_loader(r, r->train_data, true, &r->train_plan, &r->train_loader));
+    if (r->eval_data) NRL_TRY(open_loader(r, r->eval_data, false, &r->eval_plan, &r->eval_loader));
+    int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan);
+    r->total_steps = r->config.train.steps ? r->config.train.steps
+                                           : r->config.train.epochs * per_epoch;
+    if (r->total_steps < 1)
+        return nrl_fail(NRL_ERR_DATA,
+                        "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
+                        (long long)dataset_n_blocks(r->train_data), (long long)r->config.train.global_batch);
+    return NRL_OK;
+}

@@ -1,0 +1,35 @@
+/*
+ * open_device.c - the backend, memory for weights and optimizer, and the weights themselves.
+ */
+#include "run/internal.h"
+
+static nrl_status load_weights(run *r)
+{
+    storage_origin from = {.m = r->model, .seed = (uint64_t)r->config.train.seed};
+    hf_weights *weights = NULL;
+    nrl_status st = NRL_OK;
+    if (r->model_dir) {
+        NRL_TRY(hf_weights_open(r->model_dir, &weights));
+        st = hf_weights_check(weights, r->model);
+        from.weights = weights;
+    }
+    if (st == NRL_OK) st = storage_load(r->ctx, r->model, storage_read, &from);
+    hf_weights_close(weights);
+    return st;
+}
+
+nrl_status open_device(run *r)
+{
+    nrl_dtype compute = r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
+    NRL_TRY(device_open(r->backend, r->backend_options, 0, &r->device));
+    NRL_TRY(ctx_create(&r->device, &r->ctx));
+    ctx_set_compute(r->ctx, compute);
+    NRL_TRY(storage_bind(r->ctx, r->model, compute, true, r->optimizer->n_states, &r->storage));
+    NRL_TRY(load_weights(r));
+    r->work.ctx = r->ctx;
+    r->work.policy = r->model;
+    r->work.algorithm = r->algorithm;
+    r->work.algorithm_self = r->algorithm_self;
+    work_open(&r->work);
+    return slices_build(r->model, r->optimizer->n_states, &r->slice_memory, &r->slices, &r->n_slices);
+}

@@ -1,0 +1,61 @@
+/*
+ * open_model.c - the architecture of a run, from config.json; weights come with the device.
+ */
+#include "base/json.h"
+#include "model/find.h"
+#include "run/internal.h"
+#include <string.h>
+
+enum { CONFIG_JSON_MAX = 4 << 20 };
+
+/* model.path is a directory or org/name; model.config a config.json of its own. */
+static nrl_status read_config(run *r, const nrl_node **out)
+{
+    const config_model *m = &r->config.model;
+    nrl_node *tree;
+    if (*m->path) {
+        NRL_TRY(hf_find(m->path, r->env.hf_home, &r->memory, &r->model_dir));
+        return hf_config(r->model_dir, &r->model_memory, out);
+    }
+    NRL_TRY(json_read_file(&r->model_memory, m->config, CONFIG_JSON_MAX, &tree));
+    *out = tree;
+    return NRL_OK;
+}
+
+/* Which layers are computed again in backward. The first unit (embedding) and the last (final norm and
+ * head) never are: they hold little and are needed at once. */
+static nrl_status choose_recompute(run *r)
+{
+    const config_recompute *c = &r->config.train.recompute;
+    int32_t n = r->model->n_units - 2;
+    r->work.recompute = arena_alloc(&r->memory, (size_t)r->model->n_units);
+    bool *layer = r->work.recompute + 1;
+    for (int32_t i = 0; i < n; i++) {
+        if (c->kind == CONFIG_RECOMPUTE_ALL) layer[i] = true;
+        if (c->kind == CONFIG_RECOMPUTE_EVERY) layer[i] = i % c->every == 0;
+        if (c->kind == CONFIG_RECOMPUTE_RATIO) layer[i] = i < (int32_t)(c->ratio * n + 0.5);
+    }
+    for (size_t k = 0; c->kind == CONFIG_RECOMPUTE_LAYERS && k < nrl_node_size(c->layers); k++) {
+        const nrl_node *at = nrl_node_at(c->layers, k);
+        int64_t i = nrl_node_int(at, -1);
+        if (i < 0 || i >= n)
+            return nrl_fail(NRL_ERR_CONFIG, "%s: train.activation_checkpointing.layers: %lld: the model has layers 0 to %d",
+                            nrl_node_place(at), (long long)i, n - 1);
+        layer[i] = true;
+    }
+    return NRL_OK;
+}
+
+nrl_status open_model(run *r)
+{
+    const nrl_node *config;
+    const nrl_model *table;
+    NRL_TRY(read_config(r, &config));
+    NRL_TRY(model_find(r->host, config, &table));
+    NRL_TRY(model_create(table, config, &r->model));
+    int64_t most = r->model->facts.max_positions, wanted = r->config.data.max_length;
+    if (most > 0 && wanted > most)
+        return nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",
+                        (long long)wanted, (long long)most);
+    return choose_recompute(r);
+}

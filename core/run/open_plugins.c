@@ -1,0 +1,124 @@
+/*
+ * open_plugins.c - from a config tree to filled options: the core's sections, then every component's
+ * plugin. All mistakes are collected and told in one go; no device is touched.
+ */
+#include "run/internal.h"
+#include <string.h>
+
+typedef struct {
+    run *r;
+    config_problems problems;
+} filling;
+
+static const void *open_component(filling *f, uint32_t kind, const char *section,
+                                  const config_component *c, const option_part *core, void **options)
+{
+    const plugin *p = NULL;
+    plugin_instance(f->r->host, &f->r->memory, &f->problems, kind, section, c, core, &p, options);
+    return p ? p->table : NULL;
+}
+
+/* A loss made by the script comes before a plugin file of that name. */
+static void fill_algorithm(filling *f)
+{
+    run *r = f->r;
+    const config_component *c = &r->config.algorithm;
+    void *options = NULL, *self = NULL;
+    if (!c->name) return;
+    if (r->env.find_algorithm) r->algorithm = r->env.find_algorithm(r->env.user, c->name, &self);
+    if (r->algorithm) {
+        r->algorithm_is_script = true;
+        r->algorithm_self = self;
+        return;
+    }
+    const nrl_algorithm *a = open_component(f, NRL_KIND_ALGORITHM, "algorithm", c, NULL, &options);
+    r->algorithm = a;
+    r->algorithm_self = options;
+    if (a && a->create && !f->problems.n && a->create(options, &r->algorithm_self) != NRL_OK)
+        problems_take_error(&f->problems, c->at);
+}
+
+static void fill_optimizer(filling *f)
+{
+    run *r = f->r;
+    option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &r->optimizer_options};
+    r->optimizer = open_component(f, NRL_KIND_OPTIMIZER, "optimizer", &r->config.optimizer, &core,
+                                  &r->optimizer_options_of_plugin);
+}
+
+static void fill_schedule(filling *f)
+{
+    run *r = f->r;
+    const config_component *c = &r->config.schedule;
+    option_part part = {schedule_rows, schedule_n_rows, sizeof *schedule_rows, &r->schedule_options};
+    if (!c->name) return;
+    size_t before = f->problems.n;
+    options_fill(&r->memory, &f->problems, "schedule", c->options, &part, 1);
+    if (schedule_find(c->name, &r->schedule_options) != NRL_OK ||
+        (f->problems.n == before && schedule_check(&r->schedule_options) != NRL_OK))
+        problems_take_error(&f->problems, c->at);
+    options_resolve(&r->memory, c->options, &part, 1, c->resolved);
+}
+
+/* `auto`: the first backend that this machine can run, the CPU last. */
+static const char *choose_backend(run *r)
+{
+    const char **names;
+    size_t n = plugin_names(r->host, &r->memory, NRL_KIND_BACKEND, &names);
+    for (size_t i = 0; i < n; i++) {
+        const plugin *p;
+        if (!strcmp(names[i], "cpu") || plugin_open(r->host, NRL_KIND_BACKEND, names[i], &p) != NRL_OK)
+            continue;
+        const nrl_backend *b = (const nrl_backend *)p->table;
+        if (b->probe && b->probe() == NRL_OK) return names[i];
+    }
+    return "cpu";
+}
+
+static void fill_backend(filling *f)
+{
+    run *r = f->r;
+    config_component c = r->config.backend;
+    if (!c.name) return;
+    if (!strcmp(c.name, "auto")) c.name = choose_backend(r);
+    r->backend = open_component(f, NRL_KIND_BACKEND, "backend", &c, NULL, &r->backend_options);
+}
+
+static void fill_loggers(filling *f)
+{
+    run *r = f->r;
+    r->loggers = arena_alloc(&r->memory, (r->config.n_loggers + 1) * sizeof *r->loggers);
+    for (size_t i = 0; i < r->config.n_loggers; i++) {
+        const config_component *c = &r->config.loggers[i];
+        run_logger *l = &r->loggers[r->n_loggers];
+        if (r->env.quiet && !strcmp(c->name, "console")) continue;
+        l->name = c->name;
+        l->table = open_component(f, NRL_KIND_LOGGER, "loggers", c, NULL, &l->options);
+        if (l->table) r->n_loggers++;
+    }
+}
+
+static void count_metrics(run *r)
+{
+    const nrl_metric *m = r->algorithm->metrics;
+    while (m && m[r->n_metrics].name && r->n_metrics < RUN_MAX_METRICS) r->n_metrics++;
+}
+
+nrl_status open_plugins(run *r, const nrl_node *config)
+{
+    filling f = {.r = r};
+    config_fill(&r->memory, &f.problems, config, &r->config);
+    r->host = plugin_host_create(r->env.plugin_path, r->config.plugins, r->config.n_plugins,
+                                 r->env.exe_dir);
+    fill_algorithm(&f);
+    fill_optimizer(&f);
+    fill_schedule(&f);
+    fill_backend(&f);
+    fill_loggers(&f);
+    NRL_TRY(problems_report(&f.problems));
+    count_metrics(r);
+    if (r->optimizer->create)
+        return r->optimizer->create(r->optimizer_options_of_plugin, &r->optimizer_self);
+    r->optimizer_self = r->optimizer_options_of_plugin;
+    return NRL_OK;
+}

@@ -1,0 +1,67 @@
+/*
+ * out.c - the output directory of a run: made and proved writable before anything long begins; one
+ * that holds a run is refused unless that run is continued or replaced.
+ */
+#include "run/internal.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* mkdir -p */
+static nrl_status make_folders(const char *path)
+{
+    char buffer[4096];
+    size_t n = strlen(path);
+    if (n >= sizeof buffer) return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is too long", path);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i]) continue;
+        memcpy(buffer, path, i);
+        buffer[i] = 0;
+        if (mkdir(buffer, 0777) && errno != EEXIST)
+            return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
+                            "out: cannot make the folder '%s': %s", buffer, strerror(errno));
+    }
+    return NRL_OK;
+}
+
+/* A file is written and removed: a read-only or full place shows now, not after the first epoch. */
+static nrl_status prove_writable(const char *out)
+{
+    char name[4200];
+    snprintf(name, sizeof name, "%s/.write-test-%ld", out, (long)getpid());
+    FILE *f = fopen(name, "w");
+    bool bad = !f || fputs("nrl\n", f) < 0;
+    int error = errno;
+    if (f && fclose(f)) {
+        bad = true;
+        error = errno;
+    }
+    unlink(name);
+    if (bad)
+        return nrl_fail(error == ENOSPC || error == EDQUOT ? NRL_ERR_FULL : NRL_ERR_CONFIG,
+                        "out: cannot write into '%s': %s", out, strerror(error));
+    return NRL_OK;
+}
+
+static bool holds(const char *out, const char *name)
+{
+    char path[4200];
+    struct stat s;
+    snprintf(path, sizeof path, "%s/%s", out, name);
+    return stat(path, &s) == 0;
+}
+
+nrl_status out_prepare(run *r)
+{
+    const char *out = r->config.out;
+    bool used = holds(out, "metrics.jsonl") || holds(out, "checkpoints") || holds(out, "config.yaml");
+    if (used && !r->config.overwrite && !strcmp(r->config.resume, "never"))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
+                        "replaces it, another out keeps both",
+                        out);
+    NRL_TRY(make_folders(out));
+    return prove_writable(out);
+}

@@ -1,0 +1,156 @@
+/*
+ * plan.c - what a run says before its first step: model, data, steps, memory, machine. Every number a
+ * user could otherwise only guess, and every row of data that was left out.
+ */
+#include "run/internal.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BAR_WIDTH = 24 };
+
+void run_say(const run *r, const char *fmt, ...)
+{
+    va_list a;
+    if (r->env.quiet) return;
+    va_start(a, fmt);
+    vprintf(fmt, a);
+    va_end(a);
+    putchar('\n');
+    fflush(stdout);
+}
+
+/* 1234567 -> "1,234,567" in one of a few rotating buffers. */
+static const char *thousands(int64_t n)
+{
+    static _Thread_local char rotating[8][32];
+    static _Thread_local int next;
+    char digits[24], *out = rotating[next = (next + 1) % 8];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)n), k = 0;
+    for (int i = 0; i < len; i++) {
+        out[k++] = digits[i];
+        if (i < len - 1 && (len - 1 - i) % 3 == 0 && digits[i] != '-') out[k++] = ',';
+    }
+    out[k] = 0;
+    return out;
+}
+
+static double mib(int64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static void say_model(const run *r)
+{
+    const nrl_model_facts *f = &r->model->facts;
+    run_say(r, "model      %s, %s parameters: %lld layers, width %lld, %lld heads (%lld key/value), vocabulary %s",
+            r->model->type, thousands(model_n_params(r->model)), (long long)f->n_layers,
+            (long long)f->width, (long long)f->n_heads, (long long)f->n_kv_heads,
+            thousands(f->vocab_size));
+    if (r->model_dir) run_say(r, "           weights from %s", r->model_dir);
+    else run_say(r, "           random weights, seed %lld", (long long)r->config.train.seed);
+}
+
+static void say_left_out(const run *r, const char *what, int64_t n)
+{
+    if (n) run_say(r, "           %s rows %s", thousands(n), what);
+}
+
+static void say_histogram(const run *r, const dataset_report *d)
+{
+    int64_t most = 1;
+    for (int k = 0; k < 24; k++)
+        if (d->histogram[k] > most) most = d->histogram[k];
+    for (int k = 0; k < 24; k++) {
+        if (!d->histogram[k]) continue;
+        int n = (int)((d->histogram[k] * BAR_WIDTH + most - 1) / most);
+        run_say(r, "           %7lld - %-7lld %-*.*s %s", 1LL << k, (2LL << k) - 1, BAR_WIDTH, n,
+                "########################", thousands(d->histogram[k]));
+    }
+}
+
+static void say_data(const run *r, const char *role, const dataset *data)
+{
+    const dataset_report *d = dataset_facts(data);
+    run_say(r, "%-10s %s samples (%s%s), %s tokens, %s trained; lengths %lld to %lld, median %lld", role,
+            thousands(d->kept), d->format, d->from_cache ? ", from the token cache" : "",
+            thousands(d->tokens), thousands(d->trained_tokens), (long long)d->min_length,
+            (long long)d->max_length, (long long)d->median_length);
+    say_left_out(r, "dropped: longer than data.max_length", d->dropped_overlong);
+    say_left_out(r, "truncated to data.max_length", d->truncated);
+    say_left_out(r, "left out: no trained token", d->untrainable);
+    say_left_out(r, "left out: empty", d->empty);
+    say_histogram(r, d);
+}
+
+static void say_sample(const run *r)
+{
+    enum { SHOWN = 600 };
+    char *text = dataset_first_sample(r->train_data, r->tokenizer);
+    size_t n = text ? strlen(text) : 0;
+    if (n > SHOWN) {
+        n = SHOWN;
+        while (n && ((unsigned char)text[n] & 0xc0) == 0x80) n--; /* not inside a character */
+    }
+    if (text) run_say(r, "sample 1   %.*s%s", (int)n, text, strlen(text) > n ? " ..." : "");
+    free(text);
+}
+
+static const char *recompute_text(const run *r)
+{
+    int32_t n = 0;
+    for (int32_t u = 0; u < r->model->n_units; u++) n += r->work.recompute[u];
+    if (!n) return "";
+    static _Thread_local char text[64];
+    snprintf(text, sizeof text, ", activations of %d of %lld layers computed again", n,
+             (long long)r->model->facts.n_layers);
+    return text;
+}
+
+static void say_train(const run *r)
+{
+    const config_train *t = &r->config.train;
+    int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan);
+    run_say(r, "train      %s steps of %s samples (%.3g epochs of %s steps), %lld micro-batches in the first step, %s, seed %lld%s",
+            thousands(r->total_steps), thousands(t->global_batch),
+            (double)r->total_steps / (double)per_epoch, thousands(per_epoch),
+            (long long)data_plan_n_micro(r->train_plan, 0),
+            t->precision == CONFIG_BF16 ? "bf16 with fp32 masters" : "fp32", (long long)t->seed,
+            recompute_text(r));
+    run_say(r, "           %s, %s lr %g, %s, clip_norm %g", r->algorithm->plugin.name,
+            r->config.optimizer.name, r->optimizer_options.lr,
+            r->config.schedule.name, r->optimizer_options.clip_norm);
+}
+
+static void say_memory(const run *r)
+{
+    const storage *s = &r->storage;
+    int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes;
+    run_say(r, "memory     %.1f MiB: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f (%.3g bytes a parameter); activations come on top",
+            mib(total), mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes),
+            mib(s->state_bytes), (double)total / (double)model_n_params(r->model));
+}
+
+static void say_machine(const run *r)
+{
+    const nrl_device_facts *f = &r->device.facts;
+    run_say(r, "backend    %s: %s, %lld threads, %s, %s", r->backend->plugin.name, f->name,
+            (long long)f->n_threads, f->isa, f->library);
+}
+
+nrl_status open_plan(run *r)
+{
+    if (r->env.quiet) return NRL_OK;
+    run_say(r, "nrl %s  run '%s' in %s", NRL_VERSION, r->config.name, r->config.out);
+    say_model(r);
+    say_data(r, "train data", r->train_data);
+    if (r->eval_data) say_data(r, "eval data", r->eval_data);
+    say_sample(r);
+    say_train(r);
+    say_memory(r);
+    say_machine(r);
+    if (r->progress.step)
+        run_say(r, "resume     after step %s of %s", thousands(r->progress.step), thousands(r->total_steps));
+    return NRL_OK;
+}

@@ -1,0 +1,89 @@
+/*
+ * sample.c - text around generate.c: encode the prompts, stop at any end token, decode what came.
+ */
+#include "run/sample.h"
+#include "run/internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_end(const void *tok, int32_t id)
+{
+    return tokenizer_is_eos(tok, id);
+}
+
+/* One prompt's ids, malloc'd: what the tokenizer adds in front (BOS), never an end token behind. */
+static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat,
+                                tokenizer_scratch *scratch, const char *text, int32_t **ids, int64_t *n)
+{
+    chat_ids list = {0};
+    nrl_status st;
+    if (chat) {
+        chat_message m = {"user", text, strlen(text)};
+        st = chat_render(chat, tok, scratch, &m, 1, true, &list);
+    } else {
+        st = tokenizer_encode(tok, scratch, text, strlen(text), TOKENIZER_ADD_SPECIAL, &list.tokens);
+        if (st == NRL_OK && tokenizer_adds_eos(tok) && list.tokens.n > 1 &&
+            tokenizer_is_eos(tok, list.tokens.ids[list.tokens.n - 1]))
+            list.tokens.n--;
+    }
+    if (st == NRL_OK) {
+        *n = (int64_t)list.tokens.n;
+        *ids = mem_alloc((list.tokens.n + 1) * sizeof **ids);
+        if (list.tokens.n) memcpy(*ids, list.tokens.ids, list.tokens.n * sizeof **ids);
+    }
+    chat_ids_free(&list);
+    return st;
+}
+
+static nrl_status decode(const tokenizer *tok, const generate_result *g, bool keep_special, char **text)
+{
+    int64_t n = g->n;
+    if (n && !keep_special && tokenizer_is_eos(tok, g->ids[n - 1])) n--;
+    return tokenizer_decode(tok, g->ids, (size_t)n, !keep_special, text, NULL);
+}
+
+nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat,
+                        const char *const *prompts, size_t n, const run_sample_options *o,
+                        char **texts, int64_t *n_tokens)
+{
+    nrl_status st = NRL_OK;
+    tokenizer_scratch *scratch = tokenizer_scratch_create();
+    int32_t **ids = mem_alloc(n * sizeof *ids);
+    int64_t *lengths = mem_alloc(n * sizeof *lengths);
+    generate_result *results = mem_alloc(n * sizeof *results);
+    generate_options g = {.max_tokens = o->max_tokens, .temperature = o->temperature,
+                          .top_p = o->top_p, .seed = o->seed, .is_end = is_end, .user = tok,
+                          .vocab_size = tokenizer_vocab_size(tok)};
+    memset(texts, 0, n * sizeof *texts);
+    for (size_t i = 0; i < n && st == NRL_OK; i++)
+        st = encode_prompt(tok, chat, scratch, prompts[i], &ids[i], &lengths[i]);
+    if (st == NRL_OK) st = generate(w, (const int32_t *const *)ids, lengths, n, &g, results);
+    for (size_t i = 0; i < n && st == NRL_OK; i++) {
+        st = decode(tok, &results[i], o->keep_special, &texts[i]);
+        if (n_tokens) n_tokens[i] = results[i].n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (st != NRL_OK) {
+            free(texts[i]);
+            texts[i] = NULL;
+        }
+        free(ids[i]);
+        free(results[i].ids);
+    }
+    free(ids);
+    free(lengths);
+    free(results);
+    tokenizer_scratch_destroy(scratch);
+    return st;
+}
+
+nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sample_options *o,
+                      char **texts, int64_t *n_tokens)
+{
+    if (!r->tokenizer)
+        return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
+    if (o->chat && !r->chat)
+        return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: one of %s",
+                        chat_template_names());
+    return sample_texts(&r->work, r->tokenizer, o->chat ? r->chat : NULL, prompts, n, o, texts, n_tokens);
+}
