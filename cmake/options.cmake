@@ -5,7 +5,7 @@ target_compile_options(nrl_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Wno-sign-conversion>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
   # A status says whether an out parameter was set; gcc cannot see that and guesses wrong at -O3.
-  -Wno-maybe-uninitialized
+  $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
   -fno-semantic-interposition -fno-math-errno)
 option(NRL_WERROR "warnings are errors" ON)
 if(NRL_WERROR)
