@@ -80,6 +80,25 @@ static const family *find_family(const nrl_node *config)
     return NULL;
 }
 
+/* Given, or the family's, or what the heads leave of the width. */
+static nrl_status read_head_dim(const nrl_node *j, const family *f, llama_config *c)
+{
+    const nrl_node *node = nrl_node_find(j, "head_dim");
+    bool derived = f->head_dim && !node ? false : is_absent(node);
+    NRL_TRY(llama_read_int(j, "head_dim", 1, MAX_HEADS, f->head_dim, &c->head_dim));
+    if (derived && c->width % c->n_heads)
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: without head_dim, hidden_size %lld must be a multiple of "
+                        "num_attention_heads %lld",
+                        nrl_node_place(j), (long long)c->width, (long long)c->n_heads);
+    if (derived) c->head_dim = c->width / c->n_heads;
+    if (c->head_dim % 2 || c->head_dim > MAX_HEADS)
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: head_dim is %lld, rotary positions need an even one up to %d",
+                        nrl_node_place(j), (long long)c->head_dim, (int)MAX_HEADS);
+    return NRL_OK;
+}
+
 static nrl_status read_sizes(const nrl_node *j, const family *f, llama_config *c)
 {
     NRL_TRY(llama_read_int(j, "vocab_size", 1, MAX_SIZE, -1, &c->vocab));
@@ -94,17 +113,7 @@ static nrl_status read_sizes(const nrl_node *j, const family *f, llama_config *c
         return nrl_fail(NRL_ERR_DATA,
                         "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld",
                         nrl_node_place(j), (long long)c->n_heads, (long long)c->n_kv_heads);
-    const nrl_node *dim = nrl_node_find(j, "head_dim");
-    int64_t head_dim = f->head_dim && !dim ? f->head_dim : c->width / c->n_heads;
-    NRL_TRY(llama_read_int(j, "head_dim", 1, MAX_HEADS, head_dim, &c->head_dim));
-    if (is_absent(dim) && !(f->head_dim && !dim) && c->width % c->n_heads)
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s: without head_dim, hidden_size %lld must be a multiple of "
-                        "num_attention_heads %lld",
-                        nrl_node_place(j), (long long)c->width, (long long)c->n_heads);
-    if (c->head_dim % 2)
-        return nrl_fail(NRL_ERR_DATA, "%s: head_dim is %lld, rotary positions need an even one",
-                        nrl_node_place(j), (long long)c->head_dim);
+    NRL_TRY(read_head_dim(j, f, c));
     return llama_read_int(j, "max_position_embeddings", 1, MAX_SIZE, f->max_positions,
                           &c->max_positions);
 }
