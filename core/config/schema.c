@@ -68,7 +68,6 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_STR(config_checkpoint, metric, "eval_loss", "name of the evaluation's value; smaller is better"),
     NRL_OPT_BOOL(config_checkpoint, save_at_start, "true", "a save before the first step, so that a full disk shows early"),
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
-    NRL_OPT_PATH(config_checkpoint, fallback, "", "folder to save in when the run's own fails"),
 };
 
 static const nrl_option launch_rows[] = {

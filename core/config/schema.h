@@ -78,7 +78,6 @@ typedef struct {
     const char *metric;
     bool save_at_start;
     int64_t on_error;     /* config_on_error */
-    const char *fallback; /* directory to save in when `out` fails; "" = none */
 } config_checkpoint;
 
 typedef struct {

@@ -65,11 +65,15 @@ static const nrl_value *find(const run *r, const char *name)
 }
 
 /* Smaller is better, except where the name says otherwise. */
+bool metric_is_larger_better(const char *name)
+{
+    return strstr(name, "accurac") || strstr(name, "margin");
+}
+
 static bool is_better(const char *metric, double a, double b)
 {
-    bool larger = strstr(metric, "accurac") || strstr(metric, "margin");
     if (isnan(a)) return false;
-    return larger ? a > b : a < b;
+    return metric_is_larger_better(metric) ? a > b : a < b;
 }
 
 /* Remembers a new best; ends the run after early_stop evaluations without one. */

@@ -122,6 +122,7 @@ void loggers_write(run *r, nrl_record_kind kind, const nrl_value *values, size_t
 void loggers_close(run *r);
 
 /* evaluate.c */
+bool metric_is_larger_better(const char *name);
 nrl_status evaluate_due(run *r);
 
 /* save.c */
@@ -129,6 +130,9 @@ nrl_status save_due(run *r);
 nrl_status save_now(run *r, const char **path);
 nrl_status save_at_start(run *r);
 nrl_status resume_due(run *r);
+nrl_status save_config(run *r);
+
+/* out.c */
 nrl_status out_prepare(run *r);
 
 double now_seconds(void); /* monotonic */

@@ -35,6 +35,14 @@ static nrl_status open_tokenizer(run *r)
     return NRL_OK;
 }
 
+/* data.cache, else a folder of the output; a call that leaves nothing behind keeps none. */
+static const char *cache_folder(run *r)
+{
+    if (*r->config.data.cache) return r->config.data.cache;
+    if (r->env.evaluate_only || r->env.check_only) return NULL;
+    return arena_printf(&r->memory, "%s/cache", r->config.out);
+}
+
 static nrl_status open_set(run *r, const nrl_node *source, const char *role, dataset **out)
 {
     const config_data *d = &r->config.data;
@@ -48,7 +56,7 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
                          .columns = d->columns,
                          .extra = d->extra,
                          .workers = d->workers,
-                         .cache_dir = *d->cache ? d->cache : arena_printf(&r->memory, "%s/cache", r->config.out),
+                         .cache_dir = cache_folder(r),
                          .vocab_size = r->model->facts.vocab_size,
                          .role = role};
     nrl_status st = dataset_open(&o, out);

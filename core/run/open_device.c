@@ -24,12 +24,13 @@ nrl_status open_device(run *r)
     NRL_TRY(device_open(r->backend, r->backend_options, 0, &r->device));
     NRL_TRY(ctx_create(&r->device, &r->ctx));
     ctx_set_compute(r->ctx, compute);
-    NRL_TRY(storage_bind(r->ctx, r->model, compute, true, r->optimizer->n_states, &r->storage));
+    NRL_TRY(storage_bind(r->ctx, r->model, compute, !r->env.evaluate_only, r->optimizer->n_states, &r->storage));
     NRL_TRY(load_weights(r));
     r->work.ctx = r->ctx;
     r->work.policy = r->model;
     r->work.algorithm = r->algorithm;
     r->work.algorithm_self = r->algorithm_self;
     work_open(&r->work);
+    if (r->env.evaluate_only) return NRL_OK;
     return slices_build(r->model, r->optimizer->n_states, &r->slice_memory, &r->slices, &r->n_slices);
 }

@@ -23,7 +23,8 @@ typedef struct {
     const char *exe_dir;         /* folder of the running binary */
     bool terminal, color;        /* stdout */
     bool quiet;                  /* no plan, no console (tests, sweeps) */
-    bool check_only;             /* stop before a device is opened for work */
+    bool check_only;             /* stop before a device is opened */
+    bool evaluate_only;          /* no optimizer, no output folder, no records */
     /* Algorithms made by the script, looked up by name before plugin files; NULL = none. */
     const nrl_algorithm *(*find_algorithm)(void *user, const char *name, void **self);
     void *user;
@@ -49,6 +50,7 @@ typedef struct {
     void *user;
     nrl_status (*step)(void *user, run *r, const run_event *e);
     nrl_status (*eval)(void *user, run *r, const run_event *e); /* values: eval_loss, ... */
+    nrl_status (*before_save)(void *user, run *r); /* the place to call run_set_script_state */
     nrl_status (*save)(void *user, run *r, int64_t step, const char *path);
 } run_hooks;
 void run_set_hooks(run *r, const run_hooks *hooks);

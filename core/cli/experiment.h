@@ -1,0 +1,19 @@
+/*
+ * experiment.h - what the verbs that open runs share: the environment of a run from the process's, and
+ * a run from a YAML file with overrides.
+ */
+#ifndef CLI_EXPERIMENT_H
+#define CLI_EXPERIMENT_H
+#include "cli/cli.h"
+#include "run/run.h"
+
+/* Variables, terminal, signal handlers; strings live in `a`. */
+void experiment_environment(arena *a, run_environment *env);
+
+/* argv: VERB FILE.yaml [key=value ...]. The config tree lives in `a`, as long as the run. */
+nrl_status experiment_open(arena *a, int argc, char **argv, const run_environment *env, run **out);
+
+/* The same arguments, or a script's: trains, or runs the script. run.c, for `run` and `check`. */
+nrl_status experiment_run(arena *a, int argc, char **argv, const run_environment *env);
+
+#endif
