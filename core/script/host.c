@@ -1,0 +1,275 @@
+/*
+ * host.c - one Lua state for one script: opening it, running the file, and the passage of failures
+ * between the core's statuses and Lua's errors.
+ *
+ * A Lua error is a text, so that scripts can pcall and print it. The status behind it is remembered
+ * with the text: an error that reaches the top and still contains that text has that status.
+ */
+#include "script/host.h"
+#include "base/file.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { MAX_SCRIPT_BYTES = 1 << 24, HASH_DIGITS = 32, FAIL_SIZE = 1024,
+       SIGNAL_PERIOD = 10000 /* Lua instructions */ };
+
+static const char failure_key; /* registry: text of the newest failure */
+static const char exit_key;    /* its address is the error value of os.exit */
+
+script_host *script_of(lua_State *L)
+{
+    return *(script_host **)lua_getextraspace(L);
+}
+
+/* ---- failures ---- */
+
+/* Raises the text on top of the stack. */
+static int raise_text(lua_State *L, nrl_status st)
+{
+    script_of(L)->status = st;
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &failure_key);
+    return lua_error(L);
+}
+
+int script_raise(lua_State *L, nrl_status st)
+{
+    script_host *h = script_of(L);
+    if (h->exiting) return script_exit(L, h->exit_code);
+    luaL_where(L, h->from_callback ? 0 : 1); /* level 0 is C: no position */
+    h->from_callback = false;
+    lua_pushstring(L, nrl_error_text());
+    lua_concat(L, 2);
+    return raise_text(L, st);
+}
+
+int script_fail(lua_State *L, const char *fmt, ...)
+{
+    char text[FAIL_SIZE];
+    va_list a;
+    va_start(a, fmt);
+    vsnprintf(text, sizeof text, fmt, a);
+    va_end(a);
+    luaL_where(L, 1);
+    lua_pushstring(L, text);
+    lua_concat(L, 2);
+    return raise_text(L, NRL_ERR_CONFIG);
+}
+
+int script_exit(lua_State *L, int code)
+{
+    script_host *h = script_of(L);
+    h->exiting = true;
+    h->exit_code = code;
+    lua_pushlightuserdata(L, (void *)&exit_key);
+    return lua_error(L);
+}
+
+static bool is_known_failure(lua_State *L, const char *text)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &failure_key);
+    const char *known = lua_tostring(L, -1);
+    bool found = known && strstr(text, known);
+    lua_pop(L, 1);
+    return found;
+}
+
+/* Message handler: errors of the script get a traceback, those of nrl say enough themselves. */
+static int describe(lua_State *L)
+{
+    if (lua_touserdata(L, 1) == &exit_key) return 1;
+    const char *text = lua_tostring(L, 1);
+    if (!text && luaL_callmeta(L, 1, "__tostring")) text = lua_tostring(L, -1);
+    if (!text) text = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
+    if (!is_known_failure(L, text)) luaL_traceback(L, L, text, 1);
+    else lua_pushstring(L, text);
+    return 1;
+}
+
+nrl_status script_call(lua_State *L, int n_arguments, int n_results)
+{
+    script_host *h = script_of(L);
+    int handler = lua_gettop(L) - n_arguments;
+    lua_pushcfunction(L, describe); /* neither this nor the next line can fail */
+    lua_insert(L, handler);
+    int rc = lua_pcall(L, n_arguments, n_results, handler);
+    lua_remove(L, handler);
+    if (rc == LUA_OK) return NRL_OK;
+    nrl_status st = NRL_ERR_STOPPED;
+    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "os.exit";
+    if (rc == LUA_ERRMEM) st = NRL_ERR_MEMORY;
+    else if (!h->exiting) st = is_known_failure(L, text) ? h->status : NRL_ERR_CONFIG;
+    nrl_fail(st, "%s", text);
+    lua_pop(L, 1);
+    return st;
+}
+
+/* ---- memory ---- */
+
+static int free_arena(lua_State *L)
+{
+    arena_free(lua_touserdata(L, 1));
+    return 0;
+}
+
+arena *script_arena(lua_State *L)
+{
+    arena *a = lua_newuserdatauv(L, sizeof *a, 0);
+    *a = (arena){0};
+    if (luaL_newmetatable(L, "nrl.arena")) {
+        lua_pushcfunction(L, free_arena);
+        lua_setfield(L, -2, "__gc");
+    }
+    lua_setmetatable(L, -2);
+    return a;
+}
+
+/* ---- opening ---- */
+
+/* A signal ends a script that computes by itself; a run saves its state first. */
+static void heed_signal(lua_State *L, lua_Debug *unused)
+{
+    script_host *h = script_of(L);
+    (void)unused;
+    if (!h->run.signal || !*h->run.signal || h->n_training) return;
+    script_raise(L, nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d", *h->run.signal));
+}
+
+/* os.exit would leave open runs behind: it unwinds the script instead. */
+static int exit_script(lua_State *L)
+{
+    if (lua_isnoneornil(L, 1) || lua_isboolean(L, 1))
+        return script_exit(L, lua_isboolean(L, 1) && !lua_toboolean(L, 1));
+    lua_Integer code = luaL_checkinteger(L, 1);
+    luaL_argcheck(L, code >= 0 && code < 256, 1, "expected 0 to 255");
+    return script_exit(L, (int)code);
+}
+
+/* Modules beside the script come first. */
+static void set_package_path(lua_State *L, const char *script)
+{
+    const char *slash = strrchr(script, '/');
+    lua_getglobal(L, "package");
+    lua_pushlstring(L, slash ? script : ".", slash ? (size_t)(slash - script) : 1);
+    lua_pushliteral(L, "/?.lua;");
+    lua_getfield(L, -3, "path");
+    lua_concat(L, 3);
+    lua_setfield(L, -2, "path");
+    lua_pop(L, 1);
+}
+
+/* `arg` as the lua program fills it, without the assignments. */
+static void set_arg(lua_State *L, const script_host *h)
+{
+    lua_Integer n = 0;
+    lua_newtable(L);
+    lua_pushstring(L, h->path);
+    lua_rawseti(L, -2, 0);
+    for (size_t i = 0; i < h->env->n_words; i++) {
+        if (strchr(h->env->words[i], '=')) continue;
+        lua_pushstring(L, h->env->words[i]);
+        lua_rawseti(L, -2, ++n);
+    }
+    lua_setglobal(L, "arg");
+}
+
+static void open_libraries(lua_State *L, const script_host *h)
+{
+    lua_pushboolean(L, true);
+    lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* LUA_PATH cannot change an experiment */
+    luaL_openlibs(L);
+    lua_getglobal(L, "os");
+    lua_pushcfunction(L, exit_script);
+    lua_setfield(L, -2, "exit");
+    lua_getglobal(L, "math"); /* the same numbers on every run and rank, unless seeded */
+    lua_getfield(L, -1, "randomseed");
+    lua_pushinteger(L, 0);
+    lua_call(L, 1, 0);
+    lua_pop(L, 2);
+    set_package_path(L, h->path);
+    set_arg(L, h);
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    lua_pushcfunction(L, script_open_module);
+    lua_setfield(L, -2, "nrl");
+    lua_pop(L, 1);
+}
+
+/* Protected: everything up to the end of the script. The script's text is the argument. */
+static int run_script(lua_State *L)
+{
+    script_host *h = script_of(L);
+    size_t size;
+    const char *text = lua_tolstring(L, 1, &size);
+    open_libraries(L, h);
+    if (*text == '#') { /* a line for the shell; its end keeps the line numbers right */
+        const char *end = memchr(text, '\n', size);
+        size -= end ? (size_t)(end - text) : size;
+        text = end ? end : "";
+    }
+    const char *name = lua_pushfstring(L, "@%s", h->path);
+    if (luaL_loadbufferx(L, text, size, name, "t") != LUA_OK) return raise_text(L, NRL_ERR_CONFIG);
+    lua_call(L, 0, 0);
+    return 0;
+}
+
+static int push_script(lua_State *L)
+{
+    lua_pushlstring(L, lua_touserdata(L, 1), (size_t)lua_tointeger(L, 2));
+    return 1;
+}
+
+static nrl_status call_script(lua_State *L, char *text, size_t size)
+{
+    lua_pushcfunction(L, push_script);
+    lua_pushlightuserdata(L, text);
+    lua_pushinteger(L, (lua_Integer)size);
+    NRL_TRY(script_call(L, 2, 1));
+    lua_pushcfunction(L, run_script);
+    lua_insert(L, -2);
+    return script_call(L, 1, 0);
+}
+
+static void hash_script(const char *text, size_t size, char digits[HASH_DIGITS + 1])
+{
+    XXH128_hash_t h = XXH3_128bits(text, size);
+    snprintf(digits, HASH_DIGITS + 1, "%016llx%016llx", (unsigned long long)h.high64,
+             (unsigned long long)h.low64);
+}
+
+/* Errors outside a protected call cannot happen: every entry is protected. */
+static int broken(lua_State *L)
+{
+    nrl_assert_failed(__FILE__, __LINE__, "unprotected Lua error", lua_gettop(L), 0);
+}
+
+static nrl_status run_text(script_host *h, char *text, size_t size)
+{
+    lua_State *L = luaL_newstate();
+    if (!L) return nrl_fail(NRL_ERR_MEMORY, "no memory for a Lua state");
+    lua_atpanic(L, broken);
+    *(script_host **)lua_getextraspace(L) = h;
+    lua_sethook(L, heed_signal, LUA_MASKCOUNT, SIGNAL_PERIOD);
+    nrl_status st = call_script(L, text, size);
+    if (h->exiting) st = NRL_OK;
+    lua_close(L); /* closes runs that are still open */
+    arena_free(&h->memory);
+    return st;
+}
+
+nrl_status script_run(const char *path, const script_environment *env, int *exit_code)
+{
+    char digits[HASH_DIGITS + 1], *text;
+    size_t size;
+    script_host h = {.env = env, .run = *env->run, .path = path, .exit_code = -1};
+    if (file_read(path, MAX_SCRIPT_BYTES, &text, &size) != NRL_OK) return NRL_ERR_CONFIG;
+    hash_script(text, size, digits);
+    h.run.script = path;
+    h.run.script_hash = digits;
+    nrl_status st = run_text(&h, text, size);
+    free(text);
+    *exit_code = h.exit_code;
+    return st;
+}

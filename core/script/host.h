@@ -1,0 +1,77 @@
+/*
+ * host.h - what the files of core/script share. L is a Lua thread of one host.
+ *
+ * Rule of this folder: a Lua error (longjmp) never crosses a frame of another module. C functions
+ * called by Lua call the core, wait for its status and only then raise; callbacks called by the core
+ * enter Lua through script_call alone.
+ */
+#ifndef SCRIPT_HOST_H
+#define SCRIPT_HOST_H
+#include "script/script.h"
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+
+typedef struct {
+    const script_environment *env;
+    run_environment run; /* what runs of this script are given */
+    const char *path;    /* of the script; the source of values it makes */
+    arena memory;        /* trees behind the tables of nrl.config; outlives every run */
+    nrl_status status;   /* of the newest failure that was raised */
+    bool from_callback;  /* the core's error text already names a script line */
+    bool exiting;        /* os.exit was called: unwind everything */
+    int n_training;      /* open runs with steps left: they heed signals themselves */
+    int exit_code;
+} script_host;
+
+script_host *script_of(lua_State *L);
+
+/* ---- failures (host.c) ---- */
+
+/* Raises the core's error text with the script's line; keeps its status for the exit code. */
+int script_raise(lua_State *L, nrl_status st);
+/* The same for a mistake of the script that nrl finds: NRL_ERR_CONFIG. */
+int script_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Calls the function below n arguments; an error becomes a status and nrl_error_text. Never raises. */
+nrl_status script_call(lua_State *L, int n_arguments, int n_results);
+/* Raises what ends the script without an error. */
+int script_exit(lua_State *L, int code);
+
+/* ---- memory (host.c) ---- */
+
+/* Pushes an arena that the collector frees; valid while the value is on the stack. */
+arena *script_arena(lua_State *L);
+
+/* ---- values and trees (value.c) ---- */
+
+enum {
+    VALUE_CONFIG = 1 /* nulls in maps are left out; the tree outlives Lua and gives places */
+};
+void script_push_node(lua_State *L, const nrl_node *node, unsigned flags);
+/* A tree of the value at idx, in `a`; raises for what no config or JSON can hold. Keys are sorted.
+ * Values that nrl.config read and nobody changed keep their place. `what` names it in errors. */
+nrl_node *script_to_node(lua_State *L, int idx, arena *a, const char *what);
+void script_mark_list(lua_State *L, int idx); /* {} means an empty list here */
+void script_push_null(lua_State *L);
+
+/* ---- named arguments (arguments.c): f{key = value} ---- */
+
+/* Raises for a key that is not in the NULL-ended list. */
+void script_check_keys(lua_State *L, int idx, const char *function, const char *const *keys);
+/* Fields with defaults; raise "sample: temperature: expected a number, found text". */
+int64_t script_int(lua_State *L, int idx, const char *function, const char *key, int64_t or_value);
+double script_f64(lua_State *L, int idx, const char *function, const char *key, double or_value);
+bool script_bool(lua_State *L, int idx, const char *function, const char *key, bool or_value);
+/* The field itself, left on the stack to keep it alive; NULL if absent. */
+const char *script_text(lua_State *L, int idx, const char *function, const char *key);
+/* A list of texts (or one text) as an array of n; left on the stack. NULL and n = 0 if absent. */
+const char **script_texts(lua_State *L, int idx, const char *function, const char *key, size_t *n);
+
+/* ---- parts of the module: each adds its functions to the table on top ---- */
+
+void script_open_json(lua_State *L);      /* json.c */
+void script_open_tokenizer(lua_State *L); /* tokenizer.c */
+void script_open_run(lua_State *L);       /* run.c */
+int script_open_module(lua_State *L);     /* module.c: require "nrl" */
+
+#endif
