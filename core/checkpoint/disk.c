@@ -1,0 +1,94 @@
+/*
+ * disk.c - durable writes, whole reads and folders.
+ */
+#include "checkpoint/disk.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+nrl_status disk_fail(const char *path, int error)
+{
+    bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
+    return nrl_fail(full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: %s", path, strerror(error));
+}
+
+/* Writing beyond the limit would raise a signal that ends the process. */
+static bool is_beyond_limit(int fd, size_t size)
+{
+    struct rlimit limit;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    if (at < 0 || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+    return (rlim_t)at > limit.rlim_cur || limit.rlim_cur - (rlim_t)at < size;
+}
+
+nrl_status disk_write(int fd, const char *path, const void *data, size_t size)
+{
+    if (is_beyond_limit(fd, size)) return disk_fail(path, EFBIG);
+    for (const char *from = data; size > 0;) {
+        ssize_t n = write(fd, from, size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return disk_fail(path, n < 0 ? errno : ENOSPC);
+        from += n;
+        size -= (size_t)n;
+    }
+    return NRL_OK;
+}
+
+nrl_status disk_reserve(int fd, const char *path, int64_t size)
+{
+    if (is_beyond_limit(fd, (size_t)size)) return disk_fail(path, EFBIG);
+    if (size <= 0 || fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, size) == 0) return NRL_OK;
+    return errno == ENOSPC || errno == EFBIG || errno == EDQUOT ? disk_fail(path, errno) : NRL_OK;
+}
+
+nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t size)
+{
+    for (char *at = to; size > 0;) {
+        ssize_t n = pread(fd, at, size, offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return disk_fail(path, errno);
+        if (n == 0) return nrl_fail(NRL_ERR_CORRUPT, "%s: ends at byte %lld, expected %zu more", path,
+                                    (long long)offset, size);
+        at += n;
+        offset += n;
+        size -= (size_t)n;
+    }
+    return NRL_OK;
+}
+
+nrl_status disk_make_folder(const char *path)
+{
+    return mkdir(path, 0777) == 0 || errno == EEXIST ? NRL_OK : disk_fail(path, errno);
+}
+
+nrl_status disk_sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return disk_fail(path, errno);
+    int error = fsync(fd) != 0 && errno != EINVAL ? errno : 0; /* some cannot sync folders */
+    close(fd);
+    return error ? disk_fail(path, error) : NRL_OK;
+}
+
+nrl_status disk_swap(const char *from, const char *to, bool *swapped)
+{
+    *swapped = renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0;
+    if (*swapped) return NRL_OK;
+    if (errno == EINVAL || errno == ENOSYS) NRL_TRY(disk_remove_folder(to)); /* cannot exchange */
+    return rename(from, to) == 0 ? NRL_OK : disk_fail(to, errno);
+}
+
+nrl_status disk_remove_folder(const char *path)
+{
+    DIR *folder = opendir(path);
+    if (!folder) return errno == ENOENT ? NRL_OK : disk_fail(path, errno);
+    for (struct dirent *e; (e = readdir(folder));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlinkat(dirfd(folder), e->d_name, 0);
+    closedir(folder);
+    return rmdir(path) == 0 ? NRL_OK : disk_fail(path, errno);
+}

@@ -1,0 +1,26 @@
+/*
+ * disk.h - file system calls that report who must act: a full disk is not a broken one.
+ */
+#ifndef CHECKPOINT_DISK_H
+#define CHECKPOINT_DISK_H
+#include <nrl/status.h>
+#include <stdbool.h>
+
+/* NRL_ERR_FULL or NRL_ERR_IO by `error`, which is an errno; "path: words". */
+nrl_status disk_fail(const char *path, int error);
+
+/* All of it, at the file's end. `path` is for messages. A file size limit is an error, not a signal. */
+nrl_status disk_write(int fd, const char *path, const void *data, size_t size);
+/* Reserves room up to `size` bytes where the file system can; elsewhere does nothing. */
+nrl_status disk_reserve(int fd, const char *path, int64_t size);
+/* Exactly size bytes at offset; NRL_ERR_CORRUPT where the file ends before. */
+nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t size);
+
+nrl_status disk_make_folder(const char *path); /* one level; an existing one is fine */
+nrl_status disk_sync_folder(const char *path);
+/* `from` takes the name `to`; where `to` is there, the two folders change places. */
+nrl_status disk_swap(const char *from, const char *to, bool *swapped);
+/* Removes a folder and its files; what holds folders stays. A missing one is fine. */
+nrl_status disk_remove_folder(const char *path);
+
+#endif

@@ -1,0 +1,176 @@
+/*
+ * folder.c - the checkpoints of a run: which one is the newest, and which ones may go.
+ */
+#include "base/arena.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/disk.h"
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    int64_t step;
+    double metric; /* NaN = none */
+    bool complete, kept;
+} found;
+
+typedef struct {
+    char *path; /* OUT/checkpoints */
+    found *list; /* newest first */
+    size_t n, capacity;
+    char **dead; /* names of folders that saves or removals left behind */
+    size_t n_dead;
+} folder;
+
+static void folder_free(folder *f)
+{
+    for (size_t i = 0; i < f->n_dead; i++) free(f->dead[i]);
+    free(f->dead);
+    free(f->list);
+    free(f->path);
+}
+
+/* step-00000200 -> 200; -1 for any other name; *tmp = it ends in .tmp. */
+static int64_t step_of(const char *name, bool *tmp)
+{
+    if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9') return -1;
+    char *rest;
+    errno = 0;
+    long long step = strtoll(name + 5, &rest, 10);
+    *tmp = !strcmp(rest, ".tmp");
+    return errno || (*rest && !*tmp) ? -1 : step;
+}
+
+static void add(folder *f, const char *name)
+{
+    bool tmp = false;
+    int64_t step = step_of(name, &tmp);
+    if (step < 0) return;
+    if (tmp) {
+        f->dead = mem_realloc(f->dead, (f->n_dead + 1) * sizeof *f->dead);
+        f->dead[f->n_dead++] = mem_strdup(name);
+        return;
+    }
+    if (f->n == f->capacity) {
+        f->capacity = 2 * f->capacity + 16;
+        f->list = mem_realloc(f->list, f->capacity * sizeof *f->list);
+    }
+    f->list[f->n++] = (found){.step = step, .metric = NAN};
+}
+
+static int by_step_down(const void *a, const void *b)
+{
+    int64_t x = ((const found *)a)->step, y = ((const found *)b)->step;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static nrl_status folder_list(const char *out, folder *f)
+{
+    *f = (folder){.path = mem_printf("%s/checkpoints", out)};
+    DIR *d = opendir(f->path);
+    if (!d && errno == ENOENT) return NRL_OK;
+    if (!d) {
+        nrl_status st = disk_fail(f->path, errno);
+        folder_free(f);
+        return st;
+    }
+    for (struct dirent *e; (e = readdir(d));) add(f, e->d_name);
+    closedir(d);
+    if (f->n) qsort(f->list, f->n, sizeof *f->list, by_step_down);
+    return NRL_OK;
+}
+
+static char *path_of(const folder *f, int64_t step)
+{
+    return mem_printf("%s/step-%08lld", f->path, (long long)step);
+}
+
+/* Whether it can be opened; its metric. Why not goes to a warning. */
+static bool look_into(const folder *f, found *one)
+{
+    checkpoint *c;
+    char *path = path_of(f, one->step);
+    one->complete = checkpoint_open(path, &c) == NRL_OK;
+    if (one->complete) {
+        one->metric = checkpoint_metric(c);
+        checkpoint_close(c);
+    } else {
+        nrl_warn("passed over: %s", nrl_error_text());
+    }
+    free(path);
+    return one->complete;
+}
+
+nrl_status checkpoint_find_newest(const char *out, char **dir)
+{
+    folder f;
+    *dir = NULL;
+    NRL_TRY(folder_list(out, &f));
+    for (size_t i = 0; i < f.n && !*dir; i++)
+        if (look_into(&f, &f.list[i])) *dir = path_of(&f, f.list[i].step);
+    folder_free(&f);
+    return NRL_OK;
+}
+
+/* Under the name of an unfinished save first: a removal that is cut short leaves no half checkpoint. */
+static nrl_status remove_one(const folder *f, int64_t step)
+{
+    char *path = path_of(f, step), *dead = mem_printf("%s.tmp", path);
+    nrl_status st = disk_remove_folder(dead);
+    if (st == NRL_OK && rename(path, dead) != 0) st = disk_fail(path, errno);
+    if (st == NRL_OK) st = disk_remove_folder(dead);
+    free(path);
+    free(dead);
+    return st;
+}
+
+static nrl_status remove_dead(const folder *f)
+{
+    nrl_status st = NRL_OK;
+    for (size_t i = 0; i < f->n_dead && st == NRL_OK; i++) {
+        char *path = mem_printf("%s/%s", f->path, f->dead[i]);
+        st = disk_remove_folder(path);
+        free(path);
+    }
+    return st;
+}
+
+static void keep_newest(folder *f, int64_t keep)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (f->list[i].complete && keep-- > 0) f->list[i].kept = true;
+}
+
+/* The best one that is not counted yet, whether kept already or not; the older one on ties. */
+static void keep_one_best(folder *f)
+{
+    found *best = NULL;
+    for (size_t i = 0; i < f->n; i++) {
+        found *one = &f->list[i];
+        if (!one->complete || isnan(one->metric)) continue;
+        if (!best || one->metric <= best->metric) best = one;
+    }
+    if (best) {
+        best->kept = true;
+        best->metric = NAN; /* counted */
+    }
+}
+
+nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best)
+{
+    folder f;
+    NRL_TRY(folder_list(out, &f));
+    nrl_status st = remove_dead(&f);
+    if (keep > 0) {
+        for (size_t i = 0; i < f.n; i++) look_into(&f, &f.list[i]);
+        keep_newest(&f, keep);
+        for (int64_t i = 0; i < keep_best && i < (int64_t)f.n; i++) keep_one_best(&f);
+        for (size_t i = 0; i < f.n && st == NRL_OK; i++)
+            if (f.list[i].complete && !f.list[i].kept) st = remove_one(&f, f.list[i].step);
+    }
+    folder_free(&f);
+    return st;
+}

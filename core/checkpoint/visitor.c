@@ -1,0 +1,70 @@
+/*
+ * visitor.c - named numbers of a plugin, saved as lists and restored bit by bit.
+ */
+#include "checkpoint/visitor.h"
+#include <math.h>
+#include <string.h>
+
+/* The list of n values called `name`. */
+static nrl_status find(const nrl_visitor *v, const char *name, int64_t n, const nrl_node **list)
+{
+    *list = nrl_node_find(v->from, name);
+    if (nrl_node_kind(*list) != NRL_NODE_LIST)
+        return nrl_fail(NRL_ERR_CORRUPT, "the checkpoint holds no state '%s'", name);
+    if ((int64_t)nrl_node_size(*list) != n)
+        return nrl_fail(NRL_ERR_CORRUPT, "state '%s' has %zu values in the checkpoint, expected %lld",
+                        name, nrl_node_size(*list), (long long)n);
+    return NRL_OK;
+}
+
+static nrl_node *new_list(nrl_visitor *v, const char *name)
+{
+    nrl_node *list = node_new(v->a, NRL_NODE_LIST);
+    node_set(v->a, v->into, name, list);
+    return list;
+}
+
+/* JSON has no NaN and no infinities: the writer makes words of them. */
+static bool read_f64(const nrl_node *node, double *value)
+{
+    const char *word = nrl_node_string(node, NULL);
+    nrl_node_type kind = nrl_node_kind(node);
+    *value = nrl_node_f64(node, NAN);
+    if (kind == NRL_NODE_INT || kind == NRL_NODE_FLOAT) return true;
+    if (word && !strcmp(word, "Infinity")) *value = INFINITY;
+    if (word && !strcmp(word, "-Infinity")) *value = -INFINITY;
+    return word && (!isnan(*value) || !strcmp(word, "NaN"));
+}
+
+nrl_status nrl_visit_f64(nrl_visitor *v, const char *name, double *values, int64_t n)
+{
+    const nrl_node *list;
+    if (v->into) {
+        nrl_node *made = new_list(v, name);
+        for (int64_t i = 0; i < n; i++) node_append(v->a, made, NULL, node_f64(v->a, values[i]));
+        return NRL_OK;
+    }
+    NRL_TRY(find(v, name, n, &list));
+    for (int64_t i = 0; i < n; i++)
+        if (!read_f64(nrl_node_at(list, (size_t)i), &values[i]))
+            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds something that is no number", name);
+    return NRL_OK;
+}
+
+nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int64_t n)
+{
+    const nrl_node *list;
+    if (v->into) {
+        nrl_node *made = new_list(v, name);
+        for (int64_t i = 0; i < n; i++) node_append(v->a, made, NULL, node_int(v->a, values[i]));
+        return NRL_OK;
+    }
+    NRL_TRY(find(v, name, n, &list));
+    for (int64_t i = 0; i < n; i++) {
+        const nrl_node *one = nrl_node_at(list, (size_t)i);
+        if (nrl_node_kind(one) != NRL_NODE_INT)
+            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds something that is no whole number", name);
+        values[i] = nrl_node_int(one, 0);
+    }
+    return NRL_OK;
+}
