@@ -2,9 +2,9 @@
  * arguments.c - reading f{key = value}: every key known, every type checked, each mistake told with
  * the function's and the key's name.
  */
-#include "script/host.h"
 #include "base/buffer.h"
 #include "config/suggest.h"
+#include "script/host.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +46,10 @@ int64_t script_int(lua_State *L, int idx, const char *function, const char *key,
     int is_int;
     int type = lua_getfield(L, idx, key);
     int64_t value = lua_tointegerx(L, -1, &is_int);
-    if (type == LUA_TNIL) value = or_value;
-    else if (type != LUA_TNUMBER || !is_int) expected(L, function, key, "a whole number");
+    if (type == LUA_TNIL)
+        value = or_value;
+    else if (type != LUA_TNUMBER || !is_int)
+        expected(L, function, key, "a whole number");
     lua_pop(L, 1);
     return value;
 }

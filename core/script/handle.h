@@ -1,23 +1,28 @@
 /*
  * handle.h - a run as a Lua value. Private to run.c, hooks.c and sample.c.
  *
- * Every C function that enters the core keeps the run at stack index 1: hooks find it there, because
- * the core calls them below that function's own frame.
+ * Every C function that enters the core keeps the run at stack index 1: hooks find it there,
+ * because the core calls them below that function's own frame.
  */
 #ifndef SCRIPT_HANDLE_H
 #define SCRIPT_HANDLE_H
 #include "script/host.h"
 
-enum { HANDLE_STATE = 1, HANDLE_HOOKS, HANDLE_CONFIG, HANDLE_VALUES = HANDLE_CONFIG }; /* user values */
+enum {
+    HANDLE_STATE = 1,
+    HANDLE_HOOKS,
+    HANDLE_CONFIG,
+    HANDLE_VALUES = HANDLE_CONFIG
+}; /* user values */
 
 typedef struct {
-    run *r;          /* NULL once closed */
-    lua_State *L;    /* the thread inside the core, for hooks */
-    int depth;       /* calls into the core that have not returned */
-    bool training;   /* steps are left; counted in the host */
-    bool has_state;  /* the core holds a text for run.state */
-    double lr;       /* of the newest step, or what set_lr asked for; NaN = unknown */
-    run_event last;  /* newest step without its values; step 0 = none */
+    run *r;         /* NULL once closed */
+    lua_State *L;   /* the thread inside the core, for hooks */
+    int depth;      /* calls into the core that have not returned */
+    bool training;  /* steps are left; counted in the host */
+    bool has_state; /* the core holds a text for run.state */
+    double lr;      /* of the newest step, or what set_lr asked for; NaN = unknown */
+    run_event last; /* newest step without its values; step 0 = none */
 } handle;
 
 /* The open run at idx, or an error. */

@@ -1,6 +1,6 @@
 /*
- * hooks.c - run:on(name, function): from the core's callbacks to Lua functions. The core is on the C
- * stack below, so nothing here may raise outside script_call.
+ * hooks.c - run:on(name, function): from the core's callbacks to Lua functions. The core is on the
+ * C stack below, so nothing here may raise outside script_call.
  */
 #include "script/handle.h"
 #include <math.h>
@@ -23,7 +23,8 @@ static void set_number(lua_State *L, const char *name, double value)
 
 void handle_push_values(lua_State *L, const nrl_value *values, size_t n)
 {
-    for (size_t i = 0; i < n; i++) set_number(L, values[i].name, values[i].value);
+    for (size_t i = 0; i < n; i++)
+        set_number(L, values[i].name, values[i].value);
 }
 
 void handle_push_event(lua_State *L, const run_event *e)
@@ -80,7 +81,8 @@ static nrl_status enter_lua(const call *c)
 {
     lua_State *L = c->h->L;
     int top = lua_gettop(L);
-    if (!lua_checkstack(L, LUA_MINSTACK)) return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
+    if (!lua_checkstack(L, LUA_MINSTACK))
+        return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
     lua_pushcfunction(L, call_hooks);
     lua_pushvalue(L, 1); /* the run: see handle.h */
     lua_pushlightuserdata(L, (void *)c);

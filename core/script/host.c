@@ -13,8 +13,12 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { MAX_SCRIPT_BYTES = 1 << 24, HASH_DIGITS = 32, FAIL_SIZE = 1024,
-       SIGNAL_PERIOD = 10000 /* Lua instructions */ };
+enum {
+    MAX_SCRIPT_BYTES = 1 << 24,
+    HASH_DIGITS = 32,
+    FAIL_SIZE = 1024,
+    SIGNAL_PERIOD = 10000 /* Lua instructions */
+};
 
 static const char failure_key; /* registry: text of the newest failure */
 static const char exit_key;    /* its address is the error value of os.exit */
@@ -84,8 +88,10 @@ static int describe(lua_State *L)
     const char *text = lua_tostring(L, 1);
     if (!text && luaL_callmeta(L, 1, "__tostring")) text = lua_tostring(L, -1);
     if (!text) text = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
-    if (!is_known_failure(L, text)) luaL_traceback(L, L, text, 1);
-    else lua_pushstring(L, text);
+    if (!is_known_failure(L, text))
+        luaL_traceback(L, L, text, 1);
+    else
+        lua_pushstring(L, text);
     return 1;
 }
 
@@ -100,8 +106,10 @@ nrl_status script_call(lua_State *L, int n_arguments, int n_results)
     if (rc == LUA_OK) return NRL_OK;
     nrl_status st = NRL_ERR_STOPPED;
     const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "os.exit";
-    if (rc == LUA_ERRMEM) st = NRL_ERR_MEMORY;
-    else if (!h->exiting) st = is_known_failure(L, text) ? h->status : NRL_ERR_CONFIG;
+    if (rc == LUA_ERRMEM)
+        st = NRL_ERR_MEMORY;
+    else if (!h->exiting)
+        st = is_known_failure(L, text) ? h->status : NRL_ERR_CONFIG;
     nrl_fail(st, "%s", text);
     lua_pop(L, 1);
     return st;

@@ -2,8 +2,8 @@
  * host.h - what the files of core/script share. L is a Lua thread of one host.
  *
  * Rule of this folder: a Lua error (longjmp) never crosses a frame of another module. C functions
- * called by Lua call the core, wait for its status and only then raise; callbacks called by the core
- * enter Lua through script_call alone.
+ * called by Lua call the core, wait for its status and only then raise; callbacks called by the
+ * core enter Lua through script_call alone.
  */
 #ifndef SCRIPT_HOST_H
 #define SCRIPT_HOST_H
@@ -32,7 +32,8 @@ script_host *script_of(lua_State *L);
 int script_raise(lua_State *L, nrl_status st);
 /* The same for a mistake of the script that nrl finds: NRL_ERR_CONFIG. */
 int script_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Calls the function below n arguments; an error becomes a status and nrl_error_text. Never raises. */
+/* Calls the function below n arguments; an error becomes a status and nrl_error_text. Never raises.
+ */
 nrl_status script_call(lua_State *L, int n_arguments, int n_results);
 /* Raises what ends the script without an error. */
 int script_exit(lua_State *L, int code);

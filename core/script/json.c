@@ -1,9 +1,10 @@
 /*
- * json.c - nrl.json.encode/decode, nrl.read_jsonl and nrl.write_jsonl: data that scripts make or read.
+ * json.c - nrl.json.encode/decode, nrl.read_jsonl and nrl.write_jsonl: data that scripts make or
+ * read.
  */
-#include "script/host.h"
 #include "base/json.h"
 #include "script/folder.h"
+#include "script/host.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,8 +65,8 @@ static luaL_Stream *push_file(lua_State *L, const char *path, const char *mode)
 static int write_failed(lua_State *L, const char *path)
 {
     bool is_full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-    return script_raise(L, nrl_fail(is_full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: cannot be written: %s",
-                                    path, strerror(errno)));
+    return script_raise(L, nrl_fail(is_full ? NRL_ERR_FULL : NRL_ERR_IO,
+                                    "%s: cannot be written: %s", path, strerror(errno)));
 }
 
 static bool write_row(lua_State *L, FILE *f, int row, const char *name)
@@ -102,7 +103,8 @@ static int write_jsonl(lua_State *L)
 }
 
 /* Pushes the row on this line; false for an empty line. */
-static bool push_row(lua_State *L, const char *path, lua_Integer line, const char *text, size_t size)
+static bool push_row(lua_State *L, const char *path, lua_Integer line, const char *text,
+                     size_t size)
 {
     if (strspn(text, " \t\r\n") == size) return false;
     arena *a = script_arena(L);
@@ -149,7 +151,8 @@ static int read_jsonl(lua_State *L)
     lua_pop(L, 1);
     if (!n) script_mark_list(L, -1);
     if (ferror(s->f))
-        return script_raise(L, nrl_fail(NRL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno)));
+        return script_raise(L,
+                            nrl_fail(NRL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno)));
     return 1;
 }
 
@@ -165,8 +168,10 @@ static int mark_list(lua_State *L)
 void script_open_json(lua_State *L)
 {
     static const luaL_Reg json[] = {{"encode", encode}, {"decode", decode}, {NULL, NULL}};
-    static const luaL_Reg files[] = {
-        {"read_jsonl", read_jsonl}, {"write_jsonl", write_jsonl}, {"list", mark_list}, {NULL, NULL}};
+    static const luaL_Reg files[] = {{"read_jsonl", read_jsonl},
+                                     {"write_jsonl", write_jsonl},
+                                     {"list", mark_list},
+                                     {NULL, NULL}};
     luaL_setfuncs(L, files, 0);
     luaL_newlib(L, json);
     lua_setfield(L, -2, "json");

@@ -1,10 +1,10 @@
 /*
- * module.c - require "nrl": config and open, data files, tokenizer training, exit codes, and what the
- * command line said. run.c, json.c and tokenizer.c add their functions.
+ * module.c - require "nrl": config and open, data files, tokenizer training, exit codes, and what
+ * the command line said. run.c, json.c and tokenizer.c add their functions.
  */
-#include "script/host.h"
 #include "config/config.h"
 #include "config/yaml.h"
+#include "script/host.h"
 #include <string.h>
 
 /* nrl.config(path) -> plain table; paths start at the working directory, as in io.open. */
@@ -42,8 +42,8 @@ static void push_exit_codes(lua_State *L)
         const char *name;
         int code;
     } codes[] = {
-        {"done", 0},    {"failed", 1},  {"usage", 2}, {"diverged", 3}, {"peer_lost", 4},
-        {"corrupt", 5}, {"memory", 6},  {"full", 7},  {"data", 65},    {"preempted", 75},
+        {"done", 0},    {"failed", 1}, {"usage", 2}, {"diverged", 3}, {"peer_lost", 4},
+        {"corrupt", 5}, {"memory", 6}, {"full", 7},  {"data", 65},    {"preempted", 75},
     };
     lua_newtable(L);
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {

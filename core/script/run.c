@@ -1,9 +1,10 @@
 /*
- * run.c - nrl.open(config) and the methods of what it returns. Each method is one call of run/run.h.
+ * run.c - nrl.open(config) and the methods of what it returns. Each method is one call of
+ * run/run.h.
  */
-#include "script/handle.h"
 #include "base/json.h"
 #include "config/config.h"
+#include "script/handle.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +196,8 @@ static int set_lr(lua_State *L)
 {
     handle *h = handle_at(L, 1);
     double lr = luaL_checknumber(L, 2);
-    if (!(lr >= 0) || isinf(lr)) return script_fail(L, "run:set_lr: expected 0 or more, found %g", lr);
+    if (!(lr >= 0) || isinf(lr))
+        return script_fail(L, "run:set_lr: expected 0 or more, found %g", lr);
     run_set_lr(h->r, lr);
     h->lr = lr;
     return 0;
@@ -211,8 +213,10 @@ static int evaluate(lua_State *L)
     handle_leave(L, h, run_evaluate(h->r, &values, &n));
     lua_newtable(L);
     handle_push_values(L, values, n);
-    if (lua_getfield(L, -1, "eval_loss") != LUA_TNIL) lua_setfield(L, -2, "loss");
-    else lua_pop(L, 1);
+    if (lua_getfield(L, -1, "eval_loss") != LUA_TNIL)
+        lua_setfield(L, -2, "loss");
+    else
+        lua_pop(L, 1);
     return 1;
 }
 
@@ -237,14 +241,22 @@ static int export(lua_State *L)
 
 static void push_field(lua_State *L, handle *h, const char *name)
 {
-    if (!strcmp(name, "step")) lua_pushinteger(L, run_steps_done(h->r));
-    else if (!strcmp(name, "total_steps")) lua_pushinteger(L, run_total_steps(h->r));
-    else if (!strcmp(name, "out")) lua_pushstring(L, run_out(h->r));
-    else if (!strcmp(name, "lr") && isnan(h->lr)) lua_pushnil(L);
-    else if (!strcmp(name, "lr")) lua_pushnumber(L, h->lr);
-    else if (!strcmp(name, "config")) script_push_node(L, run_config(h->r), 0);
-    else if (!strcmp(name, "state")) lua_getiuservalue(L, 1, HANDLE_STATE);
-    else script_fail(L, "a run has no field or method '%s'", name);
+    if (!strcmp(name, "step"))
+        lua_pushinteger(L, run_steps_done(h->r));
+    else if (!strcmp(name, "total_steps"))
+        lua_pushinteger(L, run_total_steps(h->r));
+    else if (!strcmp(name, "out"))
+        lua_pushstring(L, run_out(h->r));
+    else if (!strcmp(name, "lr") && isnan(h->lr))
+        lua_pushnil(L);
+    else if (!strcmp(name, "lr"))
+        lua_pushnumber(L, h->lr);
+    else if (!strcmp(name, "config"))
+        script_push_node(L, run_config(h->r), 0);
+    else if (!strcmp(name, "state"))
+        lua_getiuservalue(L, 1, HANDLE_STATE);
+    else
+        script_fail(L, "a run has no field or method '%s'", name);
 }
 
 /* Upvalue 1: the methods. */
@@ -273,13 +285,16 @@ static int set_field(lua_State *L)
 }
 
 static const luaL_Reg methods[] = {
-    {"train", train},     {"steps", steps},         {"finish", finish}, {"stop", stop},
-    {"set_lr", set_lr},   {"evaluate", evaluate},   {"save", save},     {"export", export},
-    {"on", handle_on},    {"sample", handle_sample}, {"close", close_run}, {NULL, NULL},
+    {"train", train},   {"steps", steps},          {"finish", finish},   {"stop", stop},
+    {"set_lr", set_lr}, {"evaluate", evaluate},    {"save", save},       {"export", export},
+    {"on", handle_on},  {"sample", handle_sample}, {"close", close_run}, {NULL, NULL},
 };
 
 static const luaL_Reg meta[] = {
-    {"__gc", close_run}, {"__close", close_run}, {"__newindex", set_field}, {NULL, NULL},
+    {"__gc", close_run},
+    {"__close", close_run},
+    {"__newindex", set_field},
+    {NULL, NULL},
 };
 
 void script_open_run(lua_State *L)

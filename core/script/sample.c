@@ -1,12 +1,12 @@
 /*
- * sample.c - run:sample{prompts = {...}, max_tokens = 40} -> list of texts, and how many tokens each
- * took. The same code of core/run as `nrl sample`.
+ * sample.c - run:sample{prompts = {...}, max_tokens = 40} -> list of texts, and how many tokens
+ * each took. The same code of core/run as `nrl sample`.
  */
 #include "script/handle.h"
 #include <stdlib.h>
 
 static const char name[] = "run:sample";
-static const char *const keys[] = {"prompts", "max_tokens", "temperature", "top_p",
+static const char *const keys[] = {"prompts", "max_tokens", "temperature",  "top_p",
                                    "seed",    "chat",       "keep_special", NULL};
 
 static void read_options(lua_State *L, run_sample_options *o)
@@ -21,7 +21,8 @@ static void read_options(lua_State *L, run_sample_options *o)
     };
     if (o->max_tokens < 1) script_fail(L, "%s: max_tokens: expected 1 or more", name);
     if (o->temperature < 0) script_fail(L, "%s: temperature: expected 0 or more", name);
-    if (o->top_p <= 0 || o->top_p > 1) script_fail(L, "%s: top_p: expected more than 0, up to 1", name);
+    if (o->top_p <= 0 || o->top_p > 1)
+        script_fail(L, "%s: top_p: expected more than 0, up to 1", name);
 }
 
 /* Texts that the core allocated; the collector frees them whatever happens. */
@@ -33,7 +34,8 @@ typedef struct {
 static int free_results(lua_State *L)
 {
     results *r = lua_touserdata(L, 1);
-    for (size_t i = 0; i < r->n; i++) free(r->texts[i]);
+    for (size_t i = 0; i < r->n; i++)
+        free(r->texts[i]);
     r->n = 0;
     return 0;
 }
@@ -42,7 +44,8 @@ static results *push_results(lua_State *L, size_t n)
 {
     results *r = lua_newuserdatauv(L, sizeof *r + n * sizeof *r->texts, 0);
     r->n = n;
-    for (size_t i = 0; i < n; i++) r->texts[i] = NULL;
+    for (size_t i = 0; i < n; i++)
+        r->texts[i] = NULL;
     if (luaL_newmetatable(L, "nrl.results")) {
         lua_pushcfunction(L, free_results);
         lua_setfield(L, -2, "__gc");

@@ -2,14 +2,14 @@
  * tokenizer.c - nrl.tokenizer_train{texts = {...}, vocab_size = 512, out = dir}: a byte-level BPE
  * vocabulary from a script's own texts or files.
  */
-#include "script/host.h"
 #include "base/file.h"
+#include "script/host.h"
 #include "text/train.h"
 #include <stdlib.h>
 
 static const char name[] = "nrl.tokenizer_train";
-static const char *const keys[] = {"texts",         "files",   "vocab_size", "special", "out",
-                                   "min_frequency", "pattern", NULL};
+static const char *const keys[] = {"texts", "files",         "vocab_size", "special",
+                                   "out",   "min_frequency", "pattern",    NULL};
 
 /* The trainer as a Lua value, so that errors free it. */
 static int free_trainer(lua_State *L)
@@ -83,7 +83,8 @@ static int train(lua_State *L)
     tokenizer_trainer **t = push_trainer(L);
     check(L, tokenizer_trainer_create(&o, t));
     add_texts(L, *t);
-    for (size_t i = 0; i < n_files; i++) check(L, add_file(*t, files[i]));
+    for (size_t i = 0; i < n_files; i++)
+        check(L, add_file(*t, files[i]));
     check(L, tokenizer_trainer_save(*t, out, &n_tokens));
     lua_pushinteger(L, (lua_Integer)n_tokens);
     return 1;

@@ -1,9 +1,9 @@
 /*
  * value.c - Lua values to nodes and back: the one passage for configs, JSON and run.state.
  *
- * Tables of nrl.config are plain tables. A weak table in the registry remembers which node each came
- * from, so that an unchanged value keeps its file:line:col (and relative paths their file) when the
- * table becomes a tree again. Whatever the script wrote has the script as its place.
+ * Tables of nrl.config are plain tables. A weak table in the registry remembers which node each
+ * came from, so that an unchanged value keeps its file:line:col (and relative paths their file)
+ * when the table becomes a tree again. Whatever the script wrote has the script as its place.
  */
 #include "script/host.h"
 #include <stdio.h>
@@ -70,30 +70,46 @@ static void push_children(lua_State *L, const nrl_node *node, unsigned flags)
     size_t n = nrl_node_size(node);
     luaL_checkstack(L, 4, "value too deep");
     lua_createtable(L, map ? 0 : (int)n, map ? (int)n : 0);
-    if (flags & VALUE_CONFIG) set_origin(L, -1, node);
-    else if (!map && !n) script_mark_list(L, -1);
+    if (flags & VALUE_CONFIG)
+        set_origin(L, -1, node);
+    else if (!map && !n)
+        script_mark_list(L, -1);
     for (size_t i = 0; i < n; i++) {
         const nrl_node *child = nrl_node_at(node, i);
         if (map && (flags & VALUE_CONFIG) && nrl_node_kind(child) == NRL_NODE_NULL) continue;
         script_push_node(L, child, flags);
-        if (map) lua_setfield(L, -2, nrl_node_key(node, i));
-        else lua_rawseti(L, -2, (lua_Integer)i + 1);
+        if (map)
+            lua_setfield(L, -2, nrl_node_key(node, i));
+        else
+            lua_rawseti(L, -2, (lua_Integer)i + 1);
     }
 }
 
 void script_push_node(lua_State *L, const nrl_node *node, unsigned flags)
 {
     switch (nrl_node_kind(node)) {
-    case NRL_NODE_NONE: lua_pushnil(L); return;
-    case NRL_NODE_NULL: script_push_null(L); return;
-    case NRL_NODE_BOOL: lua_pushboolean(L, nrl_node_bool(node, false)); return;
-    case NRL_NODE_INT: lua_pushinteger(L, nrl_node_int(node, 0)); return;
-    case NRL_NODE_FLOAT: lua_pushnumber(L, nrl_node_f64(node, 0)); return;
+    case NRL_NODE_NONE:
+        lua_pushnil(L);
+        return;
+    case NRL_NODE_NULL:
+        script_push_null(L);
+        return;
+    case NRL_NODE_BOOL:
+        lua_pushboolean(L, nrl_node_bool(node, false));
+        return;
+    case NRL_NODE_INT:
+        lua_pushinteger(L, nrl_node_int(node, 0));
+        return;
+    case NRL_NODE_FLOAT:
+        lua_pushnumber(L, nrl_node_f64(node, 0));
+        return;
     case NRL_NODE_STRING:
         lua_pushlstring(L, nrl_node_string(node, ""), nrl_node_string_size(node));
         return;
     case NRL_NODE_LIST:
-    case NRL_NODE_MAP: push_children(L, node, flags); return;
+    case NRL_NODE_MAP:
+        push_children(L, node, flags);
+        return;
     }
 }
 
@@ -123,7 +139,8 @@ static bool is_same(lua_State *L, int idx, const nrl_node *node)
         if (lua_type(L, idx) != LUA_TSTRING) return false;
         text = lua_tolstring(L, idx, &size);
         return size == nrl_node_string_size(node) && !memcmp(text, nrl_node_string(node, ""), size);
-    default: return false;
+    default:
+        return false;
     }
 }
 
@@ -139,15 +156,19 @@ static nrl_node *scalar(lua_State *L, int idx, const place *p)
     size_t size;
     const char *text;
     switch (lua_type(L, idx)) {
-    case LUA_TBOOLEAN: return node_bool(p->a, lua_toboolean(L, idx));
+    case LUA_TBOOLEAN:
+        return node_bool(p->a, lua_toboolean(L, idx));
     case LUA_TNUMBER:
         if (lua_isinteger(L, idx)) return node_int(p->a, lua_tointeger(L, idx));
         return node_f64(p->a, lua_tonumber(L, idx));
-    case LUA_TSTRING: text = lua_tolstring(L, idx, &size); return node_string(p->a, text, size);
+    case LUA_TSTRING:
+        text = lua_tolstring(L, idx, &size);
+        return node_string(p->a, text, size);
     case LUA_TLIGHTUSERDATA:
         if (lua_touserdata(L, idx) == &null_key) return node_new(p->a, NRL_NODE_NULL);
         return refuse(L, p, idx);
-    default: return refuse(L, p, idx);
+    default:
+        return refuse(L, p, idx);
     }
 }
 
@@ -197,7 +218,8 @@ static nrl_node *map(lua_State *L, int idx, const place *p, size_t n)
     const char **keys = sorted_keys(L, idx, p, n);
     for (size_t i = 0; i < n; i++) {
         char name[MAX_NAME];
-        snprintf(name, sizeof name, "%s%s%s", p->depth ? p->path : "", p->depth ? "." : "", keys[i]);
+        snprintf(name, sizeof name, "%s%s%s", p->depth ? p->path : "", p->depth ? "." : "",
+                 keys[i]);
         lua_pushstring(L, keys[i]);
         lua_rawget(L, idx);
         const place field = {p->a, name, nrl_node_find(p->from, keys[i]), p->depth + 1};

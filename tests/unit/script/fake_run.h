@@ -1,7 +1,7 @@
 /*
- * fake_run.h - run/run.h in a few lines, for tests of the script host: the program's own definitions
- * come before those of the library. A fake run takes as many steps as train.steps says; the loss of
- * step i is 1/i. What a test wants to see is in `fake`.
+ * fake_run.h - run/run.h in a few lines, for tests of the script host: the program's own
+ * definitions come before those of the library. A fake run takes as many steps as train.steps says;
+ * the loss of step i is 1/i. What a test wants to see is in `fake`.
  */
 #ifndef FAKE_RUN_H
 #define FAKE_RUN_H
@@ -15,7 +15,7 @@ static struct {
     int opened, closed, saves, finishes;
     double lr;
     char *config, *state, *places, *prompts, *exported, *stop_reason;
-    const char *start_state;   /* what a resumed run brings */
+    const char *start_state; /* what a resumed run brings */
     nrl_status open_fails, step_fails;
     run_sample_options sample;
 } fake;
@@ -35,8 +35,10 @@ static void fake_set(char **to, const char *text)
 
 static void fake_reset(void)
 {
-    char **texts[] = {&fake.config, &fake.state, &fake.places, &fake.prompts, &fake.exported, &fake.stop_reason};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) fake_set(texts[i], NULL);
+    char **texts[] = {&fake.config,  &fake.state,    &fake.places,
+                      &fake.prompts, &fake.exported, &fake.stop_reason};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        fake_set(texts[i], NULL);
     memset(&fake, 0, sizeof fake);
 }
 
@@ -44,10 +46,12 @@ static void fake_reset(void)
 static void fake_note_places(const nrl_node *n, char **places)
 {
     if (nrl_node_size(n) && nrl_node_kind(n) != NRL_NODE_STRING) {
-        for (size_t i = 0; i < nrl_node_size(n); i++) fake_note_places(nrl_node_at(n, i), places);
+        for (size_t i = 0; i < nrl_node_size(n); i++)
+            fake_note_places(nrl_node_at(n, i), places);
         return;
     }
-    char *more = mem_printf("%s%s=%s ", *places ? *places : "", n->key ? n->key : "-", nrl_node_place(n));
+    char *more =
+        mem_printf("%s%s=%s ", *places ? *places : "", n->key ? n->key : "-", nrl_node_place(n));
     free(*places);
     *places = more;
 }
@@ -96,7 +100,8 @@ nrl_status run_train(run *r)
 {
     run_event e;
     bool done = false;
-    while (!done) NRL_TRY(run_step(r, &e, &done));
+    while (!done)
+        NRL_TRY(run_step(r, &e, &done));
     return run_finish(r);
 }
 
@@ -158,7 +163,8 @@ nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sa
     (void)r;
     (void)n_tokens;
     fake.sample = *o;
-    for (size_t i = 0; i < n; i++) texts[i] = mem_printf("%s!", prompts[i]);
+    for (size_t i = 0; i < n; i++)
+        texts[i] = mem_printf("%s!", prompts[i]);
     return NRL_OK;
 }
 
