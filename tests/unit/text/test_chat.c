@@ -1,0 +1,188 @@
+/*
+ * test_chat.c - the built-in chat templates: their text, their ids and which tokens are trained.
+ */
+#include "text/chat.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "text/shared.h"
+
+/* A byte-level tokenizer of the 256 bytes (ids 0 to 255 in code point order of their characters do
+ * not matter here) and four special tokens; made by the test so that it stands alone. */
+static tokenizer *byte_tokenizer(const char *specials)
+{
+    char *json = mem_alloc(1 << 16);
+    size_t at = (size_t)sprintf(json, "{\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {");
+    for (int b = 0; b < 256; b++) {
+        int32_t c = b;
+        bool self = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+        if (!self) c = b <= 0x20 ? 0x100 + b : b == 0xad ? 0x143 : 0x121 + (b - 0x7f);
+        at += (size_t)sprintf(json + at, "%s\"\\u%04x\": %d", b ? "," : "", (unsigned)c, b);
+    }
+    sprintf(json + at,
+            "}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
+            "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [%s]}", specials);
+    tokenizer *tok = open_text_or_fail(json);
+    free(json);
+    return tok;
+}
+
+static const char chatml_specials[] =
+    "{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
+    "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true}";
+
+static const chat_template *find(const char *name)
+{
+    const chat_template *t = NULL;
+    assert_int_equal(chat_template_find(name, &t), NRL_OK);
+    return t;
+}
+
+#define MESSAGE(r, c) {.role = (r), .content = (c), .content_size = sizeof(c) - 1}
+
+static void chatml_trains_the_answer_and_its_end(void **state)
+{
+    (void)state;
+    tokenizer *tok = byte_tokenizer(chatml_specials);
+    tokenizer_scratch *s = tokenizer_scratch_create();
+    chat_message m[] = {MESSAGE("user", "ab"), MESSAGE("assistant", "xyz")};
+    chat_ids ids = {0};
+    assert_int_equal(chat_render(find("chatml"), tok, s, m, 2, false, &ids), NRL_OK);
+    char *text;
+    assert_int_equal(tokenizer_decode(tok, ids.tokens.ids, ids.tokens.n, false, &text, NULL), NRL_OK);
+    assert_string_equal(text, "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\nxyz<|im_end|>\n");
+    size_t n_trained = 0;
+    for (size_t i = 0; i < ids.tokens.n; i++) n_trained += ids.trained[i];
+    assert_int_equal(n_trained, 4); /* x y z <|im_end|> */
+    assert_int_equal(ids.trained[ids.tokens.n - 1], 0);
+    assert_int_equal(ids.trained[ids.tokens.n - 2], 1);
+    assert_int_equal(ids.tokens.ids[ids.tokens.n - 2], 257);
+    free(text);
+    chat_ids_free(&ids);
+    tokenizer_scratch_destroy(s);
+    tokenizer_close(tok);
+}
+
+static void a_generation_prompt_opens_an_assistant_turn(void **state)
+{
+    (void)state;
+    tokenizer *tok = byte_tokenizer(chatml_specials);
+    chat_message m[] = {MESSAGE("user", "ab")};
+    char *text;
+    assert_int_equal(chat_render_text(find("chatml"), tok, m, 1, true, &text), NRL_OK);
+    assert_string_equal(text, "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\n");
+    free(text);
+    tokenizer_close(tok);
+}
+
+static void an_unknown_role_names_its_message(void **state)
+{
+    (void)state;
+    tokenizer *tok = byte_tokenizer(chatml_specials);
+    chat_message m[] = {MESSAGE("user", "ab"), MESSAGE("bot", "x")};
+    char *text;
+    assert_int_equal(chat_render_text(find("chatml"), tok, m, 2, false, &text), NRL_ERR_DATA);
+    assert_non_null(strstr(nrl_error_text(), "messages[1]: unknown role 'bot'"));
+    tokenizer_close(tok);
+}
+
+static void mistral_refuses_two_users_in_a_row(void **state)
+{
+    (void)state;
+    tokenizer *tok = byte_tokenizer(chatml_specials);
+    chat_message m[] = {MESSAGE("user", "a"), MESSAGE("user", "b")};
+    char *text;
+    assert_int_equal(chat_render_text(find("mistral"), tok, m, 2, false, &text), NRL_ERR_DATA);
+    assert_non_null(strstr(nrl_error_text(), "messages[1]: role 'user', expected 'assistant'"));
+    tokenizer_close(tok);
+}
+
+static void a_template_without_its_tokens_is_refused(void **state)
+{
+    (void)state;
+    tokenizer *tok = byte_tokenizer(chatml_specials);
+    assert_int_equal(chat_template_check(find("llama3"), tok), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "<|start_header_id|>"));
+    assert_int_equal(chat_template_check(find("plain"), tok), NRL_ERR_CONFIG); /* no EOS */
+    tokenizer_close(tok);
+}
+
+static void auto_and_unknown_names_list_the_templates(void **state)
+{
+    (void)state;
+    const chat_template *t;
+    assert_int_equal(chat_template_find("auto", &t), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "chatml, llama3, mistral, plain"));
+    assert_int_equal(chat_template_find("vicuna", &t), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "chatml, llama3, mistral, plain"));
+}
+
+/* ---- against real files ---- */
+
+static void check_mistral_sample(const char *model, const char *tokens)
+{
+    char *path = shared_path(model), *want_path = shared_path(tokens);
+    char *sample = shared_path("data/tokenizers/mistral/samples/no_tools/sample.json");
+    if (!path || !want_path || !sample) skip();
+    tokenizer *tok = open_or_fail(path);
+    tokenizer_scratch *s = tokenizer_scratch_create();
+    arena a = {0};
+    nrl_node *row, *want;
+    assert_int_equal(json_read_file(&a, sample, 1 << 20, &row), NRL_OK);
+    assert_int_equal(json_read_file(&a, want_path, 1 << 20, &want), NRL_OK);
+    const nrl_node *list = nrl_node_find(row, "messages"), *ids = nrl_node_find(want, "tokens");
+    size_t n = nrl_node_size(list);
+    chat_message *m = mem_alloc(n * sizeof *m);
+    for (size_t i = 0; i < n; i++) {
+        const nrl_node *content = nrl_node_find(nrl_node_at(list, i), "content");
+        m[i] = (chat_message){nrl_node_string(nrl_node_find(nrl_node_at(list, i), "role"), ""),
+                              nrl_node_string(content, ""), nrl_node_string_size(content)};
+    }
+    chat_ids out = {0};
+    if (chat_render(find("mistral"), tok, s, m, n, true, &out)) fail_msg("%s", nrl_error_text());
+    assert_int_equal(out.tokens.n, nrl_node_size(ids));
+    for (size_t i = 0; i < out.tokens.n; i++)
+        assert_int_equal(out.tokens.ids[i], nrl_node_int(nrl_node_at(ids, i), -1));
+    free(m);
+    chat_ids_free(&out);
+    arena_free(&a);
+    tokenizer_scratch_destroy(s);
+    tokenizer_close(tok);
+    free(path), free(want_path), free(sample);
+}
+
+static void mistral_v1_ids_are_the_published_ones(void **state)
+{
+    (void)state;
+    check_mistral_sample("data/tokenizers/mistral/tokenizer.model.v1",
+                         "data/tokenizers/mistral/samples/no_tools/tokens_v1.json");
+}
+
+static void mistral_v2_ids_are_the_published_ones(void **state)
+{
+    (void)state;
+    check_mistral_sample("data/tokenizers/mistral/mistral_instruct_tokenizer_240216.model.v2",
+                         "data/tokenizers/mistral/samples/no_tools/tokens_v2.json");
+}
+
+static void mistral_v3_ids_are_the_published_ones(void **state)
+{
+    (void)state;
+    check_mistral_sample("data/tokenizers/mistral/mistral_instruct_tokenizer_240323.model.v3",
+                         "data/tokenizers/mistral/samples/no_tools/tokens_v3.json");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chatml_trains_the_answer_and_its_end),
+        cmocka_unit_test(a_generation_prompt_opens_an_assistant_turn),
+        cmocka_unit_test(an_unknown_role_names_its_message),
+        cmocka_unit_test(mistral_refuses_two_users_in_a_row),
+        cmocka_unit_test(a_template_without_its_tokens_is_refused),
+        cmocka_unit_test(auto_and_unknown_names_list_the_templates),
+        cmocka_unit_test(mistral_v1_ids_are_the_published_ones),
+        cmocka_unit_test(mistral_v2_ids_are_the_published_ones),
+        cmocka_unit_test(mistral_v3_ids_are_the_published_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
