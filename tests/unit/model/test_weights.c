@@ -1,0 +1,433 @@
+/*
+ * test_weights.c - weights out of files and back into them: slices, turned matrices, tied heads, shards,
+ * types, full disks, and every difference between files and config told at once.
+ */
+#include "support.h"
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+/* Values that a save takes: from files, or element index + `shift` scaled down. */
+typedef struct {
+    const hf_weights *w;
+    const model *m;
+    float shift;
+    int64_t fail_at; /* parameter index, -1 = none */
+} values;
+
+static nrl_status give(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    const values *v = user;
+    if (v->fail_at >= 0 && p->index == v->fail_at) return nrl_fail(NRL_ERR_DEVICE, "no values");
+    if (v->w) return hf_weights_read(v->w, v->m, p, begin, n, out);
+    for (int64_t i = 0; i < n; i++) out[i] = (float)(begin + i) * 0x1p-10f + v->shift;
+    return NRL_OK;
+}
+
+typedef struct {
+    plugin_host *host;
+    arena a;
+    char *dir; /* scratch */
+} fixture;
+
+static int setup(void **state)
+{
+    fixture *f = mem_alloc(sizeof *f);
+    f->host = support_host();
+    f->dir = support_scratch();
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    support_remove(f->dir);
+    free(f->dir);
+    plugin_host_destroy(f->host);
+    arena_free(&f->a);
+    free(f);
+    return 0;
+}
+
+static model *golden_model(fixture *f, const char *name)
+{
+    const nrl_node *config;
+    model *m;
+    ASSERT_OK(hf_config(support_golden(&f->a, name), &f->a, &config));
+    ASSERT_OK(support_model(f->host, config, &m));
+    return m;
+}
+
+static model *small(fixture *f, const char *more)
+{
+    model *m;
+    const char *text = arena_printf(&f->a,
+                                    "{\"model_type\":\"llama\",\"vocab_size\":16,\"hidden_size\":8,"
+                                    "\"intermediate_size\":12,\"num_hidden_layers\":2,"
+                                    "\"num_attention_heads\":2%s}",
+                                    more);
+    ASSERT_OK(support_model_text(f->host, &f->a, text, &m));
+    return m;
+}
+
+static const char *in(fixture *f, const char *name)
+{
+    return arena_printf(&f->a, "%s/%s", f->dir, name);
+}
+
+static nrl_status save(const char *dir, const model *m, values *v, nrl_dtype dtype, int64_t shard)
+{
+    hf_save_options o = {.dtype = dtype, .max_shard_bytes = shard};
+    return hf_save(dir, m, give, v, &o);
+}
+
+static nrl_status check(const char *dir, const model *m)
+{
+    hf_weights *w;
+    NRL_TRY(hf_weights_open(dir, &w));
+    nrl_status st = hf_weights_check(w, m);
+    hf_weights_close(w);
+    return st;
+}
+
+static void golden_weights_fit_their_configs(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gpt2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        model *m = golden_model(f, names[i]);
+        ASSERT_OK(check(support_golden(&f->a, names[i]), m));
+        model_destroy(m);
+    }
+}
+
+/* GPT-2 keeps matrices turned: element [o, i] of the parameter is [i, o] of the file. */
+static void any_slice_of_a_turned_matrix_is_right(void **state)
+{
+    fixture *f = *state;
+    model *m = golden_model(f, "gpt2");
+    hf_weights *w;
+    ASSERT_OK(hf_weights_open(support_golden(&f->a, "gpt2"), &w));
+    nrl_param *p = model_param(m, "transformer.h.0.attn.c_attn.weight"); /* [96, 32] */
+    nrl_param straight = *p;
+    nrl_part part = p->parts[0];
+    part.transposed = false;
+    part.dims[0] = 32;
+    part.dims[1] = 96;
+    straight.parts = &part;
+    float *whole = mem_alloc(3072 * sizeof(float)), *raw = mem_alloc(3072 * sizeof(float));
+    float *slice = mem_alloc(3072 * sizeof(float));
+    ASSERT_OK(hf_weights_read(w, m, p, 0, 3072, whole));
+    ASSERT_OK(hf_weights_read(w, m, &straight, 0, 3072, raw));
+    for (int o = 0; o < 96; o++)
+        for (int i = 0; i < 32; i++) assert_true(whole[o * 32 + i] == raw[i * 96 + o]);
+    for (int begin = 0; begin < 3072; begin += 37)
+        for (int n = 1; begin + n <= 3072; n += 211) {
+            ASSERT_OK(hf_weights_read(w, m, p, begin, n, slice));
+            assert_memory_equal(slice, whole + begin, (size_t)n * sizeof(float));
+        }
+    free(whole);
+    free(raw);
+    free(slice);
+    hf_weights_close(w);
+    model_destroy(m);
+}
+
+static void assert_same_values(const char *x, const char *y, const model *m, double relative)
+{
+    hf_weights *a, *b;
+    ASSERT_OK(hf_weights_open(x, &a));
+    ASSERT_OK(hf_weights_open(y, &b));
+    for (int32_t i = 0; i < m->n_params; i++) {
+        int64_t n = m->params[i]->numel;
+        float *u = mem_alloc((size_t)n * sizeof *u), *v = mem_alloc((size_t)n * sizeof *v);
+        ASSERT_OK(hf_weights_read(a, m, m->params[i], 0, n, u));
+        ASSERT_OK(hf_weights_read(b, m, m->params[i], 0, n, v));
+        for (int64_t k = 0; k < n; k++) assert_true(fabsf(u[k] - v[k]) <= relative * fabsf(u[k]) + 6e-8 * (relative > 0));
+        free(u);
+        free(v);
+    }
+    hf_weights_close(a);
+    hf_weights_close(b);
+}
+
+static void what_is_saved_reads_back_in_every_type_and_sharding(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"llama3", "gpt2"};
+    static const struct {
+        nrl_dtype dtype;
+        int64_t shard;
+        double error; /* half a unit in the last place */
+    } rows[] = {{NRL_DTYPE_F32, 0, 0}, {NRL_DTYPE_F32, 5000, 0}, {NRL_DTYPE_BF16, 0, 0x1p-8},
+                {NRL_DTYPE_F16, 9000, 0x1p-11}};
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 4; k++) {
+            const char *from = support_golden(&f->a, names[i]);
+            const char *dir = arena_printf(&f->a, "%s/a/b/%d-%d", f->dir, i, k);
+            model *m = golden_model(f, names[i]);
+            values v = {.m = m, .fail_at = -1};
+            hf_weights *w;
+            ASSERT_OK(hf_weights_open(from, &w));
+            v.w = w;
+            ASSERT_OK(save(dir, m, &v, rows[k].dtype, rows[k].shard));
+            ASSERT_OK(check(dir, m));
+            assert_same_values(from, dir, m, rows[k].error);
+            assert_int_equal(support_exists(dir, "model.safetensors.index.json"), rows[k].shard != 0);
+            hf_weights_close(w);
+            model_destroy(m);
+        }
+}
+
+static void the_saved_config_names_the_new_type_and_keeps_the_rest(void **state)
+{
+    fixture *f = *state;
+    model *m = golden_model(f, "llama");
+    values v = {.fail_at = -1};
+    const nrl_node *config;
+    ASSERT_OK(save(in(f, "m"), m, &v, NRL_DTYPE_BF16, 0));
+    ASSERT_OK(hf_config(in(f, "m"), &f->a, &config));
+    assert_string_equal(nrl_node_string(nrl_node_find(config, "dtype"), ""), "bfloat16");
+    assert_null(nrl_node_find(config, "torch_dtype"));
+    const nrl_node *rope = nrl_node_find(config, "rope_parameters");
+    assert_true(nrl_node_f64(nrl_node_find(rope, "rope_theta"), 0) == 10000);
+    model_destroy(m);
+}
+
+static void travelling_files_are_copied(void **state)
+{
+    fixture *f = *state;
+    model *m = small(f, "");
+    values v = {.fail_at = -1};
+    mkdir(in(f, "from"), 0777);
+    support_write(in(f, "from"), "tokenizer.json", "{}", 2);
+    support_write(in(f, "from"), "training_args.bin", "x", 1);
+    hf_save_options o = {.dtype = NRL_DTYPE_F32, .copy_from = in(f, "from")};
+    ASSERT_OK(hf_save(in(f, "to/"), m, give, &v, &o));
+    assert_true(support_exists(in(f, "to"), "tokenizer.json"));
+    assert_false(support_exists(in(f, "to"), "training_args.bin"));
+    model_destroy(m);
+}
+
+static void saving_over_a_model_leaves_no_stale_weights(void **state)
+{
+    fixture *f = *state;
+    model *m = small(f, "");
+    values v = {.fail_at = -1};
+    const char *dir = in(f, "m");
+    ASSERT_OK(save(dir, m, &v, NRL_DTYPE_F32, 1000));
+    support_write(dir, "notes.txt", "kept", 4);
+    assert_true(support_exists(dir, "model.safetensors.index.json"));
+    ASSERT_OK(save(dir, m, &v, NRL_DTYPE_F32, 0));
+    assert_false(support_exists(dir, "model.safetensors.index.json"));
+    assert_true(support_exists(dir, "model.safetensors"));
+    assert_true(support_exists(dir, "notes.txt"));
+    ASSERT_OK(save(dir, m, &v, NRL_DTYPE_F32, 1000));
+    assert_false(support_exists(dir, "model.safetensors"));
+    ASSERT_OK(check(dir, m));
+    model_destroy(m);
+}
+
+static int n_entries(const char *dir)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    while (readdir(d)) n++;
+    closedir(d);
+    return n - 2;
+}
+
+static void a_failed_save_leaves_nothing_behind(void **state)
+{
+    fixture *f = *state;
+    model *m = small(f, "");
+    values v = {.fail_at = 3};
+    ASSERT_FAILS(save(in(f, "m"), m, &v, NRL_DTYPE_F32, 0), NRL_ERR_DEVICE, "no values");
+    assert_int_equal(n_entries(f->dir), 0);
+    ASSERT_FAILS(save("/proc/none/m", m, &v, NRL_DTYPE_F32, 0), NRL_ERR_IO, "/proc/none");
+    support_write(f->dir, "file", "", 0);
+    ASSERT_FAILS(save(in(f, "file"), m, &v, NRL_DTYPE_F32, 0), NRL_ERR_IO, "no directory");
+    model_destroy(m);
+}
+
+static void a_full_disk_is_told_with_the_bytes_that_were_needed(void **state)
+{
+    fixture *f = *state;
+    model *m = small(f, "");
+    values v = {.fail_at = -1};
+    ASSERT_OK(save(in(f, "m"), m, &v, NRL_DTYPE_F32, 0));
+    struct rlimit old, low;
+    getrlimit(RLIMIT_FSIZE, &old);
+    low = old;
+    low.rlim_cur = 2000;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &low);
+    v.shift = 1;
+    nrl_status st = save(in(f, "m"), m, &v, NRL_DTYPE_F32, 0);
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_int_equal(st, NRL_ERR_FULL);
+    assert_non_null(strstr(nrl_error_text(), "the file needs"));
+    assert_int_equal(n_entries(f->dir), 1); /* the old model, whole */
+    ASSERT_OK(check(in(f, "m"), m));
+    model_destroy(m);
+}
+
+static void all_differences_are_told_at_once(void **state)
+{
+    fixture *f = *state;
+    model *a = small(f, "");
+    values v = {.fail_at = -1};
+    ASSERT_OK(save(in(f, "m"), a, &v, NRL_DTYPE_F32, 0));
+    model *other;
+    ASSERT_OK(support_model_text(f->host, &f->a,
+                                 "{\"model_type\":\"qwen2\",\"vocab_size\":17,\"hidden_size\":8,\"intermediate_size\":12,"
+                                 "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":2}",
+                                 &other));
+    ASSERT_FAILS(check(in(f, "m"), other), NRL_ERR_DATA, "model.layers.0.self_attn.q_proj.bias: is missing");
+    assert_non_null(strstr(nrl_error_text(), "model.layers.1.mlp.down_proj.weight: is no parameter of this model"));
+    assert_non_null(strstr(nrl_error_text(),
+                           "model.embed_tokens.weight: has shape [16, 8], config.json says [17, 8]"));
+    assert_non_null(strstr(nrl_error_text(), "(qwen2), 14 differences:"));
+    model_destroy(other);
+    model_destroy(a);
+}
+
+static void a_tied_head_may_be_absent_or_equal_but_not_different(void **state)
+{
+    fixture *f = *state;
+    model *untied = small(f, ""), *tied = small(f, ",\"tie_word_embeddings\":true");
+    values v = {.fail_at = -1};
+    ASSERT_OK(save(in(f, "tied"), tied, &v, NRL_DTYPE_F32, 0));
+    ASSERT_OK(check(in(f, "tied"), tied));
+    ASSERT_FAILS(check(in(f, "tied"), untied), NRL_ERR_DATA, "does not tie it");
+    ASSERT_OK(save(in(f, "both"), untied, &v, NRL_DTYPE_F32, 0)); /* equal: index values */
+    ASSERT_OK(check(in(f, "both"), tied));
+    hf_weights *w;
+    ASSERT_OK(hf_weights_open(support_golden(&f->a, "llama"), &w));
+    model *golden = golden_model(f, "llama"); /* its head is not its embedding */
+    arena a = {0};
+    nrl_node *config = node_copy(&a, golden->config);
+    node_set(&a, config, "tie_word_embeddings", node_bool(&a, true));
+    model *wrong;
+    ASSERT_OK(support_model(f->host, config, &wrong));
+    ASSERT_FAILS(hf_weights_check(w, wrong), NRL_ERR_DATA, "lm_head.weight: differs from model.embed_tokens.weight");
+    hf_weights_close(w);
+    model_destroy(wrong);
+    model_destroy(golden);
+    model_destroy(untied);
+    model_destroy(tied);
+    arena_free(&a);
+}
+
+static void names_without_the_optional_prefix_are_found(void **state)
+{
+    fixture *f = *state;
+    model *m = golden_model(f, "gpt2"), *bare = golden_model(f, "gpt2");
+    values v = {.fail_at = -1};
+    for (int32_t i = 0; i < bare->n_params; i++)
+        bare->params[i]->parts[0].name += strlen("transformer.");
+    ASSERT_OK(save(in(f, "m"), bare, &v, NRL_DTYPE_F32, 0));
+    ASSERT_OK(check(in(f, "m"), m));
+    model_param(bare, "transformer.ln_f.bias")->parts[0].name = "h.0.attn.bias"; /* an ignored buffer */
+    ASSERT_OK(save(in(f, "n"), bare, &v, NRL_DTYPE_F32, 0));
+    ASSERT_FAILS(check(in(f, "n"), m), NRL_ERR_DATA, "1 difference:\n  transformer.ln_f.bias: is missing");
+    model_destroy(bare);
+    model_destroy(m);
+}
+
+static void the_hash_knows_values_but_not_files(void **state)
+{
+    fixture *f = *state;
+    model *m = small(f, "");
+    values v = {.fail_at = -1};
+    char hash[3][33];
+    ASSERT_OK(save(in(f, "0"), m, &v, NRL_DTYPE_F32, 0));
+    ASSERT_OK(save(in(f, "1"), m, &v, NRL_DTYPE_F32, 700));
+    v.shift = 1;
+    ASSERT_OK(save(in(f, "2"), m, &v, NRL_DTYPE_F32, 0));
+    for (int i = 0; i < 3; i++) {
+        hf_weights *w;
+        ASSERT_OK(hf_weights_open(arena_printf(&f->a, "%s/%d", f->dir, i), &w));
+        ASSERT_OK(hf_weights_hash(w, hash[i]));
+        hf_weights_close(w);
+    }
+    assert_int_equal(strlen(hash[0]), 32);
+    assert_string_equal(hash[0], hash[1]);
+    assert_string_not_equal(hash[0], hash[2]);
+    model_destroy(m);
+}
+
+static void a_wrong_index_is_told(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        const char *index, *text;
+    } rows[] = {{"{}", "no 'weight_map'"},
+                {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "expected a file beside it"},
+                {"{\"weight_map\":{\"a\":3}}", "expected a file beside it"},
+                {"{\"weight_map\":{\"a\":\"x.safetensors\"}}", "lists this file, but it is absent"},
+                {"{\"weight_map\":{\"a\":\"y.safetensors\"}}", "tensor 'a' is not in y.safetensors"}};
+    size_t size;
+    unsigned char *image = support_image("{}", 0, &size);
+    support_write(f->dir, "y.safetensors", image, size);
+    free(image);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        hf_weights *w;
+        support_write(f->dir, "model.safetensors.index.json", rows[i].index, strlen(rows[i].index));
+        ASSERT_FAILS(hf_weights_open(f->dir, &w), NRL_ERR_DATA, rows[i].text);
+    }
+}
+
+static void a_directory_without_weights_says_what_was_looked_for(void **state)
+{
+    fixture *f = *state;
+    hf_weights *w;
+    ASSERT_FAILS(hf_weights_open(f->dir, &w), NRL_ERR_DATA, "no model.safetensors and no");
+    support_write(f->dir, "pytorch_model.bin", "", 0);
+    ASSERT_FAILS(hf_weights_open(f->dir, &w), NRL_ERR_DATA, "is a pickle");
+}
+
+static void a_model_name_is_looked_up_in_the_local_cache(void **state)
+{
+    fixture *f = *state;
+    const char *dir;
+    const char *repo = in(f, "hub/models--org--name");
+    ASSERT_OK(hf_find(f->dir, NULL, &f->a, &dir));
+    assert_string_equal(dir, f->dir);
+    ASSERT_FAILS(hf_find("org/name", f->dir, &f->a, &dir), NRL_ERR_CONFIG, "hf download org/name");
+    ASSERT_FAILS(hf_find("./x", f->dir, &f->a, &dir), NRL_ERR_CONFIG, "no such directory");
+    ASSERT_FAILS(hf_find("a/b/c", f->dir, &f->a, &dir), NRL_ERR_CONFIG, "no such directory");
+    mkdir(in(f, "hub"), 0777);
+    mkdir(repo, 0777);
+    mkdir(arena_printf(&f->a, "%s/refs", repo), 0777);
+    mkdir(arena_printf(&f->a, "%s/snapshots", repo), 0777);
+    mkdir(arena_printf(&f->a, "%s/snapshots/abc", repo), 0777);
+    support_write(arena_printf(&f->a, "%s/refs", repo), "main", "abc\n", 4);
+    ASSERT_OK(hf_find("org/name", f->dir, &f->a, &dir));
+    assert_non_null(strstr(dir, "/snapshots/abc"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(golden_weights_fit_their_configs),
+        TEST(any_slice_of_a_turned_matrix_is_right),
+        TEST(what_is_saved_reads_back_in_every_type_and_sharding),
+        TEST(the_saved_config_names_the_new_type_and_keeps_the_rest),
+        TEST(travelling_files_are_copied),
+        TEST(saving_over_a_model_leaves_no_stale_weights),
+        TEST(a_failed_save_leaves_nothing_behind),
+        TEST(a_full_disk_is_told_with_the_bytes_that_were_needed),
+        TEST(all_differences_are_told_at_once),
+        TEST(a_tied_head_may_be_absent_or_equal_but_not_different),
+        TEST(names_without_the_optional_prefix_are_found),
+        TEST(the_hash_knows_values_but_not_files),
+        TEST(a_wrong_index_is_told),
+        TEST(a_directory_without_weights_says_what_was_looked_for),
+        TEST(a_model_name_is_looked_up_in_the_local_cache),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
