@@ -20,6 +20,17 @@ typedef struct {
 } verb;
 
 static const verb verbs[] = {
+    {"run", "FILE [key=value ...]", "run scripts/sft.lua optimizer.lr=5e-6",
+     "run an experiment: a Lua script, or a YAML config", cli_run},
+    {"check", "FILE [key=value ...]", "check configs/sft.yaml",
+     "everything up to opening a device, all mistakes at once", cli_check},
+    {"resume", "DIR [key=value ...]", "resume runs/sft", "continue a run from its newest checkpoint", cli_resume},
+    {"eval", "FILE.yaml [key=value ...] [--json]", "eval configs/sft.yaml", "the loss over data.eval", cli_eval},
+    {"sample",
+     "SRC --prompt TEXT | --file FILE [--max-tokens N] [--temperature T] [--top-p P] [--seed S] [--template NAME] [--json]",
+     "sample runs/sft --prompt 'Once upon'", "continue prompts with a model, a run or a checkpoint", cli_sample},
+    {"export", "SRC DIR [--dtype f32|bf16|f16]", "export runs/sft out/model", "write a Hugging Face directory", cli_export},
+    {"import", "DIR OUT", "import models/SmolLM2-135M runs/start", "a Hugging Face directory as a checkpoint", cli_import},
     {"describe", "[NAME] [--json]", "describe train", "options of a section, a plugin or everything",
      cli_describe},
     {"plugins", "[--json]", "plugins", "plugins found, broken ones with the reason", cli_plugins},

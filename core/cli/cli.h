@@ -9,7 +9,14 @@
 #include "plugin/host.h"
 
 /* 1. verbs, one file each; a new one is a line here and a row in cli.c */
+nrl_status cli_check(int argc, char **argv);
 nrl_status cli_describe(int argc, char **argv);
+nrl_status cli_eval(int argc, char **argv);
+nrl_status cli_export(int argc, char **argv);
+nrl_status cli_import(int argc, char **argv);
+nrl_status cli_resume(int argc, char **argv);
+nrl_status cli_run(int argc, char **argv);
+nrl_status cli_sample(int argc, char **argv);
 nrl_status cli_env(int argc, char **argv);
 nrl_status cli_plugins(int argc, char **argv);
 nrl_status cli_version(int argc, char **argv);

@@ -97,6 +97,14 @@ static nrl_status add_algorithm_state(const run *r, arena *a, checkpoint_writer 
     return NRL_OK;
 }
 
+/* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
+static nrl_node *tokenizer_node(arena *a, const run *r)
+{
+    const char *folder = tokenizer_folder(r->tokenizer);
+    const char *path = folder ? config_absolute(a, folder) : "";
+    return node_string(a, path, strlen(path));
+}
+
 static nrl_status add_everything(run *r, arena *a, checkpoint_writer *w)
 {
     params_states states = states_of(r);
@@ -104,7 +112,11 @@ static nrl_status add_everything(run *r, arena *a, checkpoint_writer *w)
     checkpoint_add_node(w, "progress", progress_node(a, r));
     checkpoint_add_node(w, "fingerprints", fingerprint_node(a, r));
     checkpoint_add_node(w, "config", r->config.resolved);
+    checkpoint_add_node(w, "model", r->model->config);
+    if (r->tokenizer) checkpoint_add_node(w, "tokenizer", tokenizer_node(a, r));
     checkpoint_add_node(w, "nrl", node_string(a, NRL_VERSION, strlen(NRL_VERSION)));
+    if (r->env.script)
+        checkpoint_add_node(w, "script_path", node_string(a, r->env.script, strlen(r->env.script)));
     if (r->script_state)
         checkpoint_add_node(w, "script", node_string(a, r->script_state, strlen(r->script_state)));
     if (r->progress.best_step == r->progress.step && r->progress.step)

@@ -1,0 +1,58 @@
+/*
+ * export.c - `nrl export SRC HF` and `nrl import HF CKPT`: between checkpoints and Hugging Face
+ * directories.
+ */
+#include "cli/experiment.h"
+#include "run/source.h"
+#include <stdio.h>
+#include <string.h>
+
+static nrl_status parse_dtype(const char *word, nrl_dtype *out)
+{
+    static const nrl_dtype all[] = {NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F16};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(nrl_dtype_name(all[i]), word)) {
+            *out = all[i];
+            return NRL_OK;
+        }
+    return nrl_fail(NRL_ERR_CONFIG, "--dtype: '%s': expected f32, bf16 or f16", word);
+}
+
+nrl_status cli_export(int argc, char **argv)
+{
+    arena a = {0};
+    run_environment env;
+    source s;
+    const char *dtype;
+    hf_save_options o = {.dtype = NRL_DTYPE_F32};
+    NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
+    NRL_TRY(cli_expect(argc, argv, 2, 2));
+    if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
+    experiment_environment(&a, &env);
+    nrl_status st = source_open(argv[1], &env, &s);
+    if (st == NRL_OK) {
+        o.copy_from = s.tokenizer_dir;
+        st = hf_save(argv[2], s.model, storage_source, s.ctx, &o);
+        if (st == NRL_OK) printf("wrote %s (%s)\n", argv[2], nrl_dtype_name(o.dtype));
+        source_close(&s);
+    }
+    arena_free(&a);
+    return st;
+}
+
+nrl_status cli_import(int argc, char **argv)
+{
+    arena a = {0};
+    run_environment env;
+    source s;
+    NRL_TRY(cli_expect(argc, argv, 2, 2));
+    experiment_environment(&a, &env);
+    nrl_status st = source_open(argv[1], &env, &s);
+    if (st == NRL_OK) {
+        st = source_save(&s, argv[2]);
+        if (st == NRL_OK) printf("wrote %s/checkpoints/step-00000000\n", argv[2]);
+        source_close(&s);
+    }
+    arena_free(&a);
+    return st;
+}

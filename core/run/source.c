@@ -1,0 +1,150 @@
+/*
+ * source.c - opens a model for use from any of the three forms it has on disk.
+ */
+#include "run/source.h"
+#include "checkpoint/params.h"
+#include "config/config.h"
+#include "model/find.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool has(source *s, const char *dir, const char *name)
+{
+    struct stat st;
+    return stat(arena_printf(&s->memory, "%s/%s", dir, name), &st) == 0;
+}
+
+static nrl_status open_backend(source *s)
+{
+    const plugin *p;
+    config_component cpu = {.name = "cpu"};
+    config_problems problems = {0};
+    void *options;
+    cpu.resolved = node_new(&s->memory, NRL_NODE_MAP);
+    plugin_instance(s->host, &s->memory, &problems, NRL_KIND_BACKEND, "backend", &cpu, NULL, &p, &options);
+    NRL_TRY(problems_report(&problems));
+    NRL_TRY(device_open((const nrl_backend *)p->table, options, 0, &s->device));
+    return ctx_create(&s->device, &s->ctx);
+}
+
+static nrl_status open_model(source *s, const nrl_node *config)
+{
+    const nrl_model *table;
+    NRL_TRY(model_find(s->host, config, &table));
+    NRL_TRY(model_create(table, config, &s->model));
+    NRL_TRY(open_backend(s));
+    ctx_set_compute(s->ctx, NRL_DTYPE_F32);
+    NRL_TRY(storage_bind(s->ctx, s->model, NRL_DTYPE_F32, false, 0, &s->storage));
+    s->work.ctx = s->ctx;
+    s->work.policy = s->model;
+    work_open(&s->work);
+    return NRL_OK;
+}
+
+static nrl_status open_hf(source *s, const char *dir)
+{
+    const nrl_node *config;
+    hf_weights *weights;
+    NRL_TRY(hf_config(dir, &s->memory, &config));
+    NRL_TRY(open_model(s, config));
+    NRL_TRY(hf_weights_open(dir, &weights));
+    storage_origin from = {.m = s->model, .weights = weights};
+    nrl_status st = hf_weights_check(weights, s->model);
+    if (st == NRL_OK) st = storage_load(s->ctx, s->model, storage_read, &from);
+    hf_weights_close(weights);
+    s->tokenizer_dir = arena_strdup(&s->memory, dir);
+    return st;
+}
+
+static nrl_status read_checkpoint(source *s, const checkpoint *c)
+{
+    const nrl_node *config = checkpoint_node(c, "model"), *made_by = checkpoint_node(c, "config");
+    const char *folder = nrl_node_string(checkpoint_node(c, "tokenizer"), "");
+    const char *template = nrl_node_string(nrl_node_find(nrl_node_find(made_by, "data"), "template"), NULL);
+    if (!config) return nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", checkpoint_dir(c));
+    if (*folder) s->tokenizer_dir = arena_strdup(&s->memory, folder);
+    if (template) s->template = arena_strdup(&s->memory, template);
+    NRL_TRY(open_model(s, node_copy(&s->memory, config)));
+    return params_load(s->ctx, s->model, NULL, c);
+}
+
+static nrl_status open_checkpoint(source *s, const char *dir)
+{
+    checkpoint *c;
+    NRL_TRY(checkpoint_open(dir, &c));
+    nrl_status st = read_checkpoint(s, c);
+    checkpoint_close(c);
+    return st;
+}
+
+static nrl_status open_run_folder(source *s, const char *out)
+{
+    char *dir;
+    NRL_TRY(checkpoint_find_newest(out, &dir));
+    if (!dir) return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", out);
+    nrl_status st = open_checkpoint(s, dir);
+    free(dir);
+    return st;
+}
+
+static nrl_status open_any(source *s, const char *path, const run_environment *env)
+{
+    const char *dir;
+    if (has(s, path, "manifest.json")) return open_checkpoint(s, path);
+    if (has(s, path, "checkpoints")) return open_run_folder(s, path);
+    NRL_TRY(hf_find(path, env->hf_home, &s->memory, &dir));
+    return open_hf(s, dir);
+}
+
+/* A model without a tokenizer can still be exported. */
+static nrl_status open_tokenizer(source *s)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "vocab.json", NULL};
+    for (int i = 0; s->tokenizer_dir && names[i]; i++)
+        if (has(s, s->tokenizer_dir, names[i])) return tokenizer_open(s->tokenizer_dir, &s->tokenizer);
+    return NRL_OK;
+}
+
+nrl_status source_open(const char *path, const run_environment *env, source *out)
+{
+    *out = (source){.host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir)};
+    nrl_status st = open_any(out, path, env);
+    if (st == NRL_OK) st = open_tokenizer(out);
+    if (st != NRL_OK) source_close(out);
+    return st;
+}
+
+void source_close(source *s)
+{
+    if (s->ctx) {
+        ctx_set_batch(s->ctx, NULL);
+        work_close(&s->work);
+        storage_free(s->ctx, s->model, &s->storage);
+        ctx_destroy(s->ctx);
+    }
+    if (s->device.self) device_close(&s->device);
+    if (s->model) model_destroy(s->model);
+    tokenizer_close(s->tokenizer);
+    plugin_host_destroy(s->host);
+    arena_free(&s->memory);
+    *s = (source){0};
+}
+
+nrl_status source_save(source *s, const char *out)
+{
+    params_states none = {0};
+    checkpoint_writer *w;
+    NRL_TRY(checkpoint_begin(out, 0, params_bytes(s->model, &none), &w));
+    nrl_status st = params_save(s->ctx, s->model, &none, w);
+    if (st != NRL_OK) {
+        checkpoint_abandon(w);
+        return st;
+    }
+    checkpoint_add_node(w, "model", s->model->config);
+    if (s->tokenizer_dir) {
+        const char *path = config_absolute(&s->memory, s->tokenizer_dir);
+        checkpoint_add_node(w, "tokenizer", node_string(&s->memory, path, strlen(path)));
+    }
+    return checkpoint_commit(w, NULL);
+}

@@ -1,0 +1,34 @@
+/*
+ * source.h - a model to use, not to train: what `nrl sample`, `nrl export` and `nrl import` call SRC. A
+ * Hugging Face directory, a run's folder (its newest complete checkpoint) or one checkpoint.
+ */
+#ifndef RUN_SOURCE_H
+#define RUN_SOURCE_H
+#include "model/hf.h"
+#include "run/run.h"
+#include "run/storage.h"
+#include "run/work.h"
+#include "plugin/host.h"
+#include "text/tokenizer.h"
+
+typedef struct {
+    arena memory;
+    plugin_host *host;
+    device device;
+    nrl_ctx *ctx;
+    model *model;
+    storage storage;
+    work work;
+    tokenizer *tokenizer;      /* NULL where none was found */
+    const char *tokenizer_dir; /* what travels along; NULL = nothing */
+    const char *template;      /* data.template of the run that made it; NULL = unknown */
+} source;
+
+/* Weights in f32 on the CPU backend. NRL_ERR_CONFIG when path is none of the three. [main] */
+nrl_status source_open(const char *path, const run_environment *env, source *out);
+void source_close(source *s);
+
+/* Writes the source as a checkpoint of step 0, weights only, in OUT/checkpoints. */
+nrl_status source_save(source *s, const char *out);
+
+#endif
