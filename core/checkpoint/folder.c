@@ -88,7 +88,7 @@ static char *path_of(const folder *f, int64_t step)
     return mem_printf("%s/step-%08lld", f->path, (long long)step);
 }
 
-/* Whether it can be opened; its metric. Why not goes to a warning. */
+/* Whether it can be opened; its metric. */
 static bool look_into(const folder *f, found *one)
 {
     checkpoint *c;
@@ -97,8 +97,6 @@ static bool look_into(const folder *f, found *one)
     if (one->complete) {
         one->metric = checkpoint_metric(c);
         checkpoint_close(c);
-    } else {
-        nrl_warn("passed over: %s", nrl_error_text());
     }
     free(path);
     return one->complete;
@@ -111,6 +109,7 @@ nrl_status checkpoint_find_newest(const char *out, char **dir)
     NRL_TRY(folder_list(out, &f));
     for (size_t i = 0; i < f.n && !*dir; i++)
         if (look_into(&f, &f.list[i])) *dir = path_of(&f, f.list[i].step);
+        else nrl_warn("passed over: %s", nrl_error_text());
     folder_free(&f);
     return NRL_OK;
 }

@@ -37,7 +37,7 @@ static const column columns[] = {
     {"loss", "loss", text_fixed, 6},
     {"grad_norm", "grad_norm", text_short, 6},
     {"lr", "lr", text_exponent, 7},
-    {"tokens_per_s", "", text_rate, 12},
+    {"tokens_per_s", "", text_rate, 13},
     {"mfu", "MFU", text_percent, 5},
     {"mem_bytes", "mem", text_memory, 8},
     {"data_fraction", "data", text_percent, 4},
