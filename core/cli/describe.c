@@ -25,6 +25,8 @@ typedef struct {
     plugin_host *host;
     table *list;
     size_t n, room;
+    plugin_entry *plugins; /* broken ones too */
+    size_t n_plugins;
 } tables;
 
 static void add(tables *t, table x)
@@ -50,13 +52,13 @@ static void add_core(tables *t)
 
 static void add_plugins(tables *t)
 {
-    plugin_entry *e;
-    size_t n = plugin_list(t->host, &t->a, &e);
-    for (size_t i = 0; i < n; i++)
-        if (e[i].table && !e[i].hidden_by)
-            add(t, (table){arena_printf(&t->a, "%s/%s", e[i].kind->folder, e[i].name),
-                           e[i].table->summary, e[i].table->options, e[i].table->n_options,
-                           e[i].table->option_size});
+    t->n_plugins = plugin_list(t->host, &t->a, &t->plugins);
+    for (size_t i = 0; i < t->n_plugins; i++) {
+        const plugin_entry *e = &t->plugins[i];
+        if (e->table && !e->hidden_by)
+            add(t, (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), e->table->summary,
+                           e->table->options, e->table->n_options, e->table->option_size});
+    }
 }
 
 /* "adamw" and "optimizers/adamw" both mean the plugin; "config" is the top level. */
@@ -139,6 +141,9 @@ static nrl_status nothing_called(const tables *t, const char *name)
         const char *slash = strchr(t->list[i].name, '/');
         suggest_offer(&near, slash ? slash + 1 : t->list[i].name);
     }
+    for (size_t i = 0; i < t->n_plugins; i++)
+        if (!t->plugins[i].table && !strcmp(t->plugins[i].name, name))
+            return nrl_fail(NRL_ERR_PLUGIN, "%s: %s", t->plugins[i].path, t->plugins[i].problem);
     return nrl_fail(NRL_ERR_CONFIG, "neither a section nor a plugin is called '%s'%s%s%s", name,
                     near.best ? "; did you mean '" : "", near.best ? near.best : "",
                     near.best ? "'?" : "");

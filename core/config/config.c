@@ -251,12 +251,18 @@ static char *expand(const substitution *s, const nrl_node *n)
     return buffer_take(&b);
 }
 
+/* Inside {} and [] YAML wants quotes around ${env:X}; they say nothing about its type. */
+static bool is_one_variable(const char *text)
+{
+    return !strncmp(text, opening, strlen(opening)) && strcspn(text, "}") + 1 == strlen(text);
+}
+
 static void substitute_text(const substitution *s, nrl_node *n)
 {
     char *text = strstr(n->as.string, opening) ? expand(s, n) : NULL;
     if (!text) return;
     n->secret = n->as.string;
-    if (n->plain) {
+    if (n->plain || is_one_variable(n->secret)) {
         scalar_assign(s->a, n, text, strlen(text));
     } else {
         n->size = strlen(text);

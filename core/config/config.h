@@ -15,7 +15,8 @@ nrl_status config_read(arena *a, const char *path, nrl_node **root);
 /* Applies "optimizer.lr=5e-6". [main] */
 void config_override(arena *a, config_problems *problems, nrl_node *root, const char *assignment);
 
-/* Replaces ${env:VAR} in every text; `lookup` is getenv of the command line. [main] */
+/* Replaces ${env:VAR} in every text; `lookup` is getenv of the command line. A value that is one
+ * variable alone is read like unquoted text: it may be a number. [main] */
 void config_substitute(arena *a, config_problems *problems, nrl_node *root,
                        const char *(*lookup)(const char *name));
 

@@ -152,6 +152,7 @@ static void fill_component(const filler *f, const char *name, const nrl_node *no
 
 static void fill_data(const filler *f, const nrl_node *node, config_data *out)
 {
+    if (!node) return; /* its absence has been told; its required options need not be */
     const option_part part = OPTION_PART(data_rows, out);
     nrl_node *resolved = fill_section(f, "data", node, &part, 1);
     out->template_node = nrl_node_find(node, "template");

@@ -60,8 +60,7 @@ static void write_leaf(buffer *b, const nrl_node *n)
 {
     if (n->secret) {
         char *quoted = json_quote(n->secret, strlen(n->secret));
-        if (n->plain) buffer_puts(b, n->secret);
-        else buffer_puts(b, quoted);
+        buffer_puts(b, quoted);
         free(quoted);
     } else if (n->kind == NRL_NODE_STRING) {
         write_text(b, n->as.string, n->size);
@@ -77,7 +76,7 @@ static void write_leaf(buffer *b, const nrl_node *n)
 static bool is_flat(const nrl_node *list)
 {
     for (size_t i = 0; i < list->size; i++)
-        if (holds_children(nrl_node_at(list, i)) || nrl_node_at(list, i)->secret) return false;
+        if (holds_children(nrl_node_at(list, i))) return false;
     return list->kind == NRL_NODE_LIST;
 }
 

@@ -22,14 +22,22 @@ struct plugin_host {
     open_plugin *open;
 };
 
+/* Programs lie in <prefix>/bin, plugins in <prefix>/NRL_PLUGIN_SUBDIR. */
+static void add_installed(plugin_host *h, const char *exe_dir)
+{
+    const char *slash = strrchr(exe_dir, '/');
+    if (slash)
+        search_add(&h->search, &h->a, arena_printf(&h->a, "%.*s/" NRL_PLUGIN_SUBDIR,
+                                                   (int)(slash - exe_dir), exe_dir));
+}
+
 plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
                                 const char *exe_dir)
 {
     plugin_host *h = mem_alloc(sizeof *h);
     if (path) search_add_list(&h->search, &h->a, path);
     for (size_t i = 0; i < n_folders; i++) search_add(&h->search, &h->a, folders[i]);
-    if (exe_dir)
-        search_add(&h->search, &h->a, arena_printf(&h->a, "%s/../" NRL_PLUGIN_SUBDIR, exe_dir));
+    if (exe_dir) add_installed(h, exe_dir);
     return h;
 }
 

@@ -1,0 +1,49 @@
+/*
+ * run.c - `nrl run FILE [key=value ...]`: a Lua experiment, or the plain one of a YAML config.
+ */
+#include "cli/experiment.h"
+#include "script/script.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_script(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && !strcmp(dot, ".lua");
+}
+
+static nrl_status train(arena *a, int argc, char **argv, const run_environment *env)
+{
+    run *r = NULL;
+    nrl_status st = experiment_open(a, argc, argv, env, &r);
+    if (st == NRL_OK) st = run_train(r);
+    run_close(r);
+    return st;
+}
+
+/* What follows the file of `argv` goes to the script; os.exit's code becomes ours. */
+static nrl_status run_script(int argc, char **argv, const run_environment *env)
+{
+    const script_environment script = {env, (const char *const *)argv + 2, (size_t)argc - 2,
+                                       cli_getenv};
+    int code = -1;
+    nrl_status st = script_run(argv[1], &script, &code);
+    if (st == NRL_OK && code > 0) exit(code); /* os.exit: everything is closed */
+    return st;
+}
+
+nrl_status experiment_run(arena *a, int argc, char **argv, const run_environment *env)
+{
+    return is_script(argv[1]) ? run_script(argc, argv, env) : train(a, argc, argv, env);
+}
+
+nrl_status cli_run(int argc, char **argv)
+{
+    arena a = {0};
+    run_environment env;
+    NRL_TRY(cli_expect(argc, argv, 1, -1));
+    experiment_environment(&a, &env);
+    nrl_status st = experiment_run(&a, argc, argv, &env);
+    arena_free(&a);
+    return st;
+}

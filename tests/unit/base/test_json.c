@@ -1,0 +1,143 @@
+/*
+ * test_json.c - JSON in is strict and keeps 64-bit integers; JSON out reads back as the same tree.
+ */
+#include "base/json.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+static nrl_status parse(arena *a, const char *text, nrl_node **out)
+{
+    return json_parse(a, "x.json", text, strlen(text), out);
+}
+
+static void values_keep_type_and_order(void **state)
+{
+    (void)state;
+    arena a = {0};
+    nrl_node *n;
+    const char *text = "{\"b\": 9223372036854775807, \"a\": [1.5, true, null, \"\\u00e9\\u0000\"]}";
+    assert_int_equal(parse(&a, text, &n), NRL_OK);
+    assert_string_equal(nrl_node_key(n, 0), "b");
+    assert_int_equal(nrl_node_int(nrl_node_at(n, 0), 0), INT64_MAX);
+    const nrl_node *list = nrl_node_find(n, "a");
+    assert_true(nrl_node_f64(nrl_node_at(list, 0), 0) == 1.5);
+    assert_true(nrl_node_bool(nrl_node_at(list, 1), false));
+    assert_int_equal(nrl_node_kind(nrl_node_at(list, 2)), NRL_NODE_NULL);
+    assert_int_equal(nrl_node_string_size(nrl_node_at(list, 3)), 3);
+    assert_string_equal(nrl_node_place(list), "x.json");
+    arena_free(&a);
+}
+
+static void bad_text_is_refused_with_its_place(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "",      "{",          "{\"a\": 1,}", "[1] x",  "{\"a\": 1, \"a\": 2}", "\"\xff\"",
+        "[1e999]", "[0x10]",   "nul",         "[\"\n\"]", "[99999999999999999999]", "{1: 2}",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        arena a = {0};
+        nrl_node *n;
+        assert_int_equal(parse(&a, bad[i], &n), NRL_ERR_DATA);
+        assert_int_equal(strncmp(nrl_error_text(), "x.json:", 7), 0);
+        arena_free(&a);
+    }
+}
+
+static void depth_is_bounded(void **state)
+{
+    (void)state;
+    enum { DEPTH = 1000000 };
+    char *text = malloc(DEPTH + 1);
+    memset(text, '[', DEPTH);
+    text[DEPTH] = 0;
+    arena a = {0};
+    nrl_node *n;
+    assert_int_equal(parse(&a, text, &n), NRL_ERR_DATA);
+    arena_free(&a);
+    free(text);
+}
+
+static void written_text_reads_back(void **state)
+{
+    (void)state;
+    arena a = {0};
+    nrl_node *n, *again;
+    const char *text = "{\"a\": [1, 0.1, 1e-300, 5.0, -7, \"q\\\"\\\\\\n\\u0001\"], \"e\": {}, \"l\": [], \"n\": null}";
+    assert_int_equal(parse(&a, text, &n), NRL_OK);
+    for (int indent = 0; indent < 3; indent++) {
+        char *once = json_write(n, indent);
+        assert_int_equal(parse(&a, once, &again), NRL_OK);
+        char *twice = json_write(again, indent);
+        assert_string_equal(once, twice);
+        assert_int_equal(nrl_node_kind(nrl_node_at(nrl_node_find(again, "a"), 3)), NRL_NODE_FLOAT);
+        free(once);
+        free(twice);
+    }
+    arena_free(&a);
+}
+
+static void what_json_lacks_becomes_text(void **state)
+{
+    (void)state;
+    arena a = {0};
+    nrl_node *list = node_new(&a, NRL_NODE_LIST);
+    node_append(&a, list, NULL, node_f64(&a, NAN));
+    node_append(&a, list, NULL, node_f64(&a, -INFINITY));
+    node_append(&a, list, NULL, node_string(&a, "\xff\xed\xa0\x80z", 5));
+    char *text = json_write(list, 0);
+    assert_string_equal(text, "[\"NaN\", \"-Infinity\", \"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"]");
+    free(text);
+    arena_free(&a);
+}
+
+static void files_over_the_limit_are_not_read(void **state)
+{
+    (void)state;
+    arena a = {0};
+    nrl_node *n;
+    assert_int_equal(json_read_file(&a, "/dev/zero", 1 << 20, &n), NRL_ERR_DATA);
+    assert_non_null(strstr(nrl_error_text(), "1048576"));
+    assert_int_equal(json_read_file(&a, "/no/such/file", 100, &n), NRL_ERR_IO);
+    assert_int_equal(json_read_file(&a, "/", 100, &n), NRL_ERR_IO);
+    arena_free(&a);
+}
+
+/* A vocabulary as large as real ones; quadratic work anywhere would take minutes. */
+static void large_maps_are_read_quickly(void **state)
+{
+    (void)state;
+    enum { WORDS = 150000 };
+    char *text = malloc(WORDS * 24 + 2), *at = text;
+    *at++ = '{';
+    for (int i = 0; i < WORDS; i++) at += sprintf(at, "%s\"word%d\":%d", i ? "," : "", i, i);
+    *at++ = '}';
+    arena a = {0};
+    nrl_node *n;
+    clock_t start = clock();
+    assert_int_equal(json_parse(&a, "vocab", text, (size_t)(at - text), &n), NRL_OK);
+    assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 2);
+    assert_int_equal(nrl_node_int(nrl_node_find(n, "word149999"), 0), 149999);
+    arena_free(&a);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_keep_type_and_order),
+        cmocka_unit_test(bad_text_is_refused_with_its_place),
+        cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(written_text_reads_back),
+        cmocka_unit_test(what_json_lacks_becomes_text),
+        cmocka_unit_test(files_over_the_limit_are_not_read),
+        cmocka_unit_test(large_maps_are_read_quickly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,325 @@
+/*
+ * test_config.c - from files and command line to one config, and the resolved config back.
+ */
+#include "config/config.h"
+#include "base/file.h"
+#include "config/schema.h"
+#include "config/yaml.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+/* Each test works in a fresh folder. */
+static int enter_folder(void **state)
+{
+    char *folder = strdup("/tmp/nrl-config-XXXXXX");
+    *state = folder;
+    return !mkdtemp(folder) || chdir(folder) || mkdir("sub", 0755);
+}
+
+static int leave_folder(void **state)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf '%s'", (char *)*state);
+    int failed = chdir("/") || system(command);
+    free(*state);
+    return failed;
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static const char *lookup(const char *name)
+{
+    return !strcmp(name, "TOKEN") ? "secret" : !strcmp(name, "STEPS") ? "7" : NULL;
+}
+
+/* Reads c.yaml with NULL-ended overrides and fills the core's sections. */
+static nrl_status load(arena *a, const char *const *overrides, config_run *run)
+{
+    config_problems problems = {0};
+    nrl_node *root;
+    NRL_TRY(config_read(a, "c.yaml", &root));
+    for (; overrides && *overrides; overrides++) config_override(a, &problems, root, *overrides);
+    config_substitute(a, &problems, root, lookup);
+    config_fill(a, &problems, root, run);
+    nrl_status st = problems_report(&problems);
+    return st;
+}
+
+static const char minimal[] = "model: {path: m}\ndata: {train: d.jsonl}\ntrain: {steps: 5}\n"
+                              "optimizer: {lr: 1e-3}\nout: runs/a\n";
+
+static void a_minimal_config_has_defaults(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    write_file("c.yaml", minimal);
+    assert_int_equal(load(&a, NULL, &run), NRL_OK);
+    assert_string_equal(run.algorithm.name, "sft");
+    assert_string_equal(run.optimizer.name, "adamw");
+    assert_null(run.parallel.name);
+    assert_int_equal(run.n_loggers, 2);
+    assert_int_equal(run.train.steps, 5);
+    assert_int_equal(run.train.recompute.kind, CONFIG_RECOMPUTE_NONE);
+    assert_string_equal(run.name, "a");
+    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""), "d.jsonl");
+    arena_free(&a);
+}
+
+static void inherited_values_keep_their_place_and_folder(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    write_file("c.yaml", "defaults: sub/base.yaml\ntrain: {seed: 3}\nout: o\n");
+    write_file("sub/base.yaml", "model: {path: m}\ndata: {train: [d.jsonl, {path: e, weight: 2}]}\n"
+                                "train: {steps: 5, seed: 1}\noptimizer: {name: adamw, lr: 1}\n");
+    assert_int_equal(load(&a, NULL, &run), NRL_OK);
+    assert_string_equal(run.model.path, "sub/m");
+    assert_int_equal(run.train.seed, 3);
+    assert_int_equal(run.train.steps, 5);
+    const nrl_node *second = nrl_node_at(run.data.train, 1);
+    assert_string_equal(nrl_node_string(nrl_node_find(second, "path"), ""), "sub/e");
+    assert_true(nrl_node_f64(nrl_node_find(second, "weight"), 0) == 2);
+    assert_string_equal(nrl_node_place(run.optimizer.at), "sub/base.yaml:4:1");
+    arena_free(&a);
+}
+
+static void another_component_does_not_inherit_options(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    write_file("base.yaml", minimal);
+    write_file("named.yaml", "defaults: base.yaml\noptimizer: adamw\n");
+    write_file("c.yaml", "defaults: named.yaml\noptimizer: {name: other}\nalgorithm: {beta: 1}\n");
+    assert_int_equal(load(&a, NULL, &run), NRL_OK);
+    assert_string_equal(run.optimizer.name, "other");
+    assert_int_equal(nrl_node_size(run.optimizer.options), 0);
+    write_file("c.yaml", "defaults: named.yaml\noptimizer: {name: adamw, eps: 1}\n");
+    assert_int_equal(load(&a, NULL, &run), NRL_OK);
+    assert_int_equal(nrl_node_size(run.optimizer.options), 2); /* lr from below, eps from above */
+    arena_free(&a);
+}
+
+static void cycles_of_defaults_are_refused(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    write_file("c.yaml", "defaults: sub/b.yaml\n");
+    write_file("sub/b.yaml", "defaults: ../c.yaml\n");
+    assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "inherits from itself"));
+    assert_non_null(strstr(nrl_error_text(), "c.yaml:1:1: defaults"));
+    write_file("c.yaml", "defaults: [c2.yaml, c2.yaml]\n");
+    write_file("c2.yaml", "defaults: [c3.yaml, c3.yaml, c3.yaml, c3.yaml, c3.yaml, c3.yaml]\n");
+    write_file("c3.yaml", "defaults: [c4.yaml, c4.yaml, c4.yaml, c4.yaml, c4.yaml, c4.yaml]\n");
+    write_file("c4.yaml", "a: 1\n");
+    assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "more than 64 files"));
+    arena_free(&a);
+}
+
+static void overrides_come_last(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    write_file("c.yaml", "defaults: base.yaml\noptimizer: adamw\nschedule: cosine\n");
+    write_file("base.yaml", minimal);
+    const char *const overrides[] = {"train.seed=9", "schedule.warmup_ratio=0.1", "loggers=[jsonl]",
+                                     "data.columns.prompt=question", "model.path=here", NULL};
+    assert_int_equal(load(&a, overrides, &run), NRL_OK);
+    assert_int_equal(run.train.seed, 9);
+    assert_string_equal(run.schedule.name, "cosine");
+    assert_true(nrl_node_f64(nrl_node_find(run.schedule.options, "warmup_ratio"), 0) == 0.1);
+    assert_int_equal(run.n_loggers, 1);
+    assert_string_equal(run.model.path, "here");
+    arena_free(&a);
+}
+
+static void paths_on_the_command_line_start_in_the_working_directory(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_problems problems = {0};
+    config_run run;
+    nrl_node *root;
+    write_file("sub/c.yaml", minimal);
+    assert_int_equal(config_read(&a, "sub/c.yaml", &root), NRL_OK);
+    config_override(&a, &problems, root, "data.train=x.jsonl");
+    config_fill(&a, &problems, root, &run);
+    assert_int_equal(problems_report(&problems), NRL_OK);
+    assert_string_equal(run.model.path, "sub/m");
+    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""), "x.jsonl");
+    assert_string_equal(run.out, "runs/a"); /* out: always */
+    arena_free(&a);
+}
+
+static void bad_overrides_are_told(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"x", "=1", ".a=1", "a.=1", "a..b=1", "out.x=1", "train.steps={", NULL};
+    for (size_t i = 0; bad[i]; i++) {
+        arena a = {0};
+        config_run run;
+        const char *const one[] = {bad[i], NULL};
+        write_file("c.yaml", minimal);
+        assert_int_equal(load(&a, one, &run), NRL_ERR_CONFIG);
+        assert_int_equal(strncmp(nrl_error_text(), "command line: ", 14), 0);
+        arena_free(&a);
+    }
+}
+
+static void variables_are_replaced_and_never_written(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    char text[512];
+    snprintf(text, sizeof text, "%sname: \"t-${env:TOKEN}\"\neval: {every: '${env:STEPS}'}\n", minimal);
+    write_file("c.yaml", text);
+    const char *const more[] = {"data.eval=e.jsonl", NULL};
+    assert_int_equal(load(&a, more, &run), NRL_OK);
+    assert_string_equal(run.name, "t-secret");
+    assert_int_equal(run.eval.every, 7);
+    char *out = config_write(run.resolved);
+    assert_null(strstr(out, "secret"));
+    assert_non_null(strstr(out, "name: \"t-${env:TOKEN}\""));
+    assert_non_null(strstr(out, "every: \"${env:STEPS}\""));
+    free(out);
+    const char *const missing[] = {"name=${env:NOPE}", NULL}, *const open[] = {"name=${env:X", NULL};
+    assert_int_equal(load(&a, missing, &run), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "NOPE is not set"));
+    assert_int_equal(load(&a, open, &run), NRL_ERR_CONFIG);
+    arena_free(&a);
+}
+
+static void rules_between_options_are_checked(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"train.epochs=1", "steps or epochs, not both"},
+        {"train={}", "steps or epochs is required"},
+        {"train.micro_batch=2", "needs data.packing: false"},
+        {"data.max_length=9999", "cannot hold a sample"},
+        {"model.config=c.json", "path or config, not both"},
+        {"model={}", "path or config is required"},
+        {"eval.every=5", "needs data.eval"},
+        {"eval.early_stop=5", "needs eval.every"},
+        {"train.activation_checkpointing=some", "expected none, all"},
+        {"train.activation_checkpointing={every: 0}", "expected 1 to"},
+        {"train.activation_checkpointing={every: 2, ratio: 0.5}", "one of every, ratio or layers"},
+        {"train.activation_checkpointing={layers: [-1]}", "whole numbers from 0"},
+        {"data.columns=[a]", "expected a map of words"},
+        {"data.extra=[1]", "expected a word"},
+        {"data.train=[]", "an empty list"},
+        {"data.train={weight: 1}", "data.train.path: required"},
+        {"train.precision=fp16", "not one of: fp32, bf16"},
+        {"checkpoint.async=true", "unknown key"},
+        {"out=\"\"", "out: empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        arena a = {0};
+        config_run run;
+        const char *const one[] = {cases[i][0], NULL};
+        write_file("c.yaml", minimal);
+        assert_int_equal(load(&a, one, &run), NRL_ERR_CONFIG);
+        if (!strstr(nrl_error_text(), cases[i][1])) fail_msg("%s: %s", cases[i][0], nrl_error_text());
+        arena_free(&a);
+    }
+}
+
+static void activation_checkpointing_has_five_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        config_recompute_kind kind;
+    } forms[] = {{"none", CONFIG_RECOMPUTE_NONE}, {"all", CONFIG_RECOMPUTE_ALL},
+                 {"{every: 4}", CONFIG_RECOMPUTE_EVERY}, {"{ratio: 0.5}", CONFIG_RECOMPUTE_RATIO},
+                 {"{layers: [0, 4]}", CONFIG_RECOMPUTE_LAYERS}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        arena a = {0};
+        config_run run;
+        const char *const one[] = {arena_printf(&a, "train.activation_checkpointing=%s", forms[i].text), NULL};
+        write_file("c.yaml", minimal);
+        assert_int_equal(load(&a, one, &run), NRL_OK);
+        assert_int_equal(run.train.recompute.kind, forms[i].kind);
+        arena_free(&a);
+    }
+}
+
+/* The file beside a run must mean the same from any folder. */
+static void the_resolved_config_resolves_to_itself(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    char text[1024];
+    snprintf(text, sizeof text, "%s%s", minimal, "plugins: [p, 'q r']\nloggers: [console, {name: jsonl, file: x}]\n"
+             "resume: \"on\"\nname: '# : \" \\ \xc3\xa9'\ncheckpoint: {every_minutes: 1e-8}\n");
+    write_file("c.yaml", text);
+    assert_int_equal(load(&a, NULL, &run), NRL_OK);
+    char *once = config_write(run.resolved);
+    assert_non_null(strstr(once, "every_minutes: 1.0e-08"));
+    assert_non_null(strstr(once, "resume: \"on\""));
+    write_file("sub/c.yaml", once);
+    assert_int_equal(chdir("sub"), 0);
+    const char *const lr[] = {"optimizer.lr=1e-3", NULL};
+    assert_int_equal(load(&a, lr, &run), NRL_OK);
+    char *twice = config_write(run.resolved);
+    assert_string_equal(once, twice);
+    free(once);
+    free(twice);
+    arena_free(&a);
+}
+
+static void a_config_that_is_no_map_is_refused(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    write_file("c.yaml", "- a\n");
+    assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "c.yaml:1:1: expected a map"));
+    write_file("c.yaml", "model: 5\ndata: [x]\ntrain: no\neval: 3\nloggers: 7\nplugins: {a: b}\nout: [x]\n");
+    assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);
+    write_file("c.yaml", "");
+    assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);
+    arena_free(&a);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, enter_folder, leave_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_minimal_config_has_defaults),
+        TEST(inherited_values_keep_their_place_and_folder),
+        TEST(another_component_does_not_inherit_options),
+        TEST(cycles_of_defaults_are_refused),
+        TEST(overrides_come_last),
+        TEST(paths_on_the_command_line_start_in_the_working_directory),
+        TEST(bad_overrides_are_told),
+        TEST(variables_are_replaced_and_never_written),
+        TEST(rules_between_options_are_checked),
+        TEST(activation_checkpointing_has_five_forms),
+        TEST(the_resolved_config_resolves_to_itself),
+        TEST(a_config_that_is_no_map_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
