@@ -1,0 +1,174 @@
+/*
+ * cpu.c - the backend's table: opening, facts, memory, and the way into the operations of the chosen
+ * instruction set. Opening starts no thread and builds no primitive; both come with the first use.
+ */
+#include "cpu.h"
+#include "gemm_dnnl.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const nrl_option cpu_option_rows[] = {
+    NRL_OPT_INT(cpu_options, threads, "0", 0, 1024,
+                "threads that compute; 0 = all processors this process may use"),
+    NRL_OPT_ENUM(cpu_options, isa, "auto", "auto|base|avx2|avx512",
+                 "instruction set; auto = the best that this CPU has"),
+};
+
+static nrl_status cpu_probe(void)
+{
+    return NRL_OK; /* the base operations run anywhere */
+}
+
+static nrl_status choose_isa(const cpu_options *o, cpu_isa *out)
+{
+    cpu_isa best = cpu_isa_best();
+    *out = o->isa == CPU_ISA_AUTO ? best : (cpu_isa)o->isa;
+    if (*out <= best) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "isa: this CPU has no %s, its best is %s", cpu_isa_name(*out),
+                    cpu_isa_name(best));
+}
+
+static void cpu_close(void *instance)
+{
+    cpu *self = instance;
+    if (!self) return;
+    gemm_engine_destroy(self->engine);
+    cpu_free(self->scratch);
+    free(self);
+}
+
+static nrl_status cpu_open(const void *options, int32_t index, void **out)
+{
+    const cpu_options *o = options;
+    *out = NULL;
+    if (index != 0) return nrl_fail(NRL_ERR_CONFIG, "backend 'cpu' has one device, not %d", index);
+    cpu_isa isa;
+    NRL_TRY(choose_isa(o, &isa));
+    cpu *self = calloc(1, sizeof *self);
+    if (!self) return nrl_fail(NRL_ERR_MEMORY, "no memory to open the CPU");
+    self->isa = isa;
+    self->ops = cpu_isa_ops(isa);
+    self->n_threads = o->threads > 0 ? (int)o->threads : cpu_count_threads();
+    self->native_bf16 = isa == CPU_ISA_AVX512 && cpu_isa_has_bf16();
+    nrl_status st = gemm_engine_create(isa, &self->engine);
+    if (st != NRL_OK) {
+        cpu_close(self);
+        return st;
+    }
+    *out = self;
+    return NRL_OK;
+}
+
+/* The f32 peak is measured on one thread and multiplied; bf16 dot products do twice the work. */
+static nrl_status cpu_facts(void *instance, nrl_device_facts *fill)
+{
+    const cpu *self = instance;
+    memset(fill, 0, sizeof *fill);
+    fill->size = sizeof *fill;
+    cpu_model_name(fill->name, sizeof fill->name);
+    snprintf(fill->isa, sizeof fill->isa, "%s%s", cpu_isa_name(self->isa),
+             self->native_bf16 ? "+bf16" : "");
+    gemm_engine_version(fill->library, sizeof fill->library);
+    fill->memory_bytes = cpu_memory_total();
+    fill->n_threads = self->n_threads;
+    double peak = cpu_isa_peak(self->isa) * self->n_threads;
+    fill->peak_flops[NRL_DTYPE_F32] = peak;
+    fill->peak_flops[NRL_DTYPE_BF16] = self->native_bf16 ? 2 * peak : peak;
+    fill->peak_flops[NRL_DTYPE_F64] = peak / 2;
+    fill->native_bf16 = self->native_bf16;
+    fill->host_memory = true;
+    return NRL_OK;
+}
+
+static nrl_status table_alloc(void *self, size_t bytes, void **out)
+{
+    (void)self;
+    return cpu_alloc(bytes, out);
+}
+
+static void table_free(void *self, void *memory)
+{
+    (void)self;
+    cpu_free(memory);
+}
+
+typedef struct {
+    char *to;
+    const char *from;
+} bytes_task;
+
+static void copy_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const bytes_task *t = arg;
+    (void)thread;
+    memcpy(t->to + begin, t->from + begin, (size_t)(end - begin));
+}
+
+enum { COPY_GRAIN = 1 << 20 };
+
+static nrl_status cpu_copy_bytes(void *self, nrl_stream *stream, void *to, const void *from,
+                                 size_t bytes, uint32_t direction)
+{
+    bytes_task t = {to, from};
+    (void)stream;
+    (void)direction;
+    cpu_split(self, (int64_t)bytes, COPY_GRAIN, copy_range, &t);
+    return NRL_OK;
+}
+
+/* ---- into the operations ---- */
+
+/* A core that knows more members than this plugin must not have set them; one that knows fewer
+ * leaves the rest zero. */
+static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill,
+                             uint32_t known)
+{
+    if (size == 0)
+        return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
+    const unsigned char *bytes = args;
+    for (uint32_t i = known; i < size; i++)
+        if (bytes[i] != 0)
+            return nrl_fail(NRL_ERR_PLUGIN,
+                            "backend 'cpu' has no op '%s' with the member at byte %u", op, i);
+    memset(fill, 0, known);
+    memcpy(fill, args, size < known ? size : known);
+    return NRL_OK;
+}
+
+#define CPU_ENTER(name)                                                                            \
+    static nrl_status enter_##name(void *self, nrl_stream *stream, const nrl_##name##_args *a)     \
+    {                                                                                              \
+        const cpu *c = self;                                                                       \
+        if (a->size == sizeof *a) return c->ops->name(self, stream, a);                            \
+        nrl_##name##_args known;                                                                   \
+        NRL_TRY(known_args(#name, a, a->size, &known, sizeof known));                              \
+        return c->ops->name(self, stream, &known);                                                 \
+    }
+CPU_SIZED_OPS(CPU_ENTER)
+
+static nrl_status enter_attention_grad(void *self, nrl_stream *stream,
+                                       const nrl_attention_grad_args *a)
+{
+    return ((const cpu *)self)->ops->attention_grad(self, stream, a);
+}
+
+#define CPU_ENTRY(name) .name = enter_##name,
+static const nrl_ops cpu_ops = {.size = sizeof(nrl_ops), CPU_OPS(CPU_ENTRY)};
+
+static const nrl_backend cpu_table = {
+    NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, cpu_options, cpu_option_rows, "cpu", "0.1.0",
+               "any CPU: OpenMP threads, AVX2 or AVX-512 where present, matrix products by oneDNN"),
+    .ops = &cpu_ops,
+    .probe = cpu_probe,
+    .open = cpu_open,
+    .close = cpu_close,
+    .facts = cpu_facts,
+    .alloc = table_alloc,
+    .free = table_free,
+    .alloc_host = table_alloc,
+    .free_host = table_free,
+    .copy = cpu_copy_bytes,
+};
+
+NRL_EXPORT(cpu_table)

@@ -1,0 +1,72 @@
+/*
+ * cpu.h - one opened CPU: what the files of this backend share.
+ *
+ * Operations (ops/) are compiled once an instruction set and reached through `ops`; they hold no
+ * OpenMP themselves but hand ranges of work to cpu_split and cpu_tasks. Matrix products go through
+ * gemm.c. Everything is done when a call returns; streams are NULL.
+ */
+#ifndef CPU_H
+#define CPU_H
+#include <nrl/backend.h>
+
+typedef enum { CPU_ISA_AUTO = 0, CPU_ISA_BASE, CPU_ISA_AVX2, CPU_ISA_AVX512 } cpu_isa;
+
+typedef struct {
+    int64_t threads; /* 0 = all that this process may use */
+    int64_t isa;     /* cpu_isa */
+} cpu_options;
+
+typedef struct cpu_gemm_engine cpu_gemm_engine;
+
+typedef struct {
+    const nrl_ops *ops; /* of the chosen instruction set */
+    cpu_isa isa;
+    int n_threads;
+    bool native_bf16; /* the CPU multiplies bf16 */
+    cpu_gemm_engine *engine;
+    char *scratch; /* n_threads * scratch_each bytes, grown on demand */
+    size_t scratch_each;
+} cpu;
+
+/* Every member of nrl_ops, once. All but attention_grad begin with the size of their arguments. */
+#define CPU_SIZED_OPS(X)                                                                           \
+    X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(reduce) X(softmax)  \
+    X(softmax_grad) X(gemm) X(gather) X(scatter) X(norm) X(norm_grad) X(rope) X(attention)         \
+    X(glu) X(glu_grad) X(head) X(head_grad) X(adamw) X(square_sum) X(dropout)
+#define CPU_OPS(X) CPU_SIZED_OPS(X) X(attention_grad)
+
+/* ---- machine.c ---- */
+cpu_isa cpu_isa_best(void);
+bool cpu_isa_has_bf16(void);
+const nrl_ops *cpu_isa_ops(cpu_isa isa);
+const char *cpu_isa_name(cpu_isa isa);
+double cpu_isa_peak(cpu_isa isa); /* measured f32 FLOP/s of one thread, takes a millisecond */
+int cpu_count_threads(void);
+int64_t cpu_memory_total(void);
+int64_t cpu_memory_free(void); /* what can still be had without swapping others out; -1 unknown */
+void cpu_model_name(char *fill, size_t size);
+
+/* ---- parallel.c ---- */
+
+/* Works on items [begin, end) as thread number `thread` of self->n_threads. */
+typedef void (*cpu_body)(void *arg, int64_t begin, int64_t end, int thread);
+/* Contiguous, nearly equal ranges of n items, none shorter than `grain` (then fewer threads). */
+void cpu_split(const cpu *self, int64_t n, int64_t grain, cpu_body body, void *arg);
+/* One item at a time to whoever is idle, in ascending order: for items of unequal cost. */
+void cpu_tasks(const cpu *self, int64_t n, cpu_body body, void *arg);
+
+/* ---- scratch.c ---- */
+
+/* At least `bytes` for each thread, 64-byte aligned; contents are undefined. */
+nrl_status cpu_scratch(cpu *self, size_t bytes);
+static inline void *cpu_scratch_at(const cpu *self, int thread)
+{
+    return self->scratch + (size_t)thread * self->scratch_each;
+}
+nrl_status cpu_alloc(size_t bytes, void **out);
+void cpu_free(void *memory);
+
+/* ---- gemm.c ---- */
+nrl_status cpu_gemm(void *self, nrl_stream *stream, const nrl_gemm_args *a);
+
+#endif

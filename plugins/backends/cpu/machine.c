@@ -1,0 +1,144 @@
+/*
+ * machine.c - which CPU this is: instruction sets, threads, memory, name.
+ */
+#include "cpu.h"
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+extern const nrl_ops cpu_ops_base;
+extern double cpu_fma_base(int64_t rounds);
+#if defined(__x86_64__)
+extern const nrl_ops cpu_ops_avx2, cpu_ops_avx512;
+extern double cpu_fma_avx2(int64_t rounds), cpu_fma_avx512(int64_t rounds);
+#include <cpuid.h>
+
+cpu_isa cpu_isa_best(void)
+{
+    __builtin_cpu_init();
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+              __builtin_cpu_supports("avx512vl");
+    return v3 && v4 ? CPU_ISA_AVX512 : v3 ? CPU_ISA_AVX2 : CPU_ISA_BASE;
+}
+
+/* Leaf 7, subleaf 1, EAX bit 5: AVX512_BF16. */
+bool cpu_isa_has_bf16(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return false;
+    return (a >> 5 & 1) != 0;
+}
+
+const nrl_ops *cpu_isa_ops(cpu_isa isa)
+{
+    return isa == CPU_ISA_AVX512 ? &cpu_ops_avx512
+           : isa == CPU_ISA_AVX2 ? &cpu_ops_avx2
+                                 : &cpu_ops_base;
+}
+
+static double fma_rounds(cpu_isa isa, int64_t rounds)
+{
+    return isa == CPU_ISA_AVX512 ? cpu_fma_avx512(rounds)
+           : isa == CPU_ISA_AVX2 ? cpu_fma_avx2(rounds)
+                                 : cpu_fma_base(rounds);
+}
+#else
+cpu_isa cpu_isa_best(void)
+{
+    return CPU_ISA_BASE;
+}
+
+bool cpu_isa_has_bf16(void)
+{
+    return false;
+}
+
+const nrl_ops *cpu_isa_ops(cpu_isa isa)
+{
+    (void)isa;
+    return &cpu_ops_base;
+}
+
+static double fma_rounds(cpu_isa isa, int64_t rounds)
+{
+    (void)isa;
+    return cpu_fma_base(rounds);
+}
+#endif
+
+const char *cpu_isa_name(cpu_isa isa)
+{
+    return isa == CPU_ISA_AVX512 ? "avx512" : isa == CPU_ISA_AVX2 ? "avx2" : "base";
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The best of four short runs: one may be interrupted, and the clock may have to rise first. */
+double cpu_isa_peak(cpu_isa isa)
+{
+    double best = 0;
+    for (int i = 0; i < 4; i++) {
+        double begin = now();
+        double flops = fma_rounds(isa, 20000);
+        double rate = flops / (now() - begin);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+int cpu_count_threads(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+int64_t cpu_memory_total(void)
+{
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Reads "key: value" lines of a small /proc file; calls nothing for lines without a colon. */
+static bool proc_value(const char *path, const char *key, char *fill, size_t size)
+{
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    char line[512];
+    bool found = false;
+    size_t n = strlen(key);
+    while (!found && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, key, n) != 0 || !colon) continue;
+        char *text = colon + 1 + strspn(colon + 1, " \t");
+        text[strcspn(text, "\n")] = 0;
+        snprintf(fill, size, "%s", text);
+        found = true;
+    }
+    fclose(f);
+    return found;
+}
+
+int64_t cpu_memory_free(void)
+{
+    char text[64];
+    long long kib;
+    if (!proc_value("/proc/meminfo", "MemAvailable", text, sizeof text)) return -1;
+    if (sscanf(text, "%lld", &kib) != 1) return -1;
+    return (int64_t)kib * 1024;
+}
+
+void cpu_model_name(char *fill, size_t size)
+{
+    if (!proc_value("/proc/cpuinfo", "model name", fill, size)) snprintf(fill, size, "CPU");
+}

@@ -1,0 +1,173 @@
+/*
+ * attention.h - what forward and backward attention share: which keys a block of queries sees, and
+ * how queries become lanes.
+ *
+ * A tile pairs a block of queries of one segment, all heads of one kv head together, with a block of
+ * its keys. Queries are the lanes of vectors (lane = head of the group * n + query), keys the rows:
+ * S^T [keys, lanes] = K Q^T needs no transposed keys, and softmax runs down the rows without
+ * shuffling lanes. Keys and values are read where they lie (bf16 through a buffer).
+ *
+ * Queries count from 0 in their segment; keys from 0 with the prefix's keys first. Query i of n sees
+ * keys up to position i + (number of keys) - n.
+ */
+#ifndef CPU_OPS_ATTENTION_H
+#define CPU_OPS_ATTENTION_H
+#include "span.h"
+#include "tile.h"
+
+enum { KEYS = 96, LANES_WANTED = 128, MAX_QUERIES = 64 };
+
+/* Keys [begin, end) of k and v that a segment sees as positions [first, first + end - begin). */
+typedef struct {
+    int64_t begin, end, first;
+} key_run;
+
+typedef struct {
+    int64_t q_begin, n_queries, n_keys;
+    key_run run[2]; /* the prefix's keys, then the own ones; the first may be empty */
+} segment;
+
+static inline segment segment_of(const nrl_attention_args *a, int64_t s)
+{
+    segment g = {.q_begin = a->host_cu_q[s], .n_queries = a->host_cu_q[s + 1] - a->host_cu_q[s]};
+    int64_t prefix = a->host_prefix ? a->host_prefix[s] : -1, n = 0;
+    if (prefix >= 0) {
+        g.run[0] = (key_run){a->host_cu_k[prefix], a->host_cu_k[prefix + 1], 0};
+        n = g.run[0].end - g.run[0].begin;
+    }
+    g.run[1] = (key_run){a->host_cu_k[s], a->host_cu_k[s + 1], n};
+    g.n_keys = n + g.run[1].end - g.run[1].begin;
+    return g;
+}
+
+/* Queries in a block: the same for any number of threads, as results depend on it. */
+static inline int64_t block_queries(const nrl_attention_args *a)
+{
+    int64_t group = a->n_heads / a->n_kv_heads;
+    int64_t n = LANES_WANTED / group / LANES * LANES;
+    if (n > MAX_QUERIES) n = MAX_QUERIES;
+    return n > 0 ? n : LANES;
+}
+
+static inline int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* One block of queries of one kv head's group. */
+typedef struct {
+    const nrl_attention_args *a;
+    segment seg;
+    int64_t kv_head, first, n; /* queries [first, first + n) of the segment */
+    int64_t group, lanes;      /* heads of the group; group * n rounded up to LANES */
+    int64_t first_pos;         /* last key position that query `first` sees */
+} query_block;
+
+static inline query_block block_of(const nrl_attention_args *a, const segment *seg, int64_t kv_head,
+                                   int64_t first)
+{
+    query_block b = {.a = a, .seg = *seg, .kv_head = kv_head, .first = first};
+    int64_t most = block_queries(a);
+    b.n = seg->n_queries - first < most ? seg->n_queries - first : most;
+    b.group = a->n_heads / a->n_kv_heads;
+    b.lanes = round_up(b.group * b.n, LANES);
+    b.first_pos = seg->n_keys - seg->n_queries + first;
+    return b;
+}
+
+/* A block of keys: rows [row, row + n) of k and v, positions from pos on. */
+typedef struct {
+    int64_t row, pos, n;
+} key_block;
+
+/* Does any query of b see any key of kb? */
+static inline bool block_sees(const query_block *b, const key_block *kb)
+{
+    int64_t window = b->a->window;
+    if (kb->pos > b->first_pos + b->n - 1) return false;
+    return window <= 0 || kb->pos + kb->n - 1 > b->first_pos - window;
+}
+
+/* Does every query of b see every key of kb? */
+static inline bool block_sees_all(const query_block *b, const key_block *kb)
+{
+    int64_t window = b->a->window;
+    if (kb->pos + kb->n - 1 > b->first_pos) return false;
+    return window <= 0 || kb->pos > b->first_pos + b->n - 1 - window;
+}
+
+/* Row-major [n, head_dim] f32 of a key block and the distance of its rows. */
+static inline const float *key_rows(const nrl_mat *m, const query_block *b, const key_block *kb,
+                                    float *buf, int64_t *stride)
+{
+    int64_t width = b->a->head_dim, col = b->kv_head * width;
+    if (m->dtype == NRL_DTYPE_F32) {
+        *stride = m->stride;
+        return mat_at(m, kb->row, col, 4);
+    }
+    for (int64_t i = 0; i < kb->n; i++)
+        bf16_to_f32(mat_at(m, kb->row + i, col, 2), buf + i * width, width);
+    *stride = width;
+    return buf;
+}
+
+/* to[d, lane] = alpha m[query of lane, head of lane, d]: the block's rows as lanes. */
+static inline void pack_lanes(const nrl_mat *m, const query_block *b, float alpha, float *to)
+{
+    int64_t width = b->a->head_dim, lanes = b->lanes, used = b->group * b->n;
+    for (int64_t h = 0; h < b->group; h++) {
+        int64_t col = (b->kv_head * b->group + h) * width;
+        for (int64_t i = 0; i < b->n; i++) {
+            float buf[SPAN];
+            int64_t row = b->seg.q_begin + b->first + i;
+            float *lane = to + h * b->n + i;
+            for (int64_t c = 0; c < width; c += SPAN) {
+                int64_t n = width - c < SPAN ? width - c : SPAN;
+                const float *x = span_read(m, row, col + c, n, buf);
+                for (int64_t d = 0; d < n; d++) lane[(c + d) * lanes] = alpha * x[d];
+            }
+        }
+    }
+    for (int64_t d = 0; d < width && used < lanes; d++)
+        memset(to + d * lanes + used, 0, (size_t)(lanes - used) * sizeof *to);
+}
+
+/* Last key position that each lane sees, as f32 (exact below 2^24). */
+static inline void lane_positions(const query_block *b, float *pos)
+{
+    for (int64_t h = 0; h < b->group; h++)
+        for (int64_t i = 0; i < b->n; i++) pos[h * b->n + i] = (float)(b->first_pos + i);
+    for (int64_t l = b->group * b->n; l < b->lanes; l++) pos[l] = (float)b->first_pos;
+}
+
+/* Scores of keys that a lane does not see become `value`. */
+static inline void mask_scores(const query_block *b, const key_block *kb, const float *pos,
+                               float *scores, float value)
+{
+    float window = b->a->window > 0 ? (float)b->a->window : INFINITY;
+    for (int64_t j = 0; j < kb->n; j++) {
+        float key = (float)(kb->pos + j), *s = scores + j * b->lanes;
+        SIMD for (int64_t l = 0; l < b->lanes; l++)
+        {
+            bool seen = key <= pos[l] && key > pos[l] - window;
+            s[l] = seen ? s[l] : value;
+        }
+    }
+}
+
+static inline nrl_status attention_check(const nrl_attention_args *a)
+{
+    bool right = a->n_kv_heads > 0 && a->n_heads % a->n_kv_heads == 0 && a->head_dim > 0 &&
+                 a->q.cols == a->n_heads * a->head_dim && a->k.cols == a->n_kv_heads * a->head_dim &&
+                 a->v.cols == a->k.cols && a->y.cols == a->q.cols;
+    if (!right)
+        return nrl_fail(NRL_ERR_BUG, "attention of %lld heads, %lld kv heads, width %lld: q has %lld "
+                        "columns, k %lld",
+                        (long long)a->n_heads, (long long)a->n_kv_heads, (long long)a->head_dim,
+                        (long long)a->q.cols, (long long)a->k.cols);
+    if (!a->host_cu_q || !a->host_cu_k)
+        return nrl_fail(NRL_ERR_BUG, "attention without segments on the host");
+    return NRL_OK;
+}
+
+#endif

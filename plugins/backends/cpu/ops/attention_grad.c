@@ -1,0 +1,430 @@
+/*
+ * attention_grad.c - backward of attention from the saved log-sum-exp (Dao et al. 2022).
+ *
+ * With P = exp(S - lse), dP = dy V^T and delta = sum over columns of dy y:
+ *   dS = P (dP - delta), dV = P^T dy, dK = dS^T Q scale, dQ = dS K scale.
+ * Nothing is added by two threads: either a task owns all queries and keys that meet each other (a
+ * family of segments and a kv head), or, where that gives too few tasks, one pass owns blocks of
+ * keys and a second one blocks of queries. Both add up tiles in the same order, so the way that is
+ * chosen, and with it the number of threads, does not show in the result.
+ */
+#include "attention.h"
+
+typedef struct {
+    const cpu *self;
+    const nrl_attention_grad_args *a;
+    float *delta;          /* [H, N] */
+    float *dk, *dv;        /* f32 sums: element (row, kv head, d) at [row * stride + head * width + d] */
+    int64_t stride, width; /* width: head_dim rounded up to LANES */
+    /* families: segments of family f are member[family[f] .. family[f + 1]), ascending */
+    int64_t n_families;
+    int64_t *family, *member, *root_family; /* root_family[s]: family of segment s */
+    int64_t *first_task;                    /* [segments + 1] of the pass at hand */
+} grad_task;
+
+/* Work space of one block of queries and one of keys. */
+typedef struct {
+    float *q_rows, *dy_rows;   /* [lanes, width] */
+    float *q_lanes, *dy_lanes; /* [head_dim, lanes] */
+    float *dq;                 /* [head_dim, lanes] */
+    float *p, *ds;             /* [KEYS, lanes] */
+    float *pos, *lse, *delta;  /* [lanes] */
+    float *k, *v;              /* [KEYS, head_dim], for bf16 */
+} grad_work;
+
+static int64_t most_lanes(const nrl_attention_args *a)
+{
+    return round_up(a->n_heads / a->n_kv_heads * block_queries(a), LANES);
+}
+
+static size_t work_floats(const nrl_attention_args *a)
+{
+    int64_t lanes = most_lanes(a), width = round_up(a->head_dim, LANES);
+    return (size_t)(5 * width * lanes + 2 * KEYS * lanes + 3 * lanes + 2 * KEYS * a->head_dim);
+}
+
+static grad_work work_at(float *p, const nrl_attention_args *a)
+{
+    int64_t lanes = most_lanes(a), width = round_up(a->head_dim, LANES);
+    grad_work w;
+    w.q_rows = p;
+    w.dy_rows = w.q_rows + width * lanes;
+    w.q_lanes = w.dy_rows + width * lanes;
+    w.dy_lanes = w.q_lanes + width * lanes;
+    w.dq = w.dy_lanes + width * lanes;
+    w.p = w.dq + width * lanes;
+    w.ds = w.p + KEYS * lanes;
+    w.pos = w.ds + KEYS * lanes;
+    w.lse = w.pos + lanes;
+    w.delta = w.lse + lanes;
+    w.k = w.delta + lanes;
+    w.v = w.k + KEYS * a->head_dim;
+    return w;
+}
+
+/* ---- a block of queries ---- */
+
+/* to[lane, d] = alpha m[...], columns beyond head_dim zero. */
+static void pack_rows(const nrl_mat *m, const query_block *b, float alpha, float *to, int64_t width)
+{
+    int64_t dim = b->a->head_dim;
+    for (int64_t l = 0; l < b->group * b->n; l++) {
+        int64_t row = b->seg.q_begin + b->first + l % b->n;
+        int64_t col = (b->kv_head * b->group + l / b->n) * dim;
+        float *out = to + l * width, buf[SPAN];
+        for (int64_t c = 0; c < dim; c += SPAN) {
+            int64_t n = dim - c < SPAN ? dim - c : SPAN;
+            const float *x = span_read(m, row, col + c, n, buf);
+            SIMD for (int64_t d = 0; d < n; d++) out[c + d] = alpha * x[d];
+        }
+        for (int64_t d = dim; d < width; d++) out[d] = 0;
+    }
+}
+
+static void load_block(const grad_task *t, const query_block *b, const grad_work *w)
+{
+    const nrl_attention_args *f = &t->a->forward;
+    pack_rows(&f->q, b, (float)f->scale, w->q_rows, t->width);
+    pack_rows(&t->a->dy, b, 1, w->dy_rows, t->width);
+    pack_lanes(&f->q, b, (float)f->scale, w->q_lanes);
+    pack_lanes(&t->a->dy, b, 1, w->dy_lanes);
+    lane_positions(b, w->pos);
+    int64_t rows = f->q.rows;
+    for (int64_t l = 0; l < b->lanes; l++) {
+        bool used = l < b->group * b->n;
+        int64_t head = b->kv_head * b->group + l / b->n;
+        int64_t row = b->seg.q_begin + b->first + l % b->n;
+        w->lse[l] = used ? *(const float *)mat_at(&f->lse, head, row, 4) : INFINITY;
+        w->delta[l] = used ? t->delta[head * rows + row] : 0;
+    }
+    memset(w->dq, 0, (size_t)(f->head_dim * b->lanes) * sizeof(float));
+}
+
+/* dq of the block's queries, scaled. */
+static void store_queries(const grad_task *t, const query_block *b, const grad_work *w)
+{
+    int64_t dim = b->a->head_dim;
+    float scale = (float)b->a->scale, buf[SPAN];
+    for (int64_t l = 0; l < b->group * b->n; l++) {
+        int64_t row = b->seg.q_begin + b->first + l % b->n;
+        int64_t col = (b->kv_head * b->group + l / b->n) * dim;
+        for (int64_t c = 0; c < dim; c += SPAN) {
+            int64_t n = dim - c < SPAN ? dim - c : SPAN;
+            float *to = span_target(&t->a->dq, row, col + c, buf);
+            for (int64_t d = 0; d < n; d++) to[d] = w->dq[(c + d) * b->lanes + l] * scale;
+            span_write(&t->a->dq, row, col + c, n, to);
+        }
+    }
+}
+
+/* ---- one tile ---- */
+
+/* p = exp(s - lse), ds = p (dp - delta); p holds s and ds holds dp on entry. */
+static void tile_softmax(const query_block *b, const key_block *kb, const grad_work *w)
+{
+    int64_t lanes = b->lanes;
+    for (int64_t j = 0; j < kb->n; j++) {
+        float *p = w->p + j * lanes;
+        SIMD for (int64_t l = 0; l < lanes; l++) p[l] = v_exp_flush(p[l] - w->lse[l]);
+    }
+    if (!block_sees_all(b, kb)) mask_scores(b, kb, w->pos, w->p, 0);
+    for (int64_t j = 0; j < kb->n; j++) {
+        const float *p = w->p + j * lanes;
+        float *ds = w->ds + j * lanes;
+        SIMD for (int64_t l = 0; l < lanes; l++) ds[l] = p[l] * (ds[l] - w->delta[l]);
+    }
+}
+
+static void add_to_keys(const grad_task *t, const query_block *b, const key_block *kb,
+                        const grad_work *w)
+{
+    int64_t at = kb->row * t->stride + b->kv_head * t->width;
+    tile_args u = {.a_row = b->lanes, .a_col = 1, .b_row = t->width, .c_row = t->stride,
+                   .k = b->group * b->n, .add = true};
+    u.a = w->p;
+    u.b = w->dy_rows;
+    u.c = t->dv + at;
+    tile_product(&u, kb->n, t->width);
+    u.a = w->ds;
+    u.b = w->q_rows;
+    u.c = t->dk + at;
+    tile_product(&u, kb->n, t->width);
+}
+
+static void grad_tile(const grad_task *t, const query_block *b, const key_block *kb,
+                      const grad_work *w, bool to_keys, bool to_queries)
+{
+    const nrl_attention_args *f = b->a;
+    int64_t lanes = b->lanes, k_stride, v_stride;
+    const float *k = key_rows(&f->k, b, kb, w->k, &k_stride);
+    const float *v = key_rows(&f->v, b, kb, w->v, &v_stride);
+    tile_args u = {.a_col = 1, .b_row = lanes, .c_row = lanes, .k = f->head_dim};
+    u.a = k;
+    u.a_row = k_stride;
+    u.b = w->q_lanes;
+    u.c = w->p;
+    tile_product(&u, kb->n, lanes);
+    u.a = v;
+    u.a_row = v_stride;
+    u.b = w->dy_lanes;
+    u.c = w->ds;
+    tile_product(&u, kb->n, lanes);
+    tile_softmax(b, kb, w);
+    if (to_keys) add_to_keys(t, b, kb, w);
+    if (!to_queries) return;
+    tile_args d = {.a = k, .a_row = 1, .a_col = k_stride, .b = w->ds, .b_row = lanes, .c = w->dq,
+                   .c_row = lanes, .k = kb->n, .add = true};
+    tile_product(&d, f->head_dim, lanes);
+}
+
+/* All key blocks that b sees, in order. */
+static void grad_block(const grad_task *t, const query_block *b, const grad_work *w, bool to_keys)
+{
+    load_block(t, b, w);
+    for (int r = 0; r < 2; r++) {
+        const key_run *run = &b->seg.run[r];
+        for (int64_t row = run->begin; row < run->end; row += KEYS) {
+            key_block kb = {row, run->first + row - run->begin,
+                            run->end - row < KEYS ? run->end - row : KEYS};
+            if (block_sees(b, &kb)) grad_tile(t, b, &kb, w, to_keys, true);
+        }
+    }
+    store_queries(t, b, w);
+}
+
+/* ---- one pass: a task is a family of segments and a kv head ---- */
+
+static void family_task(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const grad_task *t = arg;
+    const nrl_attention_args *f = &t->a->forward;
+    (void)end;
+    int64_t fam = begin / f->n_kv_heads, head = begin % f->n_kv_heads;
+    grad_work w = work_at(cpu_scratch_at(t->self, thread), f);
+    for (int64_t i = t->family[fam]; i < t->family[fam + 1]; i++) {
+        segment seg = segment_of(f, t->member[i]);
+        for (int64_t q = 0; q < seg.n_queries; q += block_queries(f)) {
+            query_block b = block_of(f, &seg, head, q);
+            grad_block(t, &b, &w, true);
+        }
+    }
+}
+
+/* ---- two passes: tasks are blocks of queries, then blocks of keys ---- */
+
+static int64_t segment_of_task(const grad_task *t, int64_t task)
+{
+    int64_t low = 0, high = t->a->forward.n_segments;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (t->first_task[middle] <= task) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+static void queries_task(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const grad_task *t = arg;
+    const nrl_attention_args *f = &t->a->forward;
+    (void)end;
+    int64_t s = segment_of_task(t, begin), i = begin - t->first_task[s];
+    segment seg = segment_of(f, s);
+    query_block b = block_of(f, &seg, i % f->n_kv_heads, i / f->n_kv_heads * block_queries(f));
+    grad_work w = work_at(cpu_scratch_at(t->self, thread), f);
+    grad_block(t, &b, &w, false);
+}
+
+/* Everything that one segment's queries add to a key block of segment `owner`. */
+static void keys_from_segment(const grad_task *t, int64_t s, int64_t owner, int64_t head,
+                              int64_t offset, const grad_work *w)
+{
+    const nrl_attention_args *f = &t->a->forward;
+    segment seg = segment_of(f, s);
+    const key_run *run = &seg.run[s == owner ? 1 : 0];
+    int64_t row = run->begin + offset;
+    key_block kb = {row, run->first + offset, run->end - row < KEYS ? run->end - row : KEYS};
+    for (int64_t q = 0; q < seg.n_queries; q += block_queries(f)) {
+        query_block b = block_of(f, &seg, head, q);
+        if (!block_sees(&b, &kb)) continue;
+        load_block(t, &b, w);
+        grad_tile(t, &b, &kb, w, true, false);
+    }
+}
+
+static void keys_task(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const grad_task *t = arg;
+    const nrl_attention_args *f = &t->a->forward;
+    (void)end;
+    int64_t owner = segment_of_task(t, begin), i = begin - t->first_task[owner];
+    int64_t head = i % f->n_kv_heads, offset = i / f->n_kv_heads * KEYS;
+    int64_t fam = t->root_family[owner];
+    grad_work w = work_at(cpu_scratch_at(t->self, thread), f);
+    for (int64_t m = t->family[fam]; m < t->family[fam + 1]; m++) {
+        int64_t s = t->member[m];
+        bool prefixed = f->host_prefix && f->host_prefix[s] == owner;
+        if (s == owner || prefixed) keys_from_segment(t, s, owner, head, offset, &w);
+    }
+}
+
+static void two_passes(const grad_task *t)
+{
+    const nrl_attention_args *f = &t->a->forward;
+    for (int pass = 0; pass < 2; pass++) {
+        const int32_t *cu = pass == 0 ? f->host_cu_q : f->host_cu_k;
+        int64_t most = pass == 0 ? block_queries(f) : KEYS;
+        t->first_task[0] = 0;
+        for (int64_t s = 0; s < f->n_segments; s++)
+            t->first_task[s + 1] =
+                t->first_task[s] + (cu[s + 1] - cu[s] + most - 1) / most * f->n_kv_heads;
+        cpu_tasks(t->self, t->first_task[f->n_segments], pass == 0 ? queries_task : keys_task,
+                  (void *)t);
+    }
+}
+
+/* ---- families ---- */
+
+/* Sorts segments by the root of their chain of prefixes. */
+static void find_families(grad_task *t)
+{
+    const nrl_attention_args *f = &t->a->forward;
+    int64_t n = f->n_segments;
+    t->n_families = 0;
+    for (int64_t s = 0; s < n; s++) t->root_family[s] = -1;
+    for (int64_t s = 0; s < n; s++) {
+        int64_t root = s;
+        for (int64_t step = 0; f->host_prefix && f->host_prefix[root] >= 0 && step < n; step++)
+            root = f->host_prefix[root];
+        t->first_task[s] = root; /* borrowed until the passes begin */
+        if (t->root_family[root] < 0) t->root_family[root] = t->n_families++;
+    }
+    for (int64_t s = 0; s < n; s++) t->member[s] = t->root_family[t->first_task[s]];
+    for (int64_t s = 0; s < n; s++) t->root_family[s] = t->member[s];
+    memset(t->family, 0, (size_t)(n + 1) * sizeof *t->family);
+    for (int64_t s = 0; s < n; s++) t->family[t->root_family[s] + 1]++;
+    for (int64_t i = 0; i < n; i++) t->family[i + 1] += t->family[i];
+    for (int64_t i = 0; i < n; i++) t->first_task[i] = t->family[i];
+    for (int64_t s = 0; s < n; s++) t->member[t->first_task[t->root_family[s]]++] = s;
+}
+
+/* Does one pass keep all threads busy? The largest task must not outlast an even share by much. */
+static bool families_suffice(const grad_task *t)
+{
+    const nrl_attention_args *f = &t->a->forward;
+    double total = 0, largest = 0;
+    for (int64_t i = 0; i < t->n_families; i++) {
+        double cost = 0;
+        for (int64_t m = t->family[i]; m < t->family[i + 1]; m++) {
+            segment seg = segment_of(f, t->member[m]);
+            cost += (double)seg.n_queries * (double)seg.n_keys;
+        }
+        total += cost * (double)f->n_kv_heads;
+        if (cost > largest) largest = cost;
+    }
+    return largest * t->self->n_threads <= total * 0.5 || t->self->n_threads == 1;
+}
+
+/* ---- beginning and end ---- */
+
+static void delta_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const grad_task *t = arg;
+    const nrl_attention_args *f = &t->a->forward;
+    float y_buf[SPAN], dy_buf[SPAN];
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        for (int64_t h = 0; h < f->n_heads; h++) {
+            float total = 0;
+            for (int64_t c = 0; c < f->head_dim; c += SPAN) {
+                int64_t n = f->head_dim - c < SPAN ? f->head_dim - c : SPAN;
+                const float *y = span_read(&f->y, row, h * f->head_dim + c, n, y_buf);
+                const float *dy = span_read(&t->a->dy, row, h * f->head_dim + c, n, dy_buf);
+                float s = 0;
+#pragma omp simd reduction(+ : s)
+                for (int64_t i = 0; i < n; i++) s += y[i] * dy[i];
+                total += s;
+            }
+            t->delta[h * f->q.rows + row] = total;
+        }
+    }
+}
+
+/* The sums lie in dk and dv themselves where these are f32 and whole vectors. */
+static bool sums_in_place(const grad_task *t)
+{
+    const nrl_attention_grad_args *a = t->a;
+    return a->dk.dtype == NRL_DTYPE_F32 && a->dv.dtype == NRL_DTYPE_F32 &&
+           a->dk.stride == a->dv.stride && a->forward.head_dim == t->width;
+}
+
+static nrl_mat sums_of(const grad_task *t, float *data, int64_t head, int64_t cols)
+{
+    return (nrl_mat){.data = data + head * t->width, .dtype = NRL_DTYPE_F32,
+                     .rows = t->a->dk.rows, .cols = cols, .stride = t->stride};
+}
+
+static nrl_status clear_sums(const grad_task *t)
+{
+    float *const each[] = {t->dk, t->dv};
+    for (int i = 0; i < 2; i++) {
+        nrl_fill_args zero = {.size = sizeof zero};
+        zero.y = sums_of(t, each[i], 0, t->a->forward.n_kv_heads * t->width);
+        NRL_TRY(ISA(cpu_fill)((void *)t->self, NULL, &zero));
+    }
+    return NRL_OK;
+}
+
+static nrl_status copy_sums(const grad_task *t)
+{
+    float *const each[] = {t->dk, t->dv};
+    const nrl_mat *const to[] = {&t->a->dk, &t->a->dv};
+    const nrl_attention_args *f = &t->a->forward;
+    for (int i = 0; i < 2; i++)
+        for (int64_t head = 0; head < f->n_kv_heads; head++) {
+            nrl_copy_args k = {.size = sizeof k, .alpha = 1, .y = *to[i]};
+            k.x = sums_of(t, each[i], head, f->head_dim);
+            k.y.data = mat_at(to[i], 0, head * f->head_dim, nrl_dtype_size(to[i]->dtype));
+            k.y.cols = f->head_dim;
+            NRL_TRY(ISA(cpu_copy)((void *)t->self, NULL, &k));
+        }
+    return NRL_OK;
+}
+
+static nrl_status run_passes(grad_task *t)
+{
+    const nrl_attention_args *f = &t->a->forward;
+    NRL_TRY(clear_sums(t));
+    cpu_split(t->self, f->q.rows, row_grain(f->q.cols), delta_rows, t);
+    find_families(t);
+    if (families_suffice(t)) cpu_tasks(t->self, t->n_families * f->n_kv_heads, family_task, t);
+    else two_passes(t);
+    return NRL_OK;
+}
+
+OP(attention_grad)
+{
+    const nrl_attention_args *f = &a->forward;
+    NRL_TRY(attention_check(f));
+    if (!f->lse.data) return nrl_fail(NRL_ERR_BUG, "attention_grad without lse");
+    NRL_TRY(cpu_scratch(instance, work_floats(f) * sizeof(float)));
+    grad_task t = {.self = instance, .a = a, .width = round_up(f->head_dim, LANES)};
+    bool in_place = sums_in_place(&t);
+    int64_t n = f->n_segments + 1;
+    t.stride = in_place ? a->dk.stride : f->n_kv_heads * t.width;
+    size_t sums = in_place ? 0 : (size_t)(a->dk.rows * t.stride);
+    size_t deltas = (size_t)round_up(f->n_heads * f->q.rows, 16);
+    void *memory;
+    NRL_TRY(cpu_alloc((2 * sums + deltas) * 4 + 4 * (size_t)n * sizeof(int64_t), &memory));
+    t.delta = memory;
+    t.dk = in_place ? a->dk.data : t.delta + deltas;
+    t.dv = in_place ? a->dv.data : t.dk + sums;
+    t.family = (int64_t *)(void *)(t.delta + deltas + 2 * sums);
+    t.member = t.family + n;
+    t.root_family = t.member + n;
+    t.first_task = t.root_family + n;
+    nrl_status st = run_passes(&t);
+    if (st == NRL_OK && !in_place) st = copy_sums(&t);
+    cpu_free(memory);
+    return st;
+}

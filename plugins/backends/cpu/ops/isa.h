@@ -1,0 +1,37 @@
+/*
+ * isa.h - how a file of this folder is written once and compiled once an instruction set.
+ *
+ * ISA(name) puts the set's suffix on an external symbol; OP(name) opens the definition of one
+ * member of nrl_ops. Everything else in these files is static. SIMD before a loop says that its
+ * turns do not depend on each other (operands are equal or apart, never shifted).
+ */
+#ifndef CPU_OPS_ISA_H
+#define CPU_OPS_ISA_H
+#include "cpu.h"
+#include <math.h>
+#include <string.h>
+
+#define ISA_PASTE(name, suffix) name##_##suffix
+#define ISA_EXPAND(name, suffix) ISA_PASTE(name, suffix)
+#define ISA(name) ISA_EXPAND(name, CPU_SUFFIX)
+
+#define OP(name)                                                                                   \
+    nrl_status ISA(cpu_##name)(void *instance, __attribute__((unused)) nrl_stream *stream,         \
+                               const nrl_##name##_args *a)
+#define OP_DECLARE(name)                                                                           \
+    nrl_status ISA(cpu_##name)(void *, nrl_stream *, const nrl_##name##_args *);
+CPU_OPS(OP_DECLARE)
+
+#define SIMD _Pragma("omp simd")
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Floats in a vector register. */
+#if defined(__AVX512F__)
+enum { LANES = 16 };
+#elif defined(__AVX__)
+enum { LANES = 8 };
+#else
+enum { LANES = 4 };
+#endif
+
+#endif

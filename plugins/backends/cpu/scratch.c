@@ -1,0 +1,53 @@
+/*
+ * scratch.c - memory: the backend's alloc and free, and the work space of operations.
+ * Large blocks are aligned to huge pages and ask for them: fewer page faults and TLB misses.
+ */
+#include "cpu.h"
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20, CHECK_FROM = 64 << 20 };
+
+static nrl_status too_much(size_t bytes)
+{
+    double mib = 1024.0 * 1024.0;
+    return nrl_fail(NRL_ERR_MEMORY, "%.1f MiB of host memory wanted, %.1f MiB free",
+                    (double)bytes / mib, (double)cpu_memory_free() / mib);
+}
+
+nrl_status cpu_alloc(size_t bytes, void **out)
+{
+    *out = NULL;
+    size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
+    if (bytes > SIZE_MAX / 2 - HUGE_PAGE) return too_much(bytes);
+    if (bytes >= CHECK_FROM) {
+        /* Linux promises more than it has and kills later: ask before */
+        int64_t left = cpu_memory_free();
+        if (left >= 0 && bytes > (uint64_t)left) return too_much(bytes);
+    }
+    size_t rounded = bytes == 0 ? align : (bytes + align - 1) / align * align;
+    void *memory = NULL;
+    if (posix_memalign(&memory, align, rounded) != 0) return too_much(bytes);
+#ifdef MADV_HUGEPAGE
+    if (align == HUGE_PAGE) (void)madvise(memory, rounded, MADV_HUGEPAGE);
+#endif
+    *out = memory;
+    return NRL_OK;
+}
+
+void cpu_free(void *memory)
+{
+    free(memory);
+}
+
+nrl_status cpu_scratch(cpu *self, size_t bytes)
+{
+    if (bytes <= self->scratch_each) return NRL_OK;
+    size_t each = (bytes + 4095) / 4096 * 4096;
+    void *memory;
+    NRL_TRY(cpu_alloc(each * (size_t)self->n_threads, &memory));
+    cpu_free(self->scratch);
+    self->scratch = memory;
+    self->scratch_each = each;
+    return NRL_OK;
+}
