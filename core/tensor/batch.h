@@ -35,6 +35,8 @@ struct nrl_batch {
     int32_t *segment_sample; /* [S] index in the data set, for messages and random keys */
     int32_t n_extra;
     batch_extra extra[BATCH_MAX_EXTRA];
+    const nrl_batch *parent; /* of a view of rows (batch_rows), else NULL */
+    int64_t row_begin;       /* the view's first row in its parent */
     bool is_tail;           /* an empty micro-batch: one weight-0 segment only */
     /* filled by the run, per step */
     int32_t n_columns;

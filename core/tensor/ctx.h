@@ -21,8 +21,14 @@ device *ctx_device(nrl_ctx *ctx);
 /* The compute dtype of activations: embedding's output and what linear gives for f32 weights too. */
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
 
-/* Copies the batch's index arrays to the device (they stay until the next call or ctx_reset) and
- * forgets the rope tables of the last one. NULL = none. */
+/* Key of the random numbers of the operations that follow (dropout): made by the caller from seed,
+ * step, micro-batch and unit; a recompute visit sets the same key again. 0 = dropout is off, as in
+ * evaluation and at the start. */
+void ctx_set_random(nrl_ctx *ctx, uint64_t key);
+
+/* Copies the batch's index arrays to the device (where the device reads host memory they are used as
+ * they are) and forgets the rope rows of the last one. NULL = none. The batch outlives every tape
+ * that was recorded with it. */
 nrl_status ctx_set_batch(nrl_ctx *ctx, nrl_batch *batch);
 nrl_batch *ctx_batch(nrl_ctx *ctx);
 
@@ -47,7 +53,8 @@ void tensor_set_leaf(nrl_tensor *t);
 typedef struct tape tape;
 tape *tape_create(void);
 void tape_destroy(nrl_ctx *ctx, tape *t);     /* releases what it still holds */
-void ctx_tape_begin(nrl_ctx *ctx, tape *t);   /* operations record on t from here */
+/* Operations record on t from here; NULL pauses recording. Pairs nest. */
+void ctx_tape_begin(nrl_ctx *ctx, tape *t);
 void ctx_tape_end(nrl_ctx *ctx);              /* and no longer */
 /* Walks t back from outputs' gradients (grads[i] NULL = none). On return input_grads[i] (counted for
  * the caller, release them) holds the gradient of inputs[i], or NULL. The tape is empty afterwards. */
@@ -68,12 +75,15 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
                         double temperature, nrl_tensor **logps, nrl_tensor **entropy,
                         nrl_tensor **log_sum_p2);
 /* For separable losses: logits are made once; per chunk of scored rows `loss` is called with a batch
- * view and its log-probs and must return d loss / d logp by running its own small tape; gives d loss
+ * view and its log-probs and must return d loss / d logp (counted for the head; NULL = zero) by running
+ * its own small tape; gives d loss
  * / d hidden [N,D] (counted for the caller) and adds to the head's GRAD_ACC. */
 typedef nrl_status (*head_chunk_loss)(void *user, nrl_ctx *ctx, nrl_batch *chunk,
                                       nrl_tensor *logps, nrl_tensor **dlogps);
 nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss,
                       void *user, nrl_tensor **dhidden);
+/* Scored rows a chunk; 0 = chosen by the head. Results do not depend on it beyond rounding. */
+void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows);
 /* Whole logits [n,V] f32 of given token rows: sampling and tests only. */
 nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows,
                        int64_t n, nrl_tensor **logits);

@@ -26,7 +26,8 @@ typedef struct { uint32_t size; nrl_mat y; double value; } nrl_fill_args;
 /* y = alpha x (+ y), converting dtypes; transpose reads x [C,R]. */
 typedef struct { uint32_t size; bool transpose, accumulate; nrl_mat x, y; double alpha; } nrl_copy_args;
 typedef struct { uint32_t size, op; nrl_mat x, y; double alpha, beta; } nrl_unary_args;
-/* dx = f'(x) dy; y = f(x) is given where saved. */
+/* dx = f'(x) dy; x is absent for operations whose derivative y tells (EXP, SQRT,
+ * RECIPROCAL, SIGMOID, TANH), y for the others. */
 typedef struct { uint32_t size, op; nrl_mat x, y, dy, dx; double alpha, beta; } nrl_unary_grad_args;
 /* b's rows and cols may each be 1 (broadcast over a). */
 typedef struct { uint32_t size, op; nrl_mat a, b, y; } nrl_binary_args;

@@ -1,0 +1,267 @@
+/*
+ * batch.c - making, checking and reading packed batches.
+ */
+#include "tensor/batch.h"
+#include "tensor/internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *array(arena *a, int64_t n, size_t element)
+{
+    return arena_alloc(a, (size_t)n * element);
+}
+
+nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments)
+{
+    nrl_batch *b = mem_alloc(sizeof *b);
+    arena *a = &b->memory;
+    b->n_tokens = n_tokens;
+    b->n_rows = n_rows;
+    b->n_segments = n_segments;
+    b->tokens = array(a, n_tokens, sizeof *b->tokens);
+    b->positions = array(a, n_tokens, sizeof *b->positions);
+    b->cu_seqlens = array(a, n_segments + 1, sizeof *b->cu_seqlens);
+    b->row_token = array(a, n_rows, sizeof *b->row_token);
+    b->row_target = array(a, n_rows, sizeof *b->row_target);
+    b->row_segment = array(a, n_rows, sizeof *b->row_segment);
+    b->row_weight = array(a, n_rows, sizeof *b->row_weight);
+    b->segment_block = array(a, n_segments, sizeof *b->segment_block);
+    b->segment_side = array(a, n_segments, sizeof *b->segment_side);
+    b->segment_sample = array(a, n_segments, sizeof *b->segment_sample);
+    return b;
+}
+
+void batch_free(nrl_batch *b)
+{
+    if (!b) return;
+    arena_free(&b->memory);
+    free(b);
+}
+
+static nrl_status wrong(const char *what, int64_t i, long long value)
+{
+    return nrl_fail(NRL_ERR_BUG, "batch: %s[%lld] is %lld", what, (long long)i, value);
+}
+
+static nrl_status check_segments(const nrl_batch *b)
+{
+    if (b->cu_seqlens[0]) return wrong("cu_seqlens", 0, b->cu_seqlens[0]);
+    for (int64_t s = 0; s < b->n_segments; s++) {
+        if (b->cu_seqlens[s + 1] < b->cu_seqlens[s]) return wrong("cu_seqlens", s + 1, b->cu_seqlens[s + 1]);
+        if (b->prefix && (b->prefix[s] < -1 || b->prefix[s] >= s)) return wrong("prefix", s, b->prefix[s]);
+        int32_t before = s ? b->segment_block[s - 1] : 0;
+        if (b->segment_block[s] < before || b->segment_block[s] >= b->n_blocks)
+            return wrong("segment_block", s, b->segment_block[s]);
+    }
+    if (b->cu_seqlens[b->n_segments] != b->n_tokens)
+        return wrong("cu_seqlens", b->n_segments, b->cu_seqlens[b->n_segments]);
+    return NRL_OK;
+}
+
+static nrl_status check_rows(const nrl_batch *b, int64_t vocab_size)
+{
+    for (int64_t i = 0; i < b->n_rows; i++) {
+        int32_t s = b->row_segment[i], before = i ? b->row_segment[i - 1] : 0, p;
+        if (s < before || s >= b->n_segments) return wrong("row_segment", i, s);
+        if (b->row_target[i] < 0 || b->row_target[i] >= vocab_size)
+            return wrong("row_target", i, b->row_target[i]);
+        if (!(b->row_weight[i] >= 0)) return wrong("row_weight", i, (long long)b->row_weight[i]);
+        /* The last row of a shared prompt predicts the first token of each segment that sees it. */
+        p = b->prefix ? b->prefix[s] : -1;
+        int32_t t = b->row_token[i];
+        bool own = t >= b->cu_seqlens[s] && t < b->cu_seqlens[s + 1];
+        if (!own && !(p >= 0 && t == b->cu_seqlens[p + 1] - 1)) return wrong("row_token", i, t);
+    }
+    return NRL_OK;
+}
+
+nrl_status batch_check(const nrl_batch *b, int64_t vocab_size)
+{
+    NRL_TRY(check_segments(b));
+    for (int64_t i = 0; i < b->n_tokens; i++) {
+        if (b->tokens[i] < 0 || b->tokens[i] >= vocab_size) return wrong("tokens", i, b->tokens[i]);
+        if (b->positions[i] < 0) return wrong("positions", i, b->positions[i]);
+    }
+    return check_rows(b, vocab_size);
+}
+
+void batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch *view)
+{
+    *view = *b;
+    view->parent = b;
+    view->row_begin = begin;
+    view->n_rows = end - begin;
+    view->row_token += begin;
+    view->row_target += begin;
+    view->row_segment += begin;
+    view->row_weight += begin;
+    view->memory = (arena){0};
+}
+
+/* ---- columns ---- */
+
+void batch_set_column(nrl_batch *b, const char *name, nrl_tensor *t)
+{
+    batch_column *c = b->columns, *end = b->columns + b->n_columns;
+    while (c < end && strcmp(c->name, name)) c++;
+    if (c == end) {
+        NRL_ASSERT(b->n_columns, <, (int)(sizeof b->columns / sizeof *b->columns));
+        NRL_ASSERT(strlen(name), <, sizeof c->name);
+        strcpy(c->name, name);
+        b->n_columns++;
+    }
+    c->tensor = t;
+}
+
+static nrl_status no_column(const nrl_batch *b, const char *name)
+{
+    char list[512] = "weights";
+    size_t used = strlen(list);
+    for (int32_t i = 0; i < b->n_columns && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, ", %s", b->columns[i].name);
+    for (int32_t i = 0; i < b->n_extra && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, ", %s", b->extra[i].name);
+    return nrl_fail(NRL_ERR_CONFIG, "the batch has no column '%s'; it has %s\nan algorithm names in 'needs' what "
+                    "it reads, data.extra what rows carry", name, list);
+}
+
+nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, nrl_tensor **column)
+{
+    if (!strcmp(name, "weights"))
+        return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_rows, b->row_weight, true, column);
+    for (int32_t i = 0; i < b->n_columns; i++) {
+        nrl_tensor *t = b->columns[i].tensor;
+        if (strcmp(b->columns[i].name, name) || !t) continue;
+        *column = t;
+        /* A view's own columns were set on it; its parent's are cut to its rows. */
+        if (!b->parent || t->numel == b->n_rows) return NRL_OK;
+        return nrl_op_slice_rows(ctx, t, b->row_begin, b->row_begin + b->n_rows, column);
+    }
+    for (int32_t i = 0; i < b->n_extra; i++)
+        if (!strcmp(b->extra[i].name, name))
+            return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_segments, b->extra[i].values, true, column);
+    return no_column(b, name);
+}
+
+/* ---- counts ---- */
+
+static double answer_tokens(const nrl_batch *b)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < b->n_rows; i++) sum += (double)b->row_weight[i];
+    return sum;
+}
+
+static double prompt_tokens(const nrl_batch *b)
+{
+    double n = 0;
+    for (int64_t i = 0; i < b->n_rows; i++) n += b->row_weight[i] == 0;
+    return n;
+}
+
+/* Segments with a trained row; rows come in order of their segments. */
+static double sequences(const nrl_batch *b)
+{
+    double n = 0;
+    int32_t last = -1;
+    for (int64_t i = 0; i < b->n_rows; i++) {
+        if (b->row_weight[i] == 0 || b->row_segment[i] == last) continue;
+        last = b->row_segment[i];
+        n++;
+    }
+    return n;
+}
+
+/* Blocks that hold a rejected side: segments come in order of their blocks. */
+static double pairs(const nrl_batch *b)
+{
+    double n = 0;
+    int32_t last = -1;
+    for (int64_t s = 0; s < b->n_segments; s++) {
+        if (b->segment_side[s] != 1 || b->segment_block[s] == last) continue;
+        last = b->segment_block[s];
+        n++;
+    }
+    return n;
+}
+
+static double blocks(const nrl_batch *b)
+{
+    return (double)b->n_blocks;
+}
+
+static double tokens(const nrl_batch *b)
+{
+    return (double)b->n_tokens;
+}
+
+double nrl_batch_count(const nrl_batch *b, const char *what)
+{
+    static const struct {
+        const char *name;
+        double (*count)(const nrl_batch *b);
+    } counts[] = {{"answer_tokens", answer_tokens}, {"prompt_tokens", prompt_tokens}, {"sequences", sequences},
+                  {"pairs", pairs},                 {"blocks", blocks},               {"tokens", tokens}};
+    if (b->is_tail) return 0; /* it only keeps ranks in step */
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (!strcmp(counts[i].name, what)) return counts[i].count(b);
+    return 0;
+}
+
+/* ---- accessors ---- */
+
+int64_t nrl_batch_n_tokens(const nrl_batch *b)
+{
+    return b->n_tokens;
+}
+
+int64_t nrl_batch_n_rows(const nrl_batch *b)
+{
+    return b->n_rows;
+}
+
+int64_t nrl_batch_n_segments(const nrl_batch *b)
+{
+    return b->n_segments;
+}
+
+int64_t nrl_batch_n_blocks(const nrl_batch *b)
+{
+    return b->n_blocks;
+}
+
+const int32_t *nrl_batch_tokens(const nrl_batch *b)
+{
+    return b->tokens;
+}
+
+const int32_t *nrl_batch_cu_seqlens(const nrl_batch *b)
+{
+    return b->cu_seqlens;
+}
+
+const int32_t *nrl_batch_row_target(const nrl_batch *b)
+{
+    return b->row_target;
+}
+
+const int32_t *nrl_batch_row_segment(const nrl_batch *b)
+{
+    return b->row_segment;
+}
+
+const float *nrl_batch_row_weight(const nrl_batch *b)
+{
+    return b->row_weight;
+}
+
+const int32_t *nrl_batch_segment_block(const nrl_batch *b)
+{
+    return b->segment_block;
+}
+
+const int32_t *nrl_batch_segment_side(const nrl_batch *b)
+{
+    return b->segment_side;
+}

@@ -1,0 +1,69 @@
+/*
+ * device.c - opening a backend and asking what it can do.
+ */
+#include "tensor/device.h"
+#include "tensor/backend_call.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static nrl_status check_table(const nrl_backend *t)
+{
+    if (!t->ops || !t->open || !t->close || !t->facts || !t->alloc || !t->free || !t->copy)
+        return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' lacks one of ops, open, close, facts, alloc, free, copy",
+                        t->plugin.name ? t->plugin.name : "?");
+    return NRL_OK;
+}
+
+nrl_status device_open(const nrl_backend *table, const void *options, int32_t index, device *out)
+{
+    NRL_TRY(check_table(table));
+    *out = (device){.table = *table};
+    size_t known = table->ops->size < sizeof out->ops ? table->ops->size : sizeof out->ops;
+    memcpy(&out->ops, table->ops, known);
+    NRL_TRY(table->open(options, index, &out->self));
+    out->facts.size = sizeof out->facts;
+    nrl_status st = table->facts(out->self, &out->facts);
+    if (st) device_close(out);
+    return st;
+}
+
+void device_close(device *d)
+{
+    if (d->table.close) d->table.close(d->self);
+    *d = (device){0};
+}
+
+/* Table members by name, for checking a list. */
+static const struct {
+    const char *name;
+    size_t offset;
+} op_members[] = {
+#define MEMBER(name, args) {#name, offsetof(nrl_ops, name)},
+    BACKEND_OPS(MEMBER)
+#undef MEMBER
+};
+
+static bool has_op(const device *d, const char *name)
+{
+    for (size_t i = 0; i < sizeof op_members / sizeof *op_members; i++) {
+        if (strcmp(op_members[i].name, name)) continue;
+        void *member;
+        memcpy(&member, (const char *)&d->ops + op_members[i].offset, sizeof member);
+        return member != NULL;
+    }
+    return false;
+}
+
+nrl_status device_check_ops(const device *d, const char *const *names)
+{
+    char missing[512];
+    size_t used = 0;
+    for (int i = 0; names[i]; i++) {
+        if (has_op(d, names[i]) || used >= sizeof missing) continue;
+        int n = snprintf(missing + used, sizeof missing - used, "%s'%s'", used ? ", " : "", names[i]);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (!used) return NRL_OK;
+    return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no op %s", d->table.plugin.name, missing);
+}

@@ -1,0 +1,176 @@
+/*
+ * head.c - log-probs of scored rows as columns on the tape, fused with a separable loss, or as whole
+ * logits for sampling. P scored rows, N tokens, D width, V vocabulary.
+ */
+#include "tensor/head.h"
+#include "tensor/tape.h"
+
+typedef struct {
+    head_spec spec;
+    double temperature;
+} columns_attributes;
+
+static float *floats(const nrl_tensor *t)
+{
+    return t ? t->data : NULL;
+}
+
+/* dhidden as a new tensor of zeros in the current scope, written by the first chunk. */
+static nrl_status want_hidden_grad(nrl_ctx *ctx, head_work *w)
+{
+    NRL_TRY(tensor_like(ctx, w->hidden, &w->dhidden));
+    w->dhidden_fresh = true;
+    return w->n_rows ? NRL_OK : tensor_fill(ctx, w->dhidden, 0);
+}
+
+/* Makes each chunk's logits again: storing them would cost P x V. Saved: hidden, lse, entropy, row
+ * indices, targets. Outputs: logps, entropy. */
+static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    const columns_attributes *a = nrl_tape_attributes(node);
+    head_grads grads = {.lse = floats(nrl_tape_saved(node, 1)),
+                        .entropy = floats(nrl_tape_saved(node, 2)),
+                        .dlogp = floats(nrl_tape_grad(node, 0)),
+                        .dentropy = floats(nrl_tape_grad(node, 1))};
+    head_work w;
+    NRL_TRY(head_open(ctx, &a->spec, nrl_tape_saved(node, 0), nrl_tape_saved(node, 3), nrl_tape_saved(node, 4),
+                      a->temperature, &w));
+    if (nrl_tape_wants(node, 0)) NRL_TRY(want_hidden_grad(ctx, &w));
+    for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
+        int64_t n = w.n_rows - begin < w.chunk ? w.n_rows - begin : w.chunk;
+        NRL_TRY(head_chunk_product(ctx, &w, begin, n));
+        if (!head_is_plain(&w)) NRL_TRY(head_chunk_values(ctx, &w, begin, n, (head_values){0}));
+        NRL_TRY(head_chunk_backward(ctx, &w, begin, n, grads));
+    }
+    return w.dhidden ? nrl_tape_give(ctx, node, 0, w.dhidden) : NRL_OK;
+}
+
+static nrl_status check_batch(const nrl_ctx *ctx, const nrl_tensor *hidden)
+{
+    if (ctx->batch && ctx->index.row_token && hidden->rows == ctx->batch->n_tokens) return NRL_OK;
+    return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, the batch has %lld tokens", tensor_shape(hidden).text,
+                    (long long)(ctx->batch ? ctx->batch->n_tokens : 0));
+}
+
+static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, double temperature,
+                                  head_values values)
+{
+    head_work w;
+    NRL_TRY(head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, temperature, &w));
+    for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
+        int64_t n = w.n_rows - begin < w.chunk ? w.n_rows - begin : w.chunk;
+        NRL_TRY(head_chunk_product(ctx, &w, begin, n));
+        NRL_TRY(head_chunk_values(ctx, &w, begin, n, values));
+    }
+    return NRL_OK;
+}
+
+nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want,
+                        double temperature, nrl_tensor **logps, nrl_tensor **entropy, nrl_tensor **log_sum_p2)
+{
+    NRL_TRY(check_batch(ctx, hidden));
+    int64_t n = ctx->batch->n_rows;
+    nrl_tensor *lse, *entropies = NULL, *sums = NULL;
+    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, logps));
+    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &lse));
+    if (want & HEAD_ENTROPY) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &entropies));
+    if (want & HEAD_LOG_SUM_P2) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &sums));
+    ctx_scope_begin(ctx); /* the chunk's buffers go before anything else is made */
+    nrl_status st =
+        columns_forward(ctx, head, hidden, temperature,
+                        (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});
+    ctx_scope_end(ctx);
+    if (st) return st;
+    if (entropy) *entropy = entropies;
+    if (log_sum_p2) *log_sum_p2 = sums;
+    columns_attributes a = {*head, temperature};
+    nrl_tape_record r = {.name = "head",
+                         .inputs = {hidden},
+                         .outputs = {*logps, entropies},
+                         .saved = {hidden, lse, entropies, ctx->index.row_token, ctx->index.row_target},
+                         .attributes = &a,
+                         .attributes_size = sizeof a,
+                         .backward = columns_backward};
+    return tape_push(ctx, &r, head->weight->trained || (head->bias && head->bias->trained));
+}
+
+/* ---- fused with a loss ---- */
+
+typedef struct {
+    head_chunk_loss loss;
+    void *user;
+} fused_loss;
+
+static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, int64_t begin, int64_t n)
+{
+    nrl_tensor *logps, *lse, *dlogps = NULL;
+    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &logps));
+    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &lse));
+    NRL_TRY(head_chunk_product(ctx, w, begin, n));
+    /* The vectors hold this chunk only: place them so that row `begin` is their first. */
+    head_work here = *w;
+    here.target += begin;
+    NRL_TRY(head_chunk_values(ctx, &here, 0, n, (head_values){.logp = floats(logps), .lse = floats(lse)}));
+    nrl_batch view;
+    batch_rows(ctx->batch, begin, begin + n, &view);
+    tensor_set_leaf(logps);
+    NRL_TRY(f->loss(f->user, ctx, &view, logps, &dlogps));
+    if (!dlogps) return NRL_OK; /* no gradient from these rows */
+    here.index += begin;
+    nrl_status st =
+        head_chunk_backward(ctx, &here, 0, n, (head_grads){.lse = floats(lse), .dlogp = floats(dlogps)});
+    w->dhidden_fresh = here.dhidden_fresh;
+    tensor_release(ctx, dlogps);
+    return st;
+}
+
+static nrl_status fused_chunks(nrl_ctx *ctx, head_work *w, const fused_loss *f)
+{
+    nrl_status st = NRL_OK;
+    for (int64_t begin = 0; begin < w->n_rows && !st; begin += w->chunk) {
+        int64_t n = w->n_rows - begin < w->chunk ? w->n_rows - begin : w->chunk;
+        ctx_scope_begin(ctx);
+        st = fused_chunk(ctx, w, f, begin, n);
+        ctx_scope_end(ctx);
+    }
+    if (!st && w->dhidden_fresh) st = tensor_fill(ctx, w->dhidden, 0);
+    return st;
+}
+
+nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss, void *user,
+                      nrl_tensor **dhidden)
+{
+    NRL_TRY(check_batch(ctx, hidden));
+    head_work w;
+    ctx_tape_begin(ctx, NULL); /* the loss runs a tape of its own */
+    ctx_scope_begin(ctx);
+    nrl_status st = head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, 1, &w);
+    if (!st) st = want_hidden_grad(ctx, &w);
+    if (!st) st = fused_chunks(ctx, &w, &(fused_loss){loss, user});
+    if (!st) *dhidden = tensor_retain(w.dhidden);
+    ctx_scope_end(ctx);
+    ctx_tape_end(ctx);
+    return st;
+}
+
+/* ---- whole logits ---- */
+
+nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows, int64_t n,
+                       nrl_tensor **logits)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (rows[i] < 0 || rows[i] >= hidden->rows)
+            return nrl_fail(NRL_ERR_BUG, "head: row %d of hidden %s", rows[i], tensor_shape(hidden).text);
+    nrl_tensor *index;
+    head_work w;
+    NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n, rows, false, &index));
+    int64_t chunk = ctx->head_chunk_rows;
+    ctx->head_chunk_rows = n; /* one chunk: the caller wants them all */
+    nrl_status st = head_open(ctx, head, hidden, index, NULL, 1, &w);
+    ctx->head_chunk_rows = chunk;
+    if (st) return st;
+    *logits = w.logits;
+    if (!n) return NRL_OK;
+    NRL_TRY(head_chunk_product(ctx, &w, 0, n));
+    return head_is_plain(&w) ? NRL_OK : head_chunk_values(ctx, &w, 0, n, (head_values){0});
+}

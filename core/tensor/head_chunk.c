@@ -1,0 +1,176 @@
+/*
+ * head_chunk.c - one chunk of scored rows through the head and back.
+ *
+ * Whole logits [P,V] would be the largest tensor of a step by far, so R rows at a time are made, used
+ * and overwritten. The head's scale needs no pass of its own: scale * cap' * tanh(z / cap') with
+ * cap' = cap / scale is cap * tanh(scale z / cap), so it goes into cap and temperature.
+ */
+#include "tensor/head.h"
+
+enum {
+    CHUNK_BYTES = 32 << 20, /* of f32 logits: large products, small beside activations */
+    CHUNK_MIN_ROWS = 128,   /* below this the products are bound by reading the weight */
+    CHUNK_STEP = 16         /* whole tiles of rows */
+};
+
+/* Equal chunks of at most the wanted size. */
+static int64_t chunk_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
+{
+    int64_t most = ctx->head_chunk_rows;
+    if (!most) {
+        most = CHUNK_BYTES / (4 * vocab) / CHUNK_STEP * CHUNK_STEP;
+        if (most < CHUNK_MIN_ROWS) most = CHUNK_MIN_ROWS;
+    }
+    if (n_rows <= most) return n_rows;
+    int64_t n_chunks = (n_rows + most - 1) / most;
+    int64_t rows = (n_rows + n_chunks - 1) / n_chunks;
+    rows = (rows + CHUNK_STEP - 1) / CHUNK_STEP * CHUNK_STEP;
+    return rows < most ? rows : most;
+}
+
+static nrl_status check(const head_spec *s, const nrl_tensor *hidden)
+{
+    const nrl_param *w = s->weight;
+    if (w->n_dims != 2 || w->dims[1] != hidden->cols)
+        return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, weight '%s' is %s", tensor_shape(hidden).text, w->name,
+                        dims_shape(w->n_dims, w->dims).text);
+    if (s->bias && s->bias->numel != w->dims[0])
+        return nrl_fail(NRL_ERR_BUG, "head: weight '%s' is %s, bias '%s' is %s", w->name,
+                        dims_shape(w->n_dims, w->dims).text, s->bias->name,
+                        dims_shape(s->bias->n_dims, s->bias->dims).text);
+    return NRL_OK;
+}
+
+nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, const nrl_tensor *index,
+                     const nrl_tensor *target, double temperature, head_work *w)
+{
+    NRL_TRY(check(spec, hidden));
+    double scale = spec->scale != 0 ? spec->scale : 1;
+    if (temperature == 0) temperature = 1;
+    *w = (head_work){.spec = spec,
+                     .hidden = hidden,
+                     .index = tensor_index(index),
+                     .target = tensor_index(target),
+                     .n_rows = index ? index->numel : 0,
+                     .soft_cap = spec->soft_cap / scale,
+                     .inverse_temperature = scale / temperature};
+    int64_t vocab = spec->weight->dims[0];
+    w->chunk = chunk_rows(ctx, w->n_rows, vocab);
+    NRL_TRY(param_work(spec->weight, &w->weight));
+    if (spec->bias) NRL_TRY(param_work(spec->bias, &w->bias));
+    NRL_TRY(tensor_matrix(ctx, hidden->dtype, w->chunk, hidden->cols, &w->rows));
+    return tensor_matrix(ctx, NRL_DTYPE_F32, w->chunk, vocab, &w->logits);
+}
+
+/* The first n rows of a chunk buffer. */
+static nrl_mat top(const nrl_tensor *t, int64_t n)
+{
+    nrl_mat m = tensor_mat(t);
+    m.rows = n;
+    return m;
+}
+
+nrl_status head_chunk_product(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n)
+{
+    nrl_gather_args gather = {
+        .size = sizeof gather, .x = tensor_mat(w->hidden), .y = top(w->rows, n), .index = w->index + begin};
+    NRL_TRY(backend_gather(ctx, &gather));
+    nrl_gemm_args g = {.size = sizeof g,
+                       .transpose_b = true,
+                       .fresh = true,
+                       .a = gather.y,
+                       .b = w->weight,
+                       .c = top(w->logits, n),
+                       .bias = w->bias,
+                       .alpha = 1,
+                       .weight_key = w->spec->weight->key,
+                       .weight_version = w->spec->weight->version};
+    return backend_gemm(ctx, &g);
+}
+
+static float *at(float *values, int64_t begin)
+{
+    return values ? values + begin : NULL;
+}
+
+static const float *at_const(const float *values, int64_t begin)
+{
+    return values ? values + begin : NULL;
+}
+
+nrl_status head_chunk_values(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_values v)
+{
+    nrl_head_args a = {.size = sizeof a,
+                       .logits = top(w->logits, n),
+                       .target = w->target ? w->target + begin : NULL,
+                       .soft_cap = w->soft_cap,
+                       .inverse_temperature = w->inverse_temperature,
+                       .logp = at(v.logp, begin),
+                       .lse = at(v.lse, begin),
+                       .entropy = at(v.entropy, begin),
+                       .log_sum_p2 = at(v.log_sum_p2, begin)};
+    return backend_head(ctx, &a);
+}
+
+/* Buffers of the way back; f32 logits are their own gradient's memory. */
+static nrl_status backward_buffers(nrl_ctx *ctx, head_work *w)
+{
+    if (!w->dlogits) {
+        w->dlogits = w->logits;
+        if (w->hidden->dtype != NRL_DTYPE_F32)
+            NRL_TRY(tensor_matrix(ctx, w->hidden->dtype, w->chunk, w->logits->cols, &w->dlogits));
+    }
+    if (!w->drows && w->dhidden) NRL_TRY(tensor_like(ctx, w->rows, &w->drows));
+    return NRL_OK;
+}
+
+/* dHidden[index] += dLogits[R,V] W[V,D] */
+static nrl_status hidden_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64_t begin, int64_t n)
+{
+    nrl_gemm_args g = {.size = sizeof g,
+                       .fresh = true,
+                       .a = dlogits,
+                       .b = w->weight,
+                       .c = top(w->drows, n),
+                       .alpha = 1,
+                       .weight_key = w->spec->weight->key,
+                       .weight_version = w->spec->weight->version};
+    NRL_TRY(backend_gemm(ctx, &g));
+    nrl_scatter_args s = {.size = sizeof s,
+                          .fresh = w->dhidden_fresh,
+                          .dy = g.c,
+                          .dx = tensor_mat(w->dhidden),
+                          .index = w->index + begin};
+    w->dhidden_fresh = false;
+    return backend_scatter(ctx, &s);
+}
+
+/* dW[V,D] += dLogits^T Rows, db[V] += column sums of dLogits */
+static nrl_status weight_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64_t n)
+{
+    nrl_gemm_args g = {
+        .size = sizeof g, .transpose_a = true, .a = dlogits, .b = top(w->rows, n), .alpha = 1};
+    NRL_TRY(param_grad(w->spec->weight, &g.c, &g.fresh));
+    if (g.c.data) NRL_TRY(backend_gemm(ctx, &g));
+    nrl_reduce_args r = {.size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .x = dlogits};
+    NRL_TRY(param_grad(w->spec->bias, &r.y, &r.fresh));
+    return r.y.data ? backend_reduce(ctx, &r) : NRL_OK;
+}
+
+nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_grads grads)
+{
+    NRL_TRY(backward_buffers(ctx, w));
+    nrl_head_grad_args a = {.size = sizeof a,
+                            .logits = top(w->logits, n),
+                            .dlogits = top(w->dlogits, n),
+                            .target = w->target + begin,
+                            .soft_cap = w->soft_cap,
+                            .inverse_temperature = w->inverse_temperature,
+                            .lse = grads.lse + begin,
+                            .entropy = at_const(grads.entropy, begin),
+                            .dlogp = at_const(grads.dlogp, begin),
+                            .dentropy = at_const(grads.dentropy, begin)};
+    NRL_TRY(backend_head_grad(ctx, &a));
+    if (w->dhidden) NRL_TRY(hidden_grad(ctx, w, a.dlogits, begin, n));
+    return weight_grad(ctx, w, a.dlogits, n);
+}

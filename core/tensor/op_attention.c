@@ -1,0 +1,97 @@
+/*
+ * op_attention.c - packed attention over the batch's segments, and over the key/value cache while one
+ * is set. Saves q, k, v, y and the log-sum-exp of each score row; scores are never stored.
+ */
+#include "tensor/kv_cache.h"
+#include "tensor/tape.h"
+
+typedef struct {
+    nrl_attention_spec spec;
+    uint32_t n_segments;
+    const int32_t *host_cu, *host_prefix; /* the batch's: it outlives its tapes */
+} attention_attributes;
+
+static nrl_attention_args packed_args(const attention_attributes *at, const nrl_tensor *cu,
+                                      const nrl_tensor *prefix)
+{
+    const nrl_attention_spec *s = &at->spec;
+    return (nrl_attention_args){.size = sizeof(nrl_attention_args),
+                                .n_segments = at->n_segments,
+                                .cu_q = tensor_index(cu),
+                                .cu_k = tensor_index(cu),
+                                .prefix = tensor_index(prefix),
+                                .host_cu_q = at->host_cu,
+                                .host_cu_k = at->host_cu,
+                                .host_prefix = at->host_prefix,
+                                .n_heads = s->n_heads,
+                                .n_kv_heads = s->n_kv_heads,
+                                .head_dim = s->head_dim,
+                                .window = s->window,
+                                .scale = s->scale};
+}
+
+/* Saved: q, k, v, y, lse, cu_seqlens, prefix. */
+static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    nrl_tensor *d[3], *saved[7];
+    for (int i = 0; i < 7; i++) saved[i] = nrl_tape_saved(node, i);
+    nrl_attention_grad_args a = {
+        .forward = packed_args(nrl_tape_attributes(node), saved[5], saved[6])};
+    a.forward.q = tensor_mat(saved[0]);
+    a.forward.k = tensor_mat(saved[1]);
+    a.forward.v = tensor_mat(saved[2]);
+    a.forward.y = tensor_mat(saved[3]);
+    a.forward.lse = tensor_mat(saved[4]);
+    a.dy = tensor_mat(nrl_tape_grad(node, 0));
+    for (int i = 0; i < 3; i++) NRL_TRY(tensor_like(ctx, saved[i], &d[i]));
+    a.dq = tensor_mat(d[0]);
+    a.dk = tensor_mat(d[1]);
+    a.dv = tensor_mat(d[2]);
+    NRL_TRY(backend_attention_grad(ctx, &a));
+    for (int i = 0; i < 3; i++) NRL_TRY(nrl_tape_give(ctx, node, i, d[i]));
+    return NRL_OK;
+}
+
+static nrl_status attention_check(const nrl_ctx *ctx, const nrl_tensor *q, const nrl_tensor *k,
+                                  const nrl_tensor *v, const nrl_attention_spec *s)
+{
+    int64_t n = ctx->batch ? ctx->batch->n_tokens : -1;
+    bool heads = s->n_heads > 0 && s->n_kv_heads > 0 && s->n_heads % s->n_kv_heads == 0;
+    if (heads && q->rows == n && k->rows == n && v->rows == n && q->cols == s->n_heads * s->head_dim &&
+        k->cols == s->n_kv_heads * s->head_dim && v->cols == k->cols && q->dtype == k->dtype &&
+        q->dtype == v->dtype)
+        return NRL_OK;
+    return nrl_fail(NRL_ERR_BUG,
+                    "attention: q is %s, k is %s, v is %s for %lld tokens, %lld heads, %lld key heads of %lld",
+                    tensor_shape(q).text, tensor_shape(k).text, tensor_shape(v).text, (long long)n,
+                    (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
+}
+
+nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                            const nrl_attention_spec *spec, nrl_tensor **y)
+{
+    NRL_TRY(attention_check(ctx, q, k, v, spec));
+    NRL_TRY(tensor_like(ctx, q, y));
+    if (ctx->cache) return kv_cache_attention(ctx, q, k, v, spec, *y);
+    const nrl_batch *b = ctx->batch;
+    attention_attributes at = {*spec, (uint32_t)b->n_segments, b->cu_seqlens, b->prefix};
+    nrl_attention_args a = packed_args(&at, ctx->index.cu_seqlens, ctx->index.prefix);
+    nrl_tensor *lse = NULL;
+    a.q = tensor_mat(q);
+    a.k = tensor_mat(k);
+    a.v = tensor_mat(v);
+    a.y = tensor_mat(*y);
+    if (tape_records(ctx)) {
+        NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, spec->n_heads, q->rows, &lse));
+        a.lse = tensor_mat(lse);
+    }
+    NRL_TRY(backend_attention(ctx, &a));
+    nrl_tape_record r = {.name = "attention",
+                         .inputs = {q, k, v},
+                         .outputs = {*y},
+                         .saved = {q, k, v, *y, lse, ctx->index.cu_seqlens, ctx->index.prefix},
+                         .attributes = &at,
+                         .attributes_size = sizeof at,
+                         .backward = attention_backward};
+    return tape_push(ctx, &r, false);
+}

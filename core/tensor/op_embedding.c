@@ -1,0 +1,68 @@
+/*
+ * op_embedding.c - rows of a parameter for the batch's tokens or positions.
+ */
+#include "tensor/tape.h"
+
+typedef struct {
+    nrl_param *table;
+} embedding_attributes;
+
+/* dTable[id] += dY rows, in ascending order of rows: the same sum every time. */
+static nrl_status embedding_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    const embedding_attributes *at = nrl_tape_attributes(node);
+    nrl_scatter_args s = {.size = sizeof s,
+                          .dy = tensor_mat(nrl_tape_grad(node, 0)),
+                          .index = tensor_index(nrl_tape_saved(node, 0))};
+    NRL_TRY(param_grad(at->table, &s.dx, &s.fresh));
+    return s.dx.data ? backend_scatter(ctx, &s) : NRL_OK;
+}
+
+static nrl_status lookup(nrl_ctx *ctx, nrl_param *table, nrl_tensor *index, nrl_tensor **y)
+{
+    nrl_gather_args g = {.size = sizeof g, .index = tensor_index(index)};
+    NRL_TRY(param_work(table, &g.x));
+    NRL_TRY(tensor_matrix(ctx, ctx->compute, index->numel, table->dims[1], y));
+    g.y = tensor_mat(*y);
+    NRL_TRY(backend_gather(ctx, &g));
+    embedding_attributes at = {table};
+    nrl_tape_record r = {.name = "embedding",
+                         .outputs = {*y},
+                         .saved = {index},
+                         .attributes = &at,
+                         .attributes_size = sizeof at,
+                         .backward = embedding_backward};
+    return tape_push(ctx, &r, table->trained);
+}
+
+/* Ids come from data files: the one index that a user's mistake can spoil. */
+static nrl_status check_range(const nrl_param *table, const int32_t *ids, int64_t n, const char *what)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= table->dims[0])
+            return nrl_fail(NRL_ERR_DATA, "%s %d is outside of '%s' %s", what, ids[i], table->name,
+                            dims_shape(table->n_dims, table->dims).text);
+    return NRL_OK;
+}
+
+static nrl_status check(nrl_ctx *ctx, const nrl_param *table)
+{
+    if (!ctx->batch) return nrl_fail(NRL_ERR_BUG, "embedding: there is no batch");
+    if (table->n_dims == 2) return NRL_OK;
+    return nrl_fail(NRL_ERR_BUG, "embedding: table '%s' is %s, not [rows,width]", table->name,
+                    dims_shape(table->n_dims, table->dims).text);
+}
+
+nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
+{
+    NRL_TRY(check(ctx, table));
+    NRL_TRY(check_range(table, ctx->batch->tokens, ctx->batch->n_tokens, "token id"));
+    return lookup(ctx, table, ctx->index.tokens, y);
+}
+
+nrl_status nrl_op_position_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
+{
+    NRL_TRY(check(ctx, table));
+    NRL_TRY(check_range(table, ctx->batch->positions, ctx->batch->n_tokens, "position"));
+    return lookup(ctx, table, ctx->index.positions, y);
+}

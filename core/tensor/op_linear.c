@@ -1,0 +1,140 @@
+/*
+ * op_linear.c - products of matrices: a parameter's (linear) and plain ones (matmul).
+ * R rows, K inputs, M outputs. Weight gradients are summed by the product itself, in f32.
+ */
+#include "tensor/tape.h"
+
+typedef struct {
+    nrl_param *weight, *bias;
+} linear_attributes;
+
+static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, bool transpose_b, nrl_mat c,
+                       bool fresh)
+{
+    nrl_gemm_args g = {.size = sizeof g,
+                       .transpose_a = transpose_a,
+                       .transpose_b = transpose_b,
+                       .fresh = fresh,
+                       .a = a,
+                       .b = b,
+                       .c = c,
+                       .alpha = 1};
+    return backend_gemm(ctx, &g);
+}
+
+/* dX[R,K] = dY[R,M] W[M,K], added to what x has already. */
+static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, nrl_param *w, nrl_mat dy)
+{
+    nrl_gemm_args g = {.size = sizeof g, .a = dy, .alpha = 1, .weight_key = w->key, .weight_version = w->version};
+    nrl_tensor *dx;
+    NRL_TRY(param_work(w, &g.b));
+    NRL_TRY(tape_grad_target(ctx, node, 0, &dx, &g.fresh));
+    g.c = tensor_mat(dx);
+    NRL_TRY(backend_gemm(ctx, &g));
+    return g.fresh ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
+}
+
+static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    const linear_attributes *at = nrl_tape_attributes(node);
+    nrl_mat dy = tensor_mat(nrl_tape_grad(node, 0)), dw, db;
+    bool fresh_w, fresh_b;
+    if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, at->weight, dy));
+    NRL_TRY(param_grad(at->weight, &dw, &fresh_w));
+    /* dW[M,K] += dY[R,M]^T X[R,K] */
+    if (dw.data) NRL_TRY(gemm(ctx, dy, true, tensor_mat(nrl_tape_saved(node, 0)), false, dw, fresh_w));
+    NRL_TRY(param_grad(at->bias, &db, &fresh_b));
+    if (!db.data) return NRL_OK;
+    nrl_reduce_args r = {.size = sizeof r,
+                         .op = NRL_REDUCTION_SUM,
+                         .axis = NRL_AXIS_ROWS,
+                         .fresh = fresh_b,
+                         .x = dy,
+                         .y = db};
+    return backend_reduce(ctx, &r);
+}
+
+static nrl_status linear_check(const nrl_tensor *x, const nrl_param *w, const nrl_param *b)
+{
+    if (w->n_dims != 2 || x->cols != w->dims[1])
+        return nrl_fail(NRL_ERR_BUG, "linear: x is %s, weight '%s' is %s", tensor_shape(x).text, w->name,
+                        dims_shape(w->n_dims, w->dims).text);
+    if (b && (b->n_dims != 1 || b->dims[0] != w->dims[0]))
+        return nrl_fail(NRL_ERR_BUG, "linear: weight '%s' is %s, bias '%s' is %s", w->name,
+                        dims_shape(w->n_dims, w->dims).text, b->name, dims_shape(b->n_dims, b->dims).text);
+    return NRL_OK;
+}
+
+nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
+{
+    NRL_TRY(linear_check(x, w, b));
+    nrl_gemm_args g = {.size = sizeof g,
+                       .transpose_b = true,
+                       .fresh = true,
+                       .a = tensor_mat(x),
+                       .alpha = 1,
+                       .weight_key = w->key,
+                       .weight_version = w->version};
+    NRL_TRY(param_work(w, &g.b));
+    if (b) NRL_TRY(param_work(b, &g.bias));
+    NRL_TRY(tensor_with_columns(ctx, ctx->compute, x, w->dims[0], y));
+    g.c = tensor_mat(*y);
+    NRL_TRY(backend_gemm(ctx, &g));
+    linear_attributes at = {w, b};
+    nrl_tape_record r = {.name = "linear",
+                         .inputs = {x},
+                         .outputs = {*y},
+                         .saved = {w->trained ? x : NULL},
+                         .attributes = &at,
+                         .attributes_size = sizeof at,
+                         .backward = linear_backward};
+    return tape_push(ctx, &r, w->trained || (b && b->trained));
+}
+
+/* ---- c[R,C] = op(a)[R,K] op(b)[K,C] ---- */
+
+typedef struct {
+    bool transpose_a, transpose_b;
+} matmul_attributes;
+
+static nrl_status matmul_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    const matmul_attributes *at = nrl_tape_attributes(node);
+    nrl_mat dc = tensor_mat(nrl_tape_grad(node, 0));
+    nrl_mat a = tensor_mat(nrl_tape_saved(node, 0)), b = tensor_mat(nrl_tape_saved(node, 1));
+    bool ta = at->transpose_a, tb = at->transpose_b, fresh;
+    nrl_tensor *d;
+    if (nrl_tape_wants(node, 0)) { /* dC op(b)^T, or its transpose op(b) dC^T where a is read so */
+        NRL_TRY(tape_grad_target(ctx, node, 0, &d, &fresh));
+        if (ta) NRL_TRY(gemm(ctx, b, tb, dc, true, tensor_mat(d), fresh));
+        else NRL_TRY(gemm(ctx, dc, false, b, !tb, tensor_mat(d), fresh));
+        if (fresh) NRL_TRY(nrl_tape_give(ctx, node, 0, d));
+    }
+    if (!nrl_tape_wants(node, 1)) return NRL_OK;
+    NRL_TRY(tape_grad_target(ctx, node, 1, &d, &fresh)); /* op(a)^T dC, or dC^T op(a) */
+    if (tb) NRL_TRY(gemm(ctx, dc, true, a, ta, tensor_mat(d), fresh));
+    else NRL_TRY(gemm(ctx, a, !ta, dc, false, tensor_mat(d), fresh));
+    return fresh ? nrl_tape_give(ctx, node, 1, d) : NRL_OK;
+}
+
+nrl_status nrl_op_matmul(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool transpose_a, bool transpose_b,
+                         nrl_tensor **c)
+{
+    int64_t rows = transpose_a ? a->cols : a->rows, ka = transpose_a ? a->rows : a->cols;
+    int64_t cols = transpose_b ? b->rows : b->cols, kb = transpose_b ? b->cols : b->rows;
+    if (ka != kb || a->dtype != b->dtype)
+        return nrl_fail(NRL_ERR_BUG, "matmul: a is %s of %s%s, b is %s of %s%s", tensor_shape(a).text,
+                        nrl_dtype_name(a->dtype), transpose_a ? " transposed" : "", tensor_shape(b).text,
+                        nrl_dtype_name(b->dtype), transpose_b ? " transposed" : "");
+    NRL_TRY(tensor_matrix(ctx, a->dtype, rows, cols, c));
+    NRL_TRY(gemm(ctx, tensor_mat(a), transpose_a, tensor_mat(b), transpose_b, tensor_mat(*c), true));
+    matmul_attributes at = {transpose_a, transpose_b};
+    nrl_tape_record r = {.name = "matmul",
+                         .inputs = {a, b},
+                         .outputs = {*c},
+                         .saved = {a, b},
+                         .attributes = &at,
+                         .attributes_size = sizeof at,
+                         .backward = matmul_backward};
+    return tape_push(ctx, &r, false);
+}

@@ -1,0 +1,138 @@
+/*
+ * op_norm.c - rms and layer norm, alone or fused with the residual addition before it.
+ * Saved: what was normalised, and one or two f32 a normalised row. D columns of the weight; x [N, G*D]
+ * is normalised in groups of D columns.
+ */
+#include "tensor/tape.h"
+
+typedef struct {
+    nrl_param *weight, *bias;
+} norm_attributes;
+
+typedef struct {
+    const char *name;
+    bool rms;
+    nrl_tensor *x, *residual; /* residual NULL = none */
+    nrl_param *weight, *bias; /* bias NULL for rms */
+    double eps;
+    nrl_tensor **sum, **y;
+} norm_call;
+
+/* Saved: 0 what was normalised, 1 rstd, 2 mean (layer norm). Outputs: 0 y, 1 the sum.
+ * dx goes through the norm and takes in what reaches x by other ways in the same pass. */
+static nrl_status norm_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    const norm_attributes *at = nrl_tape_attributes(node);
+    nrl_tensor *x = nrl_tape_saved(node, 0), *mean = nrl_tape_saved(node, 2), *dx = NULL;
+    nrl_tensor *dy = nrl_tape_grad(node, 0), *dsum = nrl_tape_grad(node, 1);
+    bool fused = nrl_tape_input(node, 1) != NULL;
+    if (!dy) {
+        NRL_TRY(nrl_tape_give(ctx, node, 0, dsum));
+        return nrl_tape_give(ctx, node, 1, dsum);
+    }
+    nrl_norm_grad_args a = {.size = sizeof a,
+                            .rms = !mean,
+                            .x = tensor_mat(x),
+                            .rstd = tensor_mat(nrl_tape_saved(node, 1)),
+                            .dy = tensor_mat(dy)};
+    if (mean) a.mean = tensor_mat(mean);
+    bool wants = nrl_tape_wants(node, 0) || nrl_tape_wants(node, 1);
+    if (wants && !fused) dsum = tape_take_grad(ctx, node, 0);
+    if (dsum) a.dsum = tensor_mat(dsum);
+    /* The weight's gradient needs the pass even where x wants nothing; dx is then thrown away. */
+    NRL_TRY(tensor_like(ctx, x, &dx));
+    a.dx = tensor_mat(dx);
+    NRL_TRY(param_work(at->weight, &a.weight));
+    NRL_TRY(param_grad(at->weight, &a.dweight, &a.fresh_weight));
+    NRL_TRY(param_grad(at->bias, &a.dbias, &a.fresh_bias));
+    NRL_TRY(backend_norm_grad(ctx, &a));
+    NRL_TRY(nrl_tape_give(ctx, node, 0, dx));
+    return nrl_tape_give(ctx, node, 1, dx);
+}
+
+static nrl_status norm_check(const norm_call *c)
+{
+    const nrl_param *w = c->weight, *b = c->bias;
+    int64_t width = w->n_dims == 1 ? w->dims[0] : 0;
+    if (width < 1 || c->x->cols % width)
+        return nrl_fail(NRL_ERR_BUG, "%s: x is %s, weight '%s' is %s", c->name, tensor_shape(c->x).text, w->name,
+                        dims_shape(w->n_dims, w->dims).text);
+    if (b && (b->n_dims != 1 || b->dims[0] != width))
+        return nrl_fail(NRL_ERR_BUG, "%s: weight '%s' is %s, bias '%s' is %s", c->name, w->name,
+                        dims_shape(w->n_dims, w->dims).text, b->name, dims_shape(b->n_dims, b->dims).text);
+    if (c->residual && (!tensor_same_matrix(c->x, c->residual) || c->x->dtype != c->residual->dtype))
+        return nrl_fail(NRL_ERR_BUG, "%s: a is %s of %s, b is %s of %s", c->name, tensor_shape(c->x).text,
+                        nrl_dtype_name(c->x->dtype), tensor_shape(c->residual).text,
+                        nrl_dtype_name(c->residual->dtype));
+    return NRL_OK;
+}
+
+static nrl_status norm(nrl_ctx *ctx, const norm_call *c)
+{
+    NRL_TRY(norm_check(c));
+    int64_t groups = c->x->cols / c->weight->dims[0];
+    nrl_tensor *rstd, *mean = NULL, *normed = c->x;
+    nrl_norm_args a = {.size = sizeof a, .rms = c->rms, .x = tensor_mat(c->x), .eps = c->eps};
+    NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, c->x->rows, groups, &rstd));
+    a.rstd = tensor_mat(rstd);
+    if (!c->rms) {
+        NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, c->x->rows, groups, &mean));
+        a.mean = tensor_mat(mean);
+    }
+    if (c->residual) {
+        NRL_TRY(tensor_like(ctx, c->x, c->sum));
+        normed = *c->sum;
+        a.residual = tensor_mat(c->residual);
+        a.sum = tensor_mat(normed);
+    }
+    NRL_TRY(param_work(c->weight, &a.weight));
+    if (c->bias) NRL_TRY(param_work(c->bias, &a.bias));
+    NRL_TRY(tensor_like(ctx, c->x, c->y));
+    a.y = tensor_mat(*c->y);
+    NRL_TRY(backend_norm(ctx, &a));
+    norm_attributes at = {c->weight, c->bias};
+    nrl_tape_record r = {.name = c->name,
+                         .inputs = {c->x, c->residual},
+                         .outputs = {*c->y, c->residual ? normed : NULL},
+                         .saved = {normed, rstd, mean},
+                         .attributes = &at,
+                         .attributes_size = sizeof at,
+                         .backward = norm_backward};
+    return tape_push(ctx, &r, c->weight->trained || (c->bias && c->bias->trained));
+}
+
+nrl_status nrl_op_rms_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double eps, nrl_tensor **y)
+{
+    return norm(ctx, &(norm_call){.name = "rms_norm", .rms = true, .x = x, .weight = w, .eps = eps, .y = y});
+}
+
+nrl_status nrl_op_add_rms_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w, double eps,
+                               nrl_tensor **sum, nrl_tensor **y)
+{
+    return norm(ctx, &(norm_call){.name = "add_rms_norm",
+                                  .rms = true,
+                                  .x = a,
+                                  .residual = b,
+                                  .weight = w,
+                                  .eps = eps,
+                                  .sum = sum,
+                                  .y = y});
+}
+
+nrl_status nrl_op_layer_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, double eps, nrl_tensor **y)
+{
+    return norm(ctx, &(norm_call){.name = "layer_norm", .x = x, .weight = w, .bias = b, .eps = eps, .y = y});
+}
+
+nrl_status nrl_op_add_layer_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b_in, nrl_param *w, nrl_param *b,
+                                 double eps, nrl_tensor **sum, nrl_tensor **y)
+{
+    return norm(ctx, &(norm_call){.name = "add_layer_norm",
+                                  .x = a,
+                                  .residual = b_in,
+                                  .weight = w,
+                                  .bias = b,
+                                  .eps = eps,
+                                  .sum = sum,
+                                  .y = y});
+}

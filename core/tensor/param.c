@@ -1,0 +1,137 @@
+/*
+ * param.c - accessors of nrl/param.h, and parameters as matrices for operations.
+ */
+#include "tensor/param.h"
+#include "tensor/internal.h"
+#include <stdatomic.h>
+#include <string.h>
+
+const char *nrl_param_name(const nrl_param *p)
+{
+    return p->name;
+}
+
+int nrl_param_n_dims(const nrl_param *p)
+{
+    return p->n_dims;
+}
+
+int64_t nrl_param_dim(const nrl_param *p, int i)
+{
+    if (i < 0) i += p->n_dims;
+    return i >= 0 && i < p->n_dims ? p->dims[i] : 1;
+}
+
+int64_t nrl_param_numel(const nrl_param *p)
+{
+    return p->numel;
+}
+
+int nrl_param_n_parts(const nrl_param *p)
+{
+    return p->n_parts;
+}
+
+nrl_part *nrl_param_part(nrl_param *p, int i)
+{
+    return i >= 0 && i < p->n_parts ? &p->parts[i] : NULL;
+}
+
+bool nrl_param_trained(const nrl_param *p)
+{
+    return p->trained;
+}
+
+bool nrl_param_decays(const nrl_param *p)
+{
+    return p->decay;
+}
+
+void nrl_param_bind(nrl_param *p, nrl_slot slot, nrl_tensor *t)
+{
+    NRL_ASSERT(slot, >, NRL_SLOT_NONE);
+    NRL_ASSERT(slot, <, NRL_SLOT_COUNT);
+    p->slots[slot] = t;
+    p->version++;
+}
+
+nrl_tensor *nrl_param_tensor(const nrl_param *p, nrl_slot slot)
+{
+    return slot > NRL_SLOT_NONE && slot < NRL_SLOT_COUNT ? p->slots[slot] : NULL;
+}
+
+uint64_t nrl_param_version(const nrl_param *p)
+{
+    return p->version;
+}
+
+void nrl_param_touch(nrl_param *p)
+{
+    p->version++;
+}
+
+bool nrl_param_fresh(const nrl_param *p)
+{
+    return p->fresh;
+}
+
+void nrl_param_set_fresh(nrl_param *p, bool fresh)
+{
+    p->fresh = fresh;
+}
+
+void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, const int64_t *dims)
+{
+    /* Backends key packed copies by it, so it is never given twice; the one counter of the process. */
+    static atomic_uint_fast64_t last_key;
+    *part = (nrl_part){.name = name, .n_dims = n_dims};
+    *p = (nrl_param){.name = name,
+                     .n_dims = n_dims,
+                     .numel = 1,
+                     .n_parts = 1,
+                     .parts = part,
+                     .trained = true,
+                     .fresh = true,
+                     .init_scale = 1,
+                     .index = -1,
+                     .key = atomic_fetch_add(&last_key, 1) + 1,
+                     .version = 1};
+    for (int i = 0; i < n_dims; i++) {
+        p->dims[i] = part->dims[i] = dims[i];
+        p->numel *= dims[i];
+    }
+}
+
+/* Slot storage may be flat or of the parameter's shape; operations see [dims[0], rest] or 1 x n. */
+static nrl_status slot_mat(const nrl_param *p, nrl_slot slot, const char *slot_name, nrl_mat *mat)
+{
+    const nrl_tensor *t = p->slots[slot];
+    if (!t || !t->data)
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s' has no storage in slot %s", p->name, slot_name);
+    if (t->numel != p->numel || !tensor_is_contiguous(t))
+        return nrl_fail(NRL_ERR_BUG, "slot %s of parameter '%s' %s is bound to %s", slot_name, p->name,
+                        dims_shape(p->n_dims, p->dims).text, tensor_shape(t).text);
+    int64_t rows = p->n_dims > 1 ? p->dims[0] : 1;
+    int64_t cols = rows ? p->numel / rows : 0;
+    *mat = (nrl_mat){t->data, (uint32_t)t->dtype, 0, rows, cols, cols};
+    return NRL_OK;
+}
+
+nrl_status param_work(const nrl_param *p, nrl_mat *mat)
+{
+    return slot_mat(p, NRL_SLOT_WORK, "work", mat);
+}
+
+nrl_status param_grad(nrl_param *p, nrl_mat *mat, bool *fresh)
+{
+    *mat = (nrl_mat){0};
+    *fresh = false;
+    if (!p || !p->trained) return NRL_OK;
+    NRL_TRY(slot_mat(p, NRL_SLOT_GRAD_ACC, "grad_acc", mat));
+    if (mat->dtype != NRL_DTYPE_F32)
+        return nrl_fail(NRL_ERR_BUG, "slot grad_acc of parameter '%s' is %s, not f32", p->name,
+                        nrl_dtype_name((nrl_dtype)mat->dtype));
+    *fresh = p->fresh;
+    p->fresh = false;
+    return NRL_OK;
+}

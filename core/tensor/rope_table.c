@@ -1,0 +1,115 @@
+/*
+ * rope_table.c - cos and sin of every position seen so far, in double precision, rounded once to f32.
+ *
+ * Positions repeat in every batch, so a table by position is computed once and grows by doubling; a
+ * batch only copies the rows of its positions. Tables are told apart by their frequencies.
+ */
+#include "tensor/rope.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rope_table {
+    rope_table *next;
+    double *inv_freq; /* [half], a copy */
+    int64_t half, n_positions;
+    double scale;
+    float *cos, *sin;                 /* host [n_positions, half] */
+    nrl_tensor *batch_cos, *batch_sin; /* [N, half] of the batch at hand, counted; NULL = not yet */
+};
+
+static rope_table *find_table(nrl_ctx *ctx, const nrl_rope *rope)
+{
+    size_t bytes = (size_t)rope->half * sizeof *rope->inv_freq;
+    for (rope_table *t = ctx->ropes; t; t = t->next)
+        if (t->half == rope->half && memcmp(&t->scale, &rope->scale, sizeof t->scale) == 0 &&
+            !memcmp(t->inv_freq, rope->inv_freq, bytes))
+            return t;
+    rope_table *t = mem_alloc(sizeof *t);
+    *t = (rope_table){.next = ctx->ropes, .half = rope->half, .scale = rope->scale};
+    t->inv_freq = mem_alloc(bytes);
+    memcpy(t->inv_freq, rope->inv_freq, bytes);
+    ctx->ropes = t;
+    return t;
+}
+
+static void grow(rope_table *t, int64_t n)
+{
+    if (n <= t->n_positions) return;
+    if (n < 2 * t->n_positions) n = 2 * t->n_positions;
+    t->cos = mem_realloc(t->cos, (size_t)(n * t->half) * sizeof *t->cos);
+    t->sin = mem_realloc(t->sin, (size_t)(n * t->half) * sizeof *t->sin);
+    for (int64_t p = t->n_positions; p < n; p++) {
+        for (int64_t i = 0; i < t->half; i++) {
+            double angle = (double)p * t->inv_freq[i];
+            t->cos[p * t->half + i] = (float)(t->scale * cos(angle));
+            t->sin[p * t->half + i] = (float)(t->scale * sin(angle));
+        }
+    }
+    t->n_positions = n;
+}
+
+/* Rows of `table` for each position, as a tensor that the context keeps. */
+static nrl_status gather(nrl_ctx *ctx, const float *table, int64_t half, nrl_tensor **out)
+{
+    const nrl_batch *b = ctx->batch;
+    nrl_tensor *t;
+    NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, b->n_tokens, half, &t));
+    bool direct = ctx->device->facts.host_memory;
+    size_t row = (size_t)half * sizeof(float);
+    float *rows = direct ? t->data : mem_alloc(row * (size_t)b->n_tokens);
+    for (int64_t i = 0; i < b->n_tokens; i++)
+        memcpy(rows + i * half, table + (int64_t)b->positions[i] * half, row);
+    nrl_status st = NRL_OK;
+    if (!direct) {
+        st = tensor_write(ctx, t, rows);
+        free(rows);
+    }
+    if (!st) *out = tensor_retain(t);
+    return st;
+}
+
+static nrl_status fill_batch_rows(nrl_ctx *ctx, rope_table *t)
+{
+    const nrl_batch *b = ctx->batch;
+    int64_t last = 0;
+    for (int64_t i = 0; i < b->n_tokens; i++)
+        if (b->positions[i] > last) last = b->positions[i];
+    grow(t, last + 1);
+    ctx_scope_begin(ctx);
+    nrl_status st = gather(ctx, t->cos, t->half, &t->batch_cos);
+    if (!st) st = gather(ctx, t->sin, t->half, &t->batch_sin);
+    ctx_scope_end(ctx);
+    return st;
+}
+
+nrl_status rope_rows(nrl_ctx *ctx, const nrl_rope *rope, nrl_tensor **cos_, nrl_tensor **sin_)
+{
+    rope_table *t = find_table(ctx, rope);
+    if (!t->batch_sin) NRL_TRY(fill_batch_rows(ctx, t));
+    *cos_ = t->batch_cos;
+    *sin_ = t->batch_sin;
+    return NRL_OK;
+}
+
+void rope_new_batch(nrl_ctx *ctx)
+{
+    for (rope_table *t = ctx->ropes; t; t = t->next) {
+        tensor_release(ctx, t->batch_cos);
+        tensor_release(ctx, t->batch_sin);
+        t->batch_cos = t->batch_sin = NULL;
+    }
+}
+
+void rope_forget(nrl_ctx *ctx)
+{
+    rope_new_batch(ctx);
+    while (ctx->ropes) {
+        rope_table *t = ctx->ropes;
+        ctx->ropes = t->next;
+        free(t->inv_freq);
+        free(t->cos);
+        free(t->sin);
+        free(t);
+    }
+}

@@ -1,0 +1,125 @@
+/*
+ * transfer.c - between host memory and tensors, and filling and adding whole tensors.
+ */
+#include "tensor/dtype.h"
+#include "tensor/internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+static nrl_status wait_for_device(nrl_ctx *ctx)
+{
+    const device *d = ctx->device;
+    return ctx->stream && d->table.stream_wait ? d->table.stream_wait(d->self, ctx->stream) : NRL_OK;
+}
+
+static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way)
+{
+    const device *d = ctx->device;
+    if (!bytes) return NRL_OK;
+    NRL_TRY(d->table.copy(d->self, ctx->stream, to, from, bytes, (uint32_t)way));
+    return wait_for_device(ctx); /* the host side may be reused at once */
+}
+
+static nrl_status need_contiguous(const nrl_tensor *t)
+{
+    if (tensor_is_contiguous(t)) return NRL_OK;
+    return nrl_fail(NRL_ERR_BUG, "a slice of columns %s cannot be copied as a whole", tensor_shape(t).text);
+}
+
+nrl_status tensor_write(nrl_ctx *ctx, nrl_tensor *t, const void *host)
+{
+    NRL_TRY(need_contiguous(t));
+    return transfer(ctx, t->data, host, (size_t)t->numel * nrl_dtype_size(t->dtype), NRL_COPY_TO_DEVICE);
+}
+
+nrl_status tensor_read(nrl_ctx *ctx, const nrl_tensor *t, void *host)
+{
+    NRL_TRY(need_contiguous(t));
+    return transfer(ctx, host, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype), NRL_COPY_TO_HOST);
+}
+
+nrl_status nrl_tensor_from_host(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
+                                const void *data, nrl_tensor **out)
+{
+    NRL_TRY(nrl_tensor_new(ctx, dtype, n_dims, dims, out));
+    return tensor_write(ctx, *out, data);
+}
+
+nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *host, bool keep,
+                          nrl_tensor **out)
+{
+    if (!keep || !ctx->device->facts.host_memory)
+        return nrl_tensor_from_host(ctx, dtype, 1, &n, host, out);
+    nrl_tensor *t = tensor_header(ctx, dtype, 1, &n);
+    /* Batches are read only; the cast serves the one pointer type of a block. */
+    t->block = pool_borrow(&ctx->pool, (void *)(uintptr_t)host);
+    t->data = t->block->data;
+    ctx_own(ctx, t);
+    *out = t;
+    return NRL_OK;
+}
+
+/* Row by row, so that slices of columns can be fetched too. */
+nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int64_t n)
+{
+    if (n != t->numel)
+        return nrl_fail(NRL_ERR_BUG, "fetching %lld values of a tensor %s", (long long)n, tensor_shape(t).text);
+    if (!t->data) return nrl_fail(NRL_ERR_BUG, "fetching a tensor %s that was released", tensor_shape(t).text);
+    size_t element = nrl_dtype_size(t->dtype), row_bytes = (size_t)t->cols * element;
+    char *row = mem_alloc(row_bytes);
+    nrl_status st = wait_for_device(ctx);
+    for (int64_t r = 0; r < t->rows && !st; r++) {
+        st = transfer(ctx, row, (char *)t->data + (size_t)(r * t->stride) * element, row_bytes,
+                      NRL_COPY_TO_HOST);
+        for (int64_t c = 0; c < t->cols && !st; c++)
+            out[r * t->cols + c] = dtype_to_double(t->dtype, row + (size_t)c * element);
+    }
+    free(row);
+    return st;
+}
+
+nrl_status tensor_fill(nrl_ctx *ctx, nrl_tensor *t, double value)
+{
+    if (!t->numel) return NRL_OK;
+    return backend_fill(ctx, &(nrl_fill_args){sizeof(nrl_fill_args), tensor_mat(t), value});
+}
+
+static nrl_status copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y, bool accumulate)
+{
+    if (!x->numel) return NRL_OK;
+    NRL_ASSERT(x->rows, ==, y->rows);
+    NRL_ASSERT(x->cols, ==, y->cols);
+    nrl_copy_args a = {
+        .size = sizeof a, .accumulate = accumulate, .x = tensor_mat(x), .y = tensor_mat(y), .alpha = 1};
+    return backend_copy(ctx, &a);
+}
+
+nrl_status tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y)
+{
+    return copy(ctx, x, y, false);
+}
+
+nrl_status tensor_accumulate(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y)
+{
+    return copy(ctx, x, y, true);
+}
+
+nrl_status tensor_expand(nrl_ctx *ctx, const nrl_tensor *b, const nrl_tensor *x, nrl_tensor **out)
+{
+    nrl_tensor *zero, *same = NULL;
+    NRL_TRY(tensor_like(ctx, x, &zero));
+    NRL_TRY(tensor_fill(ctx, zero, 0));
+    NRL_TRY(tensor_like(ctx, x, out));
+    if (b->dtype != x->dtype) {
+        NRL_TRY(nrl_tensor_new(ctx, x->dtype, b->n_dims, b->dims, &same));
+        NRL_TRY(tensor_copy(ctx, b, same));
+        b = same;
+    }
+    if (!x->numel) return NRL_OK;
+    nrl_binary_args a = {.size = sizeof a,
+                         .op = NRL_BINARY_ADD,
+                         .a = tensor_mat(zero),
+                         .b = tensor_mat(b),
+                         .y = tensor_mat(*out)};
+    return backend_binary(ctx, &a);
+}

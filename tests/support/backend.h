@@ -1,0 +1,53 @@
+/*
+ * backend.h - a backend and a context for tests that compute: opens $NRL_PLUGIN_PATH/backends/cpu.so
+ * directly, so that tests of core/tensor need neither config nor plugin host.
+ */
+#ifndef SUPPORT_BACKEND_H
+#define SUPPORT_BACKEND_H
+#include "tensor/ctx.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The table as the host would hand it over: zero beyond what the plugin knows. */
+static inline bool test_backend_table(const char *name, nrl_backend *fill)
+{
+    const char *folder = getenv("NRL_PLUGIN_PATH");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/backends/%s.so", folder ? folder : ".", name);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        printf("skipped: %s\n", dlerror());
+        return false;
+    }
+    const nrl_plugin *(*entry)(void);
+    *(void **)&entry = dlsym(library, "nrl_plugin_entry");
+    if (!entry) return false;
+    const nrl_plugin *p = entry();
+    memset(fill, 0, sizeof *fill);
+    memcpy(fill, p, p->size < sizeof *fill ? p->size : sizeof *fill);
+    return true;
+}
+
+/* Every option of the backend zero, as "choose yourself". */
+static inline bool test_device_open(device *fill)
+{
+    nrl_backend table;
+    if (!test_backend_table("cpu", &table)) return false;
+    void *options = calloc(1, table.plugin.options_size + 1);
+    nrl_status st = device_open(&table, options, 0, fill);
+    free(options);
+    if (st) printf("skipped: %s\n", nrl_error_text());
+    return st == NRL_OK;
+}
+
+/* Deterministic values in [-1, 1), the same in make_reference.py: x = 6364136223846793005 x +
+ * 1442695040888963407 modulo 2^64, the upper 24 bits. */
+static inline double test_uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 40) / 8388608.0 - 1;
+}
+
+#endif

@@ -1,0 +1,196 @@
+/*
+ * gradient.h - the gradient of any composition of operations against central differences.
+ *
+ * A case names up to 4 inputs and 4 parameters by shape; `build` makes one output from them. The loss is
+ * sum_i c_i out_i with fixed pseudo-random c, summed in double on the host. Every input and parameter
+ * element is moved by +-STEP. Values are f32, so the tolerance is what f32 leaves of a difference.
+ */
+#ifndef SUPPORT_GRADIENT_H
+#define SUPPORT_GRADIENT_H
+#include "support/backend.h"
+#include "tensor/param.h"
+#include <math.h>
+
+enum { GRADIENT_MAX = 4 };
+
+/* Shapes of a case: SHAPE(3, 5) has values in [-1, 1), RANGE(m, r, 3, 5) in [m - r, m + r). */
+#define SHAPE(...)                                                                                 \
+    {                                                                                              \
+        .n_dims = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = {__VA_ARGS__}        \
+    }
+#define RANGE(middle, reach, ...)                                                                  \
+    {                                                                                              \
+        .n_dims = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = {__VA_ARGS__},       \
+        .offset = (middle), .scale = (reach)                                                       \
+    }
+#define GRADIENT_STEP 1e-2
+/* Rounding: 2^-24 |loss| / STEP, near 1e-4; curvature: STEP^2/6 f''', near 1e-4 for smooth f of size 1. */
+#define GRADIENT_TOLERANCE 3e-3
+
+typedef struct gradient_case gradient_case;
+struct gradient_case {
+    const char *name;
+    int n_inputs, n_params;
+    struct {
+        int n_dims;
+        int64_t dims[NRL_MAX_DIMS];
+        double offset, scale; /* values are offset + scale * uniform(-1, 1); scale 0 means 1 */
+    } inputs[GRADIENT_MAX], params[GRADIENT_MAX];
+    nrl_status (*build)(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p, nrl_tensor **y);
+    nrl_batch *batch;  /* NULL = none */
+    int64_t number[4]; /* for build */
+    double real[2];
+};
+
+typedef struct {
+    nrl_ctx *ctx;
+    const gradient_case *c;
+    float *values[2 * GRADIENT_MAX]; /* inputs, then parameters */
+    double *grads[2 * GRADIENT_MAX];
+    int64_t numel[2 * GRADIENT_MAX];
+    nrl_param params[GRADIENT_MAX];
+    nrl_part parts[GRADIENT_MAX];
+    nrl_tensor *work[GRADIENT_MAX], *grad_acc[GRADIENT_MAX];
+} gradient_run;
+
+static inline double gradient_weight(int64_t i)
+{
+    uint64_t state = (uint64_t)i * 77 + 5;
+    test_uniform(&state);
+    return test_uniform(&state);
+}
+
+static inline nrl_status gradient_forward(gradient_run *g, nrl_tensor **x, nrl_tensor **y)
+{
+    nrl_param *p[GRADIENT_MAX];
+    for (int i = 0; i < g->c->n_params; i++) {
+        p[i] = &g->params[i];
+        NRL_TRY(tensor_write(g->ctx, g->work[i], g->values[g->c->n_inputs + i]));
+        nrl_param_touch(p[i]);
+    }
+    for (int i = 0; i < g->c->n_inputs; i++) {
+        NRL_TRY(nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, g->c->inputs[i].n_dims, g->c->inputs[i].dims,
+                                     g->values[i], &x[i]));
+        tensor_set_leaf(x[i]);
+    }
+    return g->c->build(g->c, g->ctx, x, p, y);
+}
+
+static inline nrl_status gradient_loss(gradient_run *g, double *loss)
+{
+    nrl_tensor *x[GRADIENT_MAX], *y;
+    ctx_scope_begin(g->ctx);
+    nrl_status st = gradient_forward(g, x, &y);
+    int64_t n = st ? 0 : nrl_tensor_numel(y);
+    double *values = calloc((size_t)n + 1, sizeof *values);
+    if (!st) st = nrl_tensor_fetch(g->ctx, y, values, n);
+    *loss = 0;
+    for (int64_t i = 0; i < n; i++) *loss += gradient_weight(i) * values[i];
+    free(values);
+    ctx_scope_end(g->ctx);
+    return st;
+}
+
+static inline nrl_status gradient_backward(gradient_run *g)
+{
+    nrl_tensor *x[GRADIENT_MAX], *y, *seed, *dx[GRADIENT_MAX];
+    tape *t = tape_create();
+    ctx_scope_begin(g->ctx);
+    ctx_tape_begin(g->ctx, t);
+    nrl_status st = gradient_forward(g, x, &y);
+    ctx_tape_end(g->ctx);
+    if (!st) {
+        int64_t n = nrl_tensor_numel(y), dims[NRL_MAX_DIMS];
+        float *weights = calloc((size_t)n, sizeof *weights);
+        for (int64_t i = 0; i < n; i++) weights[i] = (float)gradient_weight(i);
+        for (int i = 0; i < nrl_tensor_n_dims(y); i++) dims[i] = nrl_tensor_dim(y, i);
+        st = nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, nrl_tensor_n_dims(y), dims, weights, &seed);
+        free(weights);
+    }
+    if (!st) st = tape_backward(g->ctx, t, &y, &seed, 1, x, dx, g->c->n_inputs);
+    for (int i = 0; i < g->c->n_inputs && !st; i++) {
+        if (dx[i]) st = nrl_tensor_fetch(g->ctx, dx[i], g->grads[i], g->numel[i]);
+        tensor_release(g->ctx, dx[i]);
+    }
+    for (int i = 0; i < g->c->n_params && !st; i++)
+        st = nrl_tensor_fetch(g->ctx, g->grad_acc[i], g->grads[g->c->n_inputs + i],
+                              g->numel[g->c->n_inputs + i]);
+    tape_destroy(g->ctx, t);
+    ctx_scope_end(g->ctx);
+    return st;
+}
+
+static inline nrl_status gradient_open(gradient_run *g, nrl_ctx *ctx, const gradient_case *c)
+{
+    uint64_t state = 42;
+    *g = (gradient_run){.ctx = ctx, .c = c};
+    for (int i = 0; i < c->n_inputs + c->n_params; i++) {
+        bool input = i < c->n_inputs;
+        int k = input ? i : i - c->n_inputs, n_dims = input ? c->inputs[k].n_dims : c->params[k].n_dims;
+        const int64_t *dims = input ? c->inputs[k].dims : c->params[k].dims;
+        double offset = input ? c->inputs[k].offset : c->params[k].offset;
+        double scale = input ? c->inputs[k].scale : c->params[k].scale;
+        g->numel[i] = 1;
+        for (int d = 0; d < n_dims; d++) g->numel[i] *= dims[d];
+        g->values[i] = calloc((size_t)g->numel[i], sizeof **g->values);
+        g->grads[i] = calloc((size_t)g->numel[i], sizeof **g->grads);
+        for (int64_t j = 0; j < g->numel[i]; j++)
+            g->values[i][j] = (float)(offset + (scale != 0 ? scale : 1) * test_uniform(&state));
+        if (input) continue;
+        param_init(&g->params[k], &g->parts[k], "w", n_dims, dims);
+        NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, n_dims, dims, true, &g->work[k]));
+        NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, n_dims, dims, true, &g->grad_acc[k]));
+        nrl_param_bind(&g->params[k], NRL_SLOT_WORK, g->work[k]);
+        nrl_param_bind(&g->params[k], NRL_SLOT_GRAD_ACC, g->grad_acc[k]);
+    }
+    return ctx_set_batch(ctx, c->batch);
+}
+
+static inline void gradient_close(gradient_run *g)
+{
+    for (int i = 0; i < g->c->n_params; i++) {
+        tensor_release(g->ctx, g->work[i]);
+        tensor_release(g->ctx, g->grad_acc[i]);
+    }
+    for (int i = 0; i < 2 * GRADIENT_MAX; i++) {
+        free(g->values[i]);
+        free(g->grads[i]);
+    }
+    (void)ctx_set_batch(g->ctx, NULL);
+}
+
+static inline nrl_status gradient_compare(gradient_run *g, double *worst)
+{
+    for (int i = 0; i < g->c->n_inputs + g->c->n_params; i++) {
+        for (int64_t j = 0; j < g->numel[i]; j++) {
+            float old = g->values[i][j];
+            double up, down;
+            g->values[i][j] = old + (float)GRADIENT_STEP;
+            double moved = (double)g->values[i][j];
+            NRL_TRY(gradient_loss(g, &up));
+            g->values[i][j] = old - (float)GRADIENT_STEP;
+            moved -= (double)g->values[i][j];
+            NRL_TRY(gradient_loss(g, &down));
+            g->values[i][j] = old;
+            double expected = (up - down) / moved, error = fabs(expected - g->grads[i][j]) / (1 + fabs(expected));
+            if (error > *worst || isnan(error)) *worst = isnan(error) ? INFINITY : error;
+            if (!(error <= GRADIENT_TOLERANCE))
+                return nrl_fail(NRL_ERR_BUG, "%s: operand %d element %lld: gradient %g, difference quotient %g",
+                                g->c->name, i, (long long)j, g->grads[i][j], expected);
+        }
+    }
+    return NRL_OK;
+}
+
+/* Checks one case; *worst collects the largest relative error seen. */
+static inline nrl_status gradient_check(nrl_ctx *ctx, const gradient_case *c, double *worst)
+{
+    gradient_run g;
+    nrl_status st = gradient_open(&g, ctx, c);
+    if (!st) st = gradient_backward(&g);
+    if (!st) st = gradient_compare(&g, worst);
+    gradient_close(&g);
+    return st;
+}
+
+#endif
