@@ -1,0 +1,22 @@
+/*
+ * build.h - tokenises one data file into a token cache: the caller's thread reads rows in slabs and
+ * writes results in file order, worker threads parse and tokenise slabs in between. Memory is bounded
+ * by a few slabs, whatever the size of the file. What is kept does not depend on `workers`.
+ */
+#ifndef DATA_BUILD_H
+#define DATA_BUILD_H
+#include "data/cache.h"
+#include "data/reader.h"
+
+typedef struct {
+    const char *name; /* of the file, for messages */
+    data_encode_options encode;
+    data_schema *schema; /* its format is set from the first row */
+    int64_t workers;
+} data_build_options;
+
+/* Takes `reader` and `writer` over, also on failure. Errors name file and line. */
+nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer,
+                      data_cache *out);
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * cache.h - the token cache: one file a data file, named by its key, mapped read-only.
+ *
+ *   header   data_cache_header, with a sum over itself, the index and the tail
+ *   body     a block after the other, 4-byte aligned: extra floats, then for each side int32 tokens[n]
+ *            and uint8 trained[n]
+ *   index    data_cache_segment for each side of each block
+ *   tail     the notes: one line of text each
+ *
+ * It is written beside its final name and renamed when it is on the disk, so a reader sees all of it
+ * or nothing. Byte order and struct layout are the machine's: another one's file is rebuilt.
+ */
+#ifndef DATA_CACHE_H
+#define DATA_CACHE_H
+#include "data/encode.h"
+#include <stdio.h>
+
+enum { DATA_CACHE_VERSION = 1, DATA_FORMAT_NAME = 40 };
+
+typedef struct {
+    int64_t rows, truncated, verdict[DATA_VERDICTS];
+    int64_t first_line[DATA_VERDICTS]; /* the first row of each verdict, 0 = none */
+    int64_t dropped_characters;        /* that had no token */
+} data_counts;
+
+typedef struct {
+    char magic[8];
+    uint32_t version, byte_order;
+    uint64_t sum; /* XXH3 of header (this field 0), index and tail */
+    char key[40];
+    char format[DATA_FORMAT_NAME];
+    int32_t n_sides, n_extra;
+    int64_t n_blocks, n_tokens, n_trained;
+    int64_t index_at, tail_at, file_size; /* bytes */
+    data_counts counts;
+} data_cache_header;
+
+typedef struct {
+    int64_t offset; /* of tokens, in the file */
+    int32_t n_tokens, n_trained;
+    uint32_t check; /* low half of XXH3 of tokens and trained */
+    int32_t max_id;
+    int64_t line;   /* of the row */
+} data_cache_segment;
+
+/* A mapped cache; zero-initialise. */
+typedef struct {
+    const unsigned char *map;
+    size_t size;
+    const data_cache_header *header;
+    const data_cache_segment *index; /* [n_blocks * n_sides] */
+    const char *notes;               /* notes_size bytes */
+    size_t notes_size;
+} data_cache;
+
+/* *found = a sound file of this key is mapped. A damaged one is named in a warning (unless quiet) and
+ * not found. Never fails for what is in the file. */
+nrl_status data_cache_open(const char *path, const char *key, bool quiet, data_cache *c,
+                           bool *found);
+void data_cache_close(data_cache *c);
+
+/* ---- writing ---- */
+typedef struct data_cache_writer data_cache_writer;
+
+/* path NULL: a nameless temporary file. `alone`: the caller holds the lock of this path, so what a
+ * killed builder left is overwritten. NRL_ERR_IO, NRL_ERR_FULL. */
+nrl_status data_cache_create(const char *path, bool alone, const char *key,
+                             data_cache_writer **out);
+/* Appends blocks: their body, and index entries whose offsets count from the body's start. */
+nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size,
+                             const data_cache_segment *segments, size_t n);
+/* Completes the file, gives it its name and maps it. `header` brings format, n_sides, n_extra and
+ * counts. The writer is gone afterwards, also on failure. */
+nrl_status data_cache_finish(data_cache_writer *w, const data_cache_header *header,
+                             const char *notes, size_t notes_size, data_cache *out);
+void data_cache_abandon(data_cache_writer *w); /* NULL is fine */
+
+#endif

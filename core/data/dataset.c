@@ -1,0 +1,264 @@
+/*
+ * dataset.c - parts behind one numbering of blocks, and the facts about them.
+ */
+#include "base/arena.h"
+#include "data/part.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct dataset {
+    data_parts parts;
+    int64_t n_blocks;
+    int n_sides, n_extra;
+    char *extra[BATCH_MAX_EXTRA];
+    dataset_report report;
+    char hash[33];
+};
+
+void dataset_close(dataset *d)
+{
+    if (!d) return;
+    data_parts_free(&d->parts);
+    for (int i = 0; i < d->n_extra; i++) free(d->extra[i]);
+    free(d);
+}
+
+/* ---- facts ---- */
+
+static int64_t segments_of(const data_part *p)
+{
+    return p->cache.header->n_blocks * p->cache.header->n_sides;
+}
+
+static int histogram_bin(int64_t length)
+{
+    int k = 0;
+    while (length > 1 && k < 23) length >>= 1, k++;
+    return k;
+}
+
+static void add_lengths(const data_part *p, dataset_report *r)
+{
+    for (int64_t i = 0; i < segments_of(p); i++) {
+        int64_t n = p->cache.index[i].n_tokens;
+        if (n > r->max_length) r->max_length = n;
+        if (!r->min_length || n < r->min_length) r->min_length = n;
+        r->histogram[histogram_bin(n)]++;
+    }
+}
+
+/* The lower median, by counting the lengths up to the longest. */
+static int64_t median_length(const dataset *d)
+{
+    int64_t n = 0, seen = 0, length = 0;
+    int64_t *count = mem_alloc(((size_t)d->report.max_length + 1) * sizeof *count);
+    for (int64_t i = 0; i < d->parts.n; i++) {
+        const data_part *p = &d->parts.items[i];
+        n += segments_of(p);
+        for (int64_t j = 0; j < segments_of(p); j++) count[p->cache.index[j].n_tokens]++;
+    }
+    for (; length < d->report.max_length; length++) {
+        seen += count[length];
+        if (seen * 2 >= n) break;
+    }
+    free(count);
+    return length;
+}
+
+static void add_facts(const data_part *p, dataset_report *r)
+{
+    const data_cache_header *h = p->cache.header;
+    r->rows += h->counts.rows;
+    r->kept += h->counts.verdict[DATA_KEPT];
+    r->empty += h->counts.verdict[DATA_EMPTY];
+    r->identical += h->counts.verdict[DATA_IDENTICAL];
+    r->dropped_overlong += h->counts.verdict[DATA_TOO_LONG];
+    r->untrainable += h->counts.verdict[DATA_UNTRAINABLE];
+    r->truncated += h->counts.truncated;
+    r->tokens += h->n_tokens;
+    r->trained_tokens += h->n_trained;
+    r->bytes += p->bytes;
+    r->from_cache = r->from_cache && p->from_cache;
+    if (!r->format) r->format = h->format;
+    else if (strcmp(r->format, h->format)) r->format = "several formats";
+    add_lengths(p, r);
+}
+
+static void set_report(dataset *d)
+{
+    buffer keys = {0};
+    d->report.from_cache = true;
+    for (int64_t i = 0; i < d->parts.n; i++) {
+        const data_part *p = &d->parts.items[i];
+        add_facts(p, &d->report);
+        buffer_print(&keys, "%s %.17g\n", p->key, p->weight);
+    }
+    d->report.median_length = median_length(d);
+    XXH128_hash_t h = XXH3_128bits(keys.text, keys.size);
+    snprintf(d->hash, sizeof d->hash, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
+             (uint64_t)h.low64);
+    buffer_free(&keys);
+}
+
+/* ---- opening ---- */
+
+static nrl_status check_options(const dataset_options *o)
+{
+    data_schema schema;
+    if (o->max_length < 0 || o->max_length > INT32_MAX)
+        return nrl_fail(NRL_ERR_CONFIG, "data.max_length %" PRId64 ": expected 0 (no limit) to %d",
+                        o->max_length, INT32_MAX);
+    return data_schema_set(&schema, o->columns, o->extra, o->pairs);
+}
+
+static void set_extra_names(const dataset_options *o, dataset *d)
+{
+    d->n_extra = (int)nrl_node_size(o->extra);
+    for (int i = 0; i < d->n_extra; i++)
+        d->extra[i] = mem_strdup(nrl_node_string(nrl_node_at(o->extra, (size_t)i), ""));
+}
+
+static nrl_status open_parts(const dataset_options *o, dataset *d)
+{
+    NRL_TRY(check_options(o));
+    NRL_TRY(data_parts_list(o, &d->parts));
+    set_extra_names(o, d);
+    d->n_sides = o->pairs ? 2 : 1;
+    for (int64_t i = 0; i < d->parts.n; i++) {
+        data_part *p = &d->parts.items[i];
+        NRL_TRY(data_part_open(o, p));
+        p->first = d->n_blocks;
+        d->n_blocks += p->cache.header->n_blocks;
+    }
+    if (d->n_blocks > INT32_MAX)
+        return nrl_fail(NRL_ERR_DATA, "data.%s: %" PRId64 " samples, at most %d are possible",
+                        o->role ? o->role : "train", d->n_blocks, INT32_MAX);
+    set_report(d);
+    return NRL_OK;
+}
+
+nrl_status dataset_open(const dataset_options *options, dataset **out)
+{
+    dataset *d = mem_alloc(sizeof *d);
+    nrl_status st = open_parts(options, d);
+    if (st == NRL_OK) *out = d;
+    else dataset_close(d);
+    return st;
+}
+
+/* ---- reading ---- */
+
+static const data_part *part_of(const dataset *d, int64_t block)
+{
+    int64_t low = 0, high = d->parts.n - 1;
+    NRL_ASSERT(block, >=, 0);
+    NRL_ASSERT(block, <, d->n_blocks);
+    while (low < high) { /* the last part that begins at or before the block */
+        int64_t middle = (low + high + 1) / 2;
+        if (d->parts.items[middle].first <= block) low = middle;
+        else high = middle - 1;
+    }
+    return &d->parts.items[low];
+}
+
+static const data_cache_segment *segment_of(const dataset *d, int64_t block, int side,
+                                            const data_part **part)
+{
+    NRL_ASSERT(side, <, d->n_sides);
+    *part = part_of(d, block);
+    return &(*part)->cache.index[(block - (*part)->first) * d->n_sides + side];
+}
+
+int64_t dataset_n_blocks(const dataset *d)
+{
+    return d->n_blocks;
+}
+
+int dataset_n_sides(const dataset *d)
+{
+    return d->n_sides;
+}
+
+int64_t dataset_block_tokens(const dataset *d, int64_t block)
+{
+    const data_part *p;
+    const data_cache_segment *s = segment_of(d, block, 0, &p);
+    return (int64_t)s->n_tokens + (d->n_sides == 2 ? s[1].n_tokens : 0);
+}
+
+int64_t dataset_segment(const dataset *d, int64_t block, int segment, const int32_t **tokens,
+                        const uint8_t **trained)
+{
+    const data_part *p;
+    const data_cache_segment *s = segment_of(d, block, segment, &p);
+    *tokens = (const int32_t *)(const void *)(p->cache.map + s->offset);
+    *trained = (const uint8_t *)(*tokens + s->n_tokens);
+    return s->n_tokens;
+}
+
+nrl_status dataset_verify(const dataset *d, int64_t block)
+{
+    for (int side = 0; side < d->n_sides; side++) {
+        const data_part *p;
+        const data_cache_segment *s = segment_of(d, block, side, &p);
+        if (s->check == (uint32_t)XXH3_64bits(p->cache.map + s->offset, (size_t)s->n_tokens * 5))
+            continue;
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: the tokens of %s:%" PRId64 " are damaged\nremove the "
+                        "file: it is made again from the data",
+                        p->cache_path ? p->cache_path : "temporary token file", p->path, s->line);
+    }
+    return NRL_OK;
+}
+
+int64_t dataset_n_parts(const dataset *d)
+{
+    return d->parts.n;
+}
+
+dataset_part dataset_part_at(const dataset *d, int64_t i)
+{
+    NRL_ASSERT(i, <, d->parts.n);
+    const data_part *p = &d->parts.items[i];
+    return (dataset_part){p->path, p->first, p->cache.header->n_blocks, p->weight};
+}
+
+void dataset_place(const dataset *d, int64_t block, char *out, size_t room)
+{
+    const data_part *p;
+    const data_cache_segment *s = segment_of(d, block, 0, &p);
+    snprintf(out, room, "%s:%" PRId64, p->path, s->line);
+}
+
+int64_t dataset_n_extra(const dataset *d)
+{
+    return d->n_extra;
+}
+
+const char *dataset_extra_name(const dataset *d, int64_t i)
+{
+    NRL_ASSERT(i, <, d->n_extra);
+    return d->extra[i];
+}
+
+float dataset_extra(const dataset *d, int64_t block, int64_t i)
+{
+    const data_part *p;
+    const data_cache_segment *s = segment_of(d, block, 0, &p);
+    float value;
+    NRL_ASSERT(i, <, d->n_extra);
+    memcpy(&value, p->cache.map + s->offset - (d->n_extra - i) * (int64_t)sizeof value,
+           sizeof value);
+    return value;
+}
+
+const dataset_report *dataset_facts(const dataset *d)
+{
+    return &d->report;
+}
+
+const char *dataset_hash(const dataset *d)
+{
+    return d->hash;
+}

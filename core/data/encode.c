@@ -1,0 +1,245 @@
+/*
+ * encode.c - tokens and trained marks of one sample, and what becomes of samples that are too long,
+ * empty, or without anything to train.
+ */
+#include "data/encode.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void data_encoder_free(data_encoder *e)
+{
+    chat_ids_free(&e->side[0]);
+    chat_ids_free(&e->side[1]);
+    chat_ids_free(&e->prompt);
+    if (e->scratch) tokenizer_scratch_destroy(e->scratch);
+    buffer_free(&e->text);
+    *e = (data_encoder){0};
+}
+
+/* ---- marks ---- */
+
+static void mark(chat_ids *ids, size_t from, size_t to, unsigned char value)
+{
+    if (ids->room < ids->tokens.n) {
+        ids->room = ids->tokens.n * 2;
+        ids->trained = mem_realloc(ids->trained, ids->room);
+    }
+    if (from < to) memset(ids->trained + from, value, to - from);
+}
+
+/* ---- text ---- */
+
+static void drop_first(tokenizer_ids *ids)
+{
+    memmove(ids->ids, ids->ids + 1, (ids->n - 1) * sizeof *ids->ids);
+    ids->n--;
+}
+
+/* With BOS once; EOS as the text has it. */
+static nrl_status encode_text(data_encoder *e, const char *text, size_t size, tokenizer_ids *out)
+{
+    const tokenizer *tok = e->options->tokenizer;
+    int32_t bos = tokenizer_bos(tok);
+    out->n = 0;
+    NRL_TRY(tokenizer_encode(tok, e->scratch, text, size, TOKENIZER_ADD_SPECIAL, out));
+    if (bos != TOKENIZER_NONE && out->n > 1 && out->ids[0] == bos && out->ids[1] == bos &&
+        tokenizer_adds_bos(tok))
+        drop_first(out);
+    return NRL_OK;
+}
+
+static void end_with_eos(const tokenizer *tok, tokenizer_ids *ids)
+{
+    int32_t eos = tokenizer_eos(tok);
+    if (eos == TOKENIZER_NONE || (ids->n && ids->ids[ids->n - 1] == eos)) return;
+    tokenizer_ids_push(ids, eos, 0);
+}
+
+static nrl_status encode_plain(data_encoder *e, const data_sample *s)
+{
+    chat_ids *out = &e->side[0];
+    NRL_TRY(encode_text(e, s->answer[0].text, s->answer[0].size, &out->tokens));
+    end_with_eos(e->options->tokenizer, &out->tokens);
+    mark(out, 0, out->tokens.n, 1);
+    return NRL_OK;
+}
+
+/* Tokens of the prompt alone, without an EOS that the tokenizer puts behind every text. */
+static nrl_status prompt_size(data_encoder *e, data_text prompt, size_t *n)
+{
+    const tokenizer *tok = e->options->tokenizer;
+    tokenizer_ids *ids = &e->prompt.tokens;
+    NRL_TRY(encode_text(e, prompt.text, prompt.size, ids));
+    bool added = tokenizer_adds_eos(tok) && ids->n && ids->ids[ids->n - 1] == tokenizer_eos(tok);
+    *n = ids->n - added;
+    return NRL_OK;
+}
+
+static nrl_status encode_prompted(data_encoder *e, const data_sample *s)
+{
+    size_t n_prompt;
+    NRL_TRY(prompt_size(e, s->prompt, &n_prompt));
+    for (int i = 0; i < s->n_sides; i++) {
+        chat_ids *out = &e->side[i];
+        e->text.size = 0;
+        buffer_add(&e->text, s->prompt.text, s->prompt.size);
+        buffer_add(&e->text, s->answer[i].text, s->answer[i].size);
+        NRL_TRY(encode_text(e, e->text.text, e->text.size, &out->tokens));
+        end_with_eos(e->options->tokenizer, &out->tokens);
+        size_t n = n_prompt < out->tokens.n ? n_prompt : out->tokens.n;
+        mark(out, 0, n, 0);
+        mark(out, n, out->tokens.n, 1);
+    }
+    return NRL_OK;
+}
+
+/* ---- chat ---- */
+
+static nrl_status find_template(const data_encode_options *o, const chat_template **out)
+{
+    *out = o->template;
+    if (*out) return NRL_OK;
+    NRL_TRY(chat_template_find(o->template_name ? o->template_name : "auto", out));
+    return chat_template_check(*out, o->tokenizer);
+}
+
+static nrl_status encode_chat(data_encoder *e, const data_sample *s)
+{
+    const tokenizer *tok = e->options->tokenizer;
+    const chat_template *template;
+    size_t n_prompt = 0;
+    NRL_TRY(find_template(e->options, &template));
+    if (s->n_prompt) {
+        e->prompt.tokens.n = 0;
+        NRL_TRY(chat_render(template, tok, e->scratch, s->chat[0].items, s->n_prompt, false,
+                            &e->prompt));
+        n_prompt = e->prompt.tokens.n;
+    }
+    for (int i = 0; i < s->n_sides; i++) {
+        chat_ids *out = &e->side[i];
+        out->tokens.n = 0;
+        NRL_TRY(chat_render(template, tok, e->scratch, s->chat[i].items, s->chat[i].n, false, out));
+        mark(out, 0, n_prompt < out->tokens.n ? n_prompt : out->tokens.n, 0);
+    }
+    return NRL_OK;
+}
+
+/* ---- ids ---- */
+
+static nrl_status push_ids(const nrl_node *list, const char *what, chat_ids *out)
+{
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        const nrl_node *node = nrl_node_at(list, i);
+        int64_t id = nrl_node_int(node, -1);
+        if (nrl_node_kind(node) != NRL_NODE_INT || id < 0 || id > INT32_MAX)
+            return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected a token id", what, i);
+        tokenizer_ids_push(&out->tokens, (int32_t)id, 0);
+    }
+    return NRL_OK;
+}
+
+static nrl_status mark_labels(const nrl_node *labels, chat_ids *out)
+{
+    for (size_t i = 0; i < out->tokens.n; i++) {
+        const nrl_node *node = nrl_node_at(labels, i);
+        int64_t label = nrl_node_int(node, -1);
+        if (label != -100 && label != out->tokens.ids[i])
+            return nrl_fail(NRL_ERR_DATA, "labels[%zu] is neither -100 nor the token there (%d)", i,
+                            (int)out->tokens.ids[i]);
+        out->trained[i] = label != -100;
+    }
+    return NRL_OK;
+}
+
+static nrl_status encode_ids(data_encoder *e, const data_sample *s)
+{
+    size_t n_prompt = nrl_node_size(s->prompt_ids);
+    for (int i = 0; i < s->n_sides; i++) {
+        chat_ids *out = &e->side[i];
+        out->tokens.n = 0;
+        NRL_TRY(push_ids(s->prompt_ids, "prompt ids", out));
+        NRL_TRY(push_ids(s->ids[i], "ids", out));
+        mark(out, 0, n_prompt, 0);
+        mark(out, n_prompt, out->tokens.n, 1);
+        if (s->labels) NRL_TRY(mark_labels(s->labels, out));
+    }
+    return NRL_OK;
+}
+
+/* ---- what becomes of it ---- */
+
+/* Prompts too, where the user asks for it; never those of pairs, whose prompts cancel out. */
+static void apply_train_on(data_encoder *e, const data_sample *s, int side)
+{
+    chat_ids *ids = &e->side[side];
+    if (e->options->train_on_all && s->n_sides == 1) mark(ids, 0, ids->tokens.n, 1);
+    if (ids->tokens.n) mark(ids, 0, 1, 0);
+}
+
+static nrl_status check_vocabulary(const data_encoder *e, const tokenizer_ids *ids)
+{
+    int64_t limit = e->options->vocab_size;
+    const tokenizer *tok = e->options->tokenizer;
+    for (size_t i = 0; limit && i < ids->n; i++) {
+        if (ids->ids[i] < limit) continue;
+        const char *text = tok ? tokenizer_token_text(tok, ids->ids[i]) : NULL;
+        return nrl_fail(NRL_ERR_DATA, "token %zu has id %d (%s), outside the model's vocabulary of %"
+                        PRId64, i, (int)ids->ids[i], text ? text : "no text", limit);
+    }
+    return NRL_OK;
+}
+
+/* Pairs stay whole: both sides go, or both are cut. */
+static nrl_status apply_limit(data_encoder *e, int n_sides, data_verdict *verdict)
+{
+    const int64_t limit = e->options->max_length;
+    size_t longest = e->side[0].tokens.n;
+    if (n_sides == 2 && e->side[1].tokens.n > longest) longest = e->side[1].tokens.n;
+    if (!limit || (int64_t)longest <= limit) return NRL_OK;
+    if (e->options->overlong == DATA_OVERLONG_ERROR)
+        return nrl_fail(NRL_ERR_DATA, "%zu tokens, but data.max_length is %" PRId64
+                        "\nraise it, or set data.overlong to drop or truncate", longest, limit);
+    if (e->options->overlong == DATA_OVERLONG_DROP) *verdict = DATA_TOO_LONG;
+    for (int i = 0; i < n_sides; i++)
+        if ((int64_t)e->side[i].tokens.n > limit) e->side[i].tokens.n = (size_t)limit;
+    e->truncated = true;
+    return NRL_OK;
+}
+
+static void count_trained(data_encoder *e, int n_sides, data_verdict *verdict)
+{
+    for (int i = 0; i < n_sides; i++) {
+        e->n_trained[i] = 0;
+        for (size_t t = 0; t < e->side[i].tokens.n; t++) e->n_trained[i] += e->side[i].trained[t];
+        if (!e->n_trained[i] && *verdict == DATA_KEPT) *verdict = DATA_UNTRAINABLE;
+    }
+}
+
+static nrl_status encode_shape(data_encoder *e, const data_sample *s)
+{
+    if (s->shape == DATA_SHAPE_IDS) return encode_ids(e, s);
+    if (!e->options->tokenizer)
+        return nrl_fail(NRL_ERR_CONFIG, "rows of text need a tokenizer, and the model has none\n"
+                        "expected tokenizer.json or tokenizer.model beside it, or rows of input_ids");
+    if (!e->scratch) e->scratch = tokenizer_scratch_create();
+    if (s->shape == DATA_SHAPE_CHAT) return encode_chat(e, s);
+    return s->shape == DATA_SHAPE_TEXT ? encode_plain(e, s) : encode_prompted(e, s);
+}
+
+nrl_status data_encode(data_encoder *e, const data_sample *s, data_verdict *verdict)
+{
+    e->truncated = false;
+    *verdict = data_sample_is_identical(s) ? DATA_IDENTICAL
+               : data_sample_is_empty(s)   ? DATA_EMPTY
+                                           : DATA_KEPT;
+    if (*verdict != DATA_KEPT) return NRL_OK;
+    NRL_TRY(encode_shape(e, s));
+    for (int i = 0; i < s->n_sides; i++) {
+        NRL_TRY(check_vocabulary(e, &e->side[i].tokens));
+        apply_train_on(e, s, i);
+    }
+    NRL_TRY(apply_limit(e, s->n_sides, verdict));
+    count_trained(e, s->n_sides, verdict);
+    return NRL_OK;
+}

@@ -1,0 +1,68 @@
+/*
+ * first_sample.c - the first sample as a reader sees it, trained stretches between white square
+ * brackets.
+ */
+#include "base/buffer.h"
+#include "data/data.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+static const char open_mark[] = "\xE2\x9F\xA6", close_mark[] = "\xE2\x9F\xA7";
+
+typedef struct {
+    const tokenizer *t; /* NULL: ids */
+    tokenizer_stream stream;
+    char *piece;
+    size_t room;
+    buffer out;
+} writer;
+
+static void write_token(writer *w, int32_t id)
+{
+    if (!w->t) {
+        buffer_print(&w->out, "%s%" PRId32, w->out.size ? " " : "", id);
+        return;
+    }
+    size_t n = tokenizer_decode_next(w->t, &w->stream, id, false, w->piece, w->room);
+    buffer_add(&w->out, w->piece, n);
+}
+
+/* An unfinished character is flushed before a mark, so that marks stand between whole ones. */
+static void write_mark(writer *w, const char *mark)
+{
+    if (w->t) write_token(w, TOKENIZER_NONE);
+    buffer_puts(&w->out, mark);
+}
+
+static void write_segment(writer *w, const dataset *d, int side)
+{
+    const int32_t *tokens;
+    const uint8_t *trained;
+    int64_t n = dataset_segment(d, 0, side, &tokens, &trained);
+    bool inside = false;
+    w->stream = (tokenizer_stream){0};
+    for (int64_t i = 0; i < n; i++) {
+        if ((trained[i] != 0) != inside) write_mark(w, inside ? close_mark : open_mark);
+        inside = trained[i] != 0;
+        write_token(w, tokens[i]);
+    }
+    if (w->t) write_token(w, TOKENIZER_NONE);
+    if (inside) buffer_puts(&w->out, close_mark);
+}
+
+char *dataset_first_sample(const dataset *d, const tokenizer *t)
+{
+    static const char *const names[] = {"chosen: ", "\nrejected: "};
+    writer w = {.t = t};
+    if (t) {
+        w.room = tokenizer_stream_room(t);
+        w.piece = malloc(w.room);
+        if (!w.piece) w.t = NULL;
+    }
+    for (int side = 0; side < dataset_n_sides(d); side++) {
+        if (dataset_n_sides(d) == 2) buffer_puts(&w.out, names[side]);
+        write_segment(&w, d, side);
+    }
+    free(w.piece);
+    return buffer_take(&w.out);
+}

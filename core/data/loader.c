@@ -1,0 +1,196 @@
+/*
+ * loader.c - a ring of finished steps between an io thread that builds them and the step thread.
+ * Without prefetch the caller builds. A step out of turn empties the ring and starts there.
+ */
+#include "base/arena.h"
+#include "data/assemble.h"
+#include "data/plan.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct {
+    nrl_batch **micro;
+    int64_t n_micro, step;
+    double epoch;
+    nrl_status status;
+    char *error; /* malloc'd, when status is not NRL_OK */
+} built;
+
+struct data_loader {
+    const dataset *data;
+    data_plan *plan; /* own copy: the builder's alone */
+    bool prompt_rows, threaded;
+    built now; /* what the caller holds */
+    double wait_seconds;
+    /* shared with the io thread, under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    built *ring; /* [room] step first + k at (head + k) % room */
+    int64_t room, n, head;
+    int64_t next;       /* the step that is built next */
+    int64_t building;   /* the step being built that is still wanted, -1 = none */
+    int64_t generation; /* rises with each jump: what was being built then is thrown away */
+    bool stop;
+};
+
+/* ---- building ---- */
+
+static void built_free(built *b)
+{
+    for (int64_t m = 0; m < b->n_micro; m++) batch_free(b->micro[m]);
+    free(b->micro);
+    free(b->error);
+    *b = (built){0};
+}
+
+static void build(data_loader *l, int64_t step, built *out)
+{
+    *out = (built){.step = step, .epoch = data_plan_epoch_after(l->plan, step)};
+    int64_t n_micro = data_plan_n_micro(l->plan, step);
+    out->micro = mem_alloc((size_t)n_micro * sizeof *out->micro);
+    for (int64_t m = 0; m < n_micro && out->status == NRL_OK; m++) {
+        const int64_t *blocks;
+        int64_t n = data_plan_micro(l->plan, step, m, &blocks);
+        out->status = data_assemble(l->data, blocks, n, l->prompt_rows, &out->micro[m]);
+        out->n_micro += out->status == NRL_OK;
+    }
+    if (out->status != NRL_OK) out->error = mem_strdup(nrl_error_text());
+}
+
+/* ---- the io thread ---- */
+
+static bool wait_for_room(data_loader *l)
+{
+    while (!l->stop && l->n == l->room) pthread_cond_wait(&l->changed, &l->lock);
+    return !l->stop;
+}
+
+static void *work(void *self)
+{
+    data_loader *l = self;
+    pthread_mutex_lock(&l->lock);
+    while (wait_for_room(l)) {
+        built b;
+        int64_t generation = l->generation, step = l->building = l->next++;
+        pthread_mutex_unlock(&l->lock);
+        build(l, step, &b);
+        pthread_mutex_lock(&l->lock);
+        if (generation == l->generation) {
+            l->ring[(l->head + l->n++) % l->room] = b;
+            l->building = -1;
+            pthread_cond_broadcast(&l->changed);
+        } else {
+            built_free(&b);
+        }
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+static void empty_ring(data_loader *l)
+{
+    for (; l->n; l->n--, l->head = (l->head + 1) % l->room) built_free(&l->ring[l->head]);
+}
+
+/* ---- the step thread ---- */
+
+static double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Whether `step` is in the ring or the first that will come into it: then waiting brings it. */
+static bool is_coming(const data_loader *l, int64_t step)
+{
+    int64_t coming = l->building >= 0 ? l->building : l->next;
+    return step >= coming - l->n && step <= coming;
+}
+
+static void take(data_loader *l, int64_t step)
+{
+    pthread_mutex_lock(&l->lock);
+    if (!is_coming(l, step)) {
+        empty_ring(l);
+        l->generation++;
+        l->building = -1;
+        l->next = step;
+        pthread_cond_broadcast(&l->changed);
+    }
+    for (;;) {
+        while (!l->n) pthread_cond_wait(&l->changed, &l->lock);
+        built b = l->ring[l->head];
+        l->head = (l->head + 1) % l->room;
+        l->n--;
+        pthread_cond_broadcast(&l->changed);
+        if (b.step == step) {
+            l->now = b;
+            break;
+        }
+        built_free(&b);
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
+nrl_status data_loader_step(data_loader *l, int64_t step, data_step *out)
+{
+    double begin = now_seconds();
+    built_free(&l->now);
+    if (l->threaded) take(l, step);
+    else build(l, step, &l->now);
+    l->wait_seconds += now_seconds() - begin;
+    if (l->now.status != NRL_OK) return nrl_fail(l->now.status, "%s", l->now.error);
+    *out = (data_step){l->now.micro, l->now.n_micro, step, l->now.epoch};
+    return NRL_OK;
+}
+
+double data_loader_wait_seconds(const data_loader *l)
+{
+    return l->wait_seconds;
+}
+
+/* ---- life ---- */
+
+nrl_status data_loader_create(const dataset *d, data_plan *p, int64_t prefetch, bool prompt_rows,
+                              data_loader **out)
+{
+    enum { MAX_PREFETCH = 1024 };
+    data_loader *l = mem_alloc(sizeof *l);
+    l->data = d;
+    l->plan = data_plan_copy(p);
+    l->prompt_rows = prompt_rows;
+    l->building = -1;
+    l->room = prefetch < MAX_PREFETCH ? prefetch : MAX_PREFETCH;
+    *out = l;
+    if (prefetch < 1) return NRL_OK;
+    l->ring = mem_alloc((size_t)l->room * sizeof *l->ring);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    l->threaded = pthread_create(&l->thread, NULL, work, l) == 0; /* else the caller builds */
+    return NRL_OK;
+}
+
+void data_loader_destroy(data_loader *l)
+{
+    if (!l) return;
+    if (l->threaded) {
+        pthread_mutex_lock(&l->lock);
+        l->stop = true;
+        pthread_cond_broadcast(&l->changed);
+        pthread_mutex_unlock(&l->lock);
+        pthread_join(l->thread, NULL);
+    }
+    if (l->ring) {
+        empty_ring(l);
+        pthread_cond_destroy(&l->changed);
+        pthread_mutex_destroy(&l->lock);
+    }
+    built_free(&l->now);
+    data_plan_destroy(l->plan);
+    free(l->ring);
+    free(l);
+}

@@ -1,0 +1,152 @@
+/*
+ * part.c - the key of a data file's tokens, and opening or building them.
+ */
+#include "data/part.h"
+#include "base/arena.h"
+#include "base/buffer.h"
+#include "base/json.h"
+#include "data/build.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* Everything that the tokens depend on, and nothing else: not the file's name, place or time. */
+static nrl_status set_key(const dataset_options *o, data_part *p)
+{
+    char hash[33];
+    buffer b = {0};
+    NRL_TRY(data_file_hash(p->path, hash, &p->bytes));
+    char *columns = o->columns ? json_write(o->columns, 0) : NULL;
+    char *extra = o->extra ? json_write(o->extra, 0) : NULL;
+    buffer_print(&b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
+                 DATA_CACHE_VERSION, hash, p->bytes,
+                 o->tokenizer ? tokenizer_hash(o->tokenizer) : "none",
+                 o->template ? o->template : "auto", o->max_length, o->max_length ? o->overlong : 0,
+                 o->train_on_all, o->pairs, o->vocab_size, columns ? columns : "", extra ? extra : "");
+    XXH128_hash_t h = XXH3_128bits(b.text, b.size);
+    snprintf(p->key, sizeof p->key, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
+             (uint64_t)h.low64);
+    buffer_free(&b);
+    free(columns);
+    free(extra);
+    return NRL_OK;
+}
+
+/* ---- the folder ---- */
+
+static nrl_status make_folder(const char *path)
+{
+    char *p = mem_strdup(path);
+    bool made = true;
+    for (char *c = p + 1; made && *c; c++) {
+        if (*c != '/') continue;
+        *c = 0;
+        made = !mkdir(p, 0777) || errno == EEXIST || errno == EROFS || errno == EACCES;
+        *c = '/';
+    }
+    made = made && (!mkdir(p, 0777) || errno == EEXIST);
+    nrl_status st = made ? NRL_OK
+                         : nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_IO,
+                                    "%s: cannot make the folder of token caches: %s", path,
+                                    strerror(errno));
+    free(p);
+    return st;
+}
+
+/* -1 where the file system has no locks: then builders only work in vain, not against each other. */
+static int lock_file(const char *cache_path)
+{
+    char *path = mem_printf("%s.lock", cache_path);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), r = -1;
+    if (fd >= 0)
+        do r = flock(fd, LOCK_EX);
+        while (r && errno == EINTR);
+    if (fd >= 0 && r) {
+        close(fd);
+        fd = -1;
+    }
+    free(path);
+    return fd;
+}
+
+/* The name goes first: whoever waits on this file then finds the finished cache. */
+static void unlock_file(const char *cache_path, int fd)
+{
+    if (fd < 0) return;
+    char *path = mem_printf("%s.lock", cache_path);
+    unlink(path);
+    free(path);
+    close(fd);
+}
+
+/* ---- building ---- */
+
+static data_encode_options encode_options(const dataset_options *o)
+{
+    data_encode_options e = {.tokenizer = o->tokenizer, .template_name = o->template,
+                             .max_length = o->max_length, .vocab_size = o->vocab_size,
+                             .overlong = o->overlong, .train_on_all = o->train_on_all};
+    if (!o->template || !o->tokenizer) return e;
+    if (chat_template_find(o->template, &e.template) != NRL_OK ||
+        chat_template_check(e.template, o->tokenizer) != NRL_OK)
+        e.template = NULL; /* an error only where a row has messages */
+    return e;
+}
+
+static nrl_status build(const dataset_options *o, data_part *p, bool alone)
+{
+    data_schema schema;
+    data_stream *stream;
+    data_reader *reader;
+    data_cache_writer *writer;
+    NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs));
+    data_build_options b = {p->path, encode_options(o), &schema, o->workers};
+    NRL_TRY(data_stream_open(p->path, &stream));
+    data_reader_create(stream, p->path, &reader);
+    nrl_status st = data_cache_create(p->cache_path, alone, p->key, &writer);
+    if (st == NRL_OK) return data_build(&b, reader, writer, &p->cache);
+    data_reader_destroy(reader);
+    return st;
+}
+
+static nrl_status open_or_build(const dataset_options *o, data_part *p)
+{
+    NRL_TRY(make_folder(o->cache_dir));
+    NRL_TRY(data_cache_open(p->cache_path, p->key, o->quiet, &p->cache, &p->from_cache));
+    if (p->from_cache) return NRL_OK;
+    int lock = lock_file(p->cache_path);
+    /* another builder may have finished while this one waited */
+    nrl_status st = data_cache_open(p->cache_path, p->key, true, &p->cache, &p->from_cache);
+    if (st == NRL_OK && !p->from_cache) st = build(o, p, lock >= 0);
+    unlock_file(p->cache_path, lock);
+    return st;
+}
+
+static void warn_notes(const dataset_options *o, const data_part *p)
+{
+    const char *line = p->cache.notes, *end = line + p->cache.notes_size;
+    while (!o->quiet && line < end) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        nrl_warn("%s: %.*s", p->path, (int)((stop ? stop : end) - line), line);
+        line = stop ? stop + 1 : end;
+    }
+}
+
+nrl_status data_part_open(const dataset_options *o, data_part *p)
+{
+    nrl_status st = set_key(o, p);
+    if (st != NRL_OK) {
+        nrl_note("data.%s", o->role ? o->role : "train");
+        return st;
+    }
+    if (o->cache_dir) p->cache_path = mem_printf("%s/%s.tokens", o->cache_dir, p->key);
+    NRL_TRY(o->cache_dir ? open_or_build(o, p) : build(o, p, true));
+    warn_notes(o, p);
+    return NRL_OK;
+}

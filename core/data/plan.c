@@ -1,0 +1,229 @@
+/*
+ * plan.c - epochs, global batches and micro-batches. It remembers the order of one epoch and the
+ * assignment of one step; any step may be asked at any time.
+ */
+#include "data/plan.h"
+#include "base/arena.h"
+#include "data/order.h"
+#include "data/pack.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_EPOCH = 1, KEY_PART = 2 };
+
+struct data_plan {
+    const dataset *data;
+    data_plan_options o;
+    int64_t n_epoch, n_steps; /* blocks and steps of an epoch */
+    int64_t epoch;            /* whose order is held, -1 = none */
+    int32_t *order;           /* [n_epoch] blocks */
+    int64_t step, n_micro;    /* whose assignment is held, -1 = none */
+    int64_t n_batch;          /* blocks of that step */
+    int64_t *lengths, *place; /* [global_batch] */
+    int64_t *micro;           /* [global_batch] answer of data_plan_micro */
+};
+
+/* ---- creating ---- */
+
+static nrl_status check_options(const data_plan_options *o)
+{
+    if (o->global_batch < 1 || o->global_batch > INT32_MAX)
+        return nrl_fail(NRL_ERR_CONFIG, "train.global_batch %" PRId64 ": expected 1 to %d",
+                        o->global_batch, INT32_MAX);
+    if (o->micro_batch_tokens < 0 || o->micro_batch_tokens > INT32_MAX)
+        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch_tokens %" PRId64 ": expected 1 to %d",
+                        o->micro_batch_tokens, INT32_MAX);
+    if (!o->micro_batch_tokens && (o->micro_batch < 1 || o->micro_batch > INT32_MAX))
+        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch %" PRId64 ": expected 1 to %d where "
+                        "train.micro_batch_tokens is not set", o->micro_batch, INT32_MAX);
+    NRL_ASSERT(o->ranks, >, 0);
+    NRL_ASSERT(o->rank, <, o->ranks);
+    return NRL_OK;
+}
+
+static int64_t part_blocks(const dataset_part *part)
+{
+    return llround(part->weight * (double)part->n);
+}
+
+static nrl_status check_lengths(const dataset *d, const data_plan_options *o)
+{
+    int64_t worst = 0, longest = 0;
+    for (int64_t i = 0; i < dataset_n_blocks(d); i++) {
+        int64_t n = dataset_block_tokens(d, i);
+        if (n > longest) longest = n, worst = i;
+    }
+    char place[512];
+    dataset_place(d, worst, place, sizeof place);
+    const char *what = dataset_n_sides(d) == 2 ? "pair" : "sample";
+    if (o->micro_batch_tokens && longest > o->micro_batch_tokens)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: a %s of %" PRId64 " tokens does not fit into "
+                        "train.micro_batch_tokens %" PRId64 "\nraise it, or limit samples by "
+                        "data.max_length", place, what, longest, o->micro_batch_tokens);
+    if (!o->micro_batch_tokens && longest > INT32_MAX / o->micro_batch)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %" PRId64 " samples (train.micro_batch) of up to %" PRId64
+                        " tokens are too many for one micro-batch", place, o->micro_batch, longest);
+    return NRL_OK;
+}
+
+static nrl_status count_epoch(data_plan *p)
+{
+    const int64_t g = p->o.global_batch;
+    double wanted = 0;
+    for (int64_t i = 0; i < dataset_n_parts(p->data); i++) {
+        dataset_part part = dataset_part_at(p->data, i);
+        wanted += part.weight * (double)part.n;
+        if (wanted > INT32_MAX)
+            return nrl_fail(NRL_ERR_CONFIG, "data: weights make an epoch of %.3g samples, at most %d are "
+                            "possible", wanted, INT32_MAX);
+        p->n_epoch += part_blocks(&part);
+    }
+    p->n_steps = p->o.drop_last ? p->n_epoch / g : (p->n_epoch + g - 1) / g;
+    if (p->n_steps) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "an epoch of %" PRId64 " samples holds no full train.global_batch of %"
+                    PRId64 " (data.last_batch: drop)", p->n_epoch, g);
+}
+
+static void allocate(data_plan *p)
+{
+    int64_t most = p->o.global_batch < p->n_epoch ? p->o.global_batch : p->n_epoch;
+    p->epoch = p->step = -1;
+    p->order = mem_alloc((size_t)p->n_epoch * sizeof *p->order);
+    p->lengths = mem_alloc((size_t)most * sizeof *p->lengths);
+    p->place = mem_alloc((size_t)most * sizeof *p->place);
+    p->micro = mem_alloc((size_t)most * sizeof *p->micro);
+}
+
+nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out)
+{
+    NRL_TRY(check_options(options));
+    NRL_TRY(check_lengths(d, options));
+    data_plan *p = mem_alloc(sizeof *p);
+    p->data = d;
+    p->o = *options;
+    nrl_status st = count_epoch(p);
+    if (st == NRL_OK) {
+        allocate(p);
+        *out = p;
+    } else {
+        data_plan_destroy(p);
+    }
+    return st;
+}
+
+data_plan *data_plan_copy(const data_plan *p)
+{
+    data_plan *copy = mem_alloc(sizeof *copy);
+    *copy = *p;
+    allocate(copy);
+    return copy;
+}
+
+void data_plan_destroy(data_plan *p)
+{
+    if (!p) return;
+    free(p->order);
+    free(p->lengths);
+    free(p->place);
+    free(p->micro);
+    free(p);
+}
+
+/* ---- the order of an epoch ---- */
+
+static int by_number(const void *x, const void *y)
+{
+    return *(const int32_t *)x - *(const int32_t *)y; /* both are not negative */
+}
+
+/* The window of a part's own permutation that makes up the broken part of its weight. */
+static void fill_window(const data_plan *p, int64_t part_number, const dataset_part *part, int64_t m,
+                        int64_t epoch, int32_t *out)
+{
+    int32_t *all = mem_alloc((size_t)part->n * sizeof *all);
+    for (int64_t i = 0; i < part->n; i++) all[i] = (int32_t)(part->first + i);
+    data_order_shuffle(data_order_key(p->o.seed, KEY_PART, (uint64_t)part_number), all, part->n);
+    int64_t start = (int64_t)((unsigned __int128)epoch * (uint64_t)m % (uint64_t)part->n);
+    for (int64_t i = 0; i < m; i++) out[i] = all[(start + i) % part->n];
+    qsort(out, (size_t)m, sizeof *out, by_number);
+    free(all);
+}
+
+static void set_epoch(data_plan *p, int64_t epoch)
+{
+    int32_t *out = p->order;
+    if (p->epoch == epoch) return;
+    for (int64_t k = 0; k < dataset_n_parts(p->data); k++) {
+        dataset_part part = dataset_part_at(p->data, k);
+        int64_t n = part_blocks(&part);
+        for (; n >= part.n; n -= part.n)
+            for (int64_t i = 0; i < part.n; i++) *out++ = (int32_t)(part.first + i);
+        if (n) fill_window(p, k, &part, n, epoch, out);
+        out += n;
+    }
+    if (p->o.shuffle)
+        data_order_shuffle(data_order_key(p->o.seed, KEY_EPOCH, (uint64_t)epoch), p->order,
+                           p->n_epoch);
+    p->epoch = epoch;
+}
+
+/* ---- steps ---- */
+
+/* Without a budget: runs of micro_batch blocks, the first R of them micro-batch 0 of each rank. */
+static int64_t cut_runs(const data_plan *p, int64_t n, int64_t *place)
+{
+    for (int64_t i = 0; i < n; i++) place[i] = i / p->o.micro_batch;
+    return (place[n - 1] + p->o.ranks) / p->o.ranks;
+}
+
+static int64_t batch_begin(const data_plan *p, int64_t step)
+{
+    return step % p->n_steps * p->o.global_batch;
+}
+
+static void set_step(data_plan *p, int64_t step)
+{
+    NRL_ASSERT(step, >=, 0);
+    if (p->step == step) return;
+    set_epoch(p, step / p->n_steps);
+    const int64_t begin = batch_begin(p, step), left = p->n_epoch - begin;
+    const int32_t *blocks = p->order + begin;
+    p->n_batch = left < p->o.global_batch ? left : p->o.global_batch;
+    for (int64_t i = 0; i < p->n_batch; i++) p->lengths[i] = dataset_block_tokens(p->data, blocks[i]);
+    p->n_micro = p->o.micro_batch_tokens ? data_pack(p->lengths, p->n_batch, p->o.micro_batch_tokens,
+                                                     p->o.ranks, p->place)
+                                         : cut_runs(p, p->n_batch, p->place);
+    p->step = step;
+}
+
+int64_t data_plan_steps_per_epoch(const data_plan *p)
+{
+    return p->n_steps;
+}
+
+double data_plan_epoch_after(const data_plan *p, int64_t step)
+{
+    int64_t done = batch_begin(p, step) + p->o.global_batch, epochs = step / p->n_steps;
+    if ((step + 1) % p->n_steps == 0 || done > p->n_epoch) return (double)epochs + 1;
+    return (double)epochs + (double)done / (double)p->n_epoch;
+}
+
+int64_t data_plan_n_micro(data_plan *p, int64_t step)
+{
+    set_step(p, step);
+    return p->n_micro;
+}
+
+int64_t data_plan_micro(data_plan *p, int64_t step, int64_t m, const int64_t **blocks)
+{
+    set_step(p, step);
+    const int64_t wanted = m * p->o.ranks + p->o.rank;
+    const int32_t *batch = p->order + batch_begin(p, step);
+    int64_t n = 0;
+    for (int64_t i = 0; i < p->n_batch; i++)
+        if (p->place[i] == wanted) p->micro[n++] = batch[i];
+    *blocks = p->micro;
+    return n;
+}

@@ -1,0 +1,301 @@
+/*
+ * row.c - the formats a row may have: names of keys, the table, and telling one from another.
+ */
+#include "data/format.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const key_names[DATA_KEY_COUNT] = {
+    [DATA_KEY_MESSAGES] = "messages",
+    [DATA_KEY_CONVERSATIONS] = "conversations",
+    [DATA_KEY_SYSTEM] = "system",
+    [DATA_KEY_PROMPT] = "prompt",
+    [DATA_KEY_COMPLETION] = "completion",
+    [DATA_KEY_CHOSEN] = "chosen",
+    [DATA_KEY_REJECTED] = "rejected",
+    [DATA_KEY_INSTRUCTION] = "instruction",
+    [DATA_KEY_INPUT] = "input",
+    [DATA_KEY_OUTPUT] = "output",
+    [DATA_KEY_HISTORY] = "history",
+    [DATA_KEY_TEXT] = "text",
+    [DATA_KEY_INPUT_IDS] = "input_ids",
+    [DATA_KEY_LABELS] = "labels",
+    [DATA_KEY_ATTENTION_MASK] = "attention_mask",
+    [DATA_KEY_PROMPT_INPUT_IDS] = "prompt_input_ids",
+    [DATA_KEY_CHOSEN_INPUT_IDS] = "chosen_input_ids",
+    [DATA_KEY_REJECTED_INPUT_IDS] = "rejected_input_ids",
+};
+
+#define KEY(k) (1u << DATA_KEY_##k)
+#define ANSWERS (KEY(CHOSEN) | KEY(REJECTED))
+#define ALPACA_OPTIONS (KEY(INPUT) | KEY(HISTORY) | KEY(SYSTEM))
+
+/* The first that a row has all required keys of is its format. */
+static const data_format formats[] = {
+    {"pre-tokenized pairs", true,
+     KEY(PROMPT_INPUT_IDS) | KEY(CHOSEN_INPUT_IDS) | KEY(REJECTED_INPUT_IDS), 0, data_read_ids},
+    {"conversations/chosen/rejected", true, KEY(CONVERSATIONS) | ANSWERS, KEY(SYSTEM),
+     data_read_prompted},
+    {"instruction/chosen/rejected", true, KEY(INSTRUCTION) | ANSWERS, ALPACA_OPTIONS,
+     data_read_prompted},
+    {"prompt/chosen/rejected", true, KEY(PROMPT) | ANSWERS, 0, data_read_prompted},
+    {"chosen/rejected", true, ANSWERS, 0, data_read_prompted},
+    {"pre-tokenized", false, KEY(INPUT_IDS), KEY(LABELS) | KEY(ATTENTION_MASK), data_read_ids},
+    {"messages", false, KEY(MESSAGES), 0, data_read_chat},
+    {"ShareGPT", false, KEY(CONVERSATIONS), KEY(SYSTEM), data_read_chat},
+    {"prompt/completion", false, KEY(PROMPT) | KEY(COMPLETION), 0, data_read_prompted},
+    {"Alpaca", false, KEY(INSTRUCTION) | KEY(OUTPUT), ALPACA_OPTIONS, data_read_alpaca},
+    {"text", false, KEY(TEXT), 0, data_read_plain},
+};
+enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+static const char expected_single[] =
+    "expected messages, or prompt and completion, or text, or instruction and output (Alpaca), or "
+    "conversations (ShareGPT), or input_ids and labels";
+static const char expected_pairs[] =
+    "expected prompt, chosen and rejected, or chosen and rejected, or conversations, chosen and "
+    "rejected, or prompt_input_ids, chosen_input_ids and rejected_input_ids";
+
+const char *data_format_name(const data_format *f)
+{
+    return f->name;
+}
+
+const data_format *data_format_named(const char *name)
+{
+    for (int i = 0; i < N_FORMATS; i++)
+        if (!strcmp(formats[i].name, name)) return &formats[i];
+    return NULL;
+}
+
+/* ---- the schema ---- */
+
+static int key_number(const char *name)
+{
+    for (int k = 0; k < DATA_KEY_COUNT; k++)
+        if (!strcmp(key_names[k], name)) return k;
+    return -1;
+}
+
+static nrl_status rename_key(data_schema *s, const char *key, const nrl_node *value)
+{
+    const char *name = nrl_node_string(value, NULL);
+    int k = key_number(key);
+    if (k < 0)
+        return nrl_fail(NRL_ERR_CONFIG, "data.columns: '%s' is no key of a row format; those of a "
+                        "format are renamed, as in {prompt: question, completion: answer}", key);
+    if (!name || !*name)
+        return nrl_fail(NRL_ERR_CONFIG, "data.columns.%s: expected the name of a key", key);
+    s->name[k] = name;
+    return NRL_OK;
+}
+
+static nrl_status check_clashes(const data_schema *s)
+{
+    for (int i = 0; i < DATA_KEY_COUNT; i++)
+        for (int j = 0; j < i; j++)
+            if (!strcmp(s->name[i], s->name[j]) && s->name[i] != key_names[i] &&
+                s->name[j] != key_names[j])
+                return nrl_fail(NRL_ERR_CONFIG, "data.columns: '%s' cannot be both %s and %s",
+                                s->name[i], key_names[j], key_names[i]);
+    return NRL_OK;
+}
+
+/* A key that another one was renamed to no longer has its own meaning: {completion: text}. */
+static void hide_taken_names(data_schema *s)
+{
+    for (int i = 0; i < DATA_KEY_COUNT; i++)
+        for (int j = 0; j < DATA_KEY_COUNT; j++)
+            if (i != j && s->name[j] != key_names[j] && !strcmp(s->name[j], key_names[i]) &&
+                s->name[i] == key_names[i])
+                s->name[i] = "";
+}
+
+static nrl_status set_extra(data_schema *s, const nrl_node *extra)
+{
+    for (size_t i = 0; i < nrl_node_size(extra); i++) {
+        const char *name = nrl_node_string(nrl_node_at(extra, i), NULL);
+        if (!name || !*name)
+            return nrl_fail(NRL_ERR_CONFIG, "data.extra: expected a list of names of keys");
+        if (s->n_extra == BATCH_MAX_EXTRA)
+            return nrl_fail(NRL_ERR_CONFIG, "data.extra: %zu keys, at most %d are possible",
+                            nrl_node_size(extra), BATCH_MAX_EXTRA);
+        for (int j = 0; j < s->n_extra; j++)
+            if (!strcmp(s->extra[j], name))
+                return nrl_fail(NRL_ERR_CONFIG, "data.extra: '%s' is there twice", name);
+        s->extra[s->n_extra++] = name;
+    }
+    return NRL_OK;
+}
+
+nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra,
+                           bool pairs)
+{
+    *s = (data_schema){.pairs = pairs};
+    for (int k = 0; k < DATA_KEY_COUNT; k++) s->name[k] = key_names[k];
+    for (size_t i = 0; i < nrl_node_size(columns); i++)
+        NRL_TRY(rename_key(s, nrl_node_key(columns, i), nrl_node_at(columns, i)));
+    NRL_TRY(check_clashes(s));
+    hide_taken_names(s);
+    return set_extra(s, extra);
+}
+
+/* ---- telling formats ---- */
+
+const nrl_node *data_row_find(const data_schema *s, const nrl_node *row, data_key key)
+{
+    const nrl_node *value = nrl_node_find(row, s->name[key]);
+    return nrl_node_kind(value) == NRL_NODE_NULL ? NULL : value;
+}
+
+static bool has_all(const data_schema *s, const nrl_node *row, uint32_t keys)
+{
+    for (int k = 0; k < DATA_KEY_COUNT; k++)
+        if ((keys >> k & 1) && !nrl_node_find(row, s->name[k])) return false;
+    return true;
+}
+
+static bool is_extra(const data_schema *s, const char *key)
+{
+    for (int i = 0; i < s->n_extra; i++)
+        if (!strcmp(s->extra[i], key)) return true;
+    return false;
+}
+
+/* "id, question, answer", cut where it gets long. */
+static const char *found_keys(const nrl_node *row, char *out, size_t room)
+{
+    size_t at = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < nrl_node_size(row) && at < room - 1; i++) {
+        int n = snprintf(out + at, room - at, "%s%.60s", i ? ", " : "", nrl_node_key(row, i));
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return out[0] ? out : "none";
+}
+
+static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
+{
+    char keys[400];
+    found_keys(row, keys, sizeof keys);
+    for (int i = 0; i < N_FORMATS; i++) {
+        if (formats[i].pairs == s->pairs || !has_all(s, row, formats[i].required)) continue;
+        if (s->pairs)
+            return nrl_fail(NRL_ERR_DATA, "a row of single samples (%s), but the algorithm learns from "
+                            "pairs; %s", formats[i].name, expected_pairs);
+        return nrl_fail(NRL_ERR_DATA, "a row of a pair (%s), but the algorithm learns from single "
+                        "samples\nto train on the chosen answers: data.columns: {completion: %s}",
+                        formats[i].name, s->name[DATA_KEY_CHOSEN]);
+    }
+    return nrl_fail(NRL_ERR_DATA, "no row format has these keys: %s; %s\nother names are mapped by "
+                    "data.columns, as in {prompt: question, completion: answer}",
+                    keys, s->pairs ? expected_pairs : expected_single);
+}
+
+/* KTO: one answer and whether it is wanted. Training on all of them would teach the bad ones. */
+static bool is_kto(const data_schema *s, const nrl_node *row)
+{
+    return nrl_node_kind(nrl_node_find(row, "label")) == NRL_NODE_BOOL && !is_extra(s, "label") &&
+           (has_all(s, row, KEY(MESSAGES)) || has_all(s, row, KEY(PROMPT) | KEY(COMPLETION)));
+}
+
+nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
+{
+    if (is_kto(s, row))
+        return nrl_fail(NRL_ERR_DATA, "a KTO row (an answer and a true/false 'label'): this version has "
+                        "no algorithm for unpaired preferences");
+    for (int i = 0; i < N_FORMATS; i++) {
+        if (formats[i].pairs != s->pairs || !has_all(s, row, formats[i].required)) continue;
+        s->format = &formats[i];
+        return NRL_OK;
+    }
+    return fail_unknown(s, row);
+}
+
+static nrl_status check_keys(const data_schema *s, const nrl_node *row)
+{
+    char keys[400];
+    for (int k = 0; k < DATA_KEY_COUNT; k++)
+        if ((s->format->required >> k & 1) && !nrl_node_find(row, s->name[k]))
+            return nrl_fail(NRL_ERR_DATA, "no key '%s', which every row of this file needs (%s, as its "
+                            "first row); found: %s", s->name[k], s->format->name,
+                            found_keys(row, keys, sizeof keys));
+    return NRL_OK;
+}
+
+static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sample *out)
+{
+    for (int i = 0; i < s->n_extra; i++) {
+        const nrl_node *value = nrl_node_find(row, s->extra[i]);
+        bool boolean = nrl_node_kind(value) == NRL_NODE_BOOL;
+        double number = boolean ? nrl_node_bool(value, false) : nrl_node_f64(value, NAN);
+        if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s' (data.extra)", s->extra[i]);
+        if (!isfinite((float)number))
+            return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra) is %s, expected a number", s->extra[i],
+                            isnan(number) ? node_kind_name(nrl_node_kind(value)) : "too large");
+        out->extra[i] = (float)number;
+    }
+    return NRL_OK;
+}
+
+nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
+{
+    if (nrl_node_kind(row) != NRL_NODE_MAP)
+        return nrl_fail(NRL_ERR_DATA, "a row is %s, expected a map {...}",
+                        node_kind_name(nrl_node_kind(row)));
+    *out = (data_sample){.n_sides = s->pairs ? 2 : 1};
+    NRL_TRY(check_keys(s, row));
+    if (is_kto(s, row)) return nrl_fail(NRL_ERR_DATA, "a KTO row among rows of %s", s->format->name);
+    NRL_TRY(s->format->read(a, s, row, out));
+    return read_extra(s, row, out);
+}
+
+const char *data_row_unknown_key(const data_schema *s, const nrl_node *row, size_t *at)
+{
+    uint32_t known = s->format->required | s->format->optional;
+    while (*at < nrl_node_size(row)) {
+        const char *key = nrl_node_key(row, (*at)++);
+        bool used = is_extra(s, key);
+        for (int k = 0; k < DATA_KEY_COUNT && !used; k++)
+            used = (known >> k & 1) && !strcmp(s->name[k], key);
+        if (!used) return key;
+    }
+    return NULL;
+}
+
+/* ---- samples ---- */
+
+static bool same_text(data_text x, data_text y)
+{
+    return x.size == y.size && (!x.size || !memcmp(x.text, y.text, x.size));
+}
+
+static bool has_answer(const data_sample *s, int side)
+{
+    if (s->shape == DATA_SHAPE_IDS) return nrl_node_size(s->ids[side]) > 0;
+    if (s->shape != DATA_SHAPE_CHAT) return s->answer[side].size > 0;
+    for (size_t i = s->n_prompt; i < s->chat[side].n; i++)
+        if (s->chat[side].items[i].content_size) return true;
+    return false;
+}
+
+bool data_sample_is_empty(const data_sample *s)
+{
+    return !has_answer(s, 0) || (s->n_sides == 2 && !has_answer(s, 1));
+}
+
+bool data_sample_is_identical(const data_sample *s)
+{
+    if (s->n_sides < 2) return false;
+    if (s->shape == DATA_SHAPE_PROMPTED) return same_text(s->answer[0], s->answer[1]);
+    if (s->shape == DATA_SHAPE_CHAT)
+        return s->chat[0].n == s->chat[1].n &&
+               data_common_messages(s->chat[0], s->chat[1]) == s->chat[0].n;
+    size_t n = nrl_node_size(s->ids[0]);
+    if (n != nrl_node_size(s->ids[1])) return false;
+    for (size_t i = 0; i < n; i++)
+        if (nrl_node_int(nrl_node_at(s->ids[0], i), -1) != nrl_node_int(nrl_node_at(s->ids[1], i), -1))
+            return false;
+    return true;
+}

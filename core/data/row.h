@@ -1,0 +1,93 @@
+/*
+ * row.h - what a row says: its format, and the text, messages or ids in it, before tokenising.
+ * Formats are rows of one table (row.c); a file has the format of its first row.
+ * Errors are NRL_ERR_DATA without the place: the caller knows file and line.
+ */
+#ifndef DATA_ROW_H
+#define DATA_ROW_H
+#include "base/arena.h"
+#include "base/node.h"
+#include "tensor/batch.h"
+#include "text/chat.h"
+
+/* Keys that have a meaning; data.columns renames them. */
+typedef enum {
+    DATA_KEY_MESSAGES = 0,
+    DATA_KEY_CONVERSATIONS,
+    DATA_KEY_SYSTEM,
+    DATA_KEY_PROMPT,
+    DATA_KEY_COMPLETION,
+    DATA_KEY_CHOSEN,
+    DATA_KEY_REJECTED,
+    DATA_KEY_INSTRUCTION,
+    DATA_KEY_INPUT,
+    DATA_KEY_OUTPUT,
+    DATA_KEY_HISTORY,
+    DATA_KEY_TEXT,
+    DATA_KEY_INPUT_IDS,
+    DATA_KEY_LABELS,
+    DATA_KEY_ATTENTION_MASK,
+    DATA_KEY_PROMPT_INPUT_IDS,
+    DATA_KEY_CHOSEN_INPUT_IDS,
+    DATA_KEY_REJECTED_INPUT_IDS,
+    DATA_KEY_COUNT
+} data_key;
+
+typedef enum {
+    DATA_SHAPE_NONE = 0,
+    DATA_SHAPE_TEXT,     /* all of it is trained */
+    DATA_SHAPE_PROMPTED, /* a prompt and an answer, or two */
+    DATA_SHAPE_CHAT,     /* messages; a template makes text of them */
+    DATA_SHAPE_IDS       /* tokens already */
+} data_shape;
+
+typedef struct {
+    const char *text;
+    size_t size;
+} data_text;
+
+typedef struct {
+    chat_message *items;
+    size_t n;
+} data_messages;
+
+/* One row. A pair has two sides, chosen and rejected, that share the prompt. */
+typedef struct {
+    data_shape shape;
+    int n_sides;
+    data_text prompt, answer[2]; /* TEXT: answer[0] alone */
+    data_messages chat[2];       /* CHAT: whole conversations */
+    size_t n_prompt;             /* CHAT: messages at the start that are never trained */
+    const nrl_node *prompt_ids, *ids[2], *labels; /* IDS: lists; absent ones NULL */
+    const char *unknown_key; /* the first key of a message that means nothing here, or NULL */
+    float extra[BATCH_MAX_EXTRA];
+} data_sample;
+
+typedef struct data_format data_format;
+
+/* How rows of one file are read. */
+typedef struct {
+    const char *name[DATA_KEY_COUNT]; /* of each key in this file */
+    const char *extra[BATCH_MAX_EXTRA];
+    int n_extra;
+    bool pairs;
+    const data_format *format; /* set by data_schema_detect */
+} data_schema;
+
+/* Reads data.columns and data.extra (either may be NULL); borrows their text. NRL_ERR_CONFIG. */
+nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra,
+                           bool pairs);
+/* Finds the format of a file from its first row. */
+nrl_status data_schema_detect(data_schema *s, const nrl_node *row);
+const char *data_format_name(const data_format *f);
+const data_format *data_format_named(const char *name); /* NULL if there is none */
+
+/* Reads a row of the schema's format; the sample borrows from `row` and `a`. */
+nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
+/* Keys of a row that mean nothing here, from number *at on; NULL when there are no more. */
+const char *data_row_unknown_key(const data_schema *s, const nrl_node *row, size_t *at);
+
+bool data_sample_is_empty(const data_sample *s);     /* no text, or a side without an answer */
+bool data_sample_is_identical(const data_sample *s); /* a pair of two equal answers */
+
+#endif

@@ -1,0 +1,157 @@
+/*
+ * row_chat.c - messages of a row, and the prompt that two conversations or texts share.
+ */
+#include "data/format.h"
+#include <string.h>
+
+/* ---- reading ---- */
+
+static const char *role_of(const char *name)
+{
+    static const char *const other[][2] = {
+        {"human", "user"}, {"gpt", "assistant"}, {"chatgpt", "assistant"}, {"bot", "assistant"},
+        {"model", "assistant"},
+    };
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (!strcmp(other[i][0], name)) return other[i][1];
+    return name;
+}
+
+static nrl_status part_text(const nrl_node *part, size_t i, data_text *out)
+{
+    const char *type = nrl_node_string(nrl_node_find(part, "type"), "");
+    const nrl_node *text = nrl_node_find(part, "text");
+    if (!text) text = nrl_node_find(part, "value");
+    if (strcmp(type, "text") || nrl_node_kind(text) != NRL_NODE_STRING)
+        return nrl_fail(NRL_ERR_DATA, "content[%zu]: only parts of type text are read", i);
+    *out = (data_text){nrl_node_string(text, ""), nrl_node_string_size(text)};
+    return NRL_OK;
+}
+
+/* [{"type": "text", "text": ...}, ...]: the texts joined. */
+static nrl_status join_parts(arena *a, const nrl_node *parts, data_text *out)
+{
+    size_t size = 0;
+    data_text t;
+    for (size_t i = 0; i < nrl_node_size(parts); i++) {
+        NRL_TRY(part_text(nrl_node_at(parts, i), i, &t));
+        size += t.size;
+    }
+    char *joined = arena_alloc(a, size + 1);
+    *out = (data_text){joined, size};
+    for (size_t i = 0; i < nrl_node_size(parts); i++) {
+        NRL_TRY(part_text(nrl_node_at(parts, i), i, &t));
+        memcpy(joined, t.text, t.size);
+        joined += t.size;
+    }
+    return NRL_OK;
+}
+
+static nrl_status message_text(arena *a, const nrl_node *node, const char *key, data_text *out)
+{
+    const nrl_node *value = nrl_node_find(node, key);
+    if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s'", key);
+    if (nrl_node_kind(value) == NRL_NODE_LIST) return join_parts(a, value, out);
+    if (nrl_node_kind(value) != NRL_NODE_STRING)
+        return nrl_fail(NRL_ERR_DATA, "key '%s' is %s, expected text", key,
+                        node_kind_name(nrl_node_kind(value)));
+    *out = (data_text){nrl_node_string(value, ""), nrl_node_string_size(value)};
+    return NRL_OK;
+}
+
+static void note_unknown(const nrl_node *node, const char *role_key, const char *content_key,
+                         data_sample *notes)
+{
+    for (size_t i = 0; i < nrl_node_size(node) && !notes->unknown_key; i++) {
+        const char *key = nrl_node_key(node, i);
+        if (strcmp(key, role_key) && strcmp(key, content_key)) notes->unknown_key = key;
+    }
+}
+
+static nrl_status read_message(arena *a, const nrl_node *node, data_sample *notes,
+                               chat_message *out)
+{
+    data_text text;
+    if (nrl_node_kind(node) != NRL_NODE_MAP)
+        return nrl_fail(NRL_ERR_DATA, "a message is %s, expected {role, content}",
+                        node_kind_name(nrl_node_kind(node)));
+    bool share = !nrl_node_find(node, "role") && nrl_node_find(node, "from");
+    const char *role_key = share ? "from" : "role", *content_key = share ? "value" : "content";
+    const char *role = nrl_node_string(nrl_node_find(node, role_key), NULL);
+    if (!role)
+        return nrl_fail(NRL_ERR_DATA, "no text under key '%s', the role (%s/%s)", role_key, role_key,
+                        content_key);
+    if (nrl_node_size(nrl_node_find(node, "tool_calls")))
+        return nrl_fail(NRL_ERR_DATA, "tool_calls: this version does not train on tool calls");
+    NRL_TRY(message_text(a, node, content_key, &text));
+    note_unknown(node, role_key, content_key, notes);
+    *out = (chat_message){role_of(role), text.text, text.size};
+    return NRL_OK;
+}
+
+nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node, data_sample *notes,
+                              data_messages *out)
+{
+    bool list = nrl_node_kind(node) == NRL_NODE_LIST;
+    out->n = list ? nrl_node_size(node) : 1;
+    out->items = arena_alloc(a, out->n * sizeof *out->items);
+    for (size_t i = 0; i < out->n; i++) {
+        nrl_status st = read_message(a, list ? nrl_node_at(node, i) : node, notes, &out->items[i]);
+        if (st == NRL_OK) continue;
+        if (list) nrl_note("%s[%zu]", label, i);
+        else nrl_note("%s", label);
+        return st;
+    }
+    return NRL_OK;
+}
+
+void data_messages_add(arena *a, data_messages *list, data_messages more)
+{
+    if (!more.n) return;
+    chat_message *items = arena_alloc(a, (list->n + more.n) * sizeof *items);
+    if (list->n) memcpy(items, list->items, list->n * sizeof *items);
+    memcpy(items + list->n, more.items, more.n * sizeof *items);
+    *list = (data_messages){items, list->n + more.n};
+}
+
+data_messages data_message_of(arena *a, const char *role, data_text text)
+{
+    chat_message *m = arena_alloc(a, sizeof *m);
+    *m = (chat_message){role, text.text, text.size};
+    return (data_messages){m, 1};
+}
+
+/* ---- what two answers share ---- */
+
+size_t data_common_messages(data_messages chosen, data_messages rejected)
+{
+    size_t n = 0;
+    for (; n < chosen.n && n < rejected.n; n++) {
+        const chat_message *x = &chosen.items[n], *y = &rejected.items[n];
+        if (strcmp(x->role, y->role) || x->content_size != y->content_size ||
+            memcmp(x->content, y->content, x->content_size) != 0)
+            break;
+    }
+    return n;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+/* Transcripts of the form "\n\nHuman: ...\n\nAssistant: ...": the prompt ends behind the last
+ * "\n\nAssistant:" that both have. Other texts: before the white space of the word in which they
+ * part, so that a word is never cut and the answers keep their leading space. */
+size_t data_common_prompt(data_text chosen, data_text rejected)
+{
+    static const char turn[] = "\n\nAssistant:";
+    const size_t turn_size = sizeof turn - 1;
+    size_t n = 0, least = chosen.size < rejected.size ? chosen.size : rejected.size;
+    while (n < least && chosen.text[n] == rejected.text[n]) n++;
+    for (size_t i = n; i >= turn_size; i--)
+        if (!memcmp(chosen.text + i - turn_size, turn, turn_size)) return i;
+    while (n && !is_space(chosen.text[n - 1])) n--;
+    while (n && is_space(chosen.text[n - 1])) n--;
+    return n;
+}

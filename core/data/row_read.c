@@ -1,0 +1,249 @@
+/*
+ * row_read.c - the readers of the format table: from keys of a row to a sample.
+ */
+#include "data/format.h"
+#include <string.h>
+
+static nrl_status fail_kind(const char *name, const nrl_node *value, const char *expected)
+{
+    return nrl_fail(NRL_ERR_DATA, "key '%s' is %s, expected %s", name,
+                    node_kind_name(nrl_node_kind(value)), expected);
+}
+
+nrl_status data_read_text(const data_schema *s, const nrl_node *row, data_key key, data_text *out)
+{
+    const nrl_node *value = nrl_node_find(row, s->name[key]);
+    if (nrl_node_kind(value) != NRL_NODE_STRING) return fail_kind(s->name[key], value, "text");
+    *out = (data_text){nrl_node_string(value, ""), nrl_node_string_size(value)};
+    return NRL_OK;
+}
+
+/* An optional text: "" where it is absent or null. */
+static nrl_status read_option(const data_schema *s, const nrl_node *row, data_key key,
+                              data_text *out)
+{
+    *out = (data_text){"", 0};
+    return data_row_find(s, row, key) ? data_read_text(s, row, key, out) : NRL_OK;
+}
+
+static nrl_status read_content(arena *a, const data_schema *s, const nrl_node *row, data_key key,
+                               data_sample *notes, data_content *out)
+{
+    const nrl_node *value = nrl_node_find(row, s->name[key]);
+    nrl_node_type kind = nrl_node_kind(value);
+    *out = (data_content){.is_text = kind == NRL_NODE_STRING};
+    if (out->is_text) return data_read_text(s, row, key, &out->text);
+    if (kind != NRL_NODE_LIST && kind != NRL_NODE_MAP)
+        return fail_kind(s->name[key], value, "text or messages");
+    return data_read_messages(a, s->name[key], value, notes, &out->chat);
+}
+
+static data_messages as_messages(arena *a, const data_content *c, const char *role)
+{
+    return c->is_text ? data_message_of(a, role, c->text) : c->chat;
+}
+
+/* ---- single samples ---- */
+
+nrl_status data_read_plain(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
+{
+    (void)a;
+    out->shape = DATA_SHAPE_TEXT;
+    return data_read_text(s, row, DATA_KEY_TEXT, &out->answer[0]);
+}
+
+static nrl_status add_system(arena *a, const data_schema *s, const nrl_node *row,
+                             data_messages *list)
+{
+    data_text text;
+    NRL_TRY(read_option(s, row, DATA_KEY_SYSTEM, &text));
+    if (text.size) data_messages_add(a, list, data_message_of(a, "system", text));
+    return NRL_OK;
+}
+
+static nrl_status add_list(arena *a, const data_schema *s, const nrl_node *row, data_key key,
+                           data_sample *notes, data_messages *list)
+{
+    data_messages more;
+    const nrl_node *value = nrl_node_find(row, s->name[key]);
+    if (nrl_node_kind(value) != NRL_NODE_LIST)
+        return fail_kind(s->name[key], value, "a list of messages");
+    NRL_TRY(data_read_messages(a, s->name[key], value, notes, &more));
+    data_messages_add(a, list, more);
+    return NRL_OK;
+}
+
+nrl_status data_read_chat(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
+{
+    bool share = (s->format->required >> DATA_KEY_CONVERSATIONS & 1) != 0;
+    out->shape = DATA_SHAPE_CHAT;
+    if (share) NRL_TRY(add_system(a, s, row, &out->chat[0]));
+    return add_list(a, s, row, share ? DATA_KEY_CONVERSATIONS : DATA_KEY_MESSAGES, out,
+                    &out->chat[0]);
+}
+
+static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *row,
+                              data_messages *list)
+{
+    static const char *const roles[2] = {"user", "assistant"};
+    const nrl_node *history = data_row_find(s, row, DATA_KEY_HISTORY);
+    for (size_t i = 0; i < nrl_node_size(history); i++) {
+        const nrl_node *turn = nrl_node_at(history, i);
+        for (size_t j = 0; j < 2; j++) {
+            const nrl_node *text = nrl_node_at(turn, j);
+            if (nrl_node_size(turn) != 2 || nrl_node_kind(text) != NRL_NODE_STRING)
+                return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected [question, answer]",
+                                s->name[DATA_KEY_HISTORY], i);
+            data_text t = {nrl_node_string(text, ""), nrl_node_string_size(text)};
+            data_messages_add(a, list, data_message_of(a, roles[j], t));
+        }
+    }
+    return NRL_OK;
+}
+
+/* system, history, then the instruction and its input (joined by a line end) as a user's message. */
+static nrl_status add_instruction(arena *a, const data_schema *s, const nrl_node *row,
+                                  data_messages *list)
+{
+    data_text instruction, input;
+    NRL_TRY(add_system(a, s, row, list));
+    NRL_TRY(add_history(a, s, row, list));
+    NRL_TRY(data_read_text(s, row, DATA_KEY_INSTRUCTION, &instruction));
+    NRL_TRY(read_option(s, row, DATA_KEY_INPUT, &input));
+    if (input.size) {
+        char *joined = arena_alloc(a, instruction.size + 1 + input.size + 1);
+        memcpy(joined, instruction.text, instruction.size);
+        joined[instruction.size] = '\n';
+        memcpy(joined + instruction.size + 1, input.text, input.size);
+        instruction = (data_text){joined, instruction.size + 1 + input.size};
+    }
+    data_messages_add(a, list, data_message_of(a, "user", instruction));
+    return NRL_OK;
+}
+
+nrl_status data_read_alpaca(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
+{
+    data_text output;
+    out->shape = DATA_SHAPE_CHAT;
+    NRL_TRY(add_instruction(a, s, row, &out->chat[0]));
+    NRL_TRY(data_read_text(s, row, DATA_KEY_OUTPUT, &output));
+    if (output.size) data_messages_add(a, &out->chat[0], data_message_of(a, "assistant", output));
+    else out->n_prompt = out->chat[0].n; /* nothing is answered: an empty row */
+    return NRL_OK;
+}
+
+/* ---- a prompt and one or two answers ---- */
+
+static nrl_status read_prompt(arena *a, const data_schema *s, const nrl_node *row,
+                              data_sample *notes, data_content *out)
+{
+    uint32_t keys = s->format->required;
+    *out = (data_content){.is_text = true, .text = {"", 0}};
+    if (keys >> DATA_KEY_PROMPT & 1) return read_content(a, s, row, DATA_KEY_PROMPT, notes, out);
+    if (keys >> DATA_KEY_INSTRUCTION & 1) {
+        out->is_text = false;
+        return add_instruction(a, s, row, &out->chat);
+    }
+    if (!(keys >> DATA_KEY_CONVERSATIONS & 1)) return NRL_OK;
+    out->is_text = false;
+    NRL_TRY(add_system(a, s, row, &out->chat));
+    return add_list(a, s, row, DATA_KEY_CONVERSATIONS, notes, &out->chat);
+}
+
+static void fill_text(data_sample *out, bool has_prompt, data_text prompt,
+                      const data_content *answer)
+{
+    out->shape = DATA_SHAPE_PROMPTED;
+    out->prompt = prompt;
+    for (int i = 0; i < out->n_sides; i++) out->answer[i] = answer[i].text;
+    if (has_prompt || out->n_sides < 2) return;
+    size_t n = data_common_prompt(out->answer[0], out->answer[1]);
+    out->prompt = (data_text){out->answer[0].text, n};
+    for (int i = 0; i < 2; i++)
+        out->answer[i] = (data_text){out->answer[i].text + n, out->answer[i].size - n};
+}
+
+/* Some sets repeat a text prompt as the first message of both answers. */
+static bool repeats_prompt(const data_content *prompt, data_messages answer)
+{
+    const chat_message *first = answer.items;
+    return prompt->is_text && answer.n && !strcmp(first->role, "user") &&
+           first->content_size == prompt->text.size &&
+           !memcmp(first->content, prompt->text.text, prompt->text.size);
+}
+
+static void fill_chat(arena *a, data_sample *out, bool has_prompt, const data_content *prompt,
+                      const data_content *answer)
+{
+    data_messages side[2];
+    out->shape = DATA_SHAPE_CHAT;
+    for (int i = 0; i < out->n_sides; i++) {
+        side[i] = as_messages(a, &answer[i], "assistant");
+        has_prompt = has_prompt && !repeats_prompt(prompt, side[i]);
+    }
+    data_messages head = has_prompt ? as_messages(a, prompt, "user") : (data_messages){0};
+    for (int i = 0; i < out->n_sides; i++) {
+        data_messages_add(a, &out->chat[i], head);
+        data_messages_add(a, &out->chat[i], side[i]);
+    }
+    out->n_prompt = has_prompt || out->n_sides < 2 ? head.n
+                                                   : data_common_messages(side[0], side[1]);
+}
+
+nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *row,
+                              data_sample *out)
+{
+    data_content prompt, answer[2];
+    bool pair = out->n_sides == 2;
+    bool has_prompt = s->format->required != ((1u << DATA_KEY_CHOSEN) | (1u << DATA_KEY_REJECTED));
+    NRL_TRY(read_prompt(a, s, row, out, &prompt));
+    NRL_TRY(read_content(a, s, row, pair ? DATA_KEY_CHOSEN : DATA_KEY_COMPLETION, out, &answer[0]));
+    if (pair) NRL_TRY(read_content(a, s, row, DATA_KEY_REJECTED, out, &answer[1]));
+    bool text = prompt.is_text;
+    for (int i = 0; i < out->n_sides; i++) text = text && answer[i].is_text;
+    if (text) fill_text(out, has_prompt, prompt.text, answer);
+    else fill_chat(a, out, has_prompt, &prompt, answer);
+    return NRL_OK;
+}
+
+/* ---- tokens ---- */
+
+static nrl_status read_list(const data_schema *s, const nrl_node *row, data_key key,
+                            const nrl_node **out)
+{
+    *out = nrl_node_find(row, s->name[key]);
+    if (nrl_node_kind(*out) != NRL_NODE_LIST)
+        return fail_kind(s->name[key], *out, "a list of token ids");
+    return NRL_OK;
+}
+
+/* Padding has no place in a packed batch; rows that carry some must not train on it unseen. */
+static nrl_status check_mask(const data_schema *s, const nrl_node *row)
+{
+    const nrl_node *mask = data_row_find(s, row, DATA_KEY_ATTENTION_MASK);
+    for (size_t i = 0; i < nrl_node_size(mask); i++)
+        if (nrl_node_int(nrl_node_at(mask, i), 0) != 1)
+            return nrl_fail(NRL_ERR_DATA, "%s[%zu] is not 1: padded rows are not read, leave the "
+                            "padding out", s->name[DATA_KEY_ATTENTION_MASK], i);
+    return NRL_OK;
+}
+
+nrl_status data_read_ids(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
+{
+    (void)a;
+    out->shape = DATA_SHAPE_IDS;
+    if (out->n_sides == 2) {
+        NRL_TRY(read_list(s, row, DATA_KEY_PROMPT_INPUT_IDS, &out->prompt_ids));
+        NRL_TRY(read_list(s, row, DATA_KEY_CHOSEN_INPUT_IDS, &out->ids[0]));
+        return read_list(s, row, DATA_KEY_REJECTED_INPUT_IDS, &out->ids[1]);
+    }
+    NRL_TRY(read_list(s, row, DATA_KEY_INPUT_IDS, &out->ids[0]));
+    NRL_TRY(check_mask(s, row));
+    if (!data_row_find(s, row, DATA_KEY_LABELS)) return NRL_OK;
+    NRL_TRY(read_list(s, row, DATA_KEY_LABELS, &out->labels));
+    if (nrl_node_size(out->labels) != nrl_node_size(out->ids[0]))
+        return nrl_fail(NRL_ERR_DATA, "%s has %zu entries and %s %zu, expected as many",
+                        s->name[DATA_KEY_LABELS], nrl_node_size(out->labels),
+                        s->name[DATA_KEY_INPUT_IDS], nrl_node_size(out->ids[0]));
+    return NRL_OK;
+}

@@ -1,0 +1,156 @@
+/*
+ * slab.c - rows of text to blocks of a token cache.
+ */
+#include "data/slab.h"
+#include "base/json.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* An arena that a huge row blew up is given back rather than kept for the next small one. */
+enum { KEEP_MEMORY = 64 << 20 };
+
+void data_worker_free(data_worker *w)
+{
+    data_encoder_free(&w->encoder);
+    arena_free(&w->memory);
+}
+
+void data_slab_free(data_slab *s)
+{
+    buffer_free(&s->text);
+    buffer_free(&s->body);
+    buffer_free(&s->segments);
+    free(s->error);
+}
+
+static void empty(data_slab *s)
+{
+    s->n_rows = s->text.size = s->body.size = s->segments.size = 0;
+    s->n_unknown = 0;
+    s->counts = (data_counts){0};
+    s->status = NRL_OK;
+    free(s->error);
+    s->error = NULL;
+}
+
+nrl_status data_slab_fill(data_slab *s, data_reader *reader, bool *end)
+{
+    empty(s);
+    while (s->n_rows < SLAB_ROWS && s->text.size < SLAB_BYTES) {
+        data_row_text *row = &s->rows[s->n_rows];
+        bool last;
+        NRL_TRY(data_reader_next(reader, row, &last));
+        if (last) break;
+        s->at[s->n_rows++] = s->text.size;
+        buffer_add(&s->text, row->text, row->size);
+        row->text = NULL; /* the reader's; the slab has it at at[] */
+    }
+    *end = s->n_rows == 0;
+    return NRL_OK;
+}
+
+static nrl_status parse(const data_slab *s, size_t i, const char *name, arena *a, nrl_node **node)
+{
+    const data_row_text *row = &s->rows[i];
+    arena_reset(a);
+    nrl_status st =
+        json_parse_at(a, name, row->line, row->column, s->text.text + s->at[i], row->size, node);
+    if (st != NRL_OK && row->cut)
+        return nrl_fail(st, "%s\nthe file ends in this line, without a line end: is it cut off?",
+                        nrl_error_text());
+    return st;
+}
+
+/* ---- results ---- */
+
+static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, int64_t line)
+{
+    size_t n = ids->tokens.n, bytes = n * sizeof(int32_t);
+    data_cache_segment seg = {.offset = (int64_t)s->body.size, .n_tokens = (int32_t)n,
+                              .n_trained = (int32_t)n_trained, .line = line};
+    buffer_add(&s->body, (const char *)ids->tokens.ids, bytes);
+    buffer_add(&s->body, (const char *)ids->trained, n);
+    seg.check = (uint32_t)XXH3_64bits(s->body.text + seg.offset, bytes + n);
+    for (size_t i = 0; i < n; i++)
+        if (ids->tokens.ids[i] > seg.max_id) seg.max_id = ids->tokens.ids[i];
+    buffer_add(&s->body, "\0\0\0", (size_t)(-s->body.size & 3));
+    buffer_add(&s->segments, (const char *)&seg, sizeof seg);
+}
+
+static void add_block(data_slab *s, const data_schema *schema, const data_sample *sample,
+                      const data_encoder *e, int64_t line)
+{
+    buffer_add(&s->body, (const char *)sample->extra, (size_t)schema->n_extra * sizeof(float));
+    for (int i = 0; i < sample->n_sides; i++)
+        add_segment(s, &e->side[i], e->n_trained[i], line);
+    s->counts.truncated += e->truncated;
+}
+
+static void add_unknown(data_slab *s, const char *key, int64_t line)
+{
+    for (int i = 0; i < s->n_unknown; i++)
+        if (!strncmp(s->unknown[i], key, SLAB_KEY - 1)) return;
+    if (s->n_unknown == SLAB_UNKNOWN) return;
+    strncpy(s->unknown[s->n_unknown], key, SLAB_KEY - 1);
+    s->unknown[s->n_unknown][SLAB_KEY - 1] = 0;
+    s->unknown_line[s->n_unknown++] = line;
+}
+
+static void note_unknown(data_slab *s, const data_schema *schema, const nrl_node *row,
+                         const data_sample *sample, int64_t line)
+{
+    size_t at = 0;
+    for (const char *key; (key = data_row_unknown_key(schema, row, &at));)
+        add_unknown(s, key, line);
+    if (!sample->unknown_key) return;
+    char key[SLAB_KEY];
+    snprintf(key, sizeof key, "%.40s (of a message)", sample->unknown_key);
+    add_unknown(s, key, line);
+}
+
+/* ---- running ---- */
+
+static nrl_status run_row(data_slab *s, size_t i, data_worker *w, const data_build_options *o)
+{
+    nrl_node *node;
+    data_sample sample;
+    data_verdict verdict;
+    int64_t line = s->rows[i].line;
+    NRL_TRY(parse(s, i, o->name, &w->memory, &node));
+    nrl_status st = data_row_read(&w->memory, o->schema, node, &sample);
+    if (st == NRL_OK) st = data_encode(&w->encoder, &sample, &verdict);
+    if (st != NRL_OK) {
+        nrl_note("%s:%" PRId64, o->name, line);
+        return st;
+    }
+    note_unknown(s, o->schema, node, &sample, line);
+    s->counts.rows++;
+    s->counts.verdict[verdict]++;
+    if (!s->counts.first_line[verdict]) s->counts.first_line[verdict] = line;
+    if (verdict == DATA_KEPT) add_block(s, o->schema, &sample, &w->encoder, line);
+    return NRL_OK;
+}
+
+void data_slab_run(data_slab *s, data_worker *w, const data_build_options *o)
+{
+    for (size_t i = 0; i < s->n_rows && s->status == NRL_OK; i++) {
+        s->status = run_row(s, i, w, o);
+        if (s->rows[i].size > KEEP_MEMORY / 32) arena_free(&w->memory);
+    }
+    if (s->status != NRL_OK) s->error = mem_strdup(nrl_error_text());
+}
+
+nrl_status data_slab_detect(data_slab *s, const data_build_options *o)
+{
+    arena a = {0};
+    nrl_node *node;
+    nrl_status st = parse(s, 0, o->name, &a, &node);
+    if (st == NRL_OK) {
+        st = data_schema_detect(o->schema, node);
+        if (st != NRL_OK) nrl_note("%s:%" PRId64, o->name, s->rows[0].line);
+    }
+    arena_free(&a);
+    return st;
+}
