@@ -107,6 +107,9 @@ volatile int *cli_catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    action.sa_handler = SIG_IGN; /* a write tells: a file size limit, a reader that is gone */
+    sigaction(SIGXFSZ, &action, NULL);
+    sigaction(SIGPIPE, &action, NULL);
     return &caught;
 }
 
