@@ -31,6 +31,10 @@ static const verb verbs[] = {
      "sample runs/sft --prompt 'Once upon'", "continue prompts with a model, a run or a checkpoint", cli_sample},
     {"export", "SRC DIR [--dtype f32|bf16|f16]", "export runs/sft out/model", "write a Hugging Face directory", cli_export},
     {"import", "DIR OUT", "import models/SmolLM2-135M runs/start", "a Hugging Face directory as a checkpoint", cli_import},
+    {"tokenizer",
+     "train FILE... --vocab-size N --out DIR [--special TOKEN,...] [--min-frequency N] [--pattern gpt2|llama3|qwen2] [--jsonl]\n"
+     "         nrl tokenizer encode|decode FILE... --tokenizer PATH [--jsonl] [--add-special | --skip-special]",
+     "tokenizer encode text.txt --tokenizer models/tiny", "train a tokenizer; text lines to ids and back", cli_tokenizer},
     {"describe", "[NAME] [--json]", "describe train", "options of a section, a plugin or everything",
      cli_describe},
     {"plugins", "[--json]", "plugins", "plugins found, broken ones with the reason", cli_plugins},

@@ -17,6 +17,7 @@ nrl_status cli_import(int argc, char **argv);
 nrl_status cli_resume(int argc, char **argv);
 nrl_status cli_run(int argc, char **argv);
 nrl_status cli_sample(int argc, char **argv);
+nrl_status cli_tokenizer(int argc, char **argv);
 nrl_status cli_env(int argc, char **argv);
 nrl_status cli_plugins(int argc, char **argv);
 nrl_status cli_version(int argc, char **argv);

@@ -97,16 +97,11 @@ static void flush_run(buffer *out, buffer *run)
 static void make_valid(buffer *b)
 {
     if (!b->size || utf8_valid(b->text, b->size)) return;
-    buffer out = {0};
-    size_t n;
-    for (size_t i = 0; i < b->size; i += n) {
-        if (utf8_check(b->text + i, b->text + b->size, &n) >= 0)
-            buffer_add(&out, b->text + i, n);
-        else
-            buffer_puts(&out, broken);
-    }
-    buffer_free(b);
-    *b = out;
+    text_buffer clean = {0};
+    utf8_repair(b->text, b->size, &clean);
+    b->size = 0;
+    buffer_add(b, clean.data, clean.n);
+    text_buffer_free(&clean);
 }
 
 static void strip_ends(const decode_plan *d, buffer *b)

@@ -62,13 +62,7 @@ static void sanitize(tokenizer_scratch *s, mapped_text *t)
     if (utf8_valid(t->text, t->size)) return;
     s->clean.n = 0;
     s->clean.mapped = t->mapped;
-    size_t n;
-    for (size_t i = 0; i < t->size; i += n) {
-        if (utf8_check(t->text + i, t->text + t->size, &n) >= 0)
-            text_buffer_copy(&s->clean, t->text + i, n, (uint32_t)i, NULL);
-        else
-            text_buffer_put(&s->clean, "\xef\xbf\xbd", 3, (uint32_t)i);
-    }
+    utf8_repair(t->text, t->size, &s->clean);
     t->text = s->clean.data;
     t->size = s->clean.n;
     t->map = t->mapped ? s->clean.from : NULL;

@@ -1,7 +1,6 @@
 /*
  * unicode.c - UTF-8 decoding and character classes.
  */
-#define _GNU_SOURCE /* memmem */
 #include "text/unicode.h"
 #include "base/arena.h"
 #include <stdlib.h>
@@ -130,6 +129,17 @@ bool utf8_valid(const char *text, size_t size)
         p += n;
     }
     return true;
+}
+
+void utf8_repair(const char *text, size_t size, text_buffer *out)
+{
+    size_t n;
+    for (size_t i = 0; i < size; i += n) {
+        if (utf8_check(text + i, text + size, &n) >= 0)
+            text_buffer_copy(out, text + i, n, (uint32_t)i, NULL);
+        else
+            text_buffer_put(out, "\xef\xbf\xbd", 3, (uint32_t)i);
+    }
 }
 
 const char *utf8_back(const char *begin, const char *p)

@@ -35,6 +35,8 @@ int32_t utf8_next(const char *p, const char *end, size_t *size);
 int32_t utf8_check(const char *p, const char *end, size_t *size);
 size_t utf8_write(int32_t c, char *out); /* 1 to 4 bytes */
 bool utf8_valid(const char *text, size_t size);
+/* Appends text with U+FFFD for each maximal broken part. */
+void utf8_repair(const char *text, size_t size, text_buffer *out);
 /* Start of the character that ends at p. */
 const char *utf8_back(const char *begin, const char *p);
 
