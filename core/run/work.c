@@ -145,11 +145,13 @@ static nrl_status visit_recompute(work *w, int32_t u)
     nrl_carry out = w->micro.inputs[u];
     NRL_TRY(taped_forward(w, u, &out));
     ctx_tape_end(w->ctx);
+    carry_release(w->ctx, &w->micro.carry); /* the first pass's result: this one is on the tape */
     w->micro.carry = carry_retain(&out);
     return NRL_OK;
 }
 
-/* Backward: the gradient of what the unit gave becomes that of what it read. */
+/* Backward: the gradient of what the unit gave becomes that of what it read, which is what the unit
+ * before it gave. */
 static nrl_status visit_backward(work *w, int32_t u)
 {
     work_micro *m = &w->micro;
@@ -167,8 +169,9 @@ static nrl_status visit_backward(work *w, int32_t u)
     }
     carry_release(w->ctx, &m->grads);
     carry_release(w->ctx, &m->carry);
-    carry_release(w->ctx, in);
     m->grads = back;
+    m->carry = *in;
+    *in = (nrl_carry){0};
     return st;
 }
 
