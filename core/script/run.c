@@ -109,22 +109,38 @@ static handle *push_handle(lua_State *L)
     return h;
 }
 
-/* nrl.open(config) -> run */
+static const char *const open_keys[] = {"quiet", "out", NULL};
+
+/* Second argument of nrl.open: what the script decides whatever the command line says. */
+static void read_settings(lua_State *L, arena *a, nrl_node *root, run_environment *env)
+{
+    if (lua_isnoneornil(L, 2)) return;
+    script_check_keys(L, 2, "nrl.open", open_keys);
+    env->quiet = script_bool(L, 2, "nrl.open", "quiet", env->quiet);
+    const char *out = script_text(L, 2, "nrl.open", "out");
+    if (out) node_set(a, root, "out", node_string(a, out, strlen(out)));
+    lua_pop(L, 1);
+}
+
+/* nrl.open(config [, {quiet = , out = }]) -> run */
 static int open_run(lua_State *L)
 {
     script_host *host = script_of(L);
+    run_environment env = host->run;
     luaL_checktype(L, 1, LUA_TTABLE);
-    lua_settop(L, 1);
+    lua_settop(L, 2);
     handle *h = push_handle(L);
     arena *a = script_arena(L); /* the run keeps it */
     nrl_node *root = script_to_node(L, 1, a, "config");
     if (nrl_node_kind(root) != NRL_NODE_MAP)
         return script_fail(L, "nrl.open: expected a config, found a list");
-    lua_setiuservalue(L, 2, HANDLE_CONFIG);
+    lua_setiuservalue(L, 3, HANDLE_CONFIG);
     nrl_status st = complete_config(host, a, root);
-    if (st == NRL_OK) st = run_open(root, &host->run, &h->r);
     if (st != NRL_OK) return script_raise(L, st);
-    if (host->run.check_only) return script_exit(L, 0);
+    read_settings(L, a, root, &env);
+    st = run_open(root, &env, &h->r);
+    if (st != NRL_OK) return script_raise(L, st);
+    if (env.check_only) return script_exit(L, 0);
     set_training(L, h, true);
     handle_set_hooks(h);
     load_state(L, h);

@@ -3,6 +3,7 @@
  * vocabulary from a script's own texts or files.
  */
 #include "base/file.h"
+#include "script/folder.h"
 #include "script/host.h"
 #include "text/train.h"
 #include <stdlib.h>
@@ -85,6 +86,7 @@ static int train(lua_State *L)
     add_texts(L, *t);
     for (size_t i = 0; i < n_files; i++)
         check(L, add_file(*t, files[i]));
+    check(L, folder_make_parents(out));
     check(L, tokenizer_trainer_save(*t, out, &n_tokens));
     lua_pushinteger(L, (lua_Integer)n_tokens);
     return 1;

@@ -1,12 +1,14 @@
 /*
  * The script host on fake runs: what a script sees, how failures and exit codes pass through Lua.
  */
-#include "fake_run.h"
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
+
+#include "fake_run.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -286,6 +288,11 @@ static void assignments_of_the_command_line_come_last(void **state)
         words, 4));
     assert_string_equal(fake.config,
                         "{\"train\": {\"seed\": 1, \"steps\": 5}, \"out\": \"from-env\"}");
+    const char *out[] = {"out=elsewhere"};
+    assert_ok(run_with(HEAD "nrl.open({}, {quiet = true, out = 'here'})", out, 1));
+    assert_string_equal(fake.config, "{\"out\": \"here\"}");
+    assert_error(run_text(HEAD "nrl.open({}, {quit = true})"), NRL_ERR_CONFIG,
+                 "did you mean 'quiet'?");
     const char *bad[] = {"=3"};
     assert_error(run_with(HEAD "nrl.open{}", bad, 1), NRL_ERR_CONFIG, "key=value");
 }
