@@ -1,0 +1,225 @@
+/*
+ * harness.c - see harness.h.
+ */
+#include "harness.h"
+#include <math.h>
+
+enum { MAX_GOLDEN = 64 << 20 };
+
+/* ---- the loss: sum of -log p over scored rows ---- */
+
+static nrl_status nll(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    (void)self;
+    nrl_tensor *logps, *weights, *each, *sum;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_batch_column(ctx, batch, "weights", &weights));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, logps, weights, &each));
+    NRL_TRY(nrl_op_sum(ctx, each, &sum));
+    return nrl_op_unary(ctx, NRL_UNARY_NEG, sum, 0, 0, &sums[0]);
+}
+
+static const char *const needs[] = {"logps", NULL};
+
+/* ---- opening ---- */
+
+static void open_backend(parity *p)
+{
+    config_problems problems = {0};
+    config_component c = {.name = "cpu", .resolved = node_new(&p->a, NRL_NODE_MAP)};
+    const plugin *backend;
+    void *options;
+    p->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
+    plugin_instance(p->host, &p->a, &problems, NRL_KIND_BACKEND, "backend", &c, NULL, &backend,
+                    &options);
+    ASSERT_OK(problems_report(&problems));
+    ASSERT_OK(device_open((const nrl_backend *)backend->table, options, 0, &p->dev));
+    ASSERT_OK(ctx_create(&p->dev, &p->ctx));
+}
+
+static void open_model(parity *p, const char *config_name, nrl_dtype dtype)
+{
+    const nrl_node *config;
+    const nrl_model *table;
+    ASSERT_OK(hf_config_file(arena_printf(&p->a, "%s/%s", p->dir, config_name), &p->a, &config));
+    ASSERT_OK(model_find(p->host, config, &table));
+    ASSERT_OK(model_create(table, config, &p->m));
+    ASSERT_OK(hf_weights_open(p->dir, &p->weights));
+    ASSERT_OK(hf_weights_check(p->weights, p->m));
+    ctx_set_compute(p->ctx, dtype);
+    ASSERT_OK(storage_bind(p->ctx, p->m, dtype, true, 2, &p->store));
+    storage_origin from = {.m = p->m, .weights = p->weights};
+    ASSERT_OK(storage_load(p->ctx, p->m, storage_read, &from));
+}
+
+static void open_walk(parity *p)
+{
+    p->loss = (nrl_algorithm){.needs = needs, .n_terms = 1, .separable = true, .loss = nll};
+    p->loss.plugin.name = "nll";
+    p->walk = (work){.ctx = p->ctx, .policy = p->m, .algorithm = &p->loss};
+    p->walk.recompute = arena_alloc(&p->a, (size_t)p->m->n_units * sizeof(bool));
+    work_open(&p->walk);
+    ASSERT_OK(tensor_persistent(p->ctx, NRL_DTYPE_F32, 1, (int64_t[]){1}, true, &p->walk.seeds[0]));
+}
+
+void parity_open(parity *p, const char *dir, const char *config, nrl_dtype dtype)
+{
+    *p = (parity){0};
+    p->dir = arena_strdup(&p->a, dir);
+    open_backend(p);
+    open_model(p, config, dtype);
+    open_walk(p);
+    nrl_node *golden;
+    if (json_read_file(&p->a, arena_printf(&p->a, "%s/golden.json", dir), MAX_GOLDEN, &golden) == NRL_OK)
+        p->golden = golden;
+}
+
+void parity_close(parity *p)
+{
+    ctx_set_batch(p->ctx, NULL);
+    work_close(&p->walk);
+    storage_free(p->ctx, p->m, &p->store);
+    model_destroy(p->m);
+    hf_weights_close(p->weights);
+    ctx_destroy(p->ctx);
+    device_close(&p->dev);
+    plugin_host_destroy(p->host);
+    arena_free(&p->a);
+}
+
+const char *parity_model_dir(arena *a, const char *name)
+{
+    return arena_printf(a, "%s/tests/data/models/%s", getenv("NRL_TEST_SOURCE"), name);
+}
+
+double parity_item(const nrl_node *list, size_t i)
+{
+    double x = nrl_node_f64(nrl_node_at(list, i), NAN);
+    assert_false(isnan(x));
+    return x;
+}
+
+double parity_number(const nrl_node *map, const char *key)
+{
+    double x = nrl_node_f64(nrl_node_find(map, key), NAN);
+    if (isnan(x)) fail_msg("no number '%s'", key);
+    return x;
+}
+
+/* ---- batches ---- */
+
+static void add_segment(nrl_batch *b, int64_t s, const int32_t *ids, const bool *scored, int32_t n)
+{
+    int32_t at = b->cu_seqlens[s];
+    for (int32_t i = 0; i < n; i++) {
+        b->tokens[at + i] = ids[i];
+        b->positions[at + i] = i;
+        if (!i || (scored && !scored[i])) continue;
+        b->row_token[b->n_rows] = at + i - 1;
+        b->row_target[b->n_rows] = ids[i];
+        b->row_segment[b->n_rows] = (int32_t)s;
+        b->row_weight[b->n_rows++] = 1;
+    }
+    b->cu_seqlens[s + 1] = at + n;
+    b->segment_block[s] = (int32_t)s;
+}
+
+static nrl_batch *empty_batch(int64_t n_tokens, int64_t n_segments)
+{
+    nrl_batch *b = batch_new(n_tokens, n_tokens, n_segments);
+    b->n_rows = 0; /* grows as rows are added */
+    b->n_blocks = n_segments;
+    return b;
+}
+
+nrl_batch *parity_batch(int n, const int32_t *const *ids, const int32_t *lengths)
+{
+    int64_t total = 0;
+    for (int i = 0; i < n; i++) total += lengths[i];
+    nrl_batch *b = empty_batch(total, n);
+    for (int i = 0; i < n; i++) add_segment(b, i, ids[i], NULL, lengths[i]);
+    ASSERT_OK(batch_check(b, INT32_MAX));
+    return b;
+}
+
+nrl_batch *parity_golden_batch(const parity *p, int first, int end, score what)
+{
+    const nrl_node *lengths = nrl_node_find(p->golden, "lengths");
+    const nrl_node *rows = nrl_node_find(p->golden, "input_ids");
+    const nrl_node *labels = nrl_node_find(p->golden, "labels");
+    int64_t total = 0;
+    for (int i = first; i < end; i++) total += nrl_node_int(nrl_node_at(lengths, (size_t)i), 0);
+    nrl_batch *b = empty_batch(total, end - first);
+    for (int s = first; s < end; s++) {
+        int32_t ids[512], n = (int32_t)nrl_node_int(nrl_node_at(lengths, (size_t)s), 0);
+        bool scored[512];
+        assert_true(n > 0 && n <= 512);
+        for (int32_t i = 0; i < n; i++) {
+            ids[i] = (int32_t)parity_item(nrl_node_at(rows, (size_t)s), (size_t)i);
+            scored[i] = what == SCORE_ALL || parity_item(nrl_node_at(labels, (size_t)s), (size_t)i) >= 0;
+        }
+        add_segment(b, s - first, ids, scored, n);
+    }
+    ASSERT_OK(batch_check(b, p->m->facts.vocab_size));
+    return b;
+}
+
+/* ---- computing ---- */
+
+static double *fetch(parity *p, const nrl_tensor *t)
+{
+    int64_t n = nrl_tensor_numel(t);
+    double *out = mem_alloc((size_t)n * sizeof *out);
+    ASSERT_OK(nrl_tensor_fetch(p->ctx, t, out, n));
+    return out;
+}
+
+double *parity_logps(parity *p, nrl_batch *batch)
+{
+    nrl_tensor *hidden, *logps, *none[2];
+    ASSERT_OK(work_hidden(&p->walk, batch, &hidden));
+    ctx_scope_begin(p->ctx);
+    ASSERT_OK(head_columns(p->ctx, &p->m->head, hidden, HEAD_LOGP, 1, &logps, &none[0], &none[1]));
+    double *out = fetch(p, logps);
+    ctx_scope_end(p->ctx);
+    tensor_release(p->ctx, hidden);
+    return out;
+}
+
+double *parity_logits(parity *p, nrl_batch *batch, const int32_t *rows, int64_t n)
+{
+    nrl_tensor *hidden, *logits;
+    ASSERT_OK(work_hidden(&p->walk, batch, &hidden));
+    ctx_scope_begin(p->ctx);
+    ASSERT_OK(head_logits(p->ctx, &p->m->head, hidden, rows, n, &logits));
+    double *out = fetch(p, logits);
+    ctx_scope_end(p->ctx);
+    tensor_release(p->ctx, hidden);
+    return out;
+}
+
+double parity_train(parity *p, nrl_batch *batch, double weight)
+{
+    float seed = (float)(1 / weight);
+    nrl_tensor *totals[NRL_MAX_TERMS] = {0};
+    double sum;
+    for (int32_t i = 0; i < p->m->n_params; i++) nrl_param_set_fresh(p->m->params[i], true);
+    ASSERT_OK(tensor_write(p->ctx, p->walk.seeds[0], &seed));
+    ASSERT_OK(work_schedule(&p->walk, 1));
+    ASSERT_OK(work_train(&p->walk, &batch, totals));
+    ASSERT_OK(nrl_tensor_fetch(p->ctx, totals[0], &sum, 1));
+    tensor_release(p->ctx, totals[0]);
+    return sum;
+}
+
+double *parity_tensor(parity *p, const nrl_param *param, nrl_slot slot)
+{
+    return fetch(p, nrl_param_tensor(param, slot));
+}
+
+double parity_l2(const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    return sqrt(sum);
+}

@@ -1,0 +1,85 @@
+/*
+ * test_rope.c - rotary frequencies against transformers' tables (computed there in float32): each way of
+ * stretching, both spellings, and the attention factor.
+ */
+#include "config.h"
+#include "base/json.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { HALF = 8 };
+static const double float_epsilon = 3e-7; /* theirs rounds twice in float32 */
+
+typedef struct {
+    const char *keys;
+    double scale, freq[HALF];
+} row;
+
+/* hidden_size 64, 4 heads, 32768 positions. */
+static const row rows[] = {
+    {"\"rope_theta\":1e6,\"rope_scaling\":{\"factor\":4.0,\"original_max_position_embeddings\":32768,\"type\":\"yarn\"}",
+     1.138629436111989,
+     {1.0, 0.17782793939113617, 0.03162277862429619, 0.004217559937387705, 0.0005000000237487257,
+      4.4456985051510856e-05, 7.905693564680405e-06, 1.405853367941745e-06}},
+    {"\"rope_theta\":10000,\"rope_scaling\":{\"factor\":8.0,\"original_max_position_embeddings\":4096,"
+     "\"rope_type\":\"yarn\",\"beta_fast\":16,\"beta_slow\":2,\"mscale\":1.2,\"mscale_all_dim\":0.7,\"truncate\":false}",
+     1.0907608459448856,
+     {1.0, 0.3162277638912201, 0.10000000149011612, 0.03162277862429619, 0.006221889052540064,
+      0.00043557558092288673, 0.0001250000059371814, 3.9528473280370235e-05}},
+    {"\"rope_parameters\":{\"rope_theta\":10000,\"factor\":8.0,\"original_max_position_embeddings\":4096,"
+     "\"rope_type\":\"yarn\",\"attention_factor\":1.5}",
+     1.5,
+     {1.0, 0.3162277638912201, 0.10000000149011612, 0.024705294519662857, 0.005624999757856131,
+      0.0010870329570025206, 0.0001250000059371814, 3.9528473280370235e-05}},
+    {"\"rope_scaling\":{\"factor\":2.5,\"type\":\"linear\"}",
+     1,
+     {0.4000000059604645, 0.12649109959602356, 0.03999999910593033, 0.012649111449718475,
+      0.003999999724328518, 0.0012649111449718475, 0.0004000000189989805, 0.0001264911115868017}},
+    {"\"rope_theta\":500000,\"rope_scaling\":{\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+     "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"}",
+     1,
+     {1.0, 0.193922758102417, 0.03760603070259094, 0.00729266507551074, 0.0005248460220173001,
+      3.428102354519069e-05, 6.647869668086059e-06, 1.289173155782919e-06}},
+    {"\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":10000.0}",
+     1,
+     {1.0, 0.31622776601683794, 0.1, 0.03162277660168379, 0.01, 0.0031622776601683794, 0.001,
+      0.00031622776601683794}},
+    {"\"rope_scaling\":null",
+     1,
+     {1.0, 0.31622776601683794, 0.1, 0.03162277660168379, 0.01, 0.0031622776601683794, 0.001,
+      0.00031622776601683794}},
+};
+
+static void frequencies_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        arena a = {0};
+        nrl_node *config;
+        llama_config c;
+        const char *text = arena_printf(&a,
+                                        "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":64,"
+                                        "\"intermediate_size\":8,\"num_hidden_layers\":1,"
+                                        "\"num_attention_heads\":4,\"max_position_embeddings\":32768,%s}",
+                                        rows[i].keys);
+        assert_int_equal(json_parse(&a, "config.json", text, strlen(text), &config), NRL_OK);
+        if (llama_config_read(config, &c) != NRL_OK) fail_msg("%s", nrl_error_text());
+        assert_int_equal(c.rope.half, HALF);
+        assert_true(fabs(c.rope.scale - rows[i].scale) < 1e-12);
+        for (int j = 0; j < HALF; j++)
+            if (fabs(c.rope.inv_freq[j] / rows[i].freq[j] - 1) > float_epsilon)
+                fail_msg("row %zu, pair %d: %.17g, expected %.17g", i, j, c.rope.inv_freq[j], rows[i].freq[j]);
+        llama_config_free(&c);
+        arena_free(&a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frequencies_agree)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
