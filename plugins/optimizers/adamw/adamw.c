@@ -29,6 +29,9 @@ static nrl_status read_beta(const nrl_node *betas, size_t i, double *beta)
 
 static nrl_status read_betas(const adamw_options *options, nrl_adamw *adamw)
 {
+    adamw->beta1 = 0.9;
+    adamw->beta2 = 0.999;
+    if (!options->betas) return NRL_OK;
     if (nrl_node_kind(options->betas) != NRL_NODE_LIST || nrl_node_size(options->betas) != 2)
         return nrl_fail(NRL_ERR_CONFIG, "betas: expected a list of two numbers like [0.9, 0.999]");
     NRL_TRY(read_beta(options->betas, 0, &adamw->beta1));
@@ -56,11 +59,8 @@ static nrl_status adamw_create(const void *options, void **self)
 static nrl_status adamw_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,
                                const nrl_step_block *step)
 {
-    for (int64_t i = 0; i < n_slices; i++) {
-        nrl_adamw numbers = *(const nrl_adamw *)self;
-        if (!slices[i].decay) numbers.weight_decay = 0;
-        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], &numbers, step));
-    }
+    for (int64_t i = 0; i < n_slices; i++)
+        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], self, step)); /* decays where the slice does */
     return NRL_OK;
 }
 

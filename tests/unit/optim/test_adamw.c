@@ -1,0 +1,243 @@
+/*
+ * test_adamw.c - the adamw plugin and clipping against torch.optim on given gradients
+ * (tests/data/optim/optim.json), in f32 on the cpu backend.
+ */
+#include "base/json.h"
+#include "config/yaml.h"
+#include "optim/clip.h"
+#include "plugin/host.h"
+#include "support/backend.h"
+#include "tensor/param.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+/* f32 rounds each of six updates; largest error of values of size 1, seen: 3e-7. */
+#define TOLERANCE 1e-6
+
+enum { N_PARAMS = 2, N_STEPS = 6 };
+
+typedef struct {
+    arena memory;
+    plugin_host *host;
+    const nrl_optimizer *table;
+    void *options, *self;
+    device device;
+    nrl_ctx *ctx;
+    nrl_param params[N_PARAMS];
+    nrl_part parts[N_PARAMS];
+    nrl_slice slices[N_PARAMS];
+} fixture;
+
+static nrl_status open_adamw(fixture *f, const char *yaml)
+{
+    config_problems problems = {0};
+    config_component c = {.name = "adamw", .resolved = node_new(&f->memory, NRL_NODE_MAP)};
+    nrl_node *options;
+    const plugin *p;
+    assert_int_equal(yaml_parse(&f->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
+    c.options = options;
+    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_OPTIMIZER, "optimizer", &c, NULL, &p,
+                    &f->options);
+    nrl_status st = problems_report(&problems);
+    if (st != NRL_OK) return st;
+    f->table = (const void *)p->table;
+    return f->table->create(f->options, &f->self);
+}
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    f->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
+    *state = f;
+    return test_device_open(&f->device) && ctx_create(&f->device, &f->ctx) == NRL_OK ? 0 : 1;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    for (int i = 0; i < N_PARAMS; i++) {
+        nrl_slice *s = &f->slices[i];
+        nrl_tensor *all[] = {s->master, s->grad, s->states[0], s->states[1], s->work};
+        for (int k = 0; k < 5; k++) tensor_release(f->ctx, all[k]);
+    }
+    if (f->self) f->table->destroy(f->self);
+    ctx_destroy(f->ctx);
+    device_close(&f->device);
+    plugin_host_destroy(f->host);
+    arena_free(&f->memory);
+    free(f);
+    return 0;
+}
+
+static nrl_tensor *new_tensor(fixture *f, nrl_dtype dtype, int64_t n)
+{
+    nrl_tensor *t;
+    assert_int_equal(tensor_persistent(f->ctx, dtype, 1, &n, true, &t), NRL_OK);
+    return t;
+}
+
+static void write_list(fixture *f, nrl_tensor *t, const nrl_node *list)
+{
+    float values[64];
+    for (size_t i = 0; i < nrl_node_size(list); i++)
+        values[i] = (float)nrl_node_f64(nrl_node_at(list, i), NAN);
+    assert_int_equal(tensor_write(f->ctx, t, values), NRL_OK);
+}
+
+static void make_slices(fixture *f, const nrl_node *golden)
+{
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        const nrl_node *start = nrl_node_at(nrl_node_find(golden, "start"), i);
+        int64_t n = (int64_t)nrl_node_size(start);
+        param_init(&f->params[i], &f->parts[i], i ? "b" : "a", 1, &n);
+        f->slices[i] = (nrl_slice){.param = &f->params[i], .n = n, .decay = true,
+                                   .master = new_tensor(f, NRL_DTYPE_F32, n),
+                                   .grad = new_tensor(f, NRL_DTYPE_F32, n),
+                                   .states = {new_tensor(f, NRL_DTYPE_F32, n), new_tensor(f, NRL_DTYPE_F32, n)},
+                                   .work = new_tensor(f, NRL_DTYPE_BF16, n)};
+        write_list(f, f->slices[i].master, start);
+    }
+}
+
+static void expect_list(fixture *f, const nrl_tensor *t, const nrl_node *list, double tolerance)
+{
+    double got[64];
+    assert_int_equal(nrl_tensor_fetch(f->ctx, t, got, nrl_tensor_numel(t)), NRL_OK);
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        double want = nrl_node_f64(nrl_node_at(list, i), NAN);
+        if (!(fabs(got[i] - want) <= tolerance * (1 + fabs(want))))
+            fail_msg("element %zu: %.9g, expected %.9g", i, got[i], want);
+    }
+}
+
+static void one_step(fixture *f, const nrl_node *golden, int64_t step)
+{
+    const nrl_node *grads = nrl_node_at(nrl_node_find(golden, "grads"), (size_t)step);
+    const nrl_node *norms = nrl_node_find(golden, "norm_before_clip");
+    const nrl_node *after = nrl_node_at(nrl_node_find(golden, "params_after_step"), (size_t)step);
+    double lr = nrl_node_f64(nrl_node_find(nrl_node_find(golden, "kwargs"), "lr"), NAN);
+    clip_result clip;
+    for (size_t i = 0; i < N_PARAMS; i++) write_list(f, f->slices[i].grad, nrl_node_at(grads, i));
+    assert_int_equal(clip_norm(f->ctx, f->slices, N_PARAMS, 1,
+                               nrl_node_f64(nrl_node_find(golden, "clip"), 0), NULL, &clip), NRL_OK);
+    assert_true(clip.finite);
+    if (norms) {
+        double want = nrl_node_f64(nrl_node_at(norms, (size_t)step), NAN);
+        assert_true(fabs(clip.norm - want) <= TOLERANCE * want);
+    }
+    nrl_step_block block = {sizeof block, step + 1, lr, clip.scale};
+    assert_int_equal(f->table->update(f->self, f->ctx, f->slices, N_PARAMS, &block), NRL_OK);
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        expect_list(f, f->slices[i].master, nrl_node_at(after, i), TOLERANCE);
+        expect_list(f, f->slices[i].work, nrl_node_at(after, i), 0x1p-8); /* bf16 keeps 8 bits */
+    }
+}
+
+static void updates_equal_those_of_torch(void **state, size_t which, const char *yaml)
+{
+    fixture *f = *state;
+    nrl_node *golden;
+    char *path = mem_printf("%s/tests/data/optim/optim.json", getenv("NRL_TEST_SOURCE"));
+    assert_int_equal(json_read_file(&f->memory, path, 1 << 20, &golden), NRL_OK);
+    const nrl_node *c = nrl_node_at(nrl_node_find(golden, "optimizers"), which);
+    assert_int_equal(open_adamw(f, yaml), NRL_OK);
+    make_slices(f, c);
+    for (int64_t step = 0; step < N_STEPS; step++) one_step(f, c, step);
+    free(path);
+}
+
+static void with_decay_updates_equal_those_of_torch(void **state)
+{
+    updates_equal_those_of_torch(state, 0, "{weight_decay: 0.1, betas: [0.9, 0.95]}");
+}
+
+static void with_clipping_updates_equal_those_of_torch(void **state)
+{
+    updates_equal_those_of_torch(state, 1, "{betas: [0.9, 0.95]}");
+}
+
+static void betas_are_checked_with_the_place(void **state)
+{
+    static const char *const bad[] = {"betas: 0.9", "betas: [0.9]", "betas: [0.9, 1.0]",
+                                      "betas: [-0.1, 0.9]", "betas: [0.9, abc]", "betas: [0.9, 0.9, 0.9]"};
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(open_adamw(f, bad[i]), NRL_ERR_CONFIG);
+        assert_non_null(strstr(nrl_error_text(), "betas"));
+        assert_non_null(strstr(nrl_error_text(), "[0.9, 0.999]"));
+    }
+}
+
+static void a_gradient_that_is_not_finite_is_told(void **state)
+{
+    fixture *f = *state;
+    float bad[3] = {1, INFINITY, 2};
+    clip_result clip;
+    nrl_slice s = {.n = 3, .grad = new_tensor(f, NRL_DTYPE_F32, 3)};
+    assert_int_equal(tensor_write(f->ctx, s.grad, bad), NRL_OK);
+    assert_int_equal(clip_norm(f->ctx, &s, 1, 1, 1, NULL, &clip), NRL_OK);
+    assert_false(clip.finite);
+    bad[1] = NAN;
+    assert_int_equal(tensor_write(f->ctx, s.grad, bad), NRL_OK);
+    assert_int_equal(clip_norm(f->ctx, &s, 1, 1, 1, NULL, &clip), NRL_OK);
+    assert_false(clip.finite);
+    tensor_release(f->ctx, s.grad);
+}
+
+static void the_norm_is_that_of_the_scaled_gradient(void **state)
+{
+    fixture *f = *state;
+    float values[2] = {3, 4};
+    clip_result clip;
+    nrl_slice s = {.n = 2, .grad = new_tensor(f, NRL_DTYPE_F32, 2)};
+    assert_int_equal(tensor_write(f->ctx, s.grad, values), NRL_OK);
+    assert_int_equal(clip_norm(f->ctx, &s, 1, 0.5, 0, NULL, &clip), NRL_OK);
+    assert_true(clip.norm == 2.5 && clip.scale == 0.5);
+    assert_int_equal(clip_norm(f->ctx, &s, 1, 0.5, 1.25, NULL, &clip), NRL_OK);
+    assert_true(fabs(clip.scale - 0.25) < 1e-6);
+    assert_int_equal(clip_norm(f->ctx, &s, 1, 0.5, INFINITY, NULL, &clip), NRL_OK);
+    assert_true(clip.scale == 0.5);
+    assert_int_equal(clip_norm(f->ctx, NULL, 0, 0.5, 1, NULL, &clip), NRL_OK);
+    assert_true(clip.norm == 0 && clip.finite);
+    tensor_release(f->ctx, s.grad);
+}
+
+static nrl_status double_them(void *user, const nrl_slice *slices, double *sums, int64_t n)
+{
+    (void)user;
+    (void)slices;
+    for (int64_t i = 0; i < n; i++) sums[i] *= 4; /* three more ranks with the same */
+    return NRL_OK;
+}
+
+static void other_ranks_join_the_norm(void **state)
+{
+    fixture *f = *state;
+    float values[2] = {3, 4};
+    clip_result clip;
+    clip_reduce ranks = {double_them, NULL};
+    nrl_slice s = {.n = 2, .grad = new_tensor(f, NRL_DTYPE_F32, 2)};
+    assert_int_equal(tensor_write(f->ctx, s.grad, values), NRL_OK);
+    assert_int_equal(clip_norm(f->ctx, &s, 1, 1, 0, &ranks, &clip), NRL_OK);
+    assert_true(clip.norm == 10);
+    tensor_release(f->ctx, s.grad);
+}
+
+int main(void)
+{
+    device d;
+    if (!test_device_open(&d)) return 77;
+    device_close(&d);
+#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(with_decay_updates_equal_those_of_torch),
+        CASE(with_clipping_updates_equal_those_of_torch),
+        CASE(betas_are_checked_with_the_place),
+        CASE(a_gradient_that_is_not_finite_is_told),
+        CASE(the_norm_is_that_of_the_scaled_gradient),
+        CASE(other_ranks_join_the_norm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
