@@ -29,7 +29,7 @@ enum { GRADIENT_MAX = 4 };
 
 typedef struct gradient_case gradient_case;
 struct gradient_case {
-    const char *name;
+    const char *name; /* "group: what is special" */
     int n_inputs, n_params;
     struct {
         int n_dims;
@@ -37,7 +37,7 @@ struct gradient_case {
         double offset, scale; /* values are offset + scale * uniform(-1, 1); scale 0 means 1 */
     } inputs[GRADIENT_MAX], params[GRADIENT_MAX];
     nrl_status (*build)(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p, nrl_tensor **y);
-    nrl_batch *batch;  /* NULL = none */
+    int batch; /* 0 none, 1 of segments apart, 2 with a shared prompt */
     int64_t number[4]; /* for build */
     double real[2];
 };
@@ -51,6 +51,9 @@ typedef struct {
     nrl_param params[GRADIENT_MAX];
     nrl_part parts[GRADIENT_MAX];
     nrl_tensor *work[GRADIENT_MAX], *grad_acc[GRADIENT_MAX];
+    nrl_batch *batch;
+    double *output; /* of the recorded forward */
+    int64_t n_output;
 } gradient_run;
 
 static inline double gradient_weight(int64_t i)
@@ -103,8 +106,11 @@ static inline nrl_status gradient_backward(gradient_run *g)
         int64_t n = nrl_tensor_numel(y), dims[NRL_MAX_DIMS];
         float *weights = calloc((size_t)n, sizeof *weights);
         for (int64_t i = 0; i < n; i++) weights[i] = (float)gradient_weight(i);
+        g->output = calloc((size_t)n, sizeof *g->output);
+        g->n_output = n;
+        st = nrl_tensor_fetch(g->ctx, y, g->output, n);
         for (int i = 0; i < nrl_tensor_n_dims(y); i++) dims[i] = nrl_tensor_dim(y, i);
-        st = nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, nrl_tensor_n_dims(y), dims, weights, &seed);
+        if (!st) st = nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, nrl_tensor_n_dims(y), dims, weights, &seed);
         free(weights);
     }
     if (!st) st = tape_backward(g->ctx, t, &y, &seed, 1, x, dx, g->c->n_inputs);
@@ -118,6 +124,31 @@ static inline nrl_status gradient_backward(gradient_run *g)
     tape_destroy(g->ctx, t);
     ctx_scope_end(g->ctx);
     return st;
+}
+
+/* Segments of 3, 1 and 4 tokens; `shared`: the first is the prompt of the others. */
+static inline nrl_batch *gradient_batch(bool shared)
+{
+    static const int32_t cu[] = {0, 3, 4, 8}, tokens[] = {2, 0, 2, 4, 1, 1, 3, 0}, prefix[] = {-1, 0, 0};
+    static const int32_t row_token[] = {0, 1, 3, 4, 5, 6}, row_segment[] = {0, 0, 1, 2, 2, 2};
+    static const int32_t row_target[] = {0, 2, 1, 1, 3, 0};
+    nrl_batch *b = batch_new(8, 6, 3);
+    b->n_blocks = 3;
+    memcpy(b->cu_seqlens, cu, sizeof cu);
+    memcpy(b->tokens, tokens, sizeof tokens);
+    memcpy(b->row_token, row_token, sizeof row_token);
+    memcpy(b->row_segment, row_segment, sizeof row_segment);
+    memcpy(b->row_target, row_target, sizeof row_target);
+    if (shared) {
+        b->prefix = memcpy(arena_alloc(&b->memory, sizeof prefix), prefix, sizeof prefix);
+        b->row_token[2] = b->row_token[3] = 2; /* both continuations start after the prompt */
+    }
+    for (int32_t s = 0; s < 3; s++) {
+        b->segment_block[s] = s;
+        for (int32_t i = cu[s]; i < cu[s + 1]; i++) b->positions[i] = i - cu[s] + (shared && s ? cu[1] : 0);
+    }
+    for (int i = 0; i < 6; i++) b->row_weight[i] = 1;
+    return b;
 }
 
 static inline nrl_status gradient_open(gradient_run *g, nrl_ctx *ctx, const gradient_case *c)
@@ -143,7 +174,8 @@ static inline nrl_status gradient_open(gradient_run *g, nrl_ctx *ctx, const grad
         nrl_param_bind(&g->params[k], NRL_SLOT_WORK, g->work[k]);
         nrl_param_bind(&g->params[k], NRL_SLOT_GRAD_ACC, g->grad_acc[k]);
     }
-    return ctx_set_batch(ctx, c->batch);
+    if (c->batch) g->batch = gradient_batch(c->batch == 2);
+    return ctx_set_batch(ctx, g->batch);
 }
 
 static inline void gradient_close(gradient_run *g)
@@ -156,7 +188,9 @@ static inline void gradient_close(gradient_run *g)
         free(g->values[i]);
         free(g->grads[i]);
     }
+    free(g->output);
     (void)ctx_set_batch(g->ctx, NULL);
+    batch_free(g->batch);
 }
 
 static inline nrl_status gradient_compare(gradient_run *g, double *worst)
