@@ -152,6 +152,8 @@ static void add_counts(data_counts *sum, const data_counts *c)
 {
     sum->rows += c->rows;
     sum->truncated += c->truncated;
+    sum->identical += c->identical;
+    if (!sum->first_identical) sum->first_identical = c->first_identical;
     for (int v = 0; v < DATA_VERDICTS; v++) {
         sum->verdict[v] += c->verdict[v];
         if (!sum->first_line[v]) sum->first_line[v] = c->first_line[v];
@@ -213,12 +215,15 @@ static void note_left_out(buffer *notes, const build *b, data_verdict v, const c
 static void write_notes(const build *b, buffer *notes)
 {
     note_left_out(notes, b, DATA_EMPTY, "no text, or no answer");
-    note_left_out(notes, b, DATA_IDENTICAL, "chosen and rejected are the same");
     note_left_out(notes, b, DATA_TOO_LONG, "longer than data.max_length");
     note_left_out(notes, b, DATA_UNTRAINABLE, "no token in them is trained");
     if (b->counts.truncated)
         buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are cut to data.max_length\n",
                      b->counts.truncated, b->counts.rows);
+    if (b->counts.identical)
+        buffer_print(notes, "%" PRId64 " of %" PRId64 " pairs have equal answers and teach nothing (first: "
+                     "line %" PRId64 ")\n", b->counts.identical, b->counts.rows,
+                     b->counts.first_identical);
     if (b->counts.dropped_characters)
         buffer_print(notes, "%" PRId64 " characters have no token and are dropped\n",
                      b->counts.dropped_characters);
@@ -233,9 +238,8 @@ static nrl_status check_kept(const build *b)
     if (!c->rows) return nrl_fail(NRL_ERR_DATA, "%s: no rows in the file", b->o->name);
     if (c->verdict[DATA_KEPT]) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA, "%s: none of %" PRId64 " rows can be trained on: %" PRId64
-                    " without text or answer, %" PRId64 " pairs of equal answers, %" PRId64
-                    " too long, %" PRId64 " without a trained token", b->o->name, c->rows,
-                    c->verdict[DATA_EMPTY], c->verdict[DATA_IDENTICAL], c->verdict[DATA_TOO_LONG],
+                    " without text or answer, %" PRId64 " too long, %" PRId64 " without a trained "
+                    "token", b->o->name, c->rows, c->verdict[DATA_EMPTY], c->verdict[DATA_TOO_LONG],
                     c->verdict[DATA_UNTRAINABLE]);
 }
 

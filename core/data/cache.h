@@ -18,7 +18,9 @@
 enum { DATA_CACHE_VERSION = 1, DATA_FORMAT_NAME = 40 };
 
 typedef struct {
-    int64_t rows, truncated, verdict[DATA_VERDICTS];
+    int64_t rows, verdict[DATA_VERDICTS];
+    int64_t truncated, identical; /* of those kept */
+    int64_t first_identical;      /* line, 0 = none */
     int64_t first_line[DATA_VERDICTS]; /* the first row of each verdict, 0 = none */
     int64_t dropped_characters;        /* that had no token */
 } data_counts;

@@ -36,9 +36,9 @@ typedef struct {
 typedef struct dataset dataset;
 
 typedef struct {
-    int64_t rows, kept;    /* rows = kept + dropped_overlong + untrainable + empty + identical */
+    int64_t rows, kept;    /* rows = kept + dropped_overlong + untrainable + empty */
     int64_t dropped_overlong, untrainable, empty;
-    int64_t identical;     /* pairs whose two answers are the same */
+    int64_t identical;     /* kept, pairs whose two answers are the same: they teach nothing */
     int64_t truncated;     /* kept, cut to max_length */
     int64_t tokens, trained_tokens;
     int64_t bytes;         /* of the files on disk */

@@ -73,7 +73,7 @@ static void add_facts(const data_part *p, dataset_report *r)
     r->rows += h->counts.rows;
     r->kept += h->counts.verdict[DATA_KEPT];
     r->empty += h->counts.verdict[DATA_EMPTY];
-    r->identical += h->counts.verdict[DATA_IDENTICAL];
+    r->identical += h->counts.identical;
     r->dropped_overlong += h->counts.verdict[DATA_TOO_LONG];
     r->untrainable += h->counts.verdict[DATA_UNTRAINABLE];
     r->truncated += h->counts.truncated;

@@ -104,6 +104,15 @@ static nrl_status find_template(const data_encode_options *o, const chat_templat
     return chat_template_check(*out, o->tokenizer);
 }
 
+/* An emptied list that knows where its tokens begin, which chat_render needs: that cannot be added to
+ * a list that grew without. */
+static void empty_for_chat(chat_ids *ids)
+{
+    if (!ids->tokens.want_starts) tokenizer_ids_free(&ids->tokens);
+    ids->tokens.want_starts = true;
+    ids->tokens.n = 0;
+}
+
 static nrl_status encode_chat(data_encoder *e, const data_sample *s)
 {
     const tokenizer *tok = e->options->tokenizer;
@@ -111,14 +120,14 @@ static nrl_status encode_chat(data_encoder *e, const data_sample *s)
     size_t n_prompt = 0;
     NRL_TRY(find_template(e->options, &template));
     if (s->n_prompt) {
-        e->prompt.tokens.n = 0;
+        empty_for_chat(&e->prompt);
         NRL_TRY(chat_render(template, tok, e->scratch, s->chat[0].items, s->n_prompt, false,
                             &e->prompt));
         n_prompt = e->prompt.tokens.n;
     }
     for (int i = 0; i < s->n_sides; i++) {
         chat_ids *out = &e->side[i];
-        out->tokens.n = 0;
+        empty_for_chat(out);
         NRL_TRY(chat_render(template, tok, e->scratch, s->chat[i].items, s->chat[i].n, false, out));
         mark(out, 0, n_prompt < out->tokens.n ? n_prompt : out->tokens.n, 0);
     }
@@ -230,9 +239,8 @@ static nrl_status encode_shape(data_encoder *e, const data_sample *s)
 nrl_status data_encode(data_encoder *e, const data_sample *s, data_verdict *verdict)
 {
     e->truncated = false;
-    *verdict = data_sample_is_identical(s) ? DATA_IDENTICAL
-               : data_sample_is_empty(s)   ? DATA_EMPTY
-                                           : DATA_KEPT;
+    e->identical = data_sample_is_identical(s);
+    *verdict = data_sample_is_empty(s) ? DATA_EMPTY : DATA_KEPT;
     if (*verdict != DATA_KEPT) return NRL_OK;
     NRL_TRY(encode_shape(e, s));
     for (int i = 0; i < s->n_sides; i++) {

@@ -27,7 +27,6 @@ typedef struct {
 typedef enum {
     DATA_KEPT = 0,
     DATA_EMPTY,
-    DATA_IDENTICAL,
     DATA_TOO_LONG,
     DATA_UNTRAINABLE,
     DATA_VERDICTS
@@ -39,7 +38,7 @@ typedef struct {
     tokenizer_scratch *scratch;
     chat_ids side[2];      /* the result; emptied by the next call */
     int64_t n_trained[2];
-    bool truncated;
+    bool truncated, identical; /* of a sample that is kept */
     chat_ids prompt;       /* scratch */
     buffer text;           /* scratch: prompt and answer joined */
 } data_encoder;

@@ -86,6 +86,8 @@ static void add_block(data_slab *s, const data_schema *schema, const data_sample
     for (int i = 0; i < sample->n_sides; i++)
         add_segment(s, &e->side[i], e->n_trained[i], line);
     s->counts.truncated += e->truncated;
+    s->counts.identical += e->identical;
+    if (e->identical && !s->counts.first_identical) s->counts.first_identical = line;
 }
 
 static void add_unknown(data_slab *s, const char *key, int64_t line)
