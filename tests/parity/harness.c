@@ -23,10 +23,13 @@ static const char *const needs[] = {"logps", NULL};
 
 /* ---- opening ---- */
 
+/* One thread: the models are small, and tests run beside each other. */
 static void open_backend(parity *p)
 {
     config_problems problems = {0};
-    config_component c = {.name = "cpu", .resolved = node_new(&p->a, NRL_NODE_MAP)};
+    nrl_node *map = node_new(&p->a, NRL_NODE_MAP);
+    node_append(&p->a, map, "threads", node_int(&p->a, 1));
+    config_component c = {.name = "cpu", .options = map, .resolved = node_new(&p->a, NRL_NODE_MAP)};
     const plugin *backend;
     void *options;
     p->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
