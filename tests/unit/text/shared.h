@@ -70,4 +70,30 @@ static inline void assert_encodes(const tokenizer *tok, const char *text, const 
     free(got);
 }
 
+/* tokenizer.json of byte-level BPE: ids 0 to 255 are the bytes; vocab continues with ', "he": 256',
+ * merges and added are lists without brackets. Malloc'd. */
+static inline char *byte_level_json(const char *vocab, const char *merges, const char *added)
+{
+    char *json = mem_alloc((1 << 14) + strlen(vocab) + strlen(merges) + strlen(added));
+    size_t at = (size_t)sprintf(json, "{\"model\": {\"type\": \"BPE\", \"merges\": [%s], \"vocab\": {", merges);
+    for (int b = 0; b < 256; b++) {
+        int32_t c = b;
+        bool self = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+        if (!self) c = b <= 0x20 ? 0x100 + b : b == 0xad ? 0x143 : 0x121 + (b - 0x7f);
+        at += (size_t)sprintf(json + at, "%s\"\\u%04x\": %d", b ? "," : "", (unsigned)c, b);
+    }
+    sprintf(json + at,
+            "%s}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
+            "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [%s]}", vocab, added);
+    return json;
+}
+
+static inline tokenizer *byte_tokenizer(const char *vocab, const char *merges, const char *added)
+{
+    char *json = byte_level_json(vocab, merges, added);
+    tokenizer *tok = open_text_or_fail(json);
+    free(json);
+    return tok;
+}
+
 #endif

@@ -6,26 +6,6 @@
 #include "base/json.h"
 #include "text/shared.h"
 
-/* A byte-level tokenizer of the 256 bytes (ids 0 to 255 in code point order of their characters do
- * not matter here) and four special tokens; made by the test so that it stands alone. */
-static tokenizer *byte_tokenizer(const char *specials)
-{
-    char *json = mem_alloc(1 << 16);
-    size_t at = (size_t)sprintf(json, "{\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {");
-    for (int b = 0; b < 256; b++) {
-        int32_t c = b;
-        bool self = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
-        if (!self) c = b <= 0x20 ? 0x100 + b : b == 0xad ? 0x143 : 0x121 + (b - 0x7f);
-        at += (size_t)sprintf(json + at, "%s\"\\u%04x\": %d", b ? "," : "", (unsigned)c, b);
-    }
-    sprintf(json + at,
-            "}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
-            "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [%s]}", specials);
-    tokenizer *tok = open_text_or_fail(json);
-    free(json);
-    return tok;
-}
-
 static const char chatml_specials[] =
     "{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
     "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true}";
@@ -42,7 +22,7 @@ static const chat_template *find(const char *name)
 static void chatml_trains_the_answer_and_its_end(void **state)
 {
     (void)state;
-    tokenizer *tok = byte_tokenizer(chatml_specials);
+    tokenizer *tok = byte_tokenizer("", "", chatml_specials);
     tokenizer_scratch *s = tokenizer_scratch_create();
     chat_message m[] = {MESSAGE("user", "ab"), MESSAGE("assistant", "xyz")};
     chat_ids ids = {0};
@@ -65,7 +45,7 @@ static void chatml_trains_the_answer_and_its_end(void **state)
 static void a_generation_prompt_opens_an_assistant_turn(void **state)
 {
     (void)state;
-    tokenizer *tok = byte_tokenizer(chatml_specials);
+    tokenizer *tok = byte_tokenizer("", "", chatml_specials);
     chat_message m[] = {MESSAGE("user", "ab")};
     char *text;
     assert_int_equal(chat_render_text(find("chatml"), tok, m, 1, true, &text), NRL_OK);
@@ -77,7 +57,7 @@ static void a_generation_prompt_opens_an_assistant_turn(void **state)
 static void an_unknown_role_names_its_message(void **state)
 {
     (void)state;
-    tokenizer *tok = byte_tokenizer(chatml_specials);
+    tokenizer *tok = byte_tokenizer("", "", chatml_specials);
     chat_message m[] = {MESSAGE("user", "ab"), MESSAGE("bot", "x")};
     char *text;
     assert_int_equal(chat_render_text(find("chatml"), tok, m, 2, false, &text), NRL_ERR_DATA);
@@ -88,7 +68,7 @@ static void an_unknown_role_names_its_message(void **state)
 static void mistral_refuses_two_users_in_a_row(void **state)
 {
     (void)state;
-    tokenizer *tok = byte_tokenizer(chatml_specials);
+    tokenizer *tok = byte_tokenizer("", "", chatml_specials);
     chat_message m[] = {MESSAGE("user", "a"), MESSAGE("user", "b")};
     char *text;
     assert_int_equal(chat_render_text(find("mistral"), tok, m, 2, false, &text), NRL_ERR_DATA);
@@ -99,7 +79,7 @@ static void mistral_refuses_two_users_in_a_row(void **state)
 static void a_template_without_its_tokens_is_refused(void **state)
 {
     (void)state;
-    tokenizer *tok = byte_tokenizer(chatml_specials);
+    tokenizer *tok = byte_tokenizer("", "", chatml_specials);
     assert_int_equal(chat_template_check(find("llama3"), tok), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "<|start_header_id|>"));
     assert_int_equal(chat_template_check(find("plain"), tok), NRL_ERR_CONFIG); /* no EOS */
