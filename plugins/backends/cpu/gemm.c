@@ -115,15 +115,31 @@ static nrl_status multiply_nothing(cpu *self, const nrl_gemm_args *a)
     return self->ops->binary(self, NULL, &add);
 }
 
-/* The bias is not scaled by alpha, but oneDNN's is. */
-static nrl_status multiply_then_bias(cpu *self, const nrl_gemm_args *a)
+/* oneDNN's alpha would scale the bias too, so the bias comes afterwards: in f32, as a bf16 result is
+ * to be rounded once. */
+static nrl_status multiply_then_bias(copies *t, const nrl_gemm_args *a)
 {
     nrl_gemm_args k = *a;
     k.bias.data = NULL;
-    NRL_TRY(cpu_gemm(self, NULL, &k));
+    if (k.c.dtype != NRL_DTYPE_F32) {
+        if (k.fresh) NRL_TRY(new_f32(t, &k.c));
+        else NRL_TRY(widen(t, &k.c));
+    }
+    NRL_TRY(cpu_gemm(t->self, NULL, &k));
     k.fresh = false;
     k.bias = a->bias;
-    return multiply_nothing(self, &k);
+    NRL_TRY(multiply_nothing(t->self, &k));
+    if (k.c.data == a->c.data) return NRL_OK;
+    nrl_copy_args back = {.size = sizeof back, .x = k.c, .y = a->c, .alpha = 1};
+    return t->self->ops->copy(t->self, NULL, &back);
+}
+
+/* May oneDNN have the operands as they are? */
+static bool is_direct(const cpu *self, const nrl_gemm_args *a)
+{
+    if (a->a.dtype != a->b.dtype) return false;
+    if (a->a.dtype == NRL_DTYPE_BF16) return self->native_bf16;
+    return a->c.dtype == NRL_DTYPE_F32 && (!a->bias.data || a->bias.dtype == NRL_DTYPE_F32);
 }
 
 nrl_status cpu_gemm(void *instance, nrl_stream *stream, const nrl_gemm_args *a)
@@ -133,14 +149,10 @@ nrl_status cpu_gemm(void *instance, nrl_stream *stream, const nrl_gemm_args *a)
     NRL_TRY(check(a));
     if (a->c.rows == 0 || a->c.cols == 0) return NRL_OK;
     if ((a->transpose_a ? a->a.rows : a->a.cols) == 0) return multiply_nothing(self, a);
-    if (a->bias.data && a->alpha != 1) return multiply_then_bias(self, a);
-    bool low = a->a.dtype == NRL_DTYPE_BF16 && a->b.dtype == NRL_DTYPE_BF16;
-    bool all_f32 = a->a.dtype == NRL_DTYPE_F32 && a->b.dtype == NRL_DTYPE_F32 &&
-                   a->c.dtype == NRL_DTYPE_F32 &&
-                   (!a->bias.data || a->bias.dtype == NRL_DTYPE_F32);
-    if (all_f32 || (low && self->native_bf16)) return multiply(self, a);
+    bool bias_apart = a->bias.data && a->alpha != 1;
+    if (!bias_apart && is_direct(self, a)) return multiply(self, a);
     copies t = {.self = self};
-    nrl_status st = multiply_f32(&t, a);
+    nrl_status st = bias_apart ? multiply_then_bias(&t, a) : multiply_f32(&t, a);
     for (int i = 0; i < t.n; i++) cpu_free(t.memory[i]);
     return st;
 }

@@ -193,15 +193,16 @@ ALWAYS_INLINE float v_gelu_slope(float x)
 #define GELU_A 0.797884561f /* sqrt(2 / pi) */
 #define GELU_B 0.044715f
 
+/* x/2 (1 + tanh u) = x sigmoid(2u), which does not cancel for negative x. */
 ALWAYS_INLINE float v_gelu_tanh(float x)
 {
-    return 0.5f * x * (1.0f + v_tanh(GELU_A * (x + GELU_B * x * x * x)));
+    return x * v_sigmoid(2.0f * GELU_A * (x + GELU_B * x * x * x));
 }
 
 ALWAYS_INLINE float v_gelu_tanh_slope(float x)
 {
-    float t = v_tanh(GELU_A * (x + GELU_B * x * x * x));
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * GELU_A * (1.0f + 3.0f * GELU_B * x * x);
+    float s = v_sigmoid(2.0f * GELU_A * (x + GELU_B * x * x * x));
+    return s + x * s * (1.0f - s) * 2.0f * GELU_A * (1.0f + 3.0f * GELU_B * x * x);
 }
 
 ALWAYS_INLINE float v_silu_slope(float x)
