@@ -1,8 +1,25 @@
 # nrl_plugin(my.c) or nrl_plugin(KIND algorithms NAME my SOURCES my.c other.c [LIBRARIES ...])
-# builds <name>.so that nrl opens. Works inside the tree and, through find_package(nrl), outside it.
+# builds <name>.so that nrl opens. Works inside the tree and, through find_package(nrl), outside it:
+# there it lands in <build>/plugins/<kind>/, so that NRL_PLUGIN_PATH=<build>/plugins finds it.
+# Without KIND the kind is the one that the sources name (NRL_KIND_...).
 if(NOT DEFINED NRL_PLUGIN_SUBDIR)
   set(NRL_PLUGIN_SUBDIR lib/nrl)
 endif()
+
+function(nrl_plugin_kind out)
+  set(folders "ALGORITHM=algorithms" "PARALLEL=parallel" "OPTIMIZER=optimizers" "BACKEND=backends"
+              "COLLECTIVE=collectives" "LOGGER=loggers" "MODEL=models")
+  foreach(source ${ARGN})
+    file(STRINGS ${source} line REGEX "NRL_KIND_[A-Z]+" LIMIT_COUNT 1)
+    if(line MATCHES "NRL_KIND_([A-Z]+)")
+      list(FILTER folders INCLUDE REGEX "^${CMAKE_MATCH_1}=")
+      string(REGEX REPLACE "^.*=" "" folder "${folders}")
+      set(${out} ${folder} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  message(FATAL_ERROR "nrl_plugin: none of ${ARGN} names its kind (NRL_KIND_...); give KIND")
+endfunction()
 
 function(nrl_plugin)
   cmake_parse_arguments(P "" "KIND;NAME" "SOURCES;LIBRARIES" ${ARGN})
@@ -13,10 +30,10 @@ function(nrl_plugin)
     list(GET P_SOURCES 0 first)
     get_filename_component(P_NAME ${first} NAME_WE)
   endif()
-  set(target nrl_${P_KIND}_${P_NAME})
   if(NOT P_KIND)
-    set(target ${P_NAME})
+    nrl_plugin_kind(P_KIND ${P_SOURCES})
   endif()
+  set(target nrl_${P_KIND}_${P_NAME})
   add_library(${target} MODULE ${P_SOURCES})
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${P_NAME} C_VISIBILITY_PRESET hidden
                         CXX_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
@@ -28,5 +45,7 @@ function(nrl_plugin)
     install(TARGETS ${target} LIBRARY DESTINATION ${NRL_PLUGIN_SUBDIR}/${P_KIND})
   else()
     target_link_libraries(${target} PRIVATE nrl::libnrl ${P_LIBRARIES})
+    set_target_properties(${target} PROPERTIES
+      LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins/${P_KIND})
   endif()
 endfunction()

@@ -16,3 +16,7 @@ if(NRL_SANITIZE)
   target_compile_options(nrl_options INTERFACE -fsanitize=${NRL_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(nrl_options INTERFACE -fsanitize=${NRL_SANITIZE})
 endif()
+# Everything is instrumented for coverage; only the targets in tests/fuzz link the fuzzer's main.
+if(NRL_FUZZ)
+  target_compile_options(nrl_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()

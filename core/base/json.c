@@ -107,7 +107,7 @@ static size_t utf8_size(const unsigned char *s, size_t left)
     return n;
 }
 
-static void write_control(buffer *b, unsigned char c)
+static void write_escaped(buffer *b, unsigned c)
 {
     switch (c) {
     case '"': buffer_puts(b, "\\\""); return;
@@ -119,6 +119,17 @@ static void write_control(buffer *b, unsigned char c)
     }
 }
 
+/* Code points that are escaped though JSON allows them raw: controls, line separators and
+ * non-characters, which YAML and terminals refuse. 0 = written as it is. */
+static unsigned unprintable(const unsigned char *s, size_t n)
+{
+    if (n == 4) return 0;
+    if (n == 1) return s[0] < 0x20 || s[0] == 0x7F || s[0] == '"' || s[0] == '\\' ? s[0] : 0;
+    unsigned c = n == 2 ? (s[0] & 0x1Fu) << 6 | (s[1] & 0x3Fu)
+                        : (s[0] & 0xFu) << 12 | (s[1] & 0x3Fu) << 6 | (s[2] & 0x3Fu);
+    return c < 0xA0 || c == 0x2028 || c == 0x2029 || c == 0xFEFF || c >= 0xFFFE ? c : 0;
+}
+
 /* Bytes that are no UTF-8 (from a Lua string) become U+FFFD: the output is always valid JSON. */
 static void write_string(buffer *b, const char *text, size_t size)
 {
@@ -126,13 +137,14 @@ static void write_string(buffer *b, const char *text, size_t size)
     buffer_puts(b, "\"");
     for (size_t i = 0, n; i < size; i += n) {
         n = utf8_size(s + i, size - i);
-        if (n == 1 && (s[i] < 0x20 || s[i] == 0x7F || s[i] == '"' || s[i] == '\\')) {
-            write_control(b, s[i]);
-        } else if (n) {
-            buffer_add(b, text + i, n);
-        } else {
+        unsigned c = n ? unprintable(s + i, n) : 0;
+        if (!n) {
             buffer_puts(b, "\xEF\xBF\xBD");
             n = 1;
+        } else if (c || !s[i]) {
+            write_escaped(b, c);
+        } else {
+            buffer_add(b, text + i, n);
         }
     }
     buffer_puts(b, "\"");

@@ -1,0 +1,19 @@
+#!/bin/sh
+# headers.sh CC CXX: each public header compiles alone as C11 and as C++17, and an option row whose
+# field has another type than the row says does not compile.
+set -u
+cc=$1 cxx=$2
+include=$NRL_TEST_SOURCE/core/include
+lie=$NRL_TEST_SOURCE/tests/abi/cases/lie.c
+failed=0
+for header in "$include"/nrl/*.h; do
+    line="#include <nrl/$(basename "$header")>"
+    echo "$line" | "$cc" -std=c11 -Wall -Wextra -Werror -I"$include" -fsyntax-only -x c - || failed=1
+    echo "$line" | "$cxx" -std=c++17 -Wall -Wextra -Werror -I"$include" -fsyntax-only -x c++ - || failed=1
+done
+"$cc" -std=c11 -I"$include" -fsyntax-only "$lie" || failed=1
+if "$cc" -std=c11 -DLIE -I"$include" -fsyntax-only "$lie" 2>/dev/null; then
+    echo "a row that lies about its field compiled"
+    failed=1
+fi
+exit $failed

@@ -1,0 +1,26 @@
+#!/bin/sh
+# outside.sh CMAKE CC: installs this build into an empty prefix, builds a plugin against that alone with
+# find_package(nrl), and lets the installed program open it, also after the prefix has moved.
+set -eu
+cmake=$1 cc=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$cmake" --install "$NRL_TEST_BUILD" --prefix "$work/first" >"$work/log" || { cat "$work/log"; exit 1; }
+"$cmake" -S "$NRL_TEST_SOURCE/tests/abi/outside" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/first" \
+    -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 && "$cmake" --build "$work/build" >>"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+test -f "$work/build/plugins/algorithms/mine.so"
+
+mv "$work/first" "$work/moved"
+nrl=$work/moved/bin/nrl
+unset LD_LIBRARY_PATH NRL_PLUGIN_PATH || true
+"$nrl" plugins >"$work/list"
+for word in $(ls "$work/moved/lib/nrl"/*/*.so | sed 's|.*/||; s|\.so$||'); do
+    grep -q "^  $word " "$work/list" || { echo "$word is installed but not listed"; exit 1; }
+done
+if grep broken "$work/list"; then exit 1; fi
+NRL_PLUGIN_PATH=$work/build/plugins "$nrl" plugins | grep "^  mine .* from outside"
+NRL_PLUGIN_PATH=$work/build/plugins "$nrl" describe mine | grep "strength"
+for file in include/nrl/nrl.h lib/libnrl.so.0 lib/cmake/nrl/nrl-config.cmake; do
+    test -f "$work/moved/$file" || { echo "$file is not installed"; exit 1; }
+done

@@ -1,0 +1,39 @@
+#!/bin/sh
+# homes.sh ROOT: each third-party header and each call that only one place may make has one home.
+set -u
+cd "$1" || exit 1
+bad=0
+
+# home HEADER-REGEX ALLOWED-PATH-REGEX
+home() {
+    if grep -rnE "^ *# *include *[<\"]$1[>\"]" core plugins --include='*.[ch]' --include='*.cpp' --include='*.cu' |
+        grep -vE "^($2)"; then
+        echo "  ^ $1 belongs to $2"
+        bad=1
+    fi
+}
+home 'dlfcn\.h' 'core/plugin/|plugins/(backends/cuda|collectives/nccl)/'
+home 'yaml\.h' 'core/config/'
+home 'jansson\.h' 'core/base/json\.c'
+home 'l(ua|ualib|auxlib)\.h(pp)?' 'core/script/'
+home 'pcre2\.h' 'core/text/'
+home 'utf8proc\.h' 'core/text/'
+home 'zlib\.h' 'core/data/'
+home 'zstd\.h' 'core/checkpoint/'
+home '(oneapi/)?dnnl[^>"]*' 'plugins/backends/cpu/'
+home 'uv\.h' 'plugins/collectives/gloo/'
+home 'nccl\.h' 'plugins/collectives/nccl/'
+home 'cu(da|blas|dnn)[^>"]*' 'plugins/backends/cuda/|plugins/collectives/nccl/'
+
+# only_in WHAT REGEX ALLOWED-PATH-REGEX FOLDERS
+only_in() {
+    if grep -rnE "$2" $4 --include='*.[ch]' | grep -vE "^($3)" | grep -vE '^[^:]*:[0-9]+: *(/?\*|//)'; then
+        echo "  ^ $1 only in $3"
+        bad=1
+    fi
+}
+only_in 'ending the process' '(^|[^a-zA-Z_.>])(_?[eE]xit|abort|quick_exit) *\(' \
+    'core/cli/|core/base/(arena|status)\.c' 'core plugins'
+only_in 'reading the environment' '(^|[^a-zA-Z_.>])(secure_)?getenv *\(' 'core/cli/' 'core plugins'
+only_in 'the preprocessor asking for CUDA' '^ *# *if.*CUDA' 'plugins/(backends/cuda|collectives/nccl)/' 'core plugins'
+exit $bad

@@ -1,0 +1,48 @@
+#!/bin/sh
+# layers.sh ROOT: who may include whom.
+#   base | config plugin tensor | mesh model text | data optim checkpoint | run | script | cli
+# A folder includes folders of layers to its left, and itself. The plugin host may include config (it
+# fills options). Plugins include <nrl/...> and their own folder.
+set -u
+cd "$1" || exit 1
+
+core_rule() {
+    find core -name '*.[ch]' ! -path 'core/include/*' | xargs grep -nE '^#include "[a-z_]+/' |
+        awk -F'[:"]' '
+        BEGIN {
+            n = split("base|config plugin tensor|mesh model text|data optim checkpoint|run|script|cli", layers, "|")
+            for (i = 1; i <= n; i++) {
+                m = split(layers[i], folders, " ")
+                for (j = 1; j <= m; j++) level[folders[j]] = i
+            }
+        }
+        {
+            split($1, path, "/"); from = path[2]
+            split($4, name, "/"); to = name[1]
+            if (!(to in level)) { print $1 ":" $2 ": includes " $4 ", which is no folder of core"; bad = 1 }
+            else if (from == to || level[from] > level[to]) next
+            else if (from == "plugin" && to == "config") next
+            else { print $1 ":" $2 ": " from " must not include " $4; bad = 1 }
+        }
+        END { exit bad }'
+}
+
+# "x.h" without a folder is a neighbour only in plugins.
+plugin_rule() {
+    find plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' | xargs grep -nE '^#include "' /dev/null |
+        awk -F'[:"]' '
+        $4 ~ /^(nrl|core|plugins|base|config|plugin|tensor|mesh|model|text|data|optim|checkpoint|run|script|cli)\// || $4 ~ /\.\.\/\.\./ {
+            print $1 ":" $2 ": a plugin must not include " $4; bad = 1
+        }
+        END { exit bad }'
+}
+
+# Public headers know only each other and C.
+public_rule() {
+    if grep -nE '^#include "' core/include/nrl/*.h; then
+        echo "public headers include <nrl/...> only"
+        return 1
+    fi
+}
+
+core_rule && plugin_rule && public_rule

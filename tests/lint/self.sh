@@ -1,0 +1,52 @@
+#!/bin/sh
+# self.sh ROOT: the rules themselves: a small tree that obeys passes all, and each single sin is found.
+set -u
+here=$1/tests/lint
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fresh() {
+    rm -rf "$work/tree"
+    mkdir -p "$work/tree/core/base" "$work/tree/core/run" "$work/tree/core/include/nrl" \
+        "$work/tree/plugins/loggers/x" "$work/tree/tests"
+    echo '/* a.h */' >"$work/tree/core/base/a.h"
+    echo '/* b.c */' >"$work/tree/core/run/b.c"
+    echo '/* nrl.h */' >"$work/tree/core/include/nrl/nrl.h"
+    echo '/* x.c */' >"$work/tree/plugins/loggers/x/x.c"
+    echo '#include "base/a.h"' >>"$work/tree/core/run/b.c"
+    echo '#include "x.h"' >>"$work/tree/plugins/loggers/x/x.c"
+}
+
+# sin RULE FILE LINE: the rule must fail once the line is added.
+sin() {
+    fresh
+    echo "$3" >>"$work/tree/$2"
+    if sh "$here/$1.sh" "$work/tree" >/dev/null 2>&1; then
+        echo "$1 does not see '$3' in $2"
+        failed=1
+    fi
+}
+
+fresh
+for rule in layers homes style; do
+    sh "$here/$rule.sh" "$work/tree" || { echo "$rule refuses what is right"; failed=1; }
+done
+sin layers core/base/a.h '#include "run/b.h"'
+sin layers core/run/b.c '#include "script/script.h"'
+sin layers core/run/b.c '#include "nowhere/n.h"'
+sin layers plugins/loggers/x/x.c '#include "base/a.h"'
+sin layers plugins/loggers/x/x.c '#include "../../loggers/y/y.h"'
+sin layers core/include/nrl/nrl.h '#include "base/a.h"'
+sin homes core/run/b.c '#include <dlfcn.h>'
+sin homes core/base/a.h '#include <yaml.h>'
+sin homes core/run/b.c '# include <lua.h>'
+sin homes plugins/loggers/x/x.c '#include <oneapi/dnnl/dnnl.h>'
+sin homes core/run/b.c '    exit(1);'
+sin homes plugins/loggers/x/x.c '    const char *home = getenv("HOME");'
+sin homes core/base/a.h '#ifdef NRL_CUDA'
+sin style core/run/b.c "$(printf '\tint x;')"
+sin style core/run/b.c 'int x; '
+sin style core/run/b.c '/* TODO: more */'
+sin style core/run/b.c "$(printf '%0150d' 0)"
+exit $failed
