@@ -4,7 +4,6 @@
 #include "data/pack.h"
 #include "base/arena.h"
 #include <nrl/status.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,36 +52,24 @@ static int64_t first_fit(const load *items, int64_t n, int64_t budget, int64_t *
 
 /* ---- 2: even out ---- */
 
-static bool lighter(const load *a, const load *b)
+/* Bisects the budget down to the least that n_bins still hold, and leaves that packing in bin. It is
+ * not quite monotone, so the best one found counts; `budget` itself is known to do. */
+static void even_out(const load *items, int64_t n, int64_t budget, int64_t n_bins, int64_t *bin)
 {
-    return a->tokens != b->tokens ? a->tokens < b->tokens : a->number < b->number;
-}
-
-/* Restores the heap (lightest on top) after its top has grown. */
-static void sink(load *heap, int64_t n)
-{
-    for (int64_t i = 0, child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && lighter(&heap[child + 1], &heap[child])) child++;
-        if (!lighter(&heap[child], &heap[i])) return;
-        load held = heap[i];
-        heap[i] = heap[child];
-        heap[child] = held;
+    int64_t sum = 0, *trial = mem_alloc((size_t)n * sizeof *trial);
+    for (int64_t i = 0; i < n; i++) sum += items[i].tokens;
+    int64_t least = (sum + n_bins - 1) / n_bins;
+    if (least < items[0].tokens) least = items[0].tokens;
+    while (least < budget) {
+        int64_t middle = least + (budget - least) / 2;
+        if (first_fit(items, n, middle, trial) <= n_bins) {
+            memcpy(bin, trial, (size_t)n * sizeof *bin);
+            budget = middle;
+        } else {
+            least = middle + 1;
+        }
     }
-}
-
-static bool even_out(const load *items, int64_t n, int64_t budget, int64_t n_bins, int64_t *bin)
-{
-    bool fits = true;
-    load *heap = mem_alloc((size_t)n_bins * sizeof *heap);
-    for (int64_t b = 0; b < n_bins; b++) heap[b] = (load){0, b};
-    for (int64_t i = 0; i < n && fits; i++) {
-        heap[0].tokens += items[i].tokens;
-        bin[items[i].number] = heap[0].number;
-        fits = heap[0].tokens <= budget;
-        sink(heap, n_bins);
-    }
-    free(heap);
-    return fits;
+    free(trial);
 }
 
 /* ---- 3: deal to ranks ---- */
@@ -106,12 +93,9 @@ static void deal(const int64_t *lengths, int64_t n, int64_t n_bins, int64_t rank
 int64_t data_pack(const int64_t *lengths, int64_t n, int64_t budget, int64_t ranks, int64_t *place)
 {
     load *items = sorted_lengths(lengths, n);
-    int64_t *even = mem_alloc((size_t)n * sizeof *even);
     int64_t n_micro = (first_fit(items, n, budget, place) + ranks - 1) / ranks;
-    if (even_out(items, n, budget, n_micro * ranks, even))
-        memcpy(place, even, (size_t)n * sizeof *even);
+    even_out(items, n, budget, n_micro * ranks, place);
     deal(lengths, n, n_micro * ranks, ranks, place);
     free(items);
-    free(even);
     return n_micro;
 }

@@ -232,8 +232,8 @@ static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sam
         double number = boolean ? nrl_node_bool(value, false) : nrl_node_f64(value, NAN);
         if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s' (data.extra)", s->extra[i]);
         if (!isfinite((float)number))
-            return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra) is %s, expected a number", s->extra[i],
-                            isnan(number) ? node_kind_name(nrl_node_kind(value)) : "too large");
+            return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra): expected a number, found %s", s->extra[i],
+                            isnan(number) ? node_kind_name(nrl_node_kind(value)) : "one too large");
         out->extra[i] = (float)number;
     }
     return NRL_OK;
@@ -242,7 +242,7 @@ static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sam
 nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
 {
     if (nrl_node_kind(row) != NRL_NODE_MAP)
-        return nrl_fail(NRL_ERR_DATA, "a row is %s, expected a map {...}",
+        return nrl_fail(NRL_ERR_DATA, "expected a row {...}, found %s",
                         node_kind_name(nrl_node_kind(row)));
     *out = (data_sample){.n_sides = s->pairs ? 2 : 1};
     NRL_TRY(check_keys(s, row));

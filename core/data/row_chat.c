@@ -53,7 +53,7 @@ static nrl_status message_text(arena *a, const nrl_node *node, const char *key, 
     if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s'", key);
     if (nrl_node_kind(value) == NRL_NODE_LIST) return join_parts(a, value, out);
     if (nrl_node_kind(value) != NRL_NODE_STRING)
-        return nrl_fail(NRL_ERR_DATA, "key '%s' is %s, expected text", key,
+        return nrl_fail(NRL_ERR_DATA, "key '%s': expected text, found %s", key,
                         node_kind_name(nrl_node_kind(value)));
     *out = (data_text){nrl_node_string(value, ""), nrl_node_string_size(value)};
     return NRL_OK;
@@ -73,7 +73,7 @@ static nrl_status read_message(arena *a, const nrl_node *node, data_sample *note
 {
     data_text text;
     if (nrl_node_kind(node) != NRL_NODE_MAP)
-        return nrl_fail(NRL_ERR_DATA, "a message is %s, expected {role, content}",
+        return nrl_fail(NRL_ERR_DATA, "expected a message {role, content}, found %s",
                         node_kind_name(nrl_node_kind(node)));
     bool share = !nrl_node_find(node, "role") && nrl_node_find(node, "from");
     const char *role_key = share ? "from" : "role", *content_key = share ? "value" : "content";

@@ -6,8 +6,8 @@
 
 static nrl_status fail_kind(const char *name, const nrl_node *value, const char *expected)
 {
-    return nrl_fail(NRL_ERR_DATA, "key '%s' is %s, expected %s", name,
-                    node_kind_name(nrl_node_kind(value)), expected);
+    return nrl_fail(NRL_ERR_DATA, "key '%s': expected %s, found %s", name, expected,
+                    node_kind_name(nrl_node_kind(value)));
 }
 
 nrl_status data_read_text(const data_schema *s, const nrl_node *row, data_key key, data_text *out)
