@@ -21,6 +21,7 @@ typedef struct {
 } field;
 
 enum { PIECE_NORMAL = 1, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_USER, PIECE_UNUSED, PIECE_BYTE };
+enum { LONGEST_PIECE = 4096 }; /* every cut of a piece is looked up */
 enum { MODEL_UNIGRAM = 1, MODEL_BPE = 2 };
 
 typedef struct {
@@ -84,8 +85,9 @@ static nrl_status read_piece(tokenizer *tok, spm *m, wire w)
         if (f.number == 3 && f.type == 0) type = f.value;
     }
     size_t size = (size_t)(text.end - text.p);
-    if (!size || !utf8_valid((const char *)text.p, size))
-        return nrl_fail(NRL_ERR_DATA, "piece %zu: expected UTF-8 text", m->n);
+    if (!size || size > LONGEST_PIECE || !utf8_valid((const char *)text.p, size))
+        return nrl_fail(NRL_ERR_DATA, "piece %zu: expected UTF-8 text of 1 to %d bytes", m->n,
+                        LONGEST_PIECE);
     if (type < PIECE_NORMAL || type > PIECE_BYTE || score != score)
         return nrl_fail(NRL_ERR_DATA, "piece %zu: expected a type from 1 to 6 and a finite score",
                         m->n);

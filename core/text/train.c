@@ -9,7 +9,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { N_BYTES = 256, FIRST_SLOTS = 4096, DEFAULT_FREQUENCY = 2 };
+/* A longer word is counted in pieces: a file of zeros is one word, and no token is that long. */
+enum { N_BYTES = 256, FIRST_SLOTS = 4096, DEFAULT_FREQUENCY = 2, LONGEST_WORD = 1 << 16 };
 
 static bool known_pattern(const char *name, split_step *out)
 {
@@ -155,7 +156,8 @@ static nrl_status count_stretch(tokenizer_trainer *t, const char *text, size_t b
     else
         scan_llama3(text, begin, end, t->pattern.max_digits, words);
     for (size_t i = 0; i < words->n; i++)
-        NRL_TRY(count_word(t, text + words->at[i].begin, words->at[i].end - words->at[i].begin));
+        for (size_t at = words->at[i].begin, stop = words->at[i].end; at < stop; at += LONGEST_WORD)
+            NRL_TRY(count_word(t, text + at, stop - at < LONGEST_WORD ? stop - at : LONGEST_WORD));
     return NRL_OK;
 }
 

@@ -70,11 +70,11 @@ static inline void assert_encodes(const tokenizer *tok, const char *text, const 
     free(got);
 }
 
-/* tokenizer.json of byte-level BPE: ids 0 to 255 are the bytes; vocab continues with ', "he": 256',
+/* tokenizer.json of byte-level BPE: ids 0 to 255 are the bytes; words continues with ', "he": 256',
  * merges and added are lists without brackets. Malloc'd. */
-static inline char *byte_level_json(const char *vocab, const char *merges, const char *added)
+static inline char *byte_level_json(const char *words, const char *merges, const char *added)
 {
-    char *json = mem_alloc((1 << 14) + strlen(vocab) + strlen(merges) + strlen(added));
+    char *json = mem_alloc((1 << 14) + strlen(words) + strlen(merges) + strlen(added));
     size_t at = (size_t)sprintf(json, "{\"model\": {\"type\": \"BPE\", \"merges\": [%s], \"vocab\": {", merges);
     for (int b = 0; b < 256; b++) {
         int32_t c = b;
@@ -84,13 +84,13 @@ static inline char *byte_level_json(const char *vocab, const char *merges, const
     }
     sprintf(json + at,
             "%s}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
-            "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [%s]}", vocab, added);
+            "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [%s]}", words, added);
     return json;
 }
 
-static inline tokenizer *byte_tokenizer(const char *vocab, const char *merges, const char *added)
+static inline tokenizer *byte_tokenizer(const char *words, const char *merges, const char *added)
 {
-    char *json = byte_level_json(vocab, merges, added);
+    char *json = byte_level_json(words, merges, added);
     tokenizer *tok = open_text_or_fail(json);
     free(json);
     return tok;
