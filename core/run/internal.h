@@ -109,6 +109,8 @@ nrl_status open_plan(run *r);    /* plan.c: prints what is about to happen */
 
 /* step.c */
 nrl_status step_take(run *r, run_event *e);
+/* The same on given batches, begun at `start` (now_seconds). */
+nrl_status step_on(run *r, const data_step *data, double start, run_event *e);
 
 /* metrics.c: metrics of the algorithm over a step or an evaluation */
 void metrics_reset(run *r);

@@ -1,6 +1,6 @@
 /*
- * step.c - one optimizer step in six paragraphs: fetch, weigh, run the schedule, measure, update,
- * record. Nothing persistent changes before the update, so a step that went wrong can be discarded.
+ * step.c - one optimizer step: fetch, weigh, run the schedule, measure, update, record. Nothing
+ * persistent changes before the update, so a step that went wrong can be discarded.
  */
 #include "run/internal.h"
 #include <math.h>
@@ -86,14 +86,13 @@ static nrl_status diverged(run *r, double loss, double norm)
     int64_t step = r->progress.step + 1;
     if (t->nan == CONFIG_NAN_STOP)
         return nrl_fail(NRL_ERR_DIVERGED,
-                        "step %lld: loss %g, gradient norm %g\nhint: a lower optimizer.lr or a longer "
+                        "loss %g, gradient norm %g\nhint: a lower optimizer.lr or a longer "
                         "warm-up; train.nan: skip leaves such steps out",
-                        (long long)step, loss, norm);
+                        loss, norm);
     if (++r->progress.skipped_in_a_row >= t->nan_limit)
         return nrl_fail(NRL_ERR_DIVERGED,
-                        "step %lld: loss %g, gradient norm %g: %lld steps in a row were left out "
-                        "(train.nan_limit)",
-                        (long long)step, loss, norm, (long long)r->progress.skipped_in_a_row);
+                        "loss %g, gradient norm %g: %lld steps in a row were left out (train.nan_limit)",
+                        loss, norm, (long long)r->progress.skipped_in_a_row);
     nrl_warn("step %lld left out: loss %g, gradient norm %g", (long long)step, loss, norm);
     return NRL_OK;
 }
@@ -151,13 +150,10 @@ static void release_totals(run *r, nrl_tensor **totals)
     for (int k = 0; k < NRL_MAX_TERMS; k++) tensor_release(r->ctx, totals[k]);
 }
 
-/* Fetch, weigh, run the schedule: gradients are whole and the loss is known afterwards. */
-static nrl_status compute(run *r, data_step *data, double *loss, double *sums, double *weights)
+/* Weigh, run the schedule: gradients are whole and the loss is known afterwards. */
+static nrl_status compute(run *r, const data_step *data, double *loss, double *sums, double *weights)
 {
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
-    double waited = data_loader_wait_seconds(r->train_loader);
-    NRL_TRY(data_loader_step(r->train_loader, r->progress.step, data));
-    r->data_seconds = data_loader_wait_seconds(r->train_loader) - waited;
     NRL_TRY(weigh(r, data, weights));
     NRL_TRY(seed(r, weights));
     NRL_TRY(work_schedule(&r->work, (int32_t)data->n_micro));
@@ -171,19 +167,13 @@ static nrl_status compute(run *r, data_step *data, double *loss, double *sums, d
     return st;
 }
 
-nrl_status step_take(run *r, run_event *e)
+/* Measure, update; the event's numbers. */
+static nrl_status finish(run *r, const data_step *data, double start, double lr, run_event *e)
 {
-    double start = now_seconds(), loss = 0, sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0};
-    double lr = r->lr_override >= 0 ? r->lr_override : schedule_rate(&r->schedule, r->progress.step);
-    data_step data;
+    double loss = 0, sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0};
     clip_result clip;
-    nrl_status st = compute(r, &data, &loss, sums, weights);
-    if (st == NRL_OK)
-        st = clip_norm(r->ctx, r->slices, r->n_slices, 1.0, r->optimizer_options.clip_norm, NULL, &clip);
-    if (st != NRL_OK) {
-        nrl_note("step %lld", (long long)r->progress.step + 1);
-        return st;
-    }
+    NRL_TRY(compute(r, data, &loss, sums, weights));
+    NRL_TRY(clip_norm(r->ctx, r->slices, r->n_slices, 1.0, r->optimizer_options.clip_norm, NULL, &clip));
     bool finite = isfinite(loss) && clip.finite;
     if (finite) {
         NRL_TRY(update(r, &clip, lr));
@@ -194,8 +184,25 @@ nrl_status step_take(run *r, run_event *e)
         NRL_TRY(diverged(r, loss, clip.norm));
     }
     r->progress.step++;
-    r->progress.tokens += (int64_t)tokens_of(&data);
-    fill_event(r, &data, loss, &clip, lr, now_seconds() - start, e);
+    r->progress.tokens += (int64_t)tokens_of(data);
+    fill_event(r, data, loss, &clip, lr, now_seconds() - start, e);
     e->skipped = !finite;
     return NRL_OK;
+}
+
+nrl_status step_on(run *r, const data_step *data, double start, run_event *e)
+{
+    double lr = r->lr_override >= 0 ? r->lr_override : schedule_rate(&r->schedule, r->progress.step);
+    nrl_status st = finish(r, data, start, lr, e);
+    if (st != NRL_OK) nrl_note("step %lld", (long long)r->progress.step + 1);
+    return st;
+}
+
+nrl_status step_take(run *r, run_event *e)
+{
+    double start = now_seconds(), waited = data_loader_wait_seconds(r->train_loader);
+    data_step data;
+    NRL_TRY(data_loader_step(r->train_loader, r->progress.step, &data));
+    r->data_seconds = data_loader_wait_seconds(r->train_loader) - waited;
+    return step_on(r, &data, start, e);
 }

@@ -1,0 +1,93 @@
+/*
+ * run.h - runs opened from YAML text in a folder of the test's own, for tests of core/run.
+ */
+#ifndef SUPPORT_RUN_H
+#define SUPPORT_RUN_H
+#include "config/config.h"
+#include "run/internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct {
+    char folder[256];
+    arena memory;
+} test_place;
+
+static inline void test_place_make(test_place *p)
+{
+    *p = (test_place){.folder = "/tmp/nrl-test-XXXXXX"};
+    if (!mkdtemp(p->folder)) abort();
+}
+
+static inline void test_place_remove(test_place *p)
+{
+    char command[320];
+    snprintf(command, sizeof command, "rm -rf '%s'", p->folder);
+    if (system(command)) fprintf(stderr, "left behind: %s\n", p->folder);
+    arena_free(&p->memory);
+}
+
+static inline const char *test_file(test_place *p, const char *name, const char *text)
+{
+    const char *path = arena_printf(&p->memory, "%s/%s", p->folder, name);
+    FILE *f = fopen(path, "w");
+    if (!f || fputs(text, f) < 0 || fclose(f)) abort();
+    return path;
+}
+
+/* Opens a run from YAML text plus key=value overrides (NULL-ended); quiet. */
+static inline nrl_status test_run_open(test_place *p, const char *yaml, const char *const *overrides,
+                                       run **out)
+{
+    config_problems problems = {0};
+    nrl_node *root;
+    run_environment env = {.plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true};
+    NRL_TRY(config_read(&p->memory, test_file(p, "config.yaml", yaml), &root));
+    for (; overrides && *overrides; overrides++)
+        config_override(&p->memory, &problems, root, *overrides);
+    NRL_TRY(problems_report(&problems));
+    return run_open(root, &env, out);
+}
+
+/* A path below the repository or below the shared data (NULL where that is absent). */
+static inline const char *test_source(test_place *p, const char *name)
+{
+    return arena_printf(&p->memory, "%s/%s", getenv("NRL_TEST_SOURCE"), name);
+}
+
+static inline const char *test_shared(test_place *p, const char *name)
+{
+    const char *path = arena_printf(&p->memory, "%s/%s", getenv("NRL_TEST_SHARED"), name);
+    return access(path, R_OK) ? NULL : path;
+}
+
+/* Rows of random tokens, as pre-tokenized JSONL; lengths from `least` to `most`, equal for equal seeds; most <= 1024. */
+static inline const char *test_rows(test_place *p, const char *name, int n, int least, int most,
+                                    int vocab, unsigned seed)
+{
+    const char *path = arena_printf(&p->memory, "%s/%s", p->folder, name);
+    FILE *f = fopen(path, "w");
+    if (!f) abort();
+    for (int i = 0; i < n; i++) {
+        seed = seed * 1103515245u + 12345u;
+        int length = least + (int)((seed >> 16) % (unsigned)(most - least + 1));
+        int ids[1024];
+        for (int t = 0; t < length; t++) {
+            seed = seed * 1103515245u + 12345u;
+            ids[t] = 3 + (int)((seed >> 16) % (unsigned)(vocab - 3));
+        }
+        fputs("{\"input_ids\":[", f);
+        for (int t = 0; t < length; t++) fprintf(f, "%s%d", t ? "," : "", ids[t]);
+        fputs("],\"labels\":[", f);
+        for (int t = 0; t < length; t++) /* a prompt of a third is not trained */
+            fprintf(f, "%s%d", t ? "," : "", t <= length / 3 ? -100 : ids[t]);
+        fputs("]}\n", f);
+    }
+    fclose(f);
+    return path;
+}
+
+#endif
