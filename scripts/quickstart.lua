@@ -4,7 +4,8 @@
 --   nrl run scripts/quickstart.lua model.path=DIR       a model of yours (Hugging Face directory)
 local nrl = require "nrl"
 
-local cfg = nrl.config "configs/quickstart.yaml"
+local here = arg[0]:match "^.*/" or "./"
+local cfg = nrl.config(here .. "../configs/quickstart.yaml")
 local out = nrl.args.out or cfg.out
 local SMALLEST, LARGEST, HELD_OUT = 10, 99, 1000
 

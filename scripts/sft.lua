@@ -1,8 +1,9 @@
 -- Fine-tunes what a config says, then evaluates, samples and exports it.
 --   nrl run scripts/sft.lua [CONFIG.yaml] [key=value ...]
 local nrl = require "nrl"
+local here = arg[0]:match "^.*/" or "./"
 
-local cfg = nrl.config(arg[1] or "configs/sft.yaml")
+local cfg = nrl.config(arg[1] or here .. "../configs/sft.yaml")
 local run = nrl.open(cfg)
 
 run:on("step", function(e)

@@ -1,11 +1,12 @@
 -- The same run with three learning rates, and a table at the end.
 --   nrl run scripts/sweep.lua [CONFIG.yaml] [key=value ...]
 local nrl = require "nrl"
+local here = arg[0]:match "^.*/" or "./"
 
 local out = nrl.args.out or "runs/sweep"
 local rows = {}
 for _, lr in ipairs{3e-4, 1e-3, 3e-3} do
-  local cfg = nrl.config(arg[1] or "configs/sft.yaml")
+  local cfg = nrl.config(arg[1] or here .. "../configs/sft.yaml")
   cfg.optimizer.lr = lr
   local run <close> = nrl.open(cfg, {quiet = true, out = ("%s/lr-%g"):format(out, lr)})
   local last = run:train()

@@ -8,13 +8,11 @@ nrl_status cli_check(int argc, char **argv)
 {
     arena a = {0};
     run_environment env;
-    run *r = NULL;
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     experiment_environment(&a, &env);
     env.check_only = true;
-    nrl_status st = experiment_open(&a, argc, argv, &env, &r);
+    nrl_status st = experiment_run(&a, argc, argv, &env);
     if (st == NRL_OK) printf("ok: nothing was trained\n");
-    run_close(r);
     arena_free(&a);
     return st;
 }

@@ -13,7 +13,8 @@ void experiment_environment(arena *a, run_environment *env);
 /* argv: VERB FILE.yaml [key=value ...]. The config tree lives in `a`, as long as the run. */
 nrl_status experiment_open(arena *a, int argc, char **argv, const run_environment *env, run **out);
 
-/* The same arguments, or a script's: trains, or runs the script. run.c, for `run` and `check`. */
+/* The same arguments, or a script's: trains, or runs the script; with check_only it stops where the
+ * first run would open its device. In run.c, for `run` and `check`. */
 nrl_status experiment_run(arena *a, int argc, char **argv, const run_environment *env);
 
 #endif

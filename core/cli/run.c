@@ -16,7 +16,7 @@ static nrl_status train(arena *a, int argc, char **argv, const run_environment *
 {
     run *r = NULL;
     nrl_status st = experiment_open(a, argc, argv, env, &r);
-    if (st == NRL_OK) st = run_train(r);
+    if (st == NRL_OK && !env->check_only) st = run_train(r);
     run_close(r);
     return st;
 }

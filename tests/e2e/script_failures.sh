@@ -1,0 +1,56 @@
+#!/bin/sh
+# script_failures.sh: what goes wrong in a script has its line and the exit code of its cause.
+. "$(dirname "$0")/e2e.sh"
+config=$source/configs/sft.yaml
+
+# script NAME: reads the script's text from standard input
+script() {
+    { echo "local nrl = require 'nrl'"; echo "local cfg = nrl.config '$config'"; cat; } >"$1"
+}
+
+run 2 run nowhere.lua
+has err "nowhere.lua"
+run 2 run "$config" optimizer.lr 5e-6
+has err "key=value"
+
+echo "local x = nil .. 'a'" | script mistake.lua
+run 2 run mistake.lua
+has err "mistake.lua:3: attempt to concatenate"
+
+# all mistakes of a config, those of the file with its place, those of the script with its name
+script config.lua <<'E2'
+cfg.optimizer.learning_rate, cfg.train.epochs = 1, -3
+local run = nrl.open(cfg)
+E2
+run 2 run config.lua out=a
+has err "config.lua:4: "
+has err "learning_rate"
+has err "train.epochs"
+
+# a hook's error stops the run, with its line
+script hook.lua <<'E2'
+local run = nrl.open(cfg)
+run:on("step", function(e)
+  if e.step == 2 then error "this is enough" end
+end)
+run:train()
+E2
+run 2 run hook.lua out=hook "$one_thread"
+has err "hook.lua:5: this is enough"
+is "steps before the error" "$(wc -l <hook/metrics.jsonl)" 2
+
+# codes of causes, and of the script's own choice
+script data.lua <<'E2'
+nrl.write_jsonl("bad.jsonl", {{messages = "none"}})
+cfg.data.train = "bad.jsonl"
+nrl.open(cfg)
+E2
+run 65 run data.lua out=b
+has err "bad.jsonl"
+printf 'os.exit(nrl.exit.diverged)\n' | script code.lua
+run 3 run code.lua
+printf 'nrl.open(cfg)\nnrl.open(cfg)\n' | script twice.lua
+run 2 run twice.lua out=twice "$one_thread"
+has err "twice.lua:4: "
+has err "already holds a run"
+exit $failed

@@ -1,0 +1,48 @@
+#!/bin/sh
+# scripts.sh: every file of scripts/ and configs/ is accepted and does what it says, in short.
+. "$(dirname "$0")/e2e.sh"
+
+# each config is accepted; the quickstart's data is made by its script
+for config in "$source"/configs/*.yaml; do
+    [ "$(basename "$config")" = quickstart.yaml ] && continue
+    run 0 check "$config" out=checked
+    has out "nothing was trained"
+done
+run 0 check "$source/scripts/sft.lua" out=checked
+lacks out "step 1/"
+
+# a config by itself
+run 0 run "$source/configs/sft.yaml" out=yaml train.epochs=1 "$one_thread"
+is "records of 16 steps and the last evaluation" "$(wc -l <yaml/metrics.jsonl)" 17
+has yaml/metrics.jsonl '"eval_loss"'
+
+# sft.lua: trains, samples, evaluates, exports; the export can be sampled and trained again
+run 0 run "$source/scripts/sft.lua" out=sft train.epochs=2 "$one_thread"
+has out "step 32/32"
+has out "eval loss"
+for file in config.json model.safetensors tokenizer.json; do
+    [ -s sft/model/$file ] || is "$file of the export" missing there
+done
+run 0 sample sft/model --prompt "What is" --max-tokens 4
+run 0 run "$source/scripts/sft.lua" "$source/configs/sft.yaml" model.config= model.tokenizer= \
+    model.path=sft/model out=again train.epochs=1 "$one_thread"
+has out "weights from sft/model"
+
+# sweep.lua: one run a rate, a table at the end
+run 0 run "$source/scripts/sweep.lua" out=sweep train.epochs=1 "$one_thread"
+is "lines of the sweep" "$(wc -l <out)" 7
+has out "best"
+[ -s sweep/lr-0.001/metrics.jsonl ] || is "the second run's records" missing there
+
+# quickstart.lua, three steps of it; then its config alone
+run 0 run "$source/scripts/quickstart.lua" out=quick train.steps=3 "$one_thread"
+has out "in both: 0;"
+has out "before training: 0 of 1000 right"
+has out "after training:"
+run 0 check "$source/configs/quickstart.yaml" data.train=quick/data/train.jsonl \
+    data.eval=quick/data/test.jsonl model.config=quick/start/config.json model.tokenizer=quick/start out=checked
+
+# the quickstart with a model that exists
+run 0 run "$source/scripts/quickstart.lua" model.path=quick/model out=quick2 train.steps=2 "$one_thread"
+has out "weights from quick/model"
+exit $failed
