@@ -1,6 +1,6 @@
 # Warnings and sanitizers, for everything that is built here; not for outsiders.
 add_library(nrl_options INTERFACE)
-target_compile_definitions(nrl_options INTERFACE "_GNU_SOURCE=")
+target_compile_definitions(nrl_options INTERFACE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE=>) # C++ has it
 target_compile_options(nrl_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Wno-sign-conversion>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>

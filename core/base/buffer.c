@@ -15,7 +15,8 @@ static char *reserve(buffer *b, size_t more)
 {
     if (b->capacity - b->size <= more) {
         size_t want = b->capacity ? b->capacity : FIRST_SIZE;
-        while (want - b->size <= more) want *= 2;
+        while (want - b->size <= more)
+            want *= 2;
         b->text = mem_realloc(b->text, want);
         b->capacity = want;
     }

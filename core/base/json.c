@@ -23,19 +23,26 @@ static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_
 static nrl_node *convert_scalar(const reader *r, const json_t *j)
 {
     switch (json_typeof(j)) {
-    case JSON_STRING: return node_string(r->a, json_string_value(j), json_string_length(j));
-    case JSON_INTEGER: return node_int(r->a, json_integer_value(j));
-    case JSON_REAL: return node_f64(r->a, json_real_value(j));
-    case JSON_TRUE: return node_bool(r->a, true);
-    case JSON_FALSE: return node_bool(r->a, false);
-    default: return node_new(r->a, NRL_NODE_NULL);
+    case JSON_STRING:
+        return node_string(r->a, json_string_value(j), json_string_length(j));
+    case JSON_INTEGER:
+        return node_int(r->a, json_integer_value(j));
+    case JSON_REAL:
+        return node_f64(r->a, json_real_value(j));
+    case JSON_TRUE:
+        return node_bool(r->a, true);
+    case JSON_FALSE:
+        return node_bool(r->a, false);
+    default:
+        return node_new(r->a, NRL_NODE_NULL);
     }
 }
 
 static void convert_list(const reader *r, const json_t *j, nrl_node *list)
 {
     size_t n = json_array_size(j);
-    for (size_t i = 0; i < n; i++) convert(r, json_array_get(j, i), NULL, list);
+    for (size_t i = 0; i < n; i++)
+        convert(r, json_array_get(j, i), NULL, list);
 }
 
 /* jansson keeps the order of the text and has refused duplicates. */
@@ -49,8 +56,8 @@ static void convert_map(const reader *r, const json_t *j, nrl_node *map)
 static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_node *parent)
 {
     bool list = json_is_array(j), map = json_is_object(j);
-    nrl_node *n = list || map ? node_new(r->a, map ? NRL_NODE_MAP : NRL_NODE_LIST)
-                              : convert_scalar(r, j);
+    nrl_node *n =
+        list || map ? node_new(r->a, map ? NRL_NODE_MAP : NRL_NODE_LIST) : convert_scalar(r, j);
     n->source = r->source;
     if (parent) node_append(r->a, parent, key, n);
     if (list) convert_list(r, j, n);
@@ -62,8 +69,8 @@ nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t col
                          const char *text, size_t size, nrl_node **out)
 {
     json_error_t error;
-    json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
-                           &error);
+    json_t *j =
+        json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     if (!j) {
         int64_t first = error.line == 1 ? column - 1 : 0; /* columns before the text, on its line */
         return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s", source,
@@ -110,12 +117,23 @@ static size_t utf8_size(const unsigned char *s, size_t left)
 static void write_escaped(buffer *b, unsigned c)
 {
     switch (c) {
-    case '"': buffer_puts(b, "\\\""); return;
-    case '\\': buffer_puts(b, "\\\\"); return;
-    case '\n': buffer_puts(b, "\\n"); return;
-    case '\r': buffer_puts(b, "\\r"); return;
-    case '\t': buffer_puts(b, "\\t"); return;
-    default: buffer_print(b, "\\u%04x", c);
+    case '"':
+        buffer_puts(b, "\\\"");
+        return;
+    case '\\':
+        buffer_puts(b, "\\\\");
+        return;
+    case '\n':
+        buffer_puts(b, "\\n");
+        return;
+    case '\r':
+        buffer_puts(b, "\\r");
+        return;
+    case '\t':
+        buffer_puts(b, "\\t");
+        return;
+    default:
+        buffer_print(b, "\\u%04x", c);
     }
 }
 
@@ -169,11 +187,20 @@ static void write_real(buffer *b, double v)
 static void write_scalar(buffer *b, const nrl_node *n)
 {
     switch (nrl_node_kind(n)) {
-    case NRL_NODE_BOOL: buffer_puts(b, n->as.boolean ? "true" : "false"); return;
-    case NRL_NODE_INT: buffer_print(b, "%" PRId64, n->as.integer); return;
-    case NRL_NODE_FLOAT: write_real(b, n->as.real); return;
-    case NRL_NODE_STRING: write_string(b, n->as.string, n->size); return;
-    default: buffer_puts(b, "null");
+    case NRL_NODE_BOOL:
+        buffer_puts(b, n->as.boolean ? "true" : "false");
+        return;
+    case NRL_NODE_INT:
+        buffer_print(b, "%" PRId64, n->as.integer);
+        return;
+    case NRL_NODE_FLOAT:
+        write_real(b, n->as.real);
+        return;
+    case NRL_NODE_STRING:
+        write_string(b, n->as.string, n->size);
+        return;
+    default:
+        buffer_puts(b, "null");
     }
 }
 

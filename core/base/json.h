@@ -10,7 +10,8 @@
  * tree. Errors (NRL_ERR_DATA) carry source:line:col. The tree lives in `a`. [any] */
 nrl_status json_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **out);
 
-/* The same for text that begins at line:column of its source, so that errors name the place there. */
+/* The same for text that begins at line:column of its source, so that errors name the place there.
+ */
 nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column,
                          const char *text, size_t size, nrl_node **out);
 

@@ -66,7 +66,8 @@ static bool holds_children(const nrl_node *n)
 static size_t hash(const char *key)
 {
     uint64_t h = 14695981039346656037u;
-    for (; *key; key++) h = (h ^ (unsigned char)*key) * 1099511628211u;
+    for (; *key; key++)
+        h = (h ^ (unsigned char)*key) * 1099511628211u;
     h ^= h >> 29;
     return (size_t)(h * 0x9E3779B97F4A7C15u >> 17);
 }
@@ -74,7 +75,8 @@ static size_t hash(const char *key)
 static void slot_put(node_children *c, const char *key, size_t number)
 {
     size_t mask = c->n_slots - 1, i = hash(key) & mask;
-    while (c->slots[i]) i = (i + 1) & mask;
+    while (c->slots[i])
+        i = (i + 1) & mask;
     c->slots[i] = (uint32_t)number + 1;
 }
 
@@ -89,7 +91,8 @@ static void slots_add(arena *a, nrl_node *map)
     }
     c->n_slots = c->n_slots ? c->n_slots * 2 : 4 * SMALL_MAP;
     c->slots = arena_alloc(a, c->n_slots * sizeof *c->slots);
-    for (size_t i = 0; i < map->size; i++) slot_put(c, c->items[i]->key, i);
+    for (size_t i = 0; i < map->size; i++)
+        slot_put(c, c->items[i]->key, i);
 }
 
 static node_children *room_for_one(arena *a, nrl_node *parent)

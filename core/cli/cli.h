@@ -33,18 +33,18 @@ nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char *
 nrl_status cli_expect(int argc, char **argv, int min, int max);
 
 /* 3. the surroundings */
-const char *cli_exe_dir(arena *a); /* folder of the running program; NULL if unknown */
+const char *cli_exe_dir(arena *a);        /* folder of the running program; NULL if unknown */
 const char *cli_getenv(const char *name); /* NULL also where it is empty */
 /* With NRL_PLUGIN_PATH and the folder beside the program. */
 plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_folders);
 
-/* Reads FILE and applies the key=value arguments and ${env:VAR}. What can still be told together with
- * later mistakes goes to `problems`. */
+/* Reads FILE and applies the key=value arguments and ${env:VAR}. What can still be told together
+ * with later mistakes goes to `problems`. */
 nrl_status cli_read_config(arena *a, config_problems *problems, const char *file, int n_overrides,
                            char **overrides, nrl_node **root);
 
-/* 4. signals: SIGTERM, SIGUSR1 and SIGINT are remembered for the run to see; a second SIGINT leaves at
- * once. Returns where the number appears (0 = none). */
+/* 4. signals: SIGTERM, SIGUSR1 and SIGINT are remembered for the run to see; a second SIGINT leaves
+ * at once. Returns where the number appears (0 = none). */
 volatile int *cli_catch_signals(void);
 volatile int *cli_signal(void); /* the same place, without catching anything */
 

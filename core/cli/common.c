@@ -13,7 +13,8 @@
 
 static void remove_arguments(int *argc, char **argv, int at, int n)
 {
-    for (int i = at; i + n <= *argc; i++) argv[i] = argv[i + n]; /* moves the final NULL too */
+    for (int i = at; i + n <= *argc; i++)
+        argv[i] = argv[i + n]; /* moves the final NULL too */
     *argc -= n;
 }
 
@@ -34,7 +35,8 @@ nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char *
     for (int i = 1; i < *argc; i++) {
         if (strncmp(argv[i], flag, n) || (argv[i][n] && argv[i][n] != '=')) continue;
         bool joined = argv[i][n] == '=';
-        if (!joined && i + 1 >= *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: a value is missing", flag);
+        if (!joined && i + 1 >= *argc)
+            return nrl_fail(NRL_ERR_CONFIG, "%s: a value is missing", flag);
         *value = joined ? argv[i] + n + 1 : argv[i + 1];
         remove_arguments(argc, argv, i, joined ? 1 : 2);
         return NRL_OK;
@@ -60,7 +62,8 @@ const char *cli_exe_dir(arena *a)
     char path[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path);
     if (n <= 0 || n >= (ssize_t)sizeof path) return NULL;
-    while (n > 1 && path[n - 1] != '/') n--;
+    while (n > 1 && path[n - 1] != '/')
+        n--;
     return arena_strndup(a, path, (size_t)n - 1);
 }
 
@@ -84,7 +87,8 @@ nrl_status cli_read_config(arena *a, config_problems *problems, const char *file
                            char **overrides, nrl_node **root)
 {
     NRL_TRY(config_read(a, file, root));
-    for (int i = 0; i < n_overrides; i++) config_override(a, problems, *root, overrides[i]);
+    for (int i = 0; i < n_overrides; i++)
+        config_override(a, problems, *root, overrides[i]);
     config_substitute(a, problems, *root, variable);
     return NRL_OK;
 }

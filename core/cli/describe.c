@@ -1,6 +1,7 @@
 /*
- * describe.c - `nrl describe [NAME]`: the option table of a section of the config, of a plugin, or of
- * everything. The rows are the ones that configs are checked with, so this cannot be out of date.
+ * describe.c - `nrl describe [NAME]`: the option table of a section of the config, of a plugin, or
+ * of everything. The rows are the ones that configs are checked with, so this cannot be out of
+ * date.
  */
 #include "base/json.h"
 #include "cli/cli.h"
@@ -56,8 +57,9 @@ static void add_plugins(tables *t)
     for (size_t i = 0; i < t->n_plugins; i++) {
         const plugin_entry *e = &t->plugins[i];
         if (e->table && !e->hidden_by)
-            add(t, (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), e->table->summary,
-                           e->table->options, e->table->n_options, e->table->option_size});
+            add(t,
+                (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), e->table->summary,
+                        e->table->options, e->table->n_options, e->table->option_size});
     }
 }
 
@@ -73,7 +75,8 @@ static bool is_called(const table *x, const char *name)
 
 static const char *type_name(uint32_t type)
 {
-    static const char *const names[] = {"?", "int", "number", "bool", "text", "word", "path", "value"};
+    static const char *const names[] = {"?",    "int",  "number", "bool",
+                                        "text", "word", "path",   "value"};
     return type < sizeof names / sizeof *names ? names[type] : "?";
 }
 
@@ -156,8 +159,10 @@ static nrl_status print(tables *t, const char *name, bool json)
     for (size_t i = 0; i < t->n; i++) {
         if (name && !is_called(&t->list[i], name)) continue;
         found++;
-        if (json) node_append(&t->a, list, NULL, table_node(&t->a, &t->list[i]));
-        else print_text(t, &t->list[i]);
+        if (json)
+            node_append(&t->a, list, NULL, table_node(&t->a, &t->list[i]));
+        else
+            print_text(t, &t->list[i]);
     }
     if (!found) return nothing_called(t, name ? name : "");
     char *text = json_write(list, 2);

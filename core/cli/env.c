@@ -33,7 +33,8 @@ static const char *cpu_name(arena *a)
 static void add_machine(arena *a, nrl_node *map)
 {
     struct utsname u;
-    if (!uname(&u)) set_text(a, map, "system", arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
+    if (!uname(&u))
+        set_text(a, map, "system", arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
     set_text(a, map, "cpu", cpu_name(a));
     node_set(a, map, "cores", node_int(a, sysconf(_SC_NPROCESSORS_ONLN)));
     int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
@@ -74,8 +75,10 @@ nrl_status cli_env(int argc, char **argv)
     set_text(&a, map, "json", json_library());
     add_folders(&a, map);
     char *text = json_write(map, 2);
-    if (json) printf("%s\n", text);
-    else print_lines(map);
+    if (json)
+        printf("%s\n", text);
+    else
+        print_lines(map);
     free(text);
     arena_free(&a);
     return NRL_OK;

@@ -59,8 +59,10 @@ nrl_status cli_plugins(int argc, char **argv)
     NRL_TRY(cli_expect(argc, argv, 0, 0));
     plugin_host *h = cli_plugin_host(&a, NULL, 0);
     size_t n = plugin_list(h, &a, &entries);
-    if (json) print_json(&a, entries, n);
-    else print_text(entries, n);
+    if (json)
+        print_json(&a, entries, n);
+    else
+        print_text(entries, n);
     plugin_host_destroy(h);
     arena_free(&a);
     return NRL_OK;

@@ -77,8 +77,10 @@ nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over)
     for (size_t i = 0; i < nrl_node_size(over); i++) {
         const char *key = nrl_node_key(over, i);
         nrl_node *above = child_of(over, key), *below = child_of(base, key);
-        if (below && is_component_slot(key)) above = merge_component(a, below, above);
-        else if (below) above = config_merge(a, below, above);
+        if (below && is_component_slot(key))
+            above = merge_component(a, below, above);
+        else if (below)
+            above = config_merge(a, below, above);
         node_set(a, base, key, above);
     }
     base->source = over->source;
@@ -214,8 +216,10 @@ void config_override(arena *a, config_problems *problems, nrl_node *root, const 
         return;
     }
     nrl_node *map = map_of_path(a, root, arena_strndup(a, assignment, n), &last);
-    if (map) node_set(a, map, last, value);
-    else problems_add(problems, &here, "%.*s: a part of this path is not a map", (int)n, assignment);
+    if (map)
+        node_set(a, map, last, value);
+    else
+        problems_add(problems, &here, "%.*s: a part of this path is not a map", (int)n, assignment);
 }
 
 /* ---- ${env:VAR} ---- */
@@ -274,7 +278,8 @@ static void substitute_text(const substitution *s, nrl_node *n)
 static void substitute(const substitution *s, nrl_node *n)
 {
     if (n->kind == NRL_NODE_STRING) substitute_text(s, n);
-    for (size_t i = 0; i < nrl_node_size(n); i++) substitute(s, (nrl_node *)nrl_node_at(n, i));
+    for (size_t i = 0; i < nrl_node_size(n); i++)
+        substitute(s, (nrl_node *)nrl_node_at(n, i));
 }
 
 void config_substitute(arena *a, config_problems *problems, nrl_node *root,

@@ -20,9 +20,9 @@ void config_override(arena *a, config_problems *problems, nrl_node *root, const 
 void config_substitute(arena *a, config_problems *problems, nrl_node *root,
                        const char *(*lookup)(const char *name));
 
-/* The tree with `over` laid on `base`; takes both. In a component slot a word counts as {name: word},
- * and what names another component than the one below replaces it: options of one plugin never
- * reach another. [main] */
+/* The tree with `over` laid on `base`; takes both. In a component slot a word counts as {name:
+ * word}, and what names another component than the one below replaces it: options of one plugin
+ * never reach another. [main] */
 nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over);
 
 /* A path as written at `at`: relative to the file that holds it, else to the working directory. */

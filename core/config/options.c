@@ -36,13 +36,20 @@ static const char *found(const slot *s)
 {
     const nrl_node *n = s->value;
     switch (nrl_node_kind(n)) {
-    case NRL_NODE_BOOL: return n->as.boolean ? "true" : "false";
-    case NRL_NODE_INT: return arena_printf(s->a, "%" PRId64, n->as.integer);
-    case NRL_NODE_FLOAT: return arena_printf(s->a, "%.17g", n->as.real);
-    case NRL_NODE_STRING: return arena_printf(s->a, "text '%.100s'", n->as.string);
-    case NRL_NODE_LIST: return "a list";
-    case NRL_NODE_MAP: return "a map";
-    default: return "nothing";
+    case NRL_NODE_BOOL:
+        return n->as.boolean ? "true" : "false";
+    case NRL_NODE_INT:
+        return arena_printf(s->a, "%" PRId64, n->as.integer);
+    case NRL_NODE_FLOAT:
+        return arena_printf(s->a, "%.17g", n->as.real);
+    case NRL_NODE_STRING:
+        return arena_printf(s->a, "text '%.100s'", n->as.string);
+    case NRL_NODE_LIST:
+        return "a list";
+    case NRL_NODE_MAP:
+        return "a map";
+    default:
+        return "nothing";
     }
 }
 
@@ -69,16 +76,20 @@ static bool is_in_range(const slot *s, double v)
 static void fill_int(const slot *s)
 {
     int64_t v = nrl_node_int(s->value, 0);
-    if (nrl_node_int(s->value, 1) != v) expected(s, "a whole number"); /* neither fallback is taken */
-    else if (is_in_range(s, (double)v)) *(int64_t *)s->to = v;
+    if (nrl_node_int(s->value, 1) != v)
+        expected(s, "a whole number"); /* neither fallback is taken */
+    else if (is_in_range(s, (double)v))
+        *(int64_t *)s->to = v;
 }
 
 static void fill_f64(const slot *s)
 {
     nrl_node_type kind = nrl_node_kind(s->value);
     double v = nrl_node_f64(s->value, 0);
-    if ((kind != NRL_NODE_INT && kind != NRL_NODE_FLOAT) || isnan(v)) expected(s, "a number");
-    else if (is_in_range(s, v)) *(double *)s->to = v;
+    if ((kind != NRL_NODE_INT && kind != NRL_NODE_FLOAT) || isnan(v))
+        expected(s, "a number");
+    else if (is_in_range(s, v))
+        *(double *)s->to = v;
 }
 
 /* yes, no, on and off are text to YAML and booleans here. */
@@ -162,14 +173,27 @@ static void fill_enum(const slot *s)
 static void fill_slot(const slot *s)
 {
     switch ((nrl_type)s->row->type) {
-    case NRL_TYPE_INT: fill_int(s); return;
-    case NRL_TYPE_F64: fill_f64(s); return;
-    case NRL_TYPE_BOOL: fill_bool(s); return;
+    case NRL_TYPE_INT:
+        fill_int(s);
+        return;
+    case NRL_TYPE_F64:
+        fill_f64(s);
+        return;
+    case NRL_TYPE_BOOL:
+        fill_bool(s);
+        return;
     case NRL_TYPE_STR:
-    case NRL_TYPE_PATH: fill_text(s); return;
-    case NRL_TYPE_ENUM: fill_enum(s); return;
-    case NRL_TYPE_NODE: *(const nrl_node **)s->to = s->value; return;
-    case NRL_TYPE_NONE: break;
+    case NRL_TYPE_PATH:
+        fill_text(s);
+        return;
+    case NRL_TYPE_ENUM:
+        fill_enum(s);
+        return;
+    case NRL_TYPE_NODE:
+        *(const nrl_node **)s->to = s->value;
+        return;
+    case NRL_TYPE_NONE:
+        break;
     }
     NRL_ASSERT(s->row->type, ==, NRL_TYPE_NODE); /* the plugin host has checked rows */
 }
@@ -207,7 +231,11 @@ static void fill_part(arena *a, config_problems *problems, const char *section,
 {
     for (size_t i = 0; i < part->n_rows; i++) {
         const nrl_option *row = option_row(part->rows, i, part->stride);
-        slot s = {a, problems, section, row, nrl_node_find(node, row->name),
+        slot s = {a,
+                  problems,
+                  section,
+                  row,
+                  nrl_node_find(node, row->name),
                   (char *)part->out + row->offset};
         if (!is_given(s.value)) s.value = default_value(&s, node);
         if (s.value) fill_slot(&s);
@@ -247,14 +275,16 @@ void options_fill(arena *a, config_problems *problems, const char *section, cons
         return;
     }
     if (nrl_node_kind(node) == NRL_NODE_MAP) check_keys(a, problems, section, node, parts, n_parts);
-    for (size_t p = 0; p < n_parts; p++) fill_part(a, problems, section, node, &parts[p]);
+    for (size_t p = 0; p < n_parts; p++)
+        fill_part(a, problems, section, node, &parts[p]);
 }
 
 /* ---- back to nodes ---- */
 
 static const char *choice_at(arena *a, const char *choices, int64_t index)
 {
-    for (; index > 0; index--) choices += strcspn(choices, "|") + 1;
+    for (; index > 0; index--)
+        choices += strcspn(choices, "|") + 1;
     return arena_strndup(a, choices, strcspn(choices, "|"));
 }
 
@@ -268,11 +298,16 @@ static nrl_node *value_node(arena *a, const nrl_option *row, const void *from)
     const nrl_node *node;
     const char *text;
     switch ((nrl_type)row->type) {
-    case NRL_TYPE_INT: return node_int(a, *(const int64_t *)from);
-    case NRL_TYPE_F64: return node_f64(a, *(const double *)from);
-    case NRL_TYPE_BOOL: return node_bool(a, *(const bool *)from);
-    case NRL_TYPE_ENUM: return text_node(a, choice_at(a, row->choices, *(const int64_t *)from));
-    case NRL_TYPE_STR: return text_node(a, *(const char *const *)from);
+    case NRL_TYPE_INT:
+        return node_int(a, *(const int64_t *)from);
+    case NRL_TYPE_F64:
+        return node_f64(a, *(const double *)from);
+    case NRL_TYPE_BOOL:
+        return node_bool(a, *(const bool *)from);
+    case NRL_TYPE_ENUM:
+        return text_node(a, choice_at(a, row->choices, *(const int64_t *)from));
+    case NRL_TYPE_STR:
+        return text_node(a, *(const char *const *)from);
     case NRL_TYPE_PATH:
         text = *(const char *const *)from;
         return text_node(a, text ? config_absolute(a, text) : NULL);

@@ -20,7 +20,9 @@ typedef struct {
 } option_part;
 
 #define OPTION_PART(table, struct_pointer)                                                         \
-    {(table), sizeof(table) / sizeof *(table), sizeof *(table), (struct_pointer)}
+    {                                                                                              \
+        (table), sizeof(table) / sizeof *(table), sizeof *(table), (struct_pointer)                \
+    }
 
 /* Fills every part; mistakes go to `problems` as "section.key: ..." (section "": the top level).
  * `node` may be NULL: defaults only. Strings and nodes live as long as `a` and the tree. [main] */

@@ -18,7 +18,8 @@ void problems_add(config_problems *p, const nrl_node *at, const char *fmt, ...)
 /* Takes this thread's error text as one more mistake: for a failed call that has its own words. */
 void problems_take_error(config_problems *p, const nrl_node *at);
 
-/* NRL_OK if there are none, else one NRL_ERR_CONFIG with all of them, sorted by place. Empties p. */
+/* NRL_OK if there are none, else one NRL_ERR_CONFIG with all of them, sorted by place. Empties p.
+ */
 nrl_status problems_report(config_problems *p);
 
 #endif

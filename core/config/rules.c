@@ -14,7 +14,8 @@ typedef struct {
 
 static const nrl_option source_rows[] = {
     NRL_OPT_PATH(source, path, NULL, "a file of samples"),
-    NRL_OPT_F64(source, weight, "1", 1e-9, 1e9, "how often its samples are drawn, next to the others"),
+    NRL_OPT_F64(source, weight, "1", 1e-9, 1e9,
+                "how often its samples are drawn, next to the others"),
 };
 
 static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, double weight)
@@ -34,8 +35,10 @@ static void add_source(arena *a, config_problems *problems, const char *name, co
     source s = {.weight = 1};
     const option_part part = OPTION_PART(source_rows, &s);
     const char *word = nrl_node_string(item, NULL);
-    if (word) s.path = config_path(a, item, word);
-    else options_fill(a, problems, name, item, &part, 1);
+    if (word)
+        s.path = config_path(a, item, word);
+    else
+        options_fill(a, problems, name, item, &part, 1);
     if (!s.path) return;
     node_append(a, list, NULL, source_node(a, item, s.path, s.weight));
     node_append(a, resolved, NULL, source_node(a, item, config_absolute(a, s.path), s.weight));
@@ -119,15 +122,19 @@ static void recompute_from_map(arena *a, config_problems *problems, const nrl_no
                               m.every, m.ratio, m.layers};
 }
 
-void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out)
+void rules_recompute(arena *a, config_problems *problems, const nrl_node *node,
+                     config_recompute *out)
 {
     const char *word = nrl_node_string(node, "");
     *out = (config_recompute){CONFIG_RECOMPUTE_NONE, 0, 0, NULL};
-    if (nrl_node_kind(node) == NRL_NODE_MAP) recompute_from_map(a, problems, node, out);
-    else if (!strcmp(word, "all")) out->kind = CONFIG_RECOMPUTE_ALL;
+    if (nrl_node_kind(node) == NRL_NODE_MAP)
+        recompute_from_map(a, problems, node, out);
+    else if (!strcmp(word, "all"))
+        out->kind = CONFIG_RECOMPUTE_ALL;
     else if (node && strcmp(word, "none"))
-        problems_add(problems, node, "train.activation_checkpointing: expected none, all, "
-                                     "{every: 4}, {ratio: 0.5} or {layers: [0, 4]}");
+        problems_add(problems, node,
+                     "train.activation_checkpointing: expected none, all, "
+                     "{every: 4}, {ratio: 0.5} or {layers: [0, 4]}");
 }
 
 /* ---- between options ---- */
@@ -152,7 +159,8 @@ static void check_lengths(config_problems *problems, const nrl_node *root, const
     bool by_samples = t->micro_batch > 0;
     if (is_malformed(root, "train")) return;
     if (t->steps && t->epochs)
-        problems_add(problems, place(root, "train", "epochs"), "train: give steps or epochs, not both");
+        problems_add(problems, place(root, "train", "epochs"),
+                     "train: give steps or epochs, not both");
     if (!t->steps && !t->epochs)
         problems_add(problems, place(root, "train", "steps"), "train: steps or epochs is required");
     if (by_samples && run->data.packing)
@@ -169,7 +177,8 @@ static void check_model(config_problems *problems, const nrl_node *root, const c
     bool path = m->path && *m->path, config = m->config && *m->config;
     if (!nrl_node_find(root, "model") || is_malformed(root, "model")) return;
     if (path && config)
-        problems_add(problems, place(root, "model", "config"), "model: give path or config, not both");
+        problems_add(problems, place(root, "model", "config"),
+                     "model: give path or config, not both");
     if (!path && !config)
         problems_add(problems, place(root, "model", "path"), "model: path or config is required");
 }
@@ -179,15 +188,18 @@ static void check_eval(config_problems *problems, const nrl_node *root, const co
     if (run->eval.every && !run->data.eval)
         problems_add(problems, place(root, "eval", "every"), "eval.every needs data.eval");
     if (run->eval.early_stop && !run->eval.every)
-        problems_add(problems, place(root, "eval", "early_stop"), "eval.early_stop needs eval.every");
+        problems_add(problems, place(root, "eval", "early_stop"),
+                     "eval.early_stop needs eval.every");
 }
 
 static const char *last_part(arena *a, const char *path)
 {
     size_t n = strlen(path);
-    while (n && path[n - 1] == '/') n--;
+    while (n && path[n - 1] == '/')
+        n--;
     size_t start = n;
-    while (start && path[start - 1] != '/') start--;
+    while (start && path[start - 1] != '/')
+        start--;
     return arena_strndup(a, path + start, n - start);
 }
 

@@ -10,7 +10,8 @@
 void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources,
                    nrl_node *resolved);
 void rules_data(config_problems *problems, const config_data *data);
-void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out);
+void rules_recompute(arena *a, config_problems *problems, const nrl_node *node,
+                     config_recompute *out);
 
 /* Rules between sections; `root` gives the places. May change defaults that follow from others. */
 void rules_run(arena *a, config_problems *problems, const nrl_node *root, config_run *run);

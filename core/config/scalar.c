@@ -18,7 +18,8 @@ static bool is_one_of(const char *text, const char *const *words)
 
 static const char *skip_digits(const char *s)
 {
-    while (isdigit((unsigned char)*s)) s++;
+    while (isdigit((unsigned char)*s))
+        s++;
     return s;
 }
 
@@ -56,7 +57,9 @@ static bool is_special(const char *text, double *value)
 {
     static const char *const inf[] = {".inf", ".Inf", ".INF", NULL};
     static const char *const nan_[] = {".nan", ".NaN", ".NAN", NULL};
-    *value = is_one_of(text, nan_) ? (double)NAN : *text == '-' ? -(double)INFINITY : (double)INFINITY;
+    *value = is_one_of(text, nan_) ? (double)NAN
+             : *text == '-'        ? -(double)INFINITY
+                                   : (double)INFINITY;
     return is_one_of(text, nan_) || is_one_of(skip_sign(text), inf);
 }
 

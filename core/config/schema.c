@@ -1,6 +1,6 @@
 /*
- * schema.c - the rows of the core's sections, in the order of the user's guide. What several options
- * must agree on is in rules.c.
+ * schema.c - the rows of the core's sections, in the order of the user's guide. What several
+ * options must agree on is in rules.c.
  */
 #include "config/schema.h"
 #include "config/config.h"
@@ -10,26 +10,35 @@
 #define COUNT_MAX 9007199254740992.0 /* 2^53: exact in a double, so in the range checks */
 
 static const nrl_option model_rows[] = {
-    NRL_OPT_PATH(config_model, path, "", "Hugging Face directory (config.json, safetensors), or org/name"),
-    NRL_OPT_PATH(config_model, config, "", "config.json of a model that starts with random weights"),
-    NRL_OPT_PATH(config_model, tokenizer, "", "directory or file of the tokenizer; unset: the model directory's"),
+    NRL_OPT_PATH(config_model, path, "",
+                 "Hugging Face directory (config.json, safetensors), or org/name"),
+    NRL_OPT_PATH(config_model, config, "",
+                 "config.json of a model that starts with random weights"),
+    NRL_OPT_PATH(config_model, tokenizer, "",
+                 "directory or file of the tokenizer; unset: the model directory's"),
 };
 
 static const nrl_option data_rows[] = {
     NRL_OPT_NODE(config_data, train, NULL, "a path, {path, weight}, or a list of these"),
     NRL_OPT_NODE(config_data, eval, "", "the same, for evaluation"),
     NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "tokens a sample may have"),
-    NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate", "what happens to longer samples"),
-    NRL_OPT_STR(config_data, template, "auto", "chat template: auto (the tokenizer's), a built-in's name, or a file"),
+    NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate",
+                 "what happens to longer samples"),
+    NRL_OPT_STR(config_data, template, "auto",
+                "chat template: auto (the tokenizer's), a built-in's name, or a file"),
     NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all", "which tokens the loss counts"),
     NRL_OPT_BOOL(config_data, packing, "true", "short samples share a micro-batch"),
-    NRL_OPT_BOOL(config_data, shuffle, "true", "order by seed and epoch; false keeps the file's order"),
-    NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop", "the short batch at the end of an epoch"),
+    NRL_OPT_BOOL(config_data, shuffle, "true",
+                 "order by seed and epoch; false keeps the file's order"),
+    NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop",
+                 "the short batch at the end of an epoch"),
     NRL_OPT_NODE(config_data, columns, "", "renames columns: {prompt: question}"),
-    NRL_OPT_NODE(config_data, extra, "", "list of columns that reach the loss as one number a sample"),
+    NRL_OPT_NODE(config_data, extra, "",
+                 "list of columns that reach the loss as one number a sample"),
     NRL_OPT_INT(config_data, workers, "1", 1, 1024, "threads that tokenize"),
     NRL_OPT_INT(config_data, prefetch, "1", 0, 64, "steps prepared ahead"),
-    NRL_OPT_PATH(config_data, cache, "", "folder of the token cache; unset: beside the run's output"),
+    NRL_OPT_PATH(config_data, cache, "",
+                 "folder of the token cache; unset: beside the run's output"),
 };
 
 /* activation_checkpointing is read as a node and becomes config_train.recompute. */
@@ -40,13 +49,20 @@ typedef struct {
 static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, steps, "0", 0, COUNT_MAX, "optimizer steps; or give epochs"),
     NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX, "passes over the data; or give steps"),
-    NRL_OPT_INT(config_train, global_batch, "8", 1, COUNT_MAX, "samples a step, before packing, over all ranks"),
-    NRL_OPT_INT(config_train, micro_batch_tokens, "4096", 1, COUNT_MAX, "tokens a forward holds; accumulation follows from it"),
-    NRL_OPT_INT(config_train, micro_batch, "0", 0, COUNT_MAX, "samples a forward holds, when data.packing is false; 0: by tokens"),
-    NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16", "of weights and activations; masters and sums are fp32"),
-    NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX, "of data order, random weights and sampling"),
-    NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip", "what a loss or gradient that is not finite does"),
-    NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX, "skipped steps in a row before the run stops"),
+    NRL_OPT_INT(config_train, global_batch, "8", 1, COUNT_MAX,
+                "samples a step, before packing, over all ranks"),
+    NRL_OPT_INT(config_train, micro_batch_tokens, "4096", 1, COUNT_MAX,
+                "tokens a forward holds; accumulation follows from it"),
+    NRL_OPT_INT(config_train, micro_batch, "0", 0, COUNT_MAX,
+                "samples a forward holds, when data.packing is false; 0: by tokens"),
+    NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16",
+                 "of weights and activations; masters and sums are fp32"),
+    NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX,
+                "of data order, random weights and sampling"),
+    NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip",
+                 "what a loss or gradient that is not finite does"),
+    NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX,
+                "skipped steps in a row before the run stops"),
     NRL_OPT_BOOL(config_train, deterministic, "true", "the same numbers on every run"),
 };
 
@@ -57,22 +73,28 @@ static const nrl_option train_node_rows[] = {
 
 static const nrl_option eval_rows[] = {
     NRL_OPT_INT(config_eval, every, "0", 0, COUNT_MAX, "steps between evaluations, 0 = none"),
-    NRL_OPT_INT(config_eval, early_stop, "0", 0, COUNT_MAX, "evaluations without a better checkpoint.metric before stopping, 0 = off"),
+    NRL_OPT_INT(config_eval, early_stop, "0", 0, COUNT_MAX,
+                "evaluations without a better checkpoint.metric before stopping, 0 = off"),
 };
 
 static const nrl_option checkpoint_rows[] = {
     NRL_OPT_INT(config_checkpoint, every, "500", 0, COUNT_MAX, "steps between saves, 0 = off"),
     NRL_OPT_F64(config_checkpoint, every_minutes, "0", 0, 1e6, "minutes between saves, 0 = off"),
     NRL_OPT_INT(config_checkpoint, keep, "3", 0, COUNT_MAX, "newest ones kept, 0 = all"),
-    NRL_OPT_INT(config_checkpoint, keep_best, "1", 0, COUNT_MAX, "best ones kept besides, by metric"),
-    NRL_OPT_STR(config_checkpoint, metric, "eval_loss", "name of the evaluation's value; smaller is better"),
-    NRL_OPT_BOOL(config_checkpoint, save_at_start, "true", "a save before the first step, so that a full disk shows early"),
+    NRL_OPT_INT(config_checkpoint, keep_best, "1", 0, COUNT_MAX,
+                "best ones kept besides, by metric"),
+    NRL_OPT_STR(config_checkpoint, metric, "eval_loss",
+                "name of the evaluation's value; smaller is better"),
+    NRL_OPT_BOOL(config_checkpoint, save_at_start, "true",
+                 "a save before the first step, so that a full disk shows early"),
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
 };
 
 static const nrl_option launch_rows[] = {
-    NRL_OPT_F64(config_launch, timeout_init, "300", 1, 1e6, "seconds to wait for all ranks at the start"),
-    NRL_OPT_F64(config_launch, timeout_step, "1800", 1, 1e6, "seconds to wait for a rank in a step"),
+    NRL_OPT_F64(config_launch, timeout_init, "300", 1, 1e6,
+                "seconds to wait for all ranks at the start"),
+    NRL_OPT_F64(config_launch, timeout_step, "1800", 1, 1e6,
+                "seconds to wait for a rank in a step"),
 };
 
 /* Sections and component slots, before they are read. */
@@ -100,13 +122,17 @@ static const nrl_option top_node_rows[] = {
 
 static const nrl_option top_rows[] = {
     NRL_OPT_BOOL(config_run, debug, "false", "more checks and messages"),
-    NRL_OPT_STR(config_run, resume, "never", "never, auto (the newest checkpoint in out, else fresh), or a checkpoint"),
+    NRL_OPT_STR(config_run, resume, "never",
+                "never, auto (the newest checkpoint in out, else fresh), or a checkpoint"),
     NRL_OPT_STR(config_run, out, NULL, "folder of the run's results, from the working directory"),
     NRL_OPT_BOOL(config_run, overwrite, "false", "a run that is already in out is replaced"),
     NRL_OPT_STR(config_run, name, "", "of the run, for loggers; unset: the last part of out"),
 };
 
-#define SECTION(name, rows, help) {name, help, rows, sizeof rows / sizeof *rows}
+#define SECTION(name, rows, help)                                                                  \
+    {                                                                                              \
+        name, help, rows, sizeof rows / sizeof *rows                                               \
+    }
 static const config_section sections[] = {
     SECTION("", top_node_rows, "sections and components"),
     SECTION("", top_rows, "the run as a whole"),
@@ -164,7 +190,8 @@ static void fill_data(const filler *f, const nrl_node *node, config_data *out)
 static void fill_train(const filler *f, const nrl_node *node, config_train *out)
 {
     train_nodes nodes = {0};
-    const option_part parts[] = {OPTION_PART(train_rows, out), OPTION_PART(train_node_rows, &nodes)};
+    const option_part parts[] = {OPTION_PART(train_rows, out),
+                                 OPTION_PART(train_node_rows, &nodes)};
     fill_section(f, "train", node, parts, 2);
     rules_recompute(f->a, f->problems, nodes.activation_checkpointing, &out->recompute);
 }

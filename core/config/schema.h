@@ -10,12 +10,16 @@
 #include "config/options.h"
 
 typedef struct {
-    const char *path;   /* Hugging Face directory, "" = none */
-    const char *config; /* config.json for a random start, "" = none */
+    const char *path;      /* Hugging Face directory, "" = none */
+    const char *config;    /* config.json for a random start, "" = none */
     const char *tokenizer; /* directory or file, "" = the model directory's */
 } config_model;
 
-typedef enum { CONFIG_OVERLONG_ERROR = 0, CONFIG_OVERLONG_DROP, CONFIG_OVERLONG_TRUNCATE } config_overlong;
+typedef enum {
+    CONFIG_OVERLONG_ERROR = 0,
+    CONFIG_OVERLONG_DROP,
+    CONFIG_OVERLONG_TRUNCATE
+} config_overlong;
 typedef enum { CONFIG_TRAIN_ON_ANSWER = 0, CONFIG_TRAIN_ON_ALL } config_train_on;
 typedef enum { CONFIG_LAST_BATCH_KEEP = 0, CONFIG_LAST_BATCH_DROP } config_last_batch;
 
@@ -77,7 +81,7 @@ typedef struct {
     int64_t keep, keep_best;
     const char *metric;
     bool save_at_start;
-    int64_t on_error;     /* config_on_error */
+    int64_t on_error; /* config_on_error */
 } config_checkpoint;
 
 typedef struct {
@@ -102,8 +106,8 @@ typedef struct {
     nrl_node *resolved; /* everything above as one tree; plugins append to their component's map */
 } config_run;
 
-/* Fills *out from a whole tree; all mistakes go to `problems`. Components are only named: their options
- * are filled by who knows their rows. Strings live as long as `a` and the tree. [main] */
+/* Fills *out from a whole tree; all mistakes go to `problems`. Components are only named: their
+ * options are filled by who knows their rows. Strings live as long as `a` and the tree. [main] */
 void config_fill(arena *a, config_problems *problems, const nrl_node *root, config_run *out);
 
 /* What `nrl describe` shows: every section of this file and its rows. */

@@ -25,7 +25,8 @@ static size_t distance(const char *a, const char *b)
     size_t rows[3][MAX_WORD + 1];
     size_t n = strlen(a), m = strlen(b);
     if (n > MAX_WORD || m > MAX_WORD) return SIZE_MAX;
-    for (size_t j = 0; j <= m; j++) rows[0][j] = j;
+    for (size_t j = 0; j <= m; j++)
+        rows[0][j] = j;
     for (size_t i = 1; i <= n; i++) {
         size_t *now = rows[i % 3], *up = rows[(i + 2) % 3], *up2 = rows[(i + 1) % 3];
         now[0] = i;

@@ -1,6 +1,6 @@
 /*
- * write.c - a tree as YAML text, for the resolved config beside a run. Any YAML reader gives the same
- * values: words that others take for booleans are quoted and 1e-08 is written 1.0e-08.
+ * write.c - a tree as YAML text, for the resolved config beside a run. Any YAML reader gives the
+ * same values: words that others take for booleans are quoted and 1e-08 is written 1.0e-08.
  */
 #include "base/buffer.h"
 #include "base/json.h"
@@ -19,7 +19,8 @@ static bool holds_children(const nrl_node *n)
 /* Letters that mean nothing to YAML wherever they stand. */
 static bool is_plain_word(const char *text, size_t size)
 {
-    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+    static const char safe[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
     static const char *const booleans[] = {"yes", "no", "on", "off", "y", "n"};
     arena a = {0};
     if (!size || strspn(text, safe) != size || *text == '-' || *text == '+') return false;
@@ -67,7 +68,8 @@ static void write_leaf(buffer *b, const nrl_node *n)
     } else if (n->kind == NRL_NODE_FLOAT) {
         write_real(b, n->as.real);
     } else {
-        char *text = json_write(n, 0); /* null, booleans, integers, [] and {} are the same in YAML */
+        char *text =
+            json_write(n, 0); /* null, booleans, integers, [] and {} are the same in YAML */
         buffer_puts(b, text);
         free(text);
     }
@@ -100,8 +102,10 @@ static void write_value(buffer *b, const nrl_node *n, size_t indent, bool in_lis
         return;
     }
     buffer_puts(b, " ");
-    if (holds_children(n)) write_flat(b, n);
-    else write_leaf(b, n);
+    if (holds_children(n))
+        write_flat(b, n);
+    else
+        write_leaf(b, n);
     buffer_puts(b, "\n");
 }
 
@@ -120,7 +124,9 @@ static void write_children(buffer *b, const nrl_node *node, size_t indent, bool 
 char *config_write(const nrl_node *root)
 {
     buffer b = {0};
-    if (holds_children(root)) write_children(&b, root, 0, false);
-    else buffer_puts(&b, "{}\n");
+    if (holds_children(root))
+        write_children(&b, root, 0, false);
+    else
+        buffer_puts(&b, "{}\n");
     return buffer_take(&b);
 }

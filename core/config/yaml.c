@@ -53,7 +53,8 @@ static nrl_status next_event(reader *r, yaml_event_t *event)
     const yaml_parser_t *p = &r->parser;
     if (yaml_parser_parse(&r->parser, event)) return NRL_OK;
     const char *problem = p->problem ? p->problem : "not YAML";
-    if (p->error == YAML_MEMORY_ERROR) return nrl_fail(NRL_ERR_MEMORY, "%s: out of memory", r->source);
+    if (p->error == YAML_MEMORY_ERROR)
+        return nrl_fail(NRL_ERR_MEMORY, "%s: out of memory", r->source);
     if (p->error == YAML_READER_ERROR) return fail_at(r, mark_of_offset(r), problem);
     return fail_at(r, p->problem_mark, problem);
 }
@@ -76,7 +77,8 @@ static nrl_status count_value(reader *r, yaml_mark_t at)
 static anchor *anchor_find(const reader *r, const char *name)
 {
     anchor *x = r->anchors;
-    while (x && strcmp(x->name, name)) x = x->older;
+    while (x && strcmp(x->name, name))
+        x = x->older;
     return x;
 }
 
@@ -85,7 +87,8 @@ static nrl_status anchor_add(reader *r, const char *name, const nrl_node *node, 
 {
     size_t n = 0;
     if (!name) return NRL_OK;
-    for (const anchor *x = r->anchors; x; x = x->older) n++;
+    for (const anchor *x = r->anchors; x; x = x->older)
+        n++;
     if (n >= 1000) return fail_at(r, at, "more than 1000 anchors");
     anchor *x = arena_alloc(r->a, sizeof *x);
     *x = (anchor){arena_strdup(r->a, name), node, true, r->anchors};
@@ -154,7 +157,8 @@ static nrl_status read_list(reader *r, nrl_node *list, int depth)
 
 static nrl_status check_key(const reader *r, const nrl_node *map, const yaml_event_t *event)
 {
-    if (event->type != YAML_SCALAR_EVENT) return fail_at(r, event->start_mark, "a key must be a word");
+    if (event->type != YAML_SCALAR_EVENT)
+        return fail_at(r, event->start_mark, "a key must be a word");
     const char *key = (const char *)event->data.scalar.value;
     if (!*key || strlen(key) != event->data.scalar.length)
         return fail_at(r, event->start_mark, "a key must not be empty");
@@ -209,17 +213,21 @@ static nrl_status read_value(reader *r, const yaml_event_t *event, int depth, nr
 {
     NRL_TRY(count_value(r, event->start_mark));
     switch (event->type) {
-    case YAML_ALIAS_EVENT: NRL_TRY(read_alias(r, event, out)); break;
+    case YAML_ALIAS_EVENT:
+        NRL_TRY(read_alias(r, event, out));
+        break;
     case YAML_SCALAR_EVENT:
         NRL_TRY(read_scalar(r, event, out));
         anchor_close(r, *out);
         break;
     case YAML_SEQUENCE_START_EVENT:
     case YAML_MAPPING_START_EVENT:
-        *out = node_new(r->a, event->type == YAML_MAPPING_START_EVENT ? NRL_NODE_MAP : NRL_NODE_LIST);
+        *out =
+            node_new(r->a, event->type == YAML_MAPPING_START_EVENT ? NRL_NODE_MAP : NRL_NODE_LIST);
         NRL_TRY(read_children(r, event, depth, *out));
         break;
-    default: return fail_at(r, event->start_mark, "a value is missing");
+    default:
+        return fail_at(r, event->start_mark, "a value is missing");
     }
     set_place(r, *out, event->start_mark);
     return NRL_OK;
@@ -234,7 +242,8 @@ static nrl_status first_value(reader *r, nrl_node **out)
         yaml_event_t event;
         NRL_TRY(next_event(r, &event));
         bool end = event.type == YAML_STREAM_END_EVENT;
-        bool skip = event.type == YAML_STREAM_START_EVENT || event.type == YAML_DOCUMENT_START_EVENT;
+        bool skip =
+            event.type == YAML_STREAM_START_EVENT || event.type == YAML_DOCUMENT_START_EVENT;
         nrl_status st = end || skip ? NRL_OK : read_value(r, &event, 0, out);
         yaml_event_delete(&event);
         if (st != NRL_OK || !skip) return st;
@@ -308,8 +317,10 @@ nrl_status yaml_read_file(arena *a, const char *path, nrl_node **out)
 nrl_status yaml_parse_value(arena *a, const char *source, const char *text, nrl_node **out)
 {
     reader r = {.a = a, .source = source};
-    if (*text && strchr("[{\"'", *text)) NRL_TRY(parse(&r, text, strlen(text), out));
-    else *out = scalar_node(a, text, strlen(text));
+    if (*text && strchr("[{\"'", *text))
+        NRL_TRY(parse(&r, text, strlen(text), out));
+    else
+        *out = scalar_node(a, text, strlen(text));
     (*out)->source = source;
     return NRL_OK;
 }

@@ -12,24 +12,31 @@ enum { MAX_TABLE = 65536, MAX_ROWS = 4096, MAX_ROW_SIZE = 1024, MAX_OPTIONS_SIZE
 static size_t field_size(uint32_t type)
 {
     switch ((nrl_type)type) {
-    case NRL_TYPE_BOOL: return sizeof(bool);
+    case NRL_TYPE_BOOL:
+        return sizeof(bool);
     case NRL_TYPE_INT:
-    case NRL_TYPE_ENUM: return sizeof(int64_t);
-    case NRL_TYPE_F64: return sizeof(double);
+    case NRL_TYPE_ENUM:
+        return sizeof(int64_t);
+    case NRL_TYPE_F64:
+        return sizeof(double);
     case NRL_TYPE_STR:
     case NRL_TYPE_PATH:
-    case NRL_TYPE_NODE: return sizeof(void *);
-    default: return 0;
+    case NRL_TYPE_NODE:
+        return sizeof(void *);
+    default:
+        return 0;
     }
 }
 
 static nrl_status bad_row(uint32_t i, const nrl_option *row, const char *what)
 {
-    return nrl_fail(NRL_ERR_PLUGIN, "option row %u (%.60s): %s", i, row->name ? row->name : "?", what);
+    return nrl_fail(NRL_ERR_PLUGIN, "option row %u (%.60s): %s", i, row->name ? row->name : "?",
+                    what);
 }
 
 /* The default must be a value that the row itself accepts. */
-static nrl_status check_default(const nrl_plugin *t, uint32_t i, const nrl_option *row, void *scratch)
+static nrl_status check_default(const nrl_plugin *t, uint32_t i, const nrl_option *row,
+                                void *scratch)
 {
     arena a = {0};
     config_problems problems = {0};
@@ -64,13 +71,15 @@ static nrl_status check_rows(const nrl_plugin *t)
 {
     if (!t->n_options) return NRL_OK;
     if (!t->options || t->n_options > MAX_ROWS || t->option_size < sizeof(nrl_option) ||
-        t->option_size > MAX_ROW_SIZE || t->option_size % sizeof(void *) || t->options_size > MAX_OPTIONS_SIZE)
+        t->option_size > MAX_ROW_SIZE || t->option_size % sizeof(void *) ||
+        t->options_size > MAX_OPTIONS_SIZE)
         return nrl_fail(NRL_ERR_PLUGIN, "its option rows make no sense (%u rows of %u bytes at %s)",
                         t->n_options, t->option_size, t->options ? "some address" : "NULL");
     arena a = {0};
     void *scratch = arena_alloc(&a, t->options_size);
     nrl_status st = NRL_OK;
-    for (uint32_t i = 0; i < t->n_options && st == NRL_OK; i++) st = check_row(t, i, scratch);
+    for (uint32_t i = 0; i < t->n_options && st == NRL_OK; i++)
+        st = check_row(t, i, scratch);
     arena_free(&a);
     return st;
 }
@@ -78,11 +87,14 @@ static nrl_status check_rows(const nrl_plugin *t)
 static nrl_status check_size(const nrl_plugin *t, const plugin_kind *kind)
 {
     if (t->size < sizeof *t || t->size > MAX_TABLE)
-        return nrl_fail(NRL_ERR_PLUGIN, "its table has %u bytes, which is no %s", t->size, kind->name);
+        return nrl_fail(NRL_ERR_PLUGIN, "its table has %u bytes, which is no %s", t->size,
+                        kind->name);
     for (size_t i = kind->table_size; i < t->size; i++)
         if (((const char *)t)[i])
-            return nrl_fail(NRL_ERR_PLUGIN, "uses what a newer nrl offers (a table of %u bytes, this "
-                            "nrl knows %zu): use that nrl", t->size, kind->table_size);
+            return nrl_fail(NRL_ERR_PLUGIN,
+                            "uses what a newer nrl offers (a table of %u bytes, this "
+                            "nrl knows %zu): use that nrl",
+                            t->size, kind->table_size);
     return NRL_OK;
 }
 
@@ -100,14 +112,18 @@ nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char
 {
     if (!t) return nrl_fail(NRL_ERR_PLUGIN, "nrl_plugin_entry returned no table");
     if (t->abi != NRL_ABI)
-        return nrl_fail(NRL_ERR_PLUGIN, "speaks ABI %u, this nrl speaks %d: rebuild it", t->abi, NRL_ABI);
+        return nrl_fail(NRL_ERR_PLUGIN, "speaks ABI %u, this nrl speaks %d: rebuild it", t->abi,
+                        NRL_ABI);
     if (t->build != NRL_BUILD)
-        return nrl_fail(NRL_ERR_PLUGIN, "was built with other build parameters (%u, here %u): "
-                        "rebuild it", t->build, NRL_BUILD);
+        return nrl_fail(NRL_ERR_PLUGIN,
+                        "was built with other build parameters (%u, here %u): "
+                        "rebuild it",
+                        t->build, NRL_BUILD);
     if (t->kind != kind->kind) {
         const plugin_kind *other = plugin_kind_find(t->kind);
-        return nrl_fail(NRL_ERR_PLUGIN, "is not a%s %s but %s%s", strchr("aeiou", *kind->name) ? "n" : "",
-                        kind->name, other ? "of kind " : "of an unknown kind", other ? other->name : "");
+        return nrl_fail(NRL_ERR_PLUGIN, "is not a%s %s but %s%s",
+                        strchr("aeiou", *kind->name) ? "n" : "", kind->name,
+                        other ? "of kind " : "of an unknown kind", other ? other->name : "");
     }
     NRL_TRY(check_size(t, kind));
     NRL_TRY(check_texts(t, name));

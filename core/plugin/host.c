@@ -27,8 +27,8 @@ static void add_installed(plugin_host *h, const char *exe_dir)
 {
     const char *slash = strrchr(exe_dir, '/');
     if (slash)
-        search_add(&h->search, &h->a, arena_printf(&h->a, "%.*s/" NRL_PLUGIN_SUBDIR,
-                                                   (int)(slash - exe_dir), exe_dir));
+        search_add(&h->search, &h->a,
+                   arena_printf(&h->a, "%.*s/" NRL_PLUGIN_SUBDIR, (int)(slash - exe_dir), exe_dir));
 }
 
 plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
@@ -36,7 +36,8 @@ plugin_host *plugin_host_create(const char *path, const char *const *folders, si
 {
     plugin_host *h = mem_alloc(sizeof *h);
     if (path) search_add_list(&h->search, &h->a, path);
-    for (size_t i = 0; i < n_folders; i++) search_add(&h->search, &h->a, folders[i]);
+    for (size_t i = 0; i < n_folders; i++)
+        search_add(&h->search, &h->a, folders[i]);
     if (exe_dir) add_installed(h, exe_dir);
     return h;
 }
@@ -117,13 +118,15 @@ static void warn_of_hidden(plugin_host *h, const plugin_kind *kind, const char *
                            const char *path, size_t folder)
 {
     const char *other = search_file(&h->search, &h->a, kind->folder, name, &folder);
-    if (other) nrl_warn("two plugins are called %s/%s: using %s, not %s", kind->folder, name, path, other);
+    if (other)
+        nrl_warn("two plugins are called %s/%s: using %s, not %s", kind->folder, name, path, other);
 }
 
 static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *name)
 {
     const open_plugin *p = h->open;
-    while (p && (p->kind != kind || strcmp(p->plugin.name, name))) p = p->next;
+    while (p && (p->kind != kind || strcmp(p->plugin.name, name)))
+        p = p->next;
     return p ? &p->plugin : NULL;
 }
 
@@ -184,8 +187,10 @@ size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names
 static void list_one(plugin_host *h, arena *a, plugin_entry *e)
 {
     const nrl_plugin *table;
-    if (load(e->path, e->kind, e->name, &table) == NRL_OK) e->table = extended_copy(&h->a, table, e->kind);
-    else e->problem = arena_strdup(a, nrl_error_text());
+    if (load(e->path, e->kind, e->name, &table) == NRL_OK)
+        e->table = extended_copy(&h->a, table, e->kind);
+    else
+        e->problem = arena_strdup(a, nrl_error_text());
 }
 
 /* All files of one name, the one in use first. */
@@ -194,7 +199,8 @@ static size_t list_name(plugin_host *h, arena *a, const plugin_kind *kind, const
 {
     size_t n = 0;
     const char *path;
-    for (size_t folder = 0; (path = search_file(&h->search, a, kind->folder, name, &folder)); folder++) {
+    for (size_t folder = 0; (path = search_file(&h->search, a, kind->folder, name, &folder));
+         folder++) {
         out[n] = (plugin_entry){.kind = kind, .name = name, .path = path};
         if (n) out[n].hidden_by = out[0].path;
         list_one(h, a, &out[n++]);

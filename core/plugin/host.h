@@ -15,8 +15,8 @@ typedef struct {
     const char *name, *path;
 } plugin;
 
-/* Folders are searched in this order: `path` (colon-separated, may be NULL), `folders` of the config,
- * then the installed one beside exe_dir (may be NULL). [main] */
+/* Folders are searched in this order: `path` (colon-separated, may be NULL), `folders` of the
+ * config, then the installed one beside exe_dir (may be NULL). [main] */
 plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
                                 const char *exe_dir);
 void plugin_host_destroy(plugin_host *h); /* also the plugins' copies */
@@ -26,8 +26,8 @@ void plugin_host_destroy(plugin_host *h); /* also the plugins' copies */
 nrl_status plugin_open(plugin_host *h, uint32_t kind, const char *name, const plugin **out);
 
 /* Opens the component's plugin and fills its options, and `core` (may be NULL) from the same map;
- * then the plugin's own check. Every mistake goes to `problems`; *out is NULL after one in the name.
- * *options belongs to `a`; the component's resolved map gains the values. [main] */
+ * then the plugin's own check. Every mistake goes to `problems`; *out is NULL after one in the
+ * name. *options belongs to `a`; the component's resolved map gains the values. [main] */
 void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind,
                      const char *section, const config_component *component,
                      const option_part *core, const plugin **out, void **options);

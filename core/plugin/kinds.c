@@ -19,13 +19,15 @@ const plugin_kind plugin_kinds[] = {
 const plugin_kind *plugin_kind_find(uint32_t kind)
 {
     const plugin_kind *k = plugin_kinds;
-    while (k->kind && k->kind != kind) k++;
+    while (k->kind && k->kind != kind)
+        k++;
     return k->kind ? k : NULL;
 }
 
 const plugin_kind *plugin_kind_by_name(const char *word)
 {
     const plugin_kind *k = plugin_kinds;
-    while (k->kind && strcmp(k->folder, word) && strcmp(k->name, word)) k++;
+    while (k->kind && strcmp(k->folder, word) && strcmp(k->name, word))
+        k++;
     return k->kind ? k : NULL;
 }

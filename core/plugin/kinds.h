@@ -14,7 +14,7 @@ typedef struct {
 
 extern const plugin_kind plugin_kinds[]; /* ended by kind NRL_KIND_NONE */
 
-const plugin_kind *plugin_kind_find(uint32_t kind);             /* NULL = unknown */
-const plugin_kind *plugin_kind_by_name(const char *word);       /* folder or name; NULL = unknown */
+const plugin_kind *plugin_kind_find(uint32_t kind);       /* NULL = unknown */
+const plugin_kind *plugin_kind_by_name(const char *word); /* folder or name; NULL = unknown */
 
 #endif

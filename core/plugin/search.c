@@ -74,7 +74,8 @@ size_t search_names(const search_path *s, arena *a, const char *kind, const char
     name_list l = {0};
     for (size_t i = 0; i < s->n; i++) {
         DIR *dir = opendir(arena_printf(a, "%s/%s", s->folders[i], kind));
-        for (struct dirent *e; dir && (e = readdir(dir));) add_name(&l, a, e->d_name);
+        for (struct dirent *e; dir && (e = readdir(dir));)
+            add_name(&l, a, e->d_name);
         if (dir) closedir(dir);
     }
     if (l.n) qsort(l.names, l.n, sizeof *l.names, compare);

@@ -10,7 +10,8 @@ typedef struct {
     size_t n;
 } search_path;
 
-/* Appends a folder, unless it is there already under this or another spelling, or does not exist. */
+/* Appends a folder, unless it is there already under this or another spelling, or does not exist.
+ */
 void search_add(search_path *s, arena *a, const char *folder);
 void search_add_list(search_path *s, arena *a, const char *list); /* colon-separated */
 

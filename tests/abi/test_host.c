@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 static plugin_host *open_host(void)
@@ -46,7 +47,8 @@ static void every_wrong_plugin_is_refused_with_the_reason(void **state)
         {"row_type", "option row 0 (beta): unknown type"},
         {"row_outside", "option row 0 (beta): lies outside the options struct"},
         {"row_unaligned", "option row 0 (beta): lies outside the options struct"},
-        {"row_default", "option row 0: the default is not accepted: default: row_default.beta: 7 is out"},
+        {"row_default",
+         "option row 0: the default is not accepted: default: row_default.beta: 7 is out"},
         {"row_enum", "option row 0 (mode): an enum without choices"},
         {"row_reserved", "option row 0 (name): the key 'name' chooses the plugin"},
         {"row_range", "option row 0 (beta): min is above max"},
@@ -136,7 +138,9 @@ static void listing_opens_all_and_tells_why_some_are_broken(void **state)
         broken += !entries[i].table && entries[i].problem;
         hidden += entries[i].hidden_by != NULL;
         good += entries[i].table && !strcmp(entries[i].name, "good") && !entries[i].hidden_by;
-        if (i) assert_true(strcmp(entries[i - 1].name, entries[i].name) <= 0 || entries[i - 1].kind != entries[i].kind);
+        if (i)
+            assert_true(strcmp(entries[i - 1].name, entries[i].name) <= 0 ||
+                        entries[i - 1].kind != entries[i].kind);
     }
     assert_int_equal(good, 1);
     assert_int_equal(hidden, 1);
@@ -156,7 +160,8 @@ static void a_folder_named_twice_hides_nothing(void **state)
     plugin_host *h = plugin_host_create(twice, NULL, 0, NULL);
     size_t n = plugin_list(h, &a, &entries);
     assert_true(n > 0);
-    for (size_t i = 0; i < n; i++) assert_null(entries[i].hidden_by);
+    for (size_t i = 0; i < n; i++)
+        assert_null(entries[i].hidden_by);
     plugin_host_destroy(h);
     arena_free(&a);
 }

@@ -1,6 +1,6 @@
 /*
- * fuzz_yaml.c - any bytes: a config is refused or read; what is read goes through substitution and the
- * whole schema, and as YAML text it reads back as the same text.
+ * fuzz_yaml.c - any bytes: a config is refused or read; what is read goes through substitution and
+ * the whole schema, and as YAML text it reads back as the same text.
  */
 #include "config/config.h"
 #include "config/schema.h"
@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     config_problems problems = {0};
     config_run run;
     nrl_node *root;
-    if (yaml_parse(&a, "fuzz", (const char *)data, size, &root) == NRL_OK && root->kind == NRL_NODE_MAP) {
+    if (yaml_parse(&a, "fuzz", (const char *)data, size, &root) == NRL_OK &&
+        root->kind == NRL_NODE_MAP) {
         write_and_read(&a, root);
         config_substitute(&a, &problems, root, lookup);
         config_fill(&a, &problems, root, &run);

@@ -1,6 +1,6 @@
 /*
- * bad.c - one plugin that is wrong in one way; the macro CASE_<NAME> says which. The table is written
- * out by hand: the macros of plugin.h would not let most of these be written.
+ * bad.c - one plugin that is wrong in one way; the macro CASE_<NAME> says which. The table is
+ * written out by hand: the macros of plugin.h would not let most of these be written.
  */
 #include <nrl/nrl.h>
 #include <string.h>
@@ -124,14 +124,15 @@ static const newer_algorithm bad = {
 #endif
 };
 
-#ifndef CASE_NO_ENTRY
+#ifdef CASE_NO_ENTRY
+#define nrl_plugin_entry nrl_plugin_entrance
+#endif
 NRL_API const nrl_plugin *nrl_plugin_entry(void);
 const nrl_plugin *nrl_plugin_entry(void)
 {
 #ifdef CASE_NO_TABLE
-    return NULL;
+    return bad.extra; /* NULL */
 #else
     return &bad.known.plugin;
 #endif
 }
-#endif

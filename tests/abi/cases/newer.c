@@ -4,9 +4,7 @@
 #include <nrl/status.h>
 
 NRL_API void nrl_of_tomorrow(void);
-void nrl_of_tomorrow(void)
-{
-}
+void nrl_of_tomorrow(void) {}
 
 nrl_status nrl_fail(nrl_status code, const char *fmt, ...)
 {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
 #include <cmocka.h>
 
 static nrl_status parse(arena *a, const char *text, nrl_node **out)
@@ -38,8 +39,8 @@ static void bad_text_is_refused_with_its_place(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "",      "{",          "{\"a\": 1,}", "[1] x",  "{\"a\": 1, \"a\": 2}", "\"\xff\"",
-        "[1e999]", "[0x10]",   "nul",         "[\"\n\"]", "[99999999999999999999]", "{1: 2}",
+        "",        "{",      "{\"a\": 1,}", "[1] x",    "{\"a\": 1, \"a\": 2}",   "\"\xff\"",
+        "[1e999]", "[0x10]", "nul",         "[\"\n\"]", "[99999999999999999999]", "{1: 2}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         arena a = {0};
@@ -69,7 +70,8 @@ static void written_text_reads_back(void **state)
     (void)state;
     arena a = {0};
     nrl_node *n, *again;
-    const char *text = "{\"a\": [1, 0.1, 1e-300, 5.0, -7, \"q\\\"\\\\\\n\\u0001\"], \"e\": {}, \"l\": [], \"n\": null}";
+    const char *text = "{\"a\": [1, 0.1, 1e-300, 5.0, -7, \"q\\\"\\\\\\n\\u0001\"], \"e\": {}, "
+                       "\"l\": [], \"n\": null}";
     assert_int_equal(parse(&a, text, &n), NRL_OK);
     for (int indent = 0; indent < 3; indent++) {
         char *once = json_write(n, indent);
@@ -92,7 +94,8 @@ static void what_json_lacks_becomes_text(void **state)
     node_append(&a, list, NULL, node_f64(&a, -INFINITY));
     node_append(&a, list, NULL, node_string(&a, "\xff\xed\xa0\x80z", 5));
     char *text = json_write(list, 0);
-    assert_string_equal(text, "[\"NaN\", \"-Infinity\", \"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"]");
+    assert_string_equal(
+        text, "[\"NaN\", \"-Infinity\", \"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"]");
     free(text);
     arena_free(&a);
 }
@@ -116,7 +119,8 @@ static void large_maps_are_read_quickly(void **state)
     enum { WORDS = 150000 };
     char *text = malloc(WORDS * 24 + 2), *at = text;
     *at++ = '{';
-    for (int i = 0; i < WORDS; i++) at += sprintf(at, "%s\"word%d\":%d", i ? "," : "", i, i);
+    for (int i = 0; i < WORDS; i++)
+        at += sprintf(at, "%s\"word%d\":%d", i ? "," : "", i, i);
     *at++ = '}';
     arena a = {0};
     nrl_node *n;

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+
 #include <cmocka.h>
 
 static void large_maps_find_every_key_and_no_other(void **state)

@@ -1,8 +1,8 @@
 /*
  * test_config.c - from files and command line to one config, and the resolved config back.
  */
-#include "config/config.h"
 #include "base/file.h"
+#include "config/config.h"
 #include "config/schema.h"
 #include "config/yaml.h"
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <cmocka.h>
 
 /* Each test works in a fresh folder. */
@@ -50,7 +51,8 @@ static nrl_status load(arena *a, const char *const *overrides, config_run *run)
     config_problems problems = {0};
     nrl_node *root;
     NRL_TRY(config_read(a, "c.yaml", &root));
-    for (; overrides && *overrides; overrides++) config_override(a, &problems, root, *overrides);
+    for (; overrides && *overrides; overrides++)
+        config_override(a, &problems, root, *overrides);
     config_substitute(a, &problems, root, lookup);
     config_fill(a, &problems, root, run);
     nrl_status st = problems_report(&problems);
@@ -74,7 +76,8 @@ static void a_minimal_config_has_defaults(void **state)
     assert_int_equal(run.train.steps, 5);
     assert_int_equal(run.train.recompute.kind, CONFIG_RECOMPUTE_NONE);
     assert_string_equal(run.name, "a");
-    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""), "d.jsonl");
+    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""),
+                        "d.jsonl");
     arena_free(&a);
 }
 
@@ -140,8 +143,9 @@ static void overrides_come_last(void **state)
     config_run run;
     write_file("c.yaml", "defaults: base.yaml\noptimizer: adamw\nschedule: cosine\n");
     write_file("base.yaml", minimal);
-    const char *const overrides[] = {"train.seed=9", "schedule.warmup_ratio=0.1", "loggers=[jsonl]",
-                                     "data.columns.prompt=question", "model.path=here", NULL};
+    const char *const overrides[] = {"train.seed=9",    "schedule.warmup_ratio=0.1",
+                                     "loggers=[jsonl]", "data.columns.prompt=question",
+                                     "model.path=here", NULL};
     assert_int_equal(load(&a, overrides, &run), NRL_OK);
     assert_int_equal(run.train.seed, 9);
     assert_string_equal(run.schedule.name, "cosine");
@@ -164,7 +168,8 @@ static void paths_on_the_command_line_start_in_the_working_directory(void **stat
     config_fill(&a, &problems, root, &run);
     assert_int_equal(problems_report(&problems), NRL_OK);
     assert_string_equal(run.model.path, "sub/m");
-    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""), "x.jsonl");
+    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""),
+                        "x.jsonl");
     assert_string_equal(run.out, "runs/a"); /* out: always */
     arena_free(&a);
 }
@@ -172,7 +177,8 @@ static void paths_on_the_command_line_start_in_the_working_directory(void **stat
 static void bad_overrides_are_told(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"x", "=1", ".a=1", "a.=1", "a..b=1", "out.x=1", "train.steps={", NULL};
+    static const char *const bad[] = {"x",      "=1",      ".a=1",          "a.=1",
+                                      "a..b=1", "out.x=1", "train.steps={", NULL};
     for (size_t i = 0; bad[i]; i++) {
         arena a = {0};
         config_run run;
@@ -190,7 +196,8 @@ static void variables_are_replaced_and_never_written(void **state)
     arena a = {0};
     config_run run;
     char text[512];
-    snprintf(text, sizeof text, "%sname: \"t-${env:TOKEN}\"\neval: {every: '${env:STEPS}'}\n", minimal);
+    snprintf(text, sizeof text, "%sname: \"t-${env:TOKEN}\"\neval: {every: '${env:STEPS}'}\n",
+             minimal);
     write_file("c.yaml", text);
     const char *const more[] = {"data.eval=e.jsonl", NULL};
     assert_int_equal(load(&a, more, &run), NRL_OK);
@@ -201,7 +208,8 @@ static void variables_are_replaced_and_never_written(void **state)
     assert_non_null(strstr(out, "name: \"t-${env:TOKEN}\""));
     assert_non_null(strstr(out, "every: \"${env:STEPS}\""));
     free(out);
-    const char *const missing[] = {"name=${env:NOPE}", NULL}, *const open[] = {"name=${env:X", NULL};
+    const char *const missing[] = {"name=${env:NOPE}", NULL}, *const open[] = {"name=${env:X",
+                                                                               NULL};
     assert_int_equal(load(&a, missing, &run), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "NOPE is not set"));
     assert_int_equal(load(&a, open, &run), NRL_ERR_CONFIG);
@@ -238,7 +246,8 @@ static void rules_between_options_are_checked(void **state)
         const char *const one[] = {cases[i][0], NULL};
         write_file("c.yaml", minimal);
         assert_int_equal(load(&a, one, &run), NRL_ERR_CONFIG);
-        if (!strstr(nrl_error_text(), cases[i][1])) fail_msg("%s: %s", cases[i][0], nrl_error_text());
+        if (!strstr(nrl_error_text(), cases[i][1]))
+            fail_msg("%s: %s", cases[i][0], nrl_error_text());
         arena_free(&a);
     }
 }
@@ -249,13 +258,16 @@ static void activation_checkpointing_has_five_forms(void **state)
     static const struct {
         const char *text;
         config_recompute_kind kind;
-    } forms[] = {{"none", CONFIG_RECOMPUTE_NONE}, {"all", CONFIG_RECOMPUTE_ALL},
-                 {"{every: 4}", CONFIG_RECOMPUTE_EVERY}, {"{ratio: 0.5}", CONFIG_RECOMPUTE_RATIO},
+    } forms[] = {{"none", CONFIG_RECOMPUTE_NONE},
+                 {"all", CONFIG_RECOMPUTE_ALL},
+                 {"{every: 4}", CONFIG_RECOMPUTE_EVERY},
+                 {"{ratio: 0.5}", CONFIG_RECOMPUTE_RATIO},
                  {"{layers: [0, 4]}", CONFIG_RECOMPUTE_LAYERS}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         arena a = {0};
         config_run run;
-        const char *const one[] = {arena_printf(&a, "train.activation_checkpointing=%s", forms[i].text), NULL};
+        const char *const one[] = {
+            arena_printf(&a, "train.activation_checkpointing=%s", forms[i].text), NULL};
         write_file("c.yaml", minimal);
         assert_int_equal(load(&a, one, &run), NRL_OK);
         assert_int_equal(run.train.recompute.kind, forms[i].kind);
@@ -270,7 +282,8 @@ static void the_resolved_config_resolves_to_itself(void **state)
     arena a = {0};
     config_run run;
     char text[1024];
-    snprintf(text, sizeof text, "%s%s", minimal, "plugins: [p, 'q r']\nloggers: [console, {name: jsonl, file: x}]\n"
+    snprintf(text, sizeof text, "%s%s", minimal,
+             "plugins: [p, 'q r']\nloggers: [console, {name: jsonl, file: x}]\n"
              "resume: \"on\"\nname: '# : \" \\ \xc3\xa9'\ncheckpoint: {every_minutes: 1e-8}\n");
     write_file("c.yaml", text);
     assert_int_equal(load(&a, NULL, &run), NRL_OK);
@@ -296,7 +309,8 @@ static void a_config_that_is_no_map_is_refused(void **state)
     write_file("c.yaml", "- a\n");
     assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "c.yaml:1:1: expected a map"));
-    write_file("c.yaml", "model: 5\ndata: [x]\ntrain: no\neval: 3\nloggers: 7\nplugins: {a: b}\nout: [x]\n");
+    write_file("c.yaml",
+               "model: 5\ndata: [x]\ntrain: no\neval: 3\nloggers: 7\nplugins: {a: b}\nout: [x]\n");
     assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);
     write_file("c.yaml", "");
     assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);

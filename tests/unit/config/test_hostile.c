@@ -1,6 +1,6 @@
 /*
- * test_hostile.c - documents made to hurt: each ends in a refusal that names a place, within a second
- * and within 64 MB, in a process of its own so that memory is measured from its start.
+ * test_hostile.c - documents made to hurt: each ends in a refusal that names a place, within a
+ * second and within 64 MB, in a process of its own so that memory is measured from its start.
  */
 #include "config/yaml.h"
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
 #include <cmocka.h>
 
 /* Sanitizers keep freed memory and shadows, and run slower. */
@@ -32,7 +33,8 @@ static document repeat(const char *head, const char *unit, size_t size, const ch
     size_t n = strlen(unit), h = strlen(head), t = strlen(tail), count = size / n;
     char *text = malloc(h + n * count + t + 1);
     memcpy(text, head, h);
-    for (size_t i = 0; i < count; i++) memcpy(text + h + i * n, unit, n);
+    for (size_t i = 0; i < count; i++)
+        memcpy(text + h + i * n, unit, n);
     memcpy(text + h + n * count, tail, t + 1);
     return (document){text, h + n * count + t};
 }
@@ -164,7 +166,8 @@ static void bad_characters_are_refused(void **state)
 static void keys_must_be_single_words(void **state)
 {
     (void)state;
-    refused(text("a: 1\nb: {c: 1, c: 2}\n"), "h.yaml:2:11: duplicate key 'c', first given at h.yaml:2:5");
+    refused(text("a: 1\nb: {c: 1, c: 2}\n"),
+            "h.yaml:2:11: duplicate key 'c', first given at h.yaml:2:5");
     refused(text("? [a, b]\n: 1\n"), "a key must be a word");
     refused(text("'': 1\n"), "must not be empty");
     refused(text("a: 1\n\"b\\0\": 1\n"), "must not be empty");
