@@ -215,6 +215,23 @@ double parity_train(parity *p, nrl_batch *batch, double weight)
     return sum;
 }
 
+void parity_adamw(parity *p, const nrl_adamw *adamw, double lr, double scale, int64_t step)
+{
+    nrl_step_block block = {sizeof block, step, lr, scale};
+    for (int32_t i = 0; i < p->m->n_params; i++) {
+        nrl_param *param = p->m->params[i];
+        nrl_tensor *master = nrl_param_tensor(param, NRL_SLOT_MASTER);
+        nrl_tensor *low = nrl_param_tensor(param, NRL_SLOT_WORK);
+        nrl_slice s = {.param = param, .n = param->numel, .master = master, .decay = param->decay,
+                       .grad = nrl_param_tensor(param, NRL_SLOT_GRAD_ACC),
+                       .states = {nrl_param_tensor(param, NRL_SLOT_STATE0),
+                                  nrl_param_tensor(param, NRL_SLOT_STATE1)},
+                       .work = low == master ? NULL : low};
+        ASSERT_OK(nrl_slice_adamw(p->ctx, &s, adamw, &block));
+        nrl_param_touch(param);
+    }
+}
+
 double *parity_tensor(parity *p, const nrl_param *param, nrl_slot slot)
 {
     return fetch(p, nrl_param_tensor(param, slot));

@@ -56,6 +56,8 @@ double *parity_logits(parity *p, nrl_batch *batch, const int32_t *rows, int64_t 
 
 /* Forward and backward of sum(-logp) / weight; gradients are in GRAD_ACC afterwards. Returns the sum. */
 double parity_train(parity *p, nrl_batch *batch, double weight);
+/* One AdamW update of every parameter from GRAD_ACC * scale; step counts from 1. */
+void parity_adamw(parity *p, const nrl_adamw *adamw, double lr, double scale, int64_t step);
 /* One parameter's gradient or values, malloc'd doubles. */
 double *parity_tensor(parity *p, const nrl_param *param, nrl_slot slot);
 double parity_l2(const double *x, int64_t n);

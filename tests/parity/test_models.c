@@ -271,20 +271,7 @@ static void update(parity *p, const nrl_node *hyper, int64_t step, double norm)
     nrl_adamw adamw = {sizeof adamw, parity_number(hyper, "beta1"), parity_number(hyper, "beta2"),
                        parity_number(hyper, "eps"), parity_number(hyper, "weight_decay")};
     double clip = parity_number(hyper, "clip_global_norm");
-    nrl_step_block block = {sizeof block, step, parity_number(hyper, "lr"),
-                            fmin(1, clip / (norm + 1e-6))};
-    for (int32_t i = 0; i < p->m->n_params; i++) {
-        nrl_param *param = p->m->params[i];
-        nrl_tensor *master = nrl_param_tensor(param, NRL_SLOT_MASTER);
-        nrl_tensor *low = nrl_param_tensor(param, NRL_SLOT_WORK);
-        nrl_slice s = {.param = param, .n = param->numel, .master = master, .decay = param->decay,
-                       .grad = nrl_param_tensor(param, NRL_SLOT_GRAD_ACC),
-                       .states = {nrl_param_tensor(param, NRL_SLOT_STATE0),
-                                  nrl_param_tensor(param, NRL_SLOT_STATE1)},
-                       .work = low == master ? NULL : low};
-        ASSERT_OK(nrl_slice_adamw(p->ctx, &s, &adamw, &block));
-        nrl_param_touch(param);
-    }
+    parity_adamw(p, &adamw, parity_number(hyper, "lr"), fmin(1, clip / (norm + 1e-6)), step);
 }
 
 /* The gradient of a key bias is exactly zero without rope, so AdamW follows rounding noise there. */
