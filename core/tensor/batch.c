@@ -3,6 +3,7 @@
  */
 #include "tensor/batch.h"
 #include "tensor/internal.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +207,7 @@ double nrl_batch_count(const nrl_batch *b, const char *what)
     if (b->is_tail) return 0; /* it only keeps ranks in step */
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (!strcmp(counts[i].name, what)) return counts[i].count(b);
-    return 0;
+    return (double)NAN;
 }
 
 /* ---- accessors ---- */

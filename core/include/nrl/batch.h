@@ -33,7 +33,8 @@ NRL_API const int32_t *nrl_batch_segment_block(const nrl_batch *b); /* [S] ascen
 NRL_API const int32_t *nrl_batch_segment_side(const nrl_batch *b);  /* [S] 0, or 1 = rejected */
 
 /* Counts that weights are made of: "answer_tokens" (sum of row weights), "prompt_tokens" (rows of
- * weight 0), "sequences" (segments with a trained row), "pairs", "blocks", "tokens". [any] */
+ * weight 0), "sequences" (segments with a trained row), "pairs", "blocks", "tokens"; NaN for any
+ * other word. [any] */
 NRL_API double nrl_batch_count(const nrl_batch *b, const char *what);
 
 /* A column by name: "logps" [P] f32 (log p(target | prefix), on the tape), "weights" [P] f32,
