@@ -1,0 +1,112 @@
+#!/bin/sh
+# campaign.sh NAME [N] [SEED]: proofs that take longer than a test. Each prints how many tries there
+# were, how many failed and the seed; the exit code is 1 if any failed. A failed try's own seed is
+# printed: `campaign.sh NAME 1 THAT_SEED` repeats it.
+# NRL names the program, build/release/bin/nrl unless set. A new campaign is a function try_NAME below
+# (it gets a seed) and a row in `campaigns`.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+source=$(pwd)
+nrl=${NRL:-$source/build/release/bin/nrl}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+campaigns='
+fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
+kills   20     runs killed at a random moment and resumed: losses equal those of a run in one piece
+soak    50     short runs with random settings: each ends as it should
+learn   5      quickstarts with other seeds: more than 90 % right'
+
+usage() {
+    echo "usage: campaign.sh NAME [N] [SEED]"
+    echo "$campaigns" | sed '/^$/d; s/^/  /'
+    exit 2
+}
+
+# pick SEED N...: one of the words, by the seed
+pick() {
+    seed=$1
+    shift
+    shift $(((seed * 7919 + 13) / 3 % $#))
+    echo "$1"
+}
+
+losses() {
+    sed -n 's/.*"step": *\([0-9]*\).*"loss": *\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"
+}
+
+# A run of a second or so, in the place of this shell: `start ... &` leaves its own number in $!.
+start() {
+    exec "$nrl" run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=10 \
+        'backend={name: cpu, threads: 1}' "$@"
+}
+
+small() {
+    (start "$@")
+}
+
+try_kills() {
+    whole=$work/whole cut=$work/cut
+    [ -d "$whole" ] || small out="$whole" >/dev/null || return 1
+    rm -rf "$cut"
+    for part in 1 2 3; do
+        start out="$cut" resume=auto >/dev/null 2>"$work/err" &
+        sleep "0.$((($1 * 31 + part * 17) % 90 + 10))"
+        kill -9 $! 2>/dev/null
+        wait $! 2>/dev/null
+    done
+    small out="$cut" resume=auto >/dev/null 2>"$work/err" || { cat "$work/err"; return 1; }
+    losses "$whole" >"$work/a"
+    losses "$cut" >"$work/b"
+    cmp "$work/a" "$work/b"
+}
+
+try_soak() {
+    rm -rf "$work/soak"
+    small out="$work/soak" train.seed="$1" train.epochs="$(pick "$1" 1 2 3)" \
+        train.global_batch="$(pick "$1" 1 2 5 8 32 128)" data.packing="$(pick "$1" true false)" \
+        train.micro_batch_tokens="$(pick "$1" 128 200 777 4096)" train.precision="$(pick "$1" fp32 bf16)" \
+        model.config="$(pick "$1" "$source"/configs/models/*.json)" \
+        schedule="$(pick "$1" constant linear cosine)" >/dev/null
+}
+
+try_learn() {
+    "$nrl" run "$source/scripts/quickstart.lua" out="$work/learn" train.seed="$1" >"$work/log" || return 1
+    grep "^after" "$work/log"
+    [ "$(sed -n 's/^after training: \([0-9]*\) of.*/\1/p' "$work/log")" -gt 900 ]
+}
+
+# All targets in one go: libFuzzer counts by itself.
+campaign_fuzz() {
+    for target in "${FUZZ_BUILD:-build/fuzz}"/tests/fuzz_*; do
+        [ -x "$target" ] || { echo "no fuzz targets in ${FUZZ_BUILD:-build/fuzz}"; return 2; }
+        name=$(basename "$target")
+        mkdir -p "$work/$name"
+        tried=$((tried + 1))
+        corpus=$source/tests/fuzz/corpus/${name#fuzz_}
+        [ -d "$corpus" ] || corpus=
+        "$target" -runs="$n" -seed="$seed" -rss_limit_mb=1024 -timeout=10 \
+            -artifact_prefix="$source/$name-" "$work/$name" $corpus >"$work/log" 2>&1 && continue
+        tail -n 30 "$work/log"
+        failed=$((failed + 1))
+    done
+}
+
+campaign_tries() {
+    while [ $tried -lt "$n" ]; do
+        this=$((seed + tried))
+        tried=$((tried + 1))
+        "try_$name" $this && continue
+        echo "failed: $name with seed $this"
+        failed=$((failed + 1))
+    done
+}
+
+name=${1:-}
+row=$(echo "$campaigns" | grep "^$name ") && [ -n "$name" ] || usage
+n=${2:-$(echo "$row" | awk '{print $2}')}
+seed=${3:-1}
+tried=0 failed=0
+if [ "$name" = fuzz ]; then campaign_fuzz; else campaign_tries; fi
+echo "$name: $tried tried, $failed failed, seed $seed"
+[ $tried -gt 0 ] && [ $failed -eq 0 ]

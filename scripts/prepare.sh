@@ -1,0 +1,87 @@
+# prepare.sh - sourced by quickstart.sh and test.sh. install_needs installs what the build needs, or
+# names it; build_release builds into build/release (its arguments go to cmake).
+set -eu
+cd "$(dirname "$0")/.."
+
+# A program, a pkg-config module (or one of several) or a header, and the packages that have it:
+# of apt, of dnf, of conda-forge.
+needs='
+program:cc:build-essential:gcc gcc-c++ make:c-compiler cxx-compiler make
+program:cmake:cmake:cmake:cmake
+program:pkg-config:pkg-config:pkgconf-pkg-config:pkg-config
+header:dnnl.h:libdnnl-dev:onednn-devel:onednn
+module:yaml-0.1:libyaml-dev:libyaml-devel:yaml
+module:lua5.4 lua-5.4 lua54 lua:liblua5.4-dev:lua-devel:lua
+module:libuv:libuv1-dev:libuv-devel:libuv
+module:libzstd:libzstd-dev:libzstd-devel:zstd
+module:libpcre2-8:libpcre2-dev:pcre2-devel:pcre2
+module:jansson:libjansson-dev:jansson-devel:jansson
+module:libxxhash:libxxhash-dev:xxhash-devel:xxhash
+module:libutf8proc:libutf8proc-dev:utf8proc-devel:libutf8proc
+module:zlib:zlib1g-dev:zlib-devel:zlib'
+test_needs='
+module:cmocka:libcmocka-dev:libcmocka-devel:cmocka'
+
+prefixes=$(printf '%s' "${CMAKE_PREFIX_PATH:-}" | tr ':;' '  ')
+for prefix in $prefixes; do
+    PKG_CONFIG_PATH=$prefix/lib/pkgconfig:$prefix/lib64/pkgconfig:$prefix/share/pkgconfig:${PKG_CONFIG_PATH:-}
+    export PKG_CONFIG_PATH
+done
+
+# found KIND NAME...: one of the names is there
+found() {
+    kind=$1
+    shift
+    for name; do
+        case $kind in
+        program) command -v "$name" >/dev/null && return ;;
+        module) pkg-config --exists "$name" 2>/dev/null && return ;;
+        header)
+            for prefix in $prefixes /usr /usr/local; do
+                [ -e "$prefix/include/$name" ] && return
+            done
+            ;;
+        esac
+    done
+    return 1
+}
+
+# missing COLUMN: the packages of that column for all that was not found
+missing() {
+    printf '%s\n' "$needs" | while IFS=: read -r kind names apt dnf conda; do
+        [ -n "$kind" ] || continue
+        # shellcheck disable=SC2086
+        found "$kind" $names && continue
+        case $1 in apt) echo "$apt" ;; dnf) echo "$dnf" ;; conda) echo "$conda" ;; esac
+    done | tr '\n' ' '
+}
+
+# install_needs [test]
+install_needs() {
+    [ "${1:-}" != test ] || needs=$needs$test_needs
+    [ -n "$(missing apt)" ] || return 0
+    as_root=
+    if [ "$(id -u)" -ne 0 ]; then as_root='sudo -n'; fi
+    if command -v apt-get >/dev/null && { [ -z "$as_root" ] || $as_root true 2>/dev/null; }; then
+        echo "installing: $(missing apt)"
+        # shellcheck disable=SC2046
+        $as_root apt-get update -q &&
+            $as_root env DEBIAN_FRONTEND=noninteractive \
+                apt-get install -q -y --no-install-recommends $(missing apt) || true
+        [ -n "$(missing apt)" ] || return 0
+    fi
+    echo "missing, by the name of"
+    echo "  apt          $(missing apt)"
+    echo "  dnf          $(missing dnf)"
+    echo "  conda-forge  $(missing conda)"
+    echo "install these, or set CMAKE_PREFIX_PATH to the folders that hold them"
+    return 1
+}
+
+build_release() {
+    cmake --preset release "$@" >build.log 2>&1 || { cat build.log; return 1; }
+    echo "building build/release"
+    cmake --build --preset release -j "$(nproc 2>/dev/null || echo 2)" >build.log 2>&1 ||
+        { tail -n 50 build.log; return 1; }
+    rm -f build.log
+}
