@@ -15,9 +15,11 @@ void tokenizer_ids_push(tokenizer_ids *list, int32_t id, size_t start)
     if (list->n == list->room) {
         list->room = list->room ? list->room * 2 : 256;
         list->ids = mem_realloc(list->ids, list->room * sizeof *list->ids);
-        if (list->want_starts)
+        if (list->starts)
             list->starts = mem_realloc(list->starts, list->room * sizeof *list->starts);
     }
+    if (list->want_starts && !list->starts) /* asked for after the list had grown */
+        list->starts = mem_alloc(list->room * sizeof *list->starts);
     if (list->want_starts) list->starts[list->n] = start;
     list->ids[list->n++] = id;
 }

@@ -10,7 +10,7 @@
 /* The buffer that does not hold the text now, emptied. */
 static text_buffer *other_side(tokenizer_scratch *s, const mapped_text *t)
 {
-    bool in_one = s->one.data && t->text >= s->one.data && t->text <= s->one.data + s->one.room;
+    bool in_one = s->one.data && t->text >= s->one.data && t->text < s->one.data + s->one.room;
     text_buffer *b = in_one ? &s->two : &s->one;
     b->n = 0;
     b->mapped = t->mapped;

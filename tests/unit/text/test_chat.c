@@ -151,6 +151,59 @@ static void mistral_v3_ids_are_the_published_ones(void **state)
                          "data/tokenizers/mistral/samples/no_tools/tokens_v3.json");
 }
 
+/* Every conversation of the rendered set, with and without a generation prompt. */
+static void check_rendered(const char *key, const char *name, const char *specials, bool always_prompts)
+{
+    char *path = shared_path("data/templates/golden_rendered.json");
+    if (!path) skip();
+    tokenizer *tok = byte_tokenizer("", "", specials);
+    arena a = {0};
+    nrl_node *golden;
+    assert_int_equal(json_read_file(&a, path, 64 << 20, &golden), NRL_OK);
+    const nrl_node *cases = nrl_node_find(golden, "cases");
+    size_t tried = 0;
+    for (size_t i = 0; i < nrl_node_size(cases); i++) {
+        const nrl_node *row = nrl_node_at(cases, i);
+        const char *want = nrl_node_string(nrl_node_find(row, "expected"), NULL);
+        if (strcmp(nrl_node_string(nrl_node_find(row, "template"), ""), key) || !want) continue;
+        const nrl_node *list = nrl_node_find(nrl_node_find(golden, "conversations"),
+                                             nrl_node_string(nrl_node_find(row, "conversation"), ""));
+        chat_message m[8];
+        size_t n = nrl_node_size(list);
+        assert_true(n <= 8);
+        for (size_t k = 0; k < n; k++) {
+            const nrl_node *content = nrl_node_find(nrl_node_at(list, k), "content");
+            m[k] = (chat_message){nrl_node_string(nrl_node_find(nrl_node_at(list, k), "role"), ""),
+                                  nrl_node_string(content, ""), nrl_node_string_size(content)};
+        }
+        bool prompt = always_prompts || nrl_node_bool(nrl_node_find(row, "add_generation_prompt"), false);
+        char *got;
+        assert_int_equal(chat_render_text(find(name), tok, m, n, prompt, &got), NRL_OK);
+        assert_string_equal(got, want);
+        free(got);
+        tried++;
+    }
+    assert_true(tried >= 12);
+    arena_free(&a);
+    tokenizer_close(tok);
+    free(path);
+}
+
+static void chatml_text_is_what_jinja_renders(void **state)
+{
+    (void)state;
+    check_rendered("llamacpp_case:teknium/OpenHermes-2.5-Mistral-7B", "chatml", chatml_specials, false);
+}
+
+static void llama3_text_is_what_jinja_renders(void **state)
+{
+    (void)state;
+    check_rendered("llamacpp_case:Llama-3", "llama3",
+                   "{\"id\": 256, \"content\": \"<|start_header_id|>\", \"special\": true},"
+                   "{\"id\": 257, \"content\": \"<|end_header_id|>\", \"special\": true},"
+                   "{\"id\": 258, \"content\": \"<|eot_id|>\", \"special\": true}", true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +213,8 @@ int main(void)
         cmocka_unit_test(mistral_refuses_two_users_in_a_row),
         cmocka_unit_test(a_template_without_its_tokens_is_refused),
         cmocka_unit_test(auto_and_unknown_names_list_the_templates),
+        cmocka_unit_test(chatml_text_is_what_jinja_renders),
+        cmocka_unit_test(llama3_text_is_what_jinja_renders),
         cmocka_unit_test(mistral_v1_ids_are_the_published_ones),
         cmocka_unit_test(mistral_v2_ids_are_the_published_ones),
         cmocka_unit_test(mistral_v3_ids_are_the_published_ones),
