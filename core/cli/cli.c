@@ -21,43 +21,55 @@ typedef struct {
 
 static const verb verbs[] = {
     {"run", "FILE [key=value ...]", "run scripts/sft.lua optimizer.lr=5e-6",
-     "run an experiment: a Lua script, or a YAML config", cli_run},
-    {"check", "FILE [key=value ...]", "check configs/sft.yaml",
-     "everything up to opening a device, all mistakes at once", cli_check},
-    {"resume", "DIR [key=value ...]", "resume runs/sft", "continue a run from its newest checkpoint", cli_resume},
-    {"eval", "FILE.yaml [key=value ...] [--json]", "eval configs/sft.yaml", "the loss over data.eval", cli_eval},
+     "train, from Lua or YAML", cli_run},
+    {"check", "FILE [key=value ...]", "check configs/sft.yaml", "find all mistakes, train nothing",
+     cli_check},
+    {"resume", "DIR [key=value ...]", "resume runs/sft", "go on from the newest checkpoint",
+     cli_resume},
+    {"eval", "FILE.yaml [key=value ...] [--json]", "eval configs/sft.yaml",
+     "the loss over data.eval", cli_eval},
     {"sample",
-     "SRC --prompt TEXT | --file FILE [--max-tokens N] [--temperature T] [--top-p P] [--seed S] [--template NAME] [--json]",
-     "sample runs/sft --prompt 'Once upon'", "continue prompts with a model, a run or a checkpoint", cli_sample},
-    {"export", "SRC DIR [--dtype f32|bf16|f16]", "export runs/sft out/model", "write a Hugging Face directory", cli_export},
-    {"import", "DIR OUT", "import models/SmolLM2-135M runs/start", "a Hugging Face directory as a checkpoint", cli_import},
+     "SRC --prompt TEXT | --file FILE [--max-tokens N] [--temperature T]\n"
+     "           [--top-p P] [--seed S] [--template NAME] [--json]",
+     "sample runs/sft --prompt 'Once upon'", "continue prompts", cli_sample},
+    {"export", "SRC DIR [--dtype f32|bf16|f16]", "export runs/sft out/model",
+     "write a Hugging Face directory", cli_export},
+    {"import", "DIR OUT", "import models/gpt2 runs/start", "read one into a checkpoint",
+     cli_import},
     {"tokenizer",
-     "train FILE... --vocab-size N --out DIR [--special TOKEN,...] [--min-frequency N] [--pattern gpt2|llama3|qwen2] [--jsonl]\n"
-     "         nrl tokenizer encode|decode FILE... --tokenizer PATH [--jsonl] [--add-special | --skip-special]",
-     "tokenizer encode text.txt --tokenizer models/tiny", "train a tokenizer; text lines to ids and back", cli_tokenizer},
-    {"describe", "[NAME] [--json]", "describe train", "options of a section, a plugin or everything",
+     "train FILE... --vocab-size N --out DIR [--special TOKEN,...]\n"
+     "           [--min-frequency N] [--pattern gpt2|llama3|qwen2] [--jsonl]\n"
+     "         nrl tokenizer encode|decode FILE... --tokenizer PATH [--jsonl]\n"
+     "           [--add-special | --skip-special]",
+     "tokenizer encode a.txt --tokenizer tok", "train one; text to ids and back", cli_tokenizer},
+    {"describe", "[NAME] [--json]", "describe train", "options of a section or a plugin",
      cli_describe},
-    {"plugins", "[--json]", "plugins", "plugins found, broken ones with the reason", cli_plugins},
-    {"env", "[--json]", "env", "this machine and this build, for reports", cli_env},
-    {"version", "[--json]", "version", "version of nrl and of its plugin interface", cli_version},
+    {"plugins", "[--json]", "plugins", "what is found, what is broken", cli_plugins},
+    {"env", "[--json]", "env", "this machine and this build", cli_env},
+    {"version", "[--json]", "version", "of nrl and its plugin interface", cli_version},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 static int print_help(FILE *to)
 {
-    fprintf(to, "nrl fine-tunes language models.\n\nusage: nrl VERB [FILE] [key=value ...]\n\n");
+    int width = 0;
     for (int i = 0; i < N_VERBS; i++)
-        fprintf(to, "  nrl %-44s %s\n", verbs[i].example, verbs[i].summary);
-    fprintf(to, "\n`nrl VERB --help` shows a verb's arguments, `nrl describe` every option.\n"
-                "exit codes: 0 done, 1 failed, 2 usage or config, 3 diverged, 4 peer lost,\n"
-                "5 checkpoint corrupt, 6 out of memory, 7 disk full, 65 data, 75 stopped: resume me\n");
+        if ((int)strlen(verbs[i].example) > width) width = (int)strlen(verbs[i].example);
+    fprintf(to, "nrl fine-tunes language models. An example of every verb:\n\n");
+    for (int i = 0; i < N_VERBS; i++)
+        fprintf(to, "  nrl %-*s  %s\n", width, verbs[i].example, verbs[i].summary);
+    fprintf(to,
+            "\nkey=value sets any option of the config: `nrl describe` lists them.\n"
+            "`nrl VERB --help` shows a verb's arguments.\n"
+            "Exit codes: 0 done, 1 failed, 2 usage or config, 3 diverged, 4 peer lost,\n"
+            "5 checkpoint corrupt, 6 out of memory, 7 disk full, 65 data, 75 stopped: resume\n");
     return to == stdout ? 0 : 2;
 }
 
 static int print_verb_help(const verb *v)
 {
-    printf("nrl %s - %s\n\nusage:   nrl %s %s\nexample: nrl %s\n", v->name, v->summary, v->name, v->usage,
-           v->example);
+    printf("nrl %s - %s\n\nusage:   nrl %s %s\nexample: nrl %s\n", v->name, v->summary, v->name,
+           v->usage, v->example);
     return 0;
 }
 
@@ -71,7 +83,8 @@ static const verb *find_verb(const char *name)
 static nrl_status unknown_verb(const char *name)
 {
     suggestion near = {.word = name};
-    for (int i = 0; i < N_VERBS; i++) suggest_offer(&near, verbs[i].name);
+    for (int i = 0; i < N_VERBS; i++)
+        suggest_offer(&near, verbs[i].name);
     if (near.best)
         return nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean '%s'?", name, near.best);
     return nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'\n`nrl help` lists them", name);
@@ -80,10 +93,10 @@ static nrl_status unknown_verb(const char *name)
 static int exit_code(nrl_status st)
 {
     static const int codes[] = {
-        [NRL_OK] = 0,          [NRL_ERR_CONFIG] = 2,    [NRL_ERR_DATA] = 65, [NRL_ERR_PLUGIN] = 1,
-        [NRL_ERR_IO] = 1,      [NRL_ERR_FULL] = 7,      [NRL_ERR_DEVICE] = 1, [NRL_ERR_MEMORY] = 6,
-        [NRL_ERR_PEER] = 4,    [NRL_ERR_DIVERGED] = 3,  [NRL_ERR_CORRUPT] = 5,
-        [NRL_ERR_STOPPED] = 75, [NRL_ERR_BUG] = 1,
+        [NRL_OK] = 0,       [NRL_ERR_CONFIG] = 2,   [NRL_ERR_DATA] = 65,   [NRL_ERR_PLUGIN] = 1,
+        [NRL_ERR_IO] = 1,   [NRL_ERR_FULL] = 7,     [NRL_ERR_DEVICE] = 1,  [NRL_ERR_MEMORY] = 6,
+        [NRL_ERR_PEER] = 4, [NRL_ERR_DIVERGED] = 3, [NRL_ERR_CORRUPT] = 5, [NRL_ERR_STOPPED] = 75,
+        [NRL_ERR_BUG] = 1,
     };
     if (st == NRL_ERR_STOPPED && *cli_signal() == SIGINT) return 130;
     return (size_t)st < sizeof codes / sizeof *codes ? codes[st] : 1;
@@ -112,6 +125,7 @@ int nrl_main(int argc, char **argv)
     const char *name = !strcmp(argv[1], "--version") ? "version" : argv[is_help(argv[1]) ? 2 : 1];
     const verb *v = find_verb(name);
     if (!v) return finish(unknown_verb(name));
-    if (is_help(argv[1]) || (argc > 2 && is_help(argv[2]) && *argv[2] == '-')) return print_verb_help(v);
+    if (is_help(argv[1]) || (argc > 2 && is_help(argv[2]) && *argv[2] == '-'))
+        return print_verb_help(v);
     return finish(v->run(argc - 1, argv + 1));
 }

@@ -20,8 +20,9 @@ void experiment_environment(arena *a, run_environment *env)
 nrl_status experiment_open(arena *a, int argc, char **argv, const run_environment *env, run **out)
 {
     config_problems problems = {0};
+    run_environment with_problems = *env;
     nrl_node *root;
     NRL_TRY(cli_read_config(a, &problems, argv[1], argc - 2, argv + 2, &root));
-    NRL_TRY(problems_report(&problems));
-    return run_open(root, env, out);
+    with_problems.problems = &problems;
+    return run_open(root, &with_problems, out);
 }

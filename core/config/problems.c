@@ -62,12 +62,21 @@ static int compare(const void *a, const void *b)
     return x->number < y->number ? -1 : 1;
 }
 
-static void print(buffer *b, const config_problem *x)
+/* One of several is indented, its further lines (hints) a little more. */
+static void print(buffer *b, const config_problem *x, bool one_of_several)
 {
+    if (one_of_several) buffer_puts(b, "\n  ");
     if (x->source) buffer_puts(b, x->source);
     if (x->line) buffer_print(b, ":%u:%u", (unsigned)x->line, (unsigned)x->column);
     if (x->source) buffer_puts(b, ": ");
-    buffer_puts(b, x->text);
+    for (const char *line = x->text; *line;) {
+        size_t n = strcspn(line, "\n");
+        buffer_add(b, line, n);
+        line += n;
+        if (!*line) break;
+        buffer_puts(b, one_of_several ? "\n    " : "\n");
+        line++;
+    }
 }
 
 static char *compose(config_problems *p)
@@ -76,8 +85,7 @@ static char *compose(config_problems *p)
     qsort(p->list, p->n, sizeof *p->list, compare);
     if (p->n > 1) buffer_print(&b, "%zu mistakes in the config", p->n);
     for (size_t i = 0; i < p->n && i < MAX_TOLD; i++) {
-        if (p->n > 1) buffer_puts(&b, "\n  ");
-        print(&b, &p->list[i]);
+        print(&b, &p->list[i], p->n > 1);
     }
     if (p->n > MAX_TOLD) buffer_print(&b, "\n  and %zu more", p->n - MAX_TOLD);
     return buffer_take(&b);

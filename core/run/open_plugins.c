@@ -107,6 +107,10 @@ static void count_metrics(run *r)
 nrl_status open_plugins(run *r, const nrl_node *config)
 {
     filling f = {.r = r};
+    if (r->env.problems) {
+        f.problems = *r->env.problems;
+        *r->env.problems = (config_problems){0};
+    }
     config_fill(&r->memory, &f.problems, config, &r->config);
     r->host = plugin_host_create(r->env.plugin_path, r->config.plugins, r->config.n_plugins,
                                  r->env.exe_dir);

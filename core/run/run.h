@@ -8,7 +8,7 @@
  */
 #ifndef RUN_RUN_H
 #define RUN_RUN_H
-#include "base/node.h"
+#include "config/problems.h"
 #include <nrl/algorithm.h>
 #include <nrl/logger.h>
 
@@ -28,6 +28,7 @@ typedef struct {
     /* Algorithms made by the script, looked up by name before plugin files; NULL = none. */
     const nrl_algorithm *(*find_algorithm)(void *user, const char *name, void **self);
     void *user;
+    config_problems *problems;   /* found while the config was read: told with the rest; NULL = none */
     volatile int *signal;        /* set by the cli's handlers: 0, SIGTERM, SIGUSR1, SIGINT */
 } run_environment;
 

@@ -1,0 +1,65 @@
+#!/bin/sh
+# verbs.sh: what the command line says about itself, and its exit codes for what is typed wrongly.
+. "$(dirname "$0")/e2e.sh"
+
+# columns FILE, lines FILE: of its widest line; how many
+columns() { awk '{ if (length($0) > n) n = length($0) } END { print n + 0 }' "$1"; }
+lines() { wc -l <"$1" | tr -d ' '; }
+
+run 2
+has err "nrl run"
+for help in help --help -h; do
+    run 0 $help
+    [ "$(lines out)" -le 24 ] || is "lines of the help page" "$(lines out)" "at most 24"
+    [ "$(columns out)" -le 80 ] || is "columns of the help page" "$(columns out)" "at most 80"
+done
+for verb in $(sed -n 's/^  nrl \([a-z]*\) .*/\1/p' out); do
+    run 0 "$verb" --help
+    has out "example: nrl $verb"
+    cp out first
+    run 0 help "$verb"
+    cmp -s out first || is "help of $verb" other "the same both ways"
+done
+
+run 2 descrbe
+has err "error: unknown verb 'descrbe'; did you mean 'describe'?"
+run 2 plugins --josn
+has err "unknown flag '--josn'"
+run 2 version now
+has err "too many arguments"
+run 2 describe nonsense
+has err "neither a section nor a plugin is called 'nonsense'"
+run 2 describe adamww
+has err "did you mean 'adamw'?"
+
+run 0 version
+has out "nrl 0."
+run 0 --version
+run 0 version --json
+has out '"abi": 1'
+run 0 env
+has out "plugin_folders"
+run 0 env --json
+has out '"cores":'
+
+run 0 describe
+for section in config model data train optimizer schedule checkpoint eval optimizers/adamw; do
+    has out "$section - "
+done
+run 0 describe adamw
+has out "weight_decay"
+lacks out "global_batch"
+run 0 describe optimizers/adamw --json
+has out '"name": "eps"'
+run 0 plugins
+has out "sft "
+lacks out broken
+run 0 plugins --json
+has out '"kind": "algorithms"'
+
+# Output that cannot be written is no success.
+if [ -w /dev/full ]; then
+    "$nrl" describe >/dev/full 2>err
+    is "exit code with a full disk" $? 7
+fi
+exit $failed
