@@ -23,15 +23,7 @@ typedef struct {
  * option) and runs every operation it has. Returns report->failed. */
 NRL_API int conformance_backend(const nrl_backend *table, conformance_report *report);
 
-/* The other kinds, with default options; `backend` computes for them. Each returns report->failed. */
-NRL_API int conformance_algorithm(const nrl_algorithm *table, const nrl_backend *backend,
-                                  conformance_report *report);
-NRL_API int conformance_optimizer(const nrl_optimizer *table, const nrl_backend *backend,
-                                  conformance_report *report);
-/* `folder` exists and may be written in. */
+/* Opens it in `folder`, which exists and may be written in. Standard output is silenced meanwhile. */
 NRL_API int conformance_logger(const nrl_logger *table, const char *folder, conformance_report *report);
-/* `config`: a parsed config.json of a few thousand parameters; NULL = one made from usual keys. */
-NRL_API int conformance_model(const nrl_model *table, const nrl_node *config, const nrl_backend *backend,
-                              conformance_report *report);
 
 #endif

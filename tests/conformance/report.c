@@ -54,6 +54,7 @@ static bool set_option(const nrl_option *o, char *options, const char *text)
     case NRL_TYPE_ENUM: *(int64_t *)at = choice_index(o->choices, text); return true;
     case NRL_TYPE_STR:
     case NRL_TYPE_PATH: *(const char **)at = text; return true;
+    case NRL_TYPE_NODE: return true; /* NULL: who reads a node knows what is usual */
     default: return false;
     }
 }
