@@ -32,6 +32,10 @@ static const verb verbs[] = {
      "SRC --prompt TEXT | --file FILE [--max-tokens N] [--temperature T]\n"
      "           [--top-p P] [--seed S] [--template NAME] [--json]",
      "sample runs/sft --prompt 'Once upon'", "continue prompts", cli_sample},
+    {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
+     "speed and memory of a config; saves nothing", cli_bench},
+    {"profile", "FILE.yaml [key=value ...] [--steps N] [--json]", "profile configs/sft.yaml",
+     "time by operation of a config; saves nothing", cli_profile},
     {"export", "SRC DIR [--dtype f32|bf16|f16]", "export runs/sft out/model",
      "write a Hugging Face directory", cli_export},
     {"import", "DIR OUT", "import models/gpt2 runs/start", "read one into a checkpoint",

@@ -9,11 +9,13 @@
 #include "plugin/host.h"
 
 /* 1. verbs, one file each; a new one is a line here and a row in cli.c */
+nrl_status cli_bench(int argc, char **argv);
 nrl_status cli_check(int argc, char **argv);
 nrl_status cli_describe(int argc, char **argv);
 nrl_status cli_eval(int argc, char **argv);
 nrl_status cli_export(int argc, char **argv);
 nrl_status cli_import(int argc, char **argv);
+nrl_status cli_profile(int argc, char **argv);
 nrl_status cli_resume(int argc, char **argv);
 nrl_status cli_run(int argc, char **argv);
 nrl_status cli_sample(int argc, char **argv);

@@ -34,7 +34,7 @@ nrl_status cli_eval(int argc, char **argv)
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     experiment_environment(&a, &env);
-    env.quiet = env.evaluate_only = true;
+    env.quiet = env.no_output = env.evaluate_only = true;
     nrl_status st = experiment_open(&a, argc, argv, &env, &r);
     if (st == NRL_OK) st = run_evaluate(r, &values, &n);
     if (st == NRL_OK && json) print_json(&a, values, n);

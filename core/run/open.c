@@ -9,12 +9,12 @@ static nrl_status open_all(run *r, const nrl_node *config)
 {
     NRL_TRY(open_plugins(r, config));
     NRL_TRY(open_model(r));
-    if (!r->env.evaluate_only) NRL_TRY(out_prepare(r));
+    if (!r->env.no_output) NRL_TRY(out_prepare(r));
     NRL_TRY(open_data(r));
     NRL_TRY(schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
     if (r->env.check_only) return open_plan(r);
     NRL_TRY(open_device(r));
-    if (r->env.evaluate_only) return NRL_OK;
+    if (r->env.no_output) return NRL_OK;
     NRL_TRY(resume_due(r));
     NRL_TRY(loggers_open(r));
     NRL_TRY(save_config(r));

@@ -39,7 +39,7 @@ static nrl_status open_tokenizer(run *r)
 static const char *cache_folder(run *r)
 {
     if (*r->config.data.cache) return r->config.data.cache;
-    if (r->env.evaluate_only || r->env.check_only) return NULL;
+    if (r->env.no_output || r->env.check_only) return NULL;
     return arena_printf(&r->memory, "%s/cache", r->config.out);
 }
 

@@ -10,6 +10,7 @@
 #define RUN_RUN_H
 #include "config/problems.h"
 #include <nrl/algorithm.h>
+#include <nrl/backend.h>
 #include <nrl/logger.h>
 
 typedef struct run run;
@@ -24,7 +25,8 @@ typedef struct {
     bool terminal, color;        /* stdout */
     bool quiet;                  /* no plan, no console (tests, sweeps) */
     bool check_only;             /* stop before a device is opened */
-    bool evaluate_only;          /* no optimizer, no output folder, no records */
+    bool no_output;              /* no output folder, no records, no saves (eval, bench) */
+    bool evaluate_only;          /* no gradients, no optimizer; with no_output */
     /* Algorithms made by the script, looked up by name before plugin files; NULL = none. */
     const nrl_algorithm *(*find_algorithm)(void *user, const char *name, void **self);
     void *user;
@@ -93,6 +95,25 @@ nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sa
 /* What survives a restart for the script: `run.state`, as JSON text; borrowed; NULL = none. */
 const char *run_script_state(const run *r);
 void run_set_script_state(run *r, const char *json);
+
+/* Time by operation from the next step on; also clears what was gathered. */
+void run_profile(run *r, bool on);
+typedef struct {
+    const char *name;
+    double seconds, flops, bytes; /* of all its calls */
+    int64_t calls;
+} run_op_time;
+/* Operations by falling time; the array is malloc'd, the caller frees. */
+run_op_time *run_profile_rows(const run *r, int *n);
+
+/* What a run holds and runs on, for `nrl bench`. */
+typedef struct {
+    int64_t parameters, weight_bytes, master_bytes, gradient_bytes, optimizer_bytes;
+    int64_t activation_bytes; /* most at once, scratch included */
+    int64_t peak_rss;         /* of the process */
+    nrl_device_facts device;
+} run_figures;
+void run_figures_fill(const run *r, run_figures *fill);
 
 const nrl_node *run_config(const run *r); /* resolved */
 const char *run_out(const run *r);        /* its directory */

@@ -32,6 +32,7 @@ nrl_status run_step(run *r, run_event *e, bool *done)
     NRL_TRY(step_take(r, e));
     loggers_write(r, NRL_RECORD_TRAIN, r->values, r->n_values, eta(r, e));
     if (r->hooks.step) NRL_TRY(r->hooks.step(r->hooks.user, r, e));
+    if (r->env.no_output) return NRL_OK;
     NRL_TRY(evaluate_due(r));
     NRL_TRY(save_due(r));
     return heed_signal(r);
