@@ -18,6 +18,15 @@ static const void *open_component(filling *f, uint32_t kind, const char *section
     return p ? p->table : NULL;
 }
 
+/* The algorithm's table with what this instance needs. */
+static const nrl_algorithm *with_instance_needs(run *r, const nrl_algorithm *a)
+{
+    nrl_algorithm *own = arena_alloc(&r->memory, sizeof *own);
+    *own = *a;
+    own->needs = a->instance_needs(r->algorithm_self);
+    return own;
+}
+
 /* A loss made by the script comes before a plugin file of that name. */
 static void fill_algorithm(filling *f)
 {
@@ -36,6 +45,7 @@ static void fill_algorithm(filling *f)
     r->algorithm_self = options;
     if (a && a->create && !f->problems.n && a->create(options, &r->algorithm_self) != NRL_OK)
         problems_take_error(&f->problems, c->at);
+    if (a && a->instance_needs && !f->problems.n) r->algorithm = with_instance_needs(r, a);
 }
 
 static void fill_optimizer(filling *f)
