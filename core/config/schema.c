@@ -25,7 +25,7 @@ static const nrl_option data_rows[] = {
     NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate",
                  "what happens to longer samples"),
     NRL_OPT_STR(config_data, template, "auto",
-                "chat template: auto (the tokenizer's), a built-in's name, or a file"),
+                "chat template: auto (the tokenizer's own) or a built-in's name"),
     NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all", "which tokens the loss counts"),
     NRL_OPT_BOOL(config_data, packing, "true", "short samples share a micro-batch"),
     NRL_OPT_BOOL(config_data, shuffle, "true",
@@ -63,7 +63,6 @@ static const nrl_option train_rows[] = {
                  "what a loss or gradient that is not finite does"),
     NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX,
                 "skipped steps in a row before the run stops"),
-    NRL_OPT_BOOL(config_train, deterministic, "true", "the same numbers on every run"),
 };
 
 static const nrl_option train_node_rows[] = {
@@ -90,17 +89,10 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
 };
 
-static const nrl_option launch_rows[] = {
-    NRL_OPT_F64(config_launch, timeout_init, "300", 1, 1e6,
-                "seconds to wait for all ranks at the start"),
-    NRL_OPT_F64(config_launch, timeout_step, "1800", 1, 1e6,
-                "seconds to wait for a rank in a step"),
-};
-
 /* Sections and component slots, before they are read. */
 typedef struct {
     const nrl_node *model, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
-    const nrl_node *collective, *launch, *checkpoint, *eval, *loggers, *plugins;
+    const nrl_node *checkpoint, *eval, *loggers, *plugins;
 } top_nodes;
 
 static const nrl_option top_node_rows[] = {
@@ -112,8 +104,6 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate over time"),
     NRL_OPT_NODE(top_nodes, parallel, "none", "component: how ranks share the work"),
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
-    NRL_OPT_NODE(top_nodes, collective, "auto", "component: communication among ranks"),
-    NRL_OPT_NODE(top_nodes, launch, "", "time-outs of several ranks"),
     NRL_OPT_NODE(top_nodes, checkpoint, "", "when state is saved and what is kept"),
     NRL_OPT_NODE(top_nodes, eval, "", "when the model is evaluated"),
     NRL_OPT_NODE(top_nodes, loggers, "[console, jsonl]", "components: where records go"),
@@ -121,7 +111,6 @@ static const nrl_option top_node_rows[] = {
 };
 
 static const nrl_option top_rows[] = {
-    NRL_OPT_BOOL(config_run, debug, "false", "more checks and messages"),
     NRL_OPT_STR(config_run, resume, "never",
                 "never, auto (the newest checkpoint in out, else fresh), or a checkpoint"),
     NRL_OPT_STR(config_run, out, NULL, "folder of the run's results, from the working directory"),
@@ -142,7 +131,6 @@ static const config_section sections[] = {
     SECTION("train", train_node_rows, "memory against time"),
     SECTION("checkpoint", checkpoint_rows, "when state is saved and what is kept"),
     SECTION("eval", eval_rows, "when the model is evaluated"),
-    SECTION("launch", launch_rows, "time-outs of several ranks"),
 };
 
 const config_section *config_sections(size_t *n)
@@ -181,7 +169,6 @@ static void fill_data(const filler *f, const nrl_node *node, config_data *out)
     if (!node) return; /* its absence has been told; its required options need not be */
     const option_part part = OPTION_PART(data_rows, out);
     nrl_node *resolved = fill_section(f, "data", node, &part, 1);
-    out->template_node = nrl_node_find(node, "template");
     rules_sources(f->a, f->problems, "data.train", &out->train, resolved);
     rules_sources(f->a, f->problems, "data.eval", &out->eval, resolved);
     rules_data(f->problems, out);
@@ -236,7 +223,6 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     const option_part model = OPTION_PART(model_rows, &out->model);
     const option_part eval = OPTION_PART(eval_rows, &out->eval);
     const option_part checkpoint = OPTION_PART(checkpoint_rows, &out->checkpoint);
-    const option_part launch = OPTION_PART(launch_rows, &out->launch);
     fill_section(f, "model", n->model, &model, 1);
     fill_data(f, n->data, &out->data);
     fill_component(f, "algorithm", n->algorithm, "sft", &out->algorithm);
@@ -245,8 +231,6 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     fill_component(f, "schedule", n->schedule, "constant", &out->schedule);
     fill_component(f, "parallel", n->parallel, "none", &out->parallel);
     fill_component(f, "backend", n->backend, "auto", &out->backend);
-    fill_component(f, "collective", n->collective, "auto", &out->collective);
-    fill_section(f, "launch", n->launch, &launch, 1);
     fill_section(f, "checkpoint", n->checkpoint, &checkpoint, 1);
     fill_section(f, "eval", n->eval, &eval, 1);
     fill_loggers(f, n->loggers, out);

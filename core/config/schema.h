@@ -2,6 +2,7 @@
  * schema.h - the core's own sections of a config, as C structs. The rows in schema.c are the only
  * list of these options: defaults, ranges, help and `nrl describe` come from them.
  *
+ * An option comes here together with the code that reads it: none is accepted and ignored.
  * Plugins' options are not here: a component slot holds a name and a map, and the plugin host fills
  * them by the same validator.
  */
@@ -28,9 +29,8 @@ typedef struct {
     const nrl_node *eval;  /* the same, or NULL; paths are ready to open */
     int64_t max_length;    /* tokens a sample */
     int64_t overlong;      /* config_overlong */
-    const char *template;  /* "auto", a built-in's name or a file as written */
-    const nrl_node *template_node;
-    int64_t train_on; /* config_train_on */
+    const char *template;  /* "auto" or a built-in's name */
+    int64_t train_on;      /* config_train_on */
     bool packing, shuffle;
     int64_t last_batch;      /* config_last_batch */
     const nrl_node *columns; /* a map of words, or NULL */
@@ -66,7 +66,6 @@ typedef struct {
     int64_t seed;
     int64_t nan; /* config_nan */
     int64_t nan_limit;
-    bool deterministic;
 } config_train;
 
 typedef struct {
@@ -85,23 +84,18 @@ typedef struct {
 } config_checkpoint;
 
 typedef struct {
-    double timeout_init, timeout_step; /* seconds */
-} config_launch;
-
-typedef struct {
     config_model model;
     config_data data;
     config_train train;
     config_eval eval;
     config_checkpoint checkpoint;
-    config_launch launch;
-    config_component algorithm, optimizer, schedule, backend, collective;
+    config_component algorithm, optimizer, schedule, backend;
     config_component parallel; /* name NULL = one device */
     config_component *loggers;
     size_t n_loggers;
     const char **plugins; /* folders, ready to open */
     size_t n_plugins;
-    bool debug, overwrite;
+    bool overwrite;
     const char *resume, *out, *name;
     nrl_node *resolved; /* everything above as one tree; plugins append to their component's map */
 } config_run;

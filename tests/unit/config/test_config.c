@@ -238,6 +238,9 @@ static void rules_between_options_are_checked(void **state)
         {"data.train={weight: 1}", "data.train.path: required"},
         {"train.precision=fp16", "not one of: fp32, bf16"},
         {"checkpoint.async=true", "unknown key"},
+        {"launch.timeout_step=5", "unknown key"},
+        {"parallel=fsdp", "parallel: this version trains on one device"},
+        {"parallel={data: fsdp}", "parallel: this version trains on one device"},
         {"out=\"\"", "out: empty"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
