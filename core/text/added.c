@@ -117,11 +117,11 @@ static size_t spaces_after(const char *text, size_t size, size_t at)
     return at;
 }
 
-const added_token *added_next(const tokenizer *tok, const trie *t, const char *text, size_t size,
-                              size_t from, size_t *begin, size_t *end)
+bool added_next(const tokenizer *tok, const trie *t, const char *text, size_t size, added_walk *w)
 {
-    if (!t->n) return NULL;
-    for (size_t i = from; i < size; i++) {
+    w->at = w->end;
+    if (!t->n) return false;
+    for (size_t i = w->resume; i < size; i++) {
         if (!t->starts[(unsigned char)text[i]]) continue;
         size_t stop = i;
         int32_t k = match_at(t, text, size, i, &stop);
@@ -131,9 +131,11 @@ const added_token *added_next(const tokenizer *tok, const trie *t, const char *t
             i = stop - 1; /* a refused match is still consumed */
             continue;
         }
-        *begin = a->lstrip ? spaces_before(text, from, i) : i;
-        *end = a->rstrip ? spaces_after(text, size, stop) : stop;
-        return a;
+        w->token = a;
+        w->begin = a->lstrip && i > w->at ? spaces_before(text, w->at, i) : i;
+        w->end = a->rstrip ? spaces_after(text, size, stop) : stop;
+        w->resume = stop;
+        return true;
     }
-    return NULL;
+    return false;
 }

@@ -150,7 +150,7 @@ static size_t split_symbols(const tokenizer *tok, bpe_scratch *b, const char *wo
             id = tok->byte_ids[(unsigned char)word[i]];
         } else {
             utf8_next(word + i, word + size, &n);
-            id = vocab_find(&tok->words, word + i, n);
+            id = vocab_find_model(&tok->words, word + i, n);
         }
         if (id != TOKENIZER_NONE) {
             push_symbol(b, id, i);
@@ -259,12 +259,12 @@ static size_t merge_word(const tokenizer *tok, bpe_scratch *b, const char *word,
 /* The token that is the whole word, or TOKENIZER_NONE. */
 static int32_t whole_word(const tokenizer *tok, const char *word, size_t size)
 {
-    if (!tok->byte_level) return vocab_find(&tok->words, word, size);
+    if (!tok->byte_level) return vocab_find_model(&tok->words, word, size);
     char small[4 * CACHED_WORD];
     char *chars = size * 2 <= sizeof small ? small : mem_realloc(NULL, size * 2);
     size_t n = 0;
     for (size_t i = 0; i < size; i++) n += utf8_write(byte_to_char((unsigned char)word[i]), chars + n);
-    int32_t id = vocab_find(&tok->words, chars, n);
+    int32_t id = vocab_find_model(&tok->words, chars, n);
     if (chars != small) free(chars);
     return id;
 }

@@ -111,14 +111,12 @@ static nrl_status encode_stretch(const tokenizer *tok, tokenizer_scratch *s, map
     t.text = kept.data;
     if (t.map) t.map = kept.from;
     nrl_status st = NRL_OK;
-    size_t at = 0, begin, end;
-    for (const added_token *a;
-         st == NRL_OK && (a = added_next(tok, &tok->normalized, t.text, t.size, at, &begin, &end));
-         at = end) {
-        if (begin > at) st = encode_words(tok, s, part_of(&t, at, begin), out);
-        tokenizer_ids_push(out, a->id, origin(&t, begin));
+    added_walk w = {0};
+    while (st == NRL_OK && added_next(tok, &tok->normalized, t.text, t.size, &w)) {
+        if (w.begin > w.at) st = encode_words(tok, s, part_of(&t, w.at, w.begin), out);
+        tokenizer_ids_push(out, w.token->id, origin(&t, w.begin));
     }
-    if (st == NRL_OK && at < t.size) st = encode_words(tok, s, part_of(&t, at, t.size), out);
+    if (st == NRL_OK && w.at < t.size) st = encode_words(tok, s, part_of(&t, w.at, t.size), out);
     text_buffer_free(&kept);
     return st;
 }
@@ -126,14 +124,13 @@ static nrl_status encode_stretch(const tokenizer *tok, tokenizer_scratch *s, map
 static nrl_status encode_text(const tokenizer *tok, tokenizer_scratch *s, mapped_text t,
                               unsigned flags, tokenizer_ids *out)
 {
-    size_t at = 0, begin, end;
+    added_walk w = {0};
     bool tokens = !(flags & TOKENIZER_SPECIAL_AS_TEXT);
-    for (const added_token *a;
-         tokens && (a = added_next(tok, &tok->raw, t.text, t.size, at, &begin, &end)); at = end) {
-        NRL_TRY(encode_stretch(tok, s, part_of(&t, at, begin), out));
-        tokenizer_ids_push(out, a->id, origin(&t, begin));
+    while (tokens && added_next(tok, &tok->raw, t.text, t.size, &w)) {
+        if (w.begin > w.at) NRL_TRY(encode_stretch(tok, s, part_of(&t, w.at, w.begin), out));
+        tokenizer_ids_push(out, w.token->id, origin(&t, w.begin));
     }
-    return encode_stretch(tok, s, part_of(&t, at, t.size), out);
+    return encode_stretch(tok, s, part_of(&t, w.at, t.size), out);
 }
 
 nrl_status tokenizer_encode(const tokenizer *tok, tokenizer_scratch *scratch, const char *text,

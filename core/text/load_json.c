@@ -216,7 +216,7 @@ void load_use_byte_level(tokenizer *tok)
     for (int b = 0; b < 256; b++) {
         char text[4];
         size_t n = utf8_write(byte_to_char((unsigned char)b), text);
-        tok->byte_ids[b] = vocab_find(&tok->words, text, n);
+        tok->byte_ids[b] = vocab_find_model(&tok->words, text, n);
     }
 }
 
@@ -229,7 +229,7 @@ void load_find_fallback(tokenizer *tok)
         memcpy(text, "<0x00>", 7);
         text[3] = digits[b >> 4];
         text[4] = digits[b & 15];
-        tok->byte_ids[b] = vocab_find(&tok->words, text, 6);
+        tok->byte_ids[b] = vocab_find_model(&tok->words, text, 6);
     }
 }
 
@@ -241,12 +241,21 @@ static bool only_in_front(const char *text, size_t size, const char *mark, size_
     return !text_find(text + at, size - at, mark, n);
 }
 
+/* Whether every character gets some symbol, so that none vanishes and lets its neighbours meet. */
+static bool keeps_all(const tokenizer *tok)
+{
+    bool all = tok->byte_fallback;
+    for (int b = 0; b < 256 && all; b++) all = tok->byte_ids[b] != TOKENIZER_NONE;
+    return all || tok->unk != TOKENIZER_NONE;
+}
+
 /* When no merge makes a token with a mark behind another character, no merge crosses the border
  * before a run of marks: words may be cut there, which makes them short and cacheable. */
 void load_cut_at_runs(tokenizer *tok, const char *mark)
 {
     size_t n = strlen(mark), size;
-    if (tok->ignore_merges || vocab_find(&tok->words, mark, n) == VOCAB_ABSENT) return;
+    if (tok->ignore_merges || !keeps_all(tok)) return;
+    if (vocab_find(&tok->words, mark, n) == VOCAB_ABSENT) return;
     for (size_t i = 0; i < tok->merges.n_slots; i++) {
         const merge *m = &tok->merges.slots[i];
         if (m->rank == VOCAB_NO_RANK) continue;

@@ -188,9 +188,15 @@ nrl_status split_apply(const tokenizer *tok, tokenizer_scratch *s, const char *t
 /* added.c */
 nrl_status added_push(tokenizer *tok, const added_token *token);
 nrl_status added_index(tokenizer *tok); /* builds both tries */
-/* The next added token in text[from..size): its bytes [*begin, *end), or false. */
-const added_token *added_next(const tokenizer *tok, const trie *t, const char *text, size_t size,
-                              size_t from, size_t *begin, size_t *end);
+/* A walk over the added tokens of a text. Zero-initialise; before the first and after each token
+ * `at` is where the text that is not yet taken begins. */
+typedef struct {
+    const added_token *token;
+    size_t begin, end; /* of the token, with the spaces that it takes */
+    size_t at;         /* set to `end` by the next call */
+    size_t resume;     /* where the search goes on: spaces taken by rstrip may begin a token */
+} added_walk;
+bool added_next(const tokenizer *tok, const trie *t, const char *text, size_t size, added_walk *w);
 void trie_free(trie *t);
 
 #endif

@@ -163,12 +163,10 @@ static nrl_status count_stretch(tokenizer_trainer *t, const char *text, size_t b
 
 static nrl_status count_text(tokenizer_trainer *t, const char *text, size_t size)
 {
-    size_t at = 0, begin, end;
-    while (added_next(t->special, &t->special->raw, text, size, at, &begin, &end)) {
-        NRL_TRY(count_stretch(t, text, at, begin));
-        at = end;
-    }
-    return count_stretch(t, text, at, size);
+    added_walk w = {0};
+    while (added_next(t->special, &t->special->raw, text, size, &w))
+        NRL_TRY(count_stretch(t, text, w.at, w.begin));
+    return count_stretch(t, text, w.at, size);
 }
 
 nrl_status tokenizer_trainer_add(tokenizer_trainer *t, const char *text, size_t size)

@@ -95,7 +95,15 @@ nrl_status vocab_add_or_match(vocab *v, const char *text, size_t size, int64_t i
 {
     int32_t old = vocab_find(v, text, size);
     if (old != VOCAB_ABSENT && old == id) return NRL_OK;
-    return vocab_add(v, text, size, id);
+    NRL_TRY(vocab_add(v, text, size, id));
+    v->entries[id].outside = true;
+    return NRL_OK;
+}
+
+int32_t vocab_find_model(const vocab *v, const char *text, size_t size)
+{
+    int32_t id = vocab_find(v, text, size);
+    return id != VOCAB_ABSENT && v->entries[id].outside ? VOCAB_ABSENT : id;
 }
 
 int32_t vocab_find(const vocab *v, const char *text, size_t size)

@@ -13,6 +13,7 @@ enum { VOCAB_ABSENT = -1 };
 typedef struct {
     uint32_t start, size; /* in blob; start VOCAB_NO_TEXT where the id has no token */
     bool special, added;
+    bool outside; /* of the model: merging never makes it */
 } vocab_entry;
 
 typedef struct {
@@ -29,6 +30,8 @@ typedef struct {
 nrl_status vocab_add(vocab *v, const char *text, size_t size, int64_t id);
 /* Adds, where it is new, a token whose text may stand under that id already (added tokens). */
 nrl_status vocab_add_or_match(vocab *v, const char *text, size_t size, int64_t id);
+/* Only tokens of the model itself. */
+int32_t vocab_find_model(const vocab *v, const char *text, size_t size);
 int32_t vocab_find(const vocab *v, const char *text, size_t size); /* VOCAB_ABSENT if none */
 bool vocab_has(const vocab *v, int64_t id);
 const char *vocab_text(const vocab *v, int32_t id, size_t *size); /* NULL if none */
