@@ -115,7 +115,8 @@ static void add_others(const console *c, text *t, const nrl_record *r, bool all)
     for (size_t i = 0; i < r->n_values; i++) {
         const nrl_value *v = &r->values[i];
         if (!v->name || (!all && is_column(v->name))) continue;
-        add_value(c, t, v->name, text_general, v->value, 0);
+        bool count = v->unit && !strcmp(v->unit, "tokens");
+        add_value(c, t, v->name, count ? text_count : text_general, v->value, 0);
     }
 }
 

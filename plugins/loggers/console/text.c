@@ -43,10 +43,14 @@ void text_exponent(text *t, double v)
     if (!text_odd(t, v)) text_add(t, v == 0 ? "0" : "%.1e", v);
 }
 
-/* A whole number with commas. */
-static void text_count(text *t, double v)
+void text_count(text *t, double v)
 {
     char digits[32];
+    if (text_odd(t, v)) return;
+    if (fabs(v) >= 1e15) {
+        text_add(t, "%.3g", v);
+        return;
+    }
     int n = snprintf(digits, sizeof digits, "%.0f", fabs(v));
     if (v < 0) text_add(t, "-");
     for (int i = 0; i < n; i++) {
@@ -57,11 +61,8 @@ static void text_count(text *t, double v)
 
 void text_rate(text *t, double v)
 {
-    if (text_odd(t, v) || fabs(v) >= 1e15) text_add(t, " tok/s");
-    else {
-        text_count(t, v);
-        text_add(t, " tok/s");
-    }
+    text_count(t, v);
+    text_add(t, " tok/s");
 }
 
 void text_percent(text *t, double v)

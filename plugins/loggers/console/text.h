@@ -20,6 +20,7 @@ void text_name(text *t, const char *name); /* control characters become '?' */
 void text_fixed(text *t, double v);    /* 1.2345 */
 void text_short(text *t, double v);    /* 0.872 */
 void text_exponent(text *t, double v); /* 4.9e-06 */
+void text_count(text *t, double v);    /* 12,345 */
 void text_rate(text *t, double v);     /* 8,412 tok/s */
 void text_percent(text *t, double v);  /* 0.412 -> 41.2% */
 void text_memory(text *t, double v);   /* bytes -> 3.1 GiB */

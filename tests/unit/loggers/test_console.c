@@ -102,11 +102,11 @@ static void metrics_of_the_algorithm_follow(void **state)
 static void evaluations_have_their_own_line(void **state)
 {
     (void)state;
-    nrl_value values[] = {{"eval_loss", "", 1.25}, {"eval_tokens", "", 12345}};
+    nrl_value values[] = {{"eval_loss", "", 1.25}, {"eval_tokens", "tokens", 814}};
     nrl_record r = train(100, values, 2);
     r.kind = NRL_RECORD_EVAL;
     char *text = print("every: 1000", false, false, &r, 1);
-    assert_string_equal(text, "step  100/1000  eval_loss 1.2500  eval_tokens 12,345\n");
+    assert_string_equal(text, "step  100/1000  eval_loss 1.2500  eval_tokens 814\n");
     free(text);
 }
 
