@@ -85,7 +85,8 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_STR(config_checkpoint, metric, "eval_loss",
                 "name of the evaluation's value; smaller is better"),
     NRL_OPT_BOOL(config_checkpoint, save_at_start, "true",
-                 "a save before the first step, so that a full disk shows early"),
+                 "room for a save is asked for before the first step, so that a full disk shows early"),
+    NRL_OPT_BOOL(config_checkpoint, export, "true", "the final weights as a Hugging Face directory, OUT/model"),
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
 };
 

@@ -80,6 +80,7 @@ typedef struct {
     int64_t keep, keep_best;
     const char *metric;
     bool save_at_start;
+    bool export; /* OUT/model at the end */
     int64_t on_error; /* config_on_error */
 } config_checkpoint;
 

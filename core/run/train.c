@@ -42,8 +42,13 @@ nrl_status run_finish(run *r)
 {
     const char *path;
     if (r->finished) return NRL_OK;
-    if (r->last_saved != r->progress.step && r->config.checkpoint.every) NRL_TRY(save_now(r, &path));
+    const config_checkpoint *c = &r->config.checkpoint;
+    if (r->last_saved != r->progress.step && (c->every || c->every_minutes > 0)) NRL_TRY(save_now(r, &path));
     r->finished = true;
+    if (!c->export) return NRL_OK;
+    path = arena_printf(&r->memory, "%s/model", r->config.out);
+    NRL_TRY(run_export(r, path));
+    run_say(r, "exported %s", path);
     return NRL_OK;
 }
 
