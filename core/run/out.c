@@ -4,6 +4,7 @@
  */
 #include "run/internal.h"
 #include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -53,6 +54,27 @@ static bool holds(const char *out, const char *name)
     return stat(path, &s) == 0;
 }
 
+static int remove_entry(const char *path, const struct stat *s, int type, struct FTW *at)
+{
+    (void)s;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+/* overwrite: what an earlier run left, by the names a run writes; nothing else in the folder. */
+static nrl_status remove_run(const char *out)
+{
+    static const char *const names[] = {"checkpoints", "metrics.jsonl", "config.yaml"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[4200];
+        snprintf(path, sizeof path, "%s/%s", out, names[i]);
+        if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
+            return nrl_fail(NRL_ERR_IO, "cannot remove '%s': %s", path, strerror(errno));
+    }
+    return NRL_OK;
+}
+
 nrl_status out_prepare(run *r)
 {
     const char *out = r->config.out;
@@ -63,5 +85,7 @@ nrl_status out_prepare(run *r)
                         "replaces it, another out keeps both",
                         out);
     NRL_TRY(make_folders(out));
-    return prove_writable(out);
+    NRL_TRY(prove_writable(out));
+    bool replace = r->config.overwrite && !strcmp(r->config.resume, "never") && !r->env.check_only;
+    return used && replace ? remove_run(out) : NRL_OK;
 }
