@@ -46,6 +46,22 @@ static nrl_status prove_writable(const char *out)
     return NRL_OK;
 }
 
+/* What `nrl check` can tell without making anything: the nearest folder there is can be written. */
+static nrl_status may_make(const char *out)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s", out) >= (int)sizeof path)
+        return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is too long", out);
+    while (access(path, F_OK)) {
+        char *slash = strrchr(path, '/');
+        if (!slash) strcpy(path, ".");
+        else if (slash == path) path[1] = 0;
+        else *slash = 0;
+    }
+    if (!access(path, W_OK | X_OK)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "out: cannot write into '%s': %s", path, strerror(errno));
+}
+
 static bool holds(const char *out, const char *name)
 {
     char path[4200];
@@ -84,8 +100,9 @@ nrl_status out_prepare(run *r)
                         "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
                         "replaces it, another out keeps both",
                         out);
+    if (r->env.check_only) return may_make(out);
     NRL_TRY(make_folders(out));
     NRL_TRY(prove_writable(out));
-    bool replace = r->config.overwrite && !strcmp(r->config.resume, "never") && !r->env.check_only;
+    bool replace = r->config.overwrite && !strcmp(r->config.resume, "never");
     return used && replace ? remove_run(out) : NRL_OK;
 }
