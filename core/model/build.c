@@ -254,12 +254,14 @@ nrl_param *model_param(const model *m, const char *name)
     return NULL;
 }
 
-/* Tables that rows are looked up in (input embedding, learned positions) cost no multiplication: they
- * are the matrices that tensor parallelism would not cut by rows or columns. */
+/* Matrices of the first unit are tables that rows are looked up in (input embedding, learned
+ * positions): they cost no multiplication, unless they are the head too. */
 static bool is_multiplied(const model *m, const nrl_param *p)
 {
-    return p == m->head.weight ||
-           (p->n_dims == 2 && (p->tp == NRL_TP_COLUMN || p->tp == NRL_TP_ROW));
+    if (p == m->head.weight) return true;
+    for (int32_t i = 0; i < m->units[0].n_uses; i++)
+        if (m->units[0].uses[i] == p) return false;
+    return p->n_dims == 2;
 }
 
 double model_flops_per_token(const model *m)

@@ -165,6 +165,10 @@ nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *by
                         size);
     uint64_t length = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | bytes[i];
+    if (!memcmp(bytes, "version ", LENGTH_BYTES))
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: a Git LFS pointer, not the file itself\nfetch it with: git lfs pull",
+                        path);
     if (length > MAX_HEADER)
         return nrl_fail(NRL_ERR_DATA,
                         "%s: a header of %llu bytes, expected at most %d: not a safetensors file",

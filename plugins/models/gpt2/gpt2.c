@@ -152,14 +152,15 @@ static nrl_status declare_conv(const place *at, const char *name, int64_t out_fe
     return declare(at, full, spec, &out->bias);
 }
 
-/* Projections back into the residual stream start smaller by sqrt(2L), as in the paper. */
+/* Projections back into the residual stream start smaller by sqrt(2L), as in the paper. A range of the
+ * fused projection's rows is no range of heads, so tensor parallelism must leave attention whole. */
 static nrl_status layout_layer(const gpt2 *self, const place *at, gpt2_layer *l)
 {
     double scale = self->init_scale, residual = scale / sqrt(2.0 * (double)self->n_layers);
     int64_t d = self->width, inner = self->inner;
     NRL_TRY(declare_norm(at, "ln_1", d, &l->norm1));
-    NRL_TRY(declare_conv(at, "attn.c_attn", 3 * d, d, NRL_TP_COLUMN, scale, &l->attend));
-    NRL_TRY(declare_conv(at, "attn.c_proj", d, d, NRL_TP_ROW, residual, &l->project));
+    NRL_TRY(declare_conv(at, "attn.c_attn", 3 * d, d, NRL_TP_NONE, scale, &l->attend));
+    NRL_TRY(declare_conv(at, "attn.c_proj", d, d, NRL_TP_NONE, residual, &l->project));
     NRL_TRY(declare_norm(at, "ln_2", d, &l->norm2));
     NRL_TRY(declare_conv(at, "mlp.c_fc", inner, d, NRL_TP_COLUMN, scale, &l->widen));
     return declare_conv(at, "mlp.c_proj", d, inner, NRL_TP_ROW, residual, &l->narrow);

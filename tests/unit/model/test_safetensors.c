@@ -86,6 +86,8 @@ static void header_lengths_are_not_believed(void **state)
     ASSERT_FAILS(safetensors_parse(&a, "m", image, 3, &f), NRL_ERR_DATA, "too few");
     image[0] = 200;
     ASSERT_FAILS(safetensors_parse(&a, "m", image, 16, &f), NRL_ERR_DATA, "cut short");
+    memcpy(image, "version https://", 16);
+    ASSERT_FAILS(safetensors_parse(&a, "m", image, 16, &f), NRL_ERR_DATA, "git lfs pull");
     memset(image, 0xFF, 8);
     ASSERT_FAILS(safetensors_parse(&a, "m", image, 16, &f), NRL_ERR_DATA, "not a safetensors file");
     arena_free(&a);

@@ -1,6 +1,6 @@
 /*
- * test_rope.c - rotary frequencies against transformers' tables (computed there in float32): each way of
- * stretching, both spellings, and the attention factor.
+ * test_llama_config.c - rotary frequencies against transformers' tables (computed there in float32): each
+ * way of stretching, both spellings, the attention factor; and which layers have a window.
  */
 #include "config.h"
 #include "base/json.h"
@@ -54,20 +54,27 @@ static const row rows[] = {
       0.00031622776601683794}},
 };
 
+static llama_config read_config(arena *a, const char *type, const char *keys)
+{
+    nrl_node *config;
+    llama_config c;
+    const char *text = arena_printf(a,
+                                    "{\"model_type\":\"%s\",\"vocab_size\":8,\"hidden_size\":64,"
+                                    "\"intermediate_size\":8,\"num_hidden_layers\":4,"
+                                    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+                                    "\"max_position_embeddings\":32768%s%s}",
+                                    type, *keys ? "," : "", keys);
+    assert_int_equal(json_parse(a, "config.json", text, strlen(text), &config), NRL_OK);
+    if (llama_config_read(config, &c) != NRL_OK) fail_msg("%s", nrl_error_text());
+    return c;
+}
+
 static void frequencies_agree(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         arena a = {0};
-        nrl_node *config;
-        llama_config c;
-        const char *text = arena_printf(&a,
-                                        "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":64,"
-                                        "\"intermediate_size\":8,\"num_hidden_layers\":1,"
-                                        "\"num_attention_heads\":4,\"max_position_embeddings\":32768,%s}",
-                                        rows[i].keys);
-        assert_int_equal(json_parse(&a, "config.json", text, strlen(text), &config), NRL_OK);
-        if (llama_config_read(config, &c) != NRL_OK) fail_msg("%s", nrl_error_text());
+        llama_config c = read_config(&a, "llama", rows[i].keys);
         assert_int_equal(c.rope.half, HALF);
         assert_true(fabs(c.rope.scale - rows[i].scale) < 1e-12);
         for (int j = 0; j < HALF; j++)
@@ -78,8 +85,37 @@ static void frequencies_agree(void **state)
     }
 }
 
+static void windows_follow_each_familys_rule(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *keys;
+        int64_t window[4];
+    } cases[] = {
+        {"llama", "\"sliding_window\":8", {0, 0, 0, 0}},
+        {"mistral", "\"sliding_window\":8", {8, 8, 8, 8}},
+        {"mistral", "\"sliding_window\":null", {0, 0, 0, 0}},
+        {"mistral", "", {4096, 4096, 4096, 4096}},
+        {"qwen2", "\"sliding_window\":8,\"max_window_layers\":1", {0, 0, 0, 0}},
+        {"qwen2", "\"sliding_window\":8,\"max_window_layers\":3,\"use_sliding_window\":true", {0, 0, 0, 8}},
+        {"qwen2", "\"sliding_window\":8,\"use_sliding_window\":true", {0, 0, 0, 0}},
+        {"qwen3",
+         "\"sliding_window\":8,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\","
+         "\"full_attention\",\"sliding_attention\",\"full_attention\"]",
+         {8, 0, 8, 0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        arena a = {0};
+        llama_config c = read_config(&a, cases[i].type, cases[i].keys);
+        assert_memory_equal(c.window, cases[i].window, sizeof cases[i].window);
+        llama_config_free(&c);
+        arena_free(&a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(frequencies_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frequencies_agree),
+                                       cmocka_unit_test(windows_follow_each_familys_rule)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
