@@ -39,6 +39,13 @@ static void add(tables *t, table x)
     t->list[t->n++] = x;
 }
 
+static const char *schedule_help(arena *a)
+{
+    const char *help = "the learning rate over time; one of";
+    for (int i = 0; i < SCHEDULE_COUNT; i++) help = arena_printf(a, "%s %s", help, schedule_names[i]);
+    return help;
+}
+
 static void add_core(tables *t)
 {
     size_t n;
@@ -47,7 +54,7 @@ static void add_core(tables *t)
         add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option)});
     add(t, (table){"optimizer", "the core's part; the optimizer plugin has its own", optim_rows,
                    optim_n_rows, sizeof(nrl_option)});
-    add(t, (table){"schedule", "the learning rate over time", schedule_rows, schedule_n_rows,
+    add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows,
                    sizeof(nrl_option)});
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define PI 3.14159265358979323846
+#define STEPS_MAX 2e15 /* sums of three fit in an int64_t */
 
 const char *const schedule_names[SCHEDULE_COUNT] = {
     "constant",      "constant_with_warmup", "linear",
@@ -19,20 +20,20 @@ const char *const schedule_names[SCHEDULE_COUNT] = {
 const nrl_option schedule_rows[] = {
     NRL_OPT_F64(schedule_options, warmup_ratio, "0", 0, 1,
                 "warm-up as a share of all steps, rounded up; not together with warmup_steps"),
-    NRL_OPT_INT(schedule_options, warmup_steps, "0", 0, 1e15,
+    NRL_OPT_INT(schedule_options, warmup_steps, "0", 0, STEPS_MAX,
                 "steps over which the rate rises from 0; the first one has rate 0"),
-    NRL_OPT_F64(schedule_options, num_cycles, "0", 0, 1e6,
+    NRL_OPT_F64(schedule_options, num_cycles, "0", 0, 1e16,
                 "waves of a cosine; 0 = half a wave, and one restart period for cosine_with_restarts"),
-    NRL_OPT_F64(schedule_options, min_lr, "0", 0, 1e6, "cosine_with_min_lr: the last rate"),
+    NRL_OPT_F64(schedule_options, min_lr, "0", 0, (double)INFINITY, "cosine_with_min_lr: the last rate"),
     NRL_OPT_F64(schedule_options, min_lr_rate, "0", 0, 1,
                 "cosine_with_min_lr: the last rate as a share of lr; not together with min_lr"),
-    NRL_OPT_F64(schedule_options, lr_end, "1e-7", 0, 1e6, "polynomial: the last rate"),
-    NRL_OPT_F64(schedule_options, power, "1", 0, 1e3, "polynomial: the exponent"),
-    NRL_OPT_INT(schedule_options, timescale, "0", 0, 1e15,
+    NRL_OPT_F64(schedule_options, lr_end, "1e-7", 0, (double)INFINITY, "polynomial: the last rate"),
+    NRL_OPT_F64(schedule_options, power, "1", 0, (double)INFINITY, "polynomial: the exponent"),
+    NRL_OPT_INT(schedule_options, timescale, "0", 0, STEPS_MAX,
                 "inverse_sqrt: steps after which the rate is lr; 0 = the warm-up, or 10000 without one"),
-    NRL_OPT_INT(schedule_options, num_decay_steps, "0", 0, 1e15,
+    NRL_OPT_INT(schedule_options, num_decay_steps, "0", 0, STEPS_MAX,
                 "warmup_stable_decay: steps of the decay; 0 = a tenth of the run"),
-    NRL_OPT_INT(schedule_options, num_stable_steps, "0", 0, 1e15,
+    NRL_OPT_INT(schedule_options, num_stable_steps, "0", 0, STEPS_MAX,
                 "warmup_stable_decay: steps at the full rate; 0 = what warm-up and decay leave"),
     NRL_OPT_F64(schedule_options, min_lr_ratio, "0", 0, 1,
                 "warmup_stable_decay: the first and last rate as a share of lr"),

@@ -13,7 +13,7 @@ typedef struct {
 } console_options;
 
 static const nrl_option console_rows[] = {
-    NRL_OPT_INT(console_options, every, "1", 1, 1e15, "steps between lines; the last step has one"),
+    NRL_OPT_INT(console_options, every, "1", 1, 2e15, "steps between lines; the last step has one"),
     NRL_OPT_BOOL(console_options, progress, "true", "a progress bar, where stdout is a terminal"),
 };
 
