@@ -33,7 +33,8 @@ static int32_t new_node(trie *t, unsigned char byte, int32_t sibling)
 static int32_t child_of(const trie *t, int32_t node, unsigned char byte)
 {
     int32_t c = t->nodes[node].child;
-    while (c && t->nodes[c].byte != byte) c = t->nodes[c].sibling;
+    while (c && t->nodes[c].byte != byte)
+        c = t->nodes[c].sibling;
     return c;
 }
 
@@ -113,7 +114,8 @@ static size_t spaces_before(const char *text, size_t from, size_t at)
 static size_t spaces_after(const char *text, size_t size, size_t at)
 {
     size_t n;
-    while (at < size && unicode_is_space(utf8_next(text + at, text + size, &n))) at += n;
+    while (at < size && unicode_is_space(utf8_next(text + at, text + size, &n)))
+        at += n;
     return at;
 }
 

@@ -9,10 +9,10 @@
 #include <xxhash.h>
 
 enum {
-    SHORT_WORD = 24,           /* symbols; below it a scan beats the heap */
-    CACHED_WORD = 64,          /* bytes of the longest word that is kept */
+    SHORT_WORD = 24,  /* symbols; below it a scan beats the heap */
+    CACHED_WORD = 64, /* bytes of the longest word that is kept */
     CACHE_SLOTS = 1 << 15,
-    CACHE_BYTES = 1 << 20,     /* when full the cache starts again */
+    CACHE_BYTES = 1 << 20, /* when full the cache starts again */
     CACHE_IDS = 1 << 18
 };
 
@@ -93,7 +93,8 @@ static cached *cache_slot(const bpe_scratch *b, uint64_t hash, const char *word,
 static void cache_store(bpe_scratch *b, uint64_t hash, const char *word, size_t size)
 {
     size_t n = 0;
-    for (int32_t i = b->n ? 0 : -1; i >= 0; i = b->symbols[i].next) n++;
+    for (int32_t i = b->n ? 0 : -1; i >= 0; i = b->symbols[i].next)
+        n++;
     if (b->n_cached * 2 >= CACHE_SLOTS || b->n_text + size > CACHE_BYTES ||
         b->n_pieces + n > CACHE_IDS)
         cache_clear(b);
@@ -213,7 +214,8 @@ static void heap_push(bpe_scratch *b, int32_t at)
         b->heap = mem_realloc(b->heap, b->heap_room * sizeof *b->heap);
     }
     size_t i = b->n_heap++;
-    for (; i && before(c, b->heap[(i - 1) / 2]); i = (i - 1) / 2) b->heap[i] = b->heap[(i - 1) / 2];
+    for (; i && before(c, b->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        b->heap[i] = b->heap[(i - 1) / 2];
     b->heap[i] = c;
 }
 
@@ -235,7 +237,8 @@ static candidate heap_pop(bpe_scratch *b)
 static void merge_long(const tokenizer *tok, bpe_scratch *b)
 {
     b->n_heap = 0;
-    for (size_t i = 0; i < b->n; i++) heap_push(b, (int32_t)i);
+    for (size_t i = 0; i < b->n; i++)
+        heap_push(b, (int32_t)i);
     while (b->n_heap) {
         candidate c = heap_pop(b);
         if (b->symbols[c.at].rank != c.rank) continue;
@@ -248,7 +251,8 @@ static void merge_long(const tokenizer *tok, bpe_scratch *b)
 static size_t merge_word(const tokenizer *tok, bpe_scratch *b, const char *word, size_t size)
 {
     size_t dropped = split_symbols(tok, b, word, size);
-    for (size_t i = 0; i < b->n; i++) look_up_pair(tok, b->symbols, (int32_t)i);
+    for (size_t i = 0; i < b->n; i++)
+        look_up_pair(tok, b->symbols, (int32_t)i);
     if (b->n > SHORT_WORD)
         merge_long(tok, b);
     else if (b->n)
@@ -263,7 +267,8 @@ static int32_t whole_word(const tokenizer *tok, const char *word, size_t size)
     char small[4 * CACHED_WORD];
     char *chars = size * 2 <= sizeof small ? small : mem_realloc(NULL, size * 2);
     size_t n = 0;
-    for (size_t i = 0; i < size; i++) n += utf8_write(byte_to_char((unsigned char)word[i]), chars + n);
+    for (size_t i = 0; i < size; i++)
+        n += utf8_write(byte_to_char((unsigned char)word[i]), chars + n);
     int32_t id = vocab_find_model(&tok->words, chars, n);
     if (chars != small) free(chars);
     return id;

@@ -8,7 +8,8 @@
 bpe_scratch *bpe_scratch_create(void);
 void bpe_scratch_destroy(bpe_scratch *b);
 
-/* Appends the ids of a word; start: its offset where map is NULL, else map[i] is byte i's offset. */
+/* Appends the ids of a word; start: its offset where map is NULL, else map[i] is byte i's offset.
+ */
 void bpe_encode(const tokenizer *tok, tokenizer_scratch *s, const char *word, size_t size,
                 const uint32_t *map, size_t start, tokenizer_ids *out);
 

@@ -27,15 +27,18 @@ struct chat_template {
     const char *name;
     bos_rule bos;
     system_place system;
-    bool alternates; /* user, assistant, user, ... after an optional system message */
-    bool trims;      /* white space around contents is dropped */
+    bool alternates;           /* user, assistant, user, ... after an optional system message */
+    bool trims;                /* white space around contents is dropped */
     const char *const *tokens; /* special tokens that the tokenizer must have, NULL-ended */
     const turn *turns;         /* ended by a row without a role */
     const char *variant_token; /* a tokenizer that has it uses the variant */
     const struct chat_template *variant;
 };
 
-#define TURN(r, o, c, a) {.role = r, .open = o, .lead = "", .close = c, .after = a}
+#define TURN(r, o, c, a)                                                                           \
+    {                                                                                              \
+        .role = r, .open = o, .lead = "", .close = c, .after = a                                   \
+    }
 
 static const turn chatml_turns[] = {
     TURN("system", "<|im_start|>system\n", "<|im_end|>", "\n"),
@@ -45,9 +48,9 @@ static const turn chatml_turns[] = {
     {0}};
 
 #define LLAMA3_TURN(r) TURN(r, "<|start_header_id|>" r "<|end_header_id|>\n\n", "<|eot_id|>", "")
-static const turn llama3_turns[] = {LLAMA3_TURN("system"), LLAMA3_TURN("user"),
+static const turn llama3_turns[] = {LLAMA3_TURN("system"),    LLAMA3_TURN("user"),
                                     LLAMA3_TURN("assistant"), LLAMA3_TURN("ipython"),
-                                    LLAMA3_TURN("tool"), {0}};
+                                    LLAMA3_TURN("tool"),      {0}};
 
 /* Mistral v1: the brackets are text. Tokenizers from v2 on have them as tokens. */
 static const turn mistral_text_turns[] = {
@@ -79,7 +82,11 @@ static const chat_template mistral_tokens = {.name = "mistral",
 
 static const chat_template templates[] = {
     {.name = "chatml", .bos = BOS_AS_TOKENIZER, .tokens = chatml_tokens, .turns = chatml_turns},
-    {.name = "llama3", .bos = BOS_ALWAYS, .trims = true, .tokens = llama3_tokens, .turns = llama3_turns},
+    {.name = "llama3",
+     .bos = BOS_ALWAYS,
+     .trims = true,
+     .tokens = llama3_tokens,
+     .turns = llama3_turns},
     {.name = "mistral",
      .bos = BOS_ALWAYS,
      .system = SYSTEM_IN_FIRST_USER,
@@ -105,8 +112,9 @@ nrl_status chat_template_find(const char *name, const chat_template **out)
             return NRL_OK;
         }
     if (!strcmp(name, "auto"))
-        return nrl_fail(NRL_ERR_CONFIG, "template 'auto' would run the tokenizer's own Jinja template, "
-                                        "which this version cannot\n  name one of: %s",
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "template 'auto' would run the tokenizer's own Jinja template, "
+                        "which this version cannot\n  name one of: %s",
                         chat_template_names());
     return nrl_fail(NRL_ERR_CONFIG, "unknown template '%s', expected one of: %s", name,
                     chat_template_names());
@@ -132,12 +140,16 @@ nrl_status chat_template_check(const chat_template *template, const tokenizer *t
     for (const char *const *token = t->tokens; *token; token++) {
         int32_t id = tokenizer_token_id(tok, *token);
         if (id == TOKENIZER_NONE || !tok->words.entries[id].added)
-            return nrl_fail(NRL_ERR_CONFIG, "template '%s' needs the special token %s, which the "
-                                            "tokenizer does not have", t->name, *token);
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "template '%s' needs the special token %s, which the "
+                            "tokenizer does not have",
+                            t->name, *token);
     }
     if (find_turn(t, "assistant")->end_is_eos && !tokenizer_n_eos(tok))
-        return nrl_fail(NRL_ERR_CONFIG, "template '%s' ends a turn with EOS, but the tokenizer names no "
-                                        "eos_token", t->name);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "template '%s' ends a turn with EOS, but the tokenizer names no "
+                        "eos_token",
+                        t->name);
     return NRL_OK;
 }
 
@@ -154,16 +166,20 @@ static nrl_status check_message(const chat_template *t, const chat_message *m, s
     bool system = is_role(m, "system");
     if (t->system != SYSTEM_IS_A_TURN && system) {
         if (!i) return NRL_OK;
-        return nrl_fail(NRL_ERR_DATA, "messages[%zu]: role 'system', expected only as the first message "
-                                      "by template '%s'", i, t->name);
+        return nrl_fail(NRL_ERR_DATA,
+                        "messages[%zu]: role 'system', expected only as the first message "
+                        "by template '%s'",
+                        i, t->name);
     }
     if (!find_turn(t, m->role))
-        return nrl_fail(NRL_ERR_DATA, "messages[%zu]: unknown role '%s' for template '%s'", i, m->role,
-                        t->name);
+        return nrl_fail(NRL_ERR_DATA, "messages[%zu]: unknown role '%s' for template '%s'", i,
+                        m->role, t->name);
     const char *expected = (i - n_systems) % 2 ? "assistant" : "user";
     if (t->alternates && strcmp(m->role, expected))
-        return nrl_fail(NRL_ERR_DATA, "messages[%zu]: role '%s', expected '%s': template '%s' alternates "
-                                      "user and assistant", i, m->role, expected, t->name);
+        return nrl_fail(NRL_ERR_DATA,
+                        "messages[%zu]: role '%s', expected '%s': template '%s' alternates "
+                        "user and assistant",
+                        i, m->role, expected, t->name);
     return NRL_OK;
 }
 
@@ -171,10 +187,13 @@ static nrl_status check_order(const chat_template *t, const chat_message *messag
 {
     if (!n) return nrl_fail(NRL_ERR_DATA, "messages: expected at least one");
     size_t systems = t->system != SYSTEM_IS_A_TURN && is_role(&messages[0], "system");
-    for (size_t i = 0; i < n; i++) NRL_TRY(check_message(t, &messages[i], i, systems));
+    for (size_t i = 0; i < n; i++)
+        NRL_TRY(check_message(t, &messages[i], i, systems));
     if (systems && n == 1)
-        return nrl_fail(NRL_ERR_DATA, "messages[0]: role 'system' alone, expected a user message for "
-                                      "template '%s'", t->name);
+        return nrl_fail(NRL_ERR_DATA,
+                        "messages[0]: role 'system' alone, expected a user message for "
+                        "template '%s'",
+                        t->name);
     return NRL_OK;
 }
 
@@ -202,8 +221,10 @@ static bool is_trimmed(char c)
 static void put_content(writer *w, const chat_template *t, const chat_message *m)
 {
     const char *begin = m->content, *end = begin + m->content_size;
-    while (t->trims && begin < end && is_trimmed(*begin)) begin++;
-    while (t->trims && begin < end && is_trimmed(end[-1])) end--;
+    while (t->trims && begin < end && is_trimmed(*begin))
+        begin++;
+    while (t->trims && begin < end && is_trimmed(end[-1]))
+        end--;
     buffer_add(&w->text, begin, (size_t)(end - begin));
 }
 
@@ -275,7 +296,8 @@ static void mark_trained(const writer *w, size_t from, chat_ids *out)
     size_t k = 0;
     for (size_t i = from; i < out->tokens.n; i++) {
         size_t start = out->tokens.starts[i];
-        while (k < w->trained.n && w->trained.at[k].end <= start) k++;
+        while (k < w->trained.n && w->trained.at[k].end <= start)
+            k++;
         out->trained[i] = k < w->trained.n && w->trained.at[k].begin <= start;
     }
 }

@@ -74,7 +74,8 @@ static nrl_status each(tokenizer *tok, const nrl_node *node, const char *key,
 {
     const nrl_node *list = nrl_node_find(node, key);
     if (nrl_node_kind(list) != NRL_NODE_LIST) return wrong("a Sequence", key, "a list");
-    for (size_t i = 0; i < nrl_node_size(list); i++) NRL_TRY(load(tok, nrl_node_at(list, i)));
+    for (size_t i = 0; i < nrl_node_size(list); i++)
+        NRL_TRY(load(tok, nrl_node_at(list, i)));
     return NRL_OK;
 }
 
@@ -302,7 +303,8 @@ static nrl_status load_template(tokenizer *tok, const nrl_node *node)
 static nrl_status load_cls_sep(tokenizer *tok, const nrl_node *node)
 {
     const nrl_node *cls = nrl_node_find(node, "cls"), *sep = nrl_node_find(node, "sep");
-    NRL_TRY(add_around(tok, nrl_node_at(cls, 1), nrl_node_string(nrl_node_at(cls, 0), "cls"), false));
+    NRL_TRY(
+        add_around(tok, nrl_node_at(cls, 1), nrl_node_string(nrl_node_at(cls, 0), "cls"), false));
     return add_around(tok, nrl_node_at(sep, 1), nrl_node_string(nrl_node_at(sep, 0), "sep"), true);
 }
 
@@ -313,8 +315,9 @@ nrl_status load_post_processor(tokenizer *tok, const nrl_node *node)
     if (is_type(node, "TemplateProcessing")) return load_template(tok, node);
     if (is_type(node, "BertProcessing") || is_type(node, "RobertaProcessing"))
         return load_cls_sep(tok, node);
-    return unknown("post_processor", node, "Sequence, ByteLevel, TemplateProcessing, "
-                                           "BertProcessing, RobertaProcessing");
+    return unknown("post_processor", node,
+                   "Sequence, ByteLevel, TemplateProcessing, "
+                   "BertProcessing, RobertaProcessing");
 }
 
 /* ---- added_tokens ---- */
@@ -344,8 +347,10 @@ nrl_status load_added_tokens(tokenizer *tok, const nrl_node *list)
         size_t size;
         const char *text = text_of(row, "content", &size);
         if (!text || nrl_node_kind(id) != NRL_NODE_INT)
-            return nrl_fail(NRL_ERR_DATA, "added_tokens: row %zu: expected a map with a whole "
-                                          "number 'id' and a string 'content'", i);
+            return nrl_fail(NRL_ERR_DATA,
+                            "added_tokens: row %zu: expected a map with a whole "
+                            "number 'id' and a string 'content'",
+                            i);
         NRL_TRY(load_added_token(tok, text, size, nrl_node_int(id, -1), row, false));
     }
     return NRL_OK;

@@ -9,7 +9,8 @@ enum { MAX_DEPTH = 64 };
 
 char cursor_peek(cursor *c)
 {
-    while (c->p < c->end && (*c->p == ' ' || *c->p == '\n' || *c->p == '\r' || *c->p == '\t')) c->p++;
+    while (c->p < c->end && (*c->p == ' ' || *c->p == '\n' || *c->p == '\r' || *c->p == '\t'))
+        c->p++;
     return c->p < c->end ? *c->p : 0;
 }
 
@@ -112,7 +113,8 @@ nrl_status cursor_string(cursor *c, buffer *text)
     const char *run = ++c->p;
     text->size = 0;
     for (;;) {
-        while (c->p < c->end && *c->p != '"' && *c->p != '\\' && (unsigned char)*c->p >= ' ') c->p++;
+        while (c->p < c->end && *c->p != '"' && *c->p != '\\' && (unsigned char)*c->p >= ' ')
+            c->p++;
         if (c->p == c->end) return cursor_fail(c, "the end of a string");
         if ((unsigned char)*c->p < ' ') return cursor_fail(c, "no control character in a string");
         if (!utf8_valid(run, (size_t)(c->p - run))) return cursor_fail(c, "UTF-8 in this string");
@@ -183,7 +185,8 @@ nrl_status cursor_skip(cursor *c, const char **from, size_t *size)
         } else if (ch == ',' || ch == ':') {
             c->p++;
         } else {
-            while (c->p < c->end && !strchr(" \n\r\t,:[]{}\"", *c->p)) c->p++;
+            while (c->p < c->end && !strchr(" \n\r\t,:[]{}\"", *c->p))
+                c->p++;
         }
     } while (depth > 0);
     *size = (size_t)(c->p - *from);
@@ -205,7 +208,8 @@ nrl_status cursor_members(cursor *c, const char *const *names, int n, cursor_mem
         cursor_member m;
         NRL_TRY_DONE(cursor_skip(c, &m.text, &m.size));
         int i = 0;
-        while (i < n && (key.size != strlen(names[i]) || memcmp(key.text, names[i], key.size))) i++;
+        while (i < n && (key.size != strlen(names[i]) || memcmp(key.text, names[i], key.size)))
+            i++;
         if (i < n && out[i].text) {
             c->p = key_text;
             st = cursor_fail(c, "each key once");

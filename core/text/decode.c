@@ -90,7 +90,8 @@ static void flush_run(buffer *out, buffer *run)
     if (utf8_valid(run->text, run->size))
         buffer_add(out, run->text, run->size);
     else
-        for (size_t i = 0; i < run->size; i++) buffer_puts(out, broken);
+        for (size_t i = 0; i < run->size; i++)
+            buffer_puts(out, broken);
     run->size = 0;
 }
 
@@ -127,8 +128,9 @@ nrl_status tokenizer_decode(const tokenizer *tok, const int32_t *ids, size_t n, 
         size_t token_size;
         const char *token = vocab_text(&tok->words, ids[i], &token_size);
         if (!token) {
-            st = nrl_fail(NRL_ERR_DATA, "token id %d at position %zu is not in the vocabulary of %d",
-                          ids[i], i, tok->words.n);
+            st =
+                nrl_fail(NRL_ERR_DATA, "token id %d at position %zu is not in the vocabulary of %d",
+                         ids[i], i, tok->words.n);
             break;
         }
         if (skip_special && tok->words.entries[ids[i]].special) continue;
@@ -164,7 +166,8 @@ size_t tokenizer_stream_room(const tokenizer *tok)
     for (int32_t id = 0; id < tok->words.n; id++)
         if (vocab_has(&tok->words, id) && tok->words.entries[id].size > longest)
             longest = tok->words.entries[id].size;
-    for (size_t i = 0; i < tok->decode.n_replace; i++) grow *= tok->decode.replace[i].to_size + 1;
+    for (size_t i = 0; i < tok->decode.n_replace; i++)
+        grow *= tok->decode.replace[i].to_size + 1;
     /* Each byte may be broken, and up to four pending ones come in front. */
     return (longest * grow + 8) * 3 + 1;
 }

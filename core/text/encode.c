@@ -140,7 +140,8 @@ nrl_status tokenizer_encode(const tokenizer *tok, tokenizer_scratch *scratch, co
         return nrl_fail(NRL_ERR_DATA, "a text of %zu bytes, expected at most %d in one piece", size,
                         TOKENIZER_MAX_TEXT);
     bool around = flags & TOKENIZER_ADD_SPECIAL;
-    for (size_t i = 0; around && i < tok->n_prefix; i++) tokenizer_ids_push(out, tok->prefix[i], 0);
+    for (size_t i = 0; around && i < tok->n_prefix; i++)
+        tokenizer_ids_push(out, tok->prefix[i], 0);
     mapped_text t = {.text = text, .size = size, .mapped = out->want_starts};
     if (size) {
         sanitize(scratch, &t);

@@ -92,10 +92,15 @@ const char *tokenizer_folder(const tokenizer *tok)
 
 const char *const *tokenizer_file_names(void)
 {
-    static const char *const names[] = {
-        "tokenizer.json",     "tokenizer_config.json", "special_tokens_map.json",
-        "tokenizer.model",    "vocab.json",            "merges.txt",
-        "added_tokens.json",  "chat_template.jinja",   "generation_config.json",
-        NULL};
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "tokenizer.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "generation_config.json",
+                                        NULL};
     return names;
 }

@@ -32,8 +32,8 @@ nrl_status load_added_token(tokenizer *tok, const char *text, size_t size, int64
 nrl_status load_vocab_map(tokenizer *tok, const char *source, const char *text, size_t size);
 split_step *load_add_split(tokenizer *tok, split_kind kind, split_behavior behavior);
 normal_step *load_add_normal(tokenizer *tok, normal_kind kind);
-void load_use_byte_level(tokenizer *tok);  /* after the vocabulary */
-void load_find_fallback(tokenizer *tok);   /* ids of <0x00> to <0xFF> */
+void load_use_byte_level(tokenizer *tok);                /* after the vocabulary */
+void load_find_fallback(tokenizer *tok);                 /* ids of <0x00> to <0xFF> */
 void load_cut_at_runs(tokenizer *tok, const char *mark); /* SPLIT_RUNS where it is exact */
 void load_prefix(tokenizer *tok, int32_t id, bool suffix);
 /* The normalizer and decoder of Llama 2: spaces are U+2581, one in front when `prefix`. */

@@ -7,9 +7,11 @@
 
 static nrl_status out_of_order(const char *type)
 {
-    return nrl_fail(NRL_ERR_DATA, "decoder '%s' does not fit where it stands\n  supported: "
-                                  "ByteLevel; Metaspace; Replace.. ByteFallback Fuse Strip in this "
-                                  "order", type);
+    return nrl_fail(NRL_ERR_DATA,
+                    "decoder '%s' does not fit where it stands\n  supported: "
+                    "ByteLevel; Metaspace; Replace.. ByteFallback Fuse Strip in this "
+                    "order",
+                    type);
 }
 
 static nrl_status add_replacement(tokenizer *tok, const nrl_node *node)
@@ -22,9 +24,8 @@ static nrl_status add_replacement(tokenizer *tok, const nrl_node *node)
                                       "empty, and a string 'content'");
     replacement *list = arena_alloc(&tok->memory, (d->n_replace + 1) * sizeof *list);
     if (d->n_replace) memcpy(list, d->replace, d->n_replace * sizeof *list);
-    list[d->n_replace++] =
-        (replacement){nrl_node_string(from, ""), nrl_node_string(to, ""),
-                      nrl_node_string_size(from), nrl_node_string_size(to)};
+    list[d->n_replace++] = (replacement){nrl_node_string(from, ""), nrl_node_string(to, ""),
+                                         nrl_node_string_size(from), nrl_node_string_size(to)};
     d->replace = list;
     return NRL_OK;
 }
@@ -45,7 +46,8 @@ static nrl_status set_metaspace(decode_plan *d, const nrl_node *node)
 {
     const nrl_node *mark = nrl_node_find(node, "replacement");
     bool add = nrl_node_bool(nrl_node_find(node, "add_prefix_space"), true);
-    const char *scheme = nrl_node_string(nrl_node_find(node, "prepend_scheme"), add ? "always" : "never");
+    const char *scheme =
+        nrl_node_string(nrl_node_find(node, "prepend_scheme"), add ? "always" : "never");
     d->metaspace = nrl_node_string(mark, NULL);
     d->metaspace_size = nrl_node_string_size(mark);
     d->drop_first = strcmp(scheme, "never") != 0;
@@ -56,14 +58,16 @@ static nrl_status set_metaspace(decode_plan *d, const nrl_node *node)
 /* *stage only rises: 0 nothing, 1 Replace, 2 ByteFallback, 3 Fuse, 4 Strip, 5 a whole decoder. */
 static nrl_status load_part(tokenizer *tok, const nrl_node *node, int *stage)
 {
-    static const char *const types[] = {"Replace", "ByteFallback", "Fuse", "Strip", "ByteLevel",
-                                        "Metaspace"};
+    static const char *const types[] = {"Replace", "ByteFallback", "Fuse",
+                                        "Strip",   "ByteLevel",    "Metaspace"};
     const char *type = nrl_node_string(nrl_node_find(node, "type"), "without a type");
     int kind = 0;
-    while (kind < 6 && strcmp(type, types[kind])) kind++;
+    while (kind < 6 && strcmp(type, types[kind]))
+        kind++;
     if (kind == 6)
-        return nrl_fail(NRL_ERR_DATA, "decoder '%s' is not supported\n  supported: Sequence, "
-                                      "ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip",
+        return nrl_fail(NRL_ERR_DATA,
+                        "decoder '%s' is not supported\n  supported: Sequence, "
+                        "ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip",
                         type);
     int next = kind < 4 ? kind + 1 : 5;
     bool repeats = kind == 0 && *stage == 1;
@@ -71,12 +75,20 @@ static nrl_status load_part(tokenizer *tok, const nrl_node *node, int *stage)
         return out_of_order(type);
     *stage = next;
     switch (kind) {
-    case 0: return add_replacement(tok, node);
-    case 1: tok->decode.byte_fallback = true; break;
-    case 3: return set_strip(&tok->decode, node);
-    case 4: tok->decode.byte_level = true; break;
-    case 5: return set_metaspace(&tok->decode, node);
-    default: break;
+    case 0:
+        return add_replacement(tok, node);
+    case 1:
+        tok->decode.byte_fallback = true;
+        break;
+    case 3:
+        return set_strip(&tok->decode, node);
+    case 4:
+        tok->decode.byte_level = true;
+        break;
+    case 5:
+        return set_metaspace(&tok->decode, node);
+    default:
+        break;
     }
     return NRL_OK;
 }

@@ -11,13 +11,13 @@
 
 /* Order in the file is free, order of loading is not: members are cut out first. */
 enum { NORMALIZER, PRE_TOKENIZER, POST_PROCESSOR, DECODER, ADDED_TOKENS, MODEL, N_MEMBERS };
-static const char *const member_names[N_MEMBERS] = {"normalizer",     "pre_tokenizer",
-                                                    "post_processor", "decoder",
-                                                    "added_tokens",   "model"};
+static const char *const member_names[N_MEMBERS] = {"normalizer", "pre_tokenizer", "post_processor",
+                                                    "decoder",    "added_tokens",  "model"};
 enum { VOCAB, MERGES, N_MODEL };
 static const char *const model_names[N_MODEL] = {"vocab", "merges"};
 
-static nrl_status parse_member(tokenizer *tok, const cursor_member *m, const char *name, nrl_node **out)
+static nrl_status parse_member(tokenizer *tok, const cursor_member *m, const char *name,
+                               nrl_node **out)
 {
     *out = NULL;
     if (!m->text) return NRL_OK;
@@ -201,8 +201,10 @@ nrl_status load_json(tokenizer *tok, const char *source, const char *text, size_
         if (strncmp(nrl_error_text(), source, strlen(source))) nrl_note("%s", source);
         return st;
     }
-    if (tok->byte_level) load_use_byte_level(tok);
-    else if (tok->byte_fallback) load_find_fallback(tok);
+    if (tok->byte_level)
+        load_use_byte_level(tok);
+    else if (tok->byte_fallback)
+        load_find_fallback(tok);
     if (!tok->n_split && !tok->byte_level) load_cut_at_runs(tok, "\xe2\x96\x81");
     return NRL_OK;
 }
@@ -237,7 +239,8 @@ void load_find_fallback(tokenizer *tok)
 static bool only_in_front(const char *text, size_t size, const char *mark, size_t n)
 {
     size_t at = 0;
-    while (size - at >= n && !memcmp(text + at, mark, n)) at += n;
+    while (size - at >= n && !memcmp(text + at, mark, n))
+        at += n;
     return !text_find(text + at, size - at, mark, n);
 }
 
@@ -245,7 +248,8 @@ static bool only_in_front(const char *text, size_t size, const char *mark, size_
 static bool keeps_all(const tokenizer *tok)
 {
     bool all = tok->byte_fallback;
-    for (int b = 0; b < 256 && all; b++) all = tok->byte_ids[b] != TOKENIZER_NONE;
+    for (int b = 0; b < 256 && all; b++)
+        all = tok->byte_ids[b] != TOKENIZER_NONE;
     return all || tok->unk != TOKENIZER_NONE;
 }
 

@@ -57,7 +57,8 @@ static int64_t read_base64(const char *text, size_t size, unsigned char *out)
             if (v < 0) return -1;
             bits = bits << 6 | (uint32_t)v;
         }
-        for (int k = 2; k >= 0; k--) out[n++] = (unsigned char)(bits >> (8 * k));
+        for (int k = 2; k >= 0; k--)
+            out[n++] = (unsigned char)(bits >> (8 * k));
     }
     return (int64_t)(n - pad);
 }
@@ -105,7 +106,8 @@ static nrl_status read_ranks(tokenizer *tok, lines *l)
         if (!split_rank_line(line, size, bytes, &n, &rank))
             return line_fails(l, "base64 of a token, a space and its rank");
         size_t chars_size = 0;
-        for (int64_t i = 0; i < n; i++) chars_size += utf8_write(byte_to_char(bytes[i]), chars + chars_size);
+        for (int64_t i = 0; i < n; i++)
+            chars_size += utf8_write(byte_to_char(bytes[i]), chars + chars_size);
         nrl_status st = vocab_add(&tok->words, chars, chars_size, rank);
         if (st) {
             nrl_note("%s:%zu", l->source, l->number);
@@ -120,7 +122,8 @@ nrl_status load_tiktoken(tokenizer *tok, const char *source, const char *text, s
     lines l = {source, text, text + size, 0};
     NRL_TRY(read_ranks(tok, &l));
     uint32_t *rank = mem_alloc((size_t)tok->words.n * sizeof *rank);
-    for (int32_t i = 0; i < tok->words.n; i++) rank[i] = (uint32_t)i;
+    for (int32_t i = 0; i < tok->words.n; i++)
+        rank[i] = (uint32_t)i;
     merges_from_ranks(&tok->merges, &tok->words, rank);
     free(rank);
     load_use_byte_level(tok);
@@ -147,7 +150,8 @@ static nrl_status read_merge_line(tokenizer *tok, const lines *l, const char *li
     int32_t id = space ? vocab_find(&tok->words, made, size - 1) : VOCAB_ABSENT;
     free(made);
     if (left == VOCAB_ABSENT || right == VOCAB_ABSENT || id == VOCAB_ABSENT)
-        return line_fails(l, "two tokens of the vocabulary, with one space between, that make a third");
+        return line_fails(
+            l, "two tokens of the vocabulary, with one space between, that make a third");
     merge_add(&tok->merges, left, right, rank, id);
     return NRL_OK;
 }

@@ -59,11 +59,16 @@ static bool read_field(wire *w, field *f)
     if (!read_varint(w, &tag) || tag >> 3 == 0 || tag >> 3 > UINT32_MAX) return false;
     *f = (field){.number = (uint32_t)(tag >> 3), .type = (uint32_t)(tag & 7)};
     switch (f->type) {
-    case 0: return read_varint(w, &f->value);
-    case 1: return read_bytes(w, 8, &f->bytes);
-    case 2: return read_varint(w, &n) && read_bytes(w, n, &f->bytes);
-    case 5: return read_bytes(w, 4, &f->bytes);
-    default: return false;
+    case 0:
+        return read_varint(w, &f->value);
+    case 1:
+        return read_bytes(w, 8, &f->bytes);
+    case 2:
+        return read_varint(w, &n) && read_bytes(w, n, &f->bytes);
+    case 5:
+        return read_bytes(w, 4, &f->bytes);
+    default:
+        return false;
     }
 }
 
@@ -108,12 +113,23 @@ static nrl_status read_trainer(spm *m, wire w)
         if (!read_field(&w, &f)) return broken("trainer_spec");
         if (f.type != 0) continue;
         switch (f.number) {
-        case 3: m->model_type = f.value; break;
-        case 35: m->byte_fallback = f.value; break;
-        case 41: m->bos = (int32_t)f.value; break;
-        case 42: m->eos = (int32_t)f.value; break;
-        case 43: m->pad = (int32_t)f.value; break;
-        default: break;
+        case 3:
+            m->model_type = f.value;
+            break;
+        case 35:
+            m->byte_fallback = f.value;
+            break;
+        case 41:
+            m->bos = (int32_t)f.value;
+            break;
+        case 42:
+            m->eos = (int32_t)f.value;
+            break;
+        case 43:
+            m->pad = (int32_t)f.value;
+            break;
+        default:
+            break;
         }
     }
     return NRL_OK;
@@ -149,7 +165,8 @@ static nrl_status read_model(tokenizer *tok, spm *m, wire w)
 static nrl_status check_kind(const spm *m)
 {
     if (m->model_type != MODEL_BPE)
-        return nrl_fail(NRL_ERR_DATA, "a SentencePiece model of type %s is not supported, expected BPE",
+        return nrl_fail(NRL_ERR_DATA,
+                        "a SentencePiece model of type %s is not supported, expected BPE",
                         m->model_type == MODEL_UNIGRAM ? "unigram" : "word or char");
     if (m->charsmap_size)
         return nrl_fail(NRL_ERR_DATA, "a SentencePiece normalizer with a character map is not "
@@ -223,8 +240,13 @@ static nrl_status use_roles(tokenizer *tok, const spm *m)
 nrl_status load_sentencepiece(tokenizer *tok, const char *source, const char *bytes, size_t size)
 {
     const unsigned char *begin = (const unsigned char *)bytes;
-    spm m = {.model_type = MODEL_UNIGRAM, .dummy_prefix = 1, .remove_extra = 1, .escape = 1,
-             .bos = 1, .eos = 2, .pad = -1};
+    spm m = {.model_type = MODEL_UNIGRAM,
+             .dummy_prefix = 1,
+             .remove_extra = 1,
+             .escape = 1,
+             .bos = 1,
+             .eos = 2,
+             .pad = -1};
     nrl_status st;
     NRL_TRY_DONE(read_model(tok, &m, (wire){begin, begin + size}));
     NRL_TRY_DONE(check_kind(&m));

@@ -25,7 +25,8 @@ static void resize(merge_table *t, size_t n_slots)
     merge_table old = *t;
     t->n_slots = n_slots;
     t->slots = mem_realloc(NULL, n_slots * sizeof *t->slots);
-    for (size_t i = 0; i < n_slots; i++) t->slots[i].rank = VOCAB_NO_RANK;
+    for (size_t i = 0; i < n_slots; i++)
+        t->slots[i].rank = VOCAB_NO_RANK;
     for (size_t i = 0; i < old.n_slots; i++)
         if (old.slots[i].rank != VOCAB_NO_RANK) *slot_of(t, old.slots[i].pair) = old.slots[i];
     free(old.slots);
@@ -34,7 +35,8 @@ static void resize(merge_table *t, size_t n_slots)
 void merge_table_reserve(merge_table *t, size_t n)
 {
     size_t n_slots = t->n_slots ? t->n_slots : 1024;
-    while (n_slots < n * 2) n_slots *= 2;
+    while (n_slots < n * 2)
+        n_slots *= 2;
     if (n_slots > t->n_slots) resize(t, n_slots);
 }
 

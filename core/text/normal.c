@@ -129,13 +129,19 @@ static nrl_status apply_step(tokenizer_scratch *s, const normal_step *step, mapp
         unicode_lower(t->text, t->size, t->map, b);
         take(t, b);
         break;
-    case NORMAL_PREPEND: prepend(s, t, step->text, step->text_size); break;
+    case NORMAL_PREPEND:
+        prepend(s, t, step->text, step->text_size);
+        break;
     case NORMAL_REPLACE:
         replace(s, t, step->text, step->text_size, step->content, step->content_size);
         break;
-    case NORMAL_REGEX: return replace_regex(s, t, step);
-    case NORMAL_STRIP: strip(t, step->left, step->right); break;
-    case NORMAL_NONE: break;
+    case NORMAL_REGEX:
+        return replace_regex(s, t, step);
+    case NORMAL_STRIP:
+        strip(t, step->left, step->right);
+        break;
+    case NORMAL_NONE:
+        break;
     }
     return NRL_OK;
 }
@@ -143,7 +149,8 @@ static nrl_status apply_step(tokenizer_scratch *s, const normal_step *step, mapp
 nrl_status normal_apply(const tokenizer *tok, tokenizer_scratch *s, mapped_text *text)
 {
     if (tok->n_normal) own_map(s, text);
-    for (size_t i = 0; i < tok->n_normal; i++) NRL_TRY(apply_step(s, &tok->normal[i], text));
+    for (size_t i = 0; i < tok->n_normal; i++)
+        NRL_TRY(apply_step(s, &tok->normal[i], text));
     return NRL_OK;
 }
 
@@ -156,8 +163,8 @@ void normal_edit(const tokenizer *tok, tokenizer_scratch *s, mapped_text *t)
     if (!e->replacement) return;
     bool first = !t->map ? t->start == 0 : t->size && t->map[0] == 0;
     replace(s, t, " ", 1, e->replacement, e->replacement_size);
-    bool there = t->size >= e->replacement_size &&
-                 !memcmp(t->text, e->replacement, e->replacement_size);
+    bool there =
+        t->size >= e->replacement_size && !memcmp(t->text, e->replacement, e->replacement_size);
     if (e->prepend && !there && (first || !e->first_only))
         prepend(s, t, e->replacement, e->replacement_size);
 }

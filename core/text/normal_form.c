@@ -46,7 +46,8 @@ static void sort_marks(int32_t *marks, int32_t *spare, size_t n)
     sort_marks(marks + half, spare, n - half);
     while (i < half && j < n)
         spare[k++] = mark_class(marks[j]) < mark_class(marks[i]) ? marks[j++] : marks[i++];
-    while (i < half) spare[k++] = marks[i++];
+    while (i < half)
+        spare[k++] = marks[i++];
     memcpy(marks, spare, k * sizeof *marks);
 }
 
@@ -55,7 +56,8 @@ static void order_marks(stretch *s)
     int32_t *spare = NULL;
     for (size_t i = 0; i < s->n;) {
         size_t begin = i;
-        while (i < s->n && mark_class(s->chars[i])) i++;
+        while (i < s->n && mark_class(s->chars[i]))
+            i++;
         if (i - begin > 1) {
             if (!spare) spare = mem_alloc(s->n * sizeof *spare);
             sort_marks(s->chars + begin, spare, i - begin);
@@ -80,8 +82,7 @@ static void decompose(stretch *s, const char *text, size_t size, unicode_form fo
         }
         int32_t c = utf8_next(text, end, &n);
         int last = 0;
-        utf8proc_ssize_t made =
-            utf8proc_decompose_char(c, s->chars + s->n, MOST, options, &last);
+        utf8proc_ssize_t made = utf8proc_decompose_char(c, s->chars + s->n, MOST, options, &last);
         if (made < 0 || made > MOST) {
             s->chars[s->n] = c;
             made = 1;
@@ -96,8 +97,8 @@ static void normalize_stretch(stretch *s, unicode_form form, const char *text, s
     decompose(s, text, size, form);
     order_marks(s);
     if (form == FORM_NFC || form == FORM_NFKC) {
-        utf8proc_ssize_t n = utf8proc_normalize_utf32(
-            s->chars, (utf8proc_ssize_t)s->n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        utf8proc_ssize_t n = utf8proc_normalize_utf32(s->chars, (utf8proc_ssize_t)s->n,
+                                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         if (n >= 0) s->n = (size_t)n;
     }
     size_t begin = out->n;

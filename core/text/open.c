@@ -33,8 +33,10 @@ static tokenizer *create(const char *source)
 void tokenizer_close(tokenizer *tok)
 {
     if (!tok) return;
-    for (size_t i = 0; i < tok->n_normal; i++) regex_destroy(tok->normal[i].pattern);
-    for (size_t i = 0; i < tok->n_split; i++) regex_destroy(tok->split[i].pattern);
+    for (size_t i = 0; i < tok->n_normal; i++)
+        regex_destroy(tok->normal[i].pattern);
+    for (size_t i = 0; i < tok->n_split; i++)
+        regex_destroy(tok->split[i].pattern);
     XXH3_freeState(tok->hashing);
     vocab_free(&tok->words);
     merge_table_free(&tok->merges);
@@ -67,7 +69,8 @@ static void finish_hash(tokenizer *tok)
 static nrl_status load_bytes(tokenizer *tok, const char *source, const char *bytes, size_t size)
 {
     size_t i = 0;
-    while (i < size && strchr(" \t\r\n", bytes[i]) && bytes[i]) i++;
+    while (i < size && strchr(" \t\r\n", bytes[i]) && bytes[i])
+        i++;
     hash_bytes(tok, bytes, size);
     if (i < size && bytes[i] == '{') return load_json(tok, source, bytes, size);
     if (load_is_tiktoken(bytes, size)) return load_tiktoken(tok, source, bytes, size);
@@ -113,10 +116,18 @@ static bool exists(const char *path)
 
 /* Only these members are read: others may hold numbers that no integer type takes
  * (model_max_length is 1e30, written out). */
-static const char *const wanted[] = {
-    "added_tokens_decoder", "tokenizer_class", "bos_token",    "eos_token",    "pad_token",
-    "unk_token",            "add_bos_token",   "add_eos_token", "chat_template", "bos_token_id",
-    "eos_token_id",         "pad_token_id"};
+static const char *const wanted[] = {"added_tokens_decoder",
+                                     "tokenizer_class",
+                                     "bos_token",
+                                     "eos_token",
+                                     "pad_token",
+                                     "unk_token",
+                                     "add_bos_token",
+                                     "add_eos_token",
+                                     "chat_template",
+                                     "bos_token_id",
+                                     "eos_token_id",
+                                     "pad_token_id"};
 enum { N_WANTED = sizeof wanted / sizeof *wanted };
 
 static nrl_status parse_wanted(tokenizer *tok, const char *path, const char *text, size_t size,
@@ -185,7 +196,8 @@ done:
     return st;
 }
 
-/* "a/vocab.json" to "a/merges.txt", "a/x_vocab.json" to "a/x_merges.txt" and back; NULL if neither. */
+/* "a/vocab.json" to "a/merges.txt", "a/x_vocab.json" to "a/x_merges.txt" and back; NULL if neither.
+ */
 static const char *other_of_pair(tokenizer *tok, const char *path, bool *is_vocab)
 {
     static const char *const ends[2] = {"vocab.json", "merges.txt"};
@@ -207,8 +219,10 @@ static nrl_status load_folder(tokenizer *tok, const companions *c)
         if (exists(path_in(tok, single[i]))) return load_file(tok, path_in(tok, single[i]));
     const char *words = path_in(tok, "vocab.json"), *merges = path_in(tok, "merges.txt");
     if (exists(words) && exists(merges)) return load_pair_of(tok, words, merges, c);
-    return nrl_fail(NRL_ERR_IO, "%s: no tokenizer here, expected tokenizer.json, tokenizer.model or "
-                                "vocab.json with merges.txt", tok->folder);
+    return nrl_fail(NRL_ERR_IO,
+                    "%s: no tokenizer here, expected tokenizer.json, tokenizer.model or "
+                    "vocab.json with merges.txt",
+                    tok->folder);
 }
 
 static nrl_status read_template(tokenizer *tok, const companions *c)
@@ -218,7 +232,8 @@ static nrl_status read_template(tokenizer *tok, const companions *c)
     tok->chat_template = nrl_node_string(n, NULL);
     for (size_t i = 0; nrl_node_kind(n) == NRL_NODE_LIST && i < nrl_node_size(n); i++)
         if (!strcmp(nrl_node_string(nrl_node_find(nrl_node_at(n, i), "name"), ""), "default"))
-            tok->chat_template = nrl_node_string(nrl_node_find(nrl_node_at(n, i), "template"), NULL);
+            tok->chat_template =
+                nrl_node_string(nrl_node_find(nrl_node_at(n, i), "template"), NULL);
     if (!exists(path)) return NRL_OK;
     char *text;
     size_t size;
@@ -229,7 +244,8 @@ static nrl_status read_template(tokenizer *tok, const companions *c)
 }
 
 /* A tokenizer.json that was named itself means exactly its own ids (Tokenizer.from_file); a folder,
- * or a format that has no room for added tokens, is completed from its companions (AutoTokenizer).*/
+ * or a format that has no room for added tokens, is completed from its companions
+ * (AutoTokenizer).*/
 static nrl_status open_path(tokenizer *tok, const char *path, bool is_folder)
 {
     companions c = {0};
@@ -253,7 +269,8 @@ static nrl_status open_path(tokenizer *tok, const char *path, bool is_folder)
 static const char *folder_of(tokenizer *tok, const char *path, bool is_folder)
 {
     size_t n = strlen(path);
-    while (is_folder && n > 1 && path[n - 1] == '/') n--;
+    while (is_folder && n > 1 && path[n - 1] == '/')
+        n--;
     if (is_folder) return arena_strndup(&tok->memory, path, n);
     const char *slash = strrchr(path, '/');
     return slash ? arena_strndup(&tok->memory, path, (size_t)(slash - path)) : ".";

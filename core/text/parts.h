@@ -16,7 +16,7 @@
 
 typedef enum {
     NORMAL_NONE = 0,
-    NORMAL_FORM,    /* Unicode normalization form */
+    NORMAL_FORM, /* Unicode normalization form */
     NORMAL_LOWER,
     NORMAL_PREPEND, /* text, in front of what is not empty */
     NORMAL_REPLACE, /* text by content */
@@ -39,15 +39,15 @@ typedef struct {
 
 typedef enum {
     SPLIT_NONE = 0,
-    SPLIT_GPT2,        /* the pattern of GPT-2, by hand */
-    SPLIT_LLAMA3,      /* the pattern of Llama 3 (max_digits 3) and Qwen 2 (1), by hand */
+    SPLIT_GPT2,   /* the pattern of GPT-2, by hand */
+    SPLIT_LLAMA3, /* the pattern of Llama 3 (max_digits 3) and Qwen 2 (1), by hand */
     SPLIT_REGEX,
-    SPLIT_TEXT,        /* at a fixed text */
-    SPLIT_DIGITS,      /* numbers, alone or in runs */
-    SPLIT_SPACES,      /* at white space, which vanishes */
+    SPLIT_TEXT,   /* at a fixed text */
+    SPLIT_DIGITS, /* numbers, alone or in runs */
+    SPLIT_SPACES, /* at white space, which vanishes */
     SPLIT_PUNCTUATION,
-    SPLIT_WORDS,       /* \w+ | [^\w\s]+, white space vanishes */
-    SPLIT_RUNS         /* before each run of `text`: never changes ids, only makes words short */
+    SPLIT_WORDS, /* \w+ | [^\w\s]+, white space vanishes */
+    SPLIT_RUNS   /* before each run of `text`: never changes ids, only makes words short */
 } split_kind;
 
 typedef enum {
@@ -120,7 +120,8 @@ struct tokenizer {
     arena memory;
     vocab words; /* all tokens, added ones too */
     merge_table merges;
-    int32_t byte_ids[256]; /* byte level: of the character that stands for a byte; fallback: <0xNN> */
+    int32_t
+        byte_ids[256]; /* byte level: of the character that stands for a byte; fallback: <0xNN> */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
     int32_t unk;
 

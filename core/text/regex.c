@@ -18,7 +18,8 @@ enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 64 * 1024 
 
 /* PCRE2's \s holds U+180E, which lost White_Space in Unicode 6.3. */
 #define WHITE_SPACE                                                                                \
-    "\\x09-\\x0d \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+    "\\x09-\\x0d "                                                                                 \
+    "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 static void rewrite_spaces(const char *pattern, size_t size, buffer *out)
 {
@@ -49,9 +50,9 @@ nrl_status regex_create(const char *pattern, size_t size, regex **out)
     rewrite_spaces(pattern, size, &text);
     int code = 0;
     PCRE2_SIZE at = 0;
-    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)(text.text ? text.text : ""), text.size,
-                                         PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code,
-                                         &at, NULL);
+    pcre2_code *compiled =
+        pcre2_compile((PCRE2_SPTR)(text.text ? text.text : ""), text.size,
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at, NULL);
     buffer_free(&text);
     if (!compiled) {
         PCRE2_UCHAR why[128];
@@ -95,8 +96,10 @@ nrl_status regex_find(const regex *r, void **matches, const char *text, size_t s
     *found = rc >= 0;
     if (rc == PCRE2_ERROR_NOMATCH) return NRL_OK;
     if (rc < 0)
-        return nrl_fail(NRL_ERR_DATA, "the tokenizer's regular expression needs too many steps on "
-                                      "this text of %zu bytes", size);
+        return nrl_fail(NRL_ERR_DATA,
+                        "the tokenizer's regular expression needs too many steps on "
+                        "this text of %zu bytes",
+                        size);
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(*matches);
     *begin = at[0];
     *end = at[1];

@@ -16,8 +16,10 @@ static nrl_status add_decoder_tokens(tokenizer *tok, const nrl_node *map)
         char *end;
         long long id = strtoll(key, &end, 10);
         if (*end || end == key || nrl_node_kind(content) != NRL_NODE_STRING)
-            return nrl_fail(NRL_ERR_DATA, "%s: added_tokens_decoder: expected ids with maps that hold "
-                                          "a string 'content', got '%s'", nrl_node_place(map), key);
+            return nrl_fail(NRL_ERR_DATA,
+                            "%s: added_tokens_decoder: expected ids with maps that hold "
+                            "a string 'content', got '%s'",
+                            nrl_node_place(map), key);
         nrl_status st = load_added_token(tok, nrl_node_string(content, ""),
                                          nrl_node_string_size(content), id, row, false);
         if (st) {
@@ -33,10 +35,10 @@ nrl_status roles_add_tokens(tokenizer *tok, const companions *c)
     NRL_TRY(add_decoder_tokens(tok, nrl_node_find(c->config, "added_tokens_decoder")));
     for (size_t i = 0; i < nrl_node_size(c->added); i++) {
         const char *text = nrl_node_key(c->added, i);
-        nrl_status st = !text ? NRL_OK
-                              : load_added_token(tok, text, strlen(text),
-                                                 nrl_node_int(nrl_node_at(c->added, i), -1), NULL,
-                                                 true);
+        nrl_status st =
+            !text ? NRL_OK
+                  : load_added_token(tok, text, strlen(text),
+                                     nrl_node_int(nrl_node_at(c->added, i), -1), NULL, true);
         if (st) {
             nrl_note("%s", nrl_node_place(c->added));
             return st;

@@ -113,7 +113,8 @@ static bool take_symbols(scanner *s)
     const char *from = s->p + (*s->p == ' ');
     const char *stop = skip_class(s, from, CHAR_OTHER);
     if (stop == from) return false;
-    while (stop < s->end && is_newline(*stop)) stop++;
+    while (stop < s->end && is_newline(*stop))
+        stop++;
     s->p = stop;
     return true;
 }
@@ -122,7 +123,8 @@ static bool take_symbols(scanner *s)
 static bool take_lines(scanner *s)
 {
     const char *stop = skip_class(s, s->p, CHAR_SPACE);
-    while (stop > s->p && !is_newline(stop[-1])) stop--;
+    while (stop > s->p && !is_newline(stop[-1]))
+        stop--;
     if (stop == s->p) return false;
     s->p = stop;
     return true;

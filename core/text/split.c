@@ -60,14 +60,17 @@ static void join(joiner *j, size_t begin, size_t end, bool match)
         else
             spans_push(j->out, begin, end);
         break;
-    case KEEP_WITH_NEXT: join_with_next(j, begin, end, match); break;
+    case KEEP_WITH_NEXT:
+        join_with_next(j, begin, end, match);
+        break;
     case KEEP_CONTIGUOUS:
         if (j->any && j->last_match == match)
             extend_last(j, begin, end);
         else
             spans_push(j->out, begin, end);
         break;
-    default: spans_push(j->out, begin, end);
+    default:
+        spans_push(j->out, begin, end);
     }
     j->any = true;
     j->last_match = match;
@@ -103,7 +106,8 @@ static bool find_word(const char *text, size_t size, size_t *begin, size_t *end)
     for (; i < size && !(kind = word_kind(utf8_next(text + i, text + size, &n))); i += n)
         ;
     *begin = i;
-    while (i < size && word_kind(utf8_next(text + i, text + size, &n)) == kind) i += n;
+    while (i < size && word_kind(utf8_next(text + i, text + size, &n)) == kind)
+        i += n;
     *end = i;
     return *end > *begin;
 }
@@ -114,14 +118,18 @@ static nrl_status find(const split_step *step, tokenizer_scratch *s, const char 
 {
     const char *p;
     switch (step->kind) {
-    case SPLIT_REGEX: return regex_find(step->pattern, &s->matches, text, size, *begin, begin, end, found);
+    case SPLIT_REGEX:
+        return regex_find(step->pattern, &s->matches, text, size, *begin, begin, end, found);
     case SPLIT_TEXT:
         p = text_find(text + *begin, size - *begin, step->text, step->text_size);
         *found = p && step->text_size;
         if (*found) *end = (*begin = (size_t)(p - text)) + step->text_size;
         break;
-    case SPLIT_WORDS: *found = find_word(text, size, begin, end); break;
-    default: *found = find_char(step->kind, text, size, begin, end);
+    case SPLIT_WORDS:
+        *found = find_word(text, size, begin, end);
+        break;
+    default:
+        *found = find_char(step->kind, text, size, begin, end);
     }
     return NRL_OK;
 }
@@ -154,7 +162,8 @@ static void split_runs(const split_step *step, spans *out, const char *text, spa
         i = (size_t)(p - text);
         spans_push(out, begin, i);
         begin = i;
-        while (i + n <= w.end && !memcmp(text + i, step->text, n)) i += n;
+        while (i + n <= w.end && !memcmp(text + i, step->text, n))
+            i += n;
     }
     spans_push(out, begin, w.end);
 }
@@ -162,10 +171,17 @@ static void split_runs(const split_step *step, spans *out, const char *text, spa
 static nrl_status split_word(const split_step *step, tokenizer_scratch *s, const char *text, span w)
 {
     switch (step->kind) {
-    case SPLIT_GPT2: scan_gpt2(text, w.begin, w.end, &s->next); break;
-    case SPLIT_LLAMA3: scan_llama3(text, w.begin, w.end, step->max_digits, &s->next); break;
-    case SPLIT_RUNS: split_runs(step, &s->next, text, w); break;
-    default: return split_by_matches(step, s, text, w);
+    case SPLIT_GPT2:
+        scan_gpt2(text, w.begin, w.end, &s->next);
+        break;
+    case SPLIT_LLAMA3:
+        scan_llama3(text, w.begin, w.end, step->max_digits, &s->next);
+        break;
+    case SPLIT_RUNS:
+        split_runs(step, &s->next, text, w);
+        break;
+    default:
+        return split_by_matches(step, s, text, w);
     }
     return NRL_OK;
 }

@@ -26,7 +26,7 @@ enum {
 
 /* Flags of tokenizer_encode. */
 enum {
-    TOKENIZER_ADD_SPECIAL = 1,   /* what the post-processor adds: BOS, EOS, [CLS] */
+    TOKENIZER_ADD_SPECIAL = 1,    /* what the post-processor adds: BOS, EOS, [CLS] */
     TOKENIZER_SPECIAL_AS_TEXT = 2 /* "</s>" in the text is five characters, not the token */
 };
 

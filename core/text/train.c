@@ -30,9 +30,10 @@ static bool known_pattern(const char *name, split_step *out)
 static nrl_status check(const tokenizer_train_options *o)
 {
     if (o->vocab_size < N_BYTES + (int64_t)o->n_special || o->vocab_size > TOKENIZER_MAX_ID)
-        return nrl_fail(NRL_ERR_CONFIG, "vocabulary size %lld, expected %zu (256 bytes and the special "
-                                        "tokens) to %d", (long long)o->vocab_size,
-                        N_BYTES + o->n_special, TOKENIZER_MAX_ID);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "vocabulary size %lld, expected %zu (256 bytes and the special "
+                        "tokens) to %d",
+                        (long long)o->vocab_size, N_BYTES + o->n_special, TOKENIZER_MAX_ID);
     if (o->min_frequency < 0)
         return nrl_fail(NRL_ERR_CONFIG, "min_frequency %lld, expected 0 or more",
                         (long long)o->min_frequency);
@@ -43,20 +44,22 @@ static nrl_status add_special(tokenizer_trainer *t, const char *text, size_t id)
 {
     size_t size = strlen(text);
     if (!size || !utf8_valid(text, size))
-        return nrl_fail(NRL_ERR_CONFIG, "special token %zu: expected UTF-8 text that is not empty", id);
+        return nrl_fail(NRL_ERR_CONFIG, "special token %zu: expected UTF-8 text that is not empty",
+                        id);
     if (vocab_find(&t->special->words, text, size) != VOCAB_ABSENT)
         return nrl_fail(NRL_ERR_CONFIG, "special token '%s' is given twice", text);
     size_t first;
     int32_t c = utf8_next(text, text + size, &first);
     if (first == size && char_to_byte(c) >= 0)
-        return nrl_fail(NRL_ERR_CONFIG, "special token '%s' is a single character of the byte alphabet, "
-                                        "expected more", text);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "special token '%s' is a single character of the byte alphabet, "
+                        "expected more",
+                        text);
     NRL_TRY(vocab_add(&t->special->words, text, size, (int64_t)id));
     return added_push(t->special, &(added_token){.id = (int32_t)id, .special = true});
 }
 
-nrl_status tokenizer_trainer_create(const tokenizer_train_options *options,
-                                    tokenizer_trainer **out)
+nrl_status tokenizer_trainer_create(const tokenizer_train_options *options, tokenizer_trainer **out)
 {
     split_step pattern;
     if (!known_pattern(options->pattern ? options->pattern : "gpt2", &pattern))

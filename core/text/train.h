@@ -10,11 +10,11 @@
 typedef struct tokenizer_trainer tokenizer_trainer;
 
 typedef struct {
-    int64_t vocab_size;          /* special tokens and the 256 bytes included */
-    const char *const *special;  /* get the first ids, in this order */
+    int64_t vocab_size;         /* special tokens and the 256 bytes included */
+    const char *const *special; /* get the first ids, in this order */
     size_t n_special;
-    int64_t min_frequency;       /* a pair seen less often is not merged; 0 means 2 */
-    const char *pattern;         /* how words are cut: "gpt2" (NULL), "llama3" or "qwen2" */
+    int64_t min_frequency; /* a pair seen less often is not merged; 0 means 2 */
+    const char *pattern;   /* how words are cut: "gpt2" (NULL), "llama3" or "qwen2" */
 } tokenizer_train_options;
 
 /* Errors: NRL_ERR_CONFIG for a size below 256 + n_special, an unknown pattern, duplicates. */
@@ -25,7 +25,8 @@ nrl_status tokenizer_trainer_create(const tokenizer_train_options *options,
 nrl_status tokenizer_trainer_add(tokenizer_trainer *trainer, const char *text, size_t size);
 
 /* Learns the merges and writes tokenizer.json and tokenizer_config.json into the folder, made
- * where absent. *n_tokens (may be NULL) is what was reached: fewer than asked when no pair is left.*/
+ * where absent. *n_tokens (may be NULL) is what was reached: fewer than asked when no pair is
+ * left.*/
 nrl_status tokenizer_trainer_save(tokenizer_trainer *trainer, const char *folder,
                                   int64_t *n_tokens);
 void tokenizer_trainer_destroy(tokenizer_trainer *trainer);

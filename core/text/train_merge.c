@@ -64,7 +64,8 @@ static pair *find_pair(learner *l, uint64_t key)
 {
     uint64_t h = key * 0x9e3779b97f4a7c15u;
     size_t i = (size_t)(h ^ h >> 32) & (l->n_slots - 1);
-    while (l->pairs[i].used && l->pairs[i].key != key) i = (i + 1) & (l->n_slots - 1);
+    while (l->pairs[i].used && l->pairs[i].key != key)
+        i = (i + 1) & (l->n_slots - 1);
     return &l->pairs[i];
 }
 
@@ -122,7 +123,8 @@ static void heap_push(learner *l, entry e)
         l->heap = mem_realloc(l->heap, l->heap_room * sizeof *l->heap);
     }
     size_t i = l->n_heap++;
-    for (; i && before(l, &e, &l->heap[(i - 1) / 2]); i = (i - 1) / 2) l->heap[i] = l->heap[(i - 1) / 2];
+    for (; i && before(l, &e, &l->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        l->heap[i] = l->heap[(i - 1) / 2];
     l->heap[i] = e;
 }
 
@@ -182,7 +184,8 @@ static bool is_special(const tokenizer_trainer *t, const char *bytes, size_t siz
 {
     char *chars = mem_alloc(2 * size);
     size_t n = 0;
-    for (size_t i = 0; i < size; i++) n += utf8_write(byte_to_char((unsigned char)bytes[i]), chars + n);
+    for (size_t i = 0; i < size; i++)
+        n += utf8_write(byte_to_char((unsigned char)bytes[i]), chars + n);
     bool found = vocab_find(&t->special->words, chars, n) != VOCAB_ABSENT;
     free(chars);
     return found;
@@ -214,7 +217,8 @@ static void make_token(learner *l, uint64_t key)
     find_pair(l, key)->words = NULL;
     find_pair(l, key)->n = find_pair(l, key)->room = 0;
     l->n_fresh = 0;
-    for (uint32_t i = 0; i < p.n; i++) merge_word(l, p.words[i], left, right, made);
+    for (uint32_t i = 0; i < p.n; i++)
+        merge_word(l, p.words[i], left, right, made);
     free(p.words);
     find_pair(l, key)->count = 0;
     for (size_t i = 0; i < l->n_fresh; i++) {
@@ -233,7 +237,8 @@ static void start(learner *l)
         char byte = (char)b;
         new_token(t, &byte, 1, -1, -1);
     }
-    for (size_t i = 0; i < t->n_text; i++) t->symbols[i] = (unsigned char)t->text[i];
+    for (size_t i = 0; i < t->n_text; i++)
+        t->symbols[i] = (unsigned char)t->text[i];
     grow_pairs(l);
     for (size_t i = 0; i < t->n_words; i++) {
         train_word *w = &t->words[i];
@@ -260,7 +265,8 @@ void train_merge(tokenizer_trainer *t, size_t n_tokens)
         if (now < t->min_frequency) break;
         make_token(&l, e.key);
     }
-    for (size_t i = 0; i < l.n_slots; i++) free(l.pairs[i].words);
+    for (size_t i = 0; i < l.n_slots; i++)
+        free(l.pairs[i].words);
     free(l.pairs);
     free(l.heap);
     free(l.fresh);

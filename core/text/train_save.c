@@ -3,8 +3,8 @@
  * tokenizers and transformers read them. Ids: special tokens, the 256 bytes in the order of their
  * characters, then the merges as they were learnt.
  */
-#include "base/json.h"
 #include "base/buffer.h"
+#include "base/json.h"
 #include "text/bpe.h"
 #include "text/scan.h"
 #include "text/train_parts.h"
@@ -96,10 +96,11 @@ static void put_vocab(const tokenizer_trainer *t, buffer *out)
 
 static void put_model(const tokenizer_trainer *t, buffer *out)
 {
-    buffer_puts(out, "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null,\n"
-                     "    \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null,\n"
-                     "    \"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": false,\n"
-                     "    \"vocab\": {");
+    buffer_puts(out,
+                "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null,\n"
+                "    \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null,\n"
+                "    \"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": false,\n"
+                "    \"vocab\": {");
     put_vocab(t, out);
     buffer_puts(out, "},\n    \"merges\": [");
     for (size_t i = 256; i < t->n_tokens; i++) {
@@ -145,7 +146,8 @@ nrl_status train_save(const tokenizer_trainer *t, const char *folder)
     if (mkdir(folder, 0777) && errno != EEXIST)
         return nrl_fail(NRL_ERR_IO, "%s cannot be made: %s", folder, strerror(errno));
     buffer json = {0}, config = {0};
-    buffer_puts(&json, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
+    buffer_puts(&json,
+                "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     put_added(t, &json);
     put_pre_tokenizer(t, &json);
     put_model(t, &json);

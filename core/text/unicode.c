@@ -30,7 +30,8 @@ void text_buffer_put(text_buffer *b, const char *bytes, size_t n, uint32_t from)
     memcpy(b->data + b->n, bytes, n);
     if (b->mapped) {
         map_room(b);
-        for (size_t i = 0; i < n; i++) b->from[b->n + i] = from;
+        for (size_t i = 0; i < n; i++)
+            b->from[b->n + i] = from;
     }
     b->n += n;
 }
@@ -43,7 +44,8 @@ void text_buffer_copy(text_buffer *b, const char *bytes, size_t n, uint32_t from
     memcpy(b->data + b->n, bytes, n);
     if (b->mapped) {
         map_room(b);
-        for (size_t i = 0; i < n; i++) b->from[b->n + i] = map ? map[i] : from + (uint32_t)i;
+        for (size_t i = 0; i < n; i++)
+            b->from[b->n + i] = map ? map[i] : from + (uint32_t)i;
     }
     b->n += n;
 }
@@ -109,7 +111,8 @@ size_t utf8_write(int32_t c, char *out)
         return 1;
     }
     size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
+    for (size_t i = n; i-- > 1; c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3f));
     static const int lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
     out[0] = (char)(lead[n] | c);
     return n;
@@ -144,7 +147,8 @@ void utf8_repair(const char *text, size_t size, text_buffer *out)
 
 const char *utf8_back(const char *begin, const char *p)
 {
-    do p--;
+    do
+        p--;
     while (p > begin && ((unsigned char)*p & 0xc0) == 0x80);
     return p;
 }
@@ -163,22 +167,21 @@ static char_class newer_class(int32_t c)
     static const struct {
         int32_t first, last;
         char_class class;
-    } ranges[] = {
-        {0x1c89, 0x1c8a, CHAR_LETTER},   {0xa7cb, 0xa7cd, CHAR_LETTER},
-        {0xa7da, 0xa7dc, CHAR_LETTER},   {0x105c0, 0x105f3, CHAR_LETTER},
-        {0x10d40, 0x10d49, CHAR_NUMBER}, {0x10d4a, 0x10d65, CHAR_LETTER},
-        {0x10d6f, 0x10d85, CHAR_LETTER}, {0x10ec2, 0x10ec4, CHAR_LETTER},
-        {0x11380, 0x11389, CHAR_LETTER}, {0x1138b, 0x1138b, CHAR_LETTER},
-        {0x1138e, 0x1138e, CHAR_LETTER}, {0x11390, 0x113b5, CHAR_LETTER},
-        {0x113b7, 0x113b7, CHAR_LETTER}, {0x113d1, 0x113d1, CHAR_LETTER},
-        {0x113d3, 0x113d3, CHAR_LETTER}, {0x116d0, 0x116e3, CHAR_NUMBER},
-        {0x11bc0, 0x11be0, CHAR_LETTER}, {0x11bf0, 0x11bf9, CHAR_NUMBER},
-        {0x13460, 0x143fa, CHAR_LETTER}, {0x16100, 0x1611d, CHAR_LETTER},
-        {0x16130, 0x16139, CHAR_NUMBER}, {0x16d40, 0x16d6c, CHAR_LETTER},
-        {0x16d70, 0x16d79, CHAR_NUMBER}, {0x18cff, 0x18cff, CHAR_LETTER},
-        {0x1ccf0, 0x1ccf9, CHAR_NUMBER}, {0x1e5d0, 0x1e5ed, CHAR_LETTER},
-        {0x1e5f0, 0x1e5f0, CHAR_LETTER}, {0x1e5f1, 0x1e5fa, CHAR_NUMBER},
-        {0x2ebf0, 0x2ee5d, CHAR_LETTER}};
+    } ranges[] = {{0x1c89, 0x1c8a, CHAR_LETTER},   {0xa7cb, 0xa7cd, CHAR_LETTER},
+                  {0xa7da, 0xa7dc, CHAR_LETTER},   {0x105c0, 0x105f3, CHAR_LETTER},
+                  {0x10d40, 0x10d49, CHAR_NUMBER}, {0x10d4a, 0x10d65, CHAR_LETTER},
+                  {0x10d6f, 0x10d85, CHAR_LETTER}, {0x10ec2, 0x10ec4, CHAR_LETTER},
+                  {0x11380, 0x11389, CHAR_LETTER}, {0x1138b, 0x1138b, CHAR_LETTER},
+                  {0x1138e, 0x1138e, CHAR_LETTER}, {0x11390, 0x113b5, CHAR_LETTER},
+                  {0x113b7, 0x113b7, CHAR_LETTER}, {0x113d1, 0x113d1, CHAR_LETTER},
+                  {0x113d3, 0x113d3, CHAR_LETTER}, {0x116d0, 0x116e3, CHAR_NUMBER},
+                  {0x11bc0, 0x11be0, CHAR_LETTER}, {0x11bf0, 0x11bf9, CHAR_NUMBER},
+                  {0x13460, 0x143fa, CHAR_LETTER}, {0x16100, 0x1611d, CHAR_LETTER},
+                  {0x16130, 0x16139, CHAR_NUMBER}, {0x16d40, 0x16d6c, CHAR_LETTER},
+                  {0x16d70, 0x16d79, CHAR_NUMBER}, {0x18cff, 0x18cff, CHAR_LETTER},
+                  {0x1ccf0, 0x1ccf9, CHAR_NUMBER}, {0x1e5d0, 0x1e5ed, CHAR_LETTER},
+                  {0x1e5f0, 0x1e5f0, CHAR_LETTER}, {0x1e5f1, 0x1e5fa, CHAR_NUMBER},
+                  {0x2ebf0, 0x2ee5d, CHAR_LETTER}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges && c >= ranges[i].first; i++)
         if (c <= ranges[i].last) return ranges[i].class;
     return CHAR_OTHER;
@@ -196,26 +199,33 @@ char_class unicode_class(int32_t c)
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return CHAR_LETTER;
+    case UTF8PROC_CATEGORY_LO:
+        return CHAR_LETTER;
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO: return CHAR_NUMBER;
-    case UTF8PROC_CATEGORY_CN: return newer_class(c);
-    default: return unicode_is_space(c) ? CHAR_SPACE : CHAR_OTHER;
+    case UTF8PROC_CATEGORY_NO:
+        return CHAR_NUMBER;
+    case UTF8PROC_CATEGORY_CN:
+        return newer_class(c);
+    default:
+        return unicode_is_space(c) ? CHAR_SPACE : CHAR_OTHER;
     }
 }
 
 bool unicode_is_word(int32_t c)
 {
-    if (c < 0x80) return unicode_class(c) == CHAR_LETTER || unicode_class(c) == CHAR_NUMBER || c == '_';
+    if (c < 0x80)
+        return unicode_class(c) == CHAR_LETTER || unicode_class(c) == CHAR_NUMBER || c == '_';
     switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
     case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: return unicode_class(c) == CHAR_LETTER || c == 0x200c || c == 0x200d;
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default:
+        return unicode_class(c) == CHAR_LETTER || c == 0x200c || c == 0x200d;
     }
 }
 

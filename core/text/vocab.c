@@ -33,7 +33,8 @@ static void grow_slots(vocab *v)
         const vocab_entry *e = &v->entries[id];
         if (e->start == VOCAB_NO_TEXT) continue;
         size_t i = text_slot(v, v->blob + e->start, e->size);
-        while (v->slots[i] != VOCAB_ABSENT) i = (i + 1) & (v->n_slots - 1);
+        while (v->slots[i] != VOCAB_ABSENT)
+            i = (i + 1) & (v->n_slots - 1);
         v->slots[i] = id;
     }
 }
@@ -46,7 +47,8 @@ static void grow_entries(vocab *v, int32_t id)
         v->entries = mem_realloc(v->entries, (size_t)room * sizeof *v->entries);
         v->room = room;
     }
-    while (v->n <= id) v->entries[v->n++] = (vocab_entry){.start = VOCAB_NO_TEXT};
+    while (v->n <= id)
+        v->entries[v->n++] = (vocab_entry){.start = VOCAB_NO_TEXT};
 }
 
 static nrl_status add_text(vocab *v, const char *text, size_t size)
@@ -86,7 +88,8 @@ nrl_status vocab_add(vocab *v, const char *text, size_t size, int64_t id)
         return NRL_OK;
     }
     size_t i = text_slot(v, text, size);
-    while (v->slots[i] != VOCAB_ABSENT) i = (i + 1) & (v->n_slots - 1);
+    while (v->slots[i] != VOCAB_ABSENT)
+        i = (i + 1) & (v->n_slots - 1);
     v->slots[i] = (int32_t)id;
     return NRL_OK;
 }

@@ -50,7 +50,8 @@ static nrl_status measure(const tokenizer *tok, const char *text, size_t size, d
     if (st == NRL_OK)
         printf("{\"open_ms\": %.1f, \"bytes\": %zu, \"tokens\": %zu, \"encode_mb_s\": %.1f, "
                "\"decode_mb_s\": %.1f}\n",
-               open_s * 1e3, size, ids.n, (double)size / encode_s * 1e-6, (double)size / decode_s * 1e-6);
+               open_s * 1e3, size, ids.n, (double)size / encode_s * 1e-6,
+               (double)size / decode_s * 1e-6);
     tokenizer_ids_free(&ids);
     tokenizer_scratch_destroy(s);
     return st;

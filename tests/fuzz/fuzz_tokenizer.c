@@ -1,6 +1,6 @@
 /*
- * fuzz_tokenizer.c - a tokenizer file from hostile bytes: it is refused or it works. What opens must
- * encode and decode texts cut from the same bytes without a fault, and give its own ids back.
+ * fuzz_tokenizer.c - a tokenizer file from hostile bytes: it is refused or it works. What opens
+ * must encode and decode texts cut from the same bytes without a fault, and give its own ids back.
  */
 #include "text/chat.h"
 #include "text/tokenizer.h"

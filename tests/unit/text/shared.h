@@ -56,7 +56,8 @@ static inline char *encode_text(const tokenizer *tok, const char *text, size_t s
 {
     tokenizer_scratch *s = tokenizer_scratch_create();
     tokenizer_ids ids = {0};
-    if (tokenizer_encode(tok, s, text, size, flags, &ids) != NRL_OK) fail_msg("%s", nrl_error_text());
+    if (tokenizer_encode(tok, s, text, size, flags, &ids) != NRL_OK)
+        fail_msg("%s", nrl_error_text());
     char *out = ids_text(ids.ids, ids.n);
     tokenizer_ids_free(&ids);
     tokenizer_scratch_destroy(s);
@@ -75,7 +76,8 @@ static inline void assert_encodes(const tokenizer *tok, const char *text, const 
 static inline char *byte_level_json(const char *words, const char *merges, const char *added)
 {
     char *json = mem_alloc((1 << 14) + strlen(words) + strlen(merges) + strlen(added));
-    size_t at = (size_t)sprintf(json, "{\"model\": {\"type\": \"BPE\", \"merges\": [%s], \"vocab\": {", merges);
+    size_t at = (size_t)sprintf(
+        json, "{\"model\": {\"type\": \"BPE\", \"merges\": [%s], \"vocab\": {", merges);
     for (int b = 0; b < 256; b++) {
         int32_t c = b;
         bool self = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
@@ -84,7 +86,8 @@ static inline char *byte_level_json(const char *words, const char *merges, const
     }
     sprintf(json + at,
             "%s}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
-            "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [%s]}", words, added);
+            "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [%s]}",
+            words, added);
     return json;
 }
 

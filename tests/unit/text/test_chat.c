@@ -1,9 +1,9 @@
 /*
  * test_chat.c - the built-in chat templates: their text, their ids and which tokens are trained.
  */
-#include "text/chat.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "text/chat.h"
 #include "text/shared.h"
 
 static const char chatml_specials[] =
@@ -17,7 +17,10 @@ static const chat_template *find(const char *name)
     return t;
 }
 
-#define MESSAGE(r, c) {.role = (r), .content = (c), .content_size = sizeof(c) - 1}
+#define MESSAGE(r, c)                                                                              \
+    {                                                                                              \
+        .role = (r), .content = (c), .content_size = sizeof(c) - 1                                 \
+    }
 
 static void chatml_trains_the_answer_and_its_end(void **state)
 {
@@ -28,10 +31,13 @@ static void chatml_trains_the_answer_and_its_end(void **state)
     chat_ids ids = {0};
     assert_int_equal(chat_render(find("chatml"), tok, s, m, 2, false, &ids), NRL_OK);
     char *text;
-    assert_int_equal(tokenizer_decode(tok, ids.tokens.ids, ids.tokens.n, false, &text, NULL), NRL_OK);
-    assert_string_equal(text, "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\nxyz<|im_end|>\n");
+    assert_int_equal(tokenizer_decode(tok, ids.tokens.ids, ids.tokens.n, false, &text, NULL),
+                     NRL_OK);
+    assert_string_equal(text,
+                        "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\nxyz<|im_end|>\n");
     size_t n_trained = 0;
-    for (size_t i = 0; i < ids.tokens.n; i++) n_trained += ids.trained[i];
+    for (size_t i = 0; i < ids.tokens.n; i++)
+        n_trained += ids.trained[i];
     assert_int_equal(n_trained, 4); /* x y z <|im_end|> */
     assert_int_equal(ids.trained[ids.tokens.n - 1], 0);
     assert_int_equal(ids.trained[ids.tokens.n - 2], 1);
@@ -152,7 +158,8 @@ static void mistral_v3_ids_are_the_published_ones(void **state)
 }
 
 /* Every conversation of the rendered set, with and without a generation prompt. */
-static void check_rendered(const char *key, const char *name, const char *specials, bool always_prompts)
+static void check_rendered(const char *key, const char *name, const char *specials,
+                           bool always_prompts)
 {
     char *path = shared_path("data/templates/golden_rendered.json");
     if (!path) skip();
@@ -166,8 +173,9 @@ static void check_rendered(const char *key, const char *name, const char *specia
         const nrl_node *row = nrl_node_at(cases, i);
         const char *want = nrl_node_string(nrl_node_find(row, "expected"), NULL);
         if (strcmp(nrl_node_string(nrl_node_find(row, "template"), ""), key) || !want) continue;
-        const nrl_node *list = nrl_node_find(nrl_node_find(golden, "conversations"),
-                                             nrl_node_string(nrl_node_find(row, "conversation"), ""));
+        const nrl_node *list =
+            nrl_node_find(nrl_node_find(golden, "conversations"),
+                          nrl_node_string(nrl_node_find(row, "conversation"), ""));
         chat_message m[8];
         size_t n = nrl_node_size(list);
         assert_true(n <= 8);
@@ -176,7 +184,8 @@ static void check_rendered(const char *key, const char *name, const char *specia
             m[k] = (chat_message){nrl_node_string(nrl_node_find(nrl_node_at(list, k), "role"), ""),
                                   nrl_node_string(content, ""), nrl_node_string_size(content)};
         }
-        bool prompt = always_prompts || nrl_node_bool(nrl_node_find(row, "add_generation_prompt"), false);
+        bool prompt =
+            always_prompts || nrl_node_bool(nrl_node_find(row, "add_generation_prompt"), false);
         char *got;
         assert_int_equal(chat_render_text(find(name), tok, m, n, prompt, &got), NRL_OK);
         assert_string_equal(got, want);
@@ -192,7 +201,8 @@ static void check_rendered(const char *key, const char *name, const char *specia
 static void chatml_text_is_what_jinja_renders(void **state)
 {
     (void)state;
-    check_rendered("llamacpp_case:teknium/OpenHermes-2.5-Mistral-7B", "chatml", chatml_specials, false);
+    check_rendered("llamacpp_case:teknium/OpenHermes-2.5-Mistral-7B", "chatml", chatml_specials,
+                   false);
 }
 
 static void llama3_text_is_what_jinja_renders(void **state)
@@ -201,7 +211,8 @@ static void llama3_text_is_what_jinja_renders(void **state)
     check_rendered("llamacpp_case:Llama-3", "llama3",
                    "{\"id\": 256, \"content\": \"<|start_header_id|>\", \"special\": true},"
                    "{\"id\": 257, \"content\": \"<|end_header_id|>\", \"special\": true},"
-                   "{\"id\": 258, \"content\": \"<|eot_id|>\", \"special\": true}", true);
+                   "{\"id\": 258, \"content\": \"<|eot_id|>\", \"special\": true}",
+                   true);
 }
 
 int main(void)

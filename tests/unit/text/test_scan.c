@@ -7,10 +7,40 @@
 #include "text/scan.h"
 #include "text/shared.h"
 
-static const char *const pieces[] = {
-    "'s", "'S", "'\xc5\xbf", "'re", "'LL", "'", "a", "the", "X", " ", "  ", "\n", "\r\n", "\t", "1", "123",
-    "\xc2\xa0", "\xe3\x80\x80", "\xe1\xa0\x8e", "\xc2\x85", "\xe2\x80\xa8", "\xd9\xa3", "\xe2\x85\xa7", "\xc2\xbd",
-    "\xc3\xa9", "e\xcc\x81", "\xe4\xb8\xad", "\xf0\x9f\x98\x80", "\xe2\x80\x8d", "!", "...", "_", "-", "\x1c"};
+static const char *const pieces[] = {"'s",
+                                     "'S",
+                                     "'\xc5\xbf",
+                                     "'re",
+                                     "'LL",
+                                     "'",
+                                     "a",
+                                     "the",
+                                     "X",
+                                     " ",
+                                     "  ",
+                                     "\n",
+                                     "\r\n",
+                                     "\t",
+                                     "1",
+                                     "123",
+                                     "\xc2\xa0",
+                                     "\xe3\x80\x80",
+                                     "\xe1\xa0\x8e",
+                                     "\xc2\x85",
+                                     "\xe2\x80\xa8",
+                                     "\xd9\xa3",
+                                     "\xe2\x85\xa7",
+                                     "\xc2\xbd",
+                                     "\xc3\xa9",
+                                     "e\xcc\x81",
+                                     "\xe4\xb8\xad",
+                                     "\xf0\x9f\x98\x80",
+                                     "\xe2\x80\x8d",
+                                     "!",
+                                     "...",
+                                     "_",
+                                     "-",
+                                     "\x1c"};
 enum { N_PIECES = sizeof pieces / sizeof *pieces, N_TEXTS = 20000 };
 
 /* A fixed linear congruential generator: the texts are the same on every machine. */
@@ -84,11 +114,13 @@ static void check_form(unicode_form form, const char *text, const char *expected
     text_buffer out = {.mapped = true};
     size_t size = strlen(text);
     uint32_t map[256];
-    for (size_t i = 0; i < size; i++) map[i] = (uint32_t)i;
+    for (size_t i = 0; i < size; i++)
+        map[i] = (uint32_t)i;
     unicode_normalize(form, text, size, map, &out);
     assert_int_equal(out.n, strlen(expected));
     assert_memory_equal(out.data, expected, out.n);
-    for (size_t i = 0; i < out.n; i++) assert_true(out.from[i] < size && (!i || out.from[i] >= out.from[i - 1]));
+    for (size_t i = 0; i < out.n; i++)
+        assert_true(out.from[i] < size && (!i || out.from[i] >= out.from[i - 1]));
     text_buffer_free(&out);
 }
 
@@ -96,9 +128,9 @@ static void normalization_forms_compose_and_order_marks(void **state)
 {
     (void)state;
     check_form(FORM_NFC, "cafe\xcc\x81!", "caf\xc3\xa9!");
-    check_form(FORM_NFC, "a\xcc\x81\xcc\xa3", "\xe1\xba\xa1\xcc\x81");          /* dot below goes first */
+    check_form(FORM_NFC, "a\xcc\x81\xcc\xa3", "\xe1\xba\xa1\xcc\x81"); /* dot below goes first */
     check_form(FORM_NFC, "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8", "\xea\xb0\x81"); /* Hangul */
-    check_form(FORM_NFC, "\xe2\x84\xab", "\xc3\x85");                             /* Angstrom sign */
+    check_form(FORM_NFC, "\xe2\x84\xab", "\xc3\x85"); /* Angstrom sign */
     check_form(FORM_NFD, "\xc3\xa9x", "e\xcc\x81x");
     check_form(FORM_NFKC, "\xef\xac\x81\xc2\xb2", "fi2");
     check_form(FORM_NFKD, "\xea\xb0\x81", "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8");
@@ -111,7 +143,8 @@ static void a_million_marks_take_no_long_time(void **state)
     enum { MARKS = 1000000 };
     char *text = mem_alloc(2 * MARKS + 1);
     text[0] = 'a';
-    for (size_t i = 0; i < MARKS; i++) memcpy(text + 1 + 2 * i, i & 1 ? "\xcc\xa3" : "\xcc\x81", 2);
+    for (size_t i = 0; i < MARKS; i++)
+        memcpy(text + 1 + 2 * i, i & 1 ? "\xcc\xa3" : "\xcc\x81", 2);
     text_buffer out = {0};
     unicode_normalize(FORM_NFC, text, 2 * MARKS + 1, NULL, &out);
     assert_true(out.n > MARKS);

@@ -14,7 +14,8 @@ static const char llama_json[] =
     "                    {\"id\": 1, \"content\": \"<s>\", \"special\": true}],"
     " \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": ["
     "    {\"type\": \"Prepend\", \"prepend\": \"\xe2\x96\x81\"},"
-    "    {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xe2\x96\x81\"}]},"
+    "    {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": "
+    "\"\xe2\x96\x81\"}]},"
     " \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": ["
     "    {\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\"}}],"
     "    \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [1], \"tokens\": [\"<s>\"]}}},"
@@ -22,9 +23,11 @@ static const char llama_json[] =
     "    {\"type\": \"Replace\", \"pattern\": {\"String\": \"\xe2\x96\x81\"}, \"content\": \" \"},"
     "    {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"},"
     "    {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]},"
-    " \"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true,"
+    " \"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"fuse_unk\": true, "
+    "\"byte_fallback\": true,"
     "    \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"\xe2\x96\x81\": 2, \"a\": 3, \"b\": 4,"
-    "               \"\xe2\x96\x81" "a\": 5, \"ab\": 6, \"<0xC3>\": 7, \"<0xA9>\": 8, \"\xe2\x96\x81\xe2\x96\x81\": 9},"
+    "               \"\xe2\x96\x81"
+    "a\": 5, \"ab\": 6, \"<0xC3>\": 7, \"<0xA9>\": 8, \"\xe2\x96\x81\xe2\x96\x81\": 9},"
     "    \"merges\": [\"\xe2\x96\x81 a\", \"a b\", \"\xe2\x96\x81 \xe2\x96\x81\"]}}";
 
 static void byte_level_merges_by_rank(void **state)
@@ -47,7 +50,8 @@ static void long_words_merge_like_short_ones(void **state)
     for (size_t n = 1; n < sizeof text; n += 37) {
         char *got = encode_text(tok, text, n, 0);
         size_t tokens = n / 4 + (n % 4) / 2 + n % 2, seen = 1;
-        for (char *p = got; *p; p++) seen += *p == ' ';
+        for (char *p = got; *p; p++)
+            seen += *p == ' ';
         assert_int_equal(seen, tokens);
         free(got);
     }
@@ -69,7 +73,7 @@ static void broken_utf8_becomes_replacement_characters(void **state)
     (void)state;
     tokenizer *tok = byte_tokenizer("", "", "");
     assert_encodes(tok, "a\xff", "97 239 191 189");
-    assert_encodes(tok, "\xe2\x82z", "239 191 189 122");         /* one for the maximal subpart */
+    assert_encodes(tok, "\xe2\x82z", "239 191 189 122"); /* one for the maximal subpart */
     assert_encodes(tok, "\xed\xa0\x80", "239 191 189 239 191 189 239 191 189"); /* a surrogate */
     tokenizer_close(tok);
 }
@@ -78,9 +82,11 @@ static void added_tokens_win_over_merges(void **state)
 {
     (void)state;
     tokenizer *tok = byte_tokenizer(the_vocab, the_merges,
-        "{\"id\": 300, \"content\": \"<e>\", \"special\": true},"
-        "{\"id\": 301, \"content\": \"<e>x\", \"special\": true, \"lstrip\": true, \"rstrip\": true},"
-        "{\"id\": 302, \"content\": \"the\", \"special\": false, \"normalized\": false, \"single_word\": true}");
+                                    "{\"id\": 300, \"content\": \"<e>\", \"special\": true},"
+                                    "{\"id\": 301, \"content\": \"<e>x\", \"special\": true, "
+                                    "\"lstrip\": true, \"rstrip\": true},"
+                                    "{\"id\": 302, \"content\": \"the\", \"special\": false, "
+                                    "\"normalized\": false, \"single_word\": true}");
     assert_encodes(tok, "a<e>a", "97 300 97");
     assert_encodes(tok, "a  <e>x  a", "97 301 97"); /* the longest match; spaces belong to it */
     assert_encodes(tok, "the then", "302 258 110");
@@ -151,7 +157,8 @@ static void starts_are_offsets_in_the_callers_text(void **state)
     const size_t want[] = {0, 1, 3, 4, 7, 7}; /* a mark that was put stands where its text begins */
     char *got = ids_text(ids.ids, ids.n);
     assert_string_equal(got, "5 5 4 1 2 4");
-    for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.starts[i], want[i]);
+    for (size_t i = 0; i < ids.n; i++)
+        assert_int_equal(ids.starts[i], want[i]);
     free(got);
     tokenizer_ids_free(&ids);
     tokenizer_scratch_destroy(s);
@@ -165,7 +172,8 @@ static void characters_without_a_token_are_counted(void **state)
                                        "\"pre_tokenizer\": {\"type\": \"WhitespaceSplit\"}}");
     tokenizer_scratch *s = tokenizer_scratch_create();
     tokenizer_ids ids = {0};
-    for (int i = 0; i < 2; i++) assert_int_equal(tokenizer_encode(tok, s, "abb a", 5, 0, &ids), NRL_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tokenizer_encode(tok, s, "abb a", 5, 0, &ids), NRL_OK);
     assert_int_equal(ids.n, 4);
     assert_int_equal(tokenizer_scratch_dropped(s), 4);
     tokenizer_ids_free(&ids);
@@ -194,7 +202,8 @@ static void threads_share_a_tokenizer(void **state)
     (void)state;
     tokenizer *tok = byte_tokenizer(the_vocab, the_merges, "");
     pthread_t threads[4];
-    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, encode_often, tok);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, encode_often, tok);
     for (int i = 0; i < 4; i++) {
         void *wrong;
         pthread_join(threads[i], &wrong);
@@ -239,7 +248,8 @@ static void hostile_models_are_refused_with_the_reason(void **state)
     assert_refused(MODEL("\"a\": 0", "") "x", "end of the file");
 }
 
-#define PART(name, value) "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"" name "\": " value "}"
+#define PART(name, value)                                                                          \
+    "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"" name "\": " value "}"
 
 static void unknown_components_are_named(void **state)
 {
@@ -247,8 +257,10 @@ static void unknown_components_are_named(void **state)
     assert_refused(PART("normalizer", "{\"type\": \"Nmt\"}"), "normalizer 'Nmt' is not supported");
     assert_refused(PART("pre_tokenizer", "{\"type\": \"UnicodeScripts\"}"), "'UnicodeScripts'");
     assert_refused(PART("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}, "
-                                         "\"behavior\": \"Isolated\"}"), "regular expression '('");
-    assert_refused(PART("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"String\": \"x\"}}"), "behavior");
+                                         "\"behavior\": \"Isolated\"}"),
+                   "regular expression '('");
+    assert_refused(PART("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"String\": \"x\"}}"),
+                   "behavior");
     assert_refused(PART("decoder", "{\"type\": \"CTC\"}"), "decoder 'CTC'");
     assert_refused(PART("post_processor", "{\"type\": \"X\"}"), "post_processor 'X'");
     assert_refused(PART("added_tokens", "[{\"id\": 0, \"content\": \"b\"}]"), "the same id 0");
@@ -259,8 +271,9 @@ static void unknown_components_are_named(void **state)
 static void a_pattern_that_explodes_is_an_error_not_a_hang(void **state)
 {
     (void)state;
-    tokenizer *tok = open_text_or_fail(PART("pre_tokenizer",
-        "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(a|aa)+$\"}, \"behavior\": \"Isolated\"}"));
+    tokenizer *tok =
+        open_text_or_fail(PART("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+                                                "\"(a|aa)+$\"}, \"behavior\": \"Isolated\"}"));
     tokenizer_scratch *s = tokenizer_scratch_create();
     tokenizer_ids ids = {0};
     char text[200];
@@ -276,9 +289,11 @@ static void sentencepiece_rubbish_is_refused(void **state)
 {
     (void)state;
     tokenizer *tok;
-    static const char *const files[] = {"", "\x0a", "\x0a\xff\xff\xff\xff\x7f", "hello", "IQ== 0\nrubbish\n"};
+    static const char *const files[] = {"", "\x0a", "\x0a\xff\xff\xff\xff\x7f", "hello",
+                                        "IQ== 0\nrubbish\n"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        assert_int_equal(tokenizer_open_memory("bad.model", files[i], strlen(files[i]), &tok), NRL_ERR_DATA);
+        assert_int_equal(tokenizer_open_memory("bad.model", files[i], strlen(files[i]), &tok),
+                         NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "bad.model:2: expected base64"));
 }
 

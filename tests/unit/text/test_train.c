@@ -2,9 +2,9 @@
  * test_train.c - learning byte-level BPE: the merges of a known small text, determinism, and that
  * what was saved opens and gives every text back.
  */
-#include "text/shared.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "text/shared.h"
 #include "text/train.h"
 #include <sys/stat.h>
 
@@ -44,13 +44,16 @@ static char *train_text(const char *const *texts, size_t n, const tokenizer_trai
 }
 
 /* Worked out by hand: counts are low 7, er 9 (newer 6 and wider 3), est 2.. the classic example. */
-static const char *const classic[] = {"low low low low low lower lower", "newest newest newest newest newest newest widest widest widest"};
+static const char *const classic[] = {
+    "low low low low low lower lower",
+    "newest newest newest newest newest newest widest widest widest"};
 
 static void the_most_frequent_pair_comes_first_ties_to_the_greater_bytes(void **state)
 {
     (void)state;
     static const char *const special[] = {"<|endoftext|>"};
-    tokenizer_train_options o = {.vocab_size = 257 + 6, .special = special, .n_special = 1, .min_frequency = 1};
+    tokenizer_train_options o = {
+        .vocab_size = 257 + 6, .special = special, .n_special = 1, .min_frequency = 1};
     char *folder = temporary_folder();
     int64_t n;
     char *json = train_text(classic, 2, &o, folder, &n);
@@ -69,7 +72,8 @@ static void the_order_of_texts_changes_nothing(void **state)
     const char *const swapped[] = {classic[1], classic[0]};
     tokenizer_train_options o = {.vocab_size = 280, .min_frequency = 1};
     char *folder = temporary_folder();
-    char *one = train_text(classic, 2, &o, folder, NULL), *two = train_text(swapped, 2, &o, folder, NULL);
+    char *one = train_text(classic, 2, &o, folder, NULL),
+         *two = train_text(swapped, 2, &o, folder, NULL);
     assert_string_equal(one, two);
     free(one), free(two);
     remove_folder(folder);
@@ -82,8 +86,11 @@ static void a_saved_tokenizer_opens_and_round_trips(void **state)
     static const char *const special[] = {"<|end|>", "<|pad|>"};
     static const char text[] = "newest<|end|> low\xc3\xa9r\n\n1234 \xff widest";
     for (int i = 0; i < 3; i++) {
-        tokenizer_train_options o = {.vocab_size = 300, .special = special, .n_special = 2,
-                                     .pattern = patterns[i], .min_frequency = 1};
+        tokenizer_train_options o = {.vocab_size = 300,
+                                     .special = special,
+                                     .n_special = 2,
+                                     .pattern = patterns[i],
+                                     .min_frequency = 1};
         char *folder = temporary_folder();
         free(train_text(classic, 2, &o, folder, NULL));
         tokenizer *tok = open_or_fail(folder);
@@ -107,7 +114,8 @@ static void a_learnt_token_never_takes_a_special_tokens_text(void **state)
 {
     (void)state;
     static const char *const special[] = {"st"}, *const text[] = {"rust rest s t"};
-    tokenizer_train_options o = {.vocab_size = 300, .special = special, .n_special = 1, .min_frequency = 1};
+    tokenizer_train_options o = {
+        .vocab_size = 300, .special = special, .n_special = 1, .min_frequency = 1};
     char *folder = temporary_folder();
     free(train_text(text, 1, &o, folder, NULL));
     tokenizer_close(open_or_fail(folder)); /* duplicate keys would be refused */
@@ -134,10 +142,12 @@ static void a_published_run_of_500_tokens_is_equal(void **state)
 {
     (void)state;
     char *corpus = shared_path("data/tokenizers/small_fixtures/cs336_corpus.en");
-    char *vocab = shared_path("data/tokenizers/small_fixtures/cs336_train-bpe-reference-vocab.json");
+    char *vocab =
+        shared_path("data/tokenizers/small_fixtures/cs336_train-bpe-reference-vocab.json");
     if (!corpus || !vocab) skip();
     static const char *const special[] = {"<|endoftext|>"};
-    tokenizer_train_options o = {.vocab_size = 500, .special = special, .n_special = 1, .min_frequency = 1};
+    tokenizer_train_options o = {
+        .vocab_size = 500, .special = special, .n_special = 1, .min_frequency = 1};
     char *text, *folder = temporary_folder();
     size_t size;
     assert_int_equal(file_read(corpus, 1 << 24, &text, &size), NRL_OK);
@@ -148,7 +158,8 @@ static void a_published_run_of_500_tokens_is_equal(void **state)
     assert_int_equal(json_read_file(&a, vocab, 1 << 20, &want), NRL_OK);
     assert_int_equal(nrl_node_size(want), tokenizer_vocab_size(tok));
     for (size_t i = 0; i < nrl_node_size(want); i++)
-        assert_int_equal(tokenizer_token_id(tok, nrl_node_key(want, i)), nrl_node_int(nrl_node_at(want, i), -1));
+        assert_int_equal(tokenizer_token_id(tok, nrl_node_key(want, i)),
+                         nrl_node_int(nrl_node_at(want, i), -1));
     arena_free(&a);
     tokenizer_close(tok);
     remove_folder(folder);

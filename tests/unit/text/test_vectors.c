@@ -2,9 +2,9 @@
  * test_vectors.c - the published ids of real tokenizers. Needs the shared folder; each test says
  * so and skips where it is absent.
  */
-#include "text/shared.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "text/shared.h"
 
 typedef struct {
     size_t tried, wrong;
@@ -14,7 +14,8 @@ static char *list_text(const nrl_node *list)
 {
     size_t n = nrl_node_size(list);
     int32_t *ids = mem_alloc((n + 1) * sizeof *ids);
-    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)nrl_node_int(nrl_node_at(list, i), -1);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int32_t)nrl_node_int(nrl_node_at(list, i), -1);
     char *text = ids_text(ids, n);
     free(ids);
     return text;
@@ -26,17 +27,20 @@ static void compare_ids(const tokenizer *tok, const nrl_node *text, const nrl_no
     char *got = encode_text(tok, nrl_node_string(text, ""), nrl_node_string_size(text), 0);
     t->tried++;
     if (strcmp(want, got)) {
-        if (!t->wrong++) printf("text: %s\nwant: %s\ngot:  %s\n", nrl_node_string(text, ""), want, got);
+        if (!t->wrong++)
+            printf("text: %s\nwant: %s\ngot:  %s\n", nrl_node_string(text, ""), want, got);
     }
     free(want);
     free(got);
 }
 
-static void compare_decoded(const tokenizer *tok, const nrl_node *ids, const nrl_node *text, tally *t)
+static void compare_decoded(const tokenizer *tok, const nrl_node *ids, const nrl_node *text,
+                            tally *t)
 {
     size_t n = nrl_node_size(ids), size;
     int32_t *list = mem_alloc((n + 1) * sizeof *list);
-    for (size_t i = 0; i < n; i++) list[i] = (int32_t)nrl_node_int(nrl_node_at(ids, i), -1);
+    for (size_t i = 0; i < n; i++)
+        list[i] = (int32_t)nrl_node_int(nrl_node_at(ids, i), -1);
     char *got;
     assert_int_equal(tokenizer_decode(tok, list, n, false, &got, &size), NRL_OK);
     t->tried++;
@@ -110,10 +114,12 @@ static void check_published(const char *name, const char *file)
         char *stop = strstr(text, mark), *line_stop = strchr(line, '\n');
         size_t size = stop ? (size_t)(stop - text) : strlen(text);
         if (line_stop) *line_stop = 0;
-        while (*line == ' ') line++;
+        while (*line == ' ')
+            line++;
         char *got = encode_text(tok, text, size, 0);
         tried++;
-        if (strcmp(got, line) && !wrong++) printf("text: %.*s\nwant: %s\ngot:  %s\n", (int)size, text, line, got);
+        if (strcmp(got, line) && !wrong++)
+            printf("text: %.*s\nwant: %s\ngot:  %s\n", (int)size, text, line, got);
         free(got);
         text = stop ? stop + strlen(mark) : NULL;
         line = line_stop ? line_stop + 1 : line + strlen(line);
@@ -143,12 +149,18 @@ PUBLISHED(llama3_ranks, "llama-bpe", "data/tokenizers/restricted_llama3/tokenize
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hard_strings_of_gpt2),      cmocka_unit_test(hard_strings_of_qwen2),
-        cmocka_unit_test(hard_strings_of_llama2),    cmocka_unit_test(hard_strings_of_mistral),
-        cmocka_unit_test(hard_strings_of_smollm),    cmocka_unit_test(hard_strings_of_stories260K),
-        cmocka_unit_test(published_ids_of_gpt2),     cmocka_unit_test(published_ids_of_gpt2_pair),
-        cmocka_unit_test(published_ids_of_qwen2),    cmocka_unit_test(published_ids_of_qwen2_pair),
-        cmocka_unit_test(published_ids_of_smollm),   cmocka_unit_test(published_ids_of_llama2),
+        cmocka_unit_test(hard_strings_of_gpt2),
+        cmocka_unit_test(hard_strings_of_qwen2),
+        cmocka_unit_test(hard_strings_of_llama2),
+        cmocka_unit_test(hard_strings_of_mistral),
+        cmocka_unit_test(hard_strings_of_smollm),
+        cmocka_unit_test(hard_strings_of_stories260K),
+        cmocka_unit_test(published_ids_of_gpt2),
+        cmocka_unit_test(published_ids_of_gpt2_pair),
+        cmocka_unit_test(published_ids_of_qwen2),
+        cmocka_unit_test(published_ids_of_qwen2_pair),
+        cmocka_unit_test(published_ids_of_smollm),
+        cmocka_unit_test(published_ids_of_llama2),
         cmocka_unit_test(published_ids_of_llama2_model),
         cmocka_unit_test(published_ids_of_llama3_ranks),
     };
