@@ -1,7 +1,7 @@
 /*
  * build.c - the builder that a model plugin's `layout` fills, and the life of a model.
- * What a plugin declares wrongly is NRL_ERR_BUG or NRL_ERR_DATA with the name of the parameter; sizes
- * come from a file, so every product is checked.
+ * What a plugin declares wrongly is NRL_ERR_BUG or NRL_ERR_DATA with the name of the parameter;
+ * sizes come from a file, so every product is checked.
  */
 #include "model/model.h"
 #include <stdlib.h>
@@ -243,7 +243,8 @@ void model_destroy(model *m)
 int64_t model_n_params(const model *m)
 {
     int64_t n = 0;
-    for (int32_t i = 0; i < m->n_params; i++) n += m->params[i]->numel;
+    for (int32_t i = 0; i < m->n_params; i++)
+        n += m->params[i]->numel;
     return n;
 }
 

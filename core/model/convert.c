@@ -81,8 +81,10 @@ void convert_from_f32(nrl_dtype dtype, const float *from, int64_t n, void *to)
     if (dtype == NRL_DTYPE_F32) {
         memcpy(to, from, (size_t)n * sizeof(float));
     } else if (dtype == NRL_DTYPE_BF16) {
-        for (int64_t i = 0; i < n; i++) half[i] = to_bf16(from[i]);
+        for (int64_t i = 0; i < n; i++)
+            half[i] = to_bf16(from[i]);
     } else {
-        for (int64_t i = 0; i < n; i++) half[i] = to_f16(from[i]);
+        for (int64_t i = 0; i < n; i++)
+            half[i] = to_f16(from[i]);
     }
 }

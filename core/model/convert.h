@@ -1,5 +1,6 @@
 /*
- * convert.h - the number formats of weight files to f32 and back; rounding is to nearest, ties to even.
+ * convert.h - the number formats of weight files to f32 and back; rounding is to nearest, ties to
+ * even.
  */
 #ifndef MODEL_CONVERT_H
 #define MODEL_CONVERT_H

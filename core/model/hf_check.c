@@ -1,5 +1,6 @@
 /*
- * hf_check.c - compares the tensors of the files with the parts of a model; all differences at once.
+ * hf_check.c - compares the tensors of the files with the parts of a model; all differences at
+ * once.
  */
 #include "base/buffer.h"
 #include "model/convert.h"
@@ -28,8 +29,10 @@ static void mark_used(comparison *c, const safetensor *t)
     int64_t low = 0, high = c->w->n;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        if (strcmp(c->w->sorted[middle]->name, t->name) < 0) low = middle + 1;
-        else high = middle;
+        if (strcmp(c->w->sorted[middle]->name, t->name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     c->used[low] = true;
 }
@@ -129,9 +132,9 @@ nrl_status hf_weights_check(const hf_weights *w, const model *m)
     if (c.n_faults > MAX_LINES)
         buffer_print(&c.text, "\n  and %lld more", (long long)(c.n_faults - MAX_LINES));
     if (c.n_faults)
-        st = nrl_fail(NRL_ERR_DATA, "%s: the weights do not fit config.json (%s), %lld difference%s:%s",
-                      w->dir, m->type, (long long)c.n_faults, c.n_faults == 1 ? "" : "s",
-                      c.text.text);
+        st = nrl_fail(NRL_ERR_DATA,
+                      "%s: the weights do not fit config.json (%s), %lld difference%s:%s", w->dir,
+                      m->type, (long long)c.n_faults, c.n_faults == 1 ? "" : "s", c.text.text);
     buffer_free(&c.text);
     free(c.used);
     return st;

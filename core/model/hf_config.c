@@ -62,7 +62,7 @@ nrl_status hf_config(const char *dir, arena *a, const nrl_node **out)
 {
     const char *path = arena_printf(a, "%s/config.json", dir);
     if (access(path, F_OK))
-        return nrl_fail(NRL_ERR_DATA, "%s: no config.json there: not a Hugging Face model directory",
-                        dir);
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: no config.json there: not a Hugging Face model directory", dir);
     return hf_config_file(path, a, out);
 }

@@ -1,6 +1,7 @@
 /*
- * hf_find.c - a model directory from what the user wrote: a directory, or org/name in the local cache
- * that Hugging Face tools fill (hub/models--org--name/{refs,snapshots}). Nothing is downloaded.
+ * hf_find.c - a model directory from what the user wrote: a directory, or org/name in the local
+ * cache that Hugging Face tools fill (hub/models--org--name/{refs,snapshots}). Nothing is
+ * downloaded.
  */
 #include "base/file.h"
 #include "model/hf.h"
@@ -53,12 +54,11 @@ nrl_status hf_find(const char *path, const char *hf_home, arena *a, const char *
         *out = arena_strdup(a, path);
         return NRL_OK;
     }
-    if (!is_hub_name(path))
-        return nrl_fail(NRL_ERR_CONFIG, "model '%s': no such directory", path);
+    if (!is_hub_name(path)) return nrl_fail(NRL_ERR_CONFIG, "model '%s': no such directory", path);
     size_t org = strcspn(path, "/");
     const char *cache = cache_directory(hf_home, a);
-    const char *repo = arena_printf(a, "%s/hub/models--%.*s--%s", cache, (int)org, path,
-                                    path + org + 1);
+    const char *repo =
+        arena_printf(a, "%s/hub/models--%.*s--%s", cache, (int)org, path, path + org + 1);
     const char *commit = main_commit(repo, a);
     const char *snapshot = commit ? arena_printf(a, "%s/snapshots/%s", repo, commit) : NULL;
     if (!snapshot || !is_directory(snapshot))

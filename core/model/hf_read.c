@@ -21,13 +21,15 @@ static void read_turned(const safetensor *t, int64_t row, int64_t rows, float *o
         float line[TURN_ROWS];
         for (int64_t i = 0; i < n_in; i++) {
             convert_to_f32(t->dtype, t->data + (size_t)(i * n_out + row + done) * size, n, line);
-            for (int64_t k = 0; k < n; k++) out[(done + k) * n_in + i] = line[k];
+            for (int64_t k = 0; k < n; k++)
+                out[(done + k) * n_in + i] = line[k];
         }
     }
 }
 
 /* Elements [begin, begin+n) of row `row` of the turned matrix. */
-static void read_turned_piece(const safetensor *t, int64_t row, int64_t begin, int64_t n, float *out)
+static void read_turned_piece(const safetensor *t, int64_t row, int64_t begin, int64_t n,
+                              float *out)
 {
     size_t size = nrl_dtype_size(t->dtype);
     for (int64_t i = 0; i < n; i++)
@@ -61,15 +63,18 @@ static nrl_status read_part(const hf_weights *w, const model *m, const nrl_part 
     if (begin + n > t->numel)
         return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has %lld elements, expected more", w->dir,
                         part->name, (long long)t->numel);
-    if (part->transposed) read_transposed(t, begin, n, out);
-    else convert_to_f32(t->dtype, t->data + (size_t)begin * nrl_dtype_size(t->dtype), n, out);
+    if (part->transposed)
+        read_transposed(t, begin, n, out);
+    else
+        convert_to_f32(t->dtype, t->data + (size_t)begin * nrl_dtype_size(t->dtype), n, out);
     return NRL_OK;
 }
 
 static int64_t part_numel(const nrl_part *part)
 {
     int64_t n = 1;
-    for (int i = 0; i < part->n_dims; i++) n *= part->dims[i];
+    for (int i = 0; i < part->n_dims; i++)
+        n *= part->dims[i];
     return n;
 }
 

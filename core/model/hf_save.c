@@ -1,6 +1,7 @@
 /*
  * hf_save.c - writes a Hugging Face directory: weights part by part, config.json, travelling files.
- * Memory: one chunk of values; a matrix that files keep turned (GPT-2) is held whole while it is turned.
+ * Memory: one chunk of values; a matrix that files keep turned (GPT-2) is held whole while it is
+ * turned.
  */
 #include "base/buffer.h"
 #include "base/json.h"
@@ -14,10 +15,16 @@
 enum { CHUNK = 1 << 20, ALIGN = 8, LENGTH_BYTES = 8 };
 
 /* What belongs to a model and is not changed by training. */
-static const char *const travelling[] = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "tokenizer.model", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json",
-    "generation_config.json"};
+static const char *const travelling[] = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "tokenizer.model",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "chat_template.jinja",
+                                         "chat_template.json",
+                                         "generation_config.json"};
 
 typedef struct {
     nrl_param *param;
@@ -48,7 +55,8 @@ typedef struct {
 static void add_piece(saver *s, nrl_param *p, int k, int64_t begin, int64_t limit, uint64_t *used)
 {
     int64_t numel = 1;
-    for (int i = 0; i < p->parts[k].n_dims; i++) numel *= p->parts[k].dims[i];
+    for (int i = 0; i < p->parts[k].n_dims; i++)
+        numel *= p->parts[k].dims[i];
     uint64_t bytes = (uint64_t)numel * nrl_dtype_size(s->dtype);
     if (limit && *used && *used + bytes > (uint64_t)limit) {
         s->n_shards++;
@@ -63,7 +71,8 @@ static void plan(saver *s, int64_t limit)
 {
     int64_t n = 0;
     uint64_t used = 0;
-    for (int32_t i = 0; i < s->m->n_params; i++) n += s->m->params[i]->n_parts;
+    for (int32_t i = 0; i < s->m->n_params; i++)
+        n += s->m->params[i]->n_parts;
     s->pieces = mem_alloc((size_t)n * sizeof *s->pieces);
     s->n_shards = 1;
     for (int32_t i = 0; i < s->m->n_params; i++) {
@@ -78,7 +87,8 @@ static void plan(saver *s, int64_t limit)
 
 static const char *shard_name(saver *s, int32_t shard)
 {
-    if (s->n_shards == 1) snprintf(s->name, sizeof s->name, "model.safetensors");
+    if (s->n_shards == 1)
+        snprintf(s->name, sizeof s->name, "model.safetensors");
     else
         snprintf(s->name, sizeof s->name, "model-%05d-of-%05d.safetensors", shard + 1, s->n_shards);
     return s->name;
@@ -118,7 +128,8 @@ static uint64_t make_header(const saver *s, int32_t shard, buffer *b)
     buffer_puts(b, "}");
     buffer_spaces(b, (ALIGN - b->size % ALIGN) % ALIGN);
     uint64_t n = b->size - LENGTH_BYTES;
-    for (int i = 0; i < LENGTH_BYTES; i++) b->text[i] = (char)(n >> (8 * i) & 0xFF);
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        b->text[i] = (char)(n >> (8 * i) & 0xFF);
     return offset;
 }
 
@@ -145,7 +156,8 @@ static nrl_status write_turned(saver *s, output_file *f, const piece *p)
     make_room(s, p->numel);
     NRL_TRY(s->source(s->user, p->param, p->begin, p->numel, s->values));
     for (int64_t o = 0; o < n_out; o++)
-        for (int64_t i = 0; i < n_in; i++) s->turned[i * n_out + o] = s->values[o * n_in + i];
+        for (int64_t i = 0; i < n_in; i++)
+            s->turned[i * n_out + o] = s->values[o * n_in + i];
     return write_values(s, f, s->turned, p->numel);
 }
 
@@ -166,8 +178,7 @@ static nrl_status write_shard(saver *s, int32_t shard)
     buffer header = {0};
     uint64_t data = make_header(s, shard, &header);
     output_file f;
-    nrl_status st =
-        output_file_open(&s->out, shard_name(s, shard), header.size + data, &f);
+    nrl_status st = output_file_open(&s->out, shard_name(s, shard), header.size + data, &f);
     if (st == NRL_OK) {
         st = output_file_write(&f, header.text, header.size);
         for (int64_t i = 0; i < s->n_pieces && st == NRL_OK; i++)
@@ -202,8 +213,8 @@ static nrl_status write_index(saver *s)
 /* The config as loaded; only the type of the weights is ours to say, under the key it uses. */
 static nrl_status write_config(saver *s)
 {
-    static const char *const types[] = {[NRL_DTYPE_F32] = "float32", [NRL_DTYPE_BF16] = "bfloat16",
-                                        [NRL_DTYPE_F16] = "float16"};
+    static const char *const types[] = {
+        [NRL_DTYPE_F32] = "float32", [NRL_DTYPE_BF16] = "bfloat16", [NRL_DTYPE_F16] = "float16"};
     arena a = {0};
     nrl_node *config = node_copy(&a, s->m->config);
     const char *type = types[s->dtype];
@@ -229,7 +240,8 @@ static bool is_stale(const char *name, void *user)
 
 static nrl_status write_all(saver *s, const hf_save_options *options)
 {
-    for (int32_t i = 0; i < s->n_shards; i++) NRL_TRY(write_shard(s, i));
+    for (int32_t i = 0; i < s->n_shards; i++)
+        NRL_TRY(write_shard(s, i));
     NRL_TRY(write_index(s));
     for (size_t i = 0; i < sizeof travelling / sizeof *travelling && options->copy_from; i++)
         NRL_TRY(output_copy(&s->out, options->copy_from, travelling[i]));

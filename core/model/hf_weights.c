@@ -20,8 +20,10 @@ const safetensor *weights_find(const hf_weights *w, const char *name)
         int64_t middle = (low + high) / 2;
         int order = strcmp(name, w->sorted[middle]->name);
         if (!order) return w->sorted[middle];
-        if (order < 0) high = middle;
-        else low = middle + 1;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return NULL;
 }
@@ -63,15 +65,17 @@ static int by_name(const void *x, const void *y)
 static nrl_status sort_tensors(hf_weights *w)
 {
     int64_t n = 0;
-    for (int32_t i = 0; i < w->n_files; i++) n += w->files[i].n;
+    for (int32_t i = 0; i < w->n_files; i++)
+        n += w->files[i].n;
     w->sorted = arena_alloc(&w->memory, (size_t)n * sizeof *w->sorted);
     for (int32_t i = 0; i < w->n_files; i++)
-        for (int64_t k = 0; k < w->files[i].n; k++) w->sorted[w->n++] = &w->files[i].tensors[k];
+        for (int64_t k = 0; k < w->files[i].n; k++)
+            w->sorted[w->n++] = &w->files[i].tensors[k];
     qsort(w->sorted, (size_t)n, sizeof *w->sorted, by_name);
     for (int64_t i = 1; i < n; i++)
         if (!strcmp(w->sorted[i - 1]->name, w->sorted[i]->name))
-            return nrl_fail(NRL_ERR_DATA, "tensor '%s' is both in %s and in %s",
-                            w->sorted[i]->name, w->sorted[i - 1]->path, w->sorted[i]->path);
+            return nrl_fail(NRL_ERR_DATA, "tensor '%s' is both in %s and in %s", w->sorted[i]->name,
+                            w->sorted[i - 1]->path, w->sorted[i]->path);
     return NRL_OK;
 }
 
@@ -131,7 +135,8 @@ static nrl_status open_shards(hf_weights *w, const char *index)
         return nrl_fail(NRL_ERR_DATA, "%s: %zu files, expected at most %d", index, n_files,
                         (int)MAX_SHARDS);
     w->files = arena_alloc(&w->memory, n_files * sizeof *w->files);
-    for (size_t i = 0; i < n_files; i++) NRL_TRY(add_file(w, names[i]));
+    for (size_t i = 0; i < n_files; i++)
+        NRL_TRY(add_file(w, names[i]));
     NRL_TRY(sort_tensors(w));
     return check_map(w, map, index);
 }
@@ -177,7 +182,8 @@ nrl_status hf_weights_open(const char *dir, hf_weights **out)
 void hf_weights_close(hf_weights *w)
 {
     if (!w) return;
-    for (int32_t i = 0; i < w->n_files; i++) safetensors_close(&w->files[i]);
+    for (int32_t i = 0; i < w->n_files; i++)
+        safetensors_close(&w->files[i]);
     arena_free(&w->memory);
     free(w);
 }

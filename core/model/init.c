@@ -3,9 +3,9 @@
  * (seed, name, i) alone, so any slice on any rank, in any order, gets the same numbers.
  *
  * key = seed and name through FNV-1a and a finaliser; word w of element pair j is
- * mix(key + (2j + w + 1) * golden), which is splitmix64 read at random (Steele et al. 2014). Two words
- * make two uniforms u, v of 53 bits; the pair's normals are r cos(2 pi v) and r sin(2 pi v) with
- * r = sqrt(-2 ln u) (Box and Muller 1958), in double, rounded once.
+ * mix(key + (2j + w + 1) * golden), which is splitmix64 read at random (Steele et al. 2014). Two
+ * words make two uniforms u, v of 53 bits; the pair's normals are r cos(2 pi v) and r sin(2 pi v)
+ * with r = sqrt(-2 ln u) (Box and Muller 1958), in double, rounded once.
  */
 #include "model/model.h"
 #include <math.h>
@@ -57,5 +57,6 @@ void model_init_values(const nrl_param *p, uint64_t seed, int64_t begin, int64_t
         fill_normal(name_key(p->name, seed), p->init_scale, begin, n, out);
         return;
     }
-    for (int64_t i = 0; i < n; i++) out[i] = p->init == NRL_INIT_ONES ? 1.0f : 0.0f;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = p->init == NRL_INIT_ONES ? 1.0f : 0.0f;
 }

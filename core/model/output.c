@@ -1,6 +1,6 @@
 /*
- * output.c - see output.h. A rename within one file system is atomic; a directory that exists already is
- * filled file by file, weights before the rest, which is as close as POSIX comes to it.
+ * output.c - see output.h. A rename within one file system is atomic; a directory that exists
+ * already is filled file by file, weights before the rest, which is as close as POSIX comes to it.
  */
 #include "model/output.h"
 #include "base/arena.h"
@@ -61,7 +61,8 @@ nrl_status output_open(const char *dir, output *out)
 {
     *out = (output){.dir = mem_strdup(dir)};
     size_t n = strlen(out->dir);
-    while (n > 1 && out->dir[n - 1] == '/') out->dir[--n] = 0;
+    while (n > 1 && out->dir[n - 1] == '/')
+        out->dir[--n] = 0;
     struct stat s;
     out->exists = !stat(out->dir, &s);
     if (out->exists && !S_ISDIR(s.st_mode))
@@ -93,8 +94,8 @@ static nrl_status sync_parent(const char *path)
 
 nrl_status output_file_open(const output *o, const char *name, uint64_t needed, output_file *out)
 {
-    *out = (output_file){.path = mem_printf("%s/%s", o->temporary, name), .name = name,
-                         .needed = needed};
+    *out = (output_file){
+        .path = mem_printf("%s/%s", o->temporary, name), .name = name, .needed = needed};
     out->fd = open(out->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (out->fd >= 0) return NRL_OK;
     nrl_status st = io_error(out->path, "create this file");
@@ -142,7 +143,8 @@ static nrl_status copy_bytes(FILE *in, output_file *f)
 {
     char chunk[COPY_BYTES];
     size_t n;
-    while ((n = fread(chunk, 1, sizeof chunk, in)) > 0) NRL_TRY(output_file_write(f, chunk, n));
+    while ((n = fread(chunk, 1, sizeof chunk, in)) > 0)
+        NRL_TRY(output_file_write(f, chunk, n));
     return NRL_OK;
 }
 
@@ -190,7 +192,8 @@ static name_list list_names(const char *dir)
 
 static void free_names(name_list *list)
 {
-    for (size_t i = 0; i < list->n; i++) free(list->names[i]);
+    for (size_t i = 0; i < list->n; i++)
+        free(list->names[i]);
     free(list->names);
 }
 
@@ -252,7 +255,8 @@ void output_close(output *o)
 {
     if (o->temporary) {
         name_list left = list_names(o->temporary);
-        for (size_t i = 0; i < left.n; i++) remove_in(o->temporary, left.names[i]);
+        for (size_t i = 0; i < left.n; i++)
+            remove_in(o->temporary, left.names[i]);
         free_names(&left);
         rmdir(o->temporary);
     }

@@ -22,11 +22,11 @@ typedef struct {
 } type_row;
 
 static const type_row types[] = {
-    {"F32", 4, NRL_DTYPE_F32}, {"BF16", 2, NRL_DTYPE_BF16}, {"F16", 2, NRL_DTYPE_F16},
-    {"F64", 8, NRL_DTYPE_F64}, {"I64", 8, NRL_DTYPE_I64},   {"I32", 4, NRL_DTYPE_I32},
-    {"U8", 1, NRL_DTYPE_U8},   {"BOOL", 1, NRL_DTYPE_U8},   {"I8", 1, NRL_DTYPE_NONE},
-    {"I16", 2, NRL_DTYPE_NONE}, {"U16", 2, NRL_DTYPE_NONE}, {"U32", 4, NRL_DTYPE_NONE},
-    {"U64", 8, NRL_DTYPE_NONE}, {"F8_E4M3", 1, NRL_DTYPE_NONE}, {"F8_E5M2", 1, NRL_DTYPE_NONE},
+    {"F32", 4, NRL_DTYPE_F32},      {"BF16", 2, NRL_DTYPE_BF16},    {"F16", 2, NRL_DTYPE_F16},
+    {"F64", 8, NRL_DTYPE_F64},      {"I64", 8, NRL_DTYPE_I64},      {"I32", 4, NRL_DTYPE_I32},
+    {"U8", 1, NRL_DTYPE_U8},        {"BOOL", 1, NRL_DTYPE_U8},      {"I8", 1, NRL_DTYPE_NONE},
+    {"I16", 2, NRL_DTYPE_NONE},     {"U16", 2, NRL_DTYPE_NONE},     {"U32", 4, NRL_DTYPE_NONE},
+    {"U64", 8, NRL_DTYPE_NONE},     {"F8_E4M3", 1, NRL_DTYPE_NONE}, {"F8_E5M2", 1, NRL_DTYPE_NONE},
     {"F8_E8M0", 1, NRL_DTYPE_NONE}, {"C64", 8, NRL_DTYPE_NONE},
 };
 
@@ -34,8 +34,8 @@ void safetensors_shape_text(int n_dims, const int64_t *dims, char *text, size_t 
 {
     size_t used = (size_t)snprintf(text, size, "[");
     for (int i = 0; i < n_dims && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, i ? ", %lld" : "%lld",
-                                 (long long)dims[i]);
+        used +=
+            (size_t)snprintf(text + used, size - used, i ? ", %lld" : "%lld", (long long)dims[i]);
     if (used < size) snprintf(text + used, size - used, "]");
 }
 
@@ -117,13 +117,15 @@ static int by_begin(const void *x, const void *y)
 static nrl_status check_cover(const safetensors *f, size_t data_bytes)
 {
     safetensor **sorted = mem_alloc((size_t)f->n * sizeof *sorted);
-    for (int64_t i = 0; i < f->n; i++) sorted[i] = &f->tensors[i];
+    for (int64_t i = 0; i < f->n; i++)
+        sorted[i] = &f->tensors[i];
     qsort(sorted, (size_t)f->n, sizeof *sorted, by_begin);
     nrl_status st = NRL_OK;
     size_t at = 0;
     for (int64_t i = 0; i < f->n && st == NRL_OK; i++) {
         if (sorted[i]->begin != at)
-            st = nrl_fail(NRL_ERR_DATA, "%s: tensor '%.200s' begins at byte %zu of the data, expected %zu: %s",
+            st = nrl_fail(NRL_ERR_DATA,
+                          "%s: tensor '%.200s' begins at byte %zu of the data, expected %zu: %s",
                           f->path, sorted[i]->name, sorted[i]->begin, at,
                           sorted[i]->begin < at ? "two tensors overlap" : "there is a hole");
         at = sorted[i]->begin + sorted[i]->size_bytes;
@@ -164,7 +166,8 @@ nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *by
         return nrl_fail(NRL_ERR_DATA, "%s: %zu bytes are too few for a safetensors file", path,
                         size);
     uint64_t length = 0;
-    for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | bytes[i];
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--)
+        length = length << 8 | bytes[i];
     if (!memcmp(bytes, "version ", LENGTH_BYTES))
         return nrl_fail(NRL_ERR_DATA,
                         "%s: a Git LFS pointer, not the file itself\nfetch it with: git lfs pull",
@@ -174,8 +177,9 @@ nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *by
                         "%s: a header of %llu bytes, expected at most %d: not a safetensors file",
                         path, (unsigned long long)length, (int)MAX_HEADER);
     if (length > size - LENGTH_BYTES)
-        return nrl_fail(NRL_ERR_DATA, "%s: a header of %llu bytes in a file of %zu: the file is cut short",
-                        path, (unsigned long long)length, size);
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: a header of %llu bytes in a file of %zu: the file is cut short", path,
+                        (unsigned long long)length, size);
     nrl_node *header;
     NRL_TRY(json_parse(a, out->path, (const char *)bytes + LENGTH_BYTES, (size_t)length, &header));
     if (nrl_node_kind(header) != NRL_NODE_MAP)

@@ -1,7 +1,8 @@
 /*
- * safetensors.h - one .safetensors file, mapped: 8 bytes of header length (little endian), a JSON map
- * of name -> {dtype, shape, data_offsets}, then the data. Nothing is believed: every offset, size and
- * product is checked before a tensor is handed out, and the data must be covered exactly once.
+ * safetensors.h - one .safetensors file, mapped: 8 bytes of header length (little endian), a JSON
+ * map of name -> {dtype, shape, data_offsets}, then the data. Nothing is believed: every offset,
+ * size and product is checked before a tensor is handed out, and the data must be covered exactly
+ * once.
  */
 #ifndef MODEL_SAFETENSORS_H
 #define MODEL_SAFETENSORS_H
@@ -30,7 +31,8 @@ typedef struct {
     safetensor *tensors; /* in order of the header */
 } safetensors;
 
-/* Maps a file and checks its header; names live in `a`. NRL_ERR_IO, or NRL_ERR_DATA with what is wrong. */
+/* Maps a file and checks its header; names live in `a`. NRL_ERR_IO, or NRL_ERR_DATA with what is
+ * wrong. */
 nrl_status safetensors_open(arena *a, const char *path, safetensors *out);
 void safetensors_close(safetensors *f);
 

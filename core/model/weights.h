@@ -17,8 +17,8 @@ struct hf_weights {
 
 const safetensor *weights_find(const hf_weights *w, const char *name); /* NULL if absent */
 
-/* The file's tensor that holds a part, under any name the model allows: its own, without the optional
- * prefix, or for a tied head the head's. NULL if absent. */
+/* The file's tensor that holds a part, under any name the model allows: its own, without the
+ * optional prefix, or for a tied head the head's. NULL if absent. */
 const safetensor *weights_part(const hf_weights *w, const model *m, const nrl_part *part);
 
 /* The name under which checkpoints keep an output layer; "" when the model does not tie it. */

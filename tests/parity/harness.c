@@ -73,7 +73,8 @@ void parity_open(parity *p, const char *dir, const char *config, nrl_dtype dtype
     open_model(p, config, dtype);
     open_walk(p);
     nrl_node *golden;
-    if (json_read_file(&p->a, arena_printf(&p->a, "%s/golden.json", dir), MAX_GOLDEN, &golden) == NRL_OK)
+    if (json_read_file(&p->a, arena_printf(&p->a, "%s/golden.json", dir), MAX_GOLDEN, &golden) ==
+        NRL_OK)
         p->golden = golden;
 }
 
@@ -138,9 +139,11 @@ static nrl_batch *empty_batch(int64_t n_tokens, int64_t n_segments)
 nrl_batch *parity_batch(int n, const int32_t *const *ids, const int32_t *lengths)
 {
     int64_t total = 0;
-    for (int i = 0; i < n; i++) total += lengths[i];
+    for (int i = 0; i < n; i++)
+        total += lengths[i];
     nrl_batch *b = empty_batch(total, n);
-    for (int i = 0; i < n; i++) add_segment(b, i, ids[i], NULL, lengths[i]);
+    for (int i = 0; i < n; i++)
+        add_segment(b, i, ids[i], NULL, lengths[i]);
     ASSERT_OK(batch_check(b, INT32_MAX));
     return b;
 }
@@ -151,7 +154,8 @@ nrl_batch *parity_golden_batch(const parity *p, int first, int end, score what)
     const nrl_node *rows = nrl_node_find(p->golden, "input_ids");
     const nrl_node *labels = nrl_node_find(p->golden, "labels");
     int64_t total = 0;
-    for (int i = first; i < end; i++) total += nrl_node_int(nrl_node_at(lengths, (size_t)i), 0);
+    for (int i = first; i < end; i++)
+        total += nrl_node_int(nrl_node_at(lengths, (size_t)i), 0);
     nrl_batch *b = empty_batch(total, end - first);
     for (int s = first; s < end; s++) {
         int32_t ids[512], n = (int32_t)nrl_node_int(nrl_node_at(lengths, (size_t)s), 0);
@@ -159,7 +163,8 @@ nrl_batch *parity_golden_batch(const parity *p, int first, int end, score what)
         assert_true(n > 0 && n <= 512);
         for (int32_t i = 0; i < n; i++) {
             ids[i] = (int32_t)parity_item(nrl_node_at(rows, (size_t)s), (size_t)i);
-            scored[i] = what == SCORE_ALL || parity_item(nrl_node_at(labels, (size_t)s), (size_t)i) >= 0;
+            scored[i] =
+                what == SCORE_ALL || parity_item(nrl_node_at(labels, (size_t)s), (size_t)i) >= 0;
         }
         add_segment(b, s - first, ids, scored, n);
     }
@@ -206,7 +211,8 @@ double parity_train(parity *p, nrl_batch *batch, double weight)
     float seed = (float)(1 / weight);
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
     double sum;
-    for (int32_t i = 0; i < p->m->n_params; i++) nrl_param_set_fresh(p->m->params[i], true);
+    for (int32_t i = 0; i < p->m->n_params; i++)
+        nrl_param_set_fresh(p->m->params[i], true);
     ASSERT_OK(tensor_write(p->ctx, p->walk.seeds[0], &seed));
     ASSERT_OK(work_schedule(&p->walk, 1));
     ASSERT_OK(work_train(&p->walk, &batch, totals));
@@ -222,7 +228,10 @@ void parity_adamw(parity *p, const nrl_adamw *adamw, double lr, double scale, in
         nrl_param *param = p->m->params[i];
         nrl_tensor *master = nrl_param_tensor(param, NRL_SLOT_MASTER);
         nrl_tensor *low = nrl_param_tensor(param, NRL_SLOT_WORK);
-        nrl_slice s = {.param = param, .n = param->numel, .master = master, .decay = param->decay,
+        nrl_slice s = {.param = param,
+                       .n = param->numel,
+                       .master = master,
+                       .decay = param->decay,
                        .grad = nrl_param_tensor(param, NRL_SLOT_GRAD_ACC),
                        .states = {nrl_param_tensor(param, NRL_SLOT_STATE0),
                                   nrl_param_tensor(param, NRL_SLOT_STATE1)},
@@ -240,6 +249,7 @@ double *parity_tensor(parity *p, const nrl_param *param, nrl_slot slot)
 double parity_l2(const double *x, int64_t n)
 {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
     return sqrt(sum);
 }

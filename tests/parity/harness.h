@@ -1,6 +1,6 @@
 /*
- * harness.h - a model on the CPU with batches from lists of ids, as the parity tests need it: the same
- * storage, walk and head as a run, with a plain sum of -log p as the loss.
+ * harness.h - a model on the CPU with batches from lists of ids, as the parity tests need it: the
+ * same storage, walk and head as a run, with a plain sum of -log p as the loss.
  */
 #ifndef PARITY_HARNESS_H
 #define PARITY_HARNESS_H
@@ -38,8 +38,8 @@ typedef struct {
 
 typedef enum { SCORE_ALL, SCORE_LABELS } score;
 
-/* Opens DIR with its config under the given file name; weights in `dtype`, which is also the compute
- * dtype. States for AdamW are there. */
+/* Opens DIR with its config under the given file name; weights in `dtype`, which is also the
+ * compute dtype. States for AdamW are there. */
 void parity_open(parity *p, const char *dir, const char *config, nrl_dtype dtype);
 void parity_close(parity *p);
 
@@ -54,7 +54,8 @@ double *parity_logps(parity *p, nrl_batch *batch);
 /* Logits [n, V] of token rows, malloc'd doubles. */
 double *parity_logits(parity *p, nrl_batch *batch, const int32_t *rows, int64_t n);
 
-/* Forward and backward of sum(-logp) / weight; gradients are in GRAD_ACC afterwards. Returns the sum. */
+/* Forward and backward of sum(-logp) / weight; gradients are in GRAD_ACC afterwards. Returns the
+ * sum. */
 double parity_train(parity *p, nrl_batch *batch, double weight);
 /* One AdamW update of every parameter from GRAD_ACC * scale; step counts from 1. */
 void parity_adamw(parity *p, const nrl_adamw *adamw, double lr, double scale, int64_t step);

@@ -1,9 +1,10 @@
 /*
- * test_llama_config.c - rotary frequencies against transformers' tables (computed there in float32): each
- * way of stretching, both spellings, the attention factor; and which layers have a window.
+ * test_llama_config.c - rotary frequencies against transformers' tables (computed there in
+ * float32): each way of stretching, both spellings, the attention factor; and which layers have a
+ * window.
  */
-#include "config.h"
 #include "base/json.h"
+#include "config.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,16 +22,20 @@ typedef struct {
 
 /* hidden_size 64, 4 heads, 32768 positions. */
 static const row rows[] = {
-    {"\"rope_theta\":1e6,\"rope_scaling\":{\"factor\":4.0,\"original_max_position_embeddings\":32768,\"type\":\"yarn\"}",
+    {"\"rope_theta\":1e6,\"rope_scaling\":{\"factor\":4.0,\"original_max_position_embeddings\":"
+     "32768,\"type\":\"yarn\"}",
      1.138629436111989,
      {1.0, 0.17782793939113617, 0.03162277862429619, 0.004217559937387705, 0.0005000000237487257,
       4.4456985051510856e-05, 7.905693564680405e-06, 1.405853367941745e-06}},
-    {"\"rope_theta\":10000,\"rope_scaling\":{\"factor\":8.0,\"original_max_position_embeddings\":4096,"
-     "\"rope_type\":\"yarn\",\"beta_fast\":16,\"beta_slow\":2,\"mscale\":1.2,\"mscale_all_dim\":0.7,\"truncate\":false}",
+    {"\"rope_theta\":10000,\"rope_scaling\":{\"factor\":8.0,\"original_max_position_embeddings\":"
+     "4096,"
+     "\"rope_type\":\"yarn\",\"beta_fast\":16,\"beta_slow\":2,\"mscale\":1.2,\"mscale_all_dim\":0."
+     "7,\"truncate\":false}",
      1.0907608459448856,
      {1.0, 0.3162277638912201, 0.10000000149011612, 0.03162277862429619, 0.006221889052540064,
       0.00043557558092288673, 0.0001250000059371814, 3.9528473280370235e-05}},
-    {"\"rope_parameters\":{\"rope_theta\":10000,\"factor\":8.0,\"original_max_position_embeddings\":4096,"
+    {"\"rope_parameters\":{\"rope_theta\":10000,\"factor\":8.0,\"original_max_position_"
+     "embeddings\":4096,"
      "\"rope_type\":\"yarn\",\"attention_factor\":1.5}",
      1.5,
      {1.0, 0.3162277638912201, 0.10000000149011612, 0.024705294519662857, 0.005624999757856131,
@@ -39,7 +44,8 @@ static const row rows[] = {
      1,
      {0.4000000059604645, 0.12649109959602356, 0.03999999910593033, 0.012649111449718475,
       0.003999999724328518, 0.0012649111449718475, 0.0004000000189989805, 0.0001264911115868017}},
-    {"\"rope_theta\":500000,\"rope_scaling\":{\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+    {"\"rope_theta\":500000,\"rope_scaling\":{\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_"
+     "factor\":4.0,"
      "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"}",
      1,
      {1.0, 0.193922758102417, 0.03760603070259094, 0.00729266507551074, 0.0005248460220173001,
@@ -79,7 +85,8 @@ static void frequencies_agree(void **state)
         assert_true(fabs(c.rope.scale - rows[i].scale) < 1e-12);
         for (int j = 0; j < HALF; j++)
             if (fabs(c.rope.inv_freq[j] / rows[i].freq[j] - 1) > float_epsilon)
-                fail_msg("row %zu, pair %d: %.17g, expected %.17g", i, j, c.rope.inv_freq[j], rows[i].freq[j]);
+                fail_msg("row %zu, pair %d: %.17g, expected %.17g", i, j, c.rope.inv_freq[j],
+                         rows[i].freq[j]);
         llama_config_free(&c);
         arena_free(&a);
     }
@@ -97,7 +104,9 @@ static void windows_follow_each_familys_rule(void **state)
         {"mistral", "\"sliding_window\":null", {0, 0, 0, 0}},
         {"mistral", "", {4096, 4096, 4096, 4096}},
         {"qwen2", "\"sliding_window\":8,\"max_window_layers\":1", {0, 0, 0, 0}},
-        {"qwen2", "\"sliding_window\":8,\"max_window_layers\":3,\"use_sliding_window\":true", {0, 0, 0, 8}},
+        {"qwen2",
+         "\"sliding_window\":8,\"max_window_layers\":3,\"use_sliding_window\":true",
+         {0, 0, 0, 8}},
         {"qwen2", "\"sliding_window\":8,\"use_sliding_window\":true", {0, 0, 0, 0}},
         {"qwen3",
          "\"sliding_window\":8,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\","

@@ -1,9 +1,10 @@
 /*
- * test_models.c - six small random models against float64 numbers of transformers: forward, gradients
- * and eight AdamW steps, in fp32 and bf16, from both spellings of config.json.
+ * test_models.c - six small random models against float64 numbers of transformers: forward,
+ * gradients and eight AdamW steps, in fp32 and bf16, from both spellings of config.json.
  *
- * Tolerances are those of the golden files: about five times what transformers itself reaches in the
- * same precision on the same models. Each test prints the largest error it saw beside its bound.
+ * Tolerances are those of the golden files: about five times what transformers itself reaches in
+ * the same precision on the same models. Each test prints the largest error it saw beside its
+ * bound.
  */
 #include "harness.h"
 #include <math.h>
@@ -16,10 +17,10 @@ typedef struct {
     double adamw_loss, adamw_norm, adamw_l2, adamw_k_bias;
 } bounds;
 
-static const bounds fp32 = {"fp32", NRL_DTYPE_F32, 2e-5, 2e-6, 1e-5, 2e-5, 1e-5,
-                            1e-4,   3e-4,          1e-5, 2e-3};
-/* Key biases get gradients near rounding noise, which AdamW turns into steps of up to lr: in bf16 only
- * their size is meaningful. */
+static const bounds fp32 = {"fp32", NRL_DTYPE_F32, 2e-5, 2e-6, 1e-5, 2e-5,
+                            1e-5,   1e-4,          3e-4, 1e-5, 2e-3};
+/* Key biases get gradients near rounding noise, which AdamW turns into steps of up to lr: in bf16
+ * only their size is meaningful. */
 static const bounds bf16 = {"bf16", NRL_DTYPE_BF16, 0.15, 1e-2, 2e-2, 0.1, 0, 5e-2, 0.1, 1e-2, 0.5};
 static const bounds *const precisions[] = {&fp32, &bf16};
 static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gpt2"};
@@ -98,11 +99,13 @@ static void check_logits(parity *p, const bounds *b)
     int64_t vocab = p->m->facts.vocab_size;
     nrl_batch *batch = parity_golden_batch(p, 0, 3, SCORE_ALL);
     int32_t last[3];
-    for (int s = 0; s < 3; s++) last[s] = batch->cu_seqlens[s + 1] - 1;
+    for (int s = 0; s < 3; s++)
+        last[s] = batch->cu_seqlens[s + 1] - 1;
     double *logits = parity_logits(p, batch, last, 3);
     for (int s = 0; s < 3; s++)
         for (int64_t v = 0; v < vocab; v++)
-            note(&error, logits[s * vocab + v], parity_item(row(p, "last_logits", s), (size_t)v), 1);
+            note(&error, logits[s * vocab + v], parity_item(row(p, "last_logits", s), (size_t)v),
+                 1);
     report("logits", error, b->logp);
     free(logits);
     ctx_set_batch(p->ctx, NULL);
@@ -200,13 +203,15 @@ static void check_grads(parity *p, const bounds *b)
     rmdir(dir);
     nrl_batch *batch = parity_golden_batch(p, 0, 3, SCORE_LABELS);
     double n = parity_number(p->golden, "n_target_tokens");
-    double norm = parity_number(p->golden, "grad_norm"), loss = parity_number(p->golden, "loss_token_mean");
+    double norm = parity_number(p->golden, "grad_norm"),
+           loss = parity_number(p->golden, "loss_token_mean");
     assert_int_equal(batch->n_rows, (int64_t)n);
     for (int separable = 0; separable < 2; separable++) {
         grad_errors e = {0};
         p->loss.separable = separable;
         double sum = parity_train(p, batch, n);
-        for (int32_t i = 0; i < p->m->n_params; i++) compare_grad(p, w, p->m->params[i], &e);
+        for (int32_t i = 0; i < p->m->n_params; i++)
+            compare_grad(p, w, p->m->params[i], &e);
         print_message(separable ? "\n    by chunk:" : "\n    whole:   ");
         report("loss", fabs(sum / n - loss) / loss, b->loss);
         report("grad l2", e.l2, b->grad_l2);
@@ -232,7 +237,8 @@ static void check_recompute(parity *p, const bounds *b)
     double loss = parity_train(p, batch, 10);
     for (int32_t i = 0; i < p->m->n_params; i++)
         kept[i] = parity_tensor(p, p->m->params[i], NRL_SLOT_GRAD_ACC);
-    for (int32_t u = 0; u < p->m->n_units - 1; u++) p->walk.recompute[u] = true;
+    for (int32_t u = 0; u < p->m->n_units - 1; u++)
+        p->walk.recompute[u] = true;
     p->walk.visits_for = 0;
     assert_true(parity_train(p, batch, 10) == loss);
     for (int32_t i = 0; i < p->m->n_params; i++) {
@@ -274,7 +280,8 @@ static void update(parity *p, const nrl_node *hyper, int64_t step, double norm)
     parity_adamw(p, &adamw, parity_number(hyper, "lr"), fmin(1, clip / (norm + 1e-6)), step);
 }
 
-/* The gradient of a key bias is exactly zero without rope, so AdamW follows rounding noise there. */
+/* The gradient of a key bias is exactly zero without rope, so AdamW follows rounding noise there.
+ */
 static bool is_key_bias(const char *name)
 {
     return strstr(name, "k_proj.bias") || strstr(name, "c_attn.bias");
@@ -290,8 +297,8 @@ static void compare_weights(parity *p, const nrl_node *want, double *error, doub
     }
 }
 
-/* qwen3's loss falls so steeply that eight steps amplify rounding: in bf16, PyTorch's autocast itself
- * ends 21 % off in loss and 56 % in norm (9e-3 and 6e-3 on gpt2). */
+/* qwen3's loss falls so steeply that eight steps amplify rounding: in bf16, PyTorch's autocast
+ * itself ends 21 % off in loss and 56 % in norm (9e-3 and 6e-3 on gpt2). */
 static double amplification(const parity *p, const bounds *b)
 {
     return b == &bf16 && !strcmp(p->m->type, "qwen3") ? 5 : 1;

@@ -1,6 +1,7 @@
 /*
- * test_stories.c - a real trained model: log-probs of twenty real stories, the logits of a prompt, and
- * 256 greedy tokens, with and without the key/value cache. Needs the shared folder; skips without it.
+ * test_stories.c - a real trained model: log-probs of twenty real stories, the logits of a prompt,
+ * and 256 greedy tokens, with and without the key/value cache. Needs the shared folder; skips
+ * without it.
  */
 #include "harness.h"
 #include <math.h>
@@ -26,7 +27,8 @@ static int setup(void **state)
 {
     fixture *f = mem_alloc(sizeof *f);
     nrl_node *golden;
-    char *path = golden_path(), *dir = mem_printf("%s/data/models/stories260K/hf", getenv("NRL_TEST_SHARED"));
+    char *path = golden_path(),
+         *dir = mem_printf("%s/data/models/stories260K/hf", getenv("NRL_TEST_SHARED"));
     parity_open(&f->p, dir, "config.json", NRL_DTYPE_F32);
     ASSERT_OK(json_read_file(&f->p.a, path, 1 << 20, &golden));
     f->golden = golden;
@@ -48,7 +50,8 @@ static int32_t *read_ids(const nrl_node *list, int32_t *n)
 {
     *n = (int32_t)nrl_node_size(list);
     int32_t *ids = mem_alloc((size_t)*n * sizeof *ids);
-    for (int32_t i = 0; i < *n; i++) ids[i] = (int32_t)parity_item(list, (size_t)i);
+    for (int32_t i = 0; i < *n; i++)
+        ids[i] = (int32_t)parity_item(list, (size_t)i);
     return ids;
 }
 
@@ -67,11 +70,13 @@ static void twenty_stories_have_the_known_log_probs(void **state)
     const nrl_node *stories = nrl_node_find(f->golden, "stories");
     double total = 0, n_total = 0, token = 0, story = 0;
     for (size_t s = 0; s < nrl_node_size(stories); s++) {
-        const nrl_node *one = nrl_node_at(stories, s), *first = nrl_node_find(one, "first8_logprobs");
+        const nrl_node *one = nrl_node_at(stories, s),
+                       *first = nrl_node_find(one, "first8_logprobs");
         int32_t n;
         int32_t *ids = read_ids(nrl_node_find(one, "ids"), &n);
         double *logps = logps_of(f, ids, n), sum = 0;
-        for (int32_t i = 0; i < n - 1; i++) sum += logps[i];
+        for (int32_t i = 0; i < n - 1; i++)
+            sum += logps[i];
         for (size_t i = 0; i < nrl_node_size(first); i++)
             token = fmax(token, fabs(logps[i] - parity_item(first, i)));
         assert_int_equal(n - 1, (int)parity_number(one, "n_pred"));
@@ -82,8 +87,8 @@ static void twenty_stories_have_the_known_log_probs(void **state)
         free(logps);
     }
     double mean = total / n_total, want = parity_number(f->golden, "mean_nll_first_20_stories");
-    print_message("%.7f nats a token (%.7f), token %.1e/%g, story %.1e/%g\n", mean, want, token, token_bound,
-                  story, story_bound);
+    print_message("%.7f nats a token (%.7f), token %.1e/%g, story %.1e/%g\n", mean, want, token,
+                  token_bound, story, story_bound);
     assert_true(fabs(mean - want) < mean_bound && token < token_bound && story < story_bound);
 }
 
@@ -100,8 +105,10 @@ static void preference_pairs_have_the_known_log_probs(void **state)
             int32_t *ids = read_ids(nrl_node_find(pair, arena_printf(&a, "%s_ids", sides[k])), &n);
             int32_t start = (int32_t)parity_number(pair, arena_printf(&a, "%s_start", sides[k]));
             double *logps = logps_of(f, ids, n), sum = 0;
-            for (int32_t t = start; t < n; t++) sum += logps[t - 1];
-            assert_true(fabs(sum - parity_number(pair, arena_printf(&a, "%s_sum_logprob", sides[k]))) < 2e-4);
+            for (int32_t t = start; t < n; t++)
+                sum += logps[t - 1];
+            assert_true(fabs(sum - parity_number(
+                                       pair, arena_printf(&a, "%s_sum_logprob", sides[k]))) < 2e-4);
             free(ids);
             free(logps);
             arena_free(&a);
@@ -116,7 +123,8 @@ static void the_prompt_has_the_known_logits(void **state)
     int32_t *ids = read_ids(nrl_node_find(f->golden, "prompt_ids"), &n), last = n - 1;
     nrl_batch *b = parity_batch(1, (const int32_t *const *)&ids, &n);
     double *logits = parity_logits(&f->p, b, &last, 1);
-    for (size_t v = 0; v < nrl_node_size(want); v++) assert_true(fabs(logits[v] - parity_item(want, v)) < 5e-5);
+    for (size_t v = 0; v < nrl_node_size(want); v++)
+        assert_true(fabs(logits[v] - parity_item(want, v)) < 5e-5);
     free(logits);
     free(ids);
     ctx_set_batch(f->p.ctx, NULL);

@@ -31,8 +31,10 @@ static void save(parity *p, const char *out)
 {
     static const char *const names[] = {"whole", "shards"};
     for (int i = 0; i < 2; i++) {
-        hf_save_options o = {.dtype = NRL_DTYPE_F32, .max_shard_bytes = i * SHARD_BYTES, .copy_from = p->dir};
-        ASSERT_OK(hf_save(arena_printf(&p->a, "%s/%s", out, names[i]), p->m, storage_source, p->ctx, &o));
+        hf_save_options o = {
+            .dtype = NRL_DTYPE_F32, .max_shard_bytes = i * SHARD_BYTES, .copy_from = p->dir};
+        ASSERT_OK(
+            hf_save(arena_printf(&p->a, "%s/%s", out, names[i]), p->m, storage_source, p->ctx, &o));
     }
 }
 
@@ -44,9 +46,11 @@ static void print_logits(parity *p, nrl_batch *batch)
         int32_t begin = batch->cu_seqlens[s], last = batch->cu_seqlens[s + 1] - 1;
         double *logits = parity_logits(p, batch, &last, 1);
         printf("%s\n{\"ids\": [", s ? "," : "");
-        for (int32_t i = begin; i <= last; i++) printf("%s%d", i > begin ? "," : "", batch->tokens[i]);
+        for (int32_t i = begin; i <= last; i++)
+            printf("%s%d", i > begin ? "," : "", batch->tokens[i]);
         printf("], \"logits\": [");
-        for (int64_t v = 0; v < vocab; v++) printf("%s%.9g", v ? "," : "", logits[v]);
+        for (int64_t v = 0; v < vocab; v++)
+            printf("%s%.9g", v ? "," : "", logits[v]);
         printf("]}");
         free(logits);
     }
@@ -56,8 +60,9 @@ static void print_logits(parity *p, nrl_batch *batch)
 /* Only where the model came with a tokenizer. */
 static void print_ids(parity *p)
 {
-    static const char *const texts[] = {"Once upon a time, there was a little girl named Lily.",
-                                        "  two  spaces\n\nand lines\t", "na\xC3\xAFve \xE2\x80\x9Cquotes\xE2\x80\x9D \xF0\x9F\x98\x80", ""};
+    static const char *const texts[] = {
+        "Once upon a time, there was a little girl named Lily.", "  two  spaces\n\nand lines\t",
+        "na\xC3\xAFve \xE2\x80\x9Cquotes\xE2\x80\x9D \xF0\x9F\x98\x80", ""};
     tokenizer *tok;
     if (tokenizer_open(p->dir, &tok) != NRL_OK) return;
     tokenizer_scratch *scratch = tokenizer_scratch_create();
@@ -65,9 +70,11 @@ static void print_ids(parity *p)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         tokenizer_ids ids = {0};
         char *quoted = json_quote(texts[i], strlen(texts[i]));
-        ASSERT_OK(tokenizer_encode(tok, scratch, texts[i], strlen(texts[i]), TOKENIZER_ADD_SPECIAL, &ids));
+        ASSERT_OK(tokenizer_encode(tok, scratch, texts[i], strlen(texts[i]), TOKENIZER_ADD_SPECIAL,
+                                   &ids));
         printf("%s\n{\"text\": %s, \"ids\": [", i ? "," : "", quoted);
-        for (size_t k = 0; k < ids.n; k++) printf("%s%d", k ? "," : "", ids.ids[k]);
+        for (size_t k = 0; k < ids.n; k++)
+            printf("%s%d", k ? "," : "", ids.ids[k]);
         printf("]}");
         free(quoted);
         tokenizer_ids_free(&ids);

@@ -1,18 +1,17 @@
 /*
- * gpt2.c - GPT-2 (Radford et al. 2019): learned positions, layer norms before attention and MLP, one
- * fused projection for queries, keys and values, a tied head. Driven by config.json.
+ * gpt2.c - GPT-2 (Radford et al. 2019): learned positions, layer norms before attention and MLP,
+ * one fused projection for queries, keys and values, a tied head. Driven by config.json.
  *
  * Dropout is not applied. The checkpoint keeps linear weights as [in, out] (Conv1D).
  * Units: embed, layers.0 .. layers.L-1, norm. The carry is the residual stream [N, D].
  * Legend: N tokens, D width, H heads, K = D / H head width, I inner width, V vocab, T positions.
  */
+#include "config.h"
 #include <math.h>
 #include <nrl/model.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_LAYERS = 4096, MAX_HEADS = 65536, MAX_SIZE = INT32_MAX / 4 };
 
 typedef struct {
     nrl_param *weight, *bias;
@@ -24,82 +23,11 @@ typedef struct {
 } gpt2_layer;
 
 typedef struct {
-    int64_t vocab, width, inner, n_layers, n_heads, n_positions;
-    double norm_eps, init_scale;
-    bool tied, scale_by_width, scale_by_layer;
-    nrl_unary activation;
+    gpt2_config config;
     nrl_param *tokens, *positions, *head; /* [V, D], [T, D], [V, D] */
     affine norm;
     gpt2_layer *layers;
 } gpt2;
-
-/* ---- config ---- */
-
-/* or_value -1: the key must be there. */
-static nrl_status read_int(const nrl_node *j, const char *key, int64_t most, int64_t or_value,
-                           int64_t *out)
-{
-    const nrl_node *node = nrl_node_find(j, key);
-    bool absent = nrl_node_kind(node) <= NRL_NODE_NULL;
-    *out = nrl_node_int(node, absent ? or_value : INT64_MIN);
-    if (*out >= 1 && *out <= most) return NRL_OK;
-    if (absent) return nrl_fail(NRL_ERR_DATA, "%s: '%s' is missing", nrl_node_place(j), key);
-    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no integer from 1 to %lld", nrl_node_place(j), key,
-                    (long long)most);
-}
-
-static nrl_status read_number(const nrl_node *j, const char *key, double or_value, double *out)
-{
-    const nrl_node *node = nrl_node_find(j, key);
-    *out = nrl_node_f64(node, nrl_node_kind(node) <= NRL_NODE_NULL ? or_value : NAN);
-    if (isfinite(*out) && *out > 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no number above 0", nrl_node_place(j), key);
-}
-
-static nrl_status read_activation(const nrl_node *j, nrl_unary *out)
-{
-    static const struct {
-        const char *name;
-        nrl_unary op;
-    } rows[] = {{"gelu_new", NRL_UNARY_GELU_TANH}, {"gelu_pytorch_tanh", NRL_UNARY_GELU_TANH},
-                {"gelu", NRL_UNARY_GELU},          {"relu", NRL_UNARY_RELU},
-                {"silu", NRL_UNARY_SILU},          {"swish", NRL_UNARY_SILU},
-                {"tanh", NRL_UNARY_TANH},          {"sigmoid", NRL_UNARY_SIGMOID}};
-    const char *name = nrl_node_string(nrl_node_find(j, "activation_function"), "gelu_new");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!strcmp(name, rows[i].name)) {
-            *out = rows[i].op;
-            return NRL_OK;
-        }
-    return nrl_fail(NRL_ERR_DATA,
-                    "%s: activation_function '%.60s' is not built; there are: gelu_new, gelu, relu, "
-                    "silu, tanh, sigmoid",
-                    nrl_node_place(j), name);
-}
-
-static nrl_status read_config(const nrl_node *j, gpt2 *self)
-{
-    NRL_TRY(read_int(j, "vocab_size", MAX_SIZE, -1, &self->vocab));
-    NRL_TRY(read_int(j, "n_embd", MAX_SIZE, -1, &self->width));
-    NRL_TRY(read_int(j, "n_layer", MAX_LAYERS, -1, &self->n_layers));
-    NRL_TRY(read_int(j, "n_head", MAX_HEADS, -1, &self->n_heads));
-    NRL_TRY(read_int(j, "n_positions", MAX_SIZE, 1024, &self->n_positions));
-    NRL_TRY(read_int(j, "n_inner", MAX_SIZE, 4 * self->width, &self->inner));
-    NRL_TRY(read_number(j, "layer_norm_epsilon", 1e-5, &self->norm_eps));
-    NRL_TRY(read_number(j, "initializer_range", 0.02, &self->init_scale));
-    NRL_TRY(read_activation(j, &self->activation));
-    if (self->width % self->n_heads)
-        return nrl_fail(NRL_ERR_DATA, "%s: n_embd %lld is not a multiple of n_head %lld",
-                        nrl_node_place(j), (long long)self->width, (long long)self->n_heads);
-    if (nrl_node_bool(nrl_node_find(j, "add_cross_attention"), false))
-        return nrl_fail(NRL_ERR_DATA, "%s: add_cross_attention is true, only false is built",
-                        nrl_node_place(j));
-    self->tied = nrl_node_bool(nrl_node_find(j, "tie_word_embeddings"), true);
-    self->scale_by_width = nrl_node_bool(nrl_node_find(j, "scale_attn_weights"), true);
-    self->scale_by_layer =
-        nrl_node_bool(nrl_node_find(j, "scale_attn_by_inverse_layer_idx"), false);
-    return NRL_OK;
-}
 
 /* ---- layout ---- */
 
@@ -111,8 +39,10 @@ typedef struct {
 static nrl_status declare(const place *at, const char *name, nrl_param_spec spec, nrl_param **out)
 {
     char full[96];
-    if (at->layer < 0) snprintf(full, sizeof full, "%s", name);
-    else snprintf(full, sizeof full, "transformer.h.%d.%s", at->layer, name);
+    if (at->layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "transformer.h.%d.%s", at->layer, name);
     spec.size = sizeof spec;
     spec.name = full;
     return nrl_build_param(at->builder, at->unit, &spec, out);
@@ -121,8 +51,12 @@ static nrl_status declare(const place *at, const char *name, nrl_param_spec spec
 static nrl_status declare_table(const place *at, const char *name, int64_t rows, nrl_tp tp,
                                 const gpt2 *self, nrl_param **out)
 {
-    nrl_param_spec spec = {.n_dims = 2, .dims = {rows, self->width}, .decay = true, .tp = tp,
-                           .init = NRL_INIT_NORMAL, .init_scale = self->init_scale};
+    nrl_param_spec spec = {.n_dims = 2,
+                           .dims = {rows, self->config.width},
+                           .decay = true,
+                           .tp = tp,
+                           .init = NRL_INIT_NORMAL,
+                           .init_scale = self->config.init_scale};
     return declare(at, name, spec, out);
 }
 
@@ -142,22 +76,30 @@ static nrl_status declare_conv(const place *at, const char *name, int64_t out_fe
 {
     char full[64];
     snprintf(full, sizeof full, "%s.weight", name);
-    nrl_param_spec spec = {.n_dims = 2, .dims = {out_features, in_features}, .decay = true,
-                           .transposed = true, .tp = tp, .init = NRL_INIT_NORMAL,
+    nrl_param_spec spec = {.n_dims = 2,
+                           .dims = {out_features, in_features},
+                           .decay = true,
+                           .transposed = true,
+                           .tp = tp,
+                           .init = NRL_INIT_NORMAL,
                            .init_scale = init_scale};
     NRL_TRY(declare(at, full, spec, &out->weight));
     snprintf(full, sizeof full, "%s.bias", name);
-    spec = (nrl_param_spec){.n_dims = 1, .dims = {out_features}, .init = NRL_INIT_ZEROS,
+    spec = (nrl_param_spec){.n_dims = 1,
+                            .dims = {out_features},
+                            .init = NRL_INIT_ZEROS,
                             .tp = tp == NRL_TP_COLUMN ? NRL_TP_COLUMN : NRL_TP_NONE};
     return declare(at, full, spec, &out->bias);
 }
 
-/* Projections back into the residual stream start smaller by sqrt(2L), as in the paper. A range of the
- * fused projection's rows is no range of heads, so tensor parallelism must leave attention whole. */
+/* Projections back into the residual stream start smaller by sqrt(2L), as in the paper. A range of
+ * the fused projection's rows is no range of heads, so tensor parallelism must leave attention
+ * whole. */
 static nrl_status layout_layer(const gpt2 *self, const place *at, gpt2_layer *l)
 {
-    double scale = self->init_scale, residual = scale / sqrt(2.0 * (double)self->n_layers);
-    int64_t d = self->width, inner = self->inner;
+    double scale = self->config.init_scale,
+           residual = scale / sqrt(2.0 * (double)self->config.n_layers);
+    int64_t d = self->config.width, inner = self->config.inner;
     NRL_TRY(declare_norm(at, "ln_1", d, &l->norm1));
     NRL_TRY(declare_conv(at, "attn.c_attn", 3 * d, d, NRL_TP_NONE, scale, &l->attend));
     NRL_TRY(declare_conv(at, "attn.c_proj", d, d, NRL_TP_NONE, residual, &l->project));
@@ -168,12 +110,16 @@ static nrl_status layout_layer(const gpt2 *self, const place *at, gpt2_layer *l)
 
 static nrl_status layout_facts(const gpt2 *self, nrl_builder *builder)
 {
-    nrl_model_facts facts = {.size = sizeof facts, .vocab_size = self->vocab, .width = self->width,
-                             .n_layers = self->n_layers, .n_heads = self->n_heads,
-                             .n_kv_heads = self->n_heads, .head_dim = self->width / self->n_heads,
-                             .max_positions = self->n_positions};
+    nrl_model_facts facts = {.size = sizeof facts,
+                             .vocab_size = self->config.vocab,
+                             .width = self->config.width,
+                             .n_layers = self->config.n_layers,
+                             .n_heads = self->config.n_heads,
+                             .n_kv_heads = self->config.n_heads,
+                             .head_dim = self->config.width / self->config.n_heads,
+                             .max_positions = self->config.n_positions};
     NRL_TRY(nrl_build_facts(builder, &facts));
-    NRL_TRY(nrl_build_carry(builder, 1, &self->width));
+    NRL_TRY(nrl_build_carry(builder, 1, &self->config.width));
     NRL_TRY(nrl_build_optional_prefix(builder, "transformer."));
     NRL_TRY(nrl_build_ignore(builder, ".attn.bias"));
     return nrl_build_ignore(builder, ".attn.masked_bias");
@@ -182,9 +128,12 @@ static nrl_status layout_facts(const gpt2 *self, nrl_builder *builder)
 static nrl_status layout_head(gpt2 *self, const place *at)
 {
     self->head = self->tokens;
-    NRL_TRY(declare_norm(at, "transformer.ln_f", self->width, &self->norm));
-    if (self->tied) NRL_TRY(nrl_build_use(at->builder, at->unit, self->tokens));
-    else NRL_TRY(declare_table(at, "lm_head.weight", self->vocab, NRL_TP_VOCAB, self, &self->head));
+    NRL_TRY(declare_norm(at, "transformer.ln_f", self->config.width, &self->norm));
+    if (self->config.tied)
+        NRL_TRY(nrl_build_use(at->builder, at->unit, self->tokens));
+    else
+        NRL_TRY(declare_table(at, "lm_head.weight", self->config.vocab, NRL_TP_VOCAB, self,
+                              &self->head));
     nrl_head_spec head = {.size = sizeof head, .weight = self->head, .scale = 1};
     return nrl_build_head(at->builder, &head);
 }
@@ -195,11 +144,11 @@ static nrl_status gpt2_layout(void *instance, nrl_builder *builder)
     place at = {builder, 0, -1};
     NRL_TRY(layout_facts(self, builder));
     NRL_TRY(nrl_build_unit(builder, "embed", &at.unit));
-    NRL_TRY(declare_table(&at, "transformer.wte.weight", self->vocab, NRL_TP_VOCAB, self,
+    NRL_TRY(declare_table(&at, "transformer.wte.weight", self->config.vocab, NRL_TP_VOCAB, self,
                           &self->tokens));
-    NRL_TRY(declare_table(&at, "transformer.wpe.weight", self->n_positions, NRL_TP_NONE, self,
-                          &self->positions));
-    for (at.layer = 0; at.layer < self->n_layers; at.layer++) {
+    NRL_TRY(declare_table(&at, "transformer.wpe.weight", self->config.n_positions, NRL_TP_NONE,
+                          self, &self->positions));
+    for (at.layer = 0; at.layer < self->config.n_layers; at.layer++) {
         char name[32];
         snprintf(name, sizeof name, "layers.%d", at.layer);
         NRL_TRY(nrl_build_unit(builder, name, &at.unit));
@@ -219,8 +168,10 @@ static nrl_status conv(nrl_ctx *ctx, const affine *a, nrl_tensor *x, nrl_tensor 
 
 static double attention_scale(const gpt2 *self, int64_t i)
 {
-    double scale = self->scale_by_width ? 1 / sqrt((double)(self->width / self->n_heads)) : 1;
-    return self->scale_by_layer ? scale / (double)(i + 1) : scale;
+    double scale = self->config.scale_by_width
+                       ? 1 / sqrt((double)(self->config.width / self->config.n_heads))
+                       : 1;
+    return self->config.scale_by_layer ? scale / (double)(i + 1) : scale;
 }
 
 /* h [N,D] -> y [N,D]; q, k and v are views of one [N,3D]. */
@@ -230,12 +181,14 @@ static nrl_status attention(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tenso
     const gpt2_layer *l = &self->layers[i];
     nrl_tensor *qkv, *q, *k, *v, *a;
     NRL_TRY(conv(ctx, &l->attend, h, &qkv));
-    int64_t d = nrl_tensor_dim(qkv, -1) / 3, head_dim = self->width / self->n_heads;
+    int64_t d = nrl_tensor_dim(qkv, -1) / 3, head_dim = self->config.width / self->config.n_heads;
     NRL_TRY(nrl_op_slice_columns(ctx, qkv, 0, d, &q));
     NRL_TRY(nrl_op_slice_columns(ctx, qkv, d, 2 * d, &k));
     NRL_TRY(nrl_op_slice_columns(ctx, qkv, 2 * d, 3 * d, &v));
-    nrl_attention_spec spec = {.n_heads = d / head_dim, .n_kv_heads = d / head_dim,
-                               .head_dim = head_dim, .layer = i,
+    nrl_attention_spec spec = {.n_heads = d / head_dim,
+                               .n_kv_heads = d / head_dim,
+                               .head_dim = head_dim,
+                               .layer = i,
                                .scale = attention_scale(self, i)};
     NRL_TRY(nrl_op_attention(ctx, q, k, v, &spec, &a));
     return conv(ctx, &l->project, a, y);
@@ -245,13 +198,13 @@ static nrl_status attention(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tenso
 static nrl_status layer(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tensor **x)
 {
     const gpt2_layer *l = &self->layers[i];
-    double eps = self->norm_eps;
+    double eps = self->config.norm_eps;
     nrl_tensor *h, *a, *m;
     NRL_TRY(nrl_op_layer_norm(ctx, *x, l->norm1.weight, l->norm1.bias, eps, &h));
     NRL_TRY(attention(self, ctx, i, h, &a));
     NRL_TRY(nrl_op_add_layer_norm(ctx, *x, a, l->norm2.weight, l->norm2.bias, eps, x, &h));
     NRL_TRY(conv(ctx, &l->widen, h, &m));
-    NRL_TRY(nrl_op_unary(ctx, self->activation, m, 0, 0, &m));
+    NRL_TRY(nrl_op_unary(ctx, self->config.activation, m, 0, 0, &m));
     NRL_TRY(conv(ctx, &l->narrow, m, &m));
     return nrl_op_binary(ctx, NRL_BINARY_ADD, *x, m, x);
 }
@@ -270,8 +223,8 @@ static nrl_status gpt2_forward(void *instance, nrl_ctx *ctx, int32_t unit, nrl_c
     nrl_tensor **x = &carry->tensors[0]; /* [N,D] */
     carry->n = 1;
     if (unit == 0) return embed(self, ctx, x);
-    if (unit <= self->n_layers) return layer(self, ctx, unit - 1, x);
-    return nrl_op_layer_norm(ctx, *x, self->norm.weight, self->norm.bias, self->norm_eps, x);
+    if (unit <= self->config.n_layers) return layer(self, ctx, unit - 1, x);
+    return nrl_op_layer_norm(ctx, *x, self->norm.weight, self->norm.bias, self->config.norm_eps, x);
 }
 
 /* ---- table ---- */
@@ -287,8 +240,8 @@ static nrl_status gpt2_create(const nrl_node *config, void **out)
 {
     gpt2 *self = calloc(1, sizeof *self);
     if (!self) return nrl_fail(NRL_ERR_MEMORY, "out of memory");
-    nrl_status st = read_config(config, self);
-    if (st == NRL_OK) self->layers = calloc((size_t)self->n_layers, sizeof *self->layers);
+    nrl_status st = gpt2_config_read(config, &self->config);
+    if (st == NRL_OK) self->layers = calloc((size_t)self->config.n_layers, sizeof *self->layers);
     if (st == NRL_OK && !self->layers) st = nrl_fail(NRL_ERR_MEMORY, "out of memory");
     if (st != NRL_OK) {
         gpt2_destroy(self);

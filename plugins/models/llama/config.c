@@ -1,6 +1,7 @@
 /*
  * config.c - reads config.json of the Llama family. The families share one forward; they differ in
- * which biases exist, in head norms, in windows and in what an absent key means, which is one table.
+ * which biases exist, in head norms, in windows and in what an absent key means, which is one
+ * table.
  */
 #include "config.h"
 #include <math.h>
@@ -17,7 +18,7 @@ typedef struct {
     int64_t head_dim;   /* likewise; 0 = width / heads */
     int64_t max_positions;
     window_rule window;
-    bool qkv_bias;            /* always there, whatever the config says (Qwen2) */
+    bool qkv_bias;             /* always there, whatever the config says (Qwen2) */
     bool reads_attention_bias; /* attention_bias adds one to q, k, v and o */
     bool reads_mlp_bias;
     bool head_norm;
@@ -66,8 +67,8 @@ nrl_status llama_read_number(const nrl_node *map, const char *key, double above,
     *out = nrl_node_f64(node, NAN);
     if (isfinite(*out) && *out > above) return NRL_OK;
     if (isnan(*out))
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s, expected a number", nrl_node_place(map),
-                        key, is_absent(node) ? "missing" : "no number");
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s, expected a number", nrl_node_place(map), key,
+                        is_absent(node) ? "missing" : "no number");
     return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %g, expected more than %g", nrl_node_place(map), key,
                     *out, above);
 }
@@ -110,9 +111,10 @@ static nrl_status read_sizes(const nrl_node *j, const family *f, llama_config *c
     int64_t n_kv = f->n_kv_heads && !kv ? f->n_kv_heads : c->n_heads;
     NRL_TRY(llama_read_int(j, "num_key_value_heads", 1, MAX_HEADS, n_kv, &c->n_kv_heads));
     if (c->n_heads % c->n_kv_heads)
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld",
-                        nrl_node_place(j), (long long)c->n_heads, (long long)c->n_kv_heads);
+        return nrl_fail(
+            NRL_ERR_DATA,
+            "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld",
+            nrl_node_place(j), (long long)c->n_heads, (long long)c->n_kv_heads);
     NRL_TRY(read_head_dim(j, f, c));
     return llama_read_int(j, "max_position_embeddings", 1, MAX_SIZE, f->max_positions,
                           &c->max_positions);
@@ -143,8 +145,8 @@ static nrl_status read_layer_types(const nrl_node *j, int64_t window, llama_conf
     const nrl_node *list = nrl_node_find(j, "layer_types");
     int64_t first;
     NRL_TRY(llama_read_int(j, "max_window_layers", 0, MAX_SIZE, 28, &first));
-    if (!is_absent(list) && (nrl_node_kind(list) != NRL_NODE_LIST ||
-                             (int64_t)nrl_node_size(list) != c->n_layers))
+    if (!is_absent(list) &&
+        (nrl_node_kind(list) != NRL_NODE_LIST || (int64_t)nrl_node_size(list) != c->n_layers))
         return nrl_fail(NRL_ERR_DATA, "%s: 'layer_types' is no list of %lld names",
                         nrl_node_place(j), (long long)c->n_layers);
     for (int64_t i = 0; i < c->n_layers; i++) {
@@ -171,7 +173,8 @@ static nrl_status read_layer_types(const nrl_node *j, int64_t window, llama_conf
 static nrl_status read_windows(const nrl_node *j, const family *f, llama_config *c)
 {
     c->window = calloc((size_t)c->n_layers, sizeof *c->window);
-    if (!c->window) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld layers", (long long)c->n_layers);
+    if (!c->window)
+        return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld layers", (long long)c->n_layers);
     if (f->window == WINDOW_NEVER) return NRL_OK;
     /* absent: 4096 in both families; null: no window */
     int64_t window, absent = nrl_node_find(j, "sliding_window") ? 0 : 4096;
@@ -180,7 +183,8 @@ static nrl_status read_windows(const nrl_node *j, const family *f, llama_config 
         if (!nrl_node_bool(nrl_node_find(j, "use_sliding_window"), false)) window = 0;
         return read_layer_types(j, window, c);
     }
-    for (int64_t i = 0; i < c->n_layers; i++) c->window[i] = window;
+    for (int64_t i = 0; i < c->n_layers; i++)
+        c->window[i] = window;
     return NRL_OK;
 }
 
@@ -189,9 +193,9 @@ nrl_status llama_config_read(const nrl_node *config, llama_config *out)
     *out = (llama_config){0};
     const family *f = find_family(config);
     if (!f)
-        return nrl_fail(NRL_ERR_DATA, "%s: model_type '%.60s' is none of llama, mistral, qwen2, qwen3",
-                        nrl_node_place(config),
-                        nrl_node_string(nrl_node_find(config, "model_type"), ""));
+        return nrl_fail(
+            NRL_ERR_DATA, "%s: model_type '%.60s' is none of llama, mistral, qwen2, qwen3",
+            nrl_node_place(config), nrl_node_string(nrl_node_find(config, "model_type"), ""));
     NRL_TRY(read_sizes(config, f, out));
     NRL_TRY(read_switches(config, f, out));
     NRL_TRY(read_windows(config, f, out));

@@ -18,7 +18,8 @@ typedef struct {
 /* The model_type values that are served, NULL-ended. */
 extern const char *const llama_model_types[];
 
-/* NRL_ERR_DATA names the key, its value and what was expected. Free what was read in either case. */
+/* NRL_ERR_DATA names the key, its value and what was expected. Free what was read in either case.
+ */
 nrl_status llama_config_read(const nrl_node *config, llama_config *out);
 void llama_config_free(llama_config *c);
 

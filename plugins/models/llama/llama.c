@@ -1,10 +1,11 @@
 /*
- * llama.c - Llama 2 and 3, Mistral, Qwen2 and 2.5, Qwen3, SmolLM2: one forward driven by config.json.
- * Touvron et al. 2023 (arXiv 2302.13971): RMS norms before attention and MLP, rotary positions,
- * grouped queries, SwiGLU, no biases unless the config or the family has them.
+ * llama.c - Llama 2 and 3, Mistral, Qwen2 and 2.5, Qwen3, SmolLM2: one forward driven by
+ * config.json. Touvron et al. 2023 (arXiv 2302.13971): RMS norms before attention and MLP, rotary
+ * positions, grouped queries, SwiGLU, no biases unless the config or the family has them.
  *
  * Units: embed, layers.0 .. layers.L-1, norm. The carry is the residual stream [N, D].
- * Legend: N tokens, D width, H query heads, G key/value heads, K head width, I inner width, V vocab.
+ * Legend: N tokens, D width, H query heads, G key/value heads, K head width, I inner width,
+ * V vocabulary.
  */
 #include "config.h"
 #include <math.h>
@@ -41,8 +42,10 @@ typedef struct {
 static nrl_status declare(const place *at, const char *name, nrl_param_spec spec, nrl_param **out)
 {
     char full[96];
-    if (at->layer < 0) snprintf(full, sizeof full, "%s", name);
-    else snprintf(full, sizeof full, "model.layers.%d.%s", at->layer, name);
+    if (at->layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "model.layers.%d.%s", at->layer, name);
     spec.size = sizeof spec;
     spec.name = full;
     return nrl_build_param(at->builder, at->unit, &spec, out);
@@ -57,8 +60,12 @@ static nrl_status declare_norm(const place *at, const char *name, int64_t width,
 static nrl_status declare_matrix(const place *at, const char *name, int64_t out_features,
                                  int64_t in_features, nrl_tp tp, nrl_param **out)
 {
-    nrl_param_spec spec = {.n_dims = 2, .dims = {out_features, in_features}, .decay = true, .tp = tp,
-                           .init = NRL_INIT_NORMAL, .init_scale = at->c->init_scale};
+    nrl_param_spec spec = {.n_dims = 2,
+                           .dims = {out_features, in_features},
+                           .decay = true,
+                           .tp = tp,
+                           .init = NRL_INIT_NORMAL,
+                           .init_scale = at->c->init_scale};
     return declare(at, name, spec, out);
 }
 
@@ -70,7 +77,9 @@ static nrl_status declare_affine(const place *at, const char *name, int64_t out_
     NRL_TRY(declare_matrix(at, full, out_features, in_features, tp, &out->weight));
     if (!bias) return NRL_OK;
     snprintf(full, sizeof full, "%s.bias", name);
-    nrl_param_spec spec = {.n_dims = 1, .dims = {out_features}, .init = NRL_INIT_ZEROS,
+    nrl_param_spec spec = {.n_dims = 1,
+                           .dims = {out_features},
+                           .init = NRL_INIT_ZEROS,
                            .tp = tp == NRL_TP_COLUMN ? NRL_TP_COLUMN : NRL_TP_NONE};
     return declare(at, full, spec, &out->bias);
 }
@@ -101,17 +110,24 @@ static nrl_status layout_head(llama *self, const place *at)
     const llama_config *c = at->c;
     NRL_TRY(declare_norm(at, "model.norm.weight", c->width, &self->norm));
     self->head = self->embed;
-    if (c->tied) NRL_TRY(nrl_build_use(at->builder, at->unit, self->embed));
-    else NRL_TRY(declare_matrix(at, "lm_head.weight", c->vocab, c->width, NRL_TP_VOCAB, &self->head));
+    if (c->tied)
+        NRL_TRY(nrl_build_use(at->builder, at->unit, self->embed));
+    else
+        NRL_TRY(
+            declare_matrix(at, "lm_head.weight", c->vocab, c->width, NRL_TP_VOCAB, &self->head));
     nrl_head_spec head = {.size = sizeof head, .weight = self->head, .scale = 1};
     return nrl_build_head(at->builder, &head);
 }
 
 static nrl_status layout_facts(const llama_config *c, nrl_builder *builder)
 {
-    nrl_model_facts facts = {.size = sizeof facts, .vocab_size = c->vocab, .width = c->width,
-                             .n_layers = c->n_layers, .n_heads = c->n_heads,
-                             .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim,
+    nrl_model_facts facts = {.size = sizeof facts,
+                             .vocab_size = c->vocab,
+                             .width = c->width,
+                             .n_layers = c->n_layers,
+                             .n_heads = c->n_heads,
+                             .n_kv_heads = c->n_kv_heads,
+                             .head_dim = c->head_dim,
                              .max_positions = c->max_positions};
     NRL_TRY(nrl_build_facts(builder, &facts));
     NRL_TRY(nrl_build_carry(builder, 1, &c->width));
@@ -160,7 +176,9 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
     if (l->k_norm) NRL_TRY(nrl_op_rms_norm(ctx, k, l->k_norm, c->norm_eps, &k));
     nrl_attention_spec spec = {.n_heads = nrl_tensor_dim(q, -1) / c->head_dim,
                                .n_kv_heads = nrl_tensor_dim(k, -1) / c->head_dim,
-                               .head_dim = c->head_dim, .window = c->window[i], .layer = i,
+                               .head_dim = c->head_dim,
+                               .window = c->window[i],
+                               .layer = i,
                                .scale = 1 / sqrt((double)c->head_dim)};
     NRL_TRY(nrl_op_rope(ctx, q, spec.n_heads, &c->rope, &q));
     NRL_TRY(nrl_op_rope(ctx, k, spec.n_kv_heads, &c->rope, &k));

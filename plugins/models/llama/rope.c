@@ -1,6 +1,6 @@
 /*
- * rope.c - rotary frequencies. Both spellings of config.json: rope_parameters (with its own rope_theta),
- * or rope_theta with an optional rope_scaling. In double throughout.
+ * rope.c - rotary frequencies. Both spellings of config.json: rope_parameters (with its own
+ * rope_theta), or rope_theta with an optional rope_scaling. In double throughout.
  *
  * Legend: d head width, h = d / 2 pairs, theta base, f_j = theta^(-2j/d) for pair j.
  */
@@ -32,7 +32,8 @@ static nrl_status linear(rope_reader *r)
 {
     double factor;
     NRL_TRY(llama_read_number(r->rope, "factor", 0, NAN, &factor));
-    for (int64_t j = 0; j < r->half; j++) r->freq[j] /= factor;
+    for (int64_t j = 0; j < r->half; j++)
+        r->freq[j] /= factor;
     return NRL_OK;
 }
 
@@ -46,7 +47,8 @@ static nrl_status original_positions(const rope_reader *r, double *out)
 }
 
 /* Llama 3.1: long wavelengths are divided by `factor`, short ones stay, and between
- * original/high_freq_factor and original/low_freq_factor both are mixed linearly in original/wavelength. */
+ * original/high_freq_factor and original/low_freq_factor both are mixed linearly in
+ * original/wavelength. */
 static nrl_status llama3(rope_reader *r)
 {
     double factor, low, high, original;

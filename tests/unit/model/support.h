@@ -1,5 +1,6 @@
 /*
- * support.h - what the tests of core/model share: a scratch directory, files, models from JSON text.
+ * support.h - what the tests of core/model share: a scratch directory, files, models from JSON
+ * text.
  */
 #ifndef MODEL_SUPPORT_H
 #define MODEL_SUPPORT_H
@@ -50,8 +51,10 @@ static inline void support_remove(const char *dir)
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
         char *path = mem_printf("%s/%s", dir, e->d_name);
         struct stat s;
-        if (!lstat(path, &s) && S_ISDIR(s.st_mode)) support_remove(path);
-        else unlink(path);
+        if (!lstat(path, &s) && S_ISDIR(s.st_mode))
+            support_remove(path);
+        else
+            unlink(path);
         free(path);
     }
     if (d) closedir(d);
@@ -102,7 +105,8 @@ static inline unsigned char *support_image(const char *header, size_t data_bytes
     size_t n = strlen(header);
     *size = 8 + n + data_bytes;
     unsigned char *image = mem_alloc(*size);
-    for (int i = 0; i < 8; i++) image[i] = (unsigned char)(n >> (8 * i) & 0xFF);
+    for (int i = 0; i < 8; i++)
+        image[i] = (unsigned char)(n >> (8 * i) & 0xFF);
     memcpy(image + 8, header, n);
     return image;
 }

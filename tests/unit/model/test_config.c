@@ -1,6 +1,6 @@
 /*
- * test_config.c - config.json: real ones give the known number of parameters, both spellings mean the
- * same, and what is not built or not sensible is refused with the key's name.
+ * test_config.c - config.json: real ones give the known number of parameters, both spellings mean
+ * the same, and what is not built or not sensible is refused with the key's name.
  */
 #include "support.h"
 
@@ -45,19 +45,27 @@ static void real_configs_give_the_known_number_of_parameters(void **state)
     static const struct {
         const char *file;
         int64_t n;
-    } rows[] = {{"Llama-2-7b-hf.transformers-4.31", 6738415616}, {"Llama-2-7b-hf.transformers-4.36", 6738415616},
-                {"Llama-3.1-8B-Instruct", 8030261248}, {"Llama-3.2-1B-Instruct", 1235814400},
-                {"Mistral-7B-Instruct-v0.3", 7248023552}, {"Qwen2-1.5B-Instruct", 1543714304},
-                {"Qwen2.5-0.5B", 494032768}, {"Qwen2.5-7B-Instruct", 7615616512},
-                {"Qwen3-0.6B-finetune", 596049920}, {"Qwen3-8B", 8190735360},
-                {"SmolLM2-135M", 134515008}, {"gpt2-large", 774030080}, {"tiny-gpt2", 6763392}};
+    } rows[] = {{"Llama-2-7b-hf.transformers-4.31", 6738415616},
+                {"Llama-2-7b-hf.transformers-4.36", 6738415616},
+                {"Llama-3.1-8B-Instruct", 8030261248},
+                {"Llama-3.2-1B-Instruct", 1235814400},
+                {"Mistral-7B-Instruct-v0.3", 7248023552},
+                {"Qwen2-1.5B-Instruct", 1543714304},
+                {"Qwen2.5-0.5B", 494032768},
+                {"Qwen2.5-7B-Instruct", 7615616512},
+                {"Qwen3-0.6B-finetune", 596049920},
+                {"Qwen3-8B", 8190735360},
+                {"SmolLM2-135M", 134515008},
+                {"gpt2-large", 774030080},
+                {"tiny-gpt2", 6763392}};
     plugin_host *h = support_host();
     const char *shared = getenv("NRL_TEST_SHARED");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         arena a = {0};
         model *m;
         const nrl_node *config;
-        const char *path = arena_printf(&a, "%s/data/configs/%s.json", shared ? shared : "", rows[i].file);
+        const char *path =
+            arena_printf(&a, "%s/data/configs/%s.json", shared ? shared : "", rows[i].file);
         if (access(path, R_OK)) {
             print_message("skipped: no %s\n", path);
             skip();
@@ -89,12 +97,14 @@ static void what_is_no_causal_language_model_is_refused(void **state)
     (void)state;
     ASSERT_OK(read_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"]}"));
     ASSERT_OK(read_config("{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"]}"));
-    ASSERT_FAILS(read_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]}"),
-                 NRL_ERR_DATA, "LlamaForSequenceClassification");
+    ASSERT_FAILS(
+        read_config(
+            "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]}"),
+        NRL_ERR_DATA, "LlamaForSequenceClassification");
     ASSERT_FAILS(read_config("{\"model_type\":\"t5\",\"is_encoder_decoder\":true}"), NRL_ERR_DATA,
                  "is_encoder_decoder");
-    ASSERT_FAILS(read_config("{\"model_type\":\"llama\",\"quantization_config\":{\"bits\":4}}"), NRL_ERR_DATA,
-                 "quantized");
+    ASSERT_FAILS(read_config("{\"model_type\":\"llama\",\"quantization_config\":{\"bits\":4}}"),
+                 NRL_ERR_DATA, "quantized");
     ASSERT_FAILS(read_config("{\"architectures\":[]}"), NRL_ERR_DATA, "'model_type' is missing");
     ASSERT_FAILS(read_config("[]"), NRL_ERR_DATA, "not a JSON map");
     ASSERT_FAILS(read_config("{\"model_type\":"), NRL_ERR_DATA, "config.json:1");
@@ -120,9 +130,11 @@ static void families_differ_in_biases_and_head_norms(void **state)
     assert_int_equal(count(llama, "\"mlp_bias\":true"), plain + 2 * (12 + 12 + 8));
     assert_int_equal(count(llama, "\"head_dim\":2"), plain - 2 * 4 * 32);
     assert_int_equal(count(llama, "\"model_type\":\"mistral\",\"num_key_value_heads\":2"), plain);
-    assert_int_equal(count(llama, "\"model_type\":\"qwen2\",\"num_key_value_heads\":null"), plain + 2 * 3 * 8);
-    assert_int_equal(count(llama, "\"model_type\":\"qwen3\",\"head_dim\":4,\"num_key_value_heads\":2"),
-                     plain + 2 * 2 * 4);
+    assert_int_equal(count(llama, "\"model_type\":\"qwen2\",\"num_key_value_heads\":null"),
+                     plain + 2 * 3 * 8);
+    assert_int_equal(
+        count(llama, "\"model_type\":\"qwen3\",\"head_dim\":4,\"num_key_value_heads\":2"),
+        plain + 2 * 2 * 4);
 }
 
 static void faults_of_a_llama_config_name_the_key(void **state)
@@ -136,26 +148,33 @@ static void faults_of_a_llama_config_name_the_key(void **state)
         {"\"vocab_size\":null", "'vocab_size' is missing"},
         {"\"num_hidden_layers\":1000000", "'num_hidden_layers' is 1000000"},
         {"\"hidden_size\":9", "must be a multiple of num_attention_heads"},
-        {"\"num_attention_heads\":3,\"num_key_value_heads\":2,\"head_dim\":4", "is not a multiple of num_key_value_heads"},
+        {"\"num_attention_heads\":3,\"num_key_value_heads\":2,\"head_dim\":4",
+         "is not a multiple of num_key_value_heads"},
         {"\"head_dim\":3", "head_dim is 3"},
         {"\"hidden_size\":2147483640", "head_dim is 1073741820"},
         {"\"hidden_act\":\"gelu\"", "hidden_act is 'gelu', only 'silu'"},
         {"\"rms_norm_eps\":0", "'rms_norm_eps' is 0"},
         {"\"rope_theta\":-1", "'rope_theta' is -1"},
-        {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", "rope type 'dynamic' is not built"},
+        {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
+         "rope type 'dynamic' is not built"},
         {"\"rope_parameters\":{\"rope_type\":\"longrope\"}", "rope type 'longrope' is not built"},
         {"\"rope_scaling\":{\"type\":\"linear\"}", "'factor' is missing"},
         {"\"rope_scaling\":[1]", "not a map"},
-        {"\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4}",
+        {"\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_"
+         "freq_factor\":4}",
          "high_freq_factor 4 is not above"},
         {"\"partial_rotary_factor\":0.5", "partial_rotary_factor is 0.5"},
-        {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\"]", "'layer_types' is no list of 2"},
-        {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\",\"chunked\"]", "'chunked'"},
-        {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+        {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\"]",
+         "'layer_types' is no list of 2"},
+        {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\","
+         "\"chunked\"]",
+         "'chunked'"},
+        {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\","
+         "\"sliding_attention\"]",
          "layer_types[1] slides"},
-        {"\"model_type\":\"mistral\",\"num_key_value_heads\":2,\"sliding_window\":0", "'sliding_window' is 0"},
-        {"\"vocab_size\":2147483647,\"hidden_size\":2147483646,\"head_dim\":4",
-         "too many"},
+        {"\"model_type\":\"mistral\",\"num_key_value_heads\":2,\"sliding_window\":0",
+         "'sliding_window' is 0"},
+        {"\"vocab_size\":2147483647,\"hidden_size\":2147483646,\"head_dim\":4", "too many"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         ASSERT_FAILS(create(llama, rows[i].more, NULL), NRL_ERR_DATA, rows[i].text);
@@ -166,13 +185,17 @@ static void faults_of_a_gpt2_config_name_the_key(void **state)
     (void)state;
     assert_int_equal(count(gpt2, ""), 2 * (12 * 64 + 13 * 8) + 16 * 8 + 32 * 8 + 16);
     assert_int_equal(count(gpt2, "\"n_inner\":8"), 2 * (6 * 64 + 10 * 8) + 16 * 8 + 32 * 8 + 16);
-    assert_int_equal(count(gpt2, "\"tie_word_embeddings\":false"), 2 * (12 * 64 + 13 * 8) + 2 * 16 * 8 + 32 * 8 + 16);
+    assert_int_equal(count(gpt2, "\"tie_word_embeddings\":false"),
+                     2 * (12 * 64 + 13 * 8) + 2 * 16 * 8 + 32 * 8 + 16);
     ASSERT_FAILS(create(gpt2, "\"n_head\":3", NULL), NRL_ERR_DATA, "not a multiple of n_head 3");
     ASSERT_FAILS(create(gpt2, "\"n_embd\":\"8\"", NULL), NRL_ERR_DATA, "'n_embd' is no integer");
     ASSERT_FAILS(create(gpt2, "\"n_embd\":null", NULL), NRL_ERR_DATA, "'n_embd' is missing");
-    ASSERT_FAILS(create(gpt2, "\"activation_function\":\"mish\"", NULL), NRL_ERR_DATA, "'mish' is not built");
-    ASSERT_FAILS(create(gpt2, "\"add_cross_attention\":true", NULL), NRL_ERR_DATA, "add_cross_attention");
-    ASSERT_FAILS(create(gpt2, "\"layer_norm_epsilon\":0", NULL), NRL_ERR_DATA, "layer_norm_epsilon");
+    ASSERT_FAILS(create(gpt2, "\"activation_function\":\"mish\"", NULL), NRL_ERR_DATA,
+                 "'mish' is not built");
+    ASSERT_FAILS(create(gpt2, "\"add_cross_attention\":true", NULL), NRL_ERR_DATA,
+                 "add_cross_attention");
+    ASSERT_FAILS(create(gpt2, "\"layer_norm_epsilon\":0", NULL), NRL_ERR_DATA,
+                 "layer_norm_epsilon");
 }
 
 static void shipped_configs_load(void **state)
@@ -184,7 +207,8 @@ static void shipped_configs_load(void **state)
         arena a = {0};
         model *m;
         const nrl_node *config;
-        const char *path = arena_printf(&a, "%s/configs/models/%s.json", getenv("NRL_TEST_SOURCE"), names[i]);
+        const char *path =
+            arena_printf(&a, "%s/configs/models/%s.json", getenv("NRL_TEST_SOURCE"), names[i]);
         ASSERT_OK(hf_config_file(path, &a, &config));
         ASSERT_OK(support_model(h, config, &m));
         assert_string_equal(m->units[0].name, "embed");

@@ -1,6 +1,6 @@
 /*
- * test_init.c - initial values: any slice gives the same numbers, names and seeds give others, and they
- * are normal. And the number formats of files, all 65536 of each half type.
+ * test_init.c - initial values: any slice gives the same numbers, names and seeds give others, and
+ * they are normal. And the number formats of files, all 65536 of each half type.
  */
 #include "model/convert.h"
 #include "support.h"
@@ -68,7 +68,8 @@ static void every_half_survives_the_way_to_f32_and_back(void **state)
             float f;
             convert_to_f32(types[t], &in, 1, &f);
             convert_from_f32(types[t], &f, 1, &back);
-            if (!isnan(f)) assert_int_equal(in, back);
+            if (!isnan(f))
+                assert_int_equal(in, back);
             else {
                 convert_to_f32(types[t], &back, 1, &f);
                 assert_true(isnan(f));
@@ -87,7 +88,8 @@ static void rounding_is_to_nearest_even(void **state)
             uint16_t pair[2] = {(uint16_t)h, (uint16_t)(h + 1)}, got;
             float f[2];
             convert_to_f32(types[t], pair, 2, f);
-            float middle = (float)(((double)f[0] + (double)f[1]) / 2), above = nextafterf(middle, f[1]);
+            float middle = (float)(((double)f[0] + (double)f[1]) / 2),
+                  above = nextafterf(middle, f[1]);
             convert_from_f32(types[t], &middle, 1, &got);
             assert_int_equal(got, h & 1 ? h + 1 : h);
             convert_from_f32(types[t], &above, 1, &got);

@@ -1,6 +1,6 @@
 /*
- * test_weights.c - weights out of files and back into them: slices, turned matrices, tied heads, shards,
- * types, full disks, and every difference between files and config told at once.
+ * test_weights.c - weights out of files and back into them: slices, turned matrices, tied heads,
+ * shards, types, full disks, and every difference between files and config told at once.
  */
 #include "support.h"
 #include <math.h>
@@ -20,7 +20,8 @@ static nrl_status give(void *user, const nrl_param *p, int64_t begin, int64_t n,
     const values *v = user;
     if (v->fail_at >= 0 && p->index == v->fail_at) return nrl_fail(NRL_ERR_DEVICE, "no values");
     if (v->w) return hf_weights_read(v->w, v->m, p, begin, n, out);
-    for (int64_t i = 0; i < n; i++) out[i] = (float)(begin + i) * 0x1p-10f + v->shift;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)(begin + i) * 0x1p-10f + v->shift;
     return NRL_OK;
 }
 
@@ -121,7 +122,8 @@ static void any_slice_of_a_turned_matrix_is_right(void **state)
     ASSERT_OK(hf_weights_read(w, m, p, 0, 3072, whole));
     ASSERT_OK(hf_weights_read(w, m, &straight, 0, 3072, raw));
     for (int o = 0; o < 96; o++)
-        for (int i = 0; i < 32; i++) assert_true(whole[o * 32 + i] == raw[i * 96 + o]);
+        for (int i = 0; i < 32; i++)
+            assert_true(whole[o * 32 + i] == raw[i * 96 + o]);
     for (int begin = 0; begin < 3072; begin += 37)
         for (int n = 1; begin + n <= 3072; n += 211) {
             ASSERT_OK(hf_weights_read(w, m, p, begin, n, slice));
@@ -144,7 +146,8 @@ static void assert_same_values(const char *x, const char *y, const model *m, dou
         float *u = mem_alloc((size_t)n * sizeof *u), *v = mem_alloc((size_t)n * sizeof *v);
         ASSERT_OK(hf_weights_read(a, m, m->params[i], 0, n, u));
         ASSERT_OK(hf_weights_read(b, m, m->params[i], 0, n, v));
-        for (int64_t k = 0; k < n; k++) assert_true(fabsf(u[k] - v[k]) <= relative * fabsf(u[k]) + 6e-8 * (relative > 0));
+        for (int64_t k = 0; k < n; k++)
+            assert_true(fabsf(u[k] - v[k]) <= relative * fabsf(u[k]) + 6e-8 * (relative > 0));
         free(u);
         free(v);
     }
@@ -160,7 +163,9 @@ static void what_is_saved_reads_back_in_every_type_and_sharding(void **state)
         nrl_dtype dtype;
         int64_t shard;
         double error; /* half a unit in the last place */
-    } rows[] = {{NRL_DTYPE_F32, 0, 0}, {NRL_DTYPE_F32, 5000, 0}, {NRL_DTYPE_BF16, 0, 0x1p-8},
+    } rows[] = {{NRL_DTYPE_F32, 0, 0},
+                {NRL_DTYPE_F32, 5000, 0},
+                {NRL_DTYPE_BF16, 0, 0x1p-8},
                 {NRL_DTYPE_F16, 9000, 0x1p-11}};
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 4; k++) {
@@ -174,7 +179,8 @@ static void what_is_saved_reads_back_in_every_type_and_sharding(void **state)
             ASSERT_OK(save(dir, m, &v, rows[k].dtype, rows[k].shard));
             ASSERT_OK(check(dir, m));
             assert_same_values(from, dir, m, rows[k].error);
-            assert_int_equal(support_exists(dir, "model.safetensors.index.json"), rows[k].shard != 0);
+            assert_int_equal(support_exists(dir, "model.safetensors.index.json"),
+                             rows[k].shard != 0);
             hf_weights_close(w);
             model_destroy(m);
         }
@@ -233,7 +239,8 @@ static int n_entries(const char *dir)
 {
     int n = 0;
     DIR *d = opendir(dir);
-    while (readdir(d)) n++;
+    while (readdir(d))
+        n++;
     closedir(d);
     return n - 2;
 }
@@ -280,14 +287,18 @@ static void all_differences_are_told_at_once(void **state)
     values v = {.fail_at = -1};
     ASSERT_OK(save(in(f, "m"), a, &v, NRL_DTYPE_F32, 0));
     model *other;
-    ASSERT_OK(support_model_text(f->host, &f->a,
-                                 "{\"model_type\":\"qwen2\",\"vocab_size\":17,\"hidden_size\":8,\"intermediate_size\":12,"
-                                 "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":2}",
-                                 &other));
-    ASSERT_FAILS(check(in(f, "m"), other), NRL_ERR_DATA, "model.layers.0.self_attn.q_proj.bias: is missing");
-    assert_non_null(strstr(nrl_error_text(), "model.layers.1.mlp.down_proj.weight: is no parameter of this model"));
+    ASSERT_OK(support_model_text(
+        f->host, &f->a,
+        "{\"model_type\":\"qwen2\",\"vocab_size\":17,\"hidden_size\":8,\"intermediate_size\":12,"
+        "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":2}",
+        &other));
+    ASSERT_FAILS(check(in(f, "m"), other), NRL_ERR_DATA,
+                 "model.layers.0.self_attn.q_proj.bias: is missing");
     assert_non_null(strstr(nrl_error_text(),
-                           "model.embed_tokens.weight: has shape [16, 8], config.json says [17, 8]"));
+                           "model.layers.1.mlp.down_proj.weight: is no parameter of this model"));
+    assert_non_null(
+        strstr(nrl_error_text(),
+               "model.embed_tokens.weight: has shape [16, 8], config.json says [17, 8]"));
     assert_non_null(strstr(nrl_error_text(), "(qwen2), 14 differences:"));
     model_destroy(other);
     model_destroy(a);
@@ -311,7 +322,8 @@ static void a_tied_head_may_be_absent_or_equal_but_not_different(void **state)
     node_set(&a, config, "tie_word_embeddings", node_bool(&a, true));
     model *wrong;
     ASSERT_OK(support_model(f->host, config, &wrong));
-    ASSERT_FAILS(hf_weights_check(w, wrong), NRL_ERR_DATA, "lm_head.weight: differs from model.embed_tokens.weight");
+    ASSERT_FAILS(hf_weights_check(w, wrong), NRL_ERR_DATA,
+                 "lm_head.weight: differs from model.embed_tokens.weight");
     hf_weights_close(w);
     model_destroy(wrong);
     model_destroy(golden);
@@ -329,9 +341,11 @@ static void names_without_the_optional_prefix_are_found(void **state)
         bare->params[i]->parts[0].name += strlen("transformer.");
     ASSERT_OK(save(in(f, "m"), bare, &v, NRL_DTYPE_F32, 0));
     ASSERT_OK(check(in(f, "m"), m));
-    model_param(bare, "transformer.ln_f.bias")->parts[0].name = "h.0.attn.bias"; /* an ignored buffer */
+    model_param(bare, "transformer.ln_f.bias")->parts[0].name =
+        "h.0.attn.bias"; /* an ignored buffer */
     ASSERT_OK(save(in(f, "n"), bare, &v, NRL_DTYPE_F32, 0));
-    ASSERT_FAILS(check(in(f, "n"), m), NRL_ERR_DATA, "1 difference:\n  transformer.ln_f.bias: is missing");
+    ASSERT_FAILS(check(in(f, "n"), m), NRL_ERR_DATA,
+                 "1 difference:\n  transformer.ln_f.bias: is missing");
     model_destroy(bare);
     model_destroy(m);
 }
@@ -363,11 +377,12 @@ static void a_wrong_index_is_told(void **state)
     fixture *f = *state;
     static const struct {
         const char *index, *text;
-    } rows[] = {{"{}", "no 'weight_map'"},
-                {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "expected a file beside it"},
-                {"{\"weight_map\":{\"a\":3}}", "expected a file beside it"},
-                {"{\"weight_map\":{\"a\":\"x.safetensors\"}}", "lists this file, but it is absent"},
-                {"{\"weight_map\":{\"a\":\"y.safetensors\"}}", "tensor 'a' is not in y.safetensors"}};
+    } rows[] = {
+        {"{}", "no 'weight_map'"},
+        {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "expected a file beside it"},
+        {"{\"weight_map\":{\"a\":3}}", "expected a file beside it"},
+        {"{\"weight_map\":{\"a\":\"x.safetensors\"}}", "lists this file, but it is absent"},
+        {"{\"weight_map\":{\"a\":\"y.safetensors\"}}", "tensor 'a' is not in y.safetensors"}};
     size_t size;
     unsigned char *image = support_image("{}", 0, &size);
     support_write(f->dir, "y.safetensors", image, size);
