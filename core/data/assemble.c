@@ -22,7 +22,8 @@ static sizes measure(const dataset *d, const int64_t *blocks, int64_t n, bool pr
     for (int64_t b = 0; b < n; b++)
         for (int side = 0; side < dataset_n_sides(d); side++) {
             int64_t length = dataset_segment(d, blocks[b], side, &tokens, &trained);
-            for (int64_t i = 1; i < length; i++) s.rows += is_scored(trained, i, prompt_rows);
+            for (int64_t i = 1; i < length; i++)
+                s.rows += is_scored(trained, i, prompt_rows);
             s.tokens += length;
             s.segments++;
         }
@@ -48,7 +49,8 @@ static void add_segment(const dataset *d, nrl_batch *b, sizes *at, int64_t block
     const uint8_t *trained;
     int64_t length = dataset_segment(d, block, side, &tokens, &trained);
     memcpy(b->tokens + at->tokens, tokens, (size_t)length * sizeof *tokens);
-    for (int64_t i = 0; i < length; i++) b->positions[at->tokens + i] = (int32_t)i;
+    for (int64_t i = 0; i < length; i++)
+        b->positions[at->tokens + i] = (int32_t)i;
     add_rows(b, at, tokens, trained, length, prompt_rows);
     b->segment_side[at->segments] = side;
     b->segment_sample[at->segments] = (int32_t)block;
@@ -82,7 +84,8 @@ nrl_status data_assemble(const dataset *d, const int64_t *blocks, int64_t n, boo
                          nrl_batch **out)
 {
     sizes size = measure(d, blocks, n, prompt_rows), at = {0};
-    for (int64_t i = 0; i < n; i++) NRL_TRY(dataset_verify(d, blocks[i]));
+    for (int64_t i = 0; i < n; i++)
+        NRL_TRY(dataset_verify(d, blocks[i]));
     if (!n) {
         *out = tail(d);
         return NRL_OK;

@@ -1,6 +1,7 @@
 /*
- * build.c - a ring of slabs between the reading and writing thread and the workers. Slabs are taken in
- * order, finished in any order and written in order, so the first error in the file is the one told.
+ * build.c - a ring of slabs between the reading and writing thread and the workers. Slabs are taken
+ * in order, finished in any order and written in order, so the first error in the file is the one
+ * told.
  */
 #include "data/build.h"
 #include "data/slab.h"
@@ -38,7 +39,8 @@ static data_slab *take(build *b)
 {
     data_slab *s = NULL;
     pthread_mutex_lock(&b->lock);
-    while (!b->stop && b->taken == b->filled) pthread_cond_wait(&b->changed, &b->lock);
+    while (!b->stop && b->taken == b->filled)
+        pthread_cond_wait(&b->changed, &b->lock);
     if (!b->stop) {
         size_t k = b->taken++ % b->n_slabs;
         b->state[k] = SLAB_RUNNING;
@@ -87,8 +89,10 @@ static void start(build *b)
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->changed, NULL);
     while (n > 1 && b->n_threads < n)
-        if (pthread_create(&b->threads[b->n_threads], NULL, work, b)) break;
-        else b->n_threads++;
+        if (pthread_create(&b->threads[b->n_threads], NULL, work, b))
+            break;
+        else
+            b->n_threads++;
 }
 
 static void stop(build *b)
@@ -97,13 +101,15 @@ static void stop(build *b)
     b->stop = true;
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
-    for (int i = 0; i < b->n_threads; i++) pthread_join(b->threads[i], NULL);
+    for (int i = 0; i < b->n_threads; i++)
+        pthread_join(b->threads[i], NULL);
     if (!b->n_threads) count_dropped(b, &b->own);
 }
 
 static void finish(build *b)
 {
-    for (size_t i = 0; i < b->n_slabs; i++) data_slab_free(&b->slabs[i]);
+    for (size_t i = 0; i < b->n_slabs; i++)
+        data_slab_free(&b->slabs[i]);
     data_worker_free(&b->own);
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
@@ -130,7 +136,8 @@ static data_slab *oldest_done(build *b)
         return &b->slabs[k];
     }
     pthread_mutex_lock(&b->lock);
-    while (b->state[k] != SLAB_DONE) pthread_cond_wait(&b->changed, &b->lock);
+    while (b->state[k] != SLAB_DONE)
+        pthread_cond_wait(&b->changed, &b->lock);
     b->state[k] = SLAB_FREE;
     pthread_mutex_unlock(&b->lock);
     return &b->slabs[k];
@@ -140,7 +147,8 @@ static void add_unknown(build *b, const data_slab *s)
 {
     for (int i = 0; i < s->n_unknown; i++) {
         int j = 0;
-        while (j < b->n_unknown && strcmp(b->unknown[j], s->unknown[i]) != 0) j++;
+        while (j < b->n_unknown && strcmp(b->unknown[j], s->unknown[i]) != 0)
+            j++;
         if (j < b->n_unknown || j == MAX_NOTED) continue;
         memcpy(b->unknown[j], s->unknown[i], SLAB_KEY);
         b->unknown_line[j] = s->unknown_line[i];
@@ -172,7 +180,8 @@ static nrl_status write_oldest(build *b, data_cache_writer *writer)
                              s->segments.size / sizeof(data_cache_segment));
 }
 
-/* An error of the reader waits until the rows before it are through: the first in the file is told. */
+/* An error of the reader waits until the rows before it are through: the first in the file is told.
+ */
 static nrl_status run(build *b, data_reader *reader, data_cache_writer *writer)
 {
     bool end = false;
@@ -208,7 +217,8 @@ static nrl_status run(build *b, data_reader *reader, data_cache_writer *writer)
 static void note_left_out(buffer *notes, const build *b, data_verdict v, const char *what)
 {
     if (!b->counts.verdict[v]) return;
-    buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are left out: %s (first: line %" PRId64 ")\n",
+    buffer_print(notes,
+                 "%" PRId64 " of %" PRId64 " rows are left out: %s (first: line %" PRId64 ")\n",
                  b->counts.verdict[v], b->counts.rows, what, b->counts.first_line[v]);
 }
 
@@ -221,9 +231,11 @@ static void write_notes(const build *b, buffer *notes)
         buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are cut to data.max_length\n",
                      b->counts.truncated, b->counts.rows);
     if (b->counts.identical)
-        buffer_print(notes, "%" PRId64 " of %" PRId64 " pairs have equal answers and teach nothing (first: "
-                     "line %" PRId64 ")\n", b->counts.identical, b->counts.rows,
-                     b->counts.first_identical);
+        buffer_print(notes,
+                     "%" PRId64 " of %" PRId64
+                     " pairs have equal answers and teach nothing (first: "
+                     "line %" PRId64 ")\n",
+                     b->counts.identical, b->counts.rows, b->counts.first_identical);
     if (b->counts.dropped_characters)
         buffer_print(notes, "%" PRId64 " characters have no token and are dropped\n",
                      b->counts.dropped_characters);
@@ -237,17 +249,19 @@ static nrl_status check_kept(const build *b)
     const data_counts *c = &b->counts;
     if (!c->rows) return nrl_fail(NRL_ERR_DATA, "%s: no rows in the file", b->o->name);
     if (c->verdict[DATA_KEPT]) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "%s: none of %" PRId64 " rows can be trained on: %" PRId64
+    return nrl_fail(NRL_ERR_DATA,
+                    "%s: none of %" PRId64 " rows can be trained on: %" PRId64
                     " without text or answer, %" PRId64 " too long, %" PRId64 " without a trained "
-                    "token", b->o->name, c->rows, c->verdict[DATA_EMPTY], c->verdict[DATA_TOO_LONG],
+                    "token",
+                    b->o->name, c->rows, c->verdict[DATA_EMPTY], c->verdict[DATA_TOO_LONG],
                     c->verdict[DATA_UNTRAINABLE]);
 }
 
 static nrl_status complete(build *b, data_cache_writer *writer, data_cache *out)
 {
     const data_schema *schema = b->o->schema;
-    data_cache_header header = {.n_sides = schema->pairs ? 2 : 1, .n_extra = schema->n_extra,
-                                .counts = b->counts};
+    data_cache_header header = {
+        .n_sides = schema->pairs ? 2 : 1, .n_extra = schema->n_extra, .counts = b->counts};
     buffer notes = {0};
     strncpy(header.format, data_format_name(schema->format), sizeof header.format - 1);
     write_notes(b, &notes);
@@ -265,8 +279,11 @@ nrl_status data_build(const data_build_options *o, data_reader *reader, data_cac
     nrl_status st = run(b, reader, writer);
     stop(b);
     if (st == NRL_OK) st = check_kept(b);
-    if (st == NRL_OK) st = complete(b, writer, out);
-    else data_cache_abandon(writer);
+    if (st == NRL_OK && o->check) st = o->check(o->check_user);
+    if (st == NRL_OK)
+        st = complete(b, writer, out);
+    else
+        data_cache_abandon(writer);
     finish(b);
     free(b);
     data_reader_destroy(reader);

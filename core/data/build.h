@@ -1,7 +1,7 @@
 /*
  * build.h - tokenises one data file into a token cache: the caller's thread reads rows in slabs and
- * writes results in file order, worker threads parse and tokenise slabs in between. Memory is bounded
- * by a few slabs, whatever the size of the file. What is kept does not depend on `workers`.
+ * writes results in file order, worker threads parse and tokenise slabs in between. Memory is
+ * bounded by a few slabs, whatever the size of the file. What is kept does not depend on `workers`.
  */
 #ifndef DATA_BUILD_H
 #define DATA_BUILD_H
@@ -13,6 +13,8 @@ typedef struct {
     data_encode_options encode;
     data_schema *schema; /* its format is set from the first row */
     int64_t workers;
+    nrl_status (*check)(const void *user); /* asked before the cache gets its name; may be NULL */
+    const void *check_user;
 } data_build_options;
 
 /* Takes `reader` and `writer` over, also on failure. Errors name file and line. */

@@ -41,7 +41,8 @@ static const char *fault_of_header(const data_cache *c, const char *key)
         return "its header is damaged";
     int64_t room = (h->file_size - h->index_at) / (int64_t)sizeof(data_cache_segment);
     if (h->n_blocks > room / h->n_sides ||
-        h->tail_at != h->index_at + h->n_blocks * h->n_sides * (int64_t)sizeof(data_cache_segment) ||
+        h->tail_at !=
+            h->index_at + h->n_blocks * h->n_sides * (int64_t)sizeof(data_cache_segment) ||
         !memchr(h->format, 0, sizeof h->format))
         return "its header is damaged";
     return NULL;
@@ -68,8 +69,8 @@ static const char *fault_of(data_cache *c, const char *key)
     c->index = (const data_cache_segment *)(const void *)(c->map + h->index_at);
     c->notes = (const char *)c->map + h->tail_at;
     c->notes_size = (size_t)(h->file_size - h->tail_at);
-    if (h->sum != data_cache_sum(h, c->index, (size_t)(h->tail_at - h->index_at), c->notes,
-                                 c->notes_size))
+    if (h->sum !=
+        data_cache_sum(h, c->index, (size_t)(h->tail_at - h->index_at), c->notes, c->notes_size))
         return "its checksum is wrong";
     return fault_of_index(c);
 }

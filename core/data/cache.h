@@ -2,13 +2,13 @@
  * cache.h - the token cache: one file a data file, named by its key, mapped read-only.
  *
  *   header   data_cache_header, with a sum over itself, the index and the tail
- *   body     a block after the other, 4-byte aligned: extra floats, then for each side int32 tokens[n]
- *            and uint8 trained[n]
+ *   body     a block after the other, 4-byte aligned: extra floats, then for each side
+ *            int32 tokens[n] and uint8 trained[n]
  *   index    data_cache_segment for each side of each block
  *   tail     the notes: one line of text each
  *
- * It is written beside its final name and renamed when it is on the disk, so a reader sees all of it
- * or nothing. Byte order and struct layout are the machine's: another one's file is rebuilt.
+ * It is written beside its final name and renamed when it is on the disk, so a reader sees all of
+ * it or nothing. Byte order and struct layout are the machine's: another one's file is rebuilt.
  */
 #ifndef DATA_CACHE_H
 #define DATA_CACHE_H
@@ -19,8 +19,8 @@ enum { DATA_CACHE_VERSION = 1, DATA_FORMAT_NAME = 40 };
 
 typedef struct {
     int64_t rows, verdict[DATA_VERDICTS];
-    int64_t truncated, identical; /* of those kept */
-    int64_t first_identical;      /* line, 0 = none */
+    int64_t truncated, identical;      /* of those kept */
+    int64_t first_identical;           /* line, 0 = none */
     int64_t first_line[DATA_VERDICTS]; /* the first row of each verdict, 0 = none */
     int64_t dropped_characters;        /* that had no token */
 } data_counts;
@@ -42,7 +42,7 @@ typedef struct {
     int32_t n_tokens, n_trained;
     uint32_t check; /* low half of XXH3 of tokens and trained */
     int32_t max_id;
-    int64_t line;   /* of the row */
+    int64_t line; /* of the row */
 } data_cache_segment;
 
 /* A mapped cache; zero-initialise. */
@@ -55,8 +55,8 @@ typedef struct {
     size_t notes_size;
 } data_cache;
 
-/* *found = a sound file of this key is mapped. A damaged one is named in a warning (unless quiet) and
- * not found. Never fails for what is in the file. */
+/* *found = a sound file of this key is mapped. A damaged one is named in a warning (unless quiet)
+ * and not found. Never fails for what is in the file. */
 nrl_status data_cache_open(const char *path, const char *key, bool quiet, data_cache *c,
                            bool *found);
 void data_cache_close(data_cache *c);

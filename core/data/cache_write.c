@@ -44,16 +44,15 @@ static nrl_status put(data_cache_writer *w, FILE *f, const void *bytes, size_t s
     return NRL_OK;
 }
 
-nrl_status data_cache_create(const char *path, bool alone, const char *key,
-                             data_cache_writer **out)
+nrl_status data_cache_create(const char *path, bool alone, const char *key, data_cache_writer **out)
 {
     static const data_cache_header nothing;
     data_cache_writer *w = *out = mem_alloc(sizeof *w);
     strncpy(w->key, key, sizeof w->key - 1);
     if (path) {
         w->path = mem_strdup(path);
-        w->temporary = alone ? mem_printf("%s.part", path)
-                             : mem_printf("%s.%ld.part", path, (long)getpid());
+        w->temporary =
+            alone ? mem_printf("%s.part", path) : mem_printf("%s.%ld.part", path, (long)getpid());
         w->body = fopen(w->temporary, "w+be");
     } else {
         w->body = tmpfile();
@@ -100,7 +99,8 @@ static nrl_status append_index(data_cache_writer *w)
     char chunk[COPY_SIZE];
     size_t n;
     if (fflush(w->index) || fseeko(w->index, 0, SEEK_SET)) return fail_write(w, "write");
-    while ((n = fread(chunk, 1, sizeof chunk, w->index)) > 0) NRL_TRY(put(w, w->body, chunk, n));
+    while ((n = fread(chunk, 1, sizeof chunk, w->index)) > 0)
+        NRL_TRY(put(w, w->body, chunk, n));
     return ferror(w->index) ? fail_write(w, "read") : NRL_OK;
 }
 
@@ -170,8 +170,9 @@ static nrl_status finish(data_cache_writer *w, const data_cache_header *header, 
     NRL_TRY(write_header(w, &h));
     NRL_TRY(give_name(w));
     const char *fault = data_cache_map(fileno(w->body), w->key, out);
-    if (fault) return nrl_fail(NRL_ERR_IO, "%s: the token cache just written cannot be used: %s",
-                               w->path ? w->path : "temporary file", fault);
+    if (fault)
+        return nrl_fail(NRL_ERR_IO, "%s: the token cache just written cannot be used: %s",
+                        w->path ? w->path : "temporary file", fault);
     return NRL_OK;
 }
 

@@ -21,7 +21,8 @@ void dataset_close(dataset *d)
 {
     if (!d) return;
     data_parts_free(&d->parts);
-    for (int i = 0; i < d->n_extra; i++) free(d->extra[i]);
+    for (int i = 0; i < d->n_extra; i++)
+        free(d->extra[i]);
     free(d);
 }
 
@@ -35,7 +36,8 @@ static int64_t segments_of(const data_part *p)
 static int histogram_bin(int64_t length)
 {
     int k = 0;
-    while (length > 1 && k < 23) length >>= 1, k++;
+    while (length > 1 && k < 23)
+        length >>= 1, k++;
     return k;
 }
 
@@ -57,7 +59,8 @@ static int64_t median_length(const dataset *d)
     for (int64_t i = 0; i < d->parts.n; i++) {
         const data_part *p = &d->parts.items[i];
         n += segments_of(p);
-        for (int64_t j = 0; j < segments_of(p); j++) count[p->cache.index[j].n_tokens]++;
+        for (int64_t j = 0; j < segments_of(p); j++)
+            count[p->cache.index[j].n_tokens]++;
     }
     for (; length < d->report.max_length; length++) {
         seen += count[length];
@@ -81,8 +84,10 @@ static void add_facts(const data_part *p, dataset_report *r)
     r->trained_tokens += h->n_trained;
     r->bytes += p->bytes;
     r->from_cache = r->from_cache && p->from_cache;
-    if (!r->format) r->format = h->format;
-    else if (strcmp(r->format, h->format)) r->format = "several formats";
+    if (!r->format)
+        r->format = h->format;
+    else if (strcmp(r->format, h->format))
+        r->format = "several formats";
     add_lengths(p, r);
 }
 
@@ -143,8 +148,10 @@ nrl_status dataset_open(const dataset_options *options, dataset **out)
 {
     dataset *d = mem_alloc(sizeof *d);
     nrl_status st = open_parts(options, d);
-    if (st == NRL_OK) *out = d;
-    else dataset_close(d);
+    if (st == NRL_OK)
+        *out = d;
+    else
+        dataset_close(d);
     return st;
 }
 
@@ -157,8 +164,10 @@ static const data_part *part_of(const dataset *d, int64_t block)
     NRL_ASSERT(block, <, d->n_blocks);
     while (low < high) { /* the last part that begins at or before the block */
         int64_t middle = (low + high + 1) / 2;
-        if (d->parts.items[middle].first <= block) low = middle;
-        else high = middle - 1;
+        if (d->parts.items[middle].first <= block)
+            low = middle;
+        else
+            high = middle - 1;
     }
     return &d->parts.items[low];
 }
@@ -205,7 +214,8 @@ nrl_status dataset_verify(const dataset *d, int64_t block)
         const data_cache_segment *s = segment_of(d, block, side, &p);
         if (s->check == (uint32_t)XXH3_64bits(p->cache.map + s->offset, (size_t)s->n_tokens * 5))
             continue;
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: the tokens of %s:%" PRId64 " are damaged\nremove the "
+        return nrl_fail(NRL_ERR_CORRUPT,
+                        "%s: the tokens of %s:%" PRId64 " are damaged\nremove the "
                         "file: it is made again from the data",
                         p->cache_path ? p->cache_path : "temporary token file", p->path, s->line);
     }

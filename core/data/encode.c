@@ -104,8 +104,8 @@ static nrl_status find_template(const data_encode_options *o, const chat_templat
     return chat_template_check(*out, o->tokenizer);
 }
 
-/* An emptied list that knows where its tokens begin, which chat_render needs: that cannot be added to
- * a list that grew without. */
+/* An emptied list that knows where its tokens begin, which chat_render needs: that cannot be added
+ * to a list that grew without. */
 static void empty_for_chat(chat_ids *ids)
 {
     if (!ids->tokens.want_starts) tokenizer_ids_free(&ids->tokens);
@@ -193,8 +193,9 @@ static nrl_status check_vocabulary(const data_encoder *e, const tokenizer_ids *i
     for (size_t i = 0; limit && i < ids->n; i++) {
         if (ids->ids[i] < limit) continue;
         const char *text = tok ? tokenizer_token_text(tok, ids->ids[i]) : NULL;
-        return nrl_fail(NRL_ERR_DATA, "token %zu has id %d (%s), outside the model's vocabulary of %"
-                        PRId64, i, (int)ids->ids[i], text ? text : "no text", limit);
+        return nrl_fail(NRL_ERR_DATA,
+                        "token %zu has id %d (%s), outside the model's vocabulary of %" PRId64, i,
+                        (int)ids->ids[i], text ? text : "no text", limit);
     }
     return NRL_OK;
 }
@@ -207,8 +208,10 @@ static nrl_status apply_limit(data_encoder *e, int n_sides, data_verdict *verdic
     if (n_sides == 2 && e->side[1].tokens.n > longest) longest = e->side[1].tokens.n;
     if (!limit || (int64_t)longest <= limit) return NRL_OK;
     if (e->options->overlong == DATA_OVERLONG_ERROR)
-        return nrl_fail(NRL_ERR_DATA, "%zu tokens, but data.max_length is %" PRId64
-                        "\nraise it, or set data.overlong to drop or truncate", longest, limit);
+        return nrl_fail(NRL_ERR_DATA,
+                        "%zu tokens, but data.max_length is %" PRId64
+                        "\nraise it, or set data.overlong to drop or truncate",
+                        longest, limit);
     if (e->options->overlong == DATA_OVERLONG_DROP) *verdict = DATA_TOO_LONG;
     for (int i = 0; i < n_sides; i++)
         if ((int64_t)e->side[i].tokens.n > limit) e->side[i].tokens.n = (size_t)limit;
@@ -220,7 +223,8 @@ static void count_trained(data_encoder *e, int n_sides, data_verdict *verdict)
 {
     for (int i = 0; i < n_sides; i++) {
         e->n_trained[i] = 0;
-        for (size_t t = 0; t < e->side[i].tokens.n; t++) e->n_trained[i] += e->side[i].trained[t];
+        for (size_t t = 0; t < e->side[i].tokens.n; t++)
+            e->n_trained[i] += e->side[i].trained[t];
         if (!e->n_trained[i] && *verdict == DATA_KEPT) *verdict = DATA_UNTRAINABLE;
     }
 }
@@ -229,8 +233,10 @@ static nrl_status encode_shape(data_encoder *e, const data_sample *s)
 {
     if (s->shape == DATA_SHAPE_IDS) return encode_ids(e, s);
     if (!e->options->tokenizer)
-        return nrl_fail(NRL_ERR_CONFIG, "rows of text need a tokenizer, and the model has none\n"
-                        "expected tokenizer.json or tokenizer.model beside it, or rows of input_ids");
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "rows of text need a tokenizer, and the model has none\n"
+            "expected tokenizer.json or tokenizer.model beside it, or rows of input_ids");
     if (!e->scratch) e->scratch = tokenizer_scratch_create();
     if (s->shape == DATA_SHAPE_CHAT) return encode_chat(e, s);
     return s->shape == DATA_SHAPE_TEXT ? encode_plain(e, s) : encode_prompted(e, s);

@@ -1,11 +1,11 @@
 /*
  * encode.h - from a sample to tokens and the marks of those that are trained.
- *   text       BOS, the text, EOS; all trained
- *   prompted   BOS, prompt and answer tokenised as one string, EOS; trained from the token number that
- *              the prompt alone has (a token across the seam belongs to the side it began on)
- *   chat       as the template writes it; trained: assistant turns with their end-of-turn token,
- *              behind the messages of the prompt
- *   ids        as given; labels -100 = not trained
+ *   text      BOS, the text, EOS; all trained
+ *   prompted  BOS, prompt and answer tokenised as one string, EOS; trained from the token number
+ *             that the prompt alone has
+ *   chat      as the template writes it; trained: assistant turns with their end-of-turn token,
+ *             behind the messages of the prompt
+ *   ids       as given; labels -100 = not trained
  * BOS stands where the tokenizer adds one and EOS where it has one, each once, also when the text
  * spells it already. The first token is never a target.
  */
@@ -16,9 +16,9 @@
 #include "data/row.h"
 
 typedef struct {
-    const tokenizer *tokenizer; /* NULL: ids only */
-    const char *template_name;  /* as configured, for messages; NULL = "auto" */
-    const chat_template *template; /* NULL where the name is none, or the tokenizer lacks its tokens */
+    const tokenizer *tokenizer;     /* NULL: ids only */
+    const char *template_name;      /* as configured, for messages; NULL = "auto" */
+    const chat_template *template;  /* NULL: the name is none, or the tokenizer lacks its tokens */
     int64_t max_length, vocab_size; /* 0 = no limit */
     data_overlong overlong;
     bool train_on_all;
@@ -36,11 +36,11 @@ typedef enum {
 typedef struct {
     const data_encode_options *options;
     tokenizer_scratch *scratch;
-    chat_ids side[2];      /* the result; emptied by the next call */
+    chat_ids side[2]; /* the result; emptied by the next call */
     int64_t n_trained[2];
     bool truncated, identical; /* of a sample that is kept */
-    chat_ids prompt;       /* scratch */
-    buffer text;           /* scratch: prompt and answer joined */
+    chat_ids prompt;           /* scratch */
+    buffer text;               /* scratch: prompt and answer joined */
 } data_encoder;
 
 void data_encoder_free(data_encoder *e);

@@ -40,7 +40,8 @@ struct data_loader {
 
 static void built_free(built *b)
 {
-    for (int64_t m = 0; m < b->n_micro; m++) batch_free(b->micro[m]);
+    for (int64_t m = 0; m < b->n_micro; m++)
+        batch_free(b->micro[m]);
     free(b->micro);
     free(b->error);
     *b = (built){0};
@@ -64,7 +65,8 @@ static void build(data_loader *l, int64_t step, built *out)
 
 static bool wait_for_room(data_loader *l)
 {
-    while (!l->stop && l->n == l->room) pthread_cond_wait(&l->changed, &l->lock);
+    while (!l->stop && l->n == l->room)
+        pthread_cond_wait(&l->changed, &l->lock);
     return !l->stop;
 }
 
@@ -92,7 +94,8 @@ static void *work(void *self)
 
 static void empty_ring(data_loader *l)
 {
-    for (; l->n; l->n--, l->head = (l->head + 1) % l->room) built_free(&l->ring[l->head]);
+    for (; l->n; l->n--, l->head = (l->head + 1) % l->room)
+        built_free(&l->ring[l->head]);
 }
 
 /* ---- the step thread ---- */
@@ -122,7 +125,8 @@ static void take(data_loader *l, int64_t step)
         pthread_cond_broadcast(&l->changed);
     }
     for (;;) {
-        while (!l->n) pthread_cond_wait(&l->changed, &l->lock);
+        while (!l->n)
+            pthread_cond_wait(&l->changed, &l->lock);
         built b = l->ring[l->head];
         l->head = (l->head + 1) % l->room;
         l->n--;
@@ -140,8 +144,10 @@ nrl_status data_loader_step(data_loader *l, int64_t step, data_step *out)
 {
     double begin = now_seconds();
     built_free(&l->now);
-    if (l->threaded) take(l, step);
-    else build(l, step, &l->now);
+    if (l->threaded)
+        take(l, step);
+    else
+        build(l, step, &l->now);
     l->wait_seconds += now_seconds() - begin;
     if (l->now.status != NRL_OK) return nrl_fail(l->now.status, "%s", l->now.error);
     *out = (data_step){l->now.micro, l->now.n_micro, step, l->now.epoch};

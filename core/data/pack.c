@@ -22,7 +22,8 @@ static int by_falling_tokens(const void *x, const void *y)
 static load *sorted_lengths(const int64_t *lengths, int64_t n)
 {
     load *items = mem_alloc((size_t)n * sizeof *items);
-    for (int64_t i = 0; i < n; i++) items[i] = (load){lengths[i], i};
+    for (int64_t i = 0; i < n; i++)
+        items[i] = (load){lengths[i], i};
     qsort(items, (size_t)n, sizeof *items, by_falling_tokens);
     return items;
 }
@@ -34,12 +35,15 @@ static load *sorted_lengths(const int64_t *lengths, int64_t n)
 static int64_t first_fit(const load *items, int64_t n, int64_t budget, int64_t *bin)
 {
     int64_t leaves = 1, used = 0;
-    while (leaves < n) leaves *= 2;
+    while (leaves < n)
+        leaves *= 2;
     int64_t *room = mem_alloc((size_t)leaves * 2 * sizeof *room);
-    for (int64_t i = 0; i < 2 * leaves; i++) room[i] = budget;
+    for (int64_t i = 0; i < 2 * leaves; i++)
+        room[i] = budget;
     for (int64_t i = 0; i < n; i++) {
         int64_t node = 1;
-        while (node < leaves) node = room[2 * node] >= items[i].tokens ? 2 * node : 2 * node + 1;
+        while (node < leaves)
+            node = room[2 * node] >= items[i].tokens ? 2 * node : 2 * node + 1;
         room[node] -= items[i].tokens;
         bin[items[i].number] = node - leaves;
         if (node - leaves >= used) used = node - leaves + 1;
@@ -52,15 +56,17 @@ static int64_t first_fit(const load *items, int64_t n, int64_t budget, int64_t *
 
 /* ---- 2: even out ---- */
 
-/* Bisects the budget down to the least that n_bins still hold, and leaves that packing in bin. It is
- * not quite monotone, so the best one found counts; `budget` itself is known to do. */
+/* Bisects the budget down to the least (to a thousandth) that n_bins still hold, and leaves that
+ * packing in bin. It is not quite monotone, so the best one found counts; `budget` itself is known
+ * to do. */
 static void even_out(const load *items, int64_t n, int64_t budget, int64_t n_bins, int64_t *bin)
 {
     int64_t sum = 0, *trial = mem_alloc((size_t)n * sizeof *trial);
-    for (int64_t i = 0; i < n; i++) sum += items[i].tokens;
+    for (int64_t i = 0; i < n; i++)
+        sum += items[i].tokens;
     int64_t least = (sum + n_bins - 1) / n_bins;
     if (least < items[0].tokens) least = items[0].tokens;
-    while (least < budget) {
+    while (budget - least > least / 1024) {
         int64_t middle = least + (budget - least) / 2;
         if (first_fit(items, n, middle, trial) <= n_bins) {
             memcpy(bin, trial, (size_t)n * sizeof *bin);
@@ -78,14 +84,17 @@ static void deal(const int64_t *lengths, int64_t n, int64_t n_bins, int64_t rank
 {
     load *bins = mem_alloc((size_t)n_bins * sizeof *bins);
     int64_t *to = mem_alloc((size_t)n_bins * sizeof *to);
-    for (int64_t b = 0; b < n_bins; b++) bins[b].number = b;
-    for (int64_t i = 0; i < n; i++) bins[place[i]].tokens += lengths[i];
+    for (int64_t b = 0; b < n_bins; b++)
+        bins[b].number = b;
+    for (int64_t i = 0; i < n; i++)
+        bins[place[i]].tokens += lengths[i];
     qsort(bins, (size_t)n_bins, sizeof *bins, by_falling_tokens);
     for (int64_t k = 0; k < n_bins; k++) {
         int64_t micro = k / ranks, rank = k % ranks;
         to[bins[k].number] = micro * ranks + (micro % 2 ? ranks - 1 - rank : rank);
     }
-    for (int64_t i = 0; i < n; i++) place[i] = to[place[i]];
+    for (int64_t i = 0; i < n; i++)
+        place[i] = to[place[i]];
     free(bins);
     free(to);
 }

@@ -21,14 +21,16 @@ static nrl_status set_key(const dataset_options *o, data_part *p)
 {
     char hash[33];
     buffer b = {0};
+    struct stat st;
+    if (!stat(p->path, &st)) p->modified = st.st_mtim;
     NRL_TRY(data_file_hash(p->path, hash, &p->bytes));
     char *columns = o->columns ? json_write(o->columns, 0) : NULL;
     char *extra = o->extra ? json_write(o->extra, 0) : NULL;
-    buffer_print(&b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
-                 DATA_CACHE_VERSION, hash, p->bytes,
-                 o->tokenizer ? tokenizer_hash(o->tokenizer) : "none",
-                 o->template ? o->template : "auto", o->max_length, o->max_length ? o->overlong : 0,
-                 o->train_on_all, o->pairs, o->vocab_size, columns ? columns : "", extra ? extra : "");
+    buffer_print(
+        &b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
+        DATA_CACHE_VERSION, hash, p->bytes, o->tokenizer ? tokenizer_hash(o->tokenizer) : "none",
+        o->template ? o->template : "auto", o->max_length, o->max_length ? o->overlong : 0,
+        o->train_on_all, o->pairs, o->vocab_size, columns ? columns : "", extra ? extra : "");
     XXH128_hash_t h = XXH3_128bits(b.text, b.size);
     snprintf(p->key, sizeof p->key, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
              (uint64_t)h.low64);
@@ -51,21 +53,22 @@ static nrl_status make_folder(const char *path)
         *c = '/';
     }
     made = made && (!mkdir(p, 0777) || errno == EEXIST);
-    nrl_status st = made ? NRL_OK
-                         : nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_IO,
-                                    "%s: cannot make the folder of token caches: %s", path,
-                                    strerror(errno));
+    nrl_status st =
+        made ? NRL_OK
+             : nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_IO,
+                        "%s: cannot make the folder of token caches: %s", path, strerror(errno));
     free(p);
     return st;
 }
 
-/* -1 where the file system has no locks: then builders only work in vain, not against each other. */
+/* -1 where the file system has no locks: then builders only work in vain, not against each other.
+ */
 static int lock_file(const char *cache_path)
 {
     char *path = mem_printf("%s.lock", cache_path);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), r = -1;
-    if (fd >= 0)
-        do r = flock(fd, LOCK_EX);
+    if (fd >= 0) do
+            r = flock(fd, LOCK_EX);
         while (r && errno == EINTR);
     if (fd >= 0 && r) {
         close(fd);
@@ -89,14 +92,28 @@ static void unlock_file(const char *cache_path, int fd)
 
 static data_encode_options encode_options(const dataset_options *o)
 {
-    data_encode_options e = {.tokenizer = o->tokenizer, .template_name = o->template,
-                             .max_length = o->max_length, .vocab_size = o->vocab_size,
-                             .overlong = o->overlong, .train_on_all = o->train_on_all};
+    data_encode_options e = {.tokenizer = o->tokenizer,
+                             .template_name = o->template,
+                             .max_length = o->max_length,
+                             .vocab_size = o->vocab_size,
+                             .overlong = o->overlong,
+                             .train_on_all = o->train_on_all};
     if (!o->template || !o->tokenizer) return e;
     if (chat_template_find(o->template, &e.template) != NRL_OK ||
         chat_template_check(e.template, o->tokenizer) != NRL_OK)
         e.template = NULL; /* an error only where a row has messages */
     return e;
+}
+
+/* What tells that a file was changed between hashing and reading it. */
+static nrl_status check_unchanged(const void *part)
+{
+    const data_part *p = part;
+    struct stat st;
+    if (!stat(p->path, &st) && st.st_size == p->bytes && st.st_mtim.tv_sec == p->modified.tv_sec &&
+        st.st_mtim.tv_nsec == p->modified.tv_nsec)
+        return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA, "%s: the file was changed while it was read", p->path);
 }
 
 static nrl_status build(const dataset_options *o, data_part *p, bool alone)
@@ -106,7 +123,7 @@ static nrl_status build(const dataset_options *o, data_part *p, bool alone)
     data_reader *reader;
     data_cache_writer *writer;
     NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs));
-    data_build_options b = {p->path, encode_options(o), &schema, o->workers};
+    data_build_options b = {p->path, encode_options(o), &schema, o->workers, check_unchanged, p};
     NRL_TRY(data_stream_open(p->path, &stream));
     data_reader_create(stream, p->path, &reader);
     nrl_status st = data_cache_create(p->cache_path, alone, p->key, &writer);

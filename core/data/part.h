@@ -1,16 +1,19 @@
 /*
- * part.h - one entry of data.train: a file, its weight, and its tokens, read from the cache or made.
- * Builders of the same cache wait for each other by a lock file, so that of many ranks one works.
+ * part.h - one entry of data.train: a file, its weight, and its tokens, read from the cache or
+ * made. Builders of the same cache wait for each other by a lock file, so that of many ranks one
+ * works.
  */
 #ifndef DATA_PART_H
 #define DATA_PART_H
 #include "data/cache.h"
+#include <time.h>
 
 typedef struct {
     char *path; /* as opened */
     double weight;
     int64_t first; /* number of its first block in the data set */
     int64_t bytes; /* of the file */
+    struct timespec modified;
     char key[33];
     bool from_cache;
     data_cache cache;

@@ -36,8 +36,10 @@ static nrl_status check_options(const data_plan_options *o)
         return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch_tokens %" PRId64 ": expected 1 to %d",
                         o->micro_batch_tokens, INT32_MAX);
     if (!o->micro_batch_tokens && (o->micro_batch < 1 || o->micro_batch > INT32_MAX))
-        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch %" PRId64 ": expected 1 to %d where "
-                        "train.micro_batch_tokens is not set", o->micro_batch, INT32_MAX);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "train.micro_batch %" PRId64 ": expected 1 to %d where "
+                        "train.micro_batch_tokens is not set",
+                        o->micro_batch, INT32_MAX);
     NRL_ASSERT(o->ranks, >, 0);
     NRL_ASSERT(o->rank, <, o->ranks);
     return NRL_OK;
@@ -59,12 +61,16 @@ static nrl_status check_lengths(const dataset *d, const data_plan_options *o)
     dataset_place(d, worst, place, sizeof place);
     const char *what = dataset_n_sides(d) == 2 ? "pair" : "sample";
     if (o->micro_batch_tokens && longest > o->micro_batch_tokens)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: a %s of %" PRId64 " tokens does not fit into "
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: a %s of %" PRId64 " tokens does not fit into "
                         "train.micro_batch_tokens %" PRId64 "\nraise it, or limit samples by "
-                        "data.max_length", place, what, longest, o->micro_batch_tokens);
+                        "data.max_length",
+                        place, what, longest, o->micro_batch_tokens);
     if (!o->micro_batch_tokens && longest > INT32_MAX / o->micro_batch)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %" PRId64 " samples (train.micro_batch) of up to %" PRId64
-                        " tokens are too many for one micro-batch", place, o->micro_batch, longest);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: %" PRId64 " samples (train.micro_batch) of up to %" PRId64
+                        " tokens are too many for one micro-batch",
+                        place, o->micro_batch, longest);
     return NRL_OK;
 }
 
@@ -76,14 +82,18 @@ static nrl_status count_epoch(data_plan *p)
         dataset_part part = dataset_part_at(p->data, i);
         wanted += part.weight * (double)part.n;
         if (wanted > INT32_MAX)
-            return nrl_fail(NRL_ERR_CONFIG, "data: weights make an epoch of %.3g samples, at most %d are "
-                            "possible", wanted, INT32_MAX);
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "data: weights make an epoch of %.3g samples, at most %d are "
+                            "possible",
+                            wanted, INT32_MAX);
         p->n_epoch += part_blocks(&part);
     }
     p->n_steps = p->o.drop_last ? p->n_epoch / g : (p->n_epoch + g - 1) / g;
     if (p->n_steps) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "an epoch of %" PRId64 " samples holds no full train.global_batch of %"
-                    PRId64 " (data.last_batch: drop)", p->n_epoch, g);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "an epoch of %" PRId64 " samples holds no full train.global_batch of %" PRId64
+                    " (data.last_batch: drop)",
+                    p->n_epoch, g);
 }
 
 static void allocate(data_plan *p)
@@ -139,14 +149,16 @@ static int by_number(const void *x, const void *y)
 }
 
 /* The window of a part's own permutation that makes up the broken part of its weight. */
-static void fill_window(const data_plan *p, int64_t part_number, const dataset_part *part, int64_t m,
-                        int64_t epoch, int32_t *out)
+static void fill_window(const data_plan *p, int64_t part_number, const dataset_part *part,
+                        int64_t m, int64_t epoch, int32_t *out)
 {
     int32_t *all = mem_alloc((size_t)part->n * sizeof *all);
-    for (int64_t i = 0; i < part->n; i++) all[i] = (int32_t)(part->first + i);
+    for (int64_t i = 0; i < part->n; i++)
+        all[i] = (int32_t)(part->first + i);
     data_order_shuffle(data_order_key(p->o.seed, KEY_PART, (uint64_t)part_number), all, part->n);
     int64_t start = (int64_t)((unsigned __int128)epoch * (uint64_t)m % (uint64_t)part->n);
-    for (int64_t i = 0; i < m; i++) out[i] = all[(start + i) % part->n];
+    for (int64_t i = 0; i < m; i++)
+        out[i] = all[(start + i) % part->n];
     qsort(out, (size_t)m, sizeof *out, by_number);
     free(all);
 }
@@ -159,7 +171,8 @@ static void set_epoch(data_plan *p, int64_t epoch)
         dataset_part part = dataset_part_at(p->data, k);
         int64_t n = part_blocks(&part);
         for (; n >= part.n; n -= part.n)
-            for (int64_t i = 0; i < part.n; i++) *out++ = (int32_t)(part.first + i);
+            for (int64_t i = 0; i < part.n; i++)
+                *out++ = (int32_t)(part.first + i);
         if (n) fill_window(p, k, &part, n, epoch, out);
         out += n;
     }
@@ -174,7 +187,8 @@ static void set_epoch(data_plan *p, int64_t epoch)
 /* Without a budget: runs of micro_batch blocks, the first R of them micro-batch 0 of each rank. */
 static int64_t cut_runs(const data_plan *p, int64_t n, int64_t *place)
 {
-    for (int64_t i = 0; i < n; i++) place[i] = i / p->o.micro_batch;
+    for (int64_t i = 0; i < n; i++)
+        place[i] = i / p->o.micro_batch;
     return (place[n - 1] + p->o.ranks) / p->o.ranks;
 }
 
@@ -191,9 +205,10 @@ static void set_step(data_plan *p, int64_t step)
     const int64_t begin = batch_begin(p, step), left = p->n_epoch - begin;
     const int32_t *blocks = p->order + begin;
     p->n_batch = left < p->o.global_batch ? left : p->o.global_batch;
-    for (int64_t i = 0; i < p->n_batch; i++) p->lengths[i] = dataset_block_tokens(p->data, blocks[i]);
-    p->n_micro = p->o.micro_batch_tokens ? data_pack(p->lengths, p->n_batch, p->o.micro_batch_tokens,
-                                                     p->o.ranks, p->place)
+    for (int64_t i = 0; i < p->n_batch; i++)
+        p->lengths[i] = dataset_block_tokens(p->data, blocks[i]);
+    p->n_micro = p->o.micro_batch_tokens ? data_pack(p->lengths, p->n_batch,
+                                                     p->o.micro_batch_tokens, p->o.ranks, p->place)
                                          : cut_runs(p, p->n_batch, p->place);
     p->step = step;
 }

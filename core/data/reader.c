@@ -46,8 +46,9 @@ void data_reader_destroy(data_reader *r)
 
 static nrl_status fail_long(const data_reader *r)
 {
-    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": a row of more than %d MiB, the most that is read",
-                    r->name, r->line, DATA_MAX_ROW >> 20);
+    return nrl_fail(NRL_ERR_DATA,
+                    "%s:%" PRId64 ": a row of more than %d MiB, the most that is read", r->name,
+                    r->line, DATA_MAX_ROW >> 20);
 }
 
 /* Reads more behind `end`; moves or grows the window where it is full. */
@@ -101,7 +102,8 @@ static bool is_space(int c)
 static int skip_space(data_reader *r)
 {
     int c;
-    while (is_space(c = peek(r, 0))) consume(r, 1);
+    while (is_space(c = peek(r, 0)))
+        consume(r, 1);
     return c;
 }
 
@@ -117,11 +119,14 @@ static bool begins(data_reader *r, const char *magic, size_t size)
 /* Files that people have instead of JSON, by their first bytes. */
 static const char *other_format(data_reader *r)
 {
-    static const struct { const char *magic; uint32_t size; const char *name; } known[] = {
-        {"PAR1", 4, "Parquet"},          {"\x28\xB5\x2F\xFD", 4, "zstd"},
-        {"PK\x03\x04", 4, "zip"},        {"ARROW1", 6, "Arrow"},
-        {"\xFF\xFE", 2, "UTF-16 text"},  {"\xFE\xFF", 2, "UTF-16 text"},
-        {"BZh", 3, "bzip2"},             {"\xFD" "7zXZ", 5, "xz"},
+    static const struct {
+        const char *magic;
+        uint32_t size;
+        const char *name;
+    } known[] = {
+        {"PAR1", 4, "Parquet"}, {"\x28\xB5\x2F\xFD", 4, "zstd"}, {"PK\x03\x04", 4, "zip"},
+        {"ARROW1", 6, "Arrow"}, {"\xFF\xFE", 2, "UTF-16 text"},  {"\xFE\xFF", 2, "UTF-16 text"},
+        {"BZh", 3, "bzip2"},    {"\3757zXZ", 5, "xz"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (begins(r, known[i].magic, known[i].size)) return known[i].name;
@@ -132,16 +137,19 @@ static nrl_status find_form(data_reader *r)
 {
     const char *other = other_format(r);
     if (other)
-        return nrl_fail(NRL_ERR_DATA, "%s: a %s file; expected JSONL or a JSON array in UTF-8, or "
-                        "either packed by gzip", r->name, other);
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: a %s file; expected JSONL or a JSON array in UTF-8, or "
+                        "either packed by gzip",
+                        r->name, other);
     if (begins(r, "\xEF\xBB\xBF", 3)) r->begin += 3;
     int c = skip_space(r);
     if (c == FAILED) return r->status;
-    if (c == AT_END)
-        return nrl_fail(NRL_ERR_DATA, "%s: the file is empty, expected rows", r->name);
+    if (c == AT_END) return nrl_fail(NRL_ERR_DATA, "%s: the file is empty, expected rows", r->name);
     if (c != '{' && c != '[')
-        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": expected { (JSONL) or [ (a JSON "
-                        "array of rows)", r->name, r->line, r->column);
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s:%" PRId64 ":%" PRId64 ": expected { (JSONL) or [ (a JSON "
+                        "array of rows)",
+                        r->name, r->line, r->column);
     r->form = c == '{' ? FORM_LINES : FORM_ARRAY;
     if (r->form == FORM_ARRAY) consume(r, 1);
     return NRL_OK;
@@ -174,7 +182,8 @@ static nrl_status next_line(data_reader *r, data_row_text *row, bool *end)
     set_row(r, size, row);
     row->cut = !newline;
     consume(r, size);
-    while (row->size && is_space(row->text[row->size - 1])) row->size--;
+    while (row->size && is_space(row->text[row->size - 1]))
+        row->size--;
     return NRL_OK;
 }
 
@@ -184,8 +193,10 @@ static nrl_status fail_array(data_reader *r, int c, const char *expected)
 {
     if (c == FAILED) return r->status;
     if (c == AT_END)
-        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": the file ends inside its JSON array: it is cut "
-                        "off", r->name, r->line);
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s:%" PRId64 ": the file ends inside its JSON array: it is cut "
+                        "off",
+                        r->name, r->line);
     return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": expected %s", r->name, r->line,
                     r->column, expected);
 }

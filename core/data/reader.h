@@ -1,6 +1,6 @@
 /*
- * reader.h - the rows of a JSONL file or of a JSON array as texts with their places, one at a time and
- * in bounded memory. It finds where rows begin and end; what is in them is parsed by others.
+ * reader.h - the rows of a JSONL file or of a JSON array as texts with their places, one at a time
+ * and in bounded memory. It finds where rows begin and end; what is in them is parsed by others.
  *
  * Accepted without a word: a UTF-8 byte-order mark, CRLF, blank lines. A row may have DATA_MAX_ROW
  * bytes; a longer one is an error, not a reason to grow.

@@ -83,8 +83,10 @@ static nrl_status rename_key(data_schema *s, const char *key, const nrl_node *va
     const char *name = nrl_node_string(value, NULL);
     int k = key_number(key);
     if (k < 0)
-        return nrl_fail(NRL_ERR_CONFIG, "data.columns: '%s' is no key of a row format; those of a "
-                        "format are renamed, as in {prompt: question, completion: answer}", key);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "data.columns: '%s' is no key of a row format; those of a "
+                        "format are renamed, as in {prompt: question, completion: answer}",
+                        key);
     if (!name || !*name)
         return nrl_fail(NRL_ERR_CONFIG, "data.columns.%s: expected the name of a key", key);
     s->name[k] = name;
@@ -133,7 +135,8 @@ nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_no
                            bool pairs)
 {
     *s = (data_schema){.pairs = pairs};
-    for (int k = 0; k < DATA_KEY_COUNT; k++) s->name[k] = key_names[k];
+    for (int k = 0; k < DATA_KEY_COUNT; k++)
+        s->name[k] = key_names[k];
     for (size_t i = 0; i < nrl_node_size(columns); i++)
         NRL_TRY(rename_key(s, nrl_node_key(columns, i), nrl_node_at(columns, i)));
     NRL_TRY(check_clashes(s));
@@ -182,13 +185,17 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
     for (int i = 0; i < N_FORMATS; i++) {
         if (formats[i].pairs == s->pairs || !has_all(s, row, formats[i].required)) continue;
         if (s->pairs)
-            return nrl_fail(NRL_ERR_DATA, "a row of single samples (%s), but the algorithm learns from "
-                            "pairs; %s", formats[i].name, expected_pairs);
-        return nrl_fail(NRL_ERR_DATA, "a row of a pair (%s), but the algorithm learns from single "
+            return nrl_fail(NRL_ERR_DATA,
+                            "a row of single samples (%s), but the algorithm learns from "
+                            "pairs; %s",
+                            formats[i].name, expected_pairs);
+        return nrl_fail(NRL_ERR_DATA,
+                        "a row of a pair (%s), but the algorithm learns from single "
                         "samples\nto train on the chosen answers: data.columns: {completion: %s}",
                         formats[i].name, s->name[DATA_KEY_CHOSEN]);
     }
-    return nrl_fail(NRL_ERR_DATA, "no row format has these keys: %s; %s\nother names are mapped by "
+    return nrl_fail(NRL_ERR_DATA,
+                    "no row format has these keys: %s; %s\nother names are mapped by "
                     "data.columns, as in {prompt: question, completion: answer}",
                     keys, s->pairs ? expected_pairs : expected_single);
 }
@@ -203,7 +210,8 @@ static bool is_kto(const data_schema *s, const nrl_node *row)
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
 {
     if (is_kto(s, row))
-        return nrl_fail(NRL_ERR_DATA, "a KTO row (an answer and a true/false 'label'): this version has "
+        return nrl_fail(NRL_ERR_DATA,
+                        "a KTO row (an answer and a true/false 'label'): this version has "
                         "no algorithm for unpaired preferences");
     for (int i = 0; i < N_FORMATS; i++) {
         if (formats[i].pairs != s->pairs || !has_all(s, row, formats[i].required)) continue;
@@ -218,9 +226,10 @@ static nrl_status check_keys(const data_schema *s, const nrl_node *row)
     char keys[400];
     for (int k = 0; k < DATA_KEY_COUNT; k++)
         if ((s->format->required >> k & 1) && !nrl_node_find(row, s->name[k]))
-            return nrl_fail(NRL_ERR_DATA, "no key '%s', which every row of this file needs (%s, as its "
-                            "first row); found: %s", s->name[k], s->format->name,
-                            found_keys(row, keys, sizeof keys));
+            return nrl_fail(NRL_ERR_DATA,
+                            "no key '%s', which every row of this file needs (%s, as its "
+                            "first row); found: %s",
+                            s->name[k], s->format->name, found_keys(row, keys, sizeof keys));
     return NRL_OK;
 }
 
@@ -232,7 +241,8 @@ static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sam
         double number = boolean ? nrl_node_bool(value, false) : nrl_node_f64(value, NAN);
         if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s' (data.extra)", s->extra[i]);
         if (!isfinite((float)number))
-            return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra): expected a number, found %s", s->extra[i],
+            return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra): expected a number, found %s",
+                            s->extra[i],
                             isnan(number) ? node_kind_name(nrl_node_kind(value)) : "one too large");
         out->extra[i] = (float)number;
     }
@@ -246,7 +256,8 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
                         node_kind_name(nrl_node_kind(row)));
     *out = (data_sample){.n_sides = s->pairs ? 2 : 1};
     NRL_TRY(check_keys(s, row));
-    if (is_kto(s, row)) return nrl_fail(NRL_ERR_DATA, "a KTO row among rows of %s", s->format->name);
+    if (is_kto(s, row))
+        return nrl_fail(NRL_ERR_DATA, "a KTO row among rows of %s", s->format->name);
     NRL_TRY(s->format->read(a, s, row, out));
     return read_extra(s, row, out);
 }
@@ -295,7 +306,8 @@ bool data_sample_is_identical(const data_sample *s)
     size_t n = nrl_node_size(s->ids[0]);
     if (n != nrl_node_size(s->ids[1])) return false;
     for (size_t i = 0; i < n; i++)
-        if (nrl_node_int(nrl_node_at(s->ids[0], i), -1) != nrl_node_int(nrl_node_at(s->ids[1], i), -1))
+        if (nrl_node_int(nrl_node_at(s->ids[0], i), -1) !=
+            nrl_node_int(nrl_node_at(s->ids[1], i), -1))
             return false;
     return true;
 }

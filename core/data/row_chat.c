@@ -9,8 +9,8 @@
 static const char *role_of(const char *name)
 {
     static const char *const other[][2] = {
-        {"human", "user"}, {"gpt", "assistant"}, {"chatgpt", "assistant"}, {"bot", "assistant"},
-        {"model", "assistant"},
+        {"human", "user"},    {"gpt", "assistant"},   {"chatgpt", "assistant"},
+        {"bot", "assistant"}, {"model", "assistant"},
     };
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         if (!strcmp(other[i][0], name)) return other[i][1];
@@ -79,8 +79,8 @@ static nrl_status read_message(arena *a, const nrl_node *node, data_sample *note
     const char *role_key = share ? "from" : "role", *content_key = share ? "value" : "content";
     const char *role = nrl_node_string(nrl_node_find(node, role_key), NULL);
     if (!role)
-        return nrl_fail(NRL_ERR_DATA, "no text under key '%s', the role (%s/%s)", role_key, role_key,
-                        content_key);
+        return nrl_fail(NRL_ERR_DATA, "no text under key '%s', the role (%s/%s)", role_key,
+                        role_key, content_key);
     if (nrl_node_size(nrl_node_find(node, "tool_calls")))
         return nrl_fail(NRL_ERR_DATA, "tool_calls: this version does not train on tool calls");
     NRL_TRY(message_text(a, node, content_key, &text));
@@ -98,8 +98,10 @@ nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node,
     for (size_t i = 0; i < out->n; i++) {
         nrl_status st = read_message(a, list ? nrl_node_at(node, i) : node, notes, &out->items[i]);
         if (st == NRL_OK) continue;
-        if (list) nrl_note("%s[%zu]", label, i);
-        else nrl_note("%s", label);
+        if (list)
+            nrl_note("%s[%zu]", label, i);
+        else
+            nrl_note("%s", label);
         return st;
     }
     return NRL_OK;
@@ -148,10 +150,13 @@ size_t data_common_prompt(data_text chosen, data_text rejected)
     static const char turn[] = "\n\nAssistant:";
     const size_t turn_size = sizeof turn - 1;
     size_t n = 0, least = chosen.size < rejected.size ? chosen.size : rejected.size;
-    while (n < least && chosen.text[n] == rejected.text[n]) n++;
+    while (n < least && chosen.text[n] == rejected.text[n])
+        n++;
     for (size_t i = n; i >= turn_size; i--)
         if (!memcmp(chosen.text + i - turn_size, turn, turn_size)) return i;
-    while (n && !is_space(chosen.text[n - 1])) n--;
-    while (n && is_space(chosen.text[n - 1])) n--;
+    while (n && !is_space(chosen.text[n - 1]))
+        n--;
+    while (n && is_space(chosen.text[n - 1]))
+        n--;
     return n;
 }

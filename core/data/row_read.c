@@ -101,7 +101,8 @@ static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *ro
     return NRL_OK;
 }
 
-/* system, history, then the instruction and its input (joined by a line end) as a user's message. */
+/* system, history, then the instruction and its input (joined by a line end) as a user's message.
+ */
 static nrl_status add_instruction(arena *a, const data_schema *s, const nrl_node *row,
                                   data_messages *list)
 {
@@ -127,8 +128,10 @@ nrl_status data_read_alpaca(arena *a, const data_schema *s, const nrl_node *row,
     out->shape = DATA_SHAPE_CHAT;
     NRL_TRY(add_instruction(a, s, row, &out->chat[0]));
     NRL_TRY(data_read_text(s, row, DATA_KEY_OUTPUT, &output));
-    if (output.size) data_messages_add(a, &out->chat[0], data_message_of(a, "assistant", output));
-    else out->n_prompt = out->chat[0].n; /* nothing is answered: an empty row */
+    if (output.size)
+        data_messages_add(a, &out->chat[0], data_message_of(a, "assistant", output));
+    else
+        out->n_prompt = out->chat[0].n; /* nothing is answered: an empty row */
     return NRL_OK;
 }
 
@@ -155,7 +158,8 @@ static void fill_text(data_sample *out, bool has_prompt, data_text prompt,
 {
     out->shape = DATA_SHAPE_PROMPTED;
     out->prompt = prompt;
-    for (int i = 0; i < out->n_sides; i++) out->answer[i] = answer[i].text;
+    for (int i = 0; i < out->n_sides; i++)
+        out->answer[i] = answer[i].text;
     if (has_prompt || out->n_sides < 2) return;
     size_t n = data_common_prompt(out->answer[0], out->answer[1]);
     out->prompt = (data_text){out->answer[0].text, n};
@@ -186,12 +190,11 @@ static void fill_chat(arena *a, data_sample *out, bool has_prompt, const data_co
         data_messages_add(a, &out->chat[i], head);
         data_messages_add(a, &out->chat[i], side[i]);
     }
-    out->n_prompt = has_prompt || out->n_sides < 2 ? head.n
-                                                   : data_common_messages(side[0], side[1]);
+    out->n_prompt =
+        has_prompt || out->n_sides < 2 ? head.n : data_common_messages(side[0], side[1]);
 }
 
-nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *row,
-                              data_sample *out)
+nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
 {
     data_content prompt, answer[2];
     bool pair = out->n_sides == 2;
@@ -200,9 +203,12 @@ nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *ro
     NRL_TRY(read_content(a, s, row, pair ? DATA_KEY_CHOSEN : DATA_KEY_COMPLETION, out, &answer[0]));
     if (pair) NRL_TRY(read_content(a, s, row, DATA_KEY_REJECTED, out, &answer[1]));
     bool text = prompt.is_text;
-    for (int i = 0; i < out->n_sides; i++) text = text && answer[i].is_text;
-    if (text) fill_text(out, has_prompt, prompt.text, answer);
-    else fill_chat(a, out, has_prompt, &prompt, answer);
+    for (int i = 0; i < out->n_sides; i++)
+        text = text && answer[i].is_text;
+    if (text)
+        fill_text(out, has_prompt, prompt.text, answer);
+    else
+        fill_chat(a, out, has_prompt, &prompt, answer);
     return NRL_OK;
 }
 
@@ -223,8 +229,10 @@ static nrl_status check_mask(const data_schema *s, const nrl_node *row)
     const nrl_node *mask = data_row_find(s, row, DATA_KEY_ATTENTION_MASK);
     for (size_t i = 0; i < nrl_node_size(mask); i++)
         if (nrl_node_int(nrl_node_at(mask, i), 0) != 1)
-            return nrl_fail(NRL_ERR_DATA, "%s[%zu] is not 1: padded rows are not read, leave the "
-                            "padding out", s->name[DATA_KEY_ATTENTION_MASK], i);
+            return nrl_fail(NRL_ERR_DATA,
+                            "%s[%zu] is not 1: padded rows are not read, leave the "
+                            "padding out",
+                            s->name[DATA_KEY_ATTENTION_MASK], i);
     return NRL_OK;
 }
 

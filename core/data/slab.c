@@ -68,8 +68,10 @@ static nrl_status parse(const data_slab *s, size_t i, const char *name, arena *a
 static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, int64_t line)
 {
     size_t n = ids->tokens.n, bytes = n * sizeof(int32_t);
-    data_cache_segment seg = {.offset = (int64_t)s->body.size, .n_tokens = (int32_t)n,
-                              .n_trained = (int32_t)n_trained, .line = line};
+    data_cache_segment seg = {.offset = (int64_t)s->body.size,
+                              .n_tokens = (int32_t)n,
+                              .n_trained = (int32_t)n_trained,
+                              .line = line};
     buffer_add(&s->body, (const char *)ids->tokens.ids, bytes);
     buffer_add(&s->body, (const char *)ids->trained, n);
     seg.check = (uint32_t)XXH3_64bits(s->body.text + seg.offset, bytes + n);

@@ -1,5 +1,6 @@
 /*
- * slab.h - some consecutive rows of a file on their way through a worker: texts in, cache bytes out.
+ * slab.h - some consecutive rows of a file on their way through a worker: texts in, cache bytes
+ * out.
  */
 #ifndef DATA_SLAB_H
 #define DATA_SLAB_H

@@ -46,7 +46,8 @@ static nrl_status open_regular(const char *path, int *fd, int64_t *size)
 static nrl_status read_some(int fd, const char *name, void *out, size_t room, size_t *n)
 {
     ssize_t got;
-    do got = read(fd, out, room);
+    do
+        got = read(fd, out, room);
     while (got < 0 && errno == EINTR);
     if (got < 0) return nrl_fail(NRL_ERR_IO, "%s: %s", name, strerror(errno));
     *n = (size_t)got;
@@ -134,7 +135,8 @@ static nrl_status next_member(data_stream *s, bool *end)
 {
     do {
         NRL_TRY(fill_raw(s));
-        while (s->z.avail_in && *s->z.next_in == 0) s->z.next_in++, s->z.avail_in--;
+        while (s->z.avail_in && *s->z.next_in == 0)
+            s->z.next_in++, s->z.avail_in--;
     } while (!s->z.avail_in && !s->raw_end);
     *end = s->z.avail_in == 0;
     if (*end) return NRL_OK;
@@ -157,8 +159,8 @@ static nrl_status read_gzip(data_stream *s, void *out, size_t room, size_t *n)
         int r = inflate(&s->z, Z_NO_FLUSH);
         if (r == Z_STREAM_END) s->inside_member = false;
         if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
-            return nrl_fail(NRL_ERR_DATA, "%s: damaged gzip data near byte %" PRId64 ": %s", s->name,
-                            raw_offset(s), s->z.msg ? s->z.msg : "unknown fault");
+            return nrl_fail(NRL_ERR_DATA, "%s: damaged gzip data near byte %" PRId64 ": %s",
+                            s->name, raw_offset(s), s->z.msg ? s->z.msg : "unknown fault");
     }
     *n = wanted - s->z.avail_out;
     return NRL_OK;

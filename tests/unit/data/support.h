@@ -1,6 +1,6 @@
 /*
- * support.h - what the tests of core/data share: a scratch folder, files of rows, and a tokenizer of
- * single bytes with <s> (added in front), </s> and the tokens of chatml.
+ * support.h - what the tests of core/data share: a scratch folder, files of rows, and a tokenizer
+ * of single bytes with <s> (added in front), </s> and the tokens of chatml.
  */
 #ifndef TESTS_DATA_SUPPORT_H
 #define TESTS_DATA_SUPPORT_H
@@ -70,8 +70,8 @@ static inline void support_write_tokenizer(const fixture *f)
     buffer_puts(&b, "}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
                     "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [");
     for (int i = 0; i < 4; i++)
-        buffer_print(&b, "%s{\"id\": %d, \"content\": \"%s\", \"special\": true}", i ? "," : "", 256 + i,
-                     added[i]);
+        buffer_print(&b, "%s{\"id\": %d, \"content\": \"%s\", \"special\": true}", i ? "," : "",
+                     256 + i, added[i]);
     buffer_puts(&b, "], \"post_processor\": {\"type\": \"TemplateProcessing\","
                     "\"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}},"
                     "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [],"
@@ -79,8 +79,9 @@ static inline void support_write_tokenizer(const fixture *f)
                     "\"tokens\": [\"<s>\"]}}}}");
     free(support_write(f, "tokenizer.json", b.text));
     buffer_free(&b);
-    free(support_write(f, "tokenizer_config.json",
-                       "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"add_bos_token\": true}"));
+    free(support_write(
+        f, "tokenizer_config.json",
+        "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"add_bos_token\": true}"));
 }
 
 static inline int support_setup(void **state)
@@ -104,8 +105,10 @@ static inline void support_remove(const char *dir)
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
         char *path = mem_printf("%s/%s", dir, e->d_name);
         struct stat s;
-        if (!lstat(path, &s) && S_ISDIR(s.st_mode)) support_remove(path);
-        else unlink(path);
+        if (!lstat(path, &s) && S_ISDIR(s.st_mode))
+            support_remove(path);
+        else
+            unlink(path);
         free(path);
     }
     if (d) closedir(d);
@@ -127,8 +130,11 @@ static inline int support_teardown(void **state)
 static inline dataset_options support_options(fixture *f, const char *name, const char *rows)
 {
     char *path = support_write(f, name, rows);
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok,
-                         .template = "chatml", .workers = 1, .quiet = true};
+    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
+                         .tokenizer = f->tok,
+                         .template = "chatml",
+                         .workers = 1,
+                         .quiet = true};
     free(path);
     return o;
 }

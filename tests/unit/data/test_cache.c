@@ -1,5 +1,6 @@
 /*
- * test_cache.c - the token cache: found again, never believed when damaged, built by several at once.
+ * test_cache.c - the token cache: found again, never believed when damaged, built by several at
+ * once.
  */
 #include "unit/data/support.h"
 #include <fcntl.h>
@@ -7,13 +8,14 @@
 
 static dataset_options with_cache(fixture *f)
 {
-    dataset_options o = support_options(f, "data.jsonl",
-                                        "{\"text\": \"abc\", \"id\": 1}\n{\"text\": \"defg\"}\n");
+    dataset_options o =
+        support_options(f, "data.jsonl", "{\"text\": \"abc\", \"id\": 1}\n{\"text\": \"defg\"}\n");
     o.cache_dir = arena_printf(&f->memory, "%s/some/cache", f->dir);
     return o;
 }
 
-/* Path of the only file in the cache folder that ends like this, freed by the caller; NULL = none. */
+/* Path of the only file in the cache folder that ends like this, freed by the caller; NULL = none.
+ */
 static char *cache_file(fixture *f, const char *end)
 {
     char *dir = mem_printf("%s/some/cache", f->dir), *found = NULL;
@@ -72,7 +74,8 @@ static void what_tokens_depend_on_makes_the_key(void **state)
 {
     fixture *f = *state;
     dataset_options o = with_cache(f), changed[6];
-    for (int i = 0; i < 6; i++) changed[i] = o;
+    for (int i = 0; i < 6; i++)
+        changed[i] = o;
     changed[0].max_length = 100;
     changed[1].train_on_all = true;
     changed[2].vocab_size = 1000;
@@ -81,9 +84,12 @@ static void what_tokens_depend_on_makes_the_key(void **state)
     changed[5].max_length = 100;
     changed[5].overlong = DATA_OVERLONG_DROP;
     check_opens(&o, false);
-    for (int i = 0; i < 6; i++) check_opens(&changed[i], false);
-    for (int i = 0; i < 6; i++) check_opens(&changed[i], true);
-    char *copy = support_write(f, "copy.jsonl", "{\"text\": \"abc\", \"id\": 1}\n{\"text\": \"defg\"}\n");
+    for (int i = 0; i < 6; i++)
+        check_opens(&changed[i], false);
+    for (int i = 0; i < 6; i++)
+        check_opens(&changed[i], true);
+    char *copy =
+        support_write(f, "copy.jsonl", "{\"text\": \"abc\", \"id\": 1}\n{\"text\": \"defg\"}\n");
     o.source = node_string(&f->memory, copy, strlen(copy));
     check_opens(&o, true);
     free(copy);
@@ -196,7 +202,8 @@ static void builders_do_not_disturb_each_other(void **state)
     enum { PROCESSES = 8 };
     fixture *f = *state;
     buffer rows = {0};
-    for (int i = 0; i < 20000; i++) buffer_print(&rows, "{\"text\": \"row number %d\"}\n", i);
+    for (int i = 0; i < 20000; i++)
+        buffer_print(&rows, "{\"text\": \"row number %d\"}\n", i);
     dataset_options o = support_options(f, "data.jsonl", rows.text);
     buffer_free(&rows);
     o.cache_dir = arena_printf(&f->memory, "%s/some/cache", f->dir);

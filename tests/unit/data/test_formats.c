@@ -1,6 +1,6 @@
 /*
- * test_formats.c - each format of rows: its tokens, which of them are trained, and what is left out.
- * Samples are compared as text with the trained tokens between brackets.
+ * test_formats.c - each format of rows: its tokens, which of them are trained, and what is left
+ * out. Samples are compared as text with the trained tokens between brackets.
  */
 #include "unit/data/support.h"
 
@@ -60,19 +60,21 @@ static void a_prompt_of_messages_goes_through_the_template(void **state)
 
 static void every_assistant_turn_of_messages_is_trained(void **state)
 {
-    check_row(state,
-              "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\","
-              "\"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\"}, {\"role\": \"user\","
-              "\"content\": \"r\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n",
-              "messages", "<s>" SYSTEM("s") USER("q") ASSISTANT("a") USER("r") ASSISTANT("b"));
+    check_row(
+        state,
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\","
+        "\"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\"}, {\"role\": \"user\","
+        "\"content\": \"r\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n",
+        "messages", "<s>" SYSTEM("s") USER("q") ASSISTANT("a") USER("r") ASSISTANT("b"));
 }
 
 static void content_in_parts_is_joined(void **state)
 {
-    check_row(state,
-              "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"},"
-              "{\"type\": \"text\", \"value\": \"y\"}]}, {\"role\": \"assistant\", \"content\": \"z\"}]}",
-              "messages", "<s>" USER("xy") ASSISTANT("z"));
+    check_row(
+        state,
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"},"
+        "{\"type\": \"text\", \"value\": \"y\"}]}, {\"role\": \"assistant\", \"content\": \"z\"}]}",
+        "messages", "<s>" USER("xy") ASSISTANT("z"));
 }
 
 static void sharegpt_names_of_roles_are_known(void **state)
@@ -85,10 +87,11 @@ static void sharegpt_names_of_roles_are_known(void **state)
 
 static void alpaca_rows_become_a_conversation(void **state)
 {
-    check_row(state,
-              "{\"instruction\": \"do\", \"input\": \"this\", \"output\": \"done\", \"system\": null,"
-              "\"history\": [[\"q\", \"a\"]]}\n",
-              "Alpaca", "<s>" USER("q") ASSISTANT("a") USER("do\nthis") ASSISTANT("done"));
+    check_row(
+        state,
+        "{\"instruction\": \"do\", \"input\": \"this\", \"output\": \"done\", \"system\": null,"
+        "\"history\": [[\"q\", \"a\"]]}\n",
+        "Alpaca", "<s>" USER("q") ASSISTANT("a") USER("do\nthis") ASSISTANT("done"));
 }
 
 static void labels_of_minus_100_are_not_trained(void **state)
@@ -195,8 +198,8 @@ static void columns_rename_keys(void **state)
 
 static void the_chosen_answers_of_pairs_can_be_trained_alone(void **state)
 {
-    dataset_options o = support_options(*state, "data.jsonl",
-                                        "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"d\"}");
+    dataset_options o = support_options(
+        *state, "data.jsonl", "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"d\"}");
     o.columns = support_json(*state, "{\"completion\": \"chosen\"}");
     check(*state, o, "prompt/completion", "<s>ab" L "c</s>" R);
 }
@@ -255,10 +258,11 @@ static void what_is_left_out_is_counted(void **state)
 
 static void identical_answers_are_counted_and_empty_ones_left_out(void **state)
 {
-    dataset_options o = support_options(*state, "data.jsonl",
-                                        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"b\"}\n"
-                                        "{\"prompt\": \"a\", \"chosen\": \"\", \"rejected\": \"b\"}\n"
-                                        "{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": \"b\"}\n");
+    dataset_options o =
+        support_options(*state, "data.jsonl",
+                        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"b\"}\n"
+                        "{\"prompt\": \"a\", \"chosen\": \"\", \"rejected\": \"b\"}\n"
+                        "{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": \"b\"}\n");
     o.pairs = true;
     dataset *d = support_open(&o);
     assert_int_equal(dataset_facts(d)->identical, 1);
@@ -287,11 +291,12 @@ static void overlong_pairs_are_dropped_whole(void **state)
 
 static void texts_and_messages_may_stand_in_one_file(void **state)
 {
-    dataset_options o = support_options(*state, "data.jsonl",
-                                        "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
-                                        "{\"prompt\": [{\"role\": \"user\", \"content\": \"q\"}],"
-                                        "\"completion\": [{\"role\": \"assistant\", \"content\": \"w\"}]}\n"
-                                        "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    dataset_options o =
+        support_options(*state, "data.jsonl",
+                        "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
+                        "{\"prompt\": [{\"role\": \"user\", \"content\": \"q\"}],"
+                        "\"completion\": [{\"role\": \"assistant\", \"content\": \"w\"}]}\n"
+                        "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
     dataset *d = support_open(&o);
     assert_int_equal(dataset_n_blocks(d), 3);
     assert_int_equal(dataset_block_tokens(d, 0), dataset_block_tokens(d, 2));
@@ -301,7 +306,8 @@ static void texts_and_messages_may_stand_in_one_file(void **state)
 static void many_workers_keep_the_order_of_rows(void **state)
 {
     buffer rows = {0};
-    for (int i = 0; i < 5000; i++) buffer_print(&rows, "{\"input_ids\": [%d, %d]}\n", i, i / 2);
+    for (int i = 0; i < 5000; i++)
+        buffer_print(&rows, "{\"input_ids\": [%d, %d]}\n", i, i / 2);
     dataset_options o = support_options(*state, "data.jsonl", rows.text);
     buffer_free(&rows);
     o.workers = 4;

@@ -19,12 +19,16 @@ static const nrl_node *golden_of(fixture *f, const char *name)
 
 static dataset *open_golden(fixture *f, const nrl_node *golden, bool pairs)
 {
-    char *name = mem_printf("golden/trl_runs/%s",
-                            nrl_node_string(nrl_node_find(golden, "train_data"), ""));
+    char *name =
+        mem_printf("golden/trl_runs/%s", nrl_node_string(nrl_node_find(golden, "train_data"), ""));
     char *path = support_shared(name);
     assert_non_null(path);
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)), .tokenizer = stories,
-                         .pairs = pairs, .vocab_size = 512, .workers = 2, .quiet = true,
+    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
+                         .tokenizer = stories,
+                         .pairs = pairs,
+                         .vocab_size = 512,
+                         .workers = 2,
+                         .quiet = true,
                          .overlong = DATA_OVERLONG_TRUNCATE};
     o.max_length =
         nrl_node_int(nrl_node_find(nrl_node_find(golden, "hyper_parameters"), "max_length"), 0);
@@ -103,14 +107,19 @@ static void check_file(fixture *f, const real_file *r)
 {
     char *path = support_shared(r->path);
     if (!path || !stories) skip();
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)), .tokenizer = stories,
-                         .template = "plain", .pairs = r->pairs, .workers = 2, .quiet = true};
+    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
+                         .tokenizer = stories,
+                         .template = "plain",
+                         .pairs = r->pairs,
+                         .workers = 2,
+                         .quiet = true};
     if (r->columns) o.columns = support_json(f, r->columns);
     dataset *d = support_open(&o);
     assert_string_equal(dataset_facts(d)->format, r->format);
     assert_int_equal(dataset_facts(d)->rows, r->rows);
     assert_int_equal(dataset_facts(d)->kept, r->kept);
-    for (int64_t i = 0; i < dataset_n_blocks(d); i++) ASSERT_OK(dataset_verify(d, i));
+    for (int64_t i = 0; i < dataset_n_blocks(d); i++)
+        ASSERT_OK(dataset_verify(d, i));
     dataset_close(d);
     free(path);
 }
@@ -123,13 +132,15 @@ static void real_files_of_single_samples_load_whole(void **state)
         {"data/sft/gsm8k_test.jsonl", QUESTIONS, "prompt/completion", false, 1319, 1319},
         {"data/sft/torchtitan_sft_test.json", QUESTIONS, "prompt/completion", false, 10, 10},
         {"data/sft/lf_identity.json", NULL, "Alpaca", false, 91, 91},
-        {"data/sft/torchtune_instruct_tiny.json", "{\"output\": \"response\"}", "Alpaca", false, 2, 2},
+        {"data/sft/torchtune_instruct_tiny.json", "{\"output\": \"response\"}", "Alpaca", false, 2,
+         2},
         {"data/sft/torchtune_chat_tiny.json", NULL, "ShareGPT", false, 1, 1},
         {"data/text/lf_c4_demo.jsonl", NULL, "text", false, 300, 300},
         {"data/small/gsm8k_first200.messages.jsonl", NULL, "messages", false, 200, 200},
         {"data/small/self_instruct_seed175.messages.jsonl", NULL, "messages", false, 175, 175},
     };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) check_file(*state, &files[i]);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        check_file(*state, &files[i]);
 }
 
 static void real_files_of_pairs_load_whole(void **state)
@@ -142,12 +153,13 @@ static void real_files_of_pairs_load_whole(void **state)
          "{\"prompt\": \"question\", \"chosen\": \"response_j\", \"rejected\": \"response_k\"}",
          "prompt/chosen/rejected", true, 25, 25},
         {"data/pref/lf_v1_dpo_demo.jsonl",
-         "{\"chosen\": \"chosen_messages\", \"rejected\": \"rejected_messages\"}", "chosen/rejected",
-         true, 10, 10},
+         "{\"chosen\": \"chosen_messages\", \"rejected\": \"rejected_messages\"}",
+         "chosen/rejected", true, 10, 10},
         {"data/small/hh_harmless_first300.jsonl", NULL, "prompt/chosen/rejected", true, 300, 300},
         {"data/small/lf_dpo_first100.jsonl", NULL, "prompt/chosen/rejected", true, 100, 100},
     };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) check_file(*state, &files[i]);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        check_file(*state, &files[i]);
 }
 
 static void kto_rows_are_refused(void **state)
@@ -155,8 +167,10 @@ static void kto_rows_are_refused(void **state)
     fixture *f = *state;
     char *path = support_shared("data/pref/lf_kto_en_demo.json");
     if (!path) skip();
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok,
-                         .template = "plain", .quiet = true};
+    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
+                         .tokenizer = f->tok,
+                         .template = "plain",
+                         .quiet = true};
     dataset *d;
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "a KTO row");
     free(path);
@@ -167,12 +181,9 @@ static void kto_rows_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(texts_are_those_of_sft_full),
-        TEST(completions_are_those_of_sft_completion_ga4),
-        TEST(pairs_are_those_of_dpo_sigmoid),
-        TEST(real_files_of_single_samples_load_whole),
-        TEST(real_files_of_pairs_load_whole),
-        TEST(kto_rows_are_refused),
+        TEST(texts_are_those_of_sft_full),    TEST(completions_are_those_of_sft_completion_ga4),
+        TEST(pairs_are_those_of_dpo_sigmoid), TEST(real_files_of_single_samples_load_whole),
+        TEST(real_files_of_pairs_load_whole), TEST(kto_rows_are_refused),
     };
     char *path = support_shared("data/models/stories260K/hf");
     if (!path) return 77;

@@ -10,9 +10,12 @@ static dataset *open_rows(fixture *f, bool pairs)
 {
     buffer b = {0};
     for (int k = 0; k < N; k++) {
-        buffer_print(&b, pairs ? "{\"prompt_input_ids\": [%d, 1, 2], \"chosen_input_ids\": [5, 6"
-                               : "{\"score\": 0.5, \"input_ids\": [%d, 1, 2", k);
-        for (int i = 0; i < k * 17 % 23; i++) buffer_print(&b, ", %d", i);
+        buffer_print(&b,
+                     pairs ? "{\"prompt_input_ids\": [%d, 1, 2], \"chosen_input_ids\": [5, 6"
+                           : "{\"score\": 0.5, \"input_ids\": [%d, 1, 2",
+                     k);
+        for (int i = 0; i < k * 17 % 23; i++)
+            buffer_print(&b, ", %d", i);
         buffer_puts(&b, pairs ? "], \"rejected_input_ids\": [7], \"score\": 0.5}\n" : "]}\n");
     }
     dataset_options o = support_options(f, "data.jsonl", b.text);
@@ -31,8 +34,8 @@ static data_plan *plan_of(const dataset *d, data_plan_options o)
     return p;
 }
 
-static const data_plan_options packed = {.global_batch = 16, .micro_batch_tokens = 80, .shuffle = true,
-                                         .seed = 5, .ranks = 1};
+static const data_plan_options packed = {
+    .global_batch = 16, .micro_batch_tokens = 80, .shuffle = true, .seed = 5, .ranks = 1};
 
 static data_loader *loader_of(const dataset *d, data_plan *p, int64_t prefetch, bool prompt_rows)
 {
@@ -49,7 +52,8 @@ static void check_segment(const dataset *d, const nrl_batch *b, int64_t s, int64
     int64_t n = dataset_segment(d, sample, side, &tokens, &trained);
     assert_int_equal(b->cu_seqlens[s + 1] - b->cu_seqlens[s], n);
     assert_memory_equal(b->tokens + b->cu_seqlens[s], tokens, (size_t)n * sizeof *tokens);
-    for (int64_t i = 0; i < n; i++) assert_int_equal(b->positions[b->cu_seqlens[s] + i], i);
+    for (int64_t i = 0; i < n; i++)
+        assert_int_equal(b->positions[b->cu_seqlens[s] + i], i);
     assert_int_equal(b->segment_sample[s], sample);
     assert_int_equal(b->segment_side[s], side);
     assert_true(b->extra[0].values[s] == 0.5f);
@@ -105,7 +109,8 @@ static void check_steps(fixture *f, bool pairs, bool prompt_rows, int64_t prefet
         ASSERT_OK(data_loader_step(l, step, &s));
         assert_int_equal(s.step, step);
         assert_int_equal(s.n_micro, data_plan_n_micro(p, step));
-        for (int64_t m = 0; m < s.n_micro; m++) check_batch(d, p, step, m, s.micro[m], prompt_rows);
+        for (int64_t m = 0; m < s.n_micro; m++)
+            check_batch(d, p, step, m, s.micro[m], prompt_rows);
     }
     data_loader_destroy(l);
     data_plan_destroy(p);
@@ -115,7 +120,8 @@ static void check_steps(fixture *f, bool pairs, bool prompt_rows, int64_t prefet
 static void batches_hold_what_the_plan_says(void **state)
 {
     for (int64_t prefetch = 0; prefetch < 4; prefetch++)
-        for (int k = 0; k < 4; k++) check_steps(*state, k & 1, k & 2, prefetch, packed);
+        for (int k = 0; k < 4; k++)
+            check_steps(*state, k & 1, k & 2, prefetch, packed);
 }
 
 static void ranks_without_work_get_tail_batches(void **state)
@@ -123,21 +129,23 @@ static void ranks_without_work_get_tail_batches(void **state)
     data_plan_options o = packed;
     o.global_batch = 3;
     o.ranks = 4;
-    for (o.rank = 0; o.rank < 4; o.rank++) check_steps(*state, false, false, 1, o);
+    for (o.rank = 0; o.rank < 4; o.rank++)
+        check_steps(*state, false, false, 1, o);
 }
 
 static void a_tail_batch_counts_nothing(void **state)
 {
     dataset *d = open_rows(*state, false);
-    data_plan *p = plan_of(d, (data_plan_options){.global_batch = 1, .micro_batch = 1, .ranks = 2,
-                                                  .rank = 1});
+    data_plan *p =
+        plan_of(d, (data_plan_options){.global_batch = 1, .micro_batch = 1, .ranks = 2, .rank = 1});
     data_loader *l = loader_of(d, p, 0, false);
     data_step s;
     ASSERT_OK(data_loader_step(l, 0, &s));
     assert_true(s.micro[0]->is_tail);
-    static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences", "pairs",
-                                         "blocks", "tokens"};
-    for (int i = 0; i < 6; i++) assert_true(nrl_batch_count(s.micro[0], counts[i]) == 0);
+    static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences",
+                                         "pairs",         "blocks",        "tokens"};
+    for (int i = 0; i < 6; i++)
+        assert_true(nrl_batch_count(s.micro[0], counts[i]) == 0);
     data_loader_destroy(l);
     data_plan_destroy(p);
     dataset_close(d);
@@ -169,7 +177,8 @@ static void a_loader_may_be_left_at_any_time(void **state)
     for (int64_t steps = 0; steps < 6; steps++) {
         data_loader *l = loader_of(d, p, 3, false);
         data_step s;
-        for (int64_t k = 0; k < steps; k++) ASSERT_OK(data_loader_step(l, k, &s));
+        for (int64_t k = 0; k < steps; k++)
+            ASSERT_OK(data_loader_step(l, k, &s));
         data_loader_destroy(l);
     }
     data_plan_destroy(p);
@@ -208,7 +217,8 @@ static void errors_of_the_io_thread_reach_the_caller(void **state)
     FILE *file = fopen(path, "r+b");
     assert_int_equal(fstat(fileno(file), &st), 0);
     fseek(file, st.st_size / 4, SEEK_SET); /* inside the tokens */
-    for (int i = 0; i < 40; i++) fputc(0x77, file);
+    for (int i = 0; i < 40; i++)
+        fputc(0x77, file);
     fclose(file);
     for (int64_t prefetch = 0; prefetch < 2; prefetch++) {
         data_loader *l = loader_of(d, p, prefetch, false);

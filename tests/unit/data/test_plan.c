@@ -1,10 +1,10 @@
 /*
- * test_plan.c - what a plan promises: every block once an epoch, the same global batches for any number
- * of ranks, equal numbers of micro-batches under their budget.
+ * test_plan.c - what a plan promises: every block once an epoch, the same global batches for any
+ * number of ranks, equal numbers of micro-batches under their budget.
  */
-#include "unit/data/support.h"
 #include "data/order.h"
 #include "data/pack.h"
+#include "unit/data/support.h"
 
 /* n rows of lengths 2 .. 61 in no order; row k begins with token k % 97. */
 static char *rows_of(int n, int salt)
@@ -12,7 +12,8 @@ static char *rows_of(int n, int salt)
     buffer b = {0};
     for (int k = 0; k < n; k++) {
         buffer_print(&b, "{\"input_ids\": [%d, 1", k % 97);
-        for (int i = 0; i < (k * 37 + salt) % 60; i++) buffer_puts(&b, ", 2");
+        for (int i = 0; i < (k * 37 + salt) % 60; i++)
+            buffer_puts(&b, ", 2");
         buffer_puts(&b, "]}\n");
     }
     return buffer_take(&b);
@@ -33,7 +34,8 @@ static data_plan *plan_of(const dataset *d, data_plan_options o)
     return p;
 }
 
-/* Blocks of step s on all ranks, counted; checks budgets, order and equal numbers of micro-batches. */
+/* Blocks of step s on all ranks, counted; checks budgets, order and equal numbers of micro-batches.
+ */
 static void count_step(const dataset *d, data_plan_options o, int64_t step, int *seen)
 {
     int64_t n_micro = 0;
@@ -49,8 +51,10 @@ static void count_step(const dataset *d, data_plan_options o, int64_t step, int 
                 seen[blocks[i]]++;
                 tokens += dataset_block_tokens(d, blocks[i]);
             }
-            if (o.micro_batch_tokens) assert_true(tokens <= o.micro_batch_tokens);
-            else assert_true(n <= o.micro_batch);
+            if (o.micro_batch_tokens)
+                assert_true(tokens <= o.micro_batch_tokens);
+            else
+                assert_true(n <= o.micro_batch);
         }
         data_plan_destroy(p);
     }
@@ -63,11 +67,17 @@ static void every_block_is_seen_once_an_epoch(void **state)
     for (int ranks = 1; ranks <= 5; ranks += 2)
         for (int shuffle = 0; shuffle < 2; shuffle++)
             for (int budget = 0; budget <= 200; budget += 100) {
-                data_plan_options o = {.global_batch = 32, .micro_batch_tokens = budget,
-                                       .micro_batch = 3, .shuffle = shuffle, .seed = 7, .ranks = ranks};
+                data_plan_options o = {.global_batch = 32,
+                                       .micro_batch_tokens = budget,
+                                       .micro_batch = 3,
+                                       .shuffle = shuffle,
+                                       .seed = 7,
+                                       .ranks = ranks};
                 int seen[N] = {0};
-                for (int64_t s = 7; s < 14; s++) count_step(d, o, s, seen); /* the second epoch */
-                for (int i = 0; i < N; i++) assert_int_equal(seen[i], 1);
+                for (int64_t s = 7; s < 14; s++)
+                    count_step(d, o, s, seen); /* the second epoch */
+                for (int i = 0; i < N; i++)
+                    assert_int_equal(seen[i], 1);
             }
     dataset_close(d);
 }
@@ -78,8 +88,8 @@ static void the_global_batch_does_not_depend_on_ranks(void **state)
     dataset *d = open_rows(*state, N);
     for (int64_t step = 0; step < 12; step++) {
         int first[N] = {0};
-        data_plan_options o = {.global_batch = 24, .micro_batch_tokens = 90, .shuffle = true,
-                               .seed = 3, .ranks = 1};
+        data_plan_options o = {
+            .global_batch = 24, .micro_batch_tokens = 90, .shuffle = true, .seed = 3, .ranks = 1};
         count_step(d, o, step, first);
         for (o.ranks = 2; o.ranks <= 8; o.ranks++) {
             int seen[N] = {0};
@@ -116,7 +126,8 @@ static void without_shuffle_blocks_come_in_file_order(void **state)
         for (int64_t m = 0; m < data_plan_n_micro(p, s); m++) {
             const int64_t *blocks;
             int64_t n = data_plan_micro(p, s, m, &blocks);
-            for (int64_t i = 0; i < n; i++) assert_int_equal(blocks[i], next++);
+            for (int64_t i = 0; i < n; i++)
+                assert_int_equal(blocks[i], next++);
         }
     assert_int_equal(next, 10);
     data_plan_destroy(p);
@@ -130,8 +141,11 @@ static void epochs_and_seeds_have_orders_of_their_own(void **state)
     int64_t orders[3][N];
     for (int k = 0; k < 3; k++) { /* seed 1 epoch 0, seed 1 epoch 1, seed 2 epoch 0 */
         const int64_t *blocks;
-        data_plan *p = plan_of(d, (data_plan_options){.global_batch = N, .micro_batch = N, .ranks = 1,
-                                                      .shuffle = true, .seed = k == 2 ? 2 : 1});
+        data_plan *p = plan_of(d, (data_plan_options){.global_batch = N,
+                                                      .micro_batch = N,
+                                                      .ranks = 1,
+                                                      .shuffle = true,
+                                                      .seed = k == 2 ? 2 : 1});
         assert_int_equal(data_plan_micro(p, k == 1, 0, &blocks), N);
         memcpy(orders[k], blocks, sizeof orders[k]);
         data_plan_destroy(p);
@@ -155,12 +169,13 @@ static void the_permutation_is_the_documented_one(void **state)
 static void blocks_keep_the_order_of_the_global_batch(void **state)
 {
     dataset *d = open_rows(*state, 100);
-    data_plan *p = plan_of(d, (data_plan_options){.global_batch = 100, .micro_batch_tokens = 300,
-                                                  .ranks = 2});
+    data_plan *p =
+        plan_of(d, (data_plan_options){.global_batch = 100, .micro_batch_tokens = 300, .ranks = 2});
     for (int64_t m = 0; m < data_plan_n_micro(p, 0); m++) {
         const int64_t *blocks;
         int64_t n = data_plan_micro(p, 0, m, &blocks);
-        for (int64_t i = 1; i < n; i++) assert_true(blocks[i - 1] < blocks[i]);
+        for (int64_t i = 1; i < n; i++)
+            assert_true(blocks[i - 1] < blocks[i]);
     }
     data_plan_destroy(p);
     dataset_close(d);
@@ -172,7 +187,8 @@ static void packing_needs_few_bins_and_evens_them_out(void **state)
 {
     (void)state;
     enum { N = 10000, BUDGET = 4096, RANKS = 4 };
-    int64_t *lengths = mem_alloc(N * sizeof *lengths), *place = mem_alloc(N * sizeof *place), sum = 0;
+    int64_t *lengths = mem_alloc(N * sizeof *lengths), *place = mem_alloc(N * sizeof *place),
+            sum = 0;
     for (int i = 0; i < N; i++) {
         lengths[i] = 1 + (int64_t)(data_order_draw(5, (uint64_t)i) % 2000);
         sum += lengths[i];
@@ -180,8 +196,10 @@ static void packing_needs_few_bins_and_evens_them_out(void **state)
     int64_t n_micro = data_pack(lengths, N, BUDGET, RANKS, place), bins = n_micro * RANKS;
     assert_true(bins * BUDGET < sum * 102 / 100 + RANKS * BUDGET); /* first fit is near the bound */
     int64_t *tokens = mem_alloc((size_t)bins * sizeof *tokens), most = 0;
-    for (int i = 0; i < N; i++) tokens[place[i]] += lengths[i];
-    for (int64_t b = 0; b < bins; b++) most = tokens[b] > most ? tokens[b] : most;
+    for (int i = 0; i < N; i++)
+        tokens[place[i]] += lengths[i];
+    for (int64_t b = 0; b < bins; b++)
+        most = tokens[b] > most ? tokens[b] : most;
     assert_true(most <= BUDGET);
     assert_true((most - sum / bins) * 1000 < most); /* the fullest is within 0.1 % of the mean */
     free(tokens);
@@ -195,7 +213,8 @@ static void packing_finds_what_longest_first_into_the_emptiest_would_not(void **
     const int64_t lengths[] = {6, 4, 3, 3, 2, 2}; /* that rule gives 6 + 3 + 2 = 11 */
     int64_t place[6], tokens[2] = {0};
     assert_int_equal(data_pack(lengths, 6, 10, 1, place), 2);
-    for (int i = 0; i < 6; i++) tokens[place[i]] += lengths[i];
+    for (int i = 0; i < 6; i++)
+        tokens[place[i]] += lengths[i];
     assert_int_equal(tokens[0], 10);
     assert_int_equal(tokens[1], 10);
 }
@@ -206,8 +225,9 @@ static void ranks_without_blocks_get_empty_micro_batches(void **state)
     int64_t blocks_of_all = 0, empty = 0;
     for (int rank = 0; rank < 8; rank++) {
         const int64_t *blocks;
-        data_plan *p = plan_of(d, (data_plan_options){.global_batch = 3, .micro_batch_tokens = 100,
-                                                      .ranks = 8, .rank = rank});
+        data_plan *p =
+            plan_of(d, (data_plan_options){
+                           .global_batch = 3, .micro_batch_tokens = 100, .ranks = 8, .rank = rank});
         assert_int_equal(data_plan_n_micro(p, 0), 1);
         int64_t n = data_plan_micro(p, 0, 0, &blocks);
         blocks_of_all += n;
@@ -240,13 +260,16 @@ static void weights_repeat_and_sample_files(void **state)
     assert_int_equal(dataset_n_parts(d), 2);
     assert_int_equal(dataset_part_at(d, 1).first, 40);
     for (int shuffle = 0; shuffle < 2; shuffle++) {
-        data_plan_options o = {.global_batch = 10, .micro_batch = 10, .ranks = 1, .shuffle = shuffle};
+        data_plan_options o = {
+            .global_batch = 10, .micro_batch = 10, .ranks = 1, .shuffle = shuffle};
         data_plan *p = plan_of(d, o);
         assert_int_equal(data_plan_steps_per_epoch(p), 11);
         data_plan_destroy(p);
         int seen[80] = {0}, twice = 0;
-        for (int64_t s = 0; s < 11; s++) count_step(d, o, s, seen);
-        for (int i = 0; i < 40; i++) assert_int_equal(seen[i], 1);
+        for (int64_t s = 0; s < 11; s++)
+            count_step(d, o, s, seen);
+        for (int i = 0; i < 40; i++)
+            assert_int_equal(seen[i], 1);
         for (int i = 40; i < 80; i++) {
             assert_true(seen[i] == 1 || seen[i] == 2);
             twice += seen[i] == 2;
@@ -261,8 +284,10 @@ static void a_broken_weight_reaches_all_blocks_over_epochs(void **state)
     dataset *d = open_two(*state, 0.25);
     data_plan_options o = {.global_batch = 50, .micro_batch = 50, .ranks = 1, .shuffle = true};
     int seen[80] = {0};
-    for (int64_t epoch = 0; epoch < 4; epoch++) count_step(d, o, epoch, seen);
-    for (int i = 0; i < 80; i++) assert_int_equal(seen[i], i < 40 ? 4 : 1);
+    for (int64_t epoch = 0; epoch < 4; epoch++)
+        count_step(d, o, epoch, seen);
+    for (int i = 0; i < 80; i++)
+        assert_int_equal(seen[i], i < 40 ? 4 : 1);
     dataset_close(d);
 }
 

@@ -1,0 +1,80 @@
+/*
+ * fuzz_jsonl.c - any bytes as a data file: rows, formats, messages, tokens. The first byte chooses
+ * between single samples and pairs, the template, and what happens to long rows.
+ */
+#include "base/arena.h"
+#include "base/buffer.h"
+#include "data/slab.h"
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* A tokenizer of single bytes, opened once. */
+static const tokenizer *byte_tokenizer(void)
+{
+    static tokenizer *tok;
+    if (tok) return tok;
+    buffer b = {0};
+    buffer_puts(&b, "{\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {");
+    for (int i = 0; i < 256; i++) {
+        int c = i;
+        bool self = (i >= '!' && i <= '~') || (i >= 0xa1 && i <= 0xac) || i >= 0xae;
+        if (!self) c = i <= 0x20 ? 0x100 + i : i == 0xad ? 0x143 : 0x121 + (i - 0x7f);
+        buffer_print(&b, "%s\"\\u%04x\": %d", i ? "," : "", (unsigned)c, i);
+    }
+    buffer_puts(
+        &b, "}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
+            "\"added_tokens\": [{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
+            "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true}]}");
+    if (tokenizer_open_memory("fuzz", b.text, b.size, &tok) != NRL_OK) abort();
+    buffer_free(&b);
+    return tok;
+}
+
+static void check(const data_slab *s)
+{
+    const data_cache_segment *seg = (const void *)s->segments.text;
+    for (size_t i = 0; i < s->segments.size / sizeof *seg; i++)
+        if (seg[i].n_tokens < 1 || seg[i].n_trained < 1 || seg[i].offset % 4 ||
+            (size_t)seg[i].offset + (size_t)seg[i].n_tokens * 5 > s->body.size)
+            abort();
+}
+
+static void run(data_reader *reader, const data_build_options *o, data_slab *slab, data_worker *w)
+{
+    bool end = false;
+    while (data_slab_fill(slab, reader, &end) == NRL_OK && !end) {
+        if (!o->schema->format && data_slab_detect(slab, o) != NRL_OK) return;
+        data_slab_run(slab, w, o);
+        check(slab);
+        if (slab->status != NRL_OK) return;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const templates[] = {"chatml", "plain", "mistral", "auto"};
+    if (!size) return 0;
+    data_schema schema;
+    if (data_schema_set(&schema, NULL, NULL, data[0] & 1) != NRL_OK) abort();
+    data_build_options o = {.name = "fuzz", .schema = &schema};
+    o.encode = (data_encode_options){.tokenizer = byte_tokenizer(),
+                                     .vocab_size = 258,
+                                     .template_name = templates[data[0] >> 1 & 3],
+                                     .max_length = data[0] & 8 ? 20 : 0,
+                                     .overlong = data[0] >> 4 & 1 ? DATA_OVERLONG_TRUNCATE
+                                                                  : DATA_OVERLONG_DROP,
+                                     .train_on_all = data[0] & 32};
+    data_worker worker = {.encoder.options = &o.encode};
+    data_slab *slab = mem_alloc(sizeof *slab);
+    data_stream *stream;
+    data_reader *reader;
+    data_stream_open_memory("fuzz", data + 1, size - 1, &stream);
+    data_reader_create(stream, "fuzz", &reader);
+    run(reader, &o, slab, &worker);
+    data_reader_destroy(reader);
+    data_slab_free(slab);
+    free(slab);
+    data_worker_free(&worker);
+    return 0;
+}
