@@ -82,7 +82,8 @@ static nrl_status judge(run *r)
     const char *metric = r->config.checkpoint.metric;
     const nrl_value *v = find(r, metric);
     if (!v)
-        return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is not a value of the evaluation; it has eval_loss and the algorithm's metrics as eval_NAME",
+        return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is not a value of the evaluation; "
+                                        "it has eval_loss and the algorithm's metrics as eval_NAME",
                         metric);
     run_progress *p = &r->progress;
     if (!p->best_step || is_better(metric, v->value, p->best)) {

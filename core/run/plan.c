@@ -127,7 +127,8 @@ static void say_memory(const run *r)
 {
     const storage *s = &r->storage;
     int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes;
-    run_say(r, "memory     %.1f MiB: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f (%.3g bytes a parameter); activations come on top",
+    run_say(r, "memory     %.1f MiB: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
+               "(%.3g bytes a parameter); activations come on top",
             mib(total), mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes),
             mib(s->state_bytes), (double)total / (double)model_n_params(r->model));
 }
