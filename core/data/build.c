@@ -161,6 +161,7 @@ static void add_counts(data_counts *sum, const data_counts *c)
     sum->rows += c->rows;
     sum->truncated += c->truncated;
     sum->identical += c->identical;
+    sum->endless += c->endless;
     if (!sum->first_identical) sum->first_identical = c->first_identical;
     for (int v = 0; v < DATA_VERDICTS; v++) {
         sum->verdict[v] += c->verdict[v];
@@ -236,6 +237,8 @@ static void write_notes(const build *b, buffer *notes)
                      " pairs have equal answers and teach nothing (first: "
                      "line %" PRId64 ")\n",
                      b->counts.identical, b->counts.rows, b->counts.first_identical);
+    if (b->counts.endless)
+        buffer_puts(notes, "the tokenizer names no eos_token: samples end without one\n");
     if (b->counts.dropped_characters)
         buffer_print(notes, "%" PRId64 " characters have no token and are dropped\n",
                      b->counts.dropped_characters);

@@ -22,6 +22,7 @@ typedef struct {
     int64_t truncated, identical;      /* of those kept */
     int64_t first_identical;           /* line, 0 = none */
     int64_t first_line[DATA_VERDICTS]; /* the first row of each verdict, 0 = none */
+    int64_t endless;                   /* texts that could not be ended with EOS */
     int64_t dropped_characters;        /* that had no token */
 } data_counts;
 

@@ -239,12 +239,14 @@ static nrl_status encode_shape(data_encoder *e, const data_sample *s)
             "expected tokenizer.json or tokenizer.model beside it, or rows of input_ids");
     if (!e->scratch) e->scratch = tokenizer_scratch_create();
     if (s->shape == DATA_SHAPE_CHAT) return encode_chat(e, s);
+    e->endless = tokenizer_eos(e->options->tokenizer) == TOKENIZER_NONE;
     return s->shape == DATA_SHAPE_TEXT ? encode_plain(e, s) : encode_prompted(e, s);
 }
 
 nrl_status data_encode(data_encoder *e, const data_sample *s, data_verdict *verdict)
 {
     e->truncated = false;
+    e->endless = false;
     e->identical = data_sample_is_identical(s);
     *verdict = data_sample_is_empty(s) ? DATA_EMPTY : DATA_KEPT;
     if (*verdict != DATA_KEPT) return NRL_OK;

@@ -39,6 +39,7 @@ typedef struct {
     chat_ids side[2]; /* the result; emptied by the next call */
     int64_t n_trained[2];
     bool truncated, identical; /* of a sample that is kept */
+    bool endless;              /* text that ends without EOS: the tokenizer has none */
     chat_ids prompt;           /* scratch */
     buffer text;               /* scratch: prompt and answer joined */
 } data_encoder;

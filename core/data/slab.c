@@ -89,6 +89,7 @@ static void add_block(data_slab *s, const data_schema *schema, const data_sample
         add_segment(s, &e->side[i], e->n_trained[i], line);
     s->counts.truncated += e->truncated;
     s->counts.identical += e->identical;
+    s->counts.endless += e->endless;
     if (e->identical && !s->counts.first_identical) s->counts.first_identical = line;
 }
 

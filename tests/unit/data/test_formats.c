@@ -289,6 +289,42 @@ static void overlong_pairs_are_dropped_whole(void **state)
     dataset_close(d);
 }
 
+/* What dataset_open says on stderr, malloc'd. */
+static char *warnings_of(fixture *f, const dataset_options *o)
+{
+    char *path = mem_printf("%s/stderr", f->dir), *text;
+    size_t size;
+    fflush(stderr);
+    int kept = dup(2);
+    assert_non_null(freopen(path, "w", stderr));
+    dataset *d = support_open(o);
+    fflush(stderr);
+    dup2(kept, 2);
+    close(kept);
+    dataset_close(d);
+    ASSERT_OK(file_read(path, 1 << 20, &text, &size));
+    free(path);
+    return text;
+}
+
+static void what_is_left_out_or_not_used_is_said_once(void **state)
+{
+    fixture *f = *state;
+    dataset_options o = support_options(f, "data.jsonl",
+                                        "{\"text\": \"a\", \"id\": 1}\n"
+                                        "{\"text\": \"\", \"tag\": 2, \"id\": 2}\n"
+                                        "{\"text\": \"\", \"id\": 3}\n");
+    o.quiet = false;
+    char *expected = mem_printf("warning: %s/data.jsonl: 2 of 3 rows are left out: no text, or no "
+                                "answer (first: line 2)\n"
+                                "warning: %s/data.jsonl: keys that are not used: 'id', 'tag'\n",
+                                f->dir, f->dir);
+    char *text = warnings_of(f, &o);
+    assert_string_equal(text, expected);
+    free(text);
+    free(expected);
+}
+
 static void texts_and_messages_may_stand_in_one_file(void **state)
 {
     dataset_options o =
@@ -353,6 +389,7 @@ int main(void)
         TEST(what_is_left_out_is_counted),
         TEST(identical_answers_are_counted_and_empty_ones_left_out),
         TEST(overlong_pairs_are_dropped_whole),
+        TEST(what_is_left_out_or_not_used_is_said_once),
         TEST(texts_and_messages_may_stand_in_one_file),
         TEST(many_workers_keep_the_order_of_rows),
     };
