@@ -8,6 +8,8 @@
 #include "text/scan.h"
 #include <string.h>
 
+enum { LONGEST_CONTENT = 1024 }; /* what a normalizer may put in place of one character */
+
 static const char *text_of(const nrl_node *map, const char *key, size_t *size)
 {
     const nrl_node *n = nrl_node_find(map, key);
@@ -97,7 +99,8 @@ static nrl_status load_replace(tokenizer *tok, const nrl_node *node)
     step.content = text_of(node, "content", &step.content_size);
     size_t regex_size;
     const char *regex_text = text_of(pattern, "Regex", &regex_size);
-    if (!step.content) return wrong("normalizer 'Replace'", "content", "a string");
+    if (!step.content || step.content_size > LONGEST_CONTENT)
+        return wrong("normalizer 'Replace'", "content", "a string of at most 1024 bytes");
     if (!step.text && !regex_text)
         return wrong("normalizer 'Replace'", "pattern", "{\"String\": ...} or {\"Regex\": ...}");
     step.kind = step.text ? NORMAL_REPLACE : NORMAL_REGEX;
@@ -122,7 +125,8 @@ nrl_status load_normalizer(tokenizer *tok, const nrl_node *node)
     } else if (is_type(node, "Prepend")) {
         normal_step *s = load_add_normal(tok, NORMAL_PREPEND);
         s->text = text_of(node, "prepend", &s->text_size);
-        if (!s->text) return wrong("normalizer 'Prepend'", "prepend", "a string");
+        if (!s->text || s->text_size > LONGEST_CONTENT)
+            return wrong("normalizer 'Prepend'", "prepend", "a string of at most 1024 bytes");
     } else {
         return unknown("normalizer", node,
                        "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace");
@@ -209,7 +213,7 @@ static nrl_status load_metaspace(tokenizer *tok, const nrl_node *node)
     NRL_TRY(must_come_first(tok, "Metaspace"));
     edit_plan *e = &tok->edit;
     e->replacement = text_of(node, "replacement", &e->replacement_size);
-    if (!e->replacement || !e->replacement_size)
+    if (!e->replacement || !e->replacement_size || e->replacement_size > 4)
         return wrong("pre_tokenizer 'Metaspace'", "replacement", "a character");
     const char *scheme = text_of(node, "prepend_scheme", NULL);
     bool add = nrl_node_bool(nrl_node_find(node, "add_prefix_space"), true);

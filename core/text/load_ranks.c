@@ -128,6 +128,7 @@ nrl_status load_tiktoken(tokenizer *tok, const char *source, const char *text, s
     free(rank);
     load_use_byte_level(tok);
     tok->ignore_merges = true;
+    tok->bos_by_default = true;
     load_add_split(tok, SPLIT_LLAMA3, KEEP_ISOLATED)->max_digits = 3;
     tok->decode.byte_level = true;
     return NRL_OK;
@@ -168,6 +169,18 @@ static nrl_status read_merges(tokenizer *tok, lines *l)
     return NRL_OK;
 }
 
+/* GPT2Tokenizer and Qwen2Tokenizer end texts with this token where nothing else is said. */
+static nrl_status add_end_of_text(tokenizer *tok)
+{
+    static const char text[] = "<|endoftext|>";
+    int32_t id = vocab_find(&tok->words, text, sizeof text - 1);
+    if (id == VOCAB_ABSENT) return NRL_OK;
+    tok->eos = arena_alloc(&tok->memory, sizeof *tok->eos);
+    tok->eos[0] = id;
+    tok->n_eos = 1;
+    return load_added_token(tok, text, sizeof text - 1, id, NULL, true);
+}
+
 nrl_status load_pair(tokenizer *tok, const char *vocab_source, const char *vocab_text_,
                      size_t vocab_size, const char *merges_source, const char *merges_text,
                      size_t merges_size, const char *class)
@@ -175,6 +188,7 @@ nrl_status load_pair(tokenizer *tok, const char *vocab_source, const char *vocab
     NRL_TRY(load_vocab_map(tok, vocab_source, vocab_text_, vocab_size));
     lines l = {merges_source, merges_text, merges_text + merges_size, 0};
     NRL_TRY(read_merges(tok, &l));
+    NRL_TRY(add_end_of_text(tok));
     load_use_byte_level(tok);
     tok->decode.byte_level = true;
     if (class && !strncmp(class, "Qwen2", 5)) {

@@ -7,6 +7,9 @@
 #include "text/regex.h"
 #include <string.h>
 
+/* Words are 32-bit offsets, and the edits may still make three bytes of each. */
+enum { MAX_NORMALIZED = 1 << 30 };
+
 /* The buffer that does not hold the text now, emptied. */
 static text_buffer *other_side(tokenizer_scratch *s, const mapped_text *t)
 {
@@ -149,8 +152,13 @@ static nrl_status apply_step(tokenizer_scratch *s, const normal_step *step, mapp
 nrl_status normal_apply(const tokenizer *tok, tokenizer_scratch *s, mapped_text *text)
 {
     if (tok->n_normal) own_map(s, text);
-    for (size_t i = 0; i < tok->n_normal; i++)
+    for (size_t i = 0; i < tok->n_normal; i++) {
         NRL_TRY(apply_step(s, &tok->normal[i], text));
+        if (text->size > MAX_NORMALIZED)
+            return nrl_fail(NRL_ERR_DATA,
+                            "a text grew to %zu bytes in the normalizer, expected at most %d",
+                            text->size, MAX_NORMALIZED);
+    }
     return NRL_OK;
 }
 

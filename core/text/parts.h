@@ -123,6 +123,7 @@ struct tokenizer {
     int32_t
         byte_ids[256]; /* byte level: of the character that stands for a byte; fallback: <0xNN> */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
+    bool bos_by_default; /* the format cannot say that BOS is added, but its users add it */
     int32_t unk;
 
     normal_step *normal;

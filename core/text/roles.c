@@ -101,7 +101,7 @@ static void fill_around(tokenizer *tok, const companions *c)
                  !strncmp(class, "Gemma", 5);
     const nrl_node *bos = nrl_node_find(c->config, "add_bos_token");
     const nrl_node *eos = nrl_node_find(c->config, "add_eos_token");
-    bool want_bos = nrl_node_bool(bos, llama || tokenizer_adds_bos(tok));
+    bool want_bos = nrl_node_bool(bos, llama || tok->bos_by_default || tokenizer_adds_bos(tok));
     bool want_eos = nrl_node_bool(eos, tokenizer_adds_eos(tok));
     if (tok->bos != TOKENIZER_NONE && want_bos != tokenizer_adds_bos(tok)) {
         tok->n_prefix = 0;

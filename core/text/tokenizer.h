@@ -21,7 +21,7 @@ typedef struct tokenizer_scratch tokenizer_scratch;
 enum {
     TOKENIZER_NONE = -1,         /* "there is no such token" wherever an id is returned */
     TOKENIZER_MAX_ID = 1 << 22,  /* ids at or above are refused when a file is opened */
-    TOKENIZER_MAX_TEXT = 1 << 28 /* bytes of one encode call; longer text is NRL_ERR_DATA */
+    TOKENIZER_MAX_TEXT = 1 << 26 /* bytes of one encode call; longer text is NRL_ERR_DATA */
 };
 
 /* Flags of tokenizer_encode. */
