@@ -13,6 +13,8 @@ static const nrl_option cpu_option_rows[] = {
                 "threads that compute; 0 = all processors this process may use"),
     NRL_OPT_ENUM(cpu_options, isa, "auto", "auto|base|avx2|avx512",
                  "instruction set; auto = the best that this CPU has"),
+    NRL_OPT_ENUM(cpu_options, bf16, "auto", "auto|native|widen",
+                 "bf16 products: by bf16 instructions, or widened to f32; auto = the faster"),
 };
 
 static nrl_status cpu_probe(void)
@@ -29,12 +31,22 @@ static nrl_status choose_isa(const cpu_options *o, cpu_isa *out)
                     cpu_isa_name(best));
 }
 
+static nrl_status choose_bf16(const cpu_options *o, cpu_isa isa, bool *native)
+{
+    bool has = isa == CPU_ISA_AVX512 && cpu_isa_has_bf16();
+    *native = has && (o->bf16 == CPU_BF16_NATIVE ||
+                      (o->bf16 == CPU_BF16_AUTO && cpu_isa_fast_bf16()));
+    if (o->bf16 != CPU_BF16_NATIVE || has) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "bf16: native needs a CPU with bf16 instructions, use widen");
+}
+
 static void cpu_close(void *instance)
 {
     cpu *self = instance;
     if (!self) return;
     gemm_engine_destroy(self->engine);
     cpu_free(self->scratch);
+    cpu_free(self->work);
     free(self);
 }
 
@@ -44,13 +56,15 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
     *out = NULL;
     if (index != 0) return nrl_fail(NRL_ERR_CONFIG, "backend 'cpu' has one device, not %d", index);
     cpu_isa isa;
+    bool native_bf16;
     NRL_TRY(choose_isa(o, &isa));
+    NRL_TRY(choose_bf16(o, isa, &native_bf16));
     cpu *self = calloc(1, sizeof *self);
     if (!self) return nrl_fail(NRL_ERR_MEMORY, "no memory to open the CPU");
     self->isa = isa;
     self->ops = cpu_isa_ops(isa);
     self->n_threads = o->threads > 0 ? (int)o->threads : cpu_count_threads();
-    self->native_bf16 = isa == CPU_ISA_AVX512 && cpu_isa_has_bf16();
+    self->native_bf16 = native_bf16;
     nrl_status st = gemm_engine_create(isa, &self->engine);
     if (st != NRL_OK) {
         cpu_close(self);

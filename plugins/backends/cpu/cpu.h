@@ -11,9 +11,12 @@
 
 typedef enum { CPU_ISA_AUTO = 0, CPU_ISA_BASE, CPU_ISA_AVX2, CPU_ISA_AVX512 } cpu_isa;
 
+typedef enum { CPU_BF16_AUTO = 0, CPU_BF16_NATIVE, CPU_BF16_WIDEN } cpu_bf16;
+
 typedef struct {
     int64_t threads; /* 0 = all that this process may use */
     int64_t isa;     /* cpu_isa */
+    int64_t bf16;    /* cpu_bf16 */
 } cpu_options;
 
 typedef struct cpu_gemm_engine cpu_gemm_engine;
@@ -22,10 +25,12 @@ typedef struct {
     const nrl_ops *ops; /* of the chosen instruction set */
     cpu_isa isa;
     int n_threads;
-    bool native_bf16; /* the CPU multiplies bf16 */
+    bool native_bf16; /* bf16 products are done as such */
     cpu_gemm_engine *engine;
     char *scratch; /* n_threads * scratch_each bytes, grown on demand */
     size_t scratch_each;
+    void *work; /* shared by all threads, grown on demand */
+    size_t work_bytes;
 } cpu;
 
 /* Every member of nrl_ops, once. All but attention_grad begin with the size of their arguments. */
@@ -37,7 +42,8 @@ typedef struct {
 
 /* ---- machine.c ---- */
 cpu_isa cpu_isa_best(void);
-bool cpu_isa_has_bf16(void);
+bool cpu_isa_has_bf16(void);  /* instructions exist */
+bool cpu_isa_fast_bf16(void); /* and give more than f32 ones do */
 const nrl_ops *cpu_isa_ops(cpu_isa isa);
 const char *cpu_isa_name(cpu_isa isa);
 double cpu_isa_peak(cpu_isa isa); /* measured f32 FLOP/s of one thread, takes a millisecond */
@@ -63,6 +69,8 @@ static inline void *cpu_scratch_at(const cpu *self, int thread)
 {
     return self->scratch + (size_t)thread * self->scratch_each;
 }
+/* Memory for one operation at a time, valid until the next call. */
+nrl_status cpu_work(cpu *self, size_t bytes, void **out);
 nrl_status cpu_alloc(size_t bytes, void **out);
 void cpu_free(void *memory);
 

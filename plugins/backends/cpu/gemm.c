@@ -1,9 +1,9 @@
 /*
  * gemm.c - c = alpha op(a) op(b) (+ c) + bias for any mixture of f32 and bf16.
  *
- * bf16 products run as such only where the CPU multiplies bf16; elsewhere, and for operands of two
- * dtypes, bf16 operands are widened to f32 first. A widened weight could be kept by its key; it is
- * not, since the pass over it costs one row of the product's many.
+ * bf16 products run as such only where the CPU multiplies bf16 faster than f32. Elsewhere bf16
+ * operands are widened to f32 a block at a time, so that the copy stays in cache: what goes through
+ * memory is the bf16 original. No copy of a weight is kept by its key.
  */
 #include "gemm_dnnl.h"
 #include <string.h>
@@ -13,9 +13,14 @@ static bool is_compute(uint32_t dtype)
     return dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16;
 }
 
+static int64_t inner_of(const nrl_gemm_args *a)
+{
+    return a->transpose_a ? a->a.rows : a->a.cols;
+}
+
 static nrl_status check(const nrl_gemm_args *a)
 {
-    int64_t m = a->transpose_a ? a->a.cols : a->a.rows, k = a->transpose_a ? a->a.rows : a->a.cols;
+    int64_t m = a->transpose_a ? a->a.cols : a->a.rows, k = inner_of(a);
     int64_t n = a->transpose_b ? a->b.rows : a->b.cols, l = a->transpose_b ? a->b.cols : a->b.rows;
     if (m != a->c.rows || n != a->c.cols || k != l || (a->bias.data && a->bias.cols != n))
         return nrl_fail(NRL_ERR_BUG, "gemm of %lldx%lld and %lldx%lld to %lldx%lld", (long long)m,
@@ -28,45 +33,27 @@ static nrl_status check(const nrl_gemm_args *a)
     return NRL_OK;
 }
 
-/* ---- temporary f32 copies ---- */
-
-enum { MAX_COPIES = 4 };
-
-typedef struct {
-    cpu *self;
-    void *memory[MAX_COPIES];
-    int n;
-} copies;
-
-static nrl_status new_f32(copies *t, nrl_mat *m)
+static nrl_status convert(cpu *self, const nrl_mat *from, const nrl_mat *to)
 {
-    void *memory;
-    NRL_TRY(cpu_alloc((size_t)m->rows * (size_t)m->cols * sizeof(float), &memory));
-    t->memory[t->n++] = memory;
-    m->data = memory;
-    m->dtype = NRL_DTYPE_F32;
-    m->stride = m->cols;
-    return NRL_OK;
+    nrl_copy_args k = {.size = sizeof k, .x = *from, .y = *to, .alpha = 1};
+    return self->ops->copy(self, NULL, &k);
 }
 
-static nrl_status widen(copies *t, nrl_mat *m)
+static nrl_status add_bias(cpu *self, const nrl_mat *c, const nrl_mat *bias)
 {
-    if (!m->data || m->dtype == NRL_DTYPE_F32) return NRL_OK;
-    nrl_copy_args k = {.size = sizeof k, .x = *m, .alpha = 1};
-    NRL_TRY(new_f32(t, m));
-    k.y = *m;
-    return t->self->ops->copy(t->self, NULL, &k);
+    nrl_binary_args add = {.size = sizeof add, .op = NRL_BINARY_ADD, .a = *c, .b = *bias, .y = *c};
+    return bias->data ? self->ops->binary(self, NULL, &add) : NRL_OK;
 }
 
-/* ---- the product ---- */
+/* ---- oneDNN takes the operands as they are ---- */
 
-static gemm_product product_of(const cpu *self, const nrl_gemm_args *a)
+static nrl_status multiply(cpu *self, const nrl_gemm_args *a)
 {
     gemm_product p;
     memset(&p, 0, sizeof p);
     p.m = a->c.rows;
     p.n = a->c.cols;
-    p.k = a->transpose_a ? a->a.rows : a->a.cols;
+    p.k = inner_of(a);
     p.lda = a->a.stride;
     p.ldb = a->b.stride;
     p.ldc = a->c.stride;
@@ -79,29 +66,8 @@ static gemm_product product_of(const cpu *self, const nrl_gemm_args *a)
     p.type_bias = (uint8_t)(a->bias.data ? a->bias.dtype : 0);
     p.n_threads = self->n_threads;
     p.alpha = (float)a->alpha;
-    return p;
-}
-
-static nrl_status multiply(cpu *self, const nrl_gemm_args *a)
-{
-    gemm_product p = product_of(self, a);
     gemm_operands at = {a->a.data, a->b.data, a->bias.data, a->c.data};
     return gemm_multiply(self->engine, &p, &at);
-}
-
-/* bf16 operands as f32; a bf16 result goes through f32 too, so that it is rounded once. */
-static nrl_status multiply_f32(copies *t, const nrl_gemm_args *a)
-{
-    nrl_gemm_args k = *a;
-    NRL_TRY(widen(t, &k.a));
-    NRL_TRY(widen(t, &k.b));
-    NRL_TRY(widen(t, &k.bias));
-    if (k.c.dtype == NRL_DTYPE_F32) return multiply(t->self, &k);
-    if (k.fresh) NRL_TRY(new_f32(t, &k.c));
-    else NRL_TRY(widen(t, &k.c));
-    NRL_TRY(multiply(t->self, &k));
-    nrl_copy_args back = {.size = sizeof back, .x = k.c, .y = a->c, .alpha = 1};
-    return t->self->ops->copy(t->self, NULL, &back);
 }
 
 /* An empty sum: c = (fresh ? 0 : c) + bias. */
@@ -109,35 +75,123 @@ static nrl_status multiply_nothing(cpu *self, const nrl_gemm_args *a)
 {
     nrl_fill_args zero = {.size = sizeof zero, .y = a->c};
     if (a->fresh) NRL_TRY(self->ops->fill(self, NULL, &zero));
-    if (!a->bias.data) return NRL_OK;
-    nrl_binary_args add = {.size = sizeof add, .op = NRL_BINARY_ADD, .a = a->c, .b = a->bias,
-                           .y = a->c};
-    return self->ops->binary(self, NULL, &add);
+    return add_bias(self, &a->c, &a->bias);
 }
 
-/* oneDNN's alpha would scale the bias too, so the bias comes afterwards: in f32, as a bf16 result is
- * to be rounded once. */
-static nrl_status multiply_then_bias(copies *t, const nrl_gemm_args *a)
+/* ---- block by block in f32 ----
+ * One of the three dimensions is cut. The operand without that dimension is widened whole, once. */
+
+typedef enum { CUT_M, CUT_N, CUT_K } cut_axis;
+typedef struct {
+    cut_axis axis;
+    int64_t length, step; /* of the dimension that is cut */
+    int64_t m, n, k;      /* of a block */
+} cut;
+
+enum { BLOCK_FLOATS = 1 << 20, STEP_UNIT = 48, LEAST_STEP = 192 };
+
+/* How far to cut so that what is widened each time stays within BLOCK_FLOATS. */
+static int64_t step_for(int64_t length, int64_t floats_each)
 {
-    nrl_gemm_args k = *a;
-    k.bias.data = NULL;
-    if (k.c.dtype != NRL_DTYPE_F32) {
-        if (k.fresh) NRL_TRY(new_f32(t, &k.c));
-        else NRL_TRY(widen(t, &k.c));
-    }
-    NRL_TRY(cpu_gemm(t->self, NULL, &k));
-    k.fresh = false;
-    k.bias = a->bias;
-    NRL_TRY(multiply_nothing(t->self, &k));
-    if (k.c.data == a->c.data) return NRL_OK;
-    nrl_copy_args back = {.size = sizeof back, .x = k.c, .y = a->c, .alpha = 1};
-    return t->self->ops->copy(t->self, NULL, &back);
+    int64_t step = floats_each > 0 ? BLOCK_FLOATS / floats_each / STEP_UNIT * STEP_UNIT : length;
+    if (step < LEAST_STEP) step = LEAST_STEP;
+    return step < length ? step : length;
 }
 
-/* May oneDNN have the operands as they are? */
+/* The cut with the least traffic: floats that are widened whole, or passes over c. */
+static cut choose_cut(const nrl_gemm_args *a)
+{
+    int64_t m = a->c.rows, n = a->c.cols, k = inner_of(a);
+    bool low_a = a->a.dtype != NRL_DTYPE_F32, low_b = a->b.dtype != NRL_DTYPE_F32;
+    bool low_c = a->c.dtype != NRL_DTYPE_F32;
+    int64_t step_m = step_for(m, (low_a ? k : 0) + (low_c ? n : 0));
+    int64_t step_n = step_for(n, (low_b ? k : 0) + (low_c ? m : 0));
+    int64_t step_k = step_for(k, (low_a ? m : 0) + (low_b ? n : 0));
+    double cost_m = low_b ? (double)n * (double)k : 0, cost_n = low_a ? (double)m * (double)k : 0;
+    double cost_k = (double)m * (double)n * (double)(low_c + (k + step_k - 1) / step_k - 1);
+    if (cost_k < cost_m && cost_k < cost_n) return (cut){CUT_K, k, step_k, m, n, step_k};
+    if (cost_m < cost_n) return (cut){CUT_M, m, step_m, step_m, n, k};
+    return (cut){CUT_N, n, step_n, m, step_n, k};
+}
+
+/* Elements [begin, begin + n) of a matrix's rows or columns. */
+static nrl_mat slice(const nrl_mat *m, bool of_rows, int64_t begin, int64_t n)
+{
+    nrl_mat s = *m;
+    int64_t offset = of_rows ? begin * m->stride : begin;
+    if (!m->data) return s;
+    s.data = (char *)m->data + (size_t)offset * nrl_dtype_size(m->dtype);
+    if (of_rows) s.rows = n;
+    else s.cols = n;
+    return s;
+}
+
+static nrl_gemm_args block_args(const nrl_gemm_args *a, const cut *c, int64_t begin)
+{
+    nrl_gemm_args g = *a;
+    int64_t n = c->length - begin < c->step ? c->length - begin : c->step;
+    if (c->axis != CUT_N) g.a = slice(&a->a, (c->axis == CUT_M) != a->transpose_a, begin, n);
+    if (c->axis != CUT_M) g.b = slice(&a->b, (c->axis == CUT_K) != a->transpose_b, begin, n);
+    if (c->axis != CUT_K) g.c = slice(&a->c, c->axis == CUT_M, begin, n);
+    if (c->axis == CUT_N) g.bias = slice(&a->bias, false, begin, n);
+    if (c->axis == CUT_K && begin > 0) {
+        g.fresh = false;
+        g.bias.data = NULL;
+    }
+    return g;
+}
+
+typedef struct {
+    float *a, *b, *c; /* room for what is widened; NULL = f32 already */
+} block_room;
+
+static nrl_mat as_f32(const nrl_mat *m, float *room)
+{
+    return (nrl_mat){.data = room, .dtype = NRL_DTYPE_F32, .rows = m->rows, .cols = m->cols,
+                     .stride = m->cols};
+}
+
+/* One block: widen what changed, multiply, add the bias, narrow the result when it is complete. */
+static nrl_status multiply_block(cpu *self, const nrl_gemm_args *block, const cut *c,
+                                 const block_room *room, bool first, bool last)
+{
+    nrl_gemm_args g = *block;
+    bool same_c = c->axis == CUT_K; /* every block has the whole of c */
+    if (room->a) g.a = as_f32(&block->a, room->a);
+    if (room->b) g.b = as_f32(&block->b, room->b);
+    if (room->c) g.c = as_f32(&block->c, room->c);
+    if (room->a && (first || c->axis != CUT_N)) NRL_TRY(convert(self, &block->a, &g.a));
+    if (room->b && (first || c->axis != CUT_M)) NRL_TRY(convert(self, &block->b, &g.b));
+    if (room->c && !g.fresh && (first || !same_c)) NRL_TRY(convert(self, &block->c, &g.c));
+    g.bias.data = NULL;
+    NRL_TRY(multiply(self, &g));
+    NRL_TRY(add_bias(self, &g.c, &block->bias));
+    if (room->c && (last || !same_c)) return convert(self, &g.c, &block->c);
+    return NRL_OK;
+}
+
+static nrl_status multiply_blocks(cpu *self, const nrl_gemm_args *a)
+{
+    cut c = choose_cut(a);
+    size_t size_a = a->a.dtype != NRL_DTYPE_F32 ? (size_t)(c.m * c.k) : 0;
+    size_t size_b = a->b.dtype != NRL_DTYPE_F32 ? (size_t)(c.n * c.k) : 0;
+    size_t size_c = a->c.dtype != NRL_DTYPE_F32 ? (size_t)(c.m * c.n) : 0;
+    void *memory;
+    NRL_TRY(cpu_work(self, (size_a + size_b + size_c) * sizeof(float), &memory));
+    float *p = memory;
+    block_room room = {size_a ? p : NULL, size_b ? p + size_a : NULL,
+                       size_c ? p + size_a + size_b : NULL};
+    for (int64_t begin = 0; begin < c.length; begin += c.step) {
+        nrl_gemm_args g = block_args(a, &c, begin);
+        NRL_TRY(multiply_block(self, &g, &c, &room, begin == 0, begin + c.step >= c.length));
+    }
+    return NRL_OK;
+}
+
+/* oneDNN scales the bias by alpha too, which is not wanted. */
 static bool is_direct(const cpu *self, const nrl_gemm_args *a)
 {
-    if (a->a.dtype != a->b.dtype) return false;
+    if (a->a.dtype != a->b.dtype || (a->bias.data && a->alpha != 1)) return false;
     if (a->a.dtype == NRL_DTYPE_BF16) return self->native_bf16;
     return a->c.dtype == NRL_DTYPE_F32 && (!a->bias.data || a->bias.dtype == NRL_DTYPE_F32);
 }
@@ -148,11 +202,6 @@ nrl_status cpu_gemm(void *instance, nrl_stream *stream, const nrl_gemm_args *a)
     (void)stream;
     NRL_TRY(check(a));
     if (a->c.rows == 0 || a->c.cols == 0) return NRL_OK;
-    if ((a->transpose_a ? a->a.rows : a->a.cols) == 0) return multiply_nothing(self, a);
-    bool bias_apart = a->bias.data && a->alpha != 1;
-    if (!bias_apart && is_direct(self, a)) return multiply(self, a);
-    copies t = {.self = self};
-    nrl_status st = bias_apart ? multiply_then_bias(&t, a) : multiply_f32(&t, a);
-    for (int i = 0; i < t.n; i++) cpu_free(t.memory[i]);
-    return st;
+    if (inner_of(a) == 0) return multiply_nothing(self, a);
+    return is_direct(self, a) ? multiply(self, a) : multiply_blocks(self, a);
 }

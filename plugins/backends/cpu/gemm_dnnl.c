@@ -1,9 +1,9 @@
 /*
  * gemm_dnnl.c - the only file that knows oneDNN (2.6 or later, or 3).
  *
- * A primitive is made once for each product (shape, strides, dtypes, accumulation, bias, threads)
- * and found again through a hash table; making one takes about a millisecond. Operands stay where
- * they lie. oneDNN takes the number of threads from OpenMP's setting of the calling thread, which is
+ * Plain f32 products go through dnnl_sgemm. For others a primitive is made once for each product
+ * (shape, strides, dtypes, accumulation, bias, threads) and found again through a hash table; making
+ * one takes about a millisecond. Operands stay where they lie. oneDNN takes the number of threads from OpenMP's setting of the calling thread, which is
  * put back afterwards. Results may differ in the last bits between numbers of threads.
  */
 #include "gemm_dnnl.h"
@@ -308,11 +308,22 @@ static nrl_status multiply_cached(cpu_gemm_engine *g, const gemm_product *p,
     return failed(run(g, e, at), "run", p);
 }
 
+/* f32 without a bias: faster than the primitive where b's rows are a multiple of 4 KiB apart, and
+ * nothing to make or to find. */
+static nrl_status multiply_plain(const gemm_product *p, const gemm_operands *at)
+{
+    dnnl_status_t st = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n,
+                                  p->k, p->alpha, at->a, p->lda, at->b, p->ldb,
+                                  p->accumulate ? 1.0f : 0.0f, at->c, p->ldc);
+    return failed(st, "run", p);
+}
+
 nrl_status gemm_multiply(cpu_gemm_engine *g, const gemm_product *p, const gemm_operands *at)
 {
+    bool plain = p->type_ab == NRL_DTYPE_F32 && p->type_c == NRL_DTYPE_F32 && !p->has_bias;
     int before = omp_get_max_threads();
     omp_set_num_threads(p->n_threads);
-    nrl_status st = multiply_cached(g, p, at);
+    nrl_status st = plain ? multiply_plain(p, at) : multiply_cached(g, p, at);
     omp_set_num_threads(before);
     return st;
 }

@@ -51,3 +51,14 @@ nrl_status cpu_scratch(cpu *self, size_t bytes)
     self->scratch_each = each;
     return NRL_OK;
 }
+
+nrl_status cpu_work(cpu *self, size_t bytes, void **out)
+{
+    *out = self->work;
+    if (bytes <= self->work_bytes && self->work) return NRL_OK;
+    NRL_TRY(cpu_alloc(bytes, out));
+    cpu_free(self->work);
+    self->work = *out;
+    self->work_bytes = bytes;
+    return NRL_OK;
+}

@@ -159,7 +159,7 @@ OP(attention)
     NRL_TRY(attention_check(a));
     NRL_TRY(cpu_scratch(instance, work_floats(a) * sizeof(float)));
     void *memory;
-    NRL_TRY(cpu_alloc(((size_t)a->n_segments + 1) * sizeof(int64_t), &memory));
+    NRL_TRY(cpu_work(instance, ((size_t)a->n_segments + 1) * sizeof(int64_t), &memory));
     attention_task t = {instance, a, memory};
     t.first_task[0] = 0;
     for (int64_t s = 0; s < a->n_segments; s++) {
@@ -167,6 +167,5 @@ OP(attention)
         t.first_task[s + 1] = t.first_task[s] + (n + most - 1) / most * a->n_kv_heads;
     }
     cpu_tasks(instance, t.first_task[a->n_segments], forward_tasks, &t);
-    cpu_free(memory);
     return NRL_OK;
 }

@@ -415,7 +415,7 @@ OP(attention_grad)
     size_t sums = in_place ? 0 : (size_t)(a->dk.rows * t.stride);
     size_t deltas = (size_t)round_up(f->n_heads * f->q.rows, 16);
     void *memory;
-    NRL_TRY(cpu_alloc((2 * sums + deltas) * 4 + 4 * (size_t)n * sizeof(int64_t), &memory));
+    NRL_TRY(cpu_work(instance, (2 * sums + deltas) * 4 + 4 * (size_t)n * sizeof(int64_t), &memory));
     t.delta = memory;
     t.dk = in_place ? a->dk.data : t.delta + deltas;
     t.dv = in_place ? a->dv.data : t.dk + sums;
@@ -423,8 +423,6 @@ OP(attention_grad)
     t.member = t.family + n;
     t.root_family = t.member + n;
     t.first_task = t.root_family + n;
-    nrl_status st = run_passes(&t);
-    if (st == NRL_OK && !in_place) st = copy_sums(&t);
-    cpu_free(memory);
-    return st;
+    NRL_TRY(run_passes(&t));
+    return in_place ? NRL_OK : copy_sums(&t);
 }

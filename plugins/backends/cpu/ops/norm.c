@@ -245,11 +245,11 @@ OP(norm_grad)
     int64_t chunks = (k.x.rows + t.chunk_rows - 1) / t.chunk_rows;
     bool wanted = k.dweight.data || k.dbias.data;
     void *memory = NULL;
-    if (wanted) NRL_TRY(cpu_alloc((size_t)(chunks * 2 * n) * sizeof(float), &memory));
+    if (wanted)
+        NRL_TRY(cpu_work(instance, (size_t)(chunks * 2 * n) * sizeof(float), &memory));
     t.partial = memory;
     cpu_split(instance, chunks, row_grain(t.chunk_rows * k.x.cols), grad_chunks, &t);
     if (k.dweight.data) join_partials(&k.dweight, k.fresh_weight, t.partial, chunks, n);
     if (k.dbias.data) join_partials(&k.dbias, k.fresh_bias, t.partial + n, chunks, n);
-    cpu_free(memory);
     return NRL_OK;
 }
