@@ -16,7 +16,7 @@ typedef struct {
 
 /* ids of a rendered conversation and which of them are trained. Zero-initialise. */
 typedef struct {
-    tokenizer_ids tokens;   /* starts: unused */
+    tokenizer_ids tokens;   /* starts: offsets in the rendered text */
     unsigned char *trained; /* [tokens.n] 1: an assistant turn's content or its end-of-turn token */
     size_t room;
 } chat_ids;

@@ -45,9 +45,11 @@ void tokenizer_ids_free(tokenizer_ids *list);
 
 /* Opens a directory (tokenizer.json, else tokenizer.model, else vocab.json + merges.txt, with
  * tokenizer_config.json, special_tokens_map.json, added_tokens.json, generation_config.json and
- * config.json beside it where present) or one file of these (then the same files beside it are read
- * too). Errors: NRL_ERR_IO absent or unreadable; NRL_ERR_DATA malformed, or a component this
- * version does not know, named. [any] */
+ * config.json beside it where present), completed as AutoTokenizer does; or one file. A
+ * tokenizer.json that is named itself gives exactly its own ids (Tokenizer.from_file), and the
+ * files beside it only say which tokens are BOS, EOS and PAD; the other formats are completed from
+ * the files beside them. Errors: NRL_ERR_IO absent or unreadable; NRL_ERR_DATA malformed, or a
+ * component that this version does not know, named. [any] */
 nrl_status tokenizer_open(const char *path, tokenizer **out);
 
 /* The same from memory, without companions: tokenizer.json when the first byte is '{', else a

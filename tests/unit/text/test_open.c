@@ -1,0 +1,153 @@
+/*
+ * test_open.c - opening a folder: which file wins, and what the files beside it say about BOS, EOS,
+ * PAD, added tokens and the chat template.
+ */
+#include "text/shared.h"
+
+/* A folder that lives for one test. */
+typedef struct {
+    char path[64];
+    char *names[8];
+    int n;
+} folder;
+
+static void put(folder *f, const char *name, const char *text)
+{
+    if (!f->n) {
+        strcpy(f->path, "/tmp/nrl-test-open-XXXXXX");
+        assert_non_null(mkdtemp(f->path));
+    }
+    char *path = mem_printf("%s/%s", f->path, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    fclose(file);
+    for (int i = 0; i < f->n; i++)
+        if (!strcmp(f->names[i], path)) {
+            free(path);
+            return;
+        }
+    assert_true(f->n < 8);
+    f->names[f->n++] = path;
+}
+
+static void remove_all(folder *f)
+{
+    for (int i = 0; i < f->n; i++) {
+        unlink(f->names[i]);
+        free(f->names[i]);
+    }
+    rmdir(f->path);
+}
+
+static const char small_json[] = "{\"model\": {\"vocab\": {\"<s>\": 0, \"</s>\": 1, \"<end>\": 2, "
+                                 "\"a\": 3, \"b\": 4, \"ab\": 5},"
+                                 " \"merges\": [\"a b\"]}, \"added_tokens\": [{\"id\": 0, "
+                                 "\"content\": \"<s>\", \"special\": true},"
+                                 " {\"id\": 1, \"content\": \"</s>\", \"special\": true}]}";
+
+static void the_config_names_the_roles(void **state)
+{
+    (void)state;
+    folder f = {0};
+    put(&f, "tokenizer.json", small_json);
+    put(&f, "tokenizer_config.json",
+        "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"add_bos_token\": true,"
+        " \"model_max_length\": 1000000000000000019884624838656, \"chat_template\": \"{{ x }}\","
+        " \"added_tokens_decoder\": {\"6\": {\"content\": \"<pad>\", \"special\": true}}, "
+        "\"pad_token\": \"<pad>\"}");
+    put(&f, "generation_config.json", "{\"eos_token_id\": [2, 1]}");
+    tokenizer *tok = open_or_fail(f.path);
+    assert_int_equal(tokenizer_bos(tok), 0);
+    assert_int_equal(tokenizer_eos(tok), 1);
+    assert_int_equal(tokenizer_n_eos(tok), 2);
+    assert_true(tokenizer_is_eos(tok, 2));
+    assert_int_equal(tokenizer_pad(tok), 6);
+    assert_true(tokenizer_adds_bos(tok));
+    assert_false(tokenizer_adds_eos(tok));
+    assert_string_equal(tokenizer_chat_template(tok), "{{ x }}");
+    assert_string_equal(tokenizer_folder(tok), f.path);
+    assert_encodes(tok, "ab<pad>", "5 6");
+    char *got = encode_text(tok, "ab", 2, TOKENIZER_ADD_SPECIAL);
+    assert_string_equal(got, "0 5");
+    free(got);
+    tokenizer_close(tok);
+    remove_all(&f);
+}
+
+static void a_role_that_nobody_names_stays_empty(void **state)
+{
+    (void)state;
+    tokenizer *tok = open_text_or_fail(small_json);
+    assert_int_equal(tokenizer_bos(tok), TOKENIZER_NONE);
+    assert_int_equal(tokenizer_eos(tok), TOKENIZER_NONE);
+    assert_int_equal(tokenizer_n_eos(tok), 0);
+    assert_null(tokenizer_chat_template(tok));
+    tokenizer_close(tok);
+}
+
+static void the_hash_follows_every_file(void **state)
+{
+    (void)state;
+    folder f = {0};
+    char first[33];
+    put(&f, "tokenizer.json", small_json);
+    tokenizer *tok = open_or_fail(f.path);
+    strcpy(first, tokenizer_hash(tok));
+    assert_int_equal(strlen(first), 32);
+    tokenizer_close(tok);
+    tok = open_or_fail(f.path);
+    assert_string_equal(first, tokenizer_hash(tok));
+    tokenizer_close(tok);
+    put(&f, "tokenizer_config.json", "{}");
+    tok = open_or_fail(f.path);
+    assert_string_not_equal(first, tokenizer_hash(tok));
+    tokenizer_close(tok);
+    remove_all(&f);
+}
+
+static void a_pair_opens_with_and_without_a_version_line(void **state)
+{
+    (void)state;
+    static const char *const merges[] = {"#version: 0.2\nh e\n\xc4\xa0 he\n", "h e\n\xc4\xa0 he\n"};
+    for (int i = 0; i < 2; i++) {
+        folder f = {0};
+        put(&f, "vocab.json",
+            "{\"h\": 0, \"e\": 1, \"\\u0120\": 2, \"he\": 3, \"\\u0120he\": 4, \"<|endoftext|>\": "
+            "5}");
+        put(&f, "merges.txt", merges[i]);
+        tokenizer *tok = open_or_fail(f.path);
+        assert_encodes(tok, "he he<|endoftext|>", "3 4 5");
+        assert_int_equal(tokenizer_eos(tok), 5);
+        tokenizer_close(tok);
+        remove_all(&f);
+    }
+}
+
+static void broken_companions_are_named(void **state)
+{
+    (void)state;
+    folder f = {0};
+    tokenizer *tok;
+    put(&f, "tokenizer.json", small_json);
+    put(&f, "special_tokens_map.json", "{\"bos_token\": ");
+    assert_int_equal(tokenizer_open(f.path, &tok), NRL_ERR_DATA);
+    assert_non_null(strstr(nrl_error_text(), "special_tokens_map.json:1:"));
+    put(&f, "special_tokens_map.json", "[]");
+    assert_int_equal(tokenizer_open(f.path, &tok), NRL_ERR_DATA);
+    assert_non_null(strstr(nrl_error_text(), "special_tokens_map.json:1:1: expected a map"));
+    remove_all(&f);
+    assert_int_equal(tokenizer_open("/nonexistent/tokenizer", &tok), NRL_ERR_IO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_config_names_the_roles),
+        cmocka_unit_test(a_role_that_nobody_names_stays_empty),
+        cmocka_unit_test(the_hash_follows_every_file),
+        cmocka_unit_test(a_pair_opens_with_and_without_a_version_line),
+        cmocka_unit_test(broken_companions_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
