@@ -16,8 +16,8 @@ enum {
 }; /* user values */
 
 typedef struct {
-    run *r;         /* NULL once closed */
-    lua_State *L;   /* the thread inside the core, for hooks */
+    run *r; /* NULL once closed */
+    script_host *host;
     int depth;      /* calls into the core that have not returned */
     bool training;  /* steps are left; counted in the host */
     bool has_state; /* the core holds a text for run.state */

@@ -79,7 +79,7 @@ static int call_hooks(lua_State *L)
 
 static nrl_status enter_lua(const call *c)
 {
-    lua_State *L = c->h->L;
+    lua_State *L = c->h->host->L;
     int top = lua_gettop(L);
     if (!lua_checkstack(L, LUA_MINSTACK))
         return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
@@ -87,7 +87,7 @@ static nrl_status enter_lua(const call *c)
     lua_pushvalue(L, 1); /* the run: see handle.h */
     lua_pushlightuserdata(L, (void *)c);
     nrl_status st = script_call(L, 2, 0);
-    c->h->L = L; /* a hook may have entered the core from a coroutine */
+    c->h->host->L = L; /* a hook may have entered the core from a coroutine */
     lua_settop(L, top);
     script_of(L)->from_callback = st != NRL_OK;
     return st;

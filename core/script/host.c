@@ -17,8 +17,10 @@ enum {
     MAX_SCRIPT_BYTES = 1 << 24,
     HASH_DIGITS = 32,
     FAIL_SIZE = 1024,
-    SIGNAL_PERIOD = 10000 /* Lua instructions */
+    PERIOD = 10000 /* Lua instructions */
 };
+
+#define MAX_LUA_BYTES ((size_t)4 << 30)
 
 static const char failure_key; /* registry: text of the newest failure */
 static const char exit_key;    /* its address is the error value of os.exit */
@@ -50,17 +52,32 @@ int script_raise(lua_State *L, nrl_status st)
     return raise_text(L, st);
 }
 
-int script_fail(lua_State *L, const char *fmt, ...)
+/* Raises place and text. */
+static int fail(lua_State *L, const char *place, const char *fmt, va_list a)
 {
     char text[FAIL_SIZE];
+    vsnprintf(text, sizeof text, fmt, a);
+    lua_pushfstring(L, "%s%s", place, text);
+    return raise_text(L, NRL_ERR_CONFIG);
+}
+
+int script_fail(lua_State *L, const char *fmt, ...)
+{
+    va_list a;
+    luaL_where(L, 1);
+    va_start(a, fmt);
+    fail(L, lua_tostring(L, -1), fmt, a);
+    va_end(a);
+    return 0;
+}
+
+int script_fail_at(lua_State *L, const char *place, const char *fmt, ...)
+{
     va_list a;
     va_start(a, fmt);
-    vsnprintf(text, sizeof text, fmt, a);
+    fail(L, place, fmt, a);
     va_end(a);
-    luaL_where(L, 1);
-    lua_pushstring(L, text);
-    lua_concat(L, 2);
-    return raise_text(L, NRL_ERR_CONFIG);
+    return 0;
 }
 
 int script_exit(lua_State *L, int code)
@@ -137,11 +154,19 @@ arena *script_arena(lua_State *L)
 
 /* ---- opening ---- */
 
-/* A signal ends a script that computes by itself; a run saves its state first. */
-static void heed_signal(lua_State *L, lua_Debug *unused)
+/* Every PERIOD instructions. A signal ends a script that computes by itself (a run saves its state
+ * first); a loss that never ends is an error. */
+static void look_up(lua_State *L, lua_Debug *unused)
 {
     script_host *h = script_of(L);
     (void)unused;
+    if (h->call.open && (h->call.left -= PERIOD) < 0) {
+        h->call.left = 0;
+        luaL_where(L, 0); /* the function that was interrupted */
+        script_fail_at(L, lua_tostring(L, -1),
+                       "this loss takes too long: more than %d million Lua instructions",
+                       SCRIPT_LOSS_INSTRUCTIONS / 1000000);
+    }
     if (!h->run.signal || !*h->run.signal || h->n_training) return;
     script_raise(L, nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d", *h->run.signal));
 }
@@ -253,13 +278,27 @@ static int broken(lua_State *L)
     nrl_assert_failed(__FILE__, __LINE__, "unprotected Lua error", lua_gettop(L), 0);
 }
 
+/* Lua's allocator: beyond MAX_LUA_BYTES it refuses, and the script gets "not enough memory". */
+static void *allocate(void *user, void *old, size_t old_size, size_t size)
+{
+    script_host *h = user;
+    size_t held = h->lua_bytes - (old ? old_size : 0);
+    if (size > MAX_LUA_BYTES || held > MAX_LUA_BYTES - size) return NULL;
+    void *new = size ? realloc(old, size) : NULL;
+    if (!size) free(old);
+    if (size && !new) return NULL;
+    h->lua_bytes = held + size;
+    return new;
+}
+
 static nrl_status run_text(script_host *h, char *text, size_t size)
 {
-    lua_State *L = luaL_newstate();
+    lua_State *L = lua_newstate(allocate, h);
     if (!L) return nrl_fail(NRL_ERR_MEMORY, "no memory for a Lua state");
     lua_atpanic(L, broken);
+    h->L = L;
     *(script_host **)lua_getextraspace(L) = h;
-    lua_sethook(L, heed_signal, LUA_MASKCOUNT, SIGNAL_PERIOD);
+    lua_sethook(L, look_up, LUA_MASKCOUNT, PERIOD);
     nrl_status st = call_script(L, text, size);
     if (h->exiting) st = NRL_OK;
     lua_close(L); /* closes runs that are still open */
@@ -274,6 +313,8 @@ nrl_status script_run(const char *path, const script_environment *env, int *exit
     script_host h = {.env = env, .run = *env->run, .path = path, .exit_code = -1};
     if (file_read(path, MAX_SCRIPT_BYTES, &text, &size) != NRL_OK) return NRL_ERR_CONFIG;
     hash_script(text, size, digits);
+    h.run.find_algorithm = script_find_loss;
+    h.run.user = &h;
     h.run.script = path;
     h.run.script_hash = digits;
     nrl_status st = run_text(&h, text, size);

@@ -12,15 +12,28 @@
 #include <lua.h>
 #include <lualib.h>
 
+/* The call of a loss at hand (loss.c); handles of another call are refused. */
+typedef struct {
+    uint64_t number;                /* of the newest call */
+    nrl_ctx *ctx;                   /* NULL outside a call, and inside `weight` */
+    const struct script_loss *loss; /* whose call */
+    bool open;                      /* a call is at hand */
+    int64_t left;                   /* Lua instructions it may still take */
+} script_loss_call;
+
 typedef struct {
     const script_environment *env;
-    run_environment run; /* what runs of this script are given */
-    const char *path;    /* of the script; the source of values it makes */
-    arena memory;        /* trees behind the tables of nrl.config; outlives every run */
-    nrl_status status;   /* of the newest failure that was raised */
-    bool from_callback;  /* the core's error text already names a script line */
-    bool exiting;        /* os.exit was called: unwind everything */
-    int n_training;      /* open runs with steps left: they heed signals themselves */
+    run_environment run;        /* what runs of this script are given */
+    const char *path;           /* of the script; the source of values it makes */
+    arena memory;               /* trees behind the tables of nrl.config; outlives every run */
+    nrl_status status;          /* of the newest failure that was raised */
+    bool from_callback;         /* the core's error text already names a script line */
+    bool exiting;               /* os.exit was called: unwind everything */
+    lua_State *L;               /* the thread inside the core, for callbacks */
+    struct script_loss *losses; /* of nrl.loss, newest first; in memory */
+    script_loss_call call;
+    size_t lua_bytes; /* held by Lua */
+    int n_training;   /* open runs with steps left: they heed signals themselves */
     int exit_code;
 } script_host;
 
@@ -32,11 +45,16 @@ script_host *script_of(lua_State *L);
 int script_raise(lua_State *L, nrl_status st);
 /* The same for a mistake of the script that nrl finds: NRL_ERR_CONFIG. */
 int script_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same at a place given as "file:line: ", for what no Lua function is running for. */
+int script_fail_at(lua_State *L, const char *place, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Calls the function below n arguments; an error becomes a status and nrl_error_text. Never raises.
  */
 nrl_status script_call(lua_State *L, int n_arguments, int n_results);
 /* Raises what ends the script without an error. */
 int script_exit(lua_State *L, int code);
+
+enum { SCRIPT_LOSS_INSTRUCTIONS = 200000000 }; /* of Lua, in one call of a loss */
 
 /* ---- memory (host.c) ---- */
 
@@ -73,6 +91,12 @@ const char **script_texts(lua_State *L, int idx, const char *function, const cha
 void script_open_json(lua_State *L);      /* json.c */
 void script_open_tokenizer(lua_State *L); /* tokenizer.c */
 void script_open_run(lua_State *L);       /* run.c */
+void script_open_tensors(lua_State *L);   /* tensor.c: nrl.where */
+void script_open_batches(lua_State *L);   /* batch.c */
+void script_open_losses(lua_State *L);    /* loss.c: nrl.loss, nrl.gradcheck */
 int script_open_module(lua_State *L);     /* module.c: require "nrl" */
+
+/* For run_environment: the loss of that name; user is the host. (loss.c) */
+const nrl_algorithm *script_find_loss(void *user, const char *name, void **self);
 
 #endif

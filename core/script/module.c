@@ -1,6 +1,7 @@
 /*
  * module.c - require "nrl": config and open, data files, tokenizer training, exit codes, and what
- * the command line said. run.c, json.c and tokenizer.c add their functions.
+ * the command line said. the other files of
+ * this folder add their functions.
  */
 #include "config/config.h"
 #include "config/yaml.h"
@@ -65,5 +66,8 @@ int script_open_module(lua_State *L)
     script_open_json(L);
     script_open_tokenizer(L);
     script_open_run(L);
+    script_open_tensors(L);
+    script_open_batches(L);
+    script_open_losses(L);
     return 1;
 }

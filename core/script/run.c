@@ -26,7 +26,7 @@ handle *handle_enter(lua_State *L)
     luaL_checkstack(L, LUA_MINSTACK, "a run's method");
     handle_sync_state(L, h);
     script_of(L)->from_callback = false;
-    h->L = L;
+    h->host->L = L;
     h->depth++;
     return h;
 }
@@ -86,21 +86,10 @@ static void load_state(lua_State *L, handle *h)
     h->has_state = json != NULL;
 }
 
-/* The whole tree of a run: the script's table, then the command line, then ${env:}. */
-static nrl_status complete_config(const script_host *host, arena *a, nrl_node *root)
-{
-    config_problems problems = {0};
-    for (size_t i = 0; i < host->env->n_words; i++)
-        if (strchr(host->env->words[i], '='))
-            config_override(a, &problems, root, host->env->words[i]);
-    config_substitute(a, &problems, root, host->env->lookup);
-    return problems_report(&problems);
-}
-
 static handle *push_handle(lua_State *L)
 {
     handle *h = lua_newuserdatauv(L, sizeof *h, HANDLE_VALUES);
-    *h = (handle){.lr = NAN};
+    *h = (handle){.host = script_of(L), .lr = NAN};
     luaL_setmetatable(L, type_name);
     lua_newtable(L);
     lua_setiuservalue(L, -2, HANDLE_STATE);
@@ -111,34 +100,46 @@ static handle *push_handle(lua_State *L)
 
 static const char *const open_keys[] = {"quiet", "out", NULL};
 
-/* Second argument of nrl.open: what the script decides whatever the command line says. */
-static void read_settings(lua_State *L, arena *a, nrl_node *root, run_environment *env)
+/* Second argument of nrl.open: what the script decides whatever the command line says. Leaves `out`
+ * on the stack; NULL = not given. */
+static const char *read_settings(lua_State *L, run_environment *env)
 {
-    if (lua_isnoneornil(L, 2)) return;
+    if (lua_isnoneornil(L, 2)) return NULL;
     script_check_keys(L, 2, "nrl.open", open_keys);
     env->quiet = script_bool(L, 2, "nrl.open", "quiet", env->quiet);
-    const char *out = script_text(L, 2, "nrl.open", "out");
+    return script_text(L, 2, "nrl.open", "out");
+}
+
+/* The whole tree: the script's table, the command line, ${env:}, settings. Nothing here raises: the
+ * problems found so far are told by run_open with its own. */
+static nrl_status open_config(handle *h, run_environment *env, arena *a, nrl_node *root,
+                              const char *out)
+{
+    const script_environment *given = h->host->env;
+    config_problems problems = {0};
+    for (size_t i = 0; i < given->n_words; i++)
+        if (strchr(given->words[i], '=')) config_override(a, &problems, root, given->words[i]);
+    config_substitute(a, &problems, root, given->lookup);
     if (out) node_set(a, root, "out", node_string(a, out, strlen(out)));
-    lua_pop(L, 1);
+    env->problems = &problems;
+    return run_open(root, env, &h->r);
 }
 
 /* nrl.open(config [, {quiet = , out = }]) -> run */
 static int open_run(lua_State *L)
 {
-    script_host *host = script_of(L);
-    run_environment env = host->run;
+    run_environment env = script_of(L)->run;
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 2);
+    const char *out = read_settings(L, &env);
     handle *h = push_handle(L);
+    int self = lua_gettop(L);
     arena *a = script_arena(L); /* the run keeps it */
     nrl_node *root = script_to_node(L, 1, a, "config");
     if (nrl_node_kind(root) != NRL_NODE_MAP)
         return script_fail(L, "nrl.open: expected a config, found a list");
-    lua_setiuservalue(L, 3, HANDLE_CONFIG);
-    nrl_status st = complete_config(host, a, root);
-    if (st != NRL_OK) return script_raise(L, st);
-    read_settings(L, a, root, &env);
-    st = run_open(root, &env, &h->r);
+    lua_setiuservalue(L, self, HANDLE_CONFIG);
+    nrl_status st = open_config(h, &env, a, root, out);
     if (st != NRL_OK) return script_raise(L, st);
     if (env.check_only) return script_exit(L, 0);
     set_training(L, h, true);

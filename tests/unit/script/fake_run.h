@@ -62,6 +62,8 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
     fake_set(&fake.places, NULL);
     fake.config = json_write(config, 0);
     fake_note_places(config, &fake.places);
+    nrl_status st = env->problems ? problems_report(env->problems) : NRL_OK;
+    if (st != NRL_OK) return st;
     if (fake.open_fails) return nrl_fail(fake.open_fails, "it cannot be opened");
     if (!env->script || strlen(env->script_hash) != 32) return nrl_fail(NRL_ERR_BUG, "no script");
     run *r = mem_alloc(sizeof *r);

@@ -1,0 +1,115 @@
+#!/bin/sh
+# script_loss.sh: a loss in Lua trains like a plugin, to the last bit; its mistakes are found and named.
+. "$(dirname "$0")/e2e.sh"
+
+cat >same.lua <<E2
+local nrl = require "nrl"
+local name = nrl.loss {name = "as_sft", needs = {"logps"},
+  weight = function(b) return b:count "answer_tokens" end,
+  loss = function(b) return -(b:logps() * b:mask()):sum() end}
+for _, algorithm in ipairs {"sft", name} do
+  local cfg = nrl.config "$source/configs/sft.yaml"
+  cfg.algorithm, cfg.data.train_on = algorithm, "all"
+  cfg.train.global_batch = 24 -- several micro-batches
+  local run <close> = nrl.open(cfg, {quiet = true, out = algorithm})
+  run:train()
+end
+E2
+run 0 run same.lua train.epochs=2 checkpoint.every=0 eval.every=0 "$one_thread"
+for algorithm in sft as_sft; do
+    sed 's/.*"loss": *\([^,}]*\).*"grad_norm": *\([^,}]*\).*/\1 \2/' $algorithm/metrics.jsonl >$algorithm.txt
+done
+[ -s sft.txt ] || is "losses of the plugin" none some
+cmp sft.txt as_sft.txt || is "losses in Lua and in C" different equal
+
+run 0 run "$source/scripts/custom_loss.lua" out=focal train.epochs=2 "$one_thread"
+has out "gradients agree"
+has focal/metrics.jsonl '"probability"'
+
+# definitions that pass the check of gradients, and definitions that do not
+cat >check.lua <<'E2'
+local nrl = require "nrl"
+local function sft(b) return -(b:logps() * b:mask()):sum() end
+local function tokens(b) return b:count "answer_tokens" end
+local good = {
+  {name = "dpo", needs = {"logps", "ref_logps", "pairs"}, metrics = {["rewards/margins"] = "mean"},
+   weight = function(b) return b:count "pairs" end,
+   loss = function(b)
+     local r = b:seq_sum((b:logps() - b:ref_logps()) * b:mask())
+     local margin = 0.1 * (b:chosen(r) - b:rejected(r))
+     b:metric("rewards/margins", margin)
+     return -margin:log_sigmoid():sum()
+   end},
+  {name = "two", needs = {"logps", "pairs"}, terms = 2,
+   weight = function(b) return {b:count "pairs", tokens(b)} end,
+   loss = function(b)
+     local s = b:seq_sum(b:logps() * b:mask())
+     return {(1 - (b:chosen(s) - b:rejected(s)) / 4):softplus():sum(), sft(b)}
+   end},
+  {name = "score", needs = {"logps"}, weight = function(b) return b:count "sequences" end,
+   loss = function(b) return -(b:seq_sum(b:logps() * b:mask()) * b:extra "score"):exp():sum() end},
+  {name = "ops", needs = {"logps", "entropy"}, weight = tokens, loss = function(b)
+     local x = b:logps()
+     local y = (x:square() + 2) ^ 1.5 - 3 / (x - 1) + x:exp():log1p() * b:entropy():detach()
+     return nrl.where(x:gt(-1.5123), y, x:abs():sqrt()):sum() + x:tanh():clamp(-2, 2):max(-0.9):sum() * 0.5
+   end},
+}
+for _, definition in ipairs(good) do nrl.gradcheck(nrl.loss(definition), {extra = {"score"}}) end
+
+local n = 0
+local function bad(text, loss, weight)
+  n = n + 1
+  local name = nrl.loss {name = "bad" .. n, needs = {"logps"}, weight = weight or tokens, loss = loss}
+  local ok, found = pcall(nrl.gradcheck, name)
+  assert(not ok and found:find(text, 1, true), text .. " / " .. tostring(found))
+end
+bad("expected a sum over blocks", function(b) return -(b:logps() * b:mask()):mean() end)
+bad("differences of the loss give", function(b) return (b:logps() * b:logps():detach()):sum() end)
+bad("check.lua:40: a tensor has no elements", function(b)
+  local x, sum = b:logps(), 0
+  for i = 1, #x do sum = sum + x[i] end
+  return sum
+end)
+bad("takes too long", function(b) while true do end end)
+bad("found tensor [21]", function(b) return b:logps() end)
+bad("a loss returns tensors, found a number", function(b) return 1 end)
+bad("expected 1 results", function(b) return {sft(b), sft(b)} end)
+local kept
+bad("belongs to an earlier step", function(b) kept = kept or b:logps() return (kept * 2):sum() end)
+bad("before any forward", sft, function(b) return b:logps() end)
+bad("a weight is a number of 0 or more, found -1", sft, function(b) return -1 end)
+bad("a is [21] of f32, b is [6]", function(b) return (b:logps() * b:seq_sum(b:logps())):sum() end)
+bad("holds no pairs", function(b) return b:chosen(b:seq_sum(b:logps())):sum() end)
+bad("no column 'ref_logprobs'", function(b) return b:extra "ref_logprobs" end)
+bad("no operation 'sums'", function(b) return b:logps():sums() end)
+bad("no metric 'x'", function(b) b:metric("x", 1) return sft(b) end)
+local function refused(text, definition)
+  local ok, found = pcall(nrl.loss, definition)
+  assert(not ok and found:find(text, 1, true), text .. " / " .. tostring(found))
+end
+refused("did you mean 'logps'?", {name = "x", needs = {"logp"}, weight = tokens, loss = sft})
+refused("weight: expected a function", {name = "x", loss = sft})
+refused("there is a loss 'bad1' already", {name = "bad1", weight = tokens, loss = sft})
+refused("metrics: m: expected mean", {name = "x", weight = tokens, loss = sft, metrics = {m = "median"}})
+print "all as expected"
+E2
+run 0 run check.lua
+has out "all as expected"
+
+# an error in a loss or a weight ends the run with the line of the script
+cat >fails.lua <<E2
+local nrl = require "nrl"
+local cfg = nrl.config "$source/configs/sft.yaml"
+cfg.algorithm = nrl.loss {name = "fails", needs = {"logps"},
+  weight = function(b) return b:count "answer_tokens" end,
+  loss = function(b)
+    return b:logps() + nil
+  end}
+nrl.open(cfg):train()
+E2
+run 2 run fails.lua out=fails "$one_thread"
+has err "fails.lua:6: "
+sed -i 's/return b:count.*/return b:counts() end,/; s/ + nil/:sum()/' fails.lua
+run 2 run fails.lua out=fails2 "$one_thread"
+has err "fails.lua:4: "
+exit $failed
