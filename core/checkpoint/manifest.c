@@ -198,15 +198,20 @@ static nrl_status read_root(arena *a, const char *path, const nrl_node *root, ma
     return NRL_OK;
 }
 
+nrl_status manifest_parse(arena *a, const char *path, const char *text, size_t size, manifest *out)
+{
+    nrl_node *root;
+    NRL_TRY(json_parse(a, path, text, size, &root));
+    return read_root(a, path, root, out);
+}
+
 nrl_status manifest_read(arena *a, const char *path, manifest *out)
 {
     char *text;
     size_t size;
-    nrl_node *root;
     NRL_TRY(file_read(path, MANIFEST_MAX_BYTES, &text, &size));
     nrl_status st = check_hash(path, text, size);
-    if (st == NRL_OK) st = json_parse(a, arena_strdup(a, path), text, size, &root);
+    if (st == NRL_OK) st = manifest_parse(a, arena_strdup(a, path), text, size, out);
     free(text);
-    NRL_TRY(st);
-    return read_root(a, path, root, out);
+    return st;
 }

@@ -31,7 +31,9 @@ bool manifest_tensor_size(const checkpoint_tensor *t, int64_t *size);
 
 /* malloc'd text, its own hash in front. */
 char *manifest_write(const manifest *m, size_t *size);
-/* Everything of *out lives in `a`. */
+/* Everything of *out lives in `a`, and points to `path` in messages. manifest_parse does all but check
+ * the hash. */
+nrl_status manifest_parse(arena *a, const char *path, const char *text, size_t size, manifest *out);
 nrl_status manifest_read(arena *a, const char *path, manifest *out);
 
 #endif
