@@ -102,7 +102,7 @@ static void print_text(tables *t, const table *x)
         const nrl_option *r = option_row(x->rows, i, x->stride);
         const char *initial = !r->initial ? "(required)" : *r->initial ? r->initial : "(unset)";
         const char *limits = range(&t->a, r);
-        printf("  %-19s %-7s %-13s %s%s%s%s\n", r->name, type_name(r->type), initial,
+        printf("  %-24s %-6s %-10s %s%s%s%s\n", r->name, type_name(r->type), initial,
                r->help ? r->help : "", *limits ? " [" : "", limits, *limits ? "]" : "");
     }
     printf("\n");

@@ -41,11 +41,6 @@ static const nrl_option data_rows[] = {
                  "folder of the token cache; unset: beside the run's output"),
 };
 
-/* activation_checkpointing is read as a node and becomes config_train.recompute. */
-typedef struct {
-    const nrl_node *activation_checkpointing;
-} train_nodes;
-
 static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, steps, "0", 0, COUNT_MAX, "optimizer steps; or give epochs"),
     NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX, "passes over the data; or give steps"),
@@ -63,10 +58,7 @@ static const nrl_option train_rows[] = {
                  "what a loss or gradient that is not finite does"),
     NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX,
                 "skipped steps in a row before the run stops"),
-};
-
-static const nrl_option train_node_rows[] = {
-    NRL_OPT_NODE(train_nodes, activation_checkpointing, "none",
+    NRL_OPT_NODE(config_train, activation_checkpointing, "none",
                  "none, all, {every: 4}, {ratio: 0.5} or {layers: [0, 4]}"),
 };
 
@@ -84,9 +76,11 @@ static const nrl_option checkpoint_rows[] = {
                 "best ones kept besides, by metric"),
     NRL_OPT_STR(config_checkpoint, metric, "eval_loss",
                 "name of the evaluation's value; smaller is better"),
-    NRL_OPT_BOOL(config_checkpoint, save_at_start, "true",
-                 "room for a save is asked for before the first step, so that a full disk shows early"),
-    NRL_OPT_BOOL(config_checkpoint, export, "true", "the final weights as a Hugging Face directory, OUT/model"),
+    NRL_OPT_BOOL(
+        config_checkpoint, save_at_start, "true",
+        "room for a save is asked for before the first step, so that a full disk shows early"),
+    NRL_OPT_BOOL(config_checkpoint, export, "true",
+                 "the final weights as a Hugging Face directory, OUT/model"),
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
 };
 
@@ -129,7 +123,6 @@ static const config_section sections[] = {
     SECTION("model", model_rows, "what is trained: path or config"),
     SECTION("data", data_rows, "what it is trained on"),
     SECTION("train", train_rows, "how long and in what pieces"),
-    SECTION("train", train_node_rows, "memory against time"),
     SECTION("checkpoint", checkpoint_rows, "when state is saved and what is kept"),
     SECTION("eval", eval_rows, "when the model is evaluated"),
 };
@@ -177,11 +170,9 @@ static void fill_data(const filler *f, const nrl_node *node, config_data *out)
 
 static void fill_train(const filler *f, const nrl_node *node, config_train *out)
 {
-    train_nodes nodes = {0};
-    const option_part parts[] = {OPTION_PART(train_rows, out),
-                                 OPTION_PART(train_node_rows, &nodes)};
-    fill_section(f, "train", node, parts, 2);
-    rules_recompute(f->a, f->problems, nodes.activation_checkpointing, &out->recompute);
+    const option_part part = OPTION_PART(train_rows, out);
+    fill_section(f, "train", node, &part, 1);
+    rules_recompute(f->a, f->problems, out->activation_checkpointing, &out->recompute);
 }
 
 static void fill_loggers(const filler *f, const nrl_node *node, config_run *out)

@@ -60,9 +60,10 @@ typedef struct {
     int64_t steps, epochs; /* one of them is 0 */
     int64_t global_batch;  /* samples a step, before packing */
     int64_t micro_batch_tokens;
-    int64_t micro_batch; /* samples, 0 = by tokens */
-    int64_t precision;   /* config_precision */
-    config_recompute recompute;
+    int64_t micro_batch;                      /* samples, 0 = by tokens */
+    int64_t precision;                        /* config_precision */
+    const nrl_node *activation_checkpointing; /* as written */
+    config_recompute recompute;               /* what it means */
     int64_t seed;
     int64_t nan; /* config_nan */
     int64_t nan_limit;
@@ -80,7 +81,7 @@ typedef struct {
     int64_t keep, keep_best;
     const char *metric;
     bool save_at_start;
-    bool export; /* OUT/model at the end */
+    bool export;      /* OUT/model at the end */
     int64_t on_error; /* config_on_error */
 } config_checkpoint;
 
