@@ -11,6 +11,7 @@
 #include "optim/schedule.h"
 #include "optim/slices.h"
 #include "plugin/host.h"
+#include "run/reference.h"
 #include "run/run.h"
 #include "run/storage.h"
 #include "run/work.h"
@@ -60,6 +61,8 @@ struct run {
 
     const nrl_algorithm *algorithm;
     void *algorithm_self;
+    reference_options reference_options;
+    reference *reference;        /* NULL: the algorithm needs none */
     bool algorithm_is_script;    /* its instance belongs to the script host */
     const nrl_optimizer *optimizer;
     void *optimizer_options_of_plugin, *optimizer_self;
@@ -104,6 +107,8 @@ void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2
 nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */
 nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json; no weights yet */
 nrl_status open_data(run *r);    /* open_data.c: tokenizer, data sets, plans, loaders */
+const char *run_cache_folder(run *r); /* NULL: nothing may be left behind */
+nrl_status open_reference(run *r); /* open_device.c, after data and device */
 nrl_status open_device(run *r);  /* open_device.c: backend, storage, weights */
 nrl_status open_plan(run *r);    /* plan.c: prints what is about to happen */
 

@@ -14,6 +14,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
     if (r->env.check_only) return open_plan(r);
     NRL_TRY(open_device(r));
+    NRL_TRY(open_reference(r));
     if (r->env.no_output) return NRL_OK;
     NRL_TRY(resume_due(r));
     NRL_TRY(loggers_open(r));
@@ -54,6 +55,7 @@ static void close_device(run *r)
 {
     if (!r->ctx) return;
     ctx_set_batch(r->ctx, NULL);
+    reference_close(r->reference);
     work_close(&r->work);
     storage_free(r->ctx, r->model, &r->storage);
     ctx_destroy(r->ctx);

@@ -36,7 +36,7 @@ static nrl_status open_tokenizer(run *r)
 }
 
 /* data.cache, else a folder of the output; a call that leaves nothing behind keeps none. */
-static const char *cache_folder(run *r)
+const char *run_cache_folder(run *r)
 {
     if (*r->config.data.cache) return r->config.data.cache;
     if (r->env.no_output || r->env.check_only) return NULL;
@@ -56,7 +56,7 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
                          .columns = d->columns,
                          .extra = d->extra,
                          .workers = d->workers,
-                         .cache_dir = cache_folder(r),
+                         .cache_dir = run_cache_folder(r),
                          .vocab_size = r->model->facts.vocab_size,
                          .role = role};
     nrl_status st = dataset_open(&o, out);

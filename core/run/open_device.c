@@ -34,3 +34,29 @@ nrl_status open_device(run *r)
     if (r->env.evaluate_only) return NRL_OK;
     return slices_build(r->model, r->optimizer->n_states, &r->slice_memory, &r->slices, &r->n_slices);
 }
+
+static nrl_status extra_column(void *user, size_t set, nrl_batch *batch, nrl_tensor **column)
+{
+    return reference_column(user, set, batch, column);
+}
+
+nrl_status open_reference(run *r)
+{
+    const char *own = r->reference_options.reference_model;
+    if (!work_needs(r->algorithm, "ref_logps")) return NRL_OK;
+    reference_setup setup = {.options = &r->reference_options,
+                             .ctx = r->ctx,
+                             .policy = r->model,
+                             .compute = r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32,
+                             .model_dir = r->model_dir,
+                             .seed = (uint64_t)r->config.train.seed,
+                             .cache_dir = run_cache_folder(r),
+                             .micro_batch_tokens = r->config.train.micro_batch_tokens,
+                             .prompt_rows = work_needs(r->algorithm, "prompt_rows")};
+    if (*own) NRL_TRY(hf_find(own, r->env.hf_home, &r->memory, &setup.model_dir));
+    const dataset *sets[] = {r->train_data, r->eval_data};
+    NRL_TRY(reference_open(&setup, sets, 2, &r->reference));
+    r->work.extra_column = extra_column;
+    r->work.extra_user = r->reference;
+    return NRL_OK;
+}

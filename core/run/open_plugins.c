@@ -27,25 +27,51 @@ static const nrl_algorithm *with_instance_needs(run *r, const nrl_algorithm *a)
     return own;
 }
 
-/* A loss made by the script comes before a plugin file of that name. */
-static void fill_algorithm(filling *f)
+/* The core's own rows of `algorithm:` exist for algorithms that may need a reference model. */
+static option_part reference_part(run *r)
+{
+    return (option_part){reference_rows, reference_n_rows, sizeof *reference_rows, &r->reference_options};
+}
+
+static void fill_script_algorithm(filling *f, void *self)
 {
     run *r = f->r;
     const config_component *c = &r->config.algorithm;
-    void *options = NULL, *self = NULL;
-    if (!c->name) return;
-    if (r->env.find_algorithm) r->algorithm = r->env.find_algorithm(r->env.user, c->name, &self);
-    if (r->algorithm) {
-        r->algorithm_is_script = true;
-        r->algorithm_self = self;
-        return;
-    }
-    const nrl_algorithm *a = open_component(f, NRL_KIND_ALGORITHM, "algorithm", c, NULL, &options);
+    option_part part = reference_part(r);
+    size_t n_parts = work_needs(r->algorithm, "ref_logps");
+    r->algorithm_is_script = true;
+    r->algorithm_self = self;
+    options_fill(&r->memory, &f->problems, "algorithm", c->options, &part, n_parts);
+    options_resolve(&r->memory, c->options, &part, n_parts, c->resolved);
+}
+
+static void fill_plugin_algorithm(filling *f)
+{
+    run *r = f->r;
+    const config_component *c = &r->config.algorithm;
+    const plugin *p;
+    void *options = NULL;
+    option_part part = reference_part(r);
+    bool refers = plugin_open(r->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK &&
+                  work_needs((const nrl_algorithm *)p->table, "ref_logps");
+    const nrl_algorithm *a = open_component(f, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
     r->algorithm = a;
     r->algorithm_self = options;
     if (a && a->create && !f->problems.n && a->create(options, &r->algorithm_self) != NRL_OK)
         problems_take_error(&f->problems, c->at);
     if (a && a->instance_needs && !f->problems.n) r->algorithm = with_instance_needs(r, a);
+}
+
+/* A loss made by the script comes before a plugin file of that name. */
+static void fill_algorithm(filling *f)
+{
+    run *r = f->r;
+    const char *name = r->config.algorithm.name;
+    void *self = NULL;
+    if (!name) return;
+    if (r->env.find_algorithm) r->algorithm = r->env.find_algorithm(r->env.user, name, &self);
+    if (r->algorithm) fill_script_algorithm(f, self);
+    else fill_plugin_algorithm(f);
 }
 
 static void fill_optimizer(filling *f)

@@ -133,6 +133,14 @@ static void say_memory(const run *r)
             mib(s->state_bytes), (double)total / (double)model_n_params(r->model));
 }
 
+static void say_reference(const run *r)
+{
+    static const char *const ways[] = {"a forward each step", "computed once, from a file", "none: zeros"};
+    if (r->reference)
+        run_say(r, "reference  %s, weights %.1f MiB", ways[r->reference_options.reference],
+                mib(reference_bytes(r->reference)));
+}
+
 static void say_machine(const run *r)
 {
     const nrl_device_facts *f = &r->device.facts;
@@ -150,6 +158,7 @@ nrl_status open_plan(run *r)
     say_sample(r);
     say_train(r);
     say_memory(r);
+    say_reference(r);
     say_machine(r);
     if (r->progress.step)
         run_say(r, "resume     after step %s of %s", thousands(r->progress.step), thousands(r->total_steps));

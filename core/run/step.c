@@ -167,12 +167,31 @@ static nrl_status compute(run *r, const data_step *data, double *loss, double *s
     return st;
 }
 
+/* With reference = policy the first loss is a constant of the algorithm: another number means that the
+ * two models, or their log-probs, are not what the user thinks. */
+static nrl_status check_start(const run *r, double loss)
+{
+    const nrl_algorithm *a = r->algorithm;
+    if (r->progress.updates || !r->reference || !r->reference_options.check_start || !a->start_loss ||
+        !reference_is_start(r->reference))
+        return NRL_OK;
+    double known = a->start_loss(r->algorithm_self);
+    double tolerance = r->config.train.precision == CONFIG_BF16 ? 2e-2 : 1e-4;
+    if (isnan(known) || fabs(loss - known) <= tolerance * fmax(1, fabs(known))) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "the first loss is %.6g, but with the reference equal to the policy it must be %.6g: "
+                    "the reference's log-probs are of another model or of other tokens\n"
+                    "hint: a stale data.cache, or weights that changed on disk; algorithm.check_start: false goes on",
+                    loss, known);
+}
+
 /* Measure, update; the event's numbers. */
 static nrl_status finish(run *r, const data_step *data, double start, double lr, run_event *e)
 {
     double loss = 0, sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0};
     clip_result clip;
     NRL_TRY(compute(r, data, &loss, sums, weights));
+    NRL_TRY(check_start(r, loss));
     NRL_TRY(clip_norm(r->ctx, r->slices, r->n_slices, 1.0, r->optimizer_options.clip_norm, NULL, &clip));
     bool finite = isfinite(loss) && clip.finite;
     if (finite) {

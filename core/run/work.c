@@ -40,6 +40,8 @@ static void micro_clear(work *w)
     for (int32_t u = 0; u < w->policy->n_units; u++) carry_release(w->ctx, &m->inputs[u]);
     carry_release(w->ctx, &m->carry);
     carry_release(w->ctx, &m->grads);
+    tensor_release(w->ctx, m->extra);
+    m->extra = NULL;
     for (int k = 0; k < NRL_MAX_TERMS; k++) {
         tensor_release(w->ctx, m->sums[k]);
         m->sums[k] = NULL;
@@ -180,6 +182,8 @@ static nrl_status visit(work *w, int64_t i, nrl_batch *const *batches, nrl_tenso
     const nrl_visit *v = &w->visits[i];
     if (v->pass == NRL_PASS_FORWARD && v->unit == 0) {
         w->micro.batch = batches[v->micro];
+        if (w->extra_column && !w->micro.batch->is_tail)
+            NRL_TRY(w->extra_column(w->extra_user, 0, w->micro.batch, &w->micro.extra));
         NRL_TRY(ctx_set_batch(w->ctx, w->micro.batch));
     }
     switch (v->pass) {
@@ -244,12 +248,15 @@ nrl_status work_hidden(work *w, nrl_batch *batch, nrl_tensor **hidden)
 
 nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals)
 {
-    nrl_tensor *hidden = NULL;
-    NRL_TRY(work_hidden(w, batch, &hidden));
+    nrl_tensor *hidden = NULL, *extra = NULL;
+    nrl_status st = NRL_OK;
+    if (w->extra_column && !batch->is_tail) st = w->extra_column(w->extra_user, 1, batch, &extra);
+    if (st == NRL_OK) st = work_hidden(w, batch, &hidden);
     ctx_scope_begin(w->ctx);
-    nrl_status st = batch->is_tail ? NRL_OK : loss_evaluate(w, hidden, totals);
+    if (st == NRL_OK && !batch->is_tail) st = loss_evaluate(w, hidden, totals);
     ctx_scope_end(w->ctx);
     tensor_release(w->ctx, hidden);
+    tensor_release(w->ctx, extra);
     return st;
 }
 

@@ -15,10 +15,12 @@ typedef struct {
     nrl_carry carry;   /* on the way forward: what the last visited unit gave */
     nrl_carry grads;   /* on the way back: gradient of the carry */
     nrl_tensor *sums[NRL_MAX_TERMS];
+    nrl_tensor *extra; /* see work.extra_column */
 } work_micro;
 
 /* What the walk works with; filled by open.c once, `seeds` by step.c each step. */
-typedef struct {
+typedef struct work work;
+struct work {
     nrl_ctx *ctx;
     model *policy;
     const nrl_algorithm *algorithm;
@@ -32,8 +34,12 @@ typedef struct {
     int64_t n_visits;
     int32_t visits_for;        /* micro-batches `visits` was made for */
     nrl_visit *forward_visits; /* [n_units] of a pass without gradients */
+    /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; NULL =
+     * there is none. `set`: 0 training, 1 evaluation. */
+    nrl_status (*extra_column)(void *user, size_t set, nrl_batch *batch, nrl_tensor **column);
+    void *extra_user;
     arena memory, visit_memory;
-} work;
+};
 
 /* ctx and policy are set; algorithm and recompute too where work_train will be called. */
 void work_open(work *w);

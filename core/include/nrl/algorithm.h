@@ -61,6 +61,8 @@ typedef struct {
     /* [main] optional: what this instance needs, in the place of `needs`, where that depends on
      * options. Words beside columns: "prompt_rows" = prompt tokens are scored rows of weight 0. */
     const char *const *(*instance_needs)(void *self);
+    /* [main] optional: the loss when policy = reference (ln 2 for sigmoid); NaN = not known */
+    double (*start_loss)(void *self);
 } nrl_algorithm;
 
 /* Inside `loss`: adds a [1] f32 tensor and its weight to metric row `index`. [step] */

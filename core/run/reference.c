@@ -1,0 +1,185 @@
+/*
+ * reference.c - the three ways to reference log-probs; the file of the cached one is
+ * reference_cache.c's.
+ */
+#include "run/reference.h"
+#include "model/find.h"
+#include "run/reference_cache.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const nrl_option reference_rows[] = {
+    NRL_OPT_ENUM(reference_options, reference, "online", "online|cached|none",
+                 "log-probs of the reference model: each step, once before training, or zero"),
+    NRL_OPT_PATH(reference_options, reference_model, "",
+                 "Hugging Face directory of the reference; unset: the model that training starts from"),
+    NRL_OPT_BOOL(reference_options, check_start, "true",
+                 "stop when the first loss is not the constant it must be with reference = policy"),
+};
+const size_t reference_n_rows = sizeof reference_rows / sizeof *reference_rows;
+
+enum { MAX_SETS = 4 };
+
+struct reference {
+    reference_setup setup;
+    model *model; /* NULL once nothing is computed any more */
+    storage storage;
+    work work;
+    reference_cache *caches[MAX_SETS];
+};
+
+static nrl_status load(reference *r)
+{
+    const reference_setup *s = &r->setup;
+    storage_origin from = {.m = r->model, .seed = s->seed};
+    hf_weights *weights = NULL;
+    nrl_status st = NRL_OK;
+    if (s->model_dir) {
+        NRL_TRY(hf_weights_open(s->model_dir, &weights));
+        st = hf_weights_check(weights, r->model);
+        from.weights = weights;
+    }
+    if (st == NRL_OK) st = storage_load(s->ctx, r->model, storage_read, &from);
+    if (weights) hf_weights_close(weights);
+    return st;
+}
+
+static nrl_status open_weights(reference *r)
+{
+    const reference_setup *s = &r->setup;
+    NRL_TRY(model_create(&s->policy->table, s->policy->config, &r->model));
+    NRL_TRY(storage_bind(s->ctx, r->model, s->compute, false, 0, &r->storage));
+    r->work.ctx = s->ctx;
+    r->work.policy = r->model;
+    work_open(&r->work);
+    return load(r);
+}
+
+static void close_weights(reference *r)
+{
+    if (!r->model) return;
+    work_close(&r->work);
+    storage_free(r->setup.ctx, r->model, &r->storage);
+    model_destroy(r->model);
+    r->model = NULL;
+    r->work = (work){0};
+}
+
+/* One forward without a tape; the column is [P] f32. */
+static nrl_status compute(reference *r, nrl_batch *batch, nrl_tensor **column)
+{
+    nrl_ctx *ctx = r->setup.ctx;
+    nrl_tensor *hidden, *logps, *entropy, *sum_p2;
+    NRL_TRY(work_hidden(&r->work, batch, &hidden));
+    ctx_scope_begin(ctx);
+    nrl_status st = head_columns(ctx, &r->model->head, hidden, HEAD_LOGP, 1.0, &logps, &entropy, &sum_p2);
+    if (st == NRL_OK) *column = tensor_retain(logps);
+    ctx_scope_end(ctx);
+    tensor_release(ctx, hidden);
+    return st;
+}
+
+static nrl_status compute_to_host(void *user, nrl_batch *batch, float *logps)
+{
+    reference *r = user;
+    nrl_tensor *column;
+    if (!batch->n_rows) return NRL_OK;
+    NRL_TRY(compute(r, batch, &column));
+    nrl_status st = tensor_read(r->setup.ctx, column, logps);
+    tensor_release(r->setup.ctx, column);
+    return st;
+}
+
+/* Identifies the reference's weights: their bytes, or how they are initialised. */
+static nrl_status weights_key(const reference *r, char key[33])
+{
+    const reference_setup *s = &r->setup;
+    hf_weights *weights;
+    if (!s->model_dir) {
+        snprintf(key, 33, "seed-%llu", (unsigned long long)s->seed);
+        return NRL_OK;
+    }
+    NRL_TRY(hf_weights_open(s->model_dir, &weights));
+    nrl_status st = hf_weights_hash(weights, key);
+    hf_weights_close(weights);
+    return st;
+}
+
+static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n)
+{
+    const reference_setup *s = &r->setup;
+    char key[33];
+    if (!s->cache_dir)
+        return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference: cached needs a place for its file: set data.cache");
+    NRL_TRY(weights_key(r, key));
+    for (size_t i = 0; i < n && i < MAX_SETS; i++) {
+        if (!sets[i]) continue;
+        const reference_cache_setup c = {.folder = s->cache_dir, .weights_key = key, .dtype = s->compute,
+                                         .data = sets[i], .prompt_rows = s->prompt_rows,
+                                         .micro_batch_tokens = s->micro_batch_tokens,
+                                         .compute = compute_to_host, .user = r};
+        NRL_TRY(reference_cache_open(&c, &r->caches[i]));
+    }
+    return NRL_OK;
+}
+
+nrl_status reference_open(const reference_setup *setup, const dataset *const *sets, size_t n_sets,
+                          reference **out)
+{
+    reference *r = mem_alloc(sizeof *r);
+    nrl_status st = NRL_OK;
+    r->setup = *setup;
+    *out = r;
+    if (setup->options->reference != REFERENCE_NONE) st = open_weights(r);
+    if (st == NRL_OK && setup->options->reference == REFERENCE_CACHED) {
+        st = open_caches(r, sets, n_sets);
+        close_weights(r); /* from here on the file answers */
+    }
+    if (st == NRL_OK) return NRL_OK;
+    nrl_note("reference model");
+    reference_close(r);
+    *out = NULL;
+    return st;
+}
+
+void reference_close(reference *r)
+{
+    if (!r) return;
+    close_weights(r);
+    for (int i = 0; i < MAX_SETS; i++) reference_cache_close(r->caches[i]);
+    free(r);
+}
+
+static nrl_status from_host(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column)
+{
+    int64_t n = batch->n_rows;
+    float *values = mem_alloc((size_t)n * sizeof *values); /* zeros: the reference-free form */
+    nrl_status st = NRL_OK;
+    if (r->caches[set]) st = reference_cache_fill(r->caches[set], batch, values);
+    if (st == NRL_OK) st = tensor_persistent(r->setup.ctx, NRL_DTYPE_F32, 1, &n, false, column);
+    if (st == NRL_OK) st = tensor_write(r->setup.ctx, *column, values);
+    free(values);
+    return st;
+}
+
+nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column)
+{
+    nrl_status st = r->model ? compute(r, batch, column) : from_host(r, set, batch, column);
+    if (st != NRL_OK) {
+        nrl_note("reference log-probs");
+        return st;
+    }
+    batch_set_column(batch, "ref_logps", *column);
+    return NRL_OK;
+}
+
+bool reference_is_start(const reference *r)
+{
+    return r->setup.options->reference != REFERENCE_NONE && !*r->setup.options->reference_model;
+}
+
+int64_t reference_bytes(const reference *r)
+{
+    return r->model ? r->storage.work_bytes : 0;
+}

@@ -1,0 +1,34 @@
+/*
+ * reference_cache.h - reference log-probs of a whole data set in one memory-mapped file.
+ *
+ * The file's name is a hash of everything the numbers depend on: data, tokenizer, template and limits
+ * (the data set's own hash), the weights, the compute dtype and which rows are scored. Inside: a header
+ * with sizes and a hash of all that follows, offsets [blocks + 1], then one f32 a scored row, block
+ * after block, side after side. Written under a temporary name and renamed when complete.
+ */
+#ifndef RUN_REFERENCE_CACHE_H
+#define RUN_REFERENCE_CACHE_H
+#include "data/data.h"
+
+typedef struct {
+    const char *folder, *weights_key;
+    nrl_dtype dtype;
+    const dataset *data;
+    bool prompt_rows;
+    int64_t micro_batch_tokens;
+    /* Log-probs of a batch's scored rows into host memory. */
+    nrl_status (*compute)(void *user, nrl_batch *batch, float *logps);
+    void *user;
+} reference_cache_setup;
+
+typedef struct reference_cache reference_cache;
+
+/* Maps a valid file, else computes it. A damaged one is said and computed again. [main] */
+nrl_status reference_cache_open(const reference_cache_setup *setup, reference_cache **out);
+void reference_cache_close(reference_cache *c); /* NULL is fine */
+
+/* values[P] of a batch's rows by their data set's block and side. NRL_ERR_BUG when a segment has
+ * another number of rows than the file. [step] */
+nrl_status reference_cache_fill(const reference_cache *c, const nrl_batch *batch, float *values);
+
+#endif
