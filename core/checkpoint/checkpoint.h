@@ -6,8 +6,8 @@
  *                                 rank-00000.bin  the tensors of one rank, end to end
  *
  * A save happens in step-00000200.tmp: data, then the manifest, each made durable, then one rename.
- * The manifest begins with the hash of the rest of itself; each tensor has a hash for every 4 MiB, so
- * damage is found while reading, before the bytes are used. Numbers are little-endian.
+ * The manifest begins with the hash of the rest of itself; each tensor has a hash for every 4 MiB,
+ * so damage is found while reading, before the bytes are used. Numbers are little-endian.
  *
  * One thread at a time. Errors: NRL_ERR_FULL (disk or quota full, file size limit), NRL_ERR_IO,
  * NRL_ERR_CORRUPT (names the file), NRL_ERR_DATA (a format this version does not know).
@@ -56,12 +56,13 @@ void checkpoint_abandon(checkpoint_writer *w);
 
 typedef struct checkpoint checkpoint;
 
-/* Checks the manifest and the sizes of the files; the tensors' hashes are checked as they are read. */
+/* Checks the manifest and the sizes of the files; the tensors' hashes are checked as they are read.
+ */
 nrl_status checkpoint_open(const char *dir, checkpoint **out);
 void checkpoint_close(checkpoint *c);
 const char *checkpoint_dir(const checkpoint *c);
 int64_t checkpoint_step(const checkpoint *c);
-double checkpoint_metric(const checkpoint *c); /* NaN = none */
+double checkpoint_metric(const checkpoint *c);                         /* NaN = none */
 const nrl_node *checkpoint_node(const checkpoint *c, const char *key); /* NULL if absent */
 
 size_t checkpoint_n_tensors(const checkpoint *c);
@@ -78,12 +79,12 @@ nrl_status checkpoint_verify(const checkpoint *c);
 
 /* ---- the folder OUT/checkpoints ---- */
 
-/* *dir (malloc'd): the complete checkpoint of the highest step, NULL where there is none. Incomplete
- * ones are named in a warning and passed over. */
+/* *dir (malloc'd): the complete checkpoint of the highest step, NULL where there is none.
+ * Incomplete ones are named in a warning and passed over. */
 nrl_status checkpoint_find_newest(const char *out, char **dir);
 
-/* Keeps the `keep` newest (0 = all) and besides them the `keep_best` with the smallest metric; removes
- * the rest and what dead saves left. Call it after a commit: only complete ones count. */
+/* Keeps the `keep` newest (0 = all) and besides them the `keep_best` with the smallest metric;
+ * removes the rest and what dead saves left. Call it after a commit: only complete ones count. */
 nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best);
 
 #endif

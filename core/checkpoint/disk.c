@@ -22,7 +22,8 @@ static bool is_beyond_limit(int fd, size_t size)
 {
     struct rlimit limit;
     off_t at = lseek(fd, 0, SEEK_CUR);
-    if (at < 0 || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+    if (at < 0 || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return false;
     return (rlim_t)at > limit.rlim_cur || limit.rlim_cur - (rlim_t)at < size;
 }
 
@@ -52,8 +53,9 @@ nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t 
         ssize_t n = pread(fd, at, size, offset);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return disk_fail(path, errno);
-        if (n == 0) return nrl_fail(NRL_ERR_CORRUPT, "%s: ends at byte %lld, expected %zu more", path,
-                                    (long long)offset, size);
+        if (n == 0)
+            return nrl_fail(NRL_ERR_CORRUPT, "%s: ends at byte %lld, expected %zu more", path,
+                            (long long)offset, size);
         at += n;
         offset += n;
         size -= (size_t)n;
@@ -88,7 +90,8 @@ nrl_status disk_remove_folder(const char *path)
     DIR *folder = opendir(path);
     if (!folder) return errno == ENOENT ? NRL_OK : disk_fail(path, errno);
     for (struct dirent *e; (e = readdir(folder));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlinkat(dirfd(folder), e->d_name, 0);
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            unlinkat(dirfd(folder), e->d_name, 0);
     closedir(folder);
     return rmdir(path) == 0 ? NRL_OK : disk_fail(path, errno);
 }

@@ -9,7 +9,8 @@
 /* NRL_ERR_FULL or NRL_ERR_IO by `error`, which is an errno; "path: words". */
 nrl_status disk_fail(const char *path, int error);
 
-/* All of it, at the file's end. `path` is for messages. A file size limit is an error, not a signal. */
+/* All of it, at the file's end. `path` is for messages. A file size limit is an error, not a
+ * signal. */
 nrl_status disk_write(int fd, const char *path, const void *data, size_t size);
 /* Reserves room up to `size` bytes where the file system can; elsewhere does nothing. */
 nrl_status disk_reserve(int fd, const char *path, int64_t size);

@@ -18,7 +18,7 @@ typedef struct {
 } found;
 
 typedef struct {
-    char *path; /* OUT/checkpoints */
+    char *path;  /* OUT/checkpoints */
     found *list; /* newest first */
     size_t n, capacity;
     char **dead; /* names of folders that saves or removals left behind */
@@ -27,7 +27,8 @@ typedef struct {
 
 static void folder_free(folder *f)
 {
-    for (size_t i = 0; i < f->n_dead; i++) free(f->dead[i]);
+    for (size_t i = 0; i < f->n_dead; i++)
+        free(f->dead[i]);
     free(f->dead);
     free(f->list);
     free(f->path);
@@ -77,7 +78,8 @@ static nrl_status folder_list(const char *out, folder *f)
         folder_free(f);
         return st;
     }
-    for (struct dirent *e; (e = readdir(d));) add(f, e->d_name);
+    for (struct dirent *e; (e = readdir(d));)
+        add(f, e->d_name);
     closedir(d);
     if (f->n) qsort(f->list, f->n, sizeof *f->list, by_step_down);
     return NRL_OK;
@@ -108,13 +110,16 @@ nrl_status checkpoint_find_newest(const char *out, char **dir)
     *dir = NULL;
     NRL_TRY(folder_list(out, &f));
     for (size_t i = 0; i < f.n && !*dir; i++)
-        if (look_into(&f, &f.list[i])) *dir = path_of(&f, f.list[i].step);
-        else nrl_warn("passed over: %s", nrl_error_text());
+        if (look_into(&f, &f.list[i]))
+            *dir = path_of(&f, f.list[i].step);
+        else
+            nrl_warn("passed over: %s", nrl_error_text());
     folder_free(&f);
     return NRL_OK;
 }
 
-/* Under the name of an unfinished save first: a removal that is cut short leaves no half checkpoint. */
+/* Under the name of an unfinished save first: a removal that is cut short leaves no half
+ * checkpoint. */
 static nrl_status remove_one(const folder *f, int64_t step)
 {
     char *path = path_of(f, step), *dead = mem_printf("%s.tmp", path);
@@ -164,9 +169,11 @@ nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best)
     NRL_TRY(folder_list(out, &f));
     nrl_status st = remove_dead(&f);
     if (keep > 0) {
-        for (size_t i = 0; i < f.n; i++) look_into(&f, &f.list[i]);
+        for (size_t i = 0; i < f.n; i++)
+            look_into(&f, &f.list[i]);
         keep_newest(&f, keep);
-        for (int64_t i = 0; i < keep_best && i < (int64_t)f.n; i++) keep_one_best(&f);
+        for (int64_t i = 0; i < keep_best && i < (int64_t)f.n; i++)
+            keep_one_best(&f);
         for (size_t i = 0; i < f.n && st == NRL_OK; i++)
             if (f.list[i].complete && !f.list[i].kept) st = remove_one(&f, f.list[i].step);
     }

@@ -48,8 +48,10 @@ static nrl_node *entry_node(arena *a, const manifest_entry *e)
 {
     nrl_node *n = node_new(a, NRL_NODE_MAP), *shape = node_new(a, NRL_NODE_LIST);
     buffer chunks = {0};
-    for (int i = 0; i < e->tensor.n_dims; i++) node_append(a, shape, NULL, node_int(a, e->tensor.dims[i]));
-    for (int64_t i = 0; i < e->n_chunks; i++) buffer_print(&chunks, "%016" PRIx64, e->chunks[i]);
+    for (int i = 0; i < e->tensor.n_dims; i++)
+        node_append(a, shape, NULL, node_int(a, e->tensor.dims[i]));
+    for (int64_t i = 0; i < e->n_chunks; i++)
+        buffer_print(&chunks, "%016" PRIx64, e->chunks[i]);
     set_text(a, n, "name", e->tensor.name);
     set_text(a, n, "slot", e->tensor.slot);
     set_text(a, n, "dtype", nrl_dtype_name(e->tensor.dtype));
@@ -76,7 +78,8 @@ static nrl_node *manifest_node(arena *a, const manifest *m)
     memset(zeros, '0', HASH_DIGITS);
     zeros[HASH_DIGITS] = 0;
     nrl_node *root = node_new(a, NRL_NODE_MAP), *tensors = node_new(a, NRL_NODE_LIST);
-    for (size_t i = 0; i < m->n_entries; i++) node_append(a, tensors, NULL, entry_node(a, &m->entries[i]));
+    for (size_t i = 0; i < m->n_entries; i++)
+        node_append(a, tensors, NULL, entry_node(a, &m->entries[i]));
     set_text(a, root, "xxh3", zeros);
     set_int(a, root, "format", CHECKPOINT_FORMAT);
     set_int(a, root, "step", m->step);
@@ -112,7 +115,8 @@ static nrl_status check_hash(const char *path, const char *text, size_t size)
 {
     char digits[HASH_DIGITS + 1];
     size_t begin = sizeof head - 1, after = begin + HASH_DIGITS;
-    if (size <= after || memcmp(text, head, begin)) return corrupt(path, "is no manifest of a checkpoint");
+    if (size <= after || memcmp(text, head, begin))
+        return corrupt(path, "is no manifest of a checkpoint");
     hash_text(text + after, size - after, digits);
     if (memcmp(text + begin, digits, HASH_DIGITS)) return corrupt(path, "its hash does not match");
     return NRL_OK;
@@ -130,7 +134,8 @@ static bool read_shape(const nrl_node *shape, checkpoint_tensor *t)
     size_t n = nrl_node_size(shape);
     if (nrl_node_kind(shape) != NRL_NODE_LIST || n < 1 || n > NRL_MAX_DIMS) return false;
     t->n_dims = (int)n;
-    for (size_t i = 0; i < n; i++) t->dims[i] = nrl_node_int(nrl_node_at(shape, i), -1);
+    for (size_t i = 0; i < n; i++)
+        t->dims[i] = nrl_node_int(nrl_node_at(shape, i), -1);
     return true;
 }
 
@@ -158,13 +163,15 @@ static nrl_status read_entry(arena *a, const char *path, const nrl_node *n, int6
     e->tensor.dtype = dtype_named(nrl_node_string(nrl_node_find(n, "dtype"), ""));
     e->offset = nrl_node_int(nrl_node_find(n, "offset"), -1);
     e->size = nrl_node_int(nrl_node_find(n, "size"), -1);
-    bool ok = *e->tensor.name && *e->tensor.slot && read_shape(nrl_node_find(n, "shape"), &e->tensor) &&
+    bool ok = *e->tensor.name && *e->tensor.slot &&
+              read_shape(nrl_node_find(n, "shape"), &e->tensor) &&
               manifest_tensor_size(&e->tensor, &size) && size == e->size && e->offset >= 0 &&
               e->offset <= data_size && e->size <= data_size - e->offset &&
               read_chunks(a, nrl_node_find(n, "chunks"), e);
     if (ok) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "%s: tensor '%.200s' has a shape, place or hash that cannot be",
-                    path, e->tensor.name);
+    return nrl_fail(NRL_ERR_CORRUPT,
+                    "%s: tensor '%.200s' has a shape, place or hash that cannot be", path,
+                    e->tensor.name);
 }
 
 static nrl_status read_files(const char *path, const nrl_node *files, manifest *out)
@@ -173,8 +180,8 @@ static nrl_status read_files(const char *path, const nrl_node *files, manifest *
     const char *name = nrl_node_string(nrl_node_find(file, "name"), "");
     out->data_size = nrl_node_int(nrl_node_find(file, "size"), -1);
     if (nrl_node_size(files) != 1 || strcmp(name, MANIFEST_DATA))
-        return nrl_fail(NRL_ERR_DATA, "%s: names file '%.200s', expected one file, " MANIFEST_DATA, path,
-                        name);
+        return nrl_fail(NRL_ERR_DATA, "%s: names file '%.200s', expected one file, " MANIFEST_DATA,
+                        path, name);
     return out->data_size >= 0 ? NRL_OK : corrupt(path, "a file has no size");
 }
 

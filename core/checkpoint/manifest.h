@@ -1,6 +1,6 @@
 /*
- * manifest.h - manifest.json as C structs: what a checkpoint holds and where. Everything that is read
- * is checked here against the files before anyone allocates or seeks by it.
+ * manifest.h - manifest.json as C structs: what a checkpoint holds and where. Everything that is
+ * read is checked here against the files before anyone allocates or seeks by it.
  */
 #ifndef CHECKPOINT_MANIFEST_H
 #define CHECKPOINT_MANIFEST_H
@@ -31,8 +31,8 @@ bool manifest_tensor_size(const checkpoint_tensor *t, int64_t *size);
 
 /* malloc'd text, its own hash in front. */
 char *manifest_write(const manifest *m, size_t *size);
-/* Everything of *out lives in `a`, and points to `path` in messages. manifest_parse does all but check
- * the hash. */
+/* Everything of *out lives in `a`, and points to `path` in messages. manifest_parse does all but
+ * check the hash. */
 nrl_status manifest_parse(arena *a, const char *path, const char *text, size_t size, manifest *out);
 nrl_status manifest_read(arena *a, const char *path, manifest *out);
 

@@ -29,10 +29,11 @@ static nrl_status each_part(nrl_ctx *ctx, const nrl_param *p, nrl_tensor *t, con
         return nrl_fail(NRL_ERR_BUG, "%s of parameter '%s' is not whole", slot, p->name);
     for (int i = 0; i < p->n_parts; i++) {
         const nrl_part *part = &p->parts[i];
-        checkpoint_tensor c = {.name = part->name, .slot = slot, .dtype = nrl_tensor_dtype(t),
-                               .n_dims = part->n_dims};
+        checkpoint_tensor c = {
+            .name = part->name, .slot = slot, .dtype = nrl_tensor_dtype(t), .n_dims = part->n_dims};
         int64_t n = 1;
-        for (int d = 0; d < part->n_dims; d++) n *= c.dims[d] = part->dims[d];
+        for (int d = 0; d < part->n_dims; d++)
+            n *= c.dims[d] = part->dims[d];
         NRL_TRY(visit(user, &c, &at));
         at.begin += n;
     }
@@ -87,7 +88,8 @@ static nrl_status count_part(void *user, const checkpoint_tensor *part, place *a
 {
     int64_t n = (int64_t)nrl_dtype_size(part->dtype);
     (void)at;
-    for (int d = 0; d < part->n_dims; d++) n *= part->dims[d];
+    for (int d = 0; d < part->n_dims; d++)
+        n *= part->dims[d];
     *(int64_t *)user += n;
     return NRL_OK;
 }
@@ -120,7 +122,8 @@ static shape_text shape_of(const checkpoint_tensor *t)
     shape_text s;
     int n = snprintf(s.text, sizeof s.text, "%s [", nrl_dtype_name(t->dtype));
     for (int i = 0; i < t->n_dims; i++)
-        n += snprintf(s.text + n, sizeof s.text - (size_t)n, "%s%lld", i ? "," : "", (long long)t->dims[i]);
+        n += snprintf(s.text + n, sizeof s.text - (size_t)n, "%s%lld", i ? "," : "",
+                      (long long)t->dims[i]);
     snprintf(s.text + n, sizeof s.text - (size_t)n, "]");
     return s;
 }
@@ -136,8 +139,10 @@ static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at
     const checkpoint *c = user;
     int64_t i = checkpoint_find_tensor(c, part->name, part->slot);
     if (i < 0)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: has no %s of '%s': it was saved from another model or "
-                        "optimizer", checkpoint_dir(c), part->slot, part->name);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: has no %s of '%s': it was saved from another model or "
+                        "optimizer",
+                        checkpoint_dir(c), part->slot, part->name);
     const checkpoint_tensor *saved = checkpoint_tensor_at(c, (size_t)i);
     if (!is_alike(saved, part))
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c),
@@ -149,6 +154,7 @@ nrl_status params_load(nrl_ctx *ctx, const model *m, const params_states *states
                        const checkpoint *c)
 {
     NRL_TRY(each_tensor(ctx, m, states, load_part, (void *)c));
-    for (int32_t i = 0; i < m->n_params; i++) nrl_param_touch(m->params[i]);
+    for (int32_t i = 0; i < m->n_params; i++)
+        nrl_param_touch(m->params[i]);
     return NRL_OK;
 }

@@ -15,7 +15,8 @@ typedef struct {
 
 int64_t params_bytes(const model *m, const params_states *states);
 
-/* Every parameter's MASTER (else WORK) as slot "weight", and the states of the trained ones. [step] */
+/* Every parameter's MASTER (else WORK) as slot "weight", and the states of the trained ones. [step]
+ */
 nrl_status params_save(nrl_ctx *ctx, const model *m, const params_states *states,
                        checkpoint_writer *w);
 

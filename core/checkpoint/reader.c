@@ -1,5 +1,6 @@
 /*
- * reader.c - an opened checkpoint: its manifest, and tensors chunk by chunk, each checked before use.
+ * reader.c - an opened checkpoint: its manifest, and tensors chunk by chunk, each checked before
+ * use.
  */
 #include "checkpoint/disk.h"
 #include "checkpoint/manifest.h"
@@ -37,7 +38,8 @@ static nrl_status read_manifest(checkpoint *c)
     const char *path = arena_printf(&c->memory, "%s/" MANIFEST_FILE, c->dir);
     nrl_status st = manifest_read(&c->memory, path, &c->m);
     if (st == NRL_ERR_IO && access(c->dir, F_OK) == 0 && access(path, F_OK) != 0)
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: is no complete checkpoint: it has no " MANIFEST_FILE, c->dir);
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: is no complete checkpoint: it has no " MANIFEST_FILE,
+                        c->dir);
     return st;
 }
 
@@ -49,8 +51,10 @@ nrl_status checkpoint_open(const char *dir, checkpoint **out)
     c->data_path = arena_printf(&c->memory, "%s/" MANIFEST_DATA, dir);
     nrl_status st = read_manifest(c);
     if (st == NRL_OK) st = open_data(c);
-    if (st == NRL_OK) *out = c;
-    else checkpoint_close(c);
+    if (st == NRL_OK)
+        *out = c;
+    else
+        checkpoint_close(c);
     return st;
 }
 
@@ -116,8 +120,9 @@ static nrl_status read_chunks(const checkpoint *c, const manifest_entry *e, unsi
         size_t size = left < CHECKPOINT_CHUNK ? (size_t)left : CHECKPOINT_CHUNK;
         NRL_TRY(disk_read(c->fd, c->data_path, e->offset + begin, chunk, size));
         if (XXH3_64bits(chunk, size) != e->chunks[i])
-            return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%s' is damaged near byte %lld", c->data_path,
-                            e->tensor.slot, e->tensor.name, (long long)(e->offset + begin));
+            return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%s' is damaged near byte %lld",
+                            c->data_path, e->tensor.slot, e->tensor.name,
+                            (long long)(e->offset + begin));
         if (sink) NRL_TRY(sink(user, begin, size, chunk));
     }
     return NRL_OK;
@@ -128,7 +133,8 @@ nrl_status checkpoint_read_tensor(const checkpoint *c, size_t i, checkpoint_sink
     NRL_ASSERT(i, <, c->m.n_entries);
     const manifest_entry *e = &c->m.entries[i];
     unsigned char *chunk = malloc(CHECKPOINT_CHUNK);
-    if (!chunk) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a buffer of %d bytes", CHECKPOINT_CHUNK);
+    if (!chunk)
+        return nrl_fail(NRL_ERR_MEMORY, "out of memory for a buffer of %d bytes", CHECKPOINT_CHUNK);
     nrl_status st = read_chunks(c, e, chunk, sink, user);
     free(chunk);
     return st;
@@ -136,6 +142,7 @@ nrl_status checkpoint_read_tensor(const checkpoint *c, size_t i, checkpoint_sink
 
 nrl_status checkpoint_verify(const checkpoint *c)
 {
-    for (size_t i = 0; i < c->m.n_entries; i++) NRL_TRY(checkpoint_read_tensor(c, i, NULL, NULL));
+    for (size_t i = 0; i < c->m.n_entries; i++)
+        NRL_TRY(checkpoint_read_tensor(c, i, NULL, NULL));
     return NRL_OK;
 }

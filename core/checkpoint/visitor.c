@@ -12,8 +12,9 @@ static nrl_status find(const nrl_visitor *v, const char *name, int64_t n, const 
     if (nrl_node_kind(*list) != NRL_NODE_LIST)
         return nrl_fail(NRL_ERR_CORRUPT, "the checkpoint holds no state '%s'", name);
     if ((int64_t)nrl_node_size(*list) != n)
-        return nrl_fail(NRL_ERR_CORRUPT, "state '%s' has %zu values in the checkpoint, expected %lld",
-                        name, nrl_node_size(*list), (long long)n);
+        return nrl_fail(NRL_ERR_CORRUPT,
+                        "state '%s' has %zu values in the checkpoint, expected %lld", name,
+                        nrl_node_size(*list), (long long)n);
     return NRL_OK;
 }
 
@@ -41,7 +42,8 @@ nrl_status nrl_visit_f64(nrl_visitor *v, const char *name, double *values, int64
     const nrl_node *list;
     if (v->into) {
         nrl_node *made = new_list(v, name);
-        for (int64_t i = 0; i < n; i++) node_append(v->a, made, NULL, node_f64(v->a, values[i]));
+        for (int64_t i = 0; i < n; i++)
+            node_append(v->a, made, NULL, node_f64(v->a, values[i]));
         return NRL_OK;
     }
     NRL_TRY(find(v, name, n, &list));
@@ -56,14 +58,16 @@ nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int6
     const nrl_node *list;
     if (v->into) {
         nrl_node *made = new_list(v, name);
-        for (int64_t i = 0; i < n; i++) node_append(v->a, made, NULL, node_int(v->a, values[i]));
+        for (int64_t i = 0; i < n; i++)
+            node_append(v->a, made, NULL, node_int(v->a, values[i]));
         return NRL_OK;
     }
     NRL_TRY(find(v, name, n, &list));
     for (int64_t i = 0; i < n; i++) {
         const nrl_node *one = nrl_node_at(list, (size_t)i);
         if (nrl_node_kind(one) != NRL_NODE_INT)
-            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds something that is no whole number", name);
+            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds something that is no whole number",
+                            name);
         values[i] = nrl_node_int(one, 0);
     }
     return NRL_OK;

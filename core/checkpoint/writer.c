@@ -67,7 +67,8 @@ static nrl_status start(checkpoint_writer *w)
     w->fd = open(w->data_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (w->fd < 0) return disk_fail(w->data_path, errno);
     w->chunk = malloc(CHECKPOINT_CHUNK);
-    if (!w->chunk) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a buffer of %d bytes", CHECKPOINT_CHUNK);
+    if (!w->chunk)
+        return nrl_fail(NRL_ERR_MEMORY, "out of memory for a buffer of %d bytes", CHECKPOINT_CHUNK);
     return disk_reserve(w->fd, w->data_path, w->tensor_bytes);
 }
 
@@ -76,8 +77,10 @@ nrl_status checkpoint_begin(const char *out, int64_t step, int64_t tensor_bytes,
 {
     checkpoint_writer *w = new_writer(out, step, tensor_bytes);
     nrl_status st = explain(w, start(w));
-    if (st == NRL_OK) *writer = w;
-    else checkpoint_abandon(w);
+    if (st == NRL_OK)
+        *writer = w;
+    else
+        checkpoint_abandon(w);
     return st;
 }
 
@@ -128,7 +131,8 @@ nrl_status checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *
 {
     int64_t size;
     if (!manifest_tensor_size(t, &size))
-        return nrl_fail(NRL_ERR_BUG, "tensor '%s' cannot be saved: its shape or type is not valid", t->name);
+        return nrl_fail(NRL_ERR_BUG, "tensor '%s' cannot be saved: its shape or type is not valid",
+                        t->name);
     NRL_TRY(explain(w, pad(w)));
     manifest_entry *e = new_entry(w, t, size);
     e->offset = w->m.data_size;

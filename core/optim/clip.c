@@ -13,7 +13,9 @@ static nrl_status queue_sums(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, n
 {
     double *out = nrl_tensor_mat(sums).data;
     for (int64_t i = 0; i < n; i++) {
-        nrl_square_sum_args args = {.size = sizeof args, .fresh = true, .out = out + i,
+        nrl_square_sum_args args = {.size = sizeof args,
+                                    .fresh = true,
+                                    .out = out + i,
                                     .x = nrl_tensor_mat(slices[i].grad)};
         NRL_TRY(backend_square_sum(ctx, &args));
     }
@@ -38,7 +40,8 @@ nrl_status clip_norm(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, double sc
     if (!sums) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld norms", (long long)n);
     nrl_status st = n > 0 ? measure(ctx, slices, n, sums) : NRL_OK;
     if (st == NRL_OK && reduce) st = reduce->all_reduce(reduce->user, slices, sums, n);
-    for (int64_t i = 0; i < n; i++) total += sums[i];
+    for (int64_t i = 0; i < n; i++)
+        total += sums[i];
     free(sums);
     NRL_TRY(st);
     out->norm = sqrt(total) * fabs(scale);

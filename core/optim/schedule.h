@@ -1,6 +1,7 @@
 /*
- * schedule.h - the learning rate of each step: the schedules of Hugging Face under their names, with
- * their options. A schedule is a value: a function of the step alone, so a resumed run needs no state.
+ * schedule.h - the learning rate of each step: the schedules of Hugging Face under their names,
+ * with their options. A schedule is a value: a function of the step alone, so a resumed run needs
+ * no state.
  */
 #ifndef OPTIM_SCHEDULE_H
 #define OPTIM_SCHEDULE_H
@@ -44,8 +45,8 @@ extern const size_t schedule_n_rows;
 /* Sets options->name. NRL_ERR_CONFIG suggests the nearest and lists all. [main] */
 nrl_status schedule_find(const char *name, schedule_options *options);
 
-/* Rules between options: one way to give the warm-up, and no option that the schedule would not read.
- * NRL_ERR_CONFIG. [main] */
+/* Rules between options: one way to give the warm-up, and no option that the schedule would not
+ * read. NRL_ERR_CONFIG. [main] */
 nrl_status schedule_check(const schedule_options *options);
 
 typedef struct {
@@ -54,8 +55,8 @@ typedef struct {
     int64_t total_steps;
 } schedule;
 
-/* Resolves options for a peak rate and a number of steps (> 0). NRL_ERR_CONFIG where they do not fit
- * each other. A warm-up longer than the run is allowed and warned about. [main] */
+/* Resolves options for a peak rate and a number of steps (> 0). NRL_ERR_CONFIG where they do not
+ * fit each other. A warm-up longer than the run is allowed and warned about. [main] */
 nrl_status schedule_init(schedule *s, const schedule_options *options, double lr,
                          int64_t total_steps);
 

@@ -59,5 +59,6 @@ nrl_status slices_build(const model *m, uint32_t n_states, arena *a, nrl_slice *
 
 void slices_touch(nrl_slice *slices, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) nrl_param_touch(slices[i].param);
+    for (int64_t i = 0; i < n; i++)
+        nrl_param_touch(slices[i].param);
 }

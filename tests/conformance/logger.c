@@ -52,8 +52,8 @@ static nrl_status write_timed(suite *s, void *self, const nrl_record *record, co
     end.tv_sec += MOST_SECONDS;
     if (pthread_create(&thread, NULL, write_in_thread, c) != 0) abort();
     s->hangs = pthread_timedjoin_np(thread, NULL, &end) != 0;
-    report_check(s->report, !s->hangs, "a write never holds up the step", "%s: not done after %d s", what,
-                 MOST_SECONDS);
+    report_check(s->report, !s->hangs, "a write never holds up the step", "%s: not done after %d s",
+                 what, MOST_SECONDS);
     end.tv_sec += PATIENCE_SECONDS;
     s->lost = s->hangs && pthread_timedjoin_np(thread, NULL, &end) != 0;
     if (s->lost) return NRL_ERR_PEER;
@@ -67,19 +67,27 @@ static nrl_status write_timed(suite *s, void *self, const nrl_record *record, co
 
 static bool open_in(suite *s, const char *folder, int64_t resumed, void **self)
 {
-    nrl_logger_run run = {.size = sizeof run, .out = folder, .name = "conformance",
-                          .resumed_step = resumed, .total_steps = 1000};
+    nrl_logger_run run = {.size = sizeof run,
+                          .out = folder,
+                          .name = "conformance",
+                          .resumed_step = resumed,
+                          .total_steps = 1000};
     *self = NULL;
     nrl_status st = s->table->open(s->options, &run, self);
-    return report_check(s->report, st == NRL_OK, "a logger opens in a folder that may be written", "%s",
-                        nrl_error_text());
+    return report_check(s->report, st == NRL_OK, "a logger opens in a folder that may be written",
+                        "%s", nrl_error_text());
 }
 
 static nrl_record record_of(int64_t step, const nrl_value *values, size_t n)
 {
-    return (nrl_record){.size = sizeof(nrl_record), .kind = NRL_RECORD_TRAIN, .step = step,
-                        .total_steps = 1000, .time = 1.7e9 + (double)step, .eta_seconds = 10,
-                        .values = values, .n_values = n};
+    return (nrl_record){.size = sizeof(nrl_record),
+                        .kind = NRL_RECORD_TRAIN,
+                        .step = step,
+                        .total_steps = 1000,
+                        .time = 1.7e9 + (double)step,
+                        .eta_seconds = 10,
+                        .values = values,
+                        .n_values = n};
 }
 
 static void close_it(suite *s, void *self)
@@ -107,10 +115,18 @@ static void check_odd_values(suite *s)
     memset(long_name, 'x', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = 0;
     nrl_value usual[N_USUAL], odd[] = {
-        {"loss", "nats", NAN},  {"grad_norm", "1", INFINITY}, {"lr", "1", -INFINITY}, {"tokens_per_s", "", -1},
-        {"mem_bytes", "", 1e300}, {"mfu", NULL, 5e-324},      {"", "", 0},            {long_name, "", 1},
-        {"a \"quoted\"\nname\\", "%s%n", 2}, {"\xff\xfe", "", 3}, {"loss", "", 4},
-    };
+                                  {"loss", "nats", NAN},
+                                  {"grad_norm", "1", INFINITY},
+                                  {"lr", "1", -INFINITY},
+                                  {"tokens_per_s", "", -1},
+                                  {"mem_bytes", "", 1e300},
+                                  {"mfu", NULL, 5e-324},
+                                  {"", "", 0},
+                                  {long_name, "", 1},
+                                  {"a \"quoted\"\nname\\", "%s%n", 2},
+                                  {"\xff\xfe", "", 3},
+                                  {"loss", "", 4},
+                              };
     void *self;
     fill_usual(usual);
     if (!open_in(s, s->folder, 0, &self)) return;
@@ -177,8 +193,10 @@ static void check_no_folder(suite *s)
     nrl_logger_run run = {.size = sizeof run, .out = "/nowhere/that/is", .name = "conformance"};
     nrl_fail(NRL_OK, "%s", "");
     nrl_status st = s->table->open(s->options, &run, &self);
-    if (st == NRL_OK) close_it(s, self);
-    else report_check(s->report, *nrl_error_text(), "a failure has words", "status %d", (int)st);
+    if (st == NRL_OK)
+        close_it(s, self);
+    else
+        report_check(s->report, *nrl_error_text(), "a failure has words", "status %d", (int)st);
 }
 
 static void run_rules(suite *s)
@@ -192,8 +210,8 @@ static void run_rules(suite *s)
 int conformance_logger(const nrl_logger *table, const char *folder, conformance_report *report)
 {
     suite s = {.table = table, .report = report, .folder = folder};
-    if (!report_check(report, table->open && table->write && table->close, "a logger has open, write and close",
-                      "one is NULL"))
+    if (!report_check(report, table->open && table->write && table->close,
+                      "a logger has open, write and close", "one is NULL"))
         return report->failed;
     s.options = plugin_options(report, &table->plugin);
     if (!s.options) return report->failed;

@@ -1,6 +1,6 @@
 /*
- * fuzz_manifest.c - any text as a checkpoint's manifest, past its hash: an error, or tensors that lie
- * inside the file and have as many chunks as bytes.
+ * fuzz_manifest.c - any text as a checkpoint's manifest, past its hash: an error, or tensors that
+ * lie inside the file and have as many chunks as bytes.
  */
 #include "checkpoint/manifest.h"
 
@@ -18,8 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
             NRL_ASSERT(e->size, ==, expected);
             NRL_ASSERT(e->offset, >=, 0);
             NRL_ASSERT(e->size, <=, m.data_size - e->offset);
-            NRL_ASSERT((e->n_chunks - 1) * CHECKPOINT_CHUNK, <, e->size > 0 ? e->size : 1);
-            for (int64_t k = 0; k < e->n_chunks; k++) NRL_ASSERT(e->chunks[k] == e->chunks[k], ==, true);
+            NRL_ASSERT((e->n_chunks - 1) * CHECKPOINT_CHUNK, <, e->size> 0 ? e->size : 1);
+            for (int64_t k = 0; k < e->n_chunks; k++)
+                NRL_ASSERT(e->chunks[k] == e->chunks[k], ==, true);
         }
     arena_free(&a);
     return 0;

@@ -1,7 +1,7 @@
 /*
  * sft.c - supervised fine-tuning: push up the log-probability of the answer tokens.
- * Called by core/run once per micro-batch, or once per chunk of its P scored rows: every loss here is
- * a sum over rows. The core divides by the weights of the whole global batch.
+ * Called by core/run once per micro-batch, or once per chunk of its P scored rows: every loss here
+ * is a sum over rows. The core divides by the weights of the whole global batch.
  */
 #include <nrl/nrl.h>
 

@@ -1,7 +1,7 @@
 /*
- * console.c - one aligned line a step on stdout, evaluations as lines of their own, and on a terminal
- * a progress bar below them. What a value's name says decides how it is shown; names that are not
- * known here (an algorithm's metrics) follow in the record's order.
+ * console.c - one aligned line a step on stdout, evaluations as lines of their own, and on a
+ * terminal a progress bar below them. What a value's name says decides how it is shown; names that
+ * are not known here (an algorithm's metrics) follow in the record's order.
  */
 #include "text.h"
 #include <errno.h>
@@ -74,8 +74,8 @@ static void add_label(const console *c, text *t, const char *label)
     text_add(t, " ");
 }
 
-static void add_value(const console *c, text *t, const char *label,
-                      void (*print)(text *, double), double value, int width)
+static void add_value(const console *c, text *t, const char *label, void (*print)(text *, double),
+                      double value, int width)
 {
     text v = {.n = 0};
     bool alarm = c->color && !isfinite(value);
@@ -91,7 +91,8 @@ static void add_step(text *t, const nrl_record *r)
     int width = snprintf(NULL, 0, "%lld", (long long)r->total_steps);
     if (r->total_steps > 0)
         text_add(t, "step %*lld/%lld", width, (long long)r->step, (long long)r->total_steps);
-    else text_add(t, "step %lld", (long long)r->step);
+    else
+        text_add(t, "step %lld", (long long)r->step);
 }
 
 static void add_columns(const console *c, text *t, const nrl_record *r)
@@ -132,7 +133,8 @@ static void add_bar(const console *c, text *t, const nrl_record *r)
     double share = (double)r->step / (double)r->total_steps;
     int full = (int)(share * BAR_WIDTH);
     text_add(t, "[");
-    for (int i = 0; i < BAR_WIDTH; i++) text_add(t, i < full ? "#" : "-");
+    for (int i = 0; i < BAR_WIDTH; i++)
+        text_add(t, i < full ? "#" : "-");
     text_add(t, "] %3d%%  ", (int)(share * 100));
     add_step(t, r);
     add_eta(c, t, r);

@@ -18,7 +18,8 @@ void text_add(text *t, const char *fmt, ...)
 
 void text_name(text *t, const char *name)
 {
-    for (; *name; name++) text_add(t, "%c", (unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
+    for (; *name; name++)
+        text_add(t, "%c", (unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
 }
 
 static bool text_odd(text *t, double v)
@@ -73,22 +74,27 @@ void text_percent(text *t, double v)
 void text_memory(text *t, double v)
 {
     if (text_odd(t, v)) return;
-    if (fabs(v) < 0.95 * GIB) text_add(t, "%.0f MiB", v / (1024 * 1024));
-    else text_add(t, fabs(v) < 1e18 ? "%.1f GiB" : "%.3g GiB", v / GIB);
+    if (fabs(v) < 0.95 * GIB)
+        text_add(t, "%.0f MiB", v / (1024 * 1024));
+    else
+        text_add(t, fabs(v) < 1e18 ? "%.1f GiB" : "%.3g GiB", v / GIB);
 }
 
 void text_memory_of(text *t, double v, double total)
 {
     if (isfinite(v) && isfinite(total) && fabs(v) < 1e18 && total < 1e18)
         text_add(t, "%.1f/%.1f GiB", v / GIB, total / GIB);
-    else text_memory(t, v);
+    else
+        text_memory(t, v);
 }
 
 void text_general(text *t, double v)
 {
     if (text_odd(t, v)) return;
-    if (v == floor(v) && fabs(v) < 1e15 && fabs(v) >= 1000) text_count(t, v);
-    else text_add(t, fabs(v) >= 1e-3 && fabs(v) < 1e6 ? "%.4f" : "%.4g", v);
+    if (v == floor(v) && fabs(v) < 1e15 && fabs(v) >= 1000)
+        text_count(t, v);
+    else
+        text_add(t, fabs(v) >= 1e-3 && fabs(v) < 1e6 ? "%.4f" : "%.4g", v);
 }
 
 void text_duration(text *t, double seconds)
@@ -98,8 +104,12 @@ void text_duration(text *t, double seconds)
         return;
     }
     long long s = (long long)(seconds + 0.5);
-    if (s >= 86400) text_add(t, "%lldd%02lldh", s / 86400, s / 3600 % 24);
-    else if (s >= 3600) text_add(t, "%lldh%02lldm", s / 3600, s / 60 % 60);
-    else if (s >= 60) text_add(t, "%lldm%02llds", s / 60, s % 60);
-    else text_add(t, "%llds", s);
+    if (s >= 86400)
+        text_add(t, "%lldd%02lldh", s / 86400, s / 3600 % 24);
+    else if (s >= 3600)
+        text_add(t, "%lldh%02lldm", s / 3600, s / 60 % 60);
+    else if (s >= 60)
+        text_add(t, "%lldm%02llds", s / 60, s % 60);
+    else
+        text_add(t, "%llds", s);
 }

@@ -25,7 +25,7 @@ void text_rate(text *t, double v);     /* 8,412 tok/s */
 void text_percent(text *t, double v);  /* 0.412 -> 41.2% */
 void text_memory(text *t, double v);   /* bytes -> 3.1 GiB */
 void text_memory_of(text *t, double v, double total);
-void text_general(text *t, double v);    /* counts with commas, else four digits */
+void text_general(text *t, double v);        /* counts with commas, else four digits */
 void text_duration(text *t, double seconds); /* 12m40s */
 
 #endif

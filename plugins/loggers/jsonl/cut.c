@@ -59,7 +59,8 @@ nrl_status jsonl_cut(const char *path, int64_t step)
     if (!in) return errno == ENOENT ? NRL_OK : failed(path);
     char *temporary = malloc(n);
     nrl_status st = NRL_ERR_MEMORY;
-    if (!temporary) nrl_fail(st, "out of memory for the name of a file");
+    if (!temporary)
+        nrl_fail(st, "out of memory for the name of a file");
     else {
         snprintf(temporary, n, "%s.tmp", path);
         st = replace(in, path, temporary, step);

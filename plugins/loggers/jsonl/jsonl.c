@@ -4,9 +4,9 @@
  *   step   finished optimizer steps, from 1; the loss is that of the batch before its update
  *   time   Unix seconds
  *   then every value of the record under its own name. Of a training step: loss, grad_norm, lr,
- *   epoch, tokens (trained on so far), tokens_per_s, mfu, mem_bytes, data_fraction and comm_fraction
- *   (shares of the step spent waiting), and the algorithm's metrics; of an evaluation: eval_loss,
- *   eval_tokens, eval_<metric>.
+ *   epoch, tokens (trained on so far), tokens_per_s, mfu, mem_bytes, data_fraction and
+ * comm_fraction (shares of the step spent waiting), and the algorithm's metrics; of an evaluation:
+ * eval_loss, eval_tokens, eval_<metric>.
  *
  * Numbers are written in the fewest digits that read back as the same double; values that are not
  * finite are the strings "NaN", "Infinity", "-Infinity". A line is written whole or not at all. A
@@ -79,8 +79,10 @@ static nrl_status jsonl_open(const void *options, const nrl_logger_run *run, voi
         j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | fresh, 0666);
         if (j->fd < 0) st = jsonl_failed(j->path, errno);
     }
-    if (st == NRL_OK) *self = j;
-    else jsonl_close(j);
+    if (st == NRL_OK)
+        *self = j;
+    else
+        jsonl_close(j);
     return st;
 }
 

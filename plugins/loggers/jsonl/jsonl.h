@@ -1,6 +1,6 @@
 /*
- * jsonl.h - the two halves of the file format: writing a record as a line, and cutting a file back to
- * a step.
+ * jsonl.h - the two halves of the file format: writing a record as a line, and cutting a file back
+ * to a step.
  */
 #ifndef JSONL_JSONL_H
 #define JSONL_JSONL_H

@@ -23,8 +23,10 @@ static nrl_status read_beta(const nrl_node *betas, size_t i, double *beta)
 {
     *beta = nrl_node_f64(nrl_node_at(betas, i), -1);
     if (*beta >= 0 && *beta < 1) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "betas: number %zu is not in [0, 1), expected something like "
-                    "[0.9, 0.999]", i + 1);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "betas: number %zu is not in [0, 1), expected something like "
+                    "[0.9, 0.999]",
+                    i + 1);
 }
 
 static nrl_status read_betas(const adamw_options *options, nrl_adamw *adamw)

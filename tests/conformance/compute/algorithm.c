@@ -35,7 +35,8 @@ static bool create(suite *s, void **self)
 {
     *self = s->options;
     if (!s->table->create) return true;
-    return compute_ok(s->report, s->table->create(s->options, self), "an instance is created from defaults");
+    return compute_ok(s->report, s->table->create(s->options, self),
+                      "an instance is created from defaults");
 }
 
 static void destroy(suite *s, void *self)
@@ -50,12 +51,14 @@ static const char *const *needs_of(const suite *s)
 
 static bool is_word(const char *word, const char *const *words)
 {
-    while (*words && strcmp(*words, word)) words++;
+    while (*words && strcmp(*words, word))
+        words++;
     return *words;
 }
 
 static const char *const row_columns[] = {"logps", "ref_logps", "entropy", "sum_p2", NULL};
-static const char *const other_words[] = {"prompt_rows", "answer_tokens", "sequences", "pairs", NULL};
+static const char *const other_words[] = {"prompt_rows", "answer_tokens", "sequences", "pairs",
+                                          NULL};
 
 static void check_needs(suite *s)
 {
@@ -79,9 +82,10 @@ static int64_t rows_of_block(const suite *s, int64_t block)
     return (s->pairs ? 2 : 1) * (2 + block % 3 + (s->prompt_rows ? 1 : 0));
 }
 
-/* One segment of a block: a prompt row of weight 0 where asked for, then rows of weight 1 and 0.5. */
-static void fill_segment(const suite *s, nrl_batch *b, int64_t segment, int32_t block, int32_t local,
-                         int32_t side, int64_t *row, int64_t *token)
+/* One segment of a block: a prompt row of weight 0 where asked for, then rows of weight 1 and 0.5.
+ */
+static void fill_segment(const suite *s, nrl_batch *b, int64_t segment, int32_t block,
+                         int32_t local, int32_t side, int64_t *row, int64_t *token)
 {
     int64_t n = 2 + block % 3 + (s->prompt_rows ? 1 : 0);
     b->segment_block[segment] = local;
@@ -97,23 +101,28 @@ static void fill_segment(const suite *s, nrl_batch *b, int64_t segment, int32_t 
     *token += n + 1;
 }
 
-/* The listed blocks, packed; block numbers fix every value, so a block is the same wherever it is. */
+/* The listed blocks, packed; block numbers fix every value, so a block is the same wherever it is.
+ */
 static nrl_batch *make_batch(const suite *s, const int32_t *blocks, int64_t n)
 {
     int64_t sides = s->pairs ? 2 : 1, rows = 0, row = 0, token = 0;
-    for (int64_t i = 0; i < n; i++) rows += rows_of_block(s, blocks[i]);
+    for (int64_t i = 0; i < n; i++)
+        rows += rows_of_block(s, blocks[i]);
     nrl_batch *b = batch_new(rows + n * sides, rows, n * sides);
     b->n_blocks = n;
     for (int64_t i = 0; i < n * sides; i++)
-        fill_segment(s, b, i, blocks[i / sides], (int32_t)(i / sides), (int32_t)(i % sides), &row, &token);
+        fill_segment(s, b, i, blocks[i / sides], (int32_t)(i / sides), (int32_t)(i % sides), &row,
+                     &token);
     b->cu_seqlens[n * sides] = (int32_t)token;
     for (int64_t i = 0; i < n * sides; i++)
-        for (int32_t t = b->cu_seqlens[i]; t < b->cu_seqlens[i + 1]; t++) b->positions[t] = t - b->cu_seqlens[i];
+        for (int32_t t = b->cu_seqlens[i]; t < b->cu_seqlens[i + 1]; t++)
+            b->positions[t] = t - b->cu_seqlens[i];
     return b;
 }
 
 /* Log-probs and the like in [-scale, 0), by block, side and row: not by place in the batch. */
-static nrl_status set_column(suite *s, nrl_batch *b, const char *name, double scale, nrl_tensor **column)
+static nrl_status set_column(suite *s, nrl_batch *b, const char *name, double scale,
+                             nrl_tensor **column)
 {
     float values[MAX_ROWS];
     int32_t last = -1;
@@ -121,8 +130,8 @@ static nrl_status set_column(suite *s, nrl_batch *b, const char *name, double sc
     for (int64_t i = 0; i < b->n_rows; i++) {
         int32_t segment = b->row_segment[i];
         if (segment != last)
-            state = (uint64_t)b->segment_sample[segment] * 1000 + (uint64_t)b->segment_side[segment] * 100 +
-                    (unsigned char)name[0];
+            state = (uint64_t)b->segment_sample[segment] * 1000 +
+                    (uint64_t)b->segment_side[segment] * 100 + (unsigned char)name[0];
         last = segment;
         values[i] = (float)compute_uniform(&state, -scale, 0);
     }
@@ -136,7 +145,8 @@ static nrl_status set_columns(suite *s, nrl_batch *b, double scale, nrl_tensor *
     nrl_tensor *other;
     NRL_TRY(set_column(s, b, "logps", scale, logps));
     for (const char *const *n = needs_of(s); n && *n; n++)
-        if (strcmp(*n, "logps") && is_word(*n, row_columns)) NRL_TRY(set_column(s, b, *n, scale, &other));
+        if (strcmp(*n, "logps") && is_word(*n, row_columns))
+            NRL_TRY(set_column(s, b, *n, scale, &other));
     return NRL_OK;
 }
 
@@ -146,13 +156,16 @@ static bool terms_are_numbers(suite *s, nrl_tensor *const *sums)
 {
     bool good = true;
     for (uint32_t k = 0; k < s->table->n_terms; k++)
-        good = report_check(s->report, sums[k] && nrl_tensor_numel(sums[k]) == 1 &&
-                            nrl_tensor_dtype(sums[k]) == NRL_DTYPE_F32,
-                            "each term is one f32 number", "term %u is not", k) && good;
+        good = report_check(s->report,
+                            sums[k] && nrl_tensor_numel(sums[k]) == 1 &&
+                                nrl_tensor_dtype(sums[k]) == NRL_DTYPE_F32,
+                            "each term is one f32 number", "term %u is not", k) &&
+               good;
     return good;
 }
 
-static nrl_status fetch_outcome(suite *s, tape *t, nrl_tensor *logps, nrl_tensor *const *sums, outcome *o)
+static nrl_status fetch_outcome(suite *s, tape *t, nrl_tensor *logps, nrl_tensor *const *sums,
+                                outcome *o)
 {
     nrl_ctx *ctx = s->compute.ctx;
     nrl_tensor *seeds[NRL_MAX_TERMS], *grad = NULL;
@@ -186,17 +199,21 @@ static void check_metrics(suite *s)
 {
     const ctx_metric *list;
     int64_t n, rows = 0;
-    while (s->table->metrics && s->table->metrics[rows].name) rows++;
-    if (!compute_ok(s->report, ctx_take_metrics(s->compute.ctx, &list, &n), "metrics can be read")) return;
+    while (s->table->metrics && s->table->metrics[rows].name)
+        rows++;
+    if (!compute_ok(s->report, ctx_take_metrics(s->compute.ctx, &list, &n), "metrics can be read"))
+        return;
     for (int64_t i = 0; i < n; i++)
-        report_check(s->report, list[i].index < rows && isfinite(list[i].value) && isfinite(list[i].weight),
+        report_check(s->report,
+                     list[i].index < rows && isfinite(list[i].value) && isfinite(list[i].weight),
                      "metrics are declared and finite", "metric %u is %g, weight %g", list[i].index,
                      list[i].value, list[i].weight);
 }
 
 static void weigh(suite *s, void *self, const nrl_batch *b, double *weights)
 {
-    for (int k = 0; k < NRL_MAX_TERMS; k++) weights[k] = NAN;
+    for (int k = 0; k < NRL_MAX_TERMS; k++)
+        weights[k] = NAN;
     s->table->weight(self, b, weights);
 }
 
@@ -227,18 +244,20 @@ static void check_finite(suite *s, const outcome *o, const char *what)
 {
     bool learns = false;
     for (uint32_t k = 0; k < s->table->n_terms; k++)
-        report_check(s->report, isfinite(o->sums[k]) && isfinite(o->weights[k]) && o->weights[k] >= 0,
-                     "sums and weights are finite", "%s: term %u is %g, its weight %g", what, k, o->sums[k],
-                     o->weights[k]);
+        report_check(s->report,
+                     isfinite(o->sums[k]) && isfinite(o->weights[k]) && o->weights[k] >= 0,
+                     "sums and weights are finite", "%s: term %u is %g, its weight %g", what, k,
+                     o->sums[k], o->weights[k]);
     for (int64_t i = 0; i < o->n_rows; i++) {
-        report_check(s->report, isfinite(o->grad[i]), "gradients are finite", "%s: row %lld: %g", what,
-                     (long long)i, o->grad[i]);
+        report_check(s->report, isfinite(o->grad[i]), "gradients are finite", "%s: row %lld: %g",
+                     what, (long long)i, o->grad[i]);
         if (o->grad[i] != 0) learns = true;
     }
     report_check(s->report, learns, "a gradient reaches the log-probs", "%s: all are zero", what);
 }
 
-static void expect_terms(suite *s, const char *rule, const outcome *got, const outcome *a, const outcome *b)
+static void expect_terms(suite *s, const char *rule, const outcome *got, const outcome *a,
+                         const outcome *b)
 {
     for (uint32_t k = 0; k < s->table->n_terms; k++) {
         double sum = a->sums[k] + b->sums[k], weight = a->weights[k] + b->weights[k];
@@ -252,7 +271,8 @@ static void expect_terms(suite *s, const char *rule, const outcome *got, const o
 static void check_sums(suite *s, const outcome *whole)
 {
     int32_t twice[2 * N_BLOCKS];
-    for (int i = 0; i < 2 * N_BLOCKS; i++) twice[i] = all[i % N_BLOCKS];
+    for (int i = 0; i < 2 * N_BLOCKS; i++)
+        twice[i] = all[i % N_BLOCKS];
     outcome two = run_blocks(s, s->self, twice, 2 * N_BLOCKS, 4);
     expect_terms(s, "a loss is a sum, not a mean", &two, whole, whole);
     for (int cut = 1; cut < N_BLOCKS; cut += 2) {
@@ -261,7 +281,8 @@ static void check_sums(suite *s, const outcome *whole)
         expect_terms(s, "parts of a batch add up", whole, &a, &b);
         for (int64_t i = 0; i < whole->n_rows; i++)
             report_check(s->report,
-                         is_near(i < a.n_rows ? a.grad[i] : b.grad[i - a.n_rows], whole->grad[i], RELATIVE, ABSOLUTE),
+                         is_near(i < a.n_rows ? a.grad[i] : b.grad[i - a.n_rows], whole->grad[i],
+                                 RELATIVE, ABSOLUTE),
                          "gradients of parts are those of the whole", "row %lld", (long long)i);
     }
 }
@@ -270,10 +291,12 @@ static void check_repeats(suite *s, const outcome *first)
 {
     outcome again = run_blocks(s, s->self, all, N_BLOCKS, 4);
     for (uint32_t k = 0; k < s->table->n_terms; k++)
-        report_check(s->report, again.sums[k] == first->sums[k] && again.weights[k] == first->weights[k],
-                     "equal calls give equal sums", "term %u is %.9g, was %.9g", k, again.sums[k], first->sums[k]);
-    report_check(s->report, !memcmp(again.grad, first->grad, sizeof again.grad), "equal calls give equal sums",
-                 "gradients differ");
+        report_check(s->report,
+                     again.sums[k] == first->sums[k] && again.weights[k] == first->weights[k],
+                     "equal calls give equal sums", "term %u is %.9g, was %.9g", k, again.sums[k],
+                     first->sums[k]);
+    report_check(s->report, !memcmp(again.grad, first->grad, sizeof again.grad),
+                 "equal calls give equal sums", "gradients differ");
 }
 
 /* Chunks of scored rows, cut anywhere, as the head hands them to a separable loss. */
@@ -289,7 +312,8 @@ static nrl_status run_chunks(suite *s, nrl_batch *b, nrl_tensor *logps, int64_t 
         NRL_TRY(nrl_op_slice_rows(s->compute.ctx, logps, begin, end, &part));
         batch_set_column(&view, "logps", part);
         NRL_TRY(call_loss(s, s->self, &view, part, &o));
-        for (uint32_t k = 0; k < s->table->n_terms; k++) sum->sums[k] += o.sums[k];
+        for (uint32_t k = 0; k < s->table->n_terms; k++)
+            sum->sums[k] += o.sums[k];
     }
     return NRL_OK;
 }
@@ -308,8 +332,9 @@ static void check_separable(suite *s, const outcome *whole)
         ctx_scope_end(s->compute.ctx);
         for (uint32_t k = 0; k < s->table->n_terms; k++)
             report_check(s->report, is_near(sum.sums[k], whole->sums[k], RELATIVE, ABSOLUTE),
-                         "a separable loss takes any rows", "term %u of chunks of %lld rows adds up to %.9g, expected %.9g",
-                         k, (long long)chunk, sum.sums[k], whole->sums[k]);
+                         "a separable loss takes any rows",
+                         "term %u of chunks of %lld rows adds up to %.9g, expected %.9g", k,
+                         (long long)chunk, sum.sums[k], whole->sums[k]);
     }
     ctx_set_batch(s->compute.ctx, NULL);
     batch_free(b);
@@ -325,11 +350,12 @@ static void check_instances(suite *s, const outcome *first)
     destroy(s, other);
     for (uint32_t k = 0; k < s->table->n_terms; k++)
         report_check(s->report, mine.sums[k] == first->sums[k] && its.sums[k] == first->sums[k],
-                     "instances live side by side", "term %u is %.9g and %.9g, expected %.9g", k, mine.sums[k],
-                     its.sums[k], first->sums[k]);
+                     "instances live side by side", "term %u is %.9g and %.9g, expected %.9g", k,
+                     mine.sums[k], its.sums[k], first->sums[k]);
 }
 
-/* What is saved, loaded and saved again is the same; totals of a step in between change it or not. */
+/* What is saved, loaded and saved again is the same; totals of a step in between change it or not.
+ */
 static void check_state(suite *s)
 {
     arena a = {0};
@@ -347,8 +373,11 @@ static void check_state(suite *s)
             for (size_t i = 0; i < nrl_node_size(first.into); i++) {
                 const nrl_node *was = nrl_node_at(first.into, i), *is = nrl_node_at(again.into, i);
                 for (size_t k = 0; k < nrl_node_size(was); k++)
-                    report_check(s->report, nrl_node_f64(nrl_node_at(was, k), 0) == nrl_node_f64(nrl_node_at(is, k), 1),
-                                 "state comes back as it was saved", "'%s', number %zu", nrl_node_key(first.into, i), k);
+                    report_check(s->report,
+                                 nrl_node_f64(nrl_node_at(was, k), 0) ==
+                                     nrl_node_f64(nrl_node_at(is, k), 1),
+                                 "state comes back as it was saved", "'%s', number %zu",
+                                 nrl_node_key(first.into, i), k);
             }
     }
     arena_free(&a);
@@ -369,15 +398,18 @@ static void run_rules(suite *s)
     check_state(s);
 }
 
-int conformance_algorithm(const nrl_algorithm *table, const nrl_backend *backend, conformance_report *report)
+int conformance_algorithm(const nrl_algorithm *table, const nrl_backend *backend,
+                          conformance_report *report)
 {
     suite s = {.table = table, .report = report, .pairs = table->block_kind == 1};
     int before = report->failed;
-    if (!report_check(report, table->weight && table->loss, "an algorithm has weight and loss", "one is NULL"))
+    if (!report_check(report, table->weight && table->loss, "an algorithm has weight and loss",
+                      "one is NULL"))
         return report->failed;
     if (!compute_open(&s.compute, backend, report)) return report->failed;
     s.options = plugin_options(report, &table->plugin);
-    if (report_check(report, s.options, "an instance is created from defaults", "an option is required") &&
+    if (report_check(report, s.options, "an instance is created from defaults",
+                     "an option is required") &&
         create(&s, &s.self)) {
         check_needs(&s);
         if (report->failed == before) run_rules(&s);

@@ -1,6 +1,6 @@
 /*
- * compute.h - suites of the kinds that compute on a context: algorithms, optimizers, models. Only the
- * core makes contexts, so these are linked to the core whole (the tests' twin), not to its ABI.
+ * compute.h - suites of the kinds that compute on a context: algorithms, optimizers, models. Only
+ * the core makes contexts, so these are linked to the core whole (the tests' twin), not to its ABI.
  */
 #ifndef CONFORMANCE_COMPUTE_H
 #define CONFORMANCE_COMPUTE_H
@@ -12,7 +12,8 @@ int conformance_algorithm(const nrl_algorithm *table, const nrl_backend *backend
                           conformance_report *report);
 int conformance_optimizer(const nrl_optimizer *table, const nrl_backend *backend,
                           conformance_report *report);
-/* `config`: a parsed config.json of a few thousand parameters; NULL = one made of the usual keys. */
+/* `config`: a parsed config.json of a few thousand parameters; NULL = one made of the usual keys.
+ */
 int conformance_model(const nrl_model *table, const nrl_node *config, const nrl_backend *backend,
                       conformance_report *report);
 

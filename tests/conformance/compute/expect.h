@@ -1,5 +1,6 @@
 /*
- * expect.h - for the tests of the suites: a plugin that must pass, and one that must fail by a rule.
+ * expect.h - for the tests of the suites: a plugin that must pass, and one that must fail by a
+ * rule.
  */
 #ifndef CONFORMANCE_EXPECT_H
 #define CONFORMANCE_EXPECT_H
@@ -41,7 +42,8 @@ static inline bool expect_met(const expectation *e, const conformance_report *r,
     return false;
 }
 
-/* <plugin path>/<kind>/<name>.so, its table zero beyond what the plugin knows; false = not there. */
+/* <plugin path>/<kind>/<name>.so, its table zero beyond what the plugin knows; false = not there.
+ */
 static inline bool expect_open(const char *kind, const char *name, void *fill, size_t size)
 {
     const char *folder = getenv("NRL_PLUGIN_PATH");

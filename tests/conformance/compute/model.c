@@ -1,10 +1,10 @@
 /*
- * model.c - what every model promises: it declares all that it uses, its forward is a function of its
- * parameters and the batch alone, and tokens see only earlier ones of their own segment.
+ * model.c - what every model promises: it declares all that it uses, its forward is a function of
+ * its parameters and the batch alone, and tokens see only earlier ones of their own segment.
  */
+#include "model/model.h"
 #include "base/json.h"
 #include "compute.h"
-#include "model/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,10 +40,12 @@ typedef struct {
 
 /* Keys of the usual families; 2 layers of width 16. */
 static const char usual_config[] =
-    "{\"model_type\": \"%s\", \"hidden_size\": 16, \"intermediate_size\": 24, \"num_hidden_layers\": 2,"
+    "{\"model_type\": \"%s\", \"hidden_size\": 16, \"intermediate_size\": 24, "
+    "\"num_hidden_layers\": 2,"
     " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 40,"
     " \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"hidden_act\": \"silu\","
-    " \"rope_theta\": 10000.0, \"tie_word_embeddings\": true, \"n_embd\": 16, \"n_layer\": 2, \"n_head\": 4,"
+    " \"rope_theta\": 10000.0, \"tie_word_embeddings\": true, \"n_embd\": 16, \"n_layer\": 2, "
+    "\"n_head\": 4,"
     " \"n_positions\": 64, \"n_ctx\": 64, \"activation_function\": \"gelu_new\","
     " \"layer_norm_epsilon\": 1e-5, \"initializer_range\": 0.02}";
 
@@ -66,7 +68,8 @@ static nrl_status init_values(suite *s, int i)
     uint64_t state = (uint64_t)i + 1;
     double middle = p->init == NRL_INIT_ONES ? 1 : 0;
     float *values = mem_alloc((size_t)p->numel * sizeof *values);
-    for (int64_t k = 0; k < p->numel; k++) values[k] = (float)(middle + compute_uniform(&state, -0.3, 0.3));
+    for (int64_t k = 0; k < p->numel; k++)
+        values[k] = (float)(middle + compute_uniform(&state, -0.3, 0.3));
     nrl_status st = tensor_write(s->compute.ctx, s->work[i], values);
     free(values);
     return st;
@@ -76,8 +79,10 @@ static nrl_status bind_storage(suite *s)
 {
     for (int i = 0; i < s->m->n_params; i++) {
         nrl_param *p = s->m->params[i];
-        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true, &s->work[i]));
-        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true, &s->grad[i]));
+        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true,
+                                  &s->work[i]));
+        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true,
+                                  &s->grad[i]));
         nrl_param_bind(p, NRL_SLOT_WORK, s->work[i]);
         nrl_param_bind(p, NRL_SLOT_GRAD_ACC, s->grad[i]);
         NRL_TRY(init_values(s, i));
@@ -131,15 +136,18 @@ static void check_carry(suite *s, int32_t unit, const nrl_carry *carry, int64_t 
     const model *m = s->m;
     bool last = unit == m->n_units - 1;
     int32_t n = last ? 1 : m->n_carry;
-    report_check(s->report, carry->n >= n && (last || carry->n == n), "a unit passes the declared carry",
-                 "unit '%s' passes %d tensors, expected %d", m->units[unit].name, carry->n, n);
+    report_check(s->report, carry->n >= n && (last || carry->n == n),
+                 "a unit passes the declared carry", "unit '%s' passes %d tensors, expected %d",
+                 m->units[unit].name, carry->n, n);
     for (int32_t i = 0; i < n && i < carry->n; i++) {
         nrl_tensor *t = carry->tensors[i];
         int64_t width = last ? m->head.weight->dims[1] : m->carry_width[i];
         nrl_mat mat = t ? nrl_tensor_mat(t) : (nrl_mat){0};
-        report_check(s->report, mat.rows == n_tokens && mat.cols == width, "a unit passes the declared carry",
-                     "unit '%s', tensor %d: %lld x %lld, expected %lld x %lld", m->units[unit].name, i,
-                     (long long)mat.rows, (long long)mat.cols, (long long)n_tokens, (long long)width);
+        report_check(s->report, mat.rows == n_tokens && mat.cols == width,
+                     "a unit passes the declared carry",
+                     "unit '%s', tensor %d: %lld x %lld, expected %lld x %lld", m->units[unit].name,
+                     i, (long long)mat.rows, (long long)mat.cols, (long long)n_tokens,
+                     (long long)width);
     }
 }
 
@@ -149,7 +157,8 @@ static void bind_uses(suite *s, int32_t unit)
     for (int i = 0; i < s->m->n_params; i++) {
         nrl_param *p = s->m->params[i];
         bool used = unit < 0;
-        for (int32_t k = 0; !used && k < s->m->units[unit].n_uses; k++) used = s->m->units[unit].uses[k] == p;
+        for (int32_t k = 0; !used && k < s->m->units[unit].n_uses; k++)
+            used = s->m->units[unit].uses[k] == p;
         if ((nrl_param_tensor(p, NRL_SLOT_WORK) != NULL) != used)
             nrl_param_bind(p, NRL_SLOT_WORK, used ? s->work[i] : NULL);
     }
@@ -165,7 +174,8 @@ static nrl_status forward(suite *s, bool strict, nrl_tensor **hidden)
         st = s->m->table.forward(s->m->self, s->compute.ctx, u, &carry);
         if (strict) bind_uses(s, -1);
         if (st == NRL_OK) check_carry(s, u, &carry, nrl_batch_n_tokens(ctx_batch(s->compute.ctx)));
-        if (st == NRL_OK && s->report->failed != failed) st = nrl_fail(NRL_ERR_PLUGIN, "a wrong carry");
+        if (st == NRL_OK && s->report->failed != failed)
+            st = nrl_fail(NRL_ERR_PLUGIN, "a wrong carry");
     }
     *hidden = carry.tensors[0];
     return st;
@@ -174,10 +184,12 @@ static nrl_status forward(suite *s, bool strict, nrl_tensor **hidden)
 static nrl_status fetch_states(suite *s, nrl_tensor *hidden, outcome *o)
 {
     int64_t n = nrl_tensor_numel(hidden);
-    if (n > MAX_STATES) return nrl_fail(NRL_ERR_CONFIG, "the config is too large: %lld states", (long long)n);
+    if (n > MAX_STATES)
+        return nrl_fail(NRL_ERR_CONFIG, "the config is too large: %lld states", (long long)n);
     double *values = mem_alloc((size_t)n * sizeof *values);
     nrl_status st = nrl_tensor_fetch(s->compute.ctx, hidden, values, n);
-    for (int64_t i = 0; i < n; i++) o->states[i] = (float)values[i];
+    for (int64_t i = 0; i < n; i++)
+        o->states[i] = (float)values[i];
     o->n_tokens = nrl_tensor_mat(hidden).rows;
     o->width = nrl_tensor_mat(hidden).cols;
     free(values);
@@ -207,7 +219,8 @@ static nrl_status weighted_sum(suite *s, nrl_tensor *logps, nrl_tensor **sum)
     uint64_t state = 99;
     nrl_tensor *w, *each;
     int64_t n = nrl_tensor_numel(logps);
-    for (int64_t i = 0; i < n; i++) weights[i] = (float)compute_uniform(&state, 0.5, 1.5);
+    for (int64_t i = 0; i < n; i++)
+        weights[i] = (float)compute_uniform(&state, 0.5, 1.5);
     NRL_TRY(nrl_tensor_from_host(s->compute.ctx, NRL_DTYPE_F32, 1, &n, weights, &w));
     NRL_TRY(nrl_op_binary(s->compute.ctx, NRL_BINARY_MUL, logps, w, &each));
     return nrl_op_sum(s->compute.ctx, each, sum);
@@ -220,7 +233,8 @@ static nrl_status taped_loss(suite *s, tape *t, double *loss)
     float one = 1;
     if (t) ctx_tape_begin(ctx, t);
     nrl_status st = forward(s, false, &hidden);
-    if (st == NRL_OK) st = head_columns(ctx, &s->m->head, hidden, HEAD_LOGP, 1, &logps, &entropy, &log_sum_p2);
+    if (st == NRL_OK)
+        st = head_columns(ctx, &s->m->head, hidden, HEAD_LOGP, 1, &logps, &entropy, &log_sum_p2);
     if (st == NRL_OK) st = weighted_sum(s, logps, &sum);
     if (t) ctx_tape_end(ctx);
     NRL_TRY(st);
@@ -233,7 +247,8 @@ static nrl_status taped_loss(suite *s, tape *t, double *loss)
 static nrl_status run_loss(suite *s, nrl_batch *b, bool with_gradient, double *loss)
 {
     tape *t = with_gradient ? tape_create() : NULL;
-    for (int i = 0; with_gradient && i < s->m->n_params; i++) nrl_param_set_fresh(s->m->params[i], true);
+    for (int i = 0; with_gradient && i < s->m->n_params; i++)
+        nrl_param_set_fresh(s->m->params[i], true);
     ctx_scope_begin(s->compute.ctx);
     nrl_status st = ctx_set_batch(s->compute.ctx, b);
     if (st == NRL_OK) st = taped_loss(s, t, loss);
@@ -244,8 +259,8 @@ static nrl_status run_loss(suite *s, nrl_batch *b, bool with_gradient, double *l
 }
 
 /* d loss / d parameter along a direction of unit length, from two losses. */
-static nrl_status difference(suite *s, nrl_batch *b, int i, const float *at, const double *direction,
-                             double *slope)
+static nrl_status difference(suite *s, nrl_batch *b, int i, const float *at,
+                             const double *direction, double *slope)
 {
     nrl_param *p = s->m->params[i];
     float *moved = mem_alloc((size_t)p->numel * sizeof *moved);
@@ -266,7 +281,8 @@ static nrl_status difference(suite *s, nrl_batch *b, int i, const float *at, con
 }
 
 /* The gradient's own direction first, then random ones. */
-static void fill_direction(int which, const double *grad, double length, int64_t n, double *direction)
+static void fill_direction(int which, const double *grad, double length, int64_t n,
+                           double *direction)
 {
     uint64_t state = (uint64_t)which * 31 + 5;
     for (int64_t k = 0; k < n; k++)
@@ -279,15 +295,19 @@ static nrl_status check_param(suite *s, nrl_batch *b, int i, const double *grad,
     const nrl_param *p = s->m->params[i];
     double length = 0, *direction = mem_alloc((size_t)p->numel * sizeof *direction);
     nrl_status st = NRL_OK;
-    for (int64_t k = 0; k < p->numel; k++) length += grad[k] * grad[k];
+    for (int64_t k = 0; k < p->numel; k++)
+        length += grad[k] * grad[k];
     length = sqrt(length);
     for (int d = length > 0 ? 0 : 1; d <= N_DIRECTIONS && st == NRL_OK; d++) {
         double want, got = 0;
         fill_direction(d, grad, length, p->numel, direction);
-        for (int64_t k = 0; k < p->numel; k++) got += grad[k] * direction[k];
+        for (int64_t k = 0; k < p->numel; k++)
+            got += grad[k] * direction[k];
         st = difference(s, b, i, at, direction, &want);
-        report_check(s->report, is_near(got - want, 0, 0, GRADIENT_RELATIVE * length + GRADIENT_ABSOLUTE),
-                     "gradients are those of differences", "'%s': slope %.6g, the loss has %.6g", p->name, got, want);
+        report_check(s->report,
+                     is_near(got - want, 0, 0, GRADIENT_RELATIVE * length + GRADIENT_ABSOLUTE),
+                     "gradients are those of differences", "'%s': slope %.6g, the loss has %.6g",
+                     p->name, got, want);
     }
     free(direction);
     return st;
@@ -299,8 +319,10 @@ static nrl_status check_param_gradient(suite *s, nrl_batch *b, int i)
     double *grad = mem_alloc((size_t)n * sizeof *grad);
     float *at = mem_alloc((size_t)n * sizeof *at);
     nrl_status st = NRL_OK;
-    if (nrl_param_fresh(s->m->params[i])) memset(grad, 0, (size_t)n * sizeof *grad); /* nothing flowed */
-    else st = nrl_tensor_fetch(s->compute.ctx, s->grad[i], grad, n);
+    if (nrl_param_fresh(s->m->params[i]))
+        memset(grad, 0, (size_t)n * sizeof *grad); /* nothing flowed */
+    else
+        st = nrl_tensor_fetch(s->compute.ctx, s->grad[i], grad, n);
     if (st == NRL_OK) st = tensor_read(s->compute.ctx, s->work[i], at);
     if (st == NRL_OK) st = check_param(s, b, i, grad, at);
     free(grad);
@@ -313,7 +335,8 @@ static void check_gradients(suite *s)
     nrl_batch *b = make_batch(s, 0);
     double loss;
     nrl_status st = run_loss(s, b, true, &loss);
-    for (int i = 0; i < s->m->n_params && st == NRL_OK; i++) st = check_param_gradient(s, b, i);
+    for (int i = 0; i < s->m->n_params && st == NRL_OK; i++)
+        st = check_param_gradient(s, b, i);
     compute_ok(s->report, st, "backward succeeds");
     report_check(s->report, isfinite(loss), "states are finite", "the loss is %g", loss);
     batch_free(b);
@@ -328,8 +351,8 @@ static void expect_rows(suite *s, const char *rule, const outcome *a, int64_t be
     if (!a->good || !b->good) return;
     for (int64_t i = begin * a->width; i < end * a->width; i++) {
         double x = (double)a->states[i], y = (double)b->states[i + (other - begin) * a->width];
-        if (!report_check(s->report, is_near(x, y, STATE_ERROR, STATE_ERROR), rule, "token %lld: %.7g, was %.7g",
-                          (long long)(i / a->width), x, y))
+        if (!report_check(s->report, is_near(x, y, STATE_ERROR, STATE_ERROR), rule,
+                          "token %lld: %.7g, was %.7g", (long long)(i / a->width), x, y))
             return;
     }
 }
@@ -381,12 +404,15 @@ static void check_declarations(suite *s, const model *other)
 static void check_instances(suite *s, nrl_batch *b, const outcome *base)
 {
     model *other;
-    if (!compute_ok(s->report, model_create(s->table, s->config, &other), "instances live side by side")) return;
+    if (!compute_ok(s->report, model_create(s->table, s->config, &other),
+                    "instances live side by side"))
+        return;
     check_declarations(s, other);
     outcome *beside = run_states(s, b, false, "instances live side by side");
     model_destroy(other);
     outcome *after = run_states(s, b, false, "instances live side by side");
-    bool same = beside->good && after->good && !memcmp(beside->states, base->states, sizeof base->states) &&
+    bool same = beside->good && after->good &&
+                !memcmp(beside->states, base->states, sizeof base->states) &&
                 !memcmp(after->states, base->states, sizeof base->states);
     report_check(s->report, same, "equal calls give equal bits", "states differ");
     free(beside);
@@ -399,8 +425,9 @@ static void check_refusal(suite *s)
     void *self = NULL;
     nrl_fail(NRL_OK, "%s", "");
     nrl_status st = s->table->create(empty, &self);
-    report_check(s->report, st != NRL_OK && *nrl_error_text(), "a config without sizes is refused with words",
-                 "status %d, '%s'", (int)st, nrl_error_text());
+    report_check(s->report, st != NRL_OK && *nrl_error_text(),
+                 "a config without sizes is refused with words", "status %d, '%s'", (int)st,
+                 nrl_error_text());
     if (st == NRL_OK && s->table->destroy) s->table->destroy(self);
 }
 
@@ -424,8 +451,8 @@ static bool check_table(suite *s)
     const nrl_model *t = s->table;
     return report_check(s->report, t->create && t->layout && t->forward,
                         "a model has create, layout and forward", "one is NULL") &&
-           report_check(s->report, t->model_types && t->model_types[0], "a model names the types it serves",
-                        "model_types is empty");
+           report_check(s->report, t->model_types && t->model_types[0],
+                        "a model names the types it serves", "model_types is empty");
 }
 
 int conformance_model(const nrl_model *table, const nrl_node *config, const nrl_backend *backend,
@@ -436,7 +463,8 @@ int conformance_model(const nrl_model *table, const nrl_node *config, const nrl_
     nrl_status st = make_config(&s);
     if (st == NRL_OK) st = model_create(table, s.config, &s.m);
     if (compute_ok(report, st, "an instance is created and declares its layout") &&
-        report_check(report, s.m->n_params <= MAX_PARAMS, "the config is small", "%d parameters", s.m->n_params)) {
+        report_check(report, s.m->n_params <= MAX_PARAMS, "the config is small", "%d parameters",
+                     s.m->n_params)) {
         if (compute_ok(report, bind_storage(&s), "parameters have room")) run_rules(&s);
         free_storage(&s);
     }

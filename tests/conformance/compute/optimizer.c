@@ -1,6 +1,6 @@
 /*
- * optimizer.c - what every optimizer promises: it updates the slices it is given, by the step block it
- * is given, and does not care how a parameter was cut.
+ * optimizer.c - what every optimizer promises: it updates the slices it is given, by the step block
+ * it is given, and does not care how a parameter was cut.
  */
 #include "compute.h"
 #include "tensor/param.h"
@@ -40,7 +40,8 @@ static bool create(suite *s, void **self)
 {
     *self = s->options;
     if (!s->table->create) return true;
-    return compute_ok(s->report, s->table->create(s->options, self), "an instance is created from defaults");
+    return compute_ok(s->report, s->table->create(s->options, self),
+                      "an instance is created from defaults");
 }
 
 static void destroy(suite *s, void *self)
@@ -68,8 +69,8 @@ static nrl_status make_storage(suite *s, subject *x)
     param_init(&x->param, &x->part, "weight", 2, dims);
     for (int i = 0; i < 7; i++)
         if (is_used(s, i))
-            NRL_TRY(tensor_persistent(s->compute.ctx, i == 6 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 2, dims, true,
-                                      &x->whole[i]));
+            NRL_TRY(tensor_persistent(s->compute.ctx, i == 6 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 2,
+                                      dims, true, &x->whole[i]));
     return NRL_OK;
 }
 
@@ -77,7 +78,8 @@ static nrl_status cut_slice(suite *s, subject *x, int64_t begin, int64_t end, nr
 {
     for (int i = 0; i < 7; i++) {
         if (!x->whole[i]) continue;
-        NRL_TRY(tensor_flat_view(s->compute.ctx, x->whole[i], begin, end - begin, &x->views[x->n_views]));
+        NRL_TRY(tensor_flat_view(s->compute.ctx, x->whole[i], begin, end - begin,
+                                 &x->views[x->n_views]));
         *place(slice, i) = x->views[x->n_views++];
     }
     return NRL_OK;
@@ -93,14 +95,17 @@ static nrl_status make_subject(suite *s, subject *x, const int64_t *cuts, int n_
         x->slices[k] = (nrl_slice){.param = &x->param, .n = end - begin, .decay = decay};
         if (n_cuts) NRL_TRY(cut_slice(s, x, begin, end, &x->slices[k]));
     }
-    for (int i = 0; i < 7 && !n_cuts; i++) *place(&x->slices[0], i) = x->whole[i];
+    for (int i = 0; i < 7 && !n_cuts; i++)
+        *place(&x->slices[0], i) = x->whole[i];
     return NRL_OK;
 }
 
 static void free_subject(suite *s, subject *x)
 {
-    for (int i = 0; i < x->n_views; i++) tensor_release(s->compute.ctx, x->views[i]);
-    for (int i = 0; i < 7; i++) tensor_release(s->compute.ctx, x->whole[i]);
+    for (int i = 0; i < x->n_views; i++)
+        tensor_release(s->compute.ctx, x->views[i]);
+    for (int i = 0; i < 7; i++)
+        tensor_release(s->compute.ctx, x->whole[i]);
 }
 
 /* ---- some steps ---- */
@@ -120,7 +125,8 @@ static nrl_status set_values(suite *s, subject *x, const course *c, int64_t step
         values[i] = (float)(c->gradient_size * compute_uniform(&state, -1, 1));
     NRL_TRY(tensor_write(s->compute.ctx, x->whole[1], values));
     if (step) return NRL_OK;
-    for (int i = 0; i < N; i++) values[i] = (float)compute_uniform(&state, -1, 1);
+    for (int i = 0; i < N; i++)
+        values[i] = (float)compute_uniform(&state, -1, 1);
     return tensor_write(s->compute.ctx, x->whole[0], values);
 }
 
@@ -141,7 +147,8 @@ static nrl_status fetch(suite *s, const nrl_tensor *t, float *out)
 {
     double values[N];
     NRL_TRY(nrl_tensor_fetch(s->compute.ctx, t, values, N));
-    for (int i = 0; i < N; i++) out[i] = (float)values[i];
+    for (int i = 0; i < N; i++)
+        out[i] = (float)values[i];
     return NRL_OK;
 }
 
@@ -168,16 +175,18 @@ static void check_cuts(suite *s, const outcome *whole)
     course c = plain;
     static const int64_t cuts[] = {1, 18, 100, 100 + COLS};
     if (s->table->reach != NRL_OPTIMIZER_ELEMENT) {
-        report_skip(s->report, "an element optimizer takes any slices", "it says that it needs whole matrices");
+        report_skip(s->report, "an element optimizer takes any slices",
+                    "it says that it needs whole matrices");
         return;
     }
     memcpy(c.cuts, cuts, sizeof cuts);
     c.n_cuts = 4;
     outcome o = run_course(s, s->self, &c, N_STEPS);
     for (int i = 0; i < N; i++)
-        report_check(s->report, is_near((double)o.master[i], (double)whole->master[i], RELATIVE, ABSOLUTE),
-                     "an element optimizer takes any slices", "element %d is %.9g, expected %.9g", i,
-                     (double)o.master[i], (double)whole->master[i]);
+        report_check(s->report,
+                     is_near((double)o.master[i], (double)whole->master[i], RELATIVE, ABSOLUTE),
+                     "an element optimizer takes any slices", "element %d is %.9g, expected %.9g",
+                     i, (double)o.master[i], (double)whole->master[i]);
 }
 
 static void check_scale(suite *s, const outcome *whole)
@@ -187,7 +196,8 @@ static void check_scale(suite *s, const outcome *whole)
     c.grad_scale = 0.25;
     outcome o = run_course(s, s->self, &c, N_STEPS);
     for (int i = 0; i < N; i++)
-        report_check(s->report, is_near((double)o.master[i], (double)whole->master[i], RELATIVE, ABSOLUTE),
+        report_check(s->report,
+                     is_near((double)o.master[i], (double)whole->master[i], RELATIVE, ABSOLUTE),
                      "the gradient is grad * grad_scale", "element %d is %.9g, expected %.9g", i,
                      (double)o.master[i], (double)whole->master[i]);
 }
@@ -197,8 +207,8 @@ static void check_rates(suite *s, const outcome *start)
     course c = plain;
     c.lr = 0;
     outcome o = run_course(s, s->self, &c, N_STEPS);
-    report_check(s->report, !memcmp(o.master, start->master, sizeof o.master), "a rate of zero moves nothing",
-                 "the master changed");
+    report_check(s->report, !memcmp(o.master, start->master, sizeof o.master),
+                 "a rate of zero moves nothing", "the master changed");
     c = plain;
     c.gradient_size = 0;
     c.no_decay = true;
@@ -216,7 +226,8 @@ static void check_direction(suite *s, const outcome *start)
     double along = 0;
     for (int i = 0; i < N; i++)
         along += (double)(o.master[i] - start->master[i]) * compute_uniform(&state, -1, 1);
-    report_check(s->report, along < 0, "a step goes against the gradient", "change * gradient is %g", along);
+    report_check(s->report, along < 0, "a step goes against the gradient",
+                 "change * gradient is %g", along);
 }
 
 static float to_bf16(float x)
@@ -231,9 +242,9 @@ static float to_bf16(float x)
 static void check_work(suite *s, const outcome *whole)
 {
     for (int i = 0; i < N; i++)
-        report_check(s->report, whole->work[i] == to_bf16(whole->master[i]), "work is the master, rounded",
-                     "element %d is %.9g, expected %.9g", i, (double)whole->work[i],
-                     (double)to_bf16(whole->master[i]));
+        report_check(s->report, whole->work[i] == to_bf16(whole->master[i]),
+                     "work is the master, rounded", "element %d is %.9g, expected %.9g", i,
+                     (double)whole->work[i], (double)to_bf16(whole->master[i]));
 }
 
 static void check_sizes(suite *s)
@@ -244,8 +255,8 @@ static void check_sizes(suite *s)
         c.gradient_size = sizes[k];
         outcome o = run_course(s, s->self, &c, N_STEPS);
         for (int i = 0; i < N; i++)
-            report_check(s->report, isfinite(o.master[i]), "masters stay finite", "gradients of size %g give %g",
-                         sizes[k], (double)o.master[i]);
+            report_check(s->report, isfinite(o.master[i]), "masters stay finite",
+                         "gradients of size %g give %g", sizes[k], (double)o.master[i]);
     }
 }
 
@@ -253,12 +264,15 @@ static void check_repeats(suite *s, const outcome *whole)
 {
     void *other;
     outcome again = run_course(s, s->self, &plain, N_STEPS);
-    report_check(s->report, !memcmp(&again, whole, sizeof again), "equal steps give equal bits", "masters differ");
+    report_check(s->report, !memcmp(&again, whole, sizeof again), "equal steps give equal bits",
+                 "masters differ");
     nrl_step_block block = {sizeof block, 1, 0.01, 1};
-    compute_ok(s->report, s->table->update(s->self, s->compute.ctx, NULL, 0, &block), "no slices is fine");
+    compute_ok(s->report, s->table->update(s->self, s->compute.ctx, NULL, 0, &block),
+               "no slices is fine");
     if (!s->table->create || !create(s, &other)) return;
     run_course(s, other, &plain, 1);
-    outcome mine = run_course(s, s->self, &plain, N_STEPS), its = run_course(s, other, &plain, N_STEPS);
+    outcome mine = run_course(s, s->self, &plain, N_STEPS),
+            its = run_course(s, other, &plain, N_STEPS);
     destroy(s, other);
     report_check(s->report, !memcmp(&mine, whole, sizeof mine) && !memcmp(&its, whole, sizeof its),
                  "instances live side by side", "masters differ");
@@ -267,19 +281,25 @@ static void check_repeats(suite *s, const outcome *whole)
 static bool check_table(suite *s)
 {
     const nrl_optimizer *t = s->table;
-    bool good = report_check(s->report, t->update != NULL, "an optimizer has an update", "it is NULL");
-    good = report_check(s->report, t->reach == NRL_OPTIMIZER_ELEMENT || t->reach == NRL_OPTIMIZER_MATRIX,
-                        "reach is element or matrix", "it is %u", t->reach) && good;
+    bool good =
+        report_check(s->report, t->update != NULL, "an optimizer has an update", "it is NULL");
+    good = report_check(s->report,
+                        t->reach == NRL_OPTIMIZER_ELEMENT || t->reach == NRL_OPTIMIZER_MATRIX,
+                        "reach is element or matrix", "it is %u", t->reach) &&
+           good;
     good = report_check(s->report, t->n_states <= 4 && (!t->n_states || t->state_names),
-                        "states are named", "n_states is %u", t->n_states) && good;
+                        "states are named", "n_states is %u", t->n_states) &&
+           good;
     for (uint32_t i = 0; good && i < t->n_states; i++)
-        good = report_check(s->report, t->state_names[i] && *t->state_names[i], "states are named", "state %u", i);
+        good = report_check(s->report, t->state_names[i] && *t->state_names[i], "states are named",
+                            "state %u", i);
     return good;
 }
 
 static void run_rules(suite *s)
 {
-    outcome start = run_course(s, s->self, &plain, 0), whole = run_course(s, s->self, &plain, N_STEPS);
+    outcome start = run_course(s, s->self, &plain, 0),
+            whole = run_course(s, s->self, &plain, N_STEPS);
     check_repeats(s, &whole);
     check_cuts(s, &whole);
     check_scale(s, &whole);
@@ -289,7 +309,8 @@ static void run_rules(suite *s)
     check_sizes(s);
 }
 
-int conformance_optimizer(const nrl_optimizer *table, const nrl_backend *backend, conformance_report *report)
+int conformance_optimizer(const nrl_optimizer *table, const nrl_backend *backend,
+                          conformance_report *report)
 {
     suite s = {.table = table, .report = report};
     if (!check_table(&s) || !compute_open(&s.compute, backend, report)) return report->failed;

@@ -21,7 +21,8 @@ int main(void)
     bool good = true;
     if (!expect_open("backends", "cpu", &backend, sizeof backend)) return 77;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (expect_open("algorithms", names[i], &a, sizeof a)) good = run(&a, &backend, NULL) && good;
+        if (expect_open("algorithms", names[i], &a, sizeof a))
+            good = run(&a, &backend, NULL) && good;
     for (int i = 0; i < N_WRONG_ALGORITHMS; i++)
         good = run(&wrong_algorithms[i].table, &backend, wrong_algorithms[i].rule) && good;
     return good ? 0 : 1;

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
+
 #include <cmocka.h>
 
 static char out[] = "/tmp/nrl-checkpoint-XXXXXX";
@@ -77,7 +78,8 @@ static void save(int64_t step, double metric)
 
 static char *path_of(int64_t step, const char *file)
 {
-    return mem_printf("%s/checkpoints/step-%08lld%s%s", out, (long long)step, *file ? "/" : "", file);
+    return mem_printf("%s/checkpoints/step-%08lld%s%s", out, (long long)step, *file ? "/" : "",
+                      file);
 }
 
 static bool is_there(int64_t step)
@@ -265,7 +267,8 @@ static void a_file_size_limit_is_a_full_disk_and_keeps_the_last_one(void **state
                 st = checkpoint_add_tensor(w, &tensors[0], give_bytes, &salt);
                 checkpoint_abandon(w);
             }
-            bool told = strstr(nrl_error_text(), "needs") && strstr(nrl_error_text(), "rank-00000.bin");
+            bool told =
+                strstr(nrl_error_text(), "needs") && strstr(nrl_error_text(), "rank-00000.bin");
             _exit(st == NRL_ERR_FULL && told ? 0 : 1);
         }
         int status;
@@ -276,7 +279,8 @@ static void a_file_size_limit_is_a_full_disk_and_keeps_the_last_one(void **state
     assert_false(is_there(2));
 }
 
-/* Puts the hash of the text behind it where the zeros were: a forger's manifest, not a damaged one. */
+/* Puts the hash of the text behind it where the zeros were: a forger's manifest, not a damaged one.
+ */
 static void seal(char *text)
 {
     enum { BEGIN = sizeof "{\n \"xxh3\": \"" - 1, AFTER = BEGIN + 32 };

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>
+
 #include <cmocka.h>
 
 static char out[] = "/tmp/nrl-params-XXXXXX";
@@ -66,7 +67,8 @@ static int set_up(void **state)
     bind_trained(f, &f->params[0]);
     nrl_param_bind(&f->params[1], NRL_SLOT_WORK, new_tensor(f, NRL_DTYPE_BF16, 2, frozen));
     bind_trained(f, &f->params[2]);
-    for (int i = 0; i < N_PARAMS; i++) f->list[i] = &f->params[i];
+    for (int i = 0; i < N_PARAMS; i++)
+        f->list[i] = &f->params[i];
     f->m.params = f->list;
     f->m.n_params = N_PARAMS;
     return 0;
@@ -75,7 +77,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     fixture *f = *state;
-    for (int i = 0; i < f->n_made; i++) tensor_release(f->ctx, f->made[i]);
+    for (int i = 0; i < f->n_made; i++)
+        tensor_release(f->ctx, f->made[i]);
     ctx_destroy(f->ctx);
     device_close(&f->device);
     free(f);
@@ -86,9 +89,11 @@ static int tear_down(void **state)
 static void fill(fixture *f, uint64_t seed)
 {
     for (int i = 0; i < f->n_made; i++) {
-        size_t size = (size_t)nrl_tensor_numel(f->made[i]) * nrl_dtype_size(nrl_tensor_dtype(f->made[i]));
+        size_t size =
+            (size_t)nrl_tensor_numel(f->made[i]) * nrl_dtype_size(nrl_tensor_dtype(f->made[i]));
         unsigned char *bytes = malloc(size);
-        for (size_t k = 0; k < size; k++) bytes[k] = (unsigned char)(test_uniform(&seed) * 128);
+        for (size_t k = 0; k < size; k++)
+            bytes[k] = (unsigned char)(test_uniform(&seed) * 128);
         assert_int_equal(tensor_write(f->ctx, f->made[i], bytes), NRL_OK);
         free(bytes);
     }
@@ -100,7 +105,8 @@ static uint64_t sum_of(fixture *f, const nrl_tensor *t)
     unsigned char *bytes = malloc(size);
     uint64_t sum = 14695981039346656037u;
     assert_int_equal(tensor_read(f->ctx, t, bytes), NRL_OK);
-    for (size_t k = 0; k < size; k++) sum = (sum ^ bytes[k]) * 1099511628211u;
+    for (size_t k = 0; k < size; k++)
+        sum = (sum ^ bytes[k]) * 1099511628211u;
     free(bytes);
     return sum;
 }
@@ -129,14 +135,16 @@ static void every_bit_of_weights_and_states_comes_back(void **state)
     checkpoint *c;
     assert_int_equal(params_bytes(&f->m, &states), 3 * 4 * (ROWS * COLS + 11) + 2 * 15);
     fill(f, 1);
-    for (int i = 0; i < f->n_made; i++) before[i] = sum_of(f, f->made[i]);
+    for (int i = 0; i < f->n_made; i++)
+        before[i] = sum_of(f, f->made[i]);
     assert_int_equal(save(f, &dir), NRL_OK);
     fill(f, 2);
     assert_int_equal(checkpoint_open(dir, &c), NRL_OK);
     assert_int_equal(params_load(f->ctx, &f->m, &states, c), NRL_OK);
     for (int i = 0; i < f->n_made; i++)
         if (!is_copy_of_master(f, f->made[i])) assert_true(sum_of(f, f->made[i]) == before[i]);
-    assert_true(checkpoint_find_tensor(c, "q", "weight") >= 0); /* parts' names, not the storage's */
+    assert_true(checkpoint_find_tensor(c, "q", "weight") >=
+                0); /* parts' names, not the storage's */
     assert_true(checkpoint_find_tensor(c, "k", "exp_avg_sq") >= 0);
     assert_int_equal(checkpoint_find_tensor(c, "qkv", "weight"), -1);
     assert_int_equal(checkpoint_find_tensor(c, "embed", "exp_avg"), -1);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
 #include <cmocka.h>
 
 typedef struct {
@@ -31,9 +32,11 @@ static inline nrl_status test_logger_open(test_logger *l, const char *name, cons
     config_component c = {.name = name, .resolved = node_new(&l->memory, NRL_NODE_MAP)};
     nrl_node *options = NULL;
     const plugin *p;
-    if (*yaml) assert_int_equal(yaml_parse(&l->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
+    if (*yaml)
+        assert_int_equal(yaml_parse(&l->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
     c.options = options;
-    plugin_instance(l->host, &l->memory, &problems, NRL_KIND_LOGGER, "loggers", &c, NULL, &p, &l->options);
+    plugin_instance(l->host, &l->memory, &problems, NRL_KIND_LOGGER, "loggers", &c, NULL, &p,
+                    &l->options);
     nrl_status st = problems_report(&problems);
     if (st != NRL_OK) return st;
     l->table = (const void *)p->table;

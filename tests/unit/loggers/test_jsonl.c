@@ -1,8 +1,9 @@
 /*
- * test_jsonl.c - metrics.jsonl: what is written can be read by any JSON reader and survives a resume.
+ * test_jsonl.c - metrics.jsonl: what is written can be read by any JSON reader and survives a
+ * resume.
  */
-#include "support.h"
 #include "base/file.h"
+#include "support.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -12,8 +13,11 @@ static char out[] = "/tmp/nrl-jsonl-XXXXXX";
 
 static nrl_logger_run run_of(int64_t resumed)
 {
-    return (nrl_logger_run){.size = sizeof(nrl_logger_run), .out = out, .name = "test",
-                            .resumed_step = resumed, .total_steps = 10};
+    return (nrl_logger_run){.size = sizeof(nrl_logger_run),
+                            .out = out,
+                            .name = "test",
+                            .resumed_step = resumed,
+                            .total_steps = 10};
 }
 
 static test_logger open_at(int64_t resumed)
@@ -26,15 +30,22 @@ static test_logger open_at(int64_t resumed)
 
 static void write_values(test_logger *l, int64_t step, const nrl_value *values, size_t n)
 {
-    nrl_record r = {.size = sizeof r, .kind = NRL_RECORD_TRAIN, .step = step, .total_steps = 10,
-                    .time = 1700000000.25, .eta_seconds = -1, .values = values, .n_values = n};
+    nrl_record r = {.size = sizeof r,
+                    .kind = NRL_RECORD_TRAIN,
+                    .step = step,
+                    .total_steps = 10,
+                    .time = 1700000000.25,
+                    .eta_seconds = -1,
+                    .values = values,
+                    .n_values = n};
     assert_int_equal(l->table->write(l->self, &r), NRL_OK);
 }
 
 static void write_steps(test_logger *l, int64_t first, int64_t last)
 {
     nrl_value loss = {"loss", "nats", 0.1};
-    for (int64_t s = first; s <= last; s++) write_values(l, s, &loss, 1);
+    for (int64_t s = first; s <= last; s++)
+        write_values(l, s, &loss, 1);
 }
 
 static char *file_path(void)
@@ -58,7 +69,8 @@ static const nrl_node **lines(arena *a, size_t *n)
     char *text = contents();
     *n = 0;
     for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1)
-        assert_int_equal(json_parse(a, "line", at, (size_t)(end - at), (nrl_node **)&list[(*n)++]), NRL_OK);
+        assert_int_equal(json_parse(a, "line", at, (size_t)(end - at), (nrl_node **)&list[(*n)++]),
+                         NRL_OK);
     free(text);
     return list;
 }
@@ -66,8 +78,13 @@ static const nrl_node **lines(arena *a, size_t *n)
 static void a_record_is_one_flat_object_with_all_its_digits(void **state)
 {
     static const nrl_value values[] = {
-        {"loss", "nats", 0.1}, {"lr", "1", 5e-6}, {"tokens", "tokens", 8412}, {"x", "", 1.0 / 3},
-        {"tiny", "", 5e-324}, {"zero", "", -0.0}, {"big", "", 1.7976931348623157e308},
+        {"loss", "nats", 0.1},
+        {"lr", "1", 5e-6},
+        {"tokens", "tokens", 8412},
+        {"x", "", 1.0 / 3},
+        {"tiny", "", 5e-324},
+        {"zero", "", -0.0},
+        {"big", "", 1.7976931348623157e308},
     };
     arena a = {0};
     size_t n;

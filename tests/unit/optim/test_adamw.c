@@ -11,6 +11,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+
 #include <cmocka.h>
 
 /* f32 rounds each of six updates; largest error of values of size 1, seen: 3e-7. */
@@ -60,7 +61,8 @@ static int tear_down(void **state)
     for (int i = 0; i < N_PARAMS; i++) {
         nrl_slice *s = &f->slices[i];
         nrl_tensor *all[] = {s->master, s->grad, s->states[0], s->states[1], s->work};
-        for (int k = 0; k < 5; k++) tensor_release(f->ctx, all[k]);
+        for (int k = 0; k < 5; k++)
+            tensor_release(f->ctx, all[k]);
     }
     if (f->self) f->table->destroy(f->self);
     ctx_destroy(f->ctx);
@@ -92,11 +94,14 @@ static void make_slices(fixture *f, const nrl_node *golden)
         const nrl_node *start = nrl_node_at(nrl_node_find(golden, "start"), i);
         int64_t n = (int64_t)nrl_node_size(start);
         param_init(&f->params[i], &f->parts[i], i ? "b" : "a", 1, &n);
-        f->slices[i] = (nrl_slice){.param = &f->params[i], .n = n, .decay = true,
-                                   .master = new_tensor(f, NRL_DTYPE_F32, n),
-                                   .grad = new_tensor(f, NRL_DTYPE_F32, n),
-                                   .states = {new_tensor(f, NRL_DTYPE_F32, n), new_tensor(f, NRL_DTYPE_F32, n)},
-                                   .work = new_tensor(f, NRL_DTYPE_BF16, n)};
+        f->slices[i] = (nrl_slice){
+            .param = &f->params[i],
+            .n = n,
+            .decay = true,
+            .master = new_tensor(f, NRL_DTYPE_F32, n),
+            .grad = new_tensor(f, NRL_DTYPE_F32, n),
+            .states = {new_tensor(f, NRL_DTYPE_F32, n), new_tensor(f, NRL_DTYPE_F32, n)},
+            .work = new_tensor(f, NRL_DTYPE_BF16, n)};
         write_list(f, f->slices[i].master, start);
     }
 }
@@ -119,9 +124,11 @@ static void one_step(fixture *f, const nrl_node *golden, int64_t step)
     const nrl_node *after = nrl_node_at(nrl_node_find(golden, "params_after_step"), (size_t)step);
     double lr = nrl_node_f64(nrl_node_find(nrl_node_find(golden, "kwargs"), "lr"), NAN);
     clip_result clip;
-    for (size_t i = 0; i < N_PARAMS; i++) write_list(f, f->slices[i].grad, nrl_node_at(grads, i));
+    for (size_t i = 0; i < N_PARAMS; i++)
+        write_list(f, f->slices[i].grad, nrl_node_at(grads, i));
     assert_int_equal(clip_norm(f->ctx, f->slices, N_PARAMS, 1,
-                               nrl_node_f64(nrl_node_find(golden, "clip"), 0), NULL, &clip), NRL_OK);
+                               nrl_node_f64(nrl_node_find(golden, "clip"), 0), NULL, &clip),
+                     NRL_OK);
     assert_true(clip.finite);
     if (norms) {
         double want = nrl_node_f64(nrl_node_at(norms, (size_t)step), NAN);
@@ -144,7 +151,8 @@ static void updates_equal_those_of_torch(void **state, size_t which, const char 
     const nrl_node *c = nrl_node_at(nrl_node_find(golden, "optimizers"), which);
     assert_int_equal(open_adamw(f, yaml), NRL_OK);
     make_slices(f, c);
-    for (int64_t step = 0; step < N_STEPS; step++) one_step(f, c, step);
+    for (int64_t step = 0; step < N_STEPS; step++)
+        one_step(f, c, step);
     free(path);
 }
 
@@ -160,8 +168,9 @@ static void with_clipping_updates_equal_those_of_torch(void **state)
 
 static void betas_are_checked_with_the_place(void **state)
 {
-    static const char *const bad[] = {"betas: 0.9", "betas: [0.9]", "betas: [0.9, 1.0]",
-                                      "betas: [-0.1, 0.9]", "betas: [0.9, abc]", "betas: [0.9, 0.9, 0.9]"};
+    static const char *const bad[] = {"betas: 0.9",        "betas: [0.9]",
+                                      "betas: [0.9, 1.0]", "betas: [-0.1, 0.9]",
+                                      "betas: [0.9, abc]", "betas: [0.9, 0.9, 0.9]"};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(open_adamw(f, bad[i]), NRL_ERR_CONFIG);
@@ -208,7 +217,8 @@ static nrl_status double_them(void *user, const nrl_slice *slices, double *sums,
 {
     (void)user;
     (void)slices;
-    for (int64_t i = 0; i < n; i++) sums[i] *= 4; /* three more ranks with the same */
+    for (int64_t i = 0; i < n; i++)
+        sums[i] *= 4; /* three more ranks with the same */
     return NRL_OK;
 }
 

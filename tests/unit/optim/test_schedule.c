@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 #define TOLERANCE 1e-12 /* both sides compute in double */
@@ -59,7 +60,8 @@ static void rates_equal_those_of_transformers(void **state)
         schedule s;
         assert_int_equal(schedule_find(nrl_node_string(nrl_node_find(c, "name"), ""), &o), NRL_OK);
         assert_int_equal(schedule_init(&s, &o, nrl_node_f64(nrl_node_find(c, "lr"), 0),
-                                       nrl_node_int(nrl_node_find(c, "steps"), 0)), NRL_OK);
+                                       nrl_node_int(nrl_node_find(c, "steps"), 0)),
+                         NRL_OK);
         for (size_t t = 0; t < nrl_node_size(rates); t++) {
             double want = nrl_node_f64(nrl_node_at(rates, t), -1);
             double got = schedule_rate(&s, (int64_t)t);

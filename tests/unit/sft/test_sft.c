@@ -7,6 +7,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+
 #include <cmocka.h>
 
 enum { P = 7 };
@@ -34,7 +35,8 @@ static nrl_status open_sft(fixture *f, const char *yaml)
     const plugin *p;
     assert_int_equal(yaml_parse(&f->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
     c.options = options;
-    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_ALGORITHM, "algorithm", &c, NULL, &p, &f->self);
+    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_ALGORITHM, "algorithm", &c, NULL, &p,
+                    &f->self);
     nrl_status st = problems_report(&problems);
     if (st == NRL_OK) f->table = (const void *)p->table;
     return st;
@@ -48,7 +50,8 @@ static nrl_batch *make_batch(void)
     memcpy(b->row_segment, segments, sizeof segments);
     static const int32_t cu[] = {0, 4, 6, 10};
     memcpy(b->cu_seqlens, cu, sizeof cu);
-    for (int32_t s = 0; s < 3; s++) b->segment_block[s] = s;
+    for (int32_t s = 0; s < 3; s++)
+        b->segment_block[s] = s;
     return b;
 }
 
@@ -84,7 +87,8 @@ static void run_loss(fixture *f)
     assert_int_equal(ctx_set_batch(f->ctx, f->batch), NRL_OK);
     ctx_scope_begin(f->ctx);
     assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &p, logps, &column), NRL_OK);
-    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &one, &seed), NRL_OK);
+    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &one, &seed),
+                     NRL_OK);
     tensor_set_leaf(column);
     batch_set_column(f->batch, "logps", column);
     ctx_tape_begin(f->ctx, t);
@@ -104,11 +108,14 @@ static void expect(const fixture *f, double prompt, bool dft, double weight)
 {
     double sum = 0;
     for (int i = 0; i < P; i++) {
-        double w = weights[i] > 0 ? (double)weights[i] : prompt, p = dft ? exp((double)logps[i]) : 1;
+        double w = weights[i] > 0 ? (double)weights[i] : prompt,
+               p = dft ? exp((double)logps[i]) : 1;
         sum -= w * p * (double)logps[i];
-        if (!(fabs(f->grad[i] + w * p) <= TOLERANCE)) fail_msg("gradient %d: %g, expected %g", i, f->grad[i], -w * p);
+        if (!(fabs(f->grad[i] + w * p) <= TOLERANCE))
+            fail_msg("gradient %d: %g, expected %g", i, f->grad[i], -w * p);
     }
-    if (!(fabs(f->sum - sum) <= TOLERANCE * fabs(sum))) fail_msg("loss %.9g, expected %.9g", f->sum, sum);
+    if (!(fabs(f->sum - sum) <= TOLERANCE * fabs(sum)))
+        fail_msg("loss %.9g, expected %.9g", f->sum, sum);
     assert_true(fabs(f->weight - weight) < 1e-12);
 }
 
@@ -147,7 +154,8 @@ static void a_mean_over_sequences_divides_by_those_with_answers(void **state)
 static bool asks_for(const fixture *f, const char *word)
 {
     const char *const *n = f->table->instance_needs(f->self);
-    while (*n && strcmp(*n, word)) n++;
+    while (*n && strcmp(*n, word))
+        n++;
     return *n;
 }
 

@@ -76,7 +76,8 @@ static nrl_status segment_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch,
 }
 
 /* exp of a large number: fine on easy batches only. */
-static nrl_status overflowing_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+static nrl_status overflowing_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch,
+                                   nrl_tensor **sums)
 {
     nrl_tensor *logps, *scaled, *e;
     (void)self;
@@ -133,7 +134,8 @@ static const char *const nothing[] = {NULL};
 #define WRONG(nm, ...)                                                                             \
     {                                                                                              \
         NRL_PLUGIN_PLAIN(NRL_KIND_ALGORITHM, nrl_algorithm, nm, "0", "wrong on purpose"),          \
-        .needs = logps_only, .n_terms = 1, .weight = count_tokens, .loss = sum_loss, __VA_ARGS__   \
+            .needs = logps_only, .n_terms = 1, .weight = count_tokens, .loss = sum_loss,           \
+            __VA_ARGS__                                                                            \
     }
 
 #pragma GCC diagnostic push
@@ -149,8 +151,8 @@ static const struct {
     {"a loss is a sum, not a mean", WRONG("mean", .loss = mean_loss)},
     {"a loss is a sum, not a mean", WRONG("weight of one", .weight = count_one)},
     {"parts of a batch add up", WRONG("centred", .loss = centred_loss)},
-    {"a separable loss takes any rows", WRONG("not separable", .loss = segment_loss, .separable = true,
-                                              .weight = count_blocks)},
+    {"a separable loss takes any rows",
+     WRONG("not separable", .loss = segment_loss, .separable = true, .weight = count_blocks)},
     {"sums and weights are finite", WRONG("overflowing", .loss = overflowing_loss)},
     {"sums and weights are finite", WRONG("no weight", .weight = count_nothing)},
     {"a gradient reaches the log-probs", WRONG("detached", .loss = detached_loss)},

@@ -44,7 +44,8 @@ static nrl_status wanting_write(void *self, const nrl_record *record)
 
 static nrl_status editing_write(void *self, const nrl_record *record)
 {
-    for (size_t i = 0; i < record->n_values; i++) ((nrl_value *)record->values)[i].value = 0;
+    for (size_t i = 0; i < record->n_values; i++)
+        ((nrl_value *)record->values)[i].value = 0;
     return right_write(self, record);
 }
 
@@ -89,8 +90,8 @@ static nrl_status resuming_open(const void *options, const nrl_logger_run *run, 
 
 #define WRONG(nm, o, w, c)                                                                         \
     {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_LOGGER, nrl_logger, nm, "0", "wrong on purpose"), .open = o,     \
-        .write = w, .close = c                                                                     \
+        NRL_PLUGIN_PLAIN(NRL_KIND_LOGGER, nrl_logger, nm, "0", "wrong on purpose"),                \
+            .open = o, .write = w, .close = c                                                      \
     }
 static const struct {
     const char *rule; /* NULL: nothing is wrong with it */
@@ -104,7 +105,8 @@ static const struct {
     {"instances live side by side", WRONG("single", single_open, right_write, single_close)},
     {"instances live side by side", WRONG("shared", shared_open, right_write, single_close)},
     {"a failure has words", WRONG("mute", mute_open, right_write, free)},
-    {"a logger opens in a folder that may be written", WRONG("resuming", resuming_open, right_write, free)},
+    {"a logger opens in a folder that may be written",
+     WRONG("resuming", resuming_open, right_write, free)},
     {"a logger has open, write and close", WRONG("no close", right_open, right_write, NULL)},
 };
 #undef WRONG

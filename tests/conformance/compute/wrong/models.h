@@ -31,8 +31,13 @@ static nrl_status lenient_create(const nrl_node *config, void **self)
 static nrl_status declare(toy *t, nrl_builder *b, int64_t carry_width, const char *mix_name)
 {
     int32_t embed, block;
-    nrl_param_spec spec = {.size = sizeof spec, .name = "embed", .n_dims = 2, .dims = {TOY_VOCAB, TOY_WIDTH},
-                           .init = NRL_INIT_NORMAL, .init_scale = 0.02, .decay = true};
+    nrl_param_spec spec = {.size = sizeof spec,
+                           .name = "embed",
+                           .n_dims = 2,
+                           .dims = {TOY_VOCAB, TOY_WIDTH},
+                           .init = NRL_INIT_NORMAL,
+                           .init_scale = 0.02,
+                           .decay = true};
     NRL_TRY(nrl_build_unit(b, "embed", &embed));
     NRL_TRY(nrl_build_unit(b, "block", &block));
     NRL_TRY(nrl_build_param(b, embed, &spec, &t->embed));
@@ -116,7 +121,8 @@ static nrl_status leaking_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_ca
     nrl_tensor *shifted, *h;
     NRL_TRY(right_forward(self, ctx, unit, carry));
     h = carry->tensors[0];
-    for (int32_t i = 0; i < nrl_tensor_dim(h, 0); i++) before[i] = i - 1;
+    for (int32_t i = 0; i < nrl_tensor_dim(h, 0); i++)
+        before[i] = i - 1;
     before[0] = 0;
     NRL_TRY(nrl_op_gather_rows(ctx, h, before, nrl_tensor_dim(h, 0), &shifted));
     return nrl_op_binary(ctx, NRL_BINARY_ADD, h, shifted, &carry->tensors[0]);
@@ -129,7 +135,8 @@ static nrl_status placed_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_car
     nrl_tensor *column;
     NRL_TRY(right_forward(self, ctx, unit, carry));
     int64_t dims[2] = {nrl_tensor_dim(carry->tensors[0], 0), 1};
-    for (int64_t i = 0; i < dims[0]; i++) place[i] = (float)(1 + 0.1 * (double)i);
+    for (int64_t i = 0; i < dims[0]; i++)
+        place[i] = (float)(1 + 0.1 * (double)i);
     NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, dims, place, &column));
     return nrl_op_binary(ctx, NRL_BINARY_MUL, carry->tensors[0], column, &carry->tensors[0]);
 }
@@ -160,7 +167,8 @@ static nrl_status counting_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_c
 {
     static double calls;
     NRL_TRY(right_forward(self, ctx, unit, carry));
-    return nrl_op_unary(ctx, NRL_UNARY_AFFINE, carry->tensors[0], 1, 1e-3 * calls++, &carry->tensors[0]);
+    return nrl_op_unary(ctx, NRL_UNARY_AFFINE, carry->tensors[0], 1, 1e-3 * calls++,
+                        &carry->tensors[0]);
 }
 
 static const char *const toy_types[] = {"toy", NULL};
@@ -169,26 +177,38 @@ static const char *const no_types[] = {NULL};
 #define WRONG(nm, types, c, l, f)                                                                  \
     {                                                                                              \
         NRL_PLUGIN_PLAIN(NRL_KIND_MODEL, nrl_model, nm, "0", "wrong on purpose"),                  \
-        .model_types = types, .create = c, .destroy = free, .layout = l, .forward = f              \
+            .model_types = types, .create = c, .destroy = free, .layout = l, .forward = f          \
     }
 static const struct {
     const char *rule; /* NULL: nothing is wrong with it */
     nrl_model table;
 } wrong_models[] = {
     {NULL, WRONG("right", toy_types, toy_create, toy_layout, right_forward)},
-    {"a unit uses only what it declares", WRONG("undeclared", toy_types, toy_create, toy_layout, undeclared_forward)},
-    {"no token sees a later one", WRONG("future", toy_types, toy_create, toy_layout, future_forward)},
-    {"segments do not see each other", WRONG("leaking", toy_types, toy_create, toy_layout, leaking_forward)},
-    {"a segment does not know its place", WRONG("placed", toy_types, toy_create, toy_layout, placed_forward)},
+    {"a unit uses only what it declares",
+     WRONG("undeclared", toy_types, toy_create, toy_layout, undeclared_forward)},
+    {"no token sees a later one",
+     WRONG("future", toy_types, toy_create, toy_layout, future_forward)},
+    {"segments do not see each other",
+     WRONG("leaking", toy_types, toy_create, toy_layout, leaking_forward)},
+    {"a segment does not know its place",
+     WRONG("placed", toy_types, toy_create, toy_layout, placed_forward)},
     {"a token sees earlier ones", WRONG("blind", toy_types, toy_create, toy_layout, blind_forward)},
-    {"gradients are those of differences", WRONG("detached", toy_types, toy_create, toy_layout, detached_forward)},
-    {"a unit passes the declared carry", WRONG("greedy", toy_types, toy_create, toy_layout, greedy_forward)},
-    {"a unit passes the declared carry", WRONG("narrow", toy_types, toy_create, narrow_layout, right_forward)},
-    {"equal calls give equal bits", WRONG("counting", toy_types, toy_create, toy_layout, counting_forward)},
-    {"equal configs give equal layouts", WRONG("shifting", toy_types, toy_create, shifting_layout, right_forward)},
-    {"a config without sizes is refused with words", WRONG("lenient", toy_types, lenient_create, toy_layout, right_forward)},
-    {"a model names the types it serves", WRONG("nameless", no_types, toy_create, toy_layout, right_forward)},
-    {"a model has create, layout and forward", WRONG("bodiless", toy_types, toy_create, toy_layout, NULL)},
+    {"gradients are those of differences",
+     WRONG("detached", toy_types, toy_create, toy_layout, detached_forward)},
+    {"a unit passes the declared carry",
+     WRONG("greedy", toy_types, toy_create, toy_layout, greedy_forward)},
+    {"a unit passes the declared carry",
+     WRONG("narrow", toy_types, toy_create, narrow_layout, right_forward)},
+    {"equal calls give equal bits",
+     WRONG("counting", toy_types, toy_create, toy_layout, counting_forward)},
+    {"equal configs give equal layouts",
+     WRONG("shifting", toy_types, toy_create, shifting_layout, right_forward)},
+    {"a config without sizes is refused with words",
+     WRONG("lenient", toy_types, lenient_create, toy_layout, right_forward)},
+    {"a model names the types it serves",
+     WRONG("nameless", no_types, toy_create, toy_layout, right_forward)},
+    {"a model has create, layout and forward",
+     WRONG("bodiless", toy_types, toy_create, toy_layout, NULL)},
 };
 #undef WRONG
 enum { N_WRONG_MODELS = sizeof wrong_models / sizeof *wrong_models };

@@ -11,11 +11,13 @@ static const nrl_adamw usual = {sizeof(nrl_adamw), 0.9, 0.999, 1e-8, 0.1};
 static nrl_status update_all(nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_adamw *numbers,
                              const nrl_step_block *step)
 {
-    for (int64_t i = 0; i < n; i++) NRL_TRY(nrl_slice_adamw(ctx, &slices[i], numbers, step));
+    for (int64_t i = 0; i < n; i++)
+        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], numbers, step));
     return NRL_OK;
 }
 
-static nrl_status right_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_block *step)
+static nrl_status right_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n,
+                               const nrl_step_block *step)
 {
     (void)self;
     return update_all(ctx, slices, n, &usual, step);
@@ -53,7 +55,8 @@ static nrl_status own_rate_update(void *self, nrl_ctx *ctx, nrl_slice *slices, i
     return update_all(ctx, slices, n, &usual, &own);
 }
 
-static nrl_status rising_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_block *step)
+static nrl_status rising_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n,
+                                const nrl_step_block *step)
 {
     nrl_step_block own = *step;
     (void)self;
@@ -62,7 +65,8 @@ static nrl_status rising_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int
 }
 
 /* The second slice gets twice the rate: what a table by index does when a strategy cuts. */
-static nrl_status indexed_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_block *step)
+static nrl_status indexed_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n,
+                                 const nrl_step_block *step)
 {
     (void)self;
     for (int64_t i = 0; i < n; i++) {
@@ -104,7 +108,8 @@ static nrl_status unstable_update(void *self, nrl_ctx *ctx, nrl_slice *slices, i
     return update_all(ctx, slices, n, &no_eps, step);
 }
 
-static nrl_status needy_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_block *step)
+static nrl_status needy_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n,
+                               const nrl_step_block *step)
 {
     if (n == 0) return nrl_fail(NRL_ERR_BUG, "no slices");
     return right_update(self, ctx, slices, n, step);
@@ -115,7 +120,7 @@ static const char *const two_names[] = {"exp_avg", "exp_avg_sq"};
 #define WRONG(nm, fn)                                                                              \
     {                                                                                              \
         NRL_PLUGIN_PLAIN(NRL_KIND_OPTIMIZER, nrl_optimizer, nm, "0", "wrong on purpose"),          \
-        .reach = NRL_OPTIMIZER_ELEMENT, .n_states = 2, .state_names = two_names, .update = fn      \
+            .reach = NRL_OPTIMIZER_ELEMENT, .n_states = 2, .state_names = two_names, .update = fn  \
     }
 static const struct {
     const char *rule; /* NULL: nothing is wrong with it */
