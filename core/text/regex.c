@@ -21,25 +21,35 @@ enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 64 * 1024 
     "\\x09-\\x0d "                                                                                 \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
-static void rewrite_spaces(const char *pattern, size_t size, buffer *out)
+/* Oniguruma's \w; PCRE2's has no marks. The six numbers are a wart of its Latin-1 table. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+
+/* What \s, \w and, outside of a class, their opposites become; NULL for other escapes. */
+static const char *rewritten(char escape, bool in_class)
 {
-    int in_class = 0;
+    if (escape == 's') return in_class ? WHITE_SPACE : "[" WHITE_SPACE "]";
+    if (escape == 'w') return in_class ? WORD : "[" WORD "]";
+    if (escape == 'S' && !in_class) return "[^" WHITE_SPACE "]";
+    return escape == 'W' && !in_class ? "[^" WORD "]" : NULL;
+}
+
+static void rewrite(const char *pattern, size_t size, buffer *out)
+{
+    bool in_class = false;
     for (size_t i = 0; i < size; i++) {
-        char c = pattern[i], next = i + 1 < size ? pattern[i + 1] : 0;
-        if (c == '\\' && next) {
-            i++;
-            if (next == 's')
-                buffer_puts(out, in_class ? WHITE_SPACE : "[" WHITE_SPACE "]");
-            else if (next == 'S' && !in_class)
-                buffer_puts(out, "[^" WHITE_SPACE "]");
+        char c = pattern[i];
+        if (c == '\\' && i + 1 < size) {
+            const char *other = rewritten(pattern[++i], in_class);
+            if (other)
+                buffer_puts(out, other);
             else
                 buffer_add(out, pattern + i - 1, 2);
             continue;
         }
-        if (c == '[' && !in_class)
-            in_class = 1;
+        if (c == '[')
+            in_class = true;
         else if (c == ']')
-            in_class = 0;
+            in_class = false;
         buffer_add(out, &c, 1);
     }
 }
@@ -47,7 +57,7 @@ static void rewrite_spaces(const char *pattern, size_t size, buffer *out)
 nrl_status regex_create(const char *pattern, size_t size, regex **out)
 {
     buffer text = {0};
-    rewrite_spaces(pattern, size, &text);
+    rewrite(pattern, size, &text);
     int code = 0;
     PCRE2_SIZE at = 0;
     pcre2_code *compiled =

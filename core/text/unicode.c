@@ -212,6 +212,13 @@ char_class unicode_class(int32_t c)
     }
 }
 
+/* Alphabetic although symbols: circled and squared letters. */
+static bool is_letter_symbol(int32_t c)
+{
+    return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
+           (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
+}
+
 bool unicode_is_word(int32_t c)
 {
     if (c < 0x80)
@@ -225,7 +232,7 @@ bool unicode_is_word(int32_t c)
     case UTF8PROC_CATEGORY_PC:
         return true;
     default:
-        return unicode_class(c) == CHAR_LETTER || c == 0x200c || c == 0x200d;
+        return unicode_class(c) == CHAR_LETTER || c == 0x200c || c == 0x200d || is_letter_symbol(c);
     }
 }
 
