@@ -136,6 +136,7 @@ static void fill_event(run *r, const data_step *data, double loss, const clip_re
     value_append(v, &n, "tokens_per_s", "tok/s", tokens / seconds);
     if (peak > 0) value_append(v, &n, "mfu", "1", flops_of(r, data) / seconds / peak);
     value_append(v, &n, "mem_bytes", "bytes", (double)memory_in_use(r));
+    value_append(v, &n, "mem_total_bytes", "bytes", (double)r->device.facts.memory_bytes);
     value_append(v, &n, "data_fraction", "1", r->data_seconds / seconds);
     value_append(v, &n, "comm_fraction", "1", 0);
     metrics_append(r, "", v, &n, NULL);
