@@ -24,16 +24,27 @@ enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 64 * 1024 
 /* Oniguruma's \w; PCRE2's has no marks. The six numbers are a wart of its Latin-1 table. */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
-/* What \s, \w and, outside of a class, their opposites become; NULL for other escapes. */
+#define HEX "0-9a-fA-F"
+
+/* What \s, \w, \h and, outside of a class, their opposites become; NULL for other escapes. */
 static const char *rewritten(char escape, bool in_class)
 {
     if (escape == 's') return in_class ? WHITE_SPACE : "[" WHITE_SPACE "]";
     if (escape == 'w') return in_class ? WORD : "[" WORD "]";
+    if (escape == 'h') return in_class ? HEX : "[" HEX "]"; /* in PCRE2 a horizontal space */
+    if (escape == 'H' && !in_class) return "[^" HEX "]";
     if (escape == 'S' && !in_class) return "[^" WHITE_SPACE "]";
     return escape == 'W' && !in_class ? "[^" WORD "]" : NULL;
 }
 
-static void rewrite(const char *pattern, size_t size, buffer *out)
+/* A set inside of a set, or an intersection: PCRE2 would read them as plain characters. */
+static bool is_set_algebra(const char *pattern, size_t size, size_t i)
+{
+    char next = i + 1 < size ? pattern[i + 1] : 0;
+    return (pattern[i] == '[' && next != ':') || (pattern[i] == '&' && next == '&');
+}
+
+static nrl_status rewrite(const char *pattern, size_t size, buffer *out)
 {
     bool in_class = false;
     for (size_t i = 0; i < size; i++) {
@@ -46,23 +57,40 @@ static void rewrite(const char *pattern, size_t size, buffer *out)
                 buffer_add(out, pattern + i - 1, 2);
             continue;
         }
+        if (in_class && is_set_algebra(pattern, size, i))
+            return nrl_fail(NRL_ERR_DATA,
+                            "regular expression '%.*s': sets inside of sets are not supported",
+                            size < 200 ? (int)size : 200, pattern);
+        if (c == '[' && in_class) { /* [:name:] has a bracket of its own */
+            const char *stop = text_find(pattern + i, size - i, ":]", 2);
+            size_t n = stop ? (size_t)(stop - pattern) + 2 - i : 1;
+            buffer_add(out, pattern + i, n);
+            i += n - 1;
+            continue;
+        }
         if (c == '[')
             in_class = true;
         else if (c == ']')
             in_class = false;
         buffer_add(out, &c, 1);
     }
+    return NRL_OK;
 }
 
 nrl_status regex_create(const char *pattern, size_t size, regex **out)
 {
     buffer text = {0};
-    rewrite(pattern, size, &text);
+    nrl_status st = rewrite(pattern, size, &text);
+    if (st != NRL_OK) {
+        buffer_free(&text);
+        return st;
+    }
     int code = 0;
     PCRE2_SIZE at = 0;
-    pcre2_code *compiled =
-        pcre2_compile((PCRE2_SPTR)(text.text ? text.text : ""), text.size,
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at, NULL);
+    /* ^ and $ stand at lines in Oniguruma's syntax. */
+    pcre2_code *compiled = pcre2_compile(
+        (PCRE2_SPTR)(text.text ? text.text : ""), text.size,
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, NULL);
     buffer_free(&text);
     if (!compiled) {
         PCRE2_UCHAR why[128];

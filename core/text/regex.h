@@ -1,6 +1,7 @@
 /*
  * regex.h - the regular expressions of tokenizer files. Written for Oniguruma, run by PCRE2: the
- * subset that tokenizers use means the same, but for \s and \w, which are rewritten. Only home of pcre2.h.
+ * subset that tokenizers use means the same, but for \s, \w and \h, which are rewritten, and sets
+ * inside of sets, which are refused. Only home of pcre2.h.
  */
 #ifndef TEXT_REGEX_H
 #define TEXT_REGEX_H
