@@ -98,8 +98,7 @@ static void add_unknown(data_slab *s, const char *key, int64_t line)
     for (int i = 0; i < s->n_unknown; i++)
         if (!strncmp(s->unknown[i], key, SLAB_KEY - 1)) return;
     if (s->n_unknown == SLAB_UNKNOWN) return;
-    strncpy(s->unknown[s->n_unknown], key, SLAB_KEY - 1);
-    s->unknown[s->n_unknown][SLAB_KEY - 1] = 0;
+    snprintf(s->unknown[s->n_unknown], SLAB_KEY, "%s", key);
     s->unknown_line[s->n_unknown++] = line;
 }
 
