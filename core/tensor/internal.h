@@ -18,6 +18,7 @@ struct nrl_tensor {
     void *data;
     nrl_tensor *grad; /* counted; only while a tape is walked back */
     nrl_tensor *next; /* among spare headers */
+    nrl_tape_node *maker; /* the node that can make the contents again; NULL = none */
     int64_t dims[NRL_MAX_DIMS];
     int64_t numel, rows, cols, stride; /* as a matrix; stride in elements */
     int32_t uses, refs;

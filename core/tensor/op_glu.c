@@ -1,11 +1,25 @@
 /*
- * op_glu.c - gated activations: y = act(gate) * up. Saves gate and up, nothing else.
+ * op_glu.c - gated activations: y = act(gate) * up. Saves gate and up, from which y can be made again.
  */
 #include "tensor/tape.h"
 
 typedef struct {
     uint32_t act;
 } glu_attributes;
+
+static nrl_status activate(nrl_ctx *ctx, uint32_t act, const nrl_tensor *gate, const nrl_tensor *up,
+                           const nrl_tensor *y)
+{
+    nrl_glu_args a = {
+        .size = sizeof a, .act = act, .gate = tensor_mat(gate), .up = tensor_mat(up), .y = tensor_mat(y)};
+    return backend_glu(ctx, &a);
+}
+
+static nrl_status glu_remake(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *y)
+{
+    const glu_attributes *at = nrl_tape_attributes(node);
+    return activate(ctx, at->act, nrl_tape_saved(node, 0), nrl_tape_saved(node, 1), y);
+}
 
 static nrl_status glu_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
@@ -32,13 +46,8 @@ static nrl_status glu(nrl_ctx *ctx, const char *name, nrl_unary act, nrl_tensor 
         return nrl_fail(NRL_ERR_BUG, "%s: gate is %s of %s, up is %s of %s", name, tensor_shape(gate).text,
                         nrl_dtype_name(gate->dtype), tensor_shape(up).text, nrl_dtype_name(up->dtype));
     NRL_TRY(tensor_like(ctx, gate, y));
-    nrl_glu_args a = {.size = sizeof a,
-                      .act = (uint32_t)act,
-                      .gate = tensor_mat(gate),
-                      .up = tensor_mat(up),
-                      .y = tensor_mat(*y)};
-    NRL_TRY(backend_glu(ctx, &a));
-    glu_attributes at = {a.act};
+    glu_attributes at = {(uint32_t)act};
+    NRL_TRY(activate(ctx, at.act, gate, up, *y));
     nrl_tape_record r = {.name = name,
                          .inputs = {gate, up},
                          .outputs = {*y},
@@ -46,7 +55,9 @@ static nrl_status glu(nrl_ctx *ctx, const char *name, nrl_unary act, nrl_tensor 
                          .attributes = &at,
                          .attributes_size = sizeof at,
                          .backward = glu_backward};
-    return tape_push(ctx, &r, false);
+    NRL_TRY(tape_push(ctx, &r, false));
+    tape_can_remake(ctx, *y, glu_remake);
+    return NRL_OK;
 }
 
 nrl_status nrl_op_swiglu(nrl_ctx *ctx, nrl_tensor *gate, nrl_tensor *up, nrl_tensor **y)

@@ -1,12 +1,13 @@
 /*
  * op_norm.c - rms and layer norm, alone or fused with the residual addition before it.
- * Saved: what was normalised, and one or two f32 a normalised row. D columns of the weight; x [N, G*D]
+ * Saved: what was normalised, and one or two f32 a normalised row; y can be made again from them. D columns of the weight; x [N, G*D]
  * is normalised in groups of D columns.
  */
 #include "tensor/tape.h"
 
 typedef struct {
     nrl_param *weight, *bias;
+    double eps;
 } norm_attributes;
 
 typedef struct {
@@ -50,6 +51,23 @@ static nrl_status norm_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 1, dx);
 }
 
+/* Writes rstd and mean anew, with the same values. */
+static nrl_status norm_remake(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *y)
+{
+    const norm_attributes *at = nrl_tape_attributes(node);
+    nrl_tensor *mean = nrl_tape_saved(node, 2);
+    nrl_norm_args a = {.size = sizeof a,
+                       .rms = !mean,
+                       .x = tensor_mat(nrl_tape_saved(node, 0)),
+                       .y = tensor_mat(y),
+                       .rstd = tensor_mat(nrl_tape_saved(node, 1)),
+                       .eps = at->eps};
+    if (mean) a.mean = tensor_mat(mean);
+    NRL_TRY(param_work(at->weight, &a.weight));
+    if (at->bias) NRL_TRY(param_work(at->bias, &a.bias));
+    return backend_norm(ctx, &a);
+}
+
 static nrl_status norm_check(const norm_call *c)
 {
     const nrl_param *w = c->weight, *b = c->bias;
@@ -90,7 +108,7 @@ static nrl_status norm(nrl_ctx *ctx, const norm_call *c)
     NRL_TRY(tensor_like(ctx, c->x, c->y));
     a.y = tensor_mat(*c->y);
     NRL_TRY(backend_norm(ctx, &a));
-    norm_attributes at = {c->weight, c->bias};
+    norm_attributes at = {c->weight, c->bias, c->eps};
     nrl_tape_record r = {.name = c->name,
                          .inputs = {c->x, c->residual},
                          .outputs = {*c->y, c->residual ? normed : NULL},
@@ -98,7 +116,9 @@ static nrl_status norm(nrl_ctx *ctx, const norm_call *c)
                          .attributes = &at,
                          .attributes_size = sizeof at,
                          .backward = norm_backward};
-    return tape_push(ctx, &r, c->weight->trained || (c->bias && c->bias->trained));
+    NRL_TRY(tape_push(ctx, &r, c->weight->trained || (c->bias && c->bias->trained)));
+    tape_can_remake(ctx, *c->y, norm_remake);
+    return NRL_OK;
 }
 
 nrl_status nrl_op_rms_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double eps, nrl_tensor **y)

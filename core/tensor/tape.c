@@ -1,5 +1,9 @@
 /*
  * tape.c - recording operations and walking back through them.
+ *
+ * What a node saved is released after its backward. Outputs that their maker can make again (norms,
+ * gates: a pass over memory) are not kept for other nodes at all: they are made once more during the
+ * walk and live until their maker's own backward. A third of a decoder's activations are such.
  */
 #include "tensor/tape.h"
 #include <stdlib.h>
@@ -14,6 +18,10 @@ struct nrl_tape_node {
     nrl_tensor *inputs[NRL_TAPE_MAX_OPERANDS];
     nrl_tensor *outputs[NRL_TAPE_MAX_OPERANDS];
     nrl_tensor *saved[NRL_TAPE_MAX_OPERANDS];
+    tape *tape;
+    uint32_t lean;      /* bit i: saved[i] is not kept, its maker makes it again */
+    tape_remake remake; /* of outputs[0]; NULL = none */
+    nrl_tensor *made;   /* outputs[0] once it was made again, counted */
     void *attributes; /* inside the node, or malloc'd where larger */
     _Alignas(16) unsigned char small[INLINE_ATTRIBUTES];
 };
@@ -34,6 +42,9 @@ static nrl_tape_node *node_new(nrl_ctx *ctx)
     nrl_tape_node *n = ctx->spare_nodes;
     if (n) ctx->spare_nodes = n->older;
     else n = arena_alloc(&ctx->memory, sizeof *n);
+    n->lean = 0;
+    n->remake = NULL;
+    n->made = NULL;
     return n;
 }
 
@@ -55,6 +66,20 @@ static void keep_attributes(nrl_tape_node *n, const void *attributes, size_t siz
     if (size) memcpy(n->attributes, attributes, size);
 }
 
+/* A maker outlives this node's need only on the same tape, where it is walked later. */
+static void keep_saved(nrl_tape_node *n, int i, nrl_tensor *t)
+{
+    n->saved[i] = t;
+    if (!t) return;
+    bool lean = t->maker && t->maker->tape == n->tape;
+    if (lean) {
+        n->lean |= 1u << i;
+        tensor_ref(t);
+    } else {
+        tensor_retain(t);
+    }
+}
+
 nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
 {
     if (!tape_records(ctx) || (!trained && !any_has_grad(r->inputs))) return NRL_OK;
@@ -64,17 +89,25 @@ nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
     n->backward = r->backward;
     memcpy(n->inputs, r->inputs, sizeof n->inputs);
     memcpy(n->outputs, r->outputs, sizeof n->outputs);
-    memcpy(n->saved, r->saved, sizeof n->saved);
+    n->tape = t;
     keep_attributes(n, r->attributes, r->attributes_size);
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
         tensor_ref(n->inputs[i]);
         tensor_ref(n->outputs[i]);
         if (n->outputs[i]) n->outputs[i]->has_grad = true;
-        if (n->saved[i]) tensor_retain(n->saved[i]);
+        keep_saved(n, i, r->saved[i]);
     }
     n->older = t->newest;
     t->newest = n;
     return NRL_OK;
+}
+
+void tape_can_remake(nrl_ctx *ctx, nrl_tensor *output, tape_remake remake)
+{
+    nrl_tape_node *n = tape_records(ctx) ? ctx->tapes[ctx->n_tapes - 1]->newest : NULL;
+    if (!n || n->outputs[0] != output) return; /* it was not recorded */
+    n->remake = remake;
+    output->maker = n;
 }
 
 nrl_status nrl_tape_push(nrl_ctx *ctx, const nrl_tape_record *record)
@@ -207,10 +240,36 @@ static bool any_grad(const nrl_tape_node *n)
 static void drop_contents(nrl_ctx *ctx, nrl_tape_node *n)
 {
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
-        tensor_release(ctx, n->saved[i]);
+        if (n->lean >> i & 1) tensor_unref(ctx, n->saved[i]);
+        else tensor_release(ctx, n->saved[i]);
         n->saved[i] = NULL;
         if (n->outputs[i]) set_grad(ctx, n->outputs[i], NULL);
     }
+    n->lean = 0;
+    tensor_release(ctx, n->made);
+    n->made = NULL;
+}
+
+static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n);
+
+/* Fills the empty header t again; its maker holds the contents until its own backward has run. */
+static nrl_status make_again(nrl_ctx *ctx, nrl_tensor *t)
+{
+    nrl_tape_node *maker = t->maker;
+    NRL_TRY(make_saved(ctx, maker));
+    NRL_TRY(pool_take(&ctx->pool, (size_t)t->numel * nrl_dtype_size(t->dtype), &t->block));
+    t->data = t->block->data;
+    t->uses = 1;
+    maker->made = t;
+    return maker->remake(ctx, maker, t);
+}
+
+/* Contents of everything that n saved; makers may themselves need what others make. */
+static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n)
+{
+    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
+        if (n->lean >> i & 1 && !n->saved[i]->data) NRL_TRY(make_again(ctx, n->saved[i]));
+    return NRL_OK;
 }
 
 static nrl_status walk(nrl_ctx *ctx, tape *t)
@@ -219,7 +278,8 @@ static nrl_status walk(nrl_ctx *ctx, tape *t)
         nrl_status st = NRL_OK;
         if (any_grad(n)) {
             ctx_scope_begin(ctx);
-            st = n->backward(ctx, n);
+            st = make_saved(ctx, n);
+            if (!st) st = n->backward(ctx, n);
             ctx_scope_end(ctx);
         }
         drop_contents(ctx, n);
@@ -240,6 +300,7 @@ static void clear(nrl_ctx *ctx, tape *t)
         drop_contents(ctx, n);
         for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
             if (n->inputs[i]) set_grad(ctx, n->inputs[i], NULL);
+            if (n->outputs[i] && n->outputs[i]->maker == n) n->outputs[i]->maker = NULL;
             tensor_unref(ctx, n->inputs[i]);
             tensor_unref(ctx, n->outputs[i]);
         }

@@ -94,33 +94,60 @@ static inline nrl_status gradient_loss(gradient_run *g, double *loss)
     return st;
 }
 
+/* The forward's scope is over before the walk back, as in a run: only the tape keeps what it needs. */
+static inline nrl_status gradient_record(gradient_run *g, tape *t, nrl_tensor **x, nrl_tensor **y)
+{
+    ctx_scope_begin(g->ctx);
+    ctx_tape_begin(g->ctx, t);
+    nrl_status st = gradient_forward(g, x, y);
+    ctx_tape_end(g->ctx);
+    for (int i = 0; i < g->c->n_inputs && !st; i++) tensor_retain(x[i]);
+    if (!st) {
+        tensor_retain(*y);
+        g->n_output = nrl_tensor_numel(*y);
+        g->output = calloc((size_t)g->n_output, sizeof *g->output);
+        st = nrl_tensor_fetch(g->ctx, *y, g->output, g->n_output);
+    }
+    ctx_scope_end(g->ctx);
+    return st;
+}
+
+static inline nrl_status gradient_seed(gradient_run *g, const nrl_tensor *y, nrl_tensor **seed)
+{
+    int64_t dims[NRL_MAX_DIMS];
+    float *weights = calloc((size_t)g->n_output, sizeof *weights);
+    for (int64_t i = 0; i < g->n_output; i++) weights[i] = (float)gradient_weight(i);
+    for (int i = 0; i < nrl_tensor_n_dims(y); i++) dims[i] = nrl_tensor_dim(y, i);
+    nrl_status st = nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, nrl_tensor_n_dims(y), dims, weights, seed);
+    free(weights);
+    return st;
+}
+
+static inline nrl_status gradient_fetch(gradient_run *g, nrl_tensor **dx)
+{
+    int n = g->c->n_inputs;
+    for (int i = 0; i < n; i++) {
+        if (dx[i]) NRL_TRY(nrl_tensor_fetch(g->ctx, dx[i], g->grads[i], g->numel[i]));
+        tensor_release(g->ctx, dx[i]);
+    }
+    for (int i = 0; i < g->c->n_params; i++)
+        NRL_TRY(nrl_tensor_fetch(g->ctx, g->grad_acc[i], g->grads[n + i], g->numel[n + i]));
+    return NRL_OK;
+}
+
 static inline nrl_status gradient_backward(gradient_run *g)
 {
     nrl_tensor *x[GRADIENT_MAX], *y, *seed, *dx[GRADIENT_MAX];
     tape *t = tape_create();
+    nrl_status st = gradient_record(g, t, x, &y);
     ctx_scope_begin(g->ctx);
-    ctx_tape_begin(g->ctx, t);
-    nrl_status st = gradient_forward(g, x, &y);
-    ctx_tape_end(g->ctx);
     if (!st) {
-        int64_t n = nrl_tensor_numel(y), dims[NRL_MAX_DIMS];
-        float *weights = calloc((size_t)n, sizeof *weights);
-        for (int64_t i = 0; i < n; i++) weights[i] = (float)gradient_weight(i);
-        g->output = calloc((size_t)n, sizeof *g->output);
-        g->n_output = n;
-        st = nrl_tensor_fetch(g->ctx, y, g->output, n);
-        for (int i = 0; i < nrl_tensor_n_dims(y); i++) dims[i] = nrl_tensor_dim(y, i);
-        if (!st) st = nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, nrl_tensor_n_dims(y), dims, weights, &seed);
-        free(weights);
+        st = gradient_seed(g, y, &seed);
+        if (!st) st = tape_backward(g->ctx, t, &y, &seed, 1, x, dx, g->c->n_inputs);
+        if (!st) st = gradient_fetch(g, dx);
+        for (int i = 0; i < g->c->n_inputs; i++) tensor_release(g->ctx, x[i]);
+        tensor_release(g->ctx, y);
     }
-    if (!st) st = tape_backward(g->ctx, t, &y, &seed, 1, x, dx, g->c->n_inputs);
-    for (int i = 0; i < g->c->n_inputs && !st; i++) {
-        if (dx[i]) st = nrl_tensor_fetch(g->ctx, dx[i], g->grads[i], g->numel[i]);
-        tensor_release(g->ctx, dx[i]);
-    }
-    for (int i = 0; i < g->c->n_params && !st; i++)
-        st = nrl_tensor_fetch(g->ctx, g->grad_acc[i], g->grads[g->c->n_inputs + i],
-                              g->numel[g->c->n_inputs + i]);
     tape_destroy(g->ctx, t);
     ctx_scope_end(g->ctx);
     return st;

@@ -82,6 +82,19 @@ BUILD(build_residual)
     return nrl_op_binary(ctx, NRL_BINARY_MUL, s, x[0], y);
 }
 
+/* Norms and gates of norms: each is made again on the way back from what others make again. */
+BUILD(build_remade)
+{
+    nrl_tensor *n, *nn, *g, *l;
+    (void)c;
+    NRL_TRY(nrl_op_rms_norm(ctx, x[0], p[0], 1e-5, &n));
+    NRL_TRY(nrl_op_layer_norm(ctx, n, p[0], p[1], 1e-5, &nn));
+    NRL_TRY(nrl_op_swiglu(ctx, n, nn, &g));
+    NRL_TRY(nrl_op_linear(ctx, g, p[2], NULL, &l));
+    NRL_TRY(nrl_op_linear(ctx, nn, p[2], NULL, &nn));
+    return nrl_op_binary(ctx, NRL_BINARY_MUL, l, nn, y);
+}
+
 BUILD(build_glu)
 {
     (void)p;
@@ -216,6 +229,7 @@ static const gradient_case op_cases[] = {
     {"norm: layer", 1, 2, {SHAPE(3, 7)}, {SHAPE(7), SHAPE(7)}, .build = build_norm, ARGS(1)},
     {"norm: add rms", 2, 1, {SHAPE(3, 7), SHAPE(3, 7)}, {SHAPE(7)}, .build = build_norm, ARGS(2)},
     {"norm: add layer", 2, 2, {SHAPE(3, 7), SHAPE(3, 7)}, {SHAPE(7), SHAPE(7)}, .build = build_norm, ARGS(3)},
+    {"shared: norms of norms", 1, 3, {SHAPE(3, 5)}, {SHAPE(5), SHAPE(5), SHAPE(4, 5)}, .build = build_remade},
     {"glu: silu", 2, 0, {RANGE(0, 3, 3, 19), SHAPE(3, 19)}, .build = build_glu},
     {"glu: gelu tanh", 2, 0, {RANGE(0, 3, 3, 19), SHAPE(3, 19)}, .build = build_glu, ARGS(1)},
     UNARY("neg", NRL_UNARY_NEG, 0, 1, 0),

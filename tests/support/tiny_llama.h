@@ -160,6 +160,18 @@ static inline nrl_status tiny_seed(nrl_ctx *ctx, const nrl_batch *b, nrl_tensor 
     return nrl_op_unary(ctx, NRL_UNARY_NEG, *seed, 0, 0, seed);
 }
 
+/* Forward onto t; hidden (counted) is all that is kept beside the tape. */
+static inline nrl_status tiny_record(tiny_llama *m, tape *t, nrl_tensor **hidden)
+{
+    ctx_scope_begin(m->ctx);
+    ctx_tape_begin(m->ctx, t);
+    nrl_status st = tiny_forward(m, hidden);
+    ctx_tape_end(m->ctx);
+    if (!st) tensor_retain(*hidden);
+    ctx_scope_end(m->ctx);
+    return st;
+}
+
 /* Forward and backward of a batch: log-probs to `logps` (may be NULL), gradients to GRAD_ACC. */
 static inline nrl_status tiny_step(tiny_llama *m, nrl_batch *b, double *logps)
 {
@@ -168,11 +180,12 @@ static inline nrl_status tiny_step(tiny_llama *m, nrl_batch *b, double *logps)
     head_spec head = tiny_head(m);
     tape *t = tape_create();
     NRL_TRY(ctx_set_batch(ctx, b));
+    NRL_TRY(tiny_record(m, t, &hidden));
     ctx_scope_begin(ctx);
     ctx_tape_begin(ctx, t);
-    NRL_TRY(tiny_forward(m, &hidden));
     NRL_TRY(head_columns(ctx, &head, hidden, HEAD_LOGP, 1, &lp, NULL, NULL));
     ctx_tape_end(ctx);
+    tensor_release(ctx, hidden);
     NRL_TRY(tiny_seed(ctx, b, &seed));
     NRL_TRY(tape_backward(ctx, t, &lp, &seed, 1, NULL, NULL, 0));
     if (logps) NRL_TRY(nrl_tensor_fetch(ctx, lp, logps, b->n_rows));

@@ -86,6 +86,12 @@ def residual(x, w, p):
     return (x + rms(x, w) @ p.T) * x
 
 
+def remade(x, w, b, p):
+    n = rms(x, w)
+    nn = layer(n, w, b)
+    return ((F.silu(n) * nn) @ p.T) * (nn @ p.T)
+
+
 def slices(x, _):
     a, b = x[:, 0:2], x[:, 1:3]
     return a * b * b[:, 1:2]
@@ -129,6 +135,7 @@ case("linear: one row", F.linear, (1, 3), (17, 3), (17,))
 case("linear: 3 dimensions", lambda x, w: x @ w.T, (2, 3, 5), (4, 5))
 case("shared: three linears", three_linears, (3, 4), (5, 4), (5, 4))
 case("shared: residual", residual, (3, 5), (5,), (5, 5))
+case("shared: norms of norms", remade, (3, 5), (5,), (5,), (4, 5))
 case("matmul: ..", lambda a, b: a @ b, (3, 5), (5, 4))
 case("matmul: T.", lambda a, b: a.T @ b, (5, 3), (5, 4))
 case("matmul: .T", lambda a, b: a @ b.T, (3, 5), (4, 5))
