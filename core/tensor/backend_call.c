@@ -9,7 +9,7 @@ enum {
 #define BACKEND_NUMBER(name, args) OP_##name,
     BACKEND_OPS(BACKEND_NUMBER)
 #undef BACKEND_NUMBER
-    OP_COUNT
+        OP_COUNT
 };
 
 struct profile {

@@ -49,8 +49,10 @@ static nrl_status check_segments(const nrl_batch *b)
 {
     if (b->cu_seqlens[0]) return wrong("cu_seqlens", 0, b->cu_seqlens[0]);
     for (int64_t s = 0; s < b->n_segments; s++) {
-        if (b->cu_seqlens[s + 1] < b->cu_seqlens[s]) return wrong("cu_seqlens", s + 1, b->cu_seqlens[s + 1]);
-        if (b->prefix && (b->prefix[s] < -1 || b->prefix[s] >= s)) return wrong("prefix", s, b->prefix[s]);
+        if (b->cu_seqlens[s + 1] < b->cu_seqlens[s])
+            return wrong("cu_seqlens", s + 1, b->cu_seqlens[s + 1]);
+        if (b->prefix && (b->prefix[s] < -1 || b->prefix[s] >= s))
+            return wrong("prefix", s, b->prefix[s]);
         int32_t before = s ? b->segment_block[s - 1] : 0;
         if (b->segment_block[s] < before || b->segment_block[s] >= b->n_blocks)
             return wrong("segment_block", s, b->segment_block[s]);
@@ -105,7 +107,8 @@ void batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch *view)
 void batch_set_column(nrl_batch *b, const char *name, nrl_tensor *t)
 {
     batch_column *c = b->columns, *end = b->columns + b->n_columns;
-    while (c < end && strcmp(c->name, name)) c++;
+    while (c < end && strcmp(c->name, name))
+        c++;
     if (c == end) {
         NRL_ASSERT(b->n_columns, <, (int)(sizeof b->columns / sizeof *b->columns));
         NRL_ASSERT(strlen(name), <, sizeof c->name);
@@ -123,8 +126,10 @@ static nrl_status no_column(const nrl_batch *b, const char *name)
         used += (size_t)snprintf(list + used, sizeof list - used, ", %s", b->columns[i].name);
     for (int32_t i = 0; i < b->n_extra && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, ", %s", b->extra[i].name);
-    return nrl_fail(NRL_ERR_CONFIG, "the batch has no column '%s'; it has %s\nan algorithm names in 'needs' what "
-                    "it reads, data.extra what rows carry", name, list);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "the batch has no column '%s'; it has %s\nan algorithm names in 'needs' what "
+                    "it reads, data.extra what rows carry",
+                    name, list);
 }
 
 nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, nrl_tensor **column)
@@ -141,7 +146,8 @@ nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, 
     }
     for (int32_t i = 0; i < b->n_extra; i++)
         if (!strcmp(b->extra[i].name, name))
-            return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_segments, b->extra[i].values, true, column);
+            return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_segments, b->extra[i].values, true,
+                                  column);
     return no_column(b, name);
 }
 
@@ -150,14 +156,16 @@ nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, 
 static double answer_tokens(const nrl_batch *b)
 {
     double sum = 0;
-    for (int64_t i = 0; i < b->n_rows; i++) sum += (double)b->row_weight[i];
+    for (int64_t i = 0; i < b->n_rows; i++)
+        sum += (double)b->row_weight[i];
     return sum;
 }
 
 static double prompt_tokens(const nrl_batch *b)
 {
     double n = 0;
-    for (int64_t i = 0; i < b->n_rows; i++) n += b->row_weight[i] == 0;
+    for (int64_t i = 0; i < b->n_rows; i++)
+        n += b->row_weight[i] == 0;
     return n;
 }
 
@@ -202,8 +210,12 @@ double nrl_batch_count(const nrl_batch *b, const char *what)
     static const struct {
         const char *name;
         double (*count)(const nrl_batch *b);
-    } counts[] = {{"answer_tokens", answer_tokens}, {"prompt_tokens", prompt_tokens}, {"sequences", sequences},
-                  {"pairs", pairs},                 {"blocks", blocks},               {"tokens", tokens}};
+    } counts[] = {{"answer_tokens", answer_tokens},
+                  {"prompt_tokens", prompt_tokens},
+                  {"sequences", sequences},
+                  {"pairs", pairs},
+                  {"blocks", blocks},
+                  {"tokens", tokens}};
     if (b->is_tail) return 0; /* it only keeps ranks in step */
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (!strcmp(counts[i].name, what)) return counts[i].count(b);

@@ -13,15 +13,18 @@ nrl_status ctx_create(device *d, nrl_ctx **out)
     ctx->compute = NRL_DTYPE_F32;
     pool_init(&ctx->pool, d);
     nrl_status st = d->table.stream_create ? d->table.stream_create(d->self, &ctx->stream) : NRL_OK;
-    if (st) free(ctx);
-    else *out = ctx;
+    if (st)
+        free(ctx);
+    else
+        *out = ctx;
     return st;
 }
 
 /* Releases the newest tensors of the scopes until n are left. */
 static void release_made(nrl_ctx *ctx, size_t n)
 {
-    while (ctx->n_made > n) tensor_release(ctx, ctx->made[--ctx->n_made]);
+    while (ctx->n_made > n)
+        tensor_release(ctx, ctx->made[--ctx->n_made]);
 }
 
 void ctx_destroy(nrl_ctx *ctx)
@@ -116,8 +119,10 @@ static nrl_status copy_index(nrl_ctx *ctx, const nrl_batch *b)
 static void forget_index(nrl_ctx *ctx)
 {
     ctx_index *i = &ctx->index;
-    nrl_tensor *all[] = {i->tokens, i->positions, i->cu_seqlens, i->prefix, i->row_token, i->row_target};
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++) tensor_release(ctx, all[k]);
+    nrl_tensor *all[] = {i->tokens, i->positions, i->cu_seqlens,
+                         i->prefix, i->row_token, i->row_target};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        tensor_release(ctx, all[k]);
     *i = (ctx_index){0};
 }
 

@@ -1,6 +1,7 @@
 /*
- * ctx.h - what operations work in: a device, a pool of memory, the scope that new tensors belong to,
- * the tape at hand and the batch at hand. One context a model instance and device; [step] thread.
+ * ctx.h - what operations work in: a device, a pool of memory, the scope that new tensors belong
+ * to, the tape at hand and the batch at hand. One context a model instance and device; [step]
+ * thread.
  *
  * Memory: storage is counted. A scope holds one count on each tensor made in it; the tape holds one
  * on what it saved, until the node's backward has run; whoever must keep a tensor longer takes one
@@ -18,7 +19,7 @@ nrl_status ctx_create(device *d, nrl_ctx **out);
 void ctx_destroy(nrl_ctx *ctx);
 device *ctx_device(nrl_ctx *ctx);
 
-/* The compute dtype of activations: embedding's output and what linear gives for f32 weights too. */
+/* The dtype of activations: of embedding's output, and what linear gives for f32 weights too. */
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
 
 /* Key of the random numbers of the operations that follow (dropout): made by the caller from seed,
@@ -26,23 +27,25 @@ void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
  * evaluation and at the start. */
 void ctx_set_random(nrl_ctx *ctx, uint64_t key);
 
-/* Copies the batch's index arrays to the device (where the device reads host memory they are used as
- * they are) and forgets the rope rows of the last one. NULL = none. The batch outlives every tape
- * that was recorded with it. */
+/* Copies the batch's index arrays to the device (where the device reads host memory they are used
+ * as they are) and forgets the rope rows of the last one. NULL = none. The batch outlives every
+ * tape that was recorded with it. */
 nrl_status ctx_set_batch(nrl_ctx *ctx, nrl_batch *batch);
 nrl_batch *ctx_batch(nrl_ctx *ctx);
 
 /* Scopes nest. End releases every tensor made since the matching begin that nobody else holds. */
 void ctx_scope_begin(nrl_ctx *ctx);
 void ctx_scope_end(nrl_ctx *ctx);
-nrl_tensor *tensor_retain(nrl_tensor *t);          /* returns t */
-void tensor_release(nrl_ctx *ctx, nrl_tensor *t);  /* NULL is fine */
+nrl_tensor *tensor_retain(nrl_tensor *t);         /* returns t */
+void tensor_release(nrl_ctx *ctx, nrl_tensor *t); /* NULL is fine */
 
-/* A tensor outside any scope (weights, moments, gradients), zeroed or not; freed by tensor_release. */
+/* A tensor outside any scope (weights, moments, gradients), zeroed or not; tensor_release frees. */
 nrl_status tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
                              bool zero, nrl_tensor **out);
-/* A view of elements [begin, begin+n) of a contiguous tensor as [n], holding a count on its storage. */
-nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out);
+/* A view of elements [begin, begin+n) of a contiguous tensor as [n], holding a count on its
+ * storage. */
+nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n,
+                            nrl_tensor **out);
 /* Copies between host memory and a contiguous tensor; bytes = numel * dtype size. */
 nrl_status tensor_write(nrl_ctx *ctx, nrl_tensor *t, const void *host);
 nrl_status tensor_read(nrl_ctx *ctx, const nrl_tensor *t, void *host);
@@ -52,12 +55,13 @@ void tensor_set_leaf(nrl_tensor *t);
 /* ---- tape ---- */
 typedef struct tape tape;
 tape *tape_create(void);
-void tape_destroy(nrl_ctx *ctx, tape *t);     /* releases what it still holds */
+void tape_destroy(nrl_ctx *ctx, tape *t); /* releases what it still holds */
 /* Operations record on t from here; NULL pauses recording. Pairs nest. */
 void ctx_tape_begin(nrl_ctx *ctx, tape *t);
-void ctx_tape_end(nrl_ctx *ctx);              /* and no longer */
-/* Walks t back from outputs' gradients (grads[i] NULL = none). On return input_grads[i] (counted for
- * the caller, release them) holds the gradient of inputs[i], or NULL. The tape is empty afterwards. */
+void ctx_tape_end(nrl_ctx *ctx); /* and no longer */
+/* Walks t back from outputs' gradients (grads[i] NULL = none). On return input_grads[i] (counted
+ * for the caller, release them) holds the gradient of inputs[i], or NULL. The tape is empty
+ * afterwards. */
 nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs,
                          nrl_tensor *const *grads, int n_outputs, nrl_tensor *const *inputs,
                          nrl_tensor **input_grads, int n_inputs);
@@ -74,12 +78,12 @@ enum { HEAD_LOGP = 1, HEAD_ENTROPY = 2, HEAD_LOG_SUM_P2 = 4 };
 nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want,
                         double temperature, nrl_tensor **logps, nrl_tensor **entropy,
                         nrl_tensor **log_sum_p2);
-/* For separable losses: logits are made once; per chunk of scored rows `loss` is called with a batch
- * view and its log-probs and must return d loss / d logp (counted for the head; NULL = zero) by running
- * its own small tape; gives d loss
- * / d hidden [N,D] (counted for the caller) and adds to the head's GRAD_ACC. */
-typedef nrl_status (*head_chunk_loss)(void *user, nrl_ctx *ctx, nrl_batch *chunk,
-                                      nrl_tensor *logps, nrl_tensor **dlogps);
+/* For separable losses: logits are made once; per chunk of scored rows `loss` is called with a
+ * batch view and its log-probs and must return d loss / d logp (counted for the head; NULL = zero)
+ * by running its own small tape; gives d loss / d hidden [N,D] (counted for the caller) and adds to
+ * the head's GRAD_ACC. */
+typedef nrl_status (*head_chunk_loss)(void *user, nrl_ctx *ctx, nrl_batch *chunk, nrl_tensor *logps,
+                                      nrl_tensor **dlogps);
 nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss,
                       void *user, nrl_tensor **dhidden);
 /* Scored rows a chunk; 0 = chosen by the head. Results do not depend on it beyond rounding. */
@@ -93,8 +97,8 @@ typedef struct kv_cache kv_cache;
 /* Room for n_sequences of max_length tokens, one K and one V buffer a layer, made at first use. */
 nrl_status kv_cache_create(nrl_ctx *ctx, int64_t n_sequences, int64_t max_length, kv_cache **out);
 void kv_cache_destroy(nrl_ctx *ctx, kv_cache *c);
-/* While set, attention appends each segment's new keys and values (segment s of the batch is sequence
- * s; positions say where) and sees the cached ones. NULL = no cache. */
+/* While set, attention appends each segment's new keys and values (segment s of the batch is
+ * sequence s; positions say where) and sees the cached ones. NULL = no cache. */
 void ctx_set_cache(nrl_ctx *ctx, kv_cache *c);
 void kv_cache_truncate(kv_cache *c, int64_t sequence, int64_t length);
 
@@ -103,13 +107,15 @@ typedef struct {
     uint32_t index;
     double value, weight;
 } ctx_metric;
-/* Takes what nrl_metric_add gathered since the last call (fetched from the device); the array is the
- * context's until the next call. */
+/* Takes what nrl_metric_add gathered since the last call (fetched from the device); the array is
+ * the context's until the next call. */
 nrl_status ctx_take_metrics(nrl_ctx *ctx, const ctx_metric **list, int64_t *n);
 
 /* ---- figures ---- */
 typedef struct {
-    size_t live_bytes, peak_bytes, reserved_bytes; /* pool: in use now, most, held from the device */
+    size_t live_bytes;     /* in use now */
+    size_t peak_bytes;     /* most of live since the last reset */
+    size_t reserved_bytes; /* held from the device: live and waiting for reuse */
 } ctx_memory;
 void ctx_memory_use(const nrl_ctx *ctx, ctx_memory *fill);
 void ctx_memory_reset_peak(nrl_ctx *ctx);

@@ -10,7 +10,8 @@
 static nrl_status check_table(const nrl_backend *t)
 {
     if (!t->ops || !t->open || !t->close || !t->facts || !t->alloc || !t->free || !t->copy)
-        return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' lacks one of ops, open, close, facts, alloc, free, copy",
+        return nrl_fail(NRL_ERR_PLUGIN,
+                        "backend '%s' lacks one of ops, open, close, facts, alloc, free, copy",
                         t->plugin.name ? t->plugin.name : "?");
     return NRL_OK;
 }
@@ -61,7 +62,8 @@ nrl_status device_check_ops(const device *d, const char *const *names)
     size_t used = 0;
     for (int i = 0; names[i]; i++) {
         if (has_op(d, names[i]) || used >= sizeof missing) continue;
-        int n = snprintf(missing + used, sizeof missing - used, "%s'%s'", used ? ", " : "", names[i]);
+        int n =
+            snprintf(missing + used, sizeof missing - used, "%s'%s'", used ? ", " : "", names[i]);
         used += n > 0 ? (size_t)n : 0;
     }
     if (!used) return NRL_OK;

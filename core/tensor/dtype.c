@@ -7,14 +7,19 @@
 size_t nrl_dtype_size(nrl_dtype dtype)
 {
     switch (dtype) {
-    case NRL_DTYPE_U8: return 1;
+    case NRL_DTYPE_U8:
+        return 1;
     case NRL_DTYPE_BF16:
-    case NRL_DTYPE_F16: return 2;
+    case NRL_DTYPE_F16:
+        return 2;
     case NRL_DTYPE_F32:
-    case NRL_DTYPE_I32: return 4;
+    case NRL_DTYPE_I32:
+        return 4;
     case NRL_DTYPE_F64:
-    case NRL_DTYPE_I64: return 8;
-    case NRL_DTYPE_NONE: break;
+    case NRL_DTYPE_I64:
+        return 8;
+    case NRL_DTYPE_NONE:
+        break;
     }
     return 0;
 }
@@ -47,14 +52,22 @@ static double from_f16(uint16_t h)
 double dtype_to_double(nrl_dtype dtype, const void *element)
 {
     switch (dtype) {
-    case NRL_DTYPE_F32: return (double)*(const float *)element;
-    case NRL_DTYPE_F64: return *(const double *)element;
-    case NRL_DTYPE_BF16: return (double)from_bf16(*(const uint16_t *)element);
-    case NRL_DTYPE_F16: return from_f16(*(const uint16_t *)element);
-    case NRL_DTYPE_I32: return *(const int32_t *)element;
-    case NRL_DTYPE_I64: return (double)*(const int64_t *)element;
-    case NRL_DTYPE_U8: return *(const uint8_t *)element;
-    case NRL_DTYPE_NONE: break;
+    case NRL_DTYPE_F32:
+        return (double)*(const float *)element;
+    case NRL_DTYPE_F64:
+        return *(const double *)element;
+    case NRL_DTYPE_BF16:
+        return (double)from_bf16(*(const uint16_t *)element);
+    case NRL_DTYPE_F16:
+        return from_f16(*(const uint16_t *)element);
+    case NRL_DTYPE_I32:
+        return *(const int32_t *)element;
+    case NRL_DTYPE_I64:
+        return (double)*(const int64_t *)element;
+    case NRL_DTYPE_U8:
+        return *(const uint8_t *)element;
+    case NRL_DTYPE_NONE:
+        break;
     }
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * head.c - log-probs of scored rows as columns on the tape, fused with a separable loss, or as whole
- * logits for sampling. P scored rows, N tokens, D width, V vocabulary.
+ * head.c - log-probs of scored rows as columns on the tape, fused with a separable loss, or as
+ * whole logits for sampling. P scored rows, N tokens, D width, V vocabulary.
  */
 #include "tensor/head.h"
 #include "tensor/tape.h"
@@ -33,8 +33,8 @@ static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
                         .dlogp = floats(nrl_tape_grad(node, 0)),
                         .dentropy = floats(nrl_tape_grad(node, 1))};
     head_work w;
-    NRL_TRY(head_open(ctx, &a->spec, nrl_tape_saved(node, 0), nrl_tape_saved(node, 3), nrl_tape_saved(node, 4),
-                      a->temperature, &w));
+    NRL_TRY(head_open(ctx, &a->spec, nrl_tape_saved(node, 0), nrl_tape_saved(node, 3),
+                      nrl_tape_saved(node, 4), a->temperature, &w));
     if (nrl_tape_wants(node, 0)) NRL_TRY(want_hidden_grad(ctx, &w));
     for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
         int64_t n = w.n_rows - begin < w.chunk ? w.n_rows - begin : w.chunk;
@@ -48,15 +48,16 @@ static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
 static nrl_status check_batch(const nrl_ctx *ctx, const nrl_tensor *hidden)
 {
     if (ctx->batch && ctx->index.row_token && hidden->rows == ctx->batch->n_tokens) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, the batch has %lld tokens", tensor_shape(hidden).text,
-                    (long long)(ctx->batch ? ctx->batch->n_tokens : 0));
+    return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, the batch has %lld tokens",
+                    tensor_shape(hidden).text, (long long)(ctx->batch ? ctx->batch->n_tokens : 0));
 }
 
-static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, double temperature,
-                                  head_values values)
+static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
+                                  double temperature, head_values values)
 {
     head_work w;
-    NRL_TRY(head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, temperature, &w));
+    NRL_TRY(
+        head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, temperature, &w));
     for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
         int64_t n = w.n_rows - begin < w.chunk ? w.n_rows - begin : w.chunk;
         NRL_TRY(head_chunk_product(ctx, &w, begin, n));
@@ -66,7 +67,8 @@ static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tenso
 }
 
 nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want,
-                        double temperature, nrl_tensor **logps, nrl_tensor **entropy, nrl_tensor **log_sum_p2)
+                        double temperature, nrl_tensor **logps, nrl_tensor **entropy,
+                        nrl_tensor **log_sum_p2)
 {
     NRL_TRY(check_batch(ctx, hidden));
     int64_t n = ctx->batch->n_rows;
@@ -76,21 +78,22 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
     if (want & HEAD_ENTROPY) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &entropies));
     if (want & HEAD_LOG_SUM_P2) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &sums));
     ctx_scope_begin(ctx); /* the chunk's buffers go before anything else is made */
-    nrl_status st =
-        columns_forward(ctx, head, hidden, temperature,
-                        (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});
+    nrl_status st = columns_forward(
+        ctx, head, hidden, temperature,
+        (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});
     ctx_scope_end(ctx);
     if (st) return st;
     if (entropy) *entropy = entropies;
     if (log_sum_p2) *log_sum_p2 = sums;
     columns_attributes a = {*head, temperature};
-    nrl_tape_record r = {.name = "head",
-                         .inputs = {hidden},
-                         .outputs = {*logps, entropies},
-                         .saved = {hidden, lse, entropies, ctx->index.row_token, ctx->index.row_target},
-                         .attributes = &a,
-                         .attributes_size = sizeof a,
-                         .backward = columns_backward};
+    nrl_tape_record r = {
+        .name = "head",
+        .inputs = {hidden},
+        .outputs = {*logps, entropies},
+        .saved = {hidden, lse, entropies, ctx->index.row_token, ctx->index.row_target},
+        .attributes = &a,
+        .attributes_size = sizeof a,
+        .backward = columns_backward};
     return tape_push(ctx, &r, head->weight->trained || (head->bias && head->bias->trained));
 }
 
@@ -101,7 +104,8 @@ typedef struct {
     void *user;
 } fused_loss;
 
-static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, int64_t begin, int64_t n)
+static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, int64_t begin,
+                              int64_t n)
 {
     nrl_tensor *logps, *lse, *dlogps = NULL;
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &logps));
@@ -110,15 +114,16 @@ static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, i
     /* The vectors hold this chunk only: place them so that row `begin` is their first. */
     head_work here = *w;
     here.target += begin;
-    NRL_TRY(head_chunk_values(ctx, &here, 0, n, (head_values){.logp = floats(logps), .lse = floats(lse)}));
+    NRL_TRY(head_chunk_values(ctx, &here, 0, n,
+                              (head_values){.logp = floats(logps), .lse = floats(lse)}));
     nrl_batch view;
     batch_rows(ctx->batch, begin, begin + n, &view);
     tensor_set_leaf(logps);
     NRL_TRY(f->loss(f->user, ctx, &view, logps, &dlogps));
     if (!dlogps) return NRL_OK; /* no gradient from these rows */
     here.index += begin;
-    nrl_status st =
-        head_chunk_backward(ctx, &here, 0, n, (head_grads){.lse = floats(lse), .dlogp = floats(dlogps)});
+    nrl_status st = head_chunk_backward(ctx, &here, 0, n,
+                                        (head_grads){.lse = floats(lse), .dlogp = floats(dlogps)});
     w->dhidden_fresh = here.dhidden_fresh;
     tensor_release(ctx, dlogps);
     return st;
@@ -137,14 +142,15 @@ static nrl_status fused_chunks(nrl_ctx *ctx, head_work *w, const fused_loss *f)
     return st;
 }
 
-nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss, void *user,
-                      nrl_tensor **dhidden)
+nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss,
+                      void *user, nrl_tensor **dhidden)
 {
     NRL_TRY(check_batch(ctx, hidden));
     head_work w;
     ctx_tape_begin(ctx, NULL); /* the loss runs a tape of its own */
     ctx_scope_begin(ctx);
-    nrl_status st = head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, 1, &w);
+    nrl_status st =
+        head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, 1, &w);
     if (!st) st = want_hidden_grad(ctx, &w);
     if (!st) st = fused_chunks(ctx, &w, &(fused_loss){loss, user});
     if (!st) *dhidden = tensor_retain(w.dhidden);
@@ -155,12 +161,13 @@ nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, h
 
 /* ---- whole logits ---- */
 
-nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows, int64_t n,
-                       nrl_tensor **logits)
+nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows,
+                       int64_t n, nrl_tensor **logits)
 {
     for (int64_t i = 0; i < n; i++)
         if (rows[i] < 0 || rows[i] >= hidden->rows)
-            return nrl_fail(NRL_ERR_BUG, "head: row %d of hidden %s", rows[i], tensor_shape(hidden).text);
+            return nrl_fail(NRL_ERR_BUG, "head: row %d of hidden %s", rows[i],
+                            tensor_shape(hidden).text);
     nrl_tensor *index;
     head_work w;
     NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n, rows, false, &index));

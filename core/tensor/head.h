@@ -8,16 +8,16 @@
 
 typedef struct {
     const head_spec *spec;
-    nrl_tensor *hidden;             /* [N,D] */
-    const int32_t *index;           /* device [P]: token row of each scored row */
-    const int32_t *target;          /* device [P], NULL for plain logits */
-    nrl_mat weight, bias;           /* [V,D], 1 x V or absent */
-    int64_t n_rows, chunk;          /* P, largest R */
+    nrl_tensor *hidden;                   /* [N,D] */
+    const int32_t *index;                 /* device [P]: token row of each scored row */
+    const int32_t *target;                /* device [P], NULL for plain logits */
+    nrl_mat weight, bias;                 /* [V,D], 1 x V or absent */
+    int64_t n_rows, chunk;                /* P, largest R */
     double soft_cap, inverse_temperature; /* with the head's scale folded in */
-    nrl_tensor *rows, *logits;      /* [chunk,D], f32 [chunk,V]; the current scope's */
-    nrl_tensor *dlogits, *drows;    /* made by head_backward when first needed */
-    nrl_tensor *dhidden;            /* [N,D], NULL = not wanted */
-    bool dhidden_fresh;             /* nothing was added to dhidden yet */
+    nrl_tensor *rows, *logits;            /* [chunk,D], f32 [chunk,V]; the current scope's */
+    nrl_tensor *dlogits, *drows;          /* made by head_backward when first needed */
+    nrl_tensor *dhidden;                  /* [N,D], NULL = not wanted */
+    bool dhidden_fresh;                   /* nothing was added to dhidden yet */
 } head_work;
 
 /* Where a chunk's values go or come from, [P] arrays on the device; NULL = not wanted. */
@@ -28,14 +28,18 @@ typedef struct {
     const float *lse, *entropy, *dlogp, *dentropy;
 } head_grads;
 
-nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, const nrl_tensor *index,
-                     const nrl_tensor *target, double temperature, head_work *w);
+nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden,
+                     const nrl_tensor *index, const nrl_tensor *target, double temperature,
+                     head_work *w);
 /* Logits of rows [begin, begin + n): the product alone. */
 nrl_status head_chunk_product(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n);
 /* Cap and temperature in place, and the values of the rows. */
-nrl_status head_chunk_values(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_values values);
-/* Logits (as head_chunk_values left them) become their gradient, which goes to dhidden, GRAD_ACC. */
-nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_grads grads);
+nrl_status head_chunk_values(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n,
+                             head_values values);
+/* Logits (as head_chunk_values left them) become their gradient, which goes to dhidden, GRAD_ACC.
+ */
+nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n,
+                               head_grads grads);
 /* The product alone leaves logits as head_chunk_values would. */
 static inline bool head_is_plain(const head_work *w)
 {

@@ -1,9 +1,9 @@
 /*
  * head_chunk.c - one chunk of scored rows through the head and back.
  *
- * Whole logits [P,V] would be the largest tensor of a step by far, so R rows at a time are made, used
- * and overwritten. The head's scale needs no pass of its own: scale * cap' * tanh(z / cap') with
- * cap' = cap / scale is cap * tanh(scale z / cap), so it goes into cap and temperature.
+ * Whole logits [P,V] would be the largest tensor of a step by far, so R rows at a time are made,
+ * used and overwritten. The head's scale needs no pass of its own: scale * cap' * tanh(z / cap')
+ * with cap' = cap / scale is cap * tanh(scale z / cap), so it goes into cap and temperature.
  */
 #include "tensor/head.h"
 
@@ -32,8 +32,8 @@ static nrl_status check(const head_spec *s, const nrl_tensor *hidden)
 {
     const nrl_param *w = s->weight;
     if (w->n_dims != 2 || w->dims[1] != hidden->cols)
-        return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, weight '%s' is %s", tensor_shape(hidden).text, w->name,
-                        dims_shape(w->n_dims, w->dims).text);
+        return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, weight '%s' is %s",
+                        tensor_shape(hidden).text, w->name, dims_shape(w->n_dims, w->dims).text);
     if (s->bias && s->bias->numel != w->dims[0])
         return nrl_fail(NRL_ERR_BUG, "head: weight '%s' is %s, bias '%s' is %s", w->name,
                         dims_shape(w->n_dims, w->dims).text, s->bias->name,
@@ -41,8 +41,9 @@ static nrl_status check(const head_spec *s, const nrl_tensor *hidden)
     return NRL_OK;
 }
 
-nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, const nrl_tensor *index,
-                     const nrl_tensor *target, double temperature, head_work *w)
+nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden,
+                     const nrl_tensor *index, const nrl_tensor *target, double temperature,
+                     head_work *w)
 {
     NRL_TRY(check(spec, hidden));
     double scale = spec->scale != 0 ? spec->scale : 1;
@@ -72,8 +73,10 @@ static nrl_mat top(const nrl_tensor *t, int64_t n)
 
 nrl_status head_chunk_product(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n)
 {
-    nrl_gather_args gather = {
-        .size = sizeof gather, .x = tensor_mat(w->hidden), .y = top(w->rows, n), .index = w->index + begin};
+    nrl_gather_args gather = {.size = sizeof gather,
+                              .x = tensor_mat(w->hidden),
+                              .y = top(w->rows, n),
+                              .index = w->index + begin};
     NRL_TRY(backend_gather(ctx, &gather));
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_b = true,
@@ -152,12 +155,14 @@ static nrl_status weight_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64
         .size = sizeof g, .transpose_a = true, .a = dlogits, .b = top(w->rows, n), .alpha = 1};
     NRL_TRY(param_grad(w->spec->weight, &g.c, &g.fresh));
     if (g.c.data) NRL_TRY(backend_gemm(ctx, &g));
-    nrl_reduce_args r = {.size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .x = dlogits};
+    nrl_reduce_args r = {
+        .size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .x = dlogits};
     NRL_TRY(param_grad(w->spec->bias, &r.y, &r.fresh));
     return r.y.data ? backend_reduce(ctx, &r) : NRL_OK;
 }
 
-nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_grads grads)
+nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n,
+                               head_grads grads)
 {
     NRL_TRY(backward_buffers(ctx, w));
     nrl_head_grad_args a = {.size = sizeof a,

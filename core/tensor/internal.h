@@ -2,9 +2,9 @@
  * internal.h - the structs behind nrl_ctx and nrl_tensor and the helpers that operations share.
  * For the files of core/tensor only; everybody else sees ctx.h and the public headers.
  *
- * A tensor is a header and a view into a counted block. `uses` counts who needs the contents (scope,
- * tape, owner); `refs` counts tape nodes that need only shape and gradient. When uses falls to zero
- * the block is released though the header may live on.
+ * A tensor is a header and a view into a counted block. `uses` counts who needs the contents
+ * (scope, tape, owner); `refs` counts tape nodes that need only shape and gradient. When uses falls
+ * to zero the block is released though the header may live on.
  */
 #ifndef TENSOR_INTERNAL_H
 #define TENSOR_INTERNAL_H
@@ -16,8 +16,8 @@
 struct nrl_tensor {
     pool_block *block; /* NULL once the contents are released */
     void *data;
-    nrl_tensor *grad; /* counted; only while a tape is walked back */
-    nrl_tensor *next; /* among spare headers */
+    nrl_tensor *grad;     /* counted; only while a tape is walked back */
+    nrl_tensor *next;     /* among spare headers */
     nrl_tape_node *maker; /* the node that can make the contents again; NULL = none */
     int64_t dims[NRL_MAX_DIMS];
     int64_t numel, rows, cols, stride; /* as a matrix; stride in elements */
@@ -29,8 +29,8 @@ struct nrl_tensor {
 
 /* Index arrays of the batch at hand, i32 on the device; NULL where the batch has none. */
 typedef struct {
-    nrl_tensor *tokens, *positions;    /* [N] */
-    nrl_tensor *cu_seqlens, *prefix;   /* [S+1], [S] */
+    nrl_tensor *tokens, *positions;     /* [N] */
+    nrl_tensor *cu_seqlens, *prefix;    /* [S+1], [S] */
     nrl_tensor *row_token, *row_target; /* [P] */
 } ctx_index;
 
@@ -66,7 +66,7 @@ struct nrl_ctx {
     rope_table *ropes;
     kv_cache *cache;
     int64_t head_chunk_rows; /* 0 = chosen from the vocabulary */
-    uint64_t random_key; /* 0 = dropout is off */
+    uint64_t random_key;     /* 0 = dropout is off */
     uint64_t n_random;
 
     pending_metric *metrics;
@@ -125,7 +125,8 @@ nrl_status tensor_like(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor **out);
 nrl_status tensor_vector(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out);
 nrl_status tensor_matrix(nrl_ctx *ctx, nrl_dtype dtype, int64_t rows, int64_t cols,
                          nrl_tensor **out);
-/* A view that starts `offset` elements into x; rows stay apart as in x where dims has two entries. */
+/* A view that starts `offset` elements into x; rows stay apart as in x where dims has two entries.
+ */
 nrl_tensor *tensor_view(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
                         const int64_t *dims, int64_t stride);
 /* Host memory as a tensor: borrowed where the device can read it and `keep` says that it lives as

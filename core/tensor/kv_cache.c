@@ -60,12 +60,14 @@ void kv_cache_truncate(kv_cache *c, int64_t sequence, int64_t length)
     if (c->length[sequence] > length) c->length[sequence] = length < 0 ? 0 : length;
 }
 
-static nrl_status layer_at(nrl_ctx *ctx, kv_cache *c, int64_t layer, const nrl_tensor *k, cache_layer **out)
+static nrl_status layer_at(nrl_ctx *ctx, kv_cache *c, int64_t layer, const nrl_tensor *k,
+                           cache_layer **out)
 {
     NRL_ASSERT(layer, >=, 0);
     if (layer >= c->n_layers) {
         c->layers = mem_realloc(c->layers, (size_t)(layer + 1) * sizeof *c->layers);
-        while (c->n_layers <= layer) c->layers[c->n_layers++] = (cache_layer){0};
+        while (c->n_layers <= layer)
+            c->layers[c->n_layers++] = (cache_layer){0};
     }
     cache_layer *l = *out = &c->layers[layer];
     int64_t dims[] = {c->n_sequences * c->max_length, k->cols};
@@ -75,8 +77,8 @@ static nrl_status layer_at(nrl_ctx *ctx, kv_cache *c, int64_t layer, const nrl_t
 }
 
 /* Rows [from, from + n) of x over rows [to, to + n) of y. */
-static nrl_status copy_rows(nrl_ctx *ctx, const nrl_tensor *x, int64_t from, int64_t n, const nrl_tensor *y,
-                            int64_t to)
+static nrl_status copy_rows(nrl_ctx *ctx, const nrl_tensor *x, int64_t from, int64_t n,
+                            const nrl_tensor *y, int64_t to)
 {
     nrl_copy_args a = {.size = sizeof a, .x = tensor_mat(x), .y = tensor_mat(y), .alpha = 1};
     size_t element = nrl_dtype_size(x->dtype);
@@ -95,7 +97,8 @@ static nrl_status append(nrl_ctx *ctx, kv_cache *c, cache_layer *l, int64_t s, c
     if (!n) return NRL_OK;
     int64_t at = b->positions[begin], end = at + n;
     if (at > c->length[s] || end > c->max_length)
-        return nrl_fail(NRL_ERR_BUG, "sequence %lld: tokens at %lld to %lld, %lld are cached of at most %lld",
+        return nrl_fail(NRL_ERR_BUG,
+                        "sequence %lld: tokens at %lld to %lld, %lld are cached of at most %lld",
                         (long long)s, (long long)at, (long long)end, (long long)c->length[s],
                         (long long)c->max_length);
     NRL_TRY(copy_rows(ctx, k, begin, n, l->k, s * c->max_length + at));
@@ -123,8 +126,8 @@ static nrl_status check(const nrl_ctx *ctx, const kv_cache *c)
     const nrl_batch *b = ctx->batch;
     if (b->prefix) return nrl_fail(NRL_ERR_BUG, "shared prefixes and a key/value cache at once");
     if (b->n_segments <= c->n_sequences) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "%lld segments for a cache of %lld sequences", (long long)b->n_segments,
-                    (long long)c->n_sequences);
+    return nrl_fail(NRL_ERR_BUG, "%lld segments for a cache of %lld sequences",
+                    (long long)b->n_segments, (long long)c->n_sequences);
 }
 
 nrl_status kv_cache_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
@@ -136,7 +139,8 @@ nrl_status kv_cache_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_te
     nrl_tensor *bounds;
     NRL_TRY(check(ctx, c));
     NRL_TRY(layer_at(ctx, c, spec->layer, k, &l));
-    for (int64_t s = 0; s < b->n_segments; s++) NRL_TRY(append(ctx, c, l, s, k, v));
+    for (int64_t s = 0; s < b->n_segments; s++)
+        NRL_TRY(append(ctx, c, l, s, k, v));
     int64_t n = 2 * b->n_segments + 1;
     fill_bounds(c, b, c->bounds, c->bounds + n);
     NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, 2 * n, c->bounds, true, &bounds));

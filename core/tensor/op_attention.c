@@ -1,6 +1,6 @@
 /*
- * op_attention.c - packed attention over the batch's segments, and over the key/value cache while one
- * is set. Saves q, k, v, y and the log-sum-exp of each score row; scores are never stored.
+ * op_attention.c - packed attention over the batch's segments, and over the key/value cache while
+ * one is set. Saves q, k, v, y and the log-sum-exp of each score row; scores are never stored.
  */
 #include "tensor/kv_cache.h"
 #include "tensor/tape.h"
@@ -34,21 +34,24 @@ static nrl_attention_args packed_args(const attention_attributes *at, const nrl_
 static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     nrl_tensor *d[3], *saved[7];
-    for (int i = 0; i < 7; i++) saved[i] = nrl_tape_saved(node, i);
-    nrl_attention_grad_args a = {
-        .forward = packed_args(nrl_tape_attributes(node), saved[5], saved[6])};
+    for (int i = 0; i < 7; i++)
+        saved[i] = nrl_tape_saved(node, i);
+    nrl_attention_grad_args a = {.forward =
+                                     packed_args(nrl_tape_attributes(node), saved[5], saved[6])};
     a.forward.q = tensor_mat(saved[0]);
     a.forward.k = tensor_mat(saved[1]);
     a.forward.v = tensor_mat(saved[2]);
     a.forward.y = tensor_mat(saved[3]);
     a.forward.lse = tensor_mat(saved[4]);
     a.dy = tensor_mat(nrl_tape_grad(node, 0));
-    for (int i = 0; i < 3; i++) NRL_TRY(tensor_like(ctx, saved[i], &d[i]));
+    for (int i = 0; i < 3; i++)
+        NRL_TRY(tensor_like(ctx, saved[i], &d[i]));
     a.dq = tensor_mat(d[0]);
     a.dk = tensor_mat(d[1]);
     a.dv = tensor_mat(d[2]);
     NRL_TRY(backend_attention_grad(ctx, &a));
-    for (int i = 0; i < 3; i++) NRL_TRY(nrl_tape_give(ctx, node, i, d[i]));
+    for (int i = 0; i < 3; i++)
+        NRL_TRY(nrl_tape_give(ctx, node, i, d[i]));
     return NRL_OK;
 }
 
@@ -57,14 +60,15 @@ static nrl_status attention_check(const nrl_ctx *ctx, const nrl_tensor *q, const
 {
     int64_t n = ctx->batch ? ctx->batch->n_tokens : -1;
     bool heads = s->n_heads > 0 && s->n_kv_heads > 0 && s->n_heads % s->n_kv_heads == 0;
-    if (heads && q->rows == n && k->rows == n && v->rows == n && q->cols == s->n_heads * s->head_dim &&
-        k->cols == s->n_kv_heads * s->head_dim && v->cols == k->cols && q->dtype == k->dtype &&
-        q->dtype == v->dtype)
+    if (heads && q->rows == n && k->rows == n && v->rows == n &&
+        q->cols == s->n_heads * s->head_dim && k->cols == s->n_kv_heads * s->head_dim &&
+        v->cols == k->cols && q->dtype == k->dtype && q->dtype == v->dtype)
         return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG,
-                    "attention: q is %s, k is %s, v is %s for %lld tokens, %lld heads, %lld key heads of %lld",
-                    tensor_shape(q).text, tensor_shape(k).text, tensor_shape(v).text, (long long)n,
-                    (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
+    return nrl_fail(
+        NRL_ERR_BUG,
+        "attention: q is %s, k is %s, v is %s for %lld tokens, %lld heads, %lld key heads of %lld",
+        tensor_shape(q).text, tensor_shape(k).text, tensor_shape(v).text, (long long)n,
+        (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
 }
 
 nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,

@@ -1,5 +1,6 @@
 /*
- * op_elementwise.c - one value at a time: unary, binary with broadcast, where, cast, detach, dropout.
+ * op_elementwise.c - one value at a time: unary, binary with broadcast, where, cast, detach,
+ * dropout.
  */
 #include "tensor/tape.h"
 
@@ -17,13 +18,16 @@ static unary_saves saves(nrl_unary op)
 {
     switch (op) {
     case NRL_UNARY_NEG:
-    case NRL_UNARY_AFFINE: return SAVES_NOTHING;
+    case NRL_UNARY_AFFINE:
+        return SAVES_NOTHING;
     case NRL_UNARY_EXP:
     case NRL_UNARY_SQRT:
     case NRL_UNARY_RECIPROCAL:
     case NRL_UNARY_SIGMOID:
-    case NRL_UNARY_TANH: return SAVES_Y;
-    default: return SAVES_X;
+    case NRL_UNARY_TANH:
+        return SAVES_Y;
+    default:
+        return SAVES_X;
     }
 }
 
@@ -31,11 +35,13 @@ static unary_saves saves(nrl_unary op)
 static nrl_status unary_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const unary_attributes *at = nrl_tape_attributes(node);
-    nrl_tensor *dy = nrl_tape_grad(node, 0), *x = nrl_tape_saved(node, 0), *y = nrl_tape_saved(node, 1), *dx;
+    nrl_tensor *dy = nrl_tape_grad(node, 0), *x = nrl_tape_saved(node, 0),
+               *y = nrl_tape_saved(node, 1), *dx;
     NRL_TRY(tensor_like(ctx, dy, &dx));
     if (!x && !y) {
         double slope = at->op == NRL_UNARY_NEG ? -1 : at->alpha;
-        nrl_copy_args c = {.size = sizeof c, .x = tensor_mat(dy), .y = tensor_mat(dx), .alpha = slope};
+        nrl_copy_args c = {
+            .size = sizeof c, .x = tensor_mat(dy), .y = tensor_mat(dx), .alpha = slope};
         NRL_TRY(backend_copy(ctx, &c));
     } else {
         nrl_unary_grad_args a = {.size = sizeof a,
@@ -51,22 +57,28 @@ static nrl_status unary_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 0, dx);
 }
 
-nrl_status nrl_op_unary(nrl_ctx *ctx, nrl_unary op, nrl_tensor *x, double alpha, double beta, nrl_tensor **y)
+nrl_status nrl_op_unary(nrl_ctx *ctx, nrl_unary op, nrl_tensor *x, double alpha, double beta,
+                        nrl_tensor **y)
 {
     if (op <= NRL_UNARY_NONE || op >= NRL_UNARY_COUNT)
         return nrl_fail(NRL_ERR_BUG, "there is no unary operation %d", (int)op);
     NRL_TRY(tensor_like(ctx, x, y));
-    nrl_unary_args a = {
-        .size = sizeof a, .op = op, .x = tensor_mat(x), .y = tensor_mat(*y), .alpha = alpha, .beta = beta};
+    nrl_unary_args a = {.size = sizeof a,
+                        .op = op,
+                        .x = tensor_mat(x),
+                        .y = tensor_mat(*y),
+                        .alpha = alpha,
+                        .beta = beta};
     if (x->numel) NRL_TRY(backend_unary(ctx, &a));
     unary_attributes at = {op, alpha, beta};
-    nrl_tape_record r = {.name = "unary",
-                         .inputs = {x},
-                         .outputs = {*y},
-                         .saved = {saves(op) == SAVES_X ? x : NULL, saves(op) == SAVES_Y ? *y : NULL},
-                         .attributes = &at,
-                         .attributes_size = sizeof at,
-                         .backward = unary_backward};
+    nrl_tape_record r = {
+        .name = "unary",
+        .inputs = {x},
+        .outputs = {*y},
+        .saved = {saves(op) == SAVES_X ? x : NULL, saves(op) == SAVES_Y ? *y : NULL},
+        .attributes = &at,
+        .attributes_size = sizeof at,
+        .backward = unary_backward};
     return tape_push(ctx, &r, false);
 }
 
@@ -77,7 +89,8 @@ typedef struct {
 } binary_attributes;
 
 /* The sum of `full` over what `small` was repeated over, in small's shape and dtype. */
-static nrl_status reduce_to(nrl_ctx *ctx, nrl_tensor *full, const nrl_tensor *small, nrl_tensor **out)
+static nrl_status reduce_to(nrl_ctx *ctx, nrl_tensor *full, const nrl_tensor *small,
+                            nrl_tensor **out)
 {
     *out = full;
     if (tensor_same_matrix(full, small)) return NRL_OK;
@@ -86,7 +99,9 @@ static nrl_status reduce_to(nrl_ctx *ctx, nrl_tensor *full, const nrl_tensor *sm
     NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, small->n_dims, small->dims, &sum));
     nrl_reduce_args a = {.size = sizeof a,
                          .op = NRL_REDUCTION_SUM,
-                         .axis = one ? NRL_AXIS_ALL : small->rows == 1 ? NRL_AXIS_ROWS : NRL_AXIS_COLUMNS,
+                         .axis = one                ? NRL_AXIS_ALL
+                                 : small->rows == 1 ? NRL_AXIS_ROWS
+                                                    : NRL_AXIS_COLUMNS,
                          .fresh = true,
                          .x = tensor_mat(full),
                          .y = tensor_mat(sum)};
@@ -188,8 +203,8 @@ nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor 
 
 /* ---- where ---- */
 
-static nrl_status select(nrl_ctx *ctx, const nrl_tensor *mask, const nrl_tensor *a, const nrl_tensor *b,
-                         const nrl_tensor *y)
+static nrl_status select(nrl_ctx *ctx, const nrl_tensor *mask, const nrl_tensor *a,
+                         const nrl_tensor *b, const nrl_tensor *y)
 {
     nrl_where_args w = {.size = sizeof w,
                         .mask = tensor_mat(mask),
@@ -213,12 +228,13 @@ static nrl_status where_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return NRL_OK;
 }
 
-nrl_status nrl_op_where(nrl_ctx *ctx, nrl_tensor *mask, nrl_tensor *a, nrl_tensor *b, nrl_tensor **y)
+nrl_status nrl_op_where(nrl_ctx *ctx, nrl_tensor *mask, nrl_tensor *a, nrl_tensor *b,
+                        nrl_tensor **y)
 {
     if (!tensor_same_matrix(mask, a) || !tensor_same_matrix(a, b) || a->dtype != b->dtype)
-        return nrl_fail(NRL_ERR_BUG, "where: mask is %s, a is %s of %s, b is %s of %s", tensor_shape(mask).text,
-                        tensor_shape(a).text, nrl_dtype_name(a->dtype), tensor_shape(b).text,
-                        nrl_dtype_name(b->dtype));
+        return nrl_fail(NRL_ERR_BUG, "where: mask is %s, a is %s of %s, b is %s of %s",
+                        tensor_shape(mask).text, tensor_shape(a).text, nrl_dtype_name(a->dtype),
+                        tensor_shape(b).text, nrl_dtype_name(b->dtype));
     NRL_TRY(tensor_like(ctx, a, y));
     NRL_TRY(select(ctx, mask, a, b, *y));
     nrl_tape_record r = {.name = "where",
@@ -251,54 +267,4 @@ nrl_status nrl_op_detach(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 {
     *y = tensor_view(ctx, x, 0, x->n_dims, x->dims, x->stride);
     return NRL_OK;
-}
-
-/* ---- dropout ---- */
-
-typedef struct {
-    double p;
-    uint64_t key;
-} dropout_attributes;
-
-static nrl_status drop(nrl_ctx *ctx, const nrl_tensor *x, const dropout_attributes *at, nrl_tensor *y)
-{
-    nrl_dropout_args a = {
-        .size = sizeof a, .x = tensor_mat(x), .y = tensor_mat(y), .p = at->p, .key = at->key};
-    return x->numel ? backend_dropout(ctx, &a) : NRL_OK;
-}
-
-/* The mask comes from the key again; the derivative is the same product. */
-static nrl_status dropout_backward(nrl_ctx *ctx, nrl_tape_node *node)
-{
-    nrl_tensor *dx;
-    NRL_TRY(tensor_like(ctx, nrl_tape_input(node, 0), &dx));
-    NRL_TRY(drop(ctx, nrl_tape_grad(node, 0), nrl_tape_attributes(node), dx));
-    return nrl_tape_give(ctx, node, 0, dx);
-}
-
-/* splitmix64: neighbouring counters give unrelated keys. */
-static uint64_t mix(uint64_t z)
-{
-    z += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-nrl_status nrl_op_dropout(nrl_ctx *ctx, nrl_tensor *x, double p, nrl_tensor **y)
-{
-    if (!(p >= 0 && p < 1)) return nrl_fail(NRL_ERR_BUG, "dropout: p is %g, expected 0 <= p < 1", p);
-    uint64_t number = ctx->n_random++;
-    *y = x;
-    if (p == 0 || !ctx->random_key) return NRL_OK;
-    dropout_attributes at = {p, mix(ctx->random_key ^ mix(number))};
-    NRL_TRY(tensor_like(ctx, x, y));
-    NRL_TRY(drop(ctx, x, &at, *y));
-    nrl_tape_record r = {.name = "dropout",
-                         .inputs = {x},
-                         .outputs = {*y},
-                         .attributes = &at,
-                         .attributes_size = sizeof at,
-                         .backward = dropout_backward};
-    return tape_push(ctx, &r, false);
 }

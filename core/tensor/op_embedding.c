@@ -36,7 +36,8 @@ static nrl_status lookup(nrl_ctx *ctx, nrl_param *table, nrl_tensor *index, nrl_
 }
 
 /* Ids come from data files: the one index that a user's mistake can spoil. */
-static nrl_status check_range(const nrl_param *table, const int32_t *ids, int64_t n, const char *what)
+static nrl_status check_range(const nrl_param *table, const int32_t *ids, int64_t n,
+                              const char *what)
 {
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= table->dims[0])

@@ -8,8 +8,8 @@ typedef struct {
     nrl_param *weight, *bias;
 } linear_attributes;
 
-static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, bool transpose_b, nrl_mat c,
-                       bool fresh)
+static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, bool transpose_b,
+                       nrl_mat c, bool fresh)
 {
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_a = transpose_a,
@@ -25,7 +25,8 @@ static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, boo
 /* dX[R,K] = dY[R,M] W[M,K], added to what x has already. */
 static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, nrl_param *w, nrl_mat dy)
 {
-    nrl_gemm_args g = {.size = sizeof g, .a = dy, .alpha = 1, .weight_key = w->key, .weight_version = w->version};
+    nrl_gemm_args g = {
+        .size = sizeof g, .a = dy, .alpha = 1, .weight_key = w->key, .weight_version = w->version};
     nrl_tensor *dx;
     NRL_TRY(param_work(w, &g.b));
     NRL_TRY(tape_grad_target(ctx, node, 0, &dx, &g.fresh));
@@ -42,7 +43,8 @@ static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
     if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, at->weight, dy));
     NRL_TRY(param_grad(at->weight, &dw, &fresh_w));
     /* dW[M,K] += dY[R,M]^T X[R,K] */
-    if (dw.data) NRL_TRY(gemm(ctx, dy, true, tensor_mat(nrl_tape_saved(node, 0)), false, dw, fresh_w));
+    if (dw.data)
+        NRL_TRY(gemm(ctx, dy, true, tensor_mat(nrl_tape_saved(node, 0)), false, dw, fresh_w));
     NRL_TRY(param_grad(at->bias, &db, &fresh_b));
     if (!db.data) return NRL_OK;
     nrl_reduce_args r = {.size = sizeof r,
@@ -57,11 +59,12 @@ static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
 static nrl_status linear_check(const nrl_tensor *x, const nrl_param *w, const nrl_param *b)
 {
     if (w->n_dims != 2 || x->cols != w->dims[1])
-        return nrl_fail(NRL_ERR_BUG, "linear: x is %s, weight '%s' is %s", tensor_shape(x).text, w->name,
-                        dims_shape(w->n_dims, w->dims).text);
+        return nrl_fail(NRL_ERR_BUG, "linear: x is %s, weight '%s' is %s", tensor_shape(x).text,
+                        w->name, dims_shape(w->n_dims, w->dims).text);
     if (b && (b->n_dims != 1 || b->dims[0] != w->dims[0]))
         return nrl_fail(NRL_ERR_BUG, "linear: weight '%s' is %s, bias '%s' is %s", w->name,
-                        dims_shape(w->n_dims, w->dims).text, b->name, dims_shape(b->n_dims, b->dims).text);
+                        dims_shape(w->n_dims, w->dims).text, b->name,
+                        dims_shape(b->n_dims, b->dims).text);
     return NRL_OK;
 }
 
@@ -106,28 +109,34 @@ static nrl_status matmul_backward(nrl_ctx *ctx, nrl_tape_node *node)
     nrl_tensor *d;
     if (nrl_tape_wants(node, 0)) { /* dC op(b)^T, or its transpose op(b) dC^T where a is read so */
         NRL_TRY(tape_grad_target(ctx, node, 0, &d, &fresh));
-        if (ta) NRL_TRY(gemm(ctx, b, tb, dc, true, tensor_mat(d), fresh));
-        else NRL_TRY(gemm(ctx, dc, false, b, !tb, tensor_mat(d), fresh));
+        if (ta)
+            NRL_TRY(gemm(ctx, b, tb, dc, true, tensor_mat(d), fresh));
+        else
+            NRL_TRY(gemm(ctx, dc, false, b, !tb, tensor_mat(d), fresh));
         if (fresh) NRL_TRY(nrl_tape_give(ctx, node, 0, d));
     }
     if (!nrl_tape_wants(node, 1)) return NRL_OK;
     NRL_TRY(tape_grad_target(ctx, node, 1, &d, &fresh)); /* op(a)^T dC, or dC^T op(a) */
-    if (tb) NRL_TRY(gemm(ctx, dc, true, a, ta, tensor_mat(d), fresh));
-    else NRL_TRY(gemm(ctx, a, !ta, dc, false, tensor_mat(d), fresh));
+    if (tb)
+        NRL_TRY(gemm(ctx, dc, true, a, ta, tensor_mat(d), fresh));
+    else
+        NRL_TRY(gemm(ctx, a, !ta, dc, false, tensor_mat(d), fresh));
     return fresh ? nrl_tape_give(ctx, node, 1, d) : NRL_OK;
 }
 
-nrl_status nrl_op_matmul(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool transpose_a, bool transpose_b,
-                         nrl_tensor **c)
+nrl_status nrl_op_matmul(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool transpose_a,
+                         bool transpose_b, nrl_tensor **c)
 {
     int64_t rows = transpose_a ? a->cols : a->rows, ka = transpose_a ? a->rows : a->cols;
     int64_t cols = transpose_b ? b->rows : b->cols, kb = transpose_b ? b->cols : b->rows;
     if (ka != kb || a->dtype != b->dtype)
-        return nrl_fail(NRL_ERR_BUG, "matmul: a is %s of %s%s, b is %s of %s%s", tensor_shape(a).text,
-                        nrl_dtype_name(a->dtype), transpose_a ? " transposed" : "", tensor_shape(b).text,
+        return nrl_fail(NRL_ERR_BUG, "matmul: a is %s of %s%s, b is %s of %s%s",
+                        tensor_shape(a).text, nrl_dtype_name(a->dtype),
+                        transpose_a ? " transposed" : "", tensor_shape(b).text,
                         nrl_dtype_name(b->dtype), transpose_b ? " transposed" : "");
     NRL_TRY(tensor_matrix(ctx, a->dtype, rows, cols, c));
-    NRL_TRY(gemm(ctx, tensor_mat(a), transpose_a, tensor_mat(b), transpose_b, tensor_mat(*c), true));
+    NRL_TRY(
+        gemm(ctx, tensor_mat(a), transpose_a, tensor_mat(b), transpose_b, tensor_mat(*c), true));
     matmul_attributes at = {transpose_a, transpose_b};
     nrl_tape_record r = {.name = "matmul",
                          .inputs = {a, b},

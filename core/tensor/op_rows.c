@@ -1,6 +1,6 @@
 /*
- * op_rows.c - views of rows and columns, and moving rows by index. Of a vector [n] each element is a
- * row, here and in gather and segment sums.
+ * op_rows.c - views of rows and columns, and moving rows by index. Of a vector [n] each element is
+ * a row, here and in gather and segment sums.
  */
 #include "tensor/tape.h"
 
@@ -16,15 +16,18 @@ static nrl_status reshape_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 0, tensor_view(ctx, dy, 0, x->n_dims, x->dims, x->cols));
 }
 
-nrl_status nrl_op_reshape(nrl_ctx *ctx, nrl_tensor *x, int n_dims, const int64_t *dims, nrl_tensor **y)
+nrl_status nrl_op_reshape(nrl_ctx *ctx, nrl_tensor *x, int n_dims, const int64_t *dims,
+                          nrl_tensor **y)
 {
     int64_t numel;
     NRL_TRY(dims_numel(n_dims, dims, &numel));
     if (numel != x->numel || !tensor_is_contiguous(x))
         return nrl_fail(NRL_ERR_BUG, "reshape: x is %s%s, wanted %s", tensor_shape(x).text,
-                        tensor_is_contiguous(x) ? "" : " (a slice of columns)", dims_shape(n_dims, dims).text);
+                        tensor_is_contiguous(x) ? "" : " (a slice of columns)",
+                        dims_shape(n_dims, dims).text);
     *y = tensor_view(ctx, x, 0, n_dims, dims, dims[n_dims - 1]);
-    nrl_tape_record r = {.name = "reshape", .inputs = {x}, .outputs = {*y}, .backward = reshape_backward};
+    nrl_tape_record r = {
+        .name = "reshape", .inputs = {x}, .outputs = {*y}, .backward = reshape_backward};
     return tape_push(ctx, &r, false);
 }
 
@@ -44,13 +47,14 @@ static nrl_status slice_backward(nrl_ctx *ctx, nrl_tape_node *node)
     place.data = (char *)place.data + (size_t)(row * dx->stride + col) * nrl_dtype_size(dx->dtype);
     place.rows = dy->rows;
     place.cols = dy->cols;
-    nrl_copy_args c = {.size = sizeof c, .accumulate = true, .x = tensor_mat(dy), .y = place, .alpha = 1};
+    nrl_copy_args c = {
+        .size = sizeof c, .accumulate = true, .x = tensor_mat(dy), .y = place, .alpha = 1};
     NRL_TRY(backend_copy(ctx, &c));
     return fresh ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
 }
 
-static nrl_status slice(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims, const int64_t *dims,
-                        nrl_tensor **y)
+static nrl_status slice(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
+                        const int64_t *dims, nrl_tensor **y)
 {
     *y = tensor_view(ctx, x, offset, n_dims, dims, n_dims > 1 ? x->stride : dims[0]);
     slice_attributes at = {offset};
@@ -63,23 +67,27 @@ static nrl_status slice(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
     return tape_push(ctx, &r, false);
 }
 
-static nrl_status check_range(const char *what, const nrl_tensor *x, int64_t begin, int64_t end, int64_t n)
+static nrl_status check_range(const char *what, const nrl_tensor *x, int64_t begin, int64_t end,
+                              int64_t n)
 {
     if (begin >= 0 && begin <= end && end <= n) return NRL_OK;
     return nrl_fail(NRL_ERR_BUG, "%s: [%lld,%lld) of x %s", what, (long long)begin, (long long)end,
                     tensor_shape(x).text);
 }
 
-nrl_status nrl_op_slice_columns(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int64_t end, nrl_tensor **y)
+nrl_status nrl_op_slice_columns(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int64_t end,
+                                nrl_tensor **y)
 {
     NRL_TRY(check_range("slice of columns", x, begin, end, x->cols));
     int64_t dims[NRL_MAX_DIMS];
-    for (int i = 0; i < x->n_dims; i++) dims[i] = x->dims[i];
+    for (int i = 0; i < x->n_dims; i++)
+        dims[i] = x->dims[i];
     dims[x->n_dims - 1] = end - begin;
     return slice(ctx, x, begin, x->n_dims, dims, y);
 }
 
-nrl_status nrl_op_slice_rows(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int64_t end, nrl_tensor **y)
+nrl_status nrl_op_slice_rows(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int64_t end,
+                             nrl_tensor **y)
 {
     if (x->n_dims == 1) return nrl_op_slice_columns(ctx, x, begin, end, y);
     NRL_TRY(check_range("slice of rows", x, begin, end, x->rows));
@@ -95,7 +103,8 @@ static nrl_status concat_backward(nrl_ctx *ctx, nrl_tape_node *node)
     int64_t offset = 0;
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS && nrl_tape_input(node, i); i++) {
         nrl_tensor *x = nrl_tape_input(node, i);
-        NRL_TRY(nrl_tape_give(ctx, node, i, tensor_view(ctx, dy, offset, x->n_dims, x->dims, x->cols)));
+        NRL_TRY(
+            nrl_tape_give(ctx, node, i, tensor_view(ctx, dy, offset, x->n_dims, x->dims, x->cols)));
         offset += x->numel;
     }
     return NRL_OK;
@@ -120,12 +129,16 @@ nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_te
     NRL_TRY(concat_check(xs, n));
     int64_t rows = 0, at = 0;
     bool vectors = xs[0]->n_dims == 1;
-    for (int i = 0; i < n; i++) rows += vectors ? xs[i]->cols : xs[i]->rows;
-    if (vectors) NRL_TRY(tensor_vector(ctx, xs[0]->dtype, rows, y));
-    else NRL_TRY(tensor_matrix(ctx, xs[0]->dtype, rows, xs[0]->cols, y));
+    for (int i = 0; i < n; i++)
+        rows += vectors ? xs[i]->cols : xs[i]->rows;
+    if (vectors)
+        NRL_TRY(tensor_vector(ctx, xs[0]->dtype, rows, y));
+    else
+        NRL_TRY(tensor_matrix(ctx, xs[0]->dtype, rows, xs[0]->cols, y));
     nrl_tape_record r = {.name = "concat", .outputs = {*y}, .backward = concat_backward};
     for (int i = 0; i < n; i++) {
-        nrl_copy_args c = {.size = sizeof c, .x = tensor_mat(xs[i]), .y = tensor_mat(xs[i]), .alpha = 1};
+        nrl_copy_args c = {
+            .size = sizeof c, .x = tensor_mat(xs[i]), .y = tensor_mat(xs[i]), .alpha = 1};
         c.y.data = (char *)(*y)->data + (size_t)at * nrl_dtype_size((*y)->dtype);
         c.y.stride = xs[i]->cols;
         if (xs[i]->numel) NRL_TRY(backend_copy(ctx, &c));
@@ -154,7 +167,8 @@ nrl_status nrl_op_transpose(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 {
     NRL_TRY(tensor_matrix(ctx, x->dtype, x->cols, x->rows, y));
     NRL_TRY(transposed(ctx, x, *y));
-    nrl_tape_record r = {.name = "transpose", .inputs = {x}, .outputs = {*y}, .backward = transpose_backward};
+    nrl_tape_record r = {
+        .name = "transpose", .inputs = {x}, .outputs = {*y}, .backward = transpose_backward};
     return tape_push(ctx, &r, false);
 }
 
@@ -162,8 +176,10 @@ nrl_status nrl_op_transpose(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 
 static nrl_status gather(nrl_ctx *ctx, const nrl_tensor *x, const nrl_tensor *index, nrl_tensor *y)
 {
-    nrl_gather_args a = {
-        .size = sizeof a, .x = tensor_rows_mat(x), .y = tensor_rows_mat(y), .index = tensor_index(index)};
+    nrl_gather_args a = {.size = sizeof a,
+                         .x = tensor_rows_mat(x),
+                         .y = tensor_rows_mat(y),
+                         .index = tensor_index(index)};
     return y->numel ? backend_gather(ctx, &a) : NRL_OK;
 }
 
@@ -195,23 +211,25 @@ static nrl_status segment_sum_backward(nrl_ctx *ctx, nrl_tape_node *node)
 }
 
 /* The index on the device, every entry -1 or below n_rows. */
-static nrl_status device_index(nrl_ctx *ctx, const char *what, const int32_t *index, int64_t n, int64_t n_rows,
-                               nrl_tensor **out)
+static nrl_status device_index(nrl_ctx *ctx, const char *what, const int32_t *index, int64_t n,
+                               int64_t n_rows, nrl_tensor **out)
 {
     for (int64_t i = 0; i < n; i++)
         if (index[i] < -1 || index[i] >= n_rows)
-            return nrl_fail(NRL_ERR_BUG, "%s: index[%lld] is %d of %lld rows", what, (long long)i, index[i],
-                            (long long)n_rows);
+            return nrl_fail(NRL_ERR_BUG, "%s: index[%lld] is %d of %lld rows", what, (long long)i,
+                            index[i], (long long)n_rows);
     return tensor_of_host(ctx, NRL_DTYPE_I32, n, index, false, out);
 }
 
 /* A new tensor of n of x's rows. */
 static nrl_status rows_like(nrl_ctx *ctx, const nrl_tensor *x, int64_t n, nrl_tensor **y)
 {
-    return x->n_dims == 1 ? tensor_vector(ctx, x->dtype, n, y) : tensor_matrix(ctx, x->dtype, n, x->cols, y);
+    return x->n_dims == 1 ? tensor_vector(ctx, x->dtype, n, y)
+                          : tensor_matrix(ctx, x->dtype, n, x->cols, y);
 }
 
-nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, int64_t n, nrl_tensor **y)
+nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, int64_t n,
+                              nrl_tensor **y)
 {
     nrl_tensor *on_device;
     NRL_TRY(device_index(ctx, "gather", index, n, tensor_rows_mat(x).rows, &on_device));
@@ -230,8 +248,8 @@ nrl_status nrl_op_segment_sum(nrl_ctx *ctx, nrl_tensor *x, const int32_t *segmen
 {
     nrl_tensor *on_device;
     if (n != tensor_rows_mat(x).rows)
-        return nrl_fail(NRL_ERR_BUG, "segment sum: x is %s, there are %lld segment numbers", tensor_shape(x).text,
-                        (long long)n);
+        return nrl_fail(NRL_ERR_BUG, "segment sum: x is %s, there are %lld segment numbers",
+                        tensor_shape(x).text, (long long)n);
     NRL_TRY(device_index(ctx, "segment sum", segment, n, n_segments, &on_device));
     NRL_TRY(rows_like(ctx, x, n_segments, y));
     NRL_TRY(scatter(ctx, x, on_device, *y));

@@ -82,7 +82,8 @@ void nrl_param_set_fresh(nrl_param *p, bool fresh)
 
 void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, const int64_t *dims)
 {
-    /* Backends key packed copies by it, so it is never given twice; the one counter of the process. */
+    /* Backends key packed copies by it, so it is never given twice; the one counter of the process.
+     */
     static atomic_uint_fast64_t last_key;
     *part = (nrl_part){.name = name, .n_dims = n_dims};
     *p = (nrl_param){.name = name,
@@ -107,10 +108,11 @@ static nrl_status slot_mat(const nrl_param *p, nrl_slot slot, const char *slot_n
 {
     const nrl_tensor *t = p->slots[slot];
     if (!t || !t->data)
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s' has no storage in slot %s", p->name, slot_name);
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s' has no storage in slot %s", p->name,
+                        slot_name);
     if (t->numel != p->numel || !tensor_is_contiguous(t))
-        return nrl_fail(NRL_ERR_BUG, "slot %s of parameter '%s' %s is bound to %s", slot_name, p->name,
-                        dims_shape(p->n_dims, p->dims).text, tensor_shape(t).text);
+        return nrl_fail(NRL_ERR_BUG, "slot %s of parameter '%s' %s is bound to %s", slot_name,
+                        p->name, dims_shape(p->n_dims, p->dims).text, tensor_shape(t).text);
     int64_t rows = p->n_dims > 1 ? p->dims[0] : 1;
     int64_t cols = rows ? p->numel / rows : 0;
     *mat = (nrl_mat){t->data, (uint32_t)t->dtype, 0, rows, cols, cols};

@@ -16,9 +16,9 @@ struct nrl_param {
     uint32_t init; /* nrl_init of model.h */
     double init_scale;
     uint32_t tp;
-    int32_t index;    /* in the model's list */
-    uint64_t key;     /* unique in the process, never 0 */
-    uint64_t version; /* from 1 */
+    int32_t index;                     /* in the model's list */
+    uint64_t key;                      /* unique in the process, never 0 */
+    uint64_t version;                  /* from 1 */
     nrl_tensor *slots[NRL_SLOT_COUNT]; /* borrowed */
 };
 

@@ -40,8 +40,10 @@ static size_t pooled_live(const pool *p)
 static pool_block *header_new(pool *p)
 {
     pool_block *b = p->headers;
-    if (b) p->headers = b->next;
-    else b = arena_alloc(&p->memory, sizeof *b);
+    if (b)
+        p->headers = b->next;
+    else
+        b = arena_alloc(&p->memory, sizeof *b);
     *b = (pool_block){.count = 1};
     return b;
 }
@@ -123,7 +125,8 @@ static nrl_status from_device(pool *p, size_t size, int class_, pool_block **out
 
 nrl_status pool_take(pool *p, size_t bytes, pool_block **out)
 {
-    if (bytes > (size_t)1 << 50) return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
+    if (bytes > (size_t)1 << 50)
+        return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
     size_t size;
     int class_ = size_class(bytes, &size);
     pool_block *b = take_idle(p, class_, 1 + NEAR_CLASSES);
@@ -140,7 +143,8 @@ nrl_status pool_take(pool *p, size_t bytes, pool_block **out)
 
 nrl_status pool_take_exact(pool *p, size_t bytes, pool_block **out)
 {
-    if (bytes > (size_t)1 << 50) return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
+    if (bytes > (size_t)1 << 50)
+        return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
     size_t size = (bytes + SMALLEST - 1) / SMALLEST * SMALLEST;
     NRL_TRY(from_device(p, size ? size : SMALLEST, POOL_EXACT, out));
     count_live(p, *out);

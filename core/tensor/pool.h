@@ -1,10 +1,10 @@
 /*
  * pool.h - device memory in counted blocks, reused by size class.
  *
- * Sizes are rounded up to an eighth of a power of two, so micro-batches of slightly different length
- * share blocks. Released blocks wait in their class; a step that repeats the shapes of the last one
- * asks the device for nothing. When shapes wander, idle blocks beyond a quarter of the recent peak
- * are given back, so the reserve follows what steps need.
+ * Sizes are rounded up to an eighth of a power of two, so micro-batches of slightly different
+ * length share blocks. Released blocks wait in their class; a step that repeats the shapes of the
+ * last one asks the device for nothing. When shapes wander, idle blocks beyond a quarter of the
+ * recent peak are given back, so the reserve follows what steps need.
  */
 #ifndef TENSOR_POOL_H
 #define TENSOR_POOL_H

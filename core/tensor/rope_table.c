@@ -1,5 +1,6 @@
 /*
- * rope_table.c - cos and sin of every position seen so far, in double precision, rounded once to f32.
+ * rope_table.c - cos and sin of every position seen so far, in double precision, rounded once to
+ * f32.
  *
  * Positions repeat in every batch, so a table by position is computed once and grows by doubling; a
  * batch only copies the rows of its positions. Tables are told apart by their frequencies.
@@ -14,7 +15,7 @@ struct rope_table {
     double *inv_freq; /* [half], a copy */
     int64_t half, n_positions;
     double scale;
-    float *cos, *sin;                 /* host [n_positions, half] */
+    float *cos, *sin;                  /* host [n_positions, half] */
     nrl_tensor *batch_cos, *batch_sin; /* [N, half] of the batch at hand, counted; NULL = not yet */
 };
 

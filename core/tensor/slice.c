@@ -5,17 +5,19 @@
 #include <math.h>
 #include <nrl/optimizer.h>
 
-static nrl_status slice_mat(const nrl_slice *s, const char *what, const nrl_tensor *t, bool f32, nrl_mat *out)
+static nrl_status slice_mat(const nrl_slice *s, const char *what, const nrl_tensor *t, bool f32,
+                            nrl_mat *out)
 {
     if (!t || t->numel != s->n || !tensor_is_contiguous(t) || (f32 && t->dtype != NRL_DTYPE_F32))
-        return nrl_fail(NRL_ERR_BUG, "%s of '%s': %s %s, expected %lld elements%s", what, s->param->name,
-                        t ? nrl_dtype_name(t->dtype) : "nothing", t ? tensor_shape(t).text : "bound",
-                        (long long)s->n, f32 ? " of f32" : "");
+        return nrl_fail(NRL_ERR_BUG, "%s of '%s': %s %s, expected %lld elements%s", what,
+                        s->param->name, t ? nrl_dtype_name(t->dtype) : "nothing",
+                        t ? tensor_shape(t).text : "bound", (long long)s->n, f32 ? " of f32" : "");
     *out = (nrl_mat){t->data, (uint32_t)t->dtype, 0, 1, s->n, s->n};
     return NRL_OK;
 }
 
-nrl_status nrl_slice_adamw(nrl_ctx *ctx, nrl_slice *slice, const nrl_adamw *adamw, const nrl_step_block *step)
+nrl_status nrl_slice_adamw(nrl_ctx *ctx, nrl_slice *slice, const nrl_adamw *adamw,
+                           const nrl_step_block *step)
 {
     nrl_adamw_args a = {.size = sizeof a,
                         .lr = step->lr,

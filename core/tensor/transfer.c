@@ -9,10 +9,12 @@
 static nrl_status wait_for_device(nrl_ctx *ctx)
 {
     const device *d = ctx->device;
-    return ctx->stream && d->table.stream_wait ? d->table.stream_wait(d->self, ctx->stream) : NRL_OK;
+    return ctx->stream && d->table.stream_wait ? d->table.stream_wait(d->self, ctx->stream)
+                                               : NRL_OK;
 }
 
-static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way)
+static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes,
+                           nrl_copy_direction way)
 {
     const device *d = ctx->device;
     if (!bytes) return NRL_OK;
@@ -23,19 +25,22 @@ static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t byte
 static nrl_status need_contiguous(const nrl_tensor *t)
 {
     if (tensor_is_contiguous(t)) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "a slice of columns %s cannot be copied as a whole", tensor_shape(t).text);
+    return nrl_fail(NRL_ERR_BUG, "a slice of columns %s cannot be copied as a whole",
+                    tensor_shape(t).text);
 }
 
 nrl_status tensor_write(nrl_ctx *ctx, nrl_tensor *t, const void *host)
 {
     NRL_TRY(need_contiguous(t));
-    return transfer(ctx, t->data, host, (size_t)t->numel * nrl_dtype_size(t->dtype), NRL_COPY_TO_DEVICE);
+    return transfer(ctx, t->data, host, (size_t)t->numel * nrl_dtype_size(t->dtype),
+                    NRL_COPY_TO_DEVICE);
 }
 
 nrl_status tensor_read(nrl_ctx *ctx, const nrl_tensor *t, void *host)
 {
     NRL_TRY(need_contiguous(t));
-    return transfer(ctx, host, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype), NRL_COPY_TO_HOST);
+    return transfer(ctx, host, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype),
+                    NRL_COPY_TO_HOST);
 }
 
 nrl_status nrl_tensor_from_host(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
@@ -63,8 +68,11 @@ nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *
 nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int64_t n)
 {
     if (n != t->numel)
-        return nrl_fail(NRL_ERR_BUG, "fetching %lld values of a tensor %s", (long long)n, tensor_shape(t).text);
-    if (!t->data) return nrl_fail(NRL_ERR_BUG, "fetching a tensor %s that was released", tensor_shape(t).text);
+        return nrl_fail(NRL_ERR_BUG, "fetching %lld values of a tensor %s", (long long)n,
+                        tensor_shape(t).text);
+    if (!t->data)
+        return nrl_fail(NRL_ERR_BUG, "fetching a tensor %s that was released",
+                        tensor_shape(t).text);
     size_t element = nrl_dtype_size(t->dtype), row_bytes = (size_t)t->cols * element;
     char *row = mem_alloc(row_bytes);
     nrl_status st = wait_for_device(ctx);
@@ -89,8 +97,11 @@ static nrl_status copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y, bool ac
     if (!x->numel) return NRL_OK;
     NRL_ASSERT(x->rows, ==, y->rows);
     NRL_ASSERT(x->cols, ==, y->cols);
-    nrl_copy_args a = {
-        .size = sizeof a, .accumulate = accumulate, .x = tensor_mat(x), .y = tensor_mat(y), .alpha = 1};
+    nrl_copy_args a = {.size = sizeof a,
+                       .accumulate = accumulate,
+                       .x = tensor_mat(x),
+                       .y = tensor_mat(y),
+                       .alpha = 1};
     return backend_copy(ctx, &a);
 }
 

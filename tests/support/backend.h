@@ -1,6 +1,7 @@
 /*
- * backend.h - a backend and a context for tests that compute: opens $NRL_PLUGIN_PATH/backends/cpu.so
- * directly, so that tests of core/tensor need neither config nor plugin host.
+ * backend.h - a backend and a context for tests that compute: opens
+ * $NRL_PLUGIN_PATH/backends/cpu.so directly, so that tests of core/tensor need neither config nor
+ * plugin host.
  */
 #ifndef SUPPORT_BACKEND_H
 #define SUPPORT_BACKEND_H

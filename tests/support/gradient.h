@@ -1,9 +1,10 @@
 /*
  * gradient.h - the gradient of any composition of operations against central differences.
  *
- * A case names up to 4 inputs and 4 parameters by shape; `build` makes one output from them. The loss is
- * sum_i c_i out_i with fixed pseudo-random c, summed in double on the host. Every input and parameter
- * element is moved by +-STEP. Values are f32, so the tolerance is what f32 leaves of a difference.
+ * A case names up to 4 inputs and 4 parameters by shape; `build` makes one output from them. The
+ * loss is sum_i c_i out_i with fixed pseudo-random c, summed in double on the host. Every input and
+ * parameter element is moved by +-STEP. Values are f32, so the tolerance is what f32 leaves of a
+ * difference.
  */
 #ifndef SUPPORT_GRADIENT_H
 #define SUPPORT_GRADIENT_H
@@ -16,7 +17,7 @@ enum { GRADIENT_MAX = 4 };
 /* Shapes of a case: SHAPE(3, 5) has values in [-1, 1), RANGE(m, r, 3, 5) in [m - r, m + r). */
 #define SHAPE(...)                                                                                 \
     {                                                                                              \
-        .n_dims = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = {__VA_ARGS__}        \
+        .n_dims = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = { __VA_ARGS__ }      \
     }
 #define RANGE(middle, reach, ...)                                                                  \
     {                                                                                              \
@@ -24,7 +25,8 @@ enum { GRADIENT_MAX = 4 };
         .offset = (middle), .scale = (reach)                                                       \
     }
 #define GRADIENT_STEP 1e-2
-/* Rounding: 2^-24 |loss| / STEP, near 1e-4; curvature: STEP^2/6 f''', near 1e-4 for smooth f of size 1. */
+/* Rounding: 2^-24 |loss| / STEP, near 1e-4; curvature: STEP^2/6 f''', near 1e-4 for smooth f of
+ * size 1. */
 #define GRADIENT_TOLERANCE 3e-3
 
 typedef struct gradient_case gradient_case;
@@ -36,8 +38,9 @@ struct gradient_case {
         int64_t dims[NRL_MAX_DIMS];
         double offset, scale; /* values are offset + scale * uniform(-1, 1); scale 0 means 1 */
     } inputs[GRADIENT_MAX], params[GRADIENT_MAX];
-    nrl_status (*build)(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p, nrl_tensor **y);
-    int batch; /* 0 none, 1 of segments apart, 2 with a shared prompt */
+    nrl_status (*build)(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p,
+                        nrl_tensor **y);
+    int batch;         /* 0 none, 1 of segments apart, 2 with a shared prompt */
     int64_t number[4]; /* for build */
     double real[2];
 };
@@ -72,8 +75,8 @@ static inline nrl_status gradient_forward(gradient_run *g, nrl_tensor **x, nrl_t
         nrl_param_touch(p[i]);
     }
     for (int i = 0; i < g->c->n_inputs; i++) {
-        NRL_TRY(nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, g->c->inputs[i].n_dims, g->c->inputs[i].dims,
-                                     g->values[i], &x[i]));
+        NRL_TRY(nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, g->c->inputs[i].n_dims,
+                                     g->c->inputs[i].dims, g->values[i], &x[i]));
         tensor_set_leaf(x[i]);
     }
     return g->c->build(g->c, g->ctx, x, p, y);
@@ -88,20 +91,23 @@ static inline nrl_status gradient_loss(gradient_run *g, double *loss)
     double *values = calloc((size_t)n + 1, sizeof *values);
     if (!st) st = nrl_tensor_fetch(g->ctx, y, values, n);
     *loss = 0;
-    for (int64_t i = 0; i < n; i++) *loss += gradient_weight(i) * values[i];
+    for (int64_t i = 0; i < n; i++)
+        *loss += gradient_weight(i) * values[i];
     free(values);
     ctx_scope_end(g->ctx);
     return st;
 }
 
-/* The forward's scope is over before the walk back, as in a run: only the tape keeps what it needs. */
+/* The forward's scope is over before the walk back, as in a run: only the tape keeps what it needs.
+ */
 static inline nrl_status gradient_record(gradient_run *g, tape *t, nrl_tensor **x, nrl_tensor **y)
 {
     ctx_scope_begin(g->ctx);
     ctx_tape_begin(g->ctx, t);
     nrl_status st = gradient_forward(g, x, y);
     ctx_tape_end(g->ctx);
-    for (int i = 0; i < g->c->n_inputs && !st; i++) tensor_retain(x[i]);
+    for (int i = 0; i < g->c->n_inputs && !st; i++)
+        tensor_retain(x[i]);
     if (!st) {
         tensor_retain(*y);
         g->n_output = nrl_tensor_numel(*y);
@@ -116,9 +122,12 @@ static inline nrl_status gradient_seed(gradient_run *g, const nrl_tensor *y, nrl
 {
     int64_t dims[NRL_MAX_DIMS];
     float *weights = calloc((size_t)g->n_output, sizeof *weights);
-    for (int64_t i = 0; i < g->n_output; i++) weights[i] = (float)gradient_weight(i);
-    for (int i = 0; i < nrl_tensor_n_dims(y); i++) dims[i] = nrl_tensor_dim(y, i);
-    nrl_status st = nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, nrl_tensor_n_dims(y), dims, weights, seed);
+    for (int64_t i = 0; i < g->n_output; i++)
+        weights[i] = (float)gradient_weight(i);
+    for (int i = 0; i < nrl_tensor_n_dims(y); i++)
+        dims[i] = nrl_tensor_dim(y, i);
+    nrl_status st =
+        nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, nrl_tensor_n_dims(y), dims, weights, seed);
     free(weights);
     return st;
 }
@@ -145,7 +154,8 @@ static inline nrl_status gradient_backward(gradient_run *g)
         st = gradient_seed(g, y, &seed);
         if (!st) st = tape_backward(g->ctx, t, &y, &seed, 1, x, dx, g->c->n_inputs);
         if (!st) st = gradient_fetch(g, dx);
-        for (int i = 0; i < g->c->n_inputs; i++) tensor_release(g->ctx, x[i]);
+        for (int i = 0; i < g->c->n_inputs; i++)
+            tensor_release(g->ctx, x[i]);
         tensor_release(g->ctx, y);
     }
     tape_destroy(g->ctx, t);
@@ -156,7 +166,8 @@ static inline nrl_status gradient_backward(gradient_run *g)
 /* Segments of 3, 1 and 4 tokens; `shared`: the first is the prompt of the others. */
 static inline nrl_batch *gradient_batch(bool shared)
 {
-    static const int32_t cu[] = {0, 3, 4, 8}, tokens[] = {2, 0, 2, 4, 1, 1, 3, 0}, prefix[] = {-1, 0, 0};
+    static const int32_t cu[] = {0, 3, 4, 8}, tokens[] = {2, 0, 2, 4, 1, 1, 3, 0},
+                         prefix[] = {-1, 0, 0};
     static const int32_t row_token[] = {0, 1, 3, 4, 5, 6}, row_segment[] = {0, 0, 1, 2, 2, 2};
     static const int32_t row_target[] = {0, 2, 1, 1, 3, 0};
     nrl_batch *b = batch_new(8, 6, 3);
@@ -172,9 +183,11 @@ static inline nrl_batch *gradient_batch(bool shared)
     }
     for (int32_t s = 0; s < 3; s++) {
         b->segment_block[s] = s;
-        for (int32_t i = cu[s]; i < cu[s + 1]; i++) b->positions[i] = i - cu[s] + (shared && s ? cu[1] : 0);
+        for (int32_t i = cu[s]; i < cu[s + 1]; i++)
+            b->positions[i] = i - cu[s] + (shared && s ? cu[1] : 0);
     }
-    for (int i = 0; i < 6; i++) b->row_weight[i] = 1;
+    for (int i = 0; i < 6; i++)
+        b->row_weight[i] = 1;
     return b;
 }
 
@@ -184,12 +197,14 @@ static inline nrl_status gradient_open(gradient_run *g, nrl_ctx *ctx, const grad
     *g = (gradient_run){.ctx = ctx, .c = c};
     for (int i = 0; i < c->n_inputs + c->n_params; i++) {
         bool input = i < c->n_inputs;
-        int k = input ? i : i - c->n_inputs, n_dims = input ? c->inputs[k].n_dims : c->params[k].n_dims;
+        int k = input ? i : i - c->n_inputs,
+            n_dims = input ? c->inputs[k].n_dims : c->params[k].n_dims;
         const int64_t *dims = input ? c->inputs[k].dims : c->params[k].dims;
         double offset = input ? c->inputs[k].offset : c->params[k].offset;
         double scale = input ? c->inputs[k].scale : c->params[k].scale;
         g->numel[i] = 1;
-        for (int d = 0; d < n_dims; d++) g->numel[i] *= dims[d];
+        for (int d = 0; d < n_dims; d++)
+            g->numel[i] *= dims[d];
         g->values[i] = calloc((size_t)g->numel[i], sizeof **g->values);
         g->grads[i] = calloc((size_t)g->numel[i], sizeof **g->grads);
         for (int64_t j = 0; j < g->numel[i]; j++)
@@ -233,10 +248,12 @@ static inline nrl_status gradient_compare(gradient_run *g, double *worst)
             moved -= (double)g->values[i][j];
             NRL_TRY(gradient_loss(g, &down));
             g->values[i][j] = old;
-            double expected = (up - down) / moved, error = fabs(expected - g->grads[i][j]) / (1 + fabs(expected));
+            double expected = (up - down) / moved,
+                   error = fabs(expected - g->grads[i][j]) / (1 + fabs(expected));
             if (error > *worst || isnan(error)) *worst = isnan(error) ? INFINITY : error;
             if (!(error <= GRADIENT_TOLERANCE))
-                return nrl_fail(NRL_ERR_BUG, "%s: operand %d element %lld: gradient %g, difference quotient %g",
+                return nrl_fail(NRL_ERR_BUG,
+                                "%s: operand %d element %lld: gradient %g, difference quotient %g",
                                 g->c->name, i, (long long)j, g->grads[i][j], expected);
         }
     }

@@ -1,7 +1,7 @@
 /*
- * op_cases.h - every operation with a gradient, at odd shapes: the list that is checked against central
- * differences (test_gradients.c) and against PyTorch's numbers (test_reference.c, where the names mean
- * the functions of make_reference.py).
+ * op_cases.h - every operation with a gradient, at odd shapes: the list that is checked against
+ * central differences (test_gradients.c) and against PyTorch's numbers (test_reference.c, where the
+ * names mean the functions of make_reference.py).
  */
 #ifndef SUPPORT_OP_CASES_H
 #define SUPPORT_OP_CASES_H
@@ -16,7 +16,8 @@ BUILD(build_linear)
     return nrl_op_linear(ctx, x[0], p[0], c->n_params > 1 ? p[1] : NULL, y);
 }
 
-/* x is used three times: the later products add to its gradient in place. And p[0] is used twice. */
+/* x is used three times: the later products add to its gradient in place. And p[0] is used twice.
+ */
 BUILD(build_three_linears)
 {
     nrl_tensor *a, *b, *ab;
@@ -63,10 +64,16 @@ BUILD(build_norm)
 {
     nrl_tensor *sum, *z;
     switch (c->number[0]) {
-    case 0: return nrl_op_rms_norm(ctx, x[0], p[0], 1e-5, y);
-    case 1: return nrl_op_layer_norm(ctx, x[0], p[0], p[1], 1e-5, y);
-    case 2: NRL_TRY(nrl_op_add_rms_norm(ctx, x[0], x[1], p[0], 1e-5, &sum, &z)); break;
-    default: NRL_TRY(nrl_op_add_layer_norm(ctx, x[0], x[1], p[0], p[1], 1e-5, &sum, &z)); break;
+    case 0:
+        return nrl_op_rms_norm(ctx, x[0], p[0], 1e-5, y);
+    case 1:
+        return nrl_op_layer_norm(ctx, x[0], p[0], p[1], 1e-5, y);
+    case 2:
+        NRL_TRY(nrl_op_add_rms_norm(ctx, x[0], x[1], p[0], 1e-5, &sum, &z));
+        break;
+    default:
+        NRL_TRY(nrl_op_add_layer_norm(ctx, x[0], x[1], p[0], p[1], 1e-5, &sum, &z));
+        break;
     }
     return nrl_op_binary(ctx, NRL_BINARY_MUL, sum, z, y); /* both results flow on */
 }
@@ -154,18 +161,24 @@ BUILD(build_rows)
     nrl_tensor *a, *b, *d;
     (void)p;
     switch (c->number[0]) {
-    case 0: return nrl_op_reshape(ctx, x[0], 3, (int64_t[]){2, 3, 2}, y);
-    case 1: return nrl_op_slice_rows(ctx, x[0], 1, 3, y);
+    case 0:
+        return nrl_op_reshape(ctx, x[0], 3, (int64_t[]){2, 3, 2}, y);
+    case 1:
+        return nrl_op_slice_rows(ctx, x[0], 1, 3, y);
     case 2: /* two slices of one tensor, of which one is sliced again */
         NRL_TRY(nrl_op_slice_columns(ctx, x[0], 0, 2, &a));
         NRL_TRY(nrl_op_slice_columns(ctx, x[0], 1, 3, &b));
         NRL_TRY(nrl_op_slice_columns(ctx, b, 1, 2, &d));
         NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, a, b, &a));
         return nrl_op_binary(ctx, NRL_BINARY_MUL, a, d, y);
-    case 3: return nrl_op_concat_rows(ctx, (nrl_tensor *[]){x[0], x[1], x[0]}, 3, y);
-    case 4: return nrl_op_transpose(ctx, x[0], y);
-    case 5: return nrl_op_gather_rows(ctx, x[0], index, 5, y);
-    case 6: return nrl_op_segment_sum(ctx, x[0], segment, 4, 3, y);
+    case 3:
+        return nrl_op_concat_rows(ctx, (nrl_tensor *[]){x[0], x[1], x[0]}, 3, y);
+    case 4:
+        return nrl_op_transpose(ctx, x[0], y);
+    case 5:
+        return nrl_op_gather_rows(ctx, x[0], index, 5, y);
+    case 6:
+        return nrl_op_segment_sum(ctx, x[0], segment, 4, 3, y);
     default: /* rows of a slice of columns */
         NRL_TRY(nrl_op_slice_columns(ctx, x[0], 1, 3, &a));
         NRL_TRY(nrl_op_slice_rows(ctx, a, 1, 3, &b));
@@ -183,53 +196,114 @@ BUILD(build_head)
     return nrl_op_binary(ctx, NRL_BINARY_MUL, logps, entropy, y);
 }
 
+/* clang-format off: a table */
 #define ARGS(...) .number = {__VA_ARGS__}
 #define REALS(...) .real = {__VA_ARGS__}
 #define UNARY(name, op, middle, reach, ...)                                                        \
-    {"unary: " name, 1, 0, {RANGE(middle, reach, 3, 5)}, .build = build_unary, ARGS(op), REALS(__VA_ARGS__)}
+    {                                                                                              \
+        "unary: " name, 1, 0, {RANGE(middle, reach, 3, 5)}, .build = build_unary, ARGS(op),        \
+                                                            REALS(__VA_ARGS__)                     \
+    }
 /* The second operand stays away from zero (division) and from the first (minimum, maximum). */
 #define BINARY_SHAPES(name, op, ar, ac, br, bc)                                                    \
-    {name " [" #ar "," #ac "] [" #br "," #bc "]", 2, 0,                                            \
-     {SHAPE(ar, ac), RANGE(2.2, 1, br, bc)}, .build = build_binary, ARGS(op)}
+    {                                                                                              \
+        name " [" #ar "," #ac "] [" #br "," #bc "]", 2, 0, {SHAPE(ar, ac), RANGE(2.2, 1, br, bc)}, \
+            .build = build_binary, ARGS(op)                                                        \
+    }
 #define BINARY(name, op)                                                                           \
     BINARY_SHAPES(name, op, 3, 5, 3, 5), BINARY_SHAPES(name, op, 3, 5, 1, 5),                      \
         BINARY_SHAPES(name, op, 3, 5, 3, 1), BINARY_SHAPES(name, op, 3, 5, 1, 1),                  \
         BINARY_SHAPES(name, op, 1, 5, 3, 5), BINARY_SHAPES(name, op, 3, 1, 3, 5),                  \
         BINARY_SHAPES(name, op, 1, 1, 3, 5)
-#define SAME(name, op) {"same: " name, 1, 0, {SHAPE(3, 5)}, .build = build_binary, ARGS(op)}
-#define REDUCE(name, k) {"reduce: " name, 1, 0, {RANGE(0, 2, 3, 7)}, .build = build_reduce, ARGS(k)}
-#define ROWS(name, k) {"rows: " name, 2, 0, {SHAPE(4, 3), SHAPE(2, 3)}, .build = build_rows, ARGS(k)}
-#define VECTORS(name, k) {"vectors: " name, 2, 0, {SHAPE(4), SHAPE(2)}, .build = build_rows, ARGS(k)}
+#define SAME(name, op)                                                                             \
+    {                                                                                              \
+        "same: " name, 1, 0, {SHAPE(3, 5)}, .build = build_binary, ARGS(op)                        \
+    }
+#define REDUCE(name, k)                                                                            \
+    {                                                                                              \
+        "reduce: " name, 1, 0, {RANGE(0, 2, 3, 7)}, .build = build_reduce, ARGS(k)                 \
+    }
+#define ROWS(name, k)                                                                              \
+    {                                                                                              \
+        "rows: " name, 2, 0, {SHAPE(4, 3), SHAPE(2, 3)}, .build = build_rows, ARGS(k)              \
+    }
+#define VECTORS(name, k)                                                                           \
+    {                                                                                              \
+        "vectors: " name, 2, 0, {SHAPE(4), SHAPE(2)}, .build = build_rows, ARGS(k)                 \
+    }
 
 static const gradient_case op_cases[] = {
     {"linear: plain", 1, 1, {SHAPE(5, 7)}, {SHAPE(3, 7)}, .build = build_linear},
     {"linear: bias", 1, 2, {SHAPE(5, 7)}, {SHAPE(3, 7), SHAPE(3)}, .build = build_linear},
     {"linear: one row", 1, 2, {SHAPE(1, 3)}, {SHAPE(17, 3), SHAPE(17)}, .build = build_linear},
     {"linear: 3 dimensions", 1, 1, {SHAPE(2, 3, 5)}, {SHAPE(4, 5)}, .build = build_linear},
-    {"shared: three linears", 1, 2, {SHAPE(3, 4)}, {SHAPE(5, 4), SHAPE(5, 4)}, .build = build_three_linears},
+    {"shared: three linears",
+     1,
+     2,
+     {SHAPE(3, 4)},
+     {SHAPE(5, 4), SHAPE(5, 4)},
+     .build = build_three_linears},
     {"shared: residual", 1, 2, {SHAPE(3, 5)}, {SHAPE(5), SHAPE(5, 5)}, .build = build_residual},
     {"matmul: ..", 2, 0, {SHAPE(3, 5), SHAPE(5, 4)}, .build = build_matmul, ARGS(0, 0)},
     {"matmul: T.", 2, 0, {SHAPE(5, 3), SHAPE(5, 4)}, .build = build_matmul, ARGS(1, 0)},
     {"matmul: .T", 2, 0, {SHAPE(3, 5), SHAPE(4, 5)}, .build = build_matmul, ARGS(0, 1)},
     {"matmul: TT", 2, 0, {SHAPE(5, 3), SHAPE(4, 5)}, .build = build_matmul, ARGS(1, 1)},
     {"embedding: tokens", 0, 1, .params = {SHAPE(5, 3)}, .build = build_embedding, .batch = 1},
-    {"embedding: positions", 0, 1, .params = {SHAPE(4, 3)}, .build = build_embedding, .batch = 1, ARGS(1)},
+    {"embedding: positions", 0, 1, .params = {SHAPE(4, 3)}, .build = build_embedding, .batch = 1,
+     ARGS(1)},
     {"rope: whole heads", 1, 0, {SHAPE(8, 12)}, .build = build_rope, .batch = 1, ARGS(2, 3)},
-    {"rope: a part of each head", 1, 0, {SHAPE(8, 14)}, .build = build_rope, .batch = 1, ARGS(2, 2)},
-    {"attention: plain", 3, 0, {SHAPE(8, 6), SHAPE(8, 6), SHAPE(8, 6)}, .build = build_attention, .batch = 1,
+    {"rope: a part of each head",
+     1,
+     0,
+     {SHAPE(8, 14)},
+     .build = build_rope,
+     .batch = 1,
+     ARGS(2, 2)},
+    {"attention: plain",
+     3,
+     0,
+     {SHAPE(8, 6), SHAPE(8, 6), SHAPE(8, 6)},
+     .build = build_attention,
+     .batch = 1,
      ARGS(2, 2, 3, 0)},
-    {"attention: window", 3, 0, {SHAPE(8, 6), SHAPE(8, 6), SHAPE(8, 6)}, .build = build_attention, .batch = 1,
+    {"attention: window",
+     3,
+     0,
+     {SHAPE(8, 6), SHAPE(8, 6), SHAPE(8, 6)},
+     .build = build_attention,
+     .batch = 1,
      ARGS(2, 2, 3, 2)},
-    {"attention: shared prompt", 3, 0, {SHAPE(8, 6), SHAPE(8, 6), SHAPE(8, 6)}, .build = build_attention,
-     .batch = 2, ARGS(2, 2, 3, 0)},
-    {"attention: grouped queries", 3, 0, {SHAPE(8, 20), SHAPE(8, 10), SHAPE(8, 10)}, .build = build_attention,
-     .batch = 2, ARGS(4, 2, 5, 0)},
+    {"attention: shared prompt",
+     3,
+     0,
+     {SHAPE(8, 6), SHAPE(8, 6), SHAPE(8, 6)},
+     .build = build_attention,
+     .batch = 2,
+     ARGS(2, 2, 3, 0)},
+    {"attention: grouped queries",
+     3,
+     0,
+     {SHAPE(8, 20), SHAPE(8, 10), SHAPE(8, 10)},
+     .build = build_attention,
+     .batch = 2,
+     ARGS(4, 2, 5, 0)},
     {"norm: rms", 1, 1, {SHAPE(3, 7)}, {SHAPE(7)}, .build = build_norm},
     {"norm: rms of heads", 1, 1, {SHAPE(3, 10)}, {SHAPE(5)}, .build = build_norm},
     {"norm: layer", 1, 2, {SHAPE(3, 7)}, {SHAPE(7), SHAPE(7)}, .build = build_norm, ARGS(1)},
     {"norm: add rms", 2, 1, {SHAPE(3, 7), SHAPE(3, 7)}, {SHAPE(7)}, .build = build_norm, ARGS(2)},
-    {"norm: add layer", 2, 2, {SHAPE(3, 7), SHAPE(3, 7)}, {SHAPE(7), SHAPE(7)}, .build = build_norm, ARGS(3)},
-    {"shared: norms of norms", 1, 3, {SHAPE(3, 5)}, {SHAPE(5), SHAPE(5), SHAPE(4, 5)}, .build = build_remade},
+    {"norm: add layer",
+     2,
+     2,
+     {SHAPE(3, 7), SHAPE(3, 7)},
+     {SHAPE(7), SHAPE(7)},
+     .build = build_norm,
+     ARGS(3)},
+    {"shared: norms of norms",
+     1,
+     3,
+     {SHAPE(3, 5)},
+     {SHAPE(5), SHAPE(5), SHAPE(4, 5)},
+     .build = build_remade},
     {"glu: silu", 2, 0, {RANGE(0, 3, 3, 19), SHAPE(3, 19)}, .build = build_glu},
     {"glu: gelu tanh", 2, 0, {RANGE(0, 3, 3, 19), SHAPE(3, 19)}, .build = build_glu, ARGS(1)},
     UNARY("neg", NRL_UNARY_NEG, 0, 1, 0),
@@ -289,14 +363,41 @@ static const gradient_case op_cases[] = {
     VECTORS("concat", 3),
     VECTORS("gather", 5),
     VECTORS("segment sum", 6),
-    {"head: plain", 1, 1, {SHAPE(8, 3)}, {SHAPE(5, 3)}, .build = build_head, .batch = 1, REALS(1, 0)},
-    {"head: bias, scale and cap", 1, 2, {SHAPE(8, 3)}, {SHAPE(5, 3), SHAPE(5)}, .build = build_head, .batch = 1,
+    {"head: plain",
+     1,
+     1,
+     {SHAPE(8, 3)},
+     {SHAPE(5, 3)},
+     .build = build_head,
+     .batch = 1,
+     REALS(1, 0)},
+    {"head: bias, scale and cap",
+     1,
+     2,
+     {SHAPE(8, 3)},
+     {SHAPE(5, 3), SHAPE(5)},
+     .build = build_head,
+     .batch = 1,
      REALS(0.6, 2.5)},
-    {"head: entropy", 1, 2, {SHAPE(8, 3)}, {SHAPE(5, 3), SHAPE(5)}, .build = build_head, .batch = 1, ARGS(1),
+    {"head: entropy",
+     1,
+     2,
+     {SHAPE(8, 3)},
+     {SHAPE(5, 3), SHAPE(5)},
+     .build = build_head,
+     .batch = 1,
+     ARGS(1),
      REALS(0.6, 2.5)},
-    {"head: rows that share a token", 1, 1, {SHAPE(8, 3)}, {SHAPE(5, 3)}, .build = build_head, .batch = 2,
+    {"head: rows that share a token",
+     1,
+     1,
+     {SHAPE(8, 3)},
+     {SHAPE(5, 3)},
+     .build = build_head,
+     .batch = 2,
      REALS(1, 0)},
 };
+/* clang-format on */
 enum { N_OP_CASES = sizeof op_cases / sizeof *op_cases };
 
 #endif

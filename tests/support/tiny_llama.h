@@ -1,7 +1,7 @@
 /*
- * tiny_llama.h - a decoder of two layers written with the operations alone: for what only shows in a whole
- * model (packing, shared prompts, recompute, the cache, precision, memory).
- * N tokens, D width, H heads, G key heads, K head width, F feed forward, V vocabulary (tied head).
+ * tiny_llama.h - a decoder of two layers written with the operations alone: for what only shows in
+ * a whole model (packing, shared prompts, recompute, the cache, precision, memory). N tokens, D
+ * width, H heads, G key heads, K head width, F feed forward, V vocabulary (tied head).
  */
 #ifndef SUPPORT_TINY_LLAMA_H
 #define SUPPORT_TINY_LLAMA_H
@@ -9,7 +9,18 @@
 #include "tensor/param.h"
 
 enum { TINY_D = 24, TINY_H = 4, TINY_G = 2, TINY_K = 6, TINY_F = 40, TINY_V = 53, TINY_LAYERS = 2 };
-enum { TINY_N1, TINY_Q, TINY_KEY, TINY_VALUE, TINY_O, TINY_N2, TINY_GATE, TINY_UP, TINY_DOWN, TINY_PER_LAYER };
+enum {
+    TINY_N1,
+    TINY_Q,
+    TINY_KEY,
+    TINY_VALUE,
+    TINY_O,
+    TINY_N2,
+    TINY_GATE,
+    TINY_UP,
+    TINY_DOWN,
+    TINY_PER_LAYER
+};
 enum { TINY_EMBED = TINY_LAYERS * TINY_PER_LAYER, TINY_NORM, TINY_PARAMS };
 
 typedef struct {
@@ -22,7 +33,8 @@ typedef struct {
     double inv_freq[TINY_K / 2];
 } tiny_llama;
 
-static inline nrl_status tiny_param(tiny_llama *m, int i, int64_t rows, int64_t cols, uint64_t *state)
+static inline nrl_status tiny_param(tiny_llama *m, int i, int64_t rows, int64_t cols,
+                                    uint64_t *state)
 {
     int n_dims = cols ? 2 : 1;
     int64_t dims[] = {rows, cols}, numel = rows * (cols ? cols : 1);
@@ -62,7 +74,8 @@ static inline nrl_status tiny_open(tiny_llama *m, nrl_ctx *ctx, nrl_dtype dtype)
     *m = (tiny_llama){.ctx = ctx, .dtype = dtype, .inv_freq = {1, 0.2, 0.03}};
     m->rope = (nrl_rope){m->inv_freq, TINY_K / 2, 1};
     for (int i = 0; i < TINY_EMBED; i++)
-        NRL_TRY(tiny_param(m, i, shape[i % TINY_PER_LAYER][0], shape[i % TINY_PER_LAYER][1], &state));
+        NRL_TRY(
+            tiny_param(m, i, shape[i % TINY_PER_LAYER][0], shape[i % TINY_PER_LAYER][1], &state));
     NRL_TRY(tiny_param(m, TINY_EMBED, TINY_V, TINY_D, &state));
     NRL_TRY(tiny_param(m, TINY_NORM, TINY_D, 0, &state));
     ctx_set_compute(ctx, dtype);
@@ -80,7 +93,8 @@ static inline void tiny_close(tiny_llama *m)
 
 static inline void tiny_zero_grad(tiny_llama *m)
 {
-    for (int i = 0; i < TINY_PARAMS; i++) nrl_param_set_fresh(&m->params[i], true);
+    for (int i = 0; i < TINY_PARAMS; i++)
+        nrl_param_set_fresh(&m->params[i], true);
 }
 
 static inline head_spec tiny_head(tiny_llama *m)
@@ -124,7 +138,8 @@ static inline nrl_status tiny_unit(tiny_llama *m, int unit, nrl_tensor *x, nrl_t
 static inline nrl_status tiny_forward(tiny_llama *m, nrl_tensor **hidden)
 {
     nrl_tensor *x = NULL;
-    for (int unit = 0; unit <= TINY_LAYERS; unit++) NRL_TRY(tiny_unit(m, unit, x, &x));
+    for (int unit = 0; unit <= TINY_LAYERS; unit++)
+        NRL_TRY(tiny_unit(m, unit, x, &x));
     *hidden = x;
     return NRL_OK;
 }
@@ -133,7 +148,8 @@ static inline nrl_status tiny_forward(tiny_llama *m, nrl_tensor **hidden)
 static inline nrl_batch *tiny_batch(const int *lengths, int n_segments, uint64_t seed)
 {
     int64_t n = 0, row = 0, at = 0;
-    for (int s = 0; s < n_segments; s++) n += lengths[s];
+    for (int s = 0; s < n_segments; s++)
+        n += lengths[s];
     nrl_batch *b = batch_new(n, n - n_segments, n_segments);
     b->n_blocks = n_segments;
     for (int s = 0; s < n_segments; s++) {
@@ -198,7 +214,8 @@ static inline nrl_status tiny_step(tiny_llama *m, nrl_batch *b, double *logps)
 static inline double *tiny_grads(tiny_llama *m, int64_t *n)
 {
     *n = 0;
-    for (int i = 0; i < TINY_PARAMS; i++) *n += m->params[i].numel;
+    for (int i = 0; i < TINY_PARAMS; i++)
+        *n += m->params[i].numel;
     double *all = malloc((size_t)*n * sizeof *all), *at = all;
     for (int i = 0; i < TINY_PARAMS; at += m->params[i++].numel)
         if (nrl_tensor_fetch(m->ctx, m->grad[i], at, m->params[i].numel)) abort();

@@ -136,7 +136,7 @@ NRL_API nrl_status nrl_op_log_sum_exp(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **
 NRL_API nrl_status nrl_op_softmax(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y);     /* over columns */
 NRL_API nrl_status nrl_op_log_softmax(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y); /* over columns */
 
-/* ---- moving rows and columns ---- */
+/* ---- moving rows and columns; each element of a vector [n] is a row ---- */
 
 NRL_API nrl_status nrl_op_reshape(nrl_ctx *ctx, nrl_tensor *x, int n_dims, const int64_t *dims,
                                   nrl_tensor **y); /* a view; x must be contiguous */

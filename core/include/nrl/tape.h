@@ -39,12 +39,14 @@ NRL_API nrl_status nrl_tape_push(nrl_ctx *ctx, const nrl_tape_record *record);
 /* Inside a backward function: */
 NRL_API const void *nrl_tape_attributes(const nrl_tape_node *node);
 NRL_API nrl_tensor *nrl_tape_saved(nrl_tape_node *node, int i);
+/* Input i for its shape and dtype; its contents may be gone unless it was saved as well. */
 NRL_API nrl_tensor *nrl_tape_input(nrl_tape_node *node, int i);
 /* The gradient that arrived at output i; NULL when nothing flowed into it (read it as zero). */
 NRL_API nrl_tensor *nrl_tape_grad(nrl_tape_node *node, int i);
 /* Whether input i wants a gradient at all. */
 NRL_API bool nrl_tape_wants(nrl_tape_node *node, int i);
-/* Gives input i its gradient: the first one is taken as it is, later ones are added to it. */
+/* Gives input i its gradient: the first one is taken as it is, later ones are added to it. The
+ * tensor is not to be written afterwards; it may be given to several inputs. */
 NRL_API nrl_status nrl_tape_give(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor *grad);
 
 #ifdef __cplusplus

@@ -1,10 +1,12 @@
 /*
- * test_batch.c - counts, columns and views of a batch, metrics, and the fused AdamW step on a slice.
+ * test_batch.c - counts, columns and views of a batch, metrics, and the fused AdamW step on a
+ * slice.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "support/backend.h"
@@ -38,7 +40,8 @@ static int close_context(void **state)
 /* Two pairs: segments of 3, 2, 2 and 3 tokens; the last segment is not trained. */
 static nrl_batch *pair_batch(void)
 {
-    static const int32_t cu[] = {0, 3, 5, 7, 10}, row_token[] = {0, 1, 3, 5, 7, 8}, row_segment[] = {0, 0, 1, 2, 3, 3};
+    static const int32_t cu[] = {0, 3, 5, 7, 10}, row_token[] = {0, 1, 3, 5, 7, 8},
+                         row_segment[] = {0, 0, 1, 2, 3, 3};
     static const float weight[] = {0, 1, 1, 0.5f, 0, 0};
     nrl_batch *b = batch_new(10, 6, 4);
     b->n_blocks = 2;
@@ -50,7 +53,8 @@ static nrl_batch *pair_batch(void)
         b->segment_block[s] = s / 2;
         b->segment_side[s] = s % 2;
     }
-    for (int32_t i = 0; i < 10; i++) b->tokens[i] = i;
+    for (int32_t i = 0; i < 10; i++)
+        b->tokens[i] = i;
     return b;
 }
 
@@ -101,7 +105,8 @@ static void columns_are_found_by_name_and_cut_for_views(void **state)
     b->n_extra = 1;
     b->extra[0] = (batch_extra){"score", (float[]){1, 2, 3, 4}};
     ctx_scope_begin(ctx);
-    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){6}, (float[]){0, 1, 2, 3, 4, 5}, &reference));
+    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){6}, (float[]){0, 1, 2, 3, 4, 5},
+                            &reference));
     ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){2}, (float[]){8, 9}, &own));
     batch_set_column(b, "ref_logps", reference);
     batch_rows(b, 2, 4, &view);
@@ -119,7 +124,8 @@ static void columns_are_found_by_name_and_cut_for_views(void **state)
     ok(nrl_batch_column(ctx, &view, "score", &column));
     assert_int_equal(nrl_tensor_numel(column), 4);
     assert_int_equal(nrl_batch_column(ctx, b, "logps", &column), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "no column 'logps'; it has weights, ref_logps, score"));
+    assert_non_null(
+        strstr(nrl_error_text(), "no column 'logps'; it has weights, ref_logps, score"));
     ctx_scope_end(ctx);
     batch_free(b);
 }
@@ -133,7 +139,8 @@ static void metrics_are_taken_once_in_order(void **state)
         ctx_scope_begin(ctx);
         for (uint32_t i = 0; i < 40; i++) {
             nrl_tensor *t;
-            ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){1}, &(float){(float)i / 2}, &t));
+            ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){1}, &(float){(float)i / 2},
+                                    &t));
             ok(nrl_metric_add(ctx, i % 3, t, i));
         }
         ctx_scope_end(ctx); /* the values outlive their scope */
@@ -164,11 +171,18 @@ static void adamw_follows_its_formula_and_rounds_the_work_copy(void **state)
     (void)state;
     param_init(&p, &part, "w", 1, (int64_t[]){N});
     for (int k = 0; k < 5; k++)
-        ok(tensor_persistent(ctx, k == 4 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 1, (int64_t[]){N}, true, &t[k]));
-    for (int i = 0; i < N; i++) w[i] = start[i] = (float)test_uniform(&random);
+        ok(tensor_persistent(ctx, k == 4 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 1, (int64_t[]){N}, true,
+                             &t[k]));
+    for (int i = 0; i < N; i++)
+        w[i] = start[i] = (float)test_uniform(&random);
     ok(tensor_write(ctx, t[0], start));
-    nrl_slice slice = {
-        .param = &p, .n = N, .master = t[0], .grad = t[1], .states = {t[2], t[3]}, .work = t[4], .decay = true};
+    nrl_slice slice = {.param = &p,
+                       .n = N,
+                       .master = t[0],
+                       .grad = t[1],
+                       .states = {t[2], t[3]},
+                       .work = t[4],
+                       .decay = true};
     for (int step = 1; step <= 3; step++) {
         nrl_step_block block = {sizeof block, step, 1e-3, 0.5};
         for (int i = 0; i < N; i++) {
@@ -177,7 +191,8 @@ static void adamw_follows_its_formula_and_rounds_the_work_copy(void **state)
             m[i] = 0.9 * m[i] + 0.1 * g;
             v[i] = 0.95 * v[i] + 0.05 * g * g;
             w[i] -= 1e-3 * 0.1 * w[i];
-            w[i] -= 1e-3 * (m[i] / (1 - pow(0.9, step))) / (sqrt(v[i] / (1 - pow(0.95, step))) + 1e-8);
+            w[i] -=
+                1e-3 * (m[i] / (1 - pow(0.9, step))) / (sqrt(v[i] / (1 - pow(0.95, step))) + 1e-8);
         }
         ok(tensor_write(ctx, t[1], grad));
         ok(nrl_slice_adamw(ctx, &slice, &adamw, &block));
@@ -189,9 +204,11 @@ static void adamw_follows_its_formula_and_rounds_the_work_copy(void **state)
         assert_true(fabs(rounded[i] - got[i]) <= fabs(got[i]) * 0x1p-8);
     }
     slice.n = N + 1;
-    assert_int_equal(nrl_slice_adamw(ctx, &slice, &adamw, &(nrl_step_block){sizeof(nrl_step_block), 1, 1, 1}),
-                     NRL_ERR_BUG);
-    for (int k = 0; k < 5; k++) tensor_release(ctx, t[k]);
+    assert_int_equal(
+        nrl_slice_adamw(ctx, &slice, &adamw, &(nrl_step_block){sizeof(nrl_step_block), 1, 1, 1}),
+        NRL_ERR_BUG);
+    for (int k = 0; k < 5; k++)
+        tensor_release(ctx, t[k]);
 }
 
 static void parameters_bind_slots_and_count_versions(void **state)
@@ -207,7 +224,8 @@ static void parameters_bind_slots_and_count_versions(void **state)
     assert_int_equal(nrl_param_dim(&p, -1), 4);
     assert_string_equal(nrl_param_part(&p, 0)->name, "a.weight");
     assert_null(nrl_param_part(&p, 1));
-    assert_true(nrl_param_trained(&p) && nrl_param_fresh(&p) && !nrl_param_tensor(&p, NRL_SLOT_WORK));
+    assert_true(nrl_param_trained(&p) && nrl_param_fresh(&p) &&
+                !nrl_param_tensor(&p, NRL_SLOT_WORK));
     uint64_t version = nrl_param_version(&p);
     ok(tensor_persistent(ctx, NRL_DTYPE_F32, 1, (int64_t[]){12}, true, &t));
     nrl_param_bind(&p, NRL_SLOT_WORK, t);

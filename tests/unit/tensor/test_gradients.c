@@ -1,11 +1,12 @@
 /*
- * test_gradients.c - the gradient of every operation against central differences, at odd shapes; live
- * memory returns to where it was after each.
+ * test_gradients.c - the gradient of every operation against central differences, at odd shapes;
+ * live memory returns to where it was after each.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "support/op_cases.h"
@@ -57,7 +58,8 @@ static void check_group(const char *group)
     {                                                                                              \
         static const char *const groups[] = {__VA_ARGS__};                                         \
         (void)state;                                                                               \
-        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) check_group(groups[i]);        \
+        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)                                \
+            check_group(groups[i]);                                                                \
     }
 
 GROUP_TEST(products_have_the_right_gradients, "linear", "matmul")
@@ -85,8 +87,8 @@ static void the_heads_gradients_hold_in_chunks(void **state)
 }
 
 /* The check itself must notice: a result that is cut off the tape has no gradient. */
-static nrl_status build_detached(const gradient_case *c, nrl_ctx *own, nrl_tensor **x, nrl_param **p,
-                                 nrl_tensor **y)
+static nrl_status build_detached(const gradient_case *c, nrl_ctx *own, nrl_tensor **x,
+                                 nrl_param **p, nrl_tensor **y)
 {
     nrl_tensor *cut;
     (void)c;

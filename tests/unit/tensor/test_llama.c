@@ -1,11 +1,12 @@
 /*
- * test_llama.c - what only a whole model shows: packing, shared prompts, recompute, chunks of the head, the
- * key/value cache, bf16, and memory over steps.
+ * test_llama.c - what only a whole model shows: packing, shared prompts, recompute, chunks of the
+ * head, the key/value cache, bf16, and memory over steps.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "support/tiny_llama.h"
@@ -117,7 +118,8 @@ static void a_shared_prompt_learns_as_two_whole_texts(void **state)
     int64_t n;
     nrl_batch *full = tiny_batch(lengths, 2, 5), *shared = batch_new(12, 8, 3);
     (void)state;
-    for (int i = 0; i < 4; i++) full->tokens[7 + i] = full->tokens[i];
+    for (int i = 0; i < 4; i++)
+        full->tokens[7 + i] = full->tokens[i];
     for (int i = 0; i < 14; i++) { /* the prompt is not trained */
         full->row_target[i] = full->tokens[full->row_token[i] + 1];
         full->row_weight[i] = (i < 6 ? i : i - 6) >= 3;
@@ -130,7 +132,8 @@ static void a_shared_prompt_learns_as_two_whole_texts(void **state)
     tiny_zero_grad(&model);
     ok(tiny_step(&model, shared, shared_logps));
     double *one = tiny_grads(&model, &n);
-    for (int i = 0; i < 8; i++) expected[i] = full_logps[i < 3 ? 3 + i : 6 + i];
+    for (int i = 0; i < 8; i++)
+        expected[i] = full_logps[i < 3 ? 3 + i : 6 + i];
     assert_true(difference(shared_logps, expected, 8) < SUM_ORDER_TOLERANCE);
     assert_true(difference(one, two, n) < SUM_ORDER_TOLERANCE);
     free(one);
@@ -183,7 +186,8 @@ static void cut_step(nrl_batch *b, bool again)
     tape *head_tape = tape_create();
     nrl_tensor *lp, *seed, *dhidden, *hidden;
     head_spec head = tiny_head(&model);
-    for (int u = 0; u <= TINY_LAYERS; u++) r.tapes[u] = tape_create();
+    for (int u = 0; u <= TINY_LAYERS; u++)
+        r.tapes[u] = tape_create();
     ok(ctx_set_batch(ctx, b));
     cut_forward(&r, !again);
     hidden = r.carry[TINY_LAYERS + 1];
@@ -196,8 +200,10 @@ static void cut_step(nrl_batch *b, bool again)
     ok(tape_backward(ctx, head_tape, &lp, &seed, 1, &hidden, &dhidden, 1));
     ctx_scope_end(ctx);
     cut_backward(&r, again, dhidden);
-    for (int u = 0; u <= TINY_LAYERS; u++) tape_destroy(ctx, r.tapes[u]);
-    for (int u = 0; u <= TINY_LAYERS + 1; u++) tensor_release(ctx, r.carry[u]);
+    for (int u = 0; u <= TINY_LAYERS; u++)
+        tape_destroy(ctx, r.tapes[u]);
+    for (int u = 0; u <= TINY_LAYERS + 1; u++)
+        tensor_release(ctx, r.carry[u]);
     tape_destroy(ctx, head_tape);
     ok(ctx_set_batch(ctx, NULL));
 }
@@ -231,7 +237,8 @@ static void recompute_gives_the_same_bits(void **state)
 
 /* ---- head ---- */
 
-static nrl_status fused_loss(void *user, nrl_ctx *c, nrl_batch *chunk, nrl_tensor *logps, nrl_tensor **dlogps)
+static nrl_status fused_loss(void *user, nrl_ctx *c, nrl_batch *chunk, nrl_tensor *logps,
+                             nrl_tensor **dlogps)
 {
     nrl_tensor *weights, *weighed, *sum, *seed;
     tape *t = tape_create();
@@ -273,11 +280,13 @@ static void the_fused_head_learns_as_columns_in_any_chunks(void **state)
     int64_t n;
     nrl_batch *b = tiny_batch(lengths, 3, 4);
     (void)state;
-    for (int i = 0; i < 21; i++) b->row_weight[i] = (float)(i % 3) / 2;
+    for (int i = 0; i < 21; i++)
+        b->row_weight[i] = (float)(i % 3) / 2;
     tiny_zero_grad(&model);
     ok(tiny_step(&model, b, logps));
     double *columns = tiny_grads(&model, &n);
-    for (int i = 0; i < 21; i++) expected -= (double)b->row_weight[i] * logps[i];
+    for (int i = 0; i < 21; i++)
+        expected -= (double)b->row_weight[i] * logps[i];
     for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
         ctx_set_head_chunk(ctx, chunks[k]);
         tiny_zero_grad(&model);
@@ -304,7 +313,8 @@ static void a_batch_without_scored_rows_learns_nothing(void **state)
     ok(tiny_step(&model, b, NULL));
     int64_t n;
     double *grads = tiny_grads(&model, &n);
-    for (int64_t i = 0; i < TINY_EMBED; i++) assert_true(grads[i] == 0);
+    for (int64_t i = 0; i < TINY_EMBED; i++)
+        assert_true(grads[i] == 0);
     assert_true(loss == 0);
     free(grads);
     batch_free(b);
@@ -346,7 +356,8 @@ static void decoding_through_the_cache_equals_a_whole_pass(void **state)
     kv_cache *cache;
     nrl_batch *all = tiny_batch(lengths, 2, 6);
     (void)state;
-    for (int32_t i = 0; i < 12; i++) rows[i] = i;
+    for (int32_t i = 0; i < 12; i++)
+        rows[i] = i;
     last_logits(all, rows, 12, full);
     ok(kv_cache_create(ctx, 2, 9, &cache));
     while (at[0] < 7 || at[1] < 5) { /* prefill of 4 and 2, then one a sequence; one ends first */
@@ -356,8 +367,8 @@ static void decoding_through_the_cache_equals_a_whole_pass(void **state)
         ctx_set_cache(ctx, NULL);
         for (int s = 0, row = 0; s < 2; s++)
             for (int i = 0; i < step[s]; i++, row++)
-                assert_true(difference(now + row * TINY_V, full + (s * 7 + at[s] + i) * TINY_V, TINY_V) <
-                            SUM_ORDER_TOLERANCE);
+                assert_true(difference(now + row * TINY_V, full + (s * 7 + at[s] + i) * TINY_V,
+                                       TINY_V) < SUM_ORDER_TOLERANCE);
         batch_free(b);
         for (int s = 0; s < 2; s++) {
             at[s] += step[s];
@@ -396,7 +407,8 @@ static void bf16_stays_near_f32(void **state)
     ok(tiny_step(&low, b, logps));
     double *low_grads = tiny_grads(&low, &n);
     tiny_close(&low);
-    double of_logps = norm_difference(logps, exact, 62), of_grads = norm_difference(low_grads, grads, n);
+    double of_logps = norm_difference(logps, exact, 62),
+           of_grads = norm_difference(low_grads, grads, n);
     printf("bf16: log-probs off by %.3g, gradients by %.3g\n", of_logps, of_grads);
     assert_true(of_logps < BF16_TOLERANCE && of_grads < BF16_TOLERANCE);
     free(grads);
@@ -413,10 +425,12 @@ static void a_repeated_step_asks_the_device_for_nothing(void **state)
     ctx_memory before, after;
     double loss;
     (void)state;
-    for (int i = 0; i < 3; i++) fused_step(b, &loss);
+    for (int i = 0; i < 3; i++)
+        fused_step(b, &loss);
     ctx_memory_use(ctx, &before);
     int64_t allocations = ctx->pool.n_device_allocations;
-    for (int i = 0; i < 5; i++) fused_step(b, &loss);
+    for (int i = 0; i < 5; i++)
+        fused_step(b, &loss);
     ctx_memory_use(ctx, &after);
     assert_int_equal(ctx->pool.n_device_allocations, allocations);
     assert_int_equal(after.live_bytes, before.live_bytes);
@@ -434,21 +448,23 @@ static void wandering_lengths_do_not_pile_up_memory(void **state)
     ctx_memory_reset_peak(ctx);
     for (int i = 0; i < 60; i++) {
         int lengths[3];
-        for (int s = 0; s < 3; s++) lengths[s] = 20 + (int)(200 * (1 + test_uniform(&random)));
+        for (int s = 0; s < 3; s++)
+            lengths[s] = 20 + (int)(200 * (1 + test_uniform(&random)));
         nrl_batch *b = tiny_batch(lengths, 3, (uint64_t)i);
         fused_step(b, &loss);
         batch_free(b);
     }
     ctx_memory_use(ctx, &m);
-    printf("reserved %.2f MB, peak %.2f MB\n", (double)m.reserved_bytes / 1e6, (double)m.peak_bytes / 1e6);
+    printf("reserved %.2f MB, peak %.2f MB\n", (double)m.reserved_bytes / 1e6,
+           (double)m.peak_bytes / 1e6);
     assert_true((double)m.reserved_bytes <= 1.25 * (double)m.peak_bytes);
     ctx_trim(ctx);
     ctx_memory_use(ctx, &m);
     assert_int_equal(m.reserved_bytes, m.live_bytes);
 }
 
-/* A layer keeps for its backward: input and sum [N,D], q and y [N,HK], k and v [N,GK], gate and up [N,F], two
- * rstd and lse [H]. Norms and the gate's product are made again. */
+/* A layer keeps for its backward: input and sum [N,D], q and y [N,HK], k and v [N,GK], gate and up
+ * [N,F], two rstd and lse [H]. Norms and the gate's product are made again. */
 static void a_tape_keeps_only_what_cannot_be_made_again(void **state)
 {
     static const int lengths[] = {64, 64};

@@ -1,0 +1,195 @@
+/*
+ * tape_walk.c - gradients from outputs to inputs.
+ *
+ * What a node saved is released after its backward. Outputs that their maker can make again (norms,
+ * gates: a pass over memory) are not kept for other nodes at all: they are made once more during
+ * the walk and live until their maker's own backward. A third of a decoder's activations are such.
+ */
+#include "tensor/tape_node.h"
+#include <stdlib.h>
+
+static void set_grad(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)
+{
+    if (grad) tensor_retain(grad);
+    tensor_release(ctx, t->grad);
+    t->grad = grad;
+}
+
+/* The gradient of t becomes a copy that may be added to in place. */
+static nrl_status own_grad(nrl_ctx *ctx, nrl_tensor *t)
+{
+    if (tensor_is_unshared(t->grad)) return NRL_OK;
+    nrl_tensor *mine;
+    NRL_TRY(tensor_like(ctx, t, &mine));
+    NRL_TRY(tensor_copy(ctx, t->grad, mine));
+    set_grad(ctx, t, mine);
+    return NRL_OK;
+}
+
+/* Gradients are dense: views of them rely on it. */
+static nrl_status dense(nrl_ctx *ctx, nrl_tensor **grad)
+{
+    nrl_tensor *from = *grad;
+    if (tensor_is_contiguous(from)) return NRL_OK;
+    NRL_TRY(tensor_like(ctx, from, grad));
+    return tensor_copy(ctx, from, *grad);
+}
+
+static nrl_status give(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)
+{
+    if (grad->dtype != t->dtype || !tensor_same_matrix(grad, t))
+        return nrl_fail(NRL_ERR_BUG, "a gradient %s of %s for a tensor %s of %s",
+                        tensor_shape(grad).text, nrl_dtype_name(grad->dtype), tensor_shape(t).text,
+                        nrl_dtype_name(t->dtype));
+    if (!t->grad) {
+        NRL_TRY(dense(ctx, &grad));
+        set_grad(ctx, t, grad);
+        return NRL_OK;
+    }
+    NRL_TRY(own_grad(ctx, t));
+    return tensor_accumulate(ctx, grad, t->grad);
+}
+
+nrl_status nrl_tape_give(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor *grad)
+{
+    return nrl_tape_wants(node, i) ? give(ctx, node->inputs[i], grad) : NRL_OK;
+}
+
+nrl_status tape_grad_target(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor **grad,
+                            bool *fresh)
+{
+    nrl_tensor *in = node->inputs[i];
+    *fresh = !in->grad;
+    if (*fresh) return tensor_like(ctx, in, grad);
+    NRL_TRY(own_grad(ctx, in));
+    *grad = in->grad;
+    return NRL_OK;
+}
+
+nrl_tensor *tape_take_grad(nrl_ctx *ctx, nrl_tape_node *node, int i)
+{
+    nrl_tensor *in = node->inputs[i], *grad = in->grad;
+    if (!grad) return NULL;
+    in->grad = NULL;
+    ctx_own(ctx, grad); /* the use that the input held goes to the scope */
+    return grad;
+}
+
+bool tape_grad_is_unshared(nrl_tape_node *node, int i)
+{
+    return tensor_is_unshared(node->outputs[i]->grad);
+}
+
+/* ---- the walk ---- */
+
+static bool any_grad(const nrl_tape_node *n)
+{
+    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
+        if (n->outputs[i] && n->outputs[i]->grad) return true;
+    return false;
+}
+
+/* After a node's backward: what it saved and its outputs' gradients are needed no more. */
+static void drop_contents(nrl_ctx *ctx, nrl_tape_node *n)
+{
+    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
+        if (n->lean >> i & 1)
+            tensor_unref(ctx, n->saved[i]);
+        else
+            tensor_release(ctx, n->saved[i]);
+        n->saved[i] = NULL;
+        if (n->outputs[i]) set_grad(ctx, n->outputs[i], NULL);
+    }
+    n->lean = 0;
+    tensor_release(ctx, n->made);
+    n->made = NULL;
+}
+
+static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n);
+
+/* Fills the empty header t again; its maker holds the contents until its own backward has run. */
+static nrl_status make_again(nrl_ctx *ctx, nrl_tensor *t)
+{
+    nrl_tape_node *maker = t->maker;
+    NRL_TRY(make_saved(ctx, maker));
+    NRL_TRY(pool_take(&ctx->pool, (size_t)t->numel * nrl_dtype_size(t->dtype), &t->block));
+    t->data = t->block->data;
+    t->uses = 1;
+    maker->made = t;
+    return maker->remake(ctx, maker, t);
+}
+
+/* Contents of everything that n saved; makers may themselves need what others make. */
+static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n)
+{
+    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
+        if (n->lean >> i & 1 && !n->saved[i]->data) NRL_TRY(make_again(ctx, n->saved[i]));
+    return NRL_OK;
+}
+
+static nrl_status walk(nrl_ctx *ctx, tape *t)
+{
+    for (nrl_tape_node *n = t->newest; n; n = n->older) {
+        nrl_status st = NRL_OK;
+        if (any_grad(n)) {
+            ctx_scope_begin(ctx);
+            st = make_saved(ctx, n);
+            if (!st) st = n->backward(ctx, n);
+            ctx_scope_end(ctx);
+        }
+        drop_contents(ctx, n);
+        if (st) {
+            nrl_note("backward of %s", n->name);
+            return st;
+        }
+    }
+    return NRL_OK;
+}
+
+/* Empties the tape; gradients that nobody asked for go too. */
+static void clear(nrl_ctx *ctx, tape *t)
+{
+    while (t->newest) {
+        nrl_tape_node *n = t->newest;
+        t->newest = n->older;
+        drop_contents(ctx, n);
+        for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
+            if (n->inputs[i]) set_grad(ctx, n->inputs[i], NULL);
+            if (n->outputs[i] && n->outputs[i]->maker == n) n->outputs[i]->maker = NULL;
+            tensor_unref(ctx, n->inputs[i]);
+            tensor_unref(ctx, n->outputs[i]);
+        }
+        if (n->attributes != n->small) free(n->attributes);
+        n->older = ctx->spare_nodes;
+        ctx->spare_nodes = n;
+    }
+}
+
+void tape_destroy(nrl_ctx *ctx, tape *t)
+{
+    if (!t) return;
+    clear(ctx, t);
+    free(t);
+}
+
+nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs,
+                         nrl_tensor *const *grads, int n_outputs, nrl_tensor *const *inputs,
+                         nrl_tensor **input_grads, int n_inputs)
+{
+    nrl_status st = NRL_OK;
+    ctx_tape_begin(ctx, NULL); /* operations of a backward are not recorded themselves */
+    ctx_scope_begin(ctx);
+    for (int i = 0; i < n_outputs && !st; i++)
+        if (grads[i]) st = give(ctx, outputs[i], grads[i]);
+    if (!st) st = walk(ctx, t);
+    for (int i = 0; i < n_inputs; i++) {
+        input_grads[i] = st ? NULL : inputs[i]->grad;
+        if (!st) inputs[i]->grad = NULL;
+    }
+    for (int i = 0; i < n_outputs; i++)
+        set_grad(ctx, outputs[i], NULL);
+    clear(ctx, t);
+    ctx_scope_end(ctx);
+    ctx_tape_end(ctx);
+    return st;
+}
