@@ -15,7 +15,7 @@
 #include "span.h"
 #include "tile.h"
 
-enum { KEYS = 96, LANES_WANTED = 128, MAX_QUERIES = 64 };
+enum { KEYS = 48, LANES_WANTED = 128, MAX_QUERIES = 64 };
 
 /* Keys [begin, end) of k and v that a segment sees as positions [first, first + end - begin). */
 typedef struct {

@@ -142,18 +142,48 @@ typedef struct {
 /* *sum_g = sum of g, *sum_gh = sum of g h */
 static void grad_sums(const grad_row *r, int64_t n, double *sum_g, double *sum_gh)
 {
+    const float *x = r->x, *dy = r->dy, *w = r->w;
+    float mean = r->mean, rstd = r->rstd;
     *sum_g = *sum_gh = 0;
     for (int64_t c = 0; c < n; c += SPAN) {
         int64_t end = n - c < SPAN ? n : c + SPAN;
         float s = 0, t = 0;
 #pragma omp simd reduction(+ : s, t)
         for (int64_t i = c; i < end; i++) {
-            float g = r->dy[i] * r->w[i];
+            float g = dy[i] * w[i];
             s += g;
-            t += g * ((r->x[i] - r->mean) * r->rstd);
+            t += g * ((x[i] - mean) * rstd);
         }
         *sum_g += s;
         *sum_gh += t;
+    }
+}
+
+/* dw += dy h, db += dy */
+static void grad_weights(const grad_row *r, int64_t n, float *dw, float *db)
+{
+    const float *x = r->x, *dy = r->dy;
+    float mean = r->mean, rstd = r->rstd;
+    if (dw) {
+        SIMD for (int64_t i = 0; i < n; i++) dw[i] += dy[i] * ((x[i] - mean) * rstd);
+    }
+    if (db) {
+        SIMD for (int64_t i = 0; i < n; i++) db[i] += dy[i];
+    }
+}
+
+/* dx = rstd (g - mean_g - h mean_gh) + dsum */
+static void grad_input(const grad_row *r, int64_t n, float mean_g, float mean_gh, const float *dsum,
+                       float *dx)
+{
+    const float *x = r->x, *dy = r->dy, *w = r->w;
+    float mean = r->mean, rstd = r->rstd, slope = rstd * mean_gh;
+    if (dsum) {
+        SIMD for (int64_t i = 0; i < n; i++)
+            dx[i] = rstd * (dy[i] * w[i] - mean_g - (x[i] - mean) * slope) + dsum[i];
+    } else {
+        SIMD for (int64_t i = 0; i < n; i++)
+            dx[i] = rstd * (dy[i] * w[i] - mean_g - (x[i] - mean) * slope);
     }
 }
 
@@ -166,26 +196,13 @@ static void grad_group(const nrl_norm_grad_args *a, int64_t row, int64_t group, 
     r.x = span_read(&a->x, row, col, n, buf[0]);
     r.dy = span_read(&a->dy, row, col, n, buf[1]);
     r.mean = a->rms ? 0 : vector_get(&a->mean, at);
-    if (dw) {
-        SIMD for (int64_t i = 0; i < n; i++) dw[i] += r.dy[i] * ((r.x[i] - r.mean) * r.rstd);
-    }
-    if (db) {
-        SIMD for (int64_t i = 0; i < n; i++) db[i] += r.dy[i];
-    }
+    grad_weights(&r, n, dw, db);
     if (!a->dx.data) return;
     double sum_g, sum_gh;
     grad_sums(&r, n, &sum_g, &sum_gh);
-    float mean_g = a->rms ? 0 : (float)(sum_g / (double)n), mean_gh = (float)(sum_gh / (double)n);
     const float *dsum = a->dsum.data ? span_read(&a->dsum, row, col, n, buf[2]) : NULL;
     float *dx = span_target(&a->dx, row, col, buf[2]);
-    if (dsum) {
-        SIMD for (int64_t i = 0; i < n; i++)
-            dx[i] = r.rstd * (r.dy[i] * w[i] - mean_g - (r.x[i] - r.mean) * r.rstd * mean_gh) +
-                    dsum[i];
-    } else {
-        SIMD for (int64_t i = 0; i < n; i++)
-            dx[i] = r.rstd * (r.dy[i] * w[i] - mean_g - (r.x[i] - r.mean) * r.rstd * mean_gh);
-    }
+    grad_input(&r, n, a->rms ? 0 : (float)(sum_g / (double)n), (float)(sum_gh / (double)n), dsum, dx);
     span_write(&a->dx, row, col, n, dx);
 }
 

@@ -53,46 +53,44 @@ ALWAYS_INLINE void tile_block(const tile_args *t, const int m, const int v)
         UNROLL for (int j = 0; j < v; j++) *(vec *)(t->c + i * t->c_row + j * LANES) = acc[i][j];
 }
 
-static void tile_rows_wide(const tile_args *t, int64_t m)
-{
-    switch (m) {
-    case 6: tile_block(t, 6, VECS); break;
-    case 5: tile_block(t, 5, VECS); break;
-    case 4: tile_block(t, 4, VECS); break;
-    case 3: tile_block(t, 3, VECS); break;
-    case 2: tile_block(t, 2, VECS); break;
-    default: tile_block(t, 1, VECS); break;
-    }
-}
+/* m and v become constants. */
+#define TILE_ROWS(v)                                                                               \
+    switch (m) {                                                                                   \
+    case 6: tile_block(t, 6, v); break;                                                            \
+    case 5: tile_block(t, 5, v); break;                                                            \
+    case 4: tile_block(t, 4, v); break;                                                            \
+    case 3: tile_block(t, 3, v); break;                                                            \
+    case 2: tile_block(t, 2, v); break;                                                            \
+    default: tile_block(t, 1, v); break;                                                           \
+    }                                                                                              \
+    break
 
-static void tile_rows_narrow(const tile_args *t, int64_t m)
+static void tile_rows(const tile_args *t, int64_t m, int64_t v)
 {
-    switch (m) {
-    case 6: tile_block(t, 6, 1); break;
-    case 5: tile_block(t, 5, 1); break;
-    case 4: tile_block(t, 4, 1); break;
-    case 3: tile_block(t, 3, 1); break;
-    case 2: tile_block(t, 2, 1); break;
-    default: tile_block(t, 1, 1); break;
+    switch (v) {
+#if defined(__AVX512F__)
+    case 4: TILE_ROWS(4);
+    case 3: TILE_ROWS(3);
+#endif
+    case 2: TILE_ROWS(2);
+    default: TILE_ROWS(1);
     }
 }
+#undef TILE_ROWS
 
 /* The whole product; n is rounded up to LANES by the caller. */
 static void tile_product(const tile_args *whole, int64_t m, int64_t n)
 {
-    for (int64_t col = 0; col < n;) {
-        bool wide = n - col >= VECS * LANES;
+    for (int64_t col = 0; col < n; col += VECS * LANES) {
+        int64_t vecs = n - col < VECS * LANES ? (n - col) / LANES : VECS;
         tile_args t = *whole;
         t.b += col;
         t.c += col;
         for (int64_t row = 0; row < m; row += ROWS) {
-            int64_t rows = m - row < ROWS ? m - row : ROWS;
-            if (wide) tile_rows_wide(&t, rows);
-            else tile_rows_narrow(&t, rows);
+            tile_rows(&t, m - row < ROWS ? m - row : ROWS, vecs);
             t.a += ROWS * t.a_row;
             t.c += ROWS * t.c_row;
         }
-        col += wide ? VECS * LANES : LANES;
     }
 }
 
