@@ -39,7 +39,7 @@ typedef struct {
 
 script_host *script_of(lua_State *L);
 
-/* ---- failures (host.c) ---- */
+/* ---- failures (failure.c) ---- */
 
 /* Raises the core's error text with the script's line; keeps its status for the exit code. */
 int script_raise(lua_State *L, nrl_status st);
