@@ -142,7 +142,8 @@ static nrl_status push_ids(const nrl_node *list, const char *what, chat_ids *out
         const nrl_node *node = nrl_node_at(list, i);
         int64_t id = nrl_node_int(node, -1);
         if (nrl_node_kind(node) != NRL_NODE_INT || id < 0 || id > INT32_MAX)
-            return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected a token id", what, i);
+            return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected a token id, from 0 to %d", what, i,
+                            INT32_MAX);
         tokenizer_ids_push(&out->tokens, (int32_t)id, 0);
     }
     return NRL_OK;
@@ -236,7 +237,8 @@ static nrl_status encode_shape(data_encoder *e, const data_sample *s)
         return nrl_fail(
             NRL_ERR_CONFIG,
             "rows of text need a tokenizer, and the model has none\n"
-            "expected tokenizer.json or tokenizer.model beside it, or rows of input_ids");
+            "expected model.tokenizer, tokenizer.json or tokenizer.model beside the weights, or rows "
+            "of input_ids");
     if (!e->scratch) e->scratch = tokenizer_scratch_create();
     if (s->shape == DATA_SHAPE_CHAT) return encode_chat(e, s);
     e->endless = tokenizer_eos(e->options->tokenizer) == TOKENIZER_NONE;

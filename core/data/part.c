@@ -55,8 +55,8 @@ static nrl_status make_folder(const char *path)
     made = made && (!mkdir(p, 0777) || errno == EEXIST);
     nrl_status st =
         made ? NRL_OK
-             : nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_IO,
-                        "%s: cannot make the folder of token caches: %s", path, strerror(errno));
+             : nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
+                        "data.cache: cannot make the folder '%s': %s", path, strerror(errno));
     free(p);
     return st;
 }
