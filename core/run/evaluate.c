@@ -86,7 +86,7 @@ static nrl_status judge(run *r)
                                         "it has eval_loss and the algorithm's metrics as eval_NAME",
                         metric);
     run_progress *p = &r->progress;
-    if (!p->best_step || is_better(metric, v->value, p->best)) {
+    if ((!p->best_step && !isnan(v->value)) || is_better(metric, v->value, p->best)) {
         p->best = v->value;
         p->best_step = p->step;
         p->evals_without_best = 0;
