@@ -79,10 +79,18 @@ static nrl_status update(run *r, const clip_result *clip, double lr)
     return st;
 }
 
+/* printf shows the sign of a NaN, which means nothing. */
+static double unsigned_nan(double v)
+{
+    return isnan(v) ? (double)NAN : v;
+}
+
 /* A loss or gradient that is not finite: stop, or leave this step out and count. */
 static nrl_status diverged(run *r, double loss, double norm)
 {
     const config_train *t = &r->config.train;
+    loss = unsigned_nan(loss);
+    norm = unsigned_nan(norm);
     int64_t step = r->progress.step + 1;
     if (t->nan == CONFIG_NAN_STOP)
         return nrl_fail(NRL_ERR_DIVERGED,
@@ -100,24 +108,26 @@ static nrl_status diverged(run *r, double loss, double norm)
 static double tokens_of(const data_step *data)
 {
     double n = 0;
-    for (int64_t m = 0; m < data->n_micro; m++)
-        if (!data->micro[m]->is_tail) n += (double)data->micro[m]->n_tokens;
+    for (int64_t m = 0; m < data->n_micro; m++) n += nrl_batch_count(data->micro[m], "tokens");
     return n;
 }
 
-/* Strict: 6 N_matmul a token, and 6 layers heads head_dim T for causal attention, T its segment. */
+/* Strict: 6 N_matmul a token that is computed, and 6 layers heads head_dim T for causal attention, T its
+ * segment and twice the prefix that it sees. */
 static double flops_of(const run *r, const data_step *data)
 {
     const nrl_model_facts *f = &r->model->facts;
-    double squares = 0;
+    double squares = 0, tokens = 0;
     for (int64_t m = 0; m < data->n_micro; m++) {
         const nrl_batch *b = data->micro[m];
-        for (int64_t s = 0; !b->is_tail && s < b->n_segments; s++) {
+        if (b->is_tail) continue;
+        tokens += (double)b->n_tokens;
+        for (int64_t s = 0; s < b->n_segments + b->n_prompts; s++) {
             double n = b->cu_seqlens[s + 1] - b->cu_seqlens[s];
-            squares += n * n;
+            squares += n * (n + 2 * (double)batch_prefix_length(b, s));
         }
     }
-    return model_flops_per_token(r->model) * tokens_of(data) +
+    return model_flops_per_token(r->model) * tokens +
            6.0 * (double)(f->n_layers * f->n_heads * f->head_dim) * squares;
 }
 
