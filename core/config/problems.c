@@ -79,11 +79,11 @@ static void print(buffer *b, const config_problem *x, bool one_of_several)
     }
 }
 
-static char *compose(config_problems *p)
+static char *compose(config_problems *p, const char *name)
 {
     buffer b = {0};
     qsort(p->list, p->n, sizeof *p->list, compare);
-    if (p->n > 1) buffer_print(&b, "%zu mistakes in the config", p->n);
+    if (p->n > 1) buffer_print(&b, "%zu %s", p->n, name);
     for (size_t i = 0; i < p->n && i < MAX_TOLD; i++) {
         print(&b, &p->list[i], p->n > 1);
     }
@@ -91,17 +91,22 @@ static char *compose(config_problems *p)
     return buffer_take(&b);
 }
 
-nrl_status problems_report(config_problems *p)
+nrl_status problems_report_as(config_problems *p, nrl_status code, const char *name)
 {
     if (!p->n) return NRL_OK;
-    char *text = compose(p);
+    char *text = compose(p, name);
     for (size_t i = 0; i < p->n; i++) {
         free(p->list[i].source);
         free(p->list[i].text);
     }
     free(p->list);
     *p = (config_problems){0};
-    nrl_fail(NRL_ERR_CONFIG, "%s", text);
+    nrl_fail(code, "%s", text);
     free(text);
-    return NRL_ERR_CONFIG;
+    return code;
+}
+
+nrl_status problems_report(config_problems *p)
+{
+    return problems_report_as(p, NRL_ERR_CONFIG, "mistakes in the config");
 }

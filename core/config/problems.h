@@ -21,5 +21,7 @@ void problems_take_error(config_problems *p, const nrl_node *at);
 /* NRL_OK if there are none, else one NRL_ERR_CONFIG with all of them, sorted by place. Empties p.
  */
 nrl_status problems_report(config_problems *p);
+/* The same with a code of the caller's, and what several of them are called. */
+nrl_status problems_report_as(config_problems *p, nrl_status code, const char *name);
 
 #endif

@@ -55,6 +55,7 @@ struct run {
     nrl_ctx *ctx;
     arena model_memory;          /* config.json's tree */
     const char *model_dir;       /* NULL: random weights */
+    hf_weights *weights;         /* of model_dir, mapped and checked, until they are loaded */
     model *model;
     storage storage;
     work work;
@@ -105,8 +106,12 @@ void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2
 
 /* open.c and its parts; each checks what it can into `problems` before anything is opened. */
 nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */
-nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json; no weights yet */
-nrl_status open_data(run *r);    /* open_data.c: tokenizer, data sets, plans, loaders */
+nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json */
+nrl_status open_weights(run *r); /* open_model.c: their files mapped and compared with it */
+nrl_status open_text(run *r);    /* open_data.c: tokenizer and template */
+nrl_status open_train_data(run *r);
+nrl_status open_eval_data(run *r);
+nrl_status open_loaders(run *r); /* after both: plans and loaders */
 const char *run_cache_folder(run *r); /* NULL: nothing may be left behind */
 nrl_status open_reference(run *r); /* open_device.c, after data and device */
 nrl_status open_device(run *r);  /* open_device.c: backend, storage, weights */
@@ -141,6 +146,7 @@ nrl_status save_config(run *r);
 
 /* out.c */
 nrl_status out_prepare(run *r);
+nrl_status out_clear(run *r); /* overwrite: removes the earlier run, once everything else is open */
 
 double now_seconds(void); /* monotonic */
 int64_t memory_in_use(const run *r); /* bytes: resident set, or the device's pool */

@@ -1,28 +1,61 @@
 /*
  * open.c - what a run is made of, in the order in which mistakes are cheapest to find: options, model,
- * data, output directory; then the device, memory and weights; then the state of an earlier run.
+ * output directory, data; then the device, memory and weights; then the state of an earlier run.
  */
 #include "run/internal.h"
 #include <stdlib.h>
+
+/* What a model and a folder of results need before a device. A run stops at the first mistake; `nrl
+ * check` looks at all parts that do not need one that failed, and tells of every mistake. */
+static nrl_status open_inputs(run *r)
+{
+    static const struct {
+        nrl_status (*open)(run *);
+        bool is_needed; /* by those below it */
+    } parts[] = {{out_prepare, false}, {open_weights, false}, {open_text, true},
+                 {open_train_data, false}, {open_eval_data, false}};
+    config_problems problems = {0};
+    nrl_status first = NRL_OK;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        nrl_status st = parts[i].open(r);
+        if (st == NRL_OK) continue;
+        if (!r->env.check_only) return st;
+        if (first == NRL_OK) first = st;
+        problems_take_error(&problems, NULL);
+        if (parts[i].is_needed) break;
+    }
+    return problems_report_as(&problems, first, "mistakes");
+}
+
+static void plan_storage(run *r)
+{
+    nrl_dtype compute = r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
+    storage_plan(r->model, compute, true, r->optimizer->n_states, &r->storage);
+}
 
 static nrl_status open_all(run *r, const nrl_node *config)
 {
     NRL_TRY(open_plugins(r, config));
     NRL_TRY(open_model(r));
-    if (!r->env.no_output) NRL_TRY(out_prepare(r));
-    NRL_TRY(open_data(r));
+    NRL_TRY(open_inputs(r));
+    NRL_TRY(open_loaders(r));
     NRL_TRY(schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
-    if (r->env.check_only) return open_plan(r);
+    if (r->env.check_only) {
+        plan_storage(r);
+        return open_plan(r);
+    }
     NRL_TRY(open_device(r));
     NRL_TRY(open_reference(r));
     if (r->env.no_output) return NRL_OK;
+    NRL_TRY(out_clear(r));
     NRL_TRY(resume_due(r));
+    NRL_TRY(save_at_start(r));
     NRL_TRY(loggers_open(r));
     NRL_TRY(save_config(r));
     NRL_TRY(open_plan(r));
     r->resumed_from = r->progress.step;
     r->started = r->last_save_time = now_seconds();
-    return save_at_start(r);
+    return NRL_OK;
 }
 
 nrl_status run_open(const nrl_node *config, const run_environment *env, run **out)
@@ -68,6 +101,7 @@ void run_close(run *r)
     close_device(r);
     if (r->device.self) device_close(&r->device);
     close_data(r);
+    hf_weights_close(r->weights);
     if (r->model) model_destroy(r->model);
     if (r->algorithm && !r->algorithm_is_script && r->algorithm->destroy && r->algorithm_self)
         r->algorithm->destroy(r->algorithm_self);

@@ -38,8 +38,9 @@ static nrl_status open_tokenizer(run *r)
 /* data.cache, else a folder of the output; a call that leaves nothing behind keeps none. */
 const char *run_cache_folder(run *r)
 {
+    if (r->env.check_only) return NULL;
     if (*r->config.data.cache) return r->config.data.cache;
-    if (r->env.no_output || r->env.check_only) return NULL;
+    if (r->env.no_output) return NULL;
     return arena_printf(&r->memory, "%s/cache", r->config.out);
 }
 
@@ -53,16 +54,14 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
                          .overlong = (data_overlong)d->overlong,
                          .train_on_all = d->train_on == CONFIG_TRAIN_ON_ALL,
                          .pairs = r->algorithm->block_kind == 1,
+                         .prefix_sharing = d->prefix_sharing,
                          .columns = d->columns,
                          .extra = d->extra,
                          .workers = d->workers,
                          .cache_dir = run_cache_folder(r),
                          .vocab_size = r->model->facts.vocab_size,
                          .role = role};
-    nrl_status st = dataset_open(&o, out);
-    if (st != NRL_OK && !r->tokenizer)
-        nrl_note("no tokenizer was found (model.tokenizer, or beside model.path)");
-    return st;
+    return dataset_open(&o, out);
 }
 
 static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **plan,
@@ -82,24 +81,43 @@ static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **
     return data_loader_create(d, *plan, c->prefetch, work_needs(r->algorithm, "prompt_rows"), loader);
 }
 
-nrl_status open_data(run *r)
+nrl_status open_text(run *r)
 {
-    const config_data *c = &r->config.data;
+    const char *template = r->config.data.template;
     NRL_TRY(open_tokenizer(r));
-    if (strcmp(c->template, "auto")) {
-        NRL_TRY(chat_template_find(c->template, &r->chat));
-        if (r->tokenizer) NRL_TRY(chat_template_check(r->chat, r->tokenizer));
-    }
-    NRL_TRY(open_set(r, c->train, "train", &r->train_data));
-    if (c->eval) NRL_TRY(open_set(r, c->eval, "eval", &r->eval_data));
+    if (!strcmp(template, "auto")) return NRL_OK;
+    NRL_TRY(chat_template_find(template, &r->chat));
+    return r->tokenizer ? chat_template_check(r->chat, r->tokenizer) : NRL_OK;
+}
+
+nrl_status open_train_data(run *r)
+{
+    return open_set(r, r->config.data.train, "train", &r->train_data);
+}
+
+nrl_status open_eval_data(run *r)
+{
+    if (!r->config.data.eval) return NRL_OK;
+    return open_set(r, r->config.data.eval, "eval", &r->eval_data);
+}
+
+static nrl_status count_steps(run *r)
+{
+    const config_train *t = &r->config.train;
+    int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan);
+    r->total_steps = t->steps;
+    if (!t->steps && __builtin_mul_overflow(t->epochs, per_epoch, &r->total_steps))
+        return nrl_fail(NRL_ERR_CONFIG, "train.epochs: %lld epochs of %lld steps are too many to count",
+                        (long long)t->epochs, (long long)per_epoch);
+    if (r->total_steps > 0) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA,
+                    "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
+                    (long long)dataset_n_blocks(r->train_data), (long long)t->global_batch);
+}
+
+nrl_status open_loaders(run *r)
+{
     NRL_TRY(open_loader(r, r->train_data, true, &r->train_plan, &r->train_loader));
     if (r->eval_data) NRL_TRY(open_loader(r, r->eval_data, false, &r->eval_plan, &r->eval_loader));
-    int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan);
-    r->total_steps = r->config.train.steps ? r->config.train.steps
-                                           : r->config.train.epochs * per_epoch;
-    if (r->total_steps < 1)
-        return nrl_fail(NRL_ERR_DATA,
-                        "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
-                        (long long)dataset_n_blocks(r->train_data), (long long)r->config.train.global_batch);
-    return NRL_OK;
+    return count_steps(r);
 }

@@ -5,16 +5,11 @@
 
 static nrl_status load_weights(run *r)
 {
-    storage_origin from = {.m = r->model, .seed = (uint64_t)r->config.train.seed};
-    hf_weights *weights = NULL;
-    nrl_status st = NRL_OK;
-    if (r->model_dir) {
-        NRL_TRY(hf_weights_open(r->model_dir, &weights));
-        st = hf_weights_check(weights, r->model);
-        from.weights = weights;
-    }
-    if (st == NRL_OK) st = storage_load(r->ctx, r->model, storage_read, &from);
-    hf_weights_close(weights);
+    storage_origin from = {
+        .m = r->model, .weights = r->weights, .seed = (uint64_t)r->config.train.seed};
+    nrl_status st = storage_load(r->ctx, r->model, storage_read, &from);
+    hf_weights_close(r->weights);
+    r->weights = NULL;
     return st;
 }
 

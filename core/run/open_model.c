@@ -1,5 +1,6 @@
 /*
- * open_model.c - the architecture of a run, from config.json; weights come with the device.
+ * open_model.c - the architecture of a run, from config.json, and whether the weights fit it; they are
+ * read once there is a device.
  */
 #include "base/json.h"
 #include "model/find.h"
@@ -58,4 +59,11 @@ nrl_status open_model(run *r)
         return nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",
                         (long long)wanted, (long long)most);
     return choose_recompute(r);
+}
+
+nrl_status open_weights(run *r)
+{
+    if (!r->model_dir) return NRL_OK;
+    NRL_TRY(hf_weights_open(r->model_dir, &r->weights));
+    return hf_weights_check(r->weights, r->model);
 }

@@ -47,19 +47,22 @@ static nrl_status prove_writable(const char *out)
 }
 
 /* What `nrl check` can tell without making anything: the nearest folder there is can be written. */
-static nrl_status may_make(const char *out)
+static nrl_status may_make(const char *key, const char *folder)
 {
     char path[4096];
-    if (snprintf(path, sizeof path, "%s", out) >= (int)sizeof path)
-        return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is too long", out);
-    while (access(path, F_OK)) {
+    struct stat s;
+    bool too_long = snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path;
+    while (!too_long && stat(path, &s)) {
         char *slash = strrchr(path, '/');
+        too_long = errno == ENAMETOOLONG;
         if (!slash) strcpy(path, ".");
         else if (slash == path) path[1] = 0;
         else *slash = 0;
     }
-    if (!access(path, W_OK | X_OK)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "out: cannot write into '%s': %s", path, strerror(errno));
+    if (too_long) return nrl_fail(NRL_ERR_CONFIG, "%s: '%s' is too long", key, folder);
+    int error = !S_ISDIR(s.st_mode) ? ENOTDIR : access(path, W_OK | X_OK) ? errno : 0;
+    if (!error) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s: cannot write into '%s': %s", key, path, strerror(error));
 }
 
 static bool holds(const char *out, const char *name)
@@ -93,16 +96,24 @@ static nrl_status remove_run(const char *out)
 
 nrl_status out_prepare(run *r)
 {
-    const char *out = r->config.out;
+    const char *out = r->config.out, *cache = r->config.data.cache;
+    if (r->env.no_output) return NRL_OK;
     bool used = holds(out, "metrics.jsonl") || holds(out, "checkpoints") || holds(out, "config.yaml");
     if (used && !r->config.overwrite && !strcmp(r->config.resume, "never"))
         return nrl_fail(NRL_ERR_CONFIG,
                         "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
                         "replaces it, another out keeps both",
                         out);
-    if (r->env.check_only) return may_make(out);
+    if (r->env.check_only) {
+        NRL_TRY(may_make("out", out));
+        return *cache ? may_make("data.cache", cache) : NRL_OK;
+    }
     NRL_TRY(make_folders(out));
-    NRL_TRY(prove_writable(out));
+    return prove_writable(out);
+}
+
+nrl_status out_clear(run *r)
+{
     bool replace = r->config.overwrite && !strcmp(r->config.resume, "never");
-    return used && replace ? remove_run(out) : NRL_OK;
+    return replace ? remove_run(r->config.out) : NRL_OK;
 }

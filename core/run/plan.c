@@ -18,7 +18,8 @@ void run_say(const run *r, const char *fmt, ...)
     vprintf(fmt, a);
     va_end(a);
     putchar('\n');
-    fflush(stdout);
+    /* A run's results are on disk: a reader that left (`nrl run x | head`) does not make it fail. */
+    if (fflush(stdout)) clearerr(stdout);
 }
 
 /* 1234567 -> "1,234,567" in one of a few rotating buffers. */
@@ -77,6 +78,9 @@ static void say_data(const run *r, const char *role, const dataset *data)
             thousands(d->kept), d->format, d->from_cache ? ", from the token cache" : "",
             thousands(d->tokens), thousands(d->trained_tokens), (long long)d->min_length,
             (long long)d->max_length, (long long)d->median_length);
+    if (d->shared_tokens)
+        run_say(r, "           %s tokens of prompts are computed once for both sides of a pair",
+                thousands(d->shared_tokens));
     say_left_out(r, "dropped: longer than data.max_length", d->dropped_overlong);
     say_left_out(r, "truncated to data.max_length", d->truncated);
     say_left_out(r, "left out: no trained token", d->untrainable);
@@ -144,6 +148,10 @@ static void say_reference(const run *r)
 static void say_machine(const run *r)
 {
     const nrl_device_facts *f = &r->device.facts;
+    if (r->env.check_only) {
+        run_say(r, "backend    %s", r->backend->plugin.name);
+        return;
+    }
     run_say(r, "backend    %s: %s, %lld threads, %s, %s", r->backend->plugin.name, f->name,
             (long long)f->n_threads, f->isa, f->library);
 }

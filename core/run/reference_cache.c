@@ -100,12 +100,12 @@ static void count_rows(const reference_cache_setup *s, contents *c)
 
 /* First row of segment `s` of a batch in the contents: sides of a block follow each other. */
 static nrl_status place_of(const int64_t *offsets, int64_t n_blocks, const nrl_batch *b, int64_t s,
-                           int64_t *at, int64_t *last_block, int64_t *last_end)
+                           int64_t *at, int64_t last_end)
 {
     int64_t block = b->segment_sample[s];
+    bool goes_on = s && b->segment_block[s] == b->segment_block[s - 1];
     if (block < 0 || block >= n_blocks) return nrl_fail(NRL_ERR_BUG, "block %lld is not in the cache", (long long)block);
-    *at = block == *last_block ? *last_end : offsets[block];
-    *last_block = block;
+    *at = goes_on ? last_end : offsets[block];
     return NRL_OK;
 }
 
@@ -115,14 +115,15 @@ typedef void (*row_copy)(void *user, int64_t at, int64_t from, int64_t n);
 static nrl_status each_segment(const int64_t *offsets, int64_t n_blocks, const nrl_batch *b,
                                row_copy copy, void *user)
 {
-    int64_t row = 0, last_block = -1, last_end = 0, at;
+    int64_t row = 0, last_end = 0, at;
     for (int64_t s = 0; s < b->n_segments; s++) {
         int64_t from = row;
         while (row < b->n_rows && b->row_segment[row] == s) row++;
-        NRL_TRY(place_of(offsets, n_blocks, b, s, &at, &last_block, &last_end));
+        NRL_TRY(place_of(offsets, n_blocks, b, s, &at, last_end));
         last_end = at + row - from;
-        if (last_end > offsets[last_block + 1])
-            return nrl_fail(NRL_ERR_BUG, "block %lld has more scored rows than the cache", (long long)last_block);
+        int64_t block = b->segment_sample[s];
+        if (last_end > offsets[block + 1])
+            return nrl_fail(NRL_ERR_BUG, "block %lld has more scored rows than the cache", (long long)block);
         copy(user, at, from, row - from);
     }
     return NRL_OK;

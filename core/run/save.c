@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- the numbers of run_progress, one list for both directions ---- */
 
@@ -188,6 +189,8 @@ nrl_status save_at_start(run *r)
     nrl_status st = checkpoint_begin(r->config.out, r->progress.step, params_bytes(r->model, &states), &w);
     if (st == NRL_OK) checkpoint_abandon(w);
     else nrl_note("a trial save before the first step (checkpoint.save_at_start)");
+    /* else a start that failed would look like a run to the next one */
+    rmdir(arena_printf(&r->memory, "%s/checkpoints", r->config.out));
     return st;
 }
 

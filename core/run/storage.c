@@ -49,6 +49,20 @@ nrl_status storage_bind(nrl_ctx *ctx, model *m, nrl_dtype compute, bool train, u
     return NRL_OK;
 }
 
+void storage_plan(const model *m, nrl_dtype compute, bool train, uint32_t n_states, storage *out)
+{
+    const int64_t full = (int64_t)sizeof(float);
+    *out = (storage){0};
+    for (int32_t i = 0; i < m->n_params; i++) {
+        int64_t n = m->params[i]->numel;
+        out->work_bytes += n * (int64_t)nrl_dtype_size(compute);
+        if (!train || !m->params[i]->trained) continue;
+        out->gradient_bytes += n * full;
+        if (compute != NRL_DTYPE_F32) out->master_bytes += n * full;
+        out->state_bytes += n_states * n * full;
+    }
+}
+
 void storage_free(nrl_ctx *ctx, model *m, storage *s)
 {
     for (int32_t i = 0; m && i < m->n_params; i++)

@@ -17,6 +17,8 @@ typedef struct {
 nrl_status storage_bind(nrl_ctx *ctx, model *m, nrl_dtype compute, bool train, uint32_t n_states,
                         storage *out);
 void storage_free(nrl_ctx *ctx, model *m, storage *s);
+/* Counts the bytes that storage_bind would take, and takes none. */
+void storage_plan(const model *m, nrl_dtype compute, bool train, uint32_t n_states, storage *out);
 
 /* Fills MASTER (where bound) and WORK of every parameter from f32 values. [main] */
 nrl_status storage_load(nrl_ctx *ctx, model *m, hf_source source, void *user);
