@@ -28,6 +28,8 @@ static const nrl_option data_rows[] = {
                 "chat template: auto (the tokenizer's own) or a built-in's name"),
     NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all", "which tokens the loss counts"),
     NRL_OPT_BOOL(config_data, packing, "true", "short samples share a micro-batch"),
+    NRL_OPT_BOOL(config_data, prefix_sharing, "false",
+                 "of pairs: the prompt is computed once for both answers"),
     NRL_OPT_BOOL(config_data, shuffle, "true",
                  "order by seed and epoch; false keeps the file's order"),
     NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop",

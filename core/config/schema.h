@@ -31,7 +31,7 @@ typedef struct {
     int64_t overlong;      /* config_overlong */
     const char *template;  /* "auto" or a built-in's name */
     int64_t train_on;      /* config_train_on */
-    bool packing, shuffle;
+    bool packing, prefix_sharing, shuffle;
     int64_t last_batch;      /* config_last_batch */
     const nrl_node *columns; /* a map of words, or NULL */
     const nrl_node *extra;   /* a list of words, or NULL */

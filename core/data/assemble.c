@@ -1,63 +1,99 @@
 /*
- * assemble.c - lays blocks end to end. A target at position i of its segment (i >= 1) is scored off
- * token row i - 1.
+ * assemble.c - lays blocks end to end. A target at position i of its sequence (i >= 1) is scored
+ * off the row of token i - 1. Prompts that the sides of a pair share follow behind all segments, so
+ * that rows and segments are numbered as without sharing.
  */
 #include "data/assemble.h"
 #include <string.h>
 
 typedef struct {
-    int64_t tokens, rows, segments;
+    int64_t own, shared; /* tokens: of the segments, of shared prompts */
+    int64_t rows, segments, prompts;
 } sizes;
 
-static bool is_scored(const uint8_t *trained, int64_t i, bool prompt_rows)
+typedef struct {
+    const int32_t *tokens;
+    const uint8_t *trained;
+    int64_t length, shared; /* the first `shared` tokens are the block's prompt */
+} sequence;
+
+static sequence sequence_of(const dataset *d, int64_t block, int side)
 {
-    return trained[i] || prompt_rows;
+    sequence q = {.shared = dataset_shared_tokens(d, block)};
+    q.length = dataset_segment(d, block, side, &q.tokens, &q.trained);
+    return q;
+}
+
+static bool is_scored(const sequence *q, int64_t i, bool prompt_rows)
+{
+    return q->trained[i] || prompt_rows;
 }
 
 static sizes measure(const dataset *d, const int64_t *blocks, int64_t n, bool prompt_rows)
 {
     sizes s = {0};
-    const int32_t *tokens;
-    const uint8_t *trained;
-    for (int64_t b = 0; b < n; b++)
+    for (int64_t b = 0; b < n; b++) {
+        int64_t shared = dataset_shared_tokens(d, blocks[b]);
         for (int side = 0; side < dataset_n_sides(d); side++) {
-            int64_t length = dataset_segment(d, blocks[b], side, &tokens, &trained);
-            for (int64_t i = 1; i < length; i++)
-                s.rows += is_scored(trained, i, prompt_rows);
-            s.tokens += length;
+            sequence q = sequence_of(d, blocks[b], side);
+            for (int64_t i = 1; i < q.length; i++)
+                s.rows += is_scored(&q, i, prompt_rows);
+            s.own += q.length - shared;
             s.segments++;
         }
+        s.shared += shared;
+        s.prompts += shared > 0;
+    }
     return s;
 }
 
-static void add_rows(nrl_batch *b, sizes *at, const int32_t *tokens, const uint8_t *trained,
-                     int64_t length, bool prompt_rows)
+/* Token i of a sequence that begins at at->own, or at at->shared where it is of the prompt. */
+static int32_t row_of(const sizes *at, const sequence *q, int64_t i)
 {
-    for (int64_t i = 1; i < length; i++) {
-        if (!is_scored(trained, i, prompt_rows)) continue;
-        b->row_token[at->rows] = (int32_t)(at->tokens + i - 1);
-        b->row_target[at->rows] = tokens[i];
+    return (int32_t)(i < q->shared ? at->shared + i : at->own + i - q->shared);
+}
+
+static void add_rows(nrl_batch *b, sizes *at, const sequence *q, bool prompt_rows)
+{
+    for (int64_t i = 1; i < q->length; i++) {
+        if (!is_scored(q, i, prompt_rows)) continue;
+        b->row_token[at->rows] = row_of(at, q, i - 1);
+        b->row_target[at->rows] = q->tokens[i];
         b->row_segment[at->rows] = (int32_t)at->segments;
-        b->row_weight[at->rows++] = trained[i] ? 1.0f : 0.0f;
+        b->row_weight[at->rows++] = q->trained[i] ? 1.0f : 0.0f;
     }
+}
+
+/* Tokens [begin, end) of a sequence from batch row `to` on. */
+static void copy_tokens(nrl_batch *b, int64_t to, const sequence *q, int64_t begin, int64_t end)
+{
+    memcpy(b->tokens + to, q->tokens + begin, (size_t)(end - begin) * sizeof *q->tokens);
+    for (int64_t i = begin; i < end; i++)
+        b->positions[to + i - begin] = (int32_t)i;
 }
 
 static void add_segment(const dataset *d, nrl_batch *b, sizes *at, int64_t block, int side,
                         bool prompt_rows)
 {
-    const int32_t *tokens;
-    const uint8_t *trained;
-    int64_t length = dataset_segment(d, block, side, &tokens, &trained);
-    memcpy(b->tokens + at->tokens, tokens, (size_t)length * sizeof *tokens);
-    for (int64_t i = 0; i < length; i++)
-        b->positions[at->tokens + i] = (int32_t)i;
-    add_rows(b, at, tokens, trained, length, prompt_rows);
+    sequence q = sequence_of(d, block, side);
+    copy_tokens(b, at->own, &q, q.shared, q.length);
+    add_rows(b, at, &q, prompt_rows);
+    if (q.shared) b->prefix[at->segments] = (int32_t)(b->n_segments + at->prompts);
     b->segment_side[at->segments] = side;
     b->segment_sample[at->segments] = (int32_t)block;
     for (int32_t k = 0; k < b->n_extra; k++)
         b->extra[k].values[at->segments] = dataset_extra(d, block, k);
-    at->tokens += length;
-    b->cu_seqlens[++at->segments] = (int32_t)at->tokens;
+    at->own += q.length - q.shared;
+    b->cu_seqlens[++at->segments] = (int32_t)at->own;
+}
+
+static void add_prompt(const dataset *d, nrl_batch *b, sizes *at, int64_t block)
+{
+    sequence q = sequence_of(d, block, 0);
+    if (!q.shared) return;
+    copy_tokens(b, at->shared, &q, 0, q.shared);
+    at->shared += q.shared;
+    b->cu_seqlens[b->n_segments + ++at->prompts] = (int32_t)at->shared;
 }
 
 static void add_extra_columns(const dataset *d, nrl_batch *b)
@@ -83,20 +119,23 @@ static nrl_batch *tail(const dataset *d)
 nrl_status data_assemble(const dataset *d, const int64_t *blocks, int64_t n, bool prompt_rows,
                          nrl_batch **out)
 {
-    sizes size = measure(d, blocks, n, prompt_rows), at = {0};
+    sizes size = measure(d, blocks, n, prompt_rows), at = {.shared = size.own};
     for (int64_t i = 0; i < n; i++)
         NRL_TRY(dataset_verify(d, blocks[i]));
     if (!n) {
         *out = tail(d);
         return NRL_OK;
     }
-    nrl_batch *b = *out = batch_new(size.tokens, size.rows, size.segments);
+    nrl_batch *b = *out =
+        batch_new_shared(size.own + size.shared, size.rows, size.segments, size.prompts);
     add_extra_columns(d, b);
     b->n_blocks = n;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         for (int side = 0; side < dataset_n_sides(d); side++) {
             b->segment_block[at.segments] = (int32_t)i;
             add_segment(d, b, &at, blocks[i], side, prompt_rows);
         }
+        add_prompt(d, b, &at, blocks[i]);
+    }
     return NRL_OK;
 }

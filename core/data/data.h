@@ -28,6 +28,7 @@ typedef struct {
     data_overlong overlong;
     bool train_on_all;       /* prompts are trained too */
     bool pairs;              /* blocks are chosen/rejected pairs */
+    bool prefix_sharing;     /* of pairs: the prompt is laid out once for both sides */
     const nrl_node *columns; /* renames {prompt: question, ...}; may be NULL */
     const nrl_node *extra;   /* list of keys that become one float a sample; may be NULL */
     int64_t workers;         /* tokenising threads */
@@ -45,6 +46,7 @@ typedef struct {
     int64_t identical; /* kept, pairs whose two answers are the same: they teach nothing */
     int64_t truncated; /* kept, cut to max_length */
     int64_t tokens, trained_tokens;
+    int64_t shared_tokens; /* of prompts laid out once instead of twice */
     int64_t bytes;                                 /* of the files on disk */
     int64_t min_length, max_length, median_length; /* of samples; of each side of pairs */
     int64_t histogram[24]; /* samples (sides) with length in [2^k, 2^(k+1)); last: and above */
@@ -64,7 +66,9 @@ typedef struct {
 nrl_status dataset_open(const dataset_options *options, dataset **out);
 void dataset_close(dataset *d);
 int64_t dataset_n_blocks(const dataset *d);
-int64_t dataset_block_tokens(const dataset *d, int64_t block); /* all segments of the block */
+int64_t dataset_block_tokens(const dataset *d, int64_t block); /* all that a batch holds of it */
+/* First tokens that both sides of a block see in one place; 0 without prefix_sharing. */
+int64_t dataset_shared_tokens(const dataset *d, int64_t block);
 const dataset_report *dataset_facts(const dataset *d);
 int64_t dataset_n_parts(const dataset *d);
 dataset_part dataset_part_at(const dataset *d, int64_t i);

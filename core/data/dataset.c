@@ -3,6 +3,7 @@
  */
 #include "base/arena.h"
 #include "data/part.h"
+#include "data/share.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct dataset {
     int64_t n_blocks;
     int n_sides, n_extra;
     char *extra[BATCH_MAX_EXTRA];
+    int32_t *shared; /* [n_blocks] tokens of the common prompt; NULL = nothing is shared */
     dataset_report report;
     char hash[33];
 };
@@ -23,6 +25,7 @@ void dataset_close(dataset *d)
     data_parts_free(&d->parts);
     for (int i = 0; i < d->n_extra; i++)
         free(d->extra[i]);
+    free(d->shared);
     free(d);
 }
 
@@ -125,6 +128,16 @@ static void set_extra_names(const dataset_options *o, dataset *d)
         d->extra[i] = mem_strdup(nrl_node_string(nrl_node_at(o->extra, (size_t)i), ""));
 }
 
+/* Reads all prompts once: training would, and the index need not know of it. */
+static void set_shared(dataset *d)
+{
+    d->shared = mem_alloc((size_t)d->n_blocks * sizeof *d->shared);
+    for (int64_t i = 0; i < d->n_blocks; i++) {
+        d->shared[i] = (int32_t)data_shared_prompt(d, i);
+        d->report.shared_tokens += d->shared[i];
+    }
+}
+
 static nrl_status open_parts(const dataset_options *o, dataset *d)
 {
     NRL_TRY(check_options(o));
@@ -141,6 +154,7 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
         return nrl_fail(NRL_ERR_DATA, "data.%s: %" PRId64 " samples, at most %d are possible",
                         o->role ? o->role : "train", d->n_blocks, INT32_MAX);
     set_report(d);
+    if (o->pairs && o->prefix_sharing) set_shared(d);
     return NRL_OK;
 }
 
@@ -194,7 +208,13 @@ int64_t dataset_block_tokens(const dataset *d, int64_t block)
 {
     const data_part *p;
     const data_cache_segment *s = segment_of(d, block, 0, &p);
-    return (int64_t)s->n_tokens + (d->n_sides == 2 ? s[1].n_tokens : 0);
+    return (int64_t)s->n_tokens + (d->n_sides == 2 ? s[1].n_tokens : 0) -
+           dataset_shared_tokens(d, block);
+}
+
+int64_t dataset_shared_tokens(const dataset *d, int64_t block)
+{
+    return d->shared ? d->shared[block] : 0;
 }
 
 int64_t dataset_segment(const dataset *d, int64_t block, int segment, const int32_t **tokens,

@@ -13,16 +13,21 @@ static void *array(arena *a, int64_t n, size_t element)
     return arena_alloc(a, (size_t)n * element);
 }
 
-nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments)
+nrl_batch *batch_new_shared(int64_t n_tokens, int64_t n_rows, int64_t n_segments, int64_t n_prompts)
 {
     nrl_batch *b = mem_alloc(sizeof *b);
     arena *a = &b->memory;
+    int64_t n_all = n_segments + n_prompts;
     b->n_tokens = n_tokens;
     b->n_rows = n_rows;
     b->n_segments = n_segments;
+    b->n_prompts = n_prompts;
     b->tokens = array(a, n_tokens, sizeof *b->tokens);
     b->positions = array(a, n_tokens, sizeof *b->positions);
-    b->cu_seqlens = array(a, n_segments + 1, sizeof *b->cu_seqlens);
+    b->cu_seqlens = array(a, n_all + 1, sizeof *b->cu_seqlens);
+    if (n_prompts) b->prefix = array(a, n_all, sizeof *b->prefix);
+    for (int64_t s = 0; n_prompts && s < n_all; s++)
+        b->prefix[s] = -1;
     b->row_token = array(a, n_rows, sizeof *b->row_token);
     b->row_target = array(a, n_rows, sizeof *b->row_target);
     b->row_segment = array(a, n_rows, sizeof *b->row_segment);
@@ -31,6 +36,11 @@ nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments)
     b->segment_side = array(a, n_segments, sizeof *b->segment_side);
     b->segment_sample = array(a, n_segments, sizeof *b->segment_sample);
     return b;
+}
+
+nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments)
+{
+    return batch_new_shared(n_tokens, n_rows, n_segments, 0);
 }
 
 void batch_free(nrl_batch *b)
@@ -45,36 +55,69 @@ static nrl_status wrong(const char *what, int64_t i, long long value)
     return nrl_fail(NRL_ERR_BUG, "batch: %s[%lld] is %lld", what, (long long)i, value);
 }
 
-static nrl_status check_segments(const nrl_batch *b)
+static int64_t length_of(const nrl_batch *b, int64_t s)
+{
+    return b->cu_seqlens[s + 1] - b->cu_seqlens[s];
+}
+
+int64_t batch_prefix_length(const nrl_batch *b, int64_t s)
+{
+    return b->prefix && b->prefix[s] >= 0 ? length_of(b, b->prefix[s]) : 0;
+}
+
+static nrl_status check_lengths(const nrl_batch *b, int64_t n_all)
 {
     if (b->cu_seqlens[0]) return wrong("cu_seqlens", 0, b->cu_seqlens[0]);
+    for (int64_t s = 0; s < n_all; s++)
+        if (length_of(b, s) < 0) return wrong("cu_seqlens", s + 1, b->cu_seqlens[s + 1]);
+    if (b->cu_seqlens[n_all] != b->n_tokens)
+        return wrong("cu_seqlens", n_all, b->cu_seqlens[n_all]);
+    return NRL_OK;
+}
+
+/* A prefix has none itself, and positions go on behind it. */
+static nrl_status check_prefixes(const nrl_batch *b, int64_t n_all)
+{
+    for (int64_t s = 0; b->prefix && s < n_all; s++) {
+        int32_t p = b->prefix[s], begin = b->cu_seqlens[s];
+        if (p == -1) continue;
+        if (p < 0 || p >= n_all || b->prefix[p] != -1) return wrong("prefix", s, p);
+        if (length_of(b, s) && b->positions[begin] != length_of(b, p))
+            return wrong("positions", begin, b->positions[begin]);
+    }
+    return NRL_OK;
+}
+
+static nrl_status check_segments(const nrl_batch *b)
+{
+    int64_t n_all = b->n_segments + b->n_prompts;
+    NRL_TRY(check_lengths(b, n_all));
+    NRL_TRY(check_prefixes(b, n_all));
     for (int64_t s = 0; s < b->n_segments; s++) {
-        if (b->cu_seqlens[s + 1] < b->cu_seqlens[s])
-            return wrong("cu_seqlens", s + 1, b->cu_seqlens[s + 1]);
-        if (b->prefix && (b->prefix[s] < -1 || b->prefix[s] >= s))
-            return wrong("prefix", s, b->prefix[s]);
         int32_t before = s ? b->segment_block[s - 1] : 0;
         if (b->segment_block[s] < before || b->segment_block[s] >= b->n_blocks)
             return wrong("segment_block", s, b->segment_block[s]);
     }
-    if (b->cu_seqlens[b->n_segments] != b->n_tokens)
-        return wrong("cu_seqlens", b->n_segments, b->cu_seqlens[b->n_segments]);
     return NRL_OK;
+}
+
+static bool is_inside(const nrl_batch *b, int32_t s, int32_t token)
+{
+    return s >= 0 && token >= b->cu_seqlens[s] && token < b->cu_seqlens[s + 1];
 }
 
 static nrl_status check_rows(const nrl_batch *b, int64_t vocab_size)
 {
     for (int64_t i = 0; i < b->n_rows; i++) {
-        int32_t s = b->row_segment[i], before = i ? b->row_segment[i - 1] : 0, p;
+        int32_t s = b->row_segment[i], before = i ? b->row_segment[i - 1] : 0;
         if (s < before || s >= b->n_segments) return wrong("row_segment", i, s);
         if (b->row_target[i] < 0 || b->row_target[i] >= vocab_size)
             return wrong("row_target", i, b->row_target[i]);
         if (!(b->row_weight[i] >= 0)) return wrong("row_weight", i, (long long)b->row_weight[i]);
         /* The last row of a shared prompt predicts the first token of each segment that sees it. */
-        p = b->prefix ? b->prefix[s] : -1;
         int32_t t = b->row_token[i];
-        bool own = t >= b->cu_seqlens[s] && t < b->cu_seqlens[s + 1];
-        if (!own && !(p >= 0 && t == b->cu_seqlens[p + 1] - 1)) return wrong("row_token", i, t);
+        if (!is_inside(b, s, t) && !is_inside(b, b->prefix ? b->prefix[s] : -1, t))
+            return wrong("row_token", i, t);
     }
     return NRL_OK;
 }
@@ -200,9 +243,13 @@ static double blocks(const nrl_batch *b)
     return (double)b->n_blocks;
 }
 
+/* What the sequences hold, whether a prompt was laid out once or for each side. */
 static double tokens(const nrl_batch *b)
 {
-    return (double)b->n_tokens;
+    double n = 0;
+    for (int64_t s = 0; s < b->n_segments; s++)
+        n += (double)(length_of(b, s) + batch_prefix_length(b, s));
+    return n;
 }
 
 double nrl_batch_count(const nrl_batch *b, const char *what)

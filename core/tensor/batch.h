@@ -20,13 +20,16 @@ typedef struct {
     nrl_tensor *tensor; /* the context's; set by the core before `loss` */
 } batch_column;
 
+/* A prompt that both sides of a pair share is laid out once, as a segment behind the S that count:
+ * it has no rows, no side and no block, and no algorithm sees it. */
 struct nrl_batch {
     int64_t n_tokens, n_rows, n_segments, n_blocks;
+    int64_t n_prompts;       /* shared prompts: segments S to S+n_prompts-1 of the next arrays */
+    int32_t *cu_seqlens;     /* [S+n_prompts+1] */
+    int32_t *prefix;         /* [S+n_prompts] segment that is seen too, or -1; NULL = none at all */
     int32_t *tokens;         /* [N] */
-    int32_t *positions;      /* [N] restart at 0 in each segment */
-    int32_t *cu_seqlens;     /* [S+1] */
-    int32_t *prefix;         /* [S] segment whose keys are visible too, or -1; NULL = none at all */
-    int32_t *row_token;      /* [P] the token row that predicts this scored row */
+    int32_t *positions;      /* [N] from 0 in each segment, or from its prefix's length */
+    int32_t *row_token;      /* [P] the row that predicts this one, in its segment or the prefix */
     int32_t *row_target;     /* [P] token id */
     int32_t *row_segment;    /* [P] ascending */
     float *row_weight;       /* [P] */
@@ -46,9 +49,14 @@ struct nrl_batch {
 
 /* Zeroed batch with arrays for these counts, all of one arena. */
 nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments);
+/* The same with room for shared prompts; no segment has a prefix yet. */
+nrl_batch *batch_new_shared(int64_t n_tokens, int64_t n_rows, int64_t n_segments,
+                            int64_t n_prompts);
 void batch_free(nrl_batch *b);
-/* Checks the invariants (ascending, in range, rows inside their segments); NRL_ERR_BUG names the
- * first. */
+/* Tokens that segment s sees before its own. */
+int64_t batch_prefix_length(const nrl_batch *b, int64_t s);
+/* Checks the invariants (ascending, in range, rows inside what their segment sees, prefixes one
+ * deep); NRL_ERR_BUG names the first. */
 nrl_status batch_check(const nrl_batch *b, int64_t vocab_size);
 void batch_set_column(nrl_batch *b, const char *name, nrl_tensor *t);
 /* Rows [begin, end) of b as a batch of their own that borrows b's arrays (no tokens are computed

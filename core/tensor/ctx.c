@@ -108,10 +108,11 @@ static nrl_status index_array(nrl_ctx *ctx, int64_t n, const int32_t *host, nrl_
 static nrl_status copy_index(nrl_ctx *ctx, const nrl_batch *b)
 {
     ctx_index *i = &ctx->index;
+    int64_t n_all = b->n_segments + b->n_prompts;
     NRL_TRY(index_array(ctx, b->n_tokens, b->tokens, &i->tokens));
     NRL_TRY(index_array(ctx, b->n_tokens, b->positions, &i->positions));
-    NRL_TRY(index_array(ctx, b->n_segments + 1, b->cu_seqlens, &i->cu_seqlens));
-    NRL_TRY(index_array(ctx, b->n_segments, b->prefix, &i->prefix));
+    NRL_TRY(index_array(ctx, n_all + 1, b->cu_seqlens, &i->cu_seqlens));
+    NRL_TRY(index_array(ctx, n_all, b->prefix, &i->prefix));
     NRL_TRY(index_array(ctx, b->n_rows, b->row_token, &i->row_token));
     return index_array(ctx, b->n_rows, b->row_target, &i->row_target);
 }

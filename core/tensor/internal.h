@@ -30,7 +30,7 @@ struct nrl_tensor {
 /* Index arrays of the batch at hand, i32 on the device; NULL where the batch has none. */
 typedef struct {
     nrl_tensor *tokens, *positions;     /* [N] */
-    nrl_tensor *cu_seqlens, *prefix;    /* [S+1], [S] */
+    nrl_tensor *cu_seqlens, *prefix;    /* [S+n_prompts+1], [S+n_prompts] */
     nrl_tensor *row_token, *row_target; /* [P] */
 } ctx_index;
 

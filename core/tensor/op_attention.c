@@ -78,7 +78,7 @@ nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tens
     NRL_TRY(tensor_like(ctx, q, y));
     if (ctx->cache) return kv_cache_attention(ctx, q, k, v, spec, *y);
     const nrl_batch *b = ctx->batch;
-    attention_attributes at = {*spec, (uint32_t)b->n_segments, b->cu_seqlens, b->prefix};
+    attention_attributes at = {*spec, (uint32_t)(b->n_segments + b->n_prompts), b->cu_seqlens, b->prefix};
     nrl_attention_args a = packed_args(&at, ctx->index.cu_seqlens, ctx->index.prefix);
     nrl_tensor *lse = NULL;
     a.q = tensor_mat(q);
