@@ -48,7 +48,12 @@ static const verb verbs[] = {
      "tokenizer encode a.txt --tokenizer tok", "train one; text to ids and back", cli_tokenizer},
     {"describe", "[NAME] [--json]", "describe train", "options of a section or a plugin",
      cli_describe},
-    {"plugins", "[--json]", "plugins", "what is found, what is broken", cli_plugins},
+    {"plugins",
+     "[--json]\n"
+     "         nrl plugins test FILE.so [option=value ...] [--backend NAME]\n"
+     "           [--config config.json] [--json]\n"
+     "         nrl plugins new KIND NAME DIR",
+     "plugins test mine.so", "list, test or begin plugins", cli_plugins},
     {"env", "[--json]", "env", "this machine and this build", cli_env},
     {"version", "[--json]", "version", "of nrl and its plugin interface", cli_version},
 };

@@ -22,6 +22,8 @@ nrl_status cli_sample(int argc, char **argv);
 nrl_status cli_tokenizer(int argc, char **argv);
 nrl_status cli_env(int argc, char **argv);
 nrl_status cli_plugins(int argc, char **argv);
+nrl_status cli_plugins_test(int argc, char **argv); /* `nrl plugins test ...`, and so on */
+nrl_status cli_plugins_new(int argc, char **argv);
 nrl_status cli_version(int argc, char **argv);
 
 /* 2. arguments */

@@ -1,5 +1,6 @@
 /*
  * plugins.c - `nrl plugins`: all that are found; opening them shows which are broken, and why.
+ * `test` and `new` have files of their own.
  */
 #include "base/json.h"
 #include "cli/cli.h"
@@ -55,6 +56,8 @@ nrl_status cli_plugins(int argc, char **argv)
 {
     arena a = {0};
     plugin_entry *entries;
+    if (argc > 1 && !strcmp(argv[1], "test")) return cli_plugins_test(argc, argv);
+    if (argc > 1 && !strcmp(argv[1], "new")) return cli_plugins_new(argc, argv);
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 0, 0));
     plugin_host *h = cli_plugin_host(&a, NULL, 0);

@@ -2,6 +2,7 @@
  * host.c - the search path, opening, and the plugins that are open.
  */
 #include "plugin/host.h"
+#include "config/config.h"
 #include "config/suggest.h"
 #include "plugin/check.h"
 #include "plugin/search.h"
@@ -65,8 +66,7 @@ static nrl_status explain_dlerror(const char *text)
                     newer ? "\nit was built for a newer nrl than this one, " NRL_VERSION : "");
 }
 
-static nrl_status load(const char *path, const plugin_kind *kind, const char *name,
-                       const nrl_plugin **table)
+static nrl_status load_entry(const char *path, const nrl_plugin **table)
 {
     const nrl_plugin *(*entry)(void);
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -74,6 +74,13 @@ static nrl_status load(const char *path, const plugin_kind *kind, const char *na
     *(void **)&entry = dlsym(so, "nrl_plugin_entry");
     if (!entry) return nrl_fail(NRL_ERR_PLUGIN, "has no nrl_plugin_entry: it is not an nrl plugin");
     *table = entry();
+    return NRL_OK;
+}
+
+static nrl_status load(const char *path, const plugin_kind *kind, const char *name,
+                       const nrl_plugin **table)
+{
+    NRL_TRY(load_entry(path, table));
     return plugin_check(*table, kind, name);
 }
 
@@ -130,6 +137,16 @@ static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *
     return p ? &p->plugin : NULL;
 }
 
+static const plugin *keep_open(plugin_host *h, const plugin_kind *kind, const nrl_plugin *table,
+                               const char *path)
+{
+    open_plugin *p = arena_alloc(&h->a, sizeof *p);
+    table = extended_copy(&h->a, table, kind);
+    *p = (open_plugin){{table, table->name, path}, kind->kind, h->open};
+    h->open = p;
+    return &p->plugin;
+}
+
 nrl_status plugin_open(plugin_host *h, uint32_t kind_number, const char *name, const plugin **out)
 {
     const plugin_kind *kind = plugin_kind_find(kind_number);
@@ -142,15 +159,47 @@ nrl_status plugin_open(plugin_host *h, uint32_t kind_number, const char *name, c
     const nrl_plugin *table;
     NRL_TRY(load_noted(path, kind, name, &table));
     warn_of_hidden(h, kind, name, path, folder + 1);
-    open_plugin *p = arena_alloc(&h->a, sizeof *p);
-    table = extended_copy(&h->a, table, kind);
-    *p = (open_plugin){{table, table->name, path}, kind_number, h->open};
-    h->open = p;
-    *out = &p->plugin;
+    *out = keep_open(h, kind, table, path);
     return NRL_OK;
 }
 
+/* ---- by file ---- */
+
+nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out)
+{
+    const nrl_plugin *table;
+    const char *full = config_absolute(&h->a, path), *base = strrchr(full, '/') + 1;
+    size_t n = strlen(base);
+    if (n < 4 || strcmp(base + n - 3, ".so"))
+        return nrl_fail(NRL_ERR_PLUGIN, "'%s': expected a plugin's file, NAME.so", path);
+    nrl_status st = load_entry(full, &table);
+    const plugin_kind *kind = st == NRL_OK && table ? plugin_kind_find(table->kind) : NULL;
+    if (!kind) kind = plugin_kinds; /* the check says what it is not */
+    if (st == NRL_OK) st = plugin_check(table, kind, arena_strndup(&h->a, base, n - 3));
+    if (st == NRL_OK)
+        *out = keep_open(h, kind, table, full);
+    else
+        nrl_note("%s", path);
+    return st;
+}
+
 /* ---- with options ---- */
+
+void plugin_options(arena *a, config_problems *problems, const char *section,
+                    const config_component *c, const option_part *core, const plugin *p,
+                    void **options)
+{
+    const nrl_plugin *t = p->table;
+    *options = arena_alloc(a, t->options_size + 1); /* never NULL, also without options */
+    option_part parts[2] = {{t->options, t->n_options, t->option_size, *options}};
+    if (core) parts[1] = *core;
+    size_t before = problems->n, n_parts = core ? 2 : 1;
+    options_fill(a, problems, section, c->options, parts, n_parts);
+    if (c->resolved) options_resolve(a, c->options, parts, n_parts, c->resolved);
+    if (problems->n > before || !t->check || t->check(*options) == NRL_OK) return;
+    nrl_note("%s '%s'", section, t->name);
+    problems_take_error(problems, c->at);
+}
 
 void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind,
                      const char *section, const config_component *c, const option_part *core,
@@ -165,16 +214,7 @@ void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32
         *out = NULL;
         return;
     }
-    const nrl_plugin *t = (*out)->table;
-    *options = arena_alloc(a, t->options_size + 1); /* never NULL, also without options */
-    option_part parts[2] = {{t->options, t->n_options, t->option_size, *options}};
-    if (core) parts[1] = *core;
-    size_t before = problems->n, n_parts = core ? 2 : 1;
-    options_fill(a, problems, section, c->options, parts, n_parts);
-    if (c->resolved) options_resolve(a, c->options, parts, n_parts, c->resolved);
-    if (problems->n > before || !t->check || t->check(*options) == NRL_OK) return;
-    nrl_note("%s '%s'", section, c->name);
-    problems_take_error(problems, c->at);
+    plugin_options(a, problems, section, c, core, *out, options);
 }
 
 /* ---- listing ---- */

@@ -25,9 +25,18 @@ void plugin_host_destroy(plugin_host *h); /* also the plugins' copies */
  * which there are); NRL_ERR_PLUGIN: it cannot be used. [main] */
 nrl_status plugin_open(plugin_host *h, uint32_t kind, const char *name, const plugin **out);
 
-/* Opens the component's plugin and fills its options, and `core` (may be NULL) from the same map;
- * then the plugin's own check. Every mistake goes to `problems`; *out is NULL after one in the
- * name. *options belongs to `a`; the component's resolved map gains the values. [main] */
+/* Opens this very file, whatever its kind and wherever it lies. NRL_ERR_PLUGIN as above. [main] */
+nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out);
+
+/* Fills an opened plugin's options, and `core` (may be NULL), from the component's map; then the
+ * plugin's own check. Every mistake goes to `problems`. *options belongs to `a` and is never NULL;
+ * the component's resolved map gains the values. [main] */
+void plugin_options(arena *a, config_problems *problems, const char *section,
+                    const config_component *component, const option_part *core, const plugin *p,
+                    void **options);
+
+/* Both: opens the component's plugin by its name and fills its options. *out is NULL after a
+ * mistake in the name. [main] */
 void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind,
                      const char *section, const config_component *component,
                      const option_part *core, const plugin **out, void **options);

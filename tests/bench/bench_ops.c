@@ -7,8 +7,9 @@
  * FLOP/s of products are given as shares of the peak that the backend's own facts give; bytes are
  * what an operation must read and write at least.
  */
-#include "../conformance/report.h"
+#include "plugin_options.h"
 #include <dlfcn.h>
+#include <nrl/nrl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -348,10 +349,9 @@ int main(int argc, char **argv)
     b.ops = b.table->ops;
     int used = argc > 3 && strcmp(argv[2], "--only") == 0 ? 4 : 2;
     if (used == 4) b.only = argv[3];
-    conformance_report settings = {.settings = (const char *const *)argv + used,
-                                   .n_settings = argc - used};
-    void *options = plugin_options(&settings, &b.table->plugin);
-    if (!options || settings.failed) return 2;
+    void *options =
+        plugin_options(&b.table->plugin, (const char *const *)argv + used, argc - used);
+    if (!options) return 2;
     double begin = now(false);
     must(b.table->open(options, 0, &b.self));
     double opened = now(false) - begin;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # layers.sh ROOT: who may include whom.
-#   base | config plugin tensor | mesh model text | data optim checkpoint | run | script | cli
+#   base | config plugin tensor | mesh model text | data optim checkpoint | run conformance | script | cli
 # A folder includes folders of layers to its left, and itself. The plugin host may include config (it
 # fills options). Plugins include <nrl/...> and their own folder.
 set -u
@@ -10,7 +10,7 @@ core_rule() {
     find core -name '*.[ch]' ! -path 'core/include/*' | xargs grep -nE '^#include "[a-z_]+/' |
         awk -F'[:"]' '
         BEGIN {
-            n = split("base|config plugin tensor|mesh model text|data optim checkpoint|run|script|cli", layers, "|")
+            n = split("base|config plugin tensor|mesh model text|data optim checkpoint|run conformance|script|cli", layers, "|")
             for (i = 1; i <= n; i++) {
                 m = split(layers[i], folders, " ")
                 for (j = 1; j <= m; j++) level[folders[j]] = i
@@ -31,7 +31,7 @@ core_rule() {
 plugin_rule() {
     find plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' | xargs grep -nE '^#include "' /dev/null |
         awk -F'[:"]' '
-        $4 ~ /^(nrl|core|plugins|base|config|plugin|tensor|mesh|model|text|data|optim|checkpoint|run|script|cli)\// || $4 ~ /\.\.\/\.\./ {
+        $4 ~ /^(nrl|core|plugins|base|config|plugin|tensor|mesh|model|text|data|optim|checkpoint|run|conformance|script|cli)\// || $4 ~ /\.\.\/\.\./ {
             print $1 ":" $2 ": a plugin must not include " $4; bad = 1
         }
         END { exit bad }'

@@ -1,0 +1,43 @@
+/*
+ * conformance.h - what every plugin of a kind promises, as rules that are checked on any plugin,
+ * whoever wrote it: `nrl plugins test FILE`.
+ *
+ * A suite calls a plugin's table as the core does and compares with plain reference code of its
+ * own. Suites are part of the library because most of them need what only the core can make: a
+ * context, a batch, a tape.
+ */
+#ifndef CONFORMANCE_CONFORMANCE_H
+#define CONFORMANCE_CONFORMANCE_H
+#include <nrl/nrl.h>
+
+/* A rule is a short sentence; it holds when all its checks do. */
+typedef struct {
+    char rule[64];
+    int64_t checked, failed; /* checked 0: skipped */
+    char text[448];          /* of the first failure, or why it was skipped */
+} conformance_rule;
+
+enum { CONFORMANCE_MAX_RULES = 128 };
+
+/* Holds no pointers: it may lie in memory shared with another process, as a plugin under test may
+ * crash. Zero to start with. */
+typedef struct {
+    conformance_rule rules[CONFORMANCE_MAX_RULES]; /* in the order they were first checked */
+    int64_t n_rules, checked, failed;              /* checks */
+} conformance_report;
+
+typedef struct {
+    const void *options;          /* of the plugin under test, filled */
+    const nrl_backend *backend;   /* computes for algorithms, optimizers and models */
+    const void *backend_options;  /* likewise filled */
+    const char *folder;           /* where loggers may write */
+    const nrl_node *model_config; /* a parsed config.json of a few thousand parameters; NULL = one
+                                     of the usual keys */
+} conformance_setup;
+
+bool conformance_has_suite(uint32_t kind);
+/* The suite writes to standard output where the plugin does. The kind must have a suite. */
+void conformance_run(const nrl_plugin *table, const conformance_setup *setup,
+                     conformance_report *report);
+
+#endif

@@ -1,0 +1,57 @@
+#!/bin/sh
+# verb.sh FOLDER: what `nrl plugins test` says, and how it ends, on the plugins of FOLDER/<kind>/.
+wrong=$1
+. "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
+plugins=$NRL_PLUGIN_PATH
+
+run 0 plugins test "$plugins/algorithms/sft.so"
+is "first line" "$(head -n 1 out)" "algorithm sft 0.1: supervised fine-tuning on answer tokens"
+has out "  ok       a loss is a sum, not a mean"
+has out " rules, 0 failed ("
+run 0 plugins test "$plugins/algorithms/sft.so" loss=dft prompt_weight=0.5
+
+run 1 plugins test "$wrong/algorithms/mean.so"
+has out "  FAILED   a loss is a sum, not a mean"
+has out "term 0 is "
+has out " more of "
+has err "error: algorithm 'mean' breaks "
+
+run 1 plugins test "$wrong/backends/crashing.so" --json
+has out '"ended_by": "Segmentation fault"'
+has out '"passed": false'
+has err "error: backend 'crashing' ended the process: Segmentation fault"
+run 0 plugins test --json "$plugins/loggers/jsonl.so"
+has out '"rule": "a write takes any record"'
+has out '"passed": true'
+run 0 plugins test "$wrong/backends/right.so" threads=2
+
+# A path without a folder, as typed beside the file.
+cp "$plugins/optimizers/adamw.so" .
+run 0 plugins test adamw.so
+cp adamw.so adam.so
+run 1 plugins test adam.so
+has err "adam.so: calls itself 'adamw': the file's name must be the same"
+
+# What cannot be tested.
+run 2 plugins test "$wrong/parallel/untested.so"
+has err "there is no suite for the kind 'parallel strategy' yet"
+run 2 plugins test "$plugins/algorithms/sft.so" prompt_wait=1
+has err "sft.prompt_wait: unknown key; did you mean 'prompt_weight'?"
+run 2 plugins test "$plugins/algorithms/sft.so" --backend cpuu
+has err "did you mean 'cpu'?"
+run 2 plugins test
+run 1 plugins test nowhere.so
+has err "nowhere.so: cannot be opened"
+run 1 plugins test adamw
+has err "'adamw': expected a plugin's file, NAME.so"
+echo text >text.so
+run 1 plugins test text.so
+has err "text.so: cannot be opened"
+
+# A model of other keys brings a config.
+run 65 plugins test "$plugins/models/llama.so" --config text.so
+has err "text.so:1:4"
+echo '{"model_type": "llama"}' >poor.json
+run 1 plugins test "$plugins/models/llama.so" --config poor.json
+has out "  FAILED   an instance is created and declares its layout"
+exit $failed

@@ -1,0 +1,29 @@
+#!/bin/sh
+# wrong.sh FOLDER: every plugin there fails by the rule that its summary names; `right` fails by none.
+set -u
+nrl=$NRL_TEST_BUILD/bin/nrl
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+failed=0
+
+# complain PLUGIN WHAT
+complain() {
+    echo "$1: $2"
+    cat "$out"
+    failed=1
+}
+
+[ -f "$1/right.so" ] || { echo "no plugins in $1"; exit 1; }
+for file in "$1"/*.so; do
+    name=$(basename "$file" .so)
+    "$nrl" plugins test "$file" >"$out" 2>&1
+    code=$?
+    rule=$(sed -n '1s/^[^:]*: //p' "$out")
+    if [ "$name" = right ]; then
+        [ $code -eq 0 ] || complain "$name" "exit $code, expected 0"
+    else
+        [ $code -eq 1 ] || complain "$name" "exit $code, expected 1"
+        grep -qxF "  FAILED   $rule" "$out" || complain "$name" "broke no rule '$rule'"
+    fi
+done
+exit $failed

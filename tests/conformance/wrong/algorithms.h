@@ -1,0 +1,167 @@
+/*
+ * algorithms.h - algorithms that break one promise each, and the rule that must find it.
+ */
+#ifndef WRONG_ALGORITHMS_H
+#define WRONG_ALGORITHMS_H
+#include <nrl/nrl.h>
+
+static void count_tokens(void *self, const nrl_batch *batch, double *weight)
+{
+    (void)self;
+    weight[0] = nrl_batch_count(batch, "answer_tokens");
+}
+
+static void count_one(void *self, const nrl_batch *batch, double *weight)
+{
+    (void)self;
+    (void)batch;
+    weight[0] = 1;
+}
+
+static void count_blocks(void *self, const nrl_batch *batch, double *weight)
+{
+    (void)self;
+    weight[0] = nrl_batch_count(batch, "blocks");
+}
+
+static void count_nothing(void *self, const nrl_batch *batch, double *weight)
+{
+    (void)self;
+    (void)batch;
+    (void)weight;
+}
+
+static nrl_status sum_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *logps, *weights, *each, *sum;
+    (void)self;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_batch_column(ctx, batch, "weights", &weights));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, logps, weights, &each));
+    NRL_TRY(nrl_op_sum(ctx, each, &sum));
+    return nrl_op_unary(ctx, NRL_UNARY_NEG, sum, 0, 0, &sums[0]);
+}
+
+static nrl_status mean_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *logps, *mean;
+    (void)self;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_op_mean(ctx, logps, &mean));
+    return nrl_op_unary(ctx, NRL_UNARY_NEG, mean, 0, 0, &sums[0]);
+}
+
+/* Log-probs less their mean in the batch: what it learns depends on who shares a micro-batch. */
+static nrl_status centred_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *logps, *mean, *centred, *square;
+    (void)self;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_op_mean(ctx, logps, &mean));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_SUB, logps, mean, &centred));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, centred, 0, 0, &square));
+    return nrl_op_sum(ctx, square, &sums[0]);
+}
+
+/* Couples the rows of a segment and says that it does not. */
+static nrl_status segment_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *logps, *each, *soft;
+    (void)self;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_op_segment_sum(ctx, logps, nrl_batch_row_segment(batch), nrl_batch_n_rows(batch),
+                               nrl_batch_n_segments(batch), &each));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, each, 0, 0, &soft));
+    return nrl_op_sum(ctx, soft, &sums[0]);
+}
+
+/* exp of a large number: fine on easy batches only. */
+static nrl_status overflowing_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch,
+                                   nrl_tensor **sums)
+{
+    nrl_tensor *logps, *scaled, *e;
+    (void)self;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, logps, -5.0, 0, &scaled));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_EXP, scaled, 0, 0, &e));
+    return nrl_op_sum(ctx, e, &sums[0]);
+}
+
+static nrl_status detached_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *sum;
+    NRL_TRY(sum_loss(self, ctx, batch, &sum));
+    return nrl_op_detach(ctx, sum, &sums[0]);
+}
+
+/* What a static variable does to a loss: each call counts one more. */
+static nrl_status counting_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    static double calls;
+    nrl_tensor *sum;
+    NRL_TRY(sum_loss(self, ctx, batch, &sum));
+    return nrl_op_unary(ctx, NRL_UNARY_AFFINE, sum, 1, calls++, &sums[0]);
+}
+
+static nrl_status vector_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    (void)self;
+    return nrl_batch_column(ctx, batch, "logps", &sums[0]);
+}
+
+static nrl_status silent_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    (void)self;
+    (void)ctx;
+    (void)batch;
+    (void)sums;
+    return NRL_OK;
+}
+
+/* State that forgets: saves a number that nobody reads back. */
+static nrl_status forgetful_state(void *self, nrl_visitor *visitor)
+{
+    static double calls;
+    double value = calls++;
+    (void)self;
+    return nrl_visit_f64(visitor, "mean", &value, 1);
+}
+
+static const char *const logps_only[] = {"logps", NULL};
+static const char *const magic[] = {"logps", "magic", NULL};
+static const char *const nothing[] = {NULL};
+
+#define WRONG(nm, rule, ...)                                                                       \
+    {                                                                                              \
+        NRL_PLUGIN_PLAIN(NRL_KIND_ALGORITHM, nrl_algorithm, #nm, "0", rule),                       \
+            .needs = logps_only, .n_terms = 1, .weight = count_tokens, .loss = sum_loss,           \
+            __VA_ARGS__                                                                            \
+    }
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#endif
+static const nrl_algorithm wrong[] = {
+    WRONG(right, "nothing is wrong with it", .separable = true),
+    WRONG(mean, "a loss is a sum, not a mean", .loss = mean_loss),
+    WRONG(weight_of_one, "a loss is a sum, not a mean", .weight = count_one),
+    WRONG(centred, "parts of a batch add up", .loss = centred_loss),
+    WRONG(not_separable, "a separable loss takes any rows", .loss = segment_loss, .separable = true,
+          .weight = count_blocks),
+    WRONG(overflowing, "sums and weights are finite", .loss = overflowing_loss),
+    WRONG(no_weight, "sums and weights are finite", .weight = count_nothing),
+    WRONG(detached, "a gradient reaches the log-probs", .loss = detached_loss),
+    WRONG(counting, "equal calls give equal sums", .loss = counting_loss),
+    WRONG(vector, "each term is one f32 number", .loss = vector_loss),
+    WRONG(silent, "each term is one f32 number", .loss = silent_loss),
+    WRONG(forgetful, "state comes back as it was saved", .state = forgetful_state),
+    WRONG(magic, "needs are columns that the core fills", .needs = magic),
+    WRONG(blind, "a loss reads log-probs", .needs = nothing),
+    WRONG(no_terms, "there are 1 to 4 terms", .n_terms = 0),
+    WRONG(no_loss, "an algorithm has weight and loss", .loss = NULL),
+};
+#pragma GCC diagnostic pop
+#undef WRONG
+#endif

@@ -1,0 +1,235 @@
+/*
+ * backends.h - backends of two operations that break one promise each; the summary is the rule that
+ * must find it. Memory is the host's.
+ */
+#ifndef WRONG_BACKENDS_H
+#define WRONG_BACKENDS_H
+#include <nrl/nrl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    int64_t threads;
+} options;
+
+static const nrl_option rows[] = {NRL_OPT_INT(options, threads, "1", 1, 64, "changes nothing")};
+
+static nrl_status right_open(const void *o, int32_t index, void **self)
+{
+    (void)index;
+    *self = malloc(sizeof(options));
+    if (!*self) return nrl_fail(NRL_ERR_MEMORY, "no memory");
+    memcpy(*self, o, sizeof(options));
+    return NRL_OK;
+}
+
+static nrl_status right_facts(void *self, nrl_device_facts *fill)
+{
+    (void)self;
+    strcpy(fill->name, "a toy");
+    fill->memory_bytes = 1 << 30;
+    fill->host_memory = true;
+    return NRL_OK;
+}
+
+static nrl_status nameless_facts(void *self, nrl_device_facts *fill)
+{
+    (void)self;
+    fill->memory_bytes = 1 << 30;
+    return NRL_OK;
+}
+
+static nrl_status right_alloc(void *self, size_t bytes, void **out)
+{
+    (void)self;
+    *out = bytes > (size_t)1 << 40 ? NULL : aligned_alloc(64, (bytes + 63) / 64 * 64);
+    return *out ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "%zu bytes wanted", bytes);
+}
+
+/* Its header lies in front of what it gives. */
+static nrl_status unaligned_alloc(void *self, size_t bytes, void **out)
+{
+    NRL_TRY(right_alloc(self, bytes + 16, out));
+    *out = (char *)*out + 16;
+    return NRL_OK;
+}
+
+static nrl_status wordy_alloc(void *self, size_t bytes, void **out)
+{
+    if (bytes > (size_t)1 << 40) return nrl_fail(NRL_ERR_BUG, "that much?");
+    return right_alloc(self, bytes, out);
+}
+
+static void right_free(void *self, void *memory)
+{
+    (void)self;
+    free(memory);
+}
+
+static void unaligned_free(void *self, void *memory)
+{
+    (void)self;
+    free(memory ? (char *)memory - 16 : NULL);
+}
+
+static nrl_status right_copy(void *self, nrl_stream *stream, void *to, const void *from,
+                             size_t bytes, uint32_t direction)
+{
+    (void)self;
+    (void)stream;
+    (void)direction;
+    if (bytes) memcpy(to, from, bytes);
+    return NRL_OK;
+}
+
+static nrl_status refusing_probe(void)
+{
+    return nrl_fail(NRL_ERR_DEVICE, "there is no such device");
+}
+
+/* ---- square_sum and fill ---- */
+
+static double element(const nrl_mat *m, int64_t row, int64_t col)
+{
+    int64_t at = row * m->stride + col;
+    if (m->dtype == NRL_DTYPE_F32) return (double)((const float *)m->data)[at];
+    uint32_t bits = (uint32_t)((const uint16_t *)m->data)[at] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
+static void add_squares(const nrl_square_sum_args *a, bool fresh, int64_t cols)
+{
+    double sum = 0;
+    for (int64_t r = 0; r < a->x.rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            sum += element(&a->x, r, c) * element(&a->x, r, c);
+    *a->out = sum + (fresh ? 0 : *a->out);
+}
+
+static nrl_status right_square_sum(void *self, nrl_stream *stream, const nrl_square_sum_args *a)
+{
+    (void)self;
+    (void)stream;
+    add_squares(a, a->fresh, a->x.cols);
+    return NRL_OK;
+}
+
+static nrl_status forgetting_square_sum(void *self, nrl_stream *stream,
+                                        const nrl_square_sum_args *a)
+{
+    (void)self;
+    (void)stream;
+    add_squares(a, true, a->x.cols);
+    return NRL_OK;
+}
+
+/* Reads the gap between rows. */
+static nrl_status wide_square_sum(void *self, nrl_stream *stream, const nrl_square_sum_args *a)
+{
+    (void)self;
+    (void)stream;
+    add_squares(a, a->fresh, a->x.stride);
+    return NRL_OK;
+}
+
+/* Adds something that depends on how many threads there are. */
+static nrl_status threaded_square_sum(void *self, nrl_stream *stream, const nrl_square_sum_args *a)
+{
+    NRL_TRY(right_square_sum(self, stream, a));
+    *a->out *= 1 + 1e-15 * (double)((const options *)self)->threads;
+    return NRL_OK;
+}
+
+static nrl_status failing_square_sum(void *self, nrl_stream *stream, const nrl_square_sum_args *a)
+{
+    (void)self;
+    (void)stream;
+    return a->x.rows == 2 ? nrl_fail(NRL_ERR_DEVICE, "two rows are not to my taste") : NRL_OK;
+}
+
+static nrl_status crashing_square_sum(void *self, nrl_stream *stream, const nrl_square_sum_args *a)
+{
+    (void)self;
+    (void)stream;
+    (void)a;
+    raise(SIGSEGV);
+    return NRL_OK;
+}
+
+static void set_element(const nrl_mat *m, int64_t at, double value)
+{
+    float f = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (m->dtype == NRL_DTYPE_I32)
+        ((int32_t *)m->data)[at] = (int32_t)value;
+    else if (m->dtype == NRL_DTYPE_F32)
+        ((float *)m->data)[at] = f;
+    else
+        ((uint16_t *)m->data)[at] = (uint16_t)(bits >> 16);
+}
+
+/* Fills the gaps between rows too. */
+static nrl_status wide_fill(void *self, nrl_stream *stream, const nrl_fill_args *a)
+{
+    (void)self;
+    (void)stream;
+    for (int64_t i = 0; i < a->y.rows * a->y.stride; i++)
+        set_element(&a->y, i, a->value);
+    return NRL_OK;
+}
+
+static nrl_status short_fill(void *self, nrl_stream *stream, const nrl_fill_args *a)
+{
+    (void)self;
+    (void)stream;
+    for (int64_t r = 0; r < a->y.rows; r++)
+        for (int64_t c = 0; c + 1 < a->y.cols; c++)
+            set_element(&a->y, r * a->y.stride + c, a->value);
+    return NRL_OK;
+}
+
+#define OPS(nm, ...) static const nrl_ops nm = {.size = sizeof(nrl_ops), __VA_ARGS__}
+OPS(right_ops, .square_sum = right_square_sum);
+OPS(forgetting_ops, .square_sum = forgetting_square_sum);
+OPS(wide_ops, .square_sum = wide_square_sum);
+OPS(threaded_ops, .square_sum = threaded_square_sum);
+OPS(failing_ops, .square_sum = failing_square_sum);
+OPS(crashing_ops, .square_sum = crashing_square_sum);
+OPS(spilling_ops, .fill = wide_fill);
+OPS(short_ops, .fill = short_fill);
+
+#define WRONG(nm, rule, ...)                                                                       \
+    {                                                                                              \
+        NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, options, rows, #nm, "0", rule),                  \
+            .ops = &right_ops, .open = right_open, .close = free, .facts = right_facts,            \
+            .alloc = right_alloc, .free = right_free, .copy = right_copy, __VA_ARGS__              \
+    }
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#endif
+static const nrl_backend wrong[] = {
+    WRONG(right, "nothing is wrong with it", .probe = NULL),
+    WRONG(bodiless, "a backend has open, close, alloc, free, copy and ops", .copy = NULL),
+    WRONG(refusing, "probe says that it can run", .probe = refusing_probe),
+    WRONG(nameless, "facts name the device", .facts = nameless_facts),
+    WRONG(unaligned, "memory is 64-byte aligned", .alloc = unaligned_alloc, .free = unaligned_free),
+    WRONG(wordy, "too much memory is NRL_ERR_MEMORY", .alloc = wordy_alloc),
+    WRONG(forgetting, "square_sum adds up squares", .ops = &forgetting_ops),
+    WRONG(wide, "square_sum adds up squares", .ops = &wide_ops),
+    WRONG(failing, "square_sum runs", .ops = &failing_ops),
+    WRONG(threaded, "sums do not depend on the number of threads", .ops = &threaded_ops),
+    WRONG(spilling, "nothing is written outside a matrix", .ops = &spilling_ops),
+    WRONG(short_of_one, "fill sets every element", .ops = &short_ops),
+    WRONG(crashing, "the plugin does not end the process", .ops = &crashing_ops),
+};
+#pragma GCC diagnostic pop
+#undef WRONG
+
+#endif

@@ -1,0 +1,110 @@
+/*
+ * loggers.h - loggers that break one promise each, and the rule that must find it.
+ */
+#ifndef WRONG_LOGGERS_H
+#define WRONG_LOGGERS_H
+#include <math.h>
+#include <nrl/nrl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static nrl_status right_open(const void *options, const nrl_logger_run *run, void **self)
+{
+    (void)options;
+    (void)run;
+    *self = malloc(1);
+    return NRL_OK;
+}
+
+static nrl_status right_write(void *self, const nrl_record *record)
+{
+    (void)self;
+    (void)record;
+    return NRL_OK;
+}
+
+static nrl_status slow_write(void *self, const nrl_record *record)
+{
+    sleep(2);
+    return right_write(self, record);
+}
+
+static nrl_status picky_write(void *self, const nrl_record *record)
+{
+    for (size_t i = 0; i < record->n_values; i++)
+        if (!isfinite(record->values[i].value)) return nrl_fail(NRL_ERR_DATA, "not a number");
+    return right_write(self, record);
+}
+
+static nrl_status wanting_write(void *self, const nrl_record *record)
+{
+    if (!record->n_values) return nrl_fail(NRL_ERR_DATA, "an empty record");
+    return right_write(self, record);
+}
+
+static nrl_status editing_write(void *self, const nrl_record *record)
+{
+    for (size_t i = 0; i < record->n_values; i++)
+        ((nrl_value *)record->values)[i].value = 0;
+    return right_write(self, record);
+}
+
+static char only_one;
+static bool taken;
+
+static nrl_status single_open(const void *options, const nrl_logger_run *run, void **self)
+{
+    (void)options;
+    (void)run;
+    if (taken) return nrl_fail(NRL_ERR_BUG, "open already");
+    taken = true;
+    *self = &only_one;
+    return NRL_OK;
+}
+
+static void single_close(void *self)
+{
+    (void)self;
+    taken = false;
+}
+
+static nrl_status shared_open(const void *options, const nrl_logger_run *run, void **self)
+{
+    (void)options;
+    (void)run;
+    *self = &only_one;
+    return NRL_OK;
+}
+
+static nrl_status mute_open(const void *options, const nrl_logger_run *run, void **self)
+{
+    if (access(run->out, W_OK) != 0) return NRL_ERR_IO; /* says nothing */
+    return right_open(options, run, self);
+}
+
+static nrl_status resuming_open(const void *options, const nrl_logger_run *run, void **self)
+{
+    if (run->resumed_step) return nrl_fail(NRL_ERR_IO, "there is nothing to cut");
+    return right_open(options, run, self);
+}
+
+#define WRONG(nm, rule, o, w, c)                                                                   \
+    {                                                                                              \
+        NRL_PLUGIN_PLAIN(NRL_KIND_LOGGER, nrl_logger, #nm, "0", rule), .open = o, .write = w,      \
+                                                                       .close = c                  \
+    }
+static const nrl_logger wrong[] = {
+    WRONG(right, "nothing is wrong with it", right_open, right_write, free),
+    WRONG(slow, "a write never holds up the step", right_open, slow_write, free),
+    WRONG(picky, "a write takes any record", right_open, picky_write, free),
+    WRONG(wanting, "a write takes any record", right_open, wanting_write, free),
+    WRONG(editing, "a write changes no record", right_open, editing_write, free),
+    WRONG(single, "instances live side by side", single_open, right_write, single_close),
+    WRONG(shared, "instances live side by side", shared_open, right_write, single_close),
+    WRONG(mute, "a failure has words", mute_open, right_write, free),
+    WRONG(resuming, "a logger opens in a folder that may be written", resuming_open, right_write,
+          free),
+    WRONG(no_close, "a logger has open, write and close", right_open, right_write, NULL),
+};
+#undef WRONG
+#endif
