@@ -50,7 +50,8 @@ typedef struct {
     /* [main] optional: without it self is the filled options struct */
     nrl_status (*create)(const void *options, void **self);
     void (*destroy)(void *self); /* [main] present if create is */
-    /* [any] from counts alone, before any forward: weight[k] of this micro-batch */
+    /* [any] from counts alone, before any forward: weight[k] of this micro-batch. A term whose weight
+     * is 0 everywhere joins neither loss nor gradient; its sum still reaches step_end. */
     void (*weight)(void *self, const nrl_batch *batch, double *weight);
     /* [step] sums[k] are [1] f32 tensors; runs no forward; metric values by nrl_metric_add */
     nrl_status (*loss)(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums);
@@ -63,6 +64,10 @@ typedef struct {
     const char *const *(*instance_needs)(void *self);
     /* [main] optional: the loss when policy = reference (ln 2 for sigmoid); NaN = not known */
     double (*start_loss)(void *self);
+    /* [main] optional: how many consecutive blocks of the global batch this instance's loss couples
+     * (aot sorts K pairs): the first K, the next K, ..., a rest. They share a micro-batch, in order:
+     * pairs K i .. K i + K - 1 of every micro-batch are such a group. Without it 1. */
+    int64_t (*group)(void *self);
 } nrl_algorithm;
 
 /* Inside `loss`: adds a [1] f32 tensor and its weight to metric row `index`. [step] */

@@ -1,0 +1,182 @@
+/*
+ * dpo.c - preference optimization: answers that were chosen up, those that were rejected down.
+ *
+ * A step's loss is a mean over pairs, plus a mean over tokens where a loss has one (sft, cpo, orpo): so
+ * there are three terms, each with its own weight. A fourth term has weight 0, which keeps it out of the
+ * loss; its sum carries the rewards of all ranks to step_end, for bco_pair's running mean.
+ */
+#include "dpo.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TERM_PAIRS = 0, TERM_ANSWER_TOKENS, TERM_CHOSEN_TOKENS, TERM_REWARDS, N_TERMS };
+
+/* ---- opening ---- */
+
+/* Rewards of the first loss are logged, so they need what it needs. */
+static bool needs_reference(const dpo *d)
+{
+    bool any = !d->members[0].loss->pair_loss; /* sft: log ratios, as in TRL */
+    for (int i = 0; i < d->n_members; i++) any = any || d->members[i].loss->needs_reference;
+    return any;
+}
+
+static void add_tokens(dpo *d, const dpo_member *m)
+{
+    double weight = m->weight * (m->loss->uses & DPO_USES_CPO_ALPHA ? d->o.cpo_alpha : 1);
+    if (m->loss->tokens == DPO_ANSWER_TOKENS) d->answer_weight += weight;
+    if (m->loss->tokens == DPO_CHOSEN_TOKENS) d->chosen_weight += weight;
+}
+
+static void list_needs(dpo *d)
+{
+    int n = 0;
+    d->needs[n++] = "logps";
+    if (d->reference) d->needs[n++] = "ref_logps";
+    if (d->weighting) d->needs[n++] = "sum_p2";
+    if (d->chosen_weight > 0) d->needs[n++] = "prompt_rows";
+    d->needs[n] = NULL;
+}
+
+static nrl_status dpo_create(const void *options, void **self)
+{
+    dpo *d = calloc(1, sizeof *d);
+    if (!d) return nrl_fail(NRL_ERR_MEMORY, "an instance of dpo");
+    d->o = *(const dpo_options *)options;
+    d->n_members = dpo_members(&d->o, d->members);
+    d->weighting = d->o.use_weighting;
+    d->desensitised = d->o.ld_alpha < 1;
+    for (int i = 0; i < d->n_members; i++) add_tokens(d, &d->members[i]);
+    d->reference = needs_reference(d);
+    list_needs(d);
+    *self = d;
+    return NRL_OK;
+}
+
+static void dpo_destroy(void *self)
+{
+    dpo *d = self;
+    free(d->sides);
+    free(d->row_scale);
+    free(d);
+}
+
+static const char *const *dpo_instance_needs(void *self)
+{
+    return ((const dpo *)self)->needs;
+}
+
+static int64_t dpo_group(void *self)
+{
+    const dpo *d = self;
+    for (int i = 0; i < d->n_members; i++)
+        if (d->members[i].loss->uses & DPO_USES_GROUP) return d->o.aot_group;
+    return 1;
+}
+
+/* ---- a micro-batch ---- */
+
+static void dpo_weight(void *self, const nrl_batch *batch, double *weight)
+{
+    const dpo *d = self;
+    weight[TERM_PAIRS] = nrl_batch_count(batch, "pairs");
+    weight[TERM_ANSWER_TOKENS] = d->answer_weight > 0 ? dpo_chosen_count(batch, false) : 0;
+    weight[TERM_CHOSEN_TOKENS] = d->chosen_weight > 0 ? dpo_chosen_count(batch, true) : 0;
+    weight[TERM_REWARDS] = 0;
+}
+
+/* [1] sum over pairs of the members' weighted losses; NULL where none has a loss of pairs. */
+static nrl_tensor *pair_sum(const dpo *d, dpo_pairs *p)
+{
+    expr *e = &p->e;
+    nrl_tensor *sum = NULL;
+    for (int i = 0; i < d->n_members; i++) {
+        const dpo_member *m = &d->members[i];
+        if (!m->loss->pair_loss) continue;
+        nrl_tensor *each = m->loss->pair_loss(p);
+        if (p->weight) each = times(e, each, p->weight);
+        if (m->weight != 1) each = scale(e, each, m->weight);
+        sum = sum ? plus(e, sum, each) : each;
+    }
+    return sum ? total(e, sum) : NULL;
+}
+
+static nrl_status or_zero(expr *e, nrl_tensor *sum, nrl_tensor **out)
+{
+    const float zero = 0;
+    const int64_t one = 1;
+    *out = sum;
+    if (sum || e->st != NRL_OK) return e->st;
+    return nrl_tensor_from_host(e->ctx, NRL_DTYPE_F32, 1, &one, &zero, out);
+}
+
+static nrl_status dpo_loss_of(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    dpo *d = self;
+    dpo_pairs p;
+    NRL_TRY(dpo_pairs_make(d, ctx, batch, &p));
+    nrl_tensor *pairs = pair_sum(d, &p);
+    nrl_tensor *answer = p.answer_nll ? scale(&p.e, p.answer_nll, d->answer_weight) : NULL;
+    nrl_tensor *chosen = p.chosen_nll ? scale(&p.e, p.chosen_nll, d->chosen_weight) : NULL;
+    nrl_tensor *rewards = d->o.bco_shift ? dpo_reward_sum(d, &p) : NULL;
+    NRL_TRY(dpo_report(d, batch, &p));
+    NRL_TRY(or_zero(&p.e, pairs, &sums[TERM_PAIRS]));
+    NRL_TRY(or_zero(&p.e, answer, &sums[TERM_ANSWER_TOKENS]));
+    NRL_TRY(or_zero(&p.e, chosen, &sums[TERM_CHOSEN_TOKENS]));
+    return or_zero(&p.e, rewards, &sums[TERM_REWARDS]);
+}
+
+/* ---- between steps ---- */
+
+static nrl_status dpo_step_end(void *self, const double *sums, const double *weights)
+{
+    dpo *d = self;
+    if (!d->o.bco_shift || !isfinite(sums[TERM_REWARDS])) return NRL_OK;
+    d->reward_sum += sums[TERM_REWARDS];
+    d->reward_count += 2 * weights[TERM_PAIRS];
+    return NRL_OK;
+}
+
+static nrl_status dpo_state(void *self, nrl_visitor *visitor)
+{
+    dpo *d = self;
+    if (!d->o.bco_shift) return NRL_OK;
+    NRL_TRY(nrl_visit_f64(visitor, "reward_sum", &d->reward_sum, 1));
+    return nrl_visit_f64(visitor, "reward_count", &d->reward_count, 1);
+}
+
+static double dpo_start_loss(void *self)
+{
+    const dpo *d = self;
+    double sum = 0;
+    if (d->weighting) return (double)NAN; /* its weights are the policy's */
+    for (int i = 0; i < d->n_members; i++) {
+        const dpo_member *m = &d->members[i];
+        sum += m->loss->start ? m->weight * m->loss->start(&d->o) : (double)NAN;
+    }
+    return sum;
+}
+
+/* What some instance may need; dpo_instance_needs says what this one does. */
+static const char *const dpo_needs[] = {"logps", "ref_logps", NULL};
+
+static const nrl_algorithm dpo_table = {
+    NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, dpo_options, dpo_rows, "dpo", "0.1",
+               "preference optimization: DPO and its family"),
+    .plugin.check = dpo_check,
+    .needs = dpo_needs,
+    .metrics = dpo_metrics,
+    .n_terms = N_TERMS,
+    .block_kind = 1,
+    .create = dpo_create,
+    .destroy = dpo_destroy,
+    .weight = dpo_weight,
+    .loss = dpo_loss_of,
+    .step_end = dpo_step_end,
+    .state = dpo_state,
+    .instance_needs = dpo_instance_needs,
+    .start_loss = dpo_start_loss,
+    .group = dpo_group,
+};
+NRL_EXPORT(dpo_table)

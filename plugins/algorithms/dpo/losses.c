@@ -1,0 +1,333 @@
+/*
+ * losses.c - the losses, each a function of one pair's numbers; the table at the end is the list.
+ * Every function returns [B]; dpo.c sums, the core divides by the pairs of the global batch.
+ *
+ * In formulas: lc, lr log-probs of chosen and rejected under the policy, nc, nr their lengths;
+ * a = lc - reference, b = lr - reference; D = score(a) - score(b), where score is the identity unless
+ * f_divergence_type says otherwise; eps = label_smoothing.
+ */
+#include "dpo.h"
+#include <math.h>
+
+/* -(1-eps) ls(x) - eps ls(-x) */
+static nrl_tensor *smoothed(dpo_pairs *p, nrl_tensor *x)
+{
+    expr *e = &p->e;
+    double eps = p->o->label_smoothing;
+    nrl_tensor *right = scale(e, log_sigmoid(e, x), eps - 1);
+    if (eps <= 0) return right;
+    return plus(e, right, scale(e, log_sigmoid(e, neg(e, x)), -eps));
+}
+
+/* k (x of chosen) - k (x of rejected), divided by lengths first */
+static nrl_tensor *mean_margin(dpo_pairs *p, nrl_tensor *chosen, nrl_tensor *rejected, double k)
+{
+    expr *e = &p->e;
+    return scale(e, minus(e, over(e, chosen, p->chosen.length), over(e, rejected, p->rejected.length)), k);
+}
+
+/* ---- losses of a policy against a reference ---- */
+
+/* Rafailov et al. 2023. With eps in loss cdpo: Mitchell 2023. */
+static nrl_tensor *pair_sigmoid(dpo_pairs *p)
+{
+    return smoothed(p, p->margin);
+}
+
+/* Chowdhury et al. 2024: unbiased when a share eps of the labels is flipped. */
+static nrl_tensor *pair_robust(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    double eps = p->o->label_smoothing, k = 1 / (1 - 2 * eps);
+    nrl_tensor *flipped = scale(e, log_sigmoid(e, neg(e, p->margin)), eps * k);
+    return plus(e, scale(e, log_sigmoid(e, p->margin), (eps - 1) * k), flipped);
+}
+
+/* Zhao et al. 2023 (SLiC). */
+static nrl_tensor *pair_hinge(dpo_pairs *p)
+{
+    return relu(&p->e, affine(&p->e, p->margin, -1, 1));
+}
+
+/* Azar et al. 2023, by lengths as in TRL. */
+static nrl_tensor *pair_ipo(dpo_pairs *p)
+{
+    nrl_tensor *x = mean_margin(p, p->chosen.score, p->rejected.score, 1);
+    return square(&p->e, affine(&p->e, x, 1, -0.5 / p->o->beta));
+}
+
+static nrl_tensor *pair_sigmoid_norm(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    return neg(e, log_sigmoid(e, mean_margin(p, p->chosen.score, p->rejected.score, p->o->beta)));
+}
+
+/* Ji et al. 2024, equation 16: KL of the policy's preference to the smoothed label's. */
+static nrl_tensor *pair_exo(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    double eps = p->o->label_smoothing;
+    nrl_tensor *x = p->margin, *y = neg(e, x);
+    nrl_tensor *right = times(e, sigmoid(e, x), affine(e, log_sigmoid(e, x), 1, -log1p(-eps)));
+    nrl_tensor *wrong = times(e, sigmoid(e, y), affine(e, log_sigmoid(e, y), 1, -log(eps)));
+    return plus(e, right, wrong);
+}
+
+/* Chen et al. 2024. */
+static nrl_tensor *pair_nca(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    nrl_tensor *x = scale(e, p->chosen.ratio, p->o->beta), *y = scale(e, p->rejected.ratio, p->o->beta);
+    nrl_tensor *pull = plus(e, log_sigmoid(e, neg(e, x)), log_sigmoid(e, neg(e, y)));
+    return plus(e, neg(e, log_sigmoid(e, x)), scale(e, pull, -0.5));
+}
+
+/* Jung et al. 2024; the shift is their running mean of rewards, 0 unless bco_shift. */
+static nrl_tensor *pair_bco(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    double beta = p->o->beta;
+    nrl_tensor *x = affine(e, p->chosen.ratio, beta, -p->shift);
+    nrl_tensor *y = affine(e, p->rejected.ratio, -beta, p->shift);
+    return neg(e, plus(e, log_sigmoid(e, x), log_sigmoid(e, y)));
+}
+
+/* Wu et al. 2024, with win probabilities of 1 and 0. */
+static nrl_tensor *pair_sppo_hard(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    double half = 0.5 / p->o->beta;
+    return plus(e, square(e, affine(e, p->chosen.ratio, 1, -half)),
+                square(e, affine(e, p->rejected.ratio, 1, half)));
+}
+
+/* D'Oosterlinck et al. 2024: chosen up, rejected down. 1 - s(x) is written s(-x). */
+static nrl_tensor *pair_apo_zero(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    return plus(e, sigmoid(e, scale(e, p->chosen.ratio, -p->o->beta)),
+                sigmoid(e, scale(e, p->rejected.ratio, p->o->beta)));
+}
+
+/* The same authors: both down, rejected more. */
+static nrl_tensor *pair_apo_down(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    nrl_tensor *x = minus(e, p->rejected.ratio, p->chosen.ratio);
+    return plus(e, sigmoid(e, scale(e, p->chosen.ratio, p->o->beta)), sigmoid(e, scale(e, x, p->o->beta)));
+}
+
+/* Lu et al. 2024. exp(-x) w is written exp(ls(x/tau) - x), which cannot overflow for tau <= 1. */
+static nrl_tensor *pair_discopop(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    double tau = p->o->discopop_tau;
+    nrl_tensor *x = p->margin;
+    nrl_tensor *logistic = times(e, log_sigmoid(e, x), sigmoid(e, scale(e, x, -1 / tau)));
+    return minus(e, exponential(e, minus(e, log_sigmoid(e, scale(e, x, 1 / tau)), x)), logistic);
+}
+
+/* Melnyk et al. 2024: margins of the policy against those of the reference, as distributions over the
+ * pairs of a group. */
+static nrl_tensor *pair_aot(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    nrl_tensor *policy = dpo_sorted(p, minus(e, p->chosen.logp, p->rejected.logp));
+    nrl_tensor *reference = dpo_sorted(p, minus(e, p->chosen.ref, p->rejected.ref));
+    return smoothed(p, scale(e, minus(e, policy, reference), p->o->beta));
+}
+
+static nrl_tensor *pair_aot_unpaired(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    nrl_tensor *delta = minus(e, dpo_sorted(p, p->chosen.ratio), dpo_sorted(p, p->rejected.ratio));
+    return smoothed(p, scale(e, delta, p->o->beta));
+}
+
+/* ---- losses without a reference ---- */
+
+/* Xu et al. 2024 (CPO). */
+static nrl_tensor *pair_cpo(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    return smoothed(p, scale(e, minus(e, p->chosen.logp, p->rejected.logp), p->o->beta));
+}
+
+static nrl_tensor *pair_cpo_hinge(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    return relu(e, affine(e, minus(e, p->chosen.logp, p->rejected.logp), -p->o->beta, 1));
+}
+
+static nrl_tensor *pair_cpo_ipo(dpo_pairs *p)
+{
+    nrl_tensor *x = mean_margin(p, p->chosen.logp, p->rejected.logp, 1);
+    return square(&p->e, affine(&p->e, x, 1, -0.5 / p->o->beta));
+}
+
+/* Meng et al. 2024. */
+static nrl_tensor *pair_simpo(dpo_pairs *p)
+{
+    nrl_tensor *x = mean_margin(p, p->chosen.logp, p->rejected.logp, p->o->beta);
+    return smoothed(p, affine(&p->e, x, 1, -p->o->simpo_gamma));
+}
+
+/* (1 - exp(-alpha q)) / alpha with q = l / n; q at alpha = 0. Gupta et al. 2025. */
+static nrl_tensor *alpha_reward(dpo_pairs *p, const dpo_side *side)
+{
+    expr *e = &p->e;
+    double alpha = p->o->alpha;
+    nrl_tensor *q = over(e, side->logp, side->length);
+    if (fabs(alpha) < 1e-12) return q;
+    return scale(e, unary(e, NRL_UNARY_EXPM1, scale(e, q, -alpha), 0, 0), -1 / alpha);
+}
+
+static nrl_tensor *pair_alphapo(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    nrl_tensor *x = minus(e, alpha_reward(p, &p->chosen), alpha_reward(p, &p->rejected));
+    return smoothed(p, affine(e, x, p->o->beta, -p->o->simpo_gamma));
+}
+
+/* log(q / (1 - q)) of q = exp(l / n). A mean log-prob of 0 has infinite odds: it is taken as -1e-6, the
+ * last place of a probability in f32. */
+static nrl_tensor *log_odds(dpo_pairs *p, const dpo_side *side)
+{
+    expr *e = &p->e;
+    nrl_tensor *q = over(e, side->logp, side->length);
+    q = unary(e, NRL_UNARY_CLAMP, q, -INFINITY, -1e-6);
+    return minus(e, q, unary(e, NRL_UNARY_LOG, neg(e, unary(e, NRL_UNARY_EXPM1, q, 0, 0)), 0, 0));
+}
+
+/* Hong et al. 2024. */
+static nrl_tensor *pair_orpo(dpo_pairs *p)
+{
+    expr *e = &p->e;
+    nrl_tensor *x = minus(e, log_odds(p, &p->chosen), log_odds(p, &p->rejected));
+    return scale(e, log_sigmoid(e, x), -p->o->beta);
+}
+
+/* ---- rewards, as TRL logs them: of the log ratio whatever the f-divergence ---- */
+
+static nrl_tensor *reward_ratio(dpo_pairs *p, const dpo_side *side)
+{
+    return scale(&p->e, side->ratio, p->o->beta);
+}
+
+static nrl_tensor *reward_sum(dpo_pairs *p, const dpo_side *side)
+{
+    return scale(&p->e, side->logp, p->o->beta);
+}
+
+static nrl_tensor *reward_mean(dpo_pairs *p, const dpo_side *side)
+{
+    return scale(&p->e, over(&p->e, side->logp, side->length), p->o->beta);
+}
+
+static nrl_tensor *reward_alpha(dpo_pairs *p, const dpo_side *side)
+{
+    return scale(&p->e, alpha_reward(p, side), p->o->beta);
+}
+
+/* ---- the loss at a = b = 0 ---- */
+
+static double start_ln2(const dpo_options *o)
+{
+    (void)o;
+    return M_LN2;
+}
+
+static double start_2ln2(const dpo_options *o)
+{
+    (void)o;
+    return 2 * M_LN2;
+}
+
+static double start_1(const dpo_options *o)
+{
+    (void)o;
+    return 1;
+}
+
+static double start_ipo(const dpo_options *o)
+{
+    return 0.25 / (o->beta * o->beta);
+}
+
+static double start_exo(const dpo_options *o)
+{
+    return -M_LN2 - 0.5 * (log1p(-o->label_smoothing) + log(o->label_smoothing));
+}
+
+static double start_sppo_hard(const dpo_options *o)
+{
+    return 0.5 / (o->beta * o->beta);
+}
+
+static double start_discopop(const dpo_options *o)
+{
+    (void)o;
+    return 0.5 * M_LN2 + 0.5;
+}
+
+/* ---- the list ---- */
+
+enum {
+    USES_ALL = DPO_USES_LD | DPO_USES_WEIGHTING,
+    USES_SCORES = USES_ALL | DPO_USES_F,
+    USES_SORTS = DPO_USES_LD | DPO_USES_SMOOTHING | DPO_USES_GROUP
+};
+
+#define REFERENCE .reward = reward_ratio, .needs_reference = true
+#define OF_MEANS .reward = reward_mean, .logps_are_means = true
+
+const dpo_loss dpo_losses[] = {
+    /* -ls(beta D) */
+    {"sigmoid", pair_sigmoid, REFERENCE, .start = start_ln2, .uses = USES_SCORES},
+    /* -(1-eps) ls(beta D) - eps ls(-beta D) */
+    {"cdpo", pair_sigmoid, REFERENCE, .start = start_ln2, .uses = USES_SCORES | DPO_USES_SMOOTHING},
+    /* (-(1-eps) ls(beta D) + eps ls(-beta D)) / (1 - 2 eps) */
+    {"robust", pair_robust, REFERENCE, .start = start_ln2, .uses = USES_SCORES | DPO_USES_SMOOTHING},
+    /* max(0, 1 - beta D) */
+    {"hinge", pair_hinge, REFERENCE, .start = start_1, .uses = USES_SCORES},
+    /* (score(a)/nc - score(b)/nr - 1/(2 beta))^2 */
+    {"ipo", pair_ipo, REFERENCE, .start = start_ipo, .uses = USES_SCORES},
+    /* -ls(beta (score(a)/nc - score(b)/nr)) */
+    {"sigmoid_norm", pair_sigmoid_norm, REFERENCE, .start = start_ln2, .uses = USES_SCORES},
+    /* s(beta D) (ls(beta D) - log(1-eps)) + s(-beta D) (ls(-beta D) - log(eps)) */
+    {"exo_pair", pair_exo, REFERENCE, .start = start_exo, .uses = USES_SCORES | DPO_USES_SMOOTHING},
+    /* -ls(beta a) - ls(-beta a)/2 - ls(-beta b)/2 */
+    {"nca_pair", pair_nca, REFERENCE, .start = start_2ln2, .uses = USES_ALL},
+    /* -ls(beta a - shift) - ls(-(beta b - shift)) */
+    {"bco_pair", pair_bco, REFERENCE, .start = start_2ln2, .uses = USES_ALL | DPO_USES_SHIFT},
+    /* (a - 1/(2 beta))^2 + (b + 1/(2 beta))^2 */
+    {"sppo_hard", pair_sppo_hard, REFERENCE, .start = start_sppo_hard, .uses = USES_ALL},
+    /* 1 - s(beta a) + s(beta b) */
+    {"apo_zero", pair_apo_zero, REFERENCE, .start = start_1, .uses = USES_ALL},
+    /* s(beta a) + 1 - s(beta (a - b)) */
+    {"apo_down", pair_apo_down, REFERENCE, .start = start_1, .uses = USES_ALL},
+    /* x = beta D, w = s(x/tau): -ls(x) (1-w) + exp(-x) w */
+    {"discopop", pair_discopop, REFERENCE, .start = start_discopop, .uses = USES_SCORES | DPO_USES_TAU},
+    /* d = sort(lc - lr) - sort(reference's): -(1-eps) ls(beta d) - eps ls(-beta d) */
+    {"aot", pair_aot, REFERENCE, .start = start_ln2, .uses = USES_SORTS},
+    /* d = sort(a) - sort(b): -(1-eps) ls(beta d) - eps ls(-beta d) */
+    {"aot_unpaired", pair_aot_unpaired, REFERENCE, .start = start_ln2, .uses = USES_SORTS},
+    /* -log p, mean over all chosen answer tokens of the global batch */
+    {"sft", .reward = reward_ratio, .tokens = DPO_ANSWER_TOKENS},
+    /* x = beta (lc - lr): -(1-eps) ls(x) - eps ls(-x), + cpo_alpha times sft */
+    {"cpo", pair_cpo, .reward = reward_sum, .tokens = DPO_ANSWER_TOKENS,
+     .uses = DPO_USES_SMOOTHING | DPO_USES_CPO_ALPHA},
+    /* max(0, 1 - beta (lc - lr)), + cpo_alpha times sft */
+    {"cpo_hinge", pair_cpo_hinge, .reward = reward_sum, .tokens = DPO_ANSWER_TOKENS, .uses = DPO_USES_CPO_ALPHA},
+    /* (lc/nc - lr/nr - 1/(2 beta))^2, + cpo_alpha times sft */
+    {"cpo_ipo", pair_cpo_ipo, OF_MEANS, .tokens = DPO_ANSWER_TOKENS, .uses = DPO_USES_CPO_ALPHA},
+    /* x = beta (lc/nc - lr/nr) - gamma: -(1-eps) ls(x) - eps ls(-x) */
+    {"simpo", pair_simpo, OF_MEANS, .uses = DPO_USES_SMOOTHING | DPO_USES_GAMMA},
+    /* simpo with (1 - exp(-alpha q))/alpha in the place of q = l/n */
+    {"alphapo", pair_alphapo, .reward = reward_alpha, .logps_are_means = true,
+     .uses = DPO_USES_SMOOTHING | DPO_USES_GAMMA | DPO_USES_ALPHA},
+    /* -beta ls(log odds of exp(lc/nc) - log odds of exp(lr/nr)), + -log p, mean over all chosen tokens,
+     * the prompt's included */
+    {"orpo", pair_orpo, OF_MEANS, .tokens = DPO_CHOSEN_TOKENS},
+};
+const size_t dpo_n_losses = sizeof dpo_losses / sizeof *dpo_losses;

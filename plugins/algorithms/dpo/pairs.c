@@ -1,0 +1,236 @@
+/*
+ * pairs.c - from the log-probs of scored rows to a chosen and a rejected number a pair.
+ */
+#include "dpo.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which segments, which rows ---- */
+
+static nrl_status grow(void **memory, int64_t *room, int64_t wanted, size_t element)
+{
+    if (wanted <= *room) return NRL_OK;
+    void *larger = realloc(*memory, (size_t)wanted * element);
+    if (!larger) return nrl_fail(NRL_ERR_MEMORY, "%lld numbers of a batch's pairs", (long long)wanted);
+    *memory = larger;
+    *room = wanted;
+    return NRL_OK;
+}
+
+/* sides[i], sides[n + i] = the chosen and the rejected segment of pair i; pairs in order of blocks. */
+static nrl_status find_sides(dpo *d, const nrl_batch *batch, int64_t *n)
+{
+    const int32_t *block = nrl_batch_segment_block(batch), *side = nrl_batch_segment_side(batch);
+    int64_t count[2] = {0, 0}, blocks = nrl_batch_n_blocks(batch);
+    NRL_TRY(grow((void **)&d->sides, &d->sides_room, 2 * blocks, sizeof *d->sides));
+    for (int64_t s = 0; s < nrl_batch_n_segments(batch); s++) {
+        int64_t k = side[s] ? 1 : 0;
+        if (count[k] == blocks || count[k] != block[s])
+            return nrl_fail(NRL_ERR_BUG, "block %d is not one chosen and one rejected segment", block[s]);
+        d->sides[k * blocks + count[k]++] = (int32_t)s;
+    }
+    if (count[0] != blocks || count[1] != blocks)
+        return nrl_fail(NRL_ERR_BUG, "%lld chosen and %lld rejected segments in %lld pairs", (long long)count[0],
+                        (long long)count[1], (long long)blocks);
+    *n = blocks;
+    return NRL_OK;
+}
+
+double dpo_chosen_count(const nrl_batch *batch, bool with_prompt)
+{
+    const int32_t *segment = nrl_batch_row_segment(batch), *side = nrl_batch_segment_side(batch);
+    const float *weight = nrl_batch_row_weight(batch);
+    double n = 0;
+    for (int64_t i = 0; i < nrl_batch_n_rows(batch); i++)
+        if (!side[segment[i]]) n += with_prompt ? 1 : (double)weight[i];
+    return n;
+}
+
+/* Trained rows of one segment, which begins at row *i. */
+static int64_t trained_rows(const nrl_batch *batch, int32_t segment, int64_t *i)
+{
+    const int32_t *of = nrl_batch_row_segment(batch);
+    const float *weight = nrl_batch_row_weight(batch);
+    int64_t n = 0;
+    for (; *i < nrl_batch_n_rows(batch) && of[*i] <= segment; ++*i) n += of[*i] == segment && weight[*i] > 0;
+    return n;
+}
+
+/* The first `shared` trained rows of a segment keep their weight, later ones count ld_alpha of it. */
+static void scale_rows(const dpo *d, const nrl_batch *batch, int32_t segment, int64_t shared, int64_t *i)
+{
+    const int32_t *of = nrl_batch_row_segment(batch);
+    const float *weight = nrl_batch_row_weight(batch);
+    int64_t n = 0;
+    for (; *i < nrl_batch_n_rows(batch) && of[*i] <= segment; ++*i) {
+        if (weight[*i] > 0) n++;
+        d->row_scale[*i] = weight[*i] * (n <= shared ? 1.0f : (float)d->o.ld_alpha);
+    }
+}
+
+/* Row weights [P] of length-desensitised sums: l = first m answer tokens + ld_alpha the rest, m the
+ * shorter answer's length. */
+static nrl_status desensitised_weights(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, int64_t n_pairs,
+                                       nrl_tensor **weights)
+{
+    int64_t rows = nrl_batch_n_rows(batch), counted = 0, scaled = 0;
+    NRL_TRY(grow((void **)&d->row_scale, &d->rows_room, rows, sizeof *d->row_scale));
+    for (int64_t b = 0; b < n_pairs; b++) { /* the two segments of a pair are neighbours */
+        int32_t x = d->sides[b], y = d->sides[n_pairs + b];
+        int32_t first = x < y ? x : y, second = x < y ? y : x;
+        int64_t m = trained_rows(batch, first, &counted), k = trained_rows(batch, second, &counted);
+        int64_t shared = m < k ? m : k;
+        scale_rows(d, batch, first, shared, &scaled);
+        scale_rows(d, batch, second, shared, &scaled);
+    }
+    return nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &rows, d->row_scale, weights);
+}
+
+/* ---- sums a segment, then a pair ---- */
+
+static nrl_tensor *by_segment(expr *e, const nrl_batch *batch, nrl_tensor *rows)
+{
+    nrl_tensor *sums = NULL;
+    if (e->st == NRL_OK)
+        e->st = nrl_op_segment_sum(e->ctx, rows, nrl_batch_row_segment(batch), nrl_batch_n_rows(batch),
+                                   nrl_batch_n_segments(batch), &sums);
+    return sums;
+}
+
+typedef struct {
+    nrl_tensor *chosen, *rejected; /* [B] */
+} sides;
+
+static sides by_side(const dpo *d, dpo_pairs *p, nrl_tensor *segments)
+{
+    return (sides){gather(&p->e, segments, d->sides, p->n), gather(&p->e, segments, d->sides + p->n, p->n)};
+}
+
+static sides sums_of(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *rows, nrl_tensor *weights)
+{
+    return by_side(d, p, by_segment(&p->e, batch, times(&p->e, rows, weights)));
+}
+
+/* f'(u) at u = policy / reference, up to a constant; x = log u. Wang et al. 2023, table 1.
+ *   reverse_kl: x            forward_kl: 1 - 1/u
+ *   js: log(2u / (1 + u))    alpha: (u^(alpha-1) - 1) / (alpha - 1), its exponent at most 80 */
+static nrl_tensor *score(dpo_pairs *p, nrl_tensor *x)
+{
+    expr *e = &p->e;
+    double k = p->o->f_alpha_divergence_coef - 1;
+    switch (p->o->f_divergence_type) {
+    case DPO_FORWARD_KL:
+        return neg(e, unary(e, NRL_UNARY_EXPM1, neg(e, x), 0, 0));
+    case DPO_JS:
+        return affine(e, log_sigmoid(e, x), 1, M_LN2);
+    case DPO_ALPHA:
+        if (fabs(k) < 1e-6) return x;
+        x = unary(e, NRL_UNARY_CLAMP, scale(e, x, k), -INFINITY, 80);
+        return scale(e, unary(e, NRL_UNARY_EXPM1, x, 0, 0), 1 / k);
+    default:
+        return x;
+    }
+}
+
+/* Log ratios are sums of tokens' differences: the difference of two sums would carry the rounding of
+ * sums that are a hundred times larger. */
+static void set_reference(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps,
+                          nrl_tensor *weights)
+{
+    expr *e = &p->e;
+    nrl_tensor *column = NULL;
+    if (e->st == NRL_OK) e->st = nrl_batch_column(e->ctx, batch, "ref_logps", &column);
+    sides ref = sums_of(d, p, batch, column, weights);
+    sides ratio = sums_of(d, p, batch, minus(e, logps, column), weights);
+    p->chosen.ref = ref.chosen;
+    p->rejected.ref = ref.rejected;
+    p->chosen.ratio = ratio.chosen;
+    p->rejected.ratio = ratio.rejected;
+    p->chosen.score = score(p, ratio.chosen);
+    p->rejected.score = score(p, ratio.rejected);
+    p->margin = scale(e, minus(e, p->chosen.score, p->rejected.score), p->o->beta);
+}
+
+/* w = w(chosen) w(rejected), w(y) = exp(mean over y's tokens of (log p - log sum_v p_v^2)). */
+static void set_weighting(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps,
+                          nrl_tensor *weights)
+{
+    expr *e = &p->e;
+    nrl_tensor *concentration = NULL;
+    if (e->st == NRL_OK) e->st = nrl_batch_column(e->ctx, batch, "sum_p2", &concentration);
+    sides s = sums_of(d, p, batch, detach(e, minus(e, logps, concentration)), weights);
+    p->weight = exponential(e, plus(e, over(e, s.chosen, p->chosen.length), over(e, s.rejected, p->rejected.length)));
+}
+
+/* Sums over the chosen sides' plain log-probs, for the token means. */
+static void set_nll(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights,
+                    nrl_tensor *plain_chosen)
+{
+    expr *e = &p->e;
+    if (d->answer_weight > 0) {
+        nrl_tensor *chosen = plain_chosen ? plain_chosen : sums_of(d, p, batch, logps, weights).chosen;
+        p->answer_nll = neg(e, total(e, chosen));
+    }
+    if (d->chosen_weight > 0)
+        p->chosen_nll = neg(e, total(e, by_side(d, p, by_segment(e, batch, logps)).chosen));
+}
+
+nrl_status dpo_pairs_make(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, dpo_pairs *p)
+{
+    nrl_tensor *logps, *weights, *used;
+    *p = (dpo_pairs){.e = {ctx, NRL_OK}, .o = &d->o};
+    NRL_TRY(find_sides(d, batch, &p->n));
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_batch_column(ctx, batch, "weights", &weights));
+    used = weights;
+    if (d->desensitised) NRL_TRY(desensitised_weights(d, ctx, batch, p->n, &used));
+    sides n = by_side(d, p, by_segment(&p->e, batch, weights)), l = sums_of(d, p, batch, logps, used);
+    p->chosen = (dpo_side){.logp = l.chosen, .length = n.chosen};
+    p->rejected = (dpo_side){.logp = l.rejected, .length = n.rejected};
+    if (d->reference) set_reference(d, p, batch, logps, used);
+    if (d->weighting) set_weighting(d, p, batch, logps, weights);
+    set_nll(d, p, batch, logps, weights, d->desensitised ? NULL : p->chosen.logp);
+    p->shift = d->reward_count > 0 ? d->reward_sum / d->reward_count : 0;
+    return p->e.st;
+}
+
+/* ---- order ---- */
+
+typedef struct {
+    double value;
+    int32_t index;
+} ranked;
+
+static int by_value(const void *x, const void *y)
+{
+    const ranked *a = x, *b = y;
+    if (a->value != b->value) return a->value < b->value ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+static void rank_groups(const double *values, int64_t n, int64_t group, ranked *items, int32_t *order)
+{
+    for (int64_t i = 0; i < n; i++) items[i] = (ranked){values[i], (int32_t)i};
+    for (int64_t begin = 0; begin < n; begin += group)
+        qsort(items + begin, (size_t)(n - begin < group ? n - begin : group), sizeof *items, by_value);
+    for (int64_t i = 0; i < n; i++) order[i] = items[i].index;
+}
+
+nrl_tensor *dpo_sorted(dpo_pairs *p, nrl_tensor *x)
+{
+    expr *e = &p->e;
+    size_t n = (size_t)p->n;
+    if (e->st != NRL_OK) return NULL;
+    double *values = malloc(n * sizeof *values);
+    ranked *items = malloc(n * sizeof *items);
+    int32_t *order = malloc(n * sizeof *order);
+    if (!values || !items || !order) e->st = nrl_fail(NRL_ERR_MEMORY, "the order of %zu pairs", n);
+    if (e->st == NRL_OK) e->st = nrl_tensor_fetch(e->ctx, x, values, p->n);
+    if (e->st == NRL_OK) rank_groups(values, p->n, p->o->aot_group, items, order);
+    nrl_tensor *sorted = gather(e, x, order, p->n);
+    free(values);
+    free(items);
+    free(order);
+    return sorted;
+}
