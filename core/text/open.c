@@ -280,7 +280,8 @@ nrl_status tokenizer_open(const char *path, tokenizer **out)
 {
     struct stat info;
     if (stat(path, &info))
-        return nrl_fail(NRL_ERR_IO, "%s: %s, expected a tokenizer", path, strerror(errno));
+        return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO,
+                        "%s: %s, expected a tokenizer", path, strerror(errno));
     tokenizer *tok = create(path);
     tok->folder = folder_of(tok, path, S_ISDIR(info.st_mode));
     nrl_status st = open_path(tok, path, S_ISDIR(info.st_mode));
