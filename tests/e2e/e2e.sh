@@ -7,6 +7,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 one_thread='backend={name: cpu, threads: 1}'
+one_thread_yaml='backend: {name: cpu, threads: 1}'
 failed=0
 
 # run EXPECTED-CODE ARGUMENT...: runs nrl; its output is in the files out and err.
@@ -41,4 +42,40 @@ is() {
     [ "$2" = "$3" ] && return
     echo "$1: $2, expected $3"
     failed=1
+}
+
+# golden FOLDER: a copy of a tiny model, two layers and 96 tokens, to be broken.
+golden() {
+    mkdir "$1" && cp "$source"/tests/data/models/llama/config.json \
+        "$source"/tests/data/models/llama/model.safetensors "$1"
+}
+
+# rows N: on standard output, N pre-tokenized rows for it, of 4 to 40 tokens.
+rows() {
+    awk -v n="$1" 'BEGIN {
+        for (i = 0; i < n; i++) {
+            ids = labels = ""
+            length_ = 4 + (i * 11) % 37
+            for (t = 0; t < length_; t++) {
+                id = 3 + (i * 31 + t * t * 17) % 90
+                ids = ids (t ? ", " : "") id
+                labels = labels (t ? ", " : "") (t < length_ / 3 ? -100 : id)
+            }
+            print "{\"input_ids\": [" ids "], \"labels\": [" labels "]}"
+        }
+    }'
+}
+
+# experiment [LINE]: on standard output, a config of six steps of that model on train.jsonl, and LINE.
+experiment() {
+    cat <<YAML
+model: {path: $source/tests/data/models/llama}
+data: {train: train.jsonl, max_length: 64}
+train: {steps: 6, global_batch: 4, micro_batch_tokens: 128}
+optimizer: {name: adamw, lr: 1e-3}
+checkpoint: {every: 2}
+$one_thread_yaml
+out: result
+${1-}
+YAML
 }

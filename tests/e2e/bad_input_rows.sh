@@ -1,0 +1,123 @@
+#!/bin/sh
+# bad_input_rows.sh: what can be wrong with a data file, each with its words and its code, found by
+# `nrl check`, which leaves nothing behind.
+. "$(dirname "$0")/e2e.sh"
+
+rows 8 >train.jsonl
+experiment >run.yaml
+
+# check CODE FILE WORDS...: a config whose data is FILE.
+check() {
+    expected=$1 file=$2
+    shift 2
+    run "$expected" check run.yaml "data.train=$file"
+    for words in "$@"; do has err "$words"; done
+    [ -e result ] && is "output after check of $file" present absent
+}
+
+# after_good ROW...: eight good rows, then these.
+after_good() {
+    cat train.jsonl
+    printf '%s\n' "$@"
+}
+
+run 0 check run.yaml
+has out "8 samples (pre-tokenized)"
+has out "memory     0.4 MiB"
+has out "ok: nothing was trained"
+grep "^train data" out >facts.plain
+
+# ---- one row is wrong ----
+{ cat train.jsonl; printf '{"input_ids": [3, 4, 5], "lab'; } >cut.jsonl
+check 65 cut.jsonl "cut.jsonl:9:29: " "the file ends in this line, without a line end: is it cut off?"
+after_good '{"input_ids": [3, 4,, 5]}' '{"input_ids": [6, 7, 8]}' >invalid.jsonl
+check 65 invalid.jsonl "invalid.jsonl:9:21: unexpected token near ','"
+after_good '{"labels": [3, 4, 5]}' >missing.jsonl
+check 65 missing.jsonl "missing.jsonl:9: no key 'input_ids', which every row of this file needs" \
+    "found: labels"
+after_good '{"input_ids": "abc"}' >text.jsonl
+check 65 text.jsonl "text.jsonl:9: key 'input_ids': expected a list of token ids, found text"
+after_good '{"input_ids": [3, 4, "x"]}' >id.jsonl
+check 65 id.jsonl "id.jsonl:9: ids[2]: expected a token id"
+after_good '{"input_ids": [3, 96, 5]}' >vocabulary.jsonl
+check 65 vocabulary.jsonl "vocabulary.jsonl:9: token 1 has id 96" "outside the model's vocabulary of 96"
+after_good '{"input_ids": [3, 4, 5], "labels": [3, 4]}' >labels.jsonl
+check 65 labels.jsonl "labels.jsonl:9: labels has 2 entries and input_ids 3"
+after_good '{"input_ids": [3, 4, 5], "labels": [3, 4, 6]}' >other.jsonl
+check 65 other.jsonl "other.jsonl:9: labels[2] is neither -100 nor the token there (5)"
+after_good '[3, 4]' >list.jsonl
+check 65 list.jsonl "list.jsonl:9: expected a row {...}, found list"
+{ cat train.jsonl; printf '{"input_ids": [3, 4], "note": "\377"}\n'; } >latin1.jsonl
+check 65 latin1.jsonl "latin1.jsonl:9:31: unable to decode byte 0xff"
+{ cat train.jsonl; printf '{"input_ids": [3, 4], "a\000b": 1}\n'; } >nul.jsonl
+check 65 nul.jsonl "nul.jsonl:9:24: control character 0x0"
+after_good '{"input_ids": [3, 4, 5], "input_ids": [3]}' >twice.jsonl
+check 65 twice.jsonl "twice.jsonl:9:36: duplicate object key"
+
+# ---- the file is wrong ----
+: >empty.jsonl
+check 65 empty.jsonl "empty.jsonl: the file is empty, expected rows"
+printf '\n \n' >blank.jsonl
+check 65 blank.jsonl "blank.jsonl: the file is empty, expected rows"
+check 2 nowhere.jsonl "data.train: nowhere.jsonl: No such file or directory"
+check 2 . "not a regular file"
+printf 'PAR1....' >table.jsonl
+check 65 table.jsonl "table.jsonl: a Parquet file; expected JSONL or a JSON array in UTF-8"
+printf 'prompt,answer\n1,2\n' >table.csv
+check 65 table.csv "table.csv:1:1: expected { (JSONL) or [ (a JSON array of rows)"
+gzip -c train.jsonl | head -c 100 >cut.jsonl.gz
+check 65 cut.jsonl.gz "cut.jsonl.gz: the gzip data ends early" "the file is cut off"
+printf '{"prompt": "a", "completion": "b"}\n' >words.jsonl
+check 2 words.jsonl "words.jsonl:1: rows of text need a tokenizer, and the model has none" \
+    "expected model.tokenizer"
+
+# one line of 50 MB: refused before it is read to its end
+{ printf '{"input_ids": ['; head -c 50000000 /dev/zero | tr '\0' ' '; printf '3]}\n'; } >long.jsonl
+check 65 long.jsonl "long.jsonl:1: a row of more than 16 MiB, the most that is read"
+rm long.jsonl
+
+# ---- what only looks wrong ----
+sed 's/$/\r/' train.jsonl >crlf.jsonl
+{ printf '\357\273\277'; cat train.jsonl; } >bom.jsonl
+head -c -1 train.jsonl >no_line_end.jsonl
+gzip -c train.jsonl >packed.jsonl.gz
+{ echo '['; sed '$!s/$/,/' train.jsonl; echo ']'; } >array.json
+for file in crlf.jsonl bom.jsonl no_line_end.jsonl packed.jsonl.gz array.json; do
+    check 0 $file
+    grep "^train data" out >"facts.$file"
+    cmp -s facts.plain "facts.$file" || is "facts of $file" other "those of train.jsonl"
+done
+
+# ---- rows that are left out are counted; none left is an error ----
+no_answer='{"input_ids": [5, 6, 7], "labels": [-100, -100, -100]}'
+after_good "$no_answer" "$no_answer" >some.jsonl
+check 0 some.jsonl "some.jsonl: 2 of 10 rows are left out: no token in them is trained (first: line 9)"
+has out "2 rows left out: no trained token"
+echo "$no_answer" >none.jsonl
+check 65 none.jsonl "none.jsonl: none of 1 rows can be trained on" "1 without a trained token"
+
+run 65 check run.yaml data.max_length=20
+has err "train.jsonl:3: 26 tokens, but data.max_length is 20"
+has err "set data.overlong to drop or truncate"
+run 0 check run.yaml data.max_length=20 data.overlong=drop
+has err "rows are left out: longer than data.max_length (first: line 3)"
+has out "rows dropped: longer than data.max_length"
+run 0 check run.yaml data.max_length=20 data.overlong=truncate
+has err "rows are cut to data.max_length"
+has out "8 samples"
+has out "rows truncated to data.max_length"
+run 65 check run.yaml data.max_length=3 data.overlong=drop
+has err "8 too long"
+run 2 check run.yaml data.max_length=65
+has err "data.max_length 65 is more than the model's 64 positions"
+
+# ---- several at once, and nothing is left behind ----
+run 65 check run.yaml data.train=cut.jsonl data.eval=invalid.jsonl eval.every=2
+has err "2 mistakes"
+has err "cut.jsonl:9:29"
+has err "invalid.jsonl:9:21"
+run 65 run run.yaml data.train=cut.jsonl
+has err "cut.jsonl:9:29"
+[ -e result/metrics.jsonl ] && is "records of a run that did not start" present absent
+is "temporary files" "$(find . -name '*.part*' -o -name '*.tmp*' -o -name '*.lock')" ""
+exit $failed

@@ -1,0 +1,76 @@
+#!/bin/sh
+# bad_input_stops.sh: runs that end early: numbers that are not finite, signals, a kill. State is saved
+# where it can be, and `nrl resume` goes on as if nothing had been.
+. "$(dirname "$0")/e2e.sh"
+
+rows 32 >train.jsonl
+experiment >run.yaml
+losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
+
+# ---- NaN policy: one weight of the final norm is infinite ----
+golden infinite
+at=$(($(wc -c <infinite/model.safetensors) - 4))
+printf '\000\000\200\177' | dd of=infinite/model.safetensors conv=notrunc bs=1 seek=$at 2>dd
+run 3 run run.yaml model.path=infinite
+has err "error: step 1: loss nan, gradient norm nan"
+has err "hint: a lower optimizer.lr or a longer warm-up"
+run 3 run run.yaml model.path=infinite train.nan=skip train.nan_limit=3 out=skipped
+has err "warning: step 1 left out: loss nan"
+has err "warning: step 2 left out: loss nan"
+has err "step 3: loss nan, gradient norm nan: 3 steps in a row were left out (train.nan_limit)"
+has skipped/metrics.jsonl '"loss": "NaN"'
+run 0 run run.yaml model.path=infinite train.nan=skip train.nan_limit=7 out=all_skipped
+is "records of skipped steps" "$(grep -c '"loss": "NaN"' all_skipped/metrics.jsonl)" 6
+
+# ---- signals: the step is finished, its state saved ----
+# stop SIGNAL CODE FOLDER: a run that would take long, stopped after its first records
+stop() {
+    "$nrl" run run.yaml train.steps=1000000 checkpoint.every=0 checkpoint.export=false out="$3" \
+        >out 2>err &
+    pid=$!
+    while [ ! -s "$3/metrics.jsonl" ] && kill -0 $pid; do sleep 0.02; done
+    kill "-$1" $pid
+    wait $pid
+    is "code after $1" $? "$2"
+    steps=$(wc -l <"$3/metrics.jsonl" | tr -d ' ')
+    has err "after step $steps: state saved in $3/checkpoints/step-"
+}
+run 0 run run.yaml train.steps=1000 checkpoint.every=0 checkpoint.export=false out=whole
+for signal in TERM:75 USR1:75 INT:130; do
+    folder=by_${signal%:*}
+    stop "${signal%:*}" "${signal#*:}" "$folder"
+    run 0 resume "$folder" train.steps=$((steps + 3)) checkpoint.every=1
+    has out "resume     after step "
+    is "steps after $signal" "$(wc -l <"$folder/metrics.jsonl" | tr -d ' ')" $((steps + 3))
+    losses "$folder" | head -n 1000 >a
+    losses whole | head -n "$(wc -l <a)" >b
+    cmp -s a b || is "losses after $signal" other "those of a run in one piece"
+done
+
+# ---- a kill: the newest complete checkpoint counts ----
+"$nrl" run run.yaml train.steps=1000000 checkpoint.every=5 out=killed >out 2>err &
+pid=$!
+while [ ! -d killed/checkpoints/step-00000010 ] && kill -0 $pid; do sleep 0.02; done
+kill -9 $pid
+wait $pid 2>dd
+mkdir killed/checkpoints/step-99999999 # a folder without a manifest is no checkpoint
+: >killed/checkpoints/step-99999999/rank-00000.bin
+run 2 run run.yaml out=killed
+has err "already holds a run"
+newest=$(ls killed/checkpoints | grep -v 9999 | grep -v tmp | tail -n 1)
+run 0 resume killed train.steps="$(expr "${newest#step-}" + 2)"
+has err "passed over"
+has out "saved killed/checkpoints/step-"
+run 0 resume killed
+has out "nothing left to do"
+
+# ---- what cannot be resumed ----
+run 2 resume nowhere
+run 2 resume killed train.seed=7
+has err "the checkpoint was made by another run:"
+has err "seed: was 1, is now 7"
+last=$(ls -d killed/checkpoints/step-0* | tail -n 1)
+printf 'x' | dd of="$last/rank-00000.bin" conv=notrunc bs=1 seek=1000 2>dd
+run 5 run run.yaml out=killed resume="$last"
+has err "$last"
+exit $failed
