@@ -38,18 +38,25 @@ static inline const char *test_file(test_place *p, const char *name, const char 
     return path;
 }
 
-/* Opens a run from YAML text plus key=value overrides (NULL-ended); quiet. */
-static inline nrl_status test_run_open(test_place *p, const char *yaml, const char *const *overrides,
-                                       run **out)
+/* Opens a run from YAML text plus key=value overrides (NULL-ended) in an environment of its own. */
+static inline nrl_status test_run_open_in(test_place *p, const run_environment *env, const char *yaml,
+                                          const char *const *overrides, run **out)
 {
     config_problems problems = {0};
     nrl_node *root;
-    run_environment env = {.plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true};
     NRL_TRY(config_read(&p->memory, test_file(p, "config.yaml", yaml), &root));
     for (; overrides && *overrides; overrides++)
         config_override(&p->memory, &problems, root, *overrides);
     NRL_TRY(problems_report(&problems));
-    return run_open(root, &env, out);
+    return run_open(root, env, out);
+}
+
+/* The same with plugins from the build; quiet. */
+static inline nrl_status test_run_open(test_place *p, const char *yaml, const char *const *overrides,
+                                       run **out)
+{
+    run_environment env = {.plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true};
+    return test_run_open_in(p, &env, yaml, overrides, out);
 }
 
 /* A path below the repository or below the shared data (NULL where that is absent). */
@@ -85,6 +92,37 @@ static inline const char *test_rows(test_place *p, const char *name, int n, int 
         for (int t = 0; t < length; t++) /* a prompt of a third is not trained */
             fprintf(f, "%s%d", t ? "," : "", t <= length / 3 ? -100 : ids[t]);
         fputs("]}\n", f);
+    }
+    fclose(f);
+    return path;
+}
+
+static inline void test_write_ids(FILE *f, const char *key, int n, int vocab, unsigned *seed)
+{
+    fprintf(f, "\"%s\":[", key);
+    for (int t = 0; t < n; t++) {
+        *seed = *seed * 1103515245u + 12345u;
+        fprintf(f, "%s%d", t ? "," : "", 3 + (int)((*seed >> 16) % (unsigned)(vocab - 3)));
+    }
+    fputc(']', f);
+}
+
+/* Pre-tokenized pairs of random tokens: prompts and answers of 2 to `most` tokens each. */
+static inline const char *test_pairs(test_place *p, const char *name, int n, int most, int vocab,
+                                     unsigned seed)
+{
+    static const char *const keys[] = {"{", "prompt_input_ids", ",", "chosen_input_ids", ",",
+                                       "rejected_input_ids"};
+    const char *path = arena_printf(&p->memory, "%s/%s", p->folder, name);
+    FILE *f = fopen(path, "w");
+    if (!f) abort();
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < 6; k += 2) {
+            seed = seed * 1103515245u + 12345u;
+            fputs(keys[k], f);
+            test_write_ids(f, keys[k + 1], 2 + (int)((seed >> 16) % (unsigned)(most - 1)), vocab, &seed);
+        }
+        fputs("}\n", f);
     }
     fclose(f);
     return path;
