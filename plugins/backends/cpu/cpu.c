@@ -1,6 +1,7 @@
 /*
- * cpu.c - the backend's table: opening, facts, memory, and the way into the operations of the chosen
- * instruction set. Opening starts no thread and builds no primitive; both come with the first use.
+ * cpu.c - the backend's table: opening, facts, memory, and the way into the operations of the
+ * chosen instruction set. Opening starts no thread and builds no primitive; both come with the
+ * first use.
  */
 #include "cpu.h"
 #include "gemm_dnnl.h"
@@ -34,8 +35,8 @@ static nrl_status choose_isa(const cpu_options *o, cpu_isa *out)
 static nrl_status choose_bf16(const cpu_options *o, cpu_isa isa, bool *native)
 {
     bool has = isa == CPU_ISA_AVX512 && cpu_isa_has_bf16();
-    *native = has && (o->bf16 == CPU_BF16_NATIVE ||
-                      (o->bf16 == CPU_BF16_AUTO && cpu_isa_fast_bf16()));
+    *native =
+        has && (o->bf16 == CPU_BF16_NATIVE || (o->bf16 == CPU_BF16_AUTO && cpu_isa_fast_bf16()));
     if (o->bf16 != CPU_BF16_NATIVE || has) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "bf16: native needs a CPU with bf16 instructions, use widen");
 }
@@ -138,8 +139,7 @@ static nrl_status cpu_copy_bytes(void *self, nrl_stream *stream, void *to, const
 static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill,
                              uint32_t known)
 {
-    if (size == 0)
-        return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
+    if (size == 0) return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
     const unsigned char *bytes = args;
     for (uint32_t i = known; i < size; i++)
         if (bytes[i] != 0)

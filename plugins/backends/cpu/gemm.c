@@ -121,8 +121,10 @@ static nrl_mat slice(const nrl_mat *m, bool of_rows, int64_t begin, int64_t n)
     int64_t offset = of_rows ? begin * m->stride : begin;
     if (!m->data) return s;
     s.data = (char *)m->data + (size_t)offset * nrl_dtype_size(m->dtype);
-    if (of_rows) s.rows = n;
-    else s.cols = n;
+    if (of_rows)
+        s.rows = n;
+    else
+        s.cols = n;
     return s;
 }
 
@@ -147,8 +149,8 @@ typedef struct {
 
 static nrl_mat as_f32(const nrl_mat *m, float *room)
 {
-    return (nrl_mat){.data = room, .dtype = NRL_DTYPE_F32, .rows = m->rows, .cols = m->cols,
-                     .stride = m->cols};
+    return (nrl_mat){
+        .data = room, .dtype = NRL_DTYPE_F32, .rows = m->rows, .cols = m->cols, .stride = m->cols};
 }
 
 /* One block: widen what changed, multiply, add the bias, narrow the result when it is complete. */

@@ -2,9 +2,10 @@
  * gemm_dnnl.c - the only file that knows oneDNN (2.6 or later, or 3).
  *
  * Plain f32 products go through dnnl_sgemm. For others a primitive is made once for each product
- * (shape, strides, dtypes, accumulation, bias, threads) and found again through a hash table; making
- * one takes about a millisecond. Operands stay where they lie. oneDNN takes the number of threads from OpenMP's setting of the calling thread, which is
- * put back afterwards. Results may differ in the last bits between numbers of threads.
+ * (shape, strides, dtypes, accumulation, bias, threads) and found again through a hash table;
+ * making one takes about a millisecond. Operands stay where they lie. oneDNN takes the number of
+ * threads from OpenMP's setting of the calling thread, which is put back afterwards. Results may
+ * differ in the last bits between numbers of threads.
  */
 #include "gemm_dnnl.h"
 #include <dnnl.h>
@@ -37,12 +38,13 @@ struct cpu_gemm_engine {
 static nrl_status failed(dnnl_status_t st, const char *what, const gemm_product *p)
 {
     if (st == dnnl_success) return NRL_OK;
-    return nrl_fail(st == dnnl_out_of_memory ? NRL_ERR_MEMORY : NRL_ERR_PLUGIN,
-                    "oneDNN cannot %s (status %d) for a product of %lld x %lld x %lld, %s%s%s to %s%s%s",
-                    what, (int)st, (long long)p->m, (long long)p->n, (long long)p->k,
-                    nrl_dtype_name(p->type_ab), p->transpose_a ? ", first transposed" : "",
-                    p->transpose_b ? ", second transposed" : "", nrl_dtype_name(p->type_c),
-                    p->accumulate ? ", accumulated" : "", p->has_bias ? ", with bias" : "");
+    return nrl_fail(
+        st == dnnl_out_of_memory ? NRL_ERR_MEMORY : NRL_ERR_PLUGIN,
+        "oneDNN cannot %s (status %d) for a product of %lld x %lld x %lld, %s%s%s to %s%s%s", what,
+        (int)st, (long long)p->m, (long long)p->n, (long long)p->k, nrl_dtype_name(p->type_ab),
+        p->transpose_a ? ", first transposed" : "", p->transpose_b ? ", second transposed" : "",
+        nrl_dtype_name(p->type_c), p->accumulate ? ", accumulated" : "",
+        p->has_bias ? ", with bias" : "");
 }
 
 static dnnl_data_type_t type_of(uint8_t dtype)
@@ -206,7 +208,8 @@ static dnnl_status_t entry_fill(cpu_gemm_engine *g, entry *e, const matrix_desc 
     return st;
 }
 
-static nrl_status entry_create(cpu_gemm_engine *g, const gemm_product *p, uint64_t hash, entry **out)
+static nrl_status entry_create(cpu_gemm_engine *g, const gemm_product *p, uint64_t hash,
+                               entry **out)
 {
     matrix_desc d[4];
     memset(d, 0, sizeof d);
@@ -229,7 +232,8 @@ static nrl_status entry_create(cpu_gemm_engine *g, const gemm_product *p, uint64
     }
     if (pd) dnnl_primitive_desc_destroy(pd);
     if (attr) dnnl_primitive_attr_destroy(attr);
-    for (int i = 0; i < 4; i++) desc_destroy(&d[i]);
+    for (int i = 0; i < 4; i++)
+        desc_destroy(&d[i]);
     if (st != dnnl_success) {
         entry_destroy(e);
         return failed(st, what, p);
@@ -312,8 +316,8 @@ static nrl_status multiply_cached(cpu_gemm_engine *g, const gemm_product *p,
  * nothing to make or to find. */
 static nrl_status multiply_plain(const gemm_product *p, const gemm_operands *at)
 {
-    dnnl_status_t st = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n,
-                                  p->k, p->alpha, at->a, p->lda, at->b, p->ldb,
+    dnnl_status_t st = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m,
+                                  p->n, p->k, p->alpha, at->a, p->lda, at->b, p->ldb,
                                   p->accumulate ? 1.0f : 0.0f, at->c, p->ldc);
     return failed(st, "run", p);
 }
@@ -333,7 +337,8 @@ nrl_status gemm_multiply(cpu_gemm_engine *g, const gemm_product *p, const gemm_o
 nrl_status gemm_engine_create(cpu_isa isa, cpu_gemm_engine **out)
 {
     *out = NULL;
-    /* process-wide and only before oneDNN's first use; refused later, then the first choice stays */
+    /* process-wide and only before oneDNN's first use; refused later, then the first choice stays
+     */
     if (isa == CPU_ISA_AVX2) (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     if (isa == CPU_ISA_BASE) (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
     cpu_gemm_engine *g = calloc(1, sizeof *g);

@@ -35,8 +35,8 @@ bool cpu_isa_has_bf16(void)
 }
 
 /* AMD's bf16 dot products do twice the work of f32 multiply-adds. Intel's run at half the rate of
- * them, and only the tile unit (AMX, leaf 7, EDX bit 22) is faster. A rule rather than a measurement,
- * as the choice shows in results. */
+ * them, and only the tile unit (AMX, leaf 7, EDX bit 22) is faster. A rule rather than a
+ * measurement, as the choice shows in results. */
 bool cpu_isa_fast_bf16(void)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;

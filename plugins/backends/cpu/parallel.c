@@ -28,9 +28,11 @@ void cpu_tasks(const cpu *self, int64_t n, cpu_body body, void *arg)
 {
     int64_t parts = n < self->n_threads ? n : self->n_threads;
     if (parts <= 1) {
-        for (int64_t i = 0; i < n; i++) body(arg, i, i + 1, 0);
+        for (int64_t i = 0; i < n; i++)
+            body(arg, i, i + 1, 0);
         return;
     }
 #pragma omp parallel for schedule(dynamic, 1) num_threads((int)parts)
-    for (int64_t i = 0; i < n; i++) body(arg, i, i + 1, omp_get_thread_num());
+    for (int64_t i = 0; i < n; i++)
+        body(arg, i, i + 1, omp_get_thread_num());
 }

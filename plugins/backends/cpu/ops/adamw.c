@@ -1,6 +1,6 @@
 /*
- * adamw.c - the whole update of an element in one pass over memory: 28 bytes read and written for an
- * f32 master, 2 more for a bf16 copy. Formula in nrl/optimizer.h.
+ * adamw.c - the whole update of an element in one pass over memory: 28 bytes read and written for
+ * an f32 master, 2 more for a bf16 copy. Formula in nrl/optimizer.h.
  */
 #include "span.h"
 
@@ -18,8 +18,8 @@ static void adamw_span(const void *args, int64_t row, int64_t col, int64_t n)
     const float *grad = mat_at(&a->grad, row, col, 4);
     float decay = t->decay, scale = t->grad_scale, beta1 = t->beta1, rest1 = t->rest1;
     float beta2 = t->beta2, rest2 = t->rest2, step = t->step, root2 = t->root2, eps = t->eps;
-    SIMD for (int64_t i = 0; i < n; i++)
-    {
+    SIMD
+    for (int64_t i = 0; i < n; i++) {
         float g = grad[i] * scale;
         m[i] = beta1 * m[i] + rest1 * g;
         v[i] = beta2 * v[i] + rest2 * g * g;

@@ -1,7 +1,7 @@
 /*
- * attention.c - forward: online softmax over blocks of keys (Milakov and Gimelshein 2018, Dao et al.
- * 2022). One task is a block of queries of one kv head; tasks are independent, so results do not
- * depend on the number of threads.
+ * attention.c - forward: online softmax over blocks of keys (Milakov and Gimelshein 2018, Dao et
+ * al. 2022). One task is a block of queries of one kv head; tasks are independent, so results do
+ * not depend on the number of threads.
  */
 #include "attention.h"
 
@@ -13,10 +13,10 @@ typedef struct {
 
 /* Work space of one block; lanes of each array are contiguous. */
 typedef struct {
-    float *q, *out;      /* [head_dim, lanes]: scaled queries, unnormalised result */
-    float *scores;       /* [KEYS, lanes] */
+    float *q, *out;                 /* [head_dim, lanes]: scaled queries, unnormalised result */
+    float *scores;                  /* [KEYS, lanes] */
     float *pos, *max, *sum, *shift; /* [lanes] */
-    float *k, *v;        /* [KEYS, head_dim], for bf16 */
+    float *k, *v;                   /* [KEYS, head_dim], for bf16 */
 } work;
 
 static size_t work_floats(const nrl_attention_args *a)
@@ -46,13 +46,17 @@ static void softmax_block(const work *w, int64_t keys, int64_t lanes)
 {
     for (int64_t l0 = 0; l0 < lanes; l0 += LANES) {
         float max[LANES], sum[LANES], base[LANES];
-        SIMD for (int l = 0; l < LANES; l++) max[l] = w->max[l0 + l];
+        SIMD
+        for (int l = 0; l < LANES; l++)
+            max[l] = w->max[l0 + l];
         for (int64_t j = 0; j < keys; j++) {
             const float *s = w->scores + j * lanes + l0;
-            SIMD for (int l = 0; l < LANES; l++) max[l] = s[l] > max[l] ? s[l] : max[l];
+            SIMD
+            for (int l = 0; l < LANES; l++)
+                max[l] = s[l] > max[l] ? s[l] : max[l];
         }
-        SIMD for (int l = 0; l < LANES; l++)
-        {
+        SIMD
+        for (int l = 0; l < LANES; l++) {
             base[l] = max[l] == -INFINITY ? 0.0f : max[l];
             w->shift[l0 + l] = v_exp_flush(w->max[l0 + l] - base[l]);
             w->max[l0 + l] = max[l];
@@ -60,13 +64,14 @@ static void softmax_block(const work *w, int64_t keys, int64_t lanes)
         }
         for (int64_t j = 0; j < keys; j++) {
             float *s = w->scores + j * lanes + l0;
-            SIMD for (int l = 0; l < LANES; l++)
-            {
+            SIMD
+            for (int l = 0; l < LANES; l++) {
                 s[l] = v_exp_flush(s[l] - base[l]);
                 sum[l] += s[l];
             }
         }
-        SIMD for (int l = 0; l < LANES; l++)
+        SIMD
+        for (int l = 0; l < LANES; l++)
             w->sum[l0 + l] = w->sum[l0 + l] * w->shift[l0 + l] + sum[l];
     }
 }
@@ -84,10 +89,12 @@ static void forward_keys(const query_block *b, const work *w, const key_block *k
     softmax_block(w, kb->n, lanes);
     for (int64_t d = 0; d < width; d++) {
         float *out = w->out + d * lanes;
-        SIMD for (int64_t l = 0; l < lanes; l++) out[l] *= w->shift[l];
+        SIMD
+        for (int64_t l = 0; l < lanes; l++)
+            out[l] *= w->shift[l];
     }
-    tile_args u = {.b = w->scores, .b_row = lanes, .c = w->out, .c_row = lanes, .k = kb->n,
-                   .add = true};
+    tile_args u = {
+        .b = w->scores, .b_row = lanes, .c = w->out, .c_row = lanes, .k = kb->n, .add = true};
     u.a = key_rows(&a->v, b, kb, w->v, &stride);
     u.a_row = 1;
     u.a_col = stride;
@@ -106,7 +113,8 @@ static void forward_store(const query_block *b, const work *w)
         for (int64_t c = 0; c < width; c += SPAN) {
             int64_t n = width - c < SPAN ? width - c : SPAN;
             float *y = span_target(&a->y, row, head * width + c, buf);
-            for (int64_t d = 0; d < n; d++) y[d] = w->out[(c + d) * b->lanes + l] * inverse;
+            for (int64_t d = 0; d < n; d++)
+                y[d] = w->out[(c + d) * b->lanes + l] * inverse;
             span_write(&a->y, row, head * width + c, n, y);
         }
         if (a->lse.data)
@@ -145,8 +153,10 @@ static void forward_tasks(void *arg, int64_t begin, int64_t end, int thread)
     int64_t low = 0, high = a->n_segments; /* first_task[low] <= begin < first_task[high] */
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
-        if (t->first_task[middle] <= begin) low = middle;
-        else high = middle;
+        if (t->first_task[middle] <= begin)
+            low = middle;
+        else
+            high = middle;
     }
     segment seg = segment_of(a, low);
     int64_t i = begin - t->first_task[low];

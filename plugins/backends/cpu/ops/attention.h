@@ -2,13 +2,13 @@
  * attention.h - what forward and backward attention share: which keys a block of queries sees, and
  * how queries become lanes.
  *
- * A tile pairs a block of queries of one segment, all heads of one kv head together, with a block of
- * its keys. Queries are the lanes of vectors (lane = head of the group * n + query), keys the rows:
- * S^T [keys, lanes] = K Q^T needs no transposed keys, and softmax runs down the rows without
+ * A tile pairs a block of queries of one segment, all heads of one kv head together, with a block
+ * of its keys. Queries are the lanes of vectors (lane = head of the group * n + query), keys the
+ * rows: S^T [keys, lanes] = K Q^T needs no transposed keys, and softmax runs down the rows without
  * shuffling lanes. Keys and values are read where they lie (bf16 through a buffer).
  *
- * Queries count from 0 in their segment; keys from 0 with the prefix's keys first. Query i of n sees
- * keys up to position i + (number of keys) - n.
+ * Queries count from 0 in their segment; keys from 0 with the prefix's keys first. Query i of n
+ * sees keys up to position i + (number of keys) - n.
  */
 #ifndef CPU_OPS_ATTENTION_H
 #define CPU_OPS_ATTENTION_H
@@ -124,7 +124,8 @@ static inline void pack_lanes(const nrl_mat *m, const query_block *b, float alph
             for (int64_t c = 0; c < width; c += SPAN) {
                 int64_t n = width - c < SPAN ? width - c : SPAN;
                 const float *x = span_read(m, row, col + c, n, buf);
-                for (int64_t d = 0; d < n; d++) lane[(c + d) * lanes] = alpha * x[d];
+                for (int64_t d = 0; d < n; d++)
+                    lane[(c + d) * lanes] = alpha * x[d];
             }
         }
     }
@@ -136,8 +137,10 @@ static inline void pack_lanes(const nrl_mat *m, const query_block *b, float alph
 static inline void lane_positions(const query_block *b, float *pos)
 {
     for (int64_t h = 0; h < b->group; h++)
-        for (int64_t i = 0; i < b->n; i++) pos[h * b->n + i] = (float)(b->first_pos + i);
-    for (int64_t l = b->group * b->n; l < b->lanes; l++) pos[l] = (float)b->first_pos;
+        for (int64_t i = 0; i < b->n; i++)
+            pos[h * b->n + i] = (float)(b->first_pos + i);
+    for (int64_t l = b->group * b->n; l < b->lanes; l++)
+        pos[l] = (float)b->first_pos;
 }
 
 /* Scores of keys that a lane does not see become `value`. */
@@ -147,8 +150,8 @@ static inline void mask_scores(const query_block *b, const key_block *kb, const 
     float window = b->a->window > 0 ? (float)b->a->window : INFINITY;
     for (int64_t j = 0; j < kb->n; j++) {
         float key = (float)(kb->pos + j), *s = scores + j * b->lanes;
-        SIMD for (int64_t l = 0; l < b->lanes; l++)
-        {
+        SIMD
+        for (int64_t l = 0; l < b->lanes; l++) {
             bool seen = key <= pos[l] && key > pos[l] - window;
             s[l] = seen ? s[l] : value;
         }
@@ -158,10 +161,12 @@ static inline void mask_scores(const query_block *b, const key_block *kb, const 
 static inline nrl_status attention_check(const nrl_attention_args *a)
 {
     bool right = a->n_kv_heads > 0 && a->n_heads % a->n_kv_heads == 0 && a->head_dim > 0 &&
-                 a->q.cols == a->n_heads * a->head_dim && a->k.cols == a->n_kv_heads * a->head_dim &&
-                 a->v.cols == a->k.cols && a->y.cols == a->q.cols;
+                 a->q.cols == a->n_heads * a->head_dim &&
+                 a->k.cols == a->n_kv_heads * a->head_dim && a->v.cols == a->k.cols &&
+                 a->y.cols == a->q.cols;
     if (!right)
-        return nrl_fail(NRL_ERR_BUG, "attention of %lld heads, %lld kv heads, width %lld: q has %lld "
+        return nrl_fail(NRL_ERR_BUG,
+                        "attention of %lld heads, %lld kv heads, width %lld: q has %lld "
                         "columns, k %lld",
                         (long long)a->n_heads, (long long)a->n_kv_heads, (long long)a->head_dim,
                         (long long)a->q.cols, (long long)a->k.cols);

@@ -13,8 +13,8 @@
 typedef struct {
     const cpu *self;
     const nrl_attention_grad_args *a;
-    float *delta;          /* [H, N] */
-    float *dk, *dv;        /* f32 sums: element (row, kv head, d) at [row * stride + head * width + d] */
+    float *delta;   /* [H, N] */
+    float *dk, *dv; /* f32 sums: element (row, kv head, d) at [row * stride + head * width + d] */
     int64_t stride, width; /* width: head_dim rounded up to LANES */
     /* families: segments of family f are member[family[f] .. family[f + 1]), ascending */
     int64_t n_families;
@@ -75,9 +75,12 @@ static void pack_rows(const nrl_mat *m, const query_block *b, float alpha, float
         for (int64_t c = 0; c < dim; c += SPAN) {
             int64_t n = dim - c < SPAN ? dim - c : SPAN;
             const float *x = span_read(m, row, col + c, n, buf);
-            SIMD for (int64_t d = 0; d < n; d++) out[c + d] = alpha * x[d];
+            SIMD
+            for (int64_t d = 0; d < n; d++)
+                out[c + d] = alpha * x[d];
         }
-        for (int64_t d = dim; d < width; d++) out[d] = 0;
+        for (int64_t d = dim; d < width; d++)
+            out[d] = 0;
     }
 }
 
@@ -111,7 +114,8 @@ static void store_queries(const grad_task *t, const query_block *b, const grad_w
         for (int64_t c = 0; c < dim; c += SPAN) {
             int64_t n = dim - c < SPAN ? dim - c : SPAN;
             float *to = span_target(&t->a->dq, row, col + c, buf);
-            for (int64_t d = 0; d < n; d++) to[d] = w->dq[(c + d) * b->lanes + l] * scale;
+            for (int64_t d = 0; d < n; d++)
+                to[d] = w->dq[(c + d) * b->lanes + l] * scale;
             span_write(&t->a->dq, row, col + c, n, to);
         }
     }
@@ -125,13 +129,17 @@ static void tile_softmax(const query_block *b, const key_block *kb, const grad_w
     int64_t lanes = b->lanes;
     for (int64_t j = 0; j < kb->n; j++) {
         float *p = w->p + j * lanes;
-        SIMD for (int64_t l = 0; l < lanes; l++) p[l] = v_exp_flush(p[l] - w->lse[l]);
+        SIMD
+        for (int64_t l = 0; l < lanes; l++)
+            p[l] = v_exp_flush(p[l] - w->lse[l]);
     }
     if (!block_sees_all(b, kb)) mask_scores(b, kb, w->pos, w->p, 0);
     for (int64_t j = 0; j < kb->n; j++) {
         const float *p = w->p + j * lanes;
         float *ds = w->ds + j * lanes;
-        SIMD for (int64_t l = 0; l < lanes; l++) ds[l] = p[l] * (ds[l] - w->delta[l]);
+        SIMD
+        for (int64_t l = 0; l < lanes; l++)
+            ds[l] = p[l] * (ds[l] - w->delta[l]);
     }
 }
 
@@ -139,8 +147,12 @@ static void add_to_keys(const grad_task *t, const query_block *b, const key_bloc
                         const grad_work *w)
 {
     int64_t at = kb->row * t->stride + b->kv_head * t->width;
-    tile_args u = {.a_row = b->lanes, .a_col = 1, .b_row = t->width, .c_row = t->stride,
-                   .k = b->group * b->n, .add = true};
+    tile_args u = {.a_row = b->lanes,
+                   .a_col = 1,
+                   .b_row = t->width,
+                   .c_row = t->stride,
+                   .k = b->group * b->n,
+                   .add = true};
     u.a = w->p;
     u.b = w->dy_rows;
     u.c = t->dv + at;
@@ -172,8 +184,15 @@ static void grad_tile(const grad_task *t, const query_block *b, const key_block 
     tile_softmax(b, kb, w);
     if (to_keys) add_to_keys(t, b, kb, w);
     if (!to_queries) return;
-    tile_args d = {.a = k, .a_row = 1, .a_col = k_stride, .b = w->ds, .b_row = lanes, .c = w->dq,
-                   .c_row = lanes, .k = kb->n, .add = true};
+    tile_args d = {.a = k,
+                   .a_row = 1,
+                   .a_col = k_stride,
+                   .b = w->ds,
+                   .b_row = lanes,
+                   .c = w->dq,
+                   .c_row = lanes,
+                   .k = kb->n,
+                   .add = true};
     tile_product(&d, f->head_dim, lanes);
 }
 
@@ -217,8 +236,10 @@ static int64_t segment_of_task(const grad_task *t, int64_t task)
     int64_t low = 0, high = t->a->forward.n_segments;
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
-        if (t->first_task[middle] <= task) low = middle;
-        else high = middle;
+        if (t->first_task[middle] <= task)
+            low = middle;
+        else
+            high = middle;
     }
     return low;
 }
@@ -291,7 +312,8 @@ static void find_families(grad_task *t)
     const nrl_attention_args *f = &t->a->forward;
     int64_t n = f->n_segments;
     t->n_families = 0;
-    for (int64_t s = 0; s < n; s++) t->root_family[s] = -1;
+    for (int64_t s = 0; s < n; s++)
+        t->root_family[s] = -1;
     for (int64_t s = 0; s < n; s++) {
         int64_t root = s;
         for (int64_t step = 0; f->host_prefix && f->host_prefix[root] >= 0 && step < n; step++)
@@ -299,13 +321,19 @@ static void find_families(grad_task *t)
         t->first_task[s] = root; /* borrowed until the passes begin */
         if (t->root_family[root] < 0) t->root_family[root] = t->n_families++;
     }
-    for (int64_t s = 0; s < n; s++) t->member[s] = t->root_family[t->first_task[s]];
-    for (int64_t s = 0; s < n; s++) t->root_family[s] = t->member[s];
+    for (int64_t s = 0; s < n; s++)
+        t->member[s] = t->root_family[t->first_task[s]];
+    for (int64_t s = 0; s < n; s++)
+        t->root_family[s] = t->member[s];
     memset(t->family, 0, (size_t)(n + 1) * sizeof *t->family);
-    for (int64_t s = 0; s < n; s++) t->family[t->root_family[s] + 1]++;
-    for (int64_t i = 0; i < n; i++) t->family[i + 1] += t->family[i];
-    for (int64_t i = 0; i < n; i++) t->first_task[i] = t->family[i];
-    for (int64_t s = 0; s < n; s++) t->member[t->first_task[t->root_family[s]]++] = s;
+    for (int64_t s = 0; s < n; s++)
+        t->family[t->root_family[s] + 1]++;
+    for (int64_t i = 0; i < n; i++)
+        t->family[i + 1] += t->family[i];
+    for (int64_t i = 0; i < n; i++)
+        t->first_task[i] = t->family[i];
+    for (int64_t s = 0; s < n; s++)
+        t->member[t->first_task[t->root_family[s]]++] = s;
 }
 
 /* Does one pass keep all threads busy? The largest task must not outlast an even share by much. */
@@ -342,7 +370,8 @@ static void delta_rows(void *arg, int64_t begin, int64_t end, int thread)
                 const float *dy = span_read(&t->a->dy, row, h * f->head_dim + c, n, dy_buf);
                 float s = 0;
 #pragma omp simd reduction(+ : s)
-                for (int64_t i = 0; i < n; i++) s += y[i] * dy[i];
+                for (int64_t i = 0; i < n; i++)
+                    s += y[i] * dy[i];
                 total += s;
             }
             t->delta[h * f->q.rows + row] = total;
@@ -360,8 +389,11 @@ static bool sums_in_place(const grad_task *t)
 
 static nrl_mat sums_of(const grad_task *t, float *data, int64_t head, int64_t cols)
 {
-    return (nrl_mat){.data = data + head * t->width, .dtype = NRL_DTYPE_F32,
-                     .rows = t->a->dk.rows, .cols = cols, .stride = t->stride};
+    return (nrl_mat){.data = data + head * t->width,
+                     .dtype = NRL_DTYPE_F32,
+                     .rows = t->a->dk.rows,
+                     .cols = cols,
+                     .stride = t->stride};
 }
 
 static nrl_status clear_sums(const grad_task *t)
@@ -397,8 +429,10 @@ static nrl_status run_passes(grad_task *t)
     NRL_TRY(clear_sums(t));
     cpu_split(t->self, f->q.rows, row_grain(f->q.cols), delta_rows, t);
     find_families(t);
-    if (families_suffice(t)) cpu_tasks(t->self, t->n_families * f->n_kv_heads, family_task, t);
-    else two_passes(t);
+    if (families_suffice(t))
+        cpu_tasks(t->self, t->n_families * f->n_kv_heads, family_task, t);
+    else
+        two_passes(t);
     return NRL_OK;
 }
 

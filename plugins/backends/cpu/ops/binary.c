@@ -10,19 +10,22 @@ static nrl_status check_op(const char *name, uint32_t op)
 }
 
 /* A span of b as if it had a's shape. */
-static const float *read_broadcast(const nrl_mat *b, int64_t row, int64_t col, int64_t n, float *buf)
+static const float *read_broadcast(const nrl_mat *b, int64_t row, int64_t col, int64_t n,
+                                   float *buf)
 {
     int64_t r = b->rows == 1 ? 0 : row;
     if (b->cols != 1 || n == 1) return span_read(b, r, b->cols == 1 ? 0 : col, n, buf);
     float one[1];
     float value = *span_read(b, r, 0, 1, one);
-    SIMD for (int64_t i = 0; i < n; i++) buf[i] = value;
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        buf[i] = value;
     return buf;
 }
 
 #define MAP(expression)                                                                            \
-    SIMD for (int64_t i = 0; i < n; i++)                                                           \
-    {                                                                                              \
+    SIMD                                                                                           \
+    for (int64_t i = 0; i < n; i++) {                                                              \
         float u = a[i], v = b[i];                                                                  \
         y[i] = (expression);                                                                       \
     }                                                                                              \
@@ -30,6 +33,7 @@ static const float *read_broadcast(const nrl_mat *b, int64_t row, int64_t col, i
 
 static void apply(uint32_t op, const float *a, const float *b, float *y, int64_t n)
 {
+    /* clang-format off */
     switch (op) {
     case NRL_BINARY_ADD: MAP(u + v);
     case NRL_BINARY_SUB: MAP(u - v);
@@ -40,12 +44,13 @@ static void apply(uint32_t op, const float *a, const float *b, float *y, int64_t
     case NRL_BINARY_GREATER: MAP(u > v ? 1.0f : 0.0f);
     default: break;
     }
+    /* clang-format on */
 }
 #undef MAP
 
 #define MAP(to_a, to_b)                                                                            \
-    SIMD for (int64_t i = 0; i < n; i++)                                                           \
-    {                                                                                              \
+    SIMD                                                                                           \
+    for (int64_t i = 0; i < n; i++) {                                                              \
         float u = a[i], v = b[i], g = dy[i];                                                       \
         (void)u, (void)v;                                                                          \
         da[i] = (to_a);                                                                            \
@@ -56,6 +61,7 @@ static void apply(uint32_t op, const float *a, const float *b, float *y, int64_t
 static void apply_grad(uint32_t op, const float *a, const float *b, const float *dy, float *da,
                        float *db, int64_t n)
 {
+    /* clang-format off */
     switch (op) {
     case NRL_BINARY_ADD: MAP(g, g);
     case NRL_BINARY_SUB: MAP(g, -g);
@@ -68,6 +74,7 @@ static void apply_grad(uint32_t op, const float *a, const float *b, const float 
     case NRL_BINARY_GREATER: MAP(0.0f * g, 0.0f * g);
     default: break;
     }
+    /* clang-format on */
 }
 #undef MAP
 

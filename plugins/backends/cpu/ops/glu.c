@@ -11,9 +11,13 @@ static void glu_span(const void *args, int64_t row, int64_t col, int64_t n)
     const float *u = span_read(&a->up, row, col, n, u_buf);
     float *y = span_target(&a->y, row, col, y_buf);
     if (a->act == NRL_UNARY_SILU) {
-        SIMD for (int64_t i = 0; i < n; i++) y[i] = g[i] * v_sigmoid(g[i]) * u[i];
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            y[i] = g[i] * v_sigmoid(g[i]) * u[i];
     } else {
-        SIMD for (int64_t i = 0; i < n; i++) y[i] = v_gelu_tanh(g[i]) * u[i];
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            y[i] = v_gelu_tanh(g[i]) * u[i];
     }
     span_write(&a->y, row, col, n, y);
 }
@@ -41,15 +45,15 @@ static void glu_grad_span(const void *args, int64_t row, int64_t col, int64_t n)
     const float *u = span_read(&a->up, row, col, n, u_buf);
     const float *dy = span_read(&a->dy, row, col, n, dy_buf);
     if (a->act == NRL_UNARY_SILU) {
-        SIMD for (int64_t i = 0; i < n; i++)
-        {
+        SIMD
+        for (int64_t i = 0; i < n; i++) {
             float s = v_sigmoid(g[i]);
             du[i] = dy[i] * g[i] * s;
             dg[i] = dy[i] * u[i] * s * (1.0f + g[i] * (1.0f - s));
         }
     } else {
-        SIMD for (int64_t i = 0; i < n; i++)
-        {
+        SIMD
+        for (int64_t i = 0; i < n; i++) {
             du[i] = dy[i] * v_gelu_tanh(g[i]);
             dg[i] = dy[i] * u[i] * v_gelu_tanh_slope(g[i]);
         }
@@ -85,7 +89,8 @@ static void dropout_span(const void *args, int64_t row, int64_t col, int64_t n)
     uint64_t first = (uint64_t)(row * a->x.cols + col);
     const float *x = span_read(&a->x, row, col, n, x_buf);
     float *y = span_target(&a->y, row, col, y_buf);
-    SIMD for (int64_t i = 0; i < n; i++)
+    SIMD
+    for (int64_t i = 0; i < n; i++)
         y[i] = uniform(a->key, first + (uint64_t)i) < p ? 0.0f : x[i] * scale;
     span_write(&a->y, row, col, n, y);
 }

@@ -19,11 +19,16 @@ ALWAYS_INLINE float or_one(double x)
 /* z = scale cap tanh(z / cap); returns the row's largest value (NaN if there is one). */
 static float transform(const head_task *t, float *z, int64_t n)
 {
-    float cap = t->cap, inverse = cap != 0 ? 1 / cap : 0, scale = t->scale, max = -INFINITY, bad = 0;
+    float cap = t->cap, inverse = cap != 0 ? 1 / cap : 0, scale = t->scale, max = -INFINITY,
+          bad = 0;
     if (cap != 0) {
-        SIMD for (int64_t i = 0; i < n; i++) z[i] = scale * cap * v_tanh(z[i] * inverse);
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            z[i] = scale * cap * v_tanh(z[i] * inverse);
     } else if (scale != 1) {
-        SIMD for (int64_t i = 0; i < n; i++) z[i] = scale * z[i];
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            z[i] = scale * z[i];
     }
 #pragma omp simd reduction(max : max) reduction(+ : bad)
     for (int64_t i = 0; i < n; i++) {
@@ -45,7 +50,8 @@ static head_sums sum_row(const float *z, int64_t cols, float max, bool more)
         float s = 0, sz = 0, s2 = 0;
         if (!more) {
 #pragma omp simd reduction(+ : s)
-            for (int64_t i = c; i < end; i++) s += v_exp_flush(z[i] - max);
+            for (int64_t i = c; i < end; i++)
+                s += v_exp_flush(z[i] - max);
         } else {
 #pragma omp simd reduction(+ : s, sz, s2)
             for (int64_t i = c; i < end; i++) {
@@ -87,7 +93,8 @@ static void head_row(const head_task *t, int64_t row)
 static void head_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
-    for (int64_t row = begin; row < end; row++) head_row(arg, row);
+    for (int64_t row = begin; row < end; row++)
+        head_row(arg, row);
 }
 
 static nrl_status check_targets(const int32_t *target, int64_t rows, int64_t cols)
@@ -120,15 +127,17 @@ static void grad_span(const float *z, float *d, int64_t n, float lse, float dlog
 {
     if (dentropy != 0 || cap != 0) {
         float inverse = cap != 0 ? 1 / (cap * scale) : 0;
-        SIMD for (int64_t i = 0; i < n; i++)
-        {
+        SIMD
+        for (int64_t i = 0; i < n; i++) {
             float u = z[i] - lse, p = v_exp_flush(u), t = z[i] * inverse;
             float h = p > 0.0f ? p * (u + entropy) : p;
             d[i] = -(dlogp * p + dentropy * h) * scale * (1.0f - t * t);
         }
     } else {
         float factor = -dlogp * scale;
-        SIMD for (int64_t i = 0; i < n; i++) d[i] = factor * v_exp_flush(z[i] - lse);
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            d[i] = factor * v_exp_flush(z[i] - lse);
     }
 }
 
@@ -158,7 +167,8 @@ static void grad_row(const grad_task *t, int64_t row)
 static void grad_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
-    for (int64_t row = begin; row < end; row++) grad_row(arg, row);
+    for (int64_t row = begin; row < end; row++)
+        grad_row(arg, row);
 }
 
 OP(head_grad)

@@ -21,8 +21,10 @@ static void gather_rows(void *arg, int64_t begin, int64_t end, int thread)
         for (int64_t col = 0; col < a->y.cols; col += SPAN) {
             int64_t n = a->y.cols - col < SPAN ? a->y.cols - col : SPAN;
             const float *x = buf;
-            if (a->index[row] >= 0) x = span_read(&a->x, a->index[row], col, n, buf);
-            else memset(buf, 0, sizeof buf);
+            if (a->index[row] >= 0)
+                x = span_read(&a->x, a->index[row], col, n, buf);
+            else
+                memset(buf, 0, sizeof buf);
             span_write(&a->y, row, col, n, x);
         }
     }
@@ -44,7 +46,9 @@ static void scatter_stripe(const nrl_scatter_args *a, int64_t row, int64_t col, 
     const float *dy = span_read(&a->dy, row, col, n, dy_buf);
     const float *old = span_read(&a->dx, a->index[row], col, n, dx_buf);
     float *dx = span_target(&a->dx, a->index[row], col, dx_buf);
-    SIMD for (int64_t i = 0; i < n; i++) dx[i] = old[i] + dy[i];
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = old[i] + dy[i];
     span_write(&a->dx, a->index[row], col, n, dx);
 }
 

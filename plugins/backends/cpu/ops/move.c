@@ -9,28 +9,36 @@ static void fill_f32(const void *args, int64_t row, int64_t col, int64_t n)
 {
     const nrl_fill_args *a = args;
     float value = (float)a->value, *y = mat_at(&a->y, row, col, 4);
-    SIMD for (int64_t i = 0; i < n; i++) y[i] = value;
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        y[i] = value;
 }
 
 static void fill_bf16(const void *args, int64_t row, int64_t col, int64_t n)
 {
     const nrl_fill_args *a = args;
     uint16_t value = bf16_round((float)a->value), *y = mat_at(&a->y, row, col, 2);
-    SIMD for (int64_t i = 0; i < n; i++) y[i] = value;
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        y[i] = value;
 }
 
 static void fill_i32(const void *args, int64_t row, int64_t col, int64_t n)
 {
     const nrl_fill_args *a = args;
     int32_t value = (int32_t)a->value, *y = mat_at(&a->y, row, col, 4);
-    SIMD for (int64_t i = 0; i < n; i++) y[i] = value;
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        y[i] = value;
 }
 
 static void fill_f64(const void *args, int64_t row, int64_t col, int64_t n)
 {
     const nrl_fill_args *a = args;
     double *y = mat_at(&a->y, row, col, 8);
-    SIMD for (int64_t i = 0; i < n; i++) y[i] = a->value;
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a->value;
 }
 
 static void fill_u8(const void *args, int64_t row, int64_t col, int64_t n)
@@ -45,11 +53,21 @@ OP(fill)
     flatten((nrl_mat *[]){&k.y}, 1);
     span_body body = NULL;
     switch (k.y.dtype) {
-    case NRL_DTYPE_F32: body = fill_f32; break;
-    case NRL_DTYPE_BF16: body = fill_bf16; break;
-    case NRL_DTYPE_I32: body = fill_i32; break;
-    case NRL_DTYPE_F64: body = fill_f64; break;
-    case NRL_DTYPE_U8: body = fill_u8; break;
+    case NRL_DTYPE_F32:
+        body = fill_f32;
+        break;
+    case NRL_DTYPE_BF16:
+        body = fill_bf16;
+        break;
+    case NRL_DTYPE_I32:
+        body = fill_i32;
+        break;
+    case NRL_DTYPE_F64:
+        body = fill_f64;
+        break;
+    case NRL_DTYPE_U8:
+        body = fill_u8;
+        break;
     default:
         return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' cannot fill dtype %s",
                         nrl_dtype_name(k.y.dtype));
@@ -80,9 +98,13 @@ static void copy_scaled(const void *args, int64_t row, int64_t col, int64_t n)
     const float *old = a->accumulate ? span_read(&a->y, row, col, n, y_buf) : NULL;
     float *y = span_target(&a->y, row, col, y_buf);
     if (old) {
-        SIMD for (int64_t i = 0; i < n; i++) y[i] = alpha * x[i] + old[i];
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            y[i] = alpha * x[i] + old[i];
     } else {
-        SIMD for (int64_t i = 0; i < n; i++) y[i] = alpha * x[i];
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            y[i] = alpha * x[i];
     }
     span_write(&a->y, row, col, n, y);
 }
@@ -92,13 +114,20 @@ static double read_any(const nrl_mat *m, int64_t row, int64_t col)
 {
     const void *p = mat_at(m, row, col, nrl_dtype_size(m->dtype));
     switch (m->dtype) {
-    case NRL_DTYPE_F32: return *(const float *)p;
-    case NRL_DTYPE_BF16: return bf16_widen(*(const uint16_t *)p);
-    case NRL_DTYPE_F64: return *(const double *)p;
-    case NRL_DTYPE_I32: return *(const int32_t *)p;
-    case NRL_DTYPE_I64: return (double)*(const int64_t *)p;
-    case NRL_DTYPE_U8: return *(const uint8_t *)p;
-    default: return NAN;
+    case NRL_DTYPE_F32:
+        return *(const float *)p;
+    case NRL_DTYPE_BF16:
+        return bf16_widen(*(const uint16_t *)p);
+    case NRL_DTYPE_F64:
+        return *(const double *)p;
+    case NRL_DTYPE_I32:
+        return *(const int32_t *)p;
+    case NRL_DTYPE_I64:
+        return (double)*(const int64_t *)p;
+    case NRL_DTYPE_U8:
+        return *(const uint8_t *)p;
+    default:
+        return NAN;
     }
 }
 
@@ -106,12 +135,24 @@ static void write_any(const nrl_mat *m, int64_t row, int64_t col, double value)
 {
     void *p = mat_at(m, row, col, nrl_dtype_size(m->dtype));
     switch (m->dtype) {
-    case NRL_DTYPE_F32: *(float *)p = (float)value; break;
-    case NRL_DTYPE_BF16: *(uint16_t *)p = bf16_round((float)value); break;
-    case NRL_DTYPE_F64: *(double *)p = value; break;
-    case NRL_DTYPE_I32: *(int32_t *)p = (int32_t)value; break;
-    case NRL_DTYPE_I64: *(int64_t *)p = (int64_t)value; break;
-    default: *(uint8_t *)p = (uint8_t)value; break;
+    case NRL_DTYPE_F32:
+        *(float *)p = (float)value;
+        break;
+    case NRL_DTYPE_BF16:
+        *(uint16_t *)p = bf16_round((float)value);
+        break;
+    case NRL_DTYPE_F64:
+        *(double *)p = value;
+        break;
+    case NRL_DTYPE_I32:
+        *(int32_t *)p = (int32_t)value;
+        break;
+    case NRL_DTYPE_I64:
+        *(int64_t *)p = (int64_t)value;
+        break;
+    default:
+        *(uint8_t *)p = (uint8_t)value;
+        break;
     }
 }
 
@@ -145,13 +186,15 @@ static void transpose_range(void *arg, int64_t begin, int64_t end, int thread)
             int64_t nc = a->y.cols - c0 < TRANSPOSE_TILE ? a->y.cols - c0 : TRANSPOSE_TILE;
             for (int64_t c = 0; c < nc; c++) {
                 const float *x = span_read(&a->x, c0 + c, r0, nr, x_buf);
-                for (int64_t r = 0; r < nr; r++) tile[r][c] = (float)a->alpha * x[r];
+                for (int64_t r = 0; r < nr; r++)
+                    tile[r][c] = (float)a->alpha * x[r];
             }
             for (int64_t r = 0; r < nr; r++) {
                 float *row = tile[r], y_buf[TRANSPOSE_TILE];
                 if (a->accumulate) {
                     const float *old = span_read(&a->y, r0 + r, c0, nc, y_buf);
-                    for (int64_t c = 0; c < nc; c++) row[c] += old[c];
+                    for (int64_t c = 0; c < nc; c++)
+                        row[c] += old[c];
                 }
                 span_write(&a->y, r0 + r, c0, nc, row);
             }
@@ -190,12 +233,15 @@ static void where_span(const void *args, int64_t row, int64_t col, int64_t n)
         const float *m = span_read(&k->mask, row, col, n, m_buf);
         if (m != m_buf) memcpy(m_buf, m, (size_t)n * 4);
     } else {
-        for (int64_t i = 0; i < n; i++) m_buf[i] = read_any(&k->mask, row, col + i) != 0 ? 1 : 0;
+        for (int64_t i = 0; i < n; i++)
+            m_buf[i] = read_any(&k->mask, row, col + i) != 0 ? 1 : 0;
     }
     const float *u = span_read(&k->a, row, col, n, a_buf);
     const float *v = span_read(&k->b, row, col, n, b_buf);
     float *y = span_target(&k->y, row, col, y_buf);
-    SIMD for (int64_t i = 0; i < n; i++) y[i] = m_buf[i] != 0.0f ? u[i] : v[i];
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        y[i] = m_buf[i] != 0.0f ? u[i] : v[i];
     span_write(&k->y, row, col, n, y);
 }
 

@@ -1,8 +1,8 @@
 /*
  * norm.c - RMS and layer normalisation, with the residual sum in the same pass over memory.
  *
- * A row of x holds x.cols / weight.cols groups (heads) that are normalised each for itself. Rows are
- * worked on as f32 in scratch; sums are f32 inside a span, double beyond.
+ * A row of x holds x.cols / weight.cols groups (heads) that are normalised each for itself. Rows
+ * are worked on as f32 in scratch; sums are f32 inside a span, double beyond.
  */
 #include "span.h"
 
@@ -15,7 +15,8 @@ static double sum_of(const float *x, int64_t n)
         int64_t end = n - c < SPAN ? n : c + SPAN;
         float s = 0;
 #pragma omp simd reduction(+ : s)
-        for (int64_t i = c; i < end; i++) s += x[i];
+        for (int64_t i = c; i < end; i++)
+            s += x[i];
         total += s;
     }
     return total;
@@ -29,7 +30,8 @@ static double square_of(const float *x, float shift, int64_t n)
         int64_t end = n - c < SPAN ? n : c + SPAN;
         float s = 0;
 #pragma omp simd reduction(+ : s)
-        for (int64_t i = c; i < end; i++) s += (x[i] - shift) * (x[i] - shift);
+        for (int64_t i = c; i < end; i++)
+            s += (x[i] - shift) * (x[i] - shift);
         total += s;
     }
     return total;
@@ -53,7 +55,9 @@ static const float *add_residual(const nrl_norm_args *a, int64_t row, int64_t co
     if (!a->residual.data) return x;
     float *sum = a->sum.data ? span_target(&a->sum, row, col, sum_buf) : sum_buf;
     const float *r = span_read(&a->residual, row, col, n, sum_buf);
-    SIMD for (int64_t i = 0; i < n; i++) sum[i] = x[i] + r[i];
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        sum[i] = x[i] + r[i];
     if (!a->sum.data) return sum;
     span_write(&a->sum, row, col, n, sum);
     return span_read(&a->sum, row, col, n, sum_buf);
@@ -69,9 +73,13 @@ static void norm_group(const nrl_norm_args *a, int64_t row, int64_t group, const
     float rstd = (float)(1.0 / sqrt(square_of(x, mean, n) / (double)n + a->eps));
     float *y = span_target(&a->y, row, col, x_buf);
     if (b) {
-        SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * w[i] + b[i];
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * rstd * w[i] + b[i];
     } else {
-        SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * w[i];
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * rstd * w[i];
     }
     span_write(&a->y, row, col, n, y);
     if (a->rstd.data) vector_set(&a->rstd, at, rstd);
@@ -165,10 +173,14 @@ static void grad_weights(const grad_row *r, int64_t n, float *dw, float *db)
     const float *x = r->x, *dy = r->dy;
     float mean = r->mean, rstd = r->rstd;
     if (dw) {
-        SIMD for (int64_t i = 0; i < n; i++) dw[i] += dy[i] * ((x[i] - mean) * rstd);
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            dw[i] += dy[i] * ((x[i] - mean) * rstd);
     }
     if (db) {
-        SIMD for (int64_t i = 0; i < n; i++) db[i] += dy[i];
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            db[i] += dy[i];
     }
 }
 
@@ -179,10 +191,12 @@ static void grad_input(const grad_row *r, int64_t n, float mean_g, float mean_gh
     const float *x = r->x, *dy = r->dy, *w = r->w;
     float mean = r->mean, rstd = r->rstd, slope = rstd * mean_gh;
     if (dsum) {
-        SIMD for (int64_t i = 0; i < n; i++)
+        SIMD
+        for (int64_t i = 0; i < n; i++)
             dx[i] = rstd * (dy[i] * w[i] - mean_g - (x[i] - mean) * slope) + dsum[i];
     } else {
-        SIMD for (int64_t i = 0; i < n; i++)
+        SIMD
+        for (int64_t i = 0; i < n; i++)
             dx[i] = rstd * (dy[i] * w[i] - mean_g - (x[i] - mean) * slope);
     }
 }
@@ -202,7 +216,8 @@ static void grad_group(const nrl_norm_grad_args *a, int64_t row, int64_t group, 
     grad_sums(&r, n, &sum_g, &sum_gh);
     const float *dsum = a->dsum.data ? span_read(&a->dsum, row, col, n, buf[2]) : NULL;
     float *dx = span_target(&a->dx, row, col, buf[2]);
-    grad_input(&r, n, a->rms ? 0 : (float)(sum_g / (double)n), (float)(sum_gh / (double)n), dsum, dx);
+    grad_input(&r, n, a->rms ? 0 : (float)(sum_g / (double)n), (float)(sum_gh / (double)n), dsum,
+               dx);
     span_write(&a->dx, row, col, n, dx);
 }
 
@@ -213,7 +228,8 @@ static void grad_chunks(void *arg, int64_t begin, int64_t end, int thread)
     int64_t n = a->weight.cols;
     char *scratch = cpu_scratch_at(t->self, thread);
     float *buf[3];
-    for (int i = 0; i < 3; i++) buf[i] = (float *)(scratch + (size_t)i * row_bytes(n));
+    for (int i = 0; i < 3; i++)
+        buf[i] = (float *)(scratch + (size_t)i * row_bytes(n));
     const float *w = span_read(&a->weight, 0, 0, n, (float *)(scratch + 3 * row_bytes(n)));
     for (int64_t chunk = begin; chunk < end; chunk++) {
         float *dw = NULL, *db = NULL;
@@ -238,12 +254,16 @@ static void join_partials(const nrl_mat *out, bool fresh, const float *partial, 
     for (int64_t c = 0; c < n; c += SPAN) {
         int64_t m = n - c < SPAN ? n - c : SPAN;
         double total[SPAN];
-        for (int64_t i = 0; i < m; i++) total[i] = fresh ? 0 : vector_get(out, c + i);
+        for (int64_t i = 0; i < m; i++)
+            total[i] = fresh ? 0 : vector_get(out, c + i);
         for (int64_t k = 0; k < chunks; k++) {
             const float *p = partial + k * 2 * n + c;
-            SIMD for (int64_t i = 0; i < m; i++) total[i] += p[i];
+            SIMD
+            for (int64_t i = 0; i < m; i++)
+                total[i] += p[i];
         }
-        for (int64_t i = 0; i < m; i++) vector_set(out, c + i, (float)total[i]);
+        for (int64_t i = 0; i < m; i++)
+            vector_set(out, c + i, (float)total[i]);
     }
 }
 
@@ -262,8 +282,7 @@ OP(norm_grad)
     int64_t chunks = (k.x.rows + t.chunk_rows - 1) / t.chunk_rows;
     bool wanted = k.dweight.data || k.dbias.data;
     void *memory = NULL;
-    if (wanted)
-        NRL_TRY(cpu_work(instance, (size_t)(chunks * 2 * n) * sizeof(float), &memory));
+    if (wanted) NRL_TRY(cpu_work(instance, (size_t)(chunks * 2 * n) * sizeof(float), &memory));
     t.partial = memory;
     cpu_split(instance, chunks, row_grain(t.chunk_rows * k.x.cols), grad_chunks, &t);
     if (k.dweight.data) join_partials(&k.dweight, k.fresh_weight, t.partial, chunks, n);

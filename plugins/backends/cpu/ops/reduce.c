@@ -17,7 +17,8 @@ static double span_sum(const float *x, int64_t n)
 {
     float s = 0;
 #pragma omp simd reduction(+ : s)
-    for (int64_t i = 0; i < n; i++) s += x[i];
+    for (int64_t i = 0; i < n; i++)
+        s += x[i];
     return s;
 }
 
@@ -36,7 +37,8 @@ static double span_sum_exp(const float *x, int64_t n, float shift)
 {
     float s = 0;
 #pragma omp simd reduction(+ : s)
-    for (int64_t i = 0; i < n; i++) s += v_exp_flush(x[i] - shift);
+    for (int64_t i = 0; i < n; i++)
+        s += v_exp_flush(x[i] - shift);
     return s;
 }
 
@@ -44,7 +46,8 @@ static double span_sum_square(const float *x, int64_t n)
 {
     float s = 0;
 #pragma omp simd reduction(+ : s)
-    for (int64_t i = 0; i < n; i++) s += x[i] * x[i];
+    for (int64_t i = 0; i < n; i++)
+        s += x[i] * x[i];
     return s;
 }
 
@@ -140,19 +143,27 @@ static void stripe_sum(const nrl_reduce_args *a, int64_t col, int64_t n, double 
         memset(block, 0, sizeof block);
         for (int64_t r = r0; r < r1; r++) {
             const float *x = span_read(&a->x, r, col, n, buf);
-            SIMD for (int64_t i = 0; i < n; i++) block[i] += x[i];
+            SIMD
+            for (int64_t i = 0; i < n; i++)
+                block[i] += x[i];
         }
-        SIMD for (int64_t i = 0; i < n; i++) total[i] += block[i];
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            total[i] += block[i];
     }
 }
 
 static void stripe_max(const nrl_reduce_args *a, int64_t col, int64_t n, float *max)
 {
     float buf[STRIPE];
-    SIMD for (int64_t i = 0; i < n; i++) max[i] = -INFINITY;
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        max[i] = -INFINITY;
     for (int64_t r = 0; r < a->x.rows; r++) {
         const float *x = span_read(&a->x, r, col, n, buf);
-        SIMD for (int64_t i = 0; i < n; i++) max[i] = max_nan(max[i], x[i]);
+        SIMD
+        for (int64_t i = 0; i < n; i++)
+            max[i] = max_nan(max[i], x[i]);
     }
 }
 
@@ -164,11 +175,14 @@ static void reduce_rows(void *arg, int64_t begin, int64_t end, int thread)
         int64_t col = s * STRIPE, n = a->x.cols - col < STRIPE ? a->x.cols - col : STRIPE;
         double total[STRIPE] = {0};
         float max[STRIPE], buf[STRIPE];
-        if (a->op == NRL_REDUCTION_SUM) stripe_sum(a, col, n, total);
-        else stripe_max(a, col, n, max);
+        if (a->op == NRL_REDUCTION_SUM)
+            stripe_sum(a, col, n, total);
+        else
+            stripe_max(a, col, n, max);
         for (int64_t r = 0; a->op == NRL_REDUCTION_LOG_SUM_EXP && r < a->x.rows; r++) {
             const float *x = span_read(&a->x, r, col, n, buf);
-            for (int64_t i = 0; i < n; i++) total[i] += v_exp_flush(x[i] - safe_shift(max[i]));
+            for (int64_t i = 0; i < n; i++)
+                total[i] += v_exp_flush(x[i] - safe_shift(max[i]));
         }
         for (int64_t i = 0; i < n; i++) {
             part p = {total[i], a->op == NRL_REDUCTION_SUM ? 0 : max[i]};
@@ -202,8 +216,10 @@ static void total_range(void *arg, int64_t begin, int64_t end, int thread)
             int64_t col = i % t->per_row * SPAN;
             int64_t n = t->x.cols - col < SPAN ? t->x.cols - col : SPAN;
             const float *x = span_read(&t->x, i / t->per_row, col, n, buf);
-            if (t->square) p.sum += span_sum_square(x, n);
-            else p = part_join(t->op, p, part_of_span(t->op, x, n));
+            if (t->square)
+                p.sum += span_sum_square(x, n);
+            else
+                p = part_join(t->op, p, part_of_span(t->op, x, n));
         }
         t->parts[chunk] = p;
     }
@@ -222,7 +238,8 @@ static part total(const cpu *self, const nrl_mat *x, uint32_t op, bool square)
     int64_t cost = t.per_chunk * (t.x.cols < SPAN ? t.x.cols : SPAN);
     cpu_split(self, chunks, row_grain(cost), total_range, &t);
     part p = part_start();
-    for (int64_t i = 0; i < chunks; i++) p = part_join(op, p, parts[i]);
+    for (int64_t i = 0; i < chunks; i++)
+        p = part_join(op, p, parts[i]);
     return p;
 }
 
@@ -242,7 +259,8 @@ OP(reduce)
     case NRL_AXIS_COLUMNS:
         cpu_split(instance, k.x.rows, row_grain(k.x.cols), reduce_columns, &k);
         return NRL_OK;
-    default: return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' has no reduction axis %u", k.axis);
+    default:
+        return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' has no reduction axis %u", k.axis);
     }
 }
 
@@ -281,9 +299,13 @@ static void softmax_rows(void *arg, int64_t begin, int64_t end, int thread)
             const float *x = span_read(&a->x, row, col, n, x_buf);
             float *y = span_target(&a->y, row, col, y_buf);
             if (a->log) {
-                SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - high) - low;
+                SIMD
+                for (int64_t i = 0; i < n; i++)
+                    y[i] = (x[i] - high) - low;
             } else {
-                SIMD for (int64_t i = 0; i < n; i++) y[i] = v_exp_flush((x[i] - high) - low);
+                SIMD
+                for (int64_t i = 0; i < n; i++)
+                    y[i] = v_exp_flush((x[i] - high) - low);
             }
             span_write(&a->y, row, col, n, y);
         }
@@ -311,7 +333,8 @@ static void softmax_grad_rows(void *arg, int64_t begin, int64_t end, int thread)
             const float *dy = span_read(&a->dy, row, col, n, dy_buf);
             float s = 0;
 #pragma omp simd reduction(+ : s)
-            for (int64_t i = 0; i < n; i++) s += a->log ? dy[i] : y[i] * dy[i];
+            for (int64_t i = 0; i < n; i++)
+                s += a->log ? dy[i] : y[i] * dy[i];
             sum += s;
         }
         float total_sum = (float)sum;
@@ -321,9 +344,13 @@ static void softmax_grad_rows(void *arg, int64_t begin, int64_t end, int thread)
             const float *dy = span_read(&a->dy, row, col, n, dy_buf);
             float *dx = span_target(&a->dx, row, col, dx_buf);
             if (a->log) {
-                SIMD for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - v_exp_flush(y[i]) * total_sum;
+                SIMD
+                for (int64_t i = 0; i < n; i++)
+                    dx[i] = dy[i] - v_exp_flush(y[i]) * total_sum;
             } else {
-                SIMD for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - total_sum);
+                SIMD
+                for (int64_t i = 0; i < n; i++)
+                    dx[i] = y[i] * (dy[i] - total_sum);
             }
             span_write(&a->dx, row, col, n, dx);
         }

@@ -1,5 +1,6 @@
 /*
- * rope.c - rotary position embedding: pairs (i, i + half) of each head turn by the position's angle.
+ * rope.c - rotary position embedding: pairs (i, i + half) of each head turn by the position's
+ * angle.
  */
 #include "span.h"
 
@@ -8,10 +9,11 @@ typedef struct {
     const nrl_rope_args *a;
 } rope_task;
 
-static void rotate(const float *x, float *y, const float *c, const float *s, int64_t half, float sign)
+static void rotate(const float *x, float *y, const float *c, const float *s, int64_t half,
+                   float sign)
 {
-    SIMD for (int64_t i = 0; i < half; i++)
-    {
+    SIMD
+    for (int64_t i = 0; i < half; i++) {
         float x1 = x[i], x2 = x[i + half], sine = sign * s[i];
         y[i] = x1 * c[i] - x2 * sine;
         y[i + half] = x2 * c[i] + x1 * sine;

@@ -9,8 +9,8 @@
 #define CPU_OPS_SPAN_H
 #include "vmath.h"
 
-enum { SPAN = 1024 };          /* 4 KiB: a few of them fit any first-level cache */
-enum { GRAIN = 16 * 1024 };    /* elements that are worth waking a thread for */
+enum { SPAN = 1024 };       /* 4 KiB: a few of them fit any first-level cache */
+enum { GRAIN = 16 * 1024 }; /* elements that are worth waking a thread for */
 
 ALWAYS_INLINE uint16_t bf16_round(float x)
 {
@@ -31,12 +31,16 @@ static inline void *mat_at(const nrl_mat *m, int64_t row, int64_t col, size_t si
 
 ALWAYS_INLINE void bf16_to_f32(const uint16_t *from, float *to, int64_t n)
 {
-    SIMD for (int64_t i = 0; i < n; i++) to[i] = bf16_widen(from[i]);
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        to[i] = bf16_widen(from[i]);
 }
 
 ALWAYS_INLINE void f32_to_bf16(const float *from, uint16_t *to, int64_t n)
 {
-    SIMD for (int64_t i = 0; i < n; i++) to[i] = bf16_round(from[i]);
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        to[i] = bf16_round(from[i]);
 }
 
 /* Elements [col, col+n) of a row as f32: in place, or converted into buf. */
@@ -57,8 +61,10 @@ static inline float *span_target(const nrl_mat *m, int64_t row, int64_t col, flo
 static inline void span_write(const nrl_mat *m, int64_t row, int64_t col, int64_t n,
                               const float *values)
 {
-    if (m->dtype == NRL_DTYPE_BF16) f32_to_bf16(values, mat_at(m, row, col, 2), n);
-    else if (values != mat_at(m, row, col, 4)) memcpy(mat_at(m, row, col, 4), values, (size_t)n * 4);
+    if (m->dtype == NRL_DTYPE_BF16)
+        f32_to_bf16(values, mat_at(m, row, col, 2), n);
+    else if (values != mat_at(m, row, col, 4))
+        memcpy(mat_at(m, row, col, 4), values, (size_t)n * 4);
 }
 
 /* A vector (one row, or one column) of R values seen as one row: element i at [i * stride]. */
@@ -72,8 +78,10 @@ static inline float vector_get(const nrl_mat *m, int64_t i)
 static inline void vector_set(const nrl_mat *m, int64_t i, float value)
 {
     int64_t at = m->cols == 1 && m->rows != 1 ? i * m->stride : i;
-    if (m->dtype == NRL_DTYPE_F32) ((float *)m->data)[at] = value;
-    else ((uint16_t *)m->data)[at] = bf16_round(value);
+    if (m->dtype == NRL_DTYPE_F32)
+        ((float *)m->data)[at] = value;
+    else
+        ((uint16_t *)m->data)[at] = bf16_round(value);
 }
 
 /* ---- loops over whole matrices of one shape ---- */

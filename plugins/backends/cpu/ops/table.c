@@ -23,15 +23,18 @@ double ISA(cpu_fma)(int64_t rounds)
 {
     lanes acc[CHAINS];
     lanes x = (lanes){0} + 0.999f, y = (lanes){0} + 0.001f;
-    for (int i = 0; i < CHAINS; i++) acc[i] = (lanes){0} + (float)i;
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = (lanes){0} + (float)i;
     for (int64_t r = 0; r < rounds; r++) {
 #if defined(__x86_64__)
         __asm__ volatile("" : "+x"(x)); /* keeps the loop from being solved at compile time */
 #endif
-        for (int i = 0; i < CHAINS; i++) acc[i] = acc[i] * x + y;
+        for (int i = 0; i < CHAINS; i++)
+            acc[i] = acc[i] * x + y;
     }
     lanes sum = acc[0];
-    for (int i = 1; i < CHAINS; i++) sum += acc[i];
+    for (int i = 1; i < CHAINS; i++)
+        sum += acc[i];
     volatile float sink = sum[0];
     (void)sink;
     return 2.0 * LANES * CHAINS * (double)rounds;

@@ -4,8 +4,8 @@
 #include "span.h"
 
 #define MAP(expression)                                                                            \
-    SIMD for (int64_t i = 0; i < n; i++)                                                           \
-    {                                                                                              \
+    SIMD                                                                                           \
+    for (int64_t i = 0; i < n; i++) {                                                              \
         float v = x[i];                                                                            \
         y[i] = (expression);                                                                       \
     }                                                                                              \
@@ -15,6 +15,7 @@
 static void apply(uint32_t op, const float *x, float *y, int64_t n, double alpha, double beta)
 {
     float al = (float)alpha, be = (float)beta;
+    /* clang-format off */
     switch (op) {
     case NRL_UNARY_NEG: MAP(-v);
     case NRL_UNARY_EXP: MAP(v_exp(v));
@@ -40,13 +41,14 @@ static void apply(uint32_t op, const float *x, float *y, int64_t n, double alpha
         break;
     default: break;
     }
+    /* clang-format on */
 }
 
 #undef MAP
 /* v is x[i], f is y[i] = f(x[i]), g the gradient that arrives. */
 #define MAP(expression)                                                                            \
-    SIMD for (int64_t i = 0; i < n; i++)                                                           \
-    {                                                                                              \
+    SIMD                                                                                           \
+    for (int64_t i = 0; i < n; i++) {                                                              \
         float v = x[i], f = y[i], g = dy[i];                                                       \
         (void)v, (void)f;                                                                          \
         dx[i] = (expression);                                                                      \
@@ -57,6 +59,7 @@ static void apply_grad(uint32_t op, const float *x, const float *y, const float 
                        int64_t n, double alpha, double beta)
 {
     float al = (float)alpha, be = (float)beta;
+    /* clang-format off */
     switch (op) {
     case NRL_UNARY_NEG: MAP(-g);
     case NRL_UNARY_EXP: MAP(g * f);
@@ -83,6 +86,7 @@ static void apply_grad(uint32_t op, const float *x, const float *y, const float 
         break;
     default: break;
     }
+    /* clang-format on */
 }
 #undef MAP
 

@@ -1,8 +1,8 @@
 /*
  * vmath.h - exp, log, erf and relatives without branches or calls, so that loops over them
  * vectorise. Errors are about 1 ulp of f32 where nothing else is said; NaN gives NaN, infinities
- * their limits. Polynomials are minimax fits (weighted least squares, reweighted to level the error)
- * of the functions named beside them.
+ * their limits. Polynomials are minimax fits (weighted least squares, reweighted to level the
+ * error) of the functions named beside them.
  */
 #ifndef CPU_OPS_VMATH_H
 #define CPU_OPS_VMATH_H
