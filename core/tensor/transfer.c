@@ -64,7 +64,21 @@ nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *
     return NRL_OK;
 }
 
-/* Row by row, so that slices of columns can be fetched too. */
+/* One copy where rows lie together, else row by row (slices of columns). */
+static nrl_status fetch_rows(nrl_ctx *ctx, const nrl_tensor *t, char *row, double *out)
+{
+    size_t element = nrl_dtype_size(t->dtype);
+    bool whole = tensor_is_contiguous(t);
+    int64_t rows = whole ? 1 : t->rows, cols = whole ? t->numel : t->cols;
+    for (int64_t r = 0; r < rows; r++) {
+        const char *from = (const char *)t->data + (size_t)(r * t->stride) * element;
+        NRL_TRY(transfer(ctx, row, from, (size_t)cols * element, NRL_COPY_TO_HOST));
+        for (int64_t c = 0; c < cols; c++)
+            out[r * cols + c] = dtype_to_double(t->dtype, row + (size_t)c * element);
+    }
+    return NRL_OK;
+}
+
 nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int64_t n)
 {
     if (n != t->numel)
@@ -73,15 +87,9 @@ nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int6
     if (!t->data)
         return nrl_fail(NRL_ERR_BUG, "fetching a tensor %s that was released",
                         tensor_shape(t).text);
-    size_t element = nrl_dtype_size(t->dtype), row_bytes = (size_t)t->cols * element;
-    char *row = mem_alloc(row_bytes);
+    char *row = mem_alloc((size_t)t->numel * nrl_dtype_size(t->dtype));
     nrl_status st = wait_for_device(ctx);
-    for (int64_t r = 0; r < t->rows && !st; r++) {
-        st = transfer(ctx, row, (char *)t->data + (size_t)(r * t->stride) * element, row_bytes,
-                      NRL_COPY_TO_HOST);
-        for (int64_t c = 0; c < t->cols && !st; c++)
-            out[r * t->cols + c] = dtype_to_double(t->dtype, row + (size_t)c * element);
-    }
+    if (!st) st = fetch_rows(ctx, t, row, out);
     free(row);
     return st;
 }
@@ -108,6 +116,20 @@ static nrl_status copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y, bool ac
 nrl_status tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y)
 {
     return copy(ctx, x, y, false);
+}
+
+nrl_status nrl_tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to)
+{
+    if (x->numel != to->numel || !x->data || !to->data)
+        return nrl_fail(NRL_ERR_BUG, "copying a tensor %s to one %s%s", tensor_shape(x).text,
+                        tensor_shape(to).text, x->data && to->data ? "" : " (one was released)");
+    NRL_TRY(need_contiguous(x));
+    NRL_TRY(need_contiguous(to));
+    nrl_copy_args a = {.size = sizeof a,
+                       .x = {x->data, (uint32_t)x->dtype, 0, 1, x->numel, x->numel},
+                       .y = {to->data, (uint32_t)to->dtype, 0, 1, to->numel, to->numel},
+                       .alpha = 1};
+    return x->numel ? backend_copy(ctx, &a) : NRL_OK;
 }
 
 nrl_status tensor_accumulate(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y)
