@@ -1,5 +1,5 @@
 # What an outsider gets: the program, libnrl.so.0, the headers, the plugins (each installs itself),
-# examples, and a CMake package for plugins of their own. Any prefix works: paths are relative.
+# examples, skeletons, and a CMake package for plugins of their own. Any prefix works: paths are relative.
 include(CMakePackageConfigHelpers)
 set(nrl_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nrl)
 
@@ -7,7 +7,7 @@ install(TARGETS nrl libnrl EXPORT nrl-targets
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY core/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-foreach(folder scripts configs)
+foreach(folder scripts configs examples)
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
     install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/nrl)
   endif()

@@ -2,6 +2,8 @@
 # builds <name>.so that nrl opens. Works inside the tree and, through find_package(nrl), outside it:
 # there it lands in <build>/plugins/<kind>/, so that NRL_PLUGIN_PATH=<build>/plugins finds it.
 # Without KIND the kind is the one that the sources name (NRL_KIND_...).
+# nrl_plugin_test(my [option=value ...]) then adds the test that `nrl plugins test` passes; ctest runs it
+# after enable_testing().
 if(NOT DEFINED NRL_PLUGIN_SUBDIR)
   set(NRL_PLUGIN_SUBDIR lib/nrl)
 endif()
@@ -35,6 +37,7 @@ function(nrl_plugin)
   endif()
   set(target nrl_${P_KIND}_${P_NAME})
   add_library(${target} MODULE ${P_SOURCES})
+  set_property(GLOBAL PROPERTY nrl_plugin_${P_NAME} ${target})
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${P_NAME} C_VISIBILITY_PRESET hidden
                         CXX_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
   if(TARGET libnrl)
@@ -48,4 +51,15 @@ function(nrl_plugin)
     set_target_properties(${target} PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins/${P_KIND})
   endif()
+endfunction()
+
+function(nrl_plugin_test name)
+  get_property(target GLOBAL PROPERTY nrl_plugin_${name})
+  if(NOT target)
+    message(FATAL_ERROR "nrl_plugin_test: nrl_plugin made no plugin '${name}'")
+  endif()
+  list(JOIN ARGN " " settings)
+  string(STRIP "rules ${name} ${settings}" test) # set apart by its options
+  add_test(NAME ${test}
+           COMMAND nrl::nrl plugins test $<TARGET_FILE:${target}> ${ARGN})
 endfunction()

@@ -1,9 +1,153 @@
 /*
- * plugins_new.c - `nrl plugins new KIND NAME DIR`: begins a plugin.
+ * plugins_new.c - `nrl plugins new KIND NAME DIR`: begins a plugin that builds, runs and is tested,
+ * from the skeletons of the installation. Nothing that exists is overwritten.
  */
+#include "base/buffer.h"
+#include "base/file.h"
 #include "cli/cli.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_SKELETON = 1 << 20, MAX_NAME = 60 };
+
+typedef struct {
+    arena a;
+    const plugin_kind *kind;
+    const char *name, *folder, *skeletons;
+} beginning;
+
+/* ---- arguments ---- */
+
+/* A file's name, a C identifier, a CMake target and a word of a config at once. */
+static nrl_status check_name(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    if (!islower((unsigned char)*name) || name[n] || n > MAX_NAME)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "name '%.80s': expected at most %d of a-z, 0-9 and _, a letter first", name,
+                        MAX_NAME);
+    if (!strcmp(name, "nrl") || !strncmp(name, "nrl_", 4))
+        return nrl_fail(NRL_ERR_CONFIG, "name '%s': names that begin with nrl are nrl's own", name);
+    return NRL_OK;
+}
+
+static bool exists(const char *path)
+{
+    struct stat s;
+    return lstat(path, &s) == 0;
+}
+
+/* Which kinds have one is a matter of the files there are. */
+static nrl_status find_skeleton(beginning *b, const char *word)
+{
+    b->kind = plugin_kind_by_name(word);
+    const char *all = "";
+    for (const plugin_kind *k = plugin_kinds; k->kind; k++)
+        if (exists(arena_printf(&b->a, "%s/%s.c", b->skeletons, k->name)))
+            all = arena_printf(&b->a, "%s%s%s", all, *all ? ", " : "", k->name);
+    if (!*all)
+        return nrl_fail(NRL_ERR_IO, "no skeletons in %s: they are installed with nrl",
+                        b->skeletons);
+    if (!b->kind)
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' is no kind of plugin; there are skeletons for: %s",
+                        word, all);
+    if (exists(arena_printf(&b->a, "%s/%s.c", b->skeletons, b->kind->name))) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "there is no skeleton for the kind '%s', only for: %s\nhint: nrl/*.h says what "
+                    "its table holds; one that nrl comes with shows how",
+                    b->kind->name, all);
+}
+
+/* ---- files ---- */
+
+/* `text` with @NAME@ and @KIND@ filled in. */
+static void fill_in(const beginning *b, const char *text, buffer *out)
+{
+    const char *at;
+    while ((at = strchr(text, '@')) != NULL) {
+        buffer_add(out, text, (size_t)(at - text));
+        text = at + 6;
+        if (!strncmp(at, "@NAME@", 6)) {
+            buffer_puts(out, b->name);
+        } else if (!strncmp(at, "@KIND@", 6)) {
+            buffer_puts(out, b->kind->name);
+        } else {
+            buffer_add(out, at, 1);
+            text = at + 1;
+        }
+    }
+    buffer_puts(out, text);
+}
+
+static nrl_status failed(const char *path)
+{
+    return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
+static nrl_status write_file(const char *path, const buffer *text)
+{
+    FILE *file = fopen(path, "wx"); /* x: not over another one */
+    if (!file) return failed(path);
+    bool good = fwrite(text->text, 1, text->size, file) == text->size;
+    good = fclose(file) == 0 && good;
+    return good ? NRL_OK : failed(path);
+}
+
+static nrl_status copy_file(const beginning *b, const char *from, const char *to)
+{
+    char *text;
+    size_t size;
+    buffer filled = {0};
+    NRL_TRY(file_read(from, MAX_SKELETON, &text, &size));
+    fill_in(b, text, &filled);
+    free(text);
+    nrl_status st = write_file(to, &filled);
+    buffer_free(&filled);
+    if (st == NRL_OK) printf("%s\n", to);
+    return st;
+}
+
+static nrl_status write_all(beginning *b)
+{
+    const char *from[] = {arena_printf(&b->a, "%s.c", b->kind->name), "CMakeLists.txt",
+                          "README.md"};
+    const char *to[] = {arena_printf(&b->a, "%s/%s.c", b->folder, b->name),
+                        arena_printf(&b->a, "%s/CMakeLists.txt", b->folder),
+                        arena_printf(&b->a, "%s/README.md", b->folder)};
+    for (int i = 0; i < 3; i++)
+        if (exists(to[i]))
+            return nrl_fail(NRL_ERR_CONFIG, "'%s' is there already: nothing is written", to[i]);
+    if (mkdir(b->folder, 0777) && errno != EEXIST) return failed(b->folder);
+    for (int i = 0; i < 3; i++)
+        NRL_TRY(copy_file(b, arena_printf(&b->a, "%s/%s", b->skeletons, from[i]), to[i]));
+    return NRL_OK;
+}
+
+static void print_next(const beginning *b)
+{
+    const char *d = b->folder;
+    printf("build it:  cmake -S %s -B %s/build && cmake --build %s/build\n"
+           "test it:   ctest --test-dir %s/build --output-on-failure\n"
+           "find it:   NRL_PLUGIN_PATH=%s/build/plugins nrl describe %s\n",
+           d, d, d, d, d, b->name);
+}
 
 nrl_status cli_plugins_new(int argc, char **argv)
 {
-    return cli_expect(argc, argv, 4, 4);
+    beginning b = {0};
+    NRL_TRY(cli_expect(argc, argv, 4, 4));
+    const char *exe = cli_exe_dir(&b.a);
+    b.name = argv[3];
+    b.folder = argv[4];
+    b.skeletons = arena_printf(&b.a, "%s/../" NRL_SKELETONS, exe ? exe : ".");
+    nrl_status st = check_name(b.name);
+    if (st == NRL_OK) st = find_skeleton(&b, argv[2]);
+    if (st == NRL_OK) st = write_all(&b);
+    if (st == NRL_OK) print_next(&b);
+    arena_free(&b.a);
+    return st;
 }

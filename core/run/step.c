@@ -73,7 +73,12 @@ static nrl_status update(run *r, const clip_result *clip, double lr)
                             .step = r->progress.updates + 1,
                             .lr = lr,
                             .grad_scale = clip->scale};
-    nrl_status st = r->optimizer->update(r->optimizer_self, r->ctx, r->slices, r->n_slices, &block);
+    nrl_status st = NRL_OK;
+    for (int64_t i = 0; i < r->n_slices && st == NRL_OK; i++) {
+        ctx_scope_begin(r->ctx); /* temporaries of one parameter at a time */
+        st = r->optimizer->update(r->optimizer_self, r->ctx, &r->slices[i], 1, &block);
+        ctx_scope_end(r->ctx);
+    }
     if (st != NRL_OK) nrl_note("optimizer '%s'", r->optimizer->plugin.name);
     slices_touch(r->slices, r->n_slices);
     return st;

@@ -1,6 +1,7 @@
 #!/bin/sh
 # outside.sh CMAKE CC: installs this build into an empty prefix, builds a plugin against that alone with
-# find_package(nrl), and lets the installed program open it, also after the prefix has moved.
+# find_package(nrl), and lets the installed program open it, also after the prefix has moved. Then the
+# installed example: built, tested, and trained with by the word of its config.
 set -eu
 cmake=$1 cc=$2
 work=$(mktemp -d)
@@ -27,3 +28,14 @@ done
 for file in include/nrl/nrl.h lib/libnrl.so.0 lib/cmake/nrl/nrl-config.cmake; do
     test -f "$work/moved/$file" || { echo "$file is not installed"; exit 1; }
 done
+
+example=$work/moved/share/nrl/examples/gce
+cd "$work"
+"$cmake" -S "$example" -B gce -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_C_COMPILER="$cc" \
+    -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >log 2>&1 && "$cmake" --build gce >>log 2>&1 ||
+    { cat log; exit 1; }
+(cd gce && "$(dirname "$cmake")/ctest" --output-on-failure >../log 2>&1) || { cat log; exit 1; }
+grep "100% tests passed, 0 tests failed out of 2" log
+"$nrl" run "$example/gce.yaml" plugins="[$work/gce/plugins]" train.epochs=0 train.steps=2 eval.every=0 \
+    checkpoint.every=0 backend="{name: cpu, threads: 1}" out=out >log 2>&1 || { cat log; exit 1; }
+test "$(grep -c '"mean_p":' out/metrics.jsonl)" -eq 2

@@ -43,7 +43,8 @@ typedef struct {
     const char *const *state_names;       /* n_states names, as in checkpoints: "exp_avg" */
     nrl_status (*create)(const void *options, void **self); /* [main] optional */
     void (*destroy)(void *self);                            /* [main] */
-    /* [step] updates every slice; versions of WORK are raised by the core afterwards */
+    /* [step] updates these slices; called for a part of them at a time, so that what it computes
+     * on the way is freed before the next. Versions of WORK are raised by the core afterwards */
     nrl_status (*update)(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,
                          const nrl_step_block *step);
 } nrl_optimizer;

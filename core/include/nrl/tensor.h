@@ -56,6 +56,9 @@ NRL_API nrl_status nrl_tensor_new(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, con
 /* A new tensor filled from host memory (numel elements of the same dtype, copied). [step] */
 NRL_API nrl_status nrl_tensor_from_host(nrl_ctx *ctx, nrl_dtype dtype, int n_dims,
                                         const int64_t *dims, const void *data, nrl_tensor **out);
+/* Writes x, converted, into an existing tensor of as many elements: how an optimizer stores what it
+ * computed in its slices. Not recorded on a tape. [step] */
+NRL_API nrl_status nrl_tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to);
 /* Waits for the device and converts to host doubles; n = numel. For metrics and tests. [step] */
 NRL_API nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int64_t n);
 

@@ -164,4 +164,5 @@ static const nrl_algorithm wrong[] = {
 };
 #pragma GCC diagnostic pop
 #undef WRONG
+
 #endif

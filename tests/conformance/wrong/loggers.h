@@ -107,4 +107,5 @@ static const nrl_logger wrong[] = {
     WRONG(no_close, "a logger has open, write and close", right_open, right_write, NULL),
 };
 #undef WRONG
+
 #endif

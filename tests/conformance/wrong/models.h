@@ -207,4 +207,5 @@ static const nrl_model wrong[] = {
           NULL),
 };
 #undef WRONG
+
 #endif

@@ -136,4 +136,5 @@ static const nrl_optimizer wrong[] = {
     WRONG(nothing, "an optimizer has an update", NULL),
 };
 #undef WRONG
+
 #endif

@@ -1,0 +1,66 @@
+/*
+ * @NAME@.c - one value of every record, a line each in a file of the run: the place to write a logger
+ * of your own. nrl/logger.h says what each member is given and what it promises.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <nrl/nrl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *value;
+} @NAME@_options;
+
+static const nrl_option @NAME@_rows[] = {
+    NRL_OPT_STR(@NAME@_options, value, "loss", "which value is written"),
+};
+
+typedef struct {
+    FILE *file;
+    const char *value; /* lives as long as the instance */
+} @NAME@_log;
+
+static nrl_status @NAME@_open(const void *options, const nrl_logger_run *run, void **self)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/@NAME@.txt", run->out) >= (int)sizeof path)
+        return nrl_fail(NRL_ERR_IO, "%s: the path is too long", run->out);
+    @NAME@_log *log = malloc(sizeof *log);
+    if (!log) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger '@NAME@'");
+    log->value = ((const @NAME@_options *)options)->value;
+    log->file = fopen(path, run->resumed_step > 0 ? "a" : "w");
+    if (log->file) {
+        *self = log;
+        return NRL_OK;
+    }
+    free(log);
+    return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
+/* The record is the core's and is gone afterwards: copy what is kept. */
+static nrl_status @NAME@_write(void *self, const nrl_record *record)
+{
+    @NAME@_log *log = self;
+    for (size_t i = 0; i < record->n_values; i++)
+        if (!strcmp(record->values[i].name, log->value))
+            fprintf(log->file, "%" PRId64 " %g\n", record->step, record->values[i].value);
+    return fflush(log->file) ? nrl_fail(NRL_ERR_IO, "@NAME@.txt: %s", strerror(errno)) : NRL_OK;
+}
+
+static void @NAME@_close(void *self)
+{
+    @NAME@_log *log = self;
+    fclose(log->file);
+    free(log);
+}
+
+static const nrl_logger @NAME@ = {
+    NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, @NAME@_options, @NAME@_rows, "@NAME@", "0.1",
+               "one line for `nrl plugins`"),
+    .open = @NAME@_open,
+    .write = @NAME@_write,
+    .close = @NAME@_close,
+};
+NRL_EXPORT(@NAME@)

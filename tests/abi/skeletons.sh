@@ -1,0 +1,55 @@
+#!/bin/sh
+# skeletons.sh CMAKE CC: what `nrl plugins new` of an installed nrl writes is built without a warning,
+# passes its own test, and trains; nothing is overwritten; names that are none are refused.
+set -u
+cmake=$1 cc=$2
+prefix=$(mktemp -d)
+"$cmake" --install "$NRL_TEST_BUILD" --prefix "$prefix" >/dev/null || exit 1
+. "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
+trap 'rm -rf "$work" "$prefix"' EXIT
+nrl=$prefix/bin/nrl
+unset LD_LIBRARY_PATH NRL_PLUGIN_PATH || true
+
+# train WORD...: two steps with what the words choose
+train() {
+    run 0 run "$prefix/share/nrl/configs/sft.yaml" train.epochs=0 train.steps=2 eval.every=0 \
+        checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
+}
+
+for kind in algorithm optimizer logger; do
+    name=my_$kind
+    run 0 plugins new $kind $name $kind
+    has out "$kind/$name.c"
+    "$cmake" -S $kind -B $kind/build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
+        -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >log 2>&1 && "$cmake" --build $kind/build >>log 2>&1 &&
+        (cd $kind/build && "$(dirname "$cmake")/ctest" --output-on-failure) >>log 2>&1
+    is "building and testing the $kind" $? 0
+    has log "100% tests passed, 0 tests failed out of 1"
+    if grep -r '@NAME@\|@KIND@' $kind/*.*; then is "$kind" "a place left" none; fi
+    export NRL_PLUGIN_PATH=$work/$kind/build/plugins
+    run 0 describe $name
+    [ $failed -eq 0 ] || cat log
+    case $kind in
+    algorithm) train algorithm="{name: $name, strength: 0.5}" ;;
+    optimizer) train optimizer="{name: $name, lr: 0.1, momentum: 0.5}" ;;
+    logger) train loggers="[$name, jsonl]" && is "lines of the logger" "$(grep -c . trained/my_logger.txt)" 2 ;;
+    esac
+    is "steps with the $kind" "$(grep -c grad_norm trained/metrics.jsonl)" 2
+done
+
+echo mine >kept && mkdir half && cp kept half/CMakeLists.txt
+run 2 plugins new algorithm mine half
+has err "'half/CMakeLists.txt' is there already: nothing is written"
+is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
+run 2 plugins new backend mine there
+has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger"
+run 2 plugins new gizmo mine there
+has err "'gizmo' is no kind of plugin"
+for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do
+    run 2 plugins new algorithm "$name" there
+    has err "name '"
+done
+run 1 plugins new algorithm mine no/such/folder
+run 2 plugins new algorithm mine
+[ ! -e there ] || is "a refused folder" made "not made"
+exit $failed
