@@ -100,20 +100,22 @@ nrl_status dataset_verify(const dataset *d, int64_t block);
  *
  * A step's blocks become R x A micro-batches (R ranks, A on each). With a token budget, first-fit
  * by falling length says how many are needed, then they are evened out by tokens (pack.h). Without
- * one they are runs of `micro_batch` consecutive blocks. Inside a micro-batch blocks keep the order
- * of the global batch. All of it follows from seed and lengths: every rank computes the same. */
+ * one they are runs of `micro_batch` consecutive blocks. Blocks K i .. K i + K - 1 of the global batch
+ * (K = group; fewer at its end) are dealt as one. Inside a micro-batch blocks keep the order of the
+ * global batch. All of it follows from seed and lengths: every rank computes the same. */
 typedef struct {
     int64_t global_batch;       /* blocks a step */
     int64_t micro_batch_tokens; /* packing: budget of a micro-batch, 0 = unset */
     int64_t micro_batch;        /* samples a micro-batch, where micro_batch_tokens is 0 */
+    int64_t group;              /* consecutive blocks that share a micro-batch; 0 = 1 */
     bool shuffle, drop_last;
     uint64_t seed;
     int32_t ranks, rank; /* of the data axis */
 } data_plan_options;
 
 typedef struct data_plan data_plan;
-/* NRL_ERR_CONFIG: a block over the budget (names file:line), fewer blocks than one global batch
- * with drop_last, an option out of range. `d` must outlive the plan. A plan belongs to one thread
+/* NRL_ERR_CONFIG: a block over the budget (names file:line), groups that may be, fewer blocks than
+ * one global batch with drop_last, an option out of range. `d` must outlive the plan. A plan belongs to one thread
  * at a time. [main] */
 nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out);
 void data_plan_destroy(data_plan *p);

@@ -45,6 +45,49 @@ static nrl_status check_options(const data_plan_options *o)
     return NRL_OK;
 }
 
+/* A group must be whole in every global batch but an epoch's last. */
+static nrl_status check_group(const data_plan_options *o)
+{
+    if (o->group <= 1) return NRL_OK;
+    if (o->global_batch % o->group)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "train.global_batch %" PRId64 ": the loss couples groups of %" PRId64
+                        ", expected a multiple",
+                        o->global_batch, o->group);
+    if (!o->micro_batch_tokens && o->micro_batch % o->group)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "train.micro_batch %" PRId64 ": the loss couples groups of %" PRId64
+                        ", expected a multiple",
+                        o->micro_batch, o->group);
+    return NRL_OK;
+}
+
+static int by_falling_length(const void *x, const void *y)
+{
+    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a < b) - (a > b);
+}
+
+/* Any blocks may meet in a group, so the longest ones must fit. */
+static nrl_status check_group_lengths(const dataset *d, const data_plan_options *o)
+{
+    int64_t n = dataset_n_blocks(d), sum = 0;
+    if (o->group <= 1 || !o->micro_batch_tokens) return NRL_OK;
+    int64_t *lengths = mem_alloc((size_t)n * sizeof *lengths);
+    for (int64_t i = 0; i < n; i++)
+        lengths[i] = dataset_block_tokens(d, i);
+    qsort(lengths, (size_t)n, sizeof *lengths, by_falling_length);
+    for (int64_t i = 0; i < n && i < o->group; i++)
+        sum += lengths[i];
+    free(lengths);
+    if (sum <= o->micro_batch_tokens) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "the loss couples groups of %" PRId64 ", the longest of which have %" PRId64
+                    " tokens: they do not fit into train.micro_batch_tokens %" PRId64
+                    "\nraise it, or make groups smaller",
+                    o->group, sum, o->micro_batch_tokens);
+}
+
 static int64_t part_blocks(const dataset_part *part)
 {
     return llround(part->weight * (double)part->n);
@@ -109,7 +152,9 @@ static void allocate(data_plan *p)
 nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out)
 {
     NRL_TRY(check_options(options));
+    NRL_TRY(check_group(options));
     NRL_TRY(check_lengths(d, options));
+    NRL_TRY(check_group_lengths(d, options));
     data_plan *p = mem_alloc(sizeof *p);
     p->data = d;
     p->o = *options;
@@ -197,18 +242,27 @@ static int64_t batch_begin(const data_plan *p, int64_t step)
     return step % p->n_steps * p->o.global_batch;
 }
 
+/* Under a budget: whole groups are packed, then each block is where its group is. */
+static int64_t pack_groups(data_plan *p, const int32_t *blocks)
+{
+    const int64_t group = p->o.group > 1 ? p->o.group : 1, n = (p->n_batch + group - 1) / group;
+    memset(p->lengths, 0, (size_t)n * sizeof *p->lengths);
+    for (int64_t i = 0; i < p->n_batch; i++)
+        p->lengths[i / group] += dataset_block_tokens(p->data, blocks[i]);
+    int64_t n_micro = data_pack(p->lengths, n, p->o.micro_batch_tokens, p->o.ranks, p->place);
+    for (int64_t i = p->n_batch - 1; i > 0; i--)
+        p->place[i] = p->place[i / group];
+    return n_micro;
+}
+
 static void set_step(data_plan *p, int64_t step)
 {
     NRL_ASSERT(step, >=, 0);
     if (p->step == step) return;
     set_epoch(p, step / p->n_steps);
     const int64_t begin = batch_begin(p, step), left = p->n_epoch - begin;
-    const int32_t *blocks = p->order + begin;
     p->n_batch = left < p->o.global_batch ? left : p->o.global_batch;
-    for (int64_t i = 0; i < p->n_batch; i++)
-        p->lengths[i] = dataset_block_tokens(p->data, blocks[i]);
-    p->n_micro = p->o.micro_batch_tokens ? data_pack(p->lengths, p->n_batch,
-                                                     p->o.micro_batch_tokens, p->o.ranks, p->place)
+    p->n_micro = p->o.micro_batch_tokens ? pack_groups(p, p->order + begin)
                                          : cut_runs(p, p->n_batch, p->place);
     p->step = step;
 }

@@ -69,9 +69,11 @@ static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **
 {
     const config_train *t = &r->config.train;
     const config_data *c = &r->config.data;
+    const nrl_algorithm *a = r->algorithm;
     data_plan_options o = {.global_batch = t->global_batch,
                            .micro_batch_tokens = t->micro_batch ? 0 : t->micro_batch_tokens,
                            .micro_batch = t->micro_batch,
+                           .group = a->group ? a->group(r->algorithm_self) : 1,
                            .shuffle = train && c->shuffle,
                            .drop_last = train && c->last_batch == CONFIG_LAST_BATCH_DROP,
                            .seed = (uint64_t)t->seed,

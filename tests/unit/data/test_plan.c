@@ -181,6 +181,38 @@ static void blocks_keep_the_order_of_the_global_batch(void **state)
     dataset_close(d);
 }
 
+/* Each micro-batch's blocks are runs of whole groups; in file order group g holds blocks 4 g .. 4 g + 3,
+ * and the last one of the epoch what is left. */
+static void groups_of_blocks_share_a_micro_batch(void **state)
+{
+    enum { N = 102, GROUP = 4 };
+    dataset *d = open_rows(*state, N);
+    for (int budget = 0; budget <= 400; budget += 400) {
+        data_plan_options o = {.global_batch = 20, .micro_batch_tokens = budget, .micro_batch = 8,
+                               .group = GROUP, .ranks = 3};
+        int seen[N] = {0};
+        for (o.rank = 0; o.rank < o.ranks; o.rank++) {
+            data_plan *p = plan_of(d, o);
+            for (int64_t step = 0; step < data_plan_steps_per_epoch(p); step++)
+                for (int64_t m = 0; m < data_plan_n_micro(p, step); m++) {
+                    const int64_t *blocks;
+                    int64_t n = data_plan_micro(p, step, m, &blocks);
+                    for (int64_t i = 0; i < n; i++) {
+                        int64_t place = blocks[i] % 20 % GROUP; /* in its group */
+                        assert_int_equal(place, i % GROUP);
+                        assert_true(i % GROUP == 0 || blocks[i] == blocks[i - 1] + 1);
+                        assert_true(i + 1 < n || place == GROUP - 1 || blocks[i] == N - 1);
+                        seen[blocks[i]]++;
+                    }
+                }
+            data_plan_destroy(p);
+        }
+        for (int i = 0; i < N; i++)
+            assert_int_equal(seen[i], 1);
+    }
+    dataset_close(d);
+}
+
 /* ---- packing ---- */
 
 static void packing_needs_few_bins_and_evens_them_out(void **state)
@@ -310,6 +342,15 @@ static void what_cannot_be_planned_is_a_config_error(void **state)
     o.drop_last = true;
     ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG,
                  "an epoch of 10 samples holds no full train.global_batch of 11");
+    o.group = 2;
+    ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG,
+                 "train.global_batch 11: the loss couples groups of 2, expected a multiple");
+    o.global_batch = 4;
+    ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG,
+                 "train.micro_batch 1: the loss couples groups of 2, expected a multiple");
+    o.micro_batch_tokens = 70;
+    ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG,
+                 "they do not fit into train.micro_batch_tokens 70");
     dataset_close(d);
 }
 
@@ -325,6 +366,7 @@ int main(void)
         TEST(epochs_and_seeds_have_orders_of_their_own),
         TEST(the_permutation_is_the_documented_one),
         TEST(blocks_keep_the_order_of_the_global_batch),
+        TEST(groups_of_blocks_share_a_micro_batch),
         TEST(packing_needs_few_bins_and_evens_them_out),
         TEST(packing_finds_what_longest_first_into_the_emptiest_would_not),
         TEST(ranks_without_blocks_get_empty_micro_batches),
