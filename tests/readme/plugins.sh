@@ -7,9 +7,9 @@ readme=$NRL_TEST_SOURCE/plugins/README.md
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# block NAME: the text of the block of that name.
+# block NAME: the text of the block of that name; without one, of the shell's.
 block() {
-    awk -v name="$1" '/^```/ { if (on) exit; if ($2 == name) { on = 1; next } } on' "$readme"
+    awk -v name="$1" '/^```/ { if (on) exit; if ($2 == name && (name || $1 == "```sh")) { on = 1; next } } on' "$readme"
 }
 
 block plugins/algorithms/sft/sft.c >"$work/sft.c"
@@ -22,15 +22,21 @@ mkdir "$work/focal"
 block focal.c >"$work/focal/focal.c"
 block CMakeLists.txt >"$work/focal/CMakeLists.txt"
 "$cmake" --install "$NRL_TEST_BUILD" --prefix "$work/nrl" >"$work/log"
-"$cmake" -S "$work/focal" -B "$work/focal/build" -DCMAKE_PREFIX_PATH="$work/nrl" \
-    -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >"$work/log" 2>&1 &&
-    "$cmake" --build "$work/focal/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+export PATH="$work/nrl/bin:$(dirname "$cmake"):$PATH" CC="$cc" CFLAGS="-Wall -Wextra -Werror"
+export CMAKE_PREFIX_PATH="$work/nrl" OMP_NUM_THREADS=1
+unset LD_LIBRARY_PATH NRL_PLUGIN_PATH || true
+cd "$work/focal"
+block "" | sed "s#/usr/local#$work/nrl#" >commands
+grep -q '^nrl run' commands
+sh -e ./commands >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+grep "100% tests passed" "$work/log"
+grep "^  focal .* 1.0 .* focal loss on answer tokens" "$work/log"
+grep "gamma .* 2.0" "$work/log"
+test "$(grep -c grad_norm runs/focal/metrics.jsonl)" -eq 16
 
-unset LD_LIBRARY_PATH || true
-export NRL_PLUGIN_PATH="$work/focal/build/plugins"
-nrl=$work/nrl/bin/nrl
-"$nrl" plugins | grep "focal .* 1.0 .* focal loss on answer tokens"
-"$nrl" describe focal | grep "gamma .* 2.0"
-"$nrl" run "$NRL_TEST_SOURCE/configs/sft.yaml" algorithm=focal train.steps=4 train.epochs=0 \
-    checkpoint.every=0 eval.every=0 out="$work/out" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-test "$(wc -l <"$work/out/metrics.jsonl")" -eq 4
+# The one-line beginning.
+cd "$work"
+begin=$(sed -n 's/^`\(nrl plugins new [^`]*\)`.*/\1/p' "$readme")
+mkdir new && cd new
+$begin >"$work/log"
+test -f focal/focal.c
