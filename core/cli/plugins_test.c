@@ -68,7 +68,7 @@ static nrl_status open_all(plugin_test *t, const char *file, int n_words, char *
                         "%s: there is no suite for the kind '%s' yet; it opens, and its options "
                         "are sound",
                         file, t->kind->name);
-    NRL_TRY(fill_options(t, t->plugin, t->plugin->name, n_words, words, &t->setup.options));
+    NRL_TRY(fill_options(t, t->plugin, t->kind->name, n_words, words, &t->setup.options));
     if (model_config) {
         NRL_TRY(json_read_file(&t->a, model_config, MAX_MODEL_CONFIG, &config));
         t->setup.model_config = config;

@@ -12,7 +12,8 @@
 #define RELATIVE 1e-4
 #define ABSOLUTE 1e-5
 
-enum { N_BLOCKS = 6, MAX_ROWS = 256 };
+/* A loss that couples groups of blocks is given two of them, each other one six blocks. */
+enum { N_BLOCKS = 6, MAX_GROUP = 16, MAX_BLOCKS = 2 * MAX_GROUP, MAX_ROWS = 1024 };
 
 typedef struct {
     const nrl_algorithm *table;
@@ -21,6 +22,8 @@ typedef struct {
     const void *options;
     void *self;
     bool pairs, prompt_rows;
+    int64_t group, n_blocks;
+    bool agree; /* the policy is the reference */
 } suite;
 
 /* What a loss gave for one batch. */
@@ -132,7 +135,8 @@ static nrl_status set_column(suite *s, nrl_batch *b, const char *name, double sc
         int32_t segment = b->row_segment[i];
         if (segment != last)
             state = (uint64_t)b->segment_sample[segment] * 1000 +
-                    (uint64_t)b->segment_side[segment] * 100 + (unsigned char)name[0];
+                    (uint64_t)b->segment_side[segment] * 100 +
+                    (unsigned char)(s->agree ? 'l' : name[0]);
         last = segment;
         values[i] = (float)compute_uniform(&state, -scale, 0);
     }
@@ -239,7 +243,9 @@ static outcome run_blocks(suite *s, void *self, const int32_t *blocks, int64_t n
 
 /* ---- rules ---- */
 
-static const int32_t all[N_BLOCKS] = {0, 1, 2, 3, 4, 5};
+static const int32_t all[MAX_BLOCKS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                        11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                        22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 
 static void check_finite(suite *s, const outcome *o, const char *what)
 {
@@ -271,14 +277,14 @@ static void expect_terms(suite *s, const char *rule, const outcome *got, const o
 
 static void check_sums(suite *s, const outcome *whole)
 {
-    int32_t twice[2 * N_BLOCKS];
-    for (int i = 0; i < 2 * N_BLOCKS; i++)
-        twice[i] = all[i % N_BLOCKS];
-    outcome two = run_blocks(s, s->self, twice, 2 * N_BLOCKS, 4);
+    int32_t twice[2 * MAX_BLOCKS];
+    for (int64_t i = 0; i < 2 * s->n_blocks; i++)
+        twice[i] = all[i % s->n_blocks];
+    outcome two = run_blocks(s, s->self, twice, 2 * s->n_blocks, 4);
     expect_terms(s, "a loss is a sum, not a mean", &two, whole, whole);
-    for (int cut = 1; cut < N_BLOCKS; cut += 2) {
+    for (int64_t cut = s->group; cut < s->n_blocks; cut += 2 * s->group) {
         outcome a = run_blocks(s, s->self, all, cut, 4);
-        outcome b = run_blocks(s, s->self, all + cut, N_BLOCKS - cut, 4);
+        outcome b = run_blocks(s, s->self, all + cut, s->n_blocks - cut, 4);
         expect_terms(s, "parts of a batch add up", whole, &a, &b);
         for (int64_t i = 0; i < whole->n_rows; i++)
             report_check(s->report,
@@ -290,7 +296,7 @@ static void check_sums(suite *s, const outcome *whole)
 
 static void check_repeats(suite *s, const outcome *first)
 {
-    outcome again = run_blocks(s, s->self, all, N_BLOCKS, 4);
+    outcome again = run_blocks(s, s->self, all, s->n_blocks, 4);
     for (uint32_t k = 0; k < s->table->n_terms; k++)
         report_check(s->report,
                      again.sums[k] == first->sums[k] && again.weights[k] == first->weights[k],
@@ -321,7 +327,7 @@ static nrl_status run_chunks(suite *s, nrl_batch *b, nrl_tensor *logps, int64_t 
 
 static void check_separable(suite *s, const outcome *whole)
 {
-    nrl_batch *b = make_batch(s, all, N_BLOCKS);
+    nrl_batch *b = make_batch(s, all, s->n_blocks);
     for (int64_t chunk = 1; chunk <= 5; chunk += 2) {
         outcome sum = {0};
         nrl_tensor *logps;
@@ -345,9 +351,9 @@ static void check_instances(suite *s, const outcome *first)
 {
     void *other;
     if (!s->table->create || !create(s, &other)) return;
-    run_blocks(s, other, all + 2, 2, 4);
-    outcome mine = run_blocks(s, s->self, all, N_BLOCKS, 4);
-    outcome its = run_blocks(s, other, all, N_BLOCKS, 4);
+    run_blocks(s, other, all + s->group, s->group, 4);
+    outcome mine = run_blocks(s, s->self, all, s->n_blocks, 4);
+    outcome its = run_blocks(s, other, all, s->n_blocks, 4);
     destroy(s, other);
     for (uint32_t k = 0; k < s->table->n_terms; k++)
         report_check(s->report, mine.sums[k] == first->sums[k] && its.sums[k] == first->sums[k],
@@ -384,11 +390,40 @@ static void check_state(suite *s)
     arena_free(&a);
 }
 
+/* With the reference equal to the policy. */
+static void check_start_loss(suite *s)
+{
+    double known = s->table->start_loss(s->self), loss = 0;
+    if (isnan(known)) return;
+    s->agree = true;
+    outcome o = run_blocks(s, s->self, all, s->n_blocks, 4);
+    s->agree = false;
+    for (uint32_t k = 0; k < s->table->n_terms; k++)
+        if (o.weights[k] > 0) loss += o.sums[k] / o.weights[k];
+    report_check(s->report, is_near(loss, known, RELATIVE, ABSOLUTE),
+                 "start_loss is the loss of policy = reference", "it is %.9g, the loss is %.9g",
+                 known, loss);
+}
+
+/* False where the group is larger than what is tried here. */
+static bool find_group(suite *s)
+{
+    s->group = s->table->group ? s->table->group(s->self) : 1;
+    s->n_blocks = s->group > 1 ? 2 * s->group : N_BLOCKS;
+    report_check(s->report, s->group >= 1, "a group has at least one block", "it has %lld",
+                 (long long)s->group);
+    if (s->group > MAX_GROUP)
+        report_skip(s->report, "parts of a batch add up",
+                    "groups of more than 16 blocks are not tried: set an option for smaller ones");
+    return s->group >= 1 && s->group <= MAX_GROUP;
+}
+
 static void run_rules(suite *s)
 {
-    outcome whole = run_blocks(s, s->self, all, N_BLOCKS, 4);
+    if (!find_group(s)) return;
+    outcome whole = run_blocks(s, s->self, all, s->n_blocks, 4);
     check_finite(s, &whole, "log-probs in (-4, 0)");
-    outcome hard = run_blocks(s, s->self, all, N_BLOCKS, 60);
+    outcome hard = run_blocks(s, s->self, all, s->n_blocks, 60);
     for (uint32_t k = 0; k < s->table->n_terms; k++)
         report_check(s->report, isfinite(hard.sums[k]), "sums and weights are finite",
                      "log-probs in (-60, 0): term %u is %g", k, hard.sums[k]);
@@ -397,6 +432,7 @@ static void run_rules(suite *s)
     if (s->table->separable) check_separable(s, &whole);
     check_instances(s, &whole);
     check_state(s);
+    if (s->table->start_loss) check_start_loss(s);
 }
 
 void conformance_algorithm(const nrl_algorithm *table, const conformance_setup *setup,

@@ -36,7 +36,7 @@ has err "adam.so: calls itself 'adamw': the file's name must be the same"
 run 2 plugins test "$wrong/parallel/untested.so"
 has err "there is no suite for the kind 'parallel strategy' yet"
 run 2 plugins test "$plugins/algorithms/sft.so" prompt_wait=1
-has err "sft.prompt_wait: unknown key; did you mean 'prompt_weight'?"
+has err "algorithm.prompt_wait: unknown key; did you mean 'prompt_weight'?"
 run 2 plugins test "$plugins/algorithms/sft.so" --backend cpuu
 has err "did you mean 'cpu'?"
 run 2 plugins test

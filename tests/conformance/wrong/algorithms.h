@@ -63,6 +63,18 @@ static nrl_status centred_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch,
     return nrl_op_sum(ctx, square, &sums[0]);
 }
 
+static int64_t group_of_two(void *self)
+{
+    (void)self;
+    return 2;
+}
+
+static double start_at_one(void *self)
+{
+    (void)self;
+    return 1;
+}
+
 /* Couples the rows of a segment and says that it does not. */
 static nrl_status segment_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
 {
@@ -148,6 +160,10 @@ static const nrl_algorithm wrong[] = {
     WRONG(mean, "a loss is a sum, not a mean", .loss = mean_loss),
     WRONG(weight_of_one, "a loss is a sum, not a mean", .weight = count_one),
     WRONG(centred, "parts of a batch add up", .loss = centred_loss),
+    WRONG(wider_than_its_group, "parts of a batch add up", .loss = centred_loss,
+          .group = group_of_two),
+    WRONG(starting_elsewhere, "start_loss is the loss of policy = reference",
+          .start_loss = start_at_one),
     WRONG(not_separable, "a separable loss takes any rows", .loss = segment_loss, .separable = true,
           .weight = count_blocks),
     WRONG(overflowing, "sums and weights are finite", .loss = overflowing_loss),
