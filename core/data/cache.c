@@ -54,8 +54,10 @@ static const char *fault_of_index(const data_cache *c)
     const int64_t begin = (int64_t)sizeof *h;
     for (int64_t i = 0; i < h->n_blocks * h->n_sides; i++) {
         const data_cache_segment *s = &c->index[i];
-        if (s->n_tokens < 1 || s->offset < begin + 4 * (int64_t)h->n_extra || s->offset % 4 ||
-            s->offset > h->index_at - 5 * (int64_t)s->n_tokens)
+        const data_cache_segment *first = &c->index[i - i % h->n_sides];
+        if (s->n_tokens < 1 || s->shared < 0 || s->shared >= s->n_tokens ||
+            s->shared != first->shared || s->offset < begin + 4 * (int64_t)h->n_extra ||
+            s->offset % 4 || s->offset > h->index_at - 5 * (int64_t)s->n_tokens)
             return "its index is damaged";
     }
     return NULL;

@@ -15,7 +15,7 @@
 #include "data/encode.h"
 #include <stdio.h>
 
-enum { DATA_CACHE_VERSION = 1, DATA_FORMAT_NAME = 40 };
+enum { DATA_CACHE_VERSION = 2, DATA_FORMAT_NAME = 40 };
 
 typedef struct {
     int64_t rows, verdict[DATA_VERDICTS];
@@ -42,7 +42,7 @@ typedef struct {
     int64_t offset; /* of tokens, in the file */
     int32_t n_tokens, n_trained;
     uint32_t check; /* low half of XXH3 of tokens and trained */
-    int32_t max_id;
+    int32_t shared; /* first tokens, not trained, that both sides of a pair begin with */
     int64_t line; /* of the row */
 } data_cache_segment;
 

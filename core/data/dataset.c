@@ -3,7 +3,6 @@
  */
 #include "base/arena.h"
 #include "data/part.h"
-#include "data/share.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@ struct dataset {
     int64_t n_blocks;
     int n_sides, n_extra;
     char *extra[BATCH_MAX_EXTRA];
-    int32_t *shared; /* [n_blocks] tokens of the common prompt; NULL = nothing is shared */
+    bool prefix_sharing;
     dataset_report report;
     char hash[33];
 };
@@ -25,7 +24,6 @@ void dataset_close(dataset *d)
     data_parts_free(&d->parts);
     for (int i = 0; i < d->n_extra; i++)
         free(d->extra[i]);
-    free(d->shared);
     free(d);
 }
 
@@ -94,6 +92,14 @@ static void add_facts(const data_part *p, dataset_report *r)
     add_lengths(p, r);
 }
 
+static int64_t shared_tokens(const data_part *p)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < segments_of(p); i += p->cache.header->n_sides)
+        n += p->cache.index[i].shared;
+    return n;
+}
+
 static void set_report(dataset *d)
 {
     buffer keys = {0};
@@ -101,6 +107,7 @@ static void set_report(dataset *d)
     for (int64_t i = 0; i < d->parts.n; i++) {
         const data_part *p = &d->parts.items[i];
         add_facts(p, &d->report);
+        if (d->prefix_sharing) d->report.shared_tokens += shared_tokens(p);
         buffer_print(&keys, "%s %.17g\n", p->key, p->weight);
     }
     d->report.median_length = median_length(d);
@@ -128,22 +135,13 @@ static void set_extra_names(const dataset_options *o, dataset *d)
         d->extra[i] = mem_strdup(nrl_node_string(nrl_node_at(o->extra, (size_t)i), ""));
 }
 
-/* Reads all prompts once: training would, and the index need not know of it. */
-static void set_shared(dataset *d)
-{
-    d->shared = mem_alloc((size_t)d->n_blocks * sizeof *d->shared);
-    for (int64_t i = 0; i < d->n_blocks; i++) {
-        d->shared[i] = (int32_t)data_shared_prompt(d, i);
-        d->report.shared_tokens += d->shared[i];
-    }
-}
-
 static nrl_status open_parts(const dataset_options *o, dataset *d)
 {
     NRL_TRY(check_options(o));
     NRL_TRY(data_parts_list(o, &d->parts));
     set_extra_names(o, d);
     d->n_sides = o->pairs ? 2 : 1;
+    d->prefix_sharing = o->prefix_sharing;
     for (int64_t i = 0; i < d->parts.n; i++) {
         data_part *p = &d->parts.items[i];
         NRL_TRY(data_part_open(o, p));
@@ -154,7 +152,6 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
         return nrl_fail(NRL_ERR_DATA, "data.%s: %" PRId64 " samples, at most %d are possible",
                         o->role ? o->role : "train", d->n_blocks, INT32_MAX);
     set_report(d);
-    if (o->pairs && o->prefix_sharing) set_shared(d);
     return NRL_OK;
 }
 
@@ -208,13 +205,14 @@ int64_t dataset_block_tokens(const dataset *d, int64_t block)
 {
     const data_part *p;
     const data_cache_segment *s = segment_of(d, block, 0, &p);
-    return (int64_t)s->n_tokens + (d->n_sides == 2 ? s[1].n_tokens : 0) -
-           dataset_shared_tokens(d, block);
+    int64_t shared = d->prefix_sharing ? s->shared : 0;
+    return (int64_t)s->n_tokens + (d->n_sides == 2 ? s[1].n_tokens : 0) - shared;
 }
 
 int64_t dataset_shared_tokens(const dataset *d, int64_t block)
 {
-    return d->shared ? d->shared[block] : 0;
+    const data_part *p;
+    return d->prefix_sharing ? segment_of(d, block, 0, &p)->shared : 0;
 }
 
 int64_t dataset_segment(const dataset *d, int64_t block, int segment, const int32_t **tokens,

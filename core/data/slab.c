@@ -65,18 +65,28 @@ static nrl_status parse(const data_slab *s, size_t i, const char *name, arena *a
 
 /* ---- results ---- */
 
-static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, int64_t line)
+/* The prompt that both sides of a pair begin with, token by token: not what a tokenizer merged in
+ * two ways across its end, and no token that either is trained on, as equal answers would be. */
+static int32_t shared_prompt(const chat_ids *a, const chat_ids *b)
+{
+    size_t most = (a->tokens.n < b->tokens.n ? a->tokens.n : b->tokens.n) - 1, n = 0;
+    while (n < most && a->tokens.ids[n] == b->tokens.ids[n] && !a->trained[n] && !b->trained[n])
+        n++;
+    return (int32_t)n;
+}
+
+static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, int32_t shared,
+                        int64_t line)
 {
     size_t n = ids->tokens.n, bytes = n * sizeof(int32_t);
     data_cache_segment seg = {.offset = (int64_t)s->body.size,
                               .n_tokens = (int32_t)n,
                               .n_trained = (int32_t)n_trained,
+                              .shared = shared,
                               .line = line};
     buffer_add(&s->body, (const char *)ids->tokens.ids, bytes);
     buffer_add(&s->body, (const char *)ids->trained, n);
     seg.check = (uint32_t)XXH3_64bits(s->body.text + seg.offset, bytes + n);
-    for (size_t i = 0; i < n; i++)
-        if (ids->tokens.ids[i] > seg.max_id) seg.max_id = ids->tokens.ids[i];
     buffer_add(&s->body, "\0\0\0", (size_t)(-s->body.size & 3));
     buffer_add(&s->segments, (const char *)&seg, sizeof seg);
 }
@@ -85,8 +95,9 @@ static void add_block(data_slab *s, const data_schema *schema, const data_sample
                       const data_encoder *e, int64_t line)
 {
     buffer_add(&s->body, (const char *)sample->extra, (size_t)schema->n_extra * sizeof(float));
+    int32_t shared = sample->n_sides == 2 ? shared_prompt(&e->side[0], &e->side[1]) : 0;
     for (int i = 0; i < sample->n_sides; i++)
-        add_segment(s, &e->side[i], e->n_trained[i], line);
+        add_segment(s, &e->side[i], e->n_trained[i], shared, line);
     s->counts.truncated += e->truncated;
     s->counts.identical += e->identical;
     s->counts.endless += e->endless;

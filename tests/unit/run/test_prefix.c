@@ -95,7 +95,7 @@ static run *open_run(const char *name, const char *out, const char *const *overr
         &place.memory,
         "model: {path: %s}\n"
         "algorithm: {name: pair}\n"
-        "data: {train: %s, max_length: %d, cache: %s/cache}\n"
+        "data: {train: %s, max_length: %d, prefix_sharing: false, cache: %s/cache}\n"
         "train: {steps: %d, global_batch: 8, micro_batch_tokens: 512, seed: 3}\n"
         "optimizer: {name: adamw, lr: 1.0e-3, weight_decay: 0.1}\n"
         "checkpoint: {every: 0, export: false}\n"
