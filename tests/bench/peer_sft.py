@@ -44,7 +44,7 @@ def run(args):
 
     torch.set_num_threads(args.threads)
     dtype = torch.bfloat16 if args.bf16 else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(args.dir, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(args.dir, dtype=torch.float32, attn_implementation="sdpa")
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
     forward = torch.compile(model) if args.compile else model
