@@ -56,7 +56,7 @@ static void fill_plugin_algorithm(filling *f)
                   work_needs((const nrl_algorithm *)p->table, "ref_logps");
     const nrl_algorithm *a = open_component(f, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
     r->algorithm = a;
-    r->algorithm_self = options;
+    r->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
     if (a && a->create && !f->problems.n && a->create(options, &r->algorithm_self) != NRL_OK)
         problems_take_error(&f->problems, c->at);
     if (a && a->instance_needs && !f->problems.n) r->algorithm = with_instance_needs(r, a);

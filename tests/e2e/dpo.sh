@@ -1,0 +1,61 @@
+#!/bin/sh
+# dpo.sh: the config and the script of preference training; a loss in Lua gives the plugin's numbers; the
+# ways to reference log-probs agree; a group of pairs stays together.
+. "$(dirname "$0")/e2e.sh"
+
+# field NAME FILE: that number of each training record
+field() {
+    sed -n '/"loss"/s|.*"'"$1"'": *\([^,}]*\).*|\1|p' "$2"
+}
+
+# near A B: within 1e-6 of each other
+near() {
+    awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(d < 1e-6 && d > -1e-6) }'
+}
+
+# the config by itself: ln 2 at first, records of all metrics
+run 0 run "$source/configs/dpo.yaml" out=online train.epochs=2 "$one_thread"
+near "$(field loss online/metrics.jsonl | head -n 1)" 0.69314718 || is "first loss" "$(head -n 1 online/metrics.jsonl)" "ln 2"
+for name in rewards/chosen rewards/rejected rewards/margins rewards/accuracies logps/chosen logps/rejected; do
+    is "records with $name" "$(field "$name" online/metrics.jsonl | wc -l)" 18
+done
+has online/metrics.jsonl '"eval_rewards/accuracies"'
+
+# cached log-probs and more micro-batches change nothing that matters
+for change in algorithm.reference=cached train.micro_batch_tokens=160; do
+    run 0 run "$source/configs/dpo.yaml" out=other overwrite=true train.epochs=2 $change "$one_thread"
+    near "$(field loss online/metrics.jsonl | tail -n 1)" "$(field loss other/metrics.jsonl | tail -n 1)" ||
+        is "last loss with $change" "$(tail -n 2 other/metrics.jsonl)" "$(tail -n 2 online/metrics.jsonl)"
+done
+
+# sorted pairs: the same groups whatever the micro-batches
+for budget in 1024 460; do
+    run 0 run "$source/configs/dpo.yaml" out=aot$budget train.epochs=2 algorithm.loss=aot algorithm.aot_group=4 \
+        train.micro_batch_tokens=$budget "$one_thread"
+done
+near "$(field loss aot1024/metrics.jsonl | tail -n 1)" "$(field loss aot460/metrics.jsonl | tail -n 1)" ||
+    is "last loss of aot" "$(tail -n 2 aot460/metrics.jsonl)" "$(tail -n 2 aot1024/metrics.jsonl)"
+run 2 check "$source/configs/dpo.yaml" algorithm.loss=aot train.global_batch=12
+has err "groups of 8"
+
+# losses without a reference open none; a mixture has two terms
+for loss in simpo cpo orpo "[sigmoid,sft]"; do
+    run 0 run "$source/configs/dpo.yaml" out=free overwrite=true train.epochs=1 "algorithm.loss=$loss" "$one_thread"
+done
+run 2 check "$source/configs/dpo.yaml" algorithm.label_smoothing=0.1
+has err "these do: cdpo"
+
+# the script: fine-tuning, then preferences; the loss in Lua trains to the plugin's bits
+run 0 run "$source/scripts/dpo.lua" out=both train.epochs=1 "$one_thread"
+has out "held-out pairs:"
+for algorithm in dpo dpo_in_lua; do
+    run 0 run "$source/scripts/dpo.lua" "$source/configs/dpo.yaml" model.config= model.tokenizer= \
+        model.path=both/sft/model train.epochs=1 algorithm=$algorithm out=$algorithm "$one_thread"
+done
+for name in loss grad_norm; do
+    field $name dpo/dpo/metrics.jsonl >c.txt
+    field $name dpo_in_lua/dpo/metrics.jsonl >lua.txt
+    is "steps" "$(wc -l <c.txt)" 9
+    is "$name in Lua and in C" "$(cat lua.txt)" "$(cat c.txt)"
+done
+exit $failed
