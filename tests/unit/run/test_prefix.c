@@ -82,9 +82,8 @@ static nrl_algorithm pair_algorithm = {
 static const nrl_algorithm *find_pair(void *user, const char *name, void **self)
 {
     (void)user;
-    (void)name;
     *self = NULL;
-    return &pair_algorithm;
+    return strcmp(name, "pair") ? NULL : &pair_algorithm;
 }
 
 /* ---- runs ---- */
@@ -235,6 +234,28 @@ static void prompt_rows_are_scored_for_both_sides(void **state)
     free(whole.gradient);
 }
 
+/* Losses that read more of a batch than sums: lengths, entropies, single rows, other pairs. */
+static void no_loss_of_dpo_sees_a_difference(void **state)
+{
+    static const char *const losses[] = {
+        "loss: [sigmoid, sft], ld_alpha: 0.5",
+        "loss: sigmoid, use_weighting: true",
+        "loss: [sigmoid_norm, ipo]",
+        "loss: aot, aot_group: 4",
+        "loss: simpo",
+        "loss: orpo",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        const char *name = arena_printf(&place.memory, "algorithm={name: dpo, %s}", losses[i]);
+        const char *const apart[] = {name, NULL};
+        const char *const together[] = {name, shared[0], NULL};
+        trace whole = train("llama", FEW, apart);
+        check_equal(losses[i], &whole, train("llama", FEW, together), FEW);
+        free(whole.gradient);
+    }
+}
+
 static int count_files(const char *folder, const char *pattern)
 {
     int n = 0;
@@ -328,6 +349,7 @@ int main(void)
         cmocka_unit_test(sharing_changes_neither_loss_nor_gradient),
         cmocka_unit_test(packed_equals_unpacked_equals_shared),
         cmocka_unit_test(prompt_rows_are_scored_for_both_sides),
+        cmocka_unit_test(no_loss_of_dpo_sees_a_difference),
         cmocka_unit_test(a_cached_reference_serves_both_layouts),
         cmocka_unit_test(bf16_follows_fp32),
     };
