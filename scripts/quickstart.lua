@@ -84,7 +84,7 @@ local function make_model(folder, train)
     architectures = {"LlamaForCausalLM"}, model_type = "llama", torch_dtype = "float32",
     vocab_size = 512, hidden_size = 192, intermediate_size = 512, num_hidden_layers = 2,
     num_attention_heads = 6, num_key_value_heads = 6, max_position_embeddings = 128,
-    rms_norm_eps = 1e-5, rope_theta = 10000.0, hidden_act = "silu", initializer_range = 0.02,
+    rms_norm_eps = 1e-5, rope_theta = 100.0, hidden_act = "silu", initializer_range = 0.05,
     tie_word_embeddings = false, bos_token_id = 0, eos_token_id = 0,
   }, 2), "\n")
   file:close()
