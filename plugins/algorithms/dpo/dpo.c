@@ -1,9 +1,10 @@
 /*
  * dpo.c - preference optimization: answers that were chosen up, those that were rejected down.
  *
- * A step's loss is a mean over pairs, plus a mean over tokens where a loss has one (sft, cpo, orpo): so
- * there are three terms, each with its own weight. A fourth term has weight 0, which keeps it out of the
- * loss; its sum carries the rewards of all ranks to step_end, for bco_pair's running mean.
+ * A step's loss is a mean over pairs, plus a mean over tokens where a loss has one (sft, cpo,
+ * orpo): so there are three terms, each with its own weight. A fourth term has weight 0, which
+ * keeps it out of the loss; its sum carries the rewards of all ranks to step_end, for bco_pair's
+ * running mean.
  */
 #include "dpo.h"
 #include <math.h>
@@ -18,7 +19,8 @@ enum { TERM_PAIRS = 0, TERM_ANSWER_TOKENS, TERM_CHOSEN_TOKENS, TERM_REWARDS, N_T
 static bool needs_reference(const dpo *d)
 {
     bool any = !d->members[0].loss->pair_loss; /* sft: log ratios, as in TRL */
-    for (int i = 0; i < d->n_members; i++) any = any || d->members[i].loss->needs_reference;
+    for (int i = 0; i < d->n_members; i++)
+        any = any || d->members[i].loss->needs_reference;
     return any;
 }
 
@@ -47,7 +49,8 @@ static nrl_status dpo_create(const void *options, void **self)
     d->n_members = dpo_members(&d->o, d->members);
     d->weighting = d->o.use_weighting;
     d->desensitised = d->o.ld_alpha < 1;
-    for (int i = 0; i < d->n_members; i++) add_tokens(d, &d->members[i]);
+    for (int i = 0; i < d->n_members; i++)
+        add_tokens(d, &d->members[i]);
     d->reference = needs_reference(d);
     list_needs(d);
     *self = d;

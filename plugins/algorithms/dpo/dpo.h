@@ -1,6 +1,7 @@
 /*
- * dpo.h - what the files of this plugin share. Reading order: losses.c (the table of losses), pairs.c
- * (from log-probs of scored rows to numbers a pair), options.c, metrics.c, dpo.c (the plugin).
+ * dpo.h - what the files of this plugin share. Reading order: losses.c (the table of losses),
+ * pairs.c (from log-probs of scored rows to numbers a pair), options.c, metrics.c, dpo.c (the
+ * plugin).
  *
  * Legend: P scored rows, S segments, B pairs. Natural logs. ls = log sigmoid, s = sigmoid.
  */
@@ -24,8 +25,8 @@ typedef struct {
     int64_t aot_group;
 } dpo_options;
 
-/* One side of B pairs; each tensor is [B] f32. Where no loss reads a reference, what is made of it is
- * NULL. With ld_alpha, logp and ref are the length-desensitised sums. */
+/* One side of B pairs; each tensor is [B] f32. Where no loss reads a reference, what is made of it
+ * is NULL. With ld_alpha, logp and ref are the length-desensitised sums. */
 typedef struct {
     nrl_tensor *logp;   /* l: sum of the answer's log-probs under the policy */
     nrl_tensor *ref;    /* the same under the reference */
@@ -104,7 +105,7 @@ typedef struct {
     const char *needs[8];
     double reward_sum, reward_count; /* bco_shift: all rewards seen so far */
     /* host memory that grows to the largest batch */
-    int32_t *sides; /* [2 B] segments of the chosen, then of the rejected */
+    int32_t *sides;   /* [2 B] segments of the chosen, then of the rejected */
     float *row_scale; /* [P] ld_alpha: 1 in the part both answers share, else ld_alpha */
     int64_t sides_room, rows_room;
 } dpo;
@@ -113,7 +114,8 @@ typedef struct {
 
 /* From the batch's columns to what formulas read. */
 nrl_status dpo_pairs_make(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, dpo_pairs *p);
-/* y[i] = values of x in rising order within each run of `group` pairs (equal ones in pair order). */
+/* y[i] = values of x in rising order within each run of `group` pairs (equal ones in pair order).
+ */
 nrl_tensor *dpo_sorted(dpo_pairs *p, nrl_tensor *x);
 /* Answer tokens, or all scored ones, of the chosen sides. */
 double dpo_chosen_count(const nrl_batch *batch, bool with_prompt);

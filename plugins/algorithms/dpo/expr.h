@@ -1,7 +1,7 @@
 /*
- * expr.h - formulas on tensors that read like formulas. Every function takes the expression under way,
- * records one operation on the tape and returns its result; after a first error all of them do nothing
- * and return NULL, and the error is read once, from `st`, at the end.
+ * expr.h - formulas on tensors that read like formulas. Every function takes the expression under
+ * way, records one operation on the tape and returns its result; after a first error all of them do
+ * nothing and return NULL, and the error is read once, from `st`, at the end.
  */
 #ifndef DPO_EXPR_H
 #define DPO_EXPR_H

@@ -3,8 +3,8 @@
  * Every function returns [B]; dpo.c sums, the core divides by the pairs of the global batch.
  *
  * In formulas: lc, lr log-probs of chosen and rejected under the policy, nc, nr their lengths;
- * a = lc - reference, b = lr - reference; D = score(a) - score(b), where score is the identity unless
- * f_divergence_type says otherwise; eps = label_smoothing.
+ * a = lc - reference, b = lr - reference; D = score(a) - score(b), where score is the identity
+ * unless f_divergence_type says otherwise; eps = label_smoothing.
  */
 #include "dpo.h"
 #include <math.h>
@@ -23,7 +23,8 @@ static nrl_tensor *smoothed(dpo_pairs *p, nrl_tensor *x)
 static nrl_tensor *mean_margin(dpo_pairs *p, nrl_tensor *chosen, nrl_tensor *rejected, double k)
 {
     expr *e = &p->e;
-    return scale(e, minus(e, over(e, chosen, p->chosen.length), over(e, rejected, p->rejected.length)), k);
+    return scale(
+        e, minus(e, over(e, chosen, p->chosen.length), over(e, rejected, p->rejected.length)), k);
 }
 
 /* ---- losses of a policy against a reference ---- */
@@ -77,7 +78,8 @@ static nrl_tensor *pair_exo(dpo_pairs *p)
 static nrl_tensor *pair_nca(dpo_pairs *p)
 {
     expr *e = &p->e;
-    nrl_tensor *x = scale(e, p->chosen.ratio, p->o->beta), *y = scale(e, p->rejected.ratio, p->o->beta);
+    nrl_tensor *x = scale(e, p->chosen.ratio, p->o->beta),
+               *y = scale(e, p->rejected.ratio, p->o->beta);
     nrl_tensor *pull = plus(e, log_sigmoid(e, neg(e, x)), log_sigmoid(e, neg(e, y)));
     return plus(e, neg(e, log_sigmoid(e, x)), scale(e, pull, -0.5));
 }
@@ -114,7 +116,8 @@ static nrl_tensor *pair_apo_down(dpo_pairs *p)
 {
     expr *e = &p->e;
     nrl_tensor *x = minus(e, p->rejected.ratio, p->chosen.ratio);
-    return plus(e, sigmoid(e, scale(e, p->chosen.ratio, p->o->beta)), sigmoid(e, scale(e, x, p->o->beta)));
+    return plus(e, sigmoid(e, scale(e, p->chosen.ratio, p->o->beta)),
+                sigmoid(e, scale(e, x, p->o->beta)));
 }
 
 /* Lu et al. 2024. exp(-x) w is written exp(ls(x/tau) - x), which cannot overflow for tau <= 1. */
@@ -127,8 +130,8 @@ static nrl_tensor *pair_discopop(dpo_pairs *p)
     return minus(e, exponential(e, minus(e, log_sigmoid(e, scale(e, x, 1 / tau)), x)), logistic);
 }
 
-/* Melnyk et al. 2024: margins of the policy against those of the reference, as distributions over the
- * pairs of a group. */
+/* Melnyk et al. 2024: margins of the policy against those of the reference, as distributions over
+ * the pairs of a group. */
 static nrl_tensor *pair_aot(dpo_pairs *p)
 {
     expr *e = &p->e;
@@ -189,8 +192,8 @@ static nrl_tensor *pair_alphapo(dpo_pairs *p)
     return smoothed(p, affine(e, x, p->o->beta, -p->o->simpo_gamma));
 }
 
-/* log(q / (1 - q)) of q = exp(l / n). A mean log-prob of 0 has infinite odds: it is taken as -1e-6, the
- * last place of a probability in f32. */
+/* log(q / (1 - q)) of q = exp(l / n). A mean log-prob of 0 has infinite odds: it is taken as -1e-6,
+ * the last place of a probability in f32. */
 static nrl_tensor *log_odds(dpo_pairs *p, const dpo_side *side)
 {
     expr *e = &p->e;
@@ -287,7 +290,8 @@ const dpo_loss dpo_losses[] = {
     /* -(1-eps) ls(beta D) - eps ls(-beta D) */
     {"cdpo", pair_sigmoid, REFERENCE, .start = start_ln2, .uses = USES_SCORES | DPO_USES_SMOOTHING},
     /* (-(1-eps) ls(beta D) + eps ls(-beta D)) / (1 - 2 eps) */
-    {"robust", pair_robust, REFERENCE, .start = start_ln2, .uses = USES_SCORES | DPO_USES_SMOOTHING},
+    {"robust", pair_robust, REFERENCE, .start = start_ln2,
+     .uses = USES_SCORES | DPO_USES_SMOOTHING},
     /* max(0, 1 - beta D) */
     {"hinge", pair_hinge, REFERENCE, .start = start_1, .uses = USES_SCORES},
     /* (score(a)/nc - score(b)/nr - 1/(2 beta))^2 */
@@ -307,7 +311,8 @@ const dpo_loss dpo_losses[] = {
     /* s(beta a) + 1 - s(beta (a - b)) */
     {"apo_down", pair_apo_down, REFERENCE, .start = start_1, .uses = USES_ALL},
     /* x = beta D, w = s(x/tau): -ls(x) (1-w) + exp(-x) w */
-    {"discopop", pair_discopop, REFERENCE, .start = start_discopop, .uses = USES_SCORES | DPO_USES_TAU},
+    {"discopop", pair_discopop, REFERENCE, .start = start_discopop,
+     .uses = USES_SCORES | DPO_USES_TAU},
     /* d = sort(lc - lr) - sort(reference's): -(1-eps) ls(beta d) - eps ls(-beta d) */
     {"aot", pair_aot, REFERENCE, .start = start_ln2, .uses = USES_SORTS},
     /* d = sort(a) - sort(b): -(1-eps) ls(beta d) - eps ls(-beta d) */
@@ -318,7 +323,8 @@ const dpo_loss dpo_losses[] = {
     {"cpo", pair_cpo, .reward = reward_sum, .tokens = DPO_ANSWER_TOKENS,
      .uses = DPO_USES_SMOOTHING | DPO_USES_CPO_ALPHA},
     /* max(0, 1 - beta (lc - lr)), + cpo_alpha times sft */
-    {"cpo_hinge", pair_cpo_hinge, .reward = reward_sum, .tokens = DPO_ANSWER_TOKENS, .uses = DPO_USES_CPO_ALPHA},
+    {"cpo_hinge", pair_cpo_hinge, .reward = reward_sum, .tokens = DPO_ANSWER_TOKENS,
+     .uses = DPO_USES_CPO_ALPHA},
     /* (lc/nc - lr/nr - 1/(2 beta))^2, + cpo_alpha times sft */
     {"cpo_ipo", pair_cpo_ipo, OF_MEANS, .tokens = DPO_ANSWER_TOKENS, .uses = DPO_USES_CPO_ALPHA},
     /* x = beta (lc/nc - lr/nr) - gamma: -(1-eps) ls(x) - eps ls(-x) */
@@ -326,8 +332,8 @@ const dpo_loss dpo_losses[] = {
     /* simpo with (1 - exp(-alpha q))/alpha in the place of q = l/n */
     {"alphapo", pair_alphapo, .reward = reward_alpha, .logps_are_means = true,
      .uses = DPO_USES_SMOOTHING | DPO_USES_GAMMA | DPO_USES_ALPHA},
-    /* -beta ls(log odds of exp(lc/nc) - log odds of exp(lr/nr)), + -log p, mean over all chosen tokens,
-     * the prompt's included */
+    /* -beta ls(log odds of exp(lc/nc) - log odds of exp(lr/nr)), + -log p, mean over all chosen
+     * tokens, the prompt's included */
     {"orpo", pair_orpo, OF_MEANS, .tokens = DPO_CHOSEN_TOKENS},
 };
 const size_t dpo_n_losses = sizeof dpo_losses / sizeof *dpo_losses;

@@ -12,13 +12,15 @@ static nrl_status grow(void **memory, int64_t *room, int64_t wanted, size_t elem
 {
     if (wanted <= *room) return NRL_OK;
     void *larger = realloc(*memory, (size_t)wanted * element);
-    if (!larger) return nrl_fail(NRL_ERR_MEMORY, "%lld numbers of a batch's pairs", (long long)wanted);
+    if (!larger)
+        return nrl_fail(NRL_ERR_MEMORY, "%lld numbers of a batch's pairs", (long long)wanted);
     *memory = larger;
     *room = wanted;
     return NRL_OK;
 }
 
-/* sides[i], sides[n + i] = the chosen and the rejected segment of pair i; pairs in order of blocks. */
+/* sides[i], sides[n + i] = the chosen and the rejected segment of pair i; pairs in order of blocks.
+ */
 static nrl_status find_sides(dpo *d, const nrl_batch *batch, int64_t *n)
 {
     const int32_t *block = nrl_batch_segment_block(batch), *side = nrl_batch_segment_side(batch);
@@ -27,12 +29,13 @@ static nrl_status find_sides(dpo *d, const nrl_batch *batch, int64_t *n)
     for (int64_t s = 0; s < nrl_batch_n_segments(batch); s++) {
         int64_t k = side[s] ? 1 : 0;
         if (count[k] == blocks || count[k] != block[s])
-            return nrl_fail(NRL_ERR_BUG, "block %d is not one chosen and one rejected segment", block[s]);
+            return nrl_fail(NRL_ERR_BUG, "block %d is not one chosen and one rejected segment",
+                            block[s]);
         d->sides[k * blocks + count[k]++] = (int32_t)s;
     }
     if (count[0] != blocks || count[1] != blocks)
-        return nrl_fail(NRL_ERR_BUG, "%lld chosen and %lld rejected segments in %lld pairs", (long long)count[0],
-                        (long long)count[1], (long long)blocks);
+        return nrl_fail(NRL_ERR_BUG, "%lld chosen and %lld rejected segments in %lld pairs",
+                        (long long)count[0], (long long)count[1], (long long)blocks);
     *n = blocks;
     return NRL_OK;
 }
@@ -53,12 +56,15 @@ static int64_t trained_rows(const nrl_batch *batch, int32_t segment, int64_t *i)
     const int32_t *of = nrl_batch_row_segment(batch);
     const float *weight = nrl_batch_row_weight(batch);
     int64_t n = 0;
-    for (; *i < nrl_batch_n_rows(batch) && of[*i] <= segment; ++*i) n += of[*i] == segment && weight[*i] > 0;
+    for (; *i < nrl_batch_n_rows(batch) && of[*i] <= segment; ++*i)
+        n += of[*i] == segment && weight[*i] > 0;
     return n;
 }
 
-/* The first `shared` trained rows of a segment keep their weight, later ones count ld_alpha of it. */
-static void scale_rows(const dpo *d, const nrl_batch *batch, int32_t segment, int64_t shared, int64_t *i)
+/* The first `shared` trained rows of a segment keep their weight, later ones count ld_alpha of it.
+ */
+static void scale_rows(const dpo *d, const nrl_batch *batch, int32_t segment, int64_t shared,
+                       int64_t *i)
 {
     const int32_t *of = nrl_batch_row_segment(batch);
     const float *weight = nrl_batch_row_weight(batch);
@@ -71,8 +77,8 @@ static void scale_rows(const dpo *d, const nrl_batch *batch, int32_t segment, in
 
 /* Row weights [P] of length-desensitised sums: l = first m answer tokens + ld_alpha the rest, m the
  * shorter answer's length. */
-static nrl_status desensitised_weights(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, int64_t n_pairs,
-                                       nrl_tensor **weights)
+static nrl_status desensitised_weights(dpo *d, nrl_ctx *ctx, const nrl_batch *batch,
+                                       int64_t n_pairs, nrl_tensor **weights)
 {
     int64_t rows = nrl_batch_n_rows(batch), counted = 0, scaled = 0;
     NRL_TRY(grow((void **)&d->row_scale, &d->rows_room, rows, sizeof *d->row_scale));
@@ -93,8 +99,8 @@ static nrl_tensor *by_segment(expr *e, const nrl_batch *batch, nrl_tensor *rows)
 {
     nrl_tensor *sums = NULL;
     if (e->st == NRL_OK)
-        e->st = nrl_op_segment_sum(e->ctx, rows, nrl_batch_row_segment(batch), nrl_batch_n_rows(batch),
-                                   nrl_batch_n_segments(batch), &sums);
+        e->st = nrl_op_segment_sum(e->ctx, rows, nrl_batch_row_segment(batch),
+                                   nrl_batch_n_rows(batch), nrl_batch_n_segments(batch), &sums);
     return sums;
 }
 
@@ -104,10 +110,12 @@ typedef struct {
 
 static sides by_side(const dpo *d, dpo_pairs *p, nrl_tensor *segments)
 {
-    return (sides){gather(&p->e, segments, d->sides, p->n), gather(&p->e, segments, d->sides + p->n, p->n)};
+    return (sides){gather(&p->e, segments, d->sides, p->n),
+                   gather(&p->e, segments, d->sides + p->n, p->n)};
 }
 
-static sides sums_of(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *rows, nrl_tensor *weights)
+static sides sums_of(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *rows,
+                     nrl_tensor *weights)
 {
     return by_side(d, p, by_segment(&p->e, batch, times(&p->e, rows, weights)));
 }
@@ -133,8 +141,8 @@ static nrl_tensor *score(dpo_pairs *p, nrl_tensor *x)
     }
 }
 
-/* Log ratios are sums of tokens' differences: the difference of two sums would carry the rounding of
- * sums that are a hundred times larger. */
+/* Log ratios are sums of tokens' differences: the difference of two sums would carry the rounding
+ * of sums that are a hundred times larger. */
 static void set_reference(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps,
                           nrl_tensor *weights)
 {
@@ -160,16 +168,18 @@ static void set_weighting(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nr
     nrl_tensor *concentration = NULL;
     if (e->st == NRL_OK) e->st = nrl_batch_column(e->ctx, batch, "sum_p2", &concentration);
     sides s = sums_of(d, p, batch, detach(e, minus(e, logps, concentration)), weights);
-    p->weight = exponential(e, plus(e, over(e, s.chosen, p->chosen.length), over(e, s.rejected, p->rejected.length)));
+    p->weight = exponential(
+        e, plus(e, over(e, s.chosen, p->chosen.length), over(e, s.rejected, p->rejected.length)));
 }
 
 /* Sums over the chosen sides' plain log-probs, for the token means. */
-static void set_nll(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights,
-                    nrl_tensor *plain_chosen)
+static void set_nll(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps,
+                    nrl_tensor *weights, nrl_tensor *plain_chosen)
 {
     expr *e = &p->e;
     if (d->answer_weight > 0) {
-        nrl_tensor *chosen = plain_chosen ? plain_chosen : sums_of(d, p, batch, logps, weights).chosen;
+        nrl_tensor *chosen =
+            plain_chosen ? plain_chosen : sums_of(d, p, batch, logps, weights).chosen;
         p->answer_nll = neg(e, total(e, chosen));
     }
     if (d->chosen_weight > 0)
@@ -185,7 +195,8 @@ nrl_status dpo_pairs_make(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, dpo_pair
     NRL_TRY(nrl_batch_column(ctx, batch, "weights", &weights));
     used = weights;
     if (d->desensitised) NRL_TRY(desensitised_weights(d, ctx, batch, p->n, &used));
-    sides n = by_side(d, p, by_segment(&p->e, batch, weights)), l = sums_of(d, p, batch, logps, used);
+    sides n = by_side(d, p, by_segment(&p->e, batch, weights)),
+          l = sums_of(d, p, batch, logps, used);
     p->chosen = (dpo_side){.logp = l.chosen, .length = n.chosen};
     p->rejected = (dpo_side){.logp = l.rejected, .length = n.rejected};
     if (d->reference) set_reference(d, p, batch, logps, used);
@@ -209,12 +220,16 @@ static int by_value(const void *x, const void *y)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-static void rank_groups(const double *values, int64_t n, int64_t group, ranked *items, int32_t *order)
+static void rank_groups(const double *values, int64_t n, int64_t group, ranked *items,
+                        int32_t *order)
 {
-    for (int64_t i = 0; i < n; i++) items[i] = (ranked){values[i], (int32_t)i};
+    for (int64_t i = 0; i < n; i++)
+        items[i] = (ranked){values[i], (int32_t)i};
     for (int64_t begin = 0; begin < n; begin += group)
-        qsort(items + begin, (size_t)(n - begin < group ? n - begin : group), sizeof *items, by_value);
-    for (int64_t i = 0; i < n; i++) order[i] = items[i].index;
+        qsort(items + begin, (size_t)(n - begin < group ? n - begin : group), sizeof *items,
+              by_value);
+    for (int64_t i = 0; i < n; i++)
+        order[i] = items[i].index;
 }
 
 nrl_tensor *dpo_sorted(dpo_pairs *p, nrl_tensor *x)

@@ -1,7 +1,7 @@
 /*
- * test_losses.c - every loss of the dpo plugin against tests/data/dpo_losses.json: what TRL 1.16 gives
- * in float64 for eight pairs (losses, gradients, logged numbers). Columns are set by hand, one row a
- * token, with an untrained prompt row in front of each answer.
+ * test_losses.c - every loss of the dpo plugin against tests/data/dpo_losses.json: what TRL 1.16
+ * gives in float64 for eight pairs (losses, gradients, logged numbers). Columns are set by hand,
+ * one row a token, with an untrained prompt row in front of each answer.
  */
 #include "base/json.h"
 #include "checkpoint/visitor.h"
@@ -20,8 +20,8 @@ static const char *const metric_names[N_METRICS] = {
     "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies",
     "logps/chosen",   "logps/rejected",   "nll_loss"};
 
-/* Of f32 columns and arithmetic. A loss or metric is measured against max(|value|, 1), a gradient against
- * the largest of its entry. */
+/* Of f32 columns and arithmetic. A loss or metric is measured against max(|value|, 1), a gradient
+ * against the largest of its entry. */
 static const double TOLERANCE = 1e-6;
 /* w = sigmoid(x / tau) with tau 0.05: the rounding of x counts twenty times. */
 static const double DISCOPOP_TOLERANCE = 3e-6;
@@ -62,7 +62,8 @@ static nrl_status open_dpo(fixture *f, const char *yaml)
     close_instance(f);
     assert_int_equal(yaml_parse(&f->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
     c.options = options;
-    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_ALGORITHM, "algorithm", &c, NULL, &p, &filled);
+    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_ALGORITHM, "algorithm", &c, NULL, &p,
+                    &filled);
     NRL_TRY(problems_report(&problems));
     f->table = (const void *)p->table;
     return f->table->create(filled, &f->self);
@@ -73,7 +74,8 @@ static int set_up(void **state)
     fixture *f = calloc(1, sizeof *f);
     f->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
     *state = f;
-    const char *path = arena_printf(&f->memory, "%s/tests/data/dpo_losses.json", getenv("NRL_TEST_SOURCE"));
+    const char *path =
+        arena_printf(&f->memory, "%s/tests/data/dpo_losses.json", getenv("NRL_TEST_SOURCE"));
     if (json_read_file(&f->memory, path, GOLDEN_MAX, &f->golden) != NRL_OK) return 1;
     return test_device_open(&f->device) && ctx_create(&f->device, &f->ctx) == NRL_OK ? 0 : 1;
 }
@@ -105,11 +107,13 @@ static int64_t length_of(const fixture *f, int side, int64_t pair)
     return (int64_t)nrl_node_size(token_values(f, "policy_%s_token_logps", side, pair));
 }
 
-/* Pairs first .. first + n - 1, chosen before rejected; a segment is a prompt row, then its answer. */
+/* Pairs first .. first + n - 1, chosen before rejected; a segment is a prompt row, then its answer.
+ */
 static nrl_batch *make_batch(const fixture *f, int64_t first, int64_t n)
 {
     int64_t rows = 0, row = 0;
-    for (int64_t s = 0; s < 2 * n; s++) rows += 1 + length_of(f, (int)(s % 2), first + s / 2);
+    for (int64_t s = 0; s < 2 * n; s++)
+        rows += 1 + length_of(f, (int)(s % 2), first + s / 2);
     nrl_batch *b = batch_new(rows + 2 * n, rows, 2 * n);
     b->n_blocks = n;
     for (int64_t s = 0; s < 2 * n; s++) {
@@ -128,7 +132,8 @@ static nrl_batch *make_batch(const fixture *f, int64_t first, int64_t n)
 }
 
 /* A column of tokens' values; a prompt row has a number that no answer may see. */
-static nrl_tensor *set_column(fixture *f, nrl_batch *b, int64_t first, const char *name, const char *format)
+static nrl_tensor *set_column(fixture *f, nrl_batch *b, int64_t first, const char *name,
+                              const char *format)
 {
     float values[MAX_ROWS];
     nrl_tensor *t;
@@ -139,7 +144,8 @@ static nrl_tensor *set_column(fixture *f, nrl_batch *b, int64_t first, const cha
         for (size_t k = 0; k < nrl_node_size(list); k++)
             values[i++] = (float)nrl_node_f64(nrl_node_at(list, k), NAN);
     }
-    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &b->n_rows, values, &t), NRL_OK);
+    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &b->n_rows, values, &t),
+                     NRL_OK);
     batch_set_column(b, name, t);
     return t;
 }
@@ -150,7 +156,8 @@ static void take_metrics(fixture *f, outcome *o)
 {
     const ctx_metric *list;
     int64_t n;
-    for (int i = 0; i < N_METRICS; i++) o->metrics[i] = NAN;
+    for (int i = 0; i < N_METRICS; i++)
+        o->metrics[i] = NAN;
     assert_int_equal(ctx_take_metrics(f->ctx, &list, &n), NRL_OK);
     for (int64_t i = 0; i < n; i++) {
         assert_string_equal(f->table->metrics[list[i].index].name, metric_names[list[i].index]);
@@ -166,21 +173,25 @@ static void take_gradients(fixture *f, const nrl_batch *b, nrl_tensor *grad, out
     for (int64_t s = 0; s < b->n_segments; s++) {
         double *to = o->grad[s % 2][s / 2];
         o->prompt_grad = fmax(o->prompt_grad, fabs(values[i++]));
-        for (; i < b->n_rows && b->row_segment[i] == s; i++) *to++ = values[i];
+        for (; i < b->n_rows && b->row_segment[i] == s; i++)
+            *to++ = values[i];
     }
 }
 
-static void backward(fixture *f, tape *t, const nrl_batch *b, nrl_tensor *logps, nrl_tensor *const *sums,
-                     outcome *o)
+static void backward(fixture *f, tape *t, const nrl_batch *b, nrl_tensor *logps,
+                     nrl_tensor *const *sums, outcome *o)
 {
     nrl_tensor *seeds[NRL_MAX_TERMS], *grad = NULL;
     for (uint32_t k = 0; k < f->table->n_terms; k++) {
         float seed = o->weights[k] > 0 ? (float)(1 / o->weights[k]) : 0;
-        assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &seed, &seeds[k]), NRL_OK);
+        assert_int_equal(
+            nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &seed, &seeds[k]),
+            NRL_OK);
         assert_int_equal(nrl_tensor_fetch(f->ctx, sums[k], &o->sums[k], 1), NRL_OK);
         if (o->weights[k] > 0) o->loss += o->sums[k] / o->weights[k];
     }
-    assert_int_equal(tape_backward(f->ctx, t, sums, seeds, (int)f->table->n_terms, &logps, &grad, 1), NRL_OK);
+    assert_int_equal(
+        tape_backward(f->ctx, t, sums, seeds, (int)f->table->n_terms, &logps, &grad, 1), NRL_OK);
     take_gradients(f, b, grad, o);
     tensor_release(f->ctx, grad);
 }
@@ -232,15 +243,18 @@ static const char *list_text(fixture *f, const nrl_node *list)
 /* Options with the same names in both; those of a loss that does not read them are left out. */
 static const char *common_options(fixture *f, const nrl_node *params, bool smoothing)
 {
-    static const char *const names[] = {"beta", "label_smoothing", "f_alpha_divergence_coef", "ld_alpha", "discopop_tau"};
-    const char *text = "", *divergence = nrl_node_string(nrl_node_find(params, "f_divergence_type"), NULL);
+    static const char *const names[] = {"beta", "label_smoothing", "f_alpha_divergence_coef",
+                                        "ld_alpha", "discopop_tau"};
+    const char *text = "",
+               *divergence = nrl_node_string(nrl_node_find(params, "f_divergence_type"), NULL);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const nrl_node *n = nrl_node_find(params, names[i]);
         if (!n || (!smoothing && !strcmp(names[i], "label_smoothing"))) continue;
         text = arena_printf(&f->memory, "%s%s: %.17g\n", text, names[i], nrl_node_f64(n, NAN));
     }
     if (divergence) text = arena_printf(&f->memory, "%sf_divergence_type: %s\n", text, divergence);
-    if (nrl_node_find(params, "use_weighting")) text = arena_printf(&f->memory, "%suse_weighting: true\n", text);
+    if (nrl_node_find(params, "use_weighting"))
+        text = arena_printf(&f->memory, "%suse_weighting: true\n", text);
     return text;
 }
 
@@ -248,8 +262,10 @@ static void open_dpo_entry(fixture *f, const char *name, const nrl_node *params)
 {
     const char *yaml = common_options(f, params, strcmp(name, "sigmoid_label_smoothing_ignored"));
     const nrl_node *weights = nrl_node_find(params, "loss_weights");
-    yaml = arena_printf(&f->memory, "%sloss: %s\n", yaml, list_text(f, nrl_node_find(params, "loss_type")));
-    if (weights) yaml = arena_printf(&f->memory, "%sloss_weights: %s\n", yaml, list_text(f, weights));
+    yaml = arena_printf(&f->memory, "%sloss: %s\n", yaml,
+                        list_text(f, nrl_node_find(params, "loss_type")));
+    if (weights)
+        yaml = arena_printf(&f->memory, "%sloss_weights: %s\n", yaml, list_text(f, weights));
     if (open_dpo(f, yaml) != NRL_OK) fail_msg("%s: %s", name, nrl_error_text());
 }
 
@@ -259,17 +275,20 @@ static void open_cpo_entry(fixture *f, const char *name, const nrl_node *params)
     const char *type = nrl_node_string(nrl_node_find(params, "loss_type"), "");
     double cpo_alpha = nrl_node_f64(nrl_node_find(params, "cpo_alpha"), 0);
     double alpha = nrl_node_f64(nrl_node_find(params, "alpha"), 0);
-    const char *yaml = common_options(f, params, nrl_node_f64(nrl_node_find(params, "label_smoothing"), 0) > 0);
+    const char *yaml =
+        common_options(f, params, nrl_node_f64(nrl_node_find(params, "label_smoothing"), 0) > 0);
     bool simpo = !strcmp(type, "simpo");
     if (simpo && alpha != 0)
         yaml = arena_printf(&f->memory, "%sloss: alphapo\nalpha: %g\n", yaml, alpha);
     else if (simpo && cpo_alpha > 0)
-        yaml = arena_printf(&f->memory, "%sloss: [simpo, sft]\nloss_weights: [1, %g]\n", yaml, cpo_alpha);
+        yaml = arena_printf(&f->memory, "%sloss: [simpo, sft]\nloss_weights: [1, %g]\n", yaml,
+                            cpo_alpha);
     else if (simpo)
         yaml = arena_printf(&f->memory, "%sloss: simpo\n", yaml);
     else
         yaml = arena_printf(&f->memory, "%sloss: cpo%s%s\ncpo_alpha: %g\n", yaml,
-                            strcmp(type, "sigmoid") ? "_" : "", strcmp(type, "sigmoid") ? type : "", cpo_alpha);
+                            strcmp(type, "sigmoid") ? "_" : "", strcmp(type, "sigmoid") ? type : "",
+                            cpo_alpha);
     if (open_dpo(f, yaml) != NRL_OK) fail_msg("%s: %s", name, nrl_error_text());
 }
 
@@ -287,16 +306,20 @@ static void compare_value(double *worst, double got, double want)
     compare(worst, got, want, fmax(fabs(want), 1));
 }
 
-static double gradient_error(const fixture *f, const nrl_node *entry, const outcome *o, const char *const names[2])
+static double gradient_error(const fixture *f, const nrl_node *entry, const outcome *o,
+                             const char *const names[2])
 {
     double largest = 0, worst = 0;
     double ld = nrl_node_f64(nrl_node_find(nrl_node_find(entry, "params"), "ld_alpha"), 1);
     for (int side = 0; side < 2; side++)
         for (int64_t i = 0; i < PAIRS; i++)
-            largest = fmax(largest, fabs(nrl_node_f64(nrl_node_at(nrl_node_find(entry, names[side]), (size_t)i), NAN)));
+            largest = fmax(
+                largest,
+                fabs(nrl_node_f64(nrl_node_at(nrl_node_find(entry, names[side]), (size_t)i), NAN)));
     for (int side = 0; side < 2; side++)
         for (int64_t i = 0; i < PAIRS; i++) {
-            double want = nrl_node_f64(nrl_node_at(nrl_node_find(entry, names[side]), (size_t)i), NAN);
+            double want =
+                nrl_node_f64(nrl_node_at(nrl_node_find(entry, names[side]), (size_t)i), NAN);
             int64_t other = length_of(f, !side, i);
             for (int64_t t = 0; t < length_of(f, side, i); t++)
                 compare(&worst, o->grad[side][i][t], t < other ? want : ld * want, largest);
@@ -333,10 +356,11 @@ static int judge(const char *name, double loss, double gradient, double metric, 
 {
     double worst = fmax(fmax(loss, gradient), fmax(metric, pair));
     double allowed = strncmp(name, "discopop", 8) ? TOLERANCE : DISCOPOP_TOLERANCE;
-    bool good = worst <= allowed && !isnan(loss) && !isnan(gradient) && !isnan(metric) && !isnan(pair);
+    bool good =
+        worst <= allowed && !isnan(loss) && !isnan(gradient) && !isnan(metric) && !isnan(pair);
     if (!good || getenv("NRL_TEST_VERBOSE"))
-        print_message("%-32s loss %.1e gradient %.1e metrics %.1e pairs %.1e%s\n", name, loss, gradient, metric,
-                      pair, good ? "" : "  WRONG");
+        print_message("%-32s loss %.1e gradient %.1e metrics %.1e pairs %.1e%s\n", name, loss,
+                      gradient, metric, pair, good ? "" : "  WRONG");
     return !good;
 }
 
@@ -355,7 +379,8 @@ static void every_dpo_entry_is_reproduced(void **state)
         assert_true(o.prompt_grad == 0);
         compare_value(&loss, o.loss, nrl_node_f64(nrl_node_find(entry, "loss_mean"), NAN));
         double pair = pair_error(f, entry, !strncmp(name, "aot", 3) || !strcmp(name, "sft"));
-        failed += judge(name, loss, gradient_error(f, entry, &o, names), metric_error(entry, &o), pair);
+        failed +=
+            judge(name, loss, gradient_error(f, entry, &o, names), metric_error(entry, &o), pair);
     }
     print_message("%zu entries of dpo, %d wrong\n", nrl_node_size(entries), failed);
     assert_true(nrl_node_size(entries) == 50 && !failed);
@@ -383,8 +408,8 @@ static void every_cpo_entry_is_reproduced(void **state)
     assert_true(n == 8 && !failed);
 }
 
-/* The recorded orpo takes its token mean as given: here it comes from the rows, so it is left out of
- * what is compared and checked by itself. */
+/* The recorded orpo takes its token mean as given: here it comes from the rows, so it is left out
+ * of what is compared and checked by itself. */
 static void every_orpo_entry_is_reproduced(void **state)
 {
     fixture *f = *state;
@@ -396,20 +421,24 @@ static void every_orpo_entry_is_reproduced(void **state)
         const nrl_node *entry = nrl_node_find(entries, name);
         double beta = nrl_node_f64(nrl_node_find(nrl_node_find(entry, "params"), "beta"), NAN);
         double loss = 0, nll = 0, tokens = 0;
-        assert_int_equal(open_dpo(f, arena_printf(&f->memory, "loss: orpo\nbeta: %g", beta)), NRL_OK);
+        assert_int_equal(open_dpo(f, arena_printf(&f->memory, "loss: orpo\nbeta: %g", beta)),
+                         NRL_OK);
         outcome o = call(f, 0, PAIRS, NULL);
         for (int64_t i = 0; i < PAIRS; i++) {
             const nrl_node *list = token_values(f, "policy_%s_token_logps", 0, i);
             nll += 1.5;
             tokens += 1 + (double)nrl_node_size(list);
-            for (size_t t = 0; t < nrl_node_size(list); t++) nll -= nrl_node_f64(nrl_node_at(list, t), NAN);
+            for (size_t t = 0; t < nrl_node_size(list); t++)
+                nll -= nrl_node_f64(nrl_node_at(list, t), NAN);
         }
         assert_true(o.weights[2] == tokens && o.weights[1] == 0);
         assert_true(fabs(o.sums[2] - nll) <= TOLERANCE * nll);
         assert_true(fabs(o.prompt_grad - 1 / tokens) <= TOLERANCE / tokens);
         for (int64_t i = 0; i < PAIRS; i++) /* what is left is the odds ratio's */
-            for (int64_t t = 0; t < length_of(f, 0, i); t++) o.grad[0][i][t] += 1 / tokens;
-        compare_value(&loss, o.sums[0] / o.weights[0], nrl_node_f64(nrl_node_find(entry, "loss_mean"), NAN));
+            for (int64_t t = 0; t < length_of(f, 0, i); t++)
+                o.grad[0][i][t] += 1 / tokens;
+        compare_value(&loss, o.sums[0] / o.weights[0],
+                      nrl_node_f64(nrl_node_find(entry, "loss_mean"), NAN));
         failed += judge(name, loss, gradient_error(f, entry, &o, names), metric_error(entry, &o),
                         pair_error(f, entry, false));
     }
@@ -418,8 +447,8 @@ static void every_orpo_entry_is_reproduced(void **state)
 
 /* ---- what the recordings do not have ---- */
 
-/* With right = -ls(x) and wrong = -ls(-x): robust = ((1-eps) right - eps wrong) / (1 - 2 eps), which gives
- * wrong; cdpo = (1-eps) right + eps wrong. */
+/* With right = -ls(x) and wrong = -ls(-x): robust = ((1-eps) right - eps wrong) / (1 - 2 eps),
+ * which gives wrong; cdpo = (1-eps) right + eps wrong. */
 static void cdpo_is_the_mean_over_labels_that_flip(void **state)
 {
     const char *reference = "ref_%s_token_logps";
@@ -429,7 +458,8 @@ static void cdpo_is_the_mean_over_labels_that_flip(void **state)
     assert_int_equal(open_dpo(f, "{loss: robust, label_smoothing: 0.25}"), NRL_OK);
     double wrong = (0.75 * right - 0.5 * call(f, 0, PAIRS, reference).loss) / 0.25;
     assert_int_equal(open_dpo(f, "{loss: cdpo, label_smoothing: 0.25}"), NRL_OK);
-    assert_true(fabs(call(f, 0, PAIRS, reference).loss - (0.75 * right + 0.25 * wrong)) <= 2 * TOLERANCE);
+    assert_true(fabs(call(f, 0, PAIRS, reference).loss - (0.75 * right + 0.25 * wrong)) <=
+                2 * TOLERANCE);
 }
 
 static void aot_sorts_within_groups(void **state)
@@ -438,7 +468,8 @@ static void aot_sorts_within_groups(void **state)
     for (int k = 0; k < 2; k++) {
         const char *name = k ? "aot_unpaired" : "aot";
         double parts = 0;
-        assert_int_equal(open_dpo(f, arena_printf(&f->memory, "{loss: %s, aot_group: 3}", name)), NRL_OK);
+        assert_int_equal(open_dpo(f, arena_printf(&f->memory, "{loss: %s, aot_group: 3}", name)),
+                         NRL_OK);
         assert_int_equal(f->table->group(f->self), 3);
         double whole = call(f, 0, 8, "ref_%s_token_logps").sums[0];
         for (int64_t first = 0; first < 8; first += 3)
@@ -475,22 +506,43 @@ static void bco_shift_is_the_mean_of_earlier_rewards(void **state)
 static void the_first_loss_is_known_where_the_reference_is_the_policy(void **state)
 {
     static const char *const known[] = {
-        "loss: sigmoid", "{loss: cdpo, label_smoothing: 0.1}", "{loss: robust, label_smoothing: 0.1}",
-        "loss: hinge", "loss: ipo", "{loss: ipo, beta: 0.5}", "loss: sigmoid_norm",
-        "{loss: exo_pair, label_smoothing: 0.01}", "loss: nca_pair", "loss: bco_pair",
-        "{loss: bco_pair, bco_shift: true}", "{loss: sppo_hard, beta: 0.2}", "loss: apo_zero", "loss: apo_down",
-        "loss: discopop", "{loss: aot, label_smoothing: 0.1}", "loss: aot_unpaired",
-        "{loss: sigmoid, f_divergence_type: forward_kl}", "{loss: sigmoid, f_divergence_type: js_divergence}",
+        "loss: sigmoid",
+        "{loss: cdpo, label_smoothing: 0.1}",
+        "{loss: robust, label_smoothing: 0.1}",
+        "loss: hinge",
+        "loss: ipo",
+        "{loss: ipo, beta: 0.5}",
+        "loss: sigmoid_norm",
+        "{loss: exo_pair, label_smoothing: 0.01}",
+        "loss: nca_pair",
+        "loss: bco_pair",
+        "{loss: bco_pair, bco_shift: true}",
+        "{loss: sppo_hard, beta: 0.2}",
+        "loss: apo_zero",
+        "loss: apo_down",
+        "loss: discopop",
+        "{loss: aot, label_smoothing: 0.1}",
+        "loss: aot_unpaired",
+        "{loss: sigmoid, f_divergence_type: forward_kl}",
+        "{loss: sigmoid, f_divergence_type: js_divergence}",
         "{loss: sigmoid, f_divergence_type: alpha_divergence}",
         "{loss: sigmoid, f_divergence_type: alpha_divergence, f_alpha_divergence_coef: 1}",
-        "{loss: sigmoid, ld_alpha: 0.3}", "{loss: [hinge, ipo], loss_weights: [0.5, 2]}"};
-    static const char *const unknown[] = {"loss: sft", "loss: cpo", "loss: cpo_hinge", "loss: cpo_ipo", "loss: simpo",
-                                          "loss: alphapo", "loss: orpo", "loss: [sigmoid, sft]",
+        "{loss: sigmoid, ld_alpha: 0.3}",
+        "{loss: [hinge, ipo], loss_weights: [0.5, 2]}"};
+    static const char *const unknown[] = {"loss: sft",
+                                          "loss: cpo",
+                                          "loss: cpo_hinge",
+                                          "loss: cpo_ipo",
+                                          "loss: simpo",
+                                          "loss: alphapo",
+                                          "loss: orpo",
+                                          "loss: [sigmoid, sft]",
                                           "{loss: sigmoid, use_weighting: true}"};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         assert_int_equal(open_dpo(f, known[i]), NRL_OK);
-        double want = f->table->start_loss(f->self), got = call(f, 0, PAIRS, "policy_%s_token_logps").loss;
+        double want = f->table->start_loss(f->self),
+               got = call(f, 0, PAIRS, "policy_%s_token_logps").loss;
         if (!(fabs(got - want) <= TOLERANCE * fmax(fabs(want), 1)))
             fail_msg("%s: %.9g, expected %.9g", known[i], got, want);
     }
@@ -527,7 +579,8 @@ static void options_that_cannot_be_are_refused(void **state)
     static const struct {
         const char *yaml, *text;
     } rows[] = {
-        {"{loss: sigmoid, label_smoothing: 0.1}", "label_smoothing: loss sigmoid does not use it\nhint: these do: cdpo"},
+        {"{loss: sigmoid, label_smoothing: 0.1}",
+         "label_smoothing: loss sigmoid does not use it\nhint: these do: cdpo"},
         {"loss: sigmod", "there is no 'sigmod'"},
         {"loss: []", "a list of 0"},
         {"loss: {sigmoid: 1}", "expected a word or a list of words"},

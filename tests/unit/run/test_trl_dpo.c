@@ -1,19 +1,19 @@
 /*
- * Recorded runs of TRL's DPOTrainer, step by step: loss, gradient norm, rewards and log-probs of all 24
- * steps. Most are replayed from their token ids with the reference on-line; one goes the whole way from
- * its rows of text, with cached reference log-probs. Needs stories260K; skipped where the shared data is
- * absent.
+ * Recorded runs of TRL's DPOTrainer, step by step: loss, gradient norm, rewards and log-probs of
+ * all 24 steps. Most are replayed from their token ids with the reference on-line; one goes the
+ * whole way from its rows of text, with cached reference log-probs. Needs stories260K; skipped
+ * where the shared data is absent.
  */
 #include "base/json.h"
 #include "support/run.h"
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <cmocka.h>
 
 enum { STEPS = 24, MAX_MICRO = 16, N_METRICS = 6, GOLDEN_MAX = 64 << 20 };
-/* Mean residuals, absolute for metrics. TRL's own drift between two attention kernels over a run is 7e-5 in a single loss
- * (robust), 1e-5 in the norm. */
+/* Mean residuals, absolute for metrics. TRL's own drift between two attention kernels over a run is
+ * 7e-5 in a single loss (robust), 1e-5 in the norm. */
 static const double LOSS_RESIDUAL = 1e-5, NORM_RESIDUAL = 1e-3, METRIC_RESIDUAL = 1e-4;
 static const double LOSS_STEP = 2e-4, NORM_STEP = 3e-4;
 
@@ -26,12 +26,14 @@ static const recording recordings[] = {
     {"dpo_sigmoid", "constant", "{name: dpo, reference: online}", false},
     {"dpo_sigmoid_ga4", "constant", "{name: dpo, reference: online}", false},
     {"dpo_ipo", "cosine", "{name: dpo, loss: ipo, reference: online}", false},
-    {"dpo_robust", "constant", "{name: dpo, loss: robust, label_smoothing: 0.1, reference: online}", false},
+    {"dpo_robust", "constant", "{name: dpo, loss: robust, label_smoothing: 0.1, reference: online}",
+     false},
     {"dpo_precompute", "constant", "{name: dpo, reference: cached}", true},
 };
 
-static const char *const metrics[N_METRICS] = {"rewards/chosen",     "rewards/rejected", "rewards/margins",
-                                               "rewards/accuracies", "logps/chosen",     "logps/rejected"};
+static const char *const metrics[N_METRICS] = {"rewards/chosen",  "rewards/rejected",
+                                               "rewards/margins", "rewards/accuracies",
+                                               "logps/chosen",    "logps/rejected"};
 
 static test_place place;
 
@@ -40,12 +42,14 @@ static run *open_run(const recording *rec)
     run *r = NULL;
     const char *yaml = arena_printf(
         &place.memory,
-        "model: {path: %s}\ndata: {train: %s, max_length: 256, overlong: truncate, shuffle: false}\n"
+        "model: {path: %s}\ndata: {train: %s, max_length: 256, overlong: truncate, shuffle: "
+        "false}\n"
         "train: {steps: %d, global_batch: 4, micro_batch_tokens: 4096}\nalgorithm: %s\n"
         "optimizer: {name: adamw, lr: 1e-4, weight_decay: 0}\nschedule: %s\n"
         "checkpoint: {every: 0}\nloggers: []\nout: %s/%s\n",
-        test_shared(&place, "data/models/stories260K/hf"), test_shared(&place, "golden/trl_runs/pref.jsonl"), STEPS,
-        rec->algorithm, rec->schedule, place.folder, rec->name);
+        test_shared(&place, "data/models/stories260K/hf"),
+        test_shared(&place, "golden/trl_runs/pref.jsonl"), STEPS, rec->algorithm, rec->schedule,
+        place.folder, rec->name);
     if (test_run_open(&place, yaml, NULL, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
     return r;
 }
@@ -54,7 +58,8 @@ static run *open_run(const recording *rec)
 
 static const nrl_node *row_of(const nrl_node *micro, int64_t segment)
 {
-    return nrl_node_at(nrl_node_find(micro, segment % 2 ? "rejected" : "chosen"), (size_t)(segment / 2));
+    return nrl_node_at(nrl_node_find(micro, segment % 2 ? "rejected" : "chosen"),
+                       (size_t)(segment / 2));
 }
 
 static void fill_segment(nrl_batch *b, const nrl_node *row, int64_t s, int64_t *at, int64_t *scored)
@@ -77,15 +82,18 @@ static void fill_segment(nrl_batch *b, const nrl_node *row, int64_t s, int64_t *
 
 static nrl_batch *make_batch(const nrl_node *micro)
 {
-    int64_t pairs = (int64_t)nrl_node_size(nrl_node_find(micro, "chosen")), n = 0, p = 0, at = 0, scored = 0;
+    int64_t pairs = (int64_t)nrl_node_size(nrl_node_find(micro, "chosen")), n = 0, p = 0, at = 0,
+            scored = 0;
     for (int64_t s = 0; s < 2 * pairs; s++) {
         const char *mask = nrl_node_string(nrl_node_at(row_of(micro, s), 1), "");
         n += (int64_t)strlen(mask);
-        for (const char *c = mask + 1; *c; c++) p += *c == '1';
+        for (const char *c = mask + 1; *c; c++)
+            p += *c == '1';
     }
     nrl_batch *b = batch_new(n, p, 2 * pairs);
     b->n_blocks = pairs;
-    for (int64_t s = 0; s < 2 * pairs; s++) fill_segment(b, row_of(micro, s), s, &at, &scored);
+    for (int64_t s = 0; s < 2 * pairs; s++)
+        fill_segment(b, row_of(micro, s), s, &at, &scored);
     b->cu_seqlens[2 * pairs] = (int32_t)n;
     return b;
 }
@@ -102,7 +110,8 @@ static void replay_step(run *r, const nrl_node *step, run_event *e)
     }
     if (step_on(r, &data, now_seconds(), e) != NRL_OK) fail_msg("%s", nrl_error_text());
     ctx_set_batch(r->ctx, NULL);
-    for (int64_t m = 0; m < data.n_micro; m++) batch_free(batches[m]);
+    for (int64_t m = 0; m < data.n_micro; m++)
+        batch_free(batches[m]);
 }
 
 static void text_step(run *r, run_event *e)
@@ -146,7 +155,8 @@ static void note(residuals *res, const run_event *e, const nrl_node *step)
 
 static void compare(const recording *rec)
 {
-    const char *path = test_shared(&place, arena_printf(&place.memory, "golden/trl_runs/%s.json", rec->name));
+    const char *path =
+        test_shared(&place, arena_printf(&place.memory, "golden/trl_runs/%s.json", rec->name));
     nrl_node *golden;
     residuals res = {0};
     if (!path) fail_msg("no recording of %s", rec->name);
@@ -156,30 +166,36 @@ static void compare(const recording *rec)
     for (size_t i = 0; i < STEPS; i++) {
         const nrl_node *step = nrl_node_at(steps, i);
         run_event e;
-        if (rec->from_text) text_step(r, &e);
-        else replay_step(r, step, &e);
+        if (rec->from_text)
+            text_step(r, &e);
+        else
+            replay_step(r, step, &e);
         assert_true(fabs(e.lr - nrl_node_f64(nrl_node_find(step, "learning_rate"), NAN)) <= 1e-12);
         note(&res, &e, step);
     }
     run_close(r);
-    print_message("%-16s loss %.1e (worst %.1e) grad_norm %.1e (worst %.1e) rewards %.1e %.1e margins %.1e "
-                  "accuracies %.1e logps %.1e %.1e\n",
-                  rec->name, res.loss, res.worst_loss, res.norm, res.worst_norm, res.metric[0], res.metric[1],
-                  res.metric[2], res.metric[3], res.metric[4], res.metric[5]);
+    print_message(
+        "%-16s loss %.1e (worst %.1e) grad_norm %.1e (worst %.1e) rewards %.1e %.1e margins %.1e "
+        "accuracies %.1e logps %.1e %.1e\n",
+        rec->name, res.loss, res.worst_loss, res.norm, res.worst_norm, res.metric[0], res.metric[1],
+        res.metric[2], res.metric[3], res.metric[4], res.metric[5]);
     assert_true(res.loss <= LOSS_RESIDUAL && res.norm <= NORM_RESIDUAL);
     assert_true(res.worst_loss <= LOSS_STEP && res.worst_norm <= NORM_STEP);
-    for (int i = 0; i < N_METRICS; i++) assert_true(res.metric[i] <= METRIC_RESIDUAL);
+    for (int i = 0; i < N_METRICS; i++)
+        assert_true(res.metric[i] <= METRIC_RESIDUAL);
 }
 
 static void every_step_of_every_recording_is_reproduced(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof recordings / sizeof *recordings; i++) compare(&recordings[i]);
+    for (size_t i = 0; i < sizeof recordings / sizeof *recordings; i++)
+        compare(&recordings[i]);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_step_of_every_recording_is_reproduced)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_step_of_every_recording_is_reproduced)};
     test_place_make(&place);
     bool present = test_shared(&place, "data/models/stories260K/hf/config.json") &&
                    test_shared(&place, "golden/trl_runs/pref.jsonl");
