@@ -6,10 +6,11 @@
  */
 #include "base/json.h"
 #include "support/run.h"
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+
+#include <cmocka.h>
 
 enum { STEPS = 24, MAX_MICRO = 16, N_METRICS = 6, GOLDEN_MAX = 64 << 20 };
 /* Mean residuals, absolute for metrics. TRL's own drift between two attention kernels over a run is
