@@ -1,0 +1,255 @@
+/*
+ * test_open.c - what the cpu backend does around its operations: options, memory, arguments of
+ * other sizes, wrong indices. What the operations compute is the conformance suite's business.
+ */
+#include "support/backend.h"
+#include <dirent.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static nrl_backend table;
+
+/* Opens with every option 0 except those given as name, value, ..., NULL. */
+static nrl_status open_with(void **self, ...)
+{
+    char options[256] = {0};
+    va_list a;
+    assert_true(table.plugin.options_size <= sizeof options);
+    va_start(a, self);
+    for (const char *name = va_arg(a, const char *); name; name = va_arg(a, const char *)) {
+        int64_t value = va_arg(a, int);
+        bool found = false;
+        for (uint32_t i = 0; i < table.plugin.n_options; i++) {
+            const nrl_option *o = &table.plugin.options[i];
+            if (strcmp(o->name, name) != 0) continue;
+            memcpy(options + o->offset, &value, sizeof value);
+            found = true;
+        }
+        assert_true(found);
+    }
+    va_end(a);
+    return table.open(options, 0, self);
+}
+
+static nrl_mat f32(float *data, int64_t rows, int64_t cols)
+{
+    return (nrl_mat){
+        .data = data, .dtype = NRL_DTYPE_F32, .rows = rows, .cols = cols, .stride = cols};
+}
+
+static int count_threads(void)
+{
+    DIR *d = opendir("/proc/self/task");
+    int n = 0;
+    if (!d) return 1;
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n - 2; /* . and .. */
+}
+
+static void opening_starts_no_thread(void **state)
+{
+    void *self;
+    nrl_device_facts facts;
+    (void)state;
+    int before = count_threads();
+    assert_int_equal(open_with(&self, "threads", 8, NULL), NRL_OK);
+    assert_int_equal(table.facts(self, &facts), NRL_OK);
+    assert_int_equal(count_threads(), before);
+    assert_int_equal(facts.n_threads, 8);
+    assert_true(facts.peak_flops[NRL_DTYPE_F32] > 1e8);
+    assert_true(facts.memory_bytes > 1 << 20);
+    assert_true(facts.host_memory);
+    table.close(self);
+}
+
+static void there_is_one_device(void **state)
+{
+    char options[256] = {0};
+    void *self;
+    (void)state;
+    assert_int_equal(table.open(options, 1, &self), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "one device"));
+}
+
+/* isa: 0 auto, 1 base, 2 avx2, 3 avx512 */
+static void an_instruction_set_opens_or_says_which_one_is_there(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa <= 3; isa++) {
+        void *self = NULL;
+        nrl_status st = open_with(&self, "isa", isa, NULL);
+        if (st == NRL_OK) {
+            table.close(self);
+            continue;
+        }
+        assert_int_equal(st, NRL_ERR_CONFIG);
+        assert_non_null(strstr(nrl_error_text(), "its best is"));
+    }
+}
+
+static void too_much_memory_says_how_much_is_free(void **state)
+{
+    void *self, *memory = &self;
+    (void)state;
+    assert_int_equal(open_with(&self, NULL), NRL_OK);
+    assert_int_equal(table.alloc(self, (size_t)1 << 50, &memory), NRL_ERR_MEMORY);
+    assert_null(memory);
+    assert_non_null(strstr(nrl_error_text(), "1073741824.0 MiB of host memory wanted"));
+    assert_non_null(strstr(nrl_error_text(), "MiB free"));
+    table.close(self);
+}
+
+typedef struct {
+    nrl_fill_args known;
+    uint64_t later; /* a member that this backend does not know */
+} larger_fill;
+
+static void arguments_of_a_newer_core_are_fine_while_their_new_members_are_zero(void **state)
+{
+    void *self;
+    float y[3] = {0};
+    (void)state;
+    assert_int_equal(open_with(&self, NULL), NRL_OK);
+    larger_fill a = {.known = {.size = sizeof a, .y = f32(y, 1, 3), .value = 2}};
+    assert_int_equal(table.ops->fill(self, NULL, &a.known), NRL_OK);
+    assert_true(y[0] == 2 && y[2] == 2);
+    a.later = 1;
+    assert_int_equal(table.ops->fill(self, NULL, &a.known), NRL_ERR_PLUGIN);
+    assert_non_null(strstr(nrl_error_text(), "no op 'fill' with"));
+    a.known.size = 0;
+    assert_int_equal(table.ops->fill(self, NULL, &a.known), NRL_ERR_BUG);
+    table.close(self);
+}
+
+static void an_index_outside_the_matrix_is_an_error(void **state)
+{
+    void *self;
+    float x[6] = {0}, y[2];
+    int32_t index[1] = {3};
+    (void)state;
+    assert_int_equal(open_with(&self, NULL), NRL_OK);
+    nrl_gather_args a = {.size = sizeof a, .x = f32(x, 3, 2), .y = f32(y, 1, 2), .index = index};
+    assert_int_equal(table.ops->gather(self, NULL, &a), NRL_ERR_BUG);
+    assert_non_null(strstr(nrl_error_text(), "row index 3 of a matrix of 3 rows"));
+    table.close(self);
+}
+
+static void a_product_of_other_shapes_names_them(void **state)
+{
+    void *self;
+    float a[6] = {0}, b[8] = {0}, c[8];
+    (void)state;
+    assert_int_equal(open_with(&self, NULL), NRL_OK);
+    nrl_gemm_args g = {.size = sizeof g,
+                       .fresh = true,
+                       .a = f32(a, 2, 3),
+                       .b = f32(b, 2, 4),
+                       .c = f32(c, 2, 4),
+                       .alpha = 1};
+    assert_int_equal(table.ops->gemm(self, NULL, &g), NRL_ERR_BUG);
+    assert_non_null(strstr(nrl_error_text(), "2x3 and 2x4 to 2x4"));
+    table.close(self);
+}
+
+enum { M = 70, N = 300, K = 900 }; /* large enough to be widened in several blocks */
+
+/* c = a b^T + bias from bf16, c in `dtype`; returned as floats. */
+static void bf16_product(int bf16, uint32_t dtype, const uint16_t *a, const uint16_t *b, float *out)
+{
+    void *self, *c = malloc((size_t)M * N * 4);
+    uint16_t bias[N];
+    assert_non_null(c);
+    for (int i = 0; i < N; i++)
+        bias[i] = b[i * K];
+    assert_int_equal(open_with(&self, "bf16", bf16, "threads", 2, NULL), NRL_OK);
+    nrl_mat ma = {(void *)a, NRL_DTYPE_BF16, 0, M, K, K},
+            mb = {(void *)b, NRL_DTYPE_BF16, 0, N, K, K};
+    nrl_mat mc = {c, dtype, 0, M, N, N}, mbias = {bias, NRL_DTYPE_BF16, 0, 1, N, N};
+    nrl_gemm_args g = {.size = sizeof g,
+                       .transpose_b = true,
+                       .fresh = true,
+                       .a = ma,
+                       .b = mb,
+                       .c = mc,
+                       .bias = mbias,
+                       .alpha = 1};
+    assert_int_equal(table.ops->gemm(self, NULL, &g), NRL_OK);
+    nrl_mat floats = f32(out, M, N);
+    nrl_copy_args k = {.size = sizeof k, .x = mc, .y = floats, .alpha = 1};
+    assert_int_equal(table.ops->copy(self, NULL, &k), NRL_OK);
+    table.close(self);
+    free(c);
+}
+
+static void bf16_products_agree_whichever_way_they_are_done(void **state)
+{
+    static uint16_t a[M * K], b[N * K];
+    static float native[M * N], widened[M * N];
+    void *self;
+    uint64_t random = 1;
+    (void)state;
+    if (open_with(&self, "bf16", 1, NULL) != NRL_OK) skip();
+    table.close(self);
+    for (int i = 0; i < (M + N) * K; i++) {
+        float x = (float)test_uniform(&random);
+        uint32_t bits;
+        memcpy(&bits, &x, 4);
+        if (i < M * K)
+            a[i] = (uint16_t)(bits >> 16);
+        else
+            b[i - M * K] = (uint16_t)(bits >> 16);
+    }
+    bf16_product(1, NRL_DTYPE_F32, a, b, native);
+    bf16_product(2, NRL_DTYPE_F32, a, b, widened);
+    for (int i = 0; i < M * N; i++)
+        assert_true(fabsf(native[i] - widened[i]) < 1e-3f); /* K terms, summed in another order */
+    bf16_product(1, NRL_DTYPE_BF16, a, b, native);
+    bf16_product(2, NRL_DTYPE_BF16, a, b, widened);
+    for (int i = 0; i < M * N; i++)
+        assert_true(fabsf(native[i] - widened[i]) <= 0.0079f * fabsf(native[i]) + 1e-3f);
+}
+
+/* Functions of all instruction sets on a sweep of the whole range, against libm. */
+static void every_instruction_set_knows_exp(void **state)
+{
+    enum { COUNT = 20000 };
+    static float x[COUNT], y[COUNT];
+    (void)state;
+    for (int i = 0; i < COUNT; i++)
+        x[i] = -103.9f + 192.5f * (float)i / COUNT;
+    for (int isa = 1; isa <= 3; isa++) {
+        void *self;
+        if (open_with(&self, "isa", isa, NULL) != NRL_OK) continue;
+        nrl_unary_args a = {
+            .size = sizeof a, .op = NRL_UNARY_EXP, .x = f32(x, 1, COUNT), .y = f32(y, 1, COUNT)};
+        assert_int_equal(table.ops->unary(self, NULL, &a), NRL_OK);
+        for (int i = 0; i < COUNT; i++) {
+            double want = exp(x[i]);
+            assert_true(fabs(y[i] - want) <= 1.5e-7 * want + 1.5e-45);
+        }
+        table.close(self);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opening_starts_no_thread),
+        /* before any that opens a lesser isa: oneDNN keeps the first choice of a process */
+        cmocka_unit_test(bf16_products_agree_whichever_way_they_are_done),
+        cmocka_unit_test(there_is_one_device),
+        cmocka_unit_test(an_instruction_set_opens_or_says_which_one_is_there),
+        cmocka_unit_test(too_much_memory_says_how_much_is_free),
+        cmocka_unit_test(arguments_of_a_newer_core_are_fine_while_their_new_members_are_zero),
+        cmocka_unit_test(an_index_outside_the_matrix_is_an_error),
+        cmocka_unit_test(a_product_of_other_shapes_names_them),
+        cmocka_unit_test(every_instruction_set_knows_exp),
+    };
+    if (!test_backend_table("cpu", &table)) return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
