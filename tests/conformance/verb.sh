@@ -17,9 +17,9 @@ has out " more of "
 has err "error: algorithm 'mean' breaks "
 
 run 1 plugins test "$wrong/backends/crashing.so" --json
-has out '"ended_by": "Segmentation fault"'
+has out '"ended_by": "Aborted"'
 has out '"passed": false'
-has err "error: backend 'crashing' ended the process: Segmentation fault"
+has err "error: backend 'crashing' ended the process: Aborted"
 run 0 plugins test --json "$plugins/loggers/jsonl.so"
 has out '"rule": "a write takes any record"'
 has out '"passed": true'
