@@ -15,7 +15,8 @@ campaigns='
 fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
 kills   20     runs killed at a random moment and resumed: losses equal those of a run in one piece
 soak    50     short runs with random settings: each ends as it should
-learn   5      quickstarts with other seeds: more than 90 % right'
+learn   5      quickstarts with other seeds: more than 90 % right
+bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too'
 
 usage() {
     echo "usage: campaign.sh NAME [N] [SEED]"
@@ -92,6 +93,30 @@ campaign_fuzz() {
     done
 }
 
+# bench FILE ARGUMENT...: one of tests/bench; shows its JSON.
+bench() {
+    script=$1
+    shift
+    tried=$((tried + 1))
+    echo "$script $*"
+    python3 "$source/tests/bench/$script" "$nrl" "$@" && return
+    failed=$((failed + 1))
+}
+
+# Speeds are for reading, not for judging: what fails here is a bench that does not work.
+campaign_bench() {
+    peers=${NRL_PEERS_PYTHON:-}
+    bench footprint.py "$source/tests/data/models/llama" --repeats "$n"
+    bench prefix_sharing.py --prompt 100 --pairs 2 --repeats "$n"
+    bench ratios.py --model tiny --layers 4 --steps 3 --repeats "$n"
+    if [ -z "$peers" ]; then
+        echo "skipped: sft_vs_torch.py, dpo_vs_torch.py: NRL_PEERS_PYTHON names no python with torch"
+        return
+    fi
+    bench sft_vs_torch.py "$source/configs/models/tiny.json" --batch 4 --length 128 --repeats "$n" --python "$peers"
+    bench dpo_vs_torch.py --model tiny --layers 4 --pairs 16 --repeats "$n" --python "$peers"
+}
+
 campaign_tries() {
     while [ $tried -lt "$n" ]; do
         this=$((seed + tried))
@@ -107,6 +132,9 @@ row=$(echo "$campaigns" | grep "^$name ") && [ -n "$name" ] || usage
 n=${2:-$(echo "$row" | awk '{print $2}')}
 seed=${3:-1}
 tried=0 failed=0
-if [ "$name" = fuzz ]; then campaign_fuzz; else campaign_tries; fi
+case $name in
+fuzz | bench) "campaign_$name" ;;
+*) campaign_tries ;;
+esac
 echo "$name: $tried tried, $failed failed, seed $seed"
 [ $tried -gt 0 ] && [ $failed -eq 0 ]

@@ -59,9 +59,9 @@ def nrl_bench(nrl, config, steps, threads, *overrides):
     return json.loads(p.stdout.splitlines()[-1])
 
 
-def nrl_run(nrl, config, out, threads):
+def nrl_run(nrl, config, out, threads, *overrides):
     """Seconds and losses of each step, and the peak of resident bytes, of `nrl run`."""
-    command = [nrl, "run", config, "backend={name: cpu, threads: %d}" % threads, "out=" + out]
+    command = [nrl, "run", config, "backend={name: cpu, threads: %d}" % threads, "out=" + out, *overrides]
     p = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=nrl_environment(threads))
     _, status, usage = os.wait4(p.pid, 0)
     if status:

@@ -4,8 +4,8 @@
 usage: dpo_vs_torch.py NRL [--model smollm2|tiny] [--layers 6] [--pairs 64] [--batch 4] [--median 200] [--sigma 0.8]
                        [--repeats 5] [--threads 2] [--python PEERS] [--answer-rows]
 Both sides train the same weights on the same pairs in the same global batches, with the reference computed in each
-step: nrl packed, PyTorch padded to the longest side of a batch. The first step is left out of the speeds; the largest
-difference of a loss is printed.
+step: nrl packed (and once more without data.prefix_sharing), PyTorch padded to the longest side of a batch. The first
+step is left out of the speeds; the largest difference of a loss is printed.
 """
 import argparse
 import json
@@ -57,17 +57,22 @@ def speeds(args, runs):
     return [args.batch * (args.steps - 1) / sum(r["seconds"][1:]) for r in runs]
 
 
-def report(args, ours, theirs):
-    a, b = speeds(args, ours), speeds(args, theirs)
+def largest_difference(ours, theirs):
+    return max(abs(a - b) for a, b in zip(ours[0]["losses"], theirs[0]["losses"]))
+
+
+def report(args, ours, unshared, theirs):
+    a, b, c = speeds(args, ours), speeds(args, theirs), speeds(args, unshared)
     memory = [max(r["peak_rss"] for r in side) for side in (ours, theirs)]
-    difference = max(abs(x - y) for x, y in zip(ours[0]["losses"], theirs[0]["losses"]))
     return {"model": args.model, "layers": args.layers, "pairs": args.batch * args.steps, "batch": args.batch,
             "threads": args.threads, "reference": args.reference, "torch_answer_rows": args.answer_rows,
             "tokens": ours[0]["tokens"], "torch_padded_tokens": theirs[0]["padded_tokens"],
             "nrl_pairs_per_s": round(statistics.median(a), 3), "torch_pairs_per_s": round(statistics.median(b), 3),
-            **common.ratio(a, b), "nrl_peak_rss": memory[0], "torch_peak_rss": memory[1],
+            **common.ratio(a, b), "unshared": {"nrl_pairs_per_s": round(statistics.median(c), 3), **common.ratio(c, b)},
+            "nrl_peak_rss": memory[0], "torch_peak_rss": memory[1],
             "rss_ratio": round(memory[0] / memory[1], 3), "first_loss": ours[0]["losses"][0],
-            "last_losses": [ours[0]["losses"][-1], theirs[0]["losses"][-1]], "largest_loss_difference": difference,
+            "last_losses": [ours[0]["losses"][-1], theirs[0]["losses"][-1]],
+            "largest_loss_difference": max(largest_difference(ours, theirs), largest_difference(unshared, theirs)),
             "torch": theirs[0]["version"], "torch_attention": theirs[0]["attention"]}
 
 
@@ -96,10 +101,11 @@ def main():
         config, out = os.path.join(dir, "bench.yaml"), os.path.join(dir, "out")
         results = common.interleaved(args.repeats, {
             "nrl": lambda: common.nrl_run(args.nrl, config, out, args.threads),
+            "unshared": lambda: common.nrl_run(args.nrl, config, out, args.threads, "data.prefix_sharing=false"),
             "torch": lambda: run_torch(args, dir)})
     finally:
         shutil.rmtree(dir)
-    print(json.dumps(report(args, results["nrl"], results["torch"])))
+    print(json.dumps(report(args, results["nrl"], results["unshared"], results["torch"])))
 
 
 main()

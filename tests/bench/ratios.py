@@ -2,11 +2,12 @@
 """What nrl's own features cost and gain, by `nrl bench`; prints one JSON object and judges nothing.
 
 usage: ratios.py NRL [--model smollm2|tiny] [--layers 6] [--repeats 3] [--steps 8] [--threads 2] [--only NAME...]
-dpo      tokens/s of DPO over SFT, reference online and cached; SFT trains on the same sides, two samples a pair
+dpo      tokens/s of DPO over SFT, reference online and cached; SFT trains on the same sides, two samples a pair.
+         Prompts are computed for each side, as SFT does; "shared" is online with data.prefix_sharing
 mix      tokens/s of SFT on log-normal lengths over equal ones of the same mean
 bf16     tokens/s of SFT in bf16 over fp32
-The variants of a ratio take turns; each process measures the same steps of the same data. Prefix sharing has its own
-bench, prefix_sharing.py.
+The variants of a ratio take turns; each process measures the same steps of the same data. What sharing gains on long
+prompts is prefix_sharing.py's.
 """
 import argparse
 import json
@@ -19,14 +20,14 @@ import tempfile
 import common
 
 YAML = """model: {{config: {dir}/config.json}}
-data: {{train: {rows}, shuffle: false, max_length: {most}, cache: {dir}/cache}}
+data: {{train: {rows}, shuffle: false, max_length: {most}, cache: {dir}/cache, prefix_sharing: {sharing}}}
 train: {{steps: {steps}, global_batch: {batch}, micro_batch_tokens: {tokens}, precision: {precision}}}
 algorithm: {algorithm}
 optimizer: {{name: adamw, lr: 5.0e-6, weight_decay: 0.0}}
 schedule: constant
 out: {dir}/out
 """
-WARM_UP = 2 # steps that nrl bench leaves out
+WARM_UP = 2  # steps that nrl bench leaves out
 
 
 def write_rows(path, rows):
@@ -46,13 +47,13 @@ class Bench:
     def path(self, name):
         return os.path.join(self.dir, name)
 
-    def variant(self, name, rows, algorithm="sft", batch=None, precision="fp32"):
+    def variant(self, name, rows, algorithm="sft", batch=None, precision="fp32", sharing="false"):
         """A function that measures this variant once: its tokens/s."""
         args, config = self.args, self.path(name + ".yaml")
         with open(config, "w") as f:
             f.write(YAML.format(dir=self.dir, rows=self.path(rows), most=args.most, steps=args.steps + WARM_UP,
                                 batch=batch or args.batch, tokens=args.tokens, precision=precision,
-                                algorithm=algorithm))
+                                algorithm=algorithm, sharing=sharing))
 
         def measure():
             r = common.nrl_bench(args.nrl, config, args.steps, args.threads)
@@ -73,7 +74,8 @@ class Bench:
         dpo = "{name: dpo, reference: %s}"
         return {"sft": self.variant("sft", "sides.jsonl"),
                 "online": self.variant("online", "pairs.jsonl", dpo % "online", args.batch // 2),
-                "cached": self.variant("cached", "pairs.jsonl", dpo % "cached", args.batch // 2)}
+                "cached": self.variant("cached", "pairs.jsonl", dpo % "cached", args.batch // 2),
+                "shared": self.variant("shared", "pairs.jsonl", dpo % "online", args.batch // 2, sharing="true")}
 
     def lengths(self):
         rng = random.Random(2)

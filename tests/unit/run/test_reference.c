@@ -108,8 +108,8 @@ static void columns_of(const char *out, const char *way, const char *extra, colu
 static void cached_log_probs_are_the_online_ones(void **state)
 {
     (void)state;
-    static const char *const settings[] = {NULL, "data.prefix_sharing=true", "data.packing=false",
-                                           "algorithm.loss=[sigmoid, orpo]", "train.micro_batch_tokens=2048"};
+    static const char *const settings[] = {"data.prefix_sharing=true", "data.prefix_sharing=false",
+                                           "data.packing=false", "algorithm.loss=[sigmoid, orpo]", "train.micro_batch_tokens=2048"};
     static column online, cached;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         columns_of(arena_printf(&place.memory, "online%zu", i), "online", settings[i], &online);

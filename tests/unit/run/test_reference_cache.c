@@ -107,7 +107,7 @@ typedef struct {
 static float value_of(const nrl_batch *b, int64_t row)
 {
     int32_t s = b->row_segment[row];
-    return -(float)(1000 * b->segment_sample[s] + 500 * b->segment_side[s] + b->row_token[row] - b->cu_seqlens[s]);
+    return -(float)(1000 * b->segment_sample[s] + 500 * b->segment_side[s] + b->positions[b->row_token[row]]);
 }
 
 static nrl_status fake_compute(void *user, nrl_batch *b, float *logps)
@@ -131,9 +131,10 @@ static reference_cache *open_fake(const run *r, const char *folder, const char *
 static void every_row_finds_its_value_in_any_packing(void **state)
 {
     (void)state;
-    static const char *const packings[] = {NULL, "data.packing=false", "train.micro_batch_tokens=2048"};
+    static const char *const packings[] = {"data.prefix_sharing=true", "data.prefix_sharing=false",
+                                           "data.packing=false", "train.micro_batch_tokens=2048"};
     fake f = {0};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         run *r = open_run("rows", packings[i]);
         reference_cache *c = open_fake(r, arena_printf(&place.memory, "%s/rows", place.folder), "fake", &f);
         for (int64_t step = 0; step < 2 * data_plan_steps_per_epoch(r->train_plan); step++) {
