@@ -137,7 +137,7 @@ static void broken_companions_are_named(void **state)
     assert_int_equal(tokenizer_open(f.path, &tok), NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "special_tokens_map.json:1:1: expected a map"));
     remove_all(&f);
-    assert_int_equal(tokenizer_open("/nonexistent/tokenizer", &tok), NRL_ERR_IO);
+    assert_int_equal(tokenizer_open("/nonexistent/tokenizer", &tok), NRL_ERR_CONFIG);
 }
 
 int main(void)
