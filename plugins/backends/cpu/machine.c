@@ -100,7 +100,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-enum { PEAK_RUNS = 20, PEAK_ROUNDS = 15000 }; /* about a millisecond in all */
+enum { PEAK_RUNS = 20, PEAK_ROUNDS = 4000 }; /* about a millisecond in all */
 
 /* The best of some short runs, as the clock may have to rise first. */
 double cpu_isa_peak(cpu_isa isa)

@@ -3,7 +3,8 @@
  *
  * ISA(name) puts the set's suffix on an external symbol; OP(name) opens the definition of one
  * member of nrl_ops. Everything else in these files is static. SIMD before a loop says that its
- * turns do not depend on each other (operands are equal or apart, never shifted).
+ * turns do not depend on each other (operands are equal or apart, never shifted). UNROLL before a
+ * loop of a few constant turns writes them out, so that arrays in it can live in registers.
  */
 #ifndef CPU_OPS_ISA_H
 #define CPU_OPS_ISA_H
@@ -23,6 +24,11 @@
 CPU_OPS(OP_DECLARE)
 
 #define SIMD _Pragma("omp simd")
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Floats in a vector register. */

@@ -16,7 +16,10 @@ nrl_status ISA(cpu_gemm)(void *self, nrl_stream *stream, const nrl_gemm_args *a)
 }
 
 typedef float lanes __attribute__((vector_size(LANES * 4)));
-enum { CHAINS = 12 }; /* independent multiply-adds, enough to fill two pipes of latency 4 to 6 */
+enum {
+    REPEATS = 4,
+    CHAINS = 12
+}; /* independent multiply-adds, enough to fill two pipes of latency 4 to 6 */
 
 /* Runs that many rounds of CHAINS fused multiply-adds; returns how many FLOP they were. */
 double ISA(cpu_fma)(int64_t rounds)
@@ -29,6 +32,9 @@ double ISA(cpu_fma)(int64_t rounds)
 #if defined(__x86_64__)
         __asm__ volatile("" : "+x"(x)); /* keeps the loop from being solved at compile time */
 #endif
+        UNROLL
+        for (int repeat = 0; repeat < REPEATS; repeat++)
+            UNROLL
         for (int i = 0; i < CHAINS; i++)
             acc[i] = acc[i] * x + y;
     }
@@ -37,5 +43,5 @@ double ISA(cpu_fma)(int64_t rounds)
         sum += acc[i];
     volatile float sink = sum[0];
     (void)sink;
-    return 2.0 * LANES * CHAINS * (double)rounds;
+    return 2.0 * LANES * REPEATS * CHAINS * (double)rounds;
 }

@@ -29,12 +29,6 @@ typedef struct {
     bool add;
 } tile_args;
 
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
-
 /* m x v vectors at column 0; both are constants where this is inlined. */
 ALWAYS_INLINE void tile_block(const tile_args *t, const int m, const int v)
 {
