@@ -1,8 +1,8 @@
 /*
- * bench_ops.c - how fast a backend's operations are: bench_ops FILE.so [option=value ...] prints one
- * JSON object. Times are the best of several runs, as other work on the machine only ever adds; with
- * threads=1 they are CPU time, in which other programs hardly show. --only TEXT runs the rows whose
- * name has that text.
+ * bench_ops.c - how fast a backend's operations are: bench_ops FILE.so [option=value ...] prints
+ * one JSON object. Times are the best of several runs, as other work on the machine only ever adds;
+ * with threads=1 they are CPU time, in which other programs hardly show. --only TEXT runs the rows
+ * whose name has that text.
  *
  * FLOP/s of products are given as shares of the peak that the backend's own facts give; bytes are
  * what an operation must read and write at least.
@@ -51,8 +51,10 @@ static void *filled(bench *b, int64_t n, uint32_t dtype)
         float x = (float)((double)(r >> 11) * 0x1p-53 - 0.5);
         uint32_t bits;
         memcpy(&bits, &x, 4);
-        if (dtype == NRL_DTYPE_F32) ((float *)host)[i] = x;
-        else ((uint16_t *)host)[i] = (uint16_t)(bits >> 16);
+        if (dtype == NRL_DTYPE_F32)
+            ((float *)host)[i] = x;
+        else
+            ((uint16_t *)host)[i] = (uint16_t)(bits >> 16);
     }
     must(b->table->copy(b->self, NULL, memory, host, bytes, NRL_COPY_TO_DEVICE));
     free(host);
@@ -61,8 +63,11 @@ static void *filled(bench *b, int64_t n, uint32_t dtype)
 
 static nrl_mat matrix(bench *b, uint32_t dtype, int64_t rows, int64_t cols)
 {
-    return (nrl_mat){.data = filled(b, rows * cols, dtype), .dtype = dtype, .rows = rows,
-                     .cols = cols, .stride = cols};
+    return (nrl_mat){.data = filled(b, rows * cols, dtype),
+                     .dtype = dtype,
+                     .rows = rows,
+                     .cols = cols,
+                     .stride = cols};
 }
 
 static void drop(bench *b, nrl_mat *m)
@@ -88,8 +93,8 @@ static double best_time(bench *b, run_op run, const void *args)
 
 static void print_row(bench *b, const char *op, const char *shape, double seconds)
 {
-    printf("%s\n    {\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.1f", b->comma ? "," : "", op, shape,
-           seconds * 1e6);
+    printf("%s\n    {\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.1f", b->comma ? "," : "", op,
+           shape, seconds * 1e6);
     b->comma = true;
 }
 
@@ -109,14 +114,15 @@ static void print_bytes(double bytes, double seconds)
     {                                                                                              \
         return b->ops->name(b->self, NULL, args);                                                  \
     }
-RUNNER(gemm) RUNNER(norm) RUNNER(norm_grad) RUNNER(glu) RUNNER(glu_grad) RUNNER(rope) RUNNER(unary)
-RUNNER(copy) RUNNER(adamw) RUNNER(attention) RUNNER(attention_grad) RUNNER(head) RUNNER(head_grad)
-RUNNER(square_sum) RUNNER(reduce) RUNNER(binary)
+RUNNER(gemm)
+RUNNER(norm) RUNNER(norm_grad) RUNNER(glu) RUNNER(glu_grad) RUNNER(rope) RUNNER(unary) RUNNER(copy)
+    RUNNER(adamw) RUNNER(attention) RUNNER(attention_grad) RUNNER(head) RUNNER(head_grad)
+        RUNNER(square_sum) RUNNER(reduce) RUNNER(binary)
 
-/* ---- products: forward x W^T, dX = dY W, dW += dY^T X ---- */
+    /* ---- products: forward x W^T, dX = dY W, dW += dY^T X ---- */
 
-/* Is a row of this name asked for? */
-static bool wanted(const bench *b, const char *name)
+    /* Is a row of this name asked for? */
+    static bool wanted(const bench *b, const char *name)
 {
     return !b->only || strstr(name, b->only);
 }
@@ -125,12 +131,18 @@ static void one_gemm(bench *b, const char *name, nrl_mat a, nrl_mat w, nrl_mat c
                      bool fresh)
 {
     if (!wanted(b, name)) return;
-    nrl_gemm_args g = {.size = sizeof g, .transpose_a = ta, .transpose_b = tb, .fresh = fresh,
-                       .a = a, .b = w, .c = c, .alpha = 1};
+    nrl_gemm_args g = {.size = sizeof g,
+                       .transpose_a = ta,
+                       .transpose_b = tb,
+                       .fresh = fresh,
+                       .a = a,
+                       .b = w,
+                       .c = c,
+                       .alpha = 1};
     double k = (double)(ta ? a.rows : a.cols), seconds = best_time(b, run_gemm, &g);
     char shape[128];
-    snprintf(shape, sizeof shape, "%lldx%lldx%.0f %s to %s", (long long)c.rows, (long long)c.cols, k,
-             nrl_dtype_name(a.dtype), nrl_dtype_name(c.dtype));
+    snprintf(shape, sizeof shape, "%lldx%lldx%.0f %s to %s", (long long)c.rows, (long long)c.cols,
+             k, nrl_dtype_name(a.dtype), nrl_dtype_name(c.dtype));
     print_row(b, name, shape, seconds);
     print_flops(b, 2 * (double)c.rows * (double)c.cols * k, seconds, a.dtype == NRL_DTYPE_BF16);
 }
@@ -143,13 +155,14 @@ static void linear(bench *b, uint32_t dtype, int64_t rows, int64_t in, int64_t o
     one_gemm(b, "gemm dx", y, w, x, false, false, true);
     one_gemm(b, "gemm dw", y, x, dw, true, false, false);
     nrl_mat *const all[] = {&x, &w, &y, &dw};
-    for (int i = 0; i < 4; i++) drop(b, all[i]);
+    for (int i = 0; i < 4; i++)
+        drop(b, all[i]);
 }
 
 static void gemms(bench *b, uint32_t dtype)
 {
-    static const int64_t layers[][2] = {{768, 768},  {768, 2304}, {768, 3072}, {3072, 768},
-                                        {576, 192},  {576, 576},  {576, 1536}, {1536, 576}};
+    static const int64_t layers[][2] = {{768, 768}, {768, 2304}, {768, 3072}, {3072, 768},
+                                        {576, 192}, {576, 576},  {576, 1536}, {1536, 576}};
     static const int64_t rows[] = {256, 2048};
     for (size_t r = 0; r < 2; r++)
         for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
@@ -168,7 +181,8 @@ static void attention(bench *b, uint32_t dtype, int64_t n_segments, int64_t leng
     if (!wanted(b, "attention")) return;
     int64_t n = n_segments * length;
     int32_t cu[65];
-    for (int64_t i = 0; i <= n_segments; i++) cu[i] = (int32_t)(i * length);
+    for (int64_t i = 0; i <= n_segments; i++)
+        cu[i] = (int32_t)(i * length);
     void *device_cu;
     must(b->table->alloc(b->self, sizeof cu, &device_cu));
     must(b->table->copy(b->self, NULL, device_cu, cu, sizeof cu, NRL_COPY_TO_DEVICE));
@@ -178,12 +192,24 @@ static void attention(bench *b, uint32_t dtype, int64_t n_segments, int64_t leng
     nrl_mat dk = matrix(b, dtype, n, kv_heads * width), dv = matrix(b, dtype, n, kv_heads * width);
     nrl_mat lse = matrix(b, NRL_DTYPE_F32, heads, n);
     nrl_attention_grad_args g = {.forward = {.size = sizeof g.forward,
-                                             .n_segments = (uint32_t)n_segments, .q = q, .k = k,
-                                             .v = v, .y = y, .lse = lse, .cu_q = device_cu,
-                                             .cu_k = device_cu, .host_cu_q = cu, .host_cu_k = cu,
-                                             .n_heads = heads, .n_kv_heads = kv_heads,
-                                             .head_dim = width, .scale = 0.125},
-                                 .dy = dy, .dq = dq, .dk = dk, .dv = dv};
+                                             .n_segments = (uint32_t)n_segments,
+                                             .q = q,
+                                             .k = k,
+                                             .v = v,
+                                             .y = y,
+                                             .lse = lse,
+                                             .cu_q = device_cu,
+                                             .cu_k = device_cu,
+                                             .host_cu_q = cu,
+                                             .host_cu_k = cu,
+                                             .n_heads = heads,
+                                             .n_kv_heads = kv_heads,
+                                             .head_dim = width,
+                                             .scale = 0.125},
+                                 .dy = dy,
+                                 .dq = dq,
+                                 .dk = dk,
+                                 .dv = dv};
     char shape[128];
     snprintf(shape, sizeof shape, "B=%lld T=%lld H=%lld G=%lld K=%lld %s", (long long)n_segments,
              (long long)length, (long long)heads, (long long)kv_heads, (long long)width,
@@ -197,7 +223,8 @@ static void attention(bench *b, uint32_t dtype, int64_t n_segments, int64_t leng
     print_row(b, "attention_grad", shape, t);
     print_flops(b, 2.5 * flops, t, 0);
     nrl_mat *const all[] = {&q, &y, &k, &v, &dy, &dq, &dk, &dv, &lse};
-    for (int i = 0; i < 9; i++) drop(b, all[i]);
+    for (int i = 0; i < 9; i++)
+        drop(b, all[i]);
     b->table->free(b->self, device_cu);
 }
 
@@ -213,8 +240,8 @@ static void timed(bench *b, const char *name, run_op run, const void *args, cons
 {
     if (!wanted(b, name)) return;
     char shape[128];
-    snprintf(shape, sizeof shape, "%lldx%lld %s", (long long)largest->rows, (long long)largest->cols,
-             nrl_dtype_name(largest->dtype));
+    snprintf(shape, sizeof shape, "%lldx%lld %s", (long long)largest->rows,
+             (long long)largest->cols, nrl_dtype_name(largest->dtype));
     double t = best_time(b, run, args);
     print_row(b, name, shape, t);
     print_bytes(bytes, t);
@@ -226,27 +253,41 @@ static void norms(bench *b, uint32_t dtype, int64_t rows, int64_t cols)
     nrl_mat s = matrix(b, dtype, rows, cols), y = matrix(b, dtype, rows, cols);
     nrl_mat w = matrix(b, dtype, 1, cols), rstd = matrix(b, NRL_DTYPE_F32, 1, rows);
     nrl_mat dw = matrix(b, NRL_DTYPE_F32, 1, cols);
-    nrl_norm_args n = {.size = sizeof n, .rms = true, .x = x, .weight = w, .y = y, .rstd = rstd,
-                       .eps = 1e-5};
+    nrl_norm_args n = {
+        .size = sizeof n, .rms = true, .x = x, .weight = w, .y = y, .rstd = rstd, .eps = 1e-5};
     timed(b, "rms_norm", run_norm, &n, &x, 2 * size_of(&x));
     n.residual = r;
     n.sum = s;
     timed(b, "add_rms_norm", run_norm, &n, &x, 4 * size_of(&x));
-    nrl_norm_grad_args g = {.size = sizeof g, .rms = true, .x = x, .weight = w, .rstd = rstd,
-                            .dy = y, .dsum = r, .dx = s, .dweight = dw};
+    nrl_norm_grad_args g = {.size = sizeof g,
+                            .rms = true,
+                            .x = x,
+                            .weight = w,
+                            .rstd = rstd,
+                            .dy = y,
+                            .dsum = r,
+                            .dx = s,
+                            .dweight = dw};
     timed(b, "rms_norm_grad", run_norm_grad, &g, &x, 4 * size_of(&x));
     nrl_mat *const all[] = {&x, &r, &s, &y, &w, &rstd, &dw};
-    for (int i = 0; i < 7; i++) drop(b, all[i]);
+    for (int i = 0; i < 7; i++)
+        drop(b, all[i]);
 }
 
 static void elements(bench *b, uint32_t dtype, int64_t rows, int64_t cols)
 {
     nrl_mat m[5];
-    for (int i = 0; i < 5; i++) m[i] = matrix(b, dtype, rows, cols);
+    for (int i = 0; i < 5; i++)
+        m[i] = matrix(b, dtype, rows, cols);
     nrl_glu_args f = {.size = sizeof f, .act = NRL_UNARY_SILU, .gate = m[0], .up = m[1], .y = m[2]};
     timed(b, "swiglu", run_glu, &f, m, 3 * size_of(m));
-    nrl_glu_grad_args g = {.size = sizeof g, .act = NRL_UNARY_SILU, .gate = m[0], .up = m[1],
-                           .dy = m[2], .dgate = m[3], .dup = m[4]};
+    nrl_glu_grad_args g = {.size = sizeof g,
+                           .act = NRL_UNARY_SILU,
+                           .gate = m[0],
+                           .up = m[1],
+                           .dy = m[2],
+                           .dgate = m[3],
+                           .dup = m[4]};
     timed(b, "swiglu_grad", run_glu_grad, &g, m, 5 * size_of(m));
     nrl_unary_args u = {.size = sizeof u, .op = NRL_UNARY_GELU_TANH, .x = m[0], .y = m[1]};
     timed(b, "gelu_tanh", run_unary, &u, m, 2 * size_of(m));
@@ -255,19 +296,29 @@ static void elements(bench *b, uint32_t dtype, int64_t rows, int64_t cols)
     nrl_binary_args a = {.size = sizeof a, .op = NRL_BINARY_ADD, .a = m[0], .b = m[1], .y = m[2]};
     timed(b, "add", run_binary, &a, m, 3 * size_of(m));
     nrl_mat row = matrix(b, NRL_DTYPE_F32, 1, cols);
-    nrl_reduce_args r = {.size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS,
-                         .fresh = true, .x = m[0], .y = row};
+    nrl_reduce_args r = {.size = sizeof r,
+                         .op = NRL_REDUCTION_SUM,
+                         .axis = NRL_AXIS_ROWS,
+                         .fresh = true,
+                         .x = m[0],
+                         .y = row};
     timed(b, "sum_rows", run_reduce, &r, m, size_of(m));
     drop(b, &row);
-    for (int i = 0; i < 5; i++) drop(b, &m[i]);
+    for (int i = 0; i < 5; i++)
+        drop(b, &m[i]);
 }
 
 static void rope(bench *b, uint32_t dtype)
 {
     enum { N = 2048, HEADS = 9, WIDTH = 64 };
     nrl_mat x = matrix(b, dtype, N, HEADS * WIDTH), c = matrix(b, NRL_DTYPE_F32, N, WIDTH / 2);
-    nrl_rope_args a = {.size = sizeof a, .x = x, .y = x, .cos = c.data, .sin = c.data,
-                       .n_heads = HEADS, .half = WIDTH / 2};
+    nrl_rope_args a = {.size = sizeof a,
+                       .x = x,
+                       .y = x,
+                       .cos = c.data,
+                       .sin = c.data,
+                       .n_heads = HEADS,
+                       .half = WIDTH / 2};
     timed(b, "rope", run_rope, &a, &x, 2 * size_of(&x));
     drop(b, &x);
     drop(b, &c);
@@ -282,15 +333,24 @@ static void head(bench *b, uint32_t dtype)
     void *device_target;
     must(b->table->alloc(b->self, sizeof target, &device_target));
     must(b->table->copy(b->self, NULL, device_target, target, sizeof target, NRL_COPY_TO_DEVICE));
-    nrl_head_args a = {.size = sizeof a, .logits = z, .target = device_target,
-                       .inverse_temperature = 1, .logp = logp.data, .lse = lse.data};
+    nrl_head_args a = {.size = sizeof a,
+                       .logits = z,
+                       .target = device_target,
+                       .inverse_temperature = 1,
+                       .logp = logp.data,
+                       .lse = lse.data};
     timed(b, "head", run_head, &a, &z, size_of(&z));
-    nrl_head_grad_args g = {.size = sizeof g, .logits = z, .dlogits = dtype == NRL_DTYPE_F32 ? z : d,
-                            .target = device_target, .inverse_temperature = 1, .lse = lse.data,
+    nrl_head_grad_args g = {.size = sizeof g,
+                            .logits = z,
+                            .dlogits = dtype == NRL_DTYPE_F32 ? z : d,
+                            .target = device_target,
+                            .inverse_temperature = 1,
+                            .lse = lse.data,
                             .dlogp = logp.data};
     timed(b, "head_grad", run_head_grad, &g, &d, size_of(&z) + size_of(&d));
     nrl_mat *const all[] = {&z, &logp, &lse, &d};
-    for (int i = 0; i < 4; i++) drop(b, all[i]);
+    for (int i = 0; i < 4; i++)
+        drop(b, all[i]);
     b->table->free(b->self, device_target);
 }
 
@@ -298,12 +358,24 @@ static void updates(bench *b)
 {
     int64_t n = 16 << 20;
     nrl_mat m[4];
-    for (int i = 0; i < 4; i++) m[i] = matrix(b, NRL_DTYPE_F32, 1, n);
-    nrl_unary_args positive = {.size = sizeof positive, .op = NRL_UNARY_SQUARE, .x = m[3], .y = m[3]};
+    for (int i = 0; i < 4; i++)
+        m[i] = matrix(b, NRL_DTYPE_F32, 1, n);
+    nrl_unary_args positive = {
+        .size = sizeof positive, .op = NRL_UNARY_SQUARE, .x = m[3], .y = m[3]};
     must(run_unary(b, &positive));
-    nrl_adamw_args a = {.size = sizeof a, .master = m[0], .grad = m[1], .m = m[2], .v = m[3],
-                        .lr = 1e-5, .grad_scale = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
-                        .weight_decay = 0.1, .correction1 = 1, .correction2 = 1};
+    nrl_adamw_args a = {.size = sizeof a,
+                        .master = m[0],
+                        .grad = m[1],
+                        .m = m[2],
+                        .v = m[3],
+                        .lr = 1e-5,
+                        .grad_scale = 1,
+                        .beta1 = 0.9,
+                        .beta2 = 0.95,
+                        .eps = 1e-8,
+                        .weight_decay = 0.1,
+                        .correction1 = 1,
+                        .correction2 = 1};
     timed(b, "adamw", run_adamw, &a, m, 28.0 * (double)n);
     void *out;
     must(b->table->alloc(b->self, 8, &out));
@@ -312,7 +384,8 @@ static void updates(bench *b)
     nrl_copy_args c = {.size = sizeof c, .x = m[0], .y = m[1], .alpha = 1};
     timed(b, "copy", run_copy, &c, m, 8.0 * (double)n);
     b->table->free(b->self, out);
-    for (int i = 0; i < 4; i++) drop(b, &m[i]);
+    for (int i = 0; i < 4; i++)
+        drop(b, &m[i]);
 }
 
 static void small(bench *b)
@@ -349,8 +422,7 @@ int main(int argc, char **argv)
     b.ops = b.table->ops;
     int used = argc > 3 && strcmp(argv[2], "--only") == 0 ? 4 : 2;
     if (used == 4) b.only = argv[3];
-    void *options =
-        plugin_options(&b.table->plugin, (const char *const *)argv + used, argc - used);
+    void *options = plugin_options(&b.table->plugin, (const char *const *)argv + used, argc - used);
     if (!options) return 2;
     double begin = now(false);
     must(b.table->open(options, 0, &b.self));
