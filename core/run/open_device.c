@@ -1,6 +1,7 @@
 /*
  * open_device.c - the backend, memory for weights and optimizer, and the weights themselves.
  */
+#include "model/find.h"
 #include "run/internal.h"
 
 static nrl_status load_weights(run *r)
@@ -35,6 +36,16 @@ static nrl_status extra_column(void *user, size_t set, nrl_batch *batch, nrl_ten
     return reference_column(user, set, batch, column);
 }
 
+/* A reference of its own: its directory says what it is. */
+static nrl_status find_reference(run *r, reference_setup *setup)
+{
+    nrl_status st = hf_find(r->reference_options.reference_model, r->env.hf_home, &r->memory, &setup->model_dir);
+    if (st == NRL_OK) st = hf_config(setup->model_dir, &r->model_memory, &setup->config);
+    if (st == NRL_OK) st = model_find(r->host, setup->config, &setup->table);
+    if (st != NRL_OK) nrl_note("algorithm.reference_model");
+    return st;
+}
+
 nrl_status open_reference(run *r)
 {
     const char *own = r->reference_options.reference_model;
@@ -42,13 +53,16 @@ nrl_status open_reference(run *r)
     reference_setup setup = {.options = &r->reference_options,
                              .ctx = r->ctx,
                              .policy = r->model,
+                             .table = &r->model->table,
+                             .config = r->model->config,
+                             .max_length = r->config.data.max_length,
                              .compute = r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32,
                              .model_dir = r->model_dir,
                              .seed = (uint64_t)r->config.train.seed,
                              .cache_dir = run_cache_folder(r),
                              .micro_batch_tokens = r->config.train.micro_batch_tokens,
                              .prompt_rows = work_needs(r->algorithm, "prompt_rows")};
-    if (*own) NRL_TRY(hf_find(own, r->env.hf_home, &r->memory, &setup.model_dir));
+    if (*own) NRL_TRY(find_reference(r, &setup));
     const dataset *sets[] = {r->train_data, r->eval_data};
     NRL_TRY(reference_open(&setup, sets, 2, &r->reference));
     r->work.extra_column = extra_column;

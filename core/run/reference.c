@@ -45,10 +45,24 @@ static nrl_status load(reference *r)
     return st;
 }
 
+/* Log-probs of the two models can be compared, and the reference has seen such positions. */
+static nrl_status check_fit(const reference *r)
+{
+    const nrl_model_facts *own = &r->model->facts, *policy = &r->setup.policy->facts;
+    if (own->vocab_size != policy->vocab_size)
+        return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference_model: its vocabulary is %lld, the policy's %lld",
+                        (long long)own->vocab_size, (long long)policy->vocab_size);
+    if (own->max_positions > 0 && r->setup.max_length > own->max_positions)
+        return nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the reference's %lld positions",
+                        (long long)r->setup.max_length, (long long)own->max_positions);
+    return NRL_OK;
+}
+
 static nrl_status open_weights(reference *r)
 {
     const reference_setup *s = &r->setup;
-    NRL_TRY(model_create(&s->policy->table, s->policy->config, &r->model));
+    NRL_TRY(model_create(s->table, s->config, &r->model));
+    NRL_TRY(check_fit(r));
     NRL_TRY(storage_bind(s->ctx, r->model, s->compute, false, 0, &r->storage));
     r->work.ctx = s->ctx;
     r->work.policy = r->model;
@@ -115,7 +129,7 @@ static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n
     NRL_TRY(weights_key(r, key));
     for (size_t i = 0; i < n && i < MAX_SETS; i++) {
         if (!sets[i]) continue;
-        const reference_cache_setup c = {.folder = s->cache_dir, .weights_key = key, .dtype = s->compute,
+        const reference_cache_setup c = {.folder = s->cache_dir, .weights_key = key, .config = s->config, .dtype = s->compute,
                                          .data = sets[i], .prompt_rows = s->prompt_rows,
                                          .micro_batch_tokens = s->micro_batch_tokens,
                                          .compute = compute_to_host, .user = r};

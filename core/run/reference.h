@@ -28,7 +28,10 @@ typedef struct reference reference;
 typedef struct {
     const reference_options *options;
     nrl_ctx *ctx;
-    const model *policy;     /* the architecture to open again */
+    const model *policy;     /* whose vocabulary the reference must share */
+    const nrl_model *table;  /* the reference's architecture */
+    const nrl_node *config;  /* its config.json */
+    int64_t max_length;      /* tokens that a segment may have */
     nrl_dtype compute;
     const char *model_dir;   /* weights of the reference; NULL: initialised by seed */
     uint64_t seed;

@@ -2,6 +2,7 @@
  * reference_cache.c - builds, checks and reads the file of cached reference log-probs.
  */
 #include "run/reference_cache.h"
+#include "base/json.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,11 +33,13 @@ struct reference_cache {
 
 static void make_path(const reference_cache_setup *s, char *path, size_t room)
 {
-    char text[512];
+    char text[512], *config = json_write(s->config, 0);
+    uint64_t seed = XXH3_64bits(config, strlen(config));
+    free(config);
     int n = snprintf(text, sizeof text, "%d %s %s %s %d", CACHE_VERSION, dataset_hash(s->data), s->weights_key,
                      nrl_dtype_name(s->dtype), s->prompt_rows);
     snprintf(path, room, "%s/ref-%016llx.bin", s->folder,
-             (unsigned long long)XXH3_64bits(text, (size_t)n));
+             (unsigned long long)XXH3_64bits_withSeed(text, (size_t)n, seed));
 }
 
 static size_t file_size(int64_t n_blocks, int64_t n_values)

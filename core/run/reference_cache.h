@@ -2,7 +2,7 @@
  * reference_cache.h - reference log-probs of a whole data set in one memory-mapped file.
  *
  * The file's name is a hash of everything the numbers depend on: data, tokenizer, template and limits
- * (the data set's own hash), the weights, the compute dtype and which rows are scored. Inside: a header
+ * (the data set's own hash), the weights, their config.json, the compute dtype and which rows are scored. Inside: a header
  * with sizes and a hash of all that follows, offsets [blocks + 1], then one f32 a scored row, block
  * after block, side after side. Written under a temporary name and renamed when complete.
  */
@@ -12,6 +12,7 @@
 
 typedef struct {
     const char *folder, *weights_key;
+    const nrl_node *config; /* config.json of the weights */
     nrl_dtype dtype;
     const dataset *data;
     bool prompt_rows;

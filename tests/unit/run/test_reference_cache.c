@@ -121,8 +121,8 @@ static nrl_status fake_compute(void *user, nrl_batch *b, float *logps)
 static reference_cache *open_fake(const run *r, const char *folder, const char *weights_key, fake *f)
 {
     reference_cache *c = NULL;
-    const reference_cache_setup s = {.folder = folder, .weights_key = weights_key, .dtype = NRL_DTYPE_F32,
-                                     .data = r->train_data, .micro_batch_tokens = 160,
+    const reference_cache_setup s = {.folder = folder, .weights_key = weights_key, .config = r->model->config,
+                                     .dtype = NRL_DTYPE_F32, .data = r->train_data, .micro_batch_tokens = 160,
                                      .compute = fake_compute, .user = f};
     if (reference_cache_open(&s, &c) != NRL_OK) fail_msg("%s", nrl_error_text());
     return c;
@@ -202,6 +202,11 @@ static void what_the_numbers_depend_on_names_the_file(void **state)
     assert_int_equal(count_files("names", NULL), 4);
     run_close(open_run("names", arena_printf(&place.memory, "algorithm.reference_model=%s", dir)));
     assert_int_equal(count_files("names", NULL), 5);
+    /* the same weights, read another way */
+    static const char edit[] = "cp -r %s %s/theta && sed -i 's/10000.0/100.0/' %s/theta/config.json";
+    assert_int_equal(system(arena_printf(&place.memory, edit, model_dir, place.folder, place.folder)), 0);
+    run_close(open_run("names", arena_printf(&place.memory, "algorithm.reference_model=%s/theta", place.folder)));
+    assert_int_equal(count_files("names", NULL), 6);
 }
 
 static void write_at(const char *path, off_t at, unsigned char flip)
@@ -281,8 +286,8 @@ static void a_folder_that_cannot_be_written_is_an_error(void **state)
     fake f = {0};
     reference_cache *c = NULL;
     run *r = open_run("folder", "algorithm.reference=none");
-    const reference_cache_setup s = {.folder = "/dev/null/no", .weights_key = "fake", .dtype = NRL_DTYPE_F32,
-                                     .data = r->train_data, .micro_batch_tokens = 160,
+    const reference_cache_setup s = {.folder = "/dev/null/no", .weights_key = "fake", .config = r->model->config,
+                                     .dtype = NRL_DTYPE_F32, .data = r->train_data, .micro_batch_tokens = 160,
                                      .compute = fake_compute, .user = &f};
     assert_int_equal(reference_cache_open(&s, &c), NRL_ERR_IO);
     assert_null(c);
