@@ -98,6 +98,15 @@ nrl_status cli_read_config(arena *a, config_problems *problems, const char *file
 /* A handler has no argument for state: the program's one mutable global. */
 static volatile int caught;
 
+/* Handlers run on a stack of their own: oneDNN's generated products use memory below the stack pointer
+ * further than the 128 bytes a signal leaves alone, and a frame put there corrupts the heap. */
+static void use_own_stack(void)
+{
+    static char stack[1 << 16];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    sigaltstack(&own, NULL);
+}
+
 static void remember(int number)
 {
     if (number == SIGINT && caught == SIGINT) _exit(128 + SIGINT);
@@ -106,7 +115,8 @@ static void remember(int number)
 
 volatile int *cli_catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART | SA_ONSTACK};
+    use_own_stack();
     sigemptyset(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
