@@ -1,49 +1,41 @@
 /*
- * pool.c - size classes, idle lists and the rule for giving memory back.
+ * pool.c - segments and the blocks cut from them, idle lists by size, the rule for giving memory back.
  */
 #include "tensor/pool.h"
-#include <string.h>
+#if defined(__has_feature)
+#define HAS_FEATURE(x) __has_feature(x)
+#else
+#define HAS_FEATURE(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#define GUARD 64 /* bytes behind every block that nobody may touch */
+#else
+#define ASAN_POISON_MEMORY_REGION(data, size) ((void)(data), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(data, size) ((void)(data), (void)(size))
+#define GUARD 0
+#endif
 
 enum {
-    SMALLEST = 64,       /* bytes; also the step of the classes up to SMALL_END */
-    SMALL_END = 512,     /* above it, eight classes a power of two */
-    NEAR_CLASSES = 2,    /* a block a quarter too large still serves */
-    FAR_CLASSES = 8,     /* one twice too large serves rather than pass the limit */
-    ALLOWED_IDLE_DIV = 4 /* reserve at most 1 + 1/4 of the recent peak */
+    ALIGN = 64,              /* bytes: of every block, and of its size */
+    CLASS_FROM = 512,        /* classes: multiples of 64 below, eight a power of two from here */
+    SMALL_MOST = 256 << 10,  /* bytes of a small block */
+    SEGMENT = 2 << 20,       /* the device is asked for multiples of this */
+    ALLOWED_IDLE_DIV = 4     /* reserve at most 1 + 1/4 of the recent peak */
 };
-
-/* Rounds up to the class size: multiples of 64 up to 512, then 2^e (1 + q/8). */
-static int size_class(size_t bytes, size_t *size)
-{
-    if (bytes <= SMALL_END) {
-        size_t n = bytes ? (bytes + SMALLEST - 1) / SMALLEST : 1;
-        *size = n * SMALLEST;
-        return (int)n - 1;
-    }
-    int e = 63 - __builtin_clzll((unsigned long long)bytes - 1); /* 2^e <= bytes-1 < 2^(e+1) */
-    size_t step = (size_t)1 << (e - 3);
-    size_t n = (bytes + step - 1) / step; /* 9 .. 16 */
-    *size = n * step;
-    return SMALL_END / SMALLEST + (e - 9) * 8 + (int)n - 9;
-}
 
 void pool_init(pool *p, const device *d)
 {
     *p = (pool){.device = d};
 }
 
-static size_t pooled_live(const pool *p)
-{
-    return p->live_bytes - p->exact_bytes;
-}
+/* ---- headers ---- */
 
 static pool_block *header_new(pool *p)
 {
     pool_block *b = p->headers;
-    if (b)
-        p->headers = b->next;
-    else
-        b = arena_alloc(&p->memory, sizeof *b);
+    if (b) p->headers = b->next;
+    else b = arena_alloc(&p->memory, sizeof *b);
     *b = (pool_block){.count = 1};
     return b;
 }
@@ -54,18 +46,87 @@ static void header_free(pool *p, pool_block *b)
     p->headers = b;
 }
 
-/* Gives idle blocks back, largest first, until at most `keep` idle bytes are left. */
+/* ---- what the address sanitizer may let pass ---- */
+
+static void guard_used(const pool *p, const pool_block *b, size_t used)
+{
+    if (!p->device->facts.host_memory) return;
+    ASAN_UNPOISON_MEMORY_REGION(b->data, used);
+    ASAN_POISON_MEMORY_REGION((char *)b->data + used, b->size - used);
+}
+
+static void guard_idle(const pool *p, const pool_block *b)
+{
+    if (p->device->facts.host_memory) ASAN_POISON_MEMORY_REGION(b->data, b->size);
+}
+
+/* ---- idle lists ---- */
+
+/* The largest class whose size is at most `size`: multiples of 64, then 2^e (1 + q/8). */
+static int class_of(size_t size)
+{
+    if (size < CLASS_FROM) return (int)(size / ALIGN) - 1;
+    int e = 63 - __builtin_clzll((unsigned long long)size);
+    int q = (int)(size >> (e - 3)) - 8;
+    return CLASS_FROM / ALIGN - 1 + (e - 9) * 8 + q;
+}
+
+static void list_add(pool *p, pool_block *b)
+{
+    pool_block **list = &p->idle[b->kind][class_of(b->size)];
+    b->count = 0;
+    b->previous = NULL;
+    b->next = *list;
+    if (b->next) b->next->previous = b;
+    *list = b;
+    p->idle_bytes += b->size;
+}
+
+static void list_remove(pool *p, pool_block *b)
+{
+    if (b->next) b->next->previous = b->previous;
+    if (b->previous) b->previous->next = b->next;
+    else p->idle[b->kind][class_of(b->size)] = b->next;
+    p->idle_bytes -= b->size;
+}
+
+/* The best fit of its own class, else any of the next one that has some. */
+static pool_block *find_idle(const pool *p, pool_kind kind, size_t size)
+{
+    int c = class_of(size);
+    pool_block *best = NULL;
+    for (pool_block *b = p->idle[kind][c]; b; b = b->next)
+        if (b->size >= size && (!best || b->size < best->size)) best = b;
+    for (c++; c < POOL_CLASSES && !best; c++)
+        best = p->idle[kind][c];
+    return best;
+}
+
+/* ---- segments ---- */
+
+static bool is_segment(const pool_block *b)
+{
+    return !b->before && !b->after;
+}
+
+static size_t pooled_live(const pool *p)
+{
+    return p->live_bytes - p->exact_bytes;
+}
+
+/* Gives idle segments back, largest first, until at most `keep` idle bytes are left. */
 static void shrink(pool *p, size_t keep)
 {
-    for (int c = POOL_CLASSES - 1; c >= 0 && p->idle_bytes > keep; c--) {
-        while (p->idle[c] && p->idle_bytes > keep) {
-            pool_block *b = p->idle[c];
-            p->idle[c] = b->next;
-            p->idle_bytes -= b->size;
-            p->device->table.free(p->device->self, b->data);
-            header_free(p, b);
-        }
-    }
+    for (int kind = POOL_LARGE; kind >= POOL_SMALL; kind--)
+        for (int c = POOL_CLASSES - 1; c >= 0; c--)
+            for (pool_block *b = p->idle[kind][c], *next; b && p->idle_bytes > keep; b = next) {
+                next = b->next;
+                if (!is_segment(b)) continue;
+                list_remove(p, b);
+                guard_used(p, b, b->size);
+                p->device->table.free(p->device->self, b->data);
+                header_free(p, b);
+            }
 }
 
 static size_t recent_peak(const pool *p)
@@ -76,36 +137,14 @@ static size_t recent_peak(const pool *p)
     return most;
 }
 
+/* A segment of each kind may be idle besides: less is not worth asking for twice. */
 static size_t allowed_reserve(const pool *p)
 {
     size_t peak = recent_peak(p);
-    return peak + peak / ALLOWED_IDLE_DIV;
+    return peak + peak / ALLOWED_IDLE_DIV + 2 * SEGMENT;
 }
 
-static pool_block *take_idle(pool *p, int first, int n_classes)
-{
-    int end = first + n_classes < POOL_CLASSES ? first + n_classes : POOL_CLASSES;
-    for (int c = first; c < end; c++) {
-        pool_block *b = p->idle[c];
-        if (!b) continue;
-        p->idle[c] = b->next;
-        p->idle_bytes -= b->size;
-        b->next = NULL;
-        b->count = 1;
-        return b;
-    }
-    return NULL;
-}
-
-static void count_live(pool *p, const pool_block *b)
-{
-    p->live_bytes += b->size;
-    if (b->class_ == POOL_EXACT) p->exact_bytes += b->size;
-    if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
-    if (pooled_live(p) > p->period_peak) p->period_peak = pooled_live(p);
-}
-
-static nrl_status from_device(pool *p, size_t size, int class_, pool_block **out)
+static nrl_status from_device(pool *p, size_t size, pool_kind kind, pool_block **out)
 {
     const device *d = p->device;
     void *data = NULL;
@@ -119,23 +158,88 @@ static nrl_status from_device(pool *p, size_t size, int class_, pool_block **out
     *out = header_new(p);
     (*out)->data = data;
     (*out)->size = size;
-    (*out)->class_ = class_;
+    (*out)->kind = kind;
+    return NRL_OK;
+}
+
+static nrl_status new_segment(pool *p, size_t size, pool_kind kind, pool_block **out)
+{
+    size_t bytes = (size + SEGMENT - 1) / SEGMENT * SEGMENT;
+    size_t limit = allowed_reserve(p), wanted = pooled_live(p) + bytes;
+    if (wanted + p->idle_bytes > limit) shrink(p, limit > wanted ? limit - wanted : 0);
+    return from_device(p, bytes, kind, out);
+}
+
+/* ---- blocks ---- */
+
+/* Cuts the part beyond `size` off and leaves it idle. */
+static void split(pool *p, pool_block *b, size_t size)
+{
+    if (b->size == size) return;
+    pool_block *rest = header_new(p);
+    rest->data = (char *)b->data + size;
+    rest->size = b->size - size;
+    rest->kind = b->kind;
+    rest->before = b;
+    rest->after = b->after;
+    if (rest->after) rest->after->before = rest;
+    b->after = rest;
+    b->size = size;
+    list_add(p, rest);
+}
+
+/* `b` takes in its neighbour `b->after`. */
+static void join(pool *p, pool_block *b)
+{
+    pool_block *gone = b->after;
+    b->size += gone->size;
+    b->after = gone->after;
+    if (b->after) b->after->before = b;
+    header_free(p, gone);
+}
+
+static void make_idle(pool *p, pool_block *b)
+{
+    if (b->after && !b->after->count) {
+        list_remove(p, b->after);
+        join(p, b);
+    }
+    if (b->before && !b->before->count) {
+        b = b->before;
+        list_remove(p, b);
+        join(p, b);
+    }
+    list_add(p, b);
+}
+
+static void count_live(pool *p, const pool_block *b)
+{
+    p->live_bytes += b->size;
+    if (b->kind == POOL_EXACT) p->exact_bytes += b->size;
+    if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
+    if (pooled_live(p) > p->period_peak) p->period_peak = pooled_live(p);
+}
+
+static nrl_status rounded(size_t bytes, size_t *size)
+{
+    if (bytes > (size_t)1 << 50)
+        return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
+    *size = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
     return NRL_OK;
 }
 
 nrl_status pool_take(pool *p, size_t bytes, pool_block **out)
 {
-    if (bytes > (size_t)1 << 50)
-        return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
     size_t size;
-    int class_ = size_class(bytes, &size);
-    pool_block *b = take_idle(p, class_, 1 + NEAR_CLASSES);
-    size_t limit = allowed_reserve(p), wanted = pooled_live(p) + size;
-    if (!b && wanted + p->idle_bytes > limit && p->idle_bytes) {
-        b = take_idle(p, class_, 1 + FAR_CLASSES);
-        if (!b) shrink(p, limit > wanted ? limit - wanted : wanted / ALLOWED_IDLE_DIV);
-    }
-    if (!b) NRL_TRY(from_device(p, size, class_, &b));
+    NRL_TRY(rounded(bytes, &size));
+    size += GUARD;
+    pool_kind kind = size <= SMALL_MOST ? POOL_SMALL : POOL_LARGE;
+    pool_block *b = find_idle(p, kind, size);
+    if (b) list_remove(p, b);
+    else NRL_TRY(new_segment(p, size, kind, &b));
+    b->count = 1;
+    split(p, b, size);
+    guard_used(p, b, size - GUARD);
     count_live(p, b);
     *out = b;
     return NRL_OK;
@@ -143,10 +247,9 @@ nrl_status pool_take(pool *p, size_t bytes, pool_block **out)
 
 nrl_status pool_take_exact(pool *p, size_t bytes, pool_block **out)
 {
-    if (bytes > (size_t)1 << 50)
-        return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
-    size_t size = (bytes + SMALLEST - 1) / SMALLEST * SMALLEST;
-    NRL_TRY(from_device(p, size ? size : SMALLEST, POOL_EXACT, out));
+    size_t size;
+    NRL_TRY(rounded(bytes, &size));
+    NRL_TRY(from_device(p, size, POOL_EXACT, out));
     count_live(p, *out);
     return NRL_OK;
 }
@@ -155,7 +258,7 @@ pool_block *pool_borrow(pool *p, void *data)
 {
     pool_block *b = header_new(p);
     b->data = data;
-    b->class_ = POOL_BORROWED;
+    b->kind = POOL_BORROWED;
     return b;
 }
 
@@ -164,13 +267,12 @@ void pool_release(pool *p, pool_block *b)
     NRL_ASSERT(b->count, >, 0);
     if (--b->count) return;
     p->live_bytes -= b->size;
-    if (b->class_ >= 0) {
-        b->next = p->idle[b->class_];
-        p->idle[b->class_] = b;
-        p->idle_bytes += b->size;
+    if (b->kind == POOL_SMALL || b->kind == POOL_LARGE) {
+        guard_idle(p, b);
+        make_idle(p, b);
         return;
     }
-    if (b->class_ == POOL_EXACT) {
+    if (b->kind == POOL_EXACT) {
         p->exact_bytes -= b->size;
         p->device->table.free(p->device->self, b->data);
     }
