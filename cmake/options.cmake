@@ -13,7 +13,8 @@ if(NRL_WERROR AND NOT NRL_SANITIZE)
   target_compile_options(nrl_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
 endif()
 if(NRL_SANITIZE)
-  target_compile_options(nrl_options INTERFACE -fsanitize=${NRL_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(nrl_options INTERFACE -fsanitize=${NRL_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=undefined)
   target_link_options(nrl_options INTERFACE -fsanitize=${NRL_SANITIZE})
 endif()
 # Everything is instrumented for coverage; only the targets in tests/fuzz link the fuzzer's main.
