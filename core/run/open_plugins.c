@@ -39,6 +39,10 @@ static void fill_script_algorithm(filling *f, void *self)
     const config_component *c = &r->config.algorithm;
     option_part part = reference_part(r);
     size_t n_parts = work_needs(r->algorithm, "ref_logps");
+    const plugin *p;
+    if (plugin_open(r->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK)
+        problems_add(&f->problems, c->at, "algorithm: '%s' is a loss of the script and a plugin too (%s): rename the loss",
+                     c->name, p->path);
     r->algorithm_is_script = true;
     r->algorithm_self = self;
     options_fill(&r->memory, &f->problems, "algorithm", c->options, &part, n_parts);
@@ -62,7 +66,21 @@ static void fill_plugin_algorithm(filling *f)
     if (a && a->instance_needs && !f->problems.n) r->algorithm = with_instance_needs(r, a);
 }
 
-/* A loss made by the script comes before a plugin file of that name. */
+/* Options of a reference that the chosen loss does not have, or that no model will be opened for. */
+static void check_reference(filling *f)
+{
+    run *r = f->r;
+    const nrl_node *given = r->config.algorithm.options, *at = NULL;
+    if (!r->algorithm || f->problems.n) return;
+    for (size_t i = 0; i < reference_n_rows && !at; i++) at = nrl_node_find(given, reference_rows[i].name);
+    if (at && !work_needs(r->algorithm, "ref_logps"))
+        problems_add(&f->problems, at, "algorithm.%s: this loss has no reference model", at->key);
+    else if (r->reference_options.reference == REFERENCE_NONE && *r->reference_options.reference_model)
+        problems_add(&f->problems, nrl_node_find(given, "reference_model"),
+                     "algorithm.reference_model: there is no reference to open with reference: none");
+}
+
+/* A loss made by the script is looked up first; its name must not be a plugin's. */
 static void fill_algorithm(filling *f)
 {
     run *r = f->r;
@@ -72,6 +90,7 @@ static void fill_algorithm(filling *f)
     if (r->env.find_algorithm) r->algorithm = r->env.find_algorithm(r->env.user, name, &self);
     if (r->algorithm) fill_script_algorithm(f, self);
     else fill_plugin_algorithm(f);
+    check_reference(f);
 }
 
 static void fill_optimizer(filling *f)

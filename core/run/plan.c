@@ -166,6 +166,7 @@ nrl_status open_plan(run *r)
     say_sample(r);
     say_train(r);
     say_memory(r);
+    if (r->env.check_only) return NRL_OK; /* no device is open */
     say_reference(r);
     say_machine(r);
     if (r->progress.step)

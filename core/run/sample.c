@@ -6,9 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_end(const void *tok, int32_t id)
+/* What ends a text: any end token of the tokenizer, and the end of a turn where a template was used. */
+typedef struct {
+    const tokenizer *tok;
+    int32_t turn; /* TOKENIZER_NONE without a template */
+} text_end;
+
+static bool is_end(const void *user, int32_t id)
 {
-    return tokenizer_is_eos(tok, id);
+    const text_end *end = user;
+    return id == end->turn || tokenizer_is_eos(end->tok, id);
 }
 
 /* One prompt's ids, malloc'd: what the tokenizer adds in front (BOS), never an end token behind. */
@@ -35,11 +42,11 @@ static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat,
     return st;
 }
 
-static nrl_status decode(const tokenizer *tok, const generate_result *g, bool keep_special, char **text)
+static nrl_status decode(const text_end *end, const generate_result *g, bool keep_special, char **text)
 {
     int64_t n = g->n;
-    if (n && !keep_special && tokenizer_is_eos(tok, g->ids[n - 1])) n--;
-    return tokenizer_decode(tok, g->ids, (size_t)n, !keep_special, text, NULL);
+    if (n && !keep_special && is_end(end, g->ids[n - 1])) n--;
+    return tokenizer_decode(end->tok, g->ids, (size_t)n, !keep_special, text, NULL);
 }
 
 nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat,
@@ -51,15 +58,16 @@ nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat
     int32_t **ids = mem_alloc(n * sizeof *ids);
     int64_t *lengths = mem_alloc(n * sizeof *lengths);
     generate_result *results = mem_alloc(n * sizeof *results);
+    const text_end end = {tok, chat ? chat_template_end(chat, tok) : TOKENIZER_NONE};
     generate_options g = {.max_tokens = o->max_tokens, .temperature = o->temperature,
-                          .top_p = o->top_p, .seed = o->seed, .is_end = is_end, .user = tok,
+                          .top_p = o->top_p, .seed = o->seed, .is_end = is_end, .user = &end,
                           .vocab_size = tokenizer_vocab_size(tok)};
     memset(texts, 0, n * sizeof *texts);
     for (size_t i = 0; i < n && st == NRL_OK; i++)
         st = encode_prompt(tok, chat, scratch, prompts[i], &ids[i], &lengths[i]);
     if (st == NRL_OK) st = generate(w, (const int32_t *const *)ids, lengths, n, &g, results);
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
-        st = decode(tok, &results[i], o->keep_special, &texts[i]);
+        st = decode(&end, &results[i], o->keep_special, &texts[i]);
         if (n_tokens) n_tokens[i] = results[i].n;
     }
     for (size_t i = 0; i < n; i++) {

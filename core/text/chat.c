@@ -347,3 +347,11 @@ void chat_ids_free(chat_ids *ids)
     free(ids->trained);
     *ids = (chat_ids){0};
 }
+
+int32_t chat_template_end(const chat_template *template, const tokenizer *tok)
+{
+    for (const turn *t = template->turns; t->role; t++)
+        if (!strcmp(t->role, "assistant") && !t->end_is_eos && t->close && *t->close)
+            return tokenizer_token_id(tok, t->close);
+    return TOKENIZER_NONE;
+}

@@ -30,6 +30,9 @@ const char *chat_template_names(void); /* "chatml, llama3, mistral, plain" */
 /* Fails (NRL_ERR_CONFIG, naming the token) when the tokenizer lacks a token the template needs. */
 nrl_status chat_template_check(const chat_template *template, const tokenizer *tok);
 
+/* The token that ends an assistant's turn, TOKENIZER_NONE where that is the tokenizer's own end. [any] */
+int32_t chat_template_end(const chat_template *template, const tokenizer *tok);
+
 /* Appends the conversation to `out`. BOS exactly once, where the template wants one and the
  * tokenizer has one. add_generation_prompt opens an assistant turn at the end.
  * Errors (NRL_ERR_DATA): unknown roles and broken order, with the message's index from 0. */
