@@ -86,10 +86,20 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
 };
 
+static const nrl_option script_rows[] = {
+    NRL_OPT_BOOL(config_script, sandbox, "false",
+                 "os, io, debug, package, require, load, loadfile and dofile are nil while the run "
+                 "calls a hook or a loss"),
+    NRL_OPT_INT(config_script, loss_instructions, "200000000", 10000, COUNT_MAX,
+                "of Lua, that one call of a loss may take"),
+    NRL_OPT_INT(config_script, loss_memory_mb, "1024", 1, 1 << 20,
+                "that one call of a loss may take: of Lua, and of tensors"),
+};
+
 /* Sections and component slots, before they are read. */
 typedef struct {
     const nrl_node *model, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
-    const nrl_node *checkpoint, *eval, *loggers, *plugins;
+    const nrl_node *checkpoint, *eval, *script, *loggers, *plugins;
 } top_nodes;
 
 static const nrl_option top_node_rows[] = {
@@ -103,6 +113,7 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
     NRL_OPT_NODE(top_nodes, checkpoint, "", "when state is saved and what is kept"),
     NRL_OPT_NODE(top_nodes, eval, "", "when the model is evaluated"),
+    NRL_OPT_NODE(top_nodes, script, "", "what a script's hooks and losses may do"),
     NRL_OPT_NODE(top_nodes, loggers, "[console, jsonl]", "components: where records go"),
     NRL_OPT_NODE(top_nodes, plugins, "", "folders searched for plugins, before the installed ones"),
 };
@@ -127,6 +138,7 @@ static const config_section sections[] = {
     SECTION("train", train_rows, "how long and in what pieces"),
     SECTION("checkpoint", checkpoint_rows, "when state is saved and what is kept"),
     SECTION("eval", eval_rows, "when the model is evaluated"),
+    SECTION("script", script_rows, "what a script's hooks and losses may do"),
 };
 
 const config_section *config_sections(size_t *n)
@@ -217,6 +229,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     const option_part model = OPTION_PART(model_rows, &out->model);
     const option_part eval = OPTION_PART(eval_rows, &out->eval);
     const option_part checkpoint = OPTION_PART(checkpoint_rows, &out->checkpoint);
+    const option_part script = OPTION_PART(script_rows, &out->script);
     fill_section(f, "model", n->model, &model, 1);
     fill_data(f, n->data, &out->data);
     fill_component(f, "algorithm", n->algorithm, "sft", &out->algorithm);
@@ -227,6 +240,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     fill_component(f, "backend", n->backend, "auto", &out->backend);
     fill_section(f, "checkpoint", n->checkpoint, &checkpoint, 1);
     fill_section(f, "eval", n->eval, &eval, 1);
+    fill_section(f, "script", n->script, &script, 1);
     fill_loggers(f, n->loggers, out);
     fill_plugins(f, n->plugins, out);
 }

@@ -86,11 +86,18 @@ typedef struct {
 } config_checkpoint;
 
 typedef struct {
+    bool sandbox;
+    int64_t loss_instructions; /* of Lua, in one call */
+    int64_t loss_memory_mb;
+} config_script;
+
+typedef struct {
     config_model model;
     config_data data;
     config_train train;
     config_eval eval;
     config_checkpoint checkpoint;
+    config_script script;
     config_component algorithm, optimizer, schedule, backend;
     config_component parallel; /* name NULL = one device */
     config_component *loggers;

@@ -2,7 +2,7 @@
  * batch.c - the packed batch as a Lua loss sees it. P scored rows, S segments (documents, or sides
  * of pairs). In `weight` it has counts only: no forward has run.
  */
-#include "script/tensor.h"
+#include "script/loss.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,8 +133,22 @@ static int metric(lua_State *L)
     return 0;
 }
 
+/* ---- the base of the loss ---- */
+
+static int base_weight(lua_State *L)
+{
+    return loss_base_push_weight(L, batch_at(L));
+}
+
+static int base_loss(lua_State *L)
+{
+    return loss_base_push_loss(L, batch_at(L));
+}
+
 static const luaL_Reg methods[] = {
-    {"count", count}, {"seq_sum", seq_sum}, {"extra", extra}, {"metric", metric}, {NULL, NULL},
+    {"count", count},   {"seq_sum", seq_sum},         {"extra", extra},
+    {"metric", metric}, {"base_weight", base_weight}, {"base_loss", base_loss},
+    {NULL, NULL},
 };
 
 void script_open_batches(lua_State *L)

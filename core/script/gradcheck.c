@@ -269,6 +269,7 @@ int script_gradcheck(lua_State *L)
     }
     h->from_callback = false;
     h->L = L;
+    h->rules = script_rules_of(NULL);
     nrl_status st = with_device(&c, &h->run);
     if (st != NRL_OK) return script_raise(L, st);
     lua_pushnumber(L, c.worst);

@@ -21,6 +21,7 @@ typedef struct {
     int depth;      /* calls into the core that have not returned */
     bool training;  /* steps are left; counted in the host */
     bool has_state; /* the core holds a text for run.state */
+    script_rules rules;
     double lr;      /* of the newest step, or what set_lr asked for; NaN = unknown */
     run_event last; /* newest step without its values; step 0 = none */
 } handle;

@@ -86,8 +86,9 @@ static nrl_status enter_lua(const call *c)
     lua_pushcfunction(L, call_hooks);
     lua_pushvalue(L, 1); /* the run: see handle.h */
     lua_pushlightuserdata(L, (void *)c);
-    nrl_status st = script_call(L, 2, 0);
-    c->h->host->L = L; /* a hook may have entered the core from a coroutine */
+    nrl_status st = script_callback(L, 2);
+    c->h->host->L = L; /* a hook may have entered the core from a coroutine, or for another run */
+    c->h->host->rules = c->h->rules;
     lua_settop(L, top);
     script_of(L)->from_callback = st != NRL_OK;
     return st;

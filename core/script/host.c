@@ -9,11 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum {
-    MAX_SCRIPT_BYTES = 1 << 24,
-    HASH_DIGITS = 32,
-    PERIOD = 10000 /* Lua instructions */
-};
+enum { MAX_SCRIPT_BYTES = 1 << 24, HASH_DIGITS = 32 };
 
 #define MAX_LUA_BYTES ((size_t)4 << 30)
 
@@ -44,21 +40,20 @@ arena *script_arena(lua_State *L)
 
 /* ---- opening ---- */
 
-/* Every PERIOD instructions. A signal ends a script that computes by itself (a run saves its state
- * first); a loss that never ends is an error. */
+/* A signal ends a script that computes by itself (a run saves its state first); a loss has limits.
+ */
 static void look_up(lua_State *L, lua_Debug *unused)
 {
     script_host *h = script_of(L);
     (void)unused;
-    if (h->call.open && (h->call.left -= PERIOD) < 0) {
-        h->call.left = 0;
-        luaL_where(L, 0); /* the function that was interrupted */
-        script_fail_at(L, lua_tostring(L, -1),
-                       "this loss takes too long: more than %d million Lua instructions",
-                       SCRIPT_LOSS_INSTRUCTIONS / 1000000);
-    }
+    if (h->call.open) script_limits_check(L);
     if (!h->run.signal || !*h->run.signal || h->n_training) return;
     script_raise(L, nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d", *h->run.signal));
+}
+
+void script_watch(lua_State *L, int period)
+{
+    lua_sethook(L, look_up, LUA_MASKCOUNT, period);
 }
 
 /* os.exit would leave open runs behind: it unwinds the script instead. */
@@ -175,6 +170,8 @@ static void *allocate(void *user, void *old, size_t old_size, size_t size)
     script_host *h = user;
     size_t held = h->lua_bytes - (old ? old_size : 0);
     if (size > MAX_LUA_BYTES || held > MAX_LUA_BYTES - size) return NULL;
+    if (h->call.open && size > (old ? old_size : 0) && !script_limits_allow(h, held, size, !old))
+        return NULL;
     void *new = size ? realloc(old, size) : NULL;
     if (!size) free(old);
     if (size && !new) return NULL;
@@ -189,10 +186,11 @@ static nrl_status run_text(script_host *h, char *text, size_t size)
     lua_atpanic(L, broken);
     h->L = L;
     *(script_host **)lua_getextraspace(L) = h;
-    lua_sethook(L, look_up, LUA_MASKCOUNT, PERIOD);
+    script_watch(L, SCRIPT_PERIOD);
     nrl_status st = call_script(L, text, size);
     if (h->exiting) st = NRL_OK;
     lua_close(L); /* closes runs that are still open */
+    script_close_losses(h);
     arena_free(&h->memory);
     return st;
 }
@@ -202,6 +200,7 @@ nrl_status script_run(const char *path, const script_environment *env, int *exit
     char digits[HASH_DIGITS + 1], *text;
     size_t size;
     script_host h = {.env = env, .run = *env->run, .path = path, .exit_code = -1};
+    h.rules = script_rules_of(NULL);
     if (file_read(path, MAX_SCRIPT_BYTES, &text, &size) != NRL_OK) return NRL_ERR_CONFIG;
     hash_script(text, size, digits);
     h.run.find_algorithm = script_find_loss;

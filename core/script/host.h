@@ -12,13 +12,26 @@
 #include <lua.h>
 #include <lualib.h>
 
+/* What the config of a run allows the functions that it calls: its section `script`. */
+typedef struct {
+    bool sandbox;              /* of hooks and losses */
+    int64_t loss_instructions; /* of Lua, in one call of a loss */
+    size_t loss_bytes;         /* of Lua, and as many of tensors */
+} script_rules;
+
+enum { SCRIPT_PLACE = 128 }; /* bytes of "file:line: " */
+
 /* The call of a loss at hand (loss.c); handles of another call are refused. */
 typedef struct {
     uint64_t number;                /* of the newest call */
     nrl_ctx *ctx;                   /* NULL outside a call, and inside `weight` */
     const struct script_loss *loss; /* whose call */
     bool open;                      /* a call is at hand */
-    int64_t left;                   /* Lua instructions it may still take */
+    int64_t left;                   /* Lua instructions it may still take; below 0 = ended */
+    size_t most_bytes;              /* that Lua may hold by its end */
+    size_t tensor_bytes;            /* of the tensors it made */
+    bool refused;                   /* memory, for the limit */
+    char place[SCRIPT_PLACE];       /* where the newest object was refused */
 } script_loss_call;
 
 typedef struct {
@@ -32,8 +45,10 @@ typedef struct {
     lua_State *L;               /* the thread inside the core, for callbacks */
     struct script_loss *losses; /* of nrl.loss, newest first; in memory */
     script_loss_call call;
-    size_t lua_bytes; /* held by Lua */
-    int n_training;   /* open runs with steps left: they heed signals themselves */
+    script_rules rules; /* of the run at hand */
+    int sandboxes;      /* entered and not left */
+    size_t lua_bytes;   /* held by Lua */
+    int n_training;     /* open runs with steps left: they heed signals themselves */
     int exit_code;
 } script_host;
 
@@ -54,7 +69,28 @@ nrl_status script_call(lua_State *L, int n_arguments, int n_results);
 /* Raises what ends the script without an error. */
 int script_exit(lua_State *L, int code);
 
-enum { SCRIPT_LOSS_INSTRUCTIONS = 200000000 }; /* of Lua, in one call of a loss */
+/* ---- what callbacks of a run may do (rules.c) ---- */
+
+/* The section of a resolved config; NULL or without it: the defaults. */
+script_rules script_rules_of(const nrl_node *config);
+
+/* script_call without results, for what a run calls. In the sandbox, where the run's rules ask for
+ * one, the globals that reach out of Lua are nil. */
+nrl_status script_callback(lua_State *L, int n_arguments);
+
+/* Around a call of a loss: its budgets begin, and the limit that ended it is told with its place.
+ */
+void script_limits_begin(script_host *h);
+nrl_status script_limits_end(script_host *h, lua_State *L, nrl_status st);
+/* Every SCRIPT_PERIOD instructions: raises where the loss at hand is over a limit. */
+void script_limits_check(lua_State *L);
+/* Whether Lua may have so many bytes more; is_new: for an object, not for one that grows. */
+bool script_limits_allow(script_host *h, size_t held, size_t more, bool is_new);
+/* Counts a tensor of the loss at hand; raises beyond the limit. */
+void script_limits_tensor(lua_State *L, int64_t numel);
+
+enum { SCRIPT_PERIOD = 10000 };
+void script_watch(lua_State *L, int period); /* host.c: checks every so many instructions */
 
 /* ---- memory (host.c) ---- */
 
@@ -95,6 +131,8 @@ void script_open_tensors(lua_State *L);   /* tensor.c: nrl.where */
 void script_open_batches(lua_State *L);   /* batch.c */
 void script_open_losses(lua_State *L);    /* loss.c: nrl.loss, nrl.gradcheck */
 int script_open_module(lua_State *L);     /* module.c: require "nrl" */
+
+void script_close_losses(script_host *h); /* after the last run */
 
 /* For run_environment: the loss of that name; user is the host. (loss.c) */
 const nrl_algorithm *script_find_loss(void *user, const char *name, void **self);

@@ -8,10 +8,13 @@
 #include "config/suggest.h"
 #include <string.h>
 
-enum { MAX_METRICS = 64 };
+enum {
+    MAX_METRICS = 64,
+    PAIRS = 1 /* nrl_algorithm.block_kind */
+};
 
 static const char *const keys[] = {"name",  "needs",     "weight",   "loss", "metrics",
-                                   "terms", "separable", "step_end", NULL};
+                                   "terms", "separable", "step_end", "base", NULL};
 static const char *const columns[] = {"logps",  "ref_logps",   "entropy",
                                       "sum_p2", "prompt_rows", NULL};
 static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences", "pairs",
@@ -26,12 +29,24 @@ static bool is_in(const char *word, const char *const *words, suggestion *near)
     return false;
 }
 
-/* Columns go to the core; counts are always there, "pairs" says what a block of data is. */
+static size_t length(const char *const *words)
+{
+    size_t n = 0;
+    while (words && words[n])
+        n++;
+    return n;
+}
+
+/* Columns go to the core; counts are always there, "pairs" says what a block of data is. What the
+ * base needs comes first. */
 static void read_needs(lua_State *L, script_loss *l)
 {
-    size_t n, kept = 0;
+    const char *const *below = loss_base_needs(l);
+    size_t n, kept = length(below);
     const char **words = script_texts(L, 1, "nrl.loss", "needs", &n);
-    const char **list = arena_alloc(&l->host->memory, (n + 1) * sizeof *list);
+    const char **list = arena_alloc(&l->host->memory, (kept + n + 1) * sizeof *list);
+    for (size_t i = 0; i < kept; i++)
+        list[i] = below[i];
     for (size_t i = 0; i < n; i++) {
         suggestion near = {.word = words[i]};
         if (is_in(words[i], columns, &near)) {
@@ -42,7 +57,7 @@ static void read_needs(lua_State *L, script_loss *l)
             script_fail(L, "nrl.loss: needs: there is no '%s'%s%s%s", words[i],
                         near.best ? "; did you mean '" : "", near.best ? near.best : "",
                         near.best ? "'?" : "");
-        if (!strcmp(words[i], "pairs")) l->table.block_kind = 1;
+        if (!strcmp(words[i], "pairs")) l->table.block_kind = PAIRS;
     }
     l->table.needs = list;
 }
@@ -51,14 +66,21 @@ static void read_needs(lua_State *L, script_loss *l)
 static void read_metrics(lua_State *L, script_loss *l)
 {
     static const char *const words[] = {"", "mean", "sum", "max", "min"};
+    const nrl_metric *below = l->base ? l->base->metrics : NULL;
+    size_t n_below = 0;
+    l->table.metrics = below;
     if (lua_getfield(L, 1, "metrics") == LUA_TNIL) return;
+    while (below && below[n_below].name)
+        n_below++;
     arena *a = script_arena(L);
     const nrl_node *map = script_to_node(L, -2, a, "nrl.loss: metrics");
     size_t n = nrl_node_size(map);
     if (nrl_node_kind(map) != NRL_NODE_MAP || n > MAX_METRICS)
         script_fail(L, "nrl.loss: metrics: expected {name = \"mean\"}, up to %d names",
                     MAX_METRICS);
-    nrl_metric *rows = arena_alloc(&l->host->memory, (n + 1) * sizeof *rows);
+    nrl_metric *all = arena_alloc(&l->host->memory, (n_below + n + 1) * sizeof *all);
+    nrl_metric *rows = all + n_below; /* the base counts its own from 0 */
+    if (n_below) memcpy(all, below, n_below * sizeof *all);
     for (size_t i = 0; i < n; i++) {
         const char *word = nrl_node_string(nrl_node_at(map, i), "");
         rows[i] = (nrl_metric){arena_strdup(&l->host->memory, nrl_node_key(map, i)), "1", 0};
@@ -67,7 +89,7 @@ static void read_metrics(lua_State *L, script_loss *l)
         if (!rows[i].reduce)
             script_fail(L, "nrl.loss: metrics: %s: expected mean, sum, max or min", rows[i].name);
     }
-    l->table.metrics = rows;
+    l->table.metrics = all;
 }
 
 uint32_t loss_metric(lua_State *L, const char *name, uint32_t *reduce)
@@ -92,25 +114,41 @@ static void check_function(lua_State *L, const char *name, bool required)
     lua_pop(L, 1);
 }
 
+/* What the base brings to the table. A base with terms of its own keeps them the first. */
+static void take_base(lua_State *L, script_loss *l, int64_t terms)
+{
+    const nrl_algorithm *base = l->base;
+    if (!base) return;
+    if (terms < base->n_terms)
+        script_fail(L, "nrl.loss: terms: %lld, its base has %u", (long long)terms, base->n_terms);
+    l->table.block_kind = base->block_kind;
+    if (base->state) l->table.state = loss_state;
+    if (base->group) l->table.group = loss_group;
+    if (base->step_end) l->table.step_end = loss_step_end;
+}
+
 static void read_definition(lua_State *L, script_loss *l)
 {
-    int64_t terms = script_int(L, 1, "nrl.loss", "terms", 1);
+    loss_base_open(L, l);
+    int64_t terms = script_int(L, 1, "nrl.loss", "terms", l->base ? l->base->n_terms : 1);
     check_function(L, "weight", true);
     check_function(L, "loss", true);
     check_function(L, "step_end", false);
     if (terms < 1 || terms > NRL_MAX_TERMS)
         script_fail(L, "nrl.loss: terms: expected 1 to %d", NRL_MAX_TERMS);
     l->table.n_terms = (uint32_t)terms;
+    take_base(L, l, terms);
     l->table.separable = script_bool(L, 1, "nrl.loss", "separable", false);
     read_needs(L, l);
     read_metrics(L, l);
     if (lua_getfield(L, 1, "step_end") != LUA_TNIL) l->table.step_end = loss_step_end;
 }
 
+/* Definitions that turned out wrong are not found. */
 static script_loss *find(script_host *h, const char *name)
 {
     script_loss *l = h->losses;
-    while (l && strcmp(l->table.plugin.name, name))
+    while (l && (!l->definition || strcmp(l->table.plugin.name, name)))
         l = l->next;
     return l;
 }
@@ -146,12 +184,18 @@ static int define(lua_State *L)
         .host = h,
         .next = h->losses,
     };
+    h->losses = l; /* closed with the script from here on */
     read_definition(L, l);
     lua_pushvalue(L, 1);
     l->definition = luaL_ref(L, LUA_REGISTRYINDEX);
-    h->losses = l;
     lua_pushstring(L, l->table.plugin.name);
     return 1;
+}
+
+void script_close_losses(script_host *h)
+{
+    for (script_loss *l = h->losses; l; l = l->next)
+        loss_base_close(l);
 }
 
 void script_open_losses(lua_State *L)

@@ -110,17 +110,18 @@ static nrl_status enter_lua(const request *q, nrl_ctx *ctx)
     script_host *h = q->loss->host;
     lua_State *L = h->L;
     int top = lua_gettop(L);
+    const script_rules rules = h->rules; /* a loss may use another run */
     if (!lua_checkstack(L, LUA_MINSTACK))
         return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
-    h->call = (script_loss_call){.number = h->call.number + 1,
-                                 .ctx = ctx,
-                                 .loss = q->loss,
-                                 .open = true,
-                                 .left = SCRIPT_LOSS_INSTRUCTIONS};
+    h->call =
+        (script_loss_call){.number = h->call.number + 1, .ctx = ctx, .loss = q->loss, .open = true};
+    script_limits_begin(h);
     lua_pushcfunction(L, call_function);
     lua_pushlightuserdata(L, (void *)q);
-    nrl_status st = script_call(L, 1, 0);
+    nrl_status st = script_callback(L, 1);
     h->call.open = false;
+    h->rules = rules;
+    st = script_limits_end(h, L, st);
     h->call.ctx = NULL;
     h->L = L;
     h->from_callback = st != NRL_OK;
@@ -153,5 +154,6 @@ nrl_status loss_sums(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tenso
 nrl_status loss_step_end(void *self, const double *sums, const double *weights)
 {
     script_loss *l = self;
+    if (l->base && l->base->step_end) NRL_TRY(l->base->step_end(l->base_self, sums, weights));
     return enter_lua(&(request){l, "step_end", .total = sums, .divisor = weights}, NULL);
 }

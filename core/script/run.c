@@ -27,6 +27,7 @@ handle *handle_enter(lua_State *L)
     handle_sync_state(L, h);
     script_of(L)->from_callback = false;
     h->host->L = L;
+    h->host->rules = h->rules;
     h->depth++;
     return h;
 }
@@ -98,40 +99,52 @@ static handle *push_handle(lua_State *L)
     return h;
 }
 
-static const char *const open_keys[] = {"quiet", "out", NULL};
+static const char *const open_keys[] = {"quiet", "out", "model", NULL};
 
-/* Second argument of nrl.open: what the script decides whatever the command line says. Leaves `out`
- * on the stack; NULL = not given. */
-static const char *read_settings(lua_State *L, run_environment *env)
+/* Second argument of nrl.open: what the script decides whatever the command line says. */
+typedef struct {
+    const char *out, *model; /* on the Lua stack; NULL = not given */
+} settings;
+
+static settings read_settings(lua_State *L, run_environment *env)
 {
-    if (lua_isnoneornil(L, 2)) return NULL;
+    if (lua_isnoneornil(L, 2)) return (settings){0};
     script_check_keys(L, 2, "nrl.open", open_keys);
     env->quiet = script_bool(L, 2, "nrl.open", "quiet", env->quiet);
-    return script_text(L, 2, "nrl.open", "out");
+    const char *out = script_text(L, 2, "nrl.open", "out");
+    return (settings){out, script_text(L, 2, "nrl.open", "model")};
+}
+
+static void apply_settings(arena *a, nrl_node *root, const settings *s)
+{
+    if (s->out) node_set(a, root, "out", node_string(a, s->out, strlen(s->out)));
+    if (!s->model) return;
+    nrl_node *model = node_set(a, root, "model", node_new(a, NRL_NODE_MAP));
+    node_set(a, model, "path", node_string(a, s->model, strlen(s->model)));
 }
 
 /* The whole tree: the script's table, the command line, ${env:}, settings. Nothing here raises: the
  * problems found so far are told by run_open with its own. */
 static nrl_status open_config(handle *h, run_environment *env, arena *a, nrl_node *root,
-                              const char *out)
+                              const settings *decided)
 {
     const script_environment *given = h->host->env;
     config_problems problems = {0};
     for (size_t i = 0; i < given->n_words; i++)
         if (strchr(given->words[i], '=')) config_override(a, &problems, root, given->words[i]);
     config_substitute(a, &problems, root, given->lookup);
-    if (out) node_set(a, root, "out", node_string(a, out, strlen(out)));
+    apply_settings(a, root, decided);
     env->problems = &problems;
     return run_open(root, env, &h->r);
 }
 
-/* nrl.open(config [, {quiet = , out = }]) -> run */
+/* nrl.open(config [, {quiet = , out = , model = }]) -> run */
 static int open_run(lua_State *L)
 {
     run_environment env = script_of(L)->run;
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 2);
-    const char *out = read_settings(L, &env);
+    settings decided = read_settings(L, &env);
     handle *h = push_handle(L);
     int self = lua_gettop(L);
     arena *a = script_arena(L); /* the run keeps it */
@@ -139,9 +152,10 @@ static int open_run(lua_State *L)
     if (nrl_node_kind(root) != NRL_NODE_MAP)
         return script_fail(L, "nrl.open: expected a config, found a list");
     lua_setiuservalue(L, self, HANDLE_CONFIG);
-    nrl_status st = open_config(h, &env, a, root, out);
+    nrl_status st = open_config(h, &env, a, root, &decided);
     if (st != NRL_OK) return script_raise(L, st);
     if (env.check_only) return script_exit(L, 0);
+    h->rules = script_rules_of(run_config(h->r));
     set_training(L, h, true);
     handle_set_hooks(h);
     load_state(L, h);

@@ -18,6 +18,7 @@ typedef struct {
 
 void tensor_push(lua_State *L, nrl_tensor *t)
 {
+    script_limits_tensor(L, nrl_tensor_numel(t));
     handle *h = lua_newuserdatauv(L, sizeof *h, 0);
     *h = (handle){t, script_of(L)->call.number};
     luaL_setmetatable(L, type_name);

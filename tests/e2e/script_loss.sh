@@ -96,6 +96,57 @@ E2
 run 0 run check.lua
 has out "all as expected"
 
+# a loss that builds on a plugin's: as it is, to the last bit; with a term of its own, beside others
+cat >base.lua <<E2
+local nrl = require "nrl"
+local function same(b) return b:base_weight() end
+local function loss(b) return b:base_loss() end
+nrl.loss {name = "as_sft", base = "sft", weight = same, loss = loss}
+nrl.loss {name = "as_dpo", base = {name = "dpo", beta = 0.1}, weight = same, loss = loss}
+nrl.loss {name = "even", base = "dpo", metrics = {gap = "mean"}, weight = same, loss = function(b)
+  local sums = b:base_loss() -- pairs, answer tokens, ...: the terms of dpo
+  local mean = b:seq_sum(b:logps() * b:mask()) / b:seq_sum(b:mask())
+  local gap = b:chosen(mean) - b:rejected(mean)
+  b:metric("gap", gap)
+  sums[1] = sums[1] + 0.1 * (1 - gap):softplus():sum()
+  return sums
+end}
+nrl.loss {name = "unsure", base = "sft", needs = {"entropy"}, weight = same, loss = function(b)
+  return b:base_loss() - 0.01 * (b:entropy() * b:mask()):sum()
+end}
+for _, name in ipairs {"as_sft", "as_dpo", "even", "unsure"} do nrl.gradcheck(name) end
+for _, algorithm in ipairs {"sft", "as_sft", "unsure", "dpo", "as_dpo", "even"} do
+  local pairs = algorithm:find "dpo" or algorithm == "even"
+  local cfg = nrl.config("$source/configs/" .. (pairs and "dpo" or "sft") .. ".yaml")
+  cfg.algorithm = algorithm
+  local run <close> = nrl.open(cfg, {quiet = true, out = "base/" .. algorithm})
+  run:train()
+end
+local function refused(text, definition)
+  definition.name, definition.weight, definition.loss = "x", same, loss
+  local ok, found = pcall(function() nrl.gradcheck(nrl.loss(definition)) end)
+  assert(not ok and found:find(text, 1, true), text .. " / " .. tostring(found))
+end
+refused("did you mean 'beta'?", {base = {name = "dpo", bet = 1}})
+refused("did you mean 'dpo'?", {base = "dpoo"})
+refused("terms: 1, its base has 4", {base = "dpo", terms = 1})
+refused("base: expected a word or a map", {base = {"sft"}})
+refused("found a map without it", {base = {}})
+refused("this loss has no base", {})
+print "all as expected"
+E2
+run 0 run base.lua train.epochs=1 checkpoint.every=0 eval.every=0 "$one_thread"
+has out "all as expected"
+for algorithm in sft dpo; do
+    for name in $algorithm as_$algorithm; do
+        sed 's/"time":[^,]*,//; s/"[a-z_]*_per_s":[^,]*,//; s/"mfu".*"comm_fraction":[^,}]*//' "base/$name/metrics.jsonl" >$name.txt
+    done
+    [ -s $algorithm.txt ] || is "records of the plugin" none some
+    cmp $algorithm.txt as_$algorithm.txt || is "$algorithm by itself and as a base" different equal
+done
+has base/even/metrics.jsonl '"gap"'
+has base/even/metrics.jsonl '"rewards/margins"'
+
 # an error in a loss or a weight ends the run with the line of the script
 cat >fails.lua <<E2
 local nrl = require "nrl"
