@@ -53,4 +53,15 @@ printf 'nrl.open(cfg)\nnrl.open(cfg)\n' | script twice.lua
 run 2 run twice.lua out=twice "$one_thread"
 has err "twice.lua:4: "
 has err "already holds a run"
+
+# a name means one thing: a loss of the script may not be called like a plugin
+script clash.lua <<'E2'
+local function one() return 1 end
+cfg.algorithm = nrl.loss {name = "sft", needs = {"logps"}, weight = one, loss = one}
+nrl.open(cfg)
+E2
+run 2 run clash.lua out=clash
+has err "clash.lua:5: "
+has err "'sft' is a loss of the script and a plugin too"
+has err "/algorithms/sft.so"
 exit $failed

@@ -291,6 +291,9 @@ static void assignments_of_the_command_line_come_last(void **state)
     const char *out[] = {"out=elsewhere"};
     assert_ok(run_with(HEAD "nrl.open({}, {quiet = true, out = 'here'})", out, 1));
     assert_string_equal(fake.config, "{\"out\": \"here\"}");
+    const char *model[] = {"model.path=elsewhere"};
+    assert_ok(run_with(HEAD "nrl.open({model = {config = 'x'}}, {model = 'here'})", model, 1));
+    assert_string_equal(fake.config, "{\"model\": {\"path\": \"here\"}}");
     assert_error(run_text(HEAD "nrl.open({}, {quit = true})"), NRL_ERR_CONFIG,
                  "did you mean 'quiet'?");
     const char *bad[] = {"=3"};
