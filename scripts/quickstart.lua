@@ -1,5 +1,5 @@
--- Teaches a small model to add: makes its own problems, tokenizer and model, trains, and counts the
--- exact answers to problems it has never seen, before and after.
+-- Teaches a small model to add, then to be brief: makes its own problems, tokenizer and model, fine-tunes,
+-- trains on preferences, and counts on problems it has never seen the exact answers and the brief ones.
 --   nrl run scripts/quickstart.lua                      a new model, about a minute on two cores
 --   nrl run scripts/quickstart.lua model.path=DIR       a model of yours (Hugging Face directory)
 local nrl = require "nrl"
@@ -8,6 +8,7 @@ local here = arg[0]:match "^.*/" or "./"
 local cfg = nrl.config(here .. "../configs/quickstart.yaml")
 local out = nrl.args.out or cfg.out
 local SMALLEST, LARGEST, HELD_OUT = 10, 99, 1000
+local WORDY = 0.75 -- the share of answers in the training data that go on after the number
 
 ---- problems
 
@@ -16,11 +17,13 @@ local things = {"apples", "books", "coins", "marbles", "pens", "shells"}
 
 local function pick(list) return list[math.random(#list)] end
 
+-- A problem with two right answers: the number alone, and the number with more words than were asked for.
 local function problem(a, b)
-  local thing = pick(things)
+  local name, thing = pick(names), pick(things)
   return {
-    prompt = ("%s has %d %s and gets %d more. How many %s now?"):format(pick(names), a, thing, b, thing),
-    completion = " " .. a + b,
+    prompt = ("%s has %d %s and gets %d more. How many %s now?"):format(name, a, thing, b, thing),
+    brief = (" %d"):format(a + b),
+    wordy = (" %d %s in all, %s."):format(a + b, thing, name),
   }
 end
 
@@ -66,17 +69,31 @@ end
 local function best_constant(rows)
   local count, most = {}, 0
   for _, row in ipairs(rows) do
-    count[row.completion] = (count[row.completion] or 0) + 1
-    most = math.max(most, count[row.completion])
+    count[row.brief] = (count[row.brief] or 0) + 1
+    most = math.max(most, count[row.brief])
   end
   return most / #rows
+end
+
+local function to_finetune(rows)
+  local out = {}
+  for i, row in ipairs(rows) do
+    out[i] = {prompt = row.prompt, completion = math.random() < WORDY and row.wordy or row.brief}
+  end
+  return out
+end
+
+local function to_prefer(rows)
+  local out = {}
+  for i, row in ipairs(rows) do out[i] = {prompt = row.prompt, chosen = row.brief, rejected = row.wordy} end
+  return out
 end
 
 ---- a model of about a million parameters
 
 local function make_model(folder, train)
   local texts = {}
-  for i, row in ipairs(train) do texts[i] = row.prompt .. row.completion end
+  for i, row in ipairs(train) do texts[i] = row.prompt .. row.wordy end
   nrl.tokenizer_train{texts = texts, vocab_size = 512, pattern = "qwen2", special = {"<|endoftext|>"},
                       out = folder}
   local file = assert(io.open(folder .. "/config.json", "w"))
@@ -91,28 +108,38 @@ local function make_model(folder, train)
   return {config = folder .. "/config.json", tokenizer = folder}
 end
 
----- exact matches
+---- judging
 
+-- Right: the number answered is the sum. A win: right, and nothing after it.
 local function score(run, rows, when)
-  local prompts = {}
+  local prompts, right, wins = {}, 0, 0
   for i, row in ipairs(rows) do prompts[i] = row.prompt end
-  local answers, right = run:sample{prompts = prompts, max_tokens = 6, temperature = 0}, 0
+  local answers = run:sample{prompts = prompts, max_tokens = 12, temperature = 0}
   for i, row in ipairs(rows) do
-    if answers[i] == row.completion then right = right + 1 end
+    if answers[i]:match "^ %d+" == row.brief then right = right + 1 end
+    if answers[i] == row.brief then wins = wins + 1 end
   end
-  print(("%s training: %d of %d right (%.1f %%)"):format(when, right, #rows, 100 * right / #rows))
+  print(("%s: %d of %d right (%.1f %%), %d right and brief (win rate %.1f %%)")
+        :format(when, right, #rows, 100 * right / #rows, wins, 100 * wins / #rows))
   for i = 1, 3 do print(("  %s  ->%s"):format(prompts[i], answers[i]:gsub("%c", "."):sub(1, 40))) end
 end
 
----- the experiment
+local function timed(run, what)
+  local clock, start = os.clock(), os.time()
+  run:train()
+  print(("%s in %d s (%.0f s of processor time)"):format(what, os.time() - start, os.clock() - clock))
+end
+
+---- fine-tuning
 
 local train, test = make_problems()
-nrl.write_jsonl(out .. "/data/train.jsonl", train)
-nrl.write_jsonl(out .. "/data/test.jsonl", test)
+local data = out .. "/data/"
+nrl.write_jsonl(data .. "train.jsonl", to_finetune(train))
+nrl.write_jsonl(data .. "test.jsonl", to_finetune(test))
 print(("%d problems to train on, %d held out; in both: %d; best constant answer: %.1f %%")
       :format(#train, #test, overlap(train, test), 100 * best_constant(test)))
 
-cfg.data.train, cfg.data.eval = out .. "/data/train.jsonl", out .. "/data/test.jsonl"
+cfg.data.train, cfg.data.eval = data .. "train.jsonl", data .. "test.jsonl"
 if nrl.args["model.path"] then -- a trained model: gentler and shorter
   cfg.model = {path = nrl.args["model.path"]}
   cfg.optimizer.lr, cfg.train.steps = 5e-5, 100
@@ -121,9 +148,25 @@ else
 end
 
 local run = nrl.open(cfg)
-score(run, test, "before")
-local clock, start = os.clock(), os.time()
-run:train()
-print(("trained in %d s (%.0f s of processor time)"):format(os.time() - start, os.clock() - clock))
-score(run, test, "after")
-run:export(out .. "/model")
+score(run, test, "before training")
+timed(run, "trained")
+score(run, test, "after training")
+run:close()
+
+---- preferences: of two right answers the brief one
+
+nrl.write_jsonl(data .. "pairs.jsonl", to_prefer(train))
+nrl.write_jsonl(data .. "test_pairs.jsonl", to_prefer(test))
+cfg.data.train, cfg.data.eval = data .. "pairs.jsonl", data .. "test_pairs.jsonl"
+-- sft beside sigmoid: to like early ends alone would end numbers early too
+cfg.algorithm = {name = "dpo", loss = {"sigmoid", "sft"}, beta = 0.1}
+cfg.optimizer.lr, cfg.train.steps = 5e-5, 100
+cfg.schedule.warmup_steps = 10
+cfg.loggers[1].every = 20
+
+run = nrl.open(cfg, {out = out .. "/preferred", model = out .. "/model"})
+timed(run, "preferences trained")
+local e = run:evaluate()
+print(("held-out pairs: %.1f %% ranked right, margin %.2f")
+      :format(100 * e["eval_rewards/accuracies"], e["eval_rewards/margins"]))
+score(run, test, "after preferences")

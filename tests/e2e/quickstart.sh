@@ -1,15 +1,31 @@
 #!/bin/sh
 # quickstart.sh: the promise of the README. From about nothing to more than 90 % of problems that were
-# not trained on, in a few minutes at most.
+# not trained on, in a few minutes at most; then preferences turn its right answers into brief ones.
 . "$(dirname "$0")/e2e.sh"
 
+# number PATTERN: what \(..\) of a line of the output matched
+number() {
+    sed -n "s/$1.*/\1/p" out
+}
+
+# most WHAT FOUND LIMIT, least WHAT FOUND LIMIT: whole numbers
+most() {
+    [ "${2:-x}" -le "$3" ] 2>/dev/null || is "$1" "$2" "$3 at most"
+}
+least() {
+    [ "${2:-x}" -ge "$3" ] 2>/dev/null || is "$1" "$2" "$3 at least"
+}
+
 run 0 run "$source/scripts/quickstart.lua"
-has out "in both: 0;"
-constant=$(sed -n 's/.*best constant answer: \([0-9]*\).*/\1/p' out)
-[ "$constant" -lt 5 ] || is "best constant answer, percent" "$constant" "under 5"
-before=$(sed -n 's/^before training: \([0-9]*\) of 1000.*/\1/p' out)
-after=$(sed -n 's/^after training: \([0-9]*\) of 1000.*/\1/p' out)
-echo "before $before, after $after of 1000"
-[ "$before" -le 10 ] || is "right before training" "$before" "10 at most"
-[ "$after" -gt 900 ] || is "right after training" "$after" "more than 900"
+grep -E "^(before|after|held-out|trained|preferences)" out
+has out "1000 held out; in both: 0;"
+most "best constant answer, percent" "$(number '.*best constant answer: \([0-9]*\)')" 4
+most "right before training" "$(number '^before training: \([0-9]*\) of 1000 right')" 10
+least "right after training" "$(number '^after training: \([0-9]*\) of 1000 right')" 901
+is "samples of each" "$(grep -c '^  .*  ->' out)" 9
+
+most "right and brief before preferences" "$(number '^after training: .*, \([0-9]*\) right and brief')" 250
+least "right and brief after preferences" "$(number '^after preferences: .*, \([0-9]*\) right and brief')" 900
+least "right after preferences" "$(number '^after preferences: \([0-9]*\) of 1000 right')" 901
+least "held-out pairs ranked right, percent" "$(number '^held-out pairs: \([0-9]*\)[.0-9]* % ranked right')" 95
 exit $failed
