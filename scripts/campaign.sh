@@ -16,7 +16,8 @@ fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FU
 kills   20     runs killed at a random moment and resumed: losses equal those of a run in one piece
 soak    50     short runs with random settings: each ends as it should
 learn   5      quickstarts with other seeds: more than 90 % right
-bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too'
+bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too
+steady  10000  steps of one run: from the 500th on, memory grows less than 1 %, descriptors not at all'
 
 usage() {
     echo "usage: campaign.sh NAME [N] [SEED]"
@@ -117,6 +118,39 @@ campaign_bench() {
     bench dpo_vs_torch.py --model tiny --layers 4 --pairs 16 --repeats "$n" --python "$peers"
 }
 
+# memory STEP: the resident set after that step, in bytes
+memory() {
+    sed -n "s/^{\"step\": $1, .*\"loss\".*\"mem_bytes\": \([0-9]*\).*/\1/p" "$work/steady/metrics.jsonl"
+}
+
+# One run over rows of many lengths, packed, shuffled and evaluated, with saves.
+campaign_steady() {
+    tried=1
+    from=500
+    [ "$n" -gt 1000 ] || from=$((n / 2))
+    start out="$work/steady" train.epochs=0 train.steps="$n" train.seed="$seed" eval.every=250 \
+        checkpoint.every=2000 loggers=jsonl >"$work/log" 2>&1 &
+    while kill -0 $! 2>/dev/null; do
+        last=$(sed -n '$s/{"step": \([0-9]*\),.*/\1/p' "$work/steady/metrics.jsonl" 2>/dev/null)
+        open=$(ls "/proc/$!/fd" 2>/dev/null | wc -l)
+        # a save and a look at /proc hold one for a moment
+        if [ "${last:-0}" -ge $from ] && [ "$open" -gt 0 ]; then
+            [ "$open" -ge "${fewest:-1000}" ] || fewest=$open
+            first=${first:-$open}
+            latest=$open
+        fi
+        sleep 0.2
+    done
+    wait $! || { cat "$work/log"; failed=1; return; }
+    before=$(memory $from) after=$(memory "$n")
+    echo "resident set: $before bytes after step $from, $after after step $n"
+    echo "descriptors: ${first:-0} then, ${latest:-0} at the end, at least ${fewest:-0}"
+    left=$(find "$work/steady" -name '*.tmp*' -o -name '*.part*' -o -name '*.lock')
+    [ -z "$left" ] || echo "left behind: $left"
+    [ -z "$left" ] && [ "$after" -lt $((before + before / 100)) ] &&
+        [ "${latest:-0}" -le $((${fewest:-0} + 3)) ] || failed=1
+}
+
 campaign_tries() {
     while [ $tried -lt "$n" ]; do
         this=$((seed + tried))
@@ -133,7 +167,7 @@ n=${2:-$(echo "$row" | awk '{print $2}')}
 seed=${3:-1}
 tried=0 failed=0
 case $name in
-fuzz | bench) "campaign_$name" ;;
+fuzz | bench | steady) "campaign_$name" ;;
 *) campaign_tries ;;
 esac
 echo "$name: $tried tried, $failed failed, seed $seed"

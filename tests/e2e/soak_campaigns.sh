@@ -1,0 +1,17 @@
+#!/bin/sh
+# soak_campaigns.sh: the long proofs of scripts/campaign.sh that need nothing but the program, each
+# briefly.
+. "$(dirname "$0")/e2e.sh"
+
+# campaign NAME N SEED
+campaign() {
+    NRL=$nrl "$source/scripts/campaign.sh" "$@" >out 2>err && return
+    echo "campaign $*:"
+    tail -n 20 out err
+    failed=1
+}
+campaign kills 1 3
+has out "kills: 1 tried, 0 failed, seed 3"
+campaign soak 3 3
+campaign steady 1000
+exit $failed
