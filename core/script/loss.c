@@ -121,6 +121,8 @@ static void take_base(lua_State *L, script_loss *l, int64_t terms)
     if (!base) return;
     if (terms < base->n_terms)
         script_fail(L, "nrl.loss: terms: %lld, its base has %u", (long long)terms, base->n_terms);
+    if (l->table.separable && !base->separable)
+        script_fail(L, "nrl.loss: separable: the base %s needs whole batches", base->plugin.name);
     l->table.block_kind = base->block_kind;
     if (base->state) l->table.state = loss_state;
     if (base->group) l->table.group = loss_group;
@@ -137,8 +139,8 @@ static void read_definition(lua_State *L, script_loss *l)
     if (terms < 1 || terms > NRL_MAX_TERMS)
         script_fail(L, "nrl.loss: terms: expected 1 to %d", NRL_MAX_TERMS);
     l->table.n_terms = (uint32_t)terms;
-    take_base(L, l, terms);
     l->table.separable = script_bool(L, 1, "nrl.loss", "separable", false);
+    take_base(L, l, terms);
     read_needs(L, l);
     read_metrics(L, l);
     if (lua_getfield(L, 1, "step_end") != LUA_TNIL) l->table.step_end = loss_step_end;

@@ -1,7 +1,6 @@
 /*
- * module.c - require "nrl": config and open, data files, tokenizer training, exit codes, and what
- * the command line said. the other files of
- * this folder add their functions.
+ * module.c - require "nrl": reading configs, exit codes, and what the command line said. The other
+ * files of this folder add their functions.
  */
 #include "config/config.h"
 #include "config/yaml.h"

@@ -132,6 +132,7 @@ refused("did you mean 'dpo'?", {base = "dpoo"})
 refused("terms: 1, its base has 4", {base = "dpo", terms = 1})
 refused("base: expected a word or a map", {base = {"sft"}})
 refused("found a map without it", {base = {}})
+refused("the base dpo needs whole batches", {base = "dpo", separable = true})
 refused("this loss has no base", {})
 print "all as expected"
 E2
