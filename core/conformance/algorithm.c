@@ -61,8 +61,8 @@ static bool is_word(const char *word, const char *const *words)
 }
 
 static const char *const row_columns[] = {"logps", "ref_logps", "entropy", "sum_p2", NULL};
-static const char *const other_words[] = {"prompt_rows", "answer_tokens", "sequences", "pairs",
-                                          NULL};
+static const char *const other_words[] = {"prompt_rows", "answer_tokens", "sequences",
+                                          "pairs",       "mismatched",    NULL};
 
 static void check_needs(suite *s)
 {
@@ -72,6 +72,7 @@ static void check_needs(suite *s)
         report_check(s->report, is_word(*needs, row_columns) || is_word(*needs, other_words),
                      "needs are columns that the core fills", "'%s' is none", *needs);
         if (!strcmp(*needs, "prompt_rows")) s->prompt_rows = true;
+        if (!strcmp(*needs, "mismatched")) s->pairs = true;
         if (!strcmp(*needs, "logps")) logps = true;
     }
     report_check(s->report, logps, "a loss reads log-probs", "needs has no 'logps'");
@@ -105,6 +106,16 @@ static void fill_segment(const suite *s, nrl_batch *b, int64_t segment, int32_t 
     *token += n + 1;
 }
 
+/* Two blocks of three are wanted. */
+static void add_labels(nrl_batch *b)
+{
+    b->n_extra = 1;
+    b->extra[0].name = "label";
+    b->extra[0].values = arena_alloc(&b->memory, (size_t)b->n_segments * sizeof(float));
+    for (int64_t s = 0; s < b->n_segments; s++)
+        b->extra[0].values[s] = b->segment_sample[s] % 3 ? 1 : 0;
+}
+
 /* The listed blocks, packed; block numbers fix every value, so a block is the same wherever it is.
  */
 static nrl_batch *make_batch(const suite *s, const int32_t *blocks, int64_t n)
@@ -118,6 +129,7 @@ static nrl_batch *make_batch(const suite *s, const int32_t *blocks, int64_t n)
         fill_segment(s, b, i, blocks[i / sides], (int32_t)(i / sides), (int32_t)(i % sides), &row,
                      &token);
     b->cu_seqlens[n * sides] = (int32_t)token;
+    if (s->table->block_kind == 2) add_labels(b);
     for (int64_t i = 0; i < n * sides; i++)
         for (int32_t t = b->cu_seqlens[i]; t < b->cu_seqlens[i + 1]; t++)
             b->positions[t] = t - b->cu_seqlens[i];

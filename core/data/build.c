@@ -4,6 +4,7 @@
  * told.
  */
 #include "data/build.h"
+#include "data/mismatch.h"
 #include "data/slab.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -25,7 +26,8 @@ typedef struct {
     pthread_cond_t changed;
     pthread_t threads[MAX_WORKERS];
     int n_threads;
-    data_worker own; /* of the calling thread, when there are no others */
+    data_worker own;        /* of the calling thread, when there are no others */
+    data_mismatch mismatch; /* of the writing thread */
     /* what the whole file adds up to */
     data_counts counts;
     char unknown[MAX_NOTED][SLAB_KEY];
@@ -86,6 +88,8 @@ static void start(build *b)
     b->slabs = mem_alloc(b->n_slabs * sizeof *b->slabs);
     b->state = mem_alloc(b->n_slabs * sizeof *b->state);
     b->own.encoder.options = &b->o->encode;
+    b->mismatch =
+        (data_mismatch){.max_length = b->o->encode.max_length, .n_extra = b->o->schema->n_extra};
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->changed, NULL);
     while (n > 1 && b->n_threads < n)
@@ -111,6 +115,7 @@ static void finish(build *b)
     for (size_t i = 0; i < b->n_slabs; i++)
         data_slab_free(&b->slabs[i]);
     data_worker_free(&b->own);
+    data_mismatch_free(&b->mismatch);
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
     free(b->slabs);
@@ -176,9 +181,11 @@ static nrl_status write_oldest(build *b, data_cache_writer *writer)
     if (s->status != NRL_OK) return nrl_fail(s->status, "%s", s->error);
     add_counts(&b->counts, &s->counts);
     add_unknown(b, s);
-    return data_cache_append(writer, s->body.text, s->body.size,
-                             (const data_cache_segment *)(const void *)s->segments.text,
-                             s->segments.size / sizeof(data_cache_segment));
+    const data_cache_segment *segments = (const void *)s->segments.text;
+    size_t n = s->segments.size / sizeof *segments;
+    if (b->o->mismatched)
+        return data_mismatch_append(&b->mismatch, writer, s->body.text, segments, n);
+    return data_cache_append(writer, s->body.text, s->body.size, segments, n);
 }
 
 /* An error of the reader waits until the rows before it are through: the first in the file is told.
@@ -263,8 +270,9 @@ static nrl_status check_kept(const build *b)
 static nrl_status complete(build *b, data_cache_writer *writer, data_cache *out)
 {
     const data_schema *schema = b->o->schema;
-    data_cache_header header = {
-        .n_sides = schema->pairs ? 2 : 1, .n_extra = schema->n_extra, .counts = b->counts};
+    data_cache_header header = {.n_sides = schema->pairs || b->o->mismatched ? 2 : 1,
+                                .n_extra = schema->n_extra,
+                                .counts = b->counts};
     buffer notes = {0};
     strncpy(header.format, data_format_name(schema->format), sizeof header.format - 1);
     write_notes(b, &notes);
@@ -282,6 +290,7 @@ nrl_status data_build(const data_build_options *o, data_reader *reader, data_cac
     nrl_status st = run(b, reader, writer);
     stop(b);
     if (st == NRL_OK) st = check_kept(b);
+    if (st == NRL_OK) st = data_mismatch_finish(&b->mismatch, writer);
     if (st == NRL_OK && o->check) st = o->check(o->check_user);
     if (st == NRL_OK)
         st = complete(b, writer, out);

@@ -12,6 +12,7 @@ typedef struct {
     const char *name; /* of the file, for messages */
     data_encode_options encode;
     data_schema *schema; /* its format is set from the first row */
+    bool mismatched;     /* each block gets a second side, see mismatch.h */
     int64_t workers;
     nrl_status (*check)(const void *user); /* asked before the cache gets its name; may be NULL */
     const void *check_user;

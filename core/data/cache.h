@@ -42,7 +42,7 @@ typedef struct {
     int64_t offset; /* of tokens, in the file */
     int32_t n_tokens, n_trained;
     uint32_t check; /* low half of XXH3 of tokens and trained */
-    int32_t shared; /* first tokens, not trained, that both sides of a pair begin with */
+    int32_t shared; /* first tokens, not trained, that both sides begin with */
     int64_t line; /* of the row */
 } data_cache_segment;
 
@@ -72,6 +72,9 @@ nrl_status data_cache_create(const char *path, bool alone, const char *key,
 /* Appends blocks: their body, and index entries whose offsets count from the body's start. */
 nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size,
                              const data_cache_segment *segments, size_t n);
+/* After tokens and marks of a segment were added at seg->offset: its sum, and zeros up to the next
+ * multiple of 4. */
+void data_cache_end_segment(buffer *body, data_cache_segment *seg);
 /* Completes the file, gives it its name and maps it. `header` brings format, n_sides, n_extra and
  * counts. The writer is gone afterwards, also on failure. */
 nrl_status data_cache_finish(data_cache_writer *w, const data_cache_header *header,

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { COPY_SIZE = 1 << 16 };
 
@@ -92,6 +93,12 @@ nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size
     w->n_segments += (int64_t)n;
     w->size += (int64_t)size;
     return NRL_OK;
+}
+
+void data_cache_end_segment(buffer *body, data_cache_segment *seg)
+{
+    seg->check = (uint32_t)XXH3_64bits(body->text + seg->offset, (size_t)seg->n_tokens * 5);
+    buffer_add(body, "\0\0\0", (size_t)(-body->size & 3));
 }
 
 static nrl_status append_index(data_cache_writer *w)

@@ -28,7 +28,9 @@ typedef struct {
     data_overlong overlong;
     bool train_on_all;       /* prompts are trained too */
     bool pairs;              /* blocks are chosen/rejected pairs */
-    bool prefix_sharing;     /* of pairs: the prompt is laid out once for both sides */
+    bool labels;             /* blocks are samples whose answer is wanted or not: extra "label" */
+    bool mismatched;         /* of labels: side 1 is the prompt with the next row's answer */
+    bool prefix_sharing;     /* of two sides: the prompt is laid out once for both */
     const nrl_node *columns; /* renames {prompt: question, ...}; may be NULL */
     const nrl_node *extra;   /* list of keys that become one float a sample; may be NULL */
     int64_t workers;         /* tokenising threads */
@@ -72,7 +74,8 @@ int64_t dataset_shared_tokens(const dataset *d, int64_t block);
 const dataset_report *dataset_facts(const dataset *d);
 int64_t dataset_n_parts(const dataset *d);
 dataset_part dataset_part_at(const dataset *d, int64_t i);
-int dataset_n_sides(const dataset *d); /* segments a block: 1, or 2 for pairs */
+int dataset_n_sides(const dataset *d); /* segments a block: 1, or 2 for pairs and mismatched */
+bool dataset_has_pairs(const dataset *d);
 /* "data/train.jsonl:12", into out. */
 void dataset_place(const dataset *d, int64_t block, char *out, size_t room);
 int64_t dataset_n_extra(const dataset *d);
@@ -82,8 +85,8 @@ const char *dataset_hash(const dataset *d); /* 32 hex digits: data, tokenizer, t
 /* The first sample as text, each stretch of trained tokens between U+27E6 and U+27E7 (white square
  * brackets), for the plan; ids where t is NULL; malloc'd. */
 char *dataset_first_sample(const dataset *d, const tokenizer *t);
-/* Tokens of block i, segment j (0; pairs: 0 chosen, 1 rejected), borrowed; *trained is [n] bytes, 1
- * = the token is a target that counts. The first token of a segment never is. [any] */
+/* Tokens of block i, segment j (0; pairs: 0 chosen, 1 rejected; 1 mismatched), borrowed; *trained
+ * is [n] bytes, 1 = the token is a target that counts. The first of a segment never is. [any] */
 int64_t dataset_segment(const dataset *d, int64_t block, int segment, const int32_t **tokens,
                         const uint8_t **trained);
 /* Compares a block with the sum that was stored when it was tokenised: a cache file damaged since

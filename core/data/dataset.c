@@ -13,7 +13,7 @@ struct dataset {
     int64_t n_blocks;
     int n_sides, n_extra;
     char *extra[BATCH_MAX_EXTRA];
-    bool prefix_sharing;
+    bool prefix_sharing, has_pairs;
     dataset_report report;
     char hash[33];
 };
@@ -125,7 +125,7 @@ static nrl_status check_options(const dataset_options *o)
     if (o->max_length < 0 || o->max_length > INT32_MAX)
         return nrl_fail(NRL_ERR_CONFIG, "data.max_length %" PRId64 ": expected 0 (no limit) to %d",
                         o->max_length, INT32_MAX);
-    return data_schema_set(&schema, o->columns, o->extra, o->pairs);
+    return data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels);
 }
 
 static void set_extra_names(const dataset_options *o, dataset *d)
@@ -133,6 +133,7 @@ static void set_extra_names(const dataset_options *o, dataset *d)
     d->n_extra = (int)nrl_node_size(o->extra);
     for (int i = 0; i < d->n_extra; i++)
         d->extra[i] = mem_strdup(nrl_node_string(nrl_node_at(o->extra, (size_t)i), ""));
+    if (o->labels) d->extra[d->n_extra++] = mem_strdup(DATA_LABEL);
 }
 
 static nrl_status open_parts(const dataset_options *o, dataset *d)
@@ -140,7 +141,8 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
     NRL_TRY(check_options(o));
     NRL_TRY(data_parts_list(o, &d->parts));
     set_extra_names(o, d);
-    d->n_sides = o->pairs ? 2 : 1;
+    d->n_sides = o->pairs || o->mismatched ? 2 : 1;
+    d->has_pairs = o->pairs;
     d->prefix_sharing = o->prefix_sharing;
     for (int64_t i = 0; i < d->parts.n; i++) {
         data_part *p = &d->parts.items[i];
@@ -199,6 +201,11 @@ int64_t dataset_n_blocks(const dataset *d)
 int dataset_n_sides(const dataset *d)
 {
     return d->n_sides;
+}
+
+bool dataset_has_pairs(const dataset *d)
+{
+    return d->has_pairs;
 }
 
 int64_t dataset_block_tokens(const dataset *d, int64_t block)

@@ -52,7 +52,8 @@ static void write_segment(writer *w, const dataset *d, int side)
 
 char *dataset_first_sample(const dataset *d, const tokenizer *t)
 {
-    static const char *const names[] = {"chosen: ", "\nrejected: "};
+    static const char *const names[][2] = {{"sample: ", "\nmismatched: "},
+                                           {"chosen: ", "\nrejected: "}};
     writer w = {.t = t};
     if (t) {
         w.room = tokenizer_stream_room(t);
@@ -60,7 +61,7 @@ char *dataset_first_sample(const dataset *d, const tokenizer *t)
         if (!w.piece) w.t = NULL;
     }
     for (int side = 0; side < dataset_n_sides(d); side++) {
-        if (dataset_n_sides(d) == 2) buffer_puts(&w.out, names[side]);
+        if (dataset_n_sides(d) == 2) buffer_puts(&w.out, names[dataset_has_pairs(d)][side]);
         write_segment(&w, d, side);
     }
     free(w.piece);

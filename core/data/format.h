@@ -8,6 +8,7 @@
 struct data_format {
     const char *name;
     bool pairs;
+    bool unlabelled;             /* has no prompt, so no answer that a label could be of */
     uint32_t required, optional; /* bit k: data_key k */
     nrl_status (*read)(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 };
@@ -32,6 +33,9 @@ data_messages data_message_of(arena *a, const char *role, data_text text);
 /* Where one text becomes another's answer: the prompt of a pair that names none. */
 size_t data_common_prompt(data_text chosen, data_text rejected);
 size_t data_common_messages(data_messages chosen, data_messages rejected);
+
+/* Whether a labelled row's answer is wanted, and which of its messages is that answer. */
+nrl_status data_read_label(const data_schema *s, const nrl_node *row, data_sample *out);
 
 nrl_status data_read_plain(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 nrl_status data_read_chat(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);

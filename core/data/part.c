@@ -26,11 +26,12 @@ static nrl_status set_key(const dataset_options *o, data_part *p)
     NRL_TRY(data_file_hash(p->path, hash, &p->bytes));
     char *columns = o->columns ? json_write(o->columns, 0) : NULL;
     char *extra = o->extra ? json_write(o->extra, 0) : NULL;
-    buffer_print(
-        &b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
-        DATA_CACHE_VERSION, hash, p->bytes, o->tokenizer ? tokenizer_hash(o->tokenizer) : "none",
-        o->template ? o->template : "auto", o->max_length, o->max_length ? o->overlong : 0,
-        o->train_on_all, o->pairs, o->vocab_size, columns ? columns : "", extra ? extra : "");
+    buffer_print(&b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
+                 DATA_CACHE_VERSION, hash, p->bytes,
+                 o->tokenizer ? tokenizer_hash(o->tokenizer) : "none",
+                 o->template ? o->template : "auto", o->max_length, o->max_length ? o->overlong : 0,
+                 o->train_on_all, o->pairs + 2 * o->labels + 4 * o->mismatched, o->vocab_size,
+                 columns ? columns : "", extra ? extra : "");
     XXH128_hash_t h = XXH3_128bits(b.text, b.size);
     snprintf(p->key, sizeof p->key, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
              (uint64_t)h.low64);
@@ -97,7 +98,7 @@ static data_encode_options encode_options(const dataset_options *o)
                              .max_length = o->max_length,
                              .vocab_size = o->vocab_size,
                              .overlong = o->overlong,
-                             .train_on_all = o->train_on_all};
+                             .train_on_all = o->train_on_all && !o->labels};
     if (!o->template || !o->tokenizer) return e;
     if (chat_template_find(o->template, &e.template) != NRL_OK ||
         chat_template_check(e.template, o->tokenizer) != NRL_OK)
@@ -122,8 +123,14 @@ static nrl_status build(const dataset_options *o, data_part *p, bool alone)
     data_stream *stream;
     data_reader *reader;
     data_cache_writer *writer;
-    NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs));
-    data_build_options b = {p->path, encode_options(o), &schema, o->workers, check_unchanged, p};
+    NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels));
+    data_build_options b = {.name = p->path,
+                            .encode = encode_options(o),
+                            .schema = &schema,
+                            .mismatched = o->mismatched,
+                            .workers = o->workers,
+                            .check = check_unchanged,
+                            .check_user = p};
     NRL_TRY(data_stream_open(p->path, &stream));
     data_reader_create(stream, p->path, &reader);
     nrl_status st = data_cache_create(p->cache_path, alone, p->key, &writer);

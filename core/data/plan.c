@@ -102,7 +102,9 @@ static nrl_status check_lengths(const dataset *d, const data_plan_options *o)
     }
     char place[512];
     dataset_place(d, worst, place, sizeof place);
-    const char *what = dataset_n_sides(d) == 2 ? "pair" : "sample";
+    const char *what = dataset_has_pairs(d)      ? "pair"
+                       : dataset_n_sides(d) == 2 ? "sample with its mismatched answer"
+                                                 : "sample";
     if (o->micro_batch_tokens && longest > o->micro_batch_tokens)
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: a %s of %" PRId64 " tokens does not fit into "

@@ -25,34 +25,41 @@ static const char *const key_names[DATA_KEY_COUNT] = {
     [DATA_KEY_PROMPT_INPUT_IDS] = "prompt_input_ids",
     [DATA_KEY_CHOSEN_INPUT_IDS] = "chosen_input_ids",
     [DATA_KEY_REJECTED_INPUT_IDS] = "rejected_input_ids",
+    [DATA_KEY_LABEL] = DATA_LABEL,
+    [DATA_KEY_KTO_TAG] = "kto_tag",
 };
 
 #define KEY(k) (1u << DATA_KEY_##k)
+#define LABELS (KEY(LABEL) | KEY(KTO_TAG))
 #define ANSWERS (KEY(CHOSEN) | KEY(REJECTED))
 #define ALPACA_OPTIONS (KEY(INPUT) | KEY(HISTORY) | KEY(SYSTEM))
 
 /* The first that a row has all required keys of is its format. */
 static const data_format formats[] = {
-    {"pre-tokenized pairs", true,
+    {"pre-tokenized pairs", true, false,
      KEY(PROMPT_INPUT_IDS) | KEY(CHOSEN_INPUT_IDS) | KEY(REJECTED_INPUT_IDS), 0, data_read_ids},
-    {"conversations/chosen/rejected", true, KEY(CONVERSATIONS) | ANSWERS, KEY(SYSTEM),
+    {"conversations/chosen/rejected", true, false, KEY(CONVERSATIONS) | ANSWERS, KEY(SYSTEM),
      data_read_prompted},
-    {"instruction/chosen/rejected", true, KEY(INSTRUCTION) | ANSWERS, ALPACA_OPTIONS,
+    {"instruction/chosen/rejected", true, false, KEY(INSTRUCTION) | ANSWERS, ALPACA_OPTIONS,
      data_read_prompted},
-    {"prompt/chosen/rejected", true, KEY(PROMPT) | ANSWERS, 0, data_read_prompted},
-    {"chosen/rejected", true, ANSWERS, 0, data_read_prompted},
-    {"pre-tokenized", false, KEY(INPUT_IDS), KEY(LABELS) | KEY(ATTENTION_MASK), data_read_ids},
-    {"messages", false, KEY(MESSAGES), 0, data_read_chat},
-    {"ShareGPT", false, KEY(CONVERSATIONS), KEY(SYSTEM), data_read_chat},
-    {"prompt/completion", false, KEY(PROMPT) | KEY(COMPLETION), 0, data_read_prompted},
-    {"Alpaca", false, KEY(INSTRUCTION) | KEY(OUTPUT), ALPACA_OPTIONS, data_read_alpaca},
-    {"text", false, KEY(TEXT), 0, data_read_plain},
+    {"prompt/chosen/rejected", true, false, KEY(PROMPT) | ANSWERS, 0, data_read_prompted},
+    {"chosen/rejected", true, false, ANSWERS, 0, data_read_prompted},
+    {"pre-tokenized", false, false, KEY(INPUT_IDS), KEY(LABELS) | KEY(ATTENTION_MASK),
+     data_read_ids},
+    {"messages", false, false, KEY(MESSAGES), 0, data_read_chat},
+    {"ShareGPT", false, false, KEY(CONVERSATIONS), KEY(SYSTEM), data_read_chat},
+    {"prompt/completion", false, false, KEY(PROMPT) | KEY(COMPLETION), 0, data_read_prompted},
+    {"Alpaca", false, false, KEY(INSTRUCTION) | KEY(OUTPUT), ALPACA_OPTIONS, data_read_alpaca},
+    {"text", false, true, KEY(TEXT), 0, data_read_plain},
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
 
 static const char expected_single[] =
     "expected messages, or prompt and completion, or text, or instruction and output (Alpaca), or "
     "conversations (ShareGPT), or input_ids and labels";
+static const char expected_labelled[] =
+    "expected messages, or prompt and completion, or instruction and output (Alpaca), or "
+    "conversations (ShareGPT), or input_ids and labels; and label or kto_tag";
 static const char expected_pairs[] =
     "expected prompt, chosen and rejected, or chosen and rejected, or conversations, chosen and "
     "rejected, or prompt_input_ids, chosen_input_ids and rejected_input_ids";
@@ -114,27 +121,36 @@ static void hide_taken_names(data_schema *s)
                 s->name[i] = "";
 }
 
+static nrl_status add_extra(data_schema *s, const char *name)
+{
+    for (int i = 0; i < s->n_extra; i++)
+        if (!strcmp(s->extra[i], name))
+            return nrl_fail(NRL_ERR_CONFIG, "data.extra: '%s' is there twice", name);
+    s->extra[s->n_extra++] = name;
+    return NRL_OK;
+}
+
 static nrl_status set_extra(data_schema *s, const nrl_node *extra)
 {
+    const size_t most = BATCH_MAX_EXTRA - s->labels;
     for (size_t i = 0; i < nrl_node_size(extra); i++) {
         const char *name = nrl_node_string(nrl_node_at(extra, i), NULL);
         if (!name || !*name)
             return nrl_fail(NRL_ERR_CONFIG, "data.extra: expected a list of names of keys");
-        if (s->n_extra == BATCH_MAX_EXTRA)
-            return nrl_fail(NRL_ERR_CONFIG, "data.extra: %zu keys, at most %d are possible",
-                            nrl_node_size(extra), BATCH_MAX_EXTRA);
-        for (int j = 0; j < s->n_extra; j++)
-            if (!strcmp(s->extra[j], name))
-                return nrl_fail(NRL_ERR_CONFIG, "data.extra: '%s' is there twice", name);
-        s->extra[s->n_extra++] = name;
+        if (i == most)
+            return nrl_fail(NRL_ERR_CONFIG, "data.extra: %zu keys, at most %zu are possible",
+                            nrl_node_size(extra), most);
+        if (s->labels && !strcmp(name, DATA_LABEL))
+            return nrl_fail(NRL_ERR_CONFIG, "data.extra: the algorithm reads '%s' already", name);
+        NRL_TRY(add_extra(s, name));
     }
-    return NRL_OK;
+    return s->labels ? add_extra(s, DATA_LABEL) : NRL_OK;
 }
 
 nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra,
-                           bool pairs)
+                           bool pairs, bool labels)
 {
-    *s = (data_schema){.pairs = pairs};
+    *s = (data_schema){.pairs = pairs, .labels = labels};
     for (int k = 0; k < DATA_KEY_COUNT; k++)
         s->name[k] = key_names[k];
     for (size_t i = 0; i < nrl_node_size(columns); i++)
@@ -178,6 +194,16 @@ static const char *found_keys(const nrl_node *row, char *out, size_t room)
     return out[0] ? out : "none";
 }
 
+static bool is_readable(const data_schema *s, const data_format *f)
+{
+    return f->pairs == s->pairs && !(s->labels && f->unlabelled);
+}
+
+static const char *expected_rows(const data_schema *s)
+{
+    return s->pairs ? expected_pairs : s->labels ? expected_labelled : expected_single;
+}
+
 static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
 {
     char keys[400];
@@ -189,6 +215,11 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
                             "a row of single samples (%s), but the algorithm learns from "
                             "pairs; %s",
                             formats[i].name, expected_pairs);
+        if (s->labels)
+            return nrl_fail(NRL_ERR_DATA,
+                            "a row of a pair (%s), but the algorithm learns from single answers "
+                            "with a label; %s",
+                            formats[i].name, expected_labelled);
         return nrl_fail(NRL_ERR_DATA,
                         "a row of a pair (%s), but the algorithm learns from single "
                         "samples\nto train on the chosen answers: data.columns: {completion: %s}",
@@ -197,24 +228,32 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
     return nrl_fail(NRL_ERR_DATA,
                     "no row format has these keys: %s; %s\nother names are mapped by "
                     "data.columns, as in {prompt: question, completion: answer}",
-                    keys, s->pairs ? expected_pairs : expected_single);
+                    keys, expected_rows(s));
+}
+
+static bool has_label(const data_schema *s, const nrl_node *row, data_key key)
+{
+    return nrl_node_kind(nrl_node_find(row, s->name[key])) == NRL_NODE_BOOL &&
+           !is_extra(s, s->name[key]);
 }
 
 /* KTO: one answer and whether it is wanted. Training on all of them would teach the bad ones. */
 static bool is_kto(const data_schema *s, const nrl_node *row)
 {
-    return nrl_node_kind(nrl_node_find(row, "label")) == NRL_NODE_BOOL && !is_extra(s, "label") &&
-           (has_all(s, row, KEY(MESSAGES)) || has_all(s, row, KEY(PROMPT) | KEY(COMPLETION)));
+    return !s->labels &&
+           (has_label(s, row, DATA_KEY_LABEL) || has_label(s, row, DATA_KEY_KTO_TAG)) &&
+           (has_all(s, row, KEY(MESSAGES)) || has_all(s, row, KEY(PROMPT) | KEY(COMPLETION)) ||
+            (!s->pairs && has_all(s, row, KEY(CONVERSATIONS))));
 }
 
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
 {
     if (is_kto(s, row))
         return nrl_fail(NRL_ERR_DATA,
-                        "a KTO row (an answer and a true/false 'label'): this version has "
-                        "no algorithm for unpaired preferences");
+                        "a KTO row (an answer and a true/false 'label'), but the algorithm "
+                        "does not read labels\nalgorithm: kto does");
     for (int i = 0; i < N_FORMATS; i++) {
-        if (formats[i].pairs != s->pairs || !has_all(s, row, formats[i].required)) continue;
+        if (!is_readable(s, &formats[i]) || !has_all(s, row, formats[i].required)) continue;
         s->format = &formats[i];
         return NRL_OK;
     }
@@ -235,7 +274,7 @@ static nrl_status check_keys(const data_schema *s, const nrl_node *row)
 
 static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sample *out)
 {
-    for (int i = 0; i < s->n_extra; i++) {
+    for (int i = 0; i < s->n_extra - s->labels; i++) {
         const nrl_node *value = nrl_node_find(row, s->extra[i]);
         bool boolean = nrl_node_kind(value) == NRL_NODE_BOOL;
         double number = boolean ? nrl_node_bool(value, false) : nrl_node_f64(value, NAN);
@@ -259,12 +298,13 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
     if (is_kto(s, row))
         return nrl_fail(NRL_ERR_DATA, "a KTO row among rows of %s", s->format->name);
     NRL_TRY(s->format->read(a, s, row, out));
+    if (s->labels) NRL_TRY(data_read_label(s, row, out));
     return read_extra(s, row, out);
 }
 
 const char *data_row_unknown_key(const data_schema *s, const nrl_node *row, size_t *at)
 {
-    uint32_t known = s->format->required | s->format->optional;
+    uint32_t known = s->format->required | s->format->optional | (s->labels ? LABELS : 0);
     while (*at < nrl_node_size(row)) {
         const char *key = nrl_node_key(row, (*at)++);
         bool used = is_extra(s, key);

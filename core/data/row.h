@@ -30,6 +30,8 @@ typedef enum {
     DATA_KEY_PROMPT_INPUT_IDS,
     DATA_KEY_CHOSEN_INPUT_IDS,
     DATA_KEY_REJECTED_INPUT_IDS,
+    DATA_KEY_LABEL,
+    DATA_KEY_KTO_TAG,
     DATA_KEY_COUNT
 } data_key;
 
@@ -69,14 +71,18 @@ typedef struct data_format data_format;
 typedef struct {
     const char *name[DATA_KEY_COUNT]; /* of each key in this file */
     const char *extra[BATCH_MAX_EXTRA];
-    int n_extra;
-    bool pairs;
+    int n_extra; /* with the label, which comes last */
+    bool pairs, labels;
     const data_format *format; /* set by data_schema_detect */
 } data_schema;
 
-/* Reads data.columns and data.extra (either may be NULL); borrows their text. NRL_ERR_CONFIG. */
+/* The extra number that a labelled row has: 1 = its answer is wanted, 0 = it is not. */
+#define DATA_LABEL "label"
+
+/* Reads data.columns and data.extra (either may be NULL); borrows their text. `pairs`: rows have a
+ * chosen and a rejected answer; `labels`: one answer, and whether it is wanted. NRL_ERR_CONFIG. */
 nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra,
-                           bool pairs);
+                           bool pairs, bool labels);
 /* Finds the format of a file from its first row. */
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row);
 const char *data_format_name(const data_format *f);

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* An arena that a huge row blew up is given back rather than kept for the next small one. */
 enum { KEEP_MEMORY = 64 << 20 };
@@ -75,19 +74,27 @@ static int32_t shared_prompt(const chat_ids *a, const chat_ids *b)
     return (int32_t)n;
 }
 
+/* Tokens before the first trained one: what a labelled sample shares with its mismatched side. */
+static int32_t prompt_length(const chat_ids *ids)
+{
+    size_t n = 0;
+    while (!ids->trained[n])
+        n++;
+    return (int32_t)n;
+}
+
 static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, int32_t shared,
                         int64_t line)
 {
-    size_t n = ids->tokens.n, bytes = n * sizeof(int32_t);
+    size_t n = ids->tokens.n;
     data_cache_segment seg = {.offset = (int64_t)s->body.size,
                               .n_tokens = (int32_t)n,
                               .n_trained = (int32_t)n_trained,
                               .shared = shared,
                               .line = line};
-    buffer_add(&s->body, (const char *)ids->tokens.ids, bytes);
+    buffer_add(&s->body, (const char *)ids->tokens.ids, n * sizeof(int32_t));
     buffer_add(&s->body, (const char *)ids->trained, n);
-    seg.check = (uint32_t)XXH3_64bits(s->body.text + seg.offset, bytes + n);
-    buffer_add(&s->body, "\0\0\0", (size_t)(-s->body.size & 3));
+    data_cache_end_segment(&s->body, &seg);
     buffer_add(&s->segments, (const char *)&seg, sizeof seg);
 }
 
@@ -95,7 +102,9 @@ static void add_block(data_slab *s, const data_schema *schema, const data_sample
                       const data_encoder *e, int64_t line)
 {
     buffer_add(&s->body, (const char *)sample->extra, (size_t)schema->n_extra * sizeof(float));
-    int32_t shared = sample->n_sides == 2 ? shared_prompt(&e->side[0], &e->side[1]) : 0;
+    int32_t shared = sample->n_sides == 2 ? shared_prompt(&e->side[0], &e->side[1])
+                     : schema->labels     ? prompt_length(&e->side[0])
+                                          : 0;
     for (int i = 0; i < sample->n_sides; i++)
         add_segment(s, &e->side[i], e->n_trained[i], shared, line);
     s->counts.truncated += e->truncated;

@@ -46,13 +46,32 @@ void value_append(nrl_value *values, size_t *n, const char *name, const char *un
     if (*n < RUN_MAX_VALUES) values[(*n)++] = (nrl_value){name, unit, value};
 }
 
+static double value_of(const run *r, uint32_t i)
+{
+    const run_metric *m = &r->metrics[i];
+    switch (r->algorithm->metrics[i].reduce) {
+    case NRL_REDUCE_DIFFERENCE:
+        return i < 2 ? NAN : value_of(r, i - 2) - value_of(r, i - 1);
+    case NRL_REDUCE_MEAN:
+        return m->any ? m->value / m->weight : NAN;
+    default:
+        return m->any ? m->value : NAN;
+    }
+}
+
+/* Whether the step has the number: it, or both that it is the difference of, were reported. */
+static bool is_known(const run *r, uint32_t i)
+{
+    if (r->algorithm->metrics[i].reduce != NRL_REDUCE_DIFFERENCE) return r->metrics[i].any;
+    return i >= 2 && is_known(r, i - 2) && is_known(r, i - 1);
+}
+
 void metrics_append(const run *r, const char *prefix, nrl_value *values, size_t *n, arena *names)
 {
     for (uint32_t i = 0; i < r->n_metrics; i++) {
         const nrl_metric *row = &r->algorithm->metrics[i];
-        const run_metric *m = &r->metrics[i];
-        if (!m->any) continue;
-        double v = row->reduce == NRL_REDUCE_MEAN ? m->value / m->weight : m->value;
+        if (!is_known(r, i)) continue;
+        double v = value_of(r, i);
         const char *name = *prefix ? arena_printf(names, "%s%s", prefix, row->name) : row->name;
         value_append(values, n, name, row->unit, v);
     }

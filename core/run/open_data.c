@@ -47,6 +47,7 @@ const char *run_cache_folder(run *r)
 static nrl_status open_set(run *r, const nrl_node *source, const char *role, dataset **out)
 {
     const config_data *d = &r->config.data;
+    bool labels = r->algorithm->block_kind == 2;
     dataset_options o = {.source = source,
                          .tokenizer = r->tokenizer,
                          .template = d->template,
@@ -54,6 +55,8 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
                          .overlong = (data_overlong)d->overlong,
                          .train_on_all = d->train_on == CONFIG_TRAIN_ON_ALL,
                          .pairs = r->algorithm->block_kind == 1,
+                         .labels = labels,
+                         .mismatched = labels && work_needs(r->algorithm, "mismatched"),
                          .prefix_sharing = d->prefix_sharing,
                          .columns = d->columns,
                          .extra = d->extra,

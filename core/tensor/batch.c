@@ -238,6 +238,18 @@ static double pairs(const nrl_batch *b)
     return n;
 }
 
+/* Blocks whose label says that their answer is wanted; every segment of a block has its label. */
+static double desirable(const nrl_batch *b)
+{
+    const float *label = NULL;
+    double n = 0;
+    for (int32_t i = 0; i < b->n_extra; i++)
+        if (!strcmp(b->extra[i].name, "label")) label = b->extra[i].values;
+    for (int64_t s = 0; label && s < b->n_segments; s++)
+        n += b->segment_side[s] == 0 && label[s] != 0;
+    return n;
+}
+
 static double blocks(const nrl_batch *b)
 {
     return (double)b->n_blocks;
@@ -262,6 +274,7 @@ double nrl_batch_count(const nrl_batch *b, const char *what)
                   {"sequences", sequences},
                   {"pairs", pairs},
                   {"blocks", blocks},
+                  {"desirable", desirable},
                   {"tokens", tokens}};
     if (b->is_tail) return 0; /* it only keeps ranks in step */
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)

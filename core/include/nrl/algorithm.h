@@ -21,7 +21,8 @@ typedef enum {
     NRL_REDUCE_MEAN, /* sum of values / sum of weights, over the whole global batch */
     NRL_REDUCE_SUM,
     NRL_REDUCE_MAX,
-    NRL_REDUCE_MIN
+    NRL_REDUCE_MIN,
+    NRL_REDUCE_DIFFERENCE /* not reported: the second row above less the row above */
 } nrl_reduce;
 
 /* A number the algorithm reports each step; "rewards/chosen" and the like. */
@@ -45,7 +46,10 @@ typedef struct {
     /* The loss is a sum over scored rows, so the core may call it on parts of a batch; lets the
      * head compute its backward while a chunk of logits is at hand. */
     bool separable;
-    /* The unit of data: 0 = one sample a block, 1 = a chosen/rejected pair a block. */
+    /* The unit of data: 0 = one sample a block, 1 = a chosen/rejected pair a block, 2 = a sample
+     * and its column "label" [S] (1 = its answer is wanted, 0 = it is not), from rows with a
+     * true/false label. Kind 2 whose needs have the word "mismatched": side 1 of a block is its
+     * prompt with the answer of the next row of the file. */
     uint32_t block_kind;
     /* [main] optional: without it self is the filled options struct */
     nrl_status (*create)(const void *options, void **self);
@@ -60,7 +64,8 @@ typedef struct {
     /* [main] optional: names each value that must survive a restart; called to save and to load */
     nrl_status (*state)(void *self, nrl_visitor *visitor);
     /* [main] optional: what this instance needs, in the place of `needs`, where that depends on
-     * options. Words beside columns: "prompt_rows" = prompt tokens are scored rows of weight 0. */
+     * options. Words beside columns: "prompt_rows" = prompt tokens are scored rows of weight 0,
+     * "mismatched" (block_kind). */
     const char *const *(*instance_needs)(void *self);
     /* [main] optional: the loss when policy = reference (ln 2 for sigmoid); NaN = not known */
     double (*start_loss)(void *self);

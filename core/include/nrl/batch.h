@@ -7,7 +7,7 @@
  * `weight` (1 trained, 0 < w < 1 weighed, 0 prompt). Log-probs are [P], not [N].
  * A block is what a loss couples: a sample, a pair, a group; blocks are never split.
  *
- * With data.prefix_sharing the prompt of a pair is computed once: its tokens lie behind the last
+ * With data.prefix_sharing the prompt of two sides is computed once: its tokens lie behind the last
  * segment, in none of the S, and a segment's own range is what follows the prompt. Rows, segments,
  * sides, columns and counts are the same with and without; only token ranges are shorter.
  *
@@ -37,8 +37,9 @@ NRL_API const int32_t *nrl_batch_segment_block(const nrl_batch *b); /* [S] ascen
 NRL_API const int32_t *nrl_batch_segment_side(const nrl_batch *b);  /* [S] 0, or 1 = rejected */
 
 /* Counts that weights are made of: "answer_tokens" (sum of row weights), "prompt_tokens" (rows of
- * weight 0), "sequences" (segments with a trained row), "pairs", "blocks", "tokens" (of whole
- * sequences: a shared prompt counts for each of them); NaN for any other word. [any] */
+ * weight 0), "sequences" (segments with a trained row), "pairs", "blocks", "desirable" (blocks
+ * whose "label" is not 0), "tokens" (of whole sequences: a shared prompt counts for each of them);
+ * NaN for any other word. [any] */
 NRL_API double nrl_batch_count(const nrl_batch *b, const char *what);
 
 /* A column by name: "logps" [P] f32 (log p(target | prefix), on the tape), "weights" [P] f32,

@@ -1,0 +1,105 @@
+/*
+ * mismatch.c - blocks of one side in, blocks of two sides out, one sample behind.
+ */
+#include "data/mismatch.h"
+#include <string.h>
+
+static void set_sample(data_mismatch_sample *s, const char *body, const data_cache_segment *seg,
+                       int n_extra)
+{
+    int64_t extra_bytes = n_extra * (int64_t)sizeof(float);
+    s->body.size = 0;
+    s->head = *seg;
+    s->head.offset = extra_bytes;
+    buffer_add(&s->body, body + seg->offset - extra_bytes,
+               (size_t)extra_bytes + (size_t)seg->n_tokens * 5);
+}
+
+static const char *tokens_of(const data_mismatch_sample *s)
+{
+    return s->body.text + s->head.offset;
+}
+
+static const char *marks_of(const data_mismatch_sample *s)
+{
+    return tokens_of(s) + (size_t)s->head.n_tokens * sizeof(int32_t);
+}
+
+/* Runs of `size` bytes a token: the prompt's, then n of the answer's. */
+static void join(buffer *out, const char *prompt, int32_t n_prompt, const char *answer,
+                 int32_t answer_at, int32_t n, size_t size)
+{
+    buffer_add(out, prompt, (size_t)n_prompt * size);
+    buffer_add(out, answer + (size_t)answer_at * size, (size_t)n * size);
+}
+
+static int32_t count_trained(const char *marks, int32_t n)
+{
+    int32_t sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += marks[i];
+    return sum;
+}
+
+/* The prompt of `s` (`shared` tokens) with the answer of `next`. */
+static void add_mismatched(data_mismatch *m, const data_mismatch_sample *s,
+                           const data_mismatch_sample *next, data_cache_segment *seg)
+{
+    int32_t prompt = s->head.shared, at = next->head.shared, n = next->head.n_tokens - at;
+    if (m->max_length && prompt + (int64_t)n > m->max_length) n = (int32_t)m->max_length - prompt;
+    *seg = (data_cache_segment){.offset = (int64_t)m->out.size,
+                                .n_tokens = prompt + n,
+                                .n_trained = count_trained(marks_of(next) + at, n),
+                                .shared = prompt,
+                                .line = s->head.line};
+    join(&m->out, tokens_of(s), prompt, tokens_of(next), at, n, sizeof(int32_t));
+    join(&m->out, marks_of(s), prompt, marks_of(next), at, n, 1);
+    data_cache_end_segment(&m->out, seg);
+}
+
+static nrl_status write_block(data_mismatch *m, data_cache_writer *w,
+                              const data_mismatch_sample *next)
+{
+    const data_mismatch_sample *s = &m->last;
+    data_cache_segment sides[2] = {s->head};
+    if ((int64_t)s->head.n_tokens + next->head.n_tokens > INT32_MAX)
+        return nrl_fail(NRL_ERR_DATA, "line %lld: a prompt and the next row's answer are too long",
+                        (long long)s->head.line);
+    m->out.size = 0;
+    buffer_add(&m->out, s->body.text, s->body.size);
+    data_cache_end_segment(&m->out, &sides[0]);
+    add_mismatched(m, s, next, &sides[1]);
+    return data_cache_append(w, m->out.text, m->out.size, sides, 2);
+}
+
+nrl_status data_mismatch_append(data_mismatch *m, data_cache_writer *w, const char *body,
+                                const data_cache_segment *segments, size_t n)
+{
+    data_mismatch_sample next = {0};
+    nrl_status st = NRL_OK;
+    for (size_t i = 0; i < n && st == NRL_OK; i++) {
+        set_sample(&next, body, &segments[i], m->n_extra);
+        if (m->any)
+            st = write_block(m, w, &next);
+        else
+            set_sample(&m->first, body, &segments[i], m->n_extra);
+        m->any = true;
+        data_mismatch_sample written = m->last; /* its memory serves the next one */
+        m->last = next;
+        next = written;
+    }
+    buffer_free(&next.body);
+    return st;
+}
+
+nrl_status data_mismatch_finish(data_mismatch *m, data_cache_writer *w)
+{
+    return m->any ? write_block(m, w, &m->first) : NRL_OK;
+}
+
+void data_mismatch_free(data_mismatch *m)
+{
+    buffer_free(&m->first.body);
+    buffer_free(&m->last.body);
+    buffer_free(&m->out);
+}
