@@ -37,6 +37,8 @@ static nrl_status read_manifest(checkpoint *c)
 {
     const char *path = arena_printf(&c->memory, "%s/" MANIFEST_FILE, c->dir);
     nrl_status st = manifest_read(&c->memory, path, &c->m);
+    if (st == NRL_ERR_IO && access(c->dir, F_OK) != 0 && errno == ENOENT)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: no such checkpoint", c->dir);
     if (st == NRL_ERR_IO && access(c->dir, F_OK) == 0 && access(path, F_OK) != 0)
         return nrl_fail(NRL_ERR_CORRUPT, "%s: is no complete checkpoint: it has no " MANIFEST_FILE,
                         c->dir);

@@ -2,6 +2,7 @@
  * out.c - the output directory of a run: made and proved writable before anything long begins; one
  * that holds a run is refused unless that run is continued or replaced.
  */
+#include "run/out.h"
 #include "run/internal.h"
 #include <errno.h>
 #include <ftw.h>
@@ -10,8 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* mkdir -p */
-static nrl_status make_folders(const char *path)
+nrl_status out_make(const char *path)
 {
     char buffer[4096];
     size_t n = strlen(path);
@@ -108,7 +108,7 @@ nrl_status out_prepare(run *r)
         NRL_TRY(may_make("out", out));
         return *cache ? may_make("data.cache", cache) : NRL_OK;
     }
-    NRL_TRY(make_folders(out));
+    NRL_TRY(out_make(out));
     return prove_writable(out);
 }
 

@@ -5,6 +5,7 @@
 #include "checkpoint/params.h"
 #include "config/config.h"
 #include "model/find.h"
+#include "run/out.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -135,6 +136,14 @@ nrl_status source_save(source *s, const char *out)
 {
     params_states none = {0};
     checkpoint_writer *w;
+    char *earlier = NULL;
+    NRL_TRY(out_make(out));
+    NRL_TRY(checkpoint_find_newest(out, &earlier));
+    if (earlier) {
+        nrl_fail(NRL_ERR_CONFIG, "'%s' already holds a checkpoint: %s", out, earlier);
+        free(earlier);
+        return NRL_ERR_CONFIG;
+    }
     NRL_TRY(checkpoint_begin(out, 0, params_bytes(s->model, &none), &w));
     nrl_status st = params_save(s->ctx, s->model, &none, w);
     if (st != NRL_OK) {
