@@ -1,0 +1,59 @@
+#!/bin/sh
+# bad_input_verbs.sh: what export, import, sample, eval and resume say of things that are not there,
+# that are there already, or that are damaged.
+. "$(dirname "$0")/e2e.sh"
+
+rows 16 >train.jsonl
+experiment >run.yaml
+run 0 run run.yaml
+
+run 2 export nowhere model
+has err "model 'nowhere': no such directory"
+run 2 export result model --dtype f8
+has err "--dtype: 'f8': expected f32, bf16 or f16"
+run 1 export result train.jsonl
+has err "train.jsonl: exists and is no directory"
+(ulimit -f 20 && run 7 export result model && exit $failed) || failed=1
+has err "the file needs "
+is "what a full disk leaves of an export" "$(find . -name 'model*' ! -path './result/*')" ""
+run 0 export result model
+cmp -s model/model.safetensors result/model/model.safetensors || is "exported weights" other "those of the run"
+
+run 2 import nowhere imported
+[ -e imported ] && is "folder of an import from nowhere" present absent
+run 0 import model runs/imported
+run 2 import model runs/imported
+has err "'runs/imported' already holds a checkpoint: runs/imported/checkpoints/step-00000000"
+run 0 export runs/imported again
+cmp -s model/model.safetensors again/model.safetensors || is "weights after import and export" other "the same"
+
+run 2 sample result --prompt a
+has err "no tokenizer was found"
+run 2 sample result
+has err "give one of --prompt TEXT and --file FILE"
+run 2 sample result --prompt a --temperature cold
+has err "--temperature: 'cold': expected a number from 0 to 100"
+run 2 sample nowhere --prompt a
+
+run 2 eval run.yaml
+run 0 eval run.yaml data.eval=train.jsonl
+has out "eval_loss"
+
+# ---- damaged checkpoints are passed over, a named one is refused ----
+last=result/checkpoints/step-00000006
+cp -r result damaged
+truncate -s -100 damaged/checkpoints/step-00000006/rank-00000.bin
+run 0 resume damaged train.steps=7
+has err "warning: passed over: damaged/checkpoints/step-00000006/rank-00000.bin: has "
+has out "resume     after step 4 of 7"
+run 2 run run.yaml out=other resume=nowhere
+has err "nowhere: no such checkpoint"
+cp -r $last manifest && sed 's/"step"/"stop"/' $last/manifest.json >manifest/manifest.json
+run 5 run run.yaml out=other resume=manifest
+cp -r $last data && printf 'x' | dd of=data/rank-00000.bin conv=notrunc bs=1 seek=200 2>dd
+run 5 run run.yaml out=other resume=data
+has err "data/rank-00000.bin"
+for folder in damaged/checkpoints/*; do : >"$folder/manifest.json"; done
+run 2 resume damaged
+has err "'damaged' holds no complete checkpoint"
+exit $failed
