@@ -5,54 +5,76 @@
 #include "run/storage.h"
 #include <stdlib.h>
 
-enum { CHUNK = 1 << 20 }; /* f32 elements moved at a time */
+enum {
+    CHUNK = 1 << 20,    /* f32 elements moved at a time */
+    ALIGN_ELEMENTS = 32 /* 64 bytes of bf16 */
+};
 
-static nrl_status bind_new(nrl_ctx *ctx, nrl_param *p, nrl_slot slot, nrl_dtype dtype, bool zero,
-                           storage *s, int64_t *bytes)
+/* Parameters begin at multiples of 64 bytes of the narrowest dtype inside a slot's buffer. */
+static int64_t room_of(const nrl_param *p)
 {
-    nrl_tensor *t;
-    nrl_status st = tensor_persistent(ctx, dtype, p->n_dims, p->dims, zero, &t);
-    if (st != NRL_OK) {
-        nrl_note("parameter '%s'", p->name);
-        return st;
-    }
+    return (p->numel + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
+}
+
+static void keep(storage *s, nrl_tensor *t)
+{
     s->tensors = mem_realloc(s->tensors, (s->n + 1) * sizeof *s->tensors);
     s->tensors[s->n++] = t;
-    *bytes += p->numel * (int64_t)nrl_dtype_size(dtype);
-    nrl_param_bind(p, slot, t);
+}
+
+/* One buffer for a slot of all parameters (or the trained ones), and a flat view of it a parameter:
+ * a buffer each would round every matrix up to whole huge pages. */
+static nrl_status bind_slot(nrl_ctx *ctx, model *m, nrl_slot slot, nrl_dtype dtype, bool trained_only,
+                            bool zero, storage *s)
+{
+    int64_t total = 0, at = 0;
+    nrl_tensor *buffer, *view;
+    for (int32_t i = 0; i < m->n_params; i++)
+        if (m->params[i]->trained || !trained_only) total += room_of(m->params[i]);
+    if (!total) return NRL_OK;
+    NRL_TRY(tensor_persistent(ctx, dtype, 1, &total, zero, &buffer));
+    keep(s, buffer);
+    for (int32_t i = 0; i < m->n_params; i++) {
+        nrl_param *p = m->params[i];
+        if (!p->trained && trained_only) continue;
+        NRL_TRY(tensor_flat_view(ctx, buffer, at, p->numel, &view));
+        keep(s, view);
+        nrl_param_bind(p, slot, view);
+        at += room_of(p);
+    }
     return NRL_OK;
 }
 
-static nrl_status bind_trained(nrl_ctx *ctx, nrl_param *p, nrl_dtype compute, uint32_t n_states,
-                               storage *s)
+static nrl_status bind_trained(nrl_ctx *ctx, model *m, nrl_dtype compute, uint32_t n_states, storage *s)
 {
-    NRL_TRY(bind_new(ctx, p, NRL_SLOT_GRAD_ACC, NRL_DTYPE_F32, false, s, &s->gradient_bytes));
-    nrl_param_bind(p, NRL_SLOT_GRAD, nrl_param_tensor(p, NRL_SLOT_GRAD_ACC));
-    nrl_param_set_fresh(p, true);
-    if (compute == NRL_DTYPE_F32)
-        nrl_param_bind(p, NRL_SLOT_MASTER, nrl_param_tensor(p, NRL_SLOT_WORK));
-    else
-        NRL_TRY(bind_new(ctx, p, NRL_SLOT_MASTER, NRL_DTYPE_F32, false, s, &s->master_bytes));
+    NRL_TRY(bind_slot(ctx, m, NRL_SLOT_GRAD_ACC, NRL_DTYPE_F32, true, false, s));
+    if (compute != NRL_DTYPE_F32) NRL_TRY(bind_slot(ctx, m, NRL_SLOT_MASTER, NRL_DTYPE_F32, true, false, s));
     for (uint32_t k = 0; k < n_states; k++)
-        NRL_TRY(bind_new(ctx, p, NRL_SLOT_STATE0 + k, NRL_DTYPE_F32, true, s, &s->state_bytes));
+        NRL_TRY(bind_slot(ctx, m, (nrl_slot)(NRL_SLOT_STATE0 + k), NRL_DTYPE_F32, true, true, s));
+    for (int32_t i = 0; i < m->n_params; i++) {
+        nrl_param *p = m->params[i];
+        if (!p->trained) continue;
+        nrl_param_bind(p, NRL_SLOT_GRAD, nrl_param_tensor(p, NRL_SLOT_GRAD_ACC));
+        nrl_param_set_fresh(p, true);
+        if (compute == NRL_DTYPE_F32) nrl_param_bind(p, NRL_SLOT_MASTER, nrl_param_tensor(p, NRL_SLOT_WORK));
+    }
     return NRL_OK;
 }
 
 nrl_status storage_bind(nrl_ctx *ctx, model *m, nrl_dtype compute, bool train, uint32_t n_states,
                         storage *out)
 {
-    for (int32_t i = 0; i < m->n_params; i++) {
-        nrl_param *p = m->params[i];
-        NRL_TRY(bind_new(ctx, p, NRL_SLOT_WORK, compute, false, out, &out->work_bytes));
-        if (train && p->trained) NRL_TRY(bind_trained(ctx, p, compute, n_states, out));
-    }
-    return NRL_OK;
+    storage_plan(m, compute, train, n_states, out);
+    nrl_status st = bind_slot(ctx, m, NRL_SLOT_WORK, compute, false, false, out);
+    if (st == NRL_OK && train) st = bind_trained(ctx, m, compute, n_states, out);
+    if (st != NRL_OK) nrl_note("memory of '%s'", m->type);
+    return st;
 }
 
 void storage_plan(const model *m, nrl_dtype compute, bool train, uint32_t n_states, storage *out)
 {
     const int64_t full = (int64_t)sizeof(float);
-    *out = (storage){0};
+    out->work_bytes = out->master_bytes = out->gradient_bytes = out->state_bytes = 0;
     for (int32_t i = 0; i < m->n_params; i++) {
         int64_t n = m->params[i]->numel;
         out->work_bytes += n * (int64_t)nrl_dtype_size(compute);
