@@ -40,8 +40,8 @@ const char *run_cache_folder(run *r)
 {
     if (r->env.check_only) return NULL;
     if (*r->config.data.cache) return r->config.data.cache;
-    if (r->env.no_output) return NULL;
-    return arena_printf(&r->memory, "%s/cache", r->config.out);
+    const char *own = arena_printf(&r->memory, "%s/cache", r->config.out);
+    return r->env.no_output && !exists(own) ? NULL : own;
 }
 
 static nrl_status open_set(run *r, const nrl_node *source, const char *role, dataset **out)
