@@ -123,13 +123,14 @@ memory() {
     sed -n "s/^{\"step\": $1, .*\"loss\".*\"mem_bytes\": \([0-9]*\).*/\1/p" "$work/steady/metrics.jsonl"
 }
 
-# One run over rows of many lengths, packed, shuffled and evaluated, with saves.
+# One run over rows of many lengths, packed and shuffled. All that it ever does, evaluations and saves
+# included, it has done once before the first look.
 campaign_steady() {
     tried=1
     from=500
     [ "$n" -gt 1000 ] || from=$((n / 2))
     start out="$work/steady" train.epochs=0 train.steps="$n" train.seed="$seed" eval.every=250 \
-        checkpoint.every=2000 loggers=jsonl >"$work/log" 2>&1 &
+        checkpoint.every=250 loggers=jsonl >"$work/log" 2>&1 &
     while kill -0 $! 2>/dev/null; do
         last=$(sed -n '$s/{"step": \([0-9]*\),.*/\1/p' "$work/steady/metrics.jsonl" 2>/dev/null)
         open=$(ls "/proc/$!/fd" 2>/dev/null | wc -l)
