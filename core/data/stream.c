@@ -31,7 +31,7 @@ struct data_stream {
 static nrl_status open_regular(const char *path, int *fd, int64_t *size)
 {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not wait */
     if (*fd < 0)
         return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s",
                         path, strerror(errno));

@@ -190,7 +190,7 @@ nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *by
 
 static nrl_status map_file(const char *path, const unsigned char **map, size_t *size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not wait */
     if (fd < 0) return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
     struct stat s;
     if (fstat(fd, &s) < 0 || !S_ISREG(s.st_mode)) {

@@ -41,6 +41,8 @@ golden tail && printf 'more' >>tail/model.safetensors
 check 65 tail "4 bytes after the last tensor belong to nothing"
 golden pointer && printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\n' >pointer/model.safetensors
 check 65 pointer "a Git LFS pointer, not the file itself" "git lfs pull"
+golden pipe && rm pipe/model.safetensors && mkfifo pipe/model.safetensors
+check 1 pipe "pipe/model.safetensors: not a regular file"
 golden without && rm without/model.safetensors
 check 65 without "without: no model.safetensors and no model.safetensors.index.json"
 
@@ -84,6 +86,18 @@ has err "nowhere"
 run 65 run run.yaml model.path=cut
 has err "the file is cut short"
 [ -e result/cache ] && is "token cache of a run that did not start" present absent
+
+# more than any machine holds: planned by check, refused by run
+sed 's/"vocab_size": 96/"vocab_size": 2000000000/; s/"hidden_size": 32/"hidden_size": 4096/' \
+    "$source/tests/data/models/llama/config.json" >vast.json
+run 0 check run.yaml model.path= model.config=vast.json
+has out "memory     2500000"
+run 6 run run.yaml model.path= model.config=vast.json
+has err "MiB of host memory wanted"
+sed 's/"hidden_size": 32/"hidden_size": 2147483640/; s/"intermediate_size": 72/"intermediate_size": 2147483640/' \
+    "$source/tests/data/models/llama/config.json" >vast.json
+run 65 check run.yaml model.path= model.config=vast.json
+has err "elements are too many"
 
 # random weights need a config.json alone
 run 0 check run.yaml model.path= "model.config=$source/tests/data/models/llama/config.json"

@@ -61,6 +61,9 @@ printf '\n \n' >blank.jsonl
 check 65 blank.jsonl "blank.jsonl: the file is empty, expected rows"
 check 2 nowhere.jsonl "data.train: nowhere.jsonl: No such file or directory"
 check 2 . "not a regular file"
+mkfifo pipe
+check 2 pipe "data.train: pipe: not a regular file"
+check 2 /dev/zero "data.train: /dev/zero: not a regular file"
 printf 'PAR1....' >table.jsonl
 check 65 table.jsonl "table.jsonl: a Parquet file; expected JSONL or a JSON array in UTF-8"
 printf 'prompt,answer\n1,2\n' >table.csv
