@@ -172,6 +172,12 @@ static nrl_status new_segment(pool *p, size_t size, pool_kind kind, pool_block *
 
 /* ---- blocks ---- */
 
+/* What counts as live: not the gap behind a block. */
+static size_t counted(const pool_block *b)
+{
+    return b->kind <= POOL_LARGE ? b->size - GUARD : b->size;
+}
+
 /* Cuts the part beyond `size` off and leaves it idle. */
 static void split(pool *p, pool_block *b, size_t size)
 {
@@ -214,7 +220,7 @@ static void make_idle(pool *p, pool_block *b)
 
 static void count_live(pool *p, const pool_block *b)
 {
-    p->live_bytes += b->size;
+    p->live_bytes += counted(b);
     if (b->kind == POOL_EXACT) p->exact_bytes += b->size;
     if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
     if (pooled_live(p) > p->period_peak) p->period_peak = pooled_live(p);
@@ -266,7 +272,7 @@ void pool_release(pool *p, pool_block *b)
 {
     NRL_ASSERT(b->count, >, 0);
     if (--b->count) return;
-    p->live_bytes -= b->size;
+    p->live_bytes -= counted(b);
     if (b->kind == POOL_SMALL || b->kind == POOL_LARGE) {
         guard_idle(p, b);
         make_idle(p, b);
