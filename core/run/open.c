@@ -1,6 +1,7 @@
 /*
- * open.c - what a run is made of, in the order in which mistakes are cheapest to find: options, model,
- * output directory, data; then the device, memory and weights; then the state of an earlier run.
+ * open.c - what a run is made of, in the order in which mistakes are cheapest to find: options,
+ * model, output directory, data; then the device, memory and weights; then the state of an earlier
+ * run.
  */
 #include "run/internal.h"
 #include <stdlib.h>
@@ -12,8 +13,11 @@ static nrl_status open_inputs(run *r)
     static const struct {
         nrl_status (*open)(run *);
         bool is_needed; /* by those below it */
-    } parts[] = {{out_prepare, false}, {open_weights, false}, {open_text, true},
-                 {open_train_data, false}, {open_eval_data, false}};
+    } parts[] = {{out_prepare, false},
+                 {open_weights, false},
+                 {open_text, true},
+                 {open_train_data, false},
+                 {open_eval_data, false}};
     config_problems problems = {0};
     nrl_status first = NRL_OK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -39,7 +43,8 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(open_model(r));
     NRL_TRY(open_inputs(r));
     NRL_TRY(open_loaders(r));
-    NRL_TRY(schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
+    NRL_TRY(
+        schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
     if (r->env.check_only) {
         plan_storage(r);
         return open_plan(r);

@@ -55,9 +55,12 @@ static nrl_status may_make(const char *key, const char *folder)
     while (!too_long && stat(path, &s)) {
         char *slash = strrchr(path, '/');
         too_long = errno == ENAMETOOLONG;
-        if (!slash) strcpy(path, ".");
-        else if (slash == path) path[1] = 0;
-        else *slash = 0;
+        if (!slash)
+            strcpy(path, ".");
+        else if (slash == path)
+            path[1] = 0;
+        else
+            *slash = 0;
     }
     if (too_long) return nrl_fail(NRL_ERR_CONFIG, "%s: '%s' is too long", key, folder);
     int error = !S_ISDIR(s.st_mode) ? ENOTDIR : access(path, W_OK | X_OK) ? errno : 0;
@@ -98,12 +101,14 @@ nrl_status out_prepare(run *r)
 {
     const char *out = r->config.out, *cache = r->config.data.cache;
     if (r->env.no_output) return NRL_OK;
-    bool used = holds(out, "metrics.jsonl") || holds(out, "checkpoints") || holds(out, "config.yaml");
+    bool used =
+        holds(out, "metrics.jsonl") || holds(out, "checkpoints") || holds(out, "config.yaml");
     if (used && !r->config.overwrite && !strcmp(r->config.resume, "never"))
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
-                        "replaces it, another out keeps both",
-                        out);
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
+            "replaces it, another out keeps both",
+            out);
     if (r->env.check_only) {
         NRL_TRY(may_make("out", out));
         return *cache ? may_make("data.cache", cache) : NRL_OK;

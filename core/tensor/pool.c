@@ -1,5 +1,6 @@
 /*
- * pool.c - segments and the blocks cut from them, idle lists by size, the rule for giving memory back.
+ * pool.c - segments and the blocks cut from them, idle lists by size, the rule for giving memory
+ * back.
  */
 #include "tensor/pool.h"
 #if defined(__has_feature)
@@ -17,11 +18,11 @@
 #endif
 
 enum {
-    ALIGN = 64,              /* bytes: of every block, and of its size */
-    CLASS_FROM = 512,        /* classes: multiples of 64 below, eight a power of two from here */
-    SMALL_MOST = 256 << 10,  /* bytes of a small block */
-    SEGMENT = 2 << 20,       /* the device is asked for multiples of this */
-    ALLOWED_IDLE_DIV = 4     /* reserve at most 1 + 1/4 of the recent peak */
+    ALIGN = 64,             /* bytes: of every block, and of its size */
+    CLASS_FROM = 512,       /* classes: multiples of 64 below, eight a power of two from here */
+    SMALL_MOST = 256 << 10, /* bytes of a small block */
+    SEGMENT = 2 << 20,      /* the device is asked for multiples of this */
+    ALLOWED_IDLE_DIV = 4    /* reserve at most 1 + 1/4 of the recent peak */
 };
 
 void pool_init(pool *p, const device *d)
@@ -34,8 +35,10 @@ void pool_init(pool *p, const device *d)
 static pool_block *header_new(pool *p)
 {
     pool_block *b = p->headers;
-    if (b) p->headers = b->next;
-    else b = arena_alloc(&p->memory, sizeof *b);
+    if (b)
+        p->headers = b->next;
+    else
+        b = arena_alloc(&p->memory, sizeof *b);
     *b = (pool_block){.count = 1};
     return b;
 }
@@ -85,8 +88,10 @@ static void list_add(pool *p, pool_block *b)
 static void list_remove(pool *p, pool_block *b)
 {
     if (b->next) b->next->previous = b->previous;
-    if (b->previous) b->previous->next = b->next;
-    else p->idle[b->kind][class_of(b->size)] = b->next;
+    if (b->previous)
+        b->previous->next = b->next;
+    else
+        p->idle[b->kind][class_of(b->size)] = b->next;
     p->idle_bytes -= b->size;
 }
 
@@ -241,8 +246,10 @@ nrl_status pool_take(pool *p, size_t bytes, pool_block **out)
     size += GUARD;
     pool_kind kind = size <= SMALL_MOST ? POOL_SMALL : POOL_LARGE;
     pool_block *b = find_idle(p, kind, size);
-    if (b) list_remove(p, b);
-    else NRL_TRY(new_segment(p, size, kind, &b));
+    if (b)
+        list_remove(p, b);
+    else
+        NRL_TRY(new_segment(p, size, kind, &b));
     b->count = 1;
     split(p, b, size);
     guard_used(p, b, size - GUARD);

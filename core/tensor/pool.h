@@ -1,11 +1,12 @@
 /*
  * pool.h - device memory in counted blocks, cut from segments.
  *
- * The device is asked for segments of whole MiBs; a block is the best fitting idle piece of one, and a
- * released block joins its idle neighbours. So a step that repeats the shapes of the last one asks the
- * device for nothing, and one of other lengths finds room in what the longest so far has left.
- * Segments that are idle as a whole go back when more than a quarter beyond the recent peak is held.
- * Small blocks have segments of their own, so that a long-lived one does not keep a large one split.
+ * The device is asked for segments of whole MiBs; a block is the best fitting idle piece of one,
+ * and a released block joins its idle neighbours. So a step that repeats the shapes of the last one
+ * asks the device for nothing, and one of other lengths finds room in what the longest so far has
+ * left. Segments that are idle as a whole go back when more than a quarter beyond the recent peak
+ * is held. Small blocks have segments of their own, so that a long-lived one does not keep a large
+ * one split.
  */
 #ifndef TENSOR_POOL_H
 #define TENSOR_POOL_H
@@ -22,8 +23,8 @@ typedef enum {
 typedef struct pool_block pool_block;
 struct pool_block {
     void *data;
-    size_t size;                /* bytes that the block can hold; 0 for borrowed memory */
-    pool_block *before, *after; /* neighbours in the segment, NULL at its ends */
+    size_t size;                 /* bytes that the block can hold; 0 for borrowed memory */
+    pool_block *before, *after;  /* neighbours in the segment, NULL at its ends */
     pool_block *next, *previous; /* in an idle list; next also among spare headers */
     int32_t count;               /* tensors that look into it, 0 = idle */
     pool_kind kind;
@@ -43,7 +44,7 @@ typedef struct {
     size_t peak_bytes;                 /* most of live_bytes since pool_reset_peak */
     size_t exact_bytes;                /* of live_bytes, persistent */
     size_t idle_bytes;                 /* held from the device, not in use */
-    size_t period_peak;                /* most of the pooled live bytes since the last pool_period */
+    size_t period_peak; /* most of the pooled live bytes since the last pool_period */
     size_t recent[POOL_PERIODS];
     int64_t n_periods;
     int64_t n_device_allocations; /* for tests: steady state means that it stands still */

@@ -70,11 +70,14 @@ static pool_block *take(size_t bytes)
 static void neighbours_join_in_any_order(void **state)
 {
     (void)state;
-    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}};
+    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                    {2, 1, 0}, {1, 2, 0}, {2, 0, 1}};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         pool_block *b[3];
-        for (int k = 0; k < 3; k++) b[k] = take(500 * KIB);
-        for (int k = 0; k < 3; k++) pool_release(&p, b[orders[i][k]]);
+        for (int k = 0; k < 3; k++)
+            b[k] = take(500 * KIB);
+        for (int k = 0; k < 3; k++)
+            pool_release(&p, b[orders[i][k]]);
         pool_release(&p, take(SEGMENT - 128)); /* nearly the whole segment, in one piece */
         assert_int_equal(p.n_device_allocations, 1);
     }
@@ -107,9 +110,11 @@ static size_t micro_batch(size_t tokens)
 {
     enum { N = 24 };
     pool_block *b[N];
-    for (size_t i = 0; i < N; i++) b[i] = take(tokens * (64 + i % 5 * 300));
+    for (size_t i = 0; i < N; i++)
+        b[i] = take(tokens * (64 + i % 5 * 300));
     size_t live = p.live_bytes;
-    for (size_t i = N; i-- > 0;) pool_release(&p, b[i]);
+    for (size_t i = N; i-- > 0;)
+        pool_release(&p, b[i]);
     pool_period(&p);
     return live;
 }
@@ -136,7 +141,8 @@ static void what_recent_steps_did_not_need_goes_back(void **state)
     (void)state;
     micro_batch(4000);
     size_t large = p.idle_bytes;
-    for (int i = 0; i < POOL_PERIODS + 1; i++) micro_batch(100);
+    for (int i = 0; i < POOL_PERIODS + 1; i++)
+        micro_batch(100);
     assert_true(p.idle_bytes < large / 2);
     pool_trim(&p);
     assert_int_equal(p.idle_bytes, 0);
@@ -170,10 +176,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(neighbours_join_in_any_order, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(a_counted_block_stays, open_pool, close_pool),
-        cmocka_unit_test_setup_teardown(small_blocks_do_not_split_large_segments, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(small_blocks_do_not_split_large_segments, open_pool,
+                                        close_pool),
         cmocka_unit_test_setup_teardown(wandering_lengths_settle, open_pool, close_pool),
-        cmocka_unit_test_setup_teardown(what_recent_steps_did_not_need_goes_back, open_pool, close_pool),
-        cmocka_unit_test_setup_teardown(idle_segments_go_before_the_machine_is_full, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(what_recent_steps_did_not_need_goes_back, open_pool,
+                                        close_pool),
+        cmocka_unit_test_setup_teardown(idle_segments_go_before_the_machine_is_full, open_pool,
+                                        close_pool),
         cmocka_unit_test_setup_teardown(impossible_sizes_are_refused, open_pool, close_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
