@@ -211,7 +211,7 @@ static void what_the_numbers_depend_on_names_the_file(void **state)
 
 static void write_at(const char *path, off_t at, unsigned char flip)
 {
-    unsigned char byte;
+    unsigned char byte = 0;
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
     byte ^= flip;
