@@ -36,6 +36,11 @@ typedef struct {
 typedef struct nrl_visitor nrl_visitor;
 NRL_API nrl_status nrl_visit_f64(nrl_visitor *v, const char *name, double *values, int64_t n);
 NRL_API nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int64_t n);
+/* A tensor of this rank alone (error feedback of a compression): a restart on as many ranks gives it
+ * back bit for bit; on another number of ranks, or where none was saved, *found is false and t is
+ * left as it is. */
+NRL_API nrl_status nrl_visit_tensor(nrl_visitor *v, nrl_ctx *ctx, const char *name, nrl_tensor *t,
+                                    bool *found);
 
 typedef struct {
     nrl_plugin plugin;

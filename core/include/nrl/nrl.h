@@ -17,5 +17,6 @@
 #include <nrl/logger.h>
 #include <nrl/backend.h>
 #include <nrl/collective.h>
+#include <nrl/comm.h>
 #include <nrl/parallel.h>
 #endif

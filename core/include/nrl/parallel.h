@@ -2,12 +2,18 @@
  * parallel.h - a strategy: what lives where, and what happens around each visit of a unit.
  *
  * The core expands a step's schedule into an array of visits and walks it. A strategy writes each
- * parameter's layout once (`plan`), then prefetches, gathers and reduces in `enter` and `leave`. The
- * walk knows no strategy; with none, nothing is called.
+ * parameter's layout once (`plan`), then gathers and reduces in `enter` and `leave`. The walk knows
+ * no strategy; with none, nothing is called. There is one instance of a strategy for each model of a
+ * run (the policy, and an on-line reference, which is not trained); they share the mesh.
+ *
+ * Who allocates: `bind` binds what the strategy wants in a place of its own; the core then binds every
+ * slot that is still empty, with as many elements as the layout leaves on this rank. So a strategy
+ * that replicates binds nothing but, perhaps, its gradient buckets.
  */
 #ifndef NRL_PARALLEL_H
 #define NRL_PARALLEL_H
-#include <nrl/collective.h>
+#include <nrl/algorithm.h>
+#include <nrl/comm.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -19,6 +25,8 @@ typedef enum {
     NRL_PASS_BACKWARD
 } nrl_pass;
 
+/* A pass without gradients (evaluation, generation, reference) has FORWARD visits only; each ends
+ * with its last unit, and the next visit of the array is the next that will be made, if any. */
 typedef struct {
     uint32_t pass;     /* nrl_pass */
     int32_t instance;  /* 0 the policy, 1 the reference */
@@ -27,28 +35,57 @@ typedef struct {
     int32_t stage;     /* pipeline stage, 0 without one */
     int32_t n_uses;    /* parameters this visit reads */
     int32_t n_final;   /* parameters whose gradient of this step is complete after this visit */
-    int32_t reserved;
+    int32_t n_visits;  /* of the array */
     nrl_param *const *uses;
     nrl_param *const *final;
 } nrl_visit;
 
-typedef struct nrl_mesh nrl_mesh;
-NRL_API int32_t nrl_mesh_size(const nrl_mesh *mesh, const char *axis);  /* 1 for unknown axes */
-NRL_API int32_t nrl_mesh_coord(const nrl_mesh *mesh, const char *axis); /* 0 for unknown axes */
+typedef struct {
+    const char *name;
+    int32_t n_uses, reserved;
+    nrl_param *const *uses; /* each once, in order of declaration */
+} nrl_unit_uses;
+
+/* What a strategy plans for, and what it answers. Arrays live as long as the model. */
+typedef struct {
+    uint32_t size;
+    int32_t instance; /* 0 the policy, 1 the reference */
+    bool train;       /* false: WORK only, no gradients and no states */
+    bool quiet;       /* say nothing: not the first rank */
+    uint32_t compute; /* nrl_dtype of WORK; MASTER is f32 */
+    uint32_t n_states;
+    uint32_t reach; /* nrl_optimizer_reach: MATRIX forbids flat cuts */
+    int32_t n_params, n_units, reserved;
+    nrl_param *const *params;   /* of the model, each once */
+    const nrl_unit_uses *units; /* in order of execution */
+    /* answers; zero before the call */
+    bool gathers_work;   /* WORK is bound by enter alone: the core binds none */
+    bool reduces_grads;  /* GRAD_ACC is bound by enter alone; the sums end up in GRAD */
+    bool local_steps;    /* each rank steps on its own batch: the core weighs by the rank's own weights */
+    int64_t buffer_bytes; /* taken at most beside the slices that layouts describe */
+    const char *text;     /* for the plan: "full shard over 4 ranks, 6 units"; the strategy's */
+} nrl_parallel_plan;
 
 typedef struct {
     nrl_plugin plugin;
     const char *axis; /* the axis it serves: "data", "tensor", "pipeline" */
     nrl_status (*create)(const void *options, nrl_mesh *mesh, void **self); /* [main] */
     void (*destroy)(void *self);                                           /* [main] */
-    /* [main] writes the layouts of all parts; allocates nothing */
-    nrl_status (*plan)(void *self, nrl_param *const *params, int32_t n_params);
-    /* [main] after planning: allocates and binds storage for this rank's slices */
+    /* [main] writes the layouts of all parts and the answers; allocates no tensor. Called once. */
+    nrl_status (*plan)(void *self, nrl_parallel_plan *plan);
+    /* [main] optional: binds what the core shall not */
     nrl_status (*bind)(void *self, nrl_ctx *ctx);
+    void (*unbind)(void *self, nrl_ctx *ctx); /* [main] optional: gives all tensors back; before destroy */
     nrl_status (*enter)(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i); /* [step] */
     nrl_status (*leave)(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i); /* [step] */
-    nrl_status (*finish)(void *self, nrl_ctx *ctx); /* [step] gradients are whole afterwards */
-    nrl_status (*state)(void *self, void *visitor); /* [main] what survives a restart */
+    /* [step] after the last visit of a step: gradients of the global batch are whole afterwards, in
+     * GRAD (GRAD_ACC where the two are one) */
+    nrl_status (*finish)(void *self, nrl_ctx *ctx);
+    /* [step] after MASTER changed: an update (`step` of those done, from 1), or values loaded from
+     * elsewhere (step 0). Copies of it in WORK are made here, and local steps averaged. */
+    nrl_status (*updated)(void *self, nrl_ctx *ctx, int64_t step);
+    /* [main] what survives a restart, this rank's own; see nrl_visit_tensor */
+    nrl_status (*state)(void *self, nrl_ctx *ctx, nrl_visitor *visitor);
 } nrl_parallel;
 
 #ifdef __cplusplus

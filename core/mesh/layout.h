@@ -1,0 +1,35 @@
+/*
+ * layout.h - a part's layout (nrl/param.h) as stretches of elements: what a rank holds of a logical
+ * tensor, in the tensor's own row-major order. Loading, checkpoints and export read layouts through
+ * this file alone, so they work for any strategy.
+ *
+ * A held piece is a box (cuts of dimensions) of which a flat range is left (NRL_CUT_FLAT, counted in
+ * the box's own row-major order). Its elements lie in local memory in that order. [any]
+ */
+#ifndef MESH_LAYOUT_H
+#define MESH_LAYOUT_H
+#include "mesh/mesh.h"
+#include "tensor/param.h"
+
+typedef struct {
+    int n_dims;
+    int64_t dims[NRL_MAX_DIMS];                      /* of the whole part */
+    int64_t begin[NRL_MAX_DIMS], end[NRL_MAX_DIMS];  /* the box */
+    int64_t flat_begin, flat_end;                    /* of the box's elements */
+} layout_piece;
+
+/* What rank `rank` holds of the part. */
+layout_piece layout_piece_of(const nrl_mesh *m, int32_t rank, const nrl_part *part);
+int64_t layout_numel(const layout_piece *p); /* elements of the piece */
+
+/* Contiguous stretches of the piece in the whole part's order, rising: begin with *at = 0 (elements of
+ * the piece before the stretch); false when all were given. */
+bool layout_next(const layout_piece *p, int64_t *at, int64_t *global_begin, int64_t *n);
+
+/* Elements of all parts of a parameter on this rank, in order; what its local slots hold. */
+int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p);
+bool layout_is_whole(const nrl_mesh *m, const nrl_param *p); /* nothing is cut */
+/* This rank is the lowest of those that hold the same pieces of p: it counts and saves them. */
+bool layout_is_owner(const nrl_mesh *m, const nrl_param *p);
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * mesh.h - the ranks of a run, as the core sees them: who is where, joining, small exchanges of host
+ * memory, and what happens when a rank is lost. Strategies see nrl/comm.h.
+ *
+ *   place     who this process is among the ranks; read from the environment by the cli
+ *   store     where ranks meet (store.h): key and value, at one rank or at the launcher
+ *   control   a thread that beats in the store and watches the others' beats (control.h)
+ *   comm      a collective along an axis, with a record of its last calls (comm.c)
+ *
+ * A run of one process has a mesh too: of one rank, without store, thread or collective; every
+ * exchange is a copy. [step] unless said otherwise.
+ */
+#ifndef MESH_MESH_H
+#define MESH_MESH_H
+#include <nrl/comm.h>
+
+/* Where this process stands; all zero with world 1 for a run of one process. */
+typedef struct {
+    int32_t rank, world;
+    int32_t local_rank, local_world; /* on this node */
+    const char *origin;              /* who said so: "torchrun", "slurm", "nrl launch"; for messages */
+    const char *address;             /* of the store; NULL: `folder` */
+    int32_t port;
+    bool store_elsewhere;            /* a launcher holds the store; else rank 0 does */
+    const char *folder;              /* a FileStore for rendezvous (no control: a folder cannot count) */
+    const char *run_id;              /* tells restarts of one job apart in a store; "" = none */
+} mesh_place;
+
+typedef struct {
+    mesh_place place;
+    const nrl_collective *collective; /* NULL with world 1 */
+    const void *collective_options;
+    double timeout_init, timeout_step; /* seconds */
+    const char *fingerprint; /* of config, script and versions, equal on all ranks; "key: value" lines: a
+                                differing line is named with both values and ranks */
+} mesh_setup;
+
+/* Joins everybody: all ranks are there with the same fingerprint, the control thread beats, the
+ * collective is open, and the axis "data" holds all ranks. NRL_ERR_PEER lists who joined and who is
+ * missing, NRL_ERR_CONFIG what differs. [main] */
+nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out);
+/* Says goodbye: the others go on without suspecting anything. After mesh_tell_failure: waits a moment
+ * for those who read the reason from here. [main] */
+void mesh_close(nrl_mesh *m);
+
+/* Why this rank is about to leave, for all others; the first reason told wins. Harmless on one rank
+ * and when the mesh has failed already. */
+void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text);
+
+/* ---- small exchanges ---- */
+
+/* all receives `size` bytes of every rank, in rank order, on every rank. */
+nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t size, void *all);
+/* Copies rank `from`'s bytes to everybody. */
+nrl_status mesh_broadcast(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size);
+nrl_status mesh_barrier(nrl_mesh *m, const char *what);
+/* Host memory to another rank or from it; matched by order. */
+nrl_status mesh_send(nrl_mesh *m, const char *what, int32_t to, const void *bytes, size_t size);
+nrl_status mesh_receive(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size);
+
+/* ---- facts ---- */
+const mesh_place *mesh_where(const nrl_mesh *m);
+/* Rank r's coordinate on an axis; 0 for unknown axes. */
+int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis);
+void mesh_set_step(nrl_mesh *m, int64_t step); /* for records and errors */
+double mesh_wait_seconds(const nrl_mesh *m);   /* the step thread's, in all calls so far */
+void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received); /* bytes, all axes */
+const char *mesh_text(const nrl_mesh *m); /* for the plan: "4 ranks on 1 node (nrl launch), gloo tcp23 ..." */
+
+#endif
