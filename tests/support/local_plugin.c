@@ -1,0 +1,6 @@
+/*
+ * local_plugin.c - the local collective as a plugin, for what opens collectives by name.
+ */
+#include "support/local_collective.h"
+
+NRL_EXPORT(local_collective)

@@ -1,0 +1,74 @@
+/*
+ * local_ranks.c - one thread a rank, joined through a folder of their own.
+ */
+#include "support/local_ranks.h"
+#include "support/local_collective.h"
+#include <ftw.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct {
+    pthread_t thread;
+    mesh_setup setup;
+    nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user);
+    void *user;
+    nrl_status status;
+    char text[512];
+} ranks_thread;
+
+static void *run_rank(void *user)
+{
+    ranks_thread *t = user;
+    nrl_mesh *mesh;
+    t->status = mesh_open(&t->setup, &mesh);
+    if (t->status == NRL_OK) {
+        t->status = t->body(mesh, t->setup.place.rank, t->user);
+        if (t->status != NRL_OK) {
+            snprintf(t->text, sizeof t->text, "%s", nrl_error_text());
+            mesh_tell_failure(mesh, t->status, t->text);
+        }
+        mesh_close(mesh);
+    } else {
+        snprintf(t->text, sizeof t->text, "%s", nrl_error_text());
+    }
+    return NULL;
+}
+
+static int remove_entry(const char *path, const struct stat *s, int type, struct FTW *at)
+{
+    (void)s;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+nrl_status local_ranks_run(int32_t world,
+                           nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user), void *user)
+{
+    ranks_thread threads[LOCAL_RANKS_MAX];
+    char folder[] = "/tmp/nrl-ranks-XXXXXX";
+    NRL_ASSERT(world, <=, LOCAL_RANKS_MAX);
+    if (!mkdtemp(folder)) return nrl_fail(NRL_ERR_IO, "cannot make '%s'", folder);
+    mesh_setup setup = {.collective = &local_collective,
+                        .timeout_init = 20,
+                        .timeout_step = 20,
+                        .fingerprint = "",
+                        .place = {.world = world,
+                                  .local_world = world,
+                                  .origin = "test",
+                                  .folder = folder,
+                                  .run_id = ""}};
+    for (int32_t r = 0; r < world; r++) {
+        setup.place.rank = setup.place.local_rank = r;
+        threads[r] = (ranks_thread){.setup = setup, .body = body, .user = user};
+        NRL_ASSERT(pthread_create(&threads[r].thread, NULL, run_rank, &threads[r]), ==, 0);
+    }
+    for (int32_t r = 0; r < world; r++)
+        pthread_join(threads[r].thread, NULL);
+    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    for (int32_t r = 0; r < world; r++)
+        if (threads[r].status != NRL_OK)
+            return nrl_fail(threads[r].status, "rank %d: %s", r, threads[r].text);
+    return NRL_OK;
+}

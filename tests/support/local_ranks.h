@@ -1,0 +1,22 @@
+/*
+ * local_ranks.h - a mesh of several ranks in one test: threads over the local collective.
+ *
+ *     static nrl_status body(nrl_mesh *mesh, int32_t rank, void *user) { ... nrl_comm_*(...) ... }
+ *     assert_int_equal(local_ranks_run(4, body, &results), NRL_OK);
+ *
+ * The body runs once in each thread; it returns a status, since a cmocka assertion would end the
+ * wrong thread. Contexts (nrl_ctx), tapes and plugins' instances are made by each rank for itself.
+ */
+#ifndef SUPPORT_LOCAL_RANKS_H
+#define SUPPORT_LOCAL_RANKS_H
+#include "mesh/mesh.h"
+
+enum { LOCAL_RANKS_MAX = 16 };
+
+/* The first failing rank's status, with its words and number; NRL_OK where all ranks returned that.
+ */
+nrl_status local_ranks_run(int32_t world,
+                           nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user),
+                           void *user);
+
+#endif
