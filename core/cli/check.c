@@ -10,9 +10,10 @@ nrl_status cli_check(int argc, char **argv)
     run_environment env;
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     experiment_environment(&a, &env);
+    nrl_status st = experiment_ranks(&a, &env);
     env.check_only = true;
-    nrl_status st = experiment_run(&a, argc, argv, &env);
-    if (st == NRL_OK) printf("ok: nothing was trained\n");
+    if (st == NRL_OK) st = experiment_run(&a, argc, argv, &env);
+    if (st == NRL_OK && !env.quiet) printf("ok: nothing was trained\n");
     arena_free(&a);
     return st;
 }

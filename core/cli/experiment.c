@@ -2,7 +2,9 @@
  * experiment.c - a run from a YAML file, as several verbs need it.
  */
 #include "cli/experiment.h"
+#include "cli/ranks.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,6 +17,25 @@ void experiment_environment(arena *a, run_environment *env)
                              .terminal = terminal,
                              .color = terminal && !cli_getenv("NO_COLOR"),
                              .signal = cli_catch_signals()};
+}
+
+/* OpenMP's runtime comes with the CPU backend and reads this then. Who set it already knows better. */
+static void share_processors(const mesh_place *place)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", ranks_threads(place));
+    setenv("OMP_NUM_THREADS", text, 0);
+}
+
+nrl_status experiment_ranks(arena *a, run_environment *env)
+{
+    mesh_place *place = arena_alloc(a, sizeof *place);
+    NRL_TRY(ranks_read(a, cli_getenv, place));
+    if (place->world == 1) return NRL_OK;
+    if (place->local_world > 1) share_processors(place);
+    env->place = place;
+    env->quiet |= place->rank > 0; /* rank 0 speaks for all */
+    return NRL_OK;
 }
 
 nrl_status experiment_open(arena *a, int argc, char **argv, const run_environment *env, run **out)

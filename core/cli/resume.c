@@ -43,6 +43,7 @@ static nrl_status resume(arena *a, int argc, char **argv)
     words[n++] = arena_strdup(a, "resume=auto");
     for (int i = 2; i < argc; i++) words[n++] = argv[i];
     experiment_environment(a, &env);
+    NRL_TRY(experiment_ranks(a, &env));
     nrl_status st = experiment_open(a, n, words, &env, &r);
     if (st == NRL_OK) st = run_train(r);
     run_close(r);

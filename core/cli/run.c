@@ -43,7 +43,8 @@ nrl_status cli_run(int argc, char **argv)
     run_environment env;
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     experiment_environment(&a, &env);
-    nrl_status st = experiment_run(&a, argc, argv, &env);
+    nrl_status st = experiment_ranks(&a, &env);
+    if (st == NRL_OK) st = experiment_run(&a, argc, argv, &env);
     arena_free(&a);
     return st;
 }

@@ -9,6 +9,7 @@
 #ifndef RUN_RUN_H
 #define RUN_RUN_H
 #include "config/problems.h"
+#include "mesh/mesh.h"
 #include <nrl/algorithm.h>
 #include <nrl/backend.h>
 #include <nrl/logger.h>
@@ -32,6 +33,7 @@ typedef struct {
     void *user;
     config_problems *problems;   /* found while the config was read: told with the rest; NULL = none */
     volatile int *signal;        /* set by the cli's handlers: 0, SIGTERM, SIGUSR1, SIGINT */
+    const mesh_place *place;     /* among the ranks; NULL = one process */
 } run_environment;
 
 /* Opens everything `config` (a whole tree: defaults, file and overrides merged) names, prints the plan,
