@@ -1,0 +1,228 @@
+/*
+ * socket.c - non-blocking sockets and poll, so that every wait has an end.
+ */
+#include "mesh/socket.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BACKLOG = 1024 };
+
+double mesh_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void mesh_sleep(double seconds)
+{
+    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    if (seconds > 0) nanosleep(&t, NULL);
+}
+
+void socket_set_options(int fd)
+{
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+/* 1 ready, 0 late, -1 broken */
+static int wait_for(int fd, short events, double deadline)
+{
+    for (;;) {
+        double left = deadline - mesh_clock();
+        if (left < 0) left = 0;
+        if (left > 3600) left = 3600;
+        struct pollfd p = {fd, events, 0};
+        int n = poll(&p, 1, (int)(left * 1000) + (left > 0));
+        if (n > 0) return 1;
+        if (n < 0 && errno != EINTR) return -1;
+        if (mesh_clock() >= deadline) return 0;
+    }
+}
+
+static nrl_status resolve(const char *address, int32_t port, int flags, struct addrinfo **list)
+{
+    char service[16];
+    snprintf(service, sizeof service, "%d", (int)port);
+    struct addrinfo want = {.ai_flags = flags | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+    int bad = getaddrinfo(address, service, &want, list);
+    if (!bad) return NRL_OK;
+    return nrl_fail(NRL_ERR_PEER, "address '%s': %s", address ? address : "*",
+                    bad == EAI_SYSTEM ? strerror(errno) : gai_strerror(bad));
+}
+
+/* errno of the attempt, 0 = connected */
+static int connect_one(const struct addrinfo *a, double deadline, int *out)
+{
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return errno;
+    int error = connect(fd, a->ai_addr, a->ai_addrlen) ? errno : 0;
+    if (error == EINPROGRESS) {
+        socklen_t n = sizeof error;
+        int ready = wait_for(fd, POLLOUT, deadline);
+        if (ready > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n)) error = errno;
+        if (ready <= 0) error = ready ? errno : ETIMEDOUT;
+    }
+    if (error) {
+        close(fd);
+        return error;
+    }
+    socket_set_options(fd);
+    *out = fd;
+    return 0;
+}
+
+/* Two ports of one machine may be joined to themselves by chance: a client that asks a port in the
+ * ephemeral range where nobody listens can meet itself. */
+static bool is_own_end(int fd)
+{
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t n = sizeof here, m = sizeof there;
+    return !getsockname(fd, (struct sockaddr *)&here, &n) &&
+           !getpeername(fd, (struct sockaddr *)&there, &m) && n == m && !memcmp(&here, &there, n);
+}
+
+nrl_status socket_connect(const char *address, int32_t port, double deadline, int *fd)
+{
+    struct addrinfo *list;
+    NRL_TRY(resolve(address, port, 0, &list));
+    int error = EADDRNOTAVAIL, left = 0;
+    for (struct addrinfo *a = list; a; a = a->ai_next)
+        left++;
+    for (struct addrinfo *a = list; a && error; a = a->ai_next, left--) {
+        double now = mesh_clock();
+        error = connect_one(a, now + (deadline - now) / left, fd);
+        if (!error && is_own_end(*fd)) {
+            close(*fd);
+            error = ECONNREFUSED;
+        }
+    }
+    freeaddrinfo(list);
+    if (!error) return NRL_OK;
+    return nrl_fail(NRL_ERR_PEER, "%s port %d: %s", address, (int)port, strerror(error));
+}
+
+/* ---- listening ---- */
+
+static bool is_loopback(const struct addrinfo *a)
+{
+    if (a->ai_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)a->ai_addr;
+        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+    }
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a->ai_addr;
+    return a->ai_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+static int listen_at(const struct addrinfo *a, int *out)
+{
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, off = 0;
+    if (fd < 0) return errno;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (a->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG)) {
+        int error = errno;
+        close(fd);
+        return error;
+    }
+    *out = fd;
+    return 0;
+}
+
+static int listen_everywhere(int32_t port, int *fd)
+{
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    struct addrinfo a = {
+        .ai_family = AF_INET6, .ai_addr = (struct sockaddr *)&v6, .ai_addrlen = sizeof v6};
+    int error = listen_at(&a, fd);
+    if (!error || error == EADDRINUSE || error == EACCES) return error;
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    a = (struct addrinfo){
+        .ai_family = AF_INET, .ai_addr = (struct sockaddr *)&v4, .ai_addrlen = sizeof v4};
+    return listen_at(&a, fd);
+}
+
+static int32_t port_of(int fd)
+{
+    struct sockaddr_storage s = {0};
+    socklen_t n = sizeof s;
+    if (getsockname(fd, (struct sockaddr *)&s, &n)) return 0;
+    if (s.ss_family == AF_INET) return ntohs(((struct sockaddr_in *)(void *)&s)->sin_port);
+    return ntohs(((struct sockaddr_in6 *)(void *)&s)->sin6_port);
+}
+
+nrl_status socket_listen(const char *address, int32_t port, int *fd, int32_t *bound)
+{
+    struct addrinfo *list = NULL;
+    int error;
+    if (address) NRL_TRY(resolve(address, port, AI_PASSIVE, &list));
+    error = list && is_loopback(list) ? listen_at(list, fd) : listen_everywhere(port, fd);
+    if (list) freeaddrinfo(list);
+    if (error == EADDRINUSE)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "port %d is taken on this machine; the ranks' store wants it\n"
+                        "another run may be there: choose another port",
+                        (int)port);
+    if (error)
+        return nrl_fail(error == EACCES ? NRL_ERR_CONFIG : NRL_ERR_IO, "listening on port %d: %s",
+                        (int)port, strerror(error));
+    *bound = port_of(*fd);
+    return NRL_OK;
+}
+
+/* ---- transfers ---- */
+
+nrl_status socket_send(int fd, const void *bytes, size_t size, double deadline)
+{
+    for (const char *at = bytes; size;) {
+        ssize_t n = send(fd, at, size, MSG_NOSIGNAL);
+        if (n > 0) {
+            at += n;
+            size -= (size_t)n;
+        } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            int ready = wait_for(fd, POLLOUT, deadline);
+            if (!ready) return nrl_fail(NRL_ERR_PEER, "the store does not take what is sent");
+            if (ready < 0) return nrl_fail(NRL_ERR_PEER, "the store: %s", strerror(errno));
+        } else if (errno != EINTR) {
+            return nrl_fail(NRL_ERR_PEER, "the connection to the store was lost: %s", strerror(errno));
+        }
+    }
+    return NRL_OK;
+}
+
+nrl_status socket_receive(int fd, void *bytes, size_t size, double deadline, bool *late)
+{
+    char *at = bytes, *end = at + size;
+    if (late) *late = false;
+    while (at < end) {
+        ssize_t n = recv(fd, at, (size_t)(end - at), 0);
+        if (n > 0) {
+            at += n;
+        } else if (!n) {
+            return nrl_fail(NRL_ERR_PEER, "the store closed the connection");
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            int ready = wait_for(fd, POLLIN, deadline);
+            if (ready < 0) return nrl_fail(NRL_ERR_PEER, "the store: %s", strerror(errno));
+            if (!ready && late && at == bytes) {
+                *late = true;
+                return NRL_OK;
+            }
+            if (!ready) return nrl_fail(NRL_ERR_PEER, "the store does not answer");
+        } else if (errno != EINTR) {
+            return nrl_fail(NRL_ERR_PEER, "the connection to the store was lost: %s", strerror(errno));
+        }
+    }
+    return NRL_OK;
+}

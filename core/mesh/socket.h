@@ -1,0 +1,24 @@
+/*
+ * socket.h - TCP in the few forms that the store needs: whole transfers before a deadline. Deadlines
+ * are points of mesh_clock. Nothing here raises SIGPIPE, and no descriptor survives exec. [any]
+ */
+#ifndef MESH_SOCKET_H
+#define MESH_SOCKET_H
+#include <nrl/status.h>
+#include <stdbool.h>
+
+double mesh_clock(void); /* seconds, monotonic */
+void mesh_sleep(double seconds);
+
+/* One try on each address that the name has, IPv4 or IPv6. NRL_ERR_PEER says why none answered. */
+nrl_status socket_connect(const char *address, int32_t port, double deadline, int *fd);
+/* A non-blocking listener; loopback names listen there alone, everything else on all interfaces.
+ * Port 0 chooses a free one. NRL_ERR_CONFIG where the port is taken or not allowed. */
+nrl_status socket_listen(const char *address, int32_t port, int *fd, int32_t *bound);
+nrl_status socket_send(int fd, const void *bytes, size_t size, double deadline);
+/* *late (may be NULL) tells a time-out, with NRL_OK and nothing read, from a failure; without it, or
+ * in the middle of the bytes, a time-out is NRL_ERR_PEER. */
+nrl_status socket_receive(int fd, void *bytes, size_t size, double deadline, bool *late);
+void socket_set_options(int fd); /* no delay, keep-alive */
+
+#endif

@@ -1,0 +1,329 @@
+/*
+ * store_client.c - a client of a TCPStore server. A call takes an idle connection or opens one, sends
+ * its request in one piece, reads the reply and gives the connection back; a connection on which
+ * anything went wrong is closed instead, so no reply is ever taken for another's.
+ */
+#include "base/arena.h"
+#include "base/buffer.h"
+#include "mesh/socket.h"
+#include "mesh/store_kind.h"
+#include "mesh/store_wire.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ANSWER_S 5.0  /* a server that is silent for longer is lost */
+#define CONNECT_S 3.0 /* for connections after the first */
+#define RETRY_S 0.1
+enum { MAX_IDLE = 8 };
+
+typedef struct {
+    char *address;
+    int32_t port;
+    pthread_mutex_t lock;
+    int idle[MAX_IDLE];
+    int n_idle;
+} client;
+
+/* ---- connections ---- */
+
+static uint32_t nonce_of(const void *p)
+{
+    return (uint32_t)((uintptr_t)p >> 4);
+}
+
+/* VALIDATE, and PING, as torch does: the echo proves that a store answers. */
+static nrl_status greet(client *c, int fd, double deadline)
+{
+    unsigned char hello[10] = {STORE_VALIDATE};
+    uint32_t magic = STORE_MAGIC, nonce = nonce_of(c), echo;
+    memcpy(hello + 1, &magic, 4);
+    hello[5] = STORE_PING;
+    memcpy(hello + 6, &nonce, 4);
+    NRL_TRY(socket_send(fd, hello, sizeof hello, deadline));
+    NRL_TRY(socket_receive(fd, &echo, 4, deadline, NULL));
+    if (echo == nonce) return NRL_OK;
+    return nrl_fail(NRL_ERR_PEER, "%s port %d is not a store of ranks", c->address, (int)c->port);
+}
+
+static nrl_status open_connection(client *c, double deadline, int *fd)
+{
+    NRL_TRY(socket_connect(c->address, c->port, deadline, fd));
+    nrl_status st = greet(c, *fd, deadline);
+    if (st) close(*fd);
+    return st;
+}
+
+static nrl_status take_connection(client *c, int *fd)
+{
+    pthread_mutex_lock(&c->lock);
+    *fd = c->n_idle ? c->idle[--c->n_idle] : -1;
+    pthread_mutex_unlock(&c->lock);
+    return *fd >= 0 ? NRL_OK : open_connection(c, mesh_clock() + CONNECT_S, fd);
+}
+
+static void give_connection(client *c, int fd, nrl_status st)
+{
+    pthread_mutex_lock(&c->lock);
+    bool keep = !st && c->n_idle < MAX_IDLE;
+    if (keep) c->idle[c->n_idle++] = fd;
+    pthread_mutex_unlock(&c->lock);
+    if (!keep) close(fd);
+}
+
+/* ---- requests and replies ---- */
+
+static void put_u64(buffer *b, uint64_t n)
+{
+    buffer_add(b, (const char *)&n, 8);
+}
+
+static void put_text(buffer *b, const void *text, size_t size)
+{
+    put_u64(b, size);
+    buffer_add(b, text, size);
+}
+
+static void put_key(buffer *b, const char *key)
+{
+    bool bare = !strcmp(key, STORE_INIT_KEY);
+    put_u64(b, strlen(key) + !bare);
+    if (!bare) buffer_puts(b, "/");
+    buffer_puts(b, key);
+}
+
+static void put_request(buffer *b, int request)
+{
+    char byte = (char)request;
+    buffer_add(b, &byte, 1);
+}
+
+static nrl_status receive_text(int fd, void **value, size_t *size)
+{
+    uint64_t n;
+    double deadline = mesh_clock() + ANSWER_S;
+    NRL_TRY(socket_receive(fd, &n, 8, deadline, NULL));
+    if (n > STORE_MAX_VALUE)
+        return nrl_fail(NRL_ERR_PEER, "the store gives a value of %llu bytes, at most %d are allowed",
+                        (unsigned long long)n, STORE_MAX_VALUE);
+    char *text = malloc(n + 1);
+    if (!text) return nrl_fail(NRL_ERR_MEMORY, "a value of %llu bytes", (unsigned long long)n);
+    nrl_status st = socket_receive(fd, text, n, deadline, NULL);
+    if (st) {
+        free(text);
+        return st;
+    }
+    text[n] = 0;
+    *value = text;
+    *size = n;
+    return NRL_OK;
+}
+
+static nrl_status send_request(int fd, buffer *b)
+{
+    nrl_status st = socket_send(fd, b->text, b->size, mesh_clock() + ANSWER_S);
+    buffer_free(b);
+    return st;
+}
+
+/* Sends and reads a reply of a known size, on a connection of its own. */
+static nrl_status ask(client *c, buffer *b, void *reply, size_t size)
+{
+    int fd;
+    nrl_status st = take_connection(c, &fd);
+    if (st) {
+        buffer_free(b);
+        return st;
+    }
+    st = send_request(fd, b);
+    if (!st && size) st = socket_receive(fd, reply, size, mesh_clock() + ANSWER_S, NULL);
+    give_connection(c, fd, st);
+    return st;
+}
+
+/* ---- the verbs ---- */
+
+/* SET has no reply: the PING behind it says that it was taken. */
+static nrl_status client_set(void *self, const char *key, const void *value, size_t size)
+{
+    client *c = self;
+    buffer b = {0};
+    uint32_t nonce = nonce_of(c), echo;
+    put_request(&b, STORE_SET);
+    put_key(&b, key);
+    put_text(&b, value, size);
+    put_request(&b, STORE_PING);
+    buffer_add(&b, (const char *)&nonce, 4);
+    return ask(c, &b, &echo, 4);
+}
+
+static nrl_status client_add(void *self, const char *key, int64_t amount, int64_t *result)
+{
+    buffer b = {0};
+    put_request(&b, STORE_ADD);
+    put_key(&b, key);
+    put_u64(&b, (uint64_t)amount);
+    return ask(self, &b, result, 8);
+}
+
+static void put_keys(buffer *b, int request, const char *const *keys, size_t n)
+{
+    put_request(b, request);
+    put_u64(b, n);
+    for (size_t i = 0; i < n; i++)
+        put_key(b, keys[i]);
+}
+
+static nrl_status client_all_there(void *self, const char *const *keys, size_t n, bool *all)
+{
+    buffer b = {0};
+    uint8_t answer;
+    put_keys(&b, STORE_CHECK, keys, n);
+    NRL_TRY(ask(self, &b, &answer, 1));
+    *all = answer == STORE_CHECK_READY;
+    return NRL_OK;
+}
+
+/* Time is up: the server may have answered the wait at the same moment, so up to two bytes come. */
+static nrl_status cancel_wait(int fd, bool *found)
+{
+    buffer b = {0};
+    uint8_t answer;
+    double deadline = mesh_clock() + ANSWER_S;
+    put_request(&b, STORE_CANCEL_WAIT);
+    NRL_TRY(send_request(fd, &b));
+    *found = false;
+    for (;;) {
+        NRL_TRY(socket_receive(fd, &answer, 1, deadline, NULL));
+        if (answer == STORE_WAIT_CANCELED) return NRL_OK;
+        *found = true;
+    }
+}
+
+static nrl_status wait_for_key(int fd, const char *key, double timeout_s, bool *found)
+{
+    buffer b = {0};
+    uint8_t answer;
+    bool late;
+    put_keys(&b, timeout_s > 0 ? STORE_WAIT : STORE_CHECK, &key, 1);
+    NRL_TRY(send_request(fd, &b));
+    double patience = timeout_s > 0 ? timeout_s : ANSWER_S;
+    NRL_TRY(socket_receive(fd, &answer, 1, mesh_clock() + patience, timeout_s > 0 ? &late : NULL));
+    if (timeout_s > 0 && late) return cancel_wait(fd, found);
+    *found = answer == 0; /* of both requests */
+    return NRL_OK;
+}
+
+static nrl_status client_get(void *self, const char *key, double timeout_s, bool *found,
+                             void **value, size_t *size)
+{
+    client *c = self;
+    int fd;
+    NRL_TRY(take_connection(c, &fd));
+    nrl_status st = wait_for_key(fd, key, timeout_s, found);
+    if (!st && *found) {
+        buffer b = {0};
+        put_request(&b, STORE_GET);
+        put_key(&b, key);
+        st = send_request(fd, &b);
+        if (!st) st = receive_text(fd, value, size);
+    }
+    give_connection(c, fd, st);
+    return st;
+}
+
+static nrl_status client_compare_set(void *self, const char *key, const char *expected,
+                                     const char *desired, char **now)
+{
+    client *c = self;
+    buffer b = {0};
+    void *value;
+    size_t size;
+    int fd;
+    NRL_TRY(take_connection(c, &fd));
+    put_request(&b, STORE_COMPARE_SET);
+    put_key(&b, key);
+    put_text(&b, expected, strlen(expected));
+    put_text(&b, desired, strlen(desired));
+    nrl_status st = send_request(fd, &b);
+    if (!st) st = receive_text(fd, &value, &size);
+    if (!st) *now = value;
+    give_connection(c, fd, st);
+    return st;
+}
+
+static nrl_status client_get_all(void *self, const char *const *keys, size_t n, char **values)
+{
+    client *c = self;
+    buffer b = {0};
+    size_t done = 0, size;
+    int fd;
+    NRL_TRY(take_connection(c, &fd));
+    put_keys(&b, STORE_MULTI_GET, keys, n);
+    nrl_status st = send_request(fd, &b);
+    while (!st && done < n) {
+        void *value;
+        st = receive_text(fd, &value, &size);
+        if (!st) values[done++] = value;
+    }
+    for (; st && done; done--)
+        free(values[done - 1]);
+    give_connection(c, fd, st);
+    return st;
+}
+
+static void client_close(void *self)
+{
+    client *c = self;
+    for (int i = 0; i < c->n_idle; i++)
+        close(c->idle[i]);
+    pthread_mutex_destroy(&c->lock);
+    free(c->address);
+    free(c);
+}
+
+static const store_kind client_kind = {
+    .set = client_set,
+    .get = client_get,
+    .add = client_add,
+    .compare_set = client_compare_set,
+    .all_there = client_all_there,
+    .get_all = client_get_all,
+    .close = client_close,
+};
+
+/* ---- the first connection ---- */
+
+static nrl_status connect_patiently(client *c, double timeout_s, int *fd)
+{
+    double deadline = mesh_clock() + timeout_s;
+    for (;;) {
+        double now = mesh_clock(), tries = now + ANSWER_S;
+        nrl_status st = open_connection(c, tries < deadline ? tries : deadline, fd);
+        if (!st || mesh_clock() + RETRY_S >= deadline) return st;
+        mesh_sleep(RETRY_S);
+    }
+}
+
+nrl_status store_connect(const char *address, int32_t port, double timeout_s, nrl_store **out)
+{
+    int fd;
+    int64_t joined;
+    client *c = mem_alloc(sizeof *c);
+    c->address = mem_strdup(address);
+    c->port = port;
+    pthread_mutex_init(&c->lock, NULL);
+    nrl_status st = connect_patiently(c, timeout_s, &fd);
+    if (!st) {
+        give_connection(c, fd, NRL_OK);
+        st = client_add(c, STORE_INIT_KEY, 1, &joined); /* a torch rank 0 waits for this count */
+    }
+    if (st) {
+        nrl_note("no store of the ranks within %g s", timeout_s);
+        client_close(c);
+        return st;
+    }
+    *out = store_new(&client_kind, c);
+    return NRL_OK;
+}

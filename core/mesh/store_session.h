@@ -1,0 +1,32 @@
+/*
+ * store_session.h - one client of the server, without its socket: bytes in, bytes out. Nothing that a
+ * client sends is believed: sizes are checked before anything is kept, and what breaks the protocol
+ * ends the session. One thread.
+ */
+#ifndef MESH_STORE_SESSION_H
+#define MESH_STORE_SESSION_H
+#include "base/buffer.h"
+#include "mesh/store_table.h"
+
+/* A request with all its arguments has at most STORE_REQUEST_BYTES; a session with more than
+ * STORE_REPLY_BYTES unread takes no further request. */
+enum { STORE_REQUEST_BYTES = 64 << 20, STORE_REPLY_BYTES = 16 << 20 };
+
+typedef struct {
+    buffer in, out;
+    size_t taken;   /* bytes of `in` that are done */
+    bool validated; /* VALIDATE came */
+    bool waiting;   /* a WAIT or BARRIER is open; only CANCEL_WAIT is looked at until it ends */
+    int64_t barrier; /* BARRIER: what the counter must reach; 0 = a WAIT */
+    buffer wanted;   /* the open request's keys, as they came: u64 size and bytes each */
+    size_t n_wanted;
+} store_session;
+
+void store_session_free(store_session *s);
+/* Answers every complete request of `in`. false: end the session. *changed: keys were set, so others
+ * may wake. */
+bool store_session_run(store_session *s, store_table *t, bool *changed);
+/* Answers the open WAIT or BARRIER if it is fulfilled; true if so. */
+bool store_session_wake(store_session *s, const store_table *t);
+
+#endif
