@@ -24,6 +24,11 @@ static const verb verbs[] = {
      "train, from Lua or YAML", cli_run},
     {"check", "FILE [key=value ...]", "check configs/sft.yaml", "find all mistakes, train nothing",
      cli_check},
+    {"launch",
+     "-n N [--nodes HOST:SLOTS,... | --hostfile FILE] [--node-rank K]\n"
+     "           [--address A] [--port P] [--grace SECONDS]\n"
+     "           -- run FILE [key=value ...]",
+     "launch -n 2 -- run configs/sft.yaml", "train with several processes", cli_launch},
     {"resume", "DIR [key=value ...]", "resume runs/sft", "go on from the newest checkpoint",
      cli_resume},
     {"eval", "FILE.yaml [key=value ...] [--json]", "eval configs/sft.yaml",

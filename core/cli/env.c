@@ -3,6 +3,7 @@
  */
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/ranks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,25 @@ static void add_folders(arena *a, nrl_node *map)
     plugin_host_destroy(h);
 }
 
+/* Shown where a launcher has made this process one of several. */
+static nrl_status add_ranks(arena *a, nrl_node *map)
+{
+    mesh_place p;
+    NRL_TRY(ranks_read(a, cli_getenv, &p));
+    if (!p.origin) return NRL_OK;
+    nrl_node *place = node_set(a, map, "place", node_new(a, NRL_NODE_MAP));
+    set_text(a, place, "launcher", p.origin);
+    node_set(a, place, "rank", node_int(a, p.rank));
+    node_set(a, place, "world_size", node_int(a, p.world));
+    node_set(a, place, "local_rank", node_int(a, p.local_rank));
+    node_set(a, place, "local_world_size", node_int(a, p.local_world));
+    node_set(a, place, "threads", node_int(a, ranks_threads(&p)));
+    set_text(a, place, "store", arena_printf(a, "%s:%d", p.address, p.port));
+    set_text(a, place, "store_holder", p.store_elsewhere ? "launcher" : "rank 0");
+    set_text(a, place, "run_id", p.run_id);
+    return NRL_OK;
+}
+
 static void print_lines(const nrl_node *map)
 {
     for (size_t i = 0; i < nrl_node_size(map); i++) {
@@ -74,6 +94,7 @@ nrl_status cli_env(int argc, char **argv)
     add_machine(&a, map);
     set_text(&a, map, "json", json_library());
     add_folders(&a, map);
+    nrl_status st = add_ranks(&a, map);
     char *text = json_write(map, 2);
     if (json)
         printf("%s\n", text);
@@ -81,5 +102,5 @@ nrl_status cli_env(int argc, char **argv)
         print_lines(map);
     free(text);
     arena_free(&a);
-    return NRL_OK;
+    return st;
 }

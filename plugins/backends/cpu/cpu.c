@@ -10,8 +10,8 @@
 #include <string.h>
 
 static const nrl_option cpu_option_rows[] = {
-    NRL_OPT_INT(cpu_options, threads, "0", 0, 1024,
-                "threads that compute; 0 = all processors this process may use"),
+    NRL_OPT_INT(cpu_options, threads, "0", 0, CPU_MAX_THREADS,
+                "threads that compute; 0 = OMP_NUM_THREADS, else the processors this process may use"),
     NRL_OPT_ENUM(cpu_options, isa, "auto", "auto|base|avx2|avx512",
                  "instruction set; auto = the best that this CPU has"),
     NRL_OPT_ENUM(cpu_options, bf16, "auto", "auto|native|widen",

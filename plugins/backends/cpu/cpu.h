@@ -13,8 +13,10 @@ typedef enum { CPU_ISA_AUTO = 0, CPU_ISA_BASE, CPU_ISA_AVX2, CPU_ISA_AVX512 } cp
 
 typedef enum { CPU_BF16_AUTO = 0, CPU_BF16_NATIVE, CPU_BF16_WIDEN } cpu_bf16;
 
+enum { CPU_MAX_THREADS = 1024 };
+
 typedef struct {
-    int64_t threads; /* 0 = all that this process may use */
+    int64_t threads; /* 0 = cpu_count_threads */
     int64_t isa;     /* cpu_isa */
     int64_t bf16;    /* cpu_bf16 */
 } cpu_options;
@@ -49,7 +51,7 @@ bool cpu_isa_fast_bf16(void); /* and give more than f32 ones do */
 const nrl_ops *cpu_isa_ops(cpu_isa isa);
 const char *cpu_isa_name(cpu_isa isa);
 double cpu_isa_peak(cpu_isa isa); /* measured f32 FLOP/s of one thread, takes a millisecond */
-int cpu_count_threads(void);
+int cpu_count_threads(void); /* as OpenMP has it: OMP_NUM_THREADS, else processors */
 int64_t cpu_memory_total(void);
 int64_t cpu_memory_free(void); /* what can still be had without swapping others out; -1 unknown */
 void cpu_model_name(char *fill, size_t size);

@@ -2,7 +2,7 @@
  * machine.c - which CPU this is: instruction sets, threads, memory, name.
  */
 #include "cpu.h"
-#include <sched.h>
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -117,10 +117,8 @@ double cpu_isa_peak(cpu_isa isa)
 
 int cpu_count_threads(void)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
+    int n = omp_get_max_threads();
+    return n < CPU_MAX_THREADS ? n : CPU_MAX_THREADS;
 }
 
 int64_t cpu_memory_total(void)

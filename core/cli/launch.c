@@ -1,0 +1,193 @@
+/*
+ * launch.c - `nrl launch`: the ranks of a run as processes of this machine, one of several machines at
+ * most. It starts nrl itself, so that no shell, agent or library is needed beside it.
+ */
+#include "cli/launch.h"
+#include "cli/cli.h"
+#include "cli/ranks.h"
+#include "mesh/store.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 4096, PORT_OF_SEVERAL_NODES = 29500 };
+static const double GRACE = 10, LAST_CLIENTS = 60; /* seconds */
+
+typedef struct {
+    const char *n, *nodes, *hostfile, *node_rank, *address, *port, *grace;
+} launch_flags;
+
+/* ---- arguments ---- */
+
+/* What stands behind "--" becomes the ranks' command; argv ends before it. */
+static nrl_status take_command(arena *a, int *argc, char **argv, char ***command)
+{
+    static const char *const verbs[] = {"run", "resume", "eval", "bench", "profile", "check", "env"};
+    int at = 1;
+    while (at < *argc && strcmp(argv[at], "--")) at++;
+    if (at + 1 >= *argc)
+        return nrl_fail(NRL_ERR_CONFIG, "a command is missing: nrl launch -n 2 -- run FILE [key=value ...]");
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        if (strcmp(argv[at + 1], verbs[i])) continue;
+        *command = arena_alloc(a, (size_t)(*argc - at + 1) * sizeof **command);
+        (*command)[0] = arena_strdup(a, "nrl");
+        memcpy(*command + 1, argv + at + 1, (size_t)(*argc - at - 1) * sizeof **command);
+        argv[*argc = at] = NULL;
+        return NRL_OK;
+    }
+    return nrl_fail(NRL_ERR_CONFIG, "'%s' is not done by several ranks: expected run, resume, eval, bench, profile "
+                                    "or check, as in: nrl launch -n 2 -- run FILE", argv[at + 1]);
+}
+
+static nrl_status take_flags(int *argc, char **argv, launch_flags *f)
+{
+    NRL_TRY(cli_take_value(argc, argv, "-n", &f->n));
+    NRL_TRY(cli_take_value(argc, argv, "--nodes", &f->nodes));
+    NRL_TRY(cli_take_value(argc, argv, "--hostfile", &f->hostfile));
+    NRL_TRY(cli_take_value(argc, argv, "--node-rank", &f->node_rank));
+    NRL_TRY(cli_take_value(argc, argv, "--address", &f->address));
+    NRL_TRY(cli_take_value(argc, argv, "--port", &f->port));
+    NRL_TRY(cli_take_value(argc, argv, "--grace", &f->grace));
+    NRL_TRY(cli_expect(*argc, argv, 0, 0));
+    if (f->nodes && f->hostfile) return nrl_fail(NRL_ERR_CONFIG, "--nodes and --hostfile: expected one of them");
+    return NRL_OK;
+}
+
+static nrl_status read_number(const char *flag, const char *text, int64_t min, int64_t max, int32_t *out)
+{
+    char *end;
+    if (!text) return NRL_OK;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || value < min || value > max)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from %lld to %lld", flag, text,
+                        (long long)min, (long long)max);
+    *out = (int32_t)value;
+    return NRL_OK;
+}
+
+static nrl_status refuse_ranks(const launch_flags *f)
+{
+    const char *by = ranks_launcher(cli_getenv);
+    if (!by || f->node_rank) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "this process is one of several ranks already (%s): `nrl launch` is not needed\n"
+                    "use `nrl run FILE`; or give --node-rank, where each of them is to start a node's ranks", by);
+}
+
+/* ---- who is where ---- */
+
+static nrl_status read_nodes(launch *l, const launch_flags *f)
+{
+    int32_t slots = 0;
+    NRL_TRY(read_number("-n", f->n, 1, MAX_RANKS, &slots));
+    if (f->nodes) return launch_nodes_words(l->a, f->nodes, slots, &l->nodes);
+    if (f->hostfile) return launch_nodes_file(l->a, f->hostfile, slots, &l->nodes);
+    if (!slots)
+        return nrl_fail(NRL_ERR_CONFIG, "how many ranks? expected -n N, --nodes LIST or --hostfile FILE");
+    return launch_nodes_words(l->a, "127.0.0.1", slots, &l->nodes);
+}
+
+static nrl_status find_own(launch *l, const launch_flags *f)
+{
+    int32_t given = 0;
+    int64_t world = 0;
+    NRL_TRY(read_number("--node-rank", f->node_rank, 0, (int64_t)l->nodes.n - 1, &given));
+    l->own = (size_t)given;
+    if (!f->node_rank && l->nodes.n > 1) NRL_TRY(launch_nodes_own(&l->nodes, &l->own));
+    for (size_t i = 0; i < l->nodes.n; i++) {
+        if (i == l->own) l->first_rank = (int32_t)world;
+        world += l->nodes.list[i].slots;
+    }
+    if (world > INT32_MAX) return nrl_fail(NRL_ERR_CONFIG, "%lld ranks are too many", (long long)world);
+    l->world = (int32_t)world;
+    l->n_ranks = l->nodes.list[l->own].slots;
+    l->ranks = arena_alloc(l->a, (size_t)l->n_ranks * sizeof *l->ranks);
+    return NRL_OK;
+}
+
+static nrl_status read_flags(launch *l, const launch_flags *f)
+{
+    int32_t grace = (int32_t)GRACE;
+    NRL_TRY(refuse_ranks(f));
+    NRL_TRY(read_nodes(l, f));
+    NRL_TRY(find_own(l, f));
+    NRL_TRY(read_number("--grace", f->grace, 0, 86400, &grace));
+    l->grace = grace;
+    l->port = l->nodes.n > 1 ? PORT_OF_SEVERAL_NODES : 0;
+    NRL_TRY(read_number("--port", f->port, 1, 65535, &l->port));
+    l->address = f->address ? f->address : l->nodes.list[0].address;
+    l->holds_store = l->own == 0 && l->world > 1;
+    l->store_held = l->world > 1;
+    /* Several launchers do not know of each other's names; their store is fresh all the same. */
+    l->run_id = l->nodes.n > 1 ? "" : arena_printf(l->a, "%d-%lld", (int)getpid(), (long long)time(NULL));
+    return NRL_OK;
+}
+
+/* ---- running ---- */
+
+/* Signals that come from now on wait for launch_watch; threads of the store inherit this. */
+static void hold_signals(launch *l)
+{
+    sigset_t held;
+    sigemptyset(&held);
+    sigaddset(&held, SIGTERM);
+    sigaddset(&held, SIGINT);
+    sigaddset(&held, SIGUSR1);
+    sigaddset(&held, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &held, &l->mask);
+    signal(SIGPIPE, SIG_IGN); /* a write tells */
+}
+
+static nrl_status open_store(launch *l, store_server **store)
+{
+    *store = NULL;
+    if (!l->holds_store) return NRL_OK;
+    /* Where others must reach it, the name that they use may lead to another interface than ours. */
+    nrl_status st = store_server_open(l->nodes.n > 1 ? NULL : l->address, l->port, store);
+    if (st == NRL_OK) l->port = store_server_port(*store);
+    return st;
+}
+
+/* Ranks of other nodes may have a word to say still. */
+static void close_store(const launch *l, store_server *store, bool failed)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    double left = failed ? l->grace : LAST_CLIENTS;
+    if (!store) return;
+    for (; l->nodes.n > 1 && left > 0 && store_server_clients(store) > 0; left -= 0.02) nanosleep(&pause, NULL);
+    store_server_close(store);
+}
+
+static nrl_status run_ranks(launch *l, int *code)
+{
+    store_server *store;
+    hold_signals(l);
+    NRL_TRY(open_store(l, &store));
+    nrl_status st = launch_start(l);
+    if (st == NRL_OK) st = launch_watch(l, code);
+    close_store(l, store, st != NRL_OK || *code);
+    return st;
+}
+
+static nrl_status launch_ranks(launch *l, int argc, char **argv, int *code)
+{
+    launch_flags flags = {0};
+    NRL_TRY(take_command(l->a, &argc, argv, &l->command));
+    NRL_TRY(take_flags(&argc, argv, &flags));
+    NRL_TRY(read_flags(l, &flags));
+    return run_ranks(l, code);
+}
+
+nrl_status cli_launch(int argc, char **argv)
+{
+    arena a = {0};
+    launch l = {.a = &a, .out.fd = STDOUT_FILENO, .err.fd = STDERR_FILENO};
+    int code = 0;
+    nrl_status st = launch_ranks(&l, argc, argv, &code);
+    buffer_free(&l.out.pending);
+    buffer_free(&l.err.pending);
+    arena_free(&a);
+    if (st == NRL_OK && code) exit(code); /* the ranks' own, which a status cannot say */
+    return st;
+}

@@ -1,0 +1,121 @@
+/*
+ * launch_start.c - one process a rank. A rank never outlives its launcher: the kernel kills it when the
+ * launcher dies, however that happens. It leads a process group, so that a terminal's Ctrl-C comes
+ * through the launcher alone, and what the rank has started ends with it.
+ */
+#include "cli/launch.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { OWN_VARIABLES = 10 }; /* with the NULL behind them */
+
+static bool is_name_of(const char *assignment, const char *with)
+{
+    size_t n = (size_t)(strchr(with, '=') - with) + 1;
+    return !strncmp(assignment, with, n);
+}
+
+/* The launcher's environment with `own` (NULL-ended) in place of what had these names. */
+static char **merge(arena *a, char **own)
+{
+    size_t n = 0, kept = 0;
+    while (environ[n]) n++;
+    char **all = arena_alloc(a, (n + OWN_VARIABLES) * sizeof *all);
+    for (size_t i = 0; i < n; i++) {
+        char **o = own;
+        while (*o && !is_name_of(environ[i], *o)) o++;
+        if (!*o) all[kept++] = environ[i];
+    }
+    for (; *own; own++) all[kept++] = *own;
+    return all;
+}
+
+static char **environment(const launch *l, const launch_rank *r)
+{
+    const launch_node *node = &l->nodes.list[l->own];
+    char *own[OWN_VARIABLES] = {
+        arena_printf(l->a, "NRL_RANK=%d", r->rank),
+        arena_printf(l->a, "NRL_WORLD_SIZE=%d", l->world),
+        arena_printf(l->a, "NRL_LOCAL_RANK=%d", r->local_rank),
+        arena_printf(l->a, "NRL_LOCAL_WORLD_SIZE=%d", l->n_ranks),
+        arena_printf(l->a, "NRL_STORE_ADDRESS=%s", l->address),
+        arena_printf(l->a, "NRL_STORE_PORT=%d", l->port),
+        arena_printf(l->a, "NRL_RUN_ID=%s", l->run_id),
+        arena_printf(l->a, "NRL_STORE_HELD=%s", l->store_held ? "1" : ""),
+        node->n_gpus ? arena_printf(l->a, "CUDA_VISIBLE_DEVICES=%d", node->gpus[r->local_rank]) : NULL,
+    };
+    return merge(l->a, own);
+}
+
+/* In the child: only what is allowed between fork and exec of a process with threads. */
+static void become_rank(const launch *l, pid_t launcher, char **variables, const int out[2], const int err[2])
+{
+    static const char sorry[] = "error: nrl cannot start itself again\n";
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) _exit(128 + SIGKILL);
+    if (out) {
+        int null = open("/dev/null", O_RDONLY);
+        dup2(null, STDIN_FILENO);
+        dup2(out[1], STDOUT_FILENO);
+        dup2(err[1], STDERR_FILENO);
+    }
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &l->mask, NULL);
+    execve("/proc/self/exe", l->command, variables);
+    if (write(STDERR_FILENO, sorry, sizeof sorry - 1) < 0) _exit(1);
+    _exit(1);
+}
+
+static nrl_status start_rank(launch *l, launch_rank *r)
+{
+    int out[2] = {-1, -1}, err[2] = {-1, -1};
+    char **variables = environment(l, r);
+    bool piped = l->world > 1; /* a single rank speaks for itself */
+    pid_t launcher = getpid();
+    if (piped && (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)))
+        return nrl_fail(NRL_ERR_IO, "a pipe to rank %d: %s", r->rank, strerror(errno));
+    lines_open(&r->out, out[0], &l->out, r->rank);
+    lines_open(&r->err, err[0], &l->err, r->rank);
+    r->pid = fork();
+    if (r->pid == 0) become_rank(l, launcher, variables, piped ? out : NULL, err);
+    if (piped) {
+        close(out[1]);
+        close(err[1]);
+    }
+    if (r->pid < 0) return nrl_fail(NRL_ERR_IO, "a process for rank %d: %s", r->rank, strerror(errno));
+    setpgid(r->pid, r->pid); /* both sides: whoever comes first */
+    r->running = true;
+    return NRL_OK;
+}
+
+static void end_all(launch *l)
+{
+    for (int32_t i = 0; i < l->n_ranks; i++) {
+        launch_rank *r = &l->ranks[i];
+        if (!r->running) continue;
+        kill(-r->pid, SIGKILL);
+        waitpid(r->pid, NULL, 0);
+        r->running = false;
+    }
+}
+
+nrl_status launch_start(launch *l)
+{
+    fflush(NULL);
+    for (int32_t i = 0; i < l->n_ranks; i++) {
+        launch_rank *r = &l->ranks[i];
+        r->rank = l->first_rank + i;
+        r->local_rank = i;
+        nrl_status st = start_rank(l, r);
+        if (st == NRL_OK) continue;
+        end_all(l);
+        return st;
+    }
+    return NRL_OK;
+}

@@ -1,0 +1,228 @@
+/*
+ * launch_watch.c - the launcher's loop: lines out, signals in, until every rank has ended.
+ *
+ * The first rank that fails gives the exit code. Ranks that only report the loss of another (exit
+ * code 4) can be faster than the one that has the reason: a reason that follows replaces theirs.
+ * The others are given a moment to leave by themselves, then TERM, then KILL.
+ */
+#include "cli/launch.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CODE_PEER = 4, CODE_STOPPED = 75, CODE_INTERRUPTED = 128 + SIGINT };
+/* Seconds: for ranks to leave by themselves; for the last output, where something keeps a pipe open. */
+static const double OWN_TIME = 1, LAST_OUTPUT = 1;
+
+typedef struct {
+    launch *l;
+    int signals;         /* a signalfd */
+    launch_rank *cause;  /* the rank whose failure counts; NULL = none has failed */
+    int stopped;         /* the code of ranks that stopped as they were asked to; 0 = none */
+    int interrupts;
+    double term_at, kill_at; /* 0 = not planned */
+    bool termed, killed;
+} watch;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int32_t running(const launch *l)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < l->n_ranks; i++) n += l->ranks[i].running;
+    return n;
+}
+
+/* ---- ranks that end ---- */
+
+/* What a rank says, or suffers, because it was told to end: not a reason to end. */
+static bool is_consequence(const watch *w, int code)
+{
+    if (code == CODE_PEER || code == CODE_STOPPED || code == CODE_INTERRUPTED) return true;
+    return (w->termed && code == 128 + SIGTERM) || (w->killed && code == 128 + SIGKILL);
+}
+
+static void judge(watch *w, launch_rank *r)
+{
+    if (!r->code) return;
+    bool asked = r->code == CODE_STOPPED || (r->code == CODE_INTERRUPTED && w->interrupts);
+    if (asked && !w->stopped) w->stopped = r->code;
+    if (w->interrupts > 1) w->stopped = CODE_INTERRUPTED; /* however it ended */
+    if (asked || w->interrupts > 1) return;
+    if (!w->cause) {
+        w->cause = r;
+        if (!w->term_at) w->term_at = now() + OWN_TIME;
+    } else if (w->cause->code == CODE_PEER && !is_consequence(w, r->code)) {
+        w->cause = r;
+    }
+}
+
+static void take_ended(watch *w)
+{
+    for (int32_t i = 0; i < w->l->n_ranks; i++) {
+        launch_rank *r = &w->l->ranks[i];
+        siginfo_t info = {0};
+        if (!r->running || waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG | WNOWAIT)) continue;
+        if (!info.si_pid) continue;
+        kill(-r->pid, SIGKILL); /* its group has this number until it is taken off the list */
+        waitpid(r->pid, NULL, 0);
+        r->running = false;
+        r->code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+        judge(w, r);
+    }
+}
+
+/* ---- signals ---- */
+
+static void send(const launch *l, int number, bool to_group)
+{
+    for (int32_t i = 0; i < l->n_ranks; i++)
+        if (l->ranks[i].running) kill(to_group ? -l->ranks[i].pid : l->ranks[i].pid, number);
+}
+
+static void take_signals(watch *w)
+{
+    struct signalfd_siginfo info;
+    while (read(w->signals, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGCHLD) continue;
+        send(w->l, (int)info.ssi_signo, false);
+        if (info.ssi_signo == SIGINT && ++w->interrupts > 1) w->kill_at = now() + OWN_TIME;
+    }
+}
+
+static void keep_time(watch *w)
+{
+    double t = now();
+    if (w->term_at && !w->termed && t >= w->term_at) {
+        send(w->l, SIGTERM, false);
+        w->termed = true;
+        if (!w->kill_at) w->kill_at = t + w->l->grace;
+    }
+    if (w->kill_at && !w->killed && t >= w->kill_at) {
+        send(w->l, SIGKILL, true);
+        w->killed = true;
+    }
+}
+
+/* ---- waiting ---- */
+
+static int wait_ms(const watch *w, double end)
+{
+    double at = end > 0 ? end : 0;
+    if (w->term_at && !w->termed) at = w->term_at;
+    else if (w->kill_at && !w->killed) at = w->kill_at;
+    if (at <= 0) return -1;
+    double left = at - now();
+    return left > 0 ? (int)(left * 1e3) + 1 : 0;
+}
+
+static void add_source(struct pollfd *list, nfds_t *n, const lines_source *s)
+{
+    bool take = s->fd >= 0 && !lines_full(s->to);
+    list[(*n)++] = (struct pollfd){take ? s->fd : -1, POLLIN, 0};
+}
+
+static void add_sink(struct pollfd *list, nfds_t *n, const lines_sink *s)
+{
+    list[(*n)++] = (struct pollfd){lines_waiting(s) ? s->fd : -1, POLLOUT, 0};
+}
+
+/* One round: waits until something is ready, and does it. The list: signals, sinks, two a rank. */
+static void turn(watch *w, struct pollfd *list, double end)
+{
+    launch *l = w->l;
+    nfds_t n = 0;
+    list[n++] = (struct pollfd){w->signals, POLLIN, 0};
+    add_sink(list, &n, &l->out);
+    add_sink(list, &n, &l->err);
+    for (int32_t i = 0; i < l->n_ranks; i++) {
+        add_source(list, &n, &l->ranks[i].out);
+        add_source(list, &n, &l->ranks[i].err);
+    }
+    if (poll(list, n, wait_ms(w, end)) < 0) return;
+    if (list[1].revents) lines_write(&l->out);
+    if (list[2].revents) lines_write(&l->err);
+    for (int32_t i = 0; i < l->n_ranks; i++) {
+        if (list[3 + 2 * i].revents) lines_read(&l->ranks[i].out);
+        if (list[4 + 2 * i].revents) lines_read(&l->ranks[i].err);
+    }
+    take_signals(w);
+    take_ended(w);
+    keep_time(w);
+}
+
+static bool has_output(const launch *l)
+{
+    bool any = lines_waiting(&l->out) || lines_waiting(&l->err);
+    for (int32_t i = 0; i < l->n_ranks; i++) any |= l->ranks[i].out.fd >= 0 || l->ranks[i].err.fd >= 0;
+    return any;
+}
+
+/* What is left in the pipes; a process that has left its rank's group may hold one open for ever. */
+static void drain(watch *w, struct pollfd *list)
+{
+    double end = now() + LAST_OUTPUT;
+    while (has_output(w->l) && now() < end) turn(w, list, end);
+    for (int32_t i = 0; i < w->l->n_ranks; i++) {
+        lines_close(&w->l->ranks[i].out);
+        lines_close(&w->l->ranks[i].err);
+    }
+    end += LAST_OUTPUT;
+    while (has_output(w->l) && now() < end) turn(w, list, end);
+}
+
+/* ---- the end ---- */
+
+/* A rank's own message has been shown; among those of many ranks it is said again. */
+static void tell_cause(const watch *w)
+{
+    const launch_rank *r = w->cause;
+    const char *text = r->err.first_error;
+    if (r->code > 128 && r->code < 128 + NSIG)
+        fprintf(stderr, "error: rank %d was ended by signal %d (%s)\n", r->rank, r->code - 128,
+                strsignal(r->code - 128));
+    else if (w->l->world > 1)
+        fprintf(stderr, "error: rank %d failed with exit code %d%s%s\n", r->rank, r->code, text ? ": " : "",
+                text ? text : "");
+}
+
+static nrl_status output_problem(const launch *l)
+{
+    int problem = l->out.problem ? l->out.problem : l->err.problem;
+    if (!problem) return NRL_OK;
+    return nrl_fail(problem == ENOSPC ? NRL_ERR_FULL : NRL_ERR_IO, "standard %s: %s",
+                    l->out.problem ? "output" : "error", strerror(problem));
+}
+
+nrl_status launch_watch(launch *l, int *code)
+{
+    watch w = {.l = l};
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGTERM);
+    sigaddset(&wanted, SIGINT);
+    sigaddset(&wanted, SIGUSR1);
+    sigaddset(&wanted, SIGCHLD);
+    w.signals = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (w.signals < 0) return nrl_fail(NRL_ERR_IO, "signalfd: %s", strerror(errno));
+    struct pollfd *list = arena_alloc(l->a, (size_t)(3 + 2 * l->n_ranks) * sizeof *list);
+    take_ended(&w);
+    while (running(l)) turn(&w, list, 0);
+    drain(&w, list);
+    close(w.signals);
+    if (w.cause) tell_cause(&w);
+    for (int32_t i = 0; i < l->n_ranks; i++) free(l->ranks[i].err.first_error), free(l->ranks[i].out.first_error);
+    *code = w.cause ? w.cause->code : w.stopped;
+    return *code ? NRL_OK : output_problem(l);
+}
