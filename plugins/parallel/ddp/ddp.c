@@ -1,0 +1,188 @@
+/*
+ * ddp.c - data parallel: every rank holds the whole model, works on its share of the global batch, and
+ * sums gradients with the others while the backward is still going (Li et al. 2020).
+ */
+#include "ddp.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const nrl_option ddp_rows[] = {
+    NRL_OPT_F64(ddp_options, bucket_cap_mb, "25", 0.001, 65536,
+                "MiB of gradients that go out together; a larger parameter is alone"),
+    NRL_OPT_F64(ddp_options, first_bucket_mb, "1", 0.001, 65536,
+                "MiB of the first bucket, at most bucket_cap_mb: something is on its way early"),
+    NRL_OPT_ENUM(ddp_options, compress, "none", "none|bf16|fp16|powersgd|topk|threshold",
+                 "what goes out: bf16 and fp16 are summed in f32"),
+    NRL_OPT_BOOL(ddp_options, error_feedback, "true",
+                 "powersgd, topk, threshold: what was left out joins the next step's gradient"),
+    NRL_OPT_INT(ddp_options, powersgd_rank, "4", 1, 1024, "rank of a gradient matrix on the wire"),
+    NRL_OPT_INT(ddp_options, powersgd_start_step, "100", 0, 1e15, "steps before it, in f32"),
+    NRL_OPT_F64(ddp_options, powersgd_min_rate, "2", 1, 1e9, "matrices that shrink less go out whole"),
+    NRL_OPT_BOOL(ddp_options, powersgd_warm_start, "true", "start from the last step's factor, not anew"),
+    NRL_OPT_F64(ddp_options, topk_ratio, "0.01", 1e-9, 1, "share of a bucket's elements that go out"),
+    NRL_OPT_F64(ddp_options, threshold_value, "1e-4", 1e-30, 1e30,
+                "threshold: elements of at least this size go out"),
+    NRL_OPT_INT(ddp_options, sync_every, "1", 1, 1e9,
+                "N: ranks update alone, and average weights every N updates; 1: gradients are summed"),
+    NRL_OPT_BOOL(ddp_options, sync_states, "false",
+                 "with sync_every: average the optimizer's moments too; else each rank keeps its own"),
+    NRL_OPT_ENUM(ddp_options, unused, "zero", "zero|warn|error",
+                 "trained parameters without a gradient on any rank: zero is taken; named once; an error"),
+};
+
+/* ---- rules between options ---- */
+
+/* An option that was set, but that the value of another leaves without effect. */
+static nrl_status needs(bool is_set, bool has_effect, const char *option, const char *other)
+{
+    if (!is_set || has_effect) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s: has no effect here, expected with it %s", option, other);
+}
+
+static nrl_status ddp_check(const void *options)
+{
+    const ddp_options *o = options;
+    bool low_rank = o->compress == DDP_POWERSGD, sums = o->sync_every == 1;
+    bool leaves_out = low_rank || o->compress == DDP_TOPK || o->compress == DDP_THRESHOLD;
+    NRL_TRY(needs(o->powersgd_rank != 4, low_rank, "powersgd_rank", "compress: powersgd"));
+    NRL_TRY(needs(o->powersgd_start_step != 100, low_rank, "powersgd_start_step", "compress: powersgd"));
+    NRL_TRY(needs(fabs(o->powersgd_min_rate - 2) > 0, low_rank, "powersgd_min_rate", "compress: powersgd"));
+    NRL_TRY(needs(!o->powersgd_warm_start, low_rank, "powersgd_warm_start", "compress: powersgd"));
+    NRL_TRY(needs(!o->error_feedback, leaves_out, "error_feedback", "compress: powersgd, topk or threshold"));
+    NRL_TRY(needs(fabs(o->topk_ratio - 0.01) > 0, o->compress == DDP_TOPK, "topk_ratio", "compress: topk"));
+    NRL_TRY(needs(fabs(o->threshold_value - 1e-4) > 0, o->compress == DDP_THRESHOLD, "threshold_value",
+                  "compress: threshold"));
+    NRL_TRY(needs(o->sync_states, !sums, "sync_states", "sync_every above 1"));
+    NRL_TRY(needs(o->compress != DDP_NONE, sums, "compress", "sync_every: 1, as it is gradients that go out"));
+    NRL_TRY(needs(o->unused != DDP_UNUSED_ZERO, sums, "unused", "sync_every: 1"));
+    NRL_TRY(needs(fabs(o->bucket_cap_mb - 25) > 0, sums, "bucket_cap_mb", "sync_every: 1"));
+    return needs(fabs(o->first_bucket_mb - 1) > 0, sums, "first_bucket_mb", "sync_every: 1");
+}
+
+/* ---- the strategy ---- */
+
+static const ddp_codec *codec_of(const ddp_options *o)
+{
+    switch (o->compress) {
+    case DDP_BF16:
+    case DDP_FP16:
+        return &ddp_half;
+    case DDP_POWERSGD:
+        return &ddp_powersgd;
+    case DDP_TOPK:
+    case DDP_THRESHOLD:
+        return &ddp_sparse;
+    default:
+        return &ddp_plain;
+    }
+}
+
+static nrl_status ddp_create(const void *options, nrl_mesh *mesh, void **self)
+{
+    ddp *d = calloc(1, sizeof *d);
+    if (!d) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'ddp'");
+    d->o = *(const ddp_options *)options;
+    d->mesh = mesh;
+    d->comm = nrl_mesh_comm(mesh, "data");
+    d->rank = nrl_mesh_coord(mesh, "data");
+    d->size = nrl_mesh_size(mesh, "data");
+    d->codec = codec_of(&d->o);
+    *self = d;
+    return NRL_OK;
+}
+
+static void ddp_destroy(void *self)
+{
+    ddp *d = self;
+    free(d->slots);
+    free(d->buckets);
+    free(d);
+}
+
+/* Whole on every rank; the gradient is partial where it will be summed. */
+static void write_layouts(const nrl_parallel_plan *plan, bool sums)
+{
+    for (int32_t i = 0; i < plan->n_params; i++)
+        for (int k = 0; k < nrl_param_n_parts(plan->params[i]); k++)
+            nrl_param_part(plan->params[i], k)->layout =
+                (nrl_layout){.sum_axes = sums && nrl_param_trained(plan->params[i]) ? "data" : NULL};
+}
+
+static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
+{
+    ddp *d = self;
+    bool local = d->o.sync_every > 1;
+    d->train = plan->train;
+    d->quiet = plan->quiet;
+    d->n_states = plan->n_states;
+    write_layouts(plan, plan->train && !local);
+    if (d->train) {
+        NRL_TRY(ddp_bucket_plan(d, plan));
+        d->buckets_used = d->size > 1 && !local && d->n_slots > 0;
+        plan->local_steps = local && d->size > 1;
+    }
+    ddp_describe(d, plan);
+    return NRL_OK;
+}
+
+static nrl_status ddp_bind(void *self, nrl_ctx *ctx)
+{
+    ddp *d = self;
+    return d->buckets_used ? ddp_bucket_bind(d, ctx) : NRL_OK;
+}
+
+static void ddp_unbind(void *self, nrl_ctx *ctx)
+{
+    ddp *d = self;
+    if (d->buckets_used) ddp_bucket_unbind(d, ctx);
+}
+
+static nrl_status ddp_leave(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    ddp *d = self;
+    const nrl_visit *v = &visits[i];
+    if (!d->buckets_used || v->pass != NRL_PASS_BACKWARD || !v->n_final) return NRL_OK;
+    return ddp_final(d, ctx, v->final, v->n_final);
+}
+
+static nrl_status ddp_finish_step(void *self, nrl_ctx *ctx)
+{
+    ddp *d = self;
+    return d->buckets_used ? ddp_finish(d, ctx) : NRL_OK;
+}
+
+/* The update writes WORK where it is not MASTER; only values from elsewhere, and averages, must be copied. */
+static nrl_status ddp_updated(void *self, nrl_ctx *ctx, int64_t step)
+{
+    ddp *d = self;
+    return step == 0 || d->o.sync_every > 1 ? ddp_local_updated(d, ctx, step) : NRL_OK;
+}
+
+static nrl_status ddp_state(void *self, nrl_ctx *ctx, nrl_visitor *v)
+{
+    ddp *d = self;
+    if (!d->train || d->size == 1) return NRL_OK;
+    if (d->o.sync_every > 1) return ddp_local_state(d, ctx, v);
+    if (d->o.compress == DDP_POWERSGD) NRL_TRY(nrl_visit_i64(v, "steps", &d->steps, 1));
+    for (int32_t k = 0; d->buckets_used && d->codec->state && k < d->n_buckets; k++)
+        NRL_TRY(d->codec->state(d, ctx, &d->buckets[k], v));
+    return NRL_OK;
+}
+
+static const nrl_parallel ddp_table = {
+    NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, ddp_options, ddp_rows, "ddp", "0.1",
+               "whole model on every rank, gradients summed while the backward goes on"),
+    .plugin.check = ddp_check,
+    .axis = "data",
+    .create = ddp_create,
+    .destroy = ddp_destroy,
+    .plan = ddp_plan,
+    .bind = ddp_bind,
+    .unbind = ddp_unbind,
+    .leave = ddp_leave,
+    .finish = ddp_finish_step,
+    .updated = ddp_updated,
+    .state = ddp_state,
+};
+NRL_EXPORT(ddp_table)

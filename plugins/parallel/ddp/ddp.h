@@ -1,0 +1,122 @@
+/*
+ * ddp.h - what the files of this plugin share: options, buckets, and the verbs of a codec.
+ *
+ *   ddp.c       options, their rules, the table
+ *   bucket.c    which gradient lies in which bucket; binding; agreement of all ranks on it
+ *   reduce.c    when a bucket goes out, and when the rest is waited for
+ *   plain.c half.c powersgd.c sparse.c   what goes out: the codecs
+ *   local.c     sync_every: ranks step alone and average
+ *   text.c      the line of the plan
+ *
+ * Legend: R ranks, n elements of a bucket; a matrix is [rows, cols] and goes out in rank r.
+ */
+#ifndef DDP_H
+#define DDP_H
+#include <nrl/nrl.h>
+
+enum { DDP_NONE = 0, DDP_BF16, DDP_FP16, DDP_POWERSGD, DDP_TOPK, DDP_THRESHOLD };
+enum { DDP_UNUSED_ZERO = 0, DDP_UNUSED_WARN, DDP_UNUSED_ERROR };
+
+typedef struct {
+    double bucket_cap_mb, first_bucket_mb;
+    int64_t compress; /* DDP_NONE .. */
+    bool error_feedback;
+    int64_t powersgd_rank, powersgd_start_step;
+    double powersgd_min_rate;
+    bool powersgd_warm_start;
+    double topk_ratio, threshold_value;
+    int64_t sync_every;
+    bool sync_states;
+    int64_t unused; /* DDP_UNUSED_ZERO .. */
+} ddp_options;
+
+/* A parameter's place. `begin` counts elements in its bucket. */
+typedef struct {
+    nrl_param *param;
+    nrl_tensor *view; /* [numel], into the bucket: GRAD_ACC and GRAD */
+    int64_t begin;
+    int32_t bucket;
+    bool reached;     /* some unit uses it, so that a visit makes it final */
+    bool unused;      /* no backward wrote its gradient in this step, on this rank */
+    bool low_rank;    /* powersgd: goes out as two thin matrices */
+    void *codec;      /* the codec's own */
+} ddp_slot;
+
+typedef struct {
+    int32_t first, n_slots; /* in ddp.slots */
+    int32_t n_pending;      /* slots whose gradient is not final yet */
+    int32_t stage;          /* of its codec that comes next */
+    bool running;
+    int64_t n;              /* elements; each slot begins at 64 bytes */
+    nrl_tensor *grads;      /* [n] f32 */
+    nrl_work *work[2];      /* on their way */
+    void *codec;            /* the codec's own */
+    char what[24];          /* "bucket 3", for errors */
+} ddp_bucket;
+
+typedef struct ddp ddp;
+
+/* How a bucket becomes the sum over all ranks. Stages run in a fixed order on all ranks; before each,
+ * the work that the last one started is done. Members may be NULL. */
+typedef struct {
+    nrl_status (*bind)(ddp *d, nrl_ctx *ctx, ddp_bucket *b);
+    void (*unbind)(ddp *d, nrl_ctx *ctx, ddp_bucket *b);
+    /* Starts work of stage b->stage; *more false: this was the last one. */
+    nrl_status (*stage)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *more);
+    /* All buckets went out: whether what came in is finite. A codec with error feedback keeps nothing of
+     * a step that is left out. */
+    nrl_status (*is_finite)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *finite);
+    /* The bucket becomes the sum; `keep`: residuals may change. */
+    nrl_status (*settle)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool keep);
+    nrl_status (*state)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_visitor *v);
+} ddp_codec;
+
+extern const ddp_codec ddp_plain, ddp_half, ddp_powersgd, ddp_sparse;
+
+struct ddp {
+    ddp_options o;
+    nrl_mesh *mesh;
+    nrl_comm *comm;
+    int32_t rank, size; /* on the axis "data" */
+    bool train, quiet;
+    uint32_t n_states;
+    int32_t n_params;
+    nrl_param *const *params; /* of the model */
+
+    bool buckets_used; /* several ranks that reduce gradients */
+    const ddp_codec *codec;
+    ddp_slot *slots; /* in the order in which gradients become final */
+    int32_t n_slots;
+    ddp_bucket *buckets; /* likewise */
+    int32_t n_buckets;
+    int32_t next; /* bucket that goes out next in this step */
+    int64_t steps; /* finished reductions, of earlier runs too */
+    int64_t bound_bytes;
+    bool unused_told;
+    char text[320];
+};
+
+/* ---- bucket.c ---- */
+nrl_status ddp_bucket_plan(ddp *d, const nrl_parallel_plan *plan); /* fills slots and buckets */
+nrl_status ddp_bucket_bind(ddp *d, nrl_ctx *ctx);
+void ddp_bucket_unbind(ddp *d, nrl_ctx *ctx);
+ddp_slot *ddp_slot_of(ddp *d, const nrl_param *p); /* NULL: frozen */
+
+/* ---- reduce.c ---- */
+nrl_status ddp_final(ddp *d, nrl_ctx *ctx, nrl_param *const *final, int32_t n);
+nrl_status ddp_finish(ddp *d, nrl_ctx *ctx);
+
+/* ---- what codecs share ---- */
+nrl_status ddp_tensor(ddp *d, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out); /* zeroed */
+nrl_status ddp_sum_is_finite(nrl_ctx *ctx, nrl_tensor *t, bool *finite);
+bool ddp_is_low_rank(const ddp_options *o, const nrl_param *p);
+int64_t ddp_low_rank(const ddp_options *o, const nrl_param *p);
+
+/* ---- local.c ---- */
+nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step);
+nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_visitor *v);
+
+/* ---- text.c ---- */
+void ddp_describe(ddp *d, nrl_parallel_plan *plan);
+
+#endif

@@ -1,0 +1,117 @@
+/*
+ * text.c - the line of the plan: how many buckets, and what a rank sends in a step. All_reduce is counted as
+ * a ring, 2 (R-1) / R of the bytes; an all_gather as R-1 times the own part.
+ */
+#include "ddp.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double MIB = 1 << 20;
+
+static void append(ddp *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void append(ddp *d, const char *fmt, ...)
+{
+    size_t at = strlen(d->text);
+    va_list a;
+    va_start(a, fmt);
+    vsnprintf(d->text + at, sizeof d->text - at, fmt, a);
+    va_end(a);
+}
+
+static double ring(const ddp *d, double bytes)
+{
+    return 2 * bytes * (d->size - 1) / d->size;
+}
+
+/* Elements that are reduced whole, and those of thin matrices. */
+static void count(const ddp *d, double *whole, double *thin, double *low_rank)
+{
+    *whole = *thin = *low_rank = 0;
+    for (int32_t i = 0; i < d->n_slots; i++) {
+        const nrl_param *p = d->slots[i].param;
+        double n = (double)nrl_param_numel(p), rows = (double)nrl_param_dim(p, 0);
+        if (!d->slots[i].low_rank) {
+            *whole += n;
+            continue;
+        }
+        *low_rank += n;
+        *thin += (rows + n / rows) * (double)ddp_low_rank(&d->o, p);
+    }
+}
+
+/* Bytes that leave a rank in a step, and a name for how. Negative: depends on the gradients. */
+static double bytes_of(const ddp *d)
+{
+    double whole, thin, low_rank;
+    count(d, &whole, &thin, &low_rank);
+    switch (d->o.compress) {
+    case DDP_BF16:
+    case DDP_FP16:
+        return ring(d, 2 * whole);
+    case DDP_POWERSGD:
+        return ring(d, 4 * (whole + thin));
+    case DDP_TOPK:
+        return (d->size - 1) * 8 * ceil(d->o.topk_ratio * whole);
+    case DDP_THRESHOLD:
+        return -1;
+    default:
+        return ring(d, 4 * whole);
+    }
+}
+
+/* Beside the gradients themselves, which the buckets are. */
+static double extra_bytes(const ddp *d)
+{
+    double whole, thin, low_rank;
+    count(d, &whole, &thin, &low_rank);
+    double residual = d->o.error_feedback ? 4 * (whole + low_rank) : 0;
+    switch (d->o.compress) {
+    case DDP_BF16:
+    case DDP_FP16:
+        return 4 * whole;
+    case DDP_POWERSGD:
+        return (d->o.error_feedback ? 4 * low_rank : 0) + 3 * 4 * thin;
+    case DDP_TOPK:
+        return residual + 8 * (d->size + 1) * ceil(d->o.topk_ratio * whole);
+    case DDP_THRESHOLD:
+        return residual + 8 * (d->size + 1) * whole;
+    default:
+        return 0;
+    }
+}
+
+static void describe_codec(ddp *d)
+{
+    double whole, thin, low_rank, bytes = bytes_of(d);
+    count(d, &whole, &thin, &low_rank);
+    double plain = ring(d, 4 * (whole + low_rank));
+    append(d, ", %d bucket%s", d->n_buckets, d->n_buckets == 1 ? "" : "s");
+    if (d->o.compress == DDP_BF16 || d->o.compress == DDP_FP16)
+        append(d, ", %s on the wire, summed in f32", d->o.compress == DDP_BF16 ? "bf16" : "fp16");
+    if (d->o.compress == DDP_POWERSGD)
+        append(d, ", rank %lld for %.0f %% of the elements after %lld steps", (long long)d->o.powersgd_rank,
+               100 * low_rank / (whole + low_rank), (long long)d->o.powersgd_start_step);
+    if (d->o.compress == DDP_TOPK) append(d, ", the largest %g %%", 100 * d->o.topk_ratio);
+    if (d->o.compress == DDP_THRESHOLD)
+        append(d, ", what reaches %g: %g MiB or less a step and rank", d->o.threshold_value,
+               (d->size - 1) * 8 * whole / MIB);
+    if (bytes >= 0) append(d, ", %.3g MiB a step and rank", bytes / MIB);
+    if (bytes >= 0 && d->o.compress) append(d, " (%.3g %% of f32)", 100 * bytes / plain);
+}
+
+void ddp_describe(ddp *d, nrl_parallel_plan *plan)
+{
+    double whole, thin, low_rank;
+    count(d, &whole, &thin, &low_rank);
+    append(d, "%s over %d ranks", d->train ? "data parallel" : "a copy on each", d->size);
+    if (d->buckets_used) {
+        describe_codec(d);
+        plan->buffer_bytes = (int64_t)extra_bytes(d);
+    } else if (d->train && d->size > 1 && d->n_slots) {
+        append(d, ", each alone, averaged every %lld updates: %.3g MiB then", (long long)d->o.sync_every,
+               ring(d, 4 * whole * (1 + (d->o.sync_states ? d->n_states : 0))) / MIB);
+    }
+    plan->text = d->text;
+}
