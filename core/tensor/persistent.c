@@ -1,6 +1,6 @@
 /*
- * persistent.c - tensors of no scope, for strategies: what tensor.c makes for the core, under public
- * names.
+ * persistent.c - tensors of no scope, and scopes, for strategies: what tensor.c and ctx.c make for the
+ * core, under public names.
  */
 #include "tensor/internal.h"
 
@@ -27,4 +27,14 @@ nrl_status nrl_tensor_fill(nrl_ctx *ctx, nrl_tensor *t, double value)
 bool nrl_ctx_host_memory(const nrl_ctx *ctx)
 {
     return ctx->device->facts.host_memory;
+}
+
+void nrl_scope_begin(nrl_ctx *ctx)
+{
+    ctx_scope_begin(ctx);
+}
+
+void nrl_scope_end(nrl_ctx *ctx)
+{
+    ctx_scope_end(ctx);
 }

@@ -59,6 +59,8 @@ NRL_API nrl_status nrl_tensor_from_host(nrl_ctx *ctx, nrl_dtype dtype, int n_dim
 /* Writes x, converted, into an existing tensor of as many elements: how an optimizer stores what it
  * computed in its slices. Not recorded on a tape. [step] */
 NRL_API nrl_status nrl_tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to);
+/* The same, added to what is there: how a strategy sums what arrived. [step] */
+NRL_API nrl_status nrl_tensor_add(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to);
 /* A tensor of no scope, for what outlives a step (slices, buckets): [n], zeroed or not, until
  * nrl_tensor_free. NRL_ERR_MEMORY. A tensor made of nrl_tensor_stretch is freed alike, and keeps the
  * memory it looks into. */
@@ -71,6 +73,11 @@ NRL_API void nrl_tensor_free(nrl_ctx *ctx, nrl_tensor *t); /* NULL is fine */
 NRL_API nrl_status nrl_tensor_fill(nrl_ctx *ctx, nrl_tensor *t, double value);
 /* The host can read and write the tensor's memory (nrl_tensor_mat) while nothing computes on it. */
 NRL_API bool nrl_ctx_host_memory(const nrl_ctx *ctx);
+
+/* Tensors made between begin and end die at end; pairs nest. For whoever computes outside a visit, as a
+ * strategy does in `leave` and `finish`. [step] */
+NRL_API void nrl_scope_begin(nrl_ctx *ctx);
+NRL_API void nrl_scope_end(nrl_ctx *ctx);
 
 /* Waits for the device and converts to host doubles; n = numel. For metrics and tests. [step] */
 NRL_API nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int64_t n);
