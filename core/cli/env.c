@@ -66,6 +66,7 @@ static nrl_status add_ranks(arena *a, nrl_node *map)
     node_set(a, place, "local_rank", node_int(a, p.local_rank));
     node_set(a, place, "local_world_size", node_int(a, p.local_world));
     node_set(a, place, "threads", node_int(a, ranks_threads(&p)));
+    if (p.world == 1) return NRL_OK;
     set_text(a, place, "store", arena_printf(a, "%s:%d", p.address, p.port));
     set_text(a, place, "store_holder", p.store_elsewhere ? "launcher" : "rank 0");
     set_text(a, place, "run_id", p.run_id);

@@ -120,7 +120,7 @@ static int32_t slurm_local_world(const reader *r)
 static nrl_status guess_local_world(const reader *r)
 {
     mesh_place *p = r->place;
-    if (r->from == &launchers[SLURM]) p->local_world = slurm_local_world(r);
+    p->local_world = r->from == &launchers[SLURM] ? slurm_local_world(r) : 0;
     if (p->local_world) return NRL_OK;
     if (p->world != 1 && !is_loopback(r->variable("MASTER_ADDR")))
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s is not set: how many of the %d ranks share this node is unknown",
@@ -229,6 +229,7 @@ static nrl_status read_place(const reader *r)
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s is %d, but %s is %d: ranks count from 0", l->origin, l->rank,
                         p->rank, step_tasks ? "SLURM_STEP_NUM_TASKS" : l->world, p->world);
     NRL_TRY(read_local(r));
+    if (p->world == 1) return NRL_OK; /* nobody to meet */
     read_job(r);
     NRL_TRY(read_address(r));
     NRL_TRY(read_port(r));
