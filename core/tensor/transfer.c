@@ -118,7 +118,7 @@ nrl_status tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y)
     return copy(ctx, x, y, false);
 }
 
-nrl_status nrl_tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to)
+static nrl_status write_whole(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to, bool accumulate)
 {
     if (x->numel != to->numel || !x->data || !to->data)
         return nrl_fail(NRL_ERR_BUG, "copying a tensor %s to one %s%s", tensor_shape(x).text,
@@ -126,10 +126,21 @@ nrl_status nrl_tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to)
     NRL_TRY(need_contiguous(x));
     NRL_TRY(need_contiguous(to));
     nrl_copy_args a = {.size = sizeof a,
+                       .accumulate = accumulate,
                        .x = {x->data, (uint32_t)x->dtype, 0, 1, x->numel, x->numel},
                        .y = {to->data, (uint32_t)to->dtype, 0, 1, to->numel, to->numel},
                        .alpha = 1};
     return x->numel ? backend_copy(ctx, &a) : NRL_OK;
+}
+
+nrl_status nrl_tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to)
+{
+    return write_whole(ctx, x, to, false);
+}
+
+nrl_status nrl_tensor_add(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to)
+{
+    return write_whole(ctx, x, to, true);
 }
 
 nrl_status tensor_accumulate(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y)

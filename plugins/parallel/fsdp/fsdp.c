@@ -1,0 +1,134 @@
+/*
+ * fsdp.c - fully sharded data parallel: each rank holds 1/R of the optimizer's states and, by `shard`,
+ * of gradients and parameters too; parameters are gathered unit by unit, gradients are reduced to
+ * slices. Rajbhandari et al. 2020 (ZeRO, stages 1 to 3); Zhao et al. 2023 (FSDP).
+ * Here: options, the ranks that share, and the table.
+ */
+#include "fsdp.h"
+#include <stdlib.h>
+
+static const nrl_option fsdp_rows[] = {
+    NRL_OPT_ENUM(fsdp_options, shard, "full", "full|grads|optimizer",
+                 "what is divided: all (ZeRO-3), gradients and optimizer (ZeRO-2), optimizer (ZeRO-1)"),
+    NRL_OPT_BOOL(fsdp_options, hybrid, "false", "divide inside a node, replicate across nodes"),
+    NRL_OPT_INT(fsdp_options, shard_size, "0", 0, 1 << 20,
+                "ranks that share one copy; 0: all, or with hybrid those of a node"),
+    NRL_OPT_INT(fsdp_options, replicas, "0", 0, 1 << 20, "copies, instead of shard_size"),
+    NRL_OPT_NODE(fsdp_options, units, "",
+                 "what is gathered at once: the model's units; {every: n} of them; {min_params: n}"),
+    NRL_OPT_INT(fsdp_options, prefetch, "1", 0, 16, "units that are gathered ahead of their use"),
+    NRL_OPT_ENUM(fsdp_options, reduce_dtype, "f32", "f32|bf16",
+                 "how gradients travel inside a copy; sums of micro-batches are f32"),
+};
+
+static nrl_status fsdp_check(const void *options)
+{
+    fsdp_units unused;
+    return fsdp_read_units(((const fsdp_options *)options)->units, &unused);
+}
+
+/* Ranks that share one copy: given, or derived. */
+static nrl_status shard_size_of(const fsdp *s, int32_t all, int32_t *size)
+{
+    const fsdp_options *o = &s->options;
+    int64_t n = o->shard_size ? o->shard_size : o->replicas ? all / o->replicas : all;
+    if (!o->shard_size && !o->replicas && o->hybrid) n = nrl_mesh_local_world(s->mesh);
+    *size = (int32_t)n;
+    if (o->replicas && n * o->replicas != all)
+        return nrl_fail(NRL_ERR_CONFIG, "replicas: %lld copies%s do not make %d ranks", (long long)o->replicas,
+                        o->shard_size ? " of that shard_size" : "", all);
+    if (n < 1 || n > all || all % n)
+        return nrl_fail(NRL_ERR_CONFIG, "shard_size: %lld ranks to a copy do not divide %d ranks", (long long)n,
+                        all);
+    if (n == 1 && all > 1)
+        return nrl_fail(NRL_ERR_CONFIG, "shard_size: 1 rank to a copy of the model divides nothing\n"
+                                        "hint: parallel: ddp, or a larger parallel.data.shard_size");
+    return NRL_OK;
+}
+
+static nrl_status fsdp_join(fsdp *s)
+{
+    int32_t all = nrl_mesh_size(s->mesh, "data"), size;
+    NRL_TRY(shard_size_of(s, all, &size));
+    s->n_ranks = size;
+    s->n_replicas = all / size;
+    s->axis = "data";
+    if (s->n_replicas > 1) {
+        NRL_TRY(nrl_mesh_split(s->mesh, "data", size, "shard", "replica"));
+        s->axis = "shard";
+        s->replica_comm = nrl_mesh_comm(s->mesh, "replica");
+    }
+    s->rank = nrl_mesh_coord(s->mesh, s->axis);
+    s->comm = nrl_mesh_comm(s->mesh, s->axis);
+    return NRL_OK;
+}
+
+static void fsdp_destroy(void *self)
+{
+    fsdp *s = self;
+    fsdp_free_groups(s);
+    fsdp_free_slots(&s->work_slots);
+    fsdp_free_slots(&s->acc_slots);
+    fsdp_free_slots(&s->wire_slots);
+    free(s->tensors);
+    free(s);
+}
+
+static nrl_status fsdp_create(const void *options, nrl_mesh *mesh, void **self)
+{
+    fsdp *s = calloc(1, sizeof *s);
+    if (!s) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    s->options = *(const fsdp_options *)options;
+    s->mesh = mesh;
+    nrl_status st = fsdp_read_units(s->options.units, &s->merge);
+    if (st == NRL_OK) st = fsdp_join(s);
+    if (st == NRL_OK) *self = s;
+    else fsdp_destroy(s);
+    return st;
+}
+
+static nrl_status fsdp_enter(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    fsdp *s = self;
+    if (s->idle) return NRL_OK;
+    NRL_TRY(fsdp_gather_for(s, ctx, visits, i));
+    return visits[i].pass == NRL_PASS_BACKWARD ? fsdp_reduce_enter(s, ctx, &visits[i]) : NRL_OK;
+}
+
+/* What was gathered stays until its buffer is wanted: the next visit may use it again. */
+static nrl_status fsdp_leave(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    fsdp *s = self;
+    if (s->idle || visits[i].pass != NRL_PASS_BACKWARD) return NRL_OK;
+    return fsdp_reduce_leave(s, ctx, &visits[i]);
+}
+
+static nrl_status fsdp_finish(void *self, nrl_ctx *ctx)
+{
+    fsdp *s = self;
+    return s->idle ? NRL_OK : fsdp_reduce_finish(s, ctx);
+}
+
+static nrl_status fsdp_updated(void *self, nrl_ctx *ctx, int64_t step)
+{
+    fsdp *s = self;
+    (void)step;
+    return s->idle ? NRL_OK : fsdp_gather_again(s, ctx);
+}
+
+static const nrl_parallel table = {
+    NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, fsdp_options, fsdp_rows, "fsdp", "0.1",
+               "fully sharded data parallel: parameters, gradients and states divided over ranks"),
+    .plugin.check = fsdp_check,
+    .axis = "data",
+    .create = fsdp_create,
+    .destroy = fsdp_destroy,
+    .plan = fsdp_plan,
+    .bind = fsdp_bind,
+    .unbind = fsdp_unbind,
+    .enter = fsdp_enter,
+    .leave = fsdp_leave,
+    .finish = fsdp_finish,
+    .updated = fsdp_updated,
+};
+NRL_EXPORT(table)

@@ -1,0 +1,152 @@
+/*
+ * fsdp.h - what the files of this strategy share: groups (flat units), their buffers, their state.
+ *
+ * A group is the parameters of one or more consecutive units of the model, laid end to end in a flat
+ * buffer that is divided evenly over the R ranks of the shard axis. A parameter that several units use
+ * belongs to the group of the first; whoever uses it gathers that group.
+ *
+ *   units.c   which parameter lies where        slots.c   which groups may share a buffer
+ *   plan.c    layouts, bytes, words             bind.c    tensors and views, all made once
+ *   gather.c  WORK from shards                  reduce.c  gradients to slices
+ */
+#ifndef FSDP_H
+#define FSDP_H
+#include <nrl/nrl.h>
+#include <stdio.h>
+
+/* Offsets and shares are multiples of it: 64 bytes of bf16, so that kernels see the alignment, and add
+ * in the order, that they do without a strategy. */
+enum { FSDP_ALIGN = 32 };
+
+enum { FSDP_FULL = 0, FSDP_GRADS, FSDP_OPTIMIZER };
+
+typedef struct {
+    int64_t shard; /* FSDP_FULL .. */
+    bool hybrid;
+    int64_t shard_size, replicas; /* 0 = not given */
+    const nrl_node *units;
+    int64_t prefetch;
+    int64_t reduce_dtype; /* 0 f32, 1 bf16 */
+} fsdp_options;
+
+/* How the model's units are put together; 0 = not given. */
+typedef struct {
+    int64_t every, min_params;
+} fsdp_units;
+
+typedef struct {
+    nrl_param *param;
+    int64_t offset; /* elements, in the group's buffer */
+    int64_t begin, end; /* of the parameter, on this rank */
+    nrl_tensor *work, *acc; /* views of the group's buffers: whole */
+    nrl_tensor *master, *grad; /* [end - begin] */
+} fsdp_param;
+
+typedef enum { FSDP_NOTHING = 0, FSDP_COMING, FSDP_THERE } fsdp_presence;
+
+typedef struct {
+    char name[40], gather_text[56], reduce_text[56], replica_text[56];
+    bool trained;
+    int32_t first_unit;          /* of the model, lowest that uses it: its backward is the last */
+    int32_t first_run, last_run; /* flat units that use it */
+    int32_t n_params;
+    fsdp_param *params;
+    int64_t numel;  /* laid end to end with gaps of alignment */
+    int64_t padded; /* R * share */
+    int64_t share;  /* elements a rank */
+    int64_t whole, local; /* elements of the parameters themselves: all, on this rank */
+    int32_t work_slot, acc_slot, wire_slot; /* -1: none, or a place of its own */
+
+    nrl_tensor *shard;            /* [share] MASTER; of frozen parameters and models: compute dtype */
+    nrl_tensor *work, *work_own;  /* [padded], this rank's [share] of it */
+    nrl_tensor *acc, *acc_own;    /* GRAD_ACC likewise */
+    nrl_tensor *wire, *wire_own;  /* bf16 on its way; NULL: acc travels itself */
+    nrl_tensor *grad;             /* [share] GRAD */
+
+    fsdp_presence presence; /* of WORK */
+    nrl_work *gathering, *reducing, *replicating;
+    bool held;    /* GRAD_ACC is bound and not yet reduced */
+    bool pending; /* reducing, or reduced and not yet added to GRAD */
+    bool final;   /* no further micro-batch of this step adds to it */
+    bool replicated;
+    int32_t n_added; /* reductions in GRAD, this step */
+    int64_t wanted;  /* serial of the last window that wanted it */
+} fsdp_group;
+
+/* Buffers that groups take turns in: members of a slot are never needed together. */
+typedef struct {
+    int32_t n;
+    int64_t *numel;        /* [n] */
+    nrl_tensor **buffers;  /* [n] */
+    fsdp_group **occupant; /* [n] */
+} fsdp_slots;
+
+typedef struct {
+    int32_t n;
+    fsdp_group **groups;
+} fsdp_uses;
+
+typedef struct {
+    fsdp_options options;
+    fsdp_units merge;
+    nrl_mesh *mesh;
+    const char *axis; /* "data", or "shard" where that is split */
+    int32_t n_ranks, rank, n_replicas;
+    nrl_comm *comm, *replica_comm;
+
+    nrl_parallel_plan plan; /* as it was answered */
+    bool idle; /* nothing is cut: one rank, or a model that is not trained and not fully sharded */
+    int32_t n_groups, n_runs;
+    fsdp_group *groups;
+    fsdp_uses *uses; /* [n_units] */
+    int32_t *run_of; /* [n_units] flat unit */
+    int64_t *ranges; /* begin and end arrays of all cuts */
+    fsdp_slots work_slots, acc_slots, wire_slots;
+    nrl_tensor **tensors; /* all that were made, to give back */
+    int64_t n_tensors, tensors_capacity;
+    int64_t serial;
+    char text[240];
+} fsdp;
+
+/* ---- units.c ---- */
+nrl_status fsdp_read_units(const nrl_node *node, fsdp_units *out);
+/* Groups of the plan's parameters: uses, offsets, shares. */
+nrl_status fsdp_build_groups(fsdp *s);
+void fsdp_free_groups(fsdp *s);
+
+/* ---- slots.c ---- */
+/* Assigns groups to slots of WORK, GRAD_ACC and the wire, as far as the mode has such. */
+nrl_status fsdp_assign_slots(fsdp *s);
+void fsdp_free_slots(fsdp_slots *slots);
+
+/* ---- plan.c ---- */
+nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan);
+
+/* ---- bind.c ---- */
+nrl_status fsdp_bind(void *self, nrl_ctx *ctx);
+void fsdp_unbind(void *self, nrl_ctx *ctx);
+
+/* ---- gather.c ---- */
+/* WORK of what visit i uses is there; of what comes soon, on its way. */
+nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i);
+/* MASTER changed. */
+nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx);
+nrl_status fsdp_gather_settle(fsdp *s, nrl_ctx *ctx); /* waits for all */
+
+/* ---- reduce.c ---- */
+nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_visit *v);
+nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_visit *v);
+nrl_status fsdp_reduce_finish(fsdp *s, nrl_ctx *ctx);
+nrl_status fsdp_reduce_settle(fsdp *s, nrl_ctx *ctx); /* waits for all, adds nothing */
+
+static inline nrl_dtype fsdp_shard_dtype(const fsdp *s, const fsdp_group *g)
+{
+    return g->trained ? NRL_DTYPE_F32 : (nrl_dtype)s->plan.compute;
+}
+
+static inline bool fsdp_casts(const fsdp *s, const fsdp_group *g)
+{
+    return fsdp_shard_dtype(s, g) != (nrl_dtype)s->plan.compute;
+}
+
+#endif

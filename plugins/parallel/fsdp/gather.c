@@ -1,0 +1,121 @@
+/*
+ * gather.c - WORK of whole groups from every rank's shard, ahead of its use.
+ *
+ * With full sharding groups take turns in slots; a group stays in its slot until another one wants it,
+ * or MASTER changes. Otherwise WORK has a place of its own and is gathered once an update; the first
+ * visit that reads a group waits for it.
+ */
+#include "fsdp.h"
+
+static void bind_work(const fsdp_group *g, bool there)
+{
+    for (int32_t i = 0; i < g->n_params; i++)
+        nrl_param_bind(g->params[i].param, NRL_SLOT_WORK, there ? g->params[i].work : NULL);
+}
+
+static void touch_work(const fsdp_group *g)
+{
+    for (int32_t i = 0; i < g->n_params; i++)
+        nrl_param_touch(g->params[i].param);
+}
+
+/* Starts: the shard goes out in the compute dtype, rounded into its own place in the buffer. */
+static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
+{
+    bool casts = fsdp_casts(s, g);
+    if (casts) NRL_TRY(nrl_tensor_copy(ctx, g->shard, g->work_own));
+    nrl_comm_call call = {.size = sizeof call,
+                          .send = casts ? g->work_own : g->shard,
+                          .receive = g->work,
+                          .what = g->gather_text};
+    NRL_TRY(nrl_comm_all_gather(s->comm, ctx, &call, &g->gathering));
+    g->presence = FSDP_COMING;
+    return NRL_OK;
+}
+
+static nrl_status wait_for(nrl_ctx *ctx, fsdp_group *g)
+{
+    if (g->presence != FSDP_COMING) return NRL_OK;
+    g->presence = FSDP_NOTHING; /* also where the wait fails */
+    NRL_TRY(nrl_work_wait(&g->gathering, ctx));
+    g->presence = FSDP_THERE;
+    if (g->work_slot >= 0) bind_work(g, true);
+    else touch_work(g);
+    return NRL_OK;
+}
+
+/* Takes the group out of its slot. */
+static nrl_status evict(nrl_ctx *ctx, fsdp_group *g)
+{
+    NRL_TRY(wait_for(ctx, g));
+    if (g->presence == FSDP_THERE) bind_work(g, false);
+    g->presence = FSDP_NOTHING;
+    return NRL_OK;
+}
+
+/* Starts a group's gather unless it is there or its slot is wanted sooner. */
+static nrl_status want(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
+{
+    fsdp_group **occupant = &s->work_slots.occupant[g->work_slot];
+    if (g->wanted == s->serial) return NRL_OK;
+    if (*occupant && *occupant != g) {
+        if ((*occupant)->wanted == s->serial) return NRL_OK;
+        NRL_TRY(evict(ctx, *occupant));
+    }
+    *occupant = g;
+    g->wanted = s->serial;
+    return g->presence == FSDP_NOTHING ? start(s, ctx, g) : NRL_OK;
+}
+
+/* What visit i uses first, then the rest of its run and the next `prefetch` runs, in order. */
+static nrl_status look_ahead(fsdp *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    int64_t runs = 0;
+    int32_t run = s->run_of[visits[i].unit];
+    s->serial++;
+    for (int64_t k = i; k < visits[i].n_visits || k == i; k++) {
+        const nrl_visit *v = &visits[k];
+        if (v->instance != visits[i].instance) continue;
+        if (s->run_of[v->unit] != run && ++runs > s->options.prefetch) break;
+        run = s->run_of[v->unit];
+        for (int32_t u = 0; u < s->uses[v->unit].n; u++)
+            NRL_TRY(want(s, ctx, s->uses[v->unit].groups[u]));
+    }
+    return NRL_OK;
+}
+
+nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    NRL_ASSERT(visits[i].unit, <, s->plan.n_units);
+    const fsdp_uses *uses = &s->uses[visits[i].unit];
+    if (s->options.shard == FSDP_FULL) NRL_TRY(look_ahead(s, ctx, visits, i));
+    for (int32_t u = 0; u < uses->n; u++) {
+        NRL_TRY(wait_for(ctx, uses->groups[u]));
+        NRL_ASSERT(uses->groups[u]->presence, ==, FSDP_THERE);
+    }
+    return NRL_OK;
+}
+
+nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx)
+{
+    bool full = s->options.shard == FSDP_FULL;
+    for (int32_t k = 0; k < s->n_groups; k++) {
+        fsdp_group *g = &s->groups[k];
+        NRL_TRY(full ? evict(ctx, g) : wait_for(ctx, g));
+        if (!full) NRL_TRY(start(s, ctx, g));
+    }
+    return NRL_OK;
+}
+
+nrl_status fsdp_gather_settle(fsdp *s, nrl_ctx *ctx)
+{
+    nrl_status st = NRL_OK;
+    for (int32_t k = 0; k < s->n_groups; k++) {
+        nrl_status mine = nrl_work_wait(&s->groups[k].gathering, ctx);
+        s->groups[k].presence = FSDP_NOTHING;
+        if (st == NRL_OK) st = mine;
+    }
+    for (int32_t i = 0; i < s->work_slots.n; i++)
+        s->work_slots.occupant[i] = NULL;
+    return st;
+}

@@ -1,0 +1,158 @@
+/*
+ * plan.c - layouts of all parts, the bytes of buffers, and the line for the plan. Allocates no tensor.
+ */
+#include "fsdp.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- layouts: flat ranges; gaps of alignment lie in nobody's ---- */
+
+static int64_t part_numel(const nrl_part *part)
+{
+    int64_t n = 1;
+    for (int32_t d = 0; d < part->n_dims; d++)
+        n *= part->dims[d];
+    return n;
+}
+
+/* One cut: what of the part, which begins at `at` of the group's buffer, lies in each rank's share. */
+static void cut_part(const fsdp *s, const fsdp_group *g, nrl_part *part, int64_t at, int64_t *ranges)
+{
+    int64_t *begin = ranges, *end = ranges + s->n_ranks, n = part_numel(part);
+    for (int32_t r = 0; r < s->n_ranks; r++) {
+        int64_t from = r * g->share - at, to = from + g->share;
+        begin[r] = from < 0 ? 0 : from > n ? n : from;
+        end[r] = to < 0 ? 0 : to > n ? n : to;
+    }
+    part->layout = (nrl_layout){.n_cuts = 1, .sum_axes = g->trained ? "data" : NULL};
+    part->layout.cuts[0] = (nrl_cut){s->axis, NRL_CUT_FLAT, s->n_ranks, begin, end};
+}
+
+static int64_t count_parts(const fsdp *s)
+{
+    int64_t n = 0;
+    for (int32_t g = 0; g < s->n_groups; g++)
+        for (int32_t i = 0; i < s->groups[g].n_params; i++)
+            n += nrl_param_n_parts(s->groups[g].params[i].param);
+    return n;
+}
+
+static nrl_status write_layouts(fsdp *s)
+{
+    size_t size = 2 * (size_t)s->n_ranks;
+    int64_t *at = s->ranges = calloc((size_t)count_parts(s) * size + 1, sizeof *s->ranges);
+    if (!at) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    for (int32_t k = 0; k < s->n_groups; k++)
+        for (int32_t i = 0; i < s->groups[k].n_params; i++) {
+            fsdp_param *p = &s->groups[k].params[i];
+            int64_t offset = p->offset;
+            for (int part = 0; part < nrl_param_n_parts(p->param); part++, at += size) {
+                cut_part(s, &s->groups[k], nrl_param_part(p->param, part), offset, at);
+                offset += part_numel(nrl_param_part(p->param, part));
+            }
+        }
+    return NRL_OK;
+}
+
+/* ---- bytes ---- */
+
+static int64_t slots_bytes(const fsdp_slots *slots, nrl_dtype dtype)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < slots->n; i++)
+        n += slots->numel[i];
+    return n * (int64_t)nrl_dtype_size(dtype);
+}
+
+/* What bind takes for a group's own shards and whole buffers. */
+static int64_t taken(const fsdp *s, const fsdp_group *g)
+{
+    int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute), f32 = 4;
+    bool full = s->options.shard == FSDP_FULL;
+    int64_t n = full ? 0 : g->padded * width;
+    if (full || fsdp_casts(s, g)) n += g->share * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
+    if (!g->trained) return n;
+    return n + f32 * (s->options.shard == FSDP_OPTIMIZER ? g->padded : g->share);
+}
+
+/* What layouts say of the same: the core counts it. */
+static int64_t described(const fsdp *s, const fsdp_group *g)
+{
+    int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute), f32 = 4;
+    bool full = s->options.shard == FSDP_FULL;
+    int64_t n = full ? 0 : g->whole * width;
+    if (full || fsdp_casts(s, g)) n += g->local * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
+    return g->trained ? n + f32 * g->local : n;
+}
+
+/* ---- words ---- */
+
+static double mib(int64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static void write_text(fsdp *s, int64_t gathered, int64_t reduced)
+{
+    static const char *const modes[] = {"full shard", "gradients and optimizer sharded", "optimizer sharded"};
+    int n = snprintf(s->text, sizeof s->text, "%s over %d ranks", modes[s->options.shard], s->n_ranks);
+    size_t used = (size_t)n, room = sizeof s->text - used;
+    char *at = s->text + used;
+    int32_t slots = s->acc_slots.n + s->wire_slots.n;
+    if (s->n_replicas > 1)
+        n = snprintf(at, room, ", %d replicas", s->n_replicas);
+    else
+        n = 0;
+    n += snprintf(at + n, room - (size_t)n, ", %d units", s->n_runs);
+    if (gathered)
+        n += snprintf(at + n, room - (size_t)n, "; %d gathered at most, %.1f MiB", s->work_slots.n, mib(gathered));
+    if (reduced) snprintf(at + n, room - (size_t)n, "; gradients in %d buffers, %.1f MiB", slots, mib(reduced));
+}
+
+static void answer(fsdp *s, nrl_parallel_plan *plan)
+{
+    int64_t gathered = slots_bytes(&s->work_slots, (nrl_dtype)plan->compute);
+    int64_t reduced = slots_bytes(&s->acc_slots, NRL_DTYPE_F32) + slots_bytes(&s->wire_slots, NRL_DTYPE_BF16);
+    plan->gathers_work = s->options.shard == FSDP_FULL;
+    plan->reduces_grads = plan->train;
+    plan->buffer_bytes = gathered + reduced;
+    for (int32_t g = 0; g < s->n_groups; g++)
+        plan->buffer_bytes += taken(s, &s->groups[g]) - described(s, &s->groups[g]);
+    write_text(s, gathered, reduced);
+    plan->text = s->text;
+}
+
+/* ---- the call ---- */
+
+static nrl_status refuse_matrix(const fsdp *s)
+{
+    if (!s->plan.train || s->plan.reach != NRL_OPTIMIZER_MATRIX) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "parallel 'fsdp' gives each rank a flat range of elements, but the optimizer needs "
+                    "whole matrices\nhint: parallel: ddp, or an optimizer that works element by element, "
+                    "like adamw");
+}
+
+/* Nothing to divide: the core binds whole tensors as it does without a strategy. */
+static bool is_idle(const fsdp *s)
+{
+    return s->n_ranks == 1 || (!s->plan.train && s->options.shard != FSDP_FULL);
+}
+
+nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan)
+{
+    fsdp *s = self;
+    s->plan = *plan;
+    s->idle = is_idle(s);
+    if (s->idle) {
+        snprintf(s->text, sizeof s->text, s->n_ranks == 1 ? "fsdp on one rank: nothing is divided" : "whole on every rank");
+        plan->text = s->text;
+        return NRL_OK;
+    }
+    NRL_TRY(refuse_matrix(s));
+    NRL_TRY(fsdp_build_groups(s));
+    NRL_TRY(fsdp_assign_slots(s));
+    NRL_TRY(write_layouts(s));
+    answer(s, plan);
+    return NRL_OK;
+}

@@ -1,0 +1,155 @@
+/*
+ * reduce.c - gradients of whole groups become slices of their sum over ranks.
+ *
+ * A group's GRAD_ACC is bound when the walk back first needs it. After the backward visit of the first
+ * unit that uses the group a reduce_scatter starts, which is waited for when its buffer is wanted, or
+ * at the end of the step; then the own share is added to GRAD. So micro-batches add up in f32 slices.
+ * `shard: optimizer` adds them up in GRAD_ACC instead and reduces once. Across replicas slices are
+ * summed once a step, after the last micro-batch.
+ */
+#include "fsdp.h"
+
+static void bind_acc(const fsdp_group *g, bool there)
+{
+    for (int32_t i = 0; i < g->n_params; i++) {
+        nrl_param_bind(g->params[i].param, NRL_SLOT_GRAD_ACC, there ? g->params[i].acc : NULL);
+        nrl_param_set_fresh(g->params[i].param, true);
+    }
+}
+
+/* What no backward touched is zero. */
+static nrl_status fill_untouched(nrl_ctx *ctx, const fsdp_group *g)
+{
+    for (int32_t i = 0; i < g->n_params; i++) {
+        if (!nrl_param_fresh(g->params[i].param)) continue;
+        NRL_TRY(nrl_tensor_fill(ctx, g->params[i].acc, 0));
+        nrl_param_set_fresh(g->params[i].param, false);
+    }
+    return NRL_OK;
+}
+
+/* ---- across replicas ---- */
+
+static nrl_status replicate(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
+{
+    if (!s->replica_comm || g->replicated) return NRL_OK;
+    nrl_comm_call call = {
+        .size = sizeof call, .reduce = NRL_SUM_SUM, .receive = g->grad, .what = g->replica_text};
+    g->replicated = true;
+    return nrl_comm_all_reduce(s->replica_comm, ctx, &call, &g->replicating);
+}
+
+/* ---- inside a copy ---- */
+
+/* Waits for a group's reduction, if there is one, and adds the own share to GRAD. */
+static nrl_status settle(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
+{
+    nrl_tensor *got = g->wire ? g->wire_own : g->acc_own;
+    if (!g->pending) return NRL_OK;
+    g->pending = false;
+    NRL_TRY(nrl_work_wait(&g->reducing, ctx));
+    if (g->n_added) NRL_TRY(nrl_tensor_add(ctx, got, g->grad));
+    else if (got != g->grad) NRL_TRY(nrl_tensor_copy(ctx, got, g->grad));
+    g->n_added++;
+    return g->final ? replicate(s, ctx, g) : NRL_OK;
+}
+
+/* The slot is g's from here on: what travels in it has arrived. */
+static nrl_status take_slot(fsdp *s, nrl_ctx *ctx, fsdp_slots *slots, int32_t slot, fsdp_group *g)
+{
+    fsdp_group *last = slots->occupant[slot];
+    bool travels = slots == &s->wire_slots || !s->options.reduce_dtype;
+    if (last && travels) NRL_TRY(settle(s, ctx, last));
+    slots->occupant[slot] = g;
+    return NRL_OK;
+}
+
+/* The sum travels in place, or rounded in a buffer of its own. */
+static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
+{
+    NRL_TRY(fill_untouched(ctx, g));
+    if (g->wire) {
+        NRL_TRY(take_slot(s, ctx, &s->wire_slots, g->wire_slot, g));
+        NRL_TRY(nrl_tensor_copy(ctx, g->acc, g->wire));
+    }
+    if (g->acc_slot >= 0) bind_acc(g, false);
+    g->held = false;
+    g->pending = true;
+    nrl_comm_call call = {.size = sizeof call,
+                          .reduce = NRL_SUM_SUM,
+                          .send = g->wire ? g->wire : g->acc,
+                          .receive = g->wire ? g->wire_own : g->acc_own,
+                          .what = g->reduce_text};
+    return nrl_comm_reduce_scatter(s->comm, ctx, &call, &g->reducing);
+}
+
+/* ---- the calls ---- */
+
+nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_visit *v)
+{
+    const fsdp_uses *uses = &s->uses[v->unit];
+    for (int32_t i = 0; i < uses->n; i++) {
+        fsdp_group *g = uses->groups[i];
+        if (!g->trained || g->acc_slot < 0 || g->held) continue;
+        NRL_TRY(take_slot(s, ctx, &s->acc_slots, g->acc_slot, g));
+        bind_acc(g, true);
+        g->held = true;
+    }
+    return NRL_OK;
+}
+
+nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_visit *v)
+{
+    const fsdp_uses *uses = &s->uses[v->unit];
+    for (int32_t i = 0; i < uses->n; i++) {
+        fsdp_group *g = uses->groups[i];
+        bool final = v->n_final > 0;
+        if (!g->trained || g->first_unit != v->unit) continue;
+        if (s->options.shard == FSDP_OPTIMIZER && !final) continue;
+        NRL_TRY(start(s, ctx, g)); /* settles the micro-batch before */
+        g->final = final;
+    }
+    return NRL_OK;
+}
+
+/* A group that this step never reduced: its sum, if micro-batches added one up, else zero. */
+static nrl_status reduce_rest(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
+{
+    if (g->n_added || g->pending) return NRL_OK;
+    if (g->acc_slot < 0 || g->held) return start(s, ctx, g);
+    g->n_added = 1;
+    return nrl_tensor_fill(ctx, g->grad, 0);
+}
+
+nrl_status fsdp_reduce_finish(fsdp *s, nrl_ctx *ctx)
+{
+    for (int32_t k = 0; k < s->n_groups; k++) {
+        fsdp_group *g = &s->groups[k];
+        if (!g->trained) continue;
+        NRL_TRY(reduce_rest(s, ctx, g));
+        NRL_TRY(settle(s, ctx, g));
+        NRL_TRY(replicate(s, ctx, g));
+    }
+    for (int32_t k = 0; k < s->n_groups; k++) {
+        fsdp_group *g = &s->groups[k];
+        NRL_TRY(nrl_work_wait(&g->replicating, ctx));
+        g->n_added = 0;
+        g->final = g->replicated = false;
+        for (int32_t i = 0; g->trained && i < g->n_params; i++)
+            nrl_param_set_fresh(g->params[i].param, true);
+    }
+    return NRL_OK;
+}
+
+nrl_status fsdp_reduce_settle(fsdp *s, nrl_ctx *ctx)
+{
+    nrl_status st = NRL_OK;
+    for (int32_t k = 0; k < s->n_groups; k++) {
+        fsdp_group *g = &s->groups[k];
+        nrl_status reduced = nrl_work_wait(&g->reducing, ctx), summed = nrl_work_wait(&g->replicating, ctx);
+        g->pending = g->held = g->final = g->replicated = false;
+        g->n_added = 0;
+        if (st == NRL_OK) st = reduced != NRL_OK ? reduced : summed;
+    }
+    return st;
+}

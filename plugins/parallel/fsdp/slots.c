@@ -1,0 +1,166 @@
+/*
+ * slots.c - few buffers for many groups. Runs follow each other as 0 1 .. n-1 .. 1 0 1 ..: forward and
+ * backward. Two groups that may be wanted at one moment of that walk get different slots; the largest
+ * group chooses first, so that a slot is as large as its first member. Any other order of visits is
+ * right too, only with less prefetching.
+ */
+#include "fsdp.h"
+#include <stdlib.h>
+
+/* What a kind of buffer is needed for. */
+typedef struct {
+    const fsdp *s;
+    bool *member;   /* [n_groups] */
+    bool *conflict; /* [n_groups, n_groups] */
+} needs;
+
+static nrl_status needs_open(const fsdp *s, needs *w)
+{
+    size_t n = (size_t)s->n_groups + 1;
+    *w = (needs){s, calloc(n, sizeof *w->member), calloc(n * n, sizeof *w->conflict)};
+    if (w->member && w->conflict) return NRL_OK;
+    free(w->member);
+    free(w->conflict);
+    return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+}
+
+static void needs_close(needs *w)
+{
+    free(w->member);
+    free(w->conflict);
+}
+
+/* All groups of `live` are wanted together. */
+static void together(needs *w, const bool *live)
+{
+    int32_t n = w->s->n_groups;
+    for (int32_t a = 0; a < n; a++)
+        for (int32_t b = 0; b < n; b++)
+            if (a != b && live[a] && live[b]) w->conflict[a * n + b] = true;
+}
+
+/* ---- choosing ---- */
+
+static bool is_free(const needs *w, const int32_t *slot_of, int32_t group, int32_t slot)
+{
+    for (int32_t other = 0; other < w->s->n_groups; other++)
+        if (slot_of[other] == slot && w->conflict[group * w->s->n_groups + other]) return false;
+    return true;
+}
+
+static int32_t largest_left(const needs *w, const int32_t *slot_of)
+{
+    int32_t best = -1;
+    for (int32_t g = 0; g < w->s->n_groups; g++)
+        if (w->member[g] && slot_of[g] < 0 && (best < 0 || w->s->groups[g].padded > w->s->groups[best].padded))
+            best = g;
+    return best;
+}
+
+static nrl_status choose(const needs *w, int32_t *slot_of, fsdp_slots *out)
+{
+    size_t n = (size_t)w->s->n_groups + 1;
+    out->numel = calloc(n, sizeof *out->numel);
+    out->buffers = calloc(n, sizeof(nrl_tensor *));
+    out->occupant = calloc(n, sizeof(fsdp_group *));
+    if (!out->numel || !out->buffers || !out->occupant)
+        return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    for (int32_t g = largest_left(w, slot_of); g >= 0; g = largest_left(w, slot_of)) {
+        int32_t slot = 0;
+        while (slot < out->n && !is_free(w, slot_of, g, slot))
+            slot++;
+        if (slot == out->n) out->numel[out->n++] = w->s->groups[g].padded;
+        slot_of[g] = slot;
+    }
+    return NRL_OK;
+}
+
+/* ---- who is wanted when ---- */
+
+static bool uses_in_run(const fsdp *s, int32_t run, const fsdp_group *g)
+{
+    for (int32_t u = 0; u < s->plan.n_units; u++)
+        for (int32_t i = 0; s->run_of[u] == run && i < s->uses[u].n; i++)
+            if (s->uses[u].groups[i] == g) return true;
+    return false;
+}
+
+/* Run at place t of the walk 0 1 .. n-1 .. 1, repeated. */
+static int32_t run_at(int32_t n, int32_t t)
+{
+    if (n == 1) return 0;
+    t %= 2 * n - 2;
+    return t < n ? t : 2 * n - 2 - t;
+}
+
+/* WORK: while a run computes, its groups and those of the next `prefetch` runs. */
+static void work_needs(needs *w, bool *live)
+{
+    const fsdp *s = w->s;
+    for (int32_t g = 0; g < s->n_groups; g++)
+        w->member[g] = true;
+    for (int32_t t = 0; t < 2 * s->n_runs; t++) {
+        for (int32_t g = 0; g < s->n_groups; g++) {
+            live[g] = false;
+            for (int64_t k = 0; k <= s->options.prefetch && !live[g]; k++)
+                live[g] = uses_in_run(s, run_at(s->n_runs, t + (int32_t)k), &s->groups[g]);
+        }
+        together(w, live);
+    }
+}
+
+/* Gradients: from the backward of the last run that uses a group to that of the first, and, where the
+ * buffer itself travels, while the next run computes. The wire: from the first on, and one run more. */
+static void gradient_needs(needs *w, bool *live, bool from_last, bool travels)
+{
+    const fsdp *s = w->s;
+    for (int32_t g = 0; g < s->n_groups; g++)
+        w->member[g] = s->groups[g].trained;
+    for (int32_t run = s->n_runs - 1; run >= 0; run--) {
+        for (int32_t i = 0; i < s->n_groups; i++) {
+            const fsdp_group *g = &s->groups[i];
+            int32_t begin = from_last ? g->last_run : g->first_run, end = g->first_run - (travels ? 1 : 0);
+            live[i] = g->trained && run <= begin && run >= end;
+        }
+        together(w, live);
+    }
+}
+
+typedef enum { KIND_WORK, KIND_ACC, KIND_WIRE } kind;
+
+static nrl_status assign(fsdp *s, kind k, fsdp_slots *out)
+{
+    needs w;
+    NRL_TRY(needs_open(s, &w));
+    bool bf16 = s->options.reduce_dtype, *live = calloc((size_t)s->n_groups + 1, sizeof *live);
+    int32_t *slot_of = calloc((size_t)s->n_groups + 1, sizeof *slot_of);
+    nrl_status st = live && slot_of ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    for (int32_t g = 0; st == NRL_OK && g < s->n_groups; g++)
+        slot_of[g] = -1;
+    if (st == NRL_OK && k == KIND_WORK) work_needs(&w, live);
+    if (st == NRL_OK && k != KIND_WORK) gradient_needs(&w, live, k == KIND_ACC, k == KIND_WIRE || !bf16);
+    if (st == NRL_OK) st = choose(&w, slot_of, out);
+    for (int32_t g = 0; st == NRL_OK && g < s->n_groups; g++) {
+        int32_t *place[] = {&s->groups[g].work_slot, &s->groups[g].acc_slot, &s->groups[g].wire_slot};
+        *place[k] = slot_of[g];
+    }
+    free(slot_of);
+    free(live);
+    needs_close(&w);
+    return st;
+}
+
+nrl_status fsdp_assign_slots(fsdp *s)
+{
+    if (s->options.shard == FSDP_FULL) NRL_TRY(assign(s, KIND_WORK, &s->work_slots));
+    if (!s->plan.train) return NRL_OK;
+    if (s->options.shard != FSDP_OPTIMIZER) NRL_TRY(assign(s, KIND_ACC, &s->acc_slots));
+    return s->options.reduce_dtype ? assign(s, KIND_WIRE, &s->wire_slots) : NRL_OK;
+}
+
+void fsdp_free_slots(fsdp_slots *slots)
+{
+    free(slots->numel);
+    free(slots->buffers);
+    free(slots->occupant);
+}

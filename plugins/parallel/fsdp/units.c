@@ -1,0 +1,181 @@
+/*
+ * units.c - from the model's units to groups: which parameter lies where in which flat buffer.
+ * Trained and frozen parameters never share a group: one kind has gradients and f32 masters.
+ */
+#include "fsdp.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the option ---- */
+
+static nrl_status read_number(const nrl_node *node, const char *key, int64_t *out)
+{
+    const nrl_node *value = nrl_node_find(node, key);
+    if (!value) return NRL_OK;
+    *out = nrl_node_int(value, 0);
+    if (*out > 0) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s: units.%s: expected a whole number from 1", nrl_node_place(value), key);
+}
+
+nrl_status fsdp_read_units(const nrl_node *node, fsdp_units *out)
+{
+    *out = (fsdp_units){0};
+    nrl_node_type type = nrl_node_kind(node);
+    const char *word = nrl_node_string(node, NULL);
+    if (type == NRL_NODE_NONE || type == NRL_NODE_NULL || (word && (!*word || !strcmp(word, "model"))))
+        return NRL_OK;
+    NRL_TRY(read_number(node, "every", &out->every));
+    NRL_TRY(read_number(node, "min_params", &out->min_params));
+    if (type == NRL_NODE_MAP && nrl_node_size(node) == 1 && (out->every || out->min_params)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s: units: expected model, {every: n} or {min_params: n}",
+                    nrl_node_place(node));
+}
+
+/* ---- runs: consecutive units that are gathered together ---- */
+
+static int64_t unit_numel(const nrl_unit_uses *u)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < u->n_uses; i++)
+        n += nrl_param_numel(u->uses[i]);
+    return n;
+}
+
+static void number_runs(fsdp *s)
+{
+    int64_t gathered = 0;
+    int32_t in_run = 0;
+    s->n_runs = 0;
+    for (int32_t u = 0; u < s->plan.n_units; u++) {
+        bool full = s->merge.every ? in_run >= s->merge.every : gathered >= s->merge.min_params;
+        if (u == 0 || full) {
+            s->n_runs++;
+            gathered = in_run = 0;
+        }
+        s->run_of[u] = s->n_runs - 1;
+        gathered += unit_numel(&s->plan.units[u]);
+        in_run++;
+    }
+}
+
+/* ---- groups ---- */
+
+/* Whether this mode divides the parameter at all. */
+static bool takes(const fsdp *s, const nrl_param *p)
+{
+    return s->options.shard == FSDP_FULL || nrl_param_trained(p);
+}
+
+static fsdp_group *group_of(fsdp *s, const nrl_param *p)
+{
+    for (int32_t g = 0; g < s->n_groups; g++)
+        for (int32_t i = 0; i < s->groups[g].n_params; i++)
+            if (s->groups[g].params[i].param == p) return &s->groups[g];
+    return NULL;
+}
+
+static bool is_trained(const fsdp *s, const nrl_param *p)
+{
+    return s->plan.train && nrl_param_trained(p);
+}
+
+/* The group that is being filled in a run, by whether it is trained; made at its first parameter. */
+static fsdp_group *open_group(fsdp *s, fsdp_group **open, int32_t unit, bool trained)
+{
+    fsdp_group *g = open[trained];
+    if (g && g->first_run == s->run_of[unit]) return g;
+    g = open[trained] = &s->groups[s->n_groups++];
+    *g = (fsdp_group){.trained = trained, .first_unit = unit, .first_run = s->run_of[unit],
+                      .work_slot = -1, .acc_slot = -1, .wire_slot = -1};
+    snprintf(g->name, sizeof g->name, "%s%s", s->plan.units[unit].name, trained || !s->plan.train ? "" : " (frozen)");
+    snprintf(g->gather_text, sizeof g->gather_text, "gather %s", g->name);
+    snprintf(g->reduce_text, sizeof g->reduce_text, "reduce %s", g->name);
+    snprintf(g->replica_text, sizeof g->replica_text, "average %s", g->name);
+    return g;
+}
+
+static nrl_status add_param(fsdp_group *g, nrl_param *p)
+{
+    fsdp_param *more = realloc(g->params, (size_t)(g->n_params + 1) * sizeof *more);
+    if (!more) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    g->params = more;
+    g->params[g->n_params++] = (fsdp_param){.param = p, .offset = g->numel};
+    g->whole += nrl_param_numel(p);
+    g->numel += (nrl_param_numel(p) + FSDP_ALIGN - 1) / FSDP_ALIGN * FSDP_ALIGN;
+    return NRL_OK;
+}
+
+/* Even shares; what a rank holds of each parameter. */
+static void divide(const fsdp *s, fsdp_group *g)
+{
+    int64_t unit = (int64_t)s->n_ranks * FSDP_ALIGN;
+    g->padded = (g->numel + unit - 1) / unit * unit;
+    g->share = g->padded / s->n_ranks;
+    for (int32_t i = 0; i < g->n_params; i++) {
+        fsdp_param *p = &g->params[i];
+        int64_t n = nrl_param_numel(p->param), begin = s->rank * g->share - p->offset, end = begin + g->share;
+        p->begin = begin < 0 ? 0 : begin > n ? n : begin;
+        p->end = end < 0 ? 0 : end > n ? n : end;
+        g->local += p->end - p->begin;
+    }
+}
+
+static nrl_status fill_groups(fsdp *s)
+{
+    fsdp_group *open[2] = {NULL, NULL};
+    for (int32_t u = 0; u < s->plan.n_units; u++)
+        for (int32_t i = 0; i < s->plan.units[u].n_uses; i++) {
+            nrl_param *p = s->plan.units[u].uses[i];
+            if (!takes(s, p) || group_of(s, p)) continue;
+            NRL_TRY(add_param(open_group(s, open, u, is_trained(s, p)), p));
+        }
+    return NRL_OK;
+}
+
+/* Which groups a unit uses, each once. */
+static nrl_status fill_uses(fsdp *s, int32_t u)
+{
+    const nrl_unit_uses *unit = &s->plan.units[u];
+    fsdp_uses *uses = &s->uses[u];
+    uses->groups = calloc((size_t)unit->n_uses + 1, sizeof(fsdp_group *));
+    if (!uses->groups) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    for (int32_t i = 0; i < unit->n_uses; i++) {
+        fsdp_group *g = group_of(s, unit->uses[i]);
+        bool known = !g;
+        for (int32_t k = 0; k < uses->n; k++)
+            known = known || uses->groups[k] == g;
+        if (known) continue;
+        uses->groups[uses->n++] = g;
+        g->last_run = s->run_of[u];
+    }
+    return NRL_OK;
+}
+
+nrl_status fsdp_build_groups(fsdp *s)
+{
+    size_t n = (size_t)s->plan.n_units + 1;
+    s->run_of = calloc(n, sizeof *s->run_of);
+    s->uses = calloc(n, sizeof *s->uses);
+    s->groups = calloc(2 * n, sizeof *s->groups);
+    if (!s->run_of || !s->uses || !s->groups)
+        return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    number_runs(s);
+    NRL_TRY(fill_groups(s));
+    for (int32_t g = 0; g < s->n_groups; g++)
+        divide(s, &s->groups[g]);
+    for (int32_t u = 0; u < s->plan.n_units; u++)
+        NRL_TRY(fill_uses(s, u));
+    return NRL_OK;
+}
+
+void fsdp_free_groups(fsdp *s)
+{
+    for (int32_t g = 0; s->groups && g < s->n_groups; g++)
+        free(s->groups[g].params);
+    for (int32_t u = 0; s->uses && u < s->plan.n_units; u++)
+        free(s->uses[u].groups);
+    free(s->groups);
+    free(s->uses);
+    free(s->run_of);
+    free(s->ranges);
+}
