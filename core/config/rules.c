@@ -192,15 +192,6 @@ static void check_eval(config_problems *problems, const nrl_node *root, const co
                      "eval.early_stop needs eval.every");
 }
 
-/* One device until strategies exist: a wish for more must not be ignored. */
-static void check_parallel(config_problems *problems, config_run *run)
-{
-    const config_component *p = &run->parallel;
-    if (nrl_node_size(p->options) || (p->name && strcmp(p->name, "none")))
-        problems_add(problems, p->at, "parallel: this version trains on one device, expected none");
-    run->parallel.name = NULL;
-}
-
 static const char *last_part(arena *a, const char *path)
 {
     size_t n = strlen(path);
@@ -217,7 +208,7 @@ void rules_run(arena *a, config_problems *problems, const nrl_node *root, config
     check_model(problems, root, &run->model);
     check_lengths(problems, root, run);
     check_eval(problems, root, run);
-    check_parallel(problems, run);
+    run->debug_every = rules_debug(a, problems, run->debug);
     if (run->out && !*run->out) problems_add(problems, nrl_node_find(root, "out"), "out: empty");
     if (run->out && run->name && !*run->name) run->name = last_part(a, run->out);
 }

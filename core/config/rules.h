@@ -13,6 +13,13 @@ void rules_data(config_problems *problems, const config_data *data);
 void rules_recompute(arena *a, config_problems *problems, const nrl_node *node,
                      config_recompute *out);
 
+/* `parallel: {data: ..., tensor: 1}` to the component of the axis "data" and the size it asks for (0 = any);
+ * a word or a component's map is that component already. */
+const nrl_node *rules_axes(arena *a, config_problems *problems, const nrl_node *node,
+                           int64_t *data_size);
+void rules_hosts(arena *a, config_problems *problems, config_launch *launch);
+int64_t rules_debug(arena *a, config_problems *problems, const nrl_node *node);
+
 /* Rules between sections; `root` gives the places. May change defaults that follow from others. */
 void rules_run(arena *a, config_problems *problems, const nrl_node *root, config_run *run);
 

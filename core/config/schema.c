@@ -96,10 +96,17 @@ static const nrl_option script_rows[] = {
                 "that one call of a loss may take: of Lua, and of tensors"),
 };
 
+static const nrl_option launch_rows[] = {
+    NRL_OPT_F64(config_launch, timeout_init, "300", 1, 86400, "seconds for all ranks to join"),
+    NRL_OPT_F64(config_launch, timeout_step, "1800", 1, 604800,
+                "seconds that a rank waits in one call for others that are alive"),
+    NRL_OPT_NODE(config_launch, nodes, "", "hosts of `nrl launch`: [{address, slots, gpus}]"),
+};
+
 /* Sections and component slots, before they are read. */
 typedef struct {
     const nrl_node *model, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
-    const nrl_node *checkpoint, *eval, *script, *loggers, *plugins;
+    const nrl_node *checkpoint, *eval, *script, *loggers, *plugins, *collective, *launch;
 } top_nodes;
 
 static const nrl_option top_node_rows[] = {
@@ -109,7 +116,10 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, train, "", "how long and in what pieces"),
     NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the update; with lr and clip_norm"),
     NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate over time"),
-    NRL_OPT_NODE(top_nodes, parallel, "none", "component: how ranks share the work"),
+    NRL_OPT_NODE(top_nodes, parallel, "auto",
+                 "component: how ranks share the work (auto: ddp where there are several), or {data: it}"),
+    NRL_OPT_NODE(top_nodes, collective, "auto", "component: how ranks talk"),
+    NRL_OPT_NODE(top_nodes, launch, "", "how long ranks wait for each other, and where they are"),
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
     NRL_OPT_NODE(top_nodes, checkpoint, "", "when state is saved and what is kept"),
     NRL_OPT_NODE(top_nodes, eval, "", "when the model is evaluated"),
@@ -123,6 +133,8 @@ static const nrl_option top_rows[] = {
                 "never, auto (the newest checkpoint in out, else fresh), or a checkpoint"),
     NRL_OPT_STR(config_run, out, NULL, "folder of the run's results, from the working directory"),
     NRL_OPT_BOOL(config_run, overwrite, "false", "a run that is already in out is replaced"),
+    NRL_OPT_NODE(config_run, debug, "false",
+                 "ranks are compared every 10 steps (or {every: n}), facts of the group are told"),
     NRL_OPT_STR(config_run, name, "", "of the run, for loggers; unset: the last part of out"),
 };
 
@@ -139,6 +151,7 @@ static const config_section sections[] = {
     SECTION("checkpoint", checkpoint_rows, "when state is saved and what is kept"),
     SECTION("eval", eval_rows, "when the model is evaluated"),
     SECTION("script", script_rows, "what a script's hooks and losses may do"),
+    SECTION("launch", launch_rows, "how long ranks wait for each other, and where they are"),
 };
 
 const config_section *config_sections(size_t *n)
@@ -189,6 +202,25 @@ static void fill_train(const filler *f, const nrl_node *node, config_train *out)
     rules_recompute(f->a, f->problems, out->activation_checkpointing, &out->recompute);
 }
 
+static void fill_launch(const filler *f, const nrl_node *node, config_launch *out)
+{
+    const option_part part = OPTION_PART(launch_rows, out);
+    fill_section(f, "launch", node, &part, 1);
+    rules_hosts(f->a, f->problems, out);
+}
+
+/* `auto` stands for itself in the resolved config: another number of ranks may resume it. */
+static void fill_parallel(const filler *f, const nrl_node *node, config_run *out)
+{
+    node = rules_axes(f->a, f->problems, node, &out->data_size);
+    fill_component(f, "parallel", node, "auto", &out->parallel);
+    out->parallel_unset = out->parallel.name && !strcmp(out->parallel.name, "auto");
+    if (!out->parallel.name || !(out->parallel_unset || !strcmp(out->parallel.name, "none"))) return;
+    if (nrl_node_size(out->parallel.options))
+        problems_add(f->problems, out->parallel.at, "parallel: %s has no options", out->parallel.name);
+    out->parallel.name = NULL;
+}
+
 static void fill_loggers(const filler *f, const nrl_node *node, config_run *out)
 {
     bool list = nrl_node_kind(node) == NRL_NODE_LIST;
@@ -236,7 +268,9 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     fill_train(f, n->train, &out->train);
     fill_component(f, "optimizer", n->optimizer, "adamw", &out->optimizer);
     fill_component(f, "schedule", n->schedule, "constant", &out->schedule);
-    fill_component(f, "parallel", n->parallel, "none", &out->parallel);
+    fill_parallel(f, n->parallel, out);
+    fill_component(f, "collective", n->collective, "auto", &out->collective);
+    fill_launch(f, n->launch, &out->launch);
     fill_component(f, "backend", n->backend, "auto", &out->backend);
     fill_section(f, "checkpoint", n->checkpoint, &checkpoint, 1);
     fill_section(f, "eval", n->eval, &eval, 1);

@@ -85,6 +85,20 @@ typedef struct {
     int64_t on_error; /* config_on_error */
 } config_checkpoint;
 
+/* One host of a run, as `nrl launch` counts ranks over it. */
+typedef struct {
+    const char *address;
+    int64_t slots;         /* ranks on it */
+    const nrl_node *gpus;  /* list of whole numbers, one a slot, or NULL */
+} config_host;
+
+typedef struct {
+    double timeout_init, timeout_step; /* seconds */
+    const nrl_node *nodes;             /* as written */
+    config_host *hosts;                /* what it means */
+    size_t n_hosts;
+} config_launch;
+
 typedef struct {
     bool sandbox;
     int64_t loss_instructions; /* of Lua, in one call */
@@ -99,7 +113,14 @@ typedef struct {
     config_checkpoint checkpoint;
     config_script script;
     config_component algorithm, optimizer, schedule, backend;
-    config_component parallel; /* name NULL = one device */
+    /* The strategy of the axis "data"; name NULL = none. Unset: `parallel_unset`, and the run chooses. */
+    config_component parallel;
+    bool parallel_unset;
+    int64_t data_size;      /* ranks of the axis that the config asks for, 0 = any */
+    config_component collective; /* "auto" where unset */
+    config_launch launch;
+    const nrl_node *debug;  /* as written */
+    int64_t debug_every;    /* steps between comparisons of the ranks; 0 = off */
     config_component *loggers;
     size_t n_loggers;
     const char **plugins; /* folders, ready to open */

@@ -3,6 +3,8 @@
  * tensor, in the tensor's own row-major order. Loading, checkpoints and export read layouts through
  * this file alone, so they work for any strategy.
  *
+ * A mesh of NULL is one rank.
+ *
  * A held piece is a box (cuts of dimensions) of which a flat range is left (NRL_CUT_FLAT, counted in
  * the box's own row-major order). Its elements lie in local memory in that order. [any]
  */
@@ -29,7 +31,7 @@ bool layout_next(const layout_piece *p, int64_t *at, int64_t *global_begin, int6
 /* Elements of all parts of a parameter on this rank, in order; what its local slots hold. */
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p);
 bool layout_is_whole(const nrl_mesh *m, const nrl_param *p); /* nothing is cut */
-/* This rank is the lowest of those that hold the same pieces of p: it counts and saves them. */
-bool layout_is_owner(const nrl_mesh *m, const nrl_param *p);
+/* `rank` is the lowest of those that hold the same pieces of p: what it has counts, once. */
+bool layout_is_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p);
 
 #endif

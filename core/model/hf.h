@@ -33,6 +33,8 @@ typedef nrl_status (*hf_source)(void *user, const nrl_param *p, int64_t begin, i
 typedef struct {
     nrl_dtype dtype;           /* of the files: f32, bf16, f16 */
     int64_t max_shard_bytes;   /* 0 = one file */
+    bool discard;              /* asks the source for everything and writes nothing: a rank beside the
+                                  one that writes, where ranks read together */
     const char *copy_from;     /* directory whose tokenizer, generation_config, template files travel
                                   along; NULL = none */
 } hf_save_options;

@@ -142,8 +142,10 @@ static void make_room(saver *s, int64_t n)
     s->raw = mem_realloc(s->raw, s->room * sizeof(float));
 }
 
+/* f NULL: they are discarded. */
 static nrl_status write_values(saver *s, output_file *f, const float *values, int64_t n)
 {
+    if (!f) return NRL_OK;
     if (s->dtype == NRL_DTYPE_F32) return output_file_write(f, values, (size_t)n * sizeof(float));
     convert_from_f32(s->dtype, values, n, s->raw);
     return output_file_write(f, s->raw, (size_t)n * nrl_dtype_size(s->dtype));
@@ -249,6 +251,13 @@ static nrl_status write_all(saver *s, const hf_save_options *options)
     return output_publish(&s->out, is_stale, NULL);
 }
 
+static nrl_status discard_all(saver *s)
+{
+    for (int64_t i = 0; i < s->n_pieces; i++)
+        NRL_TRY(write_piece(s, NULL, &s->pieces[i]));
+    return NRL_OK;
+}
+
 nrl_status hf_save(const char *dir, const model *m, hf_source source, void *user,
                    const hf_save_options *options)
 {
@@ -258,8 +267,8 @@ nrl_status hf_save(const char *dir, const model *m, hf_source source, void *user
                         nrl_dtype_name(dtype));
     saver s = {.m = m, .source = source, .user = user, .dtype = dtype};
     plan(&s, options->max_shard_bytes);
-    nrl_status st = output_open(dir, &s.out);
-    if (st == NRL_OK) st = write_all(&s, options);
+    nrl_status st = options->discard ? discard_all(&s) : output_open(dir, &s.out);
+    if (st == NRL_OK && !options->discard) st = write_all(&s, options);
     output_close(&s.out);
     free(s.pieces);
     free(s.values);

@@ -33,20 +33,23 @@ static nrl_status measure(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, doub
     return st;
 }
 
-nrl_status clip_norm(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, double scale,
-                     double max_norm, const clip_reduce *reduce, clip_result *out)
+nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts,
+                           double *sum)
 {
-    double total = 0, *sums = calloc((size_t)(n > 0 ? n : 1), sizeof *sums);
-    if (!sums) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld norms", (long long)n);
+    double *sums = mem_alloc((size_t)(n > 0 ? n : 1) * sizeof *sums);
     nrl_status st = n > 0 ? measure(ctx, slices, n, sums) : NRL_OK;
-    if (st == NRL_OK && reduce) st = reduce->all_reduce(reduce->user, slices, sums, n);
+    *sum = 0;
     for (int64_t i = 0; i < n; i++)
-        total += sums[i];
+        if (!counts || counts[i]) *sum += sums[i];
     free(sums);
-    NRL_TRY(st);
-    out->norm = sqrt(total) * fabs(scale);
-    out->finite = isfinite(out->norm);
-    double factor = max_norm > 0 ? max_norm / (out->norm + CLIP_EPSILON) : 1;
-    out->scale = out->finite ? scale * fmin(1, factor) : 0;
-    return NRL_OK;
+    return st;
+}
+
+clip_result clip_decide(double square_sum, double scale, double max_norm)
+{
+    clip_result r = {.norm = sqrt(square_sum) * fabs(scale)};
+    double factor = max_norm > 0 ? max_norm / (r.norm + CLIP_EPSILON) : 1;
+    r.finite = isfinite(r.norm);
+    r.scale = r.finite ? scale * fmin(1, factor) : 0;
+    return r;
 }

@@ -9,22 +9,18 @@
 #include "tensor/ctx.h"
 #include <nrl/optimizer.h>
 
-/* Adds up square sums over the ranks that hold other elements, in place; `sums[i]` belongs to
- * slices[i], whose layouts name the axes. On one rank there is none. */
-typedef struct {
-    nrl_status (*all_reduce)(void *user, const nrl_slice *slices, double *sums, int64_t n);
-    void *user;
-} clip_reduce;
-
 typedef struct {
     double norm;  /* of the true gradient, before clipping */
     double scale; /* for nrl_step_block.grad_scale: scale * min(1, max_norm / (norm + 1e-6)) */
     bool finite;  /* false: the update must not happen; scale is 0 */
 } clip_result;
 
-/* max_norm 0 measures only. `reduce` NULL = one rank. The order of additions is that of the slices,
- * in double: equal gradients give an equal norm. Waits for the device. [step] */
-nrl_status clip_norm(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, double scale,
-                     double max_norm, const clip_reduce *reduce, clip_result *out);
+/* Sum of squares of the slices with counts[i] (NULL = all): those that no lower rank holds too, so that
+ * the sum over ranks is that of the whole gradient. The order of additions is that of the slices, in
+ * double: equal gradients give an equal sum. Waits for the device. [step] */
+nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts,
+                           double *sum);
+/* max_norm 0 measures only. */
+clip_result clip_decide(double square_sum, double scale, double max_norm);
 
 #endif

@@ -43,16 +43,16 @@ static nrl_status fill_slice(nrl_param *p, uint32_t n_states, nrl_slice *s)
     return NRL_OK;
 }
 
-nrl_status slices_build(const model *m, uint32_t n_states, arena *a, nrl_slice **out, int64_t *n)
+nrl_status slices_build(const model *m, const nrl_mesh *mesh, uint32_t n_states, arena *a, nrl_slice **out,
+                        int64_t *n)
 {
     NRL_ASSERT(n_states, <=, 4);
     *out = arena_alloc(a, (size_t)(m->n_params > 0 ? m->n_params : 1) * sizeof **out);
     *n = 0;
     for (int32_t i = 0; i < m->n_params; i++) {
-        nrl_slice *s = &(*out)[*n];
-        if (!nrl_param_trained(m->params[i])) continue;
-        NRL_TRY(fill_slice(m->params[i], n_states, s));
-        if (s->n > 0) (*n)++;
+        if (!nrl_param_trained(m->params[i]) || !layout_local_numel(mesh, m->params[i])) continue;
+        NRL_TRY(fill_slice(m->params[i], n_states, &(*out)[*n]));
+        (*n)++;
     }
     return NRL_OK;
 }

@@ -5,14 +5,15 @@
 #ifndef OPTIM_SLICES_H
 #define OPTIM_SLICES_H
 #include "base/arena.h"
+#include "mesh/layout.h"
 #include "model/model.h"
 #include <nrl/optimizer.h>
 
-/* One slice for each trained parameter that has local elements, in the model's order, from MASTER
+/* One slice for each trained parameter of which this rank has elements (mesh NULL: all), in the model's order, from MASTER
  * (or WORK where nothing else is bound), GRAD (or GRAD_ACC) and STATE0 .. n_states-1. Call it again
  * after slots are bound anew. The array lives in `a`; its tensors stay the binder's. NRL_ERR_BUG
  * names the parameter whose slots are missing or differ in size. [main] */
-nrl_status slices_build(const model *m, uint32_t n_states, arena *a, nrl_slice **out, int64_t *n);
+nrl_status slices_build(const model *m, const nrl_mesh *mesh, uint32_t n_states, arena *a, nrl_slice **out, int64_t *n);
 
 /* Tells every parameter of the slices that its WORK has changed. [step] */
 void slices_touch(nrl_slice *slices, int64_t n);

@@ -3,7 +3,7 @@
  * eval_loss is weighted like the training loss (tokens for SFT). Also decides what a new best is and
  * when to stop early.
  */
-#include "run/internal.h"
+#include "run/ranks.h"
 #include <math.h>
 #include <string.h>
 
@@ -17,10 +17,11 @@ static nrl_status evaluate_batches(run *r, double *sums, double *weights, double
         st = data_loader_step(r->eval_loader, s, &data);
         for (int64_t m = 0; st == NRL_OK && m < data.n_micro; m++) {
             double w[NRL_MAX_TERMS] = {0};
-            if (data.micro[m]->is_tail) continue;
-            r->algorithm->weight(r->algorithm_self, data.micro[m], w);
+            if (!data.micro[m]->is_tail) {
+                r->algorithm->weight(r->algorithm_self, data.micro[m], w);
+                *tokens += (double)data.micro[m]->n_tokens;
+            }
             for (uint32_t k = 0; k < r->algorithm->n_terms; k++) weights[k] += w[k];
-            *tokens += (double)data.micro[m]->n_tokens;
             st = work_evaluate(&r->work, data.micro[m], totals);
         }
     }
@@ -31,7 +32,7 @@ static nrl_status evaluate_batches(run *r, double *sums, double *weights, double
     return st;
 }
 
-nrl_status run_evaluate(run *r, const nrl_value **values, size_t *n_values)
+static nrl_status evaluate(run *r, const nrl_value **values, size_t *n_values)
 {
     double sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0}, tokens = 0, loss = 0;
     double start = now_seconds();
@@ -41,6 +42,7 @@ nrl_status run_evaluate(run *r, const nrl_value **values, size_t *n_values)
     metrics_reset(r);
     nrl_status st = evaluate_batches(r, sums, weights, &tokens);
     if (st == NRL_OK) st = metrics_collect(r);
+    if (st == NRL_OK) st = ranks_end_evaluation(r, sums, weights, &tokens);
     if (st != NRL_OK) {
         nrl_note("evaluation after step %lld", (long long)r->progress.step);
         return st;
@@ -55,6 +57,13 @@ nrl_status run_evaluate(run *r, const nrl_value **values, size_t *n_values)
     *values = r->eval_values;
     *n_values = n;
     return NRL_OK;
+}
+
+nrl_status run_evaluate(run *r, const nrl_value **values, size_t *n_values)
+{
+    nrl_status st = ranks_agree(r, "evaluate", (uint64_t)r->progress.step);
+    if (st == NRL_OK) st = evaluate(r, values, n_values);
+    return run_end_call(r, st);
 }
 
 static const nrl_value *find(const run *r, const char *name)
@@ -105,7 +114,7 @@ nrl_status evaluate_due(run *r)
     if (step % every && step != r->total_steps) return NRL_OK;
     const nrl_value *values;
     size_t n;
-    NRL_TRY(run_evaluate(r, &values, &n));
+    NRL_TRY(evaluate(r, &values, &n));
     loggers_write(r, NRL_RECORD_EVAL, values, n, -1);
     NRL_TRY(judge(r));
     if (!r->hooks.eval) return NRL_OK;

@@ -1,14 +1,26 @@
 /*
- * export.c - a run's weights as a Hugging Face directory, with the files that travel along.
+ * export.c - a run's weights as a Hugging Face directory, with the files that travel along. Every rank
+ * walks the same tensors; rank 0 writes, the others give it what they hold, a few MiB at a time.
  */
-#include "run/internal.h"
+#include "run/ranks.h"
 #include <string.h>
+#include <xxhash.h>
+
+nrl_status export_to(run *r, const char *dir)
+{
+    storage_view view = {r->ctx, r->mesh};
+    hf_save_options o = {.dtype = run_compute(r),
+                         .copy_from = r->tokenizer ? tokenizer_folder(r->tokenizer) : r->model_dir,
+                         .discard = !run_leads(r)};
+    nrl_status st = hf_save(dir, r->model, storage_gather, &view, &o);
+    if (st == NRL_OK) st = mesh_barrier(r->mesh, "export"); /* it is there for every rank's next call */
+    if (st != NRL_OK) nrl_note("exporting to '%s'", dir);
+    return st;
+}
 
 nrl_status run_export(run *r, const char *dir)
 {
-    hf_save_options o = {.dtype = r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32,
-                         .copy_from = r->tokenizer ? tokenizer_folder(r->tokenizer) : r->model_dir};
-    nrl_status st = hf_save(dir, r->model, storage_source, r->ctx, &o);
-    if (st != NRL_OK) nrl_note("exporting to '%s'", dir);
-    return st;
+    nrl_status st = ranks_agree(r, "export", XXH3_64bits(dir, strlen(dir)));
+    if (st == NRL_OK) st = export_to(r, dir);
+    return run_end_call(r, st);
 }

@@ -124,33 +124,39 @@ static void take_token(group *g, size_t i, int32_t id)
     if (g->options->is_end && g->options->is_end(g->options->user, id)) g->ended[i] = true;
 }
 
+/* Logits of one row each of the live sequences. */
+typedef struct {
+    work *work;
+    int32_t rows[GROUP_SEQUENCES], owner[GROUP_SEQUENCES], n;
+    float *logits; /* [n, stride], malloc'd */
+    int64_t stride;
+} last_rows;
+
+static nrl_status take_logits(void *user, nrl_tensor *hidden)
+{
+    last_rows *l = user;
+    nrl_tensor *logits;
+    NRL_TRY(head_logits(l->work->ctx, &l->work->policy->head, hidden, l->rows, l->n, &logits));
+    l->stride = nrl_tensor_dim(logits, -1);
+    l->logits = mem_alloc((size_t)nrl_tensor_numel(logits) * sizeof *l->logits);
+    return tensor_read(l->work->ctx, logits, l->logits);
+}
+
 /* One pass: the logits of each live sequence's last row, and a token chosen from them. */
 static nrl_status pass(group *g, bool prefill)
 {
-    nrl_ctx *ctx = g->work->ctx;
     nrl_batch *b = make_batch(g, prefill);
-    int32_t rows[GROUP_SEQUENCES], owner[GROUP_SEQUENCES], n = 0;
-    float *host = NULL;
-    nrl_tensor *hidden = NULL, *logits;
+    last_rows l = {.work = g->work};
     for (size_t i = 0; i < g->n; i++) {
         if (g->ended[i]) continue;
-        owner[n] = (int32_t)i;
-        rows[n++] = b->cu_seqlens[i + 1] - 1;
+        l.owner[l.n] = (int32_t)i;
+        l.rows[l.n++] = b->cu_seqlens[i + 1] - 1;
     }
-    ctx_scope_begin(ctx);
-    nrl_status st = work_hidden(g->work, b, &hidden);
-    if (st == NRL_OK) st = head_logits(ctx, &g->work->policy->head, hidden, rows, n, &logits);
-    if (st == NRL_OK) {
-        host = mem_alloc((size_t)nrl_tensor_numel(logits) * sizeof *host);
-        st = tensor_read(ctx, logits, host);
-    }
-    int64_t stride = st == NRL_OK ? nrl_tensor_dim(logits, -1) : 0;
-    for (int32_t k = 0; st == NRL_OK && k < n; k++)
-        take_token(g, (size_t)owner[k], choose(g, (size_t)owner[k], host + k * stride));
-    free(host);
-    tensor_release(ctx, hidden);
-    ctx_scope_end(ctx);
-    ctx_set_batch(ctx, NULL);
+    nrl_status st = work_hidden(g->work, b, take_logits, &l);
+    for (int32_t k = 0; st == NRL_OK && k < l.n; k++)
+        take_token(g, (size_t)l.owner[k], choose(g, (size_t)l.owner[k], l.logits + k * l.stride));
+    free(l.logits);
+    ctx_set_batch(g->work->ctx, NULL);
     batch_free(b);
     return st;
 }

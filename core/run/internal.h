@@ -11,9 +11,11 @@
 #include "optim/schedule.h"
 #include "optim/slices.h"
 #include "plugin/host.h"
+#include "mesh/mesh.h"
 #include "run/reference.h"
 #include "run/run.h"
 #include "run/storage.h"
+#include "run/strategy.h"
 #include "run/work.h"
 #include "text/chat.h"
 
@@ -51,6 +53,12 @@ struct run {
     optim_options optimizer_options;
     plugin_host *host;
 
+    nrl_mesh *mesh;              /* of one rank too, once open_mesh was called */
+    const nrl_collective *collective;
+    void *collective_options;
+    strategy_choice strategy_choice;
+    strategy strategy;           /* the policy's */
+
     device device;
     nrl_ctx *ctx;
     arena model_memory;          /* config.json's tree */
@@ -72,6 +80,7 @@ struct run {
     schedule_options schedule_options;
     arena slice_memory;
     nrl_slice *slices;
+    bool *slice_counts;          /* [n_slices] no lower rank holds it too: its norm counts here */
     int64_t n_slices;
     schedule schedule;
     double lr_override;          /* < 0 = the schedule's */
@@ -92,13 +101,15 @@ struct run {
     bool finished;
     int64_t last_saved;          /* step of the newest save, -1 = none */
     double last_save_time;
+    bool save_by_clock;          /* checkpoint.every_minutes are over: rank 0's clock, told at a step's end */
+    int signal;                  /* that any rank got, told at a step's end; 0 = none */
     const char *last_save;
 
     run_metric metrics[RUN_MAX_METRICS];
     uint32_t n_metrics;
     nrl_value values[RUN_MAX_VALUES], eval_values[RUN_MAX_VALUES];
     size_t n_values, n_eval_values;
-    double started, data_seconds;
+    double started, data_seconds, comm_seconds; /* the last two: of the step at hand */
     int64_t resumed_from; /* step at the start of this process */
 };
 
@@ -106,6 +117,8 @@ void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2
 
 /* open.c and its parts; each checks what it can into `problems` before anything is opened. */
 nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */
+nrl_status open_mesh(run *r);    /* open_mesh.c: joins the other ranks */
+bool run_leads(const run *r);    /* the rank that speaks, writes records and decides */
 nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json */
 nrl_status open_weights(run *r); /* open_model.c: their files mapped and compared with it */
 nrl_status open_text(run *r);    /* open_data.c: tokenizer and template */
@@ -118,12 +131,14 @@ nrl_status open_device(run *r);  /* open_device.c: backend, storage, weights */
 nrl_status open_plan(run *r);    /* plan.c: prints what is about to happen */
 
 /* step.c */
-nrl_status step_take(run *r, run_event *e);
+/* *done: rank 0's script stopped the run; no step was taken. */
+nrl_status step_take(run *r, run_event *e, bool *done);
 /* The same on given batches, begun at `start` (now_seconds). */
-nrl_status step_on(run *r, const data_step *data, double start, run_event *e);
+nrl_status step_on(run *r, const data_step *data, double start, run_event *e, bool *done);
 
 /* metrics.c: metrics of the algorithm over a step or an evaluation */
 void metrics_reset(run *r);
+void metric_add(run_metric *m, uint32_t reduce, double value, double weight);
 nrl_status metrics_collect(run *r);
 void metrics_append(const run *r, const char *prefix, nrl_value *values, size_t *n, arena *names);
 void value_append(nrl_value *values, size_t *n, const char *name, const char *unit, double value);
@@ -144,10 +159,17 @@ nrl_status save_at_start(run *r);
 nrl_status resume_due(run *r);
 nrl_status save_config(run *r);
 
+/* export.c */
+nrl_status export_to(run *r, const char *dir);
+
+/* train.c: what every public call of a run returns through: an error is told to the other ranks */
+nrl_status run_end_call(run *r, nrl_status st);
+
 /* out.c */
 nrl_status out_prepare(run *r);
 nrl_status out_clear(run *r); /* overwrite: removes the earlier run, once everything else is open */
 
+nrl_dtype run_compute(const run *r); /* the dtype of WORK: train.precision */
 double now_seconds(void); /* monotonic */
 int64_t memory_in_use(const run *r); /* bytes: resident set, or the device's pool */
 

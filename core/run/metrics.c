@@ -10,7 +10,7 @@ void metrics_reset(run *r)
     memset(r->metrics, 0, sizeof r->metrics);
 }
 
-static void add(run_metric *m, uint32_t reduce, double value, double weight)
+void metric_add(run_metric *m, uint32_t reduce, double value, double weight)
 {
     switch (reduce) {
     case NRL_REDUCE_MAX:
@@ -35,8 +35,8 @@ nrl_status metrics_collect(run *r)
         if (list[i].index >= r->n_metrics)
             return nrl_fail(NRL_ERR_PLUGIN, "algorithm '%s' reported metric %u of %u",
                             r->algorithm->plugin.name, list[i].index, r->n_metrics);
-        add(&r->metrics[list[i].index], r->algorithm->metrics[list[i].index].reduce, list[i].value,
-            list[i].weight);
+        metric_add(&r->metrics[list[i].index], r->algorithm->metrics[list[i].index].reduce, list[i].value,
+                   list[i].weight);
     }
     return NRL_OK;
 }

@@ -31,17 +31,30 @@ static nrl_status open_inputs(run *r)
     return problems_report_as(&problems, first, "mistakes");
 }
 
+/* The first rank of a node reads the data and leaves its cache; the others find it there. */
+static nrl_status open_inputs_in_turn(run *r)
+{
+    bool first = mesh_where(r->mesh)->local_rank == 0;
+    nrl_status st = NRL_OK;
+    if (first) st = open_inputs(r);
+    if (st == NRL_OK) st = mesh_barrier(r->mesh, "data is there");
+    if (st == NRL_OK && !first) st = open_inputs(r);
+    return st;
+}
+
 static void plan_storage(run *r)
 {
-    nrl_dtype compute = r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
-    storage_plan(r->model, compute, true, r->optimizer->n_states, &r->storage);
+    const storage_spec spec = {
+        .compute = run_compute(r), .train = true, .n_states = r->optimizer->n_states};
+    storage_plan(r->model, &spec, &r->storage);
 }
 
 static nrl_status open_all(run *r, const nrl_node *config)
 {
     NRL_TRY(open_plugins(r, config));
+    NRL_TRY(open_mesh(r));
     NRL_TRY(open_model(r));
-    NRL_TRY(open_inputs(r));
+    NRL_TRY(open_inputs_in_turn(r));
     NRL_TRY(open_loaders(r));
     NRL_TRY(
         schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
@@ -52,11 +65,12 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(open_device(r));
     NRL_TRY(open_reference(r));
     if (r->env.no_output) return NRL_OK;
-    NRL_TRY(out_clear(r));
+    if (run_leads(r)) NRL_TRY(out_clear(r));
+    NRL_TRY(mesh_barrier(r->mesh, "out is clear"));
     NRL_TRY(resume_due(r));
     NRL_TRY(save_at_start(r));
     NRL_TRY(loggers_open(r));
-    NRL_TRY(save_config(r));
+    if (run_leads(r)) NRL_TRY(save_config(r));
     NRL_TRY(open_plan(r));
     r->resumed_from = r->progress.step;
     r->started = r->last_save_time = now_seconds();
@@ -67,9 +81,10 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
 {
     run *r = mem_alloc(sizeof *r);
     r->env = *env;
+    if (!run_leads(r)) r->env.quiet = true;
     r->lr_override = -1;
     r->last_saved = -1;
-    nrl_status st = open_all(r, config);
+    nrl_status st = run_end_call(r, open_all(r, config));
     if (st == NRL_OK) {
         *out = r;
         return NRL_OK;
@@ -91,10 +106,14 @@ static void close_data(run *r)
 
 static void close_device(run *r)
 {
-    if (!r->ctx) return;
+    if (!r->ctx) {
+        strategy_close(&r->strategy, NULL);
+        return;
+    }
     ctx_set_batch(r->ctx, NULL);
     reference_close(r->reference);
     work_close(&r->work);
+    strategy_close(&r->strategy, r->ctx);
     storage_free(r->ctx, r->model, &r->storage);
     ctx_destroy(r->ctx);
 }
@@ -114,6 +133,7 @@ void run_close(run *r)
         r->optimizer->destroy(r->optimizer_self);
     if (r->host) plugin_host_destroy(r->host);
     free(r->script_state);
+    if (r->mesh) mesh_close(r->mesh);
     arena_free(&r->slice_memory);
     arena_free(&r->model_memory);
     arena_free(&r->memory);

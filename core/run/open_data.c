@@ -63,7 +63,8 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
                          .workers = d->workers,
                          .cache_dir = run_cache_folder(r),
                          .vocab_size = r->model->facts.vocab_size,
-                         .role = role};
+                         .role = role,
+                         .quiet = !run_leads(r)};
     return dataset_open(&o, out);
 }
 
@@ -80,8 +81,8 @@ static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **
                            .shuffle = train && c->shuffle,
                            .drop_last = train && c->last_batch == CONFIG_LAST_BATCH_DROP,
                            .seed = (uint64_t)t->seed,
-                           .ranks = 1,
-                           .rank = 0};
+                           .ranks = nrl_mesh_size(r->mesh, "data"),
+                           .rank = nrl_mesh_coord(r->mesh, "data")};
     NRL_TRY(data_plan_create(d, &o, plan));
     return data_loader_create(d, *plan, c->prefetch, work_needs(r->algorithm, "prompt_rows"), loader);
 }

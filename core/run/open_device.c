@@ -8,27 +8,58 @@ static nrl_status load_weights(run *r)
 {
     storage_origin from = {
         .m = r->model, .weights = r->weights, .seed = (uint64_t)r->config.train.seed};
-    nrl_status st = storage_load(r->ctx, r->model, storage_read, &from);
+    nrl_status st = storage_load(r->ctx, r->model, r->mesh, storage_read, &from);
+    if (st == NRL_OK) st = strategy_updated(&r->strategy, r->ctx, 0);
     hf_weights_close(r->weights);
     r->weights = NULL;
     return st;
 }
 
+nrl_dtype run_compute(const run *r)
+{
+    return r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
+}
+
+/* The strategy plans, binds what it wants; the rest is allocated. */
+static nrl_status open_storage(run *r)
+{
+    const strategy_setup setup = {.choice = r->strategy_choice,
+                                  .mesh = r->mesh,
+                                  .m = r->model,
+                                  .train = !r->env.evaluate_only,
+                                  .quiet = !run_leads(r),
+                                  .compute = run_compute(r),
+                                  .n_states = r->optimizer->n_states,
+                                  .reach = r->optimizer->reach};
+    NRL_TRY(strategy_open(&setup, &r->strategy));
+    NRL_TRY(strategy_bind(&r->strategy, r->ctx));
+    const storage_spec spec = strategy_storage(&r->strategy, &setup);
+    NRL_TRY(storage_bind(r->ctx, r->model, &spec, &r->storage));
+    strategy_attach(&r->strategy, &r->work);
+    return load_weights(r);
+}
+
+static nrl_status open_slices(run *r)
+{
+    NRL_TRY(slices_build(r->model, r->mesh, r->optimizer->n_states, &r->slice_memory, &r->slices, &r->n_slices));
+    r->slice_counts = arena_alloc(&r->slice_memory, (size_t)(r->n_slices + 1) * sizeof *r->slice_counts);
+    for (int64_t i = 0; i < r->n_slices; i++)
+        r->slice_counts[i] = layout_is_owner(r->mesh, nrl_mesh_rank(r->mesh), r->slices[i].param);
+    return NRL_OK;
+}
+
 nrl_status open_device(run *r)
 {
-    nrl_dtype compute = r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
-    NRL_TRY(device_open(r->backend, r->backend_options, 0, &r->device));
+    NRL_TRY(device_open(r->backend, r->backend_options, mesh_where(r->mesh)->local_rank, &r->device));
     NRL_TRY(ctx_create(&r->device, &r->ctx));
-    ctx_set_compute(r->ctx, compute);
-    NRL_TRY(storage_bind(r->ctx, r->model, compute, !r->env.evaluate_only, r->optimizer->n_states, &r->storage));
-    NRL_TRY(load_weights(r));
+    ctx_set_compute(r->ctx, run_compute(r));
+    NRL_TRY(open_storage(r));
     r->work.ctx = r->ctx;
     r->work.policy = r->model;
     r->work.algorithm = r->algorithm;
     r->work.algorithm_self = r->algorithm_self;
     work_open(&r->work);
-    if (r->env.evaluate_only) return NRL_OK;
-    return slices_build(r->model, r->optimizer->n_states, &r->slice_memory, &r->slices, &r->n_slices);
+    return r->env.evaluate_only ? NRL_OK : open_slices(r);
 }
 
 static nrl_status extra_column(void *user, size_t set, nrl_batch *batch, nrl_tensor **column)
@@ -52,11 +83,13 @@ nrl_status open_reference(run *r)
     if (!work_needs(r->algorithm, "ref_logps")) return NRL_OK;
     reference_setup setup = {.options = &r->reference_options,
                              .ctx = r->ctx,
+                             .mesh = r->mesh,
+                             .strategy = r->strategy_choice,
                              .policy = r->model,
                              .table = &r->model->table,
                              .config = r->model->config,
                              .max_length = r->config.data.max_length,
-                             .compute = r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32,
+                             .compute = run_compute(r),
                              .model_dir = r->model_dir,
                              .seed = (uint64_t)r->config.train.seed,
                              .cache_dir = run_cache_folder(r),

@@ -139,6 +139,42 @@ static void fill_backend(filling *f)
     r->backend = open_component(f, NRL_KIND_BACKEND, "backend", &c, NULL, &r->backend_options);
 }
 
+static bool has_ranks(const run *r)
+{
+    return r->env.place && r->env.place->world > 1 && !r->env.check_only;
+}
+
+/* Unset: ddp where there are several ranks. */
+static void fill_parallel(filling *f)
+{
+    run *r = f->r;
+    config_component c = r->config.parallel;
+    void *options = NULL;
+    if (r->config.parallel_unset && has_ranks(r)) {
+        c.name = "ddp";
+        if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   ddp: there are %d ranks", r->env.place->world);
+    }
+    if (!c.name) return;
+    r->strategy_choice.table = open_component(f, NRL_KIND_PARALLEL, "parallel", &c, NULL, &options);
+    r->strategy_choice.options = options;
+    const nrl_parallel *t = r->strategy_choice.table;
+    if (t && (!t->axis || strcmp(t->axis, "data")))
+        problems_add(&f->problems, c.at, "parallel: '%s' serves the axis '%s', expected a strategy of the axis data",
+                     c.name, t->axis ? t->axis : "");
+}
+
+/* `auto`: what the backend's memory can use best. One process opens none, but what is configured is
+ * checked. */
+static void fill_collective(filling *f)
+{
+    run *r = f->r;
+    config_component c = r->config.collective;
+    bool is_auto = c.name && !strcmp(c.name, "auto");
+    if (!c.name || (is_auto && !has_ranks(r))) return;
+    if (is_auto) c.name = r->backend && !strcmp(r->backend->plugin.name, "cuda") ? "nccl" : "gloo";
+    r->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", &c, NULL, &r->collective_options);
+}
+
 static void fill_loggers(filling *f)
 {
     run *r = f->r;
@@ -173,6 +209,8 @@ nrl_status open_plugins(run *r, const nrl_node *config)
     fill_optimizer(&f);
     fill_schedule(&f);
     fill_backend(&f);
+    fill_parallel(&f);
+    fill_collective(&f);
     fill_loggers(&f);
     NRL_TRY(problems_report(&f.problems));
     count_metrics(r);

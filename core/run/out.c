@@ -100,7 +100,7 @@ static nrl_status remove_run(const char *out)
 nrl_status out_prepare(run *r)
 {
     const char *out = r->config.out, *cache = r->config.data.cache;
-    if (r->env.no_output) return NRL_OK;
+    if (r->env.no_output || !run_leads(r)) return NRL_OK;
     bool used =
         holds(out, "metrics.jsonl") || holds(out, "checkpoints") || holds(out, "config.yaml");
     if (used && !r->config.overwrite && !strcmp(r->config.resume, "never"))

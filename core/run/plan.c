@@ -130,10 +130,16 @@ static void say_train(const run *r)
 static void say_memory(const run *r)
 {
     const storage *s = &r->storage;
-    int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes;
-    run_say(r, "memory     %.1f MiB: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
+    int64_t buffers = r->strategy.plan.buffer_bytes;
+    int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + buffers;
+    if (nrl_mesh_world(r->mesh) > 1) run_say(r, "ranks      %s", mesh_text(r->mesh));
+    if (r->strategy.self)
+        run_say(r, "parallel   %s%s%s", r->strategy.choice.table->plugin.name, r->strategy.plan.text ? ": " : "",
+                r->strategy.plan.text ? r->strategy.plan.text : "");
+    if (buffers) run_say(r, "           buffers %.1f MiB a rank", mib(buffers));
+    run_say(r, "memory     %.1f MiB%s: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
                "(%.3g bytes a parameter); activations come on top",
-            mib(total), mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes),
+            mib(total), nrl_mesh_world(r->mesh) > 1 ? " a rank" : "", mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes),
             mib(s->state_bytes), (double)total / (double)model_n_params(r->model));
 }
 

@@ -53,7 +53,7 @@ nrl_status loggers_open(run *r)
                           .total_steps = r->total_steps,
                           .terminal = r->env.terminal,
                           .color = r->env.color};
-    for (size_t i = 0; i < r->n_loggers; i++) {
+    for (size_t i = 0; i < r->n_loggers && run_leads(r); i++) {
         run_logger *l = &r->loggers[i];
         if (l->table->open(l->options, &about, &l->self) != NRL_OK) give_up(l);
         l->opened = true;

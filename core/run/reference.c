@@ -24,6 +24,7 @@ enum { MAX_SETS = 4 };
 struct reference {
     reference_setup setup;
     model *model; /* NULL once nothing is computed any more */
+    strategy strategy;
     storage storage;
     work work;
     reference_cache *caches[MAX_SETS];
@@ -40,7 +41,8 @@ static nrl_status load(reference *r)
         st = hf_weights_check(weights, r->model);
         from.weights = weights;
     }
-    if (st == NRL_OK) st = storage_load(s->ctx, r->model, storage_read, &from);
+    if (st == NRL_OK) st = storage_load(s->ctx, r->model, s->mesh, storage_read, &from);
+    if (st == NRL_OK) st = strategy_updated(&r->strategy, s->ctx, 0);
     if (weights) hf_weights_close(weights);
     return st;
 }
@@ -63,9 +65,16 @@ static nrl_status open_weights(reference *r)
     const reference_setup *s = &r->setup;
     NRL_TRY(model_create(s->table, s->config, &r->model));
     NRL_TRY(check_fit(r));
-    NRL_TRY(storage_bind(s->ctx, r->model, s->compute, false, 0, &r->storage));
+    const strategy_setup setup = {.choice = s->strategy, .mesh = s->mesh, .m = r->model, .instance = 1,
+                                  .quiet = true, .compute = s->compute};
+    NRL_TRY(strategy_open(&setup, &r->strategy));
+    NRL_TRY(strategy_bind(&r->strategy, s->ctx));
+    const storage_spec spec = strategy_storage(&r->strategy, &setup);
+    NRL_TRY(storage_bind(s->ctx, r->model, &spec, &r->storage));
     r->work.ctx = s->ctx;
     r->work.policy = r->model;
+    r->work.instance = 1;
+    strategy_attach(&r->strategy, &r->work);
     work_open(&r->work);
     return load(r);
 }
@@ -74,32 +83,43 @@ static void close_weights(reference *r)
 {
     if (!r->model) return;
     work_close(&r->work);
+    strategy_close(&r->strategy, r->setup.ctx);
     storage_free(r->setup.ctx, r->model, &r->storage);
     model_destroy(r->model);
     r->model = NULL;
     r->work = (work){0};
 }
 
-/* One forward without a tape; the column is [P] f32. */
+typedef struct {
+    reference *r;
+    nrl_batch *batch;
+    nrl_tensor **column;
+} head_call;
+
+static nrl_status log_probs(void *user, nrl_tensor *hidden)
+{
+    const head_call *c = user;
+    nrl_tensor *logps, *entropy, *sum_p2;
+    if (c->batch->is_tail) return NRL_OK;
+    NRL_TRY(head_columns(c->r->setup.ctx, &c->r->model->head, hidden, HEAD_LOGP, 1.0, &logps, &entropy, &sum_p2));
+    *c->column = tensor_retain(logps);
+    return NRL_OK;
+}
+
+/* One forward without a tape; the column is [P] f32, none for an empty batch. */
 static nrl_status compute(reference *r, nrl_batch *batch, nrl_tensor **column)
 {
-    nrl_ctx *ctx = r->setup.ctx;
-    nrl_tensor *hidden, *logps, *entropy, *sum_p2;
-    NRL_TRY(work_hidden(&r->work, batch, &hidden));
-    ctx_scope_begin(ctx);
-    nrl_status st = head_columns(ctx, &r->model->head, hidden, HEAD_LOGP, 1.0, &logps, &entropy, &sum_p2);
-    if (st == NRL_OK) *column = tensor_retain(logps);
-    ctx_scope_end(ctx);
-    tensor_release(ctx, hidden);
-    return st;
+    head_call call = {r, batch, column};
+    *column = NULL;
+    return work_hidden(&r->work, batch, log_probs, &call);
 }
 
 static nrl_status compute_to_host(void *user, nrl_batch *batch, float *logps)
 {
     reference *r = user;
     nrl_tensor *column;
-    if (!batch->n_rows) return NRL_OK;
     NRL_TRY(compute(r, batch, &column));
+    if (!column) return NRL_OK;
     nrl_status st = tensor_read(r->setup.ctx, column, logps);
     tensor_release(r->setup.ctx, column);
     return st;
@@ -132,6 +152,7 @@ static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n
         const reference_cache_setup c = {.folder = s->cache_dir, .weights_key = key, .config = s->config, .dtype = s->compute,
                                          .data = sets[i], .prompt_rows = s->prompt_rows,
                                          .micro_batch_tokens = s->micro_batch_tokens,
+                                         .mesh = s->mesh,
                                          .compute = compute_to_host, .user = r};
         NRL_TRY(reference_cache_open(&c, &r->caches[i]));
     }
@@ -179,13 +200,13 @@ static nrl_status from_host(reference *r, size_t set, nrl_batch *batch, nrl_tens
 
 nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column)
 {
-    nrl_status st = r->model ? compute(r, batch, column) : from_host(r, set, batch, column);
-    if (st != NRL_OK) {
-        nrl_note("reference log-probs");
-        return st;
-    }
-    batch_set_column(batch, "ref_logps", *column);
-    return NRL_OK;
+    nrl_status st = NRL_OK;
+    *column = NULL;
+    if (r->model) st = compute(r, batch, column);
+    else if (!batch->is_tail) st = from_host(r, set, batch, column);
+    if (st != NRL_OK) nrl_note("reference log-probs");
+    else if (*column) batch_set_column(batch, "ref_logps", *column);
+    return st;
 }
 
 bool reference_is_start(const reference *r)

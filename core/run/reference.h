@@ -10,6 +10,7 @@
 #include "config/options.h"
 #include "data/data.h"
 #include "run/storage.h"
+#include "run/strategy.h"
 #include "run/work.h"
 
 typedef enum { REFERENCE_ONLINE = 0, REFERENCE_CACHED, REFERENCE_NONE } reference_mode;
@@ -28,6 +29,8 @@ typedef struct reference reference;
 typedef struct {
     const reference_options *options;
     nrl_ctx *ctx;
+    nrl_mesh *mesh;            /* whose data axis shares the work, NULL = one rank */
+    strategy_choice strategy;  /* an instance of its own */
     const model *policy;     /* whose vocabulary the reference must share */
     const nrl_model *table;  /* the reference's architecture */
     const nrl_node *config;  /* its config.json */
@@ -46,7 +49,8 @@ nrl_status reference_open(const reference_setup *setup, const dataset *const *se
                           reference **out);
 void reference_close(reference *r);
 
-/* Sets the column of a batch of data set `set`; its tensor is counted for the caller. [step] */
+/* Sets the column of a batch of data set `set`; its tensor is counted for the caller, NULL for an empty
+ * batch. [step] */
 nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column);
 /* True when this model is the one that training started from (then the first loss is known). */
 bool reference_is_start(const reference *r);

@@ -154,8 +154,29 @@ static nrl_status compute_batch(const reference_cache_setup *s, contents *c, nrl
     float *logps = mem_alloc((size_t)b->n_rows * sizeof *logps);
     nrl_status st = s->compute(s->user, b, logps);
     copying pass = {c->values, logps};
-    if (st == NRL_OK) st = each_segment(c->offsets, c->n_blocks, b, put, &pass);
+    if (st == NRL_OK && !b->is_tail) st = each_segment(c->offsets, c->n_blocks, b, put, &pass);
     free(logps);
+    return st;
+}
+
+/* Each value was computed on one rank and is zero on the others: sums are exact. */
+static nrl_status join_values(const reference_cache_setup *s, contents *c)
+{
+    enum { CHUNK = 1 << 16 };
+    int32_t ranks = s->mesh ? nrl_mesh_world(s->mesh) : 1;
+    int64_t total = c->offsets[c->n_blocks];
+    if (ranks == 1) return NRL_OK;
+    float *all = mem_alloc((size_t)ranks * CHUNK * sizeof *all);
+    nrl_status st = NRL_OK;
+    for (int64_t at = 0; at < total && st == NRL_OK; at += CHUNK) {
+        size_t n = (size_t)(total - at < CHUNK ? total - at : CHUNK);
+        st = mesh_exchange(s->mesh, "reference log-probs", c->values + at, n * sizeof *all, all);
+        for (size_t i = 0; i < n && st == NRL_OK; i++) {
+            c->values[at + (int64_t)i] = 0;
+            for (int32_t r = 0; r < ranks; r++) c->values[at + (int64_t)i] += all[(size_t)r * n + i];
+        }
+    }
+    free(all);
     return st;
 }
 
@@ -163,7 +184,9 @@ static nrl_status compute_all(const reference_cache_setup *s, contents *c)
 {
     data_plan *plan = NULL;
     data_loader *loader = NULL;
-    data_plan_options o = {.global_batch = 64, .micro_batch_tokens = s->micro_batch_tokens, .ranks = 1};
+    data_plan_options o = {.global_batch = 64, .micro_batch_tokens = s->micro_batch_tokens,
+                           .ranks = s->mesh ? nrl_mesh_size(s->mesh, "data") : 1,
+                           .rank = s->mesh ? nrl_mesh_coord(s->mesh, "data") : 0};
     nrl_status st = data_plan_create(s->data, &o, &plan);
     if (st == NRL_OK) st = data_loader_create(s->data, plan, 1, s->prompt_rows, &loader);
     int64_t steps = st == NRL_OK ? data_plan_steps_per_epoch(plan) : 0;
@@ -171,8 +194,9 @@ static nrl_status compute_all(const reference_cache_setup *s, contents *c)
         data_step step;
         st = data_loader_step(loader, i, &step);
         for (int64_t m = 0; m < step.n_micro && st == NRL_OK; m++)
-            if (!step.micro[m]->is_tail) st = compute_batch(s, c, step.micro[m]);
+            st = compute_batch(s, c, step.micro[m]);
     }
+    if (st == NRL_OK) st = join_values(s, c);
     if (loader) data_loader_destroy(loader);
     if (plan) data_plan_destroy(plan);
     return st;
@@ -227,9 +251,22 @@ static nrl_status build(const reference_cache_setup *s, const char *path)
     contents c = {0};
     count_rows(s, &c);
     nrl_status st = compute_all(s, &c);
-    if (st == NRL_OK) st = write_file(path, &c);
+    if (st == NRL_OK && (!s->mesh || mesh_where(s->mesh)->local_rank == 0)) st = write_file(path, &c);
+    if (st == NRL_OK && s->mesh) st = mesh_barrier(s->mesh, "reference file");
     free(c.offsets);
     free(c.values);
+    return st;
+}
+
+static nrl_status is_everywhere(const reference_cache_setup *s, bool here, bool *everywhere)
+{
+    int32_t ranks = s->mesh ? nrl_mesh_world(s->mesh) : 1;
+    *everywhere = here;
+    if (ranks == 1) return NRL_OK;
+    bool *all = mem_alloc((size_t)ranks);
+    nrl_status st = mesh_exchange(s->mesh, "reference file", &here, sizeof here, all);
+    for (int32_t r = 0; r < ranks && st == NRL_OK; r++) *everywhere = *everywhere && all[r];
+    free(all);
     return st;
 }
 
@@ -237,8 +274,13 @@ nrl_status reference_cache_open(const reference_cache_setup *s, reference_cache 
 {
     char path[4096];
     make_path(s, path, sizeof path);
+    bool complete;
     *out = map_file(path, dataset_n_blocks(s->data));
-    if (*out) return NRL_OK;
+    nrl_status st = is_everywhere(s, *out != NULL, &complete);
+    if (st == NRL_OK && complete) return NRL_OK;
+    reference_cache_close(*out);
+    *out = NULL;
+    NRL_TRY(st);
     NRL_TRY(build(s, path));
     *out = map_file(path, dataset_n_blocks(s->data));
     return *out ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "'%s' cannot be read back", path);

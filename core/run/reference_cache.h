@@ -9,6 +9,7 @@
 #ifndef RUN_REFERENCE_CACHE_H
 #define RUN_REFERENCE_CACHE_H
 #include "data/data.h"
+#include "mesh/mesh.h"
 
 typedef struct {
     const char *folder, *weights_key;
@@ -17,14 +18,17 @@ typedef struct {
     const dataset *data;
     bool prompt_rows;
     int64_t micro_batch_tokens;
-    /* Log-probs of a batch's scored rows into host memory. */
+    nrl_mesh *mesh; /* its ranks share the computing; the first rank of a node writes the file; NULL = one */
+    /* Log-probs of a batch's scored rows into host memory; also called for empty batches, none of whose
+     * rows count, so that all ranks make the same visits. */
     nrl_status (*compute)(void *user, nrl_batch *batch, float *logps);
     void *user;
 } reference_cache_setup;
 
 typedef struct reference_cache reference_cache;
 
-/* Maps a valid file, else computes it. A damaged one is said and computed again. [main] */
+/* Maps a valid file, else computes it, which all ranks do if one of them lacks it. A damaged one is said
+ * and computed again. [main] */
 nrl_status reference_cache_open(const reference_cache_setup *setup, reference_cache **out);
 void reference_cache_close(reference_cache *c); /* NULL is fine */
 

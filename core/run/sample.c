@@ -2,7 +2,7 @@
  * sample.c - text around generate.c: encode the prompts, stop at any end token, decode what came.
  */
 #include "run/sample.h"
-#include "run/internal.h"
+#include "run/ranks.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,5 +93,8 @@ nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sa
     if (o->chat && !r->chat)
         return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: one of %s",
                         chat_template_names());
-    return sample_texts(&r->work, r->tokenizer, o->chat ? r->chat : NULL, prompts, n, o, texts, n_tokens);
+    nrl_status st = ranks_agree(r, "sample", (uint64_t)n);
+    if (st == NRL_OK)
+        st = sample_texts(&r->work, r->tokenizer, o->chat ? r->chat : NULL, prompts, n, o, texts, n_tokens);
+    return run_end_call(r, st);
 }

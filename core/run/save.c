@@ -170,7 +170,7 @@ nrl_status save_due(run *r)
     const config_checkpoint *c = &r->config.checkpoint;
     const char *path;
     bool due = c->every && r->progress.step % c->every == 0;
-    if (c->every_minutes > 0 && now_seconds() - r->last_save_time >= 60 * c->every_minutes) due = true;
+    if (r->save_by_clock) due = true;
     if (!due || r->last_saved == r->progress.step) return NRL_OK;
     nrl_status st = save_now(r, &path);
     if (st == NRL_OK || c->on_error == CONFIG_ON_ERROR_STOP) return st;

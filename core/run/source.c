@@ -36,7 +36,8 @@ static nrl_status open_model(source *s, const nrl_node *config)
     NRL_TRY(model_create(table, config, &s->model));
     NRL_TRY(open_backend(s));
     ctx_set_compute(s->ctx, NRL_DTYPE_F32);
-    NRL_TRY(storage_bind(s->ctx, s->model, NRL_DTYPE_F32, false, 0, &s->storage));
+    const storage_spec spec = {.compute = NRL_DTYPE_F32};
+    NRL_TRY(storage_bind(s->ctx, s->model, &spec, &s->storage));
     s->work.ctx = s->ctx;
     s->work.policy = s->model;
     work_open(&s->work);
@@ -52,7 +53,7 @@ static nrl_status open_hf(source *s, const char *dir)
     NRL_TRY(hf_weights_open(dir, &weights));
     storage_origin from = {.m = s->model, .weights = weights};
     nrl_status st = hf_weights_check(weights, s->model);
-    if (st == NRL_OK) st = storage_load(s->ctx, s->model, storage_read, &from);
+    if (st == NRL_OK) st = storage_load(s->ctx, s->model, NULL, storage_read, &from);
     hf_weights_close(weights);
     s->tokenizer_dir = arena_strdup(&s->memory, dir);
     return st;

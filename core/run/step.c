@@ -2,11 +2,11 @@
  * step.c - one optimizer step: fetch, weigh, run the schedule, measure, update, record. Nothing
  * persistent changes before the update, so a step that went wrong can be discarded.
  */
-#include "run/internal.h"
+#include "run/ranks.h"
 #include <math.h>
 #include <string.h>
 
-/* The weights of all terms over the whole global batch, known before the first forward. */
+/* The weights of all terms over this rank's batches, from counts alone. */
 static nrl_status weigh(run *r, const data_step *data, double *weights)
 {
     for (int64_t m = 0; m < data->n_micro; m++) {
@@ -35,36 +35,41 @@ static nrl_status seed(run *r, const double *weights)
     return NRL_OK;
 }
 
+/* Of every trained parameter, also where nothing of it is updated on this rank. */
 static void gradients_begin(run *r)
 {
-    for (int64_t i = 0; i < r->n_slices; i++) nrl_param_set_fresh(r->slices[i].param, true);
+    for (int32_t i = 0; i < r->model->n_params; i++)
+        nrl_param_set_fresh(r->model->params[i], r->model->params[i]->trained);
 }
 
 /* A parameter that nothing used this step has a gradient of zero, not last step's. */
 static nrl_status gradients_end(run *r)
 {
-    for (int64_t i = 0; i < r->n_slices; i++) {
-        nrl_param *p = r->slices[i].param;
-        if (!nrl_param_fresh(p)) continue;
-        nrl_fill_args a = {.size = sizeof a, .y = nrl_tensor_mat(nrl_param_tensor(p, NRL_SLOT_GRAD_ACC))};
-        NRL_TRY(r->device.ops.fill(r->device.self, NULL, &a));
+    for (int32_t i = 0; i < r->model->n_params; i++) {
+        nrl_param *p = r->model->params[i];
+        nrl_tensor *grad = nrl_param_tensor(p, NRL_SLOT_GRAD_ACC);
+        if (!nrl_param_fresh(p) || !grad) continue;
+        NRL_TRY(nrl_tensor_fill(r->ctx, grad, 0));
         nrl_param_set_fresh(p, false);
     }
     const nrl_parallel *s = r->work.strategy;
     return s && s->finish ? s->finish(r->work.strategy_self, r->ctx) : NRL_OK;
 }
 
-/* The step's loss from its sums; the device is waited for here. */
-static nrl_status fetch_loss(run *r, nrl_tensor **totals, const double *weights, double *loss,
-                             double *sums)
+/* This rank's sums; the device is waited for here. */
+static nrl_status fetch_sums(run *r, nrl_tensor **totals, double *sums)
 {
-    *loss = 0;
-    for (uint32_t k = 0; k < r->algorithm->n_terms; k++) {
-        if (!totals[k]) continue;
-        NRL_TRY(nrl_tensor_fetch(r->ctx, totals[k], &sums[k], 1));
-        if (weights[k] > 0) *loss += sums[k] / weights[k];
-    }
+    for (uint32_t k = 0; k < r->algorithm->n_terms; k++)
+        if (totals[k]) NRL_TRY(nrl_tensor_fetch(r->ctx, totals[k], &sums[k], 1));
     return NRL_OK;
+}
+
+static double loss_of(const run *r, const double *sums, const double *weights)
+{
+    double loss = 0;
+    for (uint32_t k = 0; k < r->algorithm->n_terms; k++)
+        if (weights[k] > 0) loss += sums[k] / weights[k];
+    return loss;
 }
 
 static nrl_status update(run *r, const clip_result *clip, double lr)
@@ -81,7 +86,7 @@ static nrl_status update(run *r, const clip_result *clip, double lr)
     }
     if (st != NRL_OK) nrl_note("optimizer '%s'", r->optimizer->plugin.name);
     slices_touch(r->slices, r->n_slices);
-    return st;
+    return st == NRL_OK ? strategy_updated(&r->strategy, r->ctx, block.step) : st;
 }
 
 /* printf shows the sign of a NaN, which means nothing. */
@@ -106,7 +111,7 @@ static nrl_status diverged(run *r, double loss, double norm)
         return nrl_fail(NRL_ERR_DIVERGED,
                         "loss %g, gradient norm %g: %lld steps in a row were left out (train.nan_limit)",
                         loss, norm, (long long)r->progress.skipped_in_a_row);
-    nrl_warn("step %lld left out: loss %g, gradient norm %g", (long long)step, loss, norm);
+    if (run_leads(r)) nrl_warn("step %lld left out: loss %g, gradient norm %g", (long long)step, loss, norm);
     return NRL_OK;
 }
 
@@ -136,29 +141,29 @@ static double flops_of(const run *r, const data_step *data)
            6.0 * (double)(f->n_layers * f->n_heads * f->head_dim) * squares;
 }
 
-static void fill_event(run *r, const data_step *data, double loss, const clip_result *clip, double lr,
-                       double seconds, run_event *e)
+static void fill_event(run *r, const data_step *data, const ranks_result *all, double loss, double norm,
+                       double lr, double seconds, run_event *e)
 {
-    nrl_dtype compute = r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
-    double peak = r->device.facts.peak_flops[compute], tokens = tokens_of(data);
+    nrl_dtype compute = run_compute(r);
+    double peak = r->device.facts.peak_flops[compute] * nrl_mesh_world(r->mesh);
     nrl_value *v = r->values;
     size_t n = 0;
     value_append(v, &n, "loss", "nats", loss);
-    value_append(v, &n, "grad_norm", "1", clip->norm);
+    value_append(v, &n, "grad_norm", "1", norm);
     value_append(v, &n, "lr", "1", lr);
     value_append(v, &n, "epoch", "1", data->epoch);
     value_append(v, &n, "tokens", "tokens", (double)r->progress.tokens);
-    value_append(v, &n, "tokens_per_s", "tok/s", tokens / seconds);
-    if (peak > 0) value_append(v, &n, "mfu", "1", flops_of(r, data) / seconds / peak);
+    value_append(v, &n, "tokens_per_s", "tok/s", all->tokens / seconds);
+    if (peak > 0) value_append(v, &n, "mfu", "1", all->flops / seconds / peak);
     value_append(v, &n, "mem_bytes", "bytes", (double)memory_in_use(r));
     value_append(v, &n, "mem_total_bytes", "bytes", (double)r->device.facts.memory_bytes);
     value_append(v, &n, "data_fraction", "1", r->data_seconds / seconds);
-    value_append(v, &n, "comm_fraction", "1", 0);
+    value_append(v, &n, "comm_fraction", "1", r->comm_seconds / seconds);
     metrics_append(r, "", v, &n, NULL);
     r->n_values = n;
     *e = (run_event){.step = r->progress.step, .epoch = data->epoch, .loss = loss,
-                     .grad_norm = clip->norm, .lr = lr, .tokens = tokens,
-                     .tokens_per_s = tokens / seconds, .seconds = seconds, .values = v, .n_values = n};
+                     .grad_norm = norm, .lr = lr, .tokens = all->tokens,
+                     .tokens_per_s = all->tokens / seconds, .seconds = seconds, .values = v, .n_values = n};
 }
 
 static void release_totals(run *r, nrl_tensor **totals)
@@ -166,11 +171,11 @@ static void release_totals(run *r, nrl_tensor **totals)
     for (int k = 0; k < NRL_MAX_TERMS; k++) tensor_release(r->ctx, totals[k]);
 }
 
-/* Weigh, run the schedule: gradients are whole and the loss is known afterwards. */
-static nrl_status compute(run *r, const data_step *data, double *loss, double *sums, double *weights)
+/* Runs the schedule: gradients are whole afterwards, and this rank's part of the result is known. `weights`:
+ * what the terms are divided by. */
+static nrl_status compute(run *r, const data_step *data, const double *weights, ranks_result *own)
 {
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
-    NRL_TRY(weigh(r, data, weights));
     NRL_TRY(seed(r, weights));
     NRL_TRY(work_schedule(&r->work, (int32_t)data->n_micro));
     metrics_reset(r);
@@ -178,7 +183,7 @@ static nrl_status compute(run *r, const data_step *data, double *loss, double *s
     nrl_status st = work_train(&r->work, data->micro, totals);
     if (st == NRL_OK) st = gradients_end(r);
     if (st == NRL_OK) st = metrics_collect(r);
-    if (st == NRL_OK) st = fetch_loss(r, totals, weights, loss, sums);
+    if (st == NRL_OK) st = fetch_sums(r, totals, own->sums);
     release_totals(r, totals);
     return st;
 }
@@ -201,43 +206,90 @@ static nrl_status check_start(const run *r, double loss)
                     loss, known);
 }
 
-/* Measure, update; the event's numbers. */
-static nrl_status finish(run *r, const data_step *data, double start, double lr, run_event *e)
+/* Local steps clip by the rank's own norm; else each element counts on one rank. */
+static nrl_status measure(run *r, ranks_result *own, clip_result *clip)
 {
-    double loss = 0, sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0};
-    clip_result clip;
-    NRL_TRY(compute(r, data, &loss, sums, weights));
-    NRL_TRY(check_start(r, loss));
-    NRL_TRY(clip_norm(r->ctx, r->slices, r->n_slices, 1.0, r->optimizer_options.clip_norm, NULL, &clip));
-    bool finite = isfinite(loss) && clip.finite;
-    if (finite) {
-        NRL_TRY(update(r, &clip, lr));
-        r->progress.updates++;
-        r->progress.skipped_in_a_row = 0;
-        if (r->algorithm->step_end) NRL_TRY(r->algorithm->step_end(r->algorithm_self, sums, weights));
-    } else {
-        NRL_TRY(diverged(r, loss, clip.norm));
-    }
-    r->progress.step++;
-    r->progress.tokens += (int64_t)tokens_of(data);
-    fill_event(r, data, loss, &clip, lr, now_seconds() - start, e);
-    e->skipped = !finite;
+    bool local = r->strategy.plan.local_steps;
+    double max_norm = r->optimizer_options.clip_norm, sum;
+    NRL_TRY(clip_square_sum(r->ctx, r->slices, r->n_slices, local ? NULL : r->slice_counts, &sum));
+    if (local) *clip = clip_decide(sum, 1.0, max_norm);
+    own->square_sum = local ? 0 : sum;
+    own->norm = local ? clip->norm : 0;
+    own->finite = isfinite(sum);
     return NRL_OK;
 }
 
-nrl_status step_on(run *r, const data_step *data, double start, run_event *e)
+static bool clock_says_save(const run *r)
 {
+    double minutes = r->config.checkpoint.every_minutes;
+    return run_leads(r) && minutes > 0 && now_seconds() - r->last_save_time >= 60 * minutes;
+}
+
+/* Everything that the ranks must know alike before they decide: *loss and *clip of the whole step. */
+static nrl_status share(run *r, const data_step *data, const double *weights, ranks_result *all, double *loss,
+                        clip_result *clip)
+{
+    NRL_TRY(measure(r, all, clip));
+    all->tokens = tokens_of(data);
+    all->flops = flops_of(r, data);
+    all->signal = r->env.signal ? *r->env.signal : 0;
+    all->save_now = clock_says_save(r);
+    NRL_TRY(ranks_end_step(r, all));
+    if (!r->strategy.plan.local_steps)
+        *clip = clip_decide(all->square_sum, 1.0, r->optimizer_options.clip_norm);
+    *loss = loss_of(r, all->sums, weights);
+    r->signal = (int)all->signal;
+    r->save_by_clock = all->save_now > 0;
+    clip->finite = clip->finite && all->finite > 0 && isfinite(*loss);
+    return NRL_OK;
+}
+
+/* Compute, measure, update; the event's numbers. */
+static nrl_status finish(run *r, const data_step *data, double start, run_event *e, bool *done)
+{
+    double loss = 0, own[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS];
+    double waited = mesh_wait_seconds(r->mesh);
+    ranks_result all = {0};
+    clip_result clip = {0};
+    NRL_TRY(weigh(r, data, own));
+    memcpy(weights, own, sizeof own);
+    NRL_TRY(ranks_begin_step(r, weights));
+    *done = r->stop_reason != NULL;
+    if (*done) return NRL_OK;
     double lr = r->lr_override >= 0 ? r->lr_override : schedule_rate(&r->schedule, r->progress.step);
-    nrl_status st = finish(r, data, start, lr, e);
+    NRL_TRY(compute(r, data, r->strategy.plan.local_steps ? own : weights, &all));
+    NRL_TRY(share(r, data, weights, &all, &loss, &clip));
+    NRL_TRY(check_start(r, loss));
+    double norm = r->strategy.plan.local_steps ? all.norm : clip.norm;
+    if (clip.finite) {
+        NRL_TRY(update(r, &clip, lr));
+        r->progress.updates++;
+        r->progress.skipped_in_a_row = 0;
+        if (r->algorithm->step_end) NRL_TRY(r->algorithm->step_end(r->algorithm_self, all.sums, weights));
+    } else {
+        NRL_TRY(diverged(r, loss, norm));
+    }
+    r->progress.step++;
+    r->progress.tokens += (int64_t)all.tokens;
+    r->comm_seconds = mesh_wait_seconds(r->mesh) - waited;
+    fill_event(r, data, &all, loss, norm, lr, now_seconds() - start, e);
+    e->skipped = !clip.finite;
+    return NRL_OK;
+}
+
+nrl_status step_on(run *r, const data_step *data, double start, run_event *e, bool *done)
+{
+    mesh_set_step(r->mesh, r->progress.step + 1);
+    nrl_status st = finish(r, data, start, e, done);
     if (st != NRL_OK) nrl_note("step %lld", (long long)r->progress.step + 1);
     return st;
 }
 
-nrl_status step_take(run *r, run_event *e)
+nrl_status step_take(run *r, run_event *e, bool *done)
 {
     double start = now_seconds(), waited = data_loader_wait_seconds(r->train_loader);
     data_step data;
     NRL_TRY(data_loader_step(r->train_loader, r->progress.step, &data));
     r->data_seconds = data_loader_wait_seconds(r->train_loader) - waited;
-    return step_on(r, &data, start, e);
+    return step_on(r, &data, start, e, done);
 }

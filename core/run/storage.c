@@ -1,6 +1,5 @@
 /*
- * storage.c - whole tensors for one rank. A strategy that shards binds its own slices instead and
- * uses none of this but the sources.
+ * storage.c - slots of parameters on this rank: allocation by layout, loading, reading.
  */
 #include "run/storage.h"
 #include <stdlib.h>
@@ -11,9 +10,9 @@ enum {
 };
 
 /* Parameters begin at multiples of 64 bytes of the narrowest dtype inside a slot's buffer. */
-static int64_t room_of(const nrl_param *p)
+static int64_t room_of(int64_t n)
 {
-    return (p->numel + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
+    return (n + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
 }
 
 static void keep(storage *s, nrl_tensor *t)
@@ -22,66 +21,109 @@ static void keep(storage *s, nrl_tensor *t)
     s->tensors[s->n++] = t;
 }
 
-/* One buffer for a slot of all parameters (or the trained ones), and a flat view of it a parameter:
- * a buffer each would round every matrix up to whole huge pages. */
-static nrl_status bind_slot(nrl_ctx *ctx, model *m, nrl_slot slot, nrl_dtype dtype, bool trained_only,
-                            bool zero, storage *s)
+/* Elements that storage_bind allocates for a slot of p: 0 where it is bound, or nothing lies here. */
+typedef int64_t (*slot_room)(const storage_spec *spec, const nrl_param *p, nrl_slot slot);
+
+static int64_t room_whole(const storage_spec *spec, const nrl_param *p, nrl_slot slot)
+{
+    (void)spec;
+    return nrl_param_tensor(p, slot) ? 0 : p->numel;
+}
+
+static int64_t room_local(const storage_spec *spec, const nrl_param *p, nrl_slot slot)
+{
+    return nrl_param_tensor(p, slot) || !p->trained ? 0 : layout_local_numel(spec->mesh, p);
+}
+
+static int64_t room_gradient(const storage_spec *spec, const nrl_param *p, nrl_slot slot)
+{
+    return p->trained ? room_whole(spec, p, slot) : 0;
+}
+
+/* One buffer for a slot of all parameters, and a flat view of it a parameter: a buffer each would round
+ * every matrix up to whole huge pages. */
+static nrl_status bind_slot(nrl_ctx *ctx, model *m, const storage_spec *spec, nrl_slot slot, nrl_dtype dtype,
+                            slot_room room, bool zero, storage *s)
 {
     int64_t total = 0, at = 0;
     nrl_tensor *buffer, *view;
-    for (int32_t i = 0; i < m->n_params; i++)
-        if (m->params[i]->trained || !trained_only) total += room_of(m->params[i]);
+    for (int32_t i = 0; i < m->n_params; i++) total += room_of(room(spec, m->params[i], slot));
     if (!total) return NRL_OK;
     NRL_TRY(tensor_persistent(ctx, dtype, 1, &total, zero, &buffer));
     keep(s, buffer);
     for (int32_t i = 0; i < m->n_params; i++) {
         nrl_param *p = m->params[i];
-        if (!p->trained && trained_only) continue;
-        NRL_TRY(tensor_flat_view(ctx, buffer, at, p->numel, &view));
+        int64_t n = room(spec, p, slot);
+        if (!n) continue;
+        NRL_TRY(tensor_flat_view(ctx, buffer, at, n, &view));
         keep(s, view);
         nrl_param_bind(p, slot, view);
-        at += room_of(p);
+        at += room_of(n);
     }
     return NRL_OK;
 }
 
-static nrl_status bind_trained(nrl_ctx *ctx, model *m, nrl_dtype compute, uint32_t n_states, storage *s)
+static bool is_whole(const storage_spec *spec, const nrl_param *p)
 {
-    NRL_TRY(bind_slot(ctx, m, NRL_SLOT_GRAD_ACC, NRL_DTYPE_F32, true, false, s));
-    if (compute != NRL_DTYPE_F32) NRL_TRY(bind_slot(ctx, m, NRL_SLOT_MASTER, NRL_DTYPE_F32, true, false, s));
-    for (uint32_t k = 0; k < n_states; k++)
-        NRL_TRY(bind_slot(ctx, m, (nrl_slot)(NRL_SLOT_STATE0 + k), NRL_DTYPE_F32, true, true, s));
-    for (int32_t i = 0; i < m->n_params; i++) {
-        nrl_param *p = m->params[i];
-        if (!p->trained) continue;
-        nrl_param_bind(p, NRL_SLOT_GRAD, nrl_param_tensor(p, NRL_SLOT_GRAD_ACC));
-        nrl_param_set_fresh(p, true);
-        if (compute == NRL_DTYPE_F32) nrl_param_bind(p, NRL_SLOT_MASTER, nrl_param_tensor(p, NRL_SLOT_WORK));
-    }
+    return layout_is_whole(spec->mesh, p);
+}
+
+/* GRAD is GRAD_ACC and MASTER is WORK where these hold the same elements in the same type. */
+static void bind_aliases(const storage_spec *spec, nrl_param *p)
+{
+    nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WORK), *acc = nrl_param_tensor(p, NRL_SLOT_GRAD_ACC);
+    if (!p->trained || !is_whole(spec, p)) return;
+    if (!nrl_param_tensor(p, NRL_SLOT_GRAD) && acc) nrl_param_bind(p, NRL_SLOT_GRAD, acc);
+    if (!nrl_param_tensor(p, NRL_SLOT_MASTER) && work && spec->compute == NRL_DTYPE_F32)
+        nrl_param_bind(p, NRL_SLOT_MASTER, work);
+}
+
+static nrl_status bind_trained(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *s)
+{
+    const nrl_dtype f32 = NRL_DTYPE_F32;
+    if (!spec->reduces_grads)
+        NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD_ACC, f32, room_gradient, false, s));
+    for (int32_t i = 0; i < m->n_params; i++) bind_aliases(spec, m->params[i]);
+    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD, f32, room_local, false, s));
+    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_MASTER, f32, room_local, false, s));
+    for (uint32_t k = 0; k < spec->n_states; k++)
+        NRL_TRY(bind_slot(ctx, m, spec, (nrl_slot)(NRL_SLOT_STATE0 + k), f32, room_local, true, s));
+    for (int32_t i = 0; i < m->n_params; i++) nrl_param_set_fresh(m->params[i], m->params[i]->trained);
     return NRL_OK;
 }
 
-nrl_status storage_bind(nrl_ctx *ctx, model *m, nrl_dtype compute, bool train, uint32_t n_states,
-                        storage *out)
+nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *out)
 {
-    storage_plan(m, compute, train, n_states, out);
-    nrl_status st = bind_slot(ctx, m, NRL_SLOT_WORK, compute, false, false, out);
-    if (st == NRL_OK && train) st = bind_trained(ctx, m, compute, n_states, out);
+    nrl_status st = NRL_OK;
+    storage_plan(m, spec, out);
+    if (!spec->gathers_work)
+        st = bind_slot(ctx, m, spec, NRL_SLOT_WORK, spec->compute, room_whole, false, out);
+    if (st == NRL_OK && spec->train) st = bind_trained(ctx, m, spec, out);
     if (st != NRL_OK) nrl_note("memory of '%s'", m->type);
     return st;
 }
 
-void storage_plan(const model *m, nrl_dtype compute, bool train, uint32_t n_states, storage *out)
+/* MASTER is a place of its own unless it is WORK, or (cut, f32) a stretch of it. */
+static int64_t master_numel(const storage_spec *spec, int64_t local)
 {
-    const int64_t full = (int64_t)sizeof(float);
+    return spec->compute == NRL_DTYPE_F32 && !spec->gathers_work ? 0 : local;
+}
+
+void storage_plan(const model *m, const storage_spec *spec, storage *out)
+{
+    const int64_t full = (int64_t)sizeof(float), width = (int64_t)nrl_dtype_size(spec->compute);
     out->work_bytes = out->master_bytes = out->gradient_bytes = out->state_bytes = 0;
     for (int32_t i = 0; i < m->n_params; i++) {
-        int64_t n = m->params[i]->numel;
-        out->work_bytes += n * (int64_t)nrl_dtype_size(compute);
-        if (!train || !m->params[i]->trained) continue;
-        out->gradient_bytes += n * full;
-        if (compute != NRL_DTYPE_F32) out->master_bytes += n * full;
-        out->state_bytes += n_states * n * full;
+        const nrl_param *p = m->params[i];
+        int64_t local = layout_local_numel(spec->mesh, p);
+        if (!spec->gathers_work) out->work_bytes += p->numel * width;
+        if (!spec->train || !p->trained) {
+            if (spec->gathers_work) out->work_bytes += local * width;
+            continue;
+        }
+        out->gradient_bytes += full * (spec->reduces_grads ? local : p->numel + (is_whole(spec, p) ? 0 : local));
+        out->master_bytes += full * master_numel(spec, local);
+        out->state_bytes += spec->n_states * local * full;
     }
 }
 
@@ -95,7 +137,7 @@ void storage_free(nrl_ctx *ctx, model *m, storage *s)
     *s = (storage){0};
 }
 
-static nrl_tensor *full_precision(const nrl_param *p)
+nrl_tensor *storage_exact(const nrl_param *p)
 {
     nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER);
     return master ? master : nrl_param_tensor(p, NRL_SLOT_WORK);
@@ -128,25 +170,39 @@ static nrl_status put(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, con
 nrl_status storage_refresh(nrl_ctx *ctx, nrl_param *p)
 {
     nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *work = nrl_param_tensor(p, NRL_SLOT_WORK);
-    device *d = ctx_device(ctx);
     nrl_param_touch(p);
-    if (!master || master == work) return NRL_OK;
-    nrl_copy_args a = {.size = sizeof a,
-                       .x = stretch(master, 0, p->numel),
-                       .y = stretch(work, 0, p->numel),
-                       .alpha = 1};
-    return d->ops.copy(d->self, NULL, &a);
+    if (!master || !work || master == work || nrl_tensor_numel(master) != nrl_tensor_numel(work)) return NRL_OK;
+    return nrl_tensor_copy(ctx, master, work);
 }
 
-static nrl_status load_param(nrl_ctx *ctx, nrl_param *p, hf_source source, void *user, float *buffer,
-                             nrl_tensor *scratch)
+/* Elements [begin, begin + n) of p, which lie at `local` of its exact slot. */
+static nrl_status load_stretch(nrl_ctx *ctx, nrl_param *p, int64_t local, int64_t begin, int64_t n,
+                               hf_source source, void *user, float *buffer, nrl_tensor *scratch)
 {
-    for (int64_t begin = 0; begin < p->numel; begin += CHUNK) {
-        int64_t n = p->numel - begin < CHUNK ? p->numel - begin : CHUNK;
-        NRL_TRY(source(user, p, begin, n, buffer));
-        NRL_TRY(put(ctx, full_precision(p), begin, n, buffer, scratch));
+    for (int64_t done = 0; done < n; done += CHUNK) {
+        int64_t part = n - done < CHUNK ? n - done : CHUNK;
+        NRL_TRY(source(user, p, begin + done, part, buffer));
+        NRL_TRY(put(ctx, storage_exact(p), local + done, part, buffer, scratch));
     }
-    return storage_refresh(ctx, p);
+    return NRL_OK;
+}
+
+static nrl_status load_param(nrl_ctx *ctx, nrl_param *p, const nrl_mesh *mesh, hf_source source, void *user,
+                             float *buffer, nrl_tensor *scratch)
+{
+    int64_t local = 0, before = 0;
+    bool whole = nrl_tensor_numel(storage_exact(p)) == p->numel;
+    if (whole) return load_stretch(ctx, p, 0, 0, p->numel, source, user, buffer, scratch);
+    for (int i = 0; i < p->n_parts; i++) {
+        layout_piece piece = layout_piece_of(mesh, mesh ? nrl_mesh_rank(mesh) : 0, &p->parts[i]);
+        int64_t at = 0, begin, n, numel = 1;
+        for (int64_t from = 0; layout_next(&piece, &at, &begin, &n); from = at)
+            NRL_TRY(load_stretch(ctx, p, local + from, before + begin, n, source, user, buffer, scratch));
+        for (int d = 0; d < piece.n_dims; d++) numel *= piece.dims[d];
+        local += layout_numel(&piece);
+        before += numel;
+    }
+    return NRL_OK;
 }
 
 static int64_t largest(const model *m)
@@ -157,25 +213,28 @@ static int64_t largest(const model *m)
     return n < CHUNK ? n : CHUNK;
 }
 
-nrl_status storage_load(nrl_ctx *ctx, model *m, hf_source source, void *user)
+nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source source, void *user)
 {
     nrl_tensor *scratch;
     int64_t room = largest(m);
     NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 1, &room, false, &scratch));
     float *buffer = mem_alloc((size_t)room * sizeof *buffer);
     nrl_status st = NRL_OK;
-    for (int32_t i = 0; i < m->n_params && st == NRL_OK; i++)
-        st = load_param(ctx, m->params[i], source, user, buffer, scratch);
+    for (int32_t i = 0; i < m->n_params && st == NRL_OK; i++) {
+        nrl_param *p = m->params[i];
+        if (storage_exact(p)) st = load_param(ctx, p, mesh, source, user, buffer, scratch);
+        if (st == NRL_OK) st = storage_refresh(ctx, p);
+    }
     free(buffer);
     tensor_release(ctx, scratch);
     return st;
 }
 
-nrl_status storage_source(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+/* Elements [begin, begin + n) of the exact slot as f32. */
+static nrl_status read_local(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
-    nrl_ctx *ctx = user;
     device *d = ctx_device(ctx);
-    nrl_mat from = stretch(full_precision(p), begin, n);
+    nrl_mat from = stretch(storage_exact(p), begin, n);
     if (from.dtype == NRL_DTYPE_F32)
         return d->table.copy(d->self, NULL, out, from.data, (size_t)n * sizeof *out, NRL_COPY_TO_HOST);
     nrl_tensor *wide;
@@ -187,6 +246,47 @@ nrl_status storage_source(void *user, const nrl_param *p, int64_t begin, int64_t
         st = d->table.copy(d->self, NULL, out, to.data, (size_t)n * sizeof *out, NRL_COPY_TO_HOST);
     tensor_release(ctx, wide);
     return st;
+}
+
+nrl_status storage_source(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    return read_local(user, p, begin, n, out);
+}
+
+/* What rank `rank` holds of [begin, begin + n): read there, sent to all. *got counts elements. */
+static nrl_status gather_from(const storage_view *v, const nrl_param *p, int32_t rank, int64_t begin, int64_t n,
+                              float *out, int64_t *got)
+{
+    int64_t local = 0, before = 0;
+    for (int i = 0; i < p->n_parts; i++) {
+        layout_piece piece = layout_piece_of(v->mesh, rank, &p->parts[i]);
+        int64_t at = 0, from, length, numel = 1;
+        for (int64_t held = 0; layout_next(&piece, &at, &from, &length); held = at) {
+            int64_t low = before + from > begin ? before + from : begin;
+            int64_t high = before + from + length < begin + n ? before + from + length : begin + n;
+            if (low >= high) continue;
+            float *to = out + (low - begin);
+            if (rank == nrl_mesh_rank(v->mesh))
+                NRL_TRY(read_local(v->ctx, p, local + held + low - (before + from), high - low, to));
+            NRL_TRY(mesh_broadcast(v->mesh, p->name, rank, to, (size_t)(high - low) * sizeof *to));
+            *got += high - low;
+        }
+        for (int d = 0; d < piece.n_dims; d++) numel *= piece.dims[d];
+        local += layout_numel(&piece);
+        before += numel;
+    }
+    return NRL_OK;
+}
+
+nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    const storage_view *v = user;
+    int64_t got = 0;
+    if (!v->mesh || layout_is_whole(v->mesh, p)) return read_local(v->ctx, p, begin, n, out);
+    for (int32_t r = 0; r < nrl_mesh_world(v->mesh) && got < n; r++)
+        if (layout_is_owner(v->mesh, r, p)) NRL_TRY(gather_from(v, p, r, begin, n, out, &got));
+    NRL_ASSERT(got, ==, n);
+    return NRL_OK;
 }
 
 nrl_status storage_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)

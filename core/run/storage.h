@@ -1,32 +1,56 @@
 /*
- * storage.h - memory of a model on one rank without a strategy: whole tensors bound to the slots, and
- * values brought into them from a file or an initialiser, a few MiB at a time.
+ * storage.h - memory of a model on this rank: what a strategy left unbound is allocated and bound to the
+ * slots, as many elements as the layouts say; and values brought into it from a file or an initialiser,
+ * or read out of it, a few MiB at a time.
  */
 #ifndef RUN_STORAGE_H
 #define RUN_STORAGE_H
+#include "mesh/layout.h"
 #include "model/hf.h"
+
+typedef struct {
+    nrl_mesh *mesh;    /* NULL = one rank */
+    nrl_dtype compute; /* of WORK */
+    bool train;        /* also gradients, masters and states */
+    uint32_t n_states;
+    bool gathers_work, reduces_grads; /* the strategy's answers, see nrl/parallel.h */
+} storage_spec;
 
 typedef struct {
     nrl_tensor **tensors; /* counted */
     size_t n;
+    /* held on this rank for good, whoever allocated it */
     int64_t work_bytes, master_bytes, gradient_bytes, state_bytes;
 } storage;
 
-/* Binds WORK in `compute`; where `train`, also GRAD_ACC = GRAD, MASTER (WORK itself when that is f32)
- * and n_states zeroed states of every trained parameter. NRL_ERR_MEMORY. [main] */
-nrl_status storage_bind(nrl_ctx *ctx, model *m, nrl_dtype compute, bool train, uint32_t n_states,
-                        storage *out);
+/* Binds every slot that is still empty: WORK in `compute`; where `train`, also GRAD_ACC, GRAD (GRAD_ACC
+ * itself where that is whole), MASTER (WORK itself where that is f32 and whole) and n_states zeroed
+ * states of every trained parameter. A parameter of which nothing lies here has no local slots.
+ * NRL_ERR_MEMORY. [main] */
+nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *out);
 void storage_free(nrl_ctx *ctx, model *m, storage *s);
-/* Counts the bytes that storage_bind would take, and takes none. */
-void storage_plan(const model *m, nrl_dtype compute, bool train, uint32_t n_states, storage *out);
+/* Counts the bytes that are held, and takes none. */
+void storage_plan(const model *m, const storage_spec *spec, storage *out);
 
-/* Fills MASTER (where bound) and WORK of every parameter from f32 values. [main] */
-nrl_status storage_load(nrl_ctx *ctx, model *m, hf_source source, void *user);
-/* WORK of one parameter again from its MASTER. [main] */
+/* Fills MASTER (where bound) and whole WORK of every parameter from f32 values: only the ranges that lie
+ * here are asked for. [main] */
+nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source source, void *user);
+/* WORK of one parameter again from its MASTER, where both are whole; else that is the strategy's. [main] */
 nrl_status storage_refresh(nrl_ctx *ctx, nrl_param *p);
 
-/* An hf_source that reads MASTER, else WORK; user is the ctx. */
+/* MASTER where it is bound, else WORK: what holds a parameter's exact values. */
+nrl_tensor *storage_exact(const nrl_param *p);
+
+/* An hf_source that reads MASTER, else WORK, whole on this rank; user is the ctx. */
 nrl_status storage_source(void *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out);
+/* The same over a mesh: each range comes from the lowest rank that holds it, so that no rank ever holds
+ * a whole parameter. All ranks ask for the same ranges in the same order; user is a storage_view. */
+typedef struct {
+    nrl_ctx *ctx;
+    nrl_mesh *mesh; /* NULL = one rank */
+} storage_view;
+nrl_status storage_gather(void *view, const nrl_param *p, int64_t begin, int64_t n, float *out);
+
 /* Sources for storage_load. */
 typedef struct {
     const model *m;

@@ -2,7 +2,7 @@
  * train.c - the loop: a step, then what is due after it (record, evaluate, save), until nothing is
  * left, a script stops it, or a signal does.
  */
-#include "run/internal.h"
+#include "run/ranks.h"
 #include <signal.h>
 #include <string.h>
 
@@ -16,20 +16,21 @@ static double eta(const run *r, const run_event *e)
 /* The step is finished before a signal is heeded; its state is saved and the run says how to go on. */
 static nrl_status heed_signal(run *r)
 {
-    int signal = r->env.signal ? *r->env.signal : 0;
     const char *path;
-    if (!signal) return NRL_OK;
+    if (nrl_mesh_world(r->mesh) == 1 && r->env.signal) r->signal = *r->env.signal; /* nobody to agree with */
+    if (!r->signal) return NRL_OK;
     if (r->last_saved != r->progress.step) NRL_TRY(save_now(r, &path));
     return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s",
-                    signal == SIGINT ? "interrupted" : "stopped by a signal",
+                    r->signal == SIGINT ? "interrupted" : "stopped by a signal",
                     (long long)r->progress.step, r->last_save);
 }
 
-nrl_status run_step(run *r, run_event *e, bool *done)
+static nrl_status step_and_after(run *r, run_event *e, bool *done)
 {
-    *done = r->progress.step >= r->total_steps || r->stop_reason;
+    *done = r->progress.step >= r->total_steps;
     if (*done) return NRL_OK;
-    NRL_TRY(step_take(r, e));
+    NRL_TRY(step_take(r, e, done));
+    if (*done) return NRL_OK;
     loggers_write(r, NRL_RECORD_TRAIN, r->values, r->n_values, eta(r, e));
     if (r->hooks.step) NRL_TRY(r->hooks.step(r->hooks.user, r, e));
     if (r->env.no_output) return NRL_OK;
@@ -38,18 +39,29 @@ nrl_status run_step(run *r, run_event *e, bool *done)
     return heed_signal(r);
 }
 
-nrl_status run_finish(run *r)
+nrl_status run_step(run *r, run_event *e, bool *done)
+{
+    return run_end_call(r, step_and_after(r, e, done));
+}
+
+static nrl_status finish(run *r)
 {
     const char *path;
     if (r->finished) return NRL_OK;
+    NRL_TRY(ranks_agree(r, "finish", (uint64_t)r->progress.step));
     const config_checkpoint *c = &r->config.checkpoint;
     if (r->last_saved != r->progress.step && (c->every || c->every_minutes > 0)) NRL_TRY(save_now(r, &path));
     r->finished = true;
     if (!c->export) return NRL_OK;
     path = arena_printf(&r->memory, "%s/model", r->config.out);
-    NRL_TRY(run_export(r, path));
+    NRL_TRY(export_to(r, path));
     run_say(r, "exported %s", path);
     return NRL_OK;
+}
+
+nrl_status run_finish(run *r)
+{
+    return run_end_call(r, finish(r));
 }
 
 nrl_status run_train(run *r)
@@ -61,6 +73,13 @@ nrl_status run_train(run *r)
                 (long long)r->total_steps);
     while (!done) NRL_TRY(run_step(r, &e, &done));
     return run_finish(r);
+}
+
+/* A rank that leaves with an error tells the others why. */
+nrl_status run_end_call(run *r, nrl_status st)
+{
+    if (st != NRL_OK && st != NRL_ERR_STOPPED && r->mesh) mesh_tell_failure(r->mesh, st, nrl_error_text());
+    return st;
 }
 
 void run_stop(run *r, const char *reason)

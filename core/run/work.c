@@ -17,7 +17,8 @@ void work_open(work *w)
         const model_unit *unit = &w->policy->units[u];
         w->micro.tapes[u] = tape_create();
         w->forward_visits[u] = (nrl_visit){
-            .pass = NRL_PASS_FORWARD, .unit = u, .n_uses = unit->n_uses, .uses = unit->uses};
+            .pass = NRL_PASS_FORWARD, .instance = w->instance, .unit = u, .n_visits = n,
+            .n_uses = unit->n_uses, .uses = unit->uses};
     }
 }
 
@@ -100,6 +101,7 @@ nrl_status work_schedule(work *w, int32_t n_micro)
             push_visit(w, NRL_PASS_BACKWARD, u, m, m == n_micro - 1);
         }
     }
+    for (int64_t i = 0; i < w->n_visits; i++) w->visits[i].n_visits = (int32_t)w->n_visits;
     w->visits_for = n_micro;
     return NRL_OK;
 }
@@ -182,7 +184,7 @@ static nrl_status visit(work *w, int64_t i, nrl_batch *const *batches, nrl_tenso
     const nrl_visit *v = &w->visits[i];
     if (v->pass == NRL_PASS_FORWARD && v->unit == 0) {
         w->micro.batch = batches[v->micro];
-        if (w->extra_column && !w->micro.batch->is_tail)
+        if (w->extra_column)
             NRL_TRY(w->extra_column(w->extra_user, 0, w->micro.batch, &w->micro.extra));
         NRL_TRY(ctx_set_batch(w->ctx, w->micro.batch));
     }
@@ -224,38 +226,50 @@ done:
     return st;
 }
 
-nrl_status work_hidden(work *w, nrl_batch *batch, nrl_tensor **hidden)
+/* One unit of a pass without gradients; *carry is counted, before and after. */
+static nrl_status forward_only(work *w, int32_t u, nrl_carry *carry, work_use use, void *user)
+{
+    nrl_carry out = *carry;
+    NRL_TRY(enter(w, w->forward_visits, u));
+    ctx_scope_begin(w->ctx);
+    nrl_status st = unit_forward(w, u, &out);
+    if (st == NRL_OK && u == w->policy->n_units - 1) st = use(user, out.tensors[0]);
+    if (st == NRL_OK) out = carry_retain(&out);
+    ctx_scope_end(w->ctx);
+    if (st != NRL_OK) return st;
+    carry_release(w->ctx, carry);
+    *carry = out;
+    return leave(w, w->forward_visits, u);
+}
+
+nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user)
 {
     nrl_carry carry = {0};
     nrl_status st = ctx_set_batch(w->ctx, batch);
-    for (int32_t u = 0; u < w->policy->n_units && st == NRL_OK; u++) {
-        nrl_carry out = carry;
-        st = enter(w, w->forward_visits, u);
-        if (st != NRL_OK) break;
-        ctx_scope_begin(w->ctx);
-        st = unit_forward(w, u, &out);
-        if (st == NRL_OK) out = carry_retain(&out);
-        ctx_scope_end(w->ctx);
-        carry_release(w->ctx, &carry);
-        if (st != NRL_OK) break;
-        carry = out;
-        st = leave(w, w->forward_visits, u);
-    }
-    if (st != NRL_OK) carry_release(w->ctx, &carry);
-    *hidden = carry.tensors[0]; /* NULL after an error */
+    for (int32_t u = 0; u < w->policy->n_units && st == NRL_OK; u++)
+        st = forward_only(w, u, &carry, use, user);
+    carry_release(w->ctx, &carry);
     return st;
+}
+
+typedef struct {
+    work *work;
+    nrl_tensor **totals;
+} evaluation;
+
+static nrl_status evaluate_hidden(void *user, nrl_tensor *hidden)
+{
+    evaluation *e = user;
+    return ctx_batch(e->work->ctx)->is_tail ? NRL_OK : loss_evaluate(e->work, hidden, e->totals);
 }
 
 nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals)
 {
-    nrl_tensor *hidden = NULL, *extra = NULL;
+    nrl_tensor *extra = NULL;
+    evaluation e = {w, totals};
     nrl_status st = NRL_OK;
-    if (w->extra_column && !batch->is_tail) st = w->extra_column(w->extra_user, 1, batch, &extra);
-    if (st == NRL_OK) st = work_hidden(w, batch, &hidden);
-    ctx_scope_begin(w->ctx);
-    if (st == NRL_OK && !batch->is_tail) st = loss_evaluate(w, hidden, totals);
-    ctx_scope_end(w->ctx);
-    tensor_release(w->ctx, hidden);
+    if (w->extra_column) st = w->extra_column(w->extra_user, 1, batch, &extra);
+    if (st == NRL_OK) st = work_hidden(w, batch, evaluate_hidden, &e);
     tensor_release(w->ctx, extra);
     return st;
 }

@@ -25,6 +25,7 @@ struct work {
     model *policy;
     const nrl_algorithm *algorithm;
     void *algorithm_self;
+    int32_t instance;             /* of the visits: 0 the policy, 1 the reference */
     const nrl_parallel *strategy; /* NULL = none */
     void *strategy_self;
     bool *recompute;              /* [n_units] activation checkpointing */
@@ -34,8 +35,8 @@ struct work {
     int64_t n_visits;
     int32_t visits_for;        /* micro-batches `visits` was made for */
     nrl_visit *forward_visits; /* [n_units] of a pass without gradients */
-    /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; NULL =
-     * there is none. `set`: 0 training, 1 evaluation. */
+    /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; called
+     * for empty batches too, on which a sharded reference has its visits. NULL = there is none. `set`: 0 training, 1 evaluation. */
     nrl_status (*extra_column)(void *user, size_t set, nrl_batch *batch, nrl_tensor **column);
     void *extra_user;
     arena memory, visit_memory;
@@ -52,9 +53,11 @@ nrl_status work_schedule(work *w, int32_t n_micro);
  * one device scalar each, counted for the caller (released by work_take_sums). */
 nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals);
 
-/* Forward only, as visits: the hidden states of a batch, counted for the caller. No tape. Needs ctx and
- * policy alone (evaluation, generation, reference log-probs). */
-nrl_status work_hidden(work *w, nrl_batch *batch, nrl_tensor **hidden);
+/* Forward only, as visits, no tape: `use` gets the hidden states inside the last unit's visit, while the
+ * head's parameters are there, too. Needs ctx and policy alone (evaluation, generation, reference
+ * log-probs). */
+typedef nrl_status (*work_use)(void *user, nrl_tensor *hidden);
+nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user);
 
 /* Forward and loss without gradients; adds to totals like work_train. */
 nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals);

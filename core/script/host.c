@@ -94,6 +94,12 @@ static void set_arg(lua_State *L, const script_host *h)
     lua_setglobal(L, "arg");
 }
 
+static int print_nothing(lua_State *L)
+{
+    (void)L;
+    return 0;
+}
+
 static void open_libraries(lua_State *L, const script_host *h)
 {
     lua_pushboolean(L, true);
@@ -107,6 +113,10 @@ static void open_libraries(lua_State *L, const script_host *h)
     lua_pushinteger(L, 0);
     lua_call(L, 1, 0);
     lua_pop(L, 2);
+    if (h->run.place && h->run.place->rank > 0) { /* every rank runs the script, one speaks */
+        lua_pushcfunction(L, print_nothing);
+        lua_setglobal(L, "print");
+    }
     set_package_path(L, h->path);
     set_arg(L, h);
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);

@@ -35,6 +35,16 @@ static void push_args(lua_State *L, script_host *h)
     lua_setfield(L, -2, "args");
 }
 
+/* nrl.rank from 0, nrl.world: the processes that run this script together. */
+static void push_ranks(lua_State *L, const script_host *h)
+{
+    const mesh_place *place = h->run.place;
+    lua_pushinteger(L, place ? place->rank : 0);
+    lua_setfield(L, -2, "rank");
+    lua_pushinteger(L, place ? place->world : 1);
+    lua_setfield(L, -2, "world");
+}
+
 /* nrl.exit.preempted and its like: for os.exit. */
 static void push_exit_codes(lua_State *L)
 {
@@ -61,6 +71,7 @@ int script_open_module(lua_State *L)
     lua_pushliteral(L, NRL_VERSION);
     lua_setfield(L, -2, "version");
     push_args(L, script_of(L));
+    push_ranks(L, script_of(L));
     push_exit_codes(L);
     script_open_json(L);
     script_open_tokenizer(L);

@@ -50,9 +50,10 @@ static void open_model(parity *p, const char *config_name, nrl_dtype dtype)
     ASSERT_OK(hf_weights_open(p->dir, &p->weights));
     ASSERT_OK(hf_weights_check(p->weights, p->m));
     ctx_set_compute(p->ctx, dtype);
-    ASSERT_OK(storage_bind(p->ctx, p->m, dtype, true, 2, &p->store));
+    const storage_spec spec = {.compute = dtype, .train = true, .n_states = 2};
+    ASSERT_OK(storage_bind(p->ctx, p->m, &spec, &p->store));
     storage_origin from = {.m = p->m, .weights = p->weights};
-    ASSERT_OK(storage_load(p->ctx, p->m, storage_read, &from));
+    ASSERT_OK(storage_load(p->ctx, p->m, NULL, storage_read, &from));
 }
 
 static void open_walk(parity *p)
@@ -182,28 +183,37 @@ static double *fetch(parity *p, const nrl_tensor *t)
     return out;
 }
 
+/* What the head is asked of the hidden states, and its answer. */
+typedef struct {
+    parity *p;
+    const int32_t *rows; /* NULL: log-probs of the scored rows */
+    int64_t n;
+    double *out;
+} question;
+
+static nrl_status ask_head(void *user, nrl_tensor *hidden)
+{
+    question *q = user;
+    const head_spec *head = &q->p->m->head;
+    nrl_tensor *answer, *none[2];
+    if (q->rows) NRL_TRY(head_logits(q->p->ctx, head, hidden, q->rows, q->n, &answer));
+    else NRL_TRY(head_columns(q->p->ctx, head, hidden, HEAD_LOGP, 1, &answer, &none[0], &none[1]));
+    q->out = fetch(q->p, answer);
+    return NRL_OK;
+}
+
 double *parity_logps(parity *p, nrl_batch *batch)
 {
-    nrl_tensor *hidden, *logps, *none[2];
-    ASSERT_OK(work_hidden(&p->walk, batch, &hidden));
-    ctx_scope_begin(p->ctx);
-    ASSERT_OK(head_columns(p->ctx, &p->m->head, hidden, HEAD_LOGP, 1, &logps, &none[0], &none[1]));
-    double *out = fetch(p, logps);
-    ctx_scope_end(p->ctx);
-    tensor_release(p->ctx, hidden);
-    return out;
+    question q = {.p = p};
+    ASSERT_OK(work_hidden(&p->walk, batch, ask_head, &q));
+    return q.out;
 }
 
 double *parity_logits(parity *p, nrl_batch *batch, const int32_t *rows, int64_t n)
 {
-    nrl_tensor *hidden, *logits;
-    ASSERT_OK(work_hidden(&p->walk, batch, &hidden));
-    ctx_scope_begin(p->ctx);
-    ASSERT_OK(head_logits(p->ctx, &p->m->head, hidden, rows, n, &logits));
-    double *out = fetch(p, logits);
-    ctx_scope_end(p->ctx);
-    tensor_release(p->ctx, hidden);
-    return out;
+    question q = {.p = p, .rows = rows, .n = n};
+    ASSERT_OK(work_hidden(&p->walk, batch, ask_head, &q));
+    return q.out;
 }
 
 double parity_train(parity *p, nrl_batch *batch, double weight)

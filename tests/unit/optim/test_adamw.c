@@ -117,18 +117,22 @@ static void expect_list(fixture *f, const nrl_tensor *t, const nrl_node *list, d
     }
 }
 
+static clip_result clip_of(fixture *f, const nrl_slice *slices, int64_t n, double scale, double max_norm)
+{
+    double sum;
+    assert_int_equal(clip_square_sum(f->ctx, slices, n, NULL, &sum), NRL_OK);
+    return clip_decide(sum, scale, max_norm);
+}
+
 static void one_step(fixture *f, const nrl_node *golden, int64_t step)
 {
     const nrl_node *grads = nrl_node_at(nrl_node_find(golden, "grads"), (size_t)step);
     const nrl_node *norms = nrl_node_find(golden, "norm_before_clip");
     const nrl_node *after = nrl_node_at(nrl_node_find(golden, "params_after_step"), (size_t)step);
     double lr = nrl_node_f64(nrl_node_find(nrl_node_find(golden, "kwargs"), "lr"), NAN);
-    clip_result clip;
     for (size_t i = 0; i < N_PARAMS; i++)
         write_list(f, f->slices[i].grad, nrl_node_at(grads, i));
-    assert_int_equal(clip_norm(f->ctx, f->slices, N_PARAMS, 1,
-                               nrl_node_f64(nrl_node_find(golden, "clip"), 0), NULL, &clip),
-                     NRL_OK);
+    clip_result clip = clip_of(f, f->slices, N_PARAMS, 1, nrl_node_f64(nrl_node_find(golden, "clip"), 0));
     assert_true(clip.finite);
     if (norms) {
         double want = nrl_node_f64(nrl_node_at(norms, (size_t)step), NAN);
@@ -186,11 +190,11 @@ static void a_gradient_that_is_not_finite_is_told(void **state)
     clip_result clip;
     nrl_slice s = {.n = 3, .grad = new_tensor(f, NRL_DTYPE_F32, 3)};
     assert_int_equal(tensor_write(f->ctx, s.grad, bad), NRL_OK);
-    assert_int_equal(clip_norm(f->ctx, &s, 1, 1, 1, NULL, &clip), NRL_OK);
+    clip = clip_of(f, &s, 1, 1, 1);
     assert_false(clip.finite);
     bad[1] = NAN;
     assert_int_equal(tensor_write(f->ctx, s.grad, bad), NRL_OK);
-    assert_int_equal(clip_norm(f->ctx, &s, 1, 1, 1, NULL, &clip), NRL_OK);
+    clip = clip_of(f, &s, 1, 1, 1);
     assert_false(clip.finite);
     tensor_release(f->ctx, s.grad);
 }
@@ -202,37 +206,31 @@ static void the_norm_is_that_of_the_scaled_gradient(void **state)
     clip_result clip;
     nrl_slice s = {.n = 2, .grad = new_tensor(f, NRL_DTYPE_F32, 2)};
     assert_int_equal(tensor_write(f->ctx, s.grad, values), NRL_OK);
-    assert_int_equal(clip_norm(f->ctx, &s, 1, 0.5, 0, NULL, &clip), NRL_OK);
+    clip = clip_of(f, &s, 1, 0.5, 0);
     assert_true(clip.norm == 2.5 && clip.scale == 0.5);
-    assert_int_equal(clip_norm(f->ctx, &s, 1, 0.5, 1.25, NULL, &clip), NRL_OK);
+    clip = clip_of(f, &s, 1, 0.5, 1.25);
     assert_true(fabs(clip.scale - 0.25) < 1e-6);
-    assert_int_equal(clip_norm(f->ctx, &s, 1, 0.5, INFINITY, NULL, &clip), NRL_OK);
+    clip = clip_of(f, &s, 1, 0.5, INFINITY);
     assert_true(clip.scale == 0.5);
-    assert_int_equal(clip_norm(f->ctx, NULL, 0, 0.5, 1, NULL, &clip), NRL_OK);
+    clip = clip_of(f, NULL, 0, 0.5, 1);
     assert_true(clip.norm == 0 && clip.finite);
     tensor_release(f->ctx, s.grad);
 }
 
-static nrl_status double_them(void *user, const nrl_slice *slices, double *sums, int64_t n)
-{
-    (void)user;
-    (void)slices;
-    for (int64_t i = 0; i < n; i++)
-        sums[i] *= 4; /* three more ranks with the same */
-    return NRL_OK;
-}
-
-static void other_ranks_join_the_norm(void **state)
+static void slices_that_another_rank_counts_do_not(void **state)
 {
     fixture *f = *state;
     float values[2] = {3, 4};
-    clip_result clip;
-    clip_reduce ranks = {double_them, NULL};
-    nrl_slice s = {.n = 2, .grad = new_tensor(f, NRL_DTYPE_F32, 2)};
-    assert_int_equal(tensor_write(f->ctx, s.grad, values), NRL_OK);
-    assert_int_equal(clip_norm(f->ctx, &s, 1, 1, 0, &ranks, &clip), NRL_OK);
-    assert_true(clip.norm == 10);
-    tensor_release(f->ctx, s.grad);
+    const bool counts[2] = {true, false};
+    double sum;
+    nrl_tensor *grad = new_tensor(f, NRL_DTYPE_F32, 2);
+    nrl_slice s[2] = {{.n = 2, .grad = grad}, {.n = 2, .grad = grad}};
+    assert_int_equal(tensor_write(f->ctx, grad, values), NRL_OK);
+    assert_int_equal(clip_square_sum(f->ctx, s, 2, counts, &sum), NRL_OK);
+    assert_true(sum == 25);
+    assert_int_equal(clip_square_sum(f->ctx, s, 2, NULL, &sum), NRL_OK);
+    assert_true(sum == 50);
+    tensor_release(f->ctx, grad);
 }
 
 int main(void)
@@ -247,7 +245,7 @@ int main(void)
         CASE(betas_are_checked_with_the_place),
         CASE(a_gradient_that_is_not_finite_is_told),
         CASE(the_norm_is_that_of_the_scaled_gradient),
-        CASE(other_ranks_join_the_norm),
+        CASE(slices_that_another_rank_counts_do_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

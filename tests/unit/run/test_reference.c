@@ -309,7 +309,7 @@ static nrl_status first_step_of_other_weights(const char *out, const char *extra
     bool done;
     run *r = open_way(out, "online", extra);
     storage_origin other = {.m = r->model, .seed = 77};
-    assert_int_equal(storage_load(r->ctx, r->model, storage_read, &other), NRL_OK);
+    assert_int_equal(storage_load(r->ctx, r->model, NULL, storage_read, &other), NRL_OK);
     nrl_status st = run_step(r, &e, &done);
     *loss = e.loss;
     run_close(r);

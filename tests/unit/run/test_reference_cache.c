@@ -196,7 +196,7 @@ static void what_the_numbers_depend_on_names_the_file(void **state)
     const char *dir = arena_printf(&place.memory, "%s/model", place.folder);
     run *r = open_run("names", NULL);
     storage_origin other = {.m = r->model, .seed = 77};
-    assert_int_equal(storage_load(r->ctx, r->model, storage_read, &other), NRL_OK);
+    assert_int_equal(storage_load(r->ctx, r->model, NULL, storage_read, &other), NRL_OK);
     if (run_export(r, dir) != NRL_OK) fail_msg("%s", nrl_error_text());
     run_close(r);
     assert_int_equal(count_files("names", NULL), 4);

@@ -107,7 +107,8 @@ static void replay_step(run *r, const nrl_node *step, run_event *e)
         batches[m] = make_batch(nrl_node_at(micro, (size_t)m));
         assert_int_equal(batch_check(batches[m], 512), NRL_OK);
     }
-    if (step_on(r, &data, now_seconds(), e) != NRL_OK) fail_msg("%s", nrl_error_text());
+    bool done;
+    if (step_on(r, &data, now_seconds(), e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
     ctx_set_batch(r->ctx, NULL);
     for (int64_t m = 0; m < data.n_micro; m++) batch_free(batches[m]);
 }

@@ -1,0 +1,67 @@
+/*
+ * open_mesh.c - the other ranks of the run: joined before anything is read, so that a rank that was started
+ * with another config or version is told of before hours are spent.
+ */
+#include "base/buffer.h"
+#include "base/json.h"
+#include "run/internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+bool run_leads(const run *r)
+{
+    return !r->env.place || r->env.place->rank == 0;
+}
+
+static void add_line(buffer *b, const char *key, const nrl_node *node)
+{
+    char *text = json_write(node, 0);
+    buffer_print(b, "%s: %s\n", key, text);
+    free(text);
+}
+
+/* What must be alike on all ranks, a line each: versions, script, every section of the config. */
+static char *fingerprint(const run *r)
+{
+    buffer b = {0};
+    buffer_print(&b, "nrl: %s\nabi: %d\n", NRL_VERSION, NRL_ABI);
+    if (r->env.script_hash) buffer_print(&b, "script: %s\n", r->env.script_hash);
+    for (size_t i = 0; i < nrl_node_size(r->config.resolved); i++)
+        add_line(&b, nrl_node_key(r->config.resolved, i), nrl_node_at(r->config.resolved, i));
+    return b.text;
+}
+
+static bool is_alone(const run *r)
+{
+    return r->env.check_only || !r->env.place || r->env.place->world <= 1;
+}
+
+static nrl_status check_world(const run *r, int32_t world)
+{
+    const config_run *c = &r->config;
+    if (c->data_size && c->data_size != world && !r->env.check_only)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: parallel.data asks for %lld ranks, there %s %d",
+                        nrl_node_place(c->parallel.at), (long long)c->data_size, world == 1 ? "is" : "are", world);
+    if (world > 1 && !r->strategy_choice.table)
+        return nrl_fail(NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected ddp or fsdp", world,
+                        r->env.place->origin);
+    return NRL_OK;
+}
+
+nrl_status open_mesh(run *r)
+{
+    mesh_setup setup = {.place = {.world = 1, .local_world = 1},
+                        .timeout_init = r->config.launch.timeout_init,
+                        .timeout_step = r->config.launch.timeout_step};
+    if (!is_alone(r)) {
+        setup.place = *r->env.place;
+        setup.collective = r->collective;
+        setup.collective_options = r->collective_options;
+    }
+    NRL_TRY(check_world(r, setup.place.world));
+    char *lines = fingerprint(r);
+    setup.fingerprint = lines;
+    nrl_status st = mesh_open(&setup, &r->mesh);
+    free(lines);
+    return st;
+}
