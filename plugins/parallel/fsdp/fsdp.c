@@ -87,12 +87,19 @@ static nrl_status fsdp_create(const void *options, nrl_mesh *mesh, void **self)
     return st;
 }
 
+/* The loss is in the last unit's forward visit, and may give the head its gradient there. */
+static bool adds_gradients(const nrl_visit *visits, int64_t i)
+{
+    const nrl_visit *v = &visits[i], *next = i + 1 < v->n_visits ? v + 1 : v;
+    return v->pass == NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
+}
+
 static nrl_status fsdp_enter(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
 {
     fsdp *s = self;
     if (s->idle) return NRL_OK;
     NRL_TRY(fsdp_gather_for(s, ctx, visits, i));
-    return visits[i].pass == NRL_PASS_BACKWARD ? fsdp_reduce_enter(s, ctx, &visits[i]) : NRL_OK;
+    return adds_gradients(visits, i) ? fsdp_reduce_enter(s, ctx, &visits[i]) : NRL_OK;
 }
 
 /* What was gathered stays until its buffer is wanted: the next visit may use it again. */

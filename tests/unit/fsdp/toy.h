@@ -95,7 +95,7 @@ static inline bool toy_has_gradient(const toy_case *c, int p)
     return !(c->no_backward_last && p == 7);
 }
 
-/* The gradient of the global batch. */
+/* The gradient of the global batch; the last unit adds to it in its forward visit too, as a head does. */
 static inline float toy_sum(const toy_case *c, int step, int p, int64_t e)
 {
     float sum = 0;
@@ -103,7 +103,7 @@ static inline float toy_sum(const toy_case *c, int step, int p, int64_t e)
         for (int m = 0; m < c->n_micro; m++)
             for (int u = 0; u < TOY_UNITS; u++)
                 if (toy_is_used(u, p) && !toy_is_empty(c, r, m) && toy_has_gradient(c, p))
-                    sum += toy_gradient(step, r, m, u, p, e);
+                    sum += toy_gradient(step, r, m, u, p, e) * (u == TOY_UNITS - 1 ? 2 : 1);
     return sum;
 }
 
@@ -317,12 +317,18 @@ static inline nrl_status toy_backward(toy *t, const nrl_visit *v, int step)
     return NRL_OK;
 }
 
+static inline bool toy_adds(const nrl_visit *v, int64_t n)
+{
+    return v->pass == NRL_PASS_BACKWARD ||
+           (n > TOY_UNITS && v->pass == NRL_PASS_FORWARD && v->unit == TOY_UNITS - 1);
+}
+
 static inline nrl_status toy_walk(toy *t, const nrl_visit *visits, int64_t n, int step)
 {
     for (int64_t i = 0; i < n; i++) {
         NRL_TRY(t->c->table->enter(t->self, t->ctx, visits, i));
         NRL_TRY(toy_check_work(t, &visits[i]));
-        if (visits[i].pass == NRL_PASS_BACKWARD) NRL_TRY(toy_backward(t, &visits[i], step));
+        if (toy_adds(&visits[i], n)) NRL_TRY(toy_backward(t, &visits[i], step));
         NRL_TRY(t->c->table->leave(t->self, t->ctx, visits, i));
     }
     return NRL_OK;
