@@ -5,6 +5,7 @@
 #include "cli/launch.h"
 #include "cli/cli.h"
 #include "cli/ranks.h"
+#include "config/config.h"
 #include "mesh/store.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 4096, PORT_OF_SEVERAL_NODES = 29500 };
+enum { MAX_RANKS = 65536, PORT_OF_SEVERAL_NODES = 29500 };
 static const double GRACE = 10, LAST_CLIENTS = 60; /* seconds */
 
 typedef struct {
@@ -77,14 +78,41 @@ static nrl_status refuse_ranks(const launch_flags *f)
 
 /* ---- who is where ---- */
 
+/* The config that the ranks will read, or NULL: a script may make its own. */
+static char **config_words(const launch *l)
+{
+    const char *verb = l->command[1], *file = l->command[2];
+    const char *dot = file ? strrchr(file, '.') : NULL;
+    if (!dot || !strcmp(dot, ".lua") || !strcmp(verb, "resume") || !strcmp(verb, "env")) return NULL;
+    return l->command + 2;
+}
+
+/* Its mistakes are told once here, not by every rank. */
+static nrl_status read_config_nodes(launch *l)
+{
+    config_problems problems = {0};
+    config_run config = {0};
+    nrl_node *root;
+    char **words = config_words(l);
+    int n = 0;
+    if (words) {
+        while (words[n]) n++;
+        NRL_TRY(cli_read_config(l->a, &problems, words[0], n - 1, words + 1, &root));
+        config_fill(l->a, &problems, root, &config);
+        NRL_TRY(problems_report(&problems));
+    }
+    if (config.launch.n_hosts) return launch_nodes_config(l->a, &config.launch, &l->nodes);
+    return nrl_fail(NRL_ERR_CONFIG, "how many ranks? expected -n N, --nodes LIST, --hostfile FILE, or launch.nodes "
+                                    "in the config");
+}
+
 static nrl_status read_nodes(launch *l, const launch_flags *f)
 {
     int32_t slots = 0;
     NRL_TRY(read_number("-n", f->n, 1, MAX_RANKS, &slots));
     if (f->nodes) return launch_nodes_words(l->a, f->nodes, slots, &l->nodes);
     if (f->hostfile) return launch_nodes_file(l->a, f->hostfile, slots, &l->nodes);
-    if (!slots)
-        return nrl_fail(NRL_ERR_CONFIG, "how many ranks? expected -n N, --nodes LIST or --hostfile FILE");
+    if (!slots) return read_config_nodes(l);
     return launch_nodes_words(l->a, "127.0.0.1", slots, &l->nodes);
 }
 
@@ -187,6 +215,8 @@ nrl_status cli_launch(int argc, char **argv)
     nrl_status st = launch_ranks(&l, argc, argv, &code);
     buffer_free(&l.out.pending);
     buffer_free(&l.err.pending);
+    free(l.out.first_error);
+    free(l.err.first_error);
     arena_free(&a);
     if (st == NRL_OK && code) exit(code); /* the ranks' own, which a status cannot say */
     return st;

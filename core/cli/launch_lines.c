@@ -18,6 +18,7 @@ void lines_open(lines_source *s, int fd, lines_sink *to, int32_t rank)
     snprintf(s->prefix, sizeof s->prefix, "[%d] ", rank);
 }
 
+/* An error is the last that a rank says: where it repeats another's, so does what follows. */
 static void remember_error(lines_source *s, const char *line, size_t size)
 {
     static const char head[] = "error: ";
@@ -25,13 +26,15 @@ static void remember_error(lines_source *s, const char *line, size_t size)
     if (s->first_error || size <= n || memcmp(line, head, n)) return;
     s->first_error = mem_alloc(size - n + 1);
     memcpy(s->first_error, line + n, size - n);
+    s->repeats = s->to->first_error && !strcmp(s->to->first_error, s->first_error);
+    if (!s->to->first_error) s->to->first_error = mem_strdup(s->first_error);
 }
 
 /* A line without its end. */
 static void emit(lines_source *s, const char *line, size_t size)
 {
     remember_error(s, line, size);
-    if (s->to->problem) return;
+    if (s->to->problem || s->repeats) return;
     buffer_puts(&s->to->pending, s->prefix);
     buffer_add(&s->to->pending, line, size);
     buffer_add(&s->to->pending, "\n", 1);
@@ -79,6 +82,12 @@ void lines_close(lines_source *s)
     buffer_free(&s->part);
     close(s->fd);
     s->fd = -1;
+}
+
+void lines_forget(lines_source *s)
+{
+    free(s->first_error);
+    s->first_error = NULL;
 }
 
 bool lines_waiting(const lines_sink *s)

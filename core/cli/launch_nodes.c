@@ -3,11 +3,10 @@
  */
 #include "cli/launch_nodes.h"
 #include "base/file.h"
-#include "base/node.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NODES = 65536, MAX_SLOTS = 4096, MAX_GPU = 4095, MAX_FILE = 16 << 20, MAX_ADDRESS = 255 };
+enum { MAX_NODES = 65536, MAX_SLOTS = 65536, MAX_GPU = 4095, MAX_FILE = 16 << 20, MAX_ADDRESS = 255 };
 
 static nrl_status add_node(arena *a, launch_nodes *out, const launch_node *node, int32_t slots)
 {
@@ -147,49 +146,17 @@ nrl_status launch_nodes_file(arena *a, const char *path, int32_t slots, launch_n
 
 /* ---- the config ---- */
 
-static nrl_status config_gpus(arena *a, const nrl_node *list, launch_node *node)
-{
-    size_t n = nrl_node_size(list);
-    if (!list) return NRL_OK;
-    if (nrl_node_kind(list) != NRL_NODE_LIST || n > MAX_SLOTS)
-        return nrl_fail(NRL_ERR_CONFIG, "gpus: expected a list of numbers");
-    node->gpus = arena_alloc(a, (n + 1) * sizeof *node->gpus);
-    for (size_t i = 0; i < n; i++) {
-        int64_t gpu = nrl_node_int(nrl_node_at(list, i), -1);
-        if (gpu < 0 || gpu > MAX_GPU) return nrl_fail(NRL_ERR_CONFIG, "gpus: expected numbers from 0 to %d", MAX_GPU);
-        node->gpus[i] = (int32_t)gpu;
-    }
-    node->n_gpus = (int32_t)n;
-    return NRL_OK;
-}
-
-static nrl_status config_node(arena *a, const nrl_node *item, int32_t slots, launch_nodes *out)
-{
-    launch_node node = {0};
-    const char *word = nrl_node_string(item, NULL);
-    if (word) return add_word(a, word, strlen(word), slots, out);
-    for (size_t i = 0; i < nrl_node_size(item); i++) {
-        const char *key = nrl_node_key(item, i);
-        if (!key || (strcmp(key, "address") && strcmp(key, "slots") && strcmp(key, "gpus")))
-            return nrl_fail(NRL_ERR_CONFIG, "'%s': expected address, slots or gpus", key ? key : "a list");
-    }
-    const nrl_node *count = nrl_node_find(item, "slots");
-    int64_t n = nrl_node_int(count, 0);
-    node.address = nrl_node_string(nrl_node_find(item, "address"), NULL);
-    if (!node.address) return nrl_fail(NRL_ERR_CONFIG, "address: expected a host name or an address");
-    if (count && (n < 1 || n > MAX_SLOTS))
-        return nrl_fail(NRL_ERR_CONFIG, "slots: expected a number from 1 to %d", MAX_SLOTS);
-    node.slots = (int32_t)n;
-    NRL_TRY(config_gpus(a, nrl_node_find(item, "gpus"), &node));
-    return add_node(a, out, &node, slots);
-}
-
-nrl_status launch_nodes_config(arena *a, const nrl_node *list, int32_t slots, launch_nodes *out)
+nrl_status launch_nodes_config(arena *a, const config_launch *config, launch_nodes *out)
 {
     *out = (launch_nodes){0};
-    if (nrl_node_kind(list) != NRL_NODE_LIST) return nrl_fail(NRL_ERR_CONFIG, "launch.nodes: expected a list");
-    for (size_t i = 0; i < nrl_node_size(list); i++) {
-        nrl_status st = config_node(a, nrl_node_at(list, i), slots, out);
+    for (size_t i = 0; i < config->n_hosts; i++) {
+        const config_host *h = &config->hosts[i];
+        launch_node node = {.address = h->address, .slots = (int32_t)h->slots};
+        node.n_gpus = (int32_t)nrl_node_size(h->gpus);
+        node.gpus = arena_alloc(a, (size_t)(node.n_gpus + 1) * sizeof *node.gpus);
+        for (int32_t k = 0; k < node.n_gpus; k++)
+            node.gpus[k] = (int32_t)nrl_node_int(nrl_node_at(h->gpus, (size_t)k), 0);
+        nrl_status st = add_node(a, out, &node, 1);
         if (st == NRL_OK) continue;
         nrl_note("launch.nodes[%zu]", i);
         return st;

@@ -6,8 +6,7 @@
 #ifndef CLI_LAUNCH_NODES_H
 #define CLI_LAUNCH_NODES_H
 #include "base/arena.h"
-#include <nrl/node.h>
-#include <nrl/status.h>
+#include "config/schema.h"
 
 typedef struct {
     const char *address;
@@ -25,8 +24,7 @@ typedef struct {
 nrl_status launch_nodes_words(arena *a, const char *list, int32_t slots, launch_nodes *out); /* "a:2,b:4" */
 /* A line a node: "host slots=4 gpus=0,1,2,3"; # begins a comment. */
 nrl_status launch_nodes_file(arena *a, const char *path, int32_t slots, launch_nodes *out);
-/* The list of launch.nodes: maps of address, slots, gpus, or words as above. */
-nrl_status launch_nodes_config(arena *a, const nrl_node *list, int32_t slots, launch_nodes *out);
+nrl_status launch_nodes_config(arena *a, const config_launch *config, launch_nodes *out);
 
 /* The node whose address is this machine's: its host name, or an address of an interface of it. */
 nrl_status launch_nodes_own(const launch_nodes *nodes, size_t *own);

@@ -222,7 +222,10 @@ nrl_status launch_watch(launch *l, int *code)
     drain(&w, list);
     close(w.signals);
     if (w.cause) tell_cause(&w);
-    for (int32_t i = 0; i < l->n_ranks; i++) free(l->ranks[i].err.first_error), free(l->ranks[i].out.first_error);
+    for (int32_t i = 0; i < l->n_ranks; i++) {
+        lines_forget(&l->ranks[i].out);
+        lines_forget(&l->ranks[i].err);
+    }
     *code = w.cause ? w.cause->code : w.stopped;
     return *code ? NRL_OK : output_problem(l);
 }
