@@ -1,24 +1,401 @@
 /*
- * mesh.c - one rank; several follow.
+ * mesh.c - joining and leaving, axes, facts. A mesh of one rank is this struct and nothing else.
  */
-#include "mesh/mesh.h"
 #include "base/arena.h"
+#include "mesh/internal.h"
+#include "mesh/socket.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-struct nrl_mesh { mesh_place place; };
-nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out){ *out = mem_alloc(sizeof **out); (*out)->place = setup->place; return NRL_OK; }
-void mesh_close(nrl_mesh *m){ free(m); }
-void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text){ (void)m;(void)code;(void)text; }
-nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t size, void *all){ (void)m;(void)what; memcpy(all,mine,size); return NRL_OK; }
-nrl_status mesh_broadcast(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size){ (void)m;(void)what;(void)from;(void)bytes;(void)size; return NRL_OK; }
-nrl_status mesh_barrier(nrl_mesh *m, const char *what){ (void)m;(void)what; return NRL_OK; }
-const mesh_place *mesh_where(const nrl_mesh *m){ return &m->place; }
-int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis){ (void)m;(void)axis; return rank; }
-void mesh_set_step(nrl_mesh *m, int64_t step){ (void)m;(void)step; }
-double mesh_wait_seconds(const nrl_mesh *m){ (void)m; return 0; }
-void mesh_traffic(const nrl_mesh *m, int64_t *s, int64_t *r){ (void)m; *s=*r=0; }
-const char *mesh_text(const nrl_mesh *m){ (void)m; return "1 rank"; }
-int32_t nrl_mesh_size(const nrl_mesh *mesh, const char *axis){ (void)mesh;(void)axis; return 1; }
-int32_t nrl_mesh_coord(const nrl_mesh *mesh, const char *axis){ (void)mesh;(void)axis; return 0; }
-int32_t nrl_mesh_rank(const nrl_mesh *mesh){ (void)mesh; return 0; }
-int32_t nrl_mesh_world(const nrl_mesh *mesh){ (void)mesh; return 1; }
+
+#define ALL_AXIS "data"
+#define GOODBYE_S 30.0 /* for the store's holder to wait for ranks that finish later */
+#define LOOK_S 0.02
+
+/* ---- axes ---- */
+
+nrl_comm *mesh_axis(const nrl_mesh *m, const char *axis)
+{
+    for (int i = 0; i < m->n_axes; i++)
+        if (!strcmp(m->axes[i].name, axis)) return (nrl_comm *)(uintptr_t)&m->axes[i];
+    return NULL;
+}
+
+static nrl_comm *add_axis(nrl_mesh *m, const char *name, int32_t size, int32_t stride)
+{
+    nrl_comm *c = &m->axes[m->n_axes++];
+    int32_t coord = m->place.rank / stride % size;
+    *c = (nrl_comm){.mesh = m, .size = size, .coord = coord, .stride = stride};
+    c->base = m->place.rank - coord * stride;
+    snprintf(c->name, sizeof c->name, "%s", name);
+    return c;
+}
+
+int32_t nrl_mesh_size(const nrl_mesh *mesh, const char *axis)
+{
+    const nrl_comm *c = mesh_axis(mesh, axis);
+    return c ? c->size : 1;
+}
+
+int32_t nrl_mesh_coord(const nrl_mesh *mesh, const char *axis)
+{
+    const nrl_comm *c = mesh_axis(mesh, axis);
+    return c ? c->coord : 0;
+}
+
+int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis)
+{
+    const nrl_comm *c = mesh_axis(m, axis);
+    return c ? rank / c->stride % c->size : 0;
+}
+
+nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis)
+{
+    nrl_comm *c = mesh_axis(mesh, axis);
+    return c ? c : &mesh->solo;
+}
+
+/* The ranks of the axis as a group of the collective; all ranks call it. */
+static nrl_status open_group(nrl_comm *c)
+{
+    nrl_mesh *m = c->mesh;
+    if (c->size == 1) return NRL_OK;
+    if (c->size == m->place.world) {
+        c->group = m->self;
+        return NRL_OK;
+    }
+    if (!m->table.split)
+        return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' cannot split an axis", m->table.plugin.name);
+    record_call call = {.axis = c->name, .op = "split", .number = 0, .step = m->step, .peer = -1};
+    double begin = mesh_clock();
+    if (m->dead) return mesh_dead_error(m);
+    nrl_status st = m->table.split(m->self, c->base, c->coord, &c->group);
+    c->owns_group = st == NRL_OK;
+    if (!st) return NRL_OK;
+    nrl_comm whole = m->axes[0];
+    return mesh_broken(m, &whole, &call, st, mesh_clock() - begin);
+}
+
+static nrl_status check_split(const nrl_mesh *m, const nrl_comm *c, const char *axis, int32_t size,
+                              const char *inner, const char *outer)
+{
+    if (!c) return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is split, but there is none", axis);
+    if (size < 1 || c->size % size)
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' has %d ranks, which %d does not divide", axis,
+                        (int)c->size, (int)size);
+    if (strlen(inner) >= MESH_AXIS_NAME || strlen(outer) >= MESH_AXIS_NAME || !strcmp(inner, outer))
+        return nrl_fail(NRL_ERR_BUG, "axes '%s' and '%s'", inner, outer);
+    if (mesh_axis(m, inner) || mesh_axis(m, outer))
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is divided in two ways: '%s' or '%s' exists already",
+                        axis, inner, outer);
+    if (m->n_axes + 2 > MESH_MAX_AXES)
+        return nrl_fail(NRL_ERR_CONFIG, "more than %d axes", MESH_MAX_AXES);
+    return NRL_OK;
+}
+
+nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const char *inner,
+                          const char *outer)
+{
+    const nrl_comm *c = mesh_axis(mesh, axis), *i = mesh_axis(mesh, inner), *o = mesh_axis(mesh, outer);
+    if (c && i && o && i->size == size && i->stride == c->stride && o->stride == c->stride * size &&
+        o->size * size == c->size)
+        return NRL_OK;
+    NRL_TRY(check_split(mesh, c, axis, size, inner, outer));
+    int32_t runs = c->size / size, stride = c->stride;
+    nrl_comm *in = add_axis(mesh, inner, size, stride);
+    nrl_comm *out = add_axis(mesh, outer, runs, stride * size);
+    nrl_status st = open_group(in);
+    if (!st) st = open_group(out);
+    if (st) mesh->n_axes -= out->owns_group || in->owns_group ? 0 : 2;
+    return st;
+}
+
+/* ---- joining ---- */
+
+static nrl_status check_setup(const mesh_setup *s)
+{
+    const mesh_place *p = &s->place;
+    if (p->rank < 0 || p->rank >= p->world)
+        return nrl_fail(NRL_ERR_CONFIG, "rank %d of %d: ranks go from 0 to %d", (int)p->rank,
+                        (int)p->world, (int)p->world - 1);
+    if (!s->collective) return nrl_fail(NRL_ERR_BUG, "%d ranks without a collective", (int)p->world);
+    if (!p->folder && (!p->address || p->port < 1 || p->port > 65535))
+        return nrl_fail(NRL_ERR_CONFIG, "%d ranks need an address and a port (1 to 65535) to meet at, "
+                                        "found '%s' port %d",
+                        (int)p->world, p->address ? p->address : "", (int)p->port);
+    return NRL_OK;
+}
+
+static char *copy_text(const char *text)
+{
+    return text ? mem_strdup(text) : NULL;
+}
+
+static nrl_mesh *new_mesh(const mesh_setup *s)
+{
+    nrl_mesh *m = mem_alloc(sizeof *m);
+    m->place = s->place;
+    m->place.address = m->address = copy_text(s->place.address);
+    m->place.folder = m->folder = copy_text(s->place.folder);
+    m->place.origin = m->origin = copy_text(s->place.origin);
+    m->place.run_id = m->run_id = copy_text(s->place.run_id);
+    if (m->place.world < 1) m->place.world = 1;
+    m->timeout_init = s->timeout_init;
+    m->timeout_step = s->timeout_step;
+    m->solo = (nrl_comm){.mesh = m, .name = "none", .size = 1, .stride = 1};
+    record_open(&m->calls);
+    return m;
+}
+
+static bool holds_store(const nrl_mesh *m)
+{
+    return !m->folder && !m->place.store_elsewhere && m->place.rank == 0;
+}
+
+static nrl_status open_store(nrl_mesh *m, double deadline)
+{
+    const char *id = m->run_id ? m->run_id : "";
+    if (m->folder) NRL_TRY(store_open_folder(m->folder, &m->store));
+    if (holds_store(m)) NRL_TRY(store_server_open(m->address, m->place.port, &m->server));
+    if (!m->folder)
+        NRL_TRY(store_connect(m->address, m->place.port, deadline - mesh_clock(), &m->store));
+    char *prefix = *id ? mem_printf("nrl/%s", id) : mem_strdup("nrl");
+    nrl_status st = store_open_prefix(m->store, prefix, NULL, NULL, &m->keys);
+    free(prefix);
+    return st;
+}
+
+static void print_record(void *user, buffer *text)
+{
+    record_print(&((nrl_mesh *)user)->calls, text);
+}
+
+/* The step thread computes; it will hear of it with its next call. */
+static void say_unheard(void *user)
+{
+    nrl_mesh *m = user;
+    if (mesh_verdict_error(m, NULL, 0)) nrl_warn("%s", nrl_error_text());
+}
+
+static nrl_status open_control(nrl_mesh *m)
+{
+    control_setup s = {.store = m->keys,
+                       .rank = m->place.rank,
+                       .world = m->place.world,
+                       .holder = m->folder || m->place.store_elsewhere ? -1 : 0,
+                       .record = print_record,
+                       .unheard = say_unheard,
+                       .user = m};
+    return control_open(&s, &m->control);
+}
+
+/* While the collective meets through the store: a verdict ends its waiting. */
+static bool is_over(void *user)
+{
+    nrl_mesh *m = user;
+    return control_failed(m->control) && mesh_verdict_error(m, NULL, 0) != NRL_OK;
+}
+
+static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadline)
+{
+    size_t known = s->collective->plugin.size;
+    memcpy(&m->table, s->collective, known < sizeof m->table ? known : sizeof m->table);
+    NRL_TRY(store_open_prefix(m->keys, m->table.plugin.name, is_over, m, &m->meeting));
+    double left = deadline - mesh_clock();
+    nrl_status st = m->table.open(s->collective_options, m->meeting, m->place.rank, m->place.world,
+                                  left > 1 ? left : 1, &m->self);
+    if (st && control_failed(m->control)) st = mesh_verdict_error(m, NULL, 0);
+    if (!st) {
+        add_axis(m, ALL_AXIS, m->place.world, 1)->group = m->self;
+        return NRL_OK;
+    }
+    char *said = mem_strdup(nrl_error_text());
+    control_tell(m->control, st, said);
+    nrl_fail(st, "%s", said);
+    free(said);
+    return st;
+}
+
+/* What stops a rank while it joins stops the others too. */
+static void tell_join_failure(nrl_mesh *m, nrl_status code)
+{
+    word w = {.kind = WORD_TOLD, .code = code, .culprit = m->place.rank, .reporter = m->place.rank};
+    char *said = mem_strdup(nrl_error_text());
+    snprintf(w.text, sizeof w.text, "%s", said);
+    if (m->keys) word_tell(m->keys, &w);
+    nrl_fail(code, "%s", said);
+    free(said);
+}
+
+static void write_text(nrl_mesh *m)
+{
+    buffer b = {0};
+    nrl_collective_facts f = {.size = sizeof f};
+    int32_t local = m->place.local_world > 0 ? m->place.local_world : m->place.world;
+    int32_t nodes = (m->place.world + local - 1) / local;
+    buffer_print(&b, "%d ranks on %d node%s", (int)m->place.world, (int)nodes, nodes > 1 ? "s" : "");
+    if (m->origin) buffer_print(&b, " (%s)", m->origin);
+    if (m->table.facts) m->table.facts(m->self, &f);
+    buffer_print(&b, ", %s", f.text ? f.text : m->table.plugin.name);
+    if (m->folder) buffer_puts(&b, ", met in a folder: a lost rank is noticed by time-outs alone");
+    m->text = buffer_take(&b);
+}
+
+static nrl_status join(nrl_mesh *m, const mesh_setup *s)
+{
+    double deadline = mesh_clock() + m->timeout_init;
+    nrl_status st = check_setup(s);
+    if (!st) st = open_store(m, deadline);
+    if (st) return st;
+    st = mesh_join(m, s->fingerprint, deadline);
+    if (!st) st = open_control(m);
+    if (st) {
+        tell_join_failure(m, st);
+        return st;
+    }
+    return open_collective(m, s, deadline);
+}
+
+static void open_solo(nrl_mesh *m)
+{
+    m->place.local_world = 1;
+    add_axis(m, ALL_AXIS, 1, 1);
+    m->text = mem_strdup("1 rank");
+}
+
+nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
+{
+    nrl_mesh *m = new_mesh(setup);
+    if (m->place.world == 1) {
+        open_solo(m);
+        *out = m;
+        return NRL_OK;
+    }
+    nrl_status st = join(m, setup);
+    if (!st) {
+        write_text(m);
+        *out = m;
+        return NRL_OK;
+    }
+    m->dead = true;
+    mesh_close(m);
+    return st;
+}
+
+/* ---- leaving ---- */
+
+/* Leaving keeps the caller's error record as it is. */
+static void restore_error(char *said)
+{
+    nrl_fail(NRL_OK, "%s", said);
+    free(said);
+}
+
+void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text)
+{
+    if (!m || !m->control || m->dead) return;
+    char *said = mem_strdup(nrl_error_text());
+    control_tell(m->control, code, text);
+    restore_error(said);
+}
+
+static void close_collective(nrl_mesh *m)
+{
+    if (m->self && control_failed(m->control) && m->table.abort) m->table.abort(m->self);
+    for (int i = m->n_axes; i-- > 0;)
+        if (m->axes[i].owns_group && m->axes[i].group) m->table.close(m->axes[i].group);
+    if (m->self) m->table.close(m->self);
+}
+
+/* The holder of the store goes last: until nobody is connected, or no longer than is fair. */
+static void close_store(nrl_mesh *m, bool failed)
+{
+    double until = mesh_clock() + (failed ? 0 : GOODBYE_S);
+    store_close(m->meeting);
+    store_close(m->keys);
+    store_close(m->store);
+    while (m->server && store_server_clients(m->server) && mesh_clock() < until)
+        mesh_sleep(LOOK_S);
+    store_server_close(m->server);
+}
+
+static void free_mesh(nrl_mesh *m)
+{
+    for (int32_t r = 0; m->names && r < m->place.world; r++)
+        free(m->names[r]);
+    for (nrl_work *w = m->spare_works, *next; w; w = next) {
+        next = w->next;
+        free(w);
+    }
+    for (int i = 0; i < MESH_MAX_STAGED; i++)
+        free(m->staged[i].memory);
+    record_close(&m->calls);
+    char *texts[] = {m->text, m->folder, m->address, m->origin, m->run_id, m->reason};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        free(texts[i]);
+    free(m->names);
+    free(m);
+}
+
+void mesh_close(nrl_mesh *m)
+{
+    if (!m) return;
+    char *said = mem_strdup(nrl_error_text());
+    bool failed = m->dead || (m->control && control_failed(m->control));
+    if (m->control && control_failed(m->control) && m->server) control_linger(m->control);
+    else if (failed && m->server && m->keys) mesh_sleep(1.0); /* who joins looks every moment */
+    close_collective(m);
+    control_close(m->control);
+    close_store(m, failed);
+    free_mesh(m);
+    restore_error(said);
+}
+
+/* ---- facts ---- */
+
+int32_t nrl_mesh_rank(const nrl_mesh *mesh)
+{
+    return mesh->place.rank;
+}
+
+int32_t nrl_mesh_world(const nrl_mesh *mesh)
+{
+    return mesh->place.world;
+}
+
+int32_t nrl_mesh_local_world(const nrl_mesh *mesh)
+{
+    return mesh->place.local_world > 0 ? mesh->place.local_world : 1;
+}
+
+const mesh_place *mesh_where(const nrl_mesh *m)
+{
+    return &m->place;
+}
+
+void mesh_set_step(nrl_mesh *m, int64_t step)
+{
+    m->step = step;
+}
+
+double mesh_wait_seconds(const nrl_mesh *m)
+{
+    return m->wait_seconds;
+}
+
+void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received)
+{
+    *sent = *received = 0;
+    for (int i = 0; i < m->n_axes && m->table.facts; i++) {
+        nrl_collective_facts f = {.size = sizeof f};
+        if (!m->axes[i].group || (i && !m->axes[i].owns_group)) continue;
+        m->table.facts(m->axes[i].group, &f);
+        *sent += f.bytes_sent;
+        *received += f.bytes_received;
+    }
+}
+
+const char *mesh_text(const nrl_mesh *m)
+{
+    return m->text;
+}

@@ -3,7 +3,7 @@
  *
  *   tcp      a client of a server that speaks torch.distributed's TCPStore protocol (torch 2.15): the
  *            server of rank 0 or of the launcher below, torch's own, or torchrun's
- *   folder   plain files in Gloo's FileStore format; it can neither count nor compare
+ *   folder   plain files in Gloo's FileStore format; it cannot count, and compares with "" only
  *   prefix   another store, with "prefix/" before each key
  *
  * Any thread may call at any time: each call on a tcp store has a connection of its own (idle ones
@@ -26,7 +26,7 @@ nrl_status store_open_prefix(nrl_store *inner, const char *prefix,
                              bool (*stopped)(void *user), void *user, nrl_store **out);
 void store_close(nrl_store *s); /* NULL is fine */
 
-bool store_counts(const nrl_store *s); /* add and compare_set work: not a folder */
+bool store_counts(const nrl_store *s); /* add works, values can change: not a folder */
 /* *found false: the key is not there; nothing waits. */
 nrl_status store_try_get(nrl_store *s, const char *key, bool *found, void **value, size_t *size);
 nrl_status store_all_there(nrl_store *s, const char *const *keys, size_t n, bool *all);

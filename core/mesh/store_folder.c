@@ -88,6 +88,31 @@ static nrl_status folder_set(void *self, const char *key, const void *value, siz
     return st;
 }
 
+/* Only what is not there yet can be set; a link is made once, whoever tries. Files under a name with
+ * the process and the thread, so that nobody writes into another's. */
+static nrl_status folder_compare_set(void *self, const char *key, const char *expected,
+                                     const char *desired, char **now)
+{
+    folder *f = self;
+    size_t size;
+    if (*expected)
+        return nrl_fail(NRL_ERR_CONFIG, "a folder as store cannot compare; use a store with an address");
+    char *path = file_of(f, key, "");
+    nrl_status st = NRL_OK;
+    if (*desired && access(path, F_OK)) {
+        char *early = mem_printf("%s.%d.%p", path, (int)getpid(), (const void *)&size);
+        st = write_file(early, desired, strlen(desired));
+        if (!st && link(early, path) && errno != EEXIST)
+            st = nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
+        unlink(early);
+        free(early);
+    }
+    if (!st && access(path, F_OK)) *now = mem_strdup("");
+    else if (!st) st = file_read(path, STORE_MAX_VALUE, now, &size);
+    free(path);
+    return st;
+}
+
 static nrl_status folder_get(void *self, const char *key, double timeout_s, bool *found,
                              void **value, size_t *size)
 {
@@ -143,6 +168,7 @@ static void folder_close(void *self)
 static const store_kind folder_kind = {
     .set = folder_set,
     .get = folder_get,
+    .compare_set = folder_compare_set,
     .all_there = folder_all_there,
     .get_all = folder_get_all,
     .close = folder_close,

@@ -1,0 +1,122 @@
+/*
+ * call.c - one call on an axis, from its start to its end: numbered, recorded, waited for in slices
+ * between which the verdict about lost ranks is looked at.
+ */
+#include "base/arena.h"
+#include "mesh/internal.h"
+#include "mesh/socket.h"
+#include <stdio.h>
+#include <string.h>
+
+#define SLICE_S 0.2
+
+typedef nrl_status (*member)(void *self, const nrl_comm_args *a, nrl_request **request);
+
+static const char *const op_names[] = {
+    [MESH_BARRIER] = "barrier",           [MESH_BROADCAST] = "broadcast",
+    [MESH_ALL_REDUCE] = "all_reduce",     [MESH_ALL_GATHER] = "all_gather",
+    [MESH_REDUCE_SCATTER] = "reduce_scatter", [MESH_ALL_TO_ALL] = "all_to_all",
+    [MESH_SEND] = "send",                 [MESH_RECV] = "recv",
+};
+
+static member member_of(const nrl_collective *t, mesh_op op)
+{
+    switch (op) {
+    case MESH_BARRIER: return t->barrier;
+    case MESH_BROADCAST: return t->broadcast;
+    case MESH_ALL_REDUCE: return t->all_reduce;
+    case MESH_ALL_GATHER: return t->all_gather;
+    case MESH_REDUCE_SCATTER: return t->reduce_scatter;
+    case MESH_ALL_TO_ALL: return t->all_to_all;
+    case MESH_SEND: return t->send;
+    default: return t->recv;
+    }
+}
+
+static record_call describe(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const char *what)
+{
+    bool pair = op == MESH_SEND || op == MESH_RECV;
+    record_call call = {.axis = c->name,
+                        .op = op_names[op],
+                        .number = ++c->n_calls,
+                        .count = a->count,
+                        .step = c->mesh->step,
+                        .dtype = (nrl_dtype)a->dtype,
+                        .peer = pair ? c->base + a->peer * c->stride : -1,
+                        .entered = mesh_clock()};
+    snprintf(call.what, sizeof call.what, "%s", what ? what : "");
+    return call;
+}
+
+static nrl_work *take_work(nrl_mesh *m)
+{
+    nrl_work *w = m->spare_works;
+    if (!w) return mem_alloc(sizeof *w);
+    m->spare_works = w->next;
+    *w = (nrl_work){0};
+    return w;
+}
+
+nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const char *what,
+                      nrl_work **work)
+{
+    nrl_mesh *m = c->mesh;
+    member start = member_of(&m->table, op);
+    if (!start)
+        return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' has no operation '%s'",
+                        m->table.plugin.name, op_names[op]);
+    if (m->dead) return mesh_dead_error(m);
+    record_call call = describe(c, op, a, what);
+    if (control_failed(m->control)) return mesh_broken(m, c, NULL, NRL_OK, 0);
+    nrl_request *request = NULL;
+    uint64_t handle = record_enter(&m->calls, &call);
+    nrl_status st = start(c->group, a, &request);
+    if (st) return mesh_broken(m, c, &call, st, 0);
+    nrl_work *w = take_work(m);
+    w->comm = c;
+    w->request = request;
+    w->record = handle;
+    *work = w;
+    return NRL_OK;
+}
+
+/* With NRL_OK and not done: the verdict stands, or time is up. */
+static nrl_status wait_slices(nrl_mesh *m, const nrl_work *w, double begin, bool *done)
+{
+    double end = begin + m->timeout_step;
+    for (;;) {
+        double left = end - mesh_clock();
+        NRL_TRY(m->table.wait(w->comm->group, w->request, left < SLICE_S ? left : SLICE_S, done));
+        if (*done || left < SLICE_S || control_failed(m->control)) return NRL_OK;
+    }
+}
+
+nrl_status call_wait(nrl_work *w)
+{
+    nrl_mesh *m = w->comm->mesh;
+    record_call call;
+    bool done = false;
+    double begin = mesh_clock();
+    if (m->dead) return mesh_dead_error(m);
+    nrl_status st = wait_slices(m, w, begin, &done);
+    double waited = mesh_clock() - begin;
+    m->wait_seconds += waited;
+    if (!st && done) {
+        record_done(&m->calls, w->record);
+        return NRL_OK;
+    }
+    if (!record_find(&m->calls, w->record, &call))
+        call = (record_call){.axis = w->comm->name, .op = "a call", .peer = -1, .step = m->step};
+    return mesh_broken(m, w->comm, &call, st, waited);
+}
+
+void call_release(nrl_work *w)
+{
+    nrl_mesh *m = w->comm->mesh;
+    if (w->request && m->table.release) m->table.release(w->comm->group, w->request);
+    if (w->staged_send) w->staged_send->used = false;
+    if (w->staged_receive) w->staged_receive->used = false;
+    w->request = NULL;
+    w->next = m->spare_works;
+    m->spare_works = w;
+}

@@ -1,0 +1,294 @@
+/*
+ * comm.c - what strategies call: tensors to operands, through host memory where a device's tensors
+ * meet a collective that takes host memory only.
+ */
+#include "base/arena.h"
+#include "mesh/internal.h"
+#include "tensor/ctx.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- operands ---- */
+
+static bool lies_together(const nrl_tensor *t)
+{
+    nrl_mat m = nrl_tensor_mat(t);
+    return m.data && (m.rows <= 1 || m.stride == m.cols);
+}
+
+static nrl_status wrong(const nrl_comm_call *call, const char *problem)
+{
+    return nrl_fail(NRL_ERR_BUG, "exchange '%s': %s", call->what ? call->what : "", problem);
+}
+
+static nrl_status check_tensors(const nrl_comm_call *call)
+{
+    const nrl_tensor *s = call->send, *r = call->receive;
+    if (!s && !r) return wrong(call, "no tensors");
+    if ((s && !lies_together(s)) || (r && !lies_together(r)))
+        return wrong(call, "a tensor was released or is a slice of columns");
+    if (s && r && nrl_tensor_dtype(s) != nrl_tensor_dtype(r))
+        return wrong(call, "its two tensors have different types");
+    return NRL_OK;
+}
+
+static void *data_of(const nrl_tensor *t)
+{
+    return t ? nrl_tensor_mat(t).data : NULL;
+}
+
+static int64_t numel_of(const nrl_tensor *t)
+{
+    return t ? nrl_tensor_numel(t) : 0;
+}
+
+static nrl_comm_args operands(const nrl_comm_call *call, int64_t count)
+{
+    const nrl_tensor *any = call->receive ? call->receive : call->send;
+    return (nrl_comm_args){.size = sizeof(nrl_comm_args),
+                           .dtype = nrl_tensor_dtype(any),
+                           .reduce = call->reduce,
+                           .peer = call->peer,
+                           .send = data_of(call->send),
+                           .receive = data_of(call->receive),
+                           .count = count,
+                           .counts = call->counts,
+                           .offsets = call->offsets,
+                           .tag = call->tag};
+}
+
+/* Where rank r's share begins in the tensor that holds all shares, and how much that is. */
+static int64_t share_begin(const nrl_comm_call *call, int64_t count, int32_t r)
+{
+    int64_t begin = 0;
+    if (call->offsets) return call->offsets[r];
+    if (!call->counts) return count * r;
+    for (int32_t k = 0; k < r; k++)
+        begin += call->counts[k];
+    return begin;
+}
+
+/* `whole` holds the shares of all ranks, `part` this rank's (NULL = in its place in whole). */
+static nrl_status check_shares(const nrl_comm *c, const nrl_comm_call *call, const nrl_tensor *whole,
+                               const nrl_tensor *part, int64_t *count)
+{
+    if (!whole) return wrong(call, "no tensor for all ranks' shares");
+    int64_t n = nrl_tensor_numel(whole);
+    *count = call->counts ? call->counts[c->coord] : n / c->size;
+    if (!call->counts && n != *count * c->size)
+        return wrong(call, "the elements of all ranks' shares do not divide by their number");
+    for (int32_t r = 0; call->counts && r < c->size; r++) {
+        int64_t begin = share_begin(call, *count, r);
+        if (call->counts[r] < 0 || begin < 0 || begin > n || call->counts[r] > n - begin)
+            return wrong(call, "a rank's share lies outside the tensor of all shares");
+    }
+    if (part && nrl_tensor_numel(part) != *count)
+        return wrong(call, "this rank's share has another number of elements than its tensor");
+    return NRL_OK;
+}
+
+/* ---- staging ---- */
+
+static bool is_staged(const nrl_comm *c, const nrl_ctx *ctx)
+{
+    return c->mesh->table.host_only && ctx && !nrl_ctx_host_memory(ctx);
+}
+
+static nrl_status take_staged(nrl_mesh *m, size_t size, mesh_staged **out)
+{
+    mesh_staged *best = NULL;
+    for (int i = 0; i < MESH_MAX_STAGED; i++) {
+        mesh_staged *s = &m->staged[i];
+        if (s->used) continue;
+        bool fits = s->size >= size, best_fits = best && best->size >= size;
+        if (!best || (fits && (!best_fits || s->size < best->size)) ||
+            (!best_fits && !fits && s->size < best->size))
+            best = s;
+    }
+    if (!best)
+        return nrl_fail(NRL_ERR_BUG, "more than %d exchanges of device memory are under way",
+                        MESH_MAX_STAGED / 2);
+    if (best->size < size) {
+        free(best->memory);
+        best->size = 0;
+        best->memory = malloc(size);
+        if (!best->memory) return nrl_fail(NRL_ERR_MEMORY, "%zu bytes of host memory to exchange", size);
+        best->size = size;
+    }
+    best->used = true;
+    *out = best;
+    return NRL_OK;
+}
+
+static size_t bytes_of(const nrl_tensor *t)
+{
+    return (size_t)nrl_tensor_numel(t) * nrl_dtype_size(nrl_tensor_dtype(t));
+}
+
+static void drop_staged(mesh_staged *s)
+{
+    if (s) s->used = false;
+}
+
+/* A receive tensor is copied too: operations may leave parts of it as they were. */
+static nrl_status stage(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_comm_args *a,
+                        mesh_staged **send, mesh_staged **receive)
+{
+    if (call->send) {
+        NRL_TRY(take_staged(c->mesh, bytes_of(call->send), send));
+        a->send = (*send)->memory;
+        NRL_TRY(tensor_read(ctx, call->send, (*send)->memory));
+    }
+    if (!call->receive) return NRL_OK;
+    NRL_TRY(take_staged(c->mesh, bytes_of(call->receive), receive));
+    a->receive = (*receive)->memory;
+    return tensor_read(ctx, call->receive, (*receive)->memory);
+}
+
+/* ---- calls ---- */
+
+static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_call *call,
+                        nrl_comm_args *a, nrl_work **work)
+{
+    mesh_staged *send = NULL, *receive = NULL;
+    nrl_status st = is_staged(c, ctx) ? stage(c, ctx, call, a, &send, &receive) : NRL_OK;
+    /* in place: the share in the tensor of all shares */
+    size_t element = nrl_dtype_size((nrl_dtype)a->dtype);
+    size_t own = (size_t)share_begin(call, a->count, c->coord) * element;
+    if (op == MESH_ALL_GATHER && !a->send) a->send = (const char *)a->receive + own;
+    if (op == MESH_REDUCE_SCATTER && !a->receive) a->receive = (char *)(uintptr_t)a->send + own;
+    if (op == MESH_ALL_REDUCE && !a->send) a->send = a->receive;
+    if (!st) st = call_start(c, op, a, call->what, work);
+    if (st) {
+        drop_staged(send);
+        drop_staged(receive);
+        return st;
+    }
+    (*work)->staged_send = send;
+    (*work)->staged_receive = receive;
+    (*work)->receive = receive ? call->receive : NULL;
+    return NRL_OK;
+}
+
+/* On an axis of one rank a call is a copy. */
+static nrl_status alone(nrl_ctx *ctx, const nrl_tensor *from, nrl_tensor *to)
+{
+    if (!from || !to || data_of(from) == data_of(to)) return NRL_OK;
+    return nrl_tensor_copy(ctx, from, to);
+}
+
+nrl_status nrl_comm_all_reduce(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
+{
+    *work = NULL;
+    NRL_TRY(check_tensors(call));
+    if (!call->receive || (call->send && numel_of(call->send) != numel_of(call->receive)))
+        return wrong(call, "an all_reduce wants two tensors of one size, or one to be filled in place");
+    if (c->size == 1) return alone(ctx, call->send, call->receive);
+    nrl_comm_args a = operands(call, numel_of(call->receive));
+    return start(c, ctx, MESH_ALL_REDUCE, call, &a, work);
+}
+
+static nrl_status check_root(const nrl_comm *c, const nrl_comm_call *call)
+{
+    if (call->peer >= 0 && call->peer < c->size) return NRL_OK;
+    return nrl_fail(NRL_ERR_BUG, "exchange '%s': rank %d of an axis of %d", call->what ? call->what : "",
+                    (int)call->peer, (int)c->size);
+}
+
+nrl_status nrl_comm_broadcast(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
+{
+    *work = NULL;
+    NRL_TRY(check_tensors(call));
+    NRL_TRY(check_root(c, call));
+    if (!call->receive || call->send) return wrong(call, "a broadcast is in place: receive alone");
+    if (c->size == 1) return NRL_OK;
+    nrl_comm_args a = operands(call, numel_of(call->receive));
+    return start(c, ctx, MESH_BROADCAST, call, &a, work);
+}
+
+nrl_status nrl_comm_all_gather(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
+{
+    int64_t count;
+    *work = NULL;
+    NRL_TRY(check_tensors(call));
+    NRL_TRY(check_shares(c, call, call->receive, call->send, &count));
+    if (c->size == 1) return alone(ctx, call->send, call->receive);
+    nrl_comm_args a = operands(call, count);
+    return start(c, ctx, MESH_ALL_GATHER, call, &a, work);
+}
+
+nrl_status nrl_comm_reduce_scatter(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call,
+                                   nrl_work **work)
+{
+    int64_t count;
+    *work = NULL;
+    NRL_TRY(check_tensors(call));
+    NRL_TRY(check_shares(c, call, call->send, call->receive, &count));
+    if (c->size == 1) return alone(ctx, call->send, call->receive);
+    nrl_comm_args a = operands(call, count);
+    return start(c, ctx, MESH_REDUCE_SCATTER, call, &a, work);
+}
+
+nrl_status nrl_comm_all_to_all(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
+{
+    *work = NULL;
+    NRL_TRY(check_tensors(call));
+    int64_t n = numel_of(call->send);
+    if (!call->send || !call->receive || call->counts || n != numel_of(call->receive) || n % c->size)
+        return wrong(call, "an all_to_all wants two tensors of one size that divides by the ranks");
+    if (c->size == 1) return alone(ctx, call->send, call->receive);
+    nrl_comm_args a = operands(call, n / c->size);
+    return start(c, ctx, MESH_ALL_TO_ALL, call, &a, work);
+}
+
+static nrl_status to_one(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_call *call,
+                         const nrl_tensor *t, nrl_work **work)
+{
+    *work = NULL;
+    NRL_TRY(check_tensors(call));
+    NRL_TRY(check_root(c, call));
+    if (!t || (call->send && call->receive) || call->peer == c->coord)
+        return wrong(call, "send and recv have one tensor and another rank");
+    nrl_comm_args a = operands(call, numel_of(t));
+    return start(c, ctx, op, call, &a, work);
+}
+
+nrl_status nrl_comm_send(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
+{
+    return to_one(c, ctx, MESH_SEND, call, call->send, work);
+}
+
+nrl_status nrl_comm_recv(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
+{
+    return to_one(c, ctx, MESH_RECV, call, call->receive, work);
+}
+
+nrl_status nrl_comm_barrier(nrl_comm *c, const char *what)
+{
+    nrl_work *w;
+    if (c->size == 1) return NRL_OK;
+    NRL_TRY(call_start(c, MESH_BARRIER, &(nrl_comm_args){.size = sizeof(nrl_comm_args)}, what, &w));
+    nrl_status st = call_wait(w);
+    call_release(w);
+    return st;
+}
+
+/* ---- work ---- */
+
+nrl_status nrl_work_wait(nrl_work **work, nrl_ctx *ctx)
+{
+    nrl_work *w = *work;
+    *work = NULL;
+    if (!w) return NRL_OK;
+    nrl_status st = call_wait(w);
+    if (!st && w->receive) st = tensor_write(ctx, w->receive, w->staged_receive->memory);
+    call_release(w);
+    return st;
+}
+
+bool nrl_work_done(nrl_work *work)
+{
+    bool done = false;
+    if (!work || work->comm->mesh->dead) return true;
+    return work->comm->mesh->table.wait(work->comm->group, work->request, 0, &done) || done;
+}

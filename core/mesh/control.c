@@ -1,0 +1,355 @@
+/*
+ * control.c - beats, and who stopped beating.
+ */
+#include "mesh/control.h"
+#include "base/arena.h"
+#include "mesh/socket.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BEAT_S 1.0
+#define GRACE_S 1.0 /* for a true cause to be told after a connection closed */
+#define LOOK_S 0.05
+#define UNHEARD_S 3.0
+#define LINGER_S 3.0
+#define RECORDS_S 4.0
+#define GOODBYE "bye"
+/* Each rank watches the next WATCHED in a ring: of any that die together one is watched by a rank
+ * that lives, and the word tells the rest. */
+enum { MISSED_BEATS = 5, WATCHED = 16 };
+
+struct control {
+    control_setup setup;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    atomic_bool failed, asked;
+    bool stop;      /* under lock */
+    word verdict;   /* under lock */
+    double failed_at;
+    /* the thread's own */
+    int32_t n_watched, watched[WATCHED + 1]; /* the store's holder too, for its goodbye */
+    char *keys[WATCHED + 1], *last[WATCHED + 1];
+    int missed[WATCHED + 1];
+    bool holder_left, acknowledged, unheard;
+};
+
+static char *beat_key(int32_t rank)
+{
+    return mem_printf("beat/%d", (int)rank);
+}
+
+/* ---- the verdict ---- */
+
+bool control_failed(const control *c)
+{
+    return atomic_load(&c->failed);
+}
+
+static void decide(control *c, const word *w)
+{
+    pthread_mutex_lock(&c->lock);
+    if (c->verdict.kind == WORD_NONE && w->kind != WORD_NONE) {
+        c->verdict = *w;
+        c->failed_at = mesh_clock();
+        atomic_store(&c->failed, true);
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void control_verdict(control *c, word *w)
+{
+    pthread_mutex_lock(&c->lock);
+    *w = c->verdict;
+    pthread_mutex_unlock(&c->lock);
+    atomic_store(&c->asked, true);
+}
+
+static void decide_store(control *c)
+{
+    word w = {.kind = WORD_STORE, .culprit = c->setup.holder, .reporter = c->setup.rank};
+    snprintf(w.text, sizeof w.text, "%s", nrl_error_text());
+    decide(c, &w);
+}
+
+/* Tells the others; what stands in the store is the verdict here too. */
+static void tell(control *c, word *w)
+{
+    w->reporter = c->setup.rank;
+    nrl_status st = word_tell(c->setup.store, w);
+    if (st) st = word_tell(c->setup.store, w);
+    if (st && w->kind == WORD_TOLD) decide(c, w); /* the own reason is known without a store */
+    else if (st) decide_store(c);
+    else decide(c, w);
+}
+
+static void look(control *c)
+{
+    word w;
+    nrl_status st = word_read(c->setup.store, &w);
+    if (st) st = word_read(c->setup.store, &w);
+    if (st) decide_store(c);
+    else decide(c, &w);
+}
+
+/* ---- the thread ---- */
+
+static nrl_status read_beats(control *c, char **now)
+{
+    int64_t beats;
+    word w;
+    char *own = beat_key(c->setup.rank);
+    nrl_status st = nrl_store_add(c->setup.store, own, 1, &beats);
+    free(own);
+    if (!st) st = word_read(c->setup.store, &w);
+    if (!st) decide(c, &w);
+    if (st) return st;
+    return store_get_all(c->setup.store, (const char *const *)c->keys, (size_t)c->n_watched, now);
+}
+
+static void blame_silent(control *c, int32_t rank)
+{
+    word w = {.kind = WORD_SILENT, .culprit = rank};
+    snprintf(w.text, sizeof w.text, "no sign of life for %g s", MISSED_BEATS * BEAT_S);
+    tell(c, &w);
+}
+
+static void compare_beats(control *c, char **now)
+{
+    for (int32_t i = 0; i < c->n_watched; i++) {
+        bool same = c->last[i] && !strcmp(c->last[i], now[i]), left = !strcmp(now[i], GOODBYE);
+        free(c->last[i]);
+        c->last[i] = now[i];
+        c->missed[i] = same && !left ? c->missed[i] + 1 : 0;
+        if (left && c->watched[i] == c->setup.holder) c->holder_left = true;
+        if (c->missed[i] >= MISSED_BEATS && !control_failed(c)) blame_silent(c, c->watched[i]);
+    }
+}
+
+/* One failure may be a connection that broke or this process that was suspended in the middle of a
+ * request: the store is asked again on a fresh one. */
+static void beat(control *c)
+{
+    char *now[WATCHED + 1];
+    if (c->holder_left) return;
+    if (!store_counts(c->setup.store)) {
+        look(c);
+        return;
+    }
+    nrl_status st = read_beats(c, now);
+    if (st) st = read_beats(c, now);
+    if (st) decide_store(c);
+    else compare_beats(c, now);
+}
+
+static void send_record(control *c)
+{
+    buffer text = {0};
+    char *key = mem_printf("record/%d", (int)c->setup.rank);
+    c->setup.record(c->setup.user, &text);
+    nrl_store_set(c->setup.store, key, text.text ? text.text : "", text.size);
+    buffer_free(&text);
+    free(key);
+}
+
+/* Once, after the verdict: the records that a time-out wants, and that this rank knows. */
+static void acknowledge(control *c)
+{
+    int64_t n;
+    word w;
+    pthread_mutex_lock(&c->lock);
+    w = c->verdict;
+    pthread_mutex_unlock(&c->lock);
+    c->acknowledged = true;
+    if (w.kind == WORD_STORE) return;
+    if (w.kind == WORD_LATE) send_record(c);
+    if (store_counts(c->setup.store)) nrl_store_add(c->setup.store, "known", 1, &n);
+}
+
+static void say_unheard(control *c)
+{
+    if (c->unheard || atomic_load(&c->asked) || mesh_clock() < c->failed_at + UNHEARD_S) return;
+    c->unheard = true;
+    c->setup.unheard(c->setup.user);
+}
+
+/* Until the next beat, or a verdict, or the end; under lock. */
+static void wait_for_beat(control *c, double until)
+{
+    struct timespec t = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
+    while (!c->stop && mesh_clock() < until && (c->acknowledged || !control_failed(c)))
+        pthread_cond_timedwait(&c->changed, &c->lock, &t);
+}
+
+static void *watch(void *self)
+{
+    control *c = self;
+    pthread_mutex_lock(&c->lock);
+    while (!c->stop) {
+        double next = mesh_clock() + BEAT_S;
+        pthread_mutex_unlock(&c->lock);
+        if (!control_failed(c)) beat(c);
+        if (control_failed(c) && !c->acknowledged) acknowledge(c);
+        if (control_failed(c)) say_unheard(c);
+        pthread_mutex_lock(&c->lock);
+        wait_for_beat(c, next);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* ---- begin and end ---- */
+
+nrl_status control_announce(nrl_store *store, int32_t rank)
+{
+    char *key = beat_key(rank);
+    nrl_status st = store_counts(store) ? nrl_store_set(store, key, "0", 1) : NRL_OK;
+    free(key);
+    return st;
+}
+
+static void choose_watched(control *c)
+{
+    int32_t others = c->setup.world - 1, n = others < WATCHED ? others : WATCHED;
+    bool sees_holder = c->setup.holder < 0 || c->setup.holder == c->setup.rank;
+    if (!store_counts(c->setup.store)) return;
+    for (int32_t i = 0; i < n; i++) {
+        c->watched[i] = (c->setup.rank + 1 + i) % c->setup.world;
+        sees_holder |= c->watched[i] == c->setup.holder;
+    }
+    if (!sees_holder) c->watched[n++] = c->setup.holder;
+    for (int32_t i = 0; i < n; i++)
+        c->keys[i] = beat_key(c->watched[i]);
+    c->n_watched = n;
+}
+
+static void destroy(control *c)
+{
+    for (int32_t i = 0; i < c->n_watched; i++) {
+        free(c->keys[i]);
+        free(c->last[i]);
+    }
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+nrl_status control_open(const control_setup *setup, control **out)
+{
+    control *c = mem_alloc(sizeof *c);
+    pthread_condattr_t a;
+    sigset_t all, old;
+    c->setup = *setup;
+    choose_watched(c);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&a);
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->changed, &a);
+    pthread_condattr_destroy(&a);
+    sigfillset(&all); /* signals are the main thread's */
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    int bad = pthread_create(&c->thread, NULL, watch, c);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!bad) {
+        *out = c;
+        return NRL_OK;
+    }
+    destroy(c);
+    return nrl_fail(NRL_ERR_IO, "starting the thread that watches over ranks: %s", strerror(bad));
+}
+
+static void say_goodbye(control *c)
+{
+    char *key = beat_key(c->setup.rank);
+    nrl_store_set(c->setup.store, key, GOODBYE, strlen(GOODBYE));
+    free(key);
+}
+
+void control_close(control *c)
+{
+    if (!c) return;
+    pthread_mutex_lock(&c->lock);
+    c->stop = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    if (!control_failed(c) && store_counts(c->setup.store)) say_goodbye(c);
+    destroy(c);
+}
+
+/* ---- what the step thread reports ---- */
+
+void control_tell(control *c, nrl_status code, const char *text)
+{
+    word w = {.kind = WORD_TOLD, .code = code, .culprit = c->setup.rank};
+    if (control_failed(c)) return;
+    snprintf(w.text, sizeof w.text, "%s", text);
+    tell(c, &w);
+}
+
+static bool has_left(control *c, int32_t rank)
+{
+    char *key = beat_key(rank);
+    void *value;
+    size_t size;
+    bool found, left = false;
+    if (!store_try_get(c->setup.store, key, &found, &value, &size) && found) {
+        left = size == strlen(GOODBYE) && !memcmp(value, GOODBYE, size);
+        free(value);
+    }
+    free(key);
+    return left;
+}
+
+void control_suspect(control *c, int32_t rank)
+{
+    double until = mesh_clock() + GRACE_S;
+    for (look(c); !control_failed(c) && mesh_clock() < until; look(c))
+        mesh_sleep(LOOK_S);
+    if (control_failed(c) || rank < 0) return;
+    word w = {.kind = WORD_LOST, .culprit = rank};
+    snprintf(w.text, sizeof w.text, "%s",
+             has_left(c, rank) ? "it has finished its run" : "its connection closed");
+    tell(c, &w);
+}
+
+static void gather_records(control *c, char **records)
+{
+    double until = mesh_clock() + RECORDS_S;
+    for (int32_t r = 0; r < c->setup.world; r++) {
+        char *key = mem_printf("record/%d", (int)r);
+        double left = until - mesh_clock();
+        void *value;
+        size_t size;
+        if (!nrl_store_get(c->setup.store, key, left > 0 ? left : 0, &value, &size)) records[r] = value;
+        free(key);
+    }
+}
+
+void control_late(control *c, const char *what, char **records)
+{
+    word w = {.kind = WORD_LATE, .culprit = -1};
+    snprintf(w.text, sizeof w.text, "%s", what);
+    tell(c, &w);
+    control_verdict(c, &w);
+    if (w.kind == WORD_LATE && w.reporter == c->setup.rank) gather_records(c, records);
+}
+
+void control_linger(control *c)
+{
+    word w;
+    int64_t known = 0;
+    double until = mesh_clock() + LINGER_S;
+    control_verdict(c, &w);
+    if (w.kind == WORD_STORE || !store_counts(c->setup.store)) return;
+    bool dead = w.kind == WORD_LOST || w.kind == WORD_SILENT;
+    while (mesh_clock() < until && !nrl_store_add(c->setup.store, "known", 0, &known) &&
+           known < c->setup.world - dead)
+        mesh_sleep(LOOK_S);
+}

@@ -1,0 +1,154 @@
+/*
+ * failure.c - verdicts in words: who was lost, in which call, for how long it was waited for.
+ */
+#include "base/arena.h"
+#include "mesh/internal.h"
+#include "mesh/socket.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *name_of(const nrl_mesh *m, int32_t rank)
+{
+    if (rank >= 0 && rank < m->place.world && m->names && m->names[rank]) return m->names[rank];
+    return "a rank";
+}
+
+static void say_store(const nrl_mesh *m, const word *w, buffer *text)
+{
+    if (w->culprit >= 0) buffer_print(text, "%s, which holds the ranks' store, was lost: ",
+                                      name_of(m, w->culprit));
+    else buffer_print(text, "the ranks' store at %s port %d was lost: ",
+                      m->address ? m->address : "", (int)m->place.port);
+    buffer_puts(text, w->text);
+}
+
+static void say_verdict(const nrl_mesh *m, const word *w, buffer *text)
+{
+    bool own = w->culprit == m->place.rank;
+    switch (w->kind) {
+    case WORD_TOLD:
+        if (own) buffer_puts(text, w->text);
+        else buffer_print(text, "rank %d failed: %s", (int)w->culprit, w->text);
+        break;
+    case WORD_LOST:
+    case WORD_SILENT:
+        if (own) buffer_print(text, "rank %d gave this rank up: %s", (int)w->reporter, w->text);
+        else buffer_print(text, "%s was lost: %s", name_of(m, w->culprit), w->text);
+        break;
+    case WORD_LATE:
+        buffer_print(text, "rank %d gave up: %s", (int)w->reporter, w->text);
+        break;
+    default:
+        say_store(m, w, text);
+    }
+}
+
+static void say_where(const nrl_mesh *m, const record_call *call, double waited, buffer *text)
+{
+    if (call) {
+        buffer_puts(text, "\nthis rank was in ");
+        record_describe(call, text);
+        buffer_print(text, ", step %lld, and waited %.1f s", (long long)call->step, waited);
+    } else {
+        buffer_print(text, "\nthis rank was between calls, step %lld", (long long)m->step);
+    }
+}
+
+nrl_status mesh_verdict_error(nrl_mesh *m, const record_call *call, double waited)
+{
+    word w;
+    buffer text = {0};
+    control_verdict(m->control, &w);
+    say_verdict(m, &w, &text);
+    bool alone = w.culprit == m->place.rank && w.kind == WORD_TOLD;
+    if (w.kind != WORD_TOLD) say_where(m, call, waited, &text);
+    nrl_status st = nrl_fail(alone && w.code ? w.code : NRL_ERR_PEER, "%s", text.text);
+    buffer_free(&text);
+    return st;
+}
+
+nrl_status mesh_dead_error(const nrl_mesh *m)
+{
+    return nrl_fail(NRL_ERR_PEER, "%s", m->reason ? m->reason : "the ranks of this run have parted");
+}
+
+/* ---- a call that broke ---- */
+
+static int32_t lost_rank(nrl_mesh *m, const nrl_comm *c)
+{
+    int32_t peer = m->table.failed_peer ? m->table.failed_peer(c->group) : -1;
+    return peer >= 0 && peer < c->size ? c->base + peer * c->stride : -1;
+}
+
+static void print_records(char *const *records, int32_t world)
+{
+    for (int32_t r = 0; r < world; r++)
+        fprintf(stderr, "---- last calls of rank %d\n%s", (int)r,
+                records[r] ? strstr(records[r], "\n\n") ? strstr(records[r], "\n\n") + 2 : records[r]
+                           : "(did not come)\n");
+}
+
+/* The first to notice shows everybody's calls and says who entered what. */
+static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *call, double waited)
+{
+    char **records = mem_alloc((size_t)m->place.world * sizeof *records);
+    buffer what = {0};
+    word w;
+    record_describe(call, &what);
+    buffer_print(&what, ", step %lld, was waited for %.1f s, at most %g are allowed "
+                        "(launch.timeout_step)",
+                 (long long)call->step, waited, m->timeout_step);
+    control_late(m->control, what.text, records);
+    control_verdict(m->control, &w);
+    nrl_status st = NRL_ERR_PEER;
+    if (w.kind == WORD_LATE && w.reporter == m->place.rank) {
+        print_records(records, m->place.world);
+        buffer_puts(&what, "\nlast calls on this axis:");
+        record_compare(records, m->place.world, c->name, &what);
+        nrl_fail(st, "%s", what.text);
+    } else {
+        st = mesh_verdict_error(m, call, waited);
+    }
+    for (int32_t r = 0; r < m->place.world; r++)
+        free(records[r]);
+    free(records);
+    buffer_free(&what);
+    return st;
+}
+
+/* What the collective said stands in the error record; it is the last resort. */
+static nrl_status broken_error(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st,
+                               double waited)
+{
+    char *said = mem_strdup(nrl_error_text());
+    if (!control_failed(m->control) && st == NRL_ERR_PEER)
+        control_suspect(m->control, lost_rank(m, c));
+    if (control_failed(m->control)) {
+        st = mesh_verdict_error(m, call, waited);
+    } else {
+        buffer text = {0};
+        record_describe(call, &text);
+        nrl_fail(st, "%s: %s", text.text, said);
+        control_tell(m->control, st, nrl_error_text());
+        nrl_fail(st, "%s: %s", text.text, said);
+        buffer_free(&text);
+    }
+    free(said);
+    return st;
+}
+
+nrl_status mesh_broken(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st,
+                       double waited)
+{
+    if (m->dead) return mesh_dead_error(m);
+    bool late = st == NRL_OK && !control_failed(m->control);
+    if (late) st = late_error(m, c, call, waited);
+    else if (st == NRL_OK) st = mesh_verdict_error(m, call, waited);
+    else st = broken_error(m, c, call, st, waited);
+    m->dead = true;
+    m->reason = mem_strdup(nrl_error_text());
+    if (m->self && m->table.abort) m->table.abort(m->self);
+    nrl_fail(st, "%s", m->reason);
+    return st;
+}

@@ -1,0 +1,93 @@
+/*
+ * internal.h - what a mesh is made of. For the files of core/mesh only.
+ */
+#ifndef MESH_INTERNAL_H
+#define MESH_INTERNAL_H
+#include "mesh/control.h"
+#include "mesh/mesh.h"
+#include "mesh/record.h"
+
+enum { MESH_MAX_AXES = 8, MESH_AXIS_NAME = 24, MESH_MAX_STAGED = 16 };
+
+/* An axis and this rank's group along it: coordinate c of the group is world rank base + c stride. */
+struct nrl_comm {
+    nrl_mesh *mesh;
+    char name[MESH_AXIS_NAME];
+    int32_t size, coord, stride, base;
+    void *group;     /* the collective's; NULL where size is 1 */
+    bool owns_group; /* not the whole mesh's own */
+    uint64_t n_calls;
+};
+
+/* Host memory in the place of a device's, kept for the next call. */
+typedef struct {
+    void *memory;
+    size_t size;
+    bool used;
+} mesh_staged;
+
+struct nrl_work {
+    nrl_comm *comm;
+    nrl_request *request;
+    uint64_t record;
+    nrl_tensor *receive; /* to be filled from staged_receive */
+    mesh_staged *staged_send, *staged_receive;
+    nrl_work *next; /* among spare ones */
+};
+
+struct nrl_mesh {
+    mesh_place place;
+    nrl_collective table; /* members the plugin lacks are NULL */
+    void *self;           /* the collective of all ranks */
+    double timeout_init, timeout_step;
+    store_server *server;
+    nrl_store *store, *keys, *meeting; /* connection; "nrl/<run>/"; the collective's */
+    control *control;
+    char **names; /* [world] "rank 2 (host, pid 77)" */
+    record calls;
+    nrl_comm axes[MESH_MAX_AXES], solo;
+    int n_axes;
+    nrl_work *spare_works;
+    mesh_staged staged[MESH_MAX_STAGED];
+    int64_t step;
+    double wait_seconds;
+    bool dead;    /* a call failed; the collective is aborted */
+    char *reason; /* what every further call says */
+    char *text, *folder, *address, *origin, *run_id;
+};
+
+/* ---- join.c ---- */
+/* Says hello, reads everybody's; fills m->names. */
+nrl_status mesh_join(nrl_mesh *m, const char *fingerprint, double deadline);
+
+/* ---- failure.c ---- */
+/* The verdict as an error of this rank, after `call` was waited for (NULL = between calls). */
+nrl_status mesh_verdict_error(nrl_mesh *m, const record_call *call, double waited);
+/* A call broke: by its time-out, or `st` and words in the error record. Finds the culprit, ends the
+ * collective and gives the error that every further call will give too. */
+nrl_status mesh_broken(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st,
+                       double waited);
+nrl_status mesh_dead_error(const nrl_mesh *m);
+
+/* ---- call.c: operands in host memory, or a device's where the collective takes them ---- */
+typedef enum {
+    MESH_BARRIER = 0,
+    MESH_BROADCAST,
+    MESH_ALL_REDUCE,
+    MESH_ALL_GATHER,
+    MESH_REDUCE_SCATTER,
+    MESH_ALL_TO_ALL,
+    MESH_SEND,
+    MESH_RECV
+} mesh_op;
+/* The axis has more than one rank. */
+nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const char *what,
+                      nrl_work **work);
+/* Waits to the end; the handle lives on until call_release. */
+nrl_status call_wait(nrl_work *w);
+void call_release(nrl_work *w);
+
+/* ---- mesh.c ---- */
+nrl_comm *mesh_axis(const nrl_mesh *m, const char *axis); /* NULL = unknown */
+
+#endif
