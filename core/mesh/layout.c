@@ -115,9 +115,9 @@ static bool holds_same(const nrl_mesh *m, const nrl_param *p, int32_t a, int32_t
     return true;
 }
 
-bool layout_is_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p)
+int32_t layout_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p)
 {
-    for (int32_t r = 0; r < rank; r++)
-        if (holds_same(m, p, r, rank)) return false;
-    return true;
+    int32_t r = 0;
+    while (r < rank && !holds_same(m, p, r, rank)) r++;
+    return r;
 }

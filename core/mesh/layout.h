@@ -31,7 +31,7 @@ bool layout_next(const layout_piece *p, int64_t *at, int64_t *global_begin, int6
 /* Elements of all parts of a parameter on this rank, in order; what its local slots hold. */
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p);
 bool layout_is_whole(const nrl_mesh *m, const nrl_param *p); /* nothing is cut */
-/* `rank` is the lowest of those that hold the same pieces of p: what it has counts, once. */
-bool layout_is_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p);
+/* The lowest of the ranks that hold the same pieces of p as `rank`: what it has counts, once. */
+int32_t layout_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p);
 
 #endif

@@ -3,7 +3,7 @@
  * model, output directory, data; then the device, memory and weights; then the state of an earlier
  * run.
  */
-#include "run/internal.h"
+#include "run/debug.h"
 #include <stdlib.h>
 
 /* What a model and a folder of results need before a device. A run stops at the first mistake; `nrl
@@ -72,6 +72,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(loggers_open(r));
     if (run_leads(r)) NRL_TRY(save_config(r));
     NRL_TRY(open_plan(r));
+    NRL_TRY(debug_group(r));
     r->resumed_from = r->progress.step;
     r->started = r->last_save_time = now_seconds();
     return NRL_OK;
@@ -121,6 +122,7 @@ static void close_device(run *r)
 void run_close(run *r)
 {
     if (!r) return;
+    save_close(r);
     loggers_close(r);
     close_device(r);
     if (r->device.self) device_close(&r->device);

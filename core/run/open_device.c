@@ -44,7 +44,7 @@ static nrl_status open_slices(run *r)
     NRL_TRY(slices_build(r->model, r->mesh, r->optimizer->n_states, &r->slice_memory, &r->slices, &r->n_slices));
     r->slice_counts = arena_alloc(&r->slice_memory, (size_t)(r->n_slices + 1) * sizeof *r->slice_counts);
     for (int64_t i = 0; i < r->n_slices; i++)
-        r->slice_counts[i] = layout_is_owner(r->mesh, nrl_mesh_rank(r->mesh), r->slices[i].param);
+        r->slice_counts[i] = layout_owner(r->mesh, nrl_mesh_rank(r->mesh), r->slices[i].param) == nrl_mesh_rank(r->mesh);
     return NRL_OK;
 }
 

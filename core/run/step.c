@@ -2,6 +2,7 @@
  * step.c - one optimizer step: fetch, weigh, run the schedule, measure, update, record. Nothing
  * persistent changes before the update, so a step that went wrong can be discarded.
  */
+#include "run/debug.h"
 #include "run/ranks.h"
 #include <math.h>
 #include <string.h>
@@ -261,8 +262,12 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     NRL_TRY(share(r, data, weights, &all, &loss, &clip));
     NRL_TRY(check_start(r, loss));
     double norm = r->strategy.plan.local_steps ? all.norm : clip.norm;
+    bool look = debug_is_due(r);
+    if (look) NRL_TRY(debug_data(r, data));
+    if (look) NRL_TRY(debug_gradients(r));
     if (clip.finite) {
         NRL_TRY(update(r, &clip, lr));
+        if (look) NRL_TRY(debug_weights(r));
         r->progress.updates++;
         r->progress.skipped_in_a_row = 0;
         if (r->algorithm->step_end) NRL_TRY(r->algorithm->step_end(r->algorithm_self, all.sums, weights));

@@ -284,7 +284,7 @@ nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t
     int64_t got = 0;
     if (!v->mesh || layout_is_whole(v->mesh, p)) return read_local(v->ctx, p, begin, n, out);
     for (int32_t r = 0; r < nrl_mesh_world(v->mesh) && got < n; r++)
-        if (layout_is_owner(v->mesh, r, p)) NRL_TRY(gather_from(v, p, r, begin, n, out, &got));
+        if (layout_owner(v->mesh, r, p) == r) NRL_TRY(gather_from(v, p, r, begin, n, out, &got));
     NRL_ASSERT(got, ==, n);
     return NRL_OK;
 }

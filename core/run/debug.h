@@ -1,0 +1,21 @@
+/*
+ * debug.h - `debug: true`: who the ranks are and what each gets to do, and every few steps whether what must
+ * be equal on several ranks is: gradients before the update, weights after it. One rank compares nothing.
+ */
+#ifndef RUN_DEBUG_H
+#define RUN_DEBUG_H
+#include "run/internal.h"
+
+/* Process group facts, printed by rank 0. Collective. */
+nrl_status debug_group(run *r);
+/* Tokens, samples and micro-batches of the step on each rank, printed by rank 0. Collective. */
+nrl_status debug_data(run *r, const data_step *data);
+/* A parameter whose bytes differ from those of the lowest rank that holds the same elements stops the run
+ * and is named with the rank: reduced gradients, or weights (MASTER, and whole copies in WORK).
+ * Collective. */
+nrl_status debug_gradients(run *r);
+nrl_status debug_weights(run *r);
+/* Whether the step at hand is one of those that are looked at. */
+bool debug_is_due(const run *r);
+
+#endif
