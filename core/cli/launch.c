@@ -171,8 +171,9 @@ static nrl_status open_store(launch *l, store_server **store)
 {
     *store = NULL;
     if (!l->holds_store) return NRL_OK;
-    /* Where others must reach it, the name that they use may lead to another interface than ours. */
-    nrl_status st = store_server_open(l->nodes.n > 1 ? NULL : l->address, l->port, store);
+    /* What others call this machine may be another interface's address than we would choose. */
+    bool local = l->nodes.n == 1 || ranks_is_loopback(l->address);
+    nrl_status st = store_server_open(local ? l->address : NULL, l->port, store);
     if (st == NRL_OK) l->port = store_server_port(*store);
     return st;
 }

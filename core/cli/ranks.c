@@ -104,11 +104,6 @@ static nrl_status check_halves(ranks_variable variable, const launcher *from, co
 
 /* ---- where this rank stands on its node ---- */
 
-static bool is_loopback(const char *address)
-{
-    return address && (!strcmp(address, "localhost") || !strncmp(address, "127.", 4) || !strcmp(address, "::1"));
-}
-
 static int32_t slurm_local_world(const reader *r)
 {
     const char *tasks = r->variable("SLURM_STEP_TASKS_PER_NODE"), *node = r->variable("SLURM_NODEID");
@@ -122,7 +117,7 @@ static nrl_status guess_local_world(const reader *r)
     mesh_place *p = r->place;
     p->local_world = r->from == &launchers[SLURM] ? slurm_local_world(r) : 0;
     if (p->local_world) return NRL_OK;
-    if (p->world != 1 && !is_loopback(r->variable("MASTER_ADDR")))
+    if (p->world != 1 && !ranks_is_loopback(r->variable("MASTER_ADDR")))
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s is not set: how many of the %d ranks share this node is unknown",
                         r->from->origin,
                         r->from->local_world ? r->from->local_world : "SLURM_STEP_TASKS_PER_NODE", p->world);
@@ -253,6 +248,11 @@ const char *ranks_launcher(ranks_variable variable)
     const char *world = l ? variable(l == &launchers[SLURM] && variable("SLURM_STEP_NUM_TASKS")
                                          ? "SLURM_STEP_NUM_TASKS" : l->world) : NULL;
     return world && strtoll(world, NULL, 10) > 1 ? l->origin : NULL;
+}
+
+bool ranks_is_loopback(const char *address)
+{
+    return address && (!strcmp(address, "localhost") || !strncmp(address, "127.", 4) || !strcmp(address, "::1"));
 }
 
 int32_t ranks_threads(const mesh_place *place)

@@ -18,6 +18,8 @@ nrl_status ranks_read(arena *a, ranks_variable variable, mesh_place *place);
 /* Who started this process as one of several, for `nrl launch` to refuse; NULL: nobody. */
 const char *ranks_launcher(ranks_variable variable);
 
+bool ranks_is_loopback(const char *address); /* only this machine can mean it */
+
 /* Processors for this rank: all that it may use, divided by the ranks that share them. A launcher
  * that gave each rank processors of its own has divided already. */
 int32_t ranks_threads(const mesh_place *place);
