@@ -40,6 +40,8 @@ typedef struct {
  * resumes if asked. All config mistakes come in one error. [main] */
 nrl_status run_open(const nrl_node *config, const run_environment *env, run **out);
 void run_close(run *r);
+/* Before run_close, when whoever holds the run failed beside it: the other ranks are told why. */
+void run_abandon(run *r, nrl_status st, const char *why);
 
 /* One finished optimizer step. Borrowed until the next step. */
 typedef struct {

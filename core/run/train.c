@@ -20,6 +20,7 @@ static nrl_status heed_signal(run *r)
     if (nrl_mesh_world(r->mesh) == 1 && r->env.signal) r->signal = *r->env.signal; /* nobody to agree with */
     if (!r->signal) return NRL_OK;
     if (r->last_saved != r->progress.step) NRL_TRY(save_now(r, &path));
+    NRL_TRY(save_wait(r));
     return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s",
                     r->signal == SIGINT ? "interrupted" : "stopped by a signal",
                     (long long)r->progress.step, r->last_save);
@@ -51,6 +52,7 @@ static nrl_status finish(run *r)
     NRL_TRY(ranks_agree(r, "finish", (uint64_t)r->progress.step));
     const config_checkpoint *c = &r->config.checkpoint;
     if (r->last_saved != r->progress.step && (c->every || c->every_minutes > 0)) NRL_TRY(save_now(r, &path));
+    NRL_TRY(save_wait(r));
     r->finished = true;
     if (!c->export) return NRL_OK;
     path = arena_printf(&r->memory, "%s/model", r->config.out);
@@ -80,6 +82,11 @@ nrl_status run_end_call(run *r, nrl_status st)
 {
     if (st != NRL_OK && st != NRL_ERR_STOPPED && r->mesh) mesh_tell_failure(r->mesh, st, nrl_error_text());
     return st;
+}
+
+void run_abandon(run *r, nrl_status st, const char *why)
+{
+    mesh_tell_failure(r->mesh, st, why);
 }
 
 void run_stop(run *r, const char *reason)

@@ -199,6 +199,7 @@ static nrl_status run_text(script_host *h, char *text, size_t size)
     script_watch(L, SCRIPT_PERIOD);
     nrl_status st = call_script(L, text, size);
     if (h->exiting) st = NRL_OK;
+    h->failure = st;
     lua_close(L); /* closes runs that are still open */
     script_close_losses(h);
     arena_free(&h->memory);

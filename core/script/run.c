@@ -167,6 +167,8 @@ static int close_run(lua_State *L)
     handle *h = luaL_checkudata(L, 1, type_name);
     if (h->depth) return script_fail(L, "run:close cannot be called from a hook");
     set_training(L, h, false);
+    nrl_status failure = script_of(L)->failure;
+    if (h->r && failure != NRL_OK && failure != NRL_ERR_STOPPED) run_abandon(h->r, failure, nrl_error_text());
     run_close(h->r);
     h->r = NULL;
     return 0;
