@@ -50,14 +50,26 @@ static nrl_status fill_options(plugin_test *t, const plugin *p, const char *sect
 static nrl_status open_backend(plugin_test *t, const char *name)
 {
     const plugin *p;
-    if (t->kind->kind == NRL_KIND_BACKEND || t->kind->kind == NRL_KIND_LOGGER) return NRL_OK;
+    uint32_t kind = t->kind->kind; /* these compute nothing on a backend */
+    if (kind == NRL_KIND_BACKEND || kind == NRL_KIND_LOGGER || kind == NRL_KIND_COLLECTIVE)
+        return NRL_OK;
     NRL_TRY(plugin_open(t->host, NRL_KIND_BACKEND, name, &p));
     t->setup.backend = (const void *)p->table;
     return fill_options(t, p, "backend", 0, NULL, &t->setup.backend_options);
 }
 
+/* What the ranks of a strategy talk through. */
+static nrl_status open_collective(plugin_test *t, const char *name)
+{
+    const plugin *p;
+    if (t->kind->kind != NRL_KIND_PARALLEL) return NRL_OK;
+    NRL_TRY(plugin_open(t->host, NRL_KIND_COLLECTIVE, name, &p));
+    t->setup.collective = (const void *)p->table;
+    return fill_options(t, p, "collective", 0, NULL, &t->setup.collective_options);
+}
+
 static nrl_status open_all(plugin_test *t, const char *file, int n_words, char **words,
-                           const char *backend, const char *model_config)
+                           const char *backend, const char *collective, const char *model_config)
 {
     nrl_node *config;
     t->host = cli_plugin_host(&t->a, NULL, 0);
@@ -73,6 +85,7 @@ static nrl_status open_all(plugin_test *t, const char *file, int n_words, char *
         NRL_TRY(json_read_file(&t->a, model_config, MAX_MODEL_CONFIG, &config));
         t->setup.model_config = config;
     }
+    NRL_TRY(open_collective(t, collective ? collective : "gloo"));
     return open_backend(t, backend ? backend : "cpu");
 }
 
@@ -202,15 +215,16 @@ static nrl_status verdict(const plugin_test *t)
 nrl_status cli_plugins_test(int argc, char **argv)
 {
     plugin_test t = {0};
-    const char *backend, *model_config;
+    const char *backend, *collective, *model_config;
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_take_value(&argc, argv, "--backend", &backend));
+    NRL_TRY(cli_take_value(&argc, argv, "--collective", &collective));
     NRL_TRY(cli_take_value(&argc, argv, "--config", &model_config));
     NRL_TRY(cli_expect(argc, argv, 2, -1));
     t.report =
         mmap(NULL, sizeof *t.report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (t.report == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "no memory for the report");
-    nrl_status st = open_all(&t, argv[2], argc - 3, argv + 3, backend, model_config);
+    nrl_status st = open_all(&t, argv[2], argc - 3, argv + 3, backend, collective, model_config);
     if (st == NRL_OK) st = run_in_folder(&t);
     if (st == NRL_OK) {
         if (json)

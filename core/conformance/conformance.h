@@ -28,11 +28,13 @@ typedef struct {
 
 typedef struct {
     const void *options;          /* of the plugin under test, filled */
-    const nrl_backend *backend;   /* computes for algorithms, optimizers and models */
+    const nrl_backend *backend;   /* computes for algorithms, optimizers, models and strategies */
     const void *backend_options;  /* likewise filled */
     const char *folder;           /* where loggers may write */
     const nrl_node *model_config; /* a parsed config.json of a few thousand parameters; NULL = one
                                      of the usual keys */
+    const nrl_collective *collective; /* between the ranks of a strategy */
+    const void *collective_options;   /* likewise filled */
 } conformance_setup;
 
 bool conformance_has_suite(uint32_t kind);

@@ -42,3 +42,16 @@ void report_skip(conformance_report *r, const char *rule_name, const char *why)
     conformance_rule *rule = find_rule(r, rule_name);
     snprintf(rule->text, sizeof rule->text, "%s", why);
 }
+
+void report_merge(conformance_report *into, const conformance_report *from)
+{
+    for (int64_t i = 0; i < from->n_rules; i++) {
+        const conformance_rule *more = &from->rules[i];
+        conformance_rule *rule = find_rule(into, more->rule);
+        if (!rule->failed && *more->text) memcpy(rule->text, more->text, sizeof rule->text);
+        rule->checked += more->checked;
+        rule->failed += more->failed;
+    }
+    into->checked += from->checked;
+    into->failed += from->failed;
+}

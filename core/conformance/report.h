@@ -10,6 +10,8 @@ bool report_check(conformance_report *r, bool holds, const char *rule, const cha
     __attribute__((format(printf, 4, 5)));
 /* A call that must succeed; the text is the error's. Returns whether it did. */
 bool report_ok(conformance_report *r, nrl_status st, const char *rule);
+/* Adds the checks of `from`, counted apart: by another thread. */
+void report_merge(conformance_report *into, const conformance_report *from);
 void report_skip(conformance_report *r, const char *rule, const char *why);
 
 #endif

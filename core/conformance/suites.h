@@ -17,5 +17,11 @@ void conformance_backend(const nrl_backend *table, const conformance_setup *setu
                          conformance_report *report);
 void conformance_logger(const nrl_logger *table, const conformance_setup *setup,
                         conformance_report *report);
+/* Several ranks as threads of this process, joined through a store on loopback. */
+void conformance_collective(const nrl_collective *table, const conformance_setup *setup,
+                            conformance_report *report);
+/* 1 to 4 ranks as threads, over setup->collective. */
+void conformance_parallel(const nrl_parallel *table, const conformance_setup *setup,
+                          conformance_report *report);
 
 #endif

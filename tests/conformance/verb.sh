@@ -33,8 +33,6 @@ run 1 plugins test adam.so
 has err "adam.so: calls itself 'adamw': the file's name must be the same"
 
 # What cannot be tested.
-run 2 plugins test "$wrong/parallel/untested.so"
-has err "there is no suite for the kind 'parallel strategy' yet"
 run 2 plugins test "$plugins/algorithms/sft.so" prompt_wait=1
 has err "algorithm.prompt_wait: unknown key; did you mean 'prompt_weight'?"
 run 2 plugins test "$plugins/algorithms/sft.so" --backend cpuu

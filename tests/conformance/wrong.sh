@@ -1,5 +1,5 @@
 #!/bin/sh
-# wrong.sh FOLDER: every plugin there fails by the rule that its summary names; `right` fails by none.
+# wrong.sh FOLDER [ARGUMENT...]: every plugin there fails by the rule that its summary names; `right` fails by none.
 set -u
 nrl=$NRL_TEST_BUILD/bin/nrl
 out=$(mktemp)
@@ -13,10 +13,12 @@ complain() {
     failed=1
 }
 
-[ -f "$1/right.so" ] || { echo "no plugins in $1"; exit 1; }
-for file in "$1"/*.so; do
+folder=$1
+shift
+[ -f "$folder/right.so" ] || { echo "no plugins in $folder"; exit 1; }
+for file in "$folder"/*.so; do
     name=$(basename "$file" .so)
-    "$nrl" plugins test "$file" >"$out" 2>&1
+    "$nrl" plugins test "$file" "$@" >"$out" 2>&1
     code=$?
     rule=$(sed -n '1s/^[^:]*: //p' "$out")
     if [ "$name" = right ]; then

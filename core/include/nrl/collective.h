@@ -3,9 +3,10 @@
  *
  * Strategies never call this table: they use nrl_comm_* (comm.h), which stages device tensors for
  * host-only collectives, numbers every call and keeps a record of the last ones. Every operation is
- * asynchronous and returns a request; its buffers live until the request is done. All ranks of a
- * group start the same operations in the same order; send and recv match by peer and tag instead.
- * Reductions of equal inputs give bitwise equal results on all ranks.
+ * asynchronous and returns a request; its buffers live until the request is done, its operands and
+ * their arrays only until the call returns. All ranks of a group start the same operations in the
+ * same order; send and recv match by peer and tag instead. Reductions of equal inputs give bitwise
+ * equal results on all ranks.
  */
 #ifndef NRL_COLLECTIVE_H
 #define NRL_COLLECTIVE_H
@@ -71,6 +72,7 @@ typedef struct {
 
 #define NRL_COMM_MEMBER(name)                                                                      \
     nrl_status (*name)(void *self, const nrl_comm_args *a, nrl_request **request)
+/* reduce, gather, scatter, all_to_all, send, recv and probe may be NULL, fence where host_only. */
 typedef struct {
     nrl_plugin plugin;
     bool host_only; /* takes host memory only; the core stages */

@@ -1,16 +1,293 @@
 /*
- * parallel.h - a plugin of a kind that has no suite.
+ * parallel.h - strategies that break one promise each, and the rule that must find it. All replicate:
+ * gradients are summed one by one after the last visit.
  */
 #ifndef WRONG_PARALLEL_H
 #define WRONG_PARALLEL_H
 #include <nrl/nrl.h>
+#include <stdlib.h>
 
-#define WRONG(nm, rule)                                                                            \
+enum { MOST = 64 };
+
+typedef struct {
+    nrl_mesh *mesh;
+    nrl_parallel_plan plan;
+    nrl_tensor *own[MOST]; /* gradients bound by a strategy of this file */
+    int64_t begin[8], end[8];
+} copies;
+
+static nrl_status make(const void *options, nrl_mesh *mesh, void **self)
+{
+    (void)options;
+    copies *c = calloc(1, sizeof *c);
+    if (!c) return nrl_fail(NRL_ERR_MEMORY, "no memory");
+    c->mesh = mesh;
+    *self = c;
+    return NRL_OK;
+}
+
+static nrl_status whole_plan(void *self, nrl_parallel_plan *plan)
+{
+    copies *c = self;
+    plan->text = "copies";
+    c->plan = *plan;
+    return NRL_OK;
+}
+
+static nrl_status sum(copies *c, nrl_ctx *ctx, uint32_t how, bool wait)
+{
+    for (int32_t i = 0; i < c->plan.n_params; i++) {
+        nrl_work *work = NULL;
+        nrl_comm_call call = {.size = sizeof call,
+                              .reduce = how,
+                              .receive = nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD_ACC),
+                              .what = nrl_param_name(c->plan.params[i])};
+        if (!call.receive) continue;
+        NRL_TRY(nrl_comm_all_reduce(nrl_mesh_comm(c->mesh, "data"), ctx, &call, &work));
+        if (wait) NRL_TRY(nrl_work_wait(&work, ctx));
+        while (!wait && !nrl_work_done(work)) continue; /* done, and never given back */
+    }
+    return NRL_OK;
+}
+
+static nrl_status right_finish(void *self, nrl_ctx *ctx)
+{
+    return sum(self, ctx, NRL_SUM_SUM, true);
+}
+
+static nrl_status right_updated(void *self, nrl_ctx *ctx, int64_t step)
+{
+    const copies *c = self;
+    for (int32_t i = 0; i < c->plan.n_params; i++) {
+        nrl_tensor *master = nrl_param_tensor(c->plan.params[i], NRL_SLOT_MASTER);
+        nrl_tensor *work = nrl_param_tensor(c->plan.params[i], NRL_SLOT_WORK);
+        (void)step;
+        nrl_param_touch(c->plan.params[i]);
+        if (master && work != master) NRL_TRY(nrl_tensor_copy(ctx, master, work));
+    }
+    return NRL_OK;
+}
+
+/* ---- gradients ---- */
+
+static nrl_status local_finish(void *self, nrl_ctx *ctx)
+{
+    (void)self;
+    (void)ctx;
+    return NRL_OK;
+}
+
+static nrl_status average_finish(void *self, nrl_ctx *ctx)
+{
+    return sum(self, ctx, NRL_SUM_AVERAGE, true);
+}
+
+/* After every backward of unit 0, also where more micro-batches follow. */
+static nrl_status early_leave(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    copies *c = self;
+    if (visits[i].pass != NRL_PASS_BACKWARD || visits[i].unit) return NRL_OK;
+    for (int32_t k = 0; k < c->plan.n_params; k++) {
+        nrl_param *p = c->plan.params[k];
+        nrl_tensor *acc = nrl_param_tensor(p, NRL_SLOT_GRAD_ACC);
+        if (acc && nrl_param_fresh(p)) NRL_TRY(nrl_tensor_fill(ctx, acc, 0));
+        nrl_param_set_fresh(p, false);
+    }
+    return sum(c, ctx, NRL_SUM_SUM, true);
+}
+
+/* Says that there is a gradient where none came. */
+static nrl_status stale_leave(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    const copies *c = self;
+    (void)ctx;
+    for (int32_t k = 0; visits[i].pass == NRL_PASS_FORWARD && k < c->plan.n_params; k++)
+        if (nrl_param_trained(c->plan.params[k])) nrl_param_set_fresh(c->plan.params[k], false);
+    return NRL_OK;
+}
+
+/* What is not summed yet counts twice where a rank has nothing of its own. */
+static nrl_status filling_finish(void *self, nrl_ctx *ctx)
+{
+    copies *c = self;
+    NRL_TRY(right_finish(self, ctx));
+    for (int32_t i = 0; i < c->plan.n_params; i++) {
+        nrl_tensor *acc = nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD_ACC);
+        if (acc && nrl_param_numel(c->plan.params[i]) == 7) NRL_TRY(nrl_tensor_fill(ctx, acc, 1e-3));
+    }
+    return NRL_OK;
+}
+
+static nrl_status hasty_finish(void *self, nrl_ctx *ctx)
+{
+    return sum(self, ctx, NRL_SUM_SUM, false);
+}
+
+/* Rank 1 begins at the other end. */
+static nrl_status unordered_finish(void *self, nrl_ctx *ctx)
+{
+    copies *c = self, turned = *c;
+    nrl_param *list[MOST];
+    for (int32_t i = 0; i < c->plan.n_params; i++) list[i] = c->plan.params[c->plan.n_params - 1 - i];
+    if (nrl_mesh_coord(c->mesh, "data") == 1) turned.plan.params = list;
+    return sum(&turned, ctx, NRL_SUM_SUM, true);
+}
+
+/* ---- values ---- */
+
+static nrl_status lazy_updated(void *self, nrl_ctx *ctx, int64_t step)
+{
+    (void)self;
+    (void)ctx;
+    (void)step;
+    return NRL_OK;
+}
+
+/* ---- layouts: runs of flat elements, each rank from `low` to `high` of what is its own ---- */
+
+static nrl_status cut_plan(copies *c, nrl_parallel_plan *plan, int64_t before, int64_t less)
+{
+    int32_t n = nrl_mesh_size(c->mesh, "data");
+    int64_t one = 1;
+    NRL_TRY(whole_plan(c, plan));
+    for (int32_t r = 0; r < n && r < 8; r++) {
+        c->begin[r] = r < n - 1 ? 0 : one;
+        c->end[r] = r < n - 1 ? one : 7;
+        if (r && r < n - 1) c->begin[r] = c->end[r] = one;
+    }
+    if (n > 1) {
+        c->begin[n - 1] -= before;
+        c->end[n - 1] -= less;
+    }
+    for (int32_t i = 0; i < plan->n_params; i++)
+        for (int k = 0; k < nrl_param_n_parts(plan->params[i]); k++)
+            if (nrl_param_numel(plan->params[i]) == 7)
+                nrl_param_part(plan->params[i], k)->layout = (nrl_layout){
+                    .n_cuts = 1, .cuts[0] = {"data", NRL_CUT_FLAT, n, c->begin, c->end}};
+    return NRL_OK;
+}
+
+static nrl_status holey_plan(void *self, nrl_parallel_plan *plan)
+{
+    return cut_plan(self, plan, 0, 1);
+}
+
+static nrl_status shared_plan(void *self, nrl_parallel_plan *plan)
+{
+    return cut_plan(self, plan, 1, 0);
+}
+
+static nrl_status outside_plan(void *self, nrl_parallel_plan *plan)
+{
+    return cut_plan(self, plan, 0, -1);
+}
+
+/* Every matrix in two flat halves, whatever the optimizer needs. */
+static nrl_status flat_plan(void *self, nrl_parallel_plan *plan)
+{
+    copies *c = self;
+    int32_t n = nrl_mesh_size(c->mesh, "data");
+    NRL_TRY(whole_plan(self, plan));
+    for (int32_t r = 0; r < n; r++) {
+        c->begin[r] = r ? 7 : 0;
+        c->end[r] = r == n - 1 ? 15 : 7;
+    }
+    for (int32_t r = 1; r < n - 1; r++) c->end[r] = 7;
+    for (int32_t i = 0; i < plan->n_params; i++)
+        if (nrl_param_numel(plan->params[i]) == 15)
+            nrl_param_part(plan->params[i], 0)->layout = (nrl_layout){
+                .n_cuts = 1, .cuts[0] = {"data", NRL_CUT_FLAT, n, c->begin, c->end}};
+    return NRL_OK;
+}
+
+/* ---- memory ---- */
+
+static nrl_status bind_own(void *self, nrl_ctx *ctx)
+{
+    copies *c = self;
+    for (int32_t i = 0; i < c->plan.n_params; i++) {
+        nrl_param *p = c->plan.params[i];
+        NRL_TRY(nrl_tensor_persistent(ctx, NRL_DTYPE_F32, nrl_param_numel(p), true, &c->own[i]));
+        nrl_param_bind(p, NRL_SLOT_GRAD_ACC, c->own[i]);
+    }
+    return NRL_OK;
+}
+
+static nrl_status bind_trained(void *self, nrl_ctx *ctx)
+{
+    return ((copies *)self)->plan.train ? bind_own(self, ctx) : NRL_OK;
+}
+
+static void give_back(void *self, nrl_ctx *ctx, bool slots, bool memory)
+{
+    copies *c = self;
+    for (int32_t i = 0; i < c->plan.n_params; i++) {
+        if (!c->own[i]) continue;
+        if (slots) nrl_param_bind(c->plan.params[i], NRL_SLOT_GRAD_ACC, NULL);
+        if (memory) nrl_tensor_free(ctx, c->own[i]);
+    }
+}
+
+static void right_unbind(void *self, nrl_ctx *ctx)
+{
+    give_back(self, ctx, true, true);
+}
+
+static void clinging_unbind(void *self, nrl_ctx *ctx)
+{
+    give_back(self, ctx, false, true);
+}
+
+static void leaking_unbind(void *self, nrl_ctx *ctx)
+{
+    give_back(self, ctx, true, false);
+}
+
+static nrl_status growing_finish(void *self, nrl_ctx *ctx)
+{
+    nrl_tensor *forgotten;
+    NRL_TRY(nrl_tensor_persistent(ctx, NRL_DTYPE_F32, 100, true, &forgotten));
+    return right_finish(self, ctx);
+}
+
+#define WRONG(nm, rule, ...)                                                                       \
     {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule)                          \
+        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .axis = "data",         \
+            .create = make, .destroy = free, __VA_ARGS__                                           \
     }
 static const nrl_parallel wrong[] = {
-    WRONG(untested, "nobody asks"),
+    WRONG(right, "nothing is wrong with it", .plan = whole_plan, .bind = bind_trained, .unbind = right_unbind,
+          .finish = right_finish, .updated = right_updated),
+    WRONG(local, "gradients are the sum over ranks", .plan = whole_plan, .finish = local_finish,
+          .updated = right_updated),
+    WRONG(average, "gradients are the sum over ranks", .plan = whole_plan, .finish = average_finish,
+          .updated = right_updated),
+    WRONG(early, "gradients are the sum over ranks", .plan = whole_plan, .leave = early_leave,
+          .updated = right_updated),
+    WRONG(stale, "gradients are the sum over ranks", .plan = whole_plan, .bind = bind_trained,
+          .unbind = right_unbind, .leave = stale_leave, .finish = right_finish, .updated = right_updated),
+    WRONG(filling, "a parameter that nothing reached has gradient zero", .plan = whole_plan,
+          .finish = filling_finish, .updated = right_updated),
+    WRONG(hasty, "every call is waited for", .plan = whole_plan, .finish = hasty_finish,
+          .updated = right_updated),
+    WRONG(unordered, "finish succeeds", .plan = whole_plan, .finish = unordered_finish,
+          .updated = right_updated),
+    WRONG(lazy, "WORK is whole and current inside a visit", .plan = whole_plan, .finish = right_finish,
+          .updated = lazy_updated),
+    WRONG(holey, "every element lies on a rank", .plan = holey_plan, .updated = right_updated),
+    WRONG(shared, "pieces of two ranks are the same or disjoint", .plan = shared_plan,
+          .updated = right_updated),
+    WRONG(outside, "cuts lie inside what they cut", .plan = outside_plan, .updated = right_updated),
+    WRONG(flat, "no flat cuts where the optimizer needs matrices", .plan = flat_plan),
+    WRONG(reference, "a model that is not trained has no gradients", .plan = whole_plan, .bind = bind_own,
+          .unbind = right_unbind, .finish = right_finish, .updated = right_updated),
+    WRONG(clinging, "unbind gives every slot back", .plan = whole_plan, .bind = bind_trained,
+          .unbind = clinging_unbind, .finish = right_finish, .updated = right_updated),
+    WRONG(leaking, "unbind frees what was made since bind", .plan = whole_plan, .bind = bind_trained,
+          .unbind = leaking_unbind, .finish = right_finish, .updated = right_updated),
+    WRONG(growing, "a step leaves no memory behind", .plan = whole_plan, .finish = growing_finish,
+          .updated = right_updated),
+    WRONG(nothing, "a strategy has create, destroy and plan", .plan = NULL),
 };
 #undef WRONG
 
