@@ -167,8 +167,10 @@ static nrl_status agree(ddp *d, nrl_ctx *ctx)
 
 nrl_status ddp_tensor(ddp *d, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out)
 {
-    NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, true, out));
-    d->bound_bytes += n * (int64_t)nrl_dtype_size(dtype);
+    bool fills = dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16; /* others a backend need not know */
+    NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, fills, out));
+    if (!fills && nrl_ctx_host_memory(ctx))
+        memset(nrl_tensor_mat(*out).data, 0, (size_t)n * nrl_dtype_size(dtype));
     return NRL_OK;
 }
 

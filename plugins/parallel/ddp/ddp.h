@@ -91,7 +91,6 @@ struct ddp {
     int32_t n_buckets;
     int32_t next; /* bucket that goes out next in this step */
     int64_t steps; /* finished reductions, of earlier runs too */
-    int64_t bound_bytes;
     bool unused_told;
     char text[320];
 };

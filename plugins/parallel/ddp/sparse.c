@@ -42,7 +42,6 @@ static void free_pairs(nrl_ctx *ctx, pairs *p)
 static nrl_status grow(ddp *d, nrl_ctx *ctx, pairs *p, int64_t room)
 {
     if (room <= p->room) return NRL_OK;
-    d->bound_bytes -= p->room * 8;
     free_pairs(ctx, p);
     NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_I32, room, &p->index));
     NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_F32, room, &p->value));

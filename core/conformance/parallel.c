@@ -1,0 +1,117 @@
+/*
+ * parallel.c - what every strategy promises: layouts that hold all of a model, WORK where a visit reads it,
+ * gradients summed over ranks, the same calls everywhere, nothing left behind.
+ */
+#include "conformance/parallel.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the parts, each on every rank ---- */
+
+static const toy_kind training = {true, NRL_DTYPE_F32, NRL_OPTIMIZER_ELEMENT};
+
+static bool begin(toy *t, const toy_kind *kind)
+{
+    if (!toy_open(t, kind)) return false;
+    toy_check_layouts(t);
+    return !t->over && toy_bind(t) && toy_load(t, 1, 0);
+}
+
+/* A few steps as a run makes them: updates between, an evaluation before the last. */
+static void steps(toy *t, const toy_kind *kind)
+{
+    static const toy_course courses[] = {
+        {.step = 1, .n_micro = 1},
+        {.step = 2, .n_micro = 2},
+        {.step = 3, .n_micro = 1, .recompute = true},
+        {.step = 4, .n_micro = 2, .empty_rank = true},
+        {.step = 5, .n_micro = 1},
+    };
+    if (!begin(t, kind)) return;
+    for (size_t i = 0; i < sizeof courses / sizeof *courses; i++)
+        if (!toy_forward(t) || !toy_step(t, &courses[i]) || !toy_load(t, courses[i].step + 1, courses[i].step)) return;
+    if (toy_load(t, 77, 0)) toy_forward(t); /* as after a resume */
+}
+
+static void part_f32(toy *t)
+{
+    steps(t, &training);
+}
+
+static void part_bf16(toy *t)
+{
+    steps(t, &(toy_kind){true, NRL_DTYPE_BF16, NRL_OPTIMIZER_ELEMENT});
+}
+
+/* Another number of steps must not take more memory. */
+static void part_memory(toy *t)
+{
+    ctx_memory before = {0}, after = {0};
+    if (!begin(t, &training)) return;
+    for (int64_t step = 1; step <= 4; step++) {
+        if (!toy_step(t, &(toy_course){.step = step, .n_micro = 2}) || !toy_load(t, step + 1, step)) return;
+        if (step == 2) ctx_memory_use(t->compute.ctx, &before);
+    }
+    ctx_memory_use(t->compute.ctx, &after);
+    report_check(t->report, after.live_bytes <= before.live_bytes, "a step leaves no memory behind",
+                 "%zu bytes after 2 steps, %zu after 4", before.live_bytes, after.live_bytes);
+}
+
+/* A step that was left out: no update, and the next one has its own gradients. */
+static void part_skipped(toy *t)
+{
+    if (!begin(t, &training)) return;
+    for (int64_t step = 1; step <= 2; step++)
+        if (!toy_step(t, &(toy_course){.step = step, .n_micro = 1})) return;
+}
+
+static void part_reference(toy *t)
+{
+    if (!begin(t, &(toy_kind){false, NRL_DTYPE_F32, NRL_OPTIMIZER_ELEMENT})) return;
+    for (int i = 0; i < TOY_PARAMS; i++)
+        report_check(t->report, !t->params[i].slots[NRL_SLOT_GRAD_ACC] && !t->params[i].slots[NRL_SLOT_GRAD],
+                     "a model that is not trained has no gradients", "'%s' has", t->params[i].name);
+    if (toy_forward(t)) toy_forward(t);
+}
+
+static void part_matrix(toy *t)
+{
+    if (!toy_open(t, &(toy_kind){true, NRL_DTYPE_F32, NRL_OPTIMIZER_MATRIX})) {
+        t->over = false; /* it says that it cannot; that is an answer */
+        report_skip(t->report, "no flat cuts where the optimizer needs matrices", "it refuses such optimizers");
+        return;
+    }
+    toy_check_layouts(t);
+}
+
+static const struct {
+    const char *name;
+    void (*part)(toy *t);
+    int32_t least, most; /* ranks */
+} parts[] = {
+    {"f32", part_f32, 1, 4},         {"bf16", part_bf16, 1, 3},           {"memory", part_memory, 2, 2},
+    {"skipped", part_skipped, 2, 2}, {"reference", part_reference, 1, 2}, {"matrix", part_matrix, 2, 3},
+};
+
+static bool check_table(const nrl_parallel *t, conformance_report *r)
+{
+    bool good = report_check(r, t->axis && *t->axis, "a strategy names its axis", "it is %s",
+                             t->axis ? "empty" : "NULL");
+    return report_check(r, t->create && t->destroy && t->plan, "a strategy has create, destroy and plan",
+                        "one is NULL") &&
+           good;
+}
+
+void conformance_parallel(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
+{
+    if (!check_table(table, report)) return;
+    if (strcmp(table->axis, "data")) {
+        report_skip(report, "gradients are the sum over ranks", "its axis is not 'data': nothing was run");
+        return;
+    }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        for (int32_t world = parts[i].least; world <= parts[i].most; world++) {
+            parallel_group g = {table, setup, table->axis, world};
+            if (!parallel_run(&g, report, parts[i].name, parts[i].part)) return;
+        }
+}
