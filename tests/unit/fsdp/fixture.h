@@ -48,12 +48,45 @@ static inline nrl_status fsdp_options_of(fixture *f, const char *yaml, const nrl
     return NRL_OK;
 }
 
-/* Runs a case on `world` ranks; an error is printed. */
-static inline void check(void **state, const char *yaml, int32_t world, toy_case c)
+/* Cases that share a mesh: joining takes longer than a case. */
+enum { MAX_CASES = 64 };
+typedef struct {
+    void **state;
+    int n;
+    toy_case cases[MAX_CASES];
+    const char *yaml[MAX_CASES];
+} case_list;
+
+static inline void add(case_list *l, const char *yaml, toy_case c)
 {
+    assert_true(l->n < MAX_CASES);
     if (!c.compute) c.compute = NRL_DTYPE_F32;
-    assert_int_equal(fsdp_options_of(*state, yaml, &c.table, &c.options), NRL_OK);
-    if (toy_run(&c, world) != NRL_OK) fail_msg("%s on %d ranks: %s", yaml, world, nrl_error_text());
+    if (!c.n_micro) c.n_micro = 1;
+    assert_int_equal(fsdp_options_of(*l->state, yaml, &c.table, &c.options), NRL_OK);
+    l->yaml[l->n] = yaml;
+    l->cases[l->n++] = c;
+}
+
+static inline nrl_status run_cases(nrl_mesh *mesh, int32_t rank, void *user)
+{
+    case_list *l = user;
+    for (int i = 0; i < l->n; i++) {
+        nrl_status st = toy_rank(mesh, rank, &l->cases[i]);
+        if (st == NRL_OK) continue;
+        nrl_note("case %d, %s", i, l->yaml[i]);
+        return st;
+    }
+    return NRL_OK;
+}
+
+/* All cases of the list, each on `least` to `most` ranks; an error is printed. */
+static inline void run_on(case_list *l, int32_t least, int32_t most)
+{
+    for (int32_t world = least; world <= most; world++) {
+        for (int i = 0; i < l->n; i++)
+            l->cases[i].world = world;
+        if (local_ranks_run(world, run_cases, l) != NRL_OK) fail_msg("%d ranks: %s", world, nrl_error_text());
+    }
 }
 
 #endif

@@ -7,55 +7,70 @@
 static const char *const modes[] = {"{shard: full}", "{shard: grads}", "{shard: optimizer}"};
 enum { N_MODES = sizeof modes / sizeof *modes, MOST = 4 };
 
-/* Every mode on 1 to 4 ranks. */
-static void check_all(void **state, toy_case c)
+/* Every mode. */
+static void add_modes(case_list *l, toy_case c)
 {
     for (int m = 0; m < N_MODES; m++)
-        for (int32_t world = 1; world <= MOST; world++)
-            check(state, modes[m], world, c);
+        add(l, modes[m], c);
 }
 
 static void weights_and_gradients_of_odd_sizes_are_exact_in_every_mode(void **state)
 {
-    check_all(state, (toy_case){.n_micro = 1});
+    case_list l = {.state = state};
+    add_modes(&l, (toy_case){.n_micro = 1});
+    run_on(&l, 1, MOST);
 }
 
 static void micro_batches_add_up_also_where_a_rank_has_none(void **state)
 {
-    check_all(state, (toy_case){.n_micro = 4});
-    check_all(state, (toy_case){.n_micro = 3, .empty = true});
+    case_list l = {.state = state};
+    add_modes(&l, (toy_case){.n_micro = 4});
+    add_modes(&l, (toy_case){.n_micro = 3, .empty = true});
+    run_on(&l, 1, MOST);
 }
 
 static void recompute_visits_and_evaluations_change_nothing(void **state)
 {
-    check_all(state, (toy_case){.n_micro = 2, .recompute = true, .evaluate = true});
+    case_list l = {.state = state};
+    add_modes(&l, (toy_case){.n_micro = 2, .recompute = true, .evaluate = true});
+    run_on(&l, 1, MOST);
 }
 
 static void work_is_the_rounded_master_in_bf16(void **state)
 {
-    check_all(state, (toy_case){.n_micro = 2, .compute = NRL_DTYPE_BF16, .evaluate = true});
+    case_list l = {.state = state};
+    add_modes(&l, (toy_case){.n_micro = 2, .compute = NRL_DTYPE_BF16, .evaluate = true});
+    run_on(&l, 1, MOST);
 }
 
 static void a_frozen_parameter_is_gathered_and_never_reduced(void **state)
 {
-    check_all(state, (toy_case){.n_micro = 2, .freeze = true});
-    check_all(state, (toy_case){.n_micro = 2, .freeze = true, .compute = NRL_DTYPE_BF16});
+    case_list l = {.state = state};
+    add_modes(&l, (toy_case){.n_micro = 2, .freeze = true});
+    add_modes(&l, (toy_case){.n_micro = 2, .freeze = true, .compute = NRL_DTYPE_BF16});
+    run_on(&l, 1, MOST);
 }
 
 static void a_schedule_that_names_no_final_gradient_is_reduced_at_its_end(void **state)
 {
-    check_all(state, (toy_case){.n_micro = 2, .unmarked = true});
+    case_list l = {.state = state};
+    add_modes(&l, (toy_case){.n_micro = 2, .unmarked = true});
+    run_on(&l, 1, MOST);
 }
 
 static void a_parameter_without_a_gradient_gets_zero(void **state)
 {
-    check_all(state, (toy_case){.n_micro = 2, .no_backward_last = true});
+    case_list l = {.state = state};
+    add_modes(&l, (toy_case){.n_micro = 2, .no_backward_last = true});
+    run_on(&l, 1, MOST);
 }
 
 static void a_reference_holds_its_shard_in_the_compute_dtype(void **state)
 {
-    check_all(state, (toy_case){.reference = true});
-    check_all(state, (toy_case){.reference = true, .compute = NRL_DTYPE_BF16});
+    case_list l = {.state = state};
+    add_modes(&l, (toy_case){.reference = true});
+    add_modes(&l, (toy_case){.reference = true, .compute = NRL_DTYPE_BF16});
+    run_on(&l, 1, MOST);
 }
 
 static void hybrid_shards_inside_and_sums_across(void **state)
@@ -65,11 +80,13 @@ static void hybrid_shards_inside_and_sums_across(void **state)
                                        "{shard_size: 2, reduce_dtype: bf16}",
                                        "{shard: optimizer, shard_size: 2, reduce_dtype: bf16}",
                                        "{shard_size: 2, reduce_dtype: bf16, units: {every: 100}}"};
+    case_list l = {.state = state};
     for (size_t i = 0; i < sizeof yaml / sizeof *yaml; i++) {
-        check(state, yaml[i], 4, (toy_case){.n_micro = 3, .empty = true, .evaluate = true});
-        check(state, yaml[i], 4, (toy_case){.n_micro = 2, .unmarked = true});
-        check(state, yaml[i], 4, (toy_case){.compute = NRL_DTYPE_BF16});
+        add(&l, yaml[i], (toy_case){.n_micro = 3, .empty = true, .evaluate = true});
+        add(&l, yaml[i], (toy_case){.n_micro = 2, .unmarked = true});
+        add(&l, yaml[i], (toy_case){.compute = NRL_DTYPE_BF16});
     }
+    run_on(&l, 4, 4);
 }
 
 static void units_of_any_size_and_any_prefetch_give_the_same(void **state)
@@ -79,11 +96,12 @@ static void units_of_any_size_and_any_prefetch_give_the_same(void **state)
         "{units: {min_params: 60}}", "{units: {min_params: 1}}",        "{units: model, prefetch: 0}",
         "{prefetch: 3}",            "{prefetch: 16}",                   "{units: {every: 2}, prefetch: 0}",
         "{shard: grads, units: {every: 2}}", "{shard: optimizer, units: {min_params: 60}}"};
-    for (size_t i = 0; i < sizeof yaml / sizeof *yaml; i++)
-        for (int32_t world = 2; world <= 3; world++) {
-            check(state, yaml[i], world, (toy_case){.n_micro = 2, .recompute = true, .evaluate = true});
-            check(state, yaml[i], world, (toy_case){.compute = NRL_DTYPE_BF16, .freeze = true});
-        }
+    case_list l = {.state = state};
+    for (size_t i = 0; i < sizeof yaml / sizeof *yaml; i++) {
+        add(&l, yaml[i], (toy_case){.n_micro = 2, .recompute = true, .evaluate = true});
+        add(&l, yaml[i], (toy_case){.compute = NRL_DTYPE_BF16, .freeze = true});
+    }
+    run_on(&l, 2, 3);
 }
 
 static void gradients_may_travel_in_bf16(void **state)
@@ -91,9 +109,10 @@ static void gradients_may_travel_in_bf16(void **state)
     static const char *const yaml[] = {"{reduce_dtype: bf16}", "{shard: grads, reduce_dtype: bf16}",
                                        "{shard: optimizer, reduce_dtype: bf16}",
                                        "{reduce_dtype: bf16, units: {every: 3}}"};
+    case_list l = {.state = state};
     for (size_t i = 0; i < sizeof yaml / sizeof *yaml; i++)
-        for (int32_t world = 1; world <= MOST; world++)
-            check(state, yaml[i], world, (toy_case){.n_micro = 2, .empty = true});
+        add(&l, yaml[i], (toy_case){.n_micro = 2, .empty = true});
+    run_on(&l, 1, MOST);
 }
 
 int main(void)

@@ -423,7 +423,7 @@ static inline nrl_status toy_close(toy *t, nrl_status st)
     return st;
 }
 
-/* One rank of a case: plan, bind, load, steps, everything given back. */
+/* One rank of a case (user), whose n_micro and world are set: plan, bind, load, steps, everything given back. */
 static inline nrl_status toy_rank(nrl_mesh *mesh, int32_t rank, void *user)
 {
     toy *t = calloc(1, sizeof *t);
@@ -440,13 +440,6 @@ static inline nrl_status toy_rank(nrl_mesh *mesh, int32_t rank, void *user)
     nrl_status st = toy_open(t);
     if (st == NRL_OK) st = toy_train(t);
     return toy_close(t, st);
-}
-
-static inline nrl_status toy_run(toy_case *c, int32_t world)
-{
-    c->world = world;
-    if (!c->n_micro) c->n_micro = 1;
-    return local_ranks_run(world, toy_rank, c);
 }
 
 #endif
