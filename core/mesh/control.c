@@ -15,13 +15,15 @@
 #define BEAT_S 1.0
 #define GRACE_S 1.0 /* for a true cause to be told after a connection closed */
 #define LOOK_S 0.05
-#define UNHEARD_S 3.0
+#define UNHEARD_S 2.0
 #define LINGER_S 3.0
-#define RECORDS_S 4.0
+#define RECORDS_S 2.0 /* less than LINGER_S */
 #define GOODBYE "bye"
 /* Each rank watches the next WATCHED in a ring: of any that die together one is watched by a rank
  * that lives, and the word tells the rest. */
 enum { MISSED_BEATS = 5, WATCHED = 16 };
+
+typedef enum { SUSPICION_NONE = 0, SUSPICION_NEW, SUSPICION_DONE } suspicion;
 
 struct control {
     control_setup setup;
@@ -32,6 +34,8 @@ struct control {
     bool stop;      /* under lock */
     word verdict;   /* under lock */
     double failed_at;
+    suspicion suspicion; /* under lock: the step thread asks, the thread looks */
+    int32_t suspect;
     /* the thread's own */
     int32_t n_watched, watched[WATCHED + 1]; /* the store's holder too, for its goodbye */
     char *keys[WATCHED + 1], *last[WATCHED + 1];
@@ -148,6 +152,51 @@ static void beat(control *c)
     else compare_beats(c, now);
 }
 
+/* ---- suspicion ---- */
+
+static bool has_left(control *c, int32_t rank)
+{
+    char *key = beat_key(rank);
+    void *value;
+    size_t size;
+    bool found, left = false;
+    if (!store_try_get(c->setup.store, key, &found, &value, &size) && found) {
+        left = size == strlen(GOODBYE) && !memcmp(value, GOODBYE, size);
+        free(value);
+    }
+    free(key);
+    return left;
+}
+
+/* The true cause gets a moment to be told before the rank is blamed. */
+static void see_to_suspect(control *c, int32_t rank)
+{
+    double until = mesh_clock() + GRACE_S;
+    for (look(c); !control_failed(c) && mesh_clock() < until; look(c))
+        mesh_sleep(LOOK_S);
+    if (control_failed(c) || rank < 0) return;
+    word w = {.kind = WORD_LOST, .culprit = rank};
+    snprintf(w.text, sizeof w.text, "%s",
+             has_left(c, rank) ? "it has finished its run" : "its connection closed");
+    tell(c, &w);
+}
+
+static void see_to_suspicion(control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool wanted = c->suspicion == SUSPICION_NEW;
+    int32_t rank = c->suspect;
+    pthread_mutex_unlock(&c->lock);
+    if (!wanted) return;
+    if (!control_failed(c)) see_to_suspect(c, rank);
+    pthread_mutex_lock(&c->lock);
+    c->suspicion = SUSPICION_DONE;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- after the verdict ---- */
+
 static void send_record(control *c)
 {
     buffer text = {0};
@@ -158,10 +207,17 @@ static void send_record(control *c)
     free(key);
 }
 
-/* Once, after the verdict: the records that a time-out wants, and that this rank knows. */
-static void acknowledge(control *c)
+/* The holder of the store waits for this count. */
+static void add_known(control *c)
 {
     int64_t n;
+    if (store_counts(c->setup.store)) nrl_store_add(c->setup.store, "known", 1, &n);
+}
+
+/* Once, after the verdict: the record that a time-out wants, and that this rank knows; who reads the
+ * records says so when it has them. */
+static void acknowledge(control *c)
+{
     word w;
     pthread_mutex_lock(&c->lock);
     w = c->verdict;
@@ -169,7 +225,8 @@ static void acknowledge(control *c)
     c->acknowledged = true;
     if (w.kind == WORD_STORE) return;
     if (w.kind == WORD_LATE) send_record(c);
-    if (store_counts(c->setup.store)) nrl_store_add(c->setup.store, "known", 1, &n);
+    bool reads = w.kind == WORD_LATE && w.reporter == c->setup.rank;
+    if (!reads) add_known(c);
 }
 
 static void say_unheard(control *c)
@@ -179,11 +236,12 @@ static void say_unheard(control *c)
     c->setup.unheard(c->setup.user);
 }
 
-/* Until the next beat, or a verdict, or the end; under lock. */
+/* Until the next beat, or a verdict or suspicion to see to, or the end; under lock. */
 static void wait_for_beat(control *c, double until)
 {
     struct timespec t = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
-    while (!c->stop && mesh_clock() < until && (c->acknowledged || !control_failed(c)))
+    while (!c->stop && mesh_clock() < until && c->suspicion != SUSPICION_NEW &&
+           (c->acknowledged || !control_failed(c)))
         pthread_cond_timedwait(&c->changed, &c->lock, &t);
 }
 
@@ -194,6 +252,7 @@ static void *watch(void *self)
     while (!c->stop) {
         double next = mesh_clock() + BEAT_S;
         pthread_mutex_unlock(&c->lock);
+        see_to_suspicion(c);
         if (!control_failed(c)) beat(c);
         if (control_failed(c) && !c->acknowledged) acknowledge(c);
         if (control_failed(c)) say_unheard(c);
@@ -201,6 +260,7 @@ static void *watch(void *self)
         wait_for_beat(c, next);
     }
     pthread_mutex_unlock(&c->lock);
+    if (control_failed(c) && !c->acknowledged) acknowledge(c);
     return NULL;
 }
 
@@ -293,30 +353,17 @@ void control_tell(control *c, nrl_status code, const char *text)
     tell(c, &w);
 }
 
-static bool has_left(control *c, int32_t rank)
-{
-    char *key = beat_key(rank);
-    void *value;
-    size_t size;
-    bool found, left = false;
-    if (!store_try_get(c->setup.store, key, &found, &value, &size) && found) {
-        left = size == strlen(GOODBYE) && !memcmp(value, GOODBYE, size);
-        free(value);
-    }
-    free(key);
-    return left;
-}
-
+/* All requests to the store are the other thread's: while one of them is not answered, the verdict
+ * may come from elsewhere. */
 void control_suspect(control *c, int32_t rank)
 {
-    double until = mesh_clock() + GRACE_S;
-    for (look(c); !control_failed(c) && mesh_clock() < until; look(c))
-        mesh_sleep(LOOK_S);
-    if (control_failed(c) || rank < 0) return;
-    word w = {.kind = WORD_LOST, .culprit = rank};
-    snprintf(w.text, sizeof w.text, "%s",
-             has_left(c, rank) ? "it has finished its run" : "its connection closed");
-    tell(c, &w);
+    pthread_mutex_lock(&c->lock);
+    c->suspect = rank;
+    c->suspicion = SUSPICION_NEW;
+    pthread_cond_broadcast(&c->changed);
+    while (!control_failed(c) && c->suspicion != SUSPICION_DONE)
+        pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
 }
 
 static void gather_records(control *c, char **records)
@@ -338,7 +385,9 @@ void control_late(control *c, const char *what, char **records)
     snprintf(w.text, sizeof w.text, "%s", what);
     tell(c, &w);
     control_verdict(c, &w);
-    if (w.kind == WORD_LATE && w.reporter == c->setup.rank) gather_records(c, records);
+    if (w.kind != WORD_LATE || w.reporter != c->setup.rank) return;
+    gather_records(c, records);
+    add_known(c);
 }
 
 void control_linger(control *c)

@@ -19,7 +19,7 @@ typedef struct {
     int32_t rank, world;
     int32_t holder; /* the rank that holds the store, -1 = none of them */
     void (*record)(void *user, buffer *text); /* this rank's last calls, for WORD_LATE. [any] */
-    void (*unheard)(void *user); /* the verdict has stood for 3 s and nobody asked: say it. [any] */
+    void (*unheard)(void *user); /* the verdict has stood for 2 s and nobody asked: say it. [any] */
     void *user;
 } control_setup;
 

@@ -399,3 +399,8 @@ const char *mesh_text(const nrl_mesh *m)
 {
     return m->text;
 }
+
+nrl_store *mesh_store(const nrl_mesh *m)
+{
+    return m->meeting;
+}

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ANSWER_S 4.0  /* a server that is silent for longer is lost */
+#define ANSWER_S 3.0  /* a server that is silent for longer is lost */
 #define CONNECT_S 3.0 /* for connections after the first */
 #define RETRY_S 0.1
 enum { MAX_IDLE = 8 };

@@ -1,0 +1,170 @@
+/*
+ * forked.h - ranks as processes of one test: each runs a body and reports how it ended, in words and
+ * with the time. Sanitizers and cmocka see a child's memory end with it, so children leave by _exit.
+ */
+#ifndef UNIT_MESH_FORKED_H
+#define UNIT_MESH_FORKED_H
+#include "mesh/mesh.h"
+#include "mesh/store.h"
+#include "pairs.h"
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+enum { REPORT_SIZE = 4096 };
+
+typedef struct {
+    nrl_status status; /* of mesh_open, or of the body */
+    double at;         /* mesh_clock: the machine's, one for all processes */
+    char text[REPORT_SIZE];
+} rank_report;
+
+typedef struct {
+    pid_t pid;
+    int reports, errors; /* pipes: a report; standard error */
+} child;
+
+typedef struct {
+    int32_t world, port;
+    pairs_wires wires;
+    mesh_setup setup;
+    nrl_status (*body)(nrl_mesh *m, int32_t rank);
+    void (*change)(mesh_setup *s, int32_t rank); /* of one rank's setup; NULL = none */
+    child children[PAIRS_MAX];
+} group;
+
+static inline int32_t free_port(void)
+{
+    int fd;
+    int32_t port;
+    assert_int_equal(socket_listen("127.0.0.1", 0, &fd, &port), NRL_OK);
+    close(fd);
+    return port;
+}
+
+static inline void run_child(group *g, int32_t rank, int to)
+{
+    nrl_mesh *m;
+    rank_report r = {0};
+    mesh_setup s = g->setup;
+    pairs_keep(&g->wires, rank);
+    s.place.rank = s.place.local_rank = rank;
+    if (g->change) g->change(&s, rank);
+    r.status = mesh_open(&s, &m);
+    if (!r.status) {
+        r.status = g->body(m, rank);
+        r.at = mesh_clock();
+        snprintf(r.text, sizeof r.text, "%s", r.status ? nrl_error_text() : "");
+        if (r.status) mesh_tell_failure(m, r.status, r.text);
+        mesh_close(m);
+    } else {
+        r.at = mesh_clock();
+        snprintf(r.text, sizeof r.text, "%s", nrl_error_text());
+    }
+    if (write(to, &r, sizeof r) != sizeof r) _exit(3);
+    _exit(0);
+}
+
+static inline void start_rank(group *g, int32_t rank)
+{
+    int reports[2], errors[2];
+    assert_int_equal(pipe(reports), 0);
+    assert_int_equal(pipe(errors), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) {
+        dup2(errors[1], 2);
+        close(reports[0]);
+        run_child(g, rank, reports[1]);
+    }
+    close(reports[1]);
+    close(errors[1]);
+    g->children[rank] = (child){pid, reports[0], errors[0]};
+}
+
+static inline void prepare(group *g, int32_t world, nrl_status (*body)(nrl_mesh *m, int32_t rank))
+{
+    *g = (group){.world = world, .port = free_port(), .body = body};
+    pairs_make(&g->wires, world);
+    g->setup = (mesh_setup){.place = {.world = world,
+                                      .local_world = world,
+                                      .origin = "test",
+                                      .address = "127.0.0.1",
+                                      .port = g->port,
+                                      .run_id = ""},
+                            .collective = &pairs_collective,
+                            .timeout_init = 20,
+                            .timeout_step = 60,
+                            .fingerprint = "model: tiny\nseed: 1\n"};
+}
+
+static inline void set_options(group *g)
+{
+    g->setup.collective_options = &g->wires;
+}
+
+static inline void start_all(group *g)
+{
+    set_options(g);
+    for (int32_t r = 0; r < g->world; r++)
+        start_rank(g, r);
+    pairs_keep(&g->wires, -1);
+}
+
+/* Waits for a rank's end; false where it ended without a report (killed). */
+static inline bool collect(group *g, int32_t rank, rank_report *r)
+{
+    child *c = &g->children[rank];
+    int status;
+    size_t got = 0;
+    for (ssize_t n; got < sizeof *r && (n = read(c->reports, (char *)r + got, sizeof *r - got)) > 0;)
+        got += (size_t)n;
+    close(c->reports);
+    waitpid(c->pid, &status, 0);
+    return got == sizeof *r;
+}
+
+/* What a rank wrote to standard error; after collect. */
+static inline void collect_errors(group *g, int32_t rank, char *text, size_t size)
+{
+    size_t got = 0;
+    for (ssize_t n; got + 1 < size &&
+                    (n = read(g->children[rank].errors, text + got, size - 1 - got)) > 0;)
+        got += (size_t)n;
+    text[got] = 0;
+}
+
+static inline void end_errors(group *g)
+{
+    for (int32_t r = 0; r < g->world; r++)
+        close(g->children[r].errors);
+}
+
+/* Exchanges until something happens. */
+static inline nrl_status go_on(nrl_mesh *m, int32_t rank)
+{
+    int32_t all[PAIRS_MAX];
+    for (int64_t step = 1;; step++) {
+        mesh_set_step(m, step);
+        NRL_TRY(mesh_exchange(m, "tick", &rank, sizeof rank, all));
+        mesh_sleep(0.02);
+    }
+}
+
+static inline void end_rank(group *g, int32_t rank)
+{
+    rank_report r;
+    kill(g->children[rank].pid, SIGKILL);
+    assert_false(collect(g, rank, &r));
+}
+
+#define EXPECT_TEXT(text, part)                                                                    \
+    do {                                                                                           \
+        if (!strstr(text, part)) fail_msg("no '%s' in '%s'", part, text);                          \
+    } while (0)
+
+#endif

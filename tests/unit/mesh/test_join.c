@@ -1,0 +1,232 @@
+/*
+ * test_join.c - how ranks meet: who comes late, who never comes, who does not fit.
+ */
+#include "forked.h"
+
+static nrl_status one_barrier(nrl_mesh *m, int32_t rank)
+{
+    (void)rank;
+    return mesh_barrier(m, "here");
+}
+
+static void expect_ends(group *g, int32_t rank, nrl_status status, const char *want)
+{
+    rank_report report;
+    assert_true(collect(g, rank, &report));
+    EXPECT_TEXT(report.text, want);
+    assert_int_equal(report.status, status);
+}
+
+static void ranks_may_come_in_any_order(void **state)
+{
+    (void)state;
+    group g;
+    prepare(&g, 3, one_barrier);
+    set_options(&g);
+    start_rank(&g, 2);
+    mesh_sleep(0.3);
+    start_rank(&g, 1);
+    mesh_sleep(0.3);
+    start_rank(&g, 0); /* it holds the store */
+    pairs_keep(&g.wires, -1);
+    for (int32_t r = 0; r < 3; r++)
+        expect_ends(&g, r, NRL_OK, "");
+    end_errors(&g);
+}
+
+static void who_joined_and_who_is_missing_is_listed_everywhere(void **state)
+{
+    (void)state;
+    group g;
+    prepare(&g, 4, one_barrier);
+    g.setup.timeout_init = 1.5;
+    set_options(&g);
+    start_rank(&g, 0);
+    start_rank(&g, 2);
+    for (int32_t r = 0; r < 4; r += 2) {
+        rank_report report;
+        assert_true(collect(&g, r, &report));
+        assert_int_equal(report.status, NRL_ERR_PEER);
+        EXPECT_TEXT(report.text, "2 of 4 ranks joined within 1.5 s (launch.timeout_init)");
+        EXPECT_TEXT(report.text, "joined: 0 (");
+        EXPECT_TEXT(report.text, "missing: 1, 3");
+        close(g.children[r].errors);
+    }
+    pairs_keep(&g.wires, -1);
+}
+
+static void without_rank_0_the_address_is_told(void **state)
+{
+    (void)state;
+    group g;
+    char where[64];
+    prepare(&g, 2, one_barrier);
+    g.setup.timeout_init = 1;
+    set_options(&g);
+    start_rank(&g, 1);
+    snprintf(where, sizeof where, "127.0.0.1 port %d: Connection refused", (int)g.port);
+    expect_ends(&g, 1, NRL_ERR_PEER, where);
+    close(g.children[1].errors);
+    pairs_keep(&g.wires, -1);
+}
+
+static void rank_1_believes_in_three(mesh_setup *s, int32_t rank)
+{
+    if (rank == 1) s->place.world = 3;
+}
+
+static void different_numbers_of_ranks_are_told(void **state)
+{
+    (void)state;
+    group g;
+    prepare(&g, 2, one_barrier);
+    g.change = rank_1_believes_in_three;
+    start_all(&g);
+    expect_ends(&g, 0, NRL_ERR_CONFIG, "belongs to 2 ranks, rank 1 (");
+    expect_ends(&g, 1, NRL_ERR_PEER, "rank 0 failed: rank 0 (");
+    end_errors(&g);
+}
+
+static void rank_2_has_another_seed(mesh_setup *s, int32_t rank)
+{
+    if (rank == 2) s->fingerprint = "model: tiny\nseed: 2\n";
+}
+
+static void the_line_that_differs_is_told_with_both_values(void **state)
+{
+    (void)state;
+    group g;
+    prepare(&g, 3, one_barrier);
+    g.change = rank_2_has_another_seed;
+    start_all(&g);
+    for (int32_t r = 0; r < 3; r++) {
+        rank_report report;
+        assert_true(collect(&g, r, &report));
+        EXPECT_TEXT(report.text, "seed differs between ranks\nrank 0 (");
+        EXPECT_TEXT(report.text, "): 1\nrank 2 (");
+        EXPECT_TEXT(report.text, "): 2");
+    }
+    end_errors(&g);
+}
+
+static void rank_1_lacks_a_line(mesh_setup *s, int32_t rank)
+{
+    if (rank == 1) s->fingerprint = "model: tiny\n";
+}
+
+static void a_line_that_one_rank_lacks_is_told(void **state)
+{
+    (void)state;
+    group g;
+    prepare(&g, 2, one_barrier);
+    g.change = rank_1_lacks_a_line;
+    start_all(&g);
+    for (int32_t r = 0; r < 2; r++) {
+        rank_report report;
+        assert_true(collect(&g, r, &report));
+        EXPECT_TEXT(report.text, "): (not there)");
+    }
+    end_errors(&g);
+}
+
+static void rank_2_calls_itself_1(mesh_setup *s, int32_t rank)
+{
+    if (rank == 2) s->place.rank = 1;
+}
+
+static void a_number_that_two_processes_have_is_told(void **state)
+{
+    (void)state;
+    group g;
+    int taken = 0;
+    prepare(&g, 3, one_barrier);
+    g.change = rank_2_calls_itself_1;
+    g.setup.timeout_init = 3;
+    start_all(&g);
+    for (int32_t r = 0; r < 3; r++) {
+        rank_report report;
+        assert_true(collect(&g, r, &report));
+        taken += report.status == NRL_ERR_CONFIG && strstr(report.text, "rank 1 is there already: process");
+        assert_true(report.status == NRL_ERR_CONFIG || report.status == NRL_ERR_PEER);
+    }
+    assert_int_equal(taken, 1);
+    end_errors(&g);
+}
+
+static void a_port_that_is_taken_ends_rank_0_at_once(void **state)
+{
+    (void)state;
+    group g;
+    int fd;
+    int32_t port;
+    prepare(&g, 2, one_barrier);
+    assert_int_equal(socket_listen("127.0.0.1", 0, &fd, &port), NRL_OK);
+    g.setup.place.port = port;
+    set_options(&g);
+    start_rank(&g, 0);
+    expect_ends(&g, 0, NRL_ERR_CONFIG, "is taken on this machine");
+    close(g.children[0].errors);
+    close(fd);
+    pairs_keep(&g.wires, -1);
+}
+
+static void a_launcher_may_hold_the_store_and_restart_the_job(void **state)
+{
+    (void)state;
+    store_server *server;
+    assert_int_equal(store_server_open("127.0.0.1", 0, &server), NRL_OK);
+    for (int restart = 0; restart < 2; restart++) {
+        group g;
+        prepare(&g, 2, one_barrier);
+        g.setup.place.port = store_server_port(server);
+        g.setup.place.store_elsewhere = true;
+        g.setup.place.run_id = restart ? "job-1" : "job-0";
+        start_all(&g);
+        for (int32_t r = 0; r < 2; r++)
+            expect_ends(&g, r, NRL_OK, "");
+        end_errors(&g);
+    }
+    store_server_close(server);
+}
+
+static nrl_status long_barrier(nrl_mesh *m, int32_t rank)
+{
+    (void)rank;
+    NRL_TRY(mesh_barrier(m, "begin"));
+    mesh_sleep(4);
+    return mesh_barrier(m, "end");
+}
+
+static void a_launcher_that_dies_with_its_store_is_told(void **state)
+{
+    (void)state;
+    store_server *server;
+    group g;
+    assert_int_equal(store_server_open("127.0.0.1", 0, &server), NRL_OK);
+    prepare(&g, 2, long_barrier);
+    g.setup.place.port = store_server_port(server);
+    g.setup.place.store_elsewhere = true;
+    start_all(&g);
+    mesh_sleep(1);
+    store_server_close(server);
+    for (int32_t r = 0; r < 2; r++)
+        expect_ends(&g, r, NRL_ERR_PEER, "the ranks' store at 127.0.0.1 port");
+    end_errors(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_may_come_in_any_order),
+        cmocka_unit_test(who_joined_and_who_is_missing_is_listed_everywhere),
+        cmocka_unit_test(without_rank_0_the_address_is_told),
+        cmocka_unit_test(different_numbers_of_ranks_are_told),
+        cmocka_unit_test(the_line_that_differs_is_told_with_both_values),
+        cmocka_unit_test(a_line_that_one_rank_lacks_is_told),
+        cmocka_unit_test(a_number_that_two_processes_have_is_told),
+        cmocka_unit_test(a_port_that_is_taken_ends_rank_0_at_once),
+        cmocka_unit_test(a_launcher_may_hold_the_store_and_restart_the_job),
+        cmocka_unit_test(a_launcher_that_dies_with_its_store_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
