@@ -116,11 +116,24 @@ static nrl_status fsdp_finish(void *self, nrl_ctx *ctx)
     return s->idle ? NRL_OK : fsdp_reduce_finish(s, ctx);
 }
 
+/* Where nothing is divided WORK is a copy at most. */
+static nrl_status copy_masters(const fsdp *s, nrl_ctx *ctx)
+{
+    for (int32_t i = 0; i < s->plan.n_params; i++) {
+        nrl_param *p = s->plan.params[i];
+        nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *work = nrl_param_tensor(p, NRL_SLOT_WORK);
+        if (!master || !work || master == work) continue;
+        NRL_TRY(nrl_tensor_copy(ctx, master, work));
+        nrl_param_touch(p);
+    }
+    return NRL_OK;
+}
+
 static nrl_status fsdp_updated(void *self, nrl_ctx *ctx, int64_t step)
 {
     fsdp *s = self;
     (void)step;
-    return s->idle ? NRL_OK : fsdp_gather_again(s, ctx);
+    return s->idle ? copy_masters(s, ctx) : fsdp_gather_again(s, ctx);
 }
 
 static const nrl_parallel table = {

@@ -47,8 +47,8 @@ typedef enum { FSDP_NOTHING = 0, FSDP_COMING, FSDP_THERE } fsdp_presence;
 typedef struct {
     char name[40], gather_text[56], reduce_text[56], replica_text[56];
     bool trained;
-    int32_t first_unit;          /* of the model, lowest that uses it: its backward is the last */
-    int32_t first_run, last_run; /* flat units that use it */
+    int32_t first_unit;          /* of the model, lowest that uses it: its backward is the last; -1: none */
+    int32_t first_run, last_run; /* flat units that use it; n_runs: none */
     int32_t n_params;
     fsdp_param *params;
     int64_t numel;  /* laid end to end with gaps of alignment */

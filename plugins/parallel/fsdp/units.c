@@ -79,19 +79,24 @@ static bool is_trained(const fsdp *s, const nrl_param *p)
     return s->plan.train && nrl_param_trained(p);
 }
 
+static fsdp_group *new_group(fsdp *s, const char *name, int32_t unit, int32_t run, bool trained)
+{
+    fsdp_group *g = &s->groups[s->n_groups++];
+    *g = (fsdp_group){.trained = trained, .first_unit = unit, .first_run = run, .last_run = run,
+                      .work_slot = -1, .acc_slot = -1, .wire_slot = -1};
+    snprintf(g->name, sizeof g->name, "%s%s", name, trained || !s->plan.train ? "" : " (frozen)");
+    snprintf(g->gather_text, sizeof g->gather_text, "gather %s", g->name);
+    snprintf(g->reduce_text, sizeof g->reduce_text, "reduce %s", g->name);
+    snprintf(g->replica_text, sizeof g->replica_text, "sum of replicas %s", g->name);
+    return g;
+}
+
 /* The group that is being filled in a run, by whether it is trained; made at its first parameter. */
 static fsdp_group *open_group(fsdp *s, fsdp_group **open, int32_t unit, bool trained)
 {
-    fsdp_group *g = open[trained];
-    if (g && g->first_run == s->run_of[unit]) return g;
-    g = open[trained] = &s->groups[s->n_groups++];
-    *g = (fsdp_group){.trained = trained, .first_unit = unit, .first_run = s->run_of[unit],
-                      .work_slot = -1, .acc_slot = -1, .wire_slot = -1};
-    snprintf(g->name, sizeof g->name, "%s%s", s->plan.units[unit].name, trained || !s->plan.train ? "" : " (frozen)");
-    snprintf(g->gather_text, sizeof g->gather_text, "gather %s", g->name);
-    snprintf(g->reduce_text, sizeof g->reduce_text, "reduce %s", g->name);
-    snprintf(g->replica_text, sizeof g->replica_text, "average %s", g->name);
-    return g;
+    if (!open[trained] || open[trained]->first_run != s->run_of[unit])
+        open[trained] = new_group(s, s->plan.units[unit].name, unit, s->run_of[unit], trained);
+    return open[trained];
 }
 
 static nrl_status add_param(fsdp_group *g, nrl_param *p)
@@ -132,6 +137,20 @@ static nrl_status fill_groups(fsdp *s)
     return NRL_OK;
 }
 
+/* Parameters that no unit uses: in no visit, so their gradient is zero, but saved and counted. */
+static nrl_status fill_unused(fsdp *s)
+{
+    fsdp_group *unused[2] = {NULL, NULL};
+    for (int32_t i = 0; i < s->plan.n_params; i++) {
+        nrl_param *p = s->plan.params[i];
+        bool trained = is_trained(s, p);
+        if (!takes(s, p) || group_of(s, p)) continue;
+        if (!unused[trained]) unused[trained] = new_group(s, "unused", -1, s->n_runs, trained);
+        NRL_TRY(add_param(unused[trained], p));
+    }
+    return NRL_OK;
+}
+
 /* Which groups a unit uses, each once. */
 static nrl_status fill_uses(fsdp *s, int32_t u)
 {
@@ -156,11 +175,12 @@ nrl_status fsdp_build_groups(fsdp *s)
     size_t n = (size_t)s->plan.n_units + 1;
     s->run_of = calloc(n, sizeof *s->run_of);
     s->uses = calloc(n, sizeof *s->uses);
-    s->groups = calloc(2 * n, sizeof *s->groups);
+    s->groups = calloc(2 * n + 2, sizeof *s->groups);
     if (!s->run_of || !s->uses || !s->groups)
         return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
     number_runs(s);
     NRL_TRY(fill_groups(s));
+    NRL_TRY(fill_unused(s));
     for (int32_t g = 0; g < s->n_groups; g++)
         divide(s, &s->groups[g]);
     for (int32_t u = 0; u < s->plan.n_units; u++)

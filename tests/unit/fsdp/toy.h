@@ -4,7 +4,7 @@
  *
  * Values and gradients are multiples of 1/8 so small that all sums are exact, in f32 and in bf16; what
  * a run must give is computed whole, on one rank, by toy_expect. Odd sizes, a tied table, a fused
- * parameter of three parts, a frozen one, and a unit without parameters.
+ * parameter of three parts, a frozen one, one that no unit uses, and a unit without parameters.
  */
 #ifndef FSDP_TOY_H
 #define FSDP_TOY_H
@@ -15,7 +15,7 @@
 #include <nrl/optimizer.h>
 #include <nrl/parallel.h>
 
-enum { TOY_PARAMS = 10, TOY_UNITS = 7, TOY_MAX_NUMEL = 200, TOY_MAX_MICRO = 4, TOY_STEPS = 3 };
+enum { TOY_PARAMS = 11, TOY_UNITS = 7, TOY_MAX_NUMEL = 200, TOY_MAX_MICRO = 4, TOY_STEPS = 3 };
 enum { TOY_EMBED = 0, TOY_FUSED = 2, TOY_FROZEN = 8 };
 
 typedef struct {
@@ -54,7 +54,7 @@ typedef struct {
 } toy;
 
 static const int64_t toy_dims[TOY_PARAMS][2] = {{7, 5},   {3, 0}, {9, 4}, {65, 0}, {1, 0},
-                                                {11, 13}, {33, 0}, {5, 0}, {17, 0}, {64, 2}};
+                                                {11, 13}, {33, 0}, {5, 0}, {17, 0}, {64, 2}, {6, 4}};
 static const char *const toy_unit_names[TOY_UNITS] = {"embed", "one", "two", "nothing", "three", "four", "last"};
 static const int toy_uses[TOY_UNITS][4] = {{0, -1},    {1, 2, 3, -1}, {4, 5, -1}, {-1},
                                            {6, 8, -1}, {9, -1},       {7, 0, -1}};
