@@ -164,11 +164,10 @@ static nrl_status measure_config(int argc, char **argv, bool profile)
     measure m = {.seconds = arena_alloc(&a, (size_t)steps * sizeof *m.seconds)};
     experiment_environment(&a, &env);
     nrl_status st = experiment_ranks(&a, &env);
-    bool speaks = !env.quiet; /* rank 0, for all */
     env.quiet = env.no_output = true;
     if (st == NRL_OK) st = experiment_open(&a, argc, argv, &env, &r);
     if (st == NRL_OK) st = take_steps(r, steps, profile, &m);
-    if (st == NRL_OK && speaks) {
+    if (st == NRL_OK && experiment_speaks(&env)) {
         nrl_node *result = profile ? profile_node(&a, r, &m) : bench_node(&a, r, &m);
         char *text = json ? json_write(result, 0) : NULL;
         if (json) puts(text);

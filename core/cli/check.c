@@ -13,7 +13,7 @@ nrl_status cli_check(int argc, char **argv)
     nrl_status st = experiment_ranks(&a, &env);
     env.check_only = true;
     if (st == NRL_OK) st = experiment_run(&a, argc, argv, &env);
-    if (st == NRL_OK && !env.quiet) printf("ok: nothing was trained\n");
+    if (st == NRL_OK && experiment_speaks(&env)) printf("ok: nothing was trained\n");
     arena_free(&a);
     return st;
 }

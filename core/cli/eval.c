@@ -35,12 +35,11 @@ nrl_status cli_eval(int argc, char **argv)
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     experiment_environment(&a, &env);
     nrl_status st = experiment_ranks(&a, &env);
-    bool speaks = !env.quiet; /* rank 0, for all */
     env.quiet = env.no_output = env.evaluate_only = true;
     if (st == NRL_OK) st = experiment_open(&a, argc, argv, &env, &r);
     if (st == NRL_OK) st = run_evaluate(r, &values, &n);
-    if (st == NRL_OK && speaks && json) print_json(&a, values, n);
-    else if (st == NRL_OK && speaks) print_values(values, n);
+    if (st == NRL_OK && experiment_speaks(&env) && json) print_json(&a, values, n);
+    else if (st == NRL_OK && experiment_speaks(&env)) print_values(values, n);
     run_close(r);
     arena_free(&a);
     return st;

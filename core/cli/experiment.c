@@ -34,8 +34,12 @@ nrl_status experiment_ranks(arena *a, run_environment *env)
     if (place->world == 1) return NRL_OK;
     if (place->local_world > 1) share_processors(place);
     env->place = place;
-    env->quiet |= place->rank > 0; /* rank 0 speaks for all */
     return NRL_OK;
+}
+
+bool experiment_speaks(const run_environment *env)
+{
+    return !env->place || env->place->rank == 0;
 }
 
 nrl_status experiment_open(arena *a, int argc, char **argv, const run_environment *env, run **out)

@@ -13,6 +13,7 @@ void experiment_environment(arena *a, run_environment *env);
 /* Adds the place among ranks that a launcher gave, and this rank's share of the processors. For verbs
  * that several processes may do together; NRL_ERR_CONFIG as ranks_read. */
 nrl_status experiment_ranks(arena *a, run_environment *env);
+bool experiment_speaks(const run_environment *env); /* rank 0, for all: what they found together */
 
 /* argv: VERB FILE.yaml [key=value ...]. The config tree lives in `a`, as long as the run. */
 nrl_status experiment_open(arena *a, int argc, char **argv, const run_environment *env, run **out);

@@ -145,8 +145,7 @@ static nrl_status read_flags(launch *l, const launch_flags *f)
     l->port = l->nodes.n > 1 ? PORT_OF_SEVERAL_NODES : 0;
     NRL_TRY(read_number("--port", f->port, 1, 65535, &l->port));
     l->address = f->address ? f->address : l->nodes.list[0].address;
-    l->holds_store = l->own == 0 && l->world > 1;
-    l->store_held = l->world > 1;
+    l->holds_store = l->own == 0;
     /* Several launchers do not know of each other's names; their store is fresh all the same. */
     l->run_id = l->nodes.n > 1 ? "" : arena_printf(l->a, "%d-%lld", (int)getpid(), (long long)time(NULL));
     return NRL_OK;
@@ -205,7 +204,7 @@ static nrl_status launch_ranks(launch *l, int argc, char **argv, int *code)
     NRL_TRY(take_command(l->a, &argc, argv, &l->command));
     NRL_TRY(take_flags(&argc, argv, &flags));
     NRL_TRY(read_flags(l, &flags));
-    return run_ranks(l, code);
+    return l->world == 1 ? launch_alone(l) : run_ranks(l, code);
 }
 
 nrl_status cli_launch(int argc, char **argv)

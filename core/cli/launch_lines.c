@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,12 @@ void lines_read(lines_source *s)
         take(s, text, (size_t)n);
     else if (n == 0 || (errno != EINTR && errno != EAGAIN))
         lines_close(s);
+}
+
+void lines_read_all(lines_source *s)
+{
+    struct pollfd there = {s->fd, POLLIN, 0};
+    while (s->fd >= 0 && poll(&there, 1, 0) > 0) lines_read(s);
 }
 
 void lines_close(lines_source *s)

@@ -29,6 +29,7 @@ typedef struct {
 
 void lines_open(lines_source *s, int fd, lines_sink *to, int32_t rank);
 void lines_read(lines_source *s);  /* what is there now; at the stream's end closes it */
+void lines_read_all(lines_source *s); /* the same, as long as something is there */
 void lines_close(lines_source *s); /* an unfinished line is shown too */
 void lines_forget(lines_source *s); /* frees what is left of it */
 

@@ -46,7 +46,7 @@ static char **environment(const launch *l, const launch_rank *r)
         arena_printf(l->a, "NRL_STORE_ADDRESS=%s", l->address),
         arena_printf(l->a, "NRL_STORE_PORT=%d", l->port),
         arena_printf(l->a, "NRL_RUN_ID=%s", l->run_id),
-        arena_printf(l->a, "NRL_STORE_HELD=%s", l->store_held ? "1" : ""),
+        arena_strdup(l->a, "NRL_STORE_HELD=1"), /* by a launcher */
         node->n_gpus ? arena_printf(l->a, "CUDA_VISIBLE_DEVICES=%d", node->gpus[r->local_rank]) : NULL,
     };
     return merge(l->a, own);
@@ -59,12 +59,10 @@ static void become_rank(const launch *l, pid_t launcher, char **variables, const
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(128 + SIGKILL);
-    if (out) {
-        int null = open("/dev/null", O_RDONLY);
-        dup2(null, STDIN_FILENO);
-        dup2(out[1], STDOUT_FILENO);
-        dup2(err[1], STDERR_FILENO);
-    }
+    int null = open("/dev/null", O_RDONLY);
+    dup2(null, STDIN_FILENO);
+    dup2(out[1], STDOUT_FILENO);
+    dup2(err[1], STDERR_FILENO);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &l->mask, NULL);
     execve("/proc/self/exe", l->command, variables);
@@ -76,18 +74,15 @@ static nrl_status start_rank(launch *l, launch_rank *r)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1};
     char **variables = environment(l, r);
-    bool piped = l->world > 1; /* a single rank speaks for itself */
     pid_t launcher = getpid();
-    if (piped && (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)))
+    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
         return nrl_fail(NRL_ERR_IO, "a pipe to rank %d: %s", r->rank, strerror(errno));
     lines_open(&r->out, out[0], &l->out, r->rank);
     lines_open(&r->err, err[0], &l->err, r->rank);
     r->pid = fork();
-    if (r->pid == 0) become_rank(l, launcher, variables, piped ? out : NULL, err);
-    if (piped) {
-        close(out[1]);
-        close(err[1]);
-    }
+    if (r->pid == 0) become_rank(l, launcher, variables, out, err);
+    close(out[1]);
+    close(err[1]);
     if (r->pid < 0) return nrl_fail(NRL_ERR_IO, "a process for rank %d: %s", r->rank, strerror(errno));
     setpgid(r->pid, r->pid); /* both sides: whoever comes first */
     r->running = true;
@@ -103,6 +98,13 @@ static void end_all(launch *l)
         waitpid(r->pid, NULL, 0);
         r->running = false;
     }
+}
+
+nrl_status launch_alone(launch *l)
+{
+    fflush(NULL);
+    execve("/proc/self/exe", l->command, environment(l, &l->ranks[0]));
+    return nrl_fail(NRL_ERR_IO, "nrl cannot start itself again: %s", strerror(errno));
 }
 
 nrl_status launch_start(launch *l)

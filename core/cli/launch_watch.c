@@ -60,12 +60,11 @@ static void judge(watch *w, launch_rank *r)
     if (asked && !w->stopped) w->stopped = r->code;
     if (w->interrupts > 1) w->stopped = CODE_INTERRUPTED; /* however it ended */
     if (asked || w->interrupts > 1) return;
-    if (!w->cause) {
-        w->cause = r;
-        if (!w->term_at) w->term_at = now() + OWN_TIME;
-    } else if (w->cause->code == CODE_PEER && !is_consequence(w, r->code)) {
-        w->cause = r;
-    }
+    bool first = !w->cause;
+    if (!first && (w->cause->code != CODE_PEER || is_consequence(w, r->code))) return;
+    w->cause = r;
+    if (first && w->term_at <= 0) w->term_at = now() + OWN_TIME;
+    if (r->code != CODE_PEER) launch_tell(w->l, r);
 }
 
 static void take_ended(watch *w)
@@ -77,6 +76,8 @@ static void take_ended(watch *w)
         if (!info.si_pid) continue;
         kill(-r->pid, SIGKILL); /* its group has this number until it is taken off the list */
         waitpid(r->pid, NULL, 0);
+        lines_read_all(&r->out);
+        lines_read_all(&r->err);
         r->running = false;
         r->code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
         judge(w, r);
@@ -104,12 +105,12 @@ static void take_signals(watch *w)
 static void keep_time(watch *w)
 {
     double t = now();
-    if (w->term_at && !w->termed && t >= w->term_at) {
+    if (w->term_at > 0 && !w->termed && t >= w->term_at) {
         send(w->l, SIGTERM, false);
         w->termed = true;
-        if (!w->kill_at) w->kill_at = t + w->l->grace;
+        if (w->kill_at <= 0) w->kill_at = t + w->l->grace;
     }
-    if (w->kill_at && !w->killed && t >= w->kill_at) {
+    if (w->kill_at > 0 && !w->killed && t >= w->kill_at) {
         send(w->l, SIGKILL, true);
         w->killed = true;
     }
@@ -120,8 +121,8 @@ static void keep_time(watch *w)
 static int wait_ms(const watch *w, double end)
 {
     double at = end > 0 ? end : 0;
-    if (w->term_at && !w->termed) at = w->term_at;
-    else if (w->kill_at && !w->killed) at = w->kill_at;
+    if (w->term_at > 0 && !w->termed) at = w->term_at;
+    else if (w->kill_at > 0 && !w->killed) at = w->kill_at;
     if (at <= 0) return -1;
     double left = at - now();
     return left > 0 ? (int)(left * 1e3) + 1 : 0;
@@ -184,19 +185,6 @@ static void drain(watch *w, struct pollfd *list)
 
 /* ---- the end ---- */
 
-/* A rank's own message has been shown; among those of many ranks it is said again. */
-static void tell_cause(const watch *w)
-{
-    const launch_rank *r = w->cause;
-    const char *text = r->err.first_error;
-    if (r->code > 128 && r->code < 128 + NSIG)
-        fprintf(stderr, "error: rank %d was ended by signal %d (%s)\n", r->rank, r->code - 128,
-                strsignal(r->code - 128));
-    else if (w->l->world > 1)
-        fprintf(stderr, "error: rank %d failed with exit code %d%s%s\n", r->rank, r->code, text ? ": " : "",
-                text ? text : "");
-}
-
 static nrl_status output_problem(const launch *l)
 {
     int problem = l->out.problem ? l->out.problem : l->err.problem;
@@ -221,7 +209,8 @@ nrl_status launch_watch(launch *l, int *code)
     while (running(l)) turn(&w, list, 0);
     drain(&w, list);
     close(w.signals);
-    if (w.cause) tell_cause(&w);
+    /* Its own message has been shown; among those of many ranks it is said again. */
+    if (w.cause) fprintf(stderr, "error: rank %d failed with %s\n", w.cause->rank, launch_end_text(l, w.cause));
     for (int32_t i = 0; i < l->n_ranks; i++) {
         lines_forget(&l->ranks[i].out);
         lines_forget(&l->ranks[i].err);

@@ -182,10 +182,10 @@ static void fill_loggers(filling *f)
     for (size_t i = 0; i < r->config.n_loggers; i++) {
         const config_component *c = &r->config.loggers[i];
         run_logger *l = &r->loggers[r->n_loggers];
-        if (r->env.quiet && !strcmp(c->name, "console")) continue;
+        bool silent = r->env.quiet && !strcmp(c->name, "console"); /* its options are resolved all the same */
         l->name = c->name;
         l->table = open_component(f, NRL_KIND_LOGGER, "loggers", c, NULL, &l->options);
-        if (l->table) r->n_loggers++;
+        if (l->table && !silent) r->n_loggers++;
     }
 }
 

@@ -83,7 +83,7 @@ ACT=75 run 75 launch -n 2 -- run act.lua
 lacks err error:
 ACT0=wait ACT1=3 run 3 launch -n 2 --grace 0 -- run act.lua
 ACT0=wait ACT1=kill ACT2=wait PIDS=1 run 137 launch -n 3 --grace 0 -- run act.lua
-has err "error: rank 1 was ended by signal 9 (Killed)"
+has err "error: rank 1 failed with signal 9 (Killed)"
 gone pid.0 pid.2
 ACT=5 run 5 launch -n 1 -- run act.lua
 is "what is said of a single rank" "$(cat err)" ""

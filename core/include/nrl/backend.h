@@ -196,7 +196,8 @@ typedef struct {
     const nrl_ops *ops;
     /* [any] can this machine run it? NRL_OK, or an error that says why not. Cheap; opens nothing. */
     nrl_status (*probe)(void);
-    nrl_status (*open)(const void *options, int32_t index, void **self); /* [main] */
+    /* index: the rank's among those of its node; a CPU is the same device for all. [main] */
+    nrl_status (*open)(const void *options, int32_t index, void **self);
     void (*close)(void *self);                                          /* [main] */
     nrl_status (*facts)(void *self, nrl_device_facts *fill);            /* [main] */
 

@@ -1,0 +1,124 @@
+#!/bin/sh
+# launch_slurm.sh: a Slurm of two nodes on the loopback, with its own keys, ports and folders: what `nrl`
+# sees in a batch script and in a step of it, and a run of two ranks. Skipped where Slurm is not
+# installed (Debian: slurmctld, slurmd, slurm-client, munge).
+. "$(dirname "$0")/e2e.sh"
+for program in munged slurmctld slurmd srun sbatch perl; do
+    PATH=$PATH:/usr/sbin command -v $program >dd && continue
+    echo "skipped: $program is not installed"
+    exit 77
+done
+PATH=$PATH:/usr/sbin
+unset $(env | sed -n 's/^\(SLURM_[A-Za-z0-9_]*\)=.*/\1/p') MASTER_ADDR MASTER_PORT
+started=
+stop() {
+    for pid in $started; do
+        kill "$pid" 2>dd
+        wait "$pid" 2>dd
+    done
+    started=
+}
+trap 'stop; rm -rf "$work"' EXIT
+
+# until SECONDS COMMAND...: repeats it until it succeeds
+until_() {
+    tries=$(($1 * 20))
+    shift
+    while ! "$@" >dd 2>&1; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+# start NAME COMMAND...: in the background; newest first, so that stop ends them in that order
+start() {
+    name=$1
+    shift
+    "$@" >"$name.err" 2>&1 &
+    started="$! $started"
+}
+give_up() {
+    echo "$1"
+    tail -n 5 ./*.err ./*.log
+    exit 1
+}
+
+# ---- the cluster ----
+set -- $(perl -MIO::Socket::INET -e '@s = map { IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") }
+    1..3; print join " ", map { $_->sockport } @s')
+host=$(hostname -s)
+mkdir munge state spool
+chmod 711 . munge
+(umask 077 && dd if=/dev/urandom of=munge/key bs=128 count=1 2>dd)
+cat >slurm.conf <<CONF
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$1
+SlurmUser=$(id -un)
+SlurmdUser=$(id -un)
+AuthType=auth/munge
+AuthInfo=socket=$work/munge/socket
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool/%n
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmdPidFile=$work/slurmd.%n.pid
+SlurmctldLogFile=$work/slurmctld.log
+SlurmdLogFile=$work/slurmd.%n.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+SelectType=select/linear
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
+NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$2
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$3
+PartitionName=all Nodes=n0,n1 Default=YES State=UP
+CONF
+export SLURM_CONF="$work/slurm.conf"
+start munged munged -F -f --socket="$work/munge/socket" --key-file="$work/munge/key" \
+    --log-file="$work/munge/log" --pid-file="$work/munge/pid" --seed-file="$work/munge/seed"
+until_ 10 test -S munge/socket || give_up "munged does not start"
+start slurmctld slurmctld -D -f slurm.conf
+start n0 slurmd -D -N n0 -f slurm.conf
+start n1 slurmd -D -N n1 -f slurm.conf
+both_idle() { [ "$(sinfo -h -t idle -o %D)" = 2 ]; }
+until_ 30 both_idle || give_up "the two nodes do not come up"
+
+# ---- one job: a batch script with its steps ----
+rows 32 >train.jsonl
+experiment >run.yaml
+echo 'os.exit(os.getenv "SLURM_PROCID" == "1" and 3 or 0)' >fail.lua
+cat >job.sh <<JOB
+#!/bin/sh
+nrl=$nrl
+"\$nrl" env --json >batch.json
+srun -o 'step.%t.json' "\$nrl" env --json
+srun -o 'fail.%t' "\$nrl" run fail.lua
+echo \$? >fail.code
+export MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 # the node names are no hosts' names
+srun -o 'run.%t' -e 'run.%t.err' "\$nrl" run run.yaml parallel=ddp out=by_slurm
+echo \$? >run.code
+JOB
+timeout 60 sbatch --wait -N 2 -n 2 -o job.out job.sh >out 2>err || give_up "sbatch: $(cat out err job.out)"
+lacks batch.json '"place"'
+for rank in 0 1; do
+    has step.$rank.json '"launcher": "Slurm"'
+    has step.$rank.json "\"rank\": $rank,"
+    has step.$rank.json '"world_size": 2'
+    has step.$rank.json '"local_rank": 0'
+    has step.$rank.json '"store": "n0:'
+done
+is "code of a step with a failing rank" "$(cat fail.code)" 3
+
+# The same losses as on this machine's own two ranks, and the same as alone.
+is "code of the run" "$(cat run.code)" 0
+[ "$(cat run.code)" = 0 ] || tail -n 5 run.0 run.?.err
+losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
+OMP_NUM_THREADS=1 run 0 launch -n 2 -- run run.yaml parallel=ddp out=by_launch
+losses by_slurm >a
+losses by_launch >b
+is "steps" "$(wc -l <a | tr -d ' ')" 6
+cmp -s a b || is "losses under Slurm" "$(tr '\n' ' ' <a)" "$(tr '\n' ' ' <b)"
+stop
+exit $failed
