@@ -1,25 +1,20 @@
 /*
- * checkpoint.h - a run's whole state on disk, written so that a crash at any moment leaves the last
- * complete one intact, and read so that damage is told and never used.
+ * checkpoint.h - a run's whole state on disk, written by all ranks together so that a crash at any
+ * moment leaves the last complete one intact, and read by any number of ranks so that damage is told
+ * and never used. What lies on disk is in format.h.
  *
- *   OUT/checkpoints/step-00000200/manifest.json   what is there: tensors, sizes, hashes, nodes
- *                                 rank-00000.bin  the tensors of one rank, end to end
+ * A save has two halves. The snapshot copies what this rank holds into memory of the writer's; the run
+ * goes on after it. Then a thread compresses, writes, syncs and agrees with the other ranks' threads.
  *
- * A save happens in step-00000200.tmp: data, then the manifest, each made durable, then one rename.
- * The manifest begins with the hash of the rest of itself; each tensor has a hash for every 4 MiB,
- * so damage is found while reading, before the bytes are used. Numbers are little-endian.
- *
- * One thread at a time. Errors: NRL_ERR_FULL (disk or quota full, file size limit), NRL_ERR_IO,
- * NRL_ERR_CORRUPT (names the file), NRL_ERR_DATA (a format this version does not know).
+ * Errors: NRL_ERR_FULL (disk or quota full, file size limit), NRL_ERR_IO, NRL_ERR_CORRUPT (names the
+ * file), NRL_ERR_DATA (a format this version does not know), NRL_ERR_PEER (another rank did not write).
  */
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 #include "base/node.h"
-#include <nrl/tensor.h>
+#include "checkpoint/piece.h"
 
-enum { CHECKPOINT_FORMAT = 1, CHECKPOINT_CHUNK = 4 << 20 };
-
-/* A named array: `slot` is "weight" or an optimizer's state ("exp_avg"). */
+/* A named array: `slot` is "weight", an optimizer's state ("exp_avg"), or "rank" (of one rank). */
 typedef struct {
     const char *name; /* as in Hugging Face checkpoints */
     const char *slot;
@@ -30,57 +25,115 @@ typedef struct {
 
 /* ---- writing ---- */
 
+/* How the ranks' threads agree, beside whatever the run's own threads say to each other: words under
+ * keys that are set once. [any] */
+typedef struct {
+    int32_t rank, world;
+    double timeout_s; /* longest wait for another rank */
+    void *user;
+    nrl_status (*set)(void *user, const char *key, const void *value, size_t size);
+    /* NRL_ERR_PEER where the key is not there after timeout_s; *value is malloc'd. */
+    nrl_status (*get)(void *user, const char *key, double timeout_s, void **value, size_t *size);
+} checkpoint_ranks;
+
+typedef struct {
+    const char *out;               /* holds checkpoints/ */
+    const checkpoint_ranks *ranks; /* NULL: one rank; copied */
+    int threads;                   /* that compress: at least 1 */
+    bool async;                    /* checkpoint_submit returns after the snapshot */
+    int64_t keep, keep_best;       /* as checkpoint_prune, after every commit; keep 0 = all */
+} checkpoint_writer_options;
+
 typedef struct checkpoint_writer checkpoint_writer;
+nrl_status checkpoint_writer_open(const checkpoint_writer_options *o, checkpoint_writer **out); /* [step] */
+/* Waits for a save that is being written; give_up ends its waits for other ranks. NULL is fine. [step] */
+void checkpoint_writer_close(checkpoint_writer *w, bool give_up);
 
-/* Starts OUT/checkpoints/step-<step>.tmp and reserves room for `tensor_bytes` of tensors, so that a
- * full disk shows before anything is written. */
-nrl_status checkpoint_begin(const char *out, int64_t step, int64_t tensor_bytes,
-                            checkpoint_writer **w);
+/* Before the first save: this rank will save `bytes`. Where try_disk, room on the disk is taken and given
+ * back. An async writer gets its memory and touches it; where that does not fit, it is async no longer,
+ * and says so. [step] */
+nrl_status checkpoint_prepare(checkpoint_writer *w, int64_t bytes, bool try_disk);
 
-/* Bytes [begin, begin + size) of a tensor, in rising order, at most CHECKPOINT_CHUNK at a time. */
-typedef nrl_status (*checkpoint_source)(void *user, int64_t begin, size_t size, void *to);
-nrl_status checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t,
-                                 checkpoint_source source, void *user);
-/* A tree under a key of its own ("progress", "config", "algorithm"); copied. */
+/* One save at a time: the earlier one's outcome must have been polled. Then the tensors, in the same
+ * order in every save, then checkpoint_submit or checkpoint_abandon. Every rank does the same. [step] */
+void checkpoint_begin(checkpoint_writer *w, int64_t step);
+/* A piece of t in host memory that stays as it is until checkpoint_submit returns. */
+void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece,
+                           const void *host);
+/* The same for what is not in host memory: *room (of the writer) is for the caller to fill at once. */
+nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece,
+                               void **room);
+/* A tree under a key of its own ("progress", "config"); copied. Rank 0's is saved. */
 void checkpoint_add_node(checkpoint_writer *w, const char *key, const nrl_node *node);
+/* One that belongs to this rank ("parallel"). */
+void checkpoint_add_rank_node(checkpoint_writer *w, const char *key, const nrl_node *node);
 /* What checkpoint_prune compares; smaller is better. Unset = never among the best. */
 void checkpoint_set_metric(checkpoint_writer *w, double value);
+/* Makes the snapshot and starts writing; not async: writes. Errors come by checkpoint_poll. */
+void checkpoint_submit(checkpoint_writer *w);
+/* This rank failed (its error text is kept): no rank's part becomes a checkpoint. Poll as after a
+ * submit. */
+void checkpoint_abandon(checkpoint_writer *w, nrl_status why);
 
-/* Makes everything durable and visible under its name, replacing a checkpoint of the same step.
- * *dir (malloc'd, may be NULL) is its folder. Ends w, in failure too. */
-nrl_status checkpoint_commit(checkpoint_writer *w, char **dir);
-/* Removes what was written and ends w; NULL is fine. */
-void checkpoint_abandon(checkpoint_writer *w);
+/* Of a finished save. `dir` is the writer's until the next begin. */
+typedef struct {
+    const char *dir;
+    int64_t step;
+    double snapshot_s, write_s;         /* the second half, from submit to durable */
+    int64_t raw_bytes, stored_bytes; /* this rank's */
+} checkpoint_outcome;
+/* Whether the submitted save has ended (`wait`: waits for that); its status, once. *done false: none is
+ * on its way, or it is still being written. After an error no trace of it is left. [step] */
+nrl_status checkpoint_poll(checkpoint_writer *w, bool wait, checkpoint_outcome *out, bool *done);
+bool checkpoint_is_writing(checkpoint_writer *w); /* a poll without wait would find it unfinished */
 
 /* ---- reading ---- */
 
 typedef struct checkpoint checkpoint;
 
-/* Checks the manifest and the sizes of the files; the tensors' hashes are checked as they are read.
- */
+/* Checks the manifest, the sizes of all files and their indices; the chunks' hashes are checked as they
+ * are read. */
 nrl_status checkpoint_open(const char *dir, checkpoint **out);
 void checkpoint_close(checkpoint *c);
 const char *checkpoint_dir(const checkpoint *c);
 int64_t checkpoint_step(const checkpoint *c);
+int32_t checkpoint_world(const checkpoint *c);  /* ranks that made it */
 double checkpoint_metric(const checkpoint *c);                         /* NaN = none */
 const nrl_node *checkpoint_node(const checkpoint *c, const char *key); /* NULL if absent */
+const nrl_node *checkpoint_rank_node(const checkpoint *c, int32_t rank, const char *key);
 
+/* Tensors but those of slot "rank", each once, in the order of their models. */
 size_t checkpoint_n_tensors(const checkpoint *c);
 const checkpoint_tensor *checkpoint_tensor_at(const checkpoint *c, size_t i);
 /* Its index, or -1. */
 int64_t checkpoint_find_tensor(const checkpoint *c, const char *name, const char *slot);
-int64_t checkpoint_tensor_bytes(const checkpoint *c, size_t i);
+int64_t checkpoint_tensor_bytes(const checkpoint *c, size_t i);  /* as numbers */
+int64_t checkpoint_tensor_stored(const checkpoint *c, size_t i); /* on disk */
+int checkpoint_tensor_pieces(const checkpoint *c, size_t i);
+int64_t checkpoint_bytes(const checkpoint *c); /* of all files and the manifest */
 
-/* Gets verified bytes, in rising order, at most CHECKPOINT_CHUNK at a time. */
-typedef nrl_status (*checkpoint_sink)(void *user, int64_t begin, size_t size, const void *from);
-nrl_status checkpoint_read_tensor(const checkpoint *c, size_t i, checkpoint_sink sink, void *user);
-/* Reads everything. */
-nrl_status checkpoint_verify(const checkpoint *c);
+/* How many threads decode in the calls below; 1 at first. NRL_ERR_MEMORY. */
+nrl_status checkpoint_use_threads(checkpoint *c, int threads);
+/* The piece's elements to host memory, in the piece's order; only chunks that hold some of them are
+ * read. One call at a time. */
+nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_piece *piece, void *to);
+/* A tensor of slot "rank" of one rank, whole; *found false where there is none of that shape and dtype. */
+nrl_status checkpoint_read_rank(checkpoint *c, int32_t rank, const checkpoint_tensor *t, void *to, bool *found);
+/* Reads everything. `damaged` (may be NULL) hears of each piece that is not whole; without it the first
+ * is the error. */
+typedef void (*checkpoint_damage)(void *user, const char *text);
+nrl_status checkpoint_verify(checkpoint *c, checkpoint_damage damaged, void *user);
 
 /* ---- the folder OUT/checkpoints ---- */
 
-/* *dir (malloc'd): the complete checkpoint of the highest step, NULL where there is none.
- * Incomplete ones are named in a warning and passed over. */
+/* *dirs (malloc'd, as are its texts; checkpoint_list_free): all checkpoints, newest first, complete or
+ * damaged; what dead saves left does not count. */
+nrl_status checkpoint_list(const char *out, char ***dirs, size_t *n);
+void checkpoint_list_free(char **dirs, size_t n);
+/* Whether the manifest and the sizes of the files are right. Cheap; reads no index. */
+nrl_status checkpoint_look(const char *dir, int64_t *step, double *metric);
+/* *dir (malloc'd): the newest one that looks complete, NULL where there is none. Others are named in a
+ * warning and passed over. */
 nrl_status checkpoint_find_newest(const char *out, char **dir);
 
 /* Keeps the `keep` newest (0 = all) and besides them the `keep_best` with the smallest metric;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,6 +16,14 @@ nrl_status disk_fail(const char *path, int error)
 {
     bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
     return nrl_fail(full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: %s", path, strerror(error));
+}
+
+/* ---- writing ---- */
+
+nrl_status disk_create(const char *path, int *fd)
+{
+    *fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return *fd < 0 ? disk_fail(path, errno) : NRL_OK;
 }
 
 /* Writing beyond the limit would raise a signal that ends the process. */
@@ -47,6 +56,32 @@ nrl_status disk_reserve(int fd, const char *path, int64_t size)
     return errno == ENOSPC || errno == EFBIG || errno == EDQUOT ? disk_fail(path, errno) : NRL_OK;
 }
 
+nrl_status disk_finish(int fd, const char *path, nrl_status st)
+{
+    int error = st == NRL_OK && fsync(fd) != 0 ? errno : 0;
+    if (close(fd) != 0 && !error) error = errno;
+    return error && st == NRL_OK ? disk_fail(path, error) : st;
+}
+
+/* ---- reading ---- */
+
+nrl_status disk_open(const char *path, int *fd, int64_t *size)
+{
+    struct stat s;
+    *fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); /* a pipe must not block */
+    if (*fd < 0 && errno == ENOENT) return nrl_fail(NRL_ERR_CORRUPT, "%s: is missing", path);
+    if (*fd < 0 && errno == ELOOP) return nrl_fail(NRL_ERR_CORRUPT, "%s: is a link, expected a file", path);
+    if (*fd < 0) return disk_fail(path, errno);
+    int error = fstat(*fd, &s) != 0 ? errno : 0;
+    if (!error && S_ISREG(s.st_mode)) {
+        *size = s.st_size;
+        return NRL_OK;
+    }
+    close(*fd);
+    *fd = -1;
+    return error ? disk_fail(path, error) : nrl_fail(NRL_ERR_CORRUPT, "%s: is no file", path);
+}
+
 nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t size)
 {
     for (char *at = to; size > 0;) {
@@ -63,9 +98,41 @@ nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t 
     return NRL_OK;
 }
 
+nrl_status disk_read_whole(const char *path, int64_t max_bytes, char **text, size_t *size)
+{
+    int fd;
+    int64_t bytes;
+    NRL_TRY(disk_open(path, &fd, &bytes));
+    char *all = bytes <= max_bytes ? malloc((size_t)bytes + 1) : NULL;
+    nrl_status st = NRL_OK;
+    if (bytes > max_bytes)
+        st = nrl_fail(NRL_ERR_CORRUPT, "%s: has %lld bytes, expected at most %lld", path, (long long)bytes,
+                      (long long)max_bytes);
+    else if (!all)
+        st = nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld bytes of %s", (long long)bytes, path);
+    else
+        st = disk_read(fd, path, 0, all, (size_t)bytes);
+    close(fd);
+    if (st != NRL_OK) {
+        free(all);
+        return st;
+    }
+    all[bytes] = 0;
+    *text = all;
+    *size = (size_t)bytes;
+    return NRL_OK;
+}
+
+/* ---- folders ---- */
+
 nrl_status disk_make_folder(const char *path)
 {
     return mkdir(path, 0777) == 0 || errno == EEXIST ? NRL_OK : disk_fail(path, errno);
+}
+
+nrl_status disk_make_new_folder(const char *path)
+{
+    return mkdir(path, 0777) == 0 ? NRL_OK : disk_fail(path, errno);
 }
 
 nrl_status disk_sync_folder(const char *path)
@@ -87,11 +154,19 @@ nrl_status disk_swap(const char *from, const char *to, bool *swapped)
 
 nrl_status disk_remove_folder(const char *path)
 {
-    DIR *folder = opendir(path);
-    if (!folder) return errno == ENOENT ? NRL_OK : disk_fail(path, errno);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return NRL_OK;
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) /* a link or a file goes, not what it names */
+        return unlink(path) == 0 ? NRL_OK : disk_fail(path, errno);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder) {
+        int error = errno;
+        if (fd >= 0) close(fd);
+        return disk_fail(path, error);
+    }
     for (struct dirent *e; (e = readdir(folder));)
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
             unlinkat(dirfd(folder), e->d_name, 0);
     closedir(folder);
-    return rmdir(path) == 0 ? NRL_OK : disk_fail(path, errno);
+    return rmdir(path) == 0 || errno == ENOENT ? NRL_OK : disk_fail(path, errno);
 }

@@ -1,5 +1,7 @@
 /*
- * disk.h - file system calls that report who must act: a full disk is not a broken one.
+ * disk.h - file system calls that report who must act: a full disk is not a broken one. Everything that
+ * checkpoints do to a disk is here, as plain calls of libc, so that tests can stand in between.
+ * Nothing follows a symbolic link in the place of a file.
  */
 #ifndef CHECKPOINT_DISK_H
 #define CHECKPOINT_DISK_H
@@ -9,15 +11,26 @@
 /* NRL_ERR_FULL or NRL_ERR_IO by `error`, which is an errno; "path: words". */
 nrl_status disk_fail(const char *path, int error);
 
+/* A new file to write; one that is there already is an error. */
+nrl_status disk_create(const char *path, int *fd);
 /* All of it, at the file's end. `path` is for messages. A file size limit is an error, not a
  * signal. */
 nrl_status disk_write(int fd, const char *path, const void *data, size_t size);
 /* Reserves room up to `size` bytes where the file system can; elsewhere does nothing. */
 nrl_status disk_reserve(int fd, const char *path, int64_t size);
+/* Makes the file durable where st is NRL_OK, and closes it in any case; returns st or what went wrong
+ * here. */
+nrl_status disk_finish(int fd, const char *path, nrl_status st);
+
+/* A regular file to read, and its size. NRL_ERR_CORRUPT where there is none or something else. */
+nrl_status disk_open(const char *path, int *fd, int64_t *size);
 /* Exactly size bytes at offset; NRL_ERR_CORRUPT where the file ends before. */
 nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t size);
+/* A whole file of at most max_bytes as malloc'd, NUL-ended text. */
+nrl_status disk_read_whole(const char *path, int64_t max_bytes, char **text, size_t *size);
 
 nrl_status disk_make_folder(const char *path); /* one level; an existing one is fine */
+nrl_status disk_make_new_folder(const char *path);
 nrl_status disk_sync_folder(const char *path);
 /* `from` takes the name `to`; where `to` is there, the two folders change places. */
 nrl_status disk_swap(const char *from, const char *to, bool *swapped);

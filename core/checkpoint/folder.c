@@ -90,18 +90,32 @@ static char *path_of(const folder *f, int64_t step)
     return mem_printf("%s/step-%08lld", f->path, (long long)step);
 }
 
-/* Whether it can be opened; its metric. */
+/* Whether it is complete; its metric. */
 static bool look_into(const folder *f, found *one)
 {
-    checkpoint *c;
+    int64_t step;
     char *path = path_of(f, one->step);
-    one->complete = checkpoint_open(path, &c) == NRL_OK;
-    if (one->complete) {
-        one->metric = checkpoint_metric(c);
-        checkpoint_close(c);
-    }
+    one->complete = checkpoint_look(path, &step, &one->metric) == NRL_OK;
     free(path);
     return one->complete;
+}
+
+nrl_status checkpoint_list(const char *out, char ***dirs, size_t *n)
+{
+    folder f;
+    NRL_TRY(folder_list(out, &f));
+    *dirs = mem_alloc((f.n + 1) * sizeof **dirs);
+    for (*n = 0; *n < f.n; ++*n)
+        (*dirs)[*n] = path_of(&f, f.list[*n].step);
+    folder_free(&f);
+    return NRL_OK;
+}
+
+void checkpoint_list_free(char **dirs, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(dirs[i]);
+    free(dirs);
 }
 
 nrl_status checkpoint_find_newest(const char *out, char **dir)

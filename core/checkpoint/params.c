@@ -2,14 +2,25 @@
  * params.c - slots of parameters as a checkpoint's tensors.
  */
 #include "checkpoint/params.h"
-#include <stdio.h>
+#include "checkpoint/index.h"
+#include <stdlib.h>
 #include <string.h>
 
-/* One part inside a slot's tensor: parts are stacked, so each is a flat range of elements. */
+enum {
+    SHARE_GRAIN = 4096,  /* elements: what ranks that hold the same share is cut at multiples */
+    WINDOW_BYTES = 4 << 20 /* of a device's tensor, brought there at a time */
+};
+
+/* What this rank holds of one part, inside a slot's tensor: parts are stacked, each a flat range. */
 typedef struct {
     nrl_ctx *ctx;
+    const params_scope *scope;
     nrl_tensor *t;
-    int64_t begin; /* elements of t before the part */
+    int64_t begin; /* elements of t before it */
+    const nrl_part *part;
+    int32_t ordinal; /* of the part in the model */
+    bool is_whole;   /* whatever the layout says */
+    layout_piece piece;
 } place;
 
 typedef nrl_status (*part_visit)(void *user, const checkpoint_tensor *part, place *at);
@@ -20,112 +31,141 @@ static nrl_tensor *weight_of(const nrl_param *p)
     return master ? master : nrl_param_tensor(p, NRL_SLOT_WORK);
 }
 
-/* Calls visit for each part of one slot of p. */
-static nrl_status each_part(nrl_ctx *ctx, const nrl_param *p, nrl_tensor *t, const char *slot,
-                            part_visit visit, void *user)
+static int32_t own_rank(const params_scope *s)
 {
-    place at = {ctx, t, 0};
-    if (!t || nrl_tensor_numel(t) != p->numel)
-        return nrl_fail(NRL_ERR_BUG, "%s of parameter '%s' is not whole", slot, p->name);
-    for (int i = 0; i < p->n_parts; i++) {
-        const nrl_part *part = &p->parts[i];
-        checkpoint_tensor c = {
-            .name = part->name, .slot = slot, .dtype = nrl_tensor_dtype(t), .n_dims = part->n_dims};
-        int64_t n = 1;
-        for (int d = 0; d < part->n_dims; d++)
-            n *= c.dims[d] = part->dims[d];
-        NRL_TRY(visit(user, &c, &at));
-        at.begin += n;
+    return s->mesh ? nrl_mesh_rank(s->mesh) : 0;
+}
+
+static layout_piece piece_on(const place *at, int32_t rank)
+{
+    return at->is_whole ? piece_of_whole(at->part->n_dims, at->part->dims)
+                        : layout_piece_of(at->scope->mesh, rank, at->part);
+}
+
+/* Calls visit for each part of one slot of p. A slot holds the local pieces, or everything. */
+static nrl_status each_part(place *at, const nrl_param *p, nrl_tensor *t, const char *slot, part_visit visit,
+                            void *user)
+{
+    int64_t local = layout_local_numel(at->scope->mesh, p), numel = t ? nrl_tensor_numel(t) : 0;
+    if (numel != local && numel != p->numel)
+        return nrl_fail(NRL_ERR_BUG, "%s of parameter '%s' has %lld elements, expected %lld or %lld", slot, p->name,
+                        (long long)numel, (long long)local, (long long)p->numel);
+    at->t = t;
+    at->begin = 0;
+    at->is_whole = numel != local;
+    for (int i = 0; i < p->n_parts; i++, at->ordinal++) {
+        at->part = &p->parts[i];
+        at->piece = piece_on(at, own_rank(at->scope));
+        checkpoint_tensor c = {.name = at->part->name, .slot = slot, .n_dims = at->part->n_dims};
+        c.dtype = t ? nrl_tensor_dtype(t) : NRL_DTYPE_F32;
+        memcpy(c.dims, at->part->dims, sizeof c.dims);
+        NRL_TRY(visit(user, &c, at));
+        at->begin += layout_numel(&at->piece);
     }
-    NRL_ASSERT(at.begin, ==, p->numel);
     return NRL_OK;
 }
 
-static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_states *states,
-                              part_visit visit, void *user)
+static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *scope, part_visit visit,
+                              void *user)
 {
+    place at = {.ctx = ctx, .scope = scope};
     for (int32_t i = 0; i < m->n_params; i++) {
         const nrl_param *p = m->params[i];
-        NRL_TRY(each_part(ctx, p, weight_of(p), "weight", visit, user));
-        for (uint32_t k = 0; states && p->trained && k < states->n; k++)
-            NRL_TRY(each_part(ctx, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)),
-                              states->names[k], visit, user));
+        NRL_TRY(each_part(&at, p, weight_of(p), "weight", visit, user));
+        for (uint32_t k = 0; p->trained && k < scope->n_states; k++)
+            NRL_TRY(each_part(&at, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), scope->state_names[k],
+                              visit, user));
     }
     return NRL_OK;
-}
-
-/* A view of bytes [begin, begin + size) of the part. */
-static nrl_status view_bytes(place *at, int64_t begin, size_t size, nrl_tensor **view)
-{
-    int64_t width = (int64_t)nrl_dtype_size(nrl_tensor_dtype(at->t));
-    return tensor_flat_view(at->ctx, at->t, at->begin + begin / width, (int64_t)size / width, view);
 }
 
 /* ---- saving ---- */
 
-static nrl_status read_bytes(void *user, int64_t begin, size_t size, void *to)
+/* Of the ranks that hold the same piece each saves a share. Who begins changes from part to part, so
+ * that parts of a few elements do not all fall to the same rank. */
+static layout_piece own_share(const place *at)
 {
-    place *at = user;
-    nrl_tensor *view;
-    NRL_TRY(view_bytes(at, begin, size, &view));
-    nrl_status st = tensor_read(at->ctx, view, to);
-    tensor_release(at->ctx, view);
-    return st;
+    int32_t world = at->scope->mesh ? nrl_mesh_world(at->scope->mesh) : 1, n = 0, mine = 0;
+    for (int32_t r = 0; r < world; r++) {
+        layout_piece other = piece_on(at, r);
+        if (!piece_is_same(&other, &at->piece)) continue;
+        if (r == own_rank(at->scope)) mine = n;
+        n++;
+    }
+    return piece_share(&at->piece, (mine + at->ordinal) % n, n, SHARE_GRAIN);
+}
+
+/* Elements [begin, begin + n) of the part's piece. */
+static nrl_status view_of(const place *at, int64_t begin, int64_t n, nrl_tensor **view)
+{
+    return tensor_flat_view(at->ctx, at->t, at->begin + begin, n, view);
+}
+
+static void *host_address(const place *at, int64_t begin)
+{
+    nrl_mat mat = nrl_tensor_mat(at->t);
+    return (char *)mat.data + (at->begin + begin) * (int64_t)nrl_dtype_size(mat.dtype);
 }
 
 static nrl_status save_part(void *user, const checkpoint_tensor *part, place *at)
 {
-    return checkpoint_add_tensor(user, part, read_bytes, at);
+    checkpoint_writer *w = user;
+    layout_piece share = own_share(at);
+    int64_t begin = share.flat_begin - at->piece.flat_begin, n = layout_numel(&share);
+    nrl_tensor *view;
+    void *room;
+    if (n == 0 && (own_rank(at->scope) > 0 || layout_numel(&at->piece) > 0)) return NRL_OK;
+    if (n == 0 || nrl_ctx_host_memory(at->ctx)) {
+        checkpoint_add_tensor(w, part, &share, n ? host_address(at, begin) : NULL);
+        return NRL_OK;
+    }
+    NRL_TRY(checkpoint_add_copy(w, part, &share, &room));
+    NRL_TRY(view_of(at, begin, n, &view));
+    nrl_status st = tensor_read(at->ctx, view, room);
+    tensor_release(at->ctx, view);
+    return st;
 }
 
-nrl_status params_save(nrl_ctx *ctx, const model *m, const params_states *states,
-                       checkpoint_writer *w)
+nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint_writer *w)
 {
-    return each_tensor(ctx, m, states, save_part, w);
+    return each_tensor(ctx, m, scope, save_part, w);
 }
 
 static nrl_status count_part(void *user, const checkpoint_tensor *part, place *at)
 {
-    int64_t n = (int64_t)nrl_dtype_size(part->dtype);
-    (void)at;
-    for (int d = 0; d < part->n_dims; d++)
-        n *= part->dims[d];
-    *(int64_t *)user += n;
+    layout_piece share = own_share(at);
+    *(int64_t *)user += layout_numel(&share) * (int64_t)nrl_dtype_size(part->dtype);
     return NRL_OK;
 }
 
-int64_t params_bytes(const model *m, const params_states *states)
+int64_t params_bytes(const model *m, const params_scope *scope)
 {
     int64_t total = 0;
-    if (each_tensor(NULL, m, states, count_part, &total) != NRL_OK) return 0;
+    if (each_tensor(NULL, m, scope, count_part, &total) != NRL_OK) return 0;
     return total;
 }
 
 /* ---- loading ---- */
 
-static nrl_status write_bytes(void *user, int64_t begin, size_t size, const void *from)
+/* Through host memory, a window at a time. */
+static nrl_status load_windows(checkpoint *c, size_t i, const place *at)
 {
-    place *at = user;
-    nrl_tensor *view;
-    NRL_TRY(view_bytes(at, begin, size, &view));
-    nrl_status st = tensor_write(at->ctx, view, from);
-    tensor_release(at->ctx, view);
+    int64_t width = (int64_t)nrl_dtype_size(nrl_tensor_dtype(at->t)), each = WINDOW_BYTES / width;
+    void *host = malloc(WINDOW_BYTES);
+    nrl_status st = host ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for %d bytes", WINDOW_BYTES);
+    for (int64_t begin = 0; begin < layout_numel(&at->piece) && st == NRL_OK; begin += each) {
+        layout_piece window = at->piece;
+        nrl_tensor *view;
+        window.flat_begin += begin;
+        if (window.flat_end > window.flat_begin + each) window.flat_end = window.flat_begin + each;
+        st = checkpoint_read(c, i, &window, host);
+        if (st == NRL_OK) st = view_of(at, begin, layout_numel(&window), &view);
+        if (st != NRL_OK) break;
+        st = tensor_write(at->ctx, view, host);
+        tensor_release(at->ctx, view);
+    }
+    free(host);
     return st;
-}
-
-typedef struct {
-    char text[128];
-} shape_text;
-
-static shape_text shape_of(const checkpoint_tensor *t)
-{
-    shape_text s;
-    int n = snprintf(s.text, sizeof s.text, "%s [", nrl_dtype_name(t->dtype));
-    for (int i = 0; i < t->n_dims; i++)
-        n += snprintf(s.text + n, sizeof s.text - (size_t)n, "%s%lld", i ? "," : "",
-                      (long long)t->dims[i]);
-    snprintf(s.text + n, sizeof s.text - (size_t)n, "]");
-    return s;
 }
 
 static bool is_alike(const checkpoint_tensor *a, const checkpoint_tensor *b)
@@ -136,7 +176,7 @@ static bool is_alike(const checkpoint_tensor *a, const checkpoint_tensor *b)
 
 static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at)
 {
-    const checkpoint *c = user;
+    checkpoint *c = user;
     int64_t i = checkpoint_find_tensor(c, part->name, part->slot);
     if (i < 0)
         return nrl_fail(NRL_ERR_CONFIG,
@@ -145,16 +185,16 @@ static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at
                         checkpoint_dir(c), part->slot, part->name);
     const checkpoint_tensor *saved = checkpoint_tensor_at(c, (size_t)i);
     if (!is_alike(saved, part))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c),
-                        part->slot, part->name, shape_of(saved).text, shape_of(part).text);
-    return checkpoint_read_tensor(c, (size_t)i, write_bytes, at);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c), part->slot,
+                        part->name, tensor_describe(saved).text, tensor_describe(part).text);
+    if (layout_numel(&at->piece) == 0) return NRL_OK;
+    if (!nrl_ctx_host_memory(at->ctx)) return load_windows(c, (size_t)i, at);
+    return checkpoint_read(c, (size_t)i, &at->piece, host_address(at, 0));
 }
 
-nrl_status params_load(nrl_ctx *ctx, const model *m, const params_states *states,
-                       const checkpoint *c)
+nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint *c)
 {
-    NRL_TRY(each_tensor(ctx, m, states, load_part, (void *)c));
-    for (int32_t i = 0; i < m->n_params; i++)
-        nrl_param_touch(m->params[i]);
+    NRL_TRY(each_tensor(ctx, m, scope, load_part, c));
+    for (int32_t i = 0; i < m->n_params; i++) nrl_param_touch(m->params[i]);
     return NRL_OK;
 }

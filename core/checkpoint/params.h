@@ -1,29 +1,31 @@
 /*
  * params.h - a model's parameters and optimizer states to and from a checkpoint, under the parts'
- * names: what the run and a strategy bound is read through slots, a chunk at a time.
+ * names: what the run and a strategy bound is read through slots and layouts, so any number of ranks
+ * saves and any other number loads.
  */
 #ifndef CHECKPOINT_PARAMS_H
 #define CHECKPOINT_PARAMS_H
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
 
-/* The states that are saved beside the weights: the optimizer's names, slot STATE0 + k each. */
+/* What is saved of a model, and who saves it. */
 typedef struct {
-    uint32_t n;
-    const char *const *names;
-} params_states;
+    const nrl_mesh *mesh; /* NULL = one rank */
+    uint32_t n_states;    /* saved beside the weights: the optimizer's names, slot STATE0 + k each */
+    const char *const *state_names;
+} params_scope;
 
-int64_t params_bytes(const model *m, const params_states *states);
+/* Bytes of numbers that this rank saves. */
+int64_t params_bytes(const model *m, const params_scope *scope);
 
-/* Every parameter's MASTER (else WORK) as slot "weight", and the states of the trained ones. [step]
- */
-nrl_status params_save(nrl_ctx *ctx, const model *m, const params_states *states,
-                       checkpoint_writer *w);
+/* Every parameter's MASTER (else WORK) as slot "weight", and the states of the trained ones: what lies
+ * here, and where other ranks hold the same, this rank's share of it. The tensors stay as they are
+ * until checkpoint_submit returns. [step] */
+nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint_writer *w);
 
-/* The same back. WORK that is a copy of MASTER is the caller's to write anew. NRL_ERR_CONFIG where
- * the checkpoint is of another model: names the first tensor that is missing or differs. `states`
- * NULL = weights only. [step] */
-nrl_status params_load(nrl_ctx *ctx, const model *m, const params_states *states,
-                       const checkpoint *c);
+/* The same back, from a checkpoint of any number of ranks. WORK that is a copy of MASTER is the
+ * caller's to write anew. NRL_ERR_CONFIG where the checkpoint is of another model: names the first
+ * tensor that is missing or differs. [step] */
+nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint *c);
 
 #endif

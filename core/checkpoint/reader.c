@@ -1,72 +1,166 @@
 /*
- * reader.c - an opened checkpoint: its manifest, and tensors chunk by chunk, each checked before
- * use.
+ * reader.c - a checkpoint opened: its manifest and the index of every file, each checked before it is
+ * believed.
  */
+#include "checkpoint/reader.h"
 #include "checkpoint/disk.h"
-#include "checkpoint/manifest.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
-struct checkpoint {
-    arena memory;
-    const char *dir, *data_path;
-    int fd;
-    manifest m;
-};
+/* ---- opening ---- */
 
-static nrl_status open_data(checkpoint *c)
+static nrl_status read_manifest(arena *a, const char *dir, manifest *m, int64_t *bytes)
 {
+    const char *path = arena_printf(a, "%s/" FORMAT_MANIFEST, dir);
     struct stat s;
-    c->fd = open(c->data_path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (c->fd < 0 && errno == ENOENT)
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: is missing", c->data_path);
-    if (c->fd < 0 || fstat(c->fd, &s) != 0) return disk_fail(c->data_path, errno);
-    if (!S_ISREG(s.st_mode)) return nrl_fail(NRL_ERR_CORRUPT, "%s: is no file", c->data_path);
-    if (s.st_size != c->m.data_size)
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: has %lld bytes, expected %lld", c->data_path,
-                        (long long)s.st_size, (long long)c->m.data_size);
-    return NRL_OK;
+    char *text;
+    size_t size;
+    if (stat(dir, &s) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return nrl_fail(NRL_ERR_CONFIG, "%s: no such checkpoint", dir);
+    if (lstat(path, &s) != 0 && errno == ENOENT)
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: is no complete checkpoint: it has no " FORMAT_MANIFEST, dir);
+    NRL_TRY(disk_read_whole(path, FORMAT_MAX_MANIFEST, &text, &size));
+    nrl_status st = manifest_check(a, path, text, size, m);
+    *bytes = (int64_t)size;
+    free(text);
+    return st;
 }
 
-static nrl_status read_manifest(checkpoint *c)
+const char *reader_path(arena *a, const char *dir, int32_t rank)
 {
-    const char *path = arena_printf(&c->memory, "%s/" MANIFEST_FILE, c->dir);
-    nrl_status st = manifest_read(&c->memory, path, &c->m);
-    if (st == NRL_ERR_IO && access(c->dir, F_OK) != 0 && errno == ENOENT)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: no such checkpoint", c->dir);
-    if (st == NRL_ERR_IO && access(c->dir, F_OK) == 0 && access(path, F_OK) != 0)
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: is no complete checkpoint: it has no " MANIFEST_FILE,
-                        c->dir);
+    return arena_printf(a, "%s/" FORMAT_RANK_FILE, dir, rank);
+}
+
+/* The file, where it has the size that the manifest says. */
+static nrl_status open_file(const manifest *m, int32_t rank, const char *path, int *fd)
+{
+    int64_t size;
+    NRL_TRY(disk_open(path, fd, &size));
+    if (size == m->files[rank].size) return NRL_OK;
+    close(*fd);
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: has %lld bytes, expected %lld", path, (long long)size,
+                    (long long)m->files[rank].size);
+}
+
+static nrl_status check_header(const manifest *m, int32_t rank, const char *path, int fd)
+{
+    unsigned char is[FORMAT_HEADER], expected[FORMAT_HEADER];
+    format_header(rank, m->world, m->step, expected);
+    NRL_TRY(disk_read(fd, path, 0, is, sizeof is));
+    if (!memcmp(is, expected, sizeof is)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: is not the file of rank %d of step %lld", path, rank, (long long)m->step);
+}
+
+static nrl_status read_index(checkpoint *c, int32_t rank, const char *path, int fd)
+{
+    const manifest_file *f = &c->m.files[rank];
+    file_index *index = &c->files[rank];
+    size_t size = (size_t)(f->size - f->index);
+    char digits[FORMAT_HASH_DIGITS + 1], *text = malloc(size + 1);
+    if (!text) return nrl_fail(NRL_ERR_MEMORY, "out of memory for the index of %s", path);
+    nrl_status st = disk_read(fd, path, f->index, text, size);
+    if (st == NRL_OK) {
+        text[size] = 0;
+        index_hash(text, size, digits);
+        st = strcmp(digits, f->hash) ? nrl_fail(NRL_ERR_CORRUPT, "%s: its index is damaged", path)
+                                     : index_parse(&c->memory, path, text, size, f->index, index);
+    }
+    free(text);
+    if (st == NRL_OK && (index->rank != rank || index->world != c->m.world))
+        st = nrl_fail(NRL_ERR_CORRUPT, "%s: its index is that of rank %d of %d", path, index->rank, index->world);
     return st;
+}
+
+static nrl_status read_file(checkpoint *c, int32_t rank)
+{
+    int fd;
+    const char *path = reader_path(&c->memory, c->dir, rank);
+    NRL_TRY(open_file(&c->m, rank, path, &fd));
+    nrl_status st = check_header(&c->m, rank, path, fd);
+    if (st == NRL_OK) st = read_index(c, rank, path, fd);
+    close(fd);
+    return st;
+}
+
+static nrl_status read_files(checkpoint *c)
+{
+    c->files = arena_alloc(&c->memory, (size_t)c->m.world * sizeof *c->files);
+    for (int32_t r = 0; r < c->m.world; r++) NRL_TRY(read_file(c, r));
+    return reader_collect(c);
 }
 
 nrl_status checkpoint_open(const char *dir, checkpoint **out)
 {
     checkpoint *c = mem_alloc(sizeof *c);
-    c->fd = -1;
     c->dir = arena_strdup(&c->memory, dir);
-    c->data_path = arena_printf(&c->memory, "%s/" MANIFEST_DATA, dir);
-    nrl_status st = read_manifest(c);
-    if (st == NRL_OK) st = open_data(c);
-    if (st == NRL_OK)
-        *out = c;
-    else
-        checkpoint_close(c);
+    nrl_status st = read_manifest(&c->memory, c->dir, &c->m, &c->manifest_bytes);
+    if (st == NRL_OK) st = read_files(c);
+    if (st == NRL_OK) st = checkpoint_use_threads(c, 1);
+    if (st == NRL_OK) *out = c;
+    else checkpoint_close(c);
     return st;
+}
+
+nrl_status checkpoint_look(const char *dir, int64_t *step, double *metric)
+{
+    arena a = {0};
+    manifest m;
+    int64_t bytes;
+    int fd;
+    nrl_status st = read_manifest(&a, dir, &m, &bytes);
+    for (int32_t r = 0; st == NRL_OK && r < m.world; r++) {
+        st = open_file(&m, r, reader_path(&a, dir, r), &fd);
+        if (st == NRL_OK) close(fd);
+    }
+    if (st == NRL_OK) {
+        *step = m.step;
+        *metric = m.metric;
+    }
+    arena_free(&a);
+    return st;
+}
+
+static void free_decoders(checkpoint *c)
+{
+    workers_destroy(c->pool);
+    for (int i = 0; i < c->n_decoders; i++) {
+        codec_destroy(c->decoders[i].codec);
+        free(c->decoders[i].stored);
+    }
+    free(c->decoders);
+    c->pool = NULL;
+    c->decoders = NULL;
+    c->n_decoders = 0;
+}
+
+nrl_status checkpoint_use_threads(checkpoint *c, int threads)
+{
+    free_decoders(c);
+    NRL_TRY(workers_create(threads - 1, &c->pool));
+    c->decoders = mem_alloc((size_t)threads * sizeof *c->decoders);
+    for (; c->n_decoders < threads; c->n_decoders++) {
+        decoder *d = &c->decoders[c->n_decoders];
+        NRL_TRY(codec_create(&d->codec));
+        d->stored = malloc(2 * (size_t)CODEC_CHUNK);
+        if (d->stored) d->raw = d->stored + CODEC_CHUNK;
+        else codec_destroy(d->codec);
+        if (!d->stored) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's buffers");
+    }
+    return NRL_OK;
 }
 
 void checkpoint_close(checkpoint *c)
 {
     if (!c) return;
-    if (c->fd >= 0) close(c->fd);
+    free_decoders(c);
     arena_free(&c->memory);
     free(c);
 }
+
+/* ---- facts ---- */
 
 const char *checkpoint_dir(const checkpoint *c)
 {
@@ -76,6 +170,11 @@ const char *checkpoint_dir(const checkpoint *c)
 int64_t checkpoint_step(const checkpoint *c)
 {
     return c->m.step;
+}
+
+int32_t checkpoint_world(const checkpoint *c)
+{
+    return c->m.world;
 }
 
 double checkpoint_metric(const checkpoint *c)
@@ -88,63 +187,51 @@ const nrl_node *checkpoint_node(const checkpoint *c, const char *key)
     return nrl_node_find(c->m.nodes, key);
 }
 
+const nrl_node *checkpoint_rank_node(const checkpoint *c, int32_t rank, const char *key)
+{
+    return rank < c->m.world ? nrl_node_find(c->files[rank].nodes, key) : NULL;
+}
+
 size_t checkpoint_n_tensors(const checkpoint *c)
 {
-    return c->m.n_entries;
+    return c->n_tensors;
+}
+
+static const saved_tensor *tensor_at(const checkpoint *c, size_t i)
+{
+    NRL_ASSERT(i, <, c->n_tensors);
+    return &c->tensors[i];
 }
 
 const checkpoint_tensor *checkpoint_tensor_at(const checkpoint *c, size_t i)
 {
-    NRL_ASSERT(i, <, c->m.n_entries);
-    return &c->m.entries[i].tensor;
+    return &tensor_at(c, i)->tensor;
 }
 
 int64_t checkpoint_tensor_bytes(const checkpoint *c, size_t i)
 {
-    NRL_ASSERT(i, <, c->m.n_entries);
-    return c->m.entries[i].size;
+    const saved_tensor *t = tensor_at(c, i);
+    int64_t bytes = 0;
+    for (size_t k = 0; k < t->n_pieces; k++) bytes += index_entry_bytes(t->pieces[k]);
+    return bytes;
 }
 
-int64_t checkpoint_find_tensor(const checkpoint *c, const char *name, const char *slot)
+int64_t checkpoint_tensor_stored(const checkpoint *c, size_t i)
 {
-    for (size_t i = 0; i < c->m.n_entries; i++) {
-        const checkpoint_tensor *t = &c->m.entries[i].tensor;
-        if (!strcmp(t->name, name) && !strcmp(t->slot, slot)) return (int64_t)i;
-    }
-    return -1;
+    const saved_tensor *t = tensor_at(c, i);
+    int64_t bytes = 0;
+    for (size_t k = 0; k < t->n_pieces; k++) bytes += index_entry_stored(t->pieces[k]);
+    return bytes;
 }
 
-static nrl_status read_chunks(const checkpoint *c, const manifest_entry *e, unsigned char *chunk,
-                              checkpoint_sink sink, void *user)
+int checkpoint_tensor_pieces(const checkpoint *c, size_t i)
 {
-    for (int64_t i = 0, begin = 0; i < e->n_chunks; i++, begin += CHECKPOINT_CHUNK) {
-        int64_t left = e->size - begin;
-        size_t size = left < CHECKPOINT_CHUNK ? (size_t)left : CHECKPOINT_CHUNK;
-        NRL_TRY(disk_read(c->fd, c->data_path, e->offset + begin, chunk, size));
-        if (XXH3_64bits(chunk, size) != e->chunks[i])
-            return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%s' is damaged near byte %lld",
-                            c->data_path, e->tensor.slot, e->tensor.name,
-                            (long long)(e->offset + begin));
-        if (sink) NRL_TRY(sink(user, begin, size, chunk));
-    }
-    return NRL_OK;
+    return (int)tensor_at(c, i)->n_pieces;
 }
 
-nrl_status checkpoint_read_tensor(const checkpoint *c, size_t i, checkpoint_sink sink, void *user)
+int64_t checkpoint_bytes(const checkpoint *c)
 {
-    NRL_ASSERT(i, <, c->m.n_entries);
-    const manifest_entry *e = &c->m.entries[i];
-    unsigned char *chunk = malloc(CHECKPOINT_CHUNK);
-    if (!chunk)
-        return nrl_fail(NRL_ERR_MEMORY, "out of memory for a buffer of %d bytes", CHECKPOINT_CHUNK);
-    nrl_status st = read_chunks(c, e, chunk, sink, user);
-    free(chunk);
-    return st;
-}
-
-nrl_status checkpoint_verify(const checkpoint *c)
-{
-    for (size_t i = 0; i < c->m.n_entries; i++)
-        NRL_TRY(checkpoint_read_tensor(c, i, NULL, NULL));
-    return NRL_OK;
+    int64_t bytes = c->manifest_bytes;
+    for (int32_t r = 0; r < c->m.world; r++) bytes += c->m.files[r].size;
+    return bytes;
 }

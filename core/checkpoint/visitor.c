@@ -1,8 +1,12 @@
 /*
- * visitor.c - named numbers of a plugin, saved as lists and restored bit by bit.
+ * visitor.c - named numbers of a plugin, saved as lists and restored bit by bit; and its tensors, as
+ * entries of slot "rank".
  */
 #include "checkpoint/visitor.h"
+#include "checkpoint/format.h"
+#include "tensor/ctx.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The list of n values called `name`. */
@@ -46,6 +50,7 @@ nrl_status nrl_visit_f64(nrl_visitor *v, const char *name, double *values, int64
             node_append(v->a, made, NULL, node_f64(v->a, values[i]));
         return NRL_OK;
     }
+    if (v->optional && !v->from) return NRL_OK;
     NRL_TRY(find(v, name, n, &list));
     for (int64_t i = 0; i < n; i++)
         if (!read_f64(nrl_node_at(list, (size_t)i), &values[i]))
@@ -62,6 +67,7 @@ nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int6
             node_append(v->a, made, NULL, node_int(v->a, values[i]));
         return NRL_OK;
     }
+    if (v->optional && !v->from) return NRL_OK;
     NRL_TRY(find(v, name, n, &list));
     for (int64_t i = 0; i < n; i++) {
         const nrl_node *one = nrl_node_at(list, (size_t)i);
@@ -71,4 +77,49 @@ nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int6
         values[i] = nrl_node_int(one, 0);
     }
     return NRL_OK;
+}
+
+/* ---- tensors of this rank ---- */
+
+/* "parallel/residual": plugins of two kinds may use the same name. */
+static checkpoint_tensor describe(const nrl_visitor *v, arena *a, const char *name, const nrl_tensor *t)
+{
+    return (checkpoint_tensor){.name = arena_printf(a, "%s/%s", v->owner, name),
+                               .slot = FORMAT_RANK_SLOT,
+                               .dtype = nrl_tensor_dtype(t),
+                               .n_dims = 1,
+                               .dims = {nrl_tensor_numel(t)}};
+}
+
+static nrl_status save_tensor(nrl_visitor *v, nrl_ctx *ctx, const checkpoint_tensor *c, nrl_tensor *t)
+{
+    void *room;
+    layout_piece whole = piece_of_whole(1, c->dims);
+    NRL_TRY(checkpoint_add_copy(v->writer, c, &whole, &room));
+    return tensor_read(ctx, t, room);
+}
+
+static nrl_status load_tensor(nrl_visitor *v, nrl_ctx *ctx, const checkpoint_tensor *c, nrl_tensor *t, bool *found)
+{
+    size_t size = (size_t)c->dims[0] * nrl_dtype_size(c->dtype);
+    if (checkpoint_world(v->saved) != v->world) return NRL_OK;
+    void *host = malloc(size ? size : 1);
+    if (!host) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %zu bytes of state '%s'", size, c->name);
+    nrl_status st = checkpoint_read_rank(v->saved, v->rank, c, host, found);
+    if (st == NRL_OK && *found) st = tensor_write(ctx, t, host);
+    free(host);
+    return st;
+}
+
+nrl_status nrl_visit_tensor(nrl_visitor *v, nrl_ctx *ctx, const char *name, nrl_tensor *t, bool *found)
+{
+    arena a = {0};
+    nrl_status st = NRL_OK;
+    *found = false;
+    if (v->writer || v->saved) {
+        checkpoint_tensor c = describe(v, &a, name, t);
+        st = v->writer ? save_tensor(v, ctx, &c, t) : load_tensor(v, ctx, &c, t, found);
+    }
+    arena_free(&a);
+    return st;
 }

@@ -1,16 +1,25 @@
 /*
- * visitor.h - the two sides of nrl_visit_*: values into a map of the manifest, and back out of it.
+ * visitor.h - the two sides of nrl_visit_*: values into a map of a checkpoint, and back out of it.
+ * Tensors need the writer or the opened checkpoint beside the map.
  */
 #ifndef CHECKPOINT_VISITOR_H
 #define CHECKPOINT_VISITOR_H
-#include "base/node.h"
+#include "checkpoint/checkpoint.h"
 #include <nrl/algorithm.h>
 
-/* One of the two is set. */
+/* Either `into` or `from` is set. */
 struct nrl_visitor {
     arena *a;             /* of `into` */
     nrl_node *into;       /* a map: values are saved */
     const nrl_node *from; /* a map: values are restored */
+    bool optional;        /* `from` is absent where the state was made on another number of ranks: then
+                             nothing is restored and nothing is an error */
+
+    /* for tensors of this rank; without both none is saved, none found */
+    checkpoint_writer *writer; /* while saving */
+    checkpoint *saved;         /* while restoring */
+    int32_t rank, world;
+    const char *owner; /* in front of their names: "parallel" */
 };
 
 #endif

@@ -1,206 +1,250 @@
 /*
- * writer.c - a save: data while tensors arrive, then the manifest, then one rename.
+ * writer.c - the first half of a save: tensors and nodes are named, copied, and handed to a thread.
  */
+#include "checkpoint/writer.h"
 #include "checkpoint/disk.h"
-#include "checkpoint/manifest.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
-#include <xxhash.h>
 
-enum { ALIGN = 64 }; /* of a tensor's first byte, for whoever maps the file */
-
-struct checkpoint_writer {
-    arena memory;
-    char *out, *parent, *temporary, *final, *data_path;
-    int fd;
-    unsigned char *chunk; /* CHECKPOINT_CHUNK bytes */
-    int64_t tensor_bytes; /* as announced */
-    manifest m;
-    nrl_node *nodes;
-};
-
-static void end(checkpoint_writer *w)
+double writer_seconds(void)
 {
-    if (w->fd >= 0) close(w->fd);
-    free(w->chunk);
-    free(w->m.entries);
-    arena_free(&w->memory);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+nrl_status checkpoint_writer_open(const checkpoint_writer_options *o, checkpoint_writer **out)
+{
+    checkpoint_writer *w = mem_alloc(sizeof *w);
+    w->o = *o;
+    w->o.out = mem_strdup(o->out);
+    w->parent = mem_printf("%s/checkpoints", o->out);
+    w->ranks = o->ranks ? *o->ranks : (checkpoint_ranks){.world = 1};
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->written, NULL);
+    nrl_status st = encoder_open(o->threads, &w->encoder);
+    if (st == NRL_OK) *out = w;
+    else checkpoint_writer_close(w, true);
+    return st;
+}
+
+static void join(checkpoint_writer *w)
+{
+    if (w->has_thread) pthread_join(w->thread, NULL);
+    w->has_thread = false;
+}
+
+void checkpoint_writer_close(checkpoint_writer *w, bool give_up)
+{
+    if (!w) return;
+    atomic_store(&w->give_up, give_up);
+    join(w);
+    encoder_close(&w->encoder);
+    staging_free(&w->memory);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->written);
+    arena_free(&w->save);
+    free(w->entries);
+    free(w->in_staging);
+    free(w->text);
+    free(w->parent);
+    free((char *)w->o.out);
     free(w);
 }
 
-static checkpoint_writer *new_writer(const char *out, int64_t step, int64_t tensor_bytes)
-{
-    checkpoint_writer *w = mem_alloc(sizeof *w);
-    arena *a = &w->memory;
-    w->fd = -1;
-    w->out = arena_strdup(a, out);
-    w->parent = arena_printf(a, "%s/checkpoints", out);
-    w->final = arena_printf(a, "%s/step-%08lld", w->parent, (long long)step);
-    w->temporary = arena_printf(a, "%s.tmp", w->final);
-    w->data_path = arena_printf(a, "%s/" MANIFEST_DATA, w->temporary);
-    w->tensor_bytes = tensor_bytes;
-    w->m.step = step;
-    w->m.metric = NAN;
-    w->nodes = node_new(a, NRL_NODE_MAP);
-    return w;
-}
+/* ---- before the first save ---- */
 
-/* A full disk: how much this save needs, so that the user knows what to free. */
-static nrl_status explain(const checkpoint_writer *w, nrl_status st)
+static nrl_status try_disk(checkpoint_writer *w, int64_t bytes)
 {
-    if (st == NRL_ERR_FULL)
-        nrl_note("the checkpoint needs %lld bytes, %lld of them are written",
-                 (long long)w->tensor_bytes, (long long)w->m.data_size);
+    int fd;
+    char *path = mem_printf("%s/trial-%d.tmp", w->parent, w->ranks.rank);
+    nrl_status st = disk_make_folder(w->parent);
+    unlink(path); /* of a run that died here */
+    if (st == NRL_OK) st = disk_create(path, &fd);
+    if (st == NRL_OK) {
+        st = disk_reserve(fd, path, bytes);
+        close(fd);
+        unlink(path);
+    }
+    if (st == NRL_ERR_FULL) nrl_note("the checkpoint needs %lld bytes or a little less", (long long)bytes);
+    free(path);
     return st;
 }
 
-static nrl_status start(checkpoint_writer *w)
+nrl_status checkpoint_prepare(checkpoint_writer *w, int64_t bytes, bool disk)
 {
-    NRL_TRY(disk_make_folder(w->parent));
-    NRL_TRY(disk_sync_folder(w->out));
-    NRL_TRY(disk_remove_folder(w->temporary));
-    NRL_TRY(disk_make_folder(w->temporary));
-    w->fd = open(w->data_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (w->fd < 0) return disk_fail(w->data_path, errno);
-    w->chunk = malloc(CHECKPOINT_CHUNK);
-    if (!w->chunk)
-        return nrl_fail(NRL_ERR_MEMORY, "out of memory for a buffer of %d bytes", CHECKPOINT_CHUNK);
-    return disk_reserve(w->fd, w->data_path, w->tensor_bytes);
-}
-
-nrl_status checkpoint_begin(const char *out, int64_t step, int64_t tensor_bytes,
-                            checkpoint_writer **writer)
-{
-    checkpoint_writer *w = new_writer(out, step, tensor_bytes);
-    nrl_status st = explain(w, start(w));
-    if (st == NRL_OK)
-        *writer = w;
-    else
-        checkpoint_abandon(w);
-    return st;
-}
-
-static nrl_status put(checkpoint_writer *w, const void *data, size_t size)
-{
-    NRL_TRY(disk_write(w->fd, w->data_path, data, size));
-    w->m.data_size += (int64_t)size;
+    if (disk) NRL_TRY(try_disk(w, bytes));
+    if (!w->o.async || staging_reserve(&w->memory, (size_t)bytes, w->encoder.pool) == NRL_OK) return NRL_OK;
+    w->o.async = false;
+    nrl_warn("%s\nhint: the run waits while checkpoints are written (checkpoint.async: false)", nrl_error_text());
     return NRL_OK;
 }
 
-static nrl_status pad(checkpoint_writer *w)
+/* ---- filling ---- */
+
+void checkpoint_begin(checkpoint_writer *w, int64_t step)
 {
-    static const char zeros[ALIGN];
-    return put(w, zeros, (size_t)(-w->m.data_size & (ALIGN - 1)));
+    NRL_ASSERT(w->state, ==, WRITER_IDLE);
+    arena_reset(&w->save);
+    staging_reset(&w->memory);
+    w->state = WRITER_FILLING;
+    w->serial++;
+    w->step = step;
+    w->metric = NAN;
+    w->n_entries = 0;
+    w->final = arena_printf(&w->save, "%s/step-%08lld", w->parent, (long long)step);
+    w->temporary = arena_printf(&w->save, "%s.tmp", w->final);
+    w->nodes = node_new(&w->save, NRL_NODE_MAP);
+    w->rank_nodes = node_new(&w->save, NRL_NODE_MAP);
+    w->status = NRL_OK;
+    w->outcome = (checkpoint_outcome){.dir = w->final, .step = step};
 }
 
-static nrl_status put_chunks(checkpoint_writer *w, manifest_entry *e, checkpoint_source source,
-                             void *user)
+static void add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece, const void *host,
+                bool in_staging)
 {
-    for (int64_t i = 0, begin = 0; i < e->n_chunks; i++, begin += CHECKPOINT_CHUNK) {
-        int64_t left = e->size - begin;
-        size_t size = left < CHECKPOINT_CHUNK ? (size_t)left : CHECKPOINT_CHUNK;
-        NRL_TRY(source(user, begin, size, w->chunk));
-        e->chunks[i] = XXH3_64bits(w->chunk, size);
-        NRL_TRY(put(w, w->chunk, size));
+    NRL_ASSERT(w->state, ==, WRITER_FILLING);
+    if (w->n_entries == w->capacity) {
+        w->capacity = w->capacity ? 2 * w->capacity : 64;
+        w->entries = mem_realloc(w->entries, w->capacity * sizeof *w->entries);
+        w->in_staging = mem_realloc(w->in_staging, w->capacity * sizeof *w->in_staging);
     }
+    index_entry e = {.tensor = *t, .piece = *piece, .rank = w->ranks.rank};
+    e.tensor.name = arena_strdup(&w->save, t->name);
+    e.tensor.slot = arena_strdup(&w->save, t->slot);
+    w->outcome.raw_bytes += index_entry_bytes(&e);
+    w->in_staging[w->n_entries] = in_staging;
+    w->entries[w->n_entries++] = (rank_file_entry){e, host};
+}
+
+void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece,
+                           const void *host)
+{
+    add(w, t, piece, host, false);
+}
+
+nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece,
+                               void **room)
+{
+    size_t size = (size_t)layout_numel(piece) * nrl_dtype_size(t->dtype);
+    NRL_TRY(staging_take(&w->memory, size, room));
+    add(w, t, piece, *room, true);
     return NRL_OK;
-}
-
-static manifest_entry *new_entry(checkpoint_writer *w, const checkpoint_tensor *t, int64_t size)
-{
-    manifest *m = &w->m;
-    if (m->n_entries == m->capacity) {
-        m->capacity = m->capacity ? 2 * m->capacity : 64;
-        m->entries = mem_realloc(m->entries, m->capacity * sizeof *m->entries);
-    }
-    manifest_entry *e = &m->entries[m->n_entries++];
-    *e = (manifest_entry){.tensor = *t, .size = size};
-    e->tensor.name = arena_strdup(&w->memory, t->name);
-    e->tensor.slot = arena_strdup(&w->memory, t->slot);
-    e->n_chunks = size / CHECKPOINT_CHUNK + (size % CHECKPOINT_CHUNK > 0);
-    e->chunks = arena_alloc(&w->memory, (size_t)e->n_chunks * sizeof *e->chunks);
-    return e;
-}
-
-nrl_status checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t,
-                                 checkpoint_source source, void *user)
-{
-    int64_t size;
-    if (!manifest_tensor_size(t, &size))
-        return nrl_fail(NRL_ERR_BUG, "tensor '%s' cannot be saved: its shape or type is not valid",
-                        t->name);
-    NRL_TRY(explain(w, pad(w)));
-    manifest_entry *e = new_entry(w, t, size);
-    e->offset = w->m.data_size;
-    return explain(w, put_chunks(w, e, source, user));
 }
 
 void checkpoint_add_node(checkpoint_writer *w, const char *key, const nrl_node *node)
 {
-    node_set(&w->memory, w->nodes, key, node_copy(&w->memory, node));
+    node_set(&w->save, w->nodes, key, node_copy(&w->save, node));
+}
+
+void checkpoint_add_rank_node(checkpoint_writer *w, const char *key, const nrl_node *node)
+{
+    node_set(&w->save, w->rank_nodes, key, node_copy(&w->save, node));
 }
 
 void checkpoint_set_metric(checkpoint_writer *w, double value)
 {
-    w->m.metric = value;
+    w->metric = value;
 }
 
-static nrl_status finish_file(int fd, const char *path)
-{
-    if (fsync(fd) != 0) return disk_fail(path, errno);
-    return NRL_OK;
-}
+/* ---- handing over ---- */
 
-static nrl_status write_manifest(checkpoint_writer *w)
+/* Everything that is not in staging memory yet. */
+static nrl_status snapshot(checkpoint_writer *w)
 {
-    size_t size;
-    char *path = arena_printf(&w->memory, "%s/" MANIFEST_FILE, w->temporary);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) return disk_fail(path, errno);
-    w->m.nodes = w->nodes;
-    char *text = manifest_write(&w->m, &size);
-    nrl_status st = disk_write(fd, path, text, size);
-    if (st == NRL_OK) st = finish_file(fd, path);
-    free(text);
-    close(fd);
-    return st;
-}
-
-static nrl_status make_durable(checkpoint_writer *w)
-{
-    if (ftruncate(w->fd, w->m.data_size) != 0) return disk_fail(w->data_path, errno); /* reserve */
-    NRL_TRY(finish_file(w->fd, w->data_path));
-    NRL_TRY(write_manifest(w));
-    return disk_sync_folder(w->temporary);
-}
-
-nrl_status checkpoint_commit(checkpoint_writer *w, char **dir)
-{
-    bool swapped = false;
-    nrl_status st = explain(w, make_durable(w));
-    if (st == NRL_OK) st = disk_swap(w->temporary, w->final, &swapped);
-    if (st == NRL_OK) st = disk_sync_folder(w->parent);
-    if (st != NRL_OK) {
-        checkpoint_abandon(w);
-        return st;
+    staging_copy *copies = arena_alloc(&w->save, (w->n_entries + 1) * sizeof *copies);
+    size_t n = 0;
+    for (size_t i = 0; i < w->n_entries; i++) {
+        rank_file_entry *e = &w->entries[i];
+        staging_copy *c = &copies[n];
+        if (w->in_staging[i]) continue;
+        c->from = e->host;
+        c->size = (size_t)index_entry_bytes(&e->entry);
+        NRL_TRY(staging_take(&w->memory, c->size, &c->to));
+        e->host = c->to;
+        n++;
     }
-    if (swapped && disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
-    if (dir) *dir = mem_strdup(w->final);
-    end(w);
+    staging_copy_all(w->encoder.pool, copies, n);
     return NRL_OK;
 }
 
-/* Keeps the error that made the save fail. */
-void checkpoint_abandon(checkpoint_writer *w)
+static void *write_save(void *user)
 {
-    if (!w) return;
-    char *why = mem_strdup(nrl_error_text());
-    if (disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
-    nrl_fail(NRL_OK, "%s", why);
-    free(why);
-    end(w);
+    checkpoint_writer *w = user;
+    commit(w);
+    w->outcome.write_s = writer_seconds() - w->submitted;
+    pthread_mutex_lock(&w->lock);
+    w->state = WRITER_WRITTEN;
+    pthread_cond_signal(&w->written);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Signals are the main thread's. */
+static bool start_thread(checkpoint_writer *w)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    w->has_thread = pthread_create(&w->thread, NULL, write_save, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return w->has_thread;
+}
+
+static void hand_over(checkpoint_writer *w)
+{
+    w->submitted = writer_seconds();
+    w->state = WRITER_WRITING;
+    if (!w->o.async || !start_thread(w)) write_save(w);
+}
+
+static void remember(checkpoint_writer *w, nrl_status st)
+{
+    if (st == NRL_OK || w->status != NRL_OK) return;
+    w->status = st;
+    free(w->text);
+    w->text = mem_strdup(nrl_error_text());
+}
+
+void checkpoint_submit(checkpoint_writer *w)
+{
+    double start = writer_seconds();
+    NRL_ASSERT(w->state, ==, WRITER_FILLING);
+    if (w->o.async) remember(w, snapshot(w));
+    w->outcome.snapshot_s = writer_seconds() - start;
+    hand_over(w);
+}
+
+void checkpoint_abandon(checkpoint_writer *w, nrl_status why)
+{
+    NRL_ASSERT(w->state, ==, WRITER_FILLING);
+    remember(w, why);
+    hand_over(w);
+}
+
+bool checkpoint_is_writing(checkpoint_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool writing = w->state == WRITER_WRITING;
+    pthread_mutex_unlock(&w->lock);
+    return writing;
+}
+
+nrl_status checkpoint_poll(checkpoint_writer *w, bool wait, checkpoint_outcome *out, bool *done)
+{
+    pthread_mutex_lock(&w->lock);
+    while (wait && w->state == WRITER_WRITING) pthread_cond_wait(&w->written, &w->lock);
+    *done = w->state == WRITER_WRITTEN;
+    if (*done) w->state = WRITER_IDLE;
+    pthread_mutex_unlock(&w->lock);
+    if (!*done) return NRL_OK;
+    join(w);
+    *out = w->outcome;
+    if (w->status != NRL_OK) nrl_fail(w->status, "%s", w->text);
+    return w->status;
 }

@@ -83,7 +83,12 @@ static const nrl_option checkpoint_rows[] = {
         "room for a save is asked for before the first step, so that a full disk shows early"),
     NRL_OPT_BOOL(config_checkpoint, export, "true",
                  "the final weights as a Hugging Face directory, OUT/model"),
+    NRL_OPT_BOOL(config_checkpoint, async, "true",
+                 "the run goes on while a checkpoint is written; takes memory for a copy of the state"),
+    NRL_OPT_INT(config_checkpoint, threads, "1", 1, 64, "a rank's threads that compress, or decode"),
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
+    NRL_OPT_ENUM(config_checkpoint, fallback, "none", "none|previous",
+                 "resume=auto and a damaged newest checkpoint: an error, or the one before it"),
 };
 
 static const nrl_option script_rows[] = {

@@ -74,6 +74,7 @@ typedef struct {
 } config_eval;
 
 typedef enum { CONFIG_ON_ERROR_STOP = 0, CONFIG_ON_ERROR_WARN } config_on_error;
+typedef enum { CONFIG_FALLBACK_NONE = 0, CONFIG_FALLBACK_PREVIOUS } config_fallback;
 
 typedef struct {
     int64_t every;
@@ -82,7 +83,10 @@ typedef struct {
     const char *metric;
     bool save_at_start;
     bool export;      /* OUT/model at the end */
+    bool async;
+    int64_t threads;
     int64_t on_error; /* config_on_error */
+    int64_t fallback; /* config_fallback */
 } config_checkpoint;
 
 /* One host of a run, as `nrl launch` counts ranks over it. */

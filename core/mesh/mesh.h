@@ -65,6 +65,9 @@ int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis);
 void mesh_set_step(nrl_mesh *m, int64_t step); /* for records and errors */
 double mesh_wait_seconds(const nrl_mesh *m);   /* the step thread's, in all calls so far */
 void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received); /* bytes, all axes */
+/* For words beside the step thread's calls (checkpoints written in the background): once the mesh is
+ * dead, gets that wait end with NRL_ERR_PEER. NULL with one rank. [any] */
+nrl_store *mesh_store(const nrl_mesh *m);
 const char *mesh_text(const nrl_mesh *m); /* for the plan: "4 ranks on 1 node (nrl launch), gloo tcp23 ..." */
 
 #endif

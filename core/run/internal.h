@@ -3,6 +3,7 @@
  */
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
+#include "checkpoint/checkpoint.h"
 #include "config/schema.h"
 #include "data/data.h"
 #include "model/hf.h"
@@ -99,11 +100,15 @@ struct run {
     char *script_state;
     const char *stop_reason;
     bool finished;
-    int64_t last_saved;          /* step of the newest save, -1 = none */
+    checkpoint_writer *writer;   /* NULL until the first save, or the trial before it */
+    int64_t last_saved;          /* step of the newest save, perhaps still being written; -1 = none */
+    int64_t last_save_step;      /* of last_save */
+    double save_waited;          /* seconds the run waited for the save at hand, its snapshot apart */
+    bool hook_due;               /* the script has not heard of last_save yet */
     double last_save_time;
     bool save_by_clock;          /* checkpoint.every_minutes are over: rank 0's clock, told at a step's end */
     int signal;                  /* that any rank got, told at a step's end; 0 = none */
-    const char *last_save;
+    const char *last_save;       /* folder of the newest complete one */
 
     run_metric metrics[RUN_MAX_METRICS];
     uint32_t n_metrics;
@@ -154,10 +159,14 @@ nrl_status evaluate_due(run *r);
 
 /* save.c */
 nrl_status save_due(run *r);
-nrl_status save_now(run *r, const char **path);
+nrl_status save_now(run *r, const char **path); /* complete when it returns */
+nrl_status save_wait(run *r);                   /* until what is being written is complete */
+void save_close(run *r);
 nrl_status save_at_start(run *r);
-nrl_status resume_due(run *r);
 nrl_status save_config(run *r);
+
+/* resume.c */
+nrl_status resume_due(run *r);
 
 /* export.c */
 nrl_status export_to(run *r, const char *dir);

@@ -59,7 +59,7 @@ static nrl_status open_hf(source *s, const char *dir)
     return st;
 }
 
-static nrl_status read_checkpoint(source *s, const checkpoint *c)
+static nrl_status read_checkpoint(source *s, checkpoint *c)
 {
     const nrl_node *config = checkpoint_node(c, "model"), *made_by = checkpoint_node(c, "config");
     const char *folder = nrl_node_string(checkpoint_node(c, "tokenizer"), "");
@@ -68,7 +68,8 @@ static nrl_status read_checkpoint(source *s, const checkpoint *c)
     if (*folder) s->tokenizer_dir = arena_strdup(&s->memory, folder);
     if (template) s->template = arena_strdup(&s->memory, template);
     NRL_TRY(open_model(s, node_copy(&s->memory, config)));
-    return params_load(s->ctx, s->model, NULL, c);
+    const params_scope weights = {0};
+    return params_load(s->ctx, s->model, &weights, c);
 }
 
 static nrl_status open_checkpoint(source *s, const char *dir)
@@ -133,10 +134,30 @@ void source_close(source *s)
     *s = (source){0};
 }
 
+static void add_text(source *s, checkpoint_writer *w, const char *key, const char *text)
+{
+    checkpoint_add_node(w, key, node_string(&s->memory, text, strlen(text)));
+}
+
+static nrl_status write_checkpoint(source *s, checkpoint_writer *w)
+{
+    const params_scope weights = {0};
+    checkpoint_outcome outcome;
+    bool done;
+    checkpoint_begin(w, 0);
+    nrl_status st = params_save(s->ctx, s->model, &weights, w);
+    checkpoint_add_node(w, "model", s->model->config);
+    add_text(s, w, "nrl", NRL_VERSION);
+    if (s->tokenizer_dir) add_text(s, w, "tokenizer", config_absolute(&s->memory, s->tokenizer_dir));
+    if (st == NRL_OK) checkpoint_submit(w);
+    else checkpoint_abandon(w, st);
+    return checkpoint_poll(w, true, &outcome, &done);
+}
+
 nrl_status source_save(source *s, const char *out)
 {
-    params_states none = {0};
-    checkpoint_writer *w;
+    const checkpoint_writer_options options = {.out = out, .threads = 1};
+    checkpoint_writer *w = NULL;
     char *earlier = NULL;
     NRL_TRY(out_make(out));
     NRL_TRY(checkpoint_find_newest(out, &earlier));
@@ -145,16 +166,8 @@ nrl_status source_save(source *s, const char *out)
         free(earlier);
         return NRL_ERR_CONFIG;
     }
-    NRL_TRY(checkpoint_begin(out, 0, params_bytes(s->model, &none), &w));
-    nrl_status st = params_save(s->ctx, s->model, &none, w);
-    if (st != NRL_OK) {
-        checkpoint_abandon(w);
-        return st;
-    }
-    checkpoint_add_node(w, "model", s->model->config);
-    if (s->tokenizer_dir) {
-        const char *path = config_absolute(&s->memory, s->tokenizer_dir);
-        checkpoint_add_node(w, "tokenizer", node_string(&s->memory, path, strlen(path)));
-    }
-    return checkpoint_commit(w, NULL);
+    NRL_TRY(checkpoint_writer_open(&options, &w));
+    nrl_status st = write_checkpoint(s, w);
+    checkpoint_writer_close(w, false);
+    return st;
 }

@@ -54,7 +54,7 @@ while [ ! -d killed/checkpoints/step-00000010 ] && kill -0 $pid; do sleep 0.02; 
 kill -9 $pid
 wait $pid 2>dd
 mkdir killed/checkpoints/step-99999999 # a folder without a manifest is no checkpoint
-: >killed/checkpoints/step-99999999/rank-00000.bin
+: >killed/checkpoints/step-99999999/rank-00000.nrlc
 run 2 run run.yaml out=killed
 has err "already holds a run"
 newest=$(ls killed/checkpoints | grep -v 9999 | grep -v tmp | tail -n 1)
@@ -70,7 +70,7 @@ run 2 resume killed train.seed=7
 has err "the checkpoint was made by another run:"
 has err "seed: was 1, is now 7"
 last=$(ls -d killed/checkpoints/step-0* | tail -n 1)
-printf 'x' | dd of="$last/rank-00000.bin" conv=notrunc bs=1 seek=1000 2>dd
+printf 'x' | dd of="$last/rank-00000.nrlc" conv=notrunc bs=1 seek=1000 2>dd
 run 5 run run.yaml out=killed resume="$last"
 has err "$last"
 exit $failed

@@ -42,17 +42,17 @@ has out "eval_loss"
 # ---- damaged checkpoints are passed over, a named one is refused ----
 last=result/checkpoints/step-00000006
 cp -r result damaged
-truncate -s -100 damaged/checkpoints/step-00000006/rank-00000.bin
+truncate -s -100 damaged/checkpoints/step-00000006/rank-00000.nrlc
 run 0 resume damaged train.steps=7
-has err "warning: passed over: damaged/checkpoints/step-00000006/rank-00000.bin: has "
+has err "warning: passed over: damaged/checkpoints/step-00000006/rank-00000.nrlc: has "
 has out "resume     after step 4 of 7"
 run 2 run run.yaml out=other resume=nowhere
 has err "nowhere: no such checkpoint"
 cp -r $last manifest && sed 's/"step"/"stop"/' $last/manifest.json >manifest/manifest.json
 run 5 run run.yaml out=other resume=manifest
-cp -r $last data && printf 'x' | dd of=data/rank-00000.bin conv=notrunc bs=1 seek=200 2>dd
+cp -r $last data && printf 'x' | dd of=data/rank-00000.nrlc conv=notrunc bs=1 seek=200 2>dd
 run 5 run run.yaml out=other resume=data
-has err "data/rank-00000.bin"
+has err "data/rank-00000.nrlc"
 for folder in damaged/checkpoints/*; do : >"$folder/manifest.json"; done
 run 2 resume damaged
 has err "'damaged' holds no complete checkpoint"

@@ -14,7 +14,7 @@
 
 static char out[] = "/tmp/nrl-params-XXXXXX";
 static const char *const state_names[] = {"exp_avg", "exp_avg_sq"};
-static const params_states states = {2, state_names};
+static const params_scope states = {NULL, 2, state_names};
 
 /* Three parameters: larger than a chunk with two parts, a frozen bf16 one, a small one. */
 enum { N_PARAMS = 3, ROWS = 700, COLS = 2000 };
@@ -114,9 +114,17 @@ static uint64_t sum_of(fixture *f, const nrl_tensor *t)
 static nrl_status save(fixture *f, char **dir)
 {
     checkpoint_writer *w;
-    nrl_status st = checkpoint_begin(out, 1, params_bytes(&f->m, &states), &w);
-    if (st == NRL_OK) st = params_save(f->ctx, &f->m, &states, w);
-    return st == NRL_OK ? checkpoint_commit(w, dir) : st;
+    checkpoint_outcome o;
+    bool done;
+    const checkpoint_writer_options options = {.out = out, .threads = 1};
+    assert_int_equal(checkpoint_writer_open(&options, &w), NRL_OK);
+    checkpoint_begin(w, 1);
+    assert_int_equal(params_save(f->ctx, &f->m, &states, w), NRL_OK);
+    checkpoint_submit(w);
+    nrl_status st = checkpoint_poll(w, true, &o, &done);
+    if (st == NRL_OK) *dir = mem_strdup(o.dir);
+    checkpoint_writer_close(w, false);
+    return st;
 }
 
 static bool is_copy_of_master(const fixture *f, const nrl_tensor *t)

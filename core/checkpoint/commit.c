@@ -1,0 +1,214 @@
+/*
+ * commit.c - the second half of a save, on all ranks at once: rank 0 makes the folder, every rank writes
+ * its file and makes it durable, rank 0 writes the manifest and renames. Between these the ranks'
+ * threads tell each other words through the store; with one rank nothing is told.
+ *
+ *   ckpt/<serial>/begin    rank 0: the folder is there, or why not
+ *   ckpt/<serial>/done/<r> rank r: size and hash of its file, or why there is none
+ *   ckpt/<serial>/end      rank 0: the checkpoint is complete, or why not
+ */
+#include "checkpoint/disk.h"
+#include "checkpoint/writer.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- words between ranks: "<status> <text>" ---- */
+
+enum { MAX_WORD = 4096 };
+static const double SLICE_S = 0.5; /* how long a wait does not look at give_up */
+
+static const char *key_of(checkpoint_writer *w, const char *what)
+{
+    return arena_printf(&w->save, "ckpt/%lld/%s", (long long)w->serial, what);
+}
+
+static nrl_status tell(checkpoint_writer *w, const char *what, nrl_status st, const char *text)
+{
+    char word[MAX_WORD];
+    int n = snprintf(word, sizeof word, "%d %s", (int)st, text);
+    size_t size = n < MAX_WORD ? (size_t)n : MAX_WORD - 1;
+    return w->ranks.set(w->ranks.user, key_of(w, what), word, size);
+}
+
+/* Waits in slices: a store that answers at once and fails is gone, one that fails after the slice has no
+ * such key yet. */
+static nrl_status wait_for(checkpoint_writer *w, const char *key, int32_t from, void **value, size_t *size)
+{
+    double start = writer_seconds();
+    for (;;) {
+        double asked = writer_seconds();
+        nrl_status st = w->ranks.get(w->ranks.user, key, SLICE_S, value, size);
+        double now = writer_seconds();
+        if (st == NRL_OK) return NRL_OK;
+        if (atomic_load(&w->give_up)) return nrl_fail(NRL_ERR_STOPPED, "the save was given up");
+        if (now - asked < SLICE_S / 2) return st;
+        if (now - start > w->ranks.timeout_s)
+            return nrl_fail(NRL_ERR_PEER, "rank %d did not end its part of the checkpoint within %.0f s", from,
+                            w->ranks.timeout_s);
+    }
+}
+
+/* *text (in the save's memory): what the rank told; its failure is the result. */
+static nrl_status ask(checkpoint_writer *w, const char *what, int32_t from, const char **text)
+{
+    void *value;
+    size_t size;
+    NRL_TRY(wait_for(w, key_of(w, what), from, &value, &size));
+    char *word = arena_strndup(&w->save, value, size < MAX_WORD ? size : MAX_WORD), *rest;
+    free(value);
+    long st = strtol(word, &rest, 10);
+    *text = *rest ? rest + 1 : rest;
+    if (rest == word || st < NRL_OK || st > NRL_ERR_BUG)
+        return nrl_fail(NRL_ERR_PEER, "rank %d told something that is no state of a checkpoint", from);
+    if (st == NRL_OK) return NRL_OK;
+    return nrl_fail((nrl_status)st, "%s", *text);
+}
+
+/* ---- the steps ---- */
+
+/* A failure before this point has no folder to make. */
+static nrl_status make_folder(checkpoint_writer *w)
+{
+    NRL_TRY(disk_make_folder(w->parent));
+    NRL_TRY(disk_sync_folder(w->o.out));
+    NRL_TRY(disk_remove_folder(w->temporary));
+    return disk_make_new_folder(w->temporary);
+}
+
+static nrl_status begin(checkpoint_writer *w)
+{
+    const char *text;
+    if (w->ranks.rank != 0) return ask(w, "begin", 0, &text);
+    nrl_status st = make_folder(w);
+    if (w->ranks.world > 1) {
+        char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
+        nrl_status told = tell(w, "begin", st, why);
+        if (st != NRL_OK) nrl_fail(st, "%s", why);
+        else st = told;
+        free(why);
+    }
+    return st;
+}
+
+/* A full disk: how much this save needs, so that the user knows what to free. */
+static nrl_status explain(const checkpoint_writer *w, nrl_status st)
+{
+    if (st == NRL_ERR_FULL)
+        nrl_note("the checkpoint needs %lld bytes or a little less", (long long)w->outcome.raw_bytes);
+    return st;
+}
+
+static nrl_status write_own(checkpoint_writer *w, manifest_file *file)
+{
+    rank_file f = {.step = w->step,
+                   .rank = w->ranks.rank,
+                   .world = w->ranks.world,
+                   .n_entries = w->n_entries,
+                   .entries = w->entries,
+                   .nodes = w->rank_nodes,
+                   .give_up = &w->give_up};
+    f.path = arena_printf(&w->save, "%s/" FORMAT_RANK_FILE, w->temporary, w->ranks.rank);
+    nrl_status st = explain(w, rank_file_write(&f, &w->encoder, &w->save, file));
+    w->outcome.stored_bytes = st == NRL_OK ? file->size : 0;
+    return st;
+}
+
+/* What the others wrote; waits for all of them, whatever the first ones said: nobody writes any longer
+ * when it returns. */
+static nrl_status gather(checkpoint_writer *w, nrl_status own, const manifest_file *file, manifest_file *all)
+{
+    nrl_status first = own;
+    char *why = mem_strdup(own == NRL_OK ? "" : nrl_error_text());
+    all[0] = *file;
+    for (int32_t r = 1; r < w->ranks.world; r++) {
+        const char *text;
+        nrl_status st = ask(w, arena_printf(&w->save, "done/%d", r), r, &text);
+        if (st == NRL_OK && sscanf(text, "%" SCNd64 " %" SCNd64 " %32s", &all[r].size, &all[r].index, all[r].hash) != 3)
+            st = nrl_fail(NRL_ERR_PEER, "rank %d told nothing of its file", r);
+        if (st == NRL_OK || first != NRL_OK) continue;
+        first = st;
+        free(why);
+        why = mem_printf("rank %d: %s", r, nrl_error_text());
+    }
+    if (first != NRL_OK) nrl_fail(first, "%s", why);
+    free(why);
+    return first;
+}
+
+static nrl_status write_manifest(checkpoint_writer *w, manifest_file *files)
+{
+    int fd;
+    size_t size;
+    const char *path = arena_printf(&w->save, "%s/" FORMAT_MANIFEST, w->temporary);
+    manifest m = {w->step, w->metric, w->ranks.world, files, w->nodes};
+    NRL_TRY(disk_create(path, &fd));
+    char *text = manifest_write(&m, &size);
+    nrl_status st = disk_finish(fd, path, disk_write(fd, path, text, size));
+    free(text);
+    return st;
+}
+
+/* Rank 0: from files to a checkpoint. What it replaces is removed last. */
+static nrl_status publish(checkpoint_writer *w, manifest_file *files)
+{
+    bool swapped = false;
+    NRL_TRY(explain(w, write_manifest(w, files)));
+    NRL_TRY(disk_sync_folder(w->temporary));
+    NRL_TRY(disk_swap(w->temporary, w->final, &swapped));
+    NRL_TRY(disk_sync_folder(w->parent));
+    if (swapped && disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    return NRL_OK;
+}
+
+/* ---- the two roles ---- */
+
+static nrl_status lead(checkpoint_writer *w, nrl_status st, const manifest_file *own)
+{
+    manifest_file *files = arena_alloc(&w->save, (size_t)w->ranks.world * sizeof *files);
+    st = gather(w, st, own, files);
+    if (st == NRL_OK) st = publish(w, files);
+    char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
+    if (st != NRL_OK && disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    if (w->ranks.world > 1) tell(w, "end", st, why); /* who does not hear it waits, then says so */
+    if (st != NRL_OK) nrl_fail(st, "%s", why);
+    free(why);
+    return st;
+}
+
+static nrl_status follow(checkpoint_writer *w, nrl_status st, const manifest_file *own)
+{
+    const char *text;
+    char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
+    if (st == NRL_OK) text = arena_printf(&w->save, "%" PRId64 " %" PRId64 " %s", own->size, own->index, own->hash);
+    else text = why;
+    nrl_status told = tell(w, arena_printf(&w->save, "done/%d", w->ranks.rank), st, text);
+    nrl_status end = told == NRL_OK ? ask(w, "end", 0, &text) : told;
+    if (st != NRL_OK) nrl_fail(st, "%s", why);
+    free(why);
+    return st != NRL_OK ? st : end;
+}
+
+void commit(checkpoint_writer *w)
+{
+    manifest_file own = {0};
+    nrl_status st = w->status;
+    if (st != NRL_OK) nrl_fail(st, "%s", w->text);
+    if (st == NRL_OK || w->ranks.world > 1) {
+        /* a rank that failed already is still waited for: it takes part, and writes nothing */
+        char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
+        nrl_status begun = begin(w);
+        if (st != NRL_OK) nrl_fail(st, "%s", why);
+        else st = begun;
+        free(why);
+        if (st == NRL_OK) st = write_own(w, &own);
+        st = w->ranks.rank == 0 ? lead(w, st, &own) : follow(w, st, &own);
+    }
+    free(w->text);
+    w->status = st;
+    w->text = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
+    if (st == NRL_OK && w->ranks.rank == 0 && checkpoint_prune(w->o.out, w->o.keep, w->o.keep_best) != NRL_OK)
+        nrl_warn("%s", nrl_error_text());
+}

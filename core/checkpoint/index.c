@@ -1,0 +1,254 @@
+/*
+ * index.c - a file's index to JSON and back.
+ */
+#include "checkpoint/index.h"
+#include "base/buffer.h"
+#include "base/json.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { HASH_DIGITS = 16, SIZE_DIGITS = 6 };
+
+int64_t index_chunk_elements(const index_entry *e)
+{
+    return CODEC_CHUNK / (int64_t)nrl_dtype_size(e->tensor.dtype);
+}
+
+int64_t index_n_chunks(int64_t numel, nrl_dtype dtype)
+{
+    int64_t each = CODEC_CHUNK / (int64_t)nrl_dtype_size(dtype);
+    return numel / each + (numel % each > 0);
+}
+
+int64_t index_chunk_numel(const index_entry *e, int64_t i)
+{
+    int64_t each = index_chunk_elements(e), left = layout_numel(&e->piece) - i * each;
+    return left < each ? left : each;
+}
+
+int64_t index_chunk_stored(const index_entry *e, int64_t i)
+{
+    int64_t size = 0;
+    for (size_t p = 0; p < nrl_dtype_size(e->tensor.dtype); p++) size += e->chunks[i].sizes[p];
+    return size;
+}
+
+int64_t index_entry_bytes(const index_entry *e)
+{
+    return layout_numel(&e->piece) * (int64_t)nrl_dtype_size(e->tensor.dtype);
+}
+
+int64_t index_entry_stored(const index_entry *e)
+{
+    int64_t size = 0;
+    for (int64_t i = 0; i < e->n_chunks; i++) size += index_chunk_stored(e, i);
+    return size;
+}
+
+void index_hash(const void *bytes, size_t size, char digits[FORMAT_HASH_DIGITS + 1])
+{
+    XXH128_hash_t h = XXH3_128bits(bytes, size);
+    snprintf(digits, FORMAT_HASH_DIGITS + 1, "%016" PRIx64 "%016" PRIx64, h.high64, h.low64);
+}
+
+tensor_text tensor_describe(const checkpoint_tensor *t)
+{
+    tensor_text s;
+    int n = snprintf(s.text, sizeof s.text, "%s [", nrl_dtype_name(t->dtype));
+    for (int i = 0; i < t->n_dims; i++)
+        n += snprintf(s.text + n, sizeof s.text - (size_t)n, "%s%lld", i ? "," : "", (long long)t->dims[i]);
+    snprintf(s.text + n, sizeof s.text - (size_t)n, "]");
+    return s;
+}
+
+/* ---- writing ---- */
+
+static void set_int(arena *a, nrl_node *map, const char *key, int64_t value)
+{
+    node_append(a, map, key, node_int(a, value));
+}
+
+static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
+{
+    node_append(a, map, key, node_string(a, text, strlen(text)));
+}
+
+static void set_list(arena *a, nrl_node *map, const char *key, int n, const int64_t *values)
+{
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    for (int i = 0; i < n; i++) node_append(a, list, NULL, node_int(a, values[i]));
+    node_append(a, map, key, list);
+}
+
+static void set_chunks(arena *a, nrl_node *map, const index_entry *e)
+{
+    buffer b = {0};
+    size_t width = nrl_dtype_size(e->tensor.dtype);
+    for (int64_t i = 0; i < e->n_chunks; i++) {
+        buffer_print(&b, "%0*" PRIx64, HASH_DIGITS, e->chunks[i].hash);
+        for (size_t p = 0; p < width; p++) buffer_print(&b, "%0*" PRIx32, SIZE_DIGITS, e->chunks[i].sizes[p]);
+    }
+    set_text(a, map, "chunks", b.text ? b.text : "");
+    buffer_free(&b);
+}
+
+static nrl_node *entry_node(arena *a, const index_entry *e)
+{
+    nrl_node *n = node_new(a, NRL_NODE_MAP);
+    const layout_piece *p = &e->piece;
+    set_text(a, n, "name", e->tensor.name);
+    set_text(a, n, "slot", e->tensor.slot);
+    set_text(a, n, "dtype", nrl_dtype_name(e->tensor.dtype));
+    set_list(a, n, "shape", p->n_dims, p->dims);
+    if (!piece_is_whole(p)) {
+        set_list(a, n, "begin", p->n_dims, p->begin);
+        set_list(a, n, "end", p->n_dims, p->end);
+        set_list(a, n, "flat", 2, (int64_t[]){p->flat_begin, p->flat_end});
+    }
+    set_int(a, n, "offset", e->n_chunks ? e->chunks[0].offset : 0);
+    set_chunks(a, n, e);
+    return n;
+}
+
+char *index_write(const file_index *index, size_t *size)
+{
+    arena a = {0};
+    nrl_node *root = node_new(&a, NRL_NODE_MAP), *entries = node_new(&a, NRL_NODE_LIST);
+    for (size_t i = 0; i < index->n_entries; i++) node_append(&a, entries, NULL, entry_node(&a, &index->entries[i]));
+    set_int(&a, root, "rank", index->rank);
+    set_int(&a, root, "world", index->world);
+    node_append(&a, root, "entries", entries);
+    node_append(&a, root, "nodes", index->nodes ? node_copy(&a, index->nodes) : node_new(&a, NRL_NODE_MAP));
+    char *text = json_write(root, 0);
+    *size = strlen(text);
+    arena_free(&a);
+    return text;
+}
+
+/* ---- reading ---- */
+
+static nrl_dtype dtype_named(const char *name)
+{
+    for (int d = NRL_DTYPE_F32; d <= NRL_DTYPE_U8; d++)
+        if (!strcmp(nrl_dtype_name((nrl_dtype)d), name)) return (nrl_dtype)d;
+    return NRL_DTYPE_NONE;
+}
+
+/* A list of exactly n whole numbers. */
+static bool read_list(const nrl_node *list, size_t n, int64_t *out)
+{
+    if (nrl_node_kind(list) != NRL_NODE_LIST || nrl_node_size(list) != n) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (nrl_node_kind(nrl_node_at(list, i)) != NRL_NODE_INT) return false;
+        out[i] = nrl_node_int(nrl_node_at(list, i), -1);
+    }
+    return true;
+}
+
+static bool read_piece(const nrl_node *n, index_entry *e)
+{
+    const nrl_node *shape = nrl_node_find(n, "shape");
+    size_t n_dims = nrl_node_size(shape);
+    layout_piece *p = &e->piece;
+    int64_t flat[2], bytes;
+    if (n_dims < 1 || n_dims > NRL_MAX_DIMS || !read_list(shape, n_dims, e->tensor.dims)) return false;
+    e->tensor.n_dims = p->n_dims = (int)n_dims;
+    memcpy(p->dims, e->tensor.dims, sizeof p->dims);
+    layout_piece nothing = *p; /* an empty box: are the dims alone sound? */
+    if (!piece_is_sound(&nothing)) return false;
+    *p = piece_of_whole((int)n_dims, e->tensor.dims);
+    if (__builtin_mul_overflow(layout_numel(p), (int64_t)nrl_dtype_size(e->tensor.dtype), &bytes)) return false;
+    if (!nrl_node_find(n, "flat")) return true;
+    if (!read_list(nrl_node_find(n, "begin"), n_dims, p->begin) ||
+        !read_list(nrl_node_find(n, "end"), n_dims, p->end) || !read_list(nrl_node_find(n, "flat"), 2, flat))
+        return false;
+    p->flat_begin = flat[0];
+    p->flat_end = flat[1];
+    return piece_is_sound(p);
+}
+
+/* `digits` lowercase hex digits; false for anything else. */
+static bool read_hex(const char **at, int digits, uint64_t *value)
+{
+    *value = 0;
+    for (int i = 0; i < digits; i++, ++*at) {
+        char c = **at;
+        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (digit < 0) return false;
+        *value = *value << 4 | (uint64_t)digit;
+    }
+    return true;
+}
+
+/* Chunk i at *offset, which moves behind it. */
+static bool read_chunk(index_entry *e, int64_t i, const char **digits, int64_t *offset)
+{
+    index_chunk *c = &e->chunks[i];
+    uint64_t size;
+    c->offset = *offset;
+    if (!read_hex(digits, HASH_DIGITS, &c->hash)) return false;
+    for (size_t p = 0; p < nrl_dtype_size(e->tensor.dtype); p++) {
+        if (!read_hex(digits, SIZE_DIGITS, &size) || !size || size > (uint64_t)index_chunk_numel(e, i)) return false;
+        c->sizes[p] = (uint32_t)size;
+        *offset += (int64_t)size;
+    }
+    return true;
+}
+
+static bool read_chunks(arena *a, const nrl_node *n, index_entry *e, int64_t *offset)
+{
+    const nrl_node *text = nrl_node_find(n, "chunks");
+    const char *digits = nrl_node_string(text, "");
+    size_t each = HASH_DIGITS + SIZE_DIGITS * nrl_dtype_size(e->tensor.dtype), size = nrl_node_string_size(text);
+    e->n_chunks = index_n_chunks(layout_numel(&e->piece), e->tensor.dtype);
+    if (size % each || size / each != (size_t)e->n_chunks) return false;
+    if (e->n_chunks && nrl_node_int(nrl_node_find(n, "offset"), -1) != *offset) return false;
+    e->chunks = arena_alloc(a, (size_t)e->n_chunks * sizeof *e->chunks);
+    for (int64_t i = 0; i < e->n_chunks; i++)
+        if (!read_chunk(e, i, &digits, offset)) return false;
+    return true;
+}
+
+static nrl_status read_entry(arena *a, const char *path, const nrl_node *n, int64_t *offset, index_entry *e)
+{
+    e->tensor.name = nrl_node_string(nrl_node_find(n, "name"), "");
+    e->tensor.slot = nrl_node_string(nrl_node_find(n, "slot"), "");
+    e->tensor.dtype = dtype_named(nrl_node_string(nrl_node_find(n, "dtype"), ""));
+    bool ok = *e->tensor.name && *e->tensor.slot && e->tensor.dtype && read_piece(n, e) &&
+              read_chunks(a, n, e, offset);
+    if (ok) return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: tensor '%.200s' has a shape, place or hash that cannot be", path,
+                    e->tensor.name);
+}
+
+static nrl_status read_root(arena *a, const char *path, const nrl_node *root, int64_t end, file_index *out)
+{
+    const nrl_node *entries = nrl_node_find(root, "entries");
+    int64_t offset = FORMAT_HEADER;
+    int64_t rank = nrl_node_int(nrl_node_find(root, "rank"), -1);
+    int64_t world = nrl_node_int(nrl_node_find(root, "world"), -1);
+    if (rank < 0 || rank >= world || world > FORMAT_MAX_WORLD)
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: its index names no rank", path);
+    *out = (file_index){.rank = (int32_t)rank, .world = (int32_t)world, .nodes = nrl_node_find(root, "nodes")};
+    out->n_entries = nrl_node_kind(entries) == NRL_NODE_LIST ? nrl_node_size(entries) : 0;
+    out->entries = arena_alloc(a, (out->n_entries + 1) * sizeof *out->entries);
+    for (size_t i = 0; i < out->n_entries; i++) {
+        out->entries[i].rank = out->rank;
+        NRL_TRY(read_entry(a, path, nrl_node_at(entries, i), &offset, &out->entries[i]));
+    }
+    if (offset == end) return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: its tensors end at byte %lld, expected %lld", path, (long long)offset,
+                    (long long)end);
+}
+
+nrl_status index_parse(arena *a, const char *path, const char *text, size_t size, int64_t offset,
+                       file_index *out)
+{
+    nrl_node *root;
+    if (json_parse(a, path, text, size, &root) != NRL_OK)
+        return nrl_fail(NRL_ERR_CORRUPT, "its index: %s", nrl_error_text());
+    return read_root(a, path, root, offset, out);
+}

@@ -1,0 +1,43 @@
+/*
+ * reader.h - the struct behind checkpoint: what all files' indices say together. reader.c opens, read.c
+ * reads elements.
+ */
+#ifndef CHECKPOINT_READER_H
+#define CHECKPOINT_READER_H
+#include "checkpoint/index.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/workers.h"
+
+typedef struct {
+    checkpoint_tensor tensor;
+    size_t n_pieces;
+    const index_entry **pieces; /* disjoint, together the whole tensor */
+} saved_tensor;
+
+/* Scratch memory of one thread that decodes. */
+typedef struct {
+    codec *codec;
+    unsigned char *stored, *raw; /* CODEC_CHUNK each */
+} decoder;
+
+struct checkpoint {
+    arena memory;
+    const char *dir;
+    manifest m;
+    int64_t manifest_bytes;
+    file_index *files; /* [world] */
+    size_t n_tensors;
+    saved_tensor *tensors; /* in order of appearance */
+    size_t *by_name;       /* [n_tensors] sorted by name, slot */
+    int n_decoders;
+    decoder *decoders;
+    workers *pool;
+};
+
+/* In the checkpoint's arena or, where `a` is given, in that. */
+const char *reader_path(arena *a, const char *dir, int32_t rank);
+
+/* index of tensors: tensors.c */
+nrl_status reader_collect(checkpoint *c);
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * staging.c - blocks of mapped memory, given out from the front; parallel copies.
+ */
+#include "checkpoint/staging.h"
+#include "base/arena.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGN = 64, STRIDE = 4 << 20, PAGE = 4096 };
+
+/* What the kernel could give without swapping; INT64_MAX where it does not say. */
+static int64_t available_bytes(void)
+{
+    char line[128];
+    long long kib = -1;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && kib < 0 && fgets(line, sizeof line, f)) sscanf(line, "MemAvailable: %lld", &kib);
+    if (f) fclose(f);
+    return kib < 0 ? INT64_MAX : (int64_t)kib * 1024;
+}
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static nrl_status add_block(staging *s, size_t size)
+{
+    int64_t available = available_bytes();
+    size = round_up(size ? size : 1, PAGE);
+    if ((int64_t)size > available)
+        return nrl_fail(NRL_ERR_MEMORY, "staging memory of %zu bytes does not fit: %lld are available", size,
+                        (long long)available);
+    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %zu bytes of staging memory", size);
+    madvise(base, size, MADV_HUGEPAGE);
+    s->blocks = mem_realloc(s->blocks, (s->n + 1) * sizeof *s->blocks);
+    s->blocks[s->n++] = (staging_block){.base = base, .size = size};
+    return NRL_OK;
+}
+
+static nrl_status touch(void *user, int who, int64_t i)
+{
+    staging_block *b = user;
+    size_t begin = (size_t)i * STRIDE, end = begin + STRIDE < b->size ? begin + STRIDE : b->size;
+    (void)who;
+    memset(b->base + begin, 0, end - begin);
+    return NRL_OK;
+}
+
+nrl_status staging_reserve(staging *s, size_t size, workers *pool)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->blocks[i].size >= size) return NRL_OK;
+    staging_free(s);
+    NRL_TRY(add_block(s, size));
+    return workers_run(pool, (int64_t)((s->blocks[0].size + STRIDE - 1) / STRIDE), touch, &s->blocks[0]);
+}
+
+nrl_status staging_take(staging *s, size_t size, void **room)
+{
+    size_t need = round_up(size, ALIGN);
+    for (size_t i = 0; i < s->n; i++) {
+        staging_block *b = &s->blocks[i];
+        if (b->size - b->used < need) continue;
+        *room = b->base + b->used;
+        b->used += need;
+        return NRL_OK;
+    }
+    NRL_TRY(add_block(s, need));
+    *room = s->blocks[s->n - 1].base;
+    s->blocks[s->n - 1].used = need;
+    return NRL_OK;
+}
+
+void staging_reset(staging *s)
+{
+    for (size_t i = 0; i < s->n; i++) s->blocks[i].used = 0;
+}
+
+void staging_free(staging *s)
+{
+    for (size_t i = 0; i < s->n; i++) munmap(s->blocks[i].base, s->blocks[i].size);
+    free(s->blocks);
+    *s = (staging){0};
+}
+
+static nrl_status copy(void *user, int who, int64_t i)
+{
+    const staging_copy *c = (const staging_copy *)user + i;
+    (void)who;
+    memcpy(c->to, c->from, c->size);
+    return NRL_OK;
+}
+
+/* Long copies are cut, so that the last one does not keep a single worker. */
+void staging_copy_all(workers *pool, const staging_copy *copies, size_t n)
+{
+    size_t n_cut = 0, k = 0;
+    for (size_t i = 0; i < n; i++) n_cut += (copies[i].size + STRIDE - 1) / STRIDE;
+    staging_copy *cut = mem_alloc((n_cut + 1) * sizeof *cut);
+    for (size_t i = 0; i < n; i++)
+        for (size_t at = 0; at < copies[i].size; at += STRIDE) {
+            size_t left = copies[i].size - at;
+            cut[k++] = (staging_copy){(char *)copies[i].to + at, (const char *)copies[i].from + at,
+                                      left < STRIDE ? left : STRIDE};
+        }
+    workers_run(pool, (int64_t)n_cut, copy, cut);
+    free(cut);
+}

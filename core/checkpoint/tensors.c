@@ -1,0 +1,168 @@
+/*
+ * tensors.c - the pieces of all files put together to tensors: each element must be there exactly once.
+ */
+#include "checkpoint/reader.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Where a piece was met: its order of appearance survives the sort. */
+typedef struct {
+    const index_entry *entry;
+    size_t at;
+} met;
+
+static int by_name(const checkpoint_tensor *a, const checkpoint_tensor *b)
+{
+    int order = strcmp(a->name, b->name);
+    return order ? order : strcmp(a->slot, b->slot);
+}
+
+static int by_name_then_place(const void *a, const void *b)
+{
+    const met *x = a, *y = b;
+    int order = by_name(&x->entry->tensor, &y->entry->tensor);
+    return order ? order : x->at < y->at ? -1 : x->at > y->at;
+}
+
+static int by_box_then_range(const void *a, const void *b)
+{
+    const layout_piece *x = &(*(const index_entry *const *)a)->piece, *y = &(*(const index_entry *const *)b)->piece;
+    for (int d = 0; d < x->n_dims; d++) {
+        if (x->begin[d] != y->begin[d]) return x->begin[d] < y->begin[d] ? -1 : 1;
+        if (x->end[d] != y->end[d]) return x->end[d] < y->end[d] ? -1 : 1;
+    }
+    return x->flat_begin < y->flat_begin ? -1 : x->flat_begin > y->flat_begin;
+}
+
+static bool have_common(const layout_piece *a, const layout_piece *b)
+{
+    int64_t at, there, n;
+    for (int d = 0; d < a->n_dims; d++)
+        if (a->end[d] <= b->begin[d] || b->end[d] <= a->begin[d]) return false;
+    piece_meeting m = piece_meet(a, b);
+    return piece_next_run(&m, &at, &there, &n);
+}
+
+static bool is_same_box(const layout_piece *a, const layout_piece *b)
+{
+    size_t size = (size_t)a->n_dims * sizeof *a->begin;
+    return !memcmp(a->begin, b->begin, size) && !memcmp(a->end, b->end, size);
+}
+
+/* Sorted, pieces of one box are compared with their neighbour alone. */
+static bool is_disjoint(const index_entry **pieces, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        for (size_t k = i; k-- > 0;) {
+            if (have_common(&pieces[k]->piece, &pieces[i]->piece)) return false;
+            if (is_same_box(&pieces[k]->piece, &pieces[i]->piece)) break;
+        }
+    return true;
+}
+
+static bool is_alike(const checkpoint_tensor *a, const checkpoint_tensor *b)
+{
+    return a->dtype == b->dtype && a->n_dims == b->n_dims &&
+           !memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof *a->dims);
+}
+
+static nrl_status check(const checkpoint *c, saved_tensor *t)
+{
+    layout_piece whole = piece_of_whole(t->tensor.n_dims, t->tensor.dims);
+    int64_t n = 0;
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        if (!is_alike(&t->tensor, &t->pieces[i]->tensor))
+            return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%.200s' is %s in one file and %s in another", c->dir,
+                            t->tensor.slot, t->tensor.name, tensor_describe(&t->tensor).text,
+                            tensor_describe(&t->pieces[i]->tensor).text);
+        n += layout_numel(&t->pieces[i]->piece); /* of disjoint ones: no overflow */
+        if (n > layout_numel(&whole)) break;
+    }
+    qsort(t->pieces, t->n_pieces, sizeof *t->pieces, by_box_then_range);
+    if (n == layout_numel(&whole) && is_disjoint(t->pieces, t->n_pieces)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: the pieces of %s of '%.200s' do not make up the whole", c->dir,
+                    t->tensor.slot, t->tensor.name);
+}
+
+static size_t meet_all(const checkpoint *c, met **out)
+{
+    size_t n = 0;
+    for (int32_t r = 0; r < c->m.world; r++) n += c->files[r].n_entries;
+    *out = mem_alloc((n + 1) * sizeof **out);
+    n = 0;
+    for (int32_t r = 0; r < c->m.world; r++)
+        for (size_t i = 0; i < c->files[r].n_entries; i++)
+            if (strcmp(c->files[r].entries[i].tensor.slot, FORMAT_RANK_SLOT)) {
+                (*out)[n] = (met){&c->files[r].entries[i], n};
+                n++;
+            }
+    return n;
+}
+
+/* A tensor with the place of its first piece, to bring them back into order. */
+typedef struct {
+    saved_tensor t;
+    size_t at;
+} placed;
+
+static int by_place(const void *a, const void *b)
+{
+    const placed *x = a, *y = b;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Runs of equal names become tensors. */
+static size_t group(checkpoint *c, const met *all, size_t n, placed *out)
+{
+    const index_entry **pieces = arena_alloc(&c->memory, (n + 1) * sizeof *pieces);
+    size_t n_tensors = 0;
+    for (size_t i = 0; i < n; i++) {
+        pieces[i] = all[i].entry;
+        if (i == 0 || by_name(&all[i].entry->tensor, &all[i - 1].entry->tensor))
+            out[n_tensors++] = (placed){{all[i].entry->tensor, 0, &pieces[i]}, all[i].at};
+        out[n_tensors - 1].t.n_pieces++;
+    }
+    return n_tensors;
+}
+
+static int sort_names(const void *a, const void *b, void *user)
+{
+    const saved_tensor *tensors = user;
+    return by_name(&tensors[*(const size_t *)a].tensor, &tensors[*(const size_t *)b].tensor);
+}
+
+nrl_status reader_collect(checkpoint *c)
+{
+    met *all;
+    size_t n = meet_all(c, &all);
+    placed *groups = mem_alloc((n + 1) * sizeof *groups);
+    qsort(all, n, sizeof *all, by_name_then_place);
+    c->n_tensors = group(c, all, n, groups);
+    qsort(groups, c->n_tensors, sizeof *groups, by_place);
+    c->tensors = arena_alloc(&c->memory, (c->n_tensors + 1) * sizeof *c->tensors);
+    c->by_name = arena_alloc(&c->memory, (c->n_tensors + 1) * sizeof *c->by_name);
+    nrl_status st = NRL_OK;
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        c->tensors[i] = groups[i].t;
+        c->by_name[i] = i;
+        if (st == NRL_OK) st = check(c, &c->tensors[i]);
+    }
+    qsort_r(c->by_name, c->n_tensors, sizeof *c->by_name, sort_names, c->tensors);
+    free(groups);
+    free(all);
+    return st;
+}
+
+int64_t checkpoint_find_tensor(const checkpoint *c, const char *name, const char *slot)
+{
+    checkpoint_tensor wanted = {.name = name, .slot = slot};
+    size_t low = 0, high = c->n_tensors;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = by_name(&wanted, &c->tensors[c->by_name[middle]].tensor);
+        if (order == 0) return (int64_t)c->by_name[middle];
+        if (order < 0) high = middle;
+        else low = middle + 1;
+    }
+    return -1;
+}

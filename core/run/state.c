@@ -1,0 +1,199 @@
+/*
+ * state.c - what a checkpoint holds of a run: weights, optimizer states, progress, the algorithm's, the
+ * strategy's and the script's state, and fingerprints that tell when it belongs to something else. Data
+ * order needs no state: step s is a function of seed and data alone.
+ */
+#include "run/state.h"
+#include "base/json.h"
+#include "checkpoint/params.h"
+#include "checkpoint/visitor.h"
+#include "config/config.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- the numbers of run_progress, one list for both directions ---- */
+
+#define PROGRESS_FIELDS(X) X(step) X(updates) X(tokens) X(skipped_in_a_row) X(evals_without_best) X(best_step)
+
+static nrl_node *progress_node(arena *a, const run *r)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+#define PUT(field) node_append(a, map, #field, node_int(a, r->progress.field));
+    PROGRESS_FIELDS(PUT)
+#undef PUT
+    node_append(a, map, "best", node_f64(a, r->progress.best));
+    node_append(a, map, "lr_override", node_f64(a, r->lr_override));
+    return map;
+}
+
+static void progress_read(run *r, const nrl_node *map)
+{
+#define GET(field) r->progress.field = nrl_node_int(nrl_node_find(map, #field), 0);
+    PROGRESS_FIELDS(GET)
+#undef GET
+    r->progress.best = nrl_node_f64(nrl_node_find(map, "best"), 0);
+    r->lr_override = nrl_node_f64(nrl_node_find(map, "lr_override"), -1);
+}
+
+/* ---- what a checkpoint must agree with to be continued ---- */
+
+static void put_text(arena *a, nrl_node *map, const char *key, const char *text)
+{
+    if (text) node_append(a, map, key, node_string(a, text, strlen(text)));
+}
+
+static nrl_node *fingerprint_node(arena *a, const run *r)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    put_text(a, map, "model", r->model->type);
+    put_text(a, map, "data", dataset_hash(r->train_data));
+    put_text(a, map, "tokenizer", r->tokenizer ? tokenizer_hash(r->tokenizer) : NULL);
+    put_text(a, map, "algorithm", r->config.algorithm.name);
+    put_text(a, map, "optimizer", r->config.optimizer.name);
+    put_text(a, map, "script", r->env.script_hash);
+    node_append(a, map, "seed", node_int(a, r->config.train.seed));
+    node_append(a, map, "global_batch", node_int(a, r->config.train.global_batch));
+    return map;
+}
+
+/* Everything that differs, in one error. */
+static nrl_status fingerprint_check(const run *r, const nrl_node *was)
+{
+    arena a = {0};
+    const nrl_node *is = fingerprint_node(&a, r);
+    const char *text = "";
+    for (size_t i = 0; i < nrl_node_size(is); i++) {
+        const char *key = nrl_node_key(is, i);
+        char *now = json_write(nrl_node_at(is, i), 0);
+        char *then = nrl_node_find(was, key) ? json_write(nrl_node_find(was, key), 0) : mem_strdup("nothing");
+        if (strcmp(now, then))
+            text = arena_printf(&a, "%s\n  %s: was %s, is now %s", text, key, then, now);
+        free(now);
+        free(then);
+    }
+    nrl_status st = NRL_OK;
+    if (*text)
+        st = nrl_fail(NRL_ERR_CONFIG, "the checkpoint was made by another run:%s\nhint: another `out` starts afresh", text);
+    arena_free(&a);
+    return st;
+}
+
+/* ---- saving ---- */
+
+static params_scope scope_of(const run *r)
+{
+    return (params_scope){r->mesh, r->optimizer->n_states, r->optimizer->state_names};
+}
+
+int64_t state_bytes(const run *r)
+{
+    params_scope scope = scope_of(r);
+    return params_bytes(r->model, &scope);
+}
+
+static nrl_status add_algorithm(const run *r, arena *a, checkpoint_writer *w)
+{
+    if (!r->algorithm->state) return NRL_OK;
+    nrl_visitor v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};
+    NRL_TRY(r->algorithm->state(r->algorithm_self, &v));
+    checkpoint_add_node(w, "algorithm", v.into);
+    return NRL_OK;
+}
+
+/* Every rank's own. */
+static nrl_visitor strategy_visitor(const run *r)
+{
+    return (nrl_visitor){.rank = nrl_mesh_rank(r->mesh), .world = nrl_mesh_world(r->mesh), .owner = "parallel"};
+}
+
+static nrl_status add_strategy(const run *r, arena *a, checkpoint_writer *w)
+{
+    const nrl_parallel *table = r->strategy.choice.table;
+    if (!table || !table->state) return NRL_OK;
+    nrl_visitor v = strategy_visitor(r);
+    v.a = a;
+    v.into = node_new(a, NRL_NODE_MAP);
+    v.writer = w;
+    NRL_TRY(table->state(r->strategy.self, r->ctx, &v));
+    checkpoint_add_rank_node(w, "parallel", v.into);
+    return NRL_OK;
+}
+
+static void add_text(arena *a, checkpoint_writer *w, const char *key, const char *text)
+{
+    if (text) checkpoint_add_node(w, key, node_string(a, text, strlen(text)));
+}
+
+/* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
+static const char *tokenizer_path(arena *a, const run *r)
+{
+    const char *folder = r->tokenizer ? tokenizer_folder(r->tokenizer) : NULL;
+    return folder ? config_absolute(a, folder) : r->tokenizer ? "" : NULL;
+}
+
+static void add_nodes(run *r, arena *a, checkpoint_writer *w)
+{
+    checkpoint_add_node(w, "progress", progress_node(a, r));
+    checkpoint_add_node(w, "fingerprints", fingerprint_node(a, r));
+    checkpoint_add_node(w, "config", r->config.resolved);
+    checkpoint_add_node(w, "model", r->model->config);
+    checkpoint_add_node(w, "time", node_int(a, (int64_t)time(NULL)));
+    add_text(a, w, "tokenizer", tokenizer_path(a, r));
+    add_text(a, w, "nrl", NRL_VERSION);
+    add_text(a, w, "script_path", r->env.script);
+    add_text(a, w, "script", r->script_state);
+    if (r->progress.best_step != r->progress.step || !r->progress.step) return;
+    bool larger = metric_is_larger_better(r->config.checkpoint.metric);
+    checkpoint_set_metric(w, larger ? -r->progress.best : r->progress.best);
+}
+
+nrl_status state_add(run *r, arena *a, checkpoint_writer *w)
+{
+    params_scope scope = scope_of(r);
+    NRL_TRY(params_save(r->ctx, r->model, &scope, w));
+    add_nodes(r, a, w);
+    NRL_TRY(add_algorithm(r, a, w));
+    return add_strategy(r, a, w);
+}
+
+/* ---- restoring ---- */
+
+static nrl_status restore_strategy(const run *r, checkpoint *c)
+{
+    const nrl_parallel *table = r->strategy.choice.table;
+    if (!table || !table->state) return NRL_OK;
+    nrl_visitor v = strategy_visitor(r);
+    v.saved = c;
+    v.optional = true;
+    if (checkpoint_world(c) == v.world) v.from = checkpoint_rank_node(c, v.rank, "parallel");
+    return table->state(r->strategy.self, r->ctx, &v);
+}
+
+nrl_status state_restore(run *r, checkpoint *c)
+{
+    params_scope scope = scope_of(r);
+    NRL_TRY(fingerprint_check(r, checkpoint_node(c, "fingerprints")));
+    NRL_TRY(params_load(r->ctx, r->model, &scope, c));
+    for (int32_t i = 0; i < r->model->n_params; i++) NRL_TRY(storage_refresh(r->ctx, r->model->params[i]));
+    progress_read(r, checkpoint_node(c, "progress"));
+    run_set_script_state(r, nrl_node_string(checkpoint_node(c, "script"), NULL));
+    NRL_TRY(restore_strategy(r, c));
+    NRL_TRY(strategy_updated(&r->strategy, r->ctx, 0));
+    if (!r->algorithm->state) return NRL_OK;
+    nrl_visitor v = {.from = checkpoint_node(c, "algorithm")};
+    return r->algorithm->state(r->algorithm_self, &v);
+}
+
+const char *run_script_state(const run *r)
+{
+    return r->script_state;
+}
+
+void run_set_script_state(run *r, const char *json)
+{
+    char *copy = json ? mem_strdup(json) : NULL;
+    free(r->script_state);
+    r->script_state = copy;
+}

@@ -1,0 +1,15 @@
+/*
+ * state.h - a run's whole state to a checkpoint and back; save.c and resume.c say when and which.
+ */
+#ifndef RUN_STATE_H
+#define RUN_STATE_H
+#include "checkpoint/checkpoint.h"
+#include "run/internal.h"
+
+int64_t state_bytes(const run *r); /* of numbers that this rank saves */
+/* Between checkpoint_begin and checkpoint_submit; `a` for what is passed on the way. [step] */
+nrl_status state_add(run *r, arena *a, checkpoint_writer *w);
+/* NRL_ERR_CONFIG names everything in which the checkpoint belongs to another run. [step] */
+nrl_status state_restore(run *r, checkpoint *c);
+
+#endif
