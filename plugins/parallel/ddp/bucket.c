@@ -165,7 +165,7 @@ static nrl_status agree(ddp *d, nrl_ctx *ctx)
 
 /* ---- memory ---- */
 
-nrl_status ddp_tensor(ddp *d, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out)
+nrl_status ddp_tensor(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out)
 {
     bool fills = dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16; /* others a backend need not know */
     NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, fills, out));
@@ -176,7 +176,7 @@ nrl_status ddp_tensor(ddp *d, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tens
 
 static nrl_status bind_bucket(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
 {
-    NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_F32, b->n, &b->grads));
+    NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, b->n, &b->grads));
     for (int32_t i = b->first; i < b->first + b->n_slots; i++) {
         ddp_slot *s = &d->slots[i];
         NRL_TRY(nrl_tensor_stretch(ctx, b->grads, s->begin, nrl_param_numel(s->param), &s->view));

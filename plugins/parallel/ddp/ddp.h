@@ -106,7 +106,7 @@ nrl_status ddp_final(ddp *d, nrl_ctx *ctx, nrl_param *const *final, int32_t n);
 nrl_status ddp_finish(ddp *d, nrl_ctx *ctx);
 
 /* ---- what codecs share ---- */
-nrl_status ddp_tensor(ddp *d, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out); /* zeroed */
+nrl_status ddp_tensor(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out); /* zeroed */
 nrl_status ddp_sum_is_finite(nrl_ctx *ctx, nrl_tensor *t, bool *finite);
 bool ddp_is_low_rank(const ddp_options *o, const nrl_param *p);
 int64_t ddp_low_rank(const ddp_options *o, const nrl_param *p);

@@ -86,8 +86,8 @@ static nrl_status half_bind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
     half *h = b->codec = calloc(1, sizeof *h);
     if (!h) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a bucket");
     h->share = (b->n + d->size - 1) / d->size;
-    NRL_TRY(ddp_tensor(d, ctx, wire(d), h->share * d->size, &h->send));
-    return ddp_tensor(d, ctx, wire(d), h->share * d->size, &h->receive);
+    NRL_TRY(ddp_tensor(ctx, wire(d), h->share * d->size, &h->send));
+    return ddp_tensor(ctx, wire(d), h->share * d->size, &h->receive);
 }
 
 static void half_unbind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)

@@ -125,8 +125,8 @@ static nrl_status new_matrix(ddp *d, nrl_ctx *ctx, ddp_slot *s)
     m->rows = nrl_param_dim(s->param, 0);
     m->cols = nrl_param_numel(s->param) / m->rows;
     m->rank = ddp_low_rank(&d->o, s->param);
-    if (d->o.error_feedback) NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_F32, m->rows * m->cols, &m->residual));
-    return ddp_tensor(d, ctx, NRL_DTYPE_F32, m->cols * m->rank, &m->start);
+    if (d->o.error_feedback) NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, m->rows * m->cols, &m->residual));
+    return ddp_tensor(ctx, NRL_DTYPE_F32, m->cols * m->rank, &m->start);
 }
 
 static nrl_status view_thin(ddp *d, nrl_ctx *ctx, const ddp_bucket *b, low *l)
@@ -162,9 +162,9 @@ static nrl_status powersgd_bind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
     }
     if (rest < b->n) NRL_TRY(nrl_tensor_stretch(ctx, b->grads, rest, b->n - rest, &l->rest));
     if (!n_p) return NRL_OK;
-    NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_F32, n_p, &l->p));
-    NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_F32, n_q, &l->q_own));
-    NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_F32, n_q, &l->q));
+    NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, n_p, &l->p));
+    NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, n_q, &l->q_own));
+    NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, n_q, &l->q));
     return view_thin(d, ctx, b, l);
 }
 

@@ -39,12 +39,12 @@ static void free_pairs(nrl_ctx *ctx, pairs *p)
     *p = (pairs){0};
 }
 
-static nrl_status grow(ddp *d, nrl_ctx *ctx, pairs *p, int64_t room)
+static nrl_status grow(nrl_ctx *ctx, pairs *p, int64_t room)
 {
     if (room <= p->room) return NRL_OK;
     free_pairs(ctx, p);
-    NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_I32, room, &p->index));
-    NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_F32, room, &p->value));
+    NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_I32, room, &p->index));
+    NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, room, &p->value));
     p->room = room;
     return NRL_OK;
 }
@@ -61,9 +61,9 @@ static nrl_status sparse_bind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
     s->many = calloc((size_t)d->size, sizeof *s->many);
     s->offsets = calloc((size_t)d->size, sizeof *s->offsets);
     if (!s->many || !s->offsets) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a bucket");
-    if (d->o.error_feedback) NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_F32, b->n, &s->residual));
-    NRL_TRY(ddp_tensor(d, ctx, NRL_DTYPE_I64, 1, &s->count));
-    return ddp_tensor(d, ctx, NRL_DTYPE_I64, d->size, &s->counts);
+    if (d->o.error_feedback) NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, b->n, &s->residual));
+    NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_I64, 1, &s->count));
+    return ddp_tensor(ctx, NRL_DTYPE_I64, d->size, &s->counts);
 }
 
 static void drop_views(nrl_ctx *ctx, sparse *s)
@@ -138,7 +138,7 @@ static nrl_status choose_topk(ddp *d, nrl_ctx *ctx, const ddp_bucket *b, sparse 
 {
     int64_t k = (int64_t)ceil(d->o.topk_ratio * (double)b->n), ties;
     if (k > b->n) k = b->n;
-    NRL_TRY(grow(d, ctx, &s->own, k));
+    NRL_TRY(grow(ctx, &s->own, k));
     uint32_t least = kth_size(host(b->grads), b->n, k, &ties);
     take(host(b->grads), b->n, least, ties, host(s->own.index), host(s->own.value));
     for (int32_t r = 0; r < d->size; r++) s->many[r] = k;
@@ -152,7 +152,7 @@ static nrl_status choose_threshold(ddp *d, nrl_ctx *ctx, const ddp_bucket *b, sp
     uint32_t least = size_bits((float)d->o.threshold_value);
     int64_t n = 0;
     for (int64_t i = 0; i < b->n; i++) n += size_bits(x[i]) >= least;
-    NRL_TRY(grow(d, ctx, &s->own, n ? n : 1));
+    NRL_TRY(grow(ctx, &s->own, n ? n : 1));
     if (n) {
         take(x, b->n, least, b->n, host(s->own.index), host(s->own.value));
     } else {
@@ -209,7 +209,7 @@ static nrl_status gather_pairs(ddp *d, nrl_ctx *ctx, ddp_bucket *b, sparse *s)
         s->offsets[r] = total;
         total += s->many[r];
     }
-    NRL_TRY(grow(d, ctx, &s->all, total));
+    NRL_TRY(grow(ctx, &s->all, total));
     drop_views(ctx, s);
     NRL_TRY(gather_half(d, ctx, b, s, 0));
     return gather_half(d, ctx, b, s, 1);

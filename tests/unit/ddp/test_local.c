@@ -1,0 +1,109 @@
+/*
+ * test_local.c - sync_every: ranks go their own way, and meet every so many updates.
+ */
+#include "ddp/support.h"
+
+static double own(int64_t step, int32_t rank, int param, int64_t i)
+{
+    if (param == SPARE) return NAN;
+    return (double)(rank + 1) * (double)(1 + (i + step) % 5);
+}
+
+static nrl_status write_master(ddp_rank *r, double value)
+{
+    for (int p = 0; p < N_PARAMS; p++) {
+        nrl_tensor *master = nrl_param_tensor(r->list[p], NRL_SLOT_MASTER);
+        NRL_TRY(nrl_tensor_fill(r->ctx, master, value));
+        NRL_TRY(nrl_tensor_fill(r->ctx, nrl_param_tensor(r->list[p], NRL_SLOT_STATE0), 10 * value));
+    }
+    return NRL_OK;
+}
+
+static nrl_status expect_slot(ddp_rank *r, int64_t step, nrl_slot slot, double want)
+{
+    for (int p = 0; p < N_PARAMS; p++) {
+        double got[MOST];
+        NRL_TRY(ddp_fetch(r, p, slot, got));
+        EXPECT(fabs(got[0] - want) < 1e-6, "update %lld: slot %d of '%s' is %g, expected %g", (long long)step, slot,
+               r->list[p]->name, got[0], want);
+    }
+    return NRL_OK;
+}
+
+/* Rank r writes step + r; every third update all have step + (R-1)/2. */
+static nrl_status meet(ddp_rank *r, bool states)
+{
+    const nrl_parallel *t = r->s->table;
+    int32_t world = nrl_mesh_world(r->mesh);
+    EXPECT(r->plan.local_steps, "the plan says no local steps");
+    for (int64_t step = 1; step <= 6; step++) {
+        double alone = (double)(step + r->rank), mean = (double)step + (world - 1) / 2.0;
+        uint64_t version = nrl_param_version(r->list[UP]);
+        NRL_TRY(ddp_step(r, step, own));
+        double got[MOST];
+        NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_GRAD, got));
+        EXPECT(fabs(got[4] - own(step, r->rank, UP, 4)) < 1e-9, "a gradient is %g: not this rank's own", got[4]);
+        NRL_TRY(write_master(r, alone));
+        NRL_TRY(t->updated(r->self, r->ctx, step));
+        bool met = step % 3 == 0;
+        NRL_TRY(expect_slot(r, step, NRL_SLOT_MASTER, met ? mean : alone));
+        NRL_TRY(expect_slot(r, step, NRL_SLOT_WORK, met ? mean : alone));
+        NRL_TRY(expect_slot(r, step, NRL_SLOT_STATE0, met && states ? 10 * mean : 10 * alone));
+        EXPECT(nrl_param_version(r->list[UP]) > version, "the version did not rise");
+    }
+    return NRL_OK;
+}
+
+static nrl_status meet_alone(nrl_mesh *mesh, int32_t rank, void *user)
+{
+    ddp_rank r;
+    nrl_status st = ddp_rank_open(&r, user, mesh, rank);
+    if (st == NRL_OK) st = meet(&r, false);
+    ddp_rank_close(&r);
+    return st;
+}
+
+static nrl_status meet_with_states(nrl_mesh *mesh, int32_t rank, void *user)
+{
+    ddp_rank r;
+    nrl_status st = ddp_rank_open(&r, user, mesh, rank);
+    if (st == NRL_OK) st = meet(&r, true);
+    ddp_rank_close(&r);
+    return st;
+}
+
+static void masters_meet_every_n_updates_and_moments_only_when_asked(void **state)
+{
+    (void)state;
+    ddp_run("{sync_every: 3}", NRL_DTYPE_F32, 2, meet_alone);
+    ddp_run("{sync_every: 3}", NRL_DTYPE_BF16, 3, meet_alone);
+    ddp_run("{sync_every: 3, sync_states: true}", NRL_DTYPE_F32, 4, meet_with_states);
+}
+
+static nrl_status loaded(nrl_mesh *mesh, int32_t rank, void *user)
+{
+    ddp_rank r;
+    nrl_status st = ddp_rank_open(&r, user, mesh, rank);
+    if (st == NRL_OK) st = write_master(&r, 4);
+    if (st == NRL_OK) st = r.s->table->updated(r.self, r.ctx, 0);
+    if (st == NRL_OK) st = expect_slot(&r, 0, NRL_SLOT_WORK, 4);
+    ddp_rank_close(&r);
+    return st;
+}
+
+static void loaded_values_reach_the_rounded_copy(void **state)
+{
+    (void)state;
+    ddp_run("{}", NRL_DTYPE_BF16, 2, loaded);
+    ddp_run("{}", NRL_DTYPE_BF16, 1, loaded);
+    ddp_run("{sync_every: 2}", NRL_DTYPE_BF16, 2, loaded);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masters_meet_every_n_updates_and_moments_only_when_asked),
+        cmocka_unit_test(loaded_values_reach_the_rounded_copy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
