@@ -1,0 +1,104 @@
+#!/bin/sh
+# launch_runs.sh: training under `nrl launch`: who speaks, what a lost rank, a signal and a failure before
+# the ranks have met lead to, and two nodes. What ranks compute together is tested elsewhere.
+. "$(dirname "$0")/e2e.sh"
+export OMP_NUM_THREADS=1
+rows 32 >train.jsonl
+experiment 'parallel: ddp' >run.yaml
+losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
+
+# begin FOLDER ARGUMENT...: a run of two ranks that would take long, until it has taken some steps;
+# $launcher and $ranks are its processes
+begin() {
+    folder=$1
+    shift
+    "$nrl" launch -n 2 "$@" -- run run.yaml train.steps=1000000 checkpoint.every=0 checkpoint.export=false \
+        out="$folder" >out 2>err &
+    launcher=$!
+    while [ ! -s "$folder/metrics.jsonl" ] && kill -0 $launcher; do sleep 0.02; done
+    ranks="$(pid_of 0) $(pid_of 1)"
+}
+# pid_of RANK: the process of $launcher with that number
+pid_of() {
+    for status in $(grep -ls "^PPid:[[:space:]]*$launcher\$" /proc/[0-9]*/status); do
+        tr '\0' '\n' <"${status%/status}/environ" | grep -qx "NRL_RANK=$1" || continue
+        basename "${status%/status}"
+    done
+}
+# ended: none of $ranks is left after a moment
+ended() {
+    for pid in $ranks; do
+        tries=0
+        while kill -0 "$pid" 2>dd && [ $tries -lt 100 ]; do sleep 0.05 && tries=$((tries + 1)); done
+        [ $tries -lt 100 ] || { echo "$1: rank $pid is left" && kill -9 "$pid" && failed=1; }
+    done
+}
+# launched EXPECTED-CODE NAME: the launcher of begin has ended so, and so have its ranks
+launched() {
+    wait $launcher 2>dd
+    is "exit code after $2" $? "$1"
+    ended "$2"
+}
+
+# ---- rank 0 speaks ----
+run 0 launch -n 2 -- run run.yaml out=two
+has out "[0] ranks      2 ranks on 1 node (nrl launch)"
+has out "[0] step 6/6"
+is "lines of rank 1" "$(grep -c '^\[1\]' out)" 0
+is "records" "$(wc -l <two/metrics.jsonl | tr -d ' ')" 6
+run 0 launch -n 1 -- run run.yaml parallel=auto out=one
+has out "step 6/6"
+lacks out "[0]"
+
+# ---- two nodes, one machine ----
+port=$("$nrl" launch -n 2 -- env --json | sed -n 's/^\[0\].*"store": ".*:\([0-9]*\)".*/\1/p')
+set -- --nodes 127.0.0.1:1,127.0.0.2:1 --port "$port" -- run run.yaml out=nodes
+"$nrl" launch --node-rank 1 "$@" >out.1 2>err.1 &
+second=$!
+run 0 launch --node-rank 0 "$@"
+wait $second
+is "exit code of the second node" $? 0
+has out "[0] ranks      2 ranks on 2 nodes (nrl launch)"
+losses two >a
+losses nodes >b
+cmp -s a b || is "losses of two nodes" "$(tr '\n' ' ' <b)" "$(tr '\n' ' ' <a)"
+
+# ---- a rank is lost ----
+begin lost
+kill -9 "${ranks% *}"
+launched 137 "the kill of rank 0"
+has err ": rank 0 failed: signal 9 (Killed)" # says rank 1
+has err "error: rank 0 failed with signal 9 (Killed)"
+cat >early.lua <<'LUA'
+if os.getenv "NRL_RANK" == "1" then error "not today" end
+local nrl = require "nrl"
+nrl.open(nrl.config "run.yaml", {out = "early"}):train()
+LUA
+run 2 launch -n 2 -- run early.lua
+has err "[1] error: early.lua:1: not today"
+has err ": rank 1 failed: exit code 2: early.lua:1: not today" # says rank 0
+lacks out "[0] step"
+set -- --nodes 127.0.0.1:1,127.0.0.2:1 --port "$port" -- run early.lua
+"$nrl" launch --node-rank 1 "$@" >out.1 2>err.1 &
+second=$!
+run 4 launch --node-rank 0 "$@"
+wait $second
+is "exit code of the node whose rank fails" $? 2
+has err ": rank 1 failed: exit code 2: early.lua:1: not today"
+
+# ---- signals ----
+begin by_term
+kill -TERM $launcher
+launched 75 TERM
+has err "state saved in by_term/checkpoints/step-"
+begin by_int
+kill -INT $launcher
+launched 130 INT
+has err "state saved in by_int/checkpoints/step-"
+steps=$(wc -l <by_term/metrics.jsonl | tr -d ' ')
+run 0 launch -n 2 -- resume by_term train.steps=$((steps + 2))
+is "steps after a resume" "$(wc -l <by_term/metrics.jsonl | tr -d ' ')" $((steps + 2))
+begin by_kill
+kill -9 $launcher
+launched 137 "the kill of the launcher"
+exit $failed
