@@ -54,6 +54,9 @@ static const nrl_option train_rows[] = {
                 "samples a forward holds, when data.packing is false; 0: by tokens"),
     NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16",
                  "of weights and activations; masters and sums are fp32"),
+    NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
+                "most of a micro-batch's logits that stay until backward where a loss needs whole "
+                "batches (dpo, kto); the rest is computed twice, with the same results"),
     NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX,
                 "of data order, random weights and sampling"),
     NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip",

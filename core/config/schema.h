@@ -67,6 +67,7 @@ typedef struct {
     int64_t seed;
     int64_t nan; /* config_nan */
     int64_t nan_limit;
+    int64_t logits_mb;
 } config_train;
 
 typedef struct {

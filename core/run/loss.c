@@ -1,7 +1,8 @@
 /*
  * loss.c - the seam between the head and an algorithm. Two ways to the same numbers: a loss that is a
- * sum over scored rows gets them chunk by chunk, so that logits are made once; any other gets all
- * log-probs of the batch on the tape, and the head makes its logits again on the way back.
+ * sum over scored rows gets them chunk by chunk, so that logits are made once and never whole; any other
+ * gets all log-probs of the batch on the tape, and the head keeps its logits for the way back or, beyond
+ * train.logits_mb, makes them again.
  */
 #include "run/loss.h"
 #include <string.h>
@@ -97,7 +98,7 @@ static nrl_status coupled_forward(work *w, nrl_tensor *hidden, nrl_tensor **tota
 }
 
 /* Only log-probs can be had chunk by chunk; other columns need the whole batch. */
-static bool is_separable(const nrl_algorithm *a)
+bool loss_is_separable(const nrl_algorithm *a)
 {
     return a->separable && !work_needs(a, "entropy") && !work_needs(a, "sum_p2");
 }
@@ -115,7 +116,7 @@ static nrl_status tail_forward(work *w, nrl_tensor *hidden)
 nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
 {
     if (w->micro.batch->is_tail) return tail_forward(w, hidden);
-    if (is_separable(w->algorithm)) return separable_forward(w, hidden, totals);
+    if (loss_is_separable(w->algorithm)) return separable_forward(w, hidden, totals);
     return coupled_forward(w, hidden, totals);
 }
 

@@ -11,5 +11,7 @@
 nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals);
 /* The same without gradients. */
 nrl_status loss_evaluate(work *w, nrl_tensor *hidden, nrl_tensor **totals);
+/* The loss sees log-probs chunk by chunk; where not, logits are kept from forward to backward. */
+bool loss_is_separable(const nrl_algorithm *a);
 
 #endif

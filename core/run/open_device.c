@@ -53,6 +53,7 @@ nrl_status open_device(run *r)
     NRL_TRY(device_open(r->backend, r->backend_options, mesh_where(r->mesh)->local_rank, &r->device));
     NRL_TRY(ctx_create(&r->device, &r->ctx));
     ctx_set_compute(r->ctx, run_compute(r));
+    ctx_set_head_keep(r->ctx, r->config.train.logits_mb << 20);
     NRL_TRY(open_storage(r));
     r->work.ctx = r->ctx;
     r->work.policy = r->model;

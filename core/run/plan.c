@@ -3,6 +3,7 @@
  * user could otherwise only guess, and every row of data that was left out.
  */
 #include "run/internal.h"
+#include "run/loss.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,6 +144,16 @@ static void say_memory(const run *r)
             mib(s->state_bytes), (double)total / (double)model_n_params(r->model));
 }
 
+static void say_logits(const run *r)
+{
+    const config_train *t = &r->config.train;
+    double room = (double)t->logits_mb;
+    double most = (double)t->micro_batch_tokens * (double)r->model->facts.vocab_size * sizeof(float) / (1 << 20);
+    if (loss_is_separable(r->algorithm) || room == 0) return;
+    run_say(r, "           logits of a micro-batch: %.1f at most stay from forward to backward (train.logits_mb)",
+            t->micro_batch || most > room ? room : most);
+}
+
 static void say_reference(const run *r)
 {
     static const char *const ways[] = {"a forward each step", "computed once, from a file", "none: zeros"};
@@ -172,6 +183,7 @@ nrl_status open_plan(run *r)
     say_sample(r);
     say_train(r);
     say_memory(r);
+    say_logits(r);
     if (r->env.check_only) return NRL_OK; /* no device is open */
     say_reference(r);
     say_machine(r);

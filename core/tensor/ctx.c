@@ -68,6 +68,11 @@ void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows)
     ctx->head_chunk_rows = rows;
 }
 
+void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes)
+{
+    ctx->head_keep_bytes = bytes;
+}
+
 /* ---- scopes ---- */
 
 void ctx_own(nrl_ctx *ctx, nrl_tensor *t)

@@ -74,7 +74,7 @@ typedef struct {
 enum { HEAD_LOGP = 1, HEAD_ENTROPY = 2, HEAD_LOG_SUM_P2 = 4 };
 /* Log-probs of the batch's scored rows from hidden [N,D]: logps [P] f32 on the tape (and entropy,
  * log_sum_p2 where wanted, NULL otherwise). Logits exist one chunk at a time; backward makes them
- * again. */
+ * again, except for those that ctx_set_head_keep let the tape keep. */
 nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want,
                         double temperature, nrl_tensor **logps, nrl_tensor **entropy,
                         nrl_tensor **log_sum_p2);
@@ -88,6 +88,9 @@ nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, h
                       void *user, nrl_tensor **dhidden);
 /* Scored rows a chunk; 0 = chosen by the head. Results do not depend on it beyond rounding. */
 void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows);
+/* Bytes of logits that head_columns may keep for its backward (0 at the start). They spare the
+ * product of making them again; results are the same bits. */
+void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes);
 /* Whole logits [n,V] f32 of given token rows: sampling and tests only. */
 nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows,
                        int64_t n, nrl_tensor **logits);

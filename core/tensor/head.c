@@ -23,8 +23,8 @@ static nrl_status want_hidden_grad(nrl_ctx *ctx, head_work *w)
     return w->n_rows ? NRL_OK : tensor_fill(ctx, w->dhidden, 0);
 }
 
-/* Makes each chunk's logits again: storing them would cost P x V. Saved: hidden, lse, entropy, row
- * indices, targets. Outputs: logps, entropy. */
+/* Chunks beyond the kept ones make their logits again. Saved: hidden, lse, entropy, row indices,
+ * targets, kept logits. Outputs: logps, entropy. */
 static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const columns_attributes *a = nrl_tape_attributes(node);
@@ -34,12 +34,11 @@ static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
                         .dentropy = floats(nrl_tape_grad(node, 1))};
     head_work w;
     NRL_TRY(head_open(ctx, &a->spec, nrl_tape_saved(node, 0), nrl_tape_saved(node, 3),
-                      nrl_tape_saved(node, 4), a->temperature, &w));
+                      nrl_tape_saved(node, 4), a->temperature, nrl_tape_saved(node, 5), &w));
     if (nrl_tape_wants(node, 0)) NRL_TRY(want_hidden_grad(ctx, &w));
     for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
         int64_t n = w.n_rows - begin < w.chunk ? w.n_rows - begin : w.chunk;
-        NRL_TRY(head_chunk_product(ctx, &w, begin, n));
-        if (!head_is_plain(&w)) NRL_TRY(head_chunk_values(ctx, &w, begin, n, (head_values){0}));
+        NRL_TRY(head_chunk_again(ctx, &w, begin, n));
         NRL_TRY(head_chunk_backward(ctx, &w, begin, n, grads));
     }
     return w.dhidden ? nrl_tape_give(ctx, node, 0, w.dhidden) : NRL_OK;
@@ -52,12 +51,22 @@ static nrl_status check_batch(const nrl_ctx *ctx, const nrl_tensor *hidden)
                     tensor_shape(hidden).text, (long long)(ctx->batch ? ctx->batch->n_tokens : 0));
 }
 
+/* Room for the logits that the way back will read, if there is one. */
+static nrl_status keep_logits(nrl_ctx *ctx, const head_spec *head, bool trained,
+                              const nrl_tensor *hidden, nrl_tensor **kept)
+{
+    int64_t vocab = head->weight->dims[0];
+    if (!tape_records(ctx) || (!trained && !hidden->has_grad)) return NRL_OK;
+    int64_t rows = head_kept_rows(ctx, ctx->batch->n_rows, vocab);
+    return rows ? tensor_matrix(ctx, NRL_DTYPE_F32, rows, vocab, kept) : NRL_OK;
+}
+
 static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
-                                  double temperature, head_values values)
+                                  double temperature, nrl_tensor *kept, head_values values)
 {
     head_work w;
-    NRL_TRY(
-        head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, temperature, &w));
+    NRL_TRY(head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, temperature,
+                      kept, &w));
     for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
         int64_t n = w.n_rows - begin < w.chunk ? w.n_rows - begin : w.chunk;
         NRL_TRY(head_chunk_product(ctx, &w, begin, n));
@@ -72,14 +81,16 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
 {
     NRL_TRY(check_batch(ctx, hidden));
     int64_t n = ctx->batch->n_rows;
-    nrl_tensor *lse, *entropies = NULL, *sums = NULL;
+    bool trained = head->weight->trained || (head->bias && head->bias->trained);
+    nrl_tensor *lse, *entropies = NULL, *sums = NULL, *kept = NULL;
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, logps));
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &lse));
     if (want & HEAD_ENTROPY) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &entropies));
     if (want & HEAD_LOG_SUM_P2) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &sums));
+    NRL_TRY(keep_logits(ctx, head, trained, hidden, &kept));
     ctx_scope_begin(ctx); /* the chunk's buffers go before anything else is made */
     nrl_status st = columns_forward(
-        ctx, head, hidden, temperature,
+        ctx, head, hidden, temperature, kept,
         (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});
     ctx_scope_end(ctx);
     if (st) return st;
@@ -90,11 +101,11 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
         .name = "head",
         .inputs = {hidden},
         .outputs = {*logps, entropies},
-        .saved = {hidden, lse, entropies, ctx->index.row_token, ctx->index.row_target},
+        .saved = {hidden, lse, entropies, ctx->index.row_token, ctx->index.row_target, kept},
         .attributes = &a,
         .attributes_size = sizeof a,
         .backward = columns_backward};
-    return tape_push(ctx, &r, head->weight->trained || (head->bias && head->bias->trained));
+    return tape_push(ctx, &r, trained);
 }
 
 /* ---- fused with a loss ---- */
@@ -150,7 +161,7 @@ nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, h
     ctx_tape_begin(ctx, NULL); /* the loss runs a tape of its own */
     ctx_scope_begin(ctx);
     nrl_status st =
-        head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, 1, &w);
+        head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, 1, NULL, &w);
     if (!st) st = want_hidden_grad(ctx, &w);
     if (!st) st = fused_chunks(ctx, &w, &(fused_loss){loss, user});
     if (!st) *dhidden = tensor_retain(w.dhidden);
@@ -173,7 +184,7 @@ nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, 
     NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n, rows, false, &index));
     int64_t chunk = ctx->head_chunk_rows;
     ctx->head_chunk_rows = n; /* one chunk: the caller wants them all */
-    nrl_status st = head_open(ctx, head, hidden, index, NULL, 1, &w);
+    nrl_status st = head_open(ctx, head, hidden, index, NULL, 1, NULL, &w);
     ctx->head_chunk_rows = chunk;
     if (st) return st;
     *logits = w.logits;

@@ -14,8 +14,9 @@ typedef struct {
     nrl_mat weight, bias;                 /* [V,D], 1 x V or absent */
     int64_t n_rows, chunk;                /* P, largest R */
     double soft_cap, inverse_temperature; /* with the head's scale folded in */
-    nrl_tensor *rows, *logits;            /* [chunk,D], f32 [chunk,V]; the current scope's */
-    nrl_tensor *dlogits, *drows;          /* made by head_backward when first needed */
+    nrl_tensor *kept;                     /* f32 [K,V]: logits of the first K rows, or NULL */
+    nrl_tensor *rows, *logits;            /* [chunk,D], f32 [chunk,V] where K < P; of the scope */
+    nrl_tensor *dlogits, *drows;          /* [chunk,V] unless f32, [chunk,D]; made when needed */
     nrl_tensor *dhidden;                  /* [N,D], NULL = not wanted */
     bool dhidden_fresh;                   /* nothing was added to dhidden yet */
 } head_work;
@@ -28,14 +29,19 @@ typedef struct {
     const float *lse, *entropy, *dlogp, *dentropy;
 } head_grads;
 
+/* K: how many of n_rows have room within ctx_set_head_keep, in whole chunks. */
+int64_t head_kept_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab);
+/* `kept` has room for the logits of the first head_kept_rows, or is NULL. */
 nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden,
                      const nrl_tensor *index, const nrl_tensor *target, double temperature,
-                     head_work *w);
+                     nrl_tensor *kept, head_work *w);
 /* Logits of rows [begin, begin + n): the product alone. */
 nrl_status head_chunk_product(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n);
 /* Cap and temperature in place, and the values of the rows. */
 nrl_status head_chunk_values(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n,
                              head_values values);
+/* On the way back: logits as head_chunk_values left them, which are kept or made again. */
+nrl_status head_chunk_again(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n);
 /* Logits (as head_chunk_values left them) become their gradient, which goes to dhidden, GRAD_ACC.
  */
 nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n,

@@ -2,7 +2,9 @@
  * head_chunk.c - one chunk of scored rows through the head and back.
  *
  * Whole logits [P,V] would be the largest tensor of a step by far, so R rows at a time are made,
- * used and overwritten. The head's scale needs no pass of its own: scale * cap' * tanh(z / cap')
+ * used and overwritten; those of the first chunks may be kept for the way back, within a bound. The
+ * products of a chunk are the same either way, so results do not depend on the bound. The head's
+ * scale needs no pass of its own: scale * cap' * tanh(z / cap')
  * with cap' = cap / scale is cap * tanh(scale z / cap), so it goes into cap and temperature.
  */
 #include "tensor/head.h"
@@ -28,6 +30,12 @@ static int64_t chunk_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
     return rows < most ? rows : most;
 }
 
+int64_t head_kept_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
+{
+    int64_t rows = ctx->head_keep_bytes / (4 * vocab), chunk = chunk_rows(ctx, n_rows, vocab);
+    return rows >= n_rows ? n_rows : rows / chunk * chunk;
+}
+
 static nrl_status check(const head_spec *s, const nrl_tensor *hidden)
 {
     const nrl_param *w = s->weight;
@@ -43,7 +51,7 @@ static nrl_status check(const head_spec *s, const nrl_tensor *hidden)
 
 nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden,
                      const nrl_tensor *index, const nrl_tensor *target, double temperature,
-                     head_work *w)
+                     nrl_tensor *kept, head_work *w)
 {
     NRL_TRY(check(spec, hidden));
     double scale = spec->scale != 0 ? spec->scale : 1;
@@ -52,6 +60,7 @@ nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden,
                      .hidden = hidden,
                      .index = tensor_index(index),
                      .target = tensor_index(target),
+                     .kept = kept,
                      .n_rows = index ? index->numel : 0,
                      .soft_cap = spec->soft_cap / scale,
                      .inverse_temperature = scale / temperature};
@@ -60,6 +69,7 @@ nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden,
     NRL_TRY(param_work(spec->weight, &w->weight));
     if (spec->bias) NRL_TRY(param_work(spec->bias, &w->bias));
     NRL_TRY(tensor_matrix(ctx, hidden->dtype, w->chunk, hidden->cols, &w->rows));
+    if (kept && kept->rows == w->n_rows) return NRL_OK;
     return tensor_matrix(ctx, NRL_DTYPE_F32, w->chunk, vocab, &w->logits);
 }
 
@@ -71,24 +81,50 @@ static nrl_mat top(const nrl_tensor *t, int64_t n)
     return m;
 }
 
+static bool is_kept(const head_work *w, int64_t begin)
+{
+    return w->kept && begin < w->kept->rows;
+}
+
+/* Where logits of rows [begin, begin + n) are: among the kept ones, or in the chunk's buffer. */
+static nrl_mat logits_of(const head_work *w, int64_t begin, int64_t n)
+{
+    if (!is_kept(w, begin)) return top(w->logits, n);
+    nrl_mat m = top(w->kept, n);
+    m.data = (float *)m.data + begin * m.stride;
+    return m;
+}
+
+static nrl_status gather_rows(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n)
+{
+    nrl_gather_args a = {.size = sizeof a,
+                         .x = tensor_mat(w->hidden),
+                         .y = top(w->rows, n),
+                         .index = w->index + begin};
+    return backend_gather(ctx, &a);
+}
+
 nrl_status head_chunk_product(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n)
 {
-    nrl_gather_args gather = {.size = sizeof gather,
-                              .x = tensor_mat(w->hidden),
-                              .y = top(w->rows, n),
-                              .index = w->index + begin};
-    NRL_TRY(backend_gather(ctx, &gather));
+    NRL_TRY(gather_rows(ctx, w, begin, n));
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_b = true,
                        .fresh = true,
-                       .a = gather.y,
+                       .a = top(w->rows, n),
                        .b = w->weight,
-                       .c = top(w->logits, n),
+                       .c = logits_of(w, begin, n),
                        .bias = w->bias,
                        .alpha = 1,
                        .weight_key = w->spec->weight->key,
                        .weight_version = w->spec->weight->version};
     return backend_gemm(ctx, &g);
+}
+
+nrl_status head_chunk_again(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n)
+{
+    if (is_kept(w, begin)) return gather_rows(ctx, w, begin, n);
+    NRL_TRY(head_chunk_product(ctx, w, begin, n));
+    return head_is_plain(w) ? NRL_OK : head_chunk_values(ctx, w, begin, n, (head_values){0});
 }
 
 static float *at(float *values, int64_t begin)
@@ -104,7 +140,7 @@ static const float *at_const(const float *values, int64_t begin)
 nrl_status head_chunk_values(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_values v)
 {
     nrl_head_args a = {.size = sizeof a,
-                       .logits = top(w->logits, n),
+                       .logits = logits_of(w, begin, n),
                        .target = w->target ? w->target + begin : NULL,
                        .soft_cap = w->soft_cap,
                        .inverse_temperature = w->inverse_temperature,
@@ -118,11 +154,9 @@ nrl_status head_chunk_values(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t 
 /* Buffers of the way back; f32 logits are their own gradient's memory. */
 static nrl_status backward_buffers(nrl_ctx *ctx, head_work *w)
 {
-    if (!w->dlogits) {
-        w->dlogits = w->logits;
-        if (w->hidden->dtype != NRL_DTYPE_F32)
-            NRL_TRY(tensor_matrix(ctx, w->hidden->dtype, w->chunk, w->logits->cols, &w->dlogits));
-    }
+    if (!w->dlogits && w->hidden->dtype != NRL_DTYPE_F32)
+        NRL_TRY(
+            tensor_matrix(ctx, w->hidden->dtype, w->chunk, w->spec->weight->dims[0], &w->dlogits));
     if (!w->drows && w->dhidden) NRL_TRY(tensor_like(ctx, w->rows, &w->drows));
     return NRL_OK;
 }
@@ -165,9 +199,10 @@ nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_
                                head_grads grads)
 {
     NRL_TRY(backward_buffers(ctx, w));
+    nrl_mat logits = logits_of(w, begin, n);
     nrl_head_grad_args a = {.size = sizeof a,
-                            .logits = top(w->logits, n),
-                            .dlogits = top(w->dlogits, n),
+                            .logits = logits,
+                            .dlogits = w->dlogits ? top(w->dlogits, n) : logits,
                             .target = w->target + begin,
                             .soft_cap = w->soft_cap,
                             .inverse_temperature = w->inverse_temperature,

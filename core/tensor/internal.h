@@ -66,6 +66,7 @@ struct nrl_ctx {
     rope_table *ropes;
     kv_cache *cache;
     int64_t head_chunk_rows; /* 0 = chosen from the vocabulary */
+    int64_t head_keep_bytes; /* of logits, from a head's forward to its backward */
     uint64_t random_key;     /* 0 = dropout is off */
     uint64_t n_random;
 

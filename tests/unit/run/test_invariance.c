@@ -169,6 +169,25 @@ static void bf16_follows_fp32(void **state)
     assert_true(residual(b, a, FEW) <= 1e-2);
 }
 
+/* Logits of a loss of pairs stay for the way back, or are made again. */
+static void kept_logits_change_no_bit(void **state)
+{
+    (void)state;
+    const char *train = arena_printf(&place.memory, "data.train=%s", test_pairs(&place, "pairs.jsonl", 24, 30, 96, 1));
+    const char *eval = arena_printf(&place.memory, "data.eval=%s", test_pairs(&place, "few.jsonl", 6, 30, 96, 2));
+    const char *overrides[] = {train, eval, "algorithm=dpo", "train.logits_mb=0", NULL, NULL};
+    double made[FEW], kept[FEW], made_norms[FEW], kept_norms[FEW];
+    for (int low = 0; low < 2; low++) {
+        overrides[4] = low ? "train.precision=bf16" : NULL;
+        overrides[3] = "train.logits_mb=0";
+        losses_of(low ? "made-bf16" : "made", overrides, FEW, made, made_norms);
+        overrides[3] = "train.logits_mb=64";
+        losses_of(low ? "kept-bf16" : "kept", overrides, FEW, kept, kept_norms);
+        assert_memory_equal(kept, made, sizeof made);
+        assert_memory_equal(kept_norms, made_norms, sizeof made_norms);
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -194,6 +213,7 @@ int main(void)
         cmocka_unit_test(computing_activations_again_changes_no_bit),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_one_bit_for_bit),
         cmocka_unit_test(bf16_follows_fp32),
+        cmocka_unit_test(kept_logits_change_no_bit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

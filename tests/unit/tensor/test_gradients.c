@@ -86,6 +86,16 @@ static void the_heads_gradients_hold_in_chunks(void **state)
     ctx_set_head_chunk(ctx, 0);
 }
 
+static void the_heads_gradients_hold_with_kept_logits(void **state)
+{
+    (void)state;
+    ctx_set_head_chunk(ctx, 3);
+    ctx_set_head_keep(ctx, 1 << 20);
+    check_group("head");
+    ctx_set_head_keep(ctx, 0);
+    ctx_set_head_chunk(ctx, 0);
+}
+
 /* The check itself must notice: a result that is cut off the tape has no gradient. */
 static nrl_status build_detached(const gradient_case *c, nrl_ctx *own, nrl_tensor **x,
                                  nrl_param **p, nrl_tensor **y)
@@ -122,6 +132,7 @@ int main(void)
         cmocka_unit_test(moving_rows_and_columns_moves_gradients_back),
         cmocka_unit_test(head_columns_have_the_right_gradients),
         cmocka_unit_test(the_heads_gradients_hold_in_chunks),
+        cmocka_unit_test(the_heads_gradients_hold_with_kept_logits),
         cmocka_unit_test(a_wrong_gradient_is_noticed),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);

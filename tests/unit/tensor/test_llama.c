@@ -301,6 +301,47 @@ static void the_fused_head_learns_as_columns_in_any_chunks(void **state)
     batch_free(b);
 }
 
+static int64_t n_products(void)
+{
+    int n;
+    const ctx_op_time *rows = ctx_profile_rows(ctx, &n);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(rows[i].name, "gemm")) return rows[i].calls;
+    return 0;
+}
+
+/* 21 rows in chunks of 5, 5, 5, 5 and 1; those with room are not made again. */
+static void kept_logits_spare_products_and_change_no_bit(void **state)
+{
+    static const int lengths[] = {6, 11, 7};
+    static const int64_t rows[] = {0, 4, 5, 12, 20, 21, 1000}, chunks[] = {0, 0, 1, 2, 4, 5, 5};
+    double logps[21], *none = NULL;
+    int64_t n, products = 0;
+    nrl_batch *b = tiny_batch(lengths, 3, 4);
+    (void)state;
+    ctx_set_head_chunk(ctx, 5);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        ctx_set_head_keep(ctx, rows[k] * TINY_V * (int64_t)sizeof(float));
+        ctx_profile(ctx, true);
+        tiny_zero_grad(&model);
+        ok(tiny_step(&model, b, logps));
+        double *grads = tiny_grads(&model, &n);
+        if (!none) {
+            none = grads;
+            products = n_products();
+            continue;
+        }
+        assert_memory_equal(grads, none, (size_t)n * sizeof *grads);
+        assert_int_equal(n_products(), products - chunks[k]);
+        free(grads);
+    }
+    ctx_profile(ctx, false);
+    ctx_set_head_chunk(ctx, 0);
+    ctx_set_head_keep(ctx, 0);
+    free(none);
+    batch_free(b);
+}
+
 static void a_batch_without_scored_rows_learns_nothing(void **state)
 {
     static const int lengths[] = {6};
@@ -522,6 +563,7 @@ int main(void)
         cmocka_unit_test(a_shared_prompt_learns_as_two_whole_texts),
         cmocka_unit_test(recompute_gives_the_same_bits),
         cmocka_unit_test(the_fused_head_learns_as_columns_in_any_chunks),
+        cmocka_unit_test(kept_logits_spare_products_and_change_no_bit),
         cmocka_unit_test(a_batch_without_scored_rows_learns_nothing),
         cmocka_unit_test(decoding_through_the_cache_equals_a_whole_pass),
         cmocka_unit_test(bf16_stays_near_f32),
