@@ -1,7 +1,7 @@
 /*
  * lobby.c - listening sockets, and strangers: connections that have not said yet which rank they are.
- * A stranger that says nothing, too little or a number that nobody awaits costs one of a bounded
- * number of places and holds nobody up.
+ * A stranger that says nothing, too little or a number that nobody awaits holds nobody up: there is a
+ * bounded number of places, and a rank writes its number as soon as it has connected.
  */
 #include "gloo.h"
 #include <errno.h>
@@ -22,6 +22,7 @@ struct lobby {
     int *listeners;      /* [n_listeners] -1 = closed */
     int32_t n_strangers;
     stranger *strangers;
+    int32_t next; /* place for the next one; who is there has been silent for longest and goes */
     struct pollfd *polled; /* [n_listeners + n_strangers] */
 };
 
@@ -119,12 +120,10 @@ static nrl_status accept_one(lobby *l, int32_t listener)
         shut(&l->listeners[listener]);
         return introduce(l, listener, &fd);
     }
-    for (int32_t i = 0; i < l->n_strangers; i++) {
-        if (l->strangers[i].fd >= 0) continue;
-        l->strangers[i] = (stranger){.fd = fd};
-        return NRL_OK;
-    }
-    close(fd);
+    stranger *s = &l->strangers[l->next];
+    l->next = (l->next + 1) % l->n_strangers;
+    shut(&s->fd);
+    *s = (stranger){.fd = fd};
     return NRL_OK;
 }
 
