@@ -133,9 +133,9 @@ static void abort_while_waiting(member *m, void *in, const char *rule)
     if (!report_check(m->report, st == NRL_OK && request, rule, "status %d", (int)st)) return;
     NRL_ASSERT(pthread_create(&thread, NULL, abort_soon, m), ==, 0);
     double start = collective_clock();
-    st = m->table->wait(in, request, 8, &done);
+    st = m->table->wait(in, request, 5, &done);
     double took = collective_clock() - start;
-    report_check(m->report, st == NRL_ERR_PEER && took < 5, rule,
+    report_check(m->report, st == NRL_ERR_PEER && took < 4, rule,
                  "the wait gave status %d, done %d after %.1f s", (int)st, done, took);
     if (st != NRL_OK) report_check(m->report, *nrl_error_text(), rule, "there are no words");
     pthread_join(thread, NULL);

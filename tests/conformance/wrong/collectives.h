@@ -256,7 +256,8 @@ static nrl_status sum_from(spoiled *s, int32_t first, const nrl_comm_args *a, nr
     nrl_comm_args nothing = {.size = sizeof nothing};
     bool done;
     NRL_TRY(inner->all_gather(s->inner, &gather, request));
-    NRL_TRY(inner->wait(s->inner, *request, 30, &done));
+    NRL_TRY(inner->wait(s->inner, *request, 2, &done));
+    if (!done) return NRL_OK; /* others do not call: only this one's part of the sum */
     inner->release(s->inner, *request);
     for (int64_t i = 0; i < a->count; i++) {
         float sum = all[first * a->count + i];
@@ -290,7 +291,7 @@ static nrl_status blocking_all_reduce(void *self, const nrl_comm_args *a, nrl_re
 {
     bool done;
     NRL_TRY(right_all_reduce(self, a, request));
-    return right_wait(self, *request, 20, &done);
+    return right_wait(self, *request, 6, &done);
 }
 
 /* A message that nobody sends. */
@@ -305,7 +306,7 @@ static nrl_status endless_broadcast(void *self, const nrl_comm_args *a, nrl_requ
 
 static nrl_status stubborn_wait(void *self, nrl_request *request, double timeout, bool *done)
 {
-    return right_wait(self, request, timeout + 20, done);
+    return right_wait(self, request, timeout + 6, done);
 }
 
 static nrl_status impatient_wait(void *self, nrl_request *request, double timeout, bool *done)
