@@ -14,6 +14,7 @@ trap 'rm -rf "$work"' EXIT
 campaigns='
 fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
 kills   20     runs killed at a random moment and resumed: losses equal those of a run in one piece
+faults  100    ranks killed or stopped: the others are out in 10 s and name the right one
 soak    50     short runs with random settings: each ends as it should
 learn   5      quickstarts with other seeds: more than 90 % right
 bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too
@@ -76,6 +77,62 @@ try_learn() {
     "$nrl" run "$source/scripts/quickstart.lua" out="$work/learn" train.seed="$1" >"$work/log" || return 1
     grep "^after" "$work/log"
     [ "$(sed -n 's/^after training: \([0-9]*\) of.*/\1/p' "$work/log")" -gt 900 ]
+}
+
+# Ranks as torchrun would start them, so that each answers for itself: a random one is killed, or stopped
+# for good, at a random moment. Every other rank must be out within 10 s, with exit code 4 and the right
+# culprit, and leave nothing behind.
+fault_rank() {
+    RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$3 \
+        OMP_NUM_THREADS=1 exec "$nrl" run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=0 \
+        train.epochs=0 train.steps=1000000 loggers=jsonl out="$work/faults" "parallel=$4" \
+        >"$work/out.$1" 2>"$work/err.$1"
+}
+
+fault_survivor() {
+    wait "$2"
+    code=$?
+    # "rank 2 (host, process 7) was lost": of whoever speaks of a lost rank, only of the victim
+    blamed=$(sed -n 's/.*rank \([0-9]*\) ([^)]*).*was lost.*/\1/p' "$work/err.$1" | sort -u | tr '\n' ' ')
+    [ $code -eq 4 ] && [ "$blamed" = "$3 " ] && return
+    echo "rank $1: exit code $code, blamed '$blamed', expected 4 and '$3 '"
+    cat "$work/err.$1"
+    return 1
+}
+
+try_faults() {
+    ranks=$(pick "$1" 2 3 4) victim=$(($1 * 31 / 7 % ranks)) bad=0 r=0 pids=''
+    signal=KILL
+    [ $(($1 % 6)) -ne 0 ] || signal=STOP
+    port=$((20000 + ($$ * 7 + $1 * 131) % 30000))
+    strategy=$(pick "$1" ddp fsdp '{name: fsdp, shard: grads}')
+    rm -rf "$work/faults"
+    while [ $r -lt "$ranks" ]; do
+        (fault_rank $r "$ranks" $port "$strategy") &
+        pids="$pids $!"
+        [ $r -ne $victim ] || hit=$!
+        r=$((r + 1))
+    done
+    until [ -s "$work/faults/metrics.jsonl" ]; do
+        kill -0 "$hit" 2>/dev/null || { cat "$work"/err.*; return 1; }
+        sleep 0.05
+    done
+    sleep "0.$(($1 * 7919 % 90 + 10))"
+    kill -$signal "$hit"
+    begin=$(date +%s%N) r=0
+    for pid in $pids; do
+        [ $r -eq $victim ] || fault_survivor $r "$pid" $victim || bad=1
+        r=$((r + 1))
+    done
+    waited=$((($(date +%s%N) - begin) / 1000000))
+    kill -9 "$hit" 2>/dev/null
+    wait "$hit" 2>/dev/null
+    slowest=${slowest:-0}
+    [ $waited -le "$slowest" ] || slowest=$waited
+    echo "$signal rank $victim of $ranks, $strategy: the others were out after $waited ms, the slowest so far $slowest"
+    left=$(find "$work/faults" -name '*.tmp*' -o -name '*.part*' -o -name '*.lock')
+    [ -z "$left" ] || { echo "left behind: $left"; bad=1; }
+    [ $waited -le 10000 ] && [ $bad -eq 0 ]
 }
 
 # All targets in one go: libFuzzer counts by itself.

@@ -13,5 +13,6 @@ campaign() {
 campaign kills 1 3
 has out "kills: 1 tried, 0 failed, seed 3"
 campaign soak 3 3
+campaign faults 2 5
 campaign steady 1000
 exit $failed
