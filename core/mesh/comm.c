@@ -164,9 +164,10 @@ static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_ca
         drop_staged(receive);
         return st;
     }
-    (*work)->staged_send = send;
-    (*work)->staged_receive = receive;
-    (*work)->receive = receive ? call->receive : NULL;
+    bool in_send = op == MESH_REDUCE_SCATTER && !call->receive && send; /* the result lies there */
+    (*work)->staged_send = in_send ? NULL : send;
+    (*work)->staged_receive = in_send ? send : receive;
+    (*work)->receive = in_send ? call->send : receive ? call->receive : NULL;
     return NRL_OK;
 }
 

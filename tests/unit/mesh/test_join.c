@@ -170,15 +170,34 @@ static void a_port_that_is_taken_ends_rank_0_at_once(void **state)
     pairs_keep(&g.wires, -1);
 }
 
+/* A process that does nothing but hold the store; killed by its parent. */
+static pid_t start_launcher(int32_t port)
+{
+    store_server *server;
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid) return pid;
+    if (store_server_open("127.0.0.1", port, &server)) _exit(1);
+    for (;;)
+        pause();
+}
+
+static void end_launcher(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 static void a_launcher_may_hold_the_store_and_restart_the_job(void **state)
 {
     (void)state;
-    store_server *server;
-    assert_int_equal(store_server_open("127.0.0.1", 0, &server), NRL_OK);
+    int32_t port = free_port();
+    pid_t launcher = start_launcher(port);
     for (int restart = 0; restart < 2; restart++) {
         group g;
         prepare(&g, 2, one_barrier);
-        g.setup.place.port = store_server_port(server);
+        g.setup.place.port = port;
         g.setup.place.store_elsewhere = true;
         g.setup.place.run_id = restart ? "job-1" : "job-0";
         start_all(&g);
@@ -186,7 +205,7 @@ static void a_launcher_may_hold_the_store_and_restart_the_job(void **state)
             expect_ends(&g, r, NRL_OK, "");
         end_errors(&g);
     }
-    store_server_close(server);
+    end_launcher(launcher);
 }
 
 static nrl_status long_barrier(nrl_mesh *m, int32_t rank)
@@ -200,15 +219,13 @@ static nrl_status long_barrier(nrl_mesh *m, int32_t rank)
 static void a_launcher_that_dies_with_its_store_is_told(void **state)
 {
     (void)state;
-    store_server *server;
     group g;
-    assert_int_equal(store_server_open("127.0.0.1", 0, &server), NRL_OK);
     prepare(&g, 2, long_barrier);
-    g.setup.place.port = store_server_port(server);
+    pid_t launcher = start_launcher(g.port);
     g.setup.place.store_elsewhere = true;
     start_all(&g);
-    mesh_sleep(1);
-    store_server_close(server);
+    mesh_sleep(1.5);
+    end_launcher(launcher);
     for (int32_t r = 0; r < 2; r++)
         expect_ends(&g, r, NRL_ERR_PEER, "the ranks' store at 127.0.0.1 port");
     end_errors(&g);

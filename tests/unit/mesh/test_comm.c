@@ -1,0 +1,211 @@
+/*
+ * test_comm.c - calls with tensors, as strategies make them: ranks are threads, each with a context
+ * of its own; the same with a device whose memory the host must not touch, and on an axis of one.
+ */
+#include "support/backend.h"
+#include "support/local_ranks.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define WANT(x)                                                                                    \
+    do {                                                                                           \
+        if (!(x)) return nrl_fail(NRL_ERR_BUG, "line %d: %s", __LINE__, #x);                       \
+    } while (0)
+
+typedef struct {
+    bool device_memory; /* claims that the host cannot read it */
+    nrl_status (*body)(nrl_mesh *m, nrl_ctx *ctx);
+} plan;
+
+static nrl_tensor *vector(nrl_ctx *ctx, int64_t n, const float *values)
+{
+    nrl_tensor *t;
+    return nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &n, values, &t) ? NULL : t;
+}
+
+static nrl_status expect(nrl_ctx *ctx, const nrl_tensor *t, int64_t n, const float *want)
+{
+    double got[64];
+    NRL_TRY(nrl_tensor_fetch(ctx, t, got, n));
+    for (int64_t i = 0; i < n; i++)
+        if (got[i] != (double)want[i])
+            return nrl_fail(NRL_ERR_BUG, "element %d is %g, want %g", (int)i, got[i], (double)want[i]);
+    return NRL_OK;
+}
+
+static nrl_status run_body(nrl_mesh *m, int32_t rank, void *user)
+{
+    const plan *p = user;
+    device d;
+    nrl_ctx *ctx;
+    (void)rank;
+    WANT(test_device_open(&d));
+    if (p->device_memory) d.facts.host_memory = false;
+    NRL_TRY(ctx_create(&d, &ctx));
+    ctx_scope_begin(ctx);
+    nrl_status st = p->body(m, ctx);
+    ctx_scope_end(ctx);
+    ctx_destroy(ctx);
+    device_close(&d);
+    return st;
+}
+
+static void run_plan(int32_t world, bool device_memory, nrl_status (*body)(nrl_mesh *m, nrl_ctx *ctx))
+{
+    plan p = {device_memory, body};
+    nrl_status st = local_ranks_run(world, run_body, &p);
+    if (st) fail_msg("%s", nrl_error_text());
+}
+
+/* ---- two ranks and all operations ---- */
+
+static nrl_status two_ranks(nrl_mesh *m, nrl_ctx *ctx)
+{
+    nrl_comm *c = nrl_mesh_comm(m, "data");
+    int32_t rank = nrl_mesh_rank(m);
+    float base = (float)(10 * rank);
+    nrl_work *w = NULL, *v = NULL;
+    nrl_tensor *a = vector(ctx, 4, (float[]){base + 1, base + 2, base + 3, base + 4});
+    nrl_tensor *b = vector(ctx, 4, (float[]){0, 0, 0, 0}), *e = vector(ctx, 8, (float[8]){0});
+    nrl_tensor *half = vector(ctx, 2, (float[]){0, 0});
+
+    nrl_comm_call sum = {.size = sizeof sum, .reduce = NRL_SUM_SUM, .send = a, .receive = b, .what = "b"};
+    NRL_TRY(nrl_comm_all_reduce(c, ctx, &sum, &w));
+    NRL_TRY(nrl_work_wait(&w, ctx));
+    WANT(w == NULL);
+    NRL_TRY(expect(ctx, b, 4, (float[]){12, 14, 16, 18}));
+
+    nrl_comm_call gather = {.size = sizeof gather, .send = a, .receive = e};
+    NRL_TRY(nrl_comm_all_gather(c, ctx, &gather, &w));
+    nrl_comm_call scatter = {.size = sizeof scatter, .reduce = NRL_SUM_AVERAGE, .send = b, .receive = half};
+    NRL_TRY(nrl_comm_reduce_scatter(c, ctx, &scatter, &v)); /* two under way */
+    NRL_TRY(nrl_work_wait(&w, ctx));
+    NRL_TRY(nrl_work_wait(&v, ctx));
+    NRL_TRY(expect(ctx, e, 8, (float[]){1, 2, 3, 4, 11, 12, 13, 14}));
+    NRL_TRY(expect(ctx, half, 2, rank ? (float[]){16, 18} : (float[]){12, 14}));
+
+    nrl_comm_call root = {.size = sizeof root, .peer = 1, .receive = a};
+    NRL_TRY(nrl_comm_broadcast(c, ctx, &root, &w));
+    NRL_TRY(nrl_work_wait(&w, ctx));
+    NRL_TRY(expect(ctx, a, 4, (float[]){11, 12, 13, 14}));
+
+    nrl_comm_call pair = {.size = sizeof pair, .peer = 1 - rank, .tag = 3};
+    if (rank) pair.receive = half;
+    else pair.send = vector(ctx, 2, (float[]){5, 6});
+    NRL_TRY(rank ? nrl_comm_recv(c, ctx, &pair, &w) : nrl_comm_send(c, ctx, &pair, &w));
+    NRL_TRY(nrl_work_wait(&w, ctx));
+    if (rank) NRL_TRY(expect(ctx, half, 2, (float[]){5, 6}));
+
+    nrl_comm_call all = {.size = sizeof all, .send = vector(ctx, 2, (float[]){base, base + 1}), .receive = half};
+    NRL_TRY(nrl_comm_all_to_all(c, ctx, &all, &w));
+    NRL_TRY(nrl_work_wait(&w, ctx));
+    NRL_TRY(expect(ctx, half, 2, rank ? (float[]){1, 11} : (float[]){0, 10}));
+    return nrl_comm_barrier(c, "end");
+}
+
+static void tensors_are_exchanged(void **state)
+{
+    (void)state;
+    run_plan(2, false, two_ranks);
+}
+
+static void tensors_of_a_device_go_through_host_memory(void **state)
+{
+    (void)state;
+    run_plan(2, true, two_ranks);
+}
+
+/* ---- uneven shares, in place ---- */
+
+static nrl_status uneven(nrl_mesh *m, nrl_ctx *ctx)
+{
+    nrl_comm *c = nrl_mesh_comm(m, "data");
+    int32_t rank = nrl_mesh_rank(m);
+    static const int64_t counts[] = {1, 0, 3}, offsets[] = {0, 1, 1};
+    float all[4] = {0};
+    nrl_tensor *e, *own, *sums = vector(ctx, 4, (float[]){1, 2, 3, 4});
+    nrl_work *w;
+    for (int64_t i = 0; i < counts[rank]; i++)
+        all[offsets[rank] + i] = (float)(rank + 1);
+    e = vector(ctx, 4, all);
+    nrl_comm_call gather = {.size = sizeof gather, .receive = e, .counts = counts, .offsets = offsets};
+    NRL_TRY(nrl_comm_all_gather(c, ctx, &gather, &w)); /* from its own place */
+    NRL_TRY(nrl_work_wait(&w, ctx));
+    NRL_TRY(expect(ctx, e, 4, (float[]){1, 3, 3, 3}));
+    if (counts[rank] == 0) NRL_TRY(nrl_tensor_stretch(ctx, sums, 1, 0, &own));
+    else own = vector(ctx, counts[rank], (float[3]){0});
+    nrl_comm_call scatter = {.size = sizeof scatter, .reduce = NRL_SUM_SUM, .send = sums, .receive = own,
+                             .counts = counts};
+    NRL_TRY(nrl_comm_reduce_scatter(c, ctx, &scatter, &w));
+    NRL_TRY(nrl_work_wait(&w, ctx));
+    if (rank == 0) NRL_TRY(expect(ctx, own, 1, (float[]){3}));
+    if (rank == 2) NRL_TRY(expect(ctx, own, 3, (float[]){6, 9, 12}));
+    if (counts[rank] == 0) nrl_tensor_free(ctx, own);
+    return NRL_OK;
+}
+
+static void shares_may_be_uneven_and_empty(void **state)
+{
+    (void)state;
+    run_plan(3, false, uneven);
+}
+
+/* ---- mistakes, and one rank ---- */
+
+static nrl_status mistakes(nrl_mesh *m, nrl_ctx *ctx)
+{
+    nrl_comm *c = nrl_mesh_comm(m, "data");
+    nrl_work *w;
+    nrl_tensor *three = vector(ctx, 3, (float[3]){0}), *two = vector(ctx, 2, (float[2]){0});
+    static const int64_t far[] = {2, 2};
+    nrl_comm_call call = {.size = sizeof call, .send = three, .receive = two, .what = "x"};
+    WANT(nrl_comm_all_reduce(c, ctx, &call, &w) == NRL_ERR_BUG && !w);
+    WANT(nrl_comm_all_gather(c, ctx, &call, &w) == NRL_ERR_BUG);
+    WANT(nrl_comm_reduce_scatter(c, ctx, &call, &w) == NRL_ERR_BUG);
+    WANT(nrl_comm_all_to_all(c, ctx, &call, &w) == NRL_ERR_BUG);
+    call.counts = far; /* 4 elements in a tensor of 3 */
+    WANT(nrl_comm_reduce_scatter(c, ctx, &call, &w) == NRL_ERR_BUG);
+    nrl_comm_call root = {.size = sizeof root, .receive = two, .peer = 2};
+    WANT(nrl_comm_broadcast(c, ctx, &root, &w) == NRL_ERR_BUG);
+    WANT(nrl_comm_recv(c, ctx, &root, &w) == NRL_ERR_BUG);
+    nrl_comm_call nothing = {.size = sizeof nothing};
+    WANT(nrl_comm_all_reduce(c, ctx, &nothing, &w) == NRL_ERR_BUG);
+    return nrl_comm_barrier(c, "nobody was harmed");
+}
+
+static void operands_that_do_not_fit_are_told_before_anything_is_sent(void **state)
+{
+    (void)state;
+    run_plan(2, false, mistakes);
+}
+
+static nrl_status alone(nrl_mesh *m, nrl_ctx *ctx)
+{
+    nrl_comm *c = nrl_mesh_comm(m, "data");
+    nrl_work *w;
+    nrl_tensor *a = vector(ctx, 2, (float[]){1, 2}), *b = vector(ctx, 2, (float[]){0, 0});
+    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_SUM_SUM, .send = a, .receive = b};
+    NRL_TRY(nrl_comm_all_reduce(c, ctx, &call, &w));
+    WANT(w == NULL && nrl_work_done(w));
+    NRL_TRY(nrl_work_wait(&w, ctx));
+    return expect(ctx, b, 2, (float[]){1, 2});
+}
+
+static void on_an_axis_of_one_a_call_is_a_copy(void **state)
+{
+    (void)state;
+    run_plan(1, false, alone);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_are_exchanged),
+        cmocka_unit_test(tensors_of_a_device_go_through_host_memory),
+        cmocka_unit_test(shares_may_be_uneven_and_empty),
+        cmocka_unit_test(operands_that_do_not_fit_are_told_before_anything_is_sent),
+        cmocka_unit_test(on_an_axis_of_one_a_call_is_a_copy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
