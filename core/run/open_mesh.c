@@ -13,21 +13,29 @@ bool run_leads(const run *r)
     return !r->env.place || r->env.place->rank == 0;
 }
 
-static void add_line(buffer *b, const char *key, const nrl_node *node)
+/* "train.seed: 1", a line a value. */
+static void add_lines(buffer *b, const char *key, const nrl_node *node)
 {
-    char *text = json_write(node, 0);
-    buffer_print(b, "%s: %s\n", key, text);
-    free(text);
+    if (nrl_node_kind(node) != NRL_NODE_MAP) {
+        char *text = json_write(node, 0);
+        buffer_print(b, "%s: %s\n", key, text);
+        free(text);
+        return;
+    }
+    for (size_t i = 0; i < nrl_node_size(node); i++) {
+        char *inner = mem_printf("%s%s%s", key, *key ? "." : "", nrl_node_key(node, i));
+        add_lines(b, inner, nrl_node_at(node, i));
+        free(inner);
+    }
 }
 
-/* What must be alike on all ranks, a line each: versions, script, every section of the config. */
+/* What must be alike on all ranks, a line each: versions, script, every value of the config. */
 static char *fingerprint(const run *r)
 {
     buffer b = {0};
     buffer_print(&b, "nrl: %s\nabi: %d\n", NRL_VERSION, NRL_ABI);
     if (r->env.script_hash) buffer_print(&b, "script: %s\n", r->env.script_hash);
-    for (size_t i = 0; i < nrl_node_size(r->config.resolved); i++)
-        add_line(&b, nrl_node_key(r->config.resolved, i), nrl_node_at(r->config.resolved, i));
+    add_lines(&b, "", r->config.resolved);
     return b.text;
 }
 

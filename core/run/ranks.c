@@ -28,29 +28,41 @@ static nrl_status check_call(int32_t rank, const rank_call *first, const rank_ca
                     first->call, rank, other->call, same ? " with other arguments" : "");
 }
 
-nrl_status ranks_agree(run *r, const char *call, uint64_t arguments)
+/* The first words of every call, alike in size whatever the call: with them a step begins too. */
+typedef struct {
+    rank_call call;
+    double weights[NRL_MAX_TERMS];
+    double lr_override;
+    int64_t stop;
+} first_words;
+
+/* *all (malloc'd): every rank's words, of one call. */
+static nrl_status exchange_first(run *r, const char *call, uint64_t arguments, const double *weights,
+                                 first_words **all)
 {
     int32_t n = nrl_mesh_world(r->mesh);
-    if (n == 1) return NRL_OK;
-    rank_call own, *all = mem_alloc((size_t)n * sizeof *all);
-    fill_call(&own, call, arguments);
-    nrl_status st = mesh_exchange(r->mesh, call, &own, sizeof own, all);
-    for (int32_t i = 1; i < n && st == NRL_OK; i++) st = check_call(i, &all[0], &all[i]);
+    first_words own = {.lr_override = r->lr_override, .stop = r->stop_reason != NULL};
+    fill_call(&own.call, call, arguments);
+    if (weights) memcpy(own.weights, weights, sizeof own.weights);
+    *all = mem_alloc((size_t)n * sizeof **all);
+    nrl_status st = mesh_exchange(r->mesh, call, &own, sizeof own, *all);
+    for (int32_t i = 1; i < n && st == NRL_OK; i++) st = check_call(i, &(*all)[0].call, &(*all)[i].call);
+    return st;
+}
+
+nrl_status ranks_agree(run *r, const char *call, uint64_t arguments)
+{
+    first_words *all;
+    if (nrl_mesh_world(r->mesh) == 1) return NRL_OK;
+    nrl_status st = exchange_first(r, call, arguments, NULL, &all);
     free(all);
     return st;
 }
 
 /* ---- before a step ---- */
 
-typedef struct {
-    rank_call call;
-    double weights[NRL_MAX_TERMS];
-    double lr_override;
-    int64_t stop;
-} step_words;
-
 /* Rank 0's hooks decide; what another rank's hook wished is undone. */
-static void take_decisions(run *r, const step_words *first)
+static void take_decisions(run *r, const first_words *first)
 {
     r->lr_override = first->lr_override;
     if (first->stop && !r->stop_reason) r->stop_reason = "rank 0 asked to";
@@ -59,18 +71,13 @@ static void take_decisions(run *r, const step_words *first)
 
 nrl_status ranks_begin_step(run *r, double *weights)
 {
+    first_words *all;
     int32_t n = nrl_mesh_world(r->mesh);
     if (n == 1) return NRL_OK;
-    step_words own = {.lr_override = r->lr_override, .stop = r->stop_reason != NULL};
-    step_words *all = mem_alloc((size_t)n * sizeof *all);
-    fill_call(&own.call, "step", (uint64_t)r->progress.step);
-    memcpy(own.weights, weights, sizeof own.weights);
-    nrl_status st = mesh_exchange(r->mesh, "weights of the step", &own, sizeof own, all);
-    memset(weights, 0, sizeof own.weights);
-    for (int32_t i = 0; i < n && st == NRL_OK; i++) {
-        st = check_call(i, &all[0].call, &all[i].call);
+    nrl_status st = exchange_first(r, "step", (uint64_t)r->progress.step, weights, &all);
+    memset(weights, 0, NRL_MAX_TERMS * sizeof *weights);
+    for (int32_t i = 0; i < n && st == NRL_OK; i++)
         for (int k = 0; k < NRL_MAX_TERMS; k++) weights[k] += all[i].weights[k];
-    }
     if (st == NRL_OK) take_decisions(r, &all[0]);
     free(all);
     return st;
