@@ -1,0 +1,33 @@
+/*
+ * flip.c - AdamW whose rank 1 flips one bit of one weight after its fifth update: what `debug: true` must
+ * find. It learns its rank from the environment, as no real plugin would.
+ */
+#include <nrl/nrl.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const states[] = {"exp_avg", "exp_avg_sq"};
+
+static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_block *step)
+{
+    const nrl_adamw adamw = {.size = sizeof adamw, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    const char *rank = getenv("NRL_RANK");
+    (void)self;
+    for (int64_t i = 0; i < n; i++) {
+        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], &adamw, step));
+        if (step->step != 5 || !rank || strcmp(rank, "1") || !strstr(nrl_param_name(slices[i].param), "layers.1"))
+            continue;
+        unsigned char *bytes = nrl_tensor_mat(slices[i].master).data;
+        bytes[0] ^= 1;
+    }
+    return NRL_OK;
+}
+
+static const nrl_optimizer flip = {
+    NRL_PLUGIN_PLAIN(NRL_KIND_OPTIMIZER, nrl_optimizer, "flip", "1.0", "AdamW that goes wrong on rank 1"),
+    .reach = NRL_OPTIMIZER_ELEMENT,
+    .n_states = 2,
+    .state_names = states,
+    .update = update,
+};
+NRL_EXPORT(flip)
