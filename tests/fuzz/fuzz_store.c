@@ -1,0 +1,39 @@
+/*
+ * fuzz_store.c - any bytes from two clients of the ranks' store, in pieces: each is answered or
+ * dropped, and what the store holds stays within its bounds. The first byte sizes the pieces.
+ */
+#include "mesh/store_session.h"
+#include "mesh/store_wire.h"
+#include <nrl/status.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+static const char valid[] = {STORE_VALIDATE, '\xce', '\xf7', '\x85', '\x3c'};
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    store_table t = {0};
+    store_session s[2] = {{.validated = false}, {.validated = false}};
+    bool open[2] = {true, true}, changed;
+    if (!size) return 0;
+    size_t piece = 1 + bytes[0];
+    for (int i = 0; i < 2; i++) buffer_add(&s[i].in, valid, sizeof valid);
+    for (size_t at = 1, turn = 0; at < size; turn++) {
+        size_t n = size - at < piece ? size - at : piece;
+        store_session *x = &s[turn % 2];
+        if (open[turn % 2]) {
+            buffer_add(&x->in, (const char *)bytes + at, n);
+            open[turn % 2] = store_session_run(x, &t, &changed);
+        }
+        for (int i = 0; i < 2; i++)
+            if (open[i] && store_session_wake(&s[i], &t)) open[i] = store_session_run(&s[i], &t, &changed);
+        at += n;
+    }
+    NRL_ASSERT(t.bytes, <=, STORE_TABLE_BYTES);
+    NRL_ASSERT(t.n_values, <=, t.n_entries);
+    for (int i = 0; i < 2; i++) store_session_free(&s[i]);
+    store_table_free(&t);
+    NRL_ASSERT(t.bytes, ==, 0);
+    return 0;
+}
