@@ -45,6 +45,11 @@ static const verb verbs[] = {
      "write a Hugging Face directory", cli_export},
     {"import", "DIR OUT", "import models/gpt2 runs/start", "read one into a checkpoint",
      cli_import},
+    {"checkpoint",
+     "inspect|verify DIR [--json]\n"
+     "         nrl checkpoint diff DIR DIR [--json]\n"
+     "         nrl checkpoint prune DIR --keep N [--keep-best N] [--json]",
+     "checkpoint verify runs/sft", "look into checkpoints", cli_checkpoint},
     {"tokenizer",
      "train FILE... --vocab-size N --out DIR [--special TOKEN,...]\n"
      "           [--min-frequency N] [--pattern gpt2|llama3|qwen2] [--jsonl]\n"

@@ -11,6 +11,7 @@
 /* 1. verbs, one file each; a new one is a line here and a row in cli.c */
 nrl_status cli_bench(int argc, char **argv);
 nrl_status cli_check(int argc, char **argv);
+nrl_status cli_checkpoint(int argc, char **argv);
 nrl_status cli_describe(int argc, char **argv);
 nrl_status cli_eval(int argc, char **argv);
 nrl_status cli_export(int argc, char **argv);

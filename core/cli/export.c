@@ -22,20 +22,14 @@ nrl_status cli_export(int argc, char **argv)
 {
     arena a = {0};
     run_environment env;
-    source s;
     const char *dtype;
     hf_save_options o = {.dtype = NRL_DTYPE_F32};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
     NRL_TRY(cli_expect(argc, argv, 2, 2));
     if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
     experiment_environment(&a, &env);
-    nrl_status st = source_open(argv[1], &env, &s);
-    if (st == NRL_OK) {
-        o.copy_from = s.tokenizer_dir;
-        st = hf_save(argv[2], s.model, storage_source, s.ctx, &o);
-        if (st == NRL_OK) printf("wrote %s (%s)\n", argv[2], nrl_dtype_name(o.dtype));
-        source_close(&s);
-    }
+    nrl_status st = source_export(argv[1], &env, argv[2], &o);
+    if (st == NRL_OK) printf("wrote %s (%s)\n", argv[2], nrl_dtype_name(o.dtype));
     arena_free(&a);
     return st;
 }

@@ -4,6 +4,7 @@
 #include "run/source.h"
 #include "checkpoint/params.h"
 #include "config/config.h"
+#include "model/convert.h"
 #include "model/find.h"
 #include "run/out.h"
 #include <stdlib.h>
@@ -29,11 +30,16 @@ static nrl_status open_backend(source *s)
     return ctx_create(&s->device, &s->ctx);
 }
 
-static nrl_status open_model(source *s, const nrl_node *config)
+static nrl_status describe_model(source *s, const nrl_node *config)
 {
     const nrl_model *table;
     NRL_TRY(model_find(s->host, config, &table));
-    NRL_TRY(model_create(table, config, &s->model));
+    return model_create(table, config, &s->model);
+}
+
+static nrl_status open_model(source *s, const nrl_node *config)
+{
+    NRL_TRY(describe_model(s, config));
     NRL_TRY(open_backend(s));
     ctx_set_compute(s->ctx, NRL_DTYPE_F32);
     const storage_spec spec = {.compute = NRL_DTYPE_F32};
@@ -59,16 +65,26 @@ static nrl_status open_hf(source *s, const char *dir)
     return st;
 }
 
-static nrl_status read_checkpoint(source *s, checkpoint *c)
+/* What a checkpoint says of its model, without the weights. */
+static nrl_status describe_checkpoint(source *s, const checkpoint *c, const nrl_node **config)
 {
-    const nrl_node *config = checkpoint_node(c, "model"), *made_by = checkpoint_node(c, "config");
+    const nrl_node *made_by = checkpoint_node(c, "config");
     const char *folder = nrl_node_string(checkpoint_node(c, "tokenizer"), "");
     const char *template = nrl_node_string(nrl_node_find(nrl_node_find(made_by, "data"), "template"), NULL);
-    if (!config) return nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", checkpoint_dir(c));
+    if (!checkpoint_node(c, "model"))
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", checkpoint_dir(c));
+    *config = node_copy(&s->memory, checkpoint_node(c, "model"));
     if (*folder) s->tokenizer_dir = arena_strdup(&s->memory, folder);
     if (template) s->template = arena_strdup(&s->memory, template);
-    NRL_TRY(open_model(s, node_copy(&s->memory, config)));
+    return NRL_OK;
+}
+
+static nrl_status read_checkpoint(source *s, checkpoint *c)
+{
     const params_scope weights = {0};
+    const nrl_node *config;
+    NRL_TRY(describe_checkpoint(s, c, &config));
+    NRL_TRY(open_model(s, config));
     return params_load(s->ctx, s->model, &weights, c);
 }
 
@@ -81,21 +97,24 @@ static nrl_status open_checkpoint(source *s, const char *dir)
     return st;
 }
 
-static nrl_status open_run_folder(source *s, const char *out)
+/* The folder of the checkpoint that a path names, a run standing for its newest; NULL: it names none. */
+static nrl_status find_checkpoint(source *s, const char *path, const char **dir)
 {
-    char *dir;
-    NRL_TRY(checkpoint_find_newest(out, &dir));
-    if (!dir) return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", out);
-    nrl_status st = open_checkpoint(s, dir);
-    free(dir);
-    return st;
+    char *newest;
+    *dir = has(s, path, "manifest.json") ? path : NULL;
+    if (*dir || !has(s, path, "checkpoints")) return NRL_OK;
+    NRL_TRY(checkpoint_find_newest(path, &newest));
+    if (!newest) return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", path);
+    *dir = arena_strdup(&s->memory, newest);
+    free(newest);
+    return NRL_OK;
 }
 
 static nrl_status open_any(source *s, const char *path, const run_environment *env)
 {
     const char *dir;
-    if (has(s, path, "manifest.json")) return open_checkpoint(s, path);
-    if (has(s, path, "checkpoints")) return open_run_folder(s, path);
+    NRL_TRY(find_checkpoint(s, path, &dir));
+    if (dir) return open_checkpoint(s, dir);
     NRL_TRY(hf_find(path, env->hf_home, &s->memory, &dir));
     return open_hf(s, dir);
 }
@@ -169,5 +188,80 @@ nrl_status source_save(source *s, const char *out)
     NRL_TRY(checkpoint_writer_open(&options, &w));
     nrl_status st = write_checkpoint(s, w);
     checkpoint_writer_close(w, false);
+    return st;
+}
+
+/* ---- export: from a checkpoint tensor by tensor ---- */
+
+typedef struct {
+    checkpoint *c;
+    void *raw;
+    size_t room;
+} streamed;
+
+/* Elements [begin, begin + n) of one part as f32. */
+static nrl_status read_part(streamed *f, const nrl_part *part, int64_t begin, int64_t n, float *out)
+{
+    int64_t i = checkpoint_find_tensor(f->c, part->name, "weight");
+    layout_piece want = piece_of_whole(part->n_dims, part->dims);
+    if (i < 0) return nrl_fail(NRL_ERR_CORRUPT, "%s: has no weight of '%s'", checkpoint_dir(f->c), part->name);
+    const checkpoint_tensor *t = checkpoint_tensor_at(f->c, (size_t)i);
+    if (t->n_dims != part->n_dims || memcmp(t->dims, part->dims, (size_t)t->n_dims * sizeof *t->dims) ||
+        !convert_known(t->dtype))
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: '%s' has another shape or type than its model", checkpoint_dir(f->c),
+                        part->name);
+    size_t size = (size_t)n * nrl_dtype_size(t->dtype);
+    if (f->room < size) f->raw = mem_realloc(f->raw, f->room = size);
+    want.flat_begin = begin;
+    want.flat_end = begin + n;
+    NRL_TRY(checkpoint_read(f->c, (size_t)i, &want, f->raw));
+    convert_to_f32(t->dtype, f->raw, n, out);
+    return NRL_OK;
+}
+
+/* An hf_source: the parts of a parameter lie one behind the other. */
+static nrl_status read_streamed(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    int64_t at = 0;
+    for (int k = 0; k < p->n_parts; k++) {
+        layout_piece whole = piece_of_whole(p->parts[k].n_dims, p->parts[k].dims);
+        int64_t end = at + layout_numel(&whole);
+        int64_t from = begin > at ? begin : at, to = begin + n < end ? begin + n : end;
+        if (from < to) NRL_TRY(read_part(user, &p->parts[k], from - at, to - from, out + (from - begin)));
+        at = end;
+    }
+    return NRL_OK;
+}
+
+static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, const hf_save_options *options)
+{
+    hf_save_options o = *options;
+    streamed f = {.c = c};
+    const nrl_node *config;
+    NRL_TRY(describe_checkpoint(s, c, &config));
+    NRL_TRY(describe_model(s, config));
+    o.copy_from = s->tokenizer_dir;
+    nrl_status st = hf_save(out, s->model, read_streamed, &f, &o);
+    free(f.raw);
+    return st;
+}
+
+nrl_status source_export(const char *path, const run_environment *env, const char *out, const hf_save_options *options)
+{
+    source s = {.host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir)};
+    const char *dir;
+    checkpoint *c = NULL;
+    hf_save_options o = *options;
+    nrl_status st = find_checkpoint(&s, path, &dir);
+    if (st == NRL_OK && dir) {
+        st = checkpoint_open(dir, &c);
+        if (st == NRL_OK) st = export_checkpoint(&s, c, out, options);
+        checkpoint_close(c);
+    } else if (st == NRL_OK) {
+        st = open_any(&s, path, env);
+        o.copy_from = s.tokenizer_dir;
+        if (st == NRL_OK) st = hf_save(out, s.model, storage_source, s.ctx, &o);
+    }
+    source_close(&s);
     return st;
 }
