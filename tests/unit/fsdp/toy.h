@@ -3,7 +3,7 @@
  * write known gradients, so that what arrives where can be compared exactly.
  *
  * Values and gradients are multiples of 1/8 so small that all sums are exact, in f32 and in bf16; what
- * a run must give is computed whole, on one rank, by toy_expect. Odd sizes, a tied table, a fused
+ * a run must give is computed whole, on one rank, by toy_sum. Odd sizes, a tied table, a fused
  * parameter of three parts, a frozen one, one that no unit uses, and a unit without parameters.
  */
 #ifndef FSDP_TOY_H
