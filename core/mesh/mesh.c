@@ -204,6 +204,7 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
     double left = deadline - mesh_clock();
     nrl_status st = m->table.open(s->collective_options, m->meeting, m->place.rank, m->place.world,
                                   left > 1 ? left : 1, &m->self);
+    if (st) m->self = NULL; /* whatever a failed open left there */
     if (st && control_failed(m->control)) st = mesh_verdict_error(m, NULL, 0);
     if (!st) {
         add_axis(m, ALL_AXIS, m->place.world, 1)->group = m->self;

@@ -62,18 +62,18 @@ static nrl_status pairs_open(const void *options, nrl_store *store, int32_t rank
     void *value;
     size_t size;
     *g = (pairs_group){.wires = options, .rank = rank, .world = world, .failed = -1};
-    *self = g;
     snprintf(key, sizeof key, "%d", (int)rank);
-    NRL_TRY(nrl_store_set(store, key, "x", 1));
+    nrl_status st = nrl_store_set(store, key, "x", 1);
     for (int32_t r = 0; r < world; r++) { /* as a real one meets */
         snprintf(key, sizeof key, "%d", (int)r);
-        nrl_status st = nrl_store_get(store, key, timeout_s, &value, &size);
+        if (!st) st = nrl_store_get(store, key, timeout_s, &value, &size);
         if (st) {
             free(g);
             return st;
         }
         free(value);
     }
+    *self = g;
     return NRL_OK;
 }
 

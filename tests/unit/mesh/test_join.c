@@ -170,6 +170,38 @@ static void a_port_that_is_taken_ends_rank_0_at_once(void **state)
     pairs_keep(&g.wires, -1);
 }
 
+/* ---- in the middle of joining ---- */
+
+static nrl_status open_or_die(const void *options, nrl_store *store, int32_t rank, int32_t world,
+                              double timeout_s, void **self)
+{
+    if (rank == 2) raise(SIGKILL);
+    return pairs_open(options, store, rank, world, timeout_s, self);
+}
+
+static void a_rank_that_dies_while_connections_are_made_is_named(void **state)
+{
+    (void)state;
+    group g;
+    rank_report report;
+    nrl_collective dying = pairs_collective;
+    dying.open = open_or_die;
+    prepare(&g, 3, one_barrier);
+    g.setup.collective = &dying;
+    double since = mesh_clock();
+    start_all(&g);
+    for (int32_t r = 0; r < 2; r++) {
+        assert_true(collect(&g, r, &report));
+        assert_int_equal(report.status, NRL_ERR_PEER);
+        EXPECT_TEXT(report.text, "rank 2 (");
+        assert_true(report.at - since < 12); /* ten, and the joining */
+    }
+    assert_false(collect(&g, 2, &report));
+    end_errors(&g);
+}
+
+/* ---- a launcher ---- */
+
 /* A process that does nothing but hold the store; killed by its parent. */
 static pid_t start_launcher(int32_t port)
 {
@@ -242,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_line_that_one_rank_lacks_is_told),
         cmocka_unit_test(a_number_that_two_processes_have_is_told),
         cmocka_unit_test(a_port_that_is_taken_ends_rank_0_at_once),
+        cmocka_unit_test(a_rank_that_dies_while_connections_are_made_is_named),
         cmocka_unit_test(a_launcher_may_hold_the_store_and_restart_the_job),
         cmocka_unit_test(a_launcher_that_dies_with_its_store_is_told),
     };
