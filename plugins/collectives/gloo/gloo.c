@@ -168,7 +168,7 @@ static void gloo_release(void *self, nrl_request *r)
     gloo_engine *e = ((gloo_group *)self)->engine;
     if (!r) return;
     if (!atomic_load_explicit(&r->done, memory_order_acquire)) {
-        pthread_mutex_lock(&e->lock);
+        engine_lock(e);
         bool early = !r->ended;
         if (early) r->dropped = true;
         pthread_mutex_unlock(&e->lock);

@@ -176,7 +176,7 @@ struct gloo_pair {
     bool dirty;   /* in engine.dirty: has something to write */
     bool blocked; /* the socket takes no more for now */
     char reason[200]; /* why it is lost */
-    bool doomed;      /* a message was broken off: nothing more can be said */
+    bool mute;        /* a message to it was broken off: nothing more can be said */
     gloo_pair *next_dirty;
     int fd;
     uv_poll_t poll;
@@ -203,6 +203,9 @@ void pair_flush(gloo_pair *p);
 void pair_close(gloo_pair *p); /* stops watching, closes the socket */
 /* Fails every request that needs it. */
 void pair_lose(gloo_pair *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Fails every request that waits for a mute pair. It stays open: closing it would tell the peer of the
+ * wrong failure, before it sees the one that was the reason. */
+void pair_mute(gloo_pair *p);
 void pair_say(gloo_pair *p, uint64_t opcode, uint64_t slot, uint64_t length);
 void pair_say_data(gloo_pair *p, uint64_t slot, gloo_item *send); /* takes it */
 void pair_watch(gloo_pair *p);
@@ -215,7 +218,7 @@ void slot_forget(gloo_pair *p, nrl_request *r);        /* leaves no pointer to i
 bool slot_holds(const gloo_pair *p, const nrl_request *r);
 void slot_clear(gloo_pair *p);
 
-/* ---- engine ---- */
+/* ---- engine: engine.c drives, life.c makes and ends ---- */
 
 typedef struct lobby lobby;
 
@@ -226,6 +229,7 @@ struct gloo_engine {
     char text[160];
 
     pthread_mutex_t lock;
+    atomic_int wanted; /* threads that wait for the lock */
     uv_loop_t loop;
     uv_async_t wake;
     uv_timer_t tick;  /* time-outs, late ranks */
@@ -246,7 +250,7 @@ struct gloo_engine {
 
     gloo_pair *pairs; /* [world] */
     gloo_pair *dirty;
-    bool doom; /* some pair is doomed */
+    bool muted; /* some pair has become mute */
     lobby *late; /* ranks may still come: NULL = all are there */
     nrl_request *live;
     int n_live;
@@ -269,6 +273,13 @@ struct gloo_engine {
     _Atomic(int64_t) bytes_sent, bytes_received;
 };
 
+void engine_lock(gloo_engine *e);
+/* Gives the lock back. `drives`: the caller goes on to wait for the loop's descriptor itself. */
+void engine_leave(gloo_engine *e, bool drives);
+void engine_drain(gloo_engine *e);  /* starts what is in the inbox */
+void engine_settle(gloo_engine *e); /* and writes what can be written */
+void engine_turn(gloo_engine *e);   /* runs the loop once, without blocking */
+void *engine_progress(void *engine);
 nrl_status engine_create(const gloo_options *o, int32_t rank, int32_t world, gloo_engine **out);
 nrl_status engine_start(gloo_engine *e); /* pairs are open: the progress thread */
 void engine_destroy(gloo_engine *e);

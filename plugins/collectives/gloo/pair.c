@@ -43,15 +43,18 @@ static void end(gloo_pair *p, pair_state state, bool lost)
 {
     gloo_engine *e = p->engine;
     int none = -1;
+    bool hurt = lost;
     p->state = state;
-    if (state == PAIR_LOST) atomic_compare_exchange_strong(&e->failed_peer, &none, p->rank);
     pair_close(p);
     for (nrl_request *r = e->live, *next; r; r = next) {
         next = r->next;
         if (!request_needs(r, p, lost)) continue;
         request_fail(r, NRL_ERR_PEER, "rank %d %s", p->rank, p->reason);
         next = e->live; /* the list changed */
+        hurt = true;
     }
+    if (hurt && state == PAIR_LOST)
+        atomic_compare_exchange_strong(&e->failed_peer, &none, p->rank);
     slot_clear(p);
 }
 
@@ -63,6 +66,21 @@ void pair_lose(gloo_pair *p, const char *fmt, ...)
     vsnprintf(p->reason, sizeof p->reason, fmt, a);
     va_end(a);
     end(p, PAIR_LOST, true);
+}
+
+void pair_mute(gloo_pair *p)
+{
+    for (nrl_request *r = p->engine->live, *next; r; r = next) {
+        next = r->next;
+        if (!request_needs(r, p, false)) continue;
+        request_fail(r, NRL_ERR_PEER, "a message to rank %d was broken off", p->rank);
+        next = p->engine->live;
+    }
+    for (gloo_item *i; (i = queue_pop(&p->out));)
+        engine_item_free(p->engine, i);
+    p->out_offset = 0;
+    p->blocked = false;
+    pair_watch(p);
 }
 
 /* Gloo ranks leave without a word; only who still needs them is hurt. */
@@ -104,7 +122,7 @@ void pair_say(gloo_pair *p, uint64_t opcode, uint64_t slot, uint64_t length)
 {
     gloo_item *i = engine_item(p->engine);
     if (!i) {
-        p->doomed = p->engine->doom = true;
+        p->mute = p->engine->muted = true;
         return;
     }
     i->request = NULL;
@@ -192,7 +210,7 @@ void pair_flush(gloo_pair *p)
 {
     gloo_engine *e = p->engine;
     size_t turn = 0;
-    while (p->state == PAIR_OPEN && p->out.head && turn < IO_TURN) {
+    while (p->state == PAIR_OPEN && !p->mute && p->out.head && turn < IO_TURN) {
         struct iovec parts[IO_PARTS];
         struct msghdr m = {.msg_iov = parts};
         size_t bytes, allowed = rate_allowance(e, IO_TURN);
@@ -213,7 +231,7 @@ void pair_flush(gloo_pair *p)
         written(p, (size_t)n);
         count_written(p);
     }
-    if (p->state != PAIR_OPEN) return;
+    if (p->state != PAIR_OPEN || p->mute) return;
     p->blocked = p->out.head != NULL;
     pair_watch(p);
 }

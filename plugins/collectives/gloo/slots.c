@@ -68,9 +68,10 @@ static gloo_item *step_item(gloo_pair *p, nrl_request *r, int64_t i, const gloo_
 
 static nrl_status usable(const gloo_pair *p)
 {
+    if (p->mute) return nrl_fail(NRL_ERR_PEER, "a message to rank %d was broken off before", p->rank);
     if (p->state == PAIR_OPEN || p->state == PAIR_AWAITED) return NRL_OK;
     if (p->state == PAIR_LEFT) return nrl_fail(NRL_ERR_PEER, "rank %d has left", p->rank);
-    return nrl_fail(NRL_ERR_PEER, "rank %d: %s", p->rank, p->reason);
+    return nrl_fail(NRL_ERR_PEER, "rank %d %s", p->rank, p->reason);
 }
 
 nrl_status slot_receive(gloo_pair *p, nrl_request *r, int64_t i, const gloo_step *s)
@@ -136,7 +137,7 @@ static void peer_can_receive(gloo_pair *p, const wire_header *h)
     }
     gloo_item *note = slot && p->n_notes < PAIR_NOTES_MAX ? engine_item(p->engine) : NULL;
     if (!note) {
-        pair_lose(p, "it announced more receives than can be kept (%d)", PAIR_NOTES_MAX);
+        pair_lose(p, "announced more receives than can be kept (%d)", PAIR_NOTES_MAX);
         return;
     }
     *note = (gloo_item){.size = (size_t)h->length};
@@ -149,12 +150,12 @@ static void peer_sends(gloo_pair *p, const wire_header *h)
     gloo_slot *slot = *find(p, h->slot);
     gloo_item *item = slot ? slot->receives.head : NULL;
     if (!item) {
-        pair_lose(p, "it sent %" PRIu64 " bytes that nobody asked for (slot %#" PRIx64 ")", h->length,
+        pair_lose(p, "sent %" PRIu64 " bytes that nobody asked for (slot %#" PRIx64 ")", h->length,
                   h->slot);
         return;
     }
     if (item->size != h->length) {
-        pair_lose(p, "it sent %" PRIu64 " bytes where %zu were expected, so ranks disagree about this call",
+        pair_lose(p, "sent %" PRIu64 " bytes where %zu were expected, so ranks disagree about this call",
                   h->length, item->size);
         return;
     }
@@ -211,8 +212,8 @@ void slot_forget(gloo_pair *p, nrl_request *r)
     gloo_item *head = p->out.head;
     bool begun = head && head->request == r && p->out_offset;
     if (begun) { /* half a message is out and the rest is the user's memory */
-        p->doomed = p->engine->doom = true;
-        head->request = NULL;
+        p->mute = p->engine->muted = true;
+        p->out_offset = 0;
     }
     remove_of(p, &p->out, r);
     disown(&p->written, r);
