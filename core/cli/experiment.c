@@ -42,12 +42,22 @@ bool experiment_speaks(const run_environment *env)
     return !env->place || env->place->rank == 0;
 }
 
+/* A list of nodes is not followed by a process that was started alone: it says so. */
+static void look_at_nodes(const nrl_node *root, const run_environment *env)
+{
+    size_t n = nrl_node_size(nrl_node_find(nrl_node_find(root, "launch"), "nodes"));
+    if (n && !env->place && !env->check_only)
+        nrl_warn("launch.nodes names %zu node%s, but this is one process; `nrl launch -- run FILE` starts the ranks",
+                 n, n > 1 ? "s" : "");
+}
+
 nrl_status experiment_open(arena *a, int argc, char **argv, const run_environment *env, run **out)
 {
     config_problems problems = {0};
     run_environment with_problems = *env;
     nrl_node *root;
     NRL_TRY(cli_read_config(a, &problems, argv[1], argc - 2, argv + 2, &root));
+    look_at_nodes(root, env);
     with_problems.problems = &problems;
     return run_open(root, &with_problems, out);
 }
