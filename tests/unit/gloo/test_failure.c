@@ -366,7 +366,7 @@ static void a_killed_process_is_named_by_the_others(void **state)
             nrl_status st = RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_MAX,
                                      .receive = data, .count = COUNT);
             if (!st) continue;
-            char named = st == NRL_ERR_PEER && strstr(nrl_error_text(), "rank 1") ? 'y' : 'n';
+            named = st == NRL_ERR_PEER && strstr(nrl_error_text(), "rank 1") ? 'y' : 'n';
             if (write(verdict[1], &named, 1) == 1) pause(); /* one death at a time */
             _exit(1);
         }
