@@ -151,15 +151,30 @@ static nrl_status write_manifest(checkpoint_writer *w, manifest_file *files)
     return st;
 }
 
+/* The name is durable, or the earlier holder of it has it again. */
+static nrl_status take_name(checkpoint_writer *w, char **aside)
+{
+    NRL_TRY(disk_replace(w->temporary, w->final, aside));
+    nrl_status st = disk_sync_folder(w->parent);
+    if (st == NRL_OK) return NRL_OK;
+    char *why = mem_strdup(nrl_error_text());
+    if (disk_put_back(w->temporary, w->final, *aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    free(*aside);
+    *aside = NULL;
+    nrl_fail(st, "%s", why);
+    free(why);
+    return st;
+}
+
 /* Rank 0: from files to a checkpoint. What it replaces is removed last. */
 static nrl_status publish(checkpoint_writer *w, manifest_file *files)
 {
-    bool swapped = false;
+    char *aside = NULL;
     NRL_TRY(explain(w, write_manifest(w, files)));
     NRL_TRY(disk_sync_folder(w->temporary));
-    NRL_TRY(disk_swap(w->temporary, w->final, &swapped));
-    NRL_TRY(disk_sync_folder(w->parent));
-    if (swapped && disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    NRL_TRY(take_name(w, &aside));
+    if (aside && disk_remove_folder(aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    free(aside);
     return NRL_OK;
 }
 

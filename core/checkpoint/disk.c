@@ -2,6 +2,7 @@
  * disk.c - durable writes, whole reads and folders.
  */
 #include "checkpoint/disk.h"
+#include "base/arena.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -144,12 +145,41 @@ nrl_status disk_sync_folder(const char *path)
     return error ? disk_fail(path, error) : NRL_OK;
 }
 
-nrl_status disk_swap(const char *from, const char *to, bool *swapped)
+static bool exchange(const char *a, const char *b)
 {
-    *swapped = renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0;
-    if (*swapped) return NRL_OK;
-    if (errno == EINVAL || errno == ENOSYS) NRL_TRY(disk_remove_folder(to)); /* cannot exchange */
-    return rename(from, to) == 0 ? NRL_OK : disk_fail(to, errno);
+    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
+}
+
+/* Where the file system cannot exchange names, the old one steps aside first: for a moment nobody has
+ * the name. */
+nrl_status disk_replace(const char *from, const char *to, char **aside)
+{
+    *aside = NULL;
+    if (exchange(from, to)) {
+        *aside = mem_strdup(from);
+        return NRL_OK;
+    }
+    if (errno != ENOENT && errno != EINVAL && errno != ENOSYS) return disk_fail(to, errno);
+    if (errno != ENOENT) {
+        char *old = mem_printf("%s.old", to);
+        nrl_status st = disk_remove_folder(old);
+        if (st == NRL_OK && rename(to, old) == 0) *aside = old;
+        else free(old);
+        NRL_TRY(st);
+    }
+    if (rename(from, to) == 0) return NRL_OK;
+    nrl_status st = disk_fail(to, errno);
+    if (*aside) rename(*aside, to);
+    free(*aside);
+    *aside = NULL;
+    return st;
+}
+
+nrl_status disk_put_back(const char *from, const char *to, const char *aside)
+{
+    if (aside && !strcmp(aside, from)) return exchange(from, to) ? NRL_OK : disk_fail(to, errno);
+    if (rename(to, from) != 0 || (aside && rename(aside, to) != 0)) return disk_fail(to, errno);
+    return NRL_OK;
 }
 
 nrl_status disk_remove_folder(const char *path)

@@ -32,8 +32,10 @@ nrl_status disk_read_whole(const char *path, int64_t max_bytes, char **text, siz
 nrl_status disk_make_folder(const char *path); /* one level; an existing one is fine */
 nrl_status disk_make_new_folder(const char *path);
 nrl_status disk_sync_folder(const char *path);
-/* `from` takes the name `to`; where `to` is there, the two folders change places. */
-nrl_status disk_swap(const char *from, const char *to, bool *swapped);
+/* `from` takes the name `to`. What had it is *aside (malloc'd, NULL = nothing had it) from then on: to
+ * be removed once the new one is durable, or brought back by disk_put_back. */
+nrl_status disk_replace(const char *from, const char *to, char **aside);
+nrl_status disk_put_back(const char *from, const char *to, const char *aside);
 /* Removes a folder and its files; what holds folders stays. A missing one is fine. */
 nrl_status disk_remove_folder(const char *path);
 

@@ -34,14 +34,14 @@ static void folder_free(folder *f)
     free(f->path);
 }
 
-/* step-00000200 -> 200; -1 for any other name; *tmp = it ends in .tmp. */
+/* step-00000200 -> 200; -1 for any other name; *tmp = it ends in .tmp, or .old (disk_replace). */
 static int64_t step_of(const char *name, bool *tmp)
 {
     if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9') return -1;
     char *rest;
     errno = 0;
     long long step = strtoll(name + 5, &rest, 10);
-    *tmp = !strcmp(rest, ".tmp");
+    *tmp = !strcmp(rest, ".tmp") || !strcmp(rest, ".old");
     return errno || (*rest && !*tmp) ? -1 : step;
 }
 
