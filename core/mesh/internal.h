@@ -40,6 +40,7 @@ struct nrl_mesh {
     nrl_collective table; /* members the plugin lacks are NULL */
     void *self;           /* the collective of all ranks */
     double timeout_init, timeout_step;
+    const volatile int *signal; /* of mesh_setup */
     store_server *server;
     nrl_store *store, *keys, *meeting; /* connection; "nrl/<run>/"; the collective's */
     control *control;
@@ -49,7 +50,7 @@ struct nrl_mesh {
     int n_axes;
     nrl_work *spare_works;
     mesh_staged staged[MESH_MAX_STAGED];
-    int64_t step;
+    _Atomic int64_t step; /* written by the step thread, read by the watching one too */
     double wait_seconds;
     bool dead;    /* a call failed; the collective is aborted */
     char *reason; /* what every further call says */

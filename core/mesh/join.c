@@ -122,6 +122,8 @@ static nrl_status wait_for_all(nrl_mesh *m, char *const *keys, double deadline)
         NRL_TRY(word_read(m->keys, &w));
         if (w.kind != WORD_NONE) return other_failed(m, &w);
         if (all) return NRL_OK;
+        if (m->signal && *m->signal)
+            return nrl_fail(NRL_ERR_STOPPED, "signal %d came before all ranks had joined", *m->signal);
         if (mesh_clock() >= deadline) return missing_ranks(m, keys);
         mesh_sleep(LOOK_S);
     }

@@ -142,6 +142,7 @@ static nrl_mesh *new_mesh(const mesh_setup *s)
     if (m->place.world < 1) m->place.world = 1;
     m->timeout_init = s->timeout_init;
     m->timeout_step = s->timeout_step;
+    m->signal = s->signal;
     m->solo = (nrl_comm){.mesh = m, .name = "none", .size = 1, .stride = 1};
     record_open(&m->calls);
     return m;
@@ -158,7 +159,7 @@ static nrl_status open_store(nrl_mesh *m, double deadline)
     if (m->folder) NRL_TRY(store_open_folder(m->folder, &m->store));
     if (holds_store(m)) NRL_TRY(store_server_open(m->address, m->place.port, &m->server));
     if (!m->folder)
-        NRL_TRY(store_connect(m->address, m->place.port, deadline - mesh_clock(), &m->store));
+        NRL_TRY(store_connect_until(m->address, m->place.port, deadline - mesh_clock(), m->signal, &m->store));
     char *prefix = *id ? mem_printf("nrl/%s", id) : mem_strdup("nrl");
     nrl_status st = store_open_prefix(m->store, prefix, NULL, NULL, &m->keys);
     free(prefix);

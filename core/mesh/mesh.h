@@ -31,6 +31,7 @@ typedef struct {
     const nrl_collective *collective; /* NULL with world 1 */
     const void *collective_options;
     double timeout_init, timeout_step; /* seconds */
+    const volatile int *signal; /* not 0: who waits for others to join stops; NULL = none is looked at */
     const char *fingerprint; /* of config, script and versions, equal on all ranks; "key: value" lines: a
                                 differing line is named with both values and ranks */
 } mesh_setup;

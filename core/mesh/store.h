@@ -18,6 +18,9 @@ enum { STORE_MAX_KEY = 8192, STORE_MAX_VALUE = 8 << 20, STORE_MAX_KEYS = 131072 
 
 /* Connects, trying again until timeout_s is over: the server may start late. */
 nrl_status store_connect(const char *address, int32_t port, double timeout_s, nrl_store **out);
+/* The same, until *signal is not 0 (NULL = none): NRL_ERR_STOPPED then. */
+nrl_status store_connect_until(const char *address, int32_t port, double timeout_s,
+                               const volatile int *signal, nrl_store **out);
 /* The folder must be there; it serves one run. */
 nrl_status store_open_folder(const char *path, nrl_store **out);
 /* Borrows `inner`. A `stopped` that says true ends every waiting get with NRL_ERR_PEER and the words

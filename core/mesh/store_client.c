@@ -295,18 +295,26 @@ static const store_kind client_kind = {
 
 /* ---- the first connection ---- */
 
-static nrl_status connect_patiently(client *c, double timeout_s, int *fd)
+static nrl_status connect_patiently(client *c, double timeout_s, const volatile int *signal, int *fd)
 {
     double deadline = mesh_clock() + timeout_s;
     for (;;) {
         double now = mesh_clock(), tries = now + ANSWER_S;
         nrl_status st = open_connection(c, tries < deadline ? tries : deadline, fd);
         if (!st || mesh_clock() + RETRY_S >= deadline) return st;
+        if (signal && *signal)
+            return nrl_fail(NRL_ERR_STOPPED, "signal %d came before the ranks had a store", *signal);
         mesh_sleep(RETRY_S);
     }
 }
 
 nrl_status store_connect(const char *address, int32_t port, double timeout_s, nrl_store **out)
+{
+    return store_connect_until(address, port, timeout_s, NULL, out);
+}
+
+nrl_status store_connect_until(const char *address, int32_t port, double timeout_s,
+                               const volatile int *signal, nrl_store **out)
 {
     int fd;
     int64_t joined;
@@ -314,13 +322,13 @@ nrl_status store_connect(const char *address, int32_t port, double timeout_s, nr
     c->address = mem_strdup(address);
     c->port = port;
     pthread_mutex_init(&c->lock, NULL);
-    nrl_status st = connect_patiently(c, timeout_s, &fd);
+    nrl_status st = connect_patiently(c, timeout_s, signal, &fd);
     if (!st) {
         give_connection(c, fd, NRL_OK);
         st = client_add(c, STORE_INIT_KEY, 1, &joined); /* a torch rank 0 waits for this count */
     }
     if (st) {
-        nrl_note("no store of the ranks within %g s", timeout_s);
+        if (st != NRL_ERR_STOPPED) nrl_note("no store of the ranks within %g s", timeout_s);
         client_close(c);
         return st;
     }

@@ -60,7 +60,8 @@ nrl_status open_mesh(run *r)
 {
     mesh_setup setup = {.place = {.world = 1, .local_world = 1},
                         .timeout_init = r->config.launch.timeout_init,
-                        .timeout_step = r->config.launch.timeout_step};
+                        .timeout_step = r->config.launch.timeout_step,
+                        .signal = r->env.signal};
     if (!is_alone(r)) {
         setup.place = *r->env.place;
         setup.collective = r->collective;

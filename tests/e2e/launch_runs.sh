@@ -98,6 +98,16 @@ has err "state saved in by_int/checkpoints/step-"
 steps=$(wc -l <by_term/metrics.jsonl | tr -d ' ')
 run 0 launch -n 2 -- resume by_term train.steps=$((steps + 2))
 is "steps after a resume" "$(wc -l <by_term/metrics.jsonl | tr -d ' ')" $((steps + 2))
+for rank in 0 1; do # one that waits for the other: rank 1 has no store even
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$nrl" run run.yaml out=alone.$rank >out 2>err &
+    launcher=$!
+    while ! grep -q '^SigCgt:.*[4-7c-f]...$' /proc/$launcher/status; do sleep 0.02; done # catches TERM
+    sleep 0.3
+    kill -TERM $launcher
+    ranks=$launcher
+    launched 75 "TERM while joining"
+    has err "signal 15 came before"
+done
 begin by_kill
 kill -9 $launcher
 launched 137 "the kill of the launcher"
