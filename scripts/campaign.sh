@@ -15,6 +15,7 @@ campaigns='
 fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
 kills   20     runs killed at a random moment and resumed: losses equal those of a run in one piece
 faults  100    ranks killed or stopped: the others are out in 10 s and name the right one
+flips   1000   one bit flipped or the end cut off, in a file of a checkpoint of two ranks: always found
 soak    50     short runs with random settings: each ends as it should
 learn   5      quickstarts with other seeds: more than 90 % right
 bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too
@@ -62,6 +63,49 @@ try_kills() {
     losses "$whole" >"$work/a"
     losses "$cut" >"$work/b"
     cmp "$work/a" "$work/b"
+}
+
+# A campaign's checkpoint is made once; a try damages a copy of one file, and the run falls back.
+try_flips() {
+    whole=$work/flips try=$work/flipped
+    if [ ! -d "$whole" ]; then
+        (OMP_NUM_THREADS=1 exec "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=5 \
+            checkpoint.keep=0 train.epochs=0 train.steps=10 out="$whole" parallel=fsdp) >"$work/log" 2>&1 ||
+            { cat "$work/log"; return 1; }
+    fi
+    rm -rf "$try" && mkdir -p "$try/checkpoints" && cp -r "$whole"/checkpoints/* "$try/checkpoints"
+    newest=$try/checkpoints/step-00000010
+    file=$newest/$(pick "$1" manifest.json rank-00000.nrlc rank-00001.nrlc)
+    what=$(python3 - "$file" "$1" <<'PY'
+import os, random, sys
+path, seed = sys.argv[1], int(sys.argv[2])
+random.seed(seed)
+size = os.path.getsize(path)
+if random.random() < 0.2:
+    at = random.randrange(size)
+    os.truncate(path, at)
+    print("cut at", at)
+else:
+    at, bit = random.randrange(size), random.randrange(8)
+    with open(path, "r+b") as f:
+        f.seek(at)
+        byte = f.read(1)[0]
+        f.seek(at)
+        f.write(bytes([byte ^ 1 << bit]))
+    print("byte", at, "bit", bit)
+PY
+) || return 1
+    "$nrl" checkpoint verify "$newest" >"$work/log" 2>&1
+    code=$?
+    [ $code -eq 5 ] || { echo "$file: $what: verify exits $code"; return 1; }
+    # one in fifty is also resumed: the one before it is taken, and that is said
+    [ $(($1 % 50)) -eq 0 ] || return 0
+    small out="$try" resume=auto checkpoint.fallback=previous train.epochs=0 train.steps=10 >"$work/log" 2>"$work/err" ||
+        { cat "$work/err"; return 1; }
+    grep -q "after step 5 of 10" "$work/log" && grep -q "^warning: .*step-00000010" "$work/err" && return 0
+    echo "$file: $what: no fallback"
+    cat "$work/log" "$work/err"
+    return 1
 }
 
 try_soak() {
