@@ -11,7 +11,8 @@
 
 enum {
     SEGMENT_MAX = 1 << 20,
-    SCRATCH_SEGMENTS = 8 /* reduce_scatter: partial sums on their way through this rank */
+    SCRATCH_SEGMENTS = 8, /* reduce_scatter: partial sums on their way through this rank */
+    ROUND = SCRATCH_SEGMENTS / 2
 };
 
 static int32_t after(const nrl_request *r, int32_t n)
@@ -194,20 +195,26 @@ nrl_status plan_reduce_fill(nrl_request *r)
 
 /* ---- reduce_scatter ---- */
 
-/* Chunks in the order in which they pass: r + 1 is sent first, r comes in last. blocks: counts, then
- * offsets, in bytes. Finds the chunk, r + *place, and the offset in it of its segment i. */
-static void passing(const nrl_request *r, int64_t i, int32_t place, int32_t *chunk, size_t *offset,
-                    size_t *size)
+/* Round by round, of ROUND segments of every chunk: a whole chunk would have to wait in scratch, as all
+ * ranks send one before any passes one on. In a round chunks pass in order, r + 1 is sent first and r
+ * comes in last. All chunks count as long as the longest; segments beyond an end are left out by both
+ * sides. blocks: counts, then offsets, in bytes. `place`: of the chunk, from r; `width`: segments of each
+ * chunk in this round. */
+static void passing(const nrl_request *r, int64_t i, int32_t *place, int64_t *width, int64_t *segment)
 {
-    for (;; place++) {
-        *chunk = after(r, place);
-        int64_t n = (int64_t)divide_up((size_t)r->blocks[*chunk], SEGMENT_MAX);
-        if (i < n) break;
-        i -= n;
-    }
-    size_t rest = (size_t)r->blocks[*chunk] - (size_t)i * SEGMENT_MAX;
-    *offset = (size_t)i * SEGMENT_MAX;
-    *size = rest < SEGMENT_MAX ? rest : SEGMENT_MAX;
+    int64_t passes = r->group->size - 1, round = i / (ROUND * passes), in_round = i % (ROUND * passes);
+    *width = r->per - round * ROUND < ROUND ? r->per - round * ROUND : ROUND;
+    *place = (int32_t)(in_round / *width);
+    *segment = round * ROUND + in_round % *width;
+}
+
+/* Bytes of a chunk's segment; 0 beyond its end. */
+static size_t chunk_segment(const nrl_request *r, int32_t chunk, int64_t segment, size_t *offset)
+{
+    size_t all = (size_t)r->blocks[chunk];
+    *offset = (size_t)segment * SEGMENT_MAX;
+    if (*offset >= all) return 0;
+    return all - *offset < SEGMENT_MAX ? all - *offset : SEGMENT_MAX;
 }
 
 static char *scratch_at(const nrl_request *r, int64_t i)
@@ -215,17 +222,21 @@ static char *scratch_at(const nrl_request *r, int64_t i)
     return r->scratch + (size_t)(i % SCRATCH_SEGMENTS) * SEGMENT_MAX;
 }
 
+/* What comes in at step i is sent on at step i + width. */
 static void reduce_scatter_send(const nrl_request *r, int64_t i, gloo_step *s)
 {
-    int32_t chunk;
+    int32_t place;
+    int64_t width, segment;
     size_t offset;
-    passing(r, i, 1, &chunk, &offset, &s->size);
+    passing(r, i, &place, &width, &segment);
+    int32_t chunk = after(r, 1 + place);
+    s->size = chunk_segment(r, chunk, segment, &offset);
     s->peer = before(r);
-    if (i < r->per) { /* segments of the first chunk */
+    if (place == 0) {
         s->data = (char *)r->in + r->blocks[r->group->size + chunk] + offset;
     } else {
-        s->data = scratch_at(r, i - r->per);
-        s->after_receives = i - r->per + 1;
+        s->data = scratch_at(r, i - width);
+        s->after_receives = i - width + 1;
     }
 }
 
@@ -247,19 +258,24 @@ const gloo_plan plan_reduce_scatter_foreign = {
     .done = keep_own_part,
 };
 
-/* Partial sums wait in scratch until they are sent on; the last chunk is the result. */
+/* Partial sums wait in scratch until they are sent on; the last chunk is the result. A place in scratch
+ * is free once its last content, of SCRATCH_SEGMENTS steps before, has left: at most ROUND steps after
+ * it came, so always before this step, and ranks cannot wait for each other in a circle. */
 static void reduce_scatter_receive(const nrl_request *r, int64_t i, gloo_step *s)
 {
-    int32_t chunk;
+    int32_t place;
+    int64_t width, segment;
     size_t offset;
-    passing(r, i, 2, &chunk, &offset, &s->size);
+    passing(r, i, &place, &width, &segment);
+    int32_t chunk = after(r, 2 + place);
+    s->size = chunk_segment(r, chunk, segment, &offset);
     s->peer = after(r, 1);
     s->with = r->in + r->blocks[r->group->size + chunk] + offset;
     if (chunk == r->group->rank) {
         s->data = r->out + offset;
     } else {
         s->data = scratch_at(r, i);
-        s->after_sends = i < SCRATCH_SEGMENTS ? 0 : r->per + i - SCRATCH_SEGMENTS + 1;
+        s->after_sends = i < SCRATCH_SEGMENTS ? 0 : i - SCRATCH_SEGMENTS + ROUND + 1;
     }
 }
 
@@ -270,6 +286,7 @@ static void reduce_scatter_done(nrl_request *r)
 
 const gloo_plan plan_reduce_scatter = {
     .name = "reduce_scatter",
+    .skip_empty = true,
     .send = reduce_scatter_send,
     .receive = reduce_scatter_receive,
     .done = reduce_scatter_done,
@@ -278,12 +295,11 @@ const gloo_plan plan_reduce_scatter = {
 nrl_status plan_reduce_scatter_fill(nrl_request *r)
 {
     int32_t ranks = r->group->size;
-    for (int32_t p = 1; p <= ranks; p++) {
-        int64_t n = (int64_t)divide_up((size_t)r->blocks[after(r, p)], SEGMENT_MAX);
-        if (p == 1) r->per = n;
-        if (p < ranks) r->n_sends += n;
-        if (p > 1) r->n_receives += n;
+    for (int32_t chunk = 0; chunk < ranks; chunk++) {
+        int64_t n = (int64_t)divide_up((size_t)r->blocks[chunk], SEGMENT_MAX);
+        if (n > r->per) r->per = n;
     }
+    r->n_sends = r->n_receives = r->per * (ranks - 1);
     if (ranks <= 2) return NRL_OK;
     return request_scratch(r, (size_t)SCRATCH_SEGMENTS * SEGMENT_MAX);
 }

@@ -149,11 +149,41 @@ static void infinities_nan_and_denormals_go_through(void **state)
     assert_true(ranks_run(2, &tcp23, nan_body, NULL));
 }
 
+/* Shares of many segments, some empty, in place: all ranks send one before any passes one on. */
+static void long_shares_body(ranks_one *r)
+{
+    enum { MOST = 10 << 18 }; /* of f32: ten segments */
+    const int64_t all[] = {MOST, 0, 4 << 18, MOST - 5, 1}, *counts = all;
+    int64_t total = 0, before = 0;
+    for (int32_t k = 0; k < r->size; k++) {
+        if (k == r->rank) before = total;
+        total += counts[k];
+    }
+    float *data = malloc((size_t)total * sizeof *data);
+    for (int64_t i = 0; i < total; i++)
+        data[i] = (float)(i % 7 + r->rank);
+    CHECK(r, RANKS_DO(r->self, reduce_scatter, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM, .send = data,
+                      .receive = data + before, .counts = counts) == NRL_OK);
+    int64_t wrong = 0;
+    for (int64_t i = before; i < before + counts[r->rank]; i++)
+        wrong += data[i] != (float)(i % 7 * r->size + r->size * (r->size - 1) / 2);
+    free(data);
+    CHECK(r, wrong == 0);
+}
+
+static void shares_of_many_segments_are_summed_by_any_number_of_ranks(void **state)
+{
+    (void)state;
+    for (int32_t ranks = 2; ranks <= 5; ranks++)
+        assert_true(ranks_run(ranks, &tcp23, long_shares_body, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_pytorchs_to_the_bit),
         cmocka_unit_test(all_ranks_get_the_same_bits_of_every_type_and_reduction),
+        cmocka_unit_test(shares_of_many_segments_are_summed_by_any_number_of_ranks),
         cmocka_unit_test(infinities_nan_and_denormals_go_through),
     };
     return cmocka_run_group_tests(tests, ranks_load, NULL);
