@@ -65,7 +65,7 @@ static void print_call(const record_call *call, double now, buffer *text)
 {
     record_describe(call, text);
     buffer_print(text, STATE_MARK "%lld", (long long)call->step);
-    if (call->done) buffer_print(text, ", done %.1f s ago after %.3f s\n", now - call->done,
+    if (call->done > 0) buffer_print(text, ", done %.1f s ago after %.3f s\n", now - call->done,
                                  call->done - call->entered);
     else buffer_print(text, ", under way for %.1f s\n", now - call->entered);
 }

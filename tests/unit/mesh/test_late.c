@@ -4,6 +4,19 @@
  */
 #include "forked.h"
 
+static group suspended, computing, slow;
+
+static void expect_content(group *g)
+{
+    for (int32_t r = 0; r < g->world; r++) {
+        rank_report report;
+        assert_true(collect(g, r, &report));
+        assert_string_equal(report.text, "");
+        assert_int_equal(report.status, NRL_OK);
+    }
+    end_errors(g);
+}
+
 static nrl_status to_twenty(nrl_mesh *m, int32_t rank)
 {
     int32_t all[PAIRS_MAX];
@@ -17,22 +30,7 @@ static nrl_status to_twenty(nrl_mesh *m, int32_t rank)
 static void a_run_that_is_suspended_whole_goes_on(void **state)
 {
     (void)state;
-    group g;
-    prepare(&g, 3, to_twenty);
-    start_all(&g);
-    mesh_sleep(1.3);
-    for (int r = 0; r < 3; r++)
-        kill(g.children[r].pid, SIGSTOP);
-    mesh_sleep(8);
-    for (int r = 0; r < 3; r++)
-        kill(g.children[r].pid, SIGCONT);
-    for (int32_t r = 0; r < 3; r++) {
-        rank_report report;
-        assert_true(collect(&g, r, &report));
-        assert_string_equal(report.text, "");
-        assert_int_equal(report.status, NRL_OK);
-    }
-    end_errors(&g);
+    expect_content(&suspended);
 }
 
 /* ---- a rank that computes ---- */
@@ -48,21 +46,16 @@ static nrl_status rank_one_computes(nrl_mesh *m, int32_t rank)
 static void a_rank_that_computes_hears_of_it_and_says_so(void **state)
 {
     (void)state;
-    group g;
     rank_report report;
     char text[4096];
-    prepare(&g, 3, rank_one_computes);
-    start_all(&g);
-    mesh_sleep(1.2);
-    end_rank(&g, 2);
-    assert_true(collect(&g, 0, &report));
+    assert_true(collect(&computing, 0, &report));
     EXPECT_TEXT(report.text, "rank 2 (");
-    assert_true(collect(&g, 1, &report));
+    assert_true(collect(&computing, 1, &report));
     EXPECT_TEXT(report.text, "rank 2 (");
-    collect_errors(&g, 1, text, sizeof text);
+    collect_errors(&computing, 1, text, sizeof text);
     EXPECT_TEXT(text, "warning: rank 2 (");
     EXPECT_TEXT(text, "between calls");
-    end_errors(&g);
+    end_errors(&computing);
 }
 
 /* ---- calls that do not end ---- */
@@ -77,15 +70,27 @@ static nrl_status one_is_slow(nrl_mesh *m, int32_t rank)
 static void a_slow_rank_that_beats_is_waited_for(void **state)
 {
     (void)state;
-    group g;
-    prepare(&g, 3, one_is_slow);
-    start_all(&g);
-    for (int32_t r = 0; r < 3; r++) {
-        rank_report report;
-        assert_true(collect(&g, r, &report));
-        assert_string_equal(report.text, "");
-    }
-    end_errors(&g);
+    expect_content(&slow);
+}
+
+/* What takes seconds happens to all three groups at once. */
+static int start_groups(void **state)
+{
+    (void)state;
+    prepare(&suspended, 3, to_twenty);
+    start_all(&suspended);
+    prepare(&computing, 3, rank_one_computes);
+    start_all(&computing);
+    prepare(&slow, 3, one_is_slow);
+    start_all(&slow);
+    mesh_sleep(1.3);
+    end_rank(&computing, 2);
+    for (int r = 0; r < 3; r++)
+        kill(suspended.children[r].pid, SIGSTOP);
+    mesh_sleep(8);
+    for (int r = 0; r < 3; r++)
+        kill(suspended.children[r].pid, SIGCONT);
+    return 0;
 }
 
 static nrl_status one_calls_something_else(nrl_mesh *m, int32_t rank)
@@ -160,5 +165,5 @@ int main(void)
         cmocka_unit_test(a_time_out_shows_who_called_what),
         cmocka_unit_test(who_says_goodbye_is_not_missed),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, start_groups, NULL);
 }
