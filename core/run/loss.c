@@ -21,7 +21,9 @@ static nrl_status add_total(work *w, uint32_t k, nrl_tensor *sum, nrl_tensor **t
 static nrl_status call_loss(work *w, nrl_batch *batch, nrl_tensor **sums)
 {
     const nrl_algorithm *a = w->algorithm;
+    double mark = ctx_profile_mark(w->ctx);
     nrl_status st = a->loss(w->algorithm_self, w->ctx, batch, sums);
+    ctx_profile_host(w->ctx, "loss (host)", mark);
     for (uint32_t k = 0; st == NRL_OK && k < a->n_terms; k++)
         if (!sums[k] || nrl_tensor_numel(sums[k]) != 1 || nrl_tensor_dtype(sums[k]) != NRL_DTYPE_F32)
             st = nrl_fail(NRL_ERR_PLUGIN, "term %u must be one f32 number, it %s", k,

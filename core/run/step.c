@@ -13,7 +13,9 @@ static nrl_status weigh(run *r, const data_step *data, double *weights)
     for (int64_t m = 0; m < data->n_micro; m++) {
         double w[NRL_MAX_TERMS] = {0};
         if (data->micro[m]->is_tail) continue;
+        double mark = ctx_profile_mark(r->ctx);
         r->algorithm->weight(r->algorithm_self, data->micro[m], w);
+        ctx_profile_host(r->ctx, "loss (host)", mark);
         for (uint32_t k = 0; k < r->algorithm->n_terms; k++) weights[k] += w[k];
     }
     for (uint32_t k = 0; k < r->algorithm->n_terms; k++)

@@ -270,6 +270,32 @@ static int export(lua_State *L)
     return 0;
 }
 
+/* run:profile(true): operations are timed from the next step on; run:profile() -> {{op =, seconds =,
+ * calls =}, ...}, the longest first. */
+static int profile(lua_State *L)
+{
+    handle *h = handle_at(L, 1);
+    int n;
+    if (!lua_isnoneornil(L, 2)) {
+        run_profile(h->r, lua_toboolean(L, 2));
+        return 0;
+    }
+    run_op_time *rows = run_profile_rows(h->r, &n);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_createtable(L, 0, 3);
+        lua_pushstring(L, rows[i].name);
+        lua_setfield(L, -2, "op");
+        lua_pushnumber(L, rows[i].seconds);
+        lua_setfield(L, -2, "seconds");
+        lua_pushinteger(L, rows[i].calls);
+        lua_setfield(L, -2, "calls");
+        lua_rawseti(L, -2, i + 1);
+    }
+    free(rows);
+    return 1;
+}
+
 /* ---- fields ---- */
 
 static void push_field(lua_State *L, handle *h, const char *name)
@@ -320,6 +346,7 @@ static int set_field(lua_State *L)
 static const luaL_Reg methods[] = {
     {"train", train},   {"steps", steps},          {"finish", finish},   {"stop", stop},
     {"set_lr", set_lr}, {"evaluate", evaluate},    {"save", save},       {"export", export},
+    {"profile", profile},
     {"on", handle_on},  {"sample", handle_sample}, {"close", close_run}, {NULL, NULL},
 };
 

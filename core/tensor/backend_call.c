@@ -9,7 +9,8 @@ enum {
 #define BACKEND_NUMBER(name, args) OP_##name,
     BACKEND_OPS(BACKEND_NUMBER)
 #undef BACKEND_NUMBER
-        OP_COUNT
+        OP_HOST, /* no operation: ctx_profile_host */
+    OP_COUNT
 };
 
 struct profile {
@@ -65,14 +66,19 @@ static double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static ctx_op_time *profile_row(profile *p, int op, const char *name)
+{
+    if (!p->row[op]) p->row[op] = ++p->n_rows;
+    ctx_op_time *row = &p->rows[p->row[op] - 1];
+    row->name = name;
+    return row;
+}
+
 static nrl_status profile_add(nrl_ctx *ctx, int op, const char *name, double begin, work w)
 {
     const device *d = ctx->device;
     if (d->table.stream_wait && ctx->stream) NRL_TRY(d->table.stream_wait(d->self, ctx->stream));
-    profile *p = ctx->profile;
-    if (!p->row[op]) p->row[op] = ++p->n_rows;
-    ctx_op_time *row = &p->rows[p->row[op] - 1];
-    row->name = name;
+    ctx_op_time *row = profile_row(ctx->profile, op, name);
     row->seconds += seconds_now() - begin;
     row->flops += w.flops;
     row->bytes += w.bytes;
@@ -113,6 +119,24 @@ void ctx_profile(nrl_ctx *ctx, bool on)
 {
     free(ctx->profile);
     ctx->profile = on ? mem_alloc(sizeof *ctx->profile) : NULL;
+}
+
+double ctx_profile_mark(const nrl_ctx *ctx)
+{
+    const profile *p = ctx->profile;
+    double operations = 0;
+    if (!p) return 0;
+    for (int i = 0; i < p->n_rows; i++)
+        if (p->row[OP_HOST] != i + 1) operations += p->rows[i].seconds;
+    return seconds_now() - operations;
+}
+
+void ctx_profile_host(nrl_ctx *ctx, const char *name, double mark)
+{
+    if (!ctx->profile) return;
+    ctx_op_time *row = profile_row(ctx->profile, OP_HOST, name);
+    row->seconds += ctx_profile_mark(ctx) - mark;
+    row->calls++;
 }
 
 const ctx_op_time *ctx_profile_rows(const nrl_ctx *ctx, int *n)

@@ -133,5 +133,8 @@ typedef struct {
 } ctx_op_time;
 void ctx_profile(nrl_ctx *ctx, bool on); /* also clears */
 const ctx_op_time *ctx_profile_rows(const nrl_ctx *ctx, int *n);
+/* A row for what the host does between a mark and here, less the operations that ran meanwhile. */
+double ctx_profile_mark(const nrl_ctx *ctx);
+void ctx_profile_host(nrl_ctx *ctx, const char *name, double mark);
 
 #endif

@@ -12,7 +12,11 @@ for _, algorithm in ipairs {"sft", name} do
   cfg.algorithm, cfg.data.train_on = algorithm, "all"
   cfg.train.global_batch = 24 -- several micro-batches
   local run <close> = nrl.open(cfg, {quiet = true, out = algorithm})
+  run:profile(true)
   run:train()
+  local calls = {}
+  for _, row in ipairs(run:profile()) do calls[row.op] = row.calls end
+  assert(calls.gemm > 0 and calls["loss (host)"] > 0)
 end
 E2
 run 0 run same.lua train.epochs=2 checkpoint.every=0 eval.every=0 "$one_thread"

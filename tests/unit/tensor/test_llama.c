@@ -12,6 +12,7 @@
 #include "support/tiny_llama.h"
 #include "tensor/internal.h"
 #include <math.h>
+#include <time.h>
 
 /* Products of other sizes sum in another order: some roundings of f32 on values of size one. */
 #define SUM_ORDER_TOLERANCE 1e-5
@@ -301,13 +302,13 @@ static void the_fused_head_learns_as_columns_in_any_chunks(void **state)
     batch_free(b);
 }
 
-static int64_t n_products(void)
+static const ctx_op_time *profile_row(const char *name)
 {
     int n;
     const ctx_op_time *rows = ctx_profile_rows(ctx, &n);
     for (int i = 0; i < n; i++)
-        if (!strcmp(rows[i].name, "gemm")) return rows[i].calls;
-    return 0;
+        if (!strcmp(rows[i].name, name)) return &rows[i];
+    return NULL;
 }
 
 /* 21 rows in chunks of 5, 5, 5, 5 and 1; those with room are not made again. */
@@ -328,11 +329,11 @@ static void kept_logits_spare_products_and_change_no_bit(void **state)
         double *grads = tiny_grads(&model, &n);
         if (!none) {
             none = grads;
-            products = n_products();
+            products = profile_row("gemm")->calls;
             continue;
         }
         assert_memory_equal(grads, none, (size_t)n * sizeof *grads);
-        assert_int_equal(n_products(), products - chunks[k]);
+        assert_int_equal(profile_row("gemm")->calls, products - chunks[k]);
         free(grads);
     }
     ctx_profile(ctx, false);
@@ -540,10 +541,7 @@ static void a_profile_counts_calls_time_and_flops(void **state)
     (void)state;
     ctx_profile(ctx, true);
     fused_step(b, &loss);
-    const ctx_op_time *rows = ctx_profile_rows(ctx, &n);
-    const ctx_op_time *gemm = NULL;
-    for (int i = 0; i < n; i++)
-        if (!strcmp(rows[i].name, "gemm")) gemm = &rows[i];
+    const ctx_op_time *gemm = profile_row("gemm");
     assert_non_null(gemm);
     /* 7 products a layer and the head, each forward once and backward twice */
     assert_int_equal(gemm->calls, 3 * (7 * TINY_LAYERS + 1));
@@ -553,6 +551,30 @@ static void a_profile_counts_calls_time_and_flops(void **state)
     assert_true(gemm->seconds > 0);
     ctx_profile(ctx, false);
     assert_null(ctx_profile_rows(ctx, &n));
+    batch_free(b);
+}
+
+/* A tenth of a second on the host, and a step that is not its own. */
+static void a_profile_leaves_operations_out_of_the_hosts_time(void **state)
+{
+    static const int lengths[] = {21};
+    const struct timespec pause = {0, 100000000};
+    nrl_batch *b = tiny_batch(lengths, 1, 8);
+    double loss, operations = 0;
+    int n;
+    (void)state;
+    ctx_profile(ctx, true);
+    double mark = ctx_profile_mark(ctx);
+    nanosleep(&pause, NULL);
+    fused_step(b, &loss);
+    ctx_profile_host(ctx, "host", mark);
+    const ctx_op_time *rows = ctx_profile_rows(ctx, &n), *host = profile_row("host");
+    assert_non_null(host);
+    for (int i = 0; i < n; i++)
+        if (&rows[i] != host) operations += rows[i].seconds;
+    assert_int_equal(host->calls, 1);
+    assert_true(host->seconds >= 0.1 && operations > 0);
+    ctx_profile(ctx, false);
     batch_free(b);
 }
 
@@ -571,6 +593,7 @@ int main(void)
         cmocka_unit_test(wandering_lengths_do_not_pile_up_memory),
         cmocka_unit_test(a_tape_keeps_only_what_cannot_be_made_again),
         cmocka_unit_test(a_profile_counts_calls_time_and_flops),
+        cmocka_unit_test(a_profile_leaves_operations_out_of_the_hosts_time),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
