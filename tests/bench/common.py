@@ -11,6 +11,7 @@ SMOLLM2 = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden
            "head_dim": 64, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 100000.0,
            "vocab_size": 49152, "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
            "attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False, "torch_dtype": "float32"}
+FULL_DEPTH = SMOLLM2["num_hidden_layers"]
 # For proofs that a bench works.
 TINY = dict(SMOLLM2, hidden_size=64, intermediate_size=176, num_attention_heads=4, num_key_value_heads=2,
             head_dim=16, vocab_size=512)
