@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much of ddp's communication hides behind the backward; prints one JSON object and judges nothing.
 
-usage: overlap.py NRL [--ranks 2] [--share 0.5] [--caps 25 ...] [--layers 12] [--tokens 512] [--steps 8] [--repeats 3]
+usage: overlap.py NRL [--ranks 2] [--share 0.5] [--caps 4 ...] [--layers 12] [--tokens 512] [--steps 8] [--repeats 3]
                   [--threads 1] [--options KEY=VALUE ...] [--tiny]
 compute        seconds of a step of the same ranks without gradients on the wire (sync_every above the run)
 communication  seconds that the bytes of a step take at gloo's rate_limit, which is set so that this is `share` of
@@ -113,7 +113,7 @@ def main():
     parser.add_argument("nrl")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--share", type=float, default=0.5)
-    parser.add_argument("--caps", type=float, nargs="+", default=[25])
+    parser.add_argument("--caps", type=float, nargs="+", default=[4])
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--vocab", type=int, default=4096)
     parser.add_argument("--tokens", type=int, default=512)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const nrl_option ddp_rows[] = {
-    NRL_OPT_F64(ddp_options, bucket_cap_mb, "25", 0.001, 65536,
+    NRL_OPT_F64(ddp_options, bucket_cap_mb, "4", 0.001, 65536,
                 "MiB of gradients that go out together; a larger parameter is alone"),
     NRL_OPT_F64(ddp_options, first_bucket_mb, "1", 0.001, 65536,
                 "MiB of the first bucket, at most bucket_cap_mb: something is on its way early"),
@@ -56,7 +56,7 @@ static nrl_status ddp_check(const void *options)
     NRL_TRY(needs(o->sync_states, !sums, "sync_states", "sync_every above 1"));
     NRL_TRY(needs(o->compress != DDP_NONE, sums, "compress", "sync_every: 1, as it is gradients that go out"));
     NRL_TRY(needs(o->unused != DDP_UNUSED_ZERO, sums, "unused", "sync_every: 1"));
-    NRL_TRY(needs(fabs(o->bucket_cap_mb - 25) > 0, sums, "bucket_cap_mb", "sync_every: 1"));
+    NRL_TRY(needs(fabs(o->bucket_cap_mb - 4) > 0, sums, "bucket_cap_mb", "sync_every: 1"));
     return needs(fabs(o->first_bucket_mb - 1) > 0, sums, "first_bucket_mb", "sync_every: 1");
 }
 
