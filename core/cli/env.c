@@ -65,7 +65,7 @@ static nrl_status add_ranks(arena *a, nrl_node *map)
     node_set(a, place, "world_size", node_int(a, p.world));
     node_set(a, place, "local_rank", node_int(a, p.local_rank));
     node_set(a, place, "local_world_size", node_int(a, p.local_world));
-    node_set(a, place, "threads", node_int(a, ranks_threads(&p)));
+    node_set(a, place, "threads", node_int(a, ranks_threads(cli_getenv, &p)));
     if (p.world == 1) return NRL_OK;
     set_text(a, place, "store", arena_printf(a, "%s:%d", p.address, p.port));
     set_text(a, place, "store_holder", p.store_elsewhere ? "launcher" : "rank 0");

@@ -23,7 +23,7 @@ void experiment_environment(arena *a, run_environment *env)
 static void share_processors(const mesh_place *place)
 {
     char text[16];
-    snprintf(text, sizeof text, "%d", ranks_threads(place));
+    snprintf(text, sizeof text, "%d", ranks_threads(cli_getenv, place));
     setenv("OMP_NUM_THREADS", text, 0);
 }
 
@@ -32,7 +32,7 @@ nrl_status experiment_ranks(arena *a, run_environment *env)
     mesh_place *place = arena_alloc(a, sizeof *place);
     NRL_TRY(ranks_read(a, cli_getenv, place));
     if (place->world == 1) return NRL_OK;
-    if (place->local_world > 1) share_processors(place);
+    share_processors(place);
     env->place = place;
     return NRL_OK;
 }

@@ -255,13 +255,17 @@ bool ranks_is_loopback(const char *address)
     return address && (!strcmp(address, "localhost") || !strncmp(address, "127.", 4) || !strcmp(address, "::1"));
 }
 
-int32_t ranks_threads(const mesh_place *place)
+int32_t ranks_threads(ranks_variable variable, const mesh_place *place)
 {
+    const char *granted = place->origin && place->origin == launchers[SLURM].origin
+                              ? variable("SLURM_CPUS_PER_TASK") : NULL;
     cpu_set_t own, parents;
     if (sched_getaffinity(0, sizeof own, &own)) return 0;
     int n = CPU_COUNT(&own);
     /* fewer than the launcher itself: they are this rank's alone */
     bool bound = !sched_getaffinity(getppid(), sizeof parents, &parents) && CPU_COUNT(&parents) > n;
     if (!bound) n /= place->local_world;
+    long most = granted ? strtol(granted, NULL, 10) : 0;
+    if (most > 0 && most < n) n = (int)most;
     return n > 1 ? n : 1;
 }

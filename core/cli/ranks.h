@@ -21,8 +21,8 @@ const char *ranks_launcher(ranks_variable variable);
 bool ranks_is_loopback(const char *address); /* only this machine can mean it */
 
 /* Processors for this rank: all that it may use, divided by the ranks that share them. A launcher
- * that gave each rank processors of its own has divided already. */
-int32_t ranks_threads(const mesh_place *place);
+ * that gave each rank processors of its own has divided already; Slurm may grant fewer. */
+int32_t ranks_threads(ranks_variable variable, const mesh_place *place);
 
 /* ---- Slurm's lists (ranks_slurm.c) ---- */
 

@@ -237,8 +237,13 @@ static void ranks_share_processors_but_have_one_each(void **state)
 {
     (void)state;
     mesh_place alone = {.local_world = 1}, many = {.local_world = 1 << 20};
-    assert_true(ranks_threads(&alone) >= 1);
-    assert_int_equal(ranks_threads(&many), 1);
+    ENVIRONMENT("HOME=/root");
+    assert_true(ranks_threads(variable, &alone) >= 1);
+    assert_int_equal(ranks_threads(variable, &many), 1);
+    ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_STEP_ID=0", "SLURM_NODEID=0",
+                "SLURM_STEP_TASKS_PER_NODE=1(x2)", "SLURM_JOB_NODELIST=a,b", "SLURM_CPUS_PER_TASK=1");
+    mesh_place granted = read_place();
+    assert_int_equal(ranks_threads(variable, &granted), 1);
 }
 
 static int forget(void **state)
