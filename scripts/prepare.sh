@@ -28,6 +28,8 @@ program:munged:munge
 program:slurmctld:slurmctld
 program:slurmd:slurmd
 program:srun:slurm-client'
+# Tests are skipped without it, so nobody has to have it: Debian alone packages it as it was in 2022.
+test_extra=libgloo-dev
 
 prefixes=$(printf '%s' "${CMAKE_PREFIX_PATH:-}" | tr ':;' '  ')
 for prefix in $prefixes; do
@@ -71,6 +73,15 @@ grant_wishes() {
     # shellcheck disable=SC2086
     apt-get update -q -o Acquire::http::Timeout=10 && DEBIAN_FRONTEND=noninteractive \
         apt-get install -q -y --no-install-recommends $wished || echo "not installed: some tests will be skipped"
+}
+
+install_extra() {
+    found header gloo/allreduce.h && return
+    command -v apt-get >/dev/null || return 0
+    { [ -z "$as_root" ] || $as_root true 2>/dev/null; } || return 0
+    $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -q -y --no-install-recommends "$test_extra" >/dev/null 2>&1 ||
+        echo "not to be had, so its tests are skipped: $test_extra"
 }
 
 # install_needs [test]

@@ -162,7 +162,7 @@ void collective_abort(member *m)
     close_group(m, group);
 }
 
-/* ---- a rank that is gone: signal 0, rank 0 is in a call; rank 1 leaves ---- */
+/* ---- a rank that is gone: signal 0, rank 0 is in a call; rank 1 goes ---- */
 
 void collective_loss(member *m)
 {
@@ -173,6 +173,7 @@ void collective_loss(member *m)
     m->lone = true;
     if (m->rank == 1) {
         report_check(m->report, member_await(m, 0, 1, 10), rule, "rank 0 did not start in 10 s");
+        m->table->abort(m->self); /* without a goodbye */
         vec_free(&v);
         return;
     }
@@ -191,7 +192,7 @@ void collective_loss(member *m)
     if (st == NRL_OK && !done) return; /* it may still use the memory */
     if (st != NRL_OK)
         report_check(m->report, strchr(nrl_error_text(), '1'), rule,
-                     "rank 1 left; the words are '%s'", nrl_error_text());
+                     "rank 1 is gone; the words are '%s'", nrl_error_text());
     report_check(m->report, m->table->failed_peer(m->self) == 1, rule,
                  "failed_peer is %d, expected 1", m->table->failed_peer(m->self));
     m->table->release(m->self, request);
