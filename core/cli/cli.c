@@ -61,7 +61,7 @@ static const verb verbs[] = {
     {"plugins",
      "[--json]\n"
      "         nrl plugins test FILE.so [option=value ...] [--backend NAME]\n"
-     "           [--config config.json] [--json]\n"
+     "           [--collective NAME] [--config config.json] [--json]\n"
      "         nrl plugins new KIND NAME DIR",
      "plugins test mine.so", "list, test or begin plugins", cli_plugins},
     {"env", "[--json]", "env", "this machine and this build", cli_env},
