@@ -19,6 +19,7 @@ flips   1000   one bit flipped or the end cut off, in a file of a checkpoint of 
 soak    50     short runs with random settings: each ends as it should
 learn   5      quickstarts with other seeds: more than 90 % right
 bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too
+shards  3      steps on 1, 2 and 4 ranks of fsdp, SmolLM2-135M in shape: memory falls as the plan says
 steady  10000  steps of one run: from the 500th on, memory grows less than 1 % (or 1 MiB), descriptors not at all'
 
 usage() {
@@ -259,6 +260,46 @@ campaign_steady() {
         [ "${latest:-0}" -le $((${fewest:-0} + 3)) ] || failed=1
 }
 
+# shard RANKS: runs it; appends to the table: ranks, MiB that the plan says, MiB resident
+shard() {
+    out=$work/shard$1
+    tried=$((tried + 1))
+    OMP_NUM_THREADS=1 "$nrl" launch -n "$1" -- run "$work/shards.yaml" out="$out" >"$work/log" 2>&1 ||
+        { tail -n 20 "$work/log"; failed=$((failed + 1)); return; }
+    planned=$(sed -n 's/.*memory  *\([0-9.]*\) MiB.*/\1/p' "$work/log" | head -n 1)
+    sed -n 's/.*"loss".*"mem_bytes": \([0-9]*\).*/\1/p' "$out/metrics.jsonl" | tail -n 1 |
+        awk -v n="$1" -v p="$planned" '{ print n, p, $1 / 1048576 }' >>"$work/shards"
+}
+
+# What is resident beside the plan (program, activations) does not depend on the ranks: to 3 % of the
+# largest plan.
+campaign_shards() {
+    cat >"$work/shards.json" <<JSON
+{"model_type": "llama", "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536,
+ "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3, "hidden_act": "silu",
+ "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 100000, "tie_word_embeddings": true}
+JSON
+    awk 'BEGIN { for (i = 0; i < 64; i++) { s = ""; for (t = 0; t < 32; t++) s = s (t ? "," : "") 3 + (i * 31 + t * t * 17) % 40000
+        print "{\"input_ids\":[" s "],\"labels\":[" s "]}" } }' >"$work/shards.jsonl"
+    cat >"$work/shards.yaml" <<YAML
+model: {config: shards.json}
+data: {train: shards.jsonl, max_length: 64}
+algorithm: sft
+train: {steps: $n, global_batch: 4, micro_batch_tokens: 64, seed: $seed}
+optimizer: {name: adamw, lr: 1e-4}
+parallel: fsdp
+loggers: [console, jsonl]
+checkpoint: {every: 0, save_at_start: false, export: false}
+backend: {name: cpu, threads: 1}
+YAML
+    : >"$work/shards"
+    shard 1 && shard 2 && shard 4
+    awk '{ rest = $3 - $2; printf "%d ranks: planned %.0f MiB a rank, resident %.0f, beside the plan %.0f\n", $1, $2, $3, rest
+           if (NR == 1) { first = rest; whole = $2 }
+           if (rest - first > 0.03 * whole || first - rest > 0.03 * whole) bad = 1 }
+         END { exit bad || NR != 3 }' "$work/shards" || failed=$((failed + 1))
+}
+
 campaign_tries() {
     while [ $tried -lt "$n" ]; do
         this=$((seed + tried))
@@ -275,7 +316,7 @@ n=${2:-$(echo "$row" | awk '{print $2}')}
 seed=${3:-1}
 tried=0 failed=0
 case $name in
-fuzz | bench | steady) "campaign_$name" ;;
+fuzz | bench | shards | steady) "campaign_$name" ;;
 *) campaign_tries ;;
 esac
 echo "$name: $tried tried, $failed failed, seed $seed"

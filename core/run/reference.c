@@ -216,5 +216,5 @@ bool reference_is_start(const reference *r)
 
 int64_t reference_bytes(const reference *r)
 {
-    return r->model ? r->storage.work_bytes : 0;
+    return r->model ? r->storage.work_bytes + r->strategy.plan.buffer_bytes : 0;
 }

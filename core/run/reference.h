@@ -54,6 +54,6 @@ void reference_close(reference *r);
 nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column);
 /* True when this model is the one that training started from (then the first loss is known). */
 bool reference_is_start(const reference *r);
-int64_t reference_bytes(const reference *r); /* of weights held */
+int64_t reference_bytes(const reference *r); /* of weights held, and buffers that gather them */
 
 #endif
