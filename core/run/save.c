@@ -55,6 +55,7 @@ nrl_status save_at_start(run *r)
     NRL_TRY(open_writer(r));
     nrl_status st = checkpoint_prepare(r->writer, state_bytes(r), c->save_at_start);
     if (st != NRL_OK) nrl_note("a trial save before the first step (checkpoint.save_at_start)");
+    else st = mesh_barrier(r->mesh, "trial saves"); /* the folder is still there for the last one */
     /* else a start that failed would look like a run to the next one */
     rmdir(arena_printf(&r->memory, "%s/checkpoints", r->config.out));
     return st;
