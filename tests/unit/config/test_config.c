@@ -237,7 +237,6 @@ static void rules_between_options_are_checked(void **state)
         {"data.train=[]", "an empty list"},
         {"data.train={weight: 1}", "data.train.path: required"},
         {"train.precision=fp16", "not one of: fp32, bf16"},
-        {"checkpoint.async=true", "unknown key"},
         {"launch.timeout_step=0", "expected 1 to"},
         {"launch.nodes=here", "launch.nodes: expected a list"},
         {"launch.nodes=[{slots: 2}]", "launch.nodes.address: required"},

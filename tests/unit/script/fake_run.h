@@ -12,7 +12,7 @@
 #include <string.h>
 
 static struct {
-    int opened, closed, saves, finishes;
+    int opened, closed, abandoned, saves, finishes;
     double lr;
     char *config, *state, *places, *prompts, *exported, *stop_reason;
     const char *start_state; /* what a resumed run brings */
@@ -72,6 +72,13 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
     fake.opened++;
     *out = r;
     return NRL_OK;
+}
+
+void run_abandon(run *r, nrl_status st, const char *why)
+{
+    (void)r;
+    (void)why;
+    fake.abandoned += st != NRL_OK;
 }
 
 void run_close(run *r)

@@ -164,6 +164,7 @@ static void an_error_in_a_hook_stops_the_run_with_its_line(void **state)
                                "run:train()"),
                  NRL_ERR_CONFIG, "host_test.lua:4: too far");
     assert_int_equal(fake.saves, 0);
+    assert_int_equal(fake.abandoned, 1); /* the other ranks would hear of it */
     assert_null(strstr(nrl_error_text(), "host_test.lua:5: host_test.lua:4"));
 }
 
