@@ -57,8 +57,8 @@ typedef struct {
     int64_t after_sends, after_receives; /* so many steps must be done before this one starts */
 } gloo_step;
 
-/* Steps start in order. Of one peer they end in order; where a plan speaks to several at once, `after`
- * counts are of no use, as they count whatever ended. */
+/* Steps start in order, and with one peer they end in order. A plan that speaks to several at once may
+ * not use `after` counts, which count whatever ended, nor leave out empty steps. */
 typedef struct {
     const char *name;
     bool skip_empty; /* steps of 0 bytes are left out by both sides */

@@ -132,7 +132,7 @@ static void reduce_send(const nrl_request *r, int64_t i, gloo_step *s)
     if (i == r->ring_steps) { /* not on root */
         reduce_chunk(r, r->group->rank, &offset, &s->size);
         s->peer = r->root;
-        s->after_receives = r->ring_steps;
+        s->after_sends = s->after_receives = r->ring_steps; /* another peer: it could overtake */
     } else {
         segment_at(r, (after(r, 1) * r->per + i) % r->segments, &offset, &s->size);
         s->peer = before(r);

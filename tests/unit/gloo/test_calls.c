@@ -76,6 +76,32 @@ static void reduce_brings_the_result_to_any_root(void **state)
             assert_true(ranks_run(ranks, &dialects[d], reduce_body, NULL));
 }
 
+/* A reduce whose last message, to the root, must not overtake those around the ring. */
+static void reduces_body(ranks_one *r)
+{
+    for (int32_t i = 0; i < 300; i++) {
+        int32_t in[33], out[33] = {0}, all[RANKS_MAX], root = i % r->size;
+        for (int k = 0; k < 33; k++)
+            in[k] = i + k + r->rank;
+        CHECK(r, RANKS_DO(r->self, reduce, .dtype = NRL_DTYPE_I32, .reduce = NRL_SUM_SUM, .send = in,
+                          .receive = r->rank == root ? out : NULL, .count = 33, .peer = root) == NRL_OK);
+        for (int k = 0; k < 33 && r->rank == root; k++)
+            CHECK(r, out[k] == r->size * (i + k) + r->size * (r->size - 1) / 2);
+        in[0] = i * r->rank;
+        CHECK(r, RANKS_DO(r->self, all_gather, .dtype = NRL_DTYPE_I32, .send = in, .receive = all,
+                          .count = 1) == NRL_OK);
+        for (int32_t k = 0; k < r->size; k++)
+            CHECK(r, all[k] == i * k);
+    }
+}
+
+static void reduces_one_after_the_other_keep_apart(void **state)
+{
+    (void)state;
+    assert_true(ranks_run(4, &dialects[TCP22], reduces_body, NULL));
+    assert_true(ranks_run(5, &dialects[TCP23], reduces_body, NULL));
+}
+
 /* Rank k's share: sometimes nothing, sometimes more than a segment. */
 static int64_t share(int32_t k, int64_t unit)
 {
@@ -387,6 +413,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduce_adds_up_every_size_on_every_number_of_ranks),
         cmocka_unit_test(reduce_brings_the_result_to_any_root),
+        cmocka_unit_test(reduces_one_after_the_other_keep_apart),
         cmocka_unit_test(reduce_scatter_of_uneven_shares_gives_each_its_own),
         cmocka_unit_test(gathered_blocks_keep_their_order_and_leave_gaps_alone),
         cmocka_unit_test(broadcast_scatter_and_all_to_all_bring_each_its_block),
