@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 
 campaigns='
 fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
-kills   20     runs killed at a random moment and resumed: losses equal those of a run in one piece
+kills   300    runs of one and two ranks killed around saves and resumed: nothing lost, losses as in one piece
 faults  100    ranks killed or stopped: the others are out in 10 s and name the right one
 flips   1000   one bit flipped or the end cut off, in a file of a checkpoint of two ranks: always found
 soak    50     short runs with random settings: each ends as it should
@@ -50,63 +50,79 @@ small() {
     (start "$@")
 }
 
-try_kills() {
-    whole=$work/whole cut=$work/cut
-    [ -d "$whole" ] || small out="$whole" >/dev/null || return 1
-    rm -rf "$cut"
-    for part in 1 2 3; do
-        start out="$cut" resume=auto >/dev/null 2>"$work/err" &
-        sleep "0.$((($1 * 31 + part * 17) % 90 + 10))"
-        kill -9 $! 2>/dev/null
-        wait $! 2>/dev/null
-    done
-    small out="$cut" resume=auto >/dev/null 2>"$work/err" || { cat "$work/err"; return 1; }
-    losses "$whole" >"$work/a"
-    losses "$cut" >"$work/b"
-    cmp "$work/a" "$work/b"
+# newest OUT: the highest step with a complete checkpoint, 0 where there is none
+newest() {
+    ls "$1/checkpoints" 2>/dev/null | sed -n 's/^step-0*\([0-9]*\)$/\1/p' | sort -n | tail -n 1 | grep . || echo 0
 }
 
-# A campaign's checkpoint is made once; a try damages a copy of one file, and the run falls back.
-try_flips() {
-    whole=$work/flips try=$work/flipped
-    if [ ! -d "$whole" ]; then
-        (OMP_NUM_THREADS=1 exec "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=5 \
-            checkpoint.keep=0 train.epochs=0 train.steps=10 out="$whole" parallel=fsdp) >"$work/log" 2>&1 ||
-            { cat "$work/log"; return 1; }
+is_saving() {
+    set -- "$cut"/checkpoints/*.tmp
+    [ -e "$1" ]
+}
+
+# One run after another, of one rank and of two by turns, each killed again and again and resumed until it is
+# done. Two kills of three wait for a save to begin. After each: what was complete is still there and
+# whole, and the next start takes the newest; at the end the losses are those of a run in one piece.
+kill_once() {
+    before=$(newest "$cut")
+    if [ $ranks -eq 1 ]; then
+        start out="$cut" resume=auto train.seed=$ranks >"$work/log" 2>"$work/err" &
+    else
+        OMP_NUM_THREADS=1 "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=10 \
+            parallel="$strategy" out="$cut" resume=auto train.seed=$ranks >"$work/log" 2>"$work/err" &
     fi
-    rm -rf "$try" && mkdir -p "$try/checkpoints" && cp -r "$whole"/checkpoints/* "$try/checkpoints"
-    newest=$try/checkpoints/step-00000010
-    file=$newest/$(pick "$1" manifest.json rank-00000.nrlc rank-00001.nrlc)
-    what=$(python3 - "$file" "$1" <<'PY'
-import os, random, sys
-path, seed = sys.argv[1], int(sys.argv[2])
-random.seed(seed)
-size = os.path.getsize(path)
-if random.random() < 0.2:
-    at = random.randrange(size)
-    os.truncate(path, at)
-    print("cut at", at)
-else:
-    at, bit = random.randrange(size), random.randrange(8)
-    with open(path, "r+b") as f:
-        f.seek(at)
-        byte = f.read(1)[0]
-        f.seek(at)
-        f.write(bytes([byte ^ 1 << bit]))
-    print("byte", at, "bit", bit)
-PY
-) || return 1
-    "$nrl" checkpoint verify "$newest" >"$work/log" 2>&1
+    victim=$!
+    sleep "0.$(($1 * 7919 % 60 + 10))"
+    if [ $(($1 % 3)) -ne 0 ]; then
+        while ! is_saving && kill -0 $victim 2>/dev/null; do :; done
+        sleep "0.00$(($1 * 31 % 10))"
+    fi
+    kill -9 $victim 2>/dev/null
+    wait $victim 2>/dev/null
     code=$?
-    [ $code -eq 5 ] || { echo "$file: $what: verify exits $code"; return 1; }
-    # one in fifty is also resumed: the one before it is taken, and that is said
-    [ $(($1 % 50)) -eq 0 ] || return 0
-    small out="$try" resume=auto checkpoint.fallback=previous train.epochs=0 train.steps=10 >"$work/log" 2>"$work/err" ||
-        { cat "$work/err"; return 1; }
-    grep -q "after step 5 of 10" "$work/log" && grep -q "^warning: .*step-00000010" "$work/err" && return 0
-    echo "$file: $what: no fallback"
-    cat "$work/log" "$work/err"
-    return 1
+    # two ranks die with their launcher, a moment later
+    while pgrep -f "run .* out=$cut resume" >/dev/null; do sleep 0.01; done
+    is_saving && inside=$((inside + 1))
+    after=$(newest "$cut")
+    [ "$before" -eq 0 ] || [ $code -eq 2 ] || grep -q "resume .*after step $before of" "$work/log" ||
+        { [ $code -eq 137 ] && ! grep -q . "$work/log"; } || { echo "did not resume from step $before"; return 1; }
+    [ "$after" -ge "$before" ] || { echo "step $before was lost"; return 1; }
+    [ "$after" -eq 0 ] || "$nrl" checkpoint verify "$cut/checkpoints/$(printf step-%08d "$after")" >"$work/verified" 2>&1 ||
+        { cat "$work/verified"; return 1; }
+    [ $code -eq 137 ] && return
+    [ $code -eq 0 ] || { cat "$work/err"; return 1; }
+    finished=$((finished + 1))
+    losses "$cut" >"$work/b"
+    rm -rf "$cut"
+    cmp "$work/whole.$ranks.$strategy" "$work/b"
+}
+
+next_run() {
+    runs=$((runs + 1))
+    ranks=$((runs % 2 + 1)) strategy=none
+    [ $ranks -eq 1 ] || strategy=$(pick $runs ddp fsdp)
+    [ ! -f "$work/whole.$ranks.$strategy" ] || return
+    rm -rf "$work/whole"
+    if [ $ranks -eq 1 ]; then
+        small out="$work/whole" train.seed=$ranks >/dev/null
+    else
+        OMP_NUM_THREADS=1 "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=10 \
+            parallel="$strategy" out="$work/whole" train.seed=$ranks >/dev/null 2>&1
+    fi
+    losses "$work/whole" >"$work/whole.$ranks.$strategy"
+}
+
+campaign_kills() {
+    cut=$work/cut inside=0 finished=0 runs=0
+    while [ $tried -lt "$n" ]; do
+        [ -d "$cut" ] || next_run
+        tried=$((tried + 1))
+        kill_once $((seed + tried)) && continue
+        echo "failed: kill $tried, of $ranks ranks ($strategy)"
+        failed=$((failed + 1))
+        rm -rf "$cut"
+    done
+    echo "inside a save: $inside of $tried; runs that were finished and compared: $finished"
 }
 
 try_soak() {
@@ -214,6 +230,7 @@ campaign_bench() {
     bench ratios.py --model tiny --layers 4 --steps 3 --repeats "$n"
     bench overlap.py --tiny --layers 4 --vocab 512 --steps 3 --repeats "$n"
     bench compress.py --steps 20 --only none powersgd topk
+    bench all_reduce.py --most 1 --shorter 10 --repeats "$n" ${peers:+--python "$peers"}
     if [ -z "$peers" ]; then
         echo "skipped: sft_vs_torch.py, dpo_vs_torch.py: NRL_PEERS_PYTHON names no python with torch"
         return

@@ -177,6 +177,30 @@ template <typename T> void message(State &s, const op &o)
     s.wrong += op_expect(&o, s.rank, out.data(), 0, o.count, before, 0);
 }
 
+void barrier(State &s)
+{
+    gloo::BarrierOptions options(s.context);
+    options.setTag(s.tag++);
+    gloo::barrier(options);
+}
+
+template <typename T> void timed(State &s, const op &o)
+{
+    std::vector<T> data(o.count);
+    std::vector<double> seconds(o.peer);
+    for (double &taken : seconds) {
+        barrier(s);
+        double start = op_clock();
+        gloo::AllreduceOptions options(s.context);
+        options.setOutput(data.data(), o.count);
+        options.setReduceFunction(reducer<T>(o));
+        options.setTag(s.tag++);
+        gloo::allreduce(options);
+        taken = op_clock() - start;
+    }
+    op_print_time(&o, seconds.data());
+}
+
 template <typename T> void run(State &s, const op &o)
 {
     if (op_is(&o, "all_reduce") || op_is(&o, "rough") || op_is(&o, "reduce"))
@@ -189,18 +213,15 @@ template <typename T> void run(State &s, const op &o)
         all_to_all<T>(s, o);
     else if (op_is(&o, "message"))
         message<T>(s, o);
+    else if (op_is(&o, "time"))
+        timed<T>(s, o);
     else
         throw std::runtime_error(o.name);
 }
 
 void run_op(State &s, const op &o)
 {
-    if (op_is(&o, "barrier")) {
-        gloo::BarrierOptions options(s.context);
-        options.setTag(s.tag++);
-        gloo::barrier(options);
-        return;
-    }
+    if (op_is(&o, "barrier")) barrier(s);
     if (!strcmp(o.dtype, "f32")) run<float>(s, o);
     if (!strcmp(o.dtype, "f64")) run<double>(s, o);
     if (!strcmp(o.dtype, "f16")) run<gloo::float16>(s, o);

@@ -1,8 +1,9 @@
 /*
  * nrl_rank.c - a rank of the gloo plugin, opened as the core does, among ranks of other programs:
  *     nrl_rank RANK WORLD STORE LIST [option=value...]
- * STORE is a folder (Gloo's FileStore), HOST:PORT of a TCPStore, or serve:FILE: it holds the store
- * itself and writes the port to FILE. Makes the calls of LIST, checks each, prints what is wrong.
+ * STORE is a folder (Gloo's FileStore), HOST:PORT of a TCPStore, file:FILE that will hold the port,
+ * or serve:FILE: this rank holds the store and writes its port to FILE. Makes the calls of LIST,
+ * checks each, prints what is wrong.
  */
 #include "base/arena.h"
 #include "config/config.h"
@@ -167,6 +168,25 @@ static nrl_status message(rank_state *s, const op *o, nrl_comm_args a)
     return NRL_OK;
 }
 
+static nrl_status timed(rank_state *s, const op *o, nrl_comm_args a)
+{
+    double *seconds = mem_alloc((size_t)o->peer * sizeof *seconds);
+    nrl_comm_args nothing = {.size = sizeof nothing};
+    nrl_status st = NRL_OK;
+    memset(s->in, 0, (size_t)o->count * op_width(o));
+    a.send = a.receive = s->in;
+    a.peer = 0;
+    for (int i = 0; i < o->peer && st == NRL_OK; i++) {
+        st = finish(s, s->table->barrier, &nothing);
+        double start = op_clock();
+        if (st == NRL_OK) st = finish(s, s->table->all_reduce, &a);
+        seconds[i] = op_clock() - start;
+    }
+    if (st == NRL_OK) op_print_time(o, seconds);
+    free(seconds);
+    return st;
+}
+
 static const struct {
     const char *name;
     nrl_status (*run)(rank_state *s, const op *o, nrl_comm_args a);
@@ -183,6 +203,7 @@ static const struct {
     {"message", message},
     {"all_to_allv", all_to_all},
     {"reduce_scatter", chunks},
+    {"time", timed},
 };
 
 static nrl_status run_op(rank_state *s, const op *o)
@@ -200,8 +221,9 @@ static nrl_status run_op(rank_state *s, const op *o)
     if (a.dtype == NRL_DTYPE_NONE || o->peer < 0)
         return nrl_fail(NRL_ERR_CONFIG, "a line of the list");
     size_t most = (size_t)(o->count + 7L * s->world) * (size_t)s->world * op_width(o) + 8;
+    if (op_is(o, "time")) most = (size_t)o->count * op_width(o) + 8;
     s->in = mem_alloc(most);
-    s->out = mem_alloc(most);
+    s->out = mem_alloc(op_is(o, "time") ? 1 : most);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (op_is(o, calls[i].name)) st = calls[i].run(s, o, a);
     free(s->in);
@@ -234,11 +256,26 @@ typedef struct {
 static nrl_status serve(stores *s, const char *file)
 {
     NRL_TRY(store_server_open("127.0.0.1", 0, &s->server));
-    FILE *f = fopen(file, "w");
-    if (!f) return nrl_fail(NRL_ERR_IO, "%s cannot be written", file);
+    char early[4096];
+    snprintf(early, sizeof early, "%s.new", file);
+    FILE *f = fopen(early, "w");
+    if (!f) return nrl_fail(NRL_ERR_IO, "%s cannot be written", early);
     fprintf(f, "%d\n", (int)store_server_port(s->server));
     fclose(f);
+    if (rename(early, file)) return nrl_fail(NRL_ERR_IO, "%s cannot be written", file);
     return store_connect("127.0.0.1", store_server_port(s->server), WAIT_SECONDS, &s->store);
+}
+
+static int port_in(const char *file)
+{
+    int port = 0;
+    for (int i = 0; i < WAIT_SECONDS * 50 && port == 0; i++) {
+        FILE *f = fopen(file, "r");
+        if (f && fscanf(f, "%d", &port) != 1) port = 0;
+        if (f) fclose(f);
+        if (!port) usleep(20000);
+    }
+    return port;
 }
 
 static nrl_status open_store(stores *s, const char *where)
@@ -248,6 +285,8 @@ static nrl_status open_store(stores *s, const char *where)
     if (*where == '/') return store_open_folder(where, &s->store);
     if (!strncmp(where, "serve:", 6))
         NRL_TRY(serve(s, where + 6));
+    else if (!strncmp(where, "file:", 5))
+        NRL_TRY(store_connect("127.0.0.1", port_in(where + 5), WAIT_SECONDS, &s->store));
     else if (sscanf(where, "%99[^:]:%d", host, &port) == 2)
         NRL_TRY(store_connect(host, port, WAIT_SECONDS, &s->store));
     else

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct {
     char name[24], dtype[8], reduce[8];
@@ -82,7 +83,8 @@ static inline void op_put(const op *o, void *data, long i, double value)
     memcpy(&bits, &f, sizeof bits);
     if (!strcmp(o->dtype, "f32")) ((float *)data)[i] = f;
     if (!strcmp(o->dtype, "f64")) ((double *)data)[i] = value;
-    if (!strcmp(o->dtype, "bf16")) ((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
+    if (!strcmp(o->dtype, "bf16"))
+        ((uint16_t *)data)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
     if (!strcmp(o->dtype, "f16"))
         ((uint16_t *)data)[i] = (uint16_t)(value > 0 ? (bits - 0x38000000u) >> 13 : 0);
     if (!strcmp(o->dtype, "i32")) ((int32_t *)data)[i] = (int32_t)value;
@@ -160,6 +162,28 @@ static inline void op_print_digest(const op *o, const void *data)
     for (size_t i = 0; i < (size_t)o->count * op_width(o); i++)
         h = (h ^ at[i]) * 1099511628211u;
     printf("bits %s %ld %016llx\n", o->dtype, o->count, (unsigned long long)h);
+}
+
+/* ---- timing: `time` makes `peer` all_reduce calls in place, a barrier before each ---- */
+
+static inline double op_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static inline int op_compare_seconds(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The median call. */
+static inline void op_print_time(const op *o, double *seconds)
+{
+    qsort(seconds, (size_t)o->peer, sizeof *seconds, op_compare_seconds);
+    printf("time %s %ld %.9f\n", o->dtype, o->count, seconds[o->peer / 2]);
 }
 
 #endif
