@@ -1,7 +1,8 @@
 /*
- * address.c - the address that this rank listens at and tells the others: the option `address`, else
- * that of `interface`, else of the interface in the environment variable GLOO_SOCKET_IFNAME, which
- * users of PyTorch know, else what the host's name stands for if it can be bound, else 127.0.0.1.
+ * address.c - the address that this rank listens at and tells the others: the option `address`,
+ * else that of `interface`, else of the interface in the environment variable GLOO_SOCKET_IFNAME,
+ * which users of PyTorch know, else what the host's name stands for if it can be bound, else
+ * 127.0.0.1.
  */
 #include "gloo.h"
 #include <arpa/inet.h>
@@ -94,8 +95,8 @@ static nrl_status no_interface(const gloo_options *o, const char *name, const ch
     for (struct if_nameindex *i = list; i && i->if_name && n + IF_NAMESIZE + 2 < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", i->if_name);
     if_freenameindex(list);
-    return nrl_fail(NRL_ERR_CONFIG, "%s: no interface '%s' with an %saddress; there are: %s", who, name,
-                    family_name(o), known);
+    return nrl_fail(NRL_ERR_CONFIG, "%s: no interface '%s' with an %saddress; there are: %s", who,
+                    name, family_name(o), known);
 }
 
 /* The name of the interface that has the address, for the plan. */
@@ -140,7 +141,8 @@ static nrl_status choose(const gloo_options *o, struct sockaddr_storage *out)
                     family_name(o));
 }
 
-nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text, size_t size)
+nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text,
+                        size_t size)
 {
     char interface[IF_NAMESIZE + 2], address[64];
     NRL_TRY(choose(o, out));

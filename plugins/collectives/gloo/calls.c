@@ -1,7 +1,7 @@
 /*
- * calls.c - the calls of the table: operands are checked and brought to bytes, what stays on this rank
- * is copied, and the plan goes on its way. The number of a collective call is its tag on the wire;
- * every call takes one, also when it moves nothing, as in PyTorch.
+ * calls.c - the calls of the table: operands are checked and brought to bytes, what stays on this
+ * rank is copied, and the plan goes on its way. The number of a collective call is its tag on the
+ * wire; every call takes one, also when it moves nothing, as in PyTorch.
  */
 #include "gloo.h"
 #include <stdlib.h>
@@ -266,7 +266,8 @@ GLOO_CALL(broadcast)
     return submit(r, request);
 }
 
-/* Of the whole the slot is the bare tag, as in Gloo; in groups the tag must leave room for the group. */
+/* Of the whole the slot is the bare tag, as in Gloo; in groups the tag must leave room for the
+ * group. */
 static nrl_status point(gloo_group *g, const gloo_plan *plan, const nrl_comm_args *a,
                         nrl_request **out)
 {

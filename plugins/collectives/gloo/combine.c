@@ -41,8 +41,8 @@ INLINE brain_bits narrow_brain(float f)
     return (brain_bits)((u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
 }
 
-/* Normal numbers: move the exponent from bias 15 to 127. Denormal ones: read them as the fraction of
- * 2^-14 (1 + m) and take 2^-14 away. */
+/* Normal numbers: move the exponent from bias 15 to 127. Denormal ones: read them as the fraction
+ * of 2^-14 (1 + m) and take 2^-14 away. */
 INLINE float widen_half(half_bits h)
 {
     uint32_t magnitude = (uint32_t)(h & 0x7fffu) << 13;

@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* out may equal local; received is apart. n elements; nothing needs to be aligned but to its type. */
+/* out may equal local; received is apart. n elements; nothing needs to be aligned but to its type.
+ */
 typedef void gloo_combine(void *out, const void *local, const void *received, size_t n);
 typedef void gloo_divide(void *data, size_t n, double by);
 

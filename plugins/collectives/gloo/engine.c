@@ -14,10 +14,10 @@
 #include <time.h>
 
 enum {
-    NAP_MS = 2,           /* the progress thread looks this often whether waiters still drive */
-    SPIN_BYTES = 65536,   /* looking for the answer pays for small calls */
+    NAP_MS = 2,         /* the progress thread looks this often whether waiters still drive */
+    SPIN_BYTES = 65536, /* looking for the answer pays for small calls */
     SPIN_PAIRS = 8,
-    SPIN_LOSSES = 4,      /* in vain so often: then only now and then */
+    SPIN_LOSSES = 4,         /* in vain so often: then only now and then */
     BACKGROUND_BYTES = 65536 /* calls from here on are worth waking the progress thread at once */
 };
 
@@ -66,7 +66,8 @@ void engine_settle(gloo_engine *e)
 
 void engine_turn(gloo_engine *e)
 {
-    e->changed = false; /* the loop takes note now; what its callbacks change it sees the next time */
+    e->changed =
+        false; /* the loop takes note now; what its callbacks change it sees the next time */
     uv_run(&e->loop, UV_RUN_NOWAIT);
     engine_settle(e);
 }
@@ -200,7 +201,8 @@ static bool is_done(nrl_request *r)
     return atomic_load_explicit(&r->done, memory_order_acquire);
 }
 
-/* Looks at the sockets for a moment: an answer that is about to come needs no sleep and no waking. */
+/* Looks at the sockets for a moment: an answer that is about to come needs no sleep and no waking.
+ */
 static void spin(gloo_engine *e, nrl_request *r)
 {
     if (e->options.spin <= 0 || r->total > SPIN_BYTES || r->group->size > SPIN_PAIRS) return;

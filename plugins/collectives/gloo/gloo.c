@@ -1,6 +1,6 @@
 /*
- * gloo.c - collectives over TCP, speaking Gloo's protocol: ranks of nrl among themselves, or mixed with
- * ranks of Gloo and PyTorch. Host memory only. The README beside says in which order to read.
+ * gloo.c - collectives over TCP, speaking Gloo's protocol: ranks of nrl among themselves, or mixed
+ * with ranks of Gloo and PyTorch. Host memory only. The README beside says in which order to read.
  */
 #include "gloo.h"
 #include <stdio.h>
@@ -8,18 +8,26 @@
 
 static const nrl_option gloo_rows[] = {
     NRL_OPT_ENUM(gloo_options, dialect, "tcp23", "tcp22|tcp23|uv",
-                 "generation of the protocol: tcp22 Gloo of 2022 and PyTorch <= 2.0, tcp23 PyTorch >= 2.2, uv Gloo's libuv transport"),
+                 "generation of the protocol: tcp22 Gloo of 2022 and PyTorch <= 2.0, tcp23 PyTorch "
+                 ">= 2.2, uv Gloo's libuv transport"),
     NRL_OPT_ENUM(gloo_options, peers, "nrl", "nrl|gloo",
-                 "gloo: some ranks are not nrl's; reduce_scatter is then an all_reduce, and there are no groups"),
+                 "gloo: some ranks are not nrl's; reduce_scatter is then an all_reduce, and there "
+                 "are no groups"),
     NRL_OPT_STR(gloo_options, interface, "",
-                "network interface to use; unset: the environment's GLOO_SOCKET_IFNAME, else the host's name"),
-    NRL_OPT_STR(gloo_options, address, "", "address of this machine to listen at; goes before interface"),
-    NRL_OPT_ENUM(gloo_options, family, "any", "any|ipv4|ipv6", "addresses to choose from; the same on all ranks"),
-    NRL_OPT_F64(gloo_options, timeout, "0", 0, 1e6,
-                "seconds without progress after which a call fails by itself; 0: who waits decides"),
-    NRL_OPT_F64(gloo_options, rate_limit, "0", 0, 1e6, "MB/s that this rank sends at most; 0: no limit"),
-    NRL_OPT_INT(gloo_options, spin, "20", 0, 10000,
-                "microseconds that a waiting thread looks for the answer to a small call before it sleeps"),
+                "network interface to use; unset: the environment's GLOO_SOCKET_IFNAME, else the "
+                "host's name"),
+    NRL_OPT_STR(gloo_options, address, "",
+                "address of this machine to listen at; goes before interface"),
+    NRL_OPT_ENUM(gloo_options, family, "any", "any|ipv4|ipv6",
+                 "addresses to choose from; the same on all ranks"),
+    NRL_OPT_F64(
+        gloo_options, timeout, "0", 0, 1e6,
+        "seconds without progress after which a call fails by itself; 0: who waits decides"),
+    NRL_OPT_F64(gloo_options, rate_limit, "0", 0, 1e6,
+                "MB/s that this rank sends at most; 0: no limit"),
+    NRL_OPT_INT(
+        gloo_options, spin, "20", 0, 10000,
+        "microseconds that a waiting thread looks for the answer to a small call before it sleeps"),
     NRL_OPT_INT(gloo_options, socket_buffer, "0", 0, 1 << 20,
                 "KiB of the kernel's buffers of each connection; 0: the kernel decides"),
 };
@@ -44,7 +52,8 @@ static nrl_status gloo_open(const void *options, nrl_store *store, int32_t rank,
         return nrl_fail(NRL_ERR_BUG, "gloo: rank %d of %d", rank, world);
     NRL_TRY(engine_create(options, rank, world, &e));
     gloo_group *g = new_group(e, world);
-    nrl_status st = g ? meet(e, store, timeout_s) : nrl_fail(NRL_ERR_MEMORY, "no memory for a group");
+    nrl_status st =
+        g ? meet(e, store, timeout_s) : nrl_fail(NRL_ERR_MEMORY, "no memory for a group");
     if (!st && world > 1) st = engine_start(e);
     if (st) {
         engine_destroy(e);
@@ -120,7 +129,8 @@ static nrl_status gloo_split(void *self, int32_t color, int32_t key, void **grou
     gloo_group *g = self;
     *group = NULL;
     if (g->engine->options.peers == PEERS_GLOO)
-        return nrl_fail(NRL_ERR_CONFIG, "gloo: groups are nrl's own, so there are none with peers: gloo");
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "gloo: groups are nrl's own, so there are none with peers: gloo");
     const split_word mine = {color < 0 ? -1 : color, key, g->engine->next_group, g->rank};
     split_word *all = calloc((size_t)g->size, sizeof *all);
     if (!all) return nrl_fail(NRL_ERR_MEMORY, "no memory to split %d ranks", g->size);

@@ -24,9 +24,9 @@ typedef struct {
     int64_t peers;   /* PEERS_NRL, PEERS_GLOO */
     int64_t family;  /* FAMILY_ANY, .. */
     const char *interface, *address;
-    double timeout;    /* seconds, 0 = none */
-    double rate_limit; /* MB/s, 0 = none */
-    int64_t spin;      /* microseconds */
+    double timeout;        /* seconds, 0 = none */
+    double rate_limit;     /* MB/s, 0 = none */
+    int64_t spin;          /* microseconds */
     int64_t socket_buffer; /* KiB, 0 = the system's */
 } gloo_options;
 enum { PEERS_NRL = 0, PEERS_GLOO };
@@ -50,15 +50,15 @@ typedef struct gloo_group {
 /* ---- plans: what a call sends and receives ---- */
 
 typedef struct {
-    int32_t peer; /* in the group */
-    char *data;   /* bytes to send, or where they go */
+    int32_t peer;     /* in the group */
+    char *data;       /* bytes to send, or where they go */
     const char *with; /* data = with (reduce) received; NULL = received */
     size_t size;
     int64_t after_sends, after_receives; /* so many steps must be done before this one starts */
 } gloo_step;
 
-/* Steps start in order, and with one peer they end in order. A plan that speaks to several at once may
- * not use `after` counts, which count whatever ended, nor leave out empty steps. */
+/* Steps start in order, and with one peer they end in order. A plan that speaks to several at once
+ * may not use `after` counts, which count whatever ended, nor leave out empty steps. */
 typedef struct {
     const char *name;
     bool skip_empty; /* steps of 0 bytes are left out by both sides */
@@ -79,7 +79,7 @@ struct nrl_request {
     bool live, dropped; /* in the live list; released before its end */
     bool ended;         /* for who holds the lock */
     atomic_bool done;   /* for all others: set when the lock is given back */
-    nrl_status status; /* with `error`, once done */
+    nrl_status status;  /* with `error`, once done */
     char error[320];
     double started; /* seconds; last progress, for the time-out */
 
@@ -91,9 +91,9 @@ struct nrl_request {
     /* operands, as plans need them */
     const char *in;
     char *out;
-    char *result; /* where the own part of `out` goes in the end */
-    size_t total, element;             /* bytes */
-    int64_t segments, per, segment;    /* ring: all, a rank's, bytes of one */
+    char *result;                   /* where the own part of `out` goes in the end */
+    size_t total, element;          /* bytes */
+    int64_t segments, per, segment; /* ring: all, a rank's, bytes of one */
     int64_t ring_steps;
     int32_t root;
     gloo_combine *combine;
@@ -172,9 +172,9 @@ struct gloo_pair {
     gloo_engine *engine;
     int32_t rank; /* of the whole */
     pair_state state;
-    bool goodbye; /* it said that it leaves */
-    bool dirty;   /* in engine.dirty: has something to write */
-    bool blocked; /* the socket takes no more for now */
+    bool goodbye;     /* it said that it leaves */
+    bool dirty;       /* in engine.dirty: has something to write */
+    bool blocked;     /* the socket takes no more for now */
     char reason[200]; /* why it is lost */
     bool mute;        /* a message to it was broken off: nothing more can be said */
     gloo_pair *next_dirty;
@@ -183,7 +183,7 @@ struct gloo_pair {
     int events; /* watched */
 
     gloo_queue out;
-    size_t out_offset; /* written of the head */
+    size_t out_offset;  /* written of the head */
     gloo_queue written; /* whose steps are about to be counted */
 
     gloo_item *receiving; /* whose payload comes next */
@@ -203,8 +203,8 @@ void pair_flush(gloo_pair *p);
 void pair_close(gloo_pair *p); /* stops watching, closes the socket */
 /* Fails every request that needs it. */
 void pair_lose(gloo_pair *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Fails every request that waits for a mute pair. It stays open: closing it would tell the peer of the
- * wrong failure, before it sees the one that was the reason. */
+/* Fails every request that waits for a mute pair. It stays open: closing it would tell the peer of
+ * the wrong failure, before it sees the one that was the reason. */
 void pair_mute(gloo_pair *p);
 void pair_say(gloo_pair *p, uint64_t opcode, uint64_t slot, uint64_t length);
 void pair_say_data(gloo_pair *p, uint64_t slot, gloo_item *send); /* takes it */
@@ -232,25 +232,25 @@ struct gloo_engine {
     atomic_int wanted; /* threads that wait for the lock */
     uv_loop_t loop;
     uv_async_t wake;
-    uv_timer_t tick;  /* time-outs, late ranks */
+    uv_timer_t tick;   /* time-outs, late ranks */
     uv_timer_t refill; /* of the rate limit */
     int loop_fd;
     int n_handles; /* open, for close */
 
     pthread_t thread;
     bool has_thread, stop;
-    bool driven;    /* a waiting thread does the work */
+    bool driven; /* a waiting thread does the work */
     uint64_t drives;
-    bool napping;   /* the progress thread leaves the work to a waiting one */
+    bool napping; /* the progress thread leaves the work to a waiting one */
     int n_followers;
     pthread_cond_t followers, nap;
     nrl_request *ended; /* since the lock was taken */
-    bool changed;  /* what is watched changed */
+    bool changed;       /* what is watched changed */
     int spin_losses;
 
     gloo_pair *pairs; /* [world] */
     gloo_pair *dirty;
-    bool muted; /* some pair has become mute */
+    bool muted;  /* some pair has become mute */
     lobby *late; /* ranks may still come: NULL = all are there */
     nrl_request *live;
     int n_live;
@@ -301,7 +301,8 @@ void rate_spend(gloo_engine *e, size_t bytes);
 
 /* ---- meeting ---- */
 nrl_status meet(gloo_engine *e, nrl_store *store, double timeout_s);
-nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text, size_t size);
+nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text,
+                        size_t size);
 socklen_t address_length(const struct sockaddr_storage *a);
 void address_text(const struct sockaddr_storage *a, char *out, size_t size);
 
@@ -315,7 +316,8 @@ void lobby_close(lobby *l);
 void lobby_missing(const gloo_engine *e, char *out, size_t size); /* "rank 2, rank 5" */
 
 /* calls.c: the members of the table. */
-#define GLOO_CALL(name) nrl_status gloo_##name(void *self, const nrl_comm_args *a, nrl_request **request)
+#define GLOO_CALL(name)                                                                            \
+    nrl_status gloo_##name(void *self, const nrl_comm_args *a, nrl_request **request)
 GLOO_CALL(barrier);
 GLOO_CALL(broadcast);
 GLOO_CALL(all_reduce);

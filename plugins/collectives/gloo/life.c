@@ -1,6 +1,6 @@
 /*
- * life.c - an engine from its making to its end: memory, loop and locks, the progress thread's start,
- * the clock that ends calls without progress, abort, and leaving in good order.
+ * life.c - an engine from its making to its end: memory, loop and locks, the progress thread's
+ * start, the clock that ends calls without progress, abort, and leaving in good order.
  */
 #include "gloo.h"
 #include <signal.h>

@@ -1,7 +1,7 @@
 /*
- * lobby.c - listening sockets, and strangers: connections that have not said yet which rank they are.
- * A stranger that says nothing, too little or a number that nobody awaits holds nobody up: there is a
- * bounded number of places, and a rank writes its number as soon as it has connected.
+ * lobby.c - listening sockets, and strangers: connections that have not said yet which rank they
+ * are. A stranger that says nothing, too little or a number that nobody awaits holds nobody up:
+ * there is a bounded number of places, and a rank writes its number as soon as it has connected.
  */
 #include "gloo.h"
 #include <errno.h>
@@ -35,8 +35,8 @@ static nrl_status listen_at(const struct sockaddr_storage *at, int backlog, int 
     memset(published, 0, sizeof *published);
     *out = fd;
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
-        bind(fd, (const struct sockaddr *)at, address_length(at)) == 0 && listen(fd, backlog) == 0 &&
-        getsockname(fd, (struct sockaddr *)published, &length) == 0)
+        bind(fd, (const struct sockaddr *)at, address_length(at)) == 0 &&
+        listen(fd, backlog) == 0 && getsockname(fd, (struct sockaddr *)published, &length) == 0)
         return NRL_OK;
     address_text(at, text, sizeof text);
     return nrl_fail(NRL_ERR_IO, "cannot listen at %s: %s", text, strerror(errno));

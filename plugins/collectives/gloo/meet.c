@@ -18,7 +18,8 @@ static double left(double deadline)
     return s > 0 ? s : 0;
 }
 
-static nrl_status publish(gloo_engine *e, nrl_store *store, const struct sockaddr_storage *addresses)
+static nrl_status publish(gloo_engine *e, nrl_store *store,
+                          const struct sockaddr_storage *addresses)
 {
     char host[WIRE_HOST_MAX + 1] = "", key[32];
     gethostname(host, sizeof host - 1);
@@ -68,7 +69,8 @@ static nrl_status look_up(gloo_engine *e, nrl_store *store, int32_t peer, double
     const char *wrong = wire_value_get(e->dialect, e->rank, peer, e->world, value, size, out);
     free(value);
     if (wrong)
-        return nrl_fail(NRL_ERR_CONFIG, "rank %d published %s (%zu bytes); this is rank %d of %d with dialect %s",
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "rank %d published %s (%zu bytes); this is rank %d of %d with dialect %s",
                         peer, wrong, size, e->rank, e->world, e->dialect->name);
     return NRL_OK;
 }
@@ -116,7 +118,8 @@ static nrl_status connect_to(gloo_engine *e, int32_t peer, const wire_peer *at, 
     }
     if (!error) return pair_open(&e->pairs[peer], fd);
     address_text(&at->address, text, sizeof text);
-    return nrl_fail(NRL_ERR_PEER, "rank %d at %s cannot be reached: %s", peer, text, strerror(error));
+    return nrl_fail(NRL_ERR_PEER, "rank %d at %s cannot be reached: %s", peer, text,
+                    strerror(error));
 }
 
 /* Both sides compare the two published addresses; of two groups in one process their numbers. */
@@ -131,8 +134,10 @@ static nrl_status meet_one(gloo_engine *e, lobby *l, int32_t peer, const wire_pe
                            const struct sockaddr_storage *mine, double deadline)
 {
     if (at->address.ss_family != mine->ss_family)
-        return nrl_fail(NRL_ERR_CONFIG, "rank %d listens at an %s address and rank %d at the other kind; give family",
-                        peer, at->address.ss_family == AF_INET ? "IPv4" : "IPv6", e->rank);
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "rank %d listens at an %s address and rank %d at the other kind; give family", peer,
+            at->address.ss_family == AF_INET ? "IPv4" : "IPv6", e->rank);
     if (!connects(mine, at, e->rank, peer)) {
         e->pairs[peer].state = PAIR_AWAITED;
         return NRL_OK;

@@ -1,8 +1,9 @@
 /*
- * pair.c - the connection to one rank. Outwards a queue of messages, written as many at a time as the
- * socket takes, payload from where the user has it. Inwards headers through a small stage; payload
- * goes to where it belongs, or, when it is to be added to something, through a window that stays
- * in cache. What a peer sends decides nothing about memory: there must be a receive of that length.
+ * pair.c - the connection to one rank. Outwards a queue of messages, written as many at a time as
+ * the socket takes, payload from where the user has it. Inwards headers through a small stage;
+ * payload goes to where it belongs, or, when it is to be added to something, through a window that
+ * stays in cache. What a peer sends decides nothing about memory: there must be a receive of that
+ * length.
  */
 #include "gloo.h"
 #include <errno.h>
@@ -53,8 +54,7 @@ static void end(gloo_pair *p, pair_state state, bool lost)
         next = e->live; /* the list changed */
         hurt = true;
     }
-    if (hurt && state == PAIR_LOST)
-        atomic_compare_exchange_strong(&e->failed_peer, &none, p->rank);
+    if (hurt && state == PAIR_LOST) atomic_compare_exchange_strong(&e->failed_peer, &none, p->rank);
     slot_clear(p);
 }
 
@@ -238,7 +238,8 @@ void pair_flush(gloo_pair *p)
 
 /* ---- inwards ---- */
 
-/* Counts n more bytes of the payload, in place or in the window, and ends the receive if that was all. */
+/* Counts n more bytes of the payload, in place or in the window, and ends the receive if that was
+ * all. */
 static void arrived(gloo_pair *p, size_t n)
 {
     gloo_item *i = p->receiving;

@@ -35,7 +35,8 @@ static void barrier_receive(const nrl_request *r, int64_t i, gloo_step *s)
     s->after_receives = s->after_sends = i;
 }
 
-const gloo_plan plan_barrier = {.name = "barrier", .send = barrier_send, .receive = barrier_receive};
+const gloo_plan plan_barrier = {
+    .name = "barrier", .send = barrier_send, .receive = barrier_receive};
 
 static int64_t rounds(const nrl_request *r)
 {

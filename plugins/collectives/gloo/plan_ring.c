@@ -117,8 +117,8 @@ void plan_all_reduce_fill(nrl_request *r)
 
 /* ---- reduce: the ring, then every rank sends its chunk to root ---- */
 
-/* Gloo goes round for segments - 2 steps, where segments - per would do: what comes in after those is
- * finished data once more, of no use, but the neighbours expect it. */
+/* Gloo goes round for segments - 2 steps, where segments - per would do: what comes in after those
+ * is finished data once more, of no use, but the neighbours expect it. */
 static void reduce_chunk(const nrl_request *r, int32_t rank, size_t *offset, size_t *size)
 {
     size_t chunk = (size_t)r->per * (size_t)r->segment;
@@ -195,14 +195,16 @@ nrl_status plan_reduce_fill(nrl_request *r)
 
 /* ---- reduce_scatter ---- */
 
-/* Round by round, of ROUND segments of every chunk: a whole chunk would have to wait in scratch, as all
- * ranks send one before any passes one on. In a round chunks pass in order, r + 1 is sent first and r
- * comes in last. All chunks count as long as the longest; segments beyond an end are left out by both
- * sides. blocks: counts, then offsets, in bytes. `place`: of the chunk, from r; `width`: segments of each
- * chunk in this round. */
-static void passing(const nrl_request *r, int64_t i, int32_t *place, int64_t *width, int64_t *segment)
+/* Round by round, of ROUND segments of every chunk: a whole chunk would have to wait in scratch, as
+ * all ranks send one before any passes one on. In a round chunks pass in order, r + 1 is sent first
+ * and r comes in last. All chunks count as long as the longest; segments beyond an end are left out
+ * by both sides. blocks: counts, then offsets, in bytes. `place`: of the chunk, from r; `width`:
+ * segments of each chunk in this round. */
+static void passing(const nrl_request *r, int64_t i, int32_t *place, int64_t *width,
+                    int64_t *segment)
 {
-    int64_t passes = r->group->size - 1, round = i / (ROUND * passes), in_round = i % (ROUND * passes);
+    int64_t passes = r->group->size - 1, round = i / (ROUND * passes),
+            in_round = i % (ROUND * passes);
     *width = r->per - round * ROUND < ROUND ? r->per - round * ROUND : ROUND;
     *place = (int32_t)(in_round / *width);
     *segment = round * ROUND + in_round % *width;
@@ -258,9 +260,10 @@ const gloo_plan plan_reduce_scatter_foreign = {
     .done = keep_own_part,
 };
 
-/* Partial sums wait in scratch until they are sent on; the last chunk is the result. A place in scratch
- * is free once its last content, of SCRATCH_SEGMENTS steps before, has left: at most ROUND steps after
- * it came, so always before this step, and ranks cannot wait for each other in a circle. */
+/* Partial sums wait in scratch until they are sent on; the last chunk is the result. A place in
+ * scratch is free once its last content, of SCRATCH_SEGMENTS steps before, has left: at most ROUND
+ * steps after it came, so always before this step, and ranks cannot wait for each other in a
+ * circle. */
 static void reduce_scatter_receive(const nrl_request *r, int64_t i, gloo_step *s)
 {
     int32_t place;

@@ -1,7 +1,7 @@
 /*
- * request.c - a call on its way: starts the steps of its plan whose turn has come, counts those that
- * are done, and ends, well or not. Requests are kept and used again, so that a call in the steady
- * state allocates nothing.
+ * request.c - a call on its way: starts the steps of its plan whose turn has come, counts those
+ * that are done, and ends, well or not. Requests are kept and used again, so that a call in the
+ * steady state allocates nothing.
  */
 #include "gloo.h"
 #include <stdarg.h>
@@ -91,7 +91,8 @@ static void finish(nrl_request *r, nrl_status status)
     }
     r->status = status;
     if (!status && r->plan->done) r->plan->done(r);
-    r->ended = true; /* told to others when the lock is given back: until then nobody takes it away */
+    r->ended =
+        true; /* told to others when the lock is given back: until then nobody takes it away */
     r->next = e->ended;
     e->ended = r;
 }

@@ -1,6 +1,6 @@
 /*
- * slots.c - Gloo's rules for matching sends and receives of a slot with one peer. Both sides announce
- * theirs; data leaves only for a receive that is posted, so it always has a place to go:
+ * slots.c - Gloo's rules for matching sends and receives of a slot with one peer. Both sides
+ * announce theirs; data leaves only for a receive that is posted, so it always has a place to go:
  *   own send      tell SEND_READY; data at once if the peer has a receive announced, else it waits
  *   own receive   tell RECV_READY and wait
  *   RECV_READY    the oldest waiting send goes, or the note is kept
@@ -62,13 +62,15 @@ static gloo_item *step_item(gloo_pair *p, nrl_request *r, int64_t i, const gloo_
 {
     gloo_item *item = engine_item(p->engine);
     if (!item) return NULL;
-    *item = (gloo_item){.request = r, .index = i, .data = s->data, .with = s->with, .size = s->size};
+    *item =
+        (gloo_item){.request = r, .index = i, .data = s->data, .with = s->with, .size = s->size};
     return item;
 }
 
 static nrl_status usable(const gloo_pair *p)
 {
-    if (p->mute) return nrl_fail(NRL_ERR_PEER, "a message to rank %d was broken off before", p->rank);
+    if (p->mute)
+        return nrl_fail(NRL_ERR_PEER, "a message to rank %d was broken off before", p->rank);
     if (p->state == PAIR_OPEN || p->state == PAIR_AWAITED) return NRL_OK;
     if (p->state == PAIR_LEFT) return nrl_fail(NRL_ERR_PEER, "rank %d has left", p->rank);
     return nrl_fail(NRL_ERR_PEER, "rank %d %s", p->rank, p->reason);
@@ -87,7 +89,9 @@ nrl_status slot_receive(gloo_pair *p, nrl_request *r, int64_t i, const gloo_step
 
 static nrl_status disagree(const gloo_pair *p, uint64_t theirs, size_t ours, const char *verb)
 {
-    return nrl_fail(NRL_ERR_PEER, "rank %d %s %" PRIu64 " bytes where %zu were expected, so ranks disagree about this call",
+    return nrl_fail(NRL_ERR_PEER,
+                    "rank %d %s %" PRIu64
+                    " bytes where %zu were expected, so ranks disagree about this call",
                     p->rank, verb, theirs, ours);
 }
 
@@ -155,8 +159,9 @@ static void peer_sends(gloo_pair *p, const wire_header *h)
         return;
     }
     if (item->size != h->length) {
-        pair_lose(p, "sent %" PRIu64 " bytes where %zu were expected, so ranks disagree about this call",
-                  h->length, item->size);
+        pair_lose(
+            p, "sent %" PRIu64 " bytes where %zu were expected, so ranks disagree about this call",
+            h->length, item->size);
         return;
     }
     queue_pop(&slot->receives);
@@ -172,7 +177,8 @@ void slot_message(gloo_pair *p, const wire_header *h)
     else if (h->opcode == WIRE_RECV_READY)
         peer_can_receive(p, h);
     else if (h->slot == wire_slot(WIRE_GOODBYE, 0, 0))
-        p->goodbye = true; /* other sends are told of for receives from anybody, which nrl has not */
+        p->goodbye =
+            true; /* other sends are told of for receives from anybody, which nrl has not */
 }
 
 /* ---- forgetting ---- */

@@ -58,7 +58,8 @@ uint64_t wire_slot(unsigned kind, uint32_t tag, uint32_t group)
 
 /* ---- what ranks publish ---- */
 
-/* 128 bytes of sockaddr_storage as Linux has it, then the number: i64, or i32 and 4 bytes unused. */
+/* 128 bytes of sockaddr_storage as Linux has it, then the number: i64, or i32 and 4 bytes unused.
+ */
 static void put_address(uint8_t *out, const struct sockaddr_storage *address, int64_t number,
                         bool wide)
 {

@@ -4,9 +4,9 @@
  * little-endian but ports and addresses inside a sockaddr, which are in network order.
  *
  *   dialect  speakers                          header  handshake  a rank publishes
- *   tcp22    Gloo to 2023-05, PyTorch <= 2.0   48      none       P-1 addresses, a port for each peer
- *   tcp23    Gloo since 2023-07, PyTorch >= 2.2  48    i64        one blob: host, address, P numbers
- *   uv       Gloo's libuv transport            32      i32        P-1 addresses, one port
+ *   tcp22    Gloo to 2023-05, PyTorch <= 2.0   48      none       P-1 addresses, a port for each
+ * peer tcp23    Gloo since 2023-07, PyTorch >= 2.2  48    i64        one blob: host, address, P
+ * numbers uv       Gloo's libuv transport            32      i32        P-1 addresses, one port
  */
 #ifndef GLOO_WIRE_H
 #define GLOO_WIRE_H
@@ -18,9 +18,9 @@
 typedef struct {
     const char *name;
     size_t header_size;
-    size_t handshake_size;   /* what the connecting side writes first: its number at the peer */
+    size_t handshake_size; /* what the connecting side writes first: its number at the peer */
     bool listener_per_peer;
-    bool blob;               /* published under "<rank>" alone; else "rank_<rank>" comes first */
+    bool blob; /* published under "<rank>" alone; else "rank_<rank>" comes first */
 } wire_dialect;
 
 enum { WIRE_TCP22 = 0, WIRE_TCP23, WIRE_UV, WIRE_DIALECTS };
