@@ -61,19 +61,21 @@ is_saving() {
 }
 
 # One run after another, of one rank and of two by turns, each killed again and again and resumed until it is
-# done. Two kills of three wait for a save to begin. After each: what was complete is still there and
+# done. Three kills of four wait for a save to begin. After each: what was complete is still there and
 # whole, and the next start takes the newest; at the end the losses are those of a run in one piece.
 kill_once() {
-    before=$(newest "$cut")
+    before=$(newest "$cut") aimed=$(($1 % 4))
+    # what an earlier kill left is not taken for a save of this one; one kill of four leaves it there
+    [ $aimed -eq 0 ] || rm -rf "$cut"/checkpoints/*.tmp
     if [ $ranks -eq 1 ]; then
-        start out="$cut" resume=auto train.seed=$ranks >"$work/log" 2>"$work/err" &
+        start out="$cut" resume=auto train.epochs=6 >"$work/log" 2>"$work/err" &
     else
         OMP_NUM_THREADS=1 "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=10 \
-            parallel="$strategy" out="$cut" resume=auto train.seed=$ranks >"$work/log" 2>"$work/err" &
+            parallel="$strategy" out="$cut" resume=auto train.epochs=6 >"$work/log" 2>"$work/err" &
     fi
     victim=$!
     sleep "0.$(($1 * 7919 % 60 + 10))"
-    if [ $(($1 % 3)) -ne 0 ]; then
+    if [ $aimed -ne 0 ]; then
         while ! is_saving && kill -0 $victim 2>/dev/null; do :; done
         sleep "0.00$(($1 * 31 % 10))"
     fi
@@ -82,7 +84,7 @@ kill_once() {
     code=$?
     # two ranks die with their launcher, a moment later
     while pgrep -f "run .* out=$cut resume" >/dev/null; do sleep 0.01; done
-    is_saving && inside=$((inside + 1))
+    [ $aimed -ne 0 ] && is_saving && inside=$((inside + 1))
     after=$(newest "$cut")
     [ "$before" -eq 0 ] || [ $code -eq 2 ] || grep -q "resume .*after step $before of" "$work/log" ||
         { [ $code -eq 137 ] && ! grep -q . "$work/log"; } || { echo "did not resume from step $before"; return 1; }
@@ -104,10 +106,10 @@ next_run() {
     [ ! -f "$work/whole.$ranks.$strategy" ] || return
     rm -rf "$work/whole"
     if [ $ranks -eq 1 ]; then
-        small out="$work/whole" train.seed=$ranks >/dev/null
+        small out="$work/whole" train.epochs=6 >/dev/null
     else
         OMP_NUM_THREADS=1 "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=10 \
-            parallel="$strategy" out="$work/whole" train.seed=$ranks >/dev/null 2>&1
+            parallel="$strategy" out="$work/whole" train.epochs=6 >/dev/null 2>&1
     fi
     losses "$work/whole" >"$work/whole.$ranks.$strategy"
 }
@@ -333,7 +335,7 @@ n=${2:-$(echo "$row" | awk '{print $2}')}
 seed=${3:-1}
 tried=0 failed=0
 case $name in
-fuzz | bench | shards | steady) "campaign_$name" ;;
+fuzz | bench | kills | shards | steady) "campaign_$name" ;;
 *) campaign_tries ;;
 esac
 echo "$name: $tried tried, $failed failed, seed $seed"

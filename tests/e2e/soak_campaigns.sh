@@ -10,8 +10,8 @@ campaign() {
     tail -n 20 out err
     failed=1
 }
-campaign kills 1 3
-has out "kills: 1 tried, 0 failed, seed 3"
+campaign kills 8 3
+has out "kills: 8 tried, 0 failed, seed 3"
 campaign soak 3 3
 campaign faults 2 5
 campaign steady 1000
