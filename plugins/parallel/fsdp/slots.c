@@ -7,57 +7,71 @@
 #include "fsdp.h"
 #include <stdlib.h>
 
-/* What a kind of buffer is needed for. */
+/* What a kind of buffer is needed for, and what was chosen. */
 typedef struct {
     const fsdp *s;
-    bool *member;   /* [n_groups] */
-    bool *conflict; /* [n_groups, n_groups] */
+    bool *used;       /* [n_runs, n_groups] */
+    bool *member;     /* [n_groups] */
+    bool *live;       /* [n_groups] at the moment that is looked at */
+    bool *conflict;   /* [n_groups, n_groups] */
+    int32_t *slot_of; /* [n_groups], -1 = none */
 } needs;
+
+static void needs_close(needs *w)
+{
+    free(w->used);
+    free(w->member);
+    free(w->live);
+    free(w->conflict);
+    free(w->slot_of);
+}
 
 static nrl_status needs_open(const fsdp *s, needs *w)
 {
     size_t n = (size_t)s->n_groups + 1;
-    *w = (needs){s, calloc(n, sizeof *w->member), calloc(n * n, sizeof *w->conflict)};
-    if (w->member && w->conflict) return NRL_OK;
-    free(w->member);
-    free(w->conflict);
-    return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
-}
-
-static void needs_close(needs *w)
-{
-    free(w->member);
-    free(w->conflict);
+    *w = (needs){.s = s, .used = calloc(n * (size_t)s->n_runs, sizeof *w->used),
+                 .member = calloc(n, sizeof *w->member), .live = calloc(n, sizeof *w->live),
+                 .conflict = calloc(n * n, sizeof *w->conflict), .slot_of = calloc(n, sizeof *w->slot_of)};
+    if (!w->used || !w->member || !w->live || !w->conflict || !w->slot_of) {
+        needs_close(w);
+        return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    }
+    for (int32_t g = 0; g < s->n_groups; g++)
+        w->slot_of[g] = -1;
+    for (int32_t u = 0; u < s->plan.n_units; u++)
+        for (int32_t i = 0; i < s->uses[u].n; i++)
+            w->used[s->run_of[u] * s->n_groups + (s->uses[u].groups[i] - s->groups)] = true;
+    return NRL_OK;
 }
 
 /* All groups of `live` are wanted together. */
-static void together(needs *w, const bool *live)
+static void together(needs *w)
 {
     int32_t n = w->s->n_groups;
     for (int32_t a = 0; a < n; a++)
         for (int32_t b = 0; b < n; b++)
-            if (a != b && live[a] && live[b]) w->conflict[a * n + b] = true;
+            if (a != b && w->live[a] && w->live[b]) w->conflict[a * n + b] = true;
 }
 
 /* ---- choosing ---- */
 
-static bool is_free(const needs *w, const int32_t *slot_of, int32_t group, int32_t slot)
+static bool is_free(const needs *w, int32_t group, int32_t slot)
 {
     for (int32_t other = 0; other < w->s->n_groups; other++)
-        if (slot_of[other] == slot && w->conflict[group * w->s->n_groups + other]) return false;
+        if (w->slot_of[other] == slot && w->conflict[group * w->s->n_groups + other]) return false;
     return true;
 }
 
-static int32_t largest_left(const needs *w, const int32_t *slot_of)
+static int32_t largest_left(const needs *w)
 {
     int32_t best = -1;
     for (int32_t g = 0; g < w->s->n_groups; g++)
-        if (w->member[g] && slot_of[g] < 0 && (best < 0 || w->s->groups[g].padded > w->s->groups[best].padded))
+        if (w->member[g] && w->slot_of[g] < 0 && (best < 0 || w->s->groups[g].padded > w->s->groups[best].padded))
             best = g;
     return best;
 }
 
-static nrl_status choose(const needs *w, int32_t *slot_of, fsdp_slots *out)
+static nrl_status choose(needs *w, fsdp_slots *out)
 {
     size_t n = (size_t)w->s->n_groups + 1;
     out->numel = calloc(n, sizeof *out->numel);
@@ -65,25 +79,17 @@ static nrl_status choose(const needs *w, int32_t *slot_of, fsdp_slots *out)
     out->occupant = calloc(n, sizeof(fsdp_group *));
     if (!out->numel || !out->buffers || !out->occupant)
         return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
-    for (int32_t g = largest_left(w, slot_of); g >= 0; g = largest_left(w, slot_of)) {
+    for (int32_t g = largest_left(w); g >= 0; g = largest_left(w)) {
         int32_t slot = 0;
-        while (slot < out->n && !is_free(w, slot_of, g, slot))
+        while (slot < out->n && !is_free(w, g, slot))
             slot++;
         if (slot == out->n) out->numel[out->n++] = w->s->groups[g].padded;
-        slot_of[g] = slot;
+        w->slot_of[g] = slot;
     }
     return NRL_OK;
 }
 
 /* ---- who is wanted when ---- */
-
-static bool uses_in_run(const fsdp *s, int32_t run, const fsdp_group *g)
-{
-    for (int32_t u = 0; u < s->plan.n_units; u++)
-        for (int32_t i = 0; s->run_of[u] == run && i < s->uses[u].n; i++)
-            if (s->uses[u].groups[i] == g) return true;
-    return false;
-}
 
 /* Run at place t of the walk 0 1 .. n-1 .. 1, repeated. */
 static int32_t run_at(int32_t n, int32_t t)
@@ -94,24 +100,24 @@ static int32_t run_at(int32_t n, int32_t t)
 }
 
 /* WORK: while a run computes, its groups and those of the next `prefetch` runs. */
-static void work_needs(needs *w, bool *live)
+static void work_needs(needs *w)
 {
     const fsdp *s = w->s;
     for (int32_t g = 0; g < s->n_groups; g++)
         w->member[g] = true;
     for (int32_t t = 0; t < 2 * s->n_runs; t++) {
         for (int32_t g = 0; g < s->n_groups; g++) {
-            live[g] = false;
-            for (int64_t k = 0; k <= s->options.prefetch && !live[g]; k++)
-                live[g] = uses_in_run(s, run_at(s->n_runs, t + (int32_t)k), &s->groups[g]);
+            w->live[g] = false;
+            for (int64_t k = 0; k <= s->options.prefetch && !w->live[g]; k++)
+                w->live[g] = w->used[run_at(s->n_runs, t + (int32_t)k) * s->n_groups + g];
         }
-        together(w, live);
+        together(w);
     }
 }
 
 /* Gradients: from the backward of the last run that uses a group to that of the first, and, where the
  * buffer itself travels, while the next run computes. The wire: from the first on, and one run more. */
-static void gradient_needs(needs *w, bool *live, bool from_last, bool travels)
+static void gradient_needs(needs *w, bool from_last, bool travels)
 {
     const fsdp *s = w->s;
     for (int32_t g = 0; g < s->n_groups; g++)
@@ -120,32 +126,26 @@ static void gradient_needs(needs *w, bool *live, bool from_last, bool travels)
         for (int32_t i = 0; i < s->n_groups; i++) {
             const fsdp_group *g = &s->groups[i];
             int32_t begin = from_last ? g->last_run : g->first_run, end = g->first_run - (travels ? 1 : 0);
-            live[i] = g->trained && run <= begin && run >= end;
+            w->live[i] = g->trained && run <= begin && run >= end;
         }
-        together(w, live);
+        together(w);
     }
 }
 
-typedef enum { KIND_WORK, KIND_ACC, KIND_WIRE } kind;
+typedef enum { KIND_WORK, KIND_ACC, KIND_WIRE } slot_kind;
 
-static nrl_status assign(fsdp *s, kind k, fsdp_slots *out)
+static nrl_status assign(fsdp *s, slot_kind kind, fsdp_slots *out)
 {
+    bool travels = kind == KIND_WIRE || !s->options.reduce_dtype;
     needs w;
     NRL_TRY(needs_open(s, &w));
-    bool bf16 = s->options.reduce_dtype, *live = calloc((size_t)s->n_groups + 1, sizeof *live);
-    int32_t *slot_of = calloc((size_t)s->n_groups + 1, sizeof *slot_of);
-    nrl_status st = live && slot_of ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
-    for (int32_t g = 0; st == NRL_OK && g < s->n_groups; g++)
-        slot_of[g] = -1;
-    if (st == NRL_OK && k == KIND_WORK) work_needs(&w, live);
-    if (st == NRL_OK && k != KIND_WORK) gradient_needs(&w, live, k == KIND_ACC, k == KIND_WIRE || !bf16);
-    if (st == NRL_OK) st = choose(&w, slot_of, out);
-    for (int32_t g = 0; st == NRL_OK && g < s->n_groups; g++) {
+    if (kind == KIND_WORK) work_needs(&w);
+    else gradient_needs(&w, kind == KIND_ACC, travels);
+    nrl_status st = choose(&w, out);
+    for (int32_t g = 0; g < s->n_groups; g++) {
         int32_t *place[] = {&s->groups[g].work_slot, &s->groups[g].acc_slot, &s->groups[g].wire_slot};
-        *place[k] = slot_of[g];
+        *place[kind] = w.slot_of[g];
     }
-    free(slot_of);
-    free(live);
     needs_close(&w);
     return st;
 }
