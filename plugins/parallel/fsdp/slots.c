@@ -29,7 +29,7 @@ static void needs_close(needs *w)
 static nrl_status needs_open(const fsdp *s, needs *w)
 {
     size_t n = (size_t)s->n_groups + 1;
-    *w = (needs){.s = s, .used = calloc(n * (size_t)s->n_runs, sizeof *w->used),
+    *w = (needs){.s = s, .used = calloc(n * ((size_t)s->n_runs + 1), sizeof *w->used),
                  .member = calloc(n, sizeof *w->member), .live = calloc(n, sizeof *w->live),
                  .conflict = calloc(n * n, sizeof *w->conflict), .slot_of = calloc(n, sizeof *w->slot_of)};
     if (!w->used || !w->member || !w->live || !w->conflict || !w->slot_of) {
