@@ -231,7 +231,7 @@ campaign_bench() {
     bench prefix_sharing.py --prompt 100 --pairs 2 --repeats "$n"
     bench ratios.py --model tiny --layers 4 --steps 3 --repeats "$n"
     bench overlap.py --tiny --layers 4 --vocab 512 --steps 3 --repeats "$n"
-    bench compress.py --steps 20 --only none powersgd topk
+    bench compress.py --steps 20 --only none powersgd topk-10
     bench all_reduce.py --most 1 --shorter 10 --repeats "$n" ${peers:+--python "$peers"}
     if [ -z "$peers" ]; then
         echo "skipped: sft_vs_torch.py, dpo_vs_torch.py: NRL_PEERS_PYTHON names no python with torch"

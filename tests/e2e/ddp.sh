@@ -71,7 +71,7 @@ ranks 2 recompute $exact parallel=ddp train.activation_checkpointing=all
 run 0 run config.yaml out=single parallel=ddp overwrite=true && compare single 0
 ranks 2 bf16 1e-3 "$(with 'compress: bf16')"
 ranks 3 fp16 1e-3 "$(with 'compress: fp16')"
-ranks 2 all $exact "$(with 'compress: topk, topk_ratio: 1')"
+ranks 2 all $exact "$(with 'compress: topk, topk_ratio: 1, start_step: 0')"
 
 # 3 samples a step on 4 ranks: somebody has nothing
 config "$source/configs/data/chat.jsonl" "$source/configs/data/chat_eval.jsonl" sft 3 128 >config.yaml
@@ -99,7 +99,7 @@ resumed() {
     is "steps of $1" "$(wc -l <expected.txt | tr -d ' ')" 8
     compare "$1-parts" 0
 }
-resumed topk 'compress: topk, topk_ratio: 0.05'
-resumed powersgd 'compress: powersgd, powersgd_start_step: 2, powersgd_rank: 2'
+resumed topk 'compress: topk, topk_ratio: 0.05, start_step: 2'
+resumed powersgd 'compress: powersgd, start_step: 2, powersgd_rank: 2'
 resumed local 'sync_every: 3'
 exit $failed

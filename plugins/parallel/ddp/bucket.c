@@ -120,7 +120,7 @@ static int64_t hash_of(const ddp *d)
     const ddp_options *o = &d->o;
     uint64_t h = 14695981039346656037u;
     double words[] = {(double)o->compress,           (double)o->error_feedback,
-                      (double)o->powersgd_rank,      (double)o->powersgd_start_step,
+                      (double)o->powersgd_rank,      (double)o->start_step,
                       (double)o->powersgd_warm_start, o->topk_ratio,
                       o->threshold_value,            (double)o->unused};
     h = mix(h, words, sizeof words);

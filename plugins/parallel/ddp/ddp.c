@@ -16,8 +16,8 @@ static const nrl_option ddp_rows[] = {
                  "what goes out: bf16 and fp16 are summed in f32"),
     NRL_OPT_BOOL(ddp_options, error_feedback, "true",
                  "powersgd, topk, threshold: what was left out joins the next step's gradient"),
+    NRL_OPT_INT(ddp_options, start_step, "100", 0, 1e15, "powersgd, topk, threshold: steps before them, in f32"),
     NRL_OPT_INT(ddp_options, powersgd_rank, "4", 1, 1024, "rank of a gradient matrix on the wire"),
-    NRL_OPT_INT(ddp_options, powersgd_start_step, "100", 0, 1e15, "steps before it, in f32"),
     NRL_OPT_F64(ddp_options, powersgd_min_rate, "2", 1, 1e9, "matrices that shrink less go out whole"),
     NRL_OPT_BOOL(ddp_options, powersgd_warm_start, "true", "start from the last step's factor, not anew"),
     NRL_OPT_F64(ddp_options, topk_ratio, "0.01", 1e-9, 1, "share of a bucket's elements that go out"),
@@ -46,9 +46,9 @@ static nrl_status ddp_check(const void *options)
     bool low_rank = o->compress == DDP_POWERSGD, sums = o->sync_every == 1;
     bool leaves_out = low_rank || o->compress == DDP_TOPK || o->compress == DDP_THRESHOLD;
     NRL_TRY(needs(o->powersgd_rank != 4, low_rank, "powersgd_rank", "compress: powersgd"));
-    NRL_TRY(needs(o->powersgd_start_step != 100, low_rank, "powersgd_start_step", "compress: powersgd"));
     NRL_TRY(needs(fabs(o->powersgd_min_rate - 2) > 0, low_rank, "powersgd_min_rate", "compress: powersgd"));
     NRL_TRY(needs(!o->powersgd_warm_start, low_rank, "powersgd_warm_start", "compress: powersgd"));
+    NRL_TRY(needs(o->start_step != 100, leaves_out, "start_step", "compress: powersgd, topk or threshold"));
     NRL_TRY(needs(!o->error_feedback, leaves_out, "error_feedback", "compress: powersgd, topk or threshold"));
     NRL_TRY(needs(fabs(o->topk_ratio - 0.01) > 0, o->compress == DDP_TOPK, "topk_ratio", "compress: topk"));
     NRL_TRY(needs(fabs(o->threshold_value - 1e-4) > 0, o->compress == DDP_THRESHOLD, "threshold_value",
@@ -164,7 +164,7 @@ static nrl_status ddp_state(void *self, nrl_ctx *ctx, nrl_visitor *v)
     ddp *d = self;
     if (!d->train || d->size == 1) return NRL_OK;
     if (d->o.sync_every > 1) return ddp_local_state(d, ctx, v);
-    if (d->o.compress == DDP_POWERSGD) NRL_TRY(nrl_visit_i64(v, "steps", &d->steps, 1));
+    if (d->codec->state) NRL_TRY(nrl_visit_i64(v, "steps", &d->steps, 1));
     for (int32_t k = 0; d->buckets_used && d->codec->state && k < d->n_buckets; k++)
         NRL_TRY(d->codec->state(d, ctx, &d->buckets[k], v));
     return NRL_OK;

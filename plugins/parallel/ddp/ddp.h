@@ -21,7 +21,7 @@ typedef struct {
     double bucket_cap_mb, first_bucket_mb;
     int64_t compress; /* DDP_NONE .. */
     bool error_feedback;
-    int64_t powersgd_rank, powersgd_start_step;
+    int64_t start_step, powersgd_rank;
     double powersgd_min_rate;
     bool powersgd_warm_start;
     double topk_ratio, threshold_value;

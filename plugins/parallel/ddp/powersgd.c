@@ -4,7 +4,7 @@
  *     P = sum_ranks M Q;  P = orthonormal(P);  Q = sum_ranks M^T P;  the sum becomes P Q^T
  * and what a rank's own M has beside its projection stays as its residual: e = M - P (M^T P)^T.
  * Q is the start of the next step. Vectors and small matrices go out whole, as does everything before
- * powersgd_start_step. A step that is not finite leaves residuals and Q as they were.
+ * start_step. A step that is not finite leaves residuals and Q as they were.
  */
 #include "ddp.h"
 #include <math.h>
@@ -258,7 +258,7 @@ static nrl_status powersgd_stage(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *more
         NRL_TRY(each_matrix(d, ctx, b, true));
         return sum_up(d, ctx, b, 0, l->q_own, l->q);
     }
-    l->thin = l->p && d->steps >= d->o.powersgd_start_step;
+    l->thin = l->p && d->steps >= d->o.start_step;
     l->broken = false;
     if (!l->thin) return sum_up(d, ctx, b, 0, NULL, b->grads);
     *more = true;

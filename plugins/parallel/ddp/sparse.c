@@ -23,6 +23,7 @@ typedef struct {
     nrl_tensor *count, *counts;  /* [1], [R] i64: threshold */
     int64_t *many, *offsets;     /* [R] elements of each rank, and where they begin */
     nrl_tensor *sent[2];         /* views of own, while it is on its way */
+    bool whole;                  /* this step goes out in f32 */
 } sparse;
 
 static void *host(const nrl_tensor *t)
@@ -223,6 +224,8 @@ static nrl_status sparse_stage(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *more)
         NRL_TRY(take_counts(d, b, s));
         return gather_pairs(d, ctx, b, s);
     }
+    s->whole = d->steps < d->o.start_step;
+    if (s->whole) return ddp_plain.stage(d, ctx, b, more);
     if (s->residual) NRL_TRY(nrl_tensor_add(ctx, s->residual, b->grads));
     if (d->o.compress == DDP_TOPK) {
         NRL_TRY(choose_topk(d, ctx, b, s));
@@ -241,9 +244,9 @@ static int64_t n_all(const ddp *d, const sparse *s)
 static nrl_status sparse_is_finite(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *finite)
 {
     const sparse *s = b->codec;
-    const float *value = host(s->all.value);
-    (void)ctx;
     *finite = true;
+    if (s->whole) return ddp_sum_is_finite(ctx, b->grads, finite);
+    const float *value = host(s->all.value);
     for (int64_t i = 0, n = n_all(d, s); i < n && *finite; i++) *finite = isfinite(value[i]);
     return NRL_OK;
 }
@@ -260,6 +263,7 @@ static nrl_status keep_rest(ddp *d, nrl_ctx *ctx, ddp_bucket *b, sparse *s)
 static nrl_status sparse_settle(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool keep)
 {
     sparse *s = b->codec;
+    if (s->whole) return NRL_OK;
     const int32_t *index = host(s->all.index);
     const float *value = host(s->all.value);
     float *sum = host(b->grads);

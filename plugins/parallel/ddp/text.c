@@ -91,12 +91,13 @@ static void describe_codec(ddp *d)
     if (d->o.compress == DDP_BF16 || d->o.compress == DDP_FP16)
         append(d, ", %s on the wire, summed in f32", d->o.compress == DDP_BF16 ? "bf16" : "fp16");
     if (d->o.compress == DDP_POWERSGD)
-        append(d, ", rank %lld for %.0f %% of the elements after %lld steps", (long long)d->o.powersgd_rank,
-               100 * low_rank / (whole + low_rank), (long long)d->o.powersgd_start_step);
+        append(d, ", rank %lld for %.0f %% of the elements", (long long)d->o.powersgd_rank,
+               100 * low_rank / (whole + low_rank));
     if (d->o.compress == DDP_TOPK) append(d, ", the largest %g %%", 100 * d->o.topk_ratio);
     if (d->o.compress == DDP_THRESHOLD)
         append(d, ", what reaches %g: %g MiB or less a step and rank", d->o.threshold_value,
                (d->size - 1) * 8 * whole / MIB);
+    if (d->o.compress > DDP_FP16 && d->o.start_step > 0) append(d, ", after %lld steps", (long long)d->o.start_step);
     if (bytes >= 0) append(d, ", %.3g MiB a step and rank", bytes / MIB);
     if (bytes >= 0 && d->o.compress) append(d, " (%.3g %% of f32)", 100 * bytes / plain);
 }

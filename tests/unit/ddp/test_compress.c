@@ -163,8 +163,8 @@ BODY(low_rank)
 static void powersgd_is_exact_for_what_has_its_rank(void **state)
 {
     (void)state;
-    ddp_run("{compress: powersgd, powersgd_rank: 2, powersgd_start_step: 1}", NRL_DTYPE_F32, 2, low_rank_body);
-    ddp_run("{compress: powersgd, powersgd_rank: 1, powersgd_start_step: 1, bucket_cap_mb: 0.001, "
+    ddp_run("{compress: powersgd, powersgd_rank: 2, start_step: 1}", NRL_DTYPE_F32, 2, low_rank_body);
+    ddp_run("{compress: powersgd, powersgd_rank: 1, start_step: 1, bucket_cap_mb: 0.001, "
             "powersgd_warm_start: false, error_feedback: false}",
             NRL_DTYPE_F32, 3, low_rank_body);
 }
@@ -210,11 +210,11 @@ BODY(stays_away)
 static void error_feedback_brings_back_what_was_left_out(void **state)
 {
     (void)state;
-    ddp_run("{compress: topk, topk_ratio: 0.05}", NRL_DTYPE_F32, 2, comes_back_body);
-    ddp_run("{compress: threshold, threshold_value: 1.5}", NRL_DTYPE_F32, 3, comes_back_body);
-    ddp_run("{compress: powersgd, powersgd_rank: 1, powersgd_start_step: 0}", NRL_DTYPE_F32, 2, comes_back_body);
-    ddp_run("{compress: topk, topk_ratio: 0.05, error_feedback: false}", NRL_DTYPE_F32, 2, stays_away_body);
-    ddp_run("{compress: powersgd, powersgd_rank: 1, powersgd_start_step: 0, error_feedback: false}", NRL_DTYPE_F32, 2,
+    ddp_run("{compress: topk, start_step: 0, topk_ratio: 0.05}", NRL_DTYPE_F32, 2, comes_back_body);
+    ddp_run("{compress: threshold, start_step: 0, threshold_value: 1.5}", NRL_DTYPE_F32, 3, comes_back_body);
+    ddp_run("{compress: powersgd, powersgd_rank: 1, start_step: 0}", NRL_DTYPE_F32, 2, comes_back_body);
+    ddp_run("{compress: topk, start_step: 0, topk_ratio: 0.05, error_feedback: false}", NRL_DTYPE_F32, 2, stays_away_body);
+    ddp_run("{compress: powersgd, powersgd_rank: 1, start_step: 0, error_feedback: false}", NRL_DTYPE_F32, 2,
             stays_away_body);
 }
 
@@ -238,7 +238,7 @@ BODY(counted)
 static void topk_sends_as_many_as_its_ratio_says(void **state)
 {
     (void)state;
-    ddp_run("{compress: topk, topk_ratio: 0.02}", NRL_DTYPE_F32, 2, counted_body);
+    ddp_run("{compress: topk, start_step: 0, topk_ratio: 0.02}", NRL_DTYPE_F32, 2, counted_body);
 }
 
 static nrl_status everything(ddp_rank *r)
@@ -279,9 +279,9 @@ BODY(tied_sizes)
 static void sparse_sends_all_where_it_may_and_the_first_of_equals(void **state)
 {
     (void)state;
-    ddp_run("{compress: topk, topk_ratio: 1}", NRL_DTYPE_F32, 3, everything_body);
-    ddp_run("{compress: threshold, threshold_value: 1e-30, bucket_cap_mb: 0.001}", NRL_DTYPE_F32, 4, everything_body);
-    ddp_run("{compress: topk, topk_ratio: 0.0998}", NRL_DTYPE_F32, 2, tied_sizes_body);
+    ddp_run("{compress: topk, start_step: 0, topk_ratio: 1}", NRL_DTYPE_F32, 3, everything_body);
+    ddp_run("{compress: threshold, start_step: 0, threshold_value: 1e-30, bucket_cap_mb: 0.001}", NRL_DTYPE_F32, 4, everything_body);
+    ddp_run("{compress: topk, start_step: 0, topk_ratio: 0.0998}", NRL_DTYPE_F32, 2, tied_sizes_body);
 }
 
 /* ---- a step that is left out ---- */
@@ -324,9 +324,9 @@ static nrl_status undisturbed(nrl_mesh *mesh, int32_t rank, void *user)
 static void a_step_that_is_not_finite_leaves_no_residual(void **state)
 {
     (void)state;
-    ddp_run("{compress: topk, topk_ratio: 0.05}", NRL_DTYPE_F32, 2, undisturbed);
-    ddp_run("{compress: threshold, threshold_value: 0.5}", NRL_DTYPE_F32, 2, undisturbed);
-    ddp_run("{compress: powersgd, powersgd_rank: 2, powersgd_start_step: 0}", NRL_DTYPE_F32, 2, undisturbed);
+    ddp_run("{compress: topk, start_step: 0, topk_ratio: 0.05}", NRL_DTYPE_F32, 2, undisturbed);
+    ddp_run("{compress: threshold, start_step: 0, threshold_value: 0.5}", NRL_DTYPE_F32, 2, undisturbed);
+    ddp_run("{compress: powersgd, powersgd_rank: 2, start_step: 0}", NRL_DTYPE_F32, 2, undisturbed);
 }
 
 int main(void)
