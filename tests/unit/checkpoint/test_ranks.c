@@ -17,9 +17,9 @@ static char out[] = "/tmp/nrl-ranks-XXXXXX";
 enum { MAX_WORLD = 5 };
 
 static const checkpoint_tensor tensors[] = {
-    {"embed", "weight", NRL_DTYPE_F32, 2, {300, 700}},
-    {"embed", "exp_avg", NRL_DTYPE_F32, 2, {300, 700}},
-    {"wide", "weight", NRL_DTYPE_BF16, 3, {5, 64, 130}},
+    {"embed", "weight", NRL_DTYPE_F32, 2, {100, 700}},
+    {"embed", "exp_avg", NRL_DTYPE_F32, 2, {100, 700}},
+    {"wide", "weight", NRL_DTYPE_BF16, 3, {3, 64, 130}},
     {"norm", "weight", NRL_DTYPE_F32, 1, {7}},
 };
 enum { N_TENSORS = sizeof tensors / sizeof *tensors };
@@ -211,7 +211,7 @@ static void replicas_share_the_work_of_writing(void **state)
         largest = s.st_size > largest ? s.st_size : largest;
         total += s.st_size;
     }
-    assert_true(total < 4 * 2 * 300 * 700 + 2 * 5 * 64 * 130);
+    assert_true(total < 4 * 2 * 100 * 700 + 2 * 3 * 64 * 130);
     assert_true(largest < 2 * smallest);
 }
 
