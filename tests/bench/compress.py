@@ -2,8 +2,9 @@
 """What ddp's codecs cost in loss and save in bytes, on the task of scripts/quickstart.lua; prints one JSON object and
 judges nothing.
 
-usage: compress.py NRL [--ranks 2] [--steps 1000] [--threads 1] [--only NAME...]
-eval_loss   on the held-out problems after the last step, and its ratio to f32's
+usage: compress.py NRL [--ranks 2] [--steps 1000] [--threads 1] [--seeds 1 2] [--only NAME...]
+eval_loss   on the held-out problems after the last step, mean over seeds, and its ratio to f32's; where it is small
+            (after some hundred steps) seeds differ by a tenth
 loss        mean of the last twentieth of the steps
 plan        what the plan says of bytes
 """
@@ -44,7 +45,7 @@ def run(args, command):
     return p.stdout
 
 
-def measure(args, dir, codec):
+def train(args, dir, codec, seed):
     start, out = os.path.join(dir, "task", "start"), os.path.join(dir, "out")
     data = os.path.join(dir, "task", "data")
     text = run(args, ["launch", "-n", str(args.ranks), "--", "run", os.path.join(SOURCE, "configs/quickstart.yaml"),
@@ -52,6 +53,7 @@ def measure(args, dir, codec):
                       "model.config=" + os.path.join(start, "config.json"), "model.tokenizer=" + start,
                       "data.train=" + os.path.join(data, "train.jsonl"), "data.eval=" + os.path.join(data, "test.jsonl"),
                       "data.cache=" + os.path.join(dir, "cache"), "train.steps=%d" % args.steps,
+                      "train.seed=%d" % seed,
                       "eval.every=%d" % args.steps, "checkpoint.export=false",
                       "parallel={data: {name: ddp%s}}" % (codec and ", " + codec)])
     rows = common.read_lines(os.path.join(out, "metrics.jsonl"))
@@ -61,12 +63,19 @@ def measure(args, dir, codec):
             "plan": re.search(r"ddp: (.*)", text).group(1)}
 
 
+def measure(args, dir, codec):
+    runs = [train(args, dir, codec, seed) for seed in args.seeds]
+    return {"eval_loss": statistics.mean(r["eval_loss"] for r in runs), "eval_losses": [r["eval_loss"] for r in runs],
+            "loss": statistics.mean(r["loss"] for r in runs), "plan": runs[0]["plan"]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nrl")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--only", nargs="+", default=list(CODECS))
     args = parser.parse_args()
     args.nrl = os.path.abspath(args.nrl)
