@@ -34,6 +34,13 @@ static void folder_free(folder *f)
     free(f->path);
 }
 
+/* What a run leaves that dies while it tries for room (checkpoint_prepare). */
+static bool is_trial(const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(name, "trial-", 6) && n > 4 && !strcmp(name + n - 4, ".tmp");
+}
+
 /* step-00000200 -> 200; -1 for any other name; *tmp = it ends in .tmp, or .old (disk_replace). */
 static int64_t step_of(const char *name, bool *tmp)
 {
@@ -49,8 +56,8 @@ static void add(folder *f, const char *name)
 {
     bool tmp = false;
     int64_t step = step_of(name, &tmp);
-    if (step < 0) return;
-    if (tmp) {
+    if (step < 0 && !is_trial(name)) return;
+    if (tmp || step < 0) {
         f->dead = mem_realloc(f->dead, (f->n_dead + 1) * sizeof *f->dead);
         f->dead[f->n_dead++] = mem_strdup(name);
         return;

@@ -168,23 +168,45 @@ static nrl_status load_windows(checkpoint *c, size_t i, const place *at)
     return st;
 }
 
-static bool is_alike(const checkpoint_tensor *a, const checkpoint_tensor *b)
+static nrl_status missing(const checkpoint *c, const char *slot, const char *name)
 {
-    return a->dtype == b->dtype && a->n_dims == b->n_dims &&
-           !memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof *a->dims);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "%s: has no %s of '%s': it was saved from another model or "
+                    "optimizer",
+                    checkpoint_dir(c), slot, name);
+}
+
+static bool is_shaped(const checkpoint_tensor *t, int n_dims, const int64_t *dims)
+{
+    return t->n_dims == n_dims && !memcmp(t->dims, dims, (size_t)n_dims * sizeof *dims);
+}
+
+static nrl_status check_part(const checkpoint *c, const nrl_part *part)
+{
+    int64_t i = checkpoint_find_tensor(c, part->name, "weight");
+    if (i < 0) return missing(c, "weight", part->name);
+    const checkpoint_tensor *saved = checkpoint_tensor_at(c, (size_t)i);
+    if (is_shaped(saved, part->n_dims, part->dims)) return NRL_OK;
+    checkpoint_tensor wanted = {.dtype = saved->dtype, .n_dims = part->n_dims};
+    memcpy(wanted.dims, part->dims, sizeof wanted.dims);
+    return nrl_fail(NRL_ERR_CONFIG, "%s: weight of '%s' is %s, expected %s", checkpoint_dir(c), part->name,
+                    tensor_describe(saved).text, tensor_describe(&wanted).text);
+}
+
+nrl_status params_check(const model *m, const checkpoint *c)
+{
+    for (int32_t i = 0; i < m->n_params; i++)
+        for (int k = 0; k < m->params[i]->n_parts; k++) NRL_TRY(check_part(c, &m->params[i]->parts[k]));
+    return NRL_OK;
 }
 
 static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at)
 {
     checkpoint *c = user;
     int64_t i = checkpoint_find_tensor(c, part->name, part->slot);
-    if (i < 0)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: has no %s of '%s': it was saved from another model or "
-                        "optimizer",
-                        checkpoint_dir(c), part->slot, part->name);
+    if (i < 0) return missing(c, part->slot, part->name);
     const checkpoint_tensor *saved = checkpoint_tensor_at(c, (size_t)i);
-    if (!is_alike(saved, part))
+    if (saved->dtype != part->dtype || !is_shaped(saved, part->n_dims, part->dims))
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c), part->slot,
                         part->name, tensor_describe(saved).text, tensor_describe(part).text);
     if (layout_numel(&at->piece) == 0) return NRL_OK;

@@ -28,4 +28,8 @@ nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, 
  * tensor that is missing or differs. [step] */
 nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint *c);
 
+/* Every part's weight is there in its shape: what can be told before any memory is bound. Errors as
+ * params_load. */
+nrl_status params_check(const model *m, const checkpoint *c);
+
 #endif

@@ -548,6 +548,20 @@ static void pruning_keeps_the_newest_and_the_best(void **state)
     assert_true(is_there(2));
 }
 
+static void what_a_trial_for_room_left_is_removed(void **state)
+{
+    (void)state;
+    save(1, NAN);
+    char *trial = mem_printf("%s/checkpoints/trial-3.tmp", out), *other = mem_printf("%s/checkpoints/notes.tmp", out);
+    close(creat(trial, 0666));
+    close(creat(other, 0666));
+    assert_int_equal(checkpoint_prune(out, 1, 0), NRL_OK);
+    assert_int_not_equal(access(trial, F_OK), 0);
+    assert_int_equal(access(other, F_OK), 0); /* not ours */
+    free(trial);
+    free(other);
+}
+
 static void a_damaged_one_does_not_count_among_the_kept(void **state)
 {
     (void)state;
@@ -581,6 +595,7 @@ int main(void)
         CASE(forged_manifests_are_refused),
         CASE(forged_indices_are_refused),
         CASE(pruning_keeps_the_newest_and_the_best),
+        CASE(what_a_trial_for_room_left_is_removed),
         CASE(a_damaged_one_does_not_count_among_the_kept),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -225,6 +225,60 @@ static void state_that_is_missing_or_of_another_size_is_told(void **state)
     arena_free(&a);
 }
 
+/* Bit for bit on as many ranks; left alone where another number of them saved, or nobody. */
+static void a_ranks_tensor_is_visited_there_and_back(void **state)
+{
+    fixture *f = *state;
+    nrl_tensor *t = f->made[0];
+    checkpoint_writer *w;
+    checkpoint_outcome o;
+    checkpoint *c;
+    bool found = true, done;
+    const checkpoint_writer_options options = {.out = out, .threads = 1, .async = true};
+    fill(f, 5);
+    uint64_t saved = sum_of(f, t);
+    assert_int_equal(checkpoint_writer_open(&options, &w), NRL_OK);
+    checkpoint_begin(w, 9);
+    nrl_visitor v = {.writer = w, .world = 1, .owner = "parallel"};
+    assert_int_equal(nrl_visit_tensor(&v, f->ctx, "residual", t, &found), NRL_OK);
+    assert_false(found);
+    fill(f, 6); /* what changes after the visit is not saved */
+    checkpoint_submit(w);
+    assert_int_equal(checkpoint_poll(w, true, &o, &done), NRL_OK);
+    assert_int_equal(checkpoint_open(o.dir, &c), NRL_OK);
+    uint64_t other = sum_of(f, t);
+    for (int32_t world = 2; world >= 1; world--) {
+        nrl_visitor back = {.saved = c, .world = world, .owner = "parallel", .optional = true};
+        int64_t number = 3;
+        assert_int_equal(nrl_visit_tensor(&back, f->ctx, "nothing", t, &found), NRL_OK);
+        assert_false(found);
+        assert_int_equal(nrl_visit_tensor(&back, f->ctx, "residual", t, &found), NRL_OK);
+        assert_int_equal(found, world == 1);
+        assert_true(sum_of(f, t) == (world == 1 ? saved : other));
+        assert_int_equal(nrl_visit_i64(&back, "count", &number, 1), NRL_OK); /* absent, and that is fine */
+        assert_int_equal(number, 3);
+    }
+    checkpoint_close(c);
+    checkpoint_writer_close(w, false);
+}
+
+static void a_model_can_be_compared_without_memory(void **state)
+{
+    fixture *f = *state;
+    char *dir;
+    checkpoint *c;
+    assert_int_equal(save(f, &dir), NRL_OK);
+    assert_int_equal(checkpoint_open(dir, &c), NRL_OK);
+    assert_int_equal(params_check(&f->m, c), NRL_OK);
+    f->parts[2].dims[0]++;
+    assert_int_equal(params_check(&f->m, c), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "weight of 'norm' is f32 [11], expected f32 [12]"));
+    f->parts[2].name = "other";
+    assert_int_equal(params_check(&f->m, c), NRL_ERR_CONFIG);
+    checkpoint_close(c);
+    free(dir);
+}
+
 int main(void)
 {
     device d;
@@ -235,6 +289,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(every_bit_of_weights_and_states_comes_back),
         CASE(another_model_is_refused),
+        CASE(a_ranks_tensor_is_visited_there_and_back),
+        CASE(a_model_can_be_compared_without_memory),
         cmocka_unit_test(visited_numbers_come_back_bit_by_bit),
         cmocka_unit_test(state_that_is_missing_or_of_another_size_is_told),
     };
