@@ -11,7 +11,7 @@
 
 static const nrl_option model_rows[] = {
     NRL_OPT_PATH(config_model, path, "",
-                 "Hugging Face directory (config.json, safetensors), or org/name"),
+                 "Hugging Face directory, org/name in the local cache, a checkpoint or a run (its newest)"),
     NRL_OPT_PATH(config_model, config, "",
                  "config.json of a model that starts with random weights"),
     NRL_OPT_PATH(config_model, tokenizer, "",
@@ -90,6 +90,9 @@ static const nrl_option checkpoint_rows[] = {
                  "the run goes on while a checkpoint is written; takes memory for a copy of the state"),
     NRL_OPT_INT(config_checkpoint, threads, "1", 1, 64, "a rank's threads that compress, or decode"),
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
+    NRL_OPT_ENUM(config_checkpoint, mismatch, "stop", "stop|warn",
+                 "what a resume does where model, data, tokenizer, algorithm, optimizer, script, seed, "
+                 "global batch or schedule are not those of the checkpoint"),
     NRL_OPT_ENUM(config_checkpoint, fallback, "none", "none|previous",
                  "resume=auto and a damaged newest checkpoint: an error, or the one before it"),
 };

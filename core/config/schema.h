@@ -87,6 +87,7 @@ typedef struct {
     bool async;
     int64_t threads;
     int64_t on_error; /* config_on_error */
+    int64_t mismatch; /* config_on_error: of a run and the checkpoint it goes on from */
     int64_t fallback; /* config_fallback */
 } config_checkpoint;
 

@@ -10,7 +10,7 @@ nrl_status export_to(run *r, const char *dir)
 {
     storage_view view = {r->ctx, r->mesh};
     hf_save_options o = {.dtype = run_compute(r),
-                         .copy_from = r->tokenizer ? tokenizer_folder(r->tokenizer) : r->model_dir,
+                         .copy_from = r->tokenizer ? tokenizer_folder(r->tokenizer) : r->tokenizer_dir,
                          .discard = !run_leads(r)};
     nrl_status st = hf_save(dir, r->model, storage_gather, &view, &o);
     if (st == NRL_OK) st = mesh_barrier(r->mesh, "export"); /* it is there for every rank's next call */

@@ -63,8 +63,8 @@ struct run {
     device device;
     nrl_ctx *ctx;
     arena model_memory;          /* config.json's tree */
-    const char *model_dir;       /* NULL: random weights */
-    hf_weights *weights;         /* of model_dir, mapped and checked, until they are loaded */
+    model_origin origin;         /* of the weights */
+    const char *tokenizer_dir;   /* what came with them; NULL = nothing */
     model *model;
     storage storage;
     work work;

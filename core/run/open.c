@@ -127,7 +127,6 @@ void run_close(run *r)
     close_device(r);
     if (r->device.self) device_close(&r->device);
     close_data(r);
-    hf_weights_close(r->weights);
     if (r->model) model_destroy(r->model);
     if (r->algorithm && !r->algorithm_is_script && r->algorithm->destroy && r->algorithm_self)
         r->algorithm->destroy(r->algorithm_self);

@@ -16,8 +16,8 @@ static const char *tokenizer_path(run *r)
 {
     const char *names[] = {"tokenizer.json", "tokenizer.model", "vocab.json", NULL};
     if (*r->config.model.tokenizer) return r->config.model.tokenizer;
-    for (int i = 0; r->model_dir && names[i]; i++)
-        if (exists(arena_printf(&r->memory, "%s/%s", r->model_dir, names[i]))) return r->model_dir;
+    for (int i = 0; r->tokenizer_dir && names[i]; i++)
+        if (exists(arena_printf(&r->memory, "%s/%s", r->tokenizer_dir, names[i]))) return r->tokenizer_dir;
     return NULL;
 }
 

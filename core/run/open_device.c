@@ -6,13 +6,8 @@
 
 static nrl_status load_weights(run *r)
 {
-    storage_origin from = {
-        .m = r->model, .weights = r->weights, .seed = (uint64_t)r->config.train.seed};
-    nrl_status st = storage_load(r->ctx, r->model, r->mesh, storage_read, &from);
-    if (st == NRL_OK) st = strategy_updated(&r->strategy, r->ctx, 0);
-    hf_weights_close(r->weights);
-    r->weights = NULL;
-    return st;
+    NRL_TRY(origin_load(&r->origin, r->ctx, r->model, r->mesh));
+    return strategy_updated(&r->strategy, r->ctx, 0);
 }
 
 nrl_dtype run_compute(const run *r)
@@ -71,8 +66,9 @@ static nrl_status extra_column(void *user, size_t set, nrl_batch *batch, nrl_ten
 /* A reference of its own: its directory says what it is. */
 static nrl_status find_reference(run *r, reference_setup *setup)
 {
-    nrl_status st = hf_find(r->reference_options.reference_model, r->env.hf_home, &r->memory, &setup->model_dir);
-    if (st == NRL_OK) st = hf_config(setup->model_dir, &r->model_memory, &setup->config);
+    setup->origin = (model_origin){0};
+    nrl_status st = origin_find(r->reference_options.reference_model, r->env.hf_home, &r->model_memory,
+                                &setup->origin, &setup->config);
     if (st == NRL_OK) st = model_find(r->host, setup->config, &setup->table);
     if (st != NRL_OK) nrl_note("algorithm.reference_model");
     return st;
@@ -91,8 +87,7 @@ nrl_status open_reference(run *r)
                              .config = r->model->config,
                              .max_length = r->config.data.max_length,
                              .compute = run_compute(r),
-                             .model_dir = r->model_dir,
-                             .seed = (uint64_t)r->config.train.seed,
+                             .origin = r->origin,
                              .cache_dir = run_cache_folder(r),
                              .micro_batch_tokens = r->config.train.micro_batch_tokens,
                              .prompt_rows = work_needs(r->algorithm, "prompt_rows")};

@@ -9,14 +9,15 @@
 
 enum { CONFIG_JSON_MAX = 4 << 20 };
 
-/* model.path is a directory or org/name; model.config a config.json of its own. */
+/* model.path is a directory, org/name or a checkpoint; model.config a config.json of its own. */
 static nrl_status read_config(run *r, const nrl_node **out)
 {
     const config_model *m = &r->config.model;
+    r->origin.seed = (uint64_t)r->config.train.seed;
     nrl_node *tree;
     if (*m->path) {
-        NRL_TRY(hf_find(m->path, r->env.hf_home, &r->memory, &r->model_dir));
-        return hf_config(r->model_dir, &r->model_memory, out);
+        NRL_TRY(origin_find(m->path, r->env.hf_home, &r->model_memory, &r->origin, out));
+        return origin_tokenizer(&r->origin, &r->memory, &r->tokenizer_dir);
     }
     NRL_TRY(json_read_file(&r->model_memory, m->config, CONFIG_JSON_MAX, &tree));
     *out = tree;
@@ -63,7 +64,5 @@ nrl_status open_model(run *r)
 
 nrl_status open_weights(run *r)
 {
-    if (!r->model_dir) return NRL_OK;
-    NRL_TRY(hf_weights_open(r->model_dir, &r->weights));
-    return hf_weights_check(r->weights, r->model);
+    return origin_check(&r->origin, r->model);
 }

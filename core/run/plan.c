@@ -50,7 +50,8 @@ static void say_model(const run *r)
             r->model->type, thousands(model_n_params(r->model)), (long long)f->n_layers,
             (long long)f->width, (long long)f->n_heads, (long long)f->n_kv_heads,
             thousands(f->vocab_size));
-    if (r->model_dir) run_say(r, "           weights from %s", r->model_dir);
+    const char *from = r->origin.checkpoint ? r->origin.checkpoint : r->origin.hf_dir;
+    if (from) run_say(r, "           weights from %s", from);
     else run_say(r, "           random weights, seed %lld", (long long)r->config.train.seed);
 }
 

@@ -13,7 +13,7 @@ const nrl_option reference_rows[] = {
     NRL_OPT_ENUM(reference_options, reference, "online", "online|cached|none",
                  "log-probs of the reference model: each step, once before training, or zero"),
     NRL_OPT_PATH(reference_options, reference_model, "",
-                 "Hugging Face directory of the reference; unset: the model that training starts from"),
+                 "as model.path; unset: the model that training starts from"),
     NRL_OPT_BOOL(reference_options, check_start, "true",
                  "stop when the first loss is not the constant it must be with reference = policy"),
 };
@@ -33,18 +33,9 @@ struct reference {
 static nrl_status load(reference *r)
 {
     const reference_setup *s = &r->setup;
-    storage_origin from = {.m = r->model, .seed = s->seed};
-    hf_weights *weights = NULL;
-    nrl_status st = NRL_OK;
-    if (s->model_dir) {
-        NRL_TRY(hf_weights_open(s->model_dir, &weights));
-        st = hf_weights_check(weights, r->model);
-        from.weights = weights;
-    }
-    if (st == NRL_OK) st = storage_load(s->ctx, r->model, s->mesh, storage_read, &from);
-    if (st == NRL_OK) st = strategy_updated(&r->strategy, s->ctx, 0);
-    if (weights) hf_weights_close(weights);
-    return st;
+    NRL_TRY(origin_check(&s->origin, r->model));
+    NRL_TRY(origin_load(&s->origin, s->ctx, r->model, s->mesh));
+    return strategy_updated(&r->strategy, s->ctx, 0);
 }
 
 /* Log-probs of the two models can be compared, and the reference has seen such positions. */
@@ -125,28 +116,13 @@ static nrl_status compute_to_host(void *user, nrl_batch *batch, float *logps)
     return st;
 }
 
-/* Identifies the reference's weights: their bytes, or how they are initialised. */
-static nrl_status weights_key(const reference *r, char key[33])
-{
-    const reference_setup *s = &r->setup;
-    hf_weights *weights;
-    if (!s->model_dir) {
-        snprintf(key, 33, "seed-%llu", (unsigned long long)s->seed);
-        return NRL_OK;
-    }
-    NRL_TRY(hf_weights_open(s->model_dir, &weights));
-    nrl_status st = hf_weights_hash(weights, key);
-    hf_weights_close(weights);
-    return st;
-}
-
 static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n)
 {
     const reference_setup *s = &r->setup;
     char key[33];
     if (!s->cache_dir)
         return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference: cached needs a place for its file: set data.cache");
-    NRL_TRY(weights_key(r, key));
+    NRL_TRY(origin_key(&s->origin, key));
     for (size_t i = 0; i < n && i < MAX_SETS; i++) {
         if (!sets[i]) continue;
         const reference_cache_setup c = {.folder = s->cache_dir, .weights_key = key, .config = s->config, .dtype = s->compute,

@@ -9,6 +9,7 @@
 #define RUN_REFERENCE_H
 #include "config/options.h"
 #include "data/data.h"
+#include "run/origin.h"
 #include "run/storage.h"
 #include "run/strategy.h"
 #include "run/work.h"
@@ -36,8 +37,7 @@ typedef struct {
     const nrl_node *config;  /* its config.json */
     int64_t max_length;      /* tokens that a segment may have */
     nrl_dtype compute;
-    const char *model_dir;   /* weights of the reference; NULL: initialised by seed */
-    uint64_t seed;
+    model_origin origin;     /* of the reference's weights */
     const char *cache_dir;   /* NULL: cached is refused */
     int64_t micro_batch_tokens;
     bool prompt_rows;

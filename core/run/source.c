@@ -4,8 +4,8 @@
 #include "run/source.h"
 #include "checkpoint/params.h"
 #include "config/config.h"
-#include "model/convert.h"
 #include "model/find.h"
+#include "run/origin.h"
 #include "run/out.h"
 #include <stdlib.h>
 #include <string.h>
@@ -97,23 +97,10 @@ static nrl_status open_checkpoint(source *s, const char *dir)
     return st;
 }
 
-/* The folder of the checkpoint that a path names, a run standing for its newest; NULL: it names none. */
-static nrl_status find_checkpoint(source *s, const char *path, const char **dir)
-{
-    char *newest;
-    *dir = has(s, path, "manifest.json") ? path : NULL;
-    if (*dir || !has(s, path, "checkpoints")) return NRL_OK;
-    NRL_TRY(checkpoint_find_newest(path, &newest));
-    if (!newest) return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", path);
-    *dir = arena_strdup(&s->memory, newest);
-    free(newest);
-    return NRL_OK;
-}
-
 static nrl_status open_any(source *s, const char *path, const run_environment *env)
 {
     const char *dir;
-    NRL_TRY(find_checkpoint(s, path, &dir));
+    NRL_TRY(origin_checkpoint(path, &s->memory, &dir));
     if (dir) return open_checkpoint(s, dir);
     NRL_TRY(hf_find(path, env->hf_home, &s->memory, &dir));
     return open_hf(s, dir);
@@ -193,55 +180,15 @@ nrl_status source_save(source *s, const char *out)
 
 /* ---- export: from a checkpoint tensor by tensor ---- */
 
-typedef struct {
-    checkpoint *c;
-    void *raw;
-    size_t room;
-} streamed;
-
-/* Elements [begin, begin + n) of one part as f32. */
-static nrl_status read_part(streamed *f, const nrl_part *part, int64_t begin, int64_t n, float *out)
-{
-    int64_t i = checkpoint_find_tensor(f->c, part->name, "weight");
-    layout_piece want = piece_of_whole(part->n_dims, part->dims);
-    if (i < 0) return nrl_fail(NRL_ERR_CORRUPT, "%s: has no weight of '%s'", checkpoint_dir(f->c), part->name);
-    const checkpoint_tensor *t = checkpoint_tensor_at(f->c, (size_t)i);
-    if (t->n_dims != part->n_dims || memcmp(t->dims, part->dims, (size_t)t->n_dims * sizeof *t->dims) ||
-        !convert_known(t->dtype))
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: '%s' has another shape or type than its model", checkpoint_dir(f->c),
-                        part->name);
-    size_t size = (size_t)n * nrl_dtype_size(t->dtype);
-    if (f->room < size) f->raw = mem_realloc(f->raw, f->room = size);
-    want.flat_begin = begin;
-    want.flat_end = begin + n;
-    NRL_TRY(checkpoint_read(f->c, (size_t)i, &want, f->raw));
-    convert_to_f32(t->dtype, f->raw, n, out);
-    return NRL_OK;
-}
-
-/* An hf_source: the parts of a parameter lie one behind the other. */
-static nrl_status read_streamed(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
-{
-    int64_t at = 0;
-    for (int k = 0; k < p->n_parts; k++) {
-        layout_piece whole = piece_of_whole(p->parts[k].n_dims, p->parts[k].dims);
-        int64_t end = at + layout_numel(&whole);
-        int64_t from = begin > at ? begin : at, to = begin + n < end ? begin + n : end;
-        if (from < to) NRL_TRY(read_part(user, &p->parts[k], from - at, to - from, out + (from - begin)));
-        at = end;
-    }
-    return NRL_OK;
-}
-
 static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, const hf_save_options *options)
 {
     hf_save_options o = *options;
-    streamed f = {.c = c};
+    origin_stream f = {.c = c};
     const nrl_node *config;
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(describe_model(s, config));
     o.copy_from = s->tokenizer_dir;
-    nrl_status st = hf_save(out, s->model, read_streamed, &f, &o);
+    nrl_status st = hf_save(out, s->model, origin_read, &f, &o);
     free(f.raw);
     return st;
 }
@@ -252,7 +199,7 @@ nrl_status source_export(const char *path, const run_environment *env, const cha
     const char *dir;
     checkpoint *c = NULL;
     hf_save_options o = *options;
-    nrl_status st = find_checkpoint(&s, path, &dir);
+    nrl_status st = origin_checkpoint(path, &s.memory, &dir);
     if (st == NRL_OK && dir) {
         st = checkpoint_open(dir, &c);
         if (st == NRL_OK) st = export_checkpoint(&s, c, out, options);

@@ -44,6 +44,17 @@ static void put_text(arena *a, nrl_node *map, const char *key, const char *text)
     if (text) node_append(a, map, key, node_string(a, text, strlen(text)));
 }
 
+/* Its name and options; where the rate depends on it, also how long the run is. */
+static const char *schedule_text(arena *a, const run *r)
+{
+    char *options = json_write(r->config.schedule.resolved, 0);
+    bool level = !strncmp(r->config.schedule.name, "constant", strlen("constant"));
+    const char *text = level ? arena_strdup(a, options)
+                             : arena_printf(a, "%s over %lld steps", options, (long long)r->total_steps);
+    free(options);
+    return text;
+}
+
 static nrl_node *fingerprint_node(arena *a, const run *r)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
@@ -53,6 +64,7 @@ static nrl_node *fingerprint_node(arena *a, const run *r)
     put_text(a, map, "algorithm", r->config.algorithm.name);
     put_text(a, map, "optimizer", r->config.optimizer.name);
     put_text(a, map, "script", r->env.script_hash);
+    put_text(a, map, "schedule", schedule_text(a, r));
     node_append(a, map, "seed", node_int(a, r->config.train.seed));
     node_append(a, map, "global_batch", node_int(a, r->config.train.global_batch));
     return map;
@@ -74,8 +86,11 @@ static nrl_status fingerprint_check(const run *r, const nrl_node *was)
         free(then);
     }
     nrl_status st = NRL_OK;
-    if (*text)
-        st = nrl_fail(NRL_ERR_CONFIG, "the checkpoint was made by another run:%s\nhint: another `out` starts afresh", text);
+    if (*text && r->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)
+        st = nrl_fail(NRL_ERR_CONFIG, "the checkpoint was made by another run:%s\n"
+                                      "hint: another `out` starts afresh, model.path takes its weights alone, "
+                                      "checkpoint.mismatch=warn goes on all the same", text);
+    else if (*text && run_leads(r)) nrl_warn("the checkpoint was made by another run:%s", text);
     arena_free(&a);
     return st;
 }

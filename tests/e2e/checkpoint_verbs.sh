@@ -8,7 +8,7 @@ settings="train.epochs=0 train.steps=6 eval.every=0 checkpoint.every=2 checkpoin
 train() {
     code=$1
     shift
-    run "$code" run "$source/configs/sft.yaml" $settings "$one_thread" "$@"
+    run "$code" run "$source/configs/sft.yaml" schedule=constant $settings "$one_thread" "$@"
 }
 
 damage() {
