@@ -67,9 +67,10 @@ def train(nrl, out, steps, saves, model, rows):
 
 
 def raw_disk(path, size):
+    data = os.urandom(1 << 20) * (size >> 20)
     start = time.monotonic()
     with open(path, "wb") as f:
-        f.write(os.urandom(1 << 20) * (size >> 20))
+        f.write(data)
         f.flush()
         os.fsync(f.fileno())
     seconds = time.monotonic() - start
