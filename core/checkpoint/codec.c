@@ -1,7 +1,9 @@
 /*
- * codec.c - planes through zstd. Level -50 looks for matches so rarely that what is left is Huffman
- * coding, once literals are compressed in spite of the level (ZSTD_c_literalCompressionMode, an
- * experimental parameter: where a zstd refuses it, level 1 does about the same, slower).
+ * codec.c - planes through zstd, three ways, chosen by a sample of the plane. Noise is not tried. A plane
+ * that is mostly one byte (moments of rows that got no gradient) has runs, which level -50 matches. All
+ * others are Huffman-coded alone: the lowest level looks for no match, and literals are compressed in
+ * spite of it (ZSTD_c_literalCompressionMode, an experimental parameter: where a zstd refuses it, level 1
+ * does about the same, slower). Matches that are found by chance there would cost space and half the speed.
  */
 #define ZSTD_STATIC_LINKING_ONLY
 #include "checkpoint/codec.h"
@@ -11,17 +13,17 @@
 #include <string.h>
 #include <zstd.h>
 
-enum { FAST_LEVEL = -50, PLAIN_LEVEL = 1 };
+enum { RUNS_LEVEL = -50, PLAIN_LEVEL = 1 };
 
 struct codec {
-    ZSTD_CCtx *encoder;
+    ZSTD_CCtx *bytes, *runs; /* Huffman alone; with matches */
     ZSTD_DCtx *decoder;
     unsigned char planes[CODEC_CHUNK];
 };
 
-static bool set_up(ZSTD_CCtx *c)
+static bool set_up(ZSTD_CCtx *c, int level)
 {
-    size_t st = ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, FAST_LEVEL);
+    size_t st = ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, level);
     if (!ZSTD_isError(st)) st = ZSTD_CCtx_setParameter(c, ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman);
     if (!ZSTD_isError(st)) return true;
     return !ZSTD_isError(ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, PLAIN_LEVEL));
@@ -31,9 +33,10 @@ nrl_status codec_create(codec **out)
 {
     codec *c = malloc(sizeof *c);
     if (!c) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's codec");
-    c->encoder = ZSTD_createCCtx();
+    c->bytes = ZSTD_createCCtx();
+    c->runs = ZSTD_createCCtx();
     c->decoder = ZSTD_createDCtx();
-    if (c->encoder && c->decoder && set_up(c->encoder)) {
+    if (c->bytes && c->runs && c->decoder && set_up(c->bytes, ZSTD_minCLevel()) && set_up(c->runs, RUNS_LEVEL)) {
         *out = c;
         return NRL_OK;
     }
@@ -44,32 +47,38 @@ nrl_status codec_create(codec **out)
 void codec_destroy(codec *c)
 {
     if (!c) return;
-    ZSTD_freeCCtx(c->encoder);
+    ZSTD_freeCCtx(c->bytes);
+    ZSTD_freeCCtx(c->runs);
     ZSTD_freeDCtx(c->decoder);
     free(c);
 }
 
-/* Low bytes of mantissas are noise: coding them costs most of the time and gains nothing. Of SAMPLES
- * bytes of noise, the squares of the counts sum up to SAMPLES^2 / 256 + SAMPLES, give or take 1 % of
- * the first term; a plane that Huffman makes 0.5 % smaller exceeds it by 5 %. */
-static bool is_noise(const unsigned char *plane, size_t n)
+enum { SAMPLES = 2048 };
+
+/* Of SAMPLES bytes spread over the plane: the sum of their counts' squares. */
+static uint32_t sample(const unsigned char *plane, size_t n)
 {
-    enum { SAMPLES = 2048, EXPECTED = SAMPLES * SAMPLES / 256, SLACK = EXPECTED / 20 };
     uint16_t counts[4][256] = {{0}};
     size_t step = n / SAMPLES;
     uint32_t squares = 0;
-    if (n < 4 * SAMPLES) return false;
     for (size_t i = 0; i < SAMPLES; i++) counts[i & 3][plane[i * step]]++;
     for (int b = 0; b < 256; b++) {
         uint32_t sum = (uint32_t)counts[0][b] + counts[1][b] + counts[2][b] + counts[3][b];
         squares += sum * sum;
     }
-    return squares < EXPECTED + SAMPLES + SLACK;
+    return squares;
 }
 
+/* Low bytes of mantissas are noise: coding them costs most of the time and gains nothing. The squares of
+ * noise sum up to SAMPLES^2 / 256 + SAMPLES, give or take 1 % of the first term; a plane that Huffman
+ * makes 0.5 % smaller exceeds it by 5 %. From half of SAMPLES^2 on one byte is at least half of the plane:
+ * Huffman spends a whole bit on it. */
 static size_t encode_plane(codec *c, const unsigned char *plane, size_t n, unsigned char *to, size_t room)
 {
-    size_t size = is_noise(plane, n) ? n : ZSTD_compress2(c->encoder, to, room, plane, n);
+    enum { ALL = SAMPLES * SAMPLES, NOISE = ALL / 256 + SAMPLES + ALL / 256 / 20, RUNS = ALL / 2 };
+    uint32_t squares = n < 4 * SAMPLES ? RUNS : sample(plane, n);
+    size_t size = n;
+    if (squares >= NOISE) size = ZSTD_compress2(squares < RUNS ? c->bytes : c->runs, to, room, plane, n);
     if (!ZSTD_isError(size) && size < n) return size;
     memcpy(to, plane, n);
     return n;
