@@ -34,6 +34,7 @@ typedef struct {
     nrl_status (*set)(void *user, const char *key, const void *value, size_t size);
     /* NRL_ERR_PEER where the key is not there after timeout_s; *value is malloc'd. */
     nrl_status (*get)(void *user, const char *key, double timeout_s, void **value, size_t *size);
+    nrl_status (*remove)(void *user, const char *key); /* a word that all have read */
 } checkpoint_ranks;
 
 typedef struct {

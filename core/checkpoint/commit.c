@@ -6,6 +6,9 @@
  *   ckpt/<serial>/begin    rank 0: the folder is there, or why not
  *   ckpt/<serial>/done/<r> rank r: size and hash of its file, or why there is none
  *   ckpt/<serial>/end      rank 0: the checkpoint is complete, or why not
+ *
+ * Each word is removed by who told it: "done" once "end" answered it, the others once every rank has told
+ * "done" of the next save.
  */
 #include "checkpoint/disk.h"
 #include "checkpoint/writer.h"
@@ -20,9 +23,9 @@
 enum { MAX_WORD = 4096 };
 static const double SLICE_S = 0.5; /* how long a wait does not look at give_up */
 
-static const char *key_of(checkpoint_writer *w, const char *what)
+static const char *key_of(checkpoint_writer *w, int64_t serial, const char *what)
 {
-    return arena_printf(&w->save, "ckpt/%lld/%s", (long long)w->serial, what);
+    return arena_printf(&w->save, "ckpt/%lld/%s", (long long)serial, what);
 }
 
 static nrl_status tell(checkpoint_writer *w, const char *what, nrl_status st, const char *text)
@@ -30,7 +33,16 @@ static nrl_status tell(checkpoint_writer *w, const char *what, nrl_status st, co
     char word[MAX_WORD];
     int n = snprintf(word, sizeof word, "%d %s", (int)st, text);
     size_t size = n < MAX_WORD ? (size_t)n : MAX_WORD - 1;
-    return w->ranks.set(w->ranks.user, key_of(w, what), word, size);
+    return w->ranks.set(w->ranks.user, key_of(w, w->serial, what), word, size);
+}
+
+/* One that stays takes a little of the store's memory, no more: its error is nobody's. Where an earlier
+ * one is at hand, its text is kept. */
+static void forget(checkpoint_writer *w, int64_t serial, const char *what)
+{
+    char *why = mem_strdup(nrl_error_text());
+    if (w->ranks.remove(w->ranks.user, key_of(w, serial, what)) != NRL_OK) nrl_fail(NRL_ERR_PEER, "%s", why);
+    free(why);
 }
 
 /* Waits in slices: a store that answers at once and fails is gone, one that fails after the slice has no
@@ -51,12 +63,14 @@ static nrl_status wait_for(checkpoint_writer *w, const char *key, int32_t from, 
     }
 }
 
-/* *text (in the save's memory): what the rank told; its failure is the result. */
+/* *text (in the save's memory): what the rank told, NULL where it told nothing; its failure is the
+ * result. */
 static nrl_status ask(checkpoint_writer *w, const char *what, int32_t from, const char **text)
 {
     void *value;
     size_t size;
-    NRL_TRY(wait_for(w, key_of(w, what), from, &value, &size));
+    *text = NULL;
+    NRL_TRY(wait_for(w, key_of(w, w->serial, what), from, &value, &size));
     char *word = arena_strndup(&w->save, value, size < MAX_WORD ? size : MAX_WORD), *rest;
     free(value);
     long st = strtol(word, &rest, 10);
@@ -116,16 +130,26 @@ static nrl_status write_own(checkpoint_writer *w, manifest_file *file)
     return st;
 }
 
+/* Rank 0's words of the save before this one, which the others have ended. */
+static void forget_earlier(checkpoint_writer *w)
+{
+    if (w->serial == 1) return;
+    forget(w, w->serial - 1, "begin");
+    forget(w, w->serial - 1, "end");
+}
+
 /* What the others wrote; waits for all of them, whatever the first ones said: nobody writes any longer
  * when it returns. */
 static nrl_status gather(checkpoint_writer *w, nrl_status own, const manifest_file *file, manifest_file *all)
 {
     nrl_status first = own;
+    bool heard = true;
     char *why = mem_strdup(own == NRL_OK ? "" : nrl_error_text());
     all[0] = *file;
     for (int32_t r = 1; r < w->ranks.world; r++) {
         const char *text;
         nrl_status st = ask(w, arena_printf(&w->save, "done/%d", r), r, &text);
+        heard = heard && text;
         if (st == NRL_OK && sscanf(text, "%" SCNd64 " %" SCNd64 " %32s", &all[r].size, &all[r].index, all[r].hash) != 3)
             st = nrl_fail(NRL_ERR_PEER, "rank %d told nothing of its file", r);
         if (st == NRL_OK || first != NRL_OK) continue;
@@ -133,6 +157,7 @@ static nrl_status gather(checkpoint_writer *w, nrl_status own, const manifest_fi
         free(why);
         why = mem_printf("rank %d: %s", r, nrl_error_text());
     }
+    if (heard && w->ranks.world > 1) forget_earlier(w);
     if (first != NRL_OK) nrl_fail(first, "%s", why);
     free(why);
     return first;
@@ -195,12 +220,13 @@ static nrl_status lead(checkpoint_writer *w, nrl_status st, const manifest_file 
 
 static nrl_status follow(checkpoint_writer *w, nrl_status st, const manifest_file *own)
 {
-    const char *text;
+    const char *text, *done = arena_printf(&w->save, "done/%d", w->ranks.rank), *answer = NULL;
     char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
     if (st == NRL_OK) text = arena_printf(&w->save, "%" PRId64 " %" PRId64 " %s", own->size, own->index, own->hash);
     else text = why;
-    nrl_status told = tell(w, arena_printf(&w->save, "done/%d", w->ranks.rank), st, text);
-    nrl_status end = told == NRL_OK ? ask(w, "end", 0, &text) : told;
+    nrl_status end = tell(w, done, st, text);
+    if (end == NRL_OK) end = ask(w, "end", 0, &answer);
+    if (answer) forget(w, w->serial, done);
     if (st != NRL_OK) nrl_fail(st, "%s", why);
     free(why);
     return st != NRL_OK ? st : end;

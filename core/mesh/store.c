@@ -144,6 +144,16 @@ nrl_status store_try_get(nrl_store *s, const char *key, bool *found, void **valu
     return st;
 }
 
+nrl_status store_remove(nrl_store *s, const char *key)
+{
+    char *whole;
+    NRL_TRY(whole_key(s, key, &whole));
+    const nrl_store *b = bottom(s);
+    nrl_status st = b->kind->remove(b->self, whole);
+    free(whole);
+    return st;
+}
+
 static nrl_status cannot(const char *what)
 {
     return nrl_fail(NRL_ERR_CONFIG, "a folder as store cannot %s; use a store with an address", what);

@@ -32,6 +32,8 @@ void store_close(nrl_store *s); /* NULL is fine */
 bool store_counts(const nrl_store *s); /* add works, values can change: not a folder */
 /* *found false: the key is not there; nothing waits. */
 nrl_status store_try_get(nrl_store *s, const char *key, bool *found, void **value, size_t *size);
+/* For words that everybody has read; one that is not there is fine. */
+nrl_status store_remove(nrl_store *s, const char *key);
 nrl_status store_all_there(nrl_store *s, const char *const *keys, size_t n, bool *all);
 /* Stores `desired` where the value is `expected` ("" = also where there is none); *now is the value
  * afterwards, malloc'd and NUL-ended. */

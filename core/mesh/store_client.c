@@ -167,6 +167,15 @@ static nrl_status client_add(void *self, const char *key, int64_t amount, int64_
     return ask(self, &b, result, 8);
 }
 
+static nrl_status client_remove(void *self, const char *key)
+{
+    buffer b = {0};
+    int64_t n_removed;
+    put_request(&b, STORE_DELETE_KEY);
+    put_key(&b, key);
+    return ask(self, &b, &n_removed, 8);
+}
+
 static void put_keys(buffer *b, int request, const char *const *keys, size_t n)
 {
     put_request(b, request);
@@ -289,6 +298,7 @@ static const store_kind client_kind = {
     .add = client_add,
     .compare_set = client_compare_set,
     .all_there = client_all_there,
+    .remove = client_remove,
     .get_all = client_get_all,
     .close = client_close,
 };

@@ -1,7 +1,7 @@
 /*
  * store_folder.c - a store of plain files, in the format of Gloo's FileStore: the name is the decimal
  * std::hash of the key as libstdc++ computes it on 64 bits (MurmurHash64A), the content is the value;
- * written under a leading dot and renamed. A key is set once and never removed.
+ * written under a leading dot and renamed. A key is set once.
  */
 #include "base/arena.h"
 #include "base/file.h"
@@ -129,6 +129,15 @@ static nrl_status folder_get(void *self, const char *key, double timeout_s, bool
     return st;
 }
 
+static nrl_status folder_remove(void *self, const char *key)
+{
+    char *path = file_of(self, key, "");
+    bool gone = unlink(path) == 0 || errno == ENOENT;
+    nrl_status st = gone ? NRL_OK : nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
+    free(path);
+    return st;
+}
+
 static nrl_status folder_all_there(void *self, const char *const *keys, size_t n, bool *all)
 {
     *all = true;
@@ -170,6 +179,7 @@ static const store_kind folder_kind = {
     .get = folder_get,
     .compare_set = folder_compare_set,
     .all_there = folder_all_there,
+    .remove = folder_remove,
     .get_all = folder_get_all,
     .close = folder_close,
 };

@@ -15,6 +15,7 @@ typedef struct {
     nrl_status (*compare_set)(void *self, const char *key, const char *expected,
                               const char *desired, char **now);
     nrl_status (*all_there)(void *self, const char *const *keys, size_t n, bool *all);
+    nrl_status (*remove)(void *self, const char *key); /* one that is not there is fine */
     nrl_status (*get_all)(void *self, const char *const *keys, size_t n, char **values);
     void (*close)(void *self);
 } store_kind;

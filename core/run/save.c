@@ -3,6 +3,7 @@
  * looks after every step whether it is there, and waits for it where the next one is due or the run ends.
  */
 #include "config/config.h"
+#include "mesh/store.h"
 #include "run/ranks.h"
 #include "run/state.h"
 #include <errno.h>
@@ -23,6 +24,11 @@ static nrl_status get_word(void *user, const char *key, double timeout_s, void *
     return nrl_store_get(user, key, timeout_s, value, size);
 }
 
+static nrl_status remove_word(void *user, const char *key)
+{
+    return store_remove(user, key);
+}
+
 static nrl_status open_writer(run *r)
 {
     const config_checkpoint *c = &r->config.checkpoint;
@@ -31,7 +37,8 @@ static nrl_status open_writer(run *r)
                                     .timeout_s = r->config.launch.timeout_step,
                                     .user = mesh_store(r->mesh),
                                     .set = set_word,
-                                    .get = get_word};
+                                    .get = get_word,
+                                    .remove = remove_word};
     const checkpoint_writer_options o = {.out = r->config.out,
                                          .ranks = ranks.world > 1 ? &ranks : NULL,
                                          .threads = (int)c->threads,

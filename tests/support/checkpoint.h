@@ -107,9 +107,24 @@ static inline nrl_status memory_store_get(void *user, const char *key, double ti
     return w ? NRL_OK : nrl_fail(NRL_ERR_PEER, "the store has no '%s'", key);
 }
 
+static inline nrl_status memory_store_remove(void *user, const char *key)
+{
+    memory_store *s = user;
+    pthread_mutex_lock(&s->lock);
+    const known_word *w = memory_store_find(s, key);
+    if (w) {
+        known_word *hole = &s->words[w - s->words];
+        free(hole->key);
+        free(hole->value);
+        *hole = s->words[--s->n];
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NRL_OK;
+}
+
 static inline checkpoint_ranks memory_ranks(memory_store *s, int32_t rank, int32_t world, double timeout_s)
 {
-    return (checkpoint_ranks){rank, world, timeout_s, s, memory_store_set, memory_store_get};
+    return (checkpoint_ranks){rank, world, timeout_s, s, memory_store_set, memory_store_get, memory_store_remove};
 }
 
 #endif

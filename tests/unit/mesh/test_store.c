@@ -80,6 +80,33 @@ static void what_is_set_is_got(void **state)
     close_pair(p);
 }
 
+static void expect_missing(nrl_store *s, const char *key)
+{
+    void *value;
+    size_t size;
+    bool found;
+    assert_int_equal(store_try_get(s, key, &found, &value, &size), NRL_OK);
+    assert_false(found);
+}
+
+static void what_is_removed_is_gone(void **state)
+{
+    (void)state;
+    pair p = open_pair();
+    nrl_store *run;
+    assert_int_equal(store_open_prefix(p.store, "run", NULL, NULL, &run), NRL_OK);
+    assert_int_equal(nrl_store_set(p.store, "a", "1", 1), NRL_OK);
+    assert_int_equal(nrl_store_set(run, "a", "2", 1), NRL_OK);
+    assert_int_equal(store_remove(run, "a"), NRL_OK);
+    expect_missing(run, "a");
+    expect_stored(p.store, "a", "1");
+    assert_int_equal(store_remove(run, "a"), NRL_OK); /* again */
+    assert_int_equal(nrl_store_set(run, "a", "3", 1), NRL_OK);
+    expect_stored(run, "a", "3");
+    store_close(run);
+    close_pair(p);
+}
+
 static void a_large_value_passes_and_a_larger_one_is_refused(void **state)
 {
     (void)state;
@@ -303,6 +330,8 @@ static void a_folder_has_glooss_names_and_serves_once(void **state)
     }
     assert_int_equal(nrl_store_set(s, "0", "again", 5), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "serves one run"));
+    assert_int_equal(store_remove(s, "0"), NRL_OK);
+    expect_missing(s, "0");
     assert_int_equal(nrl_store_add(s, "n", 1, &n), NRL_ERR_CONFIG);
     assert_false(store_counts(s));
     store_close(s);
@@ -450,6 +479,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_set_is_got),
+        cmocka_unit_test(what_is_removed_is_gone),
         cmocka_unit_test(a_large_value_passes_and_a_larger_one_is_refused),
         cmocka_unit_test(of_many_who_compare_and_set_one_wins_and_all_see_it),
         cmocka_unit_test(a_get_that_waits_holds_up_nobody),
