@@ -152,6 +152,7 @@ static void fill_parallel(filling *f)
     void *options = NULL;
     if (r->config.parallel_unset && has_ranks(r)) {
         c.name = "ddp";
+        c.resolved = node_new(&r->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
         if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   ddp: there are %d ranks", r->env.place->world);
     }
     if (!c.name) return;
