@@ -7,6 +7,7 @@
 #include "mesh/store.h"
 #include "mesh/word.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const double CONNECT = 1; /* seconds */
@@ -19,14 +20,39 @@ const char *launch_end_text(const launch *l, const launch_rank *r)
     return arena_printf(l->a, "exit code %d%s%s", r->code, text ? ": " : "", text ? text : "");
 }
 
+/* The number of the newest run, where ranks open several one after the other. */
+static int32_t newest_run(nrl_store *store, const char *first_keys)
+{
+    nrl_store *keys;
+    void *value = NULL;
+    size_t size;
+    bool found = false;
+    if (store_open_prefix(store, first_keys, NULL, NULL, &keys) != NRL_OK) return 1;
+    if (store_try_get(keys, STORE_NEWEST_KEY, &found, &value, &size) != NRL_OK) found = false;
+    long number = found ? strtol(value, NULL, 10) : 1;
+    free(value);
+    store_close(keys);
+    return number > 1 && number <= INT32_MAX ? (int32_t)number : 1;
+}
+
+/* Where the ranks look for a word. */
+static nrl_status open_keys(const launch *l, nrl_store *store, nrl_store **keys)
+{
+    char *first = store_run_prefix(l->run_id, 1);
+    char *newest = store_run_prefix(l->run_id, newest_run(store, first));
+    nrl_status st = store_open_prefix(store, newest, NULL, NULL, keys);
+    free(first);
+    free(newest);
+    return st;
+}
+
 void launch_tell(const launch *l, const launch_rank *r)
 {
     nrl_store *store = NULL, *keys = NULL;
     word w = {.kind = WORD_TOLD, .code = NRL_ERR_PEER, .culprit = r->rank, .reporter = r->rank};
-    const char *prefix = *l->run_id ? arena_printf(l->a, "nrl/%s", l->run_id) : "nrl";
     snprintf(w.text, sizeof w.text, "%s", launch_end_text(l, r));
     nrl_status st = store_connect(l->address, l->port, CONNECT, &store);
-    if (st == NRL_OK) st = store_open_prefix(store, prefix, NULL, NULL, &keys);
+    if (st == NRL_OK) st = open_keys(l, store, &keys);
     if (st == NRL_OK) word_tell(keys, &w); /* nobody to tell is no failure of ours */
     store_close(keys);
     store_close(store);

@@ -41,7 +41,8 @@ struct nrl_mesh {
     void *self;           /* the collective of all ranks */
     double timeout_init, timeout_step;
     const volatile int *signal; /* of mesh_setup */
-    store_server *server;
+    store_server *server; /* its own; NULL where the session has it */
+    mesh_session *session;
     nrl_store *store, *keys, *meeting; /* connection; "nrl/<run>/"; the collective's */
     control *control;
     char **names; /* [world] "rank 2 (host, pid 77)" */

@@ -143,6 +143,7 @@ static nrl_mesh *new_mesh(const mesh_setup *s)
     m->timeout_init = s->timeout_init;
     m->timeout_step = s->timeout_step;
     m->signal = s->signal;
+    m->session = s->session;
     m->solo = (nrl_comm){.mesh = m, .name = "none", .size = 1, .stride = 1};
     record_open(&m->calls);
     return m;
@@ -153,17 +154,41 @@ static bool holds_store(const nrl_mesh *m)
     return !m->folder && !m->place.store_elsewhere && m->place.rank == 0;
 }
 
-static nrl_status open_store(nrl_mesh *m, double deadline)
+static nrl_status open_server(nrl_mesh *m)
 {
-    const char *id = m->run_id ? m->run_id : "";
-    if (m->folder) NRL_TRY(store_open_folder(m->folder, &m->store));
-    if (holds_store(m)) NRL_TRY(store_server_open(m->address, m->place.port, &m->server));
-    if (!m->folder)
-        NRL_TRY(store_connect_until(m->address, m->place.port, deadline - mesh_clock(), m->signal, &m->store));
-    char *prefix = *id ? mem_printf("nrl/%s", id) : mem_strdup("nrl");
-    nrl_status st = store_open_prefix(m->store, prefix, NULL, NULL, &m->keys);
+    store_server **held = m->session ? &m->session->server : &m->server;
+    return *held ? NRL_OK : store_server_open(m->address, m->place.port, held);
+}
+
+static nrl_status open_keys(nrl_mesh *m, int32_t number, nrl_store **keys)
+{
+    char *prefix = store_run_prefix(m->run_id ? m->run_id : "", number);
+    nrl_status st = store_open_prefix(m->store, prefix, NULL, NULL, keys);
     free(prefix);
     return st;
+}
+
+/* A launcher that has something to say must know which keys are looked at. */
+static nrl_status tell_number(nrl_mesh *m, int32_t number)
+{
+    nrl_store *first;
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d", (int)number);
+    NRL_TRY(open_keys(m, 1, &first));
+    nrl_status st = nrl_store_set(first, STORE_NEWEST_KEY, text, (size_t)n);
+    store_close(first);
+    return st;
+}
+
+static nrl_status open_store(nrl_mesh *m, double deadline)
+{
+    int32_t number = m->session ? m->session->n_runs : 1;
+    if (m->folder) NRL_TRY(store_open_folder(m->folder, &m->store));
+    if (holds_store(m)) NRL_TRY(open_server(m));
+    if (!m->folder)
+        NRL_TRY(store_connect_until(m->address, m->place.port, deadline - mesh_clock(), m->signal, &m->store));
+    NRL_TRY(open_keys(m, number, &m->keys));
+    return number > 1 && store_counts(m->store) ? tell_number(m, number) : NRL_OK;
 }
 
 static void print_record(void *user, buffer *text)
@@ -310,15 +335,26 @@ static void close_collective(nrl_mesh *m)
 }
 
 /* The holder of the store goes last: until nobody is connected, or no longer than is fair. */
-static void close_store(nrl_mesh *m, bool failed)
+static void close_server(store_server *server, bool failed)
 {
     double until = mesh_clock() + (failed ? 0 : GOODBYE_S);
+    while (server && store_server_clients(server) && mesh_clock() < until)
+        mesh_sleep(LOOK_S);
+    store_server_close(server);
+}
+
+void mesh_session_end(mesh_session *s, bool failed)
+{
+    close_server(s->server, failed);
+    s->server = NULL;
+}
+
+static void close_store(nrl_mesh *m, bool failed)
+{
     store_close(m->meeting);
     store_close(m->keys);
     store_close(m->store);
-    while (m->server && store_server_clients(m->server) && mesh_clock() < until)
-        mesh_sleep(LOOK_S);
-    store_server_close(m->server);
+    close_server(m->server, failed);
 }
 
 static void free_mesh(nrl_mesh *m)
@@ -344,8 +380,8 @@ void mesh_close(nrl_mesh *m)
     if (!m) return;
     char *said = mem_strdup(nrl_error_text());
     bool failed = m->dead || (m->control && control_failed(m->control));
-    if (m->control && control_failed(m->control) && m->server) control_linger(m->control);
-    else if (failed && m->server && m->keys) mesh_sleep(1.0); /* who joins looks every moment */
+    if (m->control && control_failed(m->control) && holds_store(m)) control_linger(m->control);
+    else if (failed && holds_store(m) && m->keys) mesh_sleep(1.0); /* who joins looks every moment */
     close_collective(m);
     control_close(m->control);
     close_store(m, failed);

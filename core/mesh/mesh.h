@@ -26,8 +26,19 @@ typedef struct {
     const char *run_id;              /* tells restarts of one job apart in a store; "" = none */
 } mesh_place;
 
+/* What the meshes of one process have in common where it opens several, at once or one after the other
+ * (a script's runs): one store, and keys of their own in it. Zero at first. */
+typedef struct {
+    int32_t n_runs;              /* counted by whoever opens, alike on all ranks: the newest's number */
+    struct store_server *server; /* where this rank holds the store; opened by the first mesh */
+} mesh_session;
+
+/* Waits for ranks that finish later, unless this one `failed`. [main] */
+void mesh_session_end(mesh_session *s, bool failed);
+
 typedef struct {
     mesh_place place;
+    mesh_session *session;            /* NULL: this mesh is the process's only one */
     const nrl_collective *collective; /* NULL with world 1 */
     const void *collective_options;
     double timeout_init, timeout_step; /* seconds */

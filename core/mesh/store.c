@@ -37,6 +37,12 @@ void store_close(nrl_store *s)
     free(s);
 }
 
+char *store_run_prefix(const char *run_id, int32_t number)
+{
+    const char *slash = *run_id ? "/" : "";
+    return number > 1 ? mem_printf("nrl%s%s~%d", slash, run_id, (int)number) : mem_printf("nrl%s%s", slash, run_id);
+}
+
 static const nrl_store *bottom(const nrl_store *s)
 {
     while (s->inner)

@@ -21,6 +21,11 @@ nrl_status store_connect(const char *address, int32_t port, double timeout_s, nr
 /* The same, until *signal is not 0 (NULL = none): NRL_ERR_STOPPED then. */
 nrl_status store_connect_until(const char *address, int32_t port, double timeout_s,
                                const volatile int *signal, nrl_store **out);
+/* Where the ranks of a process's run `number` (from 1) keep their keys, by the id of the job ("" = none):
+ * "nrl/job", "nrl/job~2"; malloc'd. */
+char *store_run_prefix(const char *run_id, int32_t number);
+#define STORE_NEWEST_KEY "newest" /* of number 1's keys: the number of the newest run above 1 */
+
 /* The folder must be there; it serves one run. */
 nrl_status store_open_folder(const char *path, nrl_store **out);
 /* Borrows `inner`. A `stopped` that says true ends every waiting get with NRL_ERR_PEER and the words

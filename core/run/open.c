@@ -83,6 +83,7 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
     run *r = mem_alloc(sizeof *r);
     r->env = *env;
     if (!run_leads(r)) r->env.quiet = true;
+    if (env->session) env->session->n_runs++; /* also where it fails: ranks count alike */
     r->lr_override = -1;
     r->last_saved = -1;
     nrl_status st = run_end_call(r, open_all(r, config));

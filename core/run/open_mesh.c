@@ -44,13 +44,16 @@ static bool is_alone(const run *r)
     return r->env.check_only || !r->env.place || r->env.place->world <= 1;
 }
 
-static nrl_status check_world(const run *r, int32_t world)
+/* `nrl check` outside a launcher does not know how many there will be. */
+static nrl_status check_world(const run *r)
 {
     const config_run *c = &r->config;
-    if (c->data_size && c->data_size != world && !r->env.check_only)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: parallel.data asks for %lld ranks, there %s %d",
-                        nrl_node_place(c->parallel.at), (long long)c->data_size, world == 1 ? "is" : "are", world);
-    if (world > 1 && !r->strategy_choice.table)
+    int32_t world = r->env.place ? r->env.place->world : 1;
+    bool known = r->env.place || !r->env.check_only;
+    if (c->data_size && c->data_size != world && known)
+        return nrl_fail(NRL_ERR_CONFIG, "parallel.data asks for %lld ranks, there %s %d", (long long)c->data_size,
+                        world == 1 ? "is" : "are", world);
+    if (world > 1 && !r->strategy_choice.table && !c->parallel_unset)
         return nrl_fail(NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected ddp or fsdp", world,
                         r->env.place->origin);
     return NRL_OK;
@@ -64,10 +67,11 @@ nrl_status open_mesh(run *r)
                         .signal = r->env.signal};
     if (!is_alone(r)) {
         setup.place = *r->env.place;
+        setup.session = r->env.session;
         setup.collective = r->collective;
         setup.collective_options = r->collective_options;
     }
-    NRL_TRY(check_world(r, setup.place.world));
+    NRL_TRY(check_world(r));
     char *lines = fingerprint(r);
     setup.fingerprint = lines;
     nrl_status st = mesh_open(&setup, &r->mesh);

@@ -34,6 +34,7 @@ typedef struct {
     config_problems *problems;   /* found while the config was read: told with the rest; NULL = none */
     volatile int *signal;        /* set by the cli's handlers: 0, SIGTERM, SIGUSR1, SIGINT */
     const mesh_place *place;     /* among the ranks; NULL = one process */
+    mesh_session *session;       /* of a process that opens several runs; NULL = this is the only one */
 } run_environment;
 
 /* Opens everything `config` (a whole tree: defaults, file and overrides merged) names, prints the plan,

@@ -201,6 +201,7 @@ static nrl_status run_text(script_host *h, char *text, size_t size)
     if (h->exiting) st = NRL_OK;
     h->failure = st;
     lua_close(L); /* closes runs that are still open */
+    mesh_session_end(&h->ranks, st != NRL_OK);
     script_close_losses(h);
     arena_free(&h->memory);
     return st;
@@ -216,6 +217,7 @@ nrl_status script_run(const char *path, const script_environment *env, int *exit
     hash_script(text, size, digits);
     h.run.find_algorithm = script_find_loss;
     h.run.user = &h;
+    h.run.session = &h.ranks;
     h.run.script = path;
     h.run.script_hash = digits;
     nrl_status st = run_text(&h, text, size);

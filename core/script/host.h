@@ -49,6 +49,7 @@ typedef struct {
     int sandboxes;      /* entered and not left */
     size_t lua_bytes;   /* held by Lua */
     int n_training;     /* open runs with steps left: they heed signals themselves */
+    mesh_session ranks; /* what its runs share among several ranks */
     nrl_status failure; /* of the whole script, when it is over: runs that are still open are abandoned */
     int exit_code;
 } script_host;

@@ -97,6 +97,37 @@ LUA
 ranks 2 2 fails.lua out=fails
 has err "rank 1 has had enough"
 
+# A script may open several runs, one after the other and at once; another number of ranks goes on from one.
+cat >several.lua <<'LUA'
+local nrl = require "nrl"
+local cfg = nrl.config "c.yaml"
+cfg.checkpoint.every = 3
+do
+  local run <close> = nrl.open(cfg, {out = "several/1"})
+  run:train()
+end
+local one, two = nrl.open(cfg, {out = "several/2"}), nrl.open(cfg, {out = "several/3"})
+one:train()
+two:train()
+one:close()
+print(two:evaluate().loss)
+LUA
+ranks 0 2 several.lua data.eval=train.jsonl
+is "steps of the third run" "$(steps several/3)" 6
+is "losses of runs that are alike" "$(grep -o '"loss":[^,]*' several/1/metrics.jsonl)" \
+    "$(grep -o '"loss":[^,]*' several/3/metrics.jsonl)"
+port=$((20000 + $$ % 20000))
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+        "$nrl" run several.lua data.eval=train.jsonl overwrite=true >out$rank 2>err$rank &
+done
+wait
+is "steps of the third run, with rank 0's store" "$(steps several/3)" 6
+is "what rank 0's store leaves on stderr" "$(cat err0 err1)" ""
+rm -rf again && mkdir again && cp -r several/3/checkpoints several/3/config.yaml again
+OMP_NUM_THREADS=1 "$nrl" run again/config.yaml out=again resume=auto >out 2>err || tail -n 20 out err
+has out "nothing left to do"
+
 # Another config on one rank: named with both values.
 port=$((20000 + $$ % 20000))
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$nrl" run c.yaml out=differ >out0 2>err0 &
