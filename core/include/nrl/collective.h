@@ -102,7 +102,8 @@ typedef struct {
     nrl_status (*wait)(void *self, nrl_request *request, double timeout_s, bool *done);
     nrl_status (*fence)(void *self, nrl_request *request, nrl_stream *stream); /* the device waits */
     void (*release)(void *self, nrl_request *request); /* [any] after it is done or aborted */
-    /* [any] rank of the group whose connection was lost or that sent nonsense, -1 = none */
+    /* [any] rank of the group whose connection was lost, that sent nonsense or has left while a call
+     * needed it, -1 = none */
     int32_t (*failed_peer)(void *self);
     void (*facts)(void *self, nrl_collective_facts *fill); /* [any] */
 } nrl_collective;

@@ -66,8 +66,7 @@ void engine_settle(gloo_engine *e)
 
 void engine_turn(gloo_engine *e)
 {
-    e->changed =
-        false; /* the loop takes note now; what its callbacks change it sees the next time */
+    e->changed = false; /* the loop takes note now; what its callbacks change it sees the next time */
     uv_run(&e->loop, UV_RUN_NOWAIT);
     engine_settle(e);
 }

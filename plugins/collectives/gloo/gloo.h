@@ -121,15 +121,12 @@ void request_give_back(nrl_request *r);                                         
 nrl_status request_scratch(nrl_request *r, size_t size);
 nrl_status request_blocks(nrl_request *r, size_t n);
 void request_start(nrl_request *r);
-void request_advance(nrl_request *r);
 void request_sent(nrl_request *r, int64_t i);
 void request_received(nrl_request *r, int64_t i);
 void request_fail(nrl_request *r, nrl_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Whether the request cannot end without this pair; `lost`: it went away without a goodbye. */
 bool request_needs(const nrl_request *r, const gloo_pair *p, bool lost);
-/* "all_reduce 12 (4096 bytes)" */
-void request_label(const nrl_request *r, char *out, size_t size);
 void request_destroy(nrl_request *r);
 
 /* ---- pairs ---- */
@@ -201,6 +198,7 @@ nrl_status pair_open(gloo_pair *p, int fd); /* takes fd */
 void pair_read(gloo_pair *p);
 void pair_flush(gloo_pair *p);
 void pair_close(gloo_pair *p); /* stops watching, closes the socket */
+void pair_blame(const gloo_pair *p); /* it is the failed peer, unless another one was before */
 /* Fails every request that needs it. */
 void pair_lose(gloo_pair *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Fails every request that waits for a mute pair. It stays open: closing it would tell the peer of
@@ -208,7 +206,6 @@ void pair_lose(gloo_pair *p, const char *fmt, ...) __attribute__((format(printf,
 void pair_mute(gloo_pair *p);
 void pair_say(gloo_pair *p, uint64_t opcode, uint64_t slot, uint64_t length);
 void pair_say_data(gloo_pair *p, uint64_t slot, gloo_item *send); /* takes it */
-void pair_watch(gloo_pair *p);
 
 /* slots.c: Gloo's rules for matching sends and receives. */
 nrl_status slot_send(gloo_pair *p, nrl_request *r, int64_t i, const gloo_step *s);

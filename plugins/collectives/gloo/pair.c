@@ -39,11 +39,16 @@ void pair_close(gloo_pair *p)
     p->engine->changed = true;
 }
 
+void pair_blame(const gloo_pair *p)
+{
+    int none = -1;
+    atomic_compare_exchange_strong(&p->engine->failed_peer, &none, p->rank);
+}
+
 /* `lost`: every call of a group with this rank fails; else those that still need it. */
 static void end(gloo_pair *p, pair_state state, bool lost)
 {
     gloo_engine *e = p->engine;
-    int none = -1;
     bool hurt = lost;
     p->state = state;
     pair_close(p);
@@ -54,7 +59,7 @@ static void end(gloo_pair *p, pair_state state, bool lost)
         next = e->live; /* the list changed */
         hurt = true;
     }
-    if (hurt && state == PAIR_LOST) atomic_compare_exchange_strong(&e->failed_peer, &none, p->rank);
+    if (hurt) pair_blame(p);
     slot_clear(p);
 }
 
@@ -66,6 +71,15 @@ void pair_lose(gloo_pair *p, const char *fmt, ...)
     vsnprintf(p->reason, sizeof p->reason, fmt, a);
     va_end(a);
     end(p, PAIR_LOST, true);
+}
+
+static void watch(gloo_pair *p)
+{
+    int events = UV_READABLE | (p->blocked ? UV_WRITABLE : 0);
+    if (p->state != PAIR_OPEN || events == p->events) return;
+    p->events = events;
+    p->engine->changed = true;
+    uv_poll_start(&p->poll, events, p->poll.poll_cb);
 }
 
 void pair_mute(gloo_pair *p)
@@ -80,7 +94,7 @@ void pair_mute(gloo_pair *p)
         engine_item_free(p->engine, i);
     p->out_offset = 0;
     p->blocked = false;
-    pair_watch(p);
+    watch(p);
 }
 
 /* Gloo ranks leave without a word; only who still needs them is hurt. */
@@ -197,15 +211,6 @@ static void count_written(gloo_pair *p)
     }
 }
 
-void pair_watch(gloo_pair *p)
-{
-    int events = UV_READABLE | (p->blocked ? UV_WRITABLE : 0);
-    if (p->state != PAIR_OPEN || events == p->events) return;
-    p->events = events;
-    p->engine->changed = true;
-    uv_poll_start(&p->poll, events, p->poll.poll_cb);
-}
-
 void pair_flush(gloo_pair *p)
 {
     gloo_engine *e = p->engine;
@@ -233,7 +238,7 @@ void pair_flush(gloo_pair *p)
     }
     if (p->state != PAIR_OPEN || p->mute) return;
     p->blocked = p->out.head != NULL;
-    pair_watch(p);
+    watch(p);
 }
 
 /* ---- inwards ---- */

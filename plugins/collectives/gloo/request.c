@@ -91,8 +91,7 @@ static void finish(nrl_request *r, nrl_status status)
     }
     r->status = status;
     if (!status && r->plan->done) r->plan->done(r);
-    r->ended =
-        true; /* told to others when the lock is given back: until then nobody takes it away */
+    r->ended = true; /* told to others with the lock given back: until then nobody takes it away */
     r->next = e->ended;
     e->ended = r;
 }
@@ -157,7 +156,7 @@ static nrl_status start_send(nrl_request *r, bool *moved)
     return slot_send(pair_of(r, s.peer), r, i, &s);
 }
 
-void request_advance(nrl_request *r)
+static void advance(nrl_request *r)
 {
     bool moved = true;
     while (moved && r->live) {
@@ -184,7 +183,7 @@ void request_start(nrl_request *r)
     if (e->aborted)
         request_fail(r, NRL_ERR_PEER, "%s", e->abort_text);
     else
-        request_advance(r);
+        advance(r);
 }
 
 void request_sent(nrl_request *r, int64_t i)
@@ -192,7 +191,7 @@ void request_sent(nrl_request *r, int64_t i)
     r->sends_done = r->plan->skip_empty ? i + 1 : r->sends_done + 1;
     skip_sends(r);
     if (r->plan->sent) r->plan->sent(r, i);
-    request_advance(r);
+    advance(r);
 }
 
 void request_received(nrl_request *r, int64_t i)
@@ -200,12 +199,13 @@ void request_received(nrl_request *r, int64_t i)
     r->receives_done = r->plan->skip_empty ? i + 1 : r->receives_done + 1;
     skip_receives(r);
     if (r->plan->received) r->plan->received(r, i);
-    request_advance(r);
+    advance(r);
 }
 
 /* ---- failing ---- */
 
-void request_label(const nrl_request *r, char *out, size_t size)
+/* "all_reduce 12 of 4096 bytes" */
+static void put_label(const nrl_request *r, char *out, size_t size)
 {
     if (r->collective)
         snprintf(out, size, "%s %u of %zu bytes", r->plan->name, r->number, r->total);
@@ -221,7 +221,7 @@ void request_fail(nrl_request *r, nrl_status status, const char *fmt, ...)
     va_start(a, fmt);
     vsnprintf(text, sizeof text, fmt, a);
     va_end(a);
-    request_label(r, label, sizeof label);
+    put_label(r, label, sizeof label);
     snprintf(r->error, sizeof r->error, "%s: %s", label, text);
     for (int32_t i = 0; i < r->group->size; i++)
         slot_forget(pair_of(r, i), r);

@@ -72,6 +72,7 @@ static nrl_status usable(const gloo_pair *p)
     if (p->mute)
         return nrl_fail(NRL_ERR_PEER, "a message to rank %d was broken off before", p->rank);
     if (p->state == PAIR_OPEN || p->state == PAIR_AWAITED) return NRL_OK;
+    if (!p->engine->aborted) pair_blame(p);
     if (p->state == PAIR_LEFT) return nrl_fail(NRL_ERR_PEER, "rank %d has left", p->rank);
     return nrl_fail(NRL_ERR_PEER, "rank %d %s", p->rank, p->reason);
 }
@@ -177,8 +178,8 @@ void slot_message(gloo_pair *p, const wire_header *h)
     else if (h->opcode == WIRE_RECV_READY)
         peer_can_receive(p, h);
     else if (h->slot == wire_slot(WIRE_GOODBYE, 0, 0))
-        p->goodbye =
-            true; /* other sends are told of for receives from anybody, which nrl has not */
+        p->goodbye = true;
+    /* other sends are told of for receives from anybody, which nrl has not */
 }
 
 /* ---- forgetting ---- */

@@ -334,7 +334,7 @@ static void leaves_early(ranks_one *r)
     if (r->rank == 2) return; /* closes in good order */
     CHECK(r, RANKS_DO(r->self, barrier) == NRL_ERR_PEER);
     CHECK(r, strstr(nrl_error_text(), "rank 2 has left"));
-    CHECK(r, gloo.failed_peer(r->self) == -1);
+    CHECK(r, gloo.failed_peer(r->self) == 2);
 }
 
 static void who_is_needed_after_leaving_is_named(void **state)
