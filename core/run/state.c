@@ -44,15 +44,12 @@ static void put_text(arena *a, nrl_node *map, const char *key, const char *text)
     if (text) node_append(a, map, key, node_string(a, text, strlen(text)));
 }
 
-/* Its name and options; where the rate depends on it, also how long the run is. */
-static const char *schedule_text(arena *a, const run *r)
+/* Name and options, and how long the run is where the rate depends on it. */
+static void put_schedule(arena *a, nrl_node *map, const run *r)
 {
-    char *options = json_write(r->config.schedule.resolved, 0);
     bool level = !strncmp(r->config.schedule.name, "constant", strlen("constant"));
-    const char *text = level ? arena_strdup(a, options)
-                             : arena_printf(a, "%s over %lld steps", options, (long long)r->total_steps);
-    free(options);
-    return text;
+    node_append(a, map, "schedule", node_copy(a, r->config.schedule.resolved));
+    if (!level) node_append(a, map, "schedule_steps", node_int(a, r->total_steps));
 }
 
 static nrl_node *fingerprint_node(arena *a, const run *r)
@@ -64,27 +61,35 @@ static nrl_node *fingerprint_node(arena *a, const run *r)
     put_text(a, map, "algorithm", r->config.algorithm.name);
     put_text(a, map, "optimizer", r->config.optimizer.name);
     put_text(a, map, "script", r->env.script_hash);
-    put_text(a, map, "schedule", schedule_text(a, r));
+    put_schedule(a, map, r);
     node_append(a, map, "seed", node_int(a, r->config.train.seed));
     node_append(a, map, "global_batch", node_int(a, r->config.train.global_batch));
     return map;
+}
+
+/* `text` and a line for each value that differs. */
+static const char *differences(arena *a, const char *text, const char *path, const nrl_node *is, const nrl_node *was)
+{
+    if (nrl_node_kind(is) == NRL_NODE_MAP && nrl_node_kind(was) == NRL_NODE_MAP) {
+        for (size_t i = 0; i < nrl_node_size(is); i++) {
+            const char *key = nrl_node_key(is, i);
+            text = differences(a, text, arena_printf(a, "%s%s%s", path, *path ? "." : "", key), nrl_node_at(is, i),
+                               nrl_node_find(was, key));
+        }
+        return text;
+    }
+    char *now = json_write(is, 0), *then = was ? json_write(was, 0) : mem_strdup("nothing");
+    if (strcmp(now, then)) text = arena_printf(a, "%s\n  %s: was %s, is now %s", text, path, then, now);
+    free(now);
+    free(then);
+    return text;
 }
 
 /* Everything that differs, in one error. */
 static nrl_status fingerprint_check(const run *r, const nrl_node *was)
 {
     arena a = {0};
-    const nrl_node *is = fingerprint_node(&a, r);
-    const char *text = "";
-    for (size_t i = 0; i < nrl_node_size(is); i++) {
-        const char *key = nrl_node_key(is, i);
-        char *now = json_write(nrl_node_at(is, i), 0);
-        char *then = nrl_node_find(was, key) ? json_write(nrl_node_find(was, key), 0) : mem_strdup("nothing");
-        if (strcmp(now, then))
-            text = arena_printf(&a, "%s\n  %s: was %s, is now %s", text, key, then, now);
-        free(now);
-        free(then);
-    }
+    const char *text = differences(&a, "", "", fingerprint_node(&a, r), was);
     nrl_status st = NRL_OK;
     if (*text && r->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)
         st = nrl_fail(NRL_ERR_CONFIG, "the checkpoint was made by another run:%s\n"

@@ -28,7 +28,7 @@ run 2 run c.yaml out=first resume=auto train.steps=8 train.seed=9
 has err "seed: was 1, is now 9"
 has err "checkpoint.mismatch=warn"
 run 2 run c.yaml out=first resume=auto train.steps=8 schedule=cosine
-has err "schedule: was"
+has err "schedule.name: was"
 run 0 run c.yaml out=first resume=auto train.steps=8 train.seed=9 checkpoint.mismatch=warn
 has err "warning: the checkpoint was made by another run"
 has out "after step 6 of 8"
