@@ -19,8 +19,8 @@ static nrl_status heed_signal(run *r)
     const char *path;
     if (nrl_mesh_world(r->mesh) == 1 && r->env.signal) r->signal = *r->env.signal; /* nobody to agree with */
     if (!r->signal) return NRL_OK;
+    NRL_TRY(save_wait(r)); /* of this step, perhaps, and perhaps it fails */
     if (r->last_saved != r->progress.step) NRL_TRY(save_now(r, &path));
-    NRL_TRY(save_wait(r));
     return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s",
                     r->signal == SIGINT ? "interrupted" : "stopped by a signal",
                     (long long)r->progress.step, r->last_save);
