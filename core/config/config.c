@@ -3,6 +3,7 @@
  */
 #include "config/config.h"
 #include "base/buffer.h"
+#include "config/rules.h"
 #include "config/scalar.h"
 #include "config/yaml.h"
 #include <stdlib.h>
@@ -56,19 +57,12 @@ static nrl_node *word_as_map(arena *a, nrl_node *n)
     return map;
 }
 
-/* `parallel` may name its axes instead of a component. */
-static bool names_axes(const nrl_node *n)
-{
-    return nrl_node_kind(n) == NRL_NODE_MAP && !nrl_node_find(n, "name") &&
-           (nrl_node_find(n, "data") || nrl_node_find(n, "tensor") || nrl_node_find(n, "pipeline"));
-}
-
 static nrl_node *merge_component(arena *a, nrl_node *base, nrl_node *over)
 {
     base = word_as_map(a, base);
     over = word_as_map(a, over);
-    if (names_axes(base) != names_axes(over))
-        return nrl_node_find(over, "name") || names_axes(over) ? over : config_merge(a, base, over);
+    if (rules_names_axes(base) != rules_names_axes(over))
+        return nrl_node_find(over, "name") || rules_names_axes(over) ? over : config_merge(a, base, over);
     const char *below = nrl_node_string(nrl_node_find(base, "name"), NULL);
     const char *above = nrl_node_string(nrl_node_find(over, "name"), below);
     return above && below && strcmp(above, below) ? over : config_merge(a, base, over);

@@ -13,6 +13,7 @@ void rules_data(config_problems *problems, const config_data *data);
 void rules_recompute(arena *a, config_problems *problems, const nrl_node *node,
                      config_recompute *out);
 
+bool rules_names_axes(const nrl_node *node); /* a map of axes, not of a component and its options */
 /* `parallel: {data: ..., tensor: 1}` to the component of the axis "data" and the size it asks for (0 = any);
  * a word or a component's map is that component already. */
 const nrl_node *rules_axes(arena *a, config_problems *problems, const nrl_node *node,

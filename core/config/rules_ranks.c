@@ -36,7 +36,7 @@ static const nrl_node *without_size(arena *a, config_problems *problems, const n
     return rest;
 }
 
-static bool names_axes(const nrl_node *node)
+bool rules_names_axes(const nrl_node *node)
 {
     return nrl_node_kind(node) == NRL_NODE_MAP && !nrl_node_find(node, "name") &&
            (nrl_node_find(node, "data") || nrl_node_find(node, "tensor") || nrl_node_find(node, "pipeline"));
@@ -47,7 +47,7 @@ const nrl_node *rules_axes(arena *a, config_problems *problems, const nrl_node *
 {
     axes x = {0};
     const option_part part = OPTION_PART(axes_rows, &x);
-    if (names_axes(node)) {
+    if (rules_names_axes(node)) {
         options_fill(a, problems, "parallel", node, &part, 1);
         node = x.data;
     }

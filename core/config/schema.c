@@ -227,9 +227,15 @@ static void fill_parallel(const filler *f, const nrl_node *node, config_run *out
     fill_component(f, "parallel", node, "auto", &out->parallel);
     out->parallel_unset = out->parallel.name && !strcmp(out->parallel.name, "auto");
     if (!out->parallel.name || !(out->parallel_unset || !strcmp(out->parallel.name, "none"))) return;
-    if (nrl_node_size(out->parallel.options))
-        problems_add(f->problems, out->parallel.at, "parallel: %s has no options", out->parallel.name);
+    const char *word = out->parallel.name;
     out->parallel.name = NULL;
+    if (!nrl_node_size(out->parallel.options)) return;
+    out->parallel_unset = false; /* else the strategy that is chosen complains too */
+    if (nrl_node_find(node, "name"))
+        problems_add(f->problems, out->parallel.at, "parallel: %s has no options", word);
+    else
+        problems_add(f->problems, node, "parallel.%s: expected {name: STRATEGY, OPTION: VALUE} or {data: STRATEGY}",
+                     nrl_node_key(out->parallel.options, 0));
 }
 
 static void fill_loggers(const filler *f, const nrl_node *node, config_run *out)
