@@ -126,6 +126,8 @@ void lines_write(lines_sink *s)
         s->sent = s->pending.size;
     }
     if (n > 0) s->sent += (size_t)n;
-    if (s->sent < s->pending.size) return;
-    s->sent = s->pending.size = 0;
+    if (s->sent < s->pending.size && s->sent < FULL) return;
+    s->pending.size -= s->sent; /* also before the end: a slow reader may never get there */
+    memmove(s->pending.text, s->pending.text + s->sent, s->pending.size);
+    s->sent = 0;
 }

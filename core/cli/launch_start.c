@@ -61,6 +61,7 @@ static void become_rank(const launch *l, pid_t launcher, char **variables, const
     if (getppid() != launcher) _exit(128 + SIGKILL);
     int null = open("/dev/null", O_RDONLY);
     dup2(null, STDIN_FILENO);
+    if (null > STDERR_FILENO) close(null);
     dup2(out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
     signal(SIGPIPE, SIG_DFL);
@@ -75,8 +76,12 @@ static nrl_status start_rank(launch *l, launch_rank *r)
     int out[2] = {-1, -1}, err[2] = {-1, -1};
     char **variables = environment(l, r);
     pid_t launcher = getpid();
-    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
-        return nrl_fail(NRL_ERR_IO, "a pipe to rank %d: %s", r->rank, strerror(errno));
+    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
+        nrl_fail(NRL_ERR_IO, "a pipe to rank %d: %s", r->rank, strerror(errno));
+        if (out[0] >= 0) close(out[0]);
+        if (out[1] >= 0) close(out[1]);
+        return NRL_ERR_IO;
+    }
     lines_open(&r->out, out[0], &l->out, r->rank);
     lines_open(&r->err, err[0], &l->err, r->rank);
     r->pid = fork();
