@@ -145,7 +145,7 @@ nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan)
     s->plan = *plan;
     s->idle = is_idle(s);
     if (s->idle) {
-        snprintf(s->text, sizeof s->text, s->n_ranks == 1 ? "fsdp on one rank: nothing is divided" : "whole on every rank");
+        snprintf(s->text, sizeof s->text, "%s", s->n_ranks == 1 ? "one rank, nothing to divide" : "whole on every rank");
         plan->text = s->text;
         return NRL_OK;
     }
