@@ -87,7 +87,8 @@ static nrl_status ask(checkpoint_writer *w, const char *what, int32_t from, cons
 static nrl_status make_folder(checkpoint_writer *w)
 {
     NRL_TRY(disk_make_folder(w->parent));
-    NRL_TRY(disk_sync_folder(w->o.out));
+    if (!w->parent_is_durable) NRL_TRY(disk_sync_folder(w->o.out));
+    w->parent_is_durable = true;
     NRL_TRY(disk_remove_folder(w->temporary));
     return disk_make_new_folder(w->temporary);
 }

@@ -50,6 +50,11 @@ nrl_status disk_write(int fd, const char *path, const void *data, size_t size)
     return NRL_OK;
 }
 
+void disk_start_sync(int fd, int64_t offset, int64_t size)
+{
+    sync_file_range(fd, offset, size, SYNC_FILE_RANGE_WRITE); /* an error here comes again from fsync */
+}
+
 nrl_status disk_reserve(int fd, const char *path, int64_t size)
 {
     if (is_beyond_limit(fd, (size_t)size)) return disk_fail(path, EFBIG);

@@ -16,6 +16,8 @@ nrl_status disk_create(const char *path, int *fd);
 /* All of it, at the file's end. `path` is for messages. A file size limit is an error, not a
  * signal. */
 nrl_status disk_write(int fd, const char *path, const void *data, size_t size);
+/* The disk begins with these bytes of the file now, instead of when someone asks for all of it. */
+void disk_start_sync(int fd, int64_t offset, int64_t size);
 /* Reserves room up to `size` bytes where the file system can; elsewhere does nothing. */
 nrl_status disk_reserve(int fd, const char *path, int64_t size);
 /* Makes the file durable where st is NRL_OK, and closes it in any case; returns st or what went wrong

@@ -1,5 +1,6 @@
 /*
- * rank_file.c - batches of chunks, compressed by all workers, then written in order.
+ * rank_file.c - batches of chunks, compressed by all workers and written in order; where there are several
+ * workers, one of them writes meanwhile.
  */
 #include "checkpoint/rank_file.h"
 #include "checkpoint/disk.h"
@@ -7,7 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { SLOTS_A_THREAD = 16 };
+enum { SLOTS_A_THREAD = 8 };
 
 /* ---- scratch ---- */
 
@@ -16,8 +17,10 @@ nrl_status encoder_open(int threads, encoder *out)
     *out = (encoder){.n_slots = SLOTS_A_THREAD * threads};
     NRL_TRY(workers_create(threads - 1, &out->pool));
     out->codecs = mem_alloc((size_t)threads * sizeof *out->codecs);
-    out->slots = malloc((size_t)out->n_slots * CODEC_ROOM);
-    if (!out->slots) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's buffers");
+    for (int i = 0; i < 2; i++) {
+        out->slots[i] = malloc((size_t)out->n_slots * CODEC_ROOM);
+        if (!out->slots[i]) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's buffers");
+    }
     for (; out->n_codecs < threads; out->n_codecs++) NRL_TRY(codec_create(&out->codecs[out->n_codecs]));
     return NRL_OK;
 }
@@ -27,11 +30,11 @@ void encoder_close(encoder *e)
     workers_destroy(e->pool);
     for (int i = 0; i < e->n_codecs; i++) codec_destroy(e->codecs[i]);
     free(e->codecs);
-    free(e->slots);
+    for (int i = 0; i < 2; i++) free(e->slots[i]);
     *e = (encoder){0};
 }
 
-/* ---- one batch ---- */
+/* ---- batches ---- */
 
 typedef struct {
     rank_file_entry *entry;
@@ -40,47 +43,80 @@ typedef struct {
 } item;
 
 typedef struct {
-    encoder *e;
+    unsigned char *slots;
     item *items; /* [n_slots] */
     int n;
 } batch;
 
-static nrl_status encode(void *user, int who, int64_t i)
+/* Chunks on their way to the file: while one batch is compressed, the one before it is written. */
+typedef struct {
+    const rank_file *f;
+    encoder *e;
+    int fd;
+    int64_t offset; /* in the file, behind what is written */
+    batch batches[2];
+    int filling; /* the other one is being written */
+} stream;
+
+static nrl_status encode(stream *s, int who, int64_t i)
 {
-    batch *b = user;
+    batch *b = &s->batches[s->filling];
     item *it = &b->items[i];
     index_entry *e = &it->entry->entry;
     index_chunk *c = &e->chunks[it->chunk];
-    unsigned char *to = b->e->slots + (size_t)i * CODEC_ROOM;
+    unsigned char *to = b->slots + (size_t)i * CODEC_ROOM;
     const unsigned char *from = it->entry->host + it->chunk * CODEC_CHUNK;
-    it->stored = codec_encode(b->e->codecs[who], from, (size_t)index_chunk_numel(e, it->chunk),
+    it->stored = codec_encode(s->e->codecs[who], from, (size_t)index_chunk_numel(e, it->chunk),
                               (int)nrl_dtype_size(e->tensor.dtype), to, c->sizes);
     c->hash = XXH3_64bits(to, it->stored);
     return NRL_OK;
 }
 
-static nrl_status write_batch(batch *b, int fd, const char *path, int64_t *offset)
+static nrl_status write_batch(stream *s, batch *b)
 {
-    NRL_TRY(workers_run(b->e->pool, b->n, encode, b));
+    int64_t begin = s->offset;
     for (int i = 0; i < b->n; i++) {
         item *it = &b->items[i];
-        NRL_TRY(disk_write(fd, path, b->e->slots + (size_t)i * CODEC_ROOM, it->stored));
-        it->entry->entry.chunks[it->chunk].offset = *offset;
-        *offset += (int64_t)it->stored;
+        NRL_TRY(disk_write(s->fd, s->f->path, b->slots + (size_t)i * CODEC_ROOM, it->stored));
+        it->entry->entry.chunks[it->chunk].offset = s->offset;
+        s->offset += (int64_t)it->stored;
     }
+    if (b->n) disk_start_sync(s->fd, begin, s->offset - begin);
     b->n = 0;
     return NRL_OK;
 }
 
-static nrl_status write_entry(const rank_file *f, batch *b, rank_file_entry *e, int fd, int64_t *offset)
+/* The first job is the longest. */
+static nrl_status write_or_encode(void *user, int who, int64_t i)
+{
+    stream *s = user;
+    return i == 0 ? write_batch(s, &s->batches[!s->filling]) : encode(s, who, i - 1);
+}
+
+/* The batch that was filled is compressed, the other one written and then free. */
+static nrl_status turn(stream *s)
+{
+    NRL_TRY(workers_run(s->e->pool, 1 + s->batches[s->filling].n, write_or_encode, s));
+    s->filling = !s->filling;
+    if (s->f->give_up && atomic_load(s->f->give_up)) return nrl_fail(NRL_ERR_STOPPED, "%s: given up", s->f->path);
+    return NRL_OK;
+}
+
+static nrl_status write_entry(stream *s, rank_file_entry *e)
 {
     for (int64_t i = 0; i < e->entry.n_chunks; i++) {
+        batch *b = &s->batches[s->filling];
         b->items[b->n++] = (item){.entry = e, .chunk = i};
-        if (b->n < b->e->n_slots) continue;
-        NRL_TRY(write_batch(b, fd, f->path, offset));
-        if (f->give_up && atomic_load(f->give_up)) return nrl_fail(NRL_ERR_STOPPED, "%s: given up", f->path);
+        if (b->n == s->e->n_slots) NRL_TRY(turn(s));
     }
     return NRL_OK;
+}
+
+/* What is left in both. */
+static nrl_status flush(stream *s)
+{
+    NRL_TRY(turn(s));
+    return turn(s);
 }
 
 /* ---- the file ---- */
@@ -117,31 +153,28 @@ static nrl_status write_index(const rank_file *f, arena *a, int fd, int64_t offs
     return st;
 }
 
-static nrl_status write_all(const rank_file *f, batch *b, arena *a, int fd, manifest_file *out)
+static nrl_status write_all(stream *s, arena *a, manifest_file *out)
 {
+    const rank_file *f = s->f;
     unsigned char header[FORMAT_HEADER];
-    int64_t offset = FORMAT_HEADER;
     format_header(f->rank, f->world, f->step, header);
-    NRL_TRY(disk_write(fd, f->path, header, sizeof header));
+    NRL_TRY(disk_write(s->fd, f->path, header, sizeof header));
+    s->offset = sizeof header;
     for (size_t i = 0; i < f->n_entries; i++) {
         index_entry *e = &f->entries[i].entry;
         e->n_chunks = index_n_chunks(layout_numel(&e->piece), e->tensor.dtype);
         e->chunks = arena_alloc(a, (size_t)e->n_chunks * sizeof *e->chunks);
-        NRL_TRY(write_entry(f, b, &f->entries[i], fd, &offset));
+        NRL_TRY(write_entry(s, &f->entries[i]));
     }
-    NRL_TRY(write_batch(b, fd, f->path, &offset));
-    return write_index(f, a, fd, offset, out);
+    NRL_TRY(flush(s));
+    return write_index(f, a, s->fd, s->offset, out);
 }
 
 nrl_status rank_file_write(const rank_file *f, encoder *e, arena *a, manifest_file *out)
 {
-    int fd;
-    batch b = {.e = e, .items = mem_alloc((size_t)e->n_slots * sizeof(item))};
-    nrl_status st = disk_create(f->path, &fd);
-    if (st == NRL_OK) {
-        st = write_all(f, &b, a, fd, out);
-        st = disk_finish(fd, f->path, st);
-    }
-    free(b.items);
-    return st;
+    stream s = {.f = f, .e = e};
+    NRL_TRY(disk_create(f->path, &s.fd));
+    for (int i = 0; i < 2; i++)
+        s.batches[i] = (batch){.slots = e->slots[i], .items = arena_alloc(a, (size_t)e->n_slots * sizeof(item))};
+    return disk_finish(s.fd, f->path, write_all(&s, a, out));
 }

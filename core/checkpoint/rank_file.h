@@ -15,7 +15,7 @@ typedef struct {
     int n_codecs;
     codec **codecs;
     int n_slots; /* chunks compressed at a time */
-    unsigned char *slots;
+    unsigned char *slots[2]; /* [n_slots] CODEC_ROOM bytes: one half is filled while the other is written */
 } encoder;
 
 nrl_status encoder_open(int threads, encoder *out); /* threads: at least 1, the writing one included */

@@ -27,7 +27,7 @@ void staging_free(staging *s);
 
 /* One copy of a snapshot. */
 typedef struct {
-    void *to;
+    void *to; /* of staging_take */
     const void *from;
     size_t size;
 } staging_copy;

@@ -18,6 +18,7 @@ struct checkpoint_writer {
     staging memory;
     encoder encoder;
     atomic_bool give_up;
+    bool parent_is_durable;
 
     pthread_mutex_t lock;
     pthread_cond_t written;
