@@ -28,6 +28,7 @@ CODECS = {
     "powersgd-8": "compress: powersgd, powersgd_rank: 8",
     "topk-30": "compress: topk, topk_ratio: 0.3",
     "topk-10": "compress: topk, topk_ratio: 0.1",
+    "topk-10-late": "compress: topk, topk_ratio: 0.1, start_step: 300",
     "topk-1": "compress: topk, topk_ratio: 0.01",
     "threshold": "compress: threshold, threshold_value: 1e-3",
     "local": "sync_every: 4",
