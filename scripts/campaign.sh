@@ -167,7 +167,7 @@ try_faults() {
     ranks=$(pick "$1" 2 3 4) victim=$(($1 * 31 / 7 % ranks)) bad=0 r=0 pids=''
     signal=KILL
     [ $(($1 % 6)) -ne 0 ] || signal=STOP
-    port=$((20000 + ($$ * 7 + $1 * 131) % 30000))
+    port=$((15000 + ($$ * 7 + $1 * 131) % 15000)) # below what connections are given
     strategy=$(pick "$1" ddp fsdp '{name: fsdp, shard: grads}')
     rm -rf "$work/faults"
     while [ $r -lt "$ranks" ]; do

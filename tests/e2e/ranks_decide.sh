@@ -116,7 +116,7 @@ ranks 0 2 several.lua data.eval=train.jsonl
 is "steps of the third run" "$(steps several/3)" 6
 is "losses of runs that are alike" "$(grep -o '"loss":[^,]*' several/1/metrics.jsonl)" \
     "$(grep -o '"loss":[^,]*' several/3/metrics.jsonl)"
-port=$((20000 + $$ % 20000))
+port=$((15000 + $$ % 15000))
 for rank in 0 1; do
     RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
         "$nrl" run several.lua data.eval=train.jsonl overwrite=true >out$rank 2>err$rank &
@@ -129,7 +129,7 @@ OMP_NUM_THREADS=1 "$nrl" run again/config.yaml out=again resume=auto >out 2>err 
 has out "nothing left to do"
 
 # Another config on one rank: named with both values.
-port=$((20000 + $$ % 20000))
+port=$((15000 + $$ % 15000))
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$nrl" run c.yaml out=differ >out0 2>err0 &
 RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$nrl" run c.yaml out=differ train.seed=7 >out1 2>err1
 is "exit code of rank 1 with another config" $? 2
