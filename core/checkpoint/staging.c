@@ -90,19 +90,28 @@ void staging_free(staging *s)
     *s = (staging){0};
 }
 
-/* Stores that pass by the caches: a cache line that is only going to be overwritten is not read first.
- * memcpy does the same from some tens of MiB on, which cut copies and most tensors do not have. */
-static void stream(void *to, const void *from, size_t size)
+#ifdef __SSE2__
+static void stream_line(char *to, const char *from)
+{
+    enum { WORD = 16 };
+    for (size_t k = 0; k < ALIGN; k += WORD)
+        _mm_stream_si128((__m128i *)(to + k), _mm_loadu_si128((const __m128i *)(from + k)));
+}
+#endif
+
+/* Stores that pass by the caches: a line that is only going to be overwritten is not read first. Lines of
+ * four pages in turn, which memory serves faster. memcpy does the same from tens of MiB on, which most
+ * tensors do not have. `to` is aligned to ALIGN. */
+static void stream(char *to, const char *from, size_t size)
 {
     size_t done = 0;
 #ifdef __SSE2__
-    enum { LINE = 64, WORD = 16 };
-    for (; done + LINE <= size; done += LINE)
-        for (size_t k = done; k < done + LINE; k += WORD)
-            _mm_stream_si128((__m128i *)((char *)to + k), _mm_loadu_si128((const __m128i *)((const char *)from + k)));
+    for (; done + 4 * PAGE <= size; done += 4 * PAGE)
+        for (size_t line = done; line < done + PAGE; line += ALIGN)
+            for (size_t page = 0; page < 4 * PAGE; page += PAGE) stream_line(to + line + page, from + line + page);
     _mm_sfence();
 #endif
-    memcpy((char *)to + done, (const char *)from + done, size - done);
+    memcpy(to + done, from + done, size - done);
 }
 
 static nrl_status copy(void *user, int who, int64_t i)
