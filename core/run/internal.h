@@ -47,6 +47,17 @@ typedef struct {
     int64_t best_step;        /* 0 = none yet */
 } run_progress;
 
+/* Seconds of saves. */
+typedef struct {
+    /* of the one at hand */
+    double start; /* the run waited: for the snapshot, or without checkpoint.async for all of it */
+    double late;  /* the run waited later: for what was not written yet */
+    /* of the last complete one */
+    double whole; /* until it was durable */
+    double stall; /* the run waited, altogether */
+    bool is_news; /* no record has told it yet */
+} save_times;
+
 struct run {
     run_environment env;
     arena memory;
@@ -100,10 +111,11 @@ struct run {
     char *script_state;
     const char *stop_reason;
     bool finished;
+    int out_lock;                /* rank 0's hold of `out` until the run is finished; -1 = none */
     checkpoint_writer *writer;   /* NULL until the first save, or the trial before it */
     int64_t last_saved;          /* step of the newest save, perhaps still being written; -1 = none */
     int64_t last_save_step;      /* of last_save */
-    double save_waited;          /* seconds the run waited for the save at hand, its snapshot apart */
+    save_times save_times;
     bool hook_due;               /* the script has not heard of last_save yet */
     double last_save_time;
     bool save_by_clock;          /* checkpoint.every_minutes are over: rank 0's clock, told at a step's end */
@@ -162,6 +174,7 @@ nrl_status save_due(run *r);
 nrl_status save_now(run *r, const char **path); /* complete when it returns */
 nrl_status save_wait(run *r);                   /* until what is being written is complete */
 void save_close(run *r);
+void save_tell(run *r, nrl_value *values, size_t *n); /* of the last save, once: into a record */
 nrl_status save_at_start(run *r);
 nrl_status save_config(run *r);
 
@@ -175,7 +188,8 @@ nrl_status export_to(run *r, const char *dir);
 nrl_status run_end_call(run *r, nrl_status st);
 
 /* out.c */
-nrl_status out_prepare(run *r);
+nrl_status out_prepare(run *r); /* rank 0: makes it, and keeps other runs out of it */
+void out_unlock(run *r);
 nrl_status out_clear(run *r); /* overwrite: removes the earlier run, once everything else is open */
 
 nrl_dtype run_compute(const run *r); /* the dtype of WORK: train.precision */

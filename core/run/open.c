@@ -86,6 +86,7 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
     if (env->session) env->session->n_runs++; /* also where it fails: ranks count alike */
     r->lr_override = -1;
     r->last_saved = -1;
+    r->out_lock = -1;
     nrl_status st = run_end_call(r, open_all(r, config));
     if (st == NRL_OK) {
         *out = r;
@@ -125,6 +126,7 @@ void run_close(run *r)
     if (!r) return;
     save_close(r);
     loggers_close(r);
+    out_unlock(r);
     close_device(r);
     if (r->device.self) device_close(&r->device);
     close_data(r);

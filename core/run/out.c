@@ -5,9 +5,11 @@
 #include "run/out.h"
 #include "run/internal.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +46,22 @@ static nrl_status prove_writable(const char *out)
         return nrl_fail(error == ENOSPC || error == EDQUOT ? NRL_ERR_FULL : NRL_ERR_CONFIG,
                         "out: cannot write into '%s': %s", out, strerror(error));
     return NRL_OK;
+}
+
+/* Two runs at once would write each other's checkpoints. The folder itself is locked, by the process: nothing
+ * is left behind however it ends. A file system without locks has none. */
+static nrl_status lock(run *r)
+{
+    r->out_lock = open(r->config.out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r->out_lock < 0 || !flock(r->out_lock, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "out: another run is under way in '%s'\nhint: wait for its end, or choose another out",
+                    r->config.out);
+}
+
+void out_unlock(run *r)
+{
+    if (r->out_lock >= 0) close(r->out_lock);
+    r->out_lock = -1;
 }
 
 /* What `nrl check` can tell without making anything: the nearest folder there is can be written. */
@@ -97,23 +115,30 @@ static nrl_status remove_run(const char *out)
     return NRL_OK;
 }
 
+/* Refused unless the earlier run is continued or replaced. */
+static nrl_status check_used(const run *r)
+{
+    const char *out = r->config.out;
+    bool used = holds(out, "metrics.jsonl") || holds(out, "checkpoints") || holds(out, "config.yaml");
+    if (!used || r->config.overwrite || strcmp(r->config.resume, "never")) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
+                    "replaces it, another out keeps both",
+                    out);
+}
+
 nrl_status out_prepare(run *r)
 {
     const char *out = r->config.out, *cache = r->config.data.cache;
     if (r->env.no_output || !run_leads(r)) return NRL_OK;
-    bool used =
-        holds(out, "metrics.jsonl") || holds(out, "checkpoints") || holds(out, "config.yaml");
-    if (used && !r->config.overwrite && !strcmp(r->config.resume, "never"))
-        return nrl_fail(
-            NRL_ERR_CONFIG,
-            "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
-            "replaces it, another out keeps both",
-            out);
     if (r->env.check_only) {
+        NRL_TRY(check_used(r));
         NRL_TRY(may_make("out", out));
         return *cache ? may_make("data.cache", cache) : NRL_OK;
     }
     NRL_TRY(out_make(out));
+    NRL_TRY(lock(r));
+    NRL_TRY(check_used(r));
     return prove_writable(out);
 }
 

@@ -63,7 +63,9 @@ static nrl_status finish(run *r)
 
 nrl_status run_finish(run *r)
 {
-    return run_end_call(r, finish(r));
+    nrl_status st = finish(r);
+    if (st == NRL_OK) out_unlock(r);
+    return run_end_call(r, st);
 }
 
 nrl_status run_train(run *r)

@@ -55,6 +55,17 @@ diff -r before result >differences || is "the earlier run" gone "left alone"
 run 0 run run.yaml overwrite=true train.steps=2
 is checkpoints "$(checkpoints result)" "step-00000002"
 
+# ---- one run at a time; who was killed holds nothing ----
+"$nrl" run run.yaml out=busy train.steps=1000000 checkpoint.every=0 >busy.out 2>&1 &
+while [ ! -s busy/metrics.jsonl ] && kill -0 $! 2>/dev/null; do sleep 0.05; done
+for how in resume=auto overwrite=true; do
+    run 2 run run.yaml out=busy $how
+    has err "out: another run is under way in 'busy'"
+done
+kill -KILL $!
+wait $! 2>/dev/null
+run 0 run run.yaml out=busy overwrite=true train.steps=2
+
 # ---- a disk that is full: before the first step, at a save, at the token cache ----
 (ulimit -f 200 && run 7 run run.yaml out=full && exit $failed) || failed=1
 has err "a trial save before the first step (checkpoint.save_at_start)"

@@ -52,7 +52,7 @@ run 3 run code.lua
 printf 'nrl.open(cfg)\nnrl.open(cfg)\n' | script twice.lua
 run 2 run twice.lua out=twice "$one_thread"
 has err "twice.lua:4: "
-has err "already holds a run"
+has err "another run is under way in 'twice'"
 
 # a name means one thing: a loss of the script may not be called like a plugin
 script clash.lua <<'E2'
