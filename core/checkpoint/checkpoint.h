@@ -80,7 +80,7 @@ void checkpoint_abandon(checkpoint_writer *w, nrl_status why);
 typedef struct {
     const char *dir;
     int64_t step;
-    double snapshot_s, write_s;         /* the second half, from submit to durable */
+    double write_s;                  /* of the second half, until it was durable */
     int64_t raw_bytes, stored_bytes; /* this rank's */
 } checkpoint_outcome;
 /* Whether the submitted save has ended (`wait`: waits for that); its status, once. *done false: none is

@@ -19,6 +19,7 @@ typedef struct {
     int64_t begin; /* elements of t before it */
     const nrl_part *part;
     int32_t ordinal; /* of the part in the model */
+    bool is_planned; /* see each_tensor */
     bool is_whole;   /* whatever the layout says */
     layout_piece piece;
 } place;
@@ -46,7 +47,8 @@ static layout_piece piece_on(const place *at, int32_t rank)
 static nrl_status each_part(place *at, const nrl_param *p, nrl_tensor *t, const char *slot, part_visit visit,
                             void *user)
 {
-    int64_t local = layout_local_numel(at->scope->mesh, p), numel = t ? nrl_tensor_numel(t) : 0;
+    int64_t local = layout_local_numel(at->scope->mesh, p), unbound = at->is_planned ? local : 0;
+    int64_t numel = t ? nrl_tensor_numel(t) : unbound;
     if (numel != local && numel != p->numel)
         return nrl_fail(NRL_ERR_BUG, "%s of parameter '%s' has %lld elements, expected %lld or %lld", slot, p->name,
                         (long long)numel, (long long)local, (long long)p->numel);
@@ -65,10 +67,11 @@ static nrl_status each_part(place *at, const nrl_param *p, nrl_tensor *t, const 
     return NRL_OK;
 }
 
-static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *scope, part_visit visit,
-                              void *user)
+/* `planned`: slots that nothing is bound to yet count as f32, as many elements as lie here. */
+static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *scope, bool planned,
+                              part_visit visit, void *user)
 {
-    place at = {.ctx = ctx, .scope = scope};
+    place at = {.ctx = ctx, .scope = scope, .is_planned = planned};
     for (int32_t i = 0; i < m->n_params; i++) {
         const nrl_param *p = m->params[i];
         NRL_TRY(each_part(&at, p, weight_of(p), "weight", visit, user));
@@ -128,7 +131,7 @@ static nrl_status save_part(void *user, const checkpoint_tensor *part, place *at
 
 nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint_writer *w)
 {
-    return each_tensor(ctx, m, scope, save_part, w);
+    return each_tensor(ctx, m, scope, false, save_part, w);
 }
 
 static nrl_status count_part(void *user, const checkpoint_tensor *part, place *at)
@@ -141,7 +144,7 @@ static nrl_status count_part(void *user, const checkpoint_tensor *part, place *a
 int64_t params_bytes(const model *m, const params_scope *scope)
 {
     int64_t total = 0;
-    if (each_tensor(NULL, m, scope, count_part, &total) != NRL_OK) return 0;
+    if (each_tensor(NULL, m, scope, true, count_part, &total) != NRL_OK) return 0;
     return total;
 }
 
@@ -216,7 +219,7 @@ static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at
 
 nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint *c)
 {
-    NRL_TRY(each_tensor(ctx, m, scope, load_part, c));
+    NRL_TRY(each_tensor(ctx, m, scope, false, load_part, c));
     for (int32_t i = 0; i < m->n_params; i++) nrl_param_touch(m->params[i]);
     return NRL_OK;
 }

@@ -15,7 +15,7 @@ typedef struct {
     const char *const *state_names;
 } params_scope;
 
-/* Bytes of numbers that this rank saves. */
+/* Bytes of numbers that this rank saves; also before anything is bound. */
 int64_t params_bytes(const model *m, const params_scope *scope);
 
 /* Every parameter's MASTER (else WORK) as slot "weight", and the states of the trained ones: what lies

@@ -213,10 +213,8 @@ static void remember(checkpoint_writer *w, nrl_status st)
 
 void checkpoint_submit(checkpoint_writer *w)
 {
-    double start = writer_seconds();
     NRL_ASSERT(w->state, ==, WRITER_FILLING);
     if (w->o.async) remember(w, snapshot(w));
-    w->outcome.snapshot_s = writer_seconds() - start;
     hand_over(w);
 }
 

@@ -2,8 +2,8 @@
  * plan.c - what a run says before its first step: model, data, steps, memory, machine. Every number a
  * user could otherwise only guess, and every row of data that was left out.
  */
-#include "run/internal.h"
 #include "run/loss.h"
+#include "run/state.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +145,13 @@ static void say_memory(const run *r)
             mib(s->state_bytes), (double)total / (double)model_n_params(r->model));
 }
 
+static void say_staging(const run *r)
+{
+    const config_checkpoint *c = &r->config.checkpoint;
+    if (!c->async || (!c->every && c->every_minutes <= 0)) return;
+    run_say(r, "           and %.1f MiB for a copy of what a checkpoint holds (checkpoint.async)", mib(state_bytes(r)));
+}
+
 static void say_logits(const run *r)
 {
     const config_train *t = &r->config.train;
@@ -184,6 +191,7 @@ nrl_status open_plan(run *r)
     say_sample(r);
     say_train(r);
     say_memory(r);
+    say_staging(r);
     say_logits(r);
     if (r->env.check_only) return NRL_OK; /* no device is open */
     say_reference(r);

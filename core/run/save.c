@@ -79,11 +79,21 @@ static nrl_status call_hook(run *r)
 
 static void announce(run *r, const checkpoint_outcome *o)
 {
-    double waited = o->snapshot_s + r->save_waited;
-    if (r->config.checkpoint.async)
-        run_say(r, "saved %s in %.2f s, of which the run waited %.2f", r->last_save, o->snapshot_s + o->write_s, waited);
-    else
-        run_say(r, "saved %s in %.2f s", r->last_save, o->write_s);
+    save_times *t = &r->save_times;
+    bool async = r->config.checkpoint.async;
+    t->whole = async ? t->start + o->write_s : t->start;
+    t->stall = t->start + t->late;
+    t->is_news = true;
+    if (async) run_say(r, "saved %s in %.2f s, of which the run waited %.2f", r->last_save, t->whole, t->stall);
+    else run_say(r, "saved %s in %.2f s", r->last_save, t->whole);
+}
+
+void save_tell(run *r, nrl_value *values, size_t *n)
+{
+    if (!r->save_times.is_news) return;
+    r->save_times.is_news = false;
+    value_append(values, n, "save_s", "s", r->save_times.whole);
+    value_append(values, n, "save_stall_s", "s", r->save_times.stall);
 }
 
 /* Looks whether the save on its way is there; `wait`: until it is. */
@@ -93,7 +103,7 @@ static nrl_status settle(run *r, bool wait)
     bool done, late = wait && checkpoint_is_writing(r->writer);
     double start = now_seconds();
     nrl_status st = checkpoint_poll(r->writer, wait, &o, &done);
-    if (late) r->save_waited += now_seconds() - start;
+    if (late) r->save_times.late += now_seconds() - start;
     if (!done) return NRL_OK;
     if (st != NRL_OK) {
         nrl_note("saving step %lld", (long long)o.step);
@@ -120,15 +130,17 @@ static nrl_status judge(run *r, nrl_status st)
 static nrl_status start(run *r)
 {
     arena a = {0};
-    r->save_waited = 0;
     NRL_TRY(judge(r, settle(r, true)));
     NRL_TRY(call_hook(r));
     if (r->hooks.before_save) NRL_TRY(r->hooks.before_save(r->hooks.user, r));
+    double begun = now_seconds();
     checkpoint_begin(r->writer, r->progress.step);
     nrl_status st = state_add(r, &a, r->writer);
     if (st == NRL_OK) checkpoint_submit(r->writer);
     else checkpoint_abandon(r->writer, st);
     arena_free(&a);
+    r->save_times.start = now_seconds() - begun;
+    r->save_times.late = 0;
     r->last_saved = r->progress.step;
     r->last_save_time = now_seconds();
     return NRL_OK;

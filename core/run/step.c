@@ -162,6 +162,7 @@ static void fill_event(run *r, const data_step *data, const ranks_result *all, d
     value_append(v, &n, "mem_total_bytes", "bytes", (double)r->device.facts.memory_bytes);
     value_append(v, &n, "data_fraction", "1", r->data_seconds / seconds);
     value_append(v, &n, "comm_fraction", "1", r->comm_seconds / seconds);
+    save_tell(r, v, &n);
     metrics_append(r, "", v, &n, NULL);
     r->n_values = n;
     *e = (run_event){.step = r->progress.step, .epoch = data->epoch, .loss = loss,

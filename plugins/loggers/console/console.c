@@ -45,6 +45,8 @@ static const column columns[] = {
     {"mem_total_bytes", NULL, NULL, 0},
     {"epoch", NULL, NULL, 0},
     {"tokens", NULL, NULL, 0},
+    {"save_s", NULL, NULL, 0},
+    {"save_stall_s", NULL, NULL, 0},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
