@@ -89,7 +89,8 @@ nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const cha
 nrl_status call_wait(nrl_work *w);
 void call_release(nrl_work *w);
 
-/* ---- mesh.c ---- */
-nrl_comm *mesh_axis(const nrl_mesh *m, const char *axis); /* NULL = unknown */
+/* ---- axis.c ---- */
+/* Another axis: of ranks that are `stride` apart; without a group yet. */
+nrl_comm *mesh_add_axis(nrl_mesh *m, const char *name, int32_t size, int32_t stride);
 
 #endif

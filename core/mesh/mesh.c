@@ -1,5 +1,5 @@
 /*
- * mesh.c - joining and leaving, axes, facts. A mesh of one rank is this struct and nothing else.
+ * mesh.c - joining and leaving, facts. A mesh of one rank is this struct and nothing else.
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
@@ -11,104 +11,6 @@
 #define ALL_AXIS "data"
 #define GOODBYE_S 30.0 /* for the store's holder to wait for ranks that finish later */
 #define LOOK_S 0.02
-
-/* ---- axes ---- */
-
-nrl_comm *mesh_axis(const nrl_mesh *m, const char *axis)
-{
-    for (int i = 0; i < m->n_axes; i++)
-        if (!strcmp(m->axes[i].name, axis)) return (nrl_comm *)(uintptr_t)&m->axes[i];
-    return NULL;
-}
-
-static nrl_comm *add_axis(nrl_mesh *m, const char *name, int32_t size, int32_t stride)
-{
-    nrl_comm *c = &m->axes[m->n_axes++];
-    int32_t coord = m->place.rank / stride % size;
-    *c = (nrl_comm){.mesh = m, .size = size, .coord = coord, .stride = stride};
-    c->base = m->place.rank - coord * stride;
-    snprintf(c->name, sizeof c->name, "%s", name);
-    return c;
-}
-
-int32_t nrl_mesh_size(const nrl_mesh *mesh, const char *axis)
-{
-    const nrl_comm *c = mesh_axis(mesh, axis);
-    return c ? c->size : 1;
-}
-
-int32_t nrl_mesh_coord(const nrl_mesh *mesh, const char *axis)
-{
-    const nrl_comm *c = mesh_axis(mesh, axis);
-    return c ? c->coord : 0;
-}
-
-int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis)
-{
-    const nrl_comm *c = mesh_axis(m, axis);
-    return c ? rank / c->stride % c->size : 0;
-}
-
-nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis)
-{
-    nrl_comm *c = mesh_axis(mesh, axis);
-    return c ? c : &mesh->solo;
-}
-
-/* The ranks of the axis as a group of the collective; all ranks call it. */
-static nrl_status open_group(nrl_comm *c)
-{
-    nrl_mesh *m = c->mesh;
-    if (c->size == 1) return NRL_OK;
-    if (c->size == m->place.world) {
-        c->group = m->self;
-        return NRL_OK;
-    }
-    if (!m->table.split)
-        return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' cannot split an axis", m->table.plugin.name);
-    record_call call = {.axis = c->name, .op = "split", .number = 0, .step = m->step, .peer = -1};
-    double begin = mesh_clock();
-    if (m->dead) return mesh_dead_error(m);
-    nrl_status st = m->table.split(m->self, c->base, c->coord, &c->group);
-    c->owns_group = st == NRL_OK;
-    if (!st) return NRL_OK;
-    nrl_comm whole = m->axes[0];
-    return mesh_broken(m, &whole, &call, st, mesh_clock() - begin);
-}
-
-static nrl_status check_split(const nrl_mesh *m, const nrl_comm *c, const char *axis, int32_t size,
-                              const char *inner, const char *outer)
-{
-    if (!c) return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is split, but there is none", axis);
-    if (size < 1 || c->size % size)
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' has %d ranks, which %d does not divide", axis,
-                        (int)c->size, (int)size);
-    if (strlen(inner) >= MESH_AXIS_NAME || strlen(outer) >= MESH_AXIS_NAME || !strcmp(inner, outer))
-        return nrl_fail(NRL_ERR_BUG, "axes '%s' and '%s'", inner, outer);
-    if (mesh_axis(m, inner) || mesh_axis(m, outer))
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is divided in two ways: '%s' or '%s' exists already",
-                        axis, inner, outer);
-    if (m->n_axes + 2 > MESH_MAX_AXES)
-        return nrl_fail(NRL_ERR_CONFIG, "more than %d axes", MESH_MAX_AXES);
-    return NRL_OK;
-}
-
-nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const char *inner,
-                          const char *outer)
-{
-    const nrl_comm *c = mesh_axis(mesh, axis), *i = mesh_axis(mesh, inner), *o = mesh_axis(mesh, outer);
-    if (c && i && o && i->size == size && i->stride == c->stride && o->stride == c->stride * size &&
-        o->size * size == c->size)
-        return NRL_OK;
-    NRL_TRY(check_split(mesh, c, axis, size, inner, outer));
-    int32_t runs = c->size / size, stride = c->stride;
-    nrl_comm *in = add_axis(mesh, inner, size, stride);
-    nrl_comm *out = add_axis(mesh, outer, runs, stride * size);
-    nrl_status st = open_group(in);
-    if (!st) st = open_group(out);
-    if (st) mesh->n_axes -= out->owns_group || in->owns_group ? 0 : 2;
-    return st;
-}
 
 /* ---- joining ---- */
 
@@ -233,7 +135,7 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
     if (st) m->self = NULL; /* whatever a failed open left there */
     if (st && control_failed(m->control)) st = mesh_verdict_error(m, NULL, 0);
     if (!st) {
-        add_axis(m, ALL_AXIS, m->place.world, 1)->group = m->self;
+        mesh_add_axis(m, ALL_AXIS, m->place.world, 1)->group = m->self;
         return NRL_OK;
     }
     char *said = mem_strdup(nrl_error_text());
@@ -286,7 +188,7 @@ static nrl_status join(nrl_mesh *m, const mesh_setup *s)
 static void open_solo(nrl_mesh *m)
 {
     m->place.local_world = 1;
-    add_axis(m, ALL_AXIS, 1, 1);
+    mesh_add_axis(m, ALL_AXIS, 1, 1);
     m->text = mem_strdup("1 rank");
 }
 
