@@ -28,19 +28,26 @@ bool cli_take_flag(int *argc, char **argv, const char *flag)
     return false;
 }
 
+/* The place of "flag" or "flag=value"; argc where there is none. */
+static int find_flag(int argc, char **argv, const char *flag)
+{
+    size_t n = strlen(flag);
+    int i = 1;
+    while (i < argc && (strncmp(argv[i], flag, n) || (argv[i][n] && argv[i][n] != '='))) i++;
+    return i;
+}
+
 nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char **value)
 {
     size_t n = strlen(flag);
+    int i = find_flag(*argc, argv, flag);
     *value = NULL;
-    for (int i = 1; i < *argc; i++) {
-        if (strncmp(argv[i], flag, n) || (argv[i][n] && argv[i][n] != '=')) continue;
-        bool joined = argv[i][n] == '=';
-        if (!joined && i + 1 >= *argc)
-            return nrl_fail(NRL_ERR_CONFIG, "%s: a value is missing", flag);
-        *value = joined ? argv[i] + n + 1 : argv[i + 1];
-        remove_arguments(argc, argv, i, joined ? 1 : 2);
-        return NRL_OK;
-    }
+    if (i >= *argc) return NRL_OK;
+    bool joined = argv[i][n] == '=';
+    if (!joined && i + 1 >= *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: a value is missing", flag);
+    *value = joined ? argv[i] + n + 1 : argv[i + 1];
+    remove_arguments(argc, argv, i, joined ? 1 : 2);
+    if (find_flag(*argc, argv, flag) < *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: given twice", flag);
     return NRL_OK;
 }
 

@@ -38,8 +38,8 @@ static nrl_status take_command(arena *a, int *argc, char **argv, char ***command
         argv[*argc = at] = NULL;
         return NRL_OK;
     }
-    return nrl_fail(NRL_ERR_CONFIG, "'%s' is not done by several ranks: expected run, resume, eval, bench, profile "
-                                    "or check, as in: nrl launch -n 2 -- run FILE", argv[at + 1]);
+    return nrl_fail(NRL_ERR_CONFIG, "'%s' is not done by several ranks: expected run, resume, eval, bench, profile, "
+                                    "check or env, as in: nrl launch -n 2 -- run FILE", argv[at + 1]);
 }
 
 static nrl_status take_flags(int *argc, char **argv, launch_flags *f)

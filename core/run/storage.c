@@ -137,7 +137,8 @@ void storage_free(nrl_ctx *ctx, model *m, storage *s)
     *s = (storage){0};
 }
 
-nrl_tensor *storage_exact(const nrl_param *p)
+/* MASTER where it is bound, else WORK: what holds a parameter's exact values. */
+static nrl_tensor *exact(const nrl_param *p)
 {
     nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER);
     return master ? master : nrl_param_tensor(p, NRL_SLOT_WORK);
@@ -182,7 +183,7 @@ static nrl_status load_stretch(nrl_ctx *ctx, nrl_param *p, int64_t local, int64_
     for (int64_t done = 0; done < n; done += CHUNK) {
         int64_t part = n - done < CHUNK ? n - done : CHUNK;
         NRL_TRY(source(user, p, begin + done, part, buffer));
-        NRL_TRY(put(ctx, storage_exact(p), local + done, part, buffer, scratch));
+        NRL_TRY(put(ctx, exact(p), local + done, part, buffer, scratch));
     }
     return NRL_OK;
 }
@@ -191,7 +192,7 @@ static nrl_status load_param(nrl_ctx *ctx, nrl_param *p, const nrl_mesh *mesh, h
                              float *buffer, nrl_tensor *scratch)
 {
     int64_t local = 0, before = 0;
-    bool whole = nrl_tensor_numel(storage_exact(p)) == p->numel;
+    bool whole = nrl_tensor_numel(exact(p)) == p->numel;
     if (whole) return load_stretch(ctx, p, 0, 0, p->numel, source, user, buffer, scratch);
     for (int i = 0; i < p->n_parts; i++) {
         layout_piece piece = layout_piece_of(mesh, mesh ? nrl_mesh_rank(mesh) : 0, &p->parts[i]);
@@ -222,7 +223,7 @@ nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source 
     nrl_status st = NRL_OK;
     for (int32_t i = 0; i < m->n_params && st == NRL_OK; i++) {
         nrl_param *p = m->params[i];
-        if (storage_exact(p)) st = load_param(ctx, p, mesh, source, user, buffer, scratch);
+        if (exact(p)) st = load_param(ctx, p, mesh, source, user, buffer, scratch);
         if (st == NRL_OK) st = storage_refresh(ctx, p);
     }
     free(buffer);
@@ -234,7 +235,7 @@ nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source 
 static nrl_status read_local(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     device *d = ctx_device(ctx);
-    nrl_mat from = stretch(storage_exact(p), begin, n);
+    nrl_mat from = stretch(exact(p), begin, n);
     if (from.dtype == NRL_DTYPE_F32)
         return d->table.copy(d->self, NULL, out, from.data, (size_t)n * sizeof *out, NRL_COPY_TO_HOST);
     nrl_tensor *wide;

@@ -38,9 +38,6 @@ nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source 
 /* WORK of one parameter again from its MASTER, where both are whole; else that is the strategy's. [main] */
 nrl_status storage_refresh(nrl_ctx *ctx, nrl_param *p);
 
-/* MASTER where it is bound, else WORK: what holds a parameter's exact values. */
-nrl_tensor *storage_exact(const nrl_param *p);
-
 /* An hf_source that reads MASTER, else WORK, whole on this rank; user is the ctx. */
 nrl_status storage_source(void *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out);
 /* The same over a mesh: each range comes from the lowest rank that holds it, so that no rank ever holds

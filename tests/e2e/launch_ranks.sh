@@ -42,6 +42,8 @@ here() {
 }
 
 # ---- the command line ----
+run 2 launch -n 2 -n 3 -- env
+has err "-n: given twice"
 run 2 launch
 has err "a command is missing"
 run 2 launch -n 2 run fast.lua
