@@ -74,7 +74,7 @@ static void expect_failure(void *self, const char *words)
     assert_non_null(strstr(nrl_error_text(), "rank 1"));
     assert_non_null(strstr(nrl_error_text(), "all_reduce 0 of 4000 bytes"));
     assert_int_equal(gloo.failed_peer(self), 1);
-    assert_true(now() - start < 15);
+    assert_true(now() - start < 60);
     assert_int_equal(sum_of_1000(self), NRL_ERR_PEER); /* and so does every later call, at once */
     assert_non_null(strstr(nrl_error_text(), "rank 1"));
 }
@@ -238,7 +238,7 @@ static void body_bounded(void *self)
     double start = now();
     assert_int_equal(gloo.wait(self, r, 0.2, &done), NRL_OK);
     assert_false(done);
-    assert_true(now() - start > 0.15 && now() - start < 5);
+    assert_true(now() - start > 0.15 && now() - start < 15);
     assert_int_equal(gloo.wait(self, r, 0, &done), NRL_OK);
     assert_false(done);
     assert_int_equal(gloo.failed_peer(self), -1);
@@ -253,7 +253,7 @@ static void body_timeout(void *self)
     double start = now();
     assert_int_equal(sum_of_1000(self), NRL_ERR_PEER);
     assert_non_null(strstr(nrl_error_text(), "nothing happened for 0.3 s while waiting for rank 1"));
-    assert_true(now() - start > 0.2 && now() - start < 10);
+    assert_true(now() - start > 0.2 && now() - start < 15);
 }
 
 static void a_silent_peer_is_waited_for_as_long_as_asked(void **state)
@@ -329,17 +329,24 @@ static void who_is_finished_may_leave(void **state)
     }
 }
 
+static atomic_int n_told;
+
+/* Ranks 0 and 1 stay until both have heard: who leaves after a failure has left, too. */
 static void leaves_early(ranks_one *r)
 {
     if (r->rank == 2) return; /* closes in good order */
     CHECK(r, RANKS_DO(r->self, barrier) == NRL_ERR_PEER);
     CHECK(r, strstr(nrl_error_text(), "rank 2 has left"));
     CHECK(r, gloo.failed_peer(r->self) == 2);
+    atomic_fetch_add(&n_told, 1);
+    for (int i = 0; i < 6000 && atomic_load(&n_told) < 2; i++)
+        usleep(10000);
 }
 
 static void who_is_needed_after_leaving_is_named(void **state)
 {
     (void)state;
+    atomic_store(&n_told, 0);
     assert_true(ranks_run(3, &tcp23, leaves_early, NULL));
 }
 

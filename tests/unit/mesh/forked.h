@@ -10,7 +10,9 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <cmocka.h>
 
@@ -34,6 +36,7 @@ typedef struct {
     nrl_status (*body)(nrl_mesh *m, int32_t rank);
     void (*change)(mesh_setup *s, int32_t rank); /* of one rank's setup; NULL = none */
     child children[PAIRS_MAX];
+    atomic_int *n_begun; /* ranks that are in the body; shared with them, mapped until the test ends */
 } group;
 
 static inline int32_t free_port(void)
@@ -55,6 +58,7 @@ static inline void run_child(group *g, int32_t rank, int to)
     if (g->change) g->change(&s, rank);
     r.status = mesh_open(&s, &m);
     if (!r.status) {
+        atomic_fetch_add(g->n_begun, 1);
         r.status = g->body(m, rank);
         r.at = mesh_clock();
         snprintf(r.text, sizeof r.text, "%s", r.status ? nrl_error_text() : "");
@@ -90,6 +94,8 @@ static inline void prepare(group *g, int32_t world, nrl_status (*body)(nrl_mesh 
 {
     *g = (group){.world = world, .port = free_port(), .body = body};
     pairs_make(&g->wires, world);
+    g->n_begun = mmap(NULL, sizeof *g->n_begun, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(g->n_begun != MAP_FAILED);
     g->setup = (mesh_setup){.place = {.world = world,
                                       .local_world = world,
                                       .origin = "test",
@@ -113,6 +119,15 @@ static inline void start_all(group *g)
     for (int32_t r = 0; r < g->world; r++)
         start_rank(g, r);
     pairs_keep(&g->wires, -1);
+}
+
+/* Until all have joined: on a busy machine that takes seconds. */
+static inline void await_all(const group *g)
+{
+    for (int i = 0; atomic_load(g->n_begun) < g->world; i++) {
+        assert_true(i < 6000);
+        mesh_sleep(0.01);
+    }
 }
 
 /* Waits for a rank's end; false where it ended without a report (killed). */

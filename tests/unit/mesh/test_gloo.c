@@ -147,6 +147,7 @@ static void killed_ranks_are_named_in_the_middle_of_a_call(void **state)
         group g;
         prepare_gloo(&g, 3, reduce_for_ever);
         start_gloo(&g);
+        await_all(&g);
         mesh_sleep(1.5);
         double since = mesh_clock();
         end_rank(&g, lost);
@@ -160,6 +161,7 @@ static void a_stopped_rank_is_named_in_the_middle_of_a_call(void **state)
     group g;
     prepare_gloo(&g, 3, reduce_for_ever);
     start_gloo(&g);
+    await_all(&g);
     mesh_sleep(1.5);
     double since = mesh_clock();
     kill(g.children[2].pid, SIGSTOP);

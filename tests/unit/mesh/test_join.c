@@ -39,7 +39,7 @@ static void who_joined_and_who_is_missing_is_listed_everywhere(void **state)
     (void)state;
     group g;
     prepare(&g, 4, one_barrier);
-    g.setup.timeout_init = 1.5;
+    g.setup.timeout_init = 3.5;
     set_options(&g);
     start_rank(&g, 0);
     start_rank(&g, 2);
@@ -47,7 +47,7 @@ static void who_joined_and_who_is_missing_is_listed_everywhere(void **state)
         rank_report report;
         assert_true(collect(&g, r, &report));
         assert_int_equal(report.status, NRL_ERR_PEER);
-        EXPECT_TEXT(report.text, "2 of 4 ranks joined within 1.5 s (launch.timeout_init)");
+        EXPECT_TEXT(report.text, "2 of 4 ranks joined within 3.5 s (launch.timeout_init)");
         EXPECT_TEXT(report.text, "joined: 0 (");
         EXPECT_TEXT(report.text, "missing: 1, 3");
         close(g.children[r].errors);
@@ -256,6 +256,7 @@ static void a_launcher_that_dies_with_its_store_is_told(void **state)
     pid_t launcher = start_launcher(g.port);
     g.setup.place.store_elsewhere = true;
     start_all(&g);
+    await_all(&g);
     mesh_sleep(1.5);
     end_launcher(launcher);
     for (int32_t r = 0; r < 2; r++)

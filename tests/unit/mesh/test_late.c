@@ -83,6 +83,7 @@ static int start_groups(void **state)
     start_all(&computing);
     prepare(&slow, 3, one_is_slow);
     start_all(&slow);
+    await_all(&computing);
     mesh_sleep(1.3);
     end_rank(&computing, 2);
     for (int r = 0; r < 3; r++)
@@ -109,7 +110,7 @@ static void a_time_out_shows_who_called_what(void **state)
     static char text[65536];
     int shown = 0;
     prepare(&g, 3, one_calls_something_else);
-    g.setup.timeout_step = 1;
+    g.setup.timeout_step = 3;
     start_all(&g);
     for (int32_t r = 0; r < 3; r++) {
         rank_report report;

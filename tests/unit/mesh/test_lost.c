@@ -27,6 +27,7 @@ static void a_killed_rank_is_named_by_all(void **state)
     group g;
     prepare(&g, 4, go_on);
     start_all(&g);
+    await_all(&g);
     mesh_sleep(1.2);
     double since = mesh_clock();
     end_rank(&g, 2);
@@ -39,6 +40,7 @@ static void the_rank_that_holds_the_store_may_be_killed_too(void **state)
     group g;
     prepare(&g, 4, go_on);
     start_all(&g);
+    await_all(&g);
     mesh_sleep(1.2);
     double since = mesh_clock();
     end_rank(&g, 0);
@@ -53,6 +55,8 @@ static void stopped_ranks_are_named_by_all(void **state)
     start_all(&a);
     prepare(&b, 3, go_on);
     start_all(&b);
+    await_all(&a);
+    await_all(&b);
     mesh_sleep(1.2);
     double since = mesh_clock();
     kill(a.children[2].pid, SIGSTOP);
