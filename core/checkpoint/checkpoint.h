@@ -137,6 +137,10 @@ nrl_status checkpoint_look(const char *dir, int64_t *step, double *metric);
  * warning and passed over. */
 nrl_status checkpoint_find_newest(const char *out, char **dir);
 
+/* What `path` names: *dir (malloc'd) is itself where it is a checkpoint, the newest complete one where it is a
+ * run; NULL where it is neither. NRL_ERR_CONFIG: a run without one. */
+nrl_status checkpoint_locate(const char *path, char **dir);
+
 /* Keeps the `keep` newest (0 = all) and besides them the `keep_best` with the smallest metric;
  * removes the rest and what dead saves left. Call it after a commit: only complete ones count. */
 nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best);

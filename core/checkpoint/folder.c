@@ -4,12 +4,14 @@
 #include "base/arena.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/disk.h"
+#include "checkpoint/format.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     int64_t step;
@@ -137,6 +139,22 @@ nrl_status checkpoint_find_newest(const char *out, char **dir)
             nrl_warn("passed over: %s", nrl_error_text());
     folder_free(&f);
     return NRL_OK;
+}
+
+static bool holds(const char *path, const char *name)
+{
+    char *file = mem_printf("%s/%s", path, name);
+    bool is = access(file, F_OK) == 0;
+    free(file);
+    return is;
+}
+
+nrl_status checkpoint_locate(const char *path, char **dir)
+{
+    *dir = holds(path, FORMAT_MANIFEST) ? mem_strdup(path) : NULL;
+    if (*dir || !holds(path, "checkpoints")) return NRL_OK;
+    NRL_TRY(checkpoint_find_newest(path, dir));
+    return *dir ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", path);
 }
 
 /* Under the name of an unfinished save first: a removal that is cut short leaves no half

@@ -22,11 +22,8 @@ static bool holds(const char *path, const char *name)
 
 nrl_status checkpoint_verb_open(const char *path, checkpoint **out)
 {
-    char *dir = NULL;
-    if (!holds(path, "manifest.json") && holds(path, "checkpoints")) {
-        NRL_TRY(checkpoint_find_newest(path, &dir));
-        if (!dir) return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", path);
-    }
+    char *dir;
+    NRL_TRY(checkpoint_locate(path, &dir));
     nrl_status st = checkpoint_open(dir ? dir : path, out);
     free(dir);
     return st;
@@ -76,12 +73,20 @@ static void hear_damage(void *user, const char *text)
     if (!v->json) printf("damaged: %s\n", text);
 }
 
+/* Where the disk is no longer the slowest, more do not help. */
+static int n_threads(void)
+{
+    enum { MOST = 16 };
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : cores > MOST ? MOST : (int)cores;
+}
+
 static nrl_status verify_one(verifying *v, const char *path)
 {
     checkpoint *c = NULL;
     nrl_status st = checkpoint_open(path, &c);
     if (st == NRL_ERR_CORRUPT) hear_damage(v, nrl_error_text());
-    if (st == NRL_OK) st = checkpoint_use_threads(c, (int)sysconf(_SC_NPROCESSORS_ONLN));
+    if (st == NRL_OK) st = checkpoint_use_threads(c, n_threads());
     if (st == NRL_OK) st = checkpoint_verify(c, hear_damage, v);
     if (st == NRL_OK && !v->json) {
         arena a = {0};

@@ -3,33 +3,20 @@
  */
 #include "run/origin.h"
 #include "base/file.h"
+#include "checkpoint/format.h"
 #include "checkpoint/piece.h"
 #include "model/convert.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
-
-enum { MAX_MANIFEST = 1 << 30 };
-
-static bool has(const char *dir, const char *name)
-{
-    struct stat s;
-    char path[4400];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return stat(path, &s) == 0;
-}
 
 nrl_status origin_checkpoint(const char *path, arena *a, const char **dir)
 {
-    char *newest;
-    *dir = has(path, "manifest.json") ? arena_strdup(a, path) : NULL;
-    if (*dir || !has(path, "checkpoints")) return NRL_OK;
-    NRL_TRY(checkpoint_find_newest(path, &newest));
-    if (!newest) return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", path);
-    *dir = arena_strdup(a, newest);
-    free(newest);
+    char *found;
+    NRL_TRY(checkpoint_locate(path, &found));
+    *dir = found ? arena_strdup(a, found) : NULL;
+    free(found);
     return NRL_OK;
 }
 
@@ -164,10 +151,11 @@ nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, const nrl_
 /* A manifest holds the hashes of everything it stands for. */
 static nrl_status checkpoint_key(const char *dir, char key[33])
 {
-    char path[4400], *text;
+    char *path = mem_printf("%s/" FORMAT_MANIFEST, dir), *text;
     size_t size;
-    snprintf(path, sizeof path, "%s/manifest.json", dir);
-    NRL_TRY(file_read(path, MAX_MANIFEST, &text, &size));
+    nrl_status st = file_read(path, FORMAT_MAX_MANIFEST, &text, &size);
+    free(path);
+    NRL_TRY(st);
     XXH128_hash_t h = XXH3_128bits(text, size);
     snprintf(key, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
     free(text);
