@@ -52,7 +52,7 @@ nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis)
 static nrl_status open_group(nrl_comm *c)
 {
     nrl_mesh *m = c->mesh;
-    if (c->size == 1) return NRL_OK;
+    if (c->size == 1 || m->planned) return NRL_OK;
     if (c->size == m->place.world) {
         c->group = m->self;
         return NRL_OK;

@@ -17,7 +17,7 @@ static nrl_status run(nrl_mesh *m, mesh_op op, const char *what, nrl_comm_args *
 
 static bool is_alone(const nrl_mesh *m)
 {
-    return m->place.world == 1;
+    return m->place.world == 1 || m->planned;
 }
 
 nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t size, void *all)

@@ -53,6 +53,7 @@ struct nrl_mesh {
     mesh_staged staged[MESH_MAX_STAGED];
     _Atomic int64_t step; /* written by the step thread, read by the watching one too */
     double wait_seconds;
+    bool planned; /* nobody was joined */
     bool dead;    /* a call failed; the collective is aborted */
     char *reason; /* what every further call says */
     char *text, *folder, *address, *origin, *run_id;

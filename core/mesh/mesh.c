@@ -185,18 +185,20 @@ static nrl_status join(nrl_mesh *m, const mesh_setup *s)
     return open_collective(m, s, deadline);
 }
 
-static void open_solo(nrl_mesh *m)
+/* Of one rank, or planned: axes and nothing else. */
+static void open_alone(nrl_mesh *m)
 {
-    m->place.local_world = 1;
-    mesh_add_axis(m, ALL_AXIS, 1, 1);
-    m->text = mem_strdup("1 rank");
+    if (m->place.world == 1) m->place.local_world = 1;
+    mesh_add_axis(m, ALL_AXIS, m->place.world, 1);
+    m->text = m->planned ? mem_printf("%d ranks, not joined", (int)m->place.world) : mem_strdup("1 rank");
 }
 
 nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
 {
     nrl_mesh *m = new_mesh(setup);
-    if (m->place.world == 1) {
-        open_solo(m);
+    m->planned = setup->planned;
+    if (m->place.world == 1 || m->planned) {
+        open_alone(m);
         *out = m;
         return NRL_OK;
     }

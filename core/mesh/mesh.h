@@ -39,7 +39,8 @@ void mesh_session_end(mesh_session *s, bool failed);
 typedef struct {
     mesh_place place;
     mesh_session *session;            /* NULL: this mesh is the process's only one */
-    const nrl_collective *collective; /* NULL with world 1 */
+    bool planned; /* `nrl check`: axes and coordinates; nobody is joined and no call is made */
+    const nrl_collective *collective; /* NULL with world 1, and where planned */
     const void *collective_options;
     double timeout_init, timeout_step; /* seconds */
     const volatile int *signal; /* not 0: who waits for others to join stops; NULL = none is looked at */

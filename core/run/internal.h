@@ -135,6 +135,8 @@ void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2
 /* open.c and its parts; each checks what it can into `problems` before anything is opened. */
 nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */
 nrl_status open_mesh(run *r);    /* open_mesh.c: joins the other ranks */
+/* Ranks that there are; for `nrl check` also those that parallel.data.size announces. */
+int32_t run_world(const run *r);
 bool run_leads(const run *r);    /* the rank that speaks, writes records and decides */
 nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json */
 nrl_status open_weights(run *r); /* open_model.c: their files mapped and compared with it */
@@ -192,6 +194,7 @@ nrl_status out_prepare(run *r); /* rank 0: makes it, and keeps other runs out of
 void out_unlock(run *r);
 nrl_status out_clear(run *r); /* overwrite: removes the earlier run, once everything else is open */
 
+strategy_setup strategy_setup_of(const run *r); /* the policy's */
 nrl_dtype run_compute(const run *r); /* the dtype of WORK: train.precision */
 double now_seconds(void); /* monotonic */
 int64_t memory_in_use(const run *r); /* bytes: resident set, or the device's pool */

@@ -42,11 +42,14 @@ static nrl_status open_inputs_in_turn(run *r)
     return st;
 }
 
-static void plan_storage(run *r)
+/* What a rank would hold: the strategy plans, nothing is allocated. */
+static nrl_status plan_storage(run *r)
 {
-    const storage_spec spec = {
-        .compute = run_compute(r), .train = true, .n_states = r->optimizer->n_states};
+    const strategy_setup setup = strategy_setup_of(r);
+    NRL_TRY(strategy_open(&setup, &r->strategy));
+    const storage_spec spec = strategy_storage(&r->strategy, &setup);
     storage_plan(r->model, &spec, &r->storage);
+    return NRL_OK;
 }
 
 static nrl_status open_all(run *r, const nrl_node *config)
@@ -59,7 +62,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(
         schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
     if (r->env.check_only) {
-        plan_storage(r);
+        NRL_TRY(plan_storage(r));
         return open_plan(r);
     }
     NRL_TRY(open_device(r));

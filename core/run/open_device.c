@@ -15,17 +15,22 @@ nrl_dtype run_compute(const run *r)
     return r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
 }
 
+strategy_setup strategy_setup_of(const run *r)
+{
+    return (strategy_setup){.choice = r->strategy_choice,
+                            .mesh = r->mesh,
+                            .m = r->model,
+                            .train = !r->env.evaluate_only,
+                            .quiet = !run_leads(r),
+                            .compute = run_compute(r),
+                            .n_states = r->optimizer->n_states,
+                            .reach = r->optimizer->reach};
+}
+
 /* The strategy plans, binds what it wants; the rest is allocated. */
 static nrl_status open_storage(run *r)
 {
-    const strategy_setup setup = {.choice = r->strategy_choice,
-                                  .mesh = r->mesh,
-                                  .m = r->model,
-                                  .train = !r->env.evaluate_only,
-                                  .quiet = !run_leads(r),
-                                  .compute = run_compute(r),
-                                  .n_states = r->optimizer->n_states,
-                                  .reach = r->optimizer->reach};
+    const strategy_setup setup = strategy_setup_of(r);
     NRL_TRY(strategy_open(&setup, &r->strategy));
     NRL_TRY(strategy_bind(&r->strategy, r->ctx));
     const storage_spec spec = strategy_storage(&r->strategy, &setup);

@@ -39,23 +39,22 @@ static char *fingerprint(const run *r)
     return b.text;
 }
 
-static bool is_alone(const run *r)
+int32_t run_world(const run *r)
 {
-    return r->env.check_only || !r->env.place || r->env.place->world <= 1;
+    if (r->env.place) return r->env.place->world;
+    return r->env.check_only && r->config.data_size > 1 ? (int32_t)r->config.data_size : 1;
 }
 
-/* `nrl check` outside a launcher does not know how many there will be. */
 static nrl_status check_world(const run *r)
 {
     const config_run *c = &r->config;
-    int32_t world = r->env.place ? r->env.place->world : 1;
-    bool known = r->env.place || !r->env.check_only;
-    if (c->data_size && c->data_size != world && known)
+    int32_t world = run_world(r);
+    if (c->data_size && c->data_size != world)
         return nrl_fail(NRL_ERR_CONFIG, "parallel.data asks for %lld ranks, there %s %d", (long long)c->data_size,
                         world == 1 ? "is" : "are", world);
     if (world > 1 && !r->strategy_choice.table && !c->parallel_unset)
         return nrl_fail(NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected ddp or fsdp", world,
-                        r->env.place->origin);
+                        r->env.place ? r->env.place->origin : "parallel.data");
     return NRL_OK;
 }
 
@@ -65,8 +64,10 @@ nrl_status open_mesh(run *r)
                         .timeout_init = r->config.launch.timeout_init,
                         .timeout_step = r->config.launch.timeout_step,
                         .signal = r->env.signal};
-    if (!is_alone(r)) {
-        setup.place = *r->env.place;
+    if (run_world(r) > 1) {
+        setup.planned = r->env.check_only;
+        setup.place = r->env.place ? *r->env.place
+                                   : (mesh_place){.world = run_world(r), .local_world = run_world(r)};
         setup.session = r->env.session;
         setup.collective = r->collective;
         setup.collective_options = r->collective_options;

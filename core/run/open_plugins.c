@@ -139,21 +139,16 @@ static void fill_backend(filling *f)
     r->backend = open_component(f, NRL_KIND_BACKEND, "backend", &c, NULL, &r->backend_options);
 }
 
-static bool has_ranks(const run *r)
-{
-    return r->env.place && r->env.place->world > 1 && !r->env.check_only;
-}
-
 /* Unset: ddp where there are several ranks. */
 static void fill_parallel(filling *f)
 {
     run *r = f->r;
     config_component c = r->config.parallel;
     void *options = NULL;
-    if (r->config.parallel_unset && has_ranks(r)) {
+    if (r->config.parallel_unset && run_world(r) > 1) {
         c.name = "ddp";
         c.resolved = node_new(&r->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
-        if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   ddp: there are %d ranks", r->env.place->world);
+        if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   ddp: there are %d ranks", run_world(r));
     }
     if (!c.name) return;
     r->strategy_choice.table = open_component(f, NRL_KIND_PARALLEL, "parallel", &c, NULL, &options);
@@ -171,7 +166,7 @@ static void fill_collective(filling *f)
     run *r = f->r;
     config_component c = r->config.collective;
     bool is_auto = c.name && !strcmp(c.name, "auto");
-    if (!c.name || (is_auto && !has_ranks(r))) return;
+    if (!c.name || (is_auto && run_world(r) == 1)) return;
     if (is_auto) c.name = r->backend && !strcmp(r->backend->plugin.name, "cuda") ? "nccl" : "gloo";
     r->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", &c, NULL, &r->collective_options);
 }

@@ -128,6 +128,14 @@ rm -rf again && mkdir again && cp -r several/3/checkpoints several/3/config.yaml
 OMP_NUM_THREADS=1 "$nrl" run again/config.yaml out=again resume=auto >out 2>err || tail -n 20 out err
 has out "nothing left to do"
 
+# A plan needs no ranks: `nrl check` says what each of four would hold.
+run 0 check c.yaml out=planned 'parallel={data: {name: fsdp, size: 4}}'
+has out "4 ranks, not joined"
+has out "full shard over 4 ranks"
+has out "MiB a rank"
+run 2 run c.yaml out=planned 'parallel={data: {name: fsdp, size: 4}}'
+has err "asks for 4 ranks, there is 1"
+
 # Another config on one rank: named with both values.
 port=$((15000 + $$ % 15000))
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$nrl" run c.yaml out=differ >out0 2>err0 &
