@@ -54,7 +54,7 @@ typedef struct {
     double late;  /* the run waited later: for what was not written yet */
     /* of the last complete one */
     double whole; /* until it was durable */
-    double stall; /* the run waited, altogether */
+    double snapshot, stall; /* its `start`; with its `late` */
     bool is_news; /* no record has told it yet */
 } save_times;
 
@@ -126,7 +126,7 @@ struct run {
     uint32_t n_metrics;
     nrl_value values[RUN_MAX_VALUES], eval_values[RUN_MAX_VALUES];
     size_t n_values, n_eval_values;
-    double started, data_seconds, comm_seconds; /* the last two: of the step at hand */
+    double started, data_seconds, comm_seconds, comm_bytes; /* but the first: of the step at hand; bytes sent by this rank */
     int64_t resumed_from; /* step at the start of this process */
 };
 

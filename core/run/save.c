@@ -82,6 +82,7 @@ static void announce(run *r, const checkpoint_outcome *o)
     save_times *t = &r->save_times;
     bool async = r->config.checkpoint.async;
     t->whole = async ? t->start + o->write_s : t->start;
+    t->snapshot = t->start;
     t->stall = t->start + t->late;
     t->is_news = true;
     if (async) run_say(r, "saved %s in %.2f s, of which the run waited %.2f", r->last_save, t->whole, t->stall);
@@ -94,6 +95,7 @@ void save_tell(run *r, nrl_value *values, size_t *n)
     r->save_times.is_news = false;
     value_append(values, n, "save_s", "s", r->save_times.whole);
     value_append(values, n, "save_stall_s", "s", r->save_times.stall);
+    value_append(values, n, "save_snapshot_s", "s", r->save_times.snapshot);
 }
 
 /* Looks whether the save on its way is there; `wait`: until it is. */

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""What an asynchronous save costs a run: how long it waits, beside memcpy of as many bytes into touched memory
-(between the same runs, by as many threads), and how long steps take while a checkpoint is written.
+"""What an asynchronous save costs a run: how long its snapshot takes, beside memcpy of as many bytes into touched
+memory (by as many threads, after the run), how long the run waits altogether (also for an earlier save, where the
+next one is due before it is written), and how long steps take while a checkpoint is written.
 
 save_stall.py NRL BENCH_COPY [--model smollm2|tiny] [--layers N] [--steps N] [--every N] [--threads N]
 With as many threads of the backend as cores, the writer has no core of its own."""
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import tempfile
 
 from common import FULL_DEPTH, model_config, nrl_environment, read_lines, token_ids
-import random
 
 
 def write_rows(path, n, vocab, length):
@@ -61,7 +62,7 @@ def step_seconds(records, a):
         seconds = r["time"] - before["time"]
         saved_before = before["step"] % a.every == 0  # the stall is in these seconds
         if saved_before:
-            seconds -= next((s["save_stall_s"] for s in records if s["step"] > before["step"] and "save_s" in s), 0)
+            seconds -= next((s["save_snapshot_s"] for s in records if s["step"] > before["step"] and "save_s" in s), 0)
             until = next((s["step"] for s in records if s["step"] > before["step"] and "save_s" in s), a.steps + 1)
         (writing if until and r["step"] < until else others).append(seconds)
     return [statistics.median(s) if s else None for s in (writing, others)]
@@ -84,10 +85,11 @@ def main():
         records, size = train(a, work)
     copies = copy_seconds(a, size)
     saves = [r for r in records if "save_s" in r]
-    stalls = [r["save_stall_s"] for r in saves]
+    snapshots = [r["save_snapshot_s"] for r in saves]
     writing, others = step_seconds(records, a)
-    print(json.dumps({"state_bytes": size, "stall_s": stalls, "save_s": [r["save_s"] for r in saves],
-                      "copy_s": copies, "stall_over_copy": min(stalls) / min(copies) if stalls else None,
+    print(json.dumps({"state_bytes": size, "snapshot_s": snapshots, "stall_s": [r["save_stall_s"] for r in saves],
+                      "save_s": [r["save_s"] for r in saves], "copy_s": copies,
+                      "snapshot_over_copy": min(snapshots) / min(copies) if saves else None,
                       "median_step_s_while_writing": writing, "median_step_s": others,
                       "load": os.getloadavg()[0]}, indent=1))
 

@@ -47,6 +47,7 @@ static const column columns[] = {
     {"tokens", NULL, NULL, 0},
     {"save_s", NULL, NULL, 0},
     {"save_stall_s", NULL, NULL, 0},
+    {"save_snapshot_s", NULL, NULL, 0},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
