@@ -69,13 +69,6 @@ const char *data_format_name(const data_format *f)
     return f->name;
 }
 
-const data_format *data_format_named(const char *name)
-{
-    for (int i = 0; i < N_FORMATS; i++)
-        if (!strcmp(formats[i].name, name)) return &formats[i];
-    return NULL;
-}
-
 /* ---- the schema ---- */
 
 static int key_number(const char *name)

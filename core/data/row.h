@@ -86,7 +86,6 @@ nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_no
 /* Finds the format of a file from its first row. */
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row);
 const char *data_format_name(const data_format *f);
-const data_format *data_format_named(const char *name); /* NULL if there is none */
 
 /* Reads a row of the schema's format; the sample borrows from `row` and `a`. */
 nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);

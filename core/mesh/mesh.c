@@ -325,16 +325,13 @@ double mesh_wait_seconds(const nrl_mesh *m)
     return m->wait_seconds;
 }
 
+/* Groups share the connections of the whole. */
 void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received)
 {
-    *sent = *received = 0;
-    for (int i = 0; i < m->n_axes && m->table.facts; i++) {
-        nrl_collective_facts f = {.size = sizeof f};
-        if (!m->axes[i].group || (i && !m->axes[i].owns_group)) continue;
-        m->table.facts(m->axes[i].group, &f);
-        *sent += f.bytes_sent;
-        *received += f.bytes_received;
-    }
+    nrl_collective_facts f = {.size = sizeof f};
+    if (m->self && m->table.facts) m->table.facts(m->self, &f);
+    *sent = f.bytes_sent;
+    *received = f.bytes_received;
 }
 
 const char *mesh_text(const nrl_mesh *m)

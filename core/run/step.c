@@ -162,6 +162,7 @@ static void fill_event(run *r, const data_step *data, const ranks_result *all, d
     value_append(v, &n, "mem_total_bytes", "bytes", (double)r->device.facts.memory_bytes);
     value_append(v, &n, "data_fraction", "1", r->data_seconds / seconds);
     value_append(v, &n, "comm_fraction", "1", r->comm_seconds / seconds);
+    if (nrl_mesh_world(r->mesh) > 1) value_append(v, &n, "comm_bytes", "bytes", r->comm_bytes);
     save_tell(r, v, &n);
     metrics_append(r, "", v, &n, NULL);
     r->n_values = n;
@@ -248,11 +249,18 @@ static nrl_status share(run *r, const data_step *data, const double *weights, ra
     return NRL_OK;
 }
 
+static double bytes_sent(const run *r)
+{
+    int64_t sent, received;
+    mesh_traffic(r->mesh, &sent, &received);
+    return (double)sent;
+}
+
 /* Compute, measure, update; the event's numbers. */
 static nrl_status finish(run *r, const data_step *data, double start, run_event *e, bool *done)
 {
     double loss = 0, own[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS];
-    double waited = mesh_wait_seconds(r->mesh);
+    double waited = mesh_wait_seconds(r->mesh), sent = bytes_sent(r);
     ranks_result all = {0};
     clip_result clip = {0};
     NRL_TRY(weigh(r, data, own));
@@ -280,6 +288,7 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     r->progress.step++;
     r->progress.tokens += (int64_t)all.tokens;
     r->comm_seconds = mesh_wait_seconds(r->mesh) - waited;
+    r->comm_bytes = bytes_sent(r) - sent;
     fill_event(r, data, &all, loss, norm, lr, now_seconds() - start, e);
     e->skipped = !clip.finite;
     return NRL_OK;

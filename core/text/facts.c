@@ -39,19 +39,9 @@ int32_t tokenizer_pad(const tokenizer *tok)
     return tok->pad;
 }
 
-int32_t tokenizer_unk(const tokenizer *tok)
-{
-    return tok->unk;
-}
-
 size_t tokenizer_n_eos(const tokenizer *tok)
 {
     return tok->n_eos;
-}
-
-int32_t tokenizer_eos_at(const tokenizer *tok, size_t index)
-{
-    return index < tok->n_eos ? tok->eos[index] : TOKENIZER_NONE;
 }
 
 bool tokenizer_is_eos(const tokenizer *tok, int32_t id)
@@ -88,19 +78,4 @@ const char *tokenizer_chat_template(const tokenizer *tok)
 const char *tokenizer_folder(const tokenizer *tok)
 {
     return tok->folder;
-}
-
-const char *const *tokenizer_file_names(void)
-{
-    static const char *const names[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "tokenizer.model",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "added_tokens.json",
-                                        "chat_template.jinja",
-                                        "generation_config.json",
-                                        NULL};
-    return names;
 }

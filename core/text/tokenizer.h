@@ -97,9 +97,7 @@ bool tokenizer_is_special(const tokenizer *tok, int32_t id);
 int32_t tokenizer_bos(const tokenizer *tok);
 int32_t tokenizer_eos(const tokenizer *tok); /* the one that training appends */
 int32_t tokenizer_pad(const tokenizer *tok);
-int32_t tokenizer_unk(const tokenizer *tok);
 size_t tokenizer_n_eos(const tokenizer *tok); /* all ids that end a generation, eos first */
-int32_t tokenizer_eos_at(const tokenizer *tok, size_t index);
 bool tokenizer_is_eos(const tokenizer *tok, int32_t id);
 bool tokenizer_adds_bos(const tokenizer *tok); /* with TOKENIZER_ADD_SPECIAL */
 bool tokenizer_adds_eos(const tokenizer *tok);
@@ -110,9 +108,5 @@ const char *tokenizer_hash(const tokenizer *tok);
 const char *tokenizer_chat_template(const tokenizer *tok);
 /* Where it was opened: the directory, without a trailing slash; NULL when from memory. */
 const char *tokenizer_folder(const tokenizer *tok);
-
-/* Names, relative to a model's directory, of all files that belong to a tokenizer and travel with
- * an export; NULL-ended static list. Those that exist are copied. */
-const char *const *tokenizer_file_names(void);
 
 #endif
