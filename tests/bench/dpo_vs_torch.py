@@ -61,18 +61,24 @@ def largest_difference(ours, theirs):
     return max(abs(a - b) for a, b in zip(ours[0]["losses"], theirs[0]["losses"]))
 
 
+def pace(args, runs, theirs):
+    own = speeds(args, runs)
+    return {"nrl_pairs_per_s": round(statistics.median(own), 3), **common.ratio(own, theirs)}
+
+
 def report(args, ours, unshared, theirs):
-    a, b, c = speeds(args, ours), speeds(args, theirs), speeds(args, unshared)
+    a, b = speeds(args, ours), speeds(args, theirs)
+    differences = [largest_difference(side, theirs) for side in (ours, unshared) if side]
     memory = [max(r["peak_rss"] for r in side) for side in (ours, theirs)]
     return {"model": args.model, "layers": args.layers, "pairs": args.batch * args.steps, "batch": args.batch,
             "threads": args.threads, "reference": args.reference, "torch_answer_rows": args.answer_rows,
             "tokens": ours[0]["tokens"], "torch_padded_tokens": theirs[0]["padded_tokens"],
             "nrl_pairs_per_s": round(statistics.median(a), 3), "torch_pairs_per_s": round(statistics.median(b), 3),
-            **common.ratio(a, b), "unshared": {"nrl_pairs_per_s": round(statistics.median(c), 3), **common.ratio(c, b)},
+            **common.ratio(a, b), "unshared": unshared and pace(args, unshared, b),
             "nrl_peak_rss": memory[0], "torch_peak_rss": memory[1],
             "rss_ratio": round(memory[0] / memory[1], 3), "first_loss": ours[0]["losses"][0],
             "last_losses": [ours[0]["losses"][-1], theirs[0]["losses"][-1]],
-            "largest_loss_difference": max(largest_difference(ours, theirs), largest_difference(unshared, theirs)),
+            "largest_loss_difference": max(differences),
             "torch": theirs[0]["version"], "torch_attention": theirs[0]["attention"]}
 
 
@@ -90,6 +96,7 @@ def main():
     p.add_argument("--lr", type=float, default=1e-4)
     p.add_argument("--reference", default="online", choices=["online", "cached"], help="of nrl")
     p.add_argument("--answer-rows", action="store_true", help="PyTorch's head on rows of answers only")
+    p.add_argument("--shared-only", action="store_true", help="not also without data.prefix_sharing")
     p.add_argument("--repeats", type=int, default=5)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--python", default="python3", help="one that has torch and transformers")
@@ -99,13 +106,13 @@ def main():
     try:
         make_inputs(args, dir)
         config, out = os.path.join(dir, "bench.yaml"), os.path.join(dir, "out")
-        results = common.interleaved(args.repeats, {
-            "nrl": lambda: common.nrl_run(args.nrl, config, out, args.threads),
-            "unshared": lambda: common.nrl_run(args.nrl, config, out, args.threads, "data.prefix_sharing=false"),
-            "torch": lambda: run_torch(args, dir)})
+        variants = {"nrl": lambda: common.nrl_run(args.nrl, config, out, args.threads), "torch": lambda: run_torch(args, dir)}
+        if not args.shared_only:
+            variants["unshared"] = lambda: common.nrl_run(args.nrl, config, out, args.threads, "data.prefix_sharing=false")
+        results = common.interleaved(args.repeats, variants)
     finally:
         shutil.rmtree(dir)
-    print(json.dumps(report(args, results["nrl"], results["unshared"], results["torch"])))
+    print(json.dumps(report(args, results["nrl"], results.get("unshared"), results["torch"])))
 
 
 main()
