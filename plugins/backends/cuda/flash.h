@@ -1,0 +1,42 @@
+/*
+ * flash.h - operands of the attention kernels, one struct for all of them, and who launches them.
+ *
+ * Legend: N queries, M keys (rows of a packed batch), H heads, G kv heads, K head width, S segments.
+ * lse and delta are f32 [H, N]; delta[h, i] = sum over K of dy y, which the backward passes need.
+ */
+#ifndef CUDA_FLASH_H
+#define CUDA_FLASH_H
+#include <nrl/backend.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    void *data;
+    int64_t stride; /* elements from row to row */
+} flash_matrix;
+
+typedef struct {
+    flash_matrix q, k, v, y, dy, dq, dk, dv;
+    float *lse; /* may be NULL in forward */
+    float *delta;
+    int64_t lse_stride, n_rows, n_key_rows; /* N, M */
+    const int32_t *cu_q, *cu_k, *prefix;
+    int32_t n_segments, n_heads, n_kv_heads, head_dim, window;
+    float scale;
+    bool vectors; /* all rows can be read 16 bytes at a time */
+} flash_params;
+
+enum { FLASH_MOST_WIDTH = 256 };
+
+/* Queue the kernels on the stream; a cudaError_t, 0 = fine. dtype: BF16 or F16 for flash. */
+int flash_forward(const flash_params *p, uint32_t dtype, void *stream);
+int flash_backward(const flash_params *p, uint32_t dtype, void *stream); /* after delta */
+int plain_forward(const flash_params *p, void *stream);                  /* f32 */
+int plain_backward(const flash_params *p, void *stream);
+int attention_delta(const flash_params *p, uint32_t dtype, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
