@@ -1,5 +1,5 @@
 /*
- * flash_mma.cuh - tiles of 16-bit rows in shared memory, and products of them by tensor cores: what
+ * flash_mma.h - tiles of 16-bit rows in shared memory, and products of them by tensor cores: what
  * the flash kernels share.
  *
  * A tile is [rows, D] with D the head width rounded up to a template's, zeros beyond the true
@@ -7,11 +7,11 @@
  * Each warp owns 16 rows of the left operand. Accumulators c[C/8][4] are a 16 x C matrix: lane l
  * holds in c[j] rows l/4 (c[j][0..1]) and l/4 + 8 (c[j][2..3]), columns 8 j + 2 (l%4) and + 1.
  */
-#ifndef CUDA_FLASH_MMA_CUH
-#define CUDA_FLASH_MMA_CUH
+#ifndef CUDA_OPS_FLASH_MMA_H
+#define CUDA_OPS_FLASH_MMA_H
 #include "flash.h"
 #include "flash_tile.h"
-#include "kernel.cuh"
+#include "warp.h"
 
 #define LOG2_E 1.4426950408889634f
 #define LN_2 0.6931471805599453f

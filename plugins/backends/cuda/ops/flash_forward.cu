@@ -6,7 +6,7 @@
  * scores and results in registers. Loads are asynchronous: values arrive during Q K^T, the next
  * keys during the softmax and P V. Scores are kept in powers of two: exp2 is one instruction.
  */
-#include "flash_mma.cuh"
+#include "flash_mma.h"
 
 enum { QUERIES = 64, WARPS = 4 };
 
@@ -86,7 +86,7 @@ template <typename T, int D>
 __global__ void __launch_bounds__(32 * WARPS) flash_forward_kernel(const flash_params p)
 {
     constexpr int KEYS = forward_keys<D>;
-    SHARED_BYTES(shared);
+    CUDA_SHARED(char, shared);
     T *q = (T *)shared, *k = q + QUERIES * flash_tile<D>::pitch, *v = k + KEYS * flash_tile<D>::pitch;
     /* Late tiles see most keys: they start first. */
     flash_place place = flash_place_of(p.cu_q, p.n_segments, QUERIES, gridDim.x - 1 - blockIdx.x);
@@ -131,7 +131,9 @@ template <typename T, int D> static int launch(const flash_params *p, void *stre
     int bytes = flash_tile<D>::bytes(QUERIES + 2 * forward_keys<D>);
     dim3 grid(flash_tile_count(p->n_rows, p->n_segments, QUERIES), p->n_heads);
     int error = allow_shared(flash_forward_kernel<T, D>, bytes);
-    return error ? error : LAUNCH((flash_forward_kernel<T, D>), grid, 32 * WARPS, bytes, stream, *p);
+    if (error) return error;
+    CUDA_LAUNCH((flash_forward_kernel<T, D>), grid, 32 * WARPS, bytes, stream, *p);
+    return 0;
 }
 
 template <typename T> static int launch_width(const flash_params *p, void *stream)
@@ -143,6 +145,5 @@ template <typename T> static int launch_width(const flash_params *p, void *strea
 
 extern "C" int flash_forward(const flash_params *p, uint32_t dtype, void *stream)
 {
-    if (!p->n_rows) return 0;
     return dtype == NRL_DTYPE_BF16 ? launch_width<bf16>(p, stream) : launch_width<f16>(p, stream);
 }

@@ -9,7 +9,7 @@
  * tiles of queries. Heads wider than 128 have their dK and dV cut in two blocks, for registers, and
  * two warps a block, for shared memory.
  */
-#include "flash_mma.cuh"
+#include "flash_mma.h"
 
 template <int D> constexpr int warps_of = D <= 128 ? 4 : 2;
 template <int D> constexpr int own_rows = 16 * warps_of<D>;
@@ -93,7 +93,7 @@ template <typename T, int D>
 __global__ void __launch_bounds__(32 * warps_of<D>) flash_keys_kernel(const flash_params p)
 {
     constexpr int OWN = own_rows<D>, N = query_tile<D>, C = chunk_of<D>, pitch = flash_tile<D>::pitch;
-    SHARED_BYTES(shared);
+    CUDA_SHARED(char, shared);
     key_block<T> b;
     b.k = (T *)shared;
     b.v = b.k + OWN * pitch;
@@ -156,7 +156,7 @@ template <typename T, int D>
 __global__ void __launch_bounds__(32 * warps_of<D>) flash_queries_kernel(const flash_params p)
 {
     constexpr int OWN = own_rows<D>, N = key_tile<D>, pitch = flash_tile<D>::pitch;
-    SHARED_BYTES(shared);
+    CUDA_SHARED(char, shared);
     T *q = (T *)shared, *dy = q + OWN * pitch, *k = dy + OWN * pitch, *v = k + N * pitch;
     flash_place place = flash_place_of(p.cu_q, p.n_segments, OWN, gridDim.x - 1 - blockIdx.x);
     flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
@@ -208,7 +208,8 @@ template <typename T, int D> static int launch_keys(const flash_params *p, void 
               D / chunk_of<D>);
     int error = allow_shared(flash_keys_kernel<T, D>, bytes);
     if (error) return error;
-    return LAUNCH((flash_keys_kernel<T, D>), grid, 32 * warps_of<D>, bytes, stream, *p);
+    CUDA_LAUNCH((flash_keys_kernel<T, D>), grid, 32 * warps_of<D>, bytes, stream, *p);
+    return 0;
 }
 
 template <typename T, int D> static int launch_queries(const flash_params *p, void *stream)
@@ -217,7 +218,8 @@ template <typename T, int D> static int launch_queries(const flash_params *p, vo
     dim3 grid(flash_tile_count(p->n_rows, p->n_segments, own_rows<D>), p->n_heads);
     int error = allow_shared(flash_queries_kernel<T, D>, bytes);
     if (error) return error;
-    return LAUNCH((flash_queries_kernel<T, D>), grid, 32 * warps_of<D>, bytes, stream, *p);
+    CUDA_LAUNCH((flash_queries_kernel<T, D>), grid, 32 * warps_of<D>, bytes, stream, *p);
+    return 0;
 }
 
 template <typename T, int D> static int launch(const flash_params *p, void *stream)
@@ -235,6 +237,5 @@ template <typename T> static int launch_width(const flash_params *p, void *strea
 
 extern "C" int flash_backward(const flash_params *p, uint32_t dtype, void *stream)
 {
-    if (!p->n_rows) return 0;
     return dtype == NRL_DTYPE_BF16 ? launch_width<bf16>(p, stream) : launch_width<f16>(p, stream);
 }

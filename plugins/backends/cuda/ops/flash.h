@@ -4,8 +4,8 @@
  * Legend: N queries, M keys (rows of a packed batch), H heads, G kv heads, K head width, S segments.
  * lse and delta are f32 [H, N]; delta[h, i] = sum over K of dy y, which the backward passes need.
  */
-#ifndef CUDA_FLASH_H
-#define CUDA_FLASH_H
+#ifndef CUDA_OPS_FLASH_H
+#define CUDA_OPS_FLASH_H
 #include <nrl/backend.h>
 #ifdef __cplusplus
 extern "C" {
@@ -29,12 +29,14 @@ typedef struct {
 
 enum { FLASH_MOST_WIDTH = 256 };
 
-/* Queue the kernels on the stream; a cudaError_t, 0 = fine. dtype: BF16 or F16 for flash. */
+/* Queue the kernels on the stream, of at least one query; errors of the launches are asked for
+ * afterwards. flash_*: dtype is BF16 or F16; a code of the runtime if the device cannot hold a block.
+ * The backward ones need delta. */
 int flash_forward(const flash_params *p, uint32_t dtype, void *stream);
-int flash_backward(const flash_params *p, uint32_t dtype, void *stream); /* after delta */
-int plain_forward(const flash_params *p, void *stream);                  /* f32 */
-int plain_backward(const flash_params *p, void *stream);
-int attention_delta(const flash_params *p, uint32_t dtype, void *stream);
+int flash_backward(const flash_params *p, uint32_t dtype, void *stream);
+void plain_forward(const flash_params *p, void *stream); /* f32 */
+void plain_backward(const flash_params *p, void *stream);
+void attention_delta(const flash_params *p, uint32_t dtype, void *stream);
 
 #ifdef __cplusplus
 }

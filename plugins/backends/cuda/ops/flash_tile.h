@@ -7,8 +7,8 @@
  * window is 0. A tile of keys never spans prefix and own keys, so its rows lie together.
  * Tested against the definition, key by key: tests/unit/cuda/test_flash_tile.c.
  */
-#ifndef CUDA_FLASH_TILE_H
-#define CUDA_FLASH_TILE_H
+#ifndef CUDA_OPS_FLASH_TILE_H
+#define CUDA_OPS_FLASH_TILE_H
 #include <stdbool.h>
 #include <stdint.h>
 

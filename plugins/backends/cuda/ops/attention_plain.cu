@@ -8,23 +8,9 @@
  */
 #include "flash.h"
 #include "flash_tile.h"
-#include "kernel.cuh"
+#include "warp.h"
 
 enum { WARPS = 4, COLUMNS = FLASH_MOST_WIDTH / 32 };
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-    for (int mask = 16; mask > 0; mask >>= 1)
-        x += shuffle_xor(x, mask);
-    return x;
-}
-
-__device__ __forceinline__ float warp_max(float x)
-{
-    for (int mask = 16; mask > 0; mask >>= 1)
-        x = fmaxf(x, shuffle_xor(x, mask));
-    return x;
-}
 
 __device__ __forceinline__ const float *row_at(const flash_matrix &m, int64_t row, int head, int width)
 {
@@ -75,9 +61,9 @@ __device__ __forceinline__ void store_row(const flash_matrix &m, int64_t row, in
 
 __global__ void plain_forward_kernel(const flash_params p)
 {
-    SHARED_BYTES(shared);
+    CUDA_SHARED(float, shared);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, width = p.head_dim;
-    float *q = (float *)shared + warp * FLASH_MOST_WIDTH;
+    float *q = shared + warp * FLASH_MOST_WIDTH;
     flash_place place = flash_place_of(p.cu_q, p.n_segments, 1, blockIdx.x * WARPS + warp);
     flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
     int i = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
@@ -98,7 +84,7 @@ __global__ void plain_forward_kernel(const flash_params p)
         for (int c = 0; c < COLUMNS; c++)
             out[c] *= shift;
         for (int j = 0; j < n; j++)
-            add_row(out, shuffle(e, j), row_at(p.v, key_row(seg, at + j), kv_head, width), width);
+            add_row(out, __shfl_sync(0xffffffffu, e, j), row_at(p.v, key_row(seg, at + j), kv_head, width), width);
     }
     store_row(p.y, row, head, width, out, sum == 0 ? 0 : 1 / sum);
     if (p.lse && lane == 0)
@@ -107,9 +93,9 @@ __global__ void plain_forward_kernel(const flash_params p)
 
 __global__ void plain_queries_kernel(const flash_params p)
 {
-    SHARED_BYTES(shared);
+    CUDA_SHARED(float, shared);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, width = p.head_dim;
-    float *q = (float *)shared + warp * 2 * FLASH_MOST_WIDTH, *dy = q + FLASH_MOST_WIDTH;
+    float *q = shared + warp * 2 * FLASH_MOST_WIDTH, *dy = q + FLASH_MOST_WIDTH;
     flash_place place = flash_place_of(p.cu_q, p.n_segments, 1, blockIdx.x * WARPS + warp);
     flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
     int i = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
@@ -129,7 +115,7 @@ __global__ void plain_queries_kernel(const flash_params p)
             ds = expf(s - lse) * (dot(dy, row_at(p.v, key, kv_head, width), width) - delta);
         }
         for (int j = 0; j < n; j++)
-            add_row(dq, shuffle(ds, j), row_at(p.k, key_row(seg, at + j), kv_head, width), width);
+            add_row(dq, __shfl_sync(0xffffffffu, ds, j), row_at(p.k, key_row(seg, at + j), kv_head, width), width);
     }
     store_row(p.dq, row, head, width, dq, p.scale);
 }
@@ -152,17 +138,17 @@ __device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[CO
                       p.delta[head * p.n_rows + row + lane]);
         }
         for (int j = 0; j < n; j++) {
-            add_row(dv, shuffle(e, j), row_at(p.dy, row + j, head, width), width);
-            add_row(dk, shuffle(ds, j), row_at(p.q, row + j, head, width), width);
+            add_row(dv, __shfl_sync(0xffffffffu, e, j), row_at(p.dy, row + j, head, width), width);
+            add_row(dk, __shfl_sync(0xffffffffu, ds, j), row_at(p.q, row + j, head, width), width);
         }
     }
 }
 
 __global__ void plain_keys_kernel(const flash_params p)
 {
-    SHARED_BYTES(shared);
+    CUDA_SHARED(float, shared);
     int warp = threadIdx.x >> 5, width = p.head_dim, group = p.n_heads / p.n_kv_heads;
-    float *k = (float *)shared + warp * 2 * FLASH_MOST_WIDTH, *v = k + FLASH_MOST_WIDTH;
+    float *k = shared + warp * 2 * FLASH_MOST_WIDTH, *v = k + FLASH_MOST_WIDTH;
     flash_place place = flash_place_of(p.cu_k, p.n_segments, 1, blockIdx.x * WARPS + warp);
     int owner = place.segment, kv_head = blockIdx.y;
     int64_t row = p.cu_k[owner] + place.first;
@@ -202,28 +188,29 @@ static dim3 warps_for(int64_t rows, int32_t heads)
     return dim3((unsigned)((rows + WARPS - 1) / WARPS), heads);
 }
 
-extern "C" int plain_forward(const flash_params *p, void *stream)
+extern "C" void plain_forward(const flash_params *p, void *stream)
 {
     dim3 grid = warps_for(flash_tile_count(p->n_rows, p->n_segments, 1), p->n_heads);
     int bytes = WARPS * FLASH_MOST_WIDTH * (int)sizeof(float);
-    return p->n_rows ? LAUNCH(plain_forward_kernel, grid, 32 * WARPS, bytes, stream, *p) : 0;
+    CUDA_LAUNCH(plain_forward_kernel, grid, 32 * WARPS, bytes, stream, *p);
 }
 
-extern "C" int plain_backward(const flash_params *p, void *stream)
+extern "C" void plain_backward(const flash_params *p, void *stream)
 {
     dim3 keys = warps_for(flash_tile_count(p->n_key_rows, p->n_segments, 1), p->n_kv_heads);
     dim3 queries = warps_for(flash_tile_count(p->n_rows, p->n_segments, 1), p->n_heads);
     int bytes = 2 * WARPS * FLASH_MOST_WIDTH * (int)sizeof(float);
-    if (!p->n_rows) return 0;
-    int error = LAUNCH(plain_keys_kernel, keys, 32 * WARPS, bytes, stream, *p);
-    return error ? error : LAUNCH(plain_queries_kernel, queries, 32 * WARPS, bytes, stream, *p);
+    CUDA_LAUNCH(plain_keys_kernel, keys, 32 * WARPS, bytes, stream, *p);
+    CUDA_LAUNCH(plain_queries_kernel, queries, 32 * WARPS, bytes, stream, *p);
 }
 
-extern "C" int attention_delta(const flash_params *p, uint32_t dtype, void *stream)
+extern "C" void attention_delta(const flash_params *p, uint32_t dtype, void *stream)
 {
     dim3 grid = warps_for(p->n_rows, p->n_heads);
-    if (!p->n_rows) return 0;
-    if (dtype == NRL_DTYPE_BF16) return LAUNCH(delta_kernel<bf16>, grid, 32 * WARPS, 0, stream, *p);
-    if (dtype == NRL_DTYPE_F16) return LAUNCH(delta_kernel<f16>, grid, 32 * WARPS, 0, stream, *p);
-    return LAUNCH(delta_kernel<float>, grid, 32 * WARPS, 0, stream, *p);
+    if (dtype == NRL_DTYPE_BF16)
+        CUDA_LAUNCH(delta_kernel<bf16>, grid, 32 * WARPS, 0, stream, *p);
+    else if (dtype == NRL_DTYPE_F16)
+        CUDA_LAUNCH(delta_kernel<f16>, grid, 32 * WARPS, 0, stream, *p);
+    else
+        CUDA_LAUNCH(delta_kernel<float>, grid, 32 * WARPS, 0, stream, *p);
 }
