@@ -78,10 +78,11 @@ void cuda_event_destroy(void *self, nrl_event *event);
  * Every member of nrl_ops that exists, once: a new one is a file and a word here. */
 /* clang-format off */
 #define CUDA_SIZED_OPS(X)                                                                          \
-    X(fill) X(copy)
+    X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(rope) X(glu)         \
+    X(glu_grad) X(adamw) X(dropout) X(head) X(head_grad) X(attention)
 /* clang-format on */
 /* Those whose arguments do not begin with their size. */
-#define CUDA_PLAIN_OPS(X)
+#define CUDA_PLAIN_OPS(X) X(attention_grad)
 #define CUDA_OPS(X) CUDA_SIZED_OPS(X) CUDA_PLAIN_OPS(X)
 
 #define CUDA_OP_DECLARE(name)                                                                      \
