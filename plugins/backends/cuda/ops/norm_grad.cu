@@ -80,11 +80,10 @@ __global__ void __launch_bounds__(ROW_THREADS)
             mat_store(a.dx, at.row, at.col + c, n, x);
         }
     }
-    if (!KEEP || !partial) return;
 #pragma unroll
-    for (int t = 0; t < (KEEP ? KEEP : 1); t++) {
+    for (int t = 0; t < KEEP; t++) {
         int64_t c = threadIdx.x * PACK + t * stride;
-        if (c < width) store_sums(partial, width, c, norm_count(width, c), sums[t]);
+        if (partial && c < width) store_sums(partial, width, c, norm_count(width, c), sums[t]);
     }
 }
 

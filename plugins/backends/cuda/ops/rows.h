@@ -10,7 +10,8 @@
 #include "math_part.h"
 #include "pack.h"
 
-enum { WARP = 32, ROW_THREADS = 512, WARP_ROWS = 4, FULL_WARP = (int)0xFFFFFFFF };
+enum { WARP = 32, ROW_THREADS = 512, WARP_ROWS = 4 };
+#define FULL_WARP 0xFFFFFFFFu
 
 typedef struct {
     unsigned threads, side; /* of a row; rows side by side */
