@@ -10,6 +10,8 @@ static const nrl_option cuda_option_rows[] = {
                 "share of the device's memory that nrl may hold"),
     NRL_OPT_INT(cuda_options, device, "-1", -1, 1023,
                 "device number; -1 = the rank's number on its node"),
+    NRL_OPT_BOOL(cuda_options, tf32, "false",
+                 "products of f32 by tensor cores: faster, with 10 bits of mantissa"),
 };
 
 static nrl_status cuda_probe(void)

@@ -17,6 +17,7 @@ extern "C" {
 typedef struct {
     double memory_fraction;
     int64_t device; /* -1: the rank's number on its node */
+    bool tf32;      /* f32 products by tensor cores */
 } cuda_options;
 
 /* What a kernel found wrong in its operands: told by cuda_check_fault after the next wait. */
@@ -34,6 +35,7 @@ struct cuda {
     void *scratch;           /* grown on demand */
     size_t scratch_bytes;
     void *math; /* handles of the matrix library, NULL until first used: gemm.c */
+    bool tf32;
 };
 
 /* Memory for one operation at a time, contents undefined, valid until the next call: operations on
@@ -63,6 +65,9 @@ nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, in
                             cuda **out);
 void cuda_close(void *self);
 
+/* ---- gemm.c ---- */
+void cuda_gemm_close(cuda *self); /* before the pool goes */
+
 /* ---- transfer.c ---- */
 nrl_status cuda_copy_bytes(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes,
                            uint32_t direction);
@@ -80,7 +85,7 @@ void cuda_event_destroy(void *self, nrl_event *event);
 #define CUDA_SIZED_OPS(X)                                                                          \
     X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(rope) X(glu)         \
     X(glu_grad) X(adamw) X(dropout) X(reduce) X(square_sum) X(softmax) X(softmax_grad)  \
-    X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention)
+    X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention) X(gemm)
 /* clang-format on */
 /* Those whose arguments do not begin with their size. */
 #define CUDA_PLAIN_OPS(X) X(attention_grad)

@@ -93,6 +93,7 @@ nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, in
     if (!self) return nrl_fail(NRL_ERR_MEMORY, "no memory to open the GPU");
     self->driver = driver;
     self->device = device;
+    self->tf32 = o->tf32;
     nrl_status st = open_parts(self, o);
     if (st) {
         nrl_note("opening device %d", device);
@@ -112,6 +113,7 @@ void cuda_close(void *instance)
         (void)self->driver->stream_wait(self->stream);
         (void)self->driver->stream_destroy(self->stream);
     }
+    cuda_gemm_close(self);
     cuda_pool_destroy(self->pool);
     if (self->fault) cuda_staging_give(self->staging, (void *)(uintptr_t)self->fault);
     cuda_staging_destroy(self->staging);
