@@ -46,7 +46,8 @@ struct where_body {
     __device__ void operator()(place p) const
     {
         pack u = mat_load(a.a, p.row, p.col, p.n), v = mat_load(a.b, p.row, p.col, p.n);
-        for (int k = 0; k < p.n; k++) {
+        for (int k = 0; k < PACK; k++) {
+            if (k >= p.n) break;
             int64_t at = p.row * a.mask.stride + p.col + k;
             u.v[k] = scalar_load_any(a.mask.data, a.mask.dtype, at) != 0 ? u.v[k] : v.v[k];
         }

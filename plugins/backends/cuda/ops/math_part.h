@@ -65,26 +65,27 @@ BOTH part part_of(uint32_t op, float x)
     return p;
 }
 
+/* Loops run over whole packs, so that they stay in registers. */
 BOTH part part_of_pack(uint32_t op, const pack &v, int n)
 {
     part p = {0, -INFINITY};
     float sum = 0;
     if (op == NRL_REDUCTION_SUM) {
-        for (int k = 0; k < n; k++)
-            sum += v.v[k];
+        for (int k = 0; k < PACK; k++)
+            sum += k < n ? v.v[k] : 0;
         p.sum = sum;
         return p;
     }
     if (op == PART_SQUARE_SUM) {
-        for (int k = 0; k < n; k++)
-            p.sum += (double)v.v[k] * v.v[k];
+        for (int k = 0; k < PACK; k++)
+            p.sum += k < n ? (double)v.v[k] * v.v[k] : 0;
         return p;
     }
-    for (int k = 0; k < n; k++)
-        p.max = max_nan(v.v[k], p.max);
+    for (int k = 0; k < PACK; k++)
+        p.max = k < n ? max_nan(v.v[k], p.max) : p.max;
     if (op != NRL_REDUCTION_LOG_SUM_EXP || is_infinite(p.max)) return p;
-    for (int k = 0; k < n; k++)
-        sum += expf(v.v[k] - p.max);
+    for (int k = 0; k < PACK; k++)
+        sum += k < n ? expf(v.v[k] - p.max) : 0;
     p.sum = sum;
     return p;
 }

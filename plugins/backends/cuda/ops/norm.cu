@@ -43,7 +43,7 @@ template <int KEEP> __global__ void norm_kernel(nrl_norm_args a, int64_t groups,
             if (c >= width) break;
             int n = norm_count(width, c);
             kept[KEEP ? t : 0] = norm_input(a, at, c, n);
-            for (int k = 0; k < n; k++) {
+            for (int k = 0; k < PACK; k++) { /* zeros beyond n */
                 float x = kept[KEEP ? t : 0].v[k];
                 sum += x;
                 square += x * x;
@@ -58,8 +58,8 @@ template <int KEEP> __global__ void norm_kernel(nrl_norm_args a, int64_t groups,
                 if (c >= width) break;
                 int n = norm_count(width, c);
                 pack x = KEEP ? kept[KEEP ? t : 0] : norm_again(a, at, c, n);
-                for (int k = 0; k < n; k++)
-                    square += (x.v[k] - mean) * (x.v[k] - mean);
+                for (int k = 0; k < PACK; k++)
+                    square += k < n ? (x.v[k] - mean) * (x.v[k] - mean) : 0;
             }
         }
         float rstd = math_rstd(row_join(square, add_join()), width, a.eps);

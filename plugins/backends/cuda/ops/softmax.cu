@@ -60,7 +60,7 @@ __global__ void softmax_grad_kernel(nrl_softmax_grad_args a)
             int n = cols - col < PACK ? (int)(cols - col) : PACK;
             pack y = mat_load(a.y, row, col, n), dy = mat_load(a.dy, row, col, n);
             float s = 0;
-            for (int k = 0; k < n; k++)
+            for (int k = 0; k < PACK; k++) /* zeros beyond n */
                 s += a.log ? dy.v[k] : y.v[k] * dy.v[k];
             sum += s;
         }
