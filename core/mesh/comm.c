@@ -151,7 +151,7 @@ static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_ca
                         nrl_comm_args *a, nrl_work **work)
 {
     mesh_staged *send = NULL, *receive = NULL;
-    if (ctx && !c->mesh->table.host_only) a->stream = ctx->stream; /* it follows what is queued there */
+    if (ctx && !c->mesh->table.host_only) a->stream = ctx_stream(ctx); /* it follows what is there */
     nrl_status st = is_staged(c, ctx) ? stage(c, ctx, call, a, &send, &receive) : NRL_OK;
     /* in place: the share in the tensor of all shares */
     size_t element = nrl_dtype_size((nrl_dtype)a->dtype);

@@ -73,6 +73,8 @@ nrl_status nccl_open_with(const nccl_api *api, const nccl_driver *driver, const 
 nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group);
 void nccl_close(void *self);
 void nccl_abort(void *self);
+int32_t nccl_failed_peer(void *self);
+void nccl_facts(void *self, nrl_collective_facts *fill);
 nrl_status nccl_enter(const nccl_engine *e); /* the device becomes the calling thread's */
 nrl_status nccl_driver_check(int code, const char *what);
 /* NRL_ERR_PEER with NCCL's words. */

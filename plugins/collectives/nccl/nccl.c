@@ -29,19 +29,6 @@ static nrl_status nccl_open(const void *options, nrl_store *store, int32_t rank,
     return nccl_open_with(&api, &driver, options, store, rank, world, timeout_s, self);
 }
 
-static int32_t nccl_failed_peer(void *self)
-{
-    return atomic_load(&((nccl_group *)self)->failed_peer);
-}
-
-static void nccl_facts(void *self, nrl_collective_facts *fill)
-{
-    nccl_engine *e = ((nccl_group *)self)->engine;
-    fill->bytes_sent = atomic_load(&e->bytes_sent);
-    fill->bytes_received = atomic_load(&e->bytes_received);
-    fill->text = e->text;
-}
-
 #define NCCL_ENTRY(name) .name = nccl_##name,
 static const nrl_collective nccl = {
     NRL_PLUGIN(NRL_KIND_COLLECTIVE, nrl_collective, nccl_options, nccl_rows, "nccl", "0.1",

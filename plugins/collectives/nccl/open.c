@@ -248,3 +248,18 @@ nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group)
     *group = g;
     return NRL_OK;
 }
+
+/* ---- asking ---- */
+
+int32_t nccl_failed_peer(void *self)
+{
+    return atomic_load(&((nccl_group *)self)->failed_peer);
+}
+
+void nccl_facts(void *self, nrl_collective_facts *fill)
+{
+    nccl_engine *e = ((nccl_group *)self)->engine;
+    fill->bytes_sent = atomic_load(&e->bytes_sent);
+    fill->bytes_received = atomic_load(&e->bytes_received);
+    fill->text = e->text;
+}

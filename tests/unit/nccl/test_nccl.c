@@ -23,11 +23,6 @@ static nrl_status open_fake(const void *o, nrl_store *store, int32_t rank, int32
     return nccl_open_with(&fake_api, &fake_driver, &options, store, rank, world, timeout_s, self);
 }
 
-static int32_t no_failed_peer(void *self)
-{
-    return atomic_load(&((nccl_group *)self)->failed_peer);
-}
-
 #define ENTRY(name) .name = nccl_##name,
 static const nrl_collective table = {.open = open_fake,
                                      .split = nccl_split,
@@ -36,7 +31,8 @@ static const nrl_collective table = {.open = open_fake,
                                      NCCL_OPERATIONS(ENTRY).wait = nccl_wait,
                                      .fence = nccl_fence,
                                      .release = nccl_release,
-                                     .failed_peer = no_failed_peer};
+                                     .failed_peer = nccl_failed_peer,
+                                     .facts = nccl_facts};
 
 static void nothing_is_left(void)
 {
