@@ -1,5 +1,5 @@
 /*
- * gemm_plans.h - plans by product: asking cuBLASLt costs tens of microseconds, so it is asked once.
+ * gemm_plans.h - plans by product: cuBLASLt is asked once a product (what asking costs was not measured).
  * Packed batches bring ever new numbers of tokens, so when the table is full it starts anew.
  */
 #ifndef CUDA_GEMM_PLANS_H

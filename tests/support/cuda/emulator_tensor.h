@@ -1,8 +1,8 @@
 /*
  * emulator_tensor.h - what plugins/backends/cuda/ops/warp.h has from the GPU, for the emulator.
  *
- * The fragment layouts of ldmatrix and mma.m16n8k16 are those of the PTX manual, written down here
- * a second time, apart from the kernels. Asynchronous copies land when they are waited for and no
+ * The fragment layouts of ldmatrix and mma.m16n8k16 are written down here a second time, apart from
+ * the kernels, but by the same author and without the PTX manual at hand. Asynchronous copies land when they are waited for and no
  * earlier, so that a missing or too small wait shows as wrong numbers.
  */
 #ifndef SUPPORT_CUDA_EMULATOR_TENSOR_H

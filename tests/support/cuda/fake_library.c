@@ -1,6 +1,6 @@
 /*
  * fake_library.c - the library of matrix products as three loops, for the emulated cuda backend. It
- * is as strict as cuBLASLt: what that one would refuse or read out of bounds is refused here.
+ * refuses dtypes and strides that cuBLASLt is believed to refuse; that belief was never tested.
  */
 #include "gemm_library.h"
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static nrl_status fake_plan(void *library, const gemm_product *p, size_t workspa
     *plan = NULL;
     bool types = p->out_type == p->type || p->out_type == NRL_DTYPE_F32;
     if (!types || !strides_hold(p) || p->rows <= 0 || p->cols <= 0 || p->depth <= 0 || !workspace_bytes)
-        return nrl_fail(NRL_ERR_BUG, "a product that cuBLASLt would refuse");
+        return nrl_fail(NRL_ERR_BUG, "a product that gemm.c must not ask for");
     if (p->type != NRL_DTYPE_F32 && p->left_stride % 2 && p->right_stride % 2) return NRL_OK;
     gemm_product *copy = malloc(sizeof *copy);
     if (!copy) return nrl_fail(NRL_ERR_MEMORY, "no memory");
