@@ -18,7 +18,7 @@
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #define BOTH __host__ __device__ __forceinline__
-#define BOTH_CALL __host__ __device__ __noinline__ /* keeps rare code out of others' registers */
+#define BOTH_CALL inline __host__ __device__ __noinline__ /* keeps rare code out of others' registers */
 #define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                            \
     kernel<<<(blocks), (threads), (shared_bytes), (cudaStream_t)(stream)>>>(__VA_ARGS__)
 #define CUDA_SHARED(type, name)                                                                    \
@@ -27,7 +27,7 @@
 #else
 #include "emulator.h"
 #define BOTH inline
-#define BOTH_CALL static __attribute__((noinline, unused))
+#define BOTH_CALL inline __attribute__((noinline))
 #endif
 
 /* Blocks that fill the device a few times over: kernels loop, in steps of the whole grid. */
