@@ -97,17 +97,18 @@ static bool is_staged(const nrl_comm *c, const nrl_ctx *ctx)
 static nrl_status take_staged(nrl_mesh *m, size_t size, mesh_staged **out)
 {
     mesh_staged *best = NULL;
-    for (int i = 0; i < MESH_MAX_STAGED; i++) {
-        mesh_staged *s = &m->staged[i];
+    for (mesh_staged *s = m->staged; s; s = s->next) {
         if (s->used) continue;
         bool fits = s->size >= size, best_fits = best && best->size >= size;
         if (!best || (fits && (!best_fits || s->size < best->size)) ||
             (!best_fits && !fits && s->size < best->size))
             best = s;
     }
-    if (!best)
-        return nrl_fail(NRL_ERR_BUG, "more than %d exchanges of device memory are under way",
-                        MESH_MAX_STAGED / 2);
+    if (!best) {
+        best = mem_alloc(sizeof *best);
+        best->next = m->staged;
+        m->staged = best;
+    }
     if (best->size < size) {
         free(best->memory);
         best->size = 0;
@@ -151,6 +152,7 @@ static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_ca
                         nrl_comm_args *a, nrl_work **work)
 {
     mesh_staged *send = NULL, *receive = NULL;
+    if (ctx && !c->mesh->table.host_only) a->stream = ctx_stream(ctx); /* it follows what is there */
     nrl_status st = is_staged(c, ctx) ? stage(c, ctx, call, a, &send, &receive) : NRL_OK;
     /* in place: the share in the tensor of all shares */
     size_t element = nrl_dtype_size((nrl_dtype)a->dtype);

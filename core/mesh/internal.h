@@ -7,7 +7,7 @@
 #include "mesh/mesh.h"
 #include "mesh/record.h"
 
-enum { MESH_MAX_AXES = 8, MESH_AXIS_NAME = 24, MESH_MAX_STAGED = 16 };
+enum { MESH_MAX_AXES = 8, MESH_AXIS_NAME = 24 };
 
 /* An axis and this rank's group along it: coordinate c of the group is world rank base + c stride. */
 struct nrl_comm {
@@ -19,12 +19,14 @@ struct nrl_comm {
     uint64_t n_calls;
 };
 
-/* Host memory in the place of a device's, kept for the next call. */
-typedef struct {
+/* Host memory in the place of a device's, kept for the next call: as many as were ever under way. */
+typedef struct mesh_staged mesh_staged;
+struct mesh_staged {
+    mesh_staged *next;
     void *memory;
     size_t size;
     bool used;
-} mesh_staged;
+};
 
 struct nrl_work {
     nrl_comm *comm;
@@ -50,7 +52,7 @@ struct nrl_mesh {
     nrl_comm axes[MESH_MAX_AXES], solo;
     int n_axes;
     nrl_work *spare_works;
-    mesh_staged staged[MESH_MAX_STAGED];
+    mesh_staged *staged;
     _Atomic int64_t step; /* written by the step thread, read by the watching one too */
     double wait_seconds;
     bool planned; /* nobody was joined */

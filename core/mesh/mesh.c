@@ -269,8 +269,11 @@ static void free_mesh(nrl_mesh *m)
         next = w->next;
         free(w);
     }
-    for (int i = 0; i < MESH_MAX_STAGED; i++)
-        free(m->staged[i].memory);
+    for (mesh_staged *s = m->staged, *next; s; s = next) {
+        next = s->next;
+        free(s->memory);
+        free(s);
+    }
     record_close(&m->calls);
     char *texts[] = {m->text, m->folder, m->address, m->origin, m->run_id, m->reason};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

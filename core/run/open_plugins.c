@@ -115,7 +115,7 @@ static void fill_schedule(filling *f)
     options_resolve(&r->memory, c->options, &part, 1, c->resolved);
 }
 
-/* `auto`: the first backend that this machine can run, the CPU last. */
+/* `auto`: the first backend that this machine can run, the CPU last; why another could not is told. */
 static const char *choose_backend(run *r)
 {
     const char **names;
@@ -125,7 +125,9 @@ static const char *choose_backend(run *r)
         if (!strcmp(names[i], "cpu") || plugin_open(r->host, NRL_KIND_BACKEND, names[i], &p) != NRL_OK)
             continue;
         const nrl_backend *b = (const nrl_backend *)p->table;
-        if (b->probe && b->probe() == NRL_OK) return names[i];
+        if (!b->probe || b->probe() == NRL_OK) return names[i];
+        if (run_leads(r) && !r->env.quiet && !r->env.check_only)
+            run_say(r, "backend    auto passes over %s: %s", names[i], nrl_error_text());
     }
     return "cpu";
 }

@@ -144,28 +144,19 @@ static nrl_tensor *exact(const nrl_param *p)
     return master ? master : nrl_param_tensor(p, NRL_SLOT_WORK);
 }
 
-/* Elements [begin, begin+n) of a contiguous tensor as one row. */
-static nrl_mat stretch(const nrl_tensor *t, int64_t begin, int64_t n)
-{
-    nrl_mat m = nrl_tensor_mat(t);
-    m.data = (char *)m.data + begin * (int64_t)nrl_dtype_size(m.dtype);
-    m.rows = 1;
-    m.cols = m.stride = n;
-    return m;
-}
-
 /* f32 values to a tensor of any dtype, through `scratch` on the device where they must be rounded. */
 static nrl_status put(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, const float *values,
                       nrl_tensor *scratch)
 {
-    device *d = ctx_device(ctx);
     bool direct = nrl_tensor_dtype(t) == NRL_DTYPE_F32;
-    nrl_mat to = stretch(t, begin, n), at = direct ? to : stretch(scratch, 0, n);
-    NRL_TRY(d->table.copy(d->self, NULL, at.data, values, (size_t)n * sizeof(float),
-                          NRL_COPY_TO_DEVICE));
-    if (direct) return NRL_OK;
-    nrl_copy_args a = {.size = sizeof a, .x = at, .y = to, .alpha = 1};
-    return d->ops.copy(d->self, NULL, &a);
+    nrl_tensor *to = NULL, *at = NULL;
+    nrl_status st = tensor_flat_view(ctx, t, begin, n, &to);
+    if (st == NRL_OK && !direct) st = tensor_flat_view(ctx, scratch, 0, n, &at);
+    if (st == NRL_OK) st = tensor_write(ctx, direct ? to : at, values);
+    if (st == NRL_OK && !direct) st = nrl_tensor_copy(ctx, at, to);
+    tensor_release(ctx, at);
+    tensor_release(ctx, to);
+    return st;
 }
 
 nrl_status storage_refresh(nrl_ctx *ctx, nrl_param *p)
@@ -234,18 +225,14 @@ nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source 
 /* Elements [begin, begin + n) of the exact slot as f32. */
 static nrl_status read_local(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
-    device *d = ctx_device(ctx);
-    nrl_mat from = stretch(exact(p), begin, n);
-    if (from.dtype == NRL_DTYPE_F32)
-        return d->table.copy(d->self, NULL, out, from.data, (size_t)n * sizeof *out, NRL_COPY_TO_HOST);
-    nrl_tensor *wide;
-    NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 1, &n, false, &wide));
-    nrl_mat to = stretch(wide, 0, n);
-    nrl_copy_args a = {.size = sizeof a, .x = from, .y = to, .alpha = 1};
-    nrl_status st = d->ops.copy(d->self, NULL, &a);
-    if (st == NRL_OK)
-        st = d->table.copy(d->self, NULL, out, to.data, (size_t)n * sizeof *out, NRL_COPY_TO_HOST);
+    nrl_tensor *whole = exact(p), *from = NULL, *wide = NULL;
+    bool direct = nrl_tensor_dtype(whole) == NRL_DTYPE_F32;
+    nrl_status st = tensor_flat_view(ctx, whole, begin, n, &from);
+    if (st == NRL_OK && !direct) st = tensor_persistent(ctx, NRL_DTYPE_F32, 1, &n, false, &wide);
+    if (st == NRL_OK && !direct) st = nrl_tensor_copy(ctx, from, wide);
+    if (st == NRL_OK) st = tensor_read(ctx, direct ? from : wide, out);
     tensor_release(ctx, wide);
+    tensor_release(ctx, from);
     return st;
 }
 

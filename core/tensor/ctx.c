@@ -52,6 +52,11 @@ device *ctx_device(nrl_ctx *ctx)
     return ctx->device;
 }
 
+nrl_stream *ctx_stream(const nrl_ctx *ctx)
+{
+    return ctx->stream;
+}
+
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype)
 {
     ctx->compute = dtype;

@@ -18,6 +18,7 @@
 nrl_status ctx_create(device *d, nrl_ctx **out);
 void ctx_destroy(nrl_ctx *ctx);
 device *ctx_device(nrl_ctx *ctx);
+nrl_stream *ctx_stream(const nrl_ctx *ctx); /* where its operations are queued; NULL without streams */
 
 /* The dtype of activations: of embedding's output, and what linear gives for f32 weights too. */
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);

@@ -6,8 +6,9 @@ source=$NRL_TEST_SOURCE
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-one_thread='backend={name: cpu, threads: 1}'
-one_thread_yaml='backend: {name: cpu, threads: 1}'
+backend=${NRL_TEST_BACKEND_NAME:-cpu}
+one_thread="backend={name: $backend, threads: 1}"
+one_thread_yaml="backend: {name: $backend, threads: 1}"
 failed=0
 
 # run EXPECTED-CODE ARGUMENT...: runs nrl; its output is in the files out and err.

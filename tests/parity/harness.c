@@ -3,6 +3,7 @@
  */
 #include "harness.h"
 #include <math.h>
+#include <string.h>
 
 enum { MAX_GOLDEN = 64 << 20 };
 
@@ -23,13 +24,22 @@ static const char *const needs[] = {"logps", NULL};
 
 /* ---- opening ---- */
 
+/* The backend that $NRL_TEST_BACKEND, a file among the plugins, names; else the CPU's. */
+static const char *backend_name(parity *p)
+{
+    const char *file = getenv("NRL_TEST_BACKEND");
+    if (!file) return "cpu";
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+    return arena_printf(&p->a, "%.*s", (int)strcspn(name, "."), name);
+}
+
 /* One thread: the models are small, and tests run beside each other. */
 static void open_backend(parity *p)
 {
     config_problems problems = {0};
     nrl_node *map = node_new(&p->a, NRL_NODE_MAP);
-    node_append(&p->a, map, "threads", node_int(&p->a, 1));
-    config_component c = {.name = "cpu", .options = map, .resolved = node_new(&p->a, NRL_NODE_MAP)};
+    config_component c = {.name = backend_name(p), .options = map, .resolved = node_new(&p->a, NRL_NODE_MAP)};
+    if (strcmp(c.name, "cpu") == 0) node_append(&p->a, map, "threads", node_int(&p->a, 1));
     const plugin *backend;
     void *options;
     p->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);

@@ -1,7 +1,7 @@
 /*
  * backend.h - a backend and a context for tests that compute: opens
  * $NRL_PLUGIN_PATH/backends/cpu.so directly, so that tests of core/tensor need neither config nor
- * plugin host.
+ * plugin host. $NRL_TEST_BACKEND names another file, to run the same tests on.
  */
 #ifndef SUPPORT_BACKEND_H
 #define SUPPORT_BACKEND_H
@@ -14,9 +14,10 @@
 /* The table as the host would hand it over: zero beyond what the plugin knows. */
 static inline bool test_backend_table(const char *name, nrl_backend *fill)
 {
-    const char *folder = getenv("NRL_PLUGIN_PATH");
+    const char *folder = getenv("NRL_PLUGIN_PATH"), *other = getenv("NRL_TEST_BACKEND");
     char path[4096];
     snprintf(path, sizeof path, "%s/backends/%s.so", folder ? folder : ".", name);
+    if (other) snprintf(path, sizeof path, "%s", other);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         printf("skipped: %s\n", dlerror());

@@ -147,10 +147,12 @@ static inline nrl_status tiny_forward(tiny_llama *m, nrl_tensor **hidden)
 /* Segments of the given lengths; each token but the last of a segment is a scored row. */
 static inline nrl_batch *tiny_batch(const int *lengths, int n_segments, uint64_t seed)
 {
-    int64_t n = 0, row = 0, at = 0;
-    for (int s = 0; s < n_segments; s++)
+    int64_t n = 0, n_rows = 0, row = 0, at = 0;
+    for (int s = 0; s < n_segments; s++) {
         n += lengths[s];
-    nrl_batch *b = batch_new(n, n - n_segments, n_segments);
+        n_rows += lengths[s] > 0 ? lengths[s] - 1 : 0;
+    }
+    nrl_batch *b = batch_new(n, n_rows, n_segments);
     b->n_blocks = n_segments;
     for (int s = 0; s < n_segments; s++) {
         uint64_t state = seed + (uint64_t)s * 1000;

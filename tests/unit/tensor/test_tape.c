@@ -316,6 +316,13 @@ static void shapes_that_disagree_are_named(void **state)
     ctx_scope_end(ctx);
 }
 
+static void assert_lacks(const char *ops)
+{
+    char text[128];
+    snprintf(text, sizeof text, "backend '%s' has no op %s", the_device.table.plugin.name, ops);
+    assert_string_equal(nrl_error_text(), text);
+}
+
 static void an_operation_that_the_backend_lacks_is_named(void **state)
 {
     device poor = the_device;
@@ -329,10 +336,10 @@ static void an_operation_that_the_backend_lacks_is_named(void **state)
     ok(ctx_create(&poor, &poor_ctx));
     ok(nrl_tensor_new(poor_ctx, NRL_DTYPE_F32, 2, (int64_t[]){3, 5}, &x));
     assert_int_equal(nrl_op_softmax(poor_ctx, x, &y), NRL_ERR_PLUGIN);
-    assert_string_equal(nrl_error_text(), "backend 'cpu' has no op 'softmax'");
+    assert_lacks("'softmax'");
     ok(device_check_ops(&poor, had));
     assert_int_equal(device_check_ops(&poor, wanted), NRL_ERR_PLUGIN);
-    assert_string_equal(nrl_error_text(), "backend 'cpu' has no op 'rope', 'softmax'");
+    assert_lacks("'rope', 'softmax'");
     ctx_destroy(poor_ctx);
 }
 

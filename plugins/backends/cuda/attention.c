@@ -1,0 +1,122 @@
+/*
+ * attention.c - checks of attention's operands and the choice of kernels: tensor cores for bf16 and
+ * f16 (ops/flash_*.cu), plain ones for f32 (ops/attention_plain.cu).
+ */
+#include "cuda_backend.h"
+#include "ops/flash.h"
+
+enum { WINDOW_MOST = 1 << 30 }; /* as good as none, and sums of it with positions fit */
+
+static bool is_even(const nrl_mat *m)
+{
+    return !m->data || (((uintptr_t)m->data & 15) == 0 && m->stride % 8 == 0);
+}
+
+static flash_matrix matrix_of(const nrl_mat *m)
+{
+    return (flash_matrix){m->data, m->stride};
+}
+
+static nrl_status check_shapes(const nrl_attention_args *a)
+{
+    bool right = a->n_kv_heads > 0 && a->n_heads % a->n_kv_heads == 0 && a->head_dim > 0 &&
+                 a->q.cols == a->n_heads * a->head_dim && a->k.cols == a->n_kv_heads * a->head_dim &&
+                 a->v.cols == a->k.cols && a->y.cols == a->q.cols;
+    if (!right)
+        return nrl_fail(NRL_ERR_BUG,
+                        "attention of %lld heads, %lld kv heads, width %lld: q has %lld columns, k %lld",
+                        (long long)a->n_heads, (long long)a->n_kv_heads, (long long)a->head_dim,
+                        (long long)a->q.cols, (long long)a->k.cols);
+    if (a->head_dim > FLASH_MOST_WIDTH)
+        return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op 'attention' for heads of width %lld, "
+                        "at most %d", (long long)a->head_dim, FLASH_MOST_WIDTH);
+    if (a->q.rows >= WINDOW_MOST || a->k.rows >= WINDOW_MOST)
+        return nrl_fail(NRL_ERR_BUG, "attention of %lld queries and %lld keys", (long long)a->q.rows,
+                        (long long)a->k.rows);
+    return NRL_OK;
+}
+
+static nrl_status check_dtypes(const nrl_attention_args *a)
+{
+    uint32_t t = a->q.dtype;
+    if (t != NRL_DTYPE_F32 && t != NRL_DTYPE_BF16 && t != NRL_DTYPE_F16) return cuda_no_dtype("attention", t);
+    if (a->k.dtype == t && a->v.dtype == t && a->y.dtype == t) return NRL_OK;
+    return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op 'attention' of %s q with %s k, %s v to %s",
+                    nrl_dtype_name((nrl_dtype)t), nrl_dtype_name((nrl_dtype)a->k.dtype),
+                    nrl_dtype_name((nrl_dtype)a->v.dtype), nrl_dtype_name((nrl_dtype)a->y.dtype));
+}
+
+static flash_params forward_params(const nrl_attention_args *a)
+{
+    return (flash_params){
+        .q = matrix_of(&a->q),
+        .k = matrix_of(&a->k),
+        .v = matrix_of(&a->v),
+        .y = matrix_of(&a->y),
+        .lse = a->lse.data,
+        .lse_stride = a->lse.stride,
+        .n_rows = a->q.rows,
+        .n_key_rows = a->k.rows,
+        .cu_q = a->cu_q,
+        .cu_k = a->cu_k,
+        .prefix = a->prefix,
+        .n_segments = (int32_t)a->n_segments,
+        .n_heads = (int32_t)a->n_heads,
+        .n_kv_heads = (int32_t)a->n_kv_heads,
+        .head_dim = (int32_t)a->head_dim,
+        .window = (int32_t)(a->window < WINDOW_MOST ? a->window : WINDOW_MOST),
+        .scale = (float)a->scale,
+        .vectors = a->head_dim % 8 == 0 && is_even(&a->q) && is_even(&a->k) && is_even(&a->v) &&
+                   is_even(&a->y),
+    };
+}
+
+nrl_status cuda_op_attention(cuda *self, void *stream, const nrl_attention_args *a)
+{
+    NRL_TRY(check_shapes(a));
+    NRL_TRY(check_dtypes(a));
+    if (!a->n_segments || !a->q.rows) return NRL_OK;
+    flash_params p = forward_params(a);
+    int code = 0;
+    if (a->q.dtype == NRL_DTYPE_F32)
+        plain_forward(&p, stream);
+    else
+        code = flash_forward(&p, a->q.dtype, stream);
+    NRL_TRY(cuda_check(self->driver, code, "attention"));
+    return cuda_launched(self, "attention");
+}
+
+static nrl_status check_gradients(const nrl_attention_grad_args *a)
+{
+    const nrl_mat *m[] = {&a->dy, &a->dq, &a->dk, &a->dv};
+    for (int i = 0; i < 4; i++)
+        if (m[i]->dtype != a->forward.q.dtype) return cuda_no_dtype("attention_grad", m[i]->dtype);
+    if (a->forward.lse.data) return NRL_OK;
+    return nrl_fail(NRL_ERR_BUG, "attention_grad without the log-sum-exp of attention");
+}
+
+nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a)
+{
+    const nrl_attention_args *f = &a->forward;
+    void *delta;
+    NRL_TRY(check_shapes(f));
+    NRL_TRY(check_dtypes(f));
+    NRL_TRY(check_gradients(a));
+    if (!f->n_segments || !f->q.rows) return NRL_OK;
+    NRL_TRY(cuda_scratch(self, (size_t)(f->n_heads * f->q.rows) * sizeof(float), &delta));
+    flash_params p = forward_params(f);
+    p.dy = matrix_of(&a->dy);
+    p.dq = matrix_of(&a->dq);
+    p.dk = matrix_of(&a->dk);
+    p.dv = matrix_of(&a->dv);
+    p.delta = delta;
+    p.vectors = p.vectors && is_even(&a->dy) && is_even(&a->dq) && is_even(&a->dk) && is_even(&a->dv);
+    int code = 0;
+    attention_delta(&p, f->q.dtype, stream);
+    if (f->q.dtype == NRL_DTYPE_F32)
+        plain_backward(&p, stream);
+    else
+        code = flash_backward(&p, f->q.dtype, stream);
+    NRL_TRY(cuda_check(self->driver, code, "attention_grad"));
+    return cuda_launched(self, "attention_grad");
+}

@@ -1,0 +1,123 @@
+/*
+ * cuda.c - the backend's table: options, and the way into the operations. Everything behind it is
+ * open.c (opening, memory), transfer.c (copies, streams), facts.c and ops/.
+ */
+#include "cuda_backend.h"
+#include <string.h>
+
+static const nrl_option cuda_option_rows[] = {
+    NRL_OPT_F64(cuda_options, memory_fraction, "0.95", 0.01, 1,
+                "share of the device's memory that nrl may hold"),
+    NRL_OPT_INT(cuda_options, device, "-1", -1, 1023,
+                "device number; -1 = the rank's number on its node"),
+    NRL_OPT_BOOL(cuda_options, tf32, "false",
+                 "products of f32 by tensor cores: faster, with 10 bits of mantissa"),
+};
+
+static nrl_status cuda_probe(void)
+{
+    return cuda_probe_driver(cuda_runtime_driver());
+}
+
+static nrl_status cuda_open(const void *options, int32_t index, void **out)
+{
+    cuda *self;
+    *out = NULL;
+    NRL_TRY(cuda_open_driver(cuda_runtime_driver(), options, index, &self));
+    *out = self;
+    return NRL_OK;
+}
+
+/* ---- memory ---- */
+
+static nrl_status table_alloc(void *instance, size_t bytes, void **out)
+{
+    cuda *self = instance;
+    NRL_TRY(cuda_enter(self));
+    return cuda_pool_take(self->pool, bytes, out);
+}
+
+static void table_free(void *instance, void *memory)
+{
+    cuda *self = instance;
+    if (cuda_enter(self) == NRL_OK) cuda_pool_give(self->pool, memory);
+}
+
+static nrl_status table_alloc_host(void *instance, size_t bytes, void **out)
+{
+    cuda *self = instance;
+    NRL_TRY(cuda_enter(self));
+    return cuda_staging_take(self->staging, bytes, out);
+}
+
+static void table_free_host(void *instance, void *memory)
+{
+    cuda *self = instance;
+    cuda_staging_give(self->staging, memory);
+}
+
+/* ---- into the operations ---- */
+
+/* A core that knows more members than this plugin must not have set them; one that knows fewer
+ * leaves the rest zero. */
+static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill,
+                             uint32_t known)
+{
+    if (size == 0) return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
+    const unsigned char *bytes = args;
+    for (uint32_t i = known; i < size; i++)
+        if (bytes[i] != 0)
+            return nrl_fail(NRL_ERR_PLUGIN,
+                            "backend 'cuda' has no op '%s' with the member at byte %u", op, i);
+    memset(fill, 0, known);
+    memcpy(fill, args, size < known ? size : known);
+    return NRL_OK;
+}
+
+#define CUDA_ENTER_SIZED(name)                                                                     \
+    static nrl_status enter_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a) \
+    {                                                                                              \
+        cuda *self = instance;                                                                     \
+        NRL_TRY(cuda_enter(self));                                                                 \
+        if (a->size == sizeof *a) return cuda_op_##name(self, cuda_stream(self, stream), a);       \
+        nrl_##name##_args known;                                                                   \
+        NRL_TRY(known_args(#name, a, a->size, &known, sizeof known));                              \
+        return cuda_op_##name(self, cuda_stream(self, stream), &known);                            \
+    }
+CUDA_SIZED_OPS(CUDA_ENTER_SIZED)
+
+#define CUDA_ENTER_PLAIN(name)                                                                     \
+    static nrl_status enter_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a) \
+    {                                                                                              \
+        cuda *self = instance;                                                                     \
+        NRL_TRY(cuda_enter(self));                                                                 \
+        return cuda_op_##name(self, cuda_stream(self, stream), a);                                 \
+    }
+CUDA_PLAIN_OPS(CUDA_ENTER_PLAIN)
+
+#define CUDA_ENTRY(name) .name = enter_##name,
+static const nrl_ops cuda_ops = {.size = sizeof(nrl_ops), CUDA_OPS(CUDA_ENTRY)};
+
+static const nrl_backend cuda_table = {
+    NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, cuda_options, cuda_option_rows, "cuda", "0.1.0",
+               "NVIDIA GPUs from sm_80 on: own kernels, matrix products by cuBLASLt"),
+    .ops = &cuda_ops,
+    .probe = cuda_probe,
+    .open = cuda_open,
+    .close = cuda_close,
+    .facts = cuda_facts,
+    .alloc = table_alloc,
+    .free = table_free,
+    .alloc_host = table_alloc_host,
+    .free_host = table_free_host,
+    .copy = cuda_copy_bytes,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .stream_wait = cuda_stream_wait,
+    .event_record = cuda_event_record,
+    .event_fence = cuda_event_fence,
+    .event_wait = cuda_event_wait,
+    .event_destroy = cuda_event_destroy,
+};
+
+NRL_EXPORT(cuda_table)

@@ -1,0 +1,101 @@
+/*
+ * cuda_backend.h - one opened GPU: what the files of this backend share.
+ *
+ * Host code is C and reaches CUDA through `driver`; kernels are in ops/, one file a family, each op
+ * one function cuda_op_<name> that launches on `stream` and returns at once. [step] unless said.
+ */
+#ifndef CUDA_BACKEND_H
+#define CUDA_BACKEND_H
+#include "driver.h"
+#include "pool.h"
+#include "staging.h"
+#include <nrl/backend.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    double memory_fraction;
+    int64_t device; /* -1: the rank's number on its node */
+    bool tf32;      /* f32 products by tensor cores */
+} cuda_options;
+
+/* What a kernel found wrong in its operands: told by cuda_check_fault after the next wait. */
+typedef enum { CUDA_FAULT_NONE = 0, CUDA_FAULT_ROW_INDEX } cuda_fault;
+
+typedef struct cuda cuda;
+struct cuda {
+    const cuda_driver *driver;
+    int device;
+    cuda_properties properties;
+    void *stream; /* where work goes that names none */
+    cuda_pool *pool;
+    cuda_staging *staging;
+    volatile int32_t *fault; /* pinned, one cuda_fault; kernels write it */
+    void *scratch;           /* grown on demand */
+    size_t scratch_bytes;
+    void *math; /* handles of the matrix library, NULL until first used: gemm.c */
+    bool tf32;
+};
+
+/* Memory for one operation at a time, contents undefined, valid until the next call: operations on
+ * one stream follow each other. 256-byte aligned. */
+nrl_status cuda_scratch(cuda *self, size_t bytes, void **out);
+
+/* Makes the device the calling thread's. Every entry does so first. */
+nrl_status cuda_enter(const cuda *self);
+static inline void *cuda_stream(const cuda *self, nrl_stream *stream)
+{
+    return stream ? (void *)stream : self->stream;
+}
+/* NRL_ERR_DEVICE with what was being done and the runtime's words; code CUDA_DONE is NRL_OK. */
+nrl_status cuda_check(const cuda_driver *driver, int code, const char *what);
+/* After a launch; errors of the kernel itself come at the next wait. */
+nrl_status cuda_launched(const cuda *self, const char *op);
+nrl_status cuda_check_fault(const cuda *self);
+nrl_status cuda_no_dtype(const char *op, uint32_t dtype); /* NRL_ERR_PLUGIN */
+
+/* ---- facts.c ---- */
+nrl_status cuda_facts(void *self, nrl_device_facts *fill);
+/* Is there a device that this build has code for? [any] */
+nrl_status cuda_probe_driver(const cuda_driver *driver);
+
+/* ---- open.c: everything but the table, so that tests can open over another driver ---- */
+nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, int32_t index,
+                            cuda **out);
+void cuda_close(void *self);
+
+/* ---- gemm.c ---- */
+void cuda_gemm_close(cuda *self); /* before the pool goes */
+
+/* ---- transfer.c ---- */
+nrl_status cuda_copy_bytes(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes,
+                           uint32_t direction);
+nrl_status cuda_stream_create(void *self, nrl_stream **out);
+void cuda_stream_destroy(void *self, nrl_stream *stream);
+nrl_status cuda_stream_wait(void *self, nrl_stream *stream);
+nrl_status cuda_event_record(void *self, nrl_stream *stream, nrl_event **out);
+nrl_status cuda_event_fence(void *self, nrl_stream *stream, nrl_event *event);
+nrl_status cuda_event_wait(void *self, nrl_event *event);
+void cuda_event_destroy(void *self, nrl_event *event);
+
+/* ---- the operations ----
+ * Every member of nrl_ops that exists, once: a new one is a file and a word here. */
+/* clang-format off */
+#define CUDA_SIZED_OPS(X)                                                                          \
+    X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(rope) X(glu)         \
+    X(glu_grad) X(adamw) X(dropout) X(reduce) X(square_sum) X(softmax) X(softmax_grad)  \
+    X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention) X(gemm)
+/* clang-format on */
+/* Those whose arguments do not begin with their size. */
+#define CUDA_PLAIN_OPS(X) X(attention_grad)
+#define CUDA_OPS(X) CUDA_SIZED_OPS(X) CUDA_PLAIN_OPS(X)
+
+#define CUDA_OP_DECLARE(name)                                                                      \
+    nrl_status cuda_op_##name(cuda *self, void *stream, const nrl_##name##_args *a);
+CUDA_OPS(CUDA_OP_DECLARE)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

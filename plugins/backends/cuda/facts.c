@@ -1,0 +1,83 @@
+/*
+ * facts.c - whether a GPU can be used, and what it is.
+ */
+#include "cuda_backend.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { OLDEST = 80 }; /* sm_80: bf16 products; PTX serves what is newer than the build */
+
+static int capability(const cuda_properties *p)
+{
+    return 10 * p->major + p->minor;
+}
+
+nrl_status cuda_probe_driver(const cuda_driver *driver)
+{
+    int version = 0, runtime = 0, n = 0;
+    cuda_properties p;
+    if (driver->versions(&version, &runtime) != CUDA_DONE || version == 0)
+        return nrl_fail(NRL_ERR_DEVICE, "this machine has no NVIDIA driver (libcuda.so.1)");
+    if (version / 1000 < runtime / 1000)
+        return nrl_fail(NRL_ERR_DEVICE,
+                        "the NVIDIA driver is for CUDA %d.%d, and nrl was built with CUDA %d.%d\n"
+                        "a newer driver is needed, or a build with that CUDA",
+                        version / 1000, version % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    int code = driver->count(&n);
+    if (code)
+        return nrl_fail(NRL_ERR_DEVICE, "no GPU can be used: %s", driver->error_text(code));
+    if (n == 0)
+        return nrl_fail(NRL_ERR_DEVICE,
+                        "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES empty?)");
+    NRL_TRY(cuda_check(driver, driver->properties(0, &p), "asking for properties"));
+    if (capability(&p) < OLDEST)
+        return nrl_fail(NRL_ERR_DEVICE, "%s is sm_%d, expected sm_%d or newer", p.name,
+                        capability(&p), OLDEST);
+    return NRL_OK;
+}
+
+/* Dense peaks of the SXM boards a multiprocessor, FLOP/s: A100 (108 of them: 312 T bf16, 19.5 T f32
+ * and f64), H100 and H200 (132: 989 T bf16, 67 T f32 and f64). f32 is without TF32. Unknown ones
+ * stay 0. */
+typedef struct {
+    int major, minor;
+    double bf16, f32, f64;
+} unit_peak;
+
+static const unit_peak unit_peaks[] = {
+    {8, 0, 312e12 / 108, 19.5e12 / 108, 19.5e12 / 108},
+    {9, 0, 989.4e12 / 132, 66.9e12 / 132, 66.9e12 / 132},
+};
+
+static void fill_peaks(const cuda_properties *p, nrl_device_facts *fill)
+{
+    for (size_t i = 0; i < sizeof unit_peaks / sizeof *unit_peaks; i++) {
+        const unit_peak *u = &unit_peaks[i];
+        if (u->major != p->major || u->minor != p->minor) continue;
+        fill->peak_flops[NRL_DTYPE_BF16] = u->bf16 * p->multiprocessors;
+        fill->peak_flops[NRL_DTYPE_F16] = u->bf16 * p->multiprocessors;
+        fill->peak_flops[NRL_DTYPE_F32] = u->f32 * p->multiprocessors;
+        fill->peak_flops[NRL_DTYPE_F64] = u->f64 * p->multiprocessors;
+    }
+}
+
+nrl_status cuda_facts(void *instance, nrl_device_facts *fill)
+{
+    const cuda *self = instance;
+    const cuda_properties *p = &self->properties;
+    int version = 0, runtime = 0;
+    NRL_TRY(cuda_check(self->driver, self->driver->versions(&version, &runtime), "asking for versions"));
+    memset(fill, 0, sizeof *fill);
+    fill->size = sizeof *fill;
+    fill->index = (uint32_t)self->device;
+    snprintf(fill->name, sizeof fill->name, "%s", p->name);
+    snprintf(fill->isa, sizeof fill->isa, "sm_%d", capability(p));
+    snprintf(fill->library, sizeof fill->library, "CUDA %d.%d (driver %d.%d)", runtime / 1000,
+             runtime % 1000 / 10, version / 1000, version % 1000 / 10);
+    fill->memory_bytes = (int64_t)p->memory_bytes;
+    fill->n_threads = p->multiprocessors;
+    fill_peaks(p, fill);
+    fill->native_bf16 = true;
+    fill->host_memory = false;
+    return NRL_OK;
+}

@@ -1,0 +1,39 @@
+/*
+ * gemm_library.h - the library that multiplies matrices, as a table: cuBLASLt (library_lt.c), opened
+ * when it is first needed, or a plain loop in tests (tests/support/cuda/fake_library.c).
+ *
+ * A product is told in cuBLASLt's terms, columns after columns:
+ *   out[rows, cols] = alpha op(left) op(right) (+ out) (+ bias[rows] to each column)
+ * with element (r, c) of a stored matrix at [c stride + r]. Sums are f32. A plan is what was chosen
+ * for one product; it does not depend on where the operands lie beyond their alignment. [step]
+ */
+#ifndef CUDA_GEMM_LIBRARY_H
+#define CUDA_GEMM_LIBRARY_H
+#include <nrl/tensor.h>
+
+typedef struct {
+    int64_t rows, cols, depth;
+    int64_t left_stride, right_stride, out_stride;
+    uint32_t type, out_type; /* nrl_dtype: of left and right; of out and bias */
+    uint32_t left_alignment, right_alignment, out_alignment; /* bytes, 2 to 16 */
+    uint32_t transpose_left, transpose_right, accumulate, has_bias, tf32; /* no holes: compared whole */
+} gemm_product;
+
+typedef struct {
+    const void *left, *right, *bias;
+    void *out;
+} gemm_operands;
+
+typedef struct {
+    nrl_status (*open)(void **library); /* NRL_ERR_PLUGIN: it cannot be found */
+    void (*close)(void *library);
+    /* *plan NULL with NRL_OK: the library has no way to do this one. */
+    nrl_status (*plan)(void *library, const gemm_product *p, size_t workspace_bytes, void **plan);
+    void (*plan_free)(void *library, void *plan);
+    nrl_status (*run)(void *library, void *plan, float alpha, const gemm_operands *at, void *workspace,
+                      size_t workspace_bytes, void *stream);
+} gemm_library;
+
+const gemm_library *gemm_library_table(void);
+
+#endif

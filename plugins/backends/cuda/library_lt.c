@@ -1,0 +1,218 @@
+/*
+ * library_lt.c - matrix products by cuBLASLt. The library is 0.5 GB and takes a quarter of a second to
+ * open, so it is opened when the first product comes, and nothing is linked. The heuristic's first
+ * choice is taken: it depends on the product and the GPU alone.
+ */
+#include "gemm_library.h"
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+
+/* The calls that are made, once: members of the table and symbols of the library. */
+#define LT_CALLS(X)                                                                                \
+    X(Create) X(Destroy) X(Matmul) X(MatmulDescCreate) X(MatmulDescDestroy)                        \
+    X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatrixLayoutDestroy)                         \
+    X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy) X(MatmulPreferenceSetAttribute)           \
+    X(MatmulAlgoGetHeuristic)
+
+#define LT_MEMBER(name) __typeof__(&cublasLt##name) name;
+typedef struct {
+    LT_CALLS(LT_MEMBER)
+    cublasLtHandle_t handle;
+} lt;
+
+typedef struct {
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t left, right, out;
+    cublasLtMatmulAlgo_t algorithm;
+    bool accumulate, has_bias;
+} lt_plan;
+
+static nrl_status lt_check(cublasStatus_t code, const char *what)
+{
+    if (code == CUBLAS_STATUS_SUCCESS) return NRL_OK;
+    nrl_status st = code == CUBLAS_STATUS_ALLOC_FAILED ? NRL_ERR_MEMORY : NRL_ERR_DEVICE;
+    return nrl_fail(st, "cuBLASLt: %s failed with status %d", what, (int)code);
+}
+
+/* ---- opening ---- */
+
+static void *open_file(void)
+{
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+    void *file = NULL;
+    for (int i = 0; i < 3 && !file; i++)
+        file = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    return file;
+}
+
+static nrl_status find_calls(lt *l, void *file)
+{
+#define LT_FIND(name)                                                                              \
+    *(void **)&l->name = dlsym(file, "cublasLt" #name);                                            \
+    if (!l->name) return nrl_fail(NRL_ERR_PLUGIN, "libcublasLt has no cublasLt" #name);
+    LT_CALLS(LT_FIND)
+    return NRL_OK;
+}
+
+/* The file stays open with the process: closing it would not give its memory back. */
+static nrl_status lt_open(void **out)
+{
+    void *file = open_file();
+    *out = NULL;
+    if (!file)
+        return nrl_fail(NRL_ERR_PLUGIN, "libcublasLt.so.13 or .12 cannot be opened: %s\n"
+                        "it comes with the CUDA toolkit; LD_LIBRARY_PATH may name its folder", dlerror());
+    lt *l = calloc(1, sizeof *l);
+    if (!l) return nrl_fail(NRL_ERR_MEMORY, "no memory to open cuBLASLt");
+    nrl_status st = find_calls(l, file);
+    if (!st) st = lt_check(l->Create(&l->handle), "opening");
+    if (st) {
+        free(l);
+        return st;
+    }
+    *out = l;
+    return NRL_OK;
+}
+
+static void lt_close(void *library)
+{
+    lt *l = library;
+    (void)l->Destroy(l->handle);
+    free(l);
+}
+
+/* ---- plans ---- */
+
+static cudaDataType_t type_of(uint32_t dtype)
+{
+    return dtype == NRL_DTYPE_BF16 ? CUDA_R_16BF : dtype == NRL_DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+static void lt_plan_free(void *library, void *plan)
+{
+    lt *l = library;
+    lt_plan *p = plan;
+    if (p->product) (void)l->MatmulDescDestroy(p->product);
+    if (p->left) (void)l->MatrixLayoutDestroy(p->left);
+    if (p->right) (void)l->MatrixLayoutDestroy(p->right);
+    if (p->out) (void)l->MatrixLayoutDestroy(p->out);
+    free(p);
+}
+
+/* Rows and columns as stored, that is before it is transposed. */
+static nrl_status describe_matrix(const lt *l, cublasLtMatrixLayout_t *out, uint32_t dtype, int64_t rows,
+                                  int64_t cols, bool transposed, int64_t stride)
+{
+    uint64_t r = (uint64_t)(transposed ? cols : rows), c = (uint64_t)(transposed ? rows : cols);
+    return lt_check(l->MatrixLayoutCreate(out, type_of(dtype), r, c, stride), "describing a matrix");
+}
+
+static nrl_status set(const lt *l, cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
+                      const void *value, size_t size)
+{
+    return lt_check(l->MatmulDescSetAttribute(d, name, value, size), "describing a product");
+}
+
+static nrl_status describe(const lt *l, lt_plan *plan, const gemm_product *p)
+{
+    cublasComputeType_t sums = p->type == NRL_DTYPE_F32 && p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    cublasOperation_t left = p->transpose_left ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t right = p->transpose_right ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    NRL_TRY(lt_check(l->MatmulDescCreate(&plan->product, sums, CUDA_R_32F), "describing a product"));
+    NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left));
+    NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right));
+    if (p->has_bias) {
+        cudaDataType_t type = type_of(p->out_type);
+        NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+        NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
+    }
+    NRL_TRY(describe_matrix(l, &plan->left, p->type, p->rows, p->depth, p->transpose_left, p->left_stride));
+    NRL_TRY(describe_matrix(l, &plan->right, p->type, p->depth, p->cols, p->transpose_right, p->right_stride));
+    return describe_matrix(l, &plan->out, p->out_type, p->rows, p->cols, false, p->out_stride);
+}
+
+static nrl_status prefer(const lt *l, cublasLtMatmulPreference_t to, const gemm_product *p, size_t workspace)
+{
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        uint32_t value;
+    } rows[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p->left_alignment},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p->right_alignment},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p->out_alignment},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p->out_alignment}};
+    uint64_t bytes = workspace;
+    cublasStatus_t code = l->MatmulPreferenceSetAttribute(to, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
+    for (int i = 0; i < 4 && code == CUBLAS_STATUS_SUCCESS; i++)
+        code = l->MatmulPreferenceSetAttribute(to, rows[i].name, &rows[i].value, sizeof rows[i].value);
+    return lt_check(code, "telling preferences");
+}
+
+/* *found false: no way to do it. */
+static nrl_status choose(const lt *l, lt_plan *plan, const gemm_product *p, size_t workspace, bool *found)
+{
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t result = {0};
+    int n = 0;
+    *found = false;
+    NRL_TRY(lt_check(l->MatmulPreferenceCreate(&preference), "telling preferences"));
+    nrl_status st = prefer(l, preference, p, workspace);
+    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
+    if (!st)
+        code = l->MatmulAlgoGetHeuristic(l->handle, plan->product, plan->left, plan->right, plan->out,
+                                         plan->out, preference, 1, &result, &n);
+    (void)l->MatmulPreferenceDestroy(preference);
+    if (st) return st;
+    if (code == CUBLAS_STATUS_NOT_SUPPORTED || (code == CUBLAS_STATUS_SUCCESS && !n)) return NRL_OK;
+    NRL_TRY(lt_check(code, "choosing an algorithm"));
+    plan->algorithm = result.algo;
+    *found = true;
+    return NRL_OK;
+}
+
+static nrl_status lt_plan_make(void *library, const gemm_product *p, size_t workspace, void **out)
+{
+    const lt *l = library;
+    bool found = false;
+    *out = NULL;
+    lt_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return nrl_fail(NRL_ERR_MEMORY, "no memory for the plan of a product");
+    plan->accumulate = p->accumulate;
+    plan->has_bias = p->has_bias;
+    nrl_status st = describe(l, plan, p);
+    if (!st) st = choose(l, plan, p, workspace, &found);
+    if (st || !found) {
+        lt_plan_free(library, plan);
+        return st;
+    }
+    *out = plan;
+    return NRL_OK;
+}
+
+static nrl_status lt_run(void *library, void *plan, float alpha, const gemm_operands *at, void *workspace,
+                         size_t workspace_bytes, void *stream)
+{
+    const lt *l = library;
+    lt_plan *p = plan;
+    float beta = p->accumulate ? 1 : 0;
+    if (p->has_bias)
+        NRL_TRY(set(l, p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias));
+    return lt_check(l->Matmul(l->handle, p->product, &alpha, at->left, p->left, at->right, p->right, &beta,
+                              at->out, p->out, at->out, p->out, &p->algorithm, workspace,
+                              workspace_bytes, (cudaStream_t)stream),
+                    "a product");
+}
+
+static const gemm_library cublas_lt = {
+    .open = lt_open,
+    .close = lt_close,
+    .plan = lt_plan_make,
+    .plan_free = lt_plan_free,
+    .run = lt_run,
+};
+
+const gemm_library *gemm_library_table(void)
+{
+    return &cublas_lt;
+}

@@ -1,0 +1,121 @@
+/*
+ * open.c - opening and closing a device over any driver table, its scratch memory, and errors.
+ */
+#include "cuda_backend.h"
+#include <stdlib.h>
+
+nrl_status cuda_check(const cuda_driver *driver, int code, const char *what)
+{
+    if (code == CUDA_DONE) return NRL_OK;
+    return nrl_fail(code == CUDA_NO_MEMORY ? NRL_ERR_MEMORY : NRL_ERR_DEVICE,
+                    "%s failed on the GPU: %s (CUDA error %d)", what, driver->error_text(code),
+                    code);
+}
+
+nrl_status cuda_enter(const cuda *self)
+{
+    return cuda_check(self->driver, self->driver->use(self->device), "choosing the device");
+}
+
+nrl_status cuda_launched(const cuda *self, const char *op)
+{
+    int code = self->driver->launch_error();
+    if (code == CUDA_DONE) return NRL_OK;
+    NRL_TRY(cuda_check(self->driver, code, op));
+    return NRL_OK;
+}
+
+nrl_status cuda_check_fault(const cuda *self)
+{
+    cuda_fault fault = (cuda_fault)*self->fault;
+    if (fault == CUDA_FAULT_NONE) return NRL_OK;
+    *self->fault = CUDA_FAULT_NONE;
+    return nrl_fail(NRL_ERR_BUG, "a row index lay outside its matrix");
+}
+
+nrl_status cuda_no_dtype(const char *op, uint32_t dtype)
+{
+    return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op '%s' for %s", op,
+                    nrl_dtype_name((nrl_dtype)dtype));
+}
+
+nrl_status cuda_scratch(cuda *self, size_t bytes, void **out)
+{
+    *out = self->scratch;
+    if (bytes <= self->scratch_bytes) return NRL_OK;
+    cuda_pool_give(self->pool, self->scratch);
+    self->scratch = NULL;
+    self->scratch_bytes = 0;
+    NRL_TRY(cuda_pool_take(self->pool, bytes, &self->scratch));
+    self->scratch_bytes = bytes;
+    *out = self->scratch;
+    return NRL_OK;
+}
+
+static nrl_status choose_device(const cuda_driver *driver, const cuda_options *o, int32_t index,
+                                int *out)
+{
+    int n;
+    NRL_TRY(cuda_probe_driver(driver));
+    NRL_TRY(cuda_check(driver, driver->count(&n), "counting the devices"));
+    int64_t device = o->device >= 0 ? o->device : index;
+    if (device >= n)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "device %lld was asked for, and this machine shows %d\n"
+                        "ranks of one node take a device each: start at most %d",
+                        (long long)device, n, n);
+    *out = (int)device;
+    return NRL_OK;
+}
+
+static nrl_status open_parts(cuda *self, const cuda_options *o)
+{
+    const cuda_driver *d = self->driver;
+    NRL_TRY(cuda_enter(self));
+    NRL_TRY(cuda_check(d, d->properties(self->device, &self->properties), "asking for properties"));
+    size_t limit = (size_t)(o->memory_fraction * (double)self->properties.memory_bytes);
+    NRL_TRY(cuda_pool_create(d, limit, &self->pool));
+    NRL_TRY(cuda_staging_create(d, &self->staging));
+    NRL_TRY(cuda_check(d, d->stream_create(&self->stream), "making a stream"));
+    void *word;
+    NRL_TRY(cuda_staging_take(self->staging, sizeof *self->fault, &word));
+    self->fault = word;
+    *self->fault = CUDA_FAULT_NONE;
+    return NRL_OK;
+}
+
+nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, int32_t index,
+                            cuda **out)
+{
+    int device;
+    NRL_TRY(choose_device(driver, o, index, &device));
+    cuda *self = calloc(1, sizeof *self);
+    if (!self) return nrl_fail(NRL_ERR_MEMORY, "no memory to open the GPU");
+    self->driver = driver;
+    self->device = device;
+    self->tf32 = o->tf32;
+    nrl_status st = open_parts(self, o);
+    if (st) {
+        nrl_note("opening device %d", device);
+        cuda_close(self);
+        return st;
+    }
+    *out = self;
+    return NRL_OK;
+}
+
+void cuda_close(void *instance)
+{
+    cuda *self = instance;
+    if (!self) return;
+    (void)self->driver->use(self->device);
+    if (self->stream) {
+        (void)self->driver->stream_wait(self->stream);
+        (void)self->driver->stream_destroy(self->stream);
+    }
+    cuda_gemm_close(self);
+    cuda_pool_destroy(self->pool);
+    if (self->fault) cuda_staging_give(self->staging, (void *)(uintptr_t)self->fault);
+    cuda_staging_destroy(self->staging);
+    free(self);
+}

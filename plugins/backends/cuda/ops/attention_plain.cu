@@ -1,0 +1,216 @@
+/*
+ * attention_plain.cu - attention of f32 numbers without tensor cores, and delta for any type. Made
+ * to be right rather than fast: f32 runs are for comparing.
+ *
+ * Forward and dQ give a warp to each query of a head, dK and dV a warp to each key of a kv head. 32
+ * scores at a time are made, one a lane, from a row in shared memory; then the lanes share the
+ * columns (lane, lane + 32, ..) and the scores go round by shuffles. No atomics.
+ */
+#include "flash.h"
+#include "flash_tile.h"
+#include "warp.h"
+
+enum { WARPS = 4, COLUMNS = FLASH_MOST_WIDTH / 32 };
+
+__device__ __forceinline__ const float *row_at(const flash_matrix &m, int64_t row, int head, int width)
+{
+    return (const float *)m.data + row * m.stride + (int64_t)head * width;
+}
+
+__device__ __forceinline__ int64_t key_row(const flash_segment &g, int position)
+{
+    return position < g.n_prefix ? g.prefix_begin + position : g.own_begin + position - g.n_prefix;
+}
+
+/* A row to this warp's place in shared memory. */
+__device__ __forceinline__ void keep_row(float *to, const float *from, int width)
+{
+    for (int d = threadIdx.x & 31; d < width; d += 32)
+        to[d] = from[d];
+    __syncwarp();
+}
+
+__device__ __forceinline__ float dot(const float *a, const float *b, int width)
+{
+    float sum = 0;
+    for (int d = 0; d < width; d++)
+        sum += a[d] * b[d];
+    return sum;
+}
+
+/* sum[c] += weight x[lane + 32 c] */
+__device__ __forceinline__ void add_row(float (&sum)[COLUMNS], float weight, const float *x, int width)
+{
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c++) {
+        int d = (int)(threadIdx.x & 31) + 32 * c;
+        if (d < width) sum[c] += weight * x[d];
+    }
+}
+
+__device__ __forceinline__ void store_row(const flash_matrix &m, int64_t row, int head, int width,
+                                          const float (&sum)[COLUMNS], float factor)
+{
+    float *to = (float *)m.data + row * m.stride + (int64_t)head * width;
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c++) {
+        int d = (int)(threadIdx.x & 31) + 32 * c;
+        if (d < width) to[d] = sum[c] * factor;
+    }
+}
+
+__global__ void plain_forward_kernel(const flash_params p)
+{
+    CUDA_SHARED(float, shared);
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, width = p.head_dim;
+    float *q = shared + warp * FLASH_MOST_WIDTH;
+    flash_place place = flash_place_of(p.cu_q, p.n_segments, 1, blockIdx.x * WARPS + warp);
+    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
+    int i = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
+    if (i >= seg.n_queries) return;
+    int64_t row = seg.q_begin + i;
+    float out[COLUMNS] = {0}, max = -INFINITY, sum = 0;
+    keep_row(q, row_at(p.q, row, head, width), width);
+    flash_range range = flash_keys_of(&seg, p.window, i, 1);
+    for (int at = range.begin; at < range.end; at += 32) {
+        int n = flash_min(32, range.end - at);
+        float s = -INFINITY;
+        if (lane < n)
+            s = p.scale * dot(q, row_at(p.k, key_row(seg, at + lane), kv_head, width), width);
+        float top = fmaxf(max, warp_max(s)), base = top == -INFINITY ? 0 : top;
+        float shift = expf(max - base), e = expf(s - base);
+        sum = sum * shift + warp_sum(e);
+        max = top;
+        for (int c = 0; c < COLUMNS; c++)
+            out[c] *= shift;
+        for (int j = 0; j < n; j++)
+            add_row(out, __shfl_sync(0xffffffffu, e, j), row_at(p.v, key_row(seg, at + j), kv_head, width), width);
+    }
+    store_row(p.y, row, head, width, out, sum == 0 ? 0 : 1 / sum);
+    if (p.lse && lane == 0)
+        p.lse[head * p.lse_stride + row] = sum == 0 ? -INFINITY : max + logf(sum);
+}
+
+__global__ void plain_queries_kernel(const flash_params p)
+{
+    CUDA_SHARED(float, shared);
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, width = p.head_dim;
+    float *q = shared + warp * 2 * FLASH_MOST_WIDTH, *dy = q + FLASH_MOST_WIDTH;
+    flash_place place = flash_place_of(p.cu_q, p.n_segments, 1, blockIdx.x * WARPS + warp);
+    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
+    int i = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
+    if (i >= seg.n_queries) return;
+    int64_t row = seg.q_begin + i;
+    float lse = p.lse[head * p.lse_stride + row], delta = p.delta[head * p.n_rows + row];
+    float dq[COLUMNS] = {0};
+    keep_row(q, row_at(p.q, row, head, width), width);
+    keep_row(dy, row_at(p.dy, row, head, width), width);
+    flash_range range = flash_keys_of(&seg, p.window, i, 1);
+    for (int at = range.begin; at < range.end; at += 32) {
+        int n = flash_min(32, range.end - at);
+        float ds = 0;
+        if (lane < n) {
+            int64_t key = key_row(seg, at + lane);
+            float s = p.scale * dot(q, row_at(p.k, key, kv_head, width), width);
+            ds = expf(s - lse) * (dot(dy, row_at(p.v, key, kv_head, width), width) - delta);
+        }
+        for (int j = 0; j < n; j++)
+            add_row(dq, __shfl_sync(0xffffffffu, ds, j), row_at(p.k, key_row(seg, at + j), kv_head, width), width);
+    }
+    store_row(p.dq, row, head, width, dq, p.scale);
+}
+
+/* Adds to dk and dv what the queries of one segment and head give that see the key at `position`. */
+__device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[COLUMNS], const float *k,
+                                            const float *v, const flash_segment &seg, int position,
+                                            int head, const flash_params &p)
+{
+    int lane = threadIdx.x & 31, width = p.head_dim;
+    flash_range range = flash_queries_of(&seg, p.window, position, 1);
+    for (int first = range.begin; first < range.end; first += 32) {
+        int n = flash_min(32, range.end - first);
+        int64_t row = seg.q_begin + first;
+        float e = 0, ds = 0;
+        if (lane < n) {
+            float s = p.scale * dot(k, row_at(p.q, row + lane, head, width), width);
+            e = expf(s - p.lse[head * p.lse_stride + row + lane]);
+            ds = e * (dot(v, row_at(p.dy, row + lane, head, width), width) -
+                      p.delta[head * p.n_rows + row + lane]);
+        }
+        for (int j = 0; j < n; j++) {
+            add_row(dv, __shfl_sync(0xffffffffu, e, j), row_at(p.dy, row + j, head, width), width);
+            add_row(dk, __shfl_sync(0xffffffffu, ds, j), row_at(p.q, row + j, head, width), width);
+        }
+    }
+}
+
+__global__ void plain_keys_kernel(const flash_params p)
+{
+    CUDA_SHARED(float, shared);
+    int warp = threadIdx.x >> 5, width = p.head_dim, group = p.n_heads / p.n_kv_heads;
+    float *k = shared + warp * 2 * FLASH_MOST_WIDTH, *v = k + FLASH_MOST_WIDTH;
+    flash_place place = flash_place_of(p.cu_k, p.n_segments, 1, blockIdx.x * WARPS + warp);
+    int owner = place.segment, kv_head = blockIdx.y;
+    int64_t row = p.cu_k[owner] + place.first;
+    if (row >= p.cu_k[owner + 1]) return;
+    float dk[COLUMNS] = {0}, dv[COLUMNS] = {0};
+    keep_row(k, row_at(p.k, row, kv_head, width), width);
+    keep_row(v, row_at(p.v, row, kv_head, width), width);
+    int s = p.prefix ? 0 : owner, end = p.prefix ? p.n_segments : owner + 1;
+    for (; s < end; s++) {
+        flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, s);
+        int32_t shift;
+        if (!flash_looks_at(&seg, p.prefix, s, owner, &shift)) continue;
+        for (int h = 0; h < group; h++)
+            add_queries(dk, dv, k, v, seg, shift + place.first, kv_head * group + h, p);
+    }
+    store_row(p.dk, row, kv_head, width, dk, p.scale);
+    store_row(p.dv, row, kv_head, width, dv, 1);
+}
+
+/* delta[h, i] = sum over K of dy y. */
+template <typename T> __global__ void delta_kernel(const flash_params p)
+{
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, head = blockIdx.y;
+    int64_t row = (int64_t)blockIdx.x * WARPS + warp;
+    if (row >= p.n_rows) return;
+    const T *y = (const T *)p.y.data + row * p.y.stride + (int64_t)head * p.head_dim;
+    const T *dy = (const T *)p.dy.data + row * p.dy.stride + (int64_t)head * p.head_dim;
+    float sum = 0;
+    for (int d = lane; d < p.head_dim; d += 32)
+        sum += to_float(y[d]) * to_float(dy[d]);
+    sum = warp_sum(sum);
+    if (lane == 0) p.delta[head * p.n_rows + row] = sum;
+}
+
+static dim3 warps_for(int64_t rows, int32_t heads)
+{
+    return dim3((unsigned)((rows + WARPS - 1) / WARPS), heads);
+}
+
+extern "C" void plain_forward(const flash_params *p, void *stream)
+{
+    dim3 grid = warps_for(flash_tile_count(p->n_rows, p->n_segments, 1), p->n_heads);
+    int bytes = WARPS * FLASH_MOST_WIDTH * (int)sizeof(float);
+    CUDA_LAUNCH(plain_forward_kernel, grid, 32 * WARPS, bytes, stream, *p);
+}
+
+extern "C" void plain_backward(const flash_params *p, void *stream)
+{
+    dim3 keys = warps_for(flash_tile_count(p->n_key_rows, p->n_segments, 1), p->n_kv_heads);
+    dim3 queries = warps_for(flash_tile_count(p->n_rows, p->n_segments, 1), p->n_heads);
+    int bytes = 2 * WARPS * FLASH_MOST_WIDTH * (int)sizeof(float);
+    CUDA_LAUNCH(plain_keys_kernel, keys, 32 * WARPS, bytes, stream, *p);
+    CUDA_LAUNCH(plain_queries_kernel, queries, 32 * WARPS, bytes, stream, *p);
+}
+
+extern "C" void attention_delta(const flash_params *p, uint32_t dtype, void *stream)
+{
+    dim3 grid = warps_for(p->n_rows, p->n_heads);
+    if (dtype == NRL_DTYPE_BF16)
+        CUDA_LAUNCH(delta_kernel<bf16>, grid, 32 * WARPS, 0, stream, *p);
+    else if (dtype == NRL_DTYPE_F16)
+        CUDA_LAUNCH(delta_kernel<f16>, grid, 32 * WARPS, 0, stream, *p);
+    else
+        CUDA_LAUNCH(delta_kernel<float>, grid, 32 * WARPS, 0, stream, *p);
+}

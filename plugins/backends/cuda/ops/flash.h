@@ -1,0 +1,44 @@
+/*
+ * flash.h - operands of the attention kernels, one struct for all of them, and who launches them.
+ *
+ * Legend: N queries, M keys (rows of a packed batch), H heads, G kv heads, K head width, S segments.
+ * lse and delta are f32 [H, N]; delta[h, i] = sum over K of dy y, which the backward passes need.
+ */
+#ifndef CUDA_OPS_FLASH_H
+#define CUDA_OPS_FLASH_H
+#include <nrl/backend.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    void *data;
+    int64_t stride; /* elements from row to row */
+} flash_matrix;
+
+typedef struct {
+    flash_matrix q, k, v, y, dy, dq, dk, dv;
+    float *lse; /* may be NULL in forward */
+    float *delta;
+    int64_t lse_stride, n_rows, n_key_rows; /* N, M */
+    const int32_t *cu_q, *cu_k, *prefix;
+    int32_t n_segments, n_heads, n_kv_heads, head_dim, window;
+    float scale;
+    bool vectors; /* all rows can be read 16 bytes at a time */
+} flash_params;
+
+enum { FLASH_MOST_WIDTH = 256 };
+
+/* Queue the kernels on the stream, of at least one query; errors of the launches are asked for
+ * afterwards. flash_*: dtype is BF16 or F16; a code of the runtime if the device cannot hold a block.
+ * The backward ones need delta. */
+int flash_forward(const flash_params *p, uint32_t dtype, void *stream);
+int flash_backward(const flash_params *p, uint32_t dtype, void *stream);
+void plain_forward(const flash_params *p, void *stream); /* f32 */
+void plain_backward(const flash_params *p, void *stream);
+void attention_delta(const flash_params *p, uint32_t dtype, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

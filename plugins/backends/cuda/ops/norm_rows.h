@@ -1,0 +1,54 @@
+/*
+ * norm_rows.h - how norm.cu and norm_grad.cu deal out work: an item is one group of weight.cols
+ * columns of one row. Threads keep their packs of an item in registers, KEEP of them; KEEP 0 reads
+ * them again (wider than 8192 columns).
+ */
+#ifndef CUDA_OPS_NORM_ROWS_H
+#define CUDA_OPS_NORM_ROWS_H
+#include "rows.h"
+
+typedef struct {
+    int64_t row, col; /* first column */
+    int64_t number;   /* place in mean and rstd */
+} norm_item;
+
+BOTH norm_item norm_item_of(int64_t number, int64_t groups, int64_t width)
+{
+    norm_item i = {number / groups, 0, number};
+    i.col = (number - i.row * groups) * width;
+    return i;
+}
+
+/* Packs of an item that each of `threads` has. */
+BOTH int norm_turns(int64_t width, unsigned threads)
+{
+    return (int)((width + (int64_t)PACK * threads - 1) / ((int64_t)PACK * threads));
+}
+
+/* Elements of the pack at column c. */
+BOTH int norm_count(int64_t width, int64_t c)
+{
+    return width - c < PACK ? (int)(width - c) : PACK;
+}
+
+/* kernel<KEEP> for this many turns, to be launched. */
+#define NORM_CHOOSE(kernel, turns)                                                                 \
+    ((turns) <= 1 ? kernel<1> : (turns) <= 2 ? kernel<2> : kernel<0>)
+
+static inline nrl_status norm_check_groups(int64_t cols, int64_t width)
+{
+    if (width > 0 && cols % width == 0) return NRL_OK;
+    return nrl_fail(NRL_ERR_BUG, "norm of %lld columns in groups of %lld", (long long)cols,
+                    (long long)width);
+}
+
+/* rstd and mean may be any layout of rows * groups values: seen as one row. */
+static inline void norm_as_vector(nrl_mat *m)
+{
+    if (!m->data || m->stride != m->cols) return;
+    m->cols *= m->rows;
+    m->rows = 1;
+    m->stride = m->cols;
+}
+
+#endif

@@ -1,0 +1,247 @@
+/*
+ * staging.c - the cache of pinned memory, and copies in pieces.
+ */
+#include "staging.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SMALLEST = 4 << 10,
+    DIRECT_MOST = 64 << 10, /* bytes that the runtime's own staging serves as well */
+    PIECE = 4 << 20
+};
+#define IDLE_MOST ((size_t)1 << 30) /* beyond this, freed memory is no longer pinned */
+
+typedef struct piece piece;
+struct piece {
+    piece *next;
+    char *memory;
+    size_t bytes; /* a power of two */
+};
+
+struct cuda_staging {
+    const cuda_driver *driver;
+    pthread_mutex_t lock;
+    piece *used, *idle;
+    size_t idle_bytes;
+    struct {
+        void *memory, *event;
+        bool busy; /* event is recorded */
+    } buffer[2];
+    bool no_buffers; /* they could not be had: copies go straight */
+};
+
+nrl_status cuda_staging_create(const cuda_driver *driver, cuda_staging **out)
+{
+    cuda_staging *s = calloc(1, sizeof *s);
+    if (!s) return nrl_fail(NRL_ERR_MEMORY, "no memory for staging");
+    s->driver = driver;
+    pthread_mutex_init(&s->lock, NULL);
+    *out = s;
+    return NRL_OK;
+}
+
+static void free_list(cuda_staging *s, piece **list)
+{
+    while (*list) {
+        piece *p = *list;
+        *list = p->next;
+        (void)s->driver->release_host(p->memory);
+        free(p);
+    }
+}
+
+void cuda_staging_destroy(cuda_staging *s)
+{
+    if (!s) return;
+    for (int i = 0; i < 2; i++) {
+        if (s->buffer[i].event) (void)s->driver->event_destroy(s->buffer[i].event);
+        if (s->buffer[i].memory) (void)s->driver->release_host(s->buffer[i].memory);
+    }
+    free_list(s, &s->used);
+    free_list(s, &s->idle);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* ---- pinned memory ---- */
+
+static size_t rounded(size_t bytes)
+{
+    size_t size = SMALLEST;
+    while (size < bytes)
+        size *= 2;
+    return size;
+}
+
+static piece *take_idle(cuda_staging *s, size_t bytes)
+{
+    for (piece **at = &s->idle; *at; at = &(*at)->next) {
+        piece *p = *at;
+        if (p->bytes != bytes) continue;
+        *at = p->next;
+        s->idle_bytes -= bytes;
+        return p;
+    }
+    return NULL;
+}
+
+static nrl_status new_piece(cuda_staging *s, size_t bytes, piece **out)
+{
+    piece *p = calloc(1, sizeof *p);
+    void *memory = NULL;
+    int code = p ? s->driver->allocate_host(&memory, bytes) : CUDA_NO_MEMORY;
+    if (code == CUDA_NO_MEMORY && s->idle) {
+        free_list(s, &s->idle);
+        s->idle_bytes = 0;
+        code = p ? s->driver->allocate_host(&memory, bytes) : CUDA_NO_MEMORY;
+    }
+    if (code) {
+        free(p);
+        return nrl_fail(code == CUDA_NO_MEMORY ? NRL_ERR_MEMORY : NRL_ERR_DEVICE,
+                        "%zu bytes of pinned host memory cannot be had: %s", bytes,
+                        s->driver->error_text(code));
+    }
+    *p = (piece){.memory = memory, .bytes = bytes};
+    *out = p;
+    return NRL_OK;
+}
+
+nrl_status cuda_staging_take(cuda_staging *s, size_t bytes, void **out)
+{
+    nrl_status st = NRL_OK;
+    if (bytes > (size_t)1 << 46)
+        return nrl_fail(NRL_ERR_MEMORY, "%zu bytes of pinned host memory cannot be had", bytes);
+    size_t size = rounded(bytes);
+    pthread_mutex_lock(&s->lock);
+    piece *p = take_idle(s, size);
+    if (!p) st = new_piece(s, size, &p);
+    if (!st) {
+        p->next = s->used;
+        s->used = p;
+        *out = p->memory;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+void cuda_staging_give(cuda_staging *s, void *memory)
+{
+    if (!memory) return;
+    pthread_mutex_lock(&s->lock);
+    for (piece **at = &s->used; *at; at = &(*at)->next) {
+        piece *p = *at;
+        if (p->memory != memory) continue;
+        *at = p->next;
+        if (s->idle_bytes + p->bytes <= IDLE_MOST) {
+            p->next = s->idle;
+            s->idle = p;
+            s->idle_bytes += p->bytes;
+        } else {
+            (void)s->driver->release_host(p->memory);
+            free(p);
+        }
+        break;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- copies ---- */
+
+static bool is_pinned(const cuda_staging *s, const void *host, size_t bytes)
+{
+    const char *begin = host;
+    for (const piece *p = s->used; p; p = p->next)
+        if (begin >= p->memory && begin + bytes <= p->memory + p->bytes) return true;
+    return false;
+}
+
+static bool have_buffers(cuda_staging *s)
+{
+    const cuda_driver *d = s->driver;
+    if (s->no_buffers) return false;
+    for (int i = 0; i < 2; i++) {
+        if (!s->buffer[i].memory && d->allocate_host(&s->buffer[i].memory, PIECE) != CUDA_DONE)
+            s->no_buffers = true;
+        else if (!s->buffer[i].event && d->event_create(&s->buffer[i].event) != CUDA_DONE)
+            s->no_buffers = true;
+    }
+    return !s->no_buffers;
+}
+
+static int wait_buffer(cuda_staging *s, int i)
+{
+    if (!s->buffer[i].busy) return CUDA_DONE;
+    s->buffer[i].busy = false;
+    return s->driver->event_wait(s->buffer[i].event);
+}
+
+static int start_piece(cuda_staging *s, int i, void *to, const void *from, size_t n,
+                       cuda_copy_way way, void *stream)
+{
+    int code = s->driver->copy(to, from, n, way, stream);
+    if (!code) code = s->driver->event_record(s->buffer[i].event, stream);
+    s->buffer[i].busy = !code;
+    return code;
+}
+
+static size_t piece_at(size_t bytes, size_t at)
+{
+    return bytes - at < PIECE ? bytes - at : PIECE;
+}
+
+static int copy_in(cuda_staging *s, void *stream, char *to, const char *from, size_t bytes)
+{
+    int code = CUDA_DONE;
+    for (size_t at = 0, k = 0; at < bytes && !code; at += PIECE, k++) {
+        int i = (int)(k % 2);
+        size_t n = piece_at(bytes, at);
+        code = wait_buffer(s, i);
+        if (code) break;
+        memcpy(s->buffer[i].memory, from + at, n);
+        code = start_piece(s, i, to + at, s->buffer[i].memory, n, CUDA_TO_DEVICE, stream);
+    }
+    return code;
+}
+
+/* Piece k travels while piece k-1 is emptied. */
+static int copy_out(cuda_staging *s, void *stream, char *to, const char *from, size_t bytes)
+{
+    size_t pieces = (bytes + PIECE - 1) / PIECE;
+    int code = wait_buffer(s, 0);
+    if (!code) code = wait_buffer(s, 1);
+    for (size_t k = 0; k <= pieces && !code; k++) {
+        int i = (int)(k % 2);
+        if (k < pieces)
+            code = start_piece(s, i, s->buffer[i].memory, from + k * PIECE,
+                               piece_at(bytes, k * PIECE), CUDA_TO_HOST, stream);
+        if (k == 0 || code) continue;
+        code = wait_buffer(s, 1 - i);
+        if (!code)
+            memcpy(to + (k - 1) * PIECE, s->buffer[1 - i].memory,
+                   piece_at(bytes, (k - 1) * PIECE));
+    }
+    return code;
+}
+
+nrl_status cuda_staging_copy(cuda_staging *s, void *stream, void *to, const void *from,
+                             size_t bytes, cuda_copy_way way)
+{
+    const cuda_driver *d = s->driver;
+    int code;
+    pthread_mutex_lock(&s->lock);
+    bool straight = way == CUDA_ON_DEVICE || bytes <= DIRECT_MOST ||
+                    is_pinned(s, way == CUDA_TO_DEVICE ? from : to, bytes) || !have_buffers(s);
+    if (straight)
+        code = d->copy(to, from, bytes, way, stream);
+    else if (way == CUDA_TO_DEVICE)
+        code = copy_in(s, stream, to, from, bytes);
+    else
+        code = copy_out(s, stream, to, from, bytes);
+    pthread_mutex_unlock(&s->lock);
+    if (!code) return NRL_OK;
+    return nrl_fail(NRL_ERR_DEVICE, "copying %zu bytes failed on the GPU: %s (CUDA error %d)",
+                    bytes, d->error_text(code), code);
+}

@@ -1,0 +1,88 @@
+/*
+ * transfer.c - copies, streams and events as the backend's table has them.
+ */
+#include "cuda_backend.h"
+
+nrl_status cuda_copy_bytes(void *instance, nrl_stream *stream, void *to, const void *from,
+                           size_t bytes, uint32_t direction)
+{
+    cuda *self = instance;
+    NRL_TRY(cuda_enter(self));
+    if (!bytes) return NRL_OK;
+    cuda_copy_way way = direction == NRL_COPY_TO_DEVICE ? CUDA_TO_DEVICE
+                        : direction == NRL_COPY_TO_HOST ? CUDA_TO_HOST
+                                                        : CUDA_ON_DEVICE;
+    return cuda_staging_copy(self->staging, cuda_stream(self, stream), to, from, bytes, way);
+}
+
+nrl_status cuda_stream_create(void *instance, nrl_stream **out)
+{
+    cuda *self = instance;
+    const cuda_driver *d = self->driver;
+    void *stream;
+    NRL_TRY(cuda_enter(self));
+    NRL_TRY(cuda_check(d, d->stream_create(&stream), "making a stream"));
+    nrl_status st = cuda_pool_stream_add(self->pool, stream);
+    if (st) {
+        (void)d->stream_destroy(stream);
+        return st;
+    }
+    *out = stream;
+    return NRL_OK;
+}
+
+void cuda_stream_destroy(void *instance, nrl_stream *stream)
+{
+    cuda *self = instance;
+    if (!stream || cuda_enter(self) != NRL_OK) return;
+    (void)self->driver->stream_wait(stream);
+    cuda_pool_stream_remove(self->pool, stream);
+    (void)self->driver->stream_destroy(stream);
+}
+
+nrl_status cuda_stream_wait(void *instance, nrl_stream *stream)
+{
+    cuda *self = instance;
+    NRL_TRY(cuda_enter(self));
+    int code = self->driver->stream_wait(cuda_stream(self, stream));
+    NRL_TRY(cuda_check(self->driver, code, "waiting for queued work"));
+    return cuda_check_fault(self);
+}
+
+nrl_status cuda_event_record(void *instance, nrl_stream *stream, nrl_event **out)
+{
+    cuda *self = instance;
+    const cuda_driver *d = self->driver;
+    void *event;
+    NRL_TRY(cuda_enter(self));
+    NRL_TRY(cuda_check(d, d->event_create(&event), "making an event"));
+    int code = d->event_record(event, cuda_stream(self, stream));
+    if (code) {
+        (void)d->event_destroy(event);
+        return cuda_check(d, code, "recording an event");
+    }
+    *out = event;
+    return NRL_OK;
+}
+
+nrl_status cuda_event_fence(void *instance, nrl_stream *stream, nrl_event *event)
+{
+    cuda *self = instance;
+    NRL_TRY(cuda_enter(self));
+    int code = self->driver->stream_fence(cuda_stream(self, stream), event);
+    return cuda_check(self->driver, code, "waiting for an event");
+}
+
+nrl_status cuda_event_wait(void *instance, nrl_event *event)
+{
+    cuda *self = instance;
+    NRL_TRY(cuda_enter(self));
+    NRL_TRY(cuda_check(self->driver, self->driver->event_wait(event), "waiting for an event"));
+    return cuda_check_fault(self);
+}
+
+void cuda_event_destroy(void *instance, nrl_event *event)
+{
+    cuda *self = instance;
+    if (event) (void)self->driver->event_destroy(event);
+}

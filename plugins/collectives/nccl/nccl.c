@@ -1,0 +1,49 @@
+/*
+ * nccl.c - the plugin's table: exchanges between NVIDIA GPUs by NCCL, which is opened by name. The
+ * README beside says what of it has run.
+ */
+#include "group.h"
+#include <nrl/nrl.h>
+
+static const nrl_option nccl_rows[] = {
+    NRL_OPT_F64(nccl_options, timeout, "120", 1, 1e6,
+                "seconds that NCCL may take to start a call or to form a group"),
+    NRL_OPT_INT(nccl_options, device, "-1", -1, 1023,
+                "device number, as the backend's; -1 = the rank's number on its machine"),
+};
+
+static nrl_status nccl_probe(void)
+{
+    nccl_api api;
+    nccl_driver driver;
+    return nccl_library(&api, &driver);
+}
+
+static nrl_status nccl_open(const void *options, nrl_store *store, int32_t rank, int32_t world,
+                            double timeout_s, void **self)
+{
+    nccl_api api;
+    nccl_driver driver;
+    *self = NULL;
+    NRL_TRY(nccl_library(&api, &driver));
+    return nccl_open_with(&api, &driver, options, store, rank, world, timeout_s, self);
+}
+
+#define NCCL_ENTRY(name) .name = nccl_##name,
+static const nrl_collective nccl = {
+    NRL_PLUGIN(NRL_KIND_COLLECTIVE, nrl_collective, nccl_options, nccl_rows, "nccl", "0.1",
+               "NVIDIA GPUs, by NCCL"),
+    .host_only = false,
+    .probe = nccl_probe,
+    .open = nccl_open,
+    .split = nccl_split,
+    .close = nccl_close,
+    .abort = nccl_abort,
+    NCCL_OPERATIONS(NCCL_ENTRY)
+    .wait = nccl_wait,
+    .fence = nccl_fence,
+    .release = nccl_release,
+    .failed_peer = nccl_failed_peer,
+    .facts = nccl_facts,
+};
+NRL_EXPORT(nccl)

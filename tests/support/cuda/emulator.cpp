@@ -1,0 +1,215 @@
+/*
+ * emulator.cpp - blocks one after another, threads as fibers. A fiber is entered once by swapcontext;
+ * from then on _setjmp and _longjmp change stacks without a system call.
+ */
+#include "emulator.h"
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+namespace
+{
+enum { MAX_THREADS = 1024, WARP = 32, STACK = 128 << 10, SHARED = 256 << 10 };
+enum state { READY, AT_WARP, AT_BLOCK, DONE };
+
+struct fiber {
+    jmp_buf at;
+    ucontext_t start;
+    bool entered;
+    state now;
+    emulated_index index;
+};
+
+struct machine {
+    fiber fibers[MAX_THREADS];
+    uint64_t places[MAX_THREADS];
+    alignas(128) unsigned char shared[SHARED];
+    char *stacks;
+    jmp_buf scheduler;
+    int n, current;
+    emulated_index block;
+    dim3 threads, blocks;
+    emulated_body body;
+    void *kernel;
+};
+
+machine *m;
+
+void fail(const char *text)
+{
+    fprintf(stderr, "emulator: %s (block %u of %u, thread %d of %d)\n", text, m->block.x, m->blocks.x,
+            m->current, m->n);
+    abort();
+}
+
+void to_scheduler(state s)
+{
+    fiber *f = &m->fibers[m->current];
+    f->now = s;
+    if (!_setjmp(f->at)) _longjmp(m->scheduler, 1);
+}
+
+void fiber_main()
+{
+    for (;;) {
+        m->body(m->kernel);
+        to_scheduler(DONE);
+    }
+}
+
+/* Runs thread i until it ends or waits. */
+void resume(int i)
+{
+    fiber *f = &m->fibers[i];
+    m->current = i;
+    if (_setjmp(m->scheduler)) return;
+    if (f->entered) _longjmp(f->at, 1);
+    f->entered = true;
+    getcontext(&f->start);
+    f->start.uc_stack.ss_sp = m->stacks + (size_t)i * STACK;
+    f->start.uc_stack.ss_size = STACK;
+    f->start.uc_link = nullptr;
+    makecontext(&f->start, fiber_main, 0);
+    setcontext(&f->start);
+}
+
+int count(int begin, int end, state s)
+{
+    int n = 0;
+    for (int i = begin; i < end; i++)
+        n += m->fibers[i].now == s;
+    return n;
+}
+
+void release(int begin, int end, state s)
+{
+    for (int i = begin; i < end; i++)
+        if (m->fibers[i].now == s) m->fibers[i].now = READY;
+}
+
+/* All threads of a warp that have not ended meet; likewise those of the block. */
+void run_block()
+{
+    for (int i = 0; i < m->n; i++)
+        m->fibers[i].now = READY;
+    for (;;) {
+        for (int w = 0; w < m->n; w += WARP) {
+            int end = w + WARP < m->n ? w + WARP : m->n;
+            for (;;) {
+                for (int i = w; i < end; i++)
+                    if (m->fibers[i].now == READY) resume(i);
+                int waiting = count(w, end, AT_WARP);
+                if (!waiting) break;
+                if (waiting + count(w, end, DONE) < end - w)
+                    fail("some threads of a warp meet, others are at a barrier of the block");
+                release(w, end, AT_WARP);
+            }
+        }
+        int waiting = count(0, m->n, AT_BLOCK);
+        if (!waiting) return;
+        if (waiting < m->n) fail("some threads are at a barrier that others never reach");
+        release(0, m->n, AT_BLOCK);
+    }
+}
+
+void start()
+{
+    if (m) return;
+    m = static_cast<machine *>(mmap(nullptr, sizeof *m, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    m->stacks = static_cast<char *>(mmap(nullptr, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+}
+} // namespace
+
+int emulator_launch_code;
+
+void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_body body, void *kernel)
+{
+    if (emulator_launch_code) return;
+    start();
+    m->n = (int)(threads.x * threads.y * threads.z);
+    m->threads = threads;
+    m->blocks = blocks;
+    m->body = body;
+    m->kernel = kernel;
+    if (m->n < 1 || m->n > MAX_THREADS) fail("a block has 1 to 1024 threads");
+    if (shared_bytes > SHARED) fail("more shared memory than a GPU has");
+    if (blocks.y > 65535 || blocks.z > 65535 || blocks.x * blocks.y * blocks.z == 0)
+        fail("a grid that no GPU takes");
+    for (int i = 0; i < m->n; i++)
+        m->fibers[i].index = {(unsigned)i % threads.x, (unsigned)i / threads.x % threads.y,
+                              (unsigned)i / threads.x / threads.y};
+    for (unsigned z = 0; z < blocks.z; z++)
+        for (unsigned y = 0; y < blocks.y; y++)
+            for (unsigned x = 0; x < blocks.x; x++) {
+                m->block = {x, y, z};
+                memset(m->shared, 0xFF, shared_bytes); /* NaN: nobody may count on zeros */
+                run_block();
+            }
+}
+
+void *emulator_shared(void)
+{
+    return m->shared;
+}
+
+const emulated_index &emulator_thread(void)
+{
+    return m->fibers[m->current].index;
+}
+
+const emulated_index &emulator_block(void)
+{
+    return m->block;
+}
+
+const dim3 &emulator_threads(void)
+{
+    return m->threads;
+}
+
+const dim3 &emulator_blocks(void)
+{
+    return m->blocks;
+}
+
+void emulator_meet_block(void)
+{
+    to_scheduler(AT_BLOCK);
+}
+
+void emulator_meet_warp(void)
+{
+    to_scheduler(AT_WARP);
+}
+
+uint64_t *emulator_places(void)
+{
+    return m->places + m->current / WARP * WARP;
+}
+
+int emulator_lane(void)
+{
+    return m->current % WARP;
+}
+
+int emulator_warp_size(void)
+{
+    int first = m->current / WARP * WARP;
+    return m->n - first < WARP ? m->n - first : WARP;
+}
+
+unsigned emulator_ballot(bool yes)
+{
+    uint64_t *places = emulator_places();
+    unsigned mask = 0;
+    places[emulator_lane()] = yes;
+    emulator_meet_warp();
+    for (int i = 0; i < emulator_warp_size(); i++)
+        mask |= places[i] ? 1u << i : 0;
+    emulator_meet_warp();
+    return mask;
+}

@@ -1,0 +1,126 @@
+/*
+ * emulator.h - enough of CUDA C++ to compile kernels of plugins/backends/cuda/ops as plain C++ and
+ * run them on the CPU.
+ *
+ * The blocks of a launch run one after another. The threads of a block are fibers: each runs until
+ * it ends or meets others (__syncthreads, __syncwarp, a shuffle or a vote), then the next one runs.
+ * So indices, bounds, barriers and sums are checked, and results are those of one legal order;
+ * races that this order hides, and speed, are not. A barrier that some threads never reach ends the
+ * process with a message. One launch at a time: the memory below is the process's.
+ */
+#ifndef SUPPORT_CUDA_EMULATOR_H
+#define SUPPORT_CUDA_EMULATOR_H
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct emulated_index {
+    unsigned x, y, z;
+};
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+typedef void (*emulated_body)(void *kernel);
+/* Runs body(kernel) in every thread of every block. */
+void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_body body, void *kernel);
+void *emulator_shared(void); /* dynamic shared memory of the block at hand, 128-byte aligned */
+const emulated_index &emulator_thread(void);
+const emulated_index &emulator_block(void);
+const dim3 &emulator_threads(void); /* of a block */
+const dim3 &emulator_blocks(void);
+void emulator_meet_block(void);
+void emulator_meet_warp(void);
+/* Of the calling thread's warp: 32 places of 8 bytes for exchange. */
+uint64_t *emulator_places(void);
+int emulator_lane(void);
+int emulator_warp_size(void); /* threads of the warp: 32 but for the last one */
+/* Launches fail with this code until it is 0: what a test injects. */
+extern int emulator_launch_code;
+
+#define threadIdx (emulator_thread())
+#define blockIdx (emulator_block())
+#define blockDim (emulator_threads())
+#define gridDim (emulator_blocks())
+#define __global__ static
+#define __device__
+#define __host__
+#define __shared__ static
+#define __constant__ static
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+#define __syncthreads() emulator_meet_block()
+#define __syncwarp(...) emulator_meet_warp()
+#define __threadfence() ((void)0)
+
+#define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                            \
+    do {                                                                                           \
+        auto emulated_kernel = [=]() { kernel(__VA_ARGS__); };                                     \
+        (void)(stream);                                                                            \
+        emulator_launch(                                                                           \
+            (blocks), (threads), (shared_bytes),                                                   \
+            [](void *k) { (*static_cast<decltype(emulated_kernel) *>(k))(); }, &emulated_kernel);  \
+    } while (0)
+#define CUDA_SHARED(type, name) type *name = static_cast<type *>(emulator_shared())
+
+template <typename T> T emulator_exchange(T value, int from)
+{
+    static_assert(sizeof(T) <= 8, "shuffles move 4 or 8 bytes");
+    uint64_t *places = emulator_places();
+    memcpy(&places[emulator_lane()], &value, sizeof value);
+    emulator_meet_warp();
+    if (from < 0 || from >= emulator_warp_size()) from = emulator_lane();
+    memcpy(&value, &places[from], sizeof value);
+    emulator_meet_warp();
+    return value;
+}
+
+template <typename T> T __shfl_sync(unsigned, T value, int lane, int width = 32)
+{
+    int first = emulator_lane() / width * width;
+    return emulator_exchange(value, first + lane % width);
+}
+
+template <typename T> T __shfl_xor_sync(unsigned, T value, int bits, int = 32)
+{
+    return emulator_exchange(value, emulator_lane() ^ bits);
+}
+
+template <typename T> T __shfl_down_sync(unsigned, T value, unsigned by, int width = 32)
+{
+    int from = emulator_lane() + (int)by;
+    return emulator_exchange(value, from / width == emulator_lane() / width ? from : emulator_lane());
+}
+
+template <typename T> T __shfl_up_sync(unsigned, T value, unsigned by, int width = 32)
+{
+    int from = emulator_lane() - (int)by;
+    bool same = from >= 0 && from / width == emulator_lane() / width;
+    return emulator_exchange(value, same ? from : emulator_lane());
+}
+
+unsigned emulator_ballot(bool yes);
+static inline unsigned __ballot_sync(unsigned, int yes)
+{
+    return emulator_ballot(yes != 0);
+}
+static inline int __any_sync(unsigned, int yes)
+{
+    return emulator_ballot(yes != 0) != 0;
+}
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+static inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+
+#endif

@@ -1,0 +1,274 @@
+/*
+ * fake_driver.c - a device made of malloc.
+ */
+#include "fake_driver.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FRONT = 512, FAKE_INVALID = 1, FAKE_MEMORY_MIB = 4096 };
+
+fake_device fake = {
+    .n_devices = 1,
+    .driver_version = 13000,
+    .runtime_version = 13000,
+    .properties = {.name = "emulated GPU",
+                   .major = 9,
+                   .minor = 0,
+                   .multiprocessors = 2, /* few: so grids loop */
+                   .memory_bytes = (size_t)FAKE_MEMORY_MIB << 20,
+                   .shared_bytes = 227 << 10},
+};
+
+static fake_device pristine;
+
+/* Taken once before a test changes anything. */
+__attribute__((constructor)) static void keep_pristine(void)
+{
+    pristine = fake;
+}
+
+void fake_reset(void)
+{
+    fake = pristine;
+}
+
+/* The code that the call must fail with, 0 = go on. */
+static int injected(const char *call)
+{
+    if (!fake.fail_call || strcmp(fake.fail_call, call)) return CUDA_DONE;
+    if (fake.fail_at == 0) return fake.fail_code;
+    return --fake.fail_at == 0 ? (fake.fail_call = NULL, fake.fail_code) : CUDA_DONE;
+}
+
+#define INJECT(call)                                                                               \
+    do {                                                                                           \
+        int injected_ = injected(call);                                                            \
+        if (injected_) return injected_;                                                           \
+    } while (0)
+
+static int count(int *n)
+{
+    INJECT("count");
+    *n = fake.n_devices;
+    return CUDA_DONE;
+}
+
+static int use(int device)
+{
+    INJECT("use");
+    return device < fake.n_devices ? CUDA_DONE : FAKE_INVALID;
+}
+
+static int properties(int device, cuda_properties *fill)
+{
+    INJECT("properties");
+    (void)device;
+    *fill = fake.properties;
+    return CUDA_DONE;
+}
+
+static int versions(int *driver, int *runtime)
+{
+    INJECT("versions");
+    *driver = fake.driver_version;
+    *runtime = fake.runtime_version;
+    return CUDA_DONE;
+}
+
+static int memory_info(size_t *free_bytes, size_t *total_bytes)
+{
+    INJECT("memory_info");
+    *total_bytes = fake.properties.memory_bytes;
+    *free_bytes = *total_bytes - fake.live_bytes;
+    return CUDA_DONE;
+}
+
+/* The size lies in front of what is given; the contents are NaN in every float dtype. */
+static void *block_new(size_t bytes)
+{
+    char *block = aligned_alloc(FRONT, (bytes + 2 * FRONT - 1) / FRONT * FRONT);
+    if (!block) return NULL;
+    memcpy(block, &bytes, sizeof bytes);
+    memset(block + FRONT, 0xFF, bytes < (64u << 20) ? bytes : 64u << 20);
+    return block + FRONT;
+}
+
+static size_t block_free(void *memory)
+{
+    size_t bytes;
+    char *block = (char *)memory - FRONT;
+    memcpy(&bytes, block, sizeof bytes);
+    free(block);
+    return bytes;
+}
+
+static int allocate(void **out, size_t bytes)
+{
+    fake.n_allocate++;
+    INJECT("allocate");
+    if (bytes > fake.properties.memory_bytes - fake.live_bytes) return CUDA_NO_MEMORY;
+    *out = block_new(bytes);
+    if (!*out) return CUDA_NO_MEMORY;
+    fake.live_blocks++;
+    fake.live_bytes += bytes;
+    if (fake.live_bytes > fake.peak_bytes) fake.peak_bytes = fake.live_bytes;
+    return CUDA_DONE;
+}
+
+static int release(void *memory)
+{
+    fake.n_release++;
+    INJECT("release");
+    fake.live_blocks--;
+    fake.live_bytes -= block_free(memory);
+    return CUDA_DONE;
+}
+
+static int allocate_host(void **out, size_t bytes)
+{
+    fake.n_allocate_host++;
+    INJECT("allocate_host");
+    *out = block_new(bytes);
+    if (!*out) return CUDA_NO_MEMORY;
+    fake.live_host_blocks++;
+    return CUDA_DONE;
+}
+
+static int release_host(void *memory)
+{
+    INJECT("release_host");
+    fake.live_host_blocks--;
+    block_free(memory);
+    return CUDA_DONE;
+}
+
+static int copy(void *to, const void *from, size_t bytes, cuda_copy_way way, void *stream)
+{
+    fake.n_copies++;
+    INJECT("copy");
+    (void)way;
+    (void)stream;
+    memmove(to, from, bytes);
+    return CUDA_DONE;
+}
+
+static int stream_create(void **out)
+{
+    INJECT("stream_create");
+    *out = malloc(1);
+    fake.live_streams++;
+    return CUDA_DONE;
+}
+
+static int stream_destroy(void *stream)
+{
+    free(stream);
+    fake.live_streams--;
+    return CUDA_DONE;
+}
+
+static int stream_wait(void *stream)
+{
+    (void)stream;
+    fake.n_waits++;
+    INJECT("stream_wait");
+    return CUDA_DONE;
+}
+
+static int stream_fence(void *stream, void *event)
+{
+    (void)stream;
+    (void)event;
+    INJECT("stream_fence");
+    return CUDA_DONE;
+}
+
+static int event_create(void **out)
+{
+    INJECT("event_create");
+    *out = malloc(1);
+    fake.live_events++;
+    return CUDA_DONE;
+}
+
+static int event_record(void *event, void *stream)
+{
+    (void)event;
+    (void)stream;
+    INJECT("event_record");
+    return CUDA_DONE;
+}
+
+static int event_wait(void *event)
+{
+    (void)event;
+    fake.n_waits++;
+    INJECT("event_wait");
+    return CUDA_DONE;
+}
+
+static int event_query(void *event)
+{
+    (void)event;
+    INJECT("event_query");
+    return fake.events_stay ? CUDA_NOT_READY : CUDA_DONE;
+}
+
+static int event_destroy(void *event)
+{
+    free(event);
+    fake.live_events--;
+    return CUDA_DONE;
+}
+
+static int launch_error(void)
+{
+    INJECT("launch_error");
+    return CUDA_DONE;
+}
+
+static const char *error_text(int code)
+{
+    return code == CUDA_NO_MEMORY ? "out of memory" : "injected failure";
+}
+
+void fake_end_events(void)
+{
+    fake.events_stay = false;
+}
+
+static const cuda_driver table = {
+    .count = count,
+    .use = use,
+    .properties = properties,
+    .versions = versions,
+    .memory_info = memory_info,
+    .allocate = allocate,
+    .release = release,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
+    .copy = copy,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_wait = stream_wait,
+    .stream_fence = stream_fence,
+    .event_create = event_create,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_query = event_query,
+    .event_destroy = event_destroy,
+    .launch_error = launch_error,
+    .error_text = error_text,
+};
+
+const cuda_driver *fake_driver(void)
+{
+    return &table;
+}
+
+/* The emulated plugin's own way in. */
+const cuda_driver *cuda_runtime_driver(void)
+{
+    return &table;
+}

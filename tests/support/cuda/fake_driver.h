@@ -1,0 +1,36 @@
+/*
+ * fake_driver.h - the cuda backend's driver table over malloc: what tests open the backend with, and
+ * what the emulated build of the plugin has instead of the runtime. Work is done when a call
+ * returns. A test sets what goes wrong and counts what was asked.
+ */
+#ifndef SUPPORT_CUDA_FAKE_DRIVER_H
+#define SUPPORT_CUDA_FAKE_DRIVER_H
+#include "driver.h"
+#include <stdbool.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    const char *fail_call; /* name of a member of cuda_driver, or NULL */
+    int fail_at;           /* its n-th call from now on fails, counted from 1; 0 = every one */
+    int fail_code;
+    int n_devices;
+    int driver_version, runtime_version;
+    cuda_properties properties;
+    bool events_stay; /* no event ends before fake_end_events */
+    /* counted */
+    size_t live_bytes, peak_bytes;
+    int64_t live_blocks, live_host_blocks, live_streams, live_events;
+    int64_t n_allocate, n_release, n_allocate_host, n_copies, n_waits;
+} fake_device;
+
+extern fake_device fake;
+void fake_reset(void);
+void fake_end_events(void); /* and later ones at once */
+const cuda_driver *fake_driver(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,31 @@
+/*
+ * fake_nccl.h - a stand-in for NCCL and the CUDA driver in host memory: ranks are threads of one
+ * process that meet by the id. Whoever comes last to an operation computes it (local_compute);
+ * events end when everything that was started before them on their stream has ended. It refuses
+ * what NCCL would: calls outside a group, on a communicator that is not ready or was aborted.
+ */
+#ifndef TEST_FAKE_NCCL_H
+#define TEST_FAKE_NCCL_H
+#include "api.h"
+
+enum { FAKE_SYSTEM_ERROR = 2, FAKE_INVALID = 4, FAKE_REMOTE_ERROR = 6 };
+
+/* What goes wrong, and what was counted; under no lock: set it while no rank runs. */
+typedef struct {
+    int version, n_devices;
+    int init_code;  /* of joining */
+    int init_rank_gone; /* this rank's joining is not counted: the others wait; -1 = none */
+    int id_code;
+    int stay;       /* operations never end */
+    int async_code; /* what communicators report from then on */
+    int call_code;  /* of all_reduce */
+    int n_aborts, n_destroys, n_fences, n_context_waits, n_records, n_wrong;
+    int live_streams, live_events, live_memory, live_contexts;
+} fake_state;
+
+extern fake_state fake;
+void fake_reset(void);
+extern const nccl_api fake_api;
+extern const nccl_driver fake_driver;
+
+#endif

@@ -1,0 +1,433 @@
+/*
+ * test_nccl.c - the nccl collective over a stand-in for NCCL: the rules of every collective, and what
+ * happens when a rank is missing, NCCL fails, or an exchange never ends.
+ */
+#include "group.h"
+#include "conformance/collective.h"
+#include "fake_nccl.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static const nccl_options options = {.timeout = 5, .device = -1};
+
+static nrl_status open_fake(const void *o, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
+                            void **self)
+{
+    (void)o;
+    return nccl_open_with(&fake_api, &fake_driver, &options, store, rank, world, timeout_s, self);
+}
+
+#define ENTRY(name) .name = nccl_##name,
+static const nrl_collective table = {.open = open_fake,
+                                     .split = nccl_split,
+                                     .close = nccl_close,
+                                     .abort = nccl_abort,
+                                     NCCL_OPERATIONS(ENTRY).wait = nccl_wait,
+                                     .fence = nccl_fence,
+                                     .release = nccl_release,
+                                     .failed_peer = nccl_failed_peer,
+                                     .facts = nccl_facts};
+
+static void nothing_is_left(void)
+{
+    assert_int_equal(fake.n_wrong, 0);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(fake.live_memory, 0);
+    assert_int_equal(fake.live_contexts, 0);
+}
+
+static void check_part(const char *name, void (*part)(member *), int32_t least, int32_t most)
+{
+    const conformance_setup setup = {.options = &options};
+    conformance_report *report = calloc(1, sizeof *report);
+    for (int32_t world = least; world <= most; world++) {
+        fake_reset();
+        collective_end end = collective_run(&table, &setup, world, report, name, part);
+        for (int64_t i = 0; i < report->n_rules; i++)
+            if (report->rules[i].failed)
+                fail_msg("%s, %d ranks: %s: %s", name, world, report->rules[i].rule, report->rules[i].text);
+        assert_int_equal(end, COLLECTIVE_WENT_THROUGH);
+        nothing_is_left();
+    }
+    assert_true(report->checked > 0);
+    free(report);
+}
+
+static void it_keeps_the_rules_of_every_collective(void **state)
+{
+    (void)state;
+    check_part("moves", collective_moves, 2, 4);
+    check_part("uneven", collective_uneven, 2, 4);
+    check_part("sums", collective_sums, 2, 4);
+    check_part("bits", collective_bits, 2, 4);
+    check_part("shares", collective_shares, 2, 4);
+    check_part("requests", collective_requests, 2, 3);
+    check_part("groups", collective_groups, 4, 4);
+}
+
+/* ---- ranks as threads, for what goes wrong ---- */
+
+enum { RANKS = 3 };
+
+typedef struct rank_of rank_of;
+struct rank_of {
+    pthread_t thread;
+    nrl_store *store;
+    int32_t rank;
+    double timeout;
+    void (*body)(rank_of *r, void *self);
+    nrl_status st;
+    char text[300];
+    double took;
+};
+
+static void note_error(rank_of *r, nrl_status st)
+{
+    r->st = st;
+    if (st) snprintf(r->text, sizeof r->text, "%s", nrl_error_text());
+}
+
+static void *run_rank(void *user)
+{
+    rank_of *r = user;
+    void *self = NULL;
+    double start = nccl_clock();
+    note_error(r, open_fake(NULL, r->store, r->rank, RANKS, r->timeout, &self));
+    if (!r->st && r->body) r->body(r, self);
+    r->took = nccl_clock() - start;
+    nccl_close(self);
+    return NULL;
+}
+
+/* Ranks [first, RANKS) run. */
+static void run_ranks(rank_of *ranks, int32_t first, double timeout, void (*body)(rank_of *, void *))
+{
+    store_server *server;
+    assert_int_equal(store_server_open("127.0.0.1", 0, &server), NRL_OK);
+    for (int32_t i = first; i < RANKS; i++) {
+        ranks[i] = (rank_of){.rank = i, .timeout = timeout, .body = body};
+        assert_int_equal(store_connect("127.0.0.1", store_server_port(server), 5, &ranks[i].store), NRL_OK);
+    }
+    for (int32_t i = first; i < RANKS; i++)
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
+    for (int32_t i = first; i < RANKS; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        store_close(ranks[i].store);
+    }
+    store_server_close(server);
+}
+
+static nrl_comm_args sum_of(float *v)
+{
+    return (nrl_comm_args){.size = sizeof(nrl_comm_args), .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM,
+                           .send = v, .receive = v, .count = 1};
+}
+
+/* A sum that is waited for once, at most 0.2 s. */
+static void sum_once(rank_of *r, void *self)
+{
+    float v = 1;
+    nrl_comm_args a = sum_of(&v);
+    nrl_request *request;
+    bool done = false;
+    note_error(r, nccl_all_reduce(self, &a, &request));
+    if (r->st) return;
+    note_error(r, nccl_wait(self, request, 0.2, &done));
+    if (!r->st && !done) snprintf(r->text, sizeof r->text, "not done");
+    nccl_release(self, request);
+}
+
+static void a_missing_rank_is_named_by_all_others(void **state)
+{
+    rank_of ranks[RANKS] = {0};
+    (void)state;
+    fake_reset();
+    store_server *server;
+    assert_int_equal(store_server_open("127.0.0.1", 0, &server), NRL_OK);
+    for (int32_t i = 0; i < 2; i++) { /* rank 2 does not come */
+        ranks[i] = (rank_of){.rank = i, .timeout = 0.5};
+        assert_int_equal(store_connect("127.0.0.1", store_server_port(server), 5, &ranks[i].store), NRL_OK);
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
+    }
+    for (int32_t i = 0; i < 2; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        store_close(ranks[i].store);
+        assert_int_equal(ranks[i].st, NRL_ERR_PEER);
+        assert_non_null(strstr(ranks[i].text, "rank 2"));
+        assert_true(ranks[i].took < 2);
+    }
+    store_server_close(server);
+    nothing_is_left();
+}
+
+static void a_rank_that_nccl_waits_for_costs_the_time_out_only(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    fake.init_rank_gone = 1;
+    run_ranks(ranks, 0, 0.5, NULL);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[i].st, NRL_ERR_PEER);
+        assert_non_null(strstr(ranks[i].text, "joining the other ranks took more than"));
+        assert_true(ranks[i].took < 3);
+    }
+    assert_int_equal(fake.n_aborts, RANKS);
+    nothing_is_left();
+}
+
+static void nccls_own_words_are_told(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    fake.init_code = FAKE_SYSTEM_ERROR;
+    run_ranks(ranks, 0, 2, NULL);
+    for (int i = 0; i < RANKS; i++)
+        assert_non_null(strstr(ranks[i].text, "joining the other ranks failed: unhandled error"));
+    nothing_is_left();
+    fake_reset();
+    fake.id_code = FAKE_SYSTEM_ERROR;
+    run_ranks(ranks, 0, 2, NULL);
+    for (int i = 0; i < RANKS; i++)
+        assert_non_null(strstr(ranks[i].text, "made no id"));
+    nothing_is_left();
+    fake_reset();
+    fake.call_code = FAKE_INVALID;
+    run_ranks(ranks, 0, 2, sum_once);
+    for (int i = 0; i < RANKS; i++)
+        assert_non_null(strstr(ranks[i].text, "all_reduce failed: unhandled error: the stand-in's last words"));
+    fake.n_wrong = 0;
+    nothing_is_left();
+}
+
+static void an_old_nccl_and_too_few_devices_are_said(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    fake.version = 21600;
+    run_ranks(ranks, 0, 1, NULL);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(ranks[i].st, NRL_ERR_PLUGIN);
+    nothing_is_left();
+    fake_reset();
+    fake.n_devices = 2; /* for three ranks of one machine */
+    run_ranks(ranks, 0, 0.5, NULL);
+    assert_int_equal(ranks[2].st, NRL_ERR_CONFIG);
+    assert_non_null(strstr(ranks[2].text, "device 2"));
+    nothing_is_left();
+}
+
+static void a_wait_ends_when_its_time_is_up(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    fake.stay = 1;
+    run_ranks(ranks, 0, 2, sum_once);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[i].st, NRL_OK);
+        assert_string_equal(ranks[i].text, "not done");
+        assert_true(ranks[i].took < 2);
+    }
+    nothing_is_left();
+}
+
+/* The exchange never ends; then the communicator reports why. */
+static void wait_for_trouble(rank_of *r, void *self)
+{
+    float v = 1;
+    nrl_comm_args a = sum_of(&v);
+    nrl_request *request;
+    bool done = false;
+    note_error(r, nccl_all_reduce(self, &a, &request));
+    if (r->st) return;
+    fake.async_code = FAKE_REMOTE_ERROR;
+    note_error(r, nccl_wait(self, request, 30, &done));
+    nccl_release(self, request);
+}
+
+static void an_error_in_the_background_ends_a_wait(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    fake.stay = 1;
+    run_ranks(ranks, 0, 2, wait_for_trouble);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[i].st, NRL_ERR_PEER);
+        assert_non_null(strstr(ranks[i].text, "all_reduce failed: remote process exited"));
+        assert_true(ranks[i].took < 5);
+    }
+    assert_true(fake.n_aborts == RANKS); /* none is finalized in peace */
+    nothing_is_left();
+}
+
+static void *abort_soon(void *self)
+{
+    struct timespec t = {0, 100000000};
+    nanosleep(&t, NULL);
+    nccl_abort(self);
+    return NULL;
+}
+
+static void wait_for_abort(rank_of *r, void *self)
+{
+    float v = 1;
+    nrl_comm_args a = sum_of(&v);
+    nrl_request *request;
+    pthread_t thread;
+    bool done = false;
+    note_error(r, nccl_all_reduce(self, &a, &request));
+    if (r->st) return;
+    pthread_create(&thread, NULL, abort_soon, self);
+    note_error(r, nccl_wait(self, request, 30, &done));
+    pthread_join(thread, NULL);
+    nccl_release(self, request);
+    nrl_request *none;
+    if (nccl_all_reduce(self, &a, &none) != NRL_ERR_PEER) r->st = NRL_ERR_BUG; /* nothing starts any more */
+}
+
+static void an_abort_from_another_thread_ends_what_is_in_flight(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    fake.stay = 1;
+    run_ranks(ranks, 0, 2, wait_for_abort);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[i].st, NRL_ERR_PEER);
+        assert_non_null(strstr(ranks[i].text, "aborted by this rank"));
+        assert_true(ranks[i].took < 3);
+    }
+    assert_int_equal(fake.n_aborts, RANKS);
+    assert_int_equal(fake.n_destroys, 0);
+    nothing_is_left();
+}
+
+/* Operands are waited for on the device: a stream by an event of it, an event directly. */
+static void follow_streams(rank_of *r, void *self)
+{
+    float v = 1;
+    nrl_comm_args a = sum_of(&v);
+    void *stream, *event;
+    nrl_request *request;
+    bool done;
+    (void)fake_driver.stream_create(&stream, 0, 0);
+    (void)fake_driver.event_create(&event, 0);
+    a.stream = stream;
+    note_error(r, nccl_all_reduce(self, &a, &request));
+    if (!r->st) note_error(r, nccl_fence(self, request, stream));
+    if (!r->st) note_error(r, nccl_wait(self, request, 5, &done));
+    nccl_release(self, request);
+    a.stream = NULL;
+    a.after = event;
+    note_error(r, nccl_all_reduce(self, &a, &request));
+    if (!r->st) note_error(r, nccl_wait(self, request, 5, &done));
+    nccl_release(self, request);
+    if (v != RANKS * RANKS) r->st = NRL_ERR_BUG;
+    (void)fake_driver.stream_destroy(stream);
+    (void)fake_driver.event_destroy(event);
+}
+
+static void operands_are_waited_for_on_the_device(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    run_ranks(ranks, 0, 2, follow_streams);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(ranks[i].st, NRL_OK);
+    assert_int_equal(fake.n_fences, 3 * RANKS);
+    assert_int_equal(fake.n_context_waits, 0);
+    nothing_is_left();
+}
+
+static void send_around(rank_of *r, void *self)
+{
+    float out = (float)r->rank, in = -1;
+    nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_F32, .count = 1};
+    nrl_request *sent, *received;
+    bool done;
+    a.send = &out;
+    a.peer = (r->rank + 1) % RANKS;
+    note_error(r, nccl_send(self, &a, &sent));
+    if (r->st) return;
+    a.send = NULL;
+    a.receive = &in;
+    a.peer = (r->rank + RANKS - 1) % RANKS;
+    note_error(r, nccl_recv(self, &a, &received));
+    if (r->st) return;
+    note_error(r, nccl_wait(self, received, 5, &done));
+    if (in != (float)a.peer) r->st = NRL_ERR_BUG;
+    (void)nccl_wait(self, sent, 5, &done);
+    nccl_release(self, sent);
+    nccl_release(self, received);
+}
+
+static void messages_go_round(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    run_ranks(ranks, 0, 2, send_around);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(ranks[i].st, NRL_OK);
+    nothing_is_left();
+}
+
+static void wrong_operands_are_refused(rank_of *r, void *self)
+{
+    float v = 1;
+    nrl_request *request;
+    nrl_comm_args a = sum_of(&v);
+    bool right = true;
+    a.dtype = NRL_DTYPE_I32;
+    a.reduce = NRL_SUM_AVERAGE;
+    right = right && nccl_all_reduce(self, &a, &request) == NRL_ERR_CONFIG;
+    a = sum_of(&v);
+    a.peer = RANKS;
+    right = right && nccl_broadcast(self, &a, &request) == NRL_ERR_BUG;
+    a.count = -1;
+    right = right && nccl_all_reduce(self, &a, &request) == NRL_ERR_BUG;
+    a.dtype = 99;
+    right = right && nccl_all_reduce(self, &a, &request) == NRL_ERR_BUG;
+    r->st = right ? NRL_OK : NRL_ERR_PLUGIN;
+}
+
+static void what_nccl_cannot_do_never_reaches_it(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    run_ranks(ranks, 0, 2, wrong_operands_are_refused);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(ranks[i].st, NRL_OK);
+    nothing_is_left();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_keeps_the_rules_of_every_collective),
+        cmocka_unit_test(a_missing_rank_is_named_by_all_others),
+        cmocka_unit_test(a_rank_that_nccl_waits_for_costs_the_time_out_only),
+        cmocka_unit_test(nccls_own_words_are_told),
+        cmocka_unit_test(an_old_nccl_and_too_few_devices_are_said),
+        cmocka_unit_test(a_wait_ends_when_its_time_is_up),
+        cmocka_unit_test(an_error_in_the_background_ends_a_wait),
+        cmocka_unit_test(an_abort_from_another_thread_ends_what_is_in_flight),
+        cmocka_unit_test(operands_are_waited_for_on_the_device),
+        cmocka_unit_test(messages_go_round),
+        cmocka_unit_test(what_nccl_cannot_do_never_reaches_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
