@@ -249,6 +249,16 @@ static nrl_status share(run *r, const data_step *data, const double *weights, ra
     return NRL_OK;
 }
 
+static nrl_status take_update(run *r, const ranks_result *all, const double *weights, const clip_result *clip,
+                              double lr, bool look)
+{
+    NRL_TRY(update(r, clip, lr));
+    if (look) NRL_TRY(debug_weights(r));
+    r->progress.updates++;
+    r->progress.skipped_in_a_row = 0;
+    return r->algorithm->step_end ? r->algorithm->step_end(r->algorithm_self, all->sums, weights) : NRL_OK;
+}
+
 static double bytes_sent(const run *r)
 {
     int64_t sent, received;
@@ -276,15 +286,8 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     bool look = debug_is_due(r);
     if (look) NRL_TRY(debug_data(r, data));
     if (look) NRL_TRY(debug_gradients(r));
-    if (clip.finite) {
-        NRL_TRY(update(r, &clip, lr));
-        if (look) NRL_TRY(debug_weights(r));
-        r->progress.updates++;
-        r->progress.skipped_in_a_row = 0;
-        if (r->algorithm->step_end) NRL_TRY(r->algorithm->step_end(r->algorithm_self, all.sums, weights));
-    } else {
-        NRL_TRY(diverged(r, loss, norm));
-    }
+    if (clip.finite) NRL_TRY(take_update(r, &all, weights, &clip, lr, look));
+    else NRL_TRY(diverged(r, loss, norm));
     r->progress.step++;
     r->progress.tokens += (int64_t)all.tokens;
     r->comm_seconds = mesh_wait_seconds(r->mesh) - waited;
