@@ -127,6 +127,48 @@ campaign_kills() {
     echo "inside a save: $inside of $tried; runs that were finished and compared: $finished"
 }
 
+try_flips() {
+    whole=$work/flips try=$work/flipped
+    if [ ! -d "$whole" ]; then
+        (OMP_NUM_THREADS=1 exec "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=5 \
+            checkpoint.keep=0 train.epochs=0 train.steps=10 out="$whole" parallel=fsdp) >"$work/log" 2>&1 ||
+            { cat "$work/log"; return 1; }
+    fi
+    rm -rf "$try" && mkdir -p "$try/checkpoints" && cp -r "$whole"/checkpoints/* "$try/checkpoints"
+    newest=$try/checkpoints/step-00000010
+    file=$newest/$(pick "$1" manifest.json rank-00000.nrlc rank-00001.nrlc)
+    what=$(python3 - "$file" "$1" <<'PY'
+import os, random, sys
+path, seed = sys.argv[1], int(sys.argv[2])
+random.seed(seed)
+size = os.path.getsize(path)
+if random.random() < 0.2:
+    at = random.randrange(size)
+    os.truncate(path, at)
+    print("cut at", at)
+else:
+    at, bit = random.randrange(size), random.randrange(8)
+    with open(path, "r+b") as f:
+        f.seek(at)
+        byte = f.read(1)[0]
+        f.seek(at)
+        f.write(bytes([byte ^ 1 << bit]))
+    print("byte", at, "bit", bit)
+PY
+) || return 1
+    "$nrl" checkpoint verify "$newest" >"$work/log" 2>&1
+    code=$?
+    [ $code -eq 5 ] || { echo "$file: $what: verify exits $code"; return 1; }
+    # one in fifty is also resumed: the one before it is taken, and that is said
+    [ $(($1 % 50)) -eq 0 ] || return 0
+    small out="$try" resume=auto checkpoint.fallback=previous train.epochs=0 train.steps=10 >"$work/log" 2>"$work/err" ||
+        { cat "$work/err"; return 1; }
+    grep -q "after step 5 of 10" "$work/log" && grep -q "^warning: .*step-00000010" "$work/err" && return 0
+    echo "$file: $what: no fallback"
+    cat "$work/log" "$work/err"
+    return 1
+}
+
 try_soak() {
     rm -rf "$work/soak"
     small out="$work/soak" train.seed="$1" train.epochs="$(pick "$1" 1 2 3)" \
