@@ -114,7 +114,10 @@ static bool has_ipv6(void)
 static void ipv6_serves_as_well(void **state)
 {
     (void)state;
-    if (!has_ipv6()) skip();
+    if (!has_ipv6()) {
+        print_message("skipped: this machine has no IPv6 loopback address\n");
+        skip();
+    }
     for (int d = 0; d < 3; d++) {
         const ranks_options o = {.dialect = d, .address = "::1"};
         assert_true(ranks_run(3, &o, text_body, "lo ::1"));

@@ -158,7 +158,7 @@ static void real_preferences_are_learned(void **state)
     const char *stories = test_shared(&place, "data/models/stories260K/hf");
     const char *data = test_shared(&place, "data/pref/lf_kto_en_demo.json");
     if (!stories || !data) {
-        print_message("NRL_TEST_SHARED has no stories260K or lf_kto_en_demo.json\n");
+        print_message("skipped: NRL_TEST_SHARED has no stories260K or lf_kto_en_demo.json\n");
         skip();
     }
     const char *const overrides[] = {arena_printf(&place.memory, "model.path=%s", stories),
