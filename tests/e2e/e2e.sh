@@ -80,3 +80,41 @@ out: result
 ${1-}
 YAML
 }
+
+# ---- a run on several ranks beside one rank; both take config.yaml ----
+
+# numbers FILE: loss and gradient norm of each step, then each evaluation's loss
+numbers() {
+    sed -n 's|.*"loss": *\([^,}]*\).*"grad_norm": *\([^,}]*\).*|\1 \2|p; s|.*"eval_loss": *\([^,}]*\).*|\1|p' "$1"
+}
+
+# compare NAME TOLERANCE: the run NAME gave the numbers of the expected run; norms are sums of more numbers in
+# another order, so they are compared less strictly than losses
+compare() {
+    numbers "$1/metrics.jsonl" >found.txt
+    is "records of $1" "$(wc -l <found.txt)" "$(wc -l <expected.txt)"
+    paste expected.txt found.txt | awk -v name="$1" -v room="$2" '
+        function off(a, b) { return a == b ? 0 : (a > b ? a - b : b - a) / (a > 0 ? a : -a) }
+        { n = NF / 2; if (off($1, $(n + 1)) > room || (n == 2 && off($2, $4) > 20 * room)) { print name ": " $0; bad = 1 } }
+        END { exit bad }' || failed=1
+}
+
+# ranks N NAME TOLERANCE ARGUMENT...: that config on N ranks
+ranks() {
+    n=$1
+    name=$2
+    room=$3
+    shift 3
+    run 0 launch -n "$n" -- run config.yaml out="$name" overwrite=true "$@"
+    [ -f "$name/metrics.jsonl" ] && compare "$name" "$room"
+    rm -rf "$name"
+}
+
+# one NAME ARGUMENT...: one rank, whose numbers are expected from here on
+one() {
+    name=$1
+    shift
+    run 0 run config.yaml out="$name" "$@"
+    numbers "$name/metrics.jsonl" >expected.txt
+    is "steps of $name" "$(grep -c ' ' expected.txt)" 20
+}
