@@ -173,6 +173,7 @@ nrl_status evaluate_due(run *r);
 
 /* save.c */
 nrl_status save_due(run *r);
+nrl_status save_last(run *r); /* at the end: until it is there; a failure by checkpoint.on_error, as any */
 nrl_status save_now(run *r, const char **path); /* complete when it returns */
 nrl_status save_wait(run *r);                   /* until what is being written is complete */
 void save_close(run *r);

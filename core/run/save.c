@@ -175,6 +175,13 @@ nrl_status save_wait(run *r)
     return call_hook(r);
 }
 
+nrl_status save_last(run *r)
+{
+    NRL_TRY(open_writer(r));
+    NRL_TRY(start(r));
+    return save_wait(r);
+}
+
 nrl_status save_due(run *r)
 {
     const config_checkpoint *c = &r->config.checkpoint;

@@ -47,15 +47,14 @@ nrl_status run_step(run *r, run_event *e, bool *done)
 
 static nrl_status finish(run *r)
 {
-    const char *path;
     if (r->finished) return NRL_OK;
     NRL_TRY(ranks_agree(r, "finish", (uint64_t)r->progress.step));
     const config_checkpoint *c = &r->config.checkpoint;
-    if (r->last_saved != r->progress.step && (c->every || c->every_minutes > 0)) NRL_TRY(save_now(r, &path));
+    if (r->last_saved != r->progress.step && (c->every || c->every_minutes > 0)) NRL_TRY(save_last(r));
     NRL_TRY(save_wait(r));
     r->finished = true;
     if (!c->export) return NRL_OK;
-    path = arena_printf(&r->memory, "%s/model", r->config.out);
+    const char *path = arena_printf(&r->memory, "%s/model", r->config.out);
     NRL_TRY(export_to(r, path));
     run_say(r, "exported %s", path);
     return NRL_OK;
