@@ -124,6 +124,15 @@ static void close_device(run *r)
     ctx_destroy(r->ctx);
 }
 
+/* Only what a create of the plugin's own has made: without one, self is the options. */
+static void destroy_instances(run *r)
+{
+    const nrl_algorithm *a = r->algorithm_is_script ? NULL : r->algorithm;
+    const nrl_optimizer *o = r->optimizer;
+    if (a && a->create && a->destroy && r->algorithm_self) a->destroy(r->algorithm_self);
+    if (o && o->create && o->destroy && r->optimizer_self) o->destroy(r->optimizer_self);
+}
+
 void run_close(run *r)
 {
     if (!r) return;
@@ -134,10 +143,7 @@ void run_close(run *r)
     if (r->device.self) device_close(&r->device);
     close_data(r);
     if (r->model) model_destroy(r->model);
-    if (r->algorithm && !r->algorithm_is_script && r->algorithm->destroy && r->algorithm_self)
-        r->algorithm->destroy(r->algorithm_self);
-    if (r->optimizer && r->optimizer->destroy && r->optimizer_self)
-        r->optimizer->destroy(r->optimizer_self);
+    destroy_instances(r);
     if (r->host) plugin_host_destroy(r->host);
     free(r->script_state);
     if (r->mesh) mesh_close(r->mesh);

@@ -61,8 +61,10 @@ static void fill_plugin_algorithm(filling *f)
     const nrl_algorithm *a = open_component(f, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
     r->algorithm = a;
     r->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
-    if (a && a->create && !f->problems.n && a->create(options, &r->algorithm_self) != NRL_OK)
+    if (a && a->create && !f->problems.n && a->create(options, &r->algorithm_self) != NRL_OK) {
         problems_take_error(&f->problems, c->at);
+        r->algorithm_self = NULL; /* whatever a failed create left there */
+    }
     if (a && a->instance_needs && !f->problems.n) r->algorithm = with_instance_needs(r, a);
 }
 
@@ -193,6 +195,17 @@ static void count_metrics(run *r)
     while (m && m[r->n_metrics].name && r->n_metrics < RUN_MAX_METRICS) r->n_metrics++;
 }
 
+/* Without a create of its own the instance is the options. */
+static nrl_status create_optimizer(run *r)
+{
+    const nrl_optimizer *o = r->optimizer;
+    r->optimizer_self = r->optimizer_options_of_plugin;
+    if (!o->create) return NRL_OK;
+    nrl_status st = o->create(r->optimizer_options_of_plugin, &r->optimizer_self);
+    if (st) r->optimizer_self = NULL; /* whatever a failed create left there */
+    return st;
+}
+
 nrl_status open_plugins(run *r, const nrl_node *config)
 {
     filling f = {.r = r};
@@ -212,8 +225,5 @@ nrl_status open_plugins(run *r, const nrl_node *config)
     fill_loggers(&f);
     NRL_TRY(problems_report(&f.problems));
     count_metrics(r);
-    if (r->optimizer->create)
-        return r->optimizer->create(r->optimizer_options_of_plugin, &r->optimizer_self);
-    r->optimizer_self = r->optimizer_options_of_plugin;
-    return NRL_OK;
+    return create_optimizer(r);
 }

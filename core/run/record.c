@@ -55,8 +55,8 @@ nrl_status loggers_open(run *r)
                           .color = r->env.color};
     for (size_t i = 0; i < r->n_loggers && run_leads(r); i++) {
         run_logger *l = &r->loggers[i];
-        if (l->table->open(l->options, &about, &l->self) != NRL_OK) give_up(l);
-        l->opened = true;
+        l->opened = l->table->open(l->options, &about, &l->self) == NRL_OK;
+        if (!l->opened) give_up(l);
     }
     return NRL_OK;
 }

@@ -31,7 +31,8 @@ nrl_status strategy_open(const strategy_setup *setup, strategy *out)
                                     .units = out->units};
     const nrl_parallel *t = setup->choice.table;
     nrl_status st = t->create(setup->choice.options, setup->mesh, &out->self);
-    if (st == NRL_OK) st = t->plan(out->self, &out->plan);
+    if (st != NRL_OK) out->self = NULL; /* whatever a failed create left there */
+    else st = t->plan(out->self, &out->plan);
     if (st != NRL_OK) nrl_note("parallel strategy '%s'", t->plugin.name);
     return st;
 }

@@ -33,7 +33,7 @@ void loss_base_open(lua_State *L, script_loss *l)
 
 void loss_base_close(script_loss *l)
 {
-    if (l->base && l->base->destroy) l->base->destroy(l->base_self);
+    if (l->base && l->base->create && l->base->destroy) l->base->destroy(l->base_self);
     if (l->base_host) plugin_host_destroy(l->base_host);
     l->base = NULL;
     l->base_host = NULL;

@@ -22,9 +22,13 @@ nrl_status device_open(const nrl_backend *table, const void *options, int32_t in
     *out = (device){.table = *table};
     size_t known = table->ops->size < sizeof out->ops ? table->ops->size : sizeof out->ops;
     memcpy(&out->ops, table->ops, known);
-    NRL_TRY(table->open(options, index, &out->self));
+    nrl_status st = table->open(options, index, &out->self);
+    if (st) {
+        *out = (device){0}; /* nothing to close, whatever a failed open left there */
+        return st;
+    }
     out->facts.size = sizeof out->facts;
-    nrl_status st = table->facts(out->self, &out->facts);
+    st = table->facts(out->self, &out->facts);
     if (st) device_close(out);
     return st;
 }

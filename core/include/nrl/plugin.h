@@ -5,9 +5,9 @@
  * a static table and runs no other code, so that listing plugins needs no device. Calls into the
  * core are plain functions (nrl_*); calls out of the core go through the tables of this folder.
  *
- * Growth: a kind's table only ever gains members at its end. The host copies what it knows into a
- * zeroed table; a missing member is NULL, which means the default written beside that member. A
- * larger table than the host knows is accepted when the surplus is zero.
+ * Growth: a kind's table only gains members at its end. The host copies what it knows into a zeroed
+ * one; a missing member is NULL: the default beside it. A larger table may have zero surplus only.
+ * Life: what a failed create or open left in *self is not looked at, nor destroyed or closed.
  *
  * Threads: each member of a table carries the tag of the thread that calls it:
  * [main] while a run is opened or closed; [step] the thread that trains; [io] a data or checkpoint
