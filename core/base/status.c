@@ -1,5 +1,6 @@
 /*
- * status.c - the per-thread error record behind nrl_fail, nrl_note and nrl_error_text.
+ * status.c - the per-thread error record behind nrl_fail, nrl_note and nrl_error_text; and what the core
+ * prints itself, which is warnings and a broken invariant.
  * Long texts (a config with many mistakes) are kept whole up to RECORD_SIZE; then the end is cut
  * and says so. Nothing here allocates, so errors about memory can be told too.
  */
@@ -58,12 +59,14 @@ const char *nrl_error_text(void)
 
 void nrl_warn(const char *fmt, ...)
 {
-    char line[NOTE_SIZE];
     va_list a;
     va_start(a, fmt);
-    vsnprintf(line, sizeof line, fmt, a);
+    flockfile(stderr); /* of whatever length, in one piece */
+    fputs("warning: ", stderr);
+    vfprintf(stderr, fmt, a);
+    fputc('\n', stderr);
+    funlockfile(stderr);
     va_end(a);
-    fprintf(stderr, "warning: %s\n", line);
 }
 
 void nrl_assert_failed(const char *file, int line, const char *text, long long a, long long b)

@@ -4,7 +4,6 @@
 #include "base/arena.h"
 #include "mesh/internal.h"
 #include "mesh/socket.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,12 +80,21 @@ static int32_t lost_rank(nrl_mesh *m, const nrl_comm *c)
     return peer >= 0 && peer < c->size ? c->base + peer * c->stride : -1;
 }
 
-static void print_records(char *const *records, int32_t world)
+/* What follows the empty line: all calls, not the last of each axis. */
+static const char *all_calls(const char *text)
 {
+    if (!text) return "(did not come)\n";
+    const char *gap = strstr(text, "\n\n");
+    return gap ? gap + 2 : text;
+}
+
+static void show_records(char *const *records, int32_t world)
+{
+    buffer text = {0};
     for (int32_t r = 0; r < world; r++)
-        fprintf(stderr, "---- last calls of rank %d\n%s", (int)r,
-                records[r] ? strstr(records[r], "\n\n") ? strstr(records[r], "\n\n") + 2 : records[r]
-                           : "(did not come)\n");
+        buffer_print(&text, "\n---- last calls of rank %d\n%s", (int)r, all_calls(records[r]));
+    nrl_warn("a call does not end%s", text.text);
+    buffer_free(&text);
 }
 
 /* The first to notice shows everybody's calls and says who entered what. */
@@ -103,7 +111,7 @@ static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *
     control_verdict(m->control, &w);
     nrl_status st = NRL_ERR_PEER;
     if (w.kind == WORD_LATE && w.reporter == m->place.rank) {
-        print_records(records, m->place.world);
+        show_records(records, m->place.world);
         buffer_puts(&what, "\nlast calls on this axis:");
         record_compare(records, m->place.world, c->name, &what);
         nrl_fail(st, "%s", what.text);
