@@ -41,24 +41,3 @@ nrl_status mesh_barrier(nrl_mesh *m, const char *what)
 {
     return is_alone(m) ? NRL_OK : run(m, MESH_BARRIER, what, &(nrl_comm_args){0});
 }
-
-static nrl_status check_peer(const nrl_mesh *m, int32_t peer)
-{
-    if (peer >= 0 && peer < m->place.world && peer != m->place.rank) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "rank %d exchanges with rank %d of %d", (int)m->place.rank, (int)peer,
-                    (int)m->place.world);
-}
-
-nrl_status mesh_send(nrl_mesh *m, const char *what, int32_t to, const void *bytes, size_t size)
-{
-    NRL_TRY(check_peer(m, to));
-    return run(m, MESH_SEND, what,
-               &(nrl_comm_args){.send = bytes, .count = (int64_t)size, .peer = to});
-}
-
-nrl_status mesh_receive(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size)
-{
-    NRL_TRY(check_peer(m, from));
-    return run(m, MESH_RECV, what,
-               &(nrl_comm_args){.receive = bytes, .count = (int64_t)size, .peer = from});
-}

@@ -67,9 +67,6 @@ nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t
 /* Copies rank `from`'s bytes to everybody. */
 nrl_status mesh_broadcast(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size);
 nrl_status mesh_barrier(nrl_mesh *m, const char *what);
-/* Host memory to another rank or from it; matched by order. */
-nrl_status mesh_send(nrl_mesh *m, const char *what, int32_t to, const void *bytes, size_t size);
-nrl_status mesh_receive(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size);
 
 /* ---- facts ---- */
 const mesh_place *mesh_where(const nrl_mesh *m);

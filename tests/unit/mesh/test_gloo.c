@@ -81,9 +81,6 @@ static nrl_status everything(nrl_mesh *m, int32_t rank)
     NRL_TRY(nrl_mesh_split(m, "data", 2, "shard", "replica"));
     NRL_TRY(nrl_comm_barrier(nrl_mesh_comm(m, "shard"), "shard"));
     NRL_TRY(nrl_comm_barrier(nrl_mesh_comm(m, "replica"), "replica"));
-    if (rank == 0) NRL_TRY(mesh_send(m, "hand over", 3, "abc", 4));
-    if (rank == 3) NRL_TRY(mesh_receive(m, "hand over", 0, text, 4));
-    WANT(rank != 3 || !strcmp(text, "abc"));
     mesh_traffic(m, &sent, &received);
     WANT(sent > 0 && received > 0);
     WANT(strstr(mesh_text(m), "4 ranks on 1 node (test), gloo"));

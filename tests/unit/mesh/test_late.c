@@ -99,7 +99,7 @@ static nrl_status one_calls_something_else(nrl_mesh *m, int32_t rank)
     int32_t all[PAIRS_MAX];
     mesh_set_step(m, 12);
     NRL_TRY(mesh_barrier(m, "begin"));
-    if (rank == 1) return mesh_receive(m, "save", 0, all, 8); /* 4 bytes come */
+    if (rank == 1) return mesh_broadcast(m, "save", 0, all, 8); /* 4 bytes come */
     return mesh_exchange(m, "losses", &rank, sizeof rank, all);
 }
 
@@ -122,7 +122,7 @@ static void a_time_out_shows_who_called_what(void **state)
         shown++;
         EXPECT_TEXT(report.text, "launch.timeout_step");
         EXPECT_TEXT(report.text, "\n  ranks 0 2: all_gather 'losses' of axis data (4 u8, call 2), step 12");
-        EXPECT_TEXT(report.text, "\n  rank 1: recv 'save' with rank 0 of axis data (8 u8, call 2), step 12");
+        EXPECT_TEXT(report.text, "\n  rank 1: broadcast 'save' of axis data (8 u8, call 2), step 12");
         EXPECT_TEXT(text, "last calls of rank 0\nbarrier 'begin' of axis data (call 1), step 12, done");
         EXPECT_TEXT(text, "last calls of rank 1");
         EXPECT_TEXT(text, "last calls of rank 2");
