@@ -144,7 +144,8 @@ nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child)
     return child;
 }
 
-nrl_node *node_copy(arena *a, const nrl_node *node)
+/* Children but the one whose key is `except`; NULL is none. */
+static nrl_node *copy_but(arena *a, const nrl_node *node, const char *except)
 {
     nrl_node *n = node_new(a, node->kind);
     *n = *node;
@@ -155,9 +156,20 @@ nrl_node *node_copy(arena *a, const nrl_node *node)
     n->size = 0;
     for (size_t i = 0; i < node->size; i++) {
         const nrl_node *child = node->as.children->items[i];
-        node_append(a, n, child->key, node_copy(a, child));
+        if (!except || strcmp(child->key, except)) node_append(a, n, child->key, copy_but(a, child, NULL));
     }
     return n;
+}
+
+nrl_node *node_copy(arena *a, const nrl_node *node)
+{
+    return copy_but(a, node, NULL);
+}
+
+nrl_node *node_without(arena *a, const nrl_node *map, const char *key)
+{
+    NRL_ASSERT(map->kind, ==, NRL_NODE_MAP);
+    return copy_but(a, map, key);
 }
 
 const char *node_kind_name(nrl_node_type kind)

@@ -42,6 +42,7 @@ void node_append(arena *a, nrl_node *parent, const char *key, nrl_node *child);
 /* Replaces the child with this key where it stands, or appends; returns child. */
 nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child);
 nrl_node *node_copy(arena *a, const nrl_node *node); /* deep */
+nrl_node *node_without(arena *a, const nrl_node *map, const char *key); /* a copy that lacks the key */
 
 /* "map", "number", "list": how messages call a kind. */
 const char *node_kind_name(nrl_node_type kind);

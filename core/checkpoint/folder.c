@@ -83,7 +83,8 @@ static nrl_status folder_list(const char *out, folder *f)
     DIR *d = opendir(f->path);
     if (!d && errno == ENOENT) return NRL_OK;
     if (!d) {
-        nrl_status st = disk_fail(f->path, errno);
+        nrl_status st = errno == ENOTDIR ? nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected that of a run", out)
+                                         : disk_fail(f->path, errno);
         folder_free(f);
         return st;
     }

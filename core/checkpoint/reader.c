@@ -20,6 +20,7 @@ static nrl_status read_manifest(arena *a, const char *dir, manifest *m, int64_t 
     size_t size;
     if (stat(dir, &s) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return nrl_fail(NRL_ERR_CONFIG, "%s: no such checkpoint", dir);
+    if (!S_ISDIR(s.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected a checkpoint", dir);
     if (lstat(path, &s) != 0 && errno == ENOENT)
         return nrl_fail(NRL_ERR_CORRUPT, "%s: is no complete checkpoint: it has no " FORMAT_MANIFEST, dir);
     NRL_TRY(disk_read_whole(path, FORMAT_MAX_MANIFEST, &text, &size));

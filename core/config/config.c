@@ -119,15 +119,6 @@ static nrl_status merge_default(arena *a, const nrl_node *name, const file_link 
     return NRL_OK;
 }
 
-static nrl_node *without_key(arena *a, const nrl_node *map, const char *key)
-{
-    nrl_node *out = new_map_at(a, map);
-    for (size_t i = 0; i < nrl_node_size(map); i++)
-        if (strcmp(nrl_node_key(map, i), key))
-            node_append(a, out, nrl_node_key(map, i), (nrl_node *)nrl_node_at(map, i));
-    return out;
-}
-
 static nrl_status lay_on_defaults(arena *a, const file_link *here, size_t *n_files, nrl_node **root)
 {
     const nrl_node *defaults = nrl_node_find(*root, "defaults");
@@ -136,7 +127,7 @@ static nrl_status lay_on_defaults(arena *a, const file_link *here, size_t *n_fil
     if (!defaults) return NRL_OK;
     for (size_t i = 0; i < (list ? nrl_node_size(defaults) : 1); i++)
         NRL_TRY(merge_default(a, list ? nrl_node_at(defaults, i) : defaults, here, n_files, &base));
-    nrl_node *own = without_key(a, *root, "defaults");
+    nrl_node *own = node_without(a, *root, "defaults");
     *root = base ? config_merge(a, base, own) : own;
     return NRL_OK;
 }

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { KEYS_LISTED = 8 };
+
 /* Where a value goes and how it is called in messages. */
 typedef struct {
     arena *a;
@@ -253,15 +255,28 @@ static bool is_known(const option_part *parts, size_t n_parts, suggestion *near)
     return false;
 }
 
+/* What there is, where a reader can take it in; "" where there is too much. */
+static const char *list_of_keys(arena *a, const option_part *parts, size_t n_parts)
+{
+    size_t n = 0;
+    const char *out = "";
+    for (size_t p = 0; p < n_parts; p++)
+        n += parts[p].n_rows;
+    if (!n || n > KEYS_LISTED) return "";
+    for (size_t p = 0; p < n_parts; p++)
+        for (size_t i = 0; i < parts[p].n_rows; i++)
+            out = arena_printf(a, "%s%s%s", out, *out ? ", " : "", option_row(parts[p].rows, i, parts[p].stride)->name);
+    return arena_printf(a, "; there are: %s", out);
+}
+
 static void check_keys(arena *a, config_problems *problems, const char *section,
                        const nrl_node *node, const option_part *parts, size_t n_parts)
 {
     for (size_t i = 0; i < nrl_node_size(node); i++) {
         suggestion near = {.word = nrl_node_key(node, i)};
         if (is_known(parts, n_parts, &near)) continue;
-        problems_add(problems, nrl_node_at(node, i), "%s: unknown key%s",
-                     full_name(a, section, near.word),
-                     near.best ? arena_printf(a, "; did you mean '%s'?", near.best) : "");
+        problems_add(problems, nrl_node_at(node, i), "%s: unknown key%s", full_name(a, section, near.word),
+                     near.best ? arena_printf(a, "; did you mean '%s'?", near.best) : list_of_keys(a, parts, n_parts));
     }
 }
 
@@ -332,18 +347,6 @@ void options_resolve(arena *a, const nrl_node *node, const option_part *parts, s
 
 /* ---- component slots ---- */
 
-static nrl_node *options_of(arena *a, const nrl_node *map)
-{
-    nrl_node *out = node_new(a, NRL_NODE_MAP);
-    out->source = map->source;
-    out->line = map->line;
-    out->column = map->column;
-    for (size_t i = 0; i < nrl_node_size(map); i++)
-        if (strcmp(nrl_node_key(map, i), "name"))
-            node_append(a, out, nrl_node_key(map, i), node_copy(a, nrl_node_at(map, i)));
-    return out;
-}
-
 void component_read(arena *a, config_problems *problems, const char *section, const nrl_node *node,
                     const char *fallback, config_component *out)
 {
@@ -360,5 +363,5 @@ void component_read(arena *a, config_problems *problems, const char *section, co
     if (!out->name) return;
     out->resolved = node_new(a, NRL_NODE_MAP);
     node_append(a, out->resolved, "name", node_string(a, out->name, strlen(out->name)));
-    if (map) out->options = options_of(a, node);
+    if (map) out->options = node_without(a, node, "name");
 }

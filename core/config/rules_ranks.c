@@ -9,14 +9,13 @@ enum { DEBUG_EVERY = 10, SLOTS_MAX = 1 << 16 };
 /* ---- parallel ---- */
 
 typedef struct {
-    const nrl_node *data;
-    int64_t tensor, pipeline;
+    const nrl_node *data, *tensor, *pipeline;
 } axes;
 
 static const nrl_option axes_rows[] = {
     NRL_OPT_NODE(axes, data, "", "strategy of the axis, its ranks, or {name, size, options}"),
-    NRL_OPT_INT(axes, tensor, "1", 1, 1, "ranks that share each layer; this version has 1"),
-    NRL_OPT_INT(axes, pipeline, "1", 1, 1, "ranks that share the list of layers; this version has 1"),
+    NRL_OPT_NODE(axes, tensor, "1", "ranks that share each layer; this version has 1"),
+    NRL_OPT_NODE(axes, pipeline, "1", "ranks that share the list of layers; this version has 1"),
 };
 
 /* Takes `size` out of {name, size, options}. */
@@ -26,14 +25,31 @@ static const nrl_node *without_size(arena *a, config_problems *problems, const n
     if (!at) return map;
     *size = nrl_node_int(at, -1);
     if (*size < 1) problems_add(problems, at, "parallel.data.size: expected a number of ranks");
-    nrl_node *rest = node_new(a, NRL_NODE_MAP);
-    rest->source = map->source;
-    rest->line = map->line;
-    rest->column = map->column;
-    for (size_t i = 0; i < nrl_node_size(map); i++)
-        if (strcmp(nrl_node_key(map, i), "size"))
-            node_append(a, rest, nrl_node_key(map, i), node_copy(a, nrl_node_at(map, i)));
-    return rest;
+    return node_without(a, map, "size");
+}
+
+/* {name: ddp, tensor: 2}: an axis among the options of a strategy. */
+static const nrl_node *without_axes(arena *a, config_problems *problems, const nrl_node *map)
+{
+    for (size_t i = 0; i < sizeof axes_rows / sizeof *axes_rows; i++) {
+        const char *axis = axes_rows[i].name;
+        const nrl_node *at = nrl_node_find(map, axis);
+        if (!at) continue;
+        problems_add(problems, at, "parallel.%s: an axis, which does not stand beside the name of a strategy: "
+                                   "expected parallel: {data: {name: %s, ...}, %s: ...}",
+                     axis, nrl_node_string(nrl_node_find(map, "name"), "ddp"), strcmp(axis, "data") ? axis : "tensor");
+        map = node_without(a, map, axis);
+    }
+    return map;
+}
+
+/* An axis that no strategy serves has one rank, whatever is asked for. */
+static void check_unserved(config_problems *problems, const char *axis, const nrl_node *node)
+{
+    bool given = node && nrl_node_kind(node) != NRL_NODE_NULL;
+    if (given && !(nrl_node_kind(node) == NRL_NODE_INT && nrl_node_int(node, 0) == 1))
+        problems_add(problems, node, "parallel.%s: this version has no strategy for the axis '%s': expected 1; "
+                                     "the only axis that is divided is data", axis, axis);
 }
 
 bool rules_names_axes(const nrl_node *node)
@@ -49,7 +65,11 @@ const nrl_node *rules_axes(arena *a, config_problems *problems, const nrl_node *
     const option_part part = OPTION_PART(axes_rows, &x);
     if (rules_names_axes(node)) {
         options_fill(a, problems, "parallel", node, &part, 1);
+        check_unserved(problems, "tensor", x.tensor);
+        check_unserved(problems, "pipeline", x.pipeline);
         node = x.data;
+    } else if (nrl_node_find(node, "name")) {
+        node = without_axes(a, problems, node);
     }
     if (nrl_node_kind(node) == NRL_NODE_INT) {
         *data_size = nrl_node_int(node, 0);

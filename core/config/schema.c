@@ -143,7 +143,7 @@ static const nrl_option top_rows[] = {
     NRL_OPT_STR(config_run, resume, "never",
                 "never, auto (the newest checkpoint in out, else fresh), or a checkpoint"),
     NRL_OPT_STR(config_run, out, NULL, "folder of the run's results, from the working directory"),
-    NRL_OPT_BOOL(config_run, overwrite, "false", "a run that is already in out is replaced"),
+    NRL_OPT_BOOL(config_run, overwrite, "false", "a run that is already in out is replaced, where it is not resumed"),
     NRL_OPT_NODE(config_run, debug, "false",
                  "ranks are compared every 10 steps (or {every: n}), facts of the group are told"),
     NRL_OPT_STR(config_run, name, "", "of the run, for loggers; unset: the last part of out"),

@@ -23,10 +23,19 @@ static nrl_status agree(run *r, nrl_status own)
     return st == NRL_OK ? own : st;
 }
 
+/* A word that names no folder may have been meant as one of the others. */
+static nrl_status open_one(const char *dir, checkpoint **c)
+{
+    nrl_status st = checkpoint_open(dir, c);
+    if (st == NRL_ERR_CONFIG)
+        nrl_fail(st, "%s\nhint: resume is never, auto or the folder of a checkpoint", nrl_error_text());
+    return st;
+}
+
 static nrl_status read_one(run *r, const char *dir)
 {
     checkpoint *c = NULL;
-    nrl_status st = checkpoint_open(dir, &c);
+    nrl_status st = open_one(dir, &c);
     if (st == NRL_OK) st = checkpoint_use_threads(c, (int)r->config.checkpoint.threads);
     if (st == NRL_OK) st = state_restore(r, c);
     if (c) checkpoint_close(c);

@@ -25,7 +25,7 @@ static nrl_status open_file(const char *name, const char *hint, void **out)
 {
     *out = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (*out) return NRL_OK;
-    return nrl_fail(NRL_ERR_PLUGIN, "%s cannot be opened: %s\n%s", name, dlerror(), hint);
+    return nrl_fail(NRL_ERR_PLUGIN, "nccl: %s cannot be opened: %s\nhint: %s", name, dlerror(), hint);
 }
 
 static nrl_status find(void *file, const char *symbol, void *fill)
@@ -41,7 +41,7 @@ static nrl_status find(void *file, const char *symbol, void *fill)
 nrl_status nccl_library(nccl_api *api, nccl_driver *driver)
 {
     void *nccl, *cuda;
-    NRL_TRY(open_file("libcuda.so.1", "it comes with the NVIDIA driver", &cuda));
+    NRL_TRY(open_file("libcuda.so.1", "it comes with the NVIDIA driver; `collective: gloo` works without it", &cuda));
     NRL_TRY(open_file("libnccl.so.2", "LD_LIBRARY_PATH may name its folder; `collective: gloo` works without it",
                       &nccl));
     NCCL_CALLS(FIND_NCCL)

@@ -27,23 +27,49 @@ static nrl_status fsdp_check(const void *options)
     return fsdp_read_units(((const fsdp_options *)options)->units, &unused);
 }
 
+static const char *plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* Options that contradict each other or the number of ranks; each is told by what the user wrote. */
+static nrl_status check_ranks(const fsdp_options *o, int32_t all)
+{
+    long long size = o->shard_size, copies = o->replicas;
+    if (size && copies && size * copies != all)
+        return nrl_fail(NRL_ERR_CONFIG, "shard_size %lld times replicas %lld makes %lld rank%s, there %s %d", size,
+                        copies, size * copies, plural(size * copies), all == 1 ? "is" : "are", all);
+    if (size && all % size)
+        return nrl_fail(NRL_ERR_CONFIG, "shard_size: %lld ranks to a copy do not divide %d rank%s", size, all, plural(all));
+    if (copies && all % copies)
+        return nrl_fail(NRL_ERR_CONFIG, "replicas: %lld copies do not divide %d rank%s", copies, all, plural(all));
+    return NRL_OK;
+}
+
+/* One rank to a copy: what the user wrote divides nothing. */
+static nrl_status nothing_divided(const fsdp_options *o, int32_t all)
+{
+    static const char *const hint = "hint: parallel: ddp holds a whole copy on each rank";
+    if (o->shard_size)
+        return nrl_fail(NRL_ERR_CONFIG, "shard_size: 1 rank to a copy of the model divides nothing\n%s", hint);
+    if (o->replicas)
+        return nrl_fail(NRL_ERR_CONFIG, "replicas: %d copies on %d ranks: 1 rank to a copy of the model divides nothing\n%s",
+                        (int)o->replicas, all, hint);
+    return nrl_fail(NRL_ERR_CONFIG, "hybrid: a node has 1 rank, so nothing is divided inside it\n%s", hint);
+}
+
 /* Ranks that share one copy: given, or derived. */
 static nrl_status shard_size_of(const fsdp *s, int32_t all, int32_t *size)
 {
     const fsdp_options *o = &s->options;
-    int64_t n = o->shard_size ? o->shard_size : o->replicas ? all / o->replicas : all;
-    if (!o->shard_size && !o->replicas && o->hybrid) n = nrl_mesh_local_world(s->mesh);
-    *size = (int32_t)n;
-    if (o->replicas && n * o->replicas != all)
-        return nrl_fail(NRL_ERR_CONFIG, "replicas: %lld copies%s do not make %d ranks", (long long)o->replicas,
-                        o->shard_size ? " of that shard_size" : "", all);
-    if (n < 1 || n > all || all % n)
-        return nrl_fail(NRL_ERR_CONFIG, "shard_size: %lld ranks to a copy do not divide %d ranks", (long long)n,
-                        all);
-    if (n == 1 && all > 1)
-        return nrl_fail(NRL_ERR_CONFIG, "shard_size: 1 rank to a copy of the model divides nothing\n"
-                                        "hint: parallel: ddp, or a larger parallel.data.shard_size");
-    return NRL_OK;
+    NRL_TRY(check_ranks(o, all));
+    int32_t local = nrl_mesh_local_world(s->mesh);
+    if (o->shard_size) *size = (int32_t)o->shard_size;
+    else if (o->replicas) *size = all / (int32_t)o->replicas;
+    else *size = o->hybrid ? local : all;
+    if (all % *size)
+        return nrl_fail(NRL_ERR_CONFIG, "hybrid: %d ranks of this node do not divide %d ranks", local, all);
+    return *size == 1 && all > 1 ? nothing_divided(o, all) : NRL_OK;
 }
 
 static nrl_status fsdp_join(fsdp *s)

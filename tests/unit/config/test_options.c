@@ -113,7 +113,7 @@ static void each_mistake_has_its_words(void **state)
         {"{steps: 1, title: {a: b}}", "c.yaml:1:12: x.title: expected text, found a map"},
         {"{steps: 1, file: [a]}", "c.yaml:1:12: x.file: expected a path, found a list"},
         {"{steps: 1, bteas: [1]}", "c.yaml:1:12: x.bteas: unknown key; did you mean 'betas'?"},
-        {"{steps: 1, qqqqq: 1}", "c.yaml:1:12: x.qqqqq: unknown key"},
+        {"{steps: 1, qqqqq: 1}", "c.yaml:1:12: x.qqqqq: unknown key; there are: beta, steps, fast, loss, title, file, betas"},
         {"[1]", "c.yaml:1:1: x: expected a map of options, found a list"},
     };
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
@@ -137,7 +137,7 @@ static void all_mistakes_come_together_sorted_by_place(void **state)
     assert_int_equal(fill(&a, "c.yaml", text, &e), NRL_ERR_CONFIG);
     assert_string_equal(nrl_error_text(),
                         "4 mistakes in the config\n"
-                        "  c.yaml:1:1: x.zzz: unknown key\n"
+                        "  c.yaml:1:1: x.zzz: unknown key; there are: beta, steps, fast, loss, title, file, betas\n"
                         "  c.yaml:2:1: x.loss: 'x' is not one of: sigmoid, hinge, ipo\n"
                         "  c.yaml:3:1: x.steps: -1 is out of range, expected 1 to 1000\n"
                         "  c.yaml:4:1: x.beta: expected a number, found text 'b'");

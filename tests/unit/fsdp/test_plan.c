@@ -63,10 +63,10 @@ static void ranks_that_do_not_divide_are_refused(void **state)
 {
     fails(state, "{shard_size: 3}", 4, NRL_OPTIMIZER_ELEMENT, "3 ranks to a copy do not divide 4 ranks");
     fails(state, "{shard_size: 8}", 4, NRL_OPTIMIZER_ELEMENT, "8 ranks to a copy do not divide 4 ranks");
-    fails(state, "{replicas: 3}", 4, NRL_OPTIMIZER_ELEMENT, "3 copies do not make 4 ranks");
-    fails(state, "{replicas: 2, shard_size: 4}", 4, NRL_OPTIMIZER_ELEMENT, "2 copies of that shard_size");
-    fails(state, "{shard_size: 1}", 4, NRL_OPTIMIZER_ELEMENT, "divides nothing");
-    fails(state, "{replicas: 4}", 4, NRL_OPTIMIZER_ELEMENT, "divides nothing");
+    fails(state, "{replicas: 3}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 3 copies do not divide 4 ranks");
+    fails(state, "{replicas: 2, shard_size: 4}", 4, NRL_OPTIMIZER_ELEMENT, "shard_size 4 times replicas 2 makes 8 ranks, there are 4");
+    fails(state, "{shard_size: 1}", 4, NRL_OPTIMIZER_ELEMENT, "shard_size: 1 rank to a copy of the model divides nothing");
+    fails(state, "{replicas: 4}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 4 copies on 4 ranks: 1 rank");
 }
 
 static void an_optimizer_of_matrices_is_refused_with_the_reason(void **state)
