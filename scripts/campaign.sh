@@ -83,7 +83,12 @@ kill_once() {
     wait $victim 2>/dev/null
     code=$?
     # two ranks die with their launcher, a moment later
-    while pgrep -f "run .* out=$cut resume" >/dev/null; do sleep 0.01; done
+    looks=0
+    while pgrep -f "run .* out=$cut resume" >/dev/null; do
+        looks=$((looks + 1))
+        [ $looks -le 3000 ] || { echo "ranks are left half a minute after their launcher"; return 1; }
+        sleep 0.01
+    done
     [ $aimed -ne 0 ] && is_saving && inside=$((inside + 1))
     after=$(newest "$cut")
     [ "$before" -eq 0 ] || [ $code -eq 2 ] || grep -q "resume .*after step $before of" "$work/log" ||

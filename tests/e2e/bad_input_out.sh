@@ -56,8 +56,8 @@ run 0 run run.yaml overwrite=true train.steps=2
 is checkpoints "$(checkpoints result)" "step-00000002"
 
 # ---- one run at a time; who was killed holds nothing ----
-"$nrl" run run.yaml out=busy train.steps=1000000 checkpoint.every=0 >busy.out 2>&1 &
-while [ ! -s busy/metrics.jsonl ] && kill -0 $! 2>/dev/null; do sleep 0.05; done
+"$nrl" run run.yaml out=busy train.steps=100000 checkpoint.every=0 >busy.out 2>&1 &
+await test -s busy/metrics.jsonl
 for how in resume=auto overwrite=true; do
     run 2 run run.yaml out=busy $how
     has err "out: another run is under way in 'busy'"

@@ -25,13 +25,12 @@ is "records of skipped steps" "$(grep -c '"loss": "NaN"' all_skipped/metrics.jso
 # ---- signals: the step is finished, its state saved ----
 # stop SIGNAL CODE FOLDER: a run that would take long, stopped after its first records
 stop() {
-    "$nrl" run run.yaml train.steps=1000000 checkpoint.every=0 checkpoint.export=false out="$3" \
+    "$nrl" run run.yaml train.steps=100000 checkpoint.every=0 checkpoint.export=false out="$3" \
         >out 2>err &
     pid=$!
-    while [ ! -s "$3/metrics.jsonl" ] && kill -0 $pid; do sleep 0.02; done
+    await test -s "$3/metrics.jsonl"
     kill "-$1" $pid
-    wait $pid
-    is "code after $1" $? "$2"
+    finished $pid "$2" "a run after $1"
     steps=$(wc -l <"$3/metrics.jsonl" | tr -d ' ')
     has err "after step $steps: state saved in $3/checkpoints/step-"
 }
@@ -48,17 +47,18 @@ for signal in TERM:75 USR1:75 INT:130; do
 done
 
 # ---- a kill: the newest complete checkpoint counts ----
-"$nrl" run run.yaml train.steps=1000000 checkpoint.every=5 out=killed >out 2>err &
+"$nrl" run run.yaml train.steps=100000 checkpoint.every=5 out=killed >out 2>err &
 pid=$!
 # any of step 10 or later: on a fast machine step 10 itself may be pruned between two looks
-while ! ls killed/checkpoints 2>dd | grep -qE '^step-0*[1-9][0-9]+$' && kill -0 $pid; do sleep 0.02; done
+saved_some() { ls killed/checkpoints | grep -qE '^step-0*[1-9][0-9]+$'; }
+await saved_some
 kill -9 $pid
 wait $pid 2>dd
 mkdir killed/checkpoints/step-99999999 # a folder without a manifest is no checkpoint
 : >killed/checkpoints/step-99999999/rank-00000.nrlc
 run 2 run run.yaml out=killed
 has err "already holds a run"
-newest=$(ls killed/checkpoints | grep -v 9999 | grep -v tmp | tail -n 1)
+newest=$(ls killed/checkpoints | grep -v 99999999 | grep -v tmp | tail -n 1)
 run 0 resume killed train.steps="$(expr "${newest#step-}" + 2)"
 has err "passed over"
 has out "saved killed/checkpoints/step-"

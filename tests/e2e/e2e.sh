@@ -45,6 +45,40 @@ is() {
     failed=1
 }
 
+# await COMMAND...: repeats it until it succeeds; a failure of the test after a minute, on a busy machine more.
+# Runs that a test begins and stops should end by themselves in a few minutes: the test itself may be killed.
+await() {
+    tries=0
+    while ! "$@" >dd 2>&1; do
+        tries=$((tries + 1))
+        if [ $tries -gt 3000 ]; then
+            echo "waited in vain for: $*"
+            failed=1
+            return 1
+        fi
+        sleep 0.02
+    done
+}
+
+# gone PID: no such process, but one that only waits to be asked for its exit code
+gone() {
+    ! grep -s '^State:' "/proc/$1/status" | grep -qv 'Z (zombie)'
+}
+
+# finished PID CODE NAME: a child of this shell ends with that code; one that does not end is killed
+finished() {
+    await gone "$1" || kill -9 "$1"
+    wait "$1" 2>dd
+    is "exit code of $3" $? "$2"
+}
+
+# next_port: another one in $port at each call, by this process's number, below those that connections get
+n_ports=0
+next_port() {
+    port=$((15000 + $$ * 7 % 14000 + n_ports))
+    n_ports=$((n_ports + 1))
+}
+
 # golden FOLDER: a copy of a tiny model, two layers and 96 tokens, to be broken.
 golden() {
     mkdir "$1" && cp "$source"/tests/data/models/llama/config.json \

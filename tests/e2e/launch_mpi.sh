@@ -23,7 +23,7 @@ starts() {
     has out '"local_world_size": 2'
     timeout 60 "$@" "$nrl" run fail.lua >out 2>err
     is "exit code of a failing rank of $name" $? 3
-    port=$("$nrl" launch -n 2 -- env --json | sed -n 's/^\[0\].*"store": ".*:\([0-9]*\)".*/\1/p')
+    next_port
     MASTER_PORT=$port timeout 60 "$@" "$nrl" run run.yaml parallel=ddp out="by_$1" >out 2>err
     is "exit code of a run by $name" $? 0
     losses "by_$1" >a

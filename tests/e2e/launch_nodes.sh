@@ -10,12 +10,9 @@ io.write(table.concat(words, " "), "\n")
 os.exit(os.getenv "NRL_RANK" == os.getenv "FAILS" and 65 or 0)
 LUA
 
-# free_port: a launch of one node finds one for itself
-free_port() { "$nrl" launch -n 2 -- env --json | sed -n 's/^\[0\].*"store": ".*:\([0-9]*\)".*/\1/p'; }
-
 # both ARGUMENT...: two launchers at once, with these arguments and a node number each
 both() {
-    port=$(free_port)
+    next_port
     "$nrl" launch --port "$port" --node-rank 0 "$@" >out.0 2>err.0 &
     first=$!
     "$nrl" launch --port "$port" --node-rank 1 "$@" >out.1 2>err.1

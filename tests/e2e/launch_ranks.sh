@@ -25,20 +25,9 @@ else
 end
 LUA
 
-# gone PID-FILE...: none of these processes is there any more, soon
-gone() {
-    for file; do
-        pid=$(cat "$file")
-        tries=0
-        while kill -0 "$pid" 2>dd && [ $tries -lt 100 ]; do sleep 0.05 && tries=$((tries + 1)); done
-        [ $tries -lt 100 ] || { echo "rank of $file is still there" && kill -9 "$pid" && failed=1; }
-    done
-}
-# here FILE...: waits for these files
-here() {
-    for file; do
-        while [ ! -s "$file" ]; do sleep 0.02; done
-    done
+# ended PID-FILE...: none of these processes is there any more, soon
+ended() {
+    for file; do await gone "$(cat "$file")" || kill -9 "$(cat "$file")"; done
 }
 
 # ---- the command line ----
@@ -86,7 +75,7 @@ lacks err error:
 ACT0=wait ACT1=3 run 3 launch -n 2 --grace 0 -- run act.lua
 ACT0=wait ACT1=kill ACT2=wait PIDS=1 run 137 launch -n 3 --grace 0 -- run act.lua
 has err "error: rank 1 failed with signal 9 (Killed)"
-gone pid.0 pid.2
+ended pid.0 pid.2
 ACT=5 run 5 launch -n 1 -- run act.lua
 is "what is said of a single rank" "$(cat err)" ""
 
@@ -96,19 +85,18 @@ begin() {
     rm -f pid.*
     ACT=wait PIDS=1 "$nrl" launch -n 2 --grace 1 -- run act.lua >out 2>err &
     launcher=$!
-    here pid.0 pid.1
+    await test -s pid.0 && await test -s pid.1
 }
 begin
 kill -9 $launcher
 wait $launcher 2>dd
-gone pid.0 pid.1
+ended pid.0 pid.1
 begin
 kill -INT $launcher
-sleep 0.1
+await grep -q '^ShdPnd:[[:space:]]*0*$' /proc/$launcher/status # the first is not pending any more
 kill -INT $launcher
-wait $launcher
-is "code after a second INT" $? 130
-gone pid.0 pid.1
+finished $launcher 130 "a launcher after a second INT"
+ended pid.0 pid.1
 
 # ---- standard output that ends ----
 ACT=lines "$nrl" launch -n 2 -- run act.lua 2>err | head -n 1 >out

@@ -12,10 +12,10 @@ losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 begin() {
     folder=$1
     shift
-    "$nrl" launch -n 2 "$@" -- run run.yaml train.steps=1000000 checkpoint.every=0 checkpoint.export=false \
+    "$nrl" launch -n 2 "$@" -- run run.yaml train.steps=100000 checkpoint.every=0 checkpoint.export=false \
         out="$folder" >out 2>err &
     launcher=$!
-    while [ ! -s "$folder/metrics.jsonl" ] && kill -0 $launcher; do sleep 0.02; done
+    await test -s "$folder/metrics.jsonl"
     ranks="$(pid_of 0) $(pid_of 1)"
 }
 # pid_of RANK: the process of $launcher with that number
@@ -25,19 +25,10 @@ pid_of() {
         basename "${status%/status}"
     done
 }
-# ended: none of $ranks is left after a moment
-ended() {
-    for pid in $ranks; do
-        tries=0
-        while kill -0 "$pid" 2>dd && [ $tries -lt 100 ]; do sleep 0.05 && tries=$((tries + 1)); done
-        [ $tries -lt 100 ] || { echo "$1: rank $pid is left" && kill -9 "$pid" && failed=1; }
-    done
-}
-# launched EXPECTED-CODE NAME: the launcher of begin has ended so, and so have its ranks
+# launched EXPECTED-CODE NAME: the launcher of begin ends so, and so do its ranks
 launched() {
-    wait $launcher 2>dd
-    is "exit code after $2" $? "$1"
-    ended "$2"
+    finished $launcher "$1" "a launcher after $2"
+    for pid in $ranks; do await gone "$pid" || kill -9 "$pid"; done
 }
 
 # ---- rank 0 speaks ----
@@ -51,7 +42,7 @@ has out "step 6/6"
 lacks out "[0]"
 
 # ---- two nodes, one machine ----
-port=$("$nrl" launch -n 2 -- env --json | sed -n 's/^\[0\].*"store": ".*:\([0-9]*\)".*/\1/p')
+next_port
 set -- --nodes 127.0.0.1:1,127.0.0.2:1 --port "$port" -- run run.yaml out=nodes
 "$nrl" launch --node-rank 1 "$@" >out.1 2>err.1 &
 second=$!
@@ -78,6 +69,7 @@ run 2 launch -n 2 -- run early.lua
 has err "[1] error: early.lua:1: not today"
 has err ": rank 1 failed: exit code 2: early.lua:1: not today" # says rank 0
 lacks out "[0] step"
+next_port
 set -- --nodes 127.0.0.1:1,127.0.0.2:1 --port "$port" -- run early.lua
 "$nrl" launch --node-rank 1 "$@" >out.1 2>err.1 &
 second=$!
@@ -98,11 +90,11 @@ has err "state saved in by_int/checkpoints/step-"
 steps=$(wc -l <by_term/metrics.jsonl | tr -d ' ')
 run 0 launch -n 2 -- resume by_term train.steps=$((steps + 2))
 is "steps after a resume" "$(wc -l <by_term/metrics.jsonl | tr -d ' ')" $((steps + 2))
+next_port
 for rank in 0 1; do # one that waits for the other: rank 1 has no store even
     RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$nrl" run run.yaml out=alone.$rank >out 2>err &
     launcher=$!
-    while ! grep -q '^SigCgt:.*[4-7c-f]...$' /proc/$launcher/status; do sleep 0.02; done # catches TERM
-    sleep 0.3
+    await grep -q '^SigCgt:.*[4-7c-f]...$' /proc/$launcher/status # it catches TERM
     kill -TERM $launcher
     ranks=$launcher
     launched 75 "TERM while joining"

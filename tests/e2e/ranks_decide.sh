@@ -116,7 +116,7 @@ ranks 0 2 several.lua data.eval=train.jsonl
 is "steps of the third run" "$(steps several/3)" 6
 is "losses of runs that are alike" "$(grep -o '"loss":[^,]*' several/1/metrics.jsonl)" \
     "$(grep -o '"loss":[^,]*' several/3/metrics.jsonl)"
-port=$((15000 + $$ % 15000))
+next_port
 for rank in 0 1; do
     RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
         "$nrl" run several.lua data.eval=train.jsonl overwrite=true >out$rank 2>err$rank &
@@ -137,7 +137,7 @@ run 2 run c.yaml out=planned 'parallel={data: {name: fsdp, size: 4}}'
 has err "asks for 4 ranks, there is 1"
 
 # Another config on one rank: named with both values.
-port=$((15000 + $$ % 15000))
+next_port
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$nrl" run c.yaml out=differ >out0 2>err0 &
 RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$nrl" run c.yaml out=differ train.seed=7 >out1 2>err1
 code=$?
