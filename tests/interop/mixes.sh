@@ -8,12 +8,10 @@ if [ ! -x "$programs/gloo_rank" ]; then
     echo "skipped: built without libgloo (libgloo-dev)"
     exit 77
 fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export OMP_NUM_THREADS=1
-failed=0
+. "$NRL_TEST_SOURCE/tests/interop/mix.sh"
 
-# begin PROGRAM RANK WORLD: in the place of this shell
+prepare() { rm -rf "$work/store" && mkdir "$work/store"; }
+
 begin() {
     case $1 in
     nrl) set -- nrl_rank "$2" "$3" "$work/store" "$list" dialect=tcp22 peers=gloo address=127.0.0.1 ;;
@@ -22,31 +20,6 @@ begin() {
     program=$1
     shift
     exec timeout 100 "$programs/$program" "$@"
-}
-
-# mix PROGRAM...: one a rank
-mix() {
-    world=$# rank=0 started=
-    rm -rf "$work/store" "$work"/*.out
-    mkdir "$work/store"
-    for program; do
-        begin "$program" $rank $world >"$work/$rank.out" 2>&1 &
-        started="$started $!"
-        rank=$((rank + 1))
-    done
-    good=1
-    for pid in $started; do
-        wait "$pid" || good=0
-    done
-    for rank in $(seq 0 $((world - 1))); do
-        grep '^bits' "$work/$rank.out" >"$work/bits"
-        [ -f "$work/bits.$world" ] || cp "$work/bits" "$work/bits.$world"
-        cmp -s "$work/bits" "$work/bits.$world" || { echo "rank $rank: other bits"; good=0; }
-    done
-    [ $good = 1 ] && echo "$*: good" && return
-    echo "$*: failed"
-    head -n 5 "$work"/?.out
-    failed=1
 }
 
 if [ $# -gt 0 ]; then

@@ -4,10 +4,8 @@
 set -u
 python=$1
 interop=$NRL_TEST_SOURCE/tests/interop
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
-failed=0
+. "$interop/mix.sh"
+export GLOO_SOCKET_IFNAME=lo
 
 # torch has bf16, averages and reduce_scatter, and no all_gather of uneven shares
 {
@@ -20,7 +18,9 @@ failed=0
     echo "barrier - - 0 0"
 } >"$work/list"
 
-# begin PROGRAM RANK WORLD: in the place of this shell
+# The first of a group holds the store.
+prepare() { rm -f "$work/port"; }
+
 begin() {
     store=serve:$work/port
     [ "$2" = 0 ] || store=file:$work/port
@@ -30,30 +30,6 @@ begin() {
         set -- "$python" "$interop/torch_rank.py" "$2" "$3" "$store" "$work/list"
     fi
     exec timeout 200 "$@"
-}
-
-# mix PROGRAM...: one a rank; the first holds the store
-mix() {
-    world=$# rank=0 started=
-    rm -f "$work/port" "$work"/*.out
-    for program; do
-        begin "$program" $rank $world >"$work/$rank.out" 2>&1 &
-        started="$started $!"
-        rank=$((rank + 1))
-    done
-    good=1
-    for pid in $started; do
-        wait "$pid" || good=0
-    done
-    for rank in $(seq 0 $((world - 1))); do
-        grep '^bits' "$work/$rank.out" >"$work/bits"
-        [ -f "$work/bits.$world" ] || cp "$work/bits" "$work/bits.$world"
-        cmp -s "$work/bits" "$work/bits.$world" || { echo "rank $rank: other bits"; good=0; }
-    done
-    [ $good = 1 ] && echo "$*: good" && return
-    echo "$*: failed"
-    tail -n 6 "$work"/?.out
-    failed=1
 }
 
 mix torch torch

@@ -78,7 +78,7 @@ enum { RANKS = 3 };
 
 typedef struct rank_of rank_of;
 struct rank_of {
-    pthread_t thread;
+    pthread_t thread, aborter;
     nrl_store *store;
     int32_t rank;
     double timeout;
@@ -130,8 +130,8 @@ static nrl_comm_args sum_of(float *v)
                            .send = v, .receive = v, .count = 1};
 }
 
-/* A sum that is waited for once, at most 0.2 s. */
-static void sum_once(rank_of *r, void *self)
+/* A sum over all ranks, begun; `meanwhile` happens; then it is waited for. */
+static void sum_and(rank_of *r, void *self, void (*meanwhile)(rank_of *r, void *self), double seconds)
 {
     float v = 1;
     nrl_comm_args a = sum_of(&v);
@@ -139,9 +139,34 @@ static void sum_once(rank_of *r, void *self)
     bool done = false;
     note_error(r, nccl_all_reduce(self, &a, &request));
     if (r->st) return;
-    note_error(r, nccl_wait(self, request, 0.2, &done));
+    if (meanwhile) meanwhile(r, self);
+    note_error(r, nccl_wait(self, request, seconds, &done));
     if (!r->st && !done) snprintf(r->text, sizeof r->text, "not done");
     nccl_release(self, request);
+}
+
+static void sum_once(rank_of *r, void *self)
+{
+    sum_and(r, self, NULL, 0.2);
+}
+
+/* Every rank runs `body` and ends with `status` in less than `most` seconds, with words about it. */
+static void all_end(double timeout, void (*body)(rank_of *, void *), nrl_status status, const char *words, double most)
+{
+    rank_of ranks[RANKS];
+    run_ranks(ranks, 0, timeout, body);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(ranks[i].st, status);
+        if (!strstr(ranks[i].text, words)) fail_msg("'%s' is not in: %s", words, ranks[i].text);
+        assert_true(ranks[i].took < most);
+    }
+}
+
+static void all_go_well(void (*body)(rank_of *, void *))
+{
+    fake_reset();
+    all_end(2, body, NRL_OK, "", 10);
+    nothing_is_left();
 }
 
 static void a_missing_rank_is_named_by_all_others(void **state)
@@ -169,41 +194,28 @@ static void a_missing_rank_is_named_by_all_others(void **state)
 
 static void a_rank_that_nccl_waits_for_costs_the_time_out_only(void **state)
 {
-    rank_of ranks[RANKS];
     (void)state;
     fake_reset();
     fake.init_rank_gone = 1;
-    run_ranks(ranks, 0, 0.5, NULL);
-    for (int i = 0; i < RANKS; i++) {
-        assert_int_equal(ranks[i].st, NRL_ERR_PEER);
-        assert_non_null(strstr(ranks[i].text, "joining the other ranks took more than"));
-        assert_true(ranks[i].took < 3);
-    }
+    all_end(0.5, NULL, NRL_ERR_PEER, "joining the other ranks took more than", 3);
     assert_int_equal(fake.n_aborts, RANKS);
     nothing_is_left();
 }
 
 static void nccls_own_words_are_told(void **state)
 {
-    rank_of ranks[RANKS];
     (void)state;
     fake_reset();
     fake.init_code = FAKE_SYSTEM_ERROR;
-    run_ranks(ranks, 0, 2, NULL);
-    for (int i = 0; i < RANKS; i++)
-        assert_non_null(strstr(ranks[i].text, "joining the other ranks failed: unhandled error"));
+    all_end(2, NULL, NRL_ERR_PEER, "joining the other ranks failed: unhandled error", 10);
     nothing_is_left();
     fake_reset();
     fake.id_code = FAKE_SYSTEM_ERROR;
-    run_ranks(ranks, 0, 2, NULL);
-    for (int i = 0; i < RANKS; i++)
-        assert_non_null(strstr(ranks[i].text, "made no id"));
+    all_end(2, NULL, NRL_ERR_PEER, "made no id", 10);
     nothing_is_left();
     fake_reset();
     fake.call_code = FAKE_INVALID;
-    run_ranks(ranks, 0, 2, sum_once);
-    for (int i = 0; i < RANKS; i++)
-        assert_non_null(strstr(ranks[i].text, "all_reduce failed: unhandled error: the stand-in's last words"));
+    all_end(2, sum_once, NRL_ERR_PEER, "all_reduce failed: unhandled error: the stand-in's last words", 10);
     fake.n_wrong = 0;
     nothing_is_left();
 }
@@ -214,9 +226,7 @@ static void an_old_nccl_and_too_few_devices_are_said(void **state)
     (void)state;
     fake_reset();
     fake.version = 21600;
-    run_ranks(ranks, 0, 1, NULL);
-    for (int i = 0; i < RANKS; i++)
-        assert_int_equal(ranks[i].st, NRL_ERR_PLUGIN);
+    all_end(1, NULL, NRL_ERR_PLUGIN, "", 10);
     nothing_is_left();
     fake_reset();
     fake.n_devices = 2; /* for three ranks of one machine */
@@ -228,45 +238,32 @@ static void an_old_nccl_and_too_few_devices_are_said(void **state)
 
 static void a_wait_ends_when_its_time_is_up(void **state)
 {
-    rank_of ranks[RANKS];
     (void)state;
     fake_reset();
     fake.stay = 1;
-    run_ranks(ranks, 0, 2, sum_once);
-    for (int i = 0; i < RANKS; i++) {
-        assert_int_equal(ranks[i].st, NRL_OK);
-        assert_string_equal(ranks[i].text, "not done");
-        assert_true(ranks[i].took < 2);
-    }
+    all_end(2, sum_once, NRL_OK, "not done", 2);
     nothing_is_left();
 }
 
 /* The exchange never ends; then the communicator reports why. */
+static void report_trouble(rank_of *r, void *self)
+{
+    (void)r;
+    (void)self;
+    fake.async_code = FAKE_REMOTE_ERROR;
+}
+
 static void wait_for_trouble(rank_of *r, void *self)
 {
-    float v = 1;
-    nrl_comm_args a = sum_of(&v);
-    nrl_request *request;
-    bool done = false;
-    note_error(r, nccl_all_reduce(self, &a, &request));
-    if (r->st) return;
-    fake.async_code = FAKE_REMOTE_ERROR;
-    note_error(r, nccl_wait(self, request, 30, &done));
-    nccl_release(self, request);
+    sum_and(r, self, report_trouble, 30);
 }
 
 static void an_error_in_the_background_ends_a_wait(void **state)
 {
-    rank_of ranks[RANKS];
     (void)state;
     fake_reset();
     fake.stay = 1;
-    run_ranks(ranks, 0, 2, wait_for_trouble);
-    for (int i = 0; i < RANKS; i++) {
-        assert_int_equal(ranks[i].st, NRL_ERR_PEER);
-        assert_non_null(strstr(ranks[i].text, "all_reduce failed: remote process exited"));
-        assert_true(ranks[i].took < 5);
-    }
+    all_end(2, wait_for_trouble, NRL_ERR_PEER, "all_reduce failed: remote process exited", 5);
     assert_true(fake.n_aborts == RANKS); /* none is finalized in peace */
     nothing_is_left();
 }
@@ -279,35 +276,28 @@ static void *abort_soon(void *self)
     return NULL;
 }
 
+static void begin_abort(rank_of *r, void *self)
+{
+    pthread_create(&r->aborter, NULL, abort_soon, self);
+}
+
 static void wait_for_abort(rank_of *r, void *self)
 {
     float v = 1;
     nrl_comm_args a = sum_of(&v);
-    nrl_request *request;
-    pthread_t thread;
-    bool done = false;
-    note_error(r, nccl_all_reduce(self, &a, &request));
-    if (r->st) return;
-    pthread_create(&thread, NULL, abort_soon, self);
-    note_error(r, nccl_wait(self, request, 30, &done));
-    pthread_join(thread, NULL);
-    nccl_release(self, request);
     nrl_request *none;
+    sum_and(r, self, begin_abort, 30);
+    if (!r->aborter) return; /* the sum did not begin */
+    pthread_join(r->aborter, NULL);
     if (nccl_all_reduce(self, &a, &none) != NRL_ERR_PEER) r->st = NRL_ERR_BUG; /* nothing starts any more */
 }
 
 static void an_abort_from_another_thread_ends_what_is_in_flight(void **state)
 {
-    rank_of ranks[RANKS];
     (void)state;
     fake_reset();
     fake.stay = 1;
-    run_ranks(ranks, 0, 2, wait_for_abort);
-    for (int i = 0; i < RANKS; i++) {
-        assert_int_equal(ranks[i].st, NRL_ERR_PEER);
-        assert_non_null(strstr(ranks[i].text, "aborted by this rank"));
-        assert_true(ranks[i].took < 3);
-    }
+    all_end(2, wait_for_abort, NRL_ERR_PEER, "aborted by this rank", 3);
     assert_int_equal(fake.n_aborts, RANKS);
     assert_int_equal(fake.n_destroys, 0);
     nothing_is_left();
@@ -340,15 +330,10 @@ static void follow_streams(rank_of *r, void *self)
 
 static void operands_are_waited_for_on_the_device(void **state)
 {
-    rank_of ranks[RANKS];
     (void)state;
-    fake_reset();
-    run_ranks(ranks, 0, 2, follow_streams);
-    for (int i = 0; i < RANKS; i++)
-        assert_int_equal(ranks[i].st, NRL_OK);
+    all_go_well(follow_streams);
     assert_int_equal(fake.n_fences, 3 * RANKS);
     assert_int_equal(fake.n_context_waits, 0);
-    nothing_is_left();
 }
 
 static void send_around(rank_of *r, void *self)
@@ -375,13 +360,8 @@ static void send_around(rank_of *r, void *self)
 
 static void messages_go_round(void **state)
 {
-    rank_of ranks[RANKS];
     (void)state;
-    fake_reset();
-    run_ranks(ranks, 0, 2, send_around);
-    for (int i = 0; i < RANKS; i++)
-        assert_int_equal(ranks[i].st, NRL_OK);
-    nothing_is_left();
+    all_go_well(send_around);
 }
 
 static void wrong_operands_are_refused(rank_of *r, void *self)
@@ -405,13 +385,8 @@ static void wrong_operands_are_refused(rank_of *r, void *self)
 
 static void what_nccl_cannot_do_never_reaches_it(void **state)
 {
-    rank_of ranks[RANKS];
     (void)state;
-    fake_reset();
-    run_ranks(ranks, 0, 2, wrong_operands_are_refused);
-    for (int i = 0; i < RANKS; i++)
-        assert_int_equal(ranks[i].st, NRL_OK);
-    nothing_is_left();
+    all_go_well(wrong_operands_are_refused);
 }
 
 int main(void)
