@@ -47,8 +47,11 @@ static void check_facts(suite *s)
     memset(&f, 0, sizeof f);
     f.size = sizeof f;
     suite_case(s, "facts");
+    s->n_dtypes = COUNT(suite_dtypes) - 1;
     if (!s->table->facts || !suite_ok(s, s->table->facts(s->self, &f), "facts can be asked"))
         return;
+    s->n_dtypes += f.has_f16;
+    if (!f.has_f16) report_skip(s->report, "operations take f16", "the facts do not tell of it");
     report_check(s->report, f.name[0] && memchr(f.name, 0, sizeof f.name) != NULL,
                  "facts name the device", "empty or endless name");
     report_check(s->report, f.memory_bytes > 0, "facts give the memory", "%lld bytes",

@@ -4,7 +4,8 @@
  *
  * Every matrix has a gap between its rows; the gap and one row beyond the end hold GUARD and must
  * still hold it afterwards. Values are rounded to the matrix's dtype when they are set, so the
- * references start from what the backend sees.
+ * references start from what the backend sees. A backend whose facts do not tell of f16 is not
+ * asked for it.
  */
 #ifndef CONFORMANCE_BACKEND_H
 #define CONFORMANCE_BACKEND_H
@@ -21,6 +22,7 @@ typedef struct {
     mat *mats; /* all that live, freed by suite_clear */
     void *devices[64];
     int n_devices;
+    int n_dtypes; /* of suite_dtypes that the backend computes on: all, or all but the last */
     char what[160]; /* the case at hand, for messages */
 } suite;
 
@@ -31,6 +33,8 @@ struct mat {
     double *host; /* [rows, stride] */
     void *device;
 };
+
+extern const uint32_t suite_dtypes[3]; /* f32, bf16, f16 */
 
 void suite_case(suite *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void suite_clear(suite *s); /* frees matrices and arrays */
@@ -70,15 +74,6 @@ void suite_attention(suite *s);
 void suite_updates(suite *s);
 /* Runs operations with sums; writes everything they computed to out (bytes), for comparing. */
 size_t suite_sums(suite *s, unsigned char *out, size_t size);
-
-static inline float bf16_to_float(uint16_t x)
-{
-    union {
-        uint32_t u;
-        float f;
-    } v = {.u = (uint32_t)x << 16};
-    return v.f;
-}
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

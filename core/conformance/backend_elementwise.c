@@ -95,7 +95,6 @@ static double slope(const unary_case *u, double x)
 }
 
 static const int64_t shapes[][3] = {{1, 1, 0}, {3, 17, 2}, {17, 3, 0}, {65, 65, 1}, {2, 2100, 0}};
-static const uint32_t dtypes[] = {NRL_DTYPE_F32, NRL_DTYPE_BF16};
 
 /* Moves values off the kinks of the function. */
 static void avoid_kinks(suite *s, const unary_case *u, mat *x)
@@ -140,7 +139,7 @@ static void check_unary(suite *s, const unary_case *u, uint32_t dtype, const int
                              .beta = u->beta};
     if (s->ops.unary_grad) {
         suite_ok(s, s->ops.unary_grad(s->self, NULL, &g), "unary_grad runs");
-        /* the saved result of bf16 is rounded: so may the slope be */
+        /* the saved result of 16 bits is rounded: so may the slope be */
         double rel = dtype == NRL_DTYPE_F32 ? 1e-5 : 0.01,
                abs = dtype == NRL_DTYPE_F32 ? 2e-6 : 0.02;
         suite_expect(s, "unary_grad is the slope of unary", dx, want, rel, abs);
@@ -330,14 +329,14 @@ static void check_where(suite *s, uint32_t dtype, const int64_t shape[3])
 
 void suite_elementwise(suite *s)
 {
-    for (int d = 0; d < COUNT(dtypes); d++)
+    for (int d = 0; d < s->n_dtypes; d++)
         for (int k = 0; k < COUNT(shapes); k++) {
             for (int i = 0; s->ops.unary && i < COUNT(unary_cases); i++)
-                check_unary(s, &unary_cases[i], dtypes[d], shapes[k]);
+                check_unary(s, &unary_cases[i], suite_dtypes[d], shapes[k]);
             for (uint32_t op = 1; s->ops.binary && op < NRL_BINARY_COUNT; op++)
                 for (int how = 0; how < 4; how++)
-                    check_binary(s, op, dtypes[d], shapes[k], how);
-            if (s->ops.where) check_where(s, dtypes[d], shapes[k]);
+                    check_binary(s, op, suite_dtypes[d], shapes[k], how);
+            if (s->ops.where) check_where(s, suite_dtypes[d], shapes[k]);
         }
     if (!s->ops.unary) return;
     check_nan(s);

@@ -166,15 +166,15 @@ void suite_head(suite *s)
     static const int64_t shapes[][3] = {
         {1, 1, 0}, {3, 17, 2}, {17, 3, 0}, {65, 65, 1}, {9, 2500, 3}};
     for (int i = 0; s->ops.head && i < COUNT(shapes); i++)
-        for (int how = 0; how < 16; how++) {
+        for (int how = 0; how < 8 * s->n_dtypes; how++) {
             head_case k = {shapes[i][0],
                            shapes[i][1],
                            shapes[i][2],
                            how & 1 ? 5 : 0,
                            how & 2 ? 0.7 : 1,
                            how & 4,
-                           how & 8 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32};
+                           suite_dtypes[how / 8]};
             check_head(s, &k, false);
-            if (!(how & 8)) check_head(s, &k, true);
+            if (how < 8) check_head(s, &k, true);
         }
 }

@@ -3,13 +3,15 @@
  */
 #include "base/arena.h"
 #include "conformance/backend.h"
+#include "model/convert.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GUARD 1232.0 /* exact in every dtype */
+#define GUARD 1232.0       /* exact in every dtype */
+#define F16_NEAR_MAX 65472 /* 65504 less a step: more may be infinite */
 
 void suite_case(suite *s, const char *fmt, ...)
 {
@@ -39,18 +41,31 @@ double suite_uniform(suite *s, double low, double high)
     return low + (high - low) * (double)(s->random >> 11) * 0x1p-53;
 }
 
-static uint16_t to_bf16(double x)
+const uint32_t suite_dtypes[3] = {NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F16};
+
+static bool is_half(uint32_t dtype)
+{
+    return dtype == NRL_DTYPE_BF16 || dtype == NRL_DTYPE_F16;
+}
+
+static uint16_t to_half(uint32_t dtype, double x)
 {
     float f = (float)x;
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    if (x != x) return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1)) >> 16);
+    uint16_t half;
+    convert_from_f32(dtype, &f, 1, &half);
+    return half;
+}
+
+static double from_half(uint32_t dtype, uint16_t half)
+{
+    float f;
+    convert_to_f32(dtype, &half, 1, &f);
+    return f;
 }
 
 double mat_round(uint32_t dtype, double x)
 {
-    if (dtype == NRL_DTYPE_BF16) return bf16_to_float(to_bf16(x));
+    if (is_half(dtype)) return from_half(dtype, to_half(dtype, x));
     if (dtype == NRL_DTYPE_F32) return (float)x;
     return x;
 }
@@ -107,8 +122,8 @@ static void encode(const mat *m, void *to, int64_t i, double x)
 {
     if (m->dtype == NRL_DTYPE_F32)
         ((float *)to)[i] = (float)x;
-    else if (m->dtype == NRL_DTYPE_BF16)
-        ((uint16_t *)to)[i] = to_bf16(x);
+    else if (is_half(m->dtype))
+        ((uint16_t *)to)[i] = to_half(m->dtype, x);
     else if (m->dtype == NRL_DTYPE_I32)
         ((int32_t *)to)[i] = (int32_t)x;
     else
@@ -118,14 +133,14 @@ static void encode(const mat *m, void *to, int64_t i, double x)
 static double decode(const mat *m, const void *from, int64_t i)
 {
     if (m->dtype == NRL_DTYPE_F32) return ((const float *)from)[i];
-    if (m->dtype == NRL_DTYPE_BF16) return bf16_to_float(((const uint16_t *)from)[i]);
+    if (is_half(m->dtype)) return from_half(m->dtype, ((const uint16_t *)from)[i]);
     if (m->dtype == NRL_DTYPE_I32) return ((const int32_t *)from)[i];
     return ((const double *)from)[i];
 }
 
 static size_t element_size(const mat *m)
 {
-    return m->dtype == NRL_DTYPE_BF16 ? 2 : m->dtype == NRL_DTYPE_F64 ? 8 : 4;
+    return is_half(m->dtype) ? 2 : m->dtype == NRL_DTYPE_F64 ? 8 : 4;
 }
 
 void mat_upload(suite *s, mat *m)
@@ -198,8 +213,10 @@ bool suite_ok(suite *s, nrl_status st, const char *rule)
 
 bool suite_expect(suite *s, const char *rule, mat *m, const double *want, double rel, double abs)
 {
-    double least = m->dtype == NRL_DTYPE_BF16 ? 1.0 / 200 : 0; /* a rounding, and a tie moved */
+    /* a rounding, and a tie moved; below 2^-14 an f16 has steps of 2^-24 */
+    double least = m->dtype == NRL_DTYPE_BF16 ? 1.0 / 200 : m->dtype == NRL_DTYPE_F16 ? 1.0 / 1600 : 0;
     if (rel < least) rel = least;
+    if (m->dtype == NRL_DTYPE_F16 && abs < 0x1p-24) abs = 0x1p-24;
     if (!mat_download(s, m)) return false;
     double worst = 0, got_at = 0, want_at = 0;
     int64_t at = -1;
@@ -208,7 +225,7 @@ bool suite_expect(suite *s, const char *rule, mat *m, const double *want, double
         double error = fabs(got - w) / (rel * fabs(w) + abs + 1e-300);
         if (isnan(got) && isnan(w))
             error = 0;
-        else if (got == w)
+        else if (got == w || (isinf(got) && got * w > 0 && m->dtype == NRL_DTYPE_F16 && fabs(w) > F16_NEAR_MAX))
             error = 0;
         else if (isnan(error))
             error = INFINITY;

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 static const int64_t shapes[][3] = {{1, 1, 0}, {3, 17, 2}, {17, 3, 0}, {65, 65, 1}, {2, 2100, 3}};
-static const uint32_t dtypes[] = {NRL_DTYPE_F32, NRL_DTYPE_BF16};
 
 static double *room(int64_t n)
 {
@@ -108,19 +107,19 @@ static void check_scatter(suite *s, uint32_t from, const int64_t shape[3], bool 
 void suite_moves(suite *s)
 {
     for (int k = 0; k < COUNT(shapes); k++) {
-        for (int i = 0; s->ops.fill && i < COUNT(dtypes); i++)
-            check_fill(s, dtypes[i], shapes[k], 0.75);
+        for (int i = 0; s->ops.fill && i < s->n_dtypes; i++)
+            check_fill(s, suite_dtypes[i], shapes[k], 0.75);
         if (s->ops.fill) check_fill(s, NRL_DTYPE_I32, shapes[k], -7);
-        for (int from = 0; from < COUNT(dtypes); from++)
-            for (int to = 0; to < COUNT(dtypes); to++) {
+        for (int from = 0; from < s->n_dtypes; from++)
+            for (int to = 0; to < s->n_dtypes; to++) {
                 for (int how = 0; s->ops.copy && how < 8; how++)
-                    check_copy(s, dtypes[from], dtypes[to], shapes[k], how & 1, how & 2,
+                    check_copy(s, suite_dtypes[from], suite_dtypes[to], shapes[k], how & 1, how & 2,
                                how & 4 ? -0.5 : 1);
-                if (s->ops.gather) check_gather(s, dtypes[from], dtypes[to], shapes[k]);
+                if (s->ops.gather) check_gather(s, suite_dtypes[from], suite_dtypes[to], shapes[k]);
             }
-        for (int from = 0; s->ops.scatter && from < COUNT(dtypes); from++)
+        for (int from = 0; s->ops.scatter && from < s->n_dtypes; from++)
             for (int fresh = 0; fresh < 2; fresh++)
-                check_scatter(s, dtypes[from], shapes[k], fresh);
+                check_scatter(s, suite_dtypes[from], shapes[k], fresh);
     }
 }
 
@@ -197,12 +196,15 @@ void suite_gemm(suite *s)
 {
     static const int64_t sizes[][3] = {{1, 1, 1},    {3, 17, 5},   {17, 3, 65},   {65, 65, 17},
                                        {1, 130, 64}, {64, 1, 100}, {200, 70, 33}, {2, 3, 0}};
-    const uint32_t f32 = NRL_DTYPE_F32, bf16 = NRL_DTYPE_BF16;
+    const uint32_t f32 = NRL_DTYPE_F32;
     for (int k = 0; s->ops.gemm && k < COUNT(sizes); k++) {
         gemm_dtypes(s, sizes[k], f32, f32, f32);
-        gemm_dtypes(s, sizes[k], bf16, bf16, bf16);
-        gemm_dtypes(s, sizes[k], bf16, bf16, f32);
-        gemm_dtypes(s, sizes[k], bf16, f32, f32);
-        gemm_dtypes(s, sizes[k], f32, bf16, bf16);
+        for (int d = 1; d < s->n_dtypes; d++) {
+            uint32_t low = suite_dtypes[d];
+            gemm_dtypes(s, sizes[k], low, low, low);
+            gemm_dtypes(s, sizes[k], low, low, f32);
+            gemm_dtypes(s, sizes[k], low, f32, f32);
+            gemm_dtypes(s, sizes[k], f32, low, low);
+        }
     }
 }

@@ -8,7 +8,6 @@
 
 static const int64_t shapes[][3] = {{1, 1, 0},   {3, 17, 2},   {17, 3, 0},
                                     {65, 65, 1}, {2, 5000, 3}, {700, 5, 0}};
-static const uint32_t dtypes[] = {NRL_DTYPE_F32, NRL_DTYPE_BF16};
 
 typedef struct {
     double sum, max, sum_exp;
@@ -150,13 +149,13 @@ static void check_square_sum(suite *s, const int64_t shape[3], bool fresh)
 void suite_reductions(suite *s)
 {
     for (int k = 0; k < COUNT(shapes); k++) {
-        for (int d = 0; d < COUNT(dtypes); d++) {
+        for (int d = 0; d < s->n_dtypes; d++) {
             for (uint32_t op = 1; s->ops.reduce && op <= NRL_REDUCTION_LOG_SUM_EXP; op++)
                 for (uint32_t axis = 1; axis <= NRL_AXIS_COLUMNS; axis++)
                     for (int fresh = 0; fresh < 2; fresh++)
-                        check_reduce(s, op, axis, dtypes[d], shapes[k], fresh);
+                        check_reduce(s, op, axis, suite_dtypes[d], shapes[k], fresh);
             for (int log_form = 0; s->ops.softmax && log_form < 2; log_form++)
-                check_softmax(s, log_form, dtypes[d], shapes[k]);
+                check_softmax(s, log_form, suite_dtypes[d], shapes[k]);
         }
         for (int fresh = 0; s->ops.square_sum && fresh < 2; fresh++)
             check_square_sum(s, shapes[k], fresh);

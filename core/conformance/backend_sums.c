@@ -21,7 +21,7 @@ static void keep_bytes(suite *s, sink *k, const void *device, size_t bytes)
 static void keep(suite *s, sink *k, const mat *m)
 {
     keep_bytes(s, k, m->device,
-               (size_t)((m->rows + 1) * m->stride) * (m->dtype == NRL_DTYPE_BF16 ? 2 : 4));
+               (size_t)((m->rows + 1) * m->stride) * (m->dtype == NRL_DTYPE_F32 ? 4 : 2));
 }
 
 static void run_reductions(suite *s, sink *k)

@@ -189,6 +189,7 @@ typedef struct {
     double peak_flops[8]; /* by nrl_dtype: dense matrix peak, 0 = unknown */
     bool native_bf16;     /* bf16 matrix products are faster than f32 ones */
     bool host_memory;     /* device pointers can be read by the host */
+    bool has_f16;         /* operations take f16 where they take bf16; false: train.precision has no fp16 */
 } nrl_device_facts;
 
 typedef struct {

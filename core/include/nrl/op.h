@@ -4,7 +4,7 @@
  *
  * Legend: N tokens of a packed batch, P scored rows, S segments, D width, H query heads, G key/value
  * heads, K head width, V vocabulary; R rows, C columns of any matrix.
- * Values are f32 or bf16 unless said; reductions accumulate in f32 or wider. All are deterministic.
+ * Values are f32, bf16 or f16 unless said; reductions accumulate in f32 or wider. All are deterministic.
  * Errors: NRL_ERR_BUG for shapes that disagree (with both), NRL_ERR_PLUGIN for an op that the
  * backend lacks, NRL_ERR_MEMORY. Results belong to the context (tensor.h). [step]
  */

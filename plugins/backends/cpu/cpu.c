@@ -90,9 +90,11 @@ static nrl_status cpu_facts(void *instance, nrl_device_facts *fill)
     double peak = cpu_isa_peak(self->isa) * self->n_threads;
     fill->peak_flops[NRL_DTYPE_F32] = peak;
     fill->peak_flops[NRL_DTYPE_BF16] = self->native_bf16 ? 2 * peak : peak;
+    fill->peak_flops[NRL_DTYPE_F16] = peak; /* widened */
     fill->peak_flops[NRL_DTYPE_F64] = peak / 2;
     fill->native_bf16 = self->native_bf16;
     fill->host_memory = true;
+    fill->has_f16 = true;
     return NRL_OK;
 }
 

@@ -1,16 +1,17 @@
 /*
- * gemm.c - c = alpha op(a) op(b) (+ c) + bias for any mixture of f32 and bf16.
+ * gemm.c - c = alpha op(a) op(b) (+ c) + bias for any mixture of f32, bf16 and f16.
  *
  * bf16 products run as such only where the CPU multiplies bf16 faster than f32. Elsewhere bf16
- * operands are widened to f32 a block at a time, so that the copy stays in cache: what goes through
- * memory is the bf16 original. No copy of a weight is kept by its key.
+ * operands, and f16 ones on every CPU (oneDNN has f16 products from version 3 on and only for few
+ * CPUs), are widened to f32 a block at a time, so that the copy stays in cache: what goes through
+ * memory is the 16-bit original. No copy of a weight is kept by its key.
  */
 #include "gemm_dnnl.h"
 #include <string.h>
 
 static bool is_compute(uint32_t dtype)
 {
-    return dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16;
+    return dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16 || dtype == NRL_DTYPE_F16;
 }
 
 static int64_t inner_of(const nrl_gemm_args *a)
@@ -194,8 +195,9 @@ static nrl_status multiply_blocks(cpu *self, const nrl_gemm_args *a)
 static bool is_direct(const cpu *self, const nrl_gemm_args *a)
 {
     if (a->a.dtype != a->b.dtype || (a->bias.data && a->alpha != 1)) return false;
-    if (a->a.dtype == NRL_DTYPE_BF16) return self->native_bf16;
-    return a->c.dtype == NRL_DTYPE_F32 && (!a->bias.data || a->bias.dtype == NRL_DTYPE_F32);
+    if (a->a.dtype == NRL_DTYPE_BF16)
+        return self->native_bf16 && a->c.dtype != NRL_DTYPE_F16 && a->bias.dtype != NRL_DTYPE_F16;
+    return a->a.dtype == NRL_DTYPE_F32 && a->c.dtype == NRL_DTYPE_F32 && (!a->bias.data || a->bias.dtype == NRL_DTYPE_F32);
 }
 
 nrl_status cpu_gemm(void *instance, nrl_stream *stream, const nrl_gemm_args *a)

@@ -15,11 +15,18 @@ extern const nrl_ops cpu_ops_avx2, cpu_ops_avx512;
 extern double cpu_fma_avx2(int64_t rounds), cpu_fma_avx512(int64_t rounds);
 #include <cpuid.h>
 
+/* Leaf 1, ECX bit 29: conversions of f16. */
+static bool has_f16c(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1) != 0;
+}
+
 cpu_isa cpu_isa_best(void)
 {
     __builtin_cpu_init();
     bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-              __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+              __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && has_f16c();
     bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
               __builtin_cpu_supports("avx512vl");

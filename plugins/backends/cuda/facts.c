@@ -79,5 +79,6 @@ nrl_status cuda_facts(void *instance, nrl_device_facts *fill)
     fill_peaks(p, fill);
     fill->native_bf16 = true;
     fill->host_memory = false;
+    fill->has_f16 = true;
     return NRL_OK;
 }

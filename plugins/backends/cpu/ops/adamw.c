@@ -1,6 +1,6 @@
 /*
  * adamw.c - the whole update of an element in one pass over memory: 28 bytes read and written for
- * an f32 master, 2 more for a bf16 copy. Formula in nrl/optimizer.h.
+ * an f32 master, 2 more for a bf16 or f16 copy. Formula in nrl/optimizer.h.
  */
 #include "span.h"
 

@@ -16,7 +16,7 @@ typedef struct {
     float *q, *out;                 /* [head_dim, lanes]: scaled queries, unnormalised result */
     float *scores;                  /* [KEYS, lanes] */
     float *pos, *max, *sum, *shift; /* [lanes] */
-    float *k, *v;                   /* [KEYS, head_dim], for bf16 */
+    float *k, *v;                   /* [KEYS, head_dim], for bf16 and f16 */
 } work;
 
 static size_t work_floats(const nrl_attention_args *a)

@@ -5,7 +5,7 @@
  * A tile pairs a block of queries of one segment, all heads of one kv head together, with a block
  * of its keys. Queries are the lanes of vectors (lane = head of the group * n + query), keys the
  * rows: S^T [keys, lanes] = K Q^T needs no transposed keys, and softmax runs down the rows without
- * shuffling lanes. Keys and values are read where they lie (bf16 through a buffer).
+ * shuffling lanes. Keys and values are read where they lie (bf16 and f16 through a buffer).
  *
  * Queries count from 0 in their segment; keys from 0 with the prefix's keys first. Query i of n
  * sees keys up to position i + (number of keys) - n.
@@ -106,7 +106,7 @@ static inline const float *key_rows(const nrl_mat *m, const query_block *b, cons
         return mat_at(m, kb->row, col, 4);
     }
     for (int64_t i = 0; i < kb->n; i++)
-        bf16_to_f32(mat_at(m, kb->row + i, col, 2), buf + i * width, width);
+        half_to_f32(m->dtype, mat_at(m, kb->row + i, col, 2), buf + i * width, width);
     *stride = width;
     return buf;
 }

@@ -29,7 +29,7 @@ typedef struct {
     float *dq;                 /* [head_dim, lanes] */
     float *p, *ds;             /* [KEYS, lanes] */
     float *pos, *lse, *delta;  /* [lanes] */
-    float *k, *v;              /* [KEYS, head_dim], for bf16 */
+    float *k, *v;              /* [KEYS, head_dim], for bf16 and f16 */
 } grad_work;
 
 static int64_t most_lanes(const nrl_attention_args *a)

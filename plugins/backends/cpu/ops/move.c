@@ -14,10 +14,10 @@ static void fill_f32(const void *args, int64_t row, int64_t col, int64_t n)
         y[i] = value;
 }
 
-static void fill_bf16(const void *args, int64_t row, int64_t col, int64_t n)
+static void fill_half(const void *args, int64_t row, int64_t col, int64_t n)
 {
     const nrl_fill_args *a = args;
-    uint16_t value = bf16_round((float)a->value), *y = mat_at(&a->y, row, col, 2);
+    uint16_t value = half_round(a->y.dtype, (float)a->value), *y = mat_at(&a->y, row, col, 2);
     SIMD
     for (int64_t i = 0; i < n; i++)
         y[i] = value;
@@ -57,7 +57,8 @@ OP(fill)
         body = fill_f32;
         break;
     case NRL_DTYPE_BF16:
-        body = fill_bf16;
+    case NRL_DTYPE_F16:
+        body = fill_half;
         break;
     case NRL_DTYPE_I32:
         body = fill_i32;
@@ -109,7 +110,7 @@ static void copy_scaled(const void *args, int64_t row, int64_t col, int64_t n)
     span_write(&a->y, row, col, n, y);
 }
 
-/* One value of any dtype; only for dtypes other than f32 and bf16. */
+/* One value of any dtype; only where one of the two is no compute dtype. */
 static double read_any(const nrl_mat *m, int64_t row, int64_t col)
 {
     const void *p = mat_at(m, row, col, nrl_dtype_size(m->dtype));
@@ -117,7 +118,8 @@ static double read_any(const nrl_mat *m, int64_t row, int64_t col)
     case NRL_DTYPE_F32:
         return *(const float *)p;
     case NRL_DTYPE_BF16:
-        return bf16_widen(*(const uint16_t *)p);
+    case NRL_DTYPE_F16:
+        return half_widen(m->dtype, *(const uint16_t *)p);
     case NRL_DTYPE_F64:
         return *(const double *)p;
     case NRL_DTYPE_I32:
@@ -139,7 +141,8 @@ static void write_any(const nrl_mat *m, int64_t row, int64_t col, double value)
         *(float *)p = (float)value;
         break;
     case NRL_DTYPE_BF16:
-        *(uint16_t *)p = bf16_round((float)value);
+    case NRL_DTYPE_F16:
+        *(uint16_t *)p = half_round(m->dtype, (float)value);
         break;
     case NRL_DTYPE_F64:
         *(double *)p = value;
@@ -168,7 +171,7 @@ static void copy_any(const void *args, int64_t row, int64_t col, int64_t n)
 
 static bool is_compute(uint32_t dtype)
 {
-    return dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16;
+    return dtype == NRL_DTYPE_F32 || half_is(dtype);
 }
 
 enum { TRANSPOSE_TILE = 32 };
@@ -206,8 +209,6 @@ OP(copy)
 {
     nrl_copy_args k = *a;
     if (!is_compute(k.x.dtype) || !is_compute(k.y.dtype)) {
-        if (k.x.dtype == NRL_DTYPE_F16 || k.y.dtype == NRL_DTYPE_F16)
-            return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' has no op 'copy' for f16");
         bool same = k.x.dtype == k.y.dtype && k.alpha == 1 && !k.accumulate && !k.transpose;
         each_span(instance, k.y.rows, k.y.cols, same ? copy_bytes : copy_any, &k);
         return NRL_OK;
@@ -229,7 +230,7 @@ static void where_span(const void *args, int64_t row, int64_t col, int64_t n)
 {
     const nrl_where_args *k = args;
     float m_buf[SPAN], a_buf[SPAN], b_buf[SPAN], y_buf[SPAN];
-    if (k->mask.dtype == NRL_DTYPE_F32 || k->mask.dtype == NRL_DTYPE_BF16) {
+    if (is_compute(k->mask.dtype)) {
         const float *m = span_read(&k->mask, row, col, n, m_buf);
         if (m != m_buf) memcpy(m_buf, m, (size_t)n * 4);
     } else {

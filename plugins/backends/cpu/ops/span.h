@@ -7,40 +7,14 @@
  */
 #ifndef CPU_OPS_SPAN_H
 #define CPU_OPS_SPAN_H
-#include "vmath.h"
+#include "half.h"
 
 enum { SPAN = 1024 };       /* 4 KiB: a few of them fit any first-level cache */
 enum { GRAIN = 16 * 1024 }; /* elements that are worth waking a thread for */
 
-ALWAYS_INLINE uint16_t bf16_round(float x)
-{
-    uint32_t u = to_bits(x);
-    uint32_t rounded = (u + 0x7FFFu + (u >> 16 & 1)) >> 16; /* to nearest, ties to even */
-    return (uint16_t)(x != x ? (u >> 16 | 0x40) : rounded);
-}
-
-ALWAYS_INLINE float bf16_widen(uint16_t x)
-{
-    return from_bits((uint32_t)x << 16);
-}
-
 static inline void *mat_at(const nrl_mat *m, int64_t row, int64_t col, size_t size)
 {
     return (char *)m->data + (size_t)(row * m->stride + col) * size;
-}
-
-ALWAYS_INLINE void bf16_to_f32(const uint16_t *from, float *to, int64_t n)
-{
-    SIMD
-    for (int64_t i = 0; i < n; i++)
-        to[i] = bf16_widen(from[i]);
-}
-
-ALWAYS_INLINE void f32_to_bf16(const float *from, uint16_t *to, int64_t n)
-{
-    SIMD
-    for (int64_t i = 0; i < n; i++)
-        to[i] = bf16_round(from[i]);
 }
 
 /* Elements [col, col+n) of a row as f32: in place, or converted into buf. */
@@ -48,7 +22,7 @@ static inline const float *span_read(const nrl_mat *m, int64_t row, int64_t col,
                                      float *buf)
 {
     if (m->dtype == NRL_DTYPE_F32) return mat_at(m, row, col, 4);
-    bf16_to_f32(mat_at(m, row, col, 2), buf, n);
+    half_to_f32(m->dtype, mat_at(m, row, col, 2), buf, n);
     return buf;
 }
 
@@ -61,8 +35,8 @@ static inline float *span_target(const nrl_mat *m, int64_t row, int64_t col, flo
 static inline void span_write(const nrl_mat *m, int64_t row, int64_t col, int64_t n,
                               const float *values)
 {
-    if (m->dtype == NRL_DTYPE_BF16)
-        f32_to_bf16(values, mat_at(m, row, col, 2), n);
+    if (half_is(m->dtype))
+        f32_to_half(m->dtype, values, mat_at(m, row, col, 2), n);
     else if (values != mat_at(m, row, col, 4))
         memcpy(mat_at(m, row, col, 4), values, (size_t)n * 4);
 }
@@ -72,7 +46,7 @@ static inline float vector_get(const nrl_mat *m, int64_t i)
 {
     int64_t at = m->cols == 1 && m->rows != 1 ? i * m->stride : i;
     return m->dtype == NRL_DTYPE_F32 ? ((const float *)m->data)[at]
-                                     : bf16_widen(((const uint16_t *)m->data)[at]);
+                                     : half_widen(m->dtype, ((const uint16_t *)m->data)[at]);
 }
 
 static inline void vector_set(const nrl_mat *m, int64_t i, float value)
@@ -81,7 +55,7 @@ static inline void vector_set(const nrl_mat *m, int64_t i, float value)
     if (m->dtype == NRL_DTYPE_F32)
         ((float *)m->data)[at] = value;
     else
-        ((uint16_t *)m->data)[at] = bf16_round(value);
+        ((uint16_t *)m->data)[at] = half_round(m->dtype, value);
 }
 
 /* ---- loops over whole matrices of one shape ---- */
