@@ -134,11 +134,13 @@ compare() {
 }
 
 steps=${NRL_CHECK_STEPS:-50}
-# Sums in another order drift apart as steps go on; bf16 rounds each activation.
+# Sums in another order drift apart as steps go on; bf16 and fp16 round each activation.
 compare "sft, fp32, beside the CPU" sft fp32 1e-3
 compare "sft, bf16, beside the CPU" sft bf16 5e-2
+compare "sft, fp16, beside the CPU" sft fp16 1e-2
 compare "dpo, fp32, beside the CPU" dpo fp32 2e-3
 compare "dpo, bf16, beside the CPU" dpo bf16 1e-1
+compare "dpo, fp16, beside the CPU" dpo fp16 2e-2
 
 train again "$backend" sft train.precision=bf16 >log 2>&1
 if [ "$(losses again)" = "$(losses gpu-sft-bf16)" ]; then

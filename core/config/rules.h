@@ -12,6 +12,8 @@ void rules_sources(arena *a, config_problems *problems, const char *name, const 
 void rules_data(config_problems *problems, const config_data *data);
 void rules_recompute(arena *a, config_problems *problems, const nrl_node *node,
                      config_recompute *out);
+void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16,
+                      config_loss_scale *out);
 
 bool rules_names_axes(const nrl_node *node); /* a map of axes, not of a component and its options */
 /* `parallel: {data: ..., tensor: 1}` to the component of the axis "data" and the size it asks for (0 = any);

@@ -52,8 +52,11 @@ static const nrl_option train_rows[] = {
                 "tokens a forward holds; accumulation follows from it"),
     NRL_OPT_INT(config_train, micro_batch, "0", 0, COUNT_MAX,
                 "samples a forward holds, when data.packing is false; 0: by tokens"),
-    NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16",
+    NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16|fp16",
                  "of weights and activations; masters and sums are fp32"),
+    NRL_OPT_NODE(config_train, loss_scale, "",
+                 "with fp16: dynamic (unless set), a number, or {init: 65536, growth: 2, backoff: 0.5, "
+                 "growth_interval: 2000, min: 6.1e-5}"),
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
                 "most of a micro-batch's logits that stay until backward where a loss needs whole "
                 "batches (dpo, kto); the rest is computed twice, with the same results"),
@@ -211,6 +214,7 @@ static void fill_train(const filler *f, const nrl_node *node, config_train *out)
     const option_part part = OPTION_PART(train_rows, out);
     fill_section(f, "train", node, &part, 1);
     rules_recompute(f->a, f->problems, out->activation_checkpointing, &out->recompute);
+    rules_loss_scale(f->a, f->problems, out->loss_scale, out->precision == CONFIG_FP16, &out->scale);
 }
 
 static void fill_launch(const filler *f, const nrl_node *node, config_launch *out)

@@ -39,7 +39,7 @@ typedef struct {
     const char *cache; /* directory, "" = the core's choice */
 } config_data;
 
-typedef enum { CONFIG_FP32 = 0, CONFIG_BF16 } config_precision;
+typedef enum { CONFIG_FP32 = 0, CONFIG_BF16, CONFIG_FP16 } config_precision;
 typedef enum { CONFIG_NAN_STOP = 0, CONFIG_NAN_SKIP } config_nan;
 typedef enum {
     CONFIG_RECOMPUTE_NONE = 0,
@@ -57,11 +57,20 @@ typedef struct {
 } config_recompute;
 
 typedef struct {
+    bool dynamic;
+    double init; /* a scale that stays, where not dynamic; 1 without fp16 */
+    double growth, backoff, min;
+    int64_t growth_interval;
+} config_loss_scale;
+
+typedef struct {
     int64_t steps, epochs; /* one of them is 0 */
     int64_t global_batch;  /* samples a step, before packing */
     int64_t micro_batch_tokens;
     int64_t micro_batch;                      /* samples, 0 = by tokens */
     int64_t precision;                        /* config_precision */
+    const nrl_node *loss_scale;               /* as written */
+    config_loss_scale scale;                  /* what it means */
     const nrl_node *activation_checkpointing; /* as written */
     config_recompute recompute;               /* what it means */
     int64_t seed;

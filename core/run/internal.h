@@ -8,6 +8,7 @@
 #include "data/data.h"
 #include "model/hf.h"
 #include "optim/clip.h"
+#include "optim/loss_scale.h"
 #include "optim/options.h"
 #include "optim/schedule.h"
 #include "optim/slices.h"
@@ -95,6 +96,7 @@ struct run {
     bool *slice_counts;          /* [n_slices] no lower rank holds it too: its norm counts here */
     int64_t n_slices;
     schedule schedule;
+    loss_scale loss_scale;
     double lr_override;          /* < 0 = the schedule's */
 
     tokenizer *tokenizer;        /* NULL: pre-tokenized data only */

@@ -12,7 +12,9 @@ static nrl_status load_weights(run *r)
 
 nrl_dtype run_compute(const run *r)
 {
-    return r->config.train.precision == CONFIG_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
+    static const nrl_dtype dtypes[] = {
+        [CONFIG_FP32] = NRL_DTYPE_F32, [CONFIG_BF16] = NRL_DTYPE_BF16, [CONFIG_FP16] = NRL_DTYPE_F16};
+    return dtypes[r->config.train.precision];
 }
 
 strategy_setup strategy_setup_of(const run *r)
@@ -48,9 +50,18 @@ static nrl_status open_slices(run *r)
     return NRL_OK;
 }
 
+static nrl_status check_precision(const run *r)
+{
+    if (run_compute(r) != NRL_DTYPE_F16 || r->device.facts.has_f16) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
+                    r->backend->plugin.name);
+}
+
 nrl_status open_device(run *r)
 {
     NRL_TRY(device_open(r->backend, r->backend_options, mesh_where(r->mesh)->local_rank, &r->device));
+    NRL_TRY(check_precision(r));
+    loss_scale_start(&r->loss_scale, &r->config.train.scale);
     NRL_TRY(ctx_create(&r->device, &r->ctx));
     ctx_set_compute(r->ctx, run_compute(r));
     ctx_set_head_keep(r->ctx, r->config.train.logits_mb << 20);

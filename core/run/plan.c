@@ -114,6 +114,16 @@ static const char *recompute_text(const run *r)
     return text;
 }
 
+static const char *precision_text(const config_train *t)
+{
+    static _Thread_local char text[96];
+    if (t->precision == CONFIG_FP32) return "fp32";
+    if (t->precision == CONFIG_BF16) return "bf16 with fp32 masters";
+    snprintf(text, sizeof text, "fp16 with fp32 masters, %sloss scale %g", t->scale.dynamic ? "dynamic " : "",
+             t->scale.init);
+    return text;
+}
+
 static void say_train(const run *r)
 {
     const config_train *t = &r->config.train;
@@ -122,7 +132,7 @@ static void say_train(const run *r)
             thousands(r->total_steps), thousands(t->global_batch),
             (double)r->total_steps / (double)per_epoch, thousands(per_epoch),
             (long long)data_plan_n_micro(r->train_plan, 0),
-            t->precision == CONFIG_BF16 ? "bf16 with fp32 masters" : "fp32", (long long)t->seed,
+            precision_text(t), (long long)t->seed,
             recompute_text(r));
     run_say(r, "           %s, %s lr %g, %s, clip_norm %g", r->algorithm->plugin.name,
             r->config.optimizer.name, r->optimizer_options.lr,

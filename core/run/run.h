@@ -48,7 +48,7 @@ void run_abandon(run *r, nrl_status st, const char *why);
 typedef struct {
     int64_t step; /* from 1 */
     double epoch, loss, grad_norm, lr, tokens, tokens_per_s, seconds;
-    bool skipped;            /* the NaN policy discarded the update */
+    bool skipped;            /* the update was discarded: the NaN policy, or fp16 that overflowed */
     const nrl_value *values; /* everything the record holds, metrics of the algorithm included */
     size_t n_values;
 } run_event;

@@ -8,6 +8,7 @@
 #include "checkpoint/params.h"
 #include "checkpoint/visitor.h"
 #include "config/config.h"
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,27 @@ static nrl_node *progress_node(arena *a, const run *r)
     node_append(a, map, "best", node_f64(a, r->progress.best));
     node_append(a, map, "lr_override", node_f64(a, r->lr_override));
     return map;
+}
+
+/* A scale that stays is the config's. */
+static nrl_node *scale_node(arena *a, const loss_scale *s)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    node_append(a, map, "scale", node_f64(a, s->scale));
+    node_append(a, map, "good_steps", node_int(a, s->good_steps));
+    node_append(a, map, "overflows", node_int(a, s->overflows));
+    return map;
+}
+
+static nrl_status scale_read(loss_scale *s, const nrl_node *map)
+{
+    if (!s->rule.dynamic || !map) return NRL_OK;
+    s->scale = nrl_node_f64(nrl_node_find(map, "scale"), 0);
+    s->good_steps = nrl_node_int(nrl_node_find(map, "good_steps"), -1);
+    s->overflows = nrl_node_int(nrl_node_find(map, "overflows"), -1);
+    if (s->scale > 0 && s->scale <= FLT_MAX && s->good_steps >= 0 && s->overflows >= 0) return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "loss_scale: scale %g after %lld good steps and %lld overflows, expected a "
+                    "number above 0 and counts", s->scale, (long long)s->good_steps, (long long)s->overflows);
 }
 
 static void progress_read(run *r, const nrl_node *map)
@@ -156,6 +178,7 @@ static const char *tokenizer_path(arena *a, const run *r)
 static void add_nodes(run *r, arena *a, checkpoint_writer *w)
 {
     checkpoint_add_node(w, "progress", progress_node(a, r));
+    if (r->loss_scale.rule.dynamic) checkpoint_add_node(w, "loss_scale", scale_node(a, &r->loss_scale));
     checkpoint_add_node(w, "fingerprints", fingerprint_node(a, r));
     checkpoint_add_node(w, "config", r->config.resolved);
     checkpoint_add_node(w, "model", r->model->config);
@@ -198,6 +221,7 @@ nrl_status state_restore(run *r, checkpoint *c)
     NRL_TRY(params_load(r->ctx, r->model, &scope, c));
     for (int32_t i = 0; i < r->model->n_params; i++) NRL_TRY(storage_refresh(r->ctx, r->model->params[i]));
     progress_read(r, checkpoint_node(c, "progress"));
+    NRL_TRY(scale_read(&r->loss_scale, checkpoint_node(c, "loss_scale")));
     run_set_script_state(r, nrl_node_string(checkpoint_node(c, "script"), NULL));
     NRL_TRY(restore_strategy(r, c));
     NRL_TRY(strategy_updated(&r->strategy, r->ctx, 0));

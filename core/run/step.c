@@ -25,12 +25,12 @@ static nrl_status weigh(run *r, const data_step *data, double *weights)
     return NRL_OK;
 }
 
-/* d step loss / d sum k = 1 / W[k]: the gradient that each term's backward starts from. */
+/* d step loss / d sum k = 1 / W[k], times the loss scale: what each term's backward starts from. */
 static nrl_status seed(run *r, const double *weights)
 {
     const int64_t one = 1;
     for (uint32_t k = 0; k < r->algorithm->n_terms; k++) {
-        float value = weights[k] > 0 ? (float)(1.0 / weights[k]) : 0;
+        float value = weights[k] > 0 ? (float)(r->loss_scale.scale / weights[k]) : 0;
         if (!r->work.seeds[k])
             NRL_TRY(tensor_persistent(r->ctx, NRL_DTYPE_F32, 1, &one, true, &r->work.seeds[k]));
         NRL_TRY(tensor_write(r->ctx, r->work.seeds[k], &value));
@@ -98,6 +98,26 @@ static double unsigned_nan(double v)
     return isnan(v) ? (double)NAN : v;
 }
 
+/* fp16 ends at 65504: a loss that is not finite may be its fault, a gradient that of the scale. */
+static const char *precision_hint(const run *r, double loss)
+{
+    if (run_compute(r) != NRL_DTYPE_F16) return "";
+    return isfinite(loss) ? "train.loss_scale: dynamic; " : "train.precision: bf16; ";
+}
+
+/* A gradient that fp16 could not hold, of a finite loss: the step is left out with a smaller scale. */
+static nrl_status overflowed(run *r)
+{
+    loss_scale *s = &r->loss_scale;
+    double was = s->scale;
+    NRL_TRY(loss_scale_update(s, false));
+    if (run_leads(r) && (s->overflows == 1 || r->config.debug_every))
+        run_say(r, "step %lld left out: a gradient is not finite in fp16; loss scale %g, now %g%s",
+                (long long)r->progress.step + 1, was, s->scale,
+                r->config.debug_every ? "" : " (later ones are in the records alone)");
+    return NRL_OK;
+}
+
 /* A loss or gradient that is not finite: stop, or leave this step out and count. */
 static nrl_status diverged(run *r, double loss, double norm)
 {
@@ -108,8 +128,8 @@ static nrl_status diverged(run *r, double loss, double norm)
     if (t->nan == CONFIG_NAN_STOP)
         return nrl_fail(NRL_ERR_DIVERGED,
                         "loss %g, gradient norm %g\nhint: a lower optimizer.lr or a longer "
-                        "warm-up; train.nan: skip leaves such steps out",
-                        loss, norm);
+                        "warm-up; %strain.nan: skip leaves such steps out",
+                        loss, norm, precision_hint(r, loss));
     if (++r->progress.skipped_in_a_row >= t->nan_limit)
         return nrl_fail(NRL_ERR_DIVERGED,
                         "loss %g, gradient norm %g: %lld steps in a row were left out (train.nan_limit)",
@@ -163,6 +183,8 @@ static void fill_event(run *r, const data_step *data, const ranks_result *all, d
     value_append(v, &n, "data_fraction", "1", r->data_seconds / seconds);
     value_append(v, &n, "comm_fraction", "1", r->comm_seconds / seconds);
     if (nrl_mesh_world(r->mesh) > 1) value_append(v, &n, "comm_bytes", "bytes", r->comm_bytes);
+    if (compute == NRL_DTYPE_F16) value_append(v, &n, "loss_scale", "1", r->loss_scale.scale);
+    if (r->loss_scale.rule.dynamic) value_append(v, &n, "overflows", "steps", (double)r->loss_scale.overflows);
     save_tell(r, v, &n);
     metrics_append(r, "", v, &n, NULL);
     r->n_values = n;
@@ -202,7 +224,7 @@ static nrl_status check_start(const run *r, double loss)
         !reference_is_start(r->reference))
         return NRL_OK;
     double known = a->start_loss(r->algorithm_self);
-    double tolerance = r->config.train.precision == CONFIG_BF16 ? 2e-2 : 1e-4;
+    double tolerance = r->config.train.precision == CONFIG_FP32 ? 1e-4 : 2e-2;
     if (isnan(known) || fabs(loss - known) <= tolerance * fmax(1, fabs(known))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "the first loss is %.6g, but with the reference equal to the policy it must be %.6g: "
@@ -217,7 +239,7 @@ static nrl_status measure(run *r, ranks_result *own, clip_result *clip)
     bool local = r->strategy.plan.local_steps;
     double max_norm = r->optimizer_options.clip_norm, sum;
     NRL_TRY(clip_square_sum(r->ctx, r->slices, r->n_slices, local ? NULL : r->slice_counts, &sum));
-    if (local) *clip = clip_decide(sum, 1.0, max_norm);
+    if (local) *clip = clip_decide(sum, 1 / r->loss_scale.scale, max_norm);
     own->square_sum = local ? 0 : sum;
     own->norm = local ? clip->norm : 0;
     own->finite = isfinite(sum);
@@ -241,7 +263,7 @@ static nrl_status share(run *r, const data_step *data, const double *weights, ra
     all->save_now = clock_says_save(r);
     NRL_TRY(ranks_end_step(r, all));
     if (!r->strategy.plan.local_steps)
-        *clip = clip_decide(all->square_sum, 1.0, r->optimizer_options.clip_norm);
+        *clip = clip_decide(all->square_sum, 1 / r->loss_scale.scale, r->optimizer_options.clip_norm);
     *loss = loss_of(r, all->sums, weights);
     r->signal = (int)all->signal;
     r->save_by_clock = all->save_now > 0;
@@ -256,6 +278,7 @@ static nrl_status take_update(run *r, const ranks_result *all, const double *wei
     if (look) NRL_TRY(debug_weights(r));
     r->progress.updates++;
     r->progress.skipped_in_a_row = 0;
+    NRL_TRY(loss_scale_update(&r->loss_scale, true));
     return r->algorithm->step_end ? r->algorithm->step_end(r->algorithm_self, all->sums, weights) : NRL_OK;
 }
 
@@ -287,6 +310,7 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     if (look) NRL_TRY(debug_data(r, data));
     if (look) NRL_TRY(debug_gradients(r));
     if (clip.finite) NRL_TRY(take_update(r, &all, weights, &clip, lr, look));
+    else if (isfinite(loss) && r->loss_scale.rule.dynamic) NRL_TRY(overflowed(r));
     else NRL_TRY(diverged(r, loss, norm));
     r->progress.step++;
     r->progress.tokens += (int64_t)all.tokens;

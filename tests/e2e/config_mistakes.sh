@@ -26,7 +26,7 @@ for text in \
     "did you mean 'cosine'?" \
     "bad.yaml:7:20: loggers: no logger 'jsonll'; did you mean 'jsonl'?" \
     "bad.yaml:8:1: environment variable NRL_TEST_UNSET is not set" \
-    "command line: train.precision: 'fp12' is not one of: fp32, bf16" \
+    "command line: train.precision: 'fp12' is not one of: fp32, bf16, fp16" \
     "command line: 'nonsense': expected key=value"; do
     has err "$text"
 done

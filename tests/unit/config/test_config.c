@@ -236,7 +236,21 @@ static void rules_between_options_are_checked(void **state)
         {"data.extra=[1]", "expected a word"},
         {"data.train=[]", "an empty list"},
         {"data.train={weight: 1}", "data.train.path: required"},
-        {"train.precision=fp16", "not one of: fp32, bf16"},
+        {"train.precision=fp8", "not one of: fp32, bf16, fp16"},
+        {"train.loss_scale=dynamic", "expected with it train.precision: fp16"},
+        {"train={steps: 1, precision: bf16, loss_scale: 8}", "expected with it train.precision: fp16"},
+        {"train={steps: 1, precision: fp16, loss_scale: 0}", "expected dynamic, a number from"},
+        {"train={steps: 1, precision: fp16, loss_scale: -8}", "expected dynamic, a number from"},
+        {"train={steps: 1, precision: fp16, loss_scale: .nan}", "train.loss_scale: "},
+        {"train={steps: 1, precision: fp16, loss_scale: .inf}", "train.loss_scale: "},
+        {"train={steps: 1, precision: fp16, loss_scale: 1e31}", "expected dynamic, a number from"},
+        {"train={steps: 1, precision: fp16, loss_scale: static}", "expected dynamic, a number from"},
+        {"train={steps: 1, precision: fp16, loss_scale: [8]}", "expected dynamic, a number from"},
+        {"train={steps: 1, precision: fp16, loss_scale: true}", "expected dynamic, a number from"},
+        {"train={steps: 1, precision: fp16, loss_scale: {initial: 8}}", "train.loss_scale.initial: unknown"},
+        {"train={steps: 1, precision: fp16, loss_scale: {init: -1}}", "train.loss_scale.init: "},
+        {"train={steps: 1, precision: fp16, loss_scale: {backoff: 1}}", "train.loss_scale.backoff: "},
+        {"train={steps: 1, precision: fp16, loss_scale: {init: 1, min: 2}}", "init 1 is below min 2"},
         {"launch.timeout_step=0", "expected 1 to"},
         {"launch.nodes=here", "launch.nodes: expected a list"},
         {"launch.nodes=[{slots: 2}]", "launch.nodes.address: required"},
@@ -283,6 +297,33 @@ static void activation_checkpointing_has_five_forms(void **state)
         write_file("c.yaml", minimal);
         assert_int_equal(load(&a, one, &run), NRL_OK);
         assert_int_equal(run.train.recompute.kind, forms[i].kind);
+        arena_free(&a);
+    }
+}
+
+static void the_loss_scale_has_three_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        config_loss_scale scale;
+    } forms[] = {{"{precision: fp16}", {true, 65536, 2, 0.5, 0x1p-14, 2000}},
+                 {"{precision: fp16, loss_scale: dynamic}", {true, 65536, 2, 0.5, 0x1p-14, 2000}},
+                 {"{precision: fp16, loss_scale: null}", {true, 65536, 2, 0.5, 0x1p-14, 2000}},
+                 {"{precision: fp16, loss_scale: 1024}", {.init = 1024}},
+                 {"{precision: fp16, loss_scale: {init: 8, growth_interval: 5}}", {true, 8, 2, 0.5, 0x1p-14, 5}},
+                 {"{precision: bf16}", {.init = 1}},
+                 {"{}", {.init = 1}}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        arena a = {0};
+        config_run run;
+        const char *const two[] = {arena_printf(&a, "train=%s", forms[i].text), "train.steps=1", NULL};
+        write_file("c.yaml", minimal);
+        assert_int_equal(load(&a, two, &run), NRL_OK);
+        const config_loss_scale *is = &run.train.scale, *want = &forms[i].scale;
+        assert_true(is->dynamic == want->dynamic && is->init == want->init && is->growth == want->growth &&
+                    is->backoff == want->backoff && is->min == want->min &&
+                    is->growth_interval == want->growth_interval);
         arena_free(&a);
     }
 }
@@ -344,6 +385,7 @@ int main(void)
         TEST(variables_are_replaced_and_never_written),
         TEST(rules_between_options_are_checked),
         TEST(activation_checkpointing_has_five_forms),
+        TEST(the_loss_scale_has_three_forms),
         TEST(the_resolved_config_resolves_to_itself),
         TEST(a_config_that_is_no_map_is_refused),
     };
