@@ -5,7 +5,8 @@
  * A product is told in cuBLASLt's terms, columns after columns:
  *   out[rows, cols] = alpha op(left) op(right) (+ out) (+ bias[rows] to each column)
  * with element (r, c) of a stored matrix at [c stride + r]. Sums are f32. A plan is what was chosen
- * for one product; it does not depend on where the operands lie beyond their alignment. [step]
+ * for one product; it does not depend on where the operands lie beyond their alignment, which is 16
+ * bytes for a bias and 256 for a workspace. [step]
  */
 #ifndef CUDA_GEMM_LIBRARY_H
 #define CUDA_GEMM_LIBRARY_H

@@ -120,6 +120,7 @@ static nrl_status describe(const lt *l, lt_plan *plan, const gemm_product *p)
     cublasOperation_t left = p->transpose_left ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t right = p->transpose_right ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const void *aligned = (const void *)(uintptr_t)16; /* the heuristic reads the bias's alignment off its address */
     NRL_TRY(lt_check(l->MatmulDescCreate(&plan->product, sums, CUDA_R_32F), "describing a product"));
     NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left));
     NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right));
@@ -127,6 +128,7 @@ static nrl_status describe(const lt *l, lt_plan *plan, const gemm_product *p)
         cudaDataType_t type = type_of(p->out_type);
         NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
         NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
+        NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof aligned));
     }
     NRL_TRY(describe_matrix(l, &plan->left, p->type, p->rows, p->depth, p->transpose_left, p->left_stride));
     NRL_TRY(describe_matrix(l, &plan->right, p->type, p->depth, p->cols, p->transpose_right, p->right_stride));

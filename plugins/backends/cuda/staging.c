@@ -226,16 +226,23 @@ static int copy_out(cuda_staging *s, void *stream, char *to, const char *from, s
     return code;
 }
 
+/* The runtime may return before pageable memory is written: its documentation promises it no longer. */
+static int copy_straight(cuda_staging *s, void *stream, void *to, const void *from, size_t bytes,
+                         cuda_copy_way way, bool pinned)
+{
+    int code = s->driver->copy(to, from, bytes, way, stream);
+    return code || pinned || way != CUDA_TO_HOST ? code : s->driver->stream_wait(stream);
+}
+
 nrl_status cuda_staging_copy(cuda_staging *s, void *stream, void *to, const void *from,
                              size_t bytes, cuda_copy_way way)
 {
     const cuda_driver *d = s->driver;
     int code;
     pthread_mutex_lock(&s->lock);
-    bool straight = way == CUDA_ON_DEVICE || bytes <= DIRECT_MOST ||
-                    is_pinned(s, way == CUDA_TO_DEVICE ? from : to, bytes) || !have_buffers(s);
-    if (straight)
-        code = d->copy(to, from, bytes, way, stream);
+    bool pinned = way != CUDA_ON_DEVICE && is_pinned(s, way == CUDA_TO_DEVICE ? from : to, bytes);
+    if (way == CUDA_ON_DEVICE || pinned || bytes <= DIRECT_MOST || !have_buffers(s))
+        code = copy_straight(s, stream, to, from, bytes, way, pinned);
     else if (way == CUDA_TO_DEVICE)
         code = copy_in(s, stream, to, from, bytes);
     else

@@ -217,6 +217,23 @@ nrl_status nccl_open_with(const nccl_api *api, const nccl_driver *driver, const 
     return NRL_OK;
 }
 
+/* NCCL may fill in a split communicator some time after its parent has taken the call. */
+static nrl_status await_child(nccl_group *g, double timeout_s)
+{
+    nccl_engine *e = g->engine;
+    double end = nccl_clock() + timeout_s;
+    for (;;) {
+        pthread_mutex_lock(&e->lock);
+        bool is_there = __atomic_load_n(&g->comm, __ATOMIC_ACQUIRE) != NULL;
+        pthread_mutex_unlock(&e->lock);
+        if (is_there) return NRL_OK;
+        if (atomic_load(&e->aborted)) return aborted_error("splitting a group");
+        if (nccl_clock() > end)
+            return nrl_fail(NRL_ERR_PEER, "nccl: splitting a group took more than %g s", timeout_s);
+        nanosleep(&pause_between, NULL);
+    }
+}
+
 nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group)
 {
     nccl_group *parent = self, *g = NULL;
@@ -230,6 +247,7 @@ nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group)
                             : NCCL_IN_PROGRESS;
     pthread_mutex_unlock(&e->lock);
     nrl_status st = nccl_settle(parent, code, e->options.timeout, "splitting a group");
+    if (!st && color >= 0) st = await_child(g, e->options.timeout);
     if (!st && color >= 0) st = nccl_settle(g, NCCL_IN_PROGRESS, e->options.timeout, "splitting a group");
     int size = 0, rank = 0;
     if (!st && color >= 0) {

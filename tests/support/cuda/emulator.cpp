@@ -29,6 +29,8 @@ struct machine {
     char *stacks;
     jmp_buf scheduler;
     int n, current;
+    uint32_t launches; /* random state: its top bit is the order of the launch */
+    bool backwards;
     emulated_index block;
     dim3 threads, blocks;
     emulated_body body;
@@ -75,6 +77,12 @@ void resume(int i)
     setcontext(&f->start);
 }
 
+/* Entry i of [begin, end), in the order at hand. */
+int in_order(int begin, int end, int i)
+{
+    return m->backwards ? end - 1 - (i - begin) : i;
+}
+
 int count(int begin, int end, state s)
 {
     int n = 0;
@@ -94,12 +102,15 @@ void run_block()
 {
     for (int i = 0; i < m->n; i++)
         m->fibers[i].now = READY;
+    int warps = (m->n + WARP - 1) / WARP;
     for (;;) {
-        for (int w = 0; w < m->n; w += WARP) {
-            int end = w + WARP < m->n ? w + WARP : m->n;
+        for (int k = 0; k < warps; k++) {
+            int w = in_order(0, warps, k) * WARP, end = w + WARP < m->n ? w + WARP : m->n;
             for (;;) {
-                for (int i = w; i < end; i++)
-                    if (m->fibers[i].now == READY) resume(i);
+                for (int i = w; i < end; i++) {
+                    int t = in_order(w, end, i);
+                    if (m->fibers[t].now == READY) resume(t);
+                }
                 int waiting = count(w, end, AT_WARP);
                 if (!waiting) break;
                 if (waiting + count(w, end, DONE) < end - w)
@@ -135,6 +146,8 @@ void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_bo
     m->blocks = blocks;
     m->body = body;
     m->kernel = kernel;
+    m->launches = m->launches * 1664525u + 1013904223u;
+    m->backwards = m->launches >> 31;
     if (m->n < 1 || m->n > MAX_THREADS) fail("a block has 1 to 1024 threads");
     if (shared_bytes > SHARED) fail("more shared memory than a GPU has");
     if (blocks.y > 65535 || blocks.z > 65535 || blocks.x * blocks.y * blocks.z == 0)
@@ -145,7 +158,8 @@ void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_bo
     for (unsigned z = 0; z < blocks.z; z++)
         for (unsigned y = 0; y < blocks.y; y++)
             for (unsigned x = 0; x < blocks.x; x++) {
-                m->block = {x, y, z};
+                m->block = {m->backwards ? blocks.x - 1 - x : x,
+                            m->backwards ? blocks.y - 1 - y : y, z};
                 memset(m->shared, 0xFF, shared_bytes); /* NaN: nobody may count on zeros */
                 run_block();
             }
@@ -200,6 +214,12 @@ int emulator_warp_size(void)
 {
     int first = m->current / WARP * WARP;
     return m->n - first < WARP ? m->n - first : WARP;
+}
+
+void emulator_need_lane(int lane)
+{
+    if (m->fibers[m->current / WARP * WARP + lane].now == DONE)
+        fail("a shuffle reads a lane whose thread has ended");
 }
 
 unsigned emulator_ballot(bool yes)

@@ -4,8 +4,9 @@
  *
  * The blocks of a launch run one after another. The threads of a block are fibers: each runs until
  * it ends or meets others (__syncthreads, __syncwarp, a shuffle or a vote), then the next one runs.
- * So indices, bounds, barriers and sums are checked, and results are those of one legal order;
- * races that this order hides, and speed, are not. A barrier that some threads never reach ends the
+ * So indices, bounds, barriers and sums are checked, and results are those of one legal order, in
+ * about every other launch the opposite one: of two threads without a barrier between them now this
+ * one is first, now that. Finer races, and speed, are not checked. A barrier that some threads never reach ends the
  * process with a message. One launch at a time: the memory below is the process's.
  */
 #ifndef SUPPORT_CUDA_EMULATOR_H
@@ -41,6 +42,7 @@ int emulator_lane(void);
 int emulator_warp_size(void); /* threads of the warp: 32 but for the last one */
 /* Launches fail with this code until it is 0: what a test injects. */
 extern int emulator_launch_code;
+void emulator_need_lane(int lane); /* of the calling thread's warp: its thread has not ended */
 
 #define threadIdx (emulator_thread())
 #define blockIdx (emulator_block())
@@ -76,6 +78,7 @@ template <typename T> T emulator_exchange(T value, int from)
     memcpy(&places[emulator_lane()], &value, sizeof value);
     emulator_meet_warp();
     if (from < 0 || from >= emulator_warp_size()) from = emulator_lane();
+    emulator_need_lane(from);
     memcpy(&value, &places[from], sizeof value);
     emulator_meet_warp();
     return value;

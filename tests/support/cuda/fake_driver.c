@@ -2,6 +2,7 @@
  * fake_driver.c - a device made of malloc.
  */
 #include "fake_driver.h"
+#include "fake_queue.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,9 +121,33 @@ static int release(void *memory)
 {
     fake.n_release++;
     INJECT("release");
+    fake_queue_run(fake_queue_length());
     fake.live_blocks--;
     fake.live_bytes -= block_free(memory);
     return CUDA_DONE;
+}
+
+enum { HOST_BLOCKS = 64 };
+static struct {
+    const char *begin, *end;
+} host_blocks[HOST_BLOCKS]; /* pinned, as many as tests of late copies have */
+
+static void remember_host(const char *begin, const char *end)
+{
+    for (int i = 0; i < HOST_BLOCKS; i++)
+        if (!host_blocks[i].begin) {
+            host_blocks[i].begin = begin;
+            host_blocks[i].end = end;
+            return;
+        }
+}
+
+static bool is_pinned(const void *p)
+{
+    for (int i = 0; i < HOST_BLOCKS; i++)
+        if (host_blocks[i].begin && (const char *)p >= host_blocks[i].begin && (const char *)p < host_blocks[i].end)
+            return true;
+    return false;
 }
 
 static int allocate_host(void **out, size_t bytes)
@@ -131,6 +156,7 @@ static int allocate_host(void **out, size_t bytes)
     INJECT("allocate_host");
     *out = block_new(bytes);
     if (!*out) return CUDA_NO_MEMORY;
+    remember_host(*out, (char *)*out + bytes);
     fake.live_host_blocks++;
     return CUDA_DONE;
 }
@@ -138,6 +164,8 @@ static int allocate_host(void **out, size_t bytes)
 static int release_host(void *memory)
 {
     INJECT("release_host");
+    for (int i = 0; i < HOST_BLOCKS; i++)
+        if (host_blocks[i].begin == memory) host_blocks[i].begin = NULL;
     fake.live_host_blocks--;
     block_free(memory);
     return CUDA_DONE;
@@ -147,9 +175,11 @@ static int copy(void *to, const void *from, size_t bytes, cuda_copy_way way, voi
 {
     fake.n_copies++;
     INJECT("copy");
-    (void)way;
     (void)stream;
-    memmove(to, from, bytes);
+    if (fake.late)
+        fake_queue_copy(to, from, bytes, way == CUDA_TO_DEVICE && !is_pinned(from));
+    else
+        memmove(to, from, bytes);
     return CUDA_DONE;
 }
 
@@ -173,6 +203,7 @@ static int stream_wait(void *stream)
     (void)stream;
     fake.n_waits++;
     INJECT("stream_wait");
+    fake_queue_run(fake_queue_length());
     return CUDA_DONE;
 }
 
@@ -187,24 +218,24 @@ static int stream_fence(void *stream, void *event)
 static int event_create(void **out)
 {
     INJECT("event_create");
-    *out = malloc(1);
+    *out = calloc(1, sizeof(size_t));
     fake.live_events++;
     return CUDA_DONE;
 }
 
 static int event_record(void *event, void *stream)
 {
-    (void)event;
     (void)stream;
     INJECT("event_record");
+    *(size_t *)event = fake_queue_length();
     return CUDA_DONE;
 }
 
 static int event_wait(void *event)
 {
-    (void)event;
     fake.n_waits++;
     INJECT("event_wait");
+    fake_queue_run(*(size_t *)event);
     return CUDA_DONE;
 }
 

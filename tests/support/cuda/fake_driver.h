@@ -1,7 +1,7 @@
 /*
  * fake_driver.h - the cuda backend's driver table over malloc: what tests open the backend with, and
  * what the emulated build of the plugin has instead of the runtime. Work is done when a call
- * returns. A test sets what goes wrong and counts what was asked.
+ * returns, but for copies where `late` is set. A test sets what goes wrong and counts what was asked.
  */
 #ifndef SUPPORT_CUDA_FAKE_DRIVER_H
 #define SUPPORT_CUDA_FAKE_DRIVER_H
@@ -18,6 +18,7 @@ typedef struct {
     int n_devices;
     int driver_version, runtime_version;
     cuda_properties properties;
+    bool late;        /* copies are carried out when a stream or an event is waited for */
     bool events_stay; /* no event ends before fake_end_events */
     /* counted */
     size_t live_bytes, peak_bytes;

@@ -135,6 +135,32 @@ static void copies_arrive_whole_whatever_their_size(void **state)
     assert_int_equal(fake.live_events, 0);
 }
 
+/* Pageable memory is the caller's again when a copy returns, whenever the device makes it. */
+static void copies_that_the_device_makes_late_are_waited_for(void **state)
+{
+    static const size_t sizes[] = {100, 65536, 65537, (4 << 20) + 1, 21 << 20};
+    cuda *c = open_usual();
+    (void)state;
+    fake.late = true;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        size_t n = sizes[k];
+        void *device = NULL;
+        unsigned char *host = malloc(n), *back = calloc(1, n);
+        assert_int_equal(cuda_pool_take(c->pool, n, &device), NRL_OK);
+        for (size_t i = 0; i < n; i++)
+            host[i] = (unsigned char)(i * 5 + i / 253 + 1);
+        assert_int_equal(cuda_copy_bytes(c, NULL, device, host, n, NRL_COPY_TO_DEVICE), NRL_OK);
+        memset(host, 0xee, n);
+        assert_int_equal(cuda_copy_bytes(c, NULL, back, device, n, NRL_COPY_TO_HOST), NRL_OK);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(back[i], (unsigned char)(i * 5 + i / 253 + 1));
+        free(host);
+        free(back);
+        cuda_pool_give(c->pool, device);
+    }
+    cuda_close(c);
+}
+
 static void a_copy_that_fails_is_an_error(void **state)
 {
     static const char *const calls[] = {"copy", "event_record", "event_wait"};
@@ -264,6 +290,7 @@ int main(void)
         TEST(a_call_that_fails_leaves_nothing_behind),
         TEST(facts_name_the_gpu_and_its_peak),
         TEST(copies_arrive_whole_whatever_their_size),
+        TEST(copies_that_the_device_makes_late_are_waited_for),
         TEST(a_copy_that_fails_is_an_error),
         TEST(copies_do_without_pinned_memory),
         TEST(pinned_memory_is_kept_for_the_next_who_asks),

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { RANKS = 8, TOKENS = 4096 };
 
@@ -346,8 +347,19 @@ static void make_children(const op *o, int world)
         hub *h = hub_of(-(next_id++), n);
         h->joined = n;
         for (int i = 0; i < n; i++)
-            *o->out[member[i]] = new_comm(h, i);
+            __atomic_store_n(o->out[member[i]], new_comm(h, i), __ATOMIC_RELEASE);
     }
+}
+
+static void *make_children_late(void *user)
+{
+    const struct timespec wait = {0, fake.child_late_ms * 1000000L};
+    op *o = user;
+    nanosleep(&wait, NULL);
+    pthread_mutex_lock(&lock);
+    make_children(o, o->arrived);
+    pthread_mutex_unlock(&lock);
+    return NULL;
 }
 
 static int fake_split(void *self, int color, int key, void **out, nccl_config *config)
@@ -362,7 +374,11 @@ static int fake_split(void *self, int color, int key, void **out, nccl_config *c
         o->out[c->rank] = out;
         c->splitting = o;
         if (++o->arrived == c->hub->world) {
-            make_children(o, c->hub->world);
+            pthread_t late;
+            if (!fake.child_late_ms)
+                make_children(o, c->hub->world);
+            else if (!pthread_create(&late, NULL, make_children_late, o))
+                pthread_detach(late);
             o->done = 1;
         }
     }

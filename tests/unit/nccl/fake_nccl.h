@@ -16,6 +16,7 @@ typedef struct {
     int init_code;  /* of joining */
     int init_rank_gone; /* this rank's joining is not counted: the others wait; -1 = none */
     int id_code;
+    int child_late_ms; /* split communicators are filled in so long after their parent is done */
     int stay;       /* operations never end */
     int async_code; /* what communicators report from then on */
     int call_code;  /* of all_reduce */

@@ -336,6 +336,34 @@ static void operands_are_waited_for_on_the_device(void **state)
     assert_int_equal(fake.n_context_waits, 0);
 }
 
+static void split_and_sum(rank_of *r, void *self)
+{
+    float v = (float)(r->rank + 1);
+    nrl_comm_args a = sum_of(&v);
+    nrl_request *request;
+    void *half = NULL;
+    bool done = false;
+    note_error(r, nccl_split(self, r->rank % 2, r->rank, &half));
+    if (r->st) return;
+    note_error(r, nccl_all_reduce(half, &a, &request));
+    if (!r->st) note_error(r, nccl_wait(half, request, 5, &done));
+    if (!r->st) nccl_release(half, request);
+    if (v != (r->rank % 2 ? 2 : 1 + 3)) r->st = NRL_ERR_BUG;
+    nccl_close(half);
+}
+
+static void a_split_group_may_come_after_its_parent_is_ready(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    fake.child_late_ms = 5;
+    run_ranks(ranks, 0, 2, split_and_sum);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(ranks[i].st, NRL_OK);
+    nothing_is_left();
+}
+
 static void send_around(rank_of *r, void *self)
 {
     float out = (float)r->rank, in = -1;
@@ -401,6 +429,7 @@ int main(void)
         cmocka_unit_test(an_error_in_the_background_ends_a_wait),
         cmocka_unit_test(an_abort_from_another_thread_ends_what_is_in_flight),
         cmocka_unit_test(operands_are_waited_for_on_the_device),
+        cmocka_unit_test(a_split_group_may_come_after_its_parent_is_ready),
         cmocka_unit_test(messages_go_round),
         cmocka_unit_test(what_nccl_cannot_do_never_reaches_it),
     };
