@@ -4,6 +4,7 @@
  */
 #include "base/json.h"
 #include "cli/experiment.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,8 @@ static nrl_status take_steps(run *r, int64_t steps, bool profile, measure *m)
         if (i == WARM_UP && profile) run_profile(r, true);
         NRL_TRY(run_step(r, &e, &done));
         if (done)
-            return nrl_fail(NRL_ERR_CONFIG, "the config has only %lld steps: %lld are needed (train.steps)",
-                            (long long)i, (long long)(steps + WARM_UP));
+            return nrl_fail(NRL_ERR_CONFIG, "train.steps: the config has %lld steps, but %lld to warm up and %lld to "
+                            "measure (--steps) are needed", (long long)i, (long long)WARM_UP, (long long)steps);
         if (i == 0) m->first_loss = e.loss;
         if (i < WARM_UP) continue;
         m->seconds[m->n++] = e.seconds;
@@ -116,12 +117,19 @@ static nrl_node *profile_node(arena *a, run *r, const measure *m)
     return list;
 }
 
+/* Sizes in MiB, counts in full: an exponent is for programs (--json has it). */
+static void print_number(const char *key, double v)
+{
+    if (strstr(key, "_bytes") || !strcmp(key, "peak_rss")) printf("%-22s %.1f MiB\n", key, v / (1 << 20));
+    else printf(v == floor(v) && fabs(v) < 1e15 ? "%-22s %.0f\n" : "%-22s %.6g\n", key, v);
+}
+
 static void print_map(const nrl_node *map)
 {
     for (size_t i = 0; i < nrl_node_size(map); i++) {
         const nrl_node *v = nrl_node_at(map, i);
         if (nrl_node_kind(v) == NRL_NODE_STRING) printf("%-22s %s\n", nrl_node_key(map, i), nrl_node_string(v, ""));
-        else printf("%-22s %.6g\n", nrl_node_key(map, i), nrl_node_f64(v, 0));
+        else print_number(nrl_node_key(map, i), nrl_node_f64(v, 0));
     }
 }
 

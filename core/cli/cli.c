@@ -106,6 +106,7 @@ static nrl_status unknown_verb(const char *name)
         suggest_offer(&near, verbs[i].name);
     if (near.best)
         return nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean '%s'?", name, near.best);
+    if (strchr(name, '.')) return nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean `nrl run %s`?", name, name);
     return nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'\n`nrl help` lists them", name);
 }
 

@@ -55,8 +55,8 @@ nrl_status cli_expect(int argc, char **argv, int min, int max)
 {
     for (int i = 1; i < argc; i++)
         if (*argv[i] == '-' && argv[i][1])
-            return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\n`nrl %s --help` shows the usage",
-                            argv[i], argv[0]);
+            return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\n`nrl %s --help` shows the usage%s",
+                            argv[i], argv[0], max < 0 ? "; options of the config are key=value, without dashes" : "");
     if (argc - 1 >= min && (max < 0 || argc - 1 <= max)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "%s arguments\n`nrl %s --help` shows the usage",
                     argc - 1 < min ? "missing" : "too many", argv[0]);

@@ -70,12 +70,26 @@ static void add_plugins(tables *t)
     }
 }
 
-/* "adamw" and "optimizers/adamw" both mean the plugin; "config" is the top level. */
+/* "adamw" and "optimizers/adamw" both mean the plugin, "optimizer" and "optimizers" all of the kind;
+ * "config" is the top level. */
 static bool is_called(const table *x, const char *name)
 {
     const char *slash = strchr(x->name, '/');
-    return !strcmp(x->name, name) || (slash && !strcmp(slash + 1, name)) ||
+    size_t n = strlen(name), folder = slash ? (size_t)(slash - x->name) : 0;
+    bool kind = slash && !strncmp(x->name, name, n) && (folder == n || (folder == n + 1 && x->name[n] == 's'));
+    return kind || !strcmp(x->name, name) || (slash && !strcmp(slash + 1, name)) ||
            (!*x->name && !strcmp(name, "config"));
+}
+
+/* One option by its name: "lr", "optimizer.lr", "adamw.betas". */
+static bool is_option_called(const table *x, const nrl_option *row, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    if (strcmp(row->name, dot ? dot + 1 : name)) return false;
+    if (!dot) return true;
+    char section[64];
+    snprintf(section, sizeof section, "%.*s", (int)(dot - name), name);
+    return is_called(x, section);
 }
 
 /* ---- as text ---- */
@@ -95,11 +109,13 @@ static const char *range(arena *a, const nrl_option *r)
     return open ? arena_printf(a, "from %g", r->min) : arena_printf(a, "%g to %g", r->min, r->max);
 }
 
-static void print_text(tables *t, const table *x)
+/* `only` NULL: all options. */
+static void print_text(tables *t, const table *x, const nrl_option *only)
 {
     printf("%s - %s\n", *x->name ? x->name : "config", x->help);
     for (size_t i = 0; i < x->n_rows; i++) {
         const nrl_option *r = option_row(x->rows, i, x->stride);
+        if (only && r != only) continue;
         const char *initial = !r->initial ? "(required)" : *r->initial ? r->initial : "(unset)";
         const char *limits = range(&t->a, r);
         printf("  %-24s %-6s %-10s %s%s%s%s\n", r->name, type_name(r->type), initial,
@@ -154,9 +170,22 @@ static nrl_status nothing_called(const tables *t, const char *name)
     for (size_t i = 0; i < t->n_plugins; i++)
         if (!t->plugins[i].table && !strcmp(t->plugins[i].name, name))
             return nrl_fail(NRL_ERR_PLUGIN, "%s: %s", t->plugins[i].path, t->plugins[i].problem);
-    return nrl_fail(NRL_ERR_CONFIG, "neither a section nor a plugin is called '%s'%s%s%s", name,
+    return nrl_fail(NRL_ERR_CONFIG, "no section, plugin or option is called '%s'%s%s%s", name,
                     near.best ? "; did you mean '" : "", near.best ? near.best : "",
                     near.best ? "'?" : "");
+}
+
+static size_t print_options(tables *t, const char *name)
+{
+    size_t found = 0;
+    for (size_t i = 0; name && i < t->n; i++)
+        for (size_t k = 0; k < t->list[i].n_rows; k++) {
+            const nrl_option *row = option_row(t->list[i].rows, k, t->list[i].stride);
+            if (!is_option_called(&t->list[i], row, name)) continue;
+            print_text(t, &t->list[i], row);
+            found++;
+        }
+    return found;
 }
 
 static nrl_status print(tables *t, const char *name, bool json)
@@ -169,8 +198,9 @@ static nrl_status print(tables *t, const char *name, bool json)
         if (json)
             node_append(&t->a, list, NULL, table_node(&t->a, &t->list[i]));
         else
-            print_text(t, &t->list[i]);
+            print_text(t, &t->list[i], NULL);
     }
+    if (!found && !json) found = print_options(t, name);
     if (!found) return nothing_called(t, name ? name : "");
     char *text = json_write(list, 2);
     if (json) printf("%s\n", text);

@@ -6,6 +6,7 @@
 #include "run/source.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static nrl_status parse_dtype(const char *word, nrl_dtype *out)
 {
@@ -18,6 +19,14 @@ static nrl_status parse_dtype(const char *word, nrl_dtype *out)
     return nrl_fail(NRL_ERR_CONFIG, "--dtype: '%s': expected f32, bf16 or f16", word);
 }
 
+/* A model's files among a run's would make it unclear which of the two the folder is. */
+static nrl_status refuse_run(arena *a, const char *dir)
+{
+    struct stat s;
+    if (stat(arena_printf(a, "%s/checkpoints", dir), &s)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another folder for the model, such as %s/model", dir, dir);
+}
+
 nrl_status cli_export(int argc, char **argv)
 {
     arena a = {0};
@@ -28,7 +37,8 @@ nrl_status cli_export(int argc, char **argv)
     NRL_TRY(cli_expect(argc, argv, 2, 2));
     if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
     experiment_environment(&a, &env);
-    nrl_status st = source_export(argv[1], &env, argv[2], &o);
+    nrl_status st = refuse_run(&a, argv[2]);
+    if (st == NRL_OK) st = source_export(argv[1], &env, argv[2], &o);
     if (st == NRL_OK) printf("wrote %s (%s)\n", argv[2], nrl_dtype_name(o.dtype));
     arena_free(&a);
     return st;

@@ -6,13 +6,18 @@
 #include "checkpoint/checkpoint.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* The path of the script that made the run, or NULL. */
 static nrl_status script_of(arena *a, const char *out, const char **script)
 {
     char *dir;
     checkpoint *c;
+    struct stat s;
     *script = NULL;
+    if (!stat(out, &s) && !S_ISDIR(s.st_mode))
+        return nrl_fail(NRL_ERR_CONFIG, "'%s': a file, expected the folder of a run\n"
+                        "hint: nrl run %s resume=auto goes on from the newest checkpoint in its `out`", out, out);
     NRL_TRY(checkpoint_find_newest(out, &dir));
     if (!dir) return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", out);
     nrl_status st = checkpoint_open(dir, &c);

@@ -81,7 +81,8 @@ static nrl_status read_prompts(arena *a, const sample_flags *f, const char ***pr
         *n = 1;
         return NRL_OK;
     }
-    NRL_TRY(file_read(f->file, PROMPT_FILE_MAX, &text, &size));
+    if (file_read(f->file, PROMPT_FILE_MAX, &text, &size) != NRL_OK)
+        return nrl_fail(NRL_ERR_CONFIG, "--file: %s", nrl_error_text());
     *n = split_lines(a, arena_strndup(a, text, size), prompts);
     free(text);
     return *n ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no prompt in it", f->file);

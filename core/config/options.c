@@ -67,9 +67,11 @@ static bool is_in_range(const slot *s, double v)
 {
     const nrl_option *r = s->row;
     if (v >= r->min && v <= r->max) return true;
-    const char *bounds = isinf(r->max)   ? arena_printf(s->a, "at least %.17g", r->min)
-                         : isinf(r->min) ? arena_printf(s->a, "at most %.17g", r->max)
-                                         : arena_printf(s->a, "%.17g to %.17g", r->min, r->max);
+    bool open = r->max > 1e15; /* "any": no bound that anybody would meet */
+    const char *bounds = open              ? arena_printf(s->a, "at least %.17g", r->min)
+                         : isinf(r->min)   ? arena_printf(s->a, "at most %.17g", r->max)
+                         : r->min >= r->max ? arena_printf(s->a, "%.17g", r->max)
+                                            : arena_printf(s->a, "%.17g to %.17g", r->min, r->max);
     problems_add(s->problems, s->value, "%s: %s is out of range, expected %s",
                  full_name(s->a, s->section, r->name), found(s), bounds);
     return false;

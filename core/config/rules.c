@@ -153,6 +153,13 @@ static bool is_malformed(const nrl_node *root, const char *section)
     return kind != NRL_NODE_NONE && kind != NRL_NODE_NULL && kind != NRL_NODE_MAP;
 }
 
+/* Not given, or given as 0. Anything else that did not arrive has been reported where it stands. */
+static bool is_off(const nrl_node *root, const char *section, const char *key)
+{
+    const nrl_node *at = nrl_node_find(nrl_node_find(root, section), key);
+    return nrl_node_kind(at) <= NRL_NODE_NULL || nrl_node_f64(at, 1) == 0;
+}
+
 static void check_lengths(config_problems *problems, const nrl_node *root, const config_run *run)
 {
     const config_train *t = &run->train;
@@ -161,7 +168,7 @@ static void check_lengths(config_problems *problems, const nrl_node *root, const
     if (t->steps && t->epochs)
         problems_add(problems, place(root, "train", "epochs"),
                      "train: give steps or epochs, not both");
-    if (!t->steps && !t->epochs)
+    if (is_off(root, "train", "steps") && is_off(root, "train", "epochs"))
         problems_add(problems, place(root, "train", "steps"), "train: steps or epochs is required");
     if (by_samples && run->data.packing)
         problems_add(problems, place(root, "train", "micro_batch"),

@@ -25,7 +25,7 @@ static const nrl_option data_rows[] = {
     NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate",
                  "what happens to longer samples"),
     NRL_OPT_STR(config_data, template, "auto",
-                "chat template: auto (the tokenizer's own) or a built-in's name"),
+                "chat template: chatml, llama3, mistral or plain; auto, the tokenizer's own, is not run yet"),
     NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all", "which tokens the loss counts"),
     NRL_OPT_BOOL(config_data, packing, "true", "short samples share a micro-batch"),
     NRL_OPT_BOOL(config_data, prefix_sharing, "true",

@@ -7,6 +7,7 @@
 #include "config/scalar.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <yaml.h>
 
 enum { MAX_COPIED_BYTES = 4 << 20 };
@@ -48,6 +49,15 @@ static yaml_mark_t mark_of_offset(const reader *r)
     return at;
 }
 
+/* Is the line indented with a tab? libyaml then only says that no token can start there. */
+static bool has_tab_indent(const reader *r, size_t line)
+{
+    const unsigned char *text = r->parser.input.string.start, *end = r->parser.input.string.end;
+    for (; text < end && line; text++) line -= *text == '\n';
+    while (text < end && *text == ' ') text++;
+    return text < end && *text == '\t';
+}
+
 static nrl_status next_event(reader *r, yaml_event_t *event)
 {
     const yaml_parser_t *p = &r->parser;
@@ -56,6 +66,7 @@ static nrl_status next_event(reader *r, yaml_event_t *event)
     if (p->error == YAML_MEMORY_ERROR)
         return nrl_fail(NRL_ERR_MEMORY, "%s: out of memory", r->source);
     if (p->error == YAML_READER_ERROR) return fail_at(r, mark_of_offset(r), problem);
+    if (has_tab_indent(r, p->problem_mark.line)) problem = "a tab, expected spaces: YAML is not indented with tabs";
     return fail_at(r, p->problem_mark, problem);
 }
 
@@ -303,12 +314,21 @@ nrl_status yaml_parse(arena *a, const char *source, const char *text, size_t siz
     return NRL_OK;
 }
 
+/* What was probably meant instead of a file that cannot be read; "" without a guess. */
+static const char *meant(arena *a, const char *path)
+{
+    const char *inside = arena_printf(a, "%s/config.yaml", path);
+    if (!access(inside, F_OK)) return arena_printf(a, "\nhint: the config of the run in it is %s", inside);
+    if (strchr(path, '=')) return "\nhint: the file comes first, then key=value";
+    return "";
+}
+
 nrl_status yaml_read_file(arena *a, const char *path, nrl_node **out)
 {
     char *text;
     size_t size;
     if (file_read(path, YAML_MAX_BYTES, &text, &size) != NRL_OK) /* a config's absence is usage */
-        return nrl_fail(NRL_ERR_CONFIG, "%s", nrl_error_text());
+        return nrl_fail(NRL_ERR_CONFIG, "%s%s", nrl_error_text(), meant(a, path));
     nrl_status st = yaml_parse(a, arena_strdup(a, path), text, size, out);
     free(text);
     return st;

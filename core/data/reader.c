@@ -148,7 +148,7 @@ static nrl_status find_form(data_reader *r)
     if (c != '{' && c != '[')
         return nrl_fail(NRL_ERR_DATA,
                         "%s:%" PRId64 ":%" PRId64 ": expected { (JSONL) or [ (a JSON "
-                        "array of rows)",
+                        "array of rows)\nhint: plain text becomes rows such as {\"text\": \"...\"}",
                         r->name, r->line, r->column);
     r->form = c == '{' ? FORM_LINES : FORM_ARRAY;
     if (r->form == FORM_ARRAY) consume(r, 1);

@@ -63,6 +63,6 @@ nrl_status hf_config(const char *dir, arena *a, const nrl_node **out)
     const char *path = arena_printf(a, "%s/config.json", dir);
     if (access(path, F_OK))
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: no config.json there: not a Hugging Face model directory", dir);
+                        "%s: no config.json there: neither a Hugging Face model directory nor a run or checkpoint", dir);
     return hf_config_file(path, a, out);
 }

@@ -48,13 +48,25 @@ static const char *main_commit(const char *repo, arena *a)
     return commit;
 }
 
+/* Why a path that is no directory cannot be a name of the Hub either. NULL: it may be one. */
+static const char *not_a_model(const char *path, arena *a)
+{
+    struct stat s;
+    if (!stat(path, &s))
+        return arena_printf(a, "model '%s': a file, expected the directory of config.json and weights", path);
+    bool inside = is_directory(arena_strndup(a, path, strcspn(path, "/")));
+    if (!is_hub_name(path) || inside) return arena_printf(a, "model '%s': no such directory", path);
+    return NULL;
+}
+
 nrl_status hf_find(const char *path, const char *hf_home, arena *a, const char **out)
 {
     if (is_directory(path)) {
         *out = arena_strdup(a, path);
         return NRL_OK;
     }
-    if (!is_hub_name(path)) return nrl_fail(NRL_ERR_CONFIG, "model '%s': no such directory", path);
+    const char *why = not_a_model(path, a);
+    if (why) return nrl_fail(NRL_ERR_CONFIG, "%s", why);
     size_t org = strcspn(path, "/");
     const char *cache = cache_directory(hf_home, a);
     const char *repo =
@@ -64,7 +76,7 @@ nrl_status hf_find(const char *path, const char *hf_home, arena *a, const char *
     if (!snapshot || !is_directory(snapshot))
         return nrl_fail(NRL_ERR_CONFIG,
                         "model '%s' is neither a directory nor in the local cache %s/hub\n"
-                        "download it with: hf download %s",
+                        "hint: if that is its name on the Hub: hf download %s",
                         path, cache, path);
     *out = snapshot;
     return NRL_OK;

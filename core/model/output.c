@@ -66,7 +66,7 @@ nrl_status output_open(const char *dir, output *out)
     struct stat s;
     out->exists = !stat(out->dir, &s);
     if (out->exists && !S_ISDIR(s.st_mode))
-        return nrl_fail(NRL_ERR_IO, "%s: exists and is no directory", out->dir);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: exists and is no directory", out->dir);
     NRL_TRY(make_parents(out->dir));
     return make_temporary(out);
 }

@@ -63,6 +63,7 @@ struct run {
     run_environment env;
     arena memory;
     config_run config;
+    const nrl_node *tree;        /* what config was read from; while the run is opened, to name places */
     optim_options optimizer_options;
     plugin_host *host;
 
@@ -129,7 +130,7 @@ struct run {
     nrl_value values[RUN_MAX_VALUES], eval_values[RUN_MAX_VALUES];
     size_t n_values, n_eval_values;
     double started, data_seconds, comm_seconds, comm_bytes; /* but the first: of the step at hand; bytes sent by this rank */
-    int64_t resumed_from; /* step at the start of this process */
+    int64_t resumed_from, resumed_tokens; /* step, and tokens, at the start of this process */
 };
 
 void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* stdout */

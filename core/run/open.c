@@ -77,6 +77,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(open_plan(r));
     NRL_TRY(debug_group(r));
     r->resumed_from = r->progress.step;
+    r->resumed_tokens = r->progress.tokens;
     r->started = r->last_save_time = now_seconds();
     return NRL_OK;
 }
@@ -90,7 +91,9 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
     r->lr_override = -1;
     r->last_saved = -1;
     r->out_lock = -1;
+    r->tree = config;
     nrl_status st = run_end_call(r, open_all(r, config));
+    r->tree = NULL;
     if (st == NRL_OK) {
         *out = r;
         return NRL_OK;

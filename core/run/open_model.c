@@ -9,6 +9,14 @@
 
 enum { CONFIG_JSON_MAX = 4 << 20 };
 
+/* An error of `key` in `section` is told with file, line and column, where the key was written. */
+static nrl_status at_key(const run *r, const char *section, const char *key, nrl_status st)
+{
+    const nrl_node *at = nrl_node_find(nrl_node_find(r->tree, section), key);
+    if (st != NRL_OK && at) nrl_note("%s", nrl_node_place(at));
+    return st;
+}
+
 /* model.path is a directory, org/name or a checkpoint; model.config a config.json of its own. */
 static nrl_status read_config(run *r, const nrl_node **out)
 {
@@ -16,10 +24,10 @@ static nrl_status read_config(run *r, const nrl_node **out)
     r->origin.seed = (uint64_t)r->config.train.seed;
     nrl_node *tree;
     if (*m->path) {
-        NRL_TRY(origin_find(m->path, r->env.hf_home, &r->model_memory, &r->origin, out));
+        NRL_TRY(at_key(r, "model", "path", origin_find(m->path, r->env.hf_home, &r->model_memory, &r->origin, out)));
         return origin_tokenizer(&r->origin, &r->memory, &r->tokenizer_dir);
     }
-    NRL_TRY(json_read_file(&r->model_memory, m->config, CONFIG_JSON_MAX, &tree));
+    NRL_TRY(at_key(r, "model", "config", json_read_file(&r->model_memory, m->config, CONFIG_JSON_MAX, &tree)));
     *out = tree;
     return NRL_OK;
 }
@@ -57,8 +65,9 @@ nrl_status open_model(run *r)
     NRL_TRY(model_create(table, config, &r->model));
     int64_t most = r->model->facts.max_positions, wanted = r->config.data.max_length;
     if (most > 0 && wanted > most)
-        return nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",
-                        (long long)wanted, (long long)most);
+        return at_key(r, "data", "max_length",
+                      nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",
+                               (long long)wanted, (long long)most));
     return choose_recompute(r);
 }
 

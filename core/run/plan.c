@@ -124,14 +124,25 @@ static const char *precision_text(const config_train *t)
     return text;
 }
 
+/* Settings that are meant now and then, and are mistakes otherwise. */
+static void warn_of_odd(const run *r)
+{
+    int64_t batch = r->config.train.global_batch, kept = dataset_facts(r->train_data)->kept;
+    bool one = data_plan_steps_per_epoch(r->train_plan) == 1;
+    if (r->optimizer_options.lr == 0) nrl_warn("optimizer.lr is 0: the weights will not change");
+    if (one && batch > kept)
+        nrl_warn("train.global_batch %lld is more than the %lld samples there are: a step has that many, and is an epoch",
+                 (long long)batch, (long long)kept);
+}
+
 static void say_train(const run *r)
 {
     const config_train *t = &r->config.train;
-    int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan);
-    run_say(r, "train      %s steps of %s samples (%.3g epochs of %s steps), %lld micro-batches in the first step, %s, seed %lld%s",
+    int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan), n_micro = data_plan_n_micro(r->train_plan, 0);
+    run_say(r, "train      %s steps of %s samples (%.3g epochs of %s step%s), %lld micro-batch%s in the first step, %s, seed %lld%s",
             thousands(r->total_steps), thousands(t->global_batch),
             (double)r->total_steps / (double)per_epoch, thousands(per_epoch),
-            (long long)data_plan_n_micro(r->train_plan, 0),
+            per_epoch > 1 ? "s" : "", (long long)n_micro, n_micro > 1 ? "es" : "",
             precision_text(t), (long long)t->seed,
             recompute_text(r));
     run_say(r, "           %s, %s lr %g, %s, clip_norm %g", r->algorithm->plugin.name,
@@ -200,6 +211,7 @@ nrl_status open_plan(run *r)
     if (r->eval_data) say_data(r, "eval data", r->eval_data);
     say_sample(r);
     say_train(r);
+    warn_of_odd(r);
     say_memory(r);
     say_staging(r);
     say_logits(r);

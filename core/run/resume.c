@@ -46,7 +46,9 @@ static nrl_status resume_from(run *r, const char *dir)
 {
     nrl_status st = agree(r, read_one(r, dir));
     if (st != NRL_OK) {
-        nrl_note("resuming from %s", dir);
+        size_t n = strlen(dir);
+        bool named = !strncmp(nrl_error_text(), dir, n) && nrl_error_text()[n] == ':'; /* not twice in one line */
+        nrl_note(named ? "resuming" : "resuming from %s", dir);
         return st;
     }
     r->last_saved = r->progress.step;

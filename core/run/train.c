@@ -45,6 +45,21 @@ nrl_status run_step(run *r, run_event *e, bool *done)
     return run_end_call(r, step_and_after(r, e, done));
 }
 
+/* What this process did; a run's records tell the rest. */
+static void say_trained(run *r)
+{
+    const run_progress *p = &r->progress;
+    int64_t steps = p->step - r->resumed_from, tokens = p->tokens - r->resumed_tokens;
+    double seconds = now_seconds() - r->started;
+    const char *best = "";
+    if (steps <= 0) return;
+    if (p->best_step)
+        best = arena_printf(&r->memory, "; best %s %.4f at step %lld", r->config.checkpoint.metric, p->best,
+                            (long long)p->best_step);
+    run_say(r, "trained    %lld step%s in %.1f s: %lld tokens, %.0f tok/s on the whole%s", (long long)steps,
+            steps > 1 ? "s" : "", seconds, (long long)tokens, (double)tokens / seconds, best);
+}
+
 static nrl_status finish(run *r)
 {
     if (r->finished) return NRL_OK;
@@ -52,6 +67,7 @@ static nrl_status finish(run *r)
     const config_checkpoint *c = &r->config.checkpoint;
     if (r->last_saved != r->progress.step && (c->every || c->every_minutes > 0)) NRL_TRY(save_last(r));
     NRL_TRY(save_wait(r));
+    say_trained(r);
     r->finished = true;
     if (!c->export) return NRL_OK;
     const char *path = arena_printf(&r->memory, "%s/model", r->config.out);

@@ -2,6 +2,7 @@
  * batch.c - the packed batch as a Lua loss sees it. P scored rows, S segments (documents, or sides
  * of pairs). In `weight` it has counts only: no forward has run.
  */
+#include "config/suggest.h"
 #include "script/loss.h"
 #include <stdlib.h>
 #include <string.h>
@@ -62,9 +63,17 @@ static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequence
 static int count(lua_State *L)
 {
     const nrl_batch *b = batch_at(L);
-    int i = luaL_checkoption(L, 2, NULL, counts);
-    lua_pushnumber(L, nrl_batch_count(b, counts[i]));
-    return 1;
+    const char *name = luaL_checkstring(L, 2);
+    suggestion near = {.word = name};
+    for (int i = 0; counts[i]; i++) {
+        suggest_offer(&near, counts[i]);
+        if (strcmp(counts[i], name)) continue;
+        lua_pushnumber(L, nrl_batch_count(b, name));
+        return 1;
+    }
+    if (near.best) return script_fail(L, "count: there is no '%s'; did you mean '%s'?", name, near.best);
+    return script_fail(L, "count: there is no '%s', expected answer_tokens, prompt_tokens, sequences, "
+                          "pairs, blocks or tokens", name);
 }
 
 /* ---- from rows to segments, from segments to pairs ---- */

@@ -113,8 +113,8 @@ nrl_status chat_template_find(const char *name, const chat_template **out)
         }
     if (!strcmp(name, "auto"))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "template 'auto' would run the tokenizer's own Jinja template, "
-                        "which this version cannot\n  name one of: %s",
+                        "template 'auto' is the tokenizer's own Jinja template, and this version runs none\n"
+                        "name one of: %s",
                         chat_template_names());
     return nrl_fail(NRL_ERR_CONFIG, "unknown template '%s', expected one of: %s", name,
                     chat_template_names());
@@ -142,7 +142,7 @@ nrl_status chat_template_check(const chat_template *template, const tokenizer *t
         if (id == TOKENIZER_NONE || !tok->words.entries[id].added)
             return nrl_fail(NRL_ERR_CONFIG,
                             "template '%s' needs the special token %s, which the "
-                            "tokenizer does not have",
+                            "tokenizer does not have\nhint: data.template: plain needs none",
                             t->name, *token);
     }
     if (find_turn(t, "assistant")->end_is_eos && !tokenizer_n_eos(tok))

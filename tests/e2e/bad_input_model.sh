@@ -67,10 +67,10 @@ check 65 vocabulary "'vocab_size' is 99999999999, expected 1 to 2147483647"
 golden half && truncate -s 300 half/config.json
 check 65 half "half/config.json:15:15"
 golden none && rm none/config.json
-check 65 none "none: no config.json there: not a Hugging Face model directory"
+check 65 none "none: no config.json there: neither a Hugging Face model directory nor a run or checkpoint"
 check 2 nowhere "model 'nowhere': no such directory"
 HF_HOME=$work run 2 check run.yaml model.path=someone/nowhere
-has err "download it with: hf download someone/nowhere"
+has err "hint: if that is its name on the Hub: hf download someone/nowhere"
 
 # ---- the tokenizer ----
 golden words && cp "$source"/configs/models/tiny-tokenizer/* words

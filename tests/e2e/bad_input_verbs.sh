@@ -11,7 +11,7 @@ run 2 export nowhere model
 has err "model 'nowhere': no such directory"
 run 2 export result model --dtype f8
 has err "--dtype: 'f8': expected f32, bf16 or f16"
-run 1 export result train.jsonl
+run 2 export result train.jsonl
 has err "train.jsonl: exists and is no directory"
 (ulimit -f 20 && run 7 export result model && exit $failed) || failed=1
 has err "the file needs "

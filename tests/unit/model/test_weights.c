@@ -254,7 +254,7 @@ static void a_failed_save_leaves_nothing_behind(void **state)
     assert_int_equal(n_entries(f->dir), 0);
     ASSERT_FAILS(save("/proc/none/m", m, &v, NRL_DTYPE_F32, 0), NRL_ERR_IO, "/proc/none");
     support_write(f->dir, "file", "", 0);
-    ASSERT_FAILS(save(in(f, "file"), m, &v, NRL_DTYPE_F32, 0), NRL_ERR_IO, "no directory");
+    ASSERT_FAILS(save(in(f, "file"), m, &v, NRL_DTYPE_F32, 0), NRL_ERR_CONFIG, "no directory");
     model_destroy(m);
 }
 

@@ -1,0 +1,61 @@
+#!/bin/sh
+# bad_input_slips.sh: slips of a new user - arguments in the wrong order, flags where key=value goes, a run
+# where a file goes - and that what is said names the place and what was meant.
+. "$(dirname "$0")/e2e.sh"
+
+rows 8 >train.jsonl
+experiment >run.yaml
+run 0 run run.yaml train.steps=2
+
+# ---- the command line ----
+run 2 run.yaml
+has err "did you mean \`nrl run run.yaml\`?"
+run 2 check run.yaml --optimizer.lr=1
+has err "options of the config are key=value, without dashes"
+run 2 run optimizer.lr=1 run.yaml
+has err "hint: the file comes first, then key=value"
+run 2 eval result
+has err "hint: the config of the run in it is result/config.yaml"
+run 2 resume run.yaml
+has err "hint: nrl run run.yaml resume=auto"
+run 2 run run.yaml resume=nowhere out=other
+has err "resuming: nowhere: no such checkpoint"
+run 2 export result result
+has err "'result' holds a run: choose another folder for the model, such as result/model"
+run 2 bench run.yaml --steps 40
+has err "train.steps: the config has 6 steps, but 2 to warm up and 40 to measure (--steps) are needed"
+
+# ---- places of what is found late ----
+sed 's|path: .*|path: nowhere}|' run.yaml >nowhere.yaml
+run 2 check nowhere.yaml out=other
+has err "nowhere.yaml:1:9: model 'nowhere': no such directory"
+run 2 check run.yaml out=other model.path=result/metrics.jsonl
+has err "command line: model 'result/metrics.jsonl': a file, expected the directory of config.json and weights"
+run 2 check run.yaml out=other model.path=result/nothing
+has err "command line: model 'result/nothing': no such directory"
+run 2 check run.yaml out=other data.max_length=99999 train.micro_batch_tokens=99999
+has err "command line: data.max_length 99999 is more than the model's"
+
+# ---- one mistake is told once, and without figures that mean nothing ----
+run 2 check run.yaml train.steps=2.5
+has err "command line: train.steps: expected a whole number, found 2.5"
+lacks err "required"
+run 2 check run.yaml train.global_batch=0
+has err "train.global_batch: 0 is out of range, expected at least 1"
+run 2 check run.yaml 'algorithm={name: sft, bta: 1}'
+has err "command line: algorithm.bta: unknown key; there are: loss, reduce, prompt_weight"
+printf 'model:\n\tpath: x\n' >tab.yaml
+run 2 check tab.yaml
+has err "tab.yaml:2:1: a tab, expected spaces: YAML is not indented with tabs"
+echo "Once upon a time." >train.txt
+run 65 check run.yaml out=other data.train=train.txt
+has err 'hint: plain text becomes rows such as {"text": "..."}'
+
+# ---- what is odd is said, and done ----
+run 0 check run.yaml out=other optimizer.lr=0 train.global_batch=100
+has err "warning: optimizer.lr is 0: the weights will not change"
+has err "warning: train.global_batch 100 is more than the 8 samples there are"
+lacks out "1 steps"
+run 0 run run.yaml out=other
+has out "trained    6 steps in "
+exit $failed
