@@ -16,7 +16,7 @@ static nrl_status script_of(arena *a, const char *out, const char **script)
     struct stat s;
     *script = NULL;
     if (!stat(out, &s) && !S_ISDIR(s.st_mode))
-        return nrl_fail(NRL_ERR_CONFIG, "'%s': a file, expected the folder of a run\n"
+        return nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected that of a run\n"
                         "hint: nrl run %s resume=auto goes on from the newest checkpoint in its `out`", out, out);
     NRL_TRY(checkpoint_find_newest(out, &dir));
     if (!dir) return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", out);
