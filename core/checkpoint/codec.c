@@ -84,11 +84,30 @@ static size_t encode_plane(codec *c, const unsigned char *plane, size_t n, unsig
     return n;
 }
 
-size_t codec_encode(codec *c, const void *raw, size_t n, int width, unsigned char *to, uint32_t *sizes)
+/* A block has a Huffman table of its own and is no longer than the window. Rows of a tensor differ in scale:
+ * blocks of 8 KiB make moments 0.5 % smaller than one a plane, and take a tenth more time. Of 2-byte elements
+ * a half is coded, of 4 bytes a quarter: there the time is not worth it. */
+static void choose_blocks(codec *c, int width)
+{
+    enum { SHORT = 13, LONGEST = 17 }; /* log2 of bytes */
+    ZSTD_CCtx_setParameter(c->bytes, ZSTD_c_windowLog, width == 2 ? LONGEST : SHORT);
+}
+
+int codec_rotation(const void *raw, size_t n, int width)
+{
+    size_t negative = 0, n_seen = n < SAMPLES ? n : SAMPLES;
+    if (width == 1 || n == 0) return 0;
+    const unsigned char *top = (const unsigned char *)raw + width - 1;
+    for (size_t i = 0; i < n_seen; i++) negative += top[i * (n / n_seen) * (size_t)width] >> 7;
+    return 4 * negative > n_seen && 4 * negative < 3 * n_seen;
+}
+
+size_t codec_encode(codec *c, const void *raw, size_t n, int width, int rotate, unsigned char *to, uint32_t *sizes)
 {
     size_t used = 0;
     NRL_ASSERT(n * (size_t)width, <=, CODEC_CHUNK);
-    planes_split(raw, n, width, c->planes);
+    planes_split(raw, n, width, rotate, c->planes);
+    choose_blocks(c, width);
     for (int p = 0; p < width; p++) {
         sizes[p] = (uint32_t)encode_plane(c, c->planes + (size_t)p * n, n, to + used, CODEC_ROOM - used);
         used += sizes[p];
@@ -103,7 +122,7 @@ static bool decode_plane(codec *c, const unsigned char *from, size_t size, unsig
     return ZSTD_decompressDCtx(c->decoder, to, n, from, size) == n;
 }
 
-bool codec_decode(codec *c, const unsigned char *from, const uint32_t *sizes, size_t n, int width, void *raw)
+bool codec_decode(codec *c, const unsigned char *from, const uint32_t *sizes, size_t n, int width, int rotate, void *raw)
 {
     const unsigned char *planes[CODEC_MAX_WIDTH];
     NRL_ASSERT(n * (size_t)width, <=, CODEC_CHUNK);
@@ -113,6 +132,6 @@ bool codec_decode(codec *c, const unsigned char *from, const uint32_t *sizes, si
         if (sizes[p] != n && !decode_plane(c, from, sizes[p], to, n)) return false;
         from += sizes[p];
     }
-    planes_join(planes, n, width, raw);
+    planes_join(planes, n, width, rotate, raw);
     return true;
 }

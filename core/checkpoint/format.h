@@ -1,5 +1,5 @@
 /*
- * format.h - checkpoints on disk, format 2. Plain data: nothing in it is ever run, and no path in it
+ * format.h - checkpoints on disk, format 3. Plain data: nothing in it is ever run, and no path in it
  * is ever opened. Numbers are little-endian.
  *
  *   OUT/checkpoints/step-00000200/manifest.json
@@ -11,6 +11,7 @@
  *   index   JSON to the end of the file:
  *     {"rank": K, "world": N, "entries": [{"name", "slot", "dtype", "shape": [...],
  *      "begin": [...], "end": [...], "flat": [b, e],   the piece; absent where it is the whole tensor
+ *      "rotate": 1,   absent where it is 0
  *      "offset": of the first chunk, "chunks": "..."}], "nodes": {...}}
  *
  * An entry is a piece of a tensor (mesh/layout.h): elements [b, e) of the box begin .. end, counted in
@@ -18,10 +19,12 @@
  * is the weight in full precision, others are the optimizer's states by name; slot "rank" belongs to
  * this rank alone, and to runs of as many ranks. Nodes are that rank's small state.
  *
- * A chunk holds 256 KiB of elements (the last one less) as byte planes, lowest first: each a zstd frame
- * that says its content size, or the plane itself where that is not longer. In "chunks" each has 16 hex
- * digits of its XXH3-64 (over its bytes as stored) and 6 a plane, the plane's stored size; equal to the
- * number of elements = not compressed.
+ * A chunk holds 256 KiB of elements (the last one less) as byte planes, lowest first: each an ordinary zstd
+ * frame that says its content size (any zstd reads it), or the plane itself where that is not longer. With
+ * "rotate": 1 the bits of each element were rotated left by one before it was cut into bytes: a float's
+ * sign is the lowest bit of the first plane then, its exponent the highest plane; rotate the joined element
+ * right by one. In "chunks" each has 16 hex digits of its XXH3-64 (over its bytes as stored) and 6 a plane,
+ * the plane's stored size; equal to the number of elements = not compressed.
  *
  * manifest.json: {"xxh3": XXH3-128 of all text behind it, "format", "step", "metric", "world",
  *   "files": [{"size", "index": its offset, "xxh3": XXH3-128 of the index}, ...], "nodes": {...}}
@@ -34,7 +37,7 @@
 #include "checkpoint/codec.h"
 
 enum {
-    FORMAT_VERSION = 2,
+    FORMAT_VERSION = 3,
     FORMAT_HEADER = 64,
     FORMAT_MAX_WORLD = 65536,
     FORMAT_MAX_MANIFEST = 64 << 20, /* bytes; more is not read */

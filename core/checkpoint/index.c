@@ -108,6 +108,7 @@ static nrl_node *entry_node(arena *a, const index_entry *e)
         set_list(a, n, "end", p->n_dims, p->end);
         set_list(a, n, "flat", 2, (int64_t[]){p->flat_begin, p->flat_end});
     }
+    if (e->rotate) set_int(a, n, "rotate", e->rotate);
     set_int(a, n, "offset", e->n_chunks ? e->chunks[0].offset : 0);
     set_chunks(a, n, e);
     return n;
@@ -212,15 +213,24 @@ static bool read_chunks(arena *a, const nrl_node *n, index_entry *e, int64_t *of
     return true;
 }
 
+/* Bytes have nothing to rotate. */
+static bool read_rotation(const nrl_node *n, index_entry *e)
+{
+    const nrl_node *rotate = nrl_node_find(n, "rotate");
+    int64_t most = nrl_dtype_size(e->tensor.dtype) > 1, by = rotate ? nrl_node_int(rotate, -1) : 0;
+    e->rotate = (int)by;
+    return by >= 0 && by <= most;
+}
+
 static nrl_status read_entry(arena *a, const char *path, const nrl_node *n, int64_t *offset, index_entry *e)
 {
     e->tensor.name = nrl_node_string(nrl_node_find(n, "name"), "");
     e->tensor.slot = nrl_node_string(nrl_node_find(n, "slot"), "");
     e->tensor.dtype = dtype_named(nrl_node_string(nrl_node_find(n, "dtype"), ""));
     bool ok = *e->tensor.name && *e->tensor.slot && e->tensor.dtype && read_piece(n, e) &&
-              read_chunks(a, n, e, offset);
+              read_rotation(n, e) && read_chunks(a, n, e, offset);
     if (ok) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "%s: tensor '%.200s' has a shape, place or hash that cannot be", path,
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: tensor '%.200s' has a shape, place, rotation or hash that cannot be", path,
                     e->tensor.name);
 }
 

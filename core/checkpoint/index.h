@@ -19,6 +19,7 @@ typedef struct {
     checkpoint_tensor tensor;
     layout_piece piece;
     int32_t rank;
+    int rotate; /* bits, before the planes were cut: 0 or 1 */
     int64_t n_chunks;
     index_chunk *chunks;
 } index_entry;

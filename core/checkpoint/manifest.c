@@ -1,6 +1,6 @@
 /*
  * manifest.c - the manifest to text and back. Its first member is the XXH3 of all text behind it:
- *   { "xxh3": "<32 hex digits>", "format": 2, "step": 200, ... }
+ *   { "xxh3": "<32 hex digits>", "format": 3, "step": 200, ... }
  */
 #include "checkpoint/manifest.h"
 #include "base/json.h"

@@ -67,7 +67,7 @@ static nrl_status encode(stream *s, int who, int64_t i)
     unsigned char *to = b->slots + (size_t)i * CODEC_ROOM;
     const unsigned char *from = it->entry->host + it->chunk * CODEC_CHUNK;
     it->stored = codec_encode(s->e->codecs[who], from, (size_t)index_chunk_numel(e, it->chunk),
-                              (int)nrl_dtype_size(e->tensor.dtype), to, c->sizes);
+                              (int)nrl_dtype_size(e->tensor.dtype), e->rotate, to, c->sizes);
     c->hash = XXH3_64bits(to, it->stored);
     return NRL_OK;
 }
@@ -153,6 +153,15 @@ static nrl_status write_index(const rank_file *f, arena *a, int fd, int64_t offs
     return st;
 }
 
+/* One for all chunks of an entry. What are no floats have no exponents. */
+static int rotation_of(const rank_file_entry *f)
+{
+    nrl_dtype type = f->entry.tensor.dtype;
+    bool is_float = type == NRL_DTYPE_F32 || type == NRL_DTYPE_BF16 || type == NRL_DTYPE_F16 || type == NRL_DTYPE_F64;
+    size_t n = (size_t)layout_numel(&f->entry.piece);
+    return is_float ? codec_rotation(f->host, n, (int)nrl_dtype_size(type)) : 0;
+}
+
 static nrl_status write_all(stream *s, arena *a, manifest_file *out)
 {
     const rank_file *f = s->f;
@@ -162,6 +171,7 @@ static nrl_status write_all(stream *s, arena *a, manifest_file *out)
     s->offset = sizeof header;
     for (size_t i = 0; i < f->n_entries; i++) {
         index_entry *e = &f->entries[i].entry;
+        e->rotate = rotation_of(&f->entries[i]);
         e->n_chunks = index_n_chunks(layout_numel(&e->piece), e->tensor.dtype);
         e->chunks = arena_alloc(a, (size_t)e->n_chunks * sizeof *e->chunks);
         NRL_TRY(write_entry(s, &f->entries[i]));

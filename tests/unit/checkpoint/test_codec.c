@@ -35,20 +35,29 @@ static void fill_weights(size_t n, int width)
     }
 }
 
-static size_t there_and_back(size_t n, int width)
+static size_t rotated_there_and_back(size_t n, int width, int rotate)
 {
     uint32_t sizes[CODEC_MAX_WIDTH];
-    size_t size = n * (size_t)width, used = codec_encode(c, raw, n, width, stored, sizes), sum = 0;
+    size_t size = n * (size_t)width, used = codec_encode(c, raw, n, width, rotate, stored, sizes), sum = 0;
     for (int p = 0; p < width; p++) {
         assert_true(sizes[p] <= n);
         sum += sizes[p];
     }
     assert_int_equal(sum, used);
     memset(back, 0xA5, sizeof back);
-    assert_true(codec_decode(c, stored, sizes, n, width, back));
+    assert_true(codec_decode(c, stored, sizes, n, width, rotate, back));
     assert_memory_equal(back, raw, size);
     for (size_t i = size; i < size + 64 && i < sizeof back; i++) assert_int_equal(back[i], 0xA5);
     return used;
+}
+
+/* Both ways; the size of what codec_rotation chooses. */
+static size_t there_and_back(size_t n, int width)
+{
+    size_t used[2];
+    for (int rotate = 0; rotate < 2; rotate++)
+        used[rotate] = rotated_there_and_back(n, width, width > 1 ? rotate : 0);
+    return used[codec_rotation(raw, n, width)];
 }
 
 static void every_width_and_length_comes_back(void **state)
@@ -82,6 +91,39 @@ static void zeros_are_nearly_nothing(void **state)
     assert_true(there_and_back(CODEC_CHUNK / 4, 4) < 512);
 }
 
+/* The sign of what is as often negative as not leaves the exponents; a sign that is always the same stays. */
+static void signs_that_are_noise_are_rotated_away(void **state)
+{
+    size_t n = CODEC_CHUNK / 4;
+    (void)state;
+    fill_weights(n, 4);
+    assert_int_equal(codec_rotation(raw, n, 4), 1);
+    assert_true(rotated_there_and_back(n, 4, 1) < rotated_there_and_back(n, 4, 0));
+    for (size_t i = 0; i < n; i++) raw[4 * i + 3] &= 0x7F;
+    assert_int_equal(codec_rotation(raw, n, 4), 0);
+    assert_true(rotated_there_and_back(n, 4, 0) < 0.83 * CODEC_CHUNK);
+    for (size_t i = 0; i < n; i++) raw[4 * i + 3] |= 0x80;
+    assert_int_equal(codec_rotation(raw, n, 4), 0);
+    assert_int_equal(codec_rotation(raw, 0, 4), 0);
+    assert_int_equal(codec_rotation(raw, n, 1), 0);
+}
+
+/* Rows of very different scale: blocks of a frame have tables of their own. */
+static void a_chunk_of_many_scales_is_as_small_as_its_rows(void **state)
+{
+    size_t n = CODEC_CHUNK / 4, row = n / 8;
+    (void)state;
+    fill_weights(n, 4);
+    size_t one = there_and_back(n, 4);
+    for (size_t i = 0; i < n; i++) {
+        float f;
+        memcpy(&f, raw + 4 * i, sizeof f);
+        f = ldexpf(f, (int)(i / row) * 3);
+        memcpy(raw + 4 * i, &f, sizeof f);
+    }
+    assert_true(there_and_back(n, 4) < one + CODEC_CHUNK / 500);
+}
+
 /* What Huffman alone can give: bf16 69 %, fp32 84.5 %. */
 static void weights_get_as_small_as_they_can(void **state)
 {
@@ -98,18 +140,23 @@ static void planes_are_frames_that_any_zstd_reads(void **state)
     size_t n = CODEC_CHUNK / 4;
     (void)state;
     fill_weights(n, 4);
-    codec_encode(c, raw, n, 4, stored, sizes);
-    const unsigned char *last = stored + sizes[0] + sizes[1] + sizes[2];
-    assert_true(sizes[3] < n);
-    assert_int_equal(ZSTD_decompress(back, sizeof back, last, sizes[3]), n);
-    for (size_t i = 0; i < n; i++) assert_int_equal(back[i], raw[4 * i + 3]);
+    for (int rotate = 0; rotate < 2; rotate++) {
+        codec_encode(c, raw, n, 4, rotate, stored, sizes);
+        const unsigned char *last = stored + sizes[0] + sizes[1] + sizes[2];
+        assert_true(sizes[3] < n);
+        assert_int_equal(ZSTD_decompress(back, sizeof back, last, sizes[3]), n);
+        for (size_t i = 0; i < n; i++) {
+            unsigned top = raw[4 * i + 3], next = raw[4 * i + 2];
+            assert_int_equal(back[i], rotate ? (top << 1 | next >> 7) & 0xFF : top);
+        }
+    }
 }
 
 /* One plane of n bytes made by hand. */
 static bool decodes(const unsigned char *frame, size_t size, size_t n)
 {
     uint32_t sizes[CODEC_MAX_WIDTH] = {(uint32_t)size};
-    return codec_decode(c, frame, sizes, n, 1, back);
+    return codec_decode(c, frame, sizes, n, 1, 0, back);
 }
 
 static void a_frame_of_another_size_is_refused(void **state)
@@ -165,6 +212,8 @@ int main(void)
         cmocka_unit_test(every_width_and_length_comes_back),
         cmocka_unit_test(noise_grows_by_nothing),
         cmocka_unit_test(zeros_are_nearly_nothing),
+        cmocka_unit_test(signs_that_are_noise_are_rotated_away),
+        cmocka_unit_test(a_chunk_of_many_scales_is_as_small_as_its_rows),
         cmocka_unit_test(weights_get_as_small_as_they_can),
         cmocka_unit_test(planes_are_frames_that_any_zstd_reads),
         cmocka_unit_test(a_frame_of_another_size_is_refused),

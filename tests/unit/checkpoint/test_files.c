@@ -448,7 +448,8 @@ static void forged_manifests_are_refused(void **state)
         const char *from, *to;
         nrl_status want;
     } cases[] = {
-        {"\"format\": 2", "\"format\": 3", NRL_ERR_DATA},
+        {"\"format\": 3", "\"format\": 2", NRL_ERR_DATA},
+        {"\"format\": 3", "\"format\": 4", NRL_ERR_DATA},
         {"\"world\": 1", "\"world\": 2", NRL_ERR_CORRUPT},
         {"\"world\": 1", "\"world\": 1000000000", NRL_ERR_CORRUPT},
         {"\"step\": 4", "\"step\": 5", NRL_ERR_CORRUPT}, /* the files are those of another step */
@@ -516,6 +517,10 @@ static void forged_indices_are_refused(void **state)
         {"\"flat\":[0,3]", "\"flat\":[0,4]"},
         {"\"offset\":64", "\"offset\":60"},
         {"\"offset\":64", "\"offset\":65"},
+        {"\"offset\":64", "\"offset\":64,\"rotate\":2"},
+        {"\"offset\":64", "\"offset\":64,\"rotate\":-1"},
+        {"\"offset\":64", "\"offset\":64,\"rotate\":\"1\""},
+        {"\"f32\",\"shape\":[3]", "\"u8\",\"rotate\":1,\"shape\":[3]"},
         {"abcdef", "abcdeg"},
         {"000003000003", "000003000004"}, /* a plane longer than its elements */
         {"000003000003", "000003000000"},
@@ -526,6 +531,7 @@ static void forged_indices_are_refused(void **state)
     };
     (void)state;
     assert_int_equal(parse_with("w", "w"), NRL_OK);
+    assert_int_equal(parse_with("\"offset\":64", "\"offset\":64,\"rotate\":1"), NRL_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (parse_with(cases[i][0], cases[i][1]) != NRL_ERR_CORRUPT)
             fail_msg("case %zu: %s became %s", i, cases[i][0], cases[i][1]);
