@@ -1,11 +1,17 @@
 /*
- * file.c - reads a file up to a limit; pipes too, so sizes come from reading, not from stat.
+ * file.c - reads a file up to a limit; pipes too, so sizes come from reading, not from stat. Names that
+ * nobody else has.
  */
 #include "base/file.h"
+#include "base/arena.h"
 #include "base/buffer.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { CHUNK = 65536 };
 
@@ -37,4 +43,15 @@ nrl_status file_read(const char *path, size_t max_bytes, char **text, size_t *si
     *size = b.size;
     *text = buffer_take(&b);
     return NRL_OK;
+}
+
+char *file_temporary_name(const char *path, const char *end)
+{
+    uint64_t bits;
+    if (getrandom(&bits, sizeof bits, 0) != sizeof bits) { /* a kernel without it */
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        bits = (uint64_t)t.tv_sec << 44 ^ (uint64_t)t.tv_nsec << 20 ^ (uint64_t)getpid();
+    }
+    return mem_printf("%s.%016" PRIx64 "%s", path, bits, end);
 }

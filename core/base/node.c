@@ -132,6 +132,16 @@ static size_t find(const nrl_node *map, const char *key)
     return map->size;
 }
 
+void node_append_int(arena *a, nrl_node *map, const char *key, int64_t value)
+{
+    node_append(a, map, key, node_int(a, value));
+}
+
+void node_append_text(arena *a, nrl_node *map, const char *key, const char *text)
+{
+    node_append(a, map, key, node_string(a, text, strlen(text)));
+}
+
 nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child)
 {
     size_t i = find(map, key);

@@ -39,6 +39,8 @@ nrl_node *node_string(arena *a, const char *text, size_t size); /* copies text *
 /* The child becomes the parent's: one node has one parent. `key` is copied; NULL in lists. The
  * caller makes sure that a map does not hold the key yet; node_set does not mind. */
 void node_append(arena *a, nrl_node *parent, const char *key, nrl_node *child);
+void node_append_int(arena *a, nrl_node *map, const char *key, int64_t value);
+void node_append_text(arena *a, nrl_node *map, const char *key, const char *text);
 /* Replaces the child with this key where it stands, or appends; returns child. */
 nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child);
 nrl_node *node_copy(arena *a, const nrl_node *node); /* deep */

@@ -122,7 +122,8 @@ static bool decode_plane(codec *c, const unsigned char *from, size_t size, unsig
     return ZSTD_decompressDCtx(c->decoder, to, n, from, size) == n;
 }
 
-bool codec_decode(codec *c, const unsigned char *from, const uint32_t *sizes, size_t n, int width, int rotate, void *raw)
+bool codec_decode(codec *c, const unsigned char *from, const uint32_t *sizes, size_t n, int width, int rotate,
+                  void *raw)
 {
     const unsigned char *planes[CODEC_MAX_WIDTH];
     NRL_ASSERT(n * (size_t)width, <=, CODEC_CHUNK);

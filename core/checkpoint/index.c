@@ -66,16 +66,6 @@ tensor_text tensor_describe(const checkpoint_tensor *t)
 
 /* ---- writing ---- */
 
-static void set_int(arena *a, nrl_node *map, const char *key, int64_t value)
-{
-    node_append(a, map, key, node_int(a, value));
-}
-
-static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
-{
-    node_append(a, map, key, node_string(a, text, strlen(text)));
-}
-
 static void set_list(arena *a, nrl_node *map, const char *key, int n, const int64_t *values)
 {
     nrl_node *list = node_new(a, NRL_NODE_LIST);
@@ -91,7 +81,7 @@ static void set_chunks(arena *a, nrl_node *map, const index_entry *e)
         buffer_print(&b, "%0*" PRIx64, HASH_DIGITS, e->chunks[i].hash);
         for (size_t p = 0; p < width; p++) buffer_print(&b, "%0*" PRIx32, SIZE_DIGITS, e->chunks[i].sizes[p]);
     }
-    set_text(a, map, "chunks", b.text ? b.text : "");
+    node_append_text(a, map, "chunks", b.text ? b.text : "");
     buffer_free(&b);
 }
 
@@ -99,17 +89,17 @@ static nrl_node *entry_node(arena *a, const index_entry *e)
 {
     nrl_node *n = node_new(a, NRL_NODE_MAP);
     const layout_piece *p = &e->piece;
-    set_text(a, n, "name", e->tensor.name);
-    set_text(a, n, "slot", e->tensor.slot);
-    set_text(a, n, "dtype", nrl_dtype_name(e->tensor.dtype));
+    node_append_text(a, n, "name", e->tensor.name);
+    node_append_text(a, n, "slot", e->tensor.slot);
+    node_append_text(a, n, "dtype", nrl_dtype_name(e->tensor.dtype));
     set_list(a, n, "shape", p->n_dims, p->dims);
     if (!piece_is_whole(p)) {
         set_list(a, n, "begin", p->n_dims, p->begin);
         set_list(a, n, "end", p->n_dims, p->end);
         set_list(a, n, "flat", 2, (int64_t[]){p->flat_begin, p->flat_end});
     }
-    if (e->rotate) set_int(a, n, "rotate", e->rotate);
-    set_int(a, n, "offset", e->n_chunks ? e->chunks[0].offset : 0);
+    if (e->rotate) node_append_int(a, n, "rotate", e->rotate);
+    node_append_int(a, n, "offset", e->n_chunks ? e->chunks[0].offset : 0);
     set_chunks(a, n, e);
     return n;
 }
@@ -119,8 +109,8 @@ char *index_write(const file_index *index, size_t *size)
     arena a = {0};
     nrl_node *root = node_new(&a, NRL_NODE_MAP), *entries = node_new(&a, NRL_NODE_LIST);
     for (size_t i = 0; i < index->n_entries; i++) node_append(&a, entries, NULL, entry_node(&a, &index->entries[i]));
-    set_int(&a, root, "rank", index->rank);
-    set_int(&a, root, "world", index->world);
+    node_append_int(&a, root, "rank", index->rank);
+    node_append_int(&a, root, "world", index->world);
     node_append(&a, root, "entries", entries);
     node_append(&a, root, "nodes", index->nodes ? node_copy(&a, index->nodes) : node_new(&a, NRL_NODE_MAP));
     char *text = json_write(root, 0);

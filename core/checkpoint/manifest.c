@@ -13,24 +13,14 @@ static const char head[] = "{\n \"xxh3\": \"";
 
 /* ---- writing ---- */
 
-static void set_int(arena *a, nrl_node *map, const char *key, int64_t value)
-{
-    node_append(a, map, key, node_int(a, value));
-}
-
-static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
-{
-    node_append(a, map, key, node_string(a, text, strlen(text)));
-}
-
 static nrl_node *files_node(arena *a, const manifest *m)
 {
     nrl_node *list = node_new(a, NRL_NODE_LIST);
     for (int32_t i = 0; i < m->world; i++) {
         nrl_node *file = node_new(a, NRL_NODE_MAP);
-        set_int(a, file, "size", m->files[i].size);
-        set_int(a, file, "index", m->files[i].index);
-        set_text(a, file, "xxh3", m->files[i].hash);
+        node_append_int(a, file, "size", m->files[i].size);
+        node_append_int(a, file, "index", m->files[i].index);
+        node_append_text(a, file, "xxh3", m->files[i].hash);
         node_append(a, list, NULL, file);
     }
     return list;
@@ -41,11 +31,11 @@ static nrl_node *manifest_node(arena *a, const manifest *m)
     char zeros[FORMAT_HASH_DIGITS + 1] = {0};
     nrl_node *root = node_new(a, NRL_NODE_MAP);
     memset(zeros, '0', FORMAT_HASH_DIGITS);
-    set_text(a, root, "xxh3", zeros);
-    set_int(a, root, "format", FORMAT_VERSION);
-    set_int(a, root, "step", m->step);
+    node_append_text(a, root, "xxh3", zeros);
+    node_append_int(a, root, "format", FORMAT_VERSION);
+    node_append_int(a, root, "step", m->step);
     if (isfinite(m->metric)) node_append(a, root, "metric", node_f64(a, m->metric));
-    set_int(a, root, "world", m->world);
+    node_append_int(a, root, "world", m->world);
     node_append(a, root, "files", files_node(a, m));
     node_append(a, root, "nodes", m->nodes ? node_copy(a, m->nodes) : node_new(a, NRL_NODE_MAP));
     return root;

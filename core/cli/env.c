@@ -10,11 +10,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
-{
-    node_set(a, map, key, node_string(a, text, strlen(text)));
-}
-
 /* The first "model name" of /proc/cpuinfo; other systems have none. */
 static const char *cpu_name(arena *a)
 {
@@ -35,8 +30,8 @@ static void add_machine(arena *a, nrl_node *map)
 {
     struct utsname u;
     if (!uname(&u))
-        set_text(a, map, "system", arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
-    set_text(a, map, "cpu", cpu_name(a));
+        node_append_text(a, map, "system", arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
+    node_append_text(a, map, "cpu", cpu_name(a));
     node_set(a, map, "cores", node_int(a, sysconf(_SC_NPROCESSORS_ONLN)));
     int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
     node_set(a, map, "memory_bytes", node_int(a, bytes));
@@ -60,16 +55,16 @@ static nrl_status add_ranks(arena *a, nrl_node *map)
     NRL_TRY(ranks_read(a, cli_getenv, &p));
     if (!p.origin) return NRL_OK;
     nrl_node *place = node_set(a, map, "place", node_new(a, NRL_NODE_MAP));
-    set_text(a, place, "launcher", p.origin);
+    node_append_text(a, place, "launcher", p.origin);
     node_set(a, place, "rank", node_int(a, p.rank));
     node_set(a, place, "world_size", node_int(a, p.world));
     node_set(a, place, "local_rank", node_int(a, p.local_rank));
     node_set(a, place, "local_world_size", node_int(a, p.local_world));
     node_set(a, place, "threads", node_int(a, ranks_threads(cli_getenv, &p)));
     if (p.world == 1) return NRL_OK;
-    set_text(a, place, "store", arena_printf(a, "%s:%d", p.address, p.port));
-    set_text(a, place, "store_holder", p.store_elsewhere ? "launcher" : "rank 0");
-    set_text(a, place, "run_id", p.run_id);
+    node_append_text(a, place, "store", arena_printf(a, "%s:%d", p.address, p.port));
+    node_append_text(a, place, "store_holder", p.store_elsewhere ? "launcher" : "rank 0");
+    node_append_text(a, place, "run_id", p.run_id);
     return NRL_OK;
 }
 
@@ -89,11 +84,11 @@ nrl_status cli_env(int argc, char **argv)
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 0, 0));
     nrl_node *map = node_new(&a, NRL_NODE_MAP);
-    set_text(&a, map, "nrl", NRL_VERSION);
+    node_append_text(&a, map, "nrl", NRL_VERSION);
     node_set(&a, map, "abi", node_int(&a, NRL_ABI));
-    set_text(&a, map, "compiler", __VERSION__);
+    node_append_text(&a, map, "compiler", __VERSION__);
     add_machine(&a, map);
-    set_text(&a, map, "json", json_library());
+    node_append_text(&a, map, "json", json_library());
     add_folders(&a, map);
     nrl_status st = add_ranks(&a, map);
     char *text = json_write(map, 2);

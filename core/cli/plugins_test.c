@@ -171,29 +171,24 @@ static void print_text(const plugin_test *t)
            count_failed(r) + (t->ended_by != 0), r->checked);
 }
 
-static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
-{
-    node_set(a, map, key, node_string(a, text, strlen(text)));
-}
-
 static void print_json(plugin_test *t)
 {
     arena *a = &t->a;
     const conformance_report *r = t->report;
     nrl_node *root = node_new(a, NRL_NODE_MAP), *rules = node_new(a, NRL_NODE_LIST);
-    set_text(a, root, "kind", t->kind->folder);
-    set_text(a, root, "name", t->plugin->name);
-    set_text(a, root, "path", t->plugin->path);
+    node_append_text(a, root, "kind", t->kind->folder);
+    node_append_text(a, root, "name", t->plugin->name);
+    node_append_text(a, root, "path", t->plugin->path);
     for (int64_t i = 0; i < r->n_rules; i++) {
         nrl_node *rule = node_new(a, NRL_NODE_MAP);
-        set_text(a, rule, "rule", r->rules[i].rule);
+        node_append_text(a, rule, "rule", r->rules[i].rule);
         node_set(a, rule, "checks", node_int(a, r->rules[i].checked));
         node_set(a, rule, "failed", node_int(a, r->rules[i].failed));
-        if (*r->rules[i].text) set_text(a, rule, "reason", r->rules[i].text);
+        if (*r->rules[i].text) node_append_text(a, rule, "reason", r->rules[i].text);
         node_append(a, rules, NULL, rule);
     }
     node_set(a, root, "rules", rules);
-    if (t->ended_by) set_text(a, root, "ended_by", strsignal(t->ended_by));
+    if (t->ended_by) node_append_text(a, root, "ended_by", strsignal(t->ended_by));
     node_set(a, root, "passed", node_bool(a, !r->failed && !t->ended_by));
     char *text = json_write(root, 2);
     printf("%s\n", text);

@@ -3,6 +3,7 @@
  * index to a nameless one beside it that is appended at the end.
  */
 #include "base/arena.h"
+#include "base/file.h"
 #include "data/cache_file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +54,7 @@ nrl_status data_cache_create(const char *path, bool alone, const char *key, data
     if (path) {
         w->path = mem_strdup(path);
         w->temporary =
-            alone ? mem_printf("%s.part", path) : mem_printf("%s.%ld.part", path, (long)getpid());
+            alone ? mem_printf("%s.part", path) : file_temporary_name(path, ".part");
         w->body = fopen(w->temporary, "w+be");
     } else {
         w->body = tmpfile();

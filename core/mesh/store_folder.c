@@ -88,8 +88,8 @@ static nrl_status folder_set(void *self, const char *key, const void *value, siz
     return st;
 }
 
-/* Only what is not there yet can be set; a link is made once, whoever tries. Files under a name with
- * the process and the thread, so that nobody writes into another's. */
+/* Only what is not there yet can be set; a link is made once, whoever tries. Files under a name
+ * that nobody else has, so that nobody writes into another's. */
 static nrl_status folder_compare_set(void *self, const char *key, const char *expected,
                                      const char *desired, char **now)
 {
@@ -100,7 +100,7 @@ static nrl_status folder_compare_set(void *self, const char *key, const char *ex
     char *path = file_of(f, key, "");
     nrl_status st = NRL_OK;
     if (*desired && access(path, F_OK)) {
-        char *early = mem_printf("%s.%d.%p", path, (int)getpid(), (const void *)&size);
+        char *early = file_temporary_name(path, ".tmp");
         st = write_file(early, desired, strlen(desired));
         if (!st && link(early, path) && errno != EEXIST)
             st = nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));

@@ -2,6 +2,7 @@
  * reference_cache.c - builds, checks and reads the file of cached reference log-probs.
  */
 #include "run/reference_cache.h"
+#include "base/file.h"
 #include "base/json.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -225,23 +226,24 @@ static uint64_t hash_contents(const contents *c, size_t head)
     return hash;
 }
 
+/* One process of each node writes, and nodes may share the folder: each under a name of its own. */
 static nrl_status write_file(const char *path, const contents *c)
 {
-    char temporary[4200];
     size_t head = (size_t)(c->n_blocks + 1) * sizeof *c->offsets;
     int64_t n = c->offsets[c->n_blocks];
     cache_header h = {.version = CACHE_VERSION, .n_blocks = c->n_blocks, .n_values = n};
     memcpy(h.magic, magic, sizeof magic);
     h.hash = hash_contents(c, head);
-    snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    char *temporary = file_temporary_name(path, ".tmp");
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     bool good = fd >= 0 && write_all(fd, &h, sizeof h) && write_all(fd, c->offsets, head) &&
                 write_all(fd, c->values, (size_t)n * sizeof(float)) && !fsync(fd);
-    int error = errno;
-    if (fd >= 0 && close(fd)) good = false;
-    if (good && !rename(temporary, path)) return NRL_OK;
-    if (good) error = errno;
-    unlink(temporary);
+    int error = good ? 0 : errno;
+    if (fd >= 0 && close(fd) && !error) error = errno;
+    if (!error && rename(temporary, path)) error = errno;
+    if (error) unlink(temporary);
+    free(temporary);
+    if (!error) return NRL_OK;
     return nrl_fail(error == ENOSPC || error == EDQUOT || error == EFBIG ? NRL_ERR_FULL : NRL_ERR_IO,
                     "cannot write '%s' (%zu bytes): %s", path, file_size(c->n_blocks, n), strerror(error));
 }
