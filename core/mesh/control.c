@@ -1,12 +1,10 @@
 /*
- * control.c - beats, and who stopped beating.
+ * control.c - the thread that watches: its beats, who stopped beating, and what follows a verdict.
  */
-#include "mesh/control.h"
 #include "base/arena.h"
+#include "mesh/control_state.h"
 #include "mesh/socket.h"
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,93 +14,15 @@
 #define GRACE_S 1.0 /* for a true cause to be told after a connection closed */
 #define LOOK_S 0.05
 #define UNHEARD_S 2.0
-#define LINGER_S 3.0
-#define RECORDS_S 2.0 /* less than LINGER_S */
 #define GOODBYE "bye"
-/* Each rank watches the next WATCHED in a ring: of any that die together one is watched by a rank
- * that lives, and the word tells the rest. */
-enum { MISSED_BEATS = 5, WATCHED = 16 };
-
-typedef enum { SUSPICION_NONE = 0, SUSPICION_NEW, SUSPICION_DONE } suspicion;
-
-struct control {
-    control_setup setup;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    atomic_bool failed, asked;
-    bool stop;      /* under lock */
-    word verdict;   /* under lock */
-    double failed_at;
-    suspicion suspicion; /* under lock: the step thread asks, the thread looks */
-    int32_t suspect;
-    /* the thread's own */
-    int32_t n_watched, watched[WATCHED + 1]; /* the store's holder too, for its goodbye */
-    char *keys[WATCHED + 1], *last[WATCHED + 1];
-    int missed[WATCHED + 1];
-    bool holder_left, acknowledged, unheard;
-};
+enum { MISSED_BEATS = 5 };
 
 static char *beat_key(int32_t rank)
 {
     return mem_printf("beat/%d", (int)rank);
 }
 
-/* ---- the verdict ---- */
-
-bool control_failed(const control *c)
-{
-    return atomic_load(&c->failed);
-}
-
-static void decide(control *c, const word *w)
-{
-    pthread_mutex_lock(&c->lock);
-    if (c->verdict.kind == WORD_NONE && w->kind != WORD_NONE) {
-        c->verdict = *w;
-        c->failed_at = mesh_clock();
-        atomic_store(&c->failed, true);
-        pthread_cond_broadcast(&c->changed);
-    }
-    pthread_mutex_unlock(&c->lock);
-}
-
-void control_verdict(control *c, word *w)
-{
-    pthread_mutex_lock(&c->lock);
-    *w = c->verdict;
-    pthread_mutex_unlock(&c->lock);
-    atomic_store(&c->asked, true);
-}
-
-static void decide_store(control *c)
-{
-    word w = {.kind = WORD_STORE, .culprit = c->setup.holder, .reporter = c->setup.rank};
-    snprintf(w.text, sizeof w.text, "%s", nrl_error_text());
-    decide(c, &w);
-}
-
-/* Tells the others; what stands in the store is the verdict here too. */
-static void tell(control *c, word *w)
-{
-    w->reporter = c->setup.rank;
-    nrl_status st = word_tell(c->setup.store, w);
-    if (st) st = word_tell(c->setup.store, w);
-    if (st && w->kind == WORD_TOLD) decide(c, w); /* the own reason is known without a store */
-    else if (st) decide_store(c);
-    else decide(c, w);
-}
-
-static void look(control *c)
-{
-    word w;
-    nrl_status st = word_read(c->setup.store, &w);
-    if (st) st = word_read(c->setup.store, &w);
-    if (st) decide_store(c);
-    else decide(c, &w);
-}
-
-/* ---- the thread ---- */
+/* ---- beats ---- */
 
 static nrl_status read_beats(control *c, char **now)
 {
@@ -112,7 +32,7 @@ static nrl_status read_beats(control *c, char **now)
     nrl_status st = nrl_store_add(c->setup.store, own, 1, &beats);
     free(own);
     if (!st) st = word_read(c->setup.store, &w);
-    if (!st) decide(c, &w);
+    if (!st) control_decide(c, &w);
     if (st) return st;
     return store_get_all(c->setup.store, (const char *const *)c->keys, (size_t)c->n_watched, now);
 }
@@ -121,7 +41,7 @@ static void blame_silent(control *c, int32_t rank)
 {
     word w = {.kind = WORD_SILENT, .culprit = rank};
     snprintf(w.text, sizeof w.text, "no sign of life for %g s", MISSED_BEATS * BEAT_S);
-    tell(c, &w);
+    control_say(c, &w);
 }
 
 static void compare_beats(control *c, char **now)
@@ -140,15 +60,15 @@ static void compare_beats(control *c, char **now)
  * request: the store is asked again on a fresh one. */
 static void beat(control *c)
 {
-    char *now[WATCHED + 1];
+    char *now[CONTROL_WATCHED + 1];
     if (c->holder_left) return;
     if (!store_counts(c->setup.store)) {
-        look(c);
+        control_look(c);
         return;
     }
     nrl_status st = read_beats(c, now);
     if (st) st = read_beats(c, now);
-    if (st) decide_store(c);
+    if (st) control_decide_store(c);
     else compare_beats(c, now);
 }
 
@@ -172,13 +92,13 @@ static bool has_left(control *c, int32_t rank)
 static void see_to_suspect(control *c, int32_t rank)
 {
     double until = mesh_clock() + GRACE_S;
-    for (look(c); !control_failed(c) && mesh_clock() < until; look(c))
+    for (control_look(c); !control_failed(c) && mesh_clock() < until; control_look(c))
         mesh_sleep(LOOK_S);
     if (control_failed(c) || rank < 0) return;
     word w = {.kind = WORD_LOST, .culprit = rank};
     snprintf(w.text, sizeof w.text, "%s",
              has_left(c, rank) ? "it has finished its run" : "its connection closed");
-    tell(c, &w);
+    control_say(c, &w);
 }
 
 static void see_to_suspicion(control *c)
@@ -207,13 +127,6 @@ static void send_record(control *c)
     free(key);
 }
 
-/* The holder of the store waits for this count. */
-static void add_known(control *c)
-{
-    int64_t n;
-    if (store_counts(c->setup.store)) nrl_store_add(c->setup.store, "known", 1, &n);
-}
-
 /* Once, after the verdict: the record that a time-out wants, and that this rank knows; who reads the
  * records says so when it has them. */
 static void acknowledge(control *c)
@@ -226,7 +139,7 @@ static void acknowledge(control *c)
     if (w.kind == WORD_STORE) return;
     if (w.kind == WORD_LATE) send_record(c);
     bool reads = w.kind == WORD_LATE && w.reporter == c->setup.rank;
-    if (!reads) add_known(c);
+    if (!reads) control_add_known(c);
 }
 
 static void say_unheard(control *c)
@@ -276,7 +189,7 @@ nrl_status control_announce(nrl_store *store, int32_t rank)
 
 static void choose_watched(control *c)
 {
-    int32_t others = c->setup.world - 1, n = others < WATCHED ? others : WATCHED;
+    int32_t others = c->setup.world - 1, n = others < CONTROL_WATCHED ? others : CONTROL_WATCHED;
     bool sees_holder = c->setup.holder < 0 || c->setup.holder == c->setup.rank;
     if (!store_counts(c->setup.store)) return;
     for (int32_t i = 0; i < n; i++) {
@@ -341,64 +254,4 @@ void control_close(control *c)
     pthread_join(c->thread, NULL);
     if (!control_failed(c) && store_counts(c->setup.store)) say_goodbye(c);
     destroy(c);
-}
-
-/* ---- what the step thread reports ---- */
-
-void control_tell(control *c, nrl_status code, const char *text)
-{
-    word w = {.kind = WORD_TOLD, .code = code, .culprit = c->setup.rank};
-    if (control_failed(c)) return;
-    snprintf(w.text, sizeof w.text, "%s", text);
-    tell(c, &w);
-}
-
-/* All requests to the store are the other thread's: while one of them is not answered, the verdict
- * may come from elsewhere. */
-void control_suspect(control *c, int32_t rank)
-{
-    pthread_mutex_lock(&c->lock);
-    c->suspect = rank;
-    c->suspicion = SUSPICION_NEW;
-    pthread_cond_broadcast(&c->changed);
-    while (!control_failed(c) && c->suspicion != SUSPICION_DONE)
-        pthread_cond_wait(&c->changed, &c->lock);
-    pthread_mutex_unlock(&c->lock);
-}
-
-static void gather_records(control *c, char **records)
-{
-    double until = mesh_clock() + RECORDS_S;
-    for (int32_t r = 0; r < c->setup.world; r++) {
-        char *key = mem_printf("record/%d", (int)r);
-        double left = until - mesh_clock();
-        void *value;
-        size_t size;
-        if (!nrl_store_get(c->setup.store, key, left > 0 ? left : 0, &value, &size)) records[r] = value;
-        free(key);
-    }
-}
-
-void control_late(control *c, const char *what, char **records)
-{
-    word w = {.kind = WORD_LATE, .culprit = -1};
-    snprintf(w.text, sizeof w.text, "%s", what);
-    tell(c, &w);
-    control_verdict(c, &w);
-    if (w.kind != WORD_LATE || w.reporter != c->setup.rank) return;
-    gather_records(c, records);
-    add_known(c);
-}
-
-void control_linger(control *c)
-{
-    word w;
-    int64_t known = 0;
-    double until = mesh_clock() + LINGER_S;
-    control_verdict(c, &w);
-    if (w.kind == WORD_STORE || !store_counts(c->setup.store)) return;
-    bool dead = w.kind == WORD_LOST || w.kind == WORD_SILENT;
-    while (mesh_clock() < until && !nrl_store_add(c->setup.store, "known", 0, &known) &&
-           known < c->setup.world - dead)
-        mesh_sleep(LOOK_S);
 }

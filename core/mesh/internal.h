@@ -61,6 +61,9 @@ struct nrl_mesh {
     char *text, *folder, *address, *origin, *run_id;
 };
 
+/* ---- mesh.c ---- */
+bool mesh_holds_store(const nrl_mesh *m); /* the ranks' store is in this process */
+
 /* ---- join.c ---- */
 /* Says hello, reads everybody's; fills m->names. */
 nrl_status mesh_join(nrl_mesh *m, const char *fingerprint, double deadline);

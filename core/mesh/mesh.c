@@ -1,5 +1,6 @@
 /*
- * mesh.c - joining and leaving, facts. A mesh of one rank is this struct and nothing else.
+ * mesh.c - joining: the store, hello, the watch, the collective, in this order. A mesh of one rank is the
+ * struct and nothing else. Leaving is leave.c.
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
@@ -9,10 +10,6 @@
 #include <string.h>
 
 #define ALL_AXIS "data"
-#define GOODBYE_S 30.0 /* for the store's holder to wait for ranks that finish later */
-#define LOOK_S 0.02
-
-/* ---- joining ---- */
 
 static nrl_status check_setup(const mesh_setup *s)
 {
@@ -51,7 +48,7 @@ static nrl_mesh *new_mesh(const mesh_setup *s)
     return m;
 }
 
-static bool holds_store(const nrl_mesh *m)
+bool mesh_holds_store(const nrl_mesh *m)
 {
     return !m->folder && !m->place.store_elsewhere && m->place.rank == 0;
 }
@@ -86,7 +83,7 @@ static nrl_status open_store(nrl_mesh *m, double deadline)
 {
     int32_t number = m->session ? m->session->n_runs : 1;
     if (m->folder) NRL_TRY(store_open_folder(m->folder, &m->store));
-    if (holds_store(m)) NRL_TRY(open_server(m));
+    if (mesh_holds_store(m)) NRL_TRY(open_server(m));
     if (!m->folder)
         NRL_TRY(store_connect_until(m->address, m->place.port, deadline - mesh_clock(), m->signal, &m->store));
     NRL_TRY(open_keys(m, number, &m->keys));
@@ -211,138 +208,4 @@ nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
     m->dead = true;
     mesh_close(m);
     return st;
-}
-
-/* ---- leaving ---- */
-
-/* Leaving keeps the caller's error record as it is. */
-static void restore_error(char *said)
-{
-    nrl_fail(NRL_OK, "%s", said);
-    free(said);
-}
-
-void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text)
-{
-    if (!m || !m->control || m->dead) return;
-    char *said = mem_strdup(nrl_error_text());
-    control_tell(m->control, code, text);
-    restore_error(said);
-}
-
-static void close_collective(nrl_mesh *m)
-{
-    if (m->self && control_failed(m->control) && m->table.abort) m->table.abort(m->self);
-    for (int i = m->n_axes; i-- > 0;)
-        if (m->axes[i].owns_group && m->axes[i].group) m->table.close(m->axes[i].group);
-    if (m->self) m->table.close(m->self);
-}
-
-/* The holder of the store goes last: until nobody is connected, or no longer than is fair. */
-static void close_server(store_server *server, bool failed)
-{
-    double until = mesh_clock() + (failed ? 0 : GOODBYE_S);
-    while (server && store_server_clients(server) && mesh_clock() < until)
-        mesh_sleep(LOOK_S);
-    store_server_close(server);
-}
-
-void mesh_session_end(mesh_session *s, bool failed)
-{
-    close_server(s->server, failed);
-    s->server = NULL;
-}
-
-static void close_store(nrl_mesh *m, bool failed)
-{
-    store_close(m->meeting);
-    store_close(m->keys);
-    store_close(m->store);
-    close_server(m->server, failed);
-}
-
-static void free_mesh(nrl_mesh *m)
-{
-    for (int32_t r = 0; m->names && r < m->place.world; r++)
-        free(m->names[r]);
-    for (nrl_work *w = m->spare_works, *next; w; w = next) {
-        next = w->next;
-        free(w);
-    }
-    for (mesh_staged *s = m->staged, *next; s; s = next) {
-        next = s->next;
-        free(s->memory);
-        free(s);
-    }
-    record_close(&m->calls);
-    char *texts[] = {m->text, m->folder, m->address, m->origin, m->run_id, m->reason};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        free(texts[i]);
-    free(m->names);
-    free(m);
-}
-
-void mesh_close(nrl_mesh *m)
-{
-    if (!m) return;
-    char *said = mem_strdup(nrl_error_text());
-    bool failed = m->dead || (m->control && control_failed(m->control));
-    if (m->control && control_failed(m->control) && holds_store(m)) control_linger(m->control);
-    else if (failed && holds_store(m) && m->keys) mesh_sleep(1.0); /* who joins looks every moment */
-    close_collective(m);
-    control_close(m->control);
-    close_store(m, failed);
-    free_mesh(m);
-    restore_error(said);
-}
-
-/* ---- facts ---- */
-
-int32_t nrl_mesh_rank(const nrl_mesh *mesh)
-{
-    return mesh->place.rank;
-}
-
-int32_t nrl_mesh_world(const nrl_mesh *mesh)
-{
-    return mesh->place.world;
-}
-
-int32_t nrl_mesh_local_world(const nrl_mesh *mesh)
-{
-    return mesh->place.local_world > 0 ? mesh->place.local_world : 1;
-}
-
-const mesh_place *mesh_where(const nrl_mesh *m)
-{
-    return &m->place;
-}
-
-void mesh_set_step(nrl_mesh *m, int64_t step)
-{
-    m->step = step;
-}
-
-double mesh_wait_seconds(const nrl_mesh *m)
-{
-    return m->wait_seconds;
-}
-
-/* Groups share the connections of the whole. */
-void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received)
-{
-    nrl_collective_facts f = {.size = sizeof f};
-    if (m->self && m->table.facts) m->table.facts(m->self, &f);
-    *sent = f.bytes_sent;
-    *received = f.bytes_received;
-}
-
-const char *mesh_text(const nrl_mesh *m)
-{
-    return m->text;
-}
-
-nrl_store *mesh_store(const nrl_mesh *m)
-{
-    return m->meeting;
 }

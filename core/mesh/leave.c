@@ -1,0 +1,92 @@
+/*
+ * leave.c - the end of a mesh: why this rank goes is told, the collective is closed or aborted, and the
+ * holder of the store goes last.
+ */
+#include "base/arena.h"
+#include "mesh/internal.h"
+#include "mesh/socket.h"
+#include <stdlib.h>
+
+#define GOODBYE_S 30.0 /* for the store's holder to wait for ranks that finish later */
+#define LOOK_S 0.02
+
+/* Leaving keeps the caller's error record as it is. */
+static void restore_error(char *said)
+{
+    nrl_fail(NRL_OK, "%s", said);
+    free(said);
+}
+
+void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text)
+{
+    if (!m || !m->control || m->dead) return;
+    char *said = mem_strdup(nrl_error_text());
+    control_tell(m->control, code, text);
+    restore_error(said);
+}
+
+static void close_collective(nrl_mesh *m)
+{
+    if (m->self && control_failed(m->control) && m->table.abort) m->table.abort(m->self);
+    for (int i = m->n_axes; i-- > 0;)
+        if (m->axes[i].owns_group && m->axes[i].group) m->table.close(m->axes[i].group);
+    if (m->self) m->table.close(m->self);
+}
+
+/* The holder of the store goes last: until nobody is connected, or no longer than is fair. */
+static void close_server(store_server *server, bool failed)
+{
+    double until = mesh_clock() + (failed ? 0 : GOODBYE_S);
+    while (server && store_server_clients(server) && mesh_clock() < until)
+        mesh_sleep(LOOK_S);
+    store_server_close(server);
+}
+
+void mesh_session_end(mesh_session *s, bool failed)
+{
+    close_server(s->server, failed);
+    s->server = NULL;
+}
+
+static void close_store(nrl_mesh *m, bool failed)
+{
+    store_close(m->meeting);
+    store_close(m->keys);
+    store_close(m->store);
+    close_server(m->server, failed);
+}
+
+static void free_mesh(nrl_mesh *m)
+{
+    for (int32_t r = 0; m->names && r < m->place.world; r++)
+        free(m->names[r]);
+    for (nrl_work *w = m->spare_works, *next; w; w = next) {
+        next = w->next;
+        free(w);
+    }
+    for (mesh_staged *s = m->staged, *next; s; s = next) {
+        next = s->next;
+        free(s->memory);
+        free(s);
+    }
+    record_close(&m->calls);
+    char *texts[] = {m->text, m->folder, m->address, m->origin, m->run_id, m->reason};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        free(texts[i]);
+    free(m->names);
+    free(m);
+}
+
+void mesh_close(nrl_mesh *m)
+{
+    if (!m) return;
+    char *said = mem_strdup(nrl_error_text());
+    bool failed = m->dead || (m->control && control_failed(m->control));
+    if (m->control && control_failed(m->control) && mesh_holds_store(m)) control_linger(m->control);
+    else if (failed && mesh_holds_store(m) && m->keys) mesh_sleep(1.0); /* who joins looks every moment */
+    close_collective(m);
+    control_close(m->control);
+    close_store(m, failed);
+    free_mesh(m);
+    restore_error(said);
+}

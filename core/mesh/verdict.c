@@ -1,0 +1,132 @@
+/*
+ * verdict.c - who failed, decided once: told by a rank, read in the store, or that the store is gone; and
+ * what the step thread reports and asks.
+ */
+#include "base/arena.h"
+#include "mesh/control_state.h"
+#include "mesh/socket.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LOOK_S 0.05
+#define LINGER_S 3.0
+#define RECORDS_S 2.0 /* less than LINGER_S */
+
+bool control_failed(const control *c)
+{
+    return atomic_load(&c->failed);
+}
+
+void control_decide(control *c, const word *w)
+{
+    pthread_mutex_lock(&c->lock);
+    if (c->verdict.kind == WORD_NONE && w->kind != WORD_NONE) {
+        c->verdict = *w;
+        c->failed_at = mesh_clock();
+        atomic_store(&c->failed, true);
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void control_verdict(control *c, word *w)
+{
+    pthread_mutex_lock(&c->lock);
+    *w = c->verdict;
+    pthread_mutex_unlock(&c->lock);
+    atomic_store(&c->asked, true);
+}
+
+void control_decide_store(control *c)
+{
+    word w = {.kind = WORD_STORE, .culprit = c->setup.holder, .reporter = c->setup.rank};
+    snprintf(w.text, sizeof w.text, "%s", nrl_error_text());
+    control_decide(c, &w);
+}
+
+/* Tells the others; what stands in the store is the verdict here too. */
+void control_say(control *c, word *w)
+{
+    w->reporter = c->setup.rank;
+    nrl_status st = word_tell(c->setup.store, w);
+    if (st) st = word_tell(c->setup.store, w);
+    if (st && w->kind == WORD_TOLD) control_decide(c, w); /* the own reason is known without a store */
+    else if (st) control_decide_store(c);
+    else control_decide(c, w);
+}
+
+void control_look(control *c)
+{
+    word w;
+    nrl_status st = word_read(c->setup.store, &w);
+    if (st) st = word_read(c->setup.store, &w);
+    if (st) control_decide_store(c);
+    else control_decide(c, &w);
+}
+
+/* The holder of the store waits for this count. */
+void control_add_known(control *c)
+{
+    int64_t n;
+    if (store_counts(c->setup.store)) nrl_store_add(c->setup.store, "known", 1, &n);
+}
+
+/* ---- what the step thread reports ---- */
+
+void control_tell(control *c, nrl_status code, const char *text)
+{
+    word w = {.kind = WORD_TOLD, .code = code, .culprit = c->setup.rank};
+    if (control_failed(c)) return;
+    snprintf(w.text, sizeof w.text, "%s", text);
+    control_say(c, &w);
+}
+
+/* All requests to the store are the other thread's: while one of them is not answered, the verdict
+ * may come from elsewhere. */
+void control_suspect(control *c, int32_t rank)
+{
+    pthread_mutex_lock(&c->lock);
+    c->suspect = rank;
+    c->suspicion = SUSPICION_NEW;
+    pthread_cond_broadcast(&c->changed);
+    while (!control_failed(c) && c->suspicion != SUSPICION_DONE)
+        pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void gather_records(control *c, char **records)
+{
+    double until = mesh_clock() + RECORDS_S;
+    for (int32_t r = 0; r < c->setup.world; r++) {
+        char *key = mem_printf("record/%d", (int)r);
+        double left = until - mesh_clock();
+        void *value;
+        size_t size;
+        if (!nrl_store_get(c->setup.store, key, left > 0 ? left : 0, &value, &size)) records[r] = value;
+        free(key);
+    }
+}
+
+void control_late(control *c, const char *what, char **records)
+{
+    word w = {.kind = WORD_LATE, .culprit = -1};
+    snprintf(w.text, sizeof w.text, "%s", what);
+    control_say(c, &w);
+    control_verdict(c, &w);
+    if (w.kind != WORD_LATE || w.reporter != c->setup.rank) return;
+    gather_records(c, records);
+    control_add_known(c);
+}
+
+void control_linger(control *c)
+{
+    word w;
+    int64_t known = 0;
+    double until = mesh_clock() + LINGER_S;
+    control_verdict(c, &w);
+    if (w.kind == WORD_STORE || !store_counts(c->setup.store)) return;
+    bool dead = w.kind == WORD_LOST || w.kind == WORD_SILENT;
+    while (mesh_clock() < until && !nrl_store_add(c->setup.store, "known", 0, &known) &&
+           known < c->setup.world - dead)
+        mesh_sleep(LOOK_S);
+}
