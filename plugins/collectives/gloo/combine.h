@@ -1,7 +1,7 @@
 /*
  * combine.h - arithmetic on arriving data: out = local (op) received, element by element, and the
  * division of an average. Compiled once an instruction set (see CMakeLists.txt); all sets give the
- * same bits. Called by pair.c on a window that is still in cache.
+ * same bits. Called by pair_read.c on a window that is still in cache.
  */
 #ifndef GLOO_COMBINE_H
 #define GLOO_COMBINE_H

@@ -3,7 +3,8 @@
  *
  *   a call        makes a request (calls.c): a plan of sends and receives, step by step (plan_*.c)
  *   request.c     walks a plan: starts what may start, counts what is done, fails it whole
- *   pair.c        a connection to one rank: messages out, bytes in; slots.c matches them
+ *   pair.c        a connection to one rank; pair_write.c messages out, pair_read.c bytes in; slots.c
+ *                 matches them
  *   engine.c      who does the work: the thread that waits, else the progress thread
  *   meet.c        finding and connecting all ranks; address.c, lobby.c, wire.c serve it
  *
@@ -160,6 +161,7 @@ struct gloo_slot {
 enum {
     PAIR_STAGE = 16384,       /* read ahead: headers and small payloads */
     PAIR_WINDOW = 256 * 1024, /* where a part of a sum lands, in cache, before it is added */
+    PAIR_TURN = 1024 * 1024,  /* bytes read or written before others have their turn */
     PAIR_NOTES_MAX = 65536,   /* a peer's notes kept */
     SLOT_BUCKETS = 64
 };
@@ -197,7 +199,11 @@ struct gloo_pair {
 nrl_status pair_open(gloo_pair *p, int fd); /* takes fd */
 void pair_read(gloo_pair *p);
 void pair_flush(gloo_pair *p);
-void pair_close(gloo_pair *p); /* stops watching, closes the socket */
+void pair_mark_dirty(gloo_pair *p); /* it has something to write */
+void pair_watch(gloo_pair *p);      /* for bytes, and while it is blocked for room */
+void pair_close(gloo_pair *p);      /* stops watching, closes the socket */
+void pair_closed(gloo_pair *p);     /* the peer has closed: in order after a goodbye */
+void pair_failed(gloo_pair *p, int error); /* the socket says so */
 void pair_blame(const gloo_pair *p); /* it is the failed peer, unless another one was before */
 /* Fails every request that needs it. */
 void pair_lose(gloo_pair *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
