@@ -1,67 +1,11 @@
 /*
- * local_collective.c - ranks that are threads: joining, operations in flight, requests, failure.
- * Everything lies in one `world` under one lock. The n-th call of a group is one operation on all
- * its ranks; the last rank to come computes it (local_compute.c) and wakes the others.
+ * local_collective.c - ranks that are threads: calls, requests, failure. The last rank to come to a call
+ * computes it (local_compute.c) and wakes the others; what they share is in local_world.c.
  */
-#include "support/local_collective.h"
-#include <pthread.h>
+#include "support/local_world.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
-
-typedef struct world world;
-
-typedef struct group {
-    struct group *next; /* of the world's */
-    world *world;
-    int32_t size;
-    int32_t *members; /* [size] their ranks in the world */
-    int64_t *calls;   /* [size] made so far */
-    bool *gone;       /* [size] has closed */
-    int32_t lost;     /* whose leaving ended an operation, -1: nobody's */
-} group;
-
-struct nrl_request {
-    bool done;
-    nrl_status status;
-    char text[256];
-    group *group; /* a split's: what this rank belongs to now, and as whom */
-    int32_t rank;
-};
-
-/* A call that not all ranks have made yet; or a send or recv without its partner. */
-typedef struct op {
-    struct op *next;
-    group *group;
-    int64_t number; /* of the group's calls; -1: send or recv */
-    local_kind kind;
-    bool is_send;
-    int32_t first, joined;   /* rank that came first; how many have come */
-    nrl_comm_args *operands; /* [size]; their arrays are copies */
-    nrl_request **requests;  /* [size], NULL: has not come */
-} op;
-
-struct world {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int32_t size, references;
-    bool *here;         /* [size] has joined */
-    int32_t aborted_by; /* -1: nobody */
-    group *groups;      /* all there ever were */
-    op *ops;            /* in flight, oldest first */
-};
-
-/* The thread sanitizer cannot see that a pointer which went through a file was handed over. */
-#ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-#define HAND_OVER(p) __tsan_release(p)
-#define TAKE_OVER(p) __tsan_acquire(p)
-#else
-#define HAND_OVER(p) (void)(p)
-#define TAKE_OVER(p) (void)(p)
-#endif
 
 typedef struct {
     group *group;
@@ -78,170 +22,7 @@ static const char *const kind_names[] = {
     [LOCAL_ALL_TO_ALL] = "all_to_all", [LOCAL_SPLIT] = "split",
 };
 
-/* ---- making and ending ---- */
-
-static group *group_new(world *w, int32_t size)
-{
-    group *g = calloc(1, sizeof *g);
-    *g = (group){.world = w, .size = size, .lost = -1, .next = w->groups};
-    g->members = calloc((size_t)size, sizeof *g->members);
-    g->calls = calloc((size_t)size, sizeof *g->calls);
-    g->gone = calloc((size_t)size, sizeof *g->gone);
-    return w->groups = g;
-}
-
-static world *world_new(int32_t size)
-{
-    pthread_condattr_t monotonic;
-    world *w = calloc(1, sizeof *w);
-    w->size = size;
-    w->aborted_by = -1;
-    w->here = calloc((size_t)size, sizeof *w->here);
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    group *all = group_new(w, size);
-    for (int32_t r = 0; r < size; r++)
-        all->members[r] = r;
-    return w;
-}
-
-static void world_free(world *w)
-{
-    for (group *g = w->groups, *next; g; g = next) {
-        next = g->next;
-        free(g->members);
-        free(g->calls);
-        free(g->gone);
-        free(g);
-    }
-    pthread_mutex_destroy(&w->lock);
-    pthread_cond_destroy(&w->changed);
-    free(w->here);
-    free(w);
-}
-
-/* Under the lock, which it gives up. */
-static void world_leave(world *w)
-{
-    bool last = --w->references == 0;
-    pthread_mutex_unlock(&w->lock);
-    if (last) world_free(w);
-}
-
-static op *op_new(group *g, local_kind kind, int64_t number, int32_t first)
-{
-    op *o = calloc(1, sizeof *o), **end = &g->world->ops;
-    *o = (op){.group = g, .kind = kind, .number = number, .first = first};
-    o->operands = calloc((size_t)g->size, sizeof *o->operands);
-    o->requests = calloc((size_t)g->size, sizeof(nrl_request *));
-    while (*end)
-        end = &(*end)->next;
-    return *end = o;
-}
-
-/* Everybody who has come gets the same status, with this thread's words; the operation is over. */
-static void op_end(op *o, nrl_status st)
-{
-    op **at = &o->group->world->ops;
-    for (int32_t r = 0; r < o->group->size; r++) {
-        nrl_request *q = o->requests[r];
-        free((void *)o->operands[r].counts);
-        free((void *)o->operands[r].offsets);
-        free((void *)o->operands[r].receive_counts);
-        free((void *)o->operands[r].receive_offsets);
-        if (!q) continue;
-        if (st != NRL_OK) snprintf(q->text, sizeof q->text, "%s", nrl_error_text());
-        q->status = st;
-        q->done = true;
-    }
-    while (*at != o)
-        at = &(*at)->next;
-    *at = o->next;
-    pthread_cond_broadcast(&o->group->world->changed);
-    free(o->operands);
-    free(o->requests);
-    free(o);
-}
-
 /* ---- joining ---- */
-
-static struct timespec time_in(double seconds)
-{
-    struct timespec t;
-    double most = 1e6, wait = seconds > 0 ? (seconds < most ? seconds : most) : 0;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    int64_t ns = t.tv_nsec + (int64_t)(wait * 1e9);
-    t.tv_sec += ns / 1000000000;
-    t.tv_nsec = ns % 1000000000;
-    return t;
-}
-
-typedef struct {
-    int64_t process;
-    world *world;
-} address;
-
-static nrl_status find_world(nrl_store *store, int32_t rank, int32_t size, double timeout,
-                             world **w)
-{
-    address mine = {.process = getpid()}, theirs = {0};
-    void *value;
-    size_t n;
-    if (rank == 0) {
-        mine.world = *w = world_new(size);
-        HAND_OVER(*w);
-        nrl_status st = nrl_store_set(store, "local_collective", &mine, sizeof mine);
-        if (st != NRL_OK) world_free(*w);
-        return st;
-    }
-    NRL_TRY(nrl_store_get(store, "local_collective", timeout, &value, &n));
-    if (n == sizeof theirs) memcpy(&theirs, value, n);
-    free(value);
-    *w = theirs.world;
-    if (theirs.process == mine.process) TAKE_OVER(*w);
-    if (theirs.process == mine.process && theirs.world->size == size) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "the ranks of collective 'local' are %d threads of one process",
-                    size);
-}
-
-static bool all_are_here(const world *w)
-{
-    for (int32_t r = 0; r < w->size; r++)
-        if (!w->here[r]) return false;
-    return true;
-}
-
-static nrl_status fail_missing(const world *w, double timeout)
-{
-    char who[200] = "";
-    for (int32_t r = 0; r < w->size; r++)
-        if (!w->here[r] && strlen(who) < sizeof who - 16)
-            snprintf(who + strlen(who), sizeof who - strlen(who), "%s%d", *who ? ", " : "", r);
-    return nrl_fail(NRL_ERR_PEER, "joining %d ranks: missing after %g s: rank %s", w->size, timeout,
-                    who);
-}
-
-static nrl_status join_world(world *w, int32_t rank, double timeout)
-{
-    struct timespec end = time_in(timeout);
-    bool in_time = true;
-    pthread_mutex_lock(&w->lock);
-    w->here[rank] = true;
-    w->references++;
-    pthread_cond_broadcast(&w->changed);
-    while (!all_are_here(w) && in_time)
-        in_time = pthread_cond_timedwait(&w->changed, &w->lock, &end) == 0;
-    if (all_are_here(w)) {
-        pthread_mutex_unlock(&w->lock);
-        return NRL_OK;
-    }
-    nrl_status st = fail_missing(w, timeout);
-    world_leave(w);
-    return st;
-}
 
 static group *group_of_all(const world *w)
 {
@@ -257,8 +38,7 @@ static nrl_status local_open(const void *options, nrl_store *store, int32_t rank
     world *w;
     (void)options;
     *self = NULL;
-    NRL_TRY(find_world(store, rank, size, timeout, &w));
-    NRL_TRY(join_world(w, rank, timeout));
+    NRL_TRY(local_world_join(store, rank, size, timeout, &w));
     local *l = *self = calloc(1, sizeof *l);
     pthread_mutex_lock(&w->lock);
     *l = (local){.rank = rank, .timeout = timeout, .group = group_of_all(w)};
@@ -330,7 +110,7 @@ static void end_if_lost(op *o)
     for (int32_t r = 0; r < g->size; r++)
         if (g->gone[r] && !o->requests[r] && (o->number >= 0 || o->operands[o->first].peer == r)) {
             g->lost = r;
-            op_end(o, nrl_fail(NRL_ERR_PEER, "%s: rank %d has left", kind_names[o->kind], r));
+            local_op_end(o, nrl_fail(NRL_ERR_PEER, "%s: rank %d has left", kind_names[o->kind], r));
             return;
         }
 }
@@ -350,7 +130,7 @@ static void join_op(local *l, local_kind kind, const nrl_comm_args *a, nrl_reque
     group *g = l->group;
     int64_t number = g->calls[l->rank]++;
     op *o = find_op(g, number);
-    if (!o) o = op_new(g, kind, number, l->rank);
+    if (!o) o = local_op_new(g, kind, number, l->rank);
     o->operands[l->rank] = copy_operands(a, g->size);
     o->requests[l->rank] = q;
     nrl_status st = compare_calls(o, kind, l->rank);
@@ -358,7 +138,7 @@ static void join_op(local *l, local_kind kind, const nrl_comm_args *a, nrl_reque
     if (st == NRL_OK && is_last && kind == LOCAL_SPLIT) split_groups(o);
     if (st == NRL_OK && is_last) st = local_compute(kind, g->size, o->operands);
     if (st != NRL_OK || is_last)
-        op_end(o, st);
+        local_op_end(o, st);
     else
         end_if_lost(o);
 }
@@ -417,7 +197,7 @@ static void meet(local *l, op *o, const nrl_comm_args *a, bool is_send, nrl_requ
     else if (bytes)
         memcpy(is_send ? theirs->receive : a->receive, is_send ? a->send : theirs->send, bytes);
     o->requests[l->rank] = q;
-    op_end(o, st);
+    local_op_end(o, st);
 }
 
 static nrl_status transfer(local *l, const nrl_comm_args *a, bool is_send, nrl_request **request)
@@ -432,7 +212,7 @@ static nrl_status transfer(local *l, const nrl_comm_args *a, bool is_send, nrl_r
         if (o)
             meet(l, o, a, is_send, q);
         else {
-            o = op_new(l->group, LOCAL_BARRIER, -1, l->rank);
+            o = local_op_new(l->group, LOCAL_BARRIER, -1, l->rank);
             o->is_send = is_send;
             o->operands[l->rank] = copy_operands(a, l->group->size);
             o->requests[l->rank] = q;
@@ -458,7 +238,7 @@ static nrl_status local_recv(void *self, const nrl_comm_args *a, nrl_request **r
 static nrl_status local_wait(void *self, nrl_request *q, double timeout, bool *done)
 {
     world *w = ((local *)self)->group->world;
-    struct timespec end = time_in(timeout);
+    struct timespec end = local_time_in(timeout);
     bool in_time = true;
     pthread_mutex_lock(&w->lock);
     while (!q->done && in_time)
@@ -526,7 +306,7 @@ static void split_groups(op *o)
             place += comes_before(o, i, r);
         }
         o->requests[r]->rank = place;
-        if (place == 0 && color_of(o, r) >= 0) o->requests[r]->group = group_new(all->world, size);
+        if (place == 0 && color_of(o, r) >= 0) o->requests[r]->group = local_group_new(all->world, size);
     }
     for (int32_t r = 0; r < all->size; r++)
         for (int32_t i = 0; i < all->size && color_of(o, r) >= 0; i++) {
@@ -571,7 +351,7 @@ static void local_abort(void *self)
     pthread_mutex_lock(&w->lock);
     if (w->aborted_by < 0) w->aborted_by = l->group->members[l->rank];
     while (w->ops)
-        op_end(w->ops, nrl_fail(NRL_ERR_PEER, "%s: rank %d has aborted", kind_names[w->ops->kind],
+        local_op_end(w->ops, nrl_fail(NRL_ERR_PEER, "%s: rank %d has aborted", kind_names[w->ops->kind],
                                 w->aborted_by));
     pthread_mutex_unlock(&w->lock);
 }
@@ -586,7 +366,7 @@ static void local_close(void *self)
         next = o->next;
         if (o->group == l->group) end_if_lost(o);
     }
-    world_leave(w);
+    local_world_leave(w);
     free(l);
 }
 
