@@ -29,7 +29,7 @@ sin() {
 }
 
 fresh
-for rule in layers homes style; do
+for rule in layers homes style docs; do
     sh "$here/$rule.sh" "$work/tree" || { echo "$rule refuses what is right"; failed=1; }
 done
 sin layers core/base/a.h '#include "run/b.h"'
@@ -49,4 +49,6 @@ sin style core/run/b.c "$(printf '\tint x;')"
 sin style core/run/b.c 'int x; '
 sin style core/run/b.c '/* TODO: more */'
 sin style core/run/b.c "$(printf '%0150d' 0)"
+sin docs core/run/b.c '/* see /home''/somebody/notes */'
+sin docs plugins/loggers/x/README.md 'It begins in `y.c`.'
 exit $failed
