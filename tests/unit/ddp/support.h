@@ -5,11 +5,10 @@
  */
 #ifndef DDP_SUPPORT_H
 #define DDP_SUPPORT_H
-#include "config/yaml.h"
 #include "mesh/internal.h"
-#include "plugin/host.h"
 #include "support/backend.h"
 #include "support/local_ranks.h"
+#include "support/options.h"
 #include "tensor/param.h"
 #include <math.h>
 #include <nrl/nrl.h>
@@ -51,16 +50,10 @@ typedef struct {
 /* Finds the plugin and fills its options; an error is the status. */
 static inline nrl_status ddp_setup_open(ddp_setup *s, const char *yaml)
 {
-    config_problems problems = {0};
-    nrl_node *options;
-    const plugin *p;
-    *s = (ddp_setup){.host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL), .work = NRL_DTYPE_F32};
-    config_component c = {.name = "ddp", .resolved = node_new(&s->memory, NRL_NODE_MAP)};
-    assert_int_equal(yaml_parse(&s->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
-    c.options = options;
-    plugin_instance(s->host, &s->memory, &problems, NRL_KIND_PARALLEL, "parallel", &c, NULL, &p, &s->options);
-    NRL_TRY(problems_report(&problems));
-    s->table = (const void *)p->table;
+    const void *table;
+    *s = (ddp_setup){.host = test_host(), .work = NRL_DTYPE_F32};
+    NRL_TRY(test_options(s->host, &s->memory, NRL_KIND_PARALLEL, "parallel", "ddp", yaml, &table, &s->options));
+    s->table = table;
     return NRL_OK;
 }
 

@@ -5,9 +5,8 @@
  */
 #include "base/json.h"
 #include "checkpoint/visitor.h"
-#include "config/yaml.h"
-#include "plugin/host.h"
 #include "support/backend.h"
+#include "support/options.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,25 +53,18 @@ static void close_instance(fixture *f)
 
 static nrl_status open_dpo(fixture *f, const char *yaml)
 {
-    config_problems problems = {0};
-    config_component c = {.name = "dpo", .resolved = node_new(&f->memory, NRL_NODE_MAP)};
-    nrl_node *options;
-    const plugin *p;
-    void *filled;
+    const void *table;
+    void *options;
     close_instance(f);
-    assert_int_equal(yaml_parse(&f->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
-    c.options = options;
-    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_ALGORITHM, "algorithm", &c, NULL, &p,
-                    &filled);
-    NRL_TRY(problems_report(&problems));
-    f->table = (const void *)p->table;
-    return f->table->create(filled, &f->self);
+    NRL_TRY(test_options(f->host, &f->memory, NRL_KIND_ALGORITHM, "algorithm", "dpo", yaml, &table, &options));
+    f->table = table;
+    return f->table->create(options, &f->self);
 }
 
 static int set_up(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
-    f->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
+    f->host = test_host();
     *state = f;
     const char *path =
         arena_printf(&f->memory, "%s/tests/data/dpo_losses.json", getenv("NRL_TEST_SOURCE"));

@@ -3,9 +3,8 @@
  */
 #ifndef FSDP_FIXTURE_H
 #define FSDP_FIXTURE_H
-#include "config/yaml.h"
 #include "fsdp/toy.h"
-#include "plugin/host.h"
+#include "support/options.h"
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -19,7 +18,7 @@ typedef struct {
 static inline int set_up(void **state)
 {
     fixture *f = *state = calloc(1, sizeof *f);
-    f->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
+    f->host = test_host();
     return 0;
 }
 
@@ -34,16 +33,10 @@ static inline int tear_down(void **state)
 
 static inline nrl_status fsdp_options_of(fixture *f, const char *yaml, const nrl_parallel **table, const void **options)
 {
-    config_problems problems = {0};
-    config_component c = {.name = "fsdp", .resolved = node_new(&f->memory, NRL_NODE_MAP)};
-    nrl_node *map;
-    const plugin *p;
+    const void *found;
     void *filled;
-    NRL_TRY(yaml_parse(&f->memory, "test", yaml, strlen(yaml), &map));
-    c.options = map;
-    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_PARALLEL, "parallel", &c, NULL, &p, &filled);
-    NRL_TRY(problems_report(&problems));
-    *table = (const void *)p->table;
+    NRL_TRY(test_options(f->host, &f->memory, NRL_KIND_PARALLEL, "parallel", "fsdp", yaml, &found, &filled));
+    *table = found;
     *options = filled;
     return NRL_OK;
 }

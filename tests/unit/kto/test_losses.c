@@ -5,9 +5,8 @@
  * log-prob of the mismatched side.
  */
 #include "base/json.h"
-#include "config/yaml.h"
-#include "plugin/host.h"
 #include "support/backend.h"
+#include "support/options.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,16 +46,9 @@ typedef struct {
 
 static nrl_status open_kto(fixture *f, const char *yaml)
 {
-    config_problems problems = {0};
-    config_component c = {.name = "kto", .resolved = node_new(&f->memory, NRL_NODE_MAP)};
-    nrl_node *options;
-    const plugin *p;
-    assert_int_equal(yaml_parse(&f->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
-    c.options = options;
-    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_ALGORITHM, "algorithm", &c, NULL, &p,
-                    &f->self);
-    NRL_TRY(problems_report(&problems));
-    f->table = (const void *)p->table;
+    const void *table;
+    NRL_TRY(test_options(f->host, &f->memory, NRL_KIND_ALGORITHM, "algorithm", "kto", yaml, &table, &f->self));
+    f->table = table;
     return NRL_OK;
 }
 
@@ -78,7 +70,7 @@ static void open_entry(fixture *f, const char *name)
 static int set_up(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
-    f->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
+    f->host = test_host();
     *state = f;
     const char *path =
         arena_printf(&f->memory, "%s/tests/data/dpo_losses.json", getenv("NRL_TEST_SOURCE"));

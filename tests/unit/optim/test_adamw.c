@@ -3,10 +3,9 @@
  * (tests/data/optim/optim.json), in f32 on the cpu backend.
  */
 #include "base/json.h"
-#include "config/yaml.h"
 #include "optim/clip.h"
-#include "plugin/host.h"
 #include "support/backend.h"
+#include "support/options.h"
 #include "tensor/param.h"
 #include <math.h>
 #include <setjmp.h>
@@ -33,24 +32,16 @@ typedef struct {
 
 static nrl_status open_adamw(fixture *f, const char *yaml)
 {
-    config_problems problems = {0};
-    config_component c = {.name = "adamw", .resolved = node_new(&f->memory, NRL_NODE_MAP)};
-    nrl_node *options;
-    const plugin *p;
-    assert_int_equal(yaml_parse(&f->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
-    c.options = options;
-    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_OPTIMIZER, "optimizer", &c, NULL, &p,
-                    &f->options);
-    nrl_status st = problems_report(&problems);
-    if (st != NRL_OK) return st;
-    f->table = (const void *)p->table;
+    const void *table;
+    NRL_TRY(test_options(f->host, &f->memory, NRL_KIND_OPTIMIZER, "optimizer", "adamw", yaml, &table, &f->options));
+    f->table = table;
     return f->table->create(f->options, &f->self);
 }
 
 static int set_up(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
-    f->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
+    f->host = test_host();
     *state = f;
     return test_device_open(&f->device) && ctx_create(&f->device, &f->ctx) == NRL_OK ? 0 : 1;
 }

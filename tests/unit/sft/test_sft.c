@@ -1,9 +1,8 @@
 /*
  * test_sft.c - the losses of the sft plugin against sums formed by hand, with their gradients.
  */
-#include "config/yaml.h"
-#include "plugin/host.h"
 #include "support/backend.h"
+#include "support/options.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,17 +28,10 @@ typedef struct {
 
 static nrl_status open_sft(fixture *f, const char *yaml)
 {
-    config_problems problems = {0};
-    config_component c = {.name = "sft", .resolved = node_new(&f->memory, NRL_NODE_MAP)};
-    nrl_node *options;
-    const plugin *p;
-    assert_int_equal(yaml_parse(&f->memory, "test", yaml, strlen(yaml), &options), NRL_OK);
-    c.options = options;
-    plugin_instance(f->host, &f->memory, &problems, NRL_KIND_ALGORITHM, "algorithm", &c, NULL, &p,
-                    &f->self);
-    nrl_status st = problems_report(&problems);
-    if (st == NRL_OK) f->table = (const void *)p->table;
-    return st;
+    const void *table;
+    NRL_TRY(test_options(f->host, &f->memory, NRL_KIND_ALGORITHM, "algorithm", "sft", yaml, &table, &f->self));
+    f->table = table;
+    return NRL_OK;
 }
 
 static nrl_batch *make_batch(void)
@@ -58,7 +50,7 @@ static nrl_batch *make_batch(void)
 static int set_up(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
-    f->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
+    f->host = test_host();
     f->batch = make_batch();
     *state = f;
     return test_device_open(&f->device) && ctx_create(&f->device, &f->ctx) == NRL_OK ? 0 : 1;
