@@ -246,11 +246,14 @@ static void a_wait_ends_when_its_time_is_up(void **state)
     nothing_is_left();
 }
 
-/* The exchange never ends; then the communicator reports why. */
+static pthread_barrier_t all_have_begun;
+
+/* The exchange never ends; then every communicator reports why, so none may still be joining. */
 static void report_trouble(rank_of *r, void *self)
 {
     (void)r;
     (void)self;
+    pthread_barrier_wait(&all_have_begun);
     fake.async_code = FAKE_REMOTE_ERROR;
 }
 
@@ -264,7 +267,9 @@ static void an_error_in_the_background_ends_a_wait(void **state)
     (void)state;
     fake_reset();
     fake.stay = 1;
+    pthread_barrier_init(&all_have_begun, NULL, RANKS);
     all_end(2, wait_for_trouble, NRL_ERR_PEER, "all_reduce failed: remote process exited", SOON);
+    pthread_barrier_destroy(&all_have_begun);
     assert_true(fake.n_aborts == RANKS); /* none is finalized in peace */
     nothing_is_left();
 }
