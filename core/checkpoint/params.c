@@ -3,6 +3,7 @@
  */
 #include "checkpoint/params.h"
 #include "checkpoint/index.h"
+#include "tensor/split16.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ typedef struct {
     nrl_ctx *ctx;
     const params_scope *scope;
     nrl_tensor *t;
+    nrl_param *split; /* weights in two halves, of which t is one; NULL: t is what is saved */
     int64_t begin; /* elements of t before it */
     const nrl_part *part;
     int32_t ordinal; /* of the part in the model */
@@ -25,12 +27,6 @@ typedef struct {
 } place;
 
 typedef nrl_status (*part_visit)(void *user, const checkpoint_tensor *part, place *at);
-
-static nrl_tensor *weight_of(const nrl_param *p)
-{
-    nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER);
-    return master ? master : nrl_param_tensor(p, NRL_SLOT_WORK);
-}
 
 static int32_t own_rank(const params_scope *s)
 {
@@ -44,7 +40,7 @@ static layout_piece piece_on(const place *at, int32_t rank)
 }
 
 /* Calls visit for each part of one slot of p. A slot holds the local pieces, or everything. */
-static nrl_status each_part(place *at, const nrl_param *p, nrl_tensor *t, const char *slot, part_visit visit,
+static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *slot, part_visit visit,
                             void *user)
 {
     int64_t local = layout_local_numel(at->scope->mesh, p), unbound = at->is_planned ? local : 0;
@@ -59,7 +55,7 @@ static nrl_status each_part(place *at, const nrl_param *p, nrl_tensor *t, const 
         at->part = &p->parts[i];
         at->piece = piece_on(at, own_rank(at->scope));
         checkpoint_tensor c = {.name = at->part->name, .slot = slot, .n_dims = at->part->n_dims};
-        c.dtype = t ? nrl_tensor_dtype(t) : NRL_DTYPE_F32;
+        c.dtype = t && !at->split ? nrl_tensor_dtype(t) : NRL_DTYPE_F32;
         memcpy(c.dims, at->part->dims, sizeof c.dims);
         NRL_TRY(visit(user, &c, at));
         at->begin += layout_numel(&at->piece);
@@ -73,8 +69,10 @@ static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *
 {
     place at = {.ctx = ctx, .scope = scope, .is_planned = planned};
     for (int32_t i = 0; i < m->n_params; i++) {
-        const nrl_param *p = m->params[i];
-        NRL_TRY(each_part(&at, p, weight_of(p), "weight", visit, user));
+        nrl_param *p = m->params[i];
+        at.split = param_is_split(p) ? p : NULL;
+        NRL_TRY(each_part(&at, p, param_exact(p), "weight", visit, user));
+        at.split = NULL;
         for (uint32_t k = 0; p->trained && k < scope->n_states; k++)
             NRL_TRY(each_part(&at, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), scope->state_names[k],
                               visit, user));
@@ -110,23 +108,30 @@ static void *host_address(const place *at, int64_t begin)
     return (char *)mat.data + (at->begin + begin) * (int64_t)nrl_dtype_size(mat.dtype);
 }
 
+/* Elements [begin, begin + n) of the part's piece, from the device or out of two halves. */
+static nrl_status read_values(const place *at, int64_t begin, int64_t n, void *out)
+{
+    nrl_tensor *view;
+    if (at->split) return param_exact_read(at->ctx, at->split, at->begin + begin, n, out);
+    NRL_TRY(view_of(at, begin, n, &view));
+    nrl_status st = tensor_read(at->ctx, view, out);
+    tensor_release(at->ctx, view);
+    return st;
+}
+
 static nrl_status save_part(void *user, const checkpoint_tensor *part, place *at)
 {
     checkpoint_writer *w = user;
     layout_piece share = own_share(at);
     int64_t begin = share.flat_begin - at->piece.flat_begin, n = layout_numel(&share);
-    nrl_tensor *view;
     void *room;
     if (n == 0 && (own_rank(at->scope) > 0 || layout_numel(&at->piece) > 0)) return NRL_OK;
-    if (n == 0 || nrl_ctx_host_memory(at->ctx)) {
+    if (n == 0 || (nrl_ctx_host_memory(at->ctx) && !at->split)) {
         checkpoint_add_tensor(w, part, &share, n ? host_address(at, begin) : NULL);
         return NRL_OK;
     }
     NRL_TRY(checkpoint_add_copy(w, part, &share, &room));
-    NRL_TRY(view_of(at, begin, n, &view));
-    nrl_status st = tensor_read(at->ctx, view, room);
-    tensor_release(at->ctx, view);
-    return st;
+    return read_values(at, begin, n, room);
 }
 
 nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint_writer *w)
@@ -150,22 +155,28 @@ int64_t params_bytes(const model *m, const params_scope *scope)
 
 /* ---- loading ---- */
 
-/* Through host memory, a window at a time. */
-static nrl_status load_windows(checkpoint *c, size_t i, const place *at)
+static nrl_status write_values(const place *at, int64_t begin, int64_t n, const void *host)
 {
-    int64_t width = (int64_t)nrl_dtype_size(nrl_tensor_dtype(at->t)), each = WINDOW_BYTES / width;
+    nrl_tensor *view;
+    if (at->split) return param_exact_write(at->ctx, at->split, at->begin + begin, n, host);
+    NRL_TRY(view_of(at, begin, n, &view));
+    nrl_status st = tensor_write(at->ctx, view, host);
+    tensor_release(at->ctx, view);
+    return st;
+}
+
+/* Through host memory, a window at a time. */
+static nrl_status load_windows(checkpoint *c, size_t i, const place *at, nrl_dtype dtype)
+{
+    int64_t width = (int64_t)nrl_dtype_size(dtype), each = WINDOW_BYTES / width;
     void *host = malloc(WINDOW_BYTES);
     nrl_status st = host ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for %d bytes", WINDOW_BYTES);
     for (int64_t begin = 0; begin < layout_numel(&at->piece) && st == NRL_OK; begin += each) {
         layout_piece window = at->piece;
-        nrl_tensor *view;
         window.flat_begin += begin;
         if (window.flat_end > window.flat_begin + each) window.flat_end = window.flat_begin + each;
         st = checkpoint_read(c, i, &window, host);
-        if (st == NRL_OK) st = view_of(at, begin, layout_numel(&window), &view);
-        if (st != NRL_OK) break;
-        st = tensor_write(at->ctx, view, host);
-        tensor_release(at->ctx, view);
+        if (st == NRL_OK) st = write_values(at, begin, layout_numel(&window), host);
     }
     free(host);
     return st;
@@ -213,7 +224,7 @@ static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c), part->slot,
                         part->name, tensor_describe(saved).text, tensor_describe(part).text);
     if (layout_numel(&at->piece) == 0) return NRL_OK;
-    if (!nrl_ctx_host_memory(at->ctx)) return load_windows(c, (size_t)i, at);
+    if (at->split || !nrl_ctx_host_memory(at->ctx)) return load_windows(c, (size_t)i, at, part->dtype);
     return checkpoint_read(c, (size_t)i, &at->piece, host_address(at, 0));
 }
 

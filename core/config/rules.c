@@ -179,6 +179,16 @@ static void check_lengths(config_problems *problems, const nrl_node *root, const
                      (long long)t->micro_batch_tokens, (long long)run->data.max_length);
 }
 
+/* Options that would have no effect are mistakes. */
+static void check_precision(config_problems *problems, const nrl_node *root, const config_train *t)
+{
+    if (is_malformed(root, "train")) return;
+    if (t->master == CONFIG_MASTER_SPLIT16 && t->precision != CONFIG_BF16)
+        problems_add(problems, place(root, "train", "master"),
+                     "train.master: split16 keeps fp32 masters as bf16 weights and the rest of their bits: it "
+                     "needs train.precision: bf16");
+}
+
 static void check_model(config_problems *problems, const nrl_node *root, const config_model *m)
 {
     bool path = m->path && *m->path, config = m->config && *m->config;
@@ -214,6 +224,7 @@ void rules_run(arena *a, config_problems *problems, const nrl_node *root, config
 {
     check_model(problems, root, &run->model);
     check_lengths(problems, root, run);
+    check_precision(problems, root, &run->train);
     check_eval(problems, root, run);
     run->debug_every = rules_debug(a, problems, run->debug);
     if (run->out && !*run->out) problems_add(problems, nrl_node_find(root, "out"), "out: empty");

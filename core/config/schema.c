@@ -57,6 +57,9 @@ static const nrl_option train_rows[] = {
     NRL_OPT_NODE(config_train, loss_scale, "",
                  "with fp16: dynamic (unless set), a number, or {init: 65536, growth: 2, backoff: 0.5, "
                  "growth_interval: 2000, min: 6.1e-5}"),
+    NRL_OPT_ENUM(config_train, master, "fp32", "fp32|split16",
+                 "with bf16: fp32 masters beside the weights, or the 16 bits that rounding took away, 2 bytes "
+                 "a parameter less; the same numbers"),
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
                 "most of a micro-batch's logits that stay until backward where a loss needs whole "
                 "batches (dpo, kto); the rest is computed twice, with the same results"),

@@ -1,5 +1,5 @@
 /*
- * backend_layers.c - norm, rope, glu, dropout, adamw.
+ * backend_layers.c - norm, rope, glu, dropout.
  */
 #include "base/arena.h"
 #include "conformance/backend.h"
@@ -333,62 +333,4 @@ void suite_layers(suite *s)
         }
         if (s->ops.dropout) check_dropout(s, suite_dtypes[d]);
     }
-}
-
-/* ---- adamw ---- */
-
-/* work: dtype of the copy, 0 = none */
-static void check_adamw(suite *s, int64_t n, uint32_t work, double weight_decay)
-{
-    suite_case(s, "adamw on %lld elements%s", (long long)n, work == NRL_DTYPE_BF16  ? " with a bf16 copy"
-                                                                : work == NRL_DTYPE_F16 ? " with an f16 copy"
-                                                                                        : "");
-    const double lr = 1e-2, scale = 0.5, b1 = 0.9, b2 = 0.95, eps = 1e-8;
-    mat *w = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -2, 2),
-        *g = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -3, 3);
-    mat *m = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -1, 1),
-        *v = mat_random(s, NRL_DTYPE_F32, 1, n, 0, 0.01, 2);
-    mat *low = work ? mat_new(s, work, 1, n, 0) : NULL;
-    double *want = room(3 * n), c1 = 1 - pow(b1, 3), c2 = 1 - pow(b2, 3);
-    for (int64_t i = 0; i < n; i++) {
-        double grad = *mat_value(g, 0, i) * scale, x = *mat_value(w, 0, i);
-        want[n + i] = b1 * *mat_value(m, 0, i) + (1 - b1) * grad;
-        want[2 * n + i] = b2 * *mat_value(v, 0, i) + (1 - b2) * grad * grad;
-        x -= lr * weight_decay * x;
-        want[i] = x - lr * (want[n + i] / c1) / (sqrt(want[2 * n + i] / c2) + eps);
-    }
-    nrl_adamw_args a = {.size = sizeof a,
-                        .master = mat_args(w),
-                        .grad = mat_args(g),
-                        .m = mat_args(m),
-                        .v = mat_args(v),
-                        .work = mat_args(low),
-                        .lr = lr,
-                        .grad_scale = scale,
-                        .beta1 = b1,
-                        .beta2 = b2,
-                        .eps = eps,
-                        .weight_decay = weight_decay,
-                        .correction1 = c1,
-                        .correction2 = c2};
-    suite_ok(s, s->ops.adamw(s->self, NULL, &a), "adamw runs");
-    suite_expect(s, "adamw updates by the published formula", w, want, 1e-6, 2e-7);
-    suite_expect(s, "adamw updates by the published formula", m, want + n, 1e-6, 2e-7);
-    suite_expect(s, "adamw updates by the published formula", v, want + 2 * n, 1e-6, 2e-7);
-    for (int64_t i = 0; i < n; i++)
-        want[i] = *mat_value(w, 0, i);
-    if (low) suite_expect(s, "adamw rounds the master into the work copy", low, want, 0, 0);
-    free(want);
-    suite_clear(s);
-}
-
-void suite_updates(suite *s)
-{
-    static const int64_t sizes[] = {1, 17, 65, 5000};
-    for (int k = 0; s->ops.adamw && k < COUNT(sizes); k++)
-        for (int d = 0; d < s->n_dtypes; d++) {
-            uint32_t work = d ? suite_dtypes[d] : 0;
-            check_adamw(s, sizes[k], work, 0.1);
-            check_adamw(s, sizes[k], work, 0);
-        }
 }

@@ -247,7 +247,7 @@ static nrl_status load_param(toy *t, nrl_param *p, bool update)
     NRL_TRY(write_values(t, p, exact, t->version));
     /* As optimizers do: a whole WORK of another dtype. */
     bool rounds = update && work && work != exact && nrl_tensor_numel(work) == nrl_tensor_numel(exact);
-    return rounds ? nrl_tensor_copy(t->compute.ctx, exact, work) : NRL_OK;
+    return rounds ? nrl_master_round(t->compute.ctx, exact, work) : NRL_OK;
 }
 
 bool toy_load(toy *t, int64_t version, int64_t step)

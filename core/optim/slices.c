@@ -1,7 +1,9 @@
 /*
- * slices.c - parameters' slots as the slices of nrl/optimizer.h.
+ * slices.c - parameters' slots as the slices of nrl/optimizer.h, and their update by an optimizer that may
+ * know f32 only.
  */
 #include "optim/slices.h"
+#include "tensor/split16.h"
 
 static nrl_tensor *first_bound(const nrl_param *p, nrl_slot wanted, nrl_slot otherwise)
 {
@@ -26,14 +28,19 @@ static nrl_status fill_slice(nrl_param *p, uint32_t n_states, nrl_slice *s)
                                         "fourth state"};
     *s = (nrl_slice){.param = p, .decay = nrl_param_decays(p)};
     nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WORK);
-    s->master = first_bound(p, NRL_SLOT_MASTER, NRL_SLOT_WORK);
+    s->low = nrl_param_tensor(p, NRL_SLOT_LOW);
+    s->master = s->low ? NULL : first_bound(p, NRL_SLOT_MASTER, NRL_SLOT_WORK);
     s->grad = first_bound(p, NRL_SLOT_GRAD, NRL_SLOT_GRAD_ACC);
-    s->n = s->master ? nrl_tensor_numel(s->master) : 0;
-    NRL_TRY(check_operand(s, "master", s->master));
+    s->n = param_exact_numel(p);
+    NRL_TRY(check_operand(s, "master", s->low ? s->low : s->master));
     NRL_TRY(check_operand(s, "gradient", s->grad));
     for (uint32_t k = 0; k < n_states; k++) {
         s->states[k] = nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k));
         NRL_TRY(check_operand(s, names[k], s->states[k]));
+    }
+    if (s->low) {
+        s->work = nrl_param_tensor(p, NRL_SLOT_HIGH);
+        return check_operand(s, "upper halves", s->work);
     }
     /* A whole WORK of another dtype is written by the update; a strategy that cuts MASTER gathers
      * WORK itself. */
@@ -55,6 +62,37 @@ nrl_status slices_build(const model *m, const nrl_mesh *mesh, uint32_t n_states,
         (*n)++;
     }
     return NRL_OK;
+}
+
+/* ---- updates ---- */
+
+static bool is_encoded(const nrl_slice *s)
+{
+    return s->low || nrl_tensor_dtype(s->grad) != NRL_DTYPE_F32;
+}
+
+/* The slice with f32 tensors in the place of what is encoded, made in the current scope. */
+static nrl_status widen(nrl_ctx *ctx, const nrl_slice *from, nrl_slice *wide)
+{
+    *wide = *from;
+    if (nrl_tensor_dtype(from->grad) != NRL_DTYPE_F32) {
+        NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, &from->n, &wide->grad));
+        NRL_TRY(nrl_tensor_copy(ctx, from->grad, wide->grad));
+    }
+    if (!from->low) return NRL_OK;
+    NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, &from->n, &wide->master));
+    wide->work = wide->low = NULL;
+    return split16_join(ctx, from->work, from->low, wide->master);
+}
+
+nrl_status slices_update(nrl_ctx *ctx, const nrl_optimizer *table, void *self, nrl_slice *slice,
+                         const nrl_step_block *block)
+{
+    nrl_slice wide;
+    if (table->encoded || !is_encoded(slice)) return table->update(self, ctx, slice, 1, block);
+    NRL_TRY(widen(ctx, slice, &wide));
+    NRL_TRY(table->update(self, ctx, &wide, 1, block));
+    return slice->low ? split16_split(ctx, wide.master, slice->work, slice->low) : NRL_OK;
 }
 
 void slices_touch(nrl_slice *slices, int64_t n)

@@ -137,5 +137,7 @@ nrl_status debug_weights(run *r)
 {
     if (!compares(r)) return NRL_OK;
     NRL_TRY(check_slot(r, NRL_SLOT_MASTER, "the weight"));
+    NRL_TRY(check_slot(r, NRL_SLOT_HIGH, "the weight"));
+    NRL_TRY(check_slot(r, NRL_SLOT_LOW, "the weight"));
     return r->strategy.plan.gathers_work ? NRL_OK : check_slot(r, NRL_SLOT_WORK, "the weight");
 }

@@ -25,6 +25,7 @@ strategy_setup strategy_setup_of(const run *r)
                             .train = !r->env.evaluate_only,
                             .quiet = !run_leads(r),
                             .compute = run_compute(r),
+                            .split16 = r->config.train.master == CONFIG_MASTER_SPLIT16,
                             .n_states = r->optimizer->n_states,
                             .reach = r->optimizer->reach};
 }

@@ -118,7 +118,8 @@ static const char *precision_text(const config_train *t)
 {
     static _Thread_local char text[96];
     if (t->precision == CONFIG_FP32) return "fp32";
-    if (t->precision == CONFIG_BF16) return "bf16 with fp32 masters";
+    if (t->precision == CONFIG_BF16)
+        return t->master == CONFIG_MASTER_SPLIT16 ? "bf16 with fp32 masters in two halves" : "bf16 with fp32 masters";
     snprintf(text, sizeof text, "fp16 with fp32 masters, %sloss scale %g", t->scale.dynamic ? "dynamic " : "",
              t->scale.init);
     return text;

@@ -8,6 +8,7 @@
 #include "checkpoint/params.h"
 #include "checkpoint/visitor.h"
 #include "config/config.h"
+#include "tensor/split16.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -219,7 +220,7 @@ nrl_status state_restore(run *r, checkpoint *c)
     params_scope scope = scope_of(r);
     NRL_TRY(fingerprint_check(r, checkpoint_node(c, "fingerprints")));
     NRL_TRY(params_load(r->ctx, r->model, &scope, c));
-    for (int32_t i = 0; i < r->model->n_params; i++) NRL_TRY(storage_refresh(r->ctx, r->model->params[i]));
+    for (int32_t i = 0; i < r->model->n_params; i++) NRL_TRY(param_refresh(r->ctx, r->model->params[i]));
     progress_read(r, checkpoint_node(c, "progress"));
     NRL_TRY(scale_read(&r->loss_scale, checkpoint_node(c, "loss_scale")));
     run_set_script_state(r, nrl_node_string(checkpoint_node(c, "script"), NULL));

@@ -84,7 +84,7 @@ static nrl_status update(run *r, const clip_result *clip, double lr)
     nrl_status st = NRL_OK;
     for (int64_t i = 0; i < r->n_slices && st == NRL_OK; i++) {
         ctx_scope_begin(r->ctx); /* temporaries of one parameter at a time */
-        st = r->optimizer->update(r->optimizer_self, r->ctx, &r->slices[i], 1, &block);
+        st = slices_update(r->ctx, r->optimizer, r->optimizer_self, &r->slices[i], &block);
         ctx_scope_end(r->ctx);
     }
     if (st != NRL_OK) nrl_note("optimizer '%s'", r->optimizer->plugin.name);

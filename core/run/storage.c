@@ -2,6 +2,7 @@
  * storage.c - slots of parameters on this rank: allocation by layout, loading, reading.
  */
 #include "run/storage.h"
+#include "tensor/split16.h"
 #include <stdlib.h>
 
 enum {
@@ -68,7 +69,7 @@ static bool is_whole(const storage_spec *spec, const nrl_param *p)
     return layout_is_whole(spec->mesh, p);
 }
 
-/* GRAD is GRAD_ACC and MASTER is WORK where these hold the same elements in the same type. */
+/* GRAD is GRAD_ACC, and MASTER (or HIGH) is WORK, where these hold the same elements in the same type. */
 static void bind_aliases(const storage_spec *spec, nrl_param *p)
 {
     nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WORK), *acc = nrl_param_tensor(p, NRL_SLOT_GRAD_ACC);
@@ -76,6 +77,14 @@ static void bind_aliases(const storage_spec *spec, nrl_param *p)
     if (!nrl_param_tensor(p, NRL_SLOT_GRAD) && acc) nrl_param_bind(p, NRL_SLOT_GRAD, acc);
     if (!nrl_param_tensor(p, NRL_SLOT_MASTER) && work && spec->compute == NRL_DTYPE_F32)
         nrl_param_bind(p, NRL_SLOT_MASTER, work);
+    if (!nrl_param_tensor(p, NRL_SLOT_HIGH) && work && spec->split16) nrl_param_bind(p, NRL_SLOT_HIGH, work);
+}
+
+/* Of what is whole HIGH is WORK already. */
+static nrl_status bind_halves(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *s)
+{
+    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_HIGH, NRL_DTYPE_BF16, room_local, false, s));
+    return bind_slot(ctx, m, spec, NRL_SLOT_LOW, NRL_DTYPE_U16, room_local, false, s);
 }
 
 static nrl_status bind_trained(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *s)
@@ -85,7 +94,8 @@ static nrl_status bind_trained(nrl_ctx *ctx, model *m, const storage_spec *spec,
         NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD_ACC, f32, room_gradient, false, s));
     for (int32_t i = 0; i < m->n_params; i++) bind_aliases(spec, m->params[i]);
     NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD, f32, room_local, false, s));
-    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_MASTER, f32, room_local, false, s));
+    if (spec->split16) NRL_TRY(bind_halves(ctx, m, spec, s));
+    else NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_MASTER, f32, room_local, false, s));
     for (uint32_t k = 0; k < spec->n_states; k++)
         NRL_TRY(bind_slot(ctx, m, spec, (nrl_slot)(NRL_SLOT_STATE0 + k), f32, room_local, true, s));
     for (int32_t i = 0; i < m->n_params; i++) nrl_param_set_fresh(m->params[i], m->params[i]->trained);
@@ -103,10 +113,12 @@ nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storag
     return st;
 }
 
-/* MASTER is a place of its own unless it is WORK, or (cut, f32) a stretch of it. */
-static int64_t master_numel(const storage_spec *spec, int64_t local)
+/* MASTER is a place of its own unless it is WORK, or (cut, f32) a stretch of it; so is HIGH of split16. */
+static int64_t master_bytes(const storage_spec *spec, int64_t local)
 {
-    return spec->compute == NRL_DTYPE_F32 && !spec->gathers_work ? 0 : local;
+    int64_t half = (int64_t)nrl_dtype_size(NRL_DTYPE_BF16);
+    if (spec->split16) return local * (spec->gathers_work ? 2 * half : half);
+    return spec->compute == NRL_DTYPE_F32 && !spec->gathers_work ? 0 : local * (int64_t)sizeof(float);
 }
 
 void storage_plan(const model *m, const storage_spec *spec, storage *out)
@@ -122,7 +134,7 @@ void storage_plan(const model *m, const storage_spec *spec, storage *out)
             continue;
         }
         out->gradient_bytes += full * (spec->reduces_grads ? local : p->numel + (is_whole(spec, p) ? 0 : local));
-        out->master_bytes += full * master_numel(spec, local);
+        out->master_bytes += master_bytes(spec, local);
         out->state_bytes += spec->n_states * local * full;
     }
 }
@@ -137,59 +149,29 @@ void storage_free(nrl_ctx *ctx, model *m, storage *s)
     *s = (storage){0};
 }
 
-/* MASTER where it is bound, else WORK: what holds a parameter's exact values. */
-static nrl_tensor *exact(const nrl_param *p)
-{
-    nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER);
-    return master ? master : nrl_param_tensor(p, NRL_SLOT_WORK);
-}
-
-/* f32 values to a tensor of any dtype, through `scratch` on the device where they must be rounded. */
-static nrl_status put(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, const float *values,
-                      nrl_tensor *scratch)
-{
-    bool direct = nrl_tensor_dtype(t) == NRL_DTYPE_F32;
-    nrl_tensor *to = NULL, *at = NULL;
-    nrl_status st = tensor_flat_view(ctx, t, begin, n, &to);
-    if (st == NRL_OK && !direct) st = tensor_flat_view(ctx, scratch, 0, n, &at);
-    if (st == NRL_OK) st = tensor_write(ctx, direct ? to : at, values);
-    if (st == NRL_OK && !direct) st = nrl_tensor_copy(ctx, at, to);
-    tensor_release(ctx, at);
-    tensor_release(ctx, to);
-    return st;
-}
-
-nrl_status storage_refresh(nrl_ctx *ctx, nrl_param *p)
-{
-    nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *work = nrl_param_tensor(p, NRL_SLOT_WORK);
-    nrl_param_touch(p);
-    if (!master || !work || master == work || nrl_tensor_numel(master) != nrl_tensor_numel(work)) return NRL_OK;
-    return nrl_tensor_copy(ctx, master, work);
-}
-
 /* Elements [begin, begin + n) of p, which lie at `local` of its exact slot. */
 static nrl_status load_stretch(nrl_ctx *ctx, nrl_param *p, int64_t local, int64_t begin, int64_t n,
-                               hf_source source, void *user, float *buffer, nrl_tensor *scratch)
+                               hf_source source, void *user, float *buffer)
 {
     for (int64_t done = 0; done < n; done += CHUNK) {
         int64_t part = n - done < CHUNK ? n - done : CHUNK;
         NRL_TRY(source(user, p, begin + done, part, buffer));
-        NRL_TRY(put(ctx, exact(p), local + done, part, buffer, scratch));
+        NRL_TRY(param_exact_write(ctx, p, local + done, part, buffer));
     }
     return NRL_OK;
 }
 
 static nrl_status load_param(nrl_ctx *ctx, nrl_param *p, const nrl_mesh *mesh, hf_source source, void *user,
-                             float *buffer, nrl_tensor *scratch)
+                             float *buffer)
 {
     int64_t local = 0, before = 0;
-    bool whole = nrl_tensor_numel(exact(p)) == p->numel;
-    if (whole) return load_stretch(ctx, p, 0, 0, p->numel, source, user, buffer, scratch);
+    bool whole = param_exact_numel(p) == p->numel;
+    if (whole) return load_stretch(ctx, p, 0, 0, p->numel, source, user, buffer);
     for (int i = 0; i < p->n_parts; i++) {
         layout_piece piece = layout_piece_of(mesh, mesh ? nrl_mesh_rank(mesh) : 0, &p->parts[i]);
         int64_t at = 0, begin, n, numel = 1;
         for (int64_t from = 0; layout_next(&piece, &at, &begin, &n); from = at)
-            NRL_TRY(load_stretch(ctx, p, local + from, before + begin, n, source, user, buffer, scratch));
+            NRL_TRY(load_stretch(ctx, p, local + from, before + begin, n, source, user, buffer));
         for (int d = 0; d < piece.n_dims; d++) numel *= piece.dims[d];
         local += layout_numel(&piece);
         before += numel;
@@ -207,38 +189,20 @@ static int64_t largest(const model *m)
 
 nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source source, void *user)
 {
-    nrl_tensor *scratch;
-    int64_t room = largest(m);
-    NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 1, &room, false, &scratch));
-    float *buffer = mem_alloc((size_t)room * sizeof *buffer);
+    float *buffer = mem_alloc((size_t)largest(m) * sizeof *buffer);
     nrl_status st = NRL_OK;
     for (int32_t i = 0; i < m->n_params && st == NRL_OK; i++) {
         nrl_param *p = m->params[i];
-        if (exact(p)) st = load_param(ctx, p, mesh, source, user, buffer, scratch);
-        if (st == NRL_OK) st = storage_refresh(ctx, p);
+        if (param_exact(p)) st = load_param(ctx, p, mesh, source, user, buffer);
+        if (st == NRL_OK) st = param_refresh(ctx, p);
     }
     free(buffer);
-    tensor_release(ctx, scratch);
-    return st;
-}
-
-/* Elements [begin, begin + n) of the exact slot as f32. */
-static nrl_status read_local(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out)
-{
-    nrl_tensor *whole = exact(p), *from = NULL, *wide = NULL;
-    bool direct = nrl_tensor_dtype(whole) == NRL_DTYPE_F32;
-    nrl_status st = tensor_flat_view(ctx, whole, begin, n, &from);
-    if (st == NRL_OK && !direct) st = tensor_persistent(ctx, NRL_DTYPE_F32, 1, &n, false, &wide);
-    if (st == NRL_OK && !direct) st = nrl_tensor_copy(ctx, from, wide);
-    if (st == NRL_OK) st = tensor_read(ctx, direct ? from : wide, out);
-    tensor_release(ctx, wide);
-    tensor_release(ctx, from);
     return st;
 }
 
 nrl_status storage_source(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
-    return read_local(user, p, begin, n, out);
+    return param_exact_read(user, p, begin, n, out);
 }
 
 /* What rank `rank` holds of [begin, begin + n): read there, sent to all. *got counts elements. */
@@ -255,7 +219,7 @@ static nrl_status gather_from(const storage_view *v, const nrl_param *p, int32_t
             if (low >= high) continue;
             float *to = out + (low - begin);
             if (rank == nrl_mesh_rank(v->mesh))
-                NRL_TRY(read_local(v->ctx, p, local + held + low - (before + from), high - low, to));
+                NRL_TRY(param_exact_read(v->ctx, p, local + held + low - (before + from), high - low, to));
             NRL_TRY(mesh_broadcast(v->mesh, p->name, rank, to, (size_t)(high - low) * sizeof *to));
             *got += high - low;
         }
@@ -270,7 +234,7 @@ nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t
 {
     const storage_view *v = user;
     int64_t got = 0;
-    if (!v->mesh || layout_is_whole(v->mesh, p)) return read_local(v->ctx, p, begin, n, out);
+    if (!v->mesh || layout_is_whole(v->mesh, p)) return param_exact_read(v->ctx, p, begin, n, out);
     for (int32_t r = 0; r < nrl_mesh_world(v->mesh) && got < n; r++)
         if (layout_owner(v->mesh, r, p) == r) NRL_TRY(gather_from(v, p, r, begin, n, out, &got));
     NRL_ASSERT(got, ==, n);

@@ -12,6 +12,7 @@ typedef struct {
     nrl_mesh *mesh;    /* NULL = one rank */
     nrl_dtype compute; /* of WORK */
     bool train;        /* also gradients, masters and states */
+    bool split16;      /* masters as the halves of nrl/param.h; compute is bf16 then */
     uint32_t n_states;
     bool gathers_work, reduces_grads; /* the strategy's answers, see nrl/parallel.h */
 } storage_spec;
@@ -24,7 +25,8 @@ typedef struct {
 } storage;
 
 /* Binds every slot that is still empty: WORK in `compute`; where `train`, also GRAD_ACC, GRAD (GRAD_ACC
- * itself where that is whole), MASTER (WORK itself where that is f32 and whole) and n_states zeroed
+ * itself where that is whole), MASTER (WORK itself where that is f32 and whole; HIGH and LOW where split16 is
+ * asked for) and n_states zeroed
  * states of every trained parameter. A parameter of which nothing lies here has no local slots.
  * NRL_ERR_MEMORY. [main] */
 nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *out);
@@ -32,13 +34,11 @@ void storage_free(nrl_ctx *ctx, model *m, storage *s);
 /* Counts the bytes that are held, and takes none. */
 void storage_plan(const model *m, const storage_spec *spec, storage *out);
 
-/* Fills MASTER (where bound) and whole WORK of every parameter from f32 values: only the ranges that lie
+/* Fills the exact values (tensor/split16.h) and whole WORK of every parameter from f32 values: only the ranges that lie
  * here are asked for. [main] */
 nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source source, void *user);
-/* WORK of one parameter again from its MASTER, where both are whole; else that is the strategy's. [main] */
-nrl_status storage_refresh(nrl_ctx *ctx, nrl_param *p);
 
-/* An hf_source that reads MASTER, else WORK, whole on this rank; user is the ctx. */
+/* An hf_source that reads exact values, whole on this rank; user is the ctx. */
 nrl_status storage_source(void *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out);
 /* The same over a mesh: each range comes from the lowest rank that holds it, so that no rank ever holds
  * a whole parameter. All ranks ask for the same ranges in the same order; user is a storage_view. */

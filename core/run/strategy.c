@@ -12,6 +12,13 @@ static nrl_unit_uses *units_of(const model *m)
     return units;
 }
 
+/* A strategy that does not answer would bind what it always does. */
+static nrl_status check_encodings(const nrl_parallel_plan *plan)
+{
+    if (!plan->split16 || plan->takes_split16) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "it holds masters in fp32, train.master is split16");
+}
+
 nrl_status strategy_open(const strategy_setup *setup, strategy *out)
 {
     const model *m = setup->m;
@@ -28,11 +35,13 @@ nrl_status strategy_open(const strategy_setup *setup, strategy *out)
                                     .n_params = m->n_params,
                                     .n_units = m->n_units,
                                     .params = m->params,
-                                    .units = out->units};
+                                    .units = out->units,
+                                    .split16 = setup->train && setup->split16};
     const nrl_parallel *t = setup->choice.table;
     nrl_status st = t->create(setup->choice.options, setup->mesh, &out->self);
     if (st != NRL_OK) out->self = NULL; /* whatever a failed create left there */
     else st = t->plan(out->self, &out->plan);
+    if (st == NRL_OK) st = check_encodings(&out->plan);
     if (st != NRL_OK) nrl_note("parallel strategy '%s'", t->plugin.name);
     return st;
 }
@@ -60,6 +69,7 @@ storage_spec strategy_storage(const strategy *s, const strategy_setup *setup)
     return (storage_spec){.mesh = setup->mesh,
                           .compute = setup->compute,
                           .train = setup->train,
+                          .split16 = setup->train && setup->split16,
                           .n_states = setup->n_states,
                           .gathers_work = s->plan.gathers_work,
                           .reduces_grads = s->plan.reduces_grads};

@@ -31,7 +31,8 @@
     X(head_grad, nrl_head_grad_args)                                                               \
     X(adamw, nrl_adamw_args)                                                                       \
     X(square_sum, nrl_square_sum_args)                                                             \
-    X(dropout, nrl_dropout_args)
+    X(dropout, nrl_dropout_args)                                                                   \
+    X(split16, nrl_split16_args)
 
 #define BACKEND_DECLARE(name, args) nrl_status backend_##name(nrl_ctx *ctx, const args *a);
 BACKEND_OPS(BACKEND_DECLARE)

@@ -11,6 +11,7 @@ size_t nrl_dtype_size(nrl_dtype dtype)
         return 1;
     case NRL_DTYPE_BF16:
     case NRL_DTYPE_F16:
+    case NRL_DTYPE_U16:
         return 2;
     case NRL_DTYPE_F32:
     case NRL_DTYPE_I32:
@@ -26,7 +27,7 @@ size_t nrl_dtype_size(nrl_dtype dtype)
 
 const char *nrl_dtype_name(nrl_dtype dtype)
 {
-    static const char *const names[] = {"none", "f32", "bf16", "f16", "f64", "i32", "i64", "u8"};
+    static const char *const names[] = {"none", "f32", "bf16", "f16", "f64", "i32", "i64", "u8", "u16"};
     return (size_t)dtype < sizeof names / sizeof *names ? names[dtype] : "?";
 }
 
@@ -66,6 +67,8 @@ double dtype_to_double(nrl_dtype dtype, const void *element)
         return (double)*(const int64_t *)element;
     case NRL_DTYPE_U8:
         return *(const uint8_t *)element;
+    case NRL_DTYPE_U16:
+        return *(const uint16_t *)element;
     case NRL_DTYPE_NONE:
         break;
     }

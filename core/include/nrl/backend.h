@@ -128,13 +128,19 @@ typedef struct {
     const float *dlogp, *dentropy; /* NULL = zero */
 } nrl_head_grad_args;
 
-/* The whole of AdamW on n elements, see optimizer.h; work absent when master is WORK. */
+/* The whole of AdamW on n elements, see optimizer.h; work absent when master is WORK, and rounded as split16
+ * does where it is bf16. low: master is absent, and in work and low (split16 of param.h): the result has
+ * the bits that it has of an f32 master. grad: f32 or bf16. */
 typedef struct {
     uint32_t size, reserved;
     nrl_mat master, grad, m, v, work;
     double lr, grad_scale, beta1, beta2, eps, weight_decay, correction1, correction2; /* 1 - b^t */
+    nrl_mat low; /* u16 */
 } nrl_adamw_args;
-/* *out (device double, one) += sum of x^2 in double; x f32. */
+/* split16 of param.h: high (bf16) and low (u16, absent where only rounding is wanted) from wide (f32), or
+ * with `join` wide from both. */
+typedef struct { uint32_t size; bool join; nrl_mat wide, high, low; } nrl_split16_args;
+/* *out (device double, one) += sum of x^2 in double; x f32 or bf16. */
 typedef struct { uint32_t size; bool fresh; nrl_mat x; double *out; } nrl_square_sum_args;
 /* y = x keep / (1-p) with keep from counter-based random numbers of (key, element index). */
 typedef struct { uint32_t size, reserved; nrl_mat x, y; double p; uint64_t key; } nrl_dropout_args;
@@ -168,6 +174,7 @@ typedef struct {
     NRL_OP_MEMBER(adamw, nrl_adamw_args);
     NRL_OP_MEMBER(square_sum, nrl_square_sum_args);
     NRL_OP_MEMBER(dropout, nrl_dropout_args);
+    NRL_OP_MEMBER(split16, nrl_split16_args);
 } nrl_ops;
 #undef NRL_OP_MEMBER
 

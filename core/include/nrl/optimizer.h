@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-/* One parameter's local elements. All tensors have n elements, f32 except `work`. */
+/* One parameter's local elements. All tensors have n elements, f32 except `work`, and in an `encoded`
+ * update `low`, and `grad` that may be bf16. */
 typedef struct {
     nrl_param *param;
     int64_t n;
@@ -21,6 +22,7 @@ typedef struct {
     nrl_tensor *states[4];
     nrl_tensor *work; /* low-precision copy written after the update; NULL when master is WORK */
     bool decay;
+    nrl_tensor *low;  /* split16 (param.h): master is NULL, and in work and low; else NULL */
 } nrl_slice;
 
 typedef struct {
@@ -47,12 +49,15 @@ typedef struct {
      * on the way is freed before the next. Versions of WORK are raised by the core afterwards */
     nrl_status (*update)(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,
                          const nrl_step_block *step);
+    /* update takes slices with `low` and with a bf16 gradient, as nrl_slice_adamw does. false: the core
+     * hands it an f32 copy of one slice at a time, and stores it again */
+    bool encoded;
 } nrl_optimizer;
 
 /* AdamW on one slice, one fused pass on the slice's backend (Loshchilov and Hutter 2019):
  *   g = grad * grad_scale;  w -= lr wd w;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w -= lr (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps);  work = w rounded
- * states[0] = m, states[1] = v. */
+ * states[0] = m, states[1] = v. Takes every encoding of master and gradient. */
 typedef struct {
     uint32_t size;
     double beta1, beta2, eps, weight_decay;

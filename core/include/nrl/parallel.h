@@ -66,6 +66,11 @@ typedef struct {
     bool local_steps;    /* each rank steps on its own batch: the core weighs by the rank's own weights */
     int64_t buffer_bytes; /* taken at most beside the slices that layouts describe */
     const char *text;     /* for the plan: "full shard over 4 ranks, 6 units"; the strategy's */
+    /* asked for, where true: masters as HIGH and LOW of nrl/param.h */
+    bool split16;
+    /* answer, false before the call: what is asked for can be had. A strategy that knows better says why not
+     * by an error of its own */
+    bool takes_split16;
 } nrl_parallel_plan;
 
 typedef struct {

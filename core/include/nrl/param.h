@@ -5,6 +5,19 @@
  * the handle. A strategy binds storage to slots: whole tensors (one rank, DDP), or local slices
  * (FSDP). Optimizer, clipping, checkpoint and export read layouts and logical values only.
  *
+ * MASTER is f32, encoded in one of two ways:
+ *   plain    MASTER, an f32 tensor; WORK is MASTER rounded to the compute dtype
+ *   split16  no MASTER: HIGH, which is bf16 WORK itself (of a cut parameter, the local stretch of
+ *            it), and LOW, the 16 bits that rounding took away: 4 bytes for both instead of 6
+ * An f32 value x of bits b is split as
+ *   high = (b + 0x8000) >> 16,  low = b & 0xffff,  and back:  b = (high << 16) + (int16_t)low
+ * which is exact for every value, zeros of both signs, denormals and infinities among them. That needs
+ * a rounding that can be undone: to nearest, ties away from zero. (Of ties to even it could not be told
+ * whether high went up or down.) The largest values round to infinity in HIGH, as in every rounding to
+ * bf16, and come back from it finite. A NaN becomes the quiet NaN of its sign, so that HIGH is one too.
+ * bf16 WORK is rounded so with both encodings (nrl_master_round), so that a run's numbers do not
+ * depend on which one it has. Checkpoints and exports hold the f32 values.
+ *
  * A layout belongs to a part: one logical Hugging Face tensor. Most parameters have one part; a
  * fused storage (qkv) has several, stacked along dimension 0. Checkpoints use the parts' names.
  */
@@ -20,11 +33,13 @@ typedef enum {
     NRL_SLOT_WORK,     /* operations read it: the compute dtype, whole */
     NRL_SLOT_GRAD_ACC, /* backward adds to it: f32, whole; `fresh` means overwrite */
     NRL_SLOT_MASTER,   /* local slice, f32; aliases WORK where that is f32 and whole */
-    NRL_SLOT_GRAD,     /* local slice of the reduced gradient, f32; may alias GRAD_ACC */
+    NRL_SLOT_GRAD,     /* local slice of the reduced gradient, f32 (may alias GRAD_ACC) or bf16 */
     NRL_SLOT_STATE0,   /* local slices of the optimizer's states: STATE0 + k */
     NRL_SLOT_STATE1,
     NRL_SLOT_STATE2,
     NRL_SLOT_STATE3,
+    NRL_SLOT_HIGH, /* split16: local slice, bf16; WORK itself where that is whole */
+    NRL_SLOT_LOW,  /* split16: local slice, u16 */
     NRL_SLOT_COUNT
 } nrl_slot;
 
@@ -72,6 +87,9 @@ NRL_API nrl_tensor *nrl_param_tensor(const nrl_param *p, nrl_slot slot); /* NULL
 /* Raised by every bind and update; derived copies (packed, transposed) are keyed by it. */
 NRL_API uint64_t nrl_param_version(const nrl_param *p);
 NRL_API void nrl_param_touch(nrl_param *p); /* contents of WORK changed */
+/* WORK from f32 MASTER, or a stretch from a stretch: to bf16 by the rounding above, else converted as
+ * nrl_tensor_copy does. [step] */
+NRL_API nrl_status nrl_master_round(nrl_ctx *ctx, const nrl_tensor *master, nrl_tensor *work);
 /* GRAD_ACC holds nothing yet: the next backward overwrites instead of adding. */
 NRL_API bool nrl_param_fresh(const nrl_param *p);
 NRL_API void nrl_param_set_fresh(nrl_param *p, bool fresh);

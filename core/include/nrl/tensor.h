@@ -25,7 +25,8 @@ typedef enum {
     NRL_DTYPE_F64,
     NRL_DTYPE_I32,
     NRL_DTYPE_I64,
-    NRL_DTYPE_U8
+    NRL_DTYPE_U8,
+    NRL_DTYPE_U16 /* lower halves of split16, see param.h; nothing computes on it */
 } nrl_dtype;
 
 NRL_API size_t nrl_dtype_size(nrl_dtype dtype);      /* bytes of one element; 0 for NONE */

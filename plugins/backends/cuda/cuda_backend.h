@@ -85,7 +85,8 @@ void cuda_event_destroy(void *self, nrl_event *event);
 #define CUDA_SIZED_OPS(X)                                                                          \
     X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(rope) X(glu)         \
     X(glu_grad) X(adamw) X(dropout) X(reduce) X(square_sum) X(softmax) X(softmax_grad)  \
-    X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention) X(gemm)
+    X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention) X(gemm)  \
+    X(split16)
 /* clang-format on */
 /* Those whose arguments do not begin with their size. */
 #define CUDA_PLAIN_OPS(X) X(attention_grad)

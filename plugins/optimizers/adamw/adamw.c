@@ -78,5 +78,6 @@ static const nrl_optimizer adamw = {
     .create = adamw_create,
     .destroy = free,
     .update = adamw_update,
+    .encoded = true,
 };
 NRL_EXPORT(adamw)

@@ -122,6 +122,10 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
         d->buckets_used = d->size > 1 && !local && d->n_slots > 0;
         plan->local_steps = local && d->size > 1;
     }
+    plan->takes_split16 = d->o.sync_every == 1;
+    if (plan->split16 && !plan->takes_split16)
+        return nrl_fail(NRL_ERR_CONFIG, "sync_every averages fp32 masters, train.master: split16 keeps none: "
+                                        "expected sync_every: 1, or train.master: fp32");
     ddp_describe(d, plan);
     return NRL_OK;
 }

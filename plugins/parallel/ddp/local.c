@@ -11,7 +11,7 @@ static nrl_status refresh(nrl_ctx *ctx, nrl_param *p)
 {
     nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *work = nrl_param_tensor(p, NRL_SLOT_WORK);
     nrl_param_touch(p);
-    return master && work && master != work ? nrl_tensor_copy(ctx, master, work) : NRL_OK;
+    return master && work && master != work ? nrl_master_round(ctx, master, work) : NRL_OK;
 }
 
 /* The slot of every trained parameter becomes its mean over ranks; all are on their way at once. */

@@ -23,7 +23,8 @@ static nrl_status make(fsdp *s, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_te
 {
     *out = NULL;
     if (!n) return NRL_OK;
-    NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, true, out));
+    bool fills = dtype != NRL_DTYPE_U16; /* lower halves: nothing reads the gaps between parameters */
+    NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, fills, out));
     return keep(s, *out);
 }
 
@@ -42,7 +43,7 @@ static nrl_status make_slots(fsdp *s, nrl_ctx *ctx, fsdp_slots *slots, nrl_dtype
 
 /* ---- one buffer for all groups of a kind ---- */
 
-typedef enum { SHARDS_TRAINED, SHARDS_FROZEN, WORK_WHOLE, ACC_WHOLE, GRADS, N_POOLS } pool_kind;
+typedef enum { SHARDS_TRAINED, SHARDS_FROZEN, WORK_WHOLE, ACC_WHOLE, GRADS, LOWS, N_POOLS } pool_kind;
 
 typedef struct {
     nrl_tensor *buffers[N_POOLS];
@@ -62,19 +63,26 @@ static int64_t wanted(const fsdp *s, const fsdp_group *g, pool_kind kind)
         return full ? 0 : g->padded;
     case ACC_WHOLE:
         return g->trained && s->options.shard == FSDP_OPTIMIZER ? g->padded : 0;
+    case LOWS:
+        return g->trained && s->plan.split16 ? g->share : 0;
     default:
         return g->trained && s->options.shard != FSDP_OPTIMIZER ? g->share : 0;
     }
 }
 
+static nrl_dtype dtype_of(const fsdp *s, pool_kind kind)
+{
+    bool computes = kind == SHARDS_FROZEN || kind == WORK_WHOLE || (kind == SHARDS_TRAINED && s->plan.split16);
+    return computes ? (nrl_dtype)s->plan.compute : kind == LOWS ? NRL_DTYPE_U16 : NRL_DTYPE_F32;
+}
+
 static nrl_status make_pools(fsdp *s, nrl_ctx *ctx, pools *p)
 {
     for (int kind = 0; kind < N_POOLS; kind++) {
-        bool computes = kind == SHARDS_FROZEN || kind == WORK_WHOLE;
         int64_t n = 0;
         for (int32_t g = 0; g < s->n_groups; g++)
             n += wanted(s, &s->groups[g], (pool_kind)kind);
-        NRL_TRY(make(s, ctx, computes ? (nrl_dtype)s->plan.compute : NRL_DTYPE_F32, n, &p->buffers[kind]));
+        NRL_TRY(make(s, ctx, dtype_of(s, (pool_kind)kind), n, &p->buffers[kind]));
     }
     return NRL_OK;
 }
@@ -107,13 +115,14 @@ static nrl_status view_group(fsdp *s, nrl_ctx *ctx, pools *p, fsdp_group *g)
     NRL_TRY(part_of(s, ctx, p, g, WORK_WHOLE, &g->work));
     NRL_TRY(part_of(s, ctx, p, g, ACC_WHOLE, &g->acc));
     NRL_TRY(part_of(s, ctx, p, g, GRADS, &g->grad));
+    NRL_TRY(part_of(s, ctx, p, g, LOWS, &g->low));
     NRL_TRY(part_of_slot(s, ctx, &s->work_slots, g->work_slot, g, &g->work));
     NRL_TRY(part_of_slot(s, ctx, &s->acc_slots, g->acc_slot, g, &g->acc));
     NRL_TRY(part_of_slot(s, ctx, &s->wire_slots, g->wire_slot, g, &g->wire));
     NRL_TRY(own_of(s, ctx, g, g->work, &g->work_own));
     NRL_TRY(own_of(s, ctx, g, g->acc, &g->acc_own));
     NRL_TRY(own_of(s, ctx, g, g->wire, &g->wire_own));
-    if (!g->shard) g->shard = g->work_own; /* f32 WORK, whole: MASTER is a stretch of it */
+    if (!g->shard) g->shard = g->work_own; /* WORK of the same dtype, whole: MASTER is a stretch of it, or HIGH */
     if (g->trained && !g->grad) g->grad = g->acc_own;
     return NRL_OK;
 }
@@ -124,7 +133,9 @@ static nrl_status view_param(fsdp *s, nrl_ctx *ctx, const fsdp_group *g, fsdp_pa
     int64_t at = held ? p->offset + p->begin - s->rank * g->share : 0;
     NRL_TRY(look(s, ctx, g->work, p->offset, n, &p->work));
     NRL_TRY(look(s, ctx, g->shard, at, held, &p->master));
-    nrl_param_bind(p->param, NRL_SLOT_MASTER, p->master);
+    nrl_param_bind(p->param, g->low ? NRL_SLOT_HIGH : NRL_SLOT_MASTER, p->master);
+    if (g->low) NRL_TRY(look(s, ctx, g->low, at, held, &p->low));
+    if (g->low) nrl_param_bind(p->param, NRL_SLOT_LOW, p->low);
     if (g->work_slot < 0) nrl_param_bind(p->param, NRL_SLOT_WORK, p->work);
     if (!g->trained) return NRL_OK;
     NRL_TRY(look(s, ctx, g->acc, p->offset, n, &p->acc));
@@ -154,7 +165,8 @@ nrl_status fsdp_bind(void *self, nrl_ctx *ctx)
 
 static void forget(const fsdp_group *g)
 {
-    static const nrl_slot slots[] = {NRL_SLOT_WORK, NRL_SLOT_GRAD_ACC, NRL_SLOT_MASTER, NRL_SLOT_GRAD};
+    static const nrl_slot slots[] = {NRL_SLOT_WORK, NRL_SLOT_GRAD_ACC, NRL_SLOT_MASTER,
+                                    NRL_SLOT_GRAD, NRL_SLOT_HIGH,     NRL_SLOT_LOW};
     for (int32_t i = 0; i < g->n_params; i++)
         for (size_t k = 0; k < sizeof slots / sizeof *slots; k++)
             nrl_param_bind(g->params[i].param, slots[k], NULL);

@@ -149,7 +149,7 @@ static nrl_status copy_masters(const fsdp *s, nrl_ctx *ctx)
         nrl_param *p = s->plan.params[i];
         nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *work = nrl_param_tensor(p, NRL_SLOT_WORK);
         if (!master || !work || master == work) continue;
-        NRL_TRY(nrl_tensor_copy(ctx, master, work));
+        NRL_TRY(nrl_master_round(ctx, master, work));
         nrl_param_touch(p);
     }
     return NRL_OK;

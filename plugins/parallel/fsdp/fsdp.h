@@ -39,7 +39,7 @@ typedef struct {
     int64_t offset; /* elements, in the group's buffer */
     int64_t begin, end; /* of the parameter, on this rank */
     nrl_tensor *work, *acc; /* views of the group's buffers: whole */
-    nrl_tensor *master, *grad; /* [end - begin] */
+    nrl_tensor *master, *low, *grad; /* [end - begin]; split16: HIGH and LOW in the place of MASTER */
 } fsdp_param;
 
 typedef enum { FSDP_NOTHING = 0, FSDP_COMING, FSDP_THERE } fsdp_presence;
@@ -57,7 +57,8 @@ typedef struct {
     int64_t whole, local; /* elements of the parameters themselves: all, on this rank */
     int32_t work_slot, acc_slot, wire_slot; /* -1: none, or a place of its own */
 
-    nrl_tensor *shard;            /* [share] MASTER; of frozen parameters and models: compute dtype */
+    nrl_tensor *shard;            /* [share] MASTER, or HIGH; of frozen parameters and models: compute dtype */
+    nrl_tensor *low;              /* [share] LOW; NULL without split16 */
     nrl_tensor *work, *work_own;  /* [padded], this rank's [share] of it */
     nrl_tensor *acc, *acc_own;    /* GRAD_ACC likewise */
     nrl_tensor *wire, *wire_own;  /* bf16 on its way; NULL: acc travels itself */
@@ -141,7 +142,7 @@ nrl_status fsdp_reduce_settle(fsdp *s, nrl_ctx *ctx); /* waits for all, adds not
 
 static inline nrl_dtype fsdp_shard_dtype(const fsdp *s, const fsdp_group *g)
 {
-    return g->trained ? NRL_DTYPE_F32 : (nrl_dtype)s->plan.compute;
+    return g->trained && !s->plan.split16 ? NRL_DTYPE_F32 : (nrl_dtype)s->plan.compute;
 }
 
 static inline bool fsdp_casts(const fsdp *s, const fsdp_group *g)

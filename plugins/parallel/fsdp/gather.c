@@ -23,7 +23,7 @@ static void touch_work(const fsdp_group *g)
 static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     bool casts = fsdp_casts(s, g);
-    if (casts) NRL_TRY(nrl_tensor_copy(ctx, g->shard, g->work_own));
+    if (casts) NRL_TRY(nrl_master_round(ctx, g->shard, g->work_own));
     nrl_comm_call call = {.size = sizeof call,
                           .send = casts ? g->work_own : g->shard,
                           .receive = g->work,

@@ -72,6 +72,7 @@ static int64_t taken(const fsdp *s, const fsdp_group *g)
     int64_t n = full ? 0 : g->padded * width;
     if (full || fsdp_casts(s, g)) n += g->share * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
     if (!g->trained) return n;
+    if (s->plan.split16) n += g->share * (int64_t)nrl_dtype_size(NRL_DTYPE_U16);
     return n + f32 * (s->options.shard == FSDP_OPTIMIZER ? g->padded : g->share);
 }
 
@@ -82,7 +83,9 @@ static int64_t described(const fsdp *s, const fsdp_group *g)
     bool full = s->options.shard == FSDP_FULL;
     int64_t n = full ? 0 : g->whole * width;
     if (full || fsdp_casts(s, g)) n += g->local * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
-    return g->trained ? n + f32 * g->local : n;
+    if (!g->trained) return n;
+    if (s->plan.split16) n += g->local * (int64_t)nrl_dtype_size(NRL_DTYPE_U16);
+    return n + f32 * g->local;
 }
 
 /* ---- words ---- */
@@ -142,6 +145,7 @@ static bool is_idle(const fsdp *s)
 nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan)
 {
     fsdp *s = self;
+    plan->takes_split16 = true;
     s->plan = *plan;
     s->idle = is_idle(s);
     if (s->idle) {

@@ -227,7 +227,7 @@ static void translate(const apart *self, void *args, size_t bytes)
 #define APART_OPS(X)                                                                               \
     X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(reduce) X(softmax)  \
     X(softmax_grad) X(gemm) X(gather) X(scatter) X(norm) X(norm_grad) X(rope) X(attention)         \
-    X(attention_grad) X(glu) X(glu_grad) X(head) X(head_grad) X(adamw) X(square_sum) X(dropout)
+    X(attention_grad) X(glu) X(glu_grad) X(head) X(head_grad) X(adamw) X(square_sum) X(dropout) X(split16)
 /* clang-format on */
 #define APART_OP(name)                                                                             \
     static nrl_status apart_op_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a) \

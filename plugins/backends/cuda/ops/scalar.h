@@ -39,6 +39,24 @@ BOTH uint16_t bf16_round(float x)
 #endif
 }
 
+/* split16 of nrl/param.h: the upper half is rounded to nearest, ties away from zero, which the lower one
+ * undoes. The bits of a NaN are those of the quiet one of its sign: no rounding leaves it. */
+BOTH uint32_t split16_bits(float x)
+{
+    uint32_t u = bits_of_float(x);
+    return (u & 0x7FFFFFFFu) > 0x7F800000u ? (u & 0x80000000u) | 0x7FC00000u : u;
+}
+
+BOTH uint16_t split16_high(uint32_t bits)
+{
+    return (uint16_t)((bits + 0x8000u) >> 16);
+}
+
+BOTH float split16_join(uint16_t high, uint16_t low)
+{
+    return float_of_bits(((uint32_t)high << 16) + (uint32_t)(int32_t)(int16_t)low);
+}
+
 BOTH float f16_widen(uint16_t x)
 {
 #ifdef __CUDA_ARCH__
