@@ -178,7 +178,7 @@ try_soak() {
     rm -rf "$work/soak"
     small out="$work/soak" train.seed="$1" train.epochs="$(pick "$1" 1 2 3)" \
         train.global_batch="$(pick "$1" 1 2 5 8 32 128)" data.packing="$(pick "$1" true false)" \
-        train.micro_batch_tokens="$(pick "$1" 128 200 777 4096)" train.precision="$(pick "$1" fp32 bf16)" \
+        train.micro_batch_tokens="$(pick "$1" 128 200 777 4096)" train.precision="$(pick "$1" fp32 bf16 fp16)" \
         model.config="$(pick "$1" "$source"/configs/models/*.json)" \
         schedule="$(pick "$1" constant linear cosine)" >/dev/null
 }

@@ -226,9 +226,23 @@ double *parity_logits(parity *p, nrl_batch *batch, const int32_t *rows, int64_t 
     return q.out;
 }
 
+/* GRAD_ACC / scale, a power of two. */
+static void unscale(parity *p, nrl_param *param, double scale)
+{
+    double *grad = parity_tensor(p, param, NRL_SLOT_GRAD_ACC);
+    float *narrow = mem_alloc((size_t)param->numel * sizeof *narrow);
+    for (int64_t i = 0; i < param->numel; i++)
+        narrow[i] = (float)(grad[i] / scale);
+    ASSERT_OK(tensor_write(p->ctx, nrl_param_tensor(param, NRL_SLOT_GRAD_ACC), narrow));
+    free(narrow);
+    free(grad);
+}
+
 double parity_train(parity *p, nrl_batch *batch, double weight)
 {
-    float seed = (float)(1 / weight);
+    nrl_dtype compute = nrl_tensor_dtype(nrl_param_tensor(p->m->params[0], NRL_SLOT_WORK));
+    double scale = compute == NRL_DTYPE_F16 ? 4096 : 1; /* as the loss scale of a run */
+    float seed = (float)(scale / weight);
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
     double sum;
     for (int32_t i = 0; i < p->m->n_params; i++)
@@ -238,6 +252,8 @@ double parity_train(parity *p, nrl_batch *batch, double weight)
     ASSERT_OK(work_train(&p->walk, &batch, totals));
     ASSERT_OK(nrl_tensor_fetch(p->ctx, totals[0], &sum, 1));
     tensor_release(p->ctx, totals[0]);
+    for (int32_t i = 0; i < p->m->n_params && scale != 1; i++)
+        unscale(p, p->m->params[i], scale);
     return sum;
 }
 

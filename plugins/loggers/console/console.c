@@ -45,6 +45,7 @@ static const column columns[] = {
     {"mem_total_bytes", NULL, NULL, 0},
     {"epoch", NULL, NULL, 0},
     {"tokens", NULL, NULL, 0},
+    {"overflows", NULL, NULL, 0},
     {"save_s", NULL, NULL, 0},
     {"save_stall_s", NULL, NULL, 0},
     {"save_snapshot_s", NULL, NULL, 0},
