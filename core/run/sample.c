@@ -10,6 +10,7 @@
 typedef struct {
     const tokenizer *tok;
     int32_t turn; /* TOKENIZER_NONE without a template */
+    bool chat;
 } text_end;
 
 static bool is_end(const void *user, int32_t id)
@@ -42,11 +43,41 @@ static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat,
     return st;
 }
 
-static nrl_status decode(const text_end *end, const generate_result *g, bool keep_special, char **text)
+/* ids[from..n) as they continue ids[0..from). Tokenizers of Llama's kind drop the blank that a text begins with,
+ * so both are decoded, and the text of the first cut off. */
+static nrl_status decode_behind(const tokenizer *tok, const int32_t *ids, int64_t from, int64_t n, bool skip_special,
+                                char **text)
+{
+    char *before = NULL, *whole = NULL;
+    size_t cut = 0, size = 0;
+    nrl_status st = tokenizer_decode(tok, ids, (size_t)from, skip_special, &before, &cut);
+    if (st == NRL_OK) st = tokenizer_decode(tok, ids, (size_t)n, skip_special, &whole, &size);
+    if (st == NRL_OK && cut <= size && !memcmp(whole, before, cut)) {
+        memmove(whole, whole + cut, size - cut + 1);
+        *text = whole;
+        whole = NULL;
+    } else if (st == NRL_OK) {
+        st = tokenizer_decode(tok, ids + from, (size_t)(n - from), skip_special, text, NULL);
+    }
+    free(before);
+    free(whole);
+    return st;
+}
+
+/* What was generated, without its end token. The answer to a chat message is a text of its own. */
+static nrl_status decode(const text_end *end, const int32_t *prompt, int64_t n_prompt, const generate_result *g,
+                         bool keep_special, char **text)
 {
     int64_t n = g->n;
     if (n && !keep_special && is_end(end, g->ids[n - 1])) n--;
-    return tokenizer_decode(end->tok, g->ids, (size_t)n, !keep_special, text, NULL);
+    if (end->chat)
+        return tokenizer_decode(end->tok, g->ids, (size_t)n, !keep_special, text, NULL);
+    int32_t *all = mem_alloc((size_t)(n_prompt + n + 1) * sizeof *all);
+    if (n_prompt) memcpy(all, prompt, (size_t)n_prompt * sizeof *all);
+    if (n) memcpy(all + n_prompt, g->ids, (size_t)n * sizeof *all);
+    nrl_status st = decode_behind(end->tok, all, n_prompt, n_prompt + n, !keep_special, text);
+    free(all);
+    return st;
 }
 
 nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat,
@@ -58,7 +89,7 @@ nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat
     int32_t **ids = mem_alloc(n * sizeof *ids);
     int64_t *lengths = mem_alloc(n * sizeof *lengths);
     generate_result *results = mem_alloc(n * sizeof *results);
-    const text_end end = {tok, chat ? chat_template_end(chat, tok) : TOKENIZER_NONE};
+    const text_end end = {tok, chat ? chat_template_end(chat, tok) : TOKENIZER_NONE, chat != NULL};
     generate_options g = {.max_tokens = o->max_tokens, .temperature = o->temperature,
                           .top_p = o->top_p, .seed = o->seed, .is_end = is_end, .user = &end,
                           .vocab_size = tokenizer_vocab_size(tok)};
@@ -67,7 +98,7 @@ nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat
         st = encode_prompt(tok, chat, scratch, prompts[i], &ids[i], &lengths[i]);
     if (st == NRL_OK) st = generate(w, (const int32_t *const *)ids, lengths, n, &g, results);
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
-        st = decode(&end, &results[i], o->keep_special, &texts[i]);
+        st = decode(&end, ids[i], lengths[i], &results[i], o->keep_special, &texts[i]);
         if (n_tokens) n_tokens[i] = results[i].n;
     }
     for (size_t i = 0; i < n; i++) {

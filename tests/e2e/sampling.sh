@@ -1,0 +1,51 @@
+#!/bin/sh
+# sampling.sh: what `nrl sample` prints: the prompt and what continues it, greedy or drawn, of one prompt or a file.
+. "$(dirname "$0")/e2e.sh"
+
+# A tokenizer of Llama's kind, which drops the blank that a text begins with: letters, with and without one.
+golden model
+awk 'BEGIN {
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    vocab = "\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2, \"▁\": 3"
+    for (i = 1; i <= 26; i++) {
+        c = substr(letters, i, 1)
+        vocab = vocab ", \"" c "\": " 3 + i ", \"▁" c "\": " 29 + i
+        merges = merges (i > 1 ? ", " : "") "\"▁ " c "\""
+    }
+    blank = "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"first\", \"split\": true}"
+    print "{\"pre_tokenizer\": " blank ", \"decoder\": " blank ", \"added_tokens\": [],"
+    print "\"model\": {\"type\": \"BPE\", \"vocab\": {" vocab "}, \"merges\": [" merges "]}}"
+}' >model/tokenizer.json
+
+# text ARGUMENT...: what the prompt "a b" is continued with
+text() {
+    run 0 sample model --prompt 'a b' --json "$@"
+    sed -n 's/.*"text":"\([^"]*\)".*/\1/p' out
+}
+
+run 0 sample model --prompt 'a b' --max-tokens 12
+greedy=$(cat out)
+is "greedy, as one text" "$greedy" "a b o j o jh q yd r yd v"
+is "the same behind the prompt" "a b$(text --max-tokens 12)" "$greedy"
+has out '"prompt":"a b"'
+has out '"tokens":12'
+
+hot=$(text --temperature 5 --seed 1)
+is "drawn with the same seed" "$(text --temperature 5 --seed 1)" "$hot"
+[ "$(text --temperature 5 --seed 2)" != "$hot" ] || is "drawn with another seed" "$hot" "another text"
+is "drawn of the likeliest alone" "a b$(text --temperature 5 --top-p 1e-6 --max-tokens 12)" "$greedy"
+
+printf 'c d\r\n\na b\n' >prompts
+run 0 sample model --file prompts --max-tokens 12
+is "lines of two prompts" "$(wc -l <out)" 2
+is "the second" "$(tail -n 1 out)" "$greedy"
+: >empty
+run 65 sample model --file empty
+has err "empty: no prompt in it"
+run 2 sample model --prompt a --top-p 2
+has err "--top-p: '2': expected a number from 1e-06 to 1"
+run 2 sample model --prompt a --max-tokens 0
+has err "--max-tokens: '0': expected a number from 1 to 1e+06"
+run 2 sample model --prompt a --template chatlm
+has err "unknown template 'chatlm', expected one of: chatml"
+exit $failed
