@@ -1,0 +1,62 @@
+#!/bin/sh
+# prepare.sh: scripts/quickstart.sh where it cannot install anything: what is missing has its name for apt, dnf and
+# conda-forge, and nothing is built. What CMAKE_PREFIX_PATH holds is not missing.
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# The scripts alone, beside programs that answer as on a machine without root, sudo and packages.
+mkdir "$work/bin" "$work/prefix" && cp -r "$NRL_TEST_SOURCE/scripts" "$work/scripts"
+for program in sh dirname cat grep tr env rm; do
+    ln -s "$(command -v $program)" "$work/bin/$program"
+done
+fake() {
+    printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1" && chmod +x "$work/bin/$1"
+}
+fake id 'echo 1000'
+fake sudo 'exit 1'
+fake apt-get 'echo apt-get was called >&2; exit 1'
+fake cc 'exit 0'
+fake cmake 'echo "cmake $*" >>called; exit 1'
+# pkg-config finds what has a file in the folders it is told of
+fake pkg-config 'IFS=:; for d in $PKG_CONFIG_PATH; do [ -e "$d/$2.pc" ] && exit; done; exit 1'
+
+quickstart() {
+    (cd "$work" && PATH=$work/bin CMAKE_PREFIX_PATH=$1 PKG_CONFIG_PATH= sh scripts/quickstart.sh >out 2>&1)
+    code=$?
+}
+has() {
+    grep -qF -- "$1" "$work/out" && return
+    echo "no '$1' in:" && cat "$work/out"
+    failed=1
+}
+
+quickstart ''
+[ $code -eq 1 ] || { echo "exit code $code, expected 1"; failed=1; }
+has "  apt          "
+has " libyaml-dev liblua5.4-dev libuv1-dev libzstd-dev libpcre2-dev libjansson-dev libxxhash-dev libutf8proc-dev zlib1g-dev"
+has " libyaml-devel lua-devel libuv-devel libzstd-devel pcre2-devel jansson-devel xxhash-devel utf8proc-devel zlib-devel"
+has "  conda-forge  "
+has " yaml lua libuv zstd pcre2 jansson xxhash libutf8proc zlib"
+has "set CMAKE_PREFIX_PATH to the folders that hold them"
+[ ! -e "$work/called" ] || { echo "cmake was called without what it needs"; failed=1; }
+if grep -q "apt-get was called\|cmocka\|build-essential" "$work/out"; then
+    cat "$work/out"
+    failed=1
+fi
+
+# The same folder with all of it, and one thing less.
+mkdir -p "$work/prefix/include" "$work/prefix/lib/pkgconfig"
+: >"$work/prefix/include/dnnl.h"
+for module in yaml-0.1 lua5.4 libuv libzstd libpcre2-8 jansson libxxhash libutf8proc zlib; do
+    : >"$work/prefix/lib/pkgconfig/$module.pc"
+done
+quickstart "/nowhere;$work/prefix"
+grep -q "^cmake --preset release" "$work/called" || { echo "cmake was not called:"; cat "$work/out"; failed=1; }
+rm "$work/called" "$work/prefix/lib/pkgconfig/libuv.pc"
+quickstart "$work/prefix"
+has "  apt          libuv1-dev "
+has "  dnf          libuv-devel "
+has "  conda-forge  libuv "
+exit $failed
