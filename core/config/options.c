@@ -3,6 +3,7 @@
  */
 #include "config/options.h"
 #include "config/config.h"
+#include "config/known_as.h"
 #include "config/suggest.h"
 #include "config/yaml.h"
 #include <inttypes.h>
@@ -271,14 +272,26 @@ static const char *list_of_keys(arena *a, const option_part *parts, size_t n_par
     return arena_printf(a, "; there are: %s", out);
 }
 
+/* "; it is optimizer.lr here", "; did you mean 'steps'?", or what keys there are. */
+static const char *key_hint(arena *a, const char *full, const suggestion *near, const option_part *parts,
+                            size_t n_parts)
+{
+    const char *known = known_as(near->word);
+    if (!known && !near->best) known = known_elsewhere(a, near->word);
+    if (known && strcmp(known, full)) return arena_printf(a, "; it is %s here", known);
+    if (near->best) return arena_printf(a, "; did you mean '%s'?", near->best);
+    return list_of_keys(a, parts, n_parts);
+}
+
 static void check_keys(arena *a, config_problems *problems, const char *section,
                        const nrl_node *node, const option_part *parts, size_t n_parts)
 {
     for (size_t i = 0; i < nrl_node_size(node); i++) {
         suggestion near = {.word = nrl_node_key(node, i)};
         if (is_known(parts, n_parts, &near)) continue;
-        problems_add(problems, nrl_node_at(node, i), "%s: unknown key%s", full_name(a, section, near.word),
-                     near.best ? arena_printf(a, "; did you mean '%s'?", near.best) : list_of_keys(a, parts, n_parts));
+        const char *full = full_name(a, section, near.word);
+        problems_add(problems, nrl_node_at(node, i), "%s: unknown key%s", full,
+                     key_hint(a, full, &near, parts, n_parts));
     }
 }
 

@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "config/rules.h"
 #include <string.h>
+#include <unistd.h>
 
 #define COUNT_MAX 9007199254740992.0 /* 2^53: exact in a double, so in the range checks */
 
@@ -86,7 +87,7 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_INT(config_checkpoint, keep_best, "1", 0, COUNT_MAX,
                 "best ones kept besides, by metric"),
     NRL_OPT_STR(config_checkpoint, metric, "eval_loss",
-                "name of the evaluation's value; smaller is better"),
+                "the evaluation's value that says which is best: smaller, of accuracies and margins larger"),
     NRL_OPT_BOOL(
         config_checkpoint, save_at_start, "true",
         "room for a save is asked for before the first step, so that a full disk shows early"),
@@ -274,6 +275,7 @@ static void fill_plugins(const filler *f, const nrl_node *node, config_run *out)
             continue;
         }
         path = config_path(f->a, item, path);
+        if (access(path, F_OK)) problems_add(f->problems, item, "plugins: '%s': no such folder", path);
         out->plugins[out->n_plugins++] = path;
         path = config_absolute(f->a, path);
         node_append(f->a, resolved, NULL, node_string(f->a, path, strlen(path)));

@@ -114,9 +114,9 @@ static nrl_status no_such_plugin(plugin_host *h, const plugin_kind *kind, const 
     }
     for (size_t i = 0; i < h->search.n; i++)
         where = i ? arena_printf(&a, "%s, %s", where, h->search.folders[i]) : h->search.folders[i];
-    nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s%s%s\nthere are: %s (in %s)", kind->name, name,
+    nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s%s%s\nthere are: %s (in %s%s%s)", kind->name, name,
              near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "",
-             all, where);
+             all, where, h->search.absent ? "; no folder: " : "", h->search.absent ? h->search.absent : "");
     arena_free(&a);
     return NRL_ERR_CONFIG;
 }

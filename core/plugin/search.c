@@ -18,7 +18,11 @@ static bool is_same_folder(const char *x, const char *y)
 void search_add(search_path *s, arena *a, const char *folder)
 {
     struct stat st;
-    if (!*folder || stat(folder, &st) || !S_ISDIR(st.st_mode)) return;
+    if (!*folder) return;
+    if (stat(folder, &st) || !S_ISDIR(st.st_mode)) {
+        s->absent = s->absent ? arena_printf(a, "%s, %s", s->absent, folder) : arena_strdup(a, folder);
+        return;
+    }
     for (size_t i = 0; i < s->n; i++)
         if (is_same_folder(s->folders[i], folder)) return;
     const char **all = arena_alloc(a, (s->n + 1) * sizeof *all);

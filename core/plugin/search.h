@@ -8,6 +8,7 @@
 typedef struct {
     const char **folders;
     size_t n;
+    const char *absent; /* "a, b": what was named and is no folder; NULL = nothing */
 } search_path;
 
 /* Appends a folder, unless it is there already under this or another spelling, or does not exist.

@@ -149,6 +149,7 @@ nrl_status open_eval_data(run *r);
 nrl_status open_loaders(run *r); /* after both: plans and loaders */
 const char *run_cache_folder(run *r); /* NULL: nothing may be left behind */
 nrl_status open_reference(run *r); /* open_device.c, after data and device */
+nrl_status look_at_reference(run *r); /* whether there is such a model: for `nrl check` */
 nrl_status open_device(run *r);  /* open_device.c: backend, storage, weights */
 nrl_status open_plan(run *r);    /* plan.c: prints what is about to happen */
 

@@ -62,6 +62,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(
         schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
     if (r->env.check_only) {
+        NRL_TRY(look_at_reference(r));
         NRL_TRY(plan_storage(r));
         return open_plan(r);
     }

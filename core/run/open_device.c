@@ -91,6 +91,13 @@ static nrl_status find_reference(run *r, reference_setup *setup)
     return st;
 }
 
+nrl_status look_at_reference(run *r)
+{
+    reference_setup setup = {0};
+    bool wanted = work_needs(r->algorithm, "ref_logps") && *r->reference_options.reference_model;
+    return wanted ? find_reference(r, &setup) : NRL_OK;
+}
+
 nrl_status open_reference(run *r)
 {
     const char *own = r->reference_options.reference_model;

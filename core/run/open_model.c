@@ -7,8 +7,6 @@
 #include "run/internal.h"
 #include <string.h>
 
-enum { CONFIG_JSON_MAX = 4 << 20 };
-
 /* An error of `key` in `section` is told with file, line and column, where the key was written. */
 static nrl_status at_key(const run *r, const char *section, const char *key, nrl_status st)
 {
@@ -22,14 +20,11 @@ static nrl_status read_config(run *r, const nrl_node **out)
 {
     const config_model *m = &r->config.model;
     r->origin.seed = (uint64_t)r->config.train.seed;
-    nrl_node *tree;
     if (*m->path) {
         NRL_TRY(at_key(r, "model", "path", origin_find(m->path, r->env.hf_home, &r->model_memory, &r->origin, out)));
         return origin_tokenizer(&r->origin, &r->memory, &r->tokenizer_dir);
     }
-    NRL_TRY(at_key(r, "model", "config", json_read_file(&r->model_memory, m->config, CONFIG_JSON_MAX, &tree)));
-    *out = tree;
-    return NRL_OK;
+    return at_key(r, "model", "config", hf_config_file(m->config, &r->model_memory, out));
 }
 
 /* Which layers are computed again in backward. The first unit (embedding) and the last (final norm and

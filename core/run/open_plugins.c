@@ -195,6 +195,21 @@ static void count_metrics(run *r)
     while (m && m[r->n_metrics].name && r->n_metrics < RUN_MAX_METRICS) r->n_metrics++;
 }
 
+/* A slip in the name would otherwise show at the first evaluation. */
+static nrl_status check_best(run *r)
+{
+    const nrl_metric *m = r->algorithm->metrics;
+    const char *metric = r->config.checkpoint.metric, *names = "eval_loss";
+    bool known = !strcmp(metric, names);
+    for (uint32_t i = 0; i < r->n_metrics; i++) {
+        const char *name = arena_printf(&r->memory, "eval_%s", m[i].name);
+        known |= !strcmp(metric, name);
+        names = arena_printf(&r->memory, "%s, %s", names, name);
+    }
+    if (known || !r->config.eval.every) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation, expected one of: %s", metric, names);
+}
+
 /* Without a create of its own the instance is the options. */
 static nrl_status create_optimizer(run *r)
 {
@@ -225,5 +240,6 @@ nrl_status open_plugins(run *r, const nrl_node *config)
     fill_loggers(&f);
     NRL_TRY(problems_report(&f.problems));
     count_metrics(r);
+    NRL_TRY(check_best(r));
     return create_optimizer(r);
 }

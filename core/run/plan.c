@@ -132,7 +132,7 @@ static void warn_of_odd(const run *r)
     bool one = data_plan_steps_per_epoch(r->train_plan) == 1;
     if (r->optimizer_options.lr == 0) nrl_warn("optimizer.lr is 0: the weights will not change");
     if (one && batch > kept)
-        nrl_warn("train.global_batch %lld is more than the %lld samples there are: a step has that many, and is an epoch",
+        nrl_warn("train.global_batch %lld is more than the data has, %lld: each step is a whole epoch",
                  (long long)batch, (long long)kept);
 }
 

@@ -21,9 +21,9 @@ static nrl_status heed_signal(run *r)
     if (!r->signal) return NRL_OK;
     NRL_TRY(save_wait(r)); /* of this step, perhaps, and perhaps it fails */
     if (r->last_saved != r->progress.step) NRL_TRY(save_now(r, &path));
-    return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s",
+    return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s\nhint: nrl resume %s",
                     r->signal == SIGINT ? "interrupted" : "stopped by a signal",
-                    (long long)r->progress.step, r->last_save);
+                    (long long)r->progress.step, r->last_save, r->config.out);
 }
 
 static nrl_status step_and_after(run *r, run_event *e, bool *done)
@@ -87,7 +87,10 @@ nrl_status run_train(run *r)
 {
     run_event e;
     bool done = false;
-    if (r->progress.step >= r->total_steps)
+    if (r->progress.step > r->total_steps)
+        run_say(r, "nothing left to do: %lld steps are done, the config asks for %lld", (long long)r->progress.step,
+                (long long)r->total_steps);
+    else if (r->progress.step == r->total_steps)
         run_say(r, "nothing left to do: step %lld of %lld is done", (long long)r->progress.step,
                 (long long)r->total_steps);
     while (!done) NRL_TRY(run_step(r, &e, &done));

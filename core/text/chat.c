@@ -6,6 +6,7 @@
 #include "text/chat.h"
 #include "base/buffer.h"
 #include "text/parts.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,6 +156,16 @@ nrl_status chat_template_check(const chat_template *template, const tokenizer *t
 
 /* ---- order of roles ---- */
 
+enum { MAX_ROLES = 128 };
+
+/* " system user assistant", into `out` [MAX_ROLES], which is zero. */
+static const char *role_names(const chat_template *t, char *out)
+{
+    for (const turn *row = t->turns; row->role; row++)
+        snprintf(out + strlen(out), MAX_ROLES - strlen(out), " %s", row->role);
+    return out;
+}
+
 static bool is_role(const chat_message *m, const char *role)
 {
     return !strcmp(m->role, role);
@@ -172,8 +183,8 @@ static nrl_status check_message(const chat_template *t, const chat_message *m, s
                         i, t->name);
     }
     if (!find_turn(t, m->role))
-        return nrl_fail(NRL_ERR_DATA, "messages[%zu]: unknown role '%s' for template '%s'", i,
-                        m->role, t->name);
+        return nrl_fail(NRL_ERR_DATA, "messages[%zu]: unknown role '%s' for template '%s', expected one of:%s", i,
+                        m->role, t->name, role_names(t, (char[MAX_ROLES]){0}));
     const char *expected = (i - n_systems) % 2 ? "assistant" : "user";
     if (t->alternates && strcmp(m->role, expected))
         return nrl_fail(NRL_ERR_DATA,

@@ -51,10 +51,31 @@ echo "Once upon a time." >train.txt
 run 65 check run.yaml out=other data.train=train.txt
 has err 'hint: plain text becomes rows such as {"text": "..."}'
 
+# ---- names of other trainers, keys of other sections, plugins that are not there ----
+run 2 check run.yaml learning_rate=1 train.num_train_epochs=3 optimizer.template=plain template=plain out=other
+has err "command line: learning_rate: unknown key; it is optimizer.lr here"
+has err "command line: train.num_train_epochs: unknown key; it is train.epochs here"
+has err "command line: template: unknown key; it is data.template here"
+run 2 check run.yaml 'plugins=[nowhere]'
+has err "command line: plugins: 'nowhere': no such folder"
+NRL_PLUGIN_PATH=nowhere run 2 check run.yaml algorithm=mine
+has err "; no folder: nowhere"
+
+# ---- what would show late is looked at first ----
+run 2 run run.yaml out=other data.eval=train.jsonl eval.every=2 checkpoint.metric=eval_acuracy
+has err "checkpoint.metric: 'eval_acuracy' is no value of an evaluation, expected one of: eval_loss"
+echo '{"prompt_input_ids": [3, 4], "chosen_input_ids": [5], "rejected_input_ids": [6]}' >pairs.jsonl
+run 2 check run.yaml out=other data.train=pairs.jsonl 'algorithm={name: dpo, reference_model: nowhere}'
+has err "algorithm.reference_model: model 'nowhere': no such directory"
+sed 's/LlamaForCausalLM/LlamaForSequenceClassification/' "$source"/tests/data/models/llama/config.json >classifier.json
+sed 's|path: .*|config: classifier.json}|' run.yaml >classifier.yaml
+run 65 check classifier.yaml out=other
+has err "architecture 'LlamaForSequenceClassification' is no causal language model"
+
 # ---- what is odd is said, and done ----
 run 0 check run.yaml out=other optimizer.lr=0 train.global_batch=100
 has err "warning: optimizer.lr is 0: the weights will not change"
-has err "warning: train.global_batch 100 is more than the 8 samples there are"
+has err "warning: train.global_batch 100 is more than the data has, 8: each step is a whole epoch"
 lacks out "1 steps"
 run 0 run run.yaml out=other
 has out "trained    6 steps in "

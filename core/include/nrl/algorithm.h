@@ -22,7 +22,7 @@ typedef enum {
     NRL_REDUCE_SUM,
     NRL_REDUCE_MAX,
     NRL_REDUCE_MIN,
-    NRL_REDUCE_DIFFERENCE /* not reported: the second row above less the row above */
+    NRL_REDUCE_DIFFERENCE /* takes no values: the row two above less the row above (margins) */
 } nrl_reduce;
 
 /* A number the algorithm reports each step; "rewards/chosen" and the like. */

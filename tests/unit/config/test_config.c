@@ -336,7 +336,7 @@ static void the_resolved_config_resolves_to_itself(void **state)
     config_run run;
     char text[1024];
     snprintf(text, sizeof text, "%s%s", minimal,
-             "plugins: [p, 'q r']\nloggers: [console, {name: jsonl, file: x}]\n"
+             "plugins: [., '/tmp']\nloggers: [console, {name: jsonl, file: x}]\n"
              "resume: \"on\"\nname: '# : \" \\ \xc3\xa9'\ncheckpoint: {every_minutes: 1e-8}\n");
     write_file("c.yaml", text);
     assert_int_equal(load(&a, NULL, &run), NRL_OK);
