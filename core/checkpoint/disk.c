@@ -62,9 +62,17 @@ nrl_status disk_reserve(int fd, const char *path, int64_t size)
     return errno == ENOSPC || errno == EFBIG || errno == EDQUOT ? disk_fail(path, errno) : NRL_OK;
 }
 
+/* 0 or an errno. A signal may end a sync of a file system over a network. */
+static int sync_now(int fd)
+{
+    int st;
+    while ((st = fsync(fd)) != 0 && errno == EINTR) continue;
+    return st ? errno : 0;
+}
+
 nrl_status disk_finish(int fd, const char *path, nrl_status st)
 {
-    int error = st == NRL_OK && fsync(fd) != 0 ? errno : 0;
+    int error = st == NRL_OK ? sync_now(fd) : 0;
     if (close(fd) != 0 && !error) error = errno;
     return error && st == NRL_OK ? disk_fail(path, error) : st;
 }
@@ -145,9 +153,9 @@ nrl_status disk_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return disk_fail(path, errno);
-    int error = fsync(fd) != 0 && errno != EINVAL ? errno : 0; /* some cannot sync folders */
+    int error = sync_now(fd);
     close(fd);
-    return error ? disk_fail(path, error) : NRL_OK;
+    return error && error != EINVAL /* some cannot sync folders */ ? disk_fail(path, error) : NRL_OK;
 }
 
 static bool exchange(const char *a, const char *b)

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/checkpoint_verb.h"
 #include "config/suggest.h"
+#include "run/out.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,12 +157,29 @@ static void tell_removed(char **before, size_t n, bool json)
     arena_free(&a);
 }
 
+/* What a dead save left goes too, and looks like a save that is being written: not beside a run. */
+static nrl_status prune_run(const char *out, int64_t keep, int64_t keep_best, bool json)
+{
+    char **before;
+    size_t n;
+    int lock;
+    if (!out_take(out, &lock))
+        return nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: wait for its end; it prunes by "
+                        "checkpoint.keep itself", out);
+    nrl_status st = checkpoint_list(out, &before, &n);
+    if (st == NRL_OK) {
+        st = checkpoint_prune(out, keep, keep_best);
+        if (st == NRL_OK) tell_removed(before, n, json);
+        checkpoint_list_free(before, n);
+    }
+    if (lock >= 0) close(lock);
+    return st;
+}
+
 static nrl_status prune(int argc, char **argv, bool json)
 {
     const char *keep_text, *best_text;
     int64_t keep = 0, keep_best = 0;
-    char **before;
-    size_t n;
     NRL_TRY(cli_take_value(&argc, argv, "--keep", &keep_text));
     NRL_TRY(cli_take_value(&argc, argv, "--keep-best", &best_text));
     NRL_TRY(cli_expect(argc, argv, 1, 1));
@@ -170,11 +188,7 @@ static nrl_status prune(int argc, char **argv, bool json)
     if (!keep) return nrl_fail(NRL_ERR_CONFIG, "--keep: expected how many of the newest stay, from 1");
     if (!holds(argv[1], "checkpoints"))
         return nrl_fail(NRL_ERR_CONFIG, "'%s' is no folder of a run: it has no checkpoints", argv[1]);
-    NRL_TRY(checkpoint_list(argv[1], &before, &n));
-    nrl_status st = checkpoint_prune(argv[1], keep, keep_best);
-    if (st == NRL_OK) tell_removed(before, n, json);
-    checkpoint_list_free(before, n);
-    return st;
+    return prune_run(argv[1], keep, keep_best, json);
 }
 
 /* ---- the verb ---- */

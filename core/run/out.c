@@ -3,6 +3,7 @@
  * that holds a run is refused unless that run is continued or replaced.
  */
 #include "run/out.h"
+#include "checkpoint/disk.h"
 #include "run/internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A folder whose name is not durable loses all that is in it with the power. One that may not be read
+ * cannot be synced. */
+static void sync_parent(const char *path)
+{
+    char parent[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    disk_sync_folder(parent);
+}
+
 nrl_status out_make(const char *path)
 {
     char buffer[4096];
@@ -22,7 +33,9 @@ nrl_status out_make(const char *path)
         if (path[i] != '/' && path[i]) continue;
         memcpy(buffer, path, i);
         buffer[i] = 0;
-        if (mkdir(buffer, 0777) && errno != EEXIST)
+        bool made = mkdir(buffer, 0777) == 0;
+        if (made) sync_parent(buffer);
+        else if (errno != EEXIST)
             return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
                             "out: cannot make the folder '%s': %s", buffer, strerror(errno));
     }
@@ -48,12 +61,21 @@ static nrl_status prove_writable(const char *out)
     return NRL_OK;
 }
 
-/* Two runs at once would write each other's checkpoints. The folder itself is locked, by the process: nothing
- * is left behind however it ends. A file system without locks has none. */
+/* The folder itself is locked, by the process: nothing is left behind however it ends. */
+bool out_take(const char *path, int *fd)
+{
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0 || !flock(*fd, LOCK_EX | LOCK_NB)) return true;
+    bool is_held = errno == EWOULDBLOCK;
+    close(*fd);
+    *fd = -1;
+    return !is_held;
+}
+
+/* Two runs at once would write each other's checkpoints. */
 static nrl_status lock(run *r)
 {
-    r->out_lock = open(r->config.out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (r->out_lock < 0 || !flock(r->out_lock, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK) return NRL_OK;
+    if (out_take(r->config.out, &r->out_lock)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "out: another run is under way in '%s'\nhint: wait for its end, or choose another out",
                     r->config.out);
 }

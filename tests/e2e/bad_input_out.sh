@@ -62,6 +62,10 @@ for how in resume=auto overwrite=true; do
     run 2 run run.yaml out=busy $how
     has err "out: another run is under way in 'busy'"
 done
+mkdir -p busy/checkpoints/step-00000001.tmp # as of a save that is being written
+run 2 checkpoint prune busy --keep 1
+has err "a run is under way in 'busy'"
+[ -d busy/checkpoints/step-00000001.tmp ] || is "a save beside a prune" gone "left alone"
 kill -KILL $!
 wait $! 2>/dev/null
 run 0 run run.yaml out=busy overwrite=true train.steps=2

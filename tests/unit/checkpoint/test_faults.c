@@ -5,6 +5,7 @@
  */
 #include "support/checkpoint.h"
 #include "support/faults.h"
+#include "run/out.h"
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -208,6 +209,20 @@ static void short_writes_are_gone_on_with(void **state)
     assert_int_equal(salt_of_step(out, 1), 1);
 }
 
+static void a_sync_that_a_signal_ended_is_begun_again(void **state)
+{
+    saving ranks[MAX_WORLD];
+    (void)state;
+    fault_kind_wanted = FAULT_SYNC;
+    fault_error = EINTR;
+    for (fault_at = 0; fault_at < 4; fault_at++) {
+        fault_count = 0;
+        assert_int_equal(save(1, 1, 1, 0, ranks), NRL_OK);
+        assert_true(fault_count > fault_at);
+        assert_int_equal(salt_of_step(out, 1), 1);
+    }
+}
+
 static void a_slow_disk_does_not_hold_up_the_run(void **state)
 {
     saving ranks[MAX_WORLD];
@@ -336,6 +351,25 @@ static void after_every_call_the_old_or_the_new_one_is_whole(void **state)
     crash_everywhere(1, 1, 0, true);
 }
 
+/* Else the power could take a run's folder with all that was synced inside. */
+static void each_new_folder_above_a_run_is_durable(void **state)
+{
+    char *path = mem_printf("%s/checkpoints/a/b", out), *above = mem_printf("%s/checkpoints", out);
+    bool is_made = false;
+    (void)state;
+    fault_recording = true;
+    assert_int_equal(out_make(path), NRL_OK);
+    fault_recording = false;
+    for (size_t i = 0; i < fault_n_events; i++) {
+        if (fault_events[i].kind != FAULT_MAKE_FOLDER) continue;
+        assert_true(is_synced(i, fault_n_events));
+        is_made = is_made || is_in(fault_events[i].path, above);
+    }
+    assert_true(is_made);
+    free(path);
+    free(above);
+}
+
 int main(void)
 {
     const char *base = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
@@ -348,6 +382,8 @@ int main(void)
         CASE(every_call_that_fails_leaves_a_whole_checkpoint),
         CASE(a_failed_save_leaves_no_temporary_files),
         CASE(short_writes_are_gone_on_with),
+        CASE(a_sync_that_a_signal_ended_is_begun_again),
+        CASE(each_new_folder_above_a_run_is_durable),
         CASE(a_slow_disk_does_not_hold_up_the_run),
         CASE(after_every_call_the_old_or_the_new_one_is_whole),
     };
