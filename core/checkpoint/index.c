@@ -123,7 +123,7 @@ char *index_write(const file_index *index, size_t *size)
 
 static nrl_dtype dtype_named(const char *name)
 {
-    for (int d = NRL_DTYPE_F32; d <= NRL_DTYPE_U8; d++)
+    for (int d = NRL_DTYPE_F32; nrl_dtype_size((nrl_dtype)d); d++)
         if (!strcmp(nrl_dtype_name((nrl_dtype)d), name)) return (nrl_dtype)d;
     return NRL_DTYPE_NONE;
 }

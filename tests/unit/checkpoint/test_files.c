@@ -490,6 +490,24 @@ static nrl_status parse_with(const char *from, const char *to)
     return st;
 }
 
+static void an_index_of_any_dtype_is_read_back(void **state)
+{
+    int n_dtypes = 0;
+    (void)state;
+    for (nrl_dtype d = NRL_DTYPE_F32; nrl_dtype_size(d); d++, n_dtypes++) {
+        arena a = {0};
+        size_t size;
+        index_entry e = {.tensor = {"w", "weight", d, 1, {0}}, .piece = piece_of_whole(1, (int64_t[]){0})};
+        file_index index = {.world = 1, .n_entries = 1, .entries = &e}, back;
+        char *text = index_write(&index, &size);
+        if (index_parse(&a, "rank-00000.nrlc", text, size, FORMAT_HEADER, &back) != NRL_OK) fail_msg("%s", nrl_error_text());
+        assert_int_equal(back.entries[0].tensor.dtype, d);
+        free(text);
+        arena_free(&a);
+    }
+    assert_int_equal(n_dtypes, NRL_DTYPE_U16);
+}
+
 static void forged_indices_are_refused(void **state)
 {
     static const char *const cases[][2] = {
@@ -599,7 +617,8 @@ int main(void)
         CASE(nothing_is_written_or_removed_through_a_link),
         CASE(a_file_size_limit_is_a_full_disk_and_keeps_the_last_one),
         CASE(forged_manifests_are_refused),
-        CASE(forged_indices_are_refused),
+        CASE(an_index_of_any_dtype_is_read_back),
+        cmocka_unit_test(forged_indices_are_refused),
         CASE(pruning_keeps_the_newest_and_the_best),
         CASE(what_a_trial_for_room_left_is_removed),
         CASE(a_damaged_one_does_not_count_among_the_kept),
