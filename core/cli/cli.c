@@ -17,55 +17,85 @@ typedef struct {
     const char *example; /* as typed, without "nrl" */
     const char *summary;
     nrl_status (*run)(int argc, char **argv);
+    const char *notes; /* what the usage does not say by itself; NULL = nothing */
 } verb;
 
 static const verb verbs[] = {
     {"run", "FILE [key=value ...]", "run scripts/sft.lua optimizer.lr=5e-6",
-     "train, from Lua or YAML", cli_run},
+     "train, from Lua or YAML", cli_run,
+     "FILE.yaml is a config, FILE.lua a script that makes one. key=value sets any\n"
+     "option of it; `nrl describe` lists them."},
     {"check", "FILE [key=value ...]", "check configs/sft.yaml", "find all mistakes, train nothing",
-     cli_check},
+     cli_check,
+     "Looked at is what needs no device: options, plugins, files, rows, memory; in a\n"
+     "script too."},
     {"launch",
-     "-n N [--nodes HOST:SLOTS,... | --hostfile FILE] [--node-rank K]\n"
-     "           [--address A] [--port P] [--grace SECONDS]\n"
+     "-n N [--nodes HOST:SLOTS,... | --hostfile FILE]\n"
+     "           [--node-rank K] [--address A] [--port P] [--grace SECONDS]\n"
      "           -- run FILE [key=value ...]",
-     "launch -n 2 -- run configs/sft.yaml", "train with several processes", cli_launch},
+     "launch -n 2 -- run configs/sft.yaml", "train with several processes", cli_launch,
+     "On several machines the same command is typed on each; --node-rank K, from 0,\n"
+     "says which one it is where its addresses do not. --address and --port are\n"
+     "where rank 0 is met. When a rank fails the others have --grace seconds to end."},
     {"resume", "DIR [key=value ...]", "resume runs/sft", "go on from the newest checkpoint",
-     cli_resume},
+     cli_resume,
+     "key=value changes an option: train.steps=2000 goes on further."},
     {"eval", "FILE.yaml [key=value ...] [--json]", "eval configs/sft.yaml",
-     "the loss over data.eval", cli_eval},
+     "the loss over data.eval", cli_eval,
+     "Of the model that the config starts from; model.path=RUN evaluates what a run\n"
+     "learned."},
     {"sample",
-     "SRC --prompt TEXT | --file FILE [--max-tokens N] [--temperature T]\n"
-     "           [--top-p P] [--seed S] [--template NAME] [--json]",
-     "sample runs/sft --prompt 'Once upon'", "continue prompts", cli_sample},
+     "SRC --prompt TEXT | --file FILE [--max-tokens N]\n"
+     "           [--temperature T] [--top-p P] [--seed S] [--template NAME] [--json]",
+     "sample runs/sft --prompt 'Once upon'", "continue prompts", cli_sample,
+     "SRC is a run (its newest checkpoint), a checkpoint, or a Hugging Face\n"
+     "directory. --file has a prompt a line. Unless given: 64 tokens, temperature 0\n"
+     "(always the likeliest), top-p 1, seed 0. --template\n"
+     "chatml|llama3|mistral|plain asks as a user of a chat; without it a prompt is\n"
+     "bare text."},
     {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
-     "speed and memory; saves nothing", cli_bench},
+     "speed and memory; saves nothing", cli_bench,
+     "N steps, 10 unless given, after 2 that warm up and are left out."},
     {"profile", "FILE.yaml [key=value ...] [--steps N] [--json]", "profile configs/sft.yaml",
-     "time by operation; saves nothing", cli_profile},
+     "time by operation; saves nothing", cli_profile,
+     "N steps, 10 unless given, after 2 that warm up and are left out."},
     {"export", "SRC DIR [--dtype f32|bf16|f16]", "export runs/sft out/model",
-     "write a Hugging Face directory", cli_export},
+     "write a Hugging Face directory", cli_export,
+     "SRC is a run (its newest checkpoint), a checkpoint, or a Hugging Face\n"
+     "directory; f32 unless given."},
     {"import", "DIR OUT", "import models/gpt2 runs/start", "read one into a checkpoint",
-     cli_import},
+     cli_import,
+     "OUT becomes the folder of a run whose checkpoint 0 has the weights of DIR."},
     {"checkpoint",
      "inspect|verify DIR [--json]\n"
      "         nrl checkpoint diff DIR DIR [--json]\n"
      "         nrl checkpoint prune DIR --keep N [--keep-best N] [--json]",
-     "checkpoint verify runs/sft", "look into checkpoints", cli_checkpoint},
+     "checkpoint verify runs/sft", "look into checkpoints", cli_checkpoint,
+     "DIR is a checkpoint or a run: all of its checkpoints for verify and prune,\n"
+     "else its newest."},
     {"tokenizer",
-     "train FILE... --vocab-size N --out DIR [--special TOKEN,...]\n"
-     "           [--min-frequency N] [--pattern gpt2|llama3|qwen2] [--jsonl]\n"
+     "train FILE... --vocab-size N --out DIR\n"
+     "           [--special TOKEN,...] [--min-frequency N]\n"
+     "           [--pattern gpt2|llama3|qwen2] [--jsonl]\n"
      "         nrl tokenizer encode|decode FILE... --tokenizer PATH [--jsonl]\n"
      "           [--add-special | --skip-special]",
-     "tokenizer encode a.txt --tokenizer tok", "train one; text to ids and back", cli_tokenizer},
+     "tokenizer encode a.txt --tokenizer tok", "train one; text to ids and back", cli_tokenizer,
+     NULL},
     {"describe", "[NAME] [--json]", "describe train", "options of a section or a plugin",
-     cli_describe},
+     cli_describe,
+     "NAME is a section (train), a kind (optimizer), a plugin (adamw) or an option\n"
+     "(lr); none: everything."},
     {"plugins",
      "[--json]\n"
      "         nrl plugins test FILE.so [option=value ...] [--backend NAME]\n"
      "           [--collective NAME] [--config config.json] [--json]\n"
      "         nrl plugins new KIND NAME DIR",
-     "plugins test mine.so", "list, test or begin plugins", cli_plugins},
-    {"env", "[--json]", "env", "this machine and this build", cli_env},
-    {"version", "[--json]", "version", "of nrl and its plugin interface", cli_version},
+     "plugins test mine.so", "list, test or begin plugins", cli_plugins,
+     "KIND is algorithm, optimizer or logger. Plugins are found in NRL_PLUGIN_PATH,\n"
+     "which is DIR:DIR..., in `plugins: [DIR]` of a config, and where nrl is\n"
+     "installed."},
+    {"env", "[--json]", "env", "this machine and this build", cli_env, NULL},
+    {"version", "[--json]", "version", "of nrl and its plugin interface", cli_version, NULL},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
@@ -89,6 +119,7 @@ static int print_verb_help(const verb *v)
 {
     printf("nrl %s - %s\n\nusage:   nrl %s %s\nexample: nrl %s\n", v->name, v->summary, v->name,
            v->usage, v->example);
+    if (v->notes) printf("\n%s\n", v->notes);
     return 0;
 }
 

@@ -56,8 +56,8 @@ static void say_trained(run *r)
     if (p->best_step)
         best = arena_printf(&r->memory, "; best %s %.4f at step %lld", r->config.checkpoint.metric, p->best,
                             (long long)p->best_step);
-    run_say(r, "trained    %lld step%s in %.1f s: %lld tokens, %.0f tok/s on the whole%s", (long long)steps,
-            steps > 1 ? "s" : "", seconds, (long long)tokens, (double)tokens / seconds, best);
+    run_say(r, "trained    %lld step%s in %.1f s, %lld tokens, %.0f a second%s", (long long)steps, steps > 1 ? "s" : "",
+            seconds, (long long)tokens, (double)tokens / seconds, best);
 }
 
 static nrl_status finish(run *r)

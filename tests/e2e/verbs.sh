@@ -16,6 +16,7 @@ done
 for verb in $(sed -n 's/^  nrl \([a-z]*\) .*/\1/p' out); do
     run 0 "$verb" --help
     has out "example: nrl $verb"
+    [ "$(columns out)" -le 80 ] || is "columns of the help of $verb" "$(columns out)" "at most 80"
     cp out first
     run 0 help "$verb"
     cmp -s out first || is "help of $verb" other "the same both ways"
@@ -45,6 +46,14 @@ has out '"cores":'
 run 0 describe
 for section in config model data train optimizer schedule checkpoint eval optimizers/adamw; do
     has out "$section - "
+done
+run 0 describe parallel
+has out "parallel/ddp - "
+has out "parallel/fsdp - "
+for option in lr optimizer.lr; do
+    run 0 describe $option
+    is "lines about $option" "$(lines out)" 3
+    has out "peak learning rate"
 done
 run 0 describe adamw
 has out "weight_decay"
