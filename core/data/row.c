@@ -220,8 +220,8 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
     }
     return nrl_fail(NRL_ERR_DATA,
                     "no row format has these keys: %s; %s\nother names are mapped by "
-                    "data.columns, as in {prompt: question, completion: answer}",
-                    keys, expected_rows(s));
+                    "data.columns, as in {prompt: question, %s}",
+                    keys, expected_rows(s), s->pairs ? "chosen: better, rejected: worse" : "completion: answer");
 }
 
 static bool has_label(const data_schema *s, const nrl_node *row, data_key key)

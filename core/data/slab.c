@@ -50,6 +50,13 @@ nrl_status data_slab_fill(data_slab *s, data_reader *reader, bool *end)
     return NRL_OK;
 }
 
+/* A line with nothing but {: JSON that was written for people. */
+static bool is_opening(const char *text, size_t size)
+{
+    while (size && strchr(" \t\r\n", text[size - 1])) size--;
+    return size == 1 && *text == '{';
+}
+
 static nrl_status parse(const data_slab *s, size_t i, const char *name, arena *a, nrl_node **node)
 {
     const data_row_text *row = &s->rows[i];
@@ -58,6 +65,9 @@ static nrl_status parse(const data_slab *s, size_t i, const char *name, arena *a
         json_parse_at(a, name, row->line, row->column, s->text.text + s->at[i], row->size, node);
     if (st != NRL_OK && row->cut)
         return nrl_fail(st, "%s\nthe file ends in this line, without a line end: is it cut off?",
+                        nrl_error_text());
+    if (st != NRL_OK && is_opening(s->text.text + s->at[i], row->size))
+        return nrl_fail(st, "%s\na file that begins with { has a whole row in each line; an indented one is a list, [ ... ]",
                         nrl_error_text());
     return st;
 }

@@ -72,7 +72,7 @@ static nrl_status load_entry(const char *path, const nrl_plugin **table)
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!so) return explain_dlerror(dlerror());
     *(void **)&entry = dlsym(so, "nrl_plugin_entry");
-    if (!entry) return nrl_fail(NRL_ERR_PLUGIN, "has no nrl_plugin_entry: it is not an nrl plugin");
+    if (!entry) return nrl_fail(NRL_ERR_PLUGIN, "has no nrl_plugin_entry: it is not an nrl plugin, or lacks NRL_EXPORT(table)");
     *table = entry();
     return NRL_OK;
 }

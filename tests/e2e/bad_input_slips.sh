@@ -72,6 +72,15 @@ sed 's|path: .*|config: classifier.json}|' run.yaml >classifier.yaml
 run 65 check classifier.yaml out=other
 has err "architecture 'LlamaForSequenceClassification' is no causal language model"
 
+# ---- files that are nearly right ----
+printf '{\n  "text": "a"\n}\n' >indented.json
+run 65 check run.yaml out=other data.train=indented.json
+has err "indented.json:1:1: "
+has err "a file that begins with { has a whole row in each line"
+echo '{"question": "a", "better": "b", "worse": "c"}' >pairs.jsonl
+run 65 check run.yaml out=other data.train=pairs.jsonl algorithm=dpo
+has err "as in {prompt: question, chosen: better, rejected: worse}"
+
 # ---- what is odd is said, and done ----
 run 0 check run.yaml out=other optimizer.lr=0 train.global_batch=100
 has err "warning: optimizer.lr is 0: the weights will not change"
