@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "data/data.h"
-#include <dirent.h>
+#include "support/folder.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -98,27 +98,10 @@ static inline int support_setup(void **state)
     return 0;
 }
 
-static inline void support_remove(const char *dir)
-{
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        char *path = mem_printf("%s/%s", dir, e->d_name);
-        struct stat s;
-        if (!lstat(path, &s) && S_ISDIR(s.st_mode))
-            support_remove(path);
-        else
-            unlink(path);
-        free(path);
-    }
-    if (d) closedir(d);
-    rmdir(dir);
-}
-
 static inline int support_teardown(void **state)
 {
     fixture *f = *state;
-    support_remove(f->dir);
+    test_folder_remove(f->dir);
     tokenizer_close(f->tok);
     arena_free(&f->memory);
     free(f->dir);

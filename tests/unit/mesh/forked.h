@@ -182,4 +182,21 @@ static inline void end_rank(group *g, int32_t rank)
         if (!strstr(text, part)) fail_msg("no '%s' in '%s'", part, text);                          \
     } while (0)
 
+#define NAMED_S 10.0 /* the promise */
+
+/* Everybody but `lost` says `want` in time, and where it was. */
+static inline void expect_named(group *g, int32_t lost, double since, const char *want, const char *where)
+{
+    for (int32_t r = 0; r < g->world; r++) {
+        rank_report report;
+        if (r == lost) continue;
+        assert_true(collect(g, r, &report));
+        assert_int_equal(report.status, NRL_ERR_PEER);
+        EXPECT_TEXT(report.text, want);
+        EXPECT_TEXT(report.text, where);
+        if (report.at - since > NAMED_S) fail_msg("rank %d took %.1f s", r, report.at - since);
+    }
+    end_errors(g);
+}
+
 #endif

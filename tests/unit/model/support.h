@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "model/find.h"
 #include "model/hf.h"
-#include <dirent.h>
+#include "support/folder.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,23 +42,6 @@ static inline char *support_scratch(void)
     char *dir = mem_strdup("/tmp/nrl-model-XXXXXX");
     assert_non_null(mkdtemp(dir));
     return dir;
-}
-
-static inline void support_remove(const char *dir)
-{
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        char *path = mem_printf("%s/%s", dir, e->d_name);
-        struct stat s;
-        if (!lstat(path, &s) && S_ISDIR(s.st_mode))
-            support_remove(path);
-        else
-            unlink(path);
-        free(path);
-    }
-    if (d) closedir(d);
-    rmdir(dir);
 }
 
 static inline void support_write(const char *dir, const char *name, const void *bytes, size_t size)

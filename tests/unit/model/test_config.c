@@ -86,7 +86,7 @@ static nrl_status read_config(const char *text)
     char *dir = support_scratch();
     support_write(dir, "config.json", text, strlen(text));
     nrl_status st = hf_config(dir, &a, &config);
-    support_remove(dir);
+    test_folder_remove(dir);
     free(dir);
     arena_free(&a);
     return st;

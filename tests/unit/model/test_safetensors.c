@@ -108,7 +108,7 @@ static void an_absent_or_empty_file_is_told(void **state)
     support_write(dir, "m.safetensors", "", 0);
     ASSERT_FAILS(safetensors_open(&a, arena_printf(&a, "%s/m.safetensors", dir), &f), NRL_ERR_DATA,
                  "too few");
-    support_remove(dir);
+    test_folder_remove(dir);
     free(dir);
     arena_free(&a);
 }

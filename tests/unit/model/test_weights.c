@@ -43,7 +43,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     fixture *f = *state;
-    support_remove(f->dir);
+    test_folder_remove(f->dir);
     free(f->dir);
     plugin_host_destroy(f->host);
     arena_free(&f->a);

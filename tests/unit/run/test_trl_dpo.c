@@ -5,6 +5,7 @@
  * where the shared data is absent.
  */
 #include "base/json.h"
+#include "run/replay.h"
 #include "support/run.h"
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 24, MAX_MICRO = 16, N_METRICS = 6, GOLDEN_MAX = 64 << 20 };
+enum { STEPS = 24, N_METRICS = 6, GOLDEN_MAX = 64 << 20 };
 /* Mean residuals, absolute for metrics. TRL's own drift between two attention kernels over a run is
  * 7e-5 in a single loss (robust), 1e-5 in the norm. */
 static const double LOSS_RESIDUAL = 1e-5, NORM_RESIDUAL = 1e-3, METRIC_RESIDUAL = 1e-4;
@@ -99,23 +100,6 @@ static nrl_batch *make_batch(const nrl_node *micro)
     return b;
 }
 
-static void replay_step(run *r, const nrl_node *step, run_event *e)
-{
-    const nrl_node *micro = nrl_node_find(step, "micro");
-    nrl_batch *batches[MAX_MICRO];
-    data_step data = {.micro = batches, .n_micro = (int64_t)nrl_node_size(micro)};
-    assert_true(data.n_micro <= MAX_MICRO);
-    for (int64_t m = 0; m < data.n_micro; m++) {
-        batches[m] = make_batch(nrl_node_at(micro, (size_t)m));
-        assert_int_equal(batch_check(batches[m], 512), NRL_OK);
-    }
-    bool done;
-    if (step_on(r, &data, now_seconds(), e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
-    ctx_set_batch(r->ctx, NULL);
-    for (int64_t m = 0; m < data.n_micro; m++)
-        batch_free(batches[m]);
-}
-
 static void text_step(run *r, run_event *e)
 {
     bool done;
@@ -171,7 +155,7 @@ static void compare(const recording *rec)
         if (rec->from_text)
             text_step(r, &e);
         else
-            replay_step(r, step, &e);
+            replay_step(r, step, make_batch, &e);
         assert_true(fabs(e.lr - nrl_node_f64(nrl_node_find(step, "learning_rate"), NAN)) <= 1e-12);
         note(&res, &e, step);
     }

@@ -3,13 +3,14 @@
  * of all 24 steps. Needs stories260K; skipped where the shared data is absent.
  */
 #include "base/json.h"
+#include "run/replay.h"
 #include "support/run.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
 
-enum { STEPS = 24, MAX_MICRO = 16, GOLDEN_MAX = 64 << 20 };
+enum { STEPS = 24, GOLDEN_MAX = 64 << 20 };
 /* Mean residuals; per step 2e-4 (loss) and 3e-4 (norm) is what the recording allows. */
 static const double LOSS_RESIDUAL = 1e-5, NORM_RESIDUAL = 1e-3, LOSS_STEP = 2e-4, NORM_STEP = 3e-4;
 
@@ -97,22 +98,6 @@ static double residual(double a, double b)
     return fabs(a - b) / fmax(fabs(b), 0.05);
 }
 
-static void replay_step(run *r, const nrl_node *step, run_event *e)
-{
-    const nrl_node *micro = nrl_node_find(step, "micro");
-    nrl_batch *batches[MAX_MICRO];
-    data_step data = {.micro = batches, .n_micro = (int64_t)nrl_node_size(micro)};
-    assert_true(data.n_micro <= MAX_MICRO);
-    for (int64_t m = 0; m < data.n_micro; m++) {
-        batches[m] = make_batch(nrl_node_at(micro, (size_t)m));
-        assert_int_equal(batch_check(batches[m], 512), NRL_OK);
-    }
-    bool done;
-    if (step_on(r, &data, now_seconds(), e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
-    ctx_set_batch(r->ctx, NULL);
-    for (int64_t m = 0; m < data.n_micro; m++) batch_free(batches[m]);
-}
-
 static void replay(const recording *rec)
 {
     const char *path = test_shared(&place, arena_printf(&place.memory, "golden/trl_runs/%s.json", rec->name));
@@ -125,7 +110,7 @@ static void replay(const recording *rec)
     for (size_t i = 0; i < STEPS; i++) {
         const nrl_node *step = nrl_node_at(steps, i);
         run_event e;
-        replay_step(r, step, &e);
+        replay_step(r, step, make_batch, &e);
         double a = residual(e.loss, nrl_node_f64(nrl_node_find(step, "loss"), NAN));
         double b = residual(e.grad_norm, nrl_node_f64(nrl_node_find(step, "grad_norm"), NAN));
         assert_true(fabs(e.lr - nrl_node_f64(nrl_node_find(step, "learning_rate"), NAN)) <= 1e-12);
