@@ -3,7 +3,7 @@
  */
 #include "checkpoint/staging.h"
 #include "base/arena.h"
-#include <stdio.h>
+#include "base/memory.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,17 +13,6 @@
 
 enum { ALIGN = 64, STRIDE = 4 << 20, PAGE = 4096 };
 
-/* What the kernel could give without swapping; INT64_MAX where it does not say. */
-static int64_t available_bytes(void)
-{
-    char line[128];
-    long long kib = -1;
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && kib < 0 && fgets(line, sizeof line, f)) sscanf(line, "MemAvailable: %lld", &kib);
-    if (f) fclose(f);
-    return kib < 0 ? INT64_MAX : (int64_t)kib * 1024;
-}
-
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
@@ -31,7 +20,7 @@ static size_t round_up(size_t n, size_t to)
 
 static nrl_status add_block(staging *s, size_t size)
 {
-    int64_t available = available_bytes();
+    int64_t available = memory_available("");
     size = round_up(size ? size : 1, PAGE);
     if ((int64_t)size > available)
         return nrl_fail(NRL_ERR_MEMORY, "staging memory of %zu bytes does not fit: %lld are available", size,

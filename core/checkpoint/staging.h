@@ -17,8 +17,8 @@ typedef struct {
     size_t n;
 } staging;
 
-/* Room for `size` bytes in one block, touched. NRL_ERR_MEMORY also where the machine has not that much
- * available. */
+/* Room for `size` bytes in one block, touched. NRL_ERR_MEMORY also where the machine, or the
+ * process's control group, has not that much available. */
 nrl_status staging_reserve(staging *s, size_t size, workers *pool);
 /* 64-byte aligned; stays where it is until staging_reset. NRL_ERR_MEMORY. */
 nrl_status staging_take(staging *s, size_t size, void **room);

@@ -1,0 +1,106 @@
+/*
+ * memory.c - /proc/meminfo and the files of control groups, of both versions. What is missing limits
+ * nothing.
+ */
+#include "base/memory.h"
+#include "base/arena.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A hierarchy of groups: its mount, and its files. Version 1 says "no limit" by a number near 2^63. */
+typedef struct {
+    const char *controllers; /* as /proc/self/cgroup lists them */
+    const char *mount, *limit, *usage, *cache;
+} hierarchy;
+
+static const hierarchy hierarchies[] = {
+    {"", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "},
+    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "},
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The number behind `key` at the begin of a line; -1 where there is none ("max" is none). */
+static int64_t number_in(const char *path, const char *key)
+{
+    char line[256];
+    long long value = -1;
+    size_t n = strlen(key);
+    FILE *f = fopen(path, "re");
+    while (f && value < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, n) || sscanf(line + n, "%lld", &value) != 1) value = -1;
+    if (f) fclose(f);
+    return value;
+}
+
+static int64_t number_of(const char *folder, const char *name, const char *key)
+{
+    char *path = mem_printf("%s/%s", folder, name);
+    int64_t value = number_in(path, key);
+    free(path);
+    return value;
+}
+
+/* Of one group; pages of files that nobody used lately make room. */
+static int64_t room_in(const hierarchy *h, const char *folder)
+{
+    int64_t limit = number_of(folder, h->limit, ""), usage = number_of(folder, h->usage, "");
+    int64_t cache = number_of(folder, "memory.stat", h->cache), used = usage - (cache > 0 ? cache : 0);
+    if (limit < 0 || usage < 0) return INT64_MAX;
+    if (used < 0) used = 0;
+    return limit > used ? limit - used : 0;
+}
+
+/* Of the group and those above it. A container may see its own group as the mount itself. */
+static int64_t room_below(const hierarchy *h, const char *root, const char *group)
+{
+    char *folder = mem_printf("%s%s%s", root, h->mount, group);
+    size_t top = strlen(root) + strlen(h->mount);
+    int64_t room = INT64_MAX;
+    for (;;) {
+        room = least(room, room_in(h, folder));
+        char *slash = strrchr(folder + top, '/');
+        if (!slash) break;
+        *slash = 0;
+    }
+    free(folder);
+    return room;
+}
+
+/* "4:memory:/user/7" or "0::/user/7": is it of this hierarchy? */
+static const char *group_of(const hierarchy *h, char *line)
+{
+    char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!group) return NULL;
+    *group++ = 0;
+    group[strcspn(group, "\n")] = 0;
+    return strcmp(controllers + 1, h->controllers) ? NULL : group;
+}
+
+static int64_t room_in_groups(const char *root, const hierarchy *h)
+{
+    char line[4096], *path = mem_printf("%s/proc/self/cgroup", root);
+    int64_t room = INT64_MAX;
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *group = group_of(h, line);
+        if (group) room = least(room, room_below(h, root, group));
+    }
+    if (f) fclose(f);
+    free(path);
+    return room;
+}
+
+int64_t memory_available(const char *root)
+{
+    char *path = mem_printf("%s/proc/meminfo", root);
+    int64_t kib = number_in(path, "MemAvailable:"), room = kib < 0 ? INT64_MAX : kib * 1024;
+    free(path);
+    for (size_t i = 0; i < sizeof hierarchies / sizeof *hierarchies; i++)
+        room = least(room, room_in_groups(root, &hierarchies[i]));
+    return room;
+}

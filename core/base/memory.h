@@ -1,0 +1,13 @@
+/*
+ * memory.h - how much memory this process could still take, by the kernel's own account: of the machine,
+ * and of each control group above the process (containers, Slurm), whichever is less.
+ */
+#ifndef BASE_MEMORY_H
+#define BASE_MEMORY_H
+#include <stdint.h>
+
+/* Bytes that can be had without swapping, and without being killed for a group's limit; INT64_MAX where
+ * nothing says. `root`: in front of /proc and /sys, "" but in tests. */
+int64_t memory_available(const char *root);
+
+#endif

@@ -1,0 +1,103 @@
+/*
+ * test_memory.c - available memory by made-up /proc and /sys: the machine's, and that of control groups.
+ */
+#include "base/arena.h"
+#include "base/memory.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char root[] = "/tmp/nrl-memory-XXXXXX";
+
+static void put(const char *folder, const char *name, const char *text)
+{
+    char *command = mem_printf("mkdir -p %s%s", root, folder), *path = mem_printf("%s%s/%s", root, folder, name);
+    assert_int_equal(system(command), 0);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    free(command);
+    free(path);
+}
+
+static int empty(void **state)
+{
+    char *command = mem_printf("rm -rf %s/proc %s/sys", root, root);
+    (void)state;
+    int st = system(command);
+    free(command);
+    return st;
+}
+
+static void nothing_known_limits_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(memory_available(root), INT64_MAX);
+    assert_true(memory_available("") > 0);
+}
+
+static void a_machine_without_groups_says_what_it_has(void **state)
+{
+    (void)state;
+    put("/proc", "meminfo", "MemTotal:  9000 kB\nMemFree:  10 kB\nMemAvailable:    4000 kB\n");
+    assert_int_equal(memory_available(root), 4000 * 1024);
+}
+
+static void the_tightest_group_above_counts(void **state)
+{
+    (void)state;
+    put("/proc", "meminfo", "MemAvailable:    4000 kB\n");
+    put("/proc/self", "cgroup", "0::/a/b\n");
+    put("/sys/fs/cgroup/a/b", "memory.max", "max\n");
+    put("/sys/fs/cgroup/a/b", "memory.current", "500\n");
+    assert_int_equal(memory_available(root), 4000 * 1024);
+    put("/sys/fs/cgroup/a", "memory.max", "10000\n");
+    put("/sys/fs/cgroup/a", "memory.current", "9000\n");
+    assert_int_equal(memory_available(root), 1000);
+    put("/sys/fs/cgroup/a", "memory.stat", "anon 5000\ninactive_file 3000\nactive_file 1000\n");
+    assert_int_equal(memory_available(root), 4000);
+    put("/sys/fs/cgroup/a", "memory.current", "99999\n"); /* a limit that was lowered */
+    assert_int_equal(memory_available(root), 0);
+}
+
+static void a_container_sees_its_group_as_the_mount(void **state)
+{
+    (void)state;
+    put("/proc/self", "cgroup", "0::/\n");
+    put("/sys/fs/cgroup", "memory.max", "7000\n");
+    put("/sys/fs/cgroup", "memory.current", "3000\n");
+    assert_int_equal(memory_available(root), 4000);
+}
+
+static void groups_of_version_1_count_too(void **state)
+{
+    (void)state;
+    put("/proc/self", "cgroup", "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n1:name=systemd:/\n");
+    put("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "8000\n"); /* the path of the host is not seen inside */
+    put("/sys/fs/cgroup/memory", "memory.usage_in_bytes", "6000\n");
+    put("/sys/fs/cgroup/memory", "memory.stat", "inactive_file 1\ntotal_inactive_file 1000\n");
+    assert_int_equal(memory_available(root), 3000);
+    put("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "9223372036854771712\n");
+    assert_true(memory_available(root) > INT64_MAX / 2);
+}
+
+int main(void)
+{
+    if (!mkdtemp(root)) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(nothing_known_limits_nothing, empty),
+        cmocka_unit_test_setup(a_machine_without_groups_says_what_it_has, empty),
+        cmocka_unit_test_setup(the_tightest_group_above_counts, empty),
+        cmocka_unit_test_setup(a_container_sees_its_group_as_the_mount, empty),
+        cmocka_unit_test_setup(groups_of_version_1_count_too, empty),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    empty(NULL);
+    rmdir(root);
+    return failed;
+}
