@@ -84,7 +84,7 @@ static const verb verbs[] = {
     {"describe", "[NAME] [--json]", "describe train", "options of a section or a plugin",
      cli_describe,
      "NAME is a section (train), a kind (optimizer), a plugin (adamw) or an option\n"
-     "(lr); none: everything."},
+     "(lr), or lua, what a script can call; none: everything."},
     {"plugins",
      "[--json]\n"
      "         nrl plugins test FILE.so [option=value ...] [--backend NAME]\n"

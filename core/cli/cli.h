@@ -13,6 +13,7 @@ nrl_status cli_bench(int argc, char **argv);
 nrl_status cli_check(int argc, char **argv);
 nrl_status cli_checkpoint(int argc, char **argv);
 nrl_status cli_describe(int argc, char **argv);
+void cli_describe_lua(void); /* the page of the script functions */
 nrl_status cli_eval(int argc, char **argv);
 nrl_status cli_export(int argc, char **argv);
 nrl_status cli_import(int argc, char **argv);

@@ -213,6 +213,10 @@ nrl_status cli_describe(int argc, char **argv)
     tables t = {0};
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 0, 1));
+    if (argc > 1 && !strcmp(argv[1], "lua")) {
+        cli_describe_lua();
+        return NRL_OK;
+    }
     t.host = cli_plugin_host(&t.a, NULL, 0);
     add_core(&t);
     add_plugins(&t);

@@ -1,0 +1,71 @@
+/*
+ * describe_lua.c - `nrl describe lua`: what a script can call, on one page. The functions are core/script;
+ * e2e.describe_lua holds this page and them together, name by name.
+ */
+#include "cli/cli.h"
+#include <stdio.h>
+
+static const char page[] =
+    "lua - what a script can call, after: local nrl = require \"nrl\"\n"
+    "\n"
+    "  nrl.config(file)             a YAML config as a plain table\n"
+    "  nrl.args                     key=value of the command line: nrl.args[\"optimizer.lr\"]; they also win\n"
+    "                               over the table that nrl.open gets\n"
+    "  nrl.open(config, settings)   checks everything, prints the plan, returns a run; settings may have\n"
+    "                               quiet, out and model, which win over the command line\n"
+    "  nrl.loss{...}                a loss of the script, see below; returns its name, for `algorithm`\n"
+    "  nrl.gradcheck(loss, {tolerance, extra})   its gradients beside differences; the worst is returned\n"
+    "  nrl.where(x, a, b)           a where x is not 0, else b\n"
+    "  nrl.tokenizer_train{texts or files, vocab_size, out, special, min_frequency, pattern}\n"
+    "  nrl.read_jsonl(file)         a list of rows\n"
+    "  nrl.write_jsonl(file, rows)  nrl.json.encode(value, indent)  nrl.json.decode(text)\n"
+    "  nrl.list(table)  nrl.null    an empty list, and null, where JSON or a config wants them\n"
+    "  nrl.rank  nrl.world          of several processes, from 0\n"
+    "  nrl.exit  nrl.version        exit codes by name, as in os.exit(nrl.exit.data)\n"
+    "\n"
+    "a run\n"
+    "  run:train()                  all steps, the last save, the export; returns the last step's event\n"
+    "  for e in run:steps() do      the same, a step at a time; run:finish() ends it early\n"
+    "  run:on(\"step\", f)            f(e) after each step: e.step, loss, grad_norm, lr, epoch, tokens,\n"
+    "                               tokens_per_s, seconds, skipped and the loss's metrics\n"
+    "  run:on(\"eval\", f)            f(e): e.step, e.eval_loss, e.eval_...\n"
+    "  run:on(\"save\", f)            f(e): e.step, e.path\n"
+    "  run:stop(reason)             no step after this one\n"
+    "  run:set_lr(lr)               from the next step on, instead of the schedule's; or run.lr = lr\n"
+    "  run:evaluate()               over data.eval: {loss =, eval_loss =, ...}\n"
+    "  run:sample{prompts, max_tokens, temperature, top_p, seed, chat, keep_special}   a list of texts\n"
+    "  run:save()  run:export(dir)  a checkpoint, whose folder is returned; a Hugging Face directory\n"
+    "  run:profile(true), run:profile()   times operations; {{op =, seconds =, calls =}, ...}\n"
+    "  run:close()                  or: local run <close> = nrl.open(config)\n"
+    "  run.step  run.total_steps  run.lr  run.out  run.config\n"
+    "  run.state                    a table of yours, saved with checkpoints\n"
+    "\n"
+    "nrl.loss{name, needs, weight, loss, metrics, terms, separable, step_end, base}\n"
+    "  needs = {...}                logps, ref_logps, entropy, sum_p2, prompt_rows; \"pairs\" for pairs\n"
+    "  weight = function(b)         what the sum is divided by, from counts alone\n"
+    "  loss = function(b)           a sum, as a tensor of one element; with terms = 2 two of each\n"
+    "  metrics = {name = \"mean\"}    or \"sum\", \"max\", \"min\"; given by b:metric(name, x, weight)\n"
+    "  separable = true             the loss may be called on any rows: less memory\n"
+    "  step_end = function(sums, weights)   after each update\n"
+    "  base = \"dpo\"                 a plugin's loss to start from: b:base_loss(), b:base_weight()\n"
+    "\n"
+    "a batch: P scored rows, S sequences; tensors unless said\n"
+    "  b:logps()  b:ref_logps()  b:entropy()  b:sum_p2()   [P]\n"
+    "  b:mask()  b:weights()        [P] what a row counts: 1 trained, 0 prompt\n"
+    "  b:seq_sum(x)                 x [P] -> [S]\n"
+    "  b:chosen(x)  b:rejected(x)   x [S] -> one a pair\n"
+    "  b:extra(name)                [S] a column of data.extra\n"
+    "  b:count(what)                a number: answer_tokens, prompt_tokens, sequences, pairs, blocks, tokens\n"
+    "\n"
+    "a tensor: + - * / ^ with tensors and numbers, and\n"
+    "  x:sum() mean detach softmax log_softmax log_sum_exp\n"
+    "  x:exp() log expm1 log1p sqrt square pow(y) reciprocal neg abs\n"
+    "  x:sigmoid() log_sigmoid softplus tanh relu silu gelu | clamp(low, high) min(y) max(y) gt(y)\n"
+    "  x:item()                     the number of one element    x:shape(), #x    its sizes, how many\n"
+    "\n"
+    "Examples: scripts/*.lua. Limits and the sandbox: nrl describe script.\n";
+
+void cli_describe_lua(void)
+{
+    fputs(page, stdout);
+}
