@@ -164,7 +164,7 @@ static bool exchange(const char *a, const char *b)
 }
 
 /* Where the file system cannot exchange names, the old one steps aside first: for a moment nobody has
- * the name. */
+ * the name (folder.c looks for the one aside). */
 nrl_status disk_replace(const char *from, const char *to, char **aside)
 {
     *aside = NULL;
@@ -173,7 +173,7 @@ nrl_status disk_replace(const char *from, const char *to, char **aside)
         return NRL_OK;
     }
     if (errno != ENOENT && errno != EINVAL && errno != ENOSYS) return disk_fail(to, errno);
-    if (errno != ENOENT) {
+    if (faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) { /* else the one aside may be all there is */
         char *old = mem_printf("%s.old", to);
         nrl_status st = disk_remove_folder(old);
         if (st == NRL_OK && rename(to, old) == 0) *aside = old;

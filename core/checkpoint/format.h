@@ -30,7 +30,9 @@
  *   "files": [{"size", "index": its offset, "xxh3": XXH3-128 of the index}, ...], "nodes": {...}}
  *
  * A save happens in step-00000200.tmp: every rank's file is durable before rank 0 writes the manifest,
- * and that is durable before the one rename. So a folder of the final name is complete.
+ * and that is durable before the one rename. So a folder of the final name is complete. Where a step is saved
+ * again on a file system that cannot exchange names, the earlier one is step-00000200.old until the new one
+ * has the name; alone, it is the checkpoint of its step.
  */
 #ifndef CHECKPOINT_FORMAT_H
 #define CHECKPOINT_FORMAT_H
