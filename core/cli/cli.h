@@ -53,6 +53,7 @@ nrl_status cli_read_config(arena *a, config_problems *problems, const char *file
 /* 4. signals: SIGTERM, SIGUSR1 and SIGINT are remembered for the run to see; a second SIGINT leaves
  * at once. Returns where the number appears (0 = none). */
 volatile int *cli_catch_signals(void);
+volatile int64_t *cli_tell_crashes(void); /* says who crashed from now on; the place of the step under way */
 volatile int *cli_signal(void); /* the same place, without catching anything */
 
 #endif

@@ -16,7 +16,8 @@ void experiment_environment(arena *a, run_environment *env)
                              .exe_dir = cli_exe_dir(a),
                              .terminal = terminal,
                              .color = terminal && !cli_getenv("NO_COLOR"),
-                             .signal = cli_catch_signals()};
+                             .signal = cli_catch_signals(),
+                             .step = cli_tell_crashes()};
 }
 
 /* OpenMP's runtime comes with the CPU backend and reads this then. Who set it already knows better. */

@@ -55,6 +55,9 @@ typedef struct {
 /* Opens every plugin there is, by kind and name; in `a`. [main] */
 size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries);
 
+/* Writes whose code this is, "optimizer 'adamw'"; false where it is no plugin's. [any, signal handlers too] */
+bool plugin_locate(const void *address, char *text, size_t room);
+
 /* Folders searched, in order; borrowed. */
 const char *const *plugin_folders(const plugin_host *h, size_t *n);
 

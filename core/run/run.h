@@ -33,6 +33,7 @@ typedef struct {
     void *user;
     config_problems *problems;   /* found while the config was read: told with the rest; NULL = none */
     volatile int *signal;        /* set by the cli's handlers: 0, SIGTERM, SIGUSR1, SIGINT */
+    volatile int64_t *step;      /* told the step under way, from 1; NULL = nobody asks */
     const mesh_place *place;     /* among the ranks; NULL = one process */
     mesh_session *session;       /* of a process that opens several runs; NULL = this is the only one */
 } run_environment;

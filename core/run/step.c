@@ -333,6 +333,7 @@ nrl_status step_take(run *r, run_event *e, bool *done)
 {
     double start = now_seconds(), waited = data_loader_wait_seconds(r->train_loader);
     data_step data;
+    if (r->env.step) *r->env.step = r->progress.step + 1;
     NRL_TRY(data_loader_step(r->train_loader, r->progress.step, &data));
     r->data_seconds = data_loader_wait_seconds(r->train_loader) - waited;
     return step_on(r, &data, start, e, done);
