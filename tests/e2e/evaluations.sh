@@ -31,7 +31,7 @@ run 0 run run.yaml data.eval=train.jsonl "$with_eval" train.steps=12 checkpoint.
 is "steps of a run that gets better" "$(steps better)" 12
 is "checkpoints of a run that gets better" "$(checkpoints better)" "step-00000012"
 run 2 run run.yaml data.eval=eval.jsonl "$with_eval" checkpoint.metric=eval_accuracy out=unknown
-has err "checkpoint.metric: 'eval_accuracy' is not a value of the evaluation"
+has err "checkpoint.metric: 'eval_accuracy' is no value of an evaluation"
 run 2 check run.yaml eval.early_stop=3
 has err "eval.early_stop needs eval.every"
 run 2 check run.yaml eval.every=3
@@ -75,4 +75,13 @@ done
 wait "$pid1" && wait "$pid2" || is "runs side by side" failed good
 is "losses of runs side by side" "$(losses side1; losses side2)" "$(losses none; losses none)"
 is "files of the shared cache" "$(ls shared | wc -l)" 1
+
+# Every name in a record has its line in core/README.md, and the other way round.
+names() { sed 's/": /\n/g' "$@" | sed -n 's/.*"\([^"]*\)$/\1/p' | sort -u; }
+run 0 run run.yaml train.precision=fp16 checkpoint.every=2 checkpoint.async=false out=half
+OMP_NUM_THREADS=1 run 0 launch -n 2 -- run run.yaml checkpoint.every=0 out=two
+names still/metrics.jsonl half/metrics.jsonl two/metrics.jsonl >written
+sed -n '/^## Records/,/^## Choices/p' "$source/core/README.md" | sed -n 's/^| \(`[^|]*\) |.*/\1/p' | tr -d '`,' |
+    tr ' ' '\n' | sort -u >documented
+is "names in records and not documented, or the other way round" "$(diff written documented)" ""
 exit $failed
