@@ -46,6 +46,29 @@ for signal in TERM:75 USR1:75 INT:130; do
     cmp -s a b || is "losses after $signal" other "those of a run in one piece"
 done
 
+# ---- a second SIGINT: the step is not waited for, nothing is saved ----
+cat >busy.lua <<'E2'
+local nrl = require "nrl"
+local run = nrl.open(nrl.config "run.yaml")
+run:on("step", function(e)
+  io.open("reached", "w"):close()
+  local t = os.time()
+  while os.time() < t + 60 do end
+end)
+run:train()
+E2
+began=$(date +%s)
+"$nrl" run busy.lua out=twice train.steps=1000000 checkpoint.every=0 >out 2>err &
+pid=$!
+while [ ! -e reached ] && kill -0 $pid; do sleep 0.02; done
+kill -INT $pid
+sleep 0.2
+kill -INT $pid
+wait $pid
+is "code after two SIGINT" $? 130
+[ $(($(date +%s) - began)) -lt 50 ] || is "end after two SIGINT" late "at once"
+[ -e twice/checkpoints ] && is "checkpoint after two SIGINT" present absent
+
 # ---- a kill: the newest complete checkpoint counts ----
 "$nrl" run run.yaml train.steps=100000 checkpoint.every=5 out=killed >out 2>err &
 pid=$!
