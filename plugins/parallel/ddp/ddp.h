@@ -4,7 +4,7 @@
  *   ddp.c       options, their rules, the table
  *   bucket.c    which gradient lies in which bucket; binding; agreement of all ranks on it
  *   reduce.c    when a bucket goes out, and when the rest is waited for
- *   plain.c half.c powersgd.c sparse.c   what goes out: the codecs
+ *   plain.c half.c powersgd.c sparse.c   what goes out: the codecs; orthonormal.c serves powersgd.c
  *   local.c     sync_every: ranks step alone and average
  *   text.c      the line of the plan
  *
@@ -72,6 +72,9 @@ typedef struct {
 } ddp_codec;
 
 extern const ddp_codec ddp_plain, ddp_half, ddp_powersgd, ddp_sparse;
+
+/* t [n r] gets orthonormal columns, or stays as it is where it is not finite; key: for columns drawn anew. */
+nrl_status ddp_orthonormal(nrl_ctx *ctx, nrl_tensor *t, int64_t n, int64_t r, uint64_t key, bool *finite);
 
 struct ddp {
     ddp_options o;

@@ -41,81 +41,6 @@ bool ddp_is_low_rank(const ddp_options *o, const nrl_param *p)
     return thin * o->powersgd_min_rate <= (double)nrl_param_numel(p);
 }
 
-/* ---- orthonormal columns, on the host: thin matrices are small ---- */
-
-static double draw(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*state >> 40) / 8388608.0 - 1;
-}
-
-static uint64_t key_of(const ddp_slot *s, int64_t step)
-{
-    uint64_t h = 14695981039346656037u ^ (uint64_t)step;
-    for (const char *c = nrl_param_name(s->param); *c; c++) h = (h ^ (unsigned char)*c) * 1099511628211u;
-    return h;
-}
-
-/* What is left of column c beside the columns in front of it; its length. */
-static double project(double *a, int64_t n, int64_t r, int64_t c)
-{
-    double square = 0;
-    for (int pass = 0; pass < 2; pass++) /* twice is enough (Kahan) */
-        for (int64_t k = 0; k < c; k++) {
-            double dot = 0;
-            for (int64_t i = 0; i < n; i++) dot += a[i * r + k] * a[i * r + c];
-            for (int64_t i = 0; i < n; i++) a[i * r + c] -= dot * a[i * r + k];
-        }
-    for (int64_t i = 0; i < n; i++) square += a[i * r + c] * a[i * r + c];
-    return sqrt(square);
-}
-
-static double length(const double *a, int64_t n, int64_t r, int64_t c)
-{
-    double square = 0;
-    for (int64_t i = 0; i < n; i++) square += a[i * r + c] * a[i * r + c];
-    return sqrt(square);
-}
-
-/* Modified Gram-Schmidt on a [n, r]; a column that the others span is drawn anew, so that a direction that
- * was zero once can come back. */
-static void orthonormal(double *a, int64_t n, int64_t r, uint64_t key)
-{
-    for (int64_t c = 0; c < r; c++) {
-        double before = length(a, n, r, c), after = project(a, n, r, c);
-        while (!(after > 1e-6 * before) || after == 0) {
-            for (int64_t i = 0; i < n; i++) a[i * r + c] = draw(&key);
-            before = length(a, n, r, c);
-            after = project(a, n, r, c);
-        }
-        for (int64_t i = 0; i < n; i++) a[i * r + c] /= after;
-    }
-}
-
-/* t [n r] gets orthonormal columns, or stays as it is where it is not finite. */
-static nrl_status make_orthonormal(nrl_ctx *ctx, nrl_tensor *t, int64_t n, int64_t r, uint64_t key,
-                                   bool *finite)
-{
-    const int64_t numel = n * r;
-    double *a = malloc((size_t)numel * sizeof *a);
-    float *narrow = malloc((size_t)numel * sizeof *narrow);
-    nrl_tensor *made;
-    nrl_status st = a && narrow ? nrl_tensor_fetch(ctx, t, a, numel)
-                                : nrl_fail(NRL_ERR_MEMORY, "out of memory for a matrix [%lld,%lld]",
-                                           (long long)n, (long long)r);
-    *finite = st == NRL_OK;
-    for (int64_t i = 0; i < numel && *finite; i++) *finite = isfinite(a[i]);
-    if (*finite) {
-        orthonormal(a, n, r, key);
-        for (int64_t i = 0; i < numel; i++) narrow[i] = (float)a[i];
-        st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &numel, narrow, &made);
-        if (st == NRL_OK) st = nrl_tensor_copy(ctx, made, t);
-    }
-    free(a);
-    free(narrow);
-    return st;
-}
-
 /* ---- memory ---- */
 
 static nrl_status new_matrix(ddp *d, nrl_ctx *ctx, ddp_slot *s)
@@ -188,6 +113,13 @@ static void powersgd_unbind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
 
 /* ---- the stages ---- */
 
+static uint64_t key_of(const ddp_slot *s, int64_t step)
+{
+    uint64_t h = 14695981039346656037u ^ (uint64_t)step;
+    for (const char *c = nrl_param_name(s->param); *c; c++) h = (h ^ (unsigned char)*c) * 1099511628211u;
+    return h;
+}
+
 static nrl_status as_matrix(nrl_ctx *ctx, nrl_tensor *t, int64_t rows, int64_t cols, nrl_tensor **out)
 {
     return nrl_op_reshape(ctx, t, 2, (int64_t[]){rows, cols}, out);
@@ -219,7 +151,7 @@ static nrl_status make_p(ddp *d, nrl_ctx *ctx, ddp_slot *s)
     if (m->residual) NRL_TRY(nrl_tensor_add(ctx, m->residual, s->view));
     if (!d->o.powersgd_warm_start) NRL_TRY(nrl_tensor_fill(ctx, m->start, 0)); /* drawn anew below */
     int64_t draw_of = d->o.powersgd_warm_start ? 0 : d->steps;
-    NRL_TRY(make_orthonormal(ctx, m->start, m->cols, m->rank, key_of(s, draw_of), &finite));
+    NRL_TRY(ddp_orthonormal(ctx, m->start, m->cols, m->rank, key_of(s, draw_of), &finite));
     NRL_TRY(as_matrix(ctx, s->view, m->rows, m->cols, &whole));
     NRL_TRY(as_matrix(ctx, m->start, m->cols, m->rank, &q));
     return product(ctx, whole, q, false, false, m->p);
@@ -230,7 +162,7 @@ static nrl_status make_q(nrl_ctx *ctx, ddp_slot *s, low *l)
     matrix *m = s->codec;
     nrl_tensor *whole, *p;
     bool finite;
-    NRL_TRY(make_orthonormal(ctx, m->p, m->rows, m->rank, key_of(s, -1), &finite));
+    NRL_TRY(ddp_orthonormal(ctx, m->p, m->rows, m->rank, key_of(s, -1), &finite));
     l->broken = l->broken || !finite;
     NRL_TRY(as_matrix(ctx, s->view, m->rows, m->cols, &whole));
     NRL_TRY(as_matrix(ctx, m->p, m->rows, m->rank, &p));
