@@ -184,6 +184,8 @@ void suite_norms(suite *s)
     for (int k = 0; s->ops.norm && k < COUNT(shapes); k++)
         for (int how = 0; how < 16 * s->n_dtypes; how++) {
             uint32_t dtype = suite_dtypes[how / 16];
+            /* of 16-bit types a half in which each pair of settings occurs: emulators are slow */
+            if (dtype != NRL_DTYPE_F32 && __builtin_parity((unsigned)how & 15)) continue;
             norm_case c = {shapes[k][0],    shapes[k][1], shapes[k][2],
                            how & 8 ? 3 : 0, dtype,        how & 4 ? dtype : NRL_DTYPE_F32,
                            how & 1,         how & 2,      how & 4,
