@@ -1,6 +1,6 @@
 /*
  * attention.c - checks of attention's operands and the choice of kernels: tensor cores for bf16 and
- * f16 (ops/flash_*.cu), plain ones for f32 (ops/attention_plain.cu).
+ * f16 (ops/flash_*.cu, or a library's: dnn.c), plain ones for f32 (ops/attention_plain.cu).
  */
 #include "cuda_backend.h"
 #include "ops/flash.h"
@@ -76,6 +76,9 @@ nrl_status cuda_op_attention(cuda *self, void *stream, const nrl_attention_args 
     NRL_TRY(check_shapes(a));
     NRL_TRY(check_dtypes(a));
     if (!a->n_segments || !a->q.rows) return NRL_OK;
+    bool done = false;
+    if (self->wants_dnn) NRL_TRY(cuda_dnn_attention(self, stream, a, &done));
+    if (done) return NRL_OK;
     flash_params p = forward_params(a);
     int code = 0;
     if (a->q.dtype == NRL_DTYPE_F32)
@@ -103,6 +106,9 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
     NRL_TRY(check_dtypes(f));
     NRL_TRY(check_gradients(a));
     if (!f->n_segments || !f->q.rows) return NRL_OK;
+    bool done = false;
+    if (self->wants_dnn) NRL_TRY(cuda_dnn_attention_grad(self, stream, a, &done));
+    if (done) return NRL_OK;
     NRL_TRY(cuda_scratch(self, (size_t)(f->n_heads * f->q.rows) * sizeof(float), &delta));
     flash_params p = forward_params(f);
     p.dy = matrix_of(&a->dy);

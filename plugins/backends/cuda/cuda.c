@@ -12,6 +12,8 @@ static const nrl_option cuda_option_rows[] = {
                 "device number; -1 = the rank's number on its node"),
     NRL_OPT_BOOL(cuda_options, tf32, "false",
                  "products of f32 by tensor cores: faster, with 10 bits of mantissa"),
+    NRL_OPT_ENUM(cuda_options, attention, "auto", "auto|flash|cudnn",
+                 "kernels of 16-bit attention: own ones, or cuDNN's where it has some; auto = flash"),
 };
 
 static nrl_status cuda_probe(void)

@@ -18,7 +18,11 @@ typedef struct {
     double memory_fraction;
     int64_t device; /* -1: the rank's number on its node */
     bool tf32;      /* f32 products by tensor cores */
+    int64_t attention; /* cuda_attention */
 } cuda_options;
+
+/* AUTO is FLASH until cuDNN has been seen to agree on a GPU. */
+typedef enum { CUDA_ATTENTION_AUTO = 0, CUDA_ATTENTION_FLASH, CUDA_ATTENTION_CUDNN } cuda_attention;
 
 /* What a kernel found wrong in its operands: told by cuda_check_fault after the next wait. */
 typedef enum { CUDA_FAULT_NONE = 0, CUDA_FAULT_ROW_INDEX } cuda_fault;
@@ -34,8 +38,9 @@ struct cuda {
     volatile int32_t *fault; /* pinned, one cuda_fault; kernels write it */
     void *scratch;           /* grown on demand */
     size_t scratch_bytes;
-    void *math; /* handles of the matrix library, NULL until first used: gemm.c */
-    bool tf32;
+    void *math;      /* handles of the matrix library, NULL until first used: gemm.c */
+    void *attention; /* the same of the attention library: dnn.c */
+    bool tf32, wants_dnn;
 };
 
 /* Memory for one operation at a time, contents undefined, valid until the next call: operations on
@@ -67,6 +72,12 @@ void cuda_close(void *self);
 
 /* ---- gemm.c ---- */
 void cuda_gemm_close(cuda *self); /* before the pool goes */
+
+/* ---- dnn.c ---- */
+/* *done false: our own kernels have to do it. Operands are checked already. */
+nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args *a, bool *done);
+nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a, bool *done);
+void cuda_dnn_close(cuda *self);
 
 /* ---- transfer.c ---- */
 nrl_status cuda_copy_bytes(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes,

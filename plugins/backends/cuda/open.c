@@ -94,6 +94,7 @@ nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, in
     self->driver = driver;
     self->device = device;
     self->tf32 = o->tf32;
+    self->wants_dnn = o->attention == CUDA_ATTENTION_CUDNN;
     nrl_status st = open_parts(self, o);
     if (st) {
         nrl_note("opening device %d", device);
@@ -114,6 +115,7 @@ void cuda_close(void *instance)
         (void)self->driver->stream_destroy(self->stream);
     }
     cuda_gemm_close(self);
+    cuda_dnn_close(self);
     cuda_pool_destroy(self->pool);
     if (self->fault) cuda_staging_give(self->staging, (void *)(uintptr_t)self->fault);
     cuda_staging_destroy(self->staging);

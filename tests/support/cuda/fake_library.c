@@ -2,6 +2,7 @@
  * fake_library.c - the library of matrix products as three loops, for the emulated cuda backend. It
  * refuses dtypes and strides that cuBLASLt is believed to refuse; that belief was never tested.
  */
+#include "fake_library.h"
 #include "gemm_library.h"
 #include <math.h>
 #include <stdlib.h>
@@ -111,4 +112,19 @@ static const gemm_library fake_library = {fake_open, fake_close, fake_plan, fake
 const gemm_library *gemm_library_table(void)
 {
     return &fake_library;
+}
+
+/* Attention's library is missing unless a test has one. */
+static nrl_status no_dnn(void **library)
+{
+    *library = NULL;
+    return nrl_fail(NRL_ERR_PLUGIN, "the emulated backend has no cuDNN");
+}
+
+static const dnn_library missing = {.open = no_dnn};
+const dnn_library *fake_dnn_library = &missing;
+
+const dnn_library *dnn_library_table(void)
+{
+    return fake_dnn_library;
 }

@@ -1,0 +1,263 @@
+/*
+ * dnn.c - attention through a library where `attention: cudnn` asks for it and the library has a way.
+ *
+ * What it is asked: causal self-attention of whole sequences, in 16 bits, with aligned rows; no
+ * windows, prefixes or cached keys. Plans are costly to make, so sequences of mixed lengths are
+ * told as ragged, with numbers rounded up to powers of two, and sequences of one length (a multiple
+ * of 64) as they are. Whatever is refused goes to our own kernels, with one warning a kind of reason;
+ * forward and backward decide apart, since the saved log-sum-exp is the same.
+ */
+#include "cuda_backend.h"
+#include "dnn_library.h"
+#include "ops/ragged.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { DNN_PLANS = 64, DNN_SHORTEST = 128, DNN_WIDEST = 256, DNN_STEP = 64 };
+#define DNN_ROOM_MOST ((size_t)4 << 30)  /* workspace, also at most a sixteenth of the memory */
+#define DNN_STATS_MOST ((int64_t)256 << 20) /* bytes of a dense [B, H, T] */
+
+typedef struct {
+    dnn_problem problem;
+    void *plan; /* NULL: refused */
+    size_t workspace_bytes;
+    uint64_t last_used; /* 0: free place */
+} dnn_entry;
+
+typedef struct {
+    const dnn_library *table;
+    void *library; /* NULL: it could not be opened */
+    dnn_entry entries[DNN_PLANS];
+    uint64_t uses;
+    bool warned_problem, warned_refusal;
+} dnn_engine;
+
+/* ---- the engine ---- */
+
+static void forget(dnn_engine *e, dnn_entry *entry)
+{
+    if (entry->plan) e->table->plan_free(e->library, entry->plan);
+    *entry = (dnn_entry){.last_used = 0};
+}
+
+void cuda_dnn_close(cuda *self)
+{
+    dnn_engine *e = self->attention;
+    if (!e) return;
+    for (int i = 0; i < DNN_PLANS; i++)
+        forget(e, &e->entries[i]);
+    if (e->library) e->table->close(e->library);
+    free(e);
+    self->attention = NULL;
+}
+
+/* A library that is missing is no error. */
+static nrl_status engine_of(cuda *self, dnn_engine **out)
+{
+    *out = self->attention;
+    if (*out) return NRL_OK;
+    dnn_engine *e = self->attention = calloc(1, sizeof *e);
+    if (!e) return nrl_fail(NRL_ERR_MEMORY, "no memory for attention");
+    *out = e;
+    e->table = dnn_library_table();
+    nrl_status st = e->table->open(&e->library);
+    if (st == NRL_OK || st == NRL_ERR_MEMORY) return st;
+    e->library = NULL;
+    nrl_warn("attention: cudnn is not used: %s", nrl_error_text());
+    return NRL_OK;
+}
+
+/* ---- what the library is asked ---- */
+
+static bool is_whole(const nrl_mat *m)
+{
+    return ((uintptr_t)m->data & 15) == 0 && m->stride % 8 == 0;
+}
+
+/* Why the library is not asked; NULL: it is. */
+static const char *objection(const nrl_attention_args *a)
+{
+    if (a->q.dtype == NRL_DTYPE_F32) return "f32";
+    if (a->window > 0) return "a window";
+    if (!a->host_cu_q || !a->host_cu_k) return "sequences whose lengths the host does not know";
+    for (uint32_t s = 0; s < a->n_segments; s++) {
+        if (a->host_prefix && a->host_prefix[s] >= 0) return "shared prefixes";
+        if (a->host_cu_q[s] != a->host_cu_k[s]) return "cached keys";
+    }
+    if (a->host_cu_q[a->n_segments] != a->host_cu_k[a->n_segments]) return "cached keys";
+    if (a->head_dim % 8 || a->head_dim > DNN_WIDEST) return "this width of heads";
+    if (!is_whole(&a->q) || !is_whole(&a->k) || !is_whole(&a->v) || !is_whole(&a->y))
+        return "rows that are not aligned to 16 bytes";
+    return NULL;
+}
+
+static int64_t rounded(int64_t n, int64_t least)
+{
+    while (least < n)
+        least *= 2;
+    return least;
+}
+
+static dnn_problem problem_of(const nrl_attention_args *a)
+{
+    const int32_t *cu = a->host_cu_q;
+    int64_t longest = 0, shortest = INT64_MAX;
+    for (uint32_t s = 0; cu && s < a->n_segments; s++) {
+        int64_t n = cu[s + 1] - cu[s];
+        longest = n > longest ? n : longest;
+        shortest = n < shortest ? n : shortest;
+    }
+    bool ragged = longest != shortest || longest % DNN_STEP || !cu || cu[0];
+    return (dnn_problem){.batch = ragged ? rounded(a->n_segments, 1) : a->n_segments,
+                         .heads = a->n_heads,
+                         .kv_heads = a->n_kv_heads,
+                         .length = ragged ? rounded(longest, DNN_SHORTEST) : longest,
+                         .width = a->head_dim,
+                         .strides = {a->q.stride, a->k.stride, a->v.stride, a->y.stride},
+                         .dtype = a->q.dtype,
+                         .ragged = ragged};
+}
+
+static void warn_once(bool *warned, const dnn_problem *p, const char *why)
+{
+    if (*warned) return;
+    *warned = true;
+    nrl_warn("attention%s by our own kernels, not cudnn's: %s (%lld sequences of up to %lld, %lld heads over %lld "
+             "of width %lld)", p->backward ? "'s gradients" : "", why, (long long)p->batch, (long long)p->length,
+             (long long)p->heads, (long long)p->kv_heads, (long long)p->width);
+}
+
+/* ---- plans ---- */
+
+static size_t room_most(const cuda *self)
+{
+    size_t share = self->properties.memory_bytes / 16;
+    return share < DNN_ROOM_MOST ? share : DNN_ROOM_MOST;
+}
+
+static nrl_status entry_of(cuda *self, dnn_engine *e, const dnn_problem *p, dnn_entry **out)
+{
+    dnn_entry *at = &e->entries[0];
+    e->uses++;
+    for (int i = 0; i < DNN_PLANS; i++) {
+        dnn_entry *entry = &e->entries[i];
+        if (entry->last_used && !memcmp(&entry->problem, p, sizeof *p)) {
+            entry->last_used = e->uses;
+            *out = entry;
+            return NRL_OK;
+        }
+        if (entry->last_used < at->last_used) at = entry;
+    }
+    forget(e, at);
+    NRL_TRY(e->table->plan(e->library, p, room_most(self), &at->plan, &at->workspace_bytes));
+    at->problem = *p;
+    at->last_used = e->uses;
+    if (!at->plan) warn_once(&e->warned_refusal, p, nrl_error_text());
+    *out = at;
+    return NRL_OK;
+}
+
+/* The engine and a plan; *plan NULL: our own kernels. */
+static nrl_status plan_of(cuda *self, const nrl_attention_args *a, const dnn_problem *p, dnn_engine **engine,
+                          dnn_entry **plan)
+{
+    *plan = NULL;
+    NRL_TRY(engine_of(self, engine));
+    if (!(*engine)->library) return NRL_OK;
+    const char *why = objection(a);
+    if (!why && p->batch * p->heads * p->length * (int64_t)sizeof(float) > DNN_STATS_MOST) why = "so mixed lengths";
+    if (why) {
+        warn_once(&(*engine)->warned_problem, p, why);
+        return NRL_OK;
+    }
+    dnn_entry *entry;
+    NRL_TRY(entry_of(self, *engine, p, &entry));
+    if (entry->plan) *plan = entry;
+    return NRL_OK;
+}
+
+/* ---- running ---- */
+
+static void *piece(char **room, size_t bytes)
+{
+    void *at = *room;
+    *room += (bytes + 255) / 256 * 256;
+    return at;
+}
+
+/* All that the library needs beside the operands, in one piece of scratch memory. */
+static void lay_out(const dnn_entry *e, char **room, dnn_operands *at, ragged_params *r)
+{
+    const dnn_problem *p = &e->problem;
+    size_t stats = (size_t)(p->batch * p->heads * p->length) * sizeof(float);
+    at->stats = piece(room, stats); /* cuDNN has no way without them */
+    if (p->backward) at->sums = piece(room, stats);
+    if (p->ragged) at->lengths = piece(room, (size_t)p->batch * sizeof(int32_t));
+    for (int i = 0; i < DNN_OPERANDS && p->ragged; i++)
+        if (p->strides[i]) at->offsets[i] = piece(room, (size_t)(p->batch + 1) * sizeof(int64_t));
+    at->workspace = piece(room, e->workspace_bytes);
+    r->stats = at->stats;
+    r->lengths = at->lengths;
+    memcpy(r->offsets, at->offsets, sizeof r->offsets);
+    memcpy(r->strides, p->strides, sizeof r->strides);
+}
+
+static nrl_status run(cuda *self, void *stream, const nrl_attention_args *a, const dnn_engine *e,
+                      const dnn_entry *entry, dnn_operands *at)
+{
+    const dnn_problem *p = &entry->problem;
+    ragged_params r = {.cu = a->cu_q,
+                       .n_segments = (int32_t)a->n_segments,
+                       .batch = (int32_t)p->batch,
+                       .n_heads = (int32_t)p->heads,
+                       .length = p->length,
+                       .lse = a->lse.data,
+                       .lse_stride = a->lse.stride};
+    char *room = NULL;
+    void *memory;
+    lay_out(entry, &room, at, &r); /* from address 0: how much it is */
+    NRL_TRY(cuda_scratch(self, (size_t)(uintptr_t)room, &memory));
+    room = memory;
+    lay_out(entry, &room, at, &r);
+    if (p->ragged) ragged_places(&r, stream);
+    if (p->backward) ragged_stats_in(&r, stream);
+    NRL_TRY(cuda_launched(self, "attention"));
+    NRL_TRY(e->table->run(e->library, entry->plan, at, stream));
+    if (!p->backward && a->lse.data) ragged_stats_out(&r, stream);
+    return cuda_launched(self, "attention");
+}
+
+nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args *a, bool *done)
+{
+    dnn_problem p = problem_of(a);
+    dnn_engine *e;
+    dnn_entry *entry;
+    *done = false;
+    NRL_TRY(plan_of(self, a, &p, &e, &entry));
+    if (!entry) return NRL_OK;
+    dnn_operands at = {.operands = {a->q.data, a->k.data, a->v.data, a->y.data}, .scale = (float)a->scale};
+    *done = true;
+    return run(self, stream, a, e, entry, &at);
+}
+
+nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a, bool *done)
+{
+    const nrl_attention_args *f = &a->forward;
+    const nrl_mat *gradients[] = {&a->dy, &a->dq, &a->dk, &a->dv};
+    dnn_problem p = problem_of(f);
+    dnn_engine *e;
+    dnn_entry *entry;
+    *done = false;
+    p.backward = 1;
+    for (int i = 0; i < 4; i++) {
+        p.strides[DNN_DY + i] = gradients[i]->stride;
+        if (!is_whole(gradients[i])) return NRL_OK;
+    }
+    NRL_TRY(plan_of(self, f, &p, &e, &entry));
+    if (!entry) return NRL_OK;
+    dnn_operands at = {.operands = {f->q.data, f->k.data, f->v.data, f->y.data, a->dy.data, a->dq.data,
+                                    a->dk.data, a->dv.data},
+                       .scale = (float)f->scale};
+    *done = true;
+    return run(self, stream, f, e, entry, &at);
+}
