@@ -187,6 +187,9 @@ static void check_precision(config_problems *problems, const nrl_node *root, con
         problems_add(problems, place(root, "train", "master"),
                      "train.master: split16 keeps fp32 masters as bf16 weights and the rest of their bits: it "
                      "needs train.precision: bf16");
+    if (t->gradients == CONFIG_GRADIENTS_BF16 && t->precision != CONFIG_BF16)
+        problems_add(problems, place(root, "train", "gradients"),
+                     "train.gradients: bf16 needs train.precision: bf16");
 }
 
 static void check_model(config_problems *problems, const nrl_node *root, const config_model *m)

@@ -61,6 +61,9 @@ static const nrl_option train_rows[] = {
     NRL_OPT_ENUM(config_train, master, "fp32", "fp32|split16",
                  "with bf16: fp32 masters beside the weights, or the 16 bits that rounding took away, 2 bytes "
                  "a parameter less; the same numbers"),
+    NRL_OPT_ENUM(config_train, gradients, "fp32", "fp32|bf16",
+                 "with bf16: what is kept of them until the update; a micro-batch is summed in fp32, then rounded "
+                 "and added, so one a step loses least"),
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
                 "most of a micro-batch's logits that stay until backward where a loss needs whole "
                 "batches (dpo, kto); the rest is computed twice, with the same results"),

@@ -41,6 +41,7 @@ typedef struct {
 
 typedef enum { CONFIG_FP32 = 0, CONFIG_BF16, CONFIG_FP16 } config_precision;
 typedef enum { CONFIG_MASTER_FP32 = 0, CONFIG_MASTER_SPLIT16 } config_master;
+typedef enum { CONFIG_GRADIENTS_FP32 = 0, CONFIG_GRADIENTS_BF16 } config_gradients;
 typedef enum { CONFIG_NAN_STOP = 0, CONFIG_NAN_SKIP } config_nan;
 typedef enum {
     CONFIG_RECOMPUTE_NONE = 0,
@@ -73,6 +74,7 @@ typedef struct {
     const nrl_node *loss_scale;               /* as written */
     config_loss_scale scale;                  /* what it means */
     int64_t master;                           /* config_master */
+    int64_t gradients;                        /* config_gradients */
     const nrl_node *activation_checkpointing; /* as written */
     config_recompute recompute;               /* what it means */
     int64_t seed;

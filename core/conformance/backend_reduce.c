@@ -129,10 +129,10 @@ static void check_softmax(suite *s, bool log_form, uint32_t dtype, const int64_t
     suite_clear(s);
 }
 
-static void check_square_sum(suite *s, const int64_t shape[3], bool fresh)
+static void check_square_sum(suite *s, uint32_t dtype, const int64_t shape[3], bool fresh)
 {
     suite_case(s, "square_sum, %lld x %lld", (long long)shape[0], (long long)shape[1]);
-    mat *x = mat_random(s, NRL_DTYPE_F32, shape[0], shape[1], shape[2], -3, 3);
+    mat *x = mat_random(s, dtype, shape[0], shape[1], shape[2], -3, 3);
     double start = 5, want = fresh ? 0 : start, got;
     double *out = suite_array(s, &start, sizeof start);
     for (int64_t r = 0; r < x->rows; r++)
@@ -157,7 +157,9 @@ void suite_reductions(suite *s)
             for (int log_form = 0; s->ops.softmax && log_form < 2; log_form++)
                 check_softmax(s, log_form, suite_dtypes[d], shapes[k]);
         }
-        for (int fresh = 0; s->ops.square_sum && fresh < 2; fresh++)
-            check_square_sum(s, shapes[k], fresh);
+        for (int fresh = 0; s->ops.square_sum && fresh < 2; fresh++) {
+            check_square_sum(s, NRL_DTYPE_F32, shapes[k], fresh);
+            check_square_sum(s, NRL_DTYPE_BF16, shapes[k], fresh);
+        }
     }
 }

@@ -144,7 +144,7 @@ static void check_adamw(suite *s, int64_t n, uint32_t work, double weight_decay)
 
 /* ---- the same update of a master in halves, with a bf16 gradient ---- */
 
-enum { N_UPDATED = 5003 };
+enum { N_UPDATED = 5003, N_TIES = 64 /* masters in the middle between two of bf16 */ };
 
 /* What an update reads and writes, on the device. */
 typedef struct {
@@ -163,19 +163,21 @@ static operands new_operands(suite *s, nrl_dtype grad)
     for (int i = 0; i < N_UPDATED; i++)
         mat_set(s, o.grad, 0, i, mat_round(NRL_DTYPE_BF16, suite_uniform(s, -3, 3)));
     mat_upload(s, o.grad);
+    for (int i = 0; i < N_TIES; i++) mat_set(s, o.master, 0, i, (i % 2 ? -1 : 1) * (1 + (2 * i + 1) * 0x1p-8));
+    mat_upload(s, o.master);
     o.high = suite_array(s, zeros, sizeof zeros);
     o.low = suite_array(s, zeros, sizeof zeros);
     return o;
 }
 
-static void update(suite *s, const operands *o, bool split)
+static void update(suite *s, const operands *o, bool split, double lr)
 {
     nrl_adamw_args a = {.size = sizeof a,
                         .grad = mat_args(o->grad),
                         .m = mat_args(o->m),
                         .v = mat_args(o->v),
                         .work = row_of(o->high, NRL_DTYPE_BF16, N_UPDATED),
-                        .lr = 1e-2,
+                        .lr = lr,
                         .grad_scale = 0.7,
                         .beta1 = 0.9,
                         .beta2 = 0.95,
@@ -199,6 +201,24 @@ static void check_same(suite *s, const char *what, const void *a, const void *b,
     free(second);
 }
 
+/* Nothing moves, so that ties are still there. */
+static void check_ties(suite *s, const operands *o)
+{
+    uint16_t high[N_TIES];
+    float master[N_TIES];
+    int bad = 0;
+    update(s, o, false, 0);
+    suite_read(s, high, o->high, sizeof high);
+    suite_read(s, master, o->master->device, sizeof master);
+    for (int i = 0; i < N_TIES; i++) {
+        uint32_t bits;
+        memcpy(&bits, &master[i], sizeof bits);
+        bad += high[i] != upper_of(bits) || (bits & 0xffff) != 0x8000;
+    }
+    report_check(s->report, !bad, "adamw rounds ties of a bf16 work copy away from zero", "%s: %d of %d do not", s->what,
+                 bad, (int)N_TIES);
+}
+
 static void check_encoded(suite *s)
 {
     suite_case(s, "adamw on halves with a bf16 gradient");
@@ -207,9 +227,11 @@ static void check_encoded(suite *s)
     s->random = random;
     operands split = new_operands(s, NRL_DTYPE_BF16);
     run_split(s, false, split.master->device, split.high, split.low, N_UPDATED);
+    check_ties(s, &plain);
+    update(s, &split, true, 0);
     for (int step = 0; step < 3; step++) {
-        update(s, &plain, false);
-        update(s, &split, true);
+        update(s, &plain, false, 1e-2);
+        update(s, &split, true, 1e-2);
     }
     check_same(s, "upper halves", plain.high, split.high, N_UPDATED * sizeof(uint16_t));
     run_split(s, true, split.master->device, split.high, split.low, N_UPDATED);

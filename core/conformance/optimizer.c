@@ -235,7 +235,7 @@ static float to_bf16(float x)
 {
     uint32_t u;
     memcpy(&u, &x, 4);
-    u = (u + 0x7fff + (u >> 16 & 1)) & 0xffff0000u; /* to nearest, ties to even */
+    u = (u + 0x8000) & 0xffff0000u; /* to nearest, ties away from zero, as nrl_master_round */
     memcpy(&x, &u, 4);
     return x;
 }

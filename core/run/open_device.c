@@ -26,6 +26,7 @@ strategy_setup strategy_setup_of(const run *r)
                             .quiet = !run_leads(r),
                             .compute = run_compute(r),
                             .split16 = r->config.train.master == CONFIG_MASTER_SPLIT16,
+                            .bf16_gradients = r->config.train.gradients == CONFIG_GRADIENTS_BF16,
                             .n_states = r->optimizer->n_states,
                             .reach = r->optimizer->reach};
 }
@@ -39,6 +40,7 @@ static nrl_status open_storage(run *r)
     const storage_spec spec = strategy_storage(&r->strategy, &setup);
     NRL_TRY(storage_bind(r->ctx, r->model, &spec, &r->storage));
     strategy_attach(&r->strategy, &r->work);
+    if (storage_buffers_gradients(&spec)) NRL_TRY(gradients_open(r->ctx, r->model, &r->work.gradients));
     return load_weights(r);
 }
 

@@ -165,6 +165,8 @@ static void say_memory(const run *r)
                "(%.3g bytes a parameter); activations come on top",
             mib(total), nrl_mesh_world(r->mesh) > 1 ? " a rank" : "", mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes),
             mib(s->state_bytes), (double)total / (double)model_n_params(r->model));
+    if (s->buffer_bytes)
+        run_say(r, "           gradients in bf16; %.1f MiB of them are one unit's in fp32, as backward sums it", mib(s->buffer_bytes));
 }
 
 static void say_staging(const run *r)

@@ -41,6 +41,7 @@ static nrl_status seed(run *r, const double *weights)
 /* Of every trained parameter, also where nothing of it is updated on this rank. */
 static void gradients_begin(run *r)
 {
+    gradients_forget(&r->work.gradients);
     for (int32_t i = 0; i < r->model->n_params; i++)
         nrl_param_set_fresh(r->model->params[i], r->model->params[i]->trained);
 }
@@ -48,9 +49,10 @@ static void gradients_begin(run *r)
 /* A parameter that nothing used this step has a gradient of zero, not last step's. */
 static nrl_status gradients_end(run *r)
 {
+    const nrl_slot slot = r->work.gradients.buffer ? NRL_SLOT_GRAD : NRL_SLOT_GRAD_ACC;
     for (int32_t i = 0; i < r->model->n_params; i++) {
         nrl_param *p = r->model->params[i];
-        nrl_tensor *grad = nrl_param_tensor(p, NRL_SLOT_GRAD_ACC);
+        nrl_tensor *grad = nrl_param_tensor(p, slot);
         if (!nrl_param_fresh(p) || !grad) continue;
         NRL_TRY(nrl_tensor_fill(r->ctx, grad, 0));
         nrl_param_set_fresh(p, false);

@@ -1,6 +1,7 @@
 /*
  * storage.c - slots of parameters on this rank: allocation by layout, loading, reading.
  */
+#include "run/gradients.h"
 #include "run/storage.h"
 #include "tensor/split16.h"
 #include <stdlib.h>
@@ -87,13 +88,18 @@ static nrl_status bind_halves(nrl_ctx *ctx, model *m, const storage_spec *spec, 
     return bind_slot(ctx, m, spec, NRL_SLOT_LOW, NRL_DTYPE_U16, room_local, false, s);
 }
 
+static nrl_dtype gradient_dtype(const storage_spec *spec)
+{
+    return spec->bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
+}
+
 static nrl_status bind_trained(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *s)
 {
     const nrl_dtype f32 = NRL_DTYPE_F32;
-    if (!spec->reduces_grads)
+    if (!spec->reduces_grads && !spec->bf16_gradients)
         NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD_ACC, f32, room_gradient, false, s));
     for (int32_t i = 0; i < m->n_params; i++) bind_aliases(spec, m->params[i]);
-    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD, f32, room_local, false, s));
+    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD, gradient_dtype(spec), room_local, false, s));
     if (spec->split16) NRL_TRY(bind_halves(ctx, m, spec, s));
     else NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_MASTER, f32, room_local, false, s));
     for (uint32_t k = 0; k < spec->n_states; k++)
@@ -121,10 +127,25 @@ static int64_t master_bytes(const storage_spec *spec, int64_t local)
     return spec->compute == NRL_DTYPE_F32 && !spec->gathers_work ? 0 : local * (int64_t)sizeof(float);
 }
 
+/* GRAD_ACC and, where that is not the same, GRAD; of bf16 ones GRAD alone. */
+static int64_t gradient_bytes(const storage_spec *spec, const nrl_param *p, int64_t local)
+{
+    bool alone = spec->reduces_grads || spec->bf16_gradients;
+    int64_t n = alone ? local : p->numel + (is_whole(spec, p) ? 0 : local);
+    return n * (int64_t)nrl_dtype_size(gradient_dtype(spec));
+}
+
+bool storage_buffers_gradients(const storage_spec *spec)
+{
+    return spec->train && spec->bf16_gradients && !spec->reduces_grads;
+}
+
 void storage_plan(const model *m, const storage_spec *spec, storage *out)
 {
     const int64_t full = (int64_t)sizeof(float), width = (int64_t)nrl_dtype_size(spec->compute);
-    out->work_bytes = out->master_bytes = out->gradient_bytes = out->state_bytes = 0;
+    out->work_bytes = out->master_bytes = out->state_bytes = 0;
+    out->buffer_bytes = storage_buffers_gradients(spec) ? gradients_bytes(m) : 0;
+    out->gradient_bytes = out->buffer_bytes;
     for (int32_t i = 0; i < m->n_params; i++) {
         const nrl_param *p = m->params[i];
         int64_t local = layout_local_numel(spec->mesh, p);
@@ -133,7 +154,7 @@ void storage_plan(const model *m, const storage_spec *spec, storage *out)
             if (spec->gathers_work) out->work_bytes += local * width;
             continue;
         }
-        out->gradient_bytes += full * (spec->reduces_grads ? local : p->numel + (is_whole(spec, p) ? 0 : local));
+        out->gradient_bytes += gradient_bytes(spec, p, local);
         out->master_bytes += master_bytes(spec, local);
         out->state_bytes += spec->n_states * local * full;
     }

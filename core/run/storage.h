@@ -12,6 +12,7 @@ typedef struct {
     nrl_mesh *mesh;    /* NULL = one rank */
     nrl_dtype compute; /* of WORK */
     bool train;        /* also gradients, masters and states */
+    bool bf16_gradients;
     bool split16;      /* masters as the halves of nrl/param.h; compute is bf16 then */
     uint32_t n_states;
     bool gathers_work, reduces_grads; /* the strategy's answers, see nrl/parallel.h */
@@ -22,14 +23,17 @@ typedef struct {
     size_t n;
     /* held on this rank for good, whoever allocated it */
     int64_t work_bytes, master_bytes, gradient_bytes, state_bytes;
+    int64_t buffer_bytes; /* of gradient_bytes: see gradients.h */
 } storage;
 
 /* Binds every slot that is still empty: WORK in `compute`; where `train`, also GRAD_ACC, GRAD (GRAD_ACC
  * itself where that is whole), MASTER (WORK itself where that is f32 and whole; HIGH and LOW where split16 is
- * asked for) and n_states zeroed
+ * asked for; GRAD alone, and no GRAD_ACC, where gradients are bf16) and n_states zeroed
  * states of every trained parameter. A parameter of which nothing lies here has no local slots.
  * NRL_ERR_MEMORY. [main] */
 nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *out);
+/* Backward adds to the f32 buffer of gradients.h. */
+bool storage_buffers_gradients(const storage_spec *spec);
 void storage_free(nrl_ctx *ctx, model *m, storage *s);
 /* Counts the bytes that are held, and takes none. */
 void storage_plan(const model *m, const storage_spec *spec, storage *out);

@@ -15,8 +15,11 @@ static nrl_unit_uses *units_of(const model *m)
 /* A strategy that does not answer would bind what it always does. */
 static nrl_status check_encodings(const nrl_parallel_plan *plan)
 {
-    if (!plan->split16 || plan->takes_split16) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "it holds masters in fp32, train.master is split16");
+    if (plan->split16 && !plan->takes_split16)
+        return nrl_fail(NRL_ERR_CONFIG, "it holds masters in fp32, train.master is split16");
+    if (plan->bf16_gradients && !plan->takes_bf16_gradients)
+        return nrl_fail(NRL_ERR_CONFIG, "it holds gradients in fp32, train.gradients is bf16");
+    return NRL_OK;
 }
 
 nrl_status strategy_open(const strategy_setup *setup, strategy *out)
@@ -36,7 +39,8 @@ nrl_status strategy_open(const strategy_setup *setup, strategy *out)
                                     .n_units = m->n_units,
                                     .params = m->params,
                                     .units = out->units,
-                                    .split16 = setup->train && setup->split16};
+                                    .split16 = setup->train && setup->split16,
+                                    .bf16_gradients = setup->train && setup->bf16_gradients};
     const nrl_parallel *t = setup->choice.table;
     nrl_status st = t->create(setup->choice.options, setup->mesh, &out->self);
     if (st != NRL_OK) out->self = NULL; /* whatever a failed create left there */
@@ -70,6 +74,7 @@ storage_spec strategy_storage(const strategy *s, const strategy_setup *setup)
                           .compute = setup->compute,
                           .train = setup->train,
                           .split16 = setup->train && setup->split16,
+                          .bf16_gradients = setup->train && setup->bf16_gradients,
                           .n_states = setup->n_states,
                           .gathers_work = s->plan.gathers_work,
                           .reduces_grads = s->plan.reduces_grads};

@@ -28,7 +28,7 @@ typedef struct {
     int32_t instance; /* 0 the policy, 1 the reference */
     bool train, quiet;
     nrl_dtype compute;
-    bool split16; /* masters of what is trained, see nrl/param.h */
+    bool split16, bf16_gradients; /* of what is trained, see nrl/param.h */
     uint32_t n_states, reach; /* of the optimizer */
 } strategy_setup;
 

@@ -55,6 +55,7 @@ void work_close(work *w)
     micro_clear(w);
     for (int32_t u = 0; u < w->policy->n_units; u++) tape_destroy(w->ctx, w->micro.tapes[u]);
     for (int k = 0; k < NRL_MAX_TERMS; k++) tensor_release(w->ctx, w->seeds[k]);
+    gradients_close(w->ctx, &w->gradients);
     arena_free(&w->memory);
     arena_free(&w->visit_memory);
 }
@@ -200,12 +201,15 @@ static nrl_status visit(work *w, int64_t i, nrl_batch *const *batches, nrl_tenso
 
 static nrl_status enter(work *w, const nrl_visit *visits, int64_t i)
 {
-    if (!w->strategy || !w->strategy->enter) return NRL_OK;
-    return w->strategy->enter(w->strategy_self, w->ctx, visits, i);
+    if (w->strategy && w->strategy->enter)
+        NRL_TRY(w->strategy->enter(w->strategy_self, w->ctx, visits, i));
+    if (w->gradients.buffer) gradients_enter(&w->gradients, visits, i);
+    return NRL_OK;
 }
 
 static nrl_status leave(work *w, const nrl_visit *visits, int64_t i)
 {
+    if (w->gradients.buffer) NRL_TRY(gradients_leave(&w->gradients, w->ctx, &visits[i]));
     if (!w->strategy || !w->strategy->leave) return NRL_OK;
     return w->strategy->leave(w->strategy_self, w->ctx, visits, i);
 }

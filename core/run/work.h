@@ -5,6 +5,7 @@
 #ifndef RUN_WORK_H
 #define RUN_WORK_H
 #include "model/model.h"
+#include "run/gradients.h"
 #include <nrl/parallel.h>
 
 /* One micro-batch in flight: what must be kept between its visits. Everything counted. */
@@ -29,6 +30,7 @@ struct work {
     const nrl_parallel *strategy; /* NULL = none */
     void *strategy_self;
     bool *recompute;              /* [n_units] activation checkpointing */
+    gradients gradients;          /* buffer NULL: backward adds to what the slots have */
     nrl_tensor *seeds[NRL_MAX_TERMS]; /* [1] f32: d step loss / d sum k = 1 / W[k] */
     work_micro micro;
     nrl_visit *visits;         /* of a training step */

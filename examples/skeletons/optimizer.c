@@ -34,7 +34,7 @@ static nrl_status @NAME@_slice(const @NAME@_options *o, nrl_ctx *ctx, nrl_slice 
     NRL_TRY(@NAME@_mix(ctx, 1, s->master, -step->lr, m, &w));
     NRL_TRY(nrl_tensor_copy(ctx, m, s->states[0]));
     NRL_TRY(nrl_tensor_copy(ctx, w, s->master));
-    return s->work ? nrl_tensor_copy(ctx, w, s->work) : NRL_OK;
+    return s->work ? nrl_master_round(ctx, w, s->work) : NRL_OK;
 }
 
 static nrl_status @NAME@_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,

@@ -66,11 +66,13 @@ typedef struct {
     bool local_steps;    /* each rank steps on its own batch: the core weighs by the rank's own weights */
     int64_t buffer_bytes; /* taken at most beside the slices that layouts describe */
     const char *text;     /* for the plan: "full shard over 4 ranks, 6 units"; the strategy's */
-    /* asked for, where true: masters as HIGH and LOW of nrl/param.h */
-    bool split16;
-    /* answer, false before the call: what is asked for can be had. A strategy that knows better says why not
+    /* asked for, where true: masters as HIGH and LOW of nrl/param.h; GRAD in bf16. GRAD_ACC is f32 in either
+     * case: where the strategy does not reduce it, the core binds it around visits, and what `leave` finds is
+     * GRAD, with nrl_param_fresh saying whether anything flowed into it */
+    bool split16, bf16_gradients;
+    /* answers, false before the call: what is asked for can be had. A strategy that knows better says why not
      * by an error of its own */
-    bool takes_split16;
+    bool takes_split16, takes_bf16_gradients;
 } nrl_parallel_plan;
 
 typedef struct {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 16, MIB = 1 << 20 }; /* elements: 64 bytes of f32 */
+enum { ALIGN_BYTES = 64, MIB = 1 << 20 };
 
 /* ---- the order ---- */
 
@@ -53,9 +53,10 @@ ddp_slot *ddp_slot_of(ddp *d, const nrl_param *p)
 
 /* ---- the buckets ---- */
 
-static int64_t room_of(const ddp_slot *s)
+static int64_t room_of(const ddp *d, const ddp_slot *s)
 {
-    return (nrl_param_numel(s->param) + ALIGN - 1) / ALIGN * ALIGN;
+    int64_t align = ALIGN_BYTES / (int64_t)nrl_dtype_size(d->gradients);
+    return (nrl_param_numel(s->param) + align - 1) / align * align;
 }
 
 /* Low-rank matrices lie in front, so that the rest is one stretch. */
@@ -65,7 +66,7 @@ static void place_slots(ddp *d, ddp_bucket *b)
         for (int32_t i = b->first; i < b->first + b->n_slots; i++) {
             if (d->slots[i].low_rank != low_rank) continue;
             d->slots[i].begin = b->n;
-            b->n += room_of(&d->slots[i]);
+            b->n += room_of(d, &d->slots[i]);
         }
 }
 
@@ -77,7 +78,7 @@ static void cut_buckets(ddp *d)
         double cap = d->n_buckets > 1 || d->o.first_bucket_mb > d->o.bucket_cap_mb
                          ? d->o.bucket_cap_mb
                          : d->o.first_bucket_mb;
-        double more = (double)room_of(&d->slots[i]) * sizeof(float);
+        double more = (double)room_of(d, &d->slots[i]) * (double)nrl_dtype_size(d->gradients);
         bool last_of_reached = i && d->slots[i - 1].reached && !d->slots[i].reached;
         if (!b || last_of_reached || bytes + more > cap * MIB) {
             b = &d->buckets[d->n_buckets];
@@ -176,11 +177,11 @@ nrl_status ddp_tensor(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out
 
 static nrl_status bind_bucket(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
 {
-    NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, b->n, &b->grads));
+    NRL_TRY(ddp_tensor(ctx, d->gradients, b->n, &b->grads));
     for (int32_t i = b->first; i < b->first + b->n_slots; i++) {
         ddp_slot *s = &d->slots[i];
         NRL_TRY(nrl_tensor_stretch(ctx, b->grads, s->begin, nrl_param_numel(s->param), &s->view));
-        nrl_param_bind(s->param, NRL_SLOT_GRAD_ACC, s->view);
+        if (d->gradients == NRL_DTYPE_F32) nrl_param_bind(s->param, NRL_SLOT_GRAD_ACC, s->view);
         nrl_param_bind(s->param, NRL_SLOT_GRAD, s->view);
         nrl_param_set_fresh(s->param, true);
     }

@@ -109,6 +109,18 @@ static void write_layouts(const nrl_parallel_plan *plan, bool sums)
                 (nrl_layout){.sum_axes = sums && nrl_param_trained(plan->params[i]) ? "data" : NULL};
 }
 
+static nrl_status check_encodings(const ddp *d, nrl_parallel_plan *plan)
+{
+    plan->takes_split16 = plan->takes_bf16_gradients = true;
+    if (plan->split16 && d->o.sync_every > 1)
+        return nrl_fail(NRL_ERR_CONFIG, "sync_every averages fp32 masters, train.master: split16 keeps none: "
+                                        "expected sync_every: 1, or train.master: fp32");
+    if (plan->bf16_gradients && d->o.compress != DDP_NONE)
+        return nrl_fail(NRL_ERR_CONFIG, "compress works on fp32 gradients, train.gradients: bf16 goes out as it is: "
+                                        "expected compress: none, or train.gradients: fp32");
+    return NRL_OK;
+}
+
 static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
 {
     ddp *d = self;
@@ -116,16 +128,14 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
     d->train = plan->train;
     d->quiet = plan->quiet;
     d->n_states = plan->n_states;
+    d->gradients = plan->bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
+    NRL_TRY(check_encodings(d, plan));
     write_layouts(plan, plan->train && !local);
     if (d->train) {
         NRL_TRY(ddp_bucket_plan(d, plan));
         d->buckets_used = d->size > 1 && !local && d->n_slots > 0;
         plan->local_steps = local && d->size > 1;
     }
-    plan->takes_split16 = d->o.sync_every == 1;
-    if (plan->split16 && !plan->takes_split16)
-        return nrl_fail(NRL_ERR_CONFIG, "sync_every averages fp32 masters, train.master: split16 keeps none: "
-                                        "expected sync_every: 1, or train.master: fp32");
     ddp_describe(d, plan);
     return NRL_OK;
 }

@@ -33,7 +33,7 @@ typedef struct {
 /* A parameter's place. `begin` counts elements in its bucket. */
 typedef struct {
     nrl_param *param;
-    nrl_tensor *view; /* [numel], into the bucket: GRAD_ACC and GRAD */
+    nrl_tensor *view; /* [numel], into the bucket: GRAD, and GRAD_ACC where that is f32 too */
     int64_t begin;
     int32_t bucket;
     bool reached;     /* some unit uses it, so that a visit makes it final */
@@ -48,7 +48,7 @@ typedef struct {
     int32_t stage;          /* of its codec that comes next */
     bool running;
     int64_t n;              /* elements; each slot begins at 64 bytes */
-    nrl_tensor *grads;      /* [n] f32 */
+    nrl_tensor *grads;      /* [n] f32, or bf16 (train.gradients) */
     nrl_work *work[2];      /* on their way */
     void *codec;            /* the codec's own */
     char what[24];          /* "bucket 3", for errors */
@@ -82,6 +82,7 @@ struct ddp {
     nrl_comm *comm;
     int32_t rank, size; /* on the axis "data" */
     bool train, quiet;
+    nrl_dtype gradients; /* of buckets */
     uint32_t n_states;
     int32_t n_params;
     nrl_param *const *params; /* of the model */

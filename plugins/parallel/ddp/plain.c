@@ -1,5 +1,5 @@
 /*
- * plain.c - compress: none. One all_reduce a bucket, in place, in f32: of R ranks each sends
+ * plain.c - compress: none. One all_reduce a bucket, in place, in the buckets' dtype: of R ranks each sends
  * 2 (R-1) / R times its bytes where the collective's algorithm is a ring.
  */
 #include "ddp.h"

@@ -57,7 +57,7 @@ static double bytes_of(const ddp *d)
     case DDP_THRESHOLD:
         return -1;
     default:
-        return ring(d, 4 * whole);
+        return ring(d, (double)nrl_dtype_size(d->gradients) * whole);
     }
 }
 
@@ -90,6 +90,7 @@ static void describe_codec(ddp *d)
     append(d, ", %d bucket%s", d->n_buckets, d->n_buckets == 1 ? "" : "s");
     if (d->o.compress == DDP_BF16 || d->o.compress == DDP_FP16)
         append(d, ", %s on the wire, summed in f32", d->o.compress == DDP_BF16 ? "bf16" : "fp16");
+    if (d->gradients == NRL_DTYPE_BF16) append(d, " of bf16 gradients");
     if (d->o.compress == DDP_POWERSGD)
         append(d, ", rank %lld for %.0f %% of the elements", (long long)d->o.powersgd_rank,
                100 * low_rank / (whole + low_rank));

@@ -73,6 +73,7 @@ static int64_t wanted(const fsdp *s, const fsdp_group *g, pool_kind kind)
 static nrl_dtype dtype_of(const fsdp *s, pool_kind kind)
 {
     bool computes = kind == SHARDS_FROZEN || kind == WORK_WHOLE || (kind == SHARDS_TRAINED && s->plan.split16);
+    if (kind == GRADS) return fsdp_grad_dtype(s);
     return computes ? (nrl_dtype)s->plan.compute : kind == LOWS ? NRL_DTYPE_U16 : NRL_DTYPE_F32;
 }
 

@@ -62,7 +62,7 @@ typedef struct {
     nrl_tensor *work, *work_own;  /* [padded], this rank's [share] of it */
     nrl_tensor *acc, *acc_own;    /* GRAD_ACC likewise */
     nrl_tensor *wire, *wire_own;  /* bf16 on its way; NULL: acc travels itself */
-    nrl_tensor *grad;             /* [share] GRAD */
+    nrl_tensor *grad;             /* [share] GRAD, f32 or (train.gradients) bf16 */
 
     fsdp_presence presence; /* of WORK */
     nrl_work *gathering, *reducing, *replicating;
@@ -143,6 +143,11 @@ nrl_status fsdp_reduce_settle(fsdp *s, nrl_ctx *ctx); /* waits for all, adds not
 static inline nrl_dtype fsdp_shard_dtype(const fsdp *s, const fsdp_group *g)
 {
     return g->trained && !s->plan.split16 ? NRL_DTYPE_F32 : (nrl_dtype)s->plan.compute;
+}
+
+static inline nrl_dtype fsdp_grad_dtype(const fsdp *s)
+{
+    return s->plan.bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
 }
 
 static inline bool fsdp_casts(const fsdp *s, const fsdp_group *g)

@@ -67,25 +67,25 @@ static int64_t slots_bytes(const fsdp_slots *slots, nrl_dtype dtype)
 /* What bind takes for a group's own shards and whole buffers. */
 static int64_t taken(const fsdp *s, const fsdp_group *g)
 {
-    int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute), f32 = 4;
+    int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute);
     bool full = s->options.shard == FSDP_FULL;
     int64_t n = full ? 0 : g->padded * width;
     if (full || fsdp_casts(s, g)) n += g->share * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
     if (!g->trained) return n;
     if (s->plan.split16) n += g->share * (int64_t)nrl_dtype_size(NRL_DTYPE_U16);
-    return n + f32 * (s->options.shard == FSDP_OPTIMIZER ? g->padded : g->share);
+    return n + (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * (s->options.shard == FSDP_OPTIMIZER ? g->padded : g->share);
 }
 
 /* What layouts say of the same: the core counts it. */
 static int64_t described(const fsdp *s, const fsdp_group *g)
 {
-    int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute), f32 = 4;
+    int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute);
     bool full = s->options.shard == FSDP_FULL;
     int64_t n = full ? 0 : g->whole * width;
     if (full || fsdp_casts(s, g)) n += g->local * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
     if (!g->trained) return n;
     if (s->plan.split16) n += g->local * (int64_t)nrl_dtype_size(NRL_DTYPE_U16);
-    return n + f32 * g->local;
+    return n + (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * g->local;
 }
 
 /* ---- words ---- */
@@ -136,6 +136,15 @@ static nrl_status refuse_matrix(const fsdp *s)
                     "like adamw");
 }
 
+/* Whole gradients are where micro-batches are summed, in f32. */
+static nrl_status refuse_bf16(const fsdp *s)
+{
+    if (!s->plan.bf16_gradients || s->options.shard != FSDP_OPTIMIZER) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "shard: optimizer keeps whole gradients, which micro-batches add to in fp32; train.gradients: "
+                    "bf16 needs shard: grads or full");
+}
+
 /* Nothing to divide: the core binds whole tensors as it does without a strategy. */
 static bool is_idle(const fsdp *s)
 {
@@ -145,7 +154,7 @@ static bool is_idle(const fsdp *s)
 nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan)
 {
     fsdp *s = self;
-    plan->takes_split16 = true;
+    plan->takes_split16 = plan->takes_bf16_gradients = true;
     s->plan = *plan;
     s->idle = is_idle(s);
     if (s->idle) {
@@ -154,6 +163,7 @@ nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan)
         return NRL_OK;
     }
     NRL_TRY(refuse_matrix(s));
+    NRL_TRY(refuse_bf16(s));
     NRL_TRY(fsdp_build_groups(s));
     NRL_TRY(fsdp_assign_slots(s));
     NRL_TRY(write_layouts(s));

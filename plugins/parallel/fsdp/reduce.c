@@ -3,7 +3,8 @@
  *
  * A group's GRAD_ACC is bound when the walk back first needs it. After the backward visit of the first
  * unit that uses the group a reduce_scatter starts, which is waited for when its buffer is wanted, or
- * at the end of the step; then the own share is added to GRAD. So micro-batches add up in f32 slices.
+ * at the end of the step; then the own share is added to GRAD. So micro-batches add up in f32 slices
+ * (train.gradients: bf16: in slices of that, rounded once a micro-batch).
  * `shard: optimizer` adds them up in GRAD_ACC instead and reduces once. Across replicas slices are
  * summed once a step, after the last micro-batch.
  */

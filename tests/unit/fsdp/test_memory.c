@@ -22,14 +22,15 @@ typedef struct {
     const void *options;
     const nrl_model *llama;
     nrl_dtype compute;
-    bool train;
+    bool train, small; /* masters in halves, gradients in bf16 */
     int64_t planned[WORLD], measured[WORLD], n_params;
 } holding;
 
 static nrl_status hold(const holding *h, nrl_mesh *mesh, nrl_ctx *ctx, model *m, int64_t *planned, int64_t *measured)
 {
     strategy_setup setup = {.choice = {h->table, h->options}, .mesh = mesh, .m = m, .train = h->train,
-                            .quiet = true, .compute = h->compute, .n_states = N_STATES,
+                            .quiet = true, .compute = h->compute, .split16 = h->small,
+                            .bf16_gradients = h->small, .n_states = N_STATES,
                             .reach = NRL_OPTIMIZER_ELEMENT};
     strategy s = {0};
     storage held = {0};
@@ -89,6 +90,16 @@ static int64_t optimizer_f32(int64_t p)
 {
     return 4 * p + 4 * p + 8 * p / WORLD;
 }
+/* both halves of a master, a bf16 gradient and two states divided */
+static int64_t full_small(int64_t p)
+{
+    return (4 + 2 + 8) * p / WORLD + (2 + 4) * (embedding + 2 * layer);
+}
+/* whole bf16 weights, lower halves divided */
+static int64_t grads_small(int64_t p)
+{
+    return 2 * p + (2 + 2 + 8) * p / WORLD + 4 * (embedding + 2 * layer);
+}
 /* two copies: half of everything */
 static int64_t hybrid_f32(int64_t p)
 {
@@ -105,10 +116,9 @@ static int64_t off(int64_t a, int64_t b)
     return llabs(a - b) * 100 / b; /* per cent */
 }
 
-static void holds(void **state, const char *yaml, nrl_dtype compute, bool train, by_hand expected)
+static void holds_as(void **state, const char *yaml, holding h, by_hand expected)
 {
     enum { ALLOCATIONS = 64, ALIGNMENT = 64, PER_CENT = 3 };
-    holding h = {.compute = compute, .train = train};
     const plugin *llama;
     assert_int_equal(fsdp_options_of(*state, yaml, &h.table, &h.options), NRL_OK);
     assert_int_equal(plugin_open(((fixture *)*state)->host, NRL_KIND_MODEL, "llama", &llama), NRL_OK);
@@ -124,6 +134,11 @@ static void holds(void **state, const char *yaml, nrl_dtype compute, bool train,
     }
 }
 
+static void holds(void **state, const char *yaml, nrl_dtype compute, bool train, by_hand expected)
+{
+    holds_as(state, yaml, (holding){.compute = compute, .train = train}, expected);
+}
+
 static void full_sharding_holds_its_part_and_a_few_units(void **state)
 {
     holds(state, "{}", NRL_DTYPE_F32, true, full_f32);
@@ -137,6 +152,13 @@ static void other_stages_hold_what_they_say(void **state)
     holds(state, "{replicas: 2}", NRL_DTYPE_F32, true, hybrid_f32);
 }
 
+static void halves_and_bf16_gradients_take_less(void **state)
+{
+    const holding small = {.compute = NRL_DTYPE_BF16, .train = true, .small = true};
+    holds_as(state, "{}", small, full_small);
+    holds_as(state, "{shard: grads}", small, grads_small);
+}
+
 static void a_reference_holds_a_share_and_a_few_units(void **state)
 {
     holds(state, "{}", NRL_DTYPE_BF16, false, reference_bf16);
@@ -147,6 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_sharding_holds_its_part_and_a_few_units),
         cmocka_unit_test(other_stages_hold_what_they_say),
+        cmocka_unit_test(halves_and_bf16_gradients_take_less),
         cmocka_unit_test(a_reference_holds_a_share_and_a_few_units),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
