@@ -62,7 +62,9 @@ static nrl_status check_precision(const run *r)
 
 nrl_status open_device(run *r)
 {
-    NRL_TRY(device_open(r->backend, r->backend_options, mesh_where(r->mesh)->local_rank, &r->device));
+    nrl_status st = device_open(r->backend, r->backend_options, mesh_where(r->mesh)->local_rank, &r->device);
+    if (st != NRL_OK) nrl_note("backend '%s'", r->backend->plugin.name);
+    NRL_TRY(st);
     NRL_TRY(check_precision(r));
     loss_scale_start(&r->loss_scale, &r->config.train.scale);
     NRL_TRY(ctx_create(&r->device, &r->ctx));

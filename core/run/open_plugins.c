@@ -128,8 +128,7 @@ static const char *choose_backend(run *r)
             continue;
         const nrl_backend *b = (const nrl_backend *)p->table;
         if (!b->probe || b->probe() == NRL_OK) return names[i];
-        if (run_leads(r) && !r->env.quiet && !r->env.check_only)
-            run_say(r, "backend    auto passes over %s: %s", names[i], nrl_error_text());
+        r->passed_over = arena_printf(&r->memory, "%s: %s", names[i], nrl_error_text());
     }
     return "cpu";
 }

@@ -197,12 +197,15 @@ static void say_reference(const run *r)
 static void say_machine(const run *r)
 {
     const nrl_device_facts *f = &r->device.facts;
-    if (r->env.check_only) {
-        run_say(r, "backend    %s", r->backend->plugin.name);
-        return;
-    }
-    run_say(r, "backend    %s: %s, %lld threads, %s, %s", r->backend->plugin.name, f->name,
-            (long long)f->n_threads, f->isa, f->library);
+    const char *name = r->backend->plugin.name;
+    if (r->env.check_only)
+        run_say(r, "backend    %s", name);
+    else
+        run_say(r, "backend    %s: %s, %lld thread%s, %s, %s", name, f->name, (long long)f->n_threads,
+                f->n_threads == 1 ? "" : "s", f->isa, f->library);
+    if (r->passed_over) run_say(r, "           auto passed over %s", r->passed_over);
+    if (r->env.check_only && r->backend->probe && r->backend->probe() != NRL_OK)
+        nrl_warn("backend '%s' cannot be used here: %s", name, nrl_error_text());
 }
 
 nrl_status open_plan(run *r)
@@ -218,8 +221,7 @@ nrl_status open_plan(run *r)
     say_memory(r);
     say_staging(r);
     say_logits(r);
-    if (r->env.check_only) return NRL_OK; /* no device is open */
-    say_reference(r);
+    if (!r->env.check_only) say_reference(r); /* else no device is open */
     say_machine(r);
     if (r->progress.step)
         run_say(r, "resume     after step %s of %s", thousands(r->progress.step), thousands(r->total_steps));

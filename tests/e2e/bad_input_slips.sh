@@ -86,6 +86,7 @@ run 0 check run.yaml out=other optimizer.lr=0 train.global_batch=100
 has err "warning: optimizer.lr is 0: the weights will not change"
 has err "warning: train.global_batch 100 is more than the data has, 8: each step is a whole epoch"
 lacks out "1 steps"
+has out "backend    $backend"
 run 0 run run.yaml out=other
 has out "trained    6 steps in "
 exit $failed
