@@ -58,14 +58,13 @@ end)
 run:train()
 E2
 began=$(date +%s)
-"$nrl" run busy.lua out=twice train.steps=1000000 checkpoint.every=0 >out 2>err &
+"$nrl" run busy.lua out=twice train.steps=2 checkpoint.every=0 >out 2>err &
 pid=$!
-while [ ! -e reached ] && kill -0 $pid; do sleep 0.02; done
+await test -e reached
 kill -INT $pid
-sleep 0.2
+await heard $pid
 kill -INT $pid
-wait $pid
-is "code after two SIGINT" $? 130
+finished $pid 130 "a run after two SIGINT"
 [ $(($(date +%s) - began)) -lt 50 ] || is "end after two SIGINT" late "at once"
 [ -e twice/checkpoints ] && is "checkpoint after two SIGINT" present absent
 

@@ -65,6 +65,11 @@ gone() {
     ! grep -s '^State:' "/proc/$1/status" | grep -qv 'Z (zombie)'
 }
 
+# heard PID: the signals that were sent to it have arrived
+heard() {
+    grep -q '^ShdPnd:[[:space:]]*0*$' "/proc/$1/status"
+}
+
 # finished PID CODE NAME: a child of this shell ends with that code; one that does not end is killed
 finished() {
     await gone "$1" || kill -9 "$1"

@@ -93,7 +93,7 @@ wait $launcher 2>dd
 ended pid.0 pid.1
 begin
 kill -INT $launcher
-await grep -q '^ShdPnd:[[:space:]]*0*$' /proc/$launcher/status # the first is not pending any more
+await heard $launcher
 kill -INT $launcher
 finished $launcher 130 "a launcher after a second INT"
 ended pid.0 pid.1
