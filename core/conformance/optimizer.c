@@ -4,6 +4,7 @@
  */
 #include "conformance/compute.h"
 #include "tensor/param.h"
+#include "tensor/split16.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ typedef struct {
     int n_views;
     nrl_slice slices[MAX_CUTS];
     int64_t n_slices;
+    nrl_tensor *grad16, *low; /* of courses that have them */
 } subject;
 
 typedef struct {
@@ -107,6 +109,8 @@ static void free_subject(suite *s, subject *x)
         tensor_release(s->compute.ctx, x->views[i]);
     for (int i = 0; i < 7; i++)
         tensor_release(s->compute.ctx, x->whole[i]);
+    tensor_release(s->compute.ctx, x->grad16);
+    tensor_release(s->compute.ctx, x->low);
 }
 
 /* ---- some steps ---- */
@@ -116,6 +120,8 @@ typedef struct {
     int n_cuts;
     double lr, gradient_size, grad_scale;
     bool no_decay;
+    bool rounds;  /* gradients are values of bf16 */
+    bool encoded; /* they are that, and masters are halves */
 } course;
 
 static nrl_status set_values(suite *s, subject *x, const course *c, int64_t step)
@@ -131,17 +137,35 @@ static nrl_status set_values(suite *s, subject *x, const course *c, int64_t step
     return tensor_write(s->compute.ctx, x->whole[0], values);
 }
 
+/* Rounds the step's gradient; an encoded course gets it so, and at its start the master as two halves. */
+static nrl_status encode(suite *s, subject *x, const course *c, int64_t step)
+{
+    nrl_ctx *ctx = s->compute.ctx;
+    const int64_t n = N;
+    if (!c->rounds) return NRL_OK;
+    if (!x->grad16) NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_BF16, 1, &n, false, &x->grad16));
+    if (!x->low) NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_U16, 1, &n, false, &x->low));
+    NRL_TRY(nrl_tensor_copy(ctx, x->whole[1], x->grad16));
+    NRL_TRY(nrl_tensor_copy(ctx, x->grad16, x->whole[1]));
+    if (!c->encoded) return NRL_OK;
+    x->slices[0].master = NULL;
+    x->slices[0].low = x->low;
+    x->slices[0].grad = x->grad16;
+    return step ? NRL_OK : split16_split(ctx, x->whole[0], x->whole[6], x->low);
+}
+
 static nrl_status take_steps(suite *s, void *self, subject *x, const course *c, int64_t n_steps)
 {
     for (int64_t step = 0; step < n_steps; step++) {
         nrl_step_block block = {sizeof block, step + 1, c->lr, c->grad_scale};
         NRL_TRY(set_values(s, x, c, step));
+        NRL_TRY(encode(s, x, c, step));
         ctx_scope_begin(s->compute.ctx);
         nrl_status st = s->table->update(self, s->compute.ctx, x->slices, x->n_slices, &block);
         ctx_scope_end(s->compute.ctx);
         NRL_TRY(st);
     }
-    return NRL_OK;
+    return c->encoded ? split16_join(s->compute.ctx, x->whole[6], x->low, x->whole[0]) : NRL_OK;
 }
 
 static nrl_status fetch(suite *s, const nrl_tensor *t, float *out)
@@ -261,6 +285,20 @@ static void check_sizes(suite *s)
     }
 }
 
+static void check_encoded(suite *s)
+{
+    course c = plain;
+    if (!s->table->encoded) return;
+    c.rounds = true;
+    outcome wide = run_course(s, s->self, &c, N_STEPS);
+    c.encoded = true;
+    outcome halves = run_course(s, s->self, &c, N_STEPS);
+    for (int i = 0; i < N; i++)
+        report_check(s->report, is_near((double)halves.master[i], (double)wide.master[i], RELATIVE, ABSOLUTE),
+                     "a master in halves moves as one in f32", "element %d is %.9g, expected %.9g", i,
+                     (double)halves.master[i], (double)wide.master[i]);
+}
+
 static void check_repeats(suite *s, const outcome *whole)
 {
     void *other;
@@ -308,6 +346,7 @@ static void run_rules(suite *s)
     check_direction(s, &start);
     check_work(s, &whole);
     check_sizes(s);
+    check_encoded(s);
 }
 
 void conformance_optimizer(const nrl_optimizer *table, const conformance_setup *setup,

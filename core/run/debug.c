@@ -139,5 +139,7 @@ nrl_status debug_weights(run *r)
     NRL_TRY(check_slot(r, NRL_SLOT_MASTER, "the weight"));
     NRL_TRY(check_slot(r, NRL_SLOT_HIGH, "the weight"));
     NRL_TRY(check_slot(r, NRL_SLOT_LOW, "the weight"));
-    return r->strategy.plan.gathers_work ? NRL_OK : check_slot(r, NRL_SLOT_WORK, "the weight");
+    /* What a strategy makes WORK of may still be on its way: who reduces into slices gathers from them. */
+    bool gathers = r->strategy.plan.gathers_work || r->strategy.plan.reduces_grads;
+    return gathers ? NRL_OK : check_slot(r, NRL_SLOT_WORK, "the weight");
 }

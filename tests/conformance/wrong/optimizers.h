@@ -115,12 +115,26 @@ static nrl_status needy_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int6
     return right_update(self, ctx, slices, n, step);
 }
 
+/* Knows halves, and forgets that they decay. */
+static nrl_status halved_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n,
+                                const nrl_step_block *step)
+{
+    (void)self;
+    for (int64_t i = 0; i < n; i++) {
+        nrl_slice own = slices[i];
+        own.decay = own.decay && !own.low;
+        NRL_TRY(update_all(ctx, &own, 1, &usual, step));
+    }
+    return NRL_OK;
+}
+
 static const char *const two_names[] = {"exp_avg", "exp_avg_sq"};
 
-#define WRONG(nm, rule, fn)                                                                        \
+#define WRONG(nm, rule, ...) /* update, and what else differs */                                   \
     {                                                                                              \
         NRL_PLUGIN_PLAIN(NRL_KIND_OPTIMIZER, nrl_optimizer, #nm, "0", rule),                       \
-            .reach = NRL_OPTIMIZER_ELEMENT, .n_states = 2, .state_names = two_names, .update = fn  \
+            .reach = NRL_OPTIMIZER_ELEMENT, .n_states = 2, .state_names = two_names, .update =    \
+            __VA_ARGS__                                                                            \
     }
 static const nrl_optimizer wrong[] = {
     WRONG(right, "nothing is wrong with it", right_update),
@@ -133,6 +147,7 @@ static const nrl_optimizer wrong[] = {
     WRONG(decaying, "without decay and gradient nothing moves", decaying_update),
     WRONG(unstable, "masters stay finite", unstable_update),
     WRONG(needy, "no slices is fine", needy_update),
+    WRONG(halved, "a master in halves moves as one in f32", halved_update, .encoded = true),
     WRONG(nothing, "an optimizer has an update", NULL),
 };
 #undef WRONG
