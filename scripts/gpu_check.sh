@@ -1,17 +1,20 @@
 #!/bin/sh
 # gpu_check.sh [-o RESULT.json] [-b BACKEND] [BUILD]: what can only be seen on a GPU, in 8 minutes at most: the
 # rules of a backend, the numbers of other programs, losses beside the CPU's, repeatability, memory, speed.
-# Needs a built tree (build/release unless given) and the libraries it runs with. Prints a table, writes one
-# JSON object, exits 1 if a check failed, 77 without a GPU.
+# Needs a built tree (build/release unless given), no compiler and no cmake. Libraries are looked for where the system
+# has them, in -l FOLDER, in the build's lib/carried, in CUDA's folders and in python3's nvidia packages. Prints a
+# table, writes one JSON object (and the rules' report beside it), exits 1 if a check failed, 77 without a GPU.
 # A rehearsal where there is no GPU: -b cpu, or NRL_PLUGIN_PATH with an emulated cuda.so; NRL_CHECK_STEPS=2 shortens it.
 set -u
 result=gpu_check.json
 backend=cuda
-while getopts o:b: option; do
+folders=
+while getopts o:b:l: option; do
     case $option in
     o) result=$OPTARG ;;
     b) backend=$OPTARG ;;
-    *) sed -n '2,6s/^# //p' "$0" && exit 2 ;;
+    l) folders=$(cd "$OPTARG" && pwd) || exit 2 ;;
+    *) sed -n '2,7s/^# //p' "$0" && exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -41,6 +44,28 @@ end=$(($(date +%s) + 465))
 failed=0
 rows=
 
+# limit SECONDS COMMAND...: 124 when it is not done in time; killed 5 seconds later if it does not end by itself
+limit() {
+    seconds=$1
+    shift
+    [ "$seconds" -ge 1 ] || return 124
+    timeout -k 5 "$seconds" "$@"
+}
+
+# why CODE FILE: what ended a command, by its exit code and the last line it wrote
+why() {
+    case $1 in 124 | 137) printf 'not done in time; ' ;; esac
+    tail -n 1 "$2"
+}
+
+# Folders of libraries, the given one first.
+for folder in "$build/lib/carried" /usr/local/cuda/lib64 /usr/local/cuda/lib /usr/local/nvidia/lib64 \
+    $(limit 20 python3 -c 'import glob, sysconfig; print(*glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*/lib"))' 2>/dev/null); do
+    [ -d "$folder" ] && folders=${folders:+$folders:}$folder
+done
+LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folders
+export LD_LIBRARY_PATH
+
 # left MOST: seconds that a step may take
 left() {
     seconds=$((end - $(date +%s)))
@@ -51,7 +76,7 @@ left() {
 # note NAME STATE DETAIL: one row; STATE is ok, failed, skipped or a measure
 note() {
     printf '%-34s %-8s %s\n' "$1" "$2" "$3"
-    detail=$(printf '%s' "$3" | tr '\n\t' '  ' | sed 's/\\/\\\\/g; s/"/\\"/g')
+    detail=$(printf '%s' "$3" | tr '\n\t' '  ' | tr -d '\000-\037' | cut -c1-1000 | sed 's/\\/\\\\/g; s/"/\\"/g')
     rows="$rows${rows:+, }{\"name\": \"$1\", \"state\": \"$2\", \"detail\": \"$detail\"}"
     [ "$2" != failed ] || failed=1
 }
@@ -66,13 +91,13 @@ check() {
         return 1
     fi
     began=$(date +%s)
-    timeout "$seconds" "$@" >log 2>&1
+    limit "$seconds" "$@" >log 2>&1
     code=$?
     took=$(($(date +%s) - began))
     case $code in
     0) note "$name" ok "$took s; $(tail -n 1 log)" ;;
     77) note "$name" skipped "$(tail -n 1 log)" ;;
-    124) note "$name" failed "not done after $seconds s; $(tail -n 1 log)" ;;
+    124 | 137) note "$name" failed "not done after $seconds s; $(tail -n 1 log)" ;;
     *) note "$name" failed "exit $code; $(grep -iE 'error|fail' log | head -n 3)" ;;
     esac
     return $code
@@ -80,9 +105,25 @@ check() {
 
 # ---- the backend against plain sums, and against other programs' numbers ----
 
-check "rules of a backend" 120 "$nrl" plugins test "$library"
+# Without these nothing else can be right.
+missing=$(ldd "$nrl" "$library" 2>/dev/null | awk '/not found/ { print $1 }' | sort -u | tr '\n' ' ')
+note "libraries of nrl" "$([ -z "$missing" ] && echo ok || echo failed)" "${missing:-all are here}"
+for name in libcuda.so.1 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2; do
+    place=$(ldconfig -p 2>/dev/null | awk -v n="$name" '$1 == n { print $NF; exit }')
+    for folder in $(echo "$LD_LIBRARY_PATH" | tr : ' '); do
+        [ -z "$place" ] && [ -e "$folder/$name" ] && place=$folder/$name
+    done
+    note "$name" "$([ -n "$place" ] && echo ok || echo skipped)" "${place:-not found}"
+done
+check "the program starts" 20 "$nrl" describe "$backend"
 
-NRL_TEST_SOURCE=$source NRL_TEST_BUILD=$build NRL_TEST_SHARED=$source/../shared NRL_PLUGIN_PATH=$plugins
+# Each rule, so each operation in each dtype, is a line of the report.
+check "rules of a backend" 120 "$nrl" plugins test "$library"
+cp log "${result%.json}.rules.txt"
+note "rules, counted" measure "$(awk '$1 == "ok" { ok++ } $1 == "FAILED" { bad++; names = names "; " $0 } END { printf "%d kept, %d not%s", ok, bad, names }' log)"
+
+NRL_TEST_SHARED=${NRL_TEST_SHARED:-$source/../shared}
+NRL_TEST_SOURCE=$source NRL_TEST_BUILD=$build NRL_PLUGIN_PATH=$plugins
 export NRL_TEST_SOURCE NRL_TEST_BUILD NRL_TEST_SHARED NRL_PLUGIN_PATH
 for test in tensor.reference tensor.gradients tensor.tape optim.adamw dpo.losses parity.models parity.stories; do
     if [ -x "$build/tests/test_$test" ]; then
@@ -105,7 +146,7 @@ train() {
     on=$2
     config=$3
     shift 3
-    timeout "$(left 60)" "$nrl" run "$source/configs/$config.yaml" "backend=$on" "out=$out" overwrite=true train.epochs= \
+    limit "$(left 60)" "$nrl" run "$source/configs/$config.yaml" "backend=$on" "out=$out" overwrite=true train.epochs= \
         "train.steps=$steps" checkpoint.every=0 checkpoint.export=false eval.every=0 "$@"
 }
 
@@ -115,14 +156,14 @@ compare() {
         note "$1" skipped "no time is left"
         return
     fi
-    if ! train "cpu-$2-$3" cpu "$2" "train.precision=$3" >log 2>&1; then
-        note "$1" skipped "the CPU did not train: $(tail -n 1 log)"
+    train "cpu-$2-$3" cpu "$2" "train.precision=$3" >log 2>&1 || {
+        note "$1" skipped "the CPU did not train: $(why $? log)"
         return
-    fi
-    if ! train "gpu-$2-$3" "$backend" "$2" "train.precision=$3" >log 2>&1; then
-        note "$1" failed "$(tail -n 1 log)"
+    }
+    train "gpu-$2-$3" "$backend" "$2" "train.precision=$3" >log 2>&1 || {
+        note "$1" failed "$(why $? log)"
         return
-    fi
+    }
     losses "cpu-$2-$3" >a
     losses "gpu-$2-$3" >b
     text=$(paste -d' ' a b | awk -v most="$4" '
@@ -142,11 +183,27 @@ compare "dpo, fp32, beside the CPU" dpo fp32 2e-3
 compare "dpo, bf16, beside the CPU" dpo bf16 1e-1
 compare "dpo, fp16, beside the CPU" dpo fp16 2e-2
 
-train again "$backend" sft train.precision=bf16 >log 2>&1
-if [ "$(losses again)" = "$(losses gpu-sft-bf16)" ]; then
+if [ "$(left 60)" -lt 10 ] || [ ! -s gpu-sft-bf16/metrics.jsonl ]; then
+    note "two runs give the same bits" skipped "no time is left, or nothing to compare with"
+elif ! train again "$backend" sft train.precision=bf16 >log 2>&1; then
+    note "two runs give the same bits" failed "$(tail -n 1 log)"
+elif [ "$(losses again)" = "$(losses gpu-sft-bf16)" ]; then
     note "two runs give the same bits" ok "$steps losses"
 else
     note "two runs give the same bits" failed "losses differ"
+fi
+
+# The library's attention beside our own, on the same device.
+if [ "$backend" != cuda ] || [ "$(left 60)" -lt 15 ] || [ ! -s gpu-sft-bf16/metrics.jsonl ]; then
+    note "attention by cudnn" skipped "another backend, no time, or nothing to compare with"
+elif ! train dnn "{name: cuda, attention: cudnn}" sft train.precision=bf16 >log 2>&1; then
+    note "attention by cudnn" failed "$(tail -n 1 log)"
+else
+    losses gpu-sft-bf16 >a
+    losses dnn >b
+    note "attention by cudnn" measure "$(paste -d' ' a b | awk '
+        { d = $4 - $2; if (d < 0) d = -d; if (!(d <= worst)) worst = d }
+        END { printf "losses at most %.3g from those with our own kernels", worst }'); $(grep -c '^warning: attention' log) warnings: $(grep '^warning: attention' log | head -n 2)"
 fi
 
 # ---- memory and speed ----
@@ -161,15 +218,16 @@ bench() {
     name=$1
     seconds=$(left "$2")
     n=$3
+    on=${bench_on:-$backend}
     shift 3
     if [ "$seconds" -lt 15 ]; then
         note "$name" skipped "no time is left"
         return
     fi
-    if ! timeout "$seconds" "$nrl" bench "$@" "backend=$backend" --steps "$n" --json >log 2>err; then
-        note "$name" failed "$(tail -n 1 err)"
+    limit "$seconds" "$nrl" bench "$@" "backend=$on" --steps "$n" --json >log 2>err || {
+        note "$name" failed "$(why $? err)"
         return
-    fi
+    }
     note "$name" measure "$(number tokens_per_s | cut -d. -f1) tok/s, MFU $(number mfu | cut -c1-6), step $(number step_seconds_median | cut -c1-8) s, weights $(number weight_bytes) + activations $(number activation_bytes) bytes, loss $(number last_loss | cut -c1-7)"
     rows="$rows, {\"name\": \"$name\", \"bench\": $(cat log)}"
 }
@@ -207,9 +265,24 @@ fi
 bench "speed, SmolLM2-135M shape, bf16" 90 8 small.yaml
 bench "speed, SmolLM2-135M shape, fp32" 60 3 small.yaml train.precision=fp32
 
+[ "$backend" = cuda ] && bench_on="{name: cuda, attention: cudnn}" bench "speed, cudnn's attention, bf16" 60 8 small.yaml
+
+# The same shape, tokens and optimizer by torch and transformers; other random weights, so losses only resemble.
+if seconds=$(left 90) && [ "$seconds" -lt 30 ]; then
+    note "speed, PyTorch, bf16" skipped "no time is left"
+elif ! limit 60 python3 -c 'import torch, transformers' 2>/dev/null; then
+    note "speed, PyTorch, bf16" skipped "no torch and transformers"
+elif limit "$(left 90)" python3 "$source/scripts/gpu_peer.py" config.json rows.jsonl "$(sed -n 's/.*global_batch: *\([0-9]*\).*/\1/p' small.yaml)" \
+    "$([ "$backend" = cuda ] && echo cuda || echo cpu)" >log 2>err; then
+    note "speed, PyTorch, bf16" measure "$(number tokens_per_s | cut -d. -f1) tok/s, first loss $(number first_loss | cut -c1-7), peak $(number peak_bytes) bytes"
+    rows="$rows, {\"name\": \"speed, PyTorch, bf16\", \"bench\": $(cat log)}"
+else
+    note "speed, PyTorch, bf16" failed "$(tail -n 1 err)"
+fi
+
 # ---- several GPUs, and memory errors ----
 
-n_gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+n_gpus=$(limit 10 nvidia-smi -L 2>/dev/null | wc -l)
 if [ "$backend" = cuda ] && [ "$n_gpus" -ge 2 ]; then
     steps=5
     check "two ranks by nccl" 60 "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" backend=cuda \
@@ -228,7 +301,7 @@ else
     note "compute-sanitizer" skipped "it is not here"
 fi
 
-device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
+device=$(limit 10 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
 printf '{"backend": "%s", "device": "%s", "failed": %s, "checks": [%s]}\n' "$backend" "$device" \
     "$([ $failed = 0 ] && echo false || echo true)" "$rows" >"$result"
 echo "written to $result"
