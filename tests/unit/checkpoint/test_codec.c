@@ -101,7 +101,7 @@ static void signs_that_are_noise_are_rotated_away(void **state)
     assert_true(rotated_there_and_back(n, 4, 1) < rotated_there_and_back(n, 4, 0));
     for (size_t i = 0; i < n; i++) raw[4 * i + 3] &= 0x7F;
     assert_int_equal(codec_rotation(raw, n, 4), 0);
-    assert_true(rotated_there_and_back(n, 4, 0) < 0.83 * CODEC_CHUNK);
+    assert_true((double)rotated_there_and_back(n, 4, 0) < 0.83 * CODEC_CHUNK);
     for (size_t i = 0; i < n; i++) raw[4 * i + 3] |= 0x80;
     assert_int_equal(codec_rotation(raw, n, 4), 0);
     assert_int_equal(codec_rotation(raw, 0, 4), 0);
@@ -129,9 +129,9 @@ static void weights_get_as_small_as_they_can(void **state)
 {
     (void)state;
     fill_weights(CODEC_CHUNK / 4, 4);
-    assert_true(there_and_back(CODEC_CHUNK / 4, 4) < 0.845 * CODEC_CHUNK);
+    assert_true((double)there_and_back(CODEC_CHUNK / 4, 4) < 0.845 * CODEC_CHUNK);
     fill_weights(CODEC_CHUNK / 2, 2);
-    assert_true(there_and_back(CODEC_CHUNK / 2, 2) < 0.69 * CODEC_CHUNK);
+    assert_true((double)there_and_back(CODEC_CHUNK / 2, 2) < 0.69 * CODEC_CHUNK);
 }
 
 static void planes_are_frames_that_any_zstd_reads(void **state)
