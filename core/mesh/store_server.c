@@ -23,6 +23,7 @@ enum { MAX_CLIENTS = 16384, PIECE = 64 << 10, BUFFER_BYTES = 512 << 20, PAUSE_MS
 typedef struct {
     int fd;
     bool ended;
+    size_t sent; /* bytes of session.out; less than half of them */
     store_session session;
 } client;
 
@@ -82,18 +83,28 @@ static size_t buffered(const store_server *s)
     return sum;
 }
 
+/* What is sent leaves the buffer once it is half of it, so that moving stays cheap. */
+static void forget_sent(client *c)
+{
+    buffer *out = &c->session.out;
+    if (c->sent < out->size / 2) return;
+    memmove(out->text, out->text + c->sent, out->size - c->sent);
+    out->size -= c->sent;
+    c->sent = 0;
+}
+
 static void write_client(client *c)
 {
     buffer *out = &c->session.out;
     while (out->size && !c->ended) {
-        ssize_t n = send(c->fd, out->text, out->size, MSG_NOSIGNAL);
+        ssize_t n = send(c->fd, out->text + c->sent, out->size - c->sent, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) {
             c->ended = errno != EAGAIN && errno != EWOULDBLOCK;
             return;
         }
-        memmove(out->text, out->text + n, out->size - (size_t)n);
-        out->size -= (size_t)n;
+        c->sent += (size_t)n;
+        forget_sent(c);
     }
 }
 
