@@ -163,7 +163,8 @@ enum {
     PAIR_WINDOW = 256 * 1024, /* where a part of a sum lands, in cache, before it is added */
     PAIR_TURN = 1024 * 1024,  /* bytes read or written before others have their turn */
     PAIR_NOTES_MAX = 65536,   /* a peer's notes kept */
-    SLOT_BUCKETS = 64
+    SLOT_BITS = 9,            /* of a bucket's number: chains of 128 when all notes have their own slot */
+    SLOT_BUCKETS = 1 << SLOT_BITS
 };
 typedef enum { PAIR_NONE = 0, PAIR_AWAITED, PAIR_OPEN, PAIR_LEFT, PAIR_LOST } pair_state;
 

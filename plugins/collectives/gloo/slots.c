@@ -27,7 +27,7 @@ gloo_item *queue_pop(gloo_queue *q)
 static gloo_slot **bucket_of(gloo_pair *p, uint64_t slot)
 {
     uint64_t mixed = (slot ^ (slot >> 24)) * 0x9e3779b97f4a7c15u;
-    return &p->slots[mixed >> 58];
+    return &p->slots[mixed >> (64 - SLOT_BITS)];
 }
 
 static gloo_slot **find(gloo_pair *p, uint64_t slot)
