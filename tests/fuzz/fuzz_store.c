@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     store_table t = {0};
     store_session s[2] = {{.validated = false}, {.validated = false}};
-    bool open[2] = {true, true}, changed;
+    bool open[2] = {true, true}, changed = false;
     if (!size) return 0;
     size_t piece = 1 + bytes[0];
     for (int i = 0; i < 2; i++) buffer_add(&s[i].in, valid, sizeof valid);
