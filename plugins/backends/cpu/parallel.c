@@ -5,7 +5,20 @@
 #include "cpu.h"
 #include <omp.h>
 
-void cpu_split(const cpu *self, int64_t n, int64_t grain, cpu_body body, void *arg)
+/* libgomp is not instrumented: the thread sanitizer is told that a region comes after what its caller
+ * did and before what it does next, by the address of the argument, and looks into bodies alone. */
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#define HAND_OVER(arg) __tsan_release(arg)
+#define TAKE_OVER(arg) __tsan_acquire(arg)
+#define UNSEEN __attribute__((no_sanitize("thread")))
+#else
+#define HAND_OVER(arg) (void)(arg)
+#define TAKE_OVER(arg) (void)(arg)
+#define UNSEEN
+#endif
+
+UNSEEN void cpu_split(const cpu *self, int64_t n, int64_t grain, cpu_body body, void *arg)
 {
     if (n <= 0) return;
     int64_t parts = grain > 0 ? n / grain : n;
@@ -14,17 +27,21 @@ void cpu_split(const cpu *self, int64_t n, int64_t grain, cpu_body body, void *a
         body(arg, 0, n, 0);
         return;
     }
+    HAND_OVER(arg);
 #pragma omp parallel num_threads((int)parts)
     {
+        TAKE_OVER(arg);
         /* fewer threads than asked for may come: then each takes several parts */
         for (int64_t part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) {
             int64_t begin = n * part / parts, end = n * (part + 1) / parts;
             body(arg, begin, end, omp_get_thread_num());
         }
+        HAND_OVER(arg);
     }
+    TAKE_OVER(arg);
 }
 
-void cpu_tasks(const cpu *self, int64_t n, cpu_body body, void *arg)
+UNSEEN void cpu_tasks(const cpu *self, int64_t n, cpu_body body, void *arg)
 {
     int64_t parts = n < self->n_threads ? n : self->n_threads;
     if (parts <= 1) {
@@ -32,7 +49,12 @@ void cpu_tasks(const cpu *self, int64_t n, cpu_body body, void *arg)
             body(arg, i, i + 1, 0);
         return;
     }
+    HAND_OVER(arg);
 #pragma omp parallel for schedule(dynamic, 1) num_threads((int)parts)
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+        TAKE_OVER(arg);
         body(arg, i, i + 1, omp_get_thread_num());
+        HAND_OVER(arg);
+    }
+    TAKE_OVER(arg);
 }

@@ -1,0 +1,18 @@
+#!/bin/sh
+# scripts_quickstart.sh: the quickstart's script in a few steps, from nothing and from a model that exists.
+# Each time it answers its thousand problems three times, whatever it has learned: minutes where code is
+# instrumented, so it stands apart from the other scripts.
+. "$(dirname "$0")/e2e.sh"
+
+# quickstart.lua, three steps of it; then its config alone
+run 0 run "$source/scripts/quickstart.lua" out=quick train.steps=3 "$one_thread"
+has out "in both: 0;"
+has out "before training: 0 of 1000 right"
+has out "after training:"
+run 0 check "$source/configs/quickstart.yaml" data.train=quick/data/train.jsonl \
+    data.eval=quick/data/test.jsonl model.config=quick/start/config.json model.tokenizer=quick/start out=checked
+
+# the quickstart with a model that exists
+run 0 run "$source/scripts/quickstart.lua" model.path=quick/model out=quick2 train.steps=2 "$one_thread"
+has out "weights from quick/model"
+exit $failed
