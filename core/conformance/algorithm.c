@@ -249,9 +249,6 @@ void conformance_algorithm(const nrl_algorithm *table, const conformance_setup *
                .options = setup->options,
                .pairs = table->block_kind == 1};
     int64_t before = report->failed;
-    if (!report_check(report, table->weight && table->loss, "an algorithm has weight and loss",
-                      "one is NULL"))
-        return;
     if (!compute_open(&s.compute, setup, report)) return;
     if (create(&s, &s.self)) {
         check_needs(&s);

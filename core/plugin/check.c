@@ -4,6 +4,7 @@
  */
 #include "plugin/check.h"
 #include "config/options.h"
+#include "plugin/members.h"
 #include <string.h>
 
 enum { MAX_TABLE = 65536, MAX_ROWS = 4096, MAX_ROW_SIZE = 1024, MAX_OPTIONS_SIZE = 1 << 20 };
@@ -127,5 +128,6 @@ nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char
     }
     NRL_TRY(check_size(t, kind));
     NRL_TRY(check_texts(t, name));
+    NRL_TRY(members_check(t));
     return check_rows(t);
 }

@@ -7,18 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static nrl_status check_table(const nrl_backend *t)
-{
-    if (!t->ops || !t->open || !t->close || !t->facts || !t->alloc || !t->free || !t->copy)
-        return nrl_fail(NRL_ERR_PLUGIN,
-                        "backend '%s' lacks one of ops, open, close, facts, alloc, free, copy",
-                        t->plugin.name ? t->plugin.name : "?");
-    return NRL_OK;
-}
-
 nrl_status device_open(const nrl_backend *table, const void *options, int32_t index, device *out)
 {
-    NRL_TRY(check_table(table));
     *out = (device){.table = *table};
     size_t known = table->ops->size < sizeof out->ops ? table->ops->size : sizeof out->ops;
     memcpy(&out->ops, table->ops, known);

@@ -35,7 +35,7 @@ __attribute__((unused)) static const nrl_option bad_rows[] = { /* one case only 
 #endif
 };
 
-static void bad_weight(void *self, const nrl_batch *batch, double *weight)
+__attribute__((unused)) static void bad_weight(void *self, const nrl_batch *batch, double *weight)
 {
     (void)self, (void)batch;
     weight[0] = 1;
@@ -44,6 +44,12 @@ static void bad_weight(void *self, const nrl_batch *batch, double *weight)
 static nrl_status bad_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
 {
     (void)self, (void)ctx, (void)batch, (void)sums;
+    return NRL_OK;
+}
+
+static nrl_status bad_step_end(void *self, const double *sums, const double *weights)
+{
+    (void)self, (void)sums, (void)weights;
     return NRL_OK;
 }
 
@@ -89,7 +95,7 @@ static const newer_algorithm bad = {
             .kind = NRL_KIND_ALGORITHM,
 #endif
 #if defined CASE_SMALLER
-            .size = offsetof(nrl_algorithm, weight),
+            .size = offsetof(nrl_algorithm, step_end),
 #elif defined CASE_TINY
             .size = 8,
 #elif defined CASE_LARGER_USED || defined CASE_LARGER_ZERO
@@ -117,8 +123,11 @@ static const newer_algorithm bad = {
             .check = bad_check,
         },
     .known.n_terms = 1,
+#ifndef CASE_NO_WEIGHT
     .known.weight = bad_weight,
+#endif
     .known.loss = bad_loss,
+    .known.step_end = bad_step_end,
 #ifdef CASE_LARGER_USED
     .extra = bad_rows,
 #endif

@@ -176,7 +176,7 @@ static const nrl_algorithm wrong[] = {
     WRONG(magic, "needs are columns that the core fills", .needs = magic),
     WRONG(blind, "a loss reads log-probs", .needs = nothing),
     WRONG(no_terms, "there are 1 to 4 terms", .n_terms = 0),
-    WRONG(no_loss, "an algorithm has weight and loss", .loss = NULL),
+    WRONG(lacks_loss, "loss is NULL", .loss = NULL),
 };
 #pragma GCC diagnostic pop
 #undef WRONG

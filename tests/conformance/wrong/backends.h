@@ -270,7 +270,7 @@ OPS(sloped_ops, .glu = right_glu, .glu_grad = sloped_glu_grad);
 #endif
 static const nrl_backend wrong[] = {
     WRONG(right, "nothing is wrong with it", .probe = NULL),
-    WRONG(bodiless, "a backend has open, close, alloc, free, copy and ops", .copy = NULL),
+    WRONG(lacks_copy, "copy is NULL", .copy = NULL),
     WRONG(refusing, "probe says that it can run", .probe = refusing_probe),
     WRONG(nameless, "facts name the device", .facts = nameless_facts),
     WRONG(unaligned, "memory is 64-byte aligned", .alloc = unaligned_alloc, .free = unaligned_free),

@@ -414,8 +414,7 @@ static void empty_facts(void *self, nrl_collective_facts *fill)
 #pragma GCC diagnostic ignored "-Woverride-init"
 static const nrl_collective wrong[] = {
     WRONG(right, "nothing is wrong with it", OPEN, MOVES, SUMS, SENDS, WAITS, FAILS),
-    WRONG(no_abort, "a collective has what strategies call",
-          OPEN, MOVES, SUMS, SENDS, WAITS, FAILING(NULL, right_failed_peer)),
+    WRONG(lacks_abort, "abort is NULL", OPEN, MOVES, SUMS, SENDS, WAITS, FAILING(NULL, right_failed_peer)),
     WRONG(patient, "joining names who is missing, in time",
           JOINING(patient_open, right_split), MOVES, SUMS, SENDS, WAITS, FAILS),
     WRONG(mute, "joining names who is missing, in time",

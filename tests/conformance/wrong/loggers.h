@@ -104,7 +104,7 @@ static const nrl_logger wrong[] = {
     WRONG(mute, "a failure has words", mute_open, right_write, free),
     WRONG(resuming, "a logger opens in a folder that may be written", resuming_open, right_write,
           free),
-    WRONG(no_close, "a logger has open, write and close", right_open, right_write, NULL),
+    WRONG(lacks_close, "close is NULL", right_open, right_write, NULL),
 };
 #undef WRONG
 

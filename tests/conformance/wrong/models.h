@@ -203,8 +203,7 @@ static const nrl_model wrong[] = {
           toy_layout, right_forward),
     WRONG(nameless, "a model names the types it serves", no_types, toy_create, toy_layout,
           right_forward),
-    WRONG(bodiless, "a model has create, layout and forward", toy_types, toy_create, toy_layout,
-          NULL),
+    WRONG(lacks_forward, "forward is NULL", toy_types, toy_create, toy_layout, NULL),
 };
 #undef WRONG
 

@@ -148,7 +148,7 @@ static const nrl_optimizer wrong[] = {
     WRONG(unstable, "masters stay finite", unstable_update),
     WRONG(needy, "no slices is fine", needy_update),
     WRONG(halved, "a master in halves moves as one in f32", halved_update, .encoded = true),
-    WRONG(nothing, "an optimizer has an update", NULL),
+    WRONG(lacks_update, "update is NULL", NULL),
 };
 #undef WRONG
 

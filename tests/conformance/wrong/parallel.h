@@ -287,7 +287,7 @@ static const nrl_parallel wrong[] = {
           .unbind = leaking_unbind, .finish = right_finish, .updated = right_updated),
     WRONG(growing, "a step leaves no memory behind", .plan = whole_plan, .finish = growing_finish,
           .updated = right_updated),
-    WRONG(nothing, "a strategy has create, destroy and plan", .plan = NULL),
+    WRONG(lacks_plan, "plan is NULL", .plan = NULL),
 };
 #undef WRONG
 

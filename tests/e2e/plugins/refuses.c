@@ -30,21 +30,50 @@ static nrl_status create(const void *options, void **self)
 #ifdef IS_algorithms
 static const char *const needs[] = {"logps", NULL};
 
+static void weight(void *self, const nrl_batch *batch, double *weights)
+{
+    (void)batch;
+    end(self);
+    weights[0] = 1;
+}
+
+static nrl_status loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    (void)ctx;
+    (void)batch;
+    (void)sums;
+    end(self);
+    return NRL_OK;
+}
+
 static const nrl_algorithm table = {
     NAMED(NRL_KIND_ALGORITHM, nrl_algorithm),
     .needs = needs,
     .n_terms = 1,
     .create = create,
     .destroy = end,
+    .weight = weight,
+    .loss = loss,
 };
 #endif
 
 #ifdef IS_optimizers
+static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_block *step)
+{
+    (void)ctx;
+    (void)slices;
+    (void)n_slices;
+    (void)step;
+    end(self);
+    return NRL_OK;
+}
+
 static const nrl_optimizer table = {
     NAMED(NRL_KIND_OPTIMIZER, nrl_optimizer),
     .reach = NRL_OPTIMIZER_ELEMENT,
     .create = create,
     .destroy = end,
+    .update = update,
 };
 #endif
 
@@ -120,12 +149,66 @@ static nrl_status join(const void *options, nrl_store *store, int32_t rank, int3
     return refuse(self);
 }
 
+static nrl_status split(void *self, int32_t color, int32_t key, void **group)
+{
+    (void)color;
+    (void)key;
+    (void)group;
+    end(self);
+    return NRL_OK;
+}
+
+static nrl_status call(void *self, const nrl_comm_args *args, nrl_request **request)
+{
+    (void)args;
+    (void)request;
+    end(self);
+    return NRL_OK;
+}
+
+static nrl_status wait(void *self, nrl_request *request, double timeout_s, bool *done)
+{
+    (void)request;
+    (void)timeout_s;
+    (void)done;
+    end(self);
+    return NRL_OK;
+}
+
+static void release(void *self, nrl_request *request)
+{
+    (void)request;
+    end(self);
+}
+
+static int32_t failed_peer(void *self)
+{
+    end(self);
+    return -1;
+}
+
+static void facts(void *self, nrl_collective_facts *fill)
+{
+    (void)fill;
+    end(self);
+}
+
 static const nrl_collective table = {
     NAMED(NRL_KIND_COLLECTIVE, nrl_collective),
     .host_only = true,
     .open = join,
+    .split = split,
     .close = end,
     .abort = end,
+    .barrier = call,
+    .broadcast = call,
+    .all_reduce = call,
+    .all_gather = call,
+    .reduce_scatter = call,
+    .wait = wait,
+    .release = release,
+    .failed_peer = failed_peer,
+    .facts = facts,
 };
 #endif
 
@@ -161,11 +244,29 @@ static nrl_status create(const nrl_node *config, void **self)
     return refuse(self);
 }
 
+static nrl_status layout(void *self, nrl_builder *builder)
+{
+    (void)builder;
+    end(self);
+    return NRL_OK;
+}
+
+static nrl_status forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_carry *carry)
+{
+    (void)ctx;
+    (void)unit;
+    (void)carry;
+    end(self);
+    return NRL_OK;
+}
+
 static const nrl_model table = {
     NAMED(NRL_KIND_MODEL, nrl_model),
     .model_types = types,
     .create = create,
     .destroy = end,
+    .layout = layout,
+    .forward = forward,
 };
 #endif
 
@@ -175,6 +276,13 @@ static nrl_status create(const void *options, nrl_mesh *mesh, void **self)
     (void)options;
     (void)mesh;
     return refuse(self);
+}
+
+static nrl_status plan(void *self, nrl_parallel_plan *fill)
+{
+    (void)fill;
+    end(self);
+    return NRL_OK;
 }
 
 static void unbind(void *self, nrl_ctx *ctx)
@@ -188,6 +296,7 @@ static const nrl_parallel table = {
     .axis = "data",
     .create = create,
     .destroy = end,
+    .plan = plan,
     .unbind = unbind,
 };
 #endif

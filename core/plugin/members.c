@@ -1,0 +1,70 @@
+/*
+ * members.c - the members that no plugin of a kind may leave NULL, one list a kind; all others are
+ * optional, as the kind's header says.
+ */
+#include "plugin/members.h"
+#include <nrl/nrl.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    const char *name;
+    uint32_t offset; /* of a pointer */
+} member;
+
+#define OF(kind, name) {#name, offsetof(nrl_##kind, name)}
+#define END {NULL, 0}
+
+static const member algorithm[] = {OF(algorithm, weight), OF(algorithm, loss), END};
+static const member parallel[] = {OF(parallel, create), OF(parallel, destroy), OF(parallel, plan), END};
+static const member optimizer[] = {OF(optimizer, update), END};
+static const member backend[] = {OF(backend, ops),   OF(backend, open), OF(backend, close), OF(backend, facts),
+                                 OF(backend, alloc), OF(backend, free), OF(backend, copy),  END};
+static const member collective[] = {OF(collective, open),       OF(collective, split),
+                                    OF(collective, close),      OF(collective, abort),
+                                    OF(collective, barrier),    OF(collective, broadcast),
+                                    OF(collective, all_reduce), OF(collective, all_gather),
+                                    OF(collective, reduce_scatter), OF(collective, wait),
+                                    OF(collective, release),    OF(collective, failed_peer),
+                                    OF(collective, facts),      END};
+static const member logger[] = {OF(logger, open), OF(logger, write), OF(logger, close), END};
+static const member model[] = {OF(model, create), OF(model, destroy), OF(model, layout), OF(model, forward), END};
+
+static const member *members_of(uint32_t kind)
+{
+    switch ((nrl_kind)kind) {
+    case NRL_KIND_ALGORITHM:
+        return algorithm;
+    case NRL_KIND_PARALLEL:
+        return parallel;
+    case NRL_KIND_OPTIMIZER:
+        return optimizer;
+    case NRL_KIND_BACKEND:
+        return backend;
+    case NRL_KIND_COLLECTIVE:
+        return collective;
+    case NRL_KIND_LOGGER:
+        return logger;
+    case NRL_KIND_MODEL:
+        return model;
+    default:
+        return NULL;
+    }
+}
+
+static bool is_there(const nrl_plugin *t, uint32_t offset)
+{
+    static const char null[sizeof(void *)] = {0};
+    return offset + sizeof null <= t->size && memcmp((const char *)t + offset, null, sizeof null) != 0;
+}
+
+nrl_status members_check(const nrl_plugin *t)
+{
+    char absent[256] = "";
+    size_t used = 0;
+    for (const member *m = members_of(t->kind); m && m->name; m++) {
+        if (is_there(t, m->offset)) continue;
+        used += (size_t)snprintf(absent + used, sizeof absent - used, "%s%s", used ? ", " : "", m->name);
+    }
+    return used ? nrl_fail(NRL_ERR_PLUGIN, "lacks %s: its table has NULL there", absent) : NRL_OK;
+}
