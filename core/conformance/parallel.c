@@ -30,7 +30,7 @@ static void steps(toy *t, const toy_kind *kind)
     if (!begin(t, kind)) return;
     for (size_t i = 0; i < sizeof courses / sizeof *courses; i++)
         if (!toy_forward(t) || !toy_step(t, &courses[i]) || !toy_load(t, courses[i].step + 1, courses[i].step)) return;
-    if (toy_load(t, 77, 0)) toy_forward(t); /* as after a resume */
+    if (toy_forward(t) && toy_load(t, 77, 0) && toy_load(t, 78, 0)) toy_forward(t); /* as after a resume */
 }
 
 static void part_f32(toy *t)

@@ -91,7 +91,9 @@ typedef struct {
      * GRAD (GRAD_ACC where the two are one) */
     nrl_status (*finish)(void *self, nrl_ctx *ctx);
     /* [step] after MASTER changed: an update (`step` of those done, from 1), or values loaded from
-     * elsewhere (step 0). Copies of it in WORK are made here, and local steps averaged. */
+     * elsewhere (step 0). Copies of it in WORK are made here, and local steps averaged. What is
+     * under way on MASTER afterwards is done when all visits of a pass are; at step 0 when this returns,
+     * since more may be loaded. */
     nrl_status (*updated)(void *self, nrl_ctx *ctx, int64_t step);
     /* [main] what survives a restart, this rank's own; see nrl_visit_tensor */
     nrl_status (*state)(void *self, nrl_ctx *ctx, nrl_visitor *visitor);

@@ -158,8 +158,7 @@ static nrl_status copy_masters(const fsdp *s, nrl_ctx *ctx)
 static nrl_status fsdp_updated(void *self, nrl_ctx *ctx, int64_t step)
 {
     fsdp *s = self;
-    (void)step;
-    return s->idle ? copy_masters(s, ctx) : fsdp_gather_again(s, ctx);
+    return s->idle ? copy_masters(s, ctx) : fsdp_gather_again(s, ctx, step == 0);
 }
 
 static const nrl_parallel table = {

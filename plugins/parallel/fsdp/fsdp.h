@@ -130,8 +130,8 @@ void fsdp_unbind(void *self, nrl_ctx *ctx);
 /* ---- gather.c ---- */
 /* WORK of what visit i uses is there; of what comes soon, on its way. */
 nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i);
-/* MASTER changed. */
-nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx);
+/* MASTER changed; `wait`: and may change again before the next visit. */
+nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx, bool wait);
 nrl_status fsdp_gather_settle(fsdp *s, nrl_ctx *ctx); /* waits for all */
 
 /* ---- reduce.c ---- */

@@ -96,7 +96,7 @@ nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_visit *visits, int64
     return NRL_OK;
 }
 
-nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx)
+nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx, bool wait)
 {
     bool full = s->options.shard == FSDP_FULL;
     for (int32_t k = 0; k < s->n_groups; k++) {
@@ -104,6 +104,7 @@ nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx)
         NRL_TRY(full ? evict(ctx, g) : wait_for(ctx, g));
         if (!full) NRL_TRY(start(s, ctx, g));
     }
+    for (int32_t k = 0; wait && k < s->n_groups; k++) NRL_TRY(wait_for(ctx, &s->groups[k]));
     return NRL_OK;
 }
 

@@ -3,7 +3,7 @@
  *
  * Work is cut into chunks whose size depends on the shape alone and partial results are combined in
  * order, so that results do not depend on the number of threads. Sums are f32 inside a span and
- * double beyond.
+ * double beyond; of squares, double throughout.
  */
 #include "span.h"
 
@@ -42,12 +42,13 @@ static double span_sum_exp(const float *x, int64_t n, float shift)
     return s;
 }
 
+/* Squares do not cancel: in f32 what a sum loses grows with the span, by more the fewer lanes it has. */
 static double span_sum_square(const float *x, int64_t n)
 {
-    float s = 0;
+    double s = 0;
 #pragma omp simd reduction(+ : s)
     for (int64_t i = 0; i < n; i++)
-        s += x[i] * x[i];
+        s += (double)x[i] * x[i];
     return s;
 }
 
