@@ -19,12 +19,16 @@ static nrl_status parse_dtype(const char *word, nrl_dtype *out)
     return nrl_fail(NRL_ERR_CONFIG, "--dtype: '%s': expected f32, bf16 or f16", word);
 }
 
-/* A model's files among a run's would make it unclear which of the two the folder is. */
-static nrl_status refuse_run(arena *a, const char *dir)
+/* A model's files among a run's would make it unclear which of the two the folder is; another model's
+ * weights may be the only copy. */
+static nrl_status check_target(arena *a, const char *dir, bool overwrite)
 {
     struct stat s;
-    if (stat(arena_printf(a, "%s/checkpoints", dir), &s)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another folder for the model, such as %s/model", dir, dir);
+    if (!stat(arena_printf(a, "%s/checkpoints", dir), &s))
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another folder for the model, such as %s/model", dir,
+                        dir);
+    if (overwrite || stat(arena_printf(a, "%s/config.json", dir), &s)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "'%s' already holds a model: --overwrite replaces it, another folder keeps both", dir);
 }
 
 nrl_status cli_export(int argc, char **argv)
@@ -34,10 +38,11 @@ nrl_status cli_export(int argc, char **argv)
     const char *dtype;
     hf_save_options o = {.dtype = NRL_DTYPE_F32};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
+    bool overwrite = cli_take_flag(&argc, argv, "--overwrite");
     NRL_TRY(cli_expect(argc, argv, 2, 2));
     if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
     experiment_environment(&a, &env);
-    nrl_status st = refuse_run(&a, argv[2]);
+    nrl_status st = check_target(&a, argv[2], overwrite);
     if (st == NRL_OK) st = source_export(argv[1], &env, argv[2], &o);
     if (st == NRL_OK) printf("wrote %s (%s)\n", argv[2], nrl_dtype_name(o.dtype));
     arena_free(&a);

@@ -17,6 +17,9 @@ has err "train.jsonl: exists and is no directory"
 has err "the file needs "
 is "what a full disk leaves of an export" "$(find . -name 'model*' ! -path './result/*')" ""
 run 0 export result model
+run 2 export result model
+has err "'model' already holds a model: --overwrite replaces it"
+run 0 export result model --overwrite
 cmp -s model/model.safetensors result/model/model.safetensors || is "exported weights" other "those of the run"
 
 run 2 import nowhere imported
