@@ -1,35 +1,38 @@
 #!/bin/sh
-# wrong.sh FOLDER: every plugin there fails by the rule that its summary names; `right` fails by none, and
-# `lacks_MEMBER` is not even opened.
-# Four at a time: much of their time is waiting.
+# wrong.sh FOLDER [argument of `nrl plugins test`]...: every plugin there fails by the rule that its summary
+# names; `right` fails by none, and `lacks_MEMBER` is not even opened. Four at a time: much of their time is waiting.
 set -u
 nrl=$NRL_TEST_BUILD/bin/nrl
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+folder=$1
+shift
 
-# try NAME FILE: what is wrong with the verdict is in NAME.bad
+# try NAME ARGUMENT...: what is wrong with the verdict is in NAME.bad
 try() {
     out=$work/$1.out
-    "$nrl" plugins test "$2" >"$out" 2>&1
+    name=$1
+    shift
+    "$nrl" plugins test "$folder/$name.so" "$@" >"$out" 2>&1
     code=$?
     rule=$(sed -n '1s/^[^:]*: //p' "$out")
     expected=1
-    [ "$1" != right ] || expected=0
+    [ "$name" != right ] || expected=0
     {
-        [ $code -eq $expected ] || echo "$1: exit $code, expected $expected"
-        case $1 in
+        [ $code -eq $expected ] || echo "$name: exit $code, expected $expected"
+        case $name in
         right) ;;
-        lacks_*) grep -qF ": lacks ${1#lacks_}: its table has NULL there" "$out" || echo "$1: was opened" ;;
-        *) grep -qxF "  FAILED   $rule" "$out" || echo "$1: broke no rule '$rule'" ;;
+        lacks_*) grep -qF ": lacks ${name#lacks_}: its table has NULL there" "$out" || echo "$name: was opened" ;;
+        *) grep -qxF "  FAILED   $rule" "$out" || echo "$name: broke no rule '$rule'" ;;
         esac
-    } >"$work/$1.bad"
-    [ ! -s "$work/$1.bad" ] || cat "$out" >>"$work/$1.bad"
+    } >"$work/$name.bad"
+    [ ! -s "$work/$name.bad" ] || cat "$out" >>"$work/$name.bad"
 }
 
-[ -f "$1/right.so" ] || { echo "no plugins in $1"; exit 1; }
+[ -f "$folder/right.so" ] || { echo "no plugins in $folder"; exit 1; }
 started=0
-for file in "$1"/*.so; do
-    try "$(basename "$file" .so)" "$file" &
+for file in "$folder"/*.so; do
+    try "$(basename "$file" .so)" "$@" &
     started=$((started + 1))
     [ $((started % 4)) -ne 0 ] || wait
 done
