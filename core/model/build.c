@@ -201,7 +201,7 @@ static void settle(nrl_builder *b)
         if (bytes) memcpy(m->units[i].uses, u->uses, bytes);
         free(u->uses);
     }
-    m->n_params = b->n_params;
+    m->n_params = m->n_own = b->n_params;
     m->params = arena_alloc(&m->memory, (size_t)b->n_params * sizeof(nrl_param *));
     if (b->n_params) memcpy(m->params, b->params, (size_t)b->n_params * sizeof(nrl_param *));
     free(b->units);
@@ -265,10 +265,28 @@ static bool is_multiplied(const model *m, const nrl_param *p)
     return p->n_dims == 2;
 }
 
+/* Forward, and the gradients of input and weight: that of a frozen weight is not computed. */
 double model_flops_per_token(const model *m)
 {
-    double elements = 0;
+    double flops = 0;
     for (int32_t i = 0; i < m->n_params; i++)
-        if (is_multiplied(m, m->params[i])) elements += (double)m->params[i]->numel;
-    return 6 * elements;
+        if (is_multiplied(m, m->params[i]))
+            flops += (m->params[i]->trained ? 6.0 : 4.0) * (double)m->params[i]->numel;
+    return flops;
+}
+
+int64_t model_n_trained(const model *m)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < m->n_params; i++)
+        if (m->params[i]->trained) n += m->params[i]->numel;
+    return n;
+}
+
+int32_t model_first_trained(const model *m)
+{
+    for (int32_t u = 0; u < m->n_units; u++)
+        for (int32_t i = 0; i < m->units[u].n_uses; i++)
+            if (m->units[u].uses[i]->trained) return u;
+    return m->n_units - 1;
 }

@@ -37,6 +37,8 @@ typedef struct {
                                   one that writes, where ranks read together */
     const char *copy_from;     /* directory whose tokenizer, generation_config, template files travel
                                   along; NULL = none */
+    const char *adapter_config; /* NULL: the model's own parameters. Else those of its adapters alone are
+                                  written, adapter_model.safetensors and this as adapter_config.json */
 } hf_save_options;
 /* Writes DIR: config.json (as loaded, torch_dtype updated), weights, travelling files. Written to a
  * temporary directory beside it and renamed; what was in DIR under those names is replaced only when

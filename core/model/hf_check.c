@@ -115,7 +115,7 @@ static bool is_ignored(const model *m, const char *name)
 
 static void compare_all(comparison *c)
 {
-    for (int32_t i = 0; i < c->m->n_params; i++)
+    for (int32_t i = 0; i < c->m->n_own; i++)
         for (int k = 0; k < c->m->params[i]->n_parts; k++)
             compare_part(c, &c->m->params[i]->parts[k]);
     compare_tied(c);

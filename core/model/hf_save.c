@@ -36,6 +36,8 @@ typedef struct {
 
 typedef struct {
     const model *m;
+    const hf_save_options *options;
+    int32_t first, end; /* parameters that are written */
     hf_source source;
     void *user;
     nrl_dtype dtype;
@@ -71,11 +73,11 @@ static void plan(saver *s, int64_t limit)
 {
     int64_t n = 0;
     uint64_t used = 0;
-    for (int32_t i = 0; i < s->m->n_params; i++)
+    for (int32_t i = s->first; i < s->end; i++)
         n += s->m->params[i]->n_parts;
     s->pieces = mem_alloc((size_t)n * sizeof *s->pieces);
     s->n_shards = 1;
-    for (int32_t i = 0; i < s->m->n_params; i++) {
+    for (int32_t i = s->first; i < s->end; i++) {
         nrl_param *p = s->m->params[i];
         int64_t begin = 0;
         for (int k = 0; k < p->n_parts; k++) {
@@ -87,7 +89,9 @@ static void plan(saver *s, int64_t limit)
 
 static const char *shard_name(saver *s, int32_t shard)
 {
-    if (s->n_shards == 1)
+    if (s->options->adapter_config)
+        snprintf(s->name, sizeof s->name, "adapter_model.safetensors");
+    else if (s->n_shards == 1)
         snprintf(s->name, sizeof s->name, "model.safetensors");
     else
         snprintf(s->name, sizeof s->name, "model-%05d-of-%05d.safetensors", shard + 1, s->n_shards);
@@ -244,6 +248,10 @@ static nrl_status write_all(saver *s, const hf_save_options *options)
 {
     for (int32_t i = 0; i < s->n_shards; i++)
         NRL_TRY(write_shard(s, i));
+    if (options->adapter_config) {
+        NRL_TRY(output_text(&s->out, "adapter_config.json", options->adapter_config));
+        return output_publish(&s->out, NULL, NULL);
+    }
     NRL_TRY(write_index(s));
     for (size_t i = 0; i < sizeof travelling / sizeof *travelling && options->copy_from; i++)
         NRL_TRY(output_copy(&s->out, options->copy_from, travelling[i]));
@@ -265,8 +273,10 @@ nrl_status hf_save(const char *dir, const model *m, hf_source source, void *user
     if (dtype != NRL_DTYPE_F32 && dtype != NRL_DTYPE_BF16 && dtype != NRL_DTYPE_F16)
         return nrl_fail(NRL_ERR_CONFIG, "weights cannot be saved as %s, expected f32, bf16 or f16",
                         nrl_dtype_name(dtype));
-    saver s = {.m = m, .source = source, .user = user, .dtype = dtype};
-    plan(&s, options->max_shard_bytes);
+    bool alone = options->adapter_config;
+    saver s = {.m = m, .options = options, .first = alone ? m->n_own : 0,
+               .end = alone ? m->n_params : m->n_own, .source = source, .user = user, .dtype = dtype};
+    plan(&s, alone ? 0 : options->max_shard_bytes);
     nrl_status st = options->discard ? discard_all(&s) : output_open(dir, &s.out);
     if (st == NRL_OK && !options->discard) st = write_all(&s, options);
     output_close(&s.out);

@@ -145,8 +145,20 @@ static void fill_normal(uint64_t key, double deviation, int64_t begin, int64_t n
     }
 }
 
+static void fill_uniform(uint64_t key, double bound, int64_t begin, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double u = uniform(mix(key + ((uint64_t)(begin + i) + 1) * golden));
+        out[i] = (float)(bound * (2 * u - 1));
+    }
+}
+
 void model_init_values(const nrl_param *p, uint64_t seed, int64_t begin, int64_t n, float *out)
 {
+    if (p->init == NRL_INIT_UNIFORM) {
+        fill_uniform(name_key(p->name, seed), p->init_scale, begin, n, out);
+        return;
+    }
     if (p->init == NRL_INIT_NORMAL) {
         fill_normal(name_key(p->name, seed), p->init_scale, begin, n, out);
         return;

@@ -5,6 +5,7 @@
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
+#include "model/adapter.h"
 #include "tensor/ctx.h"
 #include "tensor/param.h"
 #include <nrl/model.h>
@@ -23,7 +24,9 @@ typedef struct model {
     int32_t n_units;
     model_unit *units;
     int32_t n_params;
-    nrl_param **params; /* each once, in order of declaration */
+    nrl_param **params; /* each once, in order of declaration; those of adapters behind them */
+    int32_t n_own;      /* declared by the plugin: what a file of the model holds */
+    const adapter_set *adapters; /* that model_adapt attached; NULL = none, and everything is trained */
     int32_t n_carry;
     int64_t carry_width[NRL_MAX_CARRY];
     head_spec head;
@@ -42,9 +45,12 @@ nrl_status model_create(const nrl_model *table, const nrl_node *config, model **
 void model_destroy(model *m);
 
 int64_t model_n_params(const model *m);        /* elements, tied ones once */
+int64_t model_n_trained(const model *m);
+/* The lowest unit that uses something trained: no gradient is needed below it. The last one where nothing is. */
+int32_t model_first_trained(const model *m);
 nrl_param *model_param(const model *m, const char *name); /* NULL if absent */
-/* Strict matrix FLOPs of one token's forward and backward without attention:
- * 6 * (matrix elements used by linear and head, the input embedding not counted). */
+/* Strict matrix FLOPs of one token's forward and backward without attention: 6 * (matrix elements used by
+ * linear and head, the input embedding not counted), 4 * where the weight is frozen. */
 double model_flops_per_token(const model *m);
 
 /* Fills one parameter's f32 values (numel, whole) from its declared initialiser: a counter-based

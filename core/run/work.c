@@ -10,6 +10,7 @@
 void work_open(work *w)
 {
     int32_t n = w->policy->n_units;
+    w->first = model_first_trained(w->policy);
     w->micro.inputs = arena_alloc(&w->memory, (size_t)n * sizeof *w->micro.inputs);
     w->micro.tapes = arena_alloc(&w->memory, (size_t)n * sizeof *w->micro.tapes);
     w->forward_visits = arena_alloc(&w->memory, (size_t)n * sizeof *w->forward_visits);
@@ -97,7 +98,7 @@ nrl_status work_schedule(work *w, int32_t n_micro)
     w->n_visits = 0;
     for (int32_t m = 0; m < n_micro; m++) {
         for (int32_t u = 0; u < n_units; u++) push_visit(w, NRL_PASS_FORWARD, u, m, false);
-        for (int32_t u = n_units - 1; u >= 0; u--) {
+        for (int32_t u = n_units - 1; u >= w->first; u--) {
             if (w->recompute[u]) push_visit(w, NRL_PASS_RECOMPUTE, u, m, false);
             push_visit(w, NRL_PASS_BACKWARD, u, m, m == n_micro - 1);
         }
@@ -117,7 +118,7 @@ static nrl_status unit_forward(work *w, int32_t u, nrl_carry *carry)
 
 static nrl_status taped_forward(work *w, int32_t u, nrl_carry *carry)
 {
-    for (int32_t i = 0; i < carry->n; i++) tensor_set_leaf(carry->tensors[i]);
+    for (int32_t i = 0; i < carry->n && u > w->first; i++) tensor_set_leaf(carry->tensors[i]);
     ctx_tape_begin(w->ctx, w->micro.tapes[u]);
     nrl_status st = unit_forward(w, u, carry);
     if (st != NRL_OK) ctx_tape_end(w->ctx);
@@ -132,7 +133,7 @@ static nrl_status visit_forward(work *w, int32_t u, nrl_tensor **totals)
     nrl_carry out = m->carry;
     m->inputs[u] = m->carry;
     m->carry = (nrl_carry){0};
-    if (w->recompute[u]) {
+    if (w->recompute[u] || u < w->first) {
         NRL_TRY(unit_forward(w, u, &out));
     } else {
         NRL_TRY(taped_forward(w, u, &out));
@@ -142,6 +143,7 @@ static nrl_status visit_forward(work *w, int32_t u, nrl_tensor **totals)
         NRL_TRY(st);
     }
     m->carry = carry_retain(&out);
+    if (u < w->first) carry_release(w->ctx, &m->inputs[u]); /* nobody comes back for it */
     return NRL_OK;
 }
 
@@ -223,7 +225,7 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
         st = visit(w, i, batches, totals);
         ctx_scope_end(w->ctx);
         if (st == NRL_OK) st = leave(w, w->visits, i);
-        if (w->visits[i].pass == NRL_PASS_BACKWARD && w->visits[i].unit == 0) micro_clear(w);
+        if (w->visits[i].pass == NRL_PASS_BACKWARD && w->visits[i].unit == w->first) micro_clear(w);
     }
 done:
     if (st != NRL_OK) micro_clear(w);

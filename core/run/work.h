@@ -30,6 +30,7 @@ struct work {
     const nrl_parallel *strategy; /* NULL = none */
     void *strategy_self;
     bool *recompute;              /* [n_units] activation checkpointing */
+    int32_t first;                /* lowest unit with anything trained: none below it has a backward */
     gradients gradients;          /* buffer NULL: backward adds to what the slots have */
     nrl_tensor *seeds[NRL_MAX_TERMS]; /* [1] f32: d step loss / d sum k = 1 / W[k] */
     work_micro micro;

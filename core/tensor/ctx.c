@@ -68,6 +68,11 @@ void ctx_set_random(nrl_ctx *ctx, uint64_t key)
     ctx->n_random = 0;
 }
 
+void ctx_set_adapters(nrl_ctx *ctx, bool on)
+{
+    ctx->adapters_off = !on;
+}
+
 void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows)
 {
     ctx->head_chunk_rows = rows;

@@ -28,6 +28,10 @@ void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
  * evaluation and at the start. */
 void ctx_set_random(nrl_ctx *ctx, uint64_t key);
 
+/* Adapters (tensor/adapter.h) take no part in what follows, until they are on again: the model as it was
+ * before they were attached. */
+void ctx_set_adapters(nrl_ctx *ctx, bool on);
+
 /* Copies the batch's index arrays to the device (where the device reads host memory they are used
  * as they are) and forgets the rope rows of the last one. NULL = none. The batch outlives every
  * tape that was recorded with it. */

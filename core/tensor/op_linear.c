@@ -2,10 +2,12 @@
  * op_linear.c - products of matrices: a parameter's (linear) and plain ones (matmul).
  * R rows, K inputs, M outputs. Weight gradients are summed by the product itself, in f32.
  */
+#include "tensor/adapter.h"
 #include "tensor/tape.h"
 
 typedef struct {
     nrl_param *weight, *bias;
+    const adapter *adapter; /* that took part; NULL = none */
 } linear_attributes;
 
 static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, bool transpose_b,
@@ -41,6 +43,7 @@ static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
     nrl_mat dy = tensor_mat(nrl_tape_grad(node, 0)), dw, db;
     bool fresh_w, fresh_b;
     if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, at->weight, dy));
+    if (at->adapter) NRL_TRY(adapter_up_backward(ctx, node, 1, at->adapter));
     NRL_TRY(param_grad(at->weight, &dw, &fresh_w));
     /* dW[M,K] += dY[R,M]^T X[R,K] */
     if (dw.data)
@@ -70,7 +73,10 @@ static nrl_status linear_check(const nrl_tensor *x, const nrl_param *w, const nr
 
 nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
 {
+    const adapter *extra = ctx->adapters_off ? NULL : w->adapter;
+    nrl_tensor *u = NULL; /* [R,r] what the adapter makes of x */
     NRL_TRY(linear_check(x, w, b));
+    if (extra) NRL_TRY(adapter_down(ctx, extra, x, &u));
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_b = true,
                        .fresh = true,
@@ -83,11 +89,12 @@ nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b
     NRL_TRY(tensor_with_columns(ctx, ctx->compute, x, w->dims[0], y));
     g.c = tensor_mat(*y);
     NRL_TRY(backend_gemm(ctx, &g));
-    linear_attributes at = {w, b};
+    if (extra) NRL_TRY(adapter_up(ctx, extra, u, *y));
+    linear_attributes at = {w, b, extra};
     nrl_tape_record r = {.name = "linear",
-                         .inputs = {x},
+                         .inputs = {x, u},
                          .outputs = {*y},
-                         .saved = {w->trained ? x : NULL},
+                         .saved = {w->trained ? x : NULL, u},
                          .attributes = &at,
                          .attributes_size = sizeof at,
                          .backward = linear_backward};

@@ -50,6 +50,13 @@ static void open_backend(parity *p)
     ASSERT_OK(ctx_create(&p->dev, &p->ctx));
 }
 
+static nrl_status read_value(void *user, const nrl_param *param, int64_t begin, int64_t n, float *out)
+{
+    const parity *p = user;
+    if (param->index >= p->m->n_own) return peft_read(p->adapter, param->name, begin, n, out);
+    return hf_weights_read(p->weights, p->m, param, begin, n, out);
+}
+
 static void open_model(parity *p, const char *config_name, nrl_dtype dtype)
 {
     const nrl_node *config;
@@ -59,11 +66,12 @@ static void open_model(parity *p, const char *config_name, nrl_dtype dtype)
     ASSERT_OK(model_create(table, config, &p->m));
     ASSERT_OK(hf_weights_open(p->dir, &p->weights));
     ASSERT_OK(hf_weights_check(p->weights, p->m));
+    if (p->adapter) ASSERT_OK(model_adapt(p->m, peft_set(p->adapter)));
+    if (p->adapter) ASSERT_OK(peft_check(p->adapter, p->m));
     ctx_set_compute(p->ctx, dtype);
     const storage_spec spec = {.compute = dtype, .train = true, .n_states = 2};
     ASSERT_OK(storage_bind(p->ctx, p->m, &spec, &p->store));
-    storage_origin from = {.m = p->m, .weights = p->weights};
-    ASSERT_OK(storage_load(p->ctx, p->m, NULL, storage_read, &from));
+    ASSERT_OK(storage_load(p->ctx, p->m, NULL, read_value, p));
 }
 
 static void open_walk(parity *p)
@@ -76,9 +84,8 @@ static void open_walk(parity *p)
     ASSERT_OK(tensor_persistent(p->ctx, NRL_DTYPE_F32, 1, (int64_t[]){1}, true, &p->walk.seeds[0]));
 }
 
-void parity_open(parity *p, const char *dir, const char *config, nrl_dtype dtype)
+static void open_all(parity *p, const char *dir, const char *config, nrl_dtype dtype)
 {
-    *p = (parity){0};
     p->dir = arena_strdup(&p->a, dir);
     open_backend(p);
     open_model(p, config, dtype);
@@ -87,6 +94,18 @@ void parity_open(parity *p, const char *dir, const char *config, nrl_dtype dtype
     if (json_read_file(&p->a, arena_printf(&p->a, "%s/golden.json", dir), MAX_GOLDEN, &golden) ==
         NRL_OK)
         p->golden = golden;
+}
+
+void parity_open(parity *p, const char *dir, const char *config, nrl_dtype dtype)
+{
+    *p = (parity){0};
+    open_all(p, dir, config, dtype);
+}
+
+void parity_open_adapted(parity *p, const char *dir, const peft *start, nrl_dtype dtype)
+{
+    *p = (parity){.adapter = start};
+    open_all(p, dir, "config.json", dtype);
 }
 
 void parity_close(parity *p)
@@ -253,7 +272,7 @@ double parity_train(parity *p, nrl_batch *batch, double weight)
     ASSERT_OK(nrl_tensor_fetch(p->ctx, totals[0], &sum, 1));
     tensor_release(p->ctx, totals[0]);
     for (int32_t i = 0; i < p->m->n_params && scale != 1; i++)
-        unscale(p, p->m->params[i], scale);
+        if (p->m->params[i]->trained) unscale(p, p->m->params[i], scale);
     return sum;
 }
 
@@ -262,6 +281,7 @@ void parity_adamw(parity *p, const nrl_adamw *adamw, double lr, double scale, in
     nrl_step_block block = {sizeof block, step, lr, scale};
     for (int32_t i = 0; i < p->m->n_params; i++) {
         nrl_param *param = p->m->params[i];
+        if (!param->trained) continue;
         nrl_tensor *master = nrl_param_tensor(param, NRL_SLOT_MASTER);
         nrl_tensor *low = nrl_param_tensor(param, NRL_SLOT_WORK);
         nrl_slice s = {.param = param,

@@ -6,6 +6,7 @@
 #define PARITY_HARNESS_H
 #include "base/json.h"
 #include "model/find.h"
+#include "model/peft.h"
 #include "run/storage.h"
 #include "run/work.h"
 #include <nrl/optimizer.h>
@@ -30,6 +31,7 @@ typedef struct {
     const char *dir;
     model *m;
     hf_weights *weights;
+    const peft *adapter; /* NULL = none */
     storage store;
     work walk;
     nrl_algorithm loss;
@@ -41,6 +43,8 @@ typedef enum { SCORE_ALL, SCORE_LABELS } score;
 /* Opens DIR with its config under the given file name; weights in `dtype`, which is also the
  * compute dtype. States for AdamW are there. */
 void parity_open(parity *p, const char *dir, const char *config, nrl_dtype dtype);
+/* The same with a peft adapter's values; what it stands on is frozen. The adapter outlives p. */
+void parity_open_adapted(parity *p, const char *dir, const peft *start, nrl_dtype dtype);
 void parity_close(parity *p);
 
 /* Rows [first, end) of golden input_ids, packed; scored are all predictable tokens, or those with a

@@ -27,7 +27,8 @@ typedef enum {
     NRL_INIT_NONE = 0,
     NRL_INIT_NORMAL, /* mean 0, deviation `init_scale`; keyed by seed and parameter name alone */
     NRL_INIT_ZEROS,
-    NRL_INIT_ONES
+    NRL_INIT_ONES,
+    NRL_INIT_UNIFORM /* between -init_scale and init_scale; keyed alike */
 } nrl_init;
 
 /* How tensor parallelism may cut a parameter. */

@@ -1,0 +1,226 @@
+/*
+ * peft.c - reads a peft directory.
+ */
+#include "model/peft.h"
+#include "base/json.h"
+#include "model/convert.h"
+#include "model/safetensors.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the hash state lives on the stack */
+#include <xxhash.h>
+
+enum { MAX_CONFIG_BYTES = 16 << 20 };
+
+struct peft {
+    arena memory;
+    const char *dir;
+    const nrl_node *config;
+    safetensors file;
+    adapter_set set;
+};
+
+/* ---- adapter_config.json ---- */
+
+/* Keys whose value changes nothing here, or is read off the tensors. */
+static const char *const harmless[] = {"r", "lora_alpha", "lora_dropout", "use_rslora", "alpha_pattern", "rank_pattern",
+                                       "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
+                                       "base_model_name_or_path", "peft_type", "peft_version", "task_type", "revision",
+                                       "inference_mode", "auto_mapping", "fan_in_fan_out", "megatron_core",
+                                       "qalora_group_size", "bias", "init_lora_weights", "runtime_config",
+                                       "ensure_weight_tying"};
+
+static bool is_harmless(const char *key)
+{
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (!strcmp(harmless[i], key)) return true;
+    return false;
+}
+
+/* null, false, {} and []: the feature is off. */
+static bool is_off(const nrl_node *v)
+{
+    nrl_node_type kind = nrl_node_kind(v);
+    if (kind == NRL_NODE_MAP || kind == NRL_NODE_LIST) return !nrl_node_size(v);
+    return kind <= NRL_NODE_NULL || !nrl_node_bool(v, true);
+}
+
+static nrl_status refuse(const nrl_node *v, const char *key, const char *expected)
+{
+    char *text = json_write(v, 0);
+    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "%s: %s is %.200s, which is not built: expected %s", nrl_node_place(v), key,
+                             text, expected);
+    free(text);
+    return st;
+}
+
+/* Initialisations that change the base model's weights, too, cannot be told from the adapter alone. */
+static nrl_status check_init(const nrl_node *config)
+{
+    const nrl_node *v = nrl_node_find(config, "init_lora_weights");
+    const char *word = nrl_node_string(v, NULL);
+    if (!word || !strcmp(word, "gaussian") || !strcmp(word, "eva") || !strcmp(word, "orthogonal")) return NRL_OK;
+    return refuse(v, "init_lora_weights", "true, false or gaussian");
+}
+
+static nrl_status check_config(const nrl_node *config)
+{
+    const nrl_node *type = nrl_node_find(config, "peft_type"), *bias = nrl_node_find(config, "bias");
+    if (nrl_node_kind(config) != NRL_NODE_MAP)
+        return nrl_fail(NRL_ERR_DATA, "%s: not a JSON map", nrl_node_place(config));
+    if (strcmp(nrl_node_string(type, ""), "LORA")) return refuse(type ? type : config, "peft_type", "LORA");
+    if (strcmp(nrl_node_string(bias, "none"), "none")) return refuse(bias, "bias", "none");
+    for (size_t i = 0; i < nrl_node_size(config); i++) {
+        const char *key = nrl_node_key(config, i);
+        if (!is_harmless(key) && !is_off(nrl_node_at(config, i)))
+            return refuse(nrl_node_at(config, i), key, "it unset");
+    }
+    return check_init(config);
+}
+
+/* A module's own alpha: the pattern is its name, or what that ends in behind a dot. */
+static nrl_status alpha_of(const peft *p, const char *module, double *out)
+{
+    const nrl_node *patterns = nrl_node_find(p->config, "alpha_pattern");
+    *out = nrl_node_f64(nrl_node_find(p->config, "lora_alpha"), NAN);
+    for (size_t i = 0; i < nrl_node_size(patterns); i++) {
+        const char *key = nrl_node_key(patterns, i);
+        size_t n = strlen(key), all = strlen(module);
+        if (strcspn(key, "^$*+?()[]{}|\\") != n)
+            return nrl_fail(NRL_ERR_CONFIG, "%s: alpha_pattern '%.200s' is a regular expression, which is not built: "
+                            "expected a module's name, or its end", nrl_node_place(patterns), key);
+        if (n > all || strcmp(module + all - n, key) || (n < all && module[all - n - 1] != '.')) continue;
+        *out = nrl_node_f64(nrl_node_at(patterns, i), NAN);
+        break;
+    }
+    if (isfinite(*out)) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA, "%s: lora_alpha of '%s' is no number", nrl_node_place(p->config), module);
+}
+
+/* ---- adapter_model.safetensors ---- */
+
+static const safetensor *find(const peft *p, const char *name)
+{
+    for (int64_t i = 0; i < p->file.n; i++)
+        if (!strcmp(p->file.tensors[i].name, name)) return &p->file.tensors[i];
+    return NULL;
+}
+
+/* The module of a tensor called base_model.model.MODULE.lora_A.weight (or B); NULL: it is none. */
+static const char *module_of(arena *a, const char *name, char which)
+{
+    static const char before[] = "base_model.model.";
+    const char *end = arena_printf(a, ".lora_%c.weight", which);
+    size_t n = strlen(name), m = sizeof before - 1, k = strlen(end);
+    if (n <= m + k || strncmp(name, before, m) || strcmp(name + n - k, end)) return NULL;
+    return arena_strndup(a, name + m, n - m - k);
+}
+
+static nrl_status add_entry(peft *p, const safetensor *a, const char *module)
+{
+    const safetensor *b = find(p, adapter_name(&p->memory, module, 'B'));
+    adapter_entry e = {.module = module, .rank = a->dims[0]};
+    if (!b || a->n_dims != 2 || b->n_dims != 2 || a->dims[0] < 1 || b->dims[1] != a->dims[0])
+        return nrl_fail(NRL_ERR_DATA, "%s: lora_A and lora_B of '%s' are no two matrices of one rank", a->path, module);
+    if (!convert_known(a->dtype) || !convert_known(b->dtype))
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", a->path, a->name, a->type);
+    NRL_TRY(alpha_of(p, module, &e.alpha));
+    p->set.entries[p->set.n++] = e;
+    return NRL_OK;
+}
+
+static nrl_status read_entries(peft *p)
+{
+    p->set.entries = arena_alloc(&p->memory, (size_t)(p->file.n + 1) * sizeof *p->set.entries);
+    for (int64_t i = 0; i < p->file.n; i++) {
+        const safetensor *t = &p->file.tensors[i];
+        const char *a = module_of(&p->memory, t->name, 'A'), *b = a ? NULL : module_of(&p->memory, t->name, 'B');
+        if (!a && !b)
+            return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%.200s' is no lora_A or lora_B of a linear module: that is not "
+                            "built", t->path, t->name);
+        if (b && !find(p, adapter_name(&p->memory, b, 'A')))
+            return nrl_fail(NRL_ERR_DATA, "%s: '%s' has a lora_B and no lora_A", t->path, b);
+        if (a) NRL_TRY(add_entry(p, t, a));
+    }
+    return p->set.n ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no adapter is in it", p->file.path);
+}
+
+static nrl_status open_files(peft *p)
+{
+    nrl_node *config;
+    const char *path = arena_printf(&p->memory, "%s/adapter_config.json", p->dir);
+    if (json_read_file(&p->memory, path, MAX_CONFIG_BYTES, &config) != NRL_OK) {
+        nrl_note("a peft adapter is a directory of adapter_config.json and adapter_model.safetensors");
+        return NRL_ERR_CONFIG;
+    }
+    NRL_TRY(check_config(config));
+    p->config = config;
+    p->set.rslora = nrl_node_bool(nrl_node_find(config, "use_rslora"), false);
+    p->set.dropout = nrl_node_f64(nrl_node_find(config, "lora_dropout"), 0);
+    NRL_TRY(safetensors_open(&p->memory, arena_printf(&p->memory, "%s/adapter_model.safetensors", p->dir), &p->file));
+    return read_entries(p);
+}
+
+nrl_status peft_open(const char *dir, peft **out)
+{
+    peft *p = mem_alloc(sizeof *p);
+    p->dir = arena_strdup(&p->memory, dir);
+    nrl_status st = open_files(p);
+    if (st == NRL_OK) *out = p;
+    else peft_close(p);
+    return st;
+}
+
+void peft_close(peft *p)
+{
+    if (!p) return;
+    safetensors_close(&p->file);
+    arena_free(&p->memory);
+    free(p);
+}
+
+const adapter_set *peft_set(const peft *p)
+{
+    return &p->set;
+}
+
+nrl_status peft_check(const peft *p, const model *m)
+{
+    for (int32_t i = m->n_own; i < m->n_params; i++) {
+        const nrl_param *w = m->params[i];
+        const safetensor *t = find(p, w->name);
+        if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: has no tensor '%s'", p->file.path, w->name);
+        if (t->n_dims == 2 && t->dims[0] == w->dims[0] && t->dims[1] == w->dims[1]) continue;
+        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s' is [%lld, %lld], this model's is [%lld, %lld]", p->file.path, t->name,
+                        (long long)t->dims[0], (long long)t->dims[1], (long long)w->dims[0], (long long)w->dims[1]);
+    }
+    return NRL_OK;
+}
+
+nrl_status peft_read(const peft *p, const char *name, int64_t begin, int64_t n, float *out)
+{
+    const safetensor *t = find(p, name);
+    if (!t || begin < 0 || n > t->numel || begin > t->numel - n)
+        return nrl_fail(NRL_ERR_DATA, "%s: has no such elements of '%s'", p->file.path, name);
+    convert_to_f32(t->dtype, t->data + (size_t)begin * nrl_dtype_size(t->dtype), n, out);
+    return NRL_OK;
+}
+
+void peft_hash(const peft *p, char out[33])
+{
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    for (int32_t i = 0; i < p->set.n; i++) {
+        double scale = adapter_scale(&p->set, &p->set.entries[i]);
+        XXH3_128bits_update(&state, &scale, sizeof scale);
+    }
+    for (int64_t i = 0; i < p->file.n; i++) {
+        const safetensor *t = &p->file.tensors[i];
+        XXH3_128bits_update(&state, t->name, strlen(t->name) + 1);
+        XXH3_128bits_update(&state, t->data, t->size_bytes);
+    }
+    XXH128_hash_t h = XXH3_128bits_digest(&state);
+    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+}
