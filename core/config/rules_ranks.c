@@ -4,7 +4,7 @@
 #include "config/rules.h"
 #include <string.h>
 
-enum { DEBUG_EVERY = 10, SLOTS_MAX = 1 << 16 };
+enum { DEBUG_EVERY = 10, SLOTS_MAX = 1 << 16, RANKS_MAX = 1 << 20 };
 
 /* ---- parallel ---- */
 
@@ -14,17 +14,26 @@ typedef struct {
 
 static const nrl_option axes_rows[] = {
     NRL_OPT_NODE(axes, data, "", "strategy of the axis, its ranks, or {name, size, options}"),
-    NRL_OPT_NODE(axes, tensor, "1", "ranks that share each layer; this version has 1"),
-    NRL_OPT_NODE(axes, pipeline, "1", "ranks that share the list of layers; this version has 1"),
+    NRL_OPT_NODE(axes, tensor, "1", "ranks that share each layer, or {size, options}"),
+    NRL_OPT_NODE(axes, pipeline, "1", "ranks that share the list of layers, or {size, options}"),
 };
 
+static bool read_size(config_problems *problems, const char *axis, const nrl_node *at, int64_t *size)
+{
+    *size = nrl_node_kind(at) == NRL_NODE_INT ? nrl_node_int(at, 0) : 0;
+    bool good = *size >= 1 && *size <= RANKS_MAX;
+    if (!good) problems_add(problems, at, "parallel.%s: expected a number of ranks from 1", axis);
+    if (!good) *size = 1;
+    return good;
+}
+
 /* Takes `size` out of {name, size, options}. */
-static const nrl_node *without_size(arena *a, config_problems *problems, const nrl_node *map, int64_t *size)
+static const nrl_node *without_size(arena *a, config_problems *problems, const char *axis, const nrl_node *map,
+                                    int64_t *size)
 {
     const nrl_node *at = nrl_node_find(map, "size");
     if (!at) return map;
-    *size = nrl_node_int(at, -1);
-    if (*size < 1) problems_add(problems, at, "parallel.data.size: expected a number of ranks");
+    read_size(problems, arena_printf(a, "%s.size", axis), at, size);
     return node_without(a, map, "size");
 }
 
@@ -43,13 +52,49 @@ static const nrl_node *without_axes(arena *a, config_problems *problems, const n
     return map;
 }
 
-/* An axis that no strategy serves has one rank, whatever is asked for. */
-static void check_unserved(config_problems *problems, const char *axis, const nrl_node *node)
+/* A size, or a map; 1 is no strategy at all. The plugin is called like the axis unless the map names one. */
+static void read_axis(arena *a, config_problems *problems, const nrl_node *node, config_axis *out)
 {
-    bool given = node && nrl_node_kind(node) != NRL_NODE_NULL;
-    if (given && !(nrl_node_kind(node) == NRL_NODE_INT && nrl_node_int(node, 0) == 1))
-        problems_add(problems, node, "parallel.%s: this version has no strategy for the axis '%s': expected 1; "
-                                     "the only axis that is divided is data", axis, axis);
+    nrl_node_type kind = nrl_node_kind(node);
+    out->size = 1;
+    if (!node || kind == NRL_NODE_NULL) return;
+    if (kind != NRL_NODE_INT && kind != NRL_NODE_MAP) {
+        problems_add(problems, node, "parallel.%s: expected a number of ranks or {size: RANKS, OPTION: VALUE}", out->name);
+        return;
+    }
+    if (kind == NRL_NODE_INT && (!read_size(problems, out->name, node, &out->size) || out->size == 1)) return;
+    if (kind == NRL_NODE_MAP && !nrl_node_find(node, "size"))
+        problems_add(problems, node, "parallel.%s.size: required, a number of ranks", out->name);
+    if (kind == NRL_NODE_MAP) node = without_size(a, problems, out->name, node, &out->size);
+    component_read(a, problems, arena_printf(a, "parallel.%s", out->name), kind == NRL_NODE_MAP ? node : NULL, out->name,
+                   &out->strategy);
+    out->strategy.at = node;
+    if (out->strategy.resolved) node_append(a, out->strategy.resolved, "size", node_int(a, out->size));
+}
+
+/* `auto` stands for itself in the resolved config: another number of ranks may resume it. */
+static void read_data(arena *a, config_problems *problems, const nrl_node *node, bool names_axes, config_run *run)
+{
+    config_axis *axis = &run->axes[CONFIG_DATA];
+    config_component *c = &axis->strategy;
+    if (nrl_node_kind(node) == NRL_NODE_INT) {
+        read_size(problems, "data", node, &axis->size);
+        node = NULL;
+    } else if (nrl_node_kind(node) == NRL_NODE_MAP) {
+        node = without_size(a, problems, "data", node, &axis->size);
+    }
+    component_read(a, problems, names_axes ? "parallel.data" : "parallel", node, "auto", c);
+    run->parallel_unset = c->name && !strcmp(c->name, "auto");
+    if (!c->name || !(run->parallel_unset || !strcmp(c->name, "none"))) return;
+    const char *word = c->name;
+    c->name = NULL;
+    if (!nrl_node_size(c->options)) return;
+    run->parallel_unset = false; /* else the strategy that is chosen complains too */
+    if (nrl_node_find(node, "name"))
+        problems_add(problems, c->at, "parallel: %s has no options", word);
+    else
+        problems_add(problems, node, "parallel.%s: expected {name: STRATEGY, OPTION: VALUE} or {data: STRATEGY}",
+                     nrl_node_key(c->options, 0));
 }
 
 bool rules_names_axes(const nrl_node *node)
@@ -58,25 +103,29 @@ bool rules_names_axes(const nrl_node *node)
            (nrl_node_find(node, "data") || nrl_node_find(node, "tensor") || nrl_node_find(node, "pipeline"));
 }
 
-const nrl_node *rules_axes(arena *a, config_problems *problems, const nrl_node *node,
-                           int64_t *data_size)
+static void resolve_axes(arena *a, config_run *run)
 {
+    nrl_node *data = run->axes[CONFIG_DATA].strategy.resolved, *map = data;
+    bool alone = !run->axes[CONFIG_TENSOR].strategy.name && !run->axes[CONFIG_PIPELINE].strategy.name;
+    if (!alone) map = node_new(a, NRL_NODE_MAP);
+    for (int i = 0; i < CONFIG_N_AXES && !alone; i++)
+        if (run->axes[i].strategy.resolved) node_append(a, map, run->axes[i].name, run->axes[i].strategy.resolved);
+    if (map) node_set(a, run->resolved, "parallel", map);
+}
+
+void rules_axes(arena *a, config_problems *problems, const nrl_node *node, config_run *run)
+{
+    static const char *const names[CONFIG_N_AXES] = {"pipeline", "data", "tensor"};
     axes x = {0};
     const option_part part = OPTION_PART(axes_rows, &x);
-    if (rules_names_axes(node)) {
-        options_fill(a, problems, "parallel", node, &part, 1);
-        check_unserved(problems, "tensor", x.tensor);
-        check_unserved(problems, "pipeline", x.pipeline);
-        node = x.data;
-    } else if (nrl_node_find(node, "name")) {
-        node = without_axes(a, problems, node);
-    }
-    if (nrl_node_kind(node) == NRL_NODE_INT) {
-        *data_size = nrl_node_int(node, 0);
-        if (*data_size < 1) problems_add(problems, node, "parallel.data: expected a strategy or a number of ranks");
-        return NULL;
-    }
-    return nrl_node_kind(node) == NRL_NODE_MAP ? without_size(a, problems, node, data_size) : node;
+    bool names_axes = rules_names_axes(node);
+    for (int i = 0; i < CONFIG_N_AXES; i++) run->axes[i].name = names[i];
+    if (names_axes) options_fill(a, problems, "parallel", node, &part, 1);
+    else if (nrl_node_find(node, "name")) node = without_axes(a, problems, node);
+    read_data(a, problems, names_axes ? x.data : node, names_axes, run);
+    read_axis(a, problems, x.tensor, &run->axes[CONFIG_TENSOR]);
+    read_axis(a, problems, x.pipeline, &run->axes[CONFIG_PIPELINE]);
+    resolve_axes(a, run);
 }
 
 /* ---- launch ---- */

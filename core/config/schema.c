@@ -138,7 +138,7 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the update; with lr and clip_norm"),
     NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate over time"),
     NRL_OPT_NODE(top_nodes, parallel, "auto",
-                 "component: how ranks share the work (auto: ddp where there are several), or {data: it}"),
+                 "component: how ranks share the work (auto: ddp where there are several), or {data: it, tensor: 2, ...}"),
     NRL_OPT_NODE(top_nodes, collective, "auto", "component: how ranks talk"),
     NRL_OPT_NODE(top_nodes, launch, "", "how long ranks wait for each other, and where they are"),
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
@@ -231,24 +231,6 @@ static void fill_launch(const filler *f, const nrl_node *node, config_launch *ou
     rules_hosts(f->a, f->problems, out);
 }
 
-/* `auto` stands for itself in the resolved config: another number of ranks may resume it. */
-static void fill_parallel(const filler *f, const nrl_node *node, config_run *out)
-{
-    node = rules_axes(f->a, f->problems, node, &out->data_size);
-    fill_component(f, "parallel", node, "auto", &out->parallel);
-    out->parallel_unset = out->parallel.name && !strcmp(out->parallel.name, "auto");
-    if (!out->parallel.name || !(out->parallel_unset || !strcmp(out->parallel.name, "none"))) return;
-    const char *word = out->parallel.name;
-    out->parallel.name = NULL;
-    if (!nrl_node_size(out->parallel.options)) return;
-    out->parallel_unset = false; /* else the strategy that is chosen complains too */
-    if (nrl_node_find(node, "name"))
-        problems_add(f->problems, out->parallel.at, "parallel: %s has no options", word);
-    else
-        problems_add(f->problems, node, "parallel.%s: expected {name: STRATEGY, OPTION: VALUE} or {data: STRATEGY}",
-                     nrl_node_key(out->parallel.options, 0));
-}
-
 static void fill_loggers(const filler *f, const nrl_node *node, config_run *out)
 {
     bool list = nrl_node_kind(node) == NRL_NODE_LIST;
@@ -297,7 +279,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     fill_train(f, n->train, &out->train);
     fill_component(f, "optimizer", n->optimizer, "adamw", &out->optimizer);
     fill_component(f, "schedule", n->schedule, "constant", &out->schedule);
-    fill_parallel(f, n->parallel, out);
+    rules_axes(f->a, f->problems, n->parallel, out);
     fill_component(f, "collective", n->collective, "auto", &out->collective);
     fill_launch(f, n->launch, &out->launch);
     fill_component(f, "backend", n->backend, "auto", &out->backend);

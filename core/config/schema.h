@@ -118,6 +118,14 @@ typedef struct {
     size_t n_hosts;
 } config_launch;
 
+/* Axes of the mesh, outermost first: ranks that are neighbours differ in the last. */
+enum { CONFIG_PIPELINE = 0, CONFIG_DATA, CONFIG_TENSOR, CONFIG_N_AXES };
+typedef struct {
+    const char *name;          /* "pipeline", "data", "tensor" */
+    config_component strategy; /* name NULL = none */
+    int64_t size;              /* ranks that the config asks for; of data alone 0 = what the others leave */
+} config_axis;
+
 typedef struct {
     bool sandbox;
     int64_t loss_instructions; /* of Lua, in one call */
@@ -132,10 +140,8 @@ typedef struct {
     config_checkpoint checkpoint;
     config_script script;
     config_component algorithm, optimizer, schedule, backend;
-    /* The strategy of the axis "data"; name NULL = none. Unset: `parallel_unset`, and the run chooses. */
-    config_component parallel;
-    bool parallel_unset;
-    int64_t data_size;      /* ranks of the axis that the config asks for, 0 = any */
+    config_axis axes[CONFIG_N_AXES];
+    bool parallel_unset; /* of the axis data nothing is said: the run chooses */
     config_component collective; /* "auto" where unset */
     config_launch launch;
     const nrl_node *debug;  /* as written */

@@ -42,6 +42,14 @@ int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis)
     return c ? rank / c->stride % c->size : 0;
 }
 
+bool mesh_counts(const nrl_mesh *m)
+{
+    static const char *const copies[] = {"pipeline", "tensor"};
+    for (size_t i = 0; m && i < sizeof copies / sizeof *copies; i++)
+        if (nrl_mesh_coord(m, copies[i])) return false;
+    return true;
+}
+
 nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis)
 {
     nrl_comm *c = find_axis(mesh, axis);
@@ -65,8 +73,30 @@ static nrl_status open_group(nrl_comm *c)
     nrl_status st = m->table.split(m->self, c->base, c->coord, &c->group);
     c->owns_group = st == NRL_OK;
     if (!st) return NRL_OK;
-    nrl_comm whole = m->axes[0];
-    return mesh_broken(m, &whole, &call, st, mesh_clock() - begin);
+    return mesh_broken(m, mesh_all(m), &call, st, mesh_clock() - begin);
+}
+
+nrl_comm *mesh_all(nrl_mesh *m)
+{
+    for (int i = 0; i < m->n_axes; i++)
+        if (m->axes[i].size == m->place.world) return &m->axes[i];
+    return &m->all;
+}
+
+nrl_status mesh_open_axes(nrl_mesh *m, const mesh_axis *axes, int32_t n)
+{
+    static const mesh_axis alone = {.name = "data"};
+    int32_t stride = m->place.world;
+    m->all = (nrl_comm){.mesh = m, .name = "all", .size = stride, .coord = m->place.rank, .stride = 1, .group = m->self};
+    if (!n) axes = &alone;
+    for (int32_t i = 0; i < (n ? n : 1); i++) {
+        int32_t size = n ? axes[i].size : m->place.world;
+        stride /= size;
+        mesh_add_axis(m, axes[i].name, size, stride);
+    }
+    NRL_ASSERT(stride, ==, 1);
+    for (int i = 0; i < m->n_axes; i++) NRL_TRY(open_group(&m->axes[i]));
+    return NRL_OK;
 }
 
 static nrl_status check_split(const nrl_mesh *m, const nrl_comm *c, const char *axis, int32_t size,

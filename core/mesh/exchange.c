@@ -1,5 +1,5 @@
 /*
- * exchange.c - small exchanges of host memory among all ranks, as calls on the axis of all.
+ * exchange.c - small exchanges of host memory among all ranks, as calls of all.
  */
 #include "mesh/internal.h"
 #include <string.h>
@@ -9,7 +9,7 @@ static nrl_status run(nrl_mesh *m, mesh_op op, const char *what, nrl_comm_args *
     nrl_work *w;
     a->size = sizeof *a;
     if (op != MESH_BARRIER) a->dtype = NRL_DTYPE_U8;
-    NRL_TRY(call_start(&m->axes[0], op, a, what, &w));
+    NRL_TRY(call_start(mesh_all(m), op, a, what, &w));
     nrl_status st = call_wait(w);
     call_release(w);
     return st;

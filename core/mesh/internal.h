@@ -49,7 +49,7 @@ struct nrl_mesh {
     control *control;
     char **names; /* [world] "rank 2 (host, pid 77)" */
     record calls;
-    nrl_comm axes[MESH_MAX_AXES], solo;
+    nrl_comm axes[MESH_MAX_AXES], solo, all; /* all: every rank, whatever its axes */
     int n_axes;
     nrl_work *spare_works;
     mesh_staged *staged;
@@ -98,5 +98,9 @@ void call_release(nrl_work *w);
 /* ---- axis.c ---- */
 /* Another axis: of ranks that are `stride` apart; without a group yet. */
 nrl_comm *mesh_add_axis(nrl_mesh *m, const char *name, int32_t size, int32_t stride);
+/* The run's axes, and their groups once the collective is open; all ranks call it. */
+nrl_status mesh_open_axes(nrl_mesh *m, const mesh_axis *axes, int32_t n);
+/* How calls of all ranks are recorded: by the name of the axis that holds them, if one does. */
+nrl_comm *mesh_all(nrl_mesh *m);
 
 #endif

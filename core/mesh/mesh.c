@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALL_AXIS "data"
-
 static nrl_status check_setup(const mesh_setup *s)
 {
     const mesh_place *p = &s->place;
@@ -131,10 +129,7 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
                                   left > 1 ? left : 1, &m->self);
     if (st) m->self = NULL; /* whatever a failed open left there */
     if (st && control_failed(m->control)) st = mesh_verdict_error(m, NULL, 0);
-    if (!st) {
-        mesh_add_axis(m, ALL_AXIS, m->place.world, 1)->group = m->self;
-        return NRL_OK;
-    }
+    if (!st) return mesh_open_axes(m, s->axes, s->n_axes);
     char *said = mem_strdup(nrl_error_text());
     control_tell(m->control, st, said);
     nrl_fail(st, "%s", said);
@@ -183,11 +178,12 @@ static nrl_status join(nrl_mesh *m, const mesh_setup *s)
 }
 
 /* Of one rank, or planned: axes and nothing else. */
-static void open_alone(nrl_mesh *m)
+static nrl_status open_alone(nrl_mesh *m, const mesh_setup *s)
 {
     if (m->place.world == 1) m->place.local_world = 1;
-    mesh_add_axis(m, ALL_AXIS, m->place.world, 1);
+    NRL_TRY(mesh_open_axes(m, s->axes, s->n_axes));
     m->text = m->planned ? mem_printf("%d ranks, not joined", (int)m->place.world) : mem_strdup("1 rank");
+    return NRL_OK;
 }
 
 nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
@@ -195,9 +191,8 @@ nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
     nrl_mesh *m = new_mesh(setup);
     m->planned = setup->planned;
     if (m->place.world == 1 || m->planned) {
-        open_alone(m);
         *out = m;
-        return NRL_OK;
+        return open_alone(m, setup);
     }
     nrl_status st = join(m, setup);
     if (!st) {

@@ -36,8 +36,18 @@ typedef struct {
 /* Waits for ranks that finish later, unless this one `failed`. [main] */
 void mesh_session_end(mesh_session *s, bool failed);
 
+/* An axis of the run. Ranks are counted along the last axis first: neighbours differ in it. */
+typedef struct {
+    const char *name;
+    int32_t size;
+} mesh_axis;
+
+enum { MESH_MAX_GIVEN = 4 };
+
 typedef struct {
     mesh_place place;
+    mesh_axis axes[MESH_MAX_GIVEN]; /* outermost first, their product is place.world; */
+    int32_t n_axes;                 /* 0: all ranks are the axis "data" */
     mesh_session *session;            /* NULL: this mesh is the process's only one */
     bool planned; /* `nrl check`: axes and coordinates; nobody is joined and no call is made */
     const nrl_collective *collective; /* NULL with world 1, and where planned */
@@ -49,8 +59,8 @@ typedef struct {
 } mesh_setup;
 
 /* Joins everybody: all ranks are there with the same fingerprint, the control thread beats, the
- * collective is open, and the axis "data" holds all ranks. NRL_ERR_PEER lists who joined and who is
- * missing, NRL_ERR_CONFIG what differs. [main] */
+ * collective is open, and axes have their groups. NRL_ERR_PEER lists who joined and who is missing,
+ * NRL_ERR_CONFIG what differs. [main] */
 nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out);
 /* Says goodbye: the others go on without suspecting anything. After mesh_tell_failure: waits a moment
  * for those who read the reason from here. [main] */
@@ -72,6 +82,9 @@ nrl_status mesh_barrier(nrl_mesh *m, const char *what);
 const mesh_place *mesh_where(const nrl_mesh *m);
 /* Rank r's coordinate on an axis; 0 for unknown axes. */
 int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis);
+/* Ranks of one coordinate on the axis "data" work on the same batches; what they all know counts on the
+ * first of them. NULL: one rank. */
+bool mesh_counts(const nrl_mesh *m);
 void mesh_set_step(nrl_mesh *m, int64_t step); /* for records and errors */
 double mesh_wait_seconds(const nrl_mesh *m);   /* the step thread's, in all calls so far */
 void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received); /* bytes, all axes */

@@ -70,7 +70,7 @@ struct run {
     nrl_mesh *mesh;              /* of one rank too, once open_mesh was called */
     const nrl_collective *collective;
     void *collective_options;
-    strategy_choice strategy_choice;
+    strategy_choices strategy_choices;
     strategy strategy;           /* the policy's */
 
     device device;
@@ -139,8 +139,10 @@ void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2
 /* open.c and its parts; each checks what it can into `problems` before anything is opened. */
 nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */
 nrl_status open_mesh(run *r);    /* open_mesh.c: joins the other ranks */
-/* Ranks that there are; for `nrl check` also those that parallel.data.size announces. */
+/* Ranks that there are; for `nrl check` also those that the sizes of axes announce. */
 int32_t run_world(const run *r);
+/* Ranks of an axis of the config: of data, where it has no size, what the others leave. */
+int32_t run_axis_size(const run *r, int axis);
 bool run_leads(const run *r);    /* the rank that speaks, writes records and decides */
 nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json */
 nrl_status open_weights(run *r); /* open_model.c: their files mapped and compared with it */

@@ -19,7 +19,7 @@ nrl_dtype run_compute(const run *r)
 
 strategy_setup strategy_setup_of(const run *r)
 {
-    return (strategy_setup){.choice = r->strategy_choice,
+    return (strategy_setup){.choices = &r->strategy_choices,
                             .mesh = r->mesh,
                             .m = r->model,
                             .train = !r->env.evaluate_only,
@@ -39,7 +39,7 @@ static nrl_status open_storage(run *r)
     NRL_TRY(strategy_bind(&r->strategy, r->ctx));
     const storage_spec spec = strategy_storage(&r->strategy, &setup);
     NRL_TRY(storage_bind(r->ctx, r->model, &spec, &r->storage));
-    strategy_attach(&r->strategy, &r->work);
+    r->work.strategy = &r->strategy;
     if (storage_buffers_gradients(&spec)) NRL_TRY(gradients_open(r->ctx, r->model, &r->work.gradients));
     return load_weights(r);
 }
@@ -109,7 +109,7 @@ nrl_status open_reference(run *r)
     reference_setup setup = {.options = &r->reference_options,
                              .ctx = r->ctx,
                              .mesh = r->mesh,
-                             .strategy = r->strategy_choice,
+                             .choices = &r->strategy_choices,
                              .policy = r->model,
                              .table = &r->model->table,
                              .config = r->model->config,

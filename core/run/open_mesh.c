@@ -39,21 +39,60 @@ static char *fingerprint(const run *r)
     return b.text;
 }
 
-int32_t run_world(const run *r)
+/* Ranks that the axes beside data ask for; sizes are at most 2^20 each. */
+static int64_t beside_data(const config_run *c)
 {
-    if (r->env.place) return r->env.place->world;
-    return r->env.check_only && r->config.data_size > 1 ? (int32_t)r->config.data_size : 1;
+    return c->axes[CONFIG_PIPELINE].size * c->axes[CONFIG_TENSOR].size;
 }
 
-static nrl_status check_world(const run *r)
+int32_t run_world(const run *r)
 {
     const config_run *c = &r->config;
+    int64_t data = c->axes[CONFIG_DATA].size, world = (data ? data : 1) * beside_data(c);
+    if (r->env.place) return r->env.place->world;
+    return r->env.check_only && world > 1 && world <= INT32_MAX ? (int32_t)world : 1;
+}
+
+int32_t run_axis_size(const run *r, int axis)
+{
+    const config_run *c = &r->config;
+    int64_t size = c->axes[axis].size, left = run_world(r) / beside_data(c);
+    return (int32_t)(size ? size : left ? left : 1);
+}
+
+/* "pipeline 2 x tensor 2": axes that have a size. */
+static const char *sizes_text(run *r)
+{
+    const char *text = "";
+    for (int i = 0; i < CONFIG_N_AXES; i++) {
+        const config_axis *axis = &r->config.axes[i];
+        if (axis->size > (i != CONFIG_DATA))
+            text = arena_printf(&r->memory, "%s%s%s %lld", text, *text ? " x " : "", axis->name, (long long)axis->size);
+    }
+    return text;
+}
+
+static nrl_status check_sizes(run *r)
+{
+    int64_t data = r->config.axes[CONFIG_DATA].size, beside = beside_data(&r->config);
     int32_t world = run_world(r);
-    if (c->data_size && c->data_size != world)
-        return nrl_fail(NRL_ERR_CONFIG, "parallel.data asks for %lld ranks, there %s %d", (long long)c->data_size,
-                        world == 1 ? "is" : "are", world);
-    if (world > 1 && !r->strategy_choice.table && !c->parallel_unset)
-        return nrl_fail(NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected ddp or fsdp", world,
+    const char *are = world == 1 ? "is" : "are";
+    if (data && data * beside != world)
+        return nrl_fail(NRL_ERR_CONFIG, "parallel: %s asks for %lld ranks, there %s %d", sizes_text(r),
+                        (long long)(data * beside), are, world);
+    if (world % beside)
+        return nrl_fail(NRL_ERR_CONFIG, "parallel: %s asks for a multiple of %lld ranks, there %s %d", sizes_text(r),
+                        (long long)beside, are, world);
+    return NRL_OK;
+}
+
+static nrl_status check_world(run *r)
+{
+    const config_run *c = &r->config;
+    NRL_TRY(check_sizes(r));
+    int32_t data = run_axis_size(r, CONFIG_DATA);
+    if (data > 1 && !c->axes[CONFIG_DATA].strategy.name && !c->parallel_unset)
+        return nrl_fail(NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected ddp or fsdp", data,
                         r->env.place ? r->env.place->origin : "parallel.data");
     return NRL_OK;
 }
@@ -73,6 +112,8 @@ nrl_status open_mesh(run *r)
         setup.collective_options = r->collective_options;
     }
     NRL_TRY(check_world(r));
+    setup.n_axes = CONFIG_N_AXES;
+    for (int i = 0; i < CONFIG_N_AXES; i++) setup.axes[i] = (mesh_axis){r->config.axes[i].name, run_axis_size(r, i)};
     char *lines = fingerprint(r);
     setup.fingerprint = lines;
     nrl_status st = mesh_open(&setup, &r->mesh);

@@ -142,24 +142,44 @@ static void fill_backend(filling *f)
     r->backend = open_component(f, NRL_KIND_BACKEND, "backend", &c, NULL, &r->backend_options);
 }
 
-/* Unset: ddp where there are several ranks. */
-static void fill_parallel(filling *f)
+static void add_strategy(filling *f, const config_axis *axis, const config_component *c)
+{
+    strategy_choices *all = &f->r->strategy_choices;
+    const char *section = axis == &f->r->config.axes[CONFIG_DATA] ? "parallel"
+                                                                  : arena_printf(&f->r->memory, "parallel.%s", axis->name);
+    void *options = NULL;
+    const nrl_parallel *t = open_component(f, NRL_KIND_PARALLEL, section, c, NULL, &options);
+    if (!t) return;
+    all->of[all->n++] = (strategy_choice){t, options};
+    if (!t->axis || strcmp(t->axis, axis->name))
+        problems_add(&f->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s",
+                     section, c->name, t->axis ? t->axis : "", axis->name);
+}
+
+/* Of data, unset: ddp where there are several ranks. */
+static void fill_data_axis(filling *f)
 {
     run *r = f->r;
-    config_component c = r->config.parallel;
-    void *options = NULL;
-    if (r->config.parallel_unset && run_world(r) > 1) {
+    config_component c = r->config.axes[CONFIG_DATA].strategy;
+    int32_t n = run_axis_size(r, CONFIG_DATA), world = run_world(r);
+    if (r->config.parallel_unset && n > 1) {
         c.name = "ddp";
         c.resolved = node_new(&r->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
-        if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   ddp: there are %d ranks", run_world(r));
+        const char *of = n == world ? "" : arena_printf(&r->memory, " of %d on the axis data", world);
+        if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   ddp: there are %d%s ranks", n, of);
     }
-    if (!c.name) return;
-    r->strategy_choice.table = open_component(f, NRL_KIND_PARALLEL, "parallel", &c, NULL, &options);
-    r->strategy_choice.options = options;
-    const nrl_parallel *t = r->strategy_choice.table;
-    if (t && (!t->axis || strcmp(t->axis, "data")))
-        problems_add(&f->problems, c.at, "parallel: '%s' serves the axis '%s', expected a strategy of the axis data",
-                     c.name, t->axis ? t->axis : "");
+    if (c.name) add_strategy(f, &r->config.axes[CONFIG_DATA], &c);
+}
+
+/* In the order of planning, see strategy.h. */
+static void fill_parallel(filling *f)
+{
+    static const int beside[] = {CONFIG_PIPELINE, CONFIG_TENSOR};
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        const config_axis *axis = &f->r->config.axes[beside[i]];
+        if (axis->strategy.name) add_strategy(f, axis, &axis->strategy);
+    }
+    fill_data_axis(f);
 }
 
 /* `auto`: what the backend's memory can use best. One process opens none, but what is configured is

@@ -157,9 +157,11 @@ static void say_memory(const run *r)
     int64_t buffers = r->strategy.plan.buffer_bytes;
     int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + buffers;
     if (nrl_mesh_world(r->mesh) > 1) run_say(r, "ranks      %s", mesh_text(r->mesh));
-    if (r->strategy.self)
-        run_say(r, "parallel   %s%s%s", r->strategy.choice.table->plugin.name, r->strategy.plan.text ? ": " : "",
-                r->strategy.plan.text ? r->strategy.plan.text : "");
+    for (int32_t i = 0; i < r->strategy.n; i++) {
+        const strategy_member *one = &r->strategy.of[i];
+        run_say(r, "parallel   %s%s%s", one->table->plugin.name, one->plan.text ? ": " : "",
+                one->plan.text ? one->plan.text : "");
+    }
     if (buffers) run_say(r, "           buffers %.1f MiB a rank", mib(buffers));
     run_say(r, "memory     %.1f MiB%s: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
                "(%.3g bytes a parameter); activations come on top",

@@ -43,7 +43,7 @@ static nrl_status exchange_first(run *r, const char *call, uint64_t arguments, c
     int32_t n = nrl_mesh_world(r->mesh);
     first_words own = {.lr_override = r->lr_override, .stop = r->stop_reason != NULL};
     fill_call(&own.call, call, arguments);
-    if (weights) memcpy(own.weights, weights, sizeof own.weights);
+    if (weights && mesh_counts(r->mesh)) memcpy(own.weights, weights, sizeof own.weights);
     *all = mem_alloc((size_t)n * sizeof **all);
     nrl_status st = mesh_exchange(r->mesh, call, &own, sizeof own, *all);
     for (int32_t i = 1; i < n && st == NRL_OK; i++) st = check_call(i, &(*all)[0].call, &(*all)[i].call);
@@ -94,6 +94,14 @@ static void merge_metrics(run *r, const run_metric *theirs)
 
 typedef void (*add_words)(void *total, const void *words);
 
+/* Ranks along "tensor" have the same sums and metrics: the first gives them. Along "pipeline" the last stage
+ * alone has any, while all know how many tokens there were. */
+static void drop_copies(const run *r, double *sums, double *tokens, double *flops)
+{
+    if (nrl_mesh_coord(r->mesh, "tensor")) memset(sums, 0, NRL_MAX_TERMS * sizeof *sums);
+    if (!mesh_counts(r->mesh)) *tokens = *flops = 0;
+}
+
 /* Each rank gives `size` bytes of words, zero at the start of the total, and its metrics. */
 static nrl_status exchange(run *r, const char *what, void *words, size_t size, add_words add)
 {
@@ -101,7 +109,7 @@ static nrl_status exchange(run *r, const char *what, void *words, size_t size, a
     size_t metrics = r->n_metrics * sizeof *r->metrics, record = size + metrics;
     char *own = mem_alloc(record * ((size_t)n + 1)), *all = own + record;
     memcpy(own, words, size);
-    memcpy(own + size, r->metrics, metrics);
+    if (nrl_mesh_coord(r->mesh, "tensor") == 0) memcpy(own + size, r->metrics, metrics);
     nrl_status st = mesh_exchange(r->mesh, what, own, record, all);
     if (st == NRL_OK) {
         memset(words, 0, size);
@@ -133,6 +141,7 @@ static void add_result(void *total, const void *words)
 nrl_status ranks_end_step(run *r, ranks_result *result)
 {
     if (nrl_mesh_world(r->mesh) == 1) return NRL_OK;
+    drop_copies(r, result->sums, &result->tokens, &result->flops);
     NRL_TRY(exchange(r, "results of the step", result, sizeof *result, add_result));
     result->finite = result->finite == nrl_mesh_world(r->mesh);
     return NRL_OK;
@@ -157,8 +166,10 @@ nrl_status ranks_end_evaluation(run *r, double *sums, double *weights, double *t
 {
     if (nrl_mesh_world(r->mesh) == 1) return NRL_OK;
     evaluation_words w = {.tokens = *tokens};
+    double unused = 0;
     memcpy(w.sums, sums, sizeof w.sums);
-    memcpy(w.weights, weights, sizeof w.weights);
+    if (mesh_counts(r->mesh)) memcpy(w.weights, weights, sizeof w.weights);
+    drop_copies(r, w.sums, &w.tokens, &unused);
     NRL_TRY(exchange(r, "results of the evaluation", &w, sizeof w, add_evaluation));
     memcpy(sums, w.sums, sizeof w.sums);
     memcpy(weights, w.weights, sizeof w.weights);

@@ -56,7 +56,7 @@ static nrl_status open_weights(reference *r)
     const reference_setup *s = &r->setup;
     NRL_TRY(model_create(s->table, s->config, &r->model));
     NRL_TRY(check_fit(r));
-    const strategy_setup setup = {.choice = s->strategy, .mesh = s->mesh, .m = r->model, .instance = 1,
+    const strategy_setup setup = {.choices = s->choices, .mesh = s->mesh, .m = r->model, .instance = 1,
                                   .quiet = true, .compute = s->compute};
     NRL_TRY(strategy_open(&setup, &r->strategy));
     NRL_TRY(strategy_bind(&r->strategy, s->ctx));
@@ -65,7 +65,7 @@ static nrl_status open_weights(reference *r)
     r->work.ctx = s->ctx;
     r->work.policy = r->model;
     r->work.instance = 1;
-    strategy_attach(&r->strategy, &r->work);
+    r->work.strategy = &r->strategy;
     work_open(&r->work);
     return load(r);
 }

@@ -31,7 +31,7 @@ typedef struct {
     const reference_options *options;
     nrl_ctx *ctx;
     nrl_mesh *mesh;            /* whose data axis shares the work, NULL = one rank */
-    strategy_choice strategy;  /* an instance of its own */
+    const strategy_choices *choices; /* instances of its own */
     const model *policy;     /* whose vocabulary the reference must share */
     const nrl_model *table;  /* the reference's architecture */
     const nrl_node *config;  /* its config.json */

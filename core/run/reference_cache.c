@@ -155,7 +155,8 @@ static nrl_status compute_batch(const reference_cache_setup *s, contents *c, nrl
     float *logps = mem_alloc((size_t)b->n_rows * sizeof *logps);
     nrl_status st = s->compute(s->user, b, logps);
     copying pass = {c->values, logps};
-    if (st == NRL_OK && !b->is_tail) st = each_segment(c->offsets, c->n_blocks, b, put, &pass);
+    bool copy = s->mesh && nrl_mesh_coord(s->mesh, "tensor"); /* the first rank of that axis gives them */
+    if (st == NRL_OK && !b->is_tail && !copy) st = each_segment(c->offsets, c->n_blocks, b, put, &pass);
     free(logps);
     return st;
 }

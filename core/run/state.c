@@ -145,22 +145,36 @@ static nrl_status add_algorithm(const run *r, arena *a, checkpoint_writer *w)
     return NRL_OK;
 }
 
-/* Every rank's own. */
-static nrl_visitor strategy_visitor(const run *r)
+/* Every rank's own; that of the axis data is called "parallel", others "parallel.AXIS". */
+static nrl_visitor strategy_visitor(const run *r, arena *a, const strategy_member *one)
 {
-    return (nrl_visitor){.rank = nrl_mesh_rank(r->mesh), .world = nrl_mesh_world(r->mesh), .owner = "parallel"};
+    bool data = !strcmp(one->table->axis, "data");
+    return (nrl_visitor){.rank = nrl_mesh_rank(r->mesh), .world = nrl_mesh_world(r->mesh),
+                         .owner = data ? "parallel" : arena_printf(a, "parallel.%s", one->table->axis)};
+}
+
+/* "pipeline 1 data 2 tensor 2": what belongs to a rank comes back to a mesh of this shape. */
+static const char *mesh_shape(const run *r, arena *a)
+{
+    const char *text = "";
+    for (int i = 0; i < CONFIG_N_AXES; i++)
+        text = arena_printf(a, "%s%s%s %d", text, i ? " " : "", r->config.axes[i].name,
+                            (int)nrl_mesh_size(r->mesh, r->config.axes[i].name));
+    return text;
 }
 
 static nrl_status add_strategy(const run *r, arena *a, checkpoint_writer *w)
 {
-    const nrl_parallel *table = r->strategy.choice.table;
-    if (!table || !table->state) return NRL_OK;
-    nrl_visitor v = strategy_visitor(r);
-    v.a = a;
-    v.into = node_new(a, NRL_NODE_MAP);
-    v.writer = w;
-    NRL_TRY(table->state(r->strategy.self, r->ctx, &v));
-    checkpoint_add_rank_node(w, "parallel", v.into);
+    for (int32_t i = 0; i < r->strategy.n; i++) {
+        const strategy_member *one = &r->strategy.of[i];
+        if (!one->table->state) continue;
+        nrl_visitor v = strategy_visitor(r, a, one);
+        v.a = a;
+        v.into = node_new(a, NRL_NODE_MAP);
+        v.writer = w;
+        NRL_TRY(one->table->state(one->self, r->ctx, &v));
+        checkpoint_add_rank_node(w, v.owner, v.into);
+    }
     return NRL_OK;
 }
 
@@ -184,6 +198,7 @@ static void add_nodes(run *r, arena *a, checkpoint_writer *w)
     checkpoint_add_node(w, "config", r->config.resolved);
     checkpoint_add_node(w, "model", r->model->config);
     checkpoint_add_node(w, "time", node_int(a, (int64_t)time(NULL)));
+    add_text(a, w, "mesh", mesh_shape(r, a));
     add_text(a, w, "tokenizer", tokenizer_path(a, r));
     add_text(a, w, "nrl", NRL_VERSION);
     add_text(a, w, "script_path", r->env.script);
@@ -204,15 +219,35 @@ nrl_status state_add(run *r, arena *a, checkpoint_writer *w)
 
 /* ---- restoring ---- */
 
+/* Ranks that mean the same coordinates as now; checkpoints from before there were axes hold data alone. */
+static bool is_same_mesh(const run *r, arena *a, const checkpoint *c)
+{
+    const char *was = nrl_node_string(checkpoint_node(c, "mesh"), NULL);
+    bool alone = nrl_mesh_size(r->mesh, "data") == nrl_mesh_world(r->mesh);
+    return checkpoint_world(c) == nrl_mesh_world(r->mesh) && (was ? !strcmp(was, mesh_shape(r, a)) : alone);
+}
+
+static nrl_status restore_strategies(const run *r, arena *a, checkpoint *c)
+{
+    bool same = is_same_mesh(r, a, c);
+    for (int32_t i = 0; i < r->strategy.n; i++) {
+        const strategy_member *one = &r->strategy.of[i];
+        if (!one->table->state) continue;
+        nrl_visitor v = strategy_visitor(r, a, one);
+        v.saved = same ? c : NULL;
+        v.optional = true;
+        if (same) v.from = checkpoint_rank_node(c, v.rank, v.owner);
+        NRL_TRY(one->table->state(one->self, r->ctx, &v));
+    }
+    return NRL_OK;
+}
+
 static nrl_status restore_strategy(const run *r, checkpoint *c)
 {
-    const nrl_parallel *table = r->strategy.choice.table;
-    if (!table || !table->state) return NRL_OK;
-    nrl_visitor v = strategy_visitor(r);
-    v.saved = c;
-    v.optional = true;
-    if (checkpoint_world(c) == v.world) v.from = checkpoint_rank_node(c, v.rank, "parallel");
-    return table->state(r->strategy.self, r->ctx, &v);
+    arena a = {0};
+    nrl_status st = restore_strategies(r, &a, c);
+    arena_free(&a);
+    return st;
 }
 
 nrl_status state_restore(run *r, checkpoint *c)

@@ -57,8 +57,7 @@ static nrl_status gradients_end(run *r)
         NRL_TRY(nrl_tensor_fill(r->ctx, grad, 0));
         nrl_param_set_fresh(p, false);
     }
-    const nrl_parallel *s = r->work.strategy;
-    return s && s->finish ? s->finish(r->work.strategy_self, r->ctx) : NRL_OK;
+    return strategy_finish(r->work.strategy, r->ctx);
 }
 
 /* This rank's sums; the device is waited for here. */

@@ -1,5 +1,5 @@
 /*
- * strategy.c - opens a strategy on a model.
+ * strategy.c - opens the strategies of all axes on a model, and calls them in their order.
  */
 #include "run/strategy.h"
 #include <stdlib.h>
@@ -22,48 +22,101 @@ static nrl_status check_encodings(const nrl_parallel_plan *plan)
     return NRL_OK;
 }
 
-nrl_status strategy_open(const strategy_setup *setup, strategy *out)
+static nrl_parallel_plan question(const strategy_setup *setup, const nrl_unit_uses *units)
 {
     const model *m = setup->m;
-    *out = (strategy){.choice = setup->choice};
-    if (!setup->choice.table) return NRL_OK;
-    out->units = units_of(m);
-    out->plan = (nrl_parallel_plan){.size = sizeof out->plan,
-                                    .instance = setup->instance,
-                                    .train = setup->train,
-                                    .quiet = setup->quiet,
-                                    .compute = setup->compute,
-                                    .n_states = setup->train ? setup->n_states : 0,
-                                    .reach = setup->reach,
-                                    .n_params = m->n_params,
-                                    .n_units = m->n_units,
-                                    .params = m->params,
-                                    .units = out->units,
-                                    .split16 = setup->train && setup->split16,
-                                    .bf16_gradients = setup->train && setup->bf16_gradients};
-    const nrl_parallel *t = setup->choice.table;
-    nrl_status st = t->create(setup->choice.options, setup->mesh, &out->self);
-    if (st != NRL_OK) out->self = NULL; /* whatever a failed create left there */
-    else st = t->plan(out->self, &out->plan);
-    if (st == NRL_OK) st = check_encodings(&out->plan);
-    if (st != NRL_OK) nrl_note("parallel strategy '%s'", t->plugin.name);
+    return (nrl_parallel_plan){.size = sizeof(nrl_parallel_plan),
+                               .instance = setup->instance,
+                               .train = setup->train,
+                               .quiet = setup->quiet,
+                               .compute = setup->compute,
+                               .n_states = setup->train ? setup->n_states : 0,
+                               .reach = setup->reach,
+                               .n_params = m->n_params,
+                               .n_units = m->n_units,
+                               .params = m->params,
+                               .units = units,
+                               .split16 = setup->train && setup->split16,
+                               .bf16_gradients = setup->train && setup->bf16_gradients};
+}
+
+/* Ranks that step alone clip by a norm of their own, which other axes would have to share. */
+static nrl_status check_local_steps(const strategy *s, const nrl_mesh *mesh)
+{
+    int32_t data = nrl_mesh_size(mesh, "data"), world = nrl_mesh_world(mesh);
+    if (!s->plan.local_steps || data == world) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "it lets ranks step alone (sync_every), which takes no axis beside data: %d of %d "
+                                    "ranks are on it", (int)data, (int)world);
+}
+
+static nrl_status open_member(strategy *s, const strategy_setup *setup, const strategy_choice *choice)
+{
+    strategy_member *one = &s->of[s->n++];
+    *one = (strategy_member){.table = choice->table, .plan = question(setup, s->units)};
+    nrl_status st = one->table->create(choice->options, setup->mesh, &one->self);
+    if (st != NRL_OK) one->self = NULL; /* whatever a failed create left there */
+    else st = one->table->plan(one->self, &one->plan);
+    if (st == NRL_OK) st = check_encodings(&one->plan);
+    s->plan.gathers_work |= one->plan.gathers_work;
+    s->plan.reduces_grads |= one->plan.reduces_grads;
+    s->plan.local_steps |= one->plan.local_steps;
+    s->plan.buffer_bytes += one->plan.buffer_bytes;
+    if (st == NRL_OK) st = check_local_steps(s, setup->mesh);
+    if (st != NRL_OK) nrl_note("parallel strategy '%s'", one->table->plugin.name);
     return st;
+}
+
+nrl_status strategy_open(const strategy_setup *setup, strategy *out)
+{
+    *out = (strategy){0};
+    if (!setup->choices->n) return NRL_OK;
+    out->units = units_of(setup->m);
+    for (int32_t i = 0; i < setup->choices->n; i++) NRL_TRY(open_member(out, setup, &setup->choices->of[i]));
+    return NRL_OK;
 }
 
 nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx)
 {
-    return s->self && s->choice.table->bind ? s->choice.table->bind(s->self, ctx) : NRL_OK;
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->of[i].table->bind) NRL_TRY(s->of[i].table->bind(s->of[i].self, ctx));
+    return NRL_OK;
 }
 
 nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step)
 {
-    return s->self && s->choice.table->updated ? s->choice.table->updated(s->self, ctx, step) : NRL_OK;
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->of[i].table->updated) NRL_TRY(s->of[i].table->updated(s->of[i].self, ctx, step));
+    return NRL_OK;
+}
+
+nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    for (int32_t k = s ? s->n : 0; k-- > 0;)
+        if (s->of[k].table->enter) NRL_TRY(s->of[k].table->enter(s->of[k].self, ctx, visits, i));
+    return NRL_OK;
+}
+
+nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    for (int32_t k = 0; s && k < s->n; k++)
+        if (s->of[k].table->leave) NRL_TRY(s->of[k].table->leave(s->of[k].self, ctx, visits, i));
+    return NRL_OK;
+}
+
+nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx)
+{
+    for (int32_t k = s ? s->n : 0; k-- > 0;)
+        if (s->of[k].table->finish) NRL_TRY(s->of[k].table->finish(s->of[k].self, ctx));
+    return NRL_OK;
 }
 
 void strategy_close(strategy *s, nrl_ctx *ctx)
 {
-    if (s->self && ctx && s->choice.table->unbind) s->choice.table->unbind(s->self, ctx);
-    if (s->self) s->choice.table->destroy(s->self);
+    for (int32_t i = s->n; i-- > 0;) {
+        const strategy_member *one = &s->of[i];
+        if (one->self && ctx && one->table->unbind) one->table->unbind(one->self, ctx);
+        if (one->self) one->table->destroy(one->self);
+    }
     free(s->units);
     *s = (strategy){0};
 }
@@ -78,10 +131,4 @@ storage_spec strategy_storage(const strategy *s, const strategy_setup *setup)
                           .n_states = setup->n_states,
                           .gathers_work = s->plan.gathers_work,
                           .reduces_grads = s->plan.reduces_grads};
-}
-
-void strategy_attach(const strategy *s, work *w)
-{
-    w->strategy = s->choice.table;
-    w->strategy_self = s->self;
 }

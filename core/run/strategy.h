@@ -1,28 +1,49 @@
 /*
- * strategy.h - one instance of a parallel strategy for one model of a run: its plan, what it binds, and
- * its place in the walk. Without a strategy every function does nothing.
+ * strategy.h - the parallel strategies of one model of a run, one an axis: their plans, what they bind, and
+ * their place in the walk. Without any every function does nothing.
+ *
+ * Axes are pipeline, data, tensor, outermost first, and what is left out is not there. The order of calls:
+ *   plan, bind, leave, updated   pipeline, tensor, data: the axis data divides what the others leave (its flat
+ *                                cuts count elements of that), and sums what they have made whole
+ *   enter, finish                data, tensor, pipeline: parameters are there before anybody needs them, and
+ *                                sums over data are done before the others look at GRAD
+ * Unbind and destroy go against the order of bind.
  */
 #ifndef RUN_STRATEGY_H
 #define RUN_STRATEGY_H
+#include "model/model.h"
 #include "run/storage.h"
-#include "run/work.h"
 #include <nrl/parallel.h>
 
-/* What the config chose; table NULL = none. */
+enum { STRATEGY_MAX = 3 };
+
+/* What the config chose for an axis. */
 typedef struct {
     const nrl_parallel *table;
     const void *options;
 } strategy_choice;
 
+/* Of all axes, in the order of planning. */
 typedef struct {
-    strategy_choice choice;
+    int32_t n;
+    strategy_choice of[STRATEGY_MAX];
+} strategy_choices;
+
+typedef struct {
+    const nrl_parallel *table;
     void *self;
-    nrl_parallel_plan plan; /* with the strategy's answers */
+    nrl_parallel_plan plan; /* with its answers */
+} strategy_member;
+
+typedef struct {
+    int32_t n;
+    strategy_member of[STRATEGY_MAX];
+    nrl_parallel_plan plan; /* the answers of all: true where one says so, bytes summed; its text is empty */
     nrl_unit_uses *units;
 } strategy;
 
 typedef struct {
-    strategy_choice choice;
+    const strategy_choices *choices;
     nrl_mesh *mesh;
     const model *m;
     int32_t instance; /* 0 the policy, 1 the reference */
@@ -32,7 +53,7 @@ typedef struct {
     uint32_t n_states, reach; /* of the optimizer */
 } strategy_setup;
 
-/* Creates the instance and lets it plan: layouts are written afterwards, nothing is allocated. */
+/* Creates the instances and lets them plan: layouts are written afterwards, nothing is allocated. */
 nrl_status strategy_open(const strategy_setup *setup, strategy *out);
 /* Before storage_bind. */
 nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx);
@@ -40,9 +61,12 @@ nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx);
 nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step);
 void strategy_close(strategy *s, nrl_ctx *ctx); /* ctx NULL: nothing was bound */
 
-/* What storage_bind needs to know of it. */
+/* What storage_bind needs to know of them. */
 storage_spec strategy_storage(const strategy *s, const strategy_setup *setup);
-/* The walk calls it from here on. */
-void strategy_attach(const strategy *s, work *w);
+
+/* Around each visit of the walk, and after the last of a step; s may be NULL. */
+nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i);
+nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i);
+nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx);
 
 #endif

@@ -203,8 +203,7 @@ static nrl_status visit(work *w, int64_t i, nrl_batch *const *batches, nrl_tenso
 
 static nrl_status enter(work *w, const nrl_visit *visits, int64_t i)
 {
-    if (w->strategy && w->strategy->enter)
-        NRL_TRY(w->strategy->enter(w->strategy_self, w->ctx, visits, i));
+    NRL_TRY(strategy_enter(w->strategy, w->ctx, visits, i));
     if (w->gradients.buffer) gradients_enter(&w->gradients, visits, i);
     return NRL_OK;
 }
@@ -212,8 +211,7 @@ static nrl_status enter(work *w, const nrl_visit *visits, int64_t i)
 static nrl_status leave(work *w, const nrl_visit *visits, int64_t i)
 {
     if (w->gradients.buffer) NRL_TRY(gradients_leave(&w->gradients, w->ctx, &visits[i]));
-    if (!w->strategy || !w->strategy->leave) return NRL_OK;
-    return w->strategy->leave(w->strategy_self, w->ctx, visits, i);
+    return strategy_leave(w->strategy, w->ctx, visits, i);
 }
 
 nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)

@@ -6,7 +6,7 @@
 #define RUN_WORK_H
 #include "model/model.h"
 #include "run/gradients.h"
-#include <nrl/parallel.h>
+#include "run/strategy.h"
 
 /* One micro-batch in flight: what must be kept between its visits. Everything counted. */
 typedef struct {
@@ -27,8 +27,7 @@ struct work {
     const nrl_algorithm *algorithm;
     void *algorithm_self;
     int32_t instance;             /* of the visits: 0 the policy, 1 the reference */
-    const nrl_parallel *strategy; /* NULL = none */
-    void *strategy_self;
+    const strategy *strategy;     /* NULL = none */
     bool *recompute;              /* [n_units] activation checkpointing */
     int32_t first;                /* lowest unit with anything trained: none below it has a backward */
     gradients gradients;          /* buffer NULL: backward adds to what the slots have */

@@ -6,6 +6,7 @@
 #include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <stdlib.h>
 
 typedef struct {
@@ -46,8 +47,17 @@ static int remove_entry(const char *path, const struct stat *s, int type, struct
 nrl_status local_ranks_run(int32_t world,
                            nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user), void *user)
 {
+    const mesh_axis data = {"data", world};
+    return local_ranks_run_axes(&data, 1, body, user);
+}
+
+nrl_status local_ranks_run_axes(const mesh_axis *axes, int32_t n_axes,
+                                nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user), void *user)
+{
     ranks_thread threads[LOCAL_RANKS_MAX];
     char folder[] = "/tmp/nrl-ranks-XXXXXX";
+    int32_t world = 1;
+    for (int32_t i = 0; i < n_axes; i++) world *= axes[i].size;
     NRL_ASSERT(world, <=, LOCAL_RANKS_MAX);
     if (!mkdtemp(folder)) return nrl_fail(NRL_ERR_IO, "cannot make '%s'", folder);
     mesh_setup setup = {.collective = &local_collective,
@@ -58,7 +68,9 @@ nrl_status local_ranks_run(int32_t world,
                                   .local_world = world,
                                   .origin = "test",
                                   .folder = folder,
-                                  .run_id = ""}};
+                                  .run_id = ""},
+                        .n_axes = n_axes};
+    memcpy(setup.axes, axes, (size_t)n_axes * sizeof *axes);
     for (int32_t r = 0; r < world; r++) {
         setup.place.rank = setup.place.local_rank = r;
         threads[r] = (ranks_thread){.setup = setup, .body = body, .user = user};

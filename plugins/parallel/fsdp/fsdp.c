@@ -63,7 +63,8 @@ static nrl_status shard_size_of(const fsdp *s, int32_t all, int32_t *size)
 {
     const fsdp_options *o = &s->options;
     NRL_TRY(check_ranks(o, all));
-    int32_t local = nrl_mesh_local_world(s->mesh);
+    int32_t local = nrl_mesh_local_world(s->mesh) / nrl_mesh_size(s->mesh, "tensor"); /* of the axis data */
+    if (local < 1 || local > all) local = local < 1 ? 1 : all;
     if (o->shard_size) *size = (int32_t)o->shard_size;
     else if (o->replicas) *size = all / (int32_t)o->replicas;
     else *size = o->hybrid ? local : all;

@@ -71,7 +71,7 @@ static void a_minimal_config_has_defaults(void **state)
     assert_int_equal(load(&a, NULL, &run), NRL_OK);
     assert_string_equal(run.algorithm.name, "sft");
     assert_string_equal(run.optimizer.name, "adamw");
-    assert_null(run.parallel.name);
+    assert_null(run.axes[CONFIG_DATA].strategy.name);
     assert_int_equal(run.n_loggers, 2);
     assert_int_equal(run.train.steps, 5);
     assert_int_equal(run.train.recompute.kind, CONFIG_RECOMPUTE_NONE);
@@ -255,10 +255,12 @@ static void rules_between_options_are_checked(void **state)
         {"launch.nodes=here", "launch.nodes: expected a list"},
         {"launch.nodes=[{slots: 2}]", "launch.nodes.address: required"},
         {"launch.nodes=[{address: a, slots: 2, gpus: [0]}]", "a list of 2 device numbers"},
-        {"parallel={data: ddp, tensor: 2}", "parallel.tensor: this version has no strategy for the axis 'tensor': expected 1"},
+        {"parallel={data: ddp, tensor: 0}", "parallel.tensor: expected a number of ranks from 1"},
+        {"parallel={data: ddp, tensor: {name: tensor}}", "parallel.tensor.size: required"},
+        {"parallel={data: ddp, tensor: {size: 99999999}}", "parallel.tensor.size: expected a number of ranks from 1"},
         {"parallel={dato: ddp, tensor: 1}", "parallel.dato: unknown key"},
         {"parallel={data: ddp, expert: 2}", "parallel.expert: unknown key; there are: data, tensor, pipeline"},
-        {"parallel={data: ddp, pipeline: two}", "no strategy for the axis 'pipeline'"},
+        {"parallel={data: ddp, pipeline: two}", "parallel.pipeline: expected a number of ranks or {size: RANKS"},
         {"parallel={name: ddp, tensor: 2}", "expected parallel: {data: {name: ddp, ...}, tensor: ...}"},
         {"parallel={data: {name: ddp, size: 0}}", "parallel.data.size: expected a number of ranks"},
         {"parallel={name: none, shard: full}", "parallel: none has no options"},
@@ -276,6 +278,50 @@ static void rules_between_options_are_checked(void **state)
             fail_msg("%s: %s", cases[i][0], nrl_error_text());
         arena_free(&a);
     }
+}
+
+static void axes_have_sizes_and_strategies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *data, *tensor;
+        int64_t data_size, tensor_size;
+    } forms[] = {{"fsdp", "fsdp", NULL, 0, 1},
+                 {"{data: fsdp, tensor: 2}", "fsdp", "tensor", 0, 2},
+                 {"{tensor: 4}", NULL, "tensor", 0, 4},
+                 {"{data: 2, tensor: {size: 2, sequence: true}}", NULL, "tensor", 2, 2},
+                 {"{data: {name: fsdp, size: 2}, tensor: {name: mine, size: 2}}", "fsdp", "mine", 2, 2},
+                 {"{data: ddp, tensor: 1}", "ddp", NULL, 0, 1}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        arena a = {0};
+        config_run run;
+        const char *const one[] = {arena_printf(&a, "parallel=%s", forms[i].text), NULL};
+        write_file("c.yaml", minimal);
+        assert_int_equal(load(&a, one, &run), NRL_OK);
+        const config_axis *data = &run.axes[CONFIG_DATA], *tensor = &run.axes[CONFIG_TENSOR];
+        assert_int_equal(data->size, forms[i].data_size);
+        assert_int_equal(tensor->size, forms[i].tensor_size);
+        assert_string_equal(data->strategy.name ? data->strategy.name : "", forms[i].data ? forms[i].data : "");
+        assert_string_equal(tensor->strategy.name ? tensor->strategy.name : "", forms[i].tensor ? forms[i].tensor : "");
+        const nrl_node *resolved = nrl_node_find(run.resolved, "parallel");
+        assert_true(!nrl_node_find(resolved, "tensor") == !forms[i].tensor);
+        assert_int_equal(nrl_node_int(nrl_node_find(nrl_node_find(resolved, "tensor"), "size"), 1), forms[i].tensor_size);
+        arena_free(&a);
+    }
+}
+
+static void another_axis_stands_beside_a_strategy_of_the_file(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    const char *const one[] = {"parallel.tensor=2", NULL};
+    write_file("c.yaml", arena_printf(&a, "%sparallel: {name: fsdp, shard: grads}\n", minimal));
+    assert_int_equal(load(&a, one, &run), NRL_OK);
+    assert_string_equal(run.axes[CONFIG_DATA].strategy.name, "fsdp");
+    assert_string_equal(nrl_node_string(nrl_node_find(run.axes[CONFIG_DATA].strategy.options, "shard"), ""), "grads");
+    assert_string_equal(run.axes[CONFIG_TENSOR].strategy.name, "tensor");
+    arena_free(&a);
 }
 
 static void activation_checkpointing_has_five_forms(void **state)
@@ -385,6 +431,8 @@ int main(void)
         TEST(variables_are_replaced_and_never_written),
         TEST(rules_between_options_are_checked),
         TEST(activation_checkpointing_has_five_forms),
+        TEST(axes_have_sizes_and_strategies),
+        TEST(another_axis_stands_beside_a_strategy_of_the_file),
         TEST(the_loss_scale_has_three_forms),
         TEST(the_resolved_config_resolves_to_itself),
         TEST(a_config_that_is_no_map_is_refused),

@@ -70,6 +70,32 @@ static void an_axis_divides_into_runs_and_places(void **state)
     assert_int_equal(st, NRL_OK);
 }
 
+static nrl_status composes(nrl_mesh *m, int32_t rank, void *user)
+{
+    (void)user;
+    int32_t all[12];
+    WANT(nrl_mesh_size(m, "pipeline") == 2 && nrl_mesh_coord(m, "pipeline") == rank / 6);
+    WANT(nrl_mesh_size(m, "data") == 3 && nrl_mesh_coord(m, "data") == rank / 2 % 3);
+    WANT(nrl_mesh_size(m, "tensor") == 2 && nrl_mesh_coord(m, "tensor") == rank % 2);
+    WANT(mesh_counts(m) == (rank < 6 && rank % 2 == 0));
+    for (int32_t r = 0; r < 12; r++) WANT(mesh_coord_of(m, r, "data") == r / 2 % 3);
+    NRL_TRY(mesh_exchange(m, "ranks", &rank, sizeof rank, all));
+    for (int32_t r = 0; r < 12; r++) WANT(all[r] == r);
+    NRL_TRY(nrl_mesh_split(m, "data", 3, "shard", "replica"));
+    static const char *const axes[] = {"pipeline", "data", "tensor", "shard"};
+    for (size_t i = 0; i < 4; i++) NRL_TRY(nrl_comm_barrier(nrl_mesh_comm(m, axes[i]), axes[i]));
+    return NRL_OK;
+}
+
+static void axes_compose_with_the_last_as_neighbours(void **state)
+{
+    (void)state;
+    const mesh_axis axes[] = {{"pipeline", 2}, {"data", 3}, {"tensor", 2}};
+    nrl_status st = local_ranks_run_axes(axes, 3, composes, NULL);
+    if (st) print_message("%s\n", nrl_error_text());
+    assert_int_equal(st, NRL_OK);
+}
+
 static nrl_status one_fails(nrl_mesh *m, int32_t rank, void *user)
 {
     char *texts = user;
@@ -127,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_exchange_what_they_have),
         cmocka_unit_test(an_axis_divides_into_runs_and_places),
+        cmocka_unit_test(axes_compose_with_the_last_as_neighbours),
         cmocka_unit_test(who_fails_is_named_by_the_others_also_in_a_folder),
         cmocka_unit_test(one_rank_needs_nobody),
         cmocka_unit_test(setups_that_cannot_be_are_told),
