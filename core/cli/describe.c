@@ -9,6 +9,7 @@
 #include "config/suggest.h"
 #include "optim/options.h"
 #include "optim/schedule.h"
+#include <nrl/model.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,17 @@ static void add_core(tables *t)
                    sizeof(nrl_option)});
 }
 
+/* Of a model plugin also the model_type words of config.json that it serves. */
+static const char *plugin_help(arena *a, const plugin_entry *e)
+{
+    const char *help = e->table->summary, *before = "\n  model_type: ";
+    if (e->kind->kind != NRL_KIND_MODEL) return help;
+    const nrl_model *model = (const nrl_model *)e->table;
+    for (const char *const *type = model->model_types; type && *type; type++, before = ", ")
+        help = arena_printf(a, "%s%s%s", help, before, *type);
+    return help;
+}
+
 static void add_plugins(tables *t)
 {
     t->n_plugins = plugin_list(t->host, &t->a, &t->plugins);
@@ -65,7 +77,7 @@ static void add_plugins(tables *t)
         const plugin_entry *e = &t->plugins[i];
         if (e->table && !e->hidden_by)
             add(t,
-                (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), e->table->summary,
+                (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), plugin_help(&t->a, e),
                         e->table->options, e->table->n_options, e->table->option_size});
     }
 }

@@ -2,12 +2,13 @@
  * op_norm.c - rms and layer norm, alone or fused with the residual addition before it.
  * Saved: what was normalised, and one or two f32 a normalised row; y can be made again from them. D
  * columns of the weight; x [N, G*D] is normalised in groups of D columns.
+ * An offset is added to the weight in f32 for each call: D numbers, where y has N*D.
  */
 #include "tensor/tape.h"
 
 typedef struct {
     nrl_param *weight, *bias;
-    double eps;
+    double offset, eps;
 } norm_attributes;
 
 typedef struct {
@@ -15,9 +16,24 @@ typedef struct {
     bool rms;
     nrl_tensor *x, *residual; /* residual NULL = none */
     nrl_param *weight, *bias; /* bias NULL for rms */
-    double eps;
+    double offset, eps;
     nrl_tensor **sum, **y;
 } norm_call;
+
+/* offset + w [1,D] as kernels read it; in f32, so that a weight near 0 loses nothing beside 1. */
+static nrl_status norm_weight(nrl_ctx *ctx, const nrl_param *w, double offset, nrl_mat *out)
+{
+    nrl_mat work;
+    nrl_tensor *sum;
+    NRL_TRY(param_work(w, &work));
+    *out = work;
+    if (offset == 0) return NRL_OK;
+    NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, 1, w->numel, &sum));
+    *out = tensor_mat(sum);
+    NRL_TRY(backend_fill(ctx, &(nrl_fill_args){sizeof(nrl_fill_args), *out, offset}));
+    nrl_copy_args add = {.size = sizeof add, .accumulate = true, .x = work, .y = *out, .alpha = 1};
+    return backend_copy(ctx, &add);
+}
 
 /* Saved: 0 what was normalised, 1 rstd, 2 mean (layer norm). Outputs: 0 y, 1 the sum.
  * dx goes through the norm and takes in what reaches x by other ways in the same pass. */
@@ -43,7 +59,7 @@ static nrl_status norm_backward(nrl_ctx *ctx, nrl_tape_node *node)
     /* The weight's gradient needs the pass even where x wants nothing; dx is then thrown away. */
     NRL_TRY(tensor_like(ctx, x, &dx));
     a.dx = tensor_mat(dx);
-    NRL_TRY(param_work(at->weight, &a.weight));
+    NRL_TRY(norm_weight(ctx, at->weight, at->offset, &a.weight));
     NRL_TRY(param_grad(at->weight, &a.dweight, &a.fresh_weight));
     NRL_TRY(param_grad(at->bias, &a.dbias, &a.fresh_bias));
     NRL_TRY(backend_norm_grad(ctx, &a));
@@ -63,7 +79,7 @@ static nrl_status norm_remake(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *y)
                        .rstd = tensor_mat(nrl_tape_saved(node, 1)),
                        .eps = at->eps};
     if (mean) a.mean = tensor_mat(mean);
-    NRL_TRY(param_work(at->weight, &a.weight));
+    NRL_TRY(norm_weight(ctx, at->weight, at->offset, &a.weight));
     if (at->bias) NRL_TRY(param_work(at->bias, &a.bias));
     return backend_norm(ctx, &a);
 }
@@ -105,12 +121,12 @@ static nrl_status norm(nrl_ctx *ctx, const norm_call *c)
         a.residual = tensor_mat(c->residual);
         a.sum = tensor_mat(normed);
     }
-    NRL_TRY(param_work(c->weight, &a.weight));
+    NRL_TRY(norm_weight(ctx, c->weight, c->offset, &a.weight));
     if (c->bias) NRL_TRY(param_work(c->bias, &a.bias));
     NRL_TRY(tensor_like(ctx, c->x, c->y));
     a.y = tensor_mat(*c->y);
     NRL_TRY(backend_norm(ctx, &a));
-    norm_attributes at = {c->weight, c->bias, c->eps};
+    norm_attributes at = {c->weight, c->bias, c->offset, c->eps};
     nrl_tape_record r = {.name = c->name,
                          .inputs = {c->x, c->residual},
                          .outputs = {*c->y, c->residual ? normed : NULL},
@@ -125,18 +141,36 @@ static nrl_status norm(nrl_ctx *ctx, const norm_call *c)
 
 nrl_status nrl_op_rms_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double eps, nrl_tensor **y)
 {
-    return norm(ctx, &(norm_call){
-                         .name = "rms_norm", .rms = true, .x = x, .weight = w, .eps = eps, .y = y});
+    return nrl_op_rms_norm_offset(ctx, x, w, 0, eps, y);
+}
+
+nrl_status nrl_op_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double offset,
+                                  double eps, nrl_tensor **y)
+{
+    return norm(ctx, &(norm_call){.name = "rms_norm",
+                                  .rms = true,
+                                  .x = x,
+                                  .weight = w,
+                                  .offset = offset,
+                                  .eps = eps,
+                                  .y = y});
 }
 
 nrl_status nrl_op_add_rms_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w, double eps,
                                nrl_tensor **sum, nrl_tensor **y)
+{
+    return nrl_op_add_rms_norm_offset(ctx, a, b, w, 0, eps, sum, y);
+}
+
+nrl_status nrl_op_add_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w,
+                                      double offset, double eps, nrl_tensor **sum, nrl_tensor **y)
 {
     return norm(ctx, &(norm_call){.name = "add_rms_norm",
                                   .rms = true,
                                   .x = a,
                                   .residual = b,
                                   .weight = w,
+                                  .offset = offset,
                                   .eps = eps,
                                   .sum = sum,
                                   .y = y});

@@ -46,7 +46,8 @@ echo text >text.so
 run 1 plugins test text.so
 has err "text.so: cannot be opened"
 
-# A model of other keys brings a config.
+# A model of other keys brings a config; a family with norms around everything and two kinds of layers.
+run 0 plugins test "$plugins/models/llama.so" --config "$source/tests/data/models/gemma3_text/config.json"
 run 65 plugins test "$plugins/models/llama.so" --config text.so
 has err "text.so:1:4"
 echo '{"model_type": "llama"}' >poor.json

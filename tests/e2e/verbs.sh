@@ -55,6 +55,8 @@ for option in lr optimizer.lr; do
     is "lines about $option" "$(lines out)" 3
     has out "peak learning rate"
 done
+run 0 describe llama
+has out "  model_type: llama, mistral, "
 run 0 describe adamw
 has out "weight_decay"
 lacks out "global_batch"

@@ -81,11 +81,11 @@ static void frequencies_agree(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         arena a = {0};
         llama_config c = read_config(&a, "llama", rows[i].keys);
-        assert_int_equal(c.rope.half, HALF);
-        assert_true(fabs(c.rope.scale - rows[i].scale) < 1e-12);
+        assert_int_equal(c.rope[0].half, HALF);
+        assert_true(fabs(c.rope[0].scale - rows[i].scale) < 1e-12);
         for (int j = 0; j < HALF; j++)
-            if (fabs(c.rope.inv_freq[j] / rows[i].freq[j] - 1) > float_epsilon)
-                fail_msg("row %zu, pair %d: %.17g, expected %.17g", i, j, c.rope.inv_freq[j],
+            if (fabs(c.rope[0].inv_freq[j] / rows[i].freq[j] - 1) > float_epsilon)
+                fail_msg("row %zu, pair %d: %.17g, expected %.17g", i, j, c.rope[0].inv_freq[j],
                          rows[i].freq[j]);
         llama_config_free(&c);
         arena_free(&a);
@@ -112,19 +112,65 @@ static void windows_follow_each_familys_rule(void **state)
          "\"sliding_window\":8,\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\","
          "\"full_attention\",\"sliding_attention\",\"full_attention\"]",
          {8, 0, 8, 0}},
+        {"phi3", "", {0, 0, 0, 0}},
+        {"phi3", "\"sliding_window\":8", {8, 8, 8, 8}},
+        {"smollm3", "\"sliding_window\":8", {0, 0, 0, 0}},
+        {"smollm3", "\"sliding_window\":8,\"use_sliding_window\":true", {0, 0, 0, 8}},
+        {"olmo3", "", {4096, 4096, 4096, 0}},
+        {"gemma3_text", "\"sliding_window\":8", {8, 8, 8, 8}},
+        {"gemma3_text", "\"sliding_window\":8,\"sliding_window_pattern\":2", {8, 0, 8, 0}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         arena a = {0};
         llama_config c = read_config(&a, cases[i].type, cases[i].keys);
-        assert_memory_equal(c.window, cases[i].window, sizeof cases[i].window);
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(c.layers[k].window, cases[i].window[k]);
         llama_config_free(&c);
         arena_free(&a);
     }
 }
 
+/* Layers with a window have a rope of their own in Gemma 3; without positions there is none. */
+static void ropes_follow_each_familys_rule(void **state)
+{
+    (void)state;
+    arena a = {0};
+    llama_config c = read_config(&a, "gemma3_text",
+                                 "\"sliding_window_pattern\":2,\"rope_local_base_freq\":100,"
+                                 "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}");
+    for (int i = 0; i < 4; i++)
+        assert_ptr_equal(c.layers[i].rope, &c.rope[i % 2 == 0]);
+    assert_true(fabs(c.rope[0].inv_freq[0] - 1.0 / 8) < 1e-15);
+    assert_true(fabs(c.rope[1].inv_freq[1] - pow(100, -1.0 / (double)c.rope[1].half)) < 1e-15);
+    llama_config_free(&c);
+    c = read_config(&a, "smollm3", "\"no_rope_layers\":[1,0,0,1]");
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(c.layers[i].rope != NULL, i == 0 || i == 3);
+    llama_config_free(&c);
+    arena_free(&a);
+}
+
+/* Texts longer than the first training would want other divisors: the model is as long as that. */
+static void longrope_ends_where_its_short_divisors_do(void **state)
+{
+    (void)state;
+    arena a = {0};
+    llama_config c = read_config(&a, "phi3",
+                                 "\"original_max_position_embeddings\":4096,\"rope_scaling\":{"
+                                 "\"type\":\"su\",\"short_factor\":[1,1,1,1,2,2,2,4],"
+                                 "\"long_factor\":[9,9,9,9,9,9,9,9]}");
+    assert_int_equal(c.max_positions, 4096);
+    assert_true(fabs(c.rope[0].inv_freq[7] - pow(1e4, -7.0 / 8) / 4) < 1e-15);
+    assert_true(fabs(c.rope[0].scale - sqrt(1 + log(8) / log(4096))) < 1e-15);
+    llama_config_free(&c);
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(frequencies_agree),
+                                       cmocka_unit_test(ropes_follow_each_familys_rule),
+                                       cmocka_unit_test(longrope_ends_where_its_short_divisors_do),
                                        cmocka_unit_test(windows_follow_each_familys_rule)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /*
- * test_models.c - six small random models against float64 numbers of transformers: forward,
+ * test_models.c - eight small random models against float64 numbers of transformers: forward,
  * gradients and eight AdamW steps, in fp32, bf16 and fp16, from both spellings of config.json.
  *
  * Tolerances are those of the golden files: about five times what transformers itself reaches in
@@ -7,6 +7,7 @@
  * bound.
  */
 #include "harness.h"
+#include "run/generate.h"
 #include <math.h>
 #include <unistd.h>
 
@@ -22,11 +23,13 @@ static const bounds fp32 = {"fp32", NRL_DTYPE_F32, 2e-5, 2e-6, 1e-5, 2e-5,
 /* Key biases get gradients near rounding noise, which AdamW turns into steps of up to lr: in bf16
  * only their size is meaningful. */
 static const bounds bf16 = {"bf16", NRL_DTYPE_BF16, 0.15, 1e-2, 2e-2, 0.1, 0, 5e-2, 0.1, 1e-2, 0.5};
-/* An eighth of bf16's: three bits more. AdamW's first steps are of lr whatever the gradient: half. */
-static const bounds fp16 = {"fp16", NRL_DTYPE_F16, 2e-2,   1.25e-3, 2.5e-3, 1.25e-2,
+/* An eighth of bf16's: three bits more. AdamW's first steps are of lr whatever the gradient: half.
+ */
+static const bounds fp16 = {"fp16", NRL_DTYPE_F16, 2e-2, 1.25e-3, 2.5e-3, 1.25e-2,
                             0,      2.5e-2,        5e-2, 5e-3,    0.5};
 static const bounds *const precisions[] = {&fp32, &bf16, &fp16};
-static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gpt2"};
+static const char *const names[] = {"llama",   "llama3", "qwen2", "qwen3",
+                                    "mistral", "gpt2",   "phi3",  "gemma3_text"};
 enum { N_MODELS = sizeof names / sizeof *names, N_STEPS = 8 };
 
 /* Runs a check on every model in every precision. */
@@ -337,6 +340,55 @@ static void eight_adamw_steps_agree(void **state)
     for_all(check_adamw);
 }
 
+/* ---- sampling ---- */
+
+static bool no_end(const void *user, int32_t id)
+{
+    (void)user;
+    (void)id;
+    return false;
+}
+
+/* The likeliest token behind n ids, by a forward of all of them. */
+static int32_t likeliest(parity *p, const int32_t *ids, int32_t n)
+{
+    int32_t last = n - 1, best = 0;
+    nrl_batch *b = parity_batch(1, &ids, &n);
+    double *logits = parity_logits(p, b, &last, 1);
+    for (int32_t v = 1; v < p->m->facts.vocab_size; v++)
+        if (logits[v] > logits[best]) best = v;
+    free(logits);
+    ctx_set_batch(p->ctx, NULL);
+    batch_free(b);
+    return best;
+}
+
+/* Long enough that windows of 8 slide. */
+static void tokens_through_the_cache_are_those_of_whole_forwards(void **state)
+{
+    (void)state;
+    enum { N_PROMPT = 3, N_NEW = 16 };
+    for (size_t i = 0; i < N_MODELS; i++) {
+        arena a = {0};
+        parity p;
+        int32_t ids[N_PROMPT + N_NEW] = {5, 9, 3};
+        const int32_t *prompt = ids;
+        int64_t length = N_PROMPT;
+        generate_result got;
+        generate_options o = {.max_tokens = N_NEW, .is_end = no_end};
+        parity_open(&p, parity_model_dir(&a, names[i]), "config.json", NRL_DTYPE_F32);
+        ASSERT_OK(generate(&p.walk, &prompt, &length, 1, &o, &got));
+        assert_int_equal(got.n, N_NEW);
+        for (int32_t k = 0; k < N_NEW; k++) {
+            assert_int_equal(got.ids[k], likeliest(&p, ids, N_PROMPT + k));
+            ids[N_PROMPT + k] = got.ids[k];
+        }
+        free(got.ids);
+        parity_close(&p);
+        arena_free(&a);
+    }
+}
+
 /* ---- configs ---- */
 
 static void both_spellings_of_a_config_give_the_same_bits(void **state)
@@ -372,6 +424,7 @@ int main(void)
         cmocka_unit_test(loss_and_every_gradient_agree),
         cmocka_unit_test(activation_checkpointing_changes_no_bit),
         cmocka_unit_test(eight_adamw_steps_agree),
+        cmocka_unit_test(tokens_through_the_cache_are_those_of_whole_forwards),
         cmocka_unit_test(both_spellings_of_a_config_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

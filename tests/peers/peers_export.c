@@ -1,8 +1,9 @@
 /*
  * peers_export.c - trains a model a little, saves it in Hugging Face form, whole and in shards, and
- * prints what it thinks: logits of the last position of each row, and the ids of some texts.
+ * prints what it thinks: logits of the last position of each row, and the ids of some texts. The
+ * gradients of before, of the golden rows' mean loss, are saved under the names of their weights.
  *
- *   peers_export DIR OUT   writes OUT/whole and OUT/shards; JSON on stdout
+ *   peers_export DIR OUT   writes OUT/whole, OUT/shards, OUT/gradients; JSON on stdout
  */
 #include "parity/harness.h"
 #include "text/tokenizer.h"
@@ -16,6 +17,26 @@ static nrl_batch *make_batch(parity *p)
     static const int32_t *const row = ids;
     static const int32_t length = 5;
     return p->golden ? parity_golden_batch(p, 0, 3, SCORE_ALL) : parity_batch(1, &row, &length);
+}
+
+static nrl_status gradient(void *user, const nrl_param *param, int64_t begin, int64_t n, float *out)
+{
+    double *values = parity_tensor(user, param, NRL_SLOT_GRAD_ACC);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)values[begin + i];
+    free(values);
+    return NRL_OK;
+}
+
+static void save_gradients(parity *p, const char *out)
+{
+    hf_save_options o = {.dtype = NRL_DTYPE_F32};
+    if (!p->golden) return;
+    nrl_batch *batch = parity_golden_batch(p, 0, 3, SCORE_LABELS);
+    parity_train(p, batch, (double)batch->n_rows);
+    ASSERT_OK(hf_save(arena_printf(&p->a, "%s/gradients", out), p->m, gradient, p, &o));
+    ctx_set_batch(p->ctx, NULL);
+    batch_free(batch);
 }
 
 static void train(parity *p, nrl_batch *batch)
@@ -89,6 +110,7 @@ static void export(void **state)
     char **argv = *state;
     parity p;
     parity_open(&p, argv[1], "config.json", NRL_DTYPE_F32);
+    save_gradients(&p, argv[2]);
     nrl_batch *batch = make_batch(&p);
     train(&p, batch);
     save(&p, argv[2]);

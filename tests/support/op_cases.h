@@ -71,6 +71,11 @@ BUILD(build_norm)
     case 2:
         NRL_TRY(nrl_op_add_rms_norm(ctx, x[0], x[1], p[0], 1e-5, &sum, &z));
         break;
+    case 3:
+        return nrl_op_rms_norm_offset(ctx, x[0], p[0], 1, 1e-5, y);
+    case 4:
+        NRL_TRY(nrl_op_add_rms_norm_offset(ctx, x[0], x[1], p[0], 1, 1e-5, &sum, &z));
+        break;
     default:
         NRL_TRY(nrl_op_add_layer_norm(ctx, x[0], x[1], p[0], p[1], 1e-5, &sum, &z));
         break;
@@ -291,13 +296,21 @@ static const gradient_case op_cases[] = {
     {"norm: rms of heads", 1, 1, {SHAPE(3, 10)}, {SHAPE(5)}, .build = build_norm},
     {"norm: layer", 1, 2, {SHAPE(3, 7)}, {SHAPE(7), SHAPE(7)}, .build = build_norm, ARGS(1)},
     {"norm: add rms", 2, 1, {SHAPE(3, 7), SHAPE(3, 7)}, {SHAPE(7)}, .build = build_norm, ARGS(2)},
+    {"norm: rms around 0", 1, 1, {SHAPE(3, 10)}, {SHAPE(5)}, .build = build_norm, ARGS(3)},
+    {"norm: add rms around 0",
+     2,
+     1,
+     {SHAPE(3, 7), SHAPE(3, 7)},
+     {SHAPE(7)},
+     .build = build_norm,
+     ARGS(4)},
     {"norm: add layer",
      2,
      2,
      {SHAPE(3, 7), SHAPE(3, 7)},
      {SHAPE(7), SHAPE(7)},
      .build = build_norm,
-     ARGS(3)},
+     ARGS(5)},
     {"shared: norms of norms",
      1,
      3,

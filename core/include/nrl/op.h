@@ -31,6 +31,12 @@ NRL_API nrl_status nrl_op_rms_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, do
 /* sum = a + b, y = rms_norm(sum): one pass over memory. */
 NRL_API nrl_status nrl_op_add_rms_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w,
                                        double eps, nrl_tensor **sum, nrl_tensor **y);
+/* Both with offset + w in the place of w: Gemma keeps its weights around 0, with an offset of 1. */
+NRL_API nrl_status nrl_op_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double offset,
+                                          double eps, nrl_tensor **y);
+NRL_API nrl_status nrl_op_add_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b,
+                                              nrl_param *w, double offset, double eps,
+                                              nrl_tensor **sum, nrl_tensor **y);
 /* y = w * (x - mean) / sqrt(var + eps) + b, biased variance; Ba et al. 2016. */
 NRL_API nrl_status nrl_op_layer_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b,
                                      double eps, nrl_tensor **y);

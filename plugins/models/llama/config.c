@@ -1,7 +1,5 @@
 /*
- * config.c - reads config.json of the Llama family. The families share one forward; they differ in
- * which biases exist, in head norms, in windows and in what an absent key means, which is one
- * table.
+ * config.c - reads sizes and switches of config.json, by the family's row of families.c.
  */
 #include "config.h"
 #include <math.h>
@@ -10,29 +8,7 @@
 
 enum { MAX_LAYERS = 4096, MAX_HEADS = 65536, MAX_SIZE = INT32_MAX };
 
-typedef enum { WINDOW_NEVER, WINDOW_ALL_LAYERS, WINDOW_BY_LAYER } window_rule;
-
-typedef struct {
-    const char *model_type;
-    int64_t n_kv_heads; /* where the key is absent; 0 = as many as query heads */
-    int64_t head_dim;   /* likewise; 0 = width / heads */
-    int64_t max_positions;
-    window_rule window;
-    bool qkv_bias;             /* always there, whatever the config says (Qwen2) */
-    bool reads_attention_bias; /* attention_bias adds one to q, k, v and o */
-    bool reads_mlp_bias;
-    bool head_norm;
-} family;
-
-static const family families[] = {
-    {"llama", 0, 0, 2048, WINDOW_NEVER, false, true, true, false},
-    {"mistral", 8, 0, 131072, WINDOW_ALL_LAYERS, false, false, false, false},
-    {"qwen2", 32, 0, 32768, WINDOW_BY_LAYER, true, false, false, false},
-    {"qwen3", 32, 128, 32768, WINDOW_BY_LAYER, false, true, false, true},
-};
-const char *const llama_model_types[] = {"llama", "mistral", "qwen2", "qwen3", NULL};
-
-static bool is_absent(const nrl_node *node)
+bool llama_is_absent(const nrl_node *node)
 {
     return nrl_node_kind(node) == NRL_NODE_NONE || nrl_node_kind(node) == NRL_NODE_NULL;
 }
@@ -41,14 +17,14 @@ nrl_status llama_read_int(const nrl_node *map, const char *key, int64_t least, i
                           int64_t or_value, int64_t *out)
 {
     const nrl_node *node = nrl_node_find(map, key);
-    if (is_absent(node) && or_value != -1) {
+    if (llama_is_absent(node) && or_value != -1) {
         *out = or_value;
         return NRL_OK;
     }
     *out = nrl_node_int(node, INT64_MIN);
     if (*out == INT64_MIN)
         return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s, expected an integer", nrl_node_place(map),
-                        key, is_absent(node) ? "missing" : "no integer");
+                        key, llama_is_absent(node) ? "missing" : "no integer");
     if (*out < least || *out > most)
         return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %lld, expected %lld to %lld",
                         nrl_node_place(map), key, (long long)*out, (long long)least,
@@ -60,7 +36,7 @@ nrl_status llama_read_number(const nrl_node *map, const char *key, double above,
                              double *out)
 {
     const nrl_node *node = nrl_node_find(map, key);
-    if (is_absent(node) && !isnan(or_value)) {
+    if (llama_is_absent(node) && !isnan(or_value)) {
         *out = or_value;
         return NRL_OK;
     }
@@ -68,24 +44,18 @@ nrl_status llama_read_number(const nrl_node *map, const char *key, double above,
     if (isfinite(*out) && *out > above) return NRL_OK;
     if (isnan(*out))
         return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s, expected a number", nrl_node_place(map), key,
-                        is_absent(node) ? "missing" : "no number");
+                        llama_is_absent(node) ? "missing" : "no number");
     return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %g, expected more than %g", nrl_node_place(map), key,
                     *out, above);
 }
 
-static const family *find_family(const nrl_node *config)
-{
-    const char *type = nrl_node_string(nrl_node_find(config, "model_type"), "");
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (!strcmp(type, families[i].model_type)) return &families[i];
-    return NULL;
-}
+/* ---- sizes ---- */
 
 /* Given, or the family's, or what the heads leave of the width. */
-static nrl_status read_head_dim(const nrl_node *j, const family *f, llama_config *c)
+static nrl_status read_head_dim(const nrl_node *j, const llama_family *f, llama_config *c)
 {
     const nrl_node *node = nrl_node_find(j, "head_dim");
-    bool derived = f->head_dim && !node ? false : is_absent(node);
+    bool derived = f->head_dim && !node ? false : llama_is_absent(node);
     NRL_TRY(llama_read_int(j, "head_dim", 1, MAX_HEADS, f->head_dim, &c->head_dim));
     if (derived && c->width % c->n_heads)
         return nrl_fail(NRL_ERR_DATA,
@@ -100,7 +70,7 @@ static nrl_status read_head_dim(const nrl_node *j, const family *f, llama_config
     return NRL_OK;
 }
 
-static nrl_status read_sizes(const nrl_node *j, const family *f, llama_config *c)
+static nrl_status read_sizes(const nrl_node *j, const llama_family *f, llama_config *c)
 {
     NRL_TRY(llama_read_int(j, "vocab_size", 1, MAX_SIZE, -1, &c->vocab));
     NRL_TRY(llama_read_int(j, "hidden_size", 1, MAX_SIZE, -1, &c->width));
@@ -120,91 +90,104 @@ static nrl_status read_sizes(const nrl_node *j, const family *f, llama_config *c
                           &c->max_positions);
 }
 
-static nrl_status read_switches(const nrl_node *j, const family *f, llama_config *c)
+/* ---- switches ---- */
+
+/* Gemma's files say "gelu" in hidden_act and mean the tanh form; later ones say so in
+ * hidden_activation. */
+static nrl_status read_activation(const nrl_node *j, const llama_family *f, llama_config *c)
 {
-    const char *act = nrl_node_string(nrl_node_find(j, "hidden_act"), "silu");
-    if (strcmp(act, "silu") && strcmp(act, "swish"))
-        return nrl_fail(NRL_ERR_DATA, "%s: hidden_act is '%.60s', only 'silu' is built",
-                        nrl_node_place(j), act);
-    if (nrl_node_bool(nrl_node_find(j, "rope_interleaved"), false))
-        return nrl_fail(NRL_ERR_DATA, "%s: rope_interleaved is true, only false is built",
+    static const char *const silu[] = {"silu", "swish"}, *const gelu[] = {"gelu_pytorch_tanh",
+                                                                          "gelu_tanh"};
+    const char *const *built = f->gemma ? gelu : silu, *key = "hidden_act";
+    const char *act = nrl_node_string(nrl_node_find(j, key), built[0]);
+    if (f->gemma) {
+        if (!strcmp(act, "gelu")) act = built[0];
+        if (!llama_is_absent(nrl_node_find(j, "hidden_activation"))) key = "hidden_activation";
+        if (strcmp(key, "hidden_act")) act = nrl_node_string(nrl_node_find(j, key), "");
+    }
+    c->gelu = f->gemma;
+    if (!strcmp(act, built[0]) || !strcmp(act, built[1])) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA, "%s: %s is '%.60s', only '%s' is built", nrl_node_place(j), key,
+                    act, built[0]);
+}
+
+/* What would change the numbers and is not built. */
+static nrl_status refuse(const nrl_node *j)
+{
+    static const char *const switches[] = {"rope_interleaved", "use_bidirectional_attention"};
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        if (nrl_node_bool(nrl_node_find(j, switches[i]), false))
+            return nrl_fail(NRL_ERR_DATA, "%s: %s is true, only false is built", nrl_node_place(j),
+                            switches[i]);
+    if (!llama_is_absent(nrl_node_find(j, "attn_logit_softcapping")))
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: attn_logit_softcapping is set; attention scores without a cap alone "
+                        "are built",
                         nrl_node_place(j));
+    return NRL_OK;
+}
+
+static nrl_status read_multipliers(const nrl_node *j, llama_config *c)
+{
+    double divisor;
+    NRL_TRY(llama_read_number(j, "embedding_multiplier", 0, 1, &c->embed_scale));
+    NRL_TRY(llama_read_number(j, "attention_multiplier", 0, 1, &c->attention_scale));
+    NRL_TRY(llama_read_number(j, "residual_multiplier", 0, 1, &c->residual_scale));
+    NRL_TRY(llama_read_number(j, "logits_scaling", 0, 1, &divisor));
+    c->logit_scale = 1 / divisor;
+    return NRL_OK;
+}
+
+static nrl_status read_scales(const nrl_node *j, const llama_family *f, llama_config *c)
+{
+    c->embed_scale = f->gemma ? sqrt((double)c->width) : 1;
+    c->attention_scale = 1 / sqrt((double)c->head_dim);
+    c->residual_scale = c->logit_scale = 1;
+    c->norm_offset = f->gemma ? 1 : 0;
+    if (f->multipliers) return read_multipliers(j, c);
+    if (!f->gemma3) return NRL_OK;
+    double scalar;
+    NRL_TRY(llama_read_number(j, "query_pre_attn_scalar", 0, 256, &scalar));
+    c->attention_scale = 1 / sqrt(scalar);
+    return llama_read_number(j, "final_logit_softcapping", 0, 0, &c->soft_cap);
+}
+
+static nrl_status read_switches(const nrl_node *j, const llama_family *f, llama_config *c)
+{
     bool bias = f->reads_attention_bias && nrl_node_bool(nrl_node_find(j, "attention_bias"), false);
     c->qkv_bias = f->qkv_bias || bias;
     c->out_bias = bias;
     c->mlp_bias = f->reads_mlp_bias && nrl_node_bool(nrl_node_find(j, "mlp_bias"), false);
+    c->norms = f->norms;
     c->head_norm = f->head_norm;
-    c->tied = nrl_node_bool(nrl_node_find(j, "tie_word_embeddings"), false);
-    NRL_TRY(llama_read_number(j, "rms_norm_eps", 0, 1e-6, &c->norm_eps));
+    c->fused = f->fused;
+    c->tied = nrl_node_bool(nrl_node_find(j, "tie_word_embeddings"), f->tied);
+    NRL_TRY(llama_read_number(j, "rms_norm_eps", 0, f->norm_eps, &c->norm_eps));
     return llama_read_number(j, "initializer_range", 0, 0.02, &c->init_scale);
-}
-
-/* An explicit list of layer types; else Qwen's rule: layers from max_window_layers on. */
-static nrl_status read_layer_types(const nrl_node *j, int64_t window, llama_config *c)
-{
-    const nrl_node *list = nrl_node_find(j, "layer_types");
-    int64_t first;
-    NRL_TRY(llama_read_int(j, "max_window_layers", 0, MAX_SIZE, 28, &first));
-    if (!is_absent(list) &&
-        (nrl_node_kind(list) != NRL_NODE_LIST || (int64_t)nrl_node_size(list) != c->n_layers))
-        return nrl_fail(NRL_ERR_DATA, "%s: 'layer_types' is no list of %lld names",
-                        nrl_node_place(j), (long long)c->n_layers);
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        bool sliding = window && i >= first;
-        if (!is_absent(list)) {
-            const char *type = nrl_node_string(nrl_node_at(list, (size_t)i), "");
-            sliding = !strcmp(type, "sliding_attention");
-            if (!sliding && strcmp(type, "full_attention"))
-                return nrl_fail(NRL_ERR_DATA,
-                                "%s: layer_types[%lld] is '%.60s', expected 'full_attention' or "
-                                "'sliding_attention'",
-                                nrl_node_place(j), (long long)i, type);
-            if (sliding && !window)
-                return nrl_fail(NRL_ERR_DATA,
-                                "%s: layer_types[%lld] slides, but there is no sliding_window or "
-                                "use_sliding_window is false",
-                                nrl_node_place(j), (long long)i);
-        }
-        c->window[i] = sliding ? window : 0;
-    }
-    return NRL_OK;
-}
-
-static nrl_status read_windows(const nrl_node *j, const family *f, llama_config *c)
-{
-    c->window = calloc((size_t)c->n_layers, sizeof *c->window);
-    if (!c->window)
-        return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld layers", (long long)c->n_layers);
-    if (f->window == WINDOW_NEVER) return NRL_OK;
-    /* absent: 4096 in both families; null: no window */
-    int64_t window, absent = nrl_node_find(j, "sliding_window") ? 0 : 4096;
-    NRL_TRY(llama_read_int(j, "sliding_window", 1, MAX_SIZE, absent, &window));
-    if (f->window == WINDOW_BY_LAYER) {
-        if (!nrl_node_bool(nrl_node_find(j, "use_sliding_window"), false)) window = 0;
-        return read_layer_types(j, window, c);
-    }
-    for (int64_t i = 0; i < c->n_layers; i++)
-        c->window[i] = window;
-    return NRL_OK;
 }
 
 nrl_status llama_config_read(const nrl_node *config, llama_config *out)
 {
     *out = (llama_config){0};
-    const family *f = find_family(config);
+    const char *type = nrl_node_string(nrl_node_find(config, "model_type"), "");
+    const llama_family *f = llama_family_find(type);
     if (!f)
-        return nrl_fail(
-            NRL_ERR_DATA, "%s: model_type '%.60s' is none of llama, mistral, qwen2, qwen3",
-            nrl_node_place(config), nrl_node_string(nrl_node_find(config, "model_type"), ""));
+        return nrl_fail(NRL_ERR_DATA, "%s: model_type '%.60s' is not of the Llama family",
+                        nrl_node_place(config), type);
     NRL_TRY(read_sizes(config, f, out));
+    NRL_TRY(read_activation(config, f, out));
+    NRL_TRY(refuse(config));
     NRL_TRY(read_switches(config, f, out));
-    NRL_TRY(read_windows(config, f, out));
-    return llama_rope_read(config, out, &out->rope);
+    NRL_TRY(read_scales(config, f, out));
+    NRL_TRY(llama_rope_read(config, f, out));
+    return llama_layers_read(config, f, out);
 }
 
 void llama_config_free(llama_config *c)
 {
-    free(c->window);
-    free((void *)(uintptr_t)c->rope.inv_freq);
+    for (int i = 0; c->rope && i < 2; i++)
+        free((void *)(uintptr_t)c->rope[i].inv_freq);
+    free(c->rope);
+    free(c->layers);
     *c = (llama_config){0};
 }

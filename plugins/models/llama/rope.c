@@ -1,8 +1,10 @@
 /*
  * rope.c - rotary frequencies. Both spellings of config.json: rope_parameters (with its own
- * rope_theta), or rope_theta with an optional rope_scaling. In double throughout.
+ * rope_theta, and one map a kind of layer where kinds differ), or rope_theta with an optional
+ * rope_scaling. In double throughout.
  *
- * Legend: d head width, h = d / 2 pairs, theta base, f_j = theta^(-2j/d) for pair j.
+ * Legend: d columns of a head that turn, h = d / 2 pairs, theta base, f_j = theta^(-2j/d) for pair
+ * j.
  */
 #include "config.h"
 #include <math.h>
@@ -14,7 +16,9 @@ static const double two_pi = 6.283185307179586476925;
 typedef struct {
     const nrl_node *config;
     const nrl_node *rope; /* rope_parameters or rope_scaling; NULL = neither */
-    const llama_config *sizes;
+    const llama_family *family;
+    llama_config *sizes;
+    bool local; /* of the layers with a window */
     double theta;
     int64_t half;
     double *freq; /* [half] */
@@ -120,54 +124,122 @@ static nrl_status yarn(rope_reader *r)
     return NRL_OK;
 }
 
+/* Ding et al. 2024: each pair has a divisor of its own, one for texts up to the length of the first
+ * training and one for longer. Which of them holds for a token would depend on the longest text
+ * that it is packed with; here it is the short one, and longer texts are refused. */
+static nrl_status longrope(rope_reader *r)
+{
+    double original, factor, derived, divisor;
+    NRL_TRY(original_positions(r, &original));
+    const nrl_node *list = nrl_node_find(r->rope, "short_factor");
+    if (nrl_node_kind(list) != NRL_NODE_LIST || (int64_t)nrl_node_size(list) != r->half)
+        return nrl_fail(NRL_ERR_DATA, "%s: 'short_factor' is no list of %lld numbers",
+                        nrl_node_place(r->rope), (long long)r->half);
+    for (int64_t j = 0; j < r->half; j++) {
+        divisor = nrl_node_f64(nrl_node_at(list, (size_t)j), NAN);
+        if (!(divisor > 0) || isinf(divisor))
+            return nrl_fail(NRL_ERR_DATA, "%s: short_factor[%lld] is no number above 0",
+                            nrl_node_place(r->rope), (long long)j);
+        r->freq[j] /= divisor;
+    }
+    NRL_TRY(llama_read_number(r->rope, "factor", 0, (double)r->sizes->max_positions / original,
+                              &factor));
+    derived = factor <= 1 ? 1 : sqrt(1 + log(factor) / log(original));
+    if (original < (double)r->sizes->max_positions) r->sizes->max_positions = (int64_t)original;
+    return llama_read_number(r->rope, "attention_factor", 0, derived, &r->scale);
+}
+
 static const struct {
     const char *name;
     nrl_status (*apply)(rope_reader *);
-} kinds[] = {{"default", keep}, {"linear", linear}, {"llama3", llama3}, {"yarn", yarn}};
+} kinds[] = {{"default", keep}, {"linear", linear},     {"llama3", llama3},
+             {"yarn", yarn},    {"longrope", longrope}, {"su", longrope}};
 
 static nrl_status apply(rope_reader *r)
 {
     const char *type = nrl_node_string(nrl_node_find(r->rope, "type"), "default");
     type = nrl_node_string(nrl_node_find(r->rope, "rope_type"), type);
+    if (r->family->fused && !strcmp(type, "yarn")) type = "longrope"; /* early files of Phi-3 */
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(type, kinds[i].name)) return kinds[i].apply(r);
     return nrl_fail(NRL_ERR_DATA,
-                    "%s: rope type '%.60s' is not built; there are: default, linear, llama3, yarn",
+                    "%s: rope type '%.60s' is not built; there are: default, linear, llama3, yarn, "
+                    "longrope",
                     nrl_node_place(r->config), type);
 }
 
-/* The map that says how positions are stretched, and theta wherever it stands. */
-static nrl_status find_parameters(rope_reader *r)
+/* The map that says how positions are stretched: of this kind of layer, where maps are by kind. The
+ * older spelling stretches layers without a window only. */
+static nrl_status find_map(rope_reader *r)
 {
-    double theta;
+    static const char *const types[] = {"full_attention", "sliding_attention"};
     const nrl_node *scaling = nrl_node_find(r->config, "rope_scaling");
-    r->rope = nrl_node_size(scaling) ? scaling : nrl_node_find(r->config, "rope_parameters");
-    nrl_node_type kind = nrl_node_kind(r->rope);
-    if (kind == NRL_NODE_NULL) r->rope = NULL;
-    if (r->rope && kind != NRL_NODE_MAP)
+    bool older = nrl_node_size(scaling) > 0;
+    r->rope = older ? scaling : nrl_node_find(r->config, "rope_parameters");
+    if (r->family->local_theta > 0) {
+        if (older && r->local) r->rope = NULL;
+        if (!older) r->rope = nrl_node_find(r->rope, types[r->local]);
+    }
+    if (llama_is_absent(r->rope)) r->rope = NULL;
+    if (r->rope && nrl_node_kind(r->rope) != NRL_NODE_MAP)
         return nrl_fail(NRL_ERR_DATA, "%s: the rope parameters are not a map",
                         nrl_node_place(r->config));
-    NRL_TRY(llama_read_number(r->config, "rope_theta", 1, 10000, &theta));
-    NRL_TRY(llama_read_number(r->rope, "rope_theta", 1, theta, &r->theta));
-    double part;
-    NRL_TRY(llama_read_number(r->config, "partial_rotary_factor", 0, 1, &part));
-    NRL_TRY(llama_read_number(r->rope, "partial_rotary_factor", 0, part, &part));
-    if (part != 1)
-        return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor is %g, only 1 is built",
-                        nrl_node_place(r->config), part);
     return NRL_OK;
 }
 
-nrl_status llama_rope_read(const nrl_node *config, const llama_config *sizes, nrl_rope *out)
+static nrl_status read_theta(rope_reader *r)
 {
-    rope_reader r = {.config = config, .sizes = sizes, .half = sizes->head_dim / 2, .scale = 1};
-    NRL_TRY(find_parameters(&r));
-    r.freq = malloc((size_t)r.half * sizeof *r.freq);
-    if (!r.freq) return nrl_fail(NRL_ERR_MEMORY, "out of memory for rotary frequencies");
-    for (int64_t j = 0; j < r.half; j++)
-        r.freq[j] = pow(r.theta, -(double)j / (double)r.half);
-    *out = (nrl_rope){r.freq, r.half, 1}; /* the config owns it from here, also on errors */
-    NRL_TRY(apply(&r));
-    out->scale = r.scale;
+    double theta = r->family->theta;
+    const char *key = "rope_theta";
+    if (r->local && r->family->gemma) {
+        theta = r->family->local_theta;
+        key = "rope_local_base_freq";
+    }
+    NRL_TRY(llama_read_number(r->config, key, 1, theta, &theta));
+    return llama_read_number(r->rope, "rope_theta", 1, theta, &r->theta);
+}
+
+/* How much of a head turns; pairs are then those of the first columns. */
+static nrl_status read_half(rope_reader *r)
+{
+    double part;
+    NRL_TRY(llama_read_number(r->config, "partial_rotary_factor", 0, 1, &part));
+    NRL_TRY(llama_read_number(r->rope, "partial_rotary_factor", 0, part, &part));
+    if (part != 1 && !r->family->fused)
+        return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor is %g, only 1 is built",
+                        nrl_node_place(r->config), part);
+    int64_t turned = (int64_t)fmin((double)r->sizes->head_dim * part, (double)INT32_MAX);
+    if (part > 1 || turned < 2 || turned % 2)
+        return nrl_fail(
+            NRL_ERR_DATA,
+            "%s: partial_rotary_factor %g of head_dim %lld is no even number of columns",
+            nrl_node_place(r->config), part, (long long)r->sizes->head_dim);
+    r->half = turned / 2;
+    return NRL_OK;
+}
+
+static nrl_status read_one(rope_reader *r, nrl_rope *out)
+{
+    NRL_TRY(find_map(r));
+    NRL_TRY(read_theta(r));
+    NRL_TRY(read_half(r));
+    r->freq = malloc((size_t)r->half * sizeof *r->freq);
+    if (!r->freq) return nrl_fail(NRL_ERR_MEMORY, "out of memory for rotary frequencies");
+    for (int64_t j = 0; j < r->half; j++)
+        r->freq[j] = pow(r->theta, -(double)j / (double)r->half);
+    *out = (nrl_rope){r->freq, r->half, 1}; /* the config owns it from here, also on errors */
+    NRL_TRY(apply(r));
+    out->scale = r->scale;
+    return NRL_OK;
+}
+
+nrl_status llama_rope_read(const nrl_node *config, const llama_family *f, llama_config *c)
+{
+    c->rope = calloc(2, sizeof *c->rope);
+    if (!c->rope) return nrl_fail(NRL_ERR_MEMORY, "out of memory for rotary frequencies");
+    for (int i = 0; i < (f->local_theta > 0 ? 2 : 1); i++) {
+        rope_reader r = {.config = config, .family = f, .sizes = c, .local = i, .scale = 1};
+        NRL_TRY(read_one(&r, &c->rope[i]));
+    }
     return NRL_OK;
 }

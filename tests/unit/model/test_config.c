@@ -115,7 +115,9 @@ static void an_unknown_model_type_lists_what_is_served(void **state)
     (void)state;
     ASSERT_FAILS(create("{\"model_type\":\"gpt_neox\"", "", NULL), NRL_ERR_DATA,
                  "model_type 'gpt_neox' is not served by any model plugin; there are: gpt2, llama, "
-                 "mistral, qwen2, qwen3");
+                 "mistral, qwen2, qwen3, phi3, smollm3, granite, olmo2, olmo3, gemma, gemma3_text");
+    ASSERT_FAILS(create("{\"model_type\":\"gemma2\"", "", NULL), NRL_ERR_DATA,
+                 "model_type 'gemma2' is not served by any model plugin");
 }
 
 /* D 8, I 12, V 16, L 2, H 2, K 4: a layer has 4*64 + 3*96 + 16, all 2*128 + 8 beside. */
@@ -135,6 +137,56 @@ static void families_differ_in_biases_and_head_norms(void **state)
     assert_int_equal(
         count(llama, "\"model_type\":\"qwen3\",\"head_dim\":4,\"num_key_value_heads\":2"),
         plain + 2 * 2 * 4);
+    assert_int_equal(count(llama, "\"model_type\":\"phi3\""), plain);
+    assert_int_equal(count(llama, "\"model_type\":\"granite\""), plain);
+    assert_int_equal(count(llama, "\"model_type\":\"smollm3\",\"num_key_value_heads\":2"),
+                     plain - 128);
+    assert_int_equal(count(llama, "\"model_type\":\"olmo2\""), plain + 2 * 2 * 8);
+    assert_int_equal(
+        count(llama, "\"model_type\":\"gemma\",\"head_dim\":4,\"num_key_value_heads\":2"),
+        plain - 128);
+    assert_int_equal(
+        count(llama, "\"model_type\":\"gemma3_text\",\"head_dim\":4,\"num_key_value_heads\":2"),
+        plain - 128 + 2 * (2 * 8 + 2 * 4));
+}
+
+/* Sizes as these models' own configs have them, and the numbers of parameters that their files
+ * hold. */
+static void published_sizes_give_the_published_number_of_parameters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *sizes;
+        int64_t vocab, n;
+    } rows[] = {
+        {"phi3",
+         "\"hidden_size\":3072,\"intermediate_size\":8192,\"num_hidden_layers\":32,"
+         "\"num_attention_heads\":32,\"num_key_value_heads\":32,\"sliding_window\":2047",
+         32064, 3821079552},
+        {"smollm3",
+         "\"hidden_size\":2048,\"intermediate_size\":11008,\"num_hidden_layers\":36,"
+         "\"num_attention_heads\":16,\"num_key_value_heads\":4",
+         128256, 3075098624},
+        {"olmo2",
+         "\"hidden_size\":4096,\"intermediate_size\":11008,\"num_hidden_layers\":32,"
+         "\"num_attention_heads\":32",
+         100352, 7298617344},
+        {"gemma",
+         "\"hidden_size\":2048,\"intermediate_size\":16384,\"num_hidden_layers\":18,"
+         "\"num_attention_heads\":8,\"num_key_value_heads\":1,\"hidden_act\":\"gelu\"",
+         256000, 2506172416},
+        {"gemma3_text",
+         "\"hidden_size\":1152,\"intermediate_size\":6912,\"num_hidden_layers\":26,"
+         "\"num_attention_heads\":4,\"num_key_value_heads\":1,\"head_dim\":256,"
+         "\"sliding_window\":512,\"sliding_window_pattern\":6,\"rope_local_base_freq\":10000",
+         262144, 999885952},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *base = mem_printf("{\"model_type\":\"%s\",\"vocab_size\":%lld", rows[i].type,
+                                (long long)rows[i].vocab);
+        assert_int_equal(count(base, rows[i].sizes), rows[i].n);
+        free(base);
+    }
 }
 
 static void faults_of_a_llama_config_name_the_key(void **state)
@@ -157,7 +209,29 @@ static void faults_of_a_llama_config_name_the_key(void **state)
         {"\"rope_theta\":-1", "'rope_theta' is -1"},
         {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
          "rope type 'dynamic' is not built"},
-        {"\"rope_parameters\":{\"rope_type\":\"longrope\"}", "rope type 'longrope' is not built"},
+        {"\"rope_parameters\":{\"rope_type\":\"longrope\"}",
+         "'short_factor' is no list of 2 numbers"},
+        {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"short_factor\":[1,-1]}",
+         "short_factor[1] is no number above 0"},
+        {"\"model_type\":\"phi3\",\"partial_rotary_factor\":0.3",
+         "partial_rotary_factor 0.3 of head"},
+        {"\"model_type\":\"phi3\",\"partial_rotary_factor\":1.5",
+         "partial_rotary_factor 1.5 of head"},
+        {"\"attn_logit_softcapping\":50.0", "attn_logit_softcapping is set"},
+        {"\"use_bidirectional_attention\":true", "use_bidirectional_attention is true"},
+        {"\"model_type\":\"gemma\",\"num_key_value_heads\":2,\"hidden_activation\":\"silu\"",
+         "hidden_activation is 'silu', only 'gelu_pytorch_tanh'"},
+        {"\"model_type\":\"gemma3_text\",\"num_key_value_heads\":2,\"sliding_window\":null",
+         "'sliding_window' is missing"},
+        {"\"model_type\":\"gemma3_text\",\"num_key_value_heads\":2,\"query_pre_attn_scalar\":0",
+         "'query_pre_attn_scalar' is 0"},
+        {"\"model_type\":\"granite\",\"logits_scaling\":0", "'logits_scaling' is 0"},
+        {"\"model_type\":\"smollm3\",\"num_key_value_heads\":2,\"no_rope_layers\":[1]",
+         "'no_rope_layers' is no list of 2 numbers"},
+        {"\"model_type\":\"smollm3\",\"num_key_value_heads\":2,\"no_rope_layers\":[1,2]",
+         "no_rope_layers[1] is neither 0 nor 1"},
+        {"\"model_type\":\"smollm3\",\"num_key_value_heads\":2,\"no_rope_layer_interval\":0",
+         "'no_rope_layer_interval' is 0"},
         {"\"rope_scaling\":{\"type\":\"linear\"}", "'factor' is missing"},
         {"\"rope_scaling\":[1]", "not a map"},
         {"\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_"
@@ -247,6 +321,7 @@ int main(void)
         cmocka_unit_test(what_is_no_causal_language_model_is_refused),
         cmocka_unit_test(an_unknown_model_type_lists_what_is_served),
         cmocka_unit_test(families_differ_in_biases_and_head_norms),
+        cmocka_unit_test(published_sizes_give_the_published_number_of_parameters),
         cmocka_unit_test(faults_of_a_llama_config_name_the_key),
         cmocka_unit_test(faults_of_a_gpt2_config_name_the_key),
         cmocka_unit_test(shipped_configs_load),

@@ -95,7 +95,8 @@ static nrl_status check(const char *dir, const model *m)
 static void golden_weights_fit_their_configs(void **state)
 {
     fixture *f = *state;
-    static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gpt2"};
+    static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3",
+                                        "mistral", "gpt2", "phi3", "gemma3_text"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         model *m = golden_model(f, names[i]);
         ASSERT_OK(check(support_golden(&f->a, names[i]), m));

@@ -1,0 +1,171 @@
+/*
+ * layout.c - what a Llama-like model declares: units embed, layers.0 .. layers.L-1, norm, and their
+ * parameters under the names of Hugging Face files. The carry is the residual stream [N, D].
+ */
+#include "llama.h"
+#include <stdio.h>
+
+typedef struct {
+    nrl_builder *builder;
+    const llama_config *c;
+    int32_t unit;
+    int32_t layer; /* -1 outside the layers */
+} place;
+
+static nrl_status declare(const place *at, const char *name, nrl_param_spec spec, nrl_param **out)
+{
+    char full[96];
+    if (at->layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "model.layers.%d.%s", at->layer, name);
+    spec.size = sizeof spec;
+    spec.name = full;
+    return nrl_build_param(at->builder, at->unit, &spec, out);
+}
+
+/* Norms begin as the identity, whatever is added to their weights. */
+static nrl_status declare_norm(const place *at, const char *name, int64_t width, nrl_param **out)
+{
+    nrl_init init = at->c->norm_offset == 0 ? NRL_INIT_ONES : NRL_INIT_ZEROS;
+    return declare(at, name, (nrl_param_spec){.n_dims = 1, .dims = {width}, .init = init}, out);
+}
+
+static nrl_status declare_matrix(const place *at, const char *name, int64_t out_features,
+                                 int64_t in_features, nrl_tp tp, nrl_param **out)
+{
+    nrl_param_spec spec = {.n_dims = 2,
+                           .dims = {out_features, in_features},
+                           .decay = true,
+                           .tp = tp,
+                           .init = NRL_INIT_NORMAL,
+                           .init_scale = at->c->init_scale};
+    return declare(at, name, spec, out);
+}
+
+static nrl_status declare_affine(const place *at, const char *name, int64_t out_features,
+                                 int64_t in_features, nrl_tp tp, bool bias, llama_affine *out)
+{
+    char full[64];
+    snprintf(full, sizeof full, "%s.weight", name);
+    NRL_TRY(declare_matrix(at, full, out_features, in_features, tp, &out->weight));
+    if (!bias) return NRL_OK;
+    snprintf(full, sizeof full, "%s.bias", name);
+    nrl_param_spec spec = {.n_dims = 1,
+                           .dims = {out_features},
+                           .init = NRL_INIT_ZEROS,
+                           .tp = tp == NRL_TP_COLUMN ? NRL_TP_COLUMN : NRL_TP_NONE};
+    return declare(at, full, spec, &out->bias);
+}
+
+/* A range of a fused projection's rows is no range of heads, and a norm over all heads needs all of
+ * them: tensor parallelism must leave such attention whole. */
+static nrl_status layout_attention(const place *at, llama_layer *l)
+{
+    const llama_config *c = at->c;
+    int64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, d = c->width;
+    bool whole = c->fused || c->head_norm == LLAMA_HEADS_ALL,
+         each = c->head_norm == LLAMA_HEADS_EACH;
+    nrl_tp column = whole ? NRL_TP_NONE : NRL_TP_COLUMN, row = whole ? NRL_TP_NONE : NRL_TP_ROW;
+    if (c->fused) {
+        NRL_TRY(
+            declare_affine(at, "self_attn.qkv_proj", q + 2 * kv, d, column, c->qkv_bias, &l->q));
+    } else {
+        NRL_TRY(declare_affine(at, "self_attn.q_proj", q, d, column, c->qkv_bias, &l->q));
+        NRL_TRY(declare_affine(at, "self_attn.k_proj", kv, d, column, c->qkv_bias, &l->k));
+        NRL_TRY(declare_affine(at, "self_attn.v_proj", kv, d, column, c->qkv_bias, &l->v));
+    }
+    if (c->head_norm != LLAMA_HEADS_PLAIN) {
+        NRL_TRY(declare_norm(at, "self_attn.q_norm.weight", each ? c->head_dim : q, &l->q_norm));
+        NRL_TRY(declare_norm(at, "self_attn.k_norm.weight", each ? c->head_dim : kv, &l->k_norm));
+    }
+    return declare_affine(at, "self_attn.o_proj", d, q, row, c->out_bias, &l->o);
+}
+
+static nrl_status layout_mlp(const place *at, llama_layer *l)
+{
+    const llama_config *c = at->c;
+    nrl_tp column = c->fused ? NRL_TP_NONE : NRL_TP_COLUMN,
+           row = c->fused ? NRL_TP_NONE : NRL_TP_ROW;
+    int64_t d = c->width, inner = c->inner;
+    if (c->fused) {
+        NRL_TRY(
+            declare_affine(at, "mlp.gate_up_proj", 2 * inner, d, column, c->mlp_bias, &l->gate));
+    } else {
+        NRL_TRY(declare_affine(at, "mlp.gate_proj", inner, d, column, c->mlp_bias, &l->gate));
+        NRL_TRY(declare_affine(at, "mlp.up_proj", inner, d, column, c->mlp_bias, &l->up));
+    }
+    return declare_affine(at, "mlp.down_proj", d, inner, row, c->mlp_bias, &l->down);
+}
+
+/* Llama calls the norm before the MLP "post_attention"; families with norms after attention and MLP
+ * call those by where they stand. */
+static nrl_status layout_layer(const place *at, llama_layer *l)
+{
+    const llama_config *c = at->c;
+    bool before = c->norms == LLAMA_NORM_BEFORE;
+    if (c->norms != LLAMA_NORM_AFTER)
+        NRL_TRY(declare_norm(at, "input_layernorm.weight", c->width, &l->attention_in));
+    NRL_TRY(layout_attention(at, l));
+    NRL_TRY(declare_norm(at, "post_attention_layernorm.weight", c->width,
+                         before ? &l->mlp_in : &l->attention_out));
+    if (c->norms == LLAMA_NORM_BOTH)
+        NRL_TRY(declare_norm(at, "pre_feedforward_layernorm.weight", c->width, &l->mlp_in));
+    NRL_TRY(layout_mlp(at, l));
+    if (before) return NRL_OK;
+    return declare_norm(at, "post_feedforward_layernorm.weight", c->width, &l->mlp_out);
+}
+
+/* The head belongs to the core, its weight to the last unit. */
+static nrl_status layout_head(llama *self, const place *at)
+{
+    const llama_config *c = at->c;
+    NRL_TRY(declare_norm(at, "model.norm.weight", c->width, &self->norm));
+    self->head = self->embed;
+    if (c->tied)
+        NRL_TRY(nrl_build_use(at->builder, at->unit, self->embed));
+    else
+        NRL_TRY(
+            declare_matrix(at, "lm_head.weight", c->vocab, c->width, NRL_TP_VOCAB, &self->head));
+    nrl_head_spec head = {.size = sizeof head,
+                          .weight = self->head,
+                          .scale = c->logit_scale,
+                          .soft_cap = c->soft_cap};
+    return nrl_build_head(at->builder, &head);
+}
+
+static nrl_status layout_facts(const llama_config *c, nrl_builder *builder)
+{
+    nrl_model_facts facts = {.size = sizeof facts,
+                             .vocab_size = c->vocab,
+                             .width = c->width,
+                             .n_layers = c->n_layers,
+                             .n_heads = c->n_heads,
+                             .n_kv_heads = c->n_kv_heads,
+                             .head_dim = c->head_dim,
+                             .max_positions = c->max_positions};
+    NRL_TRY(nrl_build_facts(builder, &facts));
+    NRL_TRY(nrl_build_carry(builder, 1, &c->width));
+    NRL_TRY(nrl_build_optional_prefix(builder, "model."));
+    return nrl_build_ignore(builder, "rotary_emb.inv_freq");
+}
+
+nrl_status llama_layout(void *instance, nrl_builder *builder)
+{
+    llama *self = instance;
+    const llama_config *c = &self->config;
+    place at = {builder, c, 0, -1};
+    NRL_TRY(layout_facts(c, builder));
+    NRL_TRY(nrl_build_unit(builder, "embed", &at.unit));
+    NRL_TRY(declare_matrix(&at, "model.embed_tokens.weight", c->vocab, c->width, NRL_TP_VOCAB,
+                           &self->embed));
+    for (at.layer = 0; at.layer < c->n_layers; at.layer++) {
+        char name[32];
+        snprintf(name, sizeof name, "layers.%d", at.layer);
+        NRL_TRY(nrl_build_unit(builder, name, &at.unit));
+        NRL_TRY(layout_layer(&at, &self->layers[at.layer]));
+    }
+    at.layer = -1;
+    NRL_TRY(nrl_build_unit(builder, "norm", &at.unit));
+    return layout_head(self, &at);
+}

@@ -1,0 +1,33 @@
+/*
+ * llama.h - an instance: what config.json said, and the parameters that layout.c declared for
+ * llama.c to run.
+ *
+ * Legend: N tokens, D width, H query heads, G key/value heads, K head width, I inner width,
+ * V vocabulary.
+ */
+#ifndef LLAMA_LLAMA_H
+#define LLAMA_LLAMA_H
+#include "config.h"
+#include <nrl/model.h>
+
+typedef struct {
+    nrl_param *weight, *bias; /* bias NULL = none */
+} llama_affine;
+
+/* A norm that the family does not have is NULL. */
+typedef struct {
+    nrl_param *attention_in, *attention_out, *mlp_in, *mlp_out; /* [D] */
+    llama_affine q, k, v, o;     /* [H*K, D], [G*K, D] twice, [D, H*K]; fused: q is all three */
+    nrl_param *q_norm, *k_norm;  /* [K], or [H*K] and [G*K] */
+    llama_affine gate, up, down; /* [I, D] twice, [D, I]; fused: gate is both */
+} llama_layer;
+
+typedef struct {
+    llama_config config;
+    nrl_param *embed, *norm, *head; /* [V, D], [D], [V, D] */
+    llama_layer *layers;
+} llama;
+
+nrl_status llama_layout(void *instance, nrl_builder *builder);
+
+#endif

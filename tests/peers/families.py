@@ -1,0 +1,114 @@
+"""Small random models of every family that nrl serves, made by transformers: nrl reads what it saved,
+has its gradients, trains, and transformers reads that back and gives nrl's logits. What golden files
+show of some families is shown here of all, with the options that they do not use.
+
+usage: families.py PEERS_EXPORT
+"""
+import json, os, random, sys, tempfile
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1")
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from export import BOUND, largest_error, run
+
+GRADIENT_BOUND = 2e-5  # of the largest element of each tensor; both compute in fp32
+LENGTHS = [23, 9, 16]
+SIZES = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.2, pad_token_id=0,
+             bos_token_id=1, eos_token_id=2)
+HALF = [1.0, 1.25, 1.5, 3.0]  # divisors of a head of 8
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32, rope_theta=10000.0)
+LONG = dict(rope_type="longrope", short_factor=HALF, long_factor=[2 * x for x in HALF], rope_theta=10000.0)
+
+CASES = {
+    "llama, biases, llama3 positions": dict(model_type="llama", attention_bias=True, mlp_bias=True,
+                                            rope_parameters=LLAMA3),
+    "mistral, a window": dict(model_type="mistral", sliding_window=6, head_dim=12),
+    "qwen2, late windows": dict(model_type="qwen2", use_sliding_window=True, sliding_window=5, max_window_layers=2),
+    "qwen3": dict(model_type="qwen3", head_dim=16, tie_word_embeddings=True),
+    "phi3, a window": dict(model_type="phi3", sliding_window=7),
+    "phi3, a part of each head turns": dict(model_type="phi3", num_attention_heads=2, tie_word_embeddings=True,
+                                            rope_parameters=dict(rope_type="default", rope_theta=5000.0,
+                                                                 partial_rotary_factor=0.75)),
+    "phi3, long positions": dict(model_type="phi3", original_max_position_embeddings=32, rope_parameters=LONG),
+    "smollm3": dict(model_type="smollm3"),
+    "smollm3, windows without positions": dict(model_type="smollm3", no_rope_layers=[1, 0, 1, 0],
+                                               use_sliding_window=True, sliding_window=5),
+    "granite": dict(model_type="granite", embedding_multiplier=12.0, attention_multiplier=0.25,
+                    residual_multiplier=0.22, logits_scaling=4.0),
+    "olmo2": dict(model_type="olmo2"),
+    "olmo3": dict(model_type="olmo3", sliding_window=6),
+    "gemma": dict(model_type="gemma", head_dim=16, num_key_value_heads=1),
+    "gemma3_text, capped logits": dict(model_type="gemma3_text", head_dim=16, num_hidden_layers=7, sliding_window=6,
+                                       query_pre_attn_scalar=20, final_logit_softcapping=3.0),
+    "gemma3_text, stretched": dict(model_type="gemma3_text", head_dim=16, sliding_window=6,
+                                   layer_types=["sliding_attention", "full_attention"] * 2,
+                                   rope_parameters=dict(
+                                       full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
+                                       sliding_attention=dict(rope_type="default", rope_theta=1e4))),
+}
+
+
+def make(keys, path):
+    """Weights of norms and biases are moved away from where they begin, or nothing would show."""
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**{**SIZES, **keys}),
+                                             attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        for _, p in model.named_parameters():
+            if p.dim() == 1:
+                p.add_(0.3 * torch.randn_like(p))
+    model.save_pretrained(path)
+    return model.train()
+
+
+def make_rows(path):
+    """The rows of a golden.json, as nrl's test harness reads it."""
+    ids = [[random.randrange(3, SIZES["vocab_size"]) for _ in range(n)] for n in LENGTHS]
+    labels = [[-100 if i < n // 3 else t for i, t in enumerate(row)] for n, row in zip(LENGTHS, ids)]
+    with open(os.path.join(path, "golden.json"), "w") as f:
+        json.dump({"lengths": LENGTHS, "input_ids": ids, "labels": labels}, f)
+    return ids, labels
+
+
+def gradients(model, ids, labels):
+    total, n = 0.0, 0
+    for row, wanted in zip(ids, labels):
+        logps = model(input_ids=torch.tensor([row]), use_cache=False).logits[0].log_softmax(-1)
+        for i, t in enumerate(wanted):
+            if i and t >= 0:
+                total, n = total - logps[i - 1, t], n + 1
+    (total / n).backward()
+    return {name: p.grad for name, p in model.named_parameters()}
+
+
+def gradient_error(wanted, path):
+    got, worst = load_file(os.path.join(path, "model.safetensors")), 0.0
+    assert set(got) == set(wanted), set(got) ^ set(wanted)
+    for name, g in wanted.items():
+        worst = max(worst, float((got[name] - g).abs().max() / g.abs().max()))
+    return worst
+
+
+def main(program):
+    failed = False
+    for name, keys in CASES.items():
+        torch.manual_seed(1)
+        random.seed(1)
+        with tempfile.TemporaryDirectory() as folder:
+            path, out = os.path.join(folder, "model"), os.path.join(folder, "out")
+            model = make(keys, path)
+            ids, labels = make_rows(path)
+            said = run(program, path, out)
+            slope = gradient_error(gradients(model, ids, labels), os.path.join(out, "gradients"))
+            logits = max(largest_error(os.path.join(out, kind), said["rows"]) for kind in ("whole", "shards"))
+        print(f"{name:40} gradients differ by {slope:.1e}, trained logits by {logits:.1e}", flush=True)
+        failed |= not (slope <= GRADIENT_BOUND and logits <= 2 * BOUND)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
