@@ -83,19 +83,19 @@ static nrl_status separable_forward(work *w, nrl_tensor *hidden, nrl_tensor **to
     nrl_tensor *dhidden = NULL;
     ctx_tape_end(w->ctx);
     NRL_TRY(head_fused(w->ctx, &w->policy->head, hidden, chunk_loss, &call, &dhidden));
-    w->micro.grads = (nrl_carry){.tensors = {dhidden}, .n = 1};
+    w->micro->grads = (nrl_carry){.tensors = {dhidden}, .n = 1};
     return NRL_OK;
 }
 
 static nrl_status coupled_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
 {
     nrl_tensor *sums[NRL_MAX_TERMS] = {0};
-    nrl_status st = set_columns(w, w->micro.batch, hidden);
-    if (st == NRL_OK) st = call_loss(w, w->micro.batch, sums);
+    nrl_status st = set_columns(w, w->micro->batch, hidden);
+    if (st == NRL_OK) st = call_loss(w, w->micro->batch, sums);
     ctx_tape_end(w->ctx);
     NRL_TRY(st);
     NRL_TRY(add_totals(w, sums, totals));
-    for (uint32_t k = 0; k < w->algorithm->n_terms; k++) w->micro.sums[k] = tensor_retain(sums[k]);
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++) w->micro->sums[k] = tensor_retain(sums[k]);
     return NRL_OK;
 }
 
@@ -111,13 +111,13 @@ static nrl_status tail_forward(work *w, nrl_tensor *hidden)
     nrl_tensor *zero;
     ctx_tape_end(w->ctx);
     NRL_TRY(nrl_op_unary(w->ctx, NRL_UNARY_AFFINE, hidden, 0.0, 0.0, &zero));
-    w->micro.grads = (nrl_carry){.tensors = {tensor_retain(zero)}, .n = 1};
+    w->micro->grads = (nrl_carry){.tensors = {tensor_retain(zero)}, .n = 1};
     return NRL_OK;
 }
 
 nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
 {
-    if (w->micro.batch->is_tail) return tail_forward(w, hidden);
+    if (w->micro->batch->is_tail) return tail_forward(w, hidden);
     if (loss_is_separable(w->algorithm)) return separable_forward(w, hidden, totals);
     return coupled_forward(w, hidden, totals);
 }

@@ -9,103 +9,37 @@
 
 void work_open(work *w)
 {
-    int32_t n = w->policy->n_units;
-    w->first = model_first_trained(w->policy);
-    w->micro.inputs = arena_alloc(&w->memory, (size_t)n * sizeof *w->micro.inputs);
-    w->micro.tapes = arena_alloc(&w->memory, (size_t)n * sizeof *w->micro.tapes);
+    if (!w->stage.n) w->stage = stage_whole(w->policy);
+    const stage *s = &w->stage;
+    w->first_trained = s->first_trained;
+    int32_t n = s->end - s->first;
+    w->micros = (work_micros){.n_units = s->n_units, .first = s->first, .end = s->end};
     w->forward_visits = arena_alloc(&w->memory, (size_t)n * sizeof *w->forward_visits);
-    for (int32_t u = 0; u < n; u++) {
-        const model_unit *unit = &w->policy->units[u];
-        w->micro.tapes[u] = tape_create();
-        w->forward_visits[u] = (nrl_visit){
-            .pass = NRL_PASS_FORWARD, .instance = w->instance, .unit = u, .n_visits = n,
-            .n_uses = unit->n_uses, .uses = unit->uses};
-    }
-}
-
-static void carry_release(nrl_ctx *ctx, nrl_carry *c)
-{
-    for (int32_t i = 0; i < c->n; i++) tensor_release(ctx, c->tensors[i]);
-    *c = (nrl_carry){0};
-}
-
-static nrl_carry carry_retain(const nrl_carry *c)
-{
-    for (int32_t i = 0; i < c->n; i++) tensor_retain(c->tensors[i]);
-    return *c;
-}
-
-/* Drops whatever a micro-batch still holds: after an error, or when its visits are over. */
-static void micro_clear(work *w)
-{
-    work_micro *m = &w->micro;
-    for (int32_t u = 0; u < w->policy->n_units; u++) carry_release(w->ctx, &m->inputs[u]);
-    carry_release(w->ctx, &m->carry);
-    carry_release(w->ctx, &m->grads);
-    tensor_release(w->ctx, m->extra);
-    m->extra = NULL;
-    for (int k = 0; k < NRL_MAX_TERMS; k++) {
-        tensor_release(w->ctx, m->sums[k]);
-        m->sums[k] = NULL;
+    for (int32_t i = 0; i < n; i++) {
+        const model_unit *unit = &w->policy->units[s->first + i];
+        w->forward_visits[i] = (nrl_visit){
+            .pass = NRL_PASS_FORWARD, .instance = w->instance, .unit = s->first + i, .stage = s->index,
+            .n_visits = n, .n_uses = unit->n_uses, .uses = unit->uses};
     }
 }
 
 void work_close(work *w)
 {
-    if (!w->micro.tapes) return;
-    micro_clear(w);
-    for (int32_t u = 0; u < w->policy->n_units; u++) tape_destroy(w->ctx, w->micro.tapes[u]);
+    if (!w->forward_visits) return;
+    stage_close(&w->stage, w->ctx);
+    micros_close(&w->micros, w->ctx);
     for (int k = 0; k < NRL_MAX_TERMS; k++) tensor_release(w->ctx, w->seeds[k]);
     gradients_close(w->ctx, &w->gradients);
+    visits_free(&w->visits);
     arena_free(&w->memory);
-    arena_free(&w->visit_memory);
-}
-
-/* A parameter's gradient is whole after the backward visit of the first unit that uses it. */
-static int32_t first_use(const model *m, const nrl_param *p)
-{
-    for (int32_t u = 0; u < m->n_units; u++)
-        for (int32_t i = 0; i < m->units[u].n_uses; i++)
-            if (m->units[u].uses[i] == p) return u;
-    return m->n_units;
-}
-
-static nrl_param *const *final_of(work *w, int32_t unit, int32_t *n)
-{
-    const model_unit *u = &w->policy->units[unit];
-    nrl_param **list = arena_alloc(&w->visit_memory, (size_t)(u->n_uses ? u->n_uses : 1) * sizeof *list);
-    *n = 0;
-    for (int32_t i = 0; i < u->n_uses; i++)
-        if (u->uses[i]->trained && first_use(w->policy, u->uses[i]) == unit) list[(*n)++] = u->uses[i];
-    return list;
-}
-
-static void push_visit(work *w, nrl_pass pass, int32_t unit, int32_t micro, bool last)
-{
-    const model_unit *u = &w->policy->units[unit];
-    nrl_visit *v = &w->visits[w->n_visits++];
-    *v = (nrl_visit){.pass = pass, .unit = unit, .micro = micro, .n_uses = u->n_uses, .uses = u->uses};
-    if (pass == NRL_PASS_BACKWARD && last) v->final = final_of(w, unit, &v->n_final);
 }
 
 nrl_status work_schedule(work *w, int32_t n_micro)
 {
-    if (w->visits_for == n_micro) return NRL_OK;
-    int32_t n_units = w->policy->n_units;
-    size_t most = 3 * (size_t)n_units * (size_t)n_micro;
-    arena_reset(&w->visit_memory);
-    w->visits = arena_alloc(&w->visit_memory, most * sizeof *w->visits);
-    w->n_visits = 0;
-    for (int32_t m = 0; m < n_micro; m++) {
-        for (int32_t u = 0; u < n_units; u++) push_visit(w, NRL_PASS_FORWARD, u, m, false);
-        for (int32_t u = n_units - 1; u >= w->first; u--) {
-            if (w->recompute[u]) push_visit(w, NRL_PASS_RECOMPUTE, u, m, false);
-            push_visit(w, NRL_PASS_BACKWARD, u, m, m == n_micro - 1);
-        }
-    }
-    for (int64_t i = 0; i < w->n_visits; i++) w->visits[i].n_visits = (int32_t)w->n_visits;
-    w->visits_for = n_micro;
-    return NRL_OK;
+    const visits_source from = {.m = w->policy, .recompute = w->recompute, .first = w->stage.first,
+                                .end = w->stage.end, .first_trained = w->first_trained, .stage = w->stage.index,
+                                .scheduler = w->scheduler, .scheduler_self = w->scheduler_self};
+    return visits_make(&w->visits, &from, n_micro);
 }
 
 /* Runs unit u on `carry` (borrowed) and leaves its result there, not yet counted. */
@@ -118,8 +52,8 @@ static nrl_status unit_forward(work *w, int32_t u, nrl_carry *carry)
 
 static nrl_status taped_forward(work *w, int32_t u, nrl_carry *carry)
 {
-    for (int32_t i = 0; i < carry->n && u > w->first; i++) tensor_set_leaf(carry->tensors[i]);
-    ctx_tape_begin(w->ctx, w->micro.tapes[u]);
+    for (int32_t i = 0; i < carry->n && u > w->first_trained; i++) tensor_set_leaf(carry->tensors[i]);
+    ctx_tape_begin(w->ctx, w->micro->tapes[u]);
     nrl_status st = unit_forward(w, u, carry);
     if (st != NRL_OK) ctx_tape_end(w->ctx);
     return st;
@@ -129,11 +63,11 @@ static nrl_status taped_forward(work *w, int32_t u, nrl_carry *carry)
  * visit also holds the head and the loss, so that its parameters are there for both. */
 static nrl_status visit_forward(work *w, int32_t u, nrl_tensor **totals)
 {
-    work_micro *m = &w->micro;
+    work_micro *m = w->micro;
     nrl_carry out = m->carry;
     m->inputs[u] = m->carry;
     m->carry = (nrl_carry){0};
-    if (w->recompute[u] || u < w->first) {
+    if (w->recompute[u] || u < w->first_trained) {
         NRL_TRY(unit_forward(w, u, &out));
     } else {
         NRL_TRY(taped_forward(w, u, &out));
@@ -143,17 +77,17 @@ static nrl_status visit_forward(work *w, int32_t u, nrl_tensor **totals)
         NRL_TRY(st);
     }
     m->carry = carry_retain(&out);
-    if (u < w->first) carry_release(w->ctx, &m->inputs[u]); /* nobody comes back for it */
+    if (u < w->first_trained) carry_release(w->ctx, &m->inputs[u]); /* nobody comes back for it */
     return NRL_OK;
 }
 
 static nrl_status visit_recompute(work *w, int32_t u)
 {
-    nrl_carry out = w->micro.inputs[u];
+    nrl_carry out = w->micro->inputs[u];
     NRL_TRY(taped_forward(w, u, &out));
     ctx_tape_end(w->ctx);
-    carry_release(w->ctx, &w->micro.carry); /* the first pass's result: this one is on the tape */
-    w->micro.carry = carry_retain(&out);
+    carry_release(w->ctx, &w->micro->carry); /* the first pass's result: this one is on the tape */
+    w->micro->carry = carry_retain(&out);
     return NRL_OK;
 }
 
@@ -161,7 +95,7 @@ static nrl_status visit_recompute(work *w, int32_t u)
  * before it gave. */
 static nrl_status visit_backward(work *w, int32_t u)
 {
-    work_micro *m = &w->micro;
+    work_micro *m = w->micro;
     nrl_carry *in = &m->inputs[u], back = {.n = in->n};
     nrl_status st;
     if (m->sums[0])
@@ -182,15 +116,17 @@ static nrl_status visit_backward(work *w, int32_t u)
     return st;
 }
 
-static nrl_status visit(work *w, int64_t i, nrl_batch *const *batches, nrl_tensor **totals)
+/* The batch of the visit's micro-batch, for operations that read its indices; backward has what it saved. */
+static nrl_status set_batch(work *w, const nrl_visit *v, bool begins)
 {
-    const nrl_visit *v = &w->visits[i];
-    if (v->pass == NRL_PASS_FORWARD && v->unit == 0) {
-        w->micro.batch = batches[v->micro];
-        if (w->extra_column)
-            NRL_TRY(w->extra_column(w->extra_user, 0, w->micro.batch, &w->micro.extra));
-        NRL_TRY(ctx_set_batch(w->ctx, w->micro.batch));
-    }
+    work_micro *m = w->micro;
+    if (begins && w->extra_column) NRL_TRY(w->extra_column(w->extra_user, 0, m->batch, &m->extra));
+    bool known = v->pass == NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == m->batch);
+    return known ? NRL_OK : ctx_set_batch(w->ctx, m->batch);
+}
+
+static nrl_status compute(work *w, const nrl_visit *v, nrl_tensor **totals)
+{
     switch (v->pass) {
     case NRL_PASS_FORWARD:
         return visit_forward(w, v->unit, totals);
@@ -199,6 +135,35 @@ static nrl_status visit(work *w, int64_t i, nrl_batch *const *batches, nrl_tenso
     default:
         return visit_backward(w, v->unit);
     }
+}
+
+/* What comes from another stage is waited for here, what goes to one is on its way afterwards. */
+static nrl_status visit(work *w, const nrl_visit *v, bool begins, nrl_tensor **totals)
+{
+    work_micro *m = w->micro;
+    stage *s = &w->stage;
+    bool forward = v->pass == NRL_PASS_FORWARD;
+    NRL_TRY(set_batch(w, v, begins));
+    if (stage_receives(s, v)) NRL_TRY(stage_take(s, w->ctx, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+    NRL_TRY(compute(w, v, totals));
+    if (!stage_sends(s, v)) return NRL_OK;
+    NRL_TRY(stage_send(s, w->ctx, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+    if (forward && w->recompute[v->unit]) carry_release(w->ctx, &m->carry); /* it will be made again */
+    return NRL_OK;
+}
+
+/* Receives of the visits to come are on their way while this one computes. */
+static nrl_status post_ahead(work *w, int64_t i, nrl_batch *const *batches)
+{
+    const visit_list *all = &w->visits;
+    int32_t n = 0;
+    for (; w->stage.comm && i < all->n && n <= STAGE_AHEAD; i++) {
+        const nrl_visit *v = &all->list[i];
+        if (!stage_receives(&w->stage, v)) continue;
+        NRL_TRY(stage_post(&w->stage, w->ctx, v, batches[v->micro]->n_tokens));
+        n++;
+    }
+    return NRL_OK;
 }
 
 static nrl_status enter(work *w, const nrl_visit *visits, int64_t i)
@@ -216,25 +181,33 @@ static nrl_status leave(work *w, const nrl_visit *visits, int64_t i)
 
 nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
 {
+    const visit_list *all = &w->visits;
     nrl_status st = NRL_OK;
-    for (int64_t i = 0; i < w->n_visits && st == NRL_OK; i++) {
-        NRL_TRY_DONE(enter(w, w->visits, i));
+    stage_begin(&w->stage);
+    for (int64_t i = 0; i < all->n && st == NRL_OK; i++) {
+        const nrl_visit *v = &all->list[i];
+        bool begins;
+        w->micro = micro_at(&w->micros, v->micro, batches[v->micro], &begins);
+        NRL_TRY_DONE(post_ahead(w, i, batches));
+        NRL_TRY_DONE(enter(w, all->list, i));
         ctx_scope_begin(w->ctx);
-        st = visit(w, i, batches, totals);
+        st = visit(w, v, begins, totals);
         ctx_scope_end(w->ctx);
-        if (st == NRL_OK) st = leave(w, w->visits, i);
-        if (w->visits[i].pass == NRL_PASS_BACKWARD && w->visits[i].unit == w->first) micro_clear(w);
+        if (st == NRL_OK) st = leave(w, all->list, i);
+        if (all->last[v->micro] == i) micro_end(&w->micros, w->micro, w->ctx);
     }
+    if (st == NRL_OK) st = stage_settle(&w->stage, w->ctx);
 done:
-    if (st != NRL_OK) micro_clear(w);
+    for (int32_t i = 0; st != NRL_OK && i < w->micros.n; i++) micro_end(&w->micros, &w->micros.list[i], w->ctx);
     return st;
 }
 
 /* One unit of a pass without gradients; *carry is counted, before and after. */
-static nrl_status forward_only(work *w, int32_t u, nrl_carry *carry, work_use use, void *user)
+static nrl_status forward_only(work *w, int64_t i, nrl_carry *carry, work_use use, void *user)
 {
+    int32_t u = w->forward_visits[i].unit;
     nrl_carry out = *carry;
-    NRL_TRY(enter(w, w->forward_visits, u));
+    NRL_TRY(enter(w, w->forward_visits, i));
     ctx_scope_begin(w->ctx);
     nrl_status st = unit_forward(w, u, &out);
     if (st == NRL_OK && u == w->policy->n_units - 1) st = use(user, out.tensors[0]);
@@ -243,15 +216,19 @@ static nrl_status forward_only(work *w, int32_t u, nrl_carry *carry, work_use us
     if (st != NRL_OK) return st;
     carry_release(w->ctx, carry);
     *carry = out;
-    return leave(w, w->forward_visits, u);
+    return leave(w, w->forward_visits, i);
 }
 
 nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user)
 {
+    stage *s = &w->stage;
+    const nrl_visit *first = w->forward_visits, *last = first + (s->end - s->first - 1);
     nrl_carry carry = {0};
+    stage_begin(s);
     nrl_status st = ctx_set_batch(w->ctx, batch);
-    for (int32_t u = 0; u < w->policy->n_units && st == NRL_OK; u++)
-        st = forward_only(w, u, &carry, use, user);
+    if (st == NRL_OK && stage_receives(s, first)) st = stage_take(s, w->ctx, first, batch->n_tokens, &carry);
+    for (int64_t i = 0; i <= last - first && st == NRL_OK; i++) st = forward_only(w, i, &carry, use, user);
+    if (st == NRL_OK && stage_sends(s, last)) st = stage_send(s, w->ctx, last, batch->n_tokens, &carry);
     carry_release(w->ctx, &carry);
     return st;
 }

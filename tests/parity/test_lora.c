@@ -159,7 +159,7 @@ static void check_recompute(lora *l)
     double loss = parity_train(&l->p, batch, 10);
     for (int32_t i = m->n_own; i < m->n_params; i++) kept[i] = parity_tensor(&l->p, m->params[i], NRL_SLOT_GRAD_ACC);
     for (int32_t u = 0; u < m->n_units - 1; u++) l->p.walk.recompute[u] = true;
-    l->p.walk.visits_for = 0;
+    visits_free(&l->p.walk.visits);
     assert_true(parity_train(&l->p, batch, 10) == loss);
     for (int32_t i = m->n_own; i < m->n_params; i++) {
         double *again = parity_tensor(&l->p, m->params[i], NRL_SLOT_GRAD_ACC);

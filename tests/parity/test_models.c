@@ -245,7 +245,7 @@ static void check_recompute(parity *p, const bounds *b)
         kept[i] = parity_tensor(p, p->m->params[i], NRL_SLOT_GRAD_ACC);
     for (int32_t u = 0; u < p->m->n_units - 1; u++)
         p->walk.recompute[u] = true;
-    p->walk.visits_for = 0;
+    visits_free(&p->walk.visits);
     assert_true(parity_train(p, batch, 10) == loss);
     for (int32_t i = 0; i < p->m->n_params; i++) {
         double *again = parity_tensor(p, p->m->params[i], NRL_SLOT_GRAD_ACC);

@@ -73,6 +73,10 @@ typedef struct {
     /* answers, false before the call: what is asked for can be had. A strategy that knows better says why not
      * by an error of its own */
     bool takes_split16, takes_bf16_gradients;
+    const double *unit_flops; /* [n_units] strict matrix operations of one token's forward and backward */
+    /* answer: the coordinate on the strategy's axis whose ranks visit each unit, [n_units], from 0, rising by
+     * at most 1; NULL: every rank visits every unit. Layouts' `holders` say the same of parameters. */
+    const int32_t *stages;
 } nrl_parallel_plan;
 
 typedef struct {
@@ -97,6 +101,12 @@ typedef struct {
     nrl_status (*updated)(void *self, nrl_ctx *ctx, int64_t step);
     /* [main] what survives a restart, this rank's own; see nrl_visit_tensor */
     nrl_status (*state)(void *self, nrl_ctx *ctx, nrl_visitor *visitor);
+    /* [step] optional, for a strategy with stages: the order in which this rank visits its units in a step of
+     * n_micro micro-batches. Writes pass (FORWARD, BACKWARD), unit, micro and stage of each visit, the rest
+     * is the core's, as are RECOMPUTE visits; there is room for 2 * plan.n_units * n_micro. Of each
+     * micro-batch the units come forward in order, then back in reverse; neighbours pass micro-batches on
+     * in one order. NULL: one micro-batch after another. */
+    nrl_status (*schedule)(void *self, int32_t n_micro, nrl_visit *visits, int64_t *n);
 } nrl_parallel;
 
 #ifdef __cplusplus
