@@ -10,6 +10,7 @@
 #define RUN_RUN_H
 #include "config/problems.h"
 #include "mesh/mesh.h"
+#include "tensor/ctx.h"
 #include <nrl/algorithm.h>
 #include <nrl/backend.h>
 #include <nrl/logger.h>
@@ -102,21 +103,35 @@ nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sa
 const char *run_script_state(const run *r);
 void run_set_script_state(run *r, const char *json);
 
-/* Time by operation from the next step on; also clears what was gathered. */
+/* ---- what a step costs: for nrl bench, nrl profile and scripts ---- */
+/* Time by operation and phase from the next step on; also clears what was gathered. */
 void run_profile(run *r, bool on);
-typedef struct {
-    const char *name;
-    double seconds, flops, bytes; /* of all its calls */
-    int64_t calls;
-} run_op_time;
-/* Operations by falling time; the array is malloc'd, the caller frees. */
-run_op_time *run_profile_rows(const run *r, int *n);
+/* Operations by falling time, told apart as `by` says (CTX_BY_PHASE, CTX_BY_SHAPE); malloc'd. */
+nrl_status run_profile_rows(const run *r, unsigned by, ctx_op_time **rows, int *n);
 
-/* What a run holds and runs on, for `nrl bench`. */
+/* Phases of the profiled steps, and the least and most seconds of any rank. All ranks call it. */
+typedef struct {
+    ctx_phase_times own;
+    double least[CTX_PHASES], most[CTX_PHASES];
+} run_phases;
+nrl_status run_phases_fill(run *r, run_phases *fill);
+
+/* What the device tells of itself between the two calls, by the names of nrl/backend.h; *n is 0 where it tells
+ * nothing. Values are borrowed until the next run_watch_begin. */
+enum { RUN_MAX_FIGURES = 64 };
+nrl_status run_watch_begin(run *r);
+nrl_status run_watch_end(run *r, nrl_value values[RUN_MAX_FIGURES], size_t *n);
+
+/* What a run holds and runs on. Bytes of this rank. */
 typedef struct {
     int64_t parameters, weight_bytes, master_bytes, gradient_bytes, optimizer_bytes;
-    int64_t activation_bytes; /* most at once, scratch included */
+    int64_t reference_bytes, strategy_bytes; /* a reference model's weights; buffers of the strategy */
+    int64_t activation_bytes; /* most at once beside those above, scratch included */
+    int64_t used_peak_bytes, reserved_peak_bytes; /* of the pool: in use; got from the device */
     int64_t peak_rss;         /* of the process */
+    int32_t ranks;
+    bool on_device;           /* memory and clock are not the host's */
+    const char *clock;        /* of a profile */
     nrl_device_facts device;
 } run_figures;
 void run_figures_fill(const run *r, run_figures *fill);

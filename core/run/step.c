@@ -90,6 +90,7 @@ static nrl_status update(run *r, const clip_result *clip, double lr)
     }
     if (st != NRL_OK) nrl_note("optimizer '%s'", r->optimizer->plugin.name);
     slices_touch(r->slices, r->n_slices);
+    ctx_phase_set(r->ctx, CTX_PHASE_COMMUNICATION);
     return st == NRL_OK ? strategy_updated(&r->strategy, r->ctx, block.step) : st;
 }
 
@@ -209,7 +210,9 @@ static nrl_status compute(run *r, const data_step *data, const double *weights, 
     metrics_reset(r);
     gradients_begin(r);
     nrl_status st = work_train(&r->work, data->micro, totals);
+    ctx_phase_set(r->ctx, CTX_PHASE_BACKWARD);
     if (st == NRL_OK) st = gradients_end(r);
+    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
     if (st == NRL_OK) st = metrics_collect(r);
     if (st == NRL_OK) st = fetch_sums(r, totals, own->sums);
     release_totals(r, totals);
@@ -257,12 +260,15 @@ static bool clock_says_save(const run *r)
 static nrl_status share(run *r, const data_step *data, const double *weights, ranks_result *all, double *loss,
                         clip_result *clip)
 {
+    ctx_phase_set(r->ctx, CTX_PHASE_UPDATE);
     NRL_TRY(measure(r, all, clip));
     all->tokens = tokens_of(data);
     all->flops = flops_of(r, data);
     all->signal = r->env.signal ? *r->env.signal : 0;
     all->save_now = clock_says_save(r);
+    ctx_phase_set(r->ctx, CTX_PHASE_COMMUNICATION);
     NRL_TRY(ranks_end_step(r, all));
+    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
     if (!r->strategy.plan.local_steps)
         *clip = clip_decide(all->square_sum, 1 / r->loss_scale.scale, r->optimizer_options.clip_norm);
     *loss = loss_of(r, all->sums, weights);
@@ -275,7 +281,9 @@ static nrl_status share(run *r, const data_step *data, const double *weights, ra
 static nrl_status take_update(run *r, const ranks_result *all, const double *weights, const clip_result *clip,
                               double lr, bool look)
 {
+    ctx_phase_set(r->ctx, CTX_PHASE_UPDATE);
     NRL_TRY(update(r, clip, lr));
+    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
     if (look) NRL_TRY(debug_weights(r));
     r->progress.updates++;
     r->progress.skipped_in_a_row = 0;
@@ -299,7 +307,9 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     clip_result clip = {0};
     NRL_TRY(weigh(r, data, own));
     memcpy(weights, own, sizeof own);
+    ctx_phase_set(r->ctx, CTX_PHASE_COMMUNICATION);
     NRL_TRY(ranks_begin_step(r, weights));
+    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
     *done = r->stop_reason != NULL;
     if (*done) return NRL_OK;
     double lr = r->lr_override >= 0 ? r->lr_override : schedule_rate(&r->schedule, r->progress.step);
@@ -335,7 +345,9 @@ nrl_status step_take(run *r, run_event *e, bool *done)
     double start = now_seconds(), waited = data_loader_wait_seconds(r->train_loader);
     data_step data;
     if (r->env.step) *r->env.step = r->progress.step + 1;
+    ctx_phase_set(r->ctx, CTX_PHASE_DATA);
     NRL_TRY(data_loader_step(r->train_loader, r->progress.step, &data));
+    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
     r->data_seconds = data_loader_wait_seconds(r->train_loader) - waited;
     return step_on(r, &data, start, e, done);
 }

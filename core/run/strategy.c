@@ -89,25 +89,55 @@ nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step)
     return NRL_OK;
 }
 
-nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+/* What the strategies do in between counts as communication. */
+static ctx_phase phase_begin(const strategy *s, nrl_ctx *ctx)
+{
+    return s && s->n ? ctx_phase_set(ctx, CTX_PHASE_COMMUNICATION) : CTX_PHASE_NONE;
+}
+
+static nrl_status phase_end(nrl_ctx *ctx, ctx_phase before, nrl_status st)
+{
+    if (before != CTX_PHASE_NONE) ctx_phase_set(ctx, before);
+    return st;
+}
+
+static nrl_status enter_all(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
 {
     for (int32_t k = s ? s->n : 0; k-- > 0;)
         if (s->of[k].table->enter) NRL_TRY(s->of[k].table->enter(s->of[k].self, ctx, visits, i));
     return NRL_OK;
 }
 
-nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+static nrl_status leave_all(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
 {
     for (int32_t k = 0; s && k < s->n; k++)
         if (s->of[k].table->leave) NRL_TRY(s->of[k].table->leave(s->of[k].self, ctx, visits, i));
     return NRL_OK;
 }
 
-nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx)
+static nrl_status finish_all(const strategy *s, nrl_ctx *ctx)
 {
     for (int32_t k = s ? s->n : 0; k-- > 0;)
         if (s->of[k].table->finish) NRL_TRY(s->of[k].table->finish(s->of[k].self, ctx));
     return NRL_OK;
+}
+
+nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    ctx_phase before = phase_begin(s, ctx);
+    return phase_end(ctx, before, enter_all(s, ctx, visits, i));
+}
+
+nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+{
+    ctx_phase before = phase_begin(s, ctx);
+    return phase_end(ctx, before, leave_all(s, ctx, visits, i));
+}
+
+nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx)
+{
+    ctx_phase before = phase_begin(s, ctx);
+    return phase_end(ctx, before, finish_all(s, ctx));
 }
 
 void strategy_close(strategy *s, nrl_ctx *ctx)

@@ -26,15 +26,23 @@ static nrl_status heed_signal(run *r)
                     (long long)r->progress.step, r->last_save, r->config.out);
 }
 
+/* What a profile counts as a step. A hook may begin or end one. */
+static nrl_status step_and_record(run *r, run_event *e, bool *done)
+{
+    ctx_profile_step(r->ctx, true);
+    NRL_TRY(step_take(r, e, done));
+    if (!*done) loggers_write(r, NRL_RECORD_TRAIN, r->values, r->n_values, eta(r, e));
+    if (!*done && r->hooks.step) NRL_TRY(r->hooks.step(r->hooks.user, r, e));
+    ctx_profile_step(r->ctx, false);
+    return ctx_profile_read(r->ctx);
+}
+
 static nrl_status step_and_after(run *r, run_event *e, bool *done)
 {
     *done = r->progress.step >= r->total_steps;
     if (*done) return NRL_OK;
-    NRL_TRY(step_take(r, e, done));
-    if (*done) return NRL_OK;
-    loggers_write(r, NRL_RECORD_TRAIN, r->values, r->n_values, eta(r, e));
-    if (r->hooks.step) NRL_TRY(r->hooks.step(r->hooks.user, r, e));
-    if (r->env.no_output) return NRL_OK;
+    NRL_TRY(step_and_record(r, e, done));
+    if (*done || r->env.no_output) return NRL_OK;
     NRL_TRY(evaluate_due(r));
     NRL_TRY(save_due(r));
     return heed_signal(r);

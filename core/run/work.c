@@ -116,17 +116,29 @@ static nrl_status visit_backward(work *w, int32_t u)
     return st;
 }
 
+static ctx_phase phase_of(const nrl_visit *v)
+{
+    return v->pass == NRL_PASS_FORWARD     ? CTX_PHASE_FORWARD
+           : v->pass == NRL_PASS_RECOMPUTE ? CTX_PHASE_RECOMPUTE
+                                           : CTX_PHASE_BACKWARD;
+}
+
 /* The batch of the visit's micro-batch, for operations that read its indices; backward has what it saved. */
 static nrl_status set_batch(work *w, const nrl_visit *v, bool begins)
 {
     work_micro *m = w->micro;
-    if (begins && w->extra_column) NRL_TRY(w->extra_column(w->extra_user, 0, m->batch, &m->extra));
+    if (begins && w->extra_column) {
+        ctx_phase_set(w->ctx, CTX_PHASE_REFERENCE);
+        NRL_TRY(w->extra_column(w->extra_user, 0, m->batch, &m->extra));
+    }
+    ctx_phase_set(w->ctx, phase_of(v));
     bool known = v->pass == NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == m->batch);
     return known ? NRL_OK : ctx_set_batch(w->ctx, m->batch);
 }
 
 static nrl_status compute(work *w, const nrl_visit *v, nrl_tensor **totals)
 {
+    ctx_phase_set(w->ctx, phase_of(v));
     switch (v->pass) {
     case NRL_PASS_FORWARD:
         return visit_forward(w, v->unit, totals);
@@ -144,9 +156,13 @@ static nrl_status visit(work *w, const nrl_visit *v, bool begins, nrl_tensor **t
     stage *s = &w->stage;
     bool forward = v->pass == NRL_PASS_FORWARD;
     NRL_TRY(set_batch(w, v, begins));
-    if (stage_receives(s, v)) NRL_TRY(stage_take(s, w->ctx, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+    if (stage_receives(s, v)) {
+        ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
+        NRL_TRY(stage_take(s, w->ctx, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+    }
     NRL_TRY(compute(w, v, totals));
     if (!stage_sends(s, v)) return NRL_OK;
+    ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
     NRL_TRY(stage_send(s, w->ctx, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
     if (forward && w->recompute[v->unit]) carry_release(w->ctx, &m->carry); /* it will be made again */
     return NRL_OK;
@@ -196,6 +212,7 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
         if (st == NRL_OK) st = leave(w, all->list, i);
         if (all->last[v->micro] == i) micro_end(&w->micros, w->micro, w->ctx);
     }
+    ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
     if (st == NRL_OK) st = stage_settle(&w->stage, w->ctx);
 done:
     for (int32_t i = 0; st != NRL_OK && i < w->micros.n; i++) micro_end(&w->micros, &w->micros.list[i], w->ctx);

@@ -275,12 +275,14 @@ static int export(lua_State *L)
 static int profile(lua_State *L)
 {
     handle *h = handle_at(L, 1);
+    ctx_op_time *rows;
     int n;
     if (!lua_isnoneornil(L, 2)) {
         run_profile(h->r, lua_toboolean(L, 2));
         return 0;
     }
-    run_op_time *rows = run_profile_rows(h->r, &n);
+    nrl_status st = run_profile_rows(h->r, 0, &rows, &n);
+    if (st != NRL_OK) script_raise(L, st);
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         lua_createtable(L, 0, 3);

@@ -25,7 +25,7 @@ static nrl_status want_hidden_grad(nrl_ctx *ctx, head_work *w)
 
 /* Chunks beyond the kept ones make their logits again. Saved: hidden, lse, entropy, row indices,
  * targets, kept logits. Outputs: logps, entropy. */
-static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
+static nrl_status columns_back(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const columns_attributes *a = nrl_tape_attributes(node);
     head_grads grads = {.lse = floats(nrl_tape_saved(node, 1)),
@@ -42,6 +42,14 @@ static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
         NRL_TRY(head_chunk_backward(ctx, &w, begin, n, grads));
     }
     return w.dhidden ? nrl_tape_give(ctx, node, 0, w.dhidden) : NRL_OK;
+}
+
+static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    ctx_phase before = ctx_phase_set(ctx, CTX_PHASE_HEAD);
+    NRL_TRY(columns_back(ctx, node));
+    ctx_phase_set(ctx, before);
+    return NRL_OK;
 }
 
 static nrl_status check_batch(const nrl_ctx *ctx, const nrl_tensor *hidden)

@@ -130,6 +130,7 @@ static void shrink(pool *p, size_t keep)
                 list_remove(p, b);
                 guard_used(p, b, b->size);
                 p->device->table.free(p->device->self, b->data);
+                p->held_bytes -= b->size;
                 header_free(p, b);
             }
 }
@@ -160,6 +161,8 @@ static nrl_status from_device(pool *p, size_t size, pool_kind kind, pool_block *
     }
     if (st) return st;
     p->n_device_allocations++;
+    p->held_bytes += size;
+    if (p->held_bytes > p->held_peak_bytes) p->held_peak_bytes = p->held_bytes;
     *out = header_new(p);
     (*out)->data = data;
     (*out)->size = size;
@@ -287,6 +290,7 @@ void pool_release(pool *p, pool_block *b)
     }
     if (b->kind == POOL_EXACT) {
         p->exact_bytes -= b->size;
+        p->held_bytes -= b->size;
         p->device->table.free(p->device->self, b->data);
     }
     header_free(p, b);

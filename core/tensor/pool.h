@@ -44,6 +44,7 @@ typedef struct {
     size_t peak_bytes;                 /* most of live_bytes since pool_reset_peak */
     size_t exact_bytes;                /* of live_bytes, persistent */
     size_t idle_bytes;                 /* held from the device, not in use */
+    size_t held_bytes, held_peak_bytes; /* got from the device: now, and most at once */
     size_t period_peak; /* most of the pooled live bytes since the last pool_period */
     size_t recent[POOL_PERIODS];
     int64_t n_periods;

@@ -16,9 +16,8 @@ static nrl_status wait_for_device(nrl_ctx *ctx)
 static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes,
                            nrl_copy_direction way)
 {
-    const device *d = ctx->device;
     if (!bytes) return NRL_OK;
-    NRL_TRY(d->table.copy(d->self, ctx->stream, to, from, bytes, (uint32_t)way));
+    NRL_TRY(backend_transfer(ctx, to, from, bytes, way));
     return wait_for_device(ctx); /* the host side may be reused at once */
 }
 

@@ -5,8 +5,29 @@
 rows 16 >train.jsonl
 experiment >run.yaml
 
-# number KEY: of the JSON in out
+# number KEY: of the JSON in out, the last one of that name
 number() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" out; }
+
+# truth NAME LUA: an expression over the JSON in out, as the table d; null is nil
+truth() {
+    cat >truth.lua <<LUA
+local nrl = require "nrl"
+local d = nrl.json.decode((io.open("out"):read "a"):match "{.*}")
+local function near(a, b) return math.abs(a - b) <= 1e-6 * math.abs(b) end
+local function sum(list, key)
+  local s = 0
+  for _, x in pairs(list) do s = s + x[key] end
+  return s
+end
+local function all(list, holds)
+  for k, x in pairs(list) do if not holds(x, k) then return false end end
+  return true
+end
+os.exit(($2) and 0 or 1)
+LUA
+    "$nrl" run truth.lua >why 2>&1 || is "$1" "not so: $2 $(tail -n 1 why)" so
+    rm -f truth.lua why
+}
 
 run 0 bench run.yaml --steps 3 --json
 for key in tokens_per_s mfu step_seconds_median data_fraction parameters weight_bytes optimizer_bytes activation_bytes \
@@ -15,16 +36,51 @@ for key in tokens_per_s mfu step_seconds_median data_fraction parameters weight_
 done
 is "measured steps" "$(number steps)" 3
 is "bytes of the optimizer, two states of f32" "$(number optimizer_bytes)" "$((2 * $(number weight_bytes)))"
+truth "one of six steps is left to look into" 'd.profile.profiled_steps == 1'
+truth "phases add up to the step" 'near(sum(d.phases, "seconds_a_step"), d.profile.seconds_a_step)'
+truth "operations and the rest add up to the step" 'near(sum(d.ops, "seconds_a_step"), d.profile.seconds_a_step)'
+truth "idle is what is not busy" \
+    'near(1 - d.profile.busy_seconds_a_step / d.profile.seconds_a_step, d.profile.idle_share)'
+truth "phases of a plain step" \
+    'all(d.phases, function(p, name) return (p.seconds_a_step > 0) == (name ~= "recompute" and name ~= "reference") end)'
+truth "memory adds up" 'd.memory.used_peak_bytes == d.memory.weight_bytes + d.memory.master_bytes + d.memory.gradient_bytes +
+    d.memory.optimizer_bytes + d.memory.activation_bytes + d.memory.reference_bytes + d.memory.strategy_bytes'
+truth "the pool got what was used" 'd.memory.reserved_peak_bytes >= d.memory.used_peak_bytes'
+if [ "$backend" = cpu ]; then
+    has out '"launches_a_step": null, "joules_per_token": null'
+fi
 run 0 bench run.yaml --steps 2
-has out "tokens_per_s "
+for line in "tokens_per_s " "time by phase" "time by operation" "peak memory" "step" "head"; do has out "$line"; done
+run 0 bench run.yaml --steps 4
+has out "no step of the config is left"
+run 2 bench run.yaml --steps 5
+has err "the config has 6 steps, but 2 to warm up and 5 to measure"
+
+run 0 bench run.yaml train.activation_checkpointing=all --steps 2 --json
+truth "recompute is a phase" 'd.phases.recompute.seconds_a_step > 0'
 
 run 0 profile run.yaml --steps 2
-for operation in gemm attention attention_grad norm glu rope head adamw 'outside operations'; do
+for operation in gemm attention attention_grad norm glu rope head adamw 'outside operations' 'by operation and phase'; do
     has out "$operation"
 done
-run 0 profile run.yaml --steps 2 --json
+run 0 profile run.yaml --steps 2 --top 3 --json
 has out '"gflop_per_s"'
+truth "all steps of a profile are looked into" 'd.profile.profiled_steps == 2'
+truth "the longest shapes" '#d.shapes == 3 and all(d.shapes, function(s) return #s.shape == 3 and s.phase end)'
+truth "operations by phase add up to those that are not" \
+    'near(sum(d.ops_by_phase, "seconds_a_step"), sum(d.ops, "seconds_a_step") - d.ops[#d.ops].seconds_a_step)'
 run 2 bench run.yaml --steps 0
 has err "--steps"
+run 2 profile run.yaml --top x
+has err "--top"
+
+# two ranks: one page, with the least and most of both
+run 0 launch -n 2 -- bench run.yaml parallel=ddp --steps 2 --json
+truth "phases of all ranks" 'd.ranks == 2 and d.phases.communication.seconds_a_step > 0 and all(d.phases, function(p)
+    return p.least_seconds_a_step <= p.seconds_a_step and p.seconds_a_step <= p.most_seconds_a_step end)'
+
+# a reference model is a phase of its own
+run 0 bench "$source/configs/dpo.yaml" "$one_thread" out=dpo --steps 2 --json
+truth "the reference is a phase" 'd.phases.reference.seconds_a_step > 0 and d.memory.reference_bytes > 0'
 is "files beside the config and the data" "$(ls | grep -v -e '^out$' -e '^err$' | tr '\n' ' ')" "run.yaml train.jsonl "
 exit $failed

@@ -14,6 +14,7 @@
  */
 #ifndef NRL_BACKEND_H
 #define NRL_BACKEND_H
+#include <nrl/logger.h>
 #include <nrl/op.h>
 #ifdef __cplusplus
 extern "C" {
@@ -228,6 +229,26 @@ typedef struct {
     void (*event_destroy)(void *self, nrl_event *event);
     /* Operations the core does not know, by name; NULL = none. */
     const void *(*extension)(void *self, const char *name);
+
+    /* ---- measuring (nrl bench, nrl profile); nothing here is called in a run that is not measured ---- */
+
+    /* An event that knows when the device reached it. NULL, or event_seconds NULL: the core waits around
+     * each operation and reads the host's clock, unless it has no streams and everything is done anyway. */
+    nrl_status (*event_record_timed)(void *self, nrl_stream *stream, nrl_event **out);
+    /* By the device's clock, from one timed event to a later one of the same stream; both were reached. */
+    nrl_status (*event_seconds)(void *self, nrl_event *from, nrl_event *to, double *seconds);
+
+    /* Watches the device until watch_end: counts, and samples of what it tells of itself. One watch at a
+     * time. NULL = it has nothing to tell. [main] */
+    nrl_status (*watch_begin)(void *self);
+    /* Ends it; fills at most `room` values. Names are unique, in lower_snake with the unit last, and live as
+     * long as the instance; values are finite and not negative. What the device does not tell is not among
+     * them, and never a zero. The core knows
+     *   launches         kernels and library calls that were queued since watch_begin
+     *   energy_j         that the device took since then
+     *   memory_...       of the device's pool, shown beside the run's own; peaks are since it was opened
+     * and shows any other as it is: means and extremes of samples since watch_begin. [main] */
+    nrl_status (*watch_end)(void *self, nrl_value *values, size_t room, size_t *n);
 } nrl_backend;
 
 #ifdef __cplusplus

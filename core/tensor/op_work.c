@@ -1,0 +1,82 @@
+/*
+ * op_work.c - one line an operation. Bytes are the least that any kernel must move: each operand once, what is
+ * added to twice. Small ones (a norm's weight, statistics) are left out.
+ */
+#include "tensor/op_work.h"
+
+static double bytes_of(const nrl_mat *m)
+{
+    if (!m->data) return 0;
+    return (double)m->rows * (double)m->cols * (double)nrl_dtype_size((nrl_dtype)m->dtype);
+}
+
+/* One that is overwritten, or read and written. */
+static double result(const nrl_mat *m, bool fresh)
+{
+    return bytes_of(m) * (fresh ? 1 : 2);
+}
+
+#define B(member) bytes_of(&a->member)
+#define WORK(name, shape, moved)                                                                   \
+    op_work op_work_##name(const nrl_##name##_args *a)                                             \
+    {                                                                                              \
+        return (op_work){0, (moved), {a->shape.rows, a->shape.cols, 0}};                           \
+    }
+
+WORK(fill, y, B(y))
+WORK(copy, y, B(x) + result(&a->y, !a->accumulate))
+WORK(unary, y, B(x) + B(y))
+WORK(unary_grad, dy, B(x) + B(y) + B(dy) + B(dx))
+WORK(binary, y, B(a) + B(b) + B(y))
+WORK(binary_grad, dy, B(a) + B(b) + B(dy) + B(da) + B(db))
+WORK(where, y, B(mask) + B(a) + B(b) + B(y))
+WORK(reduce, x, B(x) + result(&a->y, a->fresh))
+WORK(softmax, x, B(x) + B(y))
+WORK(softmax_grad, dy, B(y) + B(dy) + B(dx))
+WORK(gather, y, 2 * B(y))
+WORK(scatter, dy, 3 * B(dy) + (a->fresh ? B(dx) : 0))
+WORK(norm, x, B(x) + B(residual) + B(sum) + B(y))
+WORK(norm_grad, x, B(x) + B(dy) + B(dsum) + B(dx))
+WORK(rope, x, B(x) + B(y))
+WORK(glu, y, B(gate) + B(up) + B(y))
+WORK(glu_grad, dy, B(gate) + B(up) + B(dy) + B(dgate) + B(dup))
+WORK(head, logits, B(logits))
+WORK(head_grad, logits, B(logits) + B(dlogits))
+WORK(adamw, grad, 2 * (B(master) + B(m) + B(v) + B(low)) + B(grad) + result(&a->work, !a->low.data))
+WORK(square_sum, x, B(x))
+WORK(dropout, y, B(x) + B(y))
+WORK(split16, wide, B(wide) + B(high) + B(low))
+
+op_work op_work_gemm(const nrl_gemm_args *a)
+{
+    int64_t inner = a->transpose_a ? a->a.rows : a->a.cols;
+    return (op_work){2.0 * (double)a->c.rows * (double)a->c.cols * (double)inner,
+                     B(a) + B(b) + result(&a->c, a->fresh),
+                     {a->c.rows, a->c.cols, inner}};
+}
+
+/* Pairs of a query and a key that it sees, times the multiply-adds of scores and mixing. */
+op_work op_work_attention(const nrl_attention_args *a)
+{
+    double pairs = 0;
+    for (uint32_t s = 0; s < a->n_segments; s++) {
+        double q = a->host_cu_q[s + 1] - a->host_cu_q[s], k = a->host_cu_k[s + 1] - a->host_cu_k[s];
+        int32_t p = a->host_prefix ? a->host_prefix[s] : -1;
+        double before = p >= 0 ? a->host_cu_k[p + 1] - a->host_cu_k[p] : 0;
+        double seen = before + k - (q - 1) / 2; /* mean over the queries */
+        if (a->window > 0 && seen > (double)a->window) seen = (double)a->window;
+        pairs += q * seen;
+    }
+    return (op_work){4.0 * pairs * (double)(a->n_heads * a->head_dim),
+                     B(q) + B(k) + B(v) + B(y),
+                     {a->q.rows, a->n_heads, a->head_dim}};
+}
+
+/* Scores again, dv, dp, dq, dk: five products where forward had two. */
+op_work op_work_attention_grad(const nrl_attention_grad_args *a)
+{
+    op_work w = op_work_attention(&a->forward);
+    w.flops *= 2.5;
+    w.bytes *= 2;
+    return w;
+}
