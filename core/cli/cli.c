@@ -54,14 +54,14 @@ static const verb verbs[] = {
      "chatml|llama3|mistral|plain asks as a user of a chat; without it a prompt is\n"
      "bare text."},
     {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
-     "speed, memory, where time goes; saves nothing", cli_bench,
-     "N steps, 10 unless given, after 2 that warm up and are left out; then up to 5,\n"
-     "as far as the config has them, with a mark at each operation: the time by phase\n"
-     "and operation. What the machine does not tell is null (--json) or unknown."},
+     "speed, memory and time by phase", cli_bench,
+     "N steps, 10 unless given, after 2 that warm up and are left out; then up to 5\n"
+     "with a mark at each operation, as far as the config has them. Saves nothing.\n"
+     "What the machine does not tell is unknown, null with --json."},
     {"profile", "FILE.yaml [key=value ...] [--steps N] [--top N] [--json]",
-     "profile configs/sft.yaml", "time by phase, operation and shape; saves nothing", cli_profile,
-     "N steps, 10 unless given, after 2 that warm up and are left out; all of them with\n"
-     "a mark at each operation. --top: shapes that are listed, 15 unless given."},
+     "profile configs/sft.yaml", "time by operation; saves nothing", cli_profile,
+     "N steps, 10 unless given, after 2 that warm up and are left out. --top: how\n"
+     "many shapes are listed, 15 unless given."},
     {"export", "SRC DIR [--dtype f32|bf16|f16] [--overwrite]", "export runs/sft out/model",
      "write a Hugging Face directory", cli_export,
      "SRC is a run (its newest checkpoint), a checkpoint, or a Hugging Face\n"
