@@ -70,6 +70,7 @@ static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *
     place at = {.ctx = ctx, .scope = scope, .is_planned = planned};
     for (int32_t i = 0; i < m->n_params; i++) {
         nrl_param *p = m->params[i];
+        if (scope->trained_only && !p->trained) continue;
         at.split = param_is_split(p) ? p : NULL;
         NRL_TRY(each_part(&at, p, param_exact(p), "weight", visit, user));
         at.split = NULL;

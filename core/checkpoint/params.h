@@ -13,6 +13,7 @@ typedef struct {
     const nrl_mesh *mesh; /* NULL = one rank */
     uint32_t n_states;    /* saved beside the weights: the optimizer's names, slot STATE0 + k each */
     const char *const *state_names;
+    bool trained_only; /* frozen weights are not saved, nor looked for */
 } params_scope;
 
 /* Bytes of numbers that this rank saves; also before anything is bound. */

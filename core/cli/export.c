@@ -21,14 +21,16 @@ static nrl_status parse_dtype(const char *word, nrl_dtype *out)
 
 /* A model's files among a run's would make it unclear which of the two the folder is; another model's
  * weights may be the only copy. */
-static nrl_status check_target(arena *a, const char *dir, bool overwrite)
+static nrl_status check_target(arena *a, const char *dir, bool alone, bool overwrite)
 {
     struct stat s;
     if (!stat(arena_printf(a, "%s/checkpoints", dir), &s))
         return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another folder for the model, such as %s/model", dir,
                         dir);
-    if (overwrite || stat(arena_printf(a, "%s/config.json", dir), &s)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "'%s' already holds a model: --overwrite replaces it, another folder keeps both", dir);
+    if (overwrite || stat(arena_printf(a, "%s/%s", dir, alone ? "adapter_config.json" : "config.json"), &s))
+        return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "'%s' already holds %s: --overwrite replaces it, another folder keeps both", dir,
+                    alone ? "an adapter" : "a model");
 }
 
 nrl_status cli_export(int argc, char **argv)
@@ -38,13 +40,13 @@ nrl_status cli_export(int argc, char **argv)
     const char *dtype;
     hf_save_options o = {.dtype = NRL_DTYPE_F32};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
-    bool overwrite = cli_take_flag(&argc, argv, "--overwrite");
+    bool overwrite = cli_take_flag(&argc, argv, "--overwrite"), alone = cli_take_flag(&argc, argv, "--adapter");
     NRL_TRY(cli_expect(argc, argv, 2, 2));
     if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
     experiment_environment(&a, &env);
-    nrl_status st = check_target(&a, argv[2], overwrite);
-    if (st == NRL_OK) st = source_export(argv[1], &env, argv[2], &o);
-    if (st == NRL_OK) printf("wrote %s (%s)\n", argv[2], nrl_dtype_name(o.dtype));
+    nrl_status st = check_target(&a, argv[2], alone, overwrite);
+    if (st == NRL_OK) st = source_export(argv[1], &env, argv[2], alone, &o);
+    if (st == NRL_OK) printf("wrote %s (%s%s)\n", argv[2], alone ? "an adapter, " : "", nrl_dtype_name(o.dtype));
     arena_free(&a);
     return st;
 }

@@ -74,6 +74,15 @@ static void words_only(config_problems *problems, const char *name, const nrl_no
             problems_add(problems, nrl_node_at(node, i), "%s: expected a word", name);
 }
 
+void rules_lora(config_problems *problems, const config_lora *lora)
+{
+    const nrl_node *t = lora->targets;
+    if (nrl_node_kind(t) == NRL_NODE_STRING) return;
+    words_only(problems, "lora.targets", t, NRL_NODE_LIST);
+    if (nrl_node_kind(t) == NRL_NODE_LIST && !nrl_node_size(t))
+        problems_add(problems, t, "lora.targets: an empty list, expected all-linear or names of modules");
+}
+
 void rules_data(config_problems *problems, const config_data *data)
 {
     words_only(problems, "data.columns", data->columns, NRL_NODE_MAP);
@@ -203,6 +212,15 @@ static void check_model(config_problems *problems, const nrl_node *root, const c
         problems_add(problems, place(root, "model", "path"), "model: path or config is required");
 }
 
+/* Adapters of weights that are cut, or that other ranks have, are not built. */
+static void check_lora(config_problems *problems, const nrl_node *root, const config_run *run)
+{
+    for (int i = 0; i < CONFIG_N_AXES && run->lora.on; i++)
+        if (i != CONFIG_DATA && run->axes[i].size > 1)
+            problems_add(problems, nrl_node_find(root, "lora"), "lora: is not built with parallel.%s: %lld, expected 1",
+                         run->axes[i].name, (long long)run->axes[i].size);
+}
+
 static void check_eval(config_problems *problems, const nrl_node *root, const config_run *run)
 {
     if (run->eval.every && !run->data.eval)
@@ -229,6 +247,7 @@ void rules_run(arena *a, config_problems *problems, const nrl_node *root, config
     check_lengths(problems, root, run);
     check_precision(problems, root, &run->train);
     check_eval(problems, root, run);
+    check_lora(problems, root, run);
     run->debug_every = rules_debug(a, problems, run->debug);
     if (run->out && !*run->out) problems_add(problems, nrl_node_find(root, "out"), "out: empty");
     if (run->out && run->name && !*run->name) run->name = last_part(a, run->out);

@@ -19,6 +19,18 @@ static const nrl_option model_rows[] = {
                  "directory or file of the tokenizer; unset: the model directory's"),
 };
 
+static const nrl_option lora_rows[] = {
+    NRL_OPT_INT(config_lora, rank, "16", 1, 65536, "of an adapter's two matrices (peft's r)"),
+    NRL_OPT_F64(config_lora, alpha, "32", 1e-9, 1e9, "what they add is multiplied by alpha / rank"),
+    NRL_OPT_BOOL(config_lora, rslora, "false", "by alpha / sqrt(rank) instead"),
+    NRL_OPT_F64(config_lora, dropout, "0", 0, 0.999999, "of what adapters read, in training"),
+    NRL_OPT_NODE(config_lora, targets, "all-linear",
+                 "modules with adapters: all-linear, a list of (last parts of) names, or a regular expression of "
+                 "whole names"),
+    NRL_OPT_PATH(config_lora, use, "",
+                 "a peft adapter to start from, with its own rank, alpha, rslora, dropout and targets"),
+};
+
 static const nrl_option data_rows[] = {
     NRL_OPT_NODE(config_data, train, NULL, "a path, {path, weight}, or a list of these"),
     NRL_OPT_NODE(config_data, eval, "", "the same, for evaluation"),
@@ -126,12 +138,14 @@ static const nrl_option launch_rows[] = {
 
 /* Sections and component slots, before they are read. */
 typedef struct {
-    const nrl_node *model, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
+    const nrl_node *model, *lora, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
     const nrl_node *checkpoint, *eval, *script, *loggers, *plugins, *collective, *launch;
 } top_nodes;
 
 static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, model, NULL, "what is trained"),
+    NRL_OPT_NODE(top_nodes, lora, "",
+                 "where set, low-rank adapters of linear weights are trained, and nothing else; {} takes the defaults"),
     NRL_OPT_NODE(top_nodes, data, NULL, "what it is trained on"),
     NRL_OPT_NODE(top_nodes, algorithm, "sft", "component: the loss"),
     NRL_OPT_NODE(top_nodes, train, "", "how long and in what pieces"),
@@ -167,6 +181,7 @@ static const config_section sections[] = {
     SECTION("", top_node_rows, "sections and components"),
     SECTION("", top_rows, "the run as a whole"),
     SECTION("model", model_rows, "what is trained: path or config"),
+    SECTION("lora", lora_rows, "adapters of linear weights; without this section everything is trained"),
     SECTION("data", data_rows, "what it is trained on"),
     SECTION("train", train_rows, "how long and in what pieces"),
     SECTION("checkpoint", checkpoint_rows, "when state is saved and what is kept"),
@@ -214,6 +229,16 @@ static void fill_data(const filler *f, const nrl_node *node, config_data *out)
     rules_sources(f->a, f->problems, "data.train", &out->train, resolved);
     rules_sources(f->a, f->problems, "data.eval", &out->eval, resolved);
     rules_data(f->problems, out);
+}
+
+/* Only where the section is written: its presence is what turns adapters on. */
+static void fill_lora(const filler *f, const nrl_node *node, config_lora *out)
+{
+    if (nrl_node_kind(node) <= NRL_NODE_NULL) return;
+    const option_part part = OPTION_PART(lora_rows, out);
+    out->on = true;
+    out->resolved = fill_section(f, "lora", node, &part, 1);
+    rules_lora(f->problems, out);
 }
 
 static void fill_train(const filler *f, const nrl_node *node, config_train *out)
@@ -274,6 +299,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     const option_part checkpoint = OPTION_PART(checkpoint_rows, &out->checkpoint);
     const option_part script = OPTION_PART(script_rows, &out->script);
     fill_section(f, "model", n->model, &model, 1);
+    fill_lora(f, n->lora, &out->lora);
     fill_data(f, n->data, &out->data);
     fill_component(f, "algorithm", n->algorithm, "sft", &out->algorithm);
     fill_train(f, n->train, &out->train);

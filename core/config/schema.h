@@ -16,6 +16,16 @@ typedef struct {
     const char *tokenizer; /* directory or file, "" = the model directory's */
 } config_model;
 
+typedef struct {
+    bool on;
+    int64_t rank;
+    double alpha, dropout;
+    bool rslora;
+    const nrl_node *targets; /* a word or a list of words */
+    const char *use;         /* peft directory, "" = none */
+    nrl_node *resolved;      /* the section in the resolved config */
+} config_lora;
+
 typedef enum {
     CONFIG_OVERLONG_ERROR = 0,
     CONFIG_OVERLONG_DROP,
@@ -134,6 +144,7 @@ typedef struct {
 
 typedef struct {
     config_model model;
+    config_lora lora;
     config_data data;
     config_train train;
     config_eval eval;

@@ -275,6 +275,14 @@ double model_flops_per_token(const model *m)
     return flops;
 }
 
+int64_t model_n_own(const model *m)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < m->n_own; i++)
+        n += m->params[i]->numel;
+    return n;
+}
+
 int64_t model_n_trained(const model *m)
 {
     int64_t n = 0;

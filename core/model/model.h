@@ -45,6 +45,7 @@ nrl_status model_create(const nrl_model *table, const nrl_node *config, model **
 void model_destroy(model *m);
 
 int64_t model_n_params(const model *m);        /* elements, tied ones once */
+int64_t model_n_own(const model *m);    /* without those of adapters */
 int64_t model_n_trained(const model *m);
 /* The lowest unit that uses something trained: no gradient is needed below it. The last one where nothing is. */
 int32_t model_first_trained(const model *m);

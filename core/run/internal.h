@@ -77,6 +77,7 @@ struct run {
     nrl_ctx *ctx;
     arena model_memory;          /* config.json's tree */
     model_origin origin;         /* of the weights */
+    const char *base_key;        /* of what adapters stand on, once it was asked for; NULL before */
     const char *tokenizer_dir;   /* what came with them; NULL = nothing */
     model *model;
     storage storage;
@@ -145,6 +146,10 @@ int32_t run_world(const run *r);
 int32_t run_axis_size(const run *r, int axis);
 bool run_leads(const run *r);    /* the rank that speaks, writes records and decides */
 nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json */
+/* adapters.c: section lora; nothing without it */
+nrl_status adapters_open(run *r);     /* attaches them, before anything is planned */
+void adapters_say(const run *r);      /* their lines of the plan */
+nrl_status adapters_base(run *r, const char **key); /* what they stand on; the same on all ranks, which all ask */
 nrl_status open_weights(run *r); /* open_model.c: their files mapped and compared with it */
 nrl_status open_text(run *r);    /* open_data.c: tokenizer and template */
 nrl_status open_train_data(run *r);

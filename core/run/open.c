@@ -54,6 +54,7 @@ static nrl_status plan_storage(run *r)
 
 static nrl_status open_all(run *r, const nrl_node *config)
 {
+    const char *base_key;
     NRL_TRY(open_plugins(r, config));
     NRL_TRY(open_mesh(r));
     NRL_TRY(open_model(r));
@@ -71,6 +72,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     if (r->env.no_output) return NRL_OK;
     if (run_leads(r)) NRL_TRY(out_clear(r));
     NRL_TRY(mesh_barrier(r->mesh, "out is clear"));
+    if (r->model->adapters) NRL_TRY(adapters_base(r, &base_key)); /* saves and resumes need it */
     NRL_TRY(resume_due(r));
     NRL_TRY(save_at_start(r));
     NRL_TRY(loggers_open(r));

@@ -120,6 +120,7 @@ nrl_status open_reference(run *r)
                              .micro_batch_tokens = r->config.train.micro_batch_tokens,
                              .prompt_rows = work_needs(r->algorithm, "prompt_rows")};
     if (*own) NRL_TRY(find_reference(r, &setup));
+    else if (r->model->adapters && !r->origin.adapter_dir) setup.shared = &r->work;
     const dataset *sets[] = {r->train_data, r->eval_data};
     NRL_TRY(reference_open(&setup, sets, 2, &r->reference));
     r->work.extra_column = extra_column;

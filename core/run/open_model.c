@@ -58,6 +58,7 @@ nrl_status open_model(run *r)
     NRL_TRY(read_config(r, &config));
     NRL_TRY(model_find(r->host, config, &table));
     NRL_TRY(model_create(table, config, &r->model));
+    NRL_TRY(adapters_open(r));
     int64_t most = r->model->facts.max_positions, wanted = r->config.data.max_length;
     if (most > 0 && wanted > most)
         return at_key(r, "data", "max_length",

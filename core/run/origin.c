@@ -1,11 +1,14 @@
 /*
- * origin.c - the three origins of weights.
+ * origin.c - the three origins of weights, and adapters on top of any of them.
  */
 #include "run/origin.h"
 #include "base/file.h"
 #include "checkpoint/format.h"
 #include "checkpoint/piece.h"
+#include "config/config.h"
 #include "model/convert.h"
+#include "model/peft.h"
+#include "run/merge.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,13 +72,11 @@ static nrl_status find_part(const checkpoint *c, const nrl_part *part, int64_t *
                     part->name);
 }
 
-/* Elements [begin, begin + n) of one part as f32. */
-static nrl_status read_part(origin_stream *f, const nrl_part *part, int64_t begin, int64_t n, float *out)
+/* Elements [begin, begin + n) of tensor i as f32. */
+static nrl_status read_tensor(origin_stream *f, int64_t i, int64_t begin, int64_t n, float *out)
 {
-    layout_piece want = piece_of_whole(part->n_dims, part->dims);
-    int64_t i;
-    NRL_TRY(find_part(f->c, part, &i));
     const checkpoint_tensor *t = checkpoint_tensor_at(f->c, (size_t)i);
+    layout_piece want = piece_of_whole(t->n_dims, t->dims);
     size_t size = (size_t)n * nrl_dtype_size(t->dtype);
     if (f->room < size) f->raw = mem_realloc(f->raw, f->room = size);
     want.flat_begin = begin;
@@ -86,65 +87,189 @@ static nrl_status read_part(origin_stream *f, const nrl_part *part, int64_t begi
 }
 
 /* The parts of a parameter lie one behind the other. */
-nrl_status origin_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+nrl_status origin_stream_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
-    int64_t at = 0;
+    origin_stream *f = user;
+    int64_t at = 0, i;
     for (int k = 0; k < p->n_parts; k++) {
         layout_piece whole = piece_of_whole(p->parts[k].n_dims, p->parts[k].dims);
         int64_t end = at + layout_numel(&whole);
         int64_t from = begin > at ? begin : at, to = begin + n < end ? begin + n : end;
-        if (from < to) NRL_TRY(read_part(user, &p->parts[k], from - at, to - from, out + (from - begin)));
+        if (from < to) {
+            NRL_TRY(find_part(f->c, &p->parts[k], &i));
+            NRL_TRY(read_tensor(f, i, from - at, to - from, out + (from - begin)));
+        }
         at = end;
     }
     return NRL_OK;
 }
 
-static nrl_status check_checkpoint(const char *dir, const model *m)
+static nrl_status stream_matrix(void *user, const char *name, int64_t n, float *out)
 {
-    checkpoint *c;
+    origin_stream *f = user;
+    int64_t i = checkpoint_find_tensor(f->c, name, "weight");
+    const checkpoint_tensor *t = i < 0 ? NULL : checkpoint_tensor_at(f->c, (size_t)i);
+    if (!t || t->n_dims != 2 || !convert_known(t->dtype) || t->dims[0] < 1 || n % t->dims[0] || n / t->dims[0] != t->dims[1])
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: has no matrix '%s' of %lld elements", checkpoint_dir(f->c), name, (long long)n);
+    return read_tensor(f, i, 0, n, out);
+}
+
+static nrl_status check_checkpoint(const checkpoint *c, const model *m)
+{
     int64_t at;
-    NRL_TRY(checkpoint_open(dir, &c));
-    nrl_status st = NRL_OK;
-    for (int32_t i = 0; i < m->n_params; i++)
-        for (int k = 0; k < m->params[i]->n_parts && st == NRL_OK; k++)
-            st = find_part(c, &m->params[i]->parts[k], &at);
-    checkpoint_close(c);
+    for (int32_t i = 0; i < m->n_own; i++)
+        for (int k = 0; k < m->params[i]->n_parts; k++) NRL_TRY(find_part(c, &m->params[i]->parts[k], &at));
+    return NRL_OK;
+}
+
+/* ---- adapters of a checkpoint ---- */
+
+nrl_status origin_adapters(const checkpoint *c, arena *a, adapter_set *out)
+{
+    const nrl_node *node = checkpoint_node(c, "adapters");
+    *out = (adapter_set){0};
+    if (!node) return NRL_OK;
+    nrl_status st = adapter_set_read(a, node_copy(a, node), out);
+    if (st != NRL_OK) nrl_note("%s", checkpoint_dir(c));
+    return st;
+}
+
+nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key)
+{
+    const char *path = base->checkpoint ? base->checkpoint : base->hf_dir;
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    if (path) node_append_text(a, map, "path", config_absolute(a, path));
+    else node_append_int(a, map, "seed", (int64_t)base->seed);
+    node_append_text(a, map, "key", key);
+    return map;
+}
+
+nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out)
+{
+    const nrl_node *node = checkpoint_node(c, "base"), *config;
+    const char *path = nrl_node_string(nrl_node_find(node, "path"), NULL);
+    const char *was = nrl_node_string(nrl_node_find(node, "key"), "");
+    char key[33];
+    *out = (model_origin){.seed = (uint64_t)nrl_node_int(nrl_node_find(node, "seed"), 0)};
+    nrl_status st = !node ? nrl_fail(NRL_ERR_CORRUPT, "says not what its adapters stand on")
+                    : path ? origin_find(arena_strdup(a, path), NULL, a, out, &config) : NRL_OK;
+    if (st == NRL_OK) st = origin_key(out, key);
+    if (st == NRL_OK && strcmp(key, was))
+        st = nrl_fail(NRL_ERR_CONFIG, "%s: these are not the weights that its adapters were trained on: their hash "
+                      "was %.32s, is now %s", path ? path : "seed", was, key);
+    if (st != NRL_OK) nrl_note("%s: it holds adapters alone; the model they stand on", checkpoint_dir(c));
     return st;
 }
 
 /* ---- any origin ---- */
 
-nrl_status origin_check(const model_origin *o, const model *m)
+struct origin_reader {
+    const model *m;
+    arena memory;
+    hf_weights *weights;  /* or */
+    origin_stream stream; /* or, where neither is there, */
+    uint64_t seed;
+    /* added to it */
+    adapter_set set; /* of a checkpoint of adapters alone; `below` has the weights then */
+    origin_reader *below;
+    peft *start;
+    merge merge_stream, merge_start;
+};
+
+static nrl_status read_own(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
-    hf_weights *weights;
-    if (o->checkpoint) return check_checkpoint(o->checkpoint, m);
-    if (!o->hf_dir) return NRL_OK;
-    NRL_TRY(hf_weights_open(o->hf_dir, &weights));
-    nrl_status st = hf_weights_check(weights, m);
-    hf_weights_close(weights);
+    origin_reader *r = user;
+    if (r->weights) return hf_weights_read(r->weights, r->m, p, begin, n, out);
+    if (r->below) return merge_read(&r->merge_stream, p, begin, n, out);
+    if (r->stream.c) return origin_stream_read(&r->stream, p, begin, n, out);
+    model_init_values(p, r->seed, begin, n, out);
+    return NRL_OK;
+}
+
+static nrl_status start_matrix(void *user, const char *name, int64_t n, float *out)
+{
+    return peft_read(user, name, 0, n, out);
+}
+
+nrl_status origin_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    origin_reader *r = user;
+    if (p->index < r->m->n_own)
+        return r->merge_start.base ? merge_read(&r->merge_start, p, begin, n, out) : read_own(r, p, begin, n, out);
+    if (r->start) return peft_read(r->start, p->name, begin, n, out);
+    model_init_values(p, r->seed, begin, n, out);
+    return NRL_OK;
+}
+
+static nrl_status open_checkpoint(origin_reader *r, const char *dir)
+{
+    model_origin base;
+    NRL_TRY(checkpoint_open(dir, &r->stream.c));
+    NRL_TRY(origin_adapters(r->stream.c, &r->memory, &r->set));
+    if (!r->set.n) return check_checkpoint(r->stream.c, r->m);
+    NRL_TRY(origin_base(r->stream.c, &r->memory, &base));
+    NRL_TRY(origin_open(&base, r->m, &r->below));
+    r->merge_stream = (merge){.base = read_own, .base_user = r->below, .set = &r->set,
+                              .matrix = stream_matrix, .user = &r->stream};
+    return NRL_OK;
+}
+
+static nrl_status open_start(origin_reader *r, const char *dir)
+{
+    NRL_TRY(peft_open(dir, &r->start));
+    if (r->m->adapters) return peft_check(r->start, r->m);
+    r->merge_start = (merge){.base = read_own, .base_user = r, .set = peft_set(r->start),
+                             .matrix = start_matrix, .user = r->start};
+    return NRL_OK;
+}
+
+static nrl_status open_reader(origin_reader *r, const model_origin *o)
+{
+    if (o->checkpoint) NRL_TRY(open_checkpoint(r, o->checkpoint));
+    else if (o->hf_dir) NRL_TRY(hf_weights_open(o->hf_dir, &r->weights));
+    if (r->weights) NRL_TRY(hf_weights_check(r->weights, r->m));
+    return o->adapter_dir ? open_start(r, o->adapter_dir) : NRL_OK;
+}
+
+nrl_status origin_open(const model_origin *o, const model *m, origin_reader **out)
+{
+    origin_reader *r = mem_alloc(sizeof *r);
+    r->m = m;
+    r->seed = o->seed;
+    nrl_status st = open_reader(r, o);
+    if (st == NRL_OK) *out = r;
+    else origin_close(r);
     return st;
 }
 
-static nrl_status load_checkpoint(const char *dir, nrl_ctx *ctx, model *m, const nrl_mesh *mesh)
+void origin_close(origin_reader *r)
 {
-    origin_stream stream = {0};
-    NRL_TRY(checkpoint_open(dir, &stream.c));
-    nrl_status st = storage_load(ctx, m, mesh, origin_read, &stream);
-    free(stream.raw);
-    checkpoint_close(stream.c);
-    return st;
+    if (!r) return;
+    merge_free(&r->merge_stream);
+    merge_free(&r->merge_start);
+    origin_close(r->below);
+    peft_close(r->start);
+    if (r->stream.c) checkpoint_close(r->stream.c);
+    if (r->weights) hf_weights_close(r->weights);
+    free(r->stream.raw);
+    arena_free(&r->memory);
+    free(r);
+}
+
+nrl_status origin_check(const model_origin *o, const model *m)
+{
+    origin_reader *r;
+    NRL_TRY(origin_open(o, m, &r));
+    origin_close(r);
+    return NRL_OK;
 }
 
 nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, const nrl_mesh *mesh)
 {
-    storage_origin from = {.m = m, .seed = o->seed};
-    hf_weights *weights = NULL;
-    if (o->checkpoint) return load_checkpoint(o->checkpoint, ctx, m, mesh);
-    if (o->hf_dir) NRL_TRY(hf_weights_open(o->hf_dir, &weights));
-    nrl_status st = weights ? hf_weights_check(weights, m) : NRL_OK;
-    from.weights = weights;
-    if (st == NRL_OK) st = storage_load(ctx, m, mesh, storage_read, &from);
-    if (weights) hf_weights_close(weights);
+    origin_reader *r;
+    NRL_TRY(origin_open(o, m, &r));
+    nrl_status st = storage_load(ctx, m, mesh, origin_read, r);
+    origin_close(r);
     return st;
 }
 
@@ -162,7 +287,7 @@ static nrl_status checkpoint_key(const char *dir, char key[33])
     return NRL_OK;
 }
 
-nrl_status origin_key(const model_origin *o, char key[33])
+static nrl_status own_key(const model_origin *o, char key[33])
 {
     hf_weights *weights;
     if (o->checkpoint) return checkpoint_key(o->checkpoint, key);
@@ -174,4 +299,20 @@ nrl_status origin_key(const model_origin *o, char key[33])
     nrl_status st = hf_weights_hash(weights, key);
     hf_weights_close(weights);
     return st;
+}
+
+nrl_status origin_key(const model_origin *o, char key[33])
+{
+    char both[2 * 33];
+    peft *start;
+    memset(key, 0, 33);
+    NRL_TRY(own_key(o, key));
+    if (!o->adapter_dir) return NRL_OK;
+    NRL_TRY(peft_open(o->adapter_dir, &start));
+    memcpy(both, key, 33);
+    peft_hash(start, both + 33);
+    peft_close(start);
+    XXH128_hash_t h = XXH3_128bits(both, sizeof both);
+    snprintf(key, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+    return NRL_OK;
 }

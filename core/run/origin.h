@@ -1,7 +1,8 @@
 /*
  * origin.h - where a model's first weights come from: a Hugging Face directory, a checkpoint (weights
  * alone; its optimizer, data and progress are another run's), or a seed. The policy and a reference that
- * starts as it does share one.
+ * starts as it does share one. A checkpoint of adapters alone names the origin of what they stand on; its
+ * weights are the two added up.
  */
 #ifndef RUN_ORIGIN_H
 #define RUN_ORIGIN_H
@@ -12,6 +13,8 @@ typedef struct {
     const char *hf_dir;     /* NULL: the next */
     const char *checkpoint; /* NULL: by seed */
     uint64_t seed;
+    const char *adapter_dir; /* of peft, NULL = none: values of the model's adapters, else by seed; added to
+                                the weights of a model that carries none */
 } model_origin;
 
 /* Finds what `path` names: a checkpoint, a run's folder (its newest complete one), a Hugging Face directory
@@ -27,17 +30,30 @@ nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, const nrl_
 /* Tells weights apart in the name of a file: 32 hex digits, or the seed. */
 nrl_status origin_key(const model_origin *o, char key[33]);
 
-/* A checkpoint's weights, a tensor at a time: an hf_source whose user is one of these. `raw` is freed by the
- * caller. */
-typedef struct {
-    checkpoint *c;
-    void *raw;
-    size_t room;
-} origin_stream;
-nrl_status origin_read(void *stream, const nrl_param *p, int64_t begin, int64_t n, float *out);
+/* Its values one after another; origin_read is an hf_source whose user is one of these. The model outlives it. */
+typedef struct origin_reader origin_reader;
+nrl_status origin_open(const model_origin *o, const model *m, origin_reader **out);
+void origin_close(origin_reader *r); /* NULL is fine */
+nrl_status origin_read(void *reader, const nrl_param *p, int64_t begin, int64_t n, float *out);
 
 /* The checkpoint that a path names, a run standing for its newest complete one; *dir NULL: it names none.
  * NRL_ERR_CONFIG: a run without any. */
 nrl_status origin_checkpoint(const char *path, arena *a, const char **dir);
+
+/* ---- adapters of a checkpoint ---- */
+
+/* Its own, in `a`; none (n 0) in a checkpoint of whole weights. */
+nrl_status origin_adapters(const checkpoint *c, arena *a, adapter_set *out);
+/* What they stand on, as the checkpoint keeps it: {path, seed, key}; and back. The latter makes sure that what
+ * is there now has that key. */
+nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key);
+nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out);
+/* A and B as they lie in a checkpoint: an hf_source for parameters of adapters; user is an origin_stream. */
+typedef struct {
+    checkpoint *c;
+    void *raw; /* freed by the caller */
+    size_t room;
+} origin_stream;
+nrl_status origin_stream_read(void *stream, const nrl_param *p, int64_t begin, int64_t n, float *out);
 
 #endif

@@ -47,12 +47,13 @@ static void say_model(const run *r)
 {
     const nrl_model_facts *f = &r->model->facts;
     run_say(r, "model      %s, %s parameters: %lld layers, width %lld, %lld heads (%lld key/value), vocabulary %s",
-            r->model->type, thousands(model_n_params(r->model)), (long long)f->n_layers,
+            r->model->type, thousands(model_n_own(r->model)), (long long)f->n_layers,
             (long long)f->width, (long long)f->n_heads, (long long)f->n_kv_heads,
             thousands(f->vocab_size));
     const char *from = r->origin.checkpoint ? r->origin.checkpoint : r->origin.hf_dir;
     if (from) run_say(r, "           weights from %s", from);
     else run_say(r, "           random weights, seed %lld", (long long)r->config.train.seed);
+    adapters_say(r);
 }
 
 static void say_left_out(const run *r, const char *what, int64_t n)
@@ -191,7 +192,10 @@ static void say_logits(const run *r)
 static void say_reference(const run *r)
 {
     static const char *const ways[] = {"a forward each step", "computed once, from a file", "none: zeros"};
-    if (r->reference)
+    if (r->reference && reference_is_shared(r->reference))
+        run_say(r, "reference  the policy without its adapters, %s: no weights of its own",
+                ways[r->reference_options.reference]);
+    else if (r->reference)
         run_say(r, "reference  %s, weights %.1f MiB", ways[r->reference_options.reference],
                 mib(reference_bytes(r->reference)));
 }

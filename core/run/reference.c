@@ -23,7 +23,8 @@ enum { MAX_SETS = 4 };
 
 struct reference {
     reference_setup setup;
-    model *model; /* NULL once nothing is computed any more */
+    model *model; /* NULL once nothing is computed any more, and where it is shared */
+    bool computes;
     strategy strategy;
     storage storage;
     work work;
@@ -70,8 +71,15 @@ static nrl_status open_weights(reference *r)
     return load(r);
 }
 
+static nrl_status open_model(reference *r)
+{
+    r->computes = true;
+    return r->setup.shared ? NRL_OK : open_weights(r);
+}
+
 static void close_weights(reference *r)
 {
+    r->computes = false;
     if (!r->model) return;
     work_close(&r->work);
     strategy_close(&r->strategy, r->setup.ctx);
@@ -87,12 +95,18 @@ typedef struct {
     nrl_tensor **column;
 } head_call;
 
+static work *walk_of(reference *r)
+{
+    return r->setup.shared ? r->setup.shared : &r->work;
+}
+
 static nrl_status log_probs(void *user, nrl_tensor *hidden)
 {
     const head_call *c = user;
     nrl_tensor *logps, *entropy, *sum_p2;
+    const head_spec *head = &walk_of(c->r)->policy->head;
     if (c->batch->is_tail) return NRL_OK;
-    NRL_TRY(head_columns(c->r->setup.ctx, &c->r->model->head, hidden, HEAD_LOGP, 1.0, &logps, &entropy, &sum_p2));
+    NRL_TRY(head_columns(c->r->setup.ctx, head, hidden, HEAD_LOGP, 1.0, &logps, &entropy, &sum_p2));
     *c->column = tensor_retain(logps);
     return NRL_OK;
 }
@@ -102,7 +116,10 @@ static nrl_status compute(reference *r, nrl_batch *batch, nrl_tensor **column)
 {
     head_call call = {r, batch, column};
     *column = NULL;
-    return work_hidden(&r->work, batch, log_probs, &call);
+    ctx_set_adapters(r->setup.ctx, !r->setup.shared);
+    nrl_status st = work_hidden(walk_of(r), batch, log_probs, &call);
+    ctx_set_adapters(r->setup.ctx, true);
+    return st;
 }
 
 static nrl_status compute_to_host(void *user, nrl_batch *batch, float *logps)
@@ -142,7 +159,7 @@ nrl_status reference_open(const reference_setup *setup, const dataset *const *se
     nrl_status st = NRL_OK;
     r->setup = *setup;
     *out = r;
-    if (setup->options->reference != REFERENCE_NONE) st = open_weights(r);
+    if (setup->options->reference != REFERENCE_NONE) st = open_model(r);
     if (st == NRL_OK && setup->options->reference == REFERENCE_CACHED) {
         st = open_caches(r, sets, n_sets);
         close_weights(r); /* from here on the file answers */
@@ -178,7 +195,7 @@ nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tens
 {
     nrl_status st = NRL_OK;
     *column = NULL;
-    if (r->model) st = compute(r, batch, column);
+    if (r->computes) st = compute(r, batch, column);
     else if (!batch->is_tail) st = from_host(r, set, batch, column);
     if (st != NRL_OK) nrl_note("reference log-probs");
     else if (*column) batch_set_column(batch, "ref_logps", *column);
@@ -188,6 +205,11 @@ nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tens
 bool reference_is_start(const reference *r)
 {
     return r->setup.options->reference != REFERENCE_NONE && !*r->setup.options->reference_model;
+}
+
+bool reference_is_shared(const reference *r)
+{
+    return r->setup.shared;
 }
 
 int64_t reference_bytes(const reference *r)

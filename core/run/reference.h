@@ -1,7 +1,8 @@
 /*
  * reference.h - the "ref_logps" column: log-probs of a frozen second model for every scored row.
  * Opened only where the algorithm needs the column. Three ways to the same numbers:
- *   online  a second set of weights (WORK only) beside the policy's; one forward a micro-batch, no tape
+ *   online  a second set of weights (WORK only) beside the policy's; one forward a micro-batch, no tape.
+ *           Where the policy trains adapters that began as nothing, it is the policy itself without them
  *   cached  computed once before training into a memory-mapped file, then the weights are dropped
  *   none    zeros: the losses' reference-free form
  */
@@ -38,6 +39,7 @@ typedef struct {
     int64_t max_length;      /* tokens that a segment may have */
     nrl_dtype compute;
     model_origin origin;     /* of the reference's weights */
+    work *shared;            /* the policy's: the reference is it with adapters off; NULL: weights of its own */
     const char *cache_dir;   /* NULL: cached is refused */
     int64_t micro_batch_tokens;
     bool prompt_rows;
@@ -55,5 +57,6 @@ nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tens
 /* True when this model is the one that training started from (then the first loss is known). */
 bool reference_is_start(const reference *r);
 int64_t reference_bytes(const reference *r); /* of weights held, and buffers that gather them */
+bool reference_is_shared(const reference *r); /* it has none of its own */
 
 #endif

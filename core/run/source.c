@@ -5,6 +5,7 @@
 #include "checkpoint/params.h"
 #include "config/config.h"
 #include "model/find.h"
+#include "model/peft.h"
 #include "run/origin.h"
 #include "run/out.h"
 #include <stdlib.h>
@@ -79,12 +80,15 @@ static nrl_status describe_checkpoint(source *s, const checkpoint *c, const nrl_
     return NRL_OK;
 }
 
+/* Adapters are added to what they stand on. */
 static nrl_status read_checkpoint(source *s, checkpoint *c)
 {
     const params_scope weights = {0};
+    const model_origin from = {.checkpoint = checkpoint_dir(c)};
     const nrl_node *config;
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(open_model(s, config));
+    if (checkpoint_node(c, "adapters")) return origin_load(&from, s->ctx, s->model, NULL);
     return params_load(s->ctx, s->model, &weights, c);
 }
 
@@ -180,34 +184,71 @@ nrl_status source_save(source *s, const char *out)
 
 /* ---- export: from a checkpoint tensor by tensor ---- */
 
-static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, const hf_save_options *options)
+/* Weights, with adapters added to what they stand on. */
+static nrl_status export_weights(source *s, checkpoint *c, const char *out, const hf_save_options *options)
+{
+    const model_origin from = {.checkpoint = checkpoint_dir(c)};
+    origin_reader *reader;
+    NRL_TRY(origin_open(&from, s->model, &reader));
+    nrl_status st = hf_save(out, s->model, origin_read, reader, options);
+    origin_close(reader);
+    return st;
+}
+
+/* As peft reads them; it looks for the base where this run had it. */
+static nrl_status export_adapters(source *s, checkpoint *c, const char *out, const hf_save_options *options)
 {
     hf_save_options o = *options;
     origin_stream f = {.c = c};
-    const nrl_node *config;
-    NRL_TRY(describe_checkpoint(s, c, &config));
-    NRL_TRY(describe_model(s, config));
-    o.copy_from = s->tokenizer_dir;
-    nrl_status st = hf_save(out, s->model, origin_read, &f, &o);
+    adapter_set set;
+    NRL_TRY(origin_adapters(c, &s->memory, &set));
+    if (!set.n)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: holds whole weights and no adapters: export it without --adapter",
+                        checkpoint_dir(c));
+    NRL_TRY(model_adapt(s->model, &set));
+    char *config = peft_config(s->model, nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "path"), NULL));
+    o.adapter_config = config;
+    nrl_status st = hf_save(out, s->model, origin_stream_read, &f, &o);
+    free(config);
     free(f.raw);
     return st;
 }
 
-nrl_status source_export(const char *path, const run_environment *env, const char *out, const hf_save_options *options)
+static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, bool adapters,
+                                    const hf_save_options *options)
+{
+    hf_save_options o = *options;
+    const nrl_node *config;
+    NRL_TRY(describe_checkpoint(s, c, &config));
+    NRL_TRY(describe_model(s, config));
+    o.copy_from = s->tokenizer_dir;
+    return adapters ? export_adapters(s, c, out, &o) : export_weights(s, c, out, &o);
+}
+
+static nrl_status export_any(source *s, const char *path, const run_environment *env, const char *out, bool adapters,
+                             const hf_save_options *options)
+{
+    hf_save_options o = *options;
+    if (adapters)
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' is no run and no checkpoint: --adapter exports those of one", path);
+    NRL_TRY(open_any(s, path, env));
+    o.copy_from = s->tokenizer_dir;
+    return hf_save(out, s->model, storage_source, s->ctx, &o);
+}
+
+nrl_status source_export(const char *path, const run_environment *env, const char *out, bool adapters,
+                         const hf_save_options *options)
 {
     source s = {.host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir)};
     const char *dir;
     checkpoint *c = NULL;
-    hf_save_options o = *options;
     nrl_status st = origin_checkpoint(path, &s.memory, &dir);
     if (st == NRL_OK && dir) {
         st = checkpoint_open(dir, &c);
-        if (st == NRL_OK) st = export_checkpoint(&s, c, out, options);
+        if (st == NRL_OK) st = export_checkpoint(&s, c, out, adapters, options);
         checkpoint_close(c);
     } else if (st == NRL_OK) {
-        st = open_any(&s, path, env);
-        o.copy_from = s.tokenizer_dir;
-        if (st == NRL_OK) st = hf_save(out, s.model, storage_source, s.ctx, &o);
+        st = export_any(&s, path, env, out, adapters, options);
     }
     source_close(&s);
     return st;

@@ -29,8 +29,10 @@ nrl_status source_open(const char *path, const run_environment *env, source *out
 void source_close(source *s);
 
 /* Writes what `path` names as a Hugging Face directory; a checkpoint's weights go from file to file, a
- * tensor at a time, and are never whole in memory. options.copy_from is found here. */
-nrl_status source_export(const char *path, const run_environment *env, const char *out, const hf_save_options *options);
+ * tensor at a time, and are never whole in memory; adapters are added to what they stand on. `adapters`: these
+ * alone, as a peft directory. options.copy_from is found here. */
+nrl_status source_export(const char *path, const run_environment *env, const char *out, bool adapters,
+                         const hf_save_options *options);
 
 /* Writes the source as a checkpoint of step 0, weights only, in OUT/checkpoints. */
 nrl_status source_save(source *s, const char *out);

@@ -87,6 +87,9 @@ static nrl_node *fingerprint_node(arena *a, const run *r)
     put_schedule(a, map, r);
     node_append(a, map, "seed", node_int(a, r->config.train.seed));
     node_append(a, map, "global_batch", node_int(a, r->config.train.global_batch));
+    if (!r->model->adapters) return map;
+    put_text(a, map, "base", r->base_key);
+    node_append(a, map, "lora", adapter_set_node(a, r->model->adapters));
     return map;
 }
 
@@ -127,7 +130,10 @@ static nrl_status fingerprint_check(const run *r, const nrl_node *was)
 
 static params_scope scope_of(const run *r)
 {
-    return (params_scope){r->mesh, r->optimizer->n_states, r->optimizer->state_names};
+    return (params_scope){.mesh = r->mesh,
+                          .trained_only = r->model->adapters,
+                          .n_states = r->optimizer->n_states,
+                          .state_names = r->optimizer->state_names};
 }
 
 int64_t state_bytes(const run *r)
@@ -190,6 +196,19 @@ static const char *tokenizer_path(arena *a, const run *r)
     return folder ? config_absolute(a, folder) : r->tokenizer ? "" : NULL;
 }
 
+/* Adapters are saved without what they stand on, which is told apart by its hash. */
+static nrl_status add_adapters(run *r, arena *a, checkpoint_writer *w)
+{
+    model_origin base = r->origin;
+    const char *key;
+    if (!r->model->adapters) return NRL_OK;
+    NRL_TRY(adapters_base(r, &key));
+    base.adapter_dir = NULL;
+    checkpoint_add_node(w, "adapters", adapter_set_node(a, r->model->adapters));
+    checkpoint_add_node(w, "base", origin_base_node(a, &base, key));
+    return NRL_OK;
+}
+
 static void add_nodes(run *r, arena *a, checkpoint_writer *w)
 {
     checkpoint_add_node(w, "progress", progress_node(a, r));
@@ -212,6 +231,7 @@ nrl_status state_add(run *r, arena *a, checkpoint_writer *w)
 {
     params_scope scope = scope_of(r);
     NRL_TRY(params_save(r->ctx, r->model, &scope, w));
+    NRL_TRY(add_adapters(r, a, w));
     add_nodes(r, a, w);
     NRL_TRY(add_algorithm(r, a, w));
     return add_strategy(r, a, w);
@@ -250,9 +270,24 @@ static nrl_status restore_strategy(const run *r, checkpoint *c)
     return st;
 }
 
+/* Of adapters or of whole weights, as this run. */
+static nrl_status check_kind(run *r, const checkpoint *c)
+{
+    bool saved = checkpoint_node(c, "adapters");
+    const char *key;
+    if (saved && !r->model->adapters)
+        return nrl_fail(NRL_ERR_CONFIG, "it holds adapters, and this run has no section lora\n"
+                        "hint: model.path: the checkpoint goes on with the two merged, in an `out` of its own");
+    if (!saved && r->model->adapters)
+        return nrl_fail(NRL_ERR_CONFIG, "it holds whole weights, and this run trains adapters (lora)\n"
+                        "hint: model.path: the checkpoint attaches them to its weights, in an `out` of its own");
+    return saved ? adapters_base(r, &key) : NRL_OK;
+}
+
 nrl_status state_restore(run *r, checkpoint *c)
 {
     params_scope scope = scope_of(r);
+    NRL_TRY(check_kind(r, c));
     NRL_TRY(fingerprint_check(r, checkpoint_node(c, "fingerprints")));
     NRL_TRY(params_load(r->ctx, r->model, &scope, c));
     for (int32_t i = 0; i < r->model->n_params; i++) NRL_TRY(param_refresh(r->ctx, r->model->params[i]));

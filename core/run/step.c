@@ -6,6 +6,7 @@
 #include "run/ranks.h"
 #include <math.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* The weights of all terms over this rank's batches, from counts alone. */
 static nrl_status weigh(run *r, const data_step *data, double *weights)
@@ -200,6 +201,14 @@ static void release_totals(run *r, nrl_tensor **totals)
     for (int k = 0; k < NRL_MAX_TERMS; k++) tensor_release(r->ctx, totals[k]);
 }
 
+/* By seed and step; 0, off, where nothing is dropped. */
+static uint64_t random_key(const run *r)
+{
+    const adapter_set *s = r->model->adapters;
+    const uint64_t of[] = {(uint64_t)r->config.train.seed, (uint64_t)r->progress.step};
+    return s && s->dropout > 0 ? XXH3_64bits(of, sizeof of) | 1 : 0;
+}
+
 /* Runs the schedule: gradients are whole afterwards, and this rank's part of the result is known. `weights`:
  * what the terms are divided by. */
 static nrl_status compute(run *r, const data_step *data, const double *weights, ranks_result *own)
@@ -207,6 +216,7 @@ static nrl_status compute(run *r, const data_step *data, const double *weights, 
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
     NRL_TRY(seed(r, weights));
     NRL_TRY(work_schedule(&r->work, (int32_t)data->n_micro));
+    r->work.random = random_key(r);
     metrics_reset(r);
     gradients_begin(r);
     nrl_status st = work_train(&r->work, data->micro, totals);

@@ -42,6 +42,13 @@ nrl_status work_schedule(work *w, int32_t n_micro)
     return visits_make(&w->visits, &from, n_micro);
 }
 
+/* Dropout is on inside units of a training step, and a recompute has the masks of the first time. */
+static void set_random(work *w, int32_t u, bool on)
+{
+    uint64_t key = (w->random ^ (uint64_t)(u + 1)) * 0x9e3779b97f4a7c15u;
+    ctx_set_random(w->ctx, on && w->random ? key | 1 : 0);
+}
+
 /* Runs unit u on `carry` (borrowed) and leaves its result there, not yet counted. */
 static nrl_status unit_forward(work *w, int32_t u, nrl_carry *carry)
 {
@@ -54,7 +61,9 @@ static nrl_status taped_forward(work *w, int32_t u, nrl_carry *carry)
 {
     for (int32_t i = 0; i < carry->n && u > w->first_trained; i++) tensor_set_leaf(carry->tensors[i]);
     ctx_tape_begin(w->ctx, w->micro->tapes[u]);
+    set_random(w, u, true);
     nrl_status st = unit_forward(w, u, carry);
+    set_random(w, u, false);
     if (st != NRL_OK) ctx_tape_end(w->ctx);
     return st;
 }
@@ -68,7 +77,10 @@ static nrl_status visit_forward(work *w, int32_t u, nrl_tensor **totals)
     m->inputs[u] = m->carry;
     m->carry = (nrl_carry){0};
     if (w->recompute[u] || u < w->first_trained) {
-        NRL_TRY(unit_forward(w, u, &out));
+        set_random(w, u, true);
+        nrl_status st = unit_forward(w, u, &out);
+        set_random(w, u, false);
+        NRL_TRY(st);
     } else {
         NRL_TRY(taped_forward(w, u, &out));
         nrl_status st = NRL_OK;
@@ -123,14 +135,18 @@ static ctx_phase phase_of(const nrl_visit *v)
                                            : CTX_PHASE_BACKWARD;
 }
 
+/* Before the first visit of a micro-batch is entered: the column may take visits of the policy itself. */
+static nrl_status set_column(work *w)
+{
+    if (!w->extra_column) return NRL_OK;
+    ctx_phase_set(w->ctx, CTX_PHASE_REFERENCE);
+    return w->extra_column(w->extra_user, 0, w->micro->batch, &w->micro->extra);
+}
+
 /* The batch of the visit's micro-batch, for operations that read its indices; backward has what it saved. */
 static nrl_status set_batch(work *w, const nrl_visit *v, bool begins)
 {
     work_micro *m = w->micro;
-    if (begins && w->extra_column) {
-        ctx_phase_set(w->ctx, CTX_PHASE_REFERENCE);
-        NRL_TRY(w->extra_column(w->extra_user, 0, m->batch, &m->extra));
-    }
     ctx_phase_set(w->ctx, phase_of(v));
     bool known = v->pass == NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == m->batch);
     return known ? NRL_OK : ctx_set_batch(w->ctx, m->batch);
@@ -205,6 +221,7 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
         bool begins;
         w->micro = micro_at(&w->micros, v->micro, batches[v->micro], &begins);
         NRL_TRY_DONE(post_ahead(w, i, batches));
+        if (begins) NRL_TRY_DONE(set_column(w));
         NRL_TRY_DONE(enter(w, all->list, i));
         ctx_scope_begin(w->ctx);
         st = visit(w, v, begins, totals);

@@ -29,6 +29,7 @@ struct work {
     work_micros micros;        /* in flight */
     work_micro *micro;         /* of the visit at hand */
     nrl_visit *forward_visits; /* [stage.end - stage.first] of a pass without gradients */
+    uint64_t random;           /* key of this step's dropout; 0 = off */
     /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; called
      * for empty batches too, on which a sharded reference has its visits. NULL = there is none. `set`: 0 training, 1 evaluation. */
     nrl_status (*extra_column)(void *user, size_t set, nrl_batch *batch, nrl_tensor **column);

@@ -32,6 +32,7 @@ typedef struct {
     nrl_tensor *tokens, *positions;     /* [N] */
     nrl_tensor *cu_seqlens, *prefix;    /* [S+n_prompts+1], [S+n_prompts] */
     nrl_tensor *row_token, *row_target; /* [P] */
+    nrl_tensor *random_rows;            /* [N] i64 that masks of dropout are keyed by; NULL until wanted */
 } ctx_index;
 
 typedef struct rope_table rope_table;

@@ -1,7 +1,8 @@
 /*
  * op_dropout.c - random zeros. Masks are never stored: they are a function of the key that the
  * caller set for the unit (ctx_set_random), the number of the dropout since then, and the element's
- * place.
+ * place: of a matrix with a row a token its sample and position there, so that neither packing, nor
+ * the order of samples, nor who computes them changes the mask.
  */
 #include "tensor/tape.h"
 
@@ -11,10 +12,11 @@ typedef struct {
 } dropout_attributes;
 
 static nrl_status drop(nrl_ctx *ctx, const nrl_tensor *x, const dropout_attributes *at,
-                       nrl_tensor *y)
+                       const nrl_tensor *rows, nrl_tensor *y)
 {
     nrl_dropout_args a = {
         .size = sizeof a, .x = tensor_mat(x), .y = tensor_mat(y), .p = at->p, .key = at->key};
+    if (rows) a.rows = rows->data;
     return x->numel ? backend_dropout(ctx, &a) : NRL_OK;
 }
 
@@ -23,7 +25,7 @@ static nrl_status dropout_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     nrl_tensor *dx;
     NRL_TRY(tensor_like(ctx, nrl_tape_input(node, 0), &dx));
-    NRL_TRY(drop(ctx, nrl_tape_grad(node, 0), nrl_tape_attributes(node), dx));
+    NRL_TRY(drop(ctx, nrl_tape_grad(node, 0), nrl_tape_attributes(node), nrl_tape_saved(node, 0), dx));
     return nrl_tape_give(ctx, node, 0, dx);
 }
 
@@ -36,6 +38,31 @@ static uint64_t mix(uint64_t z)
     return z ^ z >> 31;
 }
 
+/* The sample of a shared prompt is that of the segments that see it. */
+static int32_t sample_of(const nrl_batch *b, int64_t s)
+{
+    if (s < b->n_segments) return b->segment_sample[s];
+    for (int64_t k = 0; k < b->n_segments; k++)
+        if (b->prefix[k] == s) return b->segment_sample[k];
+    return -1;
+}
+
+/* A number a token: made at the first dropout of a batch, in the batch's memory. */
+static nrl_status number_rows(nrl_ctx *ctx)
+{
+    nrl_batch *b = ctx->batch;
+    nrl_tensor *t;
+    uint64_t *rows = arena_alloc(&b->memory, (size_t)b->n_tokens * sizeof *rows);
+    for (int64_t s = 0; s < b->n_segments + b->n_prompts; s++) {
+        uint64_t sample = mix((uint64_t)(uint32_t)sample_of(b, s));
+        for (int32_t i = b->cu_seqlens[s]; i < b->cu_seqlens[s + 1]; i++)
+            rows[i] = mix(sample ^ (uint64_t)(uint32_t)b->positions[i]);
+    }
+    NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I64, b->n_tokens, rows, true, &t));
+    ctx->index.random_rows = tensor_retain(t);
+    return NRL_OK;
+}
+
 nrl_status nrl_op_dropout(nrl_ctx *ctx, nrl_tensor *x, double p, nrl_tensor **y)
 {
     if (!(p >= 0 && p < 1))
@@ -44,11 +71,15 @@ nrl_status nrl_op_dropout(nrl_ctx *ctx, nrl_tensor *x, double p, nrl_tensor **y)
     *y = x;
     if (p == 0 || !ctx->random_key) return NRL_OK;
     dropout_attributes at = {p, mix(ctx->random_key ^ mix(number))};
+    bool by_token = ctx->batch && ctx->batch->n_tokens && x->rows == ctx->batch->n_tokens;
+    if (by_token && !ctx->index.random_rows) NRL_TRY(number_rows(ctx));
+    nrl_tensor *rows = by_token ? ctx->index.random_rows : NULL;
     NRL_TRY(tensor_like(ctx, x, y));
-    NRL_TRY(drop(ctx, x, &at, *y));
+    NRL_TRY(drop(ctx, x, &at, rows, *y));
     nrl_tape_record r = {.name = "dropout",
                          .inputs = {x},
                          .outputs = {*y},
+                         .saved = {rows},
                          .attributes = &at,
                          .attributes_size = sizeof at,
                          .backward = dropout_backward};

@@ -143,8 +143,15 @@ typedef struct {
 typedef struct { uint32_t size; bool join; nrl_mat wide, high, low; } nrl_split16_args;
 /* *out (device double, one) += sum of x^2 in double; x f32 or bf16. */
 typedef struct { uint32_t size; bool fresh; nrl_mat x; double *out; } nrl_square_sum_args;
-/* y = x keep / (1-p) with keep from counter-based random numbers of (key, element index). */
-typedef struct { uint32_t size, reserved; nrl_mat x, y; double p; uint64_t key; } nrl_dropout_args;
+/* y = x keep / (1-p) with keep from counter-based random numbers of key and, for element (r,c), of
+ * (rows ? rows[r] : r) C + c modulo 2^64. */
+typedef struct {
+    uint32_t size, reserved;
+    nrl_mat x, y;
+    double p;
+    uint64_t key;
+    const uint64_t *rows; /* [R] on the device, or NULL */
+} nrl_dropout_args;
 
 #define NRL_OP_MEMBER(name, args) nrl_status (*name)(void *self, nrl_stream *stream, const args *a)
 typedef struct {

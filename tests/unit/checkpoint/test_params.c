@@ -14,7 +14,7 @@
 
 static char out[] = "/tmp/nrl-params-XXXXXX";
 static const char *const state_names[] = {"exp_avg", "exp_avg_sq"};
-static const params_scope states = {NULL, 2, state_names};
+static const params_scope states = {.n_states = 2, .state_names = state_names};
 
 /* Three parameters: larger than a chunk with two parts, a frozen bf16 one, a small one. */
 enum { N_PARAMS = 3, ROWS = 700, COLS = 2000 };

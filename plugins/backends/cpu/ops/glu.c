@@ -86,7 +86,7 @@ static void dropout_span(const void *args, int64_t row, int64_t col, int64_t n)
     const nrl_dropout_args *a = args;
     float x_buf[SPAN], y_buf[SPAN];
     float p = (float)a->p, scale = (float)(1.0 / (1.0 - a->p));
-    uint64_t first = (uint64_t)(row * a->x.cols + col);
+    uint64_t number = a->rows ? a->rows[row] : (uint64_t)row, first = number * (uint64_t)a->x.cols + (uint64_t)col;
     const float *x = span_read(&a->x, row, col, n, x_buf);
     float *y = span_target(&a->y, row, col, y_buf);
     SIMD
@@ -98,7 +98,7 @@ static void dropout_span(const void *args, int64_t row, int64_t col, int64_t n)
 OP(dropout)
 {
     nrl_dropout_args k = *a;
-    flatten((nrl_mat *[]){&k.x, &k.y}, 2);
+    if (!k.rows) flatten((nrl_mat *[]){&k.x, &k.y}, 2);
     each_span(instance, k.y.rows, k.y.cols, dropout_span, &k);
     return NRL_OK;
 }

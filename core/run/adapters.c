@@ -1,0 +1,250 @@
+/*
+ * adapters.c - section lora: which modules get adapters, and what stands in the plan and in checkpoints of them.
+ * Everything else of a run sees parameters, some of which are not trained.
+ */
+#include "base/buffer.h"
+#include "model/peft.h"
+#include "run/internal.h"
+#include "text/regex.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which modules ---- */
+
+/* A word with nothing in it that only regular expressions have names a module as one of a list does. */
+static bool is_name(const char *word)
+{
+    return !strpbrk(word, "^$*+?()[]{}|\\");
+}
+
+/* The module itself, or what it ends in behind a dot. */
+static bool ends_in(const char *module, const char *name)
+{
+    size_t n = strlen(module), k = strlen(name);
+    return n >= k && !strcmp(module + n - k, name) && (n == k || module[n - k - 1] == '.');
+}
+
+static const char *last_part(const char *module)
+{
+    const char *dot = strrchr(module, '.');
+    return dot ? dot + 1 : module;
+}
+
+/* "q_proj, k_proj, ...": each once. */
+static const char *names_of(arena *a, const model *m)
+{
+    const char *text = "";
+    for (int32_t i = 0; i < m->n_own; i++) {
+        if (!adapter_fits(m, m->params[i])) continue;
+        const char *name = last_part(adapter_module(a, m->params[i]));
+        const char *known = arena_printf(a, ", %s,", name), *all = arena_printf(a, ", %s,", text);
+        if (!strstr(all, known)) text = *text ? arena_printf(a, "%s, %s", text, name) : name;
+    }
+    return *text ? text : "none";
+}
+
+static nrl_status no_module(arena *a, const run *r, const nrl_node *at, const char *word)
+{
+    const model *m = r->model;
+    const char *why = "";
+    for (int32_t i = 0; i < m->n_own; i++) {
+        const nrl_param *p = m->params[i];
+        const char *end = strstr(p->name, ".weight");
+        if (end && p->n_dims == 2 && !adapter_fits(m, p) && ends_in(arena_strndup(a, p->name, (size_t)(end - p->name)), word))
+            why = " (it is an embedding or the head, which carry no adapters)";
+    }
+    return nrl_fail(NRL_ERR_CONFIG, "%s: lora.targets: no linear module's name ends in '%s'%s; those of this model: %s",
+                    nrl_node_place(at), word, why, names_of(a, m));
+}
+
+static void add_module(const run *r, adapter_set *s, const char *module)
+{
+    for (int32_t i = 0; i < s->n; i++)
+        if (!strcmp(s->entries[i].module, module)) return;
+    s->entries[s->n++] = (adapter_entry){module, r->config.lora.rank, r->config.lora.alpha};
+}
+
+/* Modules whose name ends in the word; NULL: all. */
+static void add_named(run *r, adapter_set *s, const char *word)
+{
+    for (int32_t i = 0; i < r->model->n_own; i++) {
+        if (!adapter_fits(r->model, r->model->params[i])) continue;
+        const char *module = adapter_module(&r->memory, r->model->params[i]);
+        if (!word || ends_in(module, word)) add_module(r, s, module);
+    }
+}
+
+/* Whole names, as peft matches. */
+static nrl_status add_matched(run *r, adapter_set *s, const char *pattern)
+{
+    regex *x;
+    void *matches = NULL;
+    const char *whole = arena_printf(&r->memory, "\\A(?:%s)\\z", pattern);
+    NRL_TRY(regex_create(whole, strlen(whole), &x));
+    nrl_status st = NRL_OK;
+    for (int32_t i = 0; i < r->model->n_own && st == NRL_OK; i++) {
+        if (!adapter_fits(r->model, r->model->params[i])) continue;
+        const char *module = adapter_module(&r->memory, r->model->params[i]);
+        size_t begin, end;
+        bool found = false;
+        st = regex_find(x, &matches, module, strlen(module), 0, &begin, &end, &found);
+        if (st == NRL_OK && found) add_module(r, s, module);
+    }
+    regex_matches_free(matches);
+    regex_destroy(x);
+    return st;
+}
+
+static nrl_status add_word(run *r, adapter_set *s, const nrl_node *at)
+{
+    const char *word = nrl_node_string(at, "");
+    arena a = {0};
+    int32_t before = s->n;
+    bool was_there = false;
+    if (!strcmp(word, "all-linear")) {
+        add_named(r, s, NULL);
+    } else {
+        for (int32_t i = 0; i < s->n; i++) was_there |= ends_in(s->entries[i].module, word);
+        add_named(r, s, word);
+    }
+    nrl_status st = s->n > before || was_there ? NRL_OK : no_module(&a, r, at, word);
+    arena_free(&a);
+    return st;
+}
+
+static const char *any_module(arena *a, const model *m)
+{
+    for (int32_t i = 0; i < m->n_own; i++)
+        if (adapter_fits(m, m->params[i])) return adapter_module(a, m->params[i]);
+    return "none";
+}
+
+static nrl_status add_pattern(run *r, adapter_set *s, const nrl_node *at)
+{
+    const char *pattern = nrl_node_string(at, "");
+    arena a = {0};
+    nrl_status st = add_matched(r, s, pattern);
+    if (st != NRL_OK) nrl_note("%s: lora.targets: '%s'", nrl_node_place(at), pattern);
+    else if (!s->n)
+        st = nrl_fail(NRL_ERR_CONFIG, "%s: lora.targets: '%s' is the whole name of no linear module, such as %s; last "
+                      "parts there are: %s", nrl_node_place(at), pattern, any_module(&a, r->model), names_of(&a, r->model));
+    arena_free(&a);
+    return st == NRL_ERR_DATA ? NRL_ERR_CONFIG : st;
+}
+
+static nrl_status choose(run *r, adapter_set *s)
+{
+    const config_lora *c = &r->config.lora;
+    const nrl_node *t = c->targets;
+    *s = (adapter_set){.rslora = c->rslora, .dropout = c->dropout};
+    s->entries = arena_alloc(&r->memory, (size_t)(r->model->n_own + 1) * sizeof *s->entries);
+    if (nrl_node_kind(t) == NRL_NODE_STRING)
+        return is_name(nrl_node_string(t, "")) ? add_word(r, s, t) : add_pattern(r, s, t);
+    for (size_t i = 0; i < nrl_node_size(t); i++) NRL_TRY(add_word(r, s, nrl_node_at(t, i)));
+    return NRL_OK;
+}
+
+/* ---- an adapter to start from ---- */
+
+static nrl_node *modules_node(arena *a, const adapter_set *s)
+{
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    for (int32_t i = 0; i < s->n; i++)
+        node_append(a, list, NULL, node_string(a, s->entries[i].module, strlen(s->entries[i].module)));
+    return list;
+}
+
+/* What the file says is what the run has; another value beside it would be ignored. */
+static nrl_status check_given(const run *r, const char *key, double given, double own)
+{
+    const nrl_node *at = nrl_node_find(nrl_node_find(r->tree, "lora"), key);
+    if (!at || given == own) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s: lora.%s: the adapter of lora.use has its own, %g: leave it out",
+                    nrl_node_place(at), key, own);
+}
+
+/* The section says what is used, also when it is read again from OUT/config.yaml. */
+static nrl_status take_given(run *r, const adapter_set *s)
+{
+    const config_lora *c = &r->config.lora;
+    arena *a = &r->memory;
+    NRL_TRY(check_given(r, "rank", (double)c->rank, (double)s->entries[0].rank));
+    NRL_TRY(check_given(r, "alpha", c->alpha, s->entries[0].alpha));
+    NRL_TRY(check_given(r, "rslora", c->rslora, s->rslora));
+    node_set(a, c->resolved, "rank", node_int(a, s->entries[0].rank));
+    node_set(a, c->resolved, "alpha", node_f64(a, s->entries[0].alpha));
+    node_set(a, c->resolved, "rslora", node_bool(a, s->rslora));
+    node_set(a, c->resolved, "dropout", node_f64(a, s->dropout));
+    node_set(a, c->resolved, "targets", modules_node(a, s));
+    return NRL_OK;
+}
+
+static nrl_status attach_start(run *r)
+{
+    peft *start;
+    const char *dir = r->config.lora.use;
+    const nrl_node *section = nrl_node_find(r->tree, "lora");
+    nrl_status st = peft_open(dir, &start);
+    if (st == NRL_OK) {
+        adapter_set set = *peft_set(start);
+        if (nrl_node_find(section, "dropout")) set.dropout = r->config.lora.dropout;
+        st = take_given(r, &set);
+        if (st == NRL_OK) st = model_adapt(r->model, &set);
+        if (st == NRL_OK) st = peft_check(start, r->model);
+        r->origin.adapter_dir = dir;
+        peft_close(start);
+    }
+    if (st != NRL_OK) nrl_note("%s: lora.use", nrl_node_place(nrl_node_find(section, "use")));
+    return st;
+}
+
+nrl_status adapters_open(run *r)
+{
+    adapter_set set;
+    if (!r->config.lora.on) return NRL_OK;
+    if (*r->config.lora.use) return attach_start(r);
+    NRL_TRY(choose(r, &set));
+    return model_adapt(r->model, &set);
+}
+
+/* ---- the plan ---- */
+
+static int64_t bytes_of(const run *r, bool trained)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < r->model->n_params; i++)
+        if (r->model->params[i]->trained == trained) n += r->model->params[i]->numel;
+    return n * (int64_t)nrl_dtype_size(run_compute(r));
+}
+
+void adapters_say(const run *r)
+{
+    const adapter_set *s = r->model->adapters;
+    if (!s) return;
+    double mib = 1 << 20;
+    int64_t trained = model_n_trained(r->model), all = model_n_params(r->model);
+    run_say(r, "lora       rank %lld, alpha %g%s%s on %d modules; %lld parameters are trained (%.3g %%, %.1f MiB), %lld frozen (%.1f MiB)",
+            (long long)s->entries[0].rank, s->entries[0].alpha, s->rslora ? " (rslora)" : "",
+            s->dropout > 0 ? arena_printf(&((run *)r)->memory, ", dropout %g", s->dropout) : "", s->n, (long long)trained,
+            100 * (double)trained / (double)all, (double)bytes_of(r, true) / mib, (long long)(all - trained),
+            (double)bytes_of(r, false) / mib);
+    if (r->origin.adapter_dir) run_say(r, "           adapters from %s", r->origin.adapter_dir);
+}
+
+/* ---- what they stand on ---- */
+
+nrl_status adapters_base(run *r, const char **key)
+{
+    char text[33] = "";
+    model_origin base = r->origin;
+    base.adapter_dir = NULL;
+    if (!r->base_key) {
+        nrl_status st = run_leads(r) ? origin_key(&base, text) : NRL_OK;
+        NRL_TRY(st);
+        NRL_TRY(mesh_broadcast(r->mesh, "hash of the base model", 0, text, sizeof text));
+        r->base_key = arena_strdup(&r->memory, text);
+    }
+    *key = r->base_key;
+    return NRL_OK;
+}

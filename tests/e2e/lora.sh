@@ -1,0 +1,186 @@
+#!/bin/sh
+# lora.sh: section lora trains adapters and nothing else. The same numbers in any number of ranks, with activations
+# computed again, packed or not, with dropout too; checkpoints of adapters alone go on to the bit; exports, samples
+# and evaluations have them merged; an on-line reference is the policy without them. What is not built is told.
+. "$(dirname "$0")/e2e.sh"
+OMP_NUM_THREADS=1
+export OMP_NUM_THREADS
+
+cat >config.yaml <<YAML
+model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
+data: {train: $source/configs/data/chat.jsonl, eval: $source/configs/data/chat.jsonl, max_length: 128, template: chatml, cache: cache}
+lora: {rank: 4, alpha: 8}
+train: {steps: 12, global_batch: 8, micro_batch_tokens: 128, seed: 3}
+optimizer: {name: adamw, lr: 1e-2, weight_decay: 0.1, clip_norm: 0.5}
+checkpoint: {every: 6}
+loggers: [jsonl]
+$one_thread_yaml
+YAML
+
+# ---- one rank ----
+
+run 0 check config.yaml out=plain
+has out "rank 4, alpha 8 on 28 modules; 19456 parameters are trained (7.8 %, 0.1 MiB), 229952 frozen (0.9 MiB)"
+has out "weights 1.0, masters 0.0, gradients 0.1, optimizer 0.1"
+run 0 run config.yaml out=plain
+has out "exported plain/model, adapters merged"
+numbers plain/metrics.jsonl >expected.txt
+small=$(du -sk plain/checkpoints/step-00000012 | cut -f1)
+[ "$small" -lt 300 ] || { echo "a checkpoint of adapters has $small KiB"; failed=1; }
+
+run 0 run config.yaml out=again "train.activation_checkpointing=all"
+numbers again/metrics.jsonl | cmp - expected.txt || failed=1
+run 0 checkpoint diff plain/checkpoints/step-00000012 again/checkpoints/step-00000012
+has out "0 tensors differ"
+
+# A stop in the middle changes no bit.
+run 0 run config.yaml out=stopped train.steps=6
+run 0 run config.yaml out=stopped resume=auto
+run 0 checkpoint diff plain/checkpoints/step-00000012 stopped/checkpoints/step-00000012
+has out "0 tensors differ"
+run 0 checkpoint verify stopped
+run 0 checkpoint inspect stopped
+has out "lora_A.weight"
+
+# ---- another base, another kind ----
+
+run 2 run config.yaml out=stopped resume=auto train.steps=14 lora.rank=8
+has err "lora.modules: was"
+run 2 run config.yaml out=stopped resume=auto train.steps=14 lora=null
+has err "it holds adapters, and this run has no section lora"
+run 0 run config.yaml out=whole lora=null train.steps=2
+run 2 run config.yaml out=whole resume=auto train.steps=4
+has err "it holds whole weights, and this run trains adapters"
+run 0 run config.yaml out=on model.config=null model.path=whole/model train.steps=2
+cp -r whole/model base
+run 0 run config.yaml out=moved model.config=null model.path=base train.steps=2
+run 0 export again other
+cp other/model.safetensors base/model.safetensors
+run 2 run config.yaml out=moved model.config=null model.path=base resume=auto train.steps=4
+has err "base: was"
+run 2 sample moved --prompt "Spell"
+has err "these are not the weights that its adapters were trained on"
+
+# ---- merged: exports, samples, evaluations, another run ----
+
+run 0 export plain merged
+cmp merged/model.safetensors plain/model/model.safetensors || failed=1
+run 0 sample plain --prompt "Spell the word" --max-tokens 8
+mv out sampled
+run 0 sample merged --prompt "Spell the word" --max-tokens 8
+cmp out sampled || failed=1
+run 0 eval config.yaml model.config=null model.path=plain out=none
+mv out evaluated
+run 0 eval config.yaml model.config=null model.path=merged lora=null out=none
+sed 's/eval_seconds.*//' out >b
+sed 's/eval_seconds.*//' evaluated | cmp - b || failed=1
+run 0 run config.yaml out=over model.config=null model.path=plain train.steps=2
+run 0 export over twice
+run 0 sample over --prompt "Spell the word" --max-tokens 8
+
+# ---- as peft has it, and back ----
+
+run 0 export plain adapter --adapter
+has out "wrote adapter (an adapter, f32)"
+has adapter/adapter_config.json '"r": 4'
+run 2 export plain adapter --adapter
+has err "already holds an adapter"
+run 2 export whole adapter2 --adapter
+has err "holds whole weights and no adapters"
+run 0 eval config.yaml lora='{use: adapter}' out=none
+sed 's/eval_seconds.*//' out >a
+awk 'NR == FNR { want[$1] = $2; next } $1 ~ /eval_loss/ { d = $2 - want[$1]; exit !(d < 1e-4 && d > -1e-4) }' a b || {
+    echo "a peft adapter evaluates to"; cat a b; failed=1; }
+run 0 run config.yaml out=used lora='{use: adapter}' train.steps=2
+has out "adapters from adapter"
+run 2 check config.yaml out=none lora.use=adapter lora.rank=8
+has err "has its own, 4: leave it out"
+sed 's/"use_dora": false/"use_dora": true/' adapter/adapter_config.json >x
+mv x adapter/adapter_config.json
+run 2 check config.yaml out=none lora='{use: adapter}'
+has err "use_dora is true, which is not built"
+
+# ---- several ranks ----
+
+for how in ddp fsdp '{data: {name: fsdp, shard: grads}}' '{data: {name: fsdp, shard: optimizer}}'; do
+    ranks 2 many 1e-5 "parallel=$how" debug=true
+done
+run 0 launch -n 2 -- run config.yaml out=two parallel=fsdp train.steps=6
+run 0 run config.yaml out=two resume=auto checkpoint.mismatch=stop
+numbers two/metrics.jsonl >a
+is "steps of two" "$(wc -l <a)" 12
+run 0 launch -n 2 -- run config.yaml out=shards parallel=fsdp train.activation_checkpointing=all
+run 0 export shards shards-merged
+cmp shards-merged/model.safetensors shards/model/model.safetensors || failed=1
+
+# ---- precision ----
+
+for how in precision=bf16 "precision=bf16 train.master=split16" "precision=bf16 train.gradients=bf16" precision=fp16; do
+    rm -rf precise
+    run 0 run config.yaml out=precise train.$how
+    run 0 export precise precise-merged --overwrite
+done
+
+# ---- dropout: by sample and position, whoever computes them ----
+
+run 0 run config.yaml out=dropped lora.dropout=0.2
+numbers dropped/metrics.jsonl >expected.txt
+cmp -s expected.txt a && { echo "dropout changes nothing"; failed=1; }
+run 0 run config.yaml out=dropped-again lora.dropout=0.2 train.activation_checkpointing=all
+numbers dropped-again/metrics.jsonl | cmp - expected.txt || failed=1
+run 0 run config.yaml out=dropped-stopped lora.dropout=0.2 train.steps=6
+run 0 run config.yaml out=dropped-stopped lora.dropout=0.2 resume=auto
+run 0 checkpoint diff dropped/checkpoints/step-00000012 dropped-stopped/checkpoints/step-00000012
+has out "0 tensors differ"
+run 0 run config.yaml out=unpacked lora.dropout=0.2 data.packing=false train.micro_batch=1
+compare unpacked 1e-5
+ranks 2 dropped-ranks 1e-5 lora.dropout=0.2
+
+# ---- a reference that is the policy itself ----
+
+cat >dpo.yaml <<YAML
+defaults: $source/configs/dpo.yaml
+model: {config: null, path: whole/model}
+data: {cache: cache-dpo}
+train: {epochs: 1, micro_batch_tokens: 512}
+optimizer: {lr: 3e-3}
+lora: {rank: 4, alpha: 8, targets: [q_proj, v_proj]}
+eval: {every: 0}
+checkpoint: {every: 0}
+loggers: [jsonl]
+$one_thread_yaml
+YAML
+run 0 run dpo.yaml out=dpo-shared
+has out "reference  the policy without its adapters, a forward each step: no weights of its own"
+run 0 run dpo.yaml out=dpo-own algorithm.reference_model=whole/model
+has out "reference  a forward each step, weights 0.9 MiB"
+numbers dpo-shared/metrics.jsonl >expected.txt
+numbers dpo-own/metrics.jsonl | cmp - expected.txt || failed=1
+run 0 run dpo.yaml out=dpo-cached algorithm.reference=cached
+numbers dpo-cached/metrics.jsonl | cmp - expected.txt || failed=1
+for how in ddp fsdp; do
+    rm -rf dpo-ranks
+    run 0 launch -n 2 -- run dpo.yaml out=dpo-ranks "parallel=$how"
+    compare dpo-ranks 1e-5
+done
+
+# ---- the example ----
+
+run 0 check "$source/configs/lora.yaml"
+has out "lora       rank 16, alpha 32, dropout 0.05 on 28 modules"
+
+# ---- mistakes ----
+
+run 2 check config.yaml out=none 'lora.targets=[q_proj, query]'
+has err "lora.targets: no linear module's name ends in 'query'; those of this model: q_proj, k_proj"
+run 2 check config.yaml out=none lora.targets=embed_tokens
+has err "an embedding or the head, which carry no adapters"
+run 2 check config.yaml out=none 'lora.targets=.*attn.x'
+has err "is the whole name of no linear module, such as model.layers.0.self_attn.q_proj"
+run 2 check config.yaml out=none lora.r=4
+has err "lora.r: unknown key; it is lora.rank here"
+run 2 check config.yaml out=none lora=true
+has err "lora: expected a map of options"
+run 2 check config.yaml out=none 'parallel={tensor: {name: x, size: 2}}'
+has err "lora: is not built with parallel.tensor"
+exit $failed
