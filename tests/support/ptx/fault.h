@@ -1,0 +1,19 @@
+/*
+ * fault.h - how everything below ptx.h says that something is wrong.
+ */
+#ifndef SUPPORT_PTX_FAULT_H
+#define SUPPORT_PTX_FAULT_H
+#include "ptx.h"
+#include <string>
+
+namespace ptx
+{
+struct fault {
+    ptx_kind kind;
+    std::string text;
+};
+
+[[noreturn]] void fail(ptx_kind kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+} // namespace ptx
+
+#endif
