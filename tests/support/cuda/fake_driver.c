@@ -21,6 +21,8 @@ fake_device fake = {
                    .shared_bytes = 227 << 10},
 };
 
+const fake_watcher *fake_watch;
+
 static fake_device pristine;
 
 /* Taken once before a test changes anything. */
@@ -86,12 +88,13 @@ static int memory_info(size_t *free_bytes, size_t *total_bytes)
 }
 
 /* The size lies in front of what is given; the contents are NaN in every float dtype. */
-static void *block_new(size_t bytes)
+static void *block_new(size_t bytes, bool on_device)
 {
     char *block = aligned_alloc(FRONT, (bytes + 2 * FRONT - 1) / FRONT * FRONT);
     if (!block) return NULL;
     memcpy(block, &bytes, sizeof bytes);
     memset(block + FRONT, 0xFF, bytes < (64u << 20) ? bytes : 64u << 20);
+    if (fake_watch) fake_watch->added(block + FRONT, bytes, on_device);
     return block + FRONT;
 }
 
@@ -100,6 +103,7 @@ static size_t block_free(void *memory)
     size_t bytes;
     char *block = (char *)memory - FRONT;
     memcpy(&bytes, block, sizeof bytes);
+    if (fake_watch) fake_watch->removed(memory);
     free(block);
     return bytes;
 }
@@ -109,7 +113,7 @@ static int allocate(void **out, size_t bytes)
     fake.n_allocate++;
     INJECT("allocate");
     if (bytes > fake.properties.memory_bytes - fake.live_bytes) return CUDA_NO_MEMORY;
-    *out = block_new(bytes);
+    *out = block_new(bytes, true);
     if (!*out) return CUDA_NO_MEMORY;
     fake.live_blocks++;
     fake.live_bytes += bytes;
@@ -154,7 +158,7 @@ static int allocate_host(void **out, size_t bytes)
 {
     fake.n_allocate_host++;
     INJECT("allocate_host");
-    *out = block_new(bytes);
+    *out = block_new(bytes, false);
     if (!*out) return CUDA_NO_MEMORY;
     remember_host(*out, (char *)*out + bytes);
     fake.live_host_blocks++;
@@ -176,6 +180,7 @@ static int copy(void *to, const void *from, size_t bytes, cuda_copy_way way, voi
     fake.n_copies++;
     INJECT("copy");
     (void)stream;
+    if (fake_watch) fake_watch->wrote(to, bytes);
     if (fake.late)
         fake_queue_copy(to, from, bytes, way == CUDA_TO_DEVICE && !is_pinned(from));
     else

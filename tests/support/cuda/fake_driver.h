@@ -26,6 +26,14 @@ typedef struct {
     int64_t n_allocate, n_release, n_allocate_host, n_copies, n_waits;
 } fake_device;
 
+/* Who wants to know what memory there is; NULL: nobody. on_device: nothing is written there yet. */
+typedef struct {
+    void (*added)(const void *begin, size_t bytes, bool on_device);
+    void (*removed)(const void *begin);
+    void (*wrote)(const void *begin, size_t bytes); /* by others than kernels */
+} fake_watcher;
+extern const fake_watcher *fake_watch;
+
 extern fake_device fake;
 void fake_reset(void);
 void fake_end_events(void); /* and later ones at once */

@@ -1,0 +1,17 @@
+/*
+ * emulator_tensor.h - as tests/support/cuda/emulator_tensor.h, but that shared memory is asked for at
+ * whoever runs the PTX. See emulator.h beside it.
+ */
+#ifndef SUPPORT_PTX_HOST_EMULATOR_TENSOR_H
+#define SUPPORT_PTX_HOST_EMULATOR_TENSOR_H
+#define allow_shared emulator_allow_shared
+#include "../../cuda/emulator_tensor.h"
+#undef allow_shared
+
+template <typename K> static int allow_shared(K kernel, int bytes)
+{
+    if (bytes <= 48 << 10) return 0;
+    return ptx_allow_shared(reinterpret_cast<const void *>(kernel), bytes);
+}
+
+#endif
