@@ -46,13 +46,14 @@ static const verb verbs[] = {
      "learned."},
     {"sample",
      "SRC --prompt TEXT | --file FILE [--max-tokens N]\n"
-     "           [--temperature T] [--top-p P] [--seed S] [--template NAME] [--json]",
+     "           [--temperature T] [--top-p P] [--seed S] [--chat]\n"
+     "           [--template NAME] [--json]",
      "sample runs/sft --prompt 'Once upon'", "continue prompts", cli_sample,
      "SRC is a run (its newest checkpoint), a checkpoint, or a Hugging Face\n"
      "directory. --file has a prompt a line. Unless given: 64 tokens, temperature 0\n"
-     "(always the likeliest), top-p 1, seed 0. --template\n"
-     "chatml|llama3|mistral|plain asks as a user of a chat; without it a prompt is\n"
-     "bare text."},
+     "(always the likeliest), top-p 1, seed 0. --chat asks as a user of a chat, by\n"
+     "the run's data.template or the tokenizer's own; --template NAME by another one:\n"
+     "auto, chatml, llama3, mistral, plain or a file. Else a prompt is bare text."},
     {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
      "speed, memory and time by phase", cli_bench,
      "N steps, 10 unless given, after 2 that warm up and are left out; then up to 5\n"

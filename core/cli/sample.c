@@ -14,7 +14,7 @@ enum { PROMPT_FILE_MAX = 64 << 20 };
 
 typedef struct {
     const char *prompt, *file, *max_tokens, *temperature, *top_p, *seed, *template;
-    bool json;
+    bool json, chat;
 } sample_flags;
 
 static nrl_status take_flags(int *argc, char **argv, sample_flags *f)
@@ -27,6 +27,7 @@ static nrl_status take_flags(int *argc, char **argv, sample_flags *f)
     NRL_TRY(cli_take_value(argc, argv, "--seed", &f->seed));
     NRL_TRY(cli_take_value(argc, argv, "--template", &f->template));
     f->json = cli_take_flag(argc, argv, "--json");
+    f->chat = cli_take_flag(argc, argv, "--chat");
     NRL_TRY(cli_expect(*argc, argv, 1, 1));
     if (!f->prompt == !f->file)
         return nrl_fail(NRL_ERR_CONFIG, "give one of --prompt TEXT and --file FILE (a prompt a line)");
@@ -100,14 +101,24 @@ static void print_one(const char *prompt, const char *text, int64_t n, bool json
     free(t);
 }
 
-static nrl_status sample(arena *a, source *s, const sample_flags *f, const run_sample_options *o)
+/* --template names it; --chat takes the run's own, or the tokenizer's where there is no run. */
+static nrl_status open_template(const source *s, const sample_flags *f, const chat_template **chat)
+{
+    const char *name = f->template ? f->template : f->chat ? s->template ? s->template : "auto" : NULL;
+    *chat = NULL;
+    if (!name) return NRL_OK;
+    NRL_TRY(chat_template_open(name, s->tokenizer, chat));
+    nrl_status st = chat_template_check(*chat, s->tokenizer);
+    if (st == NRL_OK) return NRL_OK;
+    chat_template_close(*chat);
+    *chat = NULL;
+    return st;
+}
+
+static nrl_status continue_prompts(arena *a, source *s, const sample_flags *f, const run_sample_options *o, const chat_template *chat)
 {
     const char **prompts;
-    const chat_template *chat = NULL;
     size_t n;
-    if (!s->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "no tokenizer was found beside the model");
-    if (f->template) NRL_TRY(chat_template_find(f->template, &chat));
-    if (chat) NRL_TRY(chat_template_check(chat, s->tokenizer));
     NRL_TRY(read_prompts(a, f, &prompts, &n));
     char **texts = arena_alloc(a, n * sizeof *texts);
     int64_t *counts = arena_alloc(a, n * sizeof *counts);
@@ -117,6 +128,16 @@ static nrl_status sample(arena *a, source *s, const sample_flags *f, const run_s
         free(texts[i]);
     }
     return NRL_OK;
+}
+
+static nrl_status sample(arena *a, source *s, const sample_flags *f, const run_sample_options *o)
+{
+    const chat_template *chat;
+    if (!s->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "no tokenizer was found beside the model");
+    NRL_TRY(open_template(s, f, &chat));
+    nrl_status st = continue_prompts(a, s, f, o, chat);
+    chat_template_close(chat);
+    return st;
 }
 
 nrl_status cli_sample(int argc, char **argv)

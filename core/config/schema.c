@@ -38,8 +38,9 @@ static const nrl_option data_rows[] = {
     NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate",
                  "what happens to longer samples"),
     NRL_OPT_STR(config_data, template, "auto",
-                "chat template: chatml, llama3, mistral or plain; auto, the tokenizer's own, is not run yet"),
-    NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all", "which tokens the loss counts"),
+                "chat template: auto, the tokenizer's own; chatml, llama3, mistral or plain; or the path of a Jinja file"),
+    NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all|last",
+                 "which tokens the loss counts: answers, all, or of a conversation the last answer alone"),
     NRL_OPT_BOOL(config_data, packing, "true", "short samples share a micro-batch"),
     NRL_OPT_BOOL(config_data, prefix_sharing, "true",
                  "a pair's prompt is computed once for both answers"),
@@ -229,6 +230,7 @@ static void fill_data(const filler *f, const nrl_node *node, config_data *out)
     rules_sources(f->a, f->problems, "data.train", &out->train, resolved);
     rules_sources(f->a, f->problems, "data.eval", &out->eval, resolved);
     rules_data(f->problems, out);
+    rules_template(f->a, nrl_node_find(node, "template"), out, resolved);
 }
 
 /* Only where the section is written: its presence is what turns adapters on. */

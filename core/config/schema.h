@@ -31,7 +31,7 @@ typedef enum {
     CONFIG_OVERLONG_DROP,
     CONFIG_OVERLONG_TRUNCATE
 } config_overlong;
-typedef enum { CONFIG_TRAIN_ON_ANSWER = 0, CONFIG_TRAIN_ON_ALL } config_train_on;
+typedef enum { CONFIG_TRAIN_ON_ANSWER = 0, CONFIG_TRAIN_ON_ALL, CONFIG_TRAIN_ON_LAST } config_train_on;
 typedef enum { CONFIG_LAST_BATCH_KEEP = 0, CONFIG_LAST_BATCH_DROP } config_last_batch;
 
 typedef struct {
@@ -39,7 +39,7 @@ typedef struct {
     const nrl_node *eval;  /* the same, or NULL; paths are ready to open */
     int64_t max_length;    /* tokens a sample */
     int64_t overlong;      /* config_overlong */
-    const char *template;  /* "auto" or a built-in's name */
+    const char *template;  /* "auto", a built-in's name, or a path ready to open */
     int64_t train_on;      /* config_train_on */
     bool packing, prefix_sharing, shuffle;
     int64_t last_batch;      /* config_last_batch */

@@ -23,10 +23,11 @@ typedef struct {
     const nrl_node *source; /* data.train: a path, {path}, or a list of {path, weight} */
     const char *base_dir;   /* relative paths inside `source` start here; NULL = working dir */
     tokenizer *tokenizer;   /* NULL: only pre-tokenized rows can be read */
-    const char *template;   /* "auto" or a built-in's name */
+    const char *template;   /* "auto", a built-in's name, or the path of a file */
     int64_t max_length;     /* tokens a sample (each side of a pair); 0 = no limit */
     data_overlong overlong;
     bool train_on_all;       /* prompts are trained too */
+    bool train_on_last;      /* of a conversation, the last assistant turn alone */
     bool pairs;              /* blocks are chosen/rejected pairs */
     bool labels;             /* blocks are samples whose answer is wanted or not: extra "label" */
     bool mismatched;         /* of labels: side 1 is the prompt with the next row's answer */

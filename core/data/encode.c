@@ -100,8 +100,10 @@ static nrl_status find_template(const data_encode_options *o, const chat_templat
 {
     *out = o->template;
     if (*out) return NRL_OK;
-    NRL_TRY(chat_template_find(o->template_name ? o->template_name : "auto", out));
-    return chat_template_check(*out, o->tokenizer);
+    /* none could be opened, so this fails again, and says why */
+    NRL_TRY(chat_template_open(o->template_name ? o->template_name : "auto", o->tokenizer, out));
+    nrl_status st = chat_template_check(*out, o->tokenizer);
+    return st == NRL_OK ? nrl_fail(NRL_ERR_BUG, "template '%s' opens at the second try", o->template_name) : st;
 }
 
 /* An emptied list that knows where its tokens begin, which chat_render needs: that cannot be added
@@ -113,23 +115,41 @@ static void empty_for_chat(chat_ids *ids)
     ids->tokens.n = 0;
 }
 
+/* Messages at the start of a side that are not trained. */
+static size_t untrained(const data_encoder *e, const data_sample *s, int side)
+{
+    const data_messages *chat = &s->chat[side];
+    size_t n = s->n_prompt, last = chat->n;
+    while (last && strcmp(chat->items[last - 1].role, "assistant") != 0)
+        last--;
+    return e->options->train_on_last && last && last - 1 > n ? last - 1 : n;
+}
+
+/* Of a built-in template, whose messages are written alike wherever they stand: tokens of the prompt. */
+static nrl_status unmark_prompt(data_encoder *e, const chat_template *template, const chat_conversation *c, chat_ids *out)
+{
+    if (!c->n_prompt) return NRL_OK;
+    empty_for_chat(&e->prompt);
+    NRL_TRY(chat_render(template, e->options->tokenizer, e->scratch, c->messages, c->n_prompt, false, &e->prompt));
+    size_t n = e->prompt.tokens.n;
+    mark(out, 0, n < out->tokens.n ? n : out->tokens.n, 0);
+    return NRL_OK;
+}
+
 static nrl_status encode_chat(data_encoder *e, const data_sample *s)
 {
-    const tokenizer *tok = e->options->tokenizer;
     const chat_template *template;
-    size_t n_prompt = 0;
     NRL_TRY(find_template(e->options, &template));
-    if (s->n_prompt) {
-        empty_for_chat(&e->prompt);
-        NRL_TRY(chat_render(template, tok, e->scratch, s->chat[0].items, s->n_prompt, false,
-                            &e->prompt));
-        n_prompt = e->prompt.tokens.n;
-    }
     for (int i = 0; i < s->n_sides; i++) {
         chat_ids *out = &e->side[i];
+        const chat_conversation c = {.messages = s->chat[i].items,
+                                     .n = s->chat[i].n,
+                                     .n_prompt = untrained(e, s, i),
+                                     .tools = s->tools,
+                                     .variables = s->template_kwargs};
         empty_for_chat(out);
-        NRL_TRY(chat_render(template, tok, e->scratch, s->chat[i].items, s->chat[i].n, false, out));
-        mark(out, 0, n_prompt < out->tokens.n ? n_prompt : out->tokens.n, 0);
+        NRL_TRY(chat_render_conversation(template, e->options->tokenizer, e->scratch, &c, out));
+        if (!chat_template_is_own(template)) NRL_TRY(unmark_prompt(e, template, &c, out));
     }
     return NRL_OK;
 }

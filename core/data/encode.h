@@ -18,10 +18,11 @@
 typedef struct {
     const tokenizer *tokenizer;     /* NULL: ids only */
     const char *template_name;      /* as configured, for messages; NULL = "auto" */
-    const chat_template *template;  /* NULL: the name is none, or the tokenizer lacks its tokens */
+    const chat_template *template;  /* NULL: the name is none, or the tokenizer lacks it or its tokens */
     int64_t max_length, vocab_size; /* 0 = no limit */
     data_overlong overlong;
     bool train_on_all;
+    bool train_on_last; /* of a conversation, the last assistant turn alone */
 } data_encode_options;
 
 typedef enum {

@@ -26,6 +26,8 @@ nrl_status data_read_text(const data_schema *s, const nrl_node *row, data_key ke
 /* One message {role, content} or {from, value}, or a list of them; `label` names it in errors. */
 nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node, data_sample *notes,
                               data_messages *out);
+/* Of a conversation: tools, chat_template_kwargs. */
+nrl_status data_read_chat_options(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 /* Appends messages of `more` to *list. */
 void data_messages_add(arena *a, data_messages *list, data_messages more);
 data_messages data_message_of(arena *a, const char *role, data_text text);

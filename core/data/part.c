@@ -19,18 +19,21 @@
 /* Everything that the tokens depend on, and nothing else: not the file's name, place or time. */
 static nrl_status set_key(const dataset_options *o, data_part *p)
 {
-    char hash[33];
+    char hash[33], template[33];
+    int64_t template_size;
     buffer b = {0};
+    snprintf(template, sizeof template, "%s", o->template && !chat_template_is_file(o->template) ? o->template : "auto");
     struct stat st;
     if (!stat(p->path, &st)) p->modified = st.st_mtim;
     NRL_TRY(data_file_hash(p->path, hash, &p->bytes));
+    if (o->template && chat_template_is_file(o->template)) NRL_TRY(data_file_hash(o->template, template, &template_size));
     char *columns = o->columns ? json_write(o->columns, 0) : NULL;
     char *extra = o->extra ? json_write(o->extra, 0) : NULL;
     buffer_print(&b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
                  DATA_CACHE_VERSION, hash, p->bytes,
                  o->tokenizer ? tokenizer_hash(o->tokenizer) : "none",
-                 o->template ? o->template : "auto", o->max_length, o->max_length ? o->overlong : 0,
-                 o->train_on_all, o->pairs + 2 * o->labels + 4 * o->mismatched, o->vocab_size,
+                 template, o->max_length, o->max_length ? o->overlong : 0,
+                 o->train_on_all + 2 * o->train_on_last, o->pairs + 2 * o->labels + 4 * o->mismatched, o->vocab_size,
                  columns ? columns : "", extra ? extra : "");
     XXH128_hash_t h = XXH3_128bits(b.text, b.size);
     snprintf(p->key, sizeof p->key, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
@@ -98,11 +101,14 @@ static data_encode_options encode_options(const dataset_options *o)
                              .max_length = o->max_length,
                              .vocab_size = o->vocab_size,
                              .overlong = o->overlong,
-                             .train_on_all = o->train_on_all && !o->labels};
-    if (!o->template || !o->tokenizer) return e;
-    if (chat_template_find(o->template, &e.template) != NRL_OK ||
-        chat_template_check(e.template, o->tokenizer) != NRL_OK)
+                             .train_on_all = o->train_on_all && !o->labels,
+                             .train_on_last = o->train_on_last};
+    if (!o->tokenizer || chat_template_open(o->template ? o->template : "auto", o->tokenizer, &e.template) != NRL_OK) {
         e.template = NULL; /* an error only where a row has messages */
+    } else if (chat_template_check(e.template, o->tokenizer) != NRL_OK) {
+        chat_template_close(e.template);
+        e.template = NULL;
+    }
     return e;
 }
 
@@ -117,7 +123,7 @@ static nrl_status check_unchanged(const void *part)
     return nrl_fail(NRL_ERR_DATA, "%s: the file was changed while it was read", p->path);
 }
 
-static nrl_status build(const dataset_options *o, data_part *p, bool alone)
+static nrl_status build_with(const dataset_options *o, const data_encode_options *encode, data_part *p, bool alone)
 {
     data_schema schema;
     data_stream *stream;
@@ -125,7 +131,7 @@ static nrl_status build(const dataset_options *o, data_part *p, bool alone)
     data_cache_writer *writer;
     NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels));
     data_build_options b = {.name = p->path,
-                            .encode = encode_options(o),
+                            .encode = *encode,
                             .schema = &schema,
                             .mismatched = o->mismatched,
                             .workers = o->workers,
@@ -136,6 +142,14 @@ static nrl_status build(const dataset_options *o, data_part *p, bool alone)
     nrl_status st = data_cache_create(p->cache_path, alone, p->key, &writer);
     if (st == NRL_OK) return data_build(&b, reader, writer, &p->cache);
     data_reader_destroy(reader);
+    return st;
+}
+
+static nrl_status build(const dataset_options *o, data_part *p, bool alone)
+{
+    data_encode_options encode = encode_options(o);
+    nrl_status st = build_with(o, &encode, p, alone);
+    chat_template_close(encode.template);
     return st;
 }
 

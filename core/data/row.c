@@ -27,28 +27,31 @@ static const char *const key_names[DATA_KEY_COUNT] = {
     [DATA_KEY_REJECTED_INPUT_IDS] = "rejected_input_ids",
     [DATA_KEY_LABEL] = DATA_LABEL,
     [DATA_KEY_KTO_TAG] = "kto_tag",
+    [DATA_KEY_TOOLS] = "tools",
+    [DATA_KEY_TEMPLATE_KWARGS] = "chat_template_kwargs",
 };
 
 #define KEY(k) (1u << DATA_KEY_##k)
 #define LABELS (KEY(LABEL) | KEY(KTO_TAG))
 #define ANSWERS (KEY(CHOSEN) | KEY(REJECTED))
-#define ALPACA_OPTIONS (KEY(INPUT) | KEY(HISTORY) | KEY(SYSTEM))
+#define CHAT_OPTIONS (KEY(TOOLS) | KEY(TEMPLATE_KWARGS))
+#define ALPACA_OPTIONS (KEY(INPUT) | KEY(HISTORY) | KEY(SYSTEM) | CHAT_OPTIONS)
 
 /* The first that a row has all required keys of is its format. */
 static const data_format formats[] = {
     {"pre-tokenized pairs", true, false,
      KEY(PROMPT_INPUT_IDS) | KEY(CHOSEN_INPUT_IDS) | KEY(REJECTED_INPUT_IDS), 0, data_read_ids},
-    {"conversations/chosen/rejected", true, false, KEY(CONVERSATIONS) | ANSWERS, KEY(SYSTEM),
+    {"conversations/chosen/rejected", true, false, KEY(CONVERSATIONS) | ANSWERS, KEY(SYSTEM) | CHAT_OPTIONS,
      data_read_prompted},
     {"instruction/chosen/rejected", true, false, KEY(INSTRUCTION) | ANSWERS, ALPACA_OPTIONS,
      data_read_prompted},
-    {"prompt/chosen/rejected", true, false, KEY(PROMPT) | ANSWERS, 0, data_read_prompted},
-    {"chosen/rejected", true, false, ANSWERS, 0, data_read_prompted},
+    {"prompt/chosen/rejected", true, false, KEY(PROMPT) | ANSWERS, CHAT_OPTIONS, data_read_prompted},
+    {"chosen/rejected", true, false, ANSWERS, CHAT_OPTIONS, data_read_prompted},
     {"pre-tokenized", false, false, KEY(INPUT_IDS), KEY(LABELS) | KEY(ATTENTION_MASK),
      data_read_ids},
-    {"messages", false, false, KEY(MESSAGES), 0, data_read_chat},
-    {"ShareGPT", false, false, KEY(CONVERSATIONS), KEY(SYSTEM), data_read_chat},
-    {"prompt/completion", false, false, KEY(PROMPT) | KEY(COMPLETION), 0, data_read_prompted},
+    {"messages", false, false, KEY(MESSAGES), CHAT_OPTIONS, data_read_chat},
+    {"ShareGPT", false, false, KEY(CONVERSATIONS), KEY(SYSTEM) | CHAT_OPTIONS, data_read_chat},
+    {"prompt/completion", false, false, KEY(PROMPT) | KEY(COMPLETION), CHAT_OPTIONS, data_read_prompted},
     {"Alpaca", false, false, KEY(INSTRUCTION) | KEY(OUTPUT), ALPACA_OPTIONS, data_read_alpaca},
     {"text", false, true, KEY(TEXT), 0, data_read_plain},
 };
@@ -291,6 +294,7 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
     if (is_kto(s, row))
         return nrl_fail(NRL_ERR_DATA, "a KTO row among rows of %s", s->format->name);
     NRL_TRY(s->format->read(a, s, row, out));
+    if (out->shape == DATA_SHAPE_CHAT) NRL_TRY(data_read_chat_options(a, s, row, out));
     if (s->labels) NRL_TRY(data_read_label(s, row, out));
     return read_extra(s, row, out);
 }
@@ -320,7 +324,8 @@ static bool has_answer(const data_sample *s, int side)
     if (s->shape == DATA_SHAPE_IDS) return nrl_node_size(s->ids[side]) > 0;
     if (s->shape != DATA_SHAPE_CHAT) return s->answer[side].size > 0;
     for (size_t i = s->n_prompt; i < s->chat[side].n; i++)
-        if (s->chat[side].items[i].content_size) return true;
+        if (s->chat[side].items[i].content_size || nrl_node_size(nrl_node_find(s->chat[side].items[i].node, "tool_calls")))
+            return true;
     return false;
 }
 

@@ -32,6 +32,8 @@ typedef enum {
     DATA_KEY_REJECTED_INPUT_IDS,
     DATA_KEY_LABEL,
     DATA_KEY_KTO_TAG,
+    DATA_KEY_TOOLS,
+    DATA_KEY_TEMPLATE_KWARGS,
     DATA_KEY_COUNT
 } data_key;
 
@@ -60,6 +62,7 @@ typedef struct {
     data_text prompt, answer[2]; /* TEXT: answer[0] alone */
     data_messages chat[2];       /* CHAT: whole conversations */
     size_t n_prompt;             /* CHAT: messages at the start that are never trained */
+    const nrl_node *tools, *template_kwargs; /* CHAT: a list, a map; or NULL */
     const nrl_node *prompt_ids, *ids[2], *labels; /* IDS: lists; absent ones NULL */
     const char *unknown_key; /* the first key of a message that means nothing here, or NULL */
     float extra[BATCH_MAX_EXTRA];

@@ -1,7 +1,9 @@
 /*
  * row_chat.c - messages of a row, and the prompt that two conversations or texts share.
  */
+#include "base/json.h"
 #include "data/format.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- reading ---- */
@@ -68,6 +70,12 @@ static void note_unknown(const nrl_node *node, const char *role_key, const char 
     }
 }
 
+static bool is_given(const nrl_node *map, const char *key)
+{
+    const nrl_node *value = nrl_node_find(map, key);
+    return value && nrl_node_kind(value) != NRL_NODE_NULL;
+}
+
 static nrl_status read_message(arena *a, const nrl_node *node, data_sample *notes,
                                chat_message *out)
 {
@@ -81,11 +89,11 @@ static nrl_status read_message(arena *a, const nrl_node *node, data_sample *note
     if (!role)
         return nrl_fail(NRL_ERR_DATA, "no text under key '%s', the role (%s/%s)", role_key,
                         role_key, content_key);
-    if (nrl_node_size(nrl_node_find(node, "tool_calls")))
-        return nrl_fail(NRL_ERR_DATA, "tool_calls: this version does not train on tool calls");
-    NRL_TRY(message_text(a, node, content_key, &text));
+    bool calls = nrl_node_size(nrl_node_find(node, "tool_calls")) > 0, content = is_given(node, content_key);
+    text = (data_text){"", 0};
+    if (content || !calls) NRL_TRY(message_text(a, node, content_key, &text));
     note_unknown(node, role_key, content_key, notes);
-    *out = (chat_message){role_of(role), text.text, text.size};
+    *out = (chat_message){role_of(role), text.text, text.size, node};
     return NRL_OK;
 }
 
@@ -119,11 +127,54 @@ void data_messages_add(arena *a, data_messages *list, data_messages more)
 data_messages data_message_of(arena *a, const char *role, data_text text)
 {
     chat_message *m = arena_alloc(a, sizeof *m);
-    *m = (chat_message){role, text.text, text.size};
+    *m = (chat_message){role, text.text, text.size, NULL};
     return (data_messages){m, 1};
 }
 
+/* tools: a list, or one written as JSON, for tables that hold text alone. */
+static nrl_status read_tools(arena *a, const data_schema *s, const nrl_node *row, const nrl_node **out)
+{
+    const char *name = s->name[DATA_KEY_TOOLS];
+    const nrl_node *value = data_row_find(s, row, DATA_KEY_TOOLS);
+    if (nrl_node_kind(value) == NRL_NODE_STRING) {
+        nrl_node *read;
+        size_t size = nrl_node_string_size(value);
+        if (!size) return NRL_OK;
+        nrl_status st = json_parse(a, name, nrl_node_string(value, ""), size, &read);
+        if (st != NRL_OK) return st;
+        value = read;
+    }
+    if (value && nrl_node_kind(value) != NRL_NODE_LIST)
+        return nrl_fail(NRL_ERR_DATA, "key '%s': expected a list of tools, found %s", name, node_kind_name(nrl_node_kind(value)));
+    *out = value;
+    return NRL_OK;
+}
+
+nrl_status data_read_chat_options(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
+{
+    NRL_TRY(read_tools(a, s, row, &out->tools));
+    const nrl_node *kwargs = data_row_find(s, row, DATA_KEY_TEMPLATE_KWARGS);
+    if (kwargs && nrl_node_kind(kwargs) != NRL_NODE_MAP)
+        return nrl_fail(NRL_ERR_DATA, "key '%s': expected a map, found %s", s->name[DATA_KEY_TEMPLATE_KWARGS],
+                        node_kind_name(nrl_node_kind(kwargs)));
+    out->template_kwargs = kwargs;
+    return NRL_OK;
+}
+
 /* ---- what two answers share ---- */
+
+/* Calls of tools are as much of a message as its text. */
+static bool same_calls(const nrl_node *x, const nrl_node *y)
+{
+    const nrl_node *a = nrl_node_find(x, "tool_calls"), *b = nrl_node_find(y, "tool_calls");
+    if (!nrl_node_size(a) && !nrl_node_size(b)) return true;
+    if (!a || !b) return false;
+    char *p = json_write(a, 0), *q = json_write(b, 0);
+    bool same = !strcmp(p, q);
+    free(p);
+    free(q);
+    return same;
+}
 
 size_t data_common_messages(data_messages chosen, data_messages rejected)
 {
@@ -131,7 +182,7 @@ size_t data_common_messages(data_messages chosen, data_messages rejected)
     for (; n < chosen.n && n < rejected.n; n++) {
         const chat_message *x = &chosen.items[n], *y = &rejected.items[n];
         if (strcmp(x->role, y->role) || x->content_size != y->content_size ||
-            memcmp(x->content, y->content, x->content_size) != 0)
+            memcmp(x->content, y->content, x->content_size) != 0 || !same_calls(x->node, y->node))
             break;
     }
     return n;

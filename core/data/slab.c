@@ -132,12 +132,29 @@ static void add_unknown(data_slab *s, const char *key, int64_t line)
     s->unknown_line[s->n_unknown++] = line;
 }
 
-static void note_unknown(data_slab *s, const data_schema *schema, const nrl_node *row,
+/* Only a template in Jinja reads what stands beside role and content. */
+static bool reads_keys(const data_build_options *o, const data_sample *sample)
+{
+    const chat_template *t = o->encode.template;
+    return sample->shape == DATA_SHAPE_CHAT && t && chat_template_is_own(t);
+}
+
+static void note_unused(data_slab *s, const data_schema *schema, const nrl_node *row, int64_t line)
+{
+    static const data_key keys[] = {DATA_KEY_TOOLS, DATA_KEY_TEMPLATE_KWARGS};
+    for (int i = 0; i < 2; i++)
+        if (nrl_node_find(row, schema->name[keys[i]])) add_unknown(s, schema->name[keys[i]], line);
+}
+
+static void note_unknown(data_slab *s, const data_build_options *o, const nrl_node *row,
                          const data_sample *sample, int64_t line)
 {
+    const data_schema *schema = o->schema;
     size_t at = 0;
     for (const char *key; (key = data_row_unknown_key(schema, row, &at));)
         add_unknown(s, key, line);
+    if (reads_keys(o, sample)) return;
+    note_unused(s, schema, row, line);
     if (!sample->unknown_key) return;
     char key[SLAB_KEY];
     snprintf(key, sizeof key, "%.40s (of a message)", sample->unknown_key);
@@ -159,7 +176,7 @@ static nrl_status run_row(data_slab *s, size_t i, data_worker *w, const data_bui
         nrl_note("%s:%" PRId64, o->name, line);
         return st;
     }
-    note_unknown(s, o->schema, node, &sample, line);
+    note_unknown(s, o, node, &sample, line);
     s->counts.rows++;
     s->counts.verdict[verdict]++;
     if (!s->counts.first_line[verdict]) s->counts.first_line[verdict] = line;

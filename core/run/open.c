@@ -113,6 +113,7 @@ static void close_data(run *r)
     if (r->eval_plan) data_plan_destroy(r->eval_plan);
     if (r->train_data) dataset_close(r->train_data);
     if (r->eval_data) dataset_close(r->eval_data);
+    chat_template_close(r->chat);
     tokenizer_close(r->tokenizer);
 }
 

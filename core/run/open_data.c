@@ -54,6 +54,7 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
                          .max_length = d->max_length,
                          .overlong = (data_overlong)d->overlong,
                          .train_on_all = d->train_on == CONFIG_TRAIN_ON_ALL,
+                         .train_on_last = d->train_on == CONFIG_TRAIN_ON_LAST,
                          .pairs = r->algorithm->block_kind == 1,
                          .labels = labels,
                          .mismatched = labels && work_needs(r->algorithm, "mismatched"),
@@ -91,8 +92,14 @@ nrl_status open_text(run *r)
 {
     const char *template = r->config.data.template;
     NRL_TRY(open_tokenizer(r));
-    if (!strcmp(template, "auto")) return NRL_OK;
-    NRL_TRY(chat_template_find(template, &r->chat));
+    bool automatic = !strcmp(template, "auto");
+    /* rows of messages and chat prompts find out again that a tokenizer's own cannot be run */
+    if (automatic && (!r->tokenizer || !tokenizer_chat_template(r->tokenizer))) return NRL_OK;
+    nrl_status st = chat_template_open(template, r->tokenizer, &r->chat);
+    if (st != NRL_OK) {
+        r->chat = NULL;
+        return automatic ? NRL_OK : st;
+    }
     return r->tokenizer ? chat_template_check(r->chat, r->tokenizer) : NRL_OK;
 }
 

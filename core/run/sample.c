@@ -26,7 +26,7 @@ static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat,
     chat_ids list = {0};
     nrl_status st;
     if (chat) {
-        chat_message m = {"user", text, strlen(text)};
+        chat_message m = {.role = "user", .content = text, .content_size = strlen(text)};
         st = chat_render(chat, tok, scratch, &m, 1, true, &list);
     } else {
         st = tokenizer_encode(tok, scratch, text, strlen(text), TOKENIZER_ADD_SPECIAL, &list.tokens);
@@ -122,7 +122,8 @@ nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sa
     if (!r->tokenizer)
         return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
     if (o->chat && !r->chat)
-        return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: one of %s",
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "a chat prompt needs data.template, and the tokenizer has none that can be run\nname one of %s; or a file",
                         chat_template_names());
     nrl_status st = ranks_agree(r, "sample", (uint64_t)n);
     if (st == NRL_OK)

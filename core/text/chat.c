@@ -1,40 +1,15 @@
 /*
  * chat.c - the built-in chat templates as tables, and writing a conversation by them. The whole
  * conversation becomes one text that is encoded once, so ids are those of the rendered text;
- * where each token begins then says whether it is trained.
+ * where each token begins then says whether it is trained. A template in Jinja is chat_own.c's; only
+ * its text and the stretches in it come from there.
  */
 #include "text/chat.h"
 #include "base/buffer.h"
-#include "text/parts.h"
+#include "text/chat_parts.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* How a role's turn is written: open, content, close, after. Of an assistant turn lead, content
- * and close are trained. In these texts \1 stands for the space that a SentencePiece tokenizer
- * needs behind a special token when it does not put one there itself. */
-typedef struct {
-    const char *role;
-    const char *open, *lead;
-    const char *close; /* the end-of-turn token; end_is_eos: the tokenizer's own EOS instead */
-    const char *after;
-    bool end_is_eos;
-} turn;
-
-typedef enum { SYSTEM_IS_A_TURN = 0, SYSTEM_IN_FIRST_USER, SYSTEM_IN_LAST_USER } system_place;
-typedef enum { BOS_NONE = 0, BOS_ALWAYS, BOS_AS_TOKENIZER } bos_rule;
-
-struct chat_template {
-    const char *name;
-    bos_rule bos;
-    system_place system;
-    bool alternates;           /* user, assistant, user, ... after an optional system message */
-    bool trims;                /* white space around contents is dropped */
-    const char *const *tokens; /* special tokens that the tokenizer must have, NULL-ended */
-    const turn *turns;         /* ended by a row without a role */
-    const char *variant_token; /* a tokenizer that has it uses the variant */
-    const struct chat_template *variant;
-};
 
 #define TURN(r, o, c, a)                                                                           \
     {                                                                                              \
@@ -112,12 +87,7 @@ nrl_status chat_template_find(const char *name, const chat_template **out)
             *out = &templates[i];
             return NRL_OK;
         }
-    if (!strcmp(name, "auto"))
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "template 'auto' is the tokenizer's own Jinja template, and this version runs none\n"
-                        "name one of: %s",
-                        chat_template_names());
-    return nrl_fail(NRL_ERR_CONFIG, "unknown template '%s', expected one of: %s", name,
+    return nrl_fail(NRL_ERR_CONFIG, "unknown template '%s', expected one of: %s; auto, the tokenizer's own; or a file", name,
                     chat_template_names());
 }
 
@@ -138,6 +108,7 @@ static const turn *find_turn(const chat_template *t, const char *role)
 nrl_status chat_template_check(const chat_template *template, const tokenizer *tok)
 {
     const chat_template *t = for_tokenizer(template, tok);
+    if (t->own) return NRL_OK;
     for (const char *const *token = t->tokens; *token; token++) {
         int32_t id = tokenizer_token_id(tok, *token);
         if (id == TOKENIZER_NONE || !tok->words.entries[id].added)
@@ -174,6 +145,11 @@ static bool is_role(const chat_message *m, const char *role)
 static nrl_status check_message(const chat_template *t, const chat_message *m, size_t i,
                                 size_t n_systems)
 {
+    if (nrl_node_size(nrl_node_find(m->node, "tool_calls")))
+        return nrl_fail(NRL_ERR_DATA,
+                        "messages[%zu]: tool_calls: template '%s' does not write tool calls\n"
+                        "data.template: auto, the tokenizer's own, may",
+                        i, t->name);
     bool system = is_role(m, "system");
     if (t->system != SYSTEM_IS_A_TURN && system) {
         if (!i) return NRL_OK;
@@ -210,10 +186,8 @@ static nrl_status check_order(const chat_template *t, const chat_message *messag
 
 /* ---- writing ---- */
 
-/* Trained stretches of the text, in order. */
 typedef struct {
-    buffer text;
-    spans trained;
+    chat_text out;
     bool space; /* \1 is a space */
     const char *eos;
 } writer;
@@ -221,22 +195,17 @@ typedef struct {
 static void put(writer *w, const char *text)
 {
     for (; *text; text++)
-        if (*text != '\1' || w->space) buffer_add(&w->text, *text == '\1' ? " " : text, 1);
-}
-
-static bool is_trimmed(char c)
-{
-    return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f);
+        if (*text != '\1' || w->space) buffer_add(&w->out.text, *text == '\1' ? " " : text, 1);
 }
 
 static void put_content(writer *w, const chat_template *t, const chat_message *m)
 {
     const char *begin = m->content, *end = begin + m->content_size;
-    while (t->trims && begin < end && is_trimmed(*begin))
+    while (t->trims && begin < end && chat_is_blank(*begin))
         begin++;
-    while (t->trims && begin < end && is_trimmed(end[-1]))
+    while (t->trims && begin < end && chat_is_blank(end[-1]))
         end--;
-    buffer_add(&w->text, begin, (size_t)(end - begin));
+    buffer_add(&w->out.text, begin, (size_t)(end - begin));
 }
 
 static void put_turn(writer *w, const chat_template *t, const chat_message *m,
@@ -244,7 +213,7 @@ static void put_turn(writer *w, const chat_template *t, const chat_message *m,
 {
     const turn *row = find_turn(t, m->role);
     put(w, row->open);
-    size_t begin = w->text.size;
+    size_t begin = w->out.text.size;
     put(w, row->lead);
     if (system) {
         put_content(w, t, system);
@@ -252,7 +221,7 @@ static void put_turn(writer *w, const chat_template *t, const chat_message *m,
     }
     put_content(w, t, m);
     put(w, row->end_is_eos ? w->eos : row->close);
-    if (is_role(m, "assistant")) spans_push(&w->trained, begin, w->text.size);
+    if (is_role(m, "assistant")) spans_push(&w->out.trained, begin, w->out.text.size);
     put(w, row->after);
 }
 
@@ -298,25 +267,19 @@ static bool wants_bos(const chat_template *t, const tokenizer *tok)
     return t->bos == BOS_ALWAYS || (t->bos == BOS_AS_TOKENIZER && tokenizer_adds_bos(tok));
 }
 
-static void mark_trained(const writer *w, size_t from, chat_ids *out)
+nrl_status chat_render_conversation(const chat_template *template, const tokenizer *tok,
+                                    tokenizer_scratch *scratch, const chat_conversation *c, chat_ids *out)
 {
-    if (out->room < out->tokens.n) {
-        out->room = out->tokens.room;
-        out->trained = mem_realloc(out->trained, out->room);
-    }
-    size_t k = 0;
-    for (size_t i = from; i < out->tokens.n; i++) {
-        size_t start = out->tokens.starts[i];
-        while (k < w->trained.n && w->trained.at[k].end <= start)
-            k++;
-        out->trained[i] = k < w->trained.n && w->trained.at[k].begin <= start;
-    }
+    if (template->own) return chat_render_own(template, tok, scratch, c, out);
+    return chat_render(template, tok, scratch, c->messages, c->n, c->add_generation_prompt, out);
 }
 
 nrl_status chat_render(const chat_template *template, const tokenizer *tok,
                        tokenizer_scratch *scratch, const chat_message *messages, size_t n,
                        bool add_generation_prompt, chat_ids *out)
 {
+    const chat_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
+    if (template->own) return chat_render_own(template, tok, scratch, &c, out);
     NRL_TRY(chat_template_check(template, tok));
     const chat_template *t = for_tokenizer(template, tok);
     writer w = {0};
@@ -326,13 +289,13 @@ nrl_status chat_render(const chat_template *template, const tokenizer *tok,
     if (st == NRL_OK) {
         bool bos = wants_bos(t, tok);
         if (bos) tokenizer_ids_push(&out->tokens, tokenizer_bos(tok), 0);
-        st = tokenizer_encode(tok, scratch, w.text.text ? w.text.text : "", w.text.size, 0,
+        st = tokenizer_encode(tok, scratch, w.out.text.text ? w.out.text.text : "", w.out.text.size, 0,
                               &out->tokens);
-        mark_trained(&w, from, out);
+        chat_mark(&w.out, from, out);
         if (bos) out->trained[from] = 0;
     }
-    buffer_free(&w.text);
-    free(w.trained.at);
+    buffer_free(&w.out.text);
+    free(w.out.trained.at);
     return st;
 }
 
@@ -341,14 +304,23 @@ nrl_status chat_render_text(const chat_template *template, const tokenizer *tok,
                             char **text)
 {
     const chat_template *t = for_tokenizer(template, tok);
+    const chat_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
     writer w = {0};
-    if (wants_bos(t, tok)) buffer_puts(&w.text, tokenizer_token_text(tok, tokenizer_bos(tok)));
+    bool exact;
+    if (t->own) {
+        nrl_status own = chat_own_write(t->own, &c, &w.out.text, NULL, &exact);
+        *text = buffer_take(&w.out.text);
+        if (own == NRL_OK) return NRL_OK;
+        free(*text);
+        return own;
+    }
+    if (wants_bos(t, tok)) buffer_puts(&w.out.text, tokenizer_token_text(tok, tokenizer_bos(tok)));
     nrl_status st = write_all(t, tok, messages, n, add_generation_prompt, &w);
-    free(w.trained.at);
+    free(w.out.trained.at);
     if (st == NRL_OK)
-        *text = buffer_take(&w.text);
+        *text = buffer_take(&w.out.text);
     else
-        buffer_free(&w.text);
+        buffer_free(&w.out.text);
     return st;
 }
 
@@ -361,6 +333,7 @@ void chat_ids_free(chat_ids *ids)
 
 int32_t chat_template_end(const chat_template *template, const tokenizer *tok)
 {
+    if (template->own) return chat_end_of_own(template, tok);
     for (const turn *t = template->turns; t->role; t++)
         if (!strcmp(t->role, "assistant") && !t->end_is_eos && t->close && *t->close)
             return tokenizer_token_id(tok, t->close);

@@ -1,10 +1,12 @@
 /*
- * chat.h - conversations to token ids by the built-in chat templates: chatml, llama3, mistral,
- * plain. Called by core/data (training rows) and core/run (sampling). It runs no Jinja.
+ * chat.h - conversations to token ids by a chat template: the tokenizer's own or a file, in Jinja
+ * (chat_own.c), or a built-in one: chatml, llama3, mistral, plain. Called by core/data (training
+ * rows) and core/run (sampling).
  */
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 #include "text/tokenizer.h"
+#include <nrl/node.h>
 
 typedef struct chat_template chat_template;
 
@@ -12,7 +14,16 @@ typedef struct {
     const char *role; /* system, user, assistant; templates may know more */
     const char *content;
     size_t content_size; /* bytes; content may hold NUL */
+    const nrl_node *node; /* the row's own message, for templates that read further keys; or NULL */
 } chat_message;
+
+typedef struct {
+    const chat_message *messages;
+    size_t n, n_prompt; /* the first n_prompt are never trained */
+    bool add_generation_prompt;
+    const nrl_node *tools;     /* a list, or NULL */
+    const nrl_node *variables; /* a map of further variables, or NULL */
+} chat_conversation;
 
 /* ids of a rendered conversation and which of them are trained. Zero-initialise. */
 typedef struct {
@@ -22,8 +33,15 @@ typedef struct {
 } chat_ids;
 void chat_ids_free(chat_ids *ids);
 
-/* "chatml", ...; NRL_ERR_CONFIG listing the names for any other, "auto" included: a Jinja template
- * cannot be run by this version and is never guessed. The result is static. */
+/* A built-in name; "auto": the tokenizer's own; or the path of a Jinja file, which holds a / or a dot.
+ * NRL_ERR_CONFIG listing the names: unknown, "auto" where the tokenizer has none, or one that this
+ * version cannot run; never a guess. The tokenizer must outlive it; NULL: none is known yet, and
+ * "auto" is an error. */
+nrl_status chat_template_open(const char *name, const tokenizer *tok, const chat_template **out);
+void chat_template_close(const chat_template *template); /* NULL is fine */
+bool chat_template_is_file(const char *name);
+bool chat_template_is_own(const chat_template *template); /* Jinja: it reads tools and further keys */
+/* A built-in one alone; the result is static. */
 nrl_status chat_template_find(const char *name, const chat_template **out);
 const char *chat_template_names(void); /* "chatml, llama3, mistral, plain" */
 
@@ -33,9 +51,13 @@ nrl_status chat_template_check(const chat_template *template, const tokenizer *t
 /* The token that ends an assistant's turn, TOKENIZER_NONE where that is the tokenizer's own end. [any] */
 int32_t chat_template_end(const chat_template *template, const tokenizer *tok);
 
-/* Appends the conversation to `out`. BOS exactly once, where the template wants one and the
+/* Appends the conversation to `out`. A built-in template: BOS exactly once, where the template wants one and the
  * tokenizer has one. add_generation_prompt opens an assistant turn at the end.
- * Errors (NRL_ERR_DATA): unknown roles and broken order, with the message's index from 0. */
+ * Errors (NRL_ERR_DATA): unknown roles and broken order, with the message's index from 0; what the
+ * template raises. Jinja: the text is the whole of it, as transformers has it; BOS where it writes one.
+ * Trained is each assistant turn behind the prompt, up to its end-of-turn token. */
+nrl_status chat_render_conversation(const chat_template *template, const tokenizer *tok,
+                                    tokenizer_scratch *scratch, const chat_conversation *c, chat_ids *out);
 nrl_status chat_render(const chat_template *template, const tokenizer *tok,
                        tokenizer_scratch *scratch, const chat_message *messages, size_t n,
                        bool add_generation_prompt, chat_ids *out);

@@ -75,6 +75,28 @@ const char *tokenizer_chat_template(const tokenizer *tok)
     return tok->chat_template;
 }
 
+const char *tokenizer_tools_template(const tokenizer *tok)
+{
+    return tok->tools_template;
+}
+
+/* The first file that has the name decides, also where it says null. */
+const char *tokenizer_named_token(const tokenizer *tok, const char *name)
+{
+    const nrl_node *files[] = {tok->config, tok->special};
+    for (int i = 0; i < 2; i++) {
+        const nrl_node *n = nrl_node_find(files[i], name);
+        if (!n) continue;
+        if (nrl_node_kind(n) == NRL_NODE_MAP) n = nrl_node_find(n, "content");
+        return nrl_node_string(n, NULL);
+    }
+    int32_t id = !strcmp(name, "bos_token")   ? tok->bos
+                 : !strcmp(name, "eos_token") ? tokenizer_eos(tok)
+                 : !strcmp(name, "pad_token") ? tok->pad
+                                              : TOKENIZER_NONE;
+    return id == TOKENIZER_NONE ? NULL : tokenizer_token_text(tok, id);
+}
+
 const char *tokenizer_folder(const tokenizer *tok)
 {
     return tok->folder;

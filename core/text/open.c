@@ -122,6 +122,9 @@ static const char *const wanted[] = {"added_tokens_decoder",
                                      "eos_token",
                                      "pad_token",
                                      "unk_token",
+                                     "sep_token",
+                                     "cls_token",
+                                     "mask_token",
                                      "add_bos_token",
                                      "add_eos_token",
                                      "chat_template",
@@ -225,22 +228,34 @@ static nrl_status load_folder(tokenizer *tok, const companions *c)
                     tok->folder);
 }
 
-static nrl_status read_template(tokenizer *tok, const companions *c)
+/* A file of its own wins over tokenizer_config.json. */
+static nrl_status read_jinja(tokenizer *tok, const char *name, const char **out)
 {
-    const char *path = path_in(tok, "chat_template.jinja");
-    const nrl_node *n = nrl_node_find(c->config, "chat_template");
-    tok->chat_template = nrl_node_string(n, NULL);
-    for (size_t i = 0; nrl_node_kind(n) == NRL_NODE_LIST && i < nrl_node_size(n); i++)
-        if (!strcmp(nrl_node_string(nrl_node_find(nrl_node_at(n, i), "name"), ""), "default"))
-            tok->chat_template =
-                nrl_node_string(nrl_node_find(nrl_node_at(n, i), "template"), NULL);
-    if (!exists(path)) return NRL_OK;
+    const char *path = path_in(tok, name);
     char *text;
     size_t size;
+    if (!exists(path)) return NRL_OK;
     NRL_TRY(file_read(path, MAX_COMPANION, &text, &size));
-    tok->chat_template = arena_strndup(&tok->memory, text, size);
+    hash_bytes(tok, text, size);
+    *out = arena_strndup(&tok->memory, text, size);
     free(text);
     return NRL_OK;
+}
+
+static nrl_status read_template(tokenizer *tok, const companions *c)
+{
+    const nrl_node *n = nrl_node_find(c->config, "chat_template");
+    tok->chat_template = nrl_node_string(n, NULL);
+    for (size_t i = 0; nrl_node_kind(n) == NRL_NODE_LIST && i < nrl_node_size(n); i++) {
+        const nrl_node *entry = nrl_node_at(n, i), *text = nrl_node_find(entry, "template");
+        const char *name = nrl_node_string(nrl_node_find(entry, "name"), "");
+        if (!strcmp(name, "default")) tok->chat_template = nrl_node_string(text, NULL);
+        if (!strcmp(name, "tool_use")) tok->tools_template = nrl_node_string(text, NULL);
+    }
+    tok->config = c->config;
+    tok->special = c->special;
+    NRL_TRY(read_jinja(tok, "chat_template.jinja", &tok->chat_template));
+    return read_jinja(tok, "additional_chat_templates/tool_use.jinja", &tok->tools_template);
 }
 
 /* A tokenizer.json that was named itself means exactly its own ids (Tokenizer.from_file); a folder,

@@ -143,7 +143,8 @@ struct tokenizer {
     int32_t *eos;
     size_t n_eos;
 
-    const char *source, *folder, *chat_template;
+    const char *source, *folder, *chat_template, *tools_template;
+    const nrl_node *config, *special; /* tokenizer_config.json, special_tokens_map.json; or NULL */
     void *hashing; /* XXH3 state while files are read */
     char hash[33];
     uint64_t key[2]; /* the hash as numbers: what a scratch's cache belongs to */

@@ -3,7 +3,7 @@
  * Called by core/data, core/run (sampling), core/script and the `tokenizer` verb. Reads
  * tokenizer.json (BPE), SentencePiece BPE `.model`, tiktoken rank files and a vocab.json +
  * merges.txt pair; ids are equal to those of the Hugging Face tokenizers library on the same files.
- * It does not run Jinja chat templates: chat.h writes conversations.
+ * Conversations are chat.h's.
  *
  * Ownership: an open tokenizer is read-only and may be used by many threads at once; each thread
  * brings its own tokenizer_scratch, which holds buffers and a bounded cache of words.
@@ -104,8 +104,14 @@ bool tokenizer_adds_eos(const tokenizer *tok);
 
 /* 32 hex digits over the bytes of every file that was read: names a data cache. */
 const char *tokenizer_hash(const tokenizer *tok);
-/* The Jinja text of tokenizer_config.json or chat_template.jinja, or NULL. */
+/* The Jinja text of chat_template.jinja or tokenizer_config.json (of a list: "default"), or NULL; and
+ * the one named "tool_use", for conversations with tools, or NULL. */
 const char *tokenizer_chat_template(const tokenizer *tok);
+const char *tokenizer_tools_template(const tokenizer *tok);
+/* The text that the files beside the tokenizer give to "bos_token", "eos_token", "unk_token",
+ * "sep_token", "pad_token", "cls_token" or "mask_token", NULL where they give none: what a chat
+ * template prints. Without such files the tokenizer's own BOS, EOS and PAD. */
+const char *tokenizer_named_token(const tokenizer *tok, const char *name);
 /* Where it was opened: the directory, without a trailing slash; NULL when from memory. */
 const char *tokenizer_folder(const tokenizer *tok);
 

@@ -209,7 +209,7 @@ static void tool_calls_are_refused(void **state)
     rows_fail(
         state,
         "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{}]}]}\n",
-        "messages[0]: tool_calls: this version does not train on tool calls");
+        "messages[0]: tool_calls: template 'chatml' does not write tool calls");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)

@@ -96,7 +96,7 @@ static void auto_and_unknown_names_list_the_templates(void **state)
 {
     (void)state;
     const chat_template *t;
-    assert_int_equal(chat_template_find("auto", &t), NRL_ERR_CONFIG);
+    assert_int_equal(chat_template_open("auto", NULL, &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "chatml, llama3, mistral, plain"));
     assert_int_equal(chat_template_find("vicuna", &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "chatml, llama3, mistral, plain"));
@@ -121,7 +121,7 @@ static void check_mistral_sample(const char *model, const char *tokens)
     for (size_t i = 0; i < n; i++) {
         const nrl_node *content = nrl_node_find(nrl_node_at(list, i), "content");
         m[i] = (chat_message){nrl_node_string(nrl_node_find(nrl_node_at(list, i), "role"), ""),
-                              nrl_node_string(content, ""), nrl_node_string_size(content)};
+                              nrl_node_string(content, ""), nrl_node_string_size(content), NULL};
     }
     chat_ids out = {0};
     if (chat_render(find("mistral"), tok, s, m, n, true, &out)) fail_msg("%s", nrl_error_text());
@@ -182,7 +182,7 @@ static void check_rendered(const char *key, const char *name, const char *specia
         for (size_t k = 0; k < n; k++) {
             const nrl_node *content = nrl_node_find(nrl_node_at(list, k), "content");
             m[k] = (chat_message){nrl_node_string(nrl_node_find(nrl_node_at(list, k), "role"), ""),
-                                  nrl_node_string(content, ""), nrl_node_string_size(content)};
+                                  nrl_node_string(content, ""), nrl_node_string_size(content), NULL};
         }
         bool prompt =
             always_prompts || nrl_node_bool(nrl_node_find(row, "add_generation_prompt"), false);

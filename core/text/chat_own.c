@@ -1,0 +1,270 @@
+/*
+ * chat_own.c - see chat_own.h. The template gets the variables that transformers gives it: messages
+ * with all keys of the row that are not null, tools, documents (none), add_generation_prompt, the
+ * named special tokens, and what the row's chat_template_kwargs say.
+ *
+ * What is trained is read off the template itself, never guessed:
+ * - marks of {% generation %}, where it has them (transformers' return_assistant_tokens_mask);
+ * - else turn i goes from the end of messages[0..i) with the generation prompt to the end of
+ *   messages[0..i], and each of these renderings must be how the whole one begins. A prompt that goes
+ *   on otherwise than the turn (a <think> opened for the model) counts up to where both part, as in
+ *   TRL, if the messages before it are rendered alike.
+ * A template without that property (one that drops the reasoning of earlier turns) is an error.
+ */
+#include "text/chat_own.h"
+#include "text/jinja.h"
+#include "text/unicode.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct chat_own {
+    jinja *plain, *with_tools; /* the second may be NULL */
+    const tokenizer *tok;
+    int64_t now; /* when it was opened: strftime_now's clock */
+};
+
+enum { MAX_VARIABLES = 64 };
+
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
+enum { N_TOKENS = sizeof token_names / sizeof *token_names };
+
+nrl_status chat_own_open(const char *name, const char *text, const char *tools, const tokenizer *tok, chat_own **out)
+{
+    chat_own *own = mem_alloc(sizeof *own);
+    own->tok = tok;
+    own->now = (int64_t)time(NULL);
+    nrl_status st = jinja_compile(name, text, strlen(text), &own->plain);
+    if (st == NRL_OK && tools) st = jinja_compile(name, tools, strlen(tools), &own->with_tools);
+    if (st == NRL_OK) {
+        *out = own;
+        return NRL_OK;
+    }
+    chat_own_close(own);
+    return nrl_fail(st, "%s\ndata.template may name a built-in one instead: %s", nrl_error_text(),
+                    chat_template_names());
+}
+
+void chat_own_close(chat_own *own)
+{
+    if (!own) return;
+    jinja_free(own->plain);
+    jinja_free(own->with_tools);
+    free(own);
+}
+
+/* ---- variables ---- */
+
+static bool is_one_of(const char *key, const char *const *names)
+{
+    for (; *names; names++)
+        if (!strcmp(key, *names)) return true;
+    return false;
+}
+
+/* The reasoning of a message under the names that templates read, as transformers gives it. */
+static const nrl_node *find_reasoning(const nrl_node *node)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    for (int i = 0; i < 3; i++) {
+        const nrl_node *found = nrl_node_find(node, names[i]);
+        if (found && nrl_node_kind(found) != NRL_NODE_NULL) return found;
+    }
+    return NULL;
+}
+
+/* Lists of content parts stay lists for a template that reads a part's text; others get the texts
+ * joined, as the built-in templates do. */
+static jinja_value content_of(const jinja *t, arena *a, const chat_message *m)
+{
+    const nrl_node *content = nrl_node_find(m->node, "content");
+    if (nrl_node_kind(content) == NRL_NODE_LIST && jinja_mentions(t, "text")) return jinja_from_node(a, content);
+    return jinja_string(m->content, m->content_size);
+}
+
+static void set(arena *a, jinja_value *map, const char *key, jinja_value v)
+{
+    jinja_map_set(a, map->map, jinja_string(key, strlen(key)), v);
+}
+
+static jinja_value message_value(const jinja *t, arena *a, const chat_message *m)
+{
+    static const char *const replaced[] = {"role", "content", "from", "value", NULL};
+    const nrl_node *reasoning = find_reasoning(m->node);
+    bool shared = nrl_node_find(m->node, "from") && !nrl_node_find(m->node, "role");
+    const nrl_node *content = nrl_node_find(m->node, shared ? "value" : "content");
+    jinja_value v = jinja_map_new(a);
+    if (reasoning) set(a, &v, "thinking", jinja_from_node(a, reasoning));
+    set(a, &v, "role", jinja_string(m->role, strlen(m->role)));
+    if (!m->node || (content && nrl_node_kind(content) != NRL_NODE_NULL)) set(a, &v, "content", content_of(t, a, m));
+    for (size_t i = 0; i < nrl_node_size(m->node); i++) {
+        const char *key = nrl_node_key(m->node, i);
+        const nrl_node *value = nrl_node_at(m->node, i);
+        if (nrl_node_kind(value) == NRL_NODE_NULL || is_one_of(key, replaced)) continue;
+        set(a, &v, key, jinja_from_node(a, value));
+    }
+    if (reasoning) set(a, &v, "reasoning_content", jinja_from_node(a, reasoning));
+    return v;
+}
+
+typedef struct {
+    const jinja *code;
+    arena memory;
+    jinja_value *messages; /* [n] of the whole conversation */
+    jinja_variable variables[MAX_VARIABLES];
+    size_t n;
+    int64_t now;
+    jinja_output whole; /* the rendering that all others are compared with */
+} renderer;
+
+static void set_variable(renderer *r, const char *name, jinja_value v)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (!strcmp(r->variables[i].name, name)) {
+            r->variables[i].value = v;
+            return;
+        }
+    if (r->n < MAX_VARIABLES) r->variables[r->n++] = (jinja_variable){name, v};
+}
+
+static void fill_variables(renderer *r, const chat_own *own, const chat_conversation *c)
+{
+    for (int i = 0; i < N_TOKENS; i++) {
+        const char *text = tokenizer_named_token(own->tok, token_names[i]);
+        if (text) set_variable(r, token_names[i], jinja_string(text, strlen(text)));
+    }
+    for (size_t i = 0; i < nrl_node_size(c->variables); i++)
+        set_variable(r, nrl_node_key(c->variables, i), jinja_from_node(&r->memory, nrl_node_at(c->variables, i)));
+    set_variable(r, "tools", jinja_from_node(&r->memory, c->tools));
+    set_variable(r, "documents", jinja_none());
+}
+
+static nrl_status render(renderer *r, size_t n, bool add_generation_prompt, jinja_output *out)
+{
+    set_variable(r, "messages", jinja_list_of(&r->memory, JINJA_LIST, r->messages, n));
+    set_variable(r, "add_generation_prompt", jinja_bool(add_generation_prompt));
+    const jinja_input in = {.variables = r->variables, .n = r->n, .now = r->now};
+    nrl_status st = jinja_render(r->code, &in, out);
+    if (st == NRL_ERR_CONFIG)
+        return nrl_fail(st, "%s\ndata.template may name a built-in one instead: %s", nrl_error_text(),
+                        chat_template_names());
+    return st;
+}
+
+/* ---- what is trained ---- */
+
+/* Bytes that the whole text and this one begin with alike, whole characters of them. */
+static size_t common(const buffer *whole, const buffer *part)
+{
+    size_t n = 0, most = part->size < whole->size ? part->size : whole->size;
+    while (n < most && part->text[n] == whole->text[n])
+        n++;
+    while (n && n < whole->size && ((unsigned char)whole->text[n] & 0xC0) == 0x80)
+        n--;
+    return n;
+}
+
+/* The rendering of the first n messages: its size, and how much of it the whole text begins with. */
+static nrl_status measure(renderer *r, size_t n, bool prompt, size_t *size, size_t *shared)
+{
+    jinja_output part = {0};
+    nrl_status st = render(r, n, prompt, &part);
+    *size = part.text.size;
+    *shared = st == NRL_OK ? common(&r->whole.text, &part.text) : 0;
+    jinja_output_free(&part);
+    return st;
+}
+
+static nrl_status fail_prefix(const renderer *r, size_t i, const char *what)
+{
+    return nrl_fail(NRL_ERR_DATA,
+                    "messages[%zu]: %s: %s, so its tokens cannot be told in the whole conversation\n"
+                    "data.train_on: last trains the last turn alone; a template with {%% generation %%} around its "
+                    "assistant turns trains all of them",
+                    i, jinja_name(r->code), what);
+}
+
+/* Where the messages before turn i end (*before) and where the turn itself begins. */
+static nrl_status turn_begin(renderer *r, size_t i, size_t *before, size_t *begin)
+{
+    size_t size, shared, plain, plain_shared;
+    nrl_status st = measure(r, i, true, &size, &shared);
+    if (st == NRL_OK) st = measure(r, i, false, &plain, &plain_shared);
+    if (st != NRL_OK) {
+        nrl_note("messages[%zu]: what comes before it", i);
+        return st;
+    }
+    *before = plain_shared;
+    *begin = shared;
+    if (shared == size) return NRL_OK;
+    if (plain_shared < plain)
+        return fail_prefix(r, i, "the messages before it are written otherwise when they stand alone");
+    if (shared < plain) *begin = plain;
+    return NRL_OK;
+}
+
+static nrl_status turn_end(renderer *r, size_t i, size_t n, size_t *end)
+{
+    size_t size;
+    *end = r->whole.text.size;
+    if (i + 1 == n) return NRL_OK;
+    NRL_TRY(measure(r, i + 1, false, &size, end));
+    return *end == size ? NRL_OK : fail_prefix(r, i, "this turn is written otherwise when it is the last");
+}
+
+static bool is_assistant(const chat_message *m)
+{
+    return !strcmp(m->role, "assistant");
+}
+
+static nrl_status by_prefixes(renderer *r, const chat_conversation *c, spans *trained)
+{
+    for (size_t i = c->n_prompt; i < c->n; i++) {
+        size_t before, begin, end;
+        if (!is_assistant(&c->messages[i])) continue;
+        NRL_TRY(turn_begin(r, i, &before, &begin));
+        NRL_TRY(turn_end(r, i, c->n, &end));
+        if (begin < end) spans_push(trained, begin, end);
+    }
+    return NRL_OK;
+}
+
+/* Marks of the prompt's own turns are left out. */
+static nrl_status by_marks(renderer *r, const chat_conversation *c, spans *trained)
+{
+    size_t first = c->n_prompt, before = 0, begin;
+    while (first < c->n && !is_assistant(&c->messages[first]))
+        first++;
+    if (first == c->n) return NRL_OK;
+    if (!r->whole.n_marks)
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: its {%% generation %%} marks nothing of this conversation, which has an assistant turn",
+                        jinja_name(r->code));
+    bool earlier = false;
+    for (size_t i = 0; i < c->n_prompt; i++)
+        earlier |= is_assistant(&c->messages[i]);
+    if (earlier) NRL_TRY(turn_begin(r, first, &before, &begin));
+    for (size_t i = 0; i < r->whole.n_marks; i++)
+        if (r->whole.marks[i].begin >= before) spans_push(trained, r->whole.marks[i].begin, r->whole.marks[i].end);
+    return NRL_OK;
+}
+
+nrl_status chat_own_write(const chat_own *own, const chat_conversation *c, buffer *text, spans *trained, bool *exact)
+{
+    bool tools = nrl_node_kind(c->tools) == NRL_NODE_LIST && own->with_tools;
+    renderer *r = mem_alloc(sizeof *r);
+    *r = (renderer){.code = tools ? own->with_tools : own->plain, .now = own->now};
+    r->messages = arena_alloc(&r->memory, (c->n + 1) * sizeof *r->messages);
+    for (size_t i = 0; i < c->n; i++)
+        r->messages[i] = message_value(r->code, &r->memory, &c->messages[i]);
+    fill_variables(r, own, c);
+    nrl_status st = render(r, c->n, c->add_generation_prompt, &r->whole);
+    *exact = jinja_has_marks(r->code) && !r->whole.lost_marks;
+    if (st == NRL_OK && trained) st = *exact ? by_marks(r, c, trained) : by_prefixes(r, c, trained);
+    if (st == NRL_OK && r->whole.text.size) buffer_add(text, r->whole.text.text, r->whole.text.size);
+    jinja_output_free(&r->whole);
+    arena_free(&r->memory);
+    free(r);
+    return st;
+}

@@ -1,0 +1,80 @@
+#!/bin/sh
+# templates.sh: the tokenizer's own chat template, and one in a file: what is trained by it, what is refused, and that
+# it goes with the model and asks as a user when that is sampled.
+. "$(dirname "$0")/e2e.sh"
+
+golden model
+awk 'BEGIN {
+    letters = "abcdefghijklmnopqrstuvwxyz:\n."
+    vocab = "\"<s>\": 0, \"<|end|>\": 1, \"Ġ\": 2"
+    for (i = 1; i <= length(letters); i++) {
+        c = substr(letters, i, 1)
+        vocab = vocab ", \"" (c == "\n" ? "Ċ" : c) "\": " 2 + i
+    }
+    print "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"decoder\": {\"type\": \"ByteLevel\"},"
+    print "\"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"special\": true}, {\"id\": 1, \"content\": \"<|end|>\", \"special\": true}],"
+    print "\"model\": {\"type\": \"BPE\", \"vocab\": {" vocab "}, \"merges\": []}}"
+}' >model/tokenizer.json
+own="{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content | trim + '<|end|>\\\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+printf '{"bos_token": "<s>", "eos_token": "<|end|>", "chat_template": "%s"}\n' "$own" >model/tokenizer_config.json
+
+talk() {
+    printf '{"messages": [{"role": "user", "content": "%s"}, {"role": "assistant", "content": "%s"}, ' a b
+    printf '{"role": "user", "content": "%s"}, {"role": "assistant", "content": "%s"}]}\n' c 'd '
+}
+for i in 1 2 3 4 5 6 7 8; do talk; done >train.jsonl
+experiment >run.yaml
+
+# ---- auto ----
+run 0 check run.yaml model.path=model
+has out "8 samples (messages)"
+has out "<s>user: a<|end|>"
+has out "assistant: ⟦b<|end|>⟧"
+has out "assistant: ⟦d<|end|>⟧"
+run 0 check run.yaml model.path=model data.train_on=last
+has out "assistant: b<|end|>"
+has out "assistant: ⟦d<|end|>⟧"
+run 0 run run.yaml model.path=model out=trained
+cmp -s model/tokenizer_config.json trained/model/tokenizer_config.json || is "the exported template" other "the tokenizer's"
+
+# ---- asked as a user ----
+run 0 sample trained --prompt a --chat --json --max-tokens 4
+cp out chat.out
+run 0 sample trained/model --prompt a --template auto --json --max-tokens 4
+is "answer by the run's template" "$(cat chat.out)" "$(cat out)"
+run 0 sample trained --prompt a --json --max-tokens 4
+
+# ---- a file, beside the config ----
+mkdir templates
+printf '%s' '{% for m in messages %}{% if m.role == "assistant" %}{% generation %}{{ m.content }}.{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}' >templates/own.jinja
+experiment "" >other.yaml
+sed -i 's|data: {train|data: {template: templates/own.jinja, train|' other.yaml
+mkdir deeper && cp other.yaml deeper/run.yaml && cp -r templates deeper
+run 0 check deeper/run.yaml model.path=model data.train=train.jsonl
+has out "a⟦b.⟧c⟦d .⟧"
+run 0 check run.yaml model.path=model data.template=templates/own.jinja
+has out "a⟦b.⟧c⟦d .⟧"
+run 0 run other.yaml model.path=model out=filed
+has filed/config.yaml "$work/templates/own.jinja"
+
+# ---- what cannot be ----
+run 2 check run.yaml model.path=model data.template=templates/none.jinja
+has err "templates/none.jinja"
+has err "expected a file, auto, or one of: chatml, llama3, mistral, plain"
+printf 'a\n{%% include "b" %%}' >templates/bad.jinja
+run 2 check run.yaml model.path=model data.template=templates/bad.jinja
+has err "templates/bad.jinja: line 2: 'include' is no statement that is known here"
+has err "built-in one instead: chatml, llama3, mistral, plain"
+printf '{{ raise_exception("roles must alternate") }}' >templates/raises.jinja
+run 65 check run.yaml model.path=model data.template=templates/raises.jinja
+has err "train.jsonl:1: "
+has err "templates/raises.jinja: line 1: roles must alternate"
+printf '%s' '{% for m in messages %}{{ m.content if loop.last else "x" }}{% endfor %}' >templates/changes.jinja
+run 65 check run.yaml model.path=model data.template=templates/changes.jinja
+has err "train.jsonl:1: messages[1]: "
+has err "data.train_on: last trains the last turn alone"
+printf '{"bos_token": "<s>"}' >model/tokenizer_config.json
+run 2 check run.yaml model.path=model
+has err "template 'auto' is the tokenizer's own, and the tokenizer has none"
+has err "name one of: chatml, llama3, mistral, plain; or a file"
+exit $failed
