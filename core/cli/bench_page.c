@@ -147,8 +147,9 @@ void bench_page(const nrl_node *tree)
 {
     static const char *const speed[] = {"tokens_per_s",   "mfu",           "step_seconds_min", "step_seconds_median",
                                         "step_seconds_max", "data_fraction", "steps",          "first_loss",
-                                        "last_loss",      "parameters",    "operations_a_step", "launches_a_step",
-                                        "joules_per_token", NULL};
+                                        "last_loss",      "parameters",    "trained_parameters", "frozen_parameters",
+                                        "trained_weight_bytes", "frozen_weight_bytes", "operations_a_step",
+                                        "launches_a_step", "joules_per_token", NULL};
     const nrl_node *profile = nrl_node_find(tree, "profile"), *memory = nrl_node_find(tree, "memory");
     puts("speed");
     show(tree, speed);

@@ -231,6 +231,10 @@ nrl_status bench_tree(arena *a, const run *r, const bench_found *f, nrl_node **o
     nrl_node *map = *out = node_new(a, NRL_NODE_MAP);
     put_speed(a, map, f, f->plain.n ? &f->plain : &f->profiled);
     node_append_int(a, map, "parameters", f->figures.parameters);
+    node_append_int(a, map, "trained_parameters", f->figures.trained_parameters);
+    node_append_int(a, map, "frozen_parameters", f->figures.parameters - f->figures.trained_parameters);
+    node_append_int(a, map, "trained_weight_bytes", f->figures.trained_bytes);
+    node_append_int(a, map, "frozen_weight_bytes", f->figures.frozen_bytes);
     put_bytes(a, map, &f->figures);
     put_machine(a, map, &f->figures);
     put_device(a, map, f);

@@ -63,10 +63,11 @@ static const verb verbs[] = {
      "profile configs/sft.yaml", "time by operation; saves nothing", cli_profile,
      "N steps, 10 unless given, after 2 that warm up and are left out. --top: how\n"
      "many shapes are listed, 15 unless given."},
-    {"export", "SRC DIR [--dtype f32|bf16|f16] [--overwrite]", "export runs/sft out/model",
+    {"export", "SRC DIR [--dtype f32|bf16|f16] [--adapter] [--overwrite]", "export runs/sft out/model",
      "write a Hugging Face directory", cli_export,
      "SRC is a run (its newest checkpoint), a checkpoint, or a Hugging Face\n"
-     "directory; f32 unless given. A model that DIR already holds is replaced\n"
+     "directory; f32 unless given. Adapters (lora) are merged; --adapter writes\n"
+     "them alone, as peft reads them. A model that DIR already holds is replaced\n"
      "with --overwrite alone."},
     {"import", "DIR OUT", "import models/gpt2 runs/start", "read one into a checkpoint",
      cli_import,

@@ -289,9 +289,30 @@ static void check_glu(suite *s, uint32_t act, uint32_t dtype, int64_t rows, int6
 
 /* ---- dropout ---- */
 
+enum { ROWS = 40, COLS = 251 };
+
+/* Numbered from behind, rows have each other's masks: of a matrix whose elements are all kept or zero, the
+ * zeros. `a` as it just ran, its result in z, which is there again afterwards. */
+static void check_dropout_rows(suite *s, nrl_dropout_args *a, mat *z)
+{
+    uint64_t rows[ROWS];
+    int64_t differ = 0;
+    mat *turned = mat_new(s, a->y.dtype, ROWS, COLS, 2);
+    for (int64_t r = 0; r < ROWS; r++) rows[r] = (uint64_t)(ROWS - 1 - r);
+    nrl_dropout_args b = *a;
+    b.rows = suite_array(s, rows, sizeof rows);
+    b.y = mat_args(turned);
+    suite_ok(s, s->ops.dropout(s->self, NULL, &b), "dropout runs");
+    mat_download(s, turned);
+    mat_download(s, z);
+    for (int64_t r = 0; r < ROWS; r++)
+        for (int64_t c = 0; c < COLS; c++)
+            differ += (*mat_value(turned, r, c) == 0) != (*mat_value(z, ROWS - 1 - r, c) == 0);
+    report_check(s->report, differ == 0, "dropout numbers rows as it is told", "%s: %lld", s->what, (long long)differ);
+}
+
 static void check_dropout(suite *s, uint32_t dtype)
 {
-    enum { ROWS = 40, COLS = 251 };
     suite_case(s, "dropout, %s", nrl_dtype_name(dtype));
     mat *x = mat_random(s, dtype, ROWS, COLS, 3, 1, 2), *y = mat_new(s, dtype, ROWS, COLS, 0);
     mat *z = mat_new(s, dtype, ROWS, COLS, 1);
@@ -300,6 +321,7 @@ static void check_dropout(suite *s, uint32_t dtype)
     suite_ok(s, s->ops.dropout(s->self, NULL, &a), "dropout runs");
     a.y = mat_args(z);
     suite_ok(s, s->ops.dropout(s->self, NULL, &a), "dropout runs");
+    check_dropout_rows(s, &a, z);
     mat_download(s, y);
     mat_download(s, z);
     int64_t kept = 0, wrong = 0, differ = 0;

@@ -70,7 +70,12 @@ void run_figures_fill(const run *r, run_figures *fill)
     ctx_memory memory;
     getrusage(RUSAGE_SELF, &usage);
     ctx_memory_use(r->ctx, &memory);
+    const int64_t width = (int64_t)nrl_dtype_size(run_compute(r));
+    int64_t trained = r->env.evaluate_only ? 0 : model_n_trained(r->model);
     *fill = (run_figures){.parameters = model_n_params(r->model),
+                          .trained_parameters = trained,
+                          .trained_bytes = trained * width,
+                          .frozen_bytes = (model_n_params(r->model) - trained) * width,
                           .weight_bytes = s->work_bytes,
                           .master_bytes = s->master_bytes,
                           .gradient_bytes = s->gradient_bytes,

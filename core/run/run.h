@@ -124,7 +124,9 @@ nrl_status run_watch_end(run *r, nrl_value values[RUN_MAX_FIGURES], size_t *n);
 
 /* What a run holds and runs on. Bytes of this rank. */
 typedef struct {
-    int64_t parameters, weight_bytes, master_bytes, gradient_bytes, optimizer_bytes;
+    int64_t parameters, trained_parameters;
+    int64_t trained_bytes, frozen_bytes; /* of whole weights in the compute dtype */
+    int64_t weight_bytes, master_bytes, gradient_bytes, optimizer_bytes;
     int64_t reference_bytes, strategy_bytes; /* a reference model's weights; buffers of the strategy */
     int64_t activation_bytes; /* most at once beside those above, scratch included */
     int64_t used_peak_bytes, reserved_peak_bytes; /* of the pool: in use; got from the device */

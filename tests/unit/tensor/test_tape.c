@@ -376,6 +376,41 @@ static void dropout_depends_on_its_key_and_place_alone(void **state)
     ctx_scope_end(ctx);
 }
 
+/* Two samples in either order: a token's mask goes with it. */
+static void dropout_goes_with_a_token_however_it_is_packed(void **state)
+{
+    enum { LENGTH = 5, COLS = 40 };
+    double got[2][2 * LENGTH * COLS];
+    float ones[2 * LENGTH * COLS];
+    nrl_tensor *x, *y;
+    (void)state;
+    for (int i = 0; i < 2 * LENGTH * COLS; i++)
+        ones[i] = 1;
+    for (int order = 0; order < 2; order++) {
+        nrl_batch *b = batch_new(2 * LENGTH, 0, 2);
+        for (int i = 0; i < 2 * LENGTH; i++)
+            b->positions[i] = i % LENGTH;
+        b->cu_seqlens[1] = LENGTH;
+        b->cu_seqlens[2] = 2 * LENGTH;
+        b->segment_sample[0] = order ? 9 : 4;
+        b->segment_sample[1] = order ? 4 : 9;
+        ok(ctx_set_batch(ctx, b));
+        ctx_scope_begin(ctx);
+        ctx_set_random(ctx, 5);
+        ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){2 * LENGTH, COLS}, ones, &x));
+        ok(nrl_op_dropout(ctx, x, 0.5, &y));
+        ok(nrl_tensor_fetch(ctx, y, got[order], 2 * LENGTH * COLS));
+        ctx_set_random(ctx, 0);
+        ctx_scope_end(ctx);
+        ok(ctx_set_batch(ctx, NULL));
+        batch_free(b);
+    }
+    size_t half = LENGTH * COLS;
+    assert_memory_equal(got[0], got[1] + half, half * sizeof(double));
+    assert_memory_equal(got[0] + half, got[1], half * sizeof(double));
+    assert_memory_not_equal(got[0], got[1], half * sizeof(double));
+}
+
 static void slices_of_columns_are_fetched_by_their_rows(void **state)
 {
     double values[4];
@@ -410,6 +445,7 @@ int main(void)
         cmocka_unit_test(shapes_that_disagree_are_named),
         cmocka_unit_test(an_operation_that_the_backend_lacks_is_named),
         cmocka_unit_test(dropout_depends_on_its_key_and_place_alone),
+        cmocka_unit_test(dropout_goes_with_a_token_however_it_is_packed),
         cmocka_unit_test(slices_of_columns_are_fetched_by_their_rows),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);

@@ -1,0 +1,101 @@
+"""Adapters between nrl and peft: what `nrl export --adapter` writes gives, in peft on the base model, the loss that
+nrl has of the merged weights, which transformers gives of the merged export, too; and an adapter that peft made
+gives nrl that loss. Llama's linear modules, Qwen2's with biases, and GPT-2's, whose files keep weights turned.
+
+usage: lora.py   (the program is $NRL_TEST_BUILD/bin/nrl, models come from $NRL_TEST_SOURCE)
+"""
+import json, os, subprocess, sys, tempfile
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1")
+try:
+    import peft, torch
+    from transformers import AutoModelForCausalLM
+except ImportError as e:
+    print(f"skipped: {e}")
+    sys.exit(77)
+
+BOUND = 2e-5  # of a mean loss; both compute in fp32
+NRL = os.path.join(os.environ["NRL_TEST_BUILD"], "bin/nrl")
+CASES = [("llama", {"targets": "[q_proj, v_proj]"}, ["q_proj", "v_proj"]),
+         ("qwen2", {"targets": "all-linear", "rslora": "true"}, ["q_proj", "k_proj", "v_proj", "o_proj", "down_proj"]),
+         ("gpt2", {"targets": "all-linear"}, ["c_attn", "c_fc"])]
+
+
+def nrl(*words):
+    done = subprocess.run([NRL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, (words, done.stderr)
+    return done.stdout
+
+
+def make_rows(path):
+    rows = []
+    for i in range(12):
+        ids = [3 + (i * 31 + t * t * 17) % 90 for t in range(4 + (i * 7) % 19)]
+        rows.append({"input_ids": ids, "labels": [-100 if t < len(ids) // 3 else x for t, x in enumerate(ids)]})
+    with open(path, "w") as f:
+        f.writelines(json.dumps(r) + "\n" for r in rows)
+    return rows
+
+
+def torch_loss(model, rows):
+    total = count = 0
+    with torch.no_grad():
+        for row in rows:
+            ids, labels = torch.tensor([row["input_ids"]]), torch.tensor(row["labels"])
+            logps = model(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
+            for t in range(1, len(labels)):
+                if labels[t] >= 0:
+                    total -= float(logps[t - 1, labels[t]])
+                    count += 1
+    return total / count
+
+
+def base(path):
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+
+
+def nrl_loss(config, **values):
+    said = nrl("eval", config, "--json", "out=none", *(f"{k}={v}" for k, v in values.items()))
+    return json.loads(said)["eval_loss"]
+
+
+def peft_adapter(path, modules, out):
+    torch.manual_seed(1)
+    made = peft.get_peft_model(base(path), peft.LoraConfig(
+        r=3, lora_alpha=5, target_modules=modules, task_type="CAUSAL_LM", lora_dropout=0.0,
+        rank_pattern={modules[0]: 5}, alpha_pattern={modules[0]: 9}, fan_in_fan_out="c_attn" in modules))
+    for name, p in made.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(p, std=0.1)
+    made.save_pretrained(out)
+    return made.eval()
+
+
+def check(name, options, modules, folder):
+    path = os.path.join(os.environ["NRL_TEST_SOURCE"], "tests/data/models", name)
+    data, config = os.path.join(folder, "rows.jsonl"), os.path.join(folder, name + ".yaml")
+    rows, run = make_rows(data), os.path.join(folder, name)
+    lora = ", ".join(f"{k}: {v}" for k, v in options.items())
+    with open(config, "w") as f:
+        f.write(f"model: {{path: {path}}}\ndata: {{train: {data}, eval: {data}, max_length: 64, cache: {folder}/cache}}\n"
+                f"train: {{steps: 6, global_batch: 6, micro_batch_tokens: 128}}\noptimizer: {{name: adamw, lr: 3e-2}}\n"
+                f"lora: {{rank: 4, alpha: 8, {lora}}}\nloggers: []\nbackend: {{name: cpu, threads: 1}}\n")
+    nrl("run", config, f"out={run}")
+    nrl("export", run, run + "-adapter", "--adapter")
+    mine = nrl_loss(config, **{"model.path": run, "lora": "null"})
+    theirs = torch_loss(peft.PeftModel.from_pretrained(base(path), run + "-adapter").eval(), rows)
+    merged = torch_loss(base(run + "/model").eval(), rows)
+    plain = torch_loss(base(path).eval(), rows)
+    made = peft_adapter(path, modules, run + "-peft")
+    read = nrl_loss(config, lora=f"{{use: {run}-peft}}")
+    wanted = torch_loss(made, rows)
+    print(f"{name:6} base {plain:.6f}  trained: nrl {mine:.6f} peft {theirs:.6f} merged {merged:.6f}  "
+          f"made by peft: {wanted:.6f} nrl {read:.6f}")
+    assert plain - mine > 0.05, "training changed nothing"
+    assert abs(mine - theirs) < BOUND and abs(mine - merged) < BOUND and abs(read - wanted) < BOUND
+    assert abs(wanted - plain) > 1e-3, "the adapter of peft changes nothing"
+
+
+with tempfile.TemporaryDirectory() as work:
+    for case in CASES:
+        check(*case, work)

@@ -1,0 +1,266 @@
+/*
+ * test_adapter.c - attaching adapters to models of two plugins: which weights can carry one, what is frozen, names
+ * and initial values as peft's; what a peft directory may say and may not; and its description of them back.
+ */
+#include "model/peft.h"
+#include "support.h"
+#include <math.h>
+
+static plugin_host *host;
+
+static int open_host(void **state)
+{
+    (void)state;
+    host = support_host();
+    return 0;
+}
+
+static int close_host(void **state)
+{
+    (void)state;
+    plugin_host_destroy(host);
+    return 0;
+}
+
+static model *golden(arena *a, const char *name)
+{
+    const nrl_node *config;
+    model *m;
+    ASSERT_OK(hf_config(support_golden(a, name), a, &config));
+    ASSERT_OK(support_model(host, config, &m));
+    return m;
+}
+
+static int n_fitting(const model *m)
+{
+    int n = 0;
+    for (int32_t i = 0; i < m->n_own; i++) n += adapter_fits(m, m->params[i]);
+    return n;
+}
+
+static void linear_weights_fit_and_no_other(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int modules; /* of two layers */
+    } models[] = {{"llama", 14}, {"qwen2", 14}, {"qwen3", 14}, {"gpt2", 8}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        arena a = {0};
+        model *m = golden(&a, models[i].name);
+        assert_int_equal(n_fitting(m), models[i].modules);
+        assert_false(adapter_fits(m, m->head.weight));
+        assert_false(adapter_fits(m, m->units[0].uses[0]));
+        model_destroy(m);
+        arena_free(&a);
+    }
+}
+
+static void a_model_with_adapters_trains_them_alone(void **state)
+{
+    (void)state;
+    arena a = {0};
+    model *m = golden(&a, "gpt2");
+    adapter_entry entries[] = {{"transformer.h.0.attn.c_attn", 4, 8}, {"transformer.h.1.mlp.c_proj", 2, 8}};
+    const adapter_set set = {.n = 2, .entries = entries};
+    int32_t own = m->n_params, uses = m->units[1].n_uses;
+    ASSERT_OK(model_adapt(m, &set));
+    assert_int_equal(m->n_own, own);
+    assert_int_equal(m->n_params, own + 4);
+    for (int32_t i = 0; i < m->n_params; i++) assert_int_equal(m->params[i]->trained, i >= own);
+    const nrl_param *w = model_param(m, "transformer.h.0.attn.c_attn.weight"), *p = w->adapter->a, *q = w->adapter->b;
+    assert_string_equal(p->name, "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight");
+    assert_string_equal(q->name, "base_model.model.transformer.h.0.attn.c_attn.lora_B.weight");
+    assert_true(p->dims[0] == 4 && p->dims[1] == w->dims[1] && q->dims[0] == w->dims[0] && q->dims[1] == 4);
+    assert_true(w->adapter->scale == 2);
+    assert_int_equal(m->units[1].n_uses, uses + 2);
+    assert_int_equal(model_first_trained(m), 1);
+    assert_int_equal(model_n_trained(m), p->numel + q->numel + m->params[own + 2]->numel + m->params[own + 3]->numel);
+    model_destroy(m);
+    arena_free(&a);
+}
+
+/* kaiming_uniform with a = sqrt 5: within 1/sqrt(inputs); and the other is zero. */
+static void initial_values_are_pefts(void **state)
+{
+    (void)state;
+    arena a = {0};
+    model *m = golden(&a, "llama");
+    adapter_entry entry = {"model.layers.0.mlp.down_proj", 64, 64};
+    ASSERT_OK(model_adapt(m, &(adapter_set){.n = 1, .entries = &entry}));
+    const nrl_param *p = m->params[m->n_own], *q = m->params[m->n_own + 1];
+    float *x = mem_alloc((size_t)p->numel * sizeof *x), *y = mem_alloc((size_t)q->numel * sizeof *y), part[7];
+    double bound = 1 / sqrt((double)p->dims[1]), mean = 0, square = 0;
+    model_init_values(p, 5, 0, p->numel, x);
+    model_init_values(q, 5, 0, q->numel, y);
+    for (int64_t i = 0; i < p->numel; i++) {
+        assert_true(fabs((double)x[i]) <= bound);
+        mean += (double)x[i] / (double)p->numel;
+        square += (double)x[i] * (double)x[i] / (double)p->numel;
+    }
+    assert_true(fabs(mean) < 0.05 * bound && fabs(square / (bound * bound / 3) - 1) < 0.1);
+    for (int64_t i = 0; i < q->numel; i++) assert_true(y[i] == 0);
+    model_init_values(p, 5, 11, 7, part);
+    assert_memory_equal(part, x + 11, sizeof part);
+    free(x);
+    free(y);
+    model_destroy(m);
+    arena_free(&a);
+}
+
+static void an_unknown_module_is_told_with_those_there_are(void **state)
+{
+    (void)state;
+    arena a = {0};
+    model *m = golden(&a, "llama");
+    adapter_entry entry = {"model.layers.0.attention.q", 4, 8};
+    ASSERT_FAILS(model_adapt(m, &(adapter_set){.n = 1, .entries = &entry}), NRL_ERR_CONFIG, "model.layers.1.self_attn.v_proj");
+    model_destroy(m);
+    arena_free(&a);
+}
+
+static void products_of_stretches_are_those_of_the_whole(void **state)
+{
+    (void)state;
+    enum { M = 5, K = 7, R = 3 };
+    float a[R * K], b[M * R], whole[M * K] = {0}, pieces[M * K] = {0};
+    for (int i = 0; i < R * K; i++) a[i] = (float)(i % 5 - 2);
+    for (int i = 0; i < M * R; i++) b[i] = (float)(i % 7 - 3);
+    adapter_add_product(a, b, R, K, 0.5, 0, M * K, whole);
+    for (int begin = 0; begin < M * K; begin += 4) {
+        int n = M * K - begin < 4 ? M * K - begin : 4;
+        adapter_add_product(a, b, R, K, 0.5, begin, n, pieces + begin);
+    }
+    assert_memory_equal(whole, pieces, sizeof whole);
+    for (int m = 0; m < M; m++)
+        for (int k = 0; k < K; k++) {
+            double sum = 0;
+            for (int j = 0; j < R; j++) sum += 0.5 * (double)b[m * R + j] * (double)a[j * K + k];
+            assert_true(fabs(sum - (double)whole[m * K + k]) < 1e-6);
+        }
+}
+
+/* ---- peft directories ---- */
+
+/* A copy of a golden adapter, its description with `from` replaced by `to`. */
+static char *changed(const char *from, const char *to)
+{
+    arena a = {0};
+    char *dir = support_scratch(), *text;
+    const char *golden_dir = arena_printf(&a, "%s/tests/data/lora/llama_qv", getenv("NRL_TEST_SOURCE"));
+    size_t size;
+    ASSERT_OK(file_read(arena_printf(&a, "%s/adapter_model.safetensors", golden_dir), 1 << 20, &text, &size));
+    support_write(dir, "adapter_model.safetensors", text, size);
+    free(text);
+    ASSERT_OK(file_read(arena_printf(&a, "%s/adapter_config.json", golden_dir), 1 << 20, &text, &size));
+    char *at = strstr(text, from);
+    assert_non_null(at);
+    const char *out = arena_printf(&a, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    support_write(dir, "adapter_config.json", out, strlen(out));
+    free(text);
+    arena_free(&a);
+    return dir;
+}
+
+static void what_is_not_built_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *told;
+    } cases[] = {
+        {"\"use_dora\": false", "\"use_dora\": true", "use_dora is true"},
+        {"\"bias\": \"none\"", "\"bias\": \"all\"", "bias is \"all\""},
+        {"\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]", "modules_to_save is [\"lm_head\"]"},
+        {"\"lora_bias\": false", "\"lora_bias\": true", "lora_bias is true"},
+        {"\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa\"", "init_lora_weights is \"pissa\""},
+        {"\"peft_type\": \"LORA\"", "\"peft_type\": \"IA3\"", "expected LORA"},
+        {"\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q.*\": 3}", "is a regular expression"},
+        {"\"lora_alpha\": 8", "\"lora_alpha\": \"eight\"", "is no number"},
+        {"\"layer_replication\": null", "\"layer_replication\": [[0, 1]]", "layer_replication is"},
+        {"\"use_rslora\": false", "\"a_new_thing\": 3", "a_new_thing is 3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        peft *p;
+        char *dir = changed(cases[i].from, cases[i].to);
+        nrl_status st = peft_open(dir, &p);
+        assert_true(st == NRL_ERR_CONFIG || st == NRL_ERR_DATA);
+        if (!strstr(nrl_error_text(), cases[i].told)) fail_msg("'%s' is not in: %s", cases[i].told, nrl_error_text());
+        test_folder_remove(dir);
+        free(dir);
+    }
+}
+
+static void a_modules_own_alpha_is_taken(void **state)
+{
+    (void)state;
+    peft *p;
+    char *dir = changed("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"1.self_attn.v_proj\": 3}");
+    ASSERT_OK(peft_open(dir, &p));
+    const adapter_set *s = peft_set(p);
+    assert_int_equal(s->n, 4);
+    for (int32_t i = 0; i < s->n; i++)
+        assert_true(s->entries[i].alpha == (!strcmp(s->entries[i].module, "model.layers.1.self_attn.v_proj") ? 3 : 8));
+    peft_close(p);
+    test_folder_remove(dir);
+    free(dir);
+}
+
+static void an_adapter_of_another_model_is_told(void **state)
+{
+    (void)state;
+    arena a = {0};
+    peft *p;
+    model *m = golden(&a, "qwen3"); /* the same modules, other widths */
+    ASSERT_OK(peft_open(arena_printf(&a, "%s/tests/data/lora/llama_qv", getenv("NRL_TEST_SOURCE")), &p));
+    nrl_status st = model_adapt(m, peft_set(p));
+    if (st == NRL_OK) st = peft_check(p, m);
+    assert_int_equal(st, NRL_ERR_CONFIG);
+    peft_close(p);
+    model_destroy(m);
+    m = golden(&a, "gpt2");
+    ASSERT_OK(peft_open(arena_printf(&a, "%s/tests/data/lora/llama_qv", getenv("NRL_TEST_SOURCE")), &p));
+    ASSERT_FAILS(model_adapt(m, peft_set(p)), NRL_ERR_CONFIG, "no such linear module");
+    peft_close(p);
+    model_destroy(m);
+    arena_free(&a);
+}
+
+static void targets_are_told_by_last_parts_where_these_say_all(void **state)
+{
+    (void)state;
+    arena a = {0};
+    model *m = golden(&a, "gpt2");
+    adapter_entry entries[] = {{"transformer.h.0.attn.c_attn", 4, 8}, {"transformer.h.1.attn.c_attn", 2, 6}};
+    ASSERT_OK(model_adapt(m, &(adapter_set){.n = 2, .entries = entries}));
+    char *text = peft_config(m, "models/x");
+    assert_non_null(strstr(text, "\"c_attn\"\n"));
+    assert_non_null(strstr(text, "\"fan_in_fan_out\": true"));
+    assert_non_null(strstr(text, "\"transformer.h.1.attn.c_attn\": 2"));
+    assert_non_null(strstr(text, "\"transformer.h.1.attn.c_attn\": 6"));
+    free(text);
+    model_destroy(m);
+    m = golden(&a, "gpt2");
+    ASSERT_OK(model_adapt(m, &(adapter_set){.n = 1, .entries = entries}));
+    text = peft_config(m, NULL);
+    assert_non_null(strstr(text, "\"transformer.h.0.attn.c_attn\"\n"));
+    assert_non_null(strstr(text, "\"base_model_name_or_path\": null"));
+    free(text);
+    model_destroy(m);
+    arena_free(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_weights_fit_and_no_other),
+        cmocka_unit_test(a_model_with_adapters_trains_them_alone),
+        cmocka_unit_test(initial_values_are_pefts),
+        cmocka_unit_test(an_unknown_module_is_told_with_those_there_are),
+        cmocka_unit_test(products_of_stretches_are_those_of_the_whole),
+        cmocka_unit_test(what_is_not_built_is_refused_by_name),
+        cmocka_unit_test(a_modules_own_alpha_is_taken),
+        cmocka_unit_test(an_adapter_of_another_model_is_told),
+        cmocka_unit_test(targets_are_told_by_last_parts_where_these_say_all),
+    };
+    return cmocka_run_group_tests(tests, open_host, close_host);
+}
