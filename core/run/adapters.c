@@ -159,9 +159,30 @@ static nrl_node *modules_node(arena *a, const adapter_set *s)
 static nrl_status check_given(const run *r, const char *key, double given, double own)
 {
     const nrl_node *at = nrl_node_find(nrl_node_find(r->tree, "lora"), key);
-    if (!at || given == own) return NRL_OK;
+    if (nrl_node_kind(at) <= NRL_NODE_NULL || given == own) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "%s: lora.%s: the adapter of lora.use has its own, %g: leave it out",
                     nrl_node_place(at), key, own);
+}
+
+static bool has_module(const adapter_set *s, const char *module)
+{
+    for (int32_t i = 0; i < s->n; i++)
+        if (!strcmp(s->entries[i].module, module)) return true;
+    return false;
+}
+
+/* Other targets than the file's would be ignored. */
+static nrl_status check_targets(run *r, const adapter_set *own)
+{
+    const nrl_node *at = nrl_node_find(nrl_node_find(r->tree, "lora"), "targets");
+    adapter_set given;
+    if (nrl_node_kind(at) <= NRL_NODE_NULL) return NRL_OK;
+    NRL_TRY(choose(r, &given));
+    bool same = given.n == own->n;
+    for (int32_t i = 0; i < given.n && same; i++) same = has_module(own, given.entries[i].module);
+    if (same) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s: lora.targets: the adapter of lora.use has its own, %d modules: leave it out",
+                    nrl_node_place(at), own->n);
 }
 
 /* The section says what is used, also when it is read again from OUT/config.yaml. */
@@ -172,6 +193,7 @@ static nrl_status take_given(run *r, const adapter_set *s)
     NRL_TRY(check_given(r, "rank", (double)c->rank, (double)s->entries[0].rank));
     NRL_TRY(check_given(r, "alpha", c->alpha, s->entries[0].alpha));
     NRL_TRY(check_given(r, "rslora", c->rslora, s->rslora));
+    NRL_TRY(check_targets(r, s));
     node_set(a, c->resolved, "rank", node_int(a, s->entries[0].rank));
     node_set(a, c->resolved, "alpha", node_f64(a, s->entries[0].alpha));
     node_set(a, c->resolved, "rslora", node_bool(a, s->rslora));
@@ -188,7 +210,7 @@ static nrl_status attach_start(run *r)
     nrl_status st = peft_open(dir, &start);
     if (st == NRL_OK) {
         adapter_set set = *peft_set(start);
-        if (nrl_node_find(section, "dropout")) set.dropout = r->config.lora.dropout;
+        if (nrl_node_kind(nrl_node_find(section, "dropout")) > NRL_NODE_NULL) set.dropout = r->config.lora.dropout;
         st = take_given(r, &set);
         if (st == NRL_OK) st = model_adapt(r->model, &set);
         if (st == NRL_OK) st = peft_check(start, r->model);

@@ -13,6 +13,7 @@ lora: {rank: 4, alpha: 8}
 train: {steps: 12, global_batch: 8, micro_batch_tokens: 128, seed: 3}
 optimizer: {name: adamw, lr: 1e-2, weight_decay: 0.1, clip_norm: 0.5}
 checkpoint: {every: 6}
+eval: {every: 6}
 loggers: [jsonl]
 $one_thread_yaml
 YAML
@@ -95,9 +96,13 @@ run 0 run config.yaml out=used lora='{use: adapter}' train.steps=2
 has out "adapters from adapter"
 run 2 check config.yaml out=none lora.use=adapter lora.rank=8
 has err "has its own, 4: leave it out"
-sed 's/"use_dora": false/"use_dora": true/' adapter/adapter_config.json >x
-mv x adapter/adapter_config.json
-run 2 check config.yaml out=none lora='{use: adapter}'
+run 2 check config.yaml out=none 'lora={use: adapter, targets: [q_proj]}'
+has err "lora.targets: the adapter of lora.use has its own, 28 modules"
+run 0 run config.yaml out=used resume=auto lora='{use: adapter}' train.steps=3
+run 0 resume used train.steps=4
+cp -r adapter dora
+sed 's/"use_dora": false/"use_dora": true/' adapter/adapter_config.json >dora/adapter_config.json
+run 2 check config.yaml out=none lora='{use: dora}'
 has err "use_dora is true, which is not built"
 
 # ---- several ranks ----
@@ -108,7 +113,7 @@ done
 run 0 launch -n 2 -- run config.yaml out=two parallel=fsdp train.steps=6
 run 0 run config.yaml out=two resume=auto checkpoint.mismatch=stop
 numbers two/metrics.jsonl >a
-is "steps of two" "$(wc -l <a)" 12
+is "records of two" "$(wc -l <a)" 14
 run 0 launch -n 2 -- run config.yaml out=shards parallel=fsdp train.activation_checkpointing=all
 run 0 export shards shards-merged
 cmp shards-merged/model.safetensors shards/model/model.safetensors || failed=1
@@ -158,6 +163,10 @@ numbers dpo-shared/metrics.jsonl >expected.txt
 numbers dpo-own/metrics.jsonl | cmp - expected.txt || failed=1
 run 0 run dpo.yaml out=dpo-cached algorithm.reference=cached
 numbers dpo-cached/metrics.jsonl | cmp - expected.txt || failed=1
+run 0 run "$source/configs/kto.yaml" out=kto "$one_thread" lora='{rank: 4}' train.epochs=1
+has out "reference  the policy without its adapters"
+run 0 run dpo.yaml out=dpo-used lora='{use: adapter}' # its start is base and adapter: a copy has them merged
+has out "reference  a forward each step, weights 0.9 MiB"
 for how in ddp fsdp; do
     rm -rf dpo-ranks
     run 0 launch -n 2 -- run dpo.yaml out=dpo-ranks "parallel=$how"
@@ -168,6 +177,32 @@ done
 
 run 0 check "$source/configs/lora.yaml"
 has out "lora       rank 16, alpha 32, dropout 0.05 on 28 modules"
+
+# ---- scripts: one model after another, a loss of the script's own ----
+
+cat >sweep.lua <<LUA
+local nrl = require "nrl"
+local cfg = nrl.config "config.yaml"
+cfg.train.steps, cfg.eval = 3, nil
+cfg.algorithm = nrl.loss {
+  name = "focal", needs = {"logps"},
+  weight = function(b) return b:count "answer_tokens" end,
+  loss = function(b) local l = b:logps() return -((1 - l:exp()) ^ 2 * l * b:mask()):sum() end,
+}
+for _, rank in ipairs {2, 4} do
+  cfg.lora = {rank = rank, targets = {"q_proj", "down_proj"}}
+  local run = nrl.open(cfg, {out = "sweep-" .. rank, quiet = true})
+  run:train()
+  run:export("sweep-" .. rank .. "/again")
+  assert(#run:sample {prompts = {"Spell"}, max_tokens = 4} == 1)
+end
+LUA
+run 0 run sweep.lua
+for rank in 2 4; do
+    cmp sweep-$rank/again/model.safetensors sweep-$rank/model/model.safetensors || failed=1
+    run 0 export sweep-$rank sweep-$rank/adapter --adapter
+    has sweep-$rank/adapter/adapter_config.json "\"r\": $rank"
+done
 
 # ---- mistakes ----
 
