@@ -9,6 +9,7 @@
  *   messages[0..i], and each of these renderings must be how the whole one begins. A prompt that goes
  *   on otherwise than the turn (a <think> opened for the model) counts up to where both part, as in
  *   TRL, if the messages before it are rendered alike.
+ * An EOS behind the last message of a rendering, where others have none, is not held against it.
  * A template without that property (one that drops the reasoning of earlier turns) is an error.
  */
 #include "text/chat_own.h"
@@ -16,6 +17,7 @@
 #include "text/unicode.h"
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 struct chat_own {
@@ -115,6 +117,7 @@ typedef struct {
     jinja_variable variables[MAX_VARIABLES];
     size_t n;
     int64_t now;
+    const char *eos;    /* eos_token as the template has it, or NULL */
     jinja_output whole; /* the rendering that all others are compared with */
 } renderer;
 
@@ -204,13 +207,56 @@ static nrl_status turn_begin(renderer *r, size_t i, size_t *before, size_t *begi
     return NRL_OK;
 }
 
+/* Less the EOS that some templates write behind a conversation's last message alone. */
+static size_t without_eos(const renderer *r, const buffer *text)
+{
+    size_t size = text->size, n = r->eos ? strlen(r->eos) : 0;
+    bool ends = n && size >= n && !memcmp(text->text + size - n, r->eos, n);
+    return ends ? size - n : size;
+}
+
+static bool holds_assistant(const char *text, size_t size)
+{
+    for (size_t i = 0; i + 9 <= size; i++)
+        if (!strncasecmp(text + i, "assistant", 9)) return true;
+    return false;
+}
+
+/* A template that opens an assistant turn behind every conversation, asked or not, ends turn i as it ends what
+ * comes before it: with the same header. */
+static nrl_status last_turn_end(renderer *r, size_t i, size_t n, size_t *end)
+{
+    jinja_output before = {0}, asked = {0};
+    const buffer *whole = &r->whole.text;
+    size_t same = 0;
+    *end = whole->size;
+    nrl_status st = render(r, n, true, &asked);
+    if (st == NRL_OK) st = render(r, i, false, &before);
+    bool ignores = st == NRL_OK && asked.text.size == *end && common(whole, &asked.text) == *end;
+    while (ignores && same < *end && same < before.text.size &&
+           whole->text[*end - same - 1] == before.text.text[before.text.size - same - 1])
+        same++;
+    if (same && holds_assistant(whole->text + *end - same, same))
+        st = nrl_fail(
+            NRL_ERR_DATA,
+            "messages[%zu]: %s: it opens an assistant turn behind the last one, so where that ends cannot be told\n"
+            "expected a template that does so where add_generation_prompt asks, or {%% generation %%} in it",
+            i, jinja_name(r->code));
+    jinja_output_free(&before);
+    jinja_output_free(&asked);
+    return st;
+}
+
 static nrl_status turn_end(renderer *r, size_t i, size_t n, size_t *end)
 {
-    size_t size;
-    *end = r->whole.text.size;
-    if (i + 1 == n) return NRL_OK;
-    NRL_TRY(measure(r, i + 1, false, &size, end));
-    return *end == size ? NRL_OK : fail_prefix(r, i, "this turn is written otherwise when it is the last");
+    jinja_output part = {0};
+    if (i + 1 == n) return last_turn_end(r, i, n, end);
+    nrl_status st = render(r, i + 1, false, &part);
+    size_t shared = st == NRL_OK ? common(&r->whole.text, &part.text) : 0, less = without_eos(r, &part.text);
+    *end = shared < part.text.size ? less : shared;
+    if (st == NRL_OK && shared < less) st = fail_prefix(r, i, "this turn is written otherwise when it is the last");
+    jinja_output_free(&part);
+    return st;
 }
 
 static bool is_assistant(const chat_message *m)
@@ -254,7 +300,9 @@ nrl_status chat_own_write(const chat_own *own, const chat_conversation *c, buffe
 {
     bool tools = nrl_node_kind(c->tools) == NRL_NODE_LIST && own->with_tools;
     renderer *r = mem_alloc(sizeof *r);
-    *r = (renderer){.code = tools ? own->with_tools : own->plain, .now = own->now};
+    *r = (renderer){.code = tools ? own->with_tools : own->plain,
+                    .now = own->now,
+                    .eos = tokenizer_named_token(own->tok, "eos_token")};
     r->messages = arena_alloc(&r->memory, (c->n + 1) * sizeof *r->messages);
     for (size_t i = 0; i < c->n; i++)
         r->messages[i] = message_value(r->code, &r->memory, &c->messages[i]);

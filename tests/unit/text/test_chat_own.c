@@ -10,7 +10,11 @@
 
 static const char specials[] = "{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
                                "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true},"
-                               "{\"id\": 258, \"content\": \"<s>\", \"special\": true}";
+                               "{\"id\": 258, \"content\": \"<s>\", \"special\": true},"
+                               "{\"id\": 259, \"content\": \"</s>\", \"special\": true}";
+static const char config[] = "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"chat_template\": ["
+                             "{\"name\": \"default\", \"template\": \"plain {{ tools }}\"},"
+                             "{\"name\": \"tool_use\", \"template\": \"with {{ tools }}\"}]}";
 
 /* As Qwen's, and with what its kin does to earlier reasoning. */
 static const char chatml[] =
@@ -33,12 +37,26 @@ typedef struct {
     tokenizer *tok;
 } fixture;
 
+static char *write_file(const fixture *f, const char *name, const char *text)
+{
+    char *path = mem_printf("%s/%s", f->dir, name);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(text, 1, strlen(text), out), strlen(text));
+    fclose(out);
+    return path;
+}
+
 static int set_up(void **state)
 {
     fixture *f = mem_alloc(sizeof *f);
     f->dir = mem_strdup("/tmp/nrl-chat-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
-    f->tok = byte_tokenizer("", "", specials);
+    char *json = byte_level_json("", "", specials);
+    free(write_file(f, "tokenizer.json", json));
+    free(write_file(f, "tokenizer_config.json", config));
+    f->tok = open_or_fail(f->dir);
+    free(json);
     *state = f;
     return 0;
 }
@@ -56,11 +74,7 @@ static int tear_down(void **state)
 static const chat_template *open_text(const fixture *f, const char *text)
 {
     const chat_template *t = NULL;
-    char *path = mem_printf("%s/t.jinja", f->dir);
-    FILE *out = fopen(path, "wb");
-    assert_non_null(out);
-    assert_int_equal(fwrite(text, 1, strlen(text), out), strlen(text));
-    fclose(out);
+    char *path = write_file(f, "t.jinja", text);
     if (chat_template_open(path, f->tok, &t)) fail_msg("%s", nrl_error_text());
     free(path);
     return t;
@@ -165,6 +179,26 @@ static void a_prompt_that_opens_the_turn_counts_up_to_where_both_part(void **sta
     assert_trains(f, opens, 4, 0, "x</think>y<|im_end|>|zz<|im_end|>");
 }
 
+static const char closes[] = "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>\n{% endfor %}"
+                             "{% if add_generation_prompt %}<|im_start|>assistant:{% else %}{{ eos_token }}{% endif %}";
+static const char always[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}<|im_start|>assistant:";
+
+static void an_end_of_the_whole_conversation_belongs_to_its_last_turn(void **state)
+{
+    const fixture *f = *state;
+    assert_trains(f, closes, 4, 0, "x</think>y<|im_end|>|zz<|im_end|>\n</s>");
+}
+
+static void a_template_that_opens_turns_unasked_is_refused(void **state)
+{
+    const fixture *f = *state;
+    char *trained;
+    assert_int_equal(render(f, always, two_turns, 2, 0, &trained), NRL_ERR_DATA);
+    assert_non_null(strstr(nrl_error_text(), "messages[1]: "));
+    assert_non_null(strstr(nrl_error_text(), "it opens an assistant turn behind the last one"));
+}
+
 static void bos_stands_where_the_template_writes_it(void **state)
 {
     const fixture *f = *state;
@@ -191,14 +225,13 @@ static void templates_that_cannot_be_run_list_the_names(void **state)
 {
     const fixture *f = *state;
     const chat_template *t;
-    char *path = mem_printf("%s/bad.jinja", f->dir);
-    FILE *out = fopen(path, "wb");
-    fputs("a\n{% include 'b' %}", out);
-    fclose(out);
+    char *path = write_file(f, "bad.jinja", "a\n{% include 'b' %}");
     assert_int_equal(chat_template_open(path, f->tok, &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "bad.jinja: line 2: 'include' is no statement"));
     assert_non_null(strstr(nrl_error_text(), "chatml, llama3, mistral, plain"));
-    assert_int_equal(chat_template_open("auto", f->tok, &t), NRL_ERR_CONFIG);
+    tokenizer *bare = byte_tokenizer("", "", specials);
+    assert_int_equal(chat_template_open("auto", bare, &t), NRL_ERR_CONFIG);
+    tokenizer_close(bare);
     assert_non_null(strstr(nrl_error_text(), "the tokenizer has none\nname one of: chatml"));
     assert_int_equal(chat_template_open("./none.jinja", f->tok, &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "none.jinja"));
@@ -231,11 +264,36 @@ static void a_template_sees_what_transformers_gives_it(void **state)
     assert_string_equal(
         text,
         "{'thinking': 'why', 'role': 'assistant', 'content': 'hi', 'reasoning': 'why', 'tool_calls': [{'id': 1}], "
-        "'reasoning_content': 'why'}[{'f': 1}]NoneTrue");
+        "'reasoning_content': 'why'}[{'f': 1}]NoneTrue<s>");
     free(text);
     chat_ids_free(&ids);
     tokenizer_scratch_destroy(s);
     chat_template_close(t);
+    arena_free(&a);
+}
+
+static void tools_take_the_template_that_is_named_for_them(void **state)
+{
+    const fixture *f = *state;
+    const chat_template *t;
+    arena a = {0};
+    nrl_node *tools;
+    tokenizer_scratch *s = tokenizer_scratch_create();
+    static const char *const expected[2] = {"plain None", "with [1]"};
+    assert_int_equal(json_parse(&a, "tools", "[1]", 3, &tools), NRL_OK);
+    assert_int_equal(chat_template_open("auto", f->tok, &t), NRL_OK);
+    for (int i = 0; i < 2; i++) {
+        char *text;
+        chat_ids ids = {0};
+        const chat_conversation c = {.messages = two_turns, .n = 1, .tools = i ? tools : NULL};
+        if (chat_render_conversation(t, f->tok, s, &c, &ids)) fail_msg("%s", nrl_error_text());
+        assert_int_equal(tokenizer_decode(f->tok, ids.tokens.ids, ids.tokens.n, false, &text, NULL), NRL_OK);
+        assert_string_equal(text, expected[i]);
+        free(text);
+        chat_ids_free(&ids);
+    }
+    chat_template_close(t);
+    tokenizer_scratch_destroy(s);
     arena_free(&a);
 }
 
@@ -249,9 +307,12 @@ int main(void)
         TEST(generation_blocks_decide_where_there_are_some),
         TEST(a_template_that_changes_earlier_turns_is_refused),
         TEST(a_prompt_that_opens_the_turn_counts_up_to_where_both_part),
+        TEST(an_end_of_the_whole_conversation_belongs_to_its_last_turn),
+        TEST(a_template_that_opens_turns_unasked_is_refused),
         TEST(bos_stands_where_the_template_writes_it),
         TEST(what_a_template_raises_is_an_error_of_the_row),
         TEST(templates_that_cannot_be_run_list_the_names),
+        TEST(tools_take_the_template_that_is_named_for_them),
         TEST(a_template_sees_what_transformers_gives_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,6 +105,8 @@ static void hostile_templates_end_with_an_error(void **state)
     assert_fails("{{ 'a' * 99999999999 }}", &small, NRL_ERR_CONFIG, "of memory");
     assert_fails("{{ [0] * 9223372036854775807 }}", &small, NRL_ERR_CONFIG, "of memory");
     assert_fails("{% for a in range(999) %}{{ 'a' * 999 }}{% endfor %}", &small, NRL_ERR_CONFIG, "writes more than");
+    assert_fails("{% macro f() %}{{ [[f()]] | map('upper') | list }}{% endmacro %}{{ f() }}", NULL, NRL_ERR_CONFIG,
+                 "inside each other");
     assert_fails("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", &small, NRL_ERR_CONFIG, "inside each other");
     assert_fails("{% set ns = namespace(a='a') %}{% for a in range(99) %}{% set ns.a = ns.a + ns.a %}{% endfor %}",
                  &small, NRL_ERR_CONFIG, "of memory");

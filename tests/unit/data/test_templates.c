@@ -1,0 +1,136 @@
+/*
+ * test_templates.c - rows of messages by a template in Jinja: pairs and labels, tools and calls of
+ * tools, further variables, the last turn alone; and what keeps the tokens of one file apart.
+ */
+#include "unit/data/support.h"
+
+#define L "\xE2\x9F\xA6"
+#define R "\xE2\x9F\xA7"
+
+static const char template[] =
+    "{% if tools %}tools:{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content or '' }}"
+    "{% for c in m.tool_calls %}{{ c.name }}({{ c.arguments | tojson }}){% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}{{ tail }}";
+
+static dataset_options options(fixture *f, const char *row, const char *text)
+{
+    dataset_options o = support_options(f, "data.jsonl", row);
+    char *path = support_write(f, "t.jinja", text);
+    o.template = arena_strdup(&f->memory, path);
+    free(path);
+    return o;
+}
+
+static void check(fixture *f, const dataset_options *o, const char *expected)
+{
+    dataset *d = support_open(o);
+    char *text = dataset_first_sample(d, f->tok);
+    assert_string_equal(text, expected);
+    free(text);
+    dataset_close(d);
+}
+
+#define USER(t) "{\"role\": \"user\", \"content\": \"" t "\"}"
+#define ASSISTANT(t) "{\"role\": \"assistant\", \"content\": \"" t "\"}"
+
+static void tools_and_their_calls_are_written_and_trained(void **state)
+{
+    fixture *f = *state;
+    dataset_options o = options(
+        f,
+        "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"name\": \"f\","
+                                     " \"arguments\": {\"x\": 1}}]}, {\"role\": \"tool\", \"content\": \"r\"}, " ASSISTANT(
+                                         "a") "],"
+                                              " \"tools\": [{\"name\": \"f\"}]}\n",
+        template);
+    check(f, &o,
+          "tools:[{\"name\": \"f\"}]<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:" L "f({\"x\": 1})<|im_end|>" R
+          "\n<|im_start|>tool:r<|im_end|>\n<|im_start|>assistant:" L "a<|im_end|>" R "\n");
+}
+
+static void tools_may_be_json_text_and_variables_a_map(void **state)
+{
+    fixture *f = *state;
+    dataset_options o = options(f,
+                                "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"tools\": \"[1]\","
+                                                                                 " \"chat_template_kwargs\": {\"tail\": \"\"}}\n",
+                                template);
+    check(f, &o, "tools:[1]<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:" L "a<|im_end|>" R "\n");
+    o = options(f, "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"tools\": {\"a\": 1}}\n", template);
+    dataset *d;
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "data.jsonl:1: key 'tools': expected a list of tools, found map");
+    o = options(f, "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"chat_template_kwargs\": 1}\n", template);
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "key 'chat_template_kwargs': expected a map");
+}
+
+static void both_answers_of_a_pair_are_trained_behind_their_prompt(void **state)
+{
+    fixture *f = *state;
+    dataset_options o = options(f,
+                                "{\"prompt\": [" USER("p") ", " ASSISTANT("old") ", " USER(
+                                    "q") "],"
+                                         " \"chosen\": [" ASSISTANT("a") "], \"rejected\": [" ASSISTANT("b") "]}\n",
+                                template);
+    o.pairs = true;
+#define SHARED                                                                                                                   \
+    "<|im_start|>user:p<|im_end|>\n<|im_start|>assistant:old<|im_end|>\n<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:"
+    check(f, &o, "chosen: " SHARED L "a<|im_end|>" R "\n\nrejected: " SHARED L "b<|im_end|>" R "\n");
+}
+
+static void a_labelled_answer_is_trained_behind_its_prompt(void **state)
+{
+    fixture *f = *state;
+    dataset_options o =
+        options(f, "{\"prompt\": [" USER("q") "], \"completion\": [" ASSISTANT("a") "], \"label\": true}\n", template);
+    o.labels = true;
+    check(f, &o, "<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:" L "a<|im_end|>" R "\n");
+}
+
+static void the_last_turn_alone_is_trained_on_request(void **state)
+{
+    fixture *f = *state;
+    const char *row = "{\"messages\": [" USER("p") ", " ASSISTANT("old") ", " USER("q") ", " ASSISTANT("a") "]}\n";
+    dataset_options o = options(f, row, template);
+    o.train_on_last = true;
+    check(f, &o,
+          "<|im_start|>user:p<|im_end|>\n<|im_start|>assistant:old<|im_end|>\n<|im_start|>user:q<|im_end|>\n<|im_start|>"
+          "assistant:" L "a<|im_end|>" R "\n");
+    o.template = "chatml";
+    check(f, &o,
+          "<s><|im_start|>user\np<|im_end|>\n<|im_start|>assistant\nold<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>"
+          "assistant\n" L "a<|im_end|>" R "\n");
+}
+
+/* The cache's key holds the file's text and which turns are trained, not the file's name. */
+static void another_text_in_the_file_makes_other_tokens(void **state)
+{
+    fixture *f = *state;
+    const char *row = "{\"messages\": [" USER("q") ", " ASSISTANT("a") "]}\n";
+    char *hash[3];
+    for (int i = 0; i < 3; i++) {
+        dataset_options o =
+            options(f, row, i == 1 ? "{{ messages[0].content }}{{ messages[1].content if messages|length > 1 }}" : template);
+        dataset *d = support_open(&o);
+        hash[i] = mem_strdup(dataset_hash(d));
+        dataset_close(d);
+    }
+    assert_string_equal(hash[0], hash[2]);
+    assert_string_not_equal(hash[0], hash[1]);
+    for (int i = 0; i < 3; i++)
+        free(hash[i]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(tools_and_their_calls_are_written_and_trained),
+        TEST(tools_may_be_json_text_and_variables_a_map),
+        TEST(both_answers_of_a_pair_are_trained_behind_their_prompt),
+        TEST(a_labelled_answer_is_trained_behind_its_prompt),
+        TEST(the_last_turn_alone_is_trained_on_request),
+        TEST(another_text_in_the_file_makes_other_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
