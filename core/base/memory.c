@@ -45,7 +45,16 @@ static int64_t number_of(const char *folder, const char *name, const char *key)
     return value;
 }
 
-/* Of one group; pages of files that nobody used lately make room. */
+/* A number of bytes that a group gives its members. */
+typedef int64_t (*group_number)(const hierarchy *h, const char *folder);
+
+static int64_t limit_of(const hierarchy *h, const char *folder)
+{
+    int64_t limit = number_of(folder, h->limit, "");
+    return limit < 0 ? INT64_MAX : limit;
+}
+
+/* Pages of files that nobody used lately make room. */
 static int64_t room_in(const hierarchy *h, const char *folder)
 {
     int64_t limit = number_of(folder, h->limit, ""), usage = number_of(folder, h->usage, "");
@@ -55,20 +64,20 @@ static int64_t room_in(const hierarchy *h, const char *folder)
     return limit > used ? limit - used : 0;
 }
 
-/* Of the group and those above it. A container may see its own group as the mount itself. */
-static int64_t room_below(const hierarchy *h, const char *root, const char *group)
+/* The least of the group and those above it. A container may see its own group as the mount itself. */
+static int64_t least_above(const hierarchy *h, group_number number, const char *root, const char *group)
 {
     char *folder = mem_printf("%s%s%s", root, h->mount, group);
     size_t top = strlen(root) + strlen(h->mount);
-    int64_t room = INT64_MAX;
+    int64_t bytes = INT64_MAX;
     for (;;) {
-        room = least(room, room_in(h, folder));
+        bytes = least(bytes, number(h, folder));
         char *slash = strrchr(folder + top, '/');
         if (!slash) break;
         *slash = 0;
     }
     free(folder);
-    return room;
+    return bytes;
 }
 
 /* "4:memory:/user/7" or "0::/user/7": is it of this hierarchy? */
@@ -81,26 +90,37 @@ static const char *group_of(const hierarchy *h, char *line)
     return strcmp(controllers + 1, h->controllers) ? NULL : group;
 }
 
-static int64_t room_in_groups(const char *root, const hierarchy *h)
+static int64_t least_of_groups(const char *root, const hierarchy *h, group_number number)
 {
     char line[4096], *path = mem_printf("%s/proc/self/cgroup", root);
-    int64_t room = INT64_MAX;
+    int64_t bytes = INT64_MAX;
     FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f)) {
         const char *group = group_of(h, line);
-        if (group) room = least(room, room_below(h, root, group));
+        if (group) bytes = least(bytes, least_above(h, number, root, group));
     }
     if (f) fclose(f);
     free(path);
-    return room;
+    return bytes;
+}
+
+/* The machine's number by its key in /proc/meminfo, or less where groups have less. */
+static int64_t least_of_all(const char *root, const char *key, group_number number)
+{
+    char *path = mem_printf("%s/proc/meminfo", root);
+    int64_t kib = number_in(path, key), bytes = kib < 0 ? INT64_MAX : kib * 1024;
+    free(path);
+    for (size_t i = 0; i < sizeof hierarchies / sizeof *hierarchies; i++)
+        bytes = least(bytes, least_of_groups(root, &hierarchies[i], number));
+    return bytes;
 }
 
 int64_t memory_available(const char *root)
 {
-    char *path = mem_printf("%s/proc/meminfo", root);
-    int64_t kib = number_in(path, "MemAvailable:"), room = kib < 0 ? INT64_MAX : kib * 1024;
-    free(path);
-    for (size_t i = 0; i < sizeof hierarchies / sizeof *hierarchies; i++)
-        room = least(room, room_in_groups(root, &hierarchies[i]));
-    return room;
+    return least_of_all(root, "MemAvailable:", room_in);
+}
+
+int64_t memory_total(const char *root)
+{
+    return least_of_all(root, "MemTotal:", limit_of);
 }

@@ -10,4 +10,7 @@
  * nothing says. `root`: in front of /proc and /sys, "" but in tests. */
 int64_t memory_available(const char *root);
 
+/* Bytes of the machine, or what its groups allow this process at most; INT64_MAX where nothing says. */
+int64_t memory_total(const char *root);
+
 #endif

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/ranks.h"
+#include <nrl/backend.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,8 @@ static void add_machine(arena *a, nrl_node *map)
         node_append_text(a, map, "system", arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
     node_append_text(a, map, "cpu", cpu_name(a));
     node_set(a, map, "cores", node_int(a, sysconf(_SC_NPROCESSORS_ONLN)));
-    int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+    int64_t bytes, left;
+    nrl_host_memory(&bytes, &left);
     node_set(a, map, "memory_bytes", node_int(a, bytes));
 }
 

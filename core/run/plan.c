@@ -152,6 +152,15 @@ static void say_train(const run *r)
             r->config.schedule.name, r->optimizer_options.clip_norm);
 }
 
+/* Checked without a device; a run asks for the memory, which fails with the same numbers. */
+static void warn_of_room(const run *r, int64_t bytes)
+{
+    int64_t total, left;
+    nrl_host_memory(&total, &left);
+    if (!r->env.check_only || strcmp(r->backend->plugin.name, "cpu") || left < 0 || bytes <= left) return;
+    nrl_warn("%.1f MiB are more than the %.1f MiB that can be had here, of %.1f MiB", mib(bytes), mib(left), mib(total));
+}
+
 static void say_memory(const run *r)
 {
     const storage *s = &r->storage;
@@ -170,6 +179,7 @@ static void say_memory(const run *r)
             mib(s->state_bytes), (double)total / (double)model_n_params(r->model));
     if (s->buffer_bytes)
         run_say(r, "           gradients in bf16; %.1f MiB of them are one unit's in fp32, as backward sums it", mib(s->buffer_bytes));
+    warn_of_room(r, total);
 }
 
 static void say_staging(const run *r)

@@ -2,10 +2,12 @@
  * device.c - opening a backend and asking what it can do.
  */
 #include "tensor/device.h"
+#include "base/memory.h"
 #include "tensor/backend_call.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 nrl_status device_open(const nrl_backend *table, const void *options, int32_t index, device *out)
 {
@@ -62,4 +64,13 @@ nrl_status device_check_ops(const device *d, const char *const *names)
     }
     if (!used) return NRL_OK;
     return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no op %s", d->table.plugin.name, missing);
+}
+
+/* Without /proc the machine still knows its pages. */
+void nrl_host_memory(int64_t *total, int64_t *available)
+{
+    *total = memory_total("");
+    if (*total == INT64_MAX) *total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    *available = memory_available("");
+    if (*available == INT64_MAX) *available = -1;
 }

@@ -207,6 +207,10 @@ typedef struct {
     bool has_f16;         /* operations take f16 where they take bf16; false: train.precision has no fp16 */
 } nrl_device_facts;
 
+/* Memory of this machine as its control groups leave it (containers, Slurm): what there is, and what
+ * can still be had without swapping or being killed. Bytes; -1 where the system does not say. [any] */
+NRL_API void nrl_host_memory(int64_t *total, int64_t *available);
+
 typedef struct {
     nrl_plugin plugin;
     const nrl_ops *ops;

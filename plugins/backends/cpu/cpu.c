@@ -79,13 +79,14 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
 static nrl_status cpu_facts(void *instance, nrl_device_facts *fill)
 {
     const cpu *self = instance;
+    int64_t left;
     memset(fill, 0, sizeof *fill);
     fill->size = sizeof *fill;
     cpu_model_name(fill->name, sizeof fill->name);
     snprintf(fill->isa, sizeof fill->isa, "%s%s", cpu_isa_name(self->isa),
              self->native_bf16 ? "+bf16" : "");
     gemm_engine_version(fill->library, sizeof fill->library);
-    fill->memory_bytes = cpu_memory_total();
+    nrl_host_memory(&fill->memory_bytes, &left);
     fill->n_threads = self->n_threads;
     double peak = cpu_isa_peak(self->isa) * self->n_threads;
     fill->peak_flops[NRL_DTYPE_F32] = peak;

@@ -52,8 +52,6 @@ const nrl_ops *cpu_isa_ops(cpu_isa isa);
 const char *cpu_isa_name(cpu_isa isa);
 double cpu_isa_peak(cpu_isa isa); /* measured f32 FLOP/s of one thread, takes a millisecond */
 int cpu_count_threads(void); /* as OpenMP has it: OMP_NUM_THREADS, else processors */
-int64_t cpu_memory_total(void);
-int64_t cpu_memory_free(void); /* what can still be had without swapping others out; -1 unknown */
 void cpu_model_name(char *fill, size_t size);
 
 /* ---- parallel.c ---- */

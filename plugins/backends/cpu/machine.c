@@ -1,12 +1,11 @@
 /*
- * machine.c - which CPU this is: instruction sets, threads, memory, name.
+ * machine.c - which CPU this is: instruction sets, threads, name.
  */
 #include "cpu.h"
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 extern const nrl_ops cpu_ops_base;
 extern double cpu_fma_base(int64_t rounds);
@@ -128,11 +127,6 @@ int cpu_count_threads(void)
     return n < CPU_MAX_THREADS ? n : CPU_MAX_THREADS;
 }
 
-int64_t cpu_memory_total(void)
-{
-    return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-}
-
 /* Reads "key: value" lines of a small /proc file; calls nothing for lines without a colon. */
 static bool proc_value(const char *path, const char *key, char *fill, size_t size)
 {
@@ -151,15 +145,6 @@ static bool proc_value(const char *path, const char *key, char *fill, size_t siz
     }
     fclose(f);
     return found;
-}
-
-int64_t cpu_memory_free(void)
-{
-    char text[64];
-    long long kib;
-    if (!proc_value("/proc/meminfo", "MemAvailable", text, sizeof text)) return -1;
-    if (sscanf(text, "%lld", &kib) != 1) return -1;
-    return (int64_t)kib * 1024;
 }
 
 void cpu_model_name(char *fill, size_t size)

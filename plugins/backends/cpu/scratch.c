@@ -11,8 +11,10 @@ enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20, CHECK_FROM = 64 << 2
 static nrl_status too_much(size_t bytes)
 {
     double mib = 1024.0 * 1024.0;
+    int64_t total, left;
+    nrl_host_memory(&total, &left);
     return nrl_fail(NRL_ERR_MEMORY, "%.1f MiB of host memory wanted, %.1f MiB free",
-                    (double)bytes / mib, (double)cpu_memory_free() / mib);
+                    (double)bytes / mib, (double)left / mib);
 }
 
 nrl_status cpu_alloc(size_t bytes, void **out)
@@ -22,7 +24,8 @@ nrl_status cpu_alloc(size_t bytes, void **out)
     if (bytes > SIZE_MAX / 2 - HUGE_PAGE) return too_much(bytes);
     if (bytes >= CHECK_FROM) {
         /* Linux promises more than it has and kills later: ask before */
-        int64_t left = cpu_memory_free();
+        int64_t total, left;
+        nrl_host_memory(&total, &left);
         if (left >= 0 && bytes > (uint64_t)left) return too_much(bytes);
     }
     size_t rounded = bytes == 0 ? align : (bytes + align - 1) / align * align;

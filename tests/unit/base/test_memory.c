@@ -39,6 +39,8 @@ static void nothing_known_limits_nothing(void **state)
     (void)state;
     assert_int_equal(memory_available(root), INT64_MAX);
     assert_true(memory_available("") > 0);
+    assert_int_equal(memory_total(root), INT64_MAX);
+    assert_true(memory_total("") >= memory_available(""));
 }
 
 static void a_machine_without_groups_says_what_it_has(void **state)
@@ -46,6 +48,7 @@ static void a_machine_without_groups_says_what_it_has(void **state)
     (void)state;
     put("/proc", "meminfo", "MemTotal:  9000 kB\nMemFree:  10 kB\nMemAvailable:    4000 kB\n");
     assert_int_equal(memory_available(root), 4000 * 1024);
+    assert_int_equal(memory_total(root), 9000 * 1024);
 }
 
 static void the_tightest_group_above_counts(void **state)
@@ -59,6 +62,7 @@ static void the_tightest_group_above_counts(void **state)
     put("/sys/fs/cgroup/a", "memory.max", "10000\n");
     put("/sys/fs/cgroup/a", "memory.current", "9000\n");
     assert_int_equal(memory_available(root), 1000);
+    assert_int_equal(memory_total(root), 10000);
     put("/sys/fs/cgroup/a", "memory.stat", "anon 5000\ninactive_file 3000\nactive_file 1000\n");
     assert_int_equal(memory_available(root), 4000);
     put("/sys/fs/cgroup/a", "memory.current", "99999\n"); /* a limit that was lowered */
@@ -72,6 +76,7 @@ static void a_container_sees_its_group_as_the_mount(void **state)
     put("/sys/fs/cgroup", "memory.max", "7000\n");
     put("/sys/fs/cgroup", "memory.current", "3000\n");
     assert_int_equal(memory_available(root), 4000);
+    assert_int_equal(memory_total(root), 7000);
 }
 
 static void groups_of_version_1_count_too(void **state)
@@ -82,6 +87,7 @@ static void groups_of_version_1_count_too(void **state)
     put("/sys/fs/cgroup/memory", "memory.usage_in_bytes", "6000\n");
     put("/sys/fs/cgroup/memory", "memory.stat", "inactive_file 1\ntotal_inactive_file 1000\n");
     assert_int_equal(memory_available(root), 3000);
+    assert_int_equal(memory_total(root), 8000);
     put("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "9223372036854771712\n");
     assert_true(memory_available(root) > INT64_MAX / 2);
 }
