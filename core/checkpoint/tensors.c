@@ -2,6 +2,7 @@
  * tensors.c - the pieces of all files put together to tensors: each element must be there exactly once.
  */
 #include "checkpoint/reader.h"
+#include "checkpoint/tiling.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,40 +25,14 @@ static int by_name_then_place(const void *a, const void *b)
     return order ? order : x->at < y->at ? -1 : x->at > y->at;
 }
 
-static int by_box_then_range(const void *a, const void *b)
+/* Each element is in one of the pieces. */
+static bool make_up_the_whole(const saved_tensor *t)
 {
-    const layout_piece *x = &(*(const index_entry *const *)a)->piece, *y = &(*(const index_entry *const *)b)->piece;
-    for (int d = 0; d < x->n_dims; d++) {
-        if (x->begin[d] != y->begin[d]) return x->begin[d] < y->begin[d] ? -1 : 1;
-        if (x->end[d] != y->end[d]) return x->end[d] < y->end[d] ? -1 : 1;
-    }
-    return x->flat_begin < y->flat_begin ? -1 : x->flat_begin > y->flat_begin;
-}
-
-static bool have_common(const layout_piece *a, const layout_piece *b)
-{
-    int64_t at, there, n;
-    for (int d = 0; d < a->n_dims; d++)
-        if (a->end[d] <= b->begin[d] || b->end[d] <= a->begin[d]) return false;
-    piece_meeting m = piece_meet(a, b);
-    return piece_next_run(&m, &at, &there, &n);
-}
-
-static bool is_same_box(const layout_piece *a, const layout_piece *b)
-{
-    size_t size = (size_t)a->n_dims * sizeof *a->begin;
-    return !memcmp(a->begin, b->begin, size) && !memcmp(a->end, b->end, size);
-}
-
-/* Sorted, pieces of one box are compared with their neighbour alone. */
-static bool is_disjoint(const index_entry **pieces, size_t n)
-{
-    for (size_t i = 1; i < n; i++)
-        for (size_t k = i; k-- > 0;) {
-            if (have_common(&pieces[k]->piece, &pieces[i]->piece)) return false;
-            if (is_same_box(&pieces[k]->piece, &pieces[i]->piece)) break;
-        }
-    return true;
+    const layout_piece **pieces = mem_alloc((t->n_pieces + 1) * sizeof *pieces);
+    for (size_t i = 0; i < t->n_pieces; i++) pieces[i] = &t->pieces[i]->piece;
+    bool exact = tiling_is_exact(pieces, t->n_pieces);
+    free(pieces);
+    return exact;
 }
 
 static bool is_alike(const checkpoint_tensor *a, const checkpoint_tensor *b)
@@ -68,18 +43,12 @@ static bool is_alike(const checkpoint_tensor *a, const checkpoint_tensor *b)
 
 static nrl_status check(const checkpoint *c, saved_tensor *t)
 {
-    layout_piece whole = piece_of_whole(t->tensor.n_dims, t->tensor.dims);
-    int64_t n = 0;
-    for (size_t i = 0; i < t->n_pieces; i++) {
+    for (size_t i = 0; i < t->n_pieces; i++)
         if (!is_alike(&t->tensor, &t->pieces[i]->tensor))
             return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%.200s' is %s in one file and %s in another", c->dir,
                             t->tensor.slot, t->tensor.name, tensor_describe(&t->tensor).text,
                             tensor_describe(&t->pieces[i]->tensor).text);
-        n += layout_numel(&t->pieces[i]->piece); /* of disjoint ones: no overflow */
-        if (n > layout_numel(&whole)) break;
-    }
-    qsort(t->pieces, t->n_pieces, sizeof *t->pieces, by_box_then_range);
-    if (n == layout_numel(&whole) && is_disjoint(t->pieces, t->n_pieces)) return NRL_OK;
+    if (make_up_the_whole(t)) return NRL_OK;
     return nrl_fail(NRL_ERR_CORRUPT, "%s: the pieces of %s of '%.200s' do not make up the whole", c->dir,
                     t->tensor.slot, t->tensor.name);
 }

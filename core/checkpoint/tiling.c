@@ -1,0 +1,122 @@
+/*
+ * tiling.c - see tiling.h. Boxes are not compared with each other, which would take N^2 steps. The
+ * number of boxes over each point is a function on the grid; of it the mixed difference (one over
+ * each dimension) is taken, which for a box is 1 or -1 at each of its 2^d corners and 0 elsewhere.
+ * Functions on a finite grid and their mixed differences determine each other, so the boxes tile
+ * the tensor when the signs of all their corners, less those of the tensor's own, cancel at every
+ * point.
+ */
+#include "checkpoint/tiling.h"
+#include "base/arena.h"
+#include "checkpoint/piece.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    int64_t at[NRL_MAX_DIMS]; /* 0 beyond the tensor's dimensions */
+    int64_t sign;
+} corner;
+
+static int by_box_then_range(const void *a, const void *b)
+{
+    const layout_piece *x = *(const layout_piece *const *)a, *y = *(const layout_piece *const *)b;
+    for (int d = 0; d < x->n_dims; d++) {
+        if (x->begin[d] != y->begin[d]) return x->begin[d] < y->begin[d] ? -1 : 1;
+        if (x->end[d] != y->end[d]) return x->end[d] < y->end[d] ? -1 : 1;
+    }
+    return x->flat_begin < y->flat_begin ? -1 : x->flat_begin > y->flat_begin;
+}
+
+static bool is_same_box(const layout_piece *a, const layout_piece *b)
+{
+    size_t size = (size_t)a->n_dims * sizeof *a->begin;
+    return !memcmp(a->begin, b->begin, size) && !memcmp(a->end, b->end, size);
+}
+
+static int64_t box_numel(const layout_piece *p)
+{
+    int64_t n = 1;
+    for (int d = 0; d < p->n_dims; d++)
+        n *= p->end[d] - p->begin[d];
+    return n;
+}
+
+/* Of n sorted pieces: how many are of the first one's box, or 0 where their ranges do not make it
+ * up. */
+static size_t one_box(const layout_piece **pieces, size_t n)
+{
+    int64_t reached = 0;
+    size_t i = 0;
+    for (; i < n && is_same_box(pieces[0], pieces[i]); i++) {
+        if (pieces[i]->flat_begin != reached) return 0;
+        reached = pieces[i]->flat_end;
+    }
+    return reached == box_numel(pieces[0]) ? i : 0;
+}
+
+static size_t add_corners(const layout_piece *p, int64_t sign, corner *out)
+{
+    size_t n = (size_t)1 << p->n_dims;
+    for (size_t k = 0; k < n; k++) {
+        out[k] = (corner){.sign = sign};
+        for (int d = 0; d < p->n_dims; d++) {
+            bool end = k >> d & 1;
+            out[k].at[d] = end ? p->end[d] : p->begin[d];
+            if (end) out[k].sign = -out[k].sign;
+        }
+    }
+    return n;
+}
+
+static int by_point(const void *a, const void *b)
+{
+    const corner *x = a, *y = b;
+    for (int d = 0; d < NRL_MAX_DIMS; d++)
+        if (x->at[d] != y->at[d]) return x->at[d] < y->at[d] ? -1 : 1;
+    return 0;
+}
+
+static bool cancel(corner *corners, size_t n)
+{
+    int64_t sum = 0;
+    qsort(corners, n, sizeof *corners, by_point);
+    for (size_t i = 0; i < n; i++) {
+        if (sum && by_point(&corners[i - 1], &corners[i])) return false;
+        sum += corners[i].sign;
+    }
+    return sum == 0;
+}
+
+/* boxes: one piece of each. */
+static bool boxes_tile(const layout_piece *const *boxes, size_t n)
+{
+    layout_piece whole = piece_of_whole(boxes[0]->n_dims, boxes[0]->dims);
+    if (n == 1) return is_same_box(boxes[0], &whole);
+    corner *corners = mem_alloc((n + 1) * sizeof *corners << boxes[0]->n_dims);
+    size_t used = add_corners(&whole, -1, corners);
+    for (size_t i = 0; i < n; i++)
+        used += add_corners(boxes[i], 1, corners + used);
+    bool exact = cancel(corners, used);
+    free(corners);
+    return exact;
+}
+
+bool tiling_is_exact(const layout_piece **pieces, size_t n)
+{
+    size_t n_held = 0, n_boxes = 0;
+    for (size_t i = 0; i < n; i++)
+        if (layout_numel(pieces[i]) > 0) pieces[n_held++] = pieces[i];
+    if (!n_held) { /* nothing is held of a tensor without elements */
+        layout_piece whole =
+            n ? piece_of_whole(pieces[0]->n_dims, pieces[0]->dims) : (layout_piece){.flat_end = 1};
+        return layout_numel(&whole) == 0;
+    }
+    qsort(pieces, n_held, sizeof *pieces, by_box_then_range);
+    for (size_t i = 0; i < n_held;) {
+        size_t used = one_box(pieces + i, n_held - i);
+        if (!used) return false;
+        pieces[n_boxes++] = pieces[i];
+        i += used;
+    }
+    return boxes_tile(pieces, n_boxes);
+}
