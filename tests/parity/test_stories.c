@@ -4,10 +4,12 @@
  * without it.
  */
 #include "harness.h"
+#include "support/shared.h"
 #include <math.h>
-#include <unistd.h>
 
 enum { N_GREEDY = 256, SKIPPED = 77 };
+
+static const char golden_file[] = "data/models/stories260K/golden.json";
 
 /* In nats; fp32 adds up to 4e-7 a token over stories of some 300 tokens. */
 static const double token_bound = 2e-5, story_bound = 1e-3, mean_bound = 2e-6;
@@ -17,18 +19,11 @@ typedef struct {
     const nrl_node *golden;
 } fixture;
 
-static char *golden_path(void)
-{
-    const char *shared = getenv("NRL_TEST_SHARED");
-    return mem_printf("%s/data/models/stories260K/golden.json", shared ? shared : "");
-}
-
 static int setup(void **state)
 {
     fixture *f = mem_alloc(sizeof *f);
     nrl_node *golden;
-    char *path = golden_path(),
-         *dir = mem_printf("%s/data/models/stories260K/hf", getenv("NRL_TEST_SHARED"));
+    char *path = shared_path(golden_file), *dir = shared_path("data/models/stories260K/hf");
     parity_open(&f->p, dir, "config.json", NRL_DTYPE_F32);
     ASSERT_OK(json_read_file(&f->p.a, path, 1 << 20, &golden));
     f->golden = golden;
@@ -192,9 +187,8 @@ int main(void)
         TEST(greedy_tokens_are_the_known_ones),
         TEST(greedy_tokens_through_the_cache_are_the_same),
     };
-    char *path = golden_path();
-    bool there = !access(path, R_OK);
-    if (!there) printf("skipped: no %s\n", path);
+    char *path = shared_path(golden_file);
+    bool there = path != NULL;
     free(path);
     return there ? cmocka_run_group_tests(tests, NULL, NULL) : SKIPPED;
 }

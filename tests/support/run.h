@@ -5,6 +5,7 @@
 #define SUPPORT_RUN_H
 #include "config/config.h"
 #include "run/internal.h"
+#include "support/shared.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,12 +64,6 @@ static inline nrl_status test_run_open(test_place *p, const char *yaml, const ch
 static inline const char *test_source(test_place *p, const char *name)
 {
     return arena_printf(&p->memory, "%s/%s", getenv("NRL_TEST_SOURCE"), name);
-}
-
-static inline const char *test_shared(test_place *p, const char *name)
-{
-    const char *path = arena_printf(&p->memory, "%s/%s", getenv("NRL_TEST_SHARED"), name);
-    return access(path, R_OK) ? NULL : path;
 }
 
 /* Rows of random tokens, as pre-tokenized JSONL; lengths from `least` to `most`, equal for equal seeds; most <= 1024. */

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "data/data.h"
 #include "support/folder.h"
+#include "support/shared.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -134,17 +135,6 @@ static inline dataset *support_open(const dataset_options *o)
     dataset *d = NULL;
     ASSERT_OK(dataset_open(o, &d));
     return d;
-}
-
-/* NRL_TEST_SHARED/name, or NULL after printing why; freed by the caller. */
-static inline char *support_shared(const char *name)
-{
-    const char *root = getenv("NRL_TEST_SHARED");
-    char *path = root ? mem_printf("%s/%s", root, name) : NULL;
-    if (path && access(path, R_OK) == 0) return path;
-    printf("skipped: NRL_TEST_SHARED has no %s\n", name);
-    free(path);
-    return NULL;
 }
 
 #endif

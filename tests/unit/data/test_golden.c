@@ -8,7 +8,7 @@ static tokenizer *stories;
 
 static const nrl_node *golden_of(fixture *f, const char *name)
 {
-    char *path = mem_printf("golden/trl_runs/%s.json", name), *full = support_shared(path);
+    char *path = mem_printf("golden/trl_runs/%s.json", name), *full = shared_path(path);
     free(path);
     if (!full) return NULL;
     nrl_node *node;
@@ -21,7 +21,7 @@ static dataset *open_golden(fixture *f, const nrl_node *golden, bool pairs)
 {
     char *name =
         mem_printf("golden/trl_runs/%s", nrl_node_string(nrl_node_find(golden, "train_data"), ""));
-    char *path = support_shared(name);
+    char *path = shared_path(name);
     assert_non_null(path);
     dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
                          .tokenizer = stories,
@@ -105,7 +105,7 @@ typedef struct {
 
 static void check_file(fixture *f, const real_file *r)
 {
-    char *path = support_shared(r->path);
+    char *path = shared_path(r->path);
     if (!path || !stories) skip();
     dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
                          .tokenizer = stories,
@@ -165,7 +165,7 @@ static void real_files_of_pairs_load_whole(void **state)
 static void kto_rows_are_refused(void **state)
 {
     fixture *f = *state;
-    char *path = support_shared("data/pref/lf_kto_en_demo.json");
+    char *path = shared_path("data/pref/lf_kto_en_demo.json");
     if (!path) skip();
     dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
                          .tokenizer = f->tok,
@@ -185,7 +185,7 @@ int main(void)
         TEST(pairs_are_those_of_dpo_sigmoid), TEST(real_files_of_single_samples_load_whole),
         TEST(real_files_of_pairs_load_whole), TEST(kto_rows_are_refused),
     };
-    char *path = support_shared("data/models/stories260K/hf");
+    char *path = shared_path("data/models/stories260K/hf");
     if (!path) return 77;
     if (tokenizer_open(path, &stories) != NRL_OK) {
         printf("%s\n", nrl_error_text());

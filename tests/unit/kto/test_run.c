@@ -155,12 +155,9 @@ static void without_a_kl_term_no_mismatched_answers_are_computed(void **state)
 static void real_preferences_are_learned(void **state)
 {
     (void)state;
-    const char *stories = test_shared(&place, "data/models/stories260K/hf");
-    const char *data = test_shared(&place, "data/pref/lf_kto_en_demo.json");
-    if (!stories || !data) {
-        print_message("skipped: NRL_TEST_SHARED has no stories260K or lf_kto_en_demo.json\n");
-        skip();
-    }
+    const char *stories = shared_path_in(&place.memory, "data/models/stories260K/hf");
+    const char *data = shared_path_in(&place.memory, "data/pref/lf_kto_en_demo.json");
+    if (!stories || !data) skip();
     const char *const overrides[] = {arena_printf(&place.memory, "model.path=%s", stories),
                                      arena_printf(&place.memory, "data.train=%s", data),
                                      "data.template=plain",

@@ -3,6 +3,7 @@
  * the same, and what is not built or not sensible is refused with the key's name.
  */
 #include "support.h"
+#include "support/shared.h"
 
 static const char llama[] =
     "{\"model_type\":\"llama\",\"vocab_size\":16,\"hidden_size\":8,\"intermediate_size\":12,"
@@ -59,17 +60,13 @@ static void real_configs_give_the_known_number_of_parameters(void **state)
                 {"gpt2-large", 774030080},
                 {"tiny-gpt2", 6763392}};
     plugin_host *h = support_host();
-    const char *shared = getenv("NRL_TEST_SHARED");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         arena a = {0};
         model *m;
         const nrl_node *config;
         const char *path =
-            arena_printf(&a, "%s/data/configs/%s.json", shared ? shared : "", rows[i].file);
-        if (access(path, R_OK)) {
-            print_message("skipped: no %s\n", path);
-            skip();
-        }
+            shared_path_in(&a, arena_printf(&a, "data/configs/%s.json", rows[i].file));
+        if (!path) skip();
         ASSERT_OK(hf_config_file(path, &a, &config));
         ASSERT_OK(support_model(h, config, &m));
         assert_int_equal(model_n_params(m), rows[i].n);

@@ -49,8 +49,8 @@ static run *open_run(const recording *rec)
         "train: {steps: %d, global_batch: 4, micro_batch_tokens: 4096}\nalgorithm: %s\n"
         "optimizer: {name: adamw, lr: 1e-4, weight_decay: 0}\nschedule: %s\n"
         "checkpoint: {every: 0}\nloggers: []\nout: %s/%s\n",
-        test_shared(&place, "data/models/stories260K/hf"),
-        test_shared(&place, "golden/trl_runs/pref.jsonl"), STEPS, rec->algorithm, rec->schedule,
+        shared_path_in(&place.memory, "data/models/stories260K/hf"),
+        shared_path_in(&place.memory, "golden/trl_runs/pref.jsonl"), STEPS, rec->algorithm, rec->schedule,
         place.folder, rec->name);
     if (test_run_open(&place, yaml, NULL, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
     return r;
@@ -142,7 +142,7 @@ static void note(residuals *res, const run_event *e, const nrl_node *step)
 static void compare(const recording *rec)
 {
     const char *path =
-        test_shared(&place, arena_printf(&place.memory, "golden/trl_runs/%s.json", rec->name));
+        shared_path_in(&place.memory, arena_printf(&place.memory, "golden/trl_runs/%s.json", rec->name));
     nrl_node *golden;
     residuals res = {0};
     if (!path) fail_msg("no recording of %s", rec->name);
@@ -183,8 +183,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_step_of_every_recording_is_reproduced)};
     test_place_make(&place);
-    bool present = test_shared(&place, "data/models/stories260K/hf/config.json") &&
-                   test_shared(&place, "golden/trl_runs/pref.jsonl");
+    bool present = shared_path_in(&place.memory, "data/models/stories260K/hf/config.json") &&
+                   shared_path_in(&place.memory, "golden/trl_runs/pref.jsonl");
     if (!present) puts("skipped: no shared data");
     int failed = present ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
     test_place_remove(&place);

@@ -37,7 +37,7 @@ static run *open_run(const recording *rec)
         "train: {steps: %d, global_batch: 4}\nalgorithm: %s\n"
         "optimizer: {name: adamw, lr: %.17g, weight_decay: %.17g}\nschedule: %s\n"
         "checkpoint: {every: 0}\nloggers: []\nout: %s/%s\n",
-        test_shared(&place, "data/models/stories260K/hf"),
+        shared_path_in(&place.memory, "data/models/stories260K/hf"),
         test_rows(&place, "rows.jsonl", 8, 4, 20, 500, 1), STEPS, rec->algorithm, rec->lr,
         rec->weight_decay, rec->schedule, place.folder, rec->name);
     if (test_run_open(&place, yaml, NULL, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
@@ -100,7 +100,7 @@ static double residual(double a, double b)
 
 static void replay(const recording *rec)
 {
-    const char *path = test_shared(&place, arena_printf(&place.memory, "golden/trl_runs/%s.json", rec->name));
+    const char *path = shared_path_in(&place.memory, arena_printf(&place.memory, "golden/trl_runs/%s.json", rec->name));
     nrl_node *golden;
     double loss = 0, norm = 0, worst_loss = 0, worst_norm = 0;
     if (!path) fail_msg("no recording of %s", rec->name);
@@ -136,7 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_step_of_every_recording_is_reproduced)};
     test_place_make(&place);
-    bool present = test_shared(&place, "data/models/stories260K/hf/config.json");
+    bool present = shared_path_in(&place.memory, "data/models/stories260K/hf/config.json");
     if (!present) puts("skipped: no shared data");
     int failed = present ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
     test_place_remove(&place);

@@ -1,10 +1,10 @@
 /*
- * shared.h - for tests of text/: the folder of real tokenizers, which may be absent, and small
- * helpers around one open tokenizer.
+ * shared.h - for tests of text/: small helpers around one open tokenizer, of bytes or real.
  */
 #ifndef TESTS_TEXT_SHARED_H
 #define TESTS_TEXT_SHARED_H
 #include "base/arena.h"
+#include "support/shared.h"
 #include "text/tokenizer.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,17 +15,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-/* NRL_TEST_SHARED/name, or NULL after printing why; freed by the caller. */
-static inline char *shared_path(const char *name)
-{
-    const char *root = getenv("NRL_TEST_SHARED");
-    char *path = root ? mem_printf("%s/%s", root, name) : NULL;
-    if (path && access(path, R_OK) == 0) return path;
-    printf("skipped: NRL_TEST_SHARED has no %s\n", name);
-    free(path);
-    return NULL;
-}
 
 static inline tokenizer *open_or_fail(const char *path)
 {
