@@ -63,6 +63,10 @@ static const verb verbs[] = {
      "profile configs/sft.yaml", "time by operation; saves nothing", cli_profile,
      "N steps, 10 unless given, after 2 that warm up and are left out. --top: how\n"
      "many shapes are listed, 15 unless given."},
+    {"report", "RUN... [-o FILE]", "report runs/sft", "a run's charts as an HTML file", cli_report,
+     "RUN is the folder of a run, finished or not. Several are drawn side by side, and\n"
+     "what their configs differ in is listed; then -o is needed. Of one run it is\n"
+     "RUN/report.html unless given. The file needs no other and runs no script."},
     {"export", "SRC DIR [--dtype f32|bf16|f16] [--adapter] [--overwrite]", "export runs/sft out/model",
      "write a Hugging Face directory", cli_export,
      "SRC is a run (its newest checkpoint), a checkpoint, or a Hugging Face\n"

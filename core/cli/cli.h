@@ -19,6 +19,7 @@ nrl_status cli_export(int argc, char **argv);
 nrl_status cli_import(int argc, char **argv);
 nrl_status cli_launch(int argc, char **argv);
 nrl_status cli_profile(int argc, char **argv);
+nrl_status cli_report(int argc, char **argv);
 nrl_status cli_resume(int argc, char **argv);
 nrl_status cli_run(int argc, char **argv);
 nrl_status cli_sample(int argc, char **argv);
