@@ -60,8 +60,8 @@ typedef struct {
     const int64_t *counts, *offsets; /* [group size] for uneven operations, else NULL */
     const int64_t *receive_counts, *receive_offsets;
     uint64_t tag;       /* send and recv */
-    nrl_stream *stream; /* device collectives run after what is queued here */
-    nrl_event *after;   /* or after this event */
+    nrl_stream *stream; /* device collectives run after what is queued here, */
+    nrl_event *after;   /* or after this event; where both are NULL the operands are host memory, theirs to stage */
 } nrl_comm_args;
 
 typedef struct {

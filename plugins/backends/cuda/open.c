@@ -62,7 +62,8 @@ static nrl_status choose_device(const cuda_driver *driver, const cuda_options *o
     if (device >= n)
         return nrl_fail(NRL_ERR_CONFIG,
                         "device %lld was asked for, and this machine shows %d\n"
-                        "ranks of one node take a device each: start at most %d",
+                        "ranks of one node take a device each: start at most %d\n"
+                        "where each rank is shown one of its own: backend.device: 0 (and collective.device: 0)",
                         (long long)device, n, n);
     *out = (int)device;
     return NRL_OK;

@@ -85,10 +85,11 @@ enum { DRIVER_DONE = 0, DRIVER_NOT_READY = 600 };
     X(context_retain, cuDevicePrimaryCtxRetain, (void **context, int device))                      \
     X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                 \
     X(context_use, cuCtxSetCurrent, (void *context))                                               \
-    X(context_wait, cuCtxSynchronize, (void))                                                      \
     X(allocate, cuMemAlloc_v2, (uintptr_t *, size_t bytes))                                        \
     X(release, cuMemFree_v2, (uintptr_t))                                                          \
     X(copy, cuMemcpyDtoDAsync_v2, (uintptr_t to, uintptr_t from, size_t bytes, void *stream))      \
+    X(copy_in, cuMemcpyHtoDAsync_v2, (uintptr_t to, const void *from, size_t bytes, void *stream)) \
+    X(copy_out, cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes))                         \
     X(stream_create, cuStreamCreateWithPriority, (void **, unsigned flags, int priority))          \
     X(stream_destroy, cuStreamDestroy_v2, (void *stream))                                          \
     X(stream_fence, cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                \

@@ -52,12 +52,12 @@ static int reduction_of(uint32_t reduce, uint32_t dtype)
     }
 }
 
-static int64_t count_at(const int64_t *counts, int64_t count, int32_t r)
+int64_t nccl_count_at(const int64_t *counts, int64_t count, int32_t r)
 {
     return counts ? counts[r] : count;
 }
 
-static int64_t offset_at(const int64_t *counts, const int64_t *offsets, int64_t count, int32_t r)
+int64_t nccl_offset_at(const int64_t *counts, const int64_t *offsets, int64_t count, int32_t r)
 {
     int64_t at = 0;
     if (offsets) return offsets[r];
@@ -70,12 +70,12 @@ static int64_t offset_at(const int64_t *counts, const int64_t *offsets, int64_t 
 /* Rank r's share of the operand that holds all shares. */
 static int64_t share(const call *c, int32_t r)
 {
-    return count_at(c->a->counts, c->a->count, r);
+    return nccl_count_at(c->a->counts, c->a->count, r);
 }
 
 static size_t share_at(const call *c, int32_t r)
 {
-    return (size_t)offset_at(c->a->counts, c->a->offsets, c->a->count, r) * c->element;
+    return (size_t)nccl_offset_at(c->a->counts, c->a->offsets, c->a->count, r) * c->element;
 }
 
 static bool is_even(const call *c)
@@ -97,7 +97,7 @@ static nrl_status follow(const nccl_group *g, const nrl_comm_args *a, void *even
 {
     const nccl_driver *d = g->engine->driver;
     if (a->after) return nccl_driver_check(d->stream_fence(g->stream, a->after, 0), "waiting for operands");
-    if (!a->stream) return nccl_driver_check(d->context_wait(), "waiting for operands");
+    if (!a->stream) return NRL_OK; /* the host's: their copies are queued already */
     NRL_TRY(nccl_driver_check(d->event_record(event, a->stream), "waiting for operands"));
     return nccl_driver_check(d->stream_fence(g->stream, event, 0), "waiting for operands");
 }
@@ -140,10 +140,19 @@ static nrl_status enqueue(call *c, const char *op, call_body *body, const nrl_re
     return nccl_driver_check(e->driver->event_record(r->event, g->stream), op);
 }
 
-static nrl_status start(void *self, const nrl_comm_args *a, const char *op, bool reduces, int32_t peer,
-                        bool rooted, call_body *body, nrl_request **request)
+/* What differs between operations. */
+typedef struct {
+    const char *name;
+    bool reduces, rooted; /* it sums; peer is a root */
+    nccl_extent send, receive;
+    call_body *body;
+} operation;
+
+static nrl_status start(void *self, const nrl_comm_args *given, const operation *o, int32_t peer,
+                        nrl_request **request)
 {
     nccl_group *g = self;
+    nrl_comm_args args = *given, *a = &args;
     call c = {.group = g,
               .a = a,
               .api = g->engine->api,
@@ -152,10 +161,12 @@ static nrl_status start(void *self, const nrl_comm_args *a, const char *op, bool
               .op = reduction_of(a->reduce, a->dtype),
               .element = nrl_dtype_size((nrl_dtype)a->dtype)};
     *request = NULL;
-    NRL_TRY(check(&c, op, reduces, rooted));
+    NRL_TRY(check(&c, o->name, o->reduces, o->rooted));
     NRL_TRY(nccl_enter(g->engine));
-    NRL_TRY(nccl_request_take(g, op, peer, request));
-    nrl_status st = enqueue(&c, op, body, *request);
+    NRL_TRY(nccl_request_take(g, o->name, peer, request));
+    nrl_status st = NRL_OK;
+    if (!a->stream && !a->after) st = nccl_host_in(g, *request, o->send, o->receive, a);
+    if (!st) st = enqueue(&c, o->name, o->body, *request);
     if (!st) return NRL_OK;
     nccl_release(g, *request);
     *request = NULL;
@@ -292,9 +303,9 @@ static int all_to_all(const call *c)
     const nrl_comm_args *a = c->a;
     for (int32_t r = 0; r < c->group->size; r++) {
         const char *from = (const char *)a->send + share_at(c, r);
-        int64_t n = count_at(a->receive_counts, a->count, r);
+        int64_t n = nccl_count_at(a->receive_counts, a->count, r);
         char *to = (char *)a->receive +
-                   (size_t)offset_at(a->receive_counts, a->receive_offsets, a->count, r) * c->element;
+                   (size_t)nccl_offset_at(a->receive_counts, a->receive_offsets, a->count, r) * c->element;
         if (r == c->group->rank) {
             CALL_TRY(copy(c, to, from, n));
             continue;
@@ -319,24 +330,26 @@ static int recv(const call *c)
 
 nrl_status nccl_barrier(void *self, const nrl_comm_args *a, nrl_request **request)
 {
+    static const operation o = {"barrier", false, false, NCCL_NOTHING, NCCL_NOTHING, barrier};
     nrl_comm_args plain = *a;
     plain.dtype = NRL_DTYPE_F32;
-    return start(self, &plain, "barrier", false, -1, false, barrier, request);
+    return start(self, &plain, &o, -1, request);
 }
 
 /* REDUCES: it sums; ROOTED: peer is a root; a message's peer is what a failure is blamed on. */
-#define NCCL_DEFINE(name, reduces, rooted, peer)                                                   \
+#define NCCL_DEFINE(name, reduces, rooted, send_extent, receive_extent, peer)                      \
     nrl_status nccl_##name(void *self, const nrl_comm_args *a, nrl_request **request)              \
     {                                                                                              \
-        return start(self, a, #name, reduces, peer, rooted, name, request);                        \
+        static const operation o = {#name, reduces, rooted, send_extent, receive_extent, name};    \
+        return start(self, a, &o, peer, request);                                                  \
     }
-NCCL_DEFINE(broadcast, false, true, -1)
-NCCL_DEFINE(all_reduce, true, false, -1)
-NCCL_DEFINE(all_gather, false, false, -1)
-NCCL_DEFINE(reduce, true, true, -1)
-NCCL_DEFINE(reduce_scatter, true, false, -1)
-NCCL_DEFINE(gather, false, true, -1)
-NCCL_DEFINE(scatter, false, true, -1)
-NCCL_DEFINE(all_to_all, false, false, -1)
-NCCL_DEFINE(send, false, true, a->peer)
-NCCL_DEFINE(recv, false, true, a->peer)
+NCCL_DEFINE(broadcast, false, true, NCCL_NOTHING, NCCL_COUNT, -1)
+NCCL_DEFINE(all_reduce, true, false, NCCL_COUNT, NCCL_COUNT, -1)
+NCCL_DEFINE(all_gather, false, false, NCCL_OWN, NCCL_ALL, -1)
+NCCL_DEFINE(reduce, true, true, NCCL_COUNT, NCCL_COUNT, -1)
+NCCL_DEFINE(reduce_scatter, true, false, NCCL_ALL, NCCL_OWN, -1)
+NCCL_DEFINE(gather, false, true, NCCL_OWN, NCCL_ALL, -1)
+NCCL_DEFINE(scatter, false, true, NCCL_ALL, NCCL_OWN, -1)
+NCCL_DEFINE(all_to_all, false, false, NCCL_ALL, NCCL_GIVEN, -1)
+NCCL_DEFINE(send, false, true, NCCL_COUNT, NCCL_NOTHING, a->peer)
+NCCL_DEFINE(recv, false, true, NCCL_NOTHING, NCCL_COUNT, a->peer)

@@ -3,9 +3,10 @@
  *
  * A group is a communicator, a stream of its own (so that exchanges overlap with computing) and spare
  * events. A call fences the group's stream behind the caller's, starts NCCL and records an event:
- * the request. Communicators do not block: every call into NCCL returns at once and its end is
- * polled, so a rank that is gone costs a time-out and not a hang. NCCL is entered under the engine's
- * lock, since an abort may come from any thread and frees communicators.
+ * the request. Operands without a stream are the host's (host.c). Communicators do not block: every
+ * call into NCCL returns at once and its end is polled, so a rank that is gone costs a time-out and
+ * not a hang. NCCL is entered under the engine's lock, since an abort may come from any thread and
+ * frees communicators.
  */
 #ifndef NCCL_GROUP_H
 #define NCCL_GROUP_H
@@ -28,6 +29,11 @@ struct nrl_request {
     const char *op; /* static */
     uint64_t number;
     int32_t peer; /* of send and recv, else -1 */
+    uintptr_t room; /* device memory of operands that are the host's, kept for the next ones */
+    size_t room_bytes;
+    void *host; /* what the exchange writes belongs here; NULL: nothing */
+    uintptr_t result;
+    size_t result_bytes;
 };
 
 struct nccl_group {
@@ -89,7 +95,17 @@ nrl_status nccl_wait(void *self, nrl_request *r, double timeout_s, bool *done);
 nrl_status nccl_fence(void *self, nrl_request *r, nrl_stream *stream);
 void nccl_release(void *self, nrl_request *r);
 
+/* ---- host.c: operands in host memory travel through the request's room ---- */
+/* How much of an operand there is. OWN: this rank's share; ALL: everybody's; GIVEN: by receive_counts. */
+typedef enum { NCCL_NOTHING = 0, NCCL_COUNT, NCCL_OWN, NCCL_ALL, NCCL_GIVEN } nccl_extent;
+/* *a gets the addresses of copies that the group's stream makes. */
+nrl_status nccl_host_in(const nccl_group *g, nrl_request *r, nccl_extent send, nccl_extent receive,
+                        nrl_comm_args *a);
+nrl_status nccl_host_out(const nccl_group *g, nrl_request *r); /* the exchange has ended */
+
 /* ---- calls.c ---- */
+int64_t nccl_count_at(const int64_t *counts, int64_t count, int32_t r);
+int64_t nccl_offset_at(const int64_t *counts, const int64_t *offsets, int64_t count, int32_t r);
 #define NCCL_OPERATIONS(X)                                                                         \
     X(barrier) X(broadcast) X(all_reduce) X(all_gather) X(reduce) X(reduce_scatter) X(gather)      \
     X(scatter) X(all_to_all) X(send) X(recv)

@@ -146,7 +146,8 @@ static nrl_status take_device(nccl_engine *e, int32_t local)
     int64_t device = e->options.device >= 0 ? e->options.device : local;
     if (device >= n)
         return nrl_fail(NRL_ERR_CONFIG, "nccl: device %lld was asked for, and this machine shows %d\n"
-                        "ranks of one machine take a device each: start at most %d",
+                        "ranks of one machine take a device each: start at most %d\n"
+                        "where each rank is shown one of its own: collective.device: 0 and backend.device: 0",
                         (long long)device, n, n);
     e->device = (int)device;
     NRL_TRY(nccl_driver_check(e->driver->context_retain(&e->context, e->device), "opening the device"));

@@ -27,6 +27,7 @@ nrl_status nccl_request_take(nccl_group *g, const char *op, int32_t peer, nrl_re
     r->op = op;
     r->number = number;
     r->peer = peer;
+    r->host = NULL;
     *out = r;
     return NRL_OK;
 }
@@ -37,6 +38,7 @@ void nccl_requests_destroy(nccl_group *g)
         nrl_request *r = g->spare;
         g->spare = r->next;
         (void)g->engine->driver->event_destroy(r->event);
+        if (r->room) (void)g->engine->driver->release(r->room);
         free(r);
     }
 }
@@ -89,7 +91,8 @@ nrl_status nccl_wait(void *self, nrl_request *r, double timeout_s, bool *done)
             if (st) return st;
         } else {
             *done = true;
-            return nccl_driver_check(code, r->op);
+            NRL_TRY(nccl_driver_check(code, r->op));
+            return nccl_host_out(g, r);
         }
         if (nccl_clock() >= end) return NRL_OK;
         pause_for(round);

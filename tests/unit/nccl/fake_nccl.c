@@ -101,6 +101,24 @@ static void start(void *s, const int *token)
     if (on->n < TOKENS) on->token[on->n++] = token;
 }
 
+/* ---- device memory ---- */
+
+enum { BLOCKS = 256 };
+static struct {
+    const char *begin;
+    size_t bytes;
+} blocks[BLOCKS];
+
+/* Under lock. */
+static void need_device(const void *p, size_t bytes)
+{
+    const char *at = p;
+    if (!fake.only_device || !p || !bytes) return;
+    for (int i = 0; i < BLOCKS; i++)
+        if (blocks[i].begin && at >= blocks[i].begin && at + bytes <= blocks[i].begin + blocks[i].bytes) return;
+    fake.n_wrong++;
+}
+
 /* ---- joining ---- */
 
 static hub *hub_of(int id, int world)
@@ -235,6 +253,8 @@ static int collective(comm *c, int kind, const nrl_comm_args *a, void *on)
     if (!depth || c->aborted) return wrong();
     pthread_mutex_lock(&lock);
     op *o = op_of(c, kind);
+    need_device(a->send, (size_t)a->count * nrl_dtype_size((nrl_dtype)a->dtype));
+    need_device(a->receive, (size_t)a->count * nrl_dtype_size((nrl_dtype)a->dtype));
     if (o) {
         o->operands[c->rank] = *a;
         start(on, &o->done);
@@ -300,6 +320,7 @@ static int exchange(comm *c, message m, void *on)
     pthread_mutex_lock(&lock);
     message *mine = keep(sizeof *mine), *other = c->hub->messages;
     *mine = m;
+    need_device(m.is_send ? m.send : m.receive, m.bytes);
     *c->hub->last = mine;
     c->hub->last = &mine->next;
     start(on, &mine->done);
@@ -439,21 +460,41 @@ static int fake_context_use(void *context)
     return context ? 0 : 201;
 }
 
-static int fake_context_wait(void)
-{
-    return count(&fake.n_context_waits, 1);
-}
-
 static int fake_allocate(uintptr_t *out, size_t bytes)
 {
     *out = (uintptr_t)calloc(1, bytes);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < BLOCKS; i++)
+        if (!blocks[i].begin) {
+            blocks[i].begin = (const char *)*out;
+            blocks[i].bytes = bytes;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
     return count(&fake.live_memory, 1);
 }
 
 static int fake_release(uintptr_t memory)
 {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < BLOCKS; i++)
+        if (blocks[i].begin == (const char *)memory) blocks[i].begin = NULL;
+    pthread_mutex_unlock(&lock);
     free((void *)memory);
     return count(&fake.live_memory, -1);
+}
+
+static int fake_copy_in(uintptr_t to, const void *from, size_t bytes, void *on)
+{
+    (void)on;
+    memcpy((void *)to, from, bytes);
+    return 0;
+}
+
+static int fake_copy_out(void *to, uintptr_t from, size_t bytes)
+{
+    memcpy(to, (const void *)from, bytes);
+    return 0;
 }
 
 static int fake_copy(uintptr_t to, uintptr_t from, size_t bytes, void *on)

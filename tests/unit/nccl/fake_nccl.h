@@ -20,7 +20,8 @@ typedef struct {
     int stay;       /* operations never end */
     int async_code; /* what communicators report from then on */
     int call_code;  /* of all_reduce */
-    int n_aborts, n_destroys, n_fences, n_context_waits, n_records, n_wrong;
+    int only_device; /* NCCL takes memory of the driver's alone, as it does in truth */
+    int n_aborts, n_destroys, n_fences, n_records, n_wrong;
     int live_streams, live_events, live_memory, live_contexts;
 } fake_state;
 

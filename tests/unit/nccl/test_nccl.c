@@ -49,6 +49,7 @@ static void check_part(const char *name, void (*part)(member *), int32_t least, 
     conformance_report *report = calloc(1, sizeof *report);
     for (int32_t world = least; world <= most; world++) {
         fake_reset();
+        fake.only_device = 1; /* operands are the host's: they must have been copied */
         collective_end end = collective_run(&table, &setup, world, report, name, part);
         for (int64_t i = 0; i < report->n_rules; i++)
             if (report->rules[i].failed)
@@ -339,7 +340,6 @@ static void operands_are_waited_for_on_the_device(void **state)
     (void)state;
     all_go_well(follow_streams);
     assert_int_equal(fake.n_fences, 3 * RANKS);
-    assert_int_equal(fake.n_context_waits, 0);
 }
 
 static void split_and_sum(rank_of *r, void *self)
