@@ -1,6 +1,7 @@
 /*
  * call.c - one call on an axis, from its start to its end: numbered, recorded, waited for in slices
- * between which the verdict about lost ranks is looked at.
+ * between which the verdict about lost ranks is looked at. Where a device can wait for a call the host
+ * does not: it looks for the end later, and waits before it asks the device for anything.
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
@@ -57,6 +58,8 @@ static nrl_work *take_work(nrl_mesh *m)
     return w;
 }
 
+static nrl_status look_at_fenced(nrl_mesh *m);
+
 nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const char *what,
                       nrl_work **work)
 {
@@ -66,6 +69,7 @@ nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const cha
         return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' has no operation '%s'",
                         m->table.plugin.name, op_names[op]);
     if (m->dead) return mesh_dead_error(m);
+    NRL_TRY(look_at_fenced(m));
     record_call call = describe(c, op, a, what);
     if (control_failed(m->control)) return mesh_broken(m, c, NULL, NRL_OK, 0);
     nrl_request *request = NULL;
@@ -91,23 +95,27 @@ static nrl_status wait_slices(nrl_mesh *m, const nrl_work *w, double begin, bool
     }
 }
 
+/* The work did not end well: by its status, or with NRL_OK because the verdict stands or time is up. */
+static nrl_status broken(nrl_mesh *m, const nrl_work *w, nrl_status st, double waited)
+{
+    record_call call;
+    if (!record_find(&m->calls, w->record, &call))
+        call = (record_call){.axis = w->comm->name, .op = "a call", .peer = -1, .step = m->step};
+    return mesh_broken(m, w->comm, &call, st, waited);
+}
+
 nrl_status call_wait(nrl_work *w)
 {
     nrl_mesh *m = w->comm->mesh;
-    record_call call;
     bool done = false;
     double begin = mesh_clock();
     if (m->dead) return mesh_dead_error(m);
     nrl_status st = wait_slices(m, w, begin, &done);
     double waited = mesh_clock() - begin;
     m->wait_seconds += waited;
-    if (!st && done) {
-        record_done(&m->calls, w->record);
-        return NRL_OK;
-    }
-    if (!record_find(&m->calls, w->record, &call))
-        call = (record_call){.axis = w->comm->name, .op = "a call", .peer = -1, .step = m->step};
-    return mesh_broken(m, w->comm, &call, st, waited);
+    if (st || !done) return broken(m, w, st, waited);
+    record_done(&m->calls, w->record);
+    return NRL_OK;
 }
 
 void call_release(nrl_work *w)
@@ -119,4 +127,65 @@ void call_release(nrl_work *w)
     w->request = NULL;
     w->next = m->spare_works;
     m->spare_works = w;
+}
+
+/* ---- work that the device waits for ---- */
+
+nrl_status call_fence(nrl_work *w, nrl_stream *stream)
+{
+    nrl_mesh *m = w->comm->mesh;
+    nrl_status st = m->dead ? mesh_dead_error(m) : m->table.fence(w->comm->group, w->request, stream);
+    if (st) {
+        if (!m->dead) st = broken(m, w, st, 0);
+        call_release(w);
+        return st;
+    }
+    w->fenced_at = mesh_clock();
+    w->next = NULL;
+    if (!m->fenced) m->fenced_end = &m->fenced;
+    *m->fenced_end = w;
+    m->fenced_end = &w->next;
+    return NRL_OK;
+}
+
+static void drop_oldest(nrl_mesh *m)
+{
+    nrl_work *w = m->fenced;
+    m->fenced = w->next;
+    call_release(w);
+}
+
+static nrl_status look_at_fenced(nrl_mesh *m)
+{
+    while (m->fenced) {
+        nrl_work *w = m->fenced;
+        bool done = false;
+        double waited = mesh_clock() - w->fenced_at;
+        nrl_status st = m->table.wait(w->comm->group, w->request, 0, &done);
+        if (!st && !done && waited < m->timeout_step) return NRL_OK;
+        if (st || !done) return broken(m, w, st, waited);
+        record_done(&m->calls, w->record);
+        drop_oldest(m);
+    }
+    return NRL_OK;
+}
+
+nrl_status call_settle(nrl_mesh *m)
+{
+    while (m->fenced && !m->dead) {
+        nrl_work *w = m->fenced;
+        bool done = false;
+        double begin = mesh_clock();
+        nrl_status st = wait_slices(m, w, begin, &done);
+        if (st || !done) return broken(m, w, st, mesh_clock() - begin);
+        record_done(&m->calls, w->record);
+        drop_oldest(m);
+    }
+    return m->dead ? mesh_dead_error(m) : NRL_OK;
+}
+
+void call_forget(nrl_mesh *m)
+{
+    while (m->fenced)
+        drop_oldest(m);
 }

@@ -278,11 +278,23 @@ nrl_status nrl_comm_barrier(nrl_comm *c, const char *what)
 
 /* ---- work ---- */
 
+/* Fenced work is waited for before the context's device is. */
+static nrl_status settle(void *mesh)
+{
+    return call_settle(mesh);
+}
+
 nrl_status nrl_work_wait(nrl_work **work, nrl_ctx *ctx)
 {
     nrl_work *w = *work;
     *work = NULL;
     if (!w) return NRL_OK;
+    const nrl_collective *t = &w->comm->mesh->table;
+    nrl_stream *stream = ctx && !t->host_only && t->fence ? ctx_stream(ctx) : NULL;
+    if (stream) {
+        ctx_before_read(ctx, settle, w->comm->mesh);
+        return call_fence(w, stream);
+    }
     nrl_status st = call_wait(w);
     if (!st && w->receive) st = tensor_write(ctx, w->receive, w->staged_receive->memory);
     call_release(w);

@@ -9,6 +9,7 @@ static nrl_status run(nrl_mesh *m, mesh_op op, const char *what, nrl_comm_args *
     nrl_work *w;
     a->size = sizeof *a;
     if (op != MESH_BARRIER) a->dtype = NRL_DTYPE_U8;
+    NRL_TRY(call_settle(m)); /* host memory goes to a device behind what is under way there */
     NRL_TRY(call_start(mesh_all(m), op, a, what, &w));
     nrl_status st = call_wait(w);
     call_release(w);

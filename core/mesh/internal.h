@@ -34,7 +34,8 @@ struct nrl_work {
     uint64_t record;
     nrl_tensor *receive; /* to be filled from staged_receive */
     mesh_staged *staged_send, *staged_receive;
-    nrl_work *next; /* among spare ones */
+    double fenced_at;
+    nrl_work *next; /* among spare ones, or fenced ones */
 };
 
 struct nrl_mesh {
@@ -52,6 +53,7 @@ struct nrl_mesh {
     nrl_comm axes[MESH_MAX_AXES], solo, all; /* all: every rank, whatever its axes */
     int n_axes;
     nrl_work *spare_works;
+    nrl_work *fenced, **fenced_end; /* work that the device waits for, oldest first; call.c */
     mesh_staged *staged;
     _Atomic int64_t step; /* written by the step thread, read by the watching one too */
     double wait_seconds;
@@ -94,6 +96,13 @@ nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const cha
 /* Waits to the end; the handle lives on until call_release. */
 nrl_status call_wait(nrl_work *w);
 void call_release(nrl_work *w);
+/* What is queued on `stream` from here on waits on the device; the host goes on. The handle is the mesh's:
+ * it looks for the work's end with every later call, and waits for it in call_settle. */
+nrl_status call_fence(nrl_work *w, nrl_stream *stream);
+/* Waits, with the time-out and ears of call_wait, until all fenced work has ended: what a device gives
+ * afterwards can be waited for without end. */
+nrl_status call_settle(nrl_mesh *m);
+void call_forget(nrl_mesh *m); /* fenced work is over, as the collective is about to be */
 
 /* ---- axis.c ---- */
 /* Another axis: of ranks that are `stride` apart; without a group yet. */

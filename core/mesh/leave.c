@@ -25,9 +25,19 @@ void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text)
     restore_error(said);
 }
 
+void mesh_settle(nrl_mesh *m)
+{
+    if (!m || !m->fenced) return;
+    char *said = mem_strdup(nrl_error_text());
+    (void)call_settle(m); /* or the collective is aborted, which ends it too */
+    restore_error(said);
+}
+
 static void close_collective(nrl_mesh *m)
 {
     if (m->self && control_failed(m->control) && m->table.abort) m->table.abort(m->self);
+    mesh_settle(m);
+    call_forget(m);
     for (int i = m->n_axes; i-- > 0;)
         if (m->axes[i].owns_group && m->axes[i].group) m->table.close(m->axes[i].group);
     if (m->self) m->table.close(m->self);

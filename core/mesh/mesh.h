@@ -65,6 +65,9 @@ nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out);
 /* Says goodbye: the others go on without suspecting anything. After mesh_tell_failure: waits a moment
  * for those who read the reason from here. [main] */
 void mesh_close(nrl_mesh *m);
+/* Before a device is closed that waits for work itself: the work has ended, or the collective is aborted.
+ * The error record stays as it is. NULL is fine. [main] */
+void mesh_settle(nrl_mesh *m);
 
 /* Why this rank is about to leave, for all others; the first reason told wins. Harmless on one rank
  * and when the mesh has failed already. */

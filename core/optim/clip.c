@@ -22,27 +22,40 @@ static nrl_status queue_sums(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, n
     return NRL_OK;
 }
 
-static nrl_status measure(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, double *host)
+nrl_status clip_queue(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, nrl_tensor **sums)
 {
-    nrl_tensor *sums;
+    nrl_tensor *t = NULL;
+    *sums = NULL;
+    if (n <= 0) return NRL_OK;
     ctx_scope_begin(ctx);
-    nrl_status st = nrl_tensor_new(ctx, NRL_DTYPE_F64, 1, &n, &sums);
-    if (st == NRL_OK) st = queue_sums(ctx, slices, n, sums);
-    if (st == NRL_OK) st = nrl_tensor_fetch(ctx, sums, host, n);
+    nrl_status st = nrl_tensor_new(ctx, NRL_DTYPE_F64, 1, &n, &t);
+    if (st == NRL_OK) st = queue_sums(ctx, slices, n, t);
+    if (st == NRL_OK) *sums = tensor_retain(t);
     ctx_scope_end(ctx);
+    return st;
+}
+
+nrl_status clip_add(nrl_ctx *ctx, nrl_tensor *sums, const bool *counts, double *sum)
+{
+    *sum = 0;
+    if (!sums) return NRL_OK;
+    int64_t n = nrl_tensor_numel(sums);
+    double *each = mem_alloc((size_t)n * sizeof *each);
+    nrl_status st = nrl_tensor_fetch(ctx, sums, each, n);
+    tensor_release(ctx, sums);
+    for (int64_t i = 0; i < n && st == NRL_OK; i++)
+        if (!counts || counts[i]) *sum += each[i];
+    free(each);
     return st;
 }
 
 nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts,
                            double *sum)
 {
-    double *sums = mem_alloc((size_t)(n > 0 ? n : 1) * sizeof *sums);
-    nrl_status st = n > 0 ? measure(ctx, slices, n, sums) : NRL_OK;
+    nrl_tensor *sums;
     *sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (!counts || counts[i]) *sum += sums[i];
-    free(sums);
-    return st;
+    NRL_TRY(clip_queue(ctx, slices, n, &sums));
+    return clip_add(ctx, sums, counts, sum);
 }
 
 clip_result clip_decide(double square_sum, double scale, double max_norm)

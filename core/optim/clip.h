@@ -15,9 +15,13 @@ typedef struct {
     bool finite;  /* false: the update must not happen; scale is 0 */
 } clip_result;
 
-/* Sum of squares of the slices with counts[i] (NULL = all): those that no lower rank holds too, so that
- * the sum over ranks is that of the whole gradient. The order of additions is that of the slices, in
- * double: equal gradients give an equal sum. Waits for the device. [step] */
+/* Queues the sum of squares of each slice: *sums [n] f64, counted for the caller; NULL without slices. */
+nrl_status clip_queue(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, nrl_tensor **sums);
+/* Fetches and releases them, and adds those with counts[i] (NULL = all): of slices that no lower rank
+ * holds too, so that the sum over ranks is that of the whole gradient. The order of additions is that of
+ * the slices, in double: equal gradients give an equal sum. Waits for the device. [step] */
+nrl_status clip_add(nrl_ctx *ctx, nrl_tensor *sums, const bool *counts, double *sum);
+/* Both at once. */
 nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts,
                            double *sum);
 /* max_norm 0 measures only. */

@@ -127,6 +127,7 @@ static void close_device(run *r)
     reference_close(r->reference);
     work_close(&r->work);
     strategy_close(&r->strategy, r->ctx);
+    mesh_settle(r->mesh);
     storage_free(r->ctx, r->model, &r->storage);
     ctx_destroy(r->ctx);
 }

@@ -61,11 +61,17 @@ static nrl_status gradients_end(run *r)
     return strategy_finish(r->work.strategy, r->ctx);
 }
 
-/* This rank's sums; the device is waited for here. */
+/* This rank's sums. */
 static nrl_status fetch_sums(run *r, nrl_tensor **totals, double *sums)
 {
+    nrl_tensor *known[NRL_MAX_TERMS];
+    double values[NRL_MAX_TERMS];
+    int64_t n = 0, at = 0;
     for (uint32_t k = 0; k < r->algorithm->n_terms; k++)
-        if (totals[k]) NRL_TRY(nrl_tensor_fetch(r->ctx, totals[k], &sums[k], 1));
+        if (totals[k]) known[n++] = totals[k];
+    NRL_TRY(tensor_fetch_numbers(r->ctx, known, n, values));
+    for (uint32_t k = 0; k < r->algorithm->n_terms; k++)
+        if (totals[k]) sums[k] = values[at++];
     return NRL_OK;
 }
 
@@ -209,9 +215,11 @@ static uint64_t random_key(const run *r)
     return s && s->dropout > 0 ? XXH3_64bits(of, sizeof of) | 1 : 0;
 }
 
-/* Runs the schedule: gradients are whole afterwards, and this rank's part of the result is known. `weights`:
- * what the terms are divided by. */
-static nrl_status compute(run *r, const data_step *data, const double *weights, ranks_result *own)
+/* Runs the schedule: gradients are whole afterwards, and this rank's part of the result is known; *squares
+ * are those of clip_queue, for measure. `weights`: what the terms are divided by. All that a step gives a
+ * device is queued before it is waited for, here and in measure. */
+static nrl_status compute(run *r, const data_step *data, const double *weights, ranks_result *own,
+                          nrl_tensor **squares)
 {
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
     NRL_TRY(seed(r, weights));
@@ -222,10 +230,15 @@ static nrl_status compute(run *r, const data_step *data, const double *weights, 
     nrl_status st = work_train(&r->work, data->micro, totals);
     ctx_phase_set(r->ctx, CTX_PHASE_BACKWARD);
     if (st == NRL_OK) st = gradients_end(r);
+    ctx_phase_set(r->ctx, CTX_PHASE_UPDATE);
+    if (st == NRL_OK) st = clip_queue(r->ctx, r->slices, r->n_slices, squares);
     ctx_phase_set(r->ctx, CTX_PHASE_HOST);
     if (st == NRL_OK) st = metrics_collect(r);
     if (st == NRL_OK) st = fetch_sums(r, totals, own->sums);
     release_totals(r, totals);
+    if (st == NRL_OK) return NRL_OK;
+    tensor_release(r->ctx, *squares);
+    *squares = NULL;
     return st;
 }
 
@@ -248,11 +261,11 @@ static nrl_status check_start(const run *r, double loss)
 }
 
 /* Local steps clip by the rank's own norm; else each element counts on one rank. */
-static nrl_status measure(run *r, ranks_result *own, clip_result *clip)
+static nrl_status measure(run *r, nrl_tensor *squares, ranks_result *own, clip_result *clip)
 {
     bool local = r->strategy.plan.local_steps;
     double max_norm = r->optimizer_options.clip_norm, sum;
-    NRL_TRY(clip_square_sum(r->ctx, r->slices, r->n_slices, local ? NULL : r->slice_counts, &sum));
+    NRL_TRY(clip_add(r->ctx, squares, local ? NULL : r->slice_counts, &sum));
     if (local) *clip = clip_decide(sum, 1 / r->loss_scale.scale, max_norm);
     own->square_sum = local ? 0 : sum;
     own->norm = local ? clip->norm : 0;
@@ -267,11 +280,11 @@ static bool clock_says_save(const run *r)
 }
 
 /* Everything that the ranks must know alike before they decide: *loss and *clip of the whole step. */
-static nrl_status share(run *r, const data_step *data, const double *weights, ranks_result *all, double *loss,
-                        clip_result *clip)
+static nrl_status share(run *r, const data_step *data, const double *weights, nrl_tensor *squares,
+                        ranks_result *all, double *loss, clip_result *clip)
 {
     ctx_phase_set(r->ctx, CTX_PHASE_UPDATE);
-    NRL_TRY(measure(r, all, clip));
+    NRL_TRY(measure(r, squares, all, clip));
     all->tokens = tokens_of(data);
     all->flops = flops_of(r, data);
     all->signal = r->env.signal ? *r->env.signal : 0;
@@ -315,6 +328,7 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     double waited = mesh_wait_seconds(r->mesh), sent = bytes_sent(r);
     ranks_result all = {0};
     clip_result clip = {0};
+    nrl_tensor *squares = NULL;
     NRL_TRY(weigh(r, data, own));
     memcpy(weights, own, sizeof own);
     ctx_phase_set(r->ctx, CTX_PHASE_COMMUNICATION);
@@ -323,8 +337,8 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     *done = r->stop_reason != NULL;
     if (*done) return NRL_OK;
     double lr = r->lr_override >= 0 ? r->lr_override : schedule_rate(&r->schedule, r->progress.step);
-    NRL_TRY(compute(r, data, r->strategy.plan.local_steps ? own : weights, &all));
-    NRL_TRY(share(r, data, weights, &all, &loss, &clip));
+    NRL_TRY(compute(r, data, r->strategy.plan.local_steps ? own : weights, &all, &squares));
+    NRL_TRY(share(r, data, weights, squares, &all, &loss, &clip));
     NRL_TRY(check_start(r, loss));
     double norm = r->strategy.plan.local_steps ? all.norm : clip.norm;
     bool look = debug_is_due(r);

@@ -57,6 +57,12 @@ nrl_stream *ctx_stream(const nrl_ctx *ctx)
     return ctx->stream;
 }
 
+void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user)
+{
+    ctx->before_read = before;
+    ctx->before_read_user = user;
+}
+
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype)
 {
     ctx->compute = dtype;

@@ -54,6 +54,11 @@ nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t 
 /* Copies between host memory and a contiguous tensor; bytes = numel * dtype size. */
 nrl_status tensor_write(nrl_ctx *ctx, nrl_tensor *t, const void *host);
 nrl_status tensor_read(nrl_ctx *ctx, const nrl_tensor *t, void *host);
+/* Tensors of one number each, as doubles; the host waits for the device once. */
+nrl_status tensor_fetch_numbers(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out);
+/* Called before the host waits for what the device has queued: to wait, with an end, for what that waits
+ * for itself (other ranks). Its error is the reading's. */
+void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user);
 /* Marks t as a leaf whose gradient is wanted (the carry at a cut). */
 void tensor_set_leaf(nrl_tensor *t);
 

@@ -48,6 +48,8 @@ enum { CTX_MAX_TAPES = 8 };
 struct nrl_ctx {
     device *device;
     nrl_stream *stream; /* NULL on backends without streams */
+    nrl_status (*before_read)(void *user);
+    void *before_read_user;
     nrl_dtype compute;
     pool pool;
     arena memory; /* headers of tensors and nodes */

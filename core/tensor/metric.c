@@ -2,6 +2,7 @@
  * metric.c - numbers that an algorithm reports while its loss runs, fetched together afterwards.
  */
 #include "tensor/internal.h"
+#include <stdlib.h>
 
 nrl_status nrl_metric_add(nrl_ctx *ctx, uint32_t index, nrl_tensor *value, double weight)
 {
@@ -17,17 +18,24 @@ nrl_status nrl_metric_add(nrl_ctx *ctx, uint32_t index, nrl_tensor *value, doubl
     return NRL_OK;
 }
 
+/* The device is waited for once, however many micro-batches reported. */
 nrl_status ctx_take_metrics(nrl_ctx *ctx, const ctx_metric **list, int64_t *n)
 {
-    nrl_status st = NRL_OK;
-    for (size_t i = 0; i < ctx->n_metrics; i++) {
-        pending_metric *m = &ctx->metrics[i];
-        ctx->taken[i] = (ctx_metric){m->index, 0, m->weight};
-        if (!st) st = nrl_tensor_fetch(ctx, m->value, &ctx->taken[i].value, 1);
+    size_t count = ctx->n_metrics;
+    double *numbers = mem_alloc((count ? count : 1) * sizeof *numbers);
+    nrl_tensor **values = mem_alloc((count ? count : 1) * sizeof *values);
+    for (size_t i = 0; i < count; i++)
+        values[i] = ctx->metrics[i].value;
+    nrl_status st = tensor_fetch_numbers(ctx, values, (int64_t)count, numbers);
+    for (size_t i = 0; i < count; i++) {
+        const pending_metric *m = &ctx->metrics[i];
+        ctx->taken[i] = (ctx_metric){m->index, st ? 0 : numbers[i], m->weight};
         tensor_release(ctx, m->value);
     }
+    free(values);
+    free(numbers);
     *list = ctx->taken;
-    *n = (int64_t)ctx->n_metrics;
+    *n = (int64_t)count;
     ctx->n_metrics = 0;
     return st;
 }

@@ -6,19 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static nrl_status wait_for_device(nrl_ctx *ctx)
-{
-    const device *d = ctx->device;
-    return ctx->stream && d->table.stream_wait ? d->table.stream_wait(d->self, ctx->stream)
-                                               : NRL_OK;
-}
-
+/* The host's side is no alloc_host memory anywhere: it is the caller's again on return (nrl/backend.h). */
 static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes,
                            nrl_copy_direction way)
 {
     if (!bytes) return NRL_OK;
-    NRL_TRY(backend_transfer(ctx, to, from, bytes, way));
-    return wait_for_device(ctx); /* the host side may be reused at once */
+    if (way == NRL_COPY_TO_HOST && ctx->before_read) NRL_TRY(ctx->before_read(ctx->before_read_user));
+    return backend_transfer(ctx, to, from, bytes, way);
 }
 
 static nrl_status need_contiguous(const nrl_tensor *t)
@@ -87,9 +81,42 @@ nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int6
         return nrl_fail(NRL_ERR_BUG, "fetching a tensor %s that was released",
                         tensor_shape(t).text);
     char *row = mem_alloc((size_t)t->numel * nrl_dtype_size(t->dtype));
-    nrl_status st = wait_for_device(ctx);
-    if (!st) st = fetch_rows(ctx, t, row, out);
+    nrl_status st = fetch_rows(ctx, t, row, out);
     free(row);
+    return st;
+}
+
+static nrl_status fetch_each(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        NRL_TRY(nrl_tensor_fetch(ctx, numbers[i], &out[i], 1));
+    return NRL_OK;
+}
+
+/* Side by side in one tensor, which is fetched once. */
+static nrl_status fetch_together(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out)
+{
+    nrl_tensor *all;
+    NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F64, 1, &n, &all));
+    for (int64_t i = 0; i < n; i++) {
+        nrl_copy_args a = {.size = sizeof a,
+                           .x = {numbers[i]->data, (uint32_t)numbers[i]->dtype, 0, 1, 1, 1},
+                           .y = {(double *)all->data + i, NRL_DTYPE_F64, 0, 1, 1, 1},
+                           .alpha = 1};
+        NRL_TRY(backend_copy(ctx, &a));
+    }
+    return nrl_tensor_fetch(ctx, all, out, n);
+}
+
+nrl_status tensor_fetch_numbers(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out)
+{
+    bool each = n <= 1 || ctx->device->facts.host_memory;
+    for (int64_t i = 0; i < n; i++)
+        each = each || !numbers[i]->data || numbers[i]->numel != 1; /* whose error fetching tells */
+    if (each) return fetch_each(ctx, numbers, n, out);
+    ctx_scope_begin(ctx);
+    nrl_status st = fetch_together(ctx, numbers, n, out);
+    ctx_scope_end(ctx);
     return st;
 }
 

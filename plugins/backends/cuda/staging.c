@@ -9,8 +9,9 @@
 
 enum {
     SMALLEST = 4 << 10,
-    DIRECT_MOST = 64 << 10, /* bytes that the runtime's own staging serves as well */
-    PIECE = 4 << 20
+    PIECE = 4 << 20, /* bytes of a buffer */
+    BUFFERS = 4,     /* what micro-batches are told lies in them until the device reads it: some hundred of them */
+    ALIGN = 256
 };
 #define IDLE_MOST ((size_t)1 << 30) /* beyond this, freed memory is no longer pinned */
 
@@ -27,9 +28,12 @@ struct cuda_staging {
     piece *used, *idle;
     size_t idle_bytes;
     struct {
-        void *memory, *event;
+        char *memory;
+        void *event, *stream; /* recorded after the last copy, on the one stream of all */
+        size_t filled;
         bool busy; /* event is recorded */
-    } buffer[2];
+    } buffer[BUFFERS];
+    int at;          /* the buffer that is being filled */
     bool no_buffers; /* they could not be had: copies go straight */
 };
 
@@ -56,7 +60,7 @@ static void free_list(cuda_staging *s, piece **list)
 void cuda_staging_destroy(cuda_staging *s)
 {
     if (!s) return;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < BUFFERS; i++) {
         if (s->buffer[i].event) (void)s->driver->event_destroy(s->buffer[i].event);
         if (s->buffer[i].memory) (void)s->driver->release_host(s->buffer[i].memory);
     }
@@ -161,21 +165,40 @@ static bool is_pinned(const cuda_staging *s, const void *host, size_t bytes)
 static bool have_buffers(cuda_staging *s)
 {
     const cuda_driver *d = s->driver;
-    if (s->no_buffers) return false;
-    for (int i = 0; i < 2; i++) {
-        if (!s->buffer[i].memory && d->allocate_host(&s->buffer[i].memory, PIECE) != CUDA_DONE)
+    for (int i = 0; i < BUFFERS && !s->no_buffers; i++) {
+        void *memory = s->buffer[i].memory;
+        if (!memory && d->allocate_host(&memory, PIECE) != CUDA_DONE)
             s->no_buffers = true;
         else if (!s->buffer[i].event && d->event_create(&s->buffer[i].event) != CUDA_DONE)
             s->no_buffers = true;
+        s->buffer[i].memory = memory;
     }
     return !s->no_buffers;
 }
 
 static int wait_buffer(cuda_staging *s, int i)
 {
+    s->buffer[i].filled = 0;
     if (!s->buffer[i].busy) return CUDA_DONE;
     s->buffer[i].busy = false;
     return s->driver->event_wait(s->buffer[i].event);
+}
+
+/* Room for n <= PIECE bytes: behind the last copy's where they fit and the stream is the same, else in
+ * the next buffer, once the device is done with it. */
+static int take_room(cuda_staging *s, size_t n, void *stream, int *buffer, size_t *place)
+{
+    int code = CUDA_DONE;
+    bool fits = s->buffer[s->at].filled + n <= PIECE;
+    if (!fits || (s->buffer[s->at].busy && s->buffer[s->at].stream != stream)) {
+        s->at = (s->at + 1) % BUFFERS;
+        code = wait_buffer(s, s->at);
+    }
+    *buffer = s->at;
+    *place = s->buffer[s->at].filled;
+    s->buffer[s->at].filled += (n + ALIGN - 1) / ALIGN * ALIGN;
+    s->buffer[s->at].stream = stream;
+    return code;
 }
 
 static int start_piece(cuda_staging *s, int i, void *to, const void *from, size_t n,
@@ -192,16 +215,17 @@ static size_t piece_at(size_t bytes, size_t at)
     return bytes - at < PIECE ? bytes - at : PIECE;
 }
 
+/* The host waits only for copies BUFFERS pieces back. */
 static int copy_in(cuda_staging *s, void *stream, char *to, const char *from, size_t bytes)
 {
-    int code = CUDA_DONE;
-    for (size_t at = 0, k = 0; at < bytes && !code; at += PIECE, k++) {
-        int i = (int)(k % 2);
+    int code = CUDA_DONE, i;
+    size_t place;
+    for (size_t at = 0; at < bytes && !code; at += PIECE) {
         size_t n = piece_at(bytes, at);
-        code = wait_buffer(s, i);
+        code = take_room(s, n, stream, &i, &place);
         if (code) break;
-        memcpy(s->buffer[i].memory, from + at, n);
-        code = start_piece(s, i, to + at, s->buffer[i].memory, n, CUDA_TO_DEVICE, stream);
+        memcpy(s->buffer[i].memory + place, from + at, n);
+        code = start_piece(s, i, to + at, s->buffer[i].memory + place, n, CUDA_TO_DEVICE, stream);
     }
     return code;
 }
@@ -209,19 +233,20 @@ static int copy_in(cuda_staging *s, void *stream, char *to, const char *from, si
 /* Piece k travels while piece k-1 is emptied. */
 static int copy_out(cuda_staging *s, void *stream, char *to, const char *from, size_t bytes)
 {
-    size_t pieces = (bytes + PIECE - 1) / PIECE;
-    int code = wait_buffer(s, 0);
-    if (!code) code = wait_buffer(s, 1);
+    size_t pieces = (bytes + PIECE - 1) / PIECE, place = 0, last_place = 0;
+    int code = CUDA_DONE, i = 0, last = 0;
     for (size_t k = 0; k <= pieces && !code; k++) {
-        int i = (int)(k % 2);
-        if (k < pieces)
-            code = start_piece(s, i, s->buffer[i].memory, from + k * PIECE,
-                               piece_at(bytes, k * PIECE), CUDA_TO_HOST, stream);
-        if (k == 0 || code) continue;
-        code = wait_buffer(s, 1 - i);
-        if (!code)
-            memcpy(to + (k - 1) * PIECE, s->buffer[1 - i].memory,
-                   piece_at(bytes, (k - 1) * PIECE));
+        size_t at = k * PIECE, n = k < pieces ? piece_at(bytes, at) : 0;
+        if (k < pieces) code = take_room(s, n, stream, &i, &place);
+        if (k < pieces && !code)
+            code = start_piece(s, i, s->buffer[i].memory + place, from + at, n, CUDA_TO_HOST, stream);
+        if (k > 0 && !code) {
+            code = s->driver->event_wait(s->buffer[last].event);
+            s->buffer[last].busy = false;
+            if (!code) memcpy(to + at - PIECE, s->buffer[last].memory + last_place, piece_at(bytes, at - PIECE));
+        }
+        last = i;
+        last_place = place;
     }
     return code;
 }
@@ -241,7 +266,7 @@ nrl_status cuda_staging_copy(cuda_staging *s, void *stream, void *to, const void
     int code;
     pthread_mutex_lock(&s->lock);
     bool pinned = way != CUDA_ON_DEVICE && is_pinned(s, way == CUDA_TO_DEVICE ? from : to, bytes);
-    if (way == CUDA_ON_DEVICE || pinned || bytes <= DIRECT_MOST || !have_buffers(s))
+    if (way == CUDA_ON_DEVICE || pinned || !have_buffers(s))
         code = copy_straight(s, stream, to, from, bytes, way, pinned);
     else if (way == CUDA_TO_DEVICE)
         code = copy_in(s, stream, to, from, bytes);

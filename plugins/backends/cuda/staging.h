@@ -2,8 +2,10 @@
  * staging.h - host memory that the device copies from at full speed.
  *
  * Pinned memory is slow to get (milliseconds), so freed pieces are kept by size. Copies between
- * pageable memory and the device go in pieces through two pinned buffers: while one is on the wire,
- * the host fills or empties the other. [any]
+ * pageable memory and the device go in pieces through a ring of pinned buffers: while one is on the
+ * wire, the host fills or empties the next. Small ones lie side by side in a buffer; the host waits
+ * only when the ring has come round. The runtime's own copies of pageable memory are not used: they may
+ * wait for the stream. [any]
  */
 #ifndef CUDA_STAGING_H
 #define CUDA_STAGING_H

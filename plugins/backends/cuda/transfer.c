@@ -12,7 +12,8 @@ nrl_status cuda_copy_bytes(void *instance, nrl_stream *stream, void *to, const v
     cuda_copy_way way = direction == NRL_COPY_TO_DEVICE ? CUDA_TO_DEVICE
                         : direction == NRL_COPY_TO_HOST ? CUDA_TO_HOST
                                                         : CUDA_ON_DEVICE;
-    return cuda_staging_copy(self->staging, cuda_stream(self, stream), to, from, bytes, way);
+    NRL_TRY(cuda_staging_copy(self->staging, cuda_stream(self, stream), to, from, bytes, way));
+    return way == CUDA_TO_HOST ? cuda_check_fault(self) : NRL_OK; /* what was waited for may have failed */
 }
 
 nrl_status cuda_stream_create(void *instance, nrl_stream **out)
@@ -84,5 +85,5 @@ nrl_status cuda_event_wait(void *instance, nrl_event *event)
 void cuda_event_destroy(void *instance, nrl_event *event)
 {
     cuda *self = instance;
-    if (event) (void)self->driver->event_destroy(event);
+    if (event && cuda_enter(self) == NRL_OK) (void)self->driver->event_destroy(event);
 }

@@ -87,6 +87,8 @@ enum { DRIVER_DONE = 0, DRIVER_NOT_READY = 600 };
     X(context_use, cuCtxSetCurrent, (void *context))                                               \
     X(allocate, cuMemAlloc_v2, (uintptr_t *, size_t bytes))                                        \
     X(release, cuMemFree_v2, (uintptr_t))                                                          \
+    X(allocate_host, cuMemAllocHost_v2, (void **, size_t bytes))                                   \
+    X(release_host, cuMemFreeHost, (void *))                                                       \
     X(copy, cuMemcpyDtoDAsync_v2, (uintptr_t to, uintptr_t from, size_t bytes, void *stream))      \
     X(copy_in, cuMemcpyHtoDAsync_v2, (uintptr_t to, const void *from, size_t bytes, void *stream)) \
     X(copy_out, cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes))                         \

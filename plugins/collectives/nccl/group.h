@@ -29,7 +29,8 @@ struct nrl_request {
     const char *op; /* static */
     uint64_t number;
     int32_t peer; /* of send and recv, else -1 */
-    uintptr_t room; /* device memory of operands that are the host's, kept for the next ones */
+    uintptr_t room;   /* device memory of operands that are the host's, kept for the next ones */
+    void *pinned;     /* the same size: copies of pageable memory might wait for the stream */
     size_t room_bytes;
     void *host; /* what the exchange writes belongs here; NULL: nothing */
     uintptr_t result;
@@ -102,6 +103,7 @@ typedef enum { NCCL_NOTHING = 0, NCCL_COUNT, NCCL_OWN, NCCL_ALL, NCCL_GIVEN } nc
 nrl_status nccl_host_in(const nccl_group *g, nrl_request *r, nccl_extent send, nccl_extent receive,
                         nrl_comm_args *a);
 nrl_status nccl_host_out(const nccl_group *g, nrl_request *r); /* the exchange has ended */
+void nccl_host_free(const nccl_group *g, nrl_request *r);
 
 /* ---- calls.c ---- */
 int64_t nccl_count_at(const int64_t *counts, int64_t count, int32_t r);

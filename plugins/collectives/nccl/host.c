@@ -5,6 +5,7 @@
  * a copy that waited for the exchange itself would not end when a rank is lost.
  */
 #include "group.h"
+#include <string.h>
 
 enum { ALIGN = 256, SMALLEST = 4096 };
 
@@ -63,6 +64,16 @@ static size_t lay_out(span *send, span *receive)
     return receive->place + padded(receive->bytes);
 }
 
+void nccl_host_free(const nccl_group *g, nrl_request *r)
+{
+    const nccl_driver *d = g->engine->driver;
+    if (r->room) (void)d->release(r->room);
+    if (r->pinned) (void)d->release_host(r->pinned);
+    r->room = 0;
+    r->pinned = NULL;
+    r->room_bytes = 0;
+}
+
 static nrl_status make_room(const nccl_group *g, nrl_request *r, size_t bytes)
 {
     const nccl_driver *d = g->engine->driver;
@@ -70,18 +81,19 @@ static nrl_status make_room(const nccl_group *g, nrl_request *r, size_t bytes)
     if (bytes <= r->room_bytes) return NRL_OK;
     while (size < bytes)
         size *= 2;
-    if (r->room) (void)d->release(r->room);
-    r->room = 0;
-    r->room_bytes = 0;
+    nccl_host_free(g, r);
     NRL_TRY(nccl_driver_check(d->allocate(&r->room, size), "taking memory"));
+    NRL_TRY(nccl_driver_check(d->allocate_host(&r->pinned, size), "taking pinned memory"));
     r->room_bytes = size;
     return NRL_OK;
 }
 
 static nrl_status copy_in(const nccl_group *g, const nrl_request *r, const span *s)
 {
+    char *pinned = (char *)r->pinned + s->place;
     if (!s->bytes) return NRL_OK;
-    return nccl_driver_check(g->engine->driver->copy_in(r->room + s->place, s->host, s->bytes, g->stream),
+    memcpy(pinned, s->host, s->bytes);
+    return nccl_driver_check(g->engine->driver->copy_in(r->room + s->place, pinned, s->bytes, g->stream),
                              "copying operands");
 }
 

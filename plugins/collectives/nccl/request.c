@@ -38,7 +38,7 @@ void nccl_requests_destroy(nccl_group *g)
         nrl_request *r = g->spare;
         g->spare = r->next;
         (void)g->engine->driver->event_destroy(r->event);
-        if (r->room) (void)g->engine->driver->release(r->room);
+        nccl_host_free(g, r);
         free(r);
     }
 }

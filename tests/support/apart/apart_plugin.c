@@ -1,7 +1,6 @@
 /*
  * apart_plugin.c - the backend "apart": computes as the cpu backend does, in memory that the host
- * must not touch, and gives results to the host only when it waits. What runs on it runs on a device
- * of its own, as far as the core goes.
+ * must not touch. What runs on it runs on a device of its own, as far as the core goes.
  *
  * Arguments reach the cpu's operations with every pointer into device memory replaced by where the
  * same bytes can be reached. Options are the cpu's.
@@ -14,17 +13,8 @@
 
 #define DEVICE_BYTES ((size_t)16 << 30) /* of addresses */
 
-/* A copy to the host that was asked for and is made when the host waits. */
-typedef struct pending pending;
-struct pending {
-    pending *next;
-    void *to;
-    size_t bytes;
-    unsigned char data[];
-};
-
 struct nrl_stream {
-    pending *first, **end;
+    int unused; /* all is done when a call returns */
 };
 
 struct nrl_event {
@@ -35,7 +25,6 @@ typedef struct {
     const nrl_backend *cpu;
     void *cpu_self;
     apart_arena arena;
-    nrl_stream stream; /* for those that name none */
 } apart;
 
 static const nrl_backend *cpu_table(void)
@@ -47,29 +36,11 @@ static const nrl_backend *cpu_table(void)
     return entry ? (const nrl_backend *)(const void *)entry() : NULL;
 }
 
-static void stream_init(nrl_stream *s)
-{
-    s->first = NULL;
-    s->end = &s->first;
-}
-
-static void deliver(nrl_stream *s)
-{
-    while (s->first) {
-        pending *p = s->first;
-        s->first = p->next;
-        memcpy(p->to, p->data, p->bytes);
-        free(p);
-    }
-    s->end = &s->first;
-}
-
 static nrl_status apart_open(const void *options, int32_t index, void **out)
 {
     *out = NULL;
     apart *self = calloc(1, sizeof *self);
     if (!self) return nrl_fail(NRL_ERR_MEMORY, "no memory to open the device");
-    stream_init(&self->stream);
     self->cpu = cpu_table();
     nrl_status st = apart_arena_open(&self->arena, DEVICE_BYTES);
     if (!st) st = self->cpu->open(options, index, &self->cpu_self);
@@ -86,7 +57,6 @@ static void apart_close(void *instance)
 {
     apart *self = instance;
     self->cpu->close(self->cpu_self);
-    deliver(&self->stream);
     apart_arena_close(&self->arena);
     free(self);
 }
@@ -125,23 +95,6 @@ static void apart_free_host(void *instance, void *memory)
     self->cpu->free_host(self->cpu_self, memory);
 }
 
-static nrl_stream *stream_of(apart *self, nrl_stream *stream)
-{
-    return stream ? stream : &self->stream;
-}
-
-static nrl_status to_host(apart *self, nrl_stream *s, void *to, const void *from, size_t bytes)
-{
-    pending *p = malloc(sizeof *p + bytes);
-    if (!p) return nrl_fail(NRL_ERR_MEMORY, "no memory for a copy of %zu bytes", bytes);
-    *p = (pending){.to = to, .bytes = bytes};
-    memcpy(p->data, apart_real(&self->arena, from), bytes);
-    memset(to, 0xFF, bytes); /* nobody may read it yet */
-    *s->end = p;
-    s->end = &p->next;
-    return NRL_OK;
-}
-
 static nrl_status apart_copy(void *instance, nrl_stream *stream, void *to, const void *from,
                              size_t bytes, uint32_t direction)
 {
@@ -151,8 +104,8 @@ static nrl_status apart_copy(void *instance, nrl_stream *stream, void *to, const
     if (apart_holds(a, to) != to_device || apart_holds(a, from) != from_device)
         return nrl_fail(NRL_ERR_BUG, "a copy says that it goes the way %u, its addresses do not",
                         direction);
-    if (direction == NRL_COPY_TO_HOST) return to_host(self, stream_of(self, stream), to, from, bytes);
-    memmove(apart_real(a, to), from_device ? apart_real(a, from) : from, bytes);
+    (void)stream;
+    memmove(to_device ? apart_real(a, to) : to, from_device ? apart_real(a, from) : from, bytes);
     return NRL_OK;
 }
 
@@ -161,22 +114,20 @@ static nrl_status apart_copy(void *instance, nrl_stream *stream, void *to, const
 static nrl_status apart_stream_create(void *instance, nrl_stream **out)
 {
     (void)instance;
-    *out = malloc(sizeof **out);
-    if (!*out) return nrl_fail(NRL_ERR_MEMORY, "no memory for a stream");
-    stream_init(*out);
-    return NRL_OK;
+    *out = calloc(1, sizeof **out);
+    return *out ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "no memory for a stream");
 }
 
 static void apart_stream_destroy(void *instance, nrl_stream *stream)
 {
     (void)instance;
-    deliver(stream);
     free(stream);
 }
 
 static nrl_status apart_stream_wait(void *instance, nrl_stream *stream)
 {
-    deliver(stream_of(instance, stream));
+    (void)instance;
+    (void)stream;
     return NRL_OK;
 }
 
@@ -184,7 +135,8 @@ static nrl_status apart_event_record(void *instance, nrl_stream *stream, nrl_eve
 {
     *out = malloc(sizeof **out);
     if (!*out) return nrl_fail(NRL_ERR_MEMORY, "no memory for an event");
-    (*out)->stream = stream_of(instance, stream);
+    (void)instance;
+    (*out)->stream = stream;
     return NRL_OK;
 }
 
@@ -199,7 +151,7 @@ static nrl_status apart_event_fence(void *instance, nrl_stream *stream, nrl_even
 static nrl_status apart_event_wait(void *instance, nrl_event *event)
 {
     (void)instance;
-    deliver(event->stream);
+    (void)event;
     return NRL_OK;
 }
 

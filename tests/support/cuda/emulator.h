@@ -61,6 +61,14 @@ void emulator_need_lane(int lane); /* of the calling thread's warp: its thread h
 #define __syncwarp(...) emulator_meet_warp()
 #define __threadfence() ((void)0)
 
+/* Fibers do not interrupt each other. */
+static inline float atomicAdd(float *at, float v)
+{
+    float was = *at;
+    *at = was + v;
+    return was;
+}
+
 #define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                            \
     do {                                                                                           \
         auto emulated_kernel = [=]() { kernel(__VA_ARGS__); };                                     \

@@ -9,7 +9,8 @@
 
 enum { FRONT = 512, FAKE_INVALID = 1, FAKE_MEMORY_MIB = 4096 };
 
-fake_device fake = {
+/* Seen from outside the plugin, so that a test can ask what a whole run did. */
+__attribute__((visibility("default"))) fake_device fake = {
     .n_devices = 1,
     .driver_version = 13000,
     .runtime_version = 13000,

@@ -3,9 +3,13 @@
  * of its own; the same with a device whose memory the host must not touch, and on an axis of one.
  */
 #include "support/backend.h"
+#include "mesh/internal.h"
 #include "support/local_ranks.h"
+#include "tensor/internal.h"
 #include <setjmp.h>
 #include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #define WANT(x)                                                                                    \
@@ -198,6 +202,88 @@ static void on_an_axis_of_one_a_call_is_a_copy(void **state)
     run_plan(1, false, alone);
 }
 
+/* ---- a device that waits by itself ---- */
+
+static _Atomic int n_fences;
+
+static nrl_status fence(void *self, nrl_request *request, nrl_stream *stream)
+{
+    (void)self, (void)request, (void)stream;
+    n_fences++;
+    return NRL_OK;
+}
+
+/* The host goes on after a wait, and reading finds that everything has ended. */
+static nrl_status fenced(nrl_mesh *m, nrl_ctx *ctx)
+{
+    nrl_comm *c = nrl_mesh_comm(m, "data");
+    char place;
+    nrl_work *w[2];
+    nrl_tensor *sum[2];
+    m->table.host_only = false;
+    m->table.fence = fence;
+    ctx->stream = (nrl_stream *)(void *)&place;
+    nrl_status st = NRL_OK;
+    for (int i = 0; i < 2 && !st; i++) {
+        sum[i] = vector(ctx, 2, (float[]){1, (float)i});
+        st = nrl_comm_all_reduce(c, ctx, &(nrl_comm_call){.size = sizeof(nrl_comm_call), .reduce = NRL_SUM_SUM,
+                                                          .receive = sum[i]}, &w[i]);
+    }
+    for (int i = 0; i < 2 && !st; i++)
+        st = nrl_work_wait(&w[i], ctx);
+    bool is_kept = m->fenced != NULL && !w[0] && !w[1];
+    if (!st) st = expect(ctx, sum[1], 2, (float[]){2, 2});
+    if (!st) st = expect(ctx, sum[0], 2, (float[]){2, 0});
+    bool has_ended = m->fenced == NULL;
+    if (!st) st = nrl_comm_all_reduce(c, ctx, &(nrl_comm_call){.size = sizeof(nrl_comm_call), .reduce = NRL_SUM_SUM,
+                                                               .receive = sum[0]}, &w[0]);
+    if (!st) st = nrl_work_wait(&w[0], ctx); /* never read: closing the mesh waits for it */
+    mesh_settle(m);
+    ctx->stream = NULL;
+    WANT(st || (is_kept && has_ended && !m->fenced));
+    return st;
+}
+
+static void the_host_waits_for_fenced_work_where_it_reads(void **state)
+{
+    (void)state;
+    n_fences = 0;
+    run_plan(2, false, fenced);
+    assert_int_equal(n_fences, 2 * 3);
+}
+
+/* A rank that never comes ends the wait of those that read, not their program. */
+static nrl_status fenced_late(nrl_mesh *m, nrl_ctx *ctx)
+{
+    nrl_comm *c = nrl_mesh_comm(m, "data");
+    char place;
+    nrl_work *w;
+    double got;
+    if (nrl_mesh_rank(m)) {
+        while (!control_failed(m->control))
+            usleep(10000);
+        return NRL_OK;
+    }
+    m->table.host_only = false;
+    m->table.fence = fence;
+    m->timeout_step = 0.3;
+    ctx->stream = (nrl_stream *)(void *)&place;
+    nrl_tensor *sum = vector(ctx, 1, (float[]){1});
+    nrl_status st = nrl_comm_all_reduce(c, ctx, &(nrl_comm_call){.size = sizeof(nrl_comm_call), .reduce = NRL_SUM_SUM,
+                                                                 .receive = sum, .what = "bucket 0"}, &w);
+    if (!st) st = nrl_work_wait(&w, ctx);
+    nrl_status read = st ? st : nrl_tensor_fetch(ctx, sum, &got, 1);
+    ctx->stream = NULL;
+    WANT(st == NRL_OK && read == NRL_ERR_PEER && strstr(nrl_error_text(), "bucket 0"));
+    return NRL_OK;
+}
+
+static void a_late_rank_ends_the_reading_of_what_waits_for_it(void **state)
+{
+    (void)state;
+    run_plan(2, false, fenced_late);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +292,8 @@ int main(void)
         cmocka_unit_test(shares_may_be_uneven_and_empty),
         cmocka_unit_test(operands_that_do_not_fit_are_told_before_anything_is_sent),
         cmocka_unit_test(on_an_axis_of_one_a_call_is_a_copy),
+        cmocka_unit_test(the_host_waits_for_fenced_work_where_it_reads),
+        cmocka_unit_test(a_late_rank_ends_the_reading_of_what_waits_for_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -484,6 +484,18 @@ static int fake_release(uintptr_t memory)
     return count(&fake.live_memory, -1);
 }
 
+static int fake_allocate_host(void **out, size_t bytes)
+{
+    *out = calloc(1, bytes);
+    return count(&fake.live_memory, 1);
+}
+
+static int fake_release_host(void *memory)
+{
+    free(memory);
+    return count(&fake.live_memory, -1);
+}
+
 static int fake_copy_in(uintptr_t to, const void *from, size_t bytes, void *on)
 {
     (void)on;

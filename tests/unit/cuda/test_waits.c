@@ -1,0 +1,124 @@
+/*
+ * test_waits.c - how often the host waits for the device in a step: a whole run over the emulated plugin,
+ * whose driver counts, beside the same on the CPU. Neither more micro-batches nor more parameters may make it wait more often.
+ */
+#include "fake_driver.h"
+#include "support/run.h"
+#include <dlfcn.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+enum { WARM = 1 }; /* steps in which memory is taken */
+/* Of a step after one update, in bf16, sums made in other orders. */
+static const double BF16_LOSS = 2e-3;
+
+static test_place place;
+static const char *rows, *pairs, *plugins;
+static fake_device *counted; /* the plugin's own, not this program's */
+
+static const char *const llama =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 70, \"hidden_size\": 16,"
+    " \"intermediate_size\": 32, \"num_hidden_layers\": %d, \"num_attention_heads\": 2, \"num_key_value_heads\": 1,"
+    " \"head_dim\": 8, \"hidden_act\": \"silu\", \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-05,"
+    " \"rope_theta\": 10000.0, \"initializer_range\": 0.05, \"tie_word_embeddings\": true, \"bos_token_id\": 1,"
+    " \"eos_token_id\": 2, \"torch_dtype\": \"float32\"}";
+
+static run *open_run(const char *backend, const char *algorithm, int layers, int micro_batch_tokens, const char *data)
+{
+    run *r = NULL;
+    run_environment env = {.plugin_path = plugins, .quiet = true};
+    static int n;
+    const char *config = test_file(&place, "model.json", arena_printf(&place.memory, llama, layers));
+    const char *yaml = arena_printf(&place.memory,
+                                    "model: {config: %s}\n"
+                                    "data: {train: %s, max_length: 16}\n"
+                                    "algorithm: {name: %s}\n"
+                                    "train: {steps: 3, global_batch: 4, micro_batch_tokens: %d, precision: bf16}\n"
+                                    "optimizer: {name: adamw, lr: 1.0e-3}\n"
+                                    "backend: %s\n"
+                                    "checkpoint: {every: 0, save_at_start: false}\n"
+                                    "loggers: []\n"
+                                    "out: %s/%d\n",
+                                    config, data, algorithm, micro_batch_tokens, backend, place.folder, n++);
+    if (test_run_open_in(&place, &env, yaml, NULL, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
+    return r;
+}
+
+typedef struct {
+    int64_t waits, host, copies; /* host: pinned memory that was asked for */
+    double loss;
+} figures;
+
+/* Of one step in the middle of a run. */
+static figures of_a_step(const char *backend, const char *algorithm, int layers, int micro_batch_tokens, const char *data)
+{
+    run_event e;
+    bool done = false;
+    run *r = open_run(backend, algorithm, layers, micro_batch_tokens, data);
+    for (int i = 0; i < WARM; i++)
+        if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+    figures f = {-counted->n_waits, -counted->n_allocate_host, -counted->n_copies, 0};
+    if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+    f.loss = e.loss;
+    f.waits += counted->n_waits;
+    f.host += counted->n_allocate_host;
+    f.copies += counted->n_copies;
+    run_close(r);
+    return f;
+}
+
+static void check(const char *algorithm, const char *data, int64_t expected)
+{
+    figures one = of_a_step("cuda", algorithm, 1, 200, data), many = of_a_step("cuda", algorithm, 2, 32, data);
+    figures cpu = of_a_step("cpu", algorithm, 2, 32, data);
+    print_message("%s: %lld waits in a step; with more micro-batches and layers %lld\n", algorithm,
+                  (long long)one.waits, (long long)many.waits);
+    assert_true(many.copies > one.copies); /* there are more of them */
+    assert_int_equal(many.waits, one.waits);
+    assert_int_equal(one.waits, expected);
+    assert_int_equal(many.host, 0);
+    assert_true(fabs(many.loss - cpu.loss) <= BF16_LOSS * fabs(cpu.loss));
+}
+
+static void the_host_waits_at_the_end_of_a_step_alone(void **state)
+{
+    (void)state;
+    check("sft", rows, 2); /* the loss, the norm */
+}
+
+static void metrics_and_a_reference_cost_no_wait_a_micro_batch(void **state)
+{
+    (void)state;
+    check("dpo", pairs, 3); /* and the metrics */
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *build = getenv("NRL_TEST_BUILD");
+    test_place_make(&place);
+    rows = test_rows(&place, "rows.jsonl", 30, 8, 16, 64, 1);
+    pairs = test_pairs(&place, "pairs.jsonl", 30, 6, 64, 1);
+    plugins = arena_printf(&place.memory, "%s/tests/emulated:%s", build, getenv("NRL_PLUGIN_PATH"));
+    void *library = dlopen(arena_printf(&place.memory, "%s/tests/emulated/backends/cuda.so", build), RTLD_NOW);
+    counted = library ? dlsym(library, "fake") : NULL;
+    return counted ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    test_place_remove(&place);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_host_waits_at_the_end_of_a_step_alone),
+        cmocka_unit_test(metrics_and_a_reference_cost_no_wait_a_micro_batch),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
