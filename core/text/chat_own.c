@@ -26,7 +26,7 @@ struct chat_own {
     int64_t now; /* when it was opened: strftime_now's clock */
 };
 
-enum { MAX_VARIABLES = 64 };
+enum { MAX_VARIABLES = 64, MAX_GIVEN = 32 }; /* of a row */
 
 static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
@@ -58,13 +58,6 @@ void chat_own_close(chat_own *own)
 
 /* ---- variables ---- */
 
-static bool is_one_of(const char *key, const char *const *names)
-{
-    for (; *names; names++)
-        if (!strcmp(key, *names)) return true;
-    return false;
-}
-
 /* The reasoning of a message under the names that templates read, as transformers gives it. */
 static const nrl_node *find_reasoning(const nrl_node *node)
 {
@@ -85,28 +78,41 @@ static jinja_value content_of(const jinja *t, arena *a, const chat_message *m)
     return jinja_string(m->content, m->content_size);
 }
 
-static void set(arena *a, jinja_value *map, const char *key, jinja_value v)
+static jinja_value key_of(const char *text)
 {
-    jinja_map_set(a, map->map, jinja_string(key, strlen(key)), v);
+    return jinja_string(text, strlen(text));
+}
+
+/* One key of the row's message: role and content as they were read, also where they are called from and value. */
+static void add_member(const jinja *t, arena *a, const chat_message *m, size_t i, bool shared, jinja_map *to)
+{
+    const char *key = nrl_node_key(m->node, i);
+    const nrl_node *value = nrl_node_at(m->node, i);
+    bool role = !strcmp(key, shared ? "from" : "role"), content = !strcmp(key, shared ? "value" : "content");
+    bool hidden = shared && (!strcmp(key, "role") || !strcmp(key, "content"));
+    if (nrl_node_kind(value) == NRL_NODE_NULL || hidden) return;
+    if (role)
+        jinja_map_add(a, to, key_of("role"), key_of(m->role));
+    else if (content)
+        jinja_map_add(a, to, key_of("content"), content_of(t, a, m));
+    else if (!strcmp(key, "thinking"))
+        jinja_map_set(a, to, key_of(key), jinja_from_node(a, value));
+    else
+        jinja_map_add(a, to, key_of(key), jinja_from_node(a, value));
 }
 
 static jinja_value message_value(const jinja *t, arena *a, const chat_message *m)
 {
-    static const char *const replaced[] = {"role", "content", "from", "value", NULL};
     const nrl_node *reasoning = find_reasoning(m->node);
     bool shared = nrl_node_find(m->node, "from") && !nrl_node_find(m->node, "role");
-    const nrl_node *content = nrl_node_find(m->node, shared ? "value" : "content");
     jinja_value v = jinja_map_new(a);
-    if (reasoning) set(a, &v, "thinking", jinja_from_node(a, reasoning));
-    set(a, &v, "role", jinja_string(m->role, strlen(m->role)));
-    if (!m->node || (content && nrl_node_kind(content) != NRL_NODE_NULL)) set(a, &v, "content", content_of(t, a, m));
-    for (size_t i = 0; i < nrl_node_size(m->node); i++) {
-        const char *key = nrl_node_key(m->node, i);
-        const nrl_node *value = nrl_node_at(m->node, i);
-        if (nrl_node_kind(value) == NRL_NODE_NULL || is_one_of(key, replaced)) continue;
-        set(a, &v, key, jinja_from_node(a, value));
-    }
-    if (reasoning) set(a, &v, "reasoning_content", jinja_from_node(a, reasoning));
+    if (reasoning) jinja_map_add(a, v.map, key_of("thinking"), jinja_from_node(a, reasoning));
+    for (size_t i = 0; i < nrl_node_size(m->node); i++)
+        add_member(t, a, m, i, shared, v.map);
+    if (reasoning) jinja_map_set(a, v.map, key_of("reasoning_content"), jinja_from_node(a, reasoning));
+    if (m->node) return v;
+    jinja_map_add(a, v.map, key_of("role"), key_of(m->role));
+    jinja_map_add(a, v.map, key_of("content"), jinja_string(m->content, m->content_size));
     return v;
 }
 
@@ -299,6 +305,8 @@ static nrl_status by_marks(renderer *r, const chat_conversation *c, spans *train
 nrl_status chat_own_write(const chat_own *own, const chat_conversation *c, buffer *text, spans *trained, bool *exact)
 {
     bool tools = nrl_node_kind(c->tools) == NRL_NODE_LIST && own->with_tools;
+    if (nrl_node_size(c->variables) > MAX_GIVEN)
+        return nrl_fail(NRL_ERR_DATA, "chat_template_kwargs: %zu variables, expected %d at most", nrl_node_size(c->variables), MAX_GIVEN);
     renderer *r = mem_alloc(sizeof *r);
     *r = (renderer){.code = tools ? own->with_tools : own->plain,
                     .now = own->now,

@@ -9,8 +9,11 @@
 const jinja_limits jinja_default_limits = {
     .steps = 50000000, .memory = (size_t)512 << 20, .output = (size_t)64 << 20, .depth = 1000};
 
+enum { MAX_SOURCE = 1 << 20 };
+
 nrl_status jinja_compile(const char *name, const char *text, size_t size, jinja **out)
 {
+    if (size > MAX_SOURCE) return nrl_fail(NRL_ERR_CONFIG, "%s: a template of more than %d bytes", name, MAX_SOURCE);
     jinja *t = mem_alloc(sizeof *t);
     token_list tokens = {0};
     uint32_t line = 0;

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 160 }; /* of the source: a level is a dozen frames of the parser */
+enum {
+    MAX_DEPTH = 160,   /* of the source: a level is a dozen frames of the parser */
+    MAX_SYMBOLS = 4096 /* they are looked for one by one */
+};
 
 static nrl_status parse_body(parser *p, const char *const *ends, node **out);
 
@@ -80,6 +83,7 @@ nrl_status parse_expect_op(parser *p, const char *op)
 
 nrl_status parse_enter(parser *p)
 {
+    if (p->t->n_symbols > MAX_SYMBOLS) return nrl_fail(NRL_ERR_CONFIG, "more than %d different names", MAX_SYMBOLS);
     if (++p->depth < MAX_DEPTH) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "more than %d expressions and statements inside each other", MAX_DEPTH);
 }

@@ -40,14 +40,20 @@ static void map_grow(arena *a, jinja_map *m)
     m->room = room;
 }
 
+void jinja_map_add(arena *a, jinja_map *m, jinja_value key, jinja_value value)
+{
+    if (m->n == m->room) map_grow(a, m);
+    m->keys[m->n] = key;
+    m->values[m->n++] = value;
+}
+
 void jinja_map_set(arena *a, jinja_map *m, jinja_value key, jinja_value value)
 {
     size_t i = map_index(m, &key);
-    if (i == m->n) {
-        if (m->n == m->room) map_grow(a, m);
-        m->keys[m->n++] = key;
-    }
-    m->values[i] = value;
+    if (i == m->n)
+        jinja_map_add(a, m, key, value);
+    else
+        m->values[i] = value;
 }
 
 const jinja_value *jinja_map_find(const jinja_map *m, jinja_value key)

@@ -91,6 +91,7 @@ static inline jinja_value jinja_string(const char *text, size_t size)
 /* Borrows the items. */
 jinja_value jinja_list_of(arena *a, jinja_kind kind, jinja_value *items, size_t n);
 jinja_value jinja_map_new(arena *a);
+void jinja_map_add(arena *a, jinja_map *m, jinja_value key, jinja_value value); /* a key that it has not */
 void jinja_map_set(arena *a, jinja_map *m, jinja_value key, jinja_value value);
 const jinja_value *jinja_map_find(const jinja_map *m, jinja_value key); /* NULL if absent */
 const jinja_value *jinja_map_find_text(const jinja_map *m, const char *key);

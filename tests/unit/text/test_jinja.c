@@ -112,6 +112,11 @@ static void hostile_templates_end_with_an_error(void **state)
                  &small, NRL_ERR_CONFIG, "of memory");
     assert_fails("{% set ns = namespace(a=[]) %}{% for a in range(999) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a }}",
                  &small, NRL_ERR_CONFIG, "inside each other");
+    buffer names = {0};
+    for (int i = 0; i < 5000; i++)
+        buffer_print(&names, "{{ n%d }}", i);
+    assert_fails(names.text, &small, NRL_ERR_CONFIG, "more than 4096 different names");
+    buffer_free(&names);
     char deep[2001];
     memset(deep, '(', sizeof deep - 1);
     memcpy(deep, "{{", 2);
