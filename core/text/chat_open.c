@@ -38,7 +38,10 @@ static nrl_status open_auto(const tokenizer *tok, const chat_template **out)
                         "template 'auto' is the tokenizer's own, and %s\n"
                         "name one of: %s; or a file",
                         tok ? "the tokenizer has none" : "there is no tokenizer", chat_template_names());
-    return open_own("the tokenizer's chat template", text, tokenizer_tools_template(tok), tok, out);
+    char *label = mem_printf("chat template of %s", tokenizer_folder(tok) ? tokenizer_folder(tok) : "the tokenizer");
+    nrl_status st = open_own(label, text, tokenizer_tools_template(tok), tok, out);
+    free(label);
+    return st;
 }
 
 static nrl_status open_file(const char *path, const tokenizer *tok, const chat_template **out)

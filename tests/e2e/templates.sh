@@ -73,6 +73,10 @@ printf '%s' '{% for m in messages %}{{ m.content if loop.last else "x" }}{% endf
 run 65 check run.yaml model.path=model data.template=templates/changes.jinja
 has err "train.jsonl:1: messages[1]: "
 has err "data.train_on: last trains the last turn alone"
+printf '{"bos_token": "<s>", "chat_template": "a\\n{{ b|wobble }}"}' >model/tokenizer_config.json
+run 2 check run.yaml model.path=model
+has err "chat template of model: line 2: unknown filter 'wobble'"
+has err "built-in one instead: chatml, llama3, mistral, plain"
 printf '{"bos_token": "<s>"}' >model/tokenizer_config.json
 run 2 check run.yaml model.path=model
 has err "template 'auto' is the tokenizer's own, and the tokenizer has none"
