@@ -83,8 +83,8 @@ static nrl_status attach(model *m, const adapter_set *set, const adapter_entry *
     adapter *l = arena_alloc(&m->memory, sizeof *l);
     NRL_TRY(find_weight(m, e->module, &w));
     if (e->rank < 1 || e->rank > w->dims[0] + w->dims[1])
-        return nrl_fail(NRL_ERR_CONFIG, "an adapter of rank %lld for '%s' [%lld, %lld]", (long long)e->rank, e->module,
-                        (long long)w->dims[0], (long long)w->dims[1]);
+        return nrl_fail(NRL_ERR_CONFIG, "an adapter of rank %lld for '%s' [%lld, %lld], expected 1 to %lld", (long long)e->rank,
+                        e->module, (long long)w->dims[0], (long long)w->dims[1], (long long)(w->dims[0] + w->dims[1]));
     l->a = new_matrix(m, adapter_name(&m->memory, e->module, 'A'), e->rank, w->dims[1]);
     l->a->init = NRL_INIT_UNIFORM;
     l->a->init_scale = 1 / sqrt((double)w->dims[1]);

@@ -227,7 +227,9 @@ nrl_status adapters_open(run *r)
     if (!r->config.lora.on) return NRL_OK;
     if (*r->config.lora.use) return attach_start(r);
     NRL_TRY(choose(r, &set));
-    return model_adapt(r->model, &set);
+    nrl_status st = model_adapt(r->model, &set);
+    if (st != NRL_OK) nrl_note("%s: lora", nrl_node_place(nrl_node_find(r->tree, "lora")));
+    return st;
 }
 
 /* ---- the plan ---- */

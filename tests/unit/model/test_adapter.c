@@ -75,6 +75,10 @@ static void a_model_with_adapters_trains_them_alone(void **state)
     assert_true(w->adapter->scale == 2);
     assert_int_equal(m->units[1].n_uses, uses + 2);
     assert_int_equal(model_first_trained(m), 1);
+    double flops = 0; /* of one token: every frozen matrix is gone through twice, an adapter's three times */
+    for (int32_t i = 2; i < m->n_params; i++) /* behind the tables, of which the first is the head, too */
+        if (m->params[i]->n_dims == 2) flops += (i < own ? 4.0 : 6.0) * (double)m->params[i]->numel;
+    assert_true(model_flops_per_token(m) == flops + 4.0 * (double)m->head.weight->numel);
     assert_int_equal(model_n_trained(m), p->numel + q->numel + m->params[own + 2]->numel + m->params[own + 3]->numel);
     model_destroy(m);
     arena_free(&a);

@@ -1,0 +1,43 @@
+/*
+ * origin_adapters.c - what a checkpoint says of its adapters, and of the weights that they stand on.
+ */
+#include "config/config.h"
+#include "run/origin.h"
+#include <string.h>
+
+nrl_status origin_adapters(const checkpoint *c, arena *a, adapter_set *out)
+{
+    const nrl_node *node = checkpoint_node(c, "adapters");
+    *out = (adapter_set){0};
+    if (!node) return NRL_OK;
+    nrl_status st = adapter_set_read(a, node_copy(a, node), out);
+    if (st != NRL_OK) nrl_note("%s", checkpoint_dir(c));
+    return st;
+}
+
+nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key)
+{
+    const char *path = base->checkpoint ? base->checkpoint : base->hf_dir;
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    if (path) node_append_text(a, map, "path", config_absolute(a, path));
+    else node_append_int(a, map, "seed", (int64_t)base->seed);
+    node_append_text(a, map, "key", key);
+    return map;
+}
+
+nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out)
+{
+    const nrl_node *node = checkpoint_node(c, "base"), *config;
+    const char *path = nrl_node_string(nrl_node_find(node, "path"), NULL);
+    const char *was = nrl_node_string(nrl_node_find(node, "key"), "");
+    char key[33];
+    *out = (model_origin){.seed = (uint64_t)nrl_node_int(nrl_node_find(node, "seed"), 0)};
+    nrl_status st = !node ? nrl_fail(NRL_ERR_CORRUPT, "says not what its adapters stand on")
+                    : path ? origin_find(arena_strdup(a, path), NULL, a, out, &config) : NRL_OK;
+    if (st == NRL_OK) st = origin_key(out, key);
+    if (st == NRL_OK && strcmp(key, was))
+        st = nrl_fail(NRL_ERR_CONFIG, "%s: these are not the weights that its adapters were trained on: their hash "
+                      "was %.32s, is now %s", path ? path : "seed", was, key);
+    if (st != NRL_OK) nrl_note("%s: it holds adapters alone; the model they stand on", checkpoint_dir(c));
+    return st;
+}
