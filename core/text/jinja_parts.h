@@ -1,6 +1,6 @@
 /*
  * jinja_parts.h - inside the template interpreter: source to tokens (jinja_lex), tokens to a tree
- * (jinja_parse, jinja_expr), the tree to text (jinja_run, jinja_eval). Only jinja_*.c see it.
+ * (jinja_parse, jinja_expr, jinja_postfix), the tree to text (jinja_run, jinja_eval). Only jinja_*.c see it.
  */
 #ifndef TEXT_JINJA_PARTS_H
 #define TEXT_JINJA_PARTS_H
@@ -152,6 +152,9 @@ nrl_status parse_condition_free(parser *p, node **out); /* without `x if y`: wha
 /* a, b: a tuple where there is a comma; `plain` leaves conditions out. */
 nrl_status parse_tuple(parser *p, bool plain, node **out);
 nrl_status parse_target(parser *p, bool with_namespace, node **out);
+node *parse_pair(parser *p, node_kind kind, char op, node *a, node *b);
+nrl_status parse_primary(parser *p, node **out);
+nrl_status parse_postfix(parser *p, node **out); /* .name, [item] and (arguments) behind *out */
 nrl_status parse_arguments(parser *p, node *call);            /* behind the ( */
 nrl_status parse_one_filter(parser *p, node *of, node **out); /* at its name */
 nrl_status parse_filters(parser *p, node *of, bool inner, node **out);
@@ -260,6 +263,19 @@ nrl_status vm_write_json(jinja_vm *m, const jinja_value *v, const json_style *st
 /* jinja_format.c */
 nrl_status vm_percent(jinja_vm *m, const jinja_value *format, const jinja_value *args, jinja_value *out);
 nrl_status vm_strftime(jinja_vm *m, const jinja_value *format, jinja_value *out);
+
+/* jinja_methods.c, jinja_methods_text.c */
+typedef struct method_row {
+    jinja_kind kind;
+    const char *name;
+    nrl_status (*call)(jinja_vm *m, const jinja_value *self, const char *name, const jinja_args *args,
+                       jinja_value *out);
+} method_row;
+extern const method_row jinja_text_methods[]; /* ended by {0} */
+/* Arguments without names, as Python's built-in methods take them; absent ones as args_bind leaves them. */
+nrl_status args_positional(const char *name, const jinja_args *args, size_t least, size_t most, jinja_value v[3]);
+nrl_status method_count(jinja_vm *m, const jinja_value *self, const char *name, const jinja_args *args,
+                        jinja_value *out);
 
 /* jinja_call.c */
 typedef struct jinja_method {
