@@ -22,7 +22,8 @@ typedef struct {
     const nrl_part *part;
     int32_t ordinal; /* of the part in the model */
     bool is_planned; /* see each_tensor */
-    bool is_whole;   /* whatever the layout says */
+    bool is_work;    /* all that operations see, whatever flat cuts there are */
+    int box;         /* of the part, see layout_n_boxes */
     layout_piece piece;
 } place;
 
@@ -35,11 +36,11 @@ static int32_t own_rank(const params_scope *s)
 
 static layout_piece piece_on(const place *at, int32_t rank)
 {
-    return at->is_whole ? piece_of_whole(at->part->n_dims, at->part->dims)
-                        : layout_piece_of(at->scope->mesh, rank, at->part);
+    return at->is_work ? layout_box_of(at->scope->mesh, rank, at->part, at->box)
+                       : layout_piece_of(at->scope->mesh, rank, at->part, at->box);
 }
 
-/* Calls visit for each part of one slot of p. A slot holds the local pieces, or everything. */
+/* Calls visit for each box of each part of one slot of p. A slot holds the local pieces, or all of WORK. */
 static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *slot, part_visit visit,
                             void *user)
 {
@@ -50,15 +51,17 @@ static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *
                         (long long)numel, (long long)local, (long long)p->numel);
     at->t = t;
     at->begin = 0;
-    at->is_whole = numel != local;
+    at->is_work = numel != local;
     for (int i = 0; i < p->n_parts; i++, at->ordinal++) {
         at->part = &p->parts[i];
-        at->piece = piece_on(at, own_rank(at->scope));
         checkpoint_tensor c = {.name = at->part->name, .slot = slot, .n_dims = at->part->n_dims};
         c.dtype = t && !at->split ? nrl_tensor_dtype(t) : NRL_DTYPE_F32;
         memcpy(c.dims, at->part->dims, sizeof c.dims);
-        NRL_TRY(visit(user, &c, at));
-        at->begin += layout_numel(&at->piece);
+        for (at->box = 0; at->box < layout_n_boxes(at->part); at->box++) {
+            at->piece = piece_on(at, own_rank(at->scope));
+            NRL_TRY(visit(user, &c, at));
+            at->begin += layout_numel(&at->piece);
+        }
     }
     return NRL_OK;
 }

@@ -22,28 +22,62 @@ static int64_t box_numel(const layout_piece *p)
     return n;
 }
 
-/* Narrows the piece by one cut, whose ranges count from where earlier cuts of the same kind left it. */
-static void apply_cut(layout_piece *p, const nrl_cut *cut, int32_t coord)
-{
-    int64_t begin = cut->begin[coord], end = cut->end[coord];
-    if (cut->dim == NRL_CUT_FLAT) {
-        p->flat_end = p->flat_begin + end;
-        p->flat_begin += begin;
-        return;
-    }
-    p->end[cut->dim] = p->begin[cut->dim] + end;
-    p->begin[cut->dim] += begin;
-    p->flat_end = box_numel(p);
-}
-
-layout_piece layout_piece_of(const nrl_mesh *m, int32_t rank, const nrl_part *part)
+static layout_piece whole_of(const nrl_part *part)
 {
     layout_piece p = {.n_dims = part->n_dims};
     memcpy(p.dims, part->dims, sizeof p.dims);
     memcpy(p.end, part->dims, sizeof p.end);
     p.flat_end = box_numel(&p);
-    for (int32_t i = 0; i < part->layout.n_cuts; i++)
-        apply_cut(&p, &part->layout.cuts[i], coord_of(m, rank, part->layout.cuts[i].axis));
+    return p;
+}
+
+int layout_n_boxes(const nrl_part *part)
+{
+    for (int32_t i = 0; i < part->layout.n_cuts && part->groups > 1; i++)
+        if (part->layout.cuts[i].dim == 0) return part->groups;
+    return 1;
+}
+
+/* Narrows the box by one cut, whose ranges count from where earlier ones left it. */
+static void cut_box(layout_piece *p, const nrl_cut *cut, int32_t coord)
+{
+    p->end[cut->dim] = p->begin[cut->dim] + cut->end[coord];
+    p->begin[cut->dim] += cut->begin[coord];
+}
+
+layout_piece layout_box_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
+{
+    layout_piece p = whole_of(part);
+    int64_t each = part->dims[0] / layout_n_boxes(part);
+    p.begin[0] = k * each;
+    p.end[0] = p.begin[0] + each;
+    for (int32_t i = 0; i < part->layout.n_cuts; i++) {
+        const nrl_cut *cut = &part->layout.cuts[i];
+        if (cut->dim != NRL_CUT_FLAT) cut_box(&p, cut, coord_of(m, rank, cut->axis));
+    }
+    p.flat_end = box_numel(&p);
+    return p;
+}
+
+static int64_t clamped(int64_t x, int64_t most)
+{
+    return x < 0 ? 0 : x > most ? most : x;
+}
+
+/* Flat ranges count over all boxes, one behind the other. */
+layout_piece layout_piece_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
+{
+    layout_piece p = layout_box_of(m, rank, part, k);
+    int64_t numel = p.flat_end, begin = 0, end = numel * layout_n_boxes(part);
+    for (int32_t i = 0; i < part->layout.n_cuts; i++) {
+        const nrl_cut *cut = &part->layout.cuts[i];
+        int32_t coord = coord_of(m, rank, cut->axis);
+        if (cut->dim != NRL_CUT_FLAT) continue;
+        end = begin + cut->end[coord];
+        begin += cut->begin[coord];
+    }
+    p.flat_begin = clamped(begin - k * numel, numel);
+    p.flat_end = clamped(end - k * numel, numel);
     return p;
 }
 
@@ -81,43 +115,102 @@ bool layout_next(const layout_piece *p, int64_t *at, int64_t *global_begin, int6
     return true;
 }
 
-static int64_t numel_on(const nrl_mesh *m, int32_t rank, const nrl_param *p)
+typedef layout_piece (*piece_fn)(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
+
+static int64_t sum_on(const nrl_mesh *m, int32_t rank, const nrl_part *part, piece_fn piece_of)
 {
     int64_t n = 0;
-    for (int i = 0; i < p->n_parts; i++) {
-        layout_piece piece = layout_piece_of(m, rank, &p->parts[i]);
+    for (int k = 0; k < layout_n_boxes(part); k++) {
+        layout_piece piece = piece_of(m, rank, part, k);
         n += layout_numel(&piece);
     }
     return n;
 }
 
+static int64_t numel_on(const nrl_mesh *m, int32_t rank, const nrl_param *p, piece_fn piece_of)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->n_parts; i++) n += sum_on(m, rank, &p->parts[i], piece_of);
+    return n;
+}
+
+int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part)
+{
+    return sum_on(mesh, own_rank(mesh), part, layout_piece_of);
+}
+
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p)
 {
-    return numel_on(m, own_rank(m), p);
+    return numel_on(m, own_rank(m), p, layout_piece_of);
+}
+
+int64_t layout_whole_numel(const nrl_param *p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->n_parts; i++) {
+        layout_piece whole = whole_of(&p->parts[i]);
+        n += layout_numel(&whole);
+    }
+    return n;
 }
 
 /* Asked of every rank: a flat cut may leave one of them a whole parameter. */
 bool layout_is_whole(const nrl_mesh *m, const nrl_param *p)
 {
     for (int32_t r = 0; r < (m ? nrl_mesh_world(m) : 1); r++)
-        if (numel_on(m, r, p) != p->numel) return false;
+        if (numel_on(m, r, p, layout_piece_of) != layout_whole_numel(p)) return false;
     return true;
 }
 
-static bool holds_same(const nrl_mesh *m, const nrl_param *p, int32_t a, int32_t b)
+bool layout_is_work(const nrl_mesh *m, const nrl_param *p)
 {
-    for (int i = 0; i < p->n_parts; i++) {
-        layout_piece x = layout_piece_of(m, a, &p->parts[i]), y = layout_piece_of(m, b, &p->parts[i]);
-        if (x.flat_begin != y.flat_begin || x.flat_end != y.flat_end ||
-            memcmp(x.begin, y.begin, sizeof x.begin) || memcmp(x.end, y.end, sizeof x.end))
-            return false;
-    }
+    for (int32_t r = 0; r < (m ? nrl_mesh_world(m) : 1); r++)
+        if (numel_on(m, r, p, layout_piece_of) != numel_on(m, r, p, layout_box_of)) return false;
     return true;
+}
+
+static bool is_same(const layout_piece *x, const layout_piece *y)
+{
+    return x->flat_begin == y->flat_begin && x->flat_end == y->flat_end &&
+           !memcmp(x->begin, y->begin, sizeof x->begin) && !memcmp(x->end, y->end, sizeof x->end);
+}
+
+static bool holds_same(const nrl_mesh *m, const nrl_param *p, int32_t a, int32_t b, piece_fn piece_of)
+{
+    for (int i = 0; i < p->n_parts; i++)
+        for (int k = 0; k < layout_n_boxes(&p->parts[i]); k++) {
+            layout_piece x = piece_of(m, a, &p->parts[i], k), y = piece_of(m, b, &p->parts[i], k);
+            if (!is_same(&x, &y)) return false;
+        }
+    return true;
+}
+
+static int32_t first_alike(const nrl_mesh *m, int32_t rank, const nrl_param *p, piece_fn piece_of)
+{
+    int32_t r = 0;
+    while (r < rank && !holds_same(m, p, r, rank, piece_of)) r++;
+    return r;
 }
 
 int32_t layout_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p)
 {
-    int32_t r = 0;
-    while (r < rank && !holds_same(m, p, r, rank)) r++;
-    return r;
+    return first_alike(m, rank, p, layout_piece_of);
+}
+
+int32_t layout_work_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p)
+{
+    return first_alike(m, rank, p, layout_box_of);
+}
+
+void layout_settle(const nrl_mesh *m, nrl_param *p)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < p->n_parts; i++) {
+        layout_piece box = layout_box_of(m, own_rank(m), &p->parts[i], 0);
+        rows += (box.end[0] - box.begin[0]) * layout_n_boxes(&p->parts[i]);
+        for (int d = 1; d < p->n_dims; d++) p->dims[d] = box.end[d] - box.begin[d];
+        if (i == 0) p->first_row = box.begin[0];
+    }
+    p->dims[0] = rows;
+    p->numel = numel_on(m, own_rank(m), p, layout_box_of);
 }

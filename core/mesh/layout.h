@@ -20,8 +20,13 @@ typedef struct {
     int64_t flat_begin, flat_end;                    /* of the box's elements */
 } layout_piece;
 
+/* Of a part in groups whose dimension 0 is cut, a rank holds a box of each, one behind the other in memory; else
+ * one box. `k` counts them below. */
+int layout_n_boxes(const nrl_part *part);
 /* What rank `rank` holds of the part. */
-layout_piece layout_piece_of(const nrl_mesh *m, int32_t rank, const nrl_part *part);
+layout_piece layout_piece_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
+/* The same without flat cuts: what operations see. */
+layout_piece layout_box_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
 int64_t layout_numel(const layout_piece *p); /* elements of the piece */
 
 /* Contiguous stretches of the piece in the whole part's order, rising: begin with *at = 0 (elements of
@@ -30,8 +35,13 @@ bool layout_next(const layout_piece *p, int64_t *at, int64_t *global_begin, int6
 
 /* Elements of all parts of a parameter on this rank, in order; what its local slots hold. */
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p);
+int64_t layout_whole_numel(const nrl_param *p);
 bool layout_is_whole(const nrl_mesh *m, const nrl_param *p); /* nothing is cut */
+bool layout_is_work(const nrl_mesh *m, const nrl_param *p);  /* nothing is cut flat: slices are what WORK has */
 /* The lowest of the ranks that hold the same pieces of p as `rank`: what it has counts, once. */
 int32_t layout_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p);
+int32_t layout_work_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p); /* the same boxes */
+/* Gives p the dimensions of its boxes on this rank, once a strategy has cut them. [main] */
+void layout_settle(const nrl_mesh *m, nrl_param *p);
 
 #endif

@@ -69,6 +69,9 @@ static nrl_status check_dims(const nrl_param_spec *spec)
         if (spec->dims[i] < 1 || __builtin_mul_overflow(numel, spec->dims[i], &numel))
             return nrl_fail(NRL_ERR_DATA, "parameter '%s': dimension %d of %lld is no size",
                             spec->name, i, (long long)spec->dims[i]);
+    if (spec->groups < 0 || (spec->groups > 1 && spec->dims[0] % spec->groups))
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s': dimension 0 of %lld is not %d groups", spec->name,
+                        (long long)spec->dims[0], spec->groups);
     if (numel > INT64_MAX / 64)
         return nrl_fail(NRL_ERR_DATA, "parameter '%s': %lld elements are too many", spec->name,
                         (long long)numel);
@@ -92,6 +95,7 @@ static nrl_param *new_param(nrl_builder *b, const nrl_param_spec *s)
     nrl_param *p = arena_alloc(a, sizeof *p);
     param_init(p, arena_alloc(a, sizeof(nrl_part)), arena_strdup(a, s->name), s->n_dims, s->dims);
     p->parts[0].transposed = s->transposed;
+    p->parts[0].groups = s->groups;
     p->trained = true;
     p->decay = s->decay;
     p->init = s->init;
@@ -244,7 +248,7 @@ int64_t model_n_params(const model *m)
 {
     int64_t n = 0;
     for (int32_t i = 0; i < m->n_params; i++)
-        n += m->params[i]->numel;
+        n += m->params[i]->whole;
     return n;
 }
 
@@ -272,10 +276,10 @@ double model_flops_per_token(const model *m)
     double flops = 0;
     for (int32_t i = 0; i < m->n_params; i++)
         if (is_multiplied(m, m->params[i]))
-            flops += (m->params[i]->trained ? 6.0 : 4.0) * (double)m->params[i]->numel;
+            flops += (m->params[i]->trained ? 6.0 : 4.0) * (double)m->params[i]->whole;
     for (int32_t u = 1; u < model_first_trained(m); u++)
         for (int32_t i = 0; i < m->units[u].n_uses; i++)
-            if (is_multiplied(m, m->units[u].uses[i])) flops -= 2.0 * (double)m->units[u].uses[i]->numel;
+            if (is_multiplied(m, m->units[u].uses[i])) flops -= 2.0 * (double)m->units[u].uses[i]->whole;
     return flops;
 }
 
@@ -291,7 +295,7 @@ int64_t model_n_trained(const model *m)
 {
     int64_t n = 0;
     for (int32_t i = 0; i < m->n_params; i++)
-        if (m->params[i]->trained) n += m->params[i]->numel;
+        if (m->params[i]->trained) n += m->params[i]->whole;
     return n;
 }
 

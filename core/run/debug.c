@@ -88,10 +88,10 @@ static nrl_status hash_slot(run *r, nrl_slot slot, uint64_t *hashes)
     return st;
 }
 
-/* WORK is the same on all ranks wherever it is bound; the other slots where the layouts agree. */
+/* WORK is the same on ranks that see the same box; the other slots where the layouts agree. */
 static int32_t model_rank(const run *r, nrl_slot slot, int32_t rank, const nrl_param *p)
 {
-    return slot == NRL_SLOT_WORK ? 0 : layout_owner(r->mesh, rank, p);
+    return slot == NRL_SLOT_WORK ? layout_work_owner(r->mesh, rank, p) : layout_owner(r->mesh, rank, p);
 }
 
 static nrl_status compare(run *r, nrl_slot slot, const char *what, const uint64_t *all)

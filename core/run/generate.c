@@ -205,7 +205,7 @@ static nrl_status check(const work *w, const int64_t *lengths, size_t n, const g
 nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengths, size_t n,
                     const generate_options *o, generate_result *results)
 {
-    int64_t head_rows = nrl_param_dim(w->policy->head.weight, 0);
+    int64_t head_rows = nrl_param_part(w->policy->head.weight, 0)->dims[0];
     int64_t vocab = o->vocab_size > 0 && o->vocab_size < head_rows ? o->vocab_size : head_rows;
     nrl_status st = NRL_OK;
     memset(results, 0, n * sizeof *results);

@@ -5,6 +5,7 @@
 #include "run/storage.h"
 #include "tensor/split16.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     CHUNK = 1 << 20,    /* f32 elements moved at a time */
@@ -67,7 +68,7 @@ static nrl_status bind_slot(nrl_ctx *ctx, model *m, const storage_spec *spec, nr
 
 static bool is_whole(const storage_spec *spec, const nrl_param *p)
 {
-    return layout_is_whole(spec->mesh, p);
+    return layout_is_work(spec->mesh, p);
 }
 
 /* GRAD is GRAD_ACC, and MASTER (or HIGH) is WORK, where these hold the same elements in the same type. */
@@ -182,22 +183,50 @@ static nrl_status load_stretch(nrl_ctx *ctx, nrl_param *p, int64_t local, int64_
     return NRL_OK;
 }
 
-static nrl_status load_param(nrl_ctx *ctx, nrl_param *p, const nrl_mesh *mesh, hf_source source, void *user,
-                             float *buffer)
+/* Calls `use` for each stretch of a parameter that rank `rank` holds: elements [begin, begin + n) of the whole lie
+ * at `local` of its slot there. `work`: of all that operations see, whatever flat cuts there are. */
+typedef nrl_status (*stretch_use)(void *user, int64_t local, int64_t begin, int64_t n);
+
+static nrl_status each_stretch(const nrl_mesh *mesh, int32_t rank, const nrl_param *p, bool work, stretch_use use,
+                               void *user)
 {
     int64_t local = 0, before = 0;
-    bool whole = param_exact_numel(p) == p->numel;
-    if (whole) return load_stretch(ctx, p, 0, 0, p->numel, source, user, buffer);
     for (int i = 0; i < p->n_parts; i++) {
-        layout_piece piece = layout_piece_of(mesh, mesh ? nrl_mesh_rank(mesh) : 0, &p->parts[i]);
-        int64_t at = 0, begin, n, numel = 1;
-        for (int64_t from = 0; layout_next(&piece, &at, &begin, &n); from = at)
-            NRL_TRY(load_stretch(ctx, p, local + from, before + begin, n, source, user, buffer));
-        for (int d = 0; d < piece.n_dims; d++) numel *= piece.dims[d];
-        local += layout_numel(&piece);
+        const nrl_part *part = &p->parts[i];
+        int64_t numel = 1;
+        for (int k = 0; k < layout_n_boxes(part); k++) {
+            layout_piece piece = work ? layout_box_of(mesh, rank, part, k) : layout_piece_of(mesh, rank, part, k);
+            int64_t at = 0, begin, n;
+            for (int64_t from = 0; layout_next(&piece, &at, &begin, &n); from = at)
+                NRL_TRY(use(user, local + from, before + begin, n));
+            local += layout_numel(&piece);
+        }
+        for (int d = 0; d < part->n_dims; d++) numel *= part->dims[d];
         before += numel;
     }
     return NRL_OK;
+}
+
+typedef struct {
+    nrl_ctx *ctx;
+    nrl_param *p;
+    hf_source source;
+    void *user;
+    float *buffer;
+} loading;
+
+static nrl_status load_one(void *user, int64_t local, int64_t begin, int64_t n)
+{
+    const loading *l = user;
+    return load_stretch(l->ctx, l->p, local, begin, n, l->source, l->user, l->buffer);
+}
+
+static nrl_status load_param(nrl_ctx *ctx, nrl_param *p, const nrl_mesh *mesh, hf_source source, void *user,
+                             float *buffer)
+{
+    loading l = {ctx, p, source, user, buffer};
+    bool work = param_exact_numel(p) != layout_local_numel(mesh, p);
+    return each_stretch(mesh, mesh ? nrl_mesh_rank(mesh) : 0, p, work, load_one, &l);
 }
 
 static int64_t largest(const model *m)
@@ -226,29 +255,52 @@ nrl_status storage_source(void *user, const nrl_param *p, int64_t begin, int64_t
     return param_exact_read(user, p, begin, n, out);
 }
 
-/* What rank `rank` holds of [begin, begin + n): read there, sent to all. *got counts elements. */
-static nrl_status gather_from(const storage_view *v, const nrl_param *p, int32_t rank, int64_t begin, int64_t n,
-                              float *out, int64_t *got)
+/* Stretches of [begin, begin + n) that one rank holds, in the order of its memory. */
+typedef struct {
+    const storage_view *view;
+    const nrl_param *p;
+    int64_t begin, n, packed; /* elements in `pack` so far */
+    float *pack, *out;        /* out NULL: from the slot to pack; else from pack to out */
+} gathering;
+
+static nrl_status gather_one(void *user, int64_t local, int64_t begin, int64_t n)
 {
-    int64_t local = 0, before = 0;
-    for (int i = 0; i < p->n_parts; i++) {
-        layout_piece piece = layout_piece_of(v->mesh, rank, &p->parts[i]);
-        int64_t at = 0, from, length, numel = 1;
-        for (int64_t held = 0; layout_next(&piece, &at, &from, &length); held = at) {
-            int64_t low = before + from > begin ? before + from : begin;
-            int64_t high = before + from + length < begin + n ? before + from + length : begin + n;
-            if (low >= high) continue;
-            float *to = out + (low - begin);
-            if (rank == nrl_mesh_rank(v->mesh))
-                NRL_TRY(param_exact_read(v->ctx, p, local + held + low - (before + from), high - low, to));
-            NRL_TRY(mesh_broadcast(v->mesh, p->name, rank, to, (size_t)(high - low) * sizeof *to));
-            *got += high - low;
-        }
-        for (int d = 0; d < piece.n_dims; d++) numel *= piece.dims[d];
-        local += layout_numel(&piece);
-        before += numel;
+    gathering *g = user;
+    int64_t low = begin > g->begin ? begin : g->begin;
+    int64_t high = begin + n < g->begin + g->n ? begin + n : g->begin + g->n;
+    if (low >= high) return NRL_OK;
+    float *pack = g->pack + g->packed;
+    g->packed += high - low;
+    if (g->out) {
+        memcpy(g->out + (low - g->begin), pack, (size_t)(high - low) * sizeof *pack);
+        return NRL_OK;
     }
+    return param_exact_read(g->view->ctx, g->p, local + low - begin, high - low, pack);
+}
+
+static nrl_status count_one(void *user, int64_t local, int64_t begin, int64_t n)
+{
+    gathering *g = user;
+    int64_t low = begin > g->begin ? begin : g->begin;
+    int64_t high = begin + n < g->begin + g->n ? begin + n : g->begin + g->n;
+    (void)local;
+    if (low < high) g->packed += high - low;
     return NRL_OK;
+}
+
+/* What rank `rank` holds of [begin, begin + n): read there, sent to all at once. *got counts elements. */
+static nrl_status gather_from(const storage_view *v, const nrl_param *p, int32_t rank, int64_t begin, int64_t n,
+                              float *pack, float *out, int64_t *got)
+{
+    gathering g = {.view = v, .p = p, .begin = begin, .n = n, .pack = pack};
+    bool mine = rank == nrl_mesh_rank(v->mesh);
+    NRL_TRY(each_stretch(v->mesh, rank, p, false, mine ? gather_one : count_one, &g));
+    if (!g.packed) return NRL_OK;
+    NRL_TRY(mesh_broadcast(v->mesh, p->name, rank, pack, (size_t)g.packed * sizeof *pack));
+    *got += g.packed;
+    g.packed = 0;
+    g.out = out;
+    return each_stretch(v->mesh, rank, p, false, gather_one, &g);
 }
 
 nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
@@ -256,8 +308,12 @@ nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t
     const storage_view *v = user;
     int64_t got = 0;
     if (!v->mesh || layout_is_whole(v->mesh, p)) return param_exact_read(v->ctx, p, begin, n, out);
-    for (int32_t r = 0; r < nrl_mesh_world(v->mesh) && got < n; r++)
-        if (layout_owner(v->mesh, r, p) == r) NRL_TRY(gather_from(v, p, r, begin, n, out, &got));
+    float *pack = mem_alloc((size_t)n * sizeof *pack);
+    nrl_status st = NRL_OK;
+    for (int32_t r = 0; r < nrl_mesh_world(v->mesh) && got < n && st == NRL_OK; r++)
+        if (layout_owner(v->mesh, r, p) == r) st = gather_from(v, p, r, begin, n, pack, out, &got);
+    free(pack);
+    NRL_TRY(st);
     NRL_ASSERT(got, ==, n);
     return NRL_OK;
 }

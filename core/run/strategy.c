@@ -36,6 +36,8 @@ static nrl_parallel_plan question(const strategy_setup *setup, const nrl_unit_us
                                .n_units = m->n_units,
                                .params = m->params,
                                .units = units,
+                               .n_heads = m->facts.n_heads,
+                               .n_kv_heads = m->facts.n_kv_heads,
                                .split16 = setup->train && setup->split16,
                                .bf16_gradients = setup->train && setup->bf16_gradients};
 }
@@ -57,6 +59,7 @@ static nrl_status open_member(strategy *s, const strategy_setup *setup, const st
     if (st != NRL_OK) one->self = NULL; /* whatever a failed create left there */
     else st = one->table->plan(one->self, &one->plan);
     if (st == NRL_OK) st = check_encodings(&one->plan);
+    for (int32_t i = 0; i < setup->m->n_params; i++) layout_settle(setup->mesh, setup->m->params[i]);
     s->plan.gathers_work |= one->plan.gathers_work;
     s->plan.reduces_grads |= one->plan.reduces_grads;
     s->plan.local_steps |= one->plan.local_steps;
@@ -101,8 +104,26 @@ static nrl_status phase_end(nrl_ctx *ctx, ctx_phase before, nrl_status st)
     return st;
 }
 
+/* One axis answers: the others' members are NULL. */
+static nrl_status answer_seam(void *user, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+{
+    const strategy *s = user;
+    *y = x;
+    for (int32_t k = 0; k < s->n; k++)
+        if (s->of[k].table->seam) return s->of[k].table->seam(s->of[k].self, ctx, seam, back, x, y);
+    return NRL_OK;
+}
+
+static bool answers_seams(const strategy *s)
+{
+    for (int32_t k = 0; s && k < s->n; k++)
+        if (s->of[k].table->seam) return true;
+    return false;
+}
+
 static nrl_status enter_all(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
 {
+    ctx_set_seams(ctx, answers_seams(s) ? answer_seam : NULL, (void *)(uintptr_t)s);
     for (int32_t k = s ? s->n : 0; k-- > 0;)
         if (s->of[k].table->enter) NRL_TRY(s->of[k].table->enter(s->of[k].self, ctx, visits, i));
     return NRL_OK;

@@ -32,6 +32,12 @@ void ctx_set_random(nrl_ctx *ctx, uint64_t key);
  * before they were attached. */
 void ctx_set_adapters(nrl_ctx *ctx, bool on);
 
+/* Who answers the seams of nrl/op.h from here on (nrl_parallel.seam); NULL = nobody. What a tape recorded goes
+ * back to whom it was recorded with. */
+typedef nrl_status (*seam_answer)(void *user, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x,
+                                  nrl_tensor **y);
+void ctx_set_seams(nrl_ctx *ctx, seam_answer answer, void *user);
+
 /* Copies the batch's index arrays to the device (where the device reads host memory they are used
  * as they are) and forgets the rope rows of the last one. NULL = none. The batch outlives every
  * tape that was recorded with it. */

@@ -3,6 +3,7 @@
  * whole logits for sampling. P scored rows, N tokens, D width, V vocabulary.
  */
 #include "tensor/head.h"
+#include "tensor/seam.h"
 #include "tensor/tape.h"
 
 typedef struct {
@@ -23,6 +24,12 @@ static nrl_status want_hidden_grad(nrl_ctx *ctx, head_work *w)
     return w->n_rows ? NRL_OK : tensor_fill(ctx, w->dhidden, 0);
 }
 
+/* Of a cut vocabulary each rank has a part of it. */
+static nrl_status whole_hidden_grad(nrl_ctx *ctx, head_work *w)
+{
+    return head_is_cut(w->spec) ? seam_ask(ctx, NRL_SEAM_HEAD_IN, true, w->dhidden, &w->dhidden) : NRL_OK;
+}
+
 /* Chunks beyond the kept ones make their logits again. Saved: hidden, lse, entropy, row indices,
  * targets, kept logits. Outputs: logps, entropy. */
 static nrl_status columns_back(nrl_ctx *ctx, nrl_tape_node *node)
@@ -41,7 +48,9 @@ static nrl_status columns_back(nrl_ctx *ctx, nrl_tape_node *node)
         NRL_TRY(head_chunk_again(ctx, &w, begin, n));
         NRL_TRY(head_chunk_backward(ctx, &w, begin, n, grads));
     }
-    return w.dhidden ? nrl_tape_give(ctx, node, 0, w.dhidden) : NRL_OK;
+    if (!w.dhidden) return NRL_OK;
+    NRL_TRY(whole_hidden_grad(ctx, &w));
+    return nrl_tape_give(ctx, node, 0, w.dhidden);
 }
 
 static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
@@ -69,12 +78,11 @@ static nrl_status keep_logits(nrl_ctx *ctx, const head_spec *head, bool trained,
     return rows ? tensor_matrix(ctx, NRL_DTYPE_F32, rows, vocab, kept) : NRL_OK;
 }
 
-static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
+static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const nrl_tensor *targets,
                                   double temperature, nrl_tensor *kept, head_values values)
 {
     head_work w;
-    NRL_TRY(head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, temperature,
-                      kept, &w));
+    NRL_TRY(head_open(ctx, head, hidden, ctx->index.row_token, targets, temperature, kept, &w));
     for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
         int64_t n = w.n_rows - begin < w.chunk ? w.n_rows - begin : w.chunk;
         NRL_TRY(head_chunk_product(ctx, &w, begin, n));
@@ -90,7 +98,8 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
     NRL_TRY(check_batch(ctx, hidden));
     int64_t n = ctx->batch->n_rows;
     bool trained = head->weight->trained || (head->bias && head->bias->trained);
-    nrl_tensor *lse, *entropies = NULL, *sums = NULL, *kept = NULL;
+    nrl_tensor *lse, *entropies = NULL, *sums = NULL, *kept = NULL, *targets;
+    NRL_TRY(head_targets(ctx, head, &targets));
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, logps));
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &lse));
     if (want & HEAD_ENTROPY) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &entropies));
@@ -98,9 +107,10 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
     NRL_TRY(keep_logits(ctx, head, trained, hidden, &kept));
     ctx_scope_begin(ctx); /* the chunk's buffers go before anything else is made */
     nrl_status st = columns_forward(
-        ctx, head, hidden, temperature, kept,
+        ctx, head, hidden, targets, temperature, kept,
         (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});
     ctx_scope_end(ctx);
+    if (!st) st = head_combine(ctx, head, ctx->batch->row_target, &(head_stats){*logps, lse, entropies, sums});
     if (st) return st;
     if (entropy) *entropy = entropies;
     if (log_sum_p2) *log_sum_p2 = sums;
@@ -109,7 +119,7 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
         .name = "head",
         .inputs = {hidden},
         .outputs = {*logps, entropies},
-        .saved = {hidden, lse, entropies, ctx->index.row_token, ctx->index.row_target, kept},
+        .saved = {hidden, lse, entropies, ctx->index.row_token, targets, kept},
         .attributes = &a,
         .attributes_size = sizeof a,
         .backward = columns_backward};
@@ -137,6 +147,7 @@ static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, i
                               (head_values){.logp = floats(logps), .lse = floats(lse)}));
     nrl_batch view;
     batch_rows(ctx->batch, begin, begin + n, &view);
+    NRL_TRY(head_combine(ctx, w->spec, view.row_target, &(head_stats){.logp = logps, .lse = lse}));
     tensor_set_leaf(logps);
     NRL_TRY(f->loss(f->user, ctx, &view, logps, &dlogps));
     if (!dlogps) return NRL_OK; /* no gradient from these rows */
@@ -168,10 +179,12 @@ nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, h
     head_work w;
     ctx_tape_begin(ctx, NULL); /* the loss runs a tape of its own */
     ctx_scope_begin(ctx);
-    nrl_status st =
-        head_open(ctx, head, hidden, ctx->index.row_token, ctx->index.row_target, 1, NULL, &w);
+    nrl_tensor *targets;
+    nrl_status st = head_targets(ctx, head, &targets);
+    if (!st) st = head_open(ctx, head, hidden, ctx->index.row_token, targets, 1, NULL, &w);
     if (!st) st = want_hidden_grad(ctx, &w);
     if (!st) st = fused_chunks(ctx, &w, &(fused_loss){loss, user});
+    if (!st) st = whole_hidden_grad(ctx, &w);
     if (!st) *dhidden = tensor_retain(w.dhidden);
     ctx_scope_end(ctx);
     ctx_tape_end(ctx);
@@ -198,5 +211,6 @@ nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, 
     *logits = w.logits;
     if (!n) return NRL_OK;
     NRL_TRY(head_chunk_product(ctx, &w, 0, n));
-    return head_is_plain(&w) ? NRL_OK : head_chunk_values(ctx, &w, 0, n, (head_values){0});
+    if (!head_is_plain(&w)) NRL_TRY(head_chunk_values(ctx, &w, 0, n, (head_values){0}));
+    return head_whole_logits(ctx, head, logits);
 }

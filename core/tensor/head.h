@@ -52,4 +52,17 @@ static inline bool head_is_plain(const head_work *w)
     return w->soft_cap == 0 && w->inverse_temperature == 1;
 }
 
+/* ---- head_combine.c: a vocabulary that an axis has cut ---- */
+bool head_is_cut(const head_spec *head);
+/* Targets of the batch's scored rows in the vocabulary that is here; the batch's own where all of it is. */
+nrl_status head_targets(nrl_ctx *ctx, const head_spec *head, nrl_tensor **targets);
+/* [n] f32 each; NULL = not wanted. */
+typedef struct {
+    nrl_tensor *logp, *lse, *entropy, *log_sum_p2;
+} head_stats;
+/* Values of this rank's vocabulary become those of the whole; target: host [n], in the whole. All ranks call it. */
+nrl_status head_combine(nrl_ctx *ctx, const head_spec *head, const int32_t *target, const head_stats *s);
+/* [n,V/R] becomes [n,V]. */
+nrl_status head_whole_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor **logits);
+
 #endif

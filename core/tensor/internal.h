@@ -71,6 +71,8 @@ struct nrl_ctx {
     int64_t head_chunk_rows; /* 0 = chosen from the vocabulary */
     int64_t head_keep_bytes; /* of logits, from a head's forward to its backward */
     bool adapters_off;       /* linear is the plain product */
+    seam_answer seams;       /* NULL = identity */
+    void *seams_user;
     uint64_t random_key;     /* 0 = dropout is off */
     uint64_t n_random;
 

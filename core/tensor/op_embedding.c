@@ -1,7 +1,9 @@
 /*
  * op_embedding.c - rows of a parameter for the batch's tokens or positions.
  */
+#include "tensor/seam.h"
 #include "tensor/tape.h"
+#include <stdlib.h>
 
 typedef struct {
     nrl_param *table;
@@ -40,9 +42,9 @@ static nrl_status check_range(const nrl_param *table, const int32_t *ids, int64_
                               const char *what)
 {
     for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= table->dims[0])
+        if (ids[i] < 0 || ids[i] >= table->parts[0].dims[0])
             return nrl_fail(NRL_ERR_DATA, "%s %d is outside of '%s' %s", what, ids[i], table->name,
-                            dims_shape(table->n_dims, table->dims).text);
+                            dims_shape(table->n_dims, table->parts[0].dims).text);
     return NRL_OK;
 }
 
@@ -54,11 +56,39 @@ static nrl_status check(nrl_ctx *ctx, const nrl_param *table)
                     dims_shape(table->n_dims, table->dims).text);
 }
 
+/* Rows of the table that are here, and 1 or 0 a token [N,1]: the others look up the first row. */
+static nrl_status local_rows(nrl_ctx *ctx, const nrl_param *table, nrl_tensor **index, nrl_tensor **mask)
+{
+    int64_t n = ctx->batch->n_tokens, shape[] = {n, 1};
+    int32_t *rows = mem_alloc((size_t)n * sizeof *rows);
+    float *here = mem_alloc((size_t)n * sizeof *here);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = ctx->batch->tokens[i] - table->first_row;
+        here[i] = row >= 0 && row < table->dims[0];
+        rows[i] = here[i] > 0 ? (int32_t)row : 0;
+    }
+    nrl_status st = nrl_tensor_from_host(ctx, NRL_DTYPE_I32, 1, &n, rows, index);
+    if (st == NRL_OK) st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, shape, here, mask);
+    free(rows);
+    free(here);
+    if (st != NRL_OK || ctx->compute == NRL_DTYPE_F32) return st;
+    return nrl_op_cast(ctx, *mask, ctx->compute, mask);
+}
+
+static nrl_status cut_lookup(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
+{
+    nrl_tensor *index, *mask, *rows;
+    NRL_TRY(local_rows(ctx, table, &index, &mask));
+    NRL_TRY(lookup(ctx, table, index, &rows));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, mask, &rows));
+    return nrl_op_seam(ctx, NRL_SEAM_EMBED_OUT, rows, y);
+}
+
 nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
 {
     NRL_TRY(check(ctx, table));
     NRL_TRY(check_range(table, ctx->batch->tokens, ctx->batch->n_tokens, "token id"));
-    return lookup(ctx, table, ctx->index.tokens, y);
+    return param_is_cut(table) ? cut_lookup(ctx, table, y) : lookup(ctx, table, ctx->index.tokens, y);
 }
 
 nrl_status nrl_op_position_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)

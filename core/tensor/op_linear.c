@@ -3,6 +3,7 @@
  * R rows, K inputs, M outputs. Weight gradients are summed by the product itself, in f32.
  */
 #include "tensor/adapter.h"
+#include "tensor/seam.h"
 #include "tensor/tape.h"
 
 typedef struct {
@@ -71,7 +72,8 @@ static nrl_status linear_check(const nrl_tensor *x, const nrl_param *w, const nr
     return NRL_OK;
 }
 
-nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
+/* Without `adds` b has its gradient all the same: it is added later. */
+static nrl_status linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor **y)
 {
     const adapter *extra = ctx->adapters_off ? NULL : w->adapter;
     nrl_tensor *u = NULL; /* [R,r] what the adapter makes of x */
@@ -85,7 +87,7 @@ nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b
                        .weight_key = w->key,
                        .weight_version = w->version};
     NRL_TRY(param_work(w, &g.b));
-    if (b) NRL_TRY(param_work(b, &g.bias));
+    if (b && adds) NRL_TRY(param_work(b, &g.bias));
     NRL_TRY(tensor_with_columns(ctx, ctx->compute, x, w->dims[0], y));
     g.c = tensor_mat(*y);
     NRL_TRY(backend_gemm(ctx, &g));
@@ -99,6 +101,26 @@ nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b
                          .attributes_size = sizeof at,
                          .backward = linear_backward};
     return tape_push(ctx, &r, w->trained || (b && b->trained));
+}
+
+nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
+{
+    return linear(ctx, x, w, b, true, y);
+}
+
+static nrl_status add_bias(nrl_ctx *ctx, const nrl_param *b, nrl_tensor *y)
+{
+    nrl_tensor *rows;
+    NRL_TRY(tensor_expand(ctx, nrl_param_tensor(b, NRL_SLOT_WORK), y, &rows));
+    return tensor_accumulate(ctx, rows, y);
+}
+
+nrl_status nrl_op_linear_row(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
+{
+    if (!seam_is_answered(ctx) || !param_is_cut(w)) return linear(ctx, x, w, b, true, y);
+    NRL_TRY(linear(ctx, x, w, b, false, y));
+    NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_ROW_OUT, *y, y));
+    return b ? add_bias(ctx, b, *y) : NRL_OK;
 }
 
 /* ---- c[R,C] = op(a)[R,K] op(b)[K,C] ---- */

@@ -47,6 +47,11 @@ bool nrl_param_decays(const nrl_param *p)
     return p->decay;
 }
 
+uint32_t nrl_param_tp(const nrl_param *p)
+{
+    return p->tp;
+}
+
 void nrl_param_bind(nrl_param *p, nrl_slot slot, nrl_tensor *t)
 {
     NRL_ASSERT(slot, >, NRL_SLOT_NONE);
@@ -101,6 +106,7 @@ void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, cons
         p->dims[i] = part->dims[i] = dims[i];
         p->numel *= dims[i];
     }
+    p->whole = p->numel;
 }
 
 /* Slot storage may be flat or of the parameter's shape; operations see [dims[0], rest] or 1 x n. */

@@ -9,7 +9,9 @@ struct nrl_param {
     const char *name;
     int n_dims;
     int64_t dims[NRL_MAX_DIMS];
-    int64_t numel;
+    int64_t numel; /* of dims: what operations see on this rank; parts have the whole */
+    int64_t whole; /* elements, of all ranks */
+    int64_t first_row; /* of the whole, where dimension 0 is cut */
     int n_parts;
     nrl_part *parts;
     bool trained, decay, fresh;

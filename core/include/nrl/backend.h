@@ -113,7 +113,7 @@ typedef struct { uint32_t size, act; nrl_mat gate, up, dy, dgate, dup; } nrl_glu
 typedef struct {
     uint32_t size, reserved;
     nrl_mat logits;
-    const int32_t *target; /* device; -1 = none, logp = 0 */
+    const int32_t *target; /* device; -1 = none, logp = 0; -2 = in another rank's vocabulary, likewise */
     double soft_cap, inverse_temperature;
     float *logp, *lse, *entropy, *log_sum_p2;
     int32_t *argmax;
@@ -123,9 +123,9 @@ typedef struct {
 typedef struct {
     uint32_t size, reserved;
     nrl_mat logits, dlogits; /* logits after cap and temperature, as head left them */
-    const int32_t *target;
+    const int32_t *target; /* -1: no gradient of logp; -2: that without the one-hot */
     double soft_cap, inverse_temperature;
-    const float *lse, *entropy;
+    const float *lse, *entropy; /* of the whole vocabulary */
     const float *dlogp, *dentropy; /* NULL = zero */
 } nrl_head_grad_args;
 

@@ -31,12 +31,15 @@ typedef enum {
     NRL_INIT_UNIFORM /* between -init_scale and init_scale; keyed alike */
 } nrl_init;
 
-/* How tensor parallelism may cut a parameter. */
+/* How tensor parallelism may cut a parameter. A model that lets it has nrl_op_seam (COLUMN_IN) in front of what
+ * reads columns, and nrl_op_linear_row where rows are multiplied; nothing else of it knows. */
 typedef enum {
-    NRL_TP_NONE = 0, /* replicated */
+    NRL_TP_NONE = 0, /* replicated: all ranks compute the same with it */
     NRL_TP_COLUMN,   /* output features, dimension 0 */
     NRL_TP_ROW,      /* input features, dimension 1 */
-    NRL_TP_VOCAB     /* vocabulary, dimension 0 */
+    NRL_TP_VOCAB,    /* vocabulary, dimension 0 */
+    NRL_TP_PARTIAL   /* replicated, but each rank works on its own columns with it (norms of heads): the
+                        gradient is the sum over ranks */
 } nrl_tp;
 
 typedef struct {
@@ -49,6 +52,7 @@ typedef struct {
     bool decay;      /* weight decay applies: matrices, not norms and biases */
     bool transposed; /* the file stores [in, out] (GPT-2's Conv1D) */
     uint32_t tp;     /* nrl_tp */
+    int32_t groups;  /* of nrl_part; 0 = 1 */
 } nrl_param_spec;
 
 /* The output layer: logits = scale * (hidden weight^T + bias), then cap * tanh(logits / cap). */

@@ -20,6 +20,26 @@ extern "C" {
 /* y[R,M] = x[R,K] W[M,K]^T + b[M]; b may be NULL. Gradients of W and b go to their GRAD_ACC. */
 NRL_API nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b,
                                  nrl_tensor **y);
+/* The same where W may be cut in its inputs (NRL_TP_ROW): what ranks have of the product is summed by the
+ * seam ROW_OUT, and b is added once. */
+NRL_API nrl_status nrl_op_linear_row(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b,
+                                     nrl_tensor **y);
+
+/* Places where a strategy may put communication, called by what flows through them. Unanswered they are
+ * identity, and cost nothing. EMBED_OUT, HEAD_IN, HEAD_STATS are the core's own. */
+typedef enum {
+    NRL_SEAM_NONE = 0,
+    NRL_SEAM_COLUMN_IN,  /* [N,D], alike on all ranks, goes into products with columns of weights; back: what
+                            each rank's columns give to the gradient is summed */
+    NRL_SEAM_ROW_OUT,    /* [N,D], partial: products with rows of a weight, to be summed */
+    NRL_SEAM_EMBED_OUT,  /* [N,D], partial: rows of a cut table, zero where another rank has them */
+    NRL_SEAM_HEAD_IN,    /* as COLUMN_IN, of the output layer */
+    NRL_SEAM_HEAD_STATS, /* [n] f32 of each rank's vocabulary -> [ranks n], one rank's behind the other's */
+    NRL_SEAM_COUNT
+} nrl_seam;
+/* *y = x, or what the strategy makes of it; the adjoint is recorded on the tape. */
+NRL_API nrl_status nrl_op_seam(nrl_ctx *ctx, nrl_seam seam, nrl_tensor *x, nrl_tensor **y);
+
 /* y[N,D] = rows of table[V,D] for the batch's tokens. */
 NRL_API nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y);
 /* y[N,D] = rows of table[T,D] for the batch's positions (learned positions, GPT-2). */

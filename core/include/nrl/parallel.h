@@ -77,7 +77,12 @@ typedef struct {
     /* answer: the coordinate on the strategy's axis whose ranks visit each unit, [n_units], from 0, rising by
      * at most 1; NULL: every rank visits every unit. Layouts' `holders` say the same of parameters. */
     const int32_t *stages;
+    int64_t n_heads, n_kv_heads; /* of the model: what cuts of attention must divide; 0 = not known */
 } nrl_parallel_plan;
+
+/* Elements of a part that the cuts written so far leave on this rank. Strategies plan in the order pipeline,
+ * tensor, data: one of data adds its cut behind those that are there. [main] */
+NRL_API int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part);
 
 typedef struct {
     nrl_plugin plugin;
@@ -107,6 +112,10 @@ typedef struct {
      * micro-batch the units come forward in order, then back in reverse; neighbours pass micro-batches on
      * in one order. NULL: one micro-batch after another. */
     nrl_status (*schedule)(void *self, int32_t n_micro, nrl_visit *visits, int64_t *n);
+    /* [step] optional: answers the seams of nrl/op.h, inside a visit. Forward (`back` false): *y from x, the same
+     * tensor where it is to stay as it is, or was summed in place; x is nobody else's. Back: the gradient of a
+     * seam's input, *y, from that of its output, x, likewise. HEAD_STATS has no way back. */
+    nrl_status (*seam)(void *self, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y);
 } nrl_parallel;
 
 #ifdef __cplusplus

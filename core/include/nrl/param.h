@@ -19,7 +19,12 @@
  * depend on which one it has. Checkpoints and exports hold the f32 values.
  *
  * A layout belongs to a part: one logical Hugging Face tensor. Most parameters have one part; a
- * fused storage (qkv) has several, stacked along dimension 0. Checkpoints use the parts' names.
+ * fused storage has several, stacked along dimension 0. Checkpoints use the parts' names. A tensor that is
+ * fused in files too (GPT-2's queries, keys and values) is one part of several groups.
+ *
+ * What an axis cuts in a dimension is gone for operations: WORK, GRAD_ACC and the parameter's dimensions are
+ * those of the box that is left on this rank (a row or column of ranks holds a matrix). A flat cut divides
+ * the local slots alone, and whoever makes it makes WORK whole again: the whole box.
  */
 #ifndef NRL_PARAM_H
 #define NRL_PARAM_H
@@ -69,16 +74,20 @@ typedef struct {
     bool transposed; /* stored [in, out] on disk where the parameter is [out, in] */
     int64_t dims[NRL_MAX_DIMS];
     nrl_layout layout;
+    int32_t groups; /* > 1: dimension 0 is as many equal ranges, and a cut of it cuts each of them alike, by
+                       ranges that count in one of them (q, k and v of a fused projection) */
+    int32_t reserved;
 } nrl_part;
 
 NRL_API const char *nrl_param_name(const nrl_param *p);
 NRL_API int nrl_param_n_dims(const nrl_param *p);
-NRL_API int64_t nrl_param_dim(const nrl_param *p, int i);
+NRL_API int64_t nrl_param_dim(const nrl_param *p, int i); /* of what lies here, see above */
 NRL_API int64_t nrl_param_numel(const nrl_param *p);
 NRL_API int nrl_param_n_parts(const nrl_param *p);
 NRL_API nrl_part *nrl_param_part(nrl_param *p, int i); /* strategies write its layout in `plan` */
 NRL_API bool nrl_param_trained(const nrl_param *p);    /* false: frozen, WORK only */
 NRL_API bool nrl_param_decays(const nrl_param *p);     /* weight decay applies */
+NRL_API uint32_t nrl_param_tp(const nrl_param *p);     /* nrl_tp of nrl/model.h */
 
 /* Binds storage to a slot (NULL unbinds) and raises the version. The tensor must be [numel] or of
  * the parameter's shape for whole slots; it stays the binder's. [step] */

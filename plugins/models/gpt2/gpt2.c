@@ -72,7 +72,8 @@ static nrl_status declare_norm(const place *at, const char *name, int64_t width,
 }
 
 static nrl_status declare_conv(const place *at, const char *name, int64_t out_features,
-                               int64_t in_features, nrl_tp tp, double init_scale, affine *out)
+                               int64_t in_features, nrl_tp tp, int32_t groups, double init_scale,
+                               affine *out)
 {
     char full[64];
     snprintf(full, sizeof full, "%s.weight", name);
@@ -81,6 +82,7 @@ static nrl_status declare_conv(const place *at, const char *name, int64_t out_fe
                            .decay = true,
                            .transposed = true,
                            .tp = tp,
+                           .groups = groups,
                            .init = NRL_INIT_NORMAL,
                            .init_scale = init_scale};
     NRL_TRY(declare(at, full, spec, &out->weight));
@@ -88,24 +90,24 @@ static nrl_status declare_conv(const place *at, const char *name, int64_t out_fe
     spec = (nrl_param_spec){.n_dims = 1,
                             .dims = {out_features},
                             .init = NRL_INIT_ZEROS,
+                            .groups = groups,
                             .tp = tp == NRL_TP_COLUMN ? NRL_TP_COLUMN : NRL_TP_NONE};
     return declare(at, full, spec, &out->bias);
 }
 
-/* Projections back into the residual stream start smaller by sqrt(2L), as in the paper. A range of
- * the fused projection's rows is no range of heads, so tensor parallelism must leave attention
- * whole. */
+/* Projections back into the residual stream start smaller by sqrt(2L), as in the paper. The fused
+ * projection is three groups of rows, each of which is cut by heads. */
 static nrl_status layout_layer(const gpt2 *self, const place *at, gpt2_layer *l)
 {
     double scale = self->config.init_scale,
            residual = scale / sqrt(2.0 * (double)self->config.n_layers);
     int64_t d = self->config.width, inner = self->config.inner;
     NRL_TRY(declare_norm(at, "ln_1", d, &l->norm1));
-    NRL_TRY(declare_conv(at, "attn.c_attn", 3 * d, d, NRL_TP_NONE, scale, &l->attend));
-    NRL_TRY(declare_conv(at, "attn.c_proj", d, d, NRL_TP_NONE, residual, &l->project));
+    NRL_TRY(declare_conv(at, "attn.c_attn", 3 * d, d, NRL_TP_COLUMN, 3, scale, &l->attend));
+    NRL_TRY(declare_conv(at, "attn.c_proj", d, d, NRL_TP_ROW, 1, residual, &l->project));
     NRL_TRY(declare_norm(at, "ln_2", d, &l->norm2));
-    NRL_TRY(declare_conv(at, "mlp.c_fc", inner, d, NRL_TP_COLUMN, scale, &l->widen));
-    return declare_conv(at, "mlp.c_proj", d, inner, NRL_TP_ROW, residual, &l->narrow);
+    NRL_TRY(declare_conv(at, "mlp.c_fc", inner, d, NRL_TP_COLUMN, 1, scale, &l->widen));
+    return declare_conv(at, "mlp.c_proj", d, inner, NRL_TP_ROW, 1, residual, &l->narrow);
 }
 
 static nrl_status layout_facts(const gpt2 *self, nrl_builder *builder)
@@ -180,6 +182,7 @@ static nrl_status attention(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tenso
 {
     const gpt2_layer *l = &self->layers[i];
     nrl_tensor *qkv, *q, *k, *v, *a;
+    NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_COLUMN_IN, h, &h));
     NRL_TRY(conv(ctx, &l->attend, h, &qkv));
     int64_t d = nrl_tensor_dim(qkv, -1) / 3, head_dim = self->config.width / self->config.n_heads;
     NRL_TRY(nrl_op_slice_columns(ctx, qkv, 0, d, &q));
@@ -191,7 +194,7 @@ static nrl_status attention(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tenso
                                .layer = i,
                                .scale = attention_scale(self, i)};
     NRL_TRY(nrl_op_attention(ctx, q, k, v, &spec, &a));
-    return conv(ctx, &l->project, a, y);
+    return nrl_op_linear_row(ctx, a, l->project.weight, l->project.bias, y);
 }
 
 /* x += attention(norm(x)); x += mlp(norm(x)) */
@@ -203,9 +206,10 @@ static nrl_status layer(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tensor **
     NRL_TRY(nrl_op_layer_norm(ctx, *x, l->norm1.weight, l->norm1.bias, eps, &h));
     NRL_TRY(attention(self, ctx, i, h, &a));
     NRL_TRY(nrl_op_add_layer_norm(ctx, *x, a, l->norm2.weight, l->norm2.bias, eps, x, &h));
+    NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_COLUMN_IN, h, &h));
     NRL_TRY(conv(ctx, &l->widen, h, &m));
     NRL_TRY(nrl_op_unary(ctx, self->config.activation, m, 0, 0, &m));
-    NRL_TRY(conv(ctx, &l->narrow, m, &m));
+    NRL_TRY(nrl_op_linear_row(ctx, m, l->narrow.weight, l->narrow.bias, &m));
     return nrl_op_binary(ctx, NRL_BINARY_ADD, *x, m, x);
 }
 

@@ -25,59 +25,71 @@ static nrl_status declare(const place *at, const char *name, nrl_param_spec spec
 }
 
 /* Norms begin as the identity, whatever is added to their weights. */
-static nrl_status declare_norm(const place *at, const char *name, int64_t width, nrl_param **out)
+static nrl_status declare_head_norm(const place *at, const char *name, int64_t width, nrl_tp tp, nrl_param **out)
 {
     nrl_init init = at->c->norm_offset == 0 ? NRL_INIT_ONES : NRL_INIT_ZEROS;
-    return declare(at, name, (nrl_param_spec){.n_dims = 1, .dims = {width}, .init = init}, out);
+    return declare(at, name, (nrl_param_spec){.n_dims = 1, .dims = {width}, .init = init, .tp = tp}, out);
+}
+
+static nrl_status declare_norm(const place *at, const char *name, int64_t width, nrl_param **out)
+{
+    return declare_head_norm(at, name, width, NRL_TP_NONE, out);
 }
 
 static nrl_status declare_matrix(const place *at, const char *name, int64_t out_features,
-                                 int64_t in_features, nrl_tp tp, nrl_param **out)
+                                 int64_t in_features, nrl_tp tp, int32_t groups, nrl_param **out)
 {
     nrl_param_spec spec = {.n_dims = 2,
                            .dims = {out_features, in_features},
                            .decay = true,
                            .tp = tp,
+                           .groups = groups,
                            .init = NRL_INIT_NORMAL,
                            .init_scale = at->c->init_scale};
     return declare(at, name, spec, out);
 }
 
-static nrl_status declare_affine(const place *at, const char *name, int64_t out_features,
-                                 int64_t in_features, nrl_tp tp, bool bias, llama_affine *out)
+/* `groups`: of rows, one behind the other in a fused matrix. */
+static nrl_status declare_fused(const place *at, const char *name, int64_t out_features, int64_t in_features,
+                                nrl_tp tp, int32_t groups, bool bias, llama_affine *out)
 {
     char full[64];
     snprintf(full, sizeof full, "%s.weight", name);
-    NRL_TRY(declare_matrix(at, full, out_features, in_features, tp, &out->weight));
+    NRL_TRY(declare_matrix(at, full, out_features, in_features, tp, groups, &out->weight));
     if (!bias) return NRL_OK;
     snprintf(full, sizeof full, "%s.bias", name);
     nrl_param_spec spec = {.n_dims = 1,
                            .dims = {out_features},
                            .init = NRL_INIT_ZEROS,
+                           .groups = groups,
                            .tp = tp == NRL_TP_COLUMN ? NRL_TP_COLUMN : NRL_TP_NONE};
     return declare(at, full, spec, &out->bias);
 }
 
-/* A range of a fused projection's rows is no range of heads, and a norm over all heads needs all of
- * them: tensor parallelism must leave such attention whole. */
+static nrl_status declare_affine(const place *at, const char *name, int64_t out_features, int64_t in_features,
+                                 nrl_tp tp, bool bias, llama_affine *out)
+{
+    return declare_fused(at, name, out_features, in_features, tp, 1, bias, out);
+}
+
 static nrl_status layout_attention(const place *at, llama_layer *l)
 {
     const llama_config *c = at->c;
     int64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, d = c->width;
-    bool whole = c->fused || c->head_norm == LLAMA_HEADS_ALL,
-         each = c->head_norm == LLAMA_HEADS_EACH;
+    bool whole = llama_attention_is_whole(c), each = c->head_norm == LLAMA_HEADS_EACH;
     nrl_tp column = whole ? NRL_TP_NONE : NRL_TP_COLUMN, row = whole ? NRL_TP_NONE : NRL_TP_ROW;
+    nrl_tp norm = whole ? NRL_TP_NONE : NRL_TP_PARTIAL;
     if (c->fused) {
         NRL_TRY(
-            declare_affine(at, "self_attn.qkv_proj", q + 2 * kv, d, column, c->qkv_bias, &l->q));
+            declare_fused(at, "self_attn.qkv_proj", q + 2 * kv, d, column, whole ? 1 : 3, c->qkv_bias, &l->q));
     } else {
         NRL_TRY(declare_affine(at, "self_attn.q_proj", q, d, column, c->qkv_bias, &l->q));
         NRL_TRY(declare_affine(at, "self_attn.k_proj", kv, d, column, c->qkv_bias, &l->k));
         NRL_TRY(declare_affine(at, "self_attn.v_proj", kv, d, column, c->qkv_bias, &l->v));
     }
     if (c->head_norm != LLAMA_HEADS_PLAIN) {
-        NRL_TRY(declare_norm(at, "self_attn.q_norm.weight", each ? c->head_dim : q, &l->q_norm));
-        NRL_TRY(declare_norm(at, "self_attn.k_norm.weight", each ? c->head_dim : kv, &l->k_norm));
+        NRL_TRY(declare_head_norm(at, "self_attn.q_norm.weight", each ? c->head_dim : q, norm, &l->q_norm));
+        NRL_TRY(declare_head_norm(at, "self_attn.k_norm.weight", each ? c->head_dim : kv, norm, &l->k_norm));
     }
     return declare_affine(at, "self_attn.o_proj", d, q, row, c->out_bias, &l->o);
 }
@@ -85,12 +97,11 @@ static nrl_status layout_attention(const place *at, llama_layer *l)
 static nrl_status layout_mlp(const place *at, llama_layer *l)
 {
     const llama_config *c = at->c;
-    nrl_tp column = c->fused ? NRL_TP_NONE : NRL_TP_COLUMN,
-           row = c->fused ? NRL_TP_NONE : NRL_TP_ROW;
+    nrl_tp column = NRL_TP_COLUMN, row = NRL_TP_ROW;
     int64_t d = c->width, inner = c->inner;
     if (c->fused) {
         NRL_TRY(
-            declare_affine(at, "mlp.gate_up_proj", 2 * inner, d, column, c->mlp_bias, &l->gate));
+            declare_fused(at, "mlp.gate_up_proj", 2 * inner, d, column, 2, c->mlp_bias, &l->gate));
     } else {
         NRL_TRY(declare_affine(at, "mlp.gate_proj", inner, d, column, c->mlp_bias, &l->gate));
         NRL_TRY(declare_affine(at, "mlp.up_proj", inner, d, column, c->mlp_bias, &l->up));
@@ -126,7 +137,7 @@ static nrl_status layout_head(llama *self, const place *at)
         NRL_TRY(nrl_build_use(at->builder, at->unit, self->embed));
     else
         NRL_TRY(
-            declare_matrix(at, "lm_head.weight", c->vocab, c->width, NRL_TP_VOCAB, &self->head));
+            declare_matrix(at, "lm_head.weight", c->vocab, c->width, NRL_TP_VOCAB, 1, &self->head));
     nrl_head_spec head = {.size = sizeof head,
                           .weight = self->head,
                           .scale = c->logit_scale,
@@ -157,7 +168,7 @@ nrl_status llama_layout(void *instance, nrl_builder *builder)
     place at = {builder, c, 0, -1};
     NRL_TRY(layout_facts(c, builder));
     NRL_TRY(nrl_build_unit(builder, "embed", &at.unit));
-    NRL_TRY(declare_matrix(&at, "model.embed_tokens.weight", c->vocab, c->width, NRL_TP_VOCAB,
+    NRL_TRY(declare_matrix(&at, "model.embed_tokens.weight", c->vocab, c->width, NRL_TP_VOCAB, 1,
                            &self->embed));
     for (at.layer = 0; at.layer < c->n_layers; at.layer++) {
         char name[32];

@@ -41,7 +41,8 @@ static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l,
         NRL_TRY(apply_affine(ctx, &l->k, h, &out->k));
         return apply_affine(ctx, &l->v, h, &out->v);
     }
-    int64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    int64_t here = nrl_tensor_dim(qkv, -1), n = c->n_heads + 2 * c->n_kv_heads;
+    int64_t q = here * c->n_heads / n, kv = here * c->n_kv_heads / n;
     NRL_TRY(nrl_op_slice_columns(ctx, qkv, 0, q, &out->q));
     NRL_TRY(nrl_op_slice_columns(ctx, qkv, q, q + kv, &out->k));
     return nrl_op_slice_columns(ctx, qkv, q + kv, q + 2 * kv, &out->v);
@@ -56,6 +57,7 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
     const nrl_rope *rope = c->layers[i].rope;
     heads x;
     nrl_tensor *a; /* [N,H*K] */
+    if (!llama_attention_is_whole(c)) NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_COLUMN_IN, h, &h));
     NRL_TRY(project(self, ctx, l, h, &x));
     NRL_TRY(normalise(self, ctx, l->q_norm, &x.q));
     NRL_TRY(normalise(self, ctx, l->k_norm, &x.k));
@@ -68,7 +70,7 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
     if (rope) NRL_TRY(nrl_op_rope(ctx, x.q, spec.n_heads, rope, &x.q));
     if (rope) NRL_TRY(nrl_op_rope(ctx, x.k, spec.n_kv_heads, rope, &x.k));
     NRL_TRY(nrl_op_attention(ctx, x.q, x.k, x.v, &spec, &a));
-    return apply_affine(ctx, &l->o, a, y);
+    return nrl_op_linear_row(ctx, a, l->o.weight, l->o.bias, y);
 }
 
 /* ---- MLP ---- */
@@ -79,15 +81,17 @@ static nrl_status mlp(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl
 {
     const llama_config *c = &self->config;
     nrl_tensor *gate, *up, *inner; /* [N,I], before the cut of a fused matrix [N,2I] */
+    NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_COLUMN_IN, h, &h));
     NRL_TRY(apply_affine(ctx, &l->gate, h, &gate));
     if (c->fused) {
-        NRL_TRY(nrl_op_slice_columns(ctx, gate, c->inner, 2 * c->inner, &up));
-        NRL_TRY(nrl_op_slice_columns(ctx, gate, 0, c->inner, &gate));
+        int64_t here = nrl_tensor_dim(gate, -1) / 2;
+        NRL_TRY(nrl_op_slice_columns(ctx, gate, here, 2 * here, &up));
+        NRL_TRY(nrl_op_slice_columns(ctx, gate, 0, here, &gate));
     } else {
         NRL_TRY(apply_affine(ctx, &l->up, h, &up));
     }
     NRL_TRY((c->gelu ? nrl_op_geglu : nrl_op_swiglu)(ctx, gate, up, &inner));
-    return apply_affine(ctx, &l->down, inner, y);
+    return nrl_op_linear_row(ctx, inner, l->down.weight, l->down.bias, y);
 }
 
 /* ---- units ---- */

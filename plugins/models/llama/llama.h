@@ -28,6 +28,13 @@ typedef struct {
     llama_layer *layers;
 } llama;
 
+/* A norm over all heads needs all of them, and of a fused matrix unequal groups of rows cannot be cut alike:
+ * tensor parallelism leaves such attention whole. */
+static inline bool llama_attention_is_whole(const llama_config *c)
+{
+    return c->head_norm == LLAMA_HEADS_ALL || (c->fused && c->n_heads != c->n_kv_heads);
+}
+
 nrl_status llama_layout(void *instance, nrl_builder *builder);
 
 #endif

@@ -100,13 +100,14 @@ static void ddp_destroy(void *self)
     free(d);
 }
 
-/* Whole on every rank; the gradient is partial where it will be summed. */
+/* The same on every rank; the gradient is partial where it will be summed. */
 static void write_layouts(const nrl_parallel_plan *plan, bool sums)
 {
     for (int32_t i = 0; i < plan->n_params; i++)
-        for (int k = 0; k < nrl_param_n_parts(plan->params[i]); k++)
-            nrl_param_part(plan->params[i], k)->layout =
-                (nrl_layout){.sum_axes = sums && nrl_param_trained(plan->params[i]) ? "data" : NULL};
+        for (int k = 0; k < nrl_param_n_parts(plan->params[i]); k++) {
+            nrl_layout *l = &nrl_param_part(plan->params[i], k)->layout;
+            if (sums && nrl_param_trained(plan->params[i])) l->sum_axes = l->sum_axes ? "data,tensor" : "data";
+        }
 }
 
 static nrl_status check_encodings(const ddp *d, nrl_parallel_plan *plan)

@@ -7,25 +7,20 @@
 
 /* ---- layouts: flat ranges; gaps of alignment lie in nobody's ---- */
 
-static int64_t part_numel(const nrl_part *part)
-{
-    int64_t n = 1;
-    for (int32_t d = 0; d < part->n_dims; d++)
-        n *= part->dims[d];
-    return n;
-}
-
 /* One cut: what of the part, which begins at `at` of the group's buffer, lies in each rank's share. */
-static void cut_part(const fsdp *s, const fsdp_group *g, nrl_part *part, int64_t at, int64_t *ranges)
+static nrl_status cut_part(const fsdp *s, const fsdp_group *g, nrl_part *part, int64_t at, int64_t *ranges)
 {
-    int64_t *begin = ranges, *end = ranges + s->n_ranks, n = part_numel(part);
+    int64_t *begin = ranges, *end = ranges + s->n_ranks, n = nrl_part_numel(s->mesh, part);
+    nrl_layout *l = &part->layout;
+    if (l->n_cuts == NRL_MAX_CUTS) return nrl_fail(NRL_ERR_BUG, "'%s' has %d cuts already", part->name, l->n_cuts);
     for (int32_t r = 0; r < s->n_ranks; r++) {
         int64_t from = r * g->share - at, to = from + g->share;
         begin[r] = from < 0 ? 0 : from > n ? n : from;
         end[r] = to < 0 ? 0 : to > n ? n : to;
     }
-    part->layout = (nrl_layout){.n_cuts = 1, .sum_axes = g->trained ? "data" : NULL};
-    part->layout.cuts[0] = (nrl_cut){s->axis, NRL_CUT_FLAT, s->n_ranks, begin, end};
+    l->cuts[l->n_cuts++] = (nrl_cut){s->axis, NRL_CUT_FLAT, s->n_ranks, begin, end};
+    if (g->trained) l->sum_axes = l->sum_axes ? "data,tensor" : "data";
+    return NRL_OK;
 }
 
 static int64_t count_parts(const fsdp *s)
@@ -47,8 +42,9 @@ static nrl_status write_layouts(fsdp *s)
             fsdp_param *p = &s->groups[k].params[i];
             int64_t offset = p->offset;
             for (int part = 0; part < nrl_param_n_parts(p->param); part++, at += size) {
-                cut_part(s, &s->groups[k], nrl_param_part(p->param, part), offset, at);
-                offset += part_numel(nrl_param_part(p->param, part));
+                int64_t n = nrl_part_numel(s->mesh, nrl_param_part(p->param, part));
+                NRL_TRY(cut_part(s, &s->groups[k], nrl_param_part(p->param, part), offset, at));
+                offset += n;
             }
         }
     return NRL_OK;

@@ -248,7 +248,7 @@ static inline nrl_status toy_held(toy *t, int p, toy_each each, int step)
 {
     int64_t local = 0, before = 0;
     for (int i = 0; i < t->params[p].n_parts; i++) {
-        layout_piece piece = layout_piece_of(t->mesh, t->rank, &t->params[p].parts[i]);
+        layout_piece piece = layout_piece_of(t->mesh, t->rank, &t->params[p].parts[i], 0);
         int64_t at = 0, begin, n, numel = 1;
         while (layout_next(&piece, &at, &begin, &n))
             for (int64_t k = 0; k < n; k++)

@@ -97,7 +97,7 @@ static void an_axis_that_one_rank_has_alone_leaves_its_first_range(void **state)
     const int64_t dims[2] = {3, 5}, begin[2] = {0, 9}, end[2] = {9, 15};
     param_init(&p, &part, "w", 2, dims);
     part.layout = (nrl_layout){.n_cuts = 1, .cuts = {{"data", NRL_CUT_FLAT, 2, begin, end}}};
-    layout_piece piece = layout_piece_of(NULL, 0, &part);
+    layout_piece piece = layout_piece_of(NULL, 0, &part, 0);
     assert_int_equal(layout_numel(&piece), 9);
     assert_false(layout_is_whole(NULL, &p));
 }

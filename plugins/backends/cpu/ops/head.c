@@ -100,7 +100,7 @@ static void head_rows(void *arg, int64_t begin, int64_t end, int thread)
 static nrl_status check_targets(const int32_t *target, int64_t rows, int64_t cols)
 {
     for (int64_t i = 0; target && i < rows; i++)
-        if (target[i] < -1 || target[i] >= cols)
+        if (target[i] < -2 || target[i] >= cols)
             return nrl_fail(NRL_ERR_BUG, "target %d of a vocabulary of %lld", target[i],
                             (long long)cols);
     return NRL_OK;
@@ -145,7 +145,7 @@ static void grad_row(const grad_task *t, int64_t row)
 {
     const nrl_head_grad_args *a = t->a;
     int32_t target = a->target ? a->target[row] : -1;
-    float dlogp = a->dlogp && target >= 0 ? a->dlogp[row] : 0;
+    float dlogp = a->dlogp && target != -1 ? a->dlogp[row] : 0;
     float dentropy = a->dentropy ? a->dentropy[row] : 0;
     float entropy = a->entropy ? a->entropy[row] : 0;
     float d_buf[SPAN];

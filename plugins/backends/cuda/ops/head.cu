@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(SLOPE_THREADS)
     if (c >= cols) return;
     int n = cols - c < PACK ? (int)(cols - c) : PACK;
     int32_t target = a.target ? a.target[row] : -1;
-    float dlogp = a.dlogp && target >= 0 ? a.dlogp[row] : 0, lse = a.lse[row];
+    float dlogp = a.dlogp && target != -1 ? a.dlogp[row] : 0, lse = a.lse[row];
     float dentropy = a.dentropy ? a.dentropy[row] : 0, entropy = a.dentropy ? a.entropy[row] : 0;
     pack z = pack_load(a.logits.data, NRL_DTYPE_F32, row * a.logits.stride + c, n);
     for (int k = 0; k < PACK; k++) {
