@@ -20,7 +20,7 @@ alone() {
     numbers "$name/metrics.jsonl" >expected.txt
 }
 
-for model in llama qwen2 qwen3 mistral gpt2; do
+for model in llama qwen2 qwen3 phi3 gemma3_text gpt2; do
     experiment "eval: {every: 4}" | sed "s|models/llama|models/$model|" >config.yaml
     set -- train.steps=8 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=false optimizer.clip_norm=0.5
     alone $model "$@"
