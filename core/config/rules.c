@@ -221,11 +221,11 @@ static void check_model(config_problems *problems, const nrl_node *root, const c
         problems_add(problems, place(root, "model", "path"), "model: path or config is required");
 }
 
-/* Adapters of weights that are cut, or that other ranks have, are not built. */
+/* Adapters of weights that other ranks have are not built. */
 static void check_lora(config_problems *problems, const nrl_node *root, const config_run *run)
 {
     for (int i = 0; i < CONFIG_N_AXES && run->lora.on; i++)
-        if (i != CONFIG_DATA && run->axes[i].size > 1)
+        if (i == CONFIG_PIPELINE && run->axes[i].size > 1)
             problems_add(problems, nrl_node_find(root, "lora"), "lora: is not built with parallel.%s: %lld, expected 1",
                          run->axes[i].name, (long long)run->axes[i].size);
 }

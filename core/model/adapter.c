@@ -77,6 +77,20 @@ static nrl_param *new_matrix(model *m, const char *name, int64_t rows, int64_t c
     return p;
 }
 
+/* As the weight is cut: columns have rows of B, and each a part of A's gradient; rows have columns of A, whose
+ * product is a part of what B sees. */
+static void cut_like(const nrl_param *w, nrl_param *a, nrl_param *b)
+{
+    if (w->tp == NRL_TP_COLUMN) {
+        a->tp = NRL_TP_PARTIAL;
+        b->tp = NRL_TP_COLUMN;
+        b->parts[0].groups = w->parts[0].groups;
+    } else if (w->tp == NRL_TP_ROW) {
+        a->tp = NRL_TP_ROW;
+        b->tp = NRL_TP_PARTIAL;
+    }
+}
+
 static nrl_status attach(model *m, const adapter_set *set, const adapter_entry *e)
 {
     nrl_param *w;
@@ -90,6 +104,7 @@ static nrl_status attach(model *m, const adapter_set *set, const adapter_entry *
     l->a->init_scale = 1 / sqrt((double)w->dims[1]);
     l->b = new_matrix(m, adapter_name(&m->memory, e->module, 'B'), w->dims[0], e->rank);
     l->b->init = NRL_INIT_ZEROS;
+    cut_like(w, l->a, l->b);
     l->scale = adapter_scale(set, e);
     l->dropout = set->dropout;
     w->adapter = l;

@@ -287,7 +287,7 @@ int64_t model_n_own(const model *m)
 {
     int64_t n = 0;
     for (int32_t i = 0; i < m->n_own; i++)
-        n += m->params[i]->numel;
+        n += m->params[i]->whole;
     return n;
 }
 

@@ -216,6 +216,6 @@ run 2 check config.yaml out=none lora.r=4
 has err "lora.r: unknown key; it is lora.rank here"
 run 2 check config.yaml out=none lora=true
 has err "lora: expected a map of options"
-run 2 check config.yaml out=none 'parallel={tensor: {name: x, size: 2}}'
-has err "lora: is not built with parallel.tensor"
+run 2 check config.yaml out=none 'parallel={pipeline: {name: x, size: 2}}'
+has err "lora: is not built with parallel.pipeline"
 exit $failed

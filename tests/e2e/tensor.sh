@@ -36,6 +36,11 @@ ranks 4 ddp $exact parallel.tensor=2 "$same" "$@"
 ranks 2 whole $exact 'parallel={tensor: {size: 2, vocabulary: false}}' "$@"
 ranks 2 recomputed $exact parallel.tensor=2 train.activation_checkpointing=all "$@"
 ranks 4 grads $exact 'parallel={data: {name: fsdp, shard: grads}, tensor: 2}' "$@"
+lora="lora.rank=4 lora.alpha=8 lora.targets=all-linear optimizer.lr=1e-2"
+# shellcheck disable=SC2086
+alone lora $lora "$@"
+# shellcheck disable=SC2086
+ranks 4 lora-4 $exact "$both" "$same" $lora "$@"
 alone bf16 train.precision=bf16 "$@"
 ranks 2 bf16 1e-2 parallel.tensor=2 train.precision=bf16 "$same" "$@"
 ranks 4 halves 1e-2 "$both" train.precision=bf16 train.master=split16 train.gradients=bf16 "$@"
