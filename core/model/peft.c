@@ -192,9 +192,9 @@ nrl_status peft_check(const peft *p, const model *m)
         const nrl_param *w = m->params[i];
         const safetensor *t = find(p, w->name);
         if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: has no tensor '%s'", p->file.path, w->name);
-        if (t->n_dims == 2 && t->dims[0] == w->dims[0] && t->dims[1] == w->dims[1]) continue;
+        if (t->n_dims == 2 && t->dims[0] == w->parts[0].dims[0] && t->dims[1] == w->parts[0].dims[1]) continue;
         return nrl_fail(NRL_ERR_CONFIG, "%s: '%s' is [%lld, %lld], this model's is [%lld, %lld]", p->file.path, t->name,
-                        (long long)t->dims[0], (long long)t->dims[1], (long long)w->dims[0], (long long)w->dims[1]);
+                        (long long)t->dims[0], (long long)t->dims[1], (long long)w->parts[0].dims[0], (long long)w->parts[0].dims[1]);
     }
     return NRL_OK;
 }

@@ -13,7 +13,7 @@ static nrl_status live_matrix(void *user, const char *name, int64_t n, float *ou
     run *r = user;
     storage_view view = {r->ctx, r->mesh};
     const nrl_param *p = model_param(r->model, name);
-    NRL_ASSERT(p->numel, ==, n);
+    NRL_ASSERT(p->whole, ==, n);
     return storage_gather(&view, p, 0, n, out);
 }
 

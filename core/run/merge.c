@@ -25,8 +25,8 @@ static nrl_status hold(merge *m, const nrl_param *p)
     nrl_status st = NRL_OK;
     m->held = NULL;
     m->entry = p->n_dims == 2 ? entry_of(m, adapter_module(&a, p)) : NULL;
-    if (m->entry) st = read_matrix(m, &a, 'A', m->entry->rank * p->dims[1], &m->a);
-    if (m->entry && st == NRL_OK) st = read_matrix(m, &a, 'B', m->entry->rank * p->dims[0], &m->b);
+    if (m->entry) st = read_matrix(m, &a, 'A', m->entry->rank * p->parts[0].dims[1], &m->a);
+    if (m->entry && st == NRL_OK) st = read_matrix(m, &a, 'B', m->entry->rank * p->parts[0].dims[0], &m->b);
     if (st == NRL_OK) m->held = p;
     arena_free(&a);
     return st;
@@ -38,7 +38,7 @@ nrl_status merge_read(void *user, const nrl_param *p, int64_t begin, int64_t n, 
     NRL_TRY(m->base(m->base_user, p, begin, n, out));
     if (m->held != p) NRL_TRY(hold(m, p));
     if (!m->entry) return NRL_OK;
-    adapter_add_product(m->a, m->b, m->entry->rank, p->dims[1], adapter_scale(m->set, m->entry), begin, n, out);
+    adapter_add_product(m->a, m->b, m->entry->rank, p->parts[0].dims[1], adapter_scale(m->set, m->entry), begin, n, out);
     return NRL_OK;
 }
 

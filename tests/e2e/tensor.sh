@@ -41,6 +41,15 @@ lora="lora.rank=4 lora.alpha=8 lora.targets=all-linear optimizer.lr=1e-2"
 alone lora $lora "$@"
 # shellcheck disable=SC2086
 ranks 4 lora-4 $exact "$both" "$same" $lora "$@"
+# shellcheck disable=SC2086
+run 0 run config.yaml out=single $lora "$@" checkpoint.export=true
+# shellcheck disable=SC2086
+run 0 launch -n 2 -- run config.yaml out=adapted parallel.tensor=2 $lora "$@" checkpoint.export=true
+# what has learned from the export, of one rank or of two, is alike
+run 0 run config.yaml out=from-one model.path=single/model "$@"
+numbers from-one/metrics.jsonl >expected.txt
+run 0 run config.yaml out=from-two model.path=adapted/model "$@"
+compare from-two 1e-5
 alone bf16 train.precision=bf16 "$@"
 ranks 2 bf16 1e-2 parallel.tensor=2 train.precision=bf16 "$same" "$@"
 ranks 4 halves 1e-2 "$both" train.precision=bf16 train.master=split16 train.gradients=bf16 "$@"
