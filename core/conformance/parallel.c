@@ -99,11 +99,24 @@ static bool check_table(const nrl_parallel *t, conformance_report *r)
                         t->axis ? "empty" : "NULL");
 }
 
+/* Strategies of the axis tensor. */
+static void share_layers(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
+{
+    for (int32_t world = 1; world <= PARALLEL_RANKS; world++) {
+        parallel_group g = {table, setup, table->axis, world};
+        if (!parallel_run(&g, report, "layers", parallel_seams)) return;
+    }
+}
+
 void conformance_parallel(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
 {
     if (!check_table(table, report)) return;
+    if (!strcmp(table->axis, "tensor")) {
+        share_layers(table, setup, report);
+        return;
+    }
     if (strcmp(table->axis, "data")) {
-        report_skip(report, "gradients are the sum over ranks", "its axis is not 'data': nothing was run");
+        report_skip(report, "gradients are the sum over ranks", "its axis is not 'data' or 'tensor': nothing was run");
         return;
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

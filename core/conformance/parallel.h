@@ -111,6 +111,10 @@ typedef struct {
 /* The collective that hands every call to r->real; open it with `r` as its options. */
 nrl_collective record_collective(const nrl_collective *real);
 
+/* ---- parallel_seams.c ---- */
+/* A part: layers that ranks share, beside the same on one rank. */
+void parallel_seams(toy *t);
+
 /* ---- parallel_layout.c ---- */
 void toy_check_layouts(toy *t);
 

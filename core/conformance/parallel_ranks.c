@@ -84,6 +84,8 @@ static void prepare(rank_thread *r, const parallel_group *g, const nrl_collectiv
                                       .port = port,
                                       .store_elsewhere = true,
                                       .run_id = ""},
+                            .axes = {{g->axis, g->world}},
+                            .n_axes = 1,
                             .collective = g->world > 1 ? recorded : NULL,
                             .collective_options = &r->record,
                             .timeout_init = JOIN_SECONDS,

@@ -14,6 +14,7 @@ typedef struct {
     nrl_parallel_plan plan;
     nrl_tensor *own[MOST]; /* gradients bound by a strategy of this file */
     int64_t begin[8], end[8];
+    int64_t ranges[MOST * 2 * 8];
 } copies;
 
 static nrl_status make(const void *options, nrl_mesh *mesh, void **self)
@@ -250,44 +251,123 @@ static nrl_status growing_finish(void *self, nrl_ctx *ctx)
     return right_finish(self, ctx);
 }
 
+/* ---- of the axis tensor: matrices and vocabulary divided, sums at the seams ---- */
+
+static nrl_status sharing_plan(void *self, nrl_parallel_plan *plan)
+{
+    copies *c = self;
+    int32_t n = nrl_mesh_size(c->mesh, "tensor");
+    c->plan = *plan;
+    for (int32_t i = 0; i < plan->n_params; i++) {
+        nrl_part *part = nrl_param_part(plan->params[i], 0);
+        uint32_t tp = nrl_param_tp(plan->params[i]);
+        int dim = tp == NRL_TP_ROW ? 1 : 0;
+        int64_t *at = c->ranges + i * 2 * 8, size = part->dims[dim] / (dim ? 1 : part->groups) / n;
+        if (tp == NRL_TP_NONE || tp == NRL_TP_PARTIAL) continue;
+        for (int32_t r = 0; r < n; r++) {
+            at[r] = r * size;
+            at[8 + r] = at[r] + size;
+        }
+        part->layout = (nrl_layout){.n_cuts = 1, .cuts[0] = {"tensor", dim, n, at, at + 8}};
+    }
+    return NRL_OK;
+}
+
+static nrl_status sum_shares(copies *c, nrl_ctx *ctx, nrl_tensor *x)
+{
+    nrl_work *work = NULL;
+    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_SUM_SUM, .receive = x, .what = "a share"};
+    NRL_TRY(nrl_comm_all_reduce(nrl_mesh_comm(c->mesh, "tensor"), ctx, &call, &work));
+    return nrl_work_wait(&work, ctx);
+}
+
+static nrl_status gather_shares(copies *c, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
+{
+    int64_t n = nrl_tensor_numel(x) * nrl_mesh_size(c->mesh, "tensor");
+    nrl_work *work = NULL;
+    NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, &n, y));
+    nrl_comm_call call = {.size = sizeof call, .send = x, .receive = *y, .what = "statistics"};
+    NRL_TRY(nrl_comm_all_gather(nrl_mesh_comm(c->mesh, "tensor"), ctx, &call, &work));
+    return nrl_work_wait(&work, ctx);
+}
+
+static nrl_status answer_but(copies *c, nrl_ctx *ctx, uint32_t forgotten, uint32_t seam, bool back, nrl_tensor *x,
+                             nrl_tensor **y)
+{
+    bool goes_in = seam == NRL_SEAM_COLUMN_IN || seam == NRL_SEAM_HEAD_IN;
+    *y = x;
+    if (seam == NRL_SEAM_HEAD_STATS) return gather_shares(c, ctx, x, y);
+    return seam == forgotten || goes_in != back ? NRL_OK : sum_shares(c, ctx, x);
+}
+
+static nrl_status sharing_seam(void *self, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+{
+    return answer_but(self, ctx, NRL_SEAM_NONE, seam, back, x, y);
+}
+
+static nrl_status forgets_columns_seam(void *self, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+{
+    return answer_but(self, ctx, NRL_SEAM_COLUMN_IN, seam, back, x, y);
+}
+
+static nrl_status forgets_rows_seam(void *self, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+{
+    return answer_but(self, ctx, NRL_SEAM_ROW_OUT, seam, back, x, y);
+}
+
+static nrl_status sharing_finish(void *self, nrl_ctx *ctx)
+{
+    copies *c = self;
+    for (int32_t i = 0; i < c->plan.n_params; i++)
+        if (nrl_param_tp(c->plan.params[i]) == NRL_TP_PARTIAL)
+            NRL_TRY(sum_shares(c, ctx, nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD)));
+    return NRL_OK;
+}
+
 #define WRONG(nm, rule, ...)                                                                       \
     {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .axis = "data",         \
-            .create = make, .destroy = free, __VA_ARGS__                                           \
+        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .create = make,         \
+            .destroy = free, __VA_ARGS__                                                           \
     }
 static const nrl_parallel wrong[] = {
-    WRONG(right, "nothing is wrong with it", .plan = whole_plan, .bind = bind_trained, .unbind = right_unbind,
+    WRONG(right, "nothing is wrong with it", .axis = "data", .plan = whole_plan, .bind = bind_trained, .unbind = right_unbind,
           .finish = right_finish, .updated = right_updated),
-    WRONG(local, "gradients are the sum over ranks", .plan = whole_plan, .finish = local_finish,
+    WRONG(local, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .finish = local_finish,
           .updated = right_updated),
-    WRONG(average, "gradients are the sum over ranks", .plan = whole_plan, .finish = average_finish,
+    WRONG(average, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .finish = average_finish,
           .updated = right_updated),
-    WRONG(early, "gradients are the sum over ranks", .plan = whole_plan, .leave = early_leave,
+    WRONG(early, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .leave = early_leave,
           .updated = right_updated),
-    WRONG(stale, "gradients are the sum over ranks", .plan = whole_plan, .bind = bind_trained,
+    WRONG(stale, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .bind = bind_trained,
           .unbind = right_unbind, .leave = stale_leave, .finish = right_finish, .updated = right_updated),
-    WRONG(filling, "a parameter that nothing reached has gradient zero", .plan = whole_plan,
+    WRONG(filling, "a parameter that nothing reached has gradient zero", .axis = "data", .plan = whole_plan,
           .finish = filling_finish, .updated = right_updated),
-    WRONG(hasty, "every call is waited for", .plan = whole_plan, .finish = hasty_finish,
+    WRONG(hasty, "every call is waited for", .axis = "data", .plan = whole_plan, .finish = hasty_finish,
           .updated = right_updated),
-    WRONG(unordered, "finish succeeds", .plan = whole_plan, .finish = unordered_finish,
+    WRONG(unordered, "finish succeeds", .axis = "data", .plan = whole_plan, .finish = unordered_finish,
           .updated = right_updated),
-    WRONG(lazy, "WORK is whole and current inside a visit", .plan = whole_plan, .finish = right_finish,
+    WRONG(lazy, "WORK is whole and current inside a visit", .axis = "data", .plan = whole_plan, .finish = right_finish,
           .updated = lazy_updated),
-    WRONG(holey, "every element lies on a rank", .plan = holey_plan, .updated = right_updated),
-    WRONG(shared, "pieces of two ranks are the same or disjoint", .plan = shared_plan,
+    WRONG(holey, "every element lies on a rank", .axis = "data", .plan = holey_plan, .updated = right_updated),
+    WRONG(shared, "pieces of two ranks are the same or disjoint", .axis = "data", .plan = shared_plan,
           .updated = right_updated),
-    WRONG(outside, "cuts lie inside what they cut", .plan = outside_plan, .updated = right_updated),
-    WRONG(flat, "no flat cuts where the optimizer needs matrices", .plan = flat_plan),
-    WRONG(reference, "a model that is not trained has no gradients", .plan = whole_plan, .bind = bind_own,
+    WRONG(outside, "cuts lie inside what they cut", .axis = "data", .plan = outside_plan, .updated = right_updated),
+    WRONG(flat, "no flat cuts where the optimizer needs matrices", .axis = "data", .plan = flat_plan),
+    WRONG(reference, "a model that is not trained has no gradients", .axis = "data", .plan = whole_plan, .bind = bind_own,
           .unbind = right_unbind, .finish = right_finish, .updated = right_updated),
-    WRONG(clinging, "unbind gives every slot back", .plan = whole_plan, .bind = bind_trained,
+    WRONG(clinging, "unbind gives every slot back", .axis = "data", .plan = whole_plan, .bind = bind_trained,
           .unbind = clinging_unbind, .finish = right_finish, .updated = right_updated),
-    WRONG(leaking, "unbind frees what was made since bind", .plan = whole_plan, .bind = bind_trained,
+    WRONG(leaking, "unbind frees what was made since bind", .axis = "data", .plan = whole_plan, .bind = bind_trained,
           .unbind = leaking_unbind, .finish = right_finish, .updated = right_updated),
-    WRONG(growing, "a step leaves no memory behind", .plan = whole_plan, .finish = growing_finish,
+    WRONG(growing, "a step leaves no memory behind", .axis = "data", .plan = whole_plan, .finish = growing_finish,
           .updated = right_updated),
-    WRONG(lacks_plan, "plan is NULL", .plan = NULL),
+    WRONG(forgets_columns, "gradients are those of one rank", .axis = "tensor", .plan = sharing_plan,
+          .seam = forgets_columns_seam, .finish = sharing_finish),
+    WRONG(forgets_rows, "log-probs are those of one rank", .axis = "tensor", .plan = sharing_plan,
+          .seam = forgets_rows_seam, .finish = sharing_finish),
+    WRONG(forgets_parts, "gradients are those of one rank", .axis = "tensor", .plan = sharing_plan,
+          .seam = sharing_seam),
+    WRONG(lacks_plan, "plan is NULL", .axis = "data", .plan = NULL),
 };
 #undef WRONG
 
