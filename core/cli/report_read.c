@@ -56,12 +56,13 @@ static void add_point(report_series *s, double step, double value)
 
 /* ---- metrics.jsonl ---- */
 
-static nrl_status add_record(arena *a, report_run *r, const nrl_node *record)
+/* false: it is no record of a step. */
+static bool add_record(arena *a, report_run *r, const nrl_node *record)
 {
-    double step = nrl_node_f64(nrl_node_find(record, "step"), NAN), time = nrl_node_f64(nrl_node_find(record, "time"), NAN);
+    int64_t number = nrl_node_int(nrl_node_find(record, "step"), -1);
+    double step = (double)number, time = nrl_node_f64(nrl_node_find(record, "time"), NAN);
     size_t hint = 0;
-    if (nrl_node_kind(record) != NRL_NODE_MAP || isnan(step))
-        return nrl_fail(NRL_ERR_DATA, "%s: no record with a 'step'", nrl_node_place(record));
+    if (number < 0) return false;
     for (size_t i = 0; i < nrl_node_size(record); i++) {
         const char *name = nrl_node_key(record, i);
         if (!strcmp(name, "step") || !strcmp(name, "time")) continue;
@@ -71,7 +72,7 @@ static nrl_status add_record(arena *a, report_run *r, const nrl_node *record)
     if (!r->n_records++) r->first_time = time;
     r->last_time = time;
     r->last_step = fmax(r->last_step, step);
-    return NRL_OK;
+    return true;
 }
 
 static nrl_status read_lines(arena *a, report_run *r, const char *path, FILE *in)
@@ -86,7 +87,8 @@ static nrl_status read_lines(arena *a, report_run *r, const char *path, FILE *in
         if (line[size - 1] != '\n') break; /* being written */
         if (size > MAX_LINE) st = nrl_fail(NRL_ERR_DATA, "%s:%lld: a line of %zd bytes", path, (long long)number, size);
         if (st == NRL_OK) st = json_parse_at(&one, path, number, 1, line, (size_t)size - 1, &record);
-        if (st == NRL_OK) st = add_record(a, r, record);
+        if (st == NRL_OK && !add_record(a, r, record))
+            st = nrl_fail(NRL_ERR_DATA, "%s:%lld: no record with a 'step' from 0", path, (long long)number);
         arena_free(&one);
     }
     free(line);

@@ -52,7 +52,7 @@ run 65 report broken
 has err "broken/metrics.jsonl:1:"
 echo '{"loss": 1}' >broken/metrics.jsonl
 run 65 report broken
-has err "no record with a 'step'"
+has err "broken/metrics.jsonl:1: no record with a 'step' from 0"
 : >broken/metrics.jsonl
 run 65 report broken
 has err "no record yet"
