@@ -31,10 +31,10 @@ static bool ends_with(const char *s, const char *end)
 static void show_value(const char *key, const nrl_node *v)
 {
     double x = nrl_node_f64(v, NAN);
-    if (nrl_node_kind(v) == NRL_NODE_STRING) printf("  %-26s %s\n", key, nrl_node_string(v, ""));
-    else if (isnan(x)) printf("  %-26s %12s\n", key, "unknown");
-    else if (ends_with(key, "_bytes") || !strcmp(key, "peak_rss")) printf("  %-26s %12.1f MiB\n", key, x / (1 << 20));
-    else printf(x == floor(x) && fabs(x) < 1e15 ? "  %-26s %12.0f\n" : "  %-26s %12.6g\n", key, x);
+    if (nrl_node_kind(v) == NRL_NODE_STRING) printf("  %-34s %s\n", key, nrl_node_string(v, ""));
+    else if (isnan(x)) printf("  %-34s %12s\n", key, "unknown");
+    else if (ends_with(key, "_bytes") || !strcmp(key, "peak_rss")) printf("  %-34s %12.1f MiB\n", key, x / (1 << 20));
+    else printf(x == floor(x) && fabs(x) < 1e15 ? "  %-34s %12.0f\n" : "  %-34s %12.6g\n", key, x);
 }
 
 static void show(const nrl_node *map, const char *const *keys)
@@ -66,7 +66,7 @@ static void show_phases(const nrl_node *tree)
     const nrl_node *phases = nrl_node_find(tree, "phases"), *profile = nrl_node_find(tree, "profile");
     bool ranks = nrl_node_find(nrl_node_at(phases, 0), "least_seconds_a_step") != NULL;
     section("time by phase");
-    printf("  %-26s %12s %8s %8s%s\n", "phase", "ms/step", "share", "busy", ranks ? "   least ms    most ms" : "");
+    printf("  %-34s %12s %8s %8s%s\n", "phase", "ms/step", "share", "busy", ranks ? "   least ms    most ms" : "");
     for (size_t i = 0; i < nrl_node_size(phases); i++) {
         const nrl_node *p = nrl_node_at(phases, i);
         if (!(number(p, "seconds_a_step") > 0)) continue;
@@ -90,7 +90,7 @@ static void show_measured(const nrl_node *profile)
     double overhead = number(profile, "overhead");
     printf("  %.0f steps, by %s; idle for %.1f %% of them", number(profile, "profiled_steps"), text(profile, "clock"),
            100 * number(profile, "idle_share"));
-    if (!isnan(overhead)) printf("; %.1f %% slower than steps that are not measured so", 100 * overhead);
+    if (!isnan(overhead)) printf("; a token took %+.1f %% beside undisturbed steps", 100 * overhead);
     putchar('\n');
 }
 
@@ -140,7 +140,7 @@ static void show_device(const nrl_node *tree)
     section("device");
     show(tree, keys);
     show_all(figures);
-    if (!nrl_node_size(figures)) printf("  clocks, power              the backend tells nothing of them\n");
+    if (!nrl_node_size(figures)) printf("  %-34s %s\n", "clocks, power", "the backend tells nothing of them");
 }
 
 void bench_page(const nrl_node *tree)

@@ -132,7 +132,8 @@ static nrl_node *op_node(arena *a, const ctx_op_time *r, unsigned by, double ste
     put(a, m, "calls_a_step", (double)r->calls / steps);
     put(a, m, "gflop_per_s", ratio(r->flops * 1e-9, r->seconds));
     put(a, m, "gbyte_per_s", ratio(r->bytes * 1e-9, r->seconds));
-    if (!r->on_host) put(a, m, "host_seconds_a_step", r->host_seconds / steps);
+    if (r->on_host) node_append(a, m, "on_host", node_bool(a, true)); /* a device works meanwhile */
+    else put(a, m, "host_seconds_a_step", r->host_seconds / steps);
     return m;
 }
 

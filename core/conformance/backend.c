@@ -126,6 +126,7 @@ void conformance_backend(const nrl_backend *table, const conformance_setup *setu
     check_facts(&s);
     check_memory(&s);
     run_operations(&s);
+    suite_measure(&s);
     check_threads(&s);
     table->close(s.self);
 }

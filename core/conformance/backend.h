@@ -72,6 +72,7 @@ void suite_layers(suite *s);
 void suite_head(suite *s);
 void suite_attention(suite *s);
 void suite_updates(suite *s);
+void suite_measure(suite *s);
 /* Runs operations with sums; writes everything they computed to out (bytes), for comparing. */
 size_t suite_sums(suite *s, unsigned char *out, size_t size);
 

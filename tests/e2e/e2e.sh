@@ -45,6 +45,27 @@ is() {
     failed=1
 }
 
+# truth NAME LUA: an expression over the JSON in out, as the table d; null is nil
+truth() {
+    cat >truth.lua <<LUA
+local nrl = require "nrl"
+local d = nrl.json.decode((io.open("out"):read "a"):match "{.*}")
+local function near(a, b) return math.abs(a - b) <= 1e-6 * math.abs(b) end
+local function sum(list, key, where)
+  local s = 0
+  for _, x in pairs(list) do if not where or x[where] then s = s + x[key] end end
+  return s
+end
+local function all(list, holds)
+  for k, x in pairs(list) do if not holds(x, k) then return false end end
+  return true
+end
+os.exit(($2) and 0 or 1)
+LUA
+    "$nrl" run truth.lua >why 2>&1 || is "$1" "not so: $2 $(tail -n 1 why)" so
+    rm -f truth.lua why
+}
+
 # await COMMAND...: repeats it until it succeeds; a failure of the test after a minute, on a busy machine more.
 # Runs that a test begins and stops should end by themselves in a few minutes: the test itself may be killed.
 await() {

@@ -8,27 +8,6 @@ experiment >run.yaml
 # number KEY: of the JSON in out, the last one of that name
 number() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" out; }
 
-# truth NAME LUA: an expression over the JSON in out, as the table d; null is nil
-truth() {
-    cat >truth.lua <<LUA
-local nrl = require "nrl"
-local d = nrl.json.decode((io.open("out"):read "a"):match "{.*}")
-local function near(a, b) return math.abs(a - b) <= 1e-6 * math.abs(b) end
-local function sum(list, key)
-  local s = 0
-  for _, x in pairs(list) do s = s + x[key] end
-  return s
-end
-local function all(list, holds)
-  for k, x in pairs(list) do if not holds(x, k) then return false end end
-  return true
-end
-os.exit(($2) and 0 or 1)
-LUA
-    "$nrl" run truth.lua >why 2>&1 || is "$1" "not so: $2 $(tail -n 1 why)" so
-    rm -f truth.lua why
-}
-
 run 0 bench run.yaml --steps 3 --json
 for key in tokens_per_s mfu step_seconds_median data_fraction parameters weight_bytes optimizer_bytes activation_bytes \
     peak_rss threads; do

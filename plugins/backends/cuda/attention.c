@@ -124,5 +124,6 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
     else
         code = flash_backward(&p, f->q.dtype, stream);
     NRL_TRY(cuda_check(self->driver, code, "attention_grad"));
+    cuda_watch_count(self->watch, 2); /* delta, keys, and queries: counted below */
     return cuda_launched(self, "attention_grad");
 }

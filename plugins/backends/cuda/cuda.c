@@ -120,6 +120,10 @@ static const nrl_backend cuda_table = {
     .event_fence = cuda_event_fence,
     .event_wait = cuda_event_wait,
     .event_destroy = cuda_event_destroy,
+    .event_record_timed = cuda_event_record_timed,
+    .event_seconds = cuda_event_seconds,
+    .watch_begin = cuda_watch_begin,
+    .watch_end = cuda_watch_end,
 };
 
 NRL_EXPORT(cuda_table)

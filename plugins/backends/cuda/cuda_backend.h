@@ -9,6 +9,7 @@
 #include "driver.h"
 #include "pool.h"
 #include "staging.h"
+#include "watch.h"
 #include <nrl/backend.h>
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +36,7 @@ struct cuda {
     void *stream; /* where work goes that names none */
     cuda_pool *pool;
     cuda_staging *staging;
+    cuda_watch *watch; /* what is counted and sampled, for measuring */
     volatile int32_t *fault; /* pinned, one cuda_fault; kernels write it */
     void *scratch;           /* grown on demand */
     size_t scratch_bytes;
@@ -55,8 +57,9 @@ static inline void *cuda_stream(const cuda *self, nrl_stream *stream)
 }
 /* NRL_ERR_DEVICE with what was being done and the runtime's words; code CUDA_DONE is NRL_OK. */
 nrl_status cuda_check(const cuda_driver *driver, int code, const char *what);
-/* After a launch; errors of the kernel itself come at the next wait. */
+/* After each launch: counts it; errors of the kernel itself come at the next wait. */
 nrl_status cuda_launched(const cuda *self, const char *op);
+nrl_status cuda_launch_error(const cuda *self, const char *op); /* the same for what was counted otherwise */
 nrl_status cuda_check_fault(const cuda *self);
 nrl_status cuda_no_dtype(const char *op, uint32_t dtype); /* NRL_ERR_PLUGIN */
 
@@ -72,6 +75,7 @@ void cuda_close(void *self);
 
 /* ---- gemm.c ---- */
 void cuda_gemm_close(cuda *self); /* before the pool goes */
+size_t cuda_gemm_workspace_bytes(const cuda *self);
 
 /* ---- dnn.c ---- */
 /* *done false: our own kernels have to do it. Operands are checked already. */
@@ -86,9 +90,15 @@ nrl_status cuda_stream_create(void *self, nrl_stream **out);
 void cuda_stream_destroy(void *self, nrl_stream *stream);
 nrl_status cuda_stream_wait(void *self, nrl_stream *stream);
 nrl_status cuda_event_record(void *self, nrl_stream *stream, nrl_event **out);
+nrl_status cuda_event_record_timed(void *self, nrl_stream *stream, nrl_event **out);
+nrl_status cuda_event_seconds(void *self, nrl_event *from, nrl_event *to, double *seconds);
 nrl_status cuda_event_fence(void *self, nrl_stream *stream, nrl_event *event);
 nrl_status cuda_event_wait(void *self, nrl_event *event);
 void cuda_event_destroy(void *self, nrl_event *event);
+
+/* ---- figures.c: what nrl bench asks ---- */
+nrl_status cuda_watch_begin(void *self);
+nrl_status cuda_watch_end(void *self, nrl_value *values, size_t room, size_t *n);
 
 /* ---- the operations ----
  * Every member of nrl_ops that exists, once: a new one is a file and a word here. */

@@ -221,10 +221,12 @@ static nrl_status run(cuda *self, void *stream, const nrl_attention_args *a, con
     lay_out(entry, &room, at, &r);
     if (p->ragged) ragged_places(&r, stream);
     if (p->backward) ragged_stats_in(&r, stream);
-    NRL_TRY(cuda_launched(self, "attention"));
+    NRL_TRY(cuda_launch_error(self, "attention"));
     NRL_TRY(e->table->run(e->library, entry->plan, at, stream));
-    if (!p->backward && a->lse.data) ragged_stats_out(&r, stream);
-    return cuda_launched(self, "attention");
+    bool out = !p->backward && a->lse.data;
+    if (out) ragged_stats_out(&r, stream);
+    cuda_watch_count(self->watch, 1 + (p->ragged != 0) + (p->backward || out));
+    return cuda_launch_error(self, "attention");
 }
 
 nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args *a, bool *done)

@@ -42,6 +42,11 @@ static int versions(int *driver, int *runtime)
     return e ? e : cudaRuntimeGetVersion(runtime);
 }
 
+static int bus_id(int device, char *text, int size)
+{
+    return cudaDeviceGetPCIBusId(text, size, device);
+}
+
 static int memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     return cudaMemGetInfo(free_bytes, total_bytes);
@@ -106,6 +111,16 @@ static int event_create(void **out)
     return cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming);
 }
 
+static int event_create_timed(void **out)
+{
+    return cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDefault);
+}
+
+static int event_elapsed(float *milliseconds, void *from, void *to)
+{
+    return cudaEventElapsedTime(milliseconds, from, to);
+}
+
 static int event_record(void *event, void *stream)
 {
     return cudaEventRecord(event, stream);
@@ -143,6 +158,7 @@ static const cuda_driver runtime_driver = {
     .use = use,
     .properties = properties,
     .versions = versions,
+    .bus_id = bus_id,
     .memory_info = memory_info,
     .allocate = allocate,
     .release = release,
@@ -154,6 +170,8 @@ static const cuda_driver runtime_driver = {
     .stream_wait = stream_wait,
     .stream_fence = stream_fence,
     .event_create = event_create,
+    .event_create_timed = event_create_timed,
+    .event_elapsed = event_elapsed,
     .event_record = event_record,
     .event_wait = event_wait,
     .event_query = event_query,

@@ -31,6 +31,7 @@ typedef struct {
     int (*use)(int device); /* for the calling thread */
     int (*properties)(int device, cuda_properties *fill);
     int (*versions)(int *driver, int *runtime); /* 13000 is 13.0; driver 0: there is none */
+    int (*bus_id)(int device, char *text, int size); /* "0000:1b:00.0": what other libraries know it by */
     int (*memory_info)(size_t *free_bytes, size_t *total_bytes);
     int (*allocate)(void **out, size_t bytes);
     int (*release)(void *memory); /* waits for the device */
@@ -42,6 +43,8 @@ typedef struct {
     int (*stream_wait)(void *stream);
     int (*stream_fence)(void *stream, void *event); /* later work of stream waits for event */
     int (*event_create)(void **out);
+    int (*event_create_timed)(void **out);
+    int (*event_elapsed)(float *milliseconds, void *from, void *to); /* both timed and reached */
     int (*event_record)(void *event, void *stream);
     int (*event_wait)(void *event);
     int (*event_query)(void *event); /* CUDA_NOT_READY: work before it is still under way */

@@ -37,6 +37,15 @@ void cuda_gemm_close(cuda *self)
     self->math = NULL;
 }
 
+size_t cuda_gemm_workspace_bytes(const cuda *self)
+{
+    const gemm_engine *e = self->math;
+    size_t bytes = 0;
+    for (int i = 0; e && i < CUDA_MAX_STREAMS; i++)
+        if (e->workspaces[i].memory) bytes += WORKSPACE_BYTES;
+    return bytes;
+}
+
 static nrl_status engine_of(cuda *self, gemm_engine **out)
 {
     *out = self->math;
@@ -149,6 +158,7 @@ static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, boo
     NRL_TRY(workspace_of(self, e, stream, &workspace));
     gemm_operands at = {a->b.data, a->a.data, p.has_bias ? a->bias.data : NULL, a->c.data};
     NRL_TRY(e->table->run(e->library, plan, (float)a->alpha, &at, workspace, WORKSPACE_BYTES, stream));
+    cuda_watch_count(self->watch, 1);
     *done = true;
     return p.has_bias ? NRL_OK : add_bias(self, stream, &a->c, &a->bias);
 }

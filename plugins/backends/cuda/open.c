@@ -17,12 +17,15 @@ nrl_status cuda_enter(const cuda *self)
     return cuda_check(self->driver, self->driver->use(self->device), "choosing the device");
 }
 
+nrl_status cuda_launch_error(const cuda *self, const char *op)
+{
+    return cuda_check(self->driver, self->driver->launch_error(), op);
+}
+
 nrl_status cuda_launched(const cuda *self, const char *op)
 {
-    int code = self->driver->launch_error();
-    if (code == CUDA_DONE) return NRL_OK;
-    NRL_TRY(cuda_check(self->driver, code, op));
-    return NRL_OK;
+    cuda_watch_count(self->watch, 1);
+    return cuda_launch_error(self, op);
 }
 
 nrl_status cuda_check_fault(const cuda *self)
@@ -77,6 +80,7 @@ static nrl_status open_parts(cuda *self, const cuda_options *o)
     size_t limit = (size_t)(o->memory_fraction * (double)self->properties.memory_bytes);
     NRL_TRY(cuda_pool_create(d, limit, &self->pool));
     NRL_TRY(cuda_staging_create(d, &self->staging));
+    NRL_TRY(cuda_watch_create(&self->watch));
     NRL_TRY(cuda_check(d, d->stream_create(&self->stream), "making a stream"));
     void *word;
     NRL_TRY(cuda_staging_take(self->staging, sizeof *self->fault, &word));
@@ -120,5 +124,6 @@ void cuda_close(void *instance)
     cuda_pool_destroy(self->pool);
     if (self->fault) cuda_staging_give(self->staging, (void *)(uintptr_t)self->fault);
     cuda_staging_destroy(self->staging);
+    cuda_watch_destroy(self->watch);
     free(self);
 }

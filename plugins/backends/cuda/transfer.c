@@ -50,13 +50,12 @@ nrl_status cuda_stream_wait(void *instance, nrl_stream *stream)
     return cuda_check_fault(self);
 }
 
-nrl_status cuda_event_record(void *instance, nrl_stream *stream, nrl_event **out)
+static nrl_status record(cuda *self, nrl_stream *stream, int (*create)(void **out), nrl_event **out)
 {
-    cuda *self = instance;
     const cuda_driver *d = self->driver;
     void *event;
     NRL_TRY(cuda_enter(self));
-    NRL_TRY(cuda_check(d, d->event_create(&event), "making an event"));
+    NRL_TRY(cuda_check(d, create(&event), "making an event"));
     int code = d->event_record(event, cuda_stream(self, stream));
     if (code) {
         (void)d->event_destroy(event);
@@ -64,6 +63,27 @@ nrl_status cuda_event_record(void *instance, nrl_stream *stream, nrl_event **out
     }
     *out = event;
     return NRL_OK;
+}
+
+nrl_status cuda_event_record(void *instance, nrl_stream *stream, nrl_event **out)
+{
+    cuda *self = instance;
+    return record(self, stream, self->driver->event_create, out);
+}
+
+nrl_status cuda_event_record_timed(void *instance, nrl_stream *stream, nrl_event **out)
+{
+    cuda *self = instance;
+    return record(self, stream, self->driver->event_create_timed, out);
+}
+
+nrl_status cuda_event_seconds(void *instance, nrl_event *from, nrl_event *to, double *seconds)
+{
+    cuda *self = instance;
+    float milliseconds = 0;
+    int code = self->driver->event_elapsed(&milliseconds, from, to);
+    *seconds = 1e-3 * (double)milliseconds;
+    return cuda_check(self->driver, code, "asking for the time between two events");
 }
 
 nrl_status cuda_event_fence(void *instance, nrl_stream *stream, nrl_event *event)

@@ -8,6 +8,7 @@
 #include <nrl/nrl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct {
     int64_t threads;
@@ -244,6 +245,93 @@ static nrl_status sloped_glu_grad(void *self, nrl_stream *stream, const nrl_glu_
     return NRL_OK;
 }
 
+/* ---- time and figures ---- */
+
+struct nrl_event {
+    double seconds;
+};
+
+static nrl_status right_record(void *self, nrl_stream *stream, nrl_event **out)
+{
+    struct timespec t;
+    (void)self;
+    (void)stream;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    *out = malloc(sizeof **out);
+    if (!*out) return nrl_fail(NRL_ERR_MEMORY, "no memory");
+    (*out)->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return NRL_OK;
+}
+
+static nrl_status right_event_wait(void *self, nrl_event *event)
+{
+    (void)self;
+    (void)event;
+    return NRL_OK;
+}
+
+static void right_event_destroy(void *self, nrl_event *event)
+{
+    (void)self;
+    free(event);
+}
+
+static nrl_status right_seconds(void *self, nrl_event *from, nrl_event *to, double *seconds)
+{
+    (void)self;
+    *seconds = to->seconds - from->seconds;
+    return NRL_OK;
+}
+
+/* Milliseconds, as the library under it tells them. */
+static nrl_status unscaled_seconds(void *self, nrl_event *from, nrl_event *to, double *seconds)
+{
+    NRL_TRY(right_seconds(self, from, to, seconds));
+    *seconds *= 1e3;
+    return NRL_OK;
+}
+
+static nrl_status backward_seconds(void *self, nrl_event *from, nrl_event *to, double *seconds)
+{
+    return right_seconds(self, to, from, seconds);
+}
+
+static nrl_status right_watch(void *self)
+{
+    (void)self;
+    return NRL_OK;
+}
+
+static nrl_status right_figures(void *self, nrl_value *values, size_t room, size_t *n)
+{
+    (void)self;
+    *n = room > 0;
+    if (room) values[0] = (nrl_value){"launches", "1", 7};
+    return NRL_OK;
+}
+
+/* A power meter that is not there, told all the same. */
+static nrl_status unknown_figures(void *self, nrl_value *values, size_t room, size_t *n)
+{
+    NRL_TRY(right_figures(self, values, room, n));
+    if (room > 1) values[(*n)++] = (nrl_value){"power_mean_w", "W", NAN};
+    return NRL_OK;
+}
+
+static nrl_status repeated_figures(void *self, nrl_value *values, size_t room, size_t *n)
+{
+    NRL_TRY(right_figures(self, values, room, n));
+    if (room > 1) values[(*n)++] = values[0];
+    return NRL_OK;
+}
+
+static nrl_status spilling_figures(void *self, nrl_value *values, size_t room, size_t *n)
+{
+    NRL_TRY(right_figures(self, values, room ? room : 1, n));
+    return NRL_OK;
+}
+
+#define EVENTS .event_record_timed = right_record, .event_wait = right_event_wait, .event_destroy = right_event_destroy
 #define OPS(nm, ...) static const nrl_ops nm = {.size = sizeof(nrl_ops), __VA_ARGS__}
 OPS(right_ops, .square_sum = right_square_sum);
 OPS(forgetting_ops, .square_sum = forgetting_square_sum);
@@ -269,7 +357,8 @@ OPS(sloped_ops, .glu = right_glu, .glu_grad = sloped_glu_grad);
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #endif
 static const nrl_backend wrong[] = {
-    WRONG(right, "nothing is wrong with it", .probe = NULL),
+    WRONG(right, "nothing is wrong with it", EVENTS, .event_seconds = right_seconds, .watch_begin = right_watch,
+          .watch_end = right_figures),
     WRONG(lacks_copy, "copy is NULL", .copy = NULL),
     WRONG(refusing, "probe says that it can run", .probe = refusing_probe),
     WRONG(nameless, "facts name the device", .facts = nameless_facts),
@@ -283,6 +372,14 @@ static const nrl_backend wrong[] = {
     WRONG(short_of_one, "fill sets every element", .ops = &short_ops),
     WRONG(betaless, "gemm adds to c unless fresh", .ops = &betaless_ops),
     WRONG(sloped, "glu_grad is the slope of glu", .ops = &sloped_ops),
+    WRONG(timeless, "timed events come with their times", EVENTS),
+    WRONG(unscaled, "time between events is no longer than the host's", EVENTS, .event_seconds = unscaled_seconds),
+    WRONG(backward, "time between events is not negative", EVENTS, .event_seconds = backward_seconds),
+    WRONG(endless_watch, "a watch begins and ends", .watch_begin = right_watch),
+    WRONG(unknown_figure, "figures are finite and not negative", .watch_begin = right_watch, .watch_end = unknown_figures),
+    WRONG(repeated_figure, "figures have different names", .watch_begin = right_watch, .watch_end = repeated_figures),
+    WRONG(spilling_figure, "no more figures than there is room for", .watch_begin = right_watch,
+          .watch_end = spilling_figures),
     WRONG(crashing, "the plugin does not end the process", .ops = &crashing_ops),
 };
 #pragma GCC diagnostic pop

@@ -136,10 +136,12 @@ void start()
 } // namespace
 
 int emulator_launch_code;
+long emulator_launches;
 
 void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_body body, void *kernel)
 {
     if (emulator_launch_code) return;
+    emulator_launches++;
     start();
     m->n = (int)(threads.x * threads.y * threads.z);
     m->threads = threads;

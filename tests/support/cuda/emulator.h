@@ -42,6 +42,7 @@ int emulator_lane(void);
 int emulator_warp_size(void); /* threads of the warp: 32 but for the last one */
 /* Launches fail with this code until it is 0: what a test injects. */
 extern int emulator_launch_code;
+extern long emulator_launches; /* ever */
 void emulator_need_lane(int lane); /* of the calling thread's warp: its thread has not ended */
 
 #define threadIdx (emulator_thread())

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { FRONT = 512, FAKE_INVALID = 1, FAKE_MEMORY_MIB = 4096 };
 
@@ -77,6 +78,13 @@ static int versions(int *driver, int *runtime)
     INJECT("versions");
     *driver = fake.driver_version;
     *runtime = fake.runtime_version;
+    return CUDA_DONE;
+}
+
+static int bus_id(int device, char *text, int size)
+{
+    INJECT("bus_id");
+    snprintf(text, (size_t)size, "0000:%02x:00.0", device + 1);
     return CUDA_DONE;
 }
 
@@ -221,11 +229,34 @@ static int stream_fence(void *stream, void *event)
     return CUDA_DONE;
 }
 
+typedef struct {
+    size_t length;  /* of the queue when it was recorded */
+    bool timed;
+    double seconds; /* when it was recorded: work is done by then */
+} fake_event;
+
 static int event_create(void **out)
 {
     INJECT("event_create");
-    *out = calloc(1, sizeof(size_t));
+    *out = calloc(1, sizeof(fake_event));
     fake.live_events++;
+    return CUDA_DONE;
+}
+
+static int event_create_timed(void **out)
+{
+    INJECT("event_create_timed");
+    int code = event_create(out);
+    if (!code) ((fake_event *)*out)->timed = true;
+    return code;
+}
+
+static int event_elapsed(float *milliseconds, void *from, void *to)
+{
+    const fake_event *a = from, *b = to;
+    INJECT("event_elapsed");
+    if (!a->timed || !b->timed) return FAKE_INVALID;
+    *milliseconds = (float)(1e3 * (b->seconds - a->seconds));
     return CUDA_DONE;
 }
 
@@ -233,7 +264,11 @@ static int event_record(void *event, void *stream)
 {
     (void)stream;
     INJECT("event_record");
-    *(size_t *)event = fake_queue_length();
+    fake_event *e = event;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    e->length = fake_queue_length();
+    e->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     return CUDA_DONE;
 }
 
@@ -241,7 +276,7 @@ static int event_wait(void *event)
 {
     fake.n_waits++;
     INJECT("event_wait");
-    fake_queue_run(*(size_t *)event);
+    fake_queue_run(((const fake_event *)event)->length);
     return CUDA_DONE;
 }
 
@@ -280,6 +315,7 @@ static const cuda_driver table = {
     .use = use,
     .properties = properties,
     .versions = versions,
+    .bus_id = bus_id,
     .memory_info = memory_info,
     .allocate = allocate,
     .release = release,
@@ -291,6 +327,8 @@ static const cuda_driver table = {
     .stream_wait = stream_wait,
     .stream_fence = stream_fence,
     .event_create = event_create,
+    .event_create_timed = event_create_timed,
+    .event_elapsed = event_elapsed,
     .event_record = event_record,
     .event_wait = event_wait,
     .event_query = event_query,

@@ -126,6 +126,7 @@ nrl_status cuda_op_head_grad(cuda *self, void *stream, const nrl_head_grad_args 
         int64_t n = rows - begin < ROWS_MOST ? rows - begin : ROWS_MOST;
         CUDA_LAUNCH(head_grad_kernel, dim3(across, (unsigned)n), SLOPE_THREADS, 0, stream,
                     rows_of(a, begin, n), (float)a->soft_cap, or_one(a->inverse_temperature));
+        NRL_TRY(cuda_launched(self, "head_grad"));
     }
-    return cuda_launched(self, "head_grad");
+    return NRL_OK;
 }

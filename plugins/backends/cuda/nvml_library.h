@@ -1,0 +1,33 @@
+/*
+ * nvml_library.h - the few questions that nrl has for NVIDIA's management library, which comes with the driver and is
+ * opened by its file name. Each may be refused by itself: virtual GPUs hide power, older ones energy. [any]
+ */
+#ifndef CUDA_NVML_LIBRARY_H
+#define CUDA_NVML_LIBRARY_H
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NVML_FILE "libnvidia-ml.so.1"
+
+/* Why clocks are lower than they could be. */
+enum { NVML_POWER_CAP = 0, NVML_HARDWARE_SLOWDOWN, NVML_SOFTWARE_THERMAL, NVML_HARDWARE_THERMAL, NVML_POWER_BRAKE, NVML_REASONS };
+
+/* NAN: not told. */
+typedef struct {
+    double sm_clock_mhz, memory_clock_mhz, power_w, temperature_c;
+    double reasons[NVML_REASONS]; /* 1 or 0 */
+} nvml_sample;
+
+typedef struct nvml nvml;
+nvml *nvml_open(const char *file, const char *bus_id); /* NULL: no such library, or it does not know the device */
+void nvml_close(nvml *n);                              /* NULL is fine */
+void nvml_read(const nvml *n, nvml_sample *fill);
+double nvml_energy_j(const nvml *n); /* since the driver was loaded; NAN */
+double nvml_sm_clock_limit_mhz(const nvml *n);
+double nvml_power_limit_w(const nvml *n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
