@@ -3,7 +3,7 @@
 # rules of a backend, the numbers of other programs, losses beside the CPU's, repeatability, memory, speed.
 # Needs a built tree (build/release unless given), no compiler and no cmake. Libraries are looked for where the system
 # has them, in -l FOLDER, in the build's lib/carried, in CUDA's folders and in python3's nvidia packages. Prints a
-# table, writes one JSON object (and the rules' report beside it), exits 1 if a check failed, 77 without a GPU.
+# table ("-" is what the machine does not tell), writes one JSON object (and the rules' report beside it), exits 1 if a check failed, 77 without a GPU.
 # A rehearsal where there is no GPU: -b cpu, or NRL_PLUGIN_PATH with an emulated cuda.so; NRL_CHECK_STEPS=2 shortens it.
 set -u
 result=gpu_check.json
@@ -208,12 +208,35 @@ fi
 
 # ---- memory and speed ----
 
-# number KEY: of the JSON in the file log
+# number KEY: of the JSON in the file log; "-" where it is null or absent
 number() {
-    sed -n 's/.*"'"$1"'": *\([^,}]*\).*/\1/p' log
+    found=$(sed -n 's/.*"'"$1"'": *\([^,}]*\).*/\1/p' log | tr -d '"')
+    case $found in '' | null) echo - ;; *) echo "$found" ;; esac
 }
 
-# bench NAME SECONDS STEPS CONFIG OPTION...
+# scaled KEY FACTOR FORMAT: the same, as printf writes it
+scaled() {
+    number "$1" | awk -v by="$2" -v format="$3" '{ if ($1 == "-") print "-"; else printf format, $1 * by }'
+}
+
+# shares: of the phases that took any time, as "forward 31 %"
+shares() {
+    sed 's/.*"phases": {//; s/}}.*//; s/}, /}\n/g' log | sed -n 's/^"\([a-z]*\)".*"share": *\([^,}]*\).*/\1 \2/p' |
+        awk '$2 >= 0.0005 { printf "%s%s %.1f %%", n++ ? ", " : "", $1, 100 * $2 }'
+}
+
+# throttled: reasons for lower clocks that were seen
+throttled() {
+    if [ "$(number samples)" = - ]; then
+        echo "not told"
+        return
+    fi
+    seen=$(grep -o '"throttled_[a-z_]*_share": *[0-9.e-]*' log | sed 's/"throttled_//; s/_share"//' |
+        awk -F': *' '$2 > 0 { printf "%s%s %.0f %%", n++ ? ", " : "", $1, 100 * $2 }')
+    echo "${seen:-never}"
+}
+
+# bench NAME SECONDS STEPS CONFIG OPTION...: rows of speed, time, memory and the device
 bench() {
     name=$1
     seconds=$(left "$2")
@@ -228,8 +251,16 @@ bench() {
         note "$name" failed "$(why $? err)"
         return
     }
-    note "$name" measure "$(number tokens_per_s | cut -d. -f1) tok/s, MFU $(number mfu | cut -c1-6), step $(number step_seconds_median | cut -c1-8) s, weights $(number weight_bytes) + activations $(number activation_bytes) bytes, loss $(number last_loss | cut -c1-7)"
+    note "$name" measure "$(scaled tokens_per_s 1 %.0f) tok/s, MFU $(scaled mfu 1 %.4f), step $(scaled step_seconds_median 1000 %.3f) ms, loss $(scaled last_loss 1 %.4f)"
+    note "  time" measure "$(shares)"
+    note "  device" measure "$(scaled launches_a_step 1 %.0f) launches a step, idle $(scaled idle_share 100 %.1f) % when measured ($(scaled overhead 100 %+.1f) %), SM $(scaled sm_clock_mean_mhz 1 %.0f) MHz (least $(scaled sm_clock_min_mhz 1 %.0f) of $(scaled sm_clock_limit_mhz 1 %.0f)), memory $(scaled dram_clock_mean_mhz 1 %.0f) MHz, $(scaled power_mean_w 1 %.0f) W of $(scaled power_limit_w 1 %.0f), $(scaled joules_per_token 1000 %.3f) mJ a token, throttled: $(throttled)"
+    note "  memory, MiB" measure "weights $(mib weight_bytes), master $(mib master_bytes), gradients $(mib gradient_bytes), states $(mib optimizer_bytes), activations $(mib activation_bytes); in use at most $(mib used_peak_bytes), the device's pool $(mib pool_held_peak_bytes), workspace $(mib workspace_bytes), fragmentation $(scaled fragmentation_share 100 %.1f) %"
     rows="$rows, {\"name\": \"$name\", \"bench\": $(cat log)}"
+}
+
+# mib KEY
+mib() {
+    scaled "$1" 9.5367431640625e-07 %.1f
 }
 
 # The shape of SmolLM2-135M with random weights, on rows of random tokens.
@@ -267,17 +298,26 @@ bench "speed, SmolLM2-135M shape, fp32" 60 3 small.yaml train.precision=fp32
 
 [ "$backend" = cuda ] && bench_on="{name: cuda, attention: cudnn}" bench "speed, cudnn's attention, bf16" 60 8 small.yaml
 
-# The same shape, tokens and optimizer by torch and transformers; other random weights, so losses only resemble.
-if seconds=$(left 90) && [ "$seconds" -lt 30 ]; then
-    note "speed, PyTorch, bf16" skipped "no time is left"
-elif ! limit 60 python3 -c 'import torch, transformers' 2>/dev/null; then
-    note "speed, PyTorch, bf16" skipped "no torch and transformers"
-elif limit "$(left 90)" python3 "$source/scripts/gpu_peer.py" config.json rows.jsonl "$(sed -n 's/.*global_batch: *\([0-9]*\).*/\1/p' small.yaml)" \
-    "$([ "$backend" = cuda ] && echo cuda || echo cpu)" >log 2>err; then
-    note "speed, PyTorch, bf16" measure "$(number tokens_per_s | cut -d. -f1) tok/s, first loss $(number first_loss | cut -c1-7), peak $(number peak_bytes) bytes"
-    rows="$rows, {\"name\": \"speed, PyTorch, bf16\", \"bench\": $(cat log)}"
+# The same weights, tokens and optimizer by torch and transformers, taking turns with nrl: as users write it, and compiled.
+python=${NRL_PEERS_PYTHON:-python3}
+if [ "$backend" = cuda ] && [ -z "${NRL_CHECK_STEPS:-}" ]; then
+    peer="--device cuda --batch 16 --length 1024 --steps 12 --repeats 2 --bf16 --peers eager compile"
 else
-    note "speed, PyTorch, bf16" failed "$(tail -n 1 err)"
+    peer="--device cpu --threads 1 --batch 1 --length 64 --steps 3 --repeats 1 --bf16 --peers eager"
+fi
+if [ "$(left 200)" -lt 45 ]; then
+    note "beside PyTorch" skipped "no time is left"
+elif ! limit 60 "$python" -c 'import torch, transformers' 2>/dev/null; then
+    note "beside PyTorch" skipped "no torch and transformers in $python (NRL_PEERS_PYTHON)"
+elif limit "$(left 200)" python3 "$source/tests/bench/sft_vs_torch.py" "$nrl" config.json $peer --backend "$backend" \
+    --python "$python" >log 2>err; then
+    # Products in bf16 round each in its own way.
+    apart=$(number largest_loss_difference)
+    state=$(awk -v d="$apart" 'BEGIN { print (d >= 0 && d <= 5e-2 ? "ok" : "failed") }')
+    note "beside PyTorch" "$state" "$(scaled nrl_tokens_per_s 1 %.0f) tok/s, PyTorch: $(sed 's/.*"peers": {//' log | grep -o '"[a-z-]*": {"torch_tokens_per_s": [0-9.]*' | sed 's/"//g; s/: {torch_tokens_per_s:/ /' | tr '\n' ';') losses at most $apart apart"
+    rows="$rows, {\"name\": \"beside PyTorch\", \"bench\": $(cat log)}"
+else
+    note "beside PyTorch" failed "$(why $? err)"
 fi
 
 # ---- several GPUs, and memory errors ----
