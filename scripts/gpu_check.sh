@@ -3,7 +3,8 @@
 # rules of a backend, the numbers of other programs, losses beside the CPU's, repeatability, memory, speed.
 # Needs a built tree (build/release unless given), no compiler and no cmake. Libraries are looked for where the system
 # has them, in -l FOLDER, in the build's lib/carried, in CUDA's folders and in python3's nvidia packages. Prints a
-# table ("-" is what the machine does not tell), writes one JSON object (and the rules' report beside it), exits 1 if a check failed, 77 without a GPU.
+# table ("-" is what the machine does not tell), writes one JSON object (and the rules' report beside it), exits 1 if
+# a check failed, 77 without a GPU. NRL_PEERS_PYTHON names a python that has torch and transformers.
 # A rehearsal where there is no GPU: -b cpu, or NRL_PLUGIN_PATH with an emulated cuda.so; NRL_CHECK_STEPS=2 shortens it.
 set -u
 result=gpu_check.json
@@ -14,7 +15,7 @@ while getopts o:b:l: option; do
     o) result=$OPTARG ;;
     b) backend=$OPTARG ;;
     l) folders=$(cd "$OPTARG" && pwd) || exit 2 ;;
-    *) sed -n '2,7s/^# //p' "$0" && exit 2 ;;
+    *) sed -n '2,8s/^# //p' "$0" && exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
