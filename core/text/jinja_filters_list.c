@@ -226,9 +226,9 @@ static nrl_status filter_dictsort(jinja_vm *m, const jinja_value *v, const jinja
     if (v->kind != JINJA_MAP) return JINJA_FAIL("dictsort: expected a dict, found %s", jinja_kind_name(v));
     if (!args_absent(&a[1])) {
         NRL_TRY(args_text("dictsort", &a[1], &method));
-        place = jinja_int(method.size == 5);
-        if (memcmp(method.text, method.size == 5 ? "value" : "key", method.size) != 0 ||
-            (method.size != 5 && method.size != 3))
+        bool value = method.size == 5 && !memcmp(method.text, "value", 5);
+        place = jinja_int(value);
+        if (!value && (method.size != 3 || memcmp(method.text, "key", 3) != 0))
             return JINJA_FAIL("dictsort: by: expected key or value");
     }
     jinja_find_method(m, v, "items", 5, &method);

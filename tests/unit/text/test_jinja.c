@@ -92,6 +92,7 @@ static void mistakes_name_template_line_and_what_was_expected(void **state)
                  "line 3: + is not known between int and str");
     assert_fails("{{ raise_exception('Roles must alternate') }}", NULL, NRL_ERR_DATA, "line 1: Roles must alternate");
     assert_fails("{{ [].append(1) }}", NULL, NRL_ERR_DATA, "'append' changes a list");
+    assert_fails("{{ {}|dictsort(false, 'neither') }}", NULL, NRL_ERR_DATA, "dictsort: by: expected key or value");
     assert_fails("{{ 'a", NULL, NRL_ERR_CONFIG, "line 1: a string has no end");
 }
 
