@@ -9,6 +9,7 @@
 #include "config/suggest.h"
 #include "optim/options.h"
 #include "optim/schedule.h"
+#include <nrl/backend.h>
 #include <nrl/model.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,10 +60,18 @@ static void add_core(tables *t)
                    sizeof(nrl_option)});
 }
 
-/* Of a model plugin also the model_type words of config.json that it serves. */
+static const char *backend_help(arena *a, const nrl_backend *b)
+{
+    const char *changes = b->relax && b->relaxed ? b->relaxed : "nothing: there are no faster ways";
+    return arena_printf(a, "%s\n  train.deterministic: false changes: %s", b->plugin.summary, changes);
+}
+
+/* Of a model plugin also the model_type words of config.json that it serves; of a backend what
+ * train.deterministic changes. */
 static const char *plugin_help(arena *a, const plugin_entry *e)
 {
     const char *help = e->table->summary, *before = "\n  model_type: ";
+    if (e->kind->kind == NRL_KIND_BACKEND) return backend_help(a, (const nrl_backend *)e->table);
     if (e->kind->kind != NRL_KIND_MODEL) return help;
     const nrl_model *model = (const nrl_model *)e->table;
     for (const char *const *type = model->model_types; type && *type; type++, before = ", ")

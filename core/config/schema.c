@@ -80,6 +80,9 @@ static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
                 "most of a micro-batch's logits that stay until backward where a loss needs whole "
                 "batches (dpo, kto); the rest is computed twice, with the same results"),
+    NRL_OPT_BOOL(config_train, deterministic, "true",
+                 "equal configs give equal bits on one machine; false: the backend may be faster where sums are made in "
+                 "the order that comes, `nrl describe` of it says where"),
     NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX,
                 "of data order, random weights and sampling"),
     NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip",

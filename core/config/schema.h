@@ -91,6 +91,7 @@ typedef struct {
     int64_t nan; /* config_nan */
     int64_t nan_limit;
     int64_t logits_mb;
+    bool deterministic;
 } config_train;
 
 typedef struct {

@@ -65,6 +65,7 @@ nrl_status open_device(run *r)
     nrl_status st = device_open(r->backend, r->backend_options, mesh_where(r->mesh)->local_rank, &r->device);
     if (st != NRL_OK) nrl_note("backend '%s'", r->backend->plugin.name);
     NRL_TRY(st);
+    if (!r->config.train.deterministic && r->device.table.relax) r->device.table.relax(r->device.self);
     NRL_TRY(check_precision(r));
     loss_scale_start(&r->loss_scale, &r->config.train.scale);
     NRL_TRY(ctx_create(&r->device, &r->ctx));

@@ -210,6 +210,13 @@ static void say_reference(const run *r)
                 mib(reference_bytes(r->reference)));
 }
 
+static void say_relaxed(const run *r, const nrl_backend *b)
+{
+    bool changes = b->relax && b->relaxed;
+    run_say(r, "           deterministic: false: %s%s", changes ? "bits may differ from run to run: " : "",
+            changes ? b->relaxed : "changes nothing, this backend has no faster ways");
+}
+
 static void say_machine(const run *r)
 {
     const nrl_device_facts *f = &r->device.facts;
@@ -219,6 +226,7 @@ static void say_machine(const run *r)
     else
         run_say(r, "backend    %s: %s, %lld thread%s, %s, %s", name, f->name, (long long)f->n_threads,
                 f->n_threads == 1 ? "" : "s", f->isa, f->library);
+    if (!r->config.train.deterministic) say_relaxed(r, r->backend);
     if (r->passed_over) run_say(r, "           auto passed over %s", r->passed_over);
     if (r->env.check_only && r->backend->probe && r->backend->probe() != NRL_OK)
         nrl_warn("backend '%s' cannot be used here: %s", name, nrl_error_text());

@@ -9,8 +9,8 @@
  * Legend: R rows, C columns, N tokens, P scored rows, D width, H heads, G kv heads, K head width,
  * V vocabulary, S segments. A nrl_mat with data NULL is an absent operand.
  * `fresh` beside an accumulated output: true overwrites it, false adds to it.
- * Every operation is queued on `stream` and is deterministic; results do not depend on the number
- * of threads unless said. f32 sums over columns are formed in f32 or wider. [step]
+ * Every operation is queued on `stream` and is deterministic (but see `relax`); results do not depend
+ * on the number of threads unless said. f32 sums over columns are formed in f32 or wider. [step]
  */
 #ifndef NRL_BACKEND_H
 #define NRL_BACKEND_H
@@ -227,6 +227,9 @@ typedef struct {
     /* Pinned where the device can copy from it at full speed. [any] */
     nrl_status (*alloc_host)(void *self, size_t bytes, void **out);
     void (*free_host)(void *self, void *memory);
+    /* Queued on stream. Host memory of alloc_host must stay until the queue has got there. Other host
+     * memory has been read, or holds what was copied, when the call returns; reading does not wait for
+     * the queue. */
     nrl_status (*copy)(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes,
                        uint32_t direction);
 
@@ -260,6 +263,11 @@ typedef struct {
      *   memory_...       of the device's pool, shown beside the run's own; peaks are since it was opened
      * and shows any other as it is: means and extremes of samples since watch_begin. [main] */
     nrl_status (*watch_end)(void *self, nrl_value *values, size_t room, size_t *n);
+
+    /* train.deterministic: false. Faster ways may be taken whose bits differ from run to run; `relaxed` says
+     * in words what differs ("..., ..."). NULL, both: there are none. [main], after open */
+    void (*relax)(void *self);
+    const char *relaxed;
 } nrl_backend;
 
 #ifdef __cplusplus

@@ -55,7 +55,12 @@ static nrl_status table_alloc_host(void *instance, size_t bytes, void **out)
 static void table_free_host(void *instance, void *memory)
 {
     cuda *self = instance;
-    cuda_staging_give(self->staging, memory);
+    if (cuda_enter(self) == NRL_OK) cuda_staging_give(self->staging, memory); /* else a context of device 0 is made */
+}
+
+static void table_relax(void *instance)
+{
+    ((cuda *)instance)->relaxed = true;
 }
 
 /* ---- into the operations ---- */
@@ -124,6 +129,9 @@ static const nrl_backend cuda_table = {
     .event_seconds = cuda_event_seconds,
     .watch_begin = cuda_watch_begin,
     .watch_end = cuda_watch_end,
+    .relax = table_relax,
+    .relaxed = "f32 products split along their depth may add in place, gradients of embeddings add by atomics, "
+               "attention: cudnn takes gradients that do not repeat",
 };
 
 NRL_EXPORT(cuda_table)

@@ -43,6 +43,7 @@ struct cuda {
     void *math;      /* handles of the matrix library, NULL until first used: gemm.c */
     void *attention; /* the same of the attention library: dnn.c */
     bool tf32, wants_dnn;
+    bool relaxed; /* results may differ from run to run: nrl_backend.relax */
 };
 
 /* Memory for one operation at a time, contents undefined, valid until the next call: operations on

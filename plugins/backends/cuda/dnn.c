@@ -98,7 +98,7 @@ static int64_t rounded(int64_t n, int64_t least)
     return least;
 }
 
-static dnn_problem problem_of(const nrl_attention_args *a)
+static dnn_problem problem_of(const cuda *self, const nrl_attention_args *a)
 {
     const int32_t *cu = a->host_cu_q;
     int64_t longest = 0, shortest = INT64_MAX;
@@ -115,7 +115,8 @@ static dnn_problem problem_of(const nrl_attention_args *a)
                          .width = a->head_dim,
                          .strides = {a->q.stride, a->k.stride, a->v.stride, a->y.stride},
                          .dtype = a->q.dtype,
-                         .ragged = ragged};
+                         .ragged = ragged,
+                         .relaxed = self->relaxed};
 }
 
 static void warn_once(bool *warned, const dnn_problem *p, const char *why)
@@ -231,7 +232,7 @@ static nrl_status run(cuda *self, void *stream, const nrl_attention_args *a, con
 
 nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args *a, bool *done)
 {
-    dnn_problem p = problem_of(a);
+    dnn_problem p = problem_of(self, a);
     dnn_engine *e;
     dnn_entry *entry;
     *done = false;
@@ -246,7 +247,7 @@ nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention
 {
     const nrl_attention_args *f = &a->forward;
     const nrl_mat *gradients[] = {&a->dy, &a->dq, &a->dk, &a->dv};
-    dnn_problem p = problem_of(f);
+    dnn_problem p = problem_of(self, f);
     dnn_engine *e;
     dnn_entry *entry;
     *done = false;

@@ -17,7 +17,7 @@ typedef struct {
     int64_t batch, heads, kv_heads, length, width; /* B H G T K */
     int64_t strides[DNN_OPERANDS];                 /* elements from row to row; 0 = not used */
     uint32_t dtype;                                /* NRL_DTYPE_BF16 or F16 */
-    uint32_t ragged, backward, unused;             /* no holes: compared whole */
+    uint32_t ragged, backward, relaxed;            /* no holes: compared whole */
 } dnn_problem;
 
 typedef struct {
@@ -33,8 +33,8 @@ typedef struct {
 typedef struct {
     nrl_status (*open)(void **library); /* NRL_ERR_PLUGIN: it cannot be found, or is too old */
     void (*close)(void *library);
-    /* *plan NULL with NRL_OK: there is no way that repeats bit for bit within `most` bytes of
-     * workspace; the error text then says what the library said. */
+    /* *plan NULL with NRL_OK: there is no way that repeats bit for bit (or with `relaxed` none at all)
+     * within `most` bytes of workspace; the error text then says what the library said. */
     nrl_status (*plan)(void *library, const dnn_problem *p, size_t most, void **plan, size_t *workspace_bytes);
     void (*plan_free)(void *library, void *plan);
     nrl_status (*run)(void *library, void *plan, const dnn_operands *at, void *stream);

@@ -136,7 +136,8 @@ static gemm_product product_of(const cuda *self, const nrl_gemm_args *a)
                           .transpose_right = a->transpose_a,
                           .accumulate = !a->fresh,
                           .has_bias = bias_is_fused(a),
-                          .tf32 = self->tf32};
+                          .tf32 = self->tf32,
+                          .relaxed = self->relaxed};
 }
 
 static nrl_status add_bias(cuda *self, void *stream, const nrl_mat *c, const nrl_mat *bias)

@@ -112,13 +112,13 @@ static bool may_differ(dnn_graph *g, cudnnBackendDescriptor_t way)
 }
 
 /* A plan for one way; *out NULL and words in `why` where it cannot be had. Descriptors belong to g. */
-static void try_way(dnn_graph *g, cudnnBackendDescriptor_t way, size_t most, cudnnBackendDescriptor_t *out,
+static void try_way(dnn_graph *g, cudnnBackendDescriptor_t way, bool relaxed, size_t most, cudnnBackendDescriptor_t *out,
                     int64_t *bytes, char *why)
 {
     const dnn *l = g->library;
     int64_t n = 0;
     *out = NULL;
-    if (may_differ(g, way)) {
+    if (!relaxed && may_differ(g, way)) {
         snprintf(why, WORDS, "results would differ from run to run");
         return;
     }
@@ -181,7 +181,7 @@ static nrl_status choose(dnn_plan *p, size_t most, size_t *workspace_bytes)
     char why[WORDS] = "there is no way";
     int64_t bytes = 0, n = ways_of(g, operation_graph(g), ways);
     for (int64_t i = 0; i < n && !p->plan && !g->code; i++)
-        try_way(g, ways[i], most, &p->plan, &bytes, why);
+        try_way(g, ways[i], p->problem.relaxed, most, &p->plan, &bytes, why);
     *workspace_bytes = (size_t)bytes;
     if (p->plan) return NRL_OK;
     if (g->code && !is_refusal(g->code)) return dnn_check(g->library, g->code, g->what);

@@ -135,18 +135,28 @@ static nrl_status describe(const lt *l, lt_plan *plan, const gemm_product *p)
     return describe_matrix(l, &plan->out, p->out_type, p->rows, p->cols, false, p->out_stride);
 }
 
+/* How parts of a sum are joined where the depth is split. Only in the workspace, in f32 and in a step of
+ * its own is it sure to be f32 in the same order each time: "in place" adds to the output as parts come,
+ * in the output's type, which f16 may overflow. */
+static uint32_t reductions_of(const gemm_product *p)
+{
+    bool any = p->relaxed && p->out_type == NRL_DTYPE_F32;
+    return any ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
 static nrl_status prefer(const lt *l, cublasLtMatmulPreference_t to, const gemm_product *p, size_t workspace)
 {
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         uint32_t value;
-    } rows[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p->left_alignment},
+    } rows[] = {{CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions_of(p)},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p->left_alignment},
                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p->right_alignment},
                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p->out_alignment},
                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p->out_alignment}};
     uint64_t bytes = workspace;
     cublasStatus_t code = l->MatmulPreferenceSetAttribute(to, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
-    for (int i = 0; i < 4 && code == CUBLAS_STATUS_SUCCESS; i++)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && code == CUBLAS_STATUS_SUCCESS; i++)
         code = l->MatmulPreferenceSetAttribute(to, rows[i].name, &rows[i].value, sizeof rows[i].value);
     return lt_check(code, "telling preferences");
 }
@@ -166,8 +176,9 @@ static nrl_status choose(const lt *l, lt_plan *plan, const gemm_product *p, size
                                          plan->out, preference, 1, &result, &n);
     (void)l->MatmulPreferenceDestroy(preference);
     if (st) return st;
-    if (code == CUBLAS_STATUS_NOT_SUPPORTED || (code == CUBLAS_STATUS_SUCCESS && !n)) return NRL_OK;
-    NRL_TRY(lt_check(code, "choosing an algorithm"));
+    bool none = code == CUBLAS_STATUS_SUCCESS && (!n || result.state == CUBLAS_STATUS_NOT_SUPPORTED);
+    if (code == CUBLAS_STATUS_NOT_SUPPORTED || none) return NRL_OK;
+    NRL_TRY(lt_check(code ? code : result.state, "choosing an algorithm"));
     plan->algorithm = result.algo;
     *found = true;
     return NRL_OK;

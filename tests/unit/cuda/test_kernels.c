@@ -189,6 +189,16 @@ static void scatter_gives_the_same_bits_twice(void **state)
     assert_memory_equal(a, b, ROWS * COLS * sizeof *a);
     assert_int_equal(cpu.ops.scatter(cpu.self, NULL, &s), NRL_OK);
     assert_near(a, b, ROWS * COLS, SUM_TOLERANCE);
+    gpu->relaxed = true; /* in the order that comes */
+    s.dx = mat(a, ROWS, COLS);
+    assert_int_equal(cuda_op_scatter(gpu, NULL, &s), NRL_OK);
+    s.fresh = false;
+    s.dx = mat(b, ROWS, COLS);
+    assert_int_equal(cpu.ops.scatter(cpu.self, NULL, &s), NRL_OK);
+    s.dx = mat(a, ROWS, COLS);
+    assert_int_equal(cuda_op_scatter(gpu, NULL, &s), NRL_OK);
+    gpu->relaxed = false;
+    assert_near(a, b, ROWS * COLS, SUM_TOLERANCE);
     free(dy);
     free(a);
     free(b);

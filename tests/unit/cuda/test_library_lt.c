@@ -28,8 +28,8 @@ typedef struct {
 
 static struct {
     int live, no_way, missing_symbol;
-    cublasStatus_t heuristic_code;
-    uint32_t alignments[4];
+    cublasStatus_t heuristic_code, result_state;
+    uint32_t alignments[4], reductions;
     uint64_t workspace;
     cudaDataType_t types[4]; /* a, b, c, d as the heuristic saw them */
     bool multiplied;
@@ -131,6 +131,11 @@ static cublasStatus_t fake_MatmulPreferenceSetAttribute(cublasLtMatmulPreference
         memcpy(&lt_fake.workspace, value, size);
         return CUBLAS_STATUS_SUCCESS;
     }
+    if (name == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+        assert_int_equal(size, 4);
+        memcpy(&lt_fake.reductions, value, size);
+        return CUBLAS_STATUS_SUCCESS;
+    }
     assert_in_range(name, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
     assert_int_equal(size, 4);
     memcpy(&lt_fake.alignments[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
@@ -168,6 +173,7 @@ static cublasStatus_t fake_MatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMa
     assert_int_equal(most, 1);
     memset(results, 0, sizeof *results);
     *n = !lt_fake.no_way;
+    results->state = lt_fake.result_state;
     lt_fake.seen = *is;
     return lt_fake.heuristic_code;
 }
@@ -269,6 +275,33 @@ static void every_product_is_one_that_the_documentation_has(void **state)
     assert_memory_equal(lt_fake.alignments, alignments, sizeof alignments);
 }
 
+static void tf32_is_for_f32_where_it_was_asked_for_alone(void **state)
+{
+    static const uint32_t dtypes[] = {NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F16};
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (uint32_t asked = 0; asked < 2; asked++) {
+            gemm_product p = usual;
+            p.type = p.out_type = dtypes[t];
+            p.tf32 = asked;
+            run(&p);
+            assert_int_equal(lt_fake.seen.compute,
+                             asked && t == 0 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+        }
+}
+
+static void parts_of_a_sum_are_joined_in_f32_and_in_order_unless_relaxed(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < 4; way++) {
+        gemm_product p = usual;
+        p.out_type = way & 1 ? NRL_DTYPE_F32 : NRL_DTYPE_BF16;
+        p.relaxed = way >> 1;
+        run(&p);
+        assert_int_equal(lt_fake.reductions, way == 3 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    }
+}
+
 static void what_has_no_way_is_no_error(void **state)
 {
     void *plan = &lt_fake;
@@ -284,6 +317,10 @@ static void what_has_no_way_is_no_error(void **state)
     assert_int_equal(library_lt_table()->plan(library, &usual, 256, &plan), NRL_ERR_DEVICE);
     assert_null(plan);
     lt_fake.heuristic_code = CUBLAS_STATUS_SUCCESS;
+    lt_fake.result_state = CUBLAS_STATUS_NOT_SUPPORTED;
+    assert_int_equal(library_lt_table()->plan(library, &usual, 256, &plan), NRL_OK);
+    assert_null(plan);
+    lt_fake.result_state = CUBLAS_STATUS_SUCCESS;
 }
 
 static void a_library_without_a_call_is_said(void **state)
@@ -301,6 +338,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_product_is_one_that_the_documentation_has),
+        cmocka_unit_test(tf32_is_for_f32_where_it_was_asked_for_alone),
+        cmocka_unit_test(parts_of_a_sum_are_joined_in_f32_and_in_order_unless_relaxed),
         cmocka_unit_test(what_has_no_way_is_no_error),
         cmocka_unit_test(a_library_without_a_call_is_said),
     };

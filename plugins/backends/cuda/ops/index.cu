@@ -4,7 +4,7 @@
  * Scatter is deterministic without sorting: a first kernel finds, for each row i of dy, the next row
  * with the same index (a chain in ascending order); in the second, whoever heads a chain adds up all
  * of it in f32 and writes once. N^2 / 2 comparisons of integers from shared memory: for 16k tokens
- * some 10^8, far below what the rows themselves cost.
+ * some 10^8, far below what the rows themselves cost. Relaxed, f32 rows are added to by atomics.
  */
 #include "each.h"
 
@@ -79,6 +79,28 @@ struct scatter_body {
     }
 };
 
+/* Where the order of sums is free: no chains, whose rows wait for each other where a token is frequent. */
+struct scatter_any_body {
+    nrl_scatter_args a;
+    volatile int32_t *fault;
+    __device__ void operator()(place p) const
+    {
+        int64_t to = a.index[p.row];
+        if (to < -1 || to >= a.dx.rows) *fault = CUDA_FAULT_ROW_INDEX;
+        if (to < 0 || to >= a.dx.rows) return;
+        pack dy = mat_load(a.dy, p.row, p.col, p.n);
+        float *at = (float *)a.dx.data + to * a.dx.stride + p.col;
+        for (int k = 0; k < PACK; k++)
+            if (k < p.n) atomicAdd(at + k, dy.v[k]);
+    }
+};
+
+static nrl_status scatter_any(cuda *self, void *stream, const nrl_scatter_args *a)
+{
+    scatter_any_body body = {*a, self->fault};
+    return each_pack(self, stream, "scatter", a->dy.rows, a->dy.cols, body);
+}
+
 nrl_status cuda_op_scatter(cuda *self, void *stream, const nrl_scatter_args *a)
 {
     int64_t n = a->dy.rows;
@@ -89,6 +111,7 @@ nrl_status cuda_op_scatter(cuda *self, void *stream, const nrl_scatter_args *a)
         NRL_TRY(cuda_op_fill(self, stream, &zero));
     }
     if (n <= 0) return NRL_OK;
+    if (self->relaxed && a->dx.dtype == NRL_DTYPE_F32) return scatter_any(self, stream, a);
     NRL_TRY(cuda_scratch(self, (size_t)n * 2 * sizeof(int32_t), &memory));
     int32_t *next = (int32_t *)memory, *follows = next + n;
     nrl_mat flags = {follows, NRL_DTYPE_I32, 0, 1, n, n};
