@@ -75,7 +75,7 @@ static nrl_status keep_logits(nrl_ctx *ctx, const head_spec *head, bool trained,
     int64_t vocab = head->weight->dims[0];
     if (!tape_records(ctx) || (!trained && !hidden->has_grad)) return NRL_OK;
     int64_t rows = head_kept_rows(ctx, ctx->batch->n_rows, vocab);
-    return rows ? tensor_matrix(ctx, NRL_DTYPE_F32, rows, vocab, kept) : NRL_OK;
+    return rows ? tensor_matrix(ctx, NRL_DTYPE_F32, rows, head_pitch(ctx, vocab), kept) : NRL_OK;
 }
 
 static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const nrl_tensor *targets,

@@ -15,7 +15,7 @@ typedef struct {
     int64_t n_rows, chunk;                /* P, largest R */
     double soft_cap, inverse_temperature; /* with the head's scale folded in */
     nrl_tensor *kept;                     /* f32 [K,V]: logits of the first K rows, or NULL */
-    nrl_tensor *rows, *logits;            /* [chunk,D], f32 [chunk,V] where K < P; of the scope */
+    nrl_tensor *rows, *logits;            /* [chunk,D], f32 [chunk,V] where K < P (rows head_pitch apart); of the scope */
     nrl_tensor *dlogits, *drows;          /* [chunk,V] unless f32, [chunk,D]; made when needed */
     nrl_tensor *dhidden;                  /* [N,D], NULL = not wanted */
     bool dhidden_fresh;                   /* nothing was added to dhidden yet */
@@ -31,6 +31,9 @@ typedef struct {
 
 /* K: how many of n_rows have room within ctx_set_head_keep, in whole chunks. */
 int64_t head_kept_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab);
+/* Elements from one row of logits to the next: more than there are where a device's products want
+ * aligned rows, unless somebody else said how many rows a chunk has (whole logits are read as they lie). */
+int64_t head_pitch(const nrl_ctx *ctx, int64_t vocab);
 /* `kept` has room for the logits of the first head_kept_rows, or is NULL. */
 nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden,
                      const nrl_tensor *index, const nrl_tensor *target, double temperature,

@@ -11,16 +11,26 @@
 
 enum {
     CHUNK_BYTES = 32 << 20, /* of f32 logits: large products, small beside activations */
+    CHUNK_MOST = 1 << 30,   /* of a device's own memory, a hundredth part: each chunk reads and writes the */
+    CHUNK_SHARE = 128,      /* whole gradient of the head, so few of them are as fast as one */
     CHUNK_MIN_ROWS = 128,   /* below this the products are bound by reading the weight */
-    CHUNK_STEP = 16         /* whole tiles of rows */
+    CHUNK_STEP = 16,        /* whole tiles of rows */
+    PITCH_STEP = 64         /* elements: rows of odd vocabularies begin at 128 bytes */
 };
+
+static int64_t chunk_bytes(const nrl_ctx *ctx)
+{
+    const nrl_device_facts *f = &ctx->device->facts;
+    int64_t share = f->host_memory ? 0 : f->memory_bytes / CHUNK_SHARE;
+    return share < CHUNK_BYTES ? CHUNK_BYTES : share < CHUNK_MOST ? share : CHUNK_MOST;
+}
 
 /* Equal chunks of at most the wanted size. */
 static int64_t chunk_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
 {
     int64_t most = ctx->head_chunk_rows;
     if (!most) {
-        most = CHUNK_BYTES / (4 * vocab) / CHUNK_STEP * CHUNK_STEP;
+        most = chunk_bytes(ctx) / (4 * vocab) / CHUNK_STEP * CHUNK_STEP;
         if (most < CHUNK_MIN_ROWS) most = CHUNK_MIN_ROWS;
     }
     if (n_rows <= most) return n_rows;
@@ -28,6 +38,12 @@ static int64_t chunk_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
     int64_t rows = (n_rows + n_chunks - 1) / n_chunks;
     rows = (rows + CHUNK_STEP - 1) / CHUNK_STEP * CHUNK_STEP;
     return rows < most ? rows : most;
+}
+
+int64_t head_pitch(const nrl_ctx *ctx, int64_t vocab)
+{
+    bool exact = ctx->device->facts.host_memory || ctx->head_chunk_rows;
+    return exact ? vocab : (vocab + PITCH_STEP - 1) / PITCH_STEP * PITCH_STEP;
 }
 
 int64_t head_kept_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
@@ -70,7 +86,7 @@ nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden,
     if (spec->bias) NRL_TRY(param_work(spec->bias, &w->bias));
     NRL_TRY(tensor_matrix(ctx, hidden->dtype, w->chunk, hidden->cols, &w->rows));
     if (kept && kept->rows == w->n_rows) return NRL_OK;
-    return tensor_matrix(ctx, NRL_DTYPE_F32, w->chunk, vocab, &w->logits);
+    return tensor_matrix(ctx, NRL_DTYPE_F32, w->chunk, head_pitch(ctx, vocab), &w->logits);
 }
 
 /* The first n rows of a chunk buffer. */
@@ -78,6 +94,14 @@ static nrl_mat top(const nrl_tensor *t, int64_t n)
 {
     nrl_mat m = tensor_mat(t);
     m.rows = n;
+    return m;
+}
+
+/* The same of logits, whose rows may lie further apart than they are long. */
+static nrl_mat top_logits(const head_work *w, const nrl_tensor *t, int64_t n)
+{
+    nrl_mat m = top(t, n);
+    m.cols = w->spec->weight->dims[0];
     return m;
 }
 
@@ -89,8 +113,8 @@ static bool is_kept(const head_work *w, int64_t begin)
 /* Where logits of rows [begin, begin + n) are: among the kept ones, or in the chunk's buffer. */
 static nrl_mat logits_of(const head_work *w, int64_t begin, int64_t n)
 {
-    if (!is_kept(w, begin)) return top(w->logits, n);
-    nrl_mat m = top(w->kept, n);
+    if (!is_kept(w, begin)) return top_logits(w, w->logits, n);
+    nrl_mat m = top_logits(w, w->kept, n);
     m.data = (float *)m.data + begin * m.stride;
     return m;
 }
@@ -156,7 +180,7 @@ static nrl_status backward_buffers(nrl_ctx *ctx, head_work *w)
 {
     if (!w->dlogits && w->hidden->dtype != NRL_DTYPE_F32)
         NRL_TRY(
-            tensor_matrix(ctx, w->hidden->dtype, w->chunk, w->spec->weight->dims[0], &w->dlogits));
+            tensor_matrix(ctx, w->hidden->dtype, w->chunk, head_pitch(ctx, w->spec->weight->dims[0]), &w->dlogits));
     if (!w->drows && w->dhidden) NRL_TRY(tensor_like(ctx, w->rows, &w->drows));
     return NRL_OK;
 }
@@ -202,7 +226,7 @@ nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_
     nrl_mat logits = logits_of(w, begin, n);
     nrl_head_grad_args a = {.size = sizeof a,
                             .logits = logits,
-                            .dlogits = w->dlogits ? top(w->dlogits, n) : logits,
+                            .dlogits = w->dlogits ? top_logits(w, w->dlogits, n) : logits,
                             .target = w->target + begin,
                             .soft_cap = w->soft_cap,
                             .inverse_temperature = w->inverse_temperature,

@@ -3,7 +3,8 @@
  * f32.
  *
  * Positions repeat in every batch, so a table by position is computed once and grows by doubling; a
- * batch only copies the rows of its positions. Tables are told apart by their frequencies.
+ * batch only copies, or gathers on the device, the rows of its positions. Tables are told apart by their
+ * frequencies.
  */
 #include "tensor/rope.h"
 #include <math.h>
@@ -16,6 +17,7 @@ struct rope_table {
     int64_t half, n_positions;
     double scale;
     float *cos, *sin;                  /* host [n_positions, half] */
+    nrl_tensor *own_cos, *own_sin;     /* the same on a device that does not read host memory; NULL = not yet */
     nrl_tensor *batch_cos, *batch_sin; /* [N, half] of the batch at hand, counted; NULL = not yet */
 };
 
@@ -34,9 +36,17 @@ static rope_table *find_table(nrl_ctx *ctx, const nrl_rope *rope)
     return t;
 }
 
-static void grow(rope_table *t, int64_t n)
+static void forget_own(nrl_ctx *ctx, rope_table *t)
+{
+    tensor_release(ctx, t->own_cos);
+    tensor_release(ctx, t->own_sin);
+    t->own_cos = t->own_sin = NULL;
+}
+
+static void grow(nrl_ctx *ctx, rope_table *t, int64_t n)
 {
     if (n <= t->n_positions) return;
+    forget_own(ctx, t);
     if (n < 2 * t->n_positions) n = 2 * t->n_positions;
     t->cos = mem_realloc(t->cos, (size_t)(n * t->half) * sizeof *t->cos);
     t->sin = mem_realloc(t->sin, (size_t)(n * t->half) * sizeof *t->sin);
@@ -50,24 +60,37 @@ static void grow(rope_table *t, int64_t n)
     t->n_positions = n;
 }
 
+static void copy_rows(const nrl_batch *b, const float *table, int64_t half, float *rows)
+{
+    for (int64_t i = 0; i < b->n_tokens; i++)
+        memcpy(rows + i * half, table + (int64_t)b->positions[i] * half, (size_t)half * sizeof(float));
+}
+
+/* A device gathers from a table of its own: a batch's rows are megabytes, its positions are not. */
+static nrl_status gather_rows(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own,
+                              nrl_tensor *rows)
+{
+    const int64_t dims[] = {t->n_positions, t->half};
+    if (!*own) {
+        NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 2, dims, false, own));
+        NRL_TRY(tensor_write(ctx, *own, table));
+    }
+    nrl_gather_args a = {.size = sizeof a, .x = tensor_mat(*own), .y = tensor_mat(rows),
+                         .index = tensor_index(ctx->index.positions)};
+    return backend_gather(ctx, &a);
+}
+
 /* Rows of `table` for each position, as a tensor that the context keeps. */
-static nrl_status gather(nrl_ctx *ctx, const float *table, int64_t half, nrl_tensor **out)
+static nrl_status gather(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own,
+                         nrl_tensor **out)
 {
     const nrl_batch *b = ctx->batch;
-    nrl_tensor *t;
-    NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, b->n_tokens, half, &t));
-    bool direct = ctx->device->facts.host_memory;
-    size_t row = (size_t)half * sizeof(float);
-    float *rows = direct ? t->data : mem_alloc(row * (size_t)b->n_tokens);
-    for (int64_t i = 0; i < b->n_tokens; i++)
-        memcpy(rows + i * half, table + (int64_t)b->positions[i] * half, row);
-    nrl_status st = NRL_OK;
-    if (!direct) {
-        st = tensor_write(ctx, t, rows);
-        free(rows);
-    }
-    if (!st) *out = tensor_retain(t);
-    return st;
+    nrl_tensor *rows;
+    NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, b->n_tokens, t->half, &rows));
+    if (ctx->device->facts.host_memory) copy_rows(b, table, t->half, rows->data);
+    else if (b->n_tokens) NRL_TRY(gather_rows(ctx, t, table, own, rows));
+    *out = tensor_retain(rows);
+    return NRL_OK;
 }
 
 static nrl_status fill_batch_rows(nrl_ctx *ctx, rope_table *t)
@@ -76,10 +99,10 @@ static nrl_status fill_batch_rows(nrl_ctx *ctx, rope_table *t)
     int64_t last = 0;
     for (int64_t i = 0; i < b->n_tokens; i++)
         if (b->positions[i] > last) last = b->positions[i];
-    grow(t, last + 1);
+    grow(ctx, t, last + 1);
     ctx_scope_begin(ctx);
-    nrl_status st = gather(ctx, t->cos, t->half, &t->batch_cos);
-    if (!st) st = gather(ctx, t->sin, t->half, &t->batch_sin);
+    nrl_status st = gather(ctx, t, t->cos, &t->own_cos, &t->batch_cos);
+    if (!st) st = gather(ctx, t, t->sin, &t->own_sin, &t->batch_sin);
     ctx_scope_end(ctx);
     return st;
 }
@@ -108,6 +131,7 @@ void rope_forget(nrl_ctx *ctx)
     while (ctx->ropes) {
         rope_table *t = ctx->ropes;
         ctx->ropes = t->next;
+        forget_own(ctx, t);
         free(t->inv_freq);
         free(t->cos);
         free(t->sin);

@@ -11,6 +11,7 @@
 
 #include "support/tiny_llama.h"
 #include "tensor/internal.h"
+#include "tensor/rope.h"
 #include <math.h>
 #include <time.h>
 
@@ -216,6 +217,7 @@ static void recompute_gives_the_same_bits(void **state)
     ctx_memory before, after;
     int64_t n;
     (void)state;
+    rope_forget(ctx); /* a device keeps its angles */
     ctx_memory_use(ctx, &before);
     tiny_zero_grad(&model);
     ok(tiny_step(&model, b, NULL));
@@ -228,6 +230,7 @@ static void recompute_gives_the_same_bits(void **state)
     double *again = tiny_grads(&model, &n);
     assert_memory_equal(again, kept, (size_t)n * sizeof *kept);
     assert_true(difference(kept, whole, n) < SUM_ORDER_TOLERANCE);
+    rope_forget(ctx);
     ctx_memory_use(ctx, &after);
     assert_int_equal(after.live_bytes, before.live_bytes);
     free(whole);
@@ -502,7 +505,7 @@ static void wandering_lengths_do_not_pile_up_memory(void **state)
     ctx_memory_use(ctx, &m);
     printf("reserved %.2f MB, peak %.2f MB\n", (double)m.reserved_bytes / 1e6,
            (double)m.peak_bytes / 1e6);
-    assert_true((double)m.reserved_bytes <= 1.25 * (double)m.peak_bytes);
+    assert_true((double)m.reserved_bytes <= 1.25 * (double)m.peak_bytes + (2 << 20)); /* a segment */
     ctx_trim(ctx);
     ctx_memory_use(ctx, &m);
     assert_int_equal(m.reserved_bytes, m.live_bytes);
