@@ -68,6 +68,7 @@ nrl_status cuda_no_dtype(const char *op, uint32_t dtype); /* NRL_ERR_PLUGIN */
 nrl_status cuda_facts(void *self, nrl_device_facts *fill);
 /* Is there a device that this build has code for? [any] */
 nrl_status cuda_probe_driver(const cuda_driver *driver);
+nrl_status cuda_check_capability(const cuda_properties *p);
 
 /* ---- open.c: everything but the table, so that tests can open over another driver ---- */
 nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, int32_t index,

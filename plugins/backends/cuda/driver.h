@@ -15,6 +15,8 @@ extern "C" {
 
 /* The codes that matter here; the values are the runtime's. */
 enum { CUDA_DONE = 0, CUDA_NO_MEMORY = 2, CUDA_NOT_READY = 600 };
+/* What a kernel did wrong (illegal addresses and their kin) is told by whatever call comes later. */
+enum { CUDA_FIRST_OF_KERNELS = 700, CUDA_LAST_OF_KERNELS = 720 };
 
 typedef enum { CUDA_TO_DEVICE = 1, CUDA_TO_HOST, CUDA_ON_DEVICE } cuda_copy_way;
 

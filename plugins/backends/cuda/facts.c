@@ -12,6 +12,12 @@ static int capability(const cuda_properties *p)
     return 10 * p->major + p->minor;
 }
 
+nrl_status cuda_check_capability(const cuda_properties *p)
+{
+    if (capability(p) >= OLDEST) return NRL_OK;
+    return nrl_fail(NRL_ERR_DEVICE, "%s is sm_%d, expected sm_%d or newer", p->name, capability(p), OLDEST);
+}
+
 nrl_status cuda_probe_driver(const cuda_driver *driver)
 {
     int version = 0, runtime = 0, n = 0;
@@ -30,10 +36,7 @@ nrl_status cuda_probe_driver(const cuda_driver *driver)
         return nrl_fail(NRL_ERR_DEVICE,
                         "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES empty?)");
     NRL_TRY(cuda_check(driver, driver->properties(0, &p), "asking for properties"));
-    if (capability(&p) < OLDEST)
-        return nrl_fail(NRL_ERR_DEVICE, "%s is sm_%d, expected sm_%d or newer", p.name,
-                        capability(&p), OLDEST);
-    return NRL_OK;
+    return cuda_check_capability(&p);
 }
 
 /* Dense peaks of the SXM boards a multiprocessor, FLOP/s: A100 (108 of them: 312 T bf16, 19.5 T f32

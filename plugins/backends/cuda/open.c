@@ -7,9 +7,10 @@
 nrl_status cuda_check(const cuda_driver *driver, int code, const char *what)
 {
     if (code == CUDA_DONE) return NRL_OK;
+    bool late = code >= CUDA_FIRST_OF_KERNELS && code <= CUDA_LAST_OF_KERNELS;
     return nrl_fail(code == CUDA_NO_MEMORY ? NRL_ERR_MEMORY : NRL_ERR_DEVICE,
-                    "%s failed on the GPU: %s (CUDA error %d)", what, driver->error_text(code),
-                    code);
+                    "%s failed on the GPU: %s (CUDA error %d)%s", what, driver->error_text(code), code,
+                    late ? "\nan operation before may be the cause: with CUDA_LAUNCH_BLOCKING=1 the one is named" : "");
 }
 
 nrl_status cuda_enter(const cuda *self)
@@ -77,6 +78,7 @@ static nrl_status open_parts(cuda *self, const cuda_options *o)
     const cuda_driver *d = self->driver;
     NRL_TRY(cuda_enter(self));
     NRL_TRY(cuda_check(d, d->properties(self->device, &self->properties), "asking for properties"));
+    NRL_TRY(cuda_check_capability(&self->properties));
     size_t limit = (size_t)(o->memory_fraction * (double)self->properties.memory_bytes);
     NRL_TRY(cuda_pool_create(d, limit, &self->pool));
     NRL_TRY(cuda_staging_create(d, &self->staging));

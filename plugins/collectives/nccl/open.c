@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+enum { AT_ONCE = 32 }; /* times that are asked without a pause */
 static const struct timespec pause_between = {0, 50000}; /* 50 us */
 
 nrl_status nccl_driver_check(int code, const char *what)
@@ -37,8 +38,8 @@ nrl_status nccl_settle(nccl_group *g, int code, double timeout_s, const char *wh
     nccl_engine *e = g->engine;
     double end = nccl_clock() + timeout_s;
     nrl_status st = NRL_OK;
-    while (!st && code == NCCL_IN_PROGRESS) {
-        nanosleep(&pause_between, NULL);
+    for (int round = 0; !st && code == NCCL_IN_PROGRESS; round++) {
+        if (round >= AT_ONCE) nanosleep(&pause_between, NULL); /* most calls are taken within microseconds */
         pthread_mutex_lock(&e->lock);
         int asked = g->comm ? e->api->async_error(g->comm, &code) : NCCL_SUCCESS;
         if (!g->comm) st = aborted_error(what);

@@ -63,6 +63,35 @@ static void a_device_that_is_not_there_is_named(void **state)
     assert_null(c);
 }
 
+/* The first device may be a newer one than the one that is asked for. */
+static int old_second_device(int device, cuda_properties *fill)
+{
+    *fill = fake.properties;
+    if (device == 1) fill->major = 7;
+    return CUDA_DONE;
+}
+
+static void the_device_that_is_opened_must_be_new_enough(void **state)
+{
+    cuda *c = NULL;
+    cuda_driver driver = *fake_driver();
+    (void)state;
+    driver.properties = old_second_device;
+    fake.n_devices = 2;
+    assert_int_equal(cuda_open_driver(&driver, &usual, 1, &c), NRL_ERR_DEVICE);
+    assert_non_null(strstr(nrl_error_text(), "is sm_70, expected sm_80"));
+    assert_int_equal(fake.live_streams, 0);
+}
+
+static void what_a_kernel_did_is_not_blamed_on_the_next_call(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_check(fake_driver(), 700, "gather"), NRL_ERR_DEVICE);
+    assert_non_null(strstr(nrl_error_text(), "an operation before may be the cause"));
+    assert_int_equal(cuda_check(fake_driver(), 1, "gather"), NRL_ERR_DEVICE);
+    assert_null(strstr(nrl_error_text(), "before"));
+}
+
 static void a_call_that_fails_leaves_nothing_behind(void **state)
 {
     static const char *const calls[] = {"versions", "count", "properties", "use",
@@ -287,6 +316,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(probe_says_why_there_is_no_gpu),
         TEST(a_device_that_is_not_there_is_named),
+        TEST(the_device_that_is_opened_must_be_new_enough),
+        TEST(what_a_kernel_did_is_not_blamed_on_the_next_call),
         TEST(a_call_that_fails_leaves_nothing_behind),
         TEST(facts_name_the_gpu_and_its_peak),
         TEST(copies_arrive_whole_whatever_their_size),
