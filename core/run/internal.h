@@ -59,6 +59,12 @@ typedef struct {
     bool is_news; /* no record has told it yet */
 } save_times;
 
+/* What a step's largest micro-batch holds at its peak, beside what `storage` counts. */
+typedef struct {
+    bool known;
+    int64_t bytes, tokens;
+} step_estimate;
+
 struct run {
     run_environment env;
     arena memory;
@@ -81,6 +87,7 @@ struct run {
     const char *tokenizer_dir;   /* what came with them; NULL = nothing */
     model *model;
     storage storage;
+    step_estimate estimate;      /* of `nrl check` */
     work work;
 
     const nrl_algorithm *algorithm;
@@ -160,6 +167,7 @@ nrl_status open_reference(run *r); /* open_device.c, after data and device */
 nrl_status look_at_reference(run *r); /* whether there is such a model: for `nrl check` */
 nrl_status open_device(run *r);  /* open_device.c: backend, storage, weights */
 nrl_status open_plan(run *r);    /* plan.c: prints what is about to happen */
+void estimate_step(run *r);      /* estimate.c: by shapes alone; what cannot be walked so stays unknown */
 
 /* step.c */
 /* *done: rank 0's script stopped the run; no step was taken. */

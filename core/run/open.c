@@ -65,6 +65,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     if (r->env.check_only) {
         NRL_TRY(look_at_reference(r));
         NRL_TRY(plan_storage(r));
+        if (!r->env.quiet) estimate_step(r);
         return open_plan(r);
     }
     NRL_TRY(open_device(r));

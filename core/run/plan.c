@@ -174,9 +174,14 @@ static void say_memory(const run *r)
     }
     if (buffers) run_say(r, "           buffers %.1f MiB a rank", mib(buffers));
     run_say(r, "memory     %.1f MiB%s: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
-               "(%.3g bytes a parameter); activations come on top",
+               "(%.3g bytes a parameter)%s",
             mib(total), nrl_mesh_world(r->mesh) > 1 ? " a rank" : "", mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes),
-            mib(s->state_bytes), (double)total / (double)model_n_params(r->model));
+            mib(s->state_bytes), (double)total / (double)model_n_params(r->model),
+            r->estimate.known ? "" : "; activations come on top");
+    if (r->estimate.known)
+        run_say(r, "           and %.1f MiB in a micro-batch of %s tokens, the largest of the first steps: activations, "
+                   "logits, gradients on their way; %.1f MiB in all, without the backend's own",
+                mib(r->estimate.bytes), thousands(r->estimate.tokens), mib(total + r->estimate.bytes));
     if (s->buffer_bytes)
         run_say(r, "           gradients in bf16; %.1f MiB of them are one unit's in fp32, as backward sums it", mib(s->buffer_bytes));
     warn_of_room(r, total);

@@ -57,6 +57,10 @@ for option in lr optimizer.lr; do
 done
 run 0 describe llama
 has out "  model_type: llama, mistral, "
+run 0 describe cpu
+has out "train.deterministic: false changes: nothing"
+run 0 describe train.deterministic
+has out "equal configs give equal bits"
 run 0 describe adamw
 has out "weight_decay"
 lacks out "global_batch"

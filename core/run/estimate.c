@@ -1,0 +1,152 @@
+/*
+ * estimate.c - what a step holds beside weights, gradients and the optimizer's state, for `nrl check`: the
+ * largest micro-batch of the first steps is walked on a device of shapes alone, by the code that a true step
+ * runs. What a backend takes for itself (workspaces, libraries) and a strategy's buffers are not in it.
+ */
+#include "run/internal.h"
+#include "tensor/shape_device.h"
+
+enum { LOOK_AHEAD = 4 }; /* steps */
+
+/* Of a GPU: enough for the sizes that follow from it to be those of large ones. */
+static const int64_t DEVICE_BYTES = (int64_t)128 << 30;
+
+typedef struct {
+    run *r;
+    device device;
+    nrl_ctx *ctx;
+    storage storage;
+    work work;
+    arena memory;
+    nrl_tensor *totals[NRL_MAX_TERMS];
+} rehearsal;
+
+static nrl_status larger_of(run *r, int64_t step, nrl_batch **largest)
+{
+    data_step data;
+    NRL_TRY(data_loader_step(r->train_loader, step, &data));
+    *largest = data.micro[0];
+    for (int64_t m = 1; m < data.n_micro; m++)
+        if (data.micro[m]->n_tokens > (*largest)->n_tokens) *largest = data.micro[m];
+    return NRL_OK;
+}
+
+static nrl_status find_largest(run *r, nrl_batch **largest)
+{
+    int64_t best = 0, most = -1;
+    for (int64_t s = 0; s < LOOK_AHEAD && s < r->total_steps; s++) {
+        NRL_TRY(larger_of(r, s, largest));
+        if ((*largest)->n_tokens <= most) continue;
+        most = (*largest)->n_tokens;
+        best = s;
+    }
+    return larger_of(r, best, largest); /* a step's batches live until the next is asked for */
+}
+
+/* The reference's log-probs, wherever they come from. */
+static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_tensor **column)
+{
+    const rehearsal *h = user;
+    const int64_t n = batch->n_rows;
+    (void)set;
+    *column = NULL;
+    if (batch->is_tail) return NRL_OK;
+    NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &n, true, column));
+    batch_set_column(batch, "ref_logps", *column);
+    return NRL_OK;
+}
+
+/* As a rank alone would: strategies divide what the plan counts, not what a micro-batch holds. */
+static nrl_status bind(rehearsal *h)
+{
+    run *r = h->r;
+    const strategy none = {0};
+    strategy_setup setup = strategy_setup_of(r);
+    const storage_spec spec = strategy_storage(&none, &setup);
+    NRL_TRY(ctx_create(&h->device, &h->ctx));
+    ctx_set_compute(h->ctx, run_compute(r));
+    ctx_set_head_keep(h->ctx, r->config.train.logits_mb << 20);
+    NRL_TRY(storage_bind(h->ctx, r->model, &spec, &h->storage));
+    h->work.ctx = h->ctx;
+    h->work.policy = r->model;
+    h->work.algorithm = r->algorithm;
+    h->work.algorithm_self = r->algorithm_self;
+    h->work.recompute = r->work.recompute;
+    if (work_needs(r->algorithm, "ref_logps")) h->work.extra_column = blank_column;
+    h->work.extra_user = h;
+    work_open(&h->work);
+    return storage_buffers_gradients(&spec) ? gradients_open(h->ctx, r->model, &h->work.gradients) : NRL_OK;
+}
+
+static nrl_status walk(rehearsal *h, nrl_batch *batch)
+{
+    const int64_t one = 1;
+    const ctx_metric *metrics;
+    int64_t n;
+    for (uint32_t k = 0; k < h->r->algorithm->n_terms; k++)
+        NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &one, true, &h->work.seeds[k]));
+    for (int32_t i = 0; i < h->r->model->n_params; i++)
+        nrl_param_set_fresh(h->r->model->params[i], h->r->model->params[i]->trained);
+    NRL_TRY(work_schedule(&h->work, 1));
+    NRL_TRY(work_train(&h->work, &batch, h->totals));
+    return ctx_take_metrics(h->ctx, &metrics, &n);
+}
+
+/* Optimizers may take room for a parameter at a time. */
+static nrl_status update(rehearsal *h)
+{
+    run *r = h->r;
+    nrl_slice *slices;
+    int64_t n;
+    nrl_status st = NRL_OK;
+    const nrl_step_block block = {.size = sizeof block, .step = 1, .lr = 0, .grad_scale = 1};
+    if (nrl_mesh_world(r->mesh) > 1) return NRL_OK; /* its slices are of what the rank holds */
+    NRL_TRY(slices_build(r->model, r->mesh, r->optimizer->n_states, &h->memory, &slices, &n));
+    for (int64_t i = 0; i < n && st == NRL_OK; i++) {
+        ctx_scope_begin(h->ctx);
+        st = slices_update(h->ctx, r->optimizer, r->optimizer_self, &slices[i], &block);
+        ctx_scope_end(h->ctx);
+    }
+    return st;
+}
+
+static void close_rehearsal(rehearsal *h)
+{
+    if (h->ctx) {
+        for (int k = 0; k < NRL_MAX_TERMS; k++) tensor_release(h->ctx, h->totals[k]);
+        (void)ctx_set_batch(h->ctx, NULL);
+        work_close(&h->work);
+        storage_free(h->ctx, h->r->model, &h->storage);
+        ctx_destroy(h->ctx);
+    }
+    device_close(&h->device);
+    arena_free(&h->memory);
+}
+
+static nrl_status rehearse(rehearsal *h, step_estimate *out)
+{
+    nrl_batch *batch;
+    ctx_memory held, most;
+    NRL_TRY(find_largest(h->r, &batch));
+    NRL_TRY(bind(h));
+    ctx_memory_use(h->ctx, &held);
+    ctx_memory_reset_peak(h->ctx);
+    NRL_TRY(walk(h, batch));
+    NRL_TRY(update(h));
+    ctx_memory_use(h->ctx, &most);
+    out->bytes = (int64_t)(most.peak_bytes - held.live_bytes);
+    out->tokens = batch->n_tokens;
+    return NRL_OK;
+}
+
+/* A script's loss is not run for a check; other axes than data divide what a micro-batch holds. */
+void estimate_step(run *r)
+{
+    bool whole = nrl_mesh_world(r->mesh) == nrl_mesh_size(r->mesh, "data");
+    rehearsal h = {.r = r};
+    r->estimate = (step_estimate){0};
+    if (r->algorithm_is_script || !whole || !r->train_loader) return;
+    h.device = shape_device(r->backend->stream_create ? DEVICE_BYTES : 0);
+    r->estimate.known = rehearse(&h, &r->estimate) == NRL_OK;
+    close_rehearsal(&h);
+}
