@@ -184,7 +184,7 @@ static void say_memory(const run *r)
                 mib(r->estimate.bytes), thousands(r->estimate.tokens), mib(total + r->estimate.bytes));
     if (s->buffer_bytes)
         run_say(r, "           gradients in bf16; %.1f MiB of them are one unit's in fp32, as backward sums it", mib(s->buffer_bytes));
-    warn_of_room(r, total);
+    warn_of_room(r, total + r->estimate.bytes);
 }
 
 static void say_staging(const run *r)
