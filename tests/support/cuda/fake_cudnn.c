@@ -2,6 +2,7 @@
  * fake_cudnn.c - see fake_cudnn.h.
  */
 #include "fake_cudnn.h"
+#include "fake_driver.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -365,6 +366,7 @@ static void put(const tensor *t, const int64_t *at, float x)
         ((uint16_t *)t->data)[i] = bits;
     else
         ((float *)t->data)[i] = x;
+    if (fake_watch && !t->own) fake_watch->wrote(t->data + i * (halved ? 2 : 4), halved ? 2 : 4);
 }
 
 /* The next place of dims; false: that was the last. */

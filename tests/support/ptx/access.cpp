@@ -30,48 +30,59 @@ void need_alignment(const warp &w, uint64_t at, uint32_t bytes, int lane, const 
          (unsigned long long)at, bytes);
 }
 
+moment moment_of(const warp &w, int lane, bool strong)
+{
+    const block &b = *w.b;
+    return {b.epoch, w.sync, w.thread(lane), b.began, b.launch_began, strong};
+}
+
 static uint8_t *reach_global(warp &w, uint64_t at, uint32_t bytes, int lane, access how)
 {
-    char what[40];
-    region *r;
+    bool reads = how == access::read || how == access::strong_read;
+    moment m = moment_of(w, lane, how == access::strong_read || how == access::strong_write);
     try {
-        r = memory_find(at, bytes, how == access::read ? "read" : "write");
-        if (how != access::write) memory_read(r, at, bytes);
+        region *r = memory_find(at, bytes, reads ? "read" : "write");
+        if (reads)
+            memory_read(r, at, bytes, m);
+        else if (how == access::atomic)
+            memory_atomic(r, at, bytes, m);
+        else
+            memory_write(r, at, bytes, m);
     } catch (fault &f) {
-        snprintf(what, sizeof what, "thread %u: ", w.thread(lane));
-        f.text = what + f.text;
+        f.text = "thread " + std::to_string(m.thread) + ": " + f.text;
         throw;
     }
-    if (how != access::read) memory_wrote(r, at, bytes);
     return (uint8_t *)(uintptr_t)at;
 }
 
 static uint8_t *reach_shared(warp &w, uint64_t at, uint32_t bytes, int lane, access how)
 {
     shadow &s = w.b->shared;
-    s.check_bounds(at, bytes, how == access::read ? "read" : "write");
-    uint32_t a = (uint32_t)at, thread = w.thread(lane);
-    if (how == access::read)
-        s.read(a, bytes, thread, w.sync);
-    else if (how == access::write)
-        s.write(a, bytes, thread, w.sync);
+    bool reads = how == access::read || how == access::strong_read;
+    moment m = moment_of(w, lane, how == access::strong_read || how == access::strong_write);
+    s.check_bounds(at, bytes, reads ? "read" : "write");
+    if (reads)
+        s.read((uint32_t)at, bytes, m);
+    else if (how == access::atomic)
+        s.atomic((uint32_t)at, bytes, m);
     else
-        s.atomic(a, bytes, thread, w.sync);
-    return s.data(a);
+        s.write((uint32_t)at, bytes, m);
+    return s.data((uint32_t)at);
 }
 
 static uint8_t *reach_local(warp &w, uint64_t at, uint32_t bytes, int lane, access how)
 {
     uint32_t size = w.p->local_bytes;
+    bool reads = how == access::read || how == access::strong_read;
     if (at >= size || at + bytes > size)
         fail(PTX_BOUNDS, "thread %u: %u bytes at local address %#llx of %u", w.thread(lane), bytes,
              (unsigned long long)at, size);
     size_t place = (size_t)lane * size + at;
     for (size_t i = place; i < place + bytes; i++) {
-        if (how == access::read && !w.local_written[i])
+        if (reads && !w.local_written[i])
             fail(PTX_UNINITIALISED, "thread %u reads local byte %llu, which it never wrote", w.thread(lane),
                  (unsigned long long)(i - (size_t)lane * size));
-        if (how != access::read) w.local_written[i] = 1;
+        if (!reads) w.local_written[i] = 1;
     }
     return &w.local[place];
 }
@@ -79,9 +90,10 @@ static uint8_t *reach_local(warp &w, uint64_t at, uint32_t bytes, int lane, acce
 static uint8_t *reach_param(warp &w, uint64_t at, uint32_t bytes, int lane, access how)
 {
     std::vector<uint8_t> &all = w.b->parameters;
-    if (how != access::read || at >= all.size() || at + bytes > all.size())
+    bool reads = how == access::read || how == access::strong_read;
+    if (!reads || at >= all.size() || at + bytes > all.size())
         fail(PTX_BOUNDS, "thread %u: %s of %u bytes at %#llx of the kernel's %zu bytes of parameters", w.thread(lane),
-             how == access::read ? "read" : "write", bytes, (unsigned long long)at, all.size());
+             reads ? "read" : "write", bytes, (unsigned long long)at, all.size());
     return &all[at];
 }
 

@@ -8,7 +8,9 @@
 
 namespace ptx
 {
-enum class access : uint8_t { read, write, atomic };
+enum class access : uint8_t { read, write, atomic, strong_read, strong_write };
+
+moment moment_of(const warp &w, int lane, bool strong = false);
 
 /* The address operand, with in.offset; in.small[6] says how wide its base is. */
 uint64_t address_of_lane(const warp &w, const instruction &in, int operand, int lane);

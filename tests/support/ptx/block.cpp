@@ -109,9 +109,16 @@ static void begin_warp(warp &w)
     }
 }
 
+uint32_t next_epoch()
+{
+    static uint32_t epoch;
+    return ++epoch;
+}
+
 void begin_block(block &b, ptx_dims index)
 {
     b.index = index;
+    b.epoch = b.began = next_epoch();
     b.shared.begin_block();
     for (warp &w : b.warps)
         begin_warp(w);

@@ -57,6 +57,7 @@ static void run_blocks(block &b)
 {
     const ptx_dims &g = b.launch->blocks;
     bool back = b.launch->backwards;
+    b.launch_began = next_epoch();
     for (unsigned z = 0; z < g.z; z++)
         for (unsigned y = 0; y < g.y; y++)
             for (unsigned x = 0; x < g.x; x++) {

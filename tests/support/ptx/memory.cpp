@@ -100,18 +100,63 @@ region *memory_find(uint64_t at, uint32_t bytes, const char *what)
     return nullptr;
 }
 
-void memory_read(const region *r, uint64_t at, uint32_t bytes)
+static void need_written(const region *r, uint64_t at, uint32_t bytes)
 {
-    if (!r || r->written.empty()) return;
-    for (uint32_t i = 0; i < bytes; i++)
+    for (uint32_t i = 0; !r->written.empty() && i < bytes; i++)
         if (!r->written[at - r->begin + i])
             fail(PTX_UNINITIALISED, "reads global byte %lld of a block of %lld bytes, which nobody wrote",
                  (long long)(at + i - r->begin), (long long)(r->end - r->begin));
 }
 
-void memory_wrote(region *r, uint64_t at, uint32_t bytes)
+static region::cell *cells_at(region *r, uint64_t at)
 {
-    if (r && !r->written.empty()) memset(&r->written[at - r->begin], 1, bytes);
+    if (r->cells.empty()) r->cells.resize(r->end - r->begin);
+    return &r->cells[at - r->begin];
+}
+
+static void need_alone(const stamp &s, const moment &m, const region *r, uint64_t at, const char *now, const char *before)
+{
+    if (!together(s, m)) return;
+    bool block = s.epoch < m.block_began || (s.thread & stamp::OTHER_BLOCKS);
+    fail(PTX_RACE, "%s global byte %lld of a block of %lld bytes, which %s in the same launch %s without a barrier between",
+         now, (long long)(at - r->begin), (long long)(r->end - r->begin), block ? "another block" : "another thread", before);
+}
+
+void memory_read(region *r, uint64_t at, uint32_t bytes, const moment &m)
+{
+    if (!r) return;
+    need_written(r, at, bytes);
+    region::cell *c = cells_at(r, at);
+    for (uint32_t i = 0; i < bytes; i++) {
+        need_alone(c[i].wrote, m, r, at + i, "reads", "wrote");
+        add_reader(c[i].read, m);
+    }
+}
+
+static void need_unused(const region::cell &c, const moment &m, const region *r, uint64_t at)
+{
+    need_alone(c.wrote, m, r, at, "writes", "wrote");
+    need_alone(c.read, m, r, at, "writes", "read");
+}
+
+void memory_write(region *r, uint64_t at, uint32_t bytes, const moment &m)
+{
+    if (!r) return;
+    region::cell *c = cells_at(r, at);
+    for (uint32_t i = 0; i < bytes; i++) {
+        need_unused(c[i], m, r, at + i);
+        c[i].wrote = stamp_of(m);
+    }
+    if (!r->written.empty()) memset(&r->written[at - r->begin], 1, bytes);
+}
+
+/* Their order is free: they leave no stamp. */
+void memory_atomic(region *r, uint64_t at, uint32_t bytes, const moment &m)
+{
+    if (!r) return;
+    need_written(r, at, bytes);
+    for (uint32_t i = 0; i < bytes; i++)
+        need_unused(cells_at(r, at)[i], m, r, at + i);
 }
 
 static void mark(const void *begin, size_t bytes, uint8_t as)
@@ -141,6 +186,7 @@ void ptx_memory_add(const void *begin, size_t bytes, bool undefined)
     r.begin = at;
     r.end = end;
     r.written.assign(undefined ? bytes : 0, 0);
+    r.cells.clear();
 }
 
 void ptx_memory_remove(const void *begin)

@@ -23,8 +23,9 @@ static void issue(warp &w, const instruction &in, uint32_t mask)
         need_alignment(w, to, bytes, l, "shared");
         need_alignment(w, from, bytes, l, "global");
         s.check_bounds(to, bytes, "asynchronous copy");
-        if (used) memory_read(memory_find(from, used, "asynchronous read"), from, used);
-        s.copy_begins((uint32_t)to, bytes, w.thread(l), w.sync);
+        moment m = moment_of(w, l);
+        if (used) memory_read(memory_find(from, used, "asynchronous read"), from, used, m);
+        s.copy_begins((uint32_t)to, bytes, m);
         thread_copies &c = w.copies[(size_t)l];
         c.under_way.push_back({(uint32_t)to, bytes, used, c.groups, from});
     }
@@ -35,7 +36,7 @@ static void arrive(warp &w, int l, const pending_copy &c)
     uint8_t *to = w.b->shared.data(c.to);
     memset(to, 0, c.bytes);
     memcpy(to, (const void *)(uintptr_t)c.from, c.from_bytes);
-    w.b->shared.copy_ends(c.to, c.bytes, w.thread(l), w.sync);
+    w.b->shared.copy_ends(c.to, c.bytes, moment_of(w, l));
 }
 
 static void commit(warp &w, const instruction &in, uint32_t mask)

@@ -128,7 +128,7 @@ template <class S, class D> static void convert(warp &w, const instruction &in, 
         S s;
         memcpy(&s, from + l * from_bytes, sizeof s);
         uint64_t bits = widened(cast<D>(s, in));
-        memcpy(to + l * to_bytes, &bits, to_bytes);
+        copy_small(to + l * to_bytes, &bits, to_bytes);
     }
 }
 

@@ -2,7 +2,8 @@
  * op_memory.cpp - ld, st, atom, red: PTX ISA, "Data movement" and "Parallel synchronization". Cache
  * hints and memory orders have no meaning where blocks run one after another.
  *
- * small[0]: bytes of an element, [1]: elements, [2]: bytes of the registers, [3]: signed.
+ * small[0]: bytes of an element, [1]: elements, [2]: bytes of the registers, [3]: signed, [4]: strong,
+ * as volatile is.
  */
 #include "access.h"
 #include "ops.h"
@@ -12,14 +13,15 @@ namespace ptx
 static void load(warp &w, const instruction &in, uint32_t mask)
 {
     uint32_t bytes = in.small[0], n = in.small[1], width = in.small[2];
+    access how = in.small[4] ? access::strong_read : access::read;
     for (; mask; mask &= mask - 1) {
         int l = __builtin_ctz(mask);
-        const uint8_t *from = reach(w, in.where, address_of_lane(w, in, (int)n, l), bytes * n, l, access::read);
+        const uint8_t *from = reach(w, in.where, address_of_lane(w, in, (int)n, l), bytes * n, l, how);
         for (uint32_t i = 0; i < n; i++) {
             uint64_t x = 0;
-            memcpy(&x, from + i * bytes, bytes);
+            copy_small(&x, from + i * bytes, bytes);
             if (in.small[3]) x = (uint64_t)((int64_t)(x << (64 - 8 * bytes)) >> (64 - 8 * bytes));
-            memcpy(w.registers + in.op[i] + (uint32_t)l * width, &x, width);
+            copy_small(w.registers + in.op[i] + (uint32_t)l * width, &x, width);
         }
     }
 }
@@ -27,11 +29,12 @@ static void load(warp &w, const instruction &in, uint32_t mask)
 static void store(warp &w, const instruction &in, uint32_t mask)
 {
     uint32_t bytes = in.small[0], n = in.small[1], width = in.small[2];
+    access how = in.small[4] ? access::strong_write : access::write;
     for (; mask; mask &= mask - 1) {
         int l = __builtin_ctz(mask);
-        uint8_t *to = reach(w, in.where, address_of_lane(w, in, 0, l), bytes * n, l, access::write);
+        uint8_t *to = reach(w, in.where, address_of_lane(w, in, 0, l), bytes * n, l, how);
         for (uint32_t i = 0; i < n; i++)
-            memcpy(to + i * bytes, w.registers + in.op[1 + i] + (uint32_t)l * width, bytes);
+            copy_small(to + i * bytes, w.registers + in.op[1 + i] + (uint32_t)l * width, bytes);
     }
 }
 
@@ -44,7 +47,8 @@ static space take_space(builder &b)
 
 static void drop_orders(builder &b)
 {
-    b.drop({"weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "sys", "gpu", "cta", "ca", "cg", "cs", "lu",
+    b.in.small[4] = b.take_one_of({"relaxed", "acquire", "release", "acq_rel", "volatile", "mmio"}) >= 0;
+    b.drop({"weak", "sys", "gpu", "cta", "ca", "cg", "cs", "lu",
             "cv", "wb", "wt", "nc", "L1::evict_last", "L1::no_allocate", "L1::evict_first", "L2::64B", "L2::128B", "L2::256B"});
 }
 

@@ -25,8 +25,8 @@ static void pack(warp &w, const instruction &in, uint32_t mask)
     uint32_t n = in.small[0], count = in.small[1];
     each_lane(mask, [&](int l) {
         for (uint32_t i = 0; i < count; i++)
-            memcpy(w.registers + in.op[0] + (uint32_t)l * n * count + i * n,
-                   w.registers + in.op[1 + i] + (uint32_t)l * n, n);
+            copy_small(w.registers + in.op[0] + (uint32_t)l * n * count + i * n,
+                       w.registers + in.op[1 + i] + (uint32_t)l * n, n);
     });
 }
 
@@ -35,8 +35,8 @@ static void unpack(warp &w, const instruction &in, uint32_t mask)
     uint32_t n = in.small[0], count = in.small[1];
     each_lane(mask, [&](int l) {
         for (uint32_t i = 0; i < count; i++)
-            memcpy(w.registers + in.op[i] + (uint32_t)l * n,
-                   w.registers + in.op[count] + (uint32_t)l * n * count + i * n, n);
+            copy_small(w.registers + in.op[i] + (uint32_t)l * n,
+                       w.registers + in.op[count] + (uint32_t)l * n * count + i * n, n);
     });
 }
 

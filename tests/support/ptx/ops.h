@@ -28,6 +28,17 @@ template <class F> inline __attribute__((always_inline)) void each_lane(uint32_t
     }
 }
 
+/* n is 1, 2, 4 or 8: copies of a known size are one move. */
+inline void copy_small(void *to, const void *from, uint32_t n)
+{
+    switch (n) {
+    case 1: memcpy(to, from, 1); break;
+    case 2: memcpy(to, from, 2); break;
+    case 4: memcpy(to, from, 4); break;
+    default: memcpy(to, from, 8);
+    }
+}
+
 template <class T> inline T *place(warp &w, const instruction &in, int k)
 {
     return w.lanes<T>(in.op[k]);

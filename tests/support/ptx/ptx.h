@@ -22,7 +22,7 @@ typedef enum {
     PTX_LAUNCH,        /* a launch that a GPU refuses */
     PTX_BOUNDS,        /* an access outside live memory */
     PTX_ALIGNMENT,     /* an address that is no multiple of the access' size */
-    PTX_RACE,          /* shared memory, two threads, one writes, no barrier between */
+    PTX_RACE,          /* a byte, two threads of a launch, one writes, no barrier between */
     PTX_UNINITIALISED, /* read before anything was written */
     PTX_SYNC,          /* a barrier or warp instruction that some threads never reach */
     PTX_ASYNC,         /* bytes of an asynchronous copy touched before it was waited for */

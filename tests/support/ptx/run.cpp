@@ -239,7 +239,7 @@ void run_block(block &b)
             waiting = waiting || w.at_barrier;
         if (!waiting) return;
         check_barrier(b);
-        b.shared.barrier();
+        b.epoch = next_epoch();
         for (warp &w : b.warps)
             w.at_barrier = 0;
     }

@@ -20,7 +20,6 @@ void shadow::open(uint32_t begin, uint32_t end, uint32_t dynamic, uint32_t dynam
 
 void shadow::begin_block()
 {
-    first_epoch_ = ++epoch_;
     memset(bytes_.data(), 0xff, bytes_.size());
 }
 
@@ -32,87 +31,78 @@ void shadow::check_bounds(uint64_t at, uint32_t n, const char *what) const
          what, n, (unsigned long long)at, begin_, end_, dynamic_, dynamic_end_);
 }
 
-/* May the stamp's access and one by this thread happen at the same time? */
-bool shadow::together(const stamp &s, uint32_t thread, uint32_t sync) const
+void shadow::race(uint32_t at, const char *now, const char *before, const moment &m, const stamp &s) const
 {
-    if (s.epoch != epoch_) return false;
-    if (s.thread & OTHER_WARPS) return true;
-    uint32_t who = s.thread & THREAD;
-    if (who / 32 != thread / 32) return true;
-    return (who != thread || (s.thread & OTHER_LANES)) && s.sync == (uint16_t)sync;
+    fail(PTX_RACE, "thread %u %s shared byte %#x, which thread %u%s %s without a barrier between", m.thread, now, at,
+         s.number(), s.thread & (stamp::OTHER_LANES | stamp::OTHER_WARPS) ? " and others" : "", before);
 }
 
-void shadow::race(uint32_t at, const char *now, const char *before, uint32_t thread, const stamp &s) const
+void shadow::check_arrived(uint32_t at, const cell &c, const moment &m) const
 {
-    fail(PTX_RACE, "thread %u %s shared byte %#x, which thread %u%s %s without a barrier between", thread, now, at,
-         s.thread & THREAD, s.thread & (OTHER_LANES | OTHER_WARPS) ? " and others" : "", before);
-}
-
-void shadow::check_arrived(uint32_t at, const cell &c, uint32_t thread) const
-{
-    if (c.wrote.epoch >= first_epoch_ && (c.wrote.thread & PENDING))
+    if (c.wrote.epoch >= m.block_began && (c.wrote.thread & stamp::PENDING))
         fail(PTX_ASYNC, "thread %u touches shared byte %#x, where an asynchronous copy of thread %u was not waited for",
-             thread, at, c.wrote.thread & THREAD);
+             m.thread, at, c.wrote.number());
 }
 
-void shadow::check_unread(uint32_t at, const cell &c, uint32_t thread, uint32_t sync) const
+/* Stamps of earlier blocks mean nothing: shared memory is the block's own. */
+static bool races(const stamp &s, const moment &m)
 {
-    if (together(c.wrote, thread, sync)) race(at, "writes", "wrote", thread, c.wrote);
-    if (together(c.read, thread, sync)) race(at, "writes", "read", thread, c.read);
+    return s.epoch >= m.block_began && together(s, m);
 }
 
-void shadow::read(uint32_t at, uint32_t n, uint32_t thread, uint32_t sync)
+void shadow::check_unused(uint32_t at, const cell &c, const moment &m) const
 {
-    for (uint32_t i = at; i < at + n; i++) {
-        cell &c = cells_[i];
-        if (c.wrote.epoch < first_epoch_)
-            fail(PTX_UNINITIALISED, "thread %u reads shared byte %#x, which nobody wrote", thread, i);
-        check_arrived(i, c, thread);
-        if (together(c.wrote, thread, sync)) race(i, "reads", "wrote", thread, c.wrote);
-        stamp &r = c.read;
-        uint32_t who = r.thread & THREAD;
-        if (r.epoch != epoch_)
-            r = {epoch_, (uint16_t)sync, (uint16_t)thread};
-        else if (who / 32 != thread / 32)
-            r.thread |= OTHER_WARPS;
-        else if (r.sync != (uint16_t)sync)
-            r = {epoch_, (uint16_t)sync, (uint16_t)(thread | (r.thread & OTHER_WARPS))};
-        else if (who != thread)
-            r.thread |= OTHER_LANES;
-    }
+    if (races(c.wrote, m)) race(at, "writes", "wrote", m, c.wrote);
+    if (races(c.read, m)) race(at, "writes", "read", m, c.read);
 }
 
-void shadow::write(uint32_t at, uint32_t n, uint32_t thread, uint32_t sync)
+static void need_written(const stamp &wrote, uint32_t at, const moment &m)
+{
+    if (wrote.epoch < m.block_began)
+        fail(PTX_UNINITIALISED, "thread %u reads shared byte %#x, which nobody wrote", m.thread, at);
+}
+
+void shadow::read(uint32_t at, uint32_t n, const moment &m)
 {
     for (uint32_t i = at; i < at + n; i++) {
         cell &c = cells_[i];
-        check_arrived(i, c, thread);
-        check_unread(i, c, thread, sync);
-        c.wrote = {epoch_, (uint16_t)sync, (uint16_t)thread};
+        need_written(c.wrote, i, m);
+        check_arrived(i, c, m);
+        if (races(c.wrote, m)) race(i, "reads", "wrote", m, c.wrote);
+        if (c.read.epoch < m.block_began) c.read = stamp_of(m);
+        add_reader(c.read, m);
     }
 }
 
-void shadow::atomic(uint32_t at, uint32_t n, uint32_t thread, uint32_t sync)
+void shadow::write(uint32_t at, uint32_t n, const moment &m)
 {
     for (uint32_t i = at; i < at + n; i++) {
-        const cell &c = cells_[i];
-        if (c.wrote.epoch < first_epoch_)
-            fail(PTX_UNINITIALISED, "thread %u adds to shared byte %#x, which nobody wrote", thread, i);
-        check_arrived(i, c, thread);
-        check_unread(i, c, thread, sync);
+        cell &c = cells_[i];
+        check_arrived(i, c, m);
+        check_unused(i, c, m);
+        c.wrote = stamp_of(m);
     }
 }
 
-void shadow::copy_begins(uint32_t at, uint32_t n, uint32_t thread, uint32_t sync)
+void shadow::atomic(uint32_t at, uint32_t n, const moment &m)
 {
-    write(at, n, thread, sync);
-    for (uint32_t i = at; i < at + n; i++)
-        cells_[i].wrote.thread |= PENDING;
+    for (uint32_t i = at; i < at + n; i++) {
+        need_written(cells_[i].wrote, i, m);
+        check_arrived(i, cells_[i], m);
+        check_unused(i, cells_[i], m);
+    }
 }
 
-void shadow::copy_ends(uint32_t at, uint32_t n, uint32_t thread, uint32_t sync)
+void shadow::copy_begins(uint32_t at, uint32_t n, const moment &m)
+{
+    write(at, n, m);
+    for (uint32_t i = at; i < at + n; i++)
+        cells_[i].wrote.thread |= stamp::PENDING;
+}
+
+void shadow::copy_ends(uint32_t at, uint32_t n, const moment &m)
 {
     for (uint32_t i = at; i < at + n; i++)
-        cells_[i].wrote = {epoch_, (uint16_t)sync, (uint16_t)thread};
+        cells_[i].wrote = stamp_of(m);
 }
 } // namespace ptx

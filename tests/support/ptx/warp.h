@@ -58,6 +58,7 @@ struct block {
     const ptx_launch *launch = nullptr;
     uint32_t n_threads = 0;
     ptx_dims index = {};
+    uint32_t epoch = 0, began = 0, launch_began = 0; /* barriers, see stamp.h */
     std::vector<warp> warps;
     shadow shared;
     const warp *at_work = nullptr; /* the one whose turn it is */
@@ -67,7 +68,8 @@ struct block {
 /* b may have run another launch of the same program: what fits is kept. */
 void open_block(block &b, const program *p, const ptx_launch *launch);
 void begin_block(block &b, ptx_dims index);
-void run_block(block &b); /* to the end of all threads */
+void run_block(block &b);       /* to the end of all threads */
+uint32_t next_epoch(void);      /* of all programs: memory outlives launches */
 void fill_special(warp &w, const special &s);
 } // namespace ptx
 

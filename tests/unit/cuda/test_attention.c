@@ -250,14 +250,14 @@ static void every_width_gives_what_sums_in_double_give(void **state)
     static const int64_t widths[] = {64, 72, 80, 96, 128, 200, 256};
     (void)state;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-        for (int gap = 0; gap < 2; gap++) {
+        for (int k = 0; k < 3; k++) {
             shape c = packed;
             c.width = widths[i];
-            c.gap = gap;
+            c.gap = k == 1;
             c.heads = 2;
             c.kv_heads = 1;
             c.n = 2;
-            c.dtype = NRL_DTYPE_BF16;
+            c.dtype = k == 2 ? NRL_DTYPE_F16 : NRL_DTYPE_BF16;
             check(&c);
         }
 }

@@ -59,7 +59,11 @@ set_target_properties(cuda_ptx_plugin PROPERTIES PREFIX "" OUTPUT_NAME cuda LINK
 add_test(NAME conformance.backends.cuda.ptx COMMAND nrl plugins test $<TARGET_FILE:cuda_ptx_plugin>)
 nrl_test_environment(conformance.backends.cuda.ptx)
 
-foreach(name kernels head attention)
+set(ptx_programs kernels head attention)
+if(NRL_CUDNN_HEADERS)
+  list(APPEND ptx_programs dnn)
+endif()
+foreach(name ${ptx_programs})
   nrl_test(cuda.${name}.ptx ${CMAKE_CURRENT_SOURCE_DIR}/cuda/test_${name}.c ${ptx_support}/host/exact_heap.c
            $<TARGET_OBJECTS:cuda_ptx>)
   target_link_libraries(test_cuda.${name}.ptx PRIVATE ptx_executor ${CMAKE_DL_LIBS})
@@ -68,3 +72,8 @@ foreach(name kernels head attention)
                       -Wl,--wrap=aligned_alloc -Wl,--wrap=free)
   set_target_properties(test_cuda.${name}.ptx PROPERTIES LINKER_LANGUAGE CXX ENABLE_EXPORTS ON)
 endforeach()
+if(NRL_CUDNN_HEADERS)
+  target_sources(test_cuda.dnn.ptx PRIVATE ${cuda_folder}/library_dnn_graph.c ${cuda_folder}/library_dnn_attention.c
+                 ${cuda_support}/fake_cudnn.c)
+  target_include_directories(test_cuda.dnn.ptx SYSTEM PRIVATE ${NRL_CUDNN_HEADERS} ${NRL_CUDA_HEADERS})
+endif()

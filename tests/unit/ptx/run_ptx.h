@@ -31,12 +31,14 @@ enum { WORDS = 1024, SHARED_BYTES = 4096 };
 static uint32_t words[WORDS];
 static ptx_report report;
 
+static unsigned n_blocks = 1;
+
 static inline ptx_kind run_text(const char *text, unsigned threads, size_t shared_bytes)
 {
     const void *pointer = words;
     const void *args[] = {&pointer};
     const size_t bytes[] = {sizeof pointer};
-    ptx_launch launch = {.blocks = {1, 1, 1},
+    ptx_launch launch = {.blocks = {n_blocks, 1, 1},
                          .threads = {threads, 1, 1},
                          .shared_bytes = shared_bytes,
                          .n_args = 1,

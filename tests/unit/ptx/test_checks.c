@@ -54,6 +54,27 @@ static void atomics_do_not_race_with_each_other(void **state)
     assert_int_equal(words[63], 64);
 }
 
+/* No barrier orders the blocks of a launch; within one it orders global memory too. */
+static void blocks_do_not_share_bytes(void **state)
+{
+    static const char *const others = PTX_KERNEL("mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0;"
+                                                 "@%p1 st.global.u32 [%out], 1; @!%p1 ld.global.u32 %r2, [%out];");
+    static const char *const all = PTX_KERNEL("st.global.u32 [%mine], 1;");
+    static const char *const word = PTX_KERNEL("st.volatile.global.u32 [%out], 1;");
+    static const char *const neighbour = PTX_KERNEL("st.global.u32 [%mine], 1; bar.sync 0; xor.b32 %r1, %tid, 32;"
+                                                    "mul.wide.u32 %d1, %r1, 4; add.s64 %d1, %d1, %out;"
+                                                    "ld.global.u32 %r2, [%d1];");
+    (void)state;
+    must_run(neighbour, 64);
+    n_blocks = 2;
+    must_fail(others, 1, PTX_RACE, "another block in the same launch wrote");
+    must_fail(all, 1, PTX_RACE, "another block");
+    must_run(word, 32);
+    n_blocks = 1;
+    must_run(others, 1);
+    must_run(all, 32);
+}
+
 static void global_memory_has_exact_ends(void **state)
 {
     (void)state;
@@ -233,6 +254,7 @@ int main(void)
         cmocka_unit_test(a_write_after_others_read_is_a_race),
         cmocka_unit_test(two_threads_that_write_one_byte_are_a_race),
         cmocka_unit_test(atomics_do_not_race_with_each_other),
+        cmocka_unit_test(blocks_do_not_share_bytes),
         cmocka_unit_test(global_memory_has_exact_ends),
         cmocka_unit_test(shared_memory_has_exact_ends),
         cmocka_unit_test(local_memory_and_parameters_have_ends),

@@ -33,8 +33,8 @@ static void votes_count_the_lanes_of_the_mask(void **state)
     static const char *const text = PTX_KERNEL(
         "setp.lt.u32 %p1, %tid, 5; vote.sync.ballot.b32 %r1, %p1, -1; vote.sync.any.pred %p2, %p1, -1;"
         "vote.sync.all.pred %p3, %p1, -1; vote.sync.ballot.b32 %r2, !%p1, -1; selp.u32 %r3, 1, 0, %p2;"
-        "selp.u32 %r4, 2, 0, %p3; or.b32 %r3, %r3, %r4; st.global.v2.u32 [%out], {%r1, %r2}; st.global.u32 [%out+8], %r3;"
-        "redux.sync.add.s32 %r5, %tid, -1; st.global.u32 [%out+12], %r5; and.b32 %r6, %tid, 3;"
+        "selp.u32 %r4, 2, 0, %p3; or.b32 %r3, %r3, %r4; redux.sync.add.s32 %r5, %tid, -1; setp.eq.u32 %p4, %tid, 0;"
+        "@%p4 st.global.v4.u32 [%out], {%r1, %r2, %r3, %r5}; and.b32 %r6, %tid, 3;"
         "match.any.sync.b32 %r7, %r6, -1; st.global.u32 [%mine+64], %r7;");
     (void)state;
     must_run(text, 32);
