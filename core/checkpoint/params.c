@@ -86,12 +86,20 @@ static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *
 
 /* ---- saving ---- */
 
+/* Whether this rank's stage has the part: else nothing is said of it here. */
+static bool is_here(const place *at)
+{
+    return layout_holds_part(at->scope->mesh, own_rank(at->scope), at->part);
+}
+
 /* Of the ranks that hold the same piece each saves a share. Who begins changes from part to part, so
  * that parts of a few elements do not all fall to the same rank. */
 static layout_piece own_share(const place *at)
 {
     int32_t world = at->scope->mesh ? nrl_mesh_world(at->scope->mesh) : 1, n = 0, mine = 0;
+    if (!is_here(at)) return at->piece;
     for (int32_t r = 0; r < world; r++) {
+        if (!layout_holds_part(at->scope->mesh, r, at->part)) continue;
         layout_piece other = piece_on(at, r);
         if (!piece_is_same(&other, &at->piece)) continue;
         if (r == own_rank(at->scope)) mine = n;
@@ -129,6 +137,7 @@ static nrl_status save_part(void *user, const checkpoint_tensor *part, place *at
     layout_piece share = own_share(at);
     int64_t begin = share.flat_begin - at->piece.flat_begin, n = layout_numel(&share);
     void *room;
+    if (!is_here(at)) return NRL_OK;
     if (n == 0 && (own_rank(at->scope) > 0 || layout_numel(&at->piece) > 0)) return NRL_OK;
     if (n == 0 || (nrl_ctx_host_memory(at->ctx) && !at->split)) {
         checkpoint_add_tensor(w, part, &share, n ? host_address(at, begin) : NULL);
@@ -223,6 +232,7 @@ static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at
     checkpoint *c = user;
     int64_t i = checkpoint_find_tensor(c, part->name, part->slot);
     if (i < 0) return missing(c, part->slot, part->name);
+    if (!is_here(at)) return NRL_OK;
     const checkpoint_tensor *saved = checkpoint_tensor_at(c, (size_t)i);
     if (saved->dtype != part->dtype || !is_shaped(saved, part->n_dims, part->dims))
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c), part->slot,

@@ -22,6 +22,11 @@ static int64_t box_numel(const layout_piece *p)
     return n;
 }
 
+bool layout_holds_part(const nrl_mesh *m, int32_t rank, const nrl_part *part)
+{
+    return !part->layout.holders || part->layout.holders[coord_of(m, rank, "pipeline")];
+}
+
 static layout_piece whole_of(const nrl_part *part)
 {
     layout_piece p = {.n_dims = part->n_dims};
@@ -65,7 +70,7 @@ static int64_t clamped(int64_t x, int64_t most)
 }
 
 /* Flat ranges count over all boxes, one behind the other. */
-layout_piece layout_piece_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
+static layout_piece cut_piece(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
 {
     layout_piece p = layout_box_of(m, rank, part, k);
     int64_t numel = p.flat_end, begin = 0, end = numel * layout_n_boxes(part);
@@ -78,6 +83,13 @@ layout_piece layout_piece_of(const nrl_mesh *m, int32_t rank, const nrl_part *pa
     }
     p.flat_begin = clamped(begin - k * numel, numel);
     p.flat_end = clamped(end - k * numel, numel);
+    return p;
+}
+
+layout_piece layout_piece_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
+{
+    layout_piece p = cut_piece(m, rank, part, k);
+    if (!layout_holds_part(m, rank, part)) p.flat_end = p.flat_begin = 0;
     return p;
 }
 
@@ -136,7 +148,7 @@ static int64_t numel_on(const nrl_mesh *m, int32_t rank, const nrl_param *p, pie
 
 int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part)
 {
-    return sum_on(mesh, own_rank(mesh), part, layout_piece_of);
+    return sum_on(mesh, own_rank(mesh), part, cut_piece); /* wherever it is held */
 }
 
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p)
@@ -158,15 +170,29 @@ int64_t layout_whole_numel(const nrl_param *p)
 bool layout_is_whole(const nrl_mesh *m, const nrl_param *p)
 {
     for (int32_t r = 0; r < (m ? nrl_mesh_world(m) : 1); r++)
-        if (numel_on(m, r, p, layout_piece_of) != layout_whole_numel(p)) return false;
+        if (layout_is_held(m, r, p) && numel_on(m, r, p, layout_piece_of) != layout_whole_numel(p)) return false;
     return true;
 }
 
 bool layout_is_work(const nrl_mesh *m, const nrl_param *p)
 {
     for (int32_t r = 0; r < (m ? nrl_mesh_world(m) : 1); r++)
-        if (numel_on(m, r, p, layout_piece_of) != numel_on(m, r, p, layout_box_of)) return false;
+        if (layout_is_held(m, r, p) && numel_on(m, r, p, layout_piece_of) != numel_on(m, r, p, layout_box_of)) return false;
     return true;
+}
+
+bool layout_is_held(const nrl_mesh *m, int32_t rank, const nrl_param *p)
+{
+    for (int i = 0; i < p->n_parts; i++)
+        if (layout_holds_part(m, rank, &p->parts[i])) return true;
+    return false;
+}
+
+bool layout_is_everywhere(const nrl_mesh *m, const nrl_param *p)
+{
+    for (int32_t r = 0; r < (m ? nrl_mesh_world(m) : 1); r++)
+        if (!layout_is_held(m, r, p)) return false;
+    return layout_is_whole(m, p);
 }
 
 static bool is_same(const layout_piece *x, const layout_piece *y)
@@ -177,6 +203,7 @@ static bool is_same(const layout_piece *x, const layout_piece *y)
 
 static bool holds_same(const nrl_mesh *m, const nrl_param *p, int32_t a, int32_t b, piece_fn piece_of)
 {
+    if (layout_is_held(m, a, p) != layout_is_held(m, b, p)) return false;
     for (int i = 0; i < p->n_parts; i++)
         for (int k = 0; k < layout_n_boxes(&p->parts[i]); k++) {
             layout_piece x = piece_of(m, a, &p->parts[i], k), y = piece_of(m, b, &p->parts[i], k);

@@ -36,8 +36,12 @@ bool layout_next(const layout_piece *p, int64_t *at, int64_t *global_begin, int6
 /* Elements of all parts of a parameter on this rank, in order; what its local slots hold. */
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p);
 int64_t layout_whole_numel(const nrl_param *p);
-bool layout_is_whole(const nrl_mesh *m, const nrl_param *p); /* nothing is cut */
+bool layout_is_whole(const nrl_mesh *m, const nrl_param *p); /* nothing is cut where it is held */
 bool layout_is_work(const nrl_mesh *m, const nrl_param *p);  /* nothing is cut flat: slices are what WORK has */
+/* The rank's pipeline stage has the parameter; what of it lies there is another question. */
+bool layout_is_held(const nrl_mesh *m, int32_t rank, const nrl_param *p);
+bool layout_holds_part(const nrl_mesh *m, int32_t rank, const nrl_part *part);
+bool layout_is_everywhere(const nrl_mesh *m, const nrl_param *p); /* whole on every rank */
 /* The lowest of the ranks that hold the same pieces of p as `rank`: what it has counts, once. */
 int32_t layout_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p);
 int32_t layout_work_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p); /* the same boxes */

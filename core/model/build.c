@@ -283,6 +283,17 @@ double model_flops_per_token(const model *m)
     return flops;
 }
 
+double model_unit_flops(const model *m, int32_t u)
+{
+    const model_unit *unit = &m->units[u];
+    double flops = 0;
+    if (u == 0 && m->n_units > 1) return 0; /* it looks up rows, of a tied head too */
+    for (int32_t i = 0; i < unit->n_uses; i++)
+        if (is_multiplied(m, unit->uses[i]))
+            flops += (unit->uses[i]->trained ? 6.0 : 4.0) * (double)unit->uses[i]->numel;
+    return flops;
+}
+
 int64_t model_n_own(const model *m)
 {
     int64_t n = 0;

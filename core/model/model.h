@@ -53,6 +53,8 @@ nrl_param *model_param(const model *m, const char *name); /* NULL if absent */
 /* Strict matrix FLOPs of one token's forward and backward without attention: 6 * (matrix elements used by
  * linear and head, the input embedding not counted), 4 * where the weight is frozen. */
 double model_flops_per_token(const model *m);
+/* Those of unit u, the head's with the last. */
+double model_unit_flops(const model *m, int32_t u);
 
 /* Fills one parameter's f32 values (numel, whole) from its declared initialiser: a counter-based
  * generator keyed by (seed, name, element), so any slice on any rank gets the same numbers.

@@ -153,8 +153,11 @@ static nrl_status pass(group *g, bool prefill)
         l.rows[l.n++] = b->cu_seqlens[i + 1] - 1;
     }
     nrl_status st = work_hidden(g->work, b, take_logits, &l);
-    for (int32_t k = 0; st == NRL_OK && k < l.n; k++)
-        take_token(g, (size_t)l.owner[k], choose(g, (size_t)l.owner[k], l.logits + k * l.stride));
+    int32_t chosen[GROUP_SEQUENCES] = {0};
+    for (int32_t k = 0; st == NRL_OK && l.logits && k < l.n; k++)
+        chosen[k] = choose(g, (size_t)l.owner[k], l.logits + k * l.stride);
+    if (st == NRL_OK) st = stage_share(&g->work->stage, g->work->ctx, chosen, l.n);
+    for (int32_t k = 0; st == NRL_OK && k < l.n; k++) take_token(g, (size_t)l.owner[k], chosen[k]);
     free(l.logits);
     ctx_set_batch(g->work->ctx, NULL);
     batch_free(b);

@@ -40,6 +40,7 @@ static nrl_status open_storage(run *r)
     const storage_spec spec = strategy_storage(&r->strategy, &setup);
     NRL_TRY(storage_bind(r->ctx, r->model, &spec, &r->storage));
     r->work.strategy = &r->strategy;
+    r->work.stage = strategy_stage(&r->strategy, &setup);
     if (storage_buffers_gradients(&spec)) NRL_TRY(gradients_open(r->ctx, r->model, &r->work.gradients));
     return load_weights(r);
 }

@@ -190,8 +190,12 @@ static void fill_collective(filling *f)
     config_component c = r->config.collective;
     bool is_auto = c.name && !strcmp(c.name, "auto");
     if (!c.name || (is_auto && run_world(r) == 1)) return;
-    if (is_auto) c.name = r->backend && !strcmp(r->backend->plugin.name, "cuda") ? "nccl" : "gloo";
+    bool staged = r->config.axes[CONFIG_PIPELINE].size > 1; /* its messages are told apart by tags */
+    if (is_auto) c.name = !staged && r->backend && !strcmp(r->backend->plugin.name, "cuda") ? "nccl" : "gloo";
     r->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", &c, NULL, &r->collective_options);
+    if (r->collective && staged && !r->collective->host_only)
+        problems_add(&f->problems, c.at, "collective: '%s' tells messages apart by their order, parallel.pipeline needs tags: "
+                                         "expected gloo", c.name);
 }
 
 static void fill_loggers(filling *f)

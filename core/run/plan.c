@@ -161,22 +161,49 @@ static void warn_of_room(const run *r, int64_t bytes)
     nrl_warn("%.1f MiB are more than the %.1f MiB that can be had here, of %.1f MiB", mib(bytes), mib(left), mib(total));
 }
 
+/* Elements of parameters that a stage holds; all without stages. */
+static int64_t held_by(const run *r, int32_t index)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < r->model->n_params; i++) {
+        const bool *holders = r->model->params[i]->parts[0].layout.holders;
+        if (!holders || holders[index]) n += r->model->params[i]->numel;
+    }
+    return n;
+}
+
+/* A stage waits for the others while the first micro-batches come and the last ones go. */
+static void say_stages(const run *r)
+{
+    int32_t n = r->strategy.n_stages;
+    int64_t n_micro = data_plan_n_micro(r->train_plan, 0);
+    const char *sizes = "";
+    arena a = {0};
+    if (n < 2) return;
+    for (int32_t k = 0; k < n; k++) sizes = arena_printf(&a, "%s%s%s", sizes, k ? " + " : "", thousands(held_by(r, k)));
+    run_say(r, "           stages hold %s parameters; bubble (stages - 1) / micro-batches: %d/%lld in the first step", sizes,
+            n - 1, (long long)n_micro);
+    arena_free(&a);
+}
+
 static void say_memory(const run *r)
 {
     const storage *s = &r->storage;
     int64_t buffers = r->strategy.plan.buffer_bytes;
     int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + buffers;
+    const char *where = r->strategy.n_stages > 1 ? " on rank 0" : nrl_mesh_world(r->mesh) > 1 ? " a rank" : "";
     if (nrl_mesh_world(r->mesh) > 1) run_say(r, "ranks      %s", mesh_text(r->mesh));
     for (int32_t i = 0; i < r->strategy.n; i++) {
         const strategy_member *one = &r->strategy.of[i];
         run_say(r, "parallel   %s%s%s", one->table->plugin.name, one->plan.text ? ": " : "",
                 one->plan.text ? one->plan.text : "");
     }
-    if (buffers) run_say(r, "           buffers %.1f MiB a rank", mib(buffers));
+    say_stages(r);
+    if (buffers) run_say(r, "           buffers %.1f MiB%s", mib(buffers), where);
     run_say(r, "memory     %.1f MiB%s: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
                "(%.3g bytes a parameter)%s",
-            mib(total), nrl_mesh_world(r->mesh) > 1 ? " a rank" : "", mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes),
-            mib(s->state_bytes), (double)total / (double)model_n_params(r->model),
+            mib(total), where, mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes),
+            mib(s->state_bytes), (double)total / (double)held_by(r, r->strategy.index),
             r->estimate.known ? "" : "; activations come on top");
     if (r->estimate.known)
         run_say(r, "           and %.1f MiB in a micro-batch of %s tokens, the largest of the first steps: activations, "

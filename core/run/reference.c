@@ -67,6 +67,7 @@ static nrl_status open_weights(reference *r)
     r->work.policy = r->model;
     r->work.instance = 1;
     r->work.strategy = &r->strategy;
+    r->work.stage = strategy_stage(&r->strategy, &setup);
     work_open(&r->work);
     return load(r);
 }

@@ -9,48 +9,48 @@ enum { MAX_SENT = 16 }; /* messages that may be on their way before the oldest i
 
 static const char *const what_of[] = {[NRL_PASS_FORWARD] = "carry", [NRL_PASS_BACKWARD] = "gradient of a carry"};
 
-stage stage_whole(const model *m)
+stage_link stage_whole(const model *m)
 {
-    stage s = {.n = 1, .end = m->n_units, .n_units = m->n_units, .first_trained = model_first_trained(m), .n_carry = m->n_carry};
+    stage_link s = {.n = 1, .end = m->n_units, .n_units = m->n_units, .first_trained = model_first_trained(m), .n_carry = m->n_carry};
     for (int32_t k = 0; k < m->n_carry; k++) s.width[k] = m->carry_width[k];
     return s;
 }
 
-void stage_begin(stage *s)
+uint32_t stage_begin(stage_link *s, bool is_step)
 {
-    s->n_passes++;
+    return (s->n_begun[is_step]++ & 0x3ff) << 1 | is_step;
 }
 
-bool stage_receives(const stage *s, const nrl_visit *v)
+bool stage_receives(const stage_link *s, const nrl_visit *v)
 {
     if (!s->comm) return false;
     return (v->pass == NRL_PASS_FORWARD && v->unit == s->first && s->first > 0) ||
            (v->pass == NRL_PASS_BACKWARD && v->unit == s->end - 1 && s->end < s->n_units);
 }
 
-bool stage_sends(const stage *s, const nrl_visit *v)
+bool stage_sends(const stage_link *s, const nrl_visit *v)
 {
     if (!s->comm) return false;
     return (v->pass == NRL_PASS_FORWARD && v->unit == s->end - 1 && s->end < s->n_units) ||
            (v->pass == NRL_PASS_BACKWARD && v->unit == s->first && s->first > s->first_trained);
 }
 
-/* 32 bits, as a group of a collective takes them: a pass, a micro-batch, a direction, a tensor. Numbers come
- * again long after the messages they named have arrived. */
-static uint64_t tag_of(const stage *s, uint32_t pass, int32_t micro, int32_t k)
+/* 31 bits (a group of a collective takes 32, the highest are strategies' own): a walk, a micro-batch, an instance, a
+ * direction, a tensor. Numbers come again long after the messages they named have arrived. */
+static uint64_t tag_of(const stage_link *s, const stage_message *m, int32_t k)
 {
-    uint32_t backward = pass == NRL_PASS_BACKWARD;
-    return (uint64_t)((s->n_passes & 0xfff) << 20 | ((uint32_t)micro & 0xffff) << 4 |
-                      (uint32_t)(s->instance & 1) << 3 | backward << 2 | (uint32_t)k);
+    uint32_t backward = m->pass == NRL_PASS_BACKWARD;
+    return (uint64_t)(m->id << 20 | ((uint32_t)m->micro & 0xffff) << 4 | (uint32_t)(s->instance & 1) << 3 |
+                      backward << 2 | (uint32_t)k);
 }
 
-static stage_message *push(stage_message **list, int32_t *n, int32_t *room)
+static stage_message *push(stage_message **list, int32_t *n, int32_t *room, uint32_t id, const nrl_visit *v)
 {
     if (*n == *room) {
         *room = *room ? 2 * *room : 4;
         *list = mem_realloc(*list, (size_t)*room * sizeof **list);
     }
-    (*list)[*n] = (stage_message){0};
+    (*list)[*n] = (stage_message){.id = id, .pass = v->pass, .micro = v->micro};
     return &(*list)[(*n)++];
 }
 
@@ -60,7 +60,7 @@ static void forget(stage_message *list, int32_t *n, int32_t i)
 }
 
 /* The tensors of a message, not written yet, counted. */
-static nrl_status make_tensor(const stage *s, nrl_ctx *ctx, int32_t k, int64_t rows, nrl_tensor **out)
+static nrl_status make_tensor(const stage_link *s, nrl_ctx *ctx, int32_t k, int64_t rows, nrl_tensor **out)
 {
     const int64_t dims[] = {rows, s->width[k]};
     ctx_scope_begin(ctx);
@@ -82,36 +82,34 @@ static nrl_status wait_all(stage_message *m, nrl_ctx *ctx)
 
 /* ---- receiving ---- */
 
-static int32_t find(const stage *s, const nrl_visit *v)
+static int32_t find(const stage_link *s, uint32_t id, const nrl_visit *v)
 {
     for (int32_t i = 0; i < s->n_posted; i++)
-        if (s->posted[i].pass == v->pass && s->posted[i].micro == v->micro) return i;
+        if (s->posted[i].id == id && s->posted[i].pass == v->pass && s->posted[i].micro == v->micro) return i;
     return -1;
 }
 
-nrl_status stage_post(stage *s, nrl_ctx *ctx, const nrl_visit *v, int64_t rows)
+nrl_status stage_post(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit *v, int64_t rows)
 {
-    if (find(s, v) >= 0) return NRL_OK;
-    stage_message *m = push(&s->posted, &s->n_posted, &s->posted_room);
-    m->pass = v->pass;
-    m->micro = v->micro;
+    if (find(s, id, v) >= 0) return NRL_OK;
+    stage_message *m = push(&s->posted, &s->n_posted, &s->posted_room, id, v);
     for (int32_t k = 0; k < s->n_carry; k++) {
         NRL_TRY(make_tensor(s, ctx, k, rows, &m->carry.tensors[k]));
         m->carry.n = k + 1;
         nrl_comm_call call = {.size = sizeof call,
                               .peer = s->index + (v->pass == NRL_PASS_FORWARD ? -1 : 1),
                               .receive = m->carry.tensors[k],
-                              .tag = tag_of(s, v->pass, v->micro, k),
+                              .tag = tag_of(s, m, k),
                               .what = what_of[v->pass]};
         NRL_TRY(nrl_comm_recv(s->comm, ctx, &call, &m->works[k]));
     }
     return NRL_OK;
 }
 
-nrl_status stage_take(stage *s, nrl_ctx *ctx, const nrl_visit *v, int64_t rows, nrl_carry *out)
+nrl_status stage_take(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit *v, int64_t rows, nrl_carry *out)
 {
-    NRL_TRY(stage_post(s, ctx, v, rows));
-    int32_t i = find(s, v);
+    NRL_TRY(stage_post(s, ctx, id, v, rows));
+    int32_t i = find(s, id, v);
     NRL_TRY(wait_all(&s->posted[i], ctx));
     *out = s->posted[i].carry;
     forget(s->posted, &s->n_posted, i);
@@ -127,7 +125,7 @@ static bool has_left(const stage_message *m)
     return true;
 }
 
-static nrl_status drop_sent(stage *s, nrl_ctx *ctx, int32_t i)
+static nrl_status drop_sent(stage_link *s, nrl_ctx *ctx, int32_t i)
 {
     nrl_status st = wait_all(&s->sent[i], ctx);
     carry_release(ctx, &s->sent[i].carry);
@@ -136,7 +134,7 @@ static nrl_status drop_sent(stage *s, nrl_ctx *ctx, int32_t i)
 }
 
 /* What has left is dropped; beyond MAX_SENT the oldest is waited for. */
-static nrl_status drop_left(stage *s, nrl_ctx *ctx)
+static nrl_status drop_left(stage_link *s, nrl_ctx *ctx)
 {
     for (int32_t i = 0; i < s->n_sent;) {
         if (has_left(&s->sent[i])) NRL_TRY(drop_sent(s, ctx, i));
@@ -146,7 +144,7 @@ static nrl_status drop_left(stage *s, nrl_ctx *ctx)
 }
 
 /* t itself, counted, where it lies together in the dtype of the way; else a copy, or zeros. */
-static nrl_status sendable(const stage *s, nrl_ctx *ctx, int32_t k, int64_t rows, nrl_tensor *t, nrl_tensor **out)
+static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t k, int64_t rows, nrl_tensor *t, nrl_tensor **out)
 {
     nrl_mat mat = t ? nrl_tensor_mat(t) : (nrl_mat){0};
     bool fits = t && mat.dtype == s->dtype && (mat.rows <= 1 || mat.stride == mat.cols);
@@ -161,27 +159,27 @@ static nrl_status sendable(const stage *s, nrl_ctx *ctx, int32_t k, int64_t rows
     return t ? nrl_tensor_copy(ctx, t, *out) : nrl_tensor_fill(ctx, *out, 0);
 }
 
-nrl_status stage_send(stage *s, nrl_ctx *ctx, const nrl_visit *v, int64_t rows, const nrl_carry *carry)
+nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit *v, int64_t rows, const nrl_carry *carry)
 {
     NRL_TRY(drop_left(s, ctx));
     if (carry->n != s->n_carry)
         return nrl_fail(NRL_ERR_PLUGIN, "unit %d passes %d tensors on, the model declared %d", s->end - 1, carry->n,
                         s->n_carry);
-    stage_message *m = push(&s->sent, &s->n_sent, &s->sent_room);
+    stage_message *m = push(&s->sent, &s->n_sent, &s->sent_room, id, v);
     for (int32_t k = 0; k < s->n_carry; k++) {
         NRL_TRY(sendable(s, ctx, k, rows, carry->tensors[k], &m->carry.tensors[k]));
         m->carry.n = k + 1;
         nrl_comm_call call = {.size = sizeof call,
                               .peer = s->index + (v->pass == NRL_PASS_FORWARD ? 1 : -1),
                               .send = m->carry.tensors[k],
-                              .tag = tag_of(s, v->pass, v->micro, k),
+                              .tag = tag_of(s, m, k),
                               .what = what_of[v->pass]};
         NRL_TRY(nrl_comm_send(s->comm, ctx, &call, &m->works[k]));
     }
     return NRL_OK;
 }
 
-nrl_status stage_settle(stage *s, nrl_ctx *ctx)
+nrl_status stage_settle(stage_link *s, nrl_ctx *ctx)
 {
     nrl_status st = NRL_OK;
     while (s->n_sent) {
@@ -193,7 +191,7 @@ nrl_status stage_settle(stage *s, nrl_ctx *ctx)
 
 /* ---- what the head's stage alone knows ---- */
 
-static nrl_status broadcast(stage *s, nrl_ctx *ctx, int32_t *values, int64_t n)
+static nrl_status broadcast(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n)
 {
     nrl_tensor *t;
     nrl_work *work;
@@ -204,7 +202,7 @@ static nrl_status broadcast(stage *s, nrl_ctx *ctx, int32_t *values, int64_t n)
     return tensor_read(ctx, t, values);
 }
 
-nrl_status stage_share(stage *s, nrl_ctx *ctx, int32_t *values, int64_t n)
+nrl_status stage_share(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n)
 {
     if (!s->comm || !n) return NRL_OK;
     ctx_scope_begin(ctx);
@@ -214,7 +212,7 @@ nrl_status stage_share(stage *s, nrl_ctx *ctx, int32_t *values, int64_t n)
 }
 
 /* Receives may be left after an error; who closes has told it, so that no wait is long. */
-void stage_close(stage *s, nrl_ctx *ctx)
+void stage_close(stage_link *s, nrl_ctx *ctx)
 {
     (void)stage_settle(s, ctx);
     for (int32_t i = 0; i < s->n_posted; i++) {

@@ -14,7 +14,8 @@
 enum { STAGE_AHEAD = 2 }; /* receives that are posted beside the one that is waited for: the next of each pass */
 
 typedef struct {
-    uint32_t pass;
+    uint32_t id;   /* of stage_begin */
+    uint32_t pass; /* of the visit */
     int32_t micro;
     nrl_carry carry; /* counted */
     nrl_work *works[NRL_MAX_CARRY];
@@ -29,34 +30,35 @@ typedef struct {
     int32_t n_carry;
     int64_t width[NRL_MAX_CARRY];
     nrl_dtype dtype;    /* of carries on their way: the compute dtype */
-    uint32_t n_passes;  /* begun; tells a message from that of another pass */
+    uint32_t n_begun[2]; /* walks without gradients, and steps */
     stage_message *posted, *sent; /* arrays that grow */
     int32_t n_posted, n_sent, posted_room, sent_room;
-} stage;
+} stage_link;
 
 /* All units are this rank's. */
-stage stage_whole(const model *m);
-static inline bool stage_has_head(const stage *s)
+stage_link stage_whole(const model *m);
+static inline bool stage_has_head(const stage_link *s)
 {
     return s->end == s->n_units;
 }
 
-/* A step or a pass without gradients begins, on all stages alike. */
-void stage_begin(stage *s);
+/* A step, or a walk without gradients (perhaps amid a step), begins on all stages alike; what tells its messages
+ * from those of others. */
+uint32_t stage_begin(stage_link *s, bool is_step);
 /* The visit begins with what comes from another stage. */
-bool stage_receives(const stage *s, const nrl_visit *v);
+bool stage_receives(const stage_link *s, const nrl_visit *v);
 /* Starts to receive it, `rows` tokens, unless that was done. */
-nrl_status stage_post(stage *s, nrl_ctx *ctx, const nrl_visit *v, int64_t rows);
+nrl_status stage_post(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit *v, int64_t rows);
 /* Waits for it; *out is counted for the caller. */
-nrl_status stage_take(stage *s, nrl_ctx *ctx, const nrl_visit *v, int64_t rows, nrl_carry *out);
+nrl_status stage_take(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit *v, int64_t rows, nrl_carry *out);
 /* What the visit left goes to another stage. */
-bool stage_sends(const stage *s, const nrl_visit *v);
+bool stage_sends(const stage_link *s, const nrl_visit *v);
 /* `carry` [rows,width] each, borrowed; NULL tensors are zeros. */
-nrl_status stage_send(stage *s, nrl_ctx *ctx, const nrl_visit *v, int64_t rows, const nrl_carry *carry);
+nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit *v, int64_t rows, const nrl_carry *carry);
 /* Waits until everything has left. */
-nrl_status stage_settle(stage *s, nrl_ctx *ctx);
+nrl_status stage_settle(stage_link *s, nrl_ctx *ctx);
 /* Small host memory of the stage with the head, to all: what was chosen from its logits. */
-nrl_status stage_share(stage *s, nrl_ctx *ctx, int32_t *values, int64_t n);
-void stage_close(stage *s, nrl_ctx *ctx);
+nrl_status stage_share(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n);
+void stage_close(stage_link *s, nrl_ctx *ctx);
 
 #endif

@@ -27,10 +27,14 @@ static void keep(storage *s, nrl_tensor *t)
 /* Elements that storage_bind allocates for a slot of p: 0 where it is bound, or nothing lies here. */
 typedef int64_t (*slot_room)(const storage_spec *spec, const nrl_param *p, nrl_slot slot);
 
+static bool is_held(const storage_spec *spec, const nrl_param *p)
+{
+    return layout_is_held(spec->mesh, spec->mesh ? nrl_mesh_rank(spec->mesh) : 0, p);
+}
+
 static int64_t room_whole(const storage_spec *spec, const nrl_param *p, nrl_slot slot)
 {
-    (void)spec;
-    return nrl_param_tensor(p, slot) ? 0 : p->numel;
+    return nrl_param_tensor(p, slot) || !is_held(spec, p) ? 0 : p->numel;
 }
 
 static int64_t room_local(const storage_spec *spec, const nrl_param *p, nrl_slot slot)
@@ -150,6 +154,7 @@ void storage_plan(const model *m, const storage_spec *spec, storage *out)
     for (int32_t i = 0; i < m->n_params; i++) {
         const nrl_param *p = m->params[i];
         int64_t local = layout_local_numel(spec->mesh, p);
+        if (!is_held(spec, p)) continue;
         if (!spec->gathers_work) out->work_bytes += p->numel * width;
         if (!spec->train || !p->trained) {
             if (spec->gathers_work) out->work_bytes += local * width;
@@ -307,7 +312,7 @@ nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t
 {
     const storage_view *v = user;
     int64_t got = 0;
-    if (!v->mesh || layout_is_whole(v->mesh, p)) return param_exact_read(v->ctx, p, begin, n, out);
+    if (!v->mesh || layout_is_everywhere(v->mesh, p)) return param_exact_read(v->ctx, p, begin, n, out);
     float *pack = mem_alloc((size_t)n * sizeof *pack);
     nrl_status st = NRL_OK;
     for (int32_t r = 0; r < nrl_mesh_world(v->mesh) && got < n && st == NRL_OK; r++)

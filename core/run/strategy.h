@@ -8,10 +8,15 @@
  *   enter, finish                data, tensor, pipeline: parameters are there before anybody needs them, and
  *                                sums over data are done before the others look at GRAD
  * Unbind and destroy go against the order of bind.
+ *
+ * A strategy that answers with stages (pipeline) plans the whole model, and the others each stage's part of it:
+ * units of another stage use nothing, parameters are the stage's. Every rank must know every layout, so it
+ * has an instance of the others for every stage, of which only its own stage's is bound and called.
  */
 #ifndef RUN_STRATEGY_H
 #define RUN_STRATEGY_H
 #include "model/model.h"
+#include "run/stage.h"
 #include "run/storage.h"
 #include <nrl/parallel.h>
 
@@ -39,7 +44,10 @@ typedef struct {
     int32_t n;
     strategy_member of[STRATEGY_MAX];
     nrl_parallel_plan plan; /* the answers of all: true where one says so, bytes summed; its text is empty */
-    nrl_unit_uses *units;
+    int32_t n_stages, index, first, end; /* stages; this rank's, and its units */
+    int32_t n_elsewhere;
+    strategy_member *elsewhere; /* [n_elsewhere] those that planned other stages */
+    arena memory;
 } strategy;
 
 typedef struct {
@@ -63,6 +71,10 @@ void strategy_close(strategy *s, nrl_ctx *ctx); /* ctx NULL: nothing was bound *
 
 /* What storage_bind needs to know of them. */
 storage_spec strategy_storage(const strategy *s, const strategy_setup *setup);
+
+/* The walk's: this rank's units, and whose order they are visited in; *scheduler NULL: none has one. */
+stage_link strategy_stage(const strategy *s, const strategy_setup *setup);
+void strategy_scheduler(const strategy *s, const nrl_parallel **scheduler, void **self);
 
 /* Around each visit of the walk, and after the last of a step; s may be NULL. */
 nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i);

@@ -10,7 +10,7 @@
 void work_open(work *w)
 {
     if (!w->stage.n) w->stage = stage_whole(w->policy);
-    const stage *s = &w->stage;
+    const stage_link *s = &w->stage;
     w->first_trained = s->first_trained;
     int32_t n = s->end - s->first;
     w->micros = (work_micros){.n_units = s->n_units, .first = s->first, .end = s->end};
@@ -36,9 +36,9 @@ void work_close(work *w)
 
 nrl_status work_schedule(work *w, int32_t n_micro)
 {
-    const visits_source from = {.m = w->policy, .recompute = w->recompute, .first = w->stage.first,
-                                .end = w->stage.end, .first_trained = w->first_trained, .stage = w->stage.index,
-                                .scheduler = w->scheduler, .scheduler_self = w->scheduler_self};
+    visits_source from = {.m = w->policy, .recompute = w->recompute, .first = w->stage.first,
+                                .end = w->stage.end, .first_trained = w->first_trained, .stage = w->stage.index};
+    strategy_scheduler(w->strategy, &from.scheduler, &from.scheduler_self);
     return visits_make(&w->visits, &from, n_micro);
 }
 
@@ -169,17 +169,17 @@ static nrl_status compute(work *w, const nrl_visit *v, nrl_tensor **totals)
 static nrl_status visit(work *w, const nrl_visit *v, bool begins, nrl_tensor **totals)
 {
     work_micro *m = w->micro;
-    stage *s = &w->stage;
+    stage_link *s = &w->stage;
     bool forward = v->pass == NRL_PASS_FORWARD;
     NRL_TRY(set_batch(w, v, begins));
     if (stage_receives(s, v)) {
         ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
-        NRL_TRY(stage_take(s, w->ctx, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+        NRL_TRY(stage_take(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
     }
     NRL_TRY(compute(w, v, totals));
     if (!stage_sends(s, v)) return NRL_OK;
     ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
-    NRL_TRY(stage_send(s, w->ctx, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+    NRL_TRY(stage_send(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
     if (forward && w->recompute[v->unit]) carry_release(w->ctx, &m->carry); /* it will be made again */
     return NRL_OK;
 }
@@ -192,7 +192,7 @@ static nrl_status post_ahead(work *w, int64_t i, nrl_batch *const *batches)
     for (; w->stage.comm && i < all->n && n <= STAGE_AHEAD; i++) {
         const nrl_visit *v = &all->list[i];
         if (!stage_receives(&w->stage, v)) continue;
-        NRL_TRY(stage_post(&w->stage, w->ctx, v, batches[v->micro]->n_tokens));
+        NRL_TRY(stage_post(&w->stage, w->ctx, w->step, v, batches[v->micro]->n_tokens));
         n++;
     }
     return NRL_OK;
@@ -215,7 +215,7 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
 {
     const visit_list *all = &w->visits;
     nrl_status st = NRL_OK;
-    stage_begin(&w->stage);
+    w->step = stage_begin(&w->stage, true);
     for (int64_t i = 0; i < all->n && st == NRL_OK; i++) {
         const nrl_visit *v = &all->list[i];
         bool begins;
@@ -255,14 +255,14 @@ static nrl_status forward_only(work *w, int64_t i, nrl_carry *carry, work_use us
 
 nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user)
 {
-    stage *s = &w->stage;
+    stage_link *s = &w->stage;
     const nrl_visit *first = w->forward_visits, *last = first + (s->end - s->first - 1);
     nrl_carry carry = {0};
-    stage_begin(s);
+    uint32_t id = stage_begin(s, false);
     nrl_status st = ctx_set_batch(w->ctx, batch);
-    if (st == NRL_OK && stage_receives(s, first)) st = stage_take(s, w->ctx, first, batch->n_tokens, &carry);
+    if (st == NRL_OK && stage_receives(s, first)) st = stage_take(s, w->ctx, id, first, batch->n_tokens, &carry);
     for (int64_t i = 0; i <= last - first && st == NRL_OK; i++) st = forward_only(w, i, &carry, use, user);
-    if (st == NRL_OK && stage_sends(s, last)) st = stage_send(s, w->ctx, last, batch->n_tokens, &carry);
+    if (st == NRL_OK && stage_sends(s, last)) st = stage_send(s, w->ctx, id, last, batch->n_tokens, &carry);
     carry_release(w->ctx, &carry);
     return st;
 }

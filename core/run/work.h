@@ -22,12 +22,11 @@ struct work {
     gradients gradients;          /* buffer NULL: backward adds to what the slots have */
     nrl_tensor *seeds[NRL_MAX_TERMS]; /* [1] f32: d step loss / d sum k = 1 / W[k] */
     int32_t first_trained;     /* lowest unit with anything trained: none below it has a backward */
-    stage stage;               /* this rank's units; all of them unless a strategy said otherwise */
-    const nrl_parallel *scheduler; /* whose order a step's visits have; NULL: one micro-batch after another */
-    void *scheduler_self;
+    stage_link stage;               /* this rank's units; all of them unless a strategy said otherwise */
     visit_list visits;           /* of a training step */
     work_micros micros;        /* in flight */
     work_micro *micro;         /* of the visit at hand */
+    uint32_t step;             /* of stage_begin */
     nrl_visit *forward_visits; /* [stage.end - stage.first] of a pass without gradients */
     uint64_t random;           /* key of this step's dropout; 0 = off */
     /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; called

@@ -26,7 +26,7 @@ typedef enum {
 } nrl_pass;
 
 /* A pass without gradients (evaluation, generation, reference) has FORWARD visits only; each ends
- * with its last unit, and the next visit of the array is the next that will be made, if any. In a
+ * with the last unit of this rank, and the next visit of the array is the next that will be made, if any. In a
  * pass with gradients the last unit's FORWARD, which its BACKWARD follows, holds the loss, and may add
  * to gradients of what it uses already (the head's, of a separable loss). */
 typedef struct {

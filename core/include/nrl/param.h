@@ -66,6 +66,8 @@ typedef struct {
     nrl_cut cuts[NRL_MAX_CUTS]; /* in order of application */
     const char *sum_axes;       /* "data" or "data,tensor": axes over which the local gradient is
                                    partial; NULL = none */
+    const bool *holders;        /* [coordinates on the axis "pipeline"] which of them have any of it, the
+                                   others nothing, whatever the cuts say; NULL = all */
 } nrl_layout;
 
 typedef struct {

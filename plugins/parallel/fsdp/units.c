@@ -48,7 +48,11 @@ static void number_runs(fsdp *s)
     s->n_runs = 0;
     for (int32_t u = 0; u < s->plan.n_units; u++) {
         bool full = s->merge.every ? in_run >= s->merge.every : gathered >= s->merge.min_params;
-        if (u == 0 || full) {
+        if (!s->plan.units[u].n_uses) { /* another stage's: visited there */
+            s->run_of[u] = s->n_runs > 0 ? s->n_runs - 1 : 0;
+            continue;
+        }
+        if (!s->n_runs || full) {
             s->n_runs++;
             gathered = in_run = 0;
         }
@@ -89,6 +93,15 @@ static fsdp_group *new_group(fsdp *s, const char *name, int32_t unit, int32_t ru
     snprintf(g->reduce_text, sizeof g->reduce_text, "reduce %s", g->name);
     snprintf(g->replica_text, sizeof g->replica_text, "sum of replicas %s", g->name);
     return g;
+}
+
+/* What several stages of a pipeline hold is divided alike on all of them: in a group of its own. */
+static bool stands_alone(const fsdp *s, nrl_param *p)
+{
+    const bool *holders = nrl_param_part(p, 0)->layout.holders;
+    int32_t n = 0;
+    for (int32_t k = 0; holders && k < nrl_mesh_size(s->mesh, "pipeline"); k++) n += holders[k];
+    return n > 1;
 }
 
 /* The group that is being filled in a run, by whether it is trained; made at its first parameter. */
@@ -132,7 +145,9 @@ static nrl_status fill_groups(fsdp *s)
         for (int32_t i = 0; i < s->plan.units[u].n_uses; i++) {
             nrl_param *p = s->plan.units[u].uses[i];
             if (!takes(s, p) || group_of(s, p)) continue;
-            NRL_TRY(add_param(open_group(s, open, u, is_trained(s, p)), p));
+            NRL_TRY(add_param(stands_alone(s, p) ? new_group(s, nrl_param_name(p), u, s->run_of[u], is_trained(s, p))
+                                                 : open_group(s, open, u, is_trained(s, p)),
+                              p));
         }
     return NRL_OK;
 }
@@ -175,7 +190,7 @@ nrl_status fsdp_build_groups(fsdp *s)
     size_t n = (size_t)s->plan.n_units + 1;
     s->run_of = calloc(n, sizeof *s->run_of);
     s->uses = calloc(n, sizeof *s->uses);
-    s->groups = calloc(2 * n + 2, sizeof *s->groups);
+    s->groups = calloc(2 * n + 2 + (size_t)s->plan.n_params, sizeof *s->groups);
     if (!s->run_of || !s->uses || !s->groups)
         return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
     number_runs(s);
