@@ -14,6 +14,7 @@ static bool begin(toy *t, const toy_kind *kind)
 {
     if (!toy_open(t, kind)) return false;
     toy_check_layouts(t);
+    if (t->g->staged && !t->over) toy_check_stages(t);
     return !t->over && toy_bind(t) && toy_load(t, 1, 0);
 }
 
@@ -41,6 +42,14 @@ static void part_f32(toy *t)
 static void part_bf16(toy *t)
 {
     steps(t, &(toy_kind){true, NRL_DTYPE_BF16, NRL_OPTIMIZER_ELEMENT});
+}
+
+/* More micro-batches than stages, and fewer. */
+static void part_orders(toy *t)
+{
+    if (!begin(t, &training)) return;
+    for (int32_t n = 1; n <= TOY_MICRO; n++)
+        if (!toy_step(t, &(toy_course){.step = n, .n_micro = n}) || !toy_load(t, n + 1, n)) return;
 }
 
 /* Another number of steps must not take more memory. */
@@ -88,9 +97,12 @@ static const struct {
     const char *name;
     void (*part)(toy *t);
     int32_t least, most; /* ranks */
+    bool staged;         /* of strategies with stages too */
 } parts[] = {
-    {"f32", part_f32, 1, 4},         {"bf16", part_bf16, 1, 3},           {"memory", part_memory, 2, 2},
-    {"skipped", part_skipped, 2, 2}, {"reference", part_reference, 1, 2}, {"matrix", part_matrix, 2, 3},
+    {"f32", part_f32, 1, 4, false},         {"bf16", part_bf16, 1, 3, true},
+    {"orders", part_orders, 2, 4, true},    {"memory", part_memory, 2, 2, true},
+    {"skipped", part_skipped, 2, 2, true},  {"reference", part_reference, 1, 2, true},
+    {"matrix", part_matrix, 2, 3, true},
 };
 
 static bool check_table(const nrl_parallel *t, conformance_report *r)
@@ -103,7 +115,7 @@ static bool check_table(const nrl_parallel *t, conformance_report *r)
 static void share_layers(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
 {
     for (int32_t world = 1; world <= PARALLEL_RANKS; world++) {
-        parallel_group g = {table, setup, table->axis, world};
+        parallel_group g = {table, setup, table->axis, world, false};
         if (!parallel_run(&g, report, "layers", parallel_seams)) return;
     }
 }
@@ -111,17 +123,19 @@ static void share_layers(const nrl_parallel *table, const conformance_setup *set
 void conformance_parallel(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
 {
     if (!check_table(table, report)) return;
+    bool staged = table->schedule != NULL;
     if (!strcmp(table->axis, "tensor")) {
         share_layers(table, setup, report);
         return;
     }
-    if (strcmp(table->axis, "data")) {
+    if (strcmp(table->axis, "data") && !staged) {
         report_skip(report, "gradients are the sum over ranks", "its axis is not 'data' or 'tensor': nothing was run");
         return;
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         for (int32_t world = parts[i].least; world <= parts[i].most; world++) {
-            parallel_group g = {table, setup, table->axis, world};
+            parallel_group g = {table, setup, table->axis, world, staged};
+            if (staged && (!parts[i].staged || world == 1)) continue;
             if (!parallel_run(&g, report, parts[i].name, parts[i].part)) return;
         }
 }

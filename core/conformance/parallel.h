@@ -13,7 +13,7 @@
 #include "mesh/layout.h"
 #include "tensor/param.h"
 
-enum { PARALLEL_RANKS = 4, TOY_PARAMS = 11, TOY_PARTS = 13, TOY_UNITS = 4, TOY_MICRO = 2, TOY_LARGEST = 138 };
+enum { PARALLEL_RANKS = 4, TOY_PARAMS = 11, TOY_PARTS = 13, TOY_UNITS = 4, TOY_MICRO = 6, TOY_LARGEST = 138 };
 
 /* ---- parallel_toy.c: the model and the core's part ---- */
 
@@ -31,6 +31,7 @@ typedef struct {
     const conformance_setup *setup;
     const char *axis;
     int32_t world;
+    bool staged; /* ranks are stages: all work on the same batches, each on units of its own */
 } parallel_group;
 
 typedef struct {
@@ -114,6 +115,12 @@ nrl_collective record_collective(const nrl_collective *real);
 /* ---- parallel_seams.c ---- */
 /* A part: layers that ranks share, beside the same on one rank. */
 void parallel_seams(toy *t);
+
+/* ---- parallel_stages.c: strategies with stages ---- */
+bool toy_check_stages(toy *t);
+/* The toy's visits become this rank's, as the strategy orders them; orders of all ranks are looked at. */
+bool toy_schedule_stage(toy *t, int32_t n_micro, bool train);
+bool toy_is_held(const toy *t, const nrl_param *p);
 
 /* ---- parallel_layout.c ---- */
 void toy_check_layouts(toy *t);

@@ -31,6 +31,8 @@ static const int unit_uses[TOY_UNITS][8] = {
 };
 static const char *const unit_names[TOY_UNITS] = {"embed", "block0", "block1", "head"};
 
+static const double unit_flops[TOY_UNITS] = {0, 504, 324, 828};
+
 /* ---- the model ---- */
 
 static void make_params(toy *t)
@@ -91,6 +93,7 @@ bool toy_open(toy *t, const toy_kind *kind)
     t->dtype = kind->work;
     make_params(t);
     make_units(t);
+    t->plan.unit_flops = unit_flops;
     if (!compute_open(&t->compute, t->g->setup, t->report)) return !(t->over = true);
     if (!toy_ok(t, s->create(t->g->setup->options, t->mesh, &t->self), "an instance is created")) return false;
     nrl_status st = s->plan(t->self, &t->plan);
@@ -146,6 +149,7 @@ static nrl_status bind_rest(toy *t)
 {
     for (int i = 0; i < TOY_PARAMS; i++) {
         nrl_param *p = &t->params[i];
+        if (!toy_is_held(t, p)) continue;
         if (!t->plan.gathers_work) NRL_TRY(bind_empty(t, p, NRL_SLOT_WORK, (nrl_dtype)t->dtype, p->numel));
         if (p->trained) NRL_TRY(bind_trained(t, p));
         nrl_param_set_fresh(p, p->trained);
@@ -245,8 +249,8 @@ static nrl_status load_param(toy *t, nrl_param *p, bool update)
     nrl_tensor *exact = master ? master : work;
     if (!exact || (update && !p->trained)) return NRL_OK;
     NRL_TRY(write_values(t, p, exact, t->version));
-    /* As optimizers do: a whole WORK of another dtype. */
-    bool rounds = update && work && work != exact && nrl_tensor_numel(work) == nrl_tensor_numel(exact);
+    /* As optimizers do, and loading where nobody sees to it on the axis data: a whole WORK of another dtype. */
+    bool rounds = (update || t->g->staged) && work && work != exact && nrl_tensor_numel(work) == nrl_tensor_numel(exact);
     return rounds ? nrl_master_round(t->compute.ctx, exact, work) : NRL_OK;
 }
 

@@ -20,7 +20,7 @@ bool toy_ok(toy *t, nrl_status st, const char *rule)
 
 static bool is_empty(const toy *t, int32_t rank, const toy_course *c)
 {
-    return c->empty_rank && rank == t->world - 1;
+    return c->empty_rank && rank == t->world - 1 && !t->g->staged;
 }
 
 static bool gives(const nrl_param *p, int32_t rank)
@@ -52,10 +52,16 @@ static double gradient_of_rank(const toy *t, const nrl_param *p, int64_t i, cons
     return sum;
 }
 
+/* Stages share their batches: those of the first rank. */
+static int32_t batches_of(const toy *t)
+{
+    return t->g->staged ? 0 : t->rank;
+}
+
 static double expected(const toy *t, const nrl_param *p, int64_t i, const toy_course *c)
 {
     double sum = 0;
-    if (t->plan.local_steps) return gradient_of_rank(t, p, i, c, t->rank);
+    if (t->plan.local_steps || t->g->staged) return gradient_of_rank(t, p, i, c, batches_of(t));
     for (int32_t r = 0; r < t->world; r++) sum += gradient_of_rank(t, p, i, c, r);
     return sum;
 }
@@ -70,7 +76,7 @@ static nrl_status add_gradient(toy *t, nrl_param *p, const nrl_visit *v, const t
                         p->name, t->units[v->unit].name);
     if (!p->fresh) NRL_TRY(nrl_tensor_fetch(t->compute.ctx, acc, old, p->numel));
     for (int64_t i = 0; i < p->numel; i++)
-        sum[i] = (float)(old[i] + piece(p, i, c->step, t->rank, v->micro, v->unit));
+        sum[i] = (float)(old[i] + piece(p, i, c->step, batches_of(t), v->micro, v->unit));
     p->fresh = false;
     return tensor_write(t->compute.ctx, acc, sum);
 }
@@ -79,7 +85,7 @@ static bool backward(toy *t, const nrl_visit *v, const toy_course *c)
 {
     nrl_status st = NRL_OK;
     for (int32_t k = 0; k < v->n_uses && st == NRL_OK && !is_empty(t, t->rank, c); k++)
-        if (gives(v->uses[k], t->rank)) st = add_gradient(t, v->uses[k], v, c);
+        if (gives(v->uses[k], batches_of(t))) st = add_gradient(t, v->uses[k], v, c);
     return toy_ok(t, st, "GRAD_ACC is there in a backward visit");
 }
 
@@ -148,7 +154,8 @@ static bool visit(toy *t, int32_t i, const toy_course *c)
 
 static bool walk(toy *t, const toy_course *c, bool train)
 {
-    schedule(t, c, train);
+    if (!t->g->staged) schedule(t, c, train);
+    else if (!toy_schedule_stage(t, c->n_micro, train)) return false;
     for (int32_t i = 0; i < t->n_visits; i++)
         if (!visit(t, i, c)) return false;
     return true;

@@ -324,6 +324,113 @@ static nrl_status sharing_finish(void *self, nrl_ctx *ctx)
     return NRL_OK;
 }
 
+/* ---- stages ---- */
+
+typedef struct {
+    nrl_mesh *mesh;
+    nrl_parallel_plan plan;
+    int32_t stages[64], first, end;
+    bool holders[MOST][8];
+} staged;
+
+static nrl_status staged_make(const void *options, nrl_mesh *mesh, void **self)
+{
+    (void)options;
+    staged *s = calloc(1, sizeof *s);
+    if (!s) return nrl_fail(NRL_ERR_MEMORY, "no memory");
+    s->mesh = mesh;
+    *self = s;
+    return NRL_OK;
+}
+
+/* Unit u to stage u, what is left to the last; a stage holds what it uses, and the first the rest. */
+static nrl_status staged_plan(void *self, nrl_parallel_plan *plan)
+{
+    staged *s = self;
+    int32_t n = nrl_mesh_size(s->mesh, "pipeline"), own = nrl_mesh_coord(s->mesh, "pipeline");
+    s->plan = *plan;
+    s->first = s->end = -1;
+    for (int32_t u = 0; u < plan->n_units; u++) {
+        s->stages[u] = u < n ? u : n - 1;
+        if (s->stages[u] == own && s->first < 0) s->first = u;
+        if (s->stages[u] == own) s->end = u + 1;
+    }
+    for (int32_t i = 0; i < plan->n_params; i++) {
+        bool any = false;
+        for (int32_t u = 0; u < plan->n_units; u++)
+            for (int32_t k = 0; k < plan->units[u].n_uses; k++)
+                if (plan->units[u].uses[k] == plan->params[i]) any = s->holders[i][s->stages[u]] = true;
+        if (!any) s->holders[i][0] = true;
+        for (int k = 0; k < nrl_param_n_parts(plan->params[i]); k++)
+            nrl_param_part(plan->params[i], k)->layout = (nrl_layout){.holders = s->holders[i]};
+    }
+    plan->stages = s->stages;
+    return NRL_OK;
+}
+
+/* The last stage has not what it shares with the first. */
+static nrl_status bare_plan(void *self, nrl_parallel_plan *plan)
+{
+    staged *s = self;
+    NRL_TRY(staged_plan(self, plan));
+    for (int32_t i = 0; i < plan->n_params; i++)
+        if (s->holders[i][0]) s->holders[i][nrl_mesh_size(s->mesh, "pipeline") - 1] = false;
+    return NRL_OK;
+}
+
+static nrl_status backwards_plan(void *self, nrl_parallel_plan *plan)
+{
+    staged *s = self;
+    NRL_TRY(staged_plan(self, plan));
+    for (int32_t u = 0; u < plan->n_units; u++) s->stages[u] = nrl_mesh_size(s->mesh, "pipeline") - 1 - s->stages[u];
+    return NRL_OK;
+}
+
+static void pass(const staged *s, uint32_t pass, int32_t micro, nrl_visit *visits, int64_t *n)
+{
+    for (int32_t k = 0; k < s->end - s->first; k++)
+        visits[(*n)++] = (nrl_visit){
+            .pass = pass, .micro = micro, .unit = pass == NRL_PASS_FORWARD ? s->first + k : s->end - 1 - k};
+}
+
+/* One micro-batch after another. */
+static nrl_status plain_schedule(void *self, int32_t n_micro, nrl_visit *visits, int64_t *n)
+{
+    for (int32_t m = 0; m < n_micro; m++) {
+        pass(self, NRL_PASS_FORWARD, m, visits, n);
+        pass(self, NRL_PASS_BACKWARD, m, visits, n);
+    }
+    return NRL_OK;
+}
+
+static nrl_status forgetful_schedule(void *self, int32_t n_micro, nrl_visit *visits, int64_t *n)
+{
+    return plain_schedule(self, n_micro > 1 ? n_micro - 1 : n_micro, visits, n);
+}
+
+/* The first stage wants a micro-batch back that the second takes after another one. */
+static nrl_status waiting_schedule(void *self, int32_t n_micro, nrl_visit *visits, int64_t *n)
+{
+    const staged *s = self;
+    if (n_micro < 2 || nrl_mesh_coord(s->mesh, "pipeline") != 1 || nrl_mesh_size(s->mesh, "pipeline") < 3)
+        return plain_schedule(self, n_micro, visits, n);
+    pass(s, NRL_PASS_FORWARD, 0, visits, n);
+    pass(s, NRL_PASS_FORWARD, 1, visits, n);
+    pass(s, NRL_PASS_BACKWARD, 0, visits, n);
+    pass(s, NRL_PASS_BACKWARD, 1, visits, n);
+    for (int32_t m = 2; m < n_micro; m++) {
+        pass(s, NRL_PASS_FORWARD, m, visits, n);
+        pass(s, NRL_PASS_BACKWARD, m, visits, n);
+    }
+    return NRL_OK;
+}
+
+/* Sums of shared gradients are left out. */
+#define STAGED(nm, rule, ...)                                                                      \
+    {                                                                                              \
+        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .axis = "pipeline",     \
+            .create = staged_make, .destroy = free, __VA_ARGS__                                    \
+    }
 #define WRONG(nm, rule, ...)                                                                       \
     {                                                                                              \
         NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .create = make,         \
@@ -367,8 +474,15 @@ static const nrl_parallel wrong[] = {
           .seam = forgets_rows_seam, .finish = sharing_finish),
     WRONG(forgets_parts, "gradients are those of one rank", .axis = "tensor", .plan = sharing_plan,
           .seam = sharing_seam),
+    STAGED(unshared, "gradients are the sum over ranks", .plan = staged_plan, .schedule = plain_schedule),
+    STAGED(bare, "a stage holds what its units use", .plan = bare_plan, .schedule = plain_schedule),
+    STAGED(backwards, "stages are units in a row, one at least", .plan = backwards_plan, .schedule = plain_schedule),
+    STAGED(forgetful, "a micro-batch goes forward through a stage, then back", .plan = staged_plan,
+           .schedule = forgetful_schedule),
+    STAGED(waiting, "stages do not wait for each other for ever", .plan = staged_plan, .schedule = waiting_schedule),
     WRONG(lacks_plan, "plan is NULL", .axis = "data", .plan = NULL),
 };
 #undef WRONG
+#undef STAGED
 
 #endif
