@@ -221,15 +221,6 @@ static void check_model(config_problems *problems, const nrl_node *root, const c
         problems_add(problems, place(root, "model", "path"), "model: path or config is required");
 }
 
-/* Adapters of weights that other ranks have are not built. */
-static void check_lora(config_problems *problems, const nrl_node *root, const config_run *run)
-{
-    for (int i = 0; i < CONFIG_N_AXES && run->lora.on; i++)
-        if (i == CONFIG_PIPELINE && run->axes[i].size > 1)
-            problems_add(problems, nrl_node_find(root, "lora"), "lora: is not built with parallel.%s: %lld, expected 1",
-                         run->axes[i].name, (long long)run->axes[i].size);
-}
-
 static void check_eval(config_problems *problems, const nrl_node *root, const config_run *run)
 {
     if (run->eval.every && !run->data.eval)
@@ -256,7 +247,6 @@ void rules_run(arena *a, config_problems *problems, const nrl_node *root, config
     check_lengths(problems, root, run);
     check_precision(problems, root, &run->train);
     check_eval(problems, root, run);
-    check_lora(problems, root, run);
     run->debug_every = rules_debug(a, problems, run->debug);
     if (run->out && !*run->out) problems_add(problems, nrl_node_find(root, "out"), "out: empty");
     if (run->out && run->name && !*run->name) run->name = last_part(a, run->out);

@@ -236,7 +236,7 @@ void layout_settle(const nrl_mesh *m, nrl_param *p)
         layout_piece box = layout_box_of(m, own_rank(m), &p->parts[i], 0);
         rows += (box.end[0] - box.begin[0]) * layout_n_boxes(&p->parts[i]);
         for (int d = 1; d < p->n_dims; d++) p->dims[d] = box.end[d] - box.begin[d];
-        if (i == 0) p->first_row = box.begin[0];
+        if (i == 0) memcpy(p->first, box.begin, sizeof p->first);
     }
     p->dims[0] = rows;
     p->numel = numel_on(m, own_rank(m), p, layout_box_of);

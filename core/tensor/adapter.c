@@ -8,7 +8,9 @@
 
 nrl_status adapter_down(nrl_ctx *ctx, const adapter *l, nrl_tensor *x, nrl_tensor **u)
 {
-    if (l->dropout > 0) NRL_TRY(nrl_op_dropout(ctx, x, l->dropout, &x));
+    int64_t inputs = l->a->dims[1];
+    if (l->dropout > 0)
+        NRL_TRY(dropout_share(ctx, x, l->dropout, l->a->first[1] / inputs, l->a->parts[0].dims[1] / inputs, &x));
     return nrl_op_linear(ctx, x, l->a, NULL, u);
 }
 

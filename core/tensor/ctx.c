@@ -142,7 +142,7 @@ static void forget_index(nrl_ctx *ctx)
 {
     ctx_index *i = &ctx->index;
     nrl_tensor *all[] = {i->tokens, i->positions, i->cu_seqlens,
-                         i->prefix, i->row_token, i->row_target, i->random_rows};
+                         i->prefix, i->row_token, i->row_target, i->random_rows[0], i->random_rows[1]};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         tensor_release(ctx, all[k]);
     *i = (ctx_index){0};

@@ -27,11 +27,11 @@ nrl_status head_targets(nrl_ctx *ctx, const head_spec *head, nrl_tensor **target
     int64_t n = ctx->batch->n_rows;
     *targets = ctx->index.row_target;
     if (!head_is_cut(head) || !*targets) return NRL_OK;
-    if (w->dims[0] * n_ranks(w) != w->parts[0].dims[0] || w->first_row % w->dims[0])
+    if (w->dims[0] * n_ranks(w) != w->parts[0].dims[0] || w->first[0] % w->dims[0])
         return nrl_fail(NRL_ERR_BUG, "head: '%s' is cut into unequal parts", w->name);
     int32_t *local = mem_alloc((size_t)n * sizeof *local);
     for (int64_t i = 0; i < n; i++) {
-        int64_t t = ctx->batch->row_target[i] - w->first_row;
+        int64_t t = ctx->batch->row_target[i] - w->first[0];
         local[i] = t >= 0 && t < w->dims[0] ? (int32_t)t : HEAD_ELSEWHERE;
     }
     nrl_status st = nrl_tensor_from_host(ctx, NRL_DTYPE_I32, 1, &n, local, targets);

@@ -32,7 +32,8 @@ typedef struct {
     nrl_tensor *tokens, *positions;     /* [N] */
     nrl_tensor *cu_seqlens, *prefix;    /* [S+n_prompts+1], [S+n_prompts] */
     nrl_tensor *row_token, *row_target; /* [P] */
-    nrl_tensor *random_rows;            /* [N] i64 that masks of dropout are keyed by; NULL until wanted */
+    /* [N] i64 that masks of dropout are keyed by, of whole rows and of this rank's share; NULL until wanted */
+    nrl_tensor *random_rows[2];
 } ctx_index;
 
 typedef struct rope_table rope_table;
@@ -151,6 +152,11 @@ nrl_status tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y);
 nrl_status tensor_accumulate(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y);
 /* A new tensor of x's shape and dtype with b (1 x C, R x 1 or one element) repeated. */
 nrl_status tensor_expand(nrl_ctx *ctx, const nrl_tensor *b, const nrl_tensor *x, nrl_tensor **out);
+
+/* ---- op_dropout.c ---- */
+/* As nrl_op_dropout of a matrix [N, cols * count] of which x has the columns from cols * index on: ranks that share
+ * the columns drop what one rank would. */
+nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, int64_t count, nrl_tensor **y);
 
 /* ---- param.c ---- */
 /* WORK of p as [dims[0], rest]; vectors as 1 x n. */

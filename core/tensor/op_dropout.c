@@ -47,23 +47,26 @@ static int32_t sample_of(const nrl_batch *b, int64_t s)
     return -1;
 }
 
-/* A number a token: made at the first dropout of a batch, in the batch's memory. */
-static nrl_status number_rows(nrl_ctx *ctx)
+/* A number a token, made at a batch's first dropout of that kind, in the batch's memory. An element's number is its
+ * row's times the columns plus its column: of a share, (row * count + index) * cols + column is that of the whole.
+ * One axis shares columns, so there is one share. */
+static nrl_status number_rows(nrl_ctx *ctx, int64_t index, int64_t count, nrl_tensor **made)
 {
     nrl_batch *b = ctx->batch;
     nrl_tensor *t;
+    if (*made) return NRL_OK;
     uint64_t *rows = arena_alloc(&b->memory, (size_t)b->n_tokens * sizeof *rows);
     for (int64_t s = 0; s < b->n_segments + b->n_prompts; s++) {
         uint64_t sample = mix((uint64_t)(uint32_t)sample_of(b, s));
         for (int32_t i = b->cu_seqlens[s]; i < b->cu_seqlens[s + 1]; i++)
-            rows[i] = mix(sample ^ (uint64_t)(uint32_t)b->positions[i]);
+            rows[i] = mix(sample ^ (uint64_t)(uint32_t)b->positions[i]) * (uint64_t)count + (uint64_t)index;
     }
     NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I64, b->n_tokens, rows, true, &t));
-    ctx->index.random_rows = tensor_retain(t);
+    *made = tensor_retain(t);
     return NRL_OK;
 }
 
-nrl_status nrl_op_dropout(nrl_ctx *ctx, nrl_tensor *x, double p, nrl_tensor **y)
+nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, int64_t count, nrl_tensor **y)
 {
     if (!(p >= 0 && p < 1))
         return nrl_fail(NRL_ERR_BUG, "dropout: p is %g, expected 0 <= p < 1", p);
@@ -72,8 +75,9 @@ nrl_status nrl_op_dropout(nrl_ctx *ctx, nrl_tensor *x, double p, nrl_tensor **y)
     if (p == 0 || !ctx->random_key) return NRL_OK;
     dropout_attributes at = {p, mix(ctx->random_key ^ mix(number))};
     bool by_token = ctx->batch && ctx->batch->n_tokens && x->rows == ctx->batch->n_tokens;
-    if (by_token && !ctx->index.random_rows) NRL_TRY(number_rows(ctx));
-    nrl_tensor *rows = by_token ? ctx->index.random_rows : NULL;
+    nrl_tensor **made = &ctx->index.random_rows[count > 1];
+    if (by_token) NRL_TRY(number_rows(ctx, index, count, made));
+    nrl_tensor *rows = by_token ? *made : NULL;
     NRL_TRY(tensor_like(ctx, x, y));
     NRL_TRY(drop(ctx, x, &at, rows, *y));
     nrl_tape_record r = {.name = "dropout",
@@ -84,4 +88,9 @@ nrl_status nrl_op_dropout(nrl_ctx *ctx, nrl_tensor *x, double p, nrl_tensor **y)
                          .attributes_size = sizeof at,
                          .backward = dropout_backward};
     return tape_push(ctx, &r, false);
+}
+
+nrl_status nrl_op_dropout(nrl_ctx *ctx, nrl_tensor *x, double p, nrl_tensor **y)
+{
+    return dropout_share(ctx, x, p, 0, 1, y);
 }

@@ -63,7 +63,7 @@ static nrl_status local_rows(nrl_ctx *ctx, const nrl_param *table, nrl_tensor **
     int32_t *rows = mem_alloc((size_t)n * sizeof *rows);
     float *here = mem_alloc((size_t)n * sizeof *here);
     for (int64_t i = 0; i < n; i++) {
-        int64_t row = ctx->batch->tokens[i] - table->first_row;
+        int64_t row = ctx->batch->tokens[i] - table->first[0];
         here[i] = row >= 0 && row < table->dims[0];
         rows[i] = here[i] > 0 ? (int32_t)row : 0;
     }

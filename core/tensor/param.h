@@ -11,7 +11,7 @@ struct nrl_param {
     int64_t dims[NRL_MAX_DIMS];
     int64_t numel; /* of dims: what operations see on this rank; parts have the whole */
     int64_t whole; /* elements, of all ranks */
-    int64_t first_row; /* of the whole, where dimension 0 is cut */
+    int64_t first[NRL_MAX_DIMS]; /* of the whole (the first part), where dimensions are cut */
     int n_parts;
     nrl_part *parts;
     bool trained, decay, fresh;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # pipeline.sh: units divided over stages change no numbers: 2 and 4 stages, both schedules, more stages than
-# micro-batches, beside ddp and fsdp; fine-tuning of both models, preferences with an on-line reference, losses of
+# micro-batches, beside ddp and fsdp; fine-tuning of both models, preferences with an on-line reference, adapters, losses of
 # scripts, evaluation and sampling inside a run. Mistakes are told with their numbers.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
@@ -45,6 +45,18 @@ one dpo
 ranks 2 two $exact parallel.pipeline=2
 ranks 4 fsdp $exact 'parallel={data: fsdp, pipeline: 2}'
 ranks 3 cached $exact parallel.pipeline=3 'algorithm={name: dpo, reference: cached}'
+
+# adapters: frozen weights have holders too, and stages below the lowest adapter make no backward
+config "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-2 >config.yaml
+echo "lora: {rank: 4, alpha: 8, dropout: 0.1}" >>config.yaml
+one lora
+ranks 4 lora-fsdp $exact 'parallel={data: fsdp, pipeline: 2}' 'debug={every: 7}'
+run 0 launch -n 2 -- run config.yaml out=lora-staged parallel.pipeline=2
+run 0 export lora-staged lora-alone
+cmp lora-alone/model.safetensors lora-staged/model/model.safetensors || failed=1
+sed -i "s/dropout.*/targets: [layers.3.self_attn.q_proj]}/" config.yaml
+one lora-upper
+ranks 4 lora-upper-4 $exact parallel.pipeline=4
 
 # weights from a directory, on as many stages as there are units
 rows 64 >train.jsonl

@@ -36,7 +36,7 @@ ranks 4 ddp $exact parallel.tensor=2 "$same" "$@"
 ranks 2 whole $exact 'parallel={tensor: {size: 2, vocabulary: false}}' "$@"
 ranks 2 recomputed $exact parallel.tensor=2 train.activation_checkpointing=all "$@"
 ranks 4 grads $exact 'parallel={data: {name: fsdp, shard: grads}, tensor: 2}' "$@"
-lora="lora.rank=4 lora.alpha=8 lora.targets=all-linear optimizer.lr=1e-2"
+lora="lora.rank=4 lora.alpha=8 lora.dropout=0.1 lora.targets=all-linear optimizer.lr=1e-2"
 # shellcheck disable=SC2086
 alone lora $lora "$@"
 # shellcheck disable=SC2086
