@@ -9,6 +9,7 @@
 #include "config/suggest.h"
 #include "optim/options.h"
 #include "optim/schedule.h"
+#include "run/reference.h"
 #include <nrl/backend.h>
 #include <nrl/model.h>
 #include <stdio.h>
@@ -54,6 +55,10 @@ static void add_core(tables *t)
     const config_section *s = config_sections(&n);
     for (size_t i = 0; i < n; i++)
         add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option)});
+    add(t, (table){"algorithm", "the core's part, where a loss needs a reference; the algorithm plugin has its own",
+                   reference_rows, reference_n_rows, sizeof(nrl_option)});
+    add(t, (table){"parallel", "how many ranks each axis has; the strategy of one axis has options of its own",
+                   config_axes_rows, config_n_axes_rows, sizeof(nrl_option)});
     add(t, (table){"optimizer", "the core's part; the optimizer plugin has its own", optim_rows,
                    optim_n_rows, sizeof(nrl_option)});
     add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows,
@@ -73,8 +78,8 @@ static const char *plugin_help(arena *a, const plugin_entry *e)
     const char *help = e->table->summary, *before = "\n  model_type: ";
     if (e->kind->kind == NRL_KIND_BACKEND) return backend_help(a, (const nrl_backend *)e->table);
     if (e->kind->kind != NRL_KIND_MODEL) return help;
-    const nrl_model *model = (const nrl_model *)e->table;
-    for (const char *const *type = model->model_types; type && *type; type++, before = ", ")
+    const nrl_model *m = (const nrl_model *)e->table;
+    for (const char *const *type = m->model_types; type && *type; type++, before = ", ")
         help = arena_printf(a, "%s%s%s", help, before, *type);
     return help;
 }
@@ -127,7 +132,7 @@ static const char *range(arena *a, const nrl_option *r)
     if (r->type == NRL_TYPE_ENUM) return r->choices;
     if (r->type != NRL_TYPE_INT && r->type != NRL_TYPE_F64) return "";
     bool open = r->max > 1e15;
-    return open ? arena_printf(a, "from %g", r->min) : arena_printf(a, "%g to %g", r->min, r->max);
+    return open ? arena_printf(a, "from %.10g", r->min) : arena_printf(a, "%.10g to %.10g", r->min, r->max);
 }
 
 /* `only` NULL: all options. */

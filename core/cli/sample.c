@@ -89,10 +89,11 @@ static nrl_status read_prompts(arena *a, const sample_flags *f, const char ***pr
     return *n ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no prompt in it", f->file);
 }
 
-static void print_one(const char *prompt, const char *text, int64_t n, bool json)
+/* An answer of a chat has a line of its own; what continues a text stands behind it. */
+static void print_one(const char *prompt, const char *text, int64_t n, bool json, bool is_chat)
 {
     if (!json) {
-        printf("%s%s\n", prompt, text);
+        printf("%s%s%s\n", prompt, is_chat ? "\n" : "", text);
         return;
     }
     char *p = json_quote(prompt, strlen(prompt)), *t = json_quote(text, strlen(text));
@@ -124,7 +125,7 @@ static nrl_status continue_prompts(arena *a, source *s, const sample_flags *f, c
     int64_t *counts = arena_alloc(a, n * sizeof *counts);
     NRL_TRY(sample_texts(&s->work, s->tokenizer, chat, prompts, n, o, texts, counts));
     for (size_t i = 0; i < n; i++) {
-        print_one(prompts[i], texts[i], counts[i], f->json);
+        print_one(prompts[i], texts[i], counts[i], f->json, chat != NULL);
         free(texts[i]);
     }
     return NRL_OK;

@@ -44,7 +44,7 @@ static const char *found(const slot *s)
     case NRL_NODE_INT:
         return arena_printf(s->a, "%" PRId64, n->as.integer);
     case NRL_NODE_FLOAT:
-        return arena_printf(s->a, "%.17g", n->as.real);
+        return arena_printf(s->a, "%.15g", n->as.real);
     case NRL_NODE_STRING:
         return arena_printf(s->a, "text '%.100s'", n->as.string);
     case NRL_NODE_LIST:
@@ -69,10 +69,10 @@ static bool is_in_range(const slot *s, double v)
     const nrl_option *r = s->row;
     if (v >= r->min && v <= r->max) return true;
     bool open = r->max > 1e15; /* "any": no bound that anybody would meet */
-    const char *bounds = open              ? arena_printf(s->a, "at least %.17g", r->min)
-                         : isinf(r->min)   ? arena_printf(s->a, "at most %.17g", r->max)
-                         : r->min >= r->max ? arena_printf(s->a, "%.17g", r->max)
-                                            : arena_printf(s->a, "%.17g to %.17g", r->min, r->max);
+    const char *bounds = open              ? arena_printf(s->a, "at least %.15g", r->min)
+                         : isinf(r->min)   ? arena_printf(s->a, "at most %.15g", r->max)
+                         : r->min >= r->max ? arena_printf(s->a, "%.15g", r->max)
+                                            : arena_printf(s->a, "%.15g to %.15g", r->min, r->max);
     problems_add(s->problems, s->value, "%s: %s is out of range, expected %s",
                  full_name(s->a, s->section, r->name), found(s), bounds);
     return false;

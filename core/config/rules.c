@@ -216,7 +216,8 @@ static void check_model(config_problems *problems, const nrl_node *root, const c
     if (!nrl_node_find(root, "model") || is_malformed(root, "model")) return;
     if (path && config)
         problems_add(problems, place(root, "model", "config"),
-                     "model: give path or config, not both");
+                     "model: give path or config, not both\n"
+                     "hint: on the command line 'model={path: DIR}' replaces the section");
     if (!path && !config)
         problems_add(problems, place(root, "model", "path"), "model: path or config is required");
 }

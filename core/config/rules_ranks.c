@@ -12,11 +12,12 @@ typedef struct {
     const nrl_node *data, *tensor, *pipeline;
 } axes;
 
-static const nrl_option axes_rows[] = {
-    NRL_OPT_NODE(axes, data, "", "strategy of the axis, its ranks, or {name, size, options}"),
+const nrl_option config_axes_rows[] = {
+    NRL_OPT_NODE(axes, data, "", "ddp or fsdp, a number of ranks, or {name, size, options}; unset: ddp, on the ranks that are left"),
     NRL_OPT_NODE(axes, tensor, "1", "ranks that share each layer, or {size, options}"),
     NRL_OPT_NODE(axes, pipeline, "1", "ranks that share the list of layers, or {size, options}"),
 };
+const size_t config_n_axes_rows = sizeof config_axes_rows / sizeof *config_axes_rows;
 
 static bool read_size(config_problems *problems, const char *axis, const nrl_node *at, int64_t *size)
 {
@@ -40,8 +41,8 @@ static const nrl_node *without_size(arena *a, config_problems *problems, const c
 /* {name: ddp, tensor: 2}: an axis among the options of a strategy. */
 static const nrl_node *without_axes(arena *a, config_problems *problems, const nrl_node *map)
 {
-    for (size_t i = 0; i < sizeof axes_rows / sizeof *axes_rows; i++) {
-        const char *axis = axes_rows[i].name;
+    for (size_t i = 0; i < config_n_axes_rows; i++) {
+        const char *axis = config_axes_rows[i].name;
         const nrl_node *at = nrl_node_find(map, axis);
         if (!at) continue;
         problems_add(problems, at, "parallel.%s: an axis, which does not stand beside the name of a strategy: "
@@ -93,7 +94,8 @@ static void read_data(arena *a, config_problems *problems, const nrl_node *node,
     if (nrl_node_find(node, "name"))
         problems_add(problems, c->at, "parallel: %s has no options", word);
     else
-        problems_add(problems, node, "parallel.%s: expected {name: STRATEGY, OPTION: VALUE} or {data: STRATEGY}",
+        problems_add(problems, node, "parallel.%s: no axis (data, tensor, pipeline); an option stands beside a name: expected "
+                     "{name: STRATEGY, OPTION: VALUE} or {data: STRATEGY}",
                      nrl_node_key(c->options, 0));
 }
 
@@ -117,7 +119,7 @@ void rules_axes(arena *a, config_problems *problems, const nrl_node *node, confi
 {
     static const char *const names[CONFIG_N_AXES] = {"pipeline", "data", "tensor"};
     axes x = {0};
-    const option_part part = OPTION_PART(axes_rows, &x);
+    const option_part part = OPTION_PART(config_axes_rows, &x);
     bool names_axes = rules_names_axes(node);
     for (int i = 0; i < CONFIG_N_AXES; i++) run->axes[i].name = names[i];
     if (names_axes) options_fill(a, problems, "parallel", node, &part, 1);

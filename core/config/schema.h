@@ -179,5 +179,7 @@ typedef struct {
     size_t n_rows;
 } config_section;
 const config_section *config_sections(size_t *n);
+extern const nrl_option config_axes_rows[]; /* of `parallel`, in the form {data: fsdp, tensor: 2} */
+extern const size_t config_n_axes_rows;
 
 #endif

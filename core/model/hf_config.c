@@ -61,6 +61,9 @@ nrl_status hf_config_file(const char *path, arena *a, const nrl_node **out)
 nrl_status hf_config(const char *dir, arena *a, const nrl_node **out)
 {
     const char *path = arena_printf(a, "%s/config.json", dir);
+    if (access(path, F_OK) && !access(arena_printf(a, "%s/adapter_config.json", dir), F_OK))
+        return nrl_fail(NRL_ERR_DATA, "%s: an adapter alone, expected a model: lora.use starts from one, beside model.path",
+                        dir);
     if (access(path, F_OK))
         return nrl_fail(NRL_ERR_DATA,
                         "%s: no config.json there: neither a Hugging Face model directory nor a run or checkpoint", dir);

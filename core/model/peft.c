@@ -80,23 +80,47 @@ static nrl_status check_config(const nrl_node *config)
     return check_init(config);
 }
 
-/* A module's own alpha: the pattern is its name, or what that ends in behind a dot. */
-static nrl_status alpha_of(const peft *p, const char *module, double *out)
+/* The first pattern that is more than a name; NULL: none. */
+static const char *regular_one(const nrl_node *patterns)
 {
-    const nrl_node *patterns = nrl_node_find(p->config, "alpha_pattern");
-    *out = nrl_node_f64(nrl_node_find(p->config, "lora_alpha"), NAN);
+    for (size_t i = 0; i < nrl_node_size(patterns); i++)
+        if (strpbrk(nrl_node_key(patterns, i), "^$*+?()[]{}|\\")) return nrl_node_key(patterns, i);
+    return NULL;
+}
+
+/* A module's own alpha or rank: the pattern is its name, or what that ends in behind a dot. */
+static double value_of(const peft *p, const nrl_node *patterns, const char *common, const char *module)
+{
     for (size_t i = 0; i < nrl_node_size(patterns); i++) {
         const char *key = nrl_node_key(patterns, i);
         size_t n = strlen(key), all = strlen(module);
-        if (strcspn(key, "^$*+?()[]{}|\\") != n)
-            return nrl_fail(NRL_ERR_CONFIG, "%s: alpha_pattern '%.200s' is a regular expression, which is not built: "
-                            "expected a module's name, or its end", nrl_node_place(patterns), key);
         if (n > all || strcmp(module + all - n, key) || (n < all && module[all - n - 1] != '.')) continue;
-        *out = nrl_node_f64(nrl_node_at(patterns, i), NAN);
-        break;
+        return nrl_node_f64(nrl_node_at(patterns, i), NAN);
     }
+    return nrl_node_f64(nrl_node_find(p->config, common), NAN);
+}
+
+static nrl_status alpha_of(const peft *p, const char *module, double *out)
+{
+    const nrl_node *patterns = nrl_node_find(p->config, "alpha_pattern");
+    const char *regular = regular_one(patterns);
+    if (regular)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: alpha_pattern '%.200s' is a regular expression, which is not built: "
+                        "expected a module's name, or its end", nrl_node_place(patterns), regular);
+    *out = value_of(p, patterns, "lora_alpha", module);
     if (isfinite(*out)) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA, "%s: lora_alpha of '%s' is no number", nrl_node_place(p->config), module);
+}
+
+/* The tensors decide, but a file that says another rank means another scale too. Where a regular expression
+ * chooses ranks nothing is compared. */
+static nrl_status check_rank(const peft *p, const char *module, int64_t rank)
+{
+    const nrl_node *patterns = nrl_node_find(p->config, "rank_pattern");
+    double said = regular_one(patterns) ? NAN : value_of(p, patterns, "r", module);
+    if (!isfinite(said) || said == (double)rank) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA, "%s: r of '%s' is %g, but its tensors have rank %lld", nrl_node_place(p->config), module,
+                    said, (long long)rank);
 }
 
 /* ---- adapter_model.safetensors ---- */
@@ -126,6 +150,7 @@ static nrl_status add_entry(peft *p, const safetensor *a, const char *module)
         return nrl_fail(NRL_ERR_DATA, "%s: lora_A and lora_B of '%s' are no two matrices of one rank", a->path, module);
     if (!convert_known(a->dtype) || !convert_known(b->dtype))
         return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", a->path, a->name, a->type);
+    NRL_TRY(check_rank(p, module, e.rank));
     NRL_TRY(alpha_of(p, module, &e.alpha));
     p->set.entries[p->set.n++] = e;
     return NRL_OK;

@@ -207,17 +207,18 @@ static nrl_status attach_start(run *r)
     peft *start;
     const char *dir = r->config.lora.use;
     const nrl_node *section = nrl_node_find(r->tree, "lora");
-    nrl_status st = peft_open(dir, &start);
+    nrl_status given = NRL_OK, st = peft_open(dir, &start);
     if (st == NRL_OK) {
         adapter_set set = *peft_set(start);
         if (nrl_node_kind(nrl_node_find(section, "dropout")) > NRL_NODE_NULL) set.dropout = r->config.lora.dropout;
-        st = take_given(r, &set);
+        st = given = take_given(r, &set);
         if (st == NRL_OK) st = model_adapt(r->model, &set);
         if (st == NRL_OK) st = peft_check(start, r->model);
         r->origin.adapter_dir = dir;
         peft_close(start);
     }
-    if (st != NRL_OK) nrl_note("%s: lora.use", nrl_node_place(nrl_node_find(section, "use")));
+    /* what stands beside lora.use has been named with its own place */
+    if (st != NRL_OK && given == NRL_OK) nrl_note("%s: lora.use", nrl_node_place(nrl_node_find(section, "use")));
     return st;
 }
 
@@ -248,10 +249,10 @@ void adapters_say(const run *r)
     if (!s) return;
     double mib = 1 << 20;
     int64_t trained = model_n_trained(r->model), all = model_n_params(r->model);
-    run_say(r, "lora       rank %lld, alpha %g%s%s on %d modules; %lld parameters are trained (%.3g %%, %.1f MiB), %lld frozen (%.1f MiB)",
+    run_say(r, "lora       rank %lld, alpha %g%s%s on %d modules; %s parameters are trained (%.3g %%, %.1f MiB), %s frozen (%.1f MiB)",
             (long long)s->entries[0].rank, s->entries[0].alpha, s->rslora ? " (rslora)" : "",
-            s->dropout > 0 ? arena_printf(&((run *)r)->memory, ", dropout %g", s->dropout) : "", s->n, (long long)trained,
-            100 * (double)trained / (double)all, (double)bytes_of(r, true) / mib, (long long)(all - trained),
+            s->dropout > 0 ? arena_printf(&((run *)r)->memory, ", dropout %g", s->dropout) : "", s->n, run_thousands(trained),
+            100 * (double)trained / (double)all, (double)bytes_of(r, true) / mib, run_thousands(all - trained),
             (double)bytes_of(r, false) / mib);
     if (r->origin.adapter_dir) run_say(r, "           adapters from %s", r->origin.adapter_dir);
 }

@@ -143,6 +143,7 @@ struct run {
 };
 
 void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* stdout */
+const char *run_thousands(int64_t n); /* 1234567 -> "1,234,567", in one of a few rotating buffers */
 
 /* open.c and its parts; each checks what it can into `problems` before anything is opened. */
 nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */

@@ -96,11 +96,11 @@ nrl_status open_text(run *r)
     /* rows of messages and chat prompts find out again that a tokenizer's own cannot be run */
     if (automatic && (!r->tokenizer || !tokenizer_chat_template(r->tokenizer))) return NRL_OK;
     nrl_status st = chat_template_open(template, r->tokenizer, &r->chat);
-    if (st != NRL_OK) {
-        r->chat = NULL;
-        return automatic ? NRL_OK : st;
-    }
-    return r->tokenizer ? chat_template_check(r->chat, r->tokenizer) : NRL_OK;
+    if (st != NRL_OK) r->chat = NULL;
+    if (st != NRL_OK && automatic) return NRL_OK;
+    if (st == NRL_OK && r->tokenizer) st = chat_template_check(r->chat, r->tokenizer);
+    if (st != NRL_OK) nrl_note("%s: data.template", nrl_node_place(nrl_node_find(nrl_node_find(r->tree, "data"), "template")));
+    return st;
 }
 
 nrl_status open_train_data(run *r)

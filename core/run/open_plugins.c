@@ -150,7 +150,7 @@ static void add_strategy(filling *f, const config_axis *axis, const config_compo
     void *options = NULL;
     const nrl_parallel *t = open_component(f, NRL_KIND_PARALLEL, section, c, NULL, &options);
     if (!t) return;
-    all->of[all->n++] = (strategy_choice){t, options};
+    all->of[all->n++] = (strategy_choice){t, options, c->at};
     if (!t->axis || strcmp(t->axis, axis->name))
         problems_add(&f->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s",
                      section, c->name, t->axis ? t->axis : "", axis->name);

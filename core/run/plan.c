@@ -23,8 +23,7 @@ void run_say(const run *r, const char *fmt, ...)
     if (fflush(stdout)) clearerr(stdout);
 }
 
-/* 1234567 -> "1,234,567" in one of a few rotating buffers. */
-static const char *thousands(int64_t n)
+const char *run_thousands(int64_t n)
 {
     static _Thread_local char rotating[8][32];
     static _Thread_local int next;
@@ -47,9 +46,9 @@ static void say_model(const run *r)
 {
     const nrl_model_facts *f = &r->model->facts;
     run_say(r, "model      %s, %s parameters: %lld layers, width %lld, %lld heads (%lld key/value), vocabulary %s",
-            r->model->type, thousands(model_n_own(r->model)), (long long)f->n_layers,
+            r->model->type, run_thousands(model_n_own(r->model)), (long long)f->n_layers,
             (long long)f->width, (long long)f->n_heads, (long long)f->n_kv_heads,
-            thousands(f->vocab_size));
+            run_thousands(f->vocab_size));
     const char *from = r->origin.checkpoint ? r->origin.checkpoint : r->origin.hf_dir;
     if (from) run_say(r, "           weights from %s", from);
     else run_say(r, "           random weights, seed %lld", (long long)r->config.train.seed);
@@ -58,7 +57,7 @@ static void say_model(const run *r)
 
 static void say_left_out(const run *r, const char *what, int64_t n)
 {
-    if (n) run_say(r, "           %s rows %s", thousands(n), what);
+    if (n) run_say(r, "           %s rows %s", run_thousands(n), what);
 }
 
 static void say_histogram(const run *r, const dataset_report *d)
@@ -70,7 +69,7 @@ static void say_histogram(const run *r, const dataset_report *d)
         if (!d->histogram[k]) continue;
         int n = (int)((d->histogram[k] * BAR_WIDTH + most - 1) / most);
         run_say(r, "           %7lld - %-7lld %-*.*s %s", 1LL << k, (2LL << k) - 1, BAR_WIDTH, n,
-                "########################", thousands(d->histogram[k]));
+                "########################", run_thousands(d->histogram[k]));
     }
 }
 
@@ -78,12 +77,12 @@ static void say_data(const run *r, const char *role, const dataset *data)
 {
     const dataset_report *d = dataset_facts(data);
     run_say(r, "%-10s %s samples (%s%s), %s tokens, %s trained; lengths %lld to %lld, median %lld", role,
-            thousands(d->kept), d->format, d->from_cache ? ", from the token cache" : "",
-            thousands(d->tokens), thousands(d->trained_tokens), (long long)d->min_length,
+            run_thousands(d->kept), d->format, d->from_cache ? ", from the token cache" : "",
+            run_thousands(d->tokens), run_thousands(d->trained_tokens), (long long)d->min_length,
             (long long)d->max_length, (long long)d->median_length);
     if (d->shared_tokens)
         run_say(r, "           %s tokens of prompts are computed once for both sides of a pair",
-                thousands(d->shared_tokens));
+                run_thousands(d->shared_tokens));
     say_left_out(r, "dropped: longer than data.max_length", d->dropped_overlong);
     say_left_out(r, "truncated to data.max_length", d->truncated);
     say_left_out(r, "left out: no trained token", d->untrainable);
@@ -135,15 +134,18 @@ static void warn_of_odd(const run *r)
     if (one && batch > kept)
         nrl_warn("train.global_batch %lld is more than the data has, %lld: each step is a whole epoch",
                  (long long)batch, (long long)kept);
+    const nrl_node *lora = nrl_node_find(r->tree, "lora");
+    if (nrl_node_kind(lora) == NRL_NODE_NULL && lora->line) /* in a file; lora=null is what was typed to be without */
+        nrl_warn("%s: lora: is empty, so everything is trained; {} takes its defaults", nrl_node_place(lora));
 }
 
 static void say_train(const run *r)
 {
     const config_train *t = &r->config.train;
     int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan), n_micro = data_plan_n_micro(r->train_plan, 0);
-    run_say(r, "train      %s steps of %s samples (%.3g epochs of %s step%s), %lld micro-batch%s in the first step, %s, seed %lld%s",
-            thousands(r->total_steps), thousands(t->global_batch),
-            (double)r->total_steps / (double)per_epoch, thousands(per_epoch),
+    run_say(r, "train      %s steps of %s samples (%.3g epoch%s of %s step%s), %lld micro-batch%s in the first step, %s, seed %lld%s",
+            run_thousands(r->total_steps), run_thousands(t->global_batch),
+            (double)r->total_steps / (double)per_epoch, r->total_steps == per_epoch ? "" : "s", run_thousands(per_epoch),
             per_epoch > 1 ? "s" : "", (long long)n_micro, n_micro > 1 ? "es" : "",
             precision_text(t), (long long)t->seed,
             recompute_text(r));
@@ -180,7 +182,7 @@ static void say_stages(const run *r)
     const char *sizes = "";
     arena a = {0};
     if (n < 2) return;
-    for (int32_t k = 0; k < n; k++) sizes = arena_printf(&a, "%s%s%s", sizes, k ? " + " : "", thousands(held_by(r, k)));
+    for (int32_t k = 0; k < n; k++) sizes = arena_printf(&a, "%s%s%s", sizes, k ? " + " : "", run_thousands(held_by(r, k)));
     run_say(r, "           stages hold %s parameters; bubble (stages - 1) / micro-batches: %d/%lld in the first step", sizes,
             n - 1, (long long)n_micro);
     arena_free(&a);
@@ -208,7 +210,7 @@ static void say_memory(const run *r)
     if (r->estimate.known)
         run_say(r, "           and %.1f MiB in a micro-batch of %s tokens, the largest of the first steps: activations, "
                    "logits, gradients on their way; %.1f MiB in all, without the backend's own",
-                mib(r->estimate.bytes), thousands(r->estimate.tokens), mib(total + r->estimate.bytes));
+                mib(r->estimate.bytes), run_thousands(r->estimate.tokens), mib(total + r->estimate.bytes));
     if (s->buffer_bytes)
         run_say(r, "           gradients in bf16; %.1f MiB of them are one unit's in fp32, as backward sums it", mib(s->buffer_bytes));
     warn_of_room(r, total + r->estimate.bytes);
@@ -280,6 +282,6 @@ nrl_status open_plan(run *r)
     if (!r->env.check_only) say_reference(r); /* else no device is open */
     say_machine(r);
     if (r->progress.step)
-        run_say(r, "resume     after step %s of %s", thousands(r->progress.step), thousands(r->total_steps));
+        run_say(r, "resume     after step %s of %s", run_thousands(r->progress.step), run_thousands(r->total_steps));
     return NRL_OK;
 }

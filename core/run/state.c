@@ -93,6 +93,24 @@ static nrl_node *fingerprint_node(arena *a, const run *r)
     return map;
 }
 
+/* Two lists: where the first difference is, not all that they hold. */
+static const char *list_difference(arena *a, const char *text, const char *path, const nrl_node *is, const nrl_node *was)
+{
+    size_t n = nrl_node_size(is), m = nrl_node_size(was), differ = 0;
+    const char *first = NULL;
+    for (size_t i = 0; i < n && i < m; i++) {
+        char *now = json_write(nrl_node_at(is, i), 0), *then = json_write(nrl_node_at(was, i), 0);
+        bool same = !strcmp(now, then);
+        if (!same && !first) first = arena_printf(a, "was %s, is now %s", then, now);
+        differ += !same;
+        free(now);
+        free(then);
+    }
+    if (n != m) text = arena_printf(a, "%s\n  %s: had %zu entries, has %zu", text, path, m, n);
+    if (!differ) return text;
+    return arena_printf(a, "%s\n  %s: %zu of %zu differ, the first %s", text, path, differ, n < m ? n : m, first);
+}
+
 /* `text` and a line for each value that differs. */
 static const char *differences(arena *a, const char *text, const char *path, const nrl_node *is, const nrl_node *was)
 {
@@ -104,6 +122,8 @@ static const char *differences(arena *a, const char *text, const char *path, con
         }
         return text;
     }
+    if (nrl_node_kind(is) == NRL_NODE_LIST && nrl_node_kind(was) == NRL_NODE_LIST)
+        return list_difference(a, text, path, is, was);
     char *now = json_write(is, 0), *then = was ? json_write(was, 0) : mem_strdup("nothing");
     if (strcmp(now, then)) text = arena_printf(a, "%s\n  %s: was %s, is now %s", text, path, then, now);
     free(now);

@@ -26,6 +26,7 @@ enum { STRATEGY_MAX = 3 };
 typedef struct {
     const nrl_parallel *table;
     const void *options;
+    const nrl_node *at; /* in the config; NULL: chosen by itself */
 } strategy_choice;
 
 /* Of all axes, in the order of planning. */

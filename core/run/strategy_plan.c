@@ -117,6 +117,7 @@ static nrl_status open_member(const planning *p, const strategy_choice *choice, 
     for (int32_t i = 0; i < v->n_params; i++) layout_settle(p->setup->mesh, v->params[i]);
     if (st == NRL_OK) st = check_local_steps(&one->plan, p->setup->mesh);
     if (st != NRL_OK) nrl_note("parallel strategy '%s'", one->table->plugin.name);
+    if (st != NRL_OK && choice->at) nrl_note("%s", nrl_node_place(choice->at));
     return st;
 }
 

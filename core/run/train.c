@@ -80,7 +80,7 @@ static nrl_status finish(run *r)
     if (!c->export) return NRL_OK;
     const char *path = arena_printf(&r->memory, "%s/model", r->config.out);
     NRL_TRY(export_to(r, path));
-    run_say(r, "exported %s%s", path, r->model->adapters ? ", adapters merged; alone: nrl export --adapter" : "");
+    run_say(r, "exported %s%s", path, r->model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
     return NRL_OK;
 }
 

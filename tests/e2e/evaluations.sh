@@ -55,7 +55,7 @@ is "steps taken" "$(steps drop)" 12
 # Half of one file and twice the other: 16 + 10 samples.
 run 0 check run.yaml 'data.train=[{path: train.jsonl, weight: 0.5}, {path: eval.jsonl, weight: 2}]' train.steps=0 \
     train.epochs=1 train.global_batch=1
-is "steps of two weighted files" "$(samples)" "26 steps of 1 samples (1 epochs of 26 steps)"
+is "steps of two weighted files" "$(samples)" "26 steps of 1 samples (1 epoch of 26 steps)"
 run 2 check run.yaml 'data.train=[{path: train.jsonl, weight: 0}]'
 has err "weight: 0 is out of range"
 

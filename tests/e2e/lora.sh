@@ -21,7 +21,7 @@ YAML
 # ---- one rank ----
 
 run 0 check config.yaml out=plain
-has out "rank 4, alpha 8 on 28 modules; 19456 parameters are trained (7.8 %, 0.1 MiB), 229952 frozen (0.9 MiB)"
+has out "rank 4, alpha 8 on 28 modules; 19,456 parameters are trained (7.8 %, 0.1 MiB), 229,952 frozen (0.9 MiB)"
 has out "weights 1.0, masters 0.0, gradients 0.1, optimizer 0.1"
 run 0 run config.yaml out=plain
 has out "exported plain/model, adapters merged"
@@ -43,10 +43,17 @@ run 0 checkpoint verify stopped
 run 0 checkpoint inspect stopped
 has out "lora_A.weight"
 
+# ---- a section without anything in it is none, and said ----
+
+sed 's/^lora:.*/lora:/' config.yaml >empty.yaml
+run 0 check empty.yaml out=none
+has err "warning: empty.yaml:3:"
+has err "lora: is empty, so everything is trained; {} takes its defaults"
+
 # ---- another base, another kind ----
 
 run 2 run config.yaml out=stopped resume=auto train.steps=14 lora.rank=8
-has err "lora.modules: was"
+has err "lora.modules: 28 of 28 differ, the first was {"
 run 2 run config.yaml out=stopped resume=auto train.steps=14 lora=null
 has err "it holds adapters, and this run has no section lora"
 run 0 run config.yaml out=whole lora=null train.steps=2
@@ -95,7 +102,13 @@ awk 'NR == FNR { want[$1] = $2; next } $1 ~ /eval_loss/ { d = $2 - want[$1]; exi
 run 0 run config.yaml out=used lora='{use: adapter}' train.steps=2
 has out "adapters from adapter"
 run 2 check config.yaml out=none lora.use=adapter lora.rank=8
-has err "has its own, 4: leave it out"
+has err "error: command line: lora.rank: the adapter of lora.use has its own, 4: leave it out"
+cp -r adapter misfit
+sed 's/"r": 4/"r": 8/' adapter/adapter_config.json >misfit/adapter_config.json
+run 65 check config.yaml out=none 'lora={use: misfit}'
+has err "misfit/adapter_config.json: r of 'model.layers.0.self_attn.q_proj' is 8, but its tensors have rank 4"
+run 65 sample adapter --prompt a
+has err "adapter: an adapter alone, expected a model: lora.use starts from one"
 run 2 check config.yaml out=none 'lora={use: adapter, targets: [q_proj]}'
 has err "lora.targets: the adapter of lora.use has its own, 28 modules"
 run 0 run config.yaml out=used resume=auto lora='{use: adapter}' train.steps=3

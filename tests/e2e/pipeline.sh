@@ -98,9 +98,11 @@ has out "bubble"
 run 2 check config.yaml out=planned parallel.pipeline=5
 has err "5 stages, but the model has 4 units ('embed' to 'norm'), of which a stage needs one"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: [1, 2]}}'
-has err "split: the units in it are 3: expected a list of 2 numbers of units, the model has 4"
+has err "command line: parallel strategy 'pipeline': split: the units in it are 3: expected a list of 2 numbers of units, the model has 4"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: [0, 4]}}'
 has err "split: the units of a stage are 0"
+run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: halves}}'
+has err "split: expected a list of 2 numbers of units"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, schedule: zb}}'
 has err "schedule: 'zb' is not one of: 1f1b, gpipe"
 exit $failed

@@ -59,6 +59,7 @@ has filed/config.yaml "$work/templates/own.jinja"
 
 # ---- what cannot be ----
 run 2 check run.yaml model.path=model data.template=templates/none.jinja
+has err "command line: data.template: "
 has err "templates/none.jinja"
 has err "expected a file, auto, or one of: chatml, llama3, mistral, plain"
 printf 'a\n{%% include "b" %%}' >templates/bad.jinja

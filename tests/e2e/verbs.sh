@@ -48,8 +48,12 @@ for section in config model data train optimizer schedule checkpoint eval optimi
     has out "$section - "
 done
 run 0 describe parallel
+has out "ranks that share each layer"
+lacks out "e+0"
 has out "parallel/ddp - "
 has out "parallel/fsdp - "
+run 0 describe algorithm.reference
+has out "[online|cached|none]"
 for option in lr optimizer.lr; do
     run 0 describe $option
     is "lines about $option" "$(lines out)" 3

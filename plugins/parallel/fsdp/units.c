@@ -14,7 +14,7 @@ static nrl_status read_number(const nrl_node *node, const char *key, int64_t *ou
     if (!value) return NRL_OK;
     *out = nrl_node_int(value, 0);
     if (*out > 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: units.%s: expected a whole number from 1", nrl_node_place(value), key);
+    return nrl_fail(NRL_ERR_CONFIG, "units.%s: expected a whole number from 1", key);
 }
 
 nrl_status fsdp_read_units(const nrl_node *node, fsdp_units *out)
@@ -27,8 +27,7 @@ nrl_status fsdp_read_units(const nrl_node *node, fsdp_units *out)
     NRL_TRY(read_number(node, "every", &out->every));
     NRL_TRY(read_number(node, "min_params", &out->min_params));
     if (type == NRL_NODE_MAP && nrl_node_size(node) == 1 && (out->every || out->min_params)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: units: expected model, {every: n} or {min_params: n}",
-                    nrl_node_place(node));
+    return nrl_fail(NRL_ERR_CONFIG, "units: expected model, {every: n} or {min_params: n}");
 }
 
 /* ---- runs: consecutive units that are gathered together ---- */

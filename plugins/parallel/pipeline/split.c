@@ -49,10 +49,10 @@ void pipeline_balance(const double *costs, int32_t n_units, int32_t n_stages, in
 
 /* ---- by option ---- */
 
-static nrl_status wrong(const pipeline *p, const nrl_node *at, const char *problem, int64_t found)
+static nrl_status wrong(const pipeline *p, const char *problem, int64_t found)
 {
-    return nrl_fail(NRL_ERR_CONFIG, "%s: split: %s %lld: expected a list of %d numbers of units, the model has %d ('%s' to '%s')",
-                    nrl_node_place(at), problem, (long long)found, p->n, p->plan.n_units, p->plan.units[0].name,
+    return nrl_fail(NRL_ERR_CONFIG, "split: %s %lld: expected a list of %d numbers of units, the model has %d ('%s' to '%s')",
+                    problem, (long long)found, p->n, p->plan.n_units, p->plan.units[0].name,
                     p->plan.units[p->plan.n_units - 1].name);
 }
 
@@ -61,17 +61,19 @@ static nrl_status split_as_said(pipeline *p)
     const nrl_node *list = p->options.split;
     int64_t total = 0;
     bool is_list = nrl_node_kind(list) == NRL_NODE_LIST;
-    if (!is_list || nrl_node_size(list) != (size_t)p->n)
-        return wrong(p, list, "the number of stages in it is", is_list ? (int64_t)nrl_node_size(list) : 0);
+    if (!is_list)
+        return nrl_fail(NRL_ERR_CONFIG, "split: expected a list of %d numbers of units, such as [3, 3]", p->n);
+    if (nrl_node_size(list) != (size_t)p->n)
+        return wrong(p, "the number of stages in it is", (int64_t)nrl_node_size(list));
     for (int32_t s = 0; s < p->n; s++) {
         const nrl_node *at = nrl_node_at(list, (size_t)s);
         int64_t units = nrl_node_int(at, 0);
-        if (units < 1) return wrong(p, at, "the units of a stage are", units);
+        if (units < 1) return wrong(p, "the units of a stage are", units);
         for (int64_t k = 0; k < units && total + k < p->plan.n_units; k++) p->stages[total + k] = s;
         if (units > p->plan.n_units) units = p->plan.n_units + 1;
         total += units;
     }
-    return total == p->plan.n_units ? NRL_OK : wrong(p, list, "the units in it are", total);
+    return total == p->plan.n_units ? NRL_OK : wrong(p, "the units in it are", total);
 }
 
 /* It is the policy's; a reference of another depth is balanced. */
