@@ -22,6 +22,7 @@ typedef struct {
     const char *help;
     const nrl_option *rows;
     size_t n_rows, stride;
+    const char *const *words; /* other names: a model plugin's model_type words; NULL: none */
 } table;
 
 typedef struct {
@@ -54,15 +55,15 @@ static void add_core(tables *t)
     size_t n;
     const config_section *s = config_sections(&n);
     for (size_t i = 0; i < n; i++)
-        add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option)});
+        add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option), NULL});
     add(t, (table){"algorithm", "the core's part, where a loss needs a reference; the algorithm plugin has its own",
-                   reference_rows, reference_n_rows, sizeof(nrl_option)});
+                   reference_rows, reference_n_rows, sizeof(nrl_option), NULL});
     add(t, (table){"parallel", "how many ranks each axis has; the strategy of one axis has options of its own",
-                   config_axes_rows, config_n_axes_rows, sizeof(nrl_option)});
+                   config_axes_rows, config_n_axes_rows, sizeof(nrl_option), NULL});
     add(t, (table){"optimizer", "the core's part; the optimizer plugin has its own", optim_rows,
-                   optim_n_rows, sizeof(nrl_option)});
+                   optim_n_rows, sizeof(nrl_option), NULL});
     add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows,
-                   sizeof(nrl_option)});
+                   sizeof(nrl_option), NULL});
 }
 
 static const char *backend_help(arena *a, const nrl_backend *b)
@@ -84,6 +85,11 @@ static const char *plugin_help(arena *a, const plugin_entry *e)
     return help;
 }
 
+static const char *const *model_words(const plugin_entry *e)
+{
+    return e->kind->kind == NRL_KIND_MODEL ? ((const nrl_model *)e->table)->model_types : NULL;
+}
+
 static void add_plugins(tables *t)
 {
     t->n_plugins = plugin_list(t->host, &t->a, &t->plugins);
@@ -92,7 +98,7 @@ static void add_plugins(tables *t)
         if (e->table && !e->hidden_by)
             add(t,
                 (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), plugin_help(&t->a, e),
-                        e->table->options, e->table->n_options, e->table->option_size});
+                        e->table->options, e->table->n_options, e->table->option_size, model_words(e)});
     }
 }
 
@@ -100,6 +106,8 @@ static void add_plugins(tables *t)
  * "config" is the top level. */
 static bool is_called(const table *x, const char *name)
 {
+    for (const char *const *word = x->words; word && *word; word++)
+        if (!strcmp(*word, name)) return true;
     const char *slash = strchr(x->name, '/');
     size_t n = strlen(name), folder = slash ? (size_t)(slash - x->name) : 0;
     bool kind = slash && !strncmp(x->name, name, n) && (folder == n || (folder == n + 1 && x->name[n] == 's'));

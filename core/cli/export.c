@@ -24,6 +24,7 @@ static nrl_status parse_dtype(const char *word, nrl_dtype *out)
 static nrl_status check_target(arena *a, const char *dir, bool alone, bool overwrite)
 {
     struct stat s;
+    if (!*dir) return nrl_fail(NRL_ERR_CONFIG, "the name of the folder to write is empty");
     if (!stat(arena_printf(a, "%s/checkpoints", dir), &s))
         return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another folder for the model, such as %s/model", dir,
                         dir);

@@ -42,7 +42,7 @@ static nrl_status number(const char *flag, const char *text, double or_value, do
     if (!text) return NRL_OK;
     *out = strtod(text, &end);
     if (end == text || *end || !(*out >= min && *out <= max))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from %g to %g", flag, text, min, max);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from %.10g to %.10g", flag, text, min, max);
     return NRL_OK;
 }
 

@@ -77,7 +77,7 @@ static nrl_status check_sizes(run *r)
     int64_t data = r->config.axes[CONFIG_DATA].size, beside = beside_data(&r->config);
     int32_t world = run_world(r);
     const char *are = world == 1 ? "is" : "are", *at = nrl_node_place(nrl_node_find(r->tree, "parallel"));
-    const char *hint = "hint: `nrl launch -n RANKS -- run FILE` starts them";
+    const char *hint = "hint: `nrl launch -n RANKS --` before the verb starts them";
     if (data && data * beside != world)
         return nrl_fail(NRL_ERR_CONFIG, "%s: parallel: %s asks for %lld ranks, there %s %d\n%s", at, sizes_text(r),
                         (long long)(data * beside), are, world, hint);

@@ -45,7 +45,7 @@ has err "empty: no prompt in it"
 run 2 sample model --prompt a --top-p 2
 has err "--top-p: '2': expected a number from 1e-06 to 1"
 run 2 sample model --prompt a --max-tokens 0
-has err "--max-tokens: '0': expected a number from 1 to 1e+06"
+has err "--max-tokens: '0': expected a number from 1 to 1000000"
 run 2 sample model --prompt a --template chatlm
 has err "unknown template 'chatlm', expected one of: chatml"
 exit $failed

@@ -59,8 +59,10 @@ for option in lr optimizer.lr; do
     is "lines about $option" "$(lines out)" 3
     has out "peak learning rate"
 done
-run 0 describe llama
-has out "  model_type: llama, mistral, "
+for model in llama mistral; do
+    run 0 describe $model
+    has out "  model_type: llama, mistral, "
+done
 run 0 describe cpu
 has out "train.deterministic: false changes: nothing"
 run 0 describe train.deterministic
