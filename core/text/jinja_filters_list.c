@@ -284,12 +284,12 @@ static nrl_status filter_unique(jinja_vm *m, const jinja_value *v, const jinja_a
         size_t j = 0;
         NRL_TRY(key_of(m, &o, &items[i], &keys[kept]));
         NRL_TRY(vm_work(m, 1 + kept / 8));
-        while (j < kept && !jinja_equal(&keys[j], &keys[kept]))
+        while (j < kept && !vm_equal(m, &keys[j], &keys[kept]))
             j++;
         if (j == kept) items[kept++] = items[i];
     }
     *out = list_of(m, JINJA_GENERATOR, items, kept);
-    return NRL_OK;
+    return vm_work(m, 0);
 }
 
 static nrl_status filter_reverse(jinja_vm *m, const jinja_value *v, const jinja_args *args, jinja_value *out)

@@ -24,10 +24,11 @@ static nrl_status call_index(jinja_vm *m, const jinja_value *self, const char *n
     NRL_TRY(args_positional(name, args, 1, 1, v));
     NRL_TRY(vm_work(m, self->list->n / 8));
     for (size_t i = 0; i < self->list->n; i++)
-        if (jinja_equal(&self->list->items[i], &v[0])) {
+        if (vm_equal(m, &self->list->items[i], &v[0])) {
             *out = jinja_int((int64_t)i);
             return NRL_OK;
         }
+    NRL_TRY(vm_work(m, 0));
     return JINJA_FAIL("index: the list does not hold it");
 }
 
@@ -99,9 +100,9 @@ static nrl_status call_changed(jinja_vm *m, const jinja_value *self, const char 
 {
     if (args->n_named) return JINJA_FAIL("%s: expected values, without names", name);
     jinja_value seen = jinja_list_of(&m->memory, JINJA_TUPLE, args->at, args->n);
-    *out = jinja_bool(!jinja_equal(&seen, &self->loop->changed));
+    *out = jinja_bool(!vm_equal(m, &seen, &self->loop->changed));
     self->loop->changed = seen;
-    return NRL_OK;
+    return vm_work(m, 0);
 }
 
 static const method_row methods[] = {

@@ -128,12 +128,18 @@ static void split_text(jinja_vm *m, const jinja_value *self, const jinja_value *
     texts_push(m, out, self, p, (size_t)(end - p));
 }
 
-/* The last place of part in text[0..size). */
-static const char *find_last(const char *text, size_t size, const jinja_value *what)
+/* The last place of part in text[0..size), or NULL; also where the steps end, which vm_work tells. At worst the
+ * whole part is compared at each place. */
+static const char *find_last(jinja_vm *m, const char *text, size_t size, const jinja_value *what)
 {
-    for (size_t i = size < what->size ? 0 : size - what->size + 1; i-- > 0;)
-        if (!memcmp(text + i, what->text, what->size)) return text + i;
-    return NULL;
+    enum { A_STEP = 64 };
+    const int64_t most = A_STEP * (m->limits.steps - m->steps + 1), each = 1 + (int64_t)(what->size / A_STEP);
+    int64_t left = most;
+    size_t i = size < what->size ? 0 : size - what->size + 1;
+    for (; i > 0 && left > 0 && memcmp(text + i - 1, what->text, what->size) != 0; i--)
+        left -= each;
+    m->steps += (most - left) / A_STEP;
+    return i > 0 && left > 0 ? text + i - 1 : NULL;
 }
 
 static void reverse(jinja_value *items, size_t n)
@@ -149,7 +155,7 @@ static void rsplit_text(jinja_vm *m, const jinja_value *self, const jinja_value 
 {
     size_t size = self->size;
     const char *found;
-    while (most-- != 0 && (found = find_last(self->text, size, by))) {
+    while (most-- != 0 && (found = find_last(m, self->text, size, by))) {
         texts_push(m, out, self, found + by->size, (size_t)(self->text + size - found) - by->size);
         size = (size_t)(found - self->text);
     }
@@ -180,7 +186,7 @@ static nrl_status call_split(jinja_vm *m, const jinja_value *self, const char *n
         else split_text(m, self, &by, most, &t);
     }
     *out = jinja_list_of(&m->memory, JINJA_LIST, t.at, t.n);
-    return NRL_OK;
+    return vm_work(m, 0);
 }
 
 static nrl_status call_partition(jinja_vm *m, const jinja_value *self, const char *name, const jinja_args *args,
@@ -194,7 +200,7 @@ static nrl_status call_partition(jinja_vm *m, const jinja_value *self, const cha
     if (!by.size) return JINJA_FAIL("%s: an empty separator", name);
     const char *end = self->text + self->size;
     const char *found =
-        last ? find_last(self->text, self->size, &by) : text_find(self->text, self->size, by.text, by.size);
+        last ? find_last(m, self->text, self->size, &by) : text_find(self->text, self->size, by.text, by.size);
     if (!found && last) texts_push(m, &t, self, "", 0);
     texts_push(m, &t, self, self->text, found ? (size_t)(found - self->text) : self->size);
     texts_push(m, &t, self, by.text, found ? by.size : 0);
@@ -202,7 +208,7 @@ static nrl_status call_partition(jinja_vm *m, const jinja_value *self, const cha
     else if (!last) texts_push(m, &t, self, "", 0);
     if (!found && last) reverse(t.at + 1, 2);
     *out = jinja_list_of(&m->memory, JINJA_TUPLE, t.at, t.n);
-    return NRL_OK;
+    return vm_work(m, 0);
 }
 
 static nrl_status call_lines(jinja_vm *m, const jinja_value *self, const char *name, const jinja_args *args,
@@ -253,8 +259,9 @@ static nrl_status call_find(jinja_vm *m, const jinja_value *self, const char *na
     NRL_TRY(vm_work(m, self->size / 16));
     bool last = *name == 'r', must = strstr(name, "index") != NULL;
     const char *found = !what.size ? self->text + (last ? self->size : 0)
-                        : last     ? find_last(self->text, self->size, &what)
+                        : last     ? find_last(m, self->text, self->size, &what)
                                    : text_find(self->text, self->size, what.text, what.size);
+    NRL_TRY(vm_work(m, 0));
     if (!found && must) return JINJA_FAIL("%s: the text does not hold what it looks for", name);
     *out = jinja_int(found ? (int64_t)text_length(self->text, (size_t)(found - self->text)) : -1);
     return NRL_OK;
@@ -269,7 +276,7 @@ nrl_status method_count(jinja_vm *m, const jinja_value *self, const char *name, 
     NRL_TRY(vm_work(m, 1));
     if (self->kind != JINJA_STRING) {
         for (size_t i = 0; i < self->list->n; i++)
-            n += jinja_equal(&self->list->items[i], &v[0]);
+            n += vm_equal(m, &self->list->items[i], &v[0]);
         *out = jinja_int(n);
         return vm_work(m, self->list->n / 8);
     }

@@ -212,6 +212,16 @@ nrl_status vm_binary(jinja_vm *m, char op, const jinja_value *x, const jinja_val
 
 /* ---- order ---- */
 
+bool vm_equal(jinja_vm *m, const jinja_value *x, const jinja_value *y)
+{
+    enum { A_STEP = 8 };
+    const int64_t most = A_STEP * (m->limits.steps - m->steps + 1);
+    int64_t left = most;
+    bool same = jinja_equal_within(x, y, &left);
+    m->steps += (most - left) / A_STEP;
+    return same;
+}
+
 static int order_text(const jinja_value *x, const jinja_value *y)
 {
     size_t n = x->size < y->size ? x->size : y->size;
@@ -224,14 +234,14 @@ static nrl_status order_lists(jinja_vm *m, const jinja_list *x, const jinja_list
 {
     for (size_t i = 0; i < x->n && i < y->n; i++) {
         NRL_TRY(vm_work(m, 1));
-        if (jinja_equal(&x->items[i], &y->items[i])) continue;
+        if (vm_equal(m, &x->items[i], &y->items[i])) continue;
         NRL_TRY(vm_enter(m));
         nrl_status st = vm_order(m, &x->items[i], &y->items[i], out);
         m->depth--;
         return st;
     }
     *out = (x->n > y->n) - (x->n < y->n);
-    return NRL_OK;
+    return vm_work(m, 0);
 }
 
 nrl_status vm_order(jinja_vm *m, const jinja_value *x, const jinja_value *y, int *out)
@@ -259,8 +269,8 @@ nrl_status vm_compare(jinja_vm *m, char op, const jinja_value *x, const jinja_va
 {
     int order = 0;
     if (op == OP_EQ || op == OP_NE) {
-        *out = jinja_equal(x, y) == (op == OP_EQ);
-        return NRL_OK;
+        *out = vm_equal(m, x, y) == (op == OP_EQ);
+        return vm_work(m, 0);
     }
     if (op == OP_IN || op == OP_NOT_IN) {
         NRL_TRY(vm_contains(m, y, x, out));
@@ -301,6 +311,6 @@ nrl_status vm_contains(jinja_vm *m, const jinja_value *in, const jinja_value *wh
     NRL_TRY(vm_items(m, in, &items, &n));
     NRL_TRY(vm_work(m, n / 8));
     for (size_t i = 0; i < n && !*out; i++)
-        *out = jinja_equal(&items[i], what);
-    return NRL_OK;
+        *out = vm_equal(m, &items[i], what);
+    return vm_work(m, 0);
 }

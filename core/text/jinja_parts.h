@@ -244,6 +244,8 @@ nrl_status vm_items(jinja_vm *m, const jinja_value *of, jinja_value **items, siz
 nrl_status vm_binary(jinja_vm *m, char op, const jinja_value *x, const jinja_value *y, jinja_value *out);
 nrl_status vm_compare(jinja_vm *m, char op, const jinja_value *x, const jinja_value *y, bool *out);
 nrl_status vm_contains(jinja_vm *m, const jinja_value *in, const jinja_value *what, bool *out);
+/* What it looks at counts as work: vm_work behind it, or behind a loop of it, tells of a limit. */
+bool vm_equal(jinja_vm *m, const jinja_value *x, const jinja_value *y);
 /* -1, 0, 1 */
 nrl_status vm_order(jinja_vm *m, const jinja_value *x, const jinja_value *y, int *out);
 nrl_status vm_need_defined(const jinja_value *v);

@@ -5,7 +5,7 @@
 #include "text/jinja_value.h"
 #include <string.h>
 
-enum { MAX_EQUAL_DEPTH = 100 };
+enum { MAX_EQUAL_DEPTH = 100, MOST_OF_A_KEY = 1 << 16 };
 
 jinja_value jinja_list_of(arena *a, jinja_kind kind, jinja_value *items, size_t n)
 {
@@ -169,48 +169,63 @@ static bool equal_numbers(const jinja_value *x, const jinja_value *y)
     return a == b;
 }
 
-static bool equal_at(const jinja_value *x, const jinja_value *y, int depth);
+static bool equal_at(const jinja_value *x, const jinja_value *y, int depth, int64_t *left);
 
-static bool equal_lists(const jinja_list *x, const jinja_list *y, int depth)
+static bool equal_lists(const jinja_list *x, const jinja_list *y, int depth, int64_t *left)
 {
     if (x == y) return true;
     bool same = x->n == y->n;
     for (size_t i = 0; same && i < x->n; i++)
-        same = equal_at(&x->items[i], &y->items[i], depth);
+        same = equal_at(&x->items[i], &y->items[i], depth, left);
     return same;
 }
 
-static bool equal_maps(const jinja_map *x, const jinja_map *y, int depth)
+static bool equal_maps(const jinja_map *x, const jinja_map *y, int depth, int64_t *left)
 {
     if (x == y) return true;
     bool same = x->n == y->n;
     for (size_t i = 0; same && i < x->n; i++) {
-        size_t j = map_index(y, &x->keys[i]);
-        same = j < y->n && equal_at(&x->values[i], &y->values[j], depth);
+        size_t j = 0;
+        while (j < y->n && !equal_at(&y->keys[j], &x->keys[i], depth, left))
+            j++;
+        same = j < y->n && equal_at(&x->values[i], &y->values[j], depth, left);
     }
     return same;
 }
 
-/* Values nested beyond any use compare as different: no template can tell. */
-static bool equal_at(const jinja_value *x, const jinja_value *y, int depth)
+static bool equal_text(const jinja_value *x, const jinja_value *y, int64_t *left)
 {
-    if (depth > MAX_EQUAL_DEPTH) return false;
+    if (x->size != y->size) return false;
+    *left -= (int64_t)(x->size / 64);
+    return !x->size || !memcmp(x->text, y->text, x->size);
+}
+
+/* Values nested beyond any use compare as different: no template can tell. */
+static bool equal_at(const jinja_value *x, const jinja_value *y, int depth, int64_t *left)
+{
+    if (depth > MAX_EQUAL_DEPTH || --*left < 0) return false;
     if (jinja_is_number(x) && jinja_is_number(y)) return equal_numbers(x, y);
     if (x->kind != y->kind) return false;
     switch (x->kind) {
     case JINJA_UNDEFINED:
     case JINJA_NONE: return true;
-    case JINJA_STRING: return x->size == y->size && (!x->size || !memcmp(x->text, y->text, x->size));
+    case JINJA_STRING: return equal_text(x, y, left);
     case JINJA_LIST:
     case JINJA_TUPLE:
-    case JINJA_RANGE: return equal_lists(x->list, y->list, depth + 1);
-    case JINJA_MAP: return equal_maps(x->map, y->map, depth + 1);
+    case JINJA_RANGE: return equal_lists(x->list, y->list, depth + 1, left);
+    case JINJA_MAP: return equal_maps(x->map, y->map, depth + 1, left);
     case JINJA_MACRO: return x->macro == y->macro;
     default: return x->list == y->list; /* the same thing: all others are pointers */
     }
 }
 
+bool jinja_equal_within(const jinja_value *x, const jinja_value *y, int64_t *left)
+{
+    return equal_at(x, y, 0, left);
+}
+
 bool jinja_equal(const jinja_value *x, const jinja_value *y)
 {
-    return equal_at(x, y, 0);
+    int64_t left = MOST_OF_A_KEY;
+    return equal_at(x, y, 0, &left);
 }

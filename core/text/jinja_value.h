@@ -102,6 +102,9 @@ const char *jinja_kind_name(const jinja_value *v); /* as Python calls its type *
 bool jinja_truth(const jinja_value *v);
 bool jinja_is_number(const jinja_value *v);   /* bool counts */
 bool jinja_is_sequence(const jinja_value *v); /* has a jinja_list */
-bool jinja_equal(const jinja_value *x, const jinja_value *y);
+/* `left` counts down with what is looked at: below 0 all compares as different, and the caller fails. Lists that
+ * hold the same list twice, and that twice, would else be walked for ever. */
+bool jinja_equal_within(const jinja_value *x, const jinja_value *y, int64_t *left);
+bool jinja_equal(const jinja_value *x, const jinja_value *y); /* of keys and other small values */
 
 #endif

@@ -113,6 +113,10 @@ static void hostile_templates_end_with_an_error(void **state)
                  &small, NRL_ERR_CONFIG, "of memory");
     assert_fails("{% set ns = namespace(a=[]) %}{% for a in range(999) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a }}",
                  &small, NRL_ERR_CONFIG, "inside each other");
+    assert_fails("{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(80) %}{% set ns.a = [ns.a, ns.a] %}"
+                 "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+                 &small, NRL_ERR_CONFIG, "takes more than");
+    assert_fails("{{ ('a' * 3000000).rfind('b' + 'a' * 1000000) }}", &small, NRL_ERR_CONFIG, "takes more than");
     buffer names = {0};
     for (int i = 0; i < 5000; i++)
         buffer_print(&names, "{{ n%d }}", i);
