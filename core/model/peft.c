@@ -80,6 +80,19 @@ static nrl_status check_config(const nrl_node *config)
     return check_init(config);
 }
 
+/* It is the run's where the run does not say one. */
+static nrl_status read_dropout(const nrl_node *config, double *out)
+{
+    const nrl_node *v = nrl_node_find(config, "lora_dropout");
+    *out = nrl_node_f64(v, nrl_node_kind(v) <= NRL_NODE_NULL ? 0 : NAN);
+    if (*out >= 0 && *out < 1) return NRL_OK;
+    char *text = json_write(v, 0);
+    nrl_status st = nrl_fail(NRL_ERR_DATA, "%s: lora_dropout is %.200s, expected a number from 0, below 1",
+                             nrl_node_place(v), text);
+    free(text);
+    return st;
+}
+
 /* The first pattern that is more than a name; NULL: none. */
 static const char *regular_one(const nrl_node *patterns)
 {
@@ -183,7 +196,7 @@ static nrl_status open_files(peft *p)
     NRL_TRY(check_config(config));
     p->config = config;
     p->set.rslora = nrl_node_bool(nrl_node_find(config, "use_rslora"), false);
-    p->set.dropout = nrl_node_f64(nrl_node_find(config, "lora_dropout"), 0);
+    NRL_TRY(read_dropout(config, &p->set.dropout));
     NRL_TRY(safetensors_open(&p->memory, arena_printf(&p->memory, "%s/adapter_model.safetensors", p->dir), &p->file));
     return read_entries(p);
 }
