@@ -167,8 +167,8 @@ nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit 
                         s->n_carry);
     stage_message *m = push(&s->sent, &s->n_sent, &s->sent_room, id, v);
     for (int32_t k = 0; k < s->n_carry; k++) {
+        m->carry.n = k + 1; /* whatever fails below, what is counted is released */
         NRL_TRY(sendable(s, ctx, k, rows, carry->tensors[k], &m->carry.tensors[k]));
-        m->carry.n = k + 1;
         nrl_comm_call call = {.size = sizeof call,
                               .peer = s->index + (v->pass == NRL_PASS_FORWARD ? 1 : -1),
                               .send = m->carry.tensors[k],

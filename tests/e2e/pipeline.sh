@@ -103,6 +103,8 @@ run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: [0, 4]
 has err "split: the units of a stage are 0"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: halves}}'
 has err "split: expected a list of 2 numbers of units"
+run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: [9223372036854775807, 1]}}'
+has err "split: the units in it are 6"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, schedule: zb}}'
 has err "schedule: 'zb' is not one of: 1f1b, gpipe"
 exit $failed

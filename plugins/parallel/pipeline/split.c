@@ -83,8 +83,9 @@ static bool is_split_given(const pipeline *p)
     nrl_node_type type = nrl_node_kind(list);
     int64_t total = 0;
     if (type == NRL_NODE_NONE || type == NRL_NODE_NULL) return false;
+    if (p->plan.instance == 0) return true;
     for (size_t s = 0; s < nrl_node_size(list); s++) total += nrl_node_int(nrl_node_at(list, s), 0);
-    return p->plan.instance == 0 || total == p->plan.n_units;
+    return total == p->plan.n_units;
 }
 
 nrl_status pipeline_split(pipeline *p)
