@@ -36,9 +36,10 @@ ranks 4 fsdp $exact 'parallel={data: fsdp, pipeline: 2}' 'debug={every: 7}'
 ranks 4 grads $exact 'parallel={data: {name: fsdp, shard: grads}, pipeline: 2}' 'train.activation_checkpointing={every: 2}'
 ranks 4 optimizer $exact 'parallel={data: {name: fsdp, shard: optimizer, units: {every: 2}}, pipeline: {size: 2, schedule: gpipe}}'
 
+# sums in another order may round a weight of 16 bits the other way
 run 0 run config.yaml out=half train.precision=bf16 train.master=split16
 numbers half/metrics.jsonl >expected.txt
-ranks 2 split16 $exact parallel.pipeline=2 train.precision=bf16 train.master=split16
+ranks 2 split16 1e-4 parallel.pipeline=2 train.precision=bf16 train.master=split16
 
 config "$tiny" "$data/pref.jsonl" "$data/pref_eval.jsonl" dpo 512 1e-4 >config.yaml
 one dpo
