@@ -44,7 +44,7 @@ function(nrl_plugin)
     target_link_libraries(${target} PRIVATE libnrl nrl_options ${P_LIBRARIES})
     set_target_properties(${target} PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/${P_KIND}
-      BUILD_RPATH "${PROJECT_BINARY_DIR}/lib" INSTALL_RPATH "$ORIGIN/../../")
+      INSTALL_RPATH "$ORIGIN/../../")
     install(TARGETS ${target} LIBRARY DESTINATION ${NRL_PLUGIN_SUBDIR}/${P_KIND})
   else()
     target_link_libraries(${target} PRIVATE nrl::libnrl ${P_LIBRARIES})

@@ -13,13 +13,17 @@ trap 'rm -rf "$work"' EXIT
 
 campaigns='
 fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
-kills   300    runs of one and two ranks killed around saves and resumed: nothing lost, losses as in one piece
+kills   500    runs of each strategy on 1 to 4 ranks, interrupted by signals to rank, launcher or all, and resumed: same bits
+hostile 10000  configs, rows, tokenizers, templates, weights, checkpoints, scripts and peers made to harm: no crash, no hang
 faults  100    ranks killed or stopped: the others are out in 10 s and name the right one
 flips   1000   one bit flipped or the end cut off, in a file of a checkpoint of two ranks: always found
 soak    50     short runs with random settings: each ends as it should
 learn   5      quickstarts with other seeds: more than 90 % right
 bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too
+crash-states 10000 disks as a crash may leave them, built from recorded runs: each goes on from the last save, same losses
 shards  3      steps on 1, 2 and 4 ranks of fsdp, SmolLM2-135M in shape: memory falls as the plan says
+network 50     ranks in network namespaces (root) whose network fails: out in 10 s with the right name, or on with the same numbers
+suite   20     runs of all tests, each second one on a busy machine, in turn on each instruction set of the CPU: all green
 steady  10000  steps of one run: from the 500th on, memory grows less than 1 % (or 1 MiB), descriptors not at all'
 
 usage() {
@@ -36,10 +40,6 @@ pick() {
     echo "$1"
 }
 
-losses() {
-    sed -n 's/.*"step": *\([0-9]*\).*"loss": *\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"
-}
-
 # A run of a second or so, in the place of this shell: `start ... &` leaves its own number in $!.
 start() {
     exec "$nrl" run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=10 \
@@ -48,88 +48,6 @@ start() {
 
 small() {
     (start "$@")
-}
-
-# newest OUT: the highest step with a complete checkpoint, 0 where there is none
-newest() {
-    ls "$1/checkpoints" 2>/dev/null | sed -n 's/^step-0*\([0-9]*\)$/\1/p' | sort -n | tail -n 1 | grep . || echo 0
-}
-
-is_saving() {
-    set -- "$cut"/checkpoints/*.tmp
-    [ -e "$1" ]
-}
-
-# One run after another, of one rank and of two by turns, each killed again and again and resumed until it is
-# done. Three kills of four wait for a save to begin. After each: what was complete is still there and
-# whole, and the next start takes the newest; at the end the losses are those of a run in one piece.
-kill_once() {
-    before=$(newest "$cut") aimed=$(($1 % 4))
-    # what an earlier kill left is not taken for a save of this one; one kill of four leaves it there
-    [ $aimed -eq 0 ] || rm -rf "$cut"/checkpoints/*.tmp
-    if [ $ranks -eq 1 ]; then
-        start out="$cut" resume=auto train.epochs=6 >"$work/log" 2>"$work/err" &
-    else
-        OMP_NUM_THREADS=1 "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=10 \
-            parallel="$strategy" out="$cut" resume=auto train.epochs=6 >"$work/log" 2>"$work/err" &
-    fi
-    victim=$!
-    sleep "0.$(($1 * 7919 % 60 + 10))"
-    if [ $aimed -ne 0 ]; then
-        while ! is_saving && kill -0 $victim 2>/dev/null; do :; done
-        sleep "0.00$(($1 * 31 % 10))"
-    fi
-    kill -9 $victim 2>/dev/null
-    wait $victim 2>/dev/null
-    code=$?
-    # two ranks die with their launcher, a moment later
-    looks=0
-    while pgrep -f "run .* out=$cut resume" >/dev/null; do
-        looks=$((looks + 1))
-        [ $looks -le 3000 ] || { echo "ranks are left half a minute after their launcher"; return 1; }
-        sleep 0.01
-    done
-    [ $aimed -ne 0 ] && is_saving && inside=$((inside + 1))
-    after=$(newest "$cut")
-    [ "$before" -eq 0 ] || [ $code -eq 2 ] || grep -q "resume .*after step $before of" "$work/log" ||
-        { [ $code -eq 137 ] && ! grep -q . "$work/log"; } || { echo "did not resume from step $before"; return 1; }
-    [ "$after" -ge "$before" ] || { echo "step $before was lost"; return 1; }
-    [ "$after" -eq 0 ] || "$nrl" checkpoint verify "$cut/checkpoints/$(printf step-%08d "$after")" >"$work/verified" 2>&1 ||
-        { cat "$work/verified"; return 1; }
-    [ $code -eq 137 ] && return
-    [ $code -eq 0 ] || { cat "$work/err"; return 1; }
-    finished=$((finished + 1))
-    losses "$cut" >"$work/b"
-    rm -rf "$cut"
-    cmp "$work/whole.$ranks.$strategy" "$work/b"
-}
-
-next_run() {
-    runs=$((runs + 1))
-    ranks=$((runs % 2 + 1)) strategy=none
-    [ $ranks -eq 1 ] || strategy=$(pick $runs ddp fsdp)
-    [ ! -f "$work/whole.$ranks.$strategy" ] || return
-    rm -rf "$work/whole"
-    if [ $ranks -eq 1 ]; then
-        small out="$work/whole" train.epochs=6 >/dev/null
-    else
-        OMP_NUM_THREADS=1 "$nrl" launch -n 2 -- run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=10 \
-            parallel="$strategy" out="$work/whole" train.epochs=6 >/dev/null 2>&1
-    fi
-    losses "$work/whole" >"$work/whole.$ranks.$strategy"
-}
-
-campaign_kills() {
-    cut=$work/cut inside=0 finished=0 runs=0
-    while [ $tried -lt "$n" ]; do
-        [ -d "$cut" ] || next_run
-        tried=$((tried + 1))
-        kill_once $((seed + tried)) && continue
-        echo "failed: kill $tried, of $ranks ranks ($strategy)"
-        failed=$((failed + 1))
-        rm -rf "$cut"
-    done
-    echo "inside a save: $inside of $tried; runs that were finished and compared: $finished"
 }
 
 try_flips() {
@@ -245,6 +163,66 @@ try_faults() {
     [ $waited -le 10000 ] && [ $bad -eq 0 ]
 }
 
+# Ranks on machines of their own, and a network that fails at a random moment: as tests/e2e/network.sh, whose
+# bounds these are. What goes on must have the numbers of a run that nothing happened to.
+network_rest() {
+    network join "$victim"
+    network loss 0
+    network delay 0
+    network mtu 0
+    (on "$victim" ip link set net0 up)
+}
+
+network_goes_on() {
+    network_rest
+    network_steps "$work/network-run/metrics.jsonl" 3 90 && network_stopped 60 "$work" || return 1
+    network_losses "$work/network-run" >"$work/found"
+    head -n "$(wc -l <"$work/undisturbed")" "$work/found" >"$work/common"
+    head -n "$(wc -l <"$work/found")" "$work/undisturbed" | cmp - "$work/common" && [ -s "$work/common" ] && return
+    echo "other numbers than without faults"
+    return 1
+}
+
+network_losses() {
+    sed -n 's/.*"step": *\([0-9]*\).*"loss": *\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"
+}
+
+try_network() {
+    # shellcheck source=tests/support/network.sh
+    . "$source/tests/support/network.sh"
+    why=$(network_is_absent) && { echo "skipped: $why"; exit 77; }
+    count=$(pick "$1" 2 3 4 4) fault=$(pick $(($1 * 3)) cut down short weather mtu)
+    strategy=$(pick "$1" ddp fsdp '{tensor: 2}' '{data: fsdp, pipeline: 2}')
+    case $strategy in *:*) count=$((count / 2 * 2)) ;; esac
+    victim=$(($1 * 31 / 7 % count)) bad=0
+    set -- "$1" "$source/configs/sft.yaml" eval.every=0 checkpoint.every=0 checkpoint.save_at_start=false train.epochs=0 \
+        launch.timeout_step=120 schedule=constant 'backend={name: cpu, threads: 1}' loggers=jsonl \
+        "parallel=$strategy" overwrite=true
+    seed_of_try=$1
+    shift
+    OMP_NUM_THREADS=1 "$nrl" launch -n $count -- run "$@" train.steps=400 out="$work/undisturbed-run" >"$work/log" 2>&1 ||
+        { cat "$work/log"; return 1; }
+    network_losses "$work/undisturbed-run" >"$work/undisturbed"
+    network_open $count || { cat "$work/network.out"; return 1; }
+    rm -rf "$work/network-run"
+    network_ranks $count "$work" "$@" train.steps=1000000 out="$work/network-run"
+    network_steps "$work/network-run/metrics.jsonl" 3 60 || { cat "$work"/err.*; bad=1; }
+    sleep "0.$((seed_of_try * 7919 % 90 + 10))"
+    waited=0
+    case $fault in
+    cut) network cut $victim; network_lost $victim 10 "$work" || bad=1 ;;
+    down) (on $victim ip link set net0 down); network_lost $victim 10 "$work" || bad=1 ;;
+    mtu) network mtu 600; network_lost - 15 "$work" || bad=1 ;;
+    short) network cut $victim; sleep 2; network_goes_on || bad=1 ;;
+    weather) network loss 5; network delay 200; sleep 10; network_goes_on || bad=1 ;;
+    esac
+    network_close
+    slowest=${slowest:-0}
+    [ $waited -le "$slowest" ] || slowest=$waited
+    echo "$fault, rank $victim of $count, $strategy: $waited ms, the slowest so far $slowest"
+    [ $bad -eq 0 ]
+}
+
 # All targets in one go: libFuzzer counts by itself.
 campaign_fuzz() {
     for target in "${FUZZ_BUILD:-build/fuzz}"/tests/fuzz_*; do
@@ -355,7 +333,7 @@ train: {steps: $n, global_batch: 4, micro_batch_tokens: 64, seed: $seed}
 optimizer: {name: adamw, lr: 1e-4}
 parallel: fsdp
 loggers: [console, jsonl]
-checkpoint: {every: 0, save_at_start: false, export: false}
+checkpoint: {every: 0, save_at_start: false, export: none}
 backend: {name: cpu, threads: 1}
 YAML
     : >"$work/shards"
@@ -364,6 +342,35 @@ YAML
            if (NR == 1) { first = rest; whole = $2 }
            if (rest - first > 0.03 * whole || first - rest > 0.03 * whole) bad = 1 }
          END { exit bad || NR != 3 }' "$work/shards" || failed=$((failed + 1))
+}
+
+# All tests, as scripts/test.sh runs them. The seed decides on what: the options of the cpu backend go round, and
+# every second run shares the machine with as many busy processes as it has cores. The tests that failed are printed.
+try_suite() {
+    case $(($1 % 5)) in 0) set -- "$1" ;; 1) set -- "$1" isa=base ;; 2) set -- "$1" isa=avx2 ;;
+    3) set -- "$1" isa=avx512 bf16=native ;; 4) set -- "$1" bf16=widen ;; esac
+    try=$1 hogs=
+    shift
+    if [ $((try % 2)) -eq 1 ]; then
+        for core in $(seq "$(nproc)"); do
+            (trap 'exit 0' TERM; while :; do :; done) &
+            hogs="$hogs $!"
+        done
+    fi
+    NRL_TEST_CPU="$*" ctest --test-dir "$(dirname "$(dirname "$nrl")")" -LE peers >"$work/suite" 2>&1
+    code=$?
+    for hog in $hogs; do kill "$hog" && wait "$hog"; done
+    echo "seed $try, $([ -n "$hogs" ] && echo busy || echo idle), options '$*': $(grep 'tests passed' "$work/suite"), $(
+        sed -n 's/^Total Test time (real) = *//p' "$work/suite")"
+    [ $code -eq 0 ] || sed -n '/FAILED:/,/^Errors/p' "$work/suite" | sed '1d;$d'
+    return $code
+}
+
+# One of tests/campaigns: it counts, and prints the last line, by itself.
+program() {
+    command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
+    python3 "$source/tests/campaigns/$1.py" "$nrl" "$work" "$n" "$seed"
+    exit $?
 }
 
 campaign_tries() {
@@ -382,7 +389,9 @@ n=${2:-$(echo "$row" | awk '{print $2}')}
 seed=${3:-1}
 tried=0 failed=0
 case $name in
-fuzz | bench | kills | shards | steady) "campaign_$name" ;;
+crash-states) program crash_states ;;
+kills | hostile) program "$name" ;;
+fuzz | bench | shards | steady) "campaign_$name" ;;
 *) campaign_tries ;;
 esac
 echo "$name: $tried tried, $failed failed, seed $seed"

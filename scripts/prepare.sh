@@ -18,6 +18,7 @@ module:libpcre2-8:libpcre2-dev:pcre2-devel:pcre2
 module:jansson:libjansson-dev:jansson-devel:jansson
 module:libxxhash:libxxhash-dev:xxhash-devel:xxhash
 module:libutf8proc:libutf8proc-dev:utf8proc-devel:libutf8proc
+module:libsodium:libsodium-dev:libsodium-devel:libsodium
 module:zlib:zlib1g-dev:zlib-devel:zlib'
 test_needs='
 module:cmocka:libcmocka-dev:libcmocka-devel:cmocka'

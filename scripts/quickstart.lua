@@ -95,7 +95,7 @@ local function make_model(folder, train)
   local texts = {}
   for i, row in ipairs(train) do texts[i] = row.prompt .. row.wordy end
   nrl.tokenizer_train{texts = texts, vocab_size = 512, pattern = "qwen2", special = {"<|endoftext|>"},
-                      out = folder}
+                      out = folder, overwrite = true}
   local file = assert(io.open(folder .. "/config.json", "w"))
   file:write(nrl.json.encode({
     architectures = {"LlamaForCausalLM"}, model_type = "llama", torch_dtype = "float32",

@@ -2,6 +2,7 @@
  * arena.c - bump allocation in doubling blocks.
  */
 #include "base/arena.h"
+#include "base/memory.h"
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@ struct arena_block {
 static void *or_die(void *p, size_t size)
 {
     if (p || !size) return p;
-    fprintf(stderr, "error: out of memory: wanted %zu bytes\n", size);
+    char hint[MEMORY_HINT];
+    fprintf(stderr, "error: out of memory: wanted %zu bytes%s\n", size, memory_limit_hint(hint));
     _Exit(EXIT_MEMORY);
 }
 

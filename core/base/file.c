@@ -40,6 +40,7 @@ nrl_status file_read(const char *path, size_t max_bytes, char **text, size_t *si
         buffer_free(&b);
         return st;
     }
+    if (b.size >= 3 && !memcmp(b.text, "\xEF\xBB\xBF", 3)) memmove(b.text, b.text + 3, (b.size -= 3) + 1);
     *size = b.size;
     *text = buffer_take(&b);
     return NRL_OK;

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,12 +66,32 @@ static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_
     return n;
 }
 
+/* Without memory jansson says "invalid token" as often as not. */
+static _Thread_local bool lacks_memory;
+
+static void *json_memory(size_t size)
+{
+    void *memory = malloc(size);
+    if (!memory) lacks_memory = true;
+    return memory;
+}
+
+static void watch_memory(void)
+{
+    json_set_alloc_funcs(json_memory, free);
+}
+
 nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column,
                          const char *text, size_t size, nrl_node **out)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     json_error_t error;
+    pthread_once(&once, watch_memory);
+    lacks_memory = false;
     json_t *j =
         json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    if (!j && lacks_memory)
+        return nrl_fail(NRL_ERR_MEMORY, "%s: no memory to read %zu bytes of JSON", source, size);
     if (!j) {
         int64_t first = error.line == 1 ? column - 1 : 0; /* columns before the text, on its line */
         return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s", source,
@@ -99,8 +120,7 @@ nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node
 
 /* ---- writing ---- */
 
-/* Bytes of the UTF-8 character at s, 0 where it is none. */
-static size_t utf8_size(const unsigned char *s, size_t left)
+size_t json_utf8_size(const unsigned char *s, size_t left)
 {
     if (s[0] < 0x80) return 1;
     size_t n = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
@@ -112,6 +132,16 @@ static size_t utf8_size(const unsigned char *s, size_t left)
     if (s[0] == 0xF0 && s[1] < 0x90) return 0; /* overlong */
     if (s[0] == 0xF4 && s[1] > 0x8F) return 0; /* beyond U+10FFFF */
     return n;
+}
+
+bool json_is_text(const char *text, size_t size)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    for (size_t i = 0, n; i < size; i += n) {
+        n = json_utf8_size(s + i, size - i);
+        if (!n) return false;
+    }
+    return true;
 }
 
 static void write_escaped(buffer *b, unsigned c)
@@ -154,7 +184,7 @@ static void write_string(buffer *b, const char *text, size_t size)
     const unsigned char *s = (const unsigned char *)text;
     buffer_puts(b, "\"");
     for (size_t i = 0, n; i < size; i += n) {
-        n = utf8_size(s + i, size - i);
+        n = json_utf8_size(s + i, size - i);
         unsigned c = n ? unprintable(s + i, n) : 0;
         if (!n) {
             buffer_puts(b, "\xEF\xBF\xBD");

@@ -22,9 +22,15 @@ nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node
  * values become the strings "NaN", "Infinity", "-Infinity". [any] */
 char *json_write(const nrl_node *node, int indent);
 
+/* Whether these bytes are UTF-8: what is not, json_write replaces by U+FFFD. [any] */
+bool json_is_text(const char *text, size_t size);
+
 /* `text` as a JSON string literal with its quotes, malloc'd. [any] */
 char *json_quote(const char *text, size_t size);
 
 const char *json_library(void); /* "jansson 2.14": what reads JSON here */
+
+/* Bytes of the UTF-8 character at s[0..left), left > 0; 0 where it is none. */
+size_t json_utf8_size(const unsigned char *s, size_t left);
 
 #endif

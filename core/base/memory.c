@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* A hierarchy of groups: its mount, and its files. Version 1 says "no limit" by a number near 2^63. */
 typedef struct {
@@ -123,4 +124,14 @@ int64_t memory_available(const char *root)
 int64_t memory_total(const char *root)
 {
     return least_of_all(root, "MemTotal:", limit_of);
+}
+
+const char *memory_limit_hint(char text[MEMORY_HINT])
+{
+    struct rlimit limit;
+    *text = 0;
+    if (!getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur != RLIM_INFINITY)
+        snprintf(text, MEMORY_HINT, "\nhint: this process may have %.0f MiB of addresses (ulimit -v), however much is free",
+                 (double)limit.rlim_cur / (1 << 20));
+    return text;
 }

@@ -13,4 +13,8 @@ int64_t memory_available(const char *root);
 /* Bytes of the machine, or what its groups allow this process at most; INT64_MAX where nothing says. */
 int64_t memory_total(const char *root);
 
+/* "\nhint: ..." where the process is limited by itself (ulimit -v), "" where not; for errors of memory. */
+enum { MEMORY_HINT = 160 };
+const char *memory_limit_hint(char text[MEMORY_HINT]);
+
 #endif

@@ -182,6 +182,16 @@ nrl_node *node_without(arena *a, const nrl_node *map, const char *key)
     return copy_but(a, map, key);
 }
 
+nrl_node *node_as_written(arena *a, const nrl_node *node)
+{
+    if (node->secret) return node_string(a, node->secret, strlen(node->secret));
+    if (node->kind != NRL_NODE_MAP && node->kind != NRL_NODE_LIST) return node_copy(a, node);
+    nrl_node *to = node_new(a, node->kind);
+    for (size_t i = 0; i < nrl_node_size(node); i++)
+        node_append(a, to, nrl_node_key(node, i), node_as_written(a, nrl_node_at(node, i)));
+    return to;
+}
+
 const char *node_kind_name(nrl_node_type kind)
 {
     static const char *const names[] = {"nothing", "null", "true/false", "whole number",

@@ -4,69 +4,79 @@
  * Long texts (a config with many mistakes) are kept whole up to RECORD_SIZE; then the end is cut
  * and says so. Nothing here allocates, so errors about memory can be told too.
  */
+#include "base/escape.h"
 #include <nrl/status.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORD_SIZE = 32768, NOTE_SIZE = 1024 };
+enum { RECORD_SIZE = 32768 };
 
-static _Thread_local char record[RECORD_SIZE];
+/* A text is formatted beside the one before, which may be among its arguments, and takes its place then. */
+static _Thread_local char records[2][RECORD_SIZE];
+static _Thread_local int current;
 
-static void mark_cut(int wanted)
+/* The text in the other record, of which `wanted` bytes were to be written, takes the place of this one. */
+static void record_take(size_t wanted)
 {
     static const char cut[] = " ...";
-    if (wanted >= RECORD_SIZE) memcpy(record + RECORD_SIZE - sizeof cut, cut, sizeof cut);
+    current = !current;
+    if (wanted >= RECORD_SIZE) memcpy(records[current] + RECORD_SIZE - sizeof cut, cut, sizeof cut);
+}
+
+static size_t record_format(char *to, const char *fmt, va_list a)
+{
+    int n = vsnprintf(to, RECORD_SIZE, fmt, a);
+    return n < 0 ? (size_t)snprintf(to, RECORD_SIZE, "(a text that cannot be formatted)") : (size_t)n;
+}
+
+/* Behind `used` bytes, as much as there is room for. */
+static size_t record_add(char *to, size_t used, const char *text)
+{
+    size_t n = strlen(text), room = used < RECORD_SIZE ? RECORD_SIZE - 1 - used : 0, taken = n < room ? n : room;
+    if (taken) memcpy(to + used, text, taken);
+    if (used < RECORD_SIZE) to[used + taken] = 0;
+    return used + n;
 }
 
 nrl_status nrl_fail(nrl_status code, const char *fmt, ...)
 {
-    char old[NOTE_SIZE]; /* an argument may be the old text itself */
     va_list a;
     va_start(a, fmt);
-    int n = vsnprintf(old, sizeof old, fmt, a);
+    record_take(record_format(records[!current], fmt, a));
     va_end(a);
-    if (n >= 0 && n < NOTE_SIZE) {
-        memcpy(record, old, (size_t)n + 1);
-    } else {
-        va_start(a, fmt);
-        mark_cut(vsnprintf(record, sizeof record, fmt, a));
-        va_end(a);
-    }
     return code;
 }
 
 void nrl_note(const char *fmt, ...)
 {
-    char head[NOTE_SIZE];
+    char *next = records[!current];
     va_list a;
     va_start(a, fmt);
-    vsnprintf(head, sizeof head, fmt, a);
+    size_t used = record_format(next, fmt, a);
     va_end(a);
-    size_t n = strlen(head), m = strlen(record);
-    if (n + 2 + m >= RECORD_SIZE) m = RECORD_SIZE - n - 3;
-    memmove(record + n + 2, record, m);
-    record[n + 2 + m] = 0;
-    memcpy(record, head, n);
-    memcpy(record + n, ": ", 2);
+    record_take(record_add(next, record_add(next, used, ": "), records[current]));
 }
 
 const char *nrl_error_text(void)
 {
-    return record;
+    return records[current];
 }
 
 void nrl_warn(const char *fmt, ...)
 {
     va_list a;
+    char *text = NULL;
     va_start(a, fmt);
+    int n = vasprintf(&text, fmt, a);
+    va_end(a);
     flockfile(stderr); /* of whatever length, in one piece */
     fputs("warning: ", stderr);
-    vfprintf(stderr, fmt, a);
+    if (n > 0) escape_print(stderr, text, (size_t)n);
     fputc('\n', stderr);
     funlockfile(stderr);
-    va_end(a);
+    if (n >= 0) free(text);
 }
 
 void nrl_assert_failed(const char *file, int line, const char *text, long long a, long long b)

@@ -13,6 +13,7 @@
 #define CHECKPOINT_CHECKPOINT_H
 #include "base/node.h"
 #include "checkpoint/piece.h"
+#include "checkpoint/sign.h"
 
 /* A named array: `slot` is "weight", an optimizer's state ("exp_avg"), or "rank" (of one rank). */
 typedef struct {
@@ -40,9 +41,15 @@ typedef struct {
 typedef struct {
     const char *out;               /* holds checkpoints/ */
     const checkpoint_ranks *ranks; /* NULL: one rank; copied */
+    /* Whether `out` is still the caller's: asked before a save makes its folder and before that gets its name, and of
+     * what failed. NULL: it is. [any] */
+    nrl_status (*check)(const void *check_user);
+    const void *check_user;
     int threads;                   /* that compress: at least 1 */
     bool async;                    /* checkpoint_submit returns after the snapshot */
     int64_t keep, keep_best;       /* as checkpoint_prune, after every commit; keep 0 = all */
+    bool is_signed;                /* the same on all ranks */
+    const sign_secret_key *key;    /* rank 0's where is_signed; outlives the writer */
 } checkpoint_writer_options;
 
 typedef struct checkpoint_writer checkpoint_writer;
@@ -95,6 +102,11 @@ typedef struct checkpoint checkpoint;
 /* Checks the manifest, the sizes of all files and their indices; the chunks' hashes are checked as they
  * are read. */
 nrl_status checkpoint_open(const char *dir, checkpoint **out);
+/* The same, and NRL_ERR_CORRUPT where the checkpoint is not signed by this key (NULL: any is taken): the signature is
+ * checked first, then each part against it as it is read. The key outlives the checkpoint. */
+nrl_status checkpoint_open_signed(const char *dir, const sign_public_key *key, checkpoint **out);
+const sign_public_key *checkpoint_signer(const checkpoint *c); /* the key it was opened with, NULL = none */
+bool checkpoint_is_signed(const char *dir);                    /* there is a signature, by whomever */
 void checkpoint_close(checkpoint *c);
 const char *checkpoint_dir(const checkpoint *c);
 int64_t checkpoint_step(const checkpoint *c);
@@ -127,14 +139,35 @@ nrl_status checkpoint_verify(checkpoint *c, checkpoint_damage damaged, void *use
 
 /* ---- the folder OUT/checkpoints ---- */
 
+/* A file that a run leaves there which dies while it tries for room (checkpoint_prepare). */
+bool checkpoint_is_trial(const char *name);
+
 /* *dirs (malloc'd, as are its texts; checkpoint_list_free): all checkpoints, newest first, complete or
  * damaged; what dead saves left does not count. */
 nrl_status checkpoint_list(const char *out, char ***dirs, size_t *n);
 void checkpoint_list_free(char **dirs, size_t n);
+/* Folder of the checkpoint of a step, whether or not it is there; malloc'd. */
+char *checkpoint_dir_of(const char *out, int64_t step);
 /* Whether the manifest and the sizes of the files are right. Cheap; reads no index. */
 nrl_status checkpoint_look(const char *dir, int64_t *step, double *metric);
-/* *dir (malloc'd): the newest one that looks complete, NULL where there is none. Others are named in a
- * warning and passed over. */
+
+/* The checkpoints of a run as candidates to be read, newest first. A damaged candidate is skipped; one that this
+ * process cannot judge (an unreadable file, a newer format) is an error, because it may be good. */
+typedef struct {
+    char *out;
+    char **dirs; /* [n] */
+    size_t n, next;
+    char **refused; /* [n_refused] why each skipped candidate cannot be used */
+    size_t n_refused, n_warned;
+} checkpoint_search;
+nrl_status checkpoint_search_open(const char *out, checkpoint_search *s);
+void checkpoint_search_close(checkpoint_search *s);
+/* *dir (borrowed): the next candidate that looks complete; NULL where the run has no checkpoint at all. Skipped ones are
+ * then named in warnings. NRL_ERR_CORRUPT, with the reason of each, where all candidates were refused. */
+nrl_status checkpoint_search_next(checkpoint_search *s, const char **dir);
+/* The candidate that was returned last cannot be used; the reason is nrl_error_text. */
+void checkpoint_search_refuse(checkpoint_search *s);
+/* *dir (malloc'd): what the first checkpoint_search_next returns. */
 nrl_status checkpoint_find_newest(const char *out, char **dir);
 
 /* What `path` names: *dir (malloc'd) is itself where it is a checkpoint, the newest complete one where it is a
@@ -142,7 +175,13 @@ nrl_status checkpoint_find_newest(const char *out, char **dir);
 nrl_status checkpoint_locate(const char *path, char **dir);
 
 /* Keeps the `keep` newest (0 = all) and besides them the `keep_best` with the smallest metric;
- * removes the rest and what dead saves left. Call it after a commit: only complete ones count. */
-nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best);
+ * removes the rest and what dead saves left. Call it after a commit: only complete ones count. A folder with
+ * anything in it that no save makes stays, and is named in a warning unless `quiet`. */
+nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best, bool quiet);
+
+/* Whether checkpoint_clear may: NRL_ERR_CONFIG where a checkpoint holds what no save made. */
+nrl_status checkpoint_check_clear(const char *out);
+/* Removes all checkpoints and what dead saves left, then the folder; what else is in it stays, in a warning. */
+nrl_status checkpoint_clear(const char *out);
 
 #endif

@@ -10,7 +10,9 @@
  * Each word is removed by who told it: "done" once "end" answered it, the others once every rank has told
  * "done" of the next save.
  */
+#include "base/json.h"
 #include "checkpoint/disk.h"
+#include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -83,9 +85,22 @@ static nrl_status ask(checkpoint_writer *w, const char *what, int32_t from, cons
 
 /* ---- the steps ---- */
 
+static nrl_status check_out(const checkpoint_writer *w)
+{
+    return w->o.check ? w->o.check(w->o.check_user) : NRL_OK;
+}
+
+/* What fails in a folder that is not the caller's any more fails for that reason. */
+static nrl_status blame_out(const checkpoint_writer *w, nrl_status st)
+{
+    nrl_status out = st == NRL_OK ? NRL_OK : check_out(w);
+    return out == NRL_OK ? st : out;
+}
+
 /* A failure before this point has no folder to make. */
 static nrl_status make_folder(checkpoint_writer *w)
 {
+    NRL_TRY(check_out(w));
     NRL_TRY(disk_make_folder(w->parent));
     if (!w->parent_is_durable) NRL_TRY(disk_sync_folder(w->o.out));
     w->parent_is_durable = true;
@@ -124,9 +139,11 @@ static nrl_status write_own(checkpoint_writer *w, manifest_file *file)
                    .n_entries = w->n_entries,
                    .entries = w->entries,
                    .nodes = w->rank_nodes,
+                   .has_digests = w->o.is_signed,
                    .give_up = &w->give_up};
     f.path = arena_printf(&w->save, "%s/" FORMAT_RANK_FILE, w->temporary, w->ranks.rank);
     nrl_status st = explain(w, rank_file_write(&f, &w->encoder, &w->save, file));
+    if (st == NRL_OK) st = reader_check_file(f.path, f.rank, f.world, f.step, file);
     w->outcome.stored_bytes = st == NRL_OK ? file->size : 0;
     return st;
 }
@@ -151,7 +168,8 @@ static nrl_status gather(checkpoint_writer *w, nrl_status own, const manifest_fi
         const char *text;
         nrl_status st = ask(w, arena_printf(&w->save, "done/%d", r), r, &text);
         heard = heard && text;
-        if (st == NRL_OK && sscanf(text, "%" SCNd64 " %" SCNd64 " %32s", &all[r].size, &all[r].index, all[r].hash) != 3)
+        if (st == NRL_OK && sscanf(text, "%" SCNd64 " %" SCNd64 " %32s %64s", &all[r].size, &all[r].index, all[r].hash,
+                                   all[r].digest) != (w->o.is_signed ? 4 : 3))
             st = nrl_fail(NRL_ERR_PEER, "rank %d told nothing of its file", r);
         if (st == NRL_OK || first != NRL_OK) continue;
         first = st;
@@ -164,16 +182,47 @@ static nrl_status gather(checkpoint_writer *w, nrl_status own, const manifest_fi
     return first;
 }
 
+/* Which part of the manifest a user could make smaller. */
+static nrl_status too_large(const checkpoint_writer *w, const char *path, size_t size)
+{
+    size_t most = 0;
+    const char *largest = "";
+    for (size_t i = 0; i < nrl_node_size(w->nodes); i++) {
+        char *text = json_write(nrl_node_at(w->nodes, i), 0);
+        if (strlen(text) > most) {
+            most = strlen(text);
+            largest = nrl_node_key(w->nodes, i);
+        }
+        free(text);
+    }
+    return nrl_fail(NRL_ERR_DATA, "%s: cannot be written: it would have %zu bytes, expected at most %d; the state of '%s' has "
+                    "%zu of them", path, size, FORMAT_MAX_MANIFEST, largest, most);
+}
+
+/* What a reader would refuse is not written. */
 static nrl_status write_manifest(checkpoint_writer *w, manifest_file *files)
 {
     int fd;
     size_t size;
     const char *path = arena_printf(&w->save, "%s/" FORMAT_MANIFEST, w->temporary);
-    manifest m = {w->step, w->metric, w->ranks.world, files, w->nodes};
-    NRL_TRY(disk_create(path, &fd));
+    manifest m = {w->step, w->metric, w->ranks.world, files, w->nodes}, back;
     char *text = manifest_write(&m, &size);
-    nrl_status st = disk_finish(fd, path, disk_write(fd, path, text, size));
+    nrl_status st = size > FORMAT_MAX_MANIFEST ? too_large(w, path, size) : NRL_OK;
+    if (st == NRL_OK) st = manifest_check(&w->save, path, text, size, &back);
+    if (st == NRL_OK) st = disk_create(path, &fd);
+    if (st == NRL_OK) st = disk_finish(fd, path, disk_write(fd, path, text, size));
+    if (st == NRL_OK && w->o.is_signed) st = sign_write(w->o.key, w->temporary, text, size);
     free(text);
+    return st;
+}
+
+/* The save counts once it can be read: sizes of all files, the manifest as the disk has it. */
+static nrl_status read_back(const checkpoint_writer *w)
+{
+    int64_t step;
+    double metric;
+    nrl_status st = checkpoint_look(w->temporary, &step, &metric);
+    if (st != NRL_OK) nrl_note("the checkpoint cannot be read back");
     return st;
 }
 
@@ -192,12 +241,25 @@ static nrl_status take_name(checkpoint_writer *w, char **aside)
     return st;
 }
 
+/* A checkpoint of a later version of nrl is never replaced, whatever the run thinks of it. */
+static nrl_status check_replaced(const checkpoint_writer *w)
+{
+    int64_t step;
+    double metric;
+    if (access(w->final, F_OK) != 0 || checkpoint_look(w->final, &step, &metric) != NRL_ERR_DATA) return NRL_OK;
+    nrl_note("cannot replace a checkpoint of another version of nrl");
+    return NRL_ERR_DATA;
+}
+
 /* Rank 0: from files to a checkpoint. What it replaces is removed last. */
 static nrl_status publish(checkpoint_writer *w, manifest_file *files)
 {
     char *aside = NULL;
+    NRL_TRY(check_replaced(w));
     NRL_TRY(explain(w, write_manifest(w, files)));
+    NRL_TRY(read_back(w));
     NRL_TRY(disk_sync_folder(w->temporary));
+    NRL_TRY(check_out(w));
     NRL_TRY(take_name(w, &aside));
     if (aside && disk_remove_folder(aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
     free(aside);
@@ -210,9 +272,10 @@ static nrl_status lead(checkpoint_writer *w, nrl_status st, const manifest_file 
 {
     manifest_file *files = arena_alloc(&w->save, (size_t)w->ranks.world * sizeof *files);
     st = gather(w, st, own, files);
-    if (st == NRL_OK) st = publish(w, files);
+    if (st == NRL_OK) st = blame_out(w, publish(w, files));
     char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
-    if (st != NRL_OK && disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    bool is_ours = st != NRL_OK && check_out(w) == NRL_OK; /* else another run may be writing a save of that name */
+    if (is_ours && disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
     if (w->ranks.world > 1) tell(w, "end", st, why); /* who does not hear it waits, then says so */
     if (st != NRL_OK) nrl_fail(st, "%s", why);
     free(why);
@@ -223,7 +286,8 @@ static nrl_status follow(checkpoint_writer *w, nrl_status st, const manifest_fil
 {
     const char *text, *done = arena_printf(&w->save, "done/%d", w->ranks.rank), *answer = NULL;
     char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
-    if (st == NRL_OK) text = arena_printf(&w->save, "%" PRId64 " %" PRId64 " %s", own->size, own->index, own->hash);
+    if (st == NRL_OK)
+        text = arena_printf(&w->save, "%" PRId64 " %" PRId64 " %s %s", own->size, own->index, own->hash, own->digest);
     else text = why;
     nrl_status end = tell(w, done, st, text);
     if (end == NRL_OK) end = ask(w, "end", 0, &answer);
@@ -245,12 +309,13 @@ void commit(checkpoint_writer *w)
         if (st != NRL_OK) nrl_fail(st, "%s", why);
         else st = begun;
         free(why);
-        if (st == NRL_OK) st = write_own(w, &own);
+        if (st == NRL_OK) st = blame_out(w, write_own(w, &own));
         st = w->ranks.rank == 0 ? lead(w, st, &own) : follow(w, st, &own);
     }
     free(w->text);
     w->status = st;
     w->text = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
-    if (st == NRL_OK && w->ranks.rank == 0 && checkpoint_prune(w->o.out, w->o.keep, w->o.keep_best) != NRL_OK)
-        nrl_warn("%s", nrl_error_text());
+    if (st != NRL_OK || w->ranks.rank != 0 || check_out(w) != NRL_OK) return;
+    if (checkpoint_prune(w->o.out, w->o.keep, w->o.keep_best, w->has_pruned) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    w->has_pruned = true; /* what stays was named once */
 }

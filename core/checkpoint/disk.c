@@ -3,6 +3,7 @@
  */
 #include "checkpoint/disk.h"
 #include "base/arena.h"
+#include "checkpoint/format.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -208,7 +209,7 @@ nrl_status disk_remove_folder(const char *path)
         return disk_fail(path, error);
     }
     for (struct dirent *e; (e = readdir(folder));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+        if (format_is_file(e->d_name))
             unlinkat(dirfd(folder), e->d_name, 0);
     closedir(folder);
     return rmdir(path) == 0 || errno == ENOENT ? NRL_OK : disk_fail(path, errno);

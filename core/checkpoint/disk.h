@@ -38,7 +38,8 @@ nrl_status disk_sync_folder(const char *path);
  * be removed once the new one is durable, or brought back by disk_put_back. */
 nrl_status disk_replace(const char *from, const char *to, char **aside);
 nrl_status disk_put_back(const char *from, const char *to, const char *aside);
-/* Removes a folder and its files; what holds folders stays. A missing one is fine. */
+/* Removes a folder and the files in it that checkpoints have; with others it stays, an error. A missing one is
+ * fine. */
 nrl_status disk_remove_folder(const char *path);
 
 #endif

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct {
@@ -37,8 +38,7 @@ static void folder_free(folder *f)
     free(f->path);
 }
 
-/* What a run leaves that dies while it tries for room (checkpoint_prepare). */
-static bool is_trial(const char *name)
+bool checkpoint_is_trial(const char *name)
 {
     size_t n = strlen(name);
     return !strncmp(name, "trial-", 6) && n > 4 && !strcmp(name + n - 4, ".tmp");
@@ -53,7 +53,10 @@ static int64_t step_of(const char *name, bool *tmp, bool *aside)
     long long step = strtoll(name + 5, &rest, 10);
     *tmp = !strcmp(rest, ".tmp");
     *aside = !strcmp(rest, ".old");
-    return errno || (*rest && !*tmp && !*aside) ? -1 : step;
+    if (errno || (*rest && !*tmp && !*aside)) return -1;
+    char same[64];
+    int n = snprintf(same, sizeof same, "step-%08lld", step);
+    return n == rest - name && !strncmp(name, same, (size_t)n) ? step : -1; /* step-2 is not our spelling */
 }
 
 /* `name`: malloc'd, taken. */
@@ -67,7 +70,7 @@ static void add(folder *f, const char *name)
 {
     bool tmp = false, aside = false;
     int64_t step = step_of(name, &tmp, &aside);
-    if (step < 0 && !is_trial(name)) return;
+    if (step < 0 && !checkpoint_is_trial(name)) return;
     if (tmp || step < 0) {
         add_dead(f, mem_strdup(name));
         return;
@@ -102,7 +105,8 @@ static nrl_status folder_list(const char *out, folder *f)
 {
     *f = (folder){.path = mem_printf("%s/checkpoints", out)};
     DIR *d = opendir(f->path);
-    if (!d && errno == ENOENT) return NRL_OK;
+    struct stat s;
+    if (!d && errno == ENOENT && lstat(f->path, &s) != 0) return NRL_OK; /* a link that leads nowhere is an error */
     if (!d) {
         nrl_status st = errno == ENOTDIR ? nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected that of a run", out)
                                          : disk_fail(f->path, errno);
@@ -115,6 +119,11 @@ static nrl_status folder_list(const char *out, folder *f)
     if (f->n) qsort(f->list, f->n, sizeof *f->list, by_step_down);
     drop_replaced(f);
     return NRL_OK;
+}
+
+char *checkpoint_dir_of(const char *out, int64_t step)
+{
+    return mem_printf("%s/checkpoints/step-%08lld", out, (long long)step);
 }
 
 static char *path_of(const folder *f, const found *one)
@@ -150,18 +159,70 @@ void checkpoint_list_free(char **dirs, size_t n)
     free(dirs);
 }
 
+nrl_status checkpoint_search_open(const char *out, checkpoint_search *s)
+{
+    *s = (checkpoint_search){.out = mem_strdup(out)};
+    nrl_status st = checkpoint_list(out, &s->dirs, &s->n);
+    if (st != NRL_OK) checkpoint_search_close(s);
+    return st;
+}
+
+void checkpoint_search_close(checkpoint_search *s)
+{
+    checkpoint_list_free(s->dirs, s->n);
+    checkpoint_list_free(s->refused, s->n_refused);
+    free(s->out);
+    *s = (checkpoint_search){0};
+}
+
+void checkpoint_search_refuse(checkpoint_search *s)
+{
+    s->refused = mem_realloc(s->refused, (s->n_refused + 1) * sizeof *s->refused);
+    s->refused[s->n_refused++] = mem_strdup(nrl_error_text());
+}
+
+/* Every candidate was refused: one error that gives the reason of each. */
+static nrl_status nothing_readable(const checkpoint_search *s)
+{
+    char *text = mem_printf("'%s' holds no complete checkpoint:", s->out);
+    for (size_t i = 0; i < s->n_refused; i++) {
+        char *longer = mem_printf("%s\n  %s", text, s->refused[i]);
+        free(text);
+        text = longer;
+    }
+    nrl_fail(NRL_ERR_CORRUPT, "%s", text);
+    free(text);
+    return NRL_ERR_CORRUPT;
+}
+
+nrl_status checkpoint_search_next(checkpoint_search *s, const char **dir)
+{
+    int64_t step;
+    double metric;
+    *dir = NULL;
+    while (s->next < s->n && !*dir) {
+        const char *one = s->dirs[s->next++];
+        nrl_status st = checkpoint_look(one, &step, &metric);
+        if (st == NRL_OK) *dir = one;
+        else if (st == NRL_ERR_CORRUPT) checkpoint_search_refuse(s);
+        else return st;
+    }
+    if (!*dir) return s->n_refused ? nothing_readable(s) : NRL_OK;
+    for (; s->n_warned < s->n_refused; s->n_warned++)
+        nrl_warn("skipped a damaged checkpoint: %s", s->refused[s->n_warned]);
+    return NRL_OK;
+}
+
 nrl_status checkpoint_find_newest(const char *out, char **dir)
 {
-    folder f;
+    checkpoint_search s;
+    const char *newest;
     *dir = NULL;
-    NRL_TRY(folder_list(out, &f));
-    for (size_t i = 0; i < f.n && !*dir; i++)
-        if (look_into(&f, &f.list[i]))
-            *dir = path_of(&f, &f.list[i]);
-        else
-            nrl_warn("passed over: %s", nrl_error_text());
-    folder_free(&f);
-    return NRL_OK;
+    NRL_TRY(checkpoint_search_open(out, &s));
+    nrl_status st = checkpoint_search_next(&s, &newest);
+    if (st == NRL_OK && newest) *dir = mem_strdup(newest);
+    checkpoint_search_close(&s);
+    return st;
 }
 
 static bool holds(const char *path, const char *name)
@@ -180,6 +241,33 @@ nrl_status checkpoint_locate(const char *path, char **dir)
     return *dir ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", path);
 }
 
+/* Of a folder that a save made the first name in it that no save makes; the folder's own where it is none.
+ * "" = there is nothing but our files. Malloc'd. */
+static char *foreign_in(const char *path)
+{
+    struct stat s;
+    if (lstat(path, &s)) return mem_strdup("");
+    DIR *d = S_ISDIR(s.st_mode) ? opendir(path) : NULL;
+    const char *own = strrchr(path, '/') + 1;
+    char *name = mem_strdup(d || (S_ISREG(s.st_mode) && checkpoint_is_trial(own)) ? "" : own);
+    for (struct dirent *e; d && !*name && (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || format_is_file(e->d_name)) continue;
+        free(name);
+        name = mem_strdup(e->d_name);
+    }
+    if (d) closedir(d);
+    return name;
+}
+
+static bool is_made_by_saves(const char *path, bool quiet)
+{
+    char *foreign = foreign_in(path);
+    bool is = !*foreign;
+    if (!is && !quiet) nrl_warn("left in place: '%s', for '%s' was not made by a run", path, foreign);
+    free(foreign);
+    return is;
+}
+
 /* Under the name of an unfinished save first: a removal that is cut short leaves no half
  * checkpoint. */
 static nrl_status remove_one(const folder *f, const found *one)
@@ -193,14 +281,22 @@ static nrl_status remove_one(const folder *f, const found *one)
     return st;
 }
 
-static nrl_status remove_dead(const folder *f)
+static nrl_status remove_dead(const folder *f, bool quiet)
 {
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < f->n_dead && st == NRL_OK; i++) {
         char *path = mem_printf("%s/%s", f->path, f->dead[i]);
-        st = disk_remove_folder(path);
+        if (is_made_by_saves(path, quiet)) st = disk_remove_folder(path);
         free(path);
     }
+    return st;
+}
+
+static nrl_status remove_saved(const folder *f, const found *one, bool quiet)
+{
+    char *path = path_of(f, one);
+    nrl_status st = is_made_by_saves(path, quiet) ? remove_one(f, one) : NRL_OK;
+    free(path);
     return st;
 }
 
@@ -225,11 +321,11 @@ static void keep_one_best(folder *f)
     }
 }
 
-nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best)
+nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best, bool quiet)
 {
     folder f;
     NRL_TRY(folder_list(out, &f));
-    nrl_status st = remove_dead(&f);
+    nrl_status st = remove_dead(&f, quiet);
     if (keep > 0) {
         for (size_t i = 0; i < f.n; i++)
             look_into(&f, &f.list[i]);
@@ -237,8 +333,46 @@ nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best)
         for (int64_t i = 0; i < keep_best && i < (int64_t)f.n; i++)
             keep_one_best(&f);
         for (size_t i = 0; i < f.n && st == NRL_OK; i++)
-            if (f.list[i].complete && !f.list[i].kept) st = remove_one(&f, &f.list[i]);
+            if (f.list[i].complete && !f.list[i].kept) st = remove_saved(&f, &f.list[i], quiet);
     }
+    folder_free(&f);
+    return st;
+}
+
+static nrl_status check_made(const char *path)
+{
+    char *foreign = foreign_in(path);
+    nrl_status st = !*foreign ? NRL_OK
+                              : nrl_fail(NRL_ERR_CONFIG, "cannot remove '%s': '%s' was not made by a run\n"
+                                         "hint: move it away, or choose another out", path, foreign);
+    free(foreign);
+    return st;
+}
+
+nrl_status checkpoint_check_clear(const char *out)
+{
+    folder f;
+    NRL_TRY(folder_list(out, &f));
+    nrl_status st = NRL_OK;
+    for (size_t i = 0; i < f.n && st == NRL_OK; i++) {
+        char *path = path_of(&f, &f.list[i]);
+        st = check_made(path);
+        free(path);
+    }
+    folder_free(&f);
+    return st;
+}
+
+nrl_status checkpoint_clear(const char *out)
+{
+    folder f;
+    NRL_TRY(folder_list(out, &f));
+    nrl_status st = remove_dead(&f, false);
+    for (size_t i = 0; i < f.n && st == NRL_OK; i++) st = remove_saved(&f, &f.list[i], false);
+    DIR *d = st == NRL_OK && rmdir(f.path) ? opendir(f.path) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) nrl_warn("left in place: '%s/%s'", f.path, e->d_name);
+    if (d) closedir(d);
     folder_free(&f);
     return st;
 }

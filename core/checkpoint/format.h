@@ -29,6 +29,10 @@
  * manifest.json: {"xxh3": XXH3-128 of all text behind it, "format", "step", "metric", "world",
  *   "files": [{"size", "index": its offset, "xxh3": XXH3-128 of the index}, ...], "nodes": {...}}
  *
+ * A signed checkpoint (sign.h) has more: in each entry "blake2b", 64 hex digits of the BLAKE2b-256 of each chunk's stored
+ * bytes; in each of "files" "blake2b", that of the index; and manifest.json.sig, "nrl-ed25519-signature " and 128 hex digits:
+ * Ed25519 (RFC 8032) over the bytes of manifest.json. XXH3 finds accidents, not forgery.
+ *
  * A save happens in step-00000200.tmp: every rank's file is durable before rank 0 writes the manifest,
  * and that is durable before the one rename. So a folder of the final name is complete. Where a step is saved
  * again on a file system that cannot exchange names, the earlier one is step-00000200.old until the new one
@@ -37,6 +41,7 @@
 #ifndef CHECKPOINT_FORMAT_H
 #define CHECKPOINT_FORMAT_H
 #include "checkpoint/codec.h"
+#include <stdbool.h>
 
 enum {
     FORMAT_VERSION = 3,
@@ -46,11 +51,16 @@ enum {
     FORMAT_MAX_INDEX = 1 << 30,
     FORMAT_HASH_DIGITS = 32 /* of an XXH3-128 */
 };
+#define FORMAT_MAX_STEP ((int64_t)1 << 53)
 
 #define FORMAT_MANIFEST "manifest.json"
+#define FORMAT_SIGNATURE "manifest.json.sig"
 #define FORMAT_RANK_FILE "rank-%05d.nrlc"
 #define FORMAT_MAGIC "NRLCKPT\n"
 #define FORMAT_RANK_SLOT "rank"
+
+/* Whether a checkpoint has files of this name. Whatever else lies in its folder was put there by someone else. */
+bool format_is_file(const char *name);
 
 /* The first bytes of a rank's file. */
 void format_header(int32_t rank, int32_t world, int64_t step, unsigned char header[FORMAT_HEADER]);

@@ -85,6 +85,15 @@ static void set_chunks(arena *a, nrl_node *map, const index_entry *e)
     buffer_free(&b);
 }
 
+static void set_digests(arena *a, nrl_node *map, const index_entry *e)
+{
+    buffer b = {0};
+    for (int64_t i = 0; i < e->n_chunks; i++)
+        for (size_t k = 0; k < SIGN_DIGEST; k++) buffer_print(&b, "%02x", e->chunks[i].digest[k]);
+    node_append_text(a, map, "blake2b", b.text ? b.text : "");
+    buffer_free(&b);
+}
+
 static nrl_node *entry_node(arena *a, const index_entry *e)
 {
     nrl_node *n = node_new(a, NRL_NODE_MAP);
@@ -101,6 +110,7 @@ static nrl_node *entry_node(arena *a, const index_entry *e)
     if (e->rotate) node_append_int(a, n, "rotate", e->rotate);
     node_append_int(a, n, "offset", e->n_chunks ? e->chunks[0].offset : 0);
     set_chunks(a, n, e);
+    if (e->has_digests) set_digests(a, n, e);
     return n;
 }
 
@@ -203,6 +213,22 @@ static bool read_chunks(arena *a, const nrl_node *n, index_entry *e, int64_t *of
     return true;
 }
 
+static bool read_digests(const nrl_node *n, index_entry *e)
+{
+    const nrl_node *text = nrl_node_find(n, "blake2b");
+    const char *digits = nrl_node_string(text, "");
+    uint64_t byte;
+    e->has_digests = text != NULL;
+    if (!text) return true;
+    if (nrl_node_string_size(text) != (size_t)e->n_chunks * 2 * SIGN_DIGEST) return false;
+    for (int64_t i = 0; i < e->n_chunks; i++)
+        for (size_t k = 0; k < SIGN_DIGEST; k++) {
+            if (!read_hex(&digits, 2, &byte)) return false;
+            e->chunks[i].digest[k] = (unsigned char)byte;
+        }
+    return true;
+}
+
 /* Bytes have nothing to rotate. */
 static bool read_rotation(const nrl_node *n, index_entry *e)
 {
@@ -218,7 +244,7 @@ static nrl_status read_entry(arena *a, const char *path, const nrl_node *n, int6
     e->tensor.slot = nrl_node_string(nrl_node_find(n, "slot"), "");
     e->tensor.dtype = dtype_named(nrl_node_string(nrl_node_find(n, "dtype"), ""));
     bool ok = *e->tensor.name && *e->tensor.slot && e->tensor.dtype && read_piece(n, e) &&
-              read_rotation(n, e) && read_chunks(a, n, e, offset);
+              read_rotation(n, e) && read_chunks(a, n, e, offset) && read_digests(n, e);
     if (ok) return NRL_OK;
     return nrl_fail(NRL_ERR_CORRUPT, "%s: tensor '%.200s' has a shape, place, rotation or hash that cannot be", path,
                     e->tensor.name);
@@ -230,10 +256,12 @@ static nrl_status read_root(arena *a, const char *path, const nrl_node *root, in
     int64_t offset = FORMAT_HEADER;
     int64_t rank = nrl_node_int(nrl_node_find(root, "rank"), -1);
     int64_t world = nrl_node_int(nrl_node_find(root, "world"), -1);
+    if (nrl_node_kind(nrl_node_find(root, "nodes")) != NRL_NODE_MAP || nrl_node_kind(entries) != NRL_NODE_LIST)
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: its index has no entries or no nodes", path);
     if (rank < 0 || rank >= world || world > FORMAT_MAX_WORLD)
         return nrl_fail(NRL_ERR_CORRUPT, "%s: its index names no rank", path);
     *out = (file_index){.rank = (int32_t)rank, .world = (int32_t)world, .nodes = nrl_node_find(root, "nodes")};
-    out->n_entries = nrl_node_kind(entries) == NRL_NODE_LIST ? nrl_node_size(entries) : 0;
+    out->n_entries = nrl_node_size(entries);
     out->entries = arena_alloc(a, (out->n_entries + 1) * sizeof *out->entries);
     for (size_t i = 0; i < out->n_entries; i++) {
         out->entries[i].rank = out->rank;
@@ -248,7 +276,8 @@ nrl_status index_parse(arena *a, const char *path, const char *text, size_t size
                        file_index *out)
 {
     nrl_node *root;
-    if (json_parse(a, path, text, size, &root) != NRL_OK)
-        return nrl_fail(NRL_ERR_CORRUPT, "its index: %s", nrl_error_text());
+    nrl_status st = json_parse(a, path, text, size, &root);
+    if (st != NRL_OK)
+        return nrl_fail(st == NRL_ERR_MEMORY ? st : NRL_ERR_CORRUPT, "its index: %s", nrl_error_text());
     return read_root(a, path, root, offset, out);
 }

@@ -8,11 +8,13 @@
 #include "base/arena.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format.h"
+#include "checkpoint/sign.h"
 
 typedef struct {
     uint64_t hash;                   /* of the bytes as stored */
     int64_t offset;                  /* in the file */
     uint32_t sizes[CODEC_MAX_WIDTH]; /* stored, a plane */
+    unsigned char digest[SIGN_DIGEST]; /* of the bytes as stored, where the entry has digests */
 } index_chunk;
 
 typedef struct {
@@ -20,6 +22,7 @@ typedef struct {
     layout_piece piece;
     int32_t rank;
     int rotate; /* bits, before the planes were cut: 0 or 1 */
+    bool has_digests; /* for a signature */
     int64_t n_chunks;
     index_chunk *chunks;
 } index_entry;

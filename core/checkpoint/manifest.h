@@ -7,10 +7,12 @@
 #include "base/arena.h"
 #include "base/node.h"
 #include "checkpoint/format.h"
+#include "checkpoint/sign.h"
 
 typedef struct {
     int64_t size, index; /* bytes of the file; where its index begins */
     char hash[FORMAT_HASH_DIGITS + 1];
+    char digest[SIGN_DIGEST_TEXT]; /* of the index, for a signature; "" = none */
 } manifest_file;
 
 typedef struct {

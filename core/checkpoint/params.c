@@ -242,6 +242,37 @@ static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at
     return checkpoint_read(c, (size_t)i, &at->piece, host_address(at, 0));
 }
 
+typedef struct {
+    const checkpoint *c;
+    bool *is_read; /* [checkpoint_n_tensors] */
+} reading;
+
+static nrl_status mark_part(void *user, const checkpoint_tensor *part, place *at)
+{
+    const reading *r = user;
+    int64_t i = checkpoint_find_tensor(r->c, part->name, part->slot);
+    (void)at;
+    if (i >= 0) r->is_read[i] = true;
+    return NRL_OK;
+}
+
+nrl_status params_check_read(const model *m, const params_scope *scope, const checkpoint *c)
+{
+    size_t n = checkpoint_n_tensors(c), n_unread = 0, first = 0;
+    reading r = {c, mem_alloc(n + 1)};
+    nrl_status st = each_tensor(NULL, m, scope, true, mark_part, &r);
+    for (size_t i = n; i-- > 0;)
+        if (!r.is_read[i]) {
+            first = i;
+            n_unread++;
+        }
+    free(r.is_read);
+    if (st != NRL_OK || !n_unread) return st;
+    const checkpoint_tensor *t = checkpoint_tensor_at(c, first);
+    return nrl_fail(NRL_ERR_CONFIG, "%s: %zu of its %zu tensors have no place in this run, the first is %s of '%.200s'; they "
+                    "would be lost with the next save", checkpoint_dir(c), n_unread, n, t->slot, t->name);
+}
+
 nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint *c)
 {
     NRL_TRY(each_tensor(ctx, m, scope, false, load_part, c));

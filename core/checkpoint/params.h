@@ -29,6 +29,10 @@ nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, 
  * tensor that is missing or differs. [step] */
 nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint *c);
 
+/* NRL_ERR_CONFIG where the checkpoint holds a tensor that params_load would not read: layers that the model has not,
+ * states that the optimizer does not keep. The next save would lose it. */
+nrl_status params_check_read(const model *m, const params_scope *scope, const checkpoint *c);
+
 /* Every part's weight is there in its shape: what can be told before any memory is bound. Errors as
  * params_load. */
 nrl_status params_check(const model *m, const checkpoint *c);

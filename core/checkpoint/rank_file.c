@@ -5,6 +5,7 @@
 #include "checkpoint/rank_file.h"
 #include "checkpoint/disk.h"
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -69,6 +70,7 @@ static nrl_status encode(stream *s, int who, int64_t i)
     it->stored = codec_encode(s->e->codecs[who], from, (size_t)index_chunk_numel(e, it->chunk),
                               (int)nrl_dtype_size(e->tensor.dtype), e->rotate, to, c->sizes);
     c->hash = XXH3_64bits(to, it->stored);
+    if (e->has_digests) sign_digest(to, it->stored, c->digest);
     return NRL_OK;
 }
 
@@ -126,6 +128,13 @@ static void put32(unsigned char *to, uint32_t value)
     for (int i = 0; i < 4; i++) to[i] = (unsigned char)(value >> 8 * i);
 }
 
+bool format_is_file(const char *name)
+{
+    int rank, end = 0;
+    if (!strncmp(name, FORMAT_MANIFEST, sizeof FORMAT_MANIFEST - 1)) return true; /* and what belongs to it */
+    return sscanf(name, "rank-%5d.nrlc%n", &rank, &end) == 1 && end && !name[end];
+}
+
 void format_header(int32_t rank, int32_t world, int64_t step, unsigned char header[FORMAT_HEADER])
 {
     memset(header, 0, FORMAT_HEADER);
@@ -144,9 +153,13 @@ static nrl_status write_index(const rank_file *f, arena *a, int fd, int64_t offs
     index.entries = arena_alloc(a, (f->n_entries + 1) * sizeof *index.entries);
     for (size_t i = 0; i < f->n_entries; i++) index.entries[i] = f->entries[i].entry;
     char *text = index_write(&index, &size);
-    nrl_status st = size > FORMAT_MAX_INDEX ? nrl_fail(NRL_ERR_BUG, "%s: its index has %zu bytes", f->path, size)
-                                            : disk_write(fd, f->path, text, size);
+    nrl_status st = size > FORMAT_MAX_INDEX
+                        ? nrl_fail(NRL_ERR_DATA, "%s: cannot be written: its index would have %zu bytes, expected at most %d",
+                                   f->path, size, FORMAT_MAX_INDEX)
+                        : disk_write(fd, f->path, text, size);
     index_hash(text, size, out->hash);
+    out->digest[0] = 0;
+    if (f->has_digests) sign_digest_text(text, size, out->digest);
     free(text);
     out->index = offset;
     out->size = offset + (int64_t)size;
@@ -172,6 +185,7 @@ static nrl_status write_all(stream *s, arena *a, manifest_file *out)
     for (size_t i = 0; i < f->n_entries; i++) {
         index_entry *e = &f->entries[i].entry;
         e->rotate = rotation_of(&f->entries[i]);
+        e->has_digests = f->has_digests;
         e->n_chunks = index_n_chunks(layout_numel(&e->piece), e->tensor.dtype);
         e->chunks = arena_alloc(a, (size_t)e->n_chunks * sizeof *e->chunks);
         NRL_TRY(write_entry(s, &f->entries[i]));

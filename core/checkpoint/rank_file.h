@@ -33,6 +33,7 @@ typedef struct {
     size_t n_entries;
     rank_file_entry *entries;
     const nrl_node *nodes;
+    bool has_digests; /* for a signature */
     const atomic_bool *give_up; /* NULL = never */
 } rank_file;
 

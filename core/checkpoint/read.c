@@ -32,8 +32,13 @@ static nrl_status read_chunk(const reading *r, const decoder *d, int64_t i, unsi
     const index_entry *e = r->entry;
     const index_chunk *chunk = &e->chunks[i];
     size_t stored = (size_t)index_chunk_stored(e, i), n = (size_t)index_chunk_numel(e, i);
+    unsigned char digest[SIGN_DIGEST];
     NRL_TRY(disk_read(r->fd, r->path, chunk->offset, d->stored, stored));
     if (XXH3_64bits(d->stored, stored) != chunk->hash) return damaged(r, chunk, "");
+    if (r->c->signer) {
+        sign_digest(d->stored, stored, digest);
+        if (memcmp(digest, chunk->digest, sizeof digest)) return damaged(r, chunk, ": it is not what was signed");
+    }
     if (!codec_decode(d->codec, d->stored, chunk->sizes, n, (int)nrl_dtype_size(e->tensor.dtype), e->rotate, raw))
         return damaged(r, chunk, ": a plane does not decode");
     return NRL_OK;

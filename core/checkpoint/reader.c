@@ -12,19 +12,22 @@
 
 /* ---- opening ---- */
 
-static nrl_status read_manifest(arena *a, const char *dir, manifest *m, int64_t *bytes)
+/* `signer` NULL: whoever wrote it. */
+static nrl_status read_manifest(arena *a, const char *dir, const sign_public_key *signer, manifest *m, int64_t *bytes)
 {
     const char *path = arena_printf(a, "%s/" FORMAT_MANIFEST, dir);
     struct stat s;
     char *text;
     size_t size;
-    if (stat(dir, &s) != 0 && (errno == ENOENT || errno == ENOTDIR))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: no such checkpoint", dir);
+    int error = stat(dir, &s) != 0 ? errno : 0;
+    if (error == ENOENT || error == ENOTDIR) return nrl_fail(NRL_ERR_CONFIG, "%s: no such checkpoint", dir);
+    if (error) return disk_fail(dir, error);
     if (!S_ISDIR(s.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected a checkpoint", dir);
     if (lstat(path, &s) != 0 && errno == ENOENT)
         return nrl_fail(NRL_ERR_CORRUPT, "%s: is no complete checkpoint: it has no " FORMAT_MANIFEST, dir);
     NRL_TRY(disk_read_whole(path, FORMAT_MAX_MANIFEST, &text, &size));
-    nrl_status st = manifest_check(a, path, text, size, m);
+    nrl_status st = signer ? sign_check(signer, dir, text, size) : NRL_OK;
+    if (st == NRL_OK) st = manifest_check(a, path, text, size, m);
     *bytes = (int64_t)size;
     free(text);
     return st;
@@ -55,6 +58,18 @@ static nrl_status check_header(const manifest *m, int32_t rank, const char *path
     return nrl_fail(NRL_ERR_CORRUPT, "%s: is not the file of rank %d of step %lld", path, rank, (long long)m->step);
 }
 
+/* Of a signed checkpoint: the index is the one that the manifest stands for, and stands for every chunk. */
+static nrl_status check_digests(const manifest_file *f, const char *path, const char *text, size_t size, const file_index *index)
+{
+    char digest[SIGN_DIGEST_TEXT];
+    sign_digest_text(text, size, digest);
+    if (strcmp(digest, f->digest)) return nrl_fail(NRL_ERR_CORRUPT, "%s: its index is not the one that was signed", path);
+    for (size_t i = 0; i < index->n_entries; i++)
+        if (!index->entries[i].has_digests)
+            return nrl_fail(NRL_ERR_CORRUPT, "%s: '%.200s' is not signed", path, index->entries[i].tensor.name);
+    return NRL_OK;
+}
+
 static nrl_status read_index(checkpoint *c, int32_t rank, const char *path, int fd)
 {
     const manifest_file *f = &c->m.files[rank];
@@ -68,6 +83,7 @@ static nrl_status read_index(checkpoint *c, int32_t rank, const char *path, int 
         index_hash(text, size, digits);
         st = strcmp(digits, f->hash) ? nrl_fail(NRL_ERR_CORRUPT, "%s: its index is damaged", path)
                                      : index_parse(&c->memory, path, text, size, f->index, index);
+        if (st == NRL_OK && c->signer) st = check_digests(f, path, text, size, index);
     }
     free(text);
     if (st == NRL_OK && (index->rank != rank || index->world != c->m.world))
@@ -75,10 +91,9 @@ static nrl_status read_index(checkpoint *c, int32_t rank, const char *path, int 
     return st;
 }
 
-static nrl_status read_file(checkpoint *c, int32_t rank)
+static nrl_status read_file(checkpoint *c, int32_t rank, const char *path)
 {
     int fd;
-    const char *path = reader_path(&c->memory, c->dir, rank);
     NRL_TRY(open_file(&c->m, rank, path, &fd));
     nrl_status st = check_header(&c->m, rank, path, fd);
     if (st == NRL_OK) st = read_index(c, rank, path, fd);
@@ -89,15 +104,32 @@ static nrl_status read_file(checkpoint *c, int32_t rank)
 static nrl_status read_files(checkpoint *c)
 {
     c->files = arena_alloc(&c->memory, (size_t)c->m.world * sizeof *c->files);
-    for (int32_t r = 0; r < c->m.world; r++) NRL_TRY(read_file(c, r));
+    for (int32_t r = 0; r < c->m.world; r++) NRL_TRY(read_file(c, r, reader_path(&c->memory, c->dir, r)));
     return reader_collect(c);
+}
+
+nrl_status reader_check_file(const char *path, int32_t rank, int32_t world, int64_t step, const manifest_file *file)
+{
+    checkpoint c = {.m = {.step = step, .world = world}};
+    c.m.files = arena_alloc(&c.memory, (size_t)world * sizeof *c.m.files);
+    c.files = arena_alloc(&c.memory, (size_t)world * sizeof *c.files);
+    c.m.files[rank] = *file;
+    nrl_status st = read_file(&c, rank, path);
+    arena_free(&c.memory);
+    return st;
 }
 
 nrl_status checkpoint_open(const char *dir, checkpoint **out)
 {
+    return checkpoint_open_signed(dir, NULL, out);
+}
+
+nrl_status checkpoint_open_signed(const char *dir, const sign_public_key *key, checkpoint **out)
+{
     checkpoint *c = mem_alloc(sizeof *c);
     c->dir = arena_strdup(&c->memory, dir);
-    nrl_status st = read_manifest(&c->memory, c->dir, &c->m, &c->manifest_bytes);
+    c->signer = key;
+    nrl_status st = read_manifest(&c->memory, c->dir, key, &c->m, &c->manifest_bytes);
     if (st == NRL_OK) st = read_files(c);
     if (st == NRL_OK) st = checkpoint_use_threads(c, 1);
     if (st == NRL_OK) *out = c;
@@ -111,7 +143,7 @@ nrl_status checkpoint_look(const char *dir, int64_t *step, double *metric)
     manifest m;
     int64_t bytes;
     int fd;
-    nrl_status st = read_manifest(&a, dir, &m, &bytes);
+    nrl_status st = read_manifest(&a, dir, NULL, &m, &bytes);
     for (int32_t r = 0; st == NRL_OK && r < m.world; r++) {
         st = open_file(&m, r, reader_path(&a, dir, r), &fd);
         if (st == NRL_OK) close(fd);
@@ -162,6 +194,19 @@ void checkpoint_close(checkpoint *c)
 }
 
 /* ---- facts ---- */
+
+const sign_public_key *checkpoint_signer(const checkpoint *c)
+{
+    return c->signer;
+}
+
+bool checkpoint_is_signed(const char *dir)
+{
+    char *path = mem_printf("%s/" FORMAT_SIGNATURE, dir);
+    bool is = access(path, F_OK) == 0;
+    free(path);
+    return is;
+}
 
 const char *checkpoint_dir(const checkpoint *c)
 {

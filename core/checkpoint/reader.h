@@ -23,6 +23,7 @@ typedef struct {
 struct checkpoint {
     arena memory;
     const char *dir;
+    const sign_public_key *signer; /* demanded; NULL = nobody */
     manifest m;
     int64_t manifest_bytes;
     file_index *files; /* [world] */
@@ -36,6 +37,9 @@ struct checkpoint {
 
 /* In the checkpoint's arena or, where `a` is given, in that. */
 const char *reader_path(arena *a, const char *dir, int32_t rank);
+
+/* A file that a rank has just written, as a reader will see it: size, header, index. */
+nrl_status reader_check_file(const char *path, int32_t rank, int32_t world, int64_t step, const manifest_file *file);
 
 /* index of tensors: tensors.c */
 nrl_status reader_collect(checkpoint *c);

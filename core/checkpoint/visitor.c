@@ -30,7 +30,7 @@ static nrl_node *new_list(nrl_visitor *v, const char *name)
 }
 
 /* JSON has no NaN and no infinities: the writer makes words of them. */
-static bool read_f64(const nrl_node *node, double *value)
+bool visitor_read_f64(const nrl_node *node, double *value)
 {
     const char *word = nrl_node_string(node, NULL);
     nrl_node_type kind = nrl_node_kind(node);
@@ -53,7 +53,7 @@ nrl_status nrl_visit_f64(nrl_visitor *v, const char *name, double *values, int64
     if (v->optional && !v->from) return NRL_OK;
     NRL_TRY(find(v, name, n, &list));
     for (int64_t i = 0; i < n; i++)
-        if (!read_f64(nrl_node_at(list, (size_t)i), &values[i]))
+        if (!visitor_read_f64(nrl_node_at(list, (size_t)i), &values[i]))
             return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds something that is no number", name);
     return NRL_OK;
 }

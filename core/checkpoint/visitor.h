@@ -22,4 +22,7 @@ struct nrl_visitor {
     const char *owner; /* in front of their names: "parallel" */
 };
 
+/* A saved number, NaN and infinities among them; false where the node is none. */
+bool visitor_read_f64(const nrl_node *node, double *value);
+
 #endif

@@ -19,6 +19,7 @@ struct checkpoint_writer {
     encoder encoder;
     atomic_bool give_up;
     bool parent_is_durable;
+    bool has_pruned; /* once, with warnings */
 
     pthread_mutex_t lock;
     pthread_cond_t written;

@@ -57,7 +57,7 @@ static nrl_status warm_up(run *r, arena *a, bench_found *f, int64_t *n)
 
 static nrl_status take_profiled(run *r, arena *a, int64_t steps, bench_found *f)
 {
-    run_profile(r, true);
+    NRL_TRY(run_profile(r, true));
     NRL_TRY(take_steps(r, a, steps, &f->profiled));
     return run_phases_fill(r, &f->phases);
 }

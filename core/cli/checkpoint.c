@@ -1,11 +1,12 @@
 /*
- * checkpoint.c - `nrl checkpoint inspect|verify|diff|prune`: what is in a checkpoint, whether it is
- * whole, in what two differ, and which of a run go.
+ * checkpoint.c - `nrl checkpoint inspect|verify|diff|prune|keygen`: what is in a checkpoint, whether it is
+ * whole and who signed it, in what two differ, which of a run go; and keys to sign with.
  */
 #include "base/json.h"
 #include "cli/checkpoint_verb.h"
 #include "config/suggest.h"
 #include "run/out.h"
+#include "run/progress.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,7 @@ void checkpoint_verb_set(arena *a, nrl_node *map, const char *key, const char *t
 typedef struct {
     arena a;
     nrl_node *damages; /* a list */
+    const sign_public_key *signer; /* NULL = any */
     bool json;
 } verifying;
 
@@ -71,7 +73,7 @@ static void hear_damage(void *user, const char *text)
 {
     verifying *v = user;
     node_append(&v->a, v->damages, NULL, node_string(&v->a, text, strlen(text)));
-    if (!v->json) printf("damaged: %s\n", text);
+    if (!v->json) cli_page("damaged: %s\n", text);
 }
 
 /* Where the disk is no longer the slowest, more do not help. */
@@ -85,13 +87,19 @@ static int n_threads(void)
 static nrl_status verify_one(verifying *v, const char *path)
 {
     checkpoint *c = NULL;
-    nrl_status st = checkpoint_open(path, &c);
+    nrl_status st = checkpoint_open_signed(path, v->signer, &c);
     if (st == NRL_ERR_CORRUPT) hear_damage(v, nrl_error_text());
     if (st == NRL_OK) st = checkpoint_use_threads(c, n_threads());
+    if (st == NRL_OK && progress_check_nodes(c) != NRL_OK) {
+        hear_damage(v, nrl_error_text());
+        st = NRL_ERR_CORRUPT;
+    }
     if (st == NRL_OK) st = checkpoint_verify(c, hear_damage, v);
     if (st == NRL_OK && !v->json) {
         arena a = {0};
-        printf("%s: whole, %s\n", path, checkpoint_verb_bytes(&a, checkpoint_bytes(c)));
+        const char *signed_by = v->signer ? ", signed by this key"
+                                : checkpoint_is_signed(path) ? ", signed (not checked without --public-key)" : "";
+        cli_page("%s: whole, %s%s\n", path, checkpoint_verb_bytes(&a, checkpoint_bytes(c)), signed_by);
         arena_free(&a);
     }
     checkpoint_close(c);
@@ -113,7 +121,12 @@ static nrl_status verify_run(verifying *v, const char *out)
 static nrl_status verify(int argc, char **argv, bool json)
 {
     verifying v = {.json = json};
+    sign_public_key key;
+    const char *key_path;
+    NRL_TRY(cli_take_value(&argc, argv, "--public-key", &key_path));
     NRL_TRY(cli_expect(argc, argv, 1, 1));
+    if (key_path) NRL_TRY(sign_read_public(key_path, &key));
+    if (key_path) v.signer = &key;
     v.damages = node_new(&v.a, NRL_NODE_LIST);
     bool is_run = !holds(argv[1], "manifest.json") && holds(argv[1], "checkpoints");
     nrl_status st = is_run ? verify_run(&v, argv[1]) : verify_one(&v, argv[1]);
@@ -149,7 +162,7 @@ static void tell_removed(char **before, size_t n, bool json)
     for (size_t i = 0; i < n; i++) {
         if (access(before[i], F_OK) == 0) continue;
         node_append(&a, removed, NULL, node_string(&a, before[i], strlen(before[i])));
-        if (!json) printf("removed %s\n", before[i]);
+        if (!json) cli_page("removed %s\n", before[i]);
     }
     node_append(&a, map, "removed", removed);
     if (json) checkpoint_verb_print(map);
@@ -168,7 +181,7 @@ static nrl_status prune_run(const char *out, int64_t keep, int64_t keep_best, bo
                         "checkpoint.keep itself", out);
     nrl_status st = checkpoint_list(out, &before, &n);
     if (st == NRL_OK) {
-        st = checkpoint_prune(out, keep, keep_best);
+        st = checkpoint_prune(out, keep, keep_best, false);
         if (st == NRL_OK) tell_removed(before, n, json);
         checkpoint_list_free(before, n);
     }
@@ -191,12 +204,30 @@ static nrl_status prune(int argc, char **argv, bool json)
     return prune_run(argv[1], keep, keep_best, json);
 }
 
+/* ---- keygen ---- */
+
+static nrl_status keygen(int argc, char **argv, bool json)
+{
+    NRL_TRY(cli_expect(argc, argv, 1, 1));
+    NRL_TRY(sign_make_keys(argv[1]));
+    arena a = {0};
+    const char *public_path = arena_printf(&a, "%s.pub", argv[1]);
+    nrl_node *map = node_new(&a, NRL_NODE_MAP);
+    node_append_text(&a, map, "secret_key", argv[1]);
+    node_append_text(&a, map, "public_key", public_path);
+    if (json) checkpoint_verb_print(map);
+    else cli_page("wrote %s (secret: for checkpoint.sign) and %s (public: for checkpoint.public_key and --public-key)\n", argv[1],
+                public_path);
+    arena_free(&a);
+    return NRL_OK;
+}
+
 /* ---- the verb ---- */
 
 static const struct {
     const char *name;
     nrl_status (*run)(int argc, char **argv, bool json);
-} parts[] = {{"inspect", checkpoint_inspect}, {"verify", verify}, {"diff", checkpoint_diff}, {"prune", prune}};
+} parts[] = {{"inspect", checkpoint_inspect}, {"verify", verify}, {"diff", checkpoint_diff}, {"prune", prune}, {"keygen", keygen}};
 
 nrl_status cli_checkpoint(int argc, char **argv)
 {
@@ -210,5 +241,5 @@ nrl_status cli_checkpoint(int argc, char **argv)
         suggest_offer(&near, parts[i].name);
     }
     if (near.best) return nrl_fail(NRL_ERR_CONFIG, "checkpoint: unknown '%s'; did you mean '%s'?", near.word, near.best);
-    return nrl_fail(NRL_ERR_CONFIG, "checkpoint: expected inspect, verify, diff or prune");
+    return nrl_fail(NRL_ERR_CONFIG, "checkpoint: expected inspect, verify, diff, prune or keygen");
 }

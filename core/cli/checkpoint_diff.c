@@ -142,16 +142,16 @@ static void print_text(const difference *d)
 {
     for (size_t i = 0; i < nrl_node_size(d->keys); i++) {
         const nrl_node *n = nrl_node_at(d->keys, i);
-        printf("%s: %s\n", nrl_node_string(nrl_node_find(n, "key"), ""),
+        cli_page("%s: %s\n", nrl_node_string(nrl_node_find(n, "key"), ""),
                nrl_node_string(nrl_node_find(n, "difference"), ""));
     }
     for (size_t i = 0; i < nrl_node_size(d->tensors); i++) {
         const nrl_node *n = nrl_node_at(d->tensors, i), *most = nrl_node_find(n, "max_abs");
-        printf("%s of %s: ", nrl_node_string(nrl_node_find(n, "slot"), ""), nrl_node_string(nrl_node_find(n, "name"), ""));
-        if (most) printf("differs by at most %.6g\n", nrl_node_f64(most, 0));
+        cli_page("%s of %s: ", nrl_node_string(nrl_node_find(n, "slot"), ""), nrl_node_string(nrl_node_find(n, "name"), ""));
+        if (most) cli_page("differs by at most %.6g\n", nrl_node_f64(most, 0));
         else puts(nrl_node_string(nrl_node_find(n, "difference"), ""));
     }
-    printf("%zu tensors differ, %lld are equal; %zu keys of the config differ\n", nrl_node_size(d->tensors),
+    cli_page("%zu tensors differ, %lld are equal; %zu keys of the config differ\n", nrl_node_size(d->tensors),
            (long long)d->n_equal, nrl_node_size(d->keys));
 }
 

@@ -40,7 +40,7 @@ static void print_slots(arena *a, const checkpoint *c)
             count++;
         }
         if (count)
-            printf("%-11s %d tensors, %s, stored in %d %%\n", slot, count, checkpoint_verb_bytes(a, raw),
+            cli_page("%-11s %d tensors, %s, stored in %d %%\n", slot, count, checkpoint_verb_bytes(a, raw),
                    percent(stored, raw));
     }
 }
@@ -50,22 +50,33 @@ static void print_tensors(arena *a, const checkpoint *c)
     for (size_t i = 0; i < checkpoint_n_tensors(c); i++) {
         const checkpoint_tensor *t = checkpoint_tensor_at(c, i);
         int pieces = checkpoint_tensor_pieces(c, i);
-        printf("  %-48s %-10s %-4s %-14s %10s %4d %%%s\n", t->name, t->slot, nrl_dtype_name(t->dtype),
+        cli_page("  %-48s %-10s %-4s %-14s %10s %4d %%%s\n", t->name, t->slot, nrl_dtype_name(t->dtype),
                checkpoint_verb_shape(a, t), checkpoint_verb_bytes(a, checkpoint_tensor_bytes(c, i)),
                percent(checkpoint_tensor_stored(c, i), checkpoint_tensor_bytes(c, i)),
                pieces > 1 ? arena_printf(a, "  %d pieces", pieces) : "");
     }
 }
 
+/* The value of checkpoint.metric, as the evaluation gave it: the manifest's own is negative where larger is better. */
+static double best_value(const checkpoint *c)
+{
+    return nrl_node_f64(nrl_node_find(checkpoint_node(c, "progress"), "best"), checkpoint_metric(c));
+}
+
+static const char *best_name(const checkpoint *c)
+{
+    return nrl_node_string(nrl_node_find(nrl_node_find(checkpoint_node(c, "config"), "checkpoint"), "metric"), "");
+}
+
 static void print_text(arena *a, const checkpoint *c)
 {
     int32_t world = checkpoint_world(c);
-    printf("%s\n", checkpoint_dir(c));
-    printf("step        %lld\n", (long long)checkpoint_step(c));
-    printf("made by     nrl %s, %s, %d rank%s\n", nrl_node_string(checkpoint_node(c, "nrl"), "unknown"), time_of(a, c),
+    cli_page("%s\n", checkpoint_dir(c));
+    cli_page("step        %lld\n", (long long)checkpoint_step(c));
+    cli_page("made by     nrl %s, %s, %d rank%s\n", nrl_node_string(checkpoint_node(c, "nrl"), "unknown"), time_of(a, c),
            world, world > 1 ? "s" : "");
-    if (!isnan(checkpoint_metric(c))) printf("metric      %g\n", checkpoint_metric(c));
-    printf("size        %s in %d files\n", checkpoint_verb_bytes(a, checkpoint_bytes(c)), world + 1);
+    if (!isnan(checkpoint_metric(c))) cli_page("metric      %s %g\n", best_name(c), best_value(c));
+    cli_page("size        %s in %d files\n", checkpoint_verb_bytes(a, checkpoint_bytes(c)), world + 1);
     print_slots(a, c);
     print_tensors(a, c);
 }
@@ -95,7 +106,7 @@ static void print_json(arena *a, const checkpoint *c)
     checkpoint_verb_set(a, map, "dir", checkpoint_dir(c));
     node_append(a, map, "step", node_int(a, checkpoint_step(c)));
     node_append(a, map, "world", node_int(a, checkpoint_world(c)));
-    if (!isnan(checkpoint_metric(c))) node_append(a, map, "metric", node_f64(a, checkpoint_metric(c)));
+    if (!isnan(checkpoint_metric(c))) node_append(a, map, "metric", node_f64(a, best_value(c)));
     node_append(a, map, "bytes", node_int(a, checkpoint_bytes(c)));
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
         if (checkpoint_node(c, nodes[i])) node_append(a, map, nodes[i], node_copy(a, checkpoint_node(c, nodes[i])));

@@ -7,6 +7,7 @@
 #define CLI_CLI_H
 #include "config/problems.h"
 #include "plugin/host.h"
+#include <sys/types.h>
 
 /* 1. verbs, one file each; a new one is a line here and a row in cli.c */
 nrl_status cli_bench(int argc, char **argv);
@@ -41,6 +42,11 @@ nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char *
 nrl_status cli_expect(int argc, char **argv, int min, int max);
 
 /* 3. the surroundings */
+
+/* Variables that switch off code which files bring, where they are not empty; flags of the same names set them, so that
+ * the ranks of a launcher have them too. */
+#define CLI_NO_CONFIG_PLUGINS "NRL_NO_PLUGINS_FROM_CONFIG"
+#define CLI_NO_SCRIPTS "NRL_NO_SCRIPTS"
 const char *cli_exe_dir(arena *a);        /* folder of the running program; NULL if unknown */
 const char *cli_getenv(const char *name); /* NULL also where it is empty */
 /* With NRL_PLUGIN_PATH and the folder beside the program. */
@@ -51,10 +57,23 @@ plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_fold
 nrl_status cli_read_config(arena *a, config_problems *problems, const char *file, int n_overrides,
                            char **overrides, nrl_node **root);
 
-/* 4. signals: SIGTERM, SIGUSR1 and SIGINT are remembered for the run to see; a second SIGINT leaves
- * at once. Returns where the number appears (0 = none). */
-volatile int *cli_catch_signals(void);
+/* 4. signals (signals.c) */
+
+/* From now on SIGTERM, SIGUSR1 and SIGINT are remembered for a run to see, which saves its state; a second SIGINT or
+ * SIGTERM ends the process at once, with 128 + its number. For verbs that save; others end with the first one.
+ * Returns where the number appears (0 = none). */
+volatile int *signals_catch(void);
+int signals_caught(void); /* the number; 0 = none */
+/* Whether this one, got from `pid` with a siginfo's `code`, is the second SIGINT or SIGTERM. [signal] */
+bool signals_is_second(int number, int code, pid_t pid);
+/* A write to a pipe without a reader, or beyond the limit of a file's size, fails instead of ending the process. */
+void signals_let_writes_fail(void);
+
 volatile int64_t *cli_tell_crashes(void); /* says who crashed from now on; the place of the step under way */
-volatile int *cli_signal(void); /* the same place, without catching anything */
+
+/* To standard output: what a model or a file says; control characters are escaped where that is a terminal. */
+void cli_print(const char *text);
+/* printf of a page for people, to standard output; control characters in what is inserted are always escaped. */
+void cli_page(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -1,10 +1,11 @@
 /*
- * common.c - what verbs share: flags, the surroundings, signals.
+ * common.c - what verbs share: flags and the surroundings.
  */
+#include "base/escape.h"
 #include "cli/cli.h"
 #include "config/config.h"
 #include <limits.h>
-#include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -90,6 +91,24 @@ static const char *variable(const char *name)
     return getenv(name);
 }
 
+void cli_print(const char *text)
+{
+    if (isatty(STDOUT_FILENO)) escape_print(stdout, text, strlen(text));
+    else fputs(text, stdout);
+}
+
+void cli_page(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, fmt);
+    const int size = vasprintf(&text, fmt, arguments);
+    va_end(arguments);
+    if (size < 0) return; /* no memory for a line */
+    escape_print(stdout, text, (size_t)size);
+    free(text);
+}
+
 nrl_status cli_read_config(arena *a, config_problems *problems, const char *file, int n_overrides,
                            char **overrides, nrl_node **root)
 {
@@ -98,43 +117,4 @@ nrl_status cli_read_config(arena *a, config_problems *problems, const char *file
         config_override(a, problems, *root, overrides[i]);
     config_substitute(a, problems, *root, variable);
     return NRL_OK;
-}
-
-/* ---- signals ---- */
-
-/* A handler has no argument for state: the program's one mutable global. */
-static volatile int caught;
-
-/* Handlers run on a stack of their own: oneDNN's generated products use memory below the stack pointer
- * further than the 128 bytes a signal leaves alone, and a frame put there corrupts the heap. */
-static void use_own_stack(void)
-{
-    static char stack[1 << 16];
-    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
-    sigaltstack(&own, NULL);
-}
-
-static void remember(int number)
-{
-    if (number == SIGINT && caught == SIGINT) _exit(128 + SIGINT);
-    caught = number;
-}
-
-volatile int *cli_catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART | SA_ONSTACK};
-    use_own_stack();
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    action.sa_handler = SIG_IGN; /* a write tells: a file size limit, a reader that is gone */
-    sigaction(SIGXFSZ, &action, NULL);
-    sigaction(SIGPIPE, &action, NULL);
-    return &caught;
-}
-
-volatile int *cli_signal(void)
-{
-    return &caught;
 }

@@ -3,6 +3,7 @@
  * course: exit code 128 + n, a core file where those are kept.
  */
 #include "cli/cli.h"
+#include "base/memory.h"
 #include "plugin/host.h"
 #include <execinfo.h>
 #include <signal.h>
@@ -35,12 +36,13 @@ static const char *name_of(int number)
 static void tell(int number)
 {
     void *frames[N_FRAMES];
-    char who[96] = "nrl", when[32] = "", line[256];
+    char who[96] = "nrl", when[32] = "", line[256 + MEMORY_HINT], hint[MEMORY_HINT];
     alarm(MOST_SECONDS); /* whatever is locked stays so */
     int n = backtrace(frames, N_FRAMES), i = 0;
     while (i < n && !plugin_locate(frames[i], who, sizeof who)) i++;
     if (step > 0) snprintf(when, sizeof when, "step %lld: ", (long long)step);
-    int size = snprintf(line, sizeof line, "error: %s%s crashed: %s\n", when, who, name_of(number));
+    int size = snprintf(line, sizeof line, "error: %s%s crashed: %s%s\n", when, who, name_of(number),
+                        memory_limit_hint(hint)); /* libraries that cannot have memory may do this */
     if (write(STDERR_FILENO, line, (size_t)size) < 0) _exit(128 + number);
     raise(number);
 }

@@ -5,6 +5,7 @@
  */
 #include "base/json.h"
 #include "cli/cli.h"
+#include "config/compare.h"
 #include "config/schema.h"
 #include "config/suggest.h"
 #include "optim/options.h"
@@ -139,8 +140,51 @@ static const char *range(arena *a, const nrl_option *r)
 {
     if (r->type == NRL_TYPE_ENUM) return r->choices;
     if (r->type != NRL_TYPE_INT && r->type != NRL_TYPE_F64) return "";
-    bool open = r->max > 1e15;
-    return open ? arena_printf(a, "from %.10g", r->min) : arena_printf(a, "%.10g to %.10g", r->min, r->max);
+    return option_range(a, r);
+}
+
+/* ---- what a resume compares ---- */
+
+/* The section of the config that a table's rows stand in: "optimizer" of "optimizers/adamw". */
+static const char *section_of(arena *a, const table *x)
+{
+    const char *slash = strchr(x->name, '/');
+    if (!slash) return x->name;
+    size_t n = (size_t)(slash - x->name);
+    if (!strncmp(x->name, "loggers", n)) return "loggers";
+    return arena_strndup(a, x->name, x->name[n - 1] == 's' ? n - 1 : n);
+}
+
+static bool is_compared(arena *a, const table *x, const nrl_option *row)
+{
+    const char *section = section_of(a, x);
+    return config_key_classify(arena_printf(a, "%s%s%s", section, *section ? "." : "", row->name)) != CONFIG_KEY_FREE;
+}
+
+/* "steps, epochs": the options of a table that a resume compares, or those that it does not. */
+static const char *options_that(tables *t, const table *x, bool compared, size_t *n)
+{
+    const char *text = "";
+    *n = 0;
+    for (size_t i = 0; i < x->n_rows; i++) {
+        const nrl_option *r = option_row(x->rows, i, x->stride);
+        if (is_compared(&t->a, x, r) != compared) continue;
+        text = arena_printf(&t->a, "%s%s%s", text, *n ? ", " : "", r->name);
+        ++*n;
+    }
+    return text;
+}
+
+/* The shorter list of the two. Sections and folders stand at the top level, and have their own tables. */
+static void print_compared(tables *t, const table *x)
+{
+    size_t n_compared, n_free;
+    if (!*x->name || !x->n_rows) return;
+    const char *compared = options_that(t, x, true, &n_compared), *free_ones = options_that(t, x, false, &n_free);
+    if (!n_compared) printf("  on resume: all are free to change\n");
+    else if (!n_free) printf("  on resume: all are compared with the checkpoint's (checkpoint.mismatch)\n");
+    else if (n_compared < n_free) printf("  on resume: compared are %s; the others are free to change\n", compared);
+    else printf("  on resume: free to change are %s; the others are compared\n", free_ones);
 }
 
 /* `only` NULL: all options. */
@@ -154,7 +198,9 @@ static void print_text(tables *t, const table *x, const nrl_option *only)
         const char *limits = range(&t->a, r);
         printf("  %-24s %-6s %-10s %s%s%s%s\n", r->name, type_name(r->type), initial,
                r->help ? r->help : "", *limits ? " [" : "", limits, *limits ? "]" : "");
+        if (only && *x->name) printf("  on resume: %s\n", is_compared(&t->a, x, r) ? "compared with the checkpoint's" : "free to change");
     }
+    if (!only) print_compared(t, x);
     printf("\n");
 }
 
@@ -165,7 +211,7 @@ static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
     node_set(a, map, key, text ? node_string(a, text, strlen(text)) : node_new(a, NRL_NODE_NULL));
 }
 
-static nrl_node *row_node(arena *a, const nrl_option *r)
+static nrl_node *row_node(arena *a, const table *x, const nrl_option *r)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     set_text(a, map, "name", r->name);
@@ -178,6 +224,7 @@ static nrl_node *row_node(arena *a, const nrl_option *r)
         node_set(a, map, "max", node_f64(a, r->max));
     }
     set_text(a, map, "help", r->help);
+    if (*x->name) node_set(a, map, "compared", node_bool(a, is_compared(a, x, r)));
     return map;
 }
 
@@ -188,7 +235,7 @@ static nrl_node *table_node(arena *a, const table *x)
     set_text(a, map, "summary", x->help);
     nrl_node *rows = node_set(a, map, "options", node_new(a, NRL_NODE_LIST));
     for (size_t i = 0; i < x->n_rows; i++)
-        node_append(a, rows, NULL, row_node(a, option_row(x->rows, i, x->stride)));
+        node_append(a, rows, NULL, row_node(a, x, option_row(x->rows, i, x->stride)));
     return map;
 }
 

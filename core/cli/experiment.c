@@ -2,6 +2,7 @@
  * experiment.c - a run from a YAML file, as several verbs need it.
  */
 #include "cli/experiment.h"
+#include "cli/job_secret.h"
 #include "cli/ranks.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,8 @@ void experiment_environment(arena *a, run_environment *env)
                              .exe_dir = cli_exe_dir(a),
                              .terminal = terminal,
                              .color = terminal && !cli_getenv("NO_COLOR"),
-                             .signal = cli_catch_signals(),
-                             .step = cli_tell_crashes()};
+                             .step = cli_tell_crashes(),
+                             .no_config_plugins = cli_getenv(CLI_NO_CONFIG_PLUGINS)};
 }
 
 /* OpenMP's runtime comes with the CPU backend and reads this then. Who set it already knows better. */
@@ -31,7 +32,10 @@ static void share_processors(const mesh_place *place)
 nrl_status experiment_ranks(arena *a, run_environment *env)
 {
     mesh_place *place = arena_alloc(a, sizeof *place);
+    job_secret secret;
     NRL_TRY(ranks_read(a, cli_getenv, place));
+    NRL_TRY(job_secret_take(&secret)); /* one rank needs none, but wipes it too */
+    place->secret = job_secret_key(a, &secret, place->run_id);
     if (place->world == 1) return NRL_OK;
     share_processors(place);
     env->place = place;

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "run/run.h"
 
-/* Variables, terminal, signal handlers; strings live in `a`. */
+/* Variables, terminal, what is said of a crash; strings live in `a`. */
 void experiment_environment(arena *a, run_environment *env);
 
 /* Adds the place among ranks that a launcher gave, and this rank's share of the processors. For verbs

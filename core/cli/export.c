@@ -28,6 +28,8 @@ static nrl_status check_target(arena *a, const char *dir, bool alone, bool overw
     if (!stat(arena_printf(a, "%s/checkpoints", dir), &s))
         return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another folder for the model, such as %s/model", dir,
                         dir);
+    if (!stat(arena_printf(a, "%s/manifest.json", dir), &s))
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' is a checkpoint: choose another folder for the model", dir);
     if (overwrite || stat(arena_printf(a, "%s/%s", dir, alone ? "adapter_config.json" : "config.json"), &s))
         return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "'%s' already holds %s: --overwrite replaces it, another folder keeps both", dir,
@@ -38,13 +40,16 @@ nrl_status cli_export(int argc, char **argv)
 {
     arena a = {0};
     run_environment env;
-    const char *dtype;
+    const char *dtype, *public_key;
     hf_save_options o = {.dtype = NRL_DTYPE_F32};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
+    NRL_TRY(cli_take_value(&argc, argv, "--public-key", &public_key));
     bool overwrite = cli_take_flag(&argc, argv, "--overwrite"), alone = cli_take_flag(&argc, argv, "--adapter");
     NRL_TRY(cli_expect(argc, argv, 2, 2));
     if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
+    o.overwrite = overwrite;
     experiment_environment(&a, &env);
+    env.public_key = public_key;
     nrl_status st = check_target(&a, argv[2], alone, overwrite);
     if (st == NRL_OK) st = source_export(argv[1], &env, argv[2], alone, &o);
     if (st == NRL_OK) printf("wrote %s (%s%s)\n", argv[2], alone ? "an adapter, " : "", nrl_dtype_name(o.dtype));

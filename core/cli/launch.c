@@ -4,6 +4,7 @@
  */
 #include "cli/launch.h"
 #include "cli/cli.h"
+#include "cli/job_secret.h"
 #include "cli/ranks.h"
 #include "config/config.h"
 #include "mesh/store.h"
@@ -134,20 +135,28 @@ static nrl_status find_own(launch *l, const launch_flags *f)
     return NRL_OK;
 }
 
+/* Several launchers do not know of each other: the user may tell them what they have in common. */
+static const char *launch_run_id(const launch *l)
+{
+    const char *given = cli_getenv("NRL_RUN_ID");
+    if (l->nodes.n == 1) return arena_printf(l->a, "%d-%lld", (int)getpid(), (long long)time(NULL));
+    return given ? arena_strdup(l->a, given) : "";
+}
+
 static nrl_status read_flags(launch *l, const launch_flags *f)
 {
-    int32_t grace = (int32_t)GRACE;
+    int32_t grace = (int32_t)GRACE; /* a save after a signal may take longer: it has no limit but a given one */
     NRL_TRY(refuse_ranks(f));
     NRL_TRY(read_nodes(l, f));
     NRL_TRY(find_own(l, f));
     NRL_TRY(read_number("--grace", f->grace, 0, 86400, &grace));
     l->grace = grace;
+    l->signal_grace = f->grace ? grace : -1;
     l->port = l->nodes.n > 1 ? PORT_OF_SEVERAL_NODES : 0;
     NRL_TRY(read_number("--port", f->port, 1, 65535, &l->port));
     l->address = f->address ? f->address : l->nodes.list[0].address;
     l->holds_store = l->own == 0;
-    /* Several launchers do not know of each other's names; their store is fresh all the same. */
-    l->run_id = l->nodes.n > 1 ? "" : arena_printf(l->a, "%d-%lld", (int)getpid(), (long long)time(NULL));
+    l->run_id = launch_run_id(l);
     return NRL_OK;
 }
 
@@ -170,9 +179,12 @@ static nrl_status open_store(launch *l, store_server **store)
 {
     *store = NULL;
     if (!l->holds_store) return NRL_OK;
-    /* What others call this machine may be another interface's address than we would choose. */
-    bool local = l->nodes.n == 1 || ranks_is_loopback(l->address);
-    nrl_status st = store_server_open(local ? l->address : NULL, l->port, store);
+    const store_server_setup s = {.address = l->address,
+                                  .port = l->port,
+                                  .job = l->run_id,
+                                  .secret = l->secret,
+                                  .other_machines = l->nodes.n > 1};
+    nrl_status st = store_server_open_job(&s, store);
     if (st == NRL_OK) l->port = store_server_port(*store);
     return st;
 }
@@ -187,10 +199,22 @@ static void close_store(const launch *l, store_server *store, bool failed)
     store_server_close(store);
 }
 
+/* On one node the launcher makes a secret, if the user gave none; launchers of several would make different ones. */
+static nrl_status open_secret(launch *l)
+{
+    job_secret secret;
+    NRL_TRY(job_secret_take(&secret));
+    if (!secret.size && l->nodes.n == 1) job_secret_make(&secret);
+    if (secret.size) NRL_TRY(job_secret_share(&secret, &l->secret_fd));
+    l->secret = job_secret_key(l->a, &secret, l->run_id);
+    return NRL_OK;
+}
+
 static nrl_status run_ranks(launch *l, int *code)
 {
     store_server *store;
     hold_signals(l);
+    NRL_TRY(open_secret(l));
     NRL_TRY(open_store(l, &store));
     nrl_status st = launch_start(l);
     if (st == NRL_OK) st = launch_watch(l, code);
@@ -210,7 +234,9 @@ static nrl_status launch_ranks(launch *l, int argc, char **argv, int *code)
 nrl_status cli_launch(int argc, char **argv)
 {
     arena a = {0};
-    launch l = {.a = &a, .out.fd = STDOUT_FILENO, .err.fd = STDERR_FILENO};
+    launch l = {.a = &a, .out.fd = STDOUT_FILENO, .err.fd = STDERR_FILENO, .secret_fd = -1};
+    l.out.is_terminal = isatty(STDOUT_FILENO);
+    l.err.is_terminal = isatty(STDERR_FILENO);
     int code = 0;
     nrl_status st = launch_ranks(&l, argc, argv, &code);
     buffer_free(&l.out.pending);

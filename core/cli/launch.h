@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "cli/launch_lines.h"
 #include "cli/launch_nodes.h"
+#include "mesh/secret.h"
 #include <nrl/status.h>
 #include <signal.h>
 #include <sys/types.h>
@@ -28,9 +29,12 @@ typedef struct {
     size_t own;                   /* which of them this is */
     int32_t world, first_rank;    /* of all nodes; of this node */
     const char *address, *run_id; /* where the ranks meet */
+    const store_secret *secret;   /* of this job; NULL = none */
+    int secret_fd;                /* what the ranks take it from; -1 = there is none */
     int32_t port;
     bool holds_store;             /* this launcher does, else that of the first node */
-    double grace;                 /* seconds between TERM and KILL */
+    double grace;                 /* seconds between TERM and KILL, after a rank has failed */
+    double signal_grace;          /* between a signal that is passed on and KILL; < 0 = no limit */
     sigset_t mask;                /* of signals, as the launcher found it: the ranks' */
     launch_rank *ranks;           /* [n_ranks] of this node */
     int32_t n_ranks;

@@ -3,6 +3,7 @@
  */
 #include "cli/launch_lines.h"
 #include "base/arena.h"
+#include "base/escape.h"
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -37,7 +38,8 @@ static void emit(lines_source *s, const char *line, size_t size)
     remember_error(s, line, size);
     if (s->to->problem || s->repeats) return;
     buffer_puts(&s->to->pending, s->prefix);
-    buffer_add(&s->to->pending, line, size);
+    if (s->to->is_terminal) escape_add(&s->to->pending, line, size);
+    else buffer_add(&s->to->pending, line, size);
     buffer_add(&s->to->pending, "\n", 1);
 }
 

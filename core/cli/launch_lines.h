@@ -11,6 +11,7 @@
 /* The launcher's own standard output or error. */
 typedef struct {
     int fd;
+    bool is_terminal; /* control characters in what ranks write are escaped */
     buffer pending;
     size_t sent; /* bytes of pending that are written */
     char *first_error; /* the first line that begins with "error: ", without that; malloc'd or NULL */

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OWN_VARIABLES = 10 }; /* with the NULL behind them */
+enum { OWN_VARIABLES = 11 }; /* with the NULL behind them */
 
 static bool is_name_of(const char *assignment, const char *with)
 {
@@ -38,6 +38,8 @@ static char **merge(arena *a, char **own)
 static char **environment(const launch *l, const launch_rank *r)
 {
     const launch_node *node = &l->nodes.list[l->own];
+    char *secret = l->secret_fd >= 0 ? arena_printf(l->a, "NRL_JOB_SECRET_FD=%d", l->secret_fd) : NULL;
+    char *gpu = node->n_gpus ? arena_printf(l->a, "CUDA_VISIBLE_DEVICES=%d", node->gpus[r->local_rank]) : NULL;
     char *own[OWN_VARIABLES] = {
         arena_printf(l->a, "NRL_RANK=%d", r->rank),
         arena_printf(l->a, "NRL_WORLD_SIZE=%d", l->world),
@@ -47,7 +49,8 @@ static char **environment(const launch *l, const launch_rank *r)
         arena_printf(l->a, "NRL_STORE_PORT=%d", l->port),
         arena_printf(l->a, "NRL_RUN_ID=%s", l->run_id),
         arena_strdup(l->a, "NRL_STORE_HELD=1"), /* by a launcher */
-        node->n_gpus ? arena_printf(l->a, "CUDA_VISIBLE_DEVICES=%d", node->gpus[r->local_rank]) : NULL,
+        secret ? secret : gpu,
+        secret ? gpu : NULL,
     };
     return merge(l->a, own);
 }
@@ -64,6 +67,7 @@ static void become_rank(const launch *l, pid_t launcher, char **variables, const
     if (null > STDERR_FILENO) close(null);
     dup2(out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
+    if (l->secret_fd >= 0) fcntl(l->secret_fd, F_SETFD, 0);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &l->mask, NULL);
     execve("/proc/self/exe", l->command, variables);

@@ -4,6 +4,7 @@
  */
 #include "base/arena.h"
 #include "cli/launch.h"
+#include "mesh/mesh.h"
 #include "mesh/store.h"
 #include "mesh/word.h"
 #include <stdio.h>
@@ -51,9 +52,13 @@ void launch_tell(const launch *l, const launch_rank *r)
     nrl_store *store = NULL, *keys = NULL;
     word w = {.kind = WORD_TOLD, .code = NRL_ERR_PEER, .culprit = r->rank, .reporter = r->rank};
     snprintf(w.text, sizeof w.text, "%s", launch_end_text(l, r));
-    nrl_status st = store_connect(l->address, l->port, CONNECT, &store);
+    const store_client_setup s = {
+        .address = l->address, .port = l->port, .timeout_s = CONNECT, .secret = l->secret};
+    nrl_status st = store_connect_to(&s, &store);
+    if (st == NRL_OK) st = store_check_job(store, l->run_id);
     if (st == NRL_OK) st = open_keys(l, store, &keys);
-    if (st == NRL_OK) word_tell(keys, &w); /* nobody to tell is no failure of ours */
+    /* Nobody to tell is no failure of ours; and who joined in the place of our rank is none of our business. */
+    if (st == NRL_OK && !mesh_rank_is_other(keys, r->rank, r->pid)) word_tell(keys, &w);
     store_close(keys);
     store_close(store);
 }

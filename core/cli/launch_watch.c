@@ -4,8 +4,11 @@
  * The first rank that fails gives the exit code. Ranks that only report the loss of another (exit
  * code 4) can be faster than the one that has the reason: a reason that follows replaces theirs.
  * The others are given a moment to leave by themselves, then TERM, then KILL.
+ * A signal is passed on, and the ranks stop where they can be resumed; after a second one, or when --grace is over,
+ * they are killed.
  */
 #include "cli/launch.h"
+#include "cli/cli.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CODE_PEER = 4, CODE_STOPPED = 75, CODE_INTERRUPTED = 128 + SIGINT };
+enum { CODE_PEER = 4, CODE_STOPPED = 75, CODE_SIGNAL = 128 };
 /* Seconds: for ranks to leave by themselves; for the last output, where something keeps a pipe open. */
 static const double OWN_TIME = 1, LAST_OUTPUT = 1;
 
@@ -25,7 +28,8 @@ typedef struct {
     int signals;         /* a signalfd */
     launch_rank *cause;  /* the rank whose failure counts; NULL = none has failed */
     int stopped;         /* the code of ranks that stopped as they were asked to; 0 = none */
-    int interrupts;
+    int signal;          /* the newest that was passed on; 0 = none */
+    bool at_once;        /* it was a second one: ranks end however they do */
     double term_at, kill_at; /* 0 = not planned */
     bool termed, killed;
 } watch;
@@ -49,17 +53,18 @@ static int32_t running(const launch *l)
 /* What a rank says, or suffers, because it was told to end: not a reason to end. */
 static bool is_consequence(const watch *w, int code)
 {
-    if (code == CODE_PEER || code == CODE_STOPPED || code == CODE_INTERRUPTED) return true;
+    if (code == CODE_PEER || code == CODE_STOPPED) return true;
     return (w->termed && code == 128 + SIGTERM) || (w->killed && code == 128 + SIGKILL);
 }
 
 static void judge(watch *w, launch_rank *r)
 {
     if (!r->code) return;
-    bool asked = r->code == CODE_STOPPED || (r->code == CODE_INTERRUPTED && w->interrupts);
+    bool asked = r->code == CODE_STOPPED || (w->signal && r->code == CODE_SIGNAL + w->signal);
+    if (w->signal && w->killed && !w->cause) asked = true; /* it was given its time */
     if (asked && !w->stopped) w->stopped = r->code;
-    if (w->interrupts > 1) w->stopped = CODE_INTERRUPTED; /* however it ended */
-    if (asked || w->interrupts > 1) return;
+    if (w->at_once || (asked && w->killed)) w->stopped = CODE_SIGNAL + w->signal; /* however it ended */
+    if (asked || w->at_once) return;
     bool first = !w->cause;
     if (!first && (w->cause->code != CODE_PEER || is_consequence(w, r->code))) return;
     w->cause = r;
@@ -97,8 +102,11 @@ static void take_signals(watch *w)
     struct signalfd_siginfo info;
     while (read(w->signals, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGCHLD) continue;
-        send(w->l, (int)info.ssi_signo, false);
-        if (info.ssi_signo == SIGINT && ++w->interrupts > 1) w->kill_at = now() + OWN_TIME;
+        w->signal = (int)info.ssi_signo;
+        w->at_once |= signals_is_second(w->signal, info.ssi_code, (pid_t)info.ssi_pid);
+        send(w->l, w->signal, false);
+        if (w->at_once) w->kill_at = now() + OWN_TIME;
+        else if (w->l->signal_grace >= 0 && w->kill_at <= 0) w->kill_at = now() + w->l->signal_grace;
     }
 }
 
@@ -209,6 +217,8 @@ nrl_status launch_watch(launch *l, int *code)
     while (running(l)) turn(&w, list, 0);
     drain(&w, list);
     close(w.signals);
+    /* Ranks that stop while they open a run have not agreed on it: the others lose them. */
+    if (w.cause && w.cause->code == CODE_PEER && w.stopped) w.cause = NULL;
     /* Its own message has been shown; among those of many ranks it is said again. */
     if (w.cause) fprintf(stderr, "error: rank %d failed with %s\n", w.cause->rank, launch_end_text(l, w.cause));
     for (int32_t i = 0; i < l->n_ranks; i++) {

@@ -72,6 +72,8 @@ static nrl_status open_all(plugin_test *t, const char *file, int n_words, char *
                            const char *backend, const char *collective, const char *model_config)
 {
     nrl_node *config;
+    if (access(file, R_OK))
+        return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a plugin's file, NAME.so", file, strerror(errno));
     t->host = cli_plugin_host(&t->a, NULL, 0);
     NRL_TRY(plugin_open_file(t->host, file, &t->plugin));
     t->kind = plugin_kind_find(t->plugin->table->kind);

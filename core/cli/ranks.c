@@ -199,7 +199,8 @@ static nrl_status read_port(const reader *r)
 static void read_job(const reader *r)
 {
     const char *id = r->variable(r->from->job[0] ? r->from->job[0] : "");
-    const char *part = r->from->job[1] ? r->variable(r->from->job[1]) : NULL;
+    const char *part = id && r->from->job[1] ? r->variable(r->from->job[1]) : NULL;
+    if (!id) id = r->variable(launchers[OWN].job[0]); /* where the launcher gives none, the user may */
     r->place->run_id = !id ? "" : part ? arena_printf(r->a, "%s.%s", id, part) : arena_strdup(r->a, id);
 }
 
@@ -229,6 +230,7 @@ static nrl_status read_place(const reader *r)
     NRL_TRY(read_address(r));
     NRL_TRY(read_port(r));
     p->store_elsewhere = store_is_elsewhere(r);
+    p->store_foreign = p->store_elsewhere && l != &launchers[OWN];
     return NRL_OK;
 }
 

@@ -3,11 +3,13 @@
  */
 #include "cli/report.h"
 #include "base/file.h"
+#include "base/inputs.h"
 #include "cli/cli.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static nrl_status failed(const char *path, int error)
@@ -16,11 +18,13 @@ static nrl_status failed(const char *path, int error)
     return nrl_fail(full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: %s", path, strerror(error));
 }
 
-/* Whole or not at all, as a browser may have an earlier one open. */
+/* Whole or not at all, as a browser may have an earlier one open; a pipe or a device is written, never replaced. */
 static nrl_status write_file(const char *path, const buffer *page)
 {
-    char *temporary = file_temporary_name(path, ".tmp");
-    FILE *f = fopen(temporary, "wex");
+    struct stat s;
+    bool in_place = !stat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+    char *temporary = in_place ? mem_strdup(path) : file_temporary_name(path, ".tmp");
+    FILE *f = fopen(temporary, in_place ? "we" : "wex");
     nrl_status st = NRL_OK;
     if (!f) {
         st = failed(path, errno);
@@ -29,8 +33,8 @@ static nrl_status write_file(const char *path, const buffer *page)
     }
     if (fwrite(page->text, 1, page->size, f) != page->size) st = failed(path, errno);
     if (fclose(f) && st == NRL_OK) st = failed(path, errno);
-    if (st == NRL_OK && rename(temporary, path)) st = failed(path, errno);
-    if (st != NRL_OK) unlink(temporary);
+    if (st == NRL_OK && !in_place && rename(temporary, path)) st = failed(path, errno);
+    if (st != NRL_OK && !in_place) unlink(temporary);
     free(temporary);
     return st;
 }
@@ -38,6 +42,14 @@ static nrl_status write_file(const char *path, const buffer *page)
 static nrl_status read_and_write(arena *a, report_run *runs, size_t n, char **dirs, const char *path)
 {
     buffer page = {0};
+    inputs read = {0};
+    for (size_t i = 0; i < n; i++) {
+        inputs_add(&read, "a run", arena_printf(a, "%s/metrics.jsonl", dirs[i]));
+        inputs_add(&read, "a run", arena_printf(a, "%s/config.yaml", dirs[i]));
+    }
+    nrl_status free_to_write = inputs_check_file(&read, path);
+    inputs_free(&read);
+    NRL_TRY(free_to_write);
     for (size_t i = 0; i < n; i++) NRL_TRY(report_read(a, dirs[i], &runs[i]));
     report_page(&page, runs, n);
     nrl_status st = write_file(path, &page);

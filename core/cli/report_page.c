@@ -137,7 +137,7 @@ enum { N_FIRST = sizeof first_charts / sizeof *first_charts };
 /* Rises by itself, the same in all runs, or stands in the table. */
 static bool is_dull(const char *name)
 {
-    static const char *const dull[] = {"epoch", "tokens", "mem_total_bytes", "eval_tokens"};
+    static const char *const dull[] = {"epoch", "tokens", "mem_total_bytes", "eval_tokens", "exported_step"};
     for (size_t i = 0; i < sizeof dull / sizeof *dull; i++)
         if (!strcmp(name, dull[i])) return true;
     for (size_t i = 0; i < N_FIRST; i++)

@@ -100,7 +100,7 @@ static nrl_status read_metrics(arena *a, report_run *r)
     const char *path = arena_printf(a, "%s/metrics.jsonl", r->dir);
     FILE *in = fopen(path, "re");
     if (!in)
-        return nrl_fail(NRL_ERR_DATA, "%s: %s\nA report is made of what the logger 'jsonl' wrote: name the folder of a run",
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %s\nA report is made of what the logger 'jsonl' wrote: name the folder of a run",
                         path, strerror(errno));
     nrl_status st = read_lines(a, r, path, in);
     fclose(in);

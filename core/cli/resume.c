@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* The path of the script that made the run, or NULL. */
@@ -29,6 +30,23 @@ static nrl_status script_of(arena *a, const char *out, const char **script)
     return NRL_OK;
 }
 
+/* As one word of a shell, whatever a folder calls its script: what is printed is meant to be typed. */
+static const char *quoted(arena *a, const char *text)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+,:@%-";
+    size_t n = strlen(text), at = 0;
+    if (n && *text != '-' && strspn(text, plain) == n) return text;
+    char *to = arena_alloc(a, 4 * n + 3);
+    to[at++] = '\'';
+    for (const char *p = text; *p; p++) {
+        if (*p != '\'') to[at++] = *p;
+        else at += (size_t)sprintf(to + at, "'\\''");
+    }
+    to[at++] = '\'';
+    to[at] = 0;
+    return to;
+}
+
 static nrl_status resume(arena *a, int argc, char **argv)
 {
     const char *script;
@@ -36,8 +54,8 @@ static nrl_status resume(arena *a, int argc, char **argv)
     run *r = NULL;
     NRL_TRY(script_of(a, argv[1], &script));
     if (script) {
-        printf("this run was driven by a script; to continue it:\n  nrl run %s resume=auto out=%s\n", script,
-               argv[1]);
+        printf("this run was driven by a script; to continue it:\n  nrl run %s resume=auto out=%s\n", quoted(a, script),
+               quoted(a, argv[1]));
         return NRL_OK;
     }
     char **words = arena_alloc(a, ((size_t)argc + 3) * sizeof *words);
@@ -48,6 +66,7 @@ static nrl_status resume(arena *a, int argc, char **argv)
     words[n++] = arena_strdup(a, "resume=auto");
     for (int i = 2; i < argc; i++) words[n++] = argv[i];
     experiment_environment(a, &env);
+    env.signal = signals_catch();
     NRL_TRY(experiment_ranks(a, &env));
     nrl_status st = experiment_open(a, n, words, &env, &r);
     if (st == NRL_OK) st = run_train(r);

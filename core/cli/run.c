@@ -34,7 +34,10 @@ static nrl_status run_script(int argc, char **argv, const run_environment *env)
 
 nrl_status experiment_run(arena *a, int argc, char **argv, const run_environment *env)
 {
-    return is_script(argv[1]) ? run_script(argc, argv, env) : train(a, argc, argv, env);
+    if (!is_script(argv[1])) return train(a, argc, argv, env);
+    if (!cli_getenv(CLI_NO_SCRIPTS)) return run_script(argc, argv, env);
+    return nrl_fail(NRL_ERR_CONFIG, "cannot %s %s: scripts are switched off (--no-scripts, " CLI_NO_SCRIPTS ")", argv[0],
+                    argv[1]);
 }
 
 nrl_status cli_run(int argc, char **argv)
@@ -43,6 +46,7 @@ nrl_status cli_run(int argc, char **argv)
     run_environment env;
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     experiment_environment(&a, &env);
+    env.signal = signals_catch();
     nrl_status st = experiment_ranks(&a, &env);
     if (st == NRL_OK) st = experiment_run(&a, argc, argv, &env);
     arena_free(&a);

@@ -13,7 +13,7 @@
 enum { PROMPT_FILE_MAX = 64 << 20 };
 
 typedef struct {
-    const char *prompt, *file, *max_tokens, *temperature, *top_p, *seed, *template;
+    const char *prompt, *file, *max_tokens, *temperature, *top_p, *seed, *template, *public_key;
     bool json, chat;
 } sample_flags;
 
@@ -26,6 +26,7 @@ static nrl_status take_flags(int *argc, char **argv, sample_flags *f)
     NRL_TRY(cli_take_value(argc, argv, "--top-p", &f->top_p));
     NRL_TRY(cli_take_value(argc, argv, "--seed", &f->seed));
     NRL_TRY(cli_take_value(argc, argv, "--template", &f->template));
+    NRL_TRY(cli_take_value(argc, argv, "--public-key", &f->public_key));
     f->json = cli_take_flag(argc, argv, "--json");
     f->chat = cli_take_flag(argc, argv, "--chat");
     NRL_TRY(cli_expect(*argc, argv, 1, 1));
@@ -93,7 +94,10 @@ static nrl_status read_prompts(arena *a, const sample_flags *f, const char ***pr
 static void print_one(const char *prompt, const char *text, int64_t n, bool json, bool is_chat)
 {
     if (!json) {
-        printf("%s%s%s\n", prompt, is_chat ? "\n" : "", text);
+        cli_print(prompt);
+        if (is_chat) putchar('\n');
+        cli_print(text);
+        putchar('\n');
         return;
     }
     char *p = json_quote(prompt, strlen(prompt)), *t = json_quote(text, strlen(text));
@@ -102,13 +106,16 @@ static void print_one(const char *prompt, const char *text, int64_t n, bool json
     free(t);
 }
 
-/* --template names it; --chat takes the run's own, or the tokenizer's where there is no run. */
+/* --template names it; --chat takes the run's own, or the tokenizer's where there is no run. A file that the run named
+ * may be gone by now, its text is in the checkpoint. */
 static nrl_status open_template(const source *s, const sample_flags *f, const chat_template **chat)
 {
     const char *name = f->template ? f->template : f->chat ? s->template ? s->template : "auto" : NULL;
     *chat = NULL;
     if (!name) return NRL_OK;
-    NRL_TRY(chat_template_open(name, s->tokenizer, chat));
+    bool kept = !f->template && s->jinja && chat_template_is_file(name);
+    NRL_TRY(kept ? chat_template_open_text(name, s->jinja, s->tokenizer, chat)
+                 : chat_template_open(name, s->tokenizer, chat));
     nrl_status st = chat_template_check(*chat, s->tokenizer);
     if (st == NRL_OK) return NRL_OK;
     chat_template_close(*chat);
@@ -151,6 +158,7 @@ nrl_status cli_sample(int argc, char **argv)
     NRL_TRY(take_flags(&argc, argv, &flags));
     NRL_TRY(read_options(&flags, &o));
     experiment_environment(&a, &env);
+    env.public_key = flags.public_key;
     nrl_status st = source_open(argv[1], &env, &s);
     if (st == NRL_OK) {
         st = sample(&a, &s, &flags, &o);

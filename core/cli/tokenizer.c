@@ -24,6 +24,7 @@ static nrl_status read_arguments(int argc, char **argv, tokenizer_verb *a)
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         NRL_TRY(cli_take_value(&argc, argv, values[i].flag, values[i].value));
     a->jsonl = cli_take_flag(&argc, argv, "--jsonl");
+    a->overwrite = cli_take_flag(&argc, argv, "--overwrite");
     a->add_special = cli_take_flag(&argc, argv, "--add-special");
     a->skip_special = cli_take_flag(&argc, argv, "--skip-special");
     NRL_TRY(cli_expect(argc, argv, 2, -1)); /* what to do, and a file */

@@ -12,7 +12,7 @@ nrl_status cli_lines_open(cli_lines *s, const char *name)
 {
     *s = (cli_lines){.name = !strcmp(name, "-") ? "standard input" : name};
     s->file = strcmp(name, "-") ? fopen(name, "rb") : stdin;
-    if (!s->file) return nrl_fail(NRL_ERR_IO, "%s cannot be read: %s", name, strerror(errno));
+    if (!s->file) return nrl_fail(NRL_ERR_CONFIG, "%s cannot be read: %s", name, strerror(errno));
     return NRL_OK;
 }
 

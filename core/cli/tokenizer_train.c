@@ -96,7 +96,8 @@ nrl_status cli_tokenizer_train(const tokenizer_verb *a)
 {
     if (!a->vocab_size || !a->out)
         return nrl_fail(NRL_ERR_CONFIG, "tokenizer train: expected --vocab-size and --out");
-    tokenizer_train_options o = {.pattern = a->pattern};
+    inputs texts = {0};
+    tokenizer_train_options o = {.pattern = a->pattern, .overwrite = a->overwrite, .inputs = &texts};
     NRL_TRY(whole_number(a->vocab_size, "--vocab-size", &o.vocab_size));
     if (a->min_frequency)
         NRL_TRY(whole_number(a->min_frequency, "--min-frequency", &o.min_frequency));
@@ -105,6 +106,7 @@ nrl_status cli_tokenizer_train(const tokenizer_verb *a)
     o.special = special;
     tokenizer_trainer *t = NULL;
     int64_t n = 0;
+    for (int i = 0; i < a->n_files; i++) inputs_add(&texts, "a text", a->files[i]);
     nrl_status st = tokenizer_trainer_create(&o, &t);
     if (st == NRL_OK) st = count_files(a, t);
     if (st == NRL_OK) st = tokenizer_trainer_save(t, a->out, &n);
@@ -115,6 +117,7 @@ nrl_status cli_tokenizer_train(const tokenizer_verb *a)
                      (long long)n, (long long)o.vocab_size);
     }
     tokenizer_trainer_destroy(t);
+    inputs_free(&texts);
     free(special);
     free(list);
     return st;

@@ -12,7 +12,7 @@ enum { CLI_MAX_LINE = 16 << 20 }; /* bytes; a longer line is refused with its nu
 
 typedef struct {
     const char *tokenizer, *out, *pattern, *special, *vocab_size, *min_frequency;
-    bool jsonl, add_special, skip_special;
+    bool jsonl, overwrite, add_special, skip_special;
     char **files; /* [n_files] */
     int n_files;
 } tokenizer_verb;

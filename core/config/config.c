@@ -174,14 +174,24 @@ nrl_status config_read(arena *a, const char *path, nrl_node **root)
 
 /* ---- overrides ---- */
 
-static const char command_line[] = "command line";
+const char config_command_line[] = "command line";
+
+/* `plugins: [DIR]` is short for {folders: [DIR]}. */
+static nrl_node *folders_as_map(arena *a, nrl_node *n)
+{
+    if (n->kind == NRL_NODE_MAP || n->kind == NRL_NODE_NULL) return n;
+    nrl_node *map = new_map_at(a, n);
+    node_append(a, map, "folders", node_copy(a, n));
+    return map;
+}
 
 /* The map at `key`; made where there is nothing. NULL where something else is in the way. */
 static nrl_node *descend(arena *a, nrl_node *map, bool top, const char *key)
 {
-    const nrl_node here = {.source = command_line};
+    const nrl_node here = {.source = config_command_line};
     nrl_node *child = child_of(map, key);
     if (child && top && is_component_slot(key)) child = word_as_map(a, child);
+    if (child && top && !strcmp(key, "plugins")) child = folders_as_map(a, child);
     if (!child || child->kind == NRL_NODE_NULL) child = new_map_at(a, child ? child : &here);
     return child->kind == NRL_NODE_MAP ? node_set(a, map, key, child) : NULL;
 }
@@ -220,7 +230,7 @@ static nrl_node *map_of_path(arena *a, nrl_node *root, char *path, const char **
 
 void config_override(arena *a, config_problems *problems, nrl_node *root, const char *assignment)
 {
-    const nrl_node here = {.source = command_line};
+    const nrl_node here = {.source = config_command_line};
     size_t n = strcspn(assignment, "=");
     const char *last;
     nrl_node *value;
@@ -228,7 +238,7 @@ void config_override(arena *a, config_problems *problems, nrl_node *root, const 
         problems_add(problems, &here, "'%s': expected key=value", assignment);
         return;
     }
-    if (yaml_parse_value(a, command_line, assignment + n + 1, &value) != NRL_OK) {
+    if (yaml_parse_value(a, config_command_line, assignment + n + 1, &value) != NRL_OK) {
         problems_take_error(problems, NULL);
         return;
     }

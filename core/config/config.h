@@ -12,6 +12,8 @@
  * key by key, everything else whole. Every node keeps the place it was written at. [main] */
 nrl_status config_read(arena *a, const char *path, nrl_node **root);
 
+extern const char config_command_line[]; /* the source of what was typed there */
+
 /* Applies "optimizer.lr=5e-6". [main] */
 void config_override(arena *a, config_problems *problems, nrl_node *root, const char *assignment);
 

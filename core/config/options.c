@@ -64,17 +64,27 @@ static void expected(const slot *s, const char *what)
 
 /* ---- one function a type ---- */
 
+static const char *bound(arena *a, double v)
+{
+    const double most = 9007199254740992.0; /* of whole numbers, see NRL_OPT_INT's rows */
+    return v == most ? "2^53" : arena_printf(a, "%.15g", v);
+}
+
+const char *option_range(arena *a, const nrl_option *r)
+{
+    if (isinf(r->min) && isinf(r->max)) return "any number";
+    if (isinf(r->max)) return arena_printf(a, "at least %s", bound(a, r->min));
+    if (isinf(r->min)) return arena_printf(a, "at most %s", bound(a, r->max));
+    if (r->min >= r->max) return bound(a, r->max);
+    return arena_printf(a, "%s to %s", bound(a, r->min), bound(a, r->max));
+}
+
 static bool is_in_range(const slot *s, double v)
 {
     const nrl_option *r = s->row;
     if (v >= r->min && v <= r->max) return true;
-    bool open = r->max > 1e15; /* "any": no bound that anybody would meet */
-    const char *bounds = open              ? arena_printf(s->a, "at least %.15g", r->min)
-                         : isinf(r->min)   ? arena_printf(s->a, "at most %.15g", r->max)
-                         : r->min >= r->max ? arena_printf(s->a, "%.15g", r->max)
-                                            : arena_printf(s->a, "%.15g to %.15g", r->min, r->max);
     problems_add(s->problems, s->value, "%s: %s is out of range, expected %s",
-                 full_name(s->a, s->section, r->name), found(s), bounds);
+                 full_name(s->a, s->section, r->name), found(s), option_range(s->a, r));
     return false;
 }
 

@@ -26,6 +26,8 @@ typedef struct {
 
 /* Fills every part; mistakes go to `problems` as "section.key: ..." (section "": the top level).
  * `node` may be NULL: defaults only. Strings and nodes live as long as `a` and the tree. [main] */
+const char *option_range(arena *a, const nrl_option *row); /* "1 to 64": what a number may be, with both bounds */
+
 void options_fill(arena *a, config_problems *problems, const char *section, const nrl_node *node,
                   const option_part *parts, size_t n_parts);
 

@@ -183,9 +183,16 @@ static void check_lengths(config_problems *problems, const nrl_node *root, const
     const config_train *t = &run->train;
     bool by_samples = t->micro_batch > 0;
     if (is_malformed(root, "train")) return;
-    if (t->steps && t->epochs)
-        problems_add(problems, place(root, "train", "epochs"),
-                     "train: give steps or epochs, not both");
+    if (t->steps && t->epochs) {
+        const nrl_node *epochs = place(root, "train", "epochs"), *steps = place(root, "train", "steps");
+        bool typed_epochs = epochs->source && steps->source && strcmp(epochs->source, steps->source) &&
+                            !strcmp(epochs->source, config_command_line);
+        problems_add(problems, epochs,
+                     "train: give steps or epochs, not both: steps is %lld, epochs %lld\n"
+                     "hint: on the command line, train.%s=0 beside %s=%lld",
+                     (long long)t->steps, (long long)t->epochs, typed_epochs ? "steps" : "epochs",
+                     typed_epochs ? "train.epochs" : "train.steps", (long long)(typed_epochs ? t->epochs : t->steps));
+    }
     if (is_off(root, "train", "steps") && is_off(root, "train", "epochs"))
         problems_add(problems, place(root, "train", "steps"), "train: steps or epochs is required");
     if (by_samples && run->data.packing)
@@ -210,6 +217,14 @@ static void check_precision(config_problems *problems, const nrl_node *root, con
                      "train.gradients: bf16 needs train.precision: bf16");
 }
 
+static void check_divergence(config_problems *problems, const nrl_node *root, const config_train *t)
+{
+    if (is_malformed(root, "train") || t->diverge_factor > 1 || t->diverge_factor <= 0) return;
+    problems_add(problems, place(root, "train", "diverge_factor"),
+                 "train.diverge_factor: a loss of %g times the first one has not diverged, expected 0 or more than 1",
+                 t->diverge_factor);
+}
+
 static void check_model(config_problems *problems, const nrl_node *root, const config_model *m)
 {
     bool path = m->path && *m->path, config = m->config && *m->config;
@@ -231,6 +246,16 @@ static void check_eval(config_problems *problems, const nrl_node *root, const co
                      "eval.early_stop needs eval.every");
 }
 
+static void check_export(config_problems *problems, const nrl_node *root, const config_run *run)
+{
+    if (run->checkpoint.export != CONFIG_EXPORT_BEST) return;
+    if (!run->eval.every)
+        problems_add(problems, place(root, "checkpoint", "export"), "checkpoint.export: best needs eval.every");
+    if (!run->checkpoint.keep_best)
+        problems_add(problems, place(root, "checkpoint", "export"),
+                     "checkpoint.export: best needs checkpoint.keep_best above 0, as it is read from its checkpoint");
+}
+
 static const char *last_part(arena *a, const char *path)
 {
     size_t n = strlen(path);
@@ -247,7 +272,9 @@ void rules_run(arena *a, config_problems *problems, const nrl_node *root, config
     check_model(problems, root, &run->model);
     check_lengths(problems, root, run);
     check_precision(problems, root, &run->train);
+    check_divergence(problems, root, &run->train);
     check_eval(problems, root, run);
+    check_export(problems, root, run);
     run->debug_every = rules_debug(a, problems, run->debug);
     if (run->out && !*run->out) problems_add(problems, nrl_node_find(root, "out"), "out: empty");
     if (run->out && run->name && !*run->name) run->name = last_part(a, run->out);

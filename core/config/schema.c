@@ -38,9 +38,12 @@ static const nrl_option data_rows[] = {
     NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate",
                  "what happens to longer samples"),
     NRL_OPT_STR(config_data, template, "auto",
-                "chat template: auto, the tokenizer's own; chatml, llama3, mistral or plain; or the path of a Jinja file"),
+                "chat template: auto, the tokenizer's own; chatml, llama3, mistral or plain; or "
+                "the path of a Jinja file"),
     NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all|last",
-                 "which tokens the loss counts: answers, all, or of a conversation the last answer alone"),
+                 "which tokens the loss counts: answers, all, or of a conversation the last answer "
+                 "alone; answers whose "
+                 "message has weight 0 or train false never"),
     NRL_OPT_BOOL(config_data, packing, "true", "short samples share a micro-batch"),
     NRL_OPT_BOOL(config_data, prefix_sharing, "true",
                  "a pair's prompt is computed once for both answers"),
@@ -60,11 +63,11 @@ static const nrl_option data_rows[] = {
 static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, steps, "0", 0, COUNT_MAX, "optimizer steps; or give epochs"),
     NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX, "passes over the data; or give steps"),
-    NRL_OPT_INT(config_train, global_batch, "8", 1, COUNT_MAX,
+    NRL_OPT_INT(config_train, global_batch, "8", 1, INT32_MAX,
                 "samples a step, before packing, over all ranks"),
-    NRL_OPT_INT(config_train, micro_batch_tokens, "4096", 1, COUNT_MAX,
+    NRL_OPT_INT(config_train, micro_batch_tokens, "4096", 1, INT32_MAX,
                 "tokens a forward holds; accumulation follows from it"),
-    NRL_OPT_INT(config_train, micro_batch, "0", 0, COUNT_MAX,
+    NRL_OPT_INT(config_train, micro_batch, "0", 0, INT32_MAX,
                 "samples a forward holds, when data.packing is false; 0: by tokens"),
     NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16|fp16",
                  "of weights and activations; masters and sums are fp32"),
@@ -89,6 +92,11 @@ static const nrl_option train_rows[] = {
                  "what a loss or gradient that is not finite does"),
     NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX,
                 "skipped steps in a row before the run stops"),
+    NRL_OPT_F64(config_train, diverge_factor, "100", 0, 1e15,
+                "the run has diverged (exit 3) when its loss is above this many times its first loss, counted as at "
+                "least 1, for 10 steps in a row or at the end; 0 = off"),
+    NRL_OPT_BOOL(config_train, check_gradient, "true",
+                 "stop when the first gradient is 0, as that of a loss that is detached from the model"),
     NRL_OPT_NODE(config_train, activation_checkpointing, "none",
                  "none, all, {every: 4}, {ratio: 0.5} or {layers: [0, 4]}"),
 };
@@ -104,23 +112,33 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_F64(config_checkpoint, every_minutes, "0", 0, 1e6, "minutes between saves, 0 = off"),
     NRL_OPT_INT(config_checkpoint, keep, "3", 0, COUNT_MAX, "newest ones kept, 0 = all"),
     NRL_OPT_INT(config_checkpoint, keep_best, "1", 0, COUNT_MAX,
-                "best ones kept besides, by metric"),
+                "best ones kept besides, by metric; a new best is saved as soon as its evaluation has found it, also "
+                "between two saves"),
     NRL_OPT_STR(config_checkpoint, metric, "eval_loss",
-                "the evaluation's value that says which is best: smaller, of accuracies and margins larger"),
+                "the evaluation's value that says which checkpoint is the best: eval_loss, or eval_NAME of a metric "
+                "of the algorithm"),
+    NRL_OPT_ENUM(config_checkpoint, metric_mode, "auto", "auto|min|max",
+                 "whether the smallest or the largest metric is the best; auto: as the algorithm declares it, and "
+                 "min for eval_loss"),
     NRL_OPT_BOOL(
         config_checkpoint, save_at_start, "true",
         "room for a save is asked for before the first step, so that a full disk shows early"),
-    NRL_OPT_BOOL(config_checkpoint, export, "true",
-                 "the final weights as a Hugging Face directory, OUT/model"),
+    NRL_OPT_ENUM(config_checkpoint, export, "last", "none|last|best",
+                 "which step's weights OUT/model holds at the end, a Hugging Face directory; best: of the best "
+                 "evaluation, which is saved for that also where every is 0"),
     NRL_OPT_BOOL(config_checkpoint, async, "true",
                  "the run goes on while a checkpoint is written; takes memory for a copy of the state"),
     NRL_OPT_INT(config_checkpoint, threads, "1", 1, 64, "a rank's threads that compress, or decode"),
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
     NRL_OPT_ENUM(config_checkpoint, mismatch, "stop", "stop|warn",
-                 "what a resume does where model, data, tokenizer, algorithm, optimizer, script, seed, "
-                 "global batch or schedule are not those of the checkpoint"),
+                 "what a resume does where model, data, tokenizer, script or an option that is compared (each section says "
+                 "which) is not that of the checkpoint"),
     NRL_OPT_ENUM(config_checkpoint, fallback, "none", "none|previous",
                  "resume=auto and a damaged newest checkpoint: an error, or the one before it"),
+    NRL_OPT_PATH(config_checkpoint, sign, "",
+                 "secret key file (`nrl checkpoint keygen FILE`) that signs each checkpoint; rank 0 alone reads it"),
+    NRL_OPT_PATH(config_checkpoint, public_key, "",
+                 "public key file: checkpoints that the run reads (resume, model.path, reference_model) must be signed by it"),
 };
 
 static const nrl_option script_rows[] = {
@@ -164,14 +182,16 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, eval, "", "when the model is evaluated"),
     NRL_OPT_NODE(top_nodes, script, "", "what a script's hooks and losses may do"),
     NRL_OPT_NODE(top_nodes, loggers, "[console, jsonl]", "components: where records go"),
-    NRL_OPT_NODE(top_nodes, plugins, "", "folders searched for plugins, before the installed ones"),
+    NRL_OPT_NODE(top_nodes, plugins, "",
+                 "folders searched for plugins, before the installed ones; or {folders: [DIR], allow: [NAME, "
+                 "sha256:HASH]}, where only those are opened beside the installed ones"),
 };
 
 static const nrl_option top_rows[] = {
     NRL_OPT_STR(config_run, resume, "never",
-                "never, auto (the newest checkpoint in out, else fresh), or a checkpoint"),
+                "never, auto (the newest checkpoint in out; a fresh run only where out has none), or a checkpoint"),
     NRL_OPT_STR(config_run, out, NULL, "folder of the run's results, from the working directory"),
-    NRL_OPT_BOOL(config_run, overwrite, "false", "a run that is already in out is replaced, where it is not resumed"),
+    NRL_OPT_BOOL(config_run, overwrite, "false", "what earlier runs made in out is replaced, where it is not resumed"),
     NRL_OPT_NODE(config_run, debug, "false",
                  "ranks are compared every 10 steps (or {every: n}), facts of the group are told"),
     NRL_OPT_STR(config_run, name, "", "of the run, for loggers; unset: the last part of out"),
@@ -276,25 +296,86 @@ static void fill_loggers(const filler *f, const nrl_node *node, config_run *out)
     }
 }
 
-static void fill_plugins(const filler *f, const nrl_node *node, config_run *out)
+typedef struct {
+    const nrl_node *folders, *allow;
+} plugins_map;
+
+static const nrl_option plugins_rows[] = {
+    NRL_OPT_NODE(plugins_map, folders, "", "folders searched for plugins, before the installed ones"),
+    NRL_OPT_NODE(plugins_map, allow, "", "plugins that may be opened beside the installed ones: NAME, KIND/NAME, sha256:HASH"),
+};
+
+static const nrl_node *item_of(const nrl_node *list, size_t i)
 {
-    bool list = nrl_node_kind(node) == NRL_NODE_LIST;
-    size_t n = list ? nrl_node_size(node) : node ? 1 : 0;
-    nrl_node *resolved = node_set(f->a, f->resolved, "plugins", node_new(f->a, NRL_NODE_LIST));
-    out->plugins = arena_alloc(f->a, n * sizeof *out->plugins);
-    for (size_t i = 0; i < n; i++) {
-        const nrl_node *item = list ? nrl_node_at(node, i) : node;
-        const char *path = nrl_node_string(item, NULL);
+    return nrl_node_kind(list) == NRL_NODE_LIST ? nrl_node_at(list, i) : list;
+}
+
+static size_t items_of(const nrl_node *list)
+{
+    if (nrl_node_kind(list) == NRL_NODE_LIST) return nrl_node_size(list);
+    return nrl_node_kind(list) > NRL_NODE_NULL;
+}
+
+/* A hash that is misspelled would never be that of a file. */
+static bool is_allow_word(const char *text)
+{
+    static const char hash[] = "sha256:";
+    size_t n = sizeof hash - 1;
+    if (!text || !*text) return false;
+    return strncmp(text, hash, n) || (strlen(text + n) == 64 && strspn(text + n, "0123456789abcdef") == 64);
+}
+
+static void fill_folders(const filler *f, const nrl_node *list, nrl_node *resolved, config_run *out)
+{
+    out->plugins = arena_alloc(f->a, (items_of(list) + 1) * sizeof *out->plugins);
+    out->plugin_folders = list;
+    for (size_t i = 0; i < items_of(list); i++) {
+        const char *path = nrl_node_string(item_of(list, i), NULL);
         if (!path) {
-            problems_add(f->problems, item, "plugins: expected the path of a folder");
+            problems_add(f->problems, item_of(list, i), "plugins: expected the path of a folder");
             continue;
         }
-        path = config_path(f->a, item, path);
-        if (access(path, F_OK)) problems_add(f->problems, item, "plugins: '%s': no such folder", path);
+        path = config_path(f->a, item_of(list, i), path);
         out->plugins[out->n_plugins++] = path;
         path = config_absolute(f->a, path);
         node_append(f->a, resolved, NULL, node_string(f->a, path, strlen(path)));
     }
+}
+
+static void fill_allow(const filler *f, const nrl_node *list, nrl_node *resolved, config_run *out)
+{
+    out->plugins_allow = arena_alloc(f->a, (items_of(list) + 1) * sizeof *out->plugins_allow);
+    for (size_t i = 0; i < items_of(list); i++) {
+        const char *word = nrl_node_string(item_of(list, i), NULL);
+        if (!is_allow_word(word)) {
+            problems_add(f->problems, item_of(list, i),
+                         "plugins.allow: expected NAME, KIND/NAME or sha256: and 64 hex digits");
+            continue;
+        }
+        out->plugins_allow[out->n_plugins_allow++] = word;
+        node_append(f->a, resolved, NULL, node_string(f->a, word, strlen(word)));
+    }
+}
+
+/* A list is short for {folders: list}, and stays one in the resolved config. */
+static void fill_plugins(const filler *f, const nrl_node *node, config_run *out)
+{
+    plugins_map m = {.folders = node};
+    const option_part part = OPTION_PART(plugins_rows, &m);
+    nrl_node *folders = node_new(f->a, NRL_NODE_LIST);
+    bool is_map = nrl_node_kind(node) == NRL_NODE_MAP;
+    if (is_map) {
+        m.folders = NULL;
+        options_fill(f->a, f->problems, "plugins", node, &part, 1);
+    }
+    fill_folders(f, m.folders, folders, out);
+    if (nrl_node_kind(m.allow) <= NRL_NODE_NULL) {
+        node_set(f->a, f->resolved, "plugins", folders);
+        return;
+    }
+    nrl_node *map = node_set(f->a, f->resolved, "plugins", node_new(f->a, NRL_NODE_MAP));
+    node_append(f->a, map, "folders", folders);
+    fill_allow(f, m.allow, node_set(f->a, map, "allow", node_new(f->a, NRL_NODE_LIST)), out);
 }
 
 static void fill_sections(const filler *f, const top_nodes *n, config_run *out)

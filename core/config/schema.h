@@ -90,6 +90,8 @@ typedef struct {
     int64_t seed;
     int64_t nan; /* config_nan */
     int64_t nan_limit;
+    double diverge_factor; /* 0 = off */
+    bool check_gradient;
     int64_t logits_mb;
     bool deterministic;
 } config_train;
@@ -99,6 +101,8 @@ typedef struct {
 } config_eval;
 
 typedef enum { CONFIG_ON_ERROR_STOP = 0, CONFIG_ON_ERROR_WARN } config_on_error;
+typedef enum { CONFIG_METRIC_AUTO = 0, CONFIG_METRIC_MIN, CONFIG_METRIC_MAX } config_metric_mode;
+typedef enum { CONFIG_EXPORT_NONE = 0, CONFIG_EXPORT_LAST, CONFIG_EXPORT_BEST } config_export;
 typedef enum { CONFIG_FALLBACK_NONE = 0, CONFIG_FALLBACK_PREVIOUS } config_fallback;
 
 typedef struct {
@@ -106,13 +110,16 @@ typedef struct {
     double every_minutes;
     int64_t keep, keep_best;
     const char *metric;
+    int64_t metric_mode; /* config_metric_mode */
     bool save_at_start;
-    bool export;      /* OUT/model at the end */
+    int64_t export; /* config_export: OUT/model at the end */
     bool async;
     int64_t threads;
     int64_t on_error; /* config_on_error */
     int64_t mismatch; /* config_on_error: of a run and the checkpoint it goes on from */
     int64_t fallback; /* config_fallback */
+    const char *sign;       /* file of a secret key, "" = unsigned */
+    const char *public_key; /* file of a public key, "" = any checkpoint is taken */
 } config_checkpoint;
 
 /* One host of a run, as `nrl launch` counts ranks over it. */
@@ -162,6 +169,9 @@ typedef struct {
     size_t n_loggers;
     const char **plugins; /* folders, ready to open */
     size_t n_plugins;
+    const nrl_node *plugin_folders; /* where they were written: a text, or a list of as many */
+    const char **plugins_allow; /* plugins.allow; NULL = not set, any may be opened */
+    size_t n_plugins_allow;
     bool overwrite;
     const char *resume, *out, *name;
     nrl_node *resolved; /* everything above as one tree; plugins append to their component's map */

@@ -158,6 +158,10 @@ static void check_metrics(algorithm_suite *s)
     int64_t n, rows = 0;
     while (s->table->metrics && s->table->metrics[rows].name)
         rows++;
+    for (int64_t i = 0; i < rows; i++)
+        report_check(s->report, s->table->metrics[i].better <= NRL_BETTER_LARGER,
+                     "a metric declares its better values by nrl_better", "'%s' has %u", s->table->metrics[i].name,
+                     s->table->metrics[i].better);
     if (!report_ok(s->report, ctx_take_metrics(s->compute.ctx, &list, &n), "metrics can be read"))
         return;
     for (int64_t i = 0; i < n; i++)

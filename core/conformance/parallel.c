@@ -3,6 +3,7 @@
  * gradients summed over ranks, the same calls everywhere, nothing left behind.
  */
 #include "conformance/parallel.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,40 @@ static void part_skipped(toy *t)
         if (!toy_step(t, &(toy_course){.step = step, .n_micro = 1})) return;
 }
 
+static bool masters_are(toy *t, double want, double room, const char *rule)
+{
+    double values[TOY_LARGEST];
+    for (int i = 0; i < TOY_PARAMS; i++) {
+        const nrl_tensor *master = t->params[i].slots[NRL_SLOT_MASTER];
+        if (!t->params[i].trained || !master) continue;
+        if (!toy_ok(t, nrl_tensor_fetch(t->compute.ctx, master, values, nrl_tensor_numel(master)), "a master can be read"))
+            return false;
+        for (int64_t k = 0; k < nrl_tensor_numel(master); k++)
+            if (!report_check(t->report, fabs(values[k] - want) <= room, rule, "'%s' is %.9g, expected %.9g",
+                              t->params[i].name, values[k], want))
+                return false;
+    }
+    return true;
+}
+
+/* Ranks that step alone differ after an update: the mean is shown for as long as it is asked for. */
+static void part_average(toy *t)
+{
+    const nrl_parallel *s = t->g->table;
+    const double own = 1 + t->rank, mean = 1 + (nrl_mesh_world(t->mesh) - 1) / 2.0;
+    if (!s->average || !begin(t, &training) || !t->plan.local_steps) return;
+    nrl_ctx *ctx = t->compute.ctx;
+    for (int i = 0; i < TOY_PARAMS; i++)
+        if (t->params[i].trained && t->params[i].slots[NRL_SLOT_MASTER] &&
+            !toy_ok(t, nrl_tensor_fill(ctx, t->params[i].slots[NRL_SLOT_MASTER], own), "a master can be filled"))
+            return;
+    if (!toy_ok(t, s->updated(t->self, ctx, 1), "updated succeeds")) return;
+    if (!toy_ok(t, s->average(t->self, ctx, true), "average begins")) return;
+    bool shown = masters_are(t, mean, 1e-6 * mean, "between the calls of average MASTER is the mean over ranks");
+    if (toy_ok(t, s->average(t->self, ctx, false), "average ends") && shown)
+        masters_are(t, own, 0, "after the calls of average MASTER is the rank's own");
+}
+
 static void part_reference(toy *t)
 {
     if (!begin(t, &(toy_kind){false, NRL_DTYPE_F32, NRL_OPTIMIZER_ELEMENT})) return;
@@ -102,7 +137,7 @@ static const struct {
     {"f32", part_f32, 1, 4, false},         {"bf16", part_bf16, 1, 3, true},
     {"orders", part_orders, 2, 4, true},    {"memory", part_memory, 2, 2, true},
     {"skipped", part_skipped, 2, 2, true},  {"reference", part_reference, 1, 2, true},
-    {"matrix", part_matrix, 2, 3, true},
+    {"matrix", part_matrix, 2, 3, true},    {"average", part_average, 2, 3, false},
 };
 
 static bool check_table(const nrl_parallel *t, conformance_report *r)

@@ -14,6 +14,7 @@ typedef struct {
     data_schema *schema; /* its format is set from the first row */
     bool mismatched;     /* each block gets a second side, see mismatch.h */
     int64_t workers;
+    const volatile int *signal; /* number of a signal that asks to stop, 0 = none yet; NULL = nobody asks */
     nrl_status (*check)(const void *user); /* asked before the cache gets its name; may be NULL */
     const void *check_user;
 } data_build_options;

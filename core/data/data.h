@@ -39,6 +39,7 @@ typedef struct {
     int64_t vocab_size;      /* of the model: ids beyond it are an error naming the row; 0 = any */
     const char *role;        /* "train" or "eval", for messages; NULL = "train" */
     bool quiet;              /* no warnings: ranks other than 0 */
+    const volatile int *signal; /* number of a signal that asks to stop, 0 = none yet; NULL = nobody asks */
 } dataset_options;
 
 typedef struct dataset dataset;
@@ -62,6 +63,9 @@ typedef struct {
     const char *path; /* as opened; borrowed */
     int64_t first, n;
     double weight;
+    int64_t bytes;        /* of the file */
+    const char *hash;     /* of the file's bytes, 32 hex digits; borrowed */
+    uint64_t tokens_hash; /* of the tokens made of it */
 } dataset_part;
 
 /* Reads or builds the cache. Errors name file and line (NRL_ERR_DATA); a path or option that cannot

@@ -15,7 +15,7 @@ struct dataset {
     char *extra[BATCH_MAX_EXTRA];
     bool prefix_sharing, has_pairs;
     dataset_report report;
-    char hash[33];
+    char hash[HASH_TEXT];
 };
 
 void dataset_close(dataset *d)
@@ -111,9 +111,7 @@ static void set_report(dataset *d)
         buffer_print(&keys, "%s %.17g\n", p->key, p->weight);
     }
     d->report.median_length = median_length(d);
-    XXH128_hash_t h = XXH3_128bits(keys.text, keys.size);
-    snprintf(d->hash, sizeof d->hash, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
-             (uint64_t)h.low64);
+    hash_bytes(keys.text, keys.size, d->hash);
     buffer_free(&keys);
 }
 
@@ -256,7 +254,13 @@ dataset_part dataset_part_at(const dataset *d, int64_t i)
 {
     NRL_ASSERT(i, <, d->parts.n);
     const data_part *p = &d->parts.items[i];
-    return (dataset_part){p->path, p->first, p->cache.header->n_blocks, p->weight};
+    return (dataset_part){.path = p->path,
+                          .first = p->first,
+                          .n = p->cache.header->n_blocks,
+                          .weight = p->weight,
+                          .bytes = p->bytes,
+                          .hash = p->hash,
+                          .tokens_hash = p->cache.header->sum};
 }
 
 void dataset_place(const dataset *d, int64_t block, char *out, size_t room)

@@ -136,12 +136,36 @@ static nrl_status unmark_prompt(data_encoder *e, const chat_template *template, 
     return NRL_OK;
 }
 
+/* What the rows' author asks of a message and this run does not do. */
+static nrl_status check_training(const data_encoder *e, const data_sample *s, int side)
+{
+    bool all = e->options->train_on_all && s->n_sides == 1;
+    for (size_t i = 0; i < s->chat[side].n; i++) {
+        const chat_message *m = &s->chat[side].items[i];
+        if (all && m->train == CHAT_TRAIN_NO)
+            return nrl_fail(
+                NRL_ERR_DATA,
+                "messages[%zu]: cannot leave the message out: it has weight 0 or train false, but "
+                "data.train_on: all trains every token\nhint: data.train_on: answer",
+                i);
+        if (!all && m->train == CHAT_TRAIN_YES && strcmp(m->role, "assistant") != 0)
+            return nrl_fail(
+                NRL_ERR_DATA,
+                "messages[%zu]: cannot train a message of '%s': it has weight 1 or train true, but "
+                "only "
+                "messages of 'assistant' are trained\nhint: data.train_on: all trains every token",
+                i, m->role);
+    }
+    return NRL_OK;
+}
+
 static nrl_status encode_chat(data_encoder *e, const data_sample *s)
 {
     const chat_template *template;
     NRL_TRY(find_template(e->options, &template));
     for (int i = 0; i < s->n_sides; i++) {
         chat_ids *out = &e->side[i];
+        NRL_TRY(check_training(e, s, i));
         const chat_conversation c = {.messages = s->chat[i].items,
                                      .n = s->chat[i].n,
                                      .n_prompt = untrained(e, s, i),

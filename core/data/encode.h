@@ -4,7 +4,7 @@
  *   prompted  BOS, prompt and answer tokenised as one string, EOS; trained from the token number
  *             that the prompt alone has
  *   chat      as the template writes it; trained: assistant turns with their end-of-turn token,
- *             behind the messages of the prompt
+ *             behind the messages of the prompt, less those that say weight 0 or train false
  *   ids       as given; labels -100 = not trained
  * BOS stands where the tokenizer adds one and EOS where it has one, each once, also when the text
  * spells it already. The first token is never a target.

@@ -14,30 +14,27 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 /* Everything that the tokens depend on, and nothing else: not the file's name, place or time. */
 static nrl_status set_key(const dataset_options *o, data_part *p)
 {
-    char hash[33], template[33];
+    char template[33];
     int64_t template_size;
     buffer b = {0};
     snprintf(template, sizeof template, "%s", o->template && !chat_template_is_file(o->template) ? o->template : "auto");
     struct stat st;
     if (!stat(p->path, &st)) p->modified = st.st_mtim;
-    NRL_TRY(data_file_hash(p->path, hash, &p->bytes));
+    NRL_TRY(data_file_hash(p->path, p->hash, &p->bytes));
     if (o->template && chat_template_is_file(o->template)) NRL_TRY(data_file_hash(o->template, template, &template_size));
     char *columns = o->columns ? json_write(o->columns, 0) : NULL;
     char *extra = o->extra ? json_write(o->extra, 0) : NULL;
     buffer_print(&b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
-                 DATA_CACHE_VERSION, hash, p->bytes,
+                 DATA_CACHE_VERSION, p->hash, p->bytes,
                  o->tokenizer ? tokenizer_hash(o->tokenizer) : "none",
                  template, o->max_length, o->max_length ? o->overlong : 0,
                  o->train_on_all + 2 * o->train_on_last, o->pairs + 2 * o->labels + 4 * o->mismatched, o->vocab_size,
                  columns ? columns : "", extra ? extra : "");
-    XXH128_hash_t h = XXH3_128bits(b.text, b.size);
-    snprintf(p->key, sizeof p->key, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
-             (uint64_t)h.low64);
+    hash_bytes(b.text, b.size, p->key);
     buffer_free(&b);
     free(columns);
     free(extra);
@@ -135,6 +132,7 @@ static nrl_status build_with(const dataset_options *o, const data_encode_options
                             .schema = &schema,
                             .mismatched = o->mismatched,
                             .workers = o->workers,
+                            .signal = o->signal,
                             .check = check_unchanged,
                             .check_user = p};
     NRL_TRY(data_stream_open(p->path, &stream));

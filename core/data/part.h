@@ -5,6 +5,7 @@
  */
 #ifndef DATA_PART_H
 #define DATA_PART_H
+#include "base/hash.h"
 #include "data/cache.h"
 #include <time.h>
 
@@ -14,7 +15,8 @@ typedef struct {
     int64_t first; /* number of its first block in the data set */
     int64_t bytes; /* of the file */
     struct timespec modified;
-    char key[33];
+    char hash[HASH_TEXT]; /* of the file's bytes */
+    char key[HASH_TEXT];
     bool from_cache;
     data_cache cache;
     char *cache_path; /* NULL: nothing is kept */

@@ -61,19 +61,91 @@ static nrl_status message_text(arena *a, const nrl_node *node, const char *key, 
     return NRL_OK;
 }
 
+static bool is_given(const nrl_node *map, const char *key)
+{
+    const nrl_node *value = nrl_node_find(map, key);
+    return value && nrl_node_kind(value) != NRL_NODE_NULL;
+}
+
+/* Keys by which a message says whether it is trained. */
+typedef struct {
+    const char *key;
+    enum { TRAIN_BY_NUMBER = 1, TRAIN_BY_BOOL, TRAIN_REFUSED } kind;
+} train_key;
+
+static const train_key train_keys[] = {
+    {"weight", TRAIN_BY_NUMBER},      /* OpenAI */
+    {"loss_weight", TRAIN_BY_NUMBER}, /* LLaMA-Factory */
+    {"train", TRAIN_BY_BOOL},
+    {"training", TRAIN_BY_BOOL}, /* Axolotl */
+    {"loss", TRAIN_BY_BOOL},     /* ms-swift */
+    /* Passed over, these would train what their author left out. */
+    {"train_detail", TRAIN_REFUSED},
+    {"trainable", TRAIN_REFUSED},
+    {"loss_mask", TRAIN_REFUSED},
+    {"loss_scale", TRAIN_REFUSED},
+    {"mask", TRAIN_REFUSED},
+};
+enum { N_TRAIN_KEYS = sizeof train_keys / sizeof *train_keys };
+
+/* A fraction would need a weight a token, which no loss reads. */
+static nrl_status read_train(const train_key *k, const nrl_node *value, chat_train *out)
+{
+    nrl_node_type kind = nrl_node_kind(value);
+    bool number = k->kind == TRAIN_BY_NUMBER;
+    double weight = !number                                          ? nrl_node_bool(value, false)
+                    : kind == NRL_NODE_INT || kind == NRL_NODE_FLOAT ? nrl_node_f64(value, -1)
+                                                                     : -1;
+    if (k->kind == TRAIN_REFUSED)
+        return nrl_fail(NRL_ERR_DATA,
+                        "cannot read key '%s': a message says whether it is trained by weight (0 or 1) or "
+                        "train (true or false)",
+                        k->key);
+    if ((number || kind == NRL_NODE_BOOL) && (weight == 0 || weight == 1)) {
+        *out = weight == 1 ? CHAT_TRAIN_YES : CHAT_TRAIN_NO;
+        return NRL_OK;
+    }
+    char *found = json_write(value, 0);
+    nrl_status st = nrl_fail(NRL_ERR_DATA, "cannot read key '%s': expected %s, got %.40s", k->key,
+                             number ? "0 (not trained) or 1 (trained)" : "true or false", found);
+    free(found);
+    return st;
+}
+
+static nrl_status read_training(const nrl_node *node, chat_train *out)
+{
+    const char *said_by = NULL;
+    *out = CHAT_TRAIN_UNSAID;
+    for (int i = 0; i < N_TRAIN_KEYS; i++) {
+        const train_key *k = &train_keys[i];
+        chat_train said;
+        if (!is_given(node, k->key)) continue;
+        NRL_TRY(read_train(k, nrl_node_find(node, k->key), &said));
+        if (said_by && said != *out)
+            return nrl_fail(NRL_ERR_DATA, "keys '%s' and '%s' contradict each other", said_by,
+                            k->key);
+        said_by = k->key;
+        *out = said;
+    }
+    return NRL_OK;
+}
+
+static bool is_known(const char *key)
+{
+    bool known = false;
+    for (int i = 0; i < N_TRAIN_KEYS && !known; i++)
+        known = !strcmp(train_keys[i].key, key);
+    return known;
+}
+
 static void note_unknown(const nrl_node *node, const char *role_key, const char *content_key,
                          data_sample *notes)
 {
     for (size_t i = 0; i < nrl_node_size(node) && !notes->unknown_key; i++) {
         const char *key = nrl_node_key(node, i);
-        if (strcmp(key, role_key) && strcmp(key, content_key)) notes->unknown_key = key;
+        if (strcmp(key, role_key) && strcmp(key, content_key) && !is_known(key))
+            notes->unknown_key = key;
     }
-}
-
-static bool is_given(const nrl_node *map, const char *key)
-{
-    const nrl_node *value = nrl_node_find(map, key);
-    return value && nrl_node_kind(value) != NRL_NODE_NULL;
 }
 
 static nrl_status read_message(arena *a, const nrl_node *node, data_sample *notes,
@@ -93,8 +165,8 @@ static nrl_status read_message(arena *a, const nrl_node *node, data_sample *note
     text = (data_text){"", 0};
     if (content || !calls) NRL_TRY(message_text(a, node, content_key, &text));
     note_unknown(node, role_key, content_key, notes);
-    *out = (chat_message){role_of(role), text.text, text.size, node};
-    return NRL_OK;
+    *out = (chat_message){role_of(role), text.text, text.size, node, CHAT_TRAIN_UNSAID};
+    return read_training(node, &out->train);
 }
 
 nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node, data_sample *notes,
@@ -127,7 +199,7 @@ void data_messages_add(arena *a, data_messages *list, data_messages more)
 data_messages data_message_of(arena *a, const char *role, data_text text)
 {
     chat_message *m = arena_alloc(a, sizeof *m);
-    *m = (chat_message){role, text.text, text.size, NULL};
+    *m = (chat_message){.role = role, .content = text.text, .content_size = text.size};
     return (data_messages){m, 1};
 }
 

@@ -169,6 +169,9 @@ static nrl_status run_row(data_slab *s, size_t i, data_worker *w, const data_bui
     data_sample sample;
     data_verdict verdict;
     int64_t line = s->rows[i].line;
+    if (o->signal && *o->signal)
+        return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) at %s:%" PRId64 ", while it was tokenized", *o->signal,
+                        strsignal(*o->signal), o->name, line);
     NRL_TRY(parse(s, i, o->name, &w->memory, &node));
     nrl_status st = data_row_read(&w->memory, o->schema, node, &sample);
     if (st == NRL_OK) st = data_encode(&w->encoder, &sample, &verdict);

@@ -12,10 +12,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 #include <zlib.h>
 
-enum { RAW_SIZE = 1 << 16, HASH_SIZE = 1 << 20, GZIP_WINDOW = 15 + 16 };
+enum { RAW_SIZE = 1 << 16, GZIP_WINDOW = 15 + 16 };
 
 struct data_stream {
     char *name;
@@ -185,33 +184,11 @@ nrl_status data_stream_read(data_stream *s, void *out, size_t room, size_t *n)
     return NRL_OK;
 }
 
-static nrl_status hash_file(int fd, const char *path, XXH3_state_t *state, void *chunk)
-{
-    size_t n;
-    do {
-        NRL_TRY(read_some(fd, path, chunk, HASH_SIZE, &n));
-        XXH3_128bits_update(state, chunk, n);
-    } while (n);
-    return NRL_OK;
-}
-
-nrl_status data_file_hash(const char *path, char hex[33], int64_t *size)
+nrl_status data_file_hash(const char *path, char hex[HASH_TEXT], int64_t *size)
 {
     int fd;
     NRL_TRY(open_regular(path, &fd, size));
-    XXH3_state_t *state = XXH3_createState();
-    void *chunk = malloc(HASH_SIZE);
-    nrl_status st = NRL_OK;
-    if (!state || !chunk || XXH3_128bits_reset(state) != XXH_OK)
-        st = nrl_fail(NRL_ERR_MEMORY, "%s: no memory to read it", path);
-    else
-        st = hash_file(fd, path, state, chunk);
-    if (st == NRL_OK) {
-        XXH128_hash_t h = XXH3_128bits_digest(state);
-        snprintf(hex, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
-    }
-    free(chunk);
-    XXH3_freeState(state);
+    nrl_status st = hash_descriptor(fd, path, hex);
     close(fd);
     return st;
 }

@@ -4,7 +4,7 @@
  */
 #ifndef DATA_STREAM_H
 #define DATA_STREAM_H
-#include <nrl/status.h>
+#include "base/hash.h"
 
 typedef struct data_stream data_stream;
 
@@ -19,6 +19,6 @@ void data_stream_close(data_stream *s); /* NULL is fine */
 nrl_status data_stream_read(data_stream *s, void *out, size_t room, size_t *n);
 
 /* XXH3-128 of the file as it lies on disk, 32 hex digits and a NUL, and its size. */
-nrl_status data_file_hash(const char *path, char hex[33], int64_t *size);
+nrl_status data_file_hash(const char *path, char hex[HASH_TEXT], int64_t *size);
 
 #endif

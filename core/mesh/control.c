@@ -97,7 +97,7 @@ static void see_to_suspect(control *c, int32_t rank)
     if (control_failed(c) || rank < 0) return;
     word w = {.kind = WORD_LOST, .culprit = rank};
     snprintf(w.text, sizeof w.text, "%s",
-             has_left(c, rank) ? "it has finished its run" : "its connection closed");
+             has_left(c, rank) ? "it has finished its run" : "its connection broke");
     control_say(c, &w);
 }
 
@@ -181,8 +181,10 @@ static void *watch(void *self)
 
 nrl_status control_announce(nrl_store *store, int32_t rank)
 {
-    char *key = beat_key(rank);
-    nrl_status st = store_counts(store) ? nrl_store_set(store, key, "0", 1) : NRL_OK;
+    char *key = beat_key(rank), *now = NULL;
+    /* Beats that are there are another process's, which has this rank's number. */
+    nrl_status st = store_counts(store) ? store_compare_set(store, key, "", "0", &now) : NRL_OK;
+    free(now);
     free(key);
     return st;
 }

@@ -2,7 +2,7 @@
  * control.h - the thread that watches over the ranks: it beats in the store every second, reads the
  * beats of the next ranks and the word (word.h), and knows first when somebody is lost.
  *
- * A rank is lost when its connection closed and nothing explains it within a moment, or when five
+ * A rank is lost when its connection broke and nothing explains it within a moment, or when five
  * beats in a row are missing. The store that is gone or silent is a lost rank too: the one that holds
  * it. Time is counted in this process's own beats, so a run that is suspended whole goes on. A store
  * in a folder has no beats: there only words are passed.

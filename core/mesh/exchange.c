@@ -1,7 +1,12 @@
 /*
- * exchange.c - small exchanges of host memory among all ranks, as calls of all.
+ * exchange.c - small exchanges of host memory among all ranks, as calls of all; lines that must be the same on
+ * each of them.
  */
+#include "base/arena.h"
+#include "base/hash.h"
+#include "mesh/compare.h"
 #include "mesh/internal.h"
+#include <stdlib.h>
 #include <string.h>
 
 static nrl_status run(nrl_mesh *m, mesh_op op, const char *what, nrl_comm_args *a)
@@ -41,4 +46,53 @@ nrl_status mesh_broadcast(nrl_mesh *m, const char *what, int32_t from, void *byt
 nrl_status mesh_barrier(nrl_mesh *m, const char *what)
 {
     return is_alone(m) ? NRL_OK : run(m, MESH_BARRIER, what, &(nrl_comm_args){0});
+}
+
+/* ---- comparing ---- */
+
+typedef struct {
+    uint64_t size;
+    char hash[HASH_TEXT];
+} digest;
+
+/* Rank 0's lines go to all, each rank's differences from them too. */
+static nrl_status exchange_differences(nrl_mesh *m, const char *what, const char *lines, char *first, size_t size,
+                                       compare_record *records)
+{
+    compare_record own;
+    if (m->place.rank == 0) memcpy(first, lines, size);
+    NRL_TRY(mesh_broadcast(m, what, 0, first, size));
+    compare_texts(first, lines, &own);
+    return mesh_exchange(m, what, &own, sizeof own, records);
+}
+
+static nrl_status find_differences(nrl_mesh *m, const char *what, const char *lines, size_t size, const char *hint)
+{
+    compare_record *records = mem_alloc((size_t)m->place.world * sizeof *records);
+    char *first = mem_alloc(size + 1);
+    nrl_status st = exchange_differences(m, what, lines, first, size, records);
+    if (st == NRL_OK) {
+        (void)mesh_barrier(m, what); /* nobody leaves before all have what they compare */
+        st = compare_result(records, (const char *const *)m->hosts, m->place.world, first, hint);
+        if (st == NRL_OK) st = nrl_fail(NRL_ERR_CONFIG, "cannot start: %s are in another order on some ranks", what);
+    }
+    free(first);
+    free(records);
+    return st;
+}
+
+nrl_status mesh_compare(nrl_mesh *m, const char *what, const char *lines, const char *hint)
+{
+    digest own = {.size = strlen(lines)};
+    if (is_alone(m)) return NRL_OK;
+    digest *all = mem_alloc((size_t)m->place.world * sizeof *all);
+    bool same = true;
+    hash_bytes(lines, own.size, own.hash);
+    nrl_status st = mesh_exchange(m, what, &own, sizeof own, all);
+    for (int32_t r = 1; r < m->place.world && st == NRL_OK; r++)
+        same = same && all[r].size == all[0].size && !strcmp(all[r].hash, all[0].hash);
+    uint64_t size = all[0].size;
+    free(all);
+    if (st != NRL_OK || same) return st;
+    return find_differences(m, what, lines, (size_t)size, hint);
 }

@@ -23,6 +23,11 @@ const mesh_place *mesh_where(const nrl_mesh *m)
     return &m->place;
 }
 
+const char *mesh_rank_name(const nrl_mesh *m, int32_t rank)
+{
+    return m->names[rank];
+}
+
 void mesh_set_step(nrl_mesh *m, int64_t step)
 {
     m->step = step;

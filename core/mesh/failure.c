@@ -67,6 +67,18 @@ nrl_status mesh_verdict_error(nrl_mesh *m, const record_call *call, double waite
     return st;
 }
 
+nrl_status mesh_check(nrl_mesh *m)
+{
+    word w;
+    buffer text = {0};
+    if (!m->control || !control_failed(m->control)) return NRL_OK;
+    control_verdict(m->control, &w);
+    say_verdict(m, &w, &text);
+    nrl_status st = nrl_fail(NRL_ERR_PEER, "%s", text.text);
+    buffer_free(&text);
+    return st;
+}
+
 nrl_status mesh_dead_error(const nrl_mesh *m)
 {
     return nrl_fail(NRL_ERR_PEER, "%s", m->reason ? m->reason : "the ranks of this run have parted");

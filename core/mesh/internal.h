@@ -40,6 +40,7 @@ struct nrl_work {
 
 struct nrl_mesh {
     mesh_place place;
+    store_secret secret; /* where place has one */
     nrl_collective table; /* members the plugin lacks are NULL */
     void *self;           /* the collective of all ranks */
     double timeout_init, timeout_step;
@@ -49,6 +50,8 @@ struct nrl_mesh {
     nrl_store *store, *keys, *meeting; /* connection; "nrl/<run>/"; the collective's */
     control *control;
     char **names; /* [world] "rank 2 (host, pid 77)" */
+    char **hosts; /* [world] */
+    int32_t n_nodes;
     record calls;
     nrl_comm axes[MESH_MAX_AXES], solo, all; /* all: every rank, whatever its axes */
     int n_axes;
@@ -58,12 +61,14 @@ struct nrl_mesh {
     _Atomic int64_t step; /* written by the step thread, read by the watching one too */
     double wait_seconds;
     bool planned; /* nobody was joined */
+    bool is_member; /* its hello stands in the store: what it reports concerns the others */
     bool dead;    /* a call failed; the collective is aborted */
     char *reason; /* what every further call says */
     char *text, *folder, *address, *origin, *run_id;
 };
 
-/* ---- mesh.c ---- */
+/* ---- open_store.c ---- */
+nrl_status mesh_open_store(nrl_mesh *m, double deadline); /* m->store and m->keys */
 bool mesh_holds_store(const nrl_mesh *m); /* the ranks' store is in this process */
 
 /* ---- join.c ---- */

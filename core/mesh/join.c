@@ -5,6 +5,7 @@
  * A hello is "key: value" lines, an empty line, and the fingerprint.
  */
 #include "base/arena.h"
+#include "mesh/compare.h"
 #include "mesh/internal.h"
 #include "mesh/socket.h"
 #include <stdio.h>
@@ -13,10 +14,10 @@
 #include <unistd.h>
 
 #define LOOK_S 0.05
-enum { MAX_HELLO = 1 << 20, MAX_FIELD = 64, HELLO_FORMAT = 1 };
+enum { MAX_HELLO = 1 << 20, MAX_FIELD = 64, HELLO_FORMAT = 2 };
 
 typedef struct {
-    int format, rank, world, pid;
+    int format, rank, world, local_rank, pid;
     char host[MAX_FIELD], version[MAX_FIELD];
     const char *fingerprint; /* in the hello's text */
 } hello;
@@ -26,24 +27,31 @@ static char *hello_key(int32_t rank)
     return mem_printf("hello/%d", (int)rank);
 }
 
-static char *hello_text(const nrl_mesh *m, const char *fingerprint)
+static void host_name(char host[MAX_FIELD])
 {
-    char host[MAX_FIELD] = "";
-    gethostname(host, sizeof host - 1);
-    if (!*host) snprintf(host, sizeof host, "unknown");
+    memset(host, 0, MAX_FIELD);
+    gethostname(host, MAX_FIELD - 1);
+    if (!*host) snprintf(host, MAX_FIELD, "unknown");
     for (char *at = host; *at; at++)
         if (*at <= ' ') *at = '_';
-    return mem_printf("format: %d\nrank: %d\nworld: %d\npid: %d\nhost: %s\nversion: %s\n\n%s",
+}
+
+static char *hello_text(const nrl_mesh *m, const char *fingerprint)
+{
+    char host[MAX_FIELD];
+    host_name(host);
+    return mem_printf("format: %d\nrank: %d\nworld: %d\npid: %d\nhost: %s\nversion: %s\nlocal: %d\n\n%s",
                       HELLO_FORMAT, (int)m->place.rank, (int)m->place.world, (int)getpid(), host,
-                      NRL_VERSION, fingerprint ? fingerprint : "");
+                      NRL_VERSION, (int)m->place.local_rank, fingerprint ? fingerprint : "");
 }
 
 static nrl_status parse_hello(const char *text, int32_t rank, hello *h)
 {
     const char *end = strstr(text, "\n\n");
     *h = (hello){0};
-    if (!end || sscanf(text, "format: %d\nrank: %d\nworld: %d\npid: %d\nhost: %63s\nversion: %63s\n",
-                       &h->format, &h->rank, &h->world, &h->pid, h->host, h->version) != 6 ||
+    if (!end ||
+        sscanf(text, "format: %d\nrank: %d\nworld: %d\npid: %d\nhost: %63s\nversion: %63s\nlocal: %d\n",
+               &h->format, &h->rank, &h->world, &h->pid, h->host, h->version, &h->local_rank) < 6 ||
         h->rank != rank)
         return nrl_fail(NRL_ERR_PEER, "rank %d does not speak as a rank of nrl %s", (int)rank,
                         NRL_VERSION);
@@ -71,10 +79,26 @@ static nrl_status say_hello(nrl_mesh *m, const char *fingerprint)
         st = nrl_fail(NRL_ERR_BUG, "a fingerprint of %zu bytes", strlen(mine));
     if (!st) st = store_compare_set(m->keys, key, "", mine, &now);
     if (!st && strcmp(now, mine)) st = number_is_taken(m, now);
+    m->is_member = !st;
     free(now);
     free(mine);
     free(key);
     return st;
+}
+
+bool mesh_rank_is_other(nrl_store *keys, int32_t rank, int32_t pid)
+{
+    char *key = hello_key(rank), host[MAX_FIELD];
+    void *value = NULL;
+    size_t size;
+    bool found = false, other = false;
+    hello h;
+    host_name(host);
+    if (!store_try_get(keys, key, &found, &value, &size) && found && !parse_hello(value, rank, &h))
+        other = h.pid != pid || strcmp(h.host, host) != 0;
+    free(value);
+    free(key);
+    return other;
 }
 
 /* ---- waiting ---- */
@@ -118,10 +142,10 @@ static nrl_status wait_for_all(nrl_mesh *m, char *const *keys, double deadline)
 {
     for (bool all = false;;) {
         word w;
-        NRL_TRY(store_all_there(m->keys, (const char *const *)keys, (size_t)m->place.world, &all));
         NRL_TRY(word_read(m->keys, &w));
+        NRL_TRY(store_all_there(m->keys, (const char *const *)keys, (size_t)m->place.world, &all));
+        if (all) return NRL_OK; /* each rank compares for itself, whoever has found a difference already */
         if (w.kind != WORD_NONE) return other_failed(m, &w);
-        if (all) return NRL_OK;
         if (m->signal && *m->signal)
             return nrl_fail(NRL_ERR_STOPPED, "signal %d came before all ranks had joined", *m->signal);
         if (mesh_clock() >= deadline) return missing_ranks(m, keys);
@@ -131,61 +155,7 @@ static nrl_status wait_for_all(nrl_mesh *m, char *const *keys, double deadline)
 
 /* ---- comparing ---- */
 
-static const char *next_line(const char *line)
-{
-    size_t n = strcspn(line, "\n");
-    return line + n + (line[n] == '\n');
-}
-
-/* The key of a "key: value" line, and its value on the other side. */
-static const char *find_key(const char *text, const char *line, size_t key)
-{
-    for (; *text; text = next_line(text))
-        if (!strncmp(text, line, key)) return text;
-    return NULL;
-}
-
-static nrl_status differs(const hello *a, const hello *b, const char *in_a, const char *in_b)
-{
-    const char *line = in_a ? in_a : in_b;
-    size_t key = strcspn(line, ":\n");
-    const char *values[2] = {in_a, in_b};
-    char shown[2][160];
-    for (int i = 0; i < 2; i++) {
-        const char *at = values[i] ? values[i] + key : "(not there)";
-        if (values[i] && *at == ':') at += 1 + (at[1] == ' ');
-        snprintf(shown[i], sizeof shown[i], "%.*s", (int)strcspn(at, "\n"), at);
-    }
-    return nrl_fail(NRL_ERR_CONFIG, "%.*s differs between ranks\nrank %d (%s): %s\nrank %d (%s): %s",
-                    (int)key, line, a->rank, a->host, shown[0], b->rank, b->host, shown[1]);
-}
-
-static size_t key_size(const char *line)
-{
-    size_t n = strcspn(line, ":\n");
-    return n + (line[n] == ':');
-}
-
-static bool same_line(const char *a, const char *b)
-{
-    size_t n = strcspn(a, "\n");
-    return n == strcspn(b, "\n") && !strncmp(a, b, n);
-}
-
-static nrl_status compare_fingerprints(const hello *a, const hello *b)
-{
-    if (!strcmp(a->fingerprint, b->fingerprint)) return NRL_OK;
-    for (const char *line = a->fingerprint; *line; line = next_line(line)) {
-        const char *other = find_key(b->fingerprint, line, key_size(line));
-        if (!other || !same_line(line, other)) return differs(a, b, line, other);
-    }
-    for (const char *line = b->fingerprint; *line; line = next_line(line))
-        if (!find_key(a->fingerprint, line, key_size(line))) return differs(a, b, NULL, line);
-    return nrl_fail(NRL_ERR_CONFIG, "the settings of ranks %d (%s) and %d (%s) differ in their order",
-                    a->rank, a->host, b->rank, b->host);
-}
-
-static nrl_status compare(const hello *a, const hello *b)
+static nrl_status compare_places(const hello *a, const hello *b)
 {
     if (a->world != b->world)
         return nrl_fail(NRL_ERR_CONFIG,
@@ -194,25 +164,56 @@ static nrl_status compare(const hello *a, const hello *b)
     if (a->format != b->format || strcmp(a->version, b->version))
         return nrl_fail(NRL_ERR_CONFIG, "rank %d (%s) runs nrl %s, rank %d (%s) nrl %s", a->rank,
                         a->host, a->version, b->rank, b->host, b->version);
-    return compare_fingerprints(a, b);
+    return NRL_OK;
 }
 
-static nrl_status compare_all(nrl_mesh *m, char *const *texts)
+/* The fingerprints that the hellos end with. */
+static nrl_status compare_fingerprints(const nrl_mesh *m, const hello *hellos)
 {
-    hello first, each;
-    int local = 0;
-    NRL_TRY(parse_hello(texts[0], 0, &first));
-    m->names = mem_alloc((size_t)m->place.world * sizeof *m->names);
+    int32_t world = m->place.world;
+    compare_record *records = mem_alloc((size_t)world * sizeof *records);
+    for (int32_t r = 0; r < world; r++) compare_texts(hellos[0].fingerprint, hellos[r].fingerprint, &records[r]);
+    nrl_status st = compare_result(records, (const char *const *)m->hosts, world, hellos[0].fingerprint, NULL);
+    free(records);
+    return st;
+}
+
+/* Nodes by what launchers say of their ranks, or by host names where these tell of more. */
+static void count_nodes(nrl_mesh *m, const hello *hellos)
+{
+    int32_t first_ranks = 0, hosts = 0;
     for (int32_t r = 0; r < m->place.world; r++) {
-        NRL_TRY(parse_hello(texts[r], r, &each));
-        NRL_TRY(compare(&first, &each));
-        m->names[r] = mem_printf("rank %d (%s, process %d)", (int)r, each.host, each.pid);
-        hello own;
-        NRL_TRY(parse_hello(texts[m->place.rank], m->place.rank, &own));
-        local += !strcmp(own.host, each.host);
+        int32_t earlier = 0;
+        while (earlier < r && strcmp(hellos[earlier].host, hellos[r].host)) earlier++;
+        hosts += earlier == r;
+        first_ranks += hellos[r].local_rank == 0;
+    }
+    m->n_nodes = hosts > first_ranks ? hosts : first_ranks;
+}
+
+/* What the others' hellos tell about the mesh. */
+static void keep_facts(nrl_mesh *m, const hello *hellos)
+{
+    int32_t world = m->place.world, local = 0;
+    m->names = mem_alloc((size_t)world * sizeof *m->names);
+    m->hosts = mem_alloc((size_t)world * sizeof *m->hosts);
+    for (int32_t r = 0; r < world; r++) {
+        m->names[r] = mem_printf("rank %d (%s, process %d)", (int)r, hellos[r].host, hellos[r].pid);
+        m->hosts[r] = mem_strdup(hellos[r].host);
+        local += !strcmp(hellos[m->place.rank].host, hellos[r].host);
     }
     if (m->place.local_world <= 0) m->place.local_world = local;
-    return NRL_OK;
+    count_nodes(m, hellos);
+}
+
+static nrl_status compare_all(nrl_mesh *m, char *const *texts, hello *hellos)
+{
+    for (int32_t r = 0; r < m->place.world; r++) {
+        NRL_TRY(parse_hello(texts[r], r, &hellos[r]));
+        NRL_TRY(compare_places(&hellos[0], &hellos[r]));
+    }
+    keep_facts(m, hellos);
+    return compare_fingerprints(m, hellos);
 }
 
 static nrl_status meet(nrl_mesh *m, char *const *keys, double deadline)
@@ -221,7 +222,9 @@ static nrl_status meet(nrl_mesh *m, char *const *keys, double deadline)
     NRL_TRY(wait_for_all(m, keys, deadline));
     char **texts = mem_alloc(world * sizeof *texts);
     nrl_status st = store_get_all(m->keys, (const char *const *)keys, world, texts);
-    if (!st) st = compare_all(m, texts);
+    hello *hellos = mem_alloc(world * sizeof *hellos);
+    if (!st) st = compare_all(m, texts, hellos);
+    free(hellos);
     for (size_t r = 0; r < world; r++)
         free(texts[r]);
     free(texts);

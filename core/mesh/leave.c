@@ -68,8 +68,10 @@ static void close_store(nrl_mesh *m, bool failed)
 
 static void free_mesh(nrl_mesh *m)
 {
-    for (int32_t r = 0; m->names && r < m->place.world; r++)
+    for (int32_t r = 0; m->names && r < m->place.world; r++) {
         free(m->names[r]);
+        free(m->hosts[r]);
+    }
     for (nrl_work *w = m->spare_works, *next; w; w = next) {
         next = w->next;
         free(w);
@@ -84,6 +86,8 @@ static void free_mesh(nrl_mesh *m)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free(texts[i]);
     free(m->names);
+    free(m->hosts);
+    secret_wipe(&m->secret, sizeof m->secret);
     free(m);
 }
 

@@ -36,6 +36,8 @@ static nrl_mesh *new_mesh(const mesh_setup *s)
     m->place.folder = m->folder = copy_text(s->place.folder);
     m->place.origin = m->origin = copy_text(s->place.origin);
     m->place.run_id = m->run_id = copy_text(s->place.run_id);
+    if (s->place.secret) m->secret = *s->place.secret;
+    m->place.secret = s->place.secret ? &m->secret : NULL;
     if (m->place.world < 1) m->place.world = 1;
     m->timeout_init = s->timeout_init;
     m->timeout_step = s->timeout_step;
@@ -44,48 +46,6 @@ static nrl_mesh *new_mesh(const mesh_setup *s)
     m->solo = (nrl_comm){.mesh = m, .name = "none", .size = 1, .stride = 1};
     record_open(&m->calls);
     return m;
-}
-
-bool mesh_holds_store(const nrl_mesh *m)
-{
-    return !m->folder && !m->place.store_elsewhere && m->place.rank == 0;
-}
-
-static nrl_status open_server(nrl_mesh *m)
-{
-    store_server **held = m->session ? &m->session->server : &m->server;
-    return *held ? NRL_OK : store_server_open(m->address, m->place.port, held);
-}
-
-static nrl_status open_keys(nrl_mesh *m, int32_t number, nrl_store **keys)
-{
-    char *prefix = store_run_prefix(m->run_id ? m->run_id : "", number);
-    nrl_status st = store_open_prefix(m->store, prefix, NULL, NULL, keys);
-    free(prefix);
-    return st;
-}
-
-/* A launcher that has something to say must know which keys are looked at. */
-static nrl_status tell_number(nrl_mesh *m, int32_t number)
-{
-    nrl_store *first;
-    char text[16];
-    int n = snprintf(text, sizeof text, "%d", (int)number);
-    NRL_TRY(open_keys(m, 1, &first));
-    nrl_status st = nrl_store_set(first, STORE_NEWEST_KEY, text, (size_t)n);
-    store_close(first);
-    return st;
-}
-
-static nrl_status open_store(nrl_mesh *m, double deadline)
-{
-    int32_t number = m->session ? m->session->n_runs : 1;
-    if (m->folder) NRL_TRY(store_open_folder(m->folder, &m->store));
-    if (mesh_holds_store(m)) NRL_TRY(open_server(m));
-    if (!m->folder)
-        NRL_TRY(store_connect_until(m->address, m->place.port, deadline - mesh_clock(), m->signal, &m->store));
-    NRL_TRY(open_keys(m, number, &m->keys));
-    return number > 1 && store_counts(m->store) ? tell_number(m, number) : NRL_OK;
 }
 
 static void print_record(void *user, buffer *text)
@@ -137,13 +97,15 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
     return st;
 }
 
-/* What stops a rank while it joins stops the others too. */
+/* What stops a rank while it joins stops the others too. A process that is none of them, as another has its
+ * number, says nothing. */
 static void tell_join_failure(nrl_mesh *m, nrl_status code)
 {
+    if (!m->is_member) return;
     word w = {.kind = WORD_TOLD, .code = code, .culprit = m->place.rank, .reporter = m->place.rank};
     char *said = mem_strdup(nrl_error_text());
     snprintf(w.text, sizeof w.text, "%s", said);
-    if (m->keys) word_tell(m->keys, &w);
+    word_tell(m->keys, &w);
     nrl_fail(code, "%s", said);
     free(said);
 }
@@ -152,9 +114,7 @@ static void write_text(nrl_mesh *m)
 {
     buffer b = {0};
     nrl_collective_facts f = {.size = sizeof f};
-    int32_t local = m->place.local_world > 0 ? m->place.local_world : m->place.world;
-    int32_t nodes = (m->place.world + local - 1) / local;
-    buffer_print(&b, "%d ranks on %d node%s", (int)m->place.world, (int)nodes, nodes > 1 ? "s" : "");
+    buffer_print(&b, "%d ranks on %d node%s", (int)m->place.world, (int)m->n_nodes, m->n_nodes > 1 ? "s" : "");
     if (m->origin) buffer_print(&b, " (%s)", m->origin);
     if (m->table.facts) m->table.facts(m->self, &f);
     buffer_print(&b, ", %s", f.text ? f.text : m->table.plugin.name);
@@ -166,7 +126,7 @@ static nrl_status join(nrl_mesh *m, const mesh_setup *s)
 {
     double deadline = mesh_clock() + m->timeout_init;
     nrl_status st = check_setup(s);
-    if (!st) st = open_store(m, deadline);
+    if (!st) st = mesh_open_store(m, deadline);
     if (st) return st;
     st = mesh_join(m, s->fingerprint, deadline);
     if (!st) st = open_control(m);

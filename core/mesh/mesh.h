@@ -12,6 +12,7 @@
  */
 #ifndef MESH_MESH_H
 #define MESH_MESH_H
+#include "mesh/secret.h"
 #include <nrl/comm.h>
 
 /* Where this process stands; all zero with world 1 for a run of one process. */
@@ -22,8 +23,10 @@ typedef struct {
     const char *address;             /* of the store; NULL: `folder` */
     int32_t port;
     bool store_elsewhere;            /* a launcher holds the store; else rank 0 does */
+    bool store_foreign;              /* it is PyTorch's, which knows no secret */
+    const store_secret *secret;      /* what the ranks of this job alone know; NULL = they believe each other */
     const char *folder;              /* a FileStore for rendezvous (no control: a folder cannot count) */
-    const char *run_id;              /* tells restarts of one job apart in a store; "" = none */
+    const char *run_id;              /* tells jobs, and restarts of one, apart in a store; "" = none */
 } mesh_place;
 
 /* What the meshes of one process have in common where it opens several, at once or one after the other
@@ -73,6 +76,13 @@ void mesh_settle(nrl_mesh *m);
  * and when the mesh has failed already. */
 void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text);
 
+/* NRL_ERR_PEER and who, where a rank is lost: for a thread that waits for other ranks by itself. [any] */
+nrl_status mesh_check(nrl_mesh *m);
+
+/* Whether the rank that joined under `rank` is another process than this machine's `pid`; false where nobody has
+ * joined. `keys`: of the run (store_run_prefix). [any] */
+bool mesh_rank_is_other(nrl_store *keys, int32_t rank, int32_t pid);
+
 /* ---- small exchanges ---- */
 
 /* all receives `size` bytes of every rank, in rank order, on every rank. */
@@ -80,9 +90,15 @@ nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t
 /* Copies rank `from`'s bytes to everybody. */
 nrl_status mesh_broadcast(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size);
 nrl_status mesh_barrier(nrl_mesh *m, const char *what);
+/* Makes sure that `lines`, "key: value" of any number, are the same on all ranks. Where they are not every
+ * rank gets the same NRL_ERR_CONFIG: the keys that differ, their values and whose they are. `hint` ends
+ * the message; NULL = none. */
+nrl_status mesh_compare(nrl_mesh *m, const char *what, const char *lines, const char *hint);
 
 /* ---- facts ---- */
 const mesh_place *mesh_where(const nrl_mesh *m);
+/* "rank 2 (host, process 77)", of ranks that have joined; borrowed. */
+const char *mesh_rank_name(const nrl_mesh *m, int32_t rank);
 /* Rank r's coordinate on an axis; 0 for unknown axes. */
 int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis);
 /* Ranks of one coordinate on the axis "data" work on the same batches; what they all know counts on the

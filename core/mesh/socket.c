@@ -116,14 +116,31 @@ nrl_status socket_connect(const char *address, int32_t port, double deadline, in
 
 /* ---- listening ---- */
 
-static bool is_loopback(const struct addrinfo *a)
+static bool is_loopback(const struct sockaddr *a)
 {
-    if (a->ai_family == AF_INET) {
-        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)a->ai_addr;
+    if (a->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)a;
         return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
     }
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a->ai_addr;
-    return a->ai_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a;
+    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+bool socket_is_loopback_name(const char *address)
+{
+    struct addrinfo want = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *list;
+    if (!strcmp(address, "localhost")) return false;
+    if (!getaddrinfo(address, NULL, &want, &list)) {
+        freeaddrinfo(list);
+        return false;
+    }
+    want.ai_flags = 0;
+    if (getaddrinfo(address, NULL, &want, &list)) return false;
+    bool all = true;
+    for (const struct addrinfo *a = list; a; a = a->ai_next)
+        all &= is_loopback(a->ai_addr);
+    freeaddrinfo(list);
+    return all;
 }
 
 static int listen_at(const struct addrinfo *a, int *out)
@@ -154,13 +171,56 @@ static int listen_everywhere(int32_t port, int *fd)
     return listen_at(&a, fd);
 }
 
-static int32_t port_of(int fd)
+/* The first address that is one of this machine; IPv4 before IPv6, as clients that cannot use all addresses of a name
+ * have the former. */
+static int listen_at_any(const struct addrinfo *list, int32_t port, int *fd)
+{
+    static const int families[] = {AF_INET, AF_INET6};
+    int error = EADDRNOTAVAIL;
+    for (int i = 0; i < 2; i++)
+        for (const struct addrinfo *a = list; a && error == EADDRNOTAVAIL; a = a->ai_next)
+            if (a->ai_family == families[i]) error = listen_at(a, fd);
+    return error == EADDRNOTAVAIL ? listen_everywhere(port, fd) : error;
+}
+
+static int32_t port_of(const struct sockaddr_storage *s)
+{
+    if (s->ss_family == AF_INET) return ntohs(((const struct sockaddr_in *)(const void *)s)->sin_port);
+    return ntohs(((const struct sockaddr_in6 *)(const void *)s)->sin6_port);
+}
+
+static int32_t own_port(int fd)
 {
     struct sockaddr_storage s = {0};
     socklen_t n = sizeof s;
-    if (getsockname(fd, (struct sockaddr *)&s, &n)) return 0;
-    if (s.ss_family == AF_INET) return ntohs(((struct sockaddr_in *)(void *)&s)->sin_port);
-    return ntohs(((struct sockaddr_in6 *)(void *)&s)->sin6_port);
+    return getsockname(fd, (struct sockaddr *)&s, &n) ? 0 : port_of(&s);
+}
+
+static bool is_everywhere(const struct sockaddr_storage *s)
+{
+    if (s->ss_family == AF_INET) return !((const struct sockaddr_in *)(const void *)s)->sin_addr.s_addr;
+    return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)(const void *)s)->sin6_addr);
+}
+
+bool socket_own_name(int fd, char text[SOCKET_NAME])
+{
+    struct sockaddr_storage s = {0};
+    socklen_t n = sizeof s;
+    char host[SOCKET_NAME - 32];
+    if (getsockname(fd, (struct sockaddr *)&s, &n) || is_loopback((const struct sockaddr *)&s)) return false;
+    if (is_everywhere(&s)) snprintf(text, SOCKET_NAME, "all interfaces, port %d,", (int)port_of(&s));
+    else if (getnameinfo((struct sockaddr *)&s, n, host, sizeof host, NULL, 0, NI_NUMERICHOST)) *text = 0;
+    else snprintf(text, SOCKET_NAME, "%s port %d", host, (int)port_of(&s));
+    return true;
+}
+
+void socket_peer_name(int fd, char text[SOCKET_NAME])
+{
+    struct sockaddr_storage s = {0};
+    socklen_t n = sizeof s;
+    if (getpeername(fd, (struct sockaddr *)&s, &n) ||
+        getnameinfo((struct sockaddr *)&s, n, text, SOCKET_NAME, NULL, 0, NI_NUMERICHOST))
+        snprintf(text, SOCKET_NAME, "a connection");
 }
 
 nrl_status socket_listen(const char *address, int32_t port, int *fd, int32_t *bound)
@@ -168,7 +228,7 @@ nrl_status socket_listen(const char *address, int32_t port, int *fd, int32_t *bo
     struct addrinfo *list = NULL;
     int error;
     if (address) NRL_TRY(resolve(address, port, AI_PASSIVE, &list));
-    error = list && is_loopback(list) ? listen_at(list, fd) : listen_everywhere(port, fd);
+    error = list ? listen_at_any(list, port, fd) : listen_everywhere(port, fd);
     if (list) freeaddrinfo(list);
     if (error == EADDRINUSE)
         return nrl_fail(NRL_ERR_CONFIG,
@@ -178,7 +238,7 @@ nrl_status socket_listen(const char *address, int32_t port, int *fd, int32_t *bo
     if (error)
         return nrl_fail(error == EACCES ? NRL_ERR_CONFIG : NRL_ERR_IO, "listening on port %d: %s",
                         (int)port, strerror(error));
-    *bound = port_of(*fd);
+    *bound = own_port(*fd);
     return NRL_OK;
 }
 

@@ -4,9 +4,11 @@
 #include "base/arena.h"
 #include "mesh/socket.h"
 #include "mesh/store_kind.h"
+#include "mesh/store_wire.h"
 #include <stdlib.h>
 #include <string.h>
 
+#define PLUGIN_LABEL "nrl plugin"
 #define SLICE_S 0.5 /* how often a waiting get looks whether it shall stop */
 
 nrl_store *store_new(const store_kind *kind, void *self)
@@ -43,6 +45,20 @@ char *store_run_prefix(const char *run_id, int32_t number)
     return number > 1 ? mem_printf("nrl%s%s~%d", slash, run_id, (int)number) : mem_printf("nrl%s%s", slash, run_id);
 }
 
+nrl_status store_check_job(nrl_store *s, const char *run_id)
+{
+    void *job = NULL;
+    size_t size;
+    bool found = false;
+    NRL_TRY(store_try_get(s, STORE_JOB_KEY, &found, &job, &size));
+    nrl_status st = NRL_OK;
+    if (found && strcmp(job, run_id) != 0)
+        st = nrl_fail(NRL_ERR_CONFIG, "the ranks' store belongs to job '%s', this rank is of job '%s'\n"
+                      "hint: two jobs share a port; give each its own", (const char *)job, run_id);
+    free(job);
+    return st;
+}
+
 static const nrl_store *bottom(const nrl_store *s)
 {
     while (s->inner)
@@ -69,6 +85,19 @@ static nrl_status whole_key(const nrl_store *s, const char *key, char **out)
     free(text);
     return nrl_fail(NRL_ERR_BUG, "a key of the store has %zu bytes, at most %d are allowed",
                     strlen(key), STORE_MAX_KEY);
+}
+
+bool nrl_store_prove(const nrl_store *s, const void *message, size_t size, uint8_t proof[NRL_PROOF_SIZE])
+{
+    s = bottom(s);
+    if (s->secret) secret_prove(s->secret, PLUGIN_LABEL, message, size, proof);
+    return s->secret != NULL;
+}
+
+bool nrl_store_verify(const nrl_store *s, const void *message, size_t size, const uint8_t proof[NRL_PROOF_SIZE])
+{
+    s = bottom(s);
+    return s->secret && secret_verify(s->secret, PLUGIN_LABEL, message, size, proof);
 }
 
 static void free_keys(char **keys, size_t n)

@@ -12,18 +12,29 @@
  */
 #ifndef MESH_STORE_H
 #define MESH_STORE_H
+#include "mesh/secret.h"
 #include <nrl/collective.h>
 
 enum { STORE_MAX_KEY = 8192, STORE_MAX_VALUE = 8 << 20, STORE_MAX_KEYS = 131072 };
 
 /* Connects, trying again until timeout_s is over: the server may start late. */
 nrl_status store_connect(const char *address, int32_t port, double timeout_s, nrl_store **out);
-/* The same, until *signal is not 0 (NULL = none): NRL_ERR_STOPPED then. */
-nrl_status store_connect_until(const char *address, int32_t port, double timeout_s,
-                               const volatile int *signal, nrl_store **out);
+
+typedef struct {
+    const char *address;
+    int32_t port;
+    double timeout_s;
+    const volatile int *signal; /* not 0 ends the trying with NRL_ERR_STOPPED; NULL = none is looked at */
+    const store_secret *secret; /* copied; the server must know it too. NULL = none */
+} store_client_setup;
+/* NRL_ERR_CONFIG at once where one side has a secret and the other has none, or another one. */
+nrl_status store_connect_to(const store_client_setup *setup, nrl_store **out);
 /* Where the ranks of a process's run `number` (from 1) keep their keys, by the id of the job ("" = none):
  * "nrl/job", "nrl/job~2"; malloc'd. */
 char *store_run_prefix(const char *run_id, int32_t number);
+/* NRL_ERR_CONFIG where the server serves another job than `run_id`. A server that serves none in particular, as
+ * PyTorch's do, is fine. */
+nrl_status store_check_job(nrl_store *s, const char *run_id);
 #define STORE_NEWEST_KEY "newest" /* of number 1's keys: the number of the newest run above 1 */
 
 /* The folder must be there; it serves one run. */
@@ -50,10 +61,20 @@ nrl_status store_get_all(nrl_store *s, const char *const *keys, size_t n, char *
 /* ---- the server: a thread of this process ---- */
 typedef struct store_server store_server;
 
-/* Port 0 chooses a free one. Address as for socket_listen; NULL = all interfaces. */
+typedef struct {
+    const char *address; /* as for socket_listen; NULL = all interfaces */
+    int32_t port;        /* 0 chooses a free one */
+    const char *job;     /* "" = a job without an id; NULL = whatever job its clients are of */
+    const store_secret *secret; /* copied; every client must know it. NULL = none: a warning where the address is
+                                   not loopback */
+    bool other_machines;        /* some clients are on others */
+} store_server_setup;
+
+nrl_status store_server_open_job(const store_server_setup *setup, store_server **out);
+/* The same for whatever job. */
 nrl_status store_server_open(const char *address, int32_t port, store_server **out);
 int32_t store_server_port(const store_server *s);
-int32_t store_server_clients(store_server *s); /* connections open now */
+int32_t store_server_clients(store_server *s); /* open connections that asked for something */
 void store_server_close(store_server *s); /* NULL is fine; clients see the connection close */
 
 #endif

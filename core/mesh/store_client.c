@@ -21,6 +21,8 @@ enum { MAX_IDLE = 8 };
 typedef struct {
     char *address;
     int32_t port;
+    bool has_secret;
+    store_secret secret;
     pthread_mutex_t lock;
     int idle[MAX_IDLE];
     int n_idle;
@@ -44,13 +46,47 @@ static nrl_status greet(client *c, int fd, double deadline)
     NRL_TRY(socket_send(fd, hello, sizeof hello, deadline));
     NRL_TRY(socket_receive(fd, &echo, 4, deadline, NULL));
     if (echo == nonce) return NRL_OK;
+    if (echo == STORE_REFUSAL)
+        return nrl_fail(NRL_ERR_CONFIG, "the ranks' store at %s port %d asks for the job's secret, and this process has none\n"
+                        "hint: set NRL_JOB_SECRET_FILE to the file that the others use", c->address, (int)c->port);
     return nrl_fail(NRL_ERR_PEER, "%s port %d is not a store of ranks", c->address, (int)c->port);
+}
+
+static nrl_status other_secret(const client *c)
+{
+    return nrl_fail(NRL_ERR_CONFIG, "the ranks' store at %s port %d has another secret than this process, or belongs to "
+                    "another job\nhint: give every process of a job the same secret, and every job its own port",
+                    c->address, (int)c->port);
+}
+
+/* Each side proves to the other that it knows the secret, by its challenge. */
+static nrl_status greet_with_secret(const client *c, int fd, double deadline)
+{
+    unsigned char hello[STORE_HELLO_BYTES] = {STORE_HELLO}, answer[STORE_CHALLENGE_BYTES - 1], yes;
+    unsigned char nonces[2 * SECRET_NONCE];
+    secret_random(nonces, SECRET_NONCE);
+    memcpy(hello + 1, nonces, SECRET_NONCE);
+    NRL_TRY(socket_send(fd, hello, sizeof hello, deadline));
+    NRL_TRY(socket_receive(fd, &yes, 1, deadline, NULL));
+    if (!yes)
+        return nrl_fail(NRL_ERR_CONFIG, "the ranks' store at %s port %d has no secret, and this process has one\n"
+                        "hint: give the secret to every process of the job, the one that holds the store too",
+                        c->address, (int)c->port);
+    NRL_TRY(socket_receive(fd, answer, sizeof answer, deadline, NULL));
+    memcpy(nonces + SECRET_NONCE, answer, SECRET_NONCE);
+    if (!secret_verify(&c->secret, STORE_SERVER_LABEL, nonces, sizeof nonces, answer + SECRET_NONCE))
+        return other_secret(c);
+    hello[0] = STORE_PROOF;
+    secret_prove(&c->secret, STORE_CLIENT_LABEL, nonces, sizeof nonces, hello + 1);
+    NRL_TRY(socket_send(fd, hello, sizeof hello, deadline));
+    NRL_TRY(socket_receive(fd, &yes, 1, deadline, NULL));
+    return yes == 1 ? NRL_OK : other_secret(c);
 }
 
 static nrl_status open_connection(client *c, double deadline, int *fd)
 {
     NRL_TRY(socket_connect(c->address, c->port, deadline, fd));
-    nrl_status st = greet(c, *fd, deadline);
+    nrl_status st = c->has_secret ? greet_with_secret(c, *fd, deadline) : greet(c, *fd, deadline);
     if (st) close(*fd);
     return st;
 }
@@ -149,13 +185,21 @@ static nrl_status client_set(void *self, const char *key, const void *value, siz
 {
     client *c = self;
     buffer b = {0};
-    uint32_t nonce = nonce_of(c), echo;
+    uint32_t nonce = nonce_of(c), echo = 0;
+    int fd;
+    NRL_TRY(take_connection(c, &fd));
     put_request(&b, STORE_SET);
     put_key(&b, key);
     put_text(&b, value, size);
     put_request(&b, STORE_PING);
     buffer_add(&b, (const char *)&nonce, 4);
-    return ask(c, &b, &echo, 4);
+    nrl_status st = send_request(fd, &b);
+    if (!st) st = socket_receive(fd, &echo, 4, mesh_clock() + ANSWER_S, NULL);
+    if (!st && echo != nonce)
+        st = nrl_fail(NRL_ERR_PEER, echo == STORE_FULL ? "the ranks' store has no room for %zu bytes of '%s'"
+                                                       : "the ranks' store did not take %zu bytes of '%s'", size, key);
+    give_connection(c, fd, st);
+    return st;
 }
 
 static nrl_status client_add(void *self, const char *key, int64_t amount, int64_t *result)
@@ -288,6 +332,7 @@ static void client_close(void *self)
     for (int i = 0; i < c->n_idle; i++)
         close(c->idle[i]);
     pthread_mutex_destroy(&c->lock);
+    secret_wipe(&c->secret, sizeof c->secret);
     free(c->address);
     free(c);
 }
@@ -305,43 +350,49 @@ static const store_kind client_kind = {
 
 /* ---- the first connection ---- */
 
-static nrl_status connect_patiently(client *c, double timeout_s, const volatile int *signal, int *fd)
+/* A server that is not there yet may come; one that does not fit stays as it is. */
+static nrl_status connect_patiently(client *c, const store_client_setup *setup, int *fd)
 {
-    double deadline = mesh_clock() + timeout_s;
+    double deadline = mesh_clock() + setup->timeout_s;
     for (;;) {
         double now = mesh_clock(), tries = now + ANSWER_S;
         nrl_status st = open_connection(c, tries < deadline ? tries : deadline, fd);
-        if (!st || mesh_clock() + RETRY_S >= deadline) return st;
-        if (signal && *signal)
-            return nrl_fail(NRL_ERR_STOPPED, "signal %d came before the ranks had a store", *signal);
+        if (!st || st == NRL_ERR_CONFIG) return st;
+        if (mesh_clock() + RETRY_S >= deadline) {
+            nrl_note("no store of the ranks within %g s", setup->timeout_s);
+            return st;
+        }
+        if (setup->signal && *setup->signal)
+            return nrl_fail(NRL_ERR_STOPPED, "signal %d came before the ranks had a store", *setup->signal);
         mesh_sleep(RETRY_S);
     }
 }
 
-nrl_status store_connect(const char *address, int32_t port, double timeout_s, nrl_store **out)
-{
-    return store_connect_until(address, port, timeout_s, NULL, out);
-}
-
-nrl_status store_connect_until(const char *address, int32_t port, double timeout_s,
-                               const volatile int *signal, nrl_store **out)
+nrl_status store_connect_to(const store_client_setup *setup, nrl_store **out)
 {
     int fd;
     int64_t joined;
     client *c = mem_alloc(sizeof *c);
-    c->address = mem_strdup(address);
-    c->port = port;
+    c->address = mem_strdup(setup->address);
+    c->port = setup->port;
+    c->has_secret = setup->secret != NULL;
+    if (setup->secret) c->secret = *setup->secret;
     pthread_mutex_init(&c->lock, NULL);
-    nrl_status st = connect_patiently(c, timeout_s, signal, &fd);
+    nrl_status st = connect_patiently(c, setup, &fd);
     if (!st) {
         give_connection(c, fd, NRL_OK);
         st = client_add(c, STORE_INIT_KEY, 1, &joined); /* a torch rank 0 waits for this count */
     }
     if (st) {
-        if (st != NRL_ERR_STOPPED) nrl_note("no store of the ranks within %g s", timeout_s);
         client_close(c);
         return st;
     }
     *out = store_new(&client_kind, c);
+    (*out)->secret = c->has_secret ? &c->secret : NULL;
     return NRL_OK;
+}
+
+nrl_status store_connect(const char *address, int32_t port, double timeout_s, nrl_store **out)
+{
+    return store_connect_to(&(store_client_setup){.address = address, .port = port, .timeout_s = timeout_s}, out);
 }

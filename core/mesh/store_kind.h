@@ -23,6 +23,7 @@ typedef struct {
 struct nrl_store {
     const store_kind *kind; /* NULL for a prefix */
     void *self;
+    const store_secret *secret; /* the kind's; NULL = none */
     nrl_store *inner; /* of a prefix */
     char *prefix;
     bool (*stopped)(void *user);

@@ -71,10 +71,15 @@ static bool set(call *c, store_text key, store_text value, bool append)
     return store_table_set(c->table, key, value, append);
 }
 
+/* SET has no reply, but one that fails is not passed over in silence. */
 static bool request_set(call *c)
 {
+    const uint32_t full = STORE_FULL;
     store_text key = take_text(c), value = take_text(c);
-    return set(c, key, value, false);
+    if (set(c, key, value, false)) return true;
+    reply(c, &full, sizeof full);
+    c->session->refused = true;
+    return true;
 }
 
 static bool same_text(store_text a, store_text b)
@@ -189,7 +194,7 @@ static bool request_multi_set(call *c)
 {
     uint64_t n = take_u64(c);
     for (uint64_t i = 0; i < n; i++)
-        if (!request_set(c)) return false;
+        if (!request_set(c) || c->session->refused) return true;
     return true;
 }
 

@@ -1,10 +1,13 @@
 /*
- * store_server.c - the sockets of a store: one thread, poll, a session for each connection.
+ * store_server.c - the sockets of a store: one thread, poll, a session for each connection. A connection that
+ * has not said hello is worth little: there are at most MAX_PENDING of them, for HELLO_S seconds, and the
+ * oldest goes where there is no room for another.
  */
 #include "base/arena.h"
 #include "mesh/socket.h"
 #include "mesh/store.h"
 #include "mesh/store_session.h"
+#include "mesh/store_wire.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -19,10 +22,15 @@
 /* A piece of 64 KiB is read at a time. All buffers of all clients together have at most
  * BUFFER_BYTES: who asks for more is dropped. */
 enum { MAX_CLIENTS = 16384, PIECE = 64 << 10, BUFFER_BYTES = 512 << 20, PAUSE_MS = 100 };
+/* A client says hello as soon as it has connected, so of those that are accepted in one turn nearly all have said
+ * it in the next. */
+enum { MAX_PENDING = 256, ACCEPTED_A_TURN = 64 };
+#define HELLO_S 10.0
 
 typedef struct {
     int fd;
     bool ended;
+    double hello_until;
     size_t sent; /* bytes of session.out; less than half of them */
     store_session session;
 } client;
@@ -32,13 +40,17 @@ struct store_server {
     int32_t port;
     pthread_t thread;
     atomic_bool stop;
-    atomic_int n_open;
+    atomic_int n_joined;
     /* the thread's own */
     store_table table;
-    client **clients;
+    client **clients; /* in the order in which they came */
     struct pollfd *polls; /* [n_clients + 2] */
-    size_t n_clients, capacity;
+    size_t n_clients, capacity, n_pending;
+    double hello_until; /* the earliest of pending clients */
     bool no_room; /* no descriptor for another client: the listener pauses */
+    bool told_no_room, told_refusal, told_full;
+    bool has_secret;
+    store_secret secret;
     char piece[PIECE];
 };
 
@@ -49,27 +61,60 @@ static void end_client(client *c)
     free(c);
 }
 
+/* Makes room: the one that has said nothing for longest goes. */
+static void end_oldest_pending(store_server *s)
+{
+    for (size_t i = 0; i < s->n_clients; i++) {
+        client *c = s->clients[i];
+        if (c->session.validated || c->ended) continue;
+        c->ended = true;
+        shutdown(c->fd, SHUT_RDWR); /* its descriptor goes with the others that ended */
+        s->n_pending--;
+        return;
+    }
+}
+
+static void add_client(store_server *s, int fd)
+{
+    if (s->n_clients == s->capacity) {
+        s->capacity = s->capacity ? s->capacity * 2 : 64;
+        s->clients = mem_realloc(s->clients, s->capacity * sizeof *s->clients);
+        s->polls = mem_realloc(s->polls, (s->capacity + 2) * sizeof *s->polls);
+    }
+    socket_set_options(fd);
+    client *c = mem_alloc(sizeof *c);
+    c->fd = fd;
+    c->hello_until = mesh_clock() + HELLO_S;
+    c->session.secret = s->has_secret ? &s->secret : NULL;
+    s->clients[s->n_clients++] = c;
+    s->n_pending++;
+}
+
+static void tell_no_room(store_server *s)
+{
+    if (s->told_no_room) return;
+    s->told_no_room = true;
+    nrl_warn("the ranks' store cannot take another connection: %s\n"
+             "hint: raise the limit of open files (ulimit -n)", strerror(errno));
+}
+
 static void accept_clients(store_server *s)
 {
-    for (;;) {
+    for (int n = 0; n < ACCEPTED_A_TURN; n++) {
         int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        s->no_room = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM);
+        s->no_room = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
+        if (s->no_room) {
+            tell_no_room(s);
+            end_oldest_pending(s);
+        }
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0) return;
         if (s->n_clients >= MAX_CLIENTS) {
             close(fd);
             continue;
         }
-        if (s->n_clients == s->capacity) {
-            s->capacity = s->capacity ? s->capacity * 2 : 64;
-            s->clients = mem_realloc(s->clients, s->capacity * sizeof *s->clients);
-            s->polls = mem_realloc(s->polls, (s->capacity + 2) * sizeof *s->polls);
-        }
-        socket_set_options(fd);
-        client *c = mem_alloc(sizeof *c);
-        c->fd = fd;
-        s->clients[s->n_clients++] = c;
-        atomic_fetch_add(&s->n_open, 1);
+        if (s->n_pending >= MAX_PENDING) end_oldest_pending(s);
+        add_client(s, fd);
     }
 }
 
@@ -123,17 +168,40 @@ static void wake_clients(store_server *s)
     }
 }
 
+static void tell_refusal(store_server *s, const client *c)
+{
+    char text[SOCKET_NAME];
+    if (s->told_refusal) return;
+    s->told_refusal = true;
+    socket_peer_name(c->fd, text);
+    nrl_warn("the ranks' store refused %s, which does not know the job's secret; others are refused silently", text);
+}
+
+static void tell_full(store_server *s)
+{
+    if (s->told_full || !s->table.refused) return;
+    s->told_full = true;
+    nrl_warn("the ranks' store is full: %zu keys, %zu MiB; it takes %d keys and %d MiB", s->table.n_entries,
+             s->table.bytes >> 20, STORE_TABLE_KEYS, STORE_TABLE_BYTES >> 20);
+}
+
 static void run_session(store_server *s, client *c)
 {
     bool changed = false;
     if (!store_session_run(&c->session, &s->table, &changed)) c->ended = true;
     write_client(c);
     if (changed) wake_clients(s);
+    if (c->session.refused) {
+        if (!c->session.validated) tell_refusal(s, c);
+        c->ended |= !c->session.out.size;
+    }
+    tell_full(s);
 }
 
 static void read_client(store_server *s, client *c)
 {
-    ssize_t n = recv(c->fd, s->piece, sizeof s->piece, 0);
+    size_t most = c->session.validated || !s->has_secret ? sizeof s->piece : STORE_HELLO_BYTES;
+    ssize_t n = recv(c->fd, s->piece, most, 0);
     if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (n <= 0) {
         c->ended = true;
@@ -152,7 +220,7 @@ static void read_client(store_server *s, client *c)
 static bool takes_more(const client *c)
 {
     const store_session *x = &c->session;
-    if (x->out.size >= STORE_REPLY_BYTES) return false;
+    if (x->out.size >= STORE_REPLY_BYTES || x->refused) return false;
     return !x->waiting || x->in.size - x->taken < PIECE;
 }
 
@@ -185,8 +253,31 @@ static void serve_clients(store_server *s)
         if (!c->ended) s->clients[kept++] = c;
         else end_client(c);
     }
-    atomic_fetch_sub(&s->n_open, (int)(s->n_clients - kept));
     s->n_clients = kept;
+}
+
+/* Who says no hello has gone by now; who has acted as a rank is waited for in the end. */
+static void count_clients(store_server *s)
+{
+    double now = mesh_clock();
+    int joined = 0;
+    s->n_pending = 0;
+    for (size_t i = 0; i < s->n_clients; i++) {
+        client *c = s->clients[i];
+        joined += c->session.joined;
+        if (c->session.validated) continue;
+        if (now >= c->hello_until) c->ended = true;
+        if (!s->n_pending++) s->hello_until = c->hello_until;
+    }
+    atomic_store(&s->n_joined, joined);
+}
+
+static int wait_ms(const store_server *s)
+{
+    if (s->no_room) return PAUSE_MS;
+    if (!s->n_pending) return -1;
+    double left = s->hello_until - mesh_clock();
+    return left > 0 ? (int)(left * 1000) + 1 : 0;
 }
 
 static void *serve(void *self)
@@ -194,11 +285,13 @@ static void *serve(void *self)
     store_server *s = self;
     while (!atomic_load(&s->stop)) {
         fill_polls(s);
-        int n = poll(s->polls, s->n_clients + 2, s->no_room ? PAUSE_MS : -1);
+        int n = poll(s->polls, s->n_clients + 2, wait_ms(s));
         s->no_room = false;
         if (n < 0) continue; /* interrupted */
+        bool more = s->polls[1].revents & POLLIN;
         serve_clients(s);
-        if (s->polls[1].revents & POLLIN) accept_clients(s);
+        if (more) accept_clients(s);
+        count_clients(s);
     }
     return NULL;
 }
@@ -214,17 +307,37 @@ static int start_thread(store_server *s)
     return bad;
 }
 
-nrl_status store_server_open(const char *address, int32_t port, store_server **out)
+/* Beyond this machine everybody may connect. */
+static void warn_if_open(int listener)
 {
+    char text[SOCKET_NAME];
+    if (socket_own_name(listener, text))
+        nrl_warn("the ranks' store listens at %s and asks nobody for a secret: whoever reaches it can join or end "
+                 "the run\nhint: on every node set NRL_JOB_SECRET_FILE to a file of mode 600 that holds a secret",
+                 text);
+}
+
+nrl_status store_server_open_job(const store_server_setup *setup, store_server **out)
+{
+    static const char job_key[] = "/" STORE_JOB_KEY;
     int listener, bad = 0;
     int32_t bound;
-    NRL_TRY(socket_listen(address, port, &listener, &bound));
+    const char *address = setup->address;
+    /* Debian's hosts call themselves 127.0.1.1, which no other machine can reach. */
+    if (setup->other_machines && address && socket_is_loopback_name(address)) address = NULL;
+    NRL_TRY(socket_listen(address, setup->port, &listener, &bound));
+    if (!setup->secret) warn_if_open(listener);
     store_server *s = mem_alloc(sizeof *s);
     s->listener = listener;
     s->port = bound;
+    s->has_secret = setup->secret != NULL;
+    if (setup->secret) s->secret = *setup->secret;
     s->capacity = 64;
     s->clients = mem_alloc(s->capacity * sizeof *s->clients);
     s->polls = mem_alloc((s->capacity + 2) * sizeof *s->polls);
+    if (setup->job)
+        store_table_set(&s->table, (store_text){job_key, sizeof job_key - 1},
+                        (store_text){setup->job, strlen(setup->job)}, false);
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake < 0) bad = errno;
     else bad = start_thread(s);
@@ -234,10 +347,16 @@ nrl_status store_server_open(const char *address, int32_t port, store_server **o
     }
     close(listener);
     if (s->wake >= 0) close(s->wake);
+    store_table_free(&s->table);
     free(s->clients);
     free(s->polls);
     free(s);
     return nrl_fail(NRL_ERR_IO, "starting the ranks' store: %s", strerror(bad));
+}
+
+nrl_status store_server_open(const char *address, int32_t port, store_server **out)
+{
+    return store_server_open_job(&(store_server_setup){.address = address, .port = port}, out);
 }
 
 int32_t store_server_port(const store_server *s)
@@ -247,7 +366,7 @@ int32_t store_server_port(const store_server *s)
 
 int32_t store_server_clients(store_server *s)
 {
-    return atomic_load(&s->n_open);
+    return atomic_load(&s->n_joined);
 }
 
 void store_server_close(store_server *s)
@@ -265,5 +384,6 @@ void store_server_close(store_server *s)
     close(s->wake);
     free(s->clients);
     free(s->polls);
+    secret_wipe(&s->secret, sizeof s->secret);
     free(s);
 }

@@ -60,6 +60,62 @@ static request_state skip_request(const char **at, const char *end)
     return state;
 }
 
+/* ---- the hello of a job that has a secret ---- */
+
+static void reply(store_session *s, const void *bytes, size_t size)
+{
+    buffer_add(&s->out, bytes, size);
+}
+
+static void refuse(store_session *s, const void *words, size_t size)
+{
+    s->refused = true;
+    reply(s, words, size);
+}
+
+static void challenge(store_session *s, const char *nonce)
+{
+    static const unsigned char yes = 1, no = 0;
+    unsigned char proof[SECRET_PROOF];
+    if (!s->secret) {
+        refuse(s, &no, 1);
+        return;
+    }
+    memcpy(s->nonces, nonce, SECRET_NONCE);
+    secret_random(s->nonces + SECRET_NONCE, SECRET_NONCE);
+    secret_prove(s->secret, STORE_SERVER_LABEL, s->nonces, sizeof s->nonces, proof);
+    reply(s, &yes, 1);
+    reply(s, s->nonces + SECRET_NONCE, SECRET_NONCE);
+    reply(s, proof, sizeof proof);
+    s->challenged = true;
+}
+
+static void check_proof(store_session *s, const char *proof)
+{
+    static const unsigned char yes = 1, no = 0;
+    s->validated = secret_verify(s->secret, STORE_CLIENT_LABEL, s->nonces, sizeof s->nonces,
+                                 (const unsigned char *)proof);
+    if (s->validated) reply(s, &yes, 1);
+    else refuse(s, &no, 1);
+}
+
+/* HELLO, PROOF, or a VALIDATE that is not enough; *at goes behind it. */
+static request_state take_hello(store_session *s, const char **at, const char *end)
+{
+    const uint32_t refusal = STORE_REFUSAL;
+    unsigned char code = (unsigned char)**at;
+    if (code == STORE_VALIDATE) {
+        refuse(s, &refusal, sizeof refusal);
+        return REQUEST_WHOLE;
+    }
+    if (code != (s->challenged ? STORE_PROOF : STORE_HELLO)) return REQUEST_BAD;
+    if (end - *at < STORE_HELLO_BYTES) return REQUEST_SHORT;
+    if (s->challenged) check_proof(s, *at + 1);
+    else challenge(s, *at + 1);
+    *at += STORE_HELLO_BYTES;
+    return REQUEST_WHOLE;
+}
+
 /* ---- the session ---- */
 
 void store_session_free(store_session *s)
@@ -78,17 +134,27 @@ static void forget_taken(store_session *s)
     s->taken = 0;
 }
 
+/* Runs the request at *at and goes behind it; REQUEST_BAD ends the session. */
+static request_state run_request(store_session *s, store_table *t, const char **at, const char *end, bool *changed)
+{
+    const char *begin = *at;
+    unsigned char code = (unsigned char)*begin;
+    if (!s->validated && (s->secret || code != STORE_VALIDATE)) return take_hello(s, at, end);
+    request_state state = skip_request(at, end);
+    if (state == REQUEST_SHORT && end - begin > STORE_REQUEST_BYTES) return REQUEST_BAD;
+    if (state) return state;
+    s->joined |= code != STORE_VALIDATE && code != STORE_PING;
+    return store_request_run(s, t, code, begin + 1, changed) ? REQUEST_WHOLE : REQUEST_BAD;
+}
+
 bool store_session_run(store_session *s, store_table *t, bool *changed)
 {
-    while (s->taken < s->in.size && s->out.size < STORE_REPLY_BYTES) {
-        const char *begin = s->in.text + s->taken, *at = begin, *end = s->in.text + s->in.size;
-        unsigned char code = (unsigned char)*begin;
-        if (s->waiting && code != STORE_CANCEL_WAIT) break;
-        if (!s->validated && code != STORE_VALIDATE) return false;
-        request_state state = skip_request(&at, end);
-        if (state == REQUEST_BAD || s->in.size - s->taken > STORE_REQUEST_BYTES) return false;
+    while (s->taken < s->in.size && s->out.size < STORE_REPLY_BYTES && !s->refused) {
+        const char *begin = s->in.text + s->taken, *at = begin;
+        if (s->waiting && (unsigned char)*begin != STORE_CANCEL_WAIT) break;
+        request_state state = run_request(s, t, &at, s->in.text + s->in.size, changed);
+        if (state == REQUEST_BAD) return false;
         if (state == REQUEST_SHORT) break;
-        if (!store_request_run(s, t, code, begin + 1, changed)) return false;
         s->taken += (size_t)(at - begin);
     }
     if (s->in.size) forget_taken(s);

@@ -27,7 +27,10 @@ static uint64_t hash_of(store_text key)
 
 static bool afford(store_table *t, size_t bytes)
 {
-    if (bytes > STORE_TABLE_BYTES - t->bytes) return false;
+    if (bytes > STORE_TABLE_BYTES - t->bytes) {
+        t->refused = true;
+        return false;
+    }
     t->bytes += bytes;
     return true;
 }
@@ -68,7 +71,8 @@ static store_entry *find_or_add(store_table *t, store_text key)
     store_entry *e = store_table_find(t, key);
     if (e) return e;
     if (t->n_entries >= t->n_slots) grow(t);
-    if (!t->n_slots || !afford(t, entry_bytes(key.size))) return NULL;
+    t->refused |= t->n_entries >= STORE_TABLE_KEYS;
+    if (!t->n_slots || t->n_entries >= STORE_TABLE_KEYS || !afford(t, entry_bytes(key.size))) return NULL;
     e = calloc(1, sizeof *e);
     char *copy = malloc(key.size + 1);
     if (!e || !copy) {

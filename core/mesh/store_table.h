@@ -1,7 +1,7 @@
 /*
  * store_table.h - the server's keys and values, and its queues, which are a name space of their own.
- * Sizes come from clients: everything is counted against STORE_TABLE_BYTES, and running out of
- * memory is an answer (false), not an end. One thread.
+ * Sizes come from clients: everything is counted against STORE_TABLE_BYTES and STORE_TABLE_KEYS, and
+ * running out of memory is an answer (false), not an end. One thread.
  */
 #ifndef MESH_STORE_TABLE_H
 #define MESH_STORE_TABLE_H
@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_TABLE_BYTES = 512 << 20 };
+/* A run needs about 8 keys and as many KiB a rank. */
+enum { STORE_TABLE_BYTES = 256 << 20, STORE_TABLE_KEYS = 1 << 19 };
 
 typedef struct {
     const char *bytes;
@@ -30,6 +31,7 @@ typedef struct {
     store_entry **slots;
     size_t n_slots, n_entries, n_values;
     size_t bytes;
+    bool refused; /* something found no room */
 } store_table;
 
 void store_table_free(store_table *t);

@@ -30,8 +30,22 @@ enum {
     STORE_REQUESTS
 };
 
+/* A store whose job has a secret begins otherwise, and takes no VALIDATE:
+ *   client  HELLO, nonce c [32]
+ *   server  1, nonce s [32], proof of STORE_SERVER_LABEL over c and s; or 0: it has no secret
+ *   client  PROOF, proof of STORE_CLIENT_LABEL over c and s
+ *   server  1; or 0 and the end
+ * From there on requests are those above. To a VALIDATE it says STORE_REFUSAL where the echo of PING would be. */
+enum { STORE_HELLO = 0x40, STORE_PROOF = 0x41, STORE_HELLO_BYTES = 33, STORE_CHALLENGE_BYTES = 65 };
+#define STORE_SERVER_LABEL "nrl store server"
+#define STORE_CLIENT_LABEL "nrl store client"
+#define STORE_REFUSAL 0x216c726eu /* "nrl!" */
+/* Before the end of a session whose SET found no room; whoever sends a PING behind it reads this. */
+#define STORE_FULL 0x6c6c7566u /* "full" */
+
 #define STORE_MAGIC 0x3C85F7CEu /* VALIDATE's argument */
 #define STORE_INIT_KEY "init/"
+#define STORE_JOB_KEY "nrl-job" /* whose store it is; set by the server itself */
 
 enum {
     STORE_CHECK_READY = 0,

@@ -10,7 +10,7 @@
 typedef enum {
     WORD_NONE = 0,
     WORD_TOLD,   /* the culprit itself said why it leaves: code and text */
-    WORD_LOST,   /* its connection closed without a word */
+    WORD_LOST,   /* its connection broke without a word */
     WORD_SILENT, /* its beats stopped */
     WORD_LATE,   /* a call took longer than allowed while everybody beat */
     WORD_STORE   /* the store is gone or silent; never in the store, of course */

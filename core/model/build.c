@@ -269,20 +269,7 @@ static bool is_multiplied(const model *m, const nrl_param *p)
     return p->n_dims == 2;
 }
 
-/* Forward, and the gradients of input and weight: that of a frozen weight is not computed, and below what is
- * trained none is. */
-double model_flops_per_token(const model *m)
-{
-    double flops = 0;
-    for (int32_t i = 0; i < m->n_params; i++)
-        if (is_multiplied(m, m->params[i]))
-            flops += (m->params[i]->trained ? 6.0 : 4.0) * (double)m->params[i]->whole;
-    for (int32_t u = 1; u < model_first_trained(m); u++)
-        for (int32_t i = 0; i < m->units[u].n_uses; i++)
-            if (is_multiplied(m, m->units[u].uses[i])) flops -= 2.0 * (double)m->units[u].uses[i]->whole;
-    return flops;
-}
-
+/* Forward, and the gradients of input and weight: that of a frozen weight is not computed. */
 double model_unit_flops(const model *m, int32_t u)
 {
     const model_unit *unit = &m->units[u];

@@ -1,6 +1,7 @@
 /*
  * hf_read.c - values of a parameter out of the mapped files, converted to f32.
  */
+#include "base/buffer.h"
 #include "model/convert.h"
 #include "model/weights.h"
 #include <stdio.h>
@@ -111,4 +112,31 @@ nrl_status hf_weights_hash(const hf_weights *w, char out[33])
     XXH128_hash_t h = XXH3_128bits_digest(&state);
     snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
     return NRL_OK;
+}
+
+/* Samples of a tensor: pages, as reading less than one costs as much. */
+enum { SAMPLES = 4, SAMPLE_BYTES = 4096 };
+
+/* The first and the last block of its bytes, and two between them. */
+static uint64_t sample_hash(const safetensor *t)
+{
+    size_t size = t->size_bytes;
+    if (size <= SAMPLES * SAMPLE_BYTES) return XXH3_64bits(t->data, size);
+    uint64_t h = 0;
+    for (size_t k = 0; k < SAMPLES; k++)
+        h = XXH3_64bits_withSeed(t->data + (size - SAMPLE_BYTES) / (SAMPLES - 1) * k, SAMPLE_BYTES, h);
+    return h;
+}
+
+char *hf_weights_identity(const hf_weights *w, const char *whose)
+{
+    buffer lines = {0};
+    char shape[200];
+    for (int64_t i = 0; i < w->n; i++) {
+        const safetensor *t = w->sorted[i];
+        safetensors_shape_text(t->n_dims, t->dims, shape, sizeof shape);
+        buffer_print(&lines, "%s'%s': %s %s, %016llx\n", whose, t->name, t->type, shape,
+                     (unsigned long long)sample_hash(t));
+    }
+    return buffer_take(&lines);
 }

@@ -234,9 +234,8 @@ static nrl_status write_config(saver *s)
 }
 
 /* Weights of an earlier save under other names would be read instead of, or beside, these. */
-static bool is_stale(const char *name, void *user)
+static bool is_stale(const char *name)
 {
-    (void)user;
     size_t n = strlen(name);
     static const char end[] = ".safetensors";
     if (!strcmp(name, "model.safetensors.index.json")) return true;
@@ -244,19 +243,55 @@ static bool is_stale(const char *name, void *user)
            !strcmp(name + n - (sizeof end - 1), end);
 }
 
+static nrl_status write_travelling(saver *s, const hf_save_options *options)
+{
+    const hf_file *own = options->replaced;
+    for (size_t i = 0; i < sizeof travelling / sizeof *travelling && options->copy_from; i++) {
+        bool replaced = false;
+        for (const hf_file *f = own; f->name; f++)
+            replaced |= !strcmp(f->name, travelling[i]);
+        if (!replaced) NRL_TRY(output_copy(&s->out, options->copy_from, travelling[i]));
+    }
+    for (const hf_file *f = own; f->name; f++)
+        if (f->text) NRL_TRY(output_text(&s->out, f->name, f->text));
+    return NRL_OK;
+}
+
+static bool is_model(const char *name)
+{
+    return !strcmp(name, "config.json") || is_stale(name);
+}
+
+static bool is_adapter(const char *name)
+{
+    return !strncmp(name, "adapter_", 8);
+}
+
+static bool is_made(const char *name)
+{
+    for (size_t i = 0; i < sizeof travelling / sizeof *travelling; i++)
+        if (!strcmp(travelling[i], name)) return true;
+    return is_model(name);
+}
+
+nrl_status hf_remove(const char *dir)
+{
+    return output_remove(dir, is_made);
+}
+
 static nrl_status write_all(saver *s, const hf_save_options *options)
 {
+    if (!options->overwrite) NRL_TRY(output_refuse(&s->out, options->adapter_config ? is_adapter : is_model));
     for (int32_t i = 0; i < s->n_shards; i++)
         NRL_TRY(write_shard(s, i));
     if (options->adapter_config) {
         NRL_TRY(output_text(&s->out, "adapter_config.json", options->adapter_config));
-        return output_publish(&s->out, NULL, NULL);
+        return output_publish(&s->out, options->overwrite, NULL);
     }
     NRL_TRY(write_index(s));
-    for (size_t i = 0; i < sizeof travelling / sizeof *travelling && options->copy_from; i++)
-        NRL_TRY(output_copy(&s->out, options->copy_from, travelling[i]));
+    NRL_TRY(write_travelling(s, options));
     NRL_TRY(write_config(s));
-    return output_publish(&s->out, is_stale, NULL);
+    return output_publish(&s->out, options->overwrite, is_stale);
 }
 
 static nrl_status discard_all(saver *s)
@@ -277,7 +312,7 @@ nrl_status hf_save(const char *dir, const model *m, hf_source source, void *user
     saver s = {.m = m, .options = options, .first = alone ? m->n_own : 0,
                .end = alone ? m->n_params : m->n_own, .source = source, .user = user, .dtype = dtype};
     plan(&s, alone ? 0 : options->max_shard_bytes);
-    nrl_status st = options->discard ? discard_all(&s) : output_open(dir, &s.out);
+    nrl_status st = options->discard ? discard_all(&s) : output_open(dir, options->inputs, &s.out);
     if (st == NRL_OK && !options->discard) st = write_all(&s, options);
     output_close(&s.out);
     free(s.pieces);

@@ -50,10 +50,9 @@ int64_t model_n_trained(const model *m);
 /* The lowest unit that uses something trained: no gradient is needed below it. The last one where nothing is. */
 int32_t model_first_trained(const model *m);
 nrl_param *model_param(const model *m, const char *name); /* NULL if absent */
-/* Strict matrix FLOPs of one token's forward and backward without attention: 6 * (matrix elements used by
- * linear and head, the input embedding not counted), 4 * where the weight is frozen. */
-double model_flops_per_token(const model *m);
-/* Those of unit u, the head's with the last. */
+/* Matrix FLOPs of one token's forward and backward in unit u, the head's with the last, without attention: 6 *
+ * (matrix elements used by linear and head, the input embedding not counted), 4 * where the weight is frozen. What
+ * strategies weigh units by; what a step has computed is counted by ctx_flops. */
 double model_unit_flops(const model *m, int32_t u);
 
 /* Fills one parameter's f32 values (numel, whole) from its declared initialiser: a counter-based

@@ -1,6 +1,6 @@
 /*
- * output.c - see output.h. A rename within one file system is atomic; a directory that exists
- * already is filled file by file, weights before the rest, which is as close as POSIX comes to it.
+ * output.c - see output.h. Two directories of one file system exchange their names atomically where the
+ * kernel and the file system know how; elsewhere the old one steps aside for a moment.
  */
 #include "model/output.h"
 #include "base/arena.h"
@@ -57,9 +57,9 @@ static nrl_status make_temporary(output *o)
     return st;
 }
 
-nrl_status output_open(const char *dir, output *out)
+nrl_status output_open(const char *dir, const inputs *read, output *out)
 {
-    *out = (output){.dir = mem_strdup(dir)};
+    *out = (output){.given = mem_strdup(dir), .dir = mem_strdup(dir)};
     size_t n = strlen(out->dir);
     while (n > 1 && out->dir[n - 1] == '/')
         out->dir[--n] = 0;
@@ -67,6 +67,13 @@ nrl_status output_open(const char *dir, output *out)
     out->exists = !stat(out->dir, &s);
     if (out->exists && !S_ISDIR(s.st_mode))
         return nrl_fail(NRL_ERR_CONFIG, "%s: exists and is no directory", out->dir);
+    nrl_status st = inputs_check_folder(read, out->dir);
+    if (st != NRL_OK) return nrl_fail(st, "%s\nhint: choose another folder", nrl_error_text());
+    char *real = out->exists ? realpath(out->dir, NULL) : NULL;
+    if (real) { /* a link stays one */
+        free(out->dir);
+        out->dir = real;
+    }
     NRL_TRY(make_parents(out->dir));
     return make_temporary(out);
 }
@@ -197,15 +204,6 @@ static void free_names(name_list *list)
     free(list->names);
 }
 
-static nrl_status move_file(const output *o, const char *name)
-{
-    char *from = mem_printf("%s/%s", o->temporary, name), *to = mem_printf("%s/%s", o->dir, name);
-    nrl_status st = rename(from, to) ? io_error(to, "put the file in place") : NRL_OK;
-    free(from);
-    free(to);
-    return st;
-}
-
 static bool has_name(const name_list *list, const char *name)
 {
     for (size_t i = 0; i < list->n; i++)
@@ -220,35 +218,114 @@ static void remove_in(const char *dir, const char *name)
     free(path);
 }
 
-/* config.json moves last: until then a reader sees the old model's description. */
-static nrl_status move_all(const output *o, const name_list *ours)
+static nrl_status refuse_existing(const output *o, const char *name)
 {
-    static const char last[] = "config.json";
-    for (size_t i = 0; i < ours->n; i++)
-        if (strcmp(ours->names[i], last)) NRL_TRY(move_file(o, ours->names[i]));
-    return has_name(ours, last) ? move_file(o, last) : NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "cannot write the model to '%s': '%s' is there already and was not made here\n"
+                    "hint: choose another folder, or remove it",
+                    o->given, name);
 }
 
-static nrl_status fill_existing(const output *o, bool (*is_stale)(const char *, void *), void *user)
+/* The old one's other files get a second name in the new one; what cannot have two moves after the exchange.
+ * Without overwrite there may be nothing but such. */
+static nrl_status carry_over(const output *o, const name_list *ours, name_list *theirs, bool overwrite,
+                             bool (*is_stale)(const char *name))
+{
+    size_t n = 0;
+    for (size_t i = 0; i < theirs->n; i++) {
+        char *name = theirs->names[i];
+        bool goes = has_name(ours, name) || (is_stale && is_stale(name));
+        if (goes && !overwrite) return refuse_existing(o, name);
+        char *from = mem_printf("%s/%s", o->dir, name), *to = mem_printf("%s/%s", o->temporary, name);
+        bool is_there = goes || !link(from, to);
+        free(from);
+        free(to);
+        if (is_there) continue;
+        theirs->names[i] = theirs->names[n]; /* those that are left come first */
+        theirs->names[n++] = name;
+    }
+    for (size_t i = n; i < theirs->n; i++)
+        free(theirs->names[i]);
+    theirs->n = n;
+    return NRL_OK;
+}
+
+static bool exchange(const char *a, const char *b)
+{
+    if (!renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE)) return true;
+    if (errno != EINVAL && errno != ENOSYS) return false;
+    char *aside = mem_printf("%s.old", a);
+    bool done = !rename(b, aside) && (!rename(a, b) || (rename(aside, b), false)) && !rename(aside, a);
+    free(aside);
+    return done;
+}
+
+/* What is still in the old one, whose name is the temporary one now. */
+static nrl_status bring(const output *o, const name_list *left)
+{
+    for (size_t i = 0; i < left->n; i++) {
+        char *from = mem_printf("%s/%s", o->temporary, left->names[i]), *to = mem_printf("%s/%s", o->dir, left->names[i]);
+        nrl_status st = rename(from, to) ? io_error(from, "move this to the new directory") : NRL_OK;
+        free(from);
+        free(to);
+        NRL_TRY(st);
+    }
+    return NRL_OK;
+}
+
+static void keep_mode(const output *o)
+{
+    struct stat s;
+    if (!stat(o->dir, &s)) chmod(o->temporary, s.st_mode & 07777);
+}
+
+static nrl_status replace_existing(output *o, bool overwrite, bool (*is_stale)(const char *name))
 {
     name_list ours = list_names(o->temporary), theirs = list_names(o->dir);
-    nrl_status st = move_all(o, &ours);
-    for (size_t i = 0; i < theirs.n && st == NRL_OK && is_stale; i++)
-        if (!has_name(&ours, theirs.names[i]) && is_stale(theirs.names[i], user))
-            remove_in(o->dir, theirs.names[i]);
+    nrl_status st = carry_over(o, &ours, &theirs, overwrite, is_stale);
+    keep_mode(o);
+    if (st == NRL_OK) st = sync_directory(o->temporary);
+    if (st == NRL_OK && !exchange(o->temporary, o->dir)) st = io_error(o->dir, "put the directory in place");
+    if (st == NRL_OK && bring(o, &theirs) != NRL_OK) {
+        st = NRL_ERR_IO;
+        free(o->temporary); /* which stays, with what could not be moved */
+        o->temporary = NULL;
+    }
     free_names(&ours);
     free_names(&theirs);
-    return st == NRL_OK ? sync_directory(o->dir) : st;
+    return st == NRL_OK ? sync_parent(o->dir) : st;
 }
 
-nrl_status output_publish(output *o, bool (*is_stale)(const char *name, void *user), void *user)
+nrl_status output_refuse(const output *o, bool (*is_ours)(const char *name))
+{
+    name_list theirs = list_names(o->dir);
+    nrl_status st = NRL_OK;
+    for (size_t i = 0; i < theirs.n && st == NRL_OK; i++)
+        if (is_ours(theirs.names[i])) st = refuse_existing(o, theirs.names[i]);
+    free_names(&theirs);
+    return st;
+}
+
+nrl_status output_publish(output *o, bool overwrite, bool (*is_stale)(const char *name))
 {
     NRL_TRY(sync_directory(o->temporary));
-    if (o->exists) return fill_existing(o, is_stale, user);
+    if (o->exists) return replace_existing(o, overwrite, is_stale);
     if (rename(o->temporary, o->dir)) return io_error(o->dir, "put the directory in place");
     free(o->temporary);
     o->temporary = NULL;
     return sync_parent(o->dir);
+}
+
+nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name))
+{
+    name_list all = list_names(dir);
+    const char *left = NULL;
+    for (size_t i = 0; i < all.n; i++)
+        if (is_ours(all.names[i])) remove_in(dir, all.names[i]);
+        else left = all.names[i];
+    if (left) nrl_warn("left in place: '%s/%s'", dir, left);
+    nrl_status st = left || !rmdir(dir) || errno == ENOENT || errno == ENOTDIR ? NRL_OK : io_error(dir, "remove this directory");
+    free_names(&all);
+    return st;
 }
 
 void output_close(output *o)
@@ -262,5 +339,6 @@ void output_close(output *o)
     }
     free(o->temporary);
     free(o->dir);
+    free(o->given);
     *o = (output){0};
 }

@@ -1,21 +1,27 @@
 /*
  * output.h - writing a directory of files that appears whole or not at all: a temporary directory
- * beside it, synced files, one rename. Errors name the file; a full disk also the bytes that were
+ * beside it, synced files, one exchange of names. Errors name the file; a full disk also the bytes that were
  * needed.
  */
 #ifndef MODEL_OUTPUT_H
 #define MODEL_OUTPUT_H
+#include "base/inputs.h"
 #include <nrl/status.h>
 #include <stdbool.h>
 
 typedef struct {
-    char *dir;       /* where the files shall be */
+    char *given;     /* the directory as the caller named it, for messages */
+    char *dir;       /* where the files shall be: of a link, where it leads */
     char *temporary; /* where they are until output_publish */
     bool exists;     /* dir was there before */
 } output;
 
-/* Makes missing parents and the temporary directory. */
-nrl_status output_open(const char *dir, output *out);
+/* Makes missing parents and the temporary directory. NRL_ERR_CONFIG where `dir` is no directory, or
+ * one of the inputs (may be NULL) or the home of one. */
+nrl_status output_open(const char *dir, const inputs *read, output *out);
+
+/* Before anything is written: NRL_ERR_CONFIG where the directory holds a file that `is_ours` names. */
+nrl_status output_refuse(const output *o, bool (*is_ours)(const char *name));
 
 /* One file in the temporary directory. */
 typedef struct {
@@ -33,9 +39,14 @@ nrl_status output_text(const output *o, const char *name, const char *text);
 nrl_status output_copy(const output *o, const char *from_dir,
                        const char *name); /* absent: nothing */
 
-/* Moves everything to its place. A directory that existed keeps its other files, except those that
- * `is_stale` names (may be NULL). */
-nrl_status output_publish(output *o, bool (*is_stale)(const char *name, void *user), void *user);
+/* Gives the temporary directory the name, in exchange for the one that had it: at any moment one of the
+ * two is there, whole. What else was in that one moves along, except files that `is_stale` names (may be
+ * NULL). Without `overwrite` a file that would be replaced or is stale is NRL_ERR_CONFIG. */
+nrl_status output_publish(output *o, bool overwrite, bool (*is_stale)(const char *name));
+
+/* Removes the files of a directory that `is_ours` names, and the directory where nothing else is in it; what is
+ * left is named in a warning. A missing directory is fine. */
+nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name));
 
 /* Removes what is left of the temporary directory and frees. Call it in any case. */
 void output_close(output *o);

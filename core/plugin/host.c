@@ -21,15 +21,19 @@ struct plugin_host {
     arena a;
     search_path search;
     open_plugin *open;
+    const char *installed;    /* the folder that came with the program, NULL = unknown */
+    bool is_restricted;       /* to `allow` and what is installed */
+    const char *const *allow; /* [n_allow] */
+    size_t n_allow, n_skipped;
 };
 
 /* Programs lie in <prefix>/bin, plugins in <prefix>/NRL_PLUGIN_SUBDIR. */
 static void add_installed(plugin_host *h, const char *exe_dir)
 {
     const char *slash = strrchr(exe_dir, '/');
-    if (slash)
-        search_add(&h->search, &h->a,
-                   arena_printf(&h->a, "%.*s/" NRL_PLUGIN_SUBDIR, (int)(slash - exe_dir), exe_dir));
+    if (!slash) return;
+    h->installed = arena_printf(&h->a, "%.*s/" NRL_PLUGIN_SUBDIR, (int)(slash - exe_dir), exe_dir);
+    search_add(&h->search, &h->a, h->installed);
 }
 
 plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
@@ -56,6 +60,44 @@ const char *const *plugin_folders(const plugin_host *h, size_t *n)
     return h->search.folders;
 }
 
+void plugin_host_restrict(plugin_host *h, const char *const *allow, size_t n)
+{
+    h->is_restricted = true;
+    h->allow = allow;
+    h->n_allow = n;
+}
+
+void plugin_host_skip(plugin_host *h, size_t n_folders)
+{
+    h->n_skipped = n_folders;
+}
+
+/* ---- what may be opened ---- */
+
+static bool is_in_list(const plugin_host *h, const char *text)
+{
+    for (size_t i = 0; i < h->n_allow; i++)
+        if (!strcmp(h->allow[i], text)) return true;
+    return false;
+}
+
+/* `path` is FOLDER/KIND/NAME.so. What is compared is read before any of its code runs. */
+static nrl_status check_allowed(plugin_host *h, const char *path)
+{
+    char hash[HASH_SHA256_TEXT];
+    char *folder = arena_strdup(&h->a, path), *name = strrchr(folder, '/');
+    *name++ = 0;
+    name[strlen(name) - strlen(".so")] = 0;
+    char *kind = strrchr(folder, '/');
+    if (kind) *kind++ = 0;
+    if (kind && h->installed && search_is_same_folder(folder, h->installed)) return NRL_OK;
+    if (is_in_list(h, name) || (kind && is_in_list(h, arena_printf(&h->a, "%s/%s", kind, name)))) return NRL_OK;
+    NRL_TRY(hash_sha256_file(path, hash));
+    if (is_in_list(h, arena_printf(&h->a, "sha256:%s", hash))) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "plugins.allow has neither its name nor its hash: it was not opened\n"
+                    "hint: 'plugins.allow=[sha256:%s]' allows this very file", hash);
+}
+
 /* ---- one file ---- */
 
 /* dlopen's own words name the file and the missing symbol or version; only what to do is added. */
@@ -66,9 +108,10 @@ static nrl_status explain_dlerror(const char *text)
                     newer ? "\nit was built for a newer nrl than this one, " NRL_VERSION : "");
 }
 
-static nrl_status load_entry(const char *path, const nrl_plugin **table)
+static nrl_status load_entry(plugin_host *h, const char *path, const nrl_plugin **table)
 {
     const nrl_plugin *(*entry)(void);
+    if (h->is_restricted) NRL_TRY(check_allowed(h, path));
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!so) return explain_dlerror(dlerror());
     *(void **)&entry = dlsym(so, "nrl_plugin_entry");
@@ -77,10 +120,10 @@ static nrl_status load_entry(const char *path, const nrl_plugin **table)
     return NRL_OK;
 }
 
-static nrl_status load(const char *path, const plugin_kind *kind, const char *name,
+static nrl_status load(plugin_host *h, const char *path, const plugin_kind *kind, const char *name,
                        const nrl_plugin **table)
 {
-    NRL_TRY(load_entry(path, table));
+    NRL_TRY(load_entry(h, path, table));
     return plugin_check(*table, kind, name);
 }
 
@@ -92,10 +135,10 @@ static const nrl_plugin *extended_copy(arena *a, const nrl_plugin *table, const 
     return copy;
 }
 
-static nrl_status load_noted(const char *path, const plugin_kind *kind, const char *name,
+static nrl_status load_noted(plugin_host *h, const char *path, const plugin_kind *kind, const char *name,
                              const nrl_plugin **table)
 {
-    nrl_status st = load(path, kind, name, table);
+    nrl_status st = load(h, path, kind, name, table);
     if (st != NRL_OK) nrl_note("%s '%s' (%s)", kind->name, name, path);
     return st;
 }
@@ -105,7 +148,7 @@ static nrl_status load_noted(const char *path, const plugin_kind *kind, const ch
 static nrl_status no_such_plugin(plugin_host *h, const plugin_kind *kind, const char *name)
 {
     arena a = {0};
-    const char **names, *all = "none", *where = "no folder";
+    const char **names, *all = "none", *where = "no folder", *hint = "";
     suggestion near = {.word = name};
     size_t n = plugin_names(h, &a, kind->kind, &names);
     for (size_t i = 0; i < n; i++) {
@@ -114,9 +157,12 @@ static nrl_status no_such_plugin(plugin_host *h, const plugin_kind *kind, const 
     }
     for (size_t i = 0; i < h->search.n; i++)
         where = i ? arena_printf(&a, "%s, %s", where, h->search.folders[i]) : h->search.folders[i];
-    nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s%s%s\nthere are: %s (in %s%s%s)", kind->name, name,
+    if (h->n_skipped)
+        hint = arena_printf(&a, "\nhint: `plugins` of the config names %zu folder%s, not searched with "
+                                "--no-plugins-from-config", h->n_skipped, h->n_skipped > 1 ? "s" : "");
+    nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s%s%s\nthere are: %s (in %s%s%s)%s", kind->name, name,
              near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "",
-             all, where, h->search.absent ? "; no folder: " : "", h->search.absent ? h->search.absent : "");
+             all, where, h->search.absent ? "; no folder: " : "", h->search.absent ? h->search.absent : "", hint);
     arena_free(&a);
     return NRL_ERR_CONFIG;
 }
@@ -157,9 +203,19 @@ nrl_status plugin_open(plugin_host *h, uint32_t kind_number, const char *name, c
     const char *path = search_file(&h->search, &h->a, kind->folder, name, &folder);
     if (!path) return no_such_plugin(h, kind, name);
     const nrl_plugin *table;
-    NRL_TRY(load_noted(path, kind, name, &table));
+    NRL_TRY(load_noted(h, path, kind, name, &table));
     warn_of_hidden(h, kind, name, path, folder + 1);
     *out = keep_open(h, kind, table, path);
+    return NRL_OK;
+}
+
+nrl_status plugin_identity(plugin_host *h, uint32_t kind, const char *name, arena *a, const char **text)
+{
+    char hash[HASH_TEXT];
+    const plugin *p = find_open(h, kind, name);
+    NRL_ASSERT((p != NULL), ==, true);
+    NRL_TRY(hash_file(p->path, hash));
+    *text = arena_printf(a, "%s, %s", p->table->version, hash);
     return NRL_OK;
 }
 
@@ -172,7 +228,7 @@ nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out
     size_t n = strlen(base);
     if (n < 4 || strcmp(base + n - 3, ".so"))
         return nrl_fail(NRL_ERR_PLUGIN, "'%s': expected a plugin's file, NAME.so", path);
-    nrl_status st = load_entry(full, &table);
+    nrl_status st = load_entry(h, full, &table);
     const plugin_kind *kind = st == NRL_OK && table ? plugin_kind_find(table->kind) : NULL;
     if (!kind) kind = plugin_kinds; /* the check says what it is not */
     if (st == NRL_OK) st = plugin_check(table, kind, arena_strndup(&h->a, base, n - 3));
@@ -227,7 +283,7 @@ size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names
 static void list_one(plugin_host *h, arena *a, plugin_entry *e)
 {
     const nrl_plugin *table;
-    if (load(e->path, e->kind, e->name, &table) == NRL_OK)
+    if (load(h, e->path, e->kind, e->name, &table) == NRL_OK)
         e->table = extended_copy(&h->a, table, e->kind);
     else
         e->problem = arena_strdup(a, nrl_error_text());

@@ -5,6 +5,7 @@
  */
 #ifndef PLUGIN_HOST_H
 #define PLUGIN_HOST_H
+#include "base/hash.h"
 #include "config/options.h"
 #include "plugin/kinds.h"
 
@@ -20,6 +21,12 @@ typedef struct {
 plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
                                 const char *exe_dir);
 void plugin_host_destroy(plugin_host *h); /* also the plugins' copies */
+
+/* From now on a file that does not lie in the installed folder is opened only where `allow` has its name (focal),
+ * kind and name (algorithms/focal) or hash (sha256:DIGITS). The texts live as long as the host. [main] */
+void plugin_host_restrict(plugin_host *h, const char *const *allow, size_t n);
+/* Messages about a plugin that is not found tell of so many folders of the config that are not searched. */
+void plugin_host_skip(plugin_host *h, size_t n_folders);
 
 /* The plugin lives as long as the host. NRL_ERR_CONFIG: there is none of that name (the text says
  * which there are); NRL_ERR_PLUGIN: it cannot be used. [main] */
@@ -57,6 +64,12 @@ size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries);
 
 /* Writes whose code this is, "optimizer 'adamw'"; false where it is no plugin's. [any, signal handlers too] */
 bool plugin_locate(const void *address, char *text, size_t room);
+
+/* What this plugin's code is, "0.1.0, 1f3a..." : its version and the hash of its file; in `a`. The plugin
+ * was opened before. NRL_ERR_IO. [main] */
+nrl_status plugin_identity(plugin_host *h, uint32_t kind, const char *name, arena *a, const char **text);
+/* The same of the core: the hash of the file that it was loaded from. */
+nrl_status plugin_core_identity(char out[HASH_TEXT]);
 
 /* Folders searched, in order; borrowed. */
 const char *const *plugin_folders(const plugin_host *h, size_t *n);

@@ -1,6 +1,6 @@
 /*
- * locate.c - whose code an address is, for whoever must tell where a crash was. No allocation: a signal
- * handler calls it.
+ * locate.c - whose code an address is, for whoever must tell where a crash was; and which file the core is. No allocation: a signal
+ * handler calls plugin_locate.
  */
 #define _GNU_SOURCE
 #include "plugin/host.h"
@@ -16,6 +16,14 @@ static const plugin_kind *kind_before(const char *path, const char *end)
         if ((size_t)(end - path) > n && end[-(ptrdiff_t)n - 1] == '/' && !memcmp(end - n, k->folder, n)) return k;
     }
     return NULL;
+}
+
+nrl_status plugin_core_identity(char out[HASH_TEXT])
+{
+    Dl_info in;
+    if (dladdr((const void *)(uintptr_t)&plugin_core_identity, &in) && in.dli_fname && hash_file(in.dli_fname, out) == NRL_OK)
+        return NRL_OK;
+    return hash_file("/proc/self/exe", out); /* the core is linked into the program, whose name says no path */
 }
 
 /* From <folder>/<kind>/<name>.so: the host opens no others. */

@@ -4,12 +4,11 @@
  */
 #include "plugin/search.h"
 #include <dirent.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-static bool is_same_folder(const char *x, const char *y)
+bool search_is_same_folder(const char *x, const char *y)
 {
     struct stat a, b;
     return !stat(x, &a) && !stat(y, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
@@ -24,7 +23,7 @@ void search_add(search_path *s, arena *a, const char *folder)
         return;
     }
     for (size_t i = 0; i < s->n; i++)
-        if (is_same_folder(s->folders[i], folder)) return;
+        if (search_is_same_folder(s->folders[i], folder)) return;
     const char **all = arena_alloc(a, (s->n + 1) * sizeof *all);
     if (s->n) memcpy(all, s->folders, s->n * sizeof *all);
     all[s->n++] = arena_strdup(a, folder);

@@ -4,12 +4,15 @@
 #ifndef PLUGIN_SEARCH_H
 #define PLUGIN_SEARCH_H
 #include "base/arena.h"
+#include <stdbool.h>
 
 typedef struct {
     const char **folders;
     size_t n;
     const char *absent; /* "a, b": what was named and is no folder; NULL = nothing */
 } search_path;
+
+bool search_is_same_folder(const char *x, const char *y); /* under whatever names */
 
 /* Appends a folder, unless it is there already under this or another spelling, or does not exist.
  */

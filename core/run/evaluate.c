@@ -5,7 +5,9 @@
  */
 #include "run/ranks.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 static nrl_status evaluate_batches(run *r, double *sums, double *weights, double *tokens)
 {
@@ -40,7 +42,11 @@ static nrl_status evaluate(run *r, const nrl_value **values, size_t *n_values)
     if (!r->eval_data)
         return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
     metrics_reset(r);
-    nrl_status st = evaluate_batches(r, sums, weights, &tokens);
+    nrl_status st = strategy_average_begin(&r->strategy, r->ctx);
+    run_inside was = run_enter(r, INSIDE_LOSS);
+    if (st == NRL_OK) st = evaluate_batches(r, sums, weights, &tokens);
+    run_enter(r, was);
+    st = strategy_average_end(&r->strategy, r->ctx, st);
     if (st == NRL_OK) st = metrics_collect(r);
     if (st == NRL_OK) st = ranks_end_evaluation(r, sums, weights, &tokens);
     if (st != NRL_OK) {
@@ -49,20 +55,43 @@ static nrl_status evaluate(run *r, const nrl_value **values, size_t *n_values)
     }
     for (uint32_t k = 0; k < r->algorithm->n_terms; k++)
         if (weights[k] > 0) loss += sums[k] / weights[k];
-    value_append(r->eval_values, &n, "eval_loss", "nats", loss);
+    value_append(r, r->eval_values, &n, "eval_loss", "nats", loss);
     metrics_append(r, "eval_", r->eval_values, &n, &r->memory);
-    value_append(r->eval_values, &n, "eval_tokens", "tokens", tokens);
-    value_append(r->eval_values, &n, "eval_seconds", "s", now_seconds() - start);
+    value_append(r, r->eval_values, &n, "eval_tokens", "tokens", tokens);
+    value_append(r, r->eval_values, &n, "eval_seconds", "s", now_seconds() - start);
     r->n_eval_values = n;
     *values = r->eval_values;
     *n_values = n;
     return NRL_OK;
 }
 
-nrl_status run_evaluate(run *r, const nrl_value **values, size_t *n_values)
+/* The file takes the place of data.eval for this one time. */
+static nrl_status evaluate_file(run *r, const char *file, const nrl_value **values, size_t *n_values)
 {
-    nrl_status st = ranks_agree(r, "evaluate", (uint64_t)r->progress.step);
+    dataset *data = r->eval_data;
+    data_plan *plan = r->eval_plan;
+    data_loader *loader = r->eval_loader;
+    if (r->reference && r->reference_options.reference == REFERENCE_CACHED)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot evaluate '%s': algorithm.reference: cached knows data.train and data.eval "
+                                        "alone\nhint: algorithm.reference: online computes any file's", file);
+    r->eval_data = NULL;
+    r->eval_plan = NULL;
+    r->eval_loader = NULL;
+    nrl_status st = open_eval_file(r, file);
     if (st == NRL_OK) st = evaluate(r, values, n_values);
+    close_eval(r);
+    r->eval_data = data;
+    r->eval_plan = plan;
+    r->eval_loader = loader;
+    return st;
+}
+
+nrl_status run_evaluate(run *r, const char *file, const nrl_value **values, size_t *n_values)
+{
+    NRL_TRY(run_begin_call(r, "evaluate"));
+    uint64_t what = (uint64_t)r->progress.step ^ (file ? XXH3_64bits(file, strlen(file)) : 0);
+    nrl_status st = ranks_agree(r, "evaluate", what);
+    if (st == NRL_OK) st = file ? evaluate_file(r, file, values, n_values) : evaluate(r, values, n_values);
     return run_end_call(r, st);
 }
 
@@ -73,16 +102,12 @@ static const nrl_value *find(const run *r, const char *name)
     return NULL;
 }
 
-/* Smaller is better, except where the name says otherwise. */
-bool metric_is_larger_better(const char *name)
+static bool is_better(const run *r, double value)
 {
-    return strstr(name, "accurac") || strstr(name, "margin");
-}
-
-static bool is_better(const char *metric, double a, double b)
-{
-    if (isnan(a)) return false;
-    return metric_is_larger_better(metric) ? a > b : a < b;
+    const run_progress *p = &r->progress;
+    if (isnan(value)) return false;
+    if (!p->best_step) return true;
+    return r->best_is_largest ? value > p->best : value < p->best;
 }
 
 /* Remembers a new best; ends the run after early_stop evaluations without one. */
@@ -95,7 +120,7 @@ static nrl_status judge(run *r)
                                         "it has eval_loss and the algorithm's metrics as eval_NAME",
                         metric);
     run_progress *p = &r->progress;
-    if ((!p->best_step && !isnan(v->value)) || is_better(metric, v->value, p->best)) {
+    if (is_better(r, v->value)) {
         p->best = v->value;
         p->best_step = p->step;
         p->evals_without_best = 0;
@@ -104,6 +129,28 @@ static nrl_status judge(run *r)
     p->evals_without_best++;
     if (r->config.eval.early_stop && p->evals_without_best >= r->config.eval.early_stop)
         run_stop(r, "no better evaluation (eval.early_stop)");
+    return NRL_OK;
+}
+
+nrl_status best_resume(run *r)
+{
+    run_progress *p = &r->progress;
+    int64_t step;
+    double metric;
+    int32_t is_there = 1;
+    if (!p->best_step || r->config.checkpoint.export != CONFIG_EXPORT_BEST) return NRL_OK;
+    if (run_leads(r)) {
+        char *dir = checkpoint_dir_of(r->config.out, p->best_step);
+        is_there = checkpoint_look(dir, &step, &metric) == NRL_OK;
+        if (!is_there)
+            nrl_warn("the best step so far, %lld, has no checkpoint in '%s': the best is looked for among the steps to come "
+                     "(checkpoint.export: best)", (long long)p->best_step, r->config.out);
+        free(dir);
+    }
+    NRL_TRY(mesh_broadcast(r->mesh, "best checkpoint", 0, &is_there, sizeof is_there));
+    if (is_there) return NRL_OK;
+    p->best_step = 0;
+    p->evals_without_best = 0;
     return NRL_OK;
 }
 
@@ -119,5 +166,8 @@ nrl_status evaluate_due(run *r)
     NRL_TRY(judge(r));
     if (!r->hooks.eval) return NRL_OK;
     run_event e = {.step = step, .loss = values[0].value, .values = values, .n_values = n};
-    return r->hooks.eval(r->hooks.user, r, &e);
+    run_inside was = run_enter(r, INSIDE_EVAL_HOOK);
+    nrl_status st = r->hooks.eval(r->hooks.user, r, &e);
+    run_enter(r, was);
+    return st;
 }

@@ -2,8 +2,12 @@
  * export.c - a run's weights as a Hugging Face directory, with the files that travel along. Every rank
  * walks the same tensors; rank 0 writes, the others give it what they hold, a few MiB at a time.
  */
+#include "config/config.h"
 #include "run/merge.h"
+#include "run/origin.h"
 #include "run/ranks.h"
+#include "run/source.h"
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -28,12 +32,92 @@ static nrl_status save_weights(run *r, const char *dir, const hf_save_options *o
     return st;
 }
 
-nrl_status export_to(run *r, const char *dir)
+/* ---- from a checkpoint ---- */
+
+typedef struct {
+    const run *r;
+    origin_stream stream;
+} saved_weights;
+
+static nrl_status saved_matrix(void *user, const char *name, int64_t n, float *out)
 {
+    saved_weights *s = user;
+    return origin_stream_read(&s->stream, model_param(s->r->model, name), 0, n, out);
+}
+
+/* The base does not change and is shared out among the ranks, which all call this. */
+static nrl_status save_saved_adapters(run *r, const char *from, const char *dir, const hf_save_options *o)
+{
+    storage_view view = {r->ctx, r->mesh};
+    saved_weights saved = {.r = r};
+    merge merged = {.base = storage_gather, .base_user = &view, .set = r->model->adapters, .matrix = saved_matrix, .user = &saved};
+    NRL_TRY(checkpoint_open_signed(from, r->public_key, &saved.stream.c));
+    nrl_status st = hf_save(dir, r->model, merge_read, &merged, o);
+    merge_free(&merged);
+    free(saved.stream.raw);
+    checkpoint_close(saved.stream.c);
+    return st;
+}
+
+static nrl_status save_saved_weights(run *r, const char *from, const char *dir, const hf_save_options *o)
+{
+    const model_origin origin = {.checkpoint = from};
+    origin_reader *reader;
+    if (r->model->adapters) return save_saved_adapters(r, from, dir, o);
+    if (o->discard) return NRL_OK; /* rank 0 needs nobody to read */
+    NRL_TRY(origin_open(&origin, r->model, &reader));
+    nrl_status st = hf_save(dir, r->model, origin_read, reader, o);
+    origin_close(reader);
+    return st;
+}
+
+static nrl_status save_current_weights(run *r, const char *dir, const hf_save_options *o)
+{
+    nrl_status st = strategy_average_begin(&r->strategy, r->ctx);
+    if (st == NRL_OK) st = save_weights(r, dir, o);
+    return strategy_average_end(&r->strategy, r->ctx, st);
+}
+
+/* ---- any of them ---- */
+
+/* The chat template that was trained, in Jinja; NULL where that is the tokenizer's own, or
+ * nobody's. */
+const char *export_template(const run *r, arena *a)
+{
+    if (!r->chat || !r->tokenizer || !strcmp(r->config.data.template, "auto")) return NULL;
+    char *jinja = chat_template_jinja(r->chat, r->tokenizer);
+    const char *kept = arena_strdup(a, jinja);
+    free(jinja);
+    return kept;
+}
+
+/* Both files, as transformers of different ages read them: neither then tells of another template.
+ */
+nrl_status export_set_template(arena *a, const char *folder, const char *jinja, hf_save_options *o)
+{
+    char *config;
+    if (!jinja) return NRL_OK;
+    NRL_TRY(chat_template_config(folder, jinja, &config));
+    o->replaced[0] = (hf_file){"chat_template.jinja", jinja};
+    o->replaced[1] = (hf_file){"chat_template.json", NULL};
+    if (config) o->replaced[2] = (hf_file){"tokenizer_config.json", arena_strdup(a, config)};
+    free(config);
+    return NRL_OK;
+}
+
+nrl_status export_to(run *r, const char *from, const char *dir)
+{
+    arena a = {0};
     hf_save_options o = {.dtype = run_compute(r),
                          .copy_from = r->tokenizer ? tokenizer_folder(r->tokenizer) : r->tokenizer_dir,
-                         .discard = !run_leads(r)};
-    nrl_status st = save_weights(r, dir, &o);
+                         .discard = !run_leads(r),
+                         .overwrite = claims_has_path(&r->claims, dir),
+                         .inputs = &r->claims.inputs};
+    nrl_status st = export_set_template(&a, o.copy_from, export_template(r, &a), &o);
+    if (st == NRL_OK) st = from ? save_saved_weights(r, from, dir, &o) : save_current_weights(r, dir, &o);
+    arena_free(&a);
+    bool is_new = st == NRL_OK && run_leads(r) && !o.overwrite; /* it is there, whatever becomes of the marker */
+    if (is_new && claims_add(&r->claims, config_absolute(&r->memory, dir)) != NRL_OK) nrl_warn("%s", nrl_error_text());
     if (st == NRL_OK) st = mesh_barrier(r->mesh, "export"); /* it is there for every rank's next call */
     if (st != NRL_OK) nrl_note("exporting to '%s'", dir);
     return st;
@@ -41,7 +125,9 @@ nrl_status export_to(run *r, const char *dir)
 
 nrl_status run_export(run *r, const char *dir)
 {
+    NRL_TRY(run_begin_call(r, "export"));
     nrl_status st = ranks_agree(r, "export", XXH3_64bits(dir, strlen(dir)));
-    if (st == NRL_OK) st = export_to(r, dir);
+    if (st == NRL_OK) st = claims_check_export(&r->claims, dir);
+    if (st == NRL_OK) st = export_to(r, NULL, dir);
     return run_end_call(r, st);
 }

@@ -6,9 +6,11 @@
 #include <string.h>
 #include <sys/resource.h>
 
-void run_profile(run *r, bool on)
+nrl_status run_profile(run *r, bool on)
 {
+    NRL_TRY(run_begin_call(r, "begin or end a profile"));
     ctx_profile(r->ctx, on);
+    return NRL_OK;
 }
 
 static int by_seconds_down(const void *a, const void *b)
@@ -19,6 +21,7 @@ static int by_seconds_down(const void *a, const void *b)
 
 nrl_status run_profile_rows(const run *r, unsigned by, ctx_op_time **rows, int *n)
 {
+    NRL_TRY(run_begin_call(r, "read a profile"));
     NRL_TRY(ctx_profile_read(r->ctx));
     *rows = ctx_profile_rows(r->ctx, by, n);
     if (*n) qsort(*rows, (size_t)*n, sizeof **rows, by_seconds_down);

@@ -142,6 +142,16 @@ static nrl_status take_logits(void *user, nrl_tensor *hidden)
     return tensor_read(l->work->ctx, logits, l->logits);
 }
 
+/* Weights that are not finite give no token, not token 0. */
+static nrl_status check_logits(const float *row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (isnan(row[i]) || row[i] == INFINITY)
+            return nrl_fail(NRL_ERR_DATA, "cannot choose a token: the logit of token %lld is %g; are the model's weights finite?",
+                            (long long)i, (double)row[i]);
+    return NRL_OK;
+}
+
 /* One pass: the logits of each live sequence's last row, and a token chosen from them. */
 static nrl_status pass(group *g, bool prefill)
 {
@@ -154,6 +164,7 @@ static nrl_status pass(group *g, bool prefill)
     }
     nrl_status st = work_hidden(g->work, b, take_logits, &l);
     int32_t chosen[GROUP_SEQUENCES] = {0};
+    for (int32_t k = 0; st == NRL_OK && l.logits && k < l.n; k++) st = check_logits(l.logits + k * l.stride, g->vocab);
     for (int32_t k = 0; st == NRL_OK && l.logits && k < l.n; k++)
         chosen[k] = choose(g, (size_t)l.owner[k], l.logits + k * l.stride);
     if (st == NRL_OK) st = stage_share(&g->work->stage, g->work->ctx, chosen, l.n);

@@ -14,6 +14,7 @@
 #include "optim/slices.h"
 #include "plugin/host.h"
 #include "mesh/mesh.h"
+#include "run/claims.h"
 #include "run/reference.h"
 #include "run/run.h"
 #include "run/storage.h"
@@ -21,14 +22,27 @@
 #include "run/work.h"
 #include "text/chat.h"
 
-enum { RUN_MAX_VALUES = 128, RUN_MAX_METRICS = 64 };
+enum { RUN_MAX_METRICS = 4096 }; /* beyond it a table is taken for one without an end */
 
-/* One logger; a failing one warns once and is left alone from then on. */
+/* Whose code a run is calling, which may call the run back. */
+typedef enum {
+    INSIDE_NOTHING = 0,
+    INSIDE_LOSS, /* weight, loss, step_end: in the middle of a step or an evaluation */
+    INSIDE_STEP_HOOK,
+    INSIDE_EVAL_HOOK,
+    INSIDE_SAVE_HOOK
+} run_inside;
+
+/* One logger; a failing one is tried again at each record. */
 typedef struct {
     const nrl_logger *table;
     const char *name;
     void *options, *self;
-    bool opened, failed;
+    claims *claims;
+    bool opened, failing;
+    bool refused;      /* it asked for a file that is not the run's to write */
+    int64_t n_missing; /* records that it did not take */
+    int n_told;        /* warnings that it fails */
 } run_logger;
 
 /* A metric of the algorithm, reduced over a step or an evaluation. */
@@ -44,6 +58,8 @@ typedef struct {
     int64_t tokens;           /* trained on so far */
     int64_t skipped_in_a_row; /* NaN policy */
     int64_t evals_without_best;
+    double first_loss;        /* of the first step that updated; NaN = not known */
+    int64_t far_steps;        /* in a row, whose loss was train.diverge_factor times that */
     double best;              /* of checkpoint.metric */
     int64_t best_step;        /* 0 = none yet */
 } run_progress;
@@ -94,6 +110,7 @@ struct run {
     void *algorithm_self;
     reference_options reference_options;
     reference *reference;        /* NULL: the algorithm needs none */
+    const char *reference_key;   /* identity of its weights; NULL: none, or the policy's own */
     bool algorithm_is_script;    /* its instance belongs to the script host */
     const nrl_optimizer *optimizer;
     void *optimizer_options_of_plugin, *optimizer_self;
@@ -119,11 +136,15 @@ struct run {
     run_logger *loggers;
     size_t n_loggers;
     run_hooks hooks;
+    run_inside inside;
     run_progress progress;
     char *script_state;
     const char *stop_reason;
     bool finished;
+    claims claims;               /* rank 0's: what may be written in `out` */
     int out_lock;                /* rank 0's hold of `out` until the run is finished; -1 = none */
+    sign_secret_key *sign_key;         /* rank 0's, where checkpoint.sign; else NULL */
+    const sign_public_key *public_key; /* checkpoint.public_key; NULL = none is demanded */
     checkpoint_writer *writer;   /* NULL until the first save, or the trial before it */
     int64_t last_saved;          /* step of the newest save, perhaps still being written; -1 = none */
     int64_t last_save_step;      /* of last_save */
@@ -134,12 +155,14 @@ struct run {
     int signal;                  /* that any rank got, told at a step's end; 0 = none */
     const char *last_save;       /* folder of the newest complete one */
 
-    run_metric metrics[RUN_MAX_METRICS];
+    run_metric *metrics;         /* [n_metrics] */
     uint32_t n_metrics;
-    nrl_value values[RUN_MAX_VALUES], eval_values[RUN_MAX_VALUES];
-    size_t n_values, n_eval_values;
-    double started, data_seconds, comm_seconds, comm_bytes; /* but the first: of the step at hand; bytes sent by this rank */
-    int64_t resumed_from, resumed_tokens; /* step, and tokens, at the start of this process */
+    nrl_value *values, *eval_values; /* room for every metric and what the core adds */
+    size_t values_room, n_values, n_eval_values;
+    bool best_is_largest;        /* of checkpoint.metric */
+    /* of the current step, but for the first; bytes sent by this rank, operations that it computed */
+    double started, data_seconds, comm_seconds, comm_bytes, flops;
+    int64_t resumed_from, resumed_updates, resumed_tokens; /* steps, updates, tokens at the start of this process */
 };
 
 void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* stdout */
@@ -159,6 +182,8 @@ nrl_status adapters_open(run *r);     /* attaches them, before anything is plann
 void adapters_say(const run *r);      /* their lines of the plan */
 nrl_status adapters_base(run *r, const char **key); /* what they stand on; the same on all ranks, which all ask */
 nrl_status open_weights(run *r); /* open_model.c: their files mapped and compared with it */
+nrl_status open_eval_file(run *r, const char *path); /* open_data.c: in the place of data.eval; eval_data is NULL */
+void close_eval(run *r);
 nrl_status open_text(run *r);    /* open_data.c: tokenizer and template */
 nrl_status open_train_data(run *r);
 nrl_status open_eval_data(run *r);
@@ -177,20 +202,24 @@ nrl_status step_take(run *r, run_event *e, bool *done);
 nrl_status step_on(run *r, const data_step *data, double start, run_event *e, bool *done);
 
 /* metrics.c: metrics of the algorithm over a step or an evaluation */
+nrl_status metrics_open(run *r); /* counts them; a name that a record has already is a mistake */
 void metrics_reset(run *r);
 void metric_add(run_metric *m, uint32_t reduce, double value, double weight);
 nrl_status metrics_collect(run *r);
 void metrics_append(const run *r, const char *prefix, nrl_value *values, size_t *n, arena *names);
-void value_append(nrl_value *values, size_t *n, const char *name, const char *unit, double value);
+void value_append(const run *r, nrl_value *values, size_t *n, const char *name, const char *unit, double value);
 
 /* record.c: records to loggers */
 nrl_status loggers_open(run *r);
 void loggers_write(run *r, nrl_record_kind kind, const nrl_value *values, size_t n, double eta);
+void loggers_tell_missing(run *r); /* once, at the end */
 void loggers_close(run *r);
 
 /* evaluate.c */
-bool metric_is_larger_better(const char *name);
 nrl_status evaluate_due(run *r);
+/* After a resume, where the best is to be exported: its checkpoint must be in this run's folder, or the best is
+ * looked for anew. */
+nrl_status best_resume(run *r);
 
 /* save.c */
 nrl_status save_due(run *r);
@@ -202,19 +231,35 @@ void save_tell(run *r, nrl_value *values, size_t *n); /* of the last save, once:
 nrl_status save_at_start(run *r);
 nrl_status save_config(run *r);
 
+/* train.c: NRL_ERR_STOPPED where a signal came, for the time before the first step: there is nothing to save yet */
+nrl_status run_heed_early(const run *r);
+
 /* resume.c */
 nrl_status resume_due(run *r);
+nrl_status resume_weights(run *r); /* what env.weights names */
 
 /* export.c */
-nrl_status export_to(run *r, const char *dir);
+/* The weights as they are, or, where `from` is not NULL, those of a checkpoint of this run. */
+nrl_status export_to(run *r, const char *from, const char *dir);
+const char *export_template(const run *r, arena *a);
 
-/* train.c: what every public call of a run returns through: an error is told to the other ranks */
+/* call.c: what every public call of a run begins with, NRL_ERR_CONFIG where it cannot be made from what the run
+ * is inside of (`call` completes "cannot ..."); and what it returns through: an error is told to the other ranks */
+#define RUN_CALL_STEP "take a step"
+#define RUN_CALL_FINISH "finish"
+#define RUN_CALL_SAVE "save"
+nrl_status run_begin_call(const run *r, const char *call);
 nrl_status run_end_call(run *r, nrl_status st);
+run_inside run_enter(run *r, run_inside now); /* the one before, to be entered again afterwards */
 
 /* out.c */
 nrl_status out_prepare(run *r); /* rank 0: makes it, and keeps other runs out of it */
 void out_unlock(run *r);
-nrl_status out_clear(run *r); /* overwrite: removes the earlier run, once everything else is open */
+/* Rank 0, once everything else is open: removes an earlier run that is replaced, and marks what this one will
+ * write as a run's. */
+nrl_status out_claim(run *r);
+nrl_status out_mark(run *r); /* once the loggers are open too: the marker says so */
+bool out_is_own(const char *name); /* in `out`: what the core writes, and no logger may */
 
 strategy_setup strategy_setup_of(const run *r); /* the policy's */
 nrl_dtype run_compute(const run *r); /* the dtype of WORK: train.precision */

@@ -4,6 +4,7 @@
  * run.
  */
 #include "run/debug.h"
+#include "run/identity.h"
 #include <stdlib.h>
 
 /* What a model and a folder of results need before a device. A run stops at the first mistake; `nrl
@@ -21,6 +22,7 @@ static nrl_status open_inputs(run *r)
     config_problems problems = {0};
     nrl_status first = NRL_OK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        NRL_TRY(run_heed_early(r));
         nrl_status st = parts[i].open(r);
         if (st == NRL_OK) continue;
         if (!r->env.check_only) return st;
@@ -52,14 +54,35 @@ static nrl_status plan_storage(run *r)
     return NRL_OK;
 }
 
+/* A key that cannot be read shows before anything is trained. */
+static nrl_status open_keys(run *r)
+{
+    const config_checkpoint *c = &r->config.checkpoint;
+    sign_public_key *public_key = arena_alloc(&r->memory, sizeof *public_key);
+    nrl_status st = NRL_OK;
+    if (*c->public_key) {
+        st = sign_read_public(c->public_key, public_key);
+        r->public_key = public_key;
+        if (st != NRL_OK) nrl_note("checkpoint.public_key");
+    }
+    if (st != NRL_OK || !*c->sign || !run_leads(r) || r->env.no_output) return st;
+    r->sign_key = arena_alloc(&r->memory, sizeof *r->sign_key);
+    st = sign_read_secret(c->sign, r->sign_key);
+    if (st != NRL_OK) nrl_note("checkpoint.sign");
+    return st;
+}
+
 static nrl_status open_all(run *r, const nrl_node *config)
 {
     const char *base_key;
     NRL_TRY(open_plugins(r, config));
     NRL_TRY(open_mesh(r));
+    NRL_TRY(open_keys(r));
     NRL_TRY(open_model(r));
     NRL_TRY(open_inputs_in_turn(r));
+    NRL_TRY(identity_check_files(r));
     NRL_TRY(open_loaders(r));
+    NRL_TRY(run_heed_early(r));
     NRL_TRY(
         schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
     if (r->env.check_only) {
@@ -69,18 +92,24 @@ static nrl_status open_all(run *r, const nrl_node *config)
         return open_plan(r);
     }
     NRL_TRY(open_device(r));
+    NRL_TRY(run_heed_early(r));
     NRL_TRY(open_reference(r));
-    if (r->env.no_output) return NRL_OK;
-    if (run_leads(r)) NRL_TRY(out_clear(r));
+    if (r->env.no_output) return resume_weights(r);
+    NRL_TRY(run_heed_early(r)); /* from here on the folder of the run is written */
+    if (run_leads(r)) NRL_TRY(out_claim(r));
     NRL_TRY(mesh_barrier(r->mesh, "out is clear"));
+    if (!run_leads(r)) claims_settle(&r->claims, r->config.out, -1);
     if (r->model->adapters) NRL_TRY(adapters_base(r, &base_key)); /* saves and resumes need it */
     NRL_TRY(resume_due(r));
+    NRL_TRY(best_resume(r));
     NRL_TRY(save_at_start(r));
     NRL_TRY(loggers_open(r));
+    if (run_leads(r)) NRL_TRY(out_mark(r)); /* nothing but empty files and folders was made before */
     if (run_leads(r)) NRL_TRY(save_config(r));
     NRL_TRY(open_plan(r));
     NRL_TRY(debug_group(r));
     r->resumed_from = r->progress.step;
+    r->resumed_updates = r->progress.updates;
     r->resumed_tokens = r->progress.tokens;
     r->started = r->last_save_time = now_seconds();
     return NRL_OK;
@@ -97,6 +126,7 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
     r->out_lock = -1;
     r->tree = config;
     nrl_status st = run_end_call(r, open_all(r, config));
+    if (st == NRL_ERR_STOPPED) mesh_tell_failure(r->mesh, st, nrl_error_text()); /* ranks have not agreed on it */
     r->tree = NULL;
     if (st == NRL_OK) {
         *out = r;
@@ -108,12 +138,10 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
 
 static void close_data(run *r)
 {
+    close_eval(r);
     if (r->train_loader) data_loader_destroy(r->train_loader);
-    if (r->eval_loader) data_loader_destroy(r->eval_loader);
     if (r->train_plan) data_plan_destroy(r->train_plan);
-    if (r->eval_plan) data_plan_destroy(r->eval_plan);
     if (r->train_data) dataset_close(r->train_data);
-    if (r->eval_data) dataset_close(r->eval_data);
     chat_template_close(r->chat);
     tokenizer_close(r->tokenizer);
 }
@@ -146,8 +174,10 @@ void run_close(run *r)
 {
     if (!r) return;
     save_close(r);
+    if (r->sign_key) sign_forget(r->sign_key);
     loggers_close(r);
     out_unlock(r);
+    claims_close(&r->claims);
     close_device(r);
     if (r->device.self) device_close(&r->device);
     close_data(r);

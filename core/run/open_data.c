@@ -65,7 +65,8 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
                          .cache_dir = run_cache_folder(r),
                          .vocab_size = r->model->facts.vocab_size,
                          .role = role,
-                         .quiet = !run_leads(r)};
+                         .quiet = !run_leads(r),
+                         .signal = r->env.signal};
     return dataset_open(&o, out);
 }
 
@@ -126,6 +127,29 @@ static nrl_status count_steps(run *r)
     return nrl_fail(NRL_ERR_DATA,
                     "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
                     (long long)dataset_n_blocks(r->train_data), (long long)t->global_batch);
+}
+
+void close_eval(run *r)
+{
+    if (r->eval_loader) data_loader_destroy(r->eval_loader);
+    if (r->eval_plan) data_plan_destroy(r->eval_plan);
+    if (r->eval_data) dataset_close(r->eval_data);
+    r->eval_loader = NULL;
+    r->eval_plan = NULL;
+    r->eval_data = NULL;
+}
+
+nrl_status open_eval_file(run *r, const char *path)
+{
+    arena a = {0};
+    nrl_status st = open_set(r, node_string(&a, path, strlen(path)), "eval", &r->eval_data);
+    arena_free(&a);
+    if (st == NRL_OK && r->eval_data)
+        st = mesh_compare(r->mesh, "evaluated file", arena_printf(&r->memory, "%s: %s\n", path, dataset_hash(r->eval_data)),
+                          "every node must have the same files under the same path");
+    if (st == NRL_OK) st = open_loader(r, r->eval_data, false, &r->eval_plan, &r->eval_loader);
+    if (st != NRL_OK) close_eval(r);
+    return st;
 }
 
 nrl_status open_loaders(run *r)

@@ -2,7 +2,10 @@
  * open_device.c - the backend, memory for weights and optimizer, and the weights themselves.
  */
 #include "model/find.h"
+#include "model/peft.h"
 #include "run/internal.h"
+#include <stdlib.h>
+#include <string.h>
 
 static nrl_status load_weights(run *r)
 {
@@ -89,7 +92,7 @@ static nrl_status extra_column(void *user, size_t set, nrl_batch *batch, nrl_ten
 /* A reference of its own: its directory says what it is. */
 static nrl_status find_reference(run *r, reference_setup *setup)
 {
-    setup->origin = (model_origin){0};
+    setup->origin = (model_origin){.signer = r->public_key};
     nrl_status st = origin_find(r->reference_options.reference_model, r->env.hf_home, &r->model_memory,
                                 &setup->origin, &setup->config);
     if (st == NRL_OK) st = model_find(r->host, setup->config, &setup->table);
@@ -102,6 +105,29 @@ nrl_status look_at_reference(run *r)
     reference_setup setup = {0};
     bool wanted = work_needs(r->algorithm, "ref_logps") && *r->reference_options.reference_model;
     return wanted ? find_reference(r, &setup) : NRL_OK;
+}
+
+/* Wherever it lies: its weights by headers and samples, a checkpoint by its manifest, an adapter by all of it. */
+static nrl_status identify_reference(run *r, const model_origin *o)
+{
+    model_origin base = *o;
+    char *lines, key[2 * HASH_TEXT] = "";
+    peft *start;
+    base.adapter_dir = NULL;
+    if (o->checkpoint) {
+        NRL_TRY(origin_checkpoint_key(o->checkpoint, key));
+    } else {
+        NRL_TRY(origin_identity(&base, "", &lines));
+        hash_bytes(lines, strlen(lines), key);
+        free(lines);
+    }
+    if (o->adapter_dir) {
+        NRL_TRY(peft_open(o->adapter_dir, &start));
+        peft_hash(start, key + strlen(key));
+        peft_close(start);
+    }
+    r->reference_key = arena_strdup(&r->memory, key);
+    return NRL_OK;
 }
 
 nrl_status open_reference(run *r)
@@ -120,9 +146,11 @@ nrl_status open_reference(run *r)
                              .origin = r->origin,
                              .cache_dir = run_cache_folder(r),
                              .micro_batch_tokens = r->config.train.micro_batch_tokens,
-                             .prompt_rows = work_needs(r->algorithm, "prompt_rows")};
+                             .prompt_rows = work_needs(r->algorithm, "prompt_rows"),
+                             .signal = r->env.signal};
     if (*own) NRL_TRY(find_reference(r, &setup));
     else if (r->model->adapters && !r->origin.adapter_dir) setup.shared = &r->work;
+    if (!setup.shared && r->reference_options.reference != REFERENCE_NONE) NRL_TRY(identify_reference(r, &setup.origin));
     const dataset *sets[] = {r->train_data, r->eval_data};
     NRL_TRY(reference_open(&setup, sets, 2, &r->reference));
     r->work.extra_column = extra_column;

@@ -4,6 +4,7 @@
  */
 #include "base/buffer.h"
 #include "base/json.h"
+#include "run/identity.h"
 #include "run/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +30,20 @@ static void add_lines(buffer *b, const char *key, const nrl_node *node)
     }
 }
 
-/* What must be alike on all ranks, a line each: versions, script, every value of the config. */
-static char *fingerprint(const run *r)
+/* What must be alike on all ranks, a line each: versions, script, every value of the config, code; malloc'd. */
+static nrl_status fingerprint(run *r, char **lines)
 {
     buffer b = {0};
     buffer_print(&b, "nrl: %s\nabi: %d\n", NRL_VERSION, NRL_ABI);
     if (r->env.script_hash) buffer_print(&b, "script: %s\n", r->env.script_hash);
+    if (r->env.script_modules) buffer_puts(&b, r->env.script_modules);
     add_lines(&b, "", r->config.resolved);
-    return b.text;
+    char *code = NULL;
+    nrl_status st = run_world(r) > 1 && !r->env.check_only ? identity_of_code(r, &code) : NRL_OK;
+    if (code) buffer_puts(&b, code);
+    free(code);
+    *lines = buffer_take(&b);
+    return st;
 }
 
 /* Ranks that the axes beside data ask for; sizes are at most 2^20 each. */
@@ -115,9 +122,10 @@ nrl_status open_mesh(run *r)
     NRL_TRY(check_world(r));
     setup.n_axes = CONFIG_N_AXES;
     for (int i = 0; i < CONFIG_N_AXES; i++) setup.axes[i] = (mesh_axis){r->config.axes[i].name, run_axis_size(r, i)};
-    char *lines = fingerprint(r);
+    char *lines;
+    nrl_status st = fingerprint(r, &lines);
     setup.fingerprint = lines;
-    nrl_status st = mesh_open(&setup, &r->mesh);
+    if (st == NRL_OK) st = mesh_open(&setup, &r->mesh);
     free(lines);
     return st;
 }

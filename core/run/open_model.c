@@ -19,6 +19,7 @@ static nrl_status at_key(const run *r, const char *section, const char *key, nrl
 static nrl_status read_config(run *r, const nrl_node **out)
 {
     const config_model *m = &r->config.model;
+    r->origin.signer = r->public_key;
     r->origin.seed = (uint64_t)r->config.train.seed;
     if (*m->path) {
         NRL_TRY(at_key(r, "model", "path", origin_find(m->path, r->env.hf_home, &r->model_memory, &r->origin, out)));
@@ -51,6 +52,16 @@ static nrl_status choose_recompute(run *r)
     return NRL_OK;
 }
 
+/* The default is for models that are longer. What the run resolved to says so too. */
+static void lower_max_length(run *r, int64_t most)
+{
+    nrl_node *data = (nrl_node *)nrl_node_find(r->config.resolved, "data");
+    run_say(r, "data.max_length is %lld, the model's positions; its default is %lld", (long long)most,
+            (long long)r->config.data.max_length);
+    r->config.data.max_length = most;
+    if (data) node_set(&r->memory, data, "max_length", node_int(&r->memory, most));
+}
+
 nrl_status open_model(run *r)
 {
     const nrl_node *config;
@@ -60,7 +71,9 @@ nrl_status open_model(run *r)
     NRL_TRY(model_create(table, config, &r->model));
     NRL_TRY(adapters_open(r));
     int64_t most = r->model->facts.max_positions, wanted = r->config.data.max_length;
-    if (most > 0 && wanted > most)
+    bool is_default = !nrl_node_find(nrl_node_find(r->tree, "data"), "max_length");
+    if (most > 0 && wanted > most && is_default) lower_max_length(r, most);
+    else if (most > 0 && wanted > most)
         return at_key(r, "data", "max_length",
                       nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",
                                (long long)wanted, (long long)most));

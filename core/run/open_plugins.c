@@ -4,6 +4,7 @@
  */
 #include "run/internal.h"
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     run *r;
@@ -165,8 +166,9 @@ static void fill_data_axis(filling *f)
     if (r->config.parallel_unset && n > 1) {
         c.name = "ddp";
         c.resolved = node_new(&r->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
-        const char *of = n == world ? "" : arena_printf(&r->memory, " of %d on the axis data", world);
-        if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   ddp: there are %d%s ranks", n, of);
+        const char *of = n == world ? arena_printf(&r->memory, "for %d ranks", n)
+                                    : arena_printf(&r->memory, "for the axis data, size %d (%d ranks in all)", n, world);
+        if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   ddp, the default %s", of);
     }
     if (c.name) add_strategy(f, &r->config.axes[CONFIG_DATA], &c);
 }
@@ -193,7 +195,10 @@ static void fill_collective(filling *f)
     bool staged = r->config.axes[CONFIG_PIPELINE].size > 1; /* its messages are told apart by tags */
     if (is_auto) c.name = !staged && r->backend && !strcmp(r->backend->plugin.name, "cuda") ? "nccl" : "gloo";
     r->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", &c, NULL, &r->collective_options);
-    if (r->collective && staged && !r->collective->host_only)
+    if (r->collective && !r->collective->host_only && r->backend && !r->backend->stream_create)
+        problems_add(&f->problems, c.at, "collective: '%s' follows a device's streams, and backend '%s' computes on the host: "
+                                         "expected gloo", c.name, r->backend->plugin.name);
+    else if (r->collective && staged && !r->collective->host_only)
         problems_add(&f->problems, c.at, "collective: '%s' tells messages apart by their order, parallel.pipeline needs tags: "
                                          "expected gloo", c.name);
 }
@@ -212,25 +217,31 @@ static void fill_loggers(filling *f)
     }
 }
 
-static void count_metrics(run *r)
-{
-    const nrl_metric *m = r->algorithm->metrics;
-    while (m && m[r->n_metrics].name && r->n_metrics < RUN_MAX_METRICS) r->n_metrics++;
-}
-
-/* A slip in the name would otherwise show at the first evaluation. */
+/* Which evaluation is the best. A slip in the name would otherwise show at the first one. */
 static nrl_status check_best(run *r)
 {
     const nrl_metric *m = r->algorithm->metrics;
-    const char *metric = r->config.checkpoint.metric, *names = "eval_loss";
-    bool known = !strcmp(metric, names);
+    const config_checkpoint *c = &r->config.checkpoint;
+    const char *names = "eval_loss";
+    bool known = !strcmp(c->metric, names);
+    uint32_t better = known ? NRL_BETTER_SMALLER : NRL_BETTER_NONE;
     for (uint32_t i = 0; i < r->n_metrics; i++) {
         const char *name = arena_printf(&r->memory, "eval_%s", m[i].name);
-        known |= !strcmp(metric, name);
         names = arena_printf(&r->memory, "%s, %s", names, name);
+        if (strcmp(c->metric, name)) continue;
+        known = true;
+        better = m[i].better;
     }
-    if (known || !r->config.eval.every) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation, expected one of: %s", metric, names);
+    if (c->metric_mode == CONFIG_METRIC_MIN) better = NRL_BETTER_SMALLER;
+    if (c->metric_mode == CONFIG_METRIC_MAX) better = NRL_BETTER_LARGER;
+    r->best_is_largest = better == NRL_BETTER_LARGER;
+    if (!r->config.eval.every) return NRL_OK;
+    if (!known)
+        return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation, expected one of: %s",
+                        c->metric, names);
+    if (better == NRL_BETTER_SMALLER || better == NRL_BETTER_LARGER) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: the algorithm does not declare whether a smaller or a larger "
+                                    "'%s' is better\nhint: checkpoint.metric_mode: min or max", c->metric);
 }
 
 /* Without a create of its own the instance is the options. */
@@ -244,6 +255,22 @@ static nrl_status create_optimizer(run *r)
     return st;
 }
 
+/* Folders of the config are not even looked at where they are switched off. */
+static void open_host(filling *f)
+{
+    run *r = f->r;
+    const config_run *c = &r->config;
+    bool skips = r->env.no_config_plugins;
+    for (size_t i = 0; i < c->n_plugins && !skips; i++)
+        if (access(c->plugins[i], F_OK))
+            problems_add(&f->problems, nrl_node_kind(c->plugin_folders) == NRL_NODE_LIST
+                                           ? nrl_node_at(c->plugin_folders, i) : c->plugin_folders,
+                         "plugins: '%s': no such folder", c->plugins[i]);
+    r->host = plugin_host_create(r->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, r->env.exe_dir);
+    if (skips) plugin_host_skip(r->host, c->n_plugins);
+    if (c->plugins_allow) plugin_host_restrict(r->host, c->plugins_allow, c->n_plugins_allow);
+}
+
 nrl_status open_plugins(run *r, const nrl_node *config)
 {
     filling f = {.r = r};
@@ -252,8 +279,7 @@ nrl_status open_plugins(run *r, const nrl_node *config)
         *r->env.problems = (config_problems){0};
     }
     config_fill(&r->memory, &f.problems, config, &r->config);
-    r->host = plugin_host_create(r->env.plugin_path, r->config.plugins, r->config.n_plugins,
-                                 r->env.exe_dir);
+    open_host(&f);
     fill_algorithm(&f);
     fill_optimizer(&f);
     fill_schedule(&f);
@@ -262,7 +288,7 @@ nrl_status open_plugins(run *r, const nrl_node *config)
     fill_collective(&f);
     fill_loggers(&f);
     NRL_TRY(problems_report(&f.problems));
-    count_metrics(r);
+    NRL_TRY(metrics_open(r));
     NRL_TRY(check_best(r));
     return create_optimizer(r);
 }

@@ -2,16 +2,18 @@
  * origin.c - the three origins of weights, and adapters on top of any of them.
  */
 #include "run/origin.h"
-#include "base/file.h"
+#include "base/buffer.h"
 #include "checkpoint/format.h"
 #include "checkpoint/piece.h"
 #include "model/convert.h"
 #include "model/peft.h"
 #include "run/merge.h"
+#include "run/read_check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
+
+enum { MAX_DEPTH = 16 }; /* a manifest may name itself as what its adapters stand on */
 
 nrl_status origin_checkpoint(const char *path, arena *a, const char **dir)
 {
@@ -22,10 +24,10 @@ nrl_status origin_checkpoint(const char *path, arena *a, const char **dir)
     return NRL_OK;
 }
 
-static nrl_status read_node(const char *dir, const char *key, arena *a, nrl_node **out)
+static nrl_status read_node(const model_origin *o, const char *key, arena *a, nrl_node **out)
 {
     checkpoint *c;
-    NRL_TRY(checkpoint_open(dir, &c));
+    NRL_TRY(checkpoint_open_signed(o->checkpoint, o->signer, &c));
     const nrl_node *node = checkpoint_node(c, key);
     *out = node ? node_copy(a, node) : NULL;
     checkpoint_close(c);
@@ -41,7 +43,7 @@ nrl_status origin_find(const char *path, const char *hf_home, arena *a, model_or
         NRL_TRY(hf_find(path, hf_home, a, &out->hf_dir));
         return hf_config(out->hf_dir, a, config);
     }
-    NRL_TRY(read_node(out->checkpoint, "model", a, &node));
+    NRL_TRY(read_node(out, "model", a, &node));
     *config = node;
     return node ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", out->checkpoint);
 }
@@ -51,10 +53,28 @@ nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder
     nrl_node *node = NULL;
     *folder = o->hf_dir;
     if (!o->checkpoint) return NRL_OK;
-    NRL_TRY(read_node(o->checkpoint, "tokenizer", a, &node));
+    NRL_TRY(read_node(o, "tokenizer", a, &node));
     *folder = nrl_node_string(node, "");
     if (!**folder) *folder = NULL;
     return NRL_OK;
+}
+
+void origin_add_inputs(const model_origin *o, const char *name, inputs *in)
+{
+    arena a = {0};
+    nrl_node *base = NULL;
+    const nrl_node *config;
+    model_origin below = {.depth = o->depth + 1};
+    if (o->hf_dir) inputs_add(in, name, o->hf_dir);
+    if (o->adapter_dir) inputs_add(in, "lora.use", o->adapter_dir);
+    if (o->checkpoint) {
+        inputs_add(in, name, o->checkpoint);
+        if (read_node(o, "base", &a, &base) != NRL_OK) base = NULL; /* whoever loads it reports that */
+    }
+    const char *path = nrl_node_string(nrl_node_find(base, "path"), NULL);
+    if (path && below.depth <= MAX_DEPTH && origin_find(path, NULL, &a, &below, &config) == NRL_OK)
+        origin_add_inputs(&below, name, in);
+    arena_free(&a);
 }
 
 /* ---- weights of a checkpoint ---- */
@@ -161,13 +181,16 @@ nrl_status origin_read(void *user, const nrl_param *p, int64_t begin, int64_t n,
     return NRL_OK;
 }
 
-static nrl_status open_checkpoint(origin_reader *r, const char *dir)
+static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
 {
     model_origin base;
-    NRL_TRY(checkpoint_open(dir, &r->stream.c));
+    NRL_TRY(checkpoint_open_signed(o->checkpoint, o->signer, &r->stream.c));
     NRL_TRY(origin_adapters(r->stream.c, &r->memory, &r->set));
     if (!r->set.n) return check_checkpoint(r->stream.c, r->m);
     NRL_TRY(origin_base(r->stream.c, &r->memory, &base));
+    base.depth = o->depth + 1;
+    if (base.depth > MAX_DEPTH)
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: its adapters stand on adapters more than %d deep", o->checkpoint, MAX_DEPTH);
     NRL_TRY(origin_open(&base, r->m, &r->below));
     r->merge_stream = (merge){.base = read_own, .base_user = r->below, .set = &r->set,
                               .matrix = stream_matrix, .user = &r->stream};
@@ -185,7 +208,7 @@ static nrl_status open_start(origin_reader *r, const char *dir)
 
 static nrl_status open_reader(origin_reader *r, const model_origin *o)
 {
-    if (o->checkpoint) NRL_TRY(open_checkpoint(r, o->checkpoint));
+    if (o->checkpoint) NRL_TRY(open_checkpoint(r, o));
     else if (o->hf_dir) NRL_TRY(hf_weights_open(o->hf_dir, &r->weights));
     if (r->weights) NRL_TRY(hf_weights_check(r->weights, r->m));
     return o->adapter_dir ? open_start(r, o->adapter_dir) : NRL_OK;
@@ -224,33 +247,31 @@ nrl_status origin_check(const model_origin *o, const model *m)
     return NRL_OK;
 }
 
-nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, const nrl_mesh *mesh)
+nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, nrl_mesh *mesh)
 {
     origin_reader *r;
+    read_check check;
     NRL_TRY(origin_open(o, m, &r));
-    nrl_status st = storage_load(ctx, m, mesh, origin_read, r);
+    read_check_open(&check, m, origin_read, r);
+    nrl_status st = storage_load(ctx, m, mesh, read_check_source, &check);
+    if (st == NRL_OK) st = read_check_compare(&check, mesh, "weights");
+    read_check_close(&check);
     origin_close(r);
     return st;
 }
 
-/* A manifest holds the hashes of everything it stands for. */
-static nrl_status checkpoint_key(const char *dir, char key[33])
+nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT])
 {
-    char *path = mem_printf("%s/" FORMAT_MANIFEST, dir), *text;
-    size_t size;
-    nrl_status st = file_read(path, FORMAT_MAX_MANIFEST, &text, &size);
+    char *path = mem_printf("%s/" FORMAT_MANIFEST, dir);
+    nrl_status st = hash_file(path, key);
     free(path);
-    NRL_TRY(st);
-    XXH128_hash_t h = XXH3_128bits(text, size);
-    snprintf(key, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
-    free(text);
-    return NRL_OK;
+    return st;
 }
 
 static nrl_status own_key(const model_origin *o, char key[33])
 {
     hf_weights *weights;
-    if (o->checkpoint) return checkpoint_key(o->checkpoint, key);
+    if (o->checkpoint) return origin_checkpoint_key(o->checkpoint, key);
     if (!o->hf_dir) {
         snprintf(key, 33, "seed-%llu", (unsigned long long)o->seed);
         return NRL_OK;
@@ -272,7 +293,38 @@ nrl_status origin_key(const model_origin *o, char key[33])
     memcpy(both, key, 33);
     peft_hash(start, both + 33);
     peft_close(start);
-    XXH128_hash_t h = XXH3_128bits(both, sizeof both);
-    snprintf(key, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+    hash_bytes(both, sizeof both, key);
     return NRL_OK;
+}
+
+static nrl_status add_identity(const model_origin *o, const char *whose, buffer *lines)
+{
+    char key[33];
+    if (o->checkpoint) {
+        NRL_TRY(origin_checkpoint_key(o->checkpoint, key));
+        buffer_print(lines, "%scheckpoint %s: %s\n", whose, o->checkpoint, key);
+    } else if (o->hf_dir) {
+        hf_weights *weights;
+        NRL_TRY(hf_weights_open(o->hf_dir, &weights));
+        char *tensors = hf_weights_identity(weights, whose);
+        buffer_puts(lines, tensors);
+        free(tensors);
+        hf_weights_close(weights);
+    }
+    if (!o->adapter_dir) return NRL_OK;
+    peft *start;
+    NRL_TRY(peft_open(o->adapter_dir, &start));
+    peft_hash(start, key);
+    peft_close(start);
+    buffer_print(lines, "%sadapters %s: %s\n", whose, o->adapter_dir, key);
+    return NRL_OK;
+}
+
+nrl_status origin_identity(const model_origin *o, const char *whose, char **lines)
+{
+    buffer b = {0};
+    nrl_status st = add_identity(o, whose, &b);
+    if (st == NRL_OK) *lines = buffer_take(&b);
+    buffer_free(&b);
+    return st;
 }

@@ -6,6 +6,8 @@
  */
 #ifndef RUN_ORIGIN_H
 #define RUN_ORIGIN_H
+#include "base/hash.h"
+#include "base/inputs.h"
 #include "checkpoint/checkpoint.h"
 #include "run/storage.h"
 
@@ -15,6 +17,9 @@ typedef struct {
     uint64_t seed;
     const char *adapter_dir; /* of peft, NULL = none: values of the model's adapters, else by seed; added to
                                 the weights of a model that carries none */
+    int depth; /* checkpoints of adapters that stand on it, one on the other */
+    const sign_public_key *signer; /* that any checkpoint in it must be signed by; NULL = anybody. Set by the caller of
+                                      origin_find */
 } model_origin;
 
 /* Finds what `path` names: a checkpoint, a run's folder (its newest complete one), a Hugging Face directory
@@ -25,10 +30,18 @@ nrl_status origin_find(const char *path, const char *hf_home, arena *a, model_or
 nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder);
 /* Names, shapes and sizes fit the model; reads no weight. [main] */
 nrl_status origin_check(const model_origin *o, const model *m);
-/* Fills what lies on this rank. [main] */
-nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, const nrl_mesh *mesh);
+/* Fills what lies on this rank; ranks compare what they read (read_check.h), so all of them call it. mesh
+ * NULL: one rank. [main] */
+nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, nrl_mesh *mesh);
 /* Tells weights apart in the name of a file: 32 hex digits, or the seed. */
 nrl_status origin_key(const model_origin *o, char key[33]);
+
+/* Malloc'd "key: value" lines that tell it apart without reading it all: of weights a line a tensor, of a
+ * checkpoint its manifest's hash, which stands for the rest. Keys begin with `whose`. */
+nrl_status origin_identity(const model_origin *o, const char *whose, char **lines);
+
+/* Adds the files that it is, its adapters' base among them; what cannot be found adds nothing. */
+void origin_add_inputs(const model_origin *o, const char *name, inputs *in);
 
 /* Its values one after another; origin_read is an hf_source whose user is one of these. The model outlives it. */
 typedef struct origin_reader origin_reader;
@@ -39,6 +52,9 @@ nrl_status origin_read(void *reader, const nrl_param *p, int64_t begin, int64_t 
 /* The checkpoint that a path names, a run standing for its newest complete one; *dir NULL: it names none.
  * NRL_ERR_CONFIG: a run without any. */
 nrl_status origin_checkpoint(const char *path, arena *a, const char **dir);
+
+/* Hash of a checkpoint's manifest, which holds the hashes of everything else. */
+nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT]);
 
 /* ---- adapters of a checkpoint ---- */
 

@@ -31,7 +31,7 @@ nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out)
     const char *path = nrl_node_string(nrl_node_find(node, "path"), NULL);
     const char *was = nrl_node_string(nrl_node_find(node, "key"), "");
     char key[33];
-    *out = (model_origin){.seed = (uint64_t)nrl_node_int(nrl_node_find(node, "seed"), 0)};
+    *out = (model_origin){.signer = checkpoint_signer(c), .seed = (uint64_t)nrl_node_int(nrl_node_find(node, "seed"), 0)};
     nrl_status st = !node ? nrl_fail(NRL_ERR_CORRUPT, "says not what its adapters stand on")
                     : path ? origin_find(arena_strdup(a, path), NULL, a, out, &config) : NRL_OK;
     if (st == NRL_OK) st = origin_key(out, key);

@@ -1,14 +1,16 @@
 /*
  * out.c - the output directory of a run: made and proved writable before anything long begins; one
- * that holds a run is refused unless that run is continued or replaced.
+ * that holds a run is refused unless that run is continued or replaced, and so is one where a run would
+ * write over what it reads or what no run made.
  */
 #include "run/out.h"
 #include "checkpoint/disk.h"
 #include "run/internal.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -47,7 +49,7 @@ static nrl_status prove_writable(const char *out)
 {
     char name[4200];
     snprintf(name, sizeof name, "%s/.write-test-%ld", out, (long)getpid());
-    FILE *f = fopen(name, "w");
+    FILE *f = fopen(name, "wex");
     bool bad = !f || fputs("nrl\n", f) < 0;
     int error = errno;
     if (f && fclose(f)) {
@@ -108,45 +110,143 @@ static nrl_status may_make(const char *key, const char *folder)
     return nrl_fail(NRL_ERR_CONFIG, "%s: cannot write into '%s': %s", key, path, strerror(error));
 }
 
-static bool holds(const char *out, const char *name)
-{
-    char path[4200];
-    struct stat s;
-    snprintf(path, sizeof path, "%s/%s", out, name);
-    return stat(path, &s) == 0;
-}
+/* ---- what a run reads ---- */
 
-static int remove_entry(const char *path, const struct stat *s, int type, struct FTW *at)
+static void add_source(run *r, const char *name, const nrl_node *sources)
 {
-    (void)s;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
-/* overwrite: what an earlier run left, by the names a run writes; nothing else in the folder. */
-static nrl_status remove_run(const char *out)
-{
-    static const char *const names[] = {"checkpoints", "metrics.jsonl", "config.yaml"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[4200];
-        snprintf(path, sizeof path, "%s/%s", out, names[i]);
-        if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
-            return nrl_fail(NRL_ERR_IO, "cannot remove '%s': %s", path, strerror(errno));
+    for (size_t i = 0; i < nrl_node_size(sources); i++) {
+        const char *path = nrl_node_string(nrl_node_find(nrl_node_at(sources, i), "path"), NULL);
+        if (path) inputs_add(&r->claims.inputs, name, path);
     }
-    return NRL_OK;
+}
+
+/* Whether resume names a checkpoint of another folder. */
+static bool resumes_elsewhere(const run *r)
+{
+    struct stat home, out;
+    const char *from = r->config.resume;
+    if (!strcmp(from, "never") || !strcmp(from, "auto")) return false;
+    char *parent = mem_printf("%s/../..", from);
+    bool is_here = !stat(parent, &home) && !stat(r->config.out, &out) && home.st_dev == out.st_dev && home.st_ino == out.st_ino;
+    free(parent);
+    return !is_here;
+}
+
+static void add_inputs(run *r)
+{
+    inputs *in = &r->claims.inputs;
+    const char *own = r->reference_options.reference_model;
+    const nrl_node *config;
+    model_origin other = {0};
+    origin_add_inputs(&r->origin, "model.path", in);
+    if (r->tokenizer_dir) inputs_add(in, "the tokenizer of model.path", r->tokenizer_dir);
+    if (*r->config.model.config) inputs_add(in, "model.config", r->config.model.config);
+    if (*r->config.model.tokenizer) inputs_add(in, "model.tokenizer", r->config.model.tokenizer);
+    if (own && *own && origin_find(own, r->env.hf_home, &r->model_memory, &other, &config) == NRL_OK)
+        origin_add_inputs(&other, "algorithm.reference_model", in);
+    add_source(r, "data.train", r->config.data.train);
+    add_source(r, "data.eval", r->config.data.eval);
+    if (strpbrk(r->config.data.template, "/.")) inputs_add(in, "data.template", r->config.data.template);
+    if (r->env.script) inputs_add(in, "the script", r->env.script);
+    if (*r->config.checkpoint.sign) inputs_add(in, "checkpoint.sign", r->config.checkpoint.sign);
+    if (*r->config.checkpoint.public_key) inputs_add(in, "checkpoint.public_key", r->config.checkpoint.public_key);
+    if (resumes_elsewhere(r)) inputs_add(in, "resume", r->config.resume);
+}
+
+/* ---- what a run writes ---- */
+
+static bool replaces(const run *r)
+{
+    return r->config.overwrite && (!strcmp(r->config.resume, "never") || resumes_elsewhere(r));
+}
+
+/* A run of a version without markers, or one that was copied without its hidden files: its checkpoints and the first
+ * line of its config.yaml tell. */
+static bool is_run_without_marker(const run *r)
+{
+    char *dir = NULL, line[8] = "";
+    if (r->claims.marked || !strcmp(r->config.resume, "never") || resumes_elsewhere(r)) return false;
+    char *path = mem_printf("%s/config.yaml", r->config.out);
+    FILE *f = fopen(path, "re");
+    bool is = f ? fgets(line, sizeof line, f) && !strncmp(line, "# nrl ", 6) : errno == ENOENT;
+    if (f) fclose(f);
+    free(path);
+    is = is && checkpoint_find_newest(r->config.out, &dir) == NRL_OK && dir;
+    free(dir);
+    return is;
+}
+
+static bool holds_run(const run *r)
+{
+    struct stat s;
+    bool holds = false;
+    for (size_t i = 0; i < r->claims.n_made && !holds; i++) {
+        char *path = mem_printf("%s/%s", r->config.out, r->claims.made[i]);
+        holds = *r->claims.made[i] != '/' && !lstat(path, &s);
+        free(path);
+    }
+    return holds;
 }
 
 /* Refused unless the earlier run is continued or replaced. */
 static nrl_status check_used(const run *r)
 {
     const char *out = r->config.out;
-    bool used = holds(out, "metrics.jsonl") || holds(out, "checkpoints") || holds(out, "config.yaml");
-    if (!used || r->config.overwrite || strcmp(r->config.resume, "never")) return NRL_OK;
+    if (!holds_run(r) || r->config.overwrite) return NRL_OK;
+    if (resumes_elsewhere(r))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "out: '%s' already holds a run, and resume names a checkpoint of another one\nhint: "
+                        "overwrite=true replaces it, another out keeps both",
+                        out);
+    if (strcmp(r->config.resume, "never")) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
                     "replaces it, another out keeps both",
                     out);
+}
+
+enum { N_OWN = 3 };
+static const char *const own_names[N_OWN] = {"config.yaml", "checkpoints", "model"};
+
+/* The last one is written where the config wants an export. */
+static size_t n_own(const run *r)
+{
+    return r->config.checkpoint.export ? N_OWN : N_OWN - 1;
+}
+
+bool out_is_own(const char *name)
+{
+    for (size_t i = 0; i < N_OWN; i++)
+        if (!strcmp(own_names[i], name)) return true;
+    return !strcmp(name, "cache") || !strcmp(name, CLAIMS_MARKER);
+}
+
+/* What a logger will open is known when it asks for it. To replace a run all else must be right before: of what its
+ * options name in `out`, whatever they mean, nothing may be in the way. */
+static nrl_status check_loggers(const run *r)
+{
+    for (size_t i = 0; i < r->config.n_loggers; i++) {
+        const nrl_node *options = r->config.loggers[i].resolved;
+        for (size_t k = 0; k < nrl_node_size(options); k++) {
+            const char *name = nrl_node_string(nrl_node_at(options, k), "");
+            bool is_name = *name && !strchr(name, '/') && strlen(name) <= NAME_MAX && strcmp(name, ".") && strcmp(name, "..");
+            if (!is_name) continue;
+            NRL_TRY(replaces(r) ? claims_check(&r->claims, name) : claims_check_input(&r->claims, name));
+        }
+    }
+    return NRL_OK;
+}
+
+static nrl_status check_claims(run *r)
+{
+    NRL_TRY(claims_open(&r->claims, r->config.out));
+    claims_settle(&r->claims, r->config.out, r->out_lock);
+    r->claims.adopted = is_run_without_marker(r);
+    add_inputs(r);
+    NRL_TRY(check_used(r));
+    for (size_t i = 0; i < n_own(r); i++) NRL_TRY(claims_check(&r->claims, own_names[i]));
+    NRL_TRY(check_loggers(r));
+    return replaces(r) ? claims_check_clear(&r->claims) : NRL_OK;
 }
 
 nrl_status out_prepare(run *r)
@@ -154,18 +254,25 @@ nrl_status out_prepare(run *r)
     const char *out = r->config.out, *cache = r->config.data.cache;
     if (r->env.no_output || !run_leads(r)) return NRL_OK;
     if (r->env.check_only) {
-        NRL_TRY(check_used(r));
+        NRL_TRY(check_claims(r));
         NRL_TRY(may_make("out", out));
         return *cache ? may_make("data.cache", cache) : NRL_OK;
     }
     NRL_TRY(out_make(out));
     NRL_TRY(lock(r));
-    NRL_TRY(check_used(r));
+    NRL_TRY(check_claims(r));
     return prove_writable(out);
 }
 
-nrl_status out_clear(run *r)
+nrl_status out_mark(run *r)
 {
-    bool replace = r->config.overwrite && !strcmp(r->config.resume, "never");
-    return replace ? remove_run(r->config.out) : NRL_OK;
+    if (replaces(r)) claims_tell_left(&r->claims);
+    return claims_flush(&r->claims);
+}
+
+nrl_status out_claim(run *r)
+{
+    if (replaces(r)) NRL_TRY(claims_clear(&r->claims));
+    for (size_t i = 0; i < n_own(r); i++) NRL_TRY(claims_take(&r->claims, own_names[i]));
+    return NRL_OK;
 }

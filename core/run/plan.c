@@ -2,6 +2,7 @@
  * plan.c - what a run says before its first step: model, data, steps, memory, machine. Every number a
  * user could otherwise only guess, and every row of data that was left out.
  */
+#include "base/escape.h"
 #include "run/loss.h"
 #include "run/state.h"
 #include <stdarg.h>
@@ -14,13 +15,15 @@ enum { BAR_WIDTH = 24 };
 void run_say(const run *r, const char *fmt, ...)
 {
     va_list a;
+    char *text = NULL;
     if (r->env.quiet) return;
     va_start(a, fmt);
-    vprintf(fmt, a);
+    int n = vasprintf(&text, fmt, a);
     va_end(a);
+    if (n > 0) escape_print(stdout, text, (size_t)n);
+    if (n >= 0) free(text);
     putchar('\n');
-    /* A run's results are on disk: a reader that left (`nrl run x | head`) does not make it fail. */
-    if (fflush(stdout)) clearerr(stdout);
+    fflush(stdout); /* where it fails the run goes on, and the program tells of it at its end */
 }
 
 const char *run_thousands(int64_t n)

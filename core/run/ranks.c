@@ -96,10 +96,10 @@ typedef void (*add_words)(void *total, const void *words);
 
 /* Ranks along "tensor" have the same sums and metrics: the first gives them. Along "pipeline" the last stage
  * alone has any, while all know how many tokens there were. */
-static void drop_copies(const run *r, double *sums, double *tokens, double *flops)
+static void drop_copies(const run *r, double *sums, double *tokens)
 {
     if (nrl_mesh_coord(r->mesh, "tensor")) memset(sums, 0, NRL_MAX_TERMS * sizeof *sums);
-    if (!mesh_counts(r->mesh)) *tokens = *flops = 0;
+    if (!mesh_counts(r->mesh)) *tokens = 0;
 }
 
 /* Each rank gives `size` bytes of words, zero at the start of the total, and its metrics. */
@@ -141,7 +141,7 @@ static void add_result(void *total, const void *words)
 nrl_status ranks_end_step(run *r, ranks_result *result)
 {
     if (nrl_mesh_world(r->mesh) == 1) return NRL_OK;
-    drop_copies(r, result->sums, &result->tokens, &result->flops);
+    drop_copies(r, result->sums, &result->tokens);
     NRL_TRY(exchange(r, "results of the step", result, sizeof *result, add_result));
     result->finite = result->finite == nrl_mesh_world(r->mesh);
     return NRL_OK;
@@ -166,10 +166,9 @@ nrl_status ranks_end_evaluation(run *r, double *sums, double *weights, double *t
 {
     if (nrl_mesh_world(r->mesh) == 1) return NRL_OK;
     evaluation_words w = {.tokens = *tokens};
-    double unused = 0;
     memcpy(w.sums, sums, sizeof w.sums);
     if (mesh_counts(r->mesh)) memcpy(w.weights, weights, sizeof w.weights);
-    drop_copies(r, w.sums, &w.tokens, &unused);
+    drop_copies(r, w.sums, &w.tokens);
     NRL_TRY(exchange(r, "results of the evaluation", &w, sizeof w, add_evaluation));
     memcpy(sums, w.sums, sizeof w.sums);
     memcpy(weights, w.weights, sizeof w.weights);

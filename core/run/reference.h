@@ -43,6 +43,7 @@ typedef struct {
     const char *cache_dir;   /* NULL: cached is refused */
     int64_t micro_batch_tokens;
     bool prompt_rows;
+    const volatile int *signal; /* as reference_cache_setup */
 } reference_setup;
 
 /* Opens the reference and, when cached, computes or maps the file of each data set (NULL = none).

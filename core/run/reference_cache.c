@@ -194,8 +194,11 @@ static nrl_status compute_all(const reference_cache_setup *s, contents *c)
     int64_t steps = st == NRL_OK ? data_plan_steps_per_epoch(plan) : 0;
     for (int64_t i = 0; i < steps && st == NRL_OK; i++) {
         data_step step;
-        st = data_loader_step(loader, i, &step);
-        for (int64_t m = 0; m < step.n_micro && st == NRL_OK; m++)
+        if (s->signal && *s->signal)
+            st = nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) while reference log-probs were computed",
+                          *s->signal, strsignal(*s->signal));
+        if (st == NRL_OK) st = data_loader_step(loader, i, &step);
+        for (int64_t m = 0; st == NRL_OK && m < step.n_micro; m++)
             st = compute_batch(s, c, step.micro[m]);
     }
     if (st == NRL_OK) st = join_values(s, c);

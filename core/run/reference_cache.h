@@ -23,6 +23,7 @@ typedef struct {
      * rows count, so that all ranks make the same visits. */
     nrl_status (*compute)(void *user, nrl_batch *batch, float *logps);
     void *user;
+    const volatile int *signal; /* number of a signal that asks to stop, 0 = none yet; NULL = nobody asks */
 } reference_cache_setup;
 
 typedef struct reference_cache reference_cache;

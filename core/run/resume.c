@@ -24,27 +24,43 @@ static nrl_status agree(run *r, nrl_status own)
 }
 
 /* A word that names no folder may have been meant as one of the others. */
-static nrl_status open_one(const char *dir, checkpoint **c)
+static nrl_status open_one(const run *r, const char *dir, checkpoint **c)
 {
-    nrl_status st = checkpoint_open(dir, c);
+    nrl_status st = checkpoint_open_signed(dir, r->public_key, c);
     if (st == NRL_ERR_CONFIG)
         nrl_fail(st, "%s\nhint: resume is never, auto or the folder of a checkpoint", nrl_error_text());
     return st;
 }
 
-static nrl_status read_one(run *r, const char *dir)
+/* All ranks have opened `dir`: is it the same checkpoint? What it holds is verified as it is read. */
+static nrl_status compare_manifests(run *r, const char *dir)
+{
+    char key[HASH_TEXT];
+    NRL_TRY(agree(r, origin_checkpoint_key(dir, key)));
+    char *line = mem_printf("checkpoint %s: %s\n", dir, key);
+    nrl_status st = mesh_compare(r->mesh, "checkpoints", line, "every node must have the same files under the same path");
+    free(line);
+    return st;
+}
+
+static nrl_status read_one(run *r, const char *dir, nrl_status (*restore)(run *, checkpoint *),
+                           bool *differ)
 {
     checkpoint *c = NULL;
-    nrl_status st = open_one(dir, &c);
+    nrl_status st = agree(r, open_one(r, dir, &c));
+    if (st == NRL_OK) st = compare_manifests(r, dir);
+    *differ = st == NRL_ERR_CONFIG && c;
     if (st == NRL_OK) st = checkpoint_use_threads(c, (int)r->config.checkpoint.threads);
-    if (st == NRL_OK) st = state_restore(r, c);
+    if (st == NRL_OK) st = agree(r, restore(r, c));
     if (c) checkpoint_close(c);
     return st;
 }
 
 static nrl_status resume_from(run *r, const char *dir)
 {
-    nrl_status st = agree(r, read_one(r, dir));
+    bool differ;
+    nrl_status st = read_one(r, dir, state_restore, &differ);
+    if (differ) return st; /* the message says where */
     if (st != NRL_OK) {
         size_t n = strlen(dir);
         bool named = !strncmp(nrl_error_text(), dir, n) && nrl_error_text()[n] == ':'; /* not twice in one line */
@@ -56,17 +72,17 @@ static nrl_status resume_from(run *r, const char *dir)
     return NRL_OK;
 }
 
-/* Rank 0's choice for all: the next of the list that looks complete; "" where there is none. */
-static nrl_status choose(run *r, char **dirs, size_t n, size_t *at, char path[MAX_PATH])
+/* Rank 0's choice for all: the next candidate that looks complete; "" where the run has no checkpoint. */
+static nrl_status choose(run *r, checkpoint_search *s, char path[MAX_PATH])
 {
-    int64_t step;
-    double metric;
+    const char *dir = NULL;
     path[0] = 0;
-    for (; run_leads(r) && *at < n && !path[0]; ++*at) {
-        if (strlen(dirs[*at]) >= MAX_PATH) continue;
-        if (checkpoint_look(dirs[*at], &step, &metric) == NRL_OK) strcpy(path, dirs[*at]);
-        else nrl_warn("passed over: %s", nrl_error_text());
-    }
+    nrl_status st = run_leads(r) ? checkpoint_search_next(s, &dir) : NRL_OK;
+    if (st == NRL_ERR_CORRUPT)
+        nrl_fail(st, "%s\nhint: overwrite=true starts afresh and replaces them, another out keeps them", nrl_error_text());
+    NRL_TRY(st);
+    if (dir && strlen(dir) >= MAX_PATH) return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is too long", r->config.out);
+    if (dir) strcpy(path, dir);
     return mesh_broadcast(r->mesh, "checkpoint to resume", 0, path, MAX_PATH);
 }
 
@@ -75,35 +91,69 @@ static bool may_fall_back(const run *r, nrl_status st)
     return st == NRL_ERR_CORRUPT && r->config.checkpoint.fallback == CONFIG_FALLBACK_PREVIOUS;
 }
 
-static nrl_status resume_newest(run *r, char **dirs, size_t n)
+static nrl_status resume_newest(run *r, checkpoint_search *s)
 {
-    char path[MAX_PATH], *damage = NULL;
-    nrl_status st = NRL_OK;
-    for (size_t at = 0;;) {
-        NRL_TRY(choose(r, dirs, n, &at, path));
-        if (!path[0]) break; /* nothing there: a fresh run; or nothing that could be read */
-        st = resume_from(r, path);
-        if (st == NRL_ERR_CORRUPT && !may_fall_back(r, st))
-            nrl_fail(st, "%s\nhint: checkpoint.fallback=previous goes on from the one before it", nrl_error_text());
-        if (!may_fall_back(r, st)) break;
-        if (run_leads(r)) nrl_warn("%s (checkpoint.fallback: previous)", nrl_error_text());
-        free(damage);
-        damage = mem_strdup(nrl_error_text());
+    char path[MAX_PATH];
+    for (;;) {
+        NRL_TRY(choose(r, s, path));
+        if (!path[0]) return NRL_OK; /* a fresh run */
+        nrl_status st = resume_from(r, path);
+        if (st == NRL_OK || !may_fall_back(r, st)) {
+            if (st == NRL_ERR_CORRUPT)
+                nrl_fail(st, "%s\nhint: checkpoint.fallback=previous goes on from the one before it", nrl_error_text());
+            return st;
+        }
+        if (run_leads(r)) checkpoint_search_refuse(s);
     }
-    if (!path[0] && damage) st = nrl_fail(NRL_ERR_CORRUPT, "%s\nand no earlier one is left", damage);
-    free(damage);
+}
+
+/* An exported model holds adapters merged: there is nothing to put into this run's. */
+static nrl_status exported_weights(run *r, const char *dir)
+{
+    const model_origin from = {.hf_dir = dir};
+    if (r->model->adapters)
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "it is an exported model, and this run trains adapters (lora); expected one of "
+            "its checkpoints");
+    NRL_TRY(origin_check(&from, r->model));
+    NRL_TRY(origin_load(&from, r->ctx, r->model, r->mesh));
+    return strategy_updated(&r->strategy, r->ctx, 0);
+}
+
+nrl_status resume_weights(run *r)
+{
+    const char *path = r->env.weights, *dir;
+    bool differ;
+    if (!path) return NRL_OK;
+    nrl_status st = origin_checkpoint(path, &r->memory, &dir);
+    if (st == NRL_OK)
+        st = dir ? read_one(r, dir, state_restore_weights, &differ) : exported_weights(r, path);
+    if (st != NRL_OK) nrl_note("evaluating %s", path);
     return st;
+}
+
+const char *run_weights(run *r)
+{
+    const model_origin *o = &r->origin;
+    const char *from = o->checkpoint ? o->checkpoint : o->hf_dir;
+    if (r->env.weights)
+        return r->progress.step ? arena_printf(&r->memory, "%s, step %lld", r->env.weights,
+                                               (long long)r->progress.step)
+                                : r->env.weights;
+    if (!from) from = arena_printf(&r->memory, "random, of seed %llu", (unsigned long long)o->seed);
+    return o->adapter_dir ? arena_printf(&r->memory, "%s with adapters of %s", from, o->adapter_dir)
+                          : from;
 }
 
 nrl_status resume_due(run *r)
 {
     const char *how = r->config.resume;
-    char **dirs = NULL;
-    size_t n = 0;
+    checkpoint_search s = {0};
     if (!strcmp(how, "never")) return NRL_OK;
     if (strcmp(how, "auto")) return resume_from(r, how);
-    if (run_leads(r)) NRL_TRY(checkpoint_list(r->config.out, &dirs, &n));
-    nrl_status st = resume_newest(r, dirs, n);
-    checkpoint_list_free(dirs, n);
+    if (run_leads(r)) NRL_TRY(checkpoint_search_open(r->config.out, &s));
+    nrl_status st = resume_newest(r, &s);
+    checkpoint_search_close(&s);
     return st;
 }

@@ -5,6 +5,8 @@
  * record.c, save.c, sample.c.
  *
  * A run belongs to the thread that opened it ([step]); everything it needs is checked in run_open.
+ * A hook may call everything but run_step, run_train and run_finish, and a save hook not run_save; the loss of a
+ * script may call nothing that returns a status. Such a call is NRL_ERR_CONFIG and changes nothing.
  */
 #ifndef RUN_RUN_H
 #define RUN_RUN_H
@@ -21,19 +23,26 @@ typedef struct run run;
 typedef struct {
     const char *script;          /* path of the Lua script, NULL for a YAML run */
     const char *script_hash;     /* 32 hex digits, NULL for a YAML run */
+    const char *script_modules;  /* "key: value" lines, the files that it has required; NULL = none */
     const char *plugin_path;     /* colon-separated, from the environment; NULL = none */
     const char *hf_home;         /* from the environment; NULL = default */
+    const char *public_key;      /* file; of verbs without a config: checkpoints must be signed by it; NULL = any */
     const char *exe_dir;         /* folder of the running binary */
     bool terminal, color;        /* stdout */
     bool quiet;                  /* no plan, no console (tests, sweeps) */
     bool check_only;             /* stop before a device is opened */
     bool no_output;              /* no output folder, no records, no saves (eval, bench) */
     bool evaluate_only;          /* no gradients, no optimizer; with no_output */
+    bool no_config_plugins;      /* folders that a config names are not searched for plugins */
+    const char
+        *weights; /* with evaluate_only: a checkpoint of the run, or its exported model, whose
+                     weights take the place of those that the config starts from; NULL = these */
     /* Algorithms made by the script, looked up by name before plugin files; NULL = none. */
     const nrl_algorithm *(*find_algorithm)(void *user, const char *name, void **self);
     void *user;
     config_problems *problems;   /* found while the config was read: told with the rest; NULL = none */
-    volatile int *signal;        /* set by the cli's handlers: 0, SIGTERM, SIGUSR1, SIGINT */
+    volatile int *signal;        /* set by the cli's handlers: 0, SIGTERM, SIGUSR1, SIGINT; NULL = a signal
+                                  * ends the process, there is nothing to save */
     volatile int64_t *step;      /* told the step under way, from 1; NULL = nobody asks */
     const mesh_place *place;     /* among the ranks; NULL = one process */
     mesh_session *session;       /* of a process that opens several runs; NULL = this is the only one */
@@ -78,9 +87,11 @@ void run_set_lr(run *r, double lr);        /* from the next step on, instead of 
 int64_t run_steps_done(const run *r);
 int64_t run_total_steps(const run *r);
 
-/* Evaluation over data.eval; values (eval_loss, eval_tokens, eval_<metric>...) are borrowed until the
- * next call. NRL_ERR_CONFIG without data.eval. */
-nrl_status run_evaluate(run *r, const nrl_value **values, size_t *n_values);
+/* Evaluation over data.eval, or over `file` (not NULL) with the other data options of the config; values (eval_loss,
+ * eval_tokens, eval_<metric>...) are borrowed until the next call. NRL_ERR_CONFIG without either. */
+nrl_status run_evaluate(run *r, const char *file, const nrl_value **values, size_t *n_values);
+/* Which weights those are; of a run that only evaluates. Borrowed, as long as the run. */
+const char *run_weights(run *r);
 /* Saves a complete state; *path (borrowed) is the new checkpoint's directory. */
 nrl_status run_save(run *r, const char **path);
 /* Writes a Hugging Face directory. */
@@ -105,7 +116,7 @@ void run_set_script_state(run *r, const char *json);
 
 /* ---- what a step costs: for nrl bench, nrl profile and scripts ---- */
 /* Time by operation and phase from the next step on; also clears what was gathered. */
-void run_profile(run *r, bool on);
+nrl_status run_profile(run *r, bool on);
 /* Operations by falling time, told apart as `by` says (CTX_BY_PHASE, CTX_BY_SHAPE); malloc'd. */
 nrl_status run_profile_rows(const run *r, unsigned by, ctx_op_time **rows, int *n);
 

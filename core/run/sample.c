@@ -119,6 +119,7 @@ nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat
 nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sample_options *o,
                       char **texts, int64_t *n_tokens)
 {
+    NRL_TRY(run_begin_call(r, "sample"));
     if (!r->tokenizer)
         return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
     if (o->chat && !r->chat)
@@ -126,7 +127,9 @@ nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sa
                         "a chat prompt needs data.template, and the tokenizer has none that can be run\nname one of %s; or a file",
                         chat_template_names());
     nrl_status st = ranks_agree(r, "sample", (uint64_t)n);
+    if (st != NRL_OK) return run_end_call(r, st);
+    st = strategy_average_begin(&r->strategy, r->ctx);
     if (st == NRL_OK)
         st = sample_texts(&r->work, r->tokenizer, o->chat ? r->chat : NULL, prompts, n, o, texts, n_tokens);
-    return run_end_call(r, st);
+    return run_end_call(r, strategy_average_end(&r->strategy, r->ctx, st));
 }

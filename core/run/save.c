@@ -2,6 +2,7 @@
  * save.c - when a run is saved, and what becomes of it: the run goes on while a checkpoint is written,
  * looks after every step whether it is there, and waits for it where the next one is due or the run ends.
  */
+#include "checkpoint/disk.h"
 #include "config/config.h"
 #include "mesh/store.h"
 #include "run/ranks.h"
@@ -16,17 +17,24 @@
 
 static nrl_status set_word(void *user, const char *key, const void *value, size_t size)
 {
-    return nrl_store_set(user, key, value, size);
+    return nrl_store_set(mesh_store(user), key, value, size);
 }
 
+/* A rank that is lost will say nothing: the store alone would be waited for until timeout_step. */
 static nrl_status get_word(void *user, const char *key, double timeout_s, void **value, size_t *size)
 {
-    return nrl_store_get(user, key, timeout_s, value, size);
+    NRL_TRY(mesh_check(user));
+    return nrl_store_get(mesh_store(user), key, timeout_s, value, size);
 }
 
 static nrl_status remove_word(void *user, const char *key)
 {
-    return store_remove(user, key);
+    return store_remove(mesh_store(user), key);
+}
+
+static nrl_status check_home(const void *user)
+{
+    return claims_check_home(user);
 }
 
 static nrl_status open_writer(run *r)
@@ -35,16 +43,20 @@ static nrl_status open_writer(run *r)
     const checkpoint_ranks ranks = {.rank = nrl_mesh_rank(r->mesh),
                                     .world = nrl_mesh_world(r->mesh),
                                     .timeout_s = r->config.launch.timeout_step,
-                                    .user = mesh_store(r->mesh),
+                                    .user = r->mesh,
                                     .set = set_word,
                                     .get = get_word,
                                     .remove = remove_word};
     const checkpoint_writer_options o = {.out = r->config.out,
                                          .ranks = ranks.world > 1 ? &ranks : NULL,
+                                         .check = check_home,
+                                         .check_user = &r->claims,
                                          .threads = (int)c->threads,
                                          .async = c->async,
                                          .keep = c->keep,
-                                         .keep_best = c->keep_best};
+                                         .keep_best = c->keep_best,
+                                         .is_signed = *c->sign,
+                                         .key = r->sign_key};
     return r->writer ? NRL_OK : checkpoint_writer_open(&o, &r->writer);
 }
 
@@ -58,7 +70,7 @@ void save_close(run *r)
 nrl_status save_at_start(run *r)
 {
     const config_checkpoint *c = &r->config.checkpoint;
-    if (!c->every && c->every_minutes <= 0) return NRL_OK;
+    if (!c->every && c->every_minutes <= 0 && c->export != CONFIG_EXPORT_BEST) return NRL_OK;
     NRL_TRY(open_writer(r));
     nrl_status st = checkpoint_prepare(r->writer, state_bytes(r), c->save_at_start);
     if (st != NRL_OK) nrl_note("a trial save before the first step (checkpoint.save_at_start)");
@@ -74,7 +86,11 @@ static nrl_status call_hook(run *r)
 {
     if (!r->hook_due) return NRL_OK;
     r->hook_due = false;
-    return r->hooks.save ? r->hooks.save(r->hooks.user, r, r->last_save_step, r->last_save) : NRL_OK;
+    if (!r->hooks.save) return NRL_OK;
+    run_inside was = run_enter(r, INSIDE_SAVE_HOOK);
+    nrl_status st = r->hooks.save(r->hooks.user, r, r->last_save_step, r->last_save);
+    run_enter(r, was);
+    return st;
 }
 
 static void announce(run *r, const checkpoint_outcome *o)
@@ -93,9 +109,9 @@ void save_tell(run *r, nrl_value *values, size_t *n)
 {
     if (!r->save_times.is_news) return;
     r->save_times.is_news = false;
-    value_append(values, n, "save_s", "s", r->save_times.whole);
-    value_append(values, n, "save_stall_s", "s", r->save_times.stall);
-    value_append(values, n, "save_snapshot_s", "s", r->save_times.snapshot);
+    value_append(r, values, n, "save_s", "s", r->save_times.whole);
+    value_append(r, values, n, "save_stall_s", "s", r->save_times.stall);
+    value_append(r, values, n, "save_snapshot_s", "s", r->save_times.snapshot);
 }
 
 /* Looks whether the save on its way is there; `wait`: until it is. */
@@ -137,15 +153,17 @@ static nrl_status start(run *r)
     if (r->hooks.before_save) NRL_TRY(r->hooks.before_save(r->hooks.user, r));
     double begun = now_seconds();
     checkpoint_begin(r->writer, r->progress.step);
-    nrl_status st = state_add(r, &a, r->writer);
-    if (st == NRL_OK) checkpoint_submit(r->writer);
+    nrl_status st = strategy_average_begin(&r->strategy, r->ctx);
+    if (st == NRL_OK) st = state_add(r, &a, r->writer);
+    if (st == NRL_OK) checkpoint_submit(r->writer); /* reads weights where they lie until it returns */
     else checkpoint_abandon(r->writer, st);
+    st = strategy_average_end(&r->strategy, r->ctx, NRL_OK); /* a failed save is told by settle */
     arena_free(&a);
     r->save_times.start = now_seconds() - begun;
     r->save_times.late = 0;
     r->last_saved = r->progress.step;
     r->last_save_time = now_seconds();
-    return NRL_OK;
+    return st;
 }
 
 nrl_status save_now(run *r, const char **path)
@@ -165,6 +183,7 @@ static nrl_status save_together(run *r, const char **path)
 
 nrl_status run_save(run *r, const char **path)
 {
+    NRL_TRY(run_begin_call(r, RUN_CALL_SAVE));
     return run_end_call(r, save_together(r, path));
 }
 
@@ -182,10 +201,19 @@ nrl_status save_last(run *r)
     return save_wait(r);
 }
 
+/* The evaluation of this step is the best so far, and the best is kept or waited for (eval.early_stop). */
+static bool found_best(const run *r)
+{
+    const config_checkpoint *c = &r->config.checkpoint;
+    bool saves = c->every || c->every_minutes > 0 || c->export == CONFIG_EXPORT_BEST;
+    return saves && (c->keep_best || r->config.eval.early_stop) && r->progress.step > 0 &&
+           r->progress.best_step == r->progress.step;
+}
+
 nrl_status save_due(run *r)
 {
     const config_checkpoint *c = &r->config.checkpoint;
-    bool due = (c->every && r->progress.step % c->every == 0) || r->save_by_clock;
+    bool due = (c->every && r->progress.step % c->every == 0) || r->save_by_clock || found_best(r);
     if (r->writer) NRL_TRY(judge(r, settle(r, false)));
     /* ranks see the end of a save after different steps, but scripts make their calls together */
     if (nrl_mesh_world(r->mesh) == 1) NRL_TRY(call_hook(r));
@@ -195,18 +223,23 @@ nrl_status save_due(run *r)
     return c->async ? NRL_OK : save_wait(r);
 }
 
-/* OUT/config.yaml: what this run resolved to, with what it was made of. */
+/* OUT/config.yaml: what this run resolved to, with what it was made of. After a crash `nrl resume` needs it: it
+ * is durable, and takes the place of an earlier one as a whole. */
 nrl_status save_config(run *r)
 {
     char *yaml = config_write(r->config.resolved);
+    char *text = mem_printf("# nrl %s, data %s, tokenizer %s\n%s", NRL_VERSION, dataset_hash(r->train_data),
+                            r->tokenizer ? tokenizer_hash(r->tokenizer) : "none", yaml);
     const char *path = arena_printf(&r->memory, "%s/config.yaml", r->config.out);
-    FILE *f = fopen(path, "w");
-    int bad = !f || fprintf(f, "# nrl %s, data %s, tokenizer %s\n%s", NRL_VERSION,
-                            dataset_hash(r->train_data),
-                            r->tokenizer ? tokenizer_hash(r->tokenizer) : "none", yaml) < 0;
-    if (f && fclose(f)) bad = 1;
+    const char *temporary = arena_printf(&r->memory, "%s.tmp", path);
+    int fd;
+    unlink(temporary); /* of a run that was killed here */
+    nrl_status st = disk_create(temporary, &fd);
+    if (st == NRL_OK) st = disk_finish(fd, temporary, disk_write(fd, temporary, text, strlen(text)));
+    if (st == NRL_OK && rename(temporary, path) != 0) st = disk_fail(path, errno);
+    if (st == NRL_OK) st = disk_sync_folder(r->config.out);
+    if (st != NRL_OK) unlink(temporary);
+    free(text);
     free(yaml);
-    if (!bad) return NRL_OK;
-    return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_IO, "cannot write '%s': %s", path,
-                    strerror(errno));
+    return st;
 }

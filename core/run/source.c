@@ -6,11 +6,13 @@
 #include "config/config.h"
 #include "model/find.h"
 #include "model/peft.h"
+#include "run/claims.h"
 #include "run/origin.h"
 #include "run/out.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static bool has(source *s, const char *dir, const char *name)
 {
@@ -76,7 +78,9 @@ static nrl_status describe_checkpoint(source *s, const checkpoint *c, const nrl_
         return nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", checkpoint_dir(c));
     *config = node_copy(&s->memory, checkpoint_node(c, "model"));
     if (*folder) s->tokenizer_dir = arena_strdup(&s->memory, folder);
+    const char *jinja = nrl_node_string(checkpoint_node(c, "chat_template"), NULL);
     if (template) s->template = arena_strdup(&s->memory, template);
+    if (jinja) s->jinja = arena_strdup(&s->memory, jinja);
     return NRL_OK;
 }
 
@@ -84,7 +88,7 @@ static nrl_status describe_checkpoint(source *s, const checkpoint *c, const nrl_
 static nrl_status read_checkpoint(source *s, checkpoint *c)
 {
     const params_scope weights = {0};
-    const model_origin from = {.checkpoint = checkpoint_dir(c)};
+    const model_origin from = {.checkpoint = checkpoint_dir(c), .signer = checkpoint_signer(c)};
     const nrl_node *config;
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(open_model(s, config));
@@ -95,7 +99,7 @@ static nrl_status read_checkpoint(source *s, checkpoint *c)
 static nrl_status open_checkpoint(source *s, const char *dir)
 {
     checkpoint *c;
-    NRL_TRY(checkpoint_open(dir, &c));
+    NRL_TRY(checkpoint_open_signed(dir, s->signer, &c));
     nrl_status st = read_checkpoint(s, c);
     checkpoint_close(c);
     return st;
@@ -119,10 +123,19 @@ static nrl_status open_tokenizer(source *s)
     return NRL_OK;
 }
 
+static nrl_status begin(source *s, const run_environment *env)
+{
+    *s = (source){.host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir)};
+    if (!env->public_key) return NRL_OK;
+    sign_public_key *key = arena_alloc(&s->memory, sizeof *key);
+    s->signer = key;
+    return sign_read_public(env->public_key, key);
+}
+
 nrl_status source_open(const char *path, const run_environment *env, source *out)
 {
-    *out = (source){.host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir)};
-    nrl_status st = open_any(out, path, env);
+    nrl_status st = begin(out, env);
+    if (st == NRL_OK) st = open_any(out, path, env);
     if (st == NRL_OK) st = open_tokenizer(out);
     if (st != NRL_OK) source_close(out);
     return st;
@@ -140,6 +153,7 @@ void source_close(source *s)
     if (s->model) model_destroy(s->model);
     tokenizer_close(s->tokenizer);
     plugin_host_destroy(s->host);
+    inputs_free(&s->inputs);
     arena_free(&s->memory);
     *s = (source){0};
 }
@@ -164,21 +178,41 @@ static nrl_status write_checkpoint(source *s, checkpoint_writer *w)
     return checkpoint_poll(w, true, &outcome, &done);
 }
 
-nrl_status source_save(source *s, const char *out)
+/* A checkpoint that is there, damaged or not, is someone's. */
+static nrl_status check_free(const char *out)
+{
+    char **dirs;
+    size_t n;
+    NRL_TRY(checkpoint_list(out, &dirs, &n));
+    nrl_status st = n ? nrl_fail(NRL_ERR_CONFIG, "'%s' already holds a checkpoint: %s", out, dirs[0]) : NRL_OK;
+    checkpoint_list_free(dirs, n);
+    return st;
+}
+
+static nrl_status save_into(source *s, const char *out)
 {
     const checkpoint_writer_options options = {.out = out, .threads = 1};
     checkpoint_writer *w = NULL;
-    char *earlier = NULL;
-    NRL_TRY(out_make(out));
-    NRL_TRY(checkpoint_find_newest(out, &earlier));
-    if (earlier) {
-        nrl_fail(NRL_ERR_CONFIG, "'%s' already holds a checkpoint: %s", out, earlier);
-        free(earlier);
-        return NRL_ERR_CONFIG;
-    }
+    claims c = {0};
+    nrl_status st = check_free(out);
+    if (st == NRL_OK) st = claims_open(&c, out);
+    if (st == NRL_OK) st = claims_take(&c, "checkpoints");
+    if (st == NRL_OK) st = claims_flush(&c);
+    claims_close(&c);
+    NRL_TRY(st);
     NRL_TRY(checkpoint_writer_open(&options, &w));
-    nrl_status st = write_checkpoint(s, w);
+    st = write_checkpoint(s, w);
     checkpoint_writer_close(w, false);
+    return st;
+}
+
+nrl_status source_save(source *s, const char *out)
+{
+    int lock;
+    NRL_TRY(out_make(out));
+    if (!out_take(out, &lock)) return nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another folder", out);
+    nrl_status st = save_into(s, out);
+    if (lock >= 0) close(lock);
     return st;
 }
 
@@ -187,7 +221,7 @@ nrl_status source_save(source *s, const char *out)
 /* Weights, with adapters added to what they stand on. */
 static nrl_status export_weights(source *s, checkpoint *c, const char *out, const hf_save_options *options)
 {
-    const model_origin from = {.checkpoint = checkpoint_dir(c)};
+    const model_origin from = {.checkpoint = checkpoint_dir(c), .signer = checkpoint_signer(c)};
     origin_reader *reader;
     NRL_TRY(origin_open(&from, s->model, &reader));
     nrl_status st = hf_save(out, s->model, origin_read, reader, options);
@@ -222,6 +256,8 @@ static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, b
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(describe_model(s, config));
     o.copy_from = s->tokenizer_dir;
+    if (o.copy_from) NRL_TRY(export_set_template(&s->memory, o.copy_from, s->jinja, &o));
+    if (s->tokenizer_dir) inputs_add(&s->inputs, "its tokenizer", s->tokenizer_dir);
     return adapters ? export_adapters(s, c, out, &o) : export_weights(s, c, out, &o);
 }
 
@@ -233,22 +269,28 @@ static nrl_status export_any(source *s, const char *path, const run_environment 
         return nrl_fail(NRL_ERR_CONFIG, "'%s' is no run and no checkpoint: --adapter exports those of one", path);
     NRL_TRY(open_any(s, path, env));
     o.copy_from = s->tokenizer_dir;
+    inputs_add(&s->inputs, "the source", s->tokenizer_dir);
     return hf_save(out, s->model, storage_source, s->ctx, &o);
 }
 
 nrl_status source_export(const char *path, const run_environment *env, const char *out, bool adapters,
                          const hf_save_options *options)
 {
-    source s = {.host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir)};
-    const char *dir;
+    source s;
+    hf_save_options o = *options;
+    const char *dir = NULL;
     checkpoint *c = NULL;
-    nrl_status st = origin_checkpoint(path, &s.memory, &dir);
+    nrl_status st = begin(&s, env);
+    if (st == NRL_OK) st = origin_checkpoint(path, &s.memory, &dir);
+    o.inputs = &s.inputs;
     if (st == NRL_OK && dir) {
-        st = checkpoint_open(dir, &c);
-        if (st == NRL_OK) st = export_checkpoint(&s, c, out, adapters, options);
+        const model_origin from = {.checkpoint = dir, .signer = s.signer};
+        origin_add_inputs(&from, "the source", &s.inputs);
+        st = checkpoint_open_signed(dir, s.signer, &c);
+        if (st == NRL_OK) st = export_checkpoint(&s, c, out, adapters, &o);
         checkpoint_close(c);
     } else if (st == NRL_OK) {
-        st = export_any(&s, path, env, out, adapters, options);
+        st = export_any(&s, path, env, out, adapters, &o);
     }
     source_close(&s);
     return st;

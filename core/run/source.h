@@ -4,6 +4,7 @@
  */
 #ifndef RUN_SOURCE_H
 #define RUN_SOURCE_H
+#include "checkpoint/sign.h"
 #include "model/hf.h"
 #include "run/run.h"
 #include "run/storage.h"
@@ -14,6 +15,7 @@
 typedef struct {
     arena memory;
     plugin_host *host;
+    const sign_public_key *signer; /* of env->public_key; NULL = none is demanded */
     device device;
     nrl_ctx *ctx;
     model *model;
@@ -21,7 +23,9 @@ typedef struct {
     work work;
     tokenizer *tokenizer;      /* NULL where none was found */
     const char *tokenizer_dir; /* what travels along; NULL = nothing */
+    inputs inputs;             /* what an export reads */
     const char *template;      /* data.template of the run that made it; NULL = unknown */
+    const char *jinja; /* that template's text, where it is not the tokenizer's own; NULL = none */
 } source;
 
 /* Weights in f32 on the CPU backend. NRL_ERR_CONFIG when path is none of the three. [main] */
@@ -33,6 +37,10 @@ void source_close(source *s);
  * alone, as a peft directory. options.copy_from is found here. */
 nrl_status source_export(const char *path, const run_environment *env, const char *out, bool adapters,
                          const hf_save_options *options);
+
+/* Sets o->replaced so that the model carries this chat template; `jinja` NULL: it stays as in
+ * `folder`. (export.c) */
+nrl_status export_set_template(arena *a, const char *folder, const char *jinja, hf_save_options *o);
 
 /* Writes the source as a checkpoint of step 0, weights only, in OUT/checkpoints. */
 nrl_status source_save(source *s, const char *out);

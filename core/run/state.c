@@ -4,31 +4,17 @@
  * order needs no state: step s is a function of seed and data alone.
  */
 #include "run/state.h"
-#include "base/json.h"
 #include "checkpoint/params.h"
 #include "checkpoint/visitor.h"
 #include "config/config.h"
+#include "run/fingerprint.h"
+#include "run/progress.h"
 #include "tensor/split16.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* ---- the numbers of run_progress, one list for both directions ---- */
-
-#define PROGRESS_FIELDS(X) X(step) X(updates) X(tokens) X(skipped_in_a_row) X(evals_without_best) X(best_step)
-
-static nrl_node *progress_node(arena *a, const run *r)
-{
-    nrl_node *map = node_new(a, NRL_NODE_MAP);
-#define PUT(field) node_append(a, map, #field, node_int(a, r->progress.field));
-    PROGRESS_FIELDS(PUT)
-#undef PUT
-    node_append(a, map, "best", node_f64(a, r->progress.best));
-    node_append(a, map, "lr_override", node_f64(a, r->lr_override));
-    return map;
-}
 
 /* A scale that stays is the config's. */
 static nrl_node *scale_node(arena *a, const loss_scale *s)
@@ -49,101 +35,6 @@ static nrl_status scale_read(loss_scale *s, const nrl_node *map)
     if (s->scale > 0 && s->scale <= FLT_MAX && s->good_steps >= 0 && s->overflows >= 0) return NRL_OK;
     return nrl_fail(NRL_ERR_CORRUPT, "loss_scale: scale %g after %lld good steps and %lld overflows, expected a "
                     "number above 0 and counts", s->scale, (long long)s->good_steps, (long long)s->overflows);
-}
-
-static void progress_read(run *r, const nrl_node *map)
-{
-#define GET(field) r->progress.field = nrl_node_int(nrl_node_find(map, #field), 0);
-    PROGRESS_FIELDS(GET)
-#undef GET
-    r->progress.best = nrl_node_f64(nrl_node_find(map, "best"), 0);
-    r->lr_override = nrl_node_f64(nrl_node_find(map, "lr_override"), -1);
-}
-
-/* ---- what a checkpoint must agree with to be continued ---- */
-
-static void put_text(arena *a, nrl_node *map, const char *key, const char *text)
-{
-    if (text) node_append(a, map, key, node_string(a, text, strlen(text)));
-}
-
-/* Name and options, and how long the run is where the rate depends on it. */
-static void put_schedule(arena *a, nrl_node *map, const run *r)
-{
-    bool level = !strncmp(r->config.schedule.name, "constant", strlen("constant"));
-    node_append(a, map, "schedule", node_copy(a, r->config.schedule.resolved));
-    if (!level) node_append(a, map, "schedule_steps", node_int(a, r->total_steps));
-}
-
-static nrl_node *fingerprint_node(arena *a, const run *r)
-{
-    nrl_node *map = node_new(a, NRL_NODE_MAP);
-    put_text(a, map, "model", r->model->type);
-    put_text(a, map, "data", dataset_hash(r->train_data));
-    put_text(a, map, "tokenizer", r->tokenizer ? tokenizer_hash(r->tokenizer) : NULL);
-    put_text(a, map, "algorithm", r->config.algorithm.name);
-    put_text(a, map, "optimizer", r->config.optimizer.name);
-    put_text(a, map, "script", r->env.script_hash);
-    put_schedule(a, map, r);
-    node_append(a, map, "seed", node_int(a, r->config.train.seed));
-    node_append(a, map, "global_batch", node_int(a, r->config.train.global_batch));
-    if (!r->model->adapters) return map;
-    put_text(a, map, "base", r->base_key);
-    node_append(a, map, "lora", adapter_set_node(a, r->model->adapters));
-    return map;
-}
-
-/* Two lists: where the first difference is, not all that they hold. */
-static const char *list_difference(arena *a, const char *text, const char *path, const nrl_node *is, const nrl_node *was)
-{
-    size_t n = nrl_node_size(is), m = nrl_node_size(was), differ = 0;
-    const char *first = NULL;
-    for (size_t i = 0; i < n && i < m; i++) {
-        char *now = json_write(nrl_node_at(is, i), 0), *then = json_write(nrl_node_at(was, i), 0);
-        bool same = !strcmp(now, then);
-        if (!same && !first) first = arena_printf(a, "was %s, is now %s", then, now);
-        differ += !same;
-        free(now);
-        free(then);
-    }
-    if (n != m) text = arena_printf(a, "%s\n  %s: had %zu entries, has %zu", text, path, m, n);
-    if (!differ) return text;
-    return arena_printf(a, "%s\n  %s: %zu of %zu differ, the first %s", text, path, differ, n < m ? n : m, first);
-}
-
-/* `text` and a line for each value that differs. */
-static const char *differences(arena *a, const char *text, const char *path, const nrl_node *is, const nrl_node *was)
-{
-    if (nrl_node_kind(is) == NRL_NODE_MAP && nrl_node_kind(was) == NRL_NODE_MAP) {
-        for (size_t i = 0; i < nrl_node_size(is); i++) {
-            const char *key = nrl_node_key(is, i);
-            text = differences(a, text, arena_printf(a, "%s%s%s", path, *path ? "." : "", key), nrl_node_at(is, i),
-                               nrl_node_find(was, key));
-        }
-        return text;
-    }
-    if (nrl_node_kind(is) == NRL_NODE_LIST && nrl_node_kind(was) == NRL_NODE_LIST)
-        return list_difference(a, text, path, is, was);
-    char *now = json_write(is, 0), *then = was ? json_write(was, 0) : mem_strdup("nothing");
-    if (strcmp(now, then)) text = arena_printf(a, "%s\n  %s: was %s, is now %s", text, path, then, now);
-    free(now);
-    free(then);
-    return text;
-}
-
-/* Everything that differs, in one error. */
-static nrl_status fingerprint_check(const run *r, const nrl_node *was)
-{
-    arena a = {0};
-    const char *text = differences(&a, "", "", fingerprint_node(&a, r), was);
-    nrl_status st = NRL_OK;
-    if (*text && r->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)
-        st = nrl_fail(NRL_ERR_CONFIG, "the checkpoint was made by another run:%s\n"
-                                      "hint: another `out` starts afresh, model.path takes its weights alone, "
-                                      "checkpoint.mismatch=warn goes on all the same", text);
-    else if (*text && run_leads(r)) nrl_warn("the checkpoint was made by another run:%s", text);
-    arena_free(&a);
-    return st;
 }
 
 /* ---- saving ---- */
@@ -231,20 +122,20 @@ static nrl_status add_adapters(run *r, arena *a, checkpoint_writer *w)
 
 static void add_nodes(run *r, arena *a, checkpoint_writer *w)
 {
-    checkpoint_add_node(w, "progress", progress_node(a, r));
+    checkpoint_add_node(w, "progress", progress_node(a, &r->progress, r->lr_override));
     if (r->loss_scale.rule.dynamic) checkpoint_add_node(w, "loss_scale", scale_node(a, &r->loss_scale));
     checkpoint_add_node(w, "fingerprints", fingerprint_node(a, r));
-    checkpoint_add_node(w, "config", r->config.resolved);
+    checkpoint_add_node(w, "config", node_as_written(a, r->config.resolved));
     checkpoint_add_node(w, "model", r->model->config);
     checkpoint_add_node(w, "time", node_int(a, (int64_t)time(NULL)));
     add_text(a, w, "mesh", mesh_shape(r, a));
     add_text(a, w, "tokenizer", tokenizer_path(a, r));
+    add_text(a, w, "chat_template", export_template(r, a));
     add_text(a, w, "nrl", NRL_VERSION);
     add_text(a, w, "script_path", r->env.script);
     add_text(a, w, "script", r->script_state);
     if (r->progress.best_step != r->progress.step || !r->progress.step) return;
-    bool larger = metric_is_larger_better(r->config.checkpoint.metric);
-    checkpoint_set_metric(w, larger ? -r->progress.best : r->progress.best);
+    checkpoint_set_metric(w, r->best_is_largest ? -r->progress.best : r->progress.best);
 }
 
 nrl_status state_add(run *r, arena *a, checkpoint_writer *w)
@@ -304,21 +195,88 @@ static nrl_status check_kind(run *r, const checkpoint *c)
     return saved ? adapters_base(r, &key) : NRL_OK;
 }
 
+/* `nrl import` makes checkpoints of weights alone. */
+static nrl_status check_is_of_a_run(const checkpoint *c)
+{
+    NRL_TRY(progress_check_nodes(c));
+    if (!checkpoint_node(c, "config") && !checkpoint_node(c, "progress"))
+        return nrl_fail(NRL_ERR_CONFIG, "%s: holds weights alone, not the state of a run\n"
+                        "hint: model.path=%s trains from them", checkpoint_dir(c), checkpoint_dir(c));
+    if (checkpoint_node(c, "config") && checkpoint_node(c, "model") && checkpoint_node(c, "fingerprints")) return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: it lacks config, model or fingerprints", checkpoint_dir(c));
+}
+
+static nrl_status restore_algorithm(run *r, checkpoint *c)
+{
+    if (!r->algorithm->state) return NRL_OK;
+    nrl_visitor v = {.from = checkpoint_node(c, "algorithm")};
+    return r->algorithm->state(r->algorithm_self, &v);
+}
+
+/* Adapters say something on their own base alone. */
+static nrl_status check_base(run *r, const checkpoint *c)
+{
+    const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""),
+               *key = "";
+    if (r->model->adapters) NRL_TRY(adapters_base(r, &key));
+    if (!strcmp(key, was)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "its adapters were trained on other weights: their hash was %.32s, is now %s",
+                    was, key);
+}
+
+typedef struct {
+    const model *m;
+    origin_reader *base;
+    origin_stream trained;
+} adapted;
+
+static nrl_status adapted_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    adapted *from = user;
+    if (p->index < from->m->n_own) return origin_read(from->base, p, begin, n, out);
+    return origin_stream_read(&from->trained, p, begin, n, out);
+}
+
+/* The frozen weights are in the compute dtype alone, so all are loaded as at a start, adapters from
+ * the checkpoint. */
+static nrl_status load_adapters(run *r, checkpoint *c)
+{
+    adapted from = {.m = r->model, .trained.c = c};
+    NRL_TRY(origin_open(&r->origin, r->model, &from.base));
+    nrl_status st = storage_load(r->ctx, r->model, r->mesh, adapted_read, &from);
+    origin_close(from.base);
+    free(from.trained.raw);
+    return st;
+}
+
+nrl_status state_restore_weights(run *r, checkpoint *c)
+{
+    const model_origin from = {.checkpoint = checkpoint_dir(c)};
+    NRL_TRY(check_kind(r, c));
+    NRL_TRY(check_base(r, c));
+    NRL_TRY(r->model->adapters ? load_adapters(r, c)
+                               : origin_load(&from, r->ctx, r->model, r->mesh));
+    if (checkpoint_node(c, "progress")) NRL_TRY(progress_read(c, &r->progress, &r->lr_override));
+    NRL_TRY(strategy_updated(&r->strategy, r->ctx, 0));
+    return restore_algorithm(r, c);
+}
+
 nrl_status state_restore(run *r, checkpoint *c)
 {
     params_scope scope = scope_of(r);
+    NRL_TRY(check_is_of_a_run(c));
     NRL_TRY(check_kind(r, c));
-    NRL_TRY(fingerprint_check(r, checkpoint_node(c, "fingerprints")));
+    NRL_TRY(fingerprint_check(r, c));
+    NRL_TRY(params_check_read(r->model, &scope, c));
     NRL_TRY(params_load(r->ctx, r->model, &scope, c));
     for (int32_t i = 0; i < r->model->n_params; i++) NRL_TRY(param_refresh(r->ctx, r->model->params[i]));
-    progress_read(r, checkpoint_node(c, "progress"));
+    NRL_TRY(progress_read(c, &r->progress, &r->lr_override));
     NRL_TRY(scale_read(&r->loss_scale, checkpoint_node(c, "loss_scale")));
     run_set_script_state(r, nrl_node_string(checkpoint_node(c, "script"), NULL));
     NRL_TRY(restore_strategy(r, c));
     NRL_TRY(strategy_updated(&r->strategy, r->ctx, 0));
-    if (!r->algorithm->state) return NRL_OK;
-    nrl_visitor v = {.from = checkpoint_node(c, "algorithm")};
-    return r->algorithm->state(r->algorithm_self, &v);
+    return restore_algorithm(r, c);
 }
 
 const char *run_script_state(const run *r)

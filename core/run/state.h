@@ -11,5 +11,8 @@ int64_t state_bytes(const run *r); /* of numbers that this rank saves */
 nrl_status state_add(run *r, arena *a, checkpoint_writer *w);
 /* NRL_ERR_CONFIG names everything in which the checkpoint belongs to another run. [step] */
 nrl_status state_restore(run *r, checkpoint *c);
+/* What an evaluation needs of it: weights, step, the algorithm's state. The config may differ
+ * otherwise. [step] */
+nrl_status state_restore_weights(run *r, checkpoint *c);
 
 #endif

@@ -154,25 +154,6 @@ static double tokens_of(const data_step *data)
     return n;
 }
 
-/* Strict: 6 N_matmul a token that is computed, and 6 layers heads head_dim T for causal attention, T its
- * segment and twice the prefix that it sees. */
-static double flops_of(const run *r, const data_step *data)
-{
-    const nrl_model_facts *f = &r->model->facts;
-    double squares = 0, tokens = 0;
-    for (int64_t m = 0; m < data->n_micro; m++) {
-        const nrl_batch *b = data->micro[m];
-        if (b->is_tail) continue;
-        tokens += (double)b->n_tokens;
-        for (int64_t s = 0; s < b->n_segments + b->n_prompts; s++) {
-            double n = b->cu_seqlens[s + 1] - b->cu_seqlens[s];
-            squares += n * (n + 2 * (double)batch_prefix_length(b, s));
-        }
-    }
-    return model_flops_per_token(r->model) * tokens +
-           6.0 * (double)(f->n_layers * f->n_heads * f->head_dim) * squares;
-}
-
 static void fill_event(run *r, const data_step *data, const ranks_result *all, double loss, double norm,
                        double lr, double seconds, run_event *e)
 {
@@ -180,20 +161,20 @@ static void fill_event(run *r, const data_step *data, const ranks_result *all, d
     double peak = r->device.facts.peak_flops[compute] * nrl_mesh_world(r->mesh);
     nrl_value *v = r->values;
     size_t n = 0;
-    value_append(v, &n, "loss", "nats", loss);
-    value_append(v, &n, "grad_norm", "1", norm);
-    value_append(v, &n, "lr", "1", lr);
-    value_append(v, &n, "epoch", "1", data->epoch);
-    value_append(v, &n, "tokens", "tokens", (double)r->progress.tokens);
-    value_append(v, &n, "tokens_per_s", "tok/s", all->tokens / seconds);
-    if (peak > 0) value_append(v, &n, "mfu", "1", all->flops / seconds / peak);
-    value_append(v, &n, "mem_bytes", "bytes", (double)memory_in_use(r));
-    value_append(v, &n, "mem_total_bytes", "bytes", (double)r->device.facts.memory_bytes);
-    value_append(v, &n, "data_fraction", "1", r->data_seconds / seconds);
-    value_append(v, &n, "comm_fraction", "1", r->comm_seconds / seconds);
-    if (nrl_mesh_world(r->mesh) > 1) value_append(v, &n, "comm_bytes", "bytes", r->comm_bytes);
-    if (compute == NRL_DTYPE_F16) value_append(v, &n, "loss_scale", "1", r->loss_scale.scale);
-    if (r->loss_scale.rule.dynamic) value_append(v, &n, "overflows", "steps", (double)r->loss_scale.overflows);
+    value_append(r, v, &n, "loss", "nats", loss);
+    value_append(r, v, &n, "grad_norm", "1", norm);
+    value_append(r, v, &n, "lr", "1", lr);
+    value_append(r, v, &n, "epoch", "1", data->epoch);
+    value_append(r, v, &n, "tokens", "tokens", (double)r->progress.tokens);
+    value_append(r, v, &n, "tokens_per_s", "tok/s", all->tokens / seconds);
+    if (peak > 0) value_append(r, v, &n, "mfu", "1", all->flops / seconds / peak);
+    value_append(r, v, &n, "mem_bytes", "bytes", (double)memory_in_use(r));
+    value_append(r, v, &n, "mem_total_bytes", "bytes", (double)r->device.facts.memory_bytes);
+    value_append(r, v, &n, "data_fraction", "1", r->data_seconds / seconds);
+    value_append(r, v, &n, "comm_fraction", "1", r->comm_seconds / seconds);
+    if (nrl_mesh_world(r->mesh) > 1) value_append(r, v, &n, "comm_bytes", "bytes", r->comm_bytes);
+    if (compute == NRL_DTYPE_F16) value_append(r, v, &n, "loss_scale", "1", r->loss_scale.scale);
+    if (r->loss_scale.rule.dynamic) value_append(r, v, &n, "overflows", "steps", (double)r->loss_scale.overflows);
     save_tell(r, v, &n);
     metrics_append(r, "", v, &n, NULL);
     r->n_values = n;
@@ -227,7 +208,9 @@ static nrl_status compute(run *r, const data_step *data, const double *weights, 
     r->work.random = random_key(r);
     metrics_reset(r);
     gradients_begin(r);
+    ctx_flops_set(r->ctx, 0);
     nrl_status st = work_train(&r->work, data->micro, totals);
+    r->flops = ctx_flops(r->ctx);
     ctx_phase_set(r->ctx, CTX_PHASE_BACKWARD);
     if (st == NRL_OK) st = gradients_end(r);
     ctx_phase_set(r->ctx, CTX_PHASE_UPDATE);
@@ -243,21 +226,58 @@ static nrl_status compute(run *r, const data_step *data, const double *weights, 
 }
 
 /* With reference = policy the first loss is a constant of the algorithm: another number means that the
- * two models, or their log-probs, are not what the user thinks. */
+ * two models, or their log-probs, are not what the user thinks. Dropout of adapters that start from trained values
+ * (lora.use) makes the two differ; fresh ones add zero to the policy, with dropout too, and share its weights. */
 static nrl_status check_start(const run *r, double loss)
 {
     const nrl_algorithm *a = r->algorithm;
     if (r->progress.updates || !r->reference || !r->reference_options.check_start || !a->start_loss ||
         !reference_is_start(r->reference))
         return NRL_OK;
+    if (random_key(r) && !reference_is_shared(r->reference)) return NRL_OK;
     double known = a->start_loss(r->algorithm_self);
     double tolerance = r->config.train.precision == CONFIG_FP32 ? 1e-4 : 2e-2;
     if (isnan(known) || fabs(loss - known) <= tolerance * fmax(1, fabs(known))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "the first loss is %.6g, but with the reference equal to the policy it must be %.6g: "
-                    "the reference's log-probs are of another model or of other tokens\n"
-                    "hint: a stale data.cache, or weights that changed on disk; algorithm.check_start: false goes on",
-                    loss, known);
+                    "the first loss is %.6g, expected %.6g, which '%s' has where policy and reference are equal: the "
+                    "reference's log-probs (%s) are not those of the policy\n"
+                    "hint: algorithm.check_start: false trains without this comparison",
+                    loss, known, a->plugin.name,
+                    r->reference_options.reference == REFERENCE_CACHED ? "from data.cache" : "computed in this step");
+}
+
+/* A loss that is not finite is the NaN policy's matter. The first loss may be next to nothing (preferences already
+ * learned, a script's loss around 0): it counts as 1 then. */
+static bool loss_is_far(const run *r, double loss)
+{
+    double factor = r->config.train.diverge_factor;
+    return factor > 0 && loss > factor * fmax(1, fabs(r->progress.first_loss));
+}
+
+/* One batch may be far off and the run healthy; ten in a row are not. */
+static nrl_status check_divergence(run *r, double loss)
+{
+    enum { FAR_LIMIT = 10 };
+    run_progress *p = &r->progress;
+    if (!p->updates || isnan(p->first_loss)) p->first_loss = loss;
+    p->far_steps = loss_is_far(r, loss) ? p->far_steps + 1 : 0;
+    if (p->far_steps < FAR_LIMIT) return NRL_OK;
+    return nrl_fail(NRL_ERR_DIVERGED,
+                    "loss %g: %d steps in a row were above %g times the first loss, %g\n"
+                    "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
+                    loss, FAR_LIMIT, r->config.train.diverge_factor, p->first_loss);
+}
+
+/* No loss that a model learns from begins with a gradient of exactly 0; one that was detached does. */
+static nrl_status check_gradient(const run *r, const double *weights, double norm)
+{
+    bool weighs = false;
+    for (uint32_t k = 0; k < r->algorithm->n_terms; k++) weighs |= weights[k] > 0;
+    if (r->progress.updates || !r->config.train.check_gradient || !weighs || norm > 0) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "the first gradient is 0 for every trained parameter: the loss of '%s' does not depend on the model\n"
+                    "hint: a loss made of detached tensors or constants, or of samples that all weigh 0; "
+                    "train.check_gradient: false goes on", r->algorithm->plugin.name);
 }
 
 /* Local steps clip by the rank's own norm; else each element counts on one rank. */
@@ -286,7 +306,7 @@ static nrl_status share(run *r, const data_step *data, const double *weights, nr
     ctx_phase_set(r->ctx, CTX_PHASE_UPDATE);
     NRL_TRY(measure(r, squares, all, clip));
     all->tokens = tokens_of(data);
-    all->flops = flops_of(r, data);
+    all->flops = r->flops;
     all->signal = r->env.signal ? *r->env.signal : 0;
     all->save_now = clock_says_save(r);
     ctx_phase_set(r->ctx, CTX_PHASE_COMMUNICATION);
@@ -341,6 +361,8 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     NRL_TRY(share(r, data, weights, squares, &all, &loss, &clip));
     NRL_TRY(check_start(r, loss));
     double norm = r->strategy.plan.local_steps ? all.norm : clip.norm;
+    if (clip.finite) NRL_TRY(check_gradient(r, weights, norm));
+    if (clip.finite) NRL_TRY(check_divergence(r, loss));
     bool look = debug_is_due(r);
     if (look) NRL_TRY(debug_data(r, data));
     if (look) NRL_TRY(debug_gradients(r));
@@ -359,7 +381,9 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
 nrl_status step_on(run *r, const data_step *data, double start, run_event *e, bool *done)
 {
     mesh_set_step(r->mesh, r->progress.step + 1);
+    run_inside was = run_enter(r, INSIDE_LOSS);
     nrl_status st = finish(r, data, start, e, done);
+    run_enter(r, was);
     if (st != NRL_OK) nrl_note("step %lld", (long long)r->progress.step + 1);
     return st;
 }

@@ -17,6 +17,23 @@ nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step)
     return NRL_OK;
 }
 
+nrl_status strategy_average_begin(const strategy *s, nrl_ctx *ctx)
+{
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->of[i].table->average) NRL_TRY(s->of[i].table->average(s->of[i].self, ctx, true));
+    return NRL_OK;
+}
+
+nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st)
+{
+    for (int32_t i = s->n; i-- > 0;) {
+        if (!s->of[i].table->average) continue;
+        nrl_status own = s->of[i].table->average(s->of[i].self, ctx, false);
+        if (st == NRL_OK) st = own;
+    }
+    return st;
+}
+
 /* What the strategies do in between counts as communication. */
 static ctx_phase phase_begin(const strategy *s, nrl_ctx *ctx)
 {
@@ -70,14 +87,20 @@ static nrl_status finish_all(const strategy *s, nrl_ctx *ctx)
 
 nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
 {
+    double flops = ctx_flops(ctx);
     ctx_phase before = phase_begin(s, ctx);
-    return phase_end(ctx, before, enter_all(s, ctx, visits, i));
+    nrl_status st = phase_end(ctx, before, enter_all(s, ctx, visits, i));
+    ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
+    return st;
 }
 
 nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
 {
+    double flops = ctx_flops(ctx);
     ctx_phase before = phase_begin(s, ctx);
-    return phase_end(ctx, before, leave_all(s, ctx, visits, i));
+    nrl_status st = phase_end(ctx, before, leave_all(s, ctx, visits, i));
+    ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
+    return st;
 }
 
 nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx)

@@ -68,6 +68,12 @@ nrl_status strategy_open(const strategy_setup *setup, strategy *out);
 nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx);
 /* MASTER changed: by update `step` (from 1), or by loading (0). */
 nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step);
+/* Around everything that shows the weights to anybody: an evaluation, a sample, a save, an export. Between the
+ * two calls every rank has the mean of the ranks' weights where local steps made them differ. The second call
+ * is made also when the first one failed. */
+nrl_status strategy_average_begin(const strategy *s, nrl_ctx *ctx);
+/* `st`: of what was done in between; it is returned unless this is the first call that fails. */
+nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st);
 void strategy_close(strategy *s, nrl_ctx *ctx); /* ctx NULL: nothing was bound */
 
 /* What storage_bind needs to know of them. */

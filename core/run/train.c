@@ -4,6 +4,7 @@
  */
 #include "run/ranks.h"
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 static double eta(const run *r, const run_event *e)
@@ -26,13 +27,28 @@ static nrl_status heed_signal(run *r)
                     (long long)r->progress.step, r->last_save, r->config.out);
 }
 
+nrl_status run_heed_early(const run *r)
+{
+    if (!r->env.signal || !*r->env.signal) return NRL_OK;
+    return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) before the first step",
+                    *r->env.signal, strsignal(*r->env.signal));
+}
+
+static nrl_status call_step_hook(run *r, const run_event *e)
+{
+    run_inside was = run_enter(r, INSIDE_STEP_HOOK);
+    nrl_status st = r->hooks.step(r->hooks.user, r, e);
+    run_enter(r, was);
+    return st;
+}
+
 /* What a profile counts as a step. A hook may begin or end one. */
 static nrl_status step_and_record(run *r, run_event *e, bool *done)
 {
     ctx_profile_step(r->ctx, true);
     NRL_TRY(step_take(r, e, done));
     if (!*done) loggers_write(r, NRL_RECORD_TRAIN, r->values, r->n_values, eta(r, e));
-    if (!*done && r->hooks.step) NRL_TRY(r->hooks.step(r->hooks.user, r, e));
+    if (!*done && r->hooks.step) NRL_TRY(call_step_hook(r, e));
     ctx_profile_step(r->ctx, false);
     return ctx_profile_read(r->ctx);
 }
@@ -50,6 +66,7 @@ static nrl_status step_and_after(run *r, run_event *e, bool *done)
 
 nrl_status run_step(run *r, run_event *e, bool *done)
 {
+    NRL_TRY(run_begin_call(r, RUN_CALL_STEP));
     return run_end_call(r, step_and_after(r, e, done));
 }
 
@@ -58,14 +75,63 @@ static void say_trained(run *r)
 {
     const run_progress *p = &r->progress;
     int64_t steps = p->step - r->resumed_from, tokens = p->tokens - r->resumed_tokens;
+    int64_t updates = p->updates - r->resumed_updates;
     double seconds = now_seconds() - r->started;
-    const char *best = "";
+    const char *skipped = "", *best = "";
     if (steps <= 0) return;
+    if (updates < steps)
+        skipped = arena_printf(&r->memory, " (%lld updated the weights, %lld were skipped)", (long long)updates,
+                               (long long)(steps - updates));
     if (p->best_step)
         best = arena_printf(&r->memory, "; best %s %.4f at step %lld", r->config.checkpoint.metric, p->best,
                             (long long)p->best_step);
-    run_say(r, "trained    %lld step%s in %.1f s, %lld tokens, %.0f a second%s", (long long)steps, steps > 1 ? "s" : "",
-            seconds, (long long)tokens, (double)tokens / seconds, best);
+    run_say(r, "trained    %lld step%s%s in %.1f s, %lld tokens, %.0f a second%s", (long long)steps, steps > 1 ? "s" : "",
+            skipped, seconds, (long long)tokens, (double)tokens / seconds, best);
+}
+
+/* Each step was skipped, in this process and before: the weights are those of the start. */
+static nrl_status check_updated(const run *r)
+{
+    const run_progress *p = &r->progress;
+    bool scales = r->loss_scale.rule.dynamic;
+    if (p->updates || !p->step) return NRL_OK;
+    return nrl_fail(NRL_ERR_DIVERGED, "cannot finish: none of %lld steps updated the weights, each had a %s that is not finite\n"
+                                      "hint: %s", (long long)p->step, scales ? "gradient" : "loss or gradient",
+                    scales ? "a smaller `init` of train.loss_scale, or more steps, in which the scale falls"
+                           : "the weights of the start give such numbers already");
+}
+
+/* A run too short for ten such steps, or one that went off at its end. */
+static nrl_status check_end(const run *r)
+{
+    const run_progress *p = &r->progress;
+    if (!p->far_steps) return NRL_OK;
+    return nrl_fail(NRL_ERR_DIVERGED, "cannot finish: the last %lld step%s had a loss above %g times the first one, %g\n"
+                                      "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
+                    (long long)p->far_steps, p->far_steps > 1 ? "s" : "", r->config.train.diverge_factor, p->first_loss);
+}
+
+/* OUT/model, by checkpoint.export. */
+static nrl_status export_at_end(run *r)
+{
+    const config_checkpoint *c = &r->config.checkpoint;
+    const run_progress *p = &r->progress;
+    bool best = c->export == CONFIG_EXPORT_BEST;
+    int64_t step = best ? p->best_step : p->step;
+    const char *path = arena_printf(&r->memory, "%s/model", r->config.out);
+    const char *which = best ? arena_printf(&r->memory, "the best, %s %.4f", c->metric, p->best) : "the last";
+    if (best && !step)
+        return nrl_fail(NRL_ERR_DIVERGED, "cannot export the best step: no evaluation gave a %s that is a number", c->metric);
+    char *from = step == p->step ? NULL : checkpoint_dir_of(r->config.out, step);
+    nrl_status st = run_leads(r) ? claims_check_home(&r->claims) : NRL_OK;
+    if (st == NRL_OK) st = export_to(r, from, path);
+    free(from);
+    if (st != NRL_OK) return st;
+    const nrl_value exported = {"exported_step", "steps", (double)step};
+    loggers_write(r, NRL_RECORD_END, &exported, 1, -1);
+    run_say(r, "exported   %s: step %lld (%s)%s", path, (long long)step, which,
+            r->model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
+    return NRL_OK;
 }
 
 static nrl_status finish(run *r)
@@ -75,17 +141,17 @@ static nrl_status finish(run *r)
     const config_checkpoint *c = &r->config.checkpoint;
     if (r->last_saved != r->progress.step && (c->every || c->every_minutes > 0)) NRL_TRY(save_last(r));
     NRL_TRY(save_wait(r));
+    loggers_tell_missing(r);
     say_trained(r);
+    NRL_TRY(check_updated(r));
+    NRL_TRY(check_end(r));
     r->finished = true;
-    if (!c->export) return NRL_OK;
-    const char *path = arena_printf(&r->memory, "%s/model", r->config.out);
-    NRL_TRY(export_to(r, path));
-    run_say(r, "exported %s%s", path, r->model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
-    return NRL_OK;
+    return c->export == CONFIG_EXPORT_NONE ? NRL_OK : export_at_end(r);
 }
 
 nrl_status run_finish(run *r)
 {
+    NRL_TRY(run_begin_call(r, RUN_CALL_FINISH));
     nrl_status st = finish(r);
     if (st == NRL_OK) out_unlock(r);
     return run_end_call(r, st);
@@ -103,18 +169,6 @@ nrl_status run_train(run *r)
                 (long long)r->total_steps);
     while (!done) NRL_TRY(run_step(r, &e, &done));
     return run_finish(r);
-}
-
-/* A rank that leaves with an error tells the others why. */
-nrl_status run_end_call(run *r, nrl_status st)
-{
-    if (st != NRL_OK && st != NRL_ERR_STOPPED && r->mesh) mesh_tell_failure(r->mesh, st, nrl_error_text());
-    return st;
-}
-
-void run_abandon(run *r, nrl_status st, const char *why)
-{
-    mesh_tell_failure(r->mesh, st, why);
 }
 
 void run_stop(run *r, const char *reason)

@@ -176,7 +176,9 @@ static nrl_status visit(work *w, const nrl_visit *v, bool begins, nrl_tensor **t
         ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
         NRL_TRY(stage_take(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
     }
+    double before = ctx_flops(w->ctx);
     NRL_TRY(compute(w, v, totals));
+    if (v->pass == NRL_PASS_RECOMPUTE) ctx_flops_set(w->ctx, before); /* the forward has counted it */
     if (!stage_sends(s, v)) return NRL_OK;
     ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
     NRL_TRY(stage_send(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));

@@ -4,12 +4,12 @@
  */
 #include "script/host.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-enum { MAX_SCRIPT_BYTES = 1 << 24, HASH_DIGITS = 32 };
+enum { MAX_SCRIPT_BYTES = 1 << 24 };
 
 #define MAX_LUA_BYTES ((size_t)4 << 30)
 
@@ -161,13 +161,6 @@ static nrl_status call_script(lua_State *L, char *text, size_t size)
     return script_call(L, 1, 0);
 }
 
-static void hash_script(const char *text, size_t size, char digits[HASH_DIGITS + 1])
-{
-    XXH128_hash_t h = XXH3_128bits(text, size);
-    snprintf(digits, HASH_DIGITS + 1, "%016llx%016llx", (unsigned long long)h.high64,
-             (unsigned long long)h.low64);
-}
-
 /* Errors outside a protected call cannot happen: every entry is protected. */
 static int broken(lua_State *L)
 {
@@ -209,12 +202,12 @@ static nrl_status run_text(script_host *h, char *text, size_t size)
 
 nrl_status script_run(const char *path, const script_environment *env, int *exit_code)
 {
-    char digits[HASH_DIGITS + 1], *text;
+    char digits[HASH_TEXT], *text;
     size_t size;
     script_host h = {.env = env, .run = *env->run, .path = path, .exit_code = -1};
     h.rules = script_rules_of(NULL);
     if (file_read(path, MAX_SCRIPT_BYTES, &text, &size) != NRL_OK) return NRL_ERR_CONFIG;
-    hash_script(text, size, digits);
+    hash_bytes(text, size, digits);
     h.run.find_algorithm = script_find_loss;
     h.run.user = &h;
     h.run.session = &h.ranks;

@@ -23,7 +23,7 @@ enum { SCRIPT_PLACE = 128 }; /* bytes of "file:line: " */
 
 /* The call of a loss at hand (loss.c); handles of another call are refused. */
 typedef struct {
-    uint64_t number;                /* of the newest call */
+    uint64_t number;                /* of all calls, from 1 */
     nrl_ctx *ctx;                   /* NULL outside a call, and inside `weight` */
     const struct script_loss *loss; /* whose call */
     bool open;                      /* a call is at hand */
@@ -45,6 +45,7 @@ typedef struct {
     lua_State *L;               /* the thread inside the core, for callbacks */
     struct script_loss *losses; /* of nrl.loss, newest first; in memory */
     script_loss_call call;
+    uint64_t n_calls; /* of losses so far */
     script_rules rules; /* of the run at hand */
     int sandboxes;      /* entered and not left */
     size_t lua_bytes;   /* held by Lua */
@@ -60,6 +61,8 @@ script_host *script_of(lua_State *L);
 
 /* Raises the core's error text with the script's line; keeps its status for the exit code. */
 int script_raise(lua_State *L, nrl_status st);
+/* required.c: a line "key: value" for each file that the script has required so far; in `a`. */
+const char *script_required(lua_State *L, arena *a);
 /* The same for a mistake of the script that nrl finds: NRL_ERR_CONFIG. */
 int script_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The same at a place given as "file:line: ", for what no Lua function is running for. */

@@ -9,7 +9,6 @@
 #include <string.h>
 
 enum {
-    MAX_METRICS = 64,
     PAIRS = 1 /* nrl_algorithm.block_kind */
 };
 
@@ -62,10 +61,34 @@ static void read_needs(lua_State *L, script_loss *l)
     l->table.needs = list;
 }
 
+/* The index of a word in a list that begins with "", the word of nothing; 0 = it is not there. */
+static uint32_t word_index(const nrl_node *node, const char *const *words, uint32_t n)
+{
+    const char *word = nrl_node_string(node, "");
+    for (uint32_t i = 1; i < n; i++)
+        if (!strcmp(word, words[i])) return i;
+    return 0;
+}
+
+/* "mean", or {reduce = "mean", better = "larger"}. */
+static void read_metric(lua_State *L, const nrl_node *node, nrl_metric *row)
+{
+    static const char *const reduces[] = {"", "mean", "sum", "max", "min"}, *const betters[] = {"", "smaller", "larger"};
+    bool is_map = nrl_node_kind(node) == NRL_NODE_MAP;
+    const nrl_node *better = nrl_node_find(node, "better");
+    row->reduce = word_index(is_map ? nrl_node_find(node, "reduce") : node, reduces, 5);
+    row->better = word_index(better, betters, 3);
+    for (size_t i = 0; is_map && i < nrl_node_size(node); i++)
+        if (strcmp(nrl_node_key(node, i), "reduce") && strcmp(nrl_node_key(node, i), "better"))
+            script_fail(L, "nrl.loss: metrics: %s: unknown key '%s', expected reduce and better", row->name,
+                        nrl_node_key(node, i));
+    if (!row->reduce) script_fail(L, "nrl.loss: metrics: %s: expected mean, sum, max or min", row->name);
+    if (better && !row->better) script_fail(L, "nrl.loss: metrics: %s: better: expected smaller or larger", row->name);
+}
+
 /* metrics = {["rewards/chosen"] = "mean"}, sorted by name so that every rank has the same rows. */
 static void read_metrics(lua_State *L, script_loss *l)
 {
-    static const char *const words[] = {"", "mean", "sum", "max", "min"};
     const nrl_metric *below = l->base ? l->base->metrics : NULL;
     size_t n_below = 0;
     l->table.metrics = below;
@@ -75,19 +98,14 @@ static void read_metrics(lua_State *L, script_loss *l)
     arena *a = script_arena(L);
     const nrl_node *map = script_to_node(L, -2, a, "nrl.loss: metrics");
     size_t n = nrl_node_size(map);
-    if (nrl_node_kind(map) != NRL_NODE_MAP || n > MAX_METRICS)
-        script_fail(L, "nrl.loss: metrics: expected {name = \"mean\"}, up to %d names",
-                    MAX_METRICS);
+    if (nrl_node_kind(map) != NRL_NODE_MAP)
+        script_fail(L, "nrl.loss: metrics: expected {name = \"mean\"}");
     nrl_metric *all = arena_alloc(&l->host->memory, (n_below + n + 1) * sizeof *all);
     nrl_metric *rows = all + n_below; /* the base counts its own from 0 */
     if (n_below) memcpy(all, below, n_below * sizeof *all);
     for (size_t i = 0; i < n; i++) {
-        const char *word = nrl_node_string(nrl_node_at(map, i), "");
-        rows[i] = (nrl_metric){arena_strdup(&l->host->memory, nrl_node_key(map, i)), "1", 0};
-        for (uint32_t r = NRL_REDUCE_MEAN; r <= NRL_REDUCE_MIN; r++)
-            if (!strcmp(word, words[r])) rows[i].reduce = r;
-        if (!rows[i].reduce)
-            script_fail(L, "nrl.loss: metrics: %s: expected mean, sum, max or min", rows[i].name);
+        rows[i] = (nrl_metric){.name = arena_strdup(&l->host->memory, nrl_node_key(map, i)), .unit = "1"};
+        read_metric(L, nrl_node_at(map, i), &rows[i]);
     }
     l->table.metrics = all;
 }

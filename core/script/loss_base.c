@@ -23,8 +23,11 @@ void loss_base_open(lua_State *L, script_loss *l)
     const nrl_algorithm *base = p ? (const nrl_algorithm *)p->table : NULL;
     l->base_self = options;
     if (st == NRL_OK && base->create) st = base->create(options, &l->base_self);
+    const char *code;
+    if (st == NRL_OK) st = plugin_identity(l->base_host, NRL_KIND_ALGORITHM, c.name, a, &code);
     if (st == NRL_OK) {
         l->base = base;
+        l->table.plugin.version = arena_printf(a, "script, base %s %s", c.name, code);
         return;
     }
     loss_base_close(l);

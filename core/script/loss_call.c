@@ -110,11 +110,11 @@ static nrl_status enter_lua(const request *q, nrl_ctx *ctx)
     script_host *h = q->loss->host;
     lua_State *L = h->L;
     int top = lua_gettop(L);
-    const script_rules rules = h->rules; /* a loss may use another run */
+    const script_rules rules = h->rules;
+    const script_loss_call outer = h->call; /* open where a loss uses another run, which has a loss too */
     if (!lua_checkstack(L, LUA_MINSTACK))
         return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
-    h->call =
-        (script_loss_call){.number = h->call.number + 1, .ctx = ctx, .loss = q->loss, .open = true};
+    h->call = (script_loss_call){.number = ++h->n_calls, .ctx = ctx, .loss = q->loss, .open = true};
     script_limits_begin(h);
     lua_pushcfunction(L, call_function);
     lua_pushlightuserdata(L, (void *)q);
@@ -122,7 +122,7 @@ static nrl_status enter_lua(const request *q, nrl_ctx *ctx)
     h->call.open = false;
     h->rules = rules;
     st = script_limits_end(h, L, st);
-    h->call.ctx = NULL;
+    h->call = outer;
     h->L = L;
     h->from_callback = st != NRL_OK;
     lua_settop(L, top);

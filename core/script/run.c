@@ -2,9 +2,9 @@
  * run.c - nrl.open(config) and the methods of what it returns. Each method is one call of
  * run/run.h.
  */
-#include "base/json.h"
 #include "config/config.h"
 #include "script/handle.h"
+#include "script/state.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,8 @@ handle *handle_enter(lua_State *L)
 
 handle *handle_enter_outside(lua_State *L, const char *method)
 {
-    if (handle_at(L, 1)->depth) script_fail(L, "run:%s cannot be called from a hook", method);
+    if (handle_at(L, 1)->depth)
+        script_fail(L, "run:%s cannot be called from a hook or a loss", method);
     return handle_enter(L);
 }
 
@@ -52,7 +53,7 @@ void handle_sync_state(lua_State *L, handle *h)
     if (!is_empty) lua_pop(L, 2);
     if (!is_empty || h->has_state) {
         arena *a = script_arena(L);
-        char *json = json_write(script_to_node(L, -2, a, "run.state"), 0);
+        char *json = script_state_write(script_to_node(L, -2, a, "run.state"));
         run_set_script_state(h->r, json);
         free(json);
         h->has_state = true;
@@ -75,7 +76,7 @@ static void load_state(lua_State *L, handle *h)
     const char *json = run_script_state(h->r);
     nrl_node *state = NULL;
     arena *a = script_arena(L);
-    nrl_status st = json ? json_parse(a, "run.state", json, strlen(json), &state) : NRL_OK;
+    nrl_status st = json ? script_state_read(a, json, &state) : NRL_OK;
     if (st != NRL_OK) script_raise(L, st);
     if (nrl_node_kind(state) == NRL_NODE_MAP || nrl_node_kind(state) == NRL_NODE_LIST)
         script_push_node(L, state, 0);
@@ -152,6 +153,7 @@ static int open_run(lua_State *L)
     if (nrl_node_kind(root) != NRL_NODE_MAP)
         return script_fail(L, "nrl.open: expected a config, found a list");
     lua_setiuservalue(L, self, HANDLE_CONFIG);
+    if (env.place && env.place->world > 1) env.script_modules = script_required(L, a);
     nrl_status st = open_config(h, &env, a, root, &decided);
     if (st != NRL_OK) return script_raise(L, st);
     if (env.check_only) return script_exit(L, 0);
@@ -165,7 +167,7 @@ static int open_run(lua_State *L)
 static int close_run(lua_State *L)
 {
     handle *h = luaL_checkudata(L, 1, type_name);
-    if (h->depth) return script_fail(L, "run:close cannot be called from a hook");
+    if (h->depth) return script_fail(L, "run:close cannot be called from a hook or a loss");
     set_training(L, h, false);
     nrl_status failure = script_of(L)->failure;
     if (h->r && failure != NRL_OK && failure != NRL_ERR_STOPPED) run_abandon(h->r, failure, nrl_error_text());
@@ -242,8 +244,9 @@ static int evaluate(lua_State *L)
 {
     const nrl_value *values = NULL;
     size_t n = 0;
+    const char *file = luaL_optstring(L, 2, NULL); /* on the stack as long as this call */
     handle *h = handle_enter(L);
-    handle_leave(L, h, run_evaluate(h->r, &values, &n));
+    handle_leave(L, h, run_evaluate(h->r, file, &values, &n));
     lua_newtable(L);
     handle_push_values(L, values, n);
     if (lua_getfield(L, -1, "eval_loss") != LUA_TNIL)
@@ -278,8 +281,8 @@ static int profile(lua_State *L)
     ctx_op_time *rows;
     int n;
     if (!lua_isnoneornil(L, 2)) {
-        run_profile(h->r, lua_toboolean(L, 2));
-        return 0;
+        nrl_status st = run_profile(h->r, lua_toboolean(L, 2));
+        return st == NRL_OK ? 0 : script_raise(L, st);
     }
     nrl_status st = run_profile_rows(h->r, 0, &rows, &n);
     if (st != NRL_OK) script_raise(L, st);

@@ -10,7 +10,7 @@
 
 static const char name[] = "nrl.tokenizer_train";
 static const char *const keys[] = {"texts", "files",         "vocab_size", "special",
-                                   "out",   "min_frequency", "pattern",    NULL};
+                                   "out",   "min_frequency", "pattern",    "overwrite", NULL};
 
 /* The trainer as a Lua value, so that errors free it. */
 static int free_trainer(lua_State *L)
@@ -75,6 +75,7 @@ static int train(lua_State *L)
         .vocab_size = script_int(L, 1, name, "vocab_size", 0),
         .min_frequency = script_int(L, 1, name, "min_frequency", 0),
         .pattern = script_text(L, 1, name, "pattern"),
+        .overwrite = script_bool(L, 1, name, "overwrite", false),
     };
     const char *out = script_text(L, 1, name, "out");
     if (!out) return script_fail(L, "%s: out = folder is missing", name);

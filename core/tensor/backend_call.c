@@ -10,11 +10,54 @@ static nrl_status backend_lacks(const nrl_ctx *ctx, const char *name)
     return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no op '%s'", backend ? backend : "?", name);
 }
 
+/* ---- what counts as work done: see ctx_flops ---- */
+
+static double gemm_flops(const nrl_gemm_args *a)
+{
+    return op_work_gemm(a).flops;
+}
+
+static double attention_flops(const nrl_attention_args *a)
+{
+    return op_work_attention(a).flops;
+}
+
+static double attention_grad_flops(const nrl_attention_grad_args *a)
+{
+    return 2 * op_work_attention(&a->forward).flops; /* scores that are made again do not count */
+}
+
+static double no_flops(const void *a)
+{
+    (void)a;
+    return 0;
+}
+
+#define FLOPS_OF(a)                                                                                \
+    _Generic((a),                                                                                  \
+        const nrl_gemm_args *: gemm_flops,                                                         \
+        const nrl_attention_args *: attention_flops,                                               \
+        const nrl_attention_grad_args *: attention_grad_flops,                                     \
+        default: no_flops)(a)
+
+double ctx_flops(const nrl_ctx *ctx)
+{
+    return ctx->flops;
+}
+
+void ctx_flops_set(nrl_ctx *ctx, double flops)
+{
+    ctx->flops = flops;
+}
+
+/* ---- the calls ---- */
+
 #define BACKEND_DEFINE(name, args)                                                                 \
     nrl_status backend_##name(nrl_ctx *ctx, const args *a)                                         \
     {                                                                                              \
         const device *d = ctx->device;                                                             \
         if (!d->ops.name) return backend_lacks(ctx, #name);                                        \
+        ctx->flops += FLOPS_OF(a);                                                                 \
         if (!ctx->profile) return d->ops.name(d->self, ctx->stream, a);                            \
         NRL_TRY(profile_op_begin(ctx, #name, op_work_##name(a)));                                  \
         nrl_status st = d->ops.name(d->self, ctx->stream, a);                                      \

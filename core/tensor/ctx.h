@@ -141,6 +141,12 @@ void ctx_memory_reset_peak(nrl_ctx *ctx);
 /* Gives unused pool blocks back to the device. */
 void ctx_trim(nrl_ctx *ctx);
 
+/* Floating-point operations that were asked of the backend so far: two for each multiply-add of a product, and
+ * of attention for each pair of a query and a key that it sees; its backward counts as twice its forward. A
+ * caller that computes something a second time, or for itself alone, sets back what it read before. */
+double ctx_flops(const nrl_ctx *ctx);
+void ctx_flops_set(nrl_ctx *ctx, double flops);
+
 /* ---- where a step's time goes (nrl bench, nrl profile): off by default, and costs nothing then ---- */
 typedef enum {
     CTX_PHASE_NONE = 0, /* outside of a step: evaluations, saves */

@@ -56,9 +56,9 @@ static nrl_status columns_back(nrl_ctx *ctx, nrl_tape_node *node)
 static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     ctx_phase before = ctx_phase_set(ctx, CTX_PHASE_HEAD);
-    NRL_TRY(columns_back(ctx, node));
+    nrl_status st = columns_back(ctx, node);
     ctx_phase_set(ctx, before);
-    return NRL_OK;
+    return st;
 }
 
 static nrl_status check_batch(const nrl_ctx *ctx, const nrl_tensor *hidden)

@@ -146,8 +146,10 @@ nrl_status head_chunk_product(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t
 
 nrl_status head_chunk_again(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n)
 {
+    double flops = ctx_flops(ctx);
     if (is_kept(w, begin)) return gather_rows(ctx, w, begin, n);
     NRL_TRY(head_chunk_product(ctx, w, begin, n));
+    ctx_flops_set(ctx, flops); /* the forward has counted it */
     return head_is_plain(w) ? NRL_OK : head_chunk_values(ctx, w, begin, n, (head_values){0});
 }
 

@@ -81,6 +81,7 @@ struct nrl_ctx {
     ctx_metric *taken;
     size_t n_metrics, metrics_capacity;
     profile *profile; /* NULL while off */
+    double flops;     /* see ctx_flops */
 };
 
 static inline nrl_mat tensor_mat(const nrl_tensor *t)

@@ -55,11 +55,13 @@ op_work op_work_gemm(const nrl_gemm_args *a)
                      {a->c.rows, a->c.cols, inner}};
 }
 
-/* Pairs of a query and a key that it sees, times the multiply-adds of scores and mixing. */
+/* Pairs of a query and a key that it sees, times the multiply-adds of scores and mixing; 0 where the host does not know
+ * the lengths. */
 op_work op_work_attention(const nrl_attention_args *a)
 {
     double pairs = 0;
-    for (uint32_t s = 0; s < a->n_segments; s++) {
+    bool known = a->host_cu_q && a->host_cu_k;
+    for (uint32_t s = 0; known && s < a->n_segments; s++) {
         double q = a->host_cu_q[s + 1] - a->host_cu_q[s], k = a->host_cu_k[s + 1] - a->host_cu_k[s];
         int32_t p = a->host_prefix ? a->host_prefix[s] : -1;
         double before = p >= 0 ? a->host_cu_k[p + 1] - a->host_cu_k[p] : 0;

@@ -67,6 +67,7 @@ nrl_status added_index(tokenizer *tok)
     for (size_t i = 0; i < tok->n_added && !st; i++) {
         mapped_text t = {0};
         t.text = vocab_text(&tok->words, tok->added[i].id, &t.size);
+        normal_begin(s, t.size);
         if (tok->added[i].normalized) st = normal_apply(tok, s, &t);
         if (!st)
             trie_insert(tok->added[i].normalized ? &tok->normalized : &tok->raw, t.text, t.size,

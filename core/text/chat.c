@@ -6,6 +6,7 @@
  */
 #include "text/chat.h"
 #include "base/buffer.h"
+#include "config/suggest.h"
 #include "text/chat_parts.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,11 @@ static const chat_template templates[] = {
      .turns = mistral_text_turns,
      .variant_token = "[INST]",
      .variant = &mistral_tokens},
-    {.name = "plain", .bos = BOS_AS_TOKENIZER, .tokens = no_tokens, .turns = plain_turns},
+    {.name = "plain",
+     .bos = BOS_AS_TOKENIZER,
+     .begins_with_word = true,
+     .tokens = no_tokens,
+     .turns = plain_turns},
 };
 enum { N_TEMPLATES = sizeof templates / sizeof *templates };
 
@@ -92,7 +97,7 @@ nrl_status chat_template_find(const char *name, const chat_template **out)
 }
 
 /* The rows that fit this tokenizer. */
-static const chat_template *for_tokenizer(const chat_template *t, const tokenizer *tok)
+const chat_template *chat_for_tokenizer(const chat_template *t, const tokenizer *tok)
 {
     bool variant = t->variant && tokenizer_token_id(tok, t->variant_token) != TOKENIZER_NONE;
     return variant ? t->variant : t;
@@ -107,7 +112,7 @@ static const turn *find_turn(const chat_template *t, const char *role)
 
 nrl_status chat_template_check(const chat_template *template, const tokenizer *tok)
 {
-    const chat_template *t = for_tokenizer(template, tok);
+    const chat_template *t = chat_for_tokenizer(template, tok);
     if (t->own) return NRL_OK;
     for (const char *const *token = t->tokens; *token; token++) {
         int32_t id = tokenizer_token_id(tok, *token);
@@ -142,6 +147,18 @@ static bool is_role(const chat_message *m, const char *role)
     return !strcmp(m->role, role);
 }
 
+static nrl_status fail_role(const chat_template *t, const char *role, size_t i)
+{
+    suggestion near = {.word = role};
+    for (const turn *row = t->turns; row->role; row++)
+        suggest_offer(&near, row->role);
+    return nrl_fail(NRL_ERR_DATA,
+                    "messages[%zu]: unknown role '%s' for template '%s', expected one of:%s%s%s%s",
+                    i, role, t->name, role_names(t, (char[MAX_ROLES]){0}),
+                    near.best ? "\nhint: did you mean '" : "", near.best ? near.best : "",
+                    near.best ? "'?" : "");
+}
+
 static nrl_status check_message(const chat_template *t, const chat_message *m, size_t i,
                                 size_t n_systems)
 {
@@ -158,9 +175,7 @@ static nrl_status check_message(const chat_template *t, const chat_message *m, s
                         "by template '%s'",
                         i, t->name);
     }
-    if (!find_turn(t, m->role))
-        return nrl_fail(NRL_ERR_DATA, "messages[%zu]: unknown role '%s' for template '%s', expected one of:%s", i,
-                        m->role, t->name, role_names(t, (char[MAX_ROLES]){0}));
+    if (!find_turn(t, m->role)) return fail_role(t, m->role, i);
     const char *expected = (i - n_systems) % 2 ? "assistant" : "user";
     if (t->alternates && strcmp(m->role, expected))
         return nrl_fail(NRL_ERR_DATA,
@@ -221,7 +236,8 @@ static void put_turn(writer *w, const chat_template *t, const chat_message *m,
     }
     put_content(w, t, m);
     put(w, row->end_is_eos ? w->eos : row->close);
-    if (is_role(m, "assistant")) spans_push(&w->out.trained, begin, w->out.text.size);
+    if (is_role(m, "assistant") && m->train != CHAT_TRAIN_NO)
+        spans_push(&w->out.trained, begin, w->out.text.size);
     put(w, row->after);
 }
 
@@ -233,7 +249,7 @@ static size_t last_user(const chat_message *messages, size_t n)
 }
 
 /* SentencePiece style tokenizers write a space as a mark; most put one before every stretch. */
-static bool needs_space(const tokenizer *tok)
+bool chat_needs_space(const tokenizer *tok)
 {
     bool marks = tok->edit.replacement != NULL;
     bool puts = tok->edit.replacement && tok->edit.prepend && !tok->edit.first_only;
@@ -252,7 +268,7 @@ static nrl_status write_all(const chat_template *t, const tokenizer *tok,
     NRL_TRY(check_order(t, messages, n));
     const char *eos = tokenizer_token_text(tok, tokenizer_eos(tok));
     w->eos = eos ? eos : "";
-    w->space = needs_space(tok);
+    w->space = chat_needs_space(tok);
     bool merged = t->system != SYSTEM_IS_A_TURN && is_role(&messages[0], "system");
     size_t host = !merged ? 0 : t->system == SYSTEM_IN_FIRST_USER ? 1 : last_user(messages, n);
     for (size_t i = merged; i < n; i++)
@@ -261,7 +277,7 @@ static nrl_status write_all(const chat_template *t, const tokenizer *tok,
     return NRL_OK;
 }
 
-static bool wants_bos(const chat_template *t, const tokenizer *tok)
+bool chat_wants_bos(const chat_template *t, const tokenizer *tok)
 {
     if (tokenizer_bos(tok) == TOKENIZER_NONE) return false;
     return t->bos == BOS_ALWAYS || (t->bos == BOS_AS_TOKENIZER && tokenizer_adds_bos(tok));
@@ -281,13 +297,13 @@ nrl_status chat_render(const chat_template *template, const tokenizer *tok,
     const chat_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
     if (template->own) return chat_render_own(template, tok, scratch, &c, out);
     NRL_TRY(chat_template_check(template, tok));
-    const chat_template *t = for_tokenizer(template, tok);
+    const chat_template *t = chat_for_tokenizer(template, tok);
     writer w = {0};
     out->tokens.want_starts = true;
     size_t from = out->tokens.n;
     nrl_status st = write_all(t, tok, messages, n, add_generation_prompt, &w);
     if (st == NRL_OK) {
-        bool bos = wants_bos(t, tok);
+        bool bos = chat_wants_bos(t, tok);
         if (bos) tokenizer_ids_push(&out->tokens, tokenizer_bos(tok), 0);
         st = tokenizer_encode(tok, scratch, w.out.text.text ? w.out.text.text : "", w.out.text.size, 0,
                               &out->tokens);
@@ -303,7 +319,7 @@ nrl_status chat_render_text(const chat_template *template, const tokenizer *tok,
                             const chat_message *messages, size_t n, bool add_generation_prompt,
                             char **text)
 {
-    const chat_template *t = for_tokenizer(template, tok);
+    const chat_template *t = chat_for_tokenizer(template, tok);
     const chat_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
     writer w = {0};
     bool exact;
@@ -314,7 +330,7 @@ nrl_status chat_render_text(const chat_template *template, const tokenizer *tok,
         free(*text);
         return own;
     }
-    if (wants_bos(t, tok)) buffer_puts(&w.out.text, tokenizer_token_text(tok, tokenizer_bos(tok)));
+    if (chat_wants_bos(t, tok)) buffer_puts(&w.out.text, tokenizer_token_text(tok, tokenizer_bos(tok)));
     nrl_status st = write_all(t, tok, messages, n, add_generation_prompt, &w);
     free(w.out.trained.at);
     if (st == NRL_OK)

@@ -30,6 +30,11 @@ static nrl_status open_own(const char *name, const char *text, const char *tools
     return NRL_OK;
 }
 
+nrl_status chat_template_open_text(const char *name, const char *jinja, const tokenizer *tok, const chat_template **out)
+{
+    return open_own(name, jinja, NULL, tok, out);
+}
+
 static nrl_status open_auto(const tokenizer *tok, const chat_template **out)
 {
     const char *text = tok ? tokenizer_chat_template(tok) : NULL;

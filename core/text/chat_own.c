@@ -13,6 +13,7 @@
  * A template without that property (one that drops the reasoning of earlier turns) is an error.
  */
 #include "text/chat_own.h"
+#include "config/suggest.h"
 #include "text/jinja.h"
 #include "text/unicode.h"
 #include <stdlib.h>
@@ -23,6 +24,7 @@
 struct chat_own {
     jinja *plain, *with_tools; /* the second may be NULL */
     const tokenizer *tok;
+    char *text;
     int64_t now; /* when it was opened: strftime_now's clock */
 };
 
@@ -36,6 +38,7 @@ nrl_status chat_own_open(const char *name, const char *text, const char *tools, 
 {
     chat_own *own = mem_alloc(sizeof *own);
     own->tok = tok;
+    own->text = mem_strdup(text);
     own->now = (int64_t)time(NULL);
     nrl_status st = jinja_compile(name, text, strlen(text), &own->plain);
     if (st == NRL_OK && tools) st = jinja_compile(name, tools, strlen(tools), &own->with_tools);
@@ -53,7 +56,13 @@ void chat_own_close(chat_own *own)
     if (!own) return;
     jinja_free(own->plain);
     jinja_free(own->with_tools);
+    free(own->text);
     free(own);
+}
+
+const char *chat_own_text(const chat_own *own)
+{
+    return own->text;
 }
 
 /* ---- variables ---- */
@@ -122,7 +131,7 @@ typedef struct {
     jinja_value *messages; /* [n] of the whole conversation */
     jinja_variable variables[MAX_VARIABLES];
     size_t n;
-    int64_t now;
+    int64_t now, steps; /* the second of all renderings of this conversation */
     const char *eos;    /* eos_token as the template has it, or NULL */
     jinja_output whole; /* the rendering that all others are compared with */
 } renderer;
@@ -153,7 +162,7 @@ static nrl_status render(renderer *r, size_t n, bool add_generation_prompt, jinj
 {
     set_variable(r, "messages", jinja_list_of(&r->memory, JINJA_LIST, r->messages, n));
     set_variable(r, "add_generation_prompt", jinja_bool(add_generation_prompt));
-    const jinja_input in = {.variables = r->variables, .n = r->n, .now = r->now};
+    const jinja_input in = {.variables = r->variables, .n = r->n, .now = r->now, .steps = &r->steps};
     nrl_status st = jinja_render(r->code, &in, out);
     if (st == NRL_ERR_CONFIG)
         return nrl_fail(st, "%s\ndata.template may name a built-in one instead: %s", nrl_error_text(),
@@ -270,14 +279,35 @@ static bool is_assistant(const chat_message *m)
     return !strcmp(m->role, "assistant");
 }
 
+static bool is_trained(const chat_message *m)
+{
+    return is_assistant(m) && m->train != CHAT_TRAIN_NO;
+}
+
 static nrl_status by_prefixes(renderer *r, const chat_conversation *c, spans *trained)
 {
     for (size_t i = c->n_prompt; i < c->n; i++) {
         size_t before, begin, end;
-        if (!is_assistant(&c->messages[i])) continue;
+        if (!is_trained(&c->messages[i])) continue;
         NRL_TRY(turn_begin(r, i, &before, &begin));
         NRL_TRY(turn_end(r, i, c->n, &end));
         if (begin < end) spans_push(trained, begin, end);
+    }
+    return NRL_OK;
+}
+
+/* Takes the marks of the turns that say so out again. */
+static nrl_status drop_untrained(renderer *r, const chat_conversation *c, spans *trained)
+{
+    for (size_t i = c->n_prompt; i < c->n; i++) {
+        size_t before, begin, end, n = 0;
+        if (!is_assistant(&c->messages[i]) || is_trained(&c->messages[i])) continue;
+        NRL_TRY(turn_begin(r, i, &before, &begin));
+        NRL_TRY(turn_end(r, i, c->n, &end));
+        for (size_t k = 0; k < trained->n; k++)
+            if (trained->at[k].begin < before || trained->at[k].begin >= end)
+                trained->at[n++] = trained->at[k];
+        trained->n = n;
     }
     return NRL_OK;
 }
@@ -299,7 +329,31 @@ static nrl_status by_marks(renderer *r, const chat_conversation *c, spans *train
     if (earlier) NRL_TRY(turn_begin(r, first, &before, &begin));
     for (size_t i = 0; i < r->whole.n_marks; i++)
         if (r->whole.marks[i].begin >= before) spans_push(trained, r->whole.marks[i].begin, r->whole.marks[i].end);
-    return NRL_OK;
+    return drop_untrained(r, c, trained);
+}
+
+/* ---- roles ---- */
+
+/* A template may write any role that it is given, and most do; so a role that neither is common nor
+ * stands in the template is a slip of the pen rather than a role. */
+static nrl_status check_role(const jinja *t, const char *role, size_t i)
+{
+    static const char *const common_roles[] = {"user", "assistant", "system",
+                                               "tool", "developer", "function"};
+    suggestion near = {.word = role};
+    for (size_t k = 0; k < sizeof common_roles / sizeof *common_roles; k++) {
+        if (!strcmp(common_roles[k], role)) return NRL_OK;
+        suggest_offer(&near, common_roles[k]);
+    }
+    if (jinja_has_string(t, role)) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA,
+                    "messages[%zu]: unknown role '%s': %s does not name it; expected user, "
+                    "assistant, system, tool, "
+                    "developer, function or a role that the template names\nhint: %s%s%s",
+                    i, role, jinja_name(t),
+                    near.best ? "did you mean '" : "a template names a role by a constant: ",
+                    near.best ? near.best : "{% set roles = ['narrator'] %}",
+                    near.best ? "'?" : "");
 }
 
 nrl_status chat_own_write(const chat_own *own, const chat_conversation *c, buffer *text, spans *trained, bool *exact)
@@ -307,10 +361,12 @@ nrl_status chat_own_write(const chat_own *own, const chat_conversation *c, buffe
     bool tools = nrl_node_kind(c->tools) == NRL_NODE_LIST && own->with_tools;
     if (nrl_node_size(c->variables) > MAX_GIVEN)
         return nrl_fail(NRL_ERR_DATA, "chat_template_kwargs: %zu variables, expected %d at most", nrl_node_size(c->variables), MAX_GIVEN);
+    const jinja *code = tools ? own->with_tools : own->plain;
+    for (size_t i = 0; i < c->n; i++)
+        NRL_TRY(check_role(code, c->messages[i].role, i));
     renderer *r = mem_alloc(sizeof *r);
-    *r = (renderer){.code = tools ? own->with_tools : own->plain,
-                    .now = own->now,
-                    .eos = tokenizer_named_token(own->tok, "eos_token")};
+    *r = (renderer){
+        .code = code, .now = own->now, .eos = tokenizer_named_token(own->tok, "eos_token")};
     r->messages = arena_alloc(&r->memory, (c->n + 1) * sizeof *r->messages);
     for (size_t i = 0; i < c->n; i++)
         r->messages[i] = message_value(r->code, &r->memory, &c->messages[i]);

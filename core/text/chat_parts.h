@@ -25,6 +25,7 @@ struct chat_template {
     bos_rule bos;
     system_place system;
     bool alternates;           /* user, assistant, user, ... after an optional system message */
+    bool begins_with_word;     /* not with a special token, nor with \1 */
     bool trims;                /* white space around contents is dropped */
     const char *const *tokens; /* special tokens that the tokenizer must have, NULL-ended */
     const turn *turns;         /* ended by a row without a role */
@@ -43,6 +44,11 @@ static inline bool chat_is_blank(char c)
 {
     return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f);
 }
+
+/* What a built-in template is for this tokenizer: its rows, whether BOS stands in front, whether \1 is a space. */
+const chat_template *chat_for_tokenizer(const chat_template *t, const tokenizer *tok);
+bool chat_wants_bos(const chat_template *t, const tokenizer *tok);
+bool chat_needs_space(const tokenizer *tok);
 
 /* Marks the tokens from number `from` on that begin inside a trained stretch. */
 void chat_mark(const chat_text *w, size_t from, chat_ids *out);

@@ -8,7 +8,7 @@
 #include "text/scan.h"
 #include <string.h>
 
-enum { LONGEST_CONTENT = 1024 }; /* what a normalizer may put in place of one character */
+enum { LONGEST_CONTENT = 1024, MOST_NORMALIZERS = 64 }; /* what a normalizer may put in place of one character */
 
 static const char *text_of(const nrl_node *map, const char *key, size_t *size)
 {
@@ -112,6 +112,7 @@ static nrl_status load_replace(tokenizer *tok, const nrl_node *node)
 nrl_status load_normalizer(tokenizer *tok, const nrl_node *node)
 {
     if (absent(node)) return NRL_OK;
+    if (tok->n_normal == MOST_NORMALIZERS) return wrong("normalizer", "normalizers", "at most 64");
     if (is_type(node, "Sequence")) return each(tok, node, "normalizers", load_normalizer);
     if (is_type(node, "Replace")) return load_replace(tok, node);
     if (form_of(node)) {

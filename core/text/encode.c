@@ -88,7 +88,7 @@ static size_t origin(const mapped_text *t, size_t at)
 static nrl_status encode_words(const tokenizer *tok, tokenizer_scratch *s, mapped_text t,
                                tokenizer_ids *out)
 {
-    normal_edit(tok, s, &t);
+    NRL_TRY(normal_edit(tok, s, &t));
     NRL_TRY(split_apply(tok, s, t.text, t.size));
     for (size_t i = 0; i < s->words.n; i++) {
         span w = s->words.at[i];
@@ -145,6 +145,7 @@ nrl_status tokenizer_encode(const tokenizer *tok, tokenizer_scratch *scratch, co
     mapped_text t = {.text = text, .size = size, .mapped = out->want_starts};
     if (size) {
         sanitize(scratch, &t);
+        normal_begin(scratch, t.size);
         NRL_TRY(encode_text(tok, scratch, t, flags, out));
     }
     for (size_t i = 0; around && i < tok->n_suffix; i++)

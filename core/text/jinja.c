@@ -49,8 +49,16 @@ const char *jinja_name(const jinja *t)
 bool jinja_mentions(const jinja *t, const char *name)
 {
     bool found = jinja_find_symbol(t, name) >= 0;
-    for (size_t i = 0; i < t->n_mentions && !found; i++)
-        found = !strcmp(t->mentions[i], name);
+    for (size_t i = 0; i < t->mentions.n && !found; i++)
+        found = !strcmp(t->mentions.at[i], name);
+    return found;
+}
+
+bool jinja_has_string(const jinja *t, const char *text)
+{
+    bool found = false;
+    for (size_t i = 0; i < t->strings.n && !found; i++)
+        found = !strcmp(t->strings.at[i], text);
     return found;
 }
 
@@ -70,12 +78,14 @@ nrl_status jinja_render(const jinja *t, const jinja_input *in, jinja_output *out
 {
     jinja_vm m = {
         .t = t, .in = in, .limits = in->limits ? *in->limits : jinja_default_limits, .out = &out->text, .result = out};
+    if (in->steps) m.steps = *in->steps;
     jinja_scope *given = scope_new(&m, NULL);
     for (size_t i = 0; i < in->n; i++) {
         int32_t symbol = jinja_find_symbol(t, in->variables[i].name);
         if (symbol >= 0) scope_set(&m, given, symbol, in->variables[i].value);
     }
     nrl_status st = vm_run(&m, scope_new(&m, given), t->root);
+    if (in->steps) *in->steps = m.steps;
     if (st != NRL_OK) nrl_note("%s: line %u", t->name, m.failed_line);
     arena_free(&m.memory);
     return st;

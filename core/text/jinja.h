@@ -21,6 +21,7 @@ nrl_status jinja_compile(const char *name, const char *text, size_t size, jinja 
 void jinja_free(jinja *t);
 const char *jinja_name(const jinja *t);
 bool jinja_mentions(const jinja *t, const char *name); /* as a variable, an attribute or a key */
+bool jinja_has_string(const jinja *t, const char *text); /* as a constant */
 bool jinja_has_marks(const jinja *t);                  /* {% generation %} stands in it */
 
 typedef struct {
@@ -40,6 +41,7 @@ typedef struct {
     size_t n;
     int64_t now;                /* Unix seconds: strftime_now's clock, shown in local time */
     const jinja_limits *limits; /* NULL = jinja_default_limits */
+    int64_t *steps;             /* taken so far, by renderings that share the limit; NULL = this one is alone */
 } jinja_input;
 
 typedef struct {

@@ -50,7 +50,7 @@ static bool macro_attribute(jinja_vm *m, const jinja_macro *macro, const char *n
     jinja_value *names = vm_alloc(m, (d->n + 1) * sizeof *names);
     for (size_t i = 0; i < d->n; i++)
         names[i] = d->list[i]->value;
-    *out = jinja_list_of(&m->memory, JINJA_TUPLE, names, d->n);
+    *out = vm_list(m, JINJA_TUPLE, names, d->n);
     return true;
 }
 
@@ -112,18 +112,24 @@ static bool find_index(jinja_vm *m, const jinja_value *of, int64_t i, jinja_valu
     bool text = of->kind == JINJA_STRING;
     if (!text && !can_index(of)) return false;
     int64_t n = (int64_t)(text ? text_length(of->text, of->size) : of->list->n);
-    if (text) m->steps += (int64_t)of->size / 64;
+    if (text) m->steps += (int64_t)of->size / 16;
     if (i < 0) i += n;
     if (i < 0 || i >= n) return false;
     *out = text ? character(of, (size_t)i) : of->list->items[i];
     return true;
 }
 
+nrl_status vm_look_up(jinja_vm *m, const jinja_map *map, const jinja_value *key)
+{
+    size_t each = key->kind == JINJA_STRING ? 1 + key->size / 64 : 1;
+    return vm_work(m, map->n * each / 8);
+}
+
 nrl_status vm_item(jinja_vm *m, const jinja_value *of, const jinja_value *key, jinja_value *out)
 {
     NRL_TRY(vm_need_defined(of));
     if (of->kind == JINJA_MAP) {
-        NRL_TRY(vm_work(m, of->map->n / 8));
+        NRL_TRY(vm_look_up(m, of->map, key));
         const jinja_value *found = jinja_map_find(of->map, *key);
         if (found) {
             *out = *found;
@@ -131,7 +137,7 @@ nrl_status vm_item(jinja_vm *m, const jinja_value *of, const jinja_value *key, j
         }
     } else if (is_index(key) && find_index(m, of, index_of(key), out)) return NRL_OK;
     if (key->kind == JINJA_STRING) {
-        const char *name = arena_strndup(&m->memory, key->text, key->size);
+        const char *name = vm_string(m, key->text, key->size).text;
         if (find_attribute(m, of, name, key->size, out)) return NRL_OK;
         *out = missing(m, of, key->text, key->size);
         return NRL_OK;
@@ -163,7 +169,7 @@ static nrl_status slice_list(jinja_vm *m, const jinja_value *of, int64_t begin, 
     jinja_value *items = vm_alloc(m, (n + 1) * sizeof *items);
     for (size_t i = 0; i < n; i++)
         items[i] = of->list->items[begin + (int64_t)i * step];
-    *out = jinja_list_of(&m->memory, of->kind == JINJA_RANGE ? JINJA_LIST : of->kind, items, n);
+    *out = vm_list(m, of->kind == JINJA_RANGE ? JINJA_LIST : of->kind, items, n);
     return NRL_OK;
 }
 
@@ -210,7 +216,7 @@ nrl_status vm_slice(jinja_vm *m, const jinja_value *of, const jinja_value part[3
     int64_t n = (int64_t)(text ? text_length(of->text, of->size) : of->list->n);
     if (step > n) step = n + 1; /* the first alone, and no overflow */
     if (step < -n) step = -n - 1;
-    NRL_TRY(vm_work(m, text ? of->size / 64 : 0));
+    NRL_TRY(vm_read(m, of));
     NRL_TRY(slice_bound(&part[0], n, step, step < 0 ? n - 1 : 0, &begin));
     NRL_TRY(slice_bound(&part[1], n, step, step < 0 ? -1 : n, &end));
     int64_t count = step > 0 ? (end - begin + step - 1) / step : (begin - end - step - 1) / -step;

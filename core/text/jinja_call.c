@@ -95,7 +95,7 @@ static nrl_status call_range(jinja_vm *m, const jinja_args *args, jinja_value *o
         items[n++] = jinja_int(i);
         if (__builtin_add_overflow(i, b[2], &i)) break;
     }
-    *out = jinja_list_of(&m->memory, JINJA_RANGE, items, n);
+    *out = vm_list(m, JINJA_RANGE, items, n);
     out->list->name = b[2] == 1
                           ? arena_printf(&m->memory, "range(%" PRId64 ", %" PRId64 ")", b[0], b[1])
                           : arena_printf(&m->memory, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", b[0], b[1], b[2]);
@@ -109,30 +109,30 @@ static nrl_status add_all(jinja_vm *m, const jinja_value *from, jinja_map *to)
     size_t n;
     if (from->kind == JINJA_MAP) {
         NRL_TRY(vm_room(m, from->map->n * 4 * sizeof(jinja_value)));
-        NRL_TRY(vm_work(m, from->map->n * (from->map->n + to->n) / 8));
-        m->bytes += from->map->n * 4 * sizeof(jinja_value);
-        for (size_t i = 0; i < from->map->n; i++)
-            jinja_map_set(&m->memory, to, from->map->keys[i], from->map->values[i]);
+        for (size_t i = 0; i < from->map->n; i++) {
+            NRL_TRY(vm_look_up(m, to, &from->map->keys[i]));
+            vm_map_set(m, to, from->map->keys[i], from->map->values[i]);
+        }
         return NRL_OK;
     }
     NRL_TRY(vm_items(m, from, &items, &n));
     for (size_t i = 0; i < n; i++) {
         if (!jinja_is_sequence(&items[i]) || items[i].list->n != 2)
             return JINJA_FAIL("dict: expected pairs of key and value");
-        NRL_TRY(vm_work(m, 1 + to->n / 8));
-        m->bytes += 4 * sizeof(jinja_value);
-        jinja_map_set(&m->memory, to, items[i].list->items[0], items[i].list->items[1]);
+        NRL_TRY(vm_work(m, 1));
+        NRL_TRY(vm_look_up(m, to, &items[i].list->items[0]));
+        vm_map_set(m, to, items[i].list->items[0], items[i].list->items[1]);
     }
     return NRL_OK;
 }
 
 static nrl_status call_dict(jinja_vm *m, const jinja_args *args, jinja_value *out)
 {
-    *out = jinja_map_new(&m->memory);
+    *out = vm_map(m);
     if (args->n > 1) return JINJA_FAIL("dict: expected 1 argument at most, found %zu", args->n);
     if (args->n) NRL_TRY(add_all(m, &args->at[0], out->map));
     for (size_t i = 0; i < args->n_named; i++)
-        jinja_map_set(&m->memory, out->map, jinja_string(args->names[i], strlen(args->names[i])), args->named[i]);
+        vm_map_set(m, out->map, jinja_string(args->names[i], strlen(args->names[i])), args->named[i]);
     return NRL_OK;
 }
 

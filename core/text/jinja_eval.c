@@ -19,7 +19,7 @@ void *vm_alloc(jinja_vm *m, size_t size)
 nrl_status vm_room(jinja_vm *m, size_t bytes)
 {
     if (bytes <= m->limits.memory && m->bytes <= m->limits.memory - bytes) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "the template needs more than %zu MiB of memory", m->limits.memory >> 20);
+    return nrl_fail(NRL_ERR_CONFIG, "the template needs more than %zu MiB of memory, the limit of a rendering", m->limits.memory >> 20);
 }
 
 nrl_status vm_work(jinja_vm *m, size_t steps)
@@ -27,7 +27,12 @@ nrl_status vm_work(jinja_vm *m, size_t steps)
     int64_t n = steps > INT32_MAX ? INT32_MAX : (int64_t)steps;
     m->steps += n;
     if (m->steps <= m->limits.steps) return vm_room(m, 0);
-    return nrl_fail(NRL_ERR_CONFIG, "the template takes more than %lld steps", (long long)m->limits.steps);
+    return nrl_fail(NRL_ERR_CONFIG, "the template takes more than %lld steps, the limit of a row", (long long)m->limits.steps);
+}
+
+nrl_status vm_read(jinja_vm *m, const jinja_value *v)
+{
+    return v->kind == JINJA_STRING ? vm_work(m, v->size / 16) : NRL_OK;
 }
 
 nrl_status vm_enter(jinja_vm *m)
@@ -41,6 +46,25 @@ jinja_value vm_string(jinja_vm *m, const char *text, size_t size)
 {
     m->bytes += size + 16;
     return jinja_string(arena_strndup(&m->memory, text, size), size);
+}
+
+jinja_value vm_list(jinja_vm *m, jinja_kind kind, jinja_value *items, size_t n)
+{
+    m->bytes += sizeof(jinja_list) + 16;
+    return jinja_list_of(&m->memory, kind, items, n);
+}
+
+jinja_value vm_map(jinja_vm *m)
+{
+    m->bytes += sizeof(jinja_map) + 16;
+    return jinja_map_new(&m->memory);
+}
+
+/* Both arrays double, and what they were stays in the arena. */
+void vm_map_set(jinja_vm *m, jinja_map *map, jinja_value key, jinja_value value)
+{
+    m->bytes += 4 * sizeof value;
+    jinja_map_set(&m->memory, map, key, value);
 }
 
 jinja_value vm_take(jinja_vm *m, buffer *b)
@@ -118,21 +142,20 @@ static nrl_status eval_list(jinja_vm *m, jinja_scope *s, const node *n, jinja_va
     jinja_value *items = vm_alloc(m, (n->n + 1) * sizeof *items);
     for (size_t i = 0; i < n->n; i++)
         NRL_TRY(vm_eval(m, s, n->list[i], &items[i]));
-    *out = jinja_list_of(&m->memory, n->kind == NODE_LIST ? JINJA_LIST : JINJA_TUPLE, items, n->n);
+    *out = vm_list(m, n->kind == NODE_LIST ? JINJA_LIST : JINJA_TUPLE, items, n->n);
     return NRL_OK;
 }
 
 static nrl_status eval_map(jinja_vm *m, jinja_scope *s, const node *n, jinja_value *out)
 {
     jinja_value key, value;
-    *out = jinja_map_new(&m->memory);
-    m->bytes += (n->n + 8) * 2 * sizeof key;
+    *out = vm_map(m);
     for (size_t i = 0; i + 1 < n->n; i += 2) {
         NRL_TRY(vm_eval(m, s, n->list[i], &key));
         NRL_TRY(vm_eval(m, s, n->list[i + 1], &value));
-        NRL_TRY(vm_work(m, i / 8));
+        NRL_TRY(vm_look_up(m, out->map, &key));
         if (key.kind == JINJA_LIST || key.kind == JINJA_MAP) return JINJA_FAIL("a %s is no key", jinja_kind_name(&key));
-        jinja_map_set(&m->memory, out->map, key, value);
+        vm_map_set(m, out->map, key, value);
     }
     return NRL_OK;
 }
@@ -222,7 +245,7 @@ static nrl_status spread_map(jinja_vm *m, args_builder *b, const jinja_value *v)
     for (size_t i = 0; i < v->map->n; i++) {
         const jinja_value *key = &v->map->keys[i];
         if (key->kind != JINJA_STRING) return JINJA_FAIL("**: expected names as keys");
-        NRL_TRY(add_named(m, b, arena_strndup(&m->memory, key->text, key->size), v->map->values[i]));
+        NRL_TRY(add_named(m, b, vm_string(m, key->text, key->size).text, v->map->values[i]));
     }
     return NRL_OK;
 }
@@ -269,6 +292,7 @@ static nrl_status one_filter(jinja_vm *m, jinja_scope *s, const node *n, const j
     jinja_args args;
     if (!n->filter) return nrl_fail(NRL_ERR_CONFIG, "unknown filter '%s'", n->value.text);
     NRL_TRY(vm_arguments(m, s, n, &args));
+    NRL_TRY(vm_read(m, input));
     return n->filter->call(m, input, &args, out);
 }
 
@@ -298,6 +322,7 @@ static nrl_status eval_test(jinja_vm *m, jinja_scope *s, const node *n, jinja_va
     NRL_TRY(vm_eval(m, s, n->a, &v));
     if (!n->test) return nrl_fail(NRL_ERR_CONFIG, "unknown test '%s'", n->value.text);
     NRL_TRY(vm_arguments(m, s, n, &args));
+    NRL_TRY(vm_read(m, &v));
     NRL_TRY(n->test->call(m, &v, &args, &is));
     *out = jinja_bool(is != n->flag);
     return NRL_OK;

@@ -222,6 +222,7 @@ static nrl_status parse_strings(parser *p, node **out)
     for (; p->at->kind == TOKEN_STRING; p->at++)
         buffer_add(&b, p->at->text, p->at->size);
     (*out)->value = jinja_string(arena_strndup(&p->t->memory, b.text ? b.text : "", b.size), b.size);
+    parse_note(p, &p->t->strings, (*out)->value.text);
     buffer_free(&b);
     return NRL_OK;
 }

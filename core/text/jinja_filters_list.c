@@ -12,7 +12,7 @@ static nrl_status no_arguments(const char *who, const jinja_args *args)
 
 static jinja_value list_of(jinja_vm *m, jinja_kind kind, jinja_value *items, size_t n)
 {
-    jinja_value v = jinja_list_of(&m->memory, kind, items, n);
+    jinja_value v = vm_list(m, kind, items, n);
     v.list->name = "generator";
     return v;
 }
@@ -61,7 +61,7 @@ nrl_status vm_path(jinja_vm *m, const jinja_value *of, const jinja_value *path, 
 static nrl_status filter_length(jinja_vm *m, const jinja_value *v, const jinja_args *args, jinja_value *out)
 {
     NRL_TRY(no_arguments("length", args));
-    NRL_TRY(vm_work(m, v->kind == JINJA_STRING ? v->size / 64 : 0));
+    NRL_TRY(vm_work(m, v->kind == JINJA_STRING ? v->size / 4 : 0));
     switch (v->kind) {
     case JINJA_UNDEFINED: *out = jinja_int(0); return NRL_OK;
     case JINJA_STRING: *out = jinja_int((int64_t)text_length(v->text, v->size)); return NRL_OK;

@@ -18,6 +18,7 @@ static nrl_status filter_trim(jinja_vm *m, const jinja_value *v, const jinja_arg
     NRL_TRY(args_bind("trim", names, 0, args, a));
     if (!args_absent(&a[0]) && a[0].kind != JINJA_NONE) NRL_TRY(args_text("trim", &a[0], &set));
     NRL_TRY(vm_text(m, v, out));
+    NRL_TRY(vm_strip(m, out->size, set.kind == JINJA_STRING ? set.size : 0));
     text_strip(&out->text, &out->size, set.kind == JINJA_STRING ? set.text : NULL, set.size, true, true);
     return NRL_OK;
 }
@@ -115,6 +116,14 @@ static nrl_status filter_escape(jinja_vm *m, const jinja_value *v, const jinja_a
     return vm_binary(m, '+', &empty, &text, out);
 }
 
+static jinja_value blanks_of(jinja_vm *m, int64_t width)
+{
+    size_t n = width < 0 ? 0 : (size_t)width;
+    char *blanks = vm_alloc(m, n + 1);
+    memset(blanks, ' ', n);
+    return jinja_string(blanks, n);
+}
+
 static nrl_status filter_indent(jinja_vm *m, const jinja_value *v, const jinja_args *args, jinja_value *out)
 {
     static const char *const names[] = {"width", "first", "blank", NULL};
@@ -127,8 +136,7 @@ static nrl_status filter_indent(jinja_vm *m, const jinja_value *v, const jinja_a
     if (width > 10000) return JINJA_FAIL("indent: more than 10000 blanks");
     jinja_value in = a[0];
     if (in.kind != JINJA_STRING)
-        in = jinja_string(arena_printf(&m->memory, "%*s", (int)(width < 0 ? 0 : width), ""),
-                          (size_t)(width < 0 ? 0 : width));
+        in = blanks_of(m, width);
     (void)none;
     jinja_find_method(m, v, "splitlines", 10, &method);
     NRL_TRY(vm_call(m, &method, &(jinja_args){0}, &lines));
@@ -154,10 +162,10 @@ static nrl_status filter_format(jinja_vm *m, const jinja_value *v, const jinja_a
     jinja_value text;
     if (args->n && args->n_named) return JINJA_FAIL("format: values with names or without, not both");
     NRL_TRY(vm_text(m, v, &text));
-    jinja_value values = jinja_list_of(&m->memory, JINJA_TUPLE, args->at, args->n);
-    if (args->n_named) values = jinja_map_new(&m->memory);
+    jinja_value values = vm_list(m, JINJA_TUPLE, args->at, args->n);
+    if (args->n_named) values = vm_map(m);
     for (size_t i = 0; i < args->n_named; i++)
-        jinja_map_set(&m->memory, values.map, jinja_string(args->names[i], strlen(args->names[i])), args->named[i]);
+        vm_map_set(m, values.map, jinja_string(args->names[i], strlen(args->names[i])), args->named[i]);
     return vm_percent(m, &text, &values, out);
 }
 
@@ -197,11 +205,11 @@ static nrl_status json_options(jinja_vm *m, const jinja_value *a, json_style *st
     int64_t width;
     *style = (json_style){.item = ", ", .key = ": ", .ascii = jinja_truth(&a[0]), .sort = jinja_truth(&a[3])};
     if (a[1].kind == JINJA_STRING) {
-        style->indent = arena_strndup(&m->memory, a[1].text, a[1].size);
+        style->indent = vm_string(m, a[1].text, a[1].size).text;
     } else if (!args_absent(&a[1]) && a[1].kind != JINJA_NONE) {
         NRL_TRY(args_int("tojson: indent", &a[1], 0, &width));
         if (width > 1000) return JINJA_FAIL("tojson: an indent of more than 1000 blanks");
-        style->indent = arena_printf(&m->memory, "%*s", (int)(width < 0 ? 0 : width), "");
+        style->indent = blanks_of(m, width).text;
     }
     if (style->indent) style->item = ",";
     if (args_absent(&a[2]) || a[2].kind == JINJA_NONE) return NRL_OK;
@@ -210,8 +218,8 @@ static nrl_status json_options(jinja_vm *m, const jinja_value *a, json_style *st
     const jinja_value *both = a[2].list->items;
     if (both[0].kind != JINJA_STRING || both[1].kind != JINJA_STRING)
         return JINJA_FAIL("tojson: separators: expected two texts");
-    style->item = arena_strndup(&m->memory, both[0].text, both[0].size);
-    style->key = arena_strndup(&m->memory, both[1].text, both[1].size);
+    style->item = vm_string(m, both[0].text, both[0].size).text;
+    style->key = vm_string(m, both[1].text, both[1].size).text;
     return NRL_OK;
 }
 

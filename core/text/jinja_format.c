@@ -159,7 +159,7 @@ nrl_status vm_strftime(jinja_vm *m, const jinja_value *format, jinja_value *out)
     if (text.size > 200 || memchr(text.text, 0, text.size))
         return JINJA_FAIL("strftime_now: a format of more than 200 bytes");
     if (!localtime_r(&now, &parts)) return JINJA_FAIL("strftime_now: the clock shows no date");
-    const char *f = arena_strndup(&m->memory, text.text, text.size);
+    const char *f = vm_string(m, text.text, text.size).text;
     size_t n = *f ? strftime(made, sizeof made, f, &parts) : 0;
     *out = vm_string(m, made, n);
     return NRL_OK;

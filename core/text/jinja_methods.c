@@ -57,7 +57,7 @@ static nrl_status call_get(jinja_vm *m, const jinja_value *self, const char *nam
 {
     jinja_value v[3];
     NRL_TRY(args_positional(name, args, 1, 2, v));
-    NRL_TRY(vm_work(m, self->map->n / 8));
+    NRL_TRY(vm_look_up(m, self->map, &v[0]));
     const jinja_value *found = jinja_map_find(self->map, v[0]);
     *out = found ? *found : args_absent(&v[1]) ? jinja_none() : v[1];
     return NRL_OK;
@@ -77,9 +77,9 @@ static nrl_status call_view(jinja_vm *m, const jinja_value *self, const char *na
         jinja_value *pair = vm_alloc(m, 2 * sizeof *pair);
         pair[0] = map->keys[i];
         pair[1] = map->values[i];
-        items[i] = jinja_list_of(&m->memory, JINJA_TUPLE, pair, 2);
+        items[i] = vm_list(m, JINJA_TUPLE, pair, 2);
     }
-    *out = jinja_list_of(&m->memory, JINJA_VIEW, items, map->n);
+    *out = vm_list(m, JINJA_VIEW, items, map->n);
     out->list->name = *name == 'k' ? "dict_keys" : *name == 'v' ? "dict_values" : "dict_items";
     return NRL_OK;
 }
@@ -99,7 +99,7 @@ static nrl_status call_changed(jinja_vm *m, const jinja_value *self, const char 
                                jinja_value *out)
 {
     if (args->n_named) return JINJA_FAIL("%s: expected values, without names", name);
-    jinja_value seen = jinja_list_of(&m->memory, JINJA_TUPLE, args->at, args->n);
+    jinja_value seen = vm_list(m, JINJA_TUPLE, args->at, args->n);
     *out = jinja_bool(!vm_equal(m, &seen, &self->loop->changed));
     self->loop->changed = seen;
     return vm_work(m, 0);
@@ -137,5 +137,6 @@ bool jinja_find_method(jinja_vm *m, const jinja_value *self, const char *name, s
 
 nrl_status vm_call_method(jinja_vm *m, const jinja_method *method, const jinja_args *args, jinja_value *out)
 {
+    NRL_TRY(vm_read(m, &method->self));
     return method->row->call(m, &method->self, method->row->name, args, out);
 }

@@ -12,6 +12,12 @@ static jinja_value part(const jinja_value *of, const char *text, size_t size)
     return v;
 }
 
+/* Each character may be compared with each of the set. */
+nrl_status vm_strip(jinja_vm *m, size_t size, size_t set_size)
+{
+    return vm_work(m, size / 16 + (size + set_size) / 16 * (set_size / 16) + set_size / 16);
+}
+
 static nrl_status call_strip(jinja_vm *m, const jinja_value *self, const char *name, const jinja_args *args,
                              jinja_value *out)
 {
@@ -21,6 +27,7 @@ static nrl_status call_strip(jinja_vm *m, const jinja_value *self, const char *n
     (void)m;
     NRL_TRY(args_positional(name, args, 0, 1, v));
     if (!args_absent(&v[0]) && v[0].kind != JINJA_NONE) NRL_TRY(args_text(name, &v[0], &set));
+    NRL_TRY(vm_strip(m, size, set.kind == JINJA_STRING ? set.size : 0));
     text_strip(&text, &size, set.kind == JINJA_STRING ? set.text : NULL, set.size, *name != 'r', *name != 'l');
     *out = part(self, text, size);
     return NRL_OK;
@@ -35,7 +42,7 @@ static nrl_status call_case(jinja_vm *m, const jinja_value *self, const char *na
     int to = 0;
     NRL_TRY(args_positional(name, args, 0, 0, v));
     NRL_TRY(vm_room(m, self->size * 2));
-    NRL_TRY(vm_work(m, self->size / 16));
+    NRL_TRY(vm_work(m, self->size / 4));
     while (to < 4 && strcmp(names[to], name) != 0)
         to++;
     if (!strcmp(name, "casefold")) to = TEXT_LOWER;
@@ -45,10 +52,11 @@ static nrl_status call_case(jinja_vm *m, const jinja_value *self, const char *na
     return NRL_OK;
 }
 
-static nrl_status affix(const char *name, const jinja_value *self, const jinja_value *with, bool *out)
+static nrl_status affix(jinja_vm *m, const char *name, const jinja_value *self, const jinja_value *with, bool *out)
 {
     jinja_value t;
     NRL_TRY(args_text(name, with, &t));
+    NRL_TRY(vm_work(m, 1 + t.size / 16));
     bool fits = t.size <= self->size;
     *out = fits && (!t.size || !memcmp(self->text + (*name == 's' ? 0 : self->size - t.size), t.text, t.size));
     return NRL_OK;
@@ -63,8 +71,8 @@ static nrl_status call_affix(jinja_vm *m, const jinja_value *self, const char *n
     NRL_TRY(args_positional(name, args, 1, 1, v));
     if (v[0].kind == JINJA_TUPLE) {
         for (size_t i = 0; i < v[0].list->n && !found; i++)
-            NRL_TRY(affix(name, self, &v[0].list->items[i], &found));
-    } else NRL_TRY(affix(name, self, &v[0], &found));
+            NRL_TRY(affix(m, name, self, &v[0].list->items[i], &found));
+    } else NRL_TRY(affix(m, name, self, &v[0], &found));
     *out = jinja_bool(found);
     return NRL_OK;
 }
@@ -76,7 +84,7 @@ static nrl_status call_remove(jinja_vm *m, const jinja_value *self, const char *
     bool found, first = !strcmp(name, "removeprefix");
     (void)m;
     NRL_TRY(args_positional(name, args, 1, 1, v));
-    NRL_TRY(affix(first ? "s" : "e", self, &v[0], &found));
+    NRL_TRY(affix(m, first ? "s" : "e", self, &v[0], &found));
     size_t n = found ? v[0].size : 0;
     *out = part(self, self->text + (first ? n : 0), self->size - n);
     return NRL_OK;
@@ -185,7 +193,7 @@ static nrl_status call_split(jinja_vm *m, const jinja_value *self, const char *n
         if (last) rsplit_text(m, self, &by, most, &t);
         else split_text(m, self, &by, most, &t);
     }
-    *out = jinja_list_of(&m->memory, JINJA_LIST, t.at, t.n);
+    *out = vm_list(m, JINJA_LIST, t.at, t.n);
     return vm_work(m, 0);
 }
 
@@ -207,7 +215,7 @@ static nrl_status call_partition(jinja_vm *m, const jinja_value *self, const cha
     if (found) texts_push(m, &t, self, found + by.size, (size_t)(end - found) - by.size);
     else if (!last) texts_push(m, &t, self, "", 0);
     if (!found && last) reverse(t.at + 1, 2);
-    *out = jinja_list_of(&m->memory, JINJA_TUPLE, t.at, t.n);
+    *out = vm_list(m, JINJA_TUPLE, t.at, t.n);
     return vm_work(m, 0);
 }
 
@@ -232,7 +240,7 @@ static nrl_status call_lines(jinja_vm *m, const jinja_value *self, const char *n
         begin = p;
     }
     if (begin < end) texts_push(m, &t, self, begin, (size_t)(end - begin));
-    *out = jinja_list_of(&m->memory, JINJA_LIST, t.at, t.n);
+    *out = vm_list(m, JINJA_LIST, t.at, t.n);
     return NRL_OK;
 }
 
@@ -354,7 +362,7 @@ static nrl_status call_is_case(jinja_vm *m, const jinja_value *self, const char 
     bool upper = !strcmp(name, "isupper");
     NRL_TRY(args_positional(name, args, 0, 0, v));
     NRL_TRY(vm_room(m, self->size * 4));
-    NRL_TRY(vm_work(m, self->size / 8));
+    NRL_TRY(vm_work(m, self->size / 2));
     text_convert(self->text, self->size, upper ? TEXT_UPPER : TEXT_LOWER, &same);
     text_convert(self->text, self->size, upper ? TEXT_LOWER : TEXT_UPPER, &other);
     bool is = same.size == self->size && self->size && !memcmp(same.text, self->text, self->size) &&

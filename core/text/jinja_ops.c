@@ -155,7 +155,7 @@ static nrl_status add_lists(jinja_vm *m, const jinja_value *x, const jinja_value
     jinja_value *items = vm_alloc(m, (n + 1) * sizeof *items);
     if (x->list->n) memcpy(items, x->list->items, x->list->n * sizeof *items);
     if (y->list->n) memcpy(items + x->list->n, y->list->items, y->list->n * sizeof *items);
-    *out = jinja_list_of(&m->memory, x->kind, items, n);
+    *out = vm_list(m, x->kind, items, n);
     return NRL_OK;
 }
 
@@ -170,7 +170,7 @@ static nrl_status repeat(jinja_vm *m, const jinja_value *x, int64_t times, jinja
     char *to = vm_alloc(m, total + 1);
     for (size_t i = 0; total && i < (size_t)times; i++)
         memcpy(to + i * n * unit, text ? (const void *)x->text : (const void *)x->list->items, n * unit);
-    *out = text ? jinja_string(to, total) : jinja_list_of(&m->memory, x->kind, (jinja_value *)(void *)to, total / unit);
+    *out = text ? jinja_string(to, total) : vm_list(m, x->kind, (jinja_value *)(void *)to, total / unit);
     out->markup = x->markup;
     return NRL_OK;
 }
@@ -257,6 +257,7 @@ nrl_status vm_order(jinja_vm *m, const jinja_value *x, const jinja_value *y, int
         return NRL_OK;
     }
     if (x->kind == JINJA_STRING && y->kind == JINJA_STRING) {
+        NRL_TRY(vm_read(m, x->size < y->size ? x : y));
         *out = order_text(x, y);
         return NRL_OK;
     }
@@ -285,11 +286,13 @@ nrl_status vm_compare(jinja_vm *m, char op, const jinja_value *x, const jinja_va
 
 /* ---- in ---- */
 
-static nrl_status contains_text(const jinja_value *in, const jinja_value *what, bool *out)
+static nrl_status contains_text(jinja_vm *m, const jinja_value *in, const jinja_value *what, bool *out)
 {
     NRL_TRY(vm_need_defined(what));
     if (what->kind != JINJA_STRING)
         return JINJA_FAIL("`in` a text: expected text to look for, found %s", jinja_kind_name(what));
+    NRL_TRY(vm_read(m, in));
+    NRL_TRY(vm_read(m, what));
     *out = !what->size || (in->size && text_find(in->text, in->size, what->text, what->size));
     return NRL_OK;
 }
@@ -300,11 +303,11 @@ nrl_status vm_contains(jinja_vm *m, const jinja_value *in, const jinja_value *wh
     size_t n;
     *out = false;
     if (in->kind == JINJA_UNDEFINED) return NRL_OK;
-    if (in->kind == JINJA_STRING) return contains_text(in, what, out);
+    if (in->kind == JINJA_STRING) return contains_text(m, in, what, out);
     if (in->kind == JINJA_MAP) {
         if (what->kind == JINJA_LIST || what->kind == JINJA_MAP)
             return JINJA_FAIL("a %s is no key", jinja_kind_name(what));
-        NRL_TRY(vm_work(m, in->map->n / 8));
+        NRL_TRY(vm_look_up(m, in->map, what));
         *out = jinja_map_find(in->map, *what) != NULL;
         return NRL_OK;
     }

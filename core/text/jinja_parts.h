@@ -106,14 +106,19 @@ struct node {
     const struct jinja_test *test;
 };
 
+typedef struct {
+    const char **at;
+    size_t n, room;
+} jinja_texts;
+
 struct jinja {
     arena memory;
     const char *name;
     node *root;
     const char **symbols; /* names of variables, by number */
     int32_t n_symbols, symbols_room;
-    const char **mentions; /* attributes and constant keys */
-    size_t n_mentions, mentions_room;
+    jinja_texts mentions; /* attributes and constant keys */
+    jinja_texts strings;  /* constants */
     bool has_marks;
 };
 
@@ -143,6 +148,7 @@ bool parse_skip_op(parser *p, const char *op);
 bool parse_skip_name(parser *p, const char *name);
 nrl_status parse_expect_op(parser *p, const char *op);
 nrl_status parse_fail(parser *p, const char *expected);
+void parse_note(parser *p, jinja_texts *list, const char *text); /* appends; borrows the text */
 nrl_status parse_enter(parser *p); /* one deeper; p->depth-- leaves */
 node *parse_node(parser *p, node_kind kind);
 void parse_push(parser *p, node *list, node *item, size_t *room);
@@ -217,9 +223,15 @@ typedef struct {
 void *vm_alloc(jinja_vm *m, size_t size);
 nrl_status vm_room(jinja_vm *m, size_t bytes);                     /* before something that may be large */
 nrl_status vm_work(jinja_vm *m, size_t steps);                     /* the same for time */
+nrl_status vm_read(jinja_vm *m, const jinja_value *v);             /* for a walk over it, if it is text */
 jinja_value vm_string(jinja_vm *m, const char *text, size_t size); /* copies */
+jinja_value vm_list(jinja_vm *m, jinja_kind kind, jinja_value *items, size_t n); /* borrows the items */
+jinja_value vm_map(jinja_vm *m);
+void vm_map_set(jinja_vm *m, jinja_map *map, jinja_value key, jinja_value value);
 jinja_value vm_take(jinja_vm *m, buffer *b);                       /* copies and empties */
 jinja_value vm_undefined(jinja_vm *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+nrl_status vm_look_up(jinja_vm *m, const jinja_map *map, const jinja_value *key); /* for finding a key */
+nrl_status vm_strip(jinja_vm *m, size_t size, size_t set_size);                   /* for stripping a text */
 nrl_status vm_enter(jinja_vm *m);
 const jinja_value *scope_find(const jinja_scope *s, int32_t symbol);
 void scope_set(jinja_vm *m, jinja_scope *s, int32_t symbol, jinja_value value);

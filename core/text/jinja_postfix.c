@@ -4,17 +4,16 @@
 #include "text/jinja_parts.h"
 #include <string.h>
 
-static void mention(parser *p, const char *text)
+void parse_note(parser *p, jinja_texts *list, const char *text)
 {
-    jinja *t = p->t;
-    if (t->n_mentions == t->mentions_room) {
-        size_t room = t->mentions_room ? t->mentions_room * 2 : 32;
-        const char **more = arena_alloc(&t->memory, room * sizeof *more);
-        if (t->n_mentions) memcpy(more, t->mentions, t->n_mentions * sizeof *more);
-        t->mentions = more;
-        t->mentions_room = room;
+    if (list->n == list->room) {
+        size_t room = list->room ? list->room * 2 : 32;
+        const char **more = arena_alloc(&p->t->memory, room * sizeof *more);
+        if (list->n) memcpy(more, list->at, list->n * sizeof *more);
+        list->at = more;
+        list->room = room;
     }
-    t->mentions[t->n_mentions++] = text;
+    list->at[list->n++] = text;
 }
 
 static nrl_status parse_attribute(parser *p, node *of, node **out)
@@ -29,7 +28,7 @@ static nrl_status parse_attribute(parser *p, node *of, node **out)
     }
     *out = parse_pair(p, NODE_ATTR, 0, of, NULL);
     (*out)->value = jinja_string(t->text, t->size);
-    mention(p, t->text);
+    parse_note(p, &p->t->mentions, t->text);
     return NRL_OK;
 }
 
@@ -54,7 +53,8 @@ static nrl_status parse_item(parser *p, node *of, node **out)
     if (slice) {
         (*out)->list = arena_alloc(&p->t->memory, 3 * sizeof(node *));
         memcpy((*out)->list, part, sizeof part);
-    } else if (part[0]->kind == NODE_CONST && part[0]->value.kind == JINJA_STRING) mention(p, part[0]->value.text);
+    } else if (part[0]->kind == NODE_CONST && part[0]->value.kind == JINJA_STRING)
+        parse_note(p, &p->t->mentions, part[0]->value.text);
     return NRL_OK;
 }
 

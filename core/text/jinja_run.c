@@ -36,7 +36,7 @@ static nrl_status assign_attribute(jinja_vm *m, jinja_scope *s, const node *targ
     if (of.kind != JINJA_NAMESPACE)
         return JINJA_FAIL("only attributes of a namespace can be set, found %s", jinja_kind_name(&of));
     if (*target->value.text == '_') return JINJA_FAIL("a namespace has no names with _ in front");
-    jinja_map_set(&m->memory, of.map, target->value, value);
+    vm_map_set(m, of.map, target->value, value);
     return NRL_OK;
 }
 
@@ -123,10 +123,10 @@ static nrl_status run_for(jinja_vm *m, jinja_scope *s, const node *n)
 
 static nrl_status named_left(const jinja_args *args, const bool *used, jinja_vm *m, jinja_value *out)
 {
-    *out = jinja_map_new(&m->memory);
+    *out = vm_map(m);
     for (size_t i = 0; i < args->n_named; i++)
         if (!used[i])
-            jinja_map_set(&m->memory, out->map, jinja_string(args->names[i], strlen(args->names[i])), args->named[i]);
+            vm_map_set(m, out->map, jinja_string(args->names[i], strlen(args->names[i])), args->named[i]);
     return NRL_OK;
 }
 
@@ -166,7 +166,7 @@ static nrl_status bind_rest(jinja_vm *m, jinja_scope *own, const node *d, const 
     jinja_value left;
     NRL_TRY(named_left(args, used, m, &left));
     if (d->flag) {
-        set_if_said(m, own, "varargs", jinja_list_of(&m->memory, JINJA_TUPLE, more ? args->at + d->n : NULL, more));
+        set_if_said(m, own, "varargs", vm_list(m, JINJA_TUPLE, more ? args->at + d->n : NULL, more));
         set_if_said(m, own, "kwargs", left);
         return NRL_OK;
     }

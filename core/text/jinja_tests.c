@@ -243,11 +243,12 @@ static nrl_status pick(jinja_vm *m, const pick_rule *rule, const jinja_value *v,
         of = items[i];
         NRL_TRY(vm_work(m, 1));
         if (rule->attribute) NRL_TRY(vm_path(m, &items[i], &args->at[0], &of));
+        NRL_TRY(vm_read(m, &of));
         if (test) NRL_TRY(test->call(m, &of, &rest, &is));
         else is = jinja_truth(&of);
         if (is == rule->keep) to[kept++] = items[i];
     }
-    *out = jinja_list_of(&m->memory, JINJA_GENERATOR, to, kept);
+    *out = vm_list(m, JINJA_GENERATOR, to, kept);
     return NRL_OK;
 }
 
@@ -289,6 +290,7 @@ static nrl_status map_one(jinja_vm *m, const jinja_args *args, const jinja_value
     jinja_args rest = *args;
     rest.at++;
     rest.n--;
+    NRL_TRY(vm_read(m, item));
     return f->call(m, item, &rest, out);
 }
 
@@ -305,7 +307,7 @@ static nrl_status filter_map(jinja_vm *m, const jinja_value *v, const jinja_args
         NRL_TRY(map_one(m, args, &items[i], &to[i]));
     }
     m->depth--;
-    *out = jinja_list_of(&m->memory, JINJA_GENERATOR, to, n);
+    *out = vm_list(m, JINJA_GENERATOR, to, n);
     return NRL_OK;
 }
 

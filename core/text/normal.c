@@ -7,8 +7,21 @@
 #include "text/regex.h"
 #include <string.h>
 
-/* Words are 32-bit offsets, and the edits may still make three bytes of each. */
-enum { MAX_NORMALIZED = 1 << 30 };
+/* Words are 32-bit offsets, and the edits may still make three bytes of each. No normalization form makes more than 18
+ * bytes of one (UAX #15); a file that wants more is hostile. */
+enum { MAX_NORMALIZED = 1 << 30, GROWTH = 18, ALWAYS = 16 << 20 };
+
+void normal_begin(tokenizer_scratch *s, size_t size)
+{
+    s->made = 0;
+    s->most = size < (MAX_NORMALIZED - ALWAYS) / GROWTH ? size * GROWTH + ALWAYS : MAX_NORMALIZED;
+}
+
+static nrl_status fail_growth(const tokenizer_scratch *s)
+{
+    return nrl_fail(NRL_ERR_DATA, "the tokenizer's normalizer makes a text too large: expected at most %zu bytes of this one",
+                    s->most);
+}
 
 /* The buffer that does not hold the text now, emptied. */
 static text_buffer *other_side(tokenizer_scratch *s, const mapped_text *t)
@@ -56,20 +69,22 @@ static void prepend(tokenizer_scratch *s, mapped_text *t, const char *text, size
     take(t, b);
 }
 
-static void replace(tokenizer_scratch *s, mapped_text *t, const char *from, size_t from_size,
-                    const char *to, size_t to_size)
+static nrl_status replace(tokenizer_scratch *s, mapped_text *t, const char *from, size_t from_size,
+                          const char *to, size_t to_size)
 {
-    if (!from_size || !t->size || !text_find(t->text, t->size, from, from_size)) return;
+    if (!from_size || !t->size || !text_find(t->text, t->size, from, from_size)) return NRL_OK;
     text_buffer *b = other_side(s, t);
     size_t at = 0;
     for (const char *p; (p = text_find(t->text + at, t->size - at, from, from_size));) {
         size_t hit = (size_t)(p - t->text);
         copy(b, t, at, hit);
+        if (b->n + to_size > s->most) return fail_growth(s);
         text_buffer_put(b, to, to_size, origin(t, hit));
         at = hit + from_size;
     }
     copy(b, t, at, t->size);
     take(t, b);
+    return NRL_OK;
 }
 
 static nrl_status replace_regex(tokenizer_scratch *s, mapped_text *t, const normal_step *step)
@@ -81,6 +96,7 @@ static nrl_status replace_regex(tokenizer_scratch *s, mapped_text *t, const norm
         NRL_TRY(regex_find(step->pattern, &s->matches, t->text, t->size, at, &begin, &end, &found));
         if (!found) break;
         copy(b, t, at, begin);
+        if (b->n + step->content_size > s->most) return fail_growth(s);
         text_buffer_put(b, step->content, step->content_size, origin(t, begin));
         at = end;
     }
@@ -136,8 +152,7 @@ static nrl_status apply_step(tokenizer_scratch *s, const normal_step *step, mapp
         prepend(s, t, step->text, step->text_size);
         break;
     case NORMAL_REPLACE:
-        replace(s, t, step->text, step->text_size, step->content, step->content_size);
-        break;
+        return replace(s, t, step->text, step->text_size, step->content, step->content_size);
     case NORMAL_REGEX:
         return replace_regex(s, t, step);
     case NORMAL_STRIP:
@@ -154,25 +169,24 @@ nrl_status normal_apply(const tokenizer *tok, tokenizer_scratch *s, mapped_text 
     if (tok->n_normal) own_map(s, text);
     for (size_t i = 0; i < tok->n_normal; i++) {
         NRL_TRY(apply_step(s, &tok->normal[i], text));
-        if (text->size > MAX_NORMALIZED)
-            return nrl_fail(NRL_ERR_DATA,
-                            "a text grew to %zu bytes in the normalizer, expected at most %d",
-                            text->size, MAX_NORMALIZED);
+        if (text->size > s->most) return fail_growth(s);
     }
-    return NRL_OK;
+    s->made += text->size;
+    return s->made > s->most ? fail_growth(s) : NRL_OK;
 }
 
-void normal_edit(const tokenizer *tok, tokenizer_scratch *s, mapped_text *t)
+nrl_status normal_edit(const tokenizer *tok, tokenizer_scratch *s, mapped_text *t)
 {
     const edit_plan *e = &tok->edit;
-    if (!e->space_first && !e->replacement) return;
+    if (!e->space_first && !e->replacement) return NRL_OK;
     own_map(s, t);
     if (e->space_first && t->size && t->text[0] != ' ') prepend(s, t, " ", 1);
-    if (!e->replacement) return;
+    if (!e->replacement) return NRL_OK;
     bool first = !t->map ? t->start == 0 : t->size && t->map[0] == 0;
-    replace(s, t, " ", 1, e->replacement, e->replacement_size);
+    NRL_TRY(replace(s, t, " ", 1, e->replacement, e->replacement_size));
     bool there =
         t->size >= e->replacement_size && !memcmp(t->text, e->replacement, e->replacement_size);
     if (e->prepend && !there && (first || !e->first_only))
         prepend(s, t, e->replacement, e->replacement_size);
+    return NRL_OK;
 }

@@ -170,6 +170,7 @@ struct tokenizer_scratch {
     void *matches; /* of PCRE2 */
     bpe_scratch *bpe;
     size_t dropped;
+    size_t most, made; /* bytes that the normalizer may make of the text at hand, and has made */
 };
 
 /* A text and where it came from: byte i from map[i], or from start + i where map is NULL. */
@@ -182,8 +183,9 @@ typedef struct {
 
 /* normal.c: text through the file's normalizer, then through the edits. The result lies in text
  * itself or in s->one or s->two. */
+void normal_begin(tokenizer_scratch *s, size_t size); /* before the stretches of one text of that size */
 nrl_status normal_apply(const tokenizer *tok, tokenizer_scratch *s, mapped_text *text);
-void normal_edit(const tokenizer *tok, tokenizer_scratch *s, mapped_text *text);
+nrl_status normal_edit(const tokenizer *tok, tokenizer_scratch *s, mapped_text *text);
 
 /* split.c: the words of text, as spans in s->words. */
 nrl_status split_apply(const tokenizer *tok, tokenizer_scratch *s, const char *text, size_t size);

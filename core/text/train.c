@@ -71,6 +71,8 @@ nrl_status tokenizer_trainer_create(const tokenizer_train_options *options, toke
     t->scratch = tokenizer_scratch_create();
     t->pattern = pattern;
     t->vocab_size = options->vocab_size;
+    t->overwrite = options->overwrite;
+    t->inputs = options->inputs;
     t->min_frequency = options->min_frequency ? options->min_frequency : DEFAULT_FREQUENCY;
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < options->n_special && st == NRL_OK; i++)
@@ -188,6 +190,7 @@ nrl_status tokenizer_trainer_add(tokenizer_trainer *t, const char *text, size_t 
 nrl_status tokenizer_trainer_save(tokenizer_trainer *t, const char *folder, int64_t *n_tokens)
 {
     size_t n_special = t->special->n_added;
+    NRL_TRY(train_check_folder(t, folder));
     train_merge(t, (size_t)t->vocab_size - n_special);
     if (n_tokens) *n_tokens = (int64_t)(t->n_tokens + n_special);
     return train_save(t, folder);

@@ -25,6 +25,8 @@ struct tokenizer_trainer {
     tokenizer_scratch *scratch;
     split_step pattern;
     int64_t vocab_size, min_frequency;
+    bool overwrite;
+    const inputs *inputs;
 
     char *text; /* bytes of all words, one after the other */
     size_t n_text, text_room;
@@ -43,6 +45,7 @@ struct tokenizer_trainer {
 /* Learns tokens until there are so many, single bytes included. */
 void train_merge(tokenizer_trainer *t, size_t n_tokens);
 const char *train_token_text(const tokenizer_trainer *t, int32_t token, size_t *size);
+nrl_status train_check_folder(const tokenizer_trainer *t, const char *folder); /* whether it may be written to */
 nrl_status train_save(const tokenizer_trainer *t, const char *folder);
 
 #endif

@@ -4,6 +4,7 @@
  * characters, then the merges as they were learnt.
  */
 #include "base/buffer.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "text/bpe.h"
 #include "text/scan.h"
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Byte order of the vocabulary: by the character that stands for a byte. */
 static void bytes_by_character(unsigned char order[256])
@@ -127,16 +129,36 @@ static void put_config(const tokenizer_trainer *t, buffer *out)
     buffer_puts(out, "\n}\n");
 }
 
+static const char *const train_names[] = {"tokenizer.json", "tokenizer_config.json"};
+
+nrl_status train_check_folder(const tokenizer_trainer *t, const char *folder)
+{
+    nrl_status st = NRL_OK;
+    for (int i = 0; i < 2 && st == NRL_OK; i++) {
+        struct stat s;
+        char *path = mem_printf("%s/%s", folder, train_names[i]);
+        st = inputs_check_file(t->inputs, path);
+        if (st == NRL_OK && !t->overwrite && !lstat(path, &s))
+            st = nrl_fail(NRL_ERR_CONFIG, "'%s' already holds a tokenizer\nhint: overwrite replaces it, another folder keeps both", folder);
+        free(path);
+    }
+    return st;
+}
+
+/* Beside it first: whoever reads the folder finds the old file or the new one, whole. */
 static nrl_status write_file(const char *folder, const char *name, const buffer *text)
 {
-    char *path = mem_printf("%s/%s", folder, name);
-    FILE *f = fopen(path, "wb");
+    char *path = mem_printf("%s/%s", folder, name), *temporary = file_temporary_name(path, ".tmp");
+    FILE *f = fopen(temporary, "wbex");
     bool ok = f && fwrite(text->text, 1, text->size, f) == text->size;
     if (f && fclose(f)) ok = false;
+    if (ok && rename(temporary, path)) ok = false;
     nrl_status st = NRL_OK;
     if (!ok)
         st = nrl_fail(errno == ENOSPC || errno == EFBIG ? NRL_ERR_FULL : NRL_ERR_IO,
                       "%s cannot be written: %s", path, strerror(errno));
+    if (!ok) unlink(temporary);
+    free(temporary);
     free(path);
     return st;
 }
@@ -152,8 +174,8 @@ nrl_status train_save(const tokenizer_trainer *t, const char *folder)
     put_pre_tokenizer(t, &json);
     put_model(t, &json);
     put_config(t, &config);
-    nrl_status st = write_file(folder, "tokenizer.json", &json);
-    if (st == NRL_OK) st = write_file(folder, "tokenizer_config.json", &config);
+    nrl_status st = write_file(folder, train_names[0], &json);
+    if (st == NRL_OK) st = write_file(folder, train_names[1], &config);
     buffer_free(&json);
     buffer_free(&config);
     return st;

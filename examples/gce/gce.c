@@ -14,7 +14,7 @@ static const nrl_option gce_rows[] = {
 };
 
 static const nrl_metric gce_metrics[] = {
-    {"mean_p", "1", NRL_REDUCE_MEAN}, /* probability of an answer token */
+    {"mean_p", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER}, /* probability of an answer token */
     {0},
 };
 

@@ -38,10 +38,10 @@ has err "algorithm.prompt_wait: unknown key; did you mean 'prompt_weight'?"
 run 2 plugins test "$plugins/algorithms/sft.so" --backend cpuu
 has err "did you mean 'cpu'?"
 run 2 plugins test
-run 1 plugins test nowhere.so
-has err "nowhere.so: cannot be opened"
-run 1 plugins test adamw
-has err "'adamw': expected a plugin's file, NAME.so"
+run 2 plugins test nowhere.so
+has err "cannot open 'nowhere.so': No such file or directory"
+run 2 plugins test adamw
+has err "cannot open 'adamw': No such file or directory; expected a plugin's file, NAME.so"
 echo text >text.so
 run 1 plugins test text.so
 has err "text.so: cannot be opened"

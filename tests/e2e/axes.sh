@@ -12,11 +12,15 @@ plugins: $NRL_TEST_BUILD/tests/plugins
 loggers: [jsonl]
 YAML
 set -- train.steps=8 data.eval=eval.jsonl eval.every=4
-exact=1e-6
 copies='tensor: {name: copies, size: 2}'
 
 run 0 run config.yaml out=alone "$@"
 numbers alone/metrics.jsonl >expected.txt
+# what is said of ddp where the config says nothing of the axis data
+run 0 launch -n 2 -- run config.yaml out=said "$@"
+has out "[0] parallel   ddp, the default for 2 ranks"
+run 0 launch -n 4 -- run config.yaml out=said overwrite=true "parallel={$copies}" "$@"
+has out "[0] parallel   ddp, the default for the axis data, size 2 (4 ranks in all)"
 is "records" "$(wc -l <expected.txt | tr -d ' ')" 10
 ranks 2 tensor $exact "parallel={$copies}" "$@"
 ranks 4 tensor-ddp $exact "parallel={$copies}" debug=true "$@"
@@ -49,4 +53,10 @@ run 2 run config.yaml out=bad 'parallel=copies'
 has err "parallel: 'copies' serves the axis 'tensor', expected a strategy of the axis data"
 run 2 launch -n 4 -- run config.yaml out=bad "parallel={data: {name: ddp, sync_every: 2}, $copies}"
 has err "takes no axis beside data: 2 of 4 ranks are on it"
+
+# a collective of devices beside a backend of the host: told before anything is started
+run 2 check config.yaml out=bad collective=nccl
+has err "collective: 'nccl' follows a device's streams, and backend '$backend' computes on the host: expected gloo"
+run 2 launch -n 2 -- run config.yaml out=bad collective=nccl
+has err "collective: 'nccl' follows a device's streams"
 exit $failed

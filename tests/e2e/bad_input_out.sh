@@ -96,15 +96,18 @@ losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 is "losses after a full disk" "$(losses late)" "$(losses before)"
 
 # ---- loggers ----
-mkdir logs && ln -s /dev/full logs/metrics.jsonl
+run 0 run run.yaml out=logs train.steps=1 checkpoint.every=0 checkpoint.export=none
+ln -sf /dev/full logs/metrics.jsonl
 run 0 run run.yaml out=logs resume=auto
-is "times it is told" "$(grep -c "warning: logger 'jsonl' failed and is left out from here on: " err)" 1
+is "times it is told" "$(grep -c "warning: logger 'jsonl' failed, and is tried again at the next record: " err)" 1
+has err "warning: 6 records of this run are missing in logger 'jsonl'"
 is checkpoints "$(checkpoints logs)" "step-00000002 step-00000004 step-00000006"
 mkdir -p logs2/metrics.jsonl
 run 0 run run.yaml out=logs2 resume=auto
-has err "warning: logger 'jsonl' failed and is left out from here on: logs2/metrics.jsonl: Is a directory"
+has err "warning: logger 'jsonl' failed, and is tried again at the next record: logs2/metrics.jsonl: Is a directory"
 "$nrl" run run.yaml out=unheard >/dev/full 2>err
-is "code of a run that nobody hears" $? 0
-has err "warning: logger 'console' failed and is left out from here on: standard output"
+is "code of a run that nobody hears" $? 7
+has err "warning: logger 'console' failed, and is tried again at the next record: standard output"
+has err "error: cannot write standard output: No space left on device"
 is "records of a run that nobody hears" "$(grep -c '"loss"' unheard/metrics.jsonl)" 6
 exit $failed

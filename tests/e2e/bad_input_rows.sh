@@ -113,6 +113,14 @@ run 65 check run.yaml data.max_length=3 data.overlong=drop
 has err "8 too long"
 run 2 check run.yaml data.max_length=65
 has err "data.max_length 65 is more than the model's 64 positions"
+sed 's/, max_length: 64//; s/, micro_batch_tokens: 128//' run.yaml >default.yaml # its default is for longer models
+run 0 run default.yaml out=default train.steps=2
+has out "data.max_length is 64, the model's positions; its default is 1024"
+has default/config.yaml "max_length: 64"
+run 0 run default.yaml out=default resume=auto train.steps=3
+run 0 resume default train.steps=4
+run 2 check default.yaml out=other data.max_length=1024
+has err "data.max_length 1024 is more than the model's 64 positions"
 
 # ---- several at once, and nothing is left behind ----
 run 65 check run.yaml data.train=cut.jsonl data.eval=invalid.jsonl eval.every=2

@@ -14,7 +14,7 @@ run 2 check run.yaml --optimizer.lr=1
 has err "options of the config are key=value, without dashes"
 run 2 run optimizer.lr=1 run.yaml
 has err "hint: the file comes first, then key=value"
-run 2 eval result
+run 2 run result
 has err "hint: the config of the run in it is result/config.yaml"
 run 2 resume run.yaml
 has err "hint: nrl run run.yaml resume=auto"
@@ -41,7 +41,7 @@ run 2 check run.yaml train.steps=2.5
 has err "command line: train.steps: expected a whole number, found 2.5"
 lacks err "required"
 run 2 check run.yaml train.global_batch=0
-has err "train.global_batch: 0 is out of range, expected at least 1"
+has err "train.global_batch: 0 is out of range, expected 1 to 2147483647"
 run 2 check run.yaml 'algorithm={name: sft, bta: 1}'
 has err "command line: algorithm.bta: unknown key; there are: loss, reduce, prompt_weight"
 printf 'model:\n\tpath: x\n' >tab.yaml

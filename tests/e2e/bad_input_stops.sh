@@ -19,13 +19,14 @@ has err "warning: step 1 left out: loss nan"
 has err "warning: step 2 left out: loss nan"
 has err "step 3: loss nan, gradient norm nan: 3 steps in a row were left out (train.nan_limit)"
 has skipped/metrics.jsonl '"loss": "NaN"'
-run 0 run run.yaml model.path=infinite train.nan=skip train.nan_limit=7 out=all_skipped
+run 3 run run.yaml model.path=infinite train.nan=skip train.nan_limit=7 out=all_skipped
+has err "none of 6 steps updated the weights, each had a loss or gradient that is not finite"
 is "records of skipped steps" "$(grep -c '"loss": "NaN"' all_skipped/metrics.jsonl)" 6
 
 # ---- signals: the step is finished, its state saved ----
 # stop SIGNAL CODE FOLDER: a run that would take long, stopped after its first records
 stop() {
-    "$nrl" run run.yaml train.steps=100000 checkpoint.every=0 checkpoint.export=false out="$3" \
+    "$nrl" run run.yaml train.steps=100000 checkpoint.every=0 checkpoint.export=none out="$3" \
         >out 2>err &
     pid=$!
     await test -s "$3/metrics.jsonl"
@@ -34,7 +35,7 @@ stop() {
     steps=$(wc -l <"$3/metrics.jsonl" | tr -d ' ')
     has err "after step $steps: state saved in $3/checkpoints/step-"
 }
-run 0 run run.yaml train.steps=1000 checkpoint.every=0 checkpoint.export=false out=whole
+run 0 run run.yaml train.steps=1000 checkpoint.every=0 checkpoint.export=none out=whole
 for signal in TERM:75 USR1:75 INT:130; do
     folder=by_${signal%:*}
     stop "${signal%:*}" "${signal#*:}" "$folder"
@@ -82,7 +83,7 @@ run 2 run run.yaml out=killed
 has err "already holds a run"
 newest=$(ls killed/checkpoints | grep -v 99999999 | grep -v tmp | tail -n 1)
 run 0 resume killed train.steps="$(expr "${newest#step-}" + 2)"
-has err "passed over"
+has err "skipped a damaged checkpoint"
 has out "saved killed/checkpoints/step-"
 run 0 resume killed
 has out "nothing left to do"
@@ -90,7 +91,7 @@ has out "nothing left to do"
 # ---- what cannot be resumed ----
 run 2 resume nowhere
 run 2 resume killed train.seed=7
-has err "the checkpoint was made by another run:"
+has err "the checkpoint was written by a run with other settings:"
 has err "seed: was 1, is now 7"
 last=$(ls -d killed/checkpoints/step-0* | tail -n 1)
 printf 'x' | dd of="$last/rank-00000.nrlc" conv=notrunc bs=1 seek=1000 2>dd

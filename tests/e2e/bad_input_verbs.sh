@@ -42,12 +42,12 @@ run 2 eval run.yaml
 run 0 eval run.yaml data.eval=train.jsonl
 has out "eval_loss"
 
-# ---- damaged checkpoints are passed over, a named one is refused ----
+# ---- damaged checkpoints are skipped, a named one is refused ----
 last=result/checkpoints/step-00000006
 cp -r result damaged
 truncate -s -100 damaged/checkpoints/step-00000006/rank-00000.nrlc
 run 0 resume damaged train.steps=7
-has err "warning: passed over: damaged/checkpoints/step-00000006/rank-00000.nrlc: has "
+has err "warning: skipped a damaged checkpoint: damaged/checkpoints/step-00000006/rank-00000.nrlc: has "
 has out "resume     after step 4 of 7"
 run 2 run run.yaml out=other resume=nowhere
 has err "nowhere: no such checkpoint"
@@ -62,6 +62,6 @@ cp -r $last data && printf 'x' | dd of=data/rank-00000.nrlc conv=notrunc bs=1 se
 run 5 run run.yaml out=other resume=data
 has err "data/rank-00000.nrlc"
 for folder in damaged/checkpoints/*; do : >"$folder/manifest.json"; done
-run 2 resume damaged
+run 5 resume damaged
 has err "'damaged' holds no complete checkpoint"
 exit $failed

@@ -7,7 +7,7 @@ OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 shim=$NRL_TEST_BUILD/tests/e2e/faults.so
 
-settings="train.epochs=0 train.steps=8 eval.every=0 checkpoint.every=4 checkpoint.keep=0 checkpoint.export=false"
+settings="train.epochs=0 train.steps=8 eval.every=0 checkpoint.every=4 checkpoint.keep=0 checkpoint.export=none"
 settings="$settings checkpoint.save_at_start=false"
 
 # ranks EXPECTED-CODE N ARGUMENT...: the run in `out`, from its checkpoint of step 4 on

@@ -5,7 +5,7 @@
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 
-settings="train.epochs=0 train.steps=12 eval.every=0 checkpoint.every=4 checkpoint.keep=0 checkpoint.export=false"
+settings="train.epochs=0 train.steps=12 eval.every=0 checkpoint.every=4 checkpoint.keep=0 checkpoint.export=none"
 
 # continued OUT N ARGUMENT...: the run `whole` from its first checkpoint on, by N ranks
 continued() {

@@ -12,15 +12,15 @@ run 0 run c.yaml out=checkpointed model.path=first/checkpoints/step-00000006
 run 0 run c.yaml out=latest model.path=first
 has out "weights from first/checkpoints/step-00000006"
 for one in checkpointed latest; do
-    sed 's/.*"loss": \([^,]*\),.*/\1/' exported/metrics.jsonl >a
-    sed 's/.*"loss": \([^,]*\),.*/\1/' $one/metrics.jsonl >b
+    sed -n 's/.*"loss": \([^,]*\),.*/\1/p' exported/metrics.jsonl >a
+    sed -n 's/.*"loss": \([^,]*\),.*/\1/p' $one/metrics.jsonl >b
     cmp a b || failed=1
 done
 run 0 run c.yaml out=ranks model.path=first parallel=fsdp train.precision=bf16
 run 2 run c.yaml out=none model.path=nowhere
 cp -r first broken
 rm -r broken/checkpoints/*/manifest.json
-run 2 run c.yaml out=none model.path=broken
+run 5 run c.yaml out=none model.path=broken
 has err "no complete checkpoint"
 
 # All of its state: what differs is named, and a warning where that was asked for.
@@ -30,6 +30,11 @@ has err "checkpoint.mismatch=warn"
 run 2 run c.yaml out=first resume=auto train.steps=8 schedule=cosine
 has err "schedule.name: was"
 run 0 run c.yaml out=first resume=auto train.steps=8 train.seed=9 checkpoint.mismatch=warn
-has err "warning: the checkpoint was made by another run"
+has err "warning: the checkpoint was written by a run with other settings"
 has out "after step 6 of 8"
+# ---- a start that was killed while it tried for room: nothing is there that is anybody's ----
+mkdir -p killed/checkpoints
+: >killed/checkpoints/trial-0.tmp
+run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=0 train.steps=2 eval.every=0 out=killed resume=auto
+is "checkpoints after a start that was killed" "$(ls killed/checkpoints)" step-00000002
 exit $failed

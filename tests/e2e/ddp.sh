@@ -14,7 +14,7 @@ algorithm: $3
 train: {steps: 20, global_batch: $4, micro_batch_tokens: $5, seed: 3}
 optimizer: {name: adamw, lr: 1e-3, weight_decay: 0.1, clip_norm: 0.5}
 eval: {every: 10}
-checkpoint: {export: false}
+checkpoint: {export: none}
 loggers: [jsonl]
 $one_thread_yaml
 YAML
@@ -24,7 +24,6 @@ YAML
 with() {
     echo "parallel={data: {name: ddp, $1}}"
 }
-exact=1e-6 # sums of up to 1e3 f32 numbers, in another order
 
 config "$source/configs/data/chat.jsonl" "$source/configs/data/chat_eval.jsonl" sft 8 128 >config.yaml
 one sft
@@ -33,15 +32,15 @@ ranks 4 four $exact parallel=ddp train.micro_batch_tokens=256
 ranks 3 small $exact "$(with 'bucket_cap_mb: 0.05, first_bucket_mb: 0.01')"
 ranks 2 recompute $exact parallel=ddp train.activation_checkpointing=all
 run 0 run config.yaml out=single parallel=ddp overwrite=true && compare single 0
-ranks 2 bf16 1e-3 "$(with 'compress: bf16')"
-ranks 3 fp16 1e-3 "$(with 'compress: fp16')"
+ranks 2 bf16 $bf16_unit "$(with 'compress: bf16')"
+ranks 3 fp16 $fp16_unit "$(with 'compress: fp16')"
 ranks 2 all $exact "$(with 'compress: topk, topk_ratio: 1, start_step: 0')"
 
 # 3 samples a step on 4 ranks: somebody has nothing
 config "$source/configs/data/chat.jsonl" "$source/configs/data/chat_eval.jsonl" sft 3 128 >config.yaml
 one few
 ranks 4 empty $exact "$(with 'unused: error')"
-ranks 4 empty-bf16 1e-3 "$(with 'compress: bf16')"
+ranks 4 empty-bf16 $bf16_unit "$(with 'compress: bf16')"
 
 config "$source/configs/data/pref.jsonl" "$source/configs/data/pref_eval.jsonl" dpo 8 256 >config.yaml
 one dpo
@@ -54,7 +53,7 @@ rows 64 >train.jsonl
 # resumed NAME OPTIONS: 8 steps in one go, and 5 (between two meetings of local steps) and then 3
 resumed() {
     experiment "parallel: {data: {name: ddp, $2}}" >config.yaml
-    set -- "$1" train.steps=8 checkpoint.every=5 checkpoint.export=false
+    set -- "$1" train.steps=8 checkpoint.every=5 checkpoint.export=none
     run 0 launch -n 2 -- run config.yaml out="$1-whole" "$2" "$3" "$4"
     cp -r "$1-whole" "$1-parts"
     rm -rf "$1-parts/checkpoints/step-00000008"
@@ -66,4 +65,31 @@ resumed() {
 resumed topk 'compress: topk, topk_ratio: 0.05, start_step: 2'
 resumed powersgd 'compress: powersgd, start_step: 2, powersgd_rank: 2'
 resumed local 'sync_every: 3'
+
+# ---- local steps: between two averages the mean is evaluated, saved and exported, and training takes no notice ----
+
+rows 16 >eval.jsonl
+rows 64 | awk '{ print | (NR % 2 ? "cat >odd.jsonl" : "cat >even.jsonl") }'
+cat odd.jsonl even.jsonl >train.jsonl
+experiment "parallel: {data: {name: ddp, sync_every: 4}}" >config.yaml
+eval_loss_of() { sed -n 's/.*"eval_loss": *\([^,}]*\).*/\1/p' "$1" | tail -n 1; }
+set -- data.eval=eval.jsonl data.shuffle=false optimizer.lr=1e-2
+run 0 launch -n 2 -- run config.yaml out=mean "$@" train.steps=6 eval.every=3 checkpoint.every=3
+run 0 eval config.yaml model.path=mean/model data.eval=eval.jsonl --json
+# the same weights in packs of another number of ranks: sums in another order, as everywhere above
+awk -v a="$(eval_loss_of out)" -v b="$(eval_loss_of mean/metrics.jsonl)" -v room=$exact \
+    'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (room * b) ^ 2) }' ||
+    is "loss of the exported model" "$(eval_loss_of out)" "$(eval_loss_of mean/metrics.jsonl)"
+run 0 export mean/checkpoints/step-00000006 saved
+cmp mean/model/model.safetensors saved/model.safetensors || is "the saved and the exported model" different equal
+# each rank goes on from its own weights, whoever looked at the mean: the losses are those of a run that nobody looks at
+sed -n 's/.*"loss": *\([^,}]*\).*"grad_norm".*/\1/p' mean/metrics.jsonl >expected.txt
+run 0 launch -n 2 -- run config.yaml out=unseen data.shuffle=false optimizer.lr=1e-2 train.steps=6 checkpoint.every=0
+is "losses of a run that nobody looks at" "$(sed -n 's/.*"loss": *\([^,}]*\).*"grad_norm".*/\1/p' unseen/metrics.jsonl)" \
+    "$(cat expected.txt)"
+# a resume at a step between two averages evaluates the same mean
+cp -r mean again
+rm -rf again/checkpoints/step-00000006
+run 0 launch -n 2 -- run config.yaml out=again "$@" train.steps=6 eval.every=3 checkpoint.every=3 resume=auto
+is "evaluated after a resume" "$(eval_loss_of again/metrics.jsonl)" "$(eval_loss_of mean/metrics.jsonl)"
 exit $failed

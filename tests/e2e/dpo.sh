@@ -21,6 +21,20 @@ for name in rewards/chosen rewards/rejected rewards/margins rewards/accuracies l
 done
 has online/metrics.jsonl '"eval_rewards/accuracies"'
 
+# the algorithm declares which values are better: chosen rewards that are large, rejected ones that are small
+for best in 'chosen -g' 'rejected -rg'; do
+    metric=rewards/${best% *}
+    run 0 run "$source/configs/dpo.yaml" out=best overwrite=true train.epochs=2 eval.every=4 checkpoint.metric=eval_$metric "$one_thread"
+    want=$(sed -n 's|.*"step": *\([0-9]*\),.*"eval_'$metric'": *\([^,}]*\).*|\2 \1|p' best/metrics.jsonl | sort ${best#* } | tail -n 1)
+    has out "; best eval_$metric $(printf %.4f "${want% *}") at step ${want#* }"
+    run 0 checkpoint inspect "best/checkpoints/step-$(printf %08d "${want#* }")"
+    has out "metric      eval_$metric $(printf %g "${want% *}")"
+done
+run 0 run "$source/configs/dpo.yaml" out=best overwrite=true train.epochs=2 eval.every=4 checkpoint.metric=eval_rewards/chosen \
+    checkpoint.metric_mode=min "$one_thread"
+want=$(sed -n 's|.*"step": *\([0-9]*\),.*"eval_rewards/chosen": *\([^,}]*\).*|\2 \1|p' best/metrics.jsonl | sort -rg | tail -n 1)
+has out "; best eval_rewards/chosen $(printf %.4f "${want% *}") at step ${want#* }"
+
 # cached log-probs and more micro-batches change nothing that matters
 for change in algorithm.reference=cached train.micro_batch_tokens=160; do
     run 0 run "$source/configs/dpo.yaml" out=other overwrite=true train.epochs=2 $change "$one_thread"

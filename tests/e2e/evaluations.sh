@@ -37,12 +37,143 @@ has err "eval.early_stop needs eval.every"
 run 2 check run.yaml eval.every=3
 has err "eval.every needs data.eval"
 
+# The best step is saved when it is found, also between two saves, and is what OUT/model holds where that is asked for:
+# to the bit the model of a run that ends there. A few rows learned by heart make the loss on others rise from step 2 on.
+tail -n 12 train.jsonl >other.jsonl
+set -- data.train=eval.jsonl data.eval=other.jsonl eval.every=2 optimizer.lr=1e-2 checkpoint.every=8
+exported() { sed -n 's/.*"exported_step": *\([0-9]*\).*/\1/p' "$1/metrics.jsonl"; }
+best_model() {
+    name=$1
+    shift
+    run 0 "$@" out="$name-best" checkpoint.export=best
+    has out "exported   $name-best/model: step 2 (the best, eval_loss "
+    is "exported step of $name" "$(exported "$name-best")" 2
+    is "checkpoints of $name" "$(checkpoints "$name-best")" "$saved"
+    run 0 "$@" out="$name-two" train.steps=2
+    cmp "$name-best/model/model.safetensors" "$name-two/model/model.safetensors" ||
+        is "the best model of $name" other "that of a run that ends with step 2"
+}
+saved="step-00000002 step-00000008 step-00000010"
+best_model whole run run.yaml "$@" train.steps=10
+best_model bf16 run run.yaml "$@" train.steps=10 train.precision=bf16
+best_model shards launch -n 2 -- run run.yaml "$@" train.steps=10 parallel=fsdp
+best_model apart launch -n 2 -- run run.yaml "$@" train.steps=10 'parallel={data: {name: ddp, sync_every: 3}}'
+saved="step-00000002 step-00000006"
+best_model adapters run run.yaml "$@" train.steps=6 'lora={rank: 4}' train.precision=bf16
+saved="step-00000002"
+best_model only run run.yaml "$@" train.steps=10 checkpoint.every=0
+saved="step-00000002 step-00000006"
+best_model early run run.yaml "$@" train.steps=100 'eval={every: 2, early_stop: 2}'
+run 0 run run.yaml "$@" train.steps=10 out=last
+has out "exported   last/model: step 10 (the last)"
+is "exported step" "$(exported last)" 10
+is "checkpoints with a best one between two saves" "$(checkpoints last)" "step-00000002 step-00000008 step-00000010"
+run 0 run run.yaml "$@" train.steps=10 out=neither checkpoint.export=none
+is "exported step" "$(exported neither)" ""
+[ ! -e neither/model ] || is "OUT/model without an export" there absent
+# What was found before a resume counts after it, unless its checkpoint is somewhere else.
+run 0 run run.yaml "$@" train.steps=6 out=parts checkpoint.export=none
+run 0 run run.yaml "$@" train.steps=10 out=parts resume=auto checkpoint.export=best
+cmp parts/model/model.safetensors whole-best/model/model.safetensors || is "the best model after a resume" other same
+run 0 run run.yaml "$@" train.steps=10 out=elsewhere resume=whole-best/checkpoints/step-00000008 checkpoint.export=best
+has err "the best step so far, 2, has no checkpoint in 'elsewhere'"
+has out "exported   elsewhere/model: step 10 (the best, eval_loss "
+run 2 check run.yaml checkpoint.export=best
+has err "checkpoint.export: best needs eval.every"
+run 2 check run.yaml "$@" checkpoint.export=best checkpoint.keep_best=0
+has err "checkpoint.export: best needs checkpoint.keep_best above 0"
+set --
+
 # An evaluation is of the data, not of its pieces: the same alone, packed, and by `nrl eval`.
 eval_loss() { sed -n 's/.*"eval_loss": *\([0-9.]\{6\}\).*/\1/p' "$1/metrics.jsonl" | head -n 1; }
 run 0 run run.yaml data.eval=eval.jsonl eval.every=2 optimizer.lr=0 train.steps=2 data.packing=false train.micro_batch=1 out=alone
 is "evaluated one by one" "$(eval_loss alone)" "$(eval_loss still)"
 run 0 eval run.yaml data.eval=eval.jsonl --json
 has out "\"eval_loss\": $(eval_loss still)"
+
+# What a run has learned, as it said itself, to the bit: from its newest checkpoint, an earlier one, its model alone.
+last_loss() { grep -o '"eval_loss": *[^,]*' "$1/metrics.jsonl" | tail -n 1; }
+evaluates() {
+    run 0 eval "$1" --json
+    is "loss of nrl eval $1" "$(grep -o '"eval_loss": *[^,]*' out)" "$(last_loss "$2")"
+    has out "\"weights\": \"$3"
+}
+learn() {
+    name=$1
+    shift
+    run 0 run run.yaml data.eval=eval.jsonl eval.every=6 optimizer.lr=1e-2 checkpoint.every=3 out="$name" "$@"
+    evaluates "$name" "$name" "$name/checkpoints/step-00000006, step 6"
+}
+learn learned
+evaluates learned/checkpoints/step-00000006 learned "learned/checkpoints/step-00000006, step 6"
+run 0 eval learned/checkpoints/step-00000003 --json
+lacks out "$(last_loss learned)"
+run 0 eval learned/config.yaml
+has out "weights                  $source/tests/data/models/llama"
+has err "warning: learned/config.yaml names the weights that the run started from; \`nrl eval learned\` evaluates what it learned"
+run 0 eval learned
+has out "weights                  learned/checkpoints/step-00000006, step 6"
+learn small train.precision=bf16
+learn adapted 'lora={rank: 2}' train.precision=bf16
+awk '{ sub(/"input_ids"/, "\"prompt_input_ids\": [4], \"chosen_input_ids\""); sub(/"labels": [^]]*\]/, "\"rejected_input_ids\": [5, 6]"); print }' \
+    train.jsonl >pairs.jsonl
+head -n 3 pairs.jsonl >eval_pairs.jsonl
+for with in train.seed=1 'lora={rank: 2}'; do
+    learn "preferred-$with" algorithm=dpo data.train=pairs.jsonl data.eval=eval_pairs.jsonl data.max_length=64 "$with"
+done
+OMP_NUM_THREADS=1 run 0 launch -n 2 -- eval learned parallel=fsdp --json
+has out "$(last_loss learned | cut -c 1-20)"
+rm -r learned/checkpoints
+evaluates learned learned learned/model
+rm -r adapted/checkpoints
+run 2 eval adapted
+has err "evaluating adapted/model: it is an exported model, and this run trains adapters (lora)"
+rm -r adapted/model
+run 2 eval adapted
+has err "cannot evaluate 'adapted': expected a complete checkpoint or an exported model in it, found none"
+run 2 eval "$source/tests/data/models/llama"
+has err "expected a YAML file or the folder of a run, found no config.yaml in it"
+has err "hint: nrl eval FILE.yaml model.path="
+
+# A script evaluates any file as if it were data.eval, which it stays.
+head -n 3 train.jsonl >other.jsonl
+cat >files.lua <<LUA
+local nrl = require "nrl"
+local function open(eval)
+  local cfg = nrl.config "run.yaml"
+  cfg.data.eval = eval
+  return nrl.open(cfg, {out = "files", quiet = true})
+end
+local run = open "eval.jsonl"
+local own, other = run:evaluate().loss, run:evaluate("other.jsonl").loss
+assert(own ~= other and run:evaluate(nil).loss == own)
+assert(run:evaluate("other.jsonl").eval_tokens ~= run:evaluate().eval_tokens)
+local ok, why = pcall(run.evaluate, run, "none.jsonl")
+assert(not ok and tostring(why):find("none.jsonl", 1, true), why)
+assert(not pcall(run.evaluate, run, {}))
+assert(run:evaluate().loss == own)
+run:on("step", function(e) if e.step == 1 then run:evaluate "other.jsonl" end end)
+run:train()
+run:close()
+os.execute "rm -r files"
+run = open "other.jsonl"
+assert(run:evaluate().loss == other)
+run:close()
+os.execute "rm -r files"
+run = open(nil) -- no data.eval
+assert(run:evaluate("other.jsonl").loss == other and not pcall(run.evaluate, run))
+run:close()
+print "all as expected"
+LUA
+run 0 run files.lua
+has out "all as expected"
+cat >cached.lua <<LUA
+local cfg = require "nrl".config "run.yaml"
+cfg.data.train, cfg.algorithm = "pairs.jsonl", {name = "dpo", reference = "cached"}
+require "nrl".open(cfg, {out = "cached", quiet = true}):evaluate "eval_pairs.jsonl"
+LUA
+run 2 run cached.lua
+has err "cannot evaluate 'eval_pairs.jsonl': algorithm.reference: cached knows data.train and data.eval alone"
 
 # 32 rows in steps of 5: the last one of an epoch has two, or is left out.
 samples() { sed -n 's/^train  *\([0-9]* steps of [0-9]* samples ([^)]*)\).*/\1/p' out; }

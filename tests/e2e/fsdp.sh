@@ -6,7 +6,6 @@
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 
-exact=1e-6
 
 # config TRAIN EVAL ALGORITHM MICRO_BATCH_TOKENS RATE
 config() {

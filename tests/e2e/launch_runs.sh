@@ -12,7 +12,7 @@ losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 begin() {
     folder=$1
     shift
-    "$nrl" launch -n 2 "$@" -- run run.yaml train.steps=100000 checkpoint.every=0 checkpoint.export=false \
+    "$nrl" launch -n 2 "$@" -- run run.yaml train.steps=100000 checkpoint.every=0 checkpoint.export=none \
         out="$folder" >out 2>err &
     launcher=$!
     await test -s "$folder/metrics.jsonl"
@@ -36,7 +36,7 @@ run 0 launch -n 2 -- run run.yaml out=two
 has out "[0] ranks      2 ranks on 1 node (nrl launch)"
 has out "[0] step 6/6"
 is "lines of rank 1" "$(grep -c '^\[1\]' out)" 0
-is "records" "$(wc -l <two/metrics.jsonl | tr -d ' ')" 6
+is "records of 6 steps and the export" "$(wc -l <two/metrics.jsonl | tr -d ' ')" 7
 run 0 launch -n 1 -- run run.yaml parallel=auto out=one
 has out "step 6/6"
 lacks out "[0]"
@@ -53,6 +53,16 @@ has out "[0] ranks      2 ranks on 2 nodes (nrl launch)"
 losses two >a
 losses nodes >b
 cmp -s a b || is "losses of two nodes" "$(tr '\n' ' ' <b)" "$(tr '\n' ' ' <a)"
+
+# nodes of different size: the first one's says nothing about the number of nodes
+next_port
+set -- --nodes 127.0.0.1:1,127.0.0.2:2 --port "$port" -- run run.yaml out=uneven
+"$nrl" launch --node-rank 1 "$@" >out.1 2>err.1 &
+second=$!
+run 0 launch --node-rank 0 "$@"
+wait $second
+is "exit code of the second, larger node" $? 0
+has out "[0] ranks      3 ranks on 2 nodes (nrl launch)"
 
 # ---- a rank is lost ----
 begin lost
@@ -77,6 +87,15 @@ run 4 launch --node-rank 0 "$@"
 wait $second
 is "exit code of the node whose rank fails" $? 2
 has err ": rank 1 failed: exit code 2: early.lua:1: not today"
+
+# ---- few descriptors: what lacks one is named, and nobody waits in vain for a connection ----
+for n in 15 16 17 18 19 20; do
+    (ulimit -n $n && timeout 40 "$nrl" launch -n 2 -- run run.yaml out=few launch.timeout_init=5 overwrite=true >out 2>err)
+    code=$?
+    [ $code -ne 124 ] || is "exit code with $n descriptors" 124 another
+    [ $code -eq 0 ] || has err "Too many open files"
+    lacks err "did not connect within"
+done
 
 # ---- signals ----
 begin by_term

@@ -21,7 +21,7 @@ golden odd && sed -i 's/"model_type": *"[a-z]*"/"model_type": "refuses"/' odd/co
 refused 2 run c.yaml model.path=odd
 # a run goes on without a logger
 refused 0 run c.yaml 'loggers=[console, refuses]'
-has err "logger 'refuses' failed and is left out from here on"
+has err "logger 'refuses' failed, and is tried again at the next record"
 has out "step 6/6"
 
 # a loss of a script that starts from it

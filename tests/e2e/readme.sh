@@ -12,7 +12,7 @@ block() {
         $0 == start { inside = ++n == wanted }' "$source/README.md"
 }
 
-{ block sh 2; block sh 3; block sh 4; block sh 5; } | sed "s#build/release/bin/nrl#\$nrl#" >commands
+for n in 2 3 4 5 6 7 8; do block sh $n; done | sed "s#build/release/bin/nrl#\$nrl#" >commands
 [ -s commands ] || is "commands in the README" none some
 while read -r command; do
     eval "${command%%#*}" >out 2>err </dev/null && continue

@@ -44,7 +44,7 @@ lacks live/report.html '"odd"'
 lacks live/report.html 'nan'
 lacks live/report.html 'inf'
 
-run 65 report nowhere
+run 2 report nowhere
 has err "nowhere/metrics.jsonl: No such file or directory"
 mkdir broken
 echo '{"step": 1, "loss": }' >broken/metrics.jsonl

@@ -48,4 +48,10 @@ run 2 sample model --prompt a --max-tokens 0
 has err "--max-tokens: '0': expected a number from 1 to 1000000"
 run 2 sample model --prompt a --template chatlm
 has err "unknown template 'chatlm', expected one of: chatml"
+
+# weights that are not finite give no text
+cp -r model broken
+printf '\377\377\377\377' | dd of=broken/model.safetensors bs=1 seek=$(($(wc -c <broken/model.safetensors) - 4)) conv=notrunc 2>dd
+run 65 sample broken --prompt a --max-tokens 4
+has err "cannot choose a token: the logit of token"
 exit $failed

@@ -21,7 +21,7 @@ end
 E2
 run 0 run same.lua train.epochs=2 checkpoint.every=0 eval.every=0 "$one_thread"
 for algorithm in sft as_sft; do
-    sed 's/.*"loss": *\([^,}]*\).*"grad_norm": *\([^,}]*\).*/\1 \2/' $algorithm/metrics.jsonl >$algorithm.txt
+    sed -n 's/.*"loss": *\([^,}]*\).*"grad_norm": *\([^,}]*\).*/\1 \2/p' $algorithm/metrics.jsonl >$algorithm.txt
 done
 [ -s sft.txt ] || is "losses of the plugin" none some
 cmp sft.txt as_sft.txt || is "losses in Lua and in C" different equal
@@ -99,6 +99,38 @@ print "all as expected"
 E2
 run 0 run check.lua
 has out "all as expected"
+
+# which values of a metric are better is said by the script, and asked for where it is needed
+directed() {
+    cat >directed.lua <<E2
+local nrl = require "nrl"
+local cfg = nrl.config "$source/configs/sft.yaml"
+cfg.algorithm = nrl.loss {name = "sure", needs = {"logps"}, metrics = {sure = $1},
+  weight = function(b) return b:count "answer_tokens" end,
+  loss = function(b)
+    b:metric("sure", (b:logps():detach():exp() * b:mask()):sum(), b:count "answer_tokens")
+    return -(b:logps() * b:mask()):sum()
+  end}
+local run <close> = nrl.open(cfg)
+run:train()
+E2
+}
+for better in smaller larger; do
+    directed "{reduce = \"mean\", better = \"$better\"}"
+    run 0 run directed.lua out=$better train.epochs=2 eval.every=4 checkpoint.metric=eval_sure "$one_thread"
+    [ $better = smaller ] && order=-rg || order=-g
+    want=$(sed -n 's|.*"step": *\([0-9]*\),.*"eval_sure": *\([^,}]*\).*|\2 \1|p' $better/metrics.jsonl | sort $order | tail -n 1)
+    has out "; best eval_sure $(printf %.4f "${want% *}") at step ${want#* }"
+done
+directed '"mean"'
+run 2 run directed.lua out=neither eval.every=4 checkpoint.metric=eval_sure
+has err "does not declare whether a smaller or a larger 'eval_sure' is better"
+directed '{reduce = "mean", better = "bigger"}'
+run 2 run directed.lua out=neither
+has err "metrics: sure: better: expected smaller or larger"
+directed '{reduce = "mean", mode = "max"}'
+run 2 run directed.lua out=neither
+has err "metrics: sure: unknown key 'mode', expected reduce and better"
 
 # a loss that builds on a plugin's: as it is, to the last bit; with a term of its own, beside others
 cat >base.lua <<E2

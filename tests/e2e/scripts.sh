@@ -14,7 +14,7 @@ lacks out "step 1/"
 
 # a config by itself
 run 0 run "$source/configs/sft.yaml" out=yaml train.epochs=1 "$one_thread"
-is "records of 16 steps and the last evaluation" "$(wc -l <yaml/metrics.jsonl)" 17
+is "records of 16 steps, the last evaluation and the export" "$(wc -l <yaml/metrics.jsonl)" 18
 has yaml/metrics.jsonl '"eval_loss"'
 
 # sft.lua: trains, samples, evaluates, exports; the export can be sampled and trained again

@@ -6,8 +6,6 @@
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 
-near=2e-3 # of the loss: gradients of 8 bits, 50 steps; of norms 20 times that
-
 cat >config.yaml <<YAML
 model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
 data: {train: $source/configs/data/chat.jsonl, max_length: 128, template: chatml, cache: cache}
@@ -39,7 +37,7 @@ has out "(16 bytes a parameter)"
 # A stop in the middle, and the other encoding from there on.
 for way in "fp32 split16" "split16 fp32" "split16 split16"; do
     out="$(echo "$way" | tr ' ' -)"
-    run 0 run config.yaml "out=$out" train.steps=20 train.master="${way% *}" checkpoint.export=false
+    run 0 run config.yaml "out=$out" train.steps=20 train.master="${way% *}" checkpoint.export=none
     run 0 run config.yaml "out=$out" resume=auto train.master="${way#* }" checkpoint.mismatch=warn
     rm -rf "$out"/checkpoints/step-00000020
     same plain "$out"
@@ -60,9 +58,9 @@ small="train.gradients=bf16 train.master=split16"
 numbers plain/metrics.jsonl >expected.txt
 run 0 run config.yaml out=small $small
 has out "gradients in bf16; 0.2 MiB of them are one unit's in fp32"
-compare small $near
+compare small $bf16_unit
 for how in ddp fsdp '{data: {name: fsdp, shard: grads, replicas: 2}}'; do
-    ranks 4 many $near "parallel=$how" debug=true $small
+    ranks 4 many $bf16_unit "parallel=$how" debug=true $small
 done
 run 2 launch -n 2 -- run config.yaml out=none $small 'parallel={data: {name: fsdp, shard: optimizer}}'
 has err "needs shard: grads or full"

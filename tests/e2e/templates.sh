@@ -5,7 +5,7 @@
 
 golden model
 awk 'BEGIN {
-    letters = "abcdefghijklmnopqrstuvwxyz:\n."
+    letters = "abcdefghijklmnopqrstuvwxyz:\n.AU"
     vocab = "\"<s>\": 0, \"<|end|>\": 1, \"Ġ\": 2"
     for (i = 1; i <= length(letters); i++) {
         c = substr(letters, i, 1)
@@ -56,6 +56,47 @@ run 0 check run.yaml model.path=model data.template=templates/own.jinja
 has out "a⟦b.⟧c⟦d .⟧"
 run 0 run other.yaml model.path=model out=filed
 has filed/config.yaml "$work/templates/own.jinja"
+
+# ---- the exported model asks as it was trained ----
+cmp -s templates/own.jinja filed/model/chat_template.jinja || is "the exported template" other "the file's"
+run 0 run run.yaml model.path=model data.template=plain out=plain
+lacks model/tokenizer_config.json "macro text"
+has plain/model/tokenizer_config.json '"eos_token": "<|end|>"'
+has plain/model/tokenizer_config.json "macro text"
+run 0 export plain plain-again
+for name in chat_template.jinja tokenizer_config.json; do
+    cmp -s plain/model/$name plain-again/$name || is "$name of nrl export" other "the run's own export's"
+done
+for out in filed plain; do
+    run 0 sample $out --prompt a --chat --json --max-tokens 4
+    cp out chat.out
+    for from in $out/model plain-again; do
+        [ $out = filed ] && [ $from = plain-again ] && continue
+        run 0 sample $from --prompt a --chat --json --max-tokens 4
+        is "answer of $from" "$(cat out)" "$(cat chat.out)"
+    done
+done
+run 0 run run.yaml model.path=plain/model out=further
+cmp -s plain/model/chat_template.jinja further/model/chat_template.jinja || is "the template of a further run" other "the first's"
+run 0 check run.yaml model.path=model data.template=plain
+sed -n '/⟦/p' out >trained.out
+run 0 check run.yaml model.path=plain/model
+is "what is trained further" "$(sed -n '/⟦/p' out)" "$(cat trained.out)"
+has out "Assistant:⟦ b<|end|>⟧"
+mv templates/own.jinja templates/gone.jinja # its text is in the checkpoint
+run 0 sample filed --prompt a --chat --json --max-tokens 4
+run 0 export filed filed-again
+cmp -s templates/gone.jinja filed-again/chat_template.jinja || is "the template of nrl export" other "the file's"
+mv templates/gone.jinja templates/own.jinja
+
+# ---- a byte order mark in front of any text ----
+mkdir marked
+for file in model/tokenizer.json model/tokenizer_config.json model/config.json run.yaml train.jsonl; do
+    { printf '\357\273\277' && cat $file; } >marked/${file#*/}
+done
+cp model/model.safetensors marked
+run 0 check marked/run.yaml model.path=marked data.train=marked/train.jsonl out=mark
+has out "assistant: ⟦b<|end|>⟧"
 
 # ---- what cannot be ----
 run 2 check run.yaml model.path=model data.template=templates/none.jinja

@@ -8,7 +8,6 @@ OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 rows 64 >train.jsonl
 rows 16 >eval.jsonl
-exact=1e-6
 both='parallel={data: fsdp, tensor: 2}'
 same='debug={every: 4}'
 
@@ -22,7 +21,7 @@ alone() {
 
 for model in llama qwen2 qwen3 phi3 gemma3_text gpt2; do
     experiment "eval: {every: 4}" | sed "s|models/llama|models/$model|" >config.yaml
-    set -- train.steps=8 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=false optimizer.clip_norm=0.5
+    set -- train.steps=8 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5
     alone $model "$@"
     room=$exact
     [ $model = gpt2 ] && room=5e-6 # its keys' biases have no gradient but noise, which adamw makes steps of
@@ -42,19 +41,19 @@ alone lora $lora "$@"
 # shellcheck disable=SC2086
 ranks 4 lora-4 $exact "$both" "$same" $lora "$@"
 # shellcheck disable=SC2086
-run 0 run config.yaml out=single $lora "$@" checkpoint.export=true
+run 0 run config.yaml out=single $lora "$@" checkpoint.export=last
 # shellcheck disable=SC2086
-run 0 launch -n 2 -- run config.yaml out=adapted parallel.tensor=2 $lora "$@" checkpoint.export=true
+run 0 launch -n 2 -- run config.yaml out=adapted parallel.tensor=2 $lora "$@" checkpoint.export=last
 # what has learned from the export, of one rank or of two, is alike
 run 0 run config.yaml out=from-one model.path=single/model "$@"
 numbers from-one/metrics.jsonl >expected.txt
 run 0 run config.yaml out=from-two model.path=adapted/model "$@"
 compare from-two 1e-5
 alone bf16 train.precision=bf16 "$@"
-ranks 2 bf16 1e-2 parallel.tensor=2 train.precision=bf16 "$same" "$@"
-ranks 4 halves 1e-2 "$both" train.precision=bf16 train.master=split16 train.gradients=bf16 "$@"
+ranks 2 bf16 $bf16_unit parallel.tensor=2 train.precision=bf16 "$same" "$@"
+ranks 4 halves $bf16_unit "$both" train.precision=bf16 train.master=split16 train.gradients=bf16 "$@"
 alone fp16 train.precision=fp16 "$@"
-ranks 2 fp16 1e-2 parallel.tensor=2 train.precision=fp16 "$same" "$@"
+ranks 2 fp16 $fp16_unit parallel.tensor=2 train.precision=fp16 "$same" "$@"
 
 # ---- preferences, labels, a loss of a script ----
 pairs() {
@@ -65,7 +64,7 @@ algorithm: $2
 train: {steps: 4, global_batch: 8, micro_batch_tokens: 512, seed: 3}
 optimizer: {name: adamw, lr: 1e-3}
 eval: {every: 2}
-checkpoint: {export: false}
+checkpoint: {export: none}
 loggers: [jsonl]
 $one_thread_yaml
 YAML

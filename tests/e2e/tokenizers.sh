@@ -29,7 +29,7 @@ run 2 tokenizer encode text
 has err "--tokenizer: expected"
 run 2 tokenizer learn text
 has err "expected train, encode or decode"
-run 1 tokenizer encode nowhere --tokenizer tok
+run 2 tokenizer encode nowhere --tokenizer tok
 has err "nowhere cannot be read"
 printf '1 2\n3 x\n' >bad
 run 65 tokenizer decode bad --tokenizer tok

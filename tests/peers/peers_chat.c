@@ -3,6 +3,7 @@
  *
  *   peers_chat TOKENIZER TEMPLATE ROWS   ROWS: a JSON list of {"messages", "tools", "prompt"}; prints a list of
  *   {"ids", "trained"} or {"error"}; "prompt": true asks for the generation prompt
+ *   peers_chat TOKENIZER TEMPLATE        prints the template as it travels with a model, in Jinja
  */
 #include "base/json.h"
 #include "text/chat.h"
@@ -79,9 +80,24 @@ static nrl_status print_rows(const char *folder, const char *name, const char *r
     return NRL_OK;
 }
 
+static nrl_status print_jinja(const char *folder, const char *name)
+{
+    tokenizer *tok;
+    const chat_template *t;
+    NRL_TRY(tokenizer_open(folder, &tok));
+    NRL_TRY(chat_template_open(name, tok, &t));
+    char *text = chat_template_jinja(t, tok);
+    fputs(text, stdout);
+    free(text);
+    chat_template_close(t);
+    tokenizer_close(tok);
+    return NRL_OK;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4 && print_rows(argv[1], argv[2], argv[3]) == NRL_OK) return 0;
+    if (argc == 3 && print_jinja(argv[1], argv[2]) == NRL_OK) return 0;
     fprintf(stderr, "%s\n", nrl_error_text());
     return 1;
 }

@@ -35,10 +35,10 @@ has() {
 quickstart ''
 [ $code -eq 1 ] || { echo "exit code $code, expected 1"; failed=1; }
 has "  apt          "
-has " libyaml-dev liblua5.4-dev libuv1-dev libzstd-dev libpcre2-dev libjansson-dev libxxhash-dev libutf8proc-dev zlib1g-dev"
-has " libyaml-devel lua-devel libuv-devel libzstd-devel pcre2-devel jansson-devel xxhash-devel utf8proc-devel zlib-devel"
+has " libyaml-dev liblua5.4-dev libuv1-dev libzstd-dev libpcre2-dev libjansson-dev libxxhash-dev libutf8proc-dev libsodium-dev zlib1g-dev"
+has " libyaml-devel lua-devel libuv-devel libzstd-devel pcre2-devel jansson-devel xxhash-devel utf8proc-devel libsodium-devel zlib-devel"
 has "  conda-forge  "
-has " yaml lua libuv zstd pcre2 jansson xxhash libutf8proc zlib"
+has " yaml lua libuv zstd pcre2 jansson xxhash libutf8proc libsodium zlib"
 has "set CMAKE_PREFIX_PATH to the folders that hold them"
 [ ! -e "$work/called" ] || { echo "cmake was called without what it needs"; failed=1; }
 if grep -q "apt-get was called\|cmocka\|build-essential" "$work/out"; then
@@ -49,7 +49,7 @@ fi
 # The same folder with all of it, and one thing less.
 mkdir -p "$work/prefix/include" "$work/prefix/lib/pkgconfig"
 : >"$work/prefix/include/dnnl.h"
-for module in yaml-0.1 lua5.4 libuv libzstd libpcre2-8 jansson libxxhash libutf8proc zlib; do
+for module in yaml-0.1 lua5.4 libuv libzstd libpcre2-8 jansson libxxhash libutf8proc libsodium zlib; do
     : >"$work/prefix/lib/pkgconfig/$module.pc"
 done
 quickstart "/nowhere;$work/prefix"

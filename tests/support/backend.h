@@ -5,6 +5,8 @@
  */
 #ifndef SUPPORT_BACKEND_H
 #define SUPPORT_BACKEND_H
+#include "config/config.h"
+#include "config/options.h"
 #include "tensor/ctx.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -32,14 +34,31 @@ static inline bool test_backend_table(const char *name, nrl_backend *fill)
     return true;
 }
 
-/* Every option of the backend zero, as "choose yourself". */
+/* The backend's defaults, and what $NRL_TEST_CPU sets: "isa=avx2 bf16=widen". */
+static inline nrl_status test_backend_options(arena *a, const nrl_backend *table, void *options)
+{
+    const char *settings = getenv("NRL_TEST_CPU");
+    const option_part part = {table->plugin.options, table->plugin.n_options, sizeof(nrl_option),
+                              options};
+    config_problems problems = {0};
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    char *copy = arena_strdup(a, settings ? settings : ""), *rest = NULL;
+    for (char *s = strtok_r(copy, " ", &rest); s; s = strtok_r(NULL, " ", &rest))
+        config_override(a, &problems, map, s);
+    options_fill(a, &problems, "NRL_TEST_CPU", map, &part, 1);
+    return problems_report(&problems);
+}
+
 static inline bool test_device_open(device *fill)
 {
     nrl_backend table;
+    arena memory = {0};
     if (!test_backend_table("cpu", &table)) return false;
     void *options = calloc(1, table.plugin.options_size + 1);
-    nrl_status st = device_open(&table, options, 0, fill);
+    nrl_status st = test_backend_options(&memory, &table, options);
+    if (st == NRL_OK) st = device_open(&table, options, 0, fill);
     free(options);
+    arena_free(&memory);
     if (st) printf("skipped: %s\n", nrl_error_text());
     return st == NRL_OK;
 }

@@ -39,22 +39,34 @@ static inline const char *test_file(test_place *p, const char *name, const char 
     return path;
 }
 
+/* NRL_TEST_CPU, for example "isa=avx2 bf16=widen": options of the cpu backend, where the config does not name another. */
+static inline void test_run_cpu_options(test_place *p, config_problems *problems, nrl_node *root)
+{
+    const nrl_node *backend = nrl_node_find(root, "backend"), *name = backend ? nrl_node_find(backend, "name") : NULL;
+    const char *settings = getenv("NRL_TEST_CPU"), *word = nrl_node_string(name ? name : backend, "cpu");
+    if (strcmp(word, "cpu")) return;
+    char *copy = arena_strdup(&p->memory, settings ? settings : ""), *rest = NULL;
+    for (char *s = strtok_r(copy, " ", &rest); s; s = strtok_r(NULL, " ", &rest))
+        config_override(&p->memory, problems, root, arena_printf(&p->memory, "backend.%s", s));
+}
+
 /* Opens a run from YAML text plus key=value overrides (NULL-ended) in an environment of its own. */
-static inline nrl_status test_run_open_in(test_place *p, const run_environment *env, const char *yaml,
-                                          const char *const *overrides, run **out)
+static inline nrl_status test_run_open_in(test_place *p, const run_environment *env,
+                                          const char *yaml, const char *const *overrides, run **out)
 {
     config_problems problems = {0};
     nrl_node *root;
     NRL_TRY(config_read(&p->memory, test_file(p, "config.yaml", yaml), &root));
     for (; overrides && *overrides; overrides++)
         config_override(&p->memory, &problems, root, *overrides);
+    test_run_cpu_options(p, &problems, root);
     NRL_TRY(problems_report(&problems));
     return run_open(root, env, out);
 }
 
 /* The same with plugins from the build; quiet. */
-static inline nrl_status test_run_open(test_place *p, const char *yaml, const char *const *overrides,
-                                       run **out)
+static inline nrl_status test_run_open(test_place *p, const char *yaml,
+                                       const char *const *overrides, run **out)
 {
     run_environment env = {.plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true};
     return test_run_open_in(p, &env, yaml, overrides, out);
@@ -66,7 +78,8 @@ static inline const char *test_source(test_place *p, const char *name)
     return arena_printf(&p->memory, "%s/%s", getenv("NRL_TEST_SOURCE"), name);
 }
 
-/* Rows of random tokens, as pre-tokenized JSONL; lengths from `least` to `most`, equal for equal seeds; most <= 1024. */
+/* Rows of random tokens, as pre-tokenized JSONL; lengths from `least` to `most`, equal for equal
+ * seeds; most <= 1024. */
 static inline const char *test_rows(test_place *p, const char *name, int n, int least, int most,
                                     int vocab, unsigned seed)
 {
@@ -82,7 +95,8 @@ static inline const char *test_rows(test_place *p, const char *name, int n, int 
             ids[t] = 3 + (int)((seed >> 16) % (unsigned)(vocab - 3));
         }
         fputs("{\"input_ids\":[", f);
-        for (int t = 0; t < length; t++) fprintf(f, "%s%d", t ? "," : "", ids[t]);
+        for (int t = 0; t < length; t++)
+            fprintf(f, "%s%d", t ? "," : "", ids[t]);
         fputs("],\"labels\":[", f);
         for (int t = 0; t < length; t++) /* a prompt of a third is not trained */
             fprintf(f, "%s%d", t ? "," : "", t <= length / 3 ? -100 : ids[t]);
@@ -106,8 +120,8 @@ static inline void test_write_ids(FILE *f, const char *key, int n, int vocab, un
 static inline const char *test_pairs(test_place *p, const char *name, int n, int most, int vocab,
                                      unsigned seed)
 {
-    static const char *const keys[] = {"{", "prompt_input_ids", ",", "chosen_input_ids", ",",
-                                       "rejected_input_ids"};
+    static const char *const keys[] = {"{", "prompt_input_ids",  ",", "chosen_input_ids",
+                                       ",", "rejected_input_ids"};
     const char *path = arena_printf(&p->memory, "%s/%s", p->folder, name);
     FILE *f = fopen(path, "w");
     if (!f) abort();
@@ -115,7 +129,8 @@ static inline const char *test_pairs(test_place *p, const char *name, int n, int
         for (int k = 0; k < 6; k += 2) {
             seed = seed * 1103515245u + 12345u;
             fputs(keys[k], f);
-            test_write_ids(f, keys[k + 1], 2 + (int)((seed >> 16) % (unsigned)(most - 1)), vocab, &seed);
+            test_write_ids(f, keys[k + 1], 2 + (int)((seed >> 16) % (unsigned)(most - 1)), vocab,
+                           &seed);
         }
         fputs("}\n", f);
     }

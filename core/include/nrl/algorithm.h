@@ -25,12 +25,21 @@ typedef enum {
     NRL_REDUCE_DIFFERENCE /* takes no values: the row two above less the row above (margins) */
 } nrl_reduce;
 
+/* Which values of a metric are better, for checkpoint.metric. */
+typedef enum {
+    NRL_BETTER_NONE = 0, /* not declared: checkpoint.metric_mode must say */
+    NRL_BETTER_SMALLER,
+    NRL_BETTER_LARGER
+} nrl_better;
+
 /* A number the algorithm reports each step; "rewards/chosen" and the like. */
 typedef struct {
     const char *name; /* NULL ends the list */
     const char *unit; /* "" or "nats", "1" ... */
     uint32_t reduce;  /* nrl_reduce */
+    uint32_t better;  /* nrl_better; was padding in earlier headers, so that rows keep their size */
 } nrl_metric;
+NRL_STATIC_ASSERT(sizeof(nrl_metric) == 24, "plugins lay rows of nrl_metric out as an array");
 
 /* Named tensors and scalars that are saved and restored with the run (see `state`). */
 typedef struct nrl_visitor nrl_visitor;

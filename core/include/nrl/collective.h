@@ -28,6 +28,16 @@ NRL_API nrl_status nrl_store_get(nrl_store *s, const char *key, double timeout_s
  * folder, which cannot count. [any] */
 NRL_API nrl_status nrl_store_add(nrl_store *s, const char *key, int64_t amount, int64_t *result);
 
+/* Ranks of a job that has a secret prove to each other that they are ranks: a proof is a keyed hash of a message,
+ * which only they can make and check. The message should say what is proved to whom and hold what the other side
+ * chose at random, so that no proof serves twice. */
+enum { NRL_PROOF_SIZE = 32 };
+/* False, and no proof, where the job has no secret: then ranks are believed. [any] */
+NRL_API bool nrl_store_prove(const nrl_store *s, const void *message, size_t size, uint8_t proof[NRL_PROOF_SIZE]);
+/* False also where the job has no secret. [any] */
+NRL_API bool nrl_store_verify(const nrl_store *s, const void *message, size_t size,
+                              const uint8_t proof[NRL_PROOF_SIZE]);
+
 typedef enum {
     NRL_SUM_NONE = 0,
     NRL_SUM_SUM,

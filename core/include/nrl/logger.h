@@ -1,6 +1,8 @@
 /*
  * logger.h - where records go. A logger never reduces, never blocks the step, never kills the run:
- * the core warns once when one fails and goes on without it.
+ * the core warns when one fails, gives it the next record all the same, and tells at the end how many
+ * records are missing. A logger that failed tries again what it can: a disk may have room by then, and a
+ * file that someone removed can be begun anew.
  */
 #ifndef NRL_LOGGER_H
 #define NRL_LOGGER_H
@@ -15,7 +17,12 @@ typedef struct {
     double value;     /* may be NaN or infinite */
 } nrl_value;
 
-typedef enum { NRL_RECORD_NONE = 0, NRL_RECORD_TRAIN, NRL_RECORD_EVAL } nrl_record_kind;
+typedef enum {
+    NRL_RECORD_NONE = 0,
+    NRL_RECORD_TRAIN, /* a step */
+    NRL_RECORD_EVAL,  /* an evaluation */
+    NRL_RECORD_END    /* the end of a run: which step was exported; the core prints that itself */
+} nrl_record_kind;
 
 typedef struct {
     uint32_t size;
@@ -37,6 +44,11 @@ typedef struct {
     int64_t total_steps;
     bool terminal;             /* stdout is a terminal */
     bool color;                /* colours are welcome (terminal and no NO_COLOR) */
+    /* Asked before a file or folder `name` in `out` is made, opened or opened again. NRL_ERR_CONFIG where
+     * the run reads it or no run made it, NRL_ERR_IO where `out` was removed or replaced meanwhile: it may
+     * not be touched then. NULL: there is no such rule. Valid until close. [step] */
+    nrl_status (*claim)(void *claim_user, const char *name);
+    void *claim_user;
 } nrl_logger_run;
 
 typedef struct {

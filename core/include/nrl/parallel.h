@@ -116,6 +116,12 @@ typedef struct {
      * tensor where it is to stay as it is, or was summed in place; x is nobody else's. Back: the gradient of a
      * seam's input, *y, from that of its output, x, likewise. HEAD_STATS has no way back. */
     nrl_status (*seam)(void *self, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y);
+    /* [step] optional, for a strategy with local steps: `begin` replaces MASTER and WORK of this rank by the
+     * mean over ranks, for an evaluation, a sample, a save or an export; the call without it brings this
+     * rank's own values back, to the bit, also after a `begin` that failed. Every rank makes both calls.
+     * In between no update is made, and `state` still saves the rank's own values. NULL: all ranks have
+     * equal weights after every update. */
+    nrl_status (*average)(void *self, nrl_ctx *ctx, bool begin);
 } nrl_parallel;
 
 #ifdef __cplusplus

@@ -36,7 +36,8 @@ typedef enum {
     NRL_ERR_BUG         /* nrl itself                                         exit 1 */
 } nrl_status;
 
-/* Starts this thread's error record with formatted text and returns code. [any] */
+/* Starts this thread's error record with formatted text and returns code. The text of now, nrl_error_text(), may be
+ * among the arguments, here and in nrl_note. [any] */
 NRL_API nrl_status nrl_fail(nrl_status code, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -4,13 +4,13 @@
 #include "dpo.h"
 
 const nrl_metric dpo_metrics[] = {
-    {"rewards/chosen", "1", NRL_REDUCE_MEAN},
-    {"rewards/rejected", "1", NRL_REDUCE_MEAN},
-    {"rewards/margins", "1", NRL_REDUCE_MEAN},
-    {"rewards/accuracies", "1", NRL_REDUCE_MEAN}, /* equal rewards count as wrong, as in TRL */
-    {"logps/chosen", "nats", NRL_REDUCE_MEAN},
-    {"logps/rejected", "nats", NRL_REDUCE_MEAN},
-    {"nll_loss", "nats", NRL_REDUCE_MEAN}, /* of the token means, where there is one */
+    {"rewards/chosen", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER},
+    {"rewards/rejected", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
+    {"rewards/margins", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER},
+    {"rewards/accuracies", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER}, /* equal rewards count as wrong, as in TRL */
+    {"logps/chosen", "nats", NRL_REDUCE_MEAN, NRL_BETTER_LARGER},
+    {"logps/rejected", "nats", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
+    {"nll_loss", "nats", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER}, /* of the token means, where there is one */
     {0},
 };
 

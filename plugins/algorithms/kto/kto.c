@@ -48,12 +48,12 @@ enum {
 };
 
 static const nrl_metric kto_metrics[N_METRICS + 1] = {
-    [METRIC_REWARD_CHOSEN] = {"rewards/chosen", "1", NRL_REDUCE_MEAN}, /* of wanted answers */
-    [METRIC_REWARD_REJECTED] = {"rewards/rejected", "1", NRL_REDUCE_MEAN},
-    [METRIC_MARGIN] = {"rewards/margins", "1", NRL_REDUCE_DIFFERENCE},
-    [METRIC_LOGP_CHOSEN] = {"logps/chosen", "nats", NRL_REDUCE_MEAN},
-    [METRIC_LOGP_REJECTED] = {"logps/rejected", "nats", NRL_REDUCE_MEAN},
-    [METRIC_KL] = {"kl", "nats", NRL_REDUCE_MEAN},
+    [METRIC_REWARD_CHOSEN] = {"rewards/chosen", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER}, /* of wanted answers */
+    [METRIC_REWARD_REJECTED] = {"rewards/rejected", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
+    [METRIC_MARGIN] = {"rewards/margins", "1", NRL_REDUCE_DIFFERENCE, NRL_BETTER_LARGER},
+    [METRIC_LOGP_CHOSEN] = {"logps/chosen", "nats", NRL_REDUCE_MEAN, NRL_BETTER_LARGER},
+    [METRIC_LOGP_REJECTED] = {"logps/rejected", "nats", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
+    [METRIC_KL] = {"kl", "nats", NRL_REDUCE_MEAN, NRL_BETTER_NONE}, /* neither way by itself */
 };
 
 /* ---- opening ---- */

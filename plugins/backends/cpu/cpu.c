@@ -60,11 +60,13 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
     bool native_bf16;
     NRL_TRY(choose_isa(o, &isa));
     NRL_TRY(choose_bf16(o, isa, &native_bf16));
+    int n_threads = o->threads > 0 ? (int)o->threads : cpu_count_threads();
+    NRL_TRY(cpu_try_threads(n_threads));
     cpu *self = calloc(1, sizeof *self);
     if (!self) return nrl_fail(NRL_ERR_MEMORY, "no memory to open the CPU");
     self->isa = isa;
     self->ops = cpu_isa_ops(isa);
-    self->n_threads = o->threads > 0 ? (int)o->threads : cpu_count_threads();
+    self->n_threads = n_threads;
     self->native_bf16 = native_bf16;
     nrl_status st = gemm_engine_create(isa, &self->engine);
     if (st != NRL_OK) {

@@ -3,7 +3,9 @@
  */
 #include "cpu.h"
 #include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -125,6 +127,33 @@ int cpu_count_threads(void)
 {
     int n = omp_get_max_threads();
     return n < CPU_MAX_THREADS ? n : CPU_MAX_THREADS;
+}
+
+static void *thread_waits(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* libgomp ends the process where it cannot start a thread: as many are started here first and live at the same
+ * time, with stacks of the same size. */
+nrl_status cpu_try_threads(int n)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t *all = calloc((size_t)n, sizeof *all);
+    int started = 1, error = 0; /* this thread is one of them */
+    if (!all) return nrl_fail(NRL_ERR_MEMORY, "no memory for %d threads", n);
+    pthread_mutex_lock(&gate);
+    while (started < n && !(error = pthread_create(&all[started], NULL, thread_waits, &gate))) started++;
+    pthread_mutex_unlock(&gate);
+    for (int i = 1; i < started; i++) pthread_join(all[i], NULL);
+    free(all);
+    if (!error) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "threads: cannot start %d threads: %s; this process can have %d\n"
+                    "hint: backend.threads, or the limits of processes and memory (ulimit -u, ulimit -v)",
+                    n, strerror(error), started);
 }
 
 /* Reads "key: value" lines of a small /proc file; calls nothing for lines without a colon. */

@@ -39,17 +39,22 @@ nrl_status cuda_probe_driver(const cuda_driver *driver)
     return cuda_check_capability(&p);
 }
 
-/* Dense peaks of the SXM boards a multiprocessor, FLOP/s: A100 (108 of them: 312 T bf16, 19.5 T f32
- * and f64), H100 and H200 (132: 989 T bf16, 67 T f32 and f64). f32 is without TF32. Unknown ones
- * stay 0. */
+/* Dense peaks of one multiprocessor, FLOP/s, from NVIDIA's data sheets: the peak of a board divided by its number of
+ * multiprocessors. A100 SXM: 108 (312 T bf16, 19.5 T f32 and f64). H100 and H200 SXM: 132 (989 T bf16, 67 T f32 and
+ * f64). B200 of an HGX board: 148 (2,250 T bf16, 75 T f32, 37 T f64). GeForce RTX 5090: 170 (209.5 T bf16 with f32
+ * sums, 104.8 T f32, 1.64 T f64); workstation boards of sm_120 add at another rate. f32 is without TF32. A GPU that is
+ * not in the table has no known peak, and a run on it reports no MFU. */
 typedef struct {
     int major, minor;
+    const char *family; /* part of the name that the peaks hold for; NULL = all of that capability */
     double bf16, f32, f64;
 } unit_peak;
 
 static const unit_peak unit_peaks[] = {
-    {8, 0, 312e12 / 108, 19.5e12 / 108, 19.5e12 / 108},
-    {9, 0, 989.4e12 / 132, 66.9e12 / 132, 66.9e12 / 132},
+    {8, 0, NULL, 312e12 / 108, 19.5e12 / 108, 19.5e12 / 108},
+    {9, 0, NULL, 989.4e12 / 132, 66.9e12 / 132, 66.9e12 / 132},
+    {10, 0, NULL, 2250e12 / 148, 75e12 / 148, 37e12 / 148},
+    {12, 0, "GeForce", 209.5e12 / 170, 104.8e12 / 170, 1.64e12 / 170},
 };
 
 static void fill_peaks(const cuda_properties *p, nrl_device_facts *fill)
@@ -57,6 +62,7 @@ static void fill_peaks(const cuda_properties *p, nrl_device_facts *fill)
     for (size_t i = 0; i < sizeof unit_peaks / sizeof *unit_peaks; i++) {
         const unit_peak *u = &unit_peaks[i];
         if (u->major != p->major || u->minor != p->minor) continue;
+        if (u->family && !strstr(p->name, u->family)) continue;
         fill->peak_flops[NRL_DTYPE_BF16] = u->bf16 * p->multiprocessors;
         fill->peak_flops[NRL_DTYPE_F16] = u->bf16 * p->multiprocessors;
         fill->peak_flops[NRL_DTYPE_F32] = u->f32 * p->multiprocessors;

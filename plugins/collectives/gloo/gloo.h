@@ -231,6 +231,8 @@ struct gloo_engine {
     const wire_dialect *dialect;
     int32_t rank, world;
     char text[160];
+    const nrl_store *store; /* while ranks meet, where the job has a secret: connections are proved. Else NULL */
+    uint8_t challenge[32];  /* PROOF_CHALLENGE: what others prove to this rank */
 
     pthread_mutex_t lock;
     atomic_int wanted; /* threads that wait for the lock */
@@ -304,6 +306,17 @@ size_t rate_allowance(gloo_engine *e, size_t wanted);
 void rate_spend(gloo_engine *e, size_t bytes);
 
 /* ---- meeting ---- */
+
+/* proof.c: where the job has a secret, e->store is set and a connection begins with proofs. */
+enum { PROOF_CHALLENGE = 32, PROOF_HELLO = 8 + PROOF_CHALLENGE + NRL_PROOF_SIZE };
+nrl_status proof_open(gloo_engine *e, const nrl_store *store);
+/* What rank `to`, whose challenge is given, is sent, and what it will answer if it is that rank. */
+nrl_status proof_hello(const gloo_engine *e, int32_t to, const uint8_t challenge[PROOF_CHALLENGE],
+                       uint8_t hello[PROOF_HELLO], uint8_t answer[NRL_PROOF_SIZE]);
+/* The rank that proves to be it, with what it is answered; -1 = none. */
+int64_t proof_check(const gloo_engine *e, const uint8_t hello[PROOF_HELLO], uint8_t answer[NRL_PROOF_SIZE]);
+bool proof_equal(const uint8_t a[NRL_PROOF_SIZE], const uint8_t b[NRL_PROOF_SIZE]);
+
 nrl_status meet(gloo_engine *e, nrl_store *store, double timeout_s);
 nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text,
                         size_t size);
@@ -313,8 +326,11 @@ void address_text(const struct sockaddr_storage *a, char *out, size_t size);
 /* lobby.c: listening sockets, and connections that have not said yet who they are. */
 nrl_status lobby_open(gloo_engine *e, const struct sockaddr_storage *at,
                       struct sockaddr_storage *published, lobby **out);
-/* Accepts and reads for at most timeout_ms; whoever is known becomes a pair. */
+/* Accepts and reads for at most timeout_ms; whoever is known becomes a pair. NRL_ERR_IO: there is no descriptor for
+ * a connection. */
 nrl_status lobby_turn(lobby *l, int timeout_ms);
+/* Takes fd: a connection to `peer`, which is a pair once it has given this answer. */
+void lobby_expect(lobby *l, int32_t peer, int fd, const uint8_t answer[NRL_PROOF_SIZE]);
 void lobby_unlisten(lobby *l, int32_t peer); /* tcp22: this side connects */
 void lobby_close(lobby *l);
 void lobby_missing(const gloo_engine *e, char *out, size_t size); /* "rank 2, rank 5" */

@@ -1,7 +1,8 @@
 /*
  * lobby.c - listening sockets, and strangers: connections that have not said yet which rank they
- * are. A stranger that says nothing, too little or a number that nobody awaits holds nobody up:
- * there is a bounded number of places, and a rank writes its number as soon as it has connected.
+ * are, or proved it. A stranger that says nothing, too little or a number that nobody awaits holds nobody
+ * up: there is a bounded number of places, and a rank writes its number as soon as it has connected.
+ * Connections of this rank to others wait here too, for the answer that proves who accepted them.
  */
 #include "gloo.h"
 #include <errno.h>
@@ -12,9 +13,16 @@
 
 typedef struct {
     int fd; /* -1 = free */
+    int32_t listener; /* which it came to */
     size_t have;
-    uint8_t said[8];
+    uint8_t said[PROOF_HELLO];
 } stranger;
+
+typedef struct {
+    int fd; /* -1 = none */
+    size_t have;
+    uint8_t said[NRL_PROOF_SIZE], answer[NRL_PROOF_SIZE]; /* what it says, what it should */
+} expected;
 
 struct lobby {
     gloo_engine *engine;
@@ -23,7 +31,9 @@ struct lobby {
     int32_t n_strangers;
     stranger *strangers;
     int32_t next; /* place for the next one; who is there has been silent for longest and goes */
-    struct pollfd *polled; /* [n_listeners + n_strangers] */
+    expected *expected;  /* [world], this rank's own connections; NULL where nothing is proved */
+    struct pollfd *polled; /* [n_strangers + world + n_listeners], */
+    int32_t *places;       /* and whose each is, counted in this order */
 };
 
 static nrl_status listen_at(const struct sockaddr_storage *at, int backlog, int *out,
@@ -46,18 +56,23 @@ nrl_status lobby_open(gloo_engine *e, const struct sockaddr_storage *at,
                       struct sockaddr_storage *published, lobby **out)
 {
     bool each = e->dialect->listener_per_peer;
+    size_t world = (size_t)e->world;
     lobby *l = calloc(1, sizeof *l);
     if (!l) return nrl_fail(NRL_ERR_MEMORY, "no memory to listen for %d ranks", e->world);
     *out = l;
     l->engine = e;
-    l->n_strangers = each ? 0 : e->world + 16;
-    l->listeners = calloc((size_t)e->world, sizeof *l->listeners);
-    l->strangers = calloc((size_t)e->world + 16, sizeof *l->strangers);
-    l->polled = calloc(2 * (size_t)e->world + 16, sizeof *l->polled);
-    if (!l->listeners || !l->strangers || !l->polled)
+    l->n_strangers = each && !e->store ? 0 : e->world + 16;
+    l->listeners = calloc(world, sizeof *l->listeners);
+    l->strangers = calloc(world + 16, sizeof *l->strangers);
+    l->expected = e->store ? calloc(world, sizeof *l->expected) : NULL;
+    l->polled = calloc(3 * world + 16, sizeof *l->polled);
+    l->places = calloc(3 * world + 16, sizeof *l->places);
+    if (!l->listeners || !l->strangers || !l->polled || !l->places || (e->store && !l->expected))
         return nrl_fail(NRL_ERR_MEMORY, "no memory to listen for %d ranks", e->world);
     for (int32_t i = 0; i < l->n_strangers; i++)
         l->strangers[i].fd = -1;
+    for (int32_t i = 0; l->expected && i < e->world; i++)
+        l->expected[i].fd = -1;
     l->n_listeners = each ? e->world : 1;
     for (int32_t i = 0; i < l->n_listeners; i++)
         l->listeners[i] = -1;
@@ -85,9 +100,13 @@ void lobby_close(lobby *l)
         shut(&l->listeners[i]);
     for (int32_t i = 0; l->strangers && i < l->n_strangers; i++)
         shut(&l->strangers[i].fd);
+    for (int32_t i = 0; l->expected && i < l->engine->world; i++)
+        shut(&l->expected[i].fd);
     free(l->listeners);
     free(l->strangers);
+    free(l->expected);
     free(l->polled);
+    free(l->places);
     free(l);
 }
 
@@ -112,47 +131,142 @@ static int64_t rank_of_number(const lobby *l, int64_t number)
     return number + (number >= l->engine->rank);
 }
 
-static nrl_status accept_one(lobby *l, int32_t listener)
+/* Connections that wait to be accepted would be there again at once, and for ever. */
+static nrl_status no_descriptor(lobby *l)
 {
-    int fd = accept4(l->listeners[listener], NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return NRL_OK;
-    if (!l->engine->dialect->handshake_size) { /* tcp22: who comes is the peer */
-        shut(&l->listeners[listener]);
-        return introduce(l, listener, &fd);
-    }
+    char who[200];
+    int error = errno;
+    lobby_missing(l->engine, who, sizeof who);
+    return nrl_fail(NRL_ERR_IO, "cannot accept the connection of %s: %s\n"
+                    "hint: raise the limit of open files (ulimit -n)", who, strerror(error));
+}
+
+static bool has_strangers(const lobby *l)
+{
+    for (int32_t i = 0; i < l->n_strangers; i++)
+        if (l->strangers[i].fd >= 0) return true;
+    return false;
+}
+
+/* The place of the one that has been silent for longest; empty afterwards. */
+static stranger *free_place(lobby *l)
+{
     stranger *s = &l->strangers[l->next];
     l->next = (l->next + 1) % l->n_strangers;
     shut(&s->fd);
-    *s = (stranger){.fd = fd};
+    return s;
+}
+
+static nrl_status accept_one(lobby *l, int32_t listener)
+{
+    int fd = accept4(l->listeners[listener], NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+        if (!has_strangers(l)) return no_descriptor(l);
+        free_place(l); /* one of them may hold what a rank needs */
+        return NRL_OK;
+    }
+    if (fd < 0) return NRL_OK;
+    if (!l->n_strangers) { /* tcp22: who comes is the peer */
+        shut(&l->listeners[listener]);
+        return introduce(l, listener, &fd);
+    }
+    stranger *s = free_place(l);
+    *s = (stranger){.fd = fd, .listener = listener};
     return NRL_OK;
+}
+
+/* Reads up to `size` bytes in all; true once they are there. A connection that ends is shut. */
+static bool read_words(int *fd, uint8_t *said, size_t *have, size_t size)
+{
+    ssize_t n = recv(*fd, said + *have, size - *have, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (n <= 0) {
+        shut(fd);
+        return false;
+    }
+    *have += (size_t)n;
+    return *have == size;
+}
+
+/* The answer fits into any socket's buffer. */
+static nrl_status hear_proof(lobby *l, stranger *s)
+{
+    uint8_t answer[NRL_PROOF_SIZE];
+    int64_t rank = proof_check(l->engine, s->said, answer);
+    if (rank < 0 || l->expected[rank].fd >= 0 || (l->engine->dialect->listener_per_peer && rank != s->listener) ||
+        l->engine->pairs[rank].state != PAIR_AWAITED ||
+        send(s->fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
+        shut(&s->fd);
+        return NRL_OK;
+    }
+    lobby_unlisten(l, (int32_t)rank);
+    return introduce(l, rank, &s->fd);
 }
 
 static nrl_status hear(lobby *l, stranger *s)
 {
-    size_t size = l->engine->dialect->handshake_size;
-    ssize_t n = recv(s->fd, s->said + s->have, size - s->have, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return NRL_OK;
-    if (n <= 0) {
-        shut(&s->fd);
-        return NRL_OK;
-    }
-    s->have += (size_t)n;
-    if (s->have < size) return NRL_OK;
+    bool proved = l->engine->store != NULL;
+    size_t size = proved ? PROOF_HELLO : l->engine->dialect->handshake_size;
+    if (!read_words(&s->fd, s->said, &s->have, size)) return NRL_OK;
+    if (proved) return hear_proof(l, s);
     return introduce(l, rank_of_number(l, wire_handshake_get(l->engine->dialect, s->said)), &s->fd);
+}
+
+void lobby_expect(lobby *l, int32_t peer, int fd, const uint8_t answer[NRL_PROOF_SIZE])
+{
+    expected *x = &l->expected[peer];
+    *x = (expected){.fd = fd};
+    memcpy(x->answer, answer, sizeof x->answer);
+    l->engine->pairs[peer].state = PAIR_AWAITED;
+}
+
+static nrl_status hear_answer(lobby *l, int32_t peer)
+{
+    expected *x = &l->expected[peer];
+    bool all = read_words(&x->fd, x->said, &x->have, sizeof x->said);
+    if (all && proof_equal(x->said, x->answer)) return introduce(l, peer, &x->fd);
+    if (x->fd >= 0 && !all) return NRL_OK;
+    return nrl_fail(NRL_ERR_PEER, "rank %d %s", peer,
+                    all ? "does not know the job's secret" : "closed the connection before it proved the job's secret");
+}
+
+static void watch(lobby *l, int32_t *n, int32_t place, int fd)
+{
+    if (fd < 0) return;
+    l->places[*n] = place;
+    l->polled[(*n)++] = (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
+/* Open ones alone: poll refuses more entries than the process may have descriptors. Listeners come last: who they
+ * accept may take the place of a stranger. */
+static int32_t watch_all(lobby *l)
+{
+    int32_t n = 0, place = 0;
+    for (int32_t i = 0; i < l->n_strangers; i++)
+        watch(l, &n, place++, l->strangers[i].fd);
+    for (int32_t i = 0; l->expected && i < l->engine->world; i++)
+        watch(l, &n, place++, l->expected[i].fd);
+    for (int32_t i = 0; i < l->n_listeners; i++)
+        watch(l, &n, place++, l->listeners[i]);
+    return n;
+}
+
+static nrl_status serve(lobby *l, int32_t place)
+{
+    int32_t n_expected = l->expected ? l->engine->world : 0;
+    if (place < l->n_strangers) return hear(l, &l->strangers[place]);
+    place -= l->n_strangers;
+    return place < n_expected ? hear_answer(l, place) : accept_one(l, place - n_expected);
 }
 
 nrl_status lobby_turn(lobby *l, int timeout_ms)
 {
-    int32_t n = l->n_listeners;
-    for (int32_t i = 0; i < n; i++)
-        l->polled[i] = (struct pollfd){.fd = l->listeners[i], .events = POLLIN};
-    for (int32_t i = 0; i < l->n_strangers; i++)
-        l->polled[n + i] = (struct pollfd){.fd = l->strangers[i].fd, .events = POLLIN};
-    if (poll(l->polled, (nfds_t)(n + l->n_strangers), timeout_ms) <= 0) return NRL_OK;
-    for (int32_t i = 0; i < l->n_strangers; i++)
-        if (l->polled[n + i].revents) NRL_TRY(hear(l, &l->strangers[i]));
-    for (int32_t i = 0; i < n; i++)
-        if (l->polled[i].revents) NRL_TRY(accept_one(l, i));
+    int32_t n = watch_all(l);
+    int ready = poll(l->polled, (nfds_t)n, timeout_ms);
+    if (ready < 0 && errno != EINTR)
+        return nrl_fail(NRL_ERR_IO, "cannot wait for connections of ranks: %s", strerror(errno));
+    for (int32_t i = 0; ready > 0 && i < n; i++)
+        if (l->polled[i].revents) NRL_TRY(serve(l, l->places[i]));
     return NRL_OK;
 }
 

@@ -28,10 +28,11 @@ static nrl_status publish(gloo_engine *e, nrl_store *store,
         snprintf(key, sizeof key, "rank_%d", e->rank);
         NRL_TRY(nrl_store_set(store, key, host, strlen(host)));
     }
-    size_t size = wire_value_size(e->dialect, e->world, host);
+    size_t size = wire_value_size(e->dialect, e->world, host) + (e->store ? PROOF_CHALLENGE : 0);
     uint8_t *value = malloc(size);
     if (!value) return nrl_fail(NRL_ERR_MEMORY, "no memory for %zu bytes of addresses", size);
     wire_value_put(e->dialect, e->rank, e->world, host, addresses, value);
+    if (e->store) memcpy(value + size - PROOF_CHALLENGE, e->challenge, PROOF_CHALLENGE);
     snprintf(key, sizeof key, "%d", e->rank);
     nrl_status st = nrl_store_set(store, key, value, size);
     free(value);
@@ -56,8 +57,25 @@ static void name_missing(gloo_engine *e, nrl_store *store, int32_t first, double
     nrl_fail(NRL_ERR_PEER, "%s did not come within %g s (%s)", who, timeout_s, text);
 }
 
+/* What a rank published: how to reach it, and its challenge where connections are proved. */
+typedef struct {
+    wire_peer at;
+    uint8_t challenge[PROOF_CHALLENGE];
+} published_peer;
+
+static const char *read_value(const gloo_engine *e, int32_t peer, const uint8_t *value, size_t size,
+                              published_peer *out)
+{
+    if (e->store) {
+        if (size < PROOF_CHALLENGE) return "a value without a challenge";
+        size -= PROOF_CHALLENGE;
+        memcpy(out->challenge, value + size, PROOF_CHALLENGE);
+    }
+    return wire_value_get(e->dialect, e->rank, peer, e->world, value, size, &out->at);
+}
+
 static nrl_status look_up(gloo_engine *e, nrl_store *store, int32_t peer, double deadline,
-                          double timeout_s, wire_peer *out)
+                          double timeout_s, published_peer *out)
 {
     char key[32];
     void *value;
@@ -66,7 +84,7 @@ static nrl_status look_up(gloo_engine *e, nrl_store *store, int32_t peer, double
     nrl_status st = nrl_store_get(store, key, left(deadline), &value, &size);
     if (st == NRL_ERR_PEER) name_missing(e, store, peer, timeout_s);
     if (st) return st;
-    const char *wrong = wire_value_get(e->dialect, e->rank, peer, e->world, value, size, out);
+    const char *wrong = read_value(e, peer, value, size, out);
     free(value);
     if (wrong)
         return nrl_fail(NRL_ERR_CONFIG,
@@ -102,24 +120,33 @@ static int try_connect(const struct sockaddr_storage *to, double deadline, int *
     return 0;
 }
 
-static nrl_status connect_to(gloo_engine *e, int32_t peer, const wire_peer *at, double deadline)
+static nrl_status unreachable(int32_t peer, const wire_peer *at, int error)
 {
-    uint8_t number[8];
     char text[64];
+    address_text(&at->address, text, sizeof text);
+    return nrl_fail(NRL_ERR_PEER, "rank %d at %s cannot be reached: %s", peer, text, strerror(error));
+}
+
+static nrl_status connect_to(gloo_engine *e, lobby *l, int32_t peer, const published_peer *to, double deadline)
+{
+    uint8_t hello[PROOF_HELLO], answer[NRL_PROOF_SIZE];
     int fd = -1, error = 0;
+    size_t size = PROOF_HELLO;
+    if (e->store) NRL_TRY(proof_hello(e, peer, to->challenge, hello, answer));
+    else size = wire_handshake_put(e->dialect, to->at.number, hello);
     for (int i = 0; i < TRIES && fd < 0; i++) {
         if (i) poll(NULL, 0, TRY_AGAIN_MS);
-        error = try_connect(&at->address, deadline, &fd);
+        error = try_connect(&to->at.address, deadline, &fd);
     }
-    size_t size = wire_handshake_put(e->dialect, at->number, number);
-    if (!error && size && send(fd, number, size, MSG_NOSIGNAL) != (ssize_t)size) {
+    if (error) return unreachable(peer, &to->at, error);
+    if (size && send(fd, hello, size, MSG_NOSIGNAL) != (ssize_t)size) {
         error = errno ? errno : EIO;
         close(fd);
+        return unreachable(peer, &to->at, error);
     }
-    if (!error) return pair_open(&e->pairs[peer], fd);
-    address_text(&at->address, text, sizeof text);
-    return nrl_fail(NRL_ERR_PEER, "rank %d at %s cannot be reached: %s", peer, text,
-                    strerror(error));
+    if (!e->store) return pair_open(&e->pairs[peer], fd);
+    lobby_expect(l, peer, fd, answer);
+    return NRL_OK;
 }
 
 /* Both sides compare the two published addresses; of two groups in one process their numbers. */
@@ -130,9 +157,10 @@ static bool connects(const struct sockaddr_storage *mine, const wire_peer *their
     return order ? order > 0 : me > peer;
 }
 
-static nrl_status meet_one(gloo_engine *e, lobby *l, int32_t peer, const wire_peer *at,
+static nrl_status meet_one(gloo_engine *e, lobby *l, int32_t peer, const published_peer *to,
                            const struct sockaddr_storage *mine, double deadline)
 {
+    const wire_peer *at = &to->at;
     if (at->address.ss_family != mine->ss_family)
         return nrl_fail(
             NRL_ERR_CONFIG,
@@ -143,7 +171,7 @@ static nrl_status meet_one(gloo_engine *e, lobby *l, int32_t peer, const wire_pe
         return NRL_OK;
     }
     lobby_unlisten(l, peer);
-    return connect_to(e, peer, at, deadline);
+    return connect_to(e, l, peer, to, deadline);
 }
 
 static bool anybody_awaited(const gloo_engine *e, const bool *late)
@@ -175,10 +203,10 @@ static nrl_status meet_all(gloo_engine *e, nrl_store *store, lobby *l,
     bool each = e->dialect->listener_per_peer;
     NRL_TRY(publish(e, store, published));
     for (int32_t i = 0; i < e->world; i++) {
-        wire_peer peer;
+        published_peer peer;
         if (i == e->rank) continue;
         NRL_TRY(look_up(e, store, i, deadline, timeout_s, &peer));
-        late[i] = peer.no_numbers;
+        late[i] = peer.at.no_numbers && !e->store;
         NRL_TRY(meet_one(e, l, i, &peer, each ? &published[i] : published, deadline));
     }
     return receive_all(e, l, late, deadline, timeout_s);
@@ -198,6 +226,7 @@ nrl_status meet(gloo_engine *e, nrl_store *store, double timeout_s)
     NRL_TRY_DONE(address_find(&e->options, &at, where, sizeof where));
     snprintf(e->text, sizeof e->text, "gloo, %s, %s", e->dialect->name, where);
     if (e->world == 1) goto done;
+    NRL_TRY_DONE(proof_open(e, store));
     NRL_TRY_DONE(lobby_open(e, &at, published, &l));
     NRL_TRY_DONE(meet_all(e, store, l, published, late, timeout_s));
     if (anybody_awaited(e, NULL)) {
@@ -206,6 +235,7 @@ nrl_status meet(gloo_engine *e, nrl_store *store, double timeout_s)
     }
 done:
     lobby_close(l);
+    e->store = NULL;
     free(late);
     free(published);
     return st;

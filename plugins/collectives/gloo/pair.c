@@ -118,12 +118,24 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     if (events & UV_WRITABLE) pair_flush(p);
 }
 
+/* A link may carry a watcher's small packets and lose all large ones (a path whose MTU is less than that of its
+ * ends): data that nobody acknowledges for so long ends the connection, and so names the rank, long before
+ * a call's own time-out. Longer than five missed beats, after which a rank that is cut off is lost anyway.
+ * Foreign ranks are not watched and may pause for as long as they like. */
+static void limit_silence(const gloo_pair *p, int fd)
+{
+    unsigned silence_ms = 8000;
+    if (p->engine->options.peers == PEERS_NRL)
+        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+}
+
 nrl_status pair_open(gloo_pair *p, int fd)
 {
     gloo_engine *e = p->engine;
     int one = 1, size = (int)e->options.socket_buffer * 1024;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    limit_silence(p, fd);
     if (size) {
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);

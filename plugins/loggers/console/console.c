@@ -160,6 +160,7 @@ static nrl_status console_open(const void *options, const nrl_logger_run *run, v
 
 static bool wants_line(const console *c, const nrl_record *r)
 {
+    if (r->kind == NRL_RECORD_END) return false;
     return r->kind != NRL_RECORD_TRAIN || r->step % c->options.every == 0 ||
            r->step == r->total_steps;
 }
@@ -193,9 +194,7 @@ static nrl_status console_write(void *self, const nrl_record *r)
     }
     fputs(line.s, stdout);
     if (fflush(stdout) == 0) return NRL_OK;
-    int error = errno;
-    clearerr(stdout);
-    return nrl_fail(NRL_ERR_IO, "standard output: %s", strerror(error));
+    return nrl_fail(NRL_ERR_IO, "standard output: %s", strerror(errno));
 }
 
 static void console_close(void *self)

@@ -55,6 +55,8 @@ static nrl_status replace(FILE *in, const char *path, const char *temporary, int
 nrl_status jsonl_cut(const char *path, int64_t step)
 {
     size_t n = strlen(path) + sizeof ".tmp";
+    struct stat s;
+    if (!stat(path, &s) && !S_ISREG(s.st_mode)) return NRL_OK; /* a pipe or a device has nothing to cut */
     FILE *in = fopen(path, "re");
     if (!in) return errno == ENOENT ? NRL_OK : failed(path);
     char *temporary = malloc(n);

@@ -11,7 +11,8 @@
  *
  * Numbers are written in the fewest digits that read back as the same double; values that are not
  * finite are the strings "NaN", "Infinity", "-Infinity". A line is written whole or not at all. A
- * resumed run first cuts the records after its step.
+ * resumed run first cuts the records after its step. A file that was removed or moved away while it is
+ * written is noticed at the next record and begun anew.
  */
 #include "jsonl.h"
 #include <errno.h>
@@ -31,9 +32,14 @@ static const nrl_option jsonl_rows[] = {
 };
 
 typedef struct {
+    nrl_status (*claim)(void *claim_user, const char *name);
+    void *claim_user;
     int fd;
+    bool is_torn; /* the last line is not whole */
     char *path;
+    const char *file; /* the end of path */
     jsonl_line line;
+    int64_t n_written; /* records in the open file, of this process */
 } jsonl;
 
 static nrl_status jsonl_check(const void *options)
@@ -67,19 +73,32 @@ static void jsonl_close(void *self)
     free(j);
 }
 
+static nrl_status jsonl_claim(const jsonl *j)
+{
+    return j->claim ? j->claim(j->claim_user, j->file) : NRL_OK;
+}
+
+static nrl_status jsonl_open_file(jsonl *j, int flags)
+{
+    j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    return j->fd < 0 ? jsonl_failed(j->path, errno) : NRL_OK;
+}
+
 static nrl_status jsonl_open(const void *options, const nrl_logger_run *run, void **self)
 {
     jsonl *j = calloc(1, sizeof *j);
     if (!j) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'jsonl'");
     j->fd = -1;
+    if (run->size >= sizeof *run) {
+        j->claim = run->claim;
+        j->claim_user = run->claim_user;
+    }
     j->path = join(run->out, ((const jsonl_options *)options)->file);
     nrl_status st = j->path ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'jsonl'");
+    if (st == NRL_OK) j->file = strrchr(j->path, '/') + 1;
+    if (st == NRL_OK) st = jsonl_claim(j);
     if (st == NRL_OK && run->resumed_step > 0) st = jsonl_cut(j->path, run->resumed_step);
-    int fresh = run->resumed_step > 0 ? 0 : O_TRUNC;
-    if (st == NRL_OK) {
-        j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | fresh, 0666);
-        if (j->fd < 0) st = jsonl_failed(j->path, errno);
-    }
+    if (st == NRL_OK) st = jsonl_open_file(j, run->resumed_step > 0 ? 0 : O_TRUNC);
     if (st == NRL_OK)
         *self = j;
     else
@@ -87,19 +106,40 @@ static nrl_status jsonl_open(const void *options, const nrl_logger_run *run, voi
     return st;
 }
 
+/* Whether the path still leads to the open file. */
+static bool jsonl_is_there(const jsonl *j)
+{
+    struct stat open_one, named;
+    return j->fd >= 0 && !fstat(j->fd, &open_one) && !stat(j->path, &named) &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+static nrl_status jsonl_open_again(jsonl *j)
+{
+    bool was_open = j->fd >= 0;
+    if (was_open) close(j->fd);
+    j->fd = -1;
+    if (was_open)
+        nrl_warn("%s was removed or replaced while it is written; %lld records went with it",
+                 j->path, (long long)j->n_written);
+    j->n_written = 0;
+    j->is_torn = false;
+    NRL_TRY(jsonl_claim(j));
+    return jsonl_open_file(j, 0);
+}
+
 /* A line that fits only in part is taken back. */
-static nrl_status append(jsonl *j)
+static nrl_status append(jsonl *j, const char *text, size_t size)
 {
     struct stat before;
     size_t done = 0;
     if (fstat(j->fd, &before) != 0) return jsonl_failed(j->path, errno);
-    while (done < j->line.size) {
-        ssize_t n = write(j->fd, j->line.text + done, j->line.size - done);
+    while (done < size) {
+        ssize_t n = write(j->fd, text + done, size - done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             int error = n < 0 ? errno : ENOSPC;
-            if (done && S_ISREG(before.st_mode) && ftruncate(j->fd, before.st_size) != 0)
-                return jsonl_failed(j->path, errno);
+            j->is_torn = done && (!S_ISREG(before.st_mode) || ftruncate(j->fd, before.st_size) != 0);
             return jsonl_failed(j->path, error);
         }
         done += (size_t)n;
@@ -111,7 +151,12 @@ static nrl_status jsonl_write(void *self, const nrl_record *record)
 {
     jsonl *j = self;
     NRL_TRY(jsonl_format(&j->line, record));
-    return append(j);
+    if (!jsonl_is_there(j)) NRL_TRY(jsonl_open_again(j));
+    if (j->is_torn) NRL_TRY(append(j, "\n", 1));
+    j->is_torn = false;
+    NRL_TRY(append(j, j->line.text, j->line.size));
+    j->n_written++;
+    return NRL_OK;
 }
 
 static const nrl_logger jsonl_table = {

@@ -4,7 +4,8 @@
  *
  * A resumed run writes another file that begins with a restart at its first step: readers drop what
  * earlier files have from there on. A fresh run removes the files that earlier ones left. An event
- * is written whole or not at all.
+ * is written whole or not at all. A file that was removed while it is written is noticed at the next
+ * record; another one is begun then.
  */
 #include "event.h"
 #include <dirent.h>
@@ -29,9 +30,12 @@ static const nrl_option tensorboard_rows[] = {
 };
 
 typedef struct {
+    nrl_status (*claim)(void *claim_user, const char *name);
+    void *claim_user;
     int fd;
-    char *path;
+    char *folder, *path;
     event_bytes bytes;
+    int64_t n_written; /* events in the open file */
 } tensorboard;
 
 static nrl_status tensorboard_check(const void *options)
@@ -72,7 +76,7 @@ static void remove_earlier(const char *folder)
 }
 
 /* Readers take files in the order of their names: seconds first. */
-static nrl_status create_file(tensorboard *t, const char *folder, long long seconds)
+static nrl_status create_file(tensorboard *t, long long seconds)
 {
     char host[65] = "host", name[160];
     gethostname(host, sizeof host - 1);
@@ -81,7 +85,7 @@ static nrl_status create_file(tensorboard *t, const char *folder, long long seco
         snprintf(name, sizeof name, "%s%010lld.%s.%ld.%03d%s", prefix, seconds, host,
                  (long)getpid(), i, suffix);
         free(t->path);
-        t->path = join(folder, name);
+        t->path = join(t->folder, name);
         if (!t->path) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'tensorboard'");
         t->fd = open(t->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
         if (t->fd >= 0) return NRL_OK;
@@ -90,7 +94,7 @@ static nrl_status create_file(tensorboard *t, const char *folder, long long seco
     return failed(t->path, errno);
 }
 
-/* What was built goes to the file; what fits only in part is taken back. */
+/* What was built goes to the file; what fits only in part is taken back, or else the file is given up. */
 static nrl_status append(tensorboard *t)
 {
     struct stat before;
@@ -105,7 +109,10 @@ static nrl_status append(tensorboard *t)
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             int error = n < 0 ? errno : ENOSPC;
-            if (done && ftruncate(t->fd, before.st_size) != 0) error = errno;
+            if (done && ftruncate(t->fd, before.st_size) != 0) {
+                close(t->fd);
+                t->fd = -1;
+            }
             return failed(t->path, error);
         }
         done += (size_t)n;
@@ -118,32 +125,49 @@ static void tensorboard_close(void *self)
     tensorboard *t = self;
     if (t->fd >= 0) close(t->fd);
     free(t->bytes.bytes);
+    free(t->folder);
     free(t->path);
     free(t);
 }
 
-static nrl_status begin(tensorboard *t, const char *folder, int64_t resumed_step)
+static nrl_status claim_folder(tensorboard *t)
+{
+    if (t->claim) NRL_TRY(t->claim(t->claim_user, strrchr(t->folder, '/') + 1));
+    if (mkdir(t->folder, 0777) != 0 && errno != EEXIST) return failed(t->folder, errno);
+    return NRL_OK;
+}
+
+static nrl_status begin_file(tensorboard *t, int64_t resumed_step)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     double seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return failed(folder, errno);
-    if (resumed_step <= 0) remove_earlier(folder);
-    NRL_TRY(create_file(t, folder, (long long)now.tv_sec));
+    NRL_TRY(create_file(t, (long long)now.tv_sec));
+    t->bytes.size = 0;
     event_version(&t->bytes, seconds);
     if (resumed_step > 0) event_restart(&t->bytes, seconds, resumed_step + 1);
     return append(t);
 }
 
+static nrl_status begin(tensorboard *t, const nrl_logger_run *run)
+{
+    if (run->size >= sizeof *run) {
+        t->claim = run->claim;
+        t->claim_user = run->claim_user;
+    }
+    NRL_TRY(claim_folder(t));
+    if (run->resumed_step <= 0) remove_earlier(t->folder);
+    return begin_file(t, run->resumed_step);
+}
+
 static nrl_status tensorboard_open(const void *options, const nrl_logger_run *run, void **self)
 {
     tensorboard *t = calloc(1, sizeof *t);
-    char *folder = join(run->out, ((const tensorboard_options *)options)->folder);
     if (t) t->fd = -1;
-    nrl_status st = t && folder
-                        ? begin(t, folder, run->resumed_step)
+    if (t) t->folder = join(run->out, ((const tensorboard_options *)options)->folder);
+    nrl_status st = t && t->folder
+                        ? begin(t, run)
                         : nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'tensorboard'");
-    free(folder);
     if (st == NRL_OK)
         *self = t;
     else if (t)
@@ -151,12 +175,36 @@ static nrl_status tensorboard_open(const void *options, const nrl_logger_run *ru
     return st;
 }
 
+/* Whether the path still leads to the open file. */
+static bool is_there(const tensorboard *t)
+{
+    struct stat open_one, named;
+    return t->fd >= 0 && !fstat(t->fd, &open_one) && !stat(t->path, &named) &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+static nrl_status begin_again(tensorboard *t)
+{
+    if (t->fd >= 0) {
+        nrl_warn("%s was removed or replaced while it is written; %lld records went with it", t->path,
+                 (long long)t->n_written);
+        close(t->fd);
+    }
+    t->fd = -1;
+    t->n_written = 0;
+    NRL_TRY(claim_folder(t));
+    return begin_file(t, 0);
+}
+
 static nrl_status tensorboard_write(void *self, const nrl_record *record)
 {
     tensorboard *t = self;
+    if (!is_there(t)) NRL_TRY(begin_again(t));
     t->bytes.size = 0;
     event_scalars(&t->bytes, record);
-    return append(t);
+    NRL_TRY(append(t));
+    t->n_written++;
+    return NRL_OK;
 }
 
 static const nrl_logger table = {

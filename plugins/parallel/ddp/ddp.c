@@ -24,7 +24,8 @@ static const nrl_option ddp_rows[] = {
     NRL_OPT_F64(ddp_options, threshold_value, "1e-4", 1e-30, 1e30,
                 "threshold: elements of at least this size go out"),
     NRL_OPT_INT(ddp_options, sync_every, "1", 1, 1e9,
-                "N: ranks update alone, and average weights every N updates; 1: gradients are summed"),
+                "N: ranks update alone, and average weights every N updates; 1: gradients are summed. Whatever "
+                "is evaluated, saved or exported in between is the average"),
     NRL_OPT_BOOL(ddp_options, sync_states, "false",
                  "with sync_every: average the optimizer's moments too; else each rank keeps its own"),
     NRL_OPT_ENUM(ddp_options, unused, "zero", "zero|warn|error",
@@ -174,6 +175,11 @@ static nrl_status ddp_updated(void *self, nrl_ctx *ctx, int64_t step)
     return step == 0 || d->o.sync_every > 1 ? ddp_local_updated(d, ctx, step) : NRL_OK;
 }
 
+static nrl_status ddp_average(void *self, nrl_ctx *ctx, bool begin)
+{
+    return ddp_local_average(self, ctx, begin);
+}
+
 static nrl_status ddp_state(void *self, nrl_ctx *ctx, nrl_visitor *v)
 {
     ddp *d = self;
@@ -199,5 +205,6 @@ static const nrl_parallel ddp_table = {
     .finish = ddp_finish_step,
     .updated = ddp_updated,
     .state = ddp_state,
+    .average = ddp_average,
 };
 NRL_EXPORT(ddp_table)

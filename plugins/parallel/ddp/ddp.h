@@ -40,6 +40,7 @@ typedef struct {
     bool unused;      /* no backward wrote its gradient in this step, on this rank */
     bool low_rank;    /* powersgd: goes out as two thin matrices */
     void *codec;      /* the codec's own */
+    nrl_tensor *own;  /* local steps: this rank's MASTER while the slot holds the mean; else NULL */
 } ddp_slot;
 
 typedef struct {
@@ -87,6 +88,7 @@ struct ddp {
     int32_t n_params;
     nrl_param *const *params; /* of the model */
 
+    bool differs; /* local steps: ranks have updated alone since they averaged */
     bool buckets_used; /* several ranks that reduce gradients */
     const ddp_codec *codec;
     ddp_slot *slots; /* in the order in which gradients become final */
@@ -117,6 +119,7 @@ int64_t ddp_low_rank(const ddp_options *o, const nrl_param *p);
 
 /* ---- local.c ---- */
 nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step);
+nrl_status ddp_local_average(ddp *d, nrl_ctx *ctx, bool begin);
 nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_visitor *v);
 
 /* ---- text.c ---- */

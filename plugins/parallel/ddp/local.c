@@ -1,7 +1,8 @@
 /*
  * local.c - sync_every (local SGD: McMahan et al. 2017, Stich 2019): each rank updates on its own batches,
  * and every so many updates the master weights become the mean over ranks. Moments stay each rank's own,
- * unless sync_states averages them too. In between ranks differ, so all of it is this rank's state.
+ * unless sync_states averages them too. In between ranks differ, so all of it is this rank's state; what
+ * is evaluated, saved and exported then is the mean, which changes nothing for the updates that follow.
  */
 #include "ddp.h"
 #include <stdio.h>
@@ -15,7 +16,7 @@ static nrl_status refresh(nrl_ctx *ctx, nrl_param *p)
 }
 
 /* The slot of every trained parameter becomes its mean over ranks; all are on their way at once. */
-static nrl_status average(ddp *d, nrl_ctx *ctx, nrl_slot slot)
+static nrl_status average_slot(ddp *d, nrl_ctx *ctx, nrl_slot slot)
 {
     nrl_work **work = calloc((size_t)d->n_slots + 1, sizeof *work);
     nrl_status st = work ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for %d calls", d->n_slots);
@@ -34,22 +35,58 @@ static nrl_status average(ddp *d, nrl_ctx *ctx, nrl_slot slot)
     return st;
 }
 
-nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step)
+static nrl_status refresh_all(ddp *d, nrl_ctx *ctx)
 {
-    if (step % d->o.sync_every == 0 && step > 0 && d->size > 1) {
-        NRL_TRY(average(d, ctx, NRL_SLOT_MASTER));
-        for (uint32_t k = 0; d->o.sync_states && k < d->n_states; k++)
-            NRL_TRY(average(d, ctx, (nrl_slot)(NRL_SLOT_STATE0 + k)));
-    }
     for (int32_t i = 0; i < d->n_slots; i++) NRL_TRY(refresh(ctx, d->slots[i].param));
     return NRL_OK;
 }
 
-static nrl_status visit_slot(nrl_ctx *ctx, nrl_visitor *v, nrl_param *p, nrl_slot slot, const char *word)
+nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step)
+{
+    if (step > 0 && d->size > 1) {
+        d->differs = step % d->o.sync_every != 0;
+        if (!d->differs) NRL_TRY(average_slot(d, ctx, NRL_SLOT_MASTER));
+        for (uint32_t k = 0; !d->differs && d->o.sync_states && k < d->n_states; k++)
+            NRL_TRY(average_slot(d, ctx, (nrl_slot)(NRL_SLOT_STATE0 + k)));
+    }
+    return refresh_all(d, ctx);
+}
+
+/* ---- the mean, for as long as somebody looks ---- */
+
+static nrl_status keep_own(ddp_slot *s, nrl_ctx *ctx)
+{
+    nrl_tensor *master = nrl_param_tensor(s->param, NRL_SLOT_MASTER);
+    if (!master) return NRL_OK;
+    NRL_TRY(nrl_tensor_persistent(ctx, NRL_DTYPE_F32, nrl_tensor_numel(master), false, &s->own));
+    return nrl_tensor_copy(ctx, master, s->own);
+}
+
+static nrl_status bring_own_back(ddp_slot *s, nrl_ctx *ctx)
+{
+    nrl_tensor *own = s->own;
+    s->own = NULL;
+    if (!own) return NRL_OK;
+    nrl_status st = nrl_tensor_copy(ctx, own, nrl_param_tensor(s->param, NRL_SLOT_MASTER));
+    nrl_tensor_free(ctx, own);
+    return st;
+}
+
+nrl_status ddp_local_average(ddp *d, nrl_ctx *ctx, bool begin)
+{
+    if (!d->differs) return NRL_OK;
+    for (int32_t i = 0; i < d->n_slots; i++)
+        NRL_TRY(begin ? keep_own(&d->slots[i], ctx) : bring_own_back(&d->slots[i], ctx));
+    if (begin) NRL_TRY(average_slot(d, ctx, NRL_SLOT_MASTER));
+    return refresh_all(d, ctx);
+}
+
+/* ---- what survives a restart ---- */
+
+static nrl_status visit_tensor(nrl_ctx *ctx, nrl_visitor *v, nrl_param *p, nrl_tensor *t, const char *word)
 {
     char name[512];
     bool found;
-    nrl_tensor *t = nrl_param_tensor(p, slot);
     if (!t) return NRL_OK;
     snprintf(name, sizeof name, "%s.%s", word, nrl_param_name(p));
     return nrl_visit_tensor(v, ctx, name, t, &found);
@@ -58,11 +95,15 @@ static nrl_status visit_slot(nrl_ctx *ctx, nrl_visitor *v, nrl_param *p, nrl_slo
 nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_visitor *v)
 {
     static const char *const words[] = {"state0", "state1", "state2", "state3"};
+    int64_t differs = d->differs;
+    NRL_TRY(nrl_visit_i64(v, "differs", &differs, 1));
+    d->differs = differs != 0;
     for (int32_t i = 0; i < d->n_slots; i++) {
         nrl_param *p = d->slots[i].param;
-        NRL_TRY(visit_slot(ctx, v, p, NRL_SLOT_MASTER, "master"));
+        nrl_tensor *own = d->slots[i].own; /* while MASTER is the mean */
+        NRL_TRY(visit_tensor(ctx, v, p, own ? own : nrl_param_tensor(p, NRL_SLOT_MASTER), "master"));
         for (uint32_t k = 0; k < d->n_states; k++)
-            NRL_TRY(visit_slot(ctx, v, p, (nrl_slot)(NRL_SLOT_STATE0 + k), words[k]));
+            NRL_TRY(visit_tensor(ctx, v, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), words[k]));
         NRL_TRY(refresh(ctx, p)); /* of what was loaded */
     }
     return NRL_OK;

@@ -115,6 +115,7 @@ void ddp_describe(ddp *d, nrl_parallel_plan *plan)
     } else if (d->train && d->size > 1 && d->n_slots) {
         append(d, ", each alone, averaged every %lld updates: %.3g MiB then", (long long)d->o.sync_every,
                ring(d, 4 * whole * (1 + (d->o.sync_states ? d->n_states : 0))) / MIB);
+        plan->buffer_bytes = (int64_t)(4 * whole); /* the own weights, while the mean is shown */
     }
     plan->text = d->text;
 }

@@ -83,6 +83,38 @@ static nrl_status average_finish(void *self, nrl_ctx *ctx)
     return sum(self, ctx, NRL_SUM_AVERAGE, true);
 }
 
+/* ---- local steps ---- */
+
+static nrl_status alone_plan(void *self, nrl_parallel_plan *plan)
+{
+    plan->local_steps = plan->train;
+    return whole_plan(self, plan);
+}
+
+/* Shows every rank its own weights. */
+static nrl_status own_average(void *self, nrl_ctx *ctx, bool begin)
+{
+    (void)begin;
+    return right_updated(self, ctx, 0);
+}
+
+/* Shows the mean, and leaves it there. */
+static nrl_status lasting_average(void *self, nrl_ctx *ctx, bool begin)
+{
+    copies *c = self;
+    for (int32_t i = 0; begin && i < c->plan.n_params; i++) {
+        nrl_work *work = NULL;
+        nrl_comm_call call = {.size = sizeof call,
+                              .reduce = NRL_SUM_AVERAGE,
+                              .receive = nrl_param_tensor(c->plan.params[i], NRL_SLOT_MASTER),
+                              .what = nrl_param_name(c->plan.params[i])};
+        if (!call.receive) continue;
+        NRL_TRY(nrl_comm_all_reduce(nrl_mesh_comm(c->mesh, "data"), ctx, &call, &work));
+        NRL_TRY(nrl_work_wait(&work, ctx));
+    }
+    return right_updated(self, ctx, 0);
+}
+
 /* After every backward of unit 0, also where more micro-batches follow. */
 static nrl_status early_leave(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
 {
@@ -443,6 +475,10 @@ static const nrl_parallel wrong[] = {
           .updated = right_updated),
     WRONG(average, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .finish = average_finish,
           .updated = right_updated),
+    WRONG(apart, "between the calls of average MASTER is the mean over ranks", .axis = "data", .plan = alone_plan,
+          .finish = local_finish, .updated = right_updated, .average = own_average),
+    WRONG(lasting, "after the calls of average MASTER is the rank's own", .axis = "data", .plan = alone_plan,
+          .finish = local_finish, .updated = right_updated, .average = lasting_average),
     WRONG(early, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .leave = early_leave,
           .updated = right_updated),
     WRONG(stale, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .bind = bind_trained,

@@ -8,10 +8,14 @@
 #include "arena.h"
 #include <dlfcn.h>
 #include <nrl/nrl.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DEVICE_BYTES ((size_t)16 << 30) /* of addresses */
+
+NRL_API const nrl_plugin *nrl_plugin_entry(void);
 
 struct nrl_stream {
     int unused; /* all is done when a call returns */
@@ -27,9 +31,16 @@ typedef struct {
     apart_arena arena;
 } apart;
 
+/* The cpu backend of the build that this plugin is in: BUILD/tests/apart/backends/apart.so */
 static const nrl_backend *cpu_table(void)
 {
-    void *library = dlopen(APART_CPU, RTLD_NOW | RTLD_LOCAL);
+    Dl_info own;
+    char path[4096];
+    const bool found = dladdr((const void *)&nrl_plugin_entry, &own) != 0;
+    const char *slash = found ? strrchr(own.dli_fname, '/') : NULL;
+    if (!slash) return NULL;
+    snprintf(path, sizeof path, "%.*s/../../../lib/nrl/backends/cpu.so", (int)(slash - own.dli_fname), own.dli_fname);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void *symbol = library ? dlsym(library, "nrl_plugin_entry") : NULL;
     const nrl_plugin *(*entry)(void);
     memcpy(&entry, &symbol, sizeof entry);
@@ -163,37 +174,96 @@ static void apart_event_destroy(void *instance, nrl_event *event)
 
 /* ---- operations ---- */
 
-/* Words that are addresses of device memory become what the cpu can use. */
-static void translate(const apart *self, void *args, size_t bytes)
+/* Replaces the pointers at these offsets of `args` that lead into device memory. Only members that
+ * are pointers are looked at: padding and numbers may hold the bits of an address. */
+static void translate(const apart *self, void *args, const size_t *offsets, size_t n)
 {
-    for (size_t i = 0; i + sizeof(void *) <= bytes; i += sizeof(void *)) {
-        void *word;
-        memcpy(&word, (char *)args + i, sizeof word);
-        if (!apart_holds(&self->arena, word)) continue;
-        word = apart_real(&self->arena, word);
-        memcpy((char *)args + i, &word, sizeof word);
+    for (size_t i = 0; i < n; i++) {
+        void *pointer;
+        memcpy(&pointer, (char *)args + offsets[i], sizeof pointer);
+        if (!apart_holds(&self->arena, pointer)) continue;
+        pointer = apart_real(&self->arena, pointer);
+        memcpy((char *)args + offsets[i], &pointer, sizeof pointer);
     }
 }
 
-/* clang-format off */
-#define APART_OPS(X)                                                                               \
-    X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(reduce) X(softmax)  \
-    X(softmax_grad) X(gemm) X(gather) X(scatter) X(norm) X(norm_grad) X(rope) X(attention)         \
-    X(attention_grad) X(glu) X(glu_grad) X(head) X(head_grad) X(adamw) X(square_sum) X(dropout) X(split16)
-/* clang-format on */
-#define APART_OP(name)                                                                             \
-    static nrl_status apart_op_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a) \
+/* APART_OP(name, member...): MAT(x) is a matrix of the arguments, PTR(x) a pointer. */
+#define MAT(member) offsetof(op_args, member.data)
+#define PTR(member) offsetof(op_args, member)
+#define APART_OP(name, ...)                                                                        \
+    static nrl_status apart_op_##name(void *instance, nrl_stream *stream,                          \
+                                      const nrl_##name##_args *a)                                  \
     {                                                                                              \
+        typedef nrl_##name##_args op_args;                                                         \
+        static const size_t offsets[] = {__VA_ARGS__};                                             \
         const apart *self = instance;                                                              \
-        nrl_##name##_args args = *a;                                                               \
+        op_args args = *a;                                                                         \
         (void)stream;                                                                              \
-        translate(self, &args, sizeof args);                                                       \
+        translate(self, &args, offsets, sizeof offsets / sizeof *offsets);                         \
         return self->cpu->ops->name(self->cpu_self, NULL, &args);                                  \
     }
-APART_OPS(APART_OP)
 
-#define APART_ENTRY(name) .name = apart_op_##name,
-static const nrl_ops apart_ops = {.size = sizeof(nrl_ops), APART_OPS(APART_ENTRY)};
+APART_OP(fill, MAT(y))
+APART_OP(copy, MAT(x), MAT(y))
+APART_OP(unary, MAT(x), MAT(y))
+APART_OP(unary_grad, MAT(x), MAT(y), MAT(dy), MAT(dx))
+APART_OP(binary, MAT(a), MAT(b), MAT(y))
+APART_OP(binary_grad, MAT(a), MAT(b), MAT(dy), MAT(da), MAT(db))
+APART_OP(where, MAT(mask), MAT(a), MAT(b), MAT(y))
+APART_OP(reduce, MAT(x), MAT(y))
+APART_OP(softmax, MAT(x), MAT(y))
+APART_OP(softmax_grad, MAT(y), MAT(dy), MAT(dx))
+APART_OP(gemm, MAT(a), MAT(b), MAT(c), MAT(bias))
+APART_OP(gather, MAT(x), MAT(y), PTR(index))
+APART_OP(scatter, MAT(dy), MAT(dx), PTR(index))
+APART_OP(norm, MAT(x), MAT(residual), MAT(sum), MAT(weight), MAT(bias), MAT(y), MAT(mean),
+         MAT(rstd))
+APART_OP(norm_grad, MAT(x), MAT(weight), MAT(mean), MAT(rstd), MAT(dy), MAT(dsum), MAT(dx),
+         MAT(dweight), MAT(dbias))
+APART_OP(rope, MAT(x), MAT(y), PTR(cos), PTR(sin))
+APART_OP(attention, MAT(q), MAT(k), MAT(v), MAT(y), MAT(lse), PTR(cu_q), PTR(cu_k), PTR(prefix))
+APART_OP(attention_grad, MAT(forward.q), MAT(forward.k), MAT(forward.v), MAT(forward.y),
+         MAT(forward.lse), PTR(forward.cu_q), PTR(forward.cu_k), PTR(forward.prefix), MAT(dy),
+         MAT(dq), MAT(dk), MAT(dv))
+APART_OP(glu, MAT(gate), MAT(up), MAT(y))
+APART_OP(glu_grad, MAT(gate), MAT(up), MAT(dy), MAT(dgate), MAT(dup))
+APART_OP(head, MAT(logits), PTR(target), PTR(logp), PTR(lse), PTR(entropy), PTR(log_sum_p2),
+         PTR(argmax))
+APART_OP(head_grad, MAT(logits), MAT(dlogits), PTR(target), PTR(lse), PTR(entropy), PTR(dlogp),
+         PTR(dentropy))
+APART_OP(adamw, MAT(master), MAT(grad), MAT(m), MAT(v), MAT(work), MAT(low))
+APART_OP(square_sum, MAT(x), PTR(out))
+APART_OP(dropout, MAT(x), MAT(y), PTR(rows))
+APART_OP(split16, MAT(wide), MAT(high), MAT(low))
+
+#define APART_ENTRY(name) .name = apart_op_##name
+static const nrl_ops apart_ops = {.size = sizeof(nrl_ops),
+                                  APART_ENTRY(fill),
+                                  APART_ENTRY(copy),
+                                  APART_ENTRY(unary),
+                                  APART_ENTRY(unary_grad),
+                                  APART_ENTRY(binary),
+                                  APART_ENTRY(binary_grad),
+                                  APART_ENTRY(where),
+                                  APART_ENTRY(reduce),
+                                  APART_ENTRY(softmax),
+                                  APART_ENTRY(softmax_grad),
+                                  APART_ENTRY(gemm),
+                                  APART_ENTRY(gather),
+                                  APART_ENTRY(scatter),
+                                  APART_ENTRY(norm),
+                                  APART_ENTRY(norm_grad),
+                                  APART_ENTRY(rope),
+                                  APART_ENTRY(attention),
+                                  APART_ENTRY(attention_grad),
+                                  APART_ENTRY(glu),
+                                  APART_ENTRY(glu_grad),
+                                  APART_ENTRY(head),
+                                  APART_ENTRY(head_grad),
+                                  APART_ENTRY(adamw),
+                                  APART_ENTRY(square_sum),
+                                  APART_ENTRY(dropout),
+                                  APART_ENTRY(split16)};
 
 static nrl_backend apart_table = {
     .ops = &apart_ops,
@@ -215,7 +285,6 @@ static nrl_backend apart_table = {
 };
 
 /* The cpu's options under another name. */
-NRL_API const nrl_plugin *nrl_plugin_entry(void);
 const nrl_plugin *nrl_plugin_entry(void)
 {
     apart_table.plugin = cpu_table()->plugin;

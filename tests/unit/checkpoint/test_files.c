@@ -234,7 +234,7 @@ static void a_save_that_dies_half_way_leaves_the_last_one(void **state)
     assert_int_equal(checkpoint_find_newest(out, &dir), NRL_OK);
     assert_non_null(strstr(dir, "step-00000001"));
     free(dir);
-    assert_int_equal(checkpoint_prune(out, 1, 0), NRL_OK); /* and what it left is cleared */
+    assert_int_equal(checkpoint_prune(out, 1, 0, false), NRL_OK); /* and what it left is cleared */
     char *tmp = mem_printf("%s/checkpoints/step-00000002.tmp", out);
     assert_int_not_equal(access(tmp, F_OK), 0);
     free(tmp);
@@ -373,9 +373,9 @@ static void nothing_is_written_or_removed_through_a_link(void **state)
     assert_int_equal(open_and_verify(2), NRL_OK);
     assert_int_equal(access(file, F_OK), 0);
     assert_int_equal(symlink(elsewhere, tmp), 0);
-    assert_int_equal(checkpoint_prune(out, 1, 0), NRL_OK);
+    assert_int_equal(checkpoint_prune(out, 1, 0, false), NRL_OK);
     assert_int_equal(access(file, F_OK), 0);
-    assert_int_not_equal(access(tmp, F_OK), 0);
+    assert_int_equal(unlink(tmp), 0); /* the link is not ours either */
     unlink(file);
     rmdir(elsewhere);
     free(elsewhere);
@@ -442,6 +442,15 @@ static void forge(int64_t step, const char *from, const char *to, bool sealed)
     free(path);
 }
 
+/* What stands there goes first: a save does not replace what it takes for a later version's. */
+static void save_afresh(int64_t step)
+{
+    char *path = path_of(step, "manifest.json");
+    unlink(path);
+    free(path);
+    save(step, NAN);
+}
+
 static void forged_manifests_are_refused(void **state)
 {
     static const struct {
@@ -462,14 +471,28 @@ static void forged_manifests_are_refused(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        save(4, NAN);
+        bool is_later = !strcmp(cases[i].to, "\"format\": 4"); /* which may be hashed in another way */
+        save_afresh(4);
         forge(4, cases[i].from, cases[i].to, false);
-        assert_int_equal(open_and_verify(4), NRL_ERR_CORRUPT); /* the hash */
-        save(4, NAN);
+        assert_int_equal(open_and_verify(4), is_later ? NRL_ERR_DATA : NRL_ERR_CORRUPT);
+        save_afresh(4);
         forge(4, cases[i].from, cases[i].to, true);
         nrl_status st = open_and_verify(4);
         if (st != cases[i].want) fail_msg("case %zu: status %d: %s", i, st, nrl_error_text());
     }
+}
+
+static void a_later_format_is_never_replaced(void **state)
+{
+    (void)state;
+    save(4, NAN);
+    forge(4, "\"format\": 3", "\"format\": 4", true);
+    assert_int_equal(try_save(4, NAN, false), NRL_ERR_DATA);
+    assert_non_null(strstr(nrl_error_text(), "cannot replace a checkpoint of another version"));
+    assert_int_equal(open_and_verify(4), NRL_ERR_DATA);
+    char *tmp = mem_printf("%s/checkpoints/step-00000004.tmp", out);
+    assert_int_not_equal(access(tmp, F_OK), 0);
+    free(tmp);
 }
 
 /* One entry of 3 f32 in a file whose index begins at byte 76, with a piece of the text replaced. */
@@ -563,12 +586,12 @@ static void pruning_keeps_the_newest_and_the_best(void **state)
     save(3, 2.0);
     save(4, NAN);
     save(5, 9.0);
-    assert_int_equal(checkpoint_prune(out, 2, 1), NRL_OK);
+    assert_int_equal(checkpoint_prune(out, 2, 1, false), NRL_OK);
     assert_false(is_there(1));
     assert_true(is_there(2));
     assert_false(is_there(3));
     assert_true(is_there(4) && is_there(5));
-    assert_int_equal(checkpoint_prune(out, 0, 0), NRL_OK); /* 0 keeps all */
+    assert_int_equal(checkpoint_prune(out, 0, 0, false), NRL_OK); /* 0 keeps all */
     assert_true(is_there(2));
 }
 
@@ -579,7 +602,7 @@ static void what_a_trial_for_room_left_is_removed(void **state)
     char *trial = mem_printf("%s/checkpoints/trial-3.tmp", out), *other = mem_printf("%s/checkpoints/notes.tmp", out);
     close(creat(trial, 0666));
     close(creat(other, 0666));
-    assert_int_equal(checkpoint_prune(out, 1, 0), NRL_OK);
+    assert_int_equal(checkpoint_prune(out, 1, 0, false), NRL_OK);
     assert_int_not_equal(access(trial, F_OK), 0);
     assert_int_equal(access(other, F_OK), 0); /* not ours */
     free(trial);
@@ -594,7 +617,7 @@ static void a_damaged_one_does_not_count_among_the_kept(void **state)
     char *path = path_of(2, "manifest.json");
     flip(path, 100);
     free(path);
-    assert_int_equal(checkpoint_prune(out, 1, 0), NRL_OK);
+    assert_int_equal(checkpoint_prune(out, 1, 0, false), NRL_OK);
     assert_int_equal(open_and_verify(1), NRL_OK);
 }
 
@@ -617,6 +640,7 @@ int main(void)
         CASE(nothing_is_written_or_removed_through_a_link),
         CASE(a_file_size_limit_is_a_full_disk_and_keeps_the_last_one),
         CASE(forged_manifests_are_refused),
+        CASE(a_later_format_is_never_replaced),
         CASE(an_index_of_any_dtype_is_read_back),
         cmocka_unit_test(forged_indices_are_refused),
         CASE(pruning_keeps_the_newest_and_the_best),

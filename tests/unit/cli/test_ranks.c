@@ -77,6 +77,7 @@ static void torchrun_with_its_agents_store(void **state)
     assert_place(&p, "torchrun", 5, 8, 1, 4);
     assert_store(&p, "node1", 29511, true);
     assert_string_equal(p.run_id, "none.2");
+    assert_true(p.store_foreign);
 }
 
 static void variables_by_hand_need_no_local_ones_on_one_machine(void **state)
@@ -153,6 +154,16 @@ static void jobs_that_share_a_node_get_ports_of_their_own(void **state)
     assert_int_not_equal(first.port, read_place().port);
 }
 
+static void a_job_has_its_launchers_id_or_the_users(void **state)
+{
+    (void)state;
+    ENVIRONMENT("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "NRL_RUN_ID=mine");
+    assert_string_equal(read_place().run_id, "mine");
+    ENVIRONMENT("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "NRL_RUN_ID=mine", "TORCHELASTIC_RUN_ID=its",
+                "TORCHELASTIC_RESTART_COUNT=2");
+    assert_string_equal(read_place().run_id, "its.2");
+}
+
 static void the_first_launcher_in_order_is_believed(void **state)
 {
     (void)state;
@@ -162,6 +173,7 @@ static void the_first_launcher_in_order_is_believed(void **state)
     mesh_place p = read_place();
     assert_place(&p, "nrl launch", 0, 2, 0, 2);
     assert_store(&p, "127.0.0.1", 4242, true);
+    assert_false(p.store_foreign);
 }
 
 static void half_set_environments_name_the_variables(void **state)
@@ -264,6 +276,7 @@ int main(void)
         cmocka_unit_test_teardown(mpich_and_its_kin, forget),
         cmocka_unit_test_teardown(slurm_counts_inside_a_step_only, forget),
         cmocka_unit_test_teardown(jobs_that_share_a_node_get_ports_of_their_own, forget),
+        cmocka_unit_test_teardown(a_job_has_its_launchers_id_or_the_users, forget),
         cmocka_unit_test_teardown(the_first_launcher_in_order_is_believed, forget),
         cmocka_unit_test_teardown(half_set_environments_name_the_variables, forget),
         cmocka_unit_test_teardown(numbers_that_contradict_are_refused, forget),

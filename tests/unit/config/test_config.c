@@ -220,7 +220,9 @@ static void rules_between_options_are_checked(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"train.epochs=1", "steps or epochs, not both"},
+        {"train.epochs=1", "steps or epochs, not both: steps is "},
+        {"train.epochs=1", "hint: on the command line, train.steps=0 beside train.epochs=1"},
+        {"train.steps=1e18", "train.steps: 1e+18 is out of range, expected 0 to 2^53"},
         {"train={}", "steps or epochs is required"},
         {"train.micro_batch=2", "needs data.packing: false"},
         {"data.max_length=9999", "cannot hold a sample"},

@@ -7,6 +7,9 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -49,6 +52,27 @@ static int count_threads(void)
         n++;
     closedir(d);
     return n - 2; /* . and .. */
+}
+
+/* In a process of its own, as the limit stays. */
+static void more_threads_than_fit_are_an_error(void **state)
+{
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        void *self;
+        long pages = 0;
+        FILE *f = fopen("/proc/self/statm", "r");
+        if (!f || fscanf(f, "%ld", &pages) != 1) _exit(77);
+        fclose(f);
+        rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (64u << 20); /* room for a few stacks */
+        if (setrlimit(RLIMIT_AS, &(struct rlimit){most, most})) _exit(77);
+        _exit(open_with(&self, "threads", 1024, NULL));
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), NRL_ERR_CONFIG);
 }
 
 static void opening_starts_no_thread(void **state)
@@ -246,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_starts_no_thread),
+        cmocka_unit_test(more_threads_than_fit_are_an_error),
         /* before any that opens a lesser isa: oneDNN keeps the first choice of a process */
         cmocka_unit_test(bf16_products_agree_whichever_way_they_are_done),
         cmocka_unit_test(ranks_of_a_node_open_the_same_device),

@@ -9,6 +9,8 @@
 
 #include "cuda_backend.h"
 #include "fake_driver.h"
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,6 +128,30 @@ static void facts_name_the_gpu_and_its_peak(void **state)
     assert_true(f.peak_flops[NRL_DTYPE_BF16] > 989e12 && f.peak_flops[NRL_DTYPE_BF16] < 990e12);
     assert_false(f.host_memory);
     cuda_close(c);
+}
+
+/* bf16 peak of a GPU with this name, capability and number of multiprocessors */
+static double peak_of(const char *name, int major, int multiprocessors)
+{
+    nrl_device_facts f;
+    cuda_properties *p = &fake.properties;
+    fake_reset();
+    snprintf(p->name, sizeof p->name, "%s", name);
+    p->major = major;
+    p->minor = 0;
+    p->multiprocessors = multiprocessors;
+    cuda *c = open_usual();
+    assert_int_equal(cuda_facts(c, &f), NRL_OK);
+    cuda_close(c);
+    return f.peak_flops[NRL_DTYPE_BF16];
+}
+
+static void peaks_of_blackwell_are_known_by_capability_and_name(void **state)
+{
+    (void)state;
+    assert_true(fabs(peak_of("NVIDIA B200", 10, 148) - 2250e12) < 1e9);
+    assert_true(fabs(peak_of("NVIDIA GeForce RTX 5090", 12, 170) - 209.5e12) < 1e9);
+    assert_true(peak_of("NVIDIA RTX PRO 6000", 12, 188) == 0);
 }
 
 /* Sizes around the pieces of staging, from and to pageable and pinned memory. */
@@ -320,6 +346,7 @@ int main(void)
         TEST(what_a_kernel_did_is_not_blamed_on_the_next_call),
         TEST(a_call_that_fails_leaves_nothing_behind),
         TEST(facts_name_the_gpu_and_its_peak),
+        TEST(peaks_of_blackwell_are_known_by_capability_and_name),
         TEST(copies_arrive_whole_whatever_their_size),
         TEST(copies_that_the_device_makes_late_are_waited_for),
         TEST(a_copy_that_fails_is_an_error),

@@ -1,6 +1,7 @@
 /*
  * test_templates.c - rows of messages by a template in Jinja: pairs and labels, tools and calls of
- * tools, further variables, the last turn alone; and what keeps the tokens of one file apart.
+ * tools, further variables, the last turn alone, messages that say whether they are trained,
+ * unknown roles; and what keeps the tokens of one file apart.
  */
 #include "unit/data/support.h"
 
@@ -101,6 +102,108 @@ static void the_last_turn_alone_is_trained_on_request(void **state)
           "assistant\n" L "a<|im_end|>" R "\n");
 }
 
+#define WEIGHED(t, key) "{\"role\": \"assistant\", \"content\": \"" t "\", " key "}"
+
+static void a_message_of_weight_0_is_read_and_not_trained(void **state)
+{
+    fixture *f = *state;
+    static const char *const keys[] = {
+        "{\"messages\": [" USER("p") ", " WEIGHED("old", "\"weight\": 0") ", " USER(
+            "q") ", " WEIGHED("a", "\"weight\": 1") "]}\n",
+        "{\"messages\": [" USER("p") ", " WEIGHED("old", "\"loss_weight\": 0.0") ", " USER(
+            "q") ", " WEIGHED("a", "\"weight\": null") "]}\n",
+        "{\"messages\": [" USER("p") ", " WEIGHED(
+            "old", "\"train\": false, \"loss\": false") ", " USER("q") ", " WEIGHED("a",
+                                                                                    "\"train\": "
+                                                                                    "true") "]}\n",
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        dataset_options o = options(f, keys[i], template);
+        check(f, &o,
+              "<|im_start|>user:p<|im_end|>\n<|im_start|>assistant:old<|im_end|>\n<|im_start|>user:"
+              "q<|im_end|>\n"
+              "<|im_start|>assistant:" L "a<|im_end|>" R "\n");
+        o.template = "chatml";
+        check(f, &o,
+              "<s><|im_start|>user\np<|im_end|>\n<|im_start|>assistant\nold<|im_end|>\n<|im_start|>"
+              "user\nq<|im_end|>\n"
+              "<|im_start|>assistant\n" L "a<|im_end|>" R "\n");
+        o = options(f, keys[i],
+                    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ "
+                    "m.content }}{% endgeneration %}"
+                    "{% else %}{{ m.content }}{% endif %}{% endfor %}");
+        check(f, &o, "poldq" L "a" R);
+    }
+}
+
+static void a_template_may_change_turns_that_are_not_trained(void **state)
+{
+    fixture *f = *state;
+    const char *row = "{\"messages\": [" USER("p") ", " WEIGHED(
+        "<t>old", "\"weight\": 0") ", " USER("q") ", " ASSISTANT("a") "]}\n";
+    dataset_options o = options(f, row,
+                                "{% for m in messages %}[{{ m.role }}]{{ m.content if loop.last "
+                                "else m.content.split('<t>')[-1] }}"
+                                "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+    check(f, &o, "[user]p[assistant]old[user]q[assistant]" L "a" R);
+}
+
+static void rows_fail(fixture *f, const char *row, const char *text)
+{
+    dataset *d;
+    dataset_options o = options(f, row, template);
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, text);
+}
+
+static void what_else_a_message_says_of_training_is_refused(void **state)
+{
+    fixture *f = *state;
+    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": 0.5") "]}\n",
+              "data.jsonl:1: messages[1]: cannot read key 'weight': expected 0 (not trained) or 1 "
+              "(trained), got 0.5");
+    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": \"0\"") "]}\n",
+              "got \"0\"");
+    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": false") "]}\n",
+              "got false");
+    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"train\": 0") "]}\n",
+              "messages[1]: cannot read key 'train': expected true or false, got 0");
+    rows_fail(
+        f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"train\": true, \"weight\": 0") "]}\n",
+        "keys 'weight' and 'train' contradict each other");
+    rows_fail(
+        f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"loss_mask\": 0") "]}\n",
+        "messages[1]: cannot read key 'loss_mask': a message says whether it is trained by weight");
+    rows_fail(f,
+              "{\"messages\": [{\"role\": \"user\", \"content\": \"p\", \"weight\": 1}, " ASSISTANT(
+                  "a") "]}\n",
+              "messages[0]: cannot train a message of 'user'");
+    dataset *d;
+    dataset_options o = options(
+        f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": 0") "]}\n", template);
+    o.train_on_all = true;
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "messages[1]: cannot leave the message out");
+    o.train_on_all = false;
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "data.jsonl");
+}
+
+static void a_role_that_a_template_does_not_name_is_refused(void **state)
+{
+    fixture *f = *state;
+    const char *row =
+        "{\"messages\": [{\"role\": \"usr\", \"content\": \"p\"}, " ASSISTANT("a") "]}\n";
+    rows_fail(f, row, "data.jsonl:1: messages[0]: unknown role 'usr': ");
+    rows_fail(f, row, "hint: did you mean 'user'?");
+    dataset_options o = options(
+        f, row,
+        "{% set roles = ['usr'] %}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}");
+    check(f, &o, "[usr]p[assistant]" L "a" R);
+    dataset *d;
+    o.template = "chatml";
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "unknown role 'usr' for template 'chatml'");
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "hint: did you mean 'user'?");
+}
+
 /* The cache's key holds the file's text and which turns are trained, not the file's name. */
 static void another_text_in_the_file_makes_other_tokens(void **state)
 {
@@ -130,6 +233,10 @@ int main(void)
         TEST(both_answers_of_a_pair_are_trained_behind_their_prompt),
         TEST(a_labelled_answer_is_trained_behind_its_prompt),
         TEST(the_last_turn_alone_is_trained_on_request),
+        TEST(a_message_of_weight_0_is_read_and_not_trained),
+        TEST(a_template_may_change_turns_that_are_not_trained),
+        TEST(what_else_a_message_says_of_training_is_refused),
+        TEST(a_role_that_a_template_does_not_name_is_refused),
         TEST(another_text_in_the_file_makes_other_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * test_local.c - sync_every: ranks go their own way, and meet every so many updates.
  */
 #include "ddp/support.h"
+#include <string.h>
 
 static double own(int64_t step, int32_t rank, int param, int64_t i)
 {
@@ -80,6 +81,48 @@ static void masters_meet_every_n_updates_and_moments_only_when_asked(void **stat
     ddp_run("{sync_every: 3, sync_states: true}", NRL_DTYPE_F32, 4, meet_with_states);
 }
 
+/* The mean stands in the slots for as long as it is asked for; then the own values are back, to the bit. */
+static nrl_status show(ddp_rank *r, int64_t step)
+{
+    const nrl_parallel *t = r->s->table;
+    int32_t world = nrl_mesh_world(r->mesh);
+    double alone = (double)step + 0.1 * r->rank, mean = (double)step + 0.1 * (world - 1) / 2.0, exact[MOST], back[MOST];
+    bool met = step % 3 == 0;
+    NRL_TRY(write_master(r, alone));
+    NRL_TRY(t->updated(r->self, r->ctx, step));
+    NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_MASTER, exact));
+    uint64_t version = nrl_param_version(r->list[UP]);
+    NRL_TRY(t->average(r->self, r->ctx, true));
+    NRL_TRY(expect_slot(r, step, NRL_SLOT_MASTER, mean));
+    NRL_TRY(expect_slot(r, step, NRL_SLOT_STATE0, 10 * alone));
+    EXPECT(met || world == 1 || nrl_param_version(r->list[UP]) > version, "the version did not rise");
+    NRL_TRY(t->average(r->self, r->ctx, false));
+    NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_MASTER, back));
+    EXPECT(memcmp(back, exact, sizeof *back) == 0, "the own value was %.17g and came back as %.17g", exact[0], back[0]);
+    return NRL_OK;
+}
+
+static nrl_status show_all(nrl_mesh *mesh, int32_t rank, void *user)
+{
+    ddp_rank r;
+    ctx_memory before, after;
+    nrl_status st = ddp_rank_open(&r, user, mesh, rank);
+    if (st == NRL_OK) ctx_memory_use(r.ctx, &before);
+    for (int64_t step = 1; st == NRL_OK && step <= 4; step++) st = show(&r, step);
+    if (st == NRL_OK) ctx_memory_use(r.ctx, &after);
+    if (st == NRL_OK && after.live_bytes != before.live_bytes) st = nrl_fail(NRL_ERR_BUG, "memory was left behind");
+    ddp_rank_close(&r);
+    return st;
+}
+
+static void the_mean_is_shown_between_meetings_and_the_own_weights_come_back(void **state)
+{
+    (void)state;
+    ddp_run("{sync_every: 3}", NRL_DTYPE_F32, 2, show_all);
+    ddp_run("{sync_every: 3}", NRL_DTYPE_BF16, 3, show_all);
+    ddp_run("{}", NRL_DTYPE_F32, 1, show_all);
+}
+
 static nrl_status loaded(nrl_mesh *mesh, int32_t rank, void *user)
 {
     ddp_rank r;
@@ -103,6 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masters_meet_every_n_updates_and_moments_only_when_asked),
+        cmocka_unit_test(the_mean_is_shown_between_meetings_and_the_own_weights_come_back),
         cmocka_unit_test(loaded_values_reach_the_rounded_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,14 +10,14 @@
 #include <poll.h>
 
 /* Rank `me` of `world`; returns its connection to rank 0, which is told `number` (normally me) if this
- * side connects. `empty`: publishes no numbers, as ranks that connect late do. */
-static inline int fake_join(nrl_store *store, int32_t me, int32_t world, bool empty)
+ * side connects. `empty`: publishes no numbers, as ranks that connect late do. `more`: bytes behind a value. */
+static inline int fake_join_with(nrl_store *store, int32_t me, int32_t world, bool empty, size_t more)
 {
     const wire_dialect *d = &wire_dialects[WIRE_TCP23];
     struct sockaddr_storage mine = {0};
     struct sockaddr_in *in = (void *)&mine;
     socklen_t length = sizeof *in;
-    uint8_t value[512], number[8];
+    uint8_t value[512] = {0}, number[8];
     char key[8];
     void *theirs;
     size_t size;
@@ -31,10 +31,10 @@ static inline int fake_join(nrl_store *store, int32_t me, int32_t world, bool em
     wire_value_put(d, me, world, "fake", &mine, value);
     snprintf(key, sizeof key, "%d", me);
     if (nrl_store_set(store, key, value,
-                      wire_value_size(d, world, "fake") - (empty ? 8 * (size_t)world : 0)))
+                      wire_value_size(d, world, "fake") - (empty ? 8 * (size_t)world : 0) + more))
         return -1;
     if (nrl_store_get(store, "0", 20, &theirs, &size)) return -1;
-    bool fine = !wire_value_get(d, me, 0, world, theirs, size, &zero);
+    bool fine = !wire_value_get(d, me, 0, world, theirs, size - more, &zero);
     free(theirs);
     if (!fine) return -1;
     if (wire_compare(&mine, &zero.address) > 0) {
@@ -48,6 +48,11 @@ static inline int fake_join(nrl_store *store, int32_t me, int32_t world, bool em
     }
     close(listener);
     return fd;
+}
+
+static inline int fake_join(nrl_store *store, int32_t me, int32_t world, bool empty)
+{
+    return fake_join_with(store, me, world, empty, 0);
 }
 
 static inline void fake_say(int fd, uint64_t opcode, uint64_t slot, uint64_t length, const void *data)

@@ -229,32 +229,89 @@ static void a_missing_folder_is_a_status(void **state)
     test_logger_close(&l);
 }
 
-static void a_full_disk_leaves_whole_lines(void **state)
+/* The child's disk is full for one record; `code` 0: it got that far. */
+static void full_for_one_record(void)
+{
+    struct rlimit limit = {100, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN); /* as the program does */
+    test_logger l = open_at(0);
+    write_steps(&l, 1, 1);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    nrl_value loss = {"a value with a long name", "", 0.1};
+    nrl_record r = {.size = sizeof r, .step = 2, .values = &loss, .n_values = 1};
+    nrl_status st = l.table->write(l.self, &r);
+    setrlimit(RLIMIT_FSIZE, &none);
+    write_steps(&l, 3, 3);
+    _exit(st == NRL_ERR_FULL ? 0 : 1);
+}
+
+static void a_full_disk_leaves_whole_lines_and_passes(void **state)
 {
     (void)state;
     pid_t child = fork();
-    if (child == 0) {
-        struct rlimit limit = {100, 100};
-        signal(SIGXFSZ, SIG_IGN); /* as the program does */
-        test_logger l = open_at(0);
-        write_steps(&l, 1, 1);
-        setrlimit(RLIMIT_FSIZE, &limit);
-        nrl_value loss = {"a value with a long name", "", 0.1};
-        nrl_record r = {.size = sizeof r, .step = 2, .values = &loss, .n_values = 1};
-        nrl_status st = l.table->write(l.self, &r);
-        _exit(st == NRL_ERR_FULL ? 0 : 1);
-    }
+    if (child == 0) full_for_one_record();
     int status;
     arena a = {0};
     size_t n;
     waitpid(child, &status, 0);
     assert_int_equal(status, 0);
     lines(&a, &n);
-    assert_int_equal(n, 1);
+    assert_int_equal(n, 2);
     char *text = contents();
     assert_int_equal(text[strlen(text) - 1], '\n');
+    assert_non_null(strstr(text, "{\"step\": 3"));
     free(text);
     arena_free(&a);
+}
+
+static void a_file_that_was_removed_is_begun_anew(void **state)
+{
+    (void)state;
+    char *path = file_path();
+    arena a = {0};
+    size_t n;
+    test_logger l = open_at(0);
+    write_steps(&l, 1, 2);
+    assert_int_equal(unlink(path), 0);
+    write_steps(&l, 3, 4);
+    lines(&a, &n);
+    assert_int_equal(n, 2);
+    test_logger_close(&l);
+    free(path);
+    arena_free(&a);
+}
+
+static nrl_status refuse_after_two(void *user, const char *name)
+{
+    int *n = user;
+    assert_string_equal(name, "metrics.jsonl");
+    return ++*n <= 2 ? NRL_OK : nrl_fail(NRL_ERR_IO, "out is another folder now");
+}
+
+static void a_folder_that_is_the_runs_no_more_is_not_written_to(void **state)
+{
+    (void)state;
+    int n = 0;
+    char *path = file_path();
+    test_logger l;
+    nrl_logger_run run = run_of(0);
+    run.claim = refuse_after_two;
+    run.claim_user = &n;
+    assert_int_equal(test_logger_open(&l, "jsonl", "", &run), NRL_OK);
+    write_steps(&l, 1, 1);
+    unlink(path);
+    write_steps(&l, 2, 2); /* asked a second time */
+    unlink(path);
+    nrl_record r = {.size = sizeof r, .step = 3};
+    assert_int_equal(l.table->write(l.self, &r), NRL_ERR_IO);
+    assert_int_not_equal(access(path, F_OK), 0);
+    test_logger_close(&l);
+    n = 2;
+    assert_int_equal(test_logger_open(&l, "jsonl", "", &run), NRL_ERR_IO);
+    l.self = NULL;
+    test_logger_close(&l);
+    assert_int_not_equal(access(path, F_OK), 0);
+    free(path);
 }
 
 int main(void)
@@ -269,7 +326,9 @@ int main(void)
         cmocka_unit_test(two_of_them_may_live_side_by_side),
         cmocka_unit_test(a_file_outside_the_folder_is_refused),
         cmocka_unit_test(a_missing_folder_is_a_status),
-        cmocka_unit_test(a_full_disk_leaves_whole_lines),
+        cmocka_unit_test(a_full_disk_leaves_whole_lines_and_passes),
+        cmocka_unit_test(a_file_that_was_removed_is_begun_anew),
+        cmocka_unit_test(a_folder_that_is_the_runs_no_more_is_not_written_to),
     };
     if (!mkdtemp(out)) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

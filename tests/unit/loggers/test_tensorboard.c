@@ -211,6 +211,23 @@ static void a_resumed_run_restarts_behind_its_step(void **state)
     test_folder_remove(p.dir);
 }
 
+static void a_file_that_was_removed_is_begun_anew(void **state)
+{
+    (void)state;
+    place p = make_place();
+    char paths[4][400];
+    event e[8];
+    test_logger l = open_logger(&p, 0);
+    write_steps(&l, 1, 2);
+    test_folder_remove(p.folder);
+    write_steps(&l, 3, 4);
+    test_logger_close(&l);
+    assert_int_equal(list_files(p.folder, paths), 1);
+    assert_int_equal(read_events(paths[0], e, 8), 3);
+    assert_true(e[0].version && e[1].step == 3 && e[2].step == 4);
+    test_folder_remove(p.dir);
+}
+
 static void a_folder_elsewhere_is_refused(void **state)
 {
     (void)state;
@@ -229,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_become_events),
         cmocka_unit_test(a_resumed_run_restarts_behind_its_step),
+        cmocka_unit_test(a_file_that_was_removed_is_begun_anew),
         cmocka_unit_test(a_folder_elsewhere_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,7 @@ static const char *in(fixture *f, const char *name)
 
 static nrl_status save(const char *dir, const model *m, values *v, nrl_dtype dtype, int64_t shard)
 {
-    hf_save_options o = {.dtype = dtype, .max_shard_bytes = shard};
+    hf_save_options o = {.dtype = dtype, .max_shard_bytes = shard, .overwrite = true};
     return hf_save(dir, m, give, v, &o);
 }
 
@@ -233,6 +233,50 @@ static void saving_over_a_model_leaves_no_stale_weights(void **state)
     ASSERT_OK(save(dir, m, &v, NRL_DTYPE_F32, 1000));
     assert_false(support_exists(dir, "model.safetensors"));
     ASSERT_OK(check(dir, m));
+    model_destroy(m);
+}
+
+/* Another process that opened the old directory sees the old files until it opens the path again. */
+static void a_model_is_exchanged_as_a_whole(void **state)
+{
+    fixture *f = *state;
+    model *m = small(f, "");
+    values v = {.fail_at = -1};
+    const char *dir = in(f, "m");
+    ASSERT_OK(save(dir, m, &v, NRL_DTYPE_F32, 1000));
+    mkdir(in(f, "m/deep"), 0777);
+    support_write(in(f, "m/deep"), "notes.txt", "kept", 4);
+    struct stat before, after;
+    assert_int_equal(stat(dir, &before), 0);
+    v.fail_at = 3;
+    ASSERT_FAILS(save(dir, m, &v, NRL_DTYPE_F32, 0), NRL_ERR_DEVICE, "no values");
+    assert_int_equal(stat(dir, &after), 0);
+    assert_true(before.st_ino == after.st_ino);
+    ASSERT_OK(check(dir, m));
+    v.fail_at = -1;
+    ASSERT_OK(save(dir, m, &v, NRL_DTYPE_F32, 0));
+    assert_int_equal(stat(dir, &after), 0);
+    assert_true(before.st_ino != after.st_ino && before.st_mode == after.st_mode);
+    assert_true(support_exists(in(f, "m/deep"), "notes.txt"));
+    ASSERT_OK(check(dir, m));
+    hf_save_options o = {.dtype = NRL_DTYPE_F32};
+    ASSERT_FAILS(hf_save(dir, m, give, &v, &o), NRL_ERR_CONFIG, "is there already");
+    model_destroy(m);
+}
+
+static void what_is_read_is_not_replaced(void **state)
+{
+    fixture *f = *state;
+    model *m = small(f, "");
+    values v = {.fail_at = -1};
+    inputs read = {0};
+    const char *dir = in(f, "m");
+    ASSERT_OK(save(dir, m, &v, NRL_DTYPE_F32, 0));
+    inputs_add(&read, "model.path", dir);
+    hf_save_options o = {.dtype = NRL_DTYPE_F32, .overwrite = true, .inputs = &read};
+    ASSERT_FAILS(hf_save(dir, m, give, &v, &o), NRL_ERR_CONFIG, "read as model.path");
+    ASSERT_FAILS(hf_save(f->dir, m, give, &v, &o), NRL_ERR_CONFIG, "in it is read as model.path");
+    inputs_free(&read);
     model_destroy(m);
 }
 
@@ -435,6 +479,8 @@ int main(void)
         TEST(the_saved_config_names_the_new_type_and_keeps_the_rest),
         TEST(travelling_files_are_copied),
         TEST(saving_over_a_model_leaves_no_stale_weights),
+        TEST(a_model_is_exchanged_as_a_whole),
+        TEST(what_is_read_is_not_replaced),
         TEST(a_failed_save_leaves_nothing_behind),
         TEST(a_full_disk_is_told_with_the_bytes_that_were_needed),
         TEST(all_differences_are_told_at_once),

@@ -55,7 +55,7 @@ add_library(cuda_ptx_plugin MODULE $<TARGET_OBJECTS:cuda_ptx>)
 target_link_libraries(cuda_ptx_plugin PRIVATE ptx_executor libnrl nrl_options Threads::Threads ${CMAKE_DL_LIBS})
 target_link_options(cuda_ptx_plugin PRIVATE -Wl,--wrap=cuda_scratch)
 set_target_properties(cuda_ptx_plugin PROPERTIES PREFIX "" OUTPUT_NAME cuda LINKER_LANGUAGE CXX
-  BUILD_RPATH ${PROJECT_BINARY_DIR}/lib LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/ptx/backends)
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/ptx/backends)
 add_test(NAME conformance.backends.cuda.ptx COMMAND nrl plugins test $<TARGET_FILE:cuda_ptx_plugin>)
 nrl_test_environment(conformance.backends.cuda.ptx)
 

@@ -97,7 +97,7 @@ static run *open_run(const char *name, const char *out, const char *const *overr
         "data: {train: %s, max_length: %d, prefix_sharing: false, cache: %s/cache}\n"
         "train: {steps: %d, global_batch: 8, micro_batch_tokens: 512, seed: 3}\n"
         "optimizer: {name: adamw, lr: 1.0e-3, weight_decay: 0.1}\n"
-        "checkpoint: {every: 0, export: false}\n"
+        "checkpoint: {every: 0, export: none}\n"
         "loggers: [jsonl]\n"
         "out: %s/%s\n",
         test_source(&place, arena_printf(&place.memory, "tests/data/models/%s", name)), rows,

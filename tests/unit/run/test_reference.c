@@ -189,7 +189,7 @@ static void evaluation_of(const char *way, const char *extra, bool evaluate_only
     run *r = NULL;
     const char *yaml = yaml_text(arena_printf(&place.memory, "eval-%s-%d", way, evaluate_only));
     if (test_run_open_in(&place, &env, yaml, overrides, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
-    assert_int_equal(run_evaluate(r, &values, &n), NRL_OK);
+    assert_int_equal(run_evaluate(r, NULL, &values, &n), NRL_OK);
     for (size_t i = 0; i < n; i++) {
         if (!strcmp(values[i].name, "eval_loss")) *loss = values[i].value;
         if (!strcmp(values[i].name, "eval_rewards/margins")) *margin = values[i].value;

@@ -276,7 +276,7 @@ static void a_whole_file_of_other_numbers_stops_at_the_first_loss(void **state)
         run_close(r);
         only_file("stale");
         assert_int_equal(st, i ? NRL_OK : NRL_ERR_CONFIG);
-        if (!i) assert_non_null(strstr(nrl_error_text(), "hint: a stale data.cache"));
+        if (!i) assert_non_null(strstr(nrl_error_text(), "(from data.cache) are not those of the policy"));
     }
 }
 

@@ -13,11 +13,14 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 24, N_METRICS = 6, GOLDEN_MAX = 64 << 20 };
+enum { STEPS = 24, N_METRICS = 6, ACCURACIES = 3 /* of metrics[] */, GOLDEN_MAX = 64 << 20 };
 /* Mean residuals, absolute for metrics. TRL's own drift between two attention kernels over a run is
  * 7e-5 in a single loss (robust), 1e-5 in the norm. */
 static const double LOSS_RESIDUAL = 1e-5, NORM_RESIDUAL = 1e-3, METRIC_RESIDUAL = 1e-4;
 static const double LOSS_STEP = 2e-4, NORM_STEP = 3e-4;
+/* Four pairs of the data have equal answers. The margin of such a pair is zero but for rounding, so it counts as
+ * ranked right or not by chance: a quarter of its step's four pairs, once in the run. */
+static const double ACCURACY_RESIDUAL = 4 * 0.25 / STEPS + 1e-4;
 
 typedef struct {
     const char *name, *schedule, *algorithm;
@@ -168,7 +171,7 @@ static void compare(const recording *rec)
     assert_true(res.loss <= LOSS_RESIDUAL && res.norm <= NORM_RESIDUAL);
     assert_true(res.worst_loss <= LOSS_STEP && res.worst_norm <= NORM_STEP);
     for (int i = 0; i < N_METRICS; i++)
-        assert_true(res.metric[i] <= METRIC_RESIDUAL);
+        assert_true(res.metric[i] <= (i == ACCURACIES ? ACCURACY_RESIDUAL : METRIC_RESIDUAL));
 }
 
 static void every_step_of_every_recording_is_reproduced(void **state)

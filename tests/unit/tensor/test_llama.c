@@ -210,6 +210,44 @@ static void cut_step(nrl_batch *b, bool again)
     ok(ctx_set_batch(ctx, NULL));
 }
 
+static nrl_status broken_gather(void *self, nrl_stream *stream, const nrl_gather_args *a)
+{
+    (void)self, (void)stream, (void)a;
+    return nrl_fail(NRL_ERR_DEVICE, "broken on purpose");
+}
+
+static void a_head_that_fails_on_the_way_back_leaves_the_phase_as_it_was(void **state)
+{
+    static const int lengths[] = {6};
+    nrl_batch *b = tiny_batch(lengths, 1, 4);
+    nrl_tensor *hidden, *lp, *seed;
+    head_spec head = tiny_head(&model);
+    tape *t = tape_create();
+    (void)state;
+    ok(ctx_set_batch(ctx, b));
+    ctx_profile(ctx, true);
+    ctx_profile_step(ctx, true);
+    ctx_phase_set(ctx, CTX_PHASE_BACKWARD);
+    ctx_scope_begin(ctx);
+    ok(tiny_record(&model, t, &hidden));
+    ctx_tape_begin(ctx, t);
+    ok(head_columns(ctx, &head, hidden, HEAD_LOGP, 1, &lp, NULL, NULL));
+    ctx_tape_end(ctx);
+    ok(tiny_seed(ctx, b, &seed));
+    const nrl_ops kept = the_device.ops;
+    the_device.ops.gather = broken_gather;
+    assert_int_equal(tape_backward(ctx, t, &lp, &seed, 1, NULL, NULL, 0), NRL_ERR_DEVICE);
+    the_device.ops = kept;
+    assert_int_equal(ctx_phase_set(ctx, CTX_PHASE_HOST), CTX_PHASE_BACKWARD);
+    ctx_scope_end(ctx);
+    ctx_profile_step(ctx, false);
+    ctx_profile(ctx, false);
+    tensor_release(ctx, hidden);
+    tape_destroy(ctx, t);
+    ok(ctx_set_batch(ctx, NULL));
+    batch_free(b);
+}
+
 static void recompute_gives_the_same_bits(void **state)
 {
     static const int lengths[] = {6, 11};
@@ -590,6 +628,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_segments_learn_as_separate_ones),
         cmocka_unit_test(a_shared_prompt_learns_as_two_whole_texts),
+        cmocka_unit_test(a_head_that_fails_on_the_way_back_leaves_the_phase_as_it_was),
         cmocka_unit_test(recompute_gives_the_same_bits),
         cmocka_unit_test(the_fused_head_learns_as_columns_in_any_chunks),
         cmocka_unit_test(kept_logits_spare_products_and_change_no_bit),

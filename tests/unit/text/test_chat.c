@@ -120,8 +120,10 @@ static void check_mistral_sample(const char *model, const char *tokens)
     chat_message *m = mem_alloc(n * sizeof *m);
     for (size_t i = 0; i < n; i++) {
         const nrl_node *content = nrl_node_find(nrl_node_at(list, i), "content");
-        m[i] = (chat_message){nrl_node_string(nrl_node_find(nrl_node_at(list, i), "role"), ""),
-                              nrl_node_string(content, ""), nrl_node_string_size(content), NULL};
+        m[i] =
+            (chat_message){.role = nrl_node_string(nrl_node_find(nrl_node_at(list, i), "role"), ""),
+                           .content = nrl_node_string(content, ""),
+                           .content_size = nrl_node_string_size(content)};
     }
     chat_ids out = {0};
     if (chat_render(find("mistral"), tok, s, m, n, true, &out)) fail_msg("%s", nrl_error_text());
@@ -181,8 +183,10 @@ static void check_rendered(const char *key, const char *name, const char *specia
         assert_true(n <= 8);
         for (size_t k = 0; k < n; k++) {
             const nrl_node *content = nrl_node_find(nrl_node_at(list, k), "content");
-            m[k] = (chat_message){nrl_node_string(nrl_node_find(nrl_node_at(list, k), "role"), ""),
-                                  nrl_node_string(content, ""), nrl_node_string_size(content), NULL};
+            m[k] = (chat_message){
+                .role = nrl_node_string(nrl_node_find(nrl_node_at(list, k), "role"), ""),
+                .content = nrl_node_string(content, ""),
+                .content_size = nrl_node_string_size(content)};
         }
         bool prompt =
             always_prompts || nrl_node_bool(nrl_node_find(row, "add_generation_prompt"), false);

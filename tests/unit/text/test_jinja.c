@@ -129,6 +129,49 @@ static void hostile_templates_end_with_an_error(void **state)
     assert_fails(deep, &small, NRL_ERR_CONFIG, "nested too deeply");
 }
 
+/* What is done to long values over and over: no operation is cheaper in steps than in time. A step is at most some
+ * hundred nanoseconds of work then, and 2,000,000 of them a second or two on a slow machine with sanitizers. */
+static void work_on_long_values_is_counted(void **state)
+{
+    (void)state;
+    enum { TIMES_OF_CPU = 20 };
+    static const char *const work[] = {
+        "s.strip()", "s.strip(many)", "s.lstrip(many)", "s.rstrip('b')", "s|trim", "s|trim(many)", "blank|trim", "blank.split()",
+        "s.startswith(t)", "s.endswith(t)", "s.startswith((t, t, t, t))", "s.removeprefix(t)", "s < t", "s >= t", "s == t",
+        "'zq' in s", "t in s", "t in [s]", "s in {t: 1}", "{t: 1}[s]", "{t: 1}.get(s)", "s[500]", "s[-1]", "s[9:12]", "s|first",
+        "s|length", "s.find('zq')", "s.rfind('zq')", "s.count('zq')", "s.isdigit()", "s is upper", "s is lower", "s|int",
+        "s.split('zq')", "s.replace('zq', '')", "s.partition('zq')", "[s, t]|sort", "[s, t]|min", "[s, t]|unique|list",
+        "[s, t]|select('eq', t)|list", "[s, t]|map('upper')|list", "[{'k': s}]|selectattr('k', 'eq', t)|list", "range(9999)|list",
+        "1 in l", "l == l[1:]", "l|sum", "s|tojson(indent=t)", "s|indent", "s|wordcount", "s ~ t", "{s: 1}", "dict(a=s)", "[]", "{}"};
+    const jinja_limits small = {.steps = 2000000, .memory = 64 << 20, .output = 1 << 16, .depth = 200};
+    for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
+        char *text = mem_printf("{%% set s = 'a' * 200000 %%}{%% set t = 'a' * 199999 ~ 'b' %%}{%% set many = 'bcdefghij' * 500 %%}"
+                                "{%% set blank = ' ' * 200000 %%}{%% set l = range(5000)|list %%}"
+                                "{%% for i in range(90000) %%}{%% for j in range(90) %%}{%% set x = %s %%}{%% endfor %%}{%% endfor %%}",
+                                work[i]);
+        clock_t begin = clock();
+        assert_fails(text, &small, NRL_ERR_CONFIG, "the template ");
+        if (clock() - begin > (clock_t)TIMES_OF_CPU * CLOCKS_PER_SEC) fail_msg("%s: too long", work[i]);
+        free(text);
+    }
+}
+
+static void renderings_of_a_row_share_their_steps(void **state)
+{
+    (void)state;
+    static const char text[] = "{% for a in range(100) %}{% endfor %}";
+    const jinja_limits small = {.steps = 1000, .memory = 16 << 20, .output = 1 << 16, .depth = 200};
+    int64_t steps = 0;
+    int n = 0;
+    jinja_output out = {0};
+    const jinja_input in = {.limits = &small, .steps = &steps};
+    while (n < 100 && render(text, sizeof text - 1, &in, &out) == NRL_OK)
+        n++;
+    assert_in_range(n, 2, 10);
+    assert_non_null(strstr(nrl_error_text(), "takes more than 1000 steps, the limit of a row"));
+    jinja_output_free(&out);
+}
+
 static void generation_blocks_are_marked_where_they_stand(void **state)
 {
     (void)state;
@@ -163,6 +206,8 @@ int main(void)
         cmocka_unit_test(templates_give_what_jinja2_gives),
         cmocka_unit_test(mistakes_name_template_line_and_what_was_expected),
         cmocka_unit_test(hostile_templates_end_with_an_error),
+        cmocka_unit_test(work_on_long_values_is_counted),
+        cmocka_unit_test(renderings_of_a_row_share_their_steps),
         cmocka_unit_test(generation_blocks_are_marked_where_they_stand),
         cmocka_unit_test(a_template_tells_what_it_mentions),
     };

@@ -2,6 +2,7 @@
  * test_tokenizer.c - encoding and decoding with small tokenizers written here, and what hostile
  * files are answered.
  */
+#include "base/buffer.h"
 #include "text/shared.h"
 #include <pthread.h>
 
@@ -290,6 +291,39 @@ static void a_pattern_that_explodes_is_an_error_not_a_hang(void **state)
     tokenizer_close(tok);
 }
 
+/* One replacement makes much of little, of a text or at every match of a pattern; and there may be many. */
+static void a_normalizer_that_grows_is_an_error(void **state)
+{
+    (void)state;
+    enum { LARGE = 1000, TEXT = 100000 };
+    static const char *const patterns[] = {"String", "Regex"};
+    char *large = mem_alloc(LARGE + 1), *text = mem_alloc(TEXT);
+    memset(large, 'x', LARGE);
+    memset(text, 'a', TEXT);
+    for (int i = 0; i < 2; i++) {
+        char *json = mem_printf(PART("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"%s\": \"a\"}, \"content\": \"%s\"}"),
+                                patterns[i], large);
+        tokenizer *tok = open_text_or_fail(json);
+        tokenizer_scratch *s = tokenizer_scratch_create();
+        tokenizer_ids ids = {0};
+        assert_int_equal(tokenizer_encode(tok, s, text, TEXT, 0, &ids), NRL_ERR_DATA);
+        assert_non_null(strstr(nrl_error_text(), "normalizer makes a text too large: expected at most 18577216 bytes"));
+        tokenizer_ids_free(&ids);
+        tokenizer_scratch_destroy(s);
+        tokenizer_close(tok);
+        free(json);
+    }
+    buffer b = {0};
+    for (int i = 0; i < 65; i++)
+        buffer_puts(&b, i ? ", {\"type\": \"NFC\"}" : "{\"type\": \"NFC\"}");
+    char *json = mem_printf(PART("normalizer", "{\"type\": \"Sequence\", \"normalizers\": [%s]}"), b.text);
+    assert_refused(json, "normalizers: expected at most 64");
+    free(json);
+    buffer_free(&b);
+    free(text);
+    free(large);
+}
+
 static void sentencepiece_rubbish_is_refused(void **state)
 {
     (void)state;
@@ -329,6 +363,7 @@ int main(void)
         cmocka_unit_test(hostile_models_are_refused_with_the_reason),
         cmocka_unit_test(unknown_components_are_named),
         cmocka_unit_test(a_pattern_that_explodes_is_an_error_not_a_hang),
+        cmocka_unit_test(a_normalizer_that_grows_is_an_error),
         cmocka_unit_test(sentencepiece_rubbish_is_refused),
         cmocka_unit_test(gaps_between_ids_are_fine),
     };

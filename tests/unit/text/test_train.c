@@ -70,7 +70,7 @@ static void the_order_of_texts_changes_nothing(void **state)
 {
     (void)state;
     const char *const swapped[] = {classic[1], classic[0]};
-    tokenizer_train_options o = {.vocab_size = 280, .min_frequency = 1};
+    tokenizer_train_options o = {.vocab_size = 280, .min_frequency = 1, .overwrite = true};
     char *folder = temporary_folder();
     char *one = train_text(classic, 2, &o, folder, NULL),
          *two = train_text(swapped, 2, &o, folder, NULL);

@@ -1,0 +1,61 @@
+/*
+ * claims.h - what may be written in a run's output folder. The folder has a marker file with the names of
+ * all that runs made there; a later run replaces these, and nothing else. Nothing that the run reads is
+ * replaced, by whatever path. Called on rank 0 alone, but for claims_settle and claims_check_home. [main]
+ */
+#ifndef RUN_CLAIMS_H
+#define RUN_CLAIMS_H
+#include "base/inputs.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CLAIMS_MARKER ".nrl-run"
+
+/* Zero-initialise. */
+typedef struct {
+    char *out;
+    inputs inputs;
+    char **made; /* names in `out`, and absolute paths of models that were exported elsewhere */
+    bool *taken; /* by this process */
+    size_t n_made;
+    uint64_t device, inode; /* of `out`, once claims_settle was called; 0 before */
+    bool marked;  /* a run was here */
+    bool changed; /* the list, since it was read or written */
+    bool adopted; /* a run without a marker: whatever has a name that a run writes was made by it */
+} claims;
+
+/* Reads the marker. NRL_ERR_CONFIG where the file of that name is none. `inputs` is the caller's to fill. */
+nrl_status claims_open(claims *c, const char *out);
+void claims_close(claims *c);
+
+/* From now on `out` must stay the folder that it is: `lock` is a descriptor of it, or -1. Other ranks than 0 have
+ * called nothing before. */
+void claims_settle(claims *c, const char *out, int lock);
+/* Whether it is. NRL_ERR_IO: it was removed, or another folder has its name. [any] */
+nrl_status claims_check_home(const claims *c);
+
+/* Whether `path` leads to something that runs of this folder made. */
+bool claims_has_path(const claims *c, const char *path);
+/* Whether `name` in `out` may be written. NRL_ERR_CONFIG where it is an input, or where no run made it. An empty file
+ * or folder is nobody's. */
+nrl_status claims_check(const claims *c, const char *name);
+nrl_status claims_check_input(const claims *c, const char *name); /* the former alone */
+/* The same, and from now on it is made by a run. The marker says so after claims_flush, which comes before anything is
+ * written into it. */
+nrl_status claims_take(claims *c, const char *name);
+/* Whether `dir` may become the folder of a model. NRL_ERR_CONFIG where it is one of the run's own, or a checkpoint. */
+nrl_status claims_check_export(const claims *c, const char *dir);
+/* An export elsewhere, by its absolute path; needs no claims_flush. Nothing without claims_open. */
+nrl_status claims_add(claims *c, const char *path);
+/* Makes the marker durable where it has changed. */
+nrl_status claims_flush(claims *c);
+
+/* Before claims_clear: whether all that runs made here may go. */
+nrl_status claims_check_clear(const claims *c);
+/* Removes it: files, checkpoints, an exported model. What lies between them and was not made by a run stays and is
+ * named in a warning; folders of loggers are theirs to clear. */
+nrl_status claims_clear(claims *c);
+/* After all was taken: names in warnings the folders of loggers that this run has not, which stay. */
+void claims_tell_left(const claims *c);
+
+#endif

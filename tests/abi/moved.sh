@@ -1,0 +1,48 @@
+#!/bin/sh
+# moved.sh: a build folder that is copied elsewhere works there: no file of it names the folder as a place of
+# libraries, and where the old one cannot be seen (root can hide it) the program, each plugin and the test programs
+# that gpu_check.py takes along still start.
+set -u
+build=$NRL_TEST_BUILD
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+for file in "$build"/bin/nrl "$build"/lib/*.so* "$build"/testlib/*.so* "$build"/lib/nrl/*/*.so "$build"/tests/test_* \
+    "$build"/tests/bench_* "$build"/tests/*/backends/*.so; do
+    [ -f "$file" ] || continue
+    if readelf -d "$file" 2>/dev/null | grep -E 'R(UN)?PATH' | grep -qF "$build"; then
+        echo "$file names the build folder: $(readelf -d "$file" | grep -E 'R(UN)?PATH')"
+        failed=1
+    fi
+done
+
+mkdir -p "$work/moved/tests" || exit 1
+cp -r "$build/bin" "$build/lib" "$build/testlib" "$work/moved" || exit 1
+[ ! -d "$build/tests/apart" ] || cp -r "$build/tests/apart" "$work/moved/tests"
+programs='tensor.reference tensor.gradients tensor.tape optim.adamw dpo.losses parity.models parity.stories'
+for name in $programs; do
+    [ ! -x "$build/tests/test_$name" ] || cp "$build/tests/test_$name" "$work/moved/tests"
+done
+
+cat >"$work/hidden.sh" <<'SH'
+mount -t tmpfs none "$1" || exit 77
+cd "$2" || exit 1
+missing=$(ldd bin/nrl lib/nrl/*/*.so tests/test_* 2>/dev/null | grep 'not found' | sort -u)
+[ -z "$missing" ] || { echo "$missing"; exit 1; }
+bin/nrl plugins >plugins || exit 1
+grep -q cpu plugins || { cat plugins; exit 1; }
+! grep -qi 'broken\|cannot' plugins || { cat plugins; exit 1; }
+NRL_PLUGIN_PATH=$2/lib/nrl tests/test_tensor.tape >tape 2>&1 || { tail -n 5 tape; exit 1; }
+[ ! -e tests/apart/backends/apart.so ] ||
+    NRL_TEST_BACKEND=$2/tests/apart/backends/apart.so tests/test_tensor.tape >tape 2>&1 || { tail -n 5 tape; exit 1; }
+SH
+if unshare -m true 2>/dev/null; then
+    unshare -m sh "$work/hidden.sh" "$build" "$work/moved"
+    code=$?
+    [ $code -ne 77 ] || echo "not tested with the old folder hidden: mount is not permitted"
+    [ $code -eq 0 ] || [ $code -eq 77 ] || failed=1
+else
+    echo "not tested with the old folder hidden: unshare is not permitted"
+fi
+exit $failed

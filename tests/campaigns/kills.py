@@ -1,0 +1,327 @@
+"""kills.py NRL WORK N SEED: runs of every strategy, on one to four ranks, are interrupted at any moment and go on.
+
+INT, TERM, KILL or STOP goes to a rank, to the launcher, or to all of them; half of the signals wait for a save to be on
+its way. STOP is followed by CONT, or by the other ranks' leaving. What must hold of every kill: all processes are
+gone in time, with an exit code that is documented; what was saved before is still there and whole; after an orderly
+stop (INT, TERM) the state is saved. The run then goes on, half of the time to be killed again, and at its end all losses
+and the exported model are, to the bit, those of the same run in one piece.
+
+N counts signals. A failed try prints its own seed: N = 1 and that seed try it again, at a moment near to that one.
+"""
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+NRL, WORK, N, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+KEEP = os.environ.get("NRL_CAMPAIGN_KEEP")
+STEPS = 120
+GONE_S = 60   # five to miss a rank, a second to leave, ten to SIGKILL (nrl launch --grace); a busy machine takes longer
+RUN_S = 300
+
+SFT = f"""\
+model: {{path: {SOURCE}/tests/data/models/llama}}
+data: {{train: train.jsonl, max_length: 64}}
+train: {{steps: {STEPS}, global_batch: 12, micro_batch_tokens: 256}}
+optimizer: {{name: adamw, lr: 1e-3}}
+schedule: {{name: cosine, warmup_ratio: 0.1}}
+checkpoint: {{every: 10, keep: 2}}
+backend: {{name: cpu, threads: 1}}
+loggers: [{{name: console, every: 1}}, jsonl]
+"""
+DPO = SFT.replace("train.jsonl", "pairs.jsonl").replace("schedule:", "algorithm: {name: dpo, loss: sigmoid, beta: 0.1}\nschedule:")
+
+# name: (config, ranks, options); the weight of each is the same
+VARIANTS = {
+    "one rank": ("sft", 1, []),
+    "lora": ("sft", 1, ["lora.rank=4"]),
+    "dpo": ("dpo", 1, []),
+    "ddp 2": ("sft", 2, ["parallel=ddp"]),
+    "ddp 3": ("sft", 3, ["parallel=ddp"]),
+    "ddp 4": ("sft", 4, ["parallel=ddp"]),
+    "fsdp grads 2": ("sft", 2, ["parallel={name: fsdp, shard: grads}"]),
+    "fsdp optimizer 3": ("sft", 3, ["parallel={name: fsdp, shard: optimizer}"]),
+    "fsdp full 2": ("sft", 2, ["parallel={name: fsdp, shard: full}"]),
+    "fsdp full 4": ("sft", 4, ["parallel={name: fsdp, shard: full}"]),
+    "tensor 2": ("sft", 2, ["parallel={tensor: 2}"]),
+    "fsdp and tensor 4": ("sft", 4, ["parallel={data: fsdp, tensor: 2}"]),
+    "pipeline 2": ("sft", 2, ["parallel={pipeline: 2}"]),
+    "ddp and pipeline 4": ("sft", 4, ["parallel={data: ddp, pipeline: 2}"]),
+    "lora fsdp 2": ("sft", 2, ["lora.rank=4", "parallel=fsdp"]),
+    "dpo ddp 2": ("dpo", 2, ["parallel=ddp"]),
+    "dpo lora 2": ("dpo", 2, ["lora.rank=4", "parallel=fsdp"]),
+}
+
+
+def ids(i, n):
+    return [3 + (i * 31 + t * t * 17) % 90 for t in range(n)]
+
+
+def prepare():
+    os.makedirs(WORK, exist_ok=True)
+    os.chdir(WORK)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with open("train.jsonl", "w", encoding="ascii") as f:
+        for i in range(96):
+            row = ids(i, 4 + i * 11 % 37)
+            f.write('{"input_ids": %s, "labels": %s}\n' % (row, [-100] * (len(row) // 3) + row[len(row) // 3:]))
+    with open("pairs.jsonl", "w", encoding="ascii") as f:
+        for i in range(48):
+            p, c = ids(i, 4 + i % 7), ids(i + 1, 3 + i % 5)
+            f.write('{"prompt_input_ids": %s, "chosen_input_ids": %s, "rejected_input_ids": %s}\n' % (p, c, ids(i + 2, 3 + i % 4)))
+    for name, text in (("sft", SFT), ("dpo", DPO)):
+        with open(name + ".yaml", "w", encoding="ascii") as f:
+            f.write(text)
+
+
+# ---- processes ----
+
+def parents():
+    """{pid: its parent}, of all that are alive."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as f:
+                    words = f.read().rsplit(")", 1)[1].split()
+                if words[0] not in "ZX":
+                    found[int(name)] = int(words[1])
+            except OSError:
+                pass
+    return found
+
+
+def children(pid):
+    return [p for p, parent in parents().items() if parent == pid]
+
+
+def rank_of(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            found = re.search(rb"(?:^|\0)NRL_RANK=(\d+)", f.read())
+        return int(found[1]) if found else -1
+    except OSError:
+        return -1
+
+
+def await_it(what, seconds):
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+class Run:
+    def __init__(self, variant, out):
+        config, self.n, options = VARIANTS[variant]
+        words = ["run", config + ".yaml", "out=" + out, "resume=auto"] + options
+        if self.n > 1:
+            words = ["launch", "-n", str(self.n), "--"] + words
+        self.out, self.log = out, open("log", "w+", encoding="utf-8", errors="replace")
+        self.process = subprocess.Popen([NRL] + words, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        start_new_session=True)
+
+    def ranks(self):
+        """{rank: pid}; without a launcher the process is rank 0."""
+        if self.n == 1:
+            return {0: self.process.pid}
+        return {rank_of(p): p for p in children(self.process.pid) if rank_of(p) >= 0}
+
+    def has_ended(self):
+        return self.process.poll() is not None
+
+    def text(self):
+        self.log.flush()
+        with open("log", encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def kill_all(self):
+        send(self, list(self.ranks().values()) + [self.process.pid], signal.SIGKILL)
+        self.process.wait()
+
+
+def whole(variant):
+    """The same run in one piece: its losses and its model."""
+    out = "whole-" + variant.replace(" ", "-")
+    if not os.path.isdir(out):
+        run = Run(variant, out)
+        if run.process.wait(RUN_S):
+            sys.exit(f"{variant}: {run.text()}")
+    return result(out)
+
+
+def result(out):
+    with open(out + "/metrics.jsonl", encoding="utf-8") as f:
+        losses = [re.match(r'{"step": (\d+), .*"loss": ([^,]*), "grad_norm": ([^,]*),', line) for line in f]
+    model = {}
+    for name in sorted(os.listdir(out + "/model")):
+        with open(f"{out}/model/{name}", "rb") as f:
+            model[name] = f.read()
+    return [m.groups() for m in losses if m], model
+
+
+def newest(out):
+    try:
+        return max((int(n[5:]) for n in os.listdir(out + "/checkpoints") if re.fullmatch(r"step-\d+", n)), default=0)
+    except FileNotFoundError:
+        return 0
+
+
+def is_saving(out):
+    try:
+        return any(re.fullmatch(r"step-\d+\.tmp", n) for n in os.listdir(out + "/checkpoints"))
+    except FileNotFoundError:
+        return False
+
+
+# ---- one kill ----
+
+SIGNALS = ("INT", "TERM", "KILL", "STOP")
+# What nrl and its launcher may end with: stopped in order; else a rank's or the launcher's own death, or a lost peer.
+# 0: the run had ended, or went on after CONT.
+EXPECTED = {"INT": {0, 130}, "TERM": {0, 75}, "KILL": {0, 4, 137, -9}, "STOP": {0, 4, 137}}
+
+
+def send(run, pids, number):
+    """Only to processes of this run: a number may have been given to another one meanwhile."""
+    sent = 0
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+            if pid == run.process.pid or parents().get(pid) == run.process.pid:
+                signal.pidfd_send_signal(fd, number)
+                sent += 1
+            os.close(fd)
+        except ProcessLookupError:
+            pass
+    return sent
+
+
+def kill_once(run, rng):
+    """Sends one signal. Returns (whether it met the run alive, what, what is wrong or None)."""
+    name = rng.choice(SIGNALS)
+    number = getattr(signal, "SIG" + name)
+    target = rng.choice(("rank", "launcher", "all")) if run.n > 1 else "rank"
+    victim = rng.randrange(run.n)
+    what = f"SIG{name} to {'rank %d' % victim if target == 'rank' else target}"
+    if not await_it(lambda: len(run.ranks()) == run.n or run.has_ended(), 60):
+        return True, what, "not all ranks were started"
+    time.sleep(rng.random() ** 2 * 0.6)
+    if rng.random() < 0.5:
+        await_it(lambda: is_saving(run.out) or run.has_ended(), 60)
+        time.sleep(rng.random() * 0.01)
+    ranks = run.ranks()
+    launcher = [run.process.pid] if run.n > 1 else []
+    pids = {"rank": [ranks[victim]] if victim in ranks else [], "launcher": launcher,
+            "all": launcher + list(ranks.values())}[target]
+    before = newest(run.out)
+    if run.has_ended() or not send(run, pids, number):
+        return False, what, None
+    # a rank that stays stopped is given up by the others; of a launcher or of all nobody is left to do that
+    if name == "STOP" and (target != "rank" or run.n == 1 or rng.random() < 0.5):
+        what += ", then SIGCONT"
+        time.sleep(rng.choice((0.05, 0.5)))
+        send(run, pids, signal.SIGCONT)
+        gone = await_it(run.has_ended, RUN_S)
+    else:
+        gone = await_it(run.has_ended, GONE_S)
+    if not gone:
+        run.kill_all()
+        return True, what, f"the run did not end within {GONE_S} s"
+    if not await_it(lambda: not any(os.path.exists(f"/proc/{p}") for p in ranks.values() if rank_of(p) >= 0), GONE_S):
+        return True, what, f"ranks are left {GONE_S} s after their launcher"
+    return True, what, check_end(run, name, target, before)
+
+
+def check_end(run, name, target, before):
+    code, after, text = run.process.returncode, newest(run.out), run.text()
+    # a launcher that was told to end by a signal of its own may not be able to say more
+    if code not in EXPECTED[name]:
+        return f"exit code {code}, expected one of {sorted(EXPECTED[name])}"
+    if after < before:
+        return f"the checkpoint of step {before} is gone, the newest is of {after}"
+    if after:
+        folder = f"{run.out}/checkpoints/step-{after:08d}"
+        done = subprocess.run([NRL, "checkpoint", "verify", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if done.returncode:
+            return done.stdout.decode(errors="replace")
+    if name in ("INT", "TERM") and code:
+        saved = re.search(r"after step (\d+): state saved", text)
+        steps = [int(s) for s in re.findall(r"step +(\d+)/", text)]
+        if not saved:
+            # before the first step there is nothing to save
+            return "an orderly stop without a saved state" if steps else None
+        if after != int(saved[1]):
+            return f"step {saved[1]} was said to be saved, the newest is of {after}"
+        if steps and max(steps) > after:
+            return f"stopped at step {after} after step {max(steps)} was done"
+    return None
+
+
+kills = 0
+finished = 0
+
+
+def attempt(seed):
+    """What is wrong, or None."""
+    global kills, finished
+    rng = random.Random(seed)
+    variant = rng.choice(list(VARIANTS))
+    expected = whole(variant)
+    out = "cut"
+    shutil.rmtree(out, ignore_errors=True)
+    story = []
+    while True:
+        run = Run(variant, out)
+        met, what, wrong = kill_once(run, rng)
+        story.append(what)
+        if met:
+            kills += 1
+        if wrong:
+            return f"{variant}: {'; '.join(story)}: {wrong}\n{run.text()[-2500:]}"
+        if run.process.returncode == 0 or rng.random() < 0.5 or kills >= N:
+            break
+    if run.process.returncode != 0:
+        run = Run(variant, out)
+        try:
+            if run.process.wait(RUN_S):
+                return f"{variant}: {'; '.join(story)}; then it did not go on: exit code {run.process.returncode}\n{run.text()[-2500:]}"
+        except subprocess.TimeoutExpired:
+            run.kill_all()
+            return f"{variant}: {'; '.join(story)}; then it did not end within {RUN_S} s\n{run.text()[-2500:]}"
+    finished += 1
+    found = result(out)
+    if found[0] != expected[0]:
+        first = next((i for i, (a, b) in enumerate(zip(found[0], expected[0])) if a != b), min(len(found[0]), len(expected[0])))
+        return (f"{variant}: {'; '.join(story)}: {len(found[0])} records, expected {len(expected[0])}; the first that differs: "
+                f"{found[0][first:first + 1]}, expected {expected[0][first:first + 1]}")
+    if found[1] != expected[1]:
+        return f"{variant}: {'; '.join(story)}: the exported model differs"
+    left = [n for n in os.listdir(out + "/checkpoints") + os.listdir(out) if ".tmp" in n or ".part" in n]
+    return f"{variant}: {'; '.join(story)}: left behind: {left}" if left else None
+
+
+def main():
+    prepare()
+    failed, seed = 0, SEED
+    while kills < N:
+        wrong = attempt(seed)
+        if wrong:
+            failed += 1
+            print(f"failed: kills with seed {seed}: {wrong}", flush=True)
+            if KEEP:
+                shutil.copytree("cut", f"{KEEP}/kills-{seed}", dirs_exist_ok=True)
+        seed += 1
+    print(f"runs that were finished and compared: {finished}")
+    print(f"kills: {kills} tried, {failed} failed, seed {SEED}")
+    sys.exit(1 if failed else 0)
+
+
+main()
