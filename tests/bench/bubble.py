@@ -37,7 +37,7 @@ def run(args, folder, schedule, micro):
     settings = {"model.config": "model.json", "data.train": "rows.jsonl", "data.max_length": 256, "algorithm": "sft",
                 "train.steps": args.steps, "train.global_batch": micro, "train.micro_batch_tokens": 256,
                 "optimizer": "{name: adamw, lr: 1e-4}", "loggers": "[jsonl]", "out": out, "overwrite": "true",
-                "checkpoint.every": 0, "checkpoint.export": "false", "backend": "{name: cpu, threads: 1}",
+                "checkpoint.every": 0, "checkpoint.export": "none", "backend": "{name: cpu, threads: 1}",
                 "parallel": "{pipeline: {size: %d, schedule: %s, split: %s}}" % (args.stages, schedule, units)}
     with open(os.path.join(folder, "empty.yaml"), "w") as f:
         f.write("name: bubble\n")

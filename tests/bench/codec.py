@@ -57,7 +57,7 @@ def write_rows(path, text):
 def train(nrl, out, steps, saves, model, rows):
     command = [nrl, "run", os.path.join(SOURCE, "configs", "sft.yaml"), "backend={name: cpu, threads: 1}", "eval.every=0",
                "train.epochs=0", f"train.steps={steps}", f"checkpoint.every={steps // saves}", "checkpoint.keep=0",
-               "checkpoint.export=false", "loggers=jsonl", f"out={out}", "optimizer.lr=1e-3"]
+               "checkpoint.export=none", "loggers=jsonl", f"out={out}", "optimizer.lr=1e-3"]
     if model:
         command += [f"model={{path: {model}}}", f"data.train={rows}", "data.overlong=truncate", "data.eval=null",
                     "data.template=auto"]

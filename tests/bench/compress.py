@@ -55,7 +55,7 @@ def train(args, dir, codec, seed):
                       "data.train=" + os.path.join(data, "train.jsonl"), "data.eval=" + os.path.join(data, "test.jsonl"),
                       "data.cache=" + os.path.join(dir, "cache"), "train.steps=%d" % args.steps,
                       "train.seed=%d" % seed,
-                      "eval.every=%d" % args.steps, "checkpoint.export=false",
+                      "eval.every=%d" % args.steps, "checkpoint.export=none",
                       "parallel={data: {name: ddp%s}}" % (codec and ", " + codec)])
     rows = common.read_lines(os.path.join(out, "metrics.jsonl"))
     losses = [r["loss"] for r in rows if "loss" in r]

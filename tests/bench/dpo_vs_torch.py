@@ -25,7 +25,7 @@ train: {{steps: {steps}, global_batch: {batch}, micro_batch_tokens: {tokens}}}
 algorithm: {{name: dpo, beta: 0.1, reference: {reference}}}
 optimizer: {{name: adamw, lr: {lr}, weight_decay: 0.0, betas: [0.9, 0.999], eps: 1.0e-8, clip_norm: 1.0}}
 schedule: constant
-checkpoint: {{every: 0, export: false, save_at_start: false}}
+checkpoint: {{every: 0, export: none, save_at_start: false}}
 loggers: [jsonl]
 out: {dir}/out
 overwrite: true

@@ -24,7 +24,7 @@ data: {{train: {dir}/rows.jsonl, max_length: 64}}
 train: {{steps: 1, global_batch: 4}}
 optimizer: {{name: adamw, lr: 1.0e-4}}
 schedule: constant
-checkpoint: {{every: 0, export: false, save_at_start: false}}
+checkpoint: {{every: 0, export: none, save_at_start: false}}
 loggers: [jsonl]
 backend: {{name: cpu, threads: {threads}}}
 out: {dir}/out

@@ -3,7 +3,7 @@
 memory (by as many threads, after the run), how long the run waits altogether (also for an earlier save, where the
 next one is due before it is written), and how long steps take while a checkpoint is written.
 
-save_stall.py NRL BENCH_COPY [--model smollm2|tiny] [--layers N] [--steps N] [--every N] [--threads N]
+save_stall.py NRL BENCH_COPY [--model smollm2|tiny] [--layers N] [--steps N] [--every N] [--threads N] [--backend B]
 With as many threads of the backend as cores, the writer has no core of its own."""
 import argparse
 import json
@@ -27,6 +27,7 @@ def train(a, work):
     config = os.path.join(work, "config.json")
     rows = os.path.join(work, "rows.jsonl")
     shape = model_config(a.model, a.layers)
+    backend = a.backend or "{name: cpu, threads: %d}" % a.threads
     with open(config, "w") as f:
         json.dump(shape, f)
     write_rows(rows, 64, shape["vocab_size"], a.length)
@@ -37,8 +38,8 @@ data: {{train: {rows}, max_length: {a.length}, cache: ""}}
 algorithm: sft
 train: {{epochs: 0, steps: {a.steps}, global_batch: 1}}
 optimizer: {{name: adamw, lr: 1e-4}}
-backend: {{name: cpu, threads: {a.threads}}}
-checkpoint: {{every: {a.every}, keep: 1, export: false, threads: {a.save_threads}}}
+backend: {backend}
+checkpoint: {{every: {a.every}, keep: 1, export: none, threads: {a.save_threads}}}
 loggers: jsonl
 out: {out}
 """)
@@ -77,7 +78,8 @@ def main():
     p.add_argument("--length", type=int, default=64)
     p.add_argument("--steps", type=int, default=24)
     p.add_argument("--every", type=int, default=8)
-    p.add_argument("--threads", type=int, default=1, help="of the backend")
+    p.add_argument("--threads", type=int, default=1, help="of the cpu backend")
+    p.add_argument("--backend", help="unless given cpu, with --threads")
     p.add_argument("--save-threads", type=int, default=1)
     a = p.parse_args()
     a.nrl, a.bench_copy = os.path.abspath(a.nrl), os.path.abspath(a.bench_copy)

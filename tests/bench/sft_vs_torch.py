@@ -27,7 +27,7 @@ train: {{steps: {steps}, global_batch: {batch}, micro_batch_tokens: {tokens}, pr
 backend: {backend}
 optimizer: {{name: adamw, lr: 1.0e-4, weight_decay: 0.0, betas: [0.9, 0.999], eps: 1.0e-8, clip_norm: 1.0}}
 schedule: constant
-checkpoint: {{every: 0, export: false, save_at_start: false}}
+checkpoint: {{every: 0, export: none, save_at_start: false}}
 loggers: [jsonl]
 out: {dir}/out
 overwrite: true

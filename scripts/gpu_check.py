@@ -1,0 +1,436 @@
+#!/usr/bin/env python3
+"""gpu_check.py - what can only be seen on a GPU, in three calls of at most 8 minutes, prepared on a machine without one.
+
+  gpu_check.py prepare [--build DIR] [--carry DIR]   collects what the others need, at most 64 MiB, and the CPU's losses
+  gpu_check.py correct [--carry DIR] [--out DIR]     rules, real shapes, sanitizers, other programs' numbers, NCCL
+  gpu_check.py time    [--carry DIR] [--out DIR]     where time goes: operations, products, attention, a step, ncu
+  gpu_check.py peers   [--carry DIR] [--out DIR]     whole training beside PyTorch, memory, the stall of a save
+  gpu_check.py report  [--out DIR]                   the table of all three, and OUT/gpu_check.json
+
+The folder of `prepare` (build/carry) is all that has to travel: it holds a copy of this program too. Needs python3 on
+both machines and nothing else; torch and transformers, compute-sanitizer and ncu are used where they are found.
+A row is ok, failed, skipped (with the reason) or a measure. The exit code is 1 if a row failed, 77 without a GPU.
+
+--backend NAME checks another backend than cuda; --rehearse shortens everything, so that a machine without a GPU shows
+that each part works: gpu_check.py correct --backend cpu --rehearse.
+"""
+import argparse
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MOST_BYTES = 64 << 20
+SECONDS = 8 * 60 - 20  # of one call
+TESTS = ["tensor.reference", "tensor.gradients", "tensor.tape", "optim.adamw", "dpo.losses", "parity.models",
+         "parity.stories"]
+PROGRAMS = ["check_shapes", "bench_ops", "bench_gemm", "bench_copy"]
+# Sums in another order drift apart as steps go on; bf16 and fp16 round each activation. Relative, over all steps.
+TOLERANCES = {"sft": {"fp32": 1e-3, "bf16": 5e-2, "fp16": 1e-2}, "dpo": {"fp32": 2e-3, "bf16": 1e-1, "fp16": 2e-2}}
+LLAMA_1B = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
+            "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+            "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+            "tie_word_embeddings": True, "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2,
+            "attention_bias": False, "mlp_bias": False, "attention_dropout": 0.0, "torch_dtype": "float32"}
+SMOLLM2 = dict(LLAMA_1B, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
+               num_key_value_heads=3, vocab_size=49152, max_position_embeddings=8192, rope_theta=100000.0)
+TINY = dict(LLAMA_1B, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=16, vocab_size=512, max_position_embeddings=512)
+# a kernel, and the rows of bench_ops that launch it
+NCU_KERNELS = {"flash_forward_kernel": "attention", "flash_keys_kernel": "attention", "flash_queries_kernel": "attention",
+               "norm_grad_kernel": "rms_norm_grad", "head_grad_kernel": "head", "each_pack_kernel": "swiglu"}
+
+
+class Call:
+    """One of the three calls: its rows, its deadline, and how programs are run."""
+
+    def __init__(self, name, args):
+        self.name, self.args, self.rows = name, args, []
+        self.end = time.monotonic() + (60 if args.rehearse else SECONDS)
+        self.carry = os.path.abspath(args.carry)
+        self.nrl = os.path.join(self.carry, "bin", "nrl")
+        self.library = os.path.join(self.carry, "lib", "nrl", "backends", args.backend + ".so")
+        self.work = tempfile.mkdtemp(prefix="nrl-gpu-check-")
+        os.makedirs(args.out, exist_ok=True)
+        folders = [f for pattern in ("/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/local/nvidia/lib64",
+                                     *(p + "/nvidia/*/lib" for p in sys.path if p)) for f in glob.glob(pattern)]
+        self.environment = dict(
+            os.environ, LD_LIBRARY_PATH=":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), *folders])),
+            NRL_PLUGIN_PATH=os.path.join(self.carry, "lib", "nrl"), NRL_TEST_SHARED=os.path.join(self.carry, "shared"),
+            NRL_TEST_SOURCE=self.carry, NRL_TEST_BUILD=self.carry)
+
+    def row(self, name, state, detail="", **data):
+        print("%-36s %-8s %s" % (name, state, detail), flush=True)
+        self.rows.append({"name": name, "state": state, "detail": detail, **data})
+
+    def run(self, command, seconds, environment=None):
+        """(exit code or None for "not done in time", output, errors)"""
+        left = min(seconds, self.end - time.monotonic())
+        if left < 2:
+            return None, "", "no time is left"
+        process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, errors="replace", cwd=self.work,
+                                   env=dict(self.environment, **(environment or {})), start_new_session=True)
+        try:
+            out, err = process.communicate(timeout=left)
+            return process.returncode, out, err
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            out, err = process.communicate()
+            return None, out, "not done after %.0f s\n%s" % (left, err)
+
+    def check(self, name, seconds, command, environment=None):
+        """A row that is ok where the command exits with 0; returns its output."""
+        began = time.monotonic()
+        code, out, err = self.run(command, seconds, environment)
+        took = "%.1f s" % (time.monotonic() - began)
+        lines = [line for line in (out + "\n" + err).splitlines() if line.strip()]
+        bad = [line for line in lines if re.search("fail|error", line, re.I)][:3] or lines[-3:]
+        if code == 0:
+            self.row(name, "ok", "%s; %s" % (took, lines[-1] if lines else ""))
+        elif code == 77 or err == "no time is left":
+            self.row(name, "skipped", lines[-1] if lines else "")
+        else:
+            self.row(name, "failed", "%s, exit %s: %s" % (took, code, " | ".join(bad)), output=(out + err)[-4000:])
+        return out
+
+    def measure(self, name, seconds, command, show, environment=None):
+        """A row of a program that prints one JSON object; `show` makes the detail of it."""
+        code, out, err = self.run(command, seconds, environment)
+        try:
+            data = json.loads(out[out.index("{"):])
+        except ValueError:
+            data = None
+        if code == 0 and data is not None:
+            self.row(name, "measure", show(data), data=data)
+            return data
+        state = "skipped" if err == "no time is left" else "failed"
+        self.row(name, state, "exit %s: %s" % (code, " | ".join((err or out).strip().splitlines()[-2:])))
+        return None
+
+    def finish(self):
+        shutil.rmtree(self.work, ignore_errors=True)
+        failed = any(r["state"] == "failed" for r in self.rows)
+        path = os.path.join(self.args.out, "gpu_check.%s.json" % self.name)
+        with open(path, "w") as f:
+            json.dump({"call": self.name, "backend": self.args.backend, "rehearsal": self.args.rehearse,
+                       "seconds": round(time.monotonic() - self.end + (60 if self.args.rehearse else SECONDS), 1),
+                       "failed": failed, "rows": self.rows}, f, indent=1)
+        print("written to", path)
+        return int(failed)
+
+
+def losses(out):
+    with open(os.path.join(out, "metrics.jsonl")) as f:
+        return [r["loss"] for r in map(json.loads, f) if "loss" in r]
+
+
+def train_command(nrl, carry, config, backend, out, steps, *overrides):
+    return [nrl, "run", os.path.join(carry, "configs", config + ".yaml"), "backend=" + backend, "out=" + out,
+            "overwrite=true", "train.epochs=", "train.steps=%d" % steps, "checkpoint.every=0", "checkpoint.export=none",
+            "eval.every=0", *overrides]
+
+
+def write_model(folder, shape, rows, length):
+    """config.json and rows of random tokens, for a run of random weights; its YAML is returned."""
+    import random
+    rng = random.Random(1)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(shape, f)
+    with open(os.path.join(folder, "rows.jsonl"), "w") as f:
+        for _ in range(rows):
+            ids = [rng.randrange(3, shape["vocab_size"]) for _ in range(length)]
+            f.write(json.dumps({"input_ids": ids, "labels": ids}) + "\n")
+    path = os.path.join(folder, "model.yaml")
+    with open(path, "w") as f:
+        f.write("model: {config: config.json}\ndata: {train: rows.jsonl, max_length: %d}\n"
+                "train: {steps: 1000, global_batch: 1, micro_batch_tokens: %d, precision: bf16}\n"
+                "optimizer: {name: adamw, lr: 1e-4}\ncheckpoint: {every: 0}\nout: bench\n" % (length, length))
+    return path
+
+
+# ---- prepare ----
+
+def copy_tree(source, to):
+    shutil.copytree(source, to, symlinks=False, dirs_exist_ok=True)
+
+
+def prepare(args):
+    build, carry = os.path.abspath(args.build), os.path.abspath(args.carry)
+    if not os.path.exists(os.path.join(build, "bin", "nrl")):
+        sys.exit("gpu_check: no build in %s; scripts/test.sh makes one" % args.build)
+    shutil.rmtree(carry, ignore_errors=True)
+    for folder in ("bin", "lib", "testlib"):
+        copy_tree(os.path.join(build, folder), os.path.join(carry, folder))
+    os.makedirs(os.path.join(carry, "tests"))
+    for name in ["test_" + t for t in TESTS] + PROGRAMS:
+        if os.path.exists(os.path.join(build, "tests", name)):
+            shutil.copy2(os.path.join(build, "tests", name), os.path.join(carry, "tests"))
+    for folder in ("configs", "scripts", "tests/data", "tests/bench", "tests/gpu"):
+        copy_tree(os.path.join(SOURCE, folder), os.path.join(carry, folder))
+    for name in ("golden/models", "golden/optim.json", "golden/dpo_losses.json", "data/models/stories260K"):
+        shared = os.path.join(SOURCE, "..", "shared", name)
+        if os.path.isdir(shared):
+            copy_tree(shared, os.path.join(carry, "shared", name))
+        elif os.path.exists(shared):
+            os.makedirs(os.path.dirname(os.path.join(carry, "shared", name)), exist_ok=True)
+            shutil.copy2(shared, os.path.join(carry, "shared", name))
+    if shutil.which("strip"):
+        for path in glob.glob(os.path.join(carry, "**"), recursive=True):
+            with open(path, "rb") if os.path.isfile(path) else open(os.devnull, "rb") as f:
+                is_elf = f.read(4) == b"\x7fELF"
+            if is_elf:
+                subprocess.run(["strip", "--strip-unneeded", path], check=True)
+    steps = 2 if args.rehearse else 50
+    numbers = {"steps": steps}
+    work = tempfile.mkdtemp(prefix="nrl-gpu-check-")
+    try:
+        for config, tolerances in TOLERANCES.items():
+            for precision in tolerances:
+                out = os.path.join(work, config + precision)
+                p = subprocess.run(train_command(os.path.join(carry, "bin", "nrl"), carry, config, "cpu", out, steps,
+                                                 "train.precision=" + precision), capture_output=True, text=True)
+                if p.returncode:
+                    sys.exit("gpu_check: the CPU did not train %s in %s: %s" % (config, precision, p.stderr))
+                numbers["%s %s" % (config, precision)] = losses(out)
+    finally:
+        shutil.rmtree(work)
+    with open(os.path.join(carry, "cpu_losses.json"), "w") as f:
+        json.dump(numbers, f)
+    size = sum(os.path.getsize(p) for p in glob.glob(os.path.join(carry, "**"), recursive=True) if os.path.isfile(p))
+    print("%s: %.1f MiB, of which at most 64 may travel; losses of %d steps" % (carry, size / 2**20, steps))
+    return int(size > MOST_BYTES)
+
+
+# ---- correct ----
+
+def rules(call):
+    out = call.check("rules of a backend", 150, [call.nrl, "plugins", "test", call.library])
+    kept, broken = len(re.findall("(?m)^ *ok ", out)), re.findall("(?m)^ *FAILED (.*)$", out)
+    call.row("  counted", "measure", "%d kept, %d not %s" % (kept, len(broken), "; ".join(broken)), report=out)
+    with open(os.path.join(call.args.out, "gpu_check.rules.txt"), "w") as f:
+        f.write(out)
+
+
+def shapes(call):
+    program = os.path.join(call.carry, "tests", "check_shapes")
+    for scale in ["tiny"] if call.args.rehearse else ["tiny", "1b", "8b"]:
+        out = call.check("shapes, " + scale, 120, [program, call.library, scale])
+        call.rows[-1]["report"] = out
+    own, other = ("attention=flash", "attention=cudnn") if call.args.backend == "cuda" else ("threads=1", "threads=1")
+    for scale in ["tiny"] if call.args.rehearse else ["1b", "8b"]:
+        out = call.check("own attention beside %s, %s" % (other, scale), 60, [program, call.library, scale, own, "--", other])
+        call.rows[-1]["report"] = out
+
+
+def beside_the_cpu(call):
+    with open(os.path.join(call.carry, "cpu_losses.json")) as f:
+        numbers = json.load(f)
+    for config, tolerances in TOLERANCES.items():
+        for precision, most in tolerances.items():
+            name, expected = "%s, %s, beside the CPU" % (config, precision), numbers["%s %s" % (config, precision)]
+            out = os.path.join(call.work, config + precision)
+            code, _, err = call.run(train_command(call.nrl, call.carry, config, call.args.backend, out, numbers["steps"],
+                                                  "train.precision=" + precision), 60)
+            if code != 0:
+                call.row(name, "failed" if code is not None else "skipped", err.strip().splitlines()[-1])
+                continue
+            found = losses(out)
+            apart = max(abs(a - b) / abs(a) for a, b in zip(expected, found))
+            good = len(found) == len(expected) and apart <= most
+            call.row(name, "ok" if good else "failed", "%d losses, last %.6g and %.6g, at most %.2g apart (%.2g allowed)"
+                     % (len(found), expected[-1], found[-1], apart, most), losses=found)
+    again = os.path.join(call.work, "again")
+    code, _, err = call.run(train_command(call.nrl, call.carry, "sft", call.args.backend, again, numbers["steps"],
+                                          "train.precision=bf16"), 60)
+    first = os.path.join(call.work, "sftbf16")
+    if code != 0 or not os.path.exists(first):
+        call.row("two runs give the same bits", "skipped", err.strip()[-200:] or "nothing to compare with")
+    else:
+        same = losses(again) == losses(first)
+        call.row("two runs give the same bits", "ok" if same else "failed", "%d losses" % len(losses(first)))
+
+
+def correct(call):
+    missing = sorted(set(re.findall(r"(\S+) => not found", call.run(["ldd", call.nrl, call.library], 20)[1])))
+    call.row("libraries of nrl", "failed" if missing else "ok", ", ".join(missing) or "all are here")
+    call.check("the program starts", 30, [call.nrl, "describe", call.args.backend])
+    rules(call)
+    for test in TESTS:
+        program = os.path.join(call.carry, "tests", "test_" + test)
+        if os.path.exists(program):
+            call.check(test, 60, [program], {"NRL_TEST_BACKEND": call.library})
+        else:
+            call.row(test, "skipped", "it was not built")
+    shapes(call)
+    beside_the_cpu(call)
+    if call.args.backend == "cuda":
+        out = os.path.join(call.work, "nccl")
+        call.check("nccl, one rank", 60, train_command(call.nrl, call.carry, "sft", "cuda", out, 5, "parallel=fsdp",
+                                                       "collective=nccl"))
+    if shutil.which("compute-sanitizer") and call.args.backend == "cuda":
+        for tool in ("memcheck", "racecheck"):
+            call.check("compute-sanitizer " + tool, 150, ["compute-sanitizer", "--tool", tool, "--target-processes", "all",
+                                                           "--error-exitcode", "9", call.nrl, "plugins", "test", call.library])
+    else:
+        call.row("compute-sanitizer", "skipped", "it is not here")
+
+
+# ---- time ----
+
+def slowest(data):
+    rows = [r for r in data["rows"] if r.get("of_peak") is not None]
+    rows.sort(key=lambda r: -r["us"])
+    return "%d rows; " % len(data["rows"]) + "; ".join("%s %s %.0f us, %.0f %% of peak" % (
+        r["op"], r["shape"], r["us"], 100 * r["of_peak"]) for r in rows[:3])
+
+
+def attention_rows(data):
+    return "; ".join("%s %s %.0f TFLOP/s" % (r["op"], r["shape"], r["gflops"] / 1e3) for r in data["rows"])
+
+
+def products(call, scale):
+    program = os.path.join(call.carry, "tests", "bench_gemm")
+    if not os.path.exists(program) or call.args.backend != "cuda":
+        call.row("products of cuBLASLt, " + scale, "skipped", "bench_gemm is built with the cuda backend, for cuda alone")
+        return
+    data = call.measure("products of cuBLASLt, " + scale, 60, [program, scale], lambda d: "first choice %.2f of the best of 8" % (
+        sum(r["best_us"] for r in d["rows"]) / sum(r["first_us"] for r in d["rows"])))
+    if not data:
+        return
+    table = os.path.join(call.work, "gemm.json")
+    with open(table, "w") as f:
+        json.dump(data, f)
+    call.measure("  beside torch.matmul", 60, [call.args.python, os.path.join(call.carry, "tests/gpu/torch_gemm.py"), table],
+                 lambda d: "torch takes %.3f of the first choice's time" % (
+                     sum(r["torch_us"] for r in d["rows"]) / sum(r["first_us"] for r in d["rows"])))
+
+
+def where_time_goes(call):
+    bench = os.path.join(call.carry, "tests", "bench_ops")
+    scales = ["tiny"] if call.args.rehearse else ["1b", "8b"]
+    for scale in scales:
+        call.measure("operations, " + scale, 90, [bench, call.library, "--shapes", scale], slowest)
+    modes = {"own": ["attention=flash"], "cudnn, repeatable": ["attention=cudnn"], "cudnn, fast": ["--relaxed", "attention=cudnn"]}
+    if call.args.backend != "cuda":
+        modes = {"own": []}
+    for mode, words in modes.items():
+        flags = [w for w in words if w.startswith("--")]
+        for scale in scales:
+            call.measure("attention %s, %s" % (mode, scale), 40, [bench, call.library, "--shapes", scale, "--only", "attention",
+                         *flags, *(w for w in words if w not in flags)], attention_rows)
+    for scale in scales:
+        products(call, scale)
+    config = write_model(call.work, *((TINY, 8, 64) if call.args.rehearse else (LLAMA_1B, 16, 4096)))
+    call.measure("a step, %s" % ("tiny" if call.args.rehearse else "Llama-3.2-1B, T=4096"), 120,
+                 [call.nrl, "profile", config, "backend=" + call.args.backend, "--steps", 3, "--json"], lambda d: "; ".join(
+                     "%s %.1f %%" % (k, 100 * v.get("share", 0)) for k, v in d["phases"].items() if v.get("share", 0) >= 0.005))
+    if not shutil.which("ncu") or call.args.backend != "cuda":
+        call.row("ncu", "skipped", "it is not here")
+        return
+    for kernel, rows in NCU_KERNELS.items():
+        call.check("ncu " + kernel, 40, ["ncu", "--clock-control", "none", "--kernel-name", "regex:" + kernel, "--launch-skip", 5,
+                   "--launch-count", 1, "--section", "SpeedOfLight", "--section", "Occupancy", "--section", "WarpStateStats",
+                   bench, call.library, "--shapes", "1b", "--only", rows])
+
+
+# ---- peers ----
+
+def speed(d):
+    found = {k: d.get(k) for k in ("tokens_per_s", "mfu", "step_seconds_median")}
+    memory = d.get("memory", {})
+    parts = ["%.0f tok/s" % found["tokens_per_s"]] if found["tokens_per_s"] else []
+    parts += ["MFU %.1f %%" % (100 * found["mfu"])] if found["mfu"] else []
+    parts += ["%s %.0f MiB" % (k.replace("_bytes", ""), v / 2**20) for k, v in memory.items() if isinstance(v, (int, float)) and k.endswith("_bytes")]
+    return ", ".join(parts)
+
+
+def beside_torch(call, name, shape, batch, length, peers, seconds):
+    config = os.path.join(call.work, "peer.json")
+    with open(config, "w") as f:
+        json.dump(shape, f)
+    where = ["--device", "cuda"] if call.args.backend == "cuda" else ["--device", "cpu", "--threads", 1]
+    call.measure(name, seconds, [sys.executable, os.path.join(call.carry, "tests/bench/sft_vs_torch.py"), call.nrl, config,
+                 "--batch", batch, "--length", length, "--steps", 4 if call.args.rehearse else 12, "--repeats", 1 if call.args.rehearse else 2,
+                 "--bf16", "--peers", *peers, *where, "--backend", call.args.backend, "--python", call.args.python],
+                 lambda d: "%.0f tok/s; %s; losses at most %.2g apart" % (d["nrl_tokens_per_s"], "; ".join(
+                     "%s %.0f (%.2f times)" % (k, v["torch_tokens_per_s"], d["nrl_tokens_per_s"] / v["torch_tokens_per_s"])
+                     for k, v in d["peers"].items()), d["largest_loss_difference"]))
+
+
+def beside_peers(call):
+    small = call.args.rehearse
+    has_torch = call.run([call.args.python, "-c", "import torch, transformers"], 60)[0] == 0
+    for name, shape, batch, length in ([("tiny", TINY, 2, 32)] if small else [("Llama-3.2-1B", LLAMA_1B, 1, 4096), ("SmolLM2-135M", SMOLLM2, 16, 1024)]):
+        folder = tempfile.mkdtemp(dir=call.work)
+        config = write_model(folder, shape, 4 * batch, length)
+        call.measure("nrl bench, %s" % name, 60, [call.nrl, "bench", config, "backend=" + call.args.backend, "train.global_batch=%d" % batch,
+                     "train.micro_batch_tokens=%d" % (batch * length), "--steps", 2 if small else 8, "--json"], speed)
+        if has_torch:
+            beside_torch(call, "beside PyTorch, %s" % name, shape, batch, length, ["eager"] if small else ["eager", "compile"], 200)
+        else:
+            call.row("beside PyTorch, %s" % name, "skipped", "no torch and transformers in %s (--python)" % call.args.python)
+    call.measure("stall of a save", 90, [sys.executable, os.path.join(call.carry, "tests/bench/save_stall.py"), call.nrl,
+                 os.path.join(call.carry, "tests", "bench_copy"), "--model", "tiny" if small else "smollm2", "--steps", 6 if small else 20,
+                 "--every", 3 if small else 10, "--backend", call.args.backend], lambda d: json.dumps(d)[:160])
+
+
+# ---- report ----
+
+def report(args):
+    calls = []
+    for name in ("correct", "time", "peers"):
+        path = os.path.join(args.out, "gpu_check.%s.json" % name)
+        if os.path.exists(path):
+            with open(path) as f:
+                calls.append(json.load(f))
+    if not calls:
+        sys.exit("gpu_check: no result in %s; run correct, time and peers first" % args.out)
+    for call in calls:
+        print("\n%s (%s%s), %.0f s" % (call["call"], call["backend"], ", a rehearsal" if call["rehearsal"] else "", call["seconds"]))
+        for r in call["rows"]:
+            print("  %-36s %-8s %s" % (r["name"], r["state"], r["detail"]))
+    with open(os.path.join(args.out, "gpu_check.json"), "w") as f:
+        json.dump({"calls": calls, "failed": any(c["failed"] for c in calls)}, f)
+    print("\nwritten to", os.path.join(args.out, "gpu_check.json"))
+    return int(any(c["failed"] for c in calls))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("part", choices=["prepare", "correct", "time", "peers", "report"])
+    p.add_argument("--build", default=os.path.join(SOURCE, "build", "release"))
+    p.add_argument("--carry", default=SOURCE if os.path.exists(os.path.join(SOURCE, "cpu_losses.json")) else os.path.join(SOURCE, "build", "carry"))
+    p.add_argument("--out", default=".", help="folder of the results")
+    p.add_argument("--backend", default="cuda")
+    p.add_argument("--python", default=os.environ.get("NRL_PEERS_PYTHON", sys.executable), help="one that has torch and transformers")
+    p.add_argument("--rehearse", action="store_true", help="small shapes and few steps")
+    args = p.parse_args()
+    if args.part == "prepare":
+        return prepare(args)
+    if args.part == "report":
+        return report(args)
+    if not os.path.exists(os.path.join(args.carry, "cpu_losses.json")):
+        sys.exit("gpu_check: %s is not a folder of `gpu_check.py prepare`" % args.carry)
+    if args.backend == "cuda" and not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg"))):
+        print("gpu_check: skipped: this machine has no NVIDIA GPU")
+        return 77
+    call = Call(args.part, args)
+    if not os.path.exists(call.library):
+        print("gpu_check: skipped: %s has no backend '%s'" % (args.carry, args.backend))
+        return 77
+    try:
+        {"correct": correct, "time": where_time_goes, "peers": beside_peers}[args.part](call)
+    finally:
+        code = call.finish()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

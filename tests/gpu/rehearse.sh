@@ -1,0 +1,35 @@
+#!/bin/sh
+# rehearse.sh: each of gpu_check's three calls works from the folder that `prepare` makes, with the original out of
+# sight of the program; on the cpu backend, at small sizes. Where there is nothing to check it says so.
+. "$(dirname "$0")/../e2e/e2e.sh"
+check=$source/scripts/gpu_check.py
+
+OMP_NUM_THREADS=2
+export OMP_NUM_THREADS
+command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
+python3 "$check" prepare --build nowhere 2>err
+is "exit code without a build" $? 1
+has err "no build in nowhere"
+python3 "$check" correct --carry nowhere 2>err
+is "exit code without what prepare makes" $? 1
+has err "nowhere is not a folder of"
+
+env -u NRL_PLUGIN_PATH python3 "$check" prepare --build "$NRL_TEST_BUILD" --carry carry --rehearse >out 2>err ||
+    is "prepare" "$(cat out err)" "exit code 0"
+has out "MiB, of which at most 64 may travel"
+if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
+    python3 carry/scripts/gpu_check.py correct >out
+    is "exit code without a GPU" $? 77
+    has out "skipped: this machine has no NVIDIA GPU"
+fi
+for part in correct time peers; do
+    env -u NRL_PLUGIN_PATH python3 carry/scripts/gpu_check.py $part --backend cpu --rehearse --out results >out 2>err ||
+        is "$part" "$(cat out err)" "exit code 0"
+    has out "written to results/gpu_check.$part.json"
+done
+python3 carry/scripts/gpu_check.py report --out results >out || is "report" "$(cat out)" "exit code 0"
+for row in "rules of a backend" "shapes, tiny" "own attention beside" "parity.models" "dpo, bf16, beside the CPU" \
+    "two runs give the same bits" "operations, tiny" "attention own, tiny" "a step, tiny" "nrl bench, tiny" "stall of a save"; do
+    has out "$row"
+done
+exit $failed
