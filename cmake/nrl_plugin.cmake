@@ -10,7 +10,8 @@ endif()
 
 function(nrl_plugin_kind out)
   set(folders "ALGORITHM=algorithms" "PARALLEL=parallel" "OPTIMIZER=optimizers" "BACKEND=backends"
-              "COLLECTIVE=collectives" "LOGGER=loggers" "MODEL=models")
+              "COLLECTIVE=collectives" "LOGGER=loggers" "MODEL=models" "TOKENIZER=tokenizers" "TEMPLATE=templates"
+              "DATASET=datasets" "FORMAT=formats" "ADAPTER=adapters" "FRONTEND=frontends")
   foreach(source ${ARGN})
     file(STRINGS ${source} line REGEX "NRL_KIND_[A-Z]+" LIMIT_COUNT 1)
     if(line MATCHES "NRL_KIND_([A-Z]+)")
@@ -41,7 +42,8 @@ function(nrl_plugin)
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${P_NAME} C_VISIBILITY_PRESET hidden
                         CXX_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
   if(TARGET libnrl)
-    target_link_libraries(${target} PRIVATE libnrl nrl_options ${P_LIBRARIES})
+    target_link_libraries(${target} PRIVATE libnrl nrl_base nrl_options ${P_LIBRARIES})
+    target_link_options(${target} PRIVATE LINKER:--exclude-libs,libnrl_base.a)
     set_target_properties(${target} PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/${P_KIND}
       INSTALL_RPATH "$ORIGIN/../../")

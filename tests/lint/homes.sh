@@ -6,7 +6,7 @@ bad=0
 
 # home HEADER-REGEX ALLOWED-PATH-REGEX
 home() {
-    if grep -rnE "^ *# *include *[<\"]$1[>\"]" core plugins --include='*.[ch]' --include='*.cpp' --include='*.cu' |
+    if grep -rnE "^ *# *include *[<\"]$1[>\"]" base core cli plugins --include='*.[ch]' --include='*.cpp' --include='*.cu' |
         grep -vE "^($2)"; then
         echo "  ^ $1 belongs to $2"
         bad=1
@@ -14,11 +14,11 @@ home() {
 }
 home 'dlfcn\.h' 'core/plugin/|plugins/(backends/cuda|collectives/nccl)/'
 home 'yaml\.h' 'core/config/'
-home 'jansson\.h' 'core/base/json\.c'
+home 'jansson\.h' 'base/json\.c'
 home 'l(ua|ualib|auxlib)\.h(pp)?' 'core/script/'
 home 'pcre2\.h' 'core/text/'
 home 'utf8proc\.h' 'core/text/'
-home 'sodium\.h' 'core/(base/hash\.c|mesh/|checkpoint/)'
+home 'sodium\.h' 'base/hash\.c|core/(mesh|checkpoint)/'
 home 'zlib\.h' 'core/data/'
 home 'zstd\.h' 'core/checkpoint/'
 home '(oneapi/)?dnnl[^>"]*' 'plugins/backends/cpu/'
@@ -34,7 +34,7 @@ only_in() {
     fi
 }
 only_in 'ending the process' '(^|[^a-zA-Z_.>])(_?[eE]xit|abort|quick_exit) *\(' \
-    'core/cli/|core/base/(arena|status)\.c' 'core plugins'
-only_in 'reading the environment' '(^|[^a-zA-Z_.>])(secure_)?getenv *\(' 'core/cli/|plugins/collectives/gloo/address\.c' 'core plugins'
-only_in 'the preprocessor asking for CUDA' '^ *# *if.*CUDA' 'plugins/(backends/cuda|collectives/nccl)/' 'core plugins'
+    'cli/|base/arena\.c|core/api/status\.c' 'base core cli plugins'
+only_in 'reading the environment' '(^|[^a-zA-Z_.>])(secure_)?getenv *\(' 'cli/|plugins/collectives/gloo/address\.c' 'base core cli plugins'
+only_in 'the preprocessor asking for CUDA' '^ *# *if.*CUDA' 'plugins/(backends/cuda|collectives/nccl)/' 'base core cli plugins'
 exit $bad

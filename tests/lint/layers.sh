@@ -1,25 +1,26 @@
 #!/bin/sh
 # layers.sh ROOT: who may include whom.
-#   base | config plugin tensor | mesh model text | data optim checkpoint | run conformance | script | cli
+#   base | api config plugin tensor | mesh model text | data optim checkpoint | run conformance | script | cli
 # A folder includes folders of layers to its left, and itself. The plugin host may include config (it
-# fills options). Plugins include <nrl/...> and their own folder.
+# fills options). base/ is linked statically into everything; cli/ is the program, the other folders are those of core/.
+# Plugins include <nrl/...>, base/ and their own folder.
 set -u
 cd "$1" || exit 1
 
 core_rule() {
-    find core -name '*.[ch]' ! -path 'core/include/*' | xargs grep -nE '^#include "[a-z_]+/' |
+    find base core cli -name '*.[ch]' ! -path 'core/include/*' | xargs grep -nE '^#include "[a-z_]+/' |
         awk -F'[:"]' '
         BEGIN {
-            n = split("base|config plugin tensor|mesh model text|data optim checkpoint|run conformance|script|cli", layers, "|")
+            n = split("base|api config plugin tensor|mesh model text|data optim checkpoint|run conformance|script|cli", layers, "|")
             for (i = 1; i <= n; i++) {
                 m = split(layers[i], folders, " ")
                 for (j = 1; j <= m; j++) level[folders[j]] = i
             }
         }
         {
-            split($1, path, "/"); from = path[2]
+            split($1, path, "/"); from = path[1] == "core" ? path[2] : path[1]
             split($4, name, "/"); to = name[1]
-            if (!(to in level)) { print $1 ":" $2 ": includes " $4 ", which is no folder of core"; bad = 1 }
+            if (!(to in level)) { print $1 ":" $2 ": includes " $4 ", which is no folder of the library"; bad = 1 }
             else if (from == to || level[from] > level[to]) next
             else if (from == "plugin" && to == "config") next
             else { print $1 ":" $2 ": " from " must not include " $4; bad = 1 }
@@ -31,7 +32,7 @@ core_rule() {
 plugin_rule() {
     find plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' | xargs grep -nE '^#include "' /dev/null |
         awk -F'[:"]' '
-        $4 ~ /^(nrl|core|plugins|base|config|plugin|tensor|mesh|model|text|data|optim|checkpoint|run|conformance|script|cli)\// || $4 ~ /\.\.\/\.\./ {
+        $4 ~ /^(nrl|core|plugins|api|config|plugin|tensor|mesh|model|text|data|optim|checkpoint|run|conformance|script|cli)\// || $4 ~ /\.\.\/\.\./ {
             print $1 ":" $2 ": a plugin must not include " $4; bad = 1
         }
         END { exit bad }'

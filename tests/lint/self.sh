@@ -8,9 +8,9 @@ failed=0
 
 fresh() {
     rm -rf "$work/tree"
-    mkdir -p "$work/tree/core/base" "$work/tree/core/run" "$work/tree/core/include/nrl" \
+    mkdir -p "$work/tree/base" "$work/tree/cli" "$work/tree/core/run" "$work/tree/core/include/nrl" \
         "$work/tree/plugins/loggers/x" "$work/tree/tests"
-    echo '/* a.h */' >"$work/tree/core/base/a.h"
+    echo '/* a.h */' >"$work/tree/base/a.h"
     echo '/* b.c */' >"$work/tree/core/run/b.c"
     echo '/* nrl.h */' >"$work/tree/core/include/nrl/nrl.h"
     echo '/* x.c */' >"$work/tree/plugins/loggers/x/x.c"
@@ -32,19 +32,20 @@ fresh
 for rule in layers homes style docs; do
     sh "$here/$rule.sh" "$work/tree" || { echo "$rule refuses what is right"; failed=1; }
 done
-sin layers core/base/a.h '#include "run/b.h"'
+sin layers base/a.h '#include "run/b.h"'
 sin layers core/run/b.c '#include "script/script.h"'
 sin layers core/run/b.c '#include "nowhere/n.h"'
-sin layers plugins/loggers/x/x.c '#include "base/a.h"'
+sin layers base/a.h '#include "config/c.h"'
+sin layers plugins/loggers/x/x.c '#include "run/b.h"'
 sin layers plugins/loggers/x/x.c '#include "../../loggers/y/y.h"'
 sin layers core/include/nrl/nrl.h '#include "base/a.h"'
 sin homes core/run/b.c '#include <dlfcn.h>'
-sin homes core/base/a.h '#include <yaml.h>'
+sin homes base/a.h '#include <yaml.h>'
 sin homes core/run/b.c '# include <lua.h>'
 sin homes plugins/loggers/x/x.c '#include <oneapi/dnnl/dnnl.h>'
 sin homes core/run/b.c '    exit(1);'
 sin homes plugins/loggers/x/x.c '    const char *home = getenv("HOME");'
-sin homes core/base/a.h '#ifdef NRL_CUDA'
+sin homes base/a.h '#ifdef NRL_CUDA'
 sin style core/run/b.c "$(printf '\tint x;')"
 sin style core/run/b.c 'int x; '
 sin style core/run/b.c '/* TODO: more */'

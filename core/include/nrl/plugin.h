@@ -33,7 +33,13 @@ typedef enum {
     NRL_KIND_BACKEND,   /* backends    */
     NRL_KIND_COLLECTIVE, /* collectives */
     NRL_KIND_LOGGER,    /* loggers     */
-    NRL_KIND_MODEL      /* models      */
+    NRL_KIND_MODEL = 7, /* models      */
+    NRL_KIND_TOKENIZER = 8, /* tokenizers */
+    NRL_KIND_TEMPLATE = 9,  /* templates  */
+    NRL_KIND_DATASET = 10,  /* datasets   */
+    NRL_KIND_FORMAT = 11,   /* formats    */
+    NRL_KIND_ADAPTER = 12,  /* adapters   */
+    NRL_KIND_FRONTEND = 13  /* frontends  */
 } nrl_kind;
 
 /* ---- options: one row per knob; the host fills the plugin's own struct ---- */
