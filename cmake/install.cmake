@@ -1,22 +1,45 @@
-# What an outsider gets: the program, libnrl.so.0, the headers, the plugins (each installs itself),
-# examples, skeletons, and a CMake package for plugins of their own. Any prefix works: paths are relative.
+# `cmake --install` and `cpack`: the program, libnrl, the plugins (each installs itself, nrl_plugin.cmake), the manual page,
+# and for developers headers, a CMake package, a pkg-config file, examples and skeletons. Any prefix works: all paths
+# are relative to the program or to the file that names them.
+#   cmake --install build --prefix DIR               everything
+#   cmake --install build --component runtime        runtime, dev or cuda alone
+#   cpack -G TGZ | cpack -G DEB                       (in the build folder) one tarball; one .deb for each component
 include(CMakePackageConfigHelpers)
 set(nrl_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nrl)
+set(nrl_data_dir ${CMAKE_INSTALL_DATADIR}/nrl)
 
+# ---- runtime ----
 install(TARGETS nrl libnrl EXPORT nrl-targets
-  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY core/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-foreach(folder scripts configs examples)
-  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
-    install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/nrl)
-  endif()
-endforeach()
+  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
+install(DIRECTORY configs DESTINATION ${nrl_data_dir} COMPONENT runtime)
+install(DIRECTORY scripts DESTINATION ${nrl_data_dir} COMPONENT runtime FILES_MATCHING PATTERN "*.lua")
+install(FILES LICENSE NOTICE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
-install(EXPORT nrl-targets NAMESPACE nrl:: DESTINATION ${nrl_package_dir})
+# The manual page is what `nrl help` prints. An instrumented program is not run while building.
+if(NOT NRL_SANITIZE AND NOT NRL_FUZZ AND NOT CMAKE_CROSSCOMPILING)
+  add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/nrl.1
+    COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/man.sh $<TARGET_FILE:nrl> ${PROJECT_VERSION} ${PROJECT_BINARY_DIR}/nrl.1
+    DEPENDS nrl cmake/man.sh VERBATIM)
+  add_custom_target(nrl_man ALL DEPENDS ${PROJECT_BINARY_DIR}/nrl.1)
+  install(FILES ${PROJECT_BINARY_DIR}/nrl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime OPTIONAL)
+endif()
+
+# ---- dev ----
+install(DIRECTORY core/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
+  FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY examples DESTINATION ${nrl_data_dir} COMPONENT dev)
+install(EXPORT nrl-targets NAMESPACE nrl:: DESTINATION ${nrl_package_dir} COMPONENT dev)
 configure_package_config_file(cmake/nrl-config.cmake.in ${PROJECT_BINARY_DIR}/nrl-config.cmake
   INSTALL_DESTINATION ${nrl_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/nrl-config-version.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/nrl-config.cmake ${PROJECT_BINARY_DIR}/nrl-config-version.cmake
-  cmake/nrl_plugin.cmake DESTINATION ${nrl_package_dir})
+  cmake/nrl_plugin.cmake DESTINATION ${nrl_package_dir} COMPONENT dev)
+# pkg-config's file finds its prefix from where it lies itself.
+file(RELATIVE_PATH nrl_pc_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" nrl_pc_prefix "${nrl_pc_prefix}")
+configure_file(cmake/nrl.pc.in ${PROJECT_BINARY_DIR}/nrl.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/nrl.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+
+include(cmake/pack.cmake)

@@ -1,5 +1,6 @@
 # nrl_plugin(my.c) or nrl_plugin(KIND algorithms NAME my SOURCES my.c other.c [LIBRARIES ...])
-# builds <name>.so that nrl opens. Works inside the tree and, through find_package(nrl), outside it:
+# builds <name>.so that nrl opens. COMPONENT NAME puts a plugin of the tree into another package than the
+# program's. Works inside the tree and, through find_package(nrl), outside it:
 # there it lands in <build>/plugins/<kind>/, so that NRL_PLUGIN_PATH=<build>/plugins finds it.
 # Without KIND the kind is the one that the sources name (NRL_KIND_...).
 # nrl_plugin_test(my [option=value ...]) then adds the test that `nrl plugins test` passes; ctest runs it
@@ -25,7 +26,7 @@ function(nrl_plugin_kind out)
 endfunction()
 
 function(nrl_plugin)
-  cmake_parse_arguments(P "" "KIND;NAME" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(P "" "KIND;NAME;COMPONENT" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT P_SOURCES)
     set(P_SOURCES ${P_UNPARSED_ARGUMENTS})
   endif()
@@ -47,7 +48,10 @@ function(nrl_plugin)
     set_target_properties(${target} PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/${P_KIND}
       INSTALL_RPATH "$ORIGIN/../../")
-    install(TARGETS ${target} LIBRARY DESTINATION ${NRL_PLUGIN_SUBDIR}/${P_KIND})
+    if(NOT P_COMPONENT)
+      set(P_COMPONENT runtime)
+    endif()
+    install(TARGETS ${target} LIBRARY DESTINATION ${NRL_PLUGIN_SUBDIR}/${P_KIND} COMPONENT ${P_COMPONENT})
   else()
     target_link_libraries(${target} PRIVATE nrl::libnrl ${P_LIBRARIES})
     set_target_properties(${target} PROPERTIES

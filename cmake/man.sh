@@ -1,0 +1,46 @@
+#!/bin/sh
+# man.sh NRL VERSION FILE: writes the manual page nrl(1) into FILE, made of what `nrl help` and `nrl help VERB` print.
+set -eu
+nrl=$1 version=$2 file=$3
+
+# Text as it stands: roff's own characters are escaped.
+verbatim() {
+    printf '.nf\n'
+    sed 's/\\/\\e/g; s/-/\\-/g; s/`/\\(ga/g; s/^\([.'"'"']\)/\\\&\1/'
+    printf '.fi\n'
+}
+
+exec >"$file"
+help=$("$nrl" help)
+cat <<ROFF
+.TH NRL 1 "" "nrl $version" "User Commands"
+.SH NAME
+nrl \\- fine\\-tune language models from a config or a Lua script
+.SH SYNOPSIS
+.B nrl
+.I VERB
+.RI [ argument " ...]"
+.SH DESCRIPTION
+ROFF
+printf '%s\n' "$help" | verbatim
+for verb in $(printf '%s\n' "$help" | sed -n 's/^  nrl \([a-z][a-z-]*\).*/\1/p' | awk '!seen[$0]++'); do
+    printf '.SH "NRL %s"\n' "$(printf %s "$verb" | tr '[:lower:]' '[:upper:]')"
+    "$nrl" help "$verb" | verbatim
+done
+cat <<'ROFF'
+.SH ENVIRONMENT
+.TP
+.B NRL_PLUGIN_PATH
+folders that are searched for plugins first, separated by colons
+.TP
+.BR NRL_NO_PLUGINS_FROM_CONFIG ", " NRL_NO_SCRIPTS
+1: as \-\-no\-plugins\-from\-config and \-\-no\-scripts, for every command
+.TP
+.BR NRL_JOB_SECRET_FILE ", " NRL_JOB_SECRET
+the secret by which the ranks of a job know each other
+.TP
+.B OMP_NUM_THREADS
+threads of a rank on the cpu backend
+.SH LICENSE
+Apache License, Version 2.0
+ROFF

@@ -1,0 +1,93 @@
+#!/bin/sh
+# packages.sh CMAKE CC: packs this build with cpack and works from what the packages hold, unpacked into a folder: files
+# and dependencies, a run by the program, and with pkg-config alone a plugin and a program that links libnrl.
+# The full proof, in a bare system, is `scripts/campaign.sh packages`.
+set -u
+cmake=$1 cc=$2
+cpack=$(dirname "$cmake")/cpack
+for program in dpkg-deb dpkg-shlibdeps pkg-config "$cpack"; do
+    command -v "$program" >/dev/null || { echo "skipped: there is no $program"; exit 77; }
+done
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+fail() {
+    echo "$*"
+    failed=1
+}
+
+# The generator's name keeps cpack from building everything once more.
+for generator in TGZ DEB; do
+    "$cpack" -G $generator --config "$NRL_TEST_BUILD/CPackConfig.cmake" -B "$work/packs" \
+        -D CPACK_CMAKE_GENERATOR=Ninja >log 2>&1 || { cat log; exit 1; }
+done
+runtime=$(ls packs/nrl_*.deb) dev=$(ls packs/libnrl-dev_*.deb) tarball=$(ls packs/nrl-*.tar.gz)
+
+# ---- what is in which ----
+dpkg-deb -f "$runtime" Depends >depends
+for library in libc6 libdnnl libgomp1 libjansson4 liblua5.4-0 libpcre2-8-0 libsodium23 libutf8proc libuv1 \
+    libxxhash0 libyaml-0-2 libzstd1 zlib1g; do
+    grep -q "\b$library" depends || fail "nrl depends not on $library: $(cat depends)"
+done
+dpkg-deb -f "$dev" Depends | grep -q "^nrl (= " || fail "libnrl-dev depends not on its own nrl"
+dpkg-deb -x "$runtime" deb && cp -r deb runtime && dpkg-deb -x "$dev" deb && mkdir tar && tar -C tar --strip-components=1 -xzf "$tarball"
+holds() {
+    root=$1
+    shift
+    for file; do [ -e "$root/$file" ] || fail "$root has no $file"; done
+}
+holds runtime/usr bin/nrl lib/libnrl.so.0 lib/nrl/backends/cpu.so share/man/man1/nrl.1 share/doc/nrl/LICENSE \
+    share/doc/nrl/copyright share/nrl/scripts/quickstart.lua share/nrl/configs/sft.yaml
+for tree in deb/usr tar; do
+    holds $tree bin/nrl lib/libnrl.so include/nrl/nrl.h lib/cmake/nrl/nrl-config.cmake lib/pkgconfig/nrl.pc \
+        share/nrl/examples/gce/gce.c share/nrl/examples/skeletons
+done
+for file in include lib/libnrl.so share/nrl/examples; do
+    [ ! -e "runtime/usr/$file" ] || fail "nrl has $file, which is libnrl-dev's"
+done
+grep -rlE "$NRL_TEST_SOURCE|$NRL_TEST_BUILD" deb | grep . && fail "these name the folder they were built in"
+
+# ---- the manual page: every verb, and nothing that roff would take for a request ----
+for verb in run check launch resume sample describe plugins; do
+    grep -qi "^.SH \"NRL $verb\"" runtime/usr/share/man/man1/nrl.1 || fail "nrl.1 lacks the verb $verb"
+done
+if command -v groff >/dev/null; then
+    groff -man -Tascii -ww runtime/usr/share/man/man1/nrl.1 >page 2>err || fail "groff refuses nrl.1"
+    [ ! -s err ] || { fail "groff warns of nrl.1:"; cat err; }
+fi
+
+# ---- it runs from there ----
+unset LD_LIBRARY_PATH NRL_PLUGIN_PATH 2>err || true
+nrl=$work/runtime/usr/bin/nrl
+small="train.epochs=0 train.steps=2 eval.every=0 checkpoint.every=0"
+one='backend={name: cpu, threads: 1}'
+# shellcheck disable=SC2086
+"$nrl" run runtime/usr/share/nrl/configs/sft.yaml $small "$one" out=out >log 2>&1 || { fail "the packed program:"; cat log; }
+"$nrl" plugins new optimizer mine mine >log 2>&1 && fail "plugins new works without libnrl-dev"
+
+# ---- pkg-config: a plugin, a program ----
+export PKG_CONFIG_PATH="$work/deb/usr/lib/pkgconfig"
+nrl=$work/deb/usr/bin/nrl
+mkdir -p plugins/algorithms
+# shellcheck disable=SC2046
+"$cc" -shared -fPIC $(pkg-config --cflags nrl) "$(pkg-config --variable=examplesdir nrl)/gce/gce.c" \
+    -o plugins/algorithms/gce.so $(pkg-config --libs nrl) >log 2>&1 || { fail "a plugin by pkg-config:"; cat log; }
+# shellcheck disable=SC2086
+"$nrl" run "$work/deb/usr/share/nrl/examples/gce/gce.yaml" "plugins=[$work/plugins]" $small "$one" out=gce >log 2>&1 ||
+    { fail "the plugin built by pkg-config:"; cat log; }
+cat >program.c <<'C'
+#include <nrl/nrl.h>
+#include <stdio.h>
+int main(void)
+{
+    nrl_status st = nrl_fail(NRL_ERR_DATA, "row %d", 3);
+    puts(nrl_error_text());
+    return st != NRL_ERR_DATA;
+}
+C
+# shellcheck disable=SC2046
+"$cc" $(pkg-config --cflags nrl) program.c -o program $(pkg-config --libs nrl) >log 2>&1 || { fail "a program by pkg-config:"; cat log; }
+[ "$(LD_LIBRARY_PATH=$work/deb/usr/lib ./program)" = "row 3" ] || fail "the program built by pkg-config does not run"
+"$nrl" plugins new optimizer mine mine >log 2>&1 || { fail "plugins new with libnrl-dev:"; cat log; }
+exit $failed
