@@ -22,9 +22,10 @@ module:libsodium:libsodium-dev:libsodium-devel:libsodium
 module:zlib:zlib1g-dev:zlib-devel:zlib'
 test_needs='
 module:cmocka:libcmocka-dev:libcmocka-devel:cmocka'
-# What single tests ask for and are skipped without: a small Slurm. Installed where the user is root
+# What single tests ask for and are skipped without: a small Slurm, and what cpack asks. Installed where the user is root
 # already (a container, continuous integration), never demanded.
 test_wishes='
+program:file:file
 program:munged:munge
 program:slurmctld:slurmctld
 program:slurmd:slurmd

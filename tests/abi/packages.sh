@@ -5,7 +5,7 @@
 set -u
 cmake=$1 cc=$2
 cpack=$(dirname "$cmake")/cpack
-for program in dpkg-deb dpkg-shlibdeps pkg-config "$cpack"; do
+for program in dpkg-deb dpkg-shlibdeps file pkg-config "$cpack"; do
     command -v "$program" >/dev/null || { echo "skipped: there is no $program"; exit 77; }
 done
 work=$(mktemp -d) || exit 1
