@@ -24,6 +24,8 @@ crash-states 10000 disks as a crash may leave them, built from recorded runs: ea
 shards  3      steps on 1, 2 and 4 ranks of fsdp, SmolLM2-135M in shape: memory falls as the plan says
 network 50     ranks in network namespaces (root) whose network fails: out in 10 s with the right name, or on with the same numbers
 suite   20     runs of all tests, each second one on a busy machine, in turn on each instruction set of the CPU: all green
+packages 2     Debian releases (12, then 13): .deb built in one, installed in a bare one, where the quickstart runs (root, debootstrap)
+docs    1      build of the site of docs/, with mkdocs in a virtual environment of its own: no warnings
 steady  10000  steps of one run: from the 500th on, memory grows less than 1 % (or 1 MiB), descriptors not at all'
 
 usage() {
@@ -364,6 +366,65 @@ try_suite() {
         sed -n 's/^Total Test time (real) = *//p' "$work/suite")"
     [ $code -eq 0 ] || sed -n '/FAILED:/,/^Errors/p' "$work/suite" | sed '1d;$d'
     return $code
+}
+
+# inside FOLDER COMMAND...: runs it in that root folder, with /proc and /dev there as long as it runs
+inside() {
+    root=$1
+    shift
+    unshare --mount --pid --fork --kill-child sh -c '
+        root=$1 && shift
+        mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
+            exec chroot "$root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+                HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"' sh "$root" "$@"
+}
+
+# The release's packages, built from this checkout by the plain two commands and without cmocka; installed in a fresh
+# system that has nothing else, where a user without rights runs the quickstart; then what libnrl-dev is for.
+# NRL_PACKAGES=FOLDER keeps the packages there.
+try_packages() {
+    case $(($1 % 2)) in 1) release=bookworm ;; 0) release=trixie ;; esac
+    mirror=${NRL_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+    bare=$work/$release build=$work/$release-build
+    debootstrap --variant=minbase "$release" "$bare" "$mirror" >"$work/log" 2>&1 || { tail -n 5 "$work/log"; return 1; }
+    cp -L /etc/resolv.conf "$bare/etc/resolv.conf"
+    cp -a "$bare" "$build"
+    mkdir "$build/src"
+    (cd "$source" && git ls-files -z | xargs -0 cp --parents -t "$build/src") || return 1
+    sed -n 's/^\(program\|module\|header\):[^:]*:\([^:]*\).*/\2/p' "$source/scripts/prepare.sh" |
+        grep -vE 'cmocka|munge|slurm' >"$build/needs"
+    inside "$build" sh -ec 'apt-get update -q
+        apt-get install -q -y --no-install-recommends $(cat /needs) dpkg-dev file >/tmp/apt
+        cd /src
+        cmake -B build
+        cmake --build build -j "$(nproc)"
+        cd build && cpack -G DEB && cpack -G TGZ' >"$work/log" 2>&1 || { tail -n 30 "$work/log"; return 1; }
+    grep -q 'no cmocka: the tests are not built' "$work/log" || { echo "cmake said nothing of the tests"; return 1; }
+    cp "$build"/src/build/*.deb "$build"/src/build/*.tar.gz "$bare/tmp"
+    [ -z "${NRL_PACKAGES:-}" ] || { mkdir -p "$NRL_PACKAGES/$release" && cp "$bare"/tmp/*nrl* "$NRL_PACKAGES/$release"; }
+    rm -rf "$build"
+    inside "$bare" sh -ec 'apt-get update -q
+        apt-get install -q -y --no-install-recommends /tmp/nrl_*.deb
+        useradd -m user
+        su user -c "cd && nrl run /usr/share/nrl/scripts/quickstart.lua"' >"$work/log" 2>&1 ||
+        { tail -n 30 "$work/log"; return 1; }
+    right=$(sed -n 's/^after preferences: \([0-9]*\) of 1000 right.*/\1/p' "$work/log")
+    echo "$release: $(cd "$bare/tmp" && ls nrl_*.deb), $(inside "$bare" dpkg-query -W | wc -l) packages in all, quickstart: ${right:-0} of 1000 right"
+    [ "${right:-0}" -ge 900 ] || { tail -n 20 "$work/log"; return 1; }
+    inside "$bare" sh -ec 'mkdir /tmp/unpacked && tar -C /tmp/unpacked --strip-components=1 -xzf /tmp/nrl-*.tar.gz
+        /tmp/unpacked/bin/nrl check /tmp/unpacked/share/nrl/configs/sft.yaml
+        apt-get install -q -y --no-install-recommends /tmp/libnrl-dev_*.deb gcc libc6-dev cmake make pkg-config
+        su user -c "cd && nrl plugins new optimizer mine mine && cmake -S mine -B mine/build && cmake --build mine/build &&
+            ctest --test-dir mine/build &&
+            cc -shared -fPIC \$(pkg-config --cflags nrl) /usr/share/nrl/examples/gce/gce.c -o gce.so \$(pkg-config --libs nrl) &&
+            nrl plugins test ./gce.so"' >"$work/log" 2>&1 || { tail -n 30 "$work/log"; return 1; }
+    rm -rf "$bare"
+}
+
+# The site as the workflow builds it. NRL_SITE=FOLDER keeps it there.
+try_docs() {
+    python3 -m venv "$work/venv" && "$work/venv/bin/pip" install -q -r "$source/docs/requirements.txt" || return 1
+    NO_MKDOCS_2_WARNING=1 NRL=$nrl "$work/venv/bin/mkdocs" build --strict -f "$source/mkdocs.yml" -d "${NRL_SITE:-$work/site}"
 }
 
 # One of tests/campaigns: it counts, and prints the last line, by itself.

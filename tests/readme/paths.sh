@@ -11,7 +11,7 @@ need() {
     failed=1
 }
 
-for readme in core/README.md plugins/README.md tests/README.md; do
+for readme in core/README.md plugins/README.md tests/README.md CONTRIBUTING.md docs/*.md docs/plugins/*.md; do
     folder=$(dirname "$readme")
     for path in $(sed -n 's/](\([^)#:]*\))/\n@\1\n/gp' "$readme" | sed -n 's/^@//p'); do
         need "$readme" "$folder/$path"
