@@ -1,7 +1,7 @@
 /*
  * check.c - `nrl check FILE [key=value ...]`: everything up to opening a device.
  */
-#include "cli/experiment.h"
+#include "cli/verbs.h"
 #include <stdio.h>
 
 nrl_status cli_check(int argc, char **argv)

@@ -4,7 +4,7 @@
  * date.
  */
 #include "base/json.h"
-#include "cli/cli.h"
+#include "cli/verbs.h"
 #include "config/compare.h"
 #include "config/schema.h"
 #include "config/suggest.h"

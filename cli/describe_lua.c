@@ -2,7 +2,7 @@
  * describe_lua.c - `nrl describe lua`: what a script can call, on one page. The functions are core/script;
  * e2e.describe_lua holds this page and them together, name by name.
  */
-#include "cli/cli.h"
+#include "cli/verbs.h"
 #include <stdio.h>
 
 static const char page[] =

@@ -2,8 +2,8 @@
  * env.c - `nrl env`: machine and build, as a report of a problem needs them. Opens no device.
  */
 #include "base/json.h"
-#include "cli/cli.h"
-#include "cli/ranks.h"
+#include "cli/verbs.h"
+#include "cli/common/ranks.h"
 #include <nrl/backend.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,9 +3,9 @@
  * most. It starts nrl itself, so that no shell, agent or library is needed beside it.
  */
 #include "cli/launch.h"
-#include "cli/cli.h"
-#include "cli/job_secret.h"
-#include "cli/ranks.h"
+#include "cli/verbs.h"
+#include "cli/common/job_secret.h"
+#include "cli/common/ranks.h"
 #include "config/config.h"
 #include "mesh/store.h"
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * they are killed.
  */
 #include "cli/launch.h"
-#include "cli/cli.h"
+#include "cli/common/cli.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,27 +1,103 @@
 /*
- * main.c - the program; everything else is in libnrl, so that plugins share one copy of the core.
+ * main.c - the program `nrl`: finds the verb, which is a function here or a program of its own.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <nrl/plugin.h>
+#include "cli/verbs.h"
+#include "config/suggest.h"
 #include <stdio.h>
+#include <string.h>
 
-NRL_API int nrl_main(int argc, char **argv);
+static const struct {
+    const char *name;
+    cli_run_verb run;
+} own_verbs[] = {
+    {"run", cli_run},           {"check", cli_check},       {"launch", cli_launch}, {"resume", cli_resume},
+    {"describe", cli_describe}, {"plugins", cli_plugins},   {"env", cli_env},       {"version", cli_version},
+};
 
-/* A number below 3 that the caller left closed would go to the next file that is opened, and messages would be
- * written into it. A descriptor that neither reads nor writes holds the place: to everyone it is still closed. */
-static int reserve_standard_descriptors(void)
+static cli_run_verb find_own(const char *name)
 {
-    for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/", O_PATH) != fd) return -1;
-    return 0;
+    for (size_t i = 0; i < sizeof own_verbs / sizeof *own_verbs; i++)
+        if (!strcmp(own_verbs[i].name, name)) return own_verbs[i].run;
+    return NULL;
+}
+
+static void print_help(FILE *to)
+{
+    int width = 0;
+    for (size_t i = 0; i < cli_n_verbs; i++)
+        if ((int)strlen(cli_verbs[i].example) > width) width = (int)strlen(cli_verbs[i].example);
+    fprintf(to, "nrl fine-tunes language models. An example of every verb:\n\n");
+    for (size_t i = 0; i < cli_n_verbs; i++)
+        if (cli_verbs[i].summary) fprintf(to, "  nrl %-*s  %s\n", width, cli_verbs[i].example, cli_verbs[i].summary);
+    arena a = {0};
+    const char **names;
+    size_t n = programs_list(&a, &names);
+    if (n) fprintf(to, "\nnrl-VERB on PATH:");
+    for (size_t i = 0; i < n; i++) fprintf(to, " %s", names[i]);
+    if (n) fprintf(to, "\n");
+    arena_free(&a);
+    fprintf(to,
+            "\nkey=value sets any option of the config: `nrl describe` lists them.\n"
+            "`nrl VERB --help` shows a verb's arguments.\n"
+            "Exit codes: 0 done, 1 failed, 2 usage or config, 3 diverged, 4 peer lost,\n"
+            "5 checkpoint corrupt, 6 out of memory, 7 disk full, 65 data, 75 stopped: resume\n");
+}
+
+static nrl_status unknown_verb(const char *name)
+{
+    arena a = {0};
+    const char **names;
+    suggestion near = {.word = name};
+    for (size_t i = 0; i < cli_n_verbs; i++)
+        suggest_offer(&near, cli_verbs[i].name);
+    size_t n = programs_list(&a, &names);
+    for (size_t i = 0; i < n; i++) suggest_offer(&near, names[i]);
+    nrl_status st;
+    if (near.best) st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean '%s'?", name, near.best);
+    else if (strchr(name, '.')) st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean `nrl run %s`?", name, name);
+    else st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'\n`nrl help` lists them", name);
+    arena_free(&a);
+    return st;
+}
+
+/* Before it is clear whose verb this is, nothing of the process is changed: a program of another inherits it. */
+static nrl_status run_program(const char *name, char **argv)
+{
+    nrl_status st = programs_exec(name, argv);
+    return st == NRL_ERR_CONFIG && !cli_find_verb(name) ? unknown_verb(name) : st;
 }
 
 int main(int argc, char **argv)
 {
-    if (reserve_standard_descriptors()) {
+    if (!cli_reserve_descriptors()) {
         perror("error: standard input, output and error");
         return 1;
     }
-    return nrl_main(argc, argv);
+    cli_prepare(&argc, argv);
+    if (argc < 2) {
+        print_help(stderr);
+        return 2;
+    }
+    bool asks_help = cli_is_help(argv[1]);
+    if (asks_help && argc == 2) {
+        signals_let_writes_fail();
+        print_help(stdout);
+        return cli_finish(NRL_OK);
+    }
+    const char *name = !strcmp(argv[1], "--version") ? "version" : argv[asks_help ? 2 : 1];
+    asks_help = asks_help || (argc > 2 && cli_is_help(argv[2]) && *argv[2] == '-');
+    cli_run_verb own = find_own(name);
+    const cli_verb *v = cli_find_verb(name);
+    if (asks_help && v) {
+        signals_let_writes_fail();
+        cli_print_verb_help(v);
+        return cli_finish(NRL_OK);
+    }
+    if (own) {
+        signals_let_writes_fail();
+        return cli_finish(own(argc - 1, argv + 1));
+    }
+    if (!asks_help) return cli_finish(run_program(name, argv + 1));
+    char help[] = "--help";
+    return cli_finish(run_program(name, (char *[]){NULL, help, NULL}));
 }

@@ -3,7 +3,7 @@
  * `test` and `new` have files of their own.
  */
 #include "base/json.h"
-#include "cli/cli.h"
+#include "cli/verbs.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ nrl_status cli_plugins(int argc, char **argv)
 {
     arena a = {0};
     plugin_entry *entries;
-    if (argc > 1 && !strcmp(argv[1], "test")) return cli_plugins_test(argc, argv);
+    if (argc > 1 && !strcmp(argv[1], "test")) return programs_exec("test-plugin", argv + 1);
     if (argc > 1 && !strcmp(argv[1], "new")) return cli_plugins_new(argc, argv);
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 0, 0));

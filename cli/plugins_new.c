@@ -4,7 +4,7 @@
  */
 #include "base/buffer.h"
 #include "base/file.h"
-#include "cli/cli.h"
+#include "cli/verbs.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * resume.c - `nrl resume DIR [key=value ...]`: continues the run in DIR from its newest checkpoint. For a
  * scripted run it prints the command instead: what a script does is not in its config.
  */
-#include "cli/experiment.h"
+#include "cli/verbs.h"
 #include "checkpoint/checkpoint.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
  * run.c - `nrl run FILE [key=value ...]`: a Lua experiment, or the plain one of a YAML config.
  */
-#include "cli/experiment.h"
+#include "cli/verbs.h"
 #include "script/script.h"
 #include <stdlib.h>
 #include <string.h>

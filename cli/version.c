@@ -1,7 +1,7 @@
 /*
  * version.c - `nrl version`.
  */
-#include "cli/cli.h"
+#include "cli/verbs.h"
 #include <stdio.h>
 
 nrl_status cli_version(int argc, char **argv)

@@ -166,7 +166,7 @@ def prepare(args):
     if not os.path.exists(os.path.join(build, "bin", "nrl")):
         sys.exit("gpu_check: no build in %s; scripts/test.sh makes one" % args.build)
     shutil.rmtree(carry, ignore_errors=True)
-    for folder in ("bin", "lib", "testlib"):
+    for folder in ("bin", "lib", "libexec", "testlib"):
         copy_tree(os.path.join(build, folder), os.path.join(carry, folder))
     os.makedirs(os.path.join(carry, "tests"))
     for name in ["test_" + t for t in TESTS] + PROGRAMS:

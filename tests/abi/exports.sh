@@ -1,10 +1,11 @@
 #!/bin/sh
-# exports.sh LIBNRL [--update]: the names that libnrl exports are those of exports.list, no more and no
-# less, all of version NRL_0.1. --update writes the list anew.
+# exports.sh LIBNRL [--update]: the names that libnrl exports to others are those of exports.list, no more and no less,
+# all of version NRL_0.1; beside them it exports to the programs of this tree what they use, and nothing else.
+# --update writes the list anew.
 set -eu
 list=$(dirname "$0")/exports.list
 names() {
-    nm -D --defined-only "$1" | awk '$2 != "A" { print $3 }' | sed 's/@@NRL_0\.1$//' | LC_ALL=C sort
+    nm -D --defined-only "$1" | awk '$2 != "A" && $3 !~ /@@NRL_PRIVATE$/ { print $3 }' | sed 's/@@NRL_0\.1$//' | LC_ALL=C sort
 }
 if [ "${2:-}" = --update ]; then
     names "$1" >"$list"
@@ -12,5 +13,15 @@ if [ "${2:-}" = --update ]; then
 fi
 if ! names "$1" | diff -u "$list" -; then
     echo "the exported interface changed: if that is meant, run: sh tests/abi/exports.sh LIBNRL --update"
+    exit 1
+fi
+
+private() { awk '$NF ~ /@+NRL_PRIVATE$/ { print $NF }' | sed 's/@.*//' | LC_ALL=C sort -u; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+nm -D --defined-only "$1" | private >"$work/exported"
+nm -D "$NRL_TEST_BUILD"/bin/nrl "$NRL_TEST_BUILD"/libexec/nrl/nrl-* | private >"$work/used"
+if ! diff -u "$work/used" "$work/exported"; then
+    echo "NRL_PRIVATE in core/nrl.map exports what no program of this tree uses"
     exit 1
 fi

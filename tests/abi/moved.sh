@@ -8,7 +8,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-for file in "$build"/bin/nrl "$build"/lib/*.so* "$build"/testlib/*.so* "$build"/lib/nrl/*/*.so "$build"/tests/test_* \
+for file in "$build"/bin/nrl "$build"/libexec/nrl/* "$build"/lib/*.so* "$build"/testlib/*.so* "$build"/lib/nrl/*/*.so "$build"/tests/test_* \
     "$build"/tests/bench_* "$build"/tests/*/backends/*.so; do
     [ -f "$file" ] || continue
     if readelf -d "$file" 2>/dev/null | grep -E 'R(UN)?PATH' | grep -qF "$build"; then
@@ -18,7 +18,7 @@ for file in "$build"/bin/nrl "$build"/lib/*.so* "$build"/testlib/*.so* "$build"/
 done
 
 mkdir -p "$work/moved/tests" || exit 1
-cp -r "$build/bin" "$build/lib" "$build/testlib" "$work/moved" || exit 1
+cp -r "$build/bin" "$build/lib" "$build/libexec" "$build/testlib" "$work/moved" || exit 1
 [ ! -d "$build/tests/apart" ] || cp -r "$build/tests/apart" "$work/moved/tests"
 programs='tensor.reference tensor.gradients tensor.tape optim.adamw dpo.losses parity.models parity.stories'
 for name in $programs; do
@@ -28,11 +28,12 @@ done
 cat >"$work/hidden.sh" <<'SH'
 mount -t tmpfs none "$1" || exit 77
 cd "$2" || exit 1
-missing=$(ldd bin/nrl lib/nrl/*/*.so tests/test_* 2>/dev/null | grep 'not found' | sort -u)
+missing=$(ldd bin/nrl libexec/nrl/* lib/nrl/*/*.so tests/test_* 2>/dev/null | grep 'not found' | sort -u)
 [ -z "$missing" ] || { echo "$missing"; exit 1; }
 bin/nrl plugins >plugins || exit 1
 grep -q cpu plugins || { cat plugins; exit 1; }
 ! grep -qi 'broken\|cannot' plugins || { cat plugins; exit 1; }
+bin/nrl plugins test lib/nrl/algorithms/sft.so >tested || { tail -n 5 tested; exit 1; }
 NRL_PLUGIN_PATH=$2/lib/nrl tests/test_tensor.tape >tape 2>&1 || { tail -n 5 tape; exit 1; }
 [ ! -e tests/apart/backends/apart.so ] ||
     NRL_TEST_BACKEND=$2/tests/apart/backends/apart.so tests/test_tensor.tape >tape 2>&1 || { tail -n 5 tape; exit 1; }

@@ -25,7 +25,7 @@ NRL_PLUGIN_PATH=$work/build/plugins "$nrl" describe mine | grep "strength"
 for config in "$work/moved/share/nrl/configs/sft.yaml"; do
     (cd "$work" && "$nrl" check "$config" >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
 done
-for file in include/nrl/nrl.h lib/libnrl.so.0 lib/cmake/nrl/nrl-config.cmake; do
+for file in include/nrl/nrl.h libexec/nrl/nrl-sample lib/libnrl.so.0 lib/cmake/nrl/nrl-config.cmake; do
     test -f "$work/moved/$file" || { echo "$file is not installed"; exit 1; }
 done
 

@@ -8,7 +8,7 @@ failed=0
 
 fresh() {
     rm -rf "$work/tree"
-    mkdir -p "$work/tree/base" "$work/tree/cli" "$work/tree/core/run" "$work/tree/core/include/nrl" \
+    mkdir -p "$work/tree/base" "$work/tree/cli" "$work/tree/tools" "$work/tree/core/run" "$work/tree/core/include/nrl" \
         "$work/tree/plugins/loggers/x" "$work/tree/tests"
     echo '/* a.h */' >"$work/tree/base/a.h"
     echo '/* b.c */' >"$work/tree/core/run/b.c"
@@ -36,6 +36,7 @@ sin layers base/a.h '#include "run/b.h"'
 sin layers core/run/b.c '#include "script/script.h"'
 sin layers core/run/b.c '#include "nowhere/n.h"'
 sin layers base/a.h '#include "config/c.h"'
+sin layers core/run/b.c '#include "tools/eval/e.h"'
 sin layers plugins/loggers/x/x.c '#include "run/b.h"'
 sin layers plugins/loggers/x/x.c '#include "../../loggers/y/y.h"'
 sin layers core/include/nrl/nrl.h '#include "base/a.h"'

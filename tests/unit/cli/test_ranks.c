@@ -1,7 +1,7 @@
 /*
  * test_ranks.c - environments as launchers leave them, and as people break them.
  */
-#include "cli/ranks.h"
+#include "cli/common/ranks.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,0 +1,124 @@
+/*
+ * common.c - what verbs share: flags and the surroundings.
+ */
+#include "base/escape.h"
+#include "cli/common/cli.h"
+#include "config/config.h"
+#include <limits.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- arguments ---- */
+
+static void remove_arguments(int *argc, char **argv, int at, int n)
+{
+    for (int i = at; i + n <= *argc; i++)
+        argv[i] = argv[i + n]; /* moves the final NULL too */
+    *argc -= n;
+}
+
+bool cli_take_flag(int *argc, char **argv, const char *flag)
+{
+    for (int i = 1; i < *argc; i++)
+        if (!strcmp(argv[i], flag)) {
+            remove_arguments(argc, argv, i, 1);
+            return true;
+        }
+    return false;
+}
+
+/* The place of "flag" or "flag=value"; argc where there is none. */
+static int find_flag(int argc, char **argv, const char *flag)
+{
+    size_t n = strlen(flag);
+    int i = 1;
+    while (i < argc && (strncmp(argv[i], flag, n) || (argv[i][n] && argv[i][n] != '='))) i++;
+    return i;
+}
+
+nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char **value)
+{
+    size_t n = strlen(flag);
+    int i = find_flag(*argc, argv, flag);
+    *value = NULL;
+    if (i >= *argc) return NRL_OK;
+    bool joined = argv[i][n] == '=';
+    if (!joined && i + 1 >= *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: a value is missing", flag);
+    *value = joined ? argv[i] + n + 1 : argv[i + 1];
+    remove_arguments(argc, argv, i, joined ? 1 : 2);
+    if (find_flag(*argc, argv, flag) < *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: given twice", flag);
+    return NRL_OK;
+}
+
+nrl_status cli_expect(int argc, char **argv, int min, int max)
+{
+    for (int i = 1; i < argc; i++)
+        if (*argv[i] == '-' && argv[i][1])
+            return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\n`nrl %s --help` shows the usage%s",
+                            argv[i], argv[0], max < 0 ? "; options of the config are key=value, without dashes" : "");
+    if (argc - 1 >= min && (max < 0 || argc - 1 <= max)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s arguments\n`nrl %s --help` shows the usage",
+                    argc - 1 < min ? "missing" : "too many", argv[0]);
+}
+
+/* ---- surroundings ---- */
+
+const char *cli_exe_dir(arena *a)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    if (n <= 0 || n >= (ssize_t)sizeof path) return NULL;
+    while (n > 1 && path[n - 1] != '/')
+        n--;
+    static const char libexec[] = "/" NRL_LIBEXEC_SUBDIR;
+    size_t size = (size_t)n - 1, tail = sizeof libexec - 1;
+    if (size > tail && !memcmp(path + size - tail, libexec, tail))
+        return arena_printf(a, "%.*s/bin", (int)(size - tail), path);
+    return arena_strndup(a, path, size);
+}
+
+const char *cli_getenv(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_folders)
+{
+    return plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), folders, n_folders, cli_exe_dir(a));
+}
+
+static const char *variable(const char *name)
+{
+    return getenv(name);
+}
+
+void cli_print(const char *text)
+{
+    if (isatty(STDOUT_FILENO)) escape_print(stdout, text, strlen(text));
+    else fputs(text, stdout);
+}
+
+void cli_page(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, fmt);
+    const int size = vasprintf(&text, fmt, arguments);
+    va_end(arguments);
+    if (size < 0) return; /* no memory for a line */
+    escape_print(stdout, text, (size_t)size);
+    free(text);
+}
+
+nrl_status cli_read_config(arena *a, config_problems *problems, const char *file, int n_overrides,
+                           char **overrides, nrl_node **root)
+{
+    NRL_TRY(config_read(a, file, root));
+    for (int i = 0; i < n_overrides; i++)
+        config_override(a, problems, *root, overrides[i]);
+    config_substitute(a, problems, *root, variable);
+    return NRL_OK;
+}

@@ -1,0 +1,61 @@
+/*
+ * crash.c - the last words of a process that crashes: in whose code, at which step. Then the signal takes its
+ * course: exit code 128 + n, a core file where those are kept.
+ */
+#include "cli/common/cli.h"
+#include "base/memory.h"
+#include "plugin/host.h"
+#include <execinfo.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { N_FRAMES = 64, MOST_SECONDS = 10 };
+
+static const struct {
+    int number;
+    const char *name;
+} crashes[] = {{SIGSEGV, "segmentation fault"},
+               {SIGBUS, "bus error"},
+               {SIGFPE, "arithmetic error"},
+               {SIGILL, "illegal instruction"},
+               {SIGABRT, "aborted"}};
+enum { N_CRASHES = sizeof crashes / sizeof *crashes };
+
+/* A handler has no argument for state. */
+static volatile int64_t step;
+
+static const char *name_of(int number)
+{
+    for (int i = 0; i < N_CRASHES; i++)
+        if (crashes[i].number == number) return crashes[i].name;
+    return "signal";
+}
+
+/* The innermost frame that is a plugin's: what it called (a library, the core) failed on its behalf. */
+static void tell(int number)
+{
+    void *frames[N_FRAMES];
+    char who[96] = "nrl", when[32] = "", line[256 + MEMORY_HINT], hint[MEMORY_HINT];
+    alarm(MOST_SECONDS); /* whatever is locked stays so */
+    int n = backtrace(frames, N_FRAMES), i = 0;
+    while (i < n && !plugin_locate(frames[i], who, sizeof who)) i++;
+    if (step > 0) snprintf(when, sizeof when, "step %lld: ", (long long)step);
+    int size = snprintf(line, sizeof line, "error: %s%s crashed: %s%s\n", when, who, name_of(number),
+                        memory_limit_hint(hint)); /* libraries that cannot have memory may do this */
+    if (write(STDERR_FILENO, line, (size_t)size) < 0) _exit(128 + number);
+    raise(number);
+}
+
+/* A sanitizer's handlers say more, and stay. */
+volatile int64_t *cli_tell_crashes(void)
+{
+    void *first[1];
+    struct sigaction now, action = {.sa_handler = tell, .sa_flags = SA_ONSTACK | SA_RESETHAND | SA_NODEFER};
+    backtrace(first, 1); /* the first call loads a library, which no handler should */
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < N_CRASHES; i++)
+        if (!sigaction(crashes[i].number, NULL, &now) && now.sa_handler == SIG_DFL)
+            sigaction(crashes[i].number, &action, NULL);
+    return &step;
+}

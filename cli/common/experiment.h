@@ -1,0 +1,21 @@
+/*
+ * experiment.h - what the verbs that open runs share: the environment of a run from the process's, and
+ * a run from a YAML file with overrides.
+ */
+#ifndef CLI_COMMON_EXPERIMENT_H
+#define CLI_COMMON_EXPERIMENT_H
+#include "cli/common/cli.h"
+#include "run/run.h"
+
+/* Variables, terminal, what is said of a crash; strings live in `a`. */
+void experiment_environment(arena *a, run_environment *env);
+
+/* Adds the place among ranks that a launcher gave, and this rank's share of the processors. For verbs
+ * that several processes may do together; NRL_ERR_CONFIG as ranks_read. */
+nrl_status experiment_ranks(arena *a, run_environment *env);
+bool experiment_speaks(const run_environment *env); /* rank 0, for all: what they found together */
+
+/* argv: VERB FILE.yaml [key=value ...]. The config tree lives in `a`, as long as the run. */
+nrl_status experiment_open(arena *a, int argc, char **argv, const run_environment *env, run **out);
+
+#endif

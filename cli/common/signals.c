@@ -1,0 +1,93 @@
+/*
+ * signals.c - how a process is asked to end. The first SIGINT, SIGTERM or SIGUSR1 is remembered, and a run stops
+ * where its state can be saved; a second SIGINT or SIGTERM ends the process in the handler, whatever it is doing: a
+ * product, a C function that a script called, a template that loops.
+ *
+ * One request may arrive twice: systemd and Slurm signal every process of a job, and its launcher passes on what it
+ * gets itself. So a signal from another sender than the first one counts only when RELAYED_NS are over.
+ */
+#include "cli/common/cli.h"
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RELAYED_NS 1000000000LL
+
+typedef enum { SENDER_KERNEL = 0, SENDER_PARENT, SENDER_OTHER, N_SENDERS } signal_sender;
+
+/* A handler has no argument for state: these are the program's mutable globals. */
+static volatile int caught;
+static volatile sig_atomic_t seen[N_SENDERS];
+static volatile int64_t first_ns; /* of SIGINT or SIGTERM; 0 = none yet */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Of a terminal's Ctrl-C the kernel is the sender. */
+static signal_sender sender_of(int code, pid_t pid)
+{
+    if (code > 0) return SENDER_KERNEL;
+    return pid == getppid() ? SENDER_PARENT : SENDER_OTHER;
+}
+
+bool signals_is_second(int number, int code, pid_t pid)
+{
+    if (number != SIGINT && number != SIGTERM) return false;
+    signal_sender sender = sender_of(code, pid);
+    int64_t now = now_ns();
+    bool is_second = first_ns && (seen[sender] || now - first_ns > RELAYED_NS);
+    seen[sender] = 1;
+    if (!first_ns) first_ns = now;
+    return is_second;
+}
+
+static void remember(int number, siginfo_t *info, void *unused)
+{
+    (void)unused;
+    if (signals_is_second(number, info->si_code, info->si_pid)) _exit(128 + number);
+    caught = number;
+}
+
+/* Handlers run on a stack of their own: oneDNN's generated products use memory below the stack pointer
+ * further than the 128 bytes a signal leaves alone, and a frame put there corrupts the heap. */
+static void use_own_stack(void)
+{
+    static char stack[1 << 16];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    sigaltstack(&own, NULL);
+}
+
+volatile int *signals_catch(void)
+{
+    static const int numbers[] = {SIGTERM, SIGUSR1, SIGINT};
+    struct sigaction action = {.sa_sigaction = remember, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
+    use_own_stack();
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&action.sa_mask, numbers[i]);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
+    return &caught;
+}
+
+static void do_nothing(int number)
+{
+    (void)number;
+}
+
+/* Handlers, where SIG_IGN would do here: programs that a script starts get the default again. */
+void signals_let_writes_fail(void)
+{
+    struct sigaction action = {.sa_handler = do_nothing, .sa_flags = SA_RESTART | SA_ONSTACK};
+    use_own_stack();
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGXFSZ, &action, NULL);
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+int signals_caught(void)
+{
+    return caught;
+}

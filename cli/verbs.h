@@ -1,0 +1,31 @@
+/*
+ * verbs.h - the verbs of the program `nrl` itself, one file each; a new one is a line here, a row in main.c and its
+ * texts in common/verbs.c. Verbs that are programs of their own are in ../tools.
+ */
+#ifndef CLI_VERBS_H
+#define CLI_VERBS_H
+#include "cli/common/cli.h"
+#include "cli/common/experiment.h"
+
+nrl_status cli_check(int argc, char **argv);
+nrl_status cli_describe(int argc, char **argv);
+void cli_describe_lua(void); /* the page of the script functions */
+nrl_status cli_env(int argc, char **argv);
+nrl_status cli_launch(int argc, char **argv);
+nrl_status cli_plugins(int argc, char **argv);
+nrl_status cli_plugins_new(int argc, char **argv); /* `nrl plugins new ...` */
+nrl_status cli_resume(int argc, char **argv);
+nrl_status cli_run(int argc, char **argv);
+nrl_status cli_version(int argc, char **argv);
+
+/* run.c, for `run` and `check`. argv: VERB FILE [key=value ...], of a config or a script. Trains, or runs the script;
+ * with check_only it stops where the first run would open its device. */
+nrl_status experiment_run(arena *a, int argc, char **argv, const run_environment *env);
+
+/* programs.c: becomes the program nrl-NAME: one that is installed with nrl, else one on PATH. Returns only where that
+ * cannot be: NRL_ERR_CONFIG, there is none of that name; NRL_ERR_IO, it cannot be started. argv[0] is replaced. */
+nrl_status programs_exec(const char *name, char **argv);
+/* Names of programs on PATH that are no verbs of nrl's own, sorted, each once; in `a`. */
+size_t programs_list(arena *a, const char ***names);
+
+#endif

@@ -1,0 +1,170 @@
+/*
+ * bench_page.c - the tree of a bench or a profile as a page: sections of aligned columns, sizes in MiB, times in
+ * milliseconds. An exponent is for programs: --json has it.
+ */
+#include "bench.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static double number(const nrl_node *map, const char *key)
+{
+    return nrl_node_f64(nrl_node_find(map, key), NAN);
+}
+
+static const char *text(const nrl_node *map, const char *key)
+{
+    return nrl_node_string(nrl_node_find(map, key), "");
+}
+
+static void section(const char *title)
+{
+    printf("\n%s\n", title);
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+static void show_value(const char *key, const nrl_node *v)
+{
+    double x = nrl_node_f64(v, NAN);
+    if (nrl_node_kind(v) == NRL_NODE_STRING) printf("  %-34s %s\n", key, nrl_node_string(v, ""));
+    else if (isnan(x)) printf("  %-34s %12s\n", key, "unknown");
+    else if (ends_with(key, "_bytes") || !strcmp(key, "peak_rss")) printf("  %-34s %12.1f MiB\n", key, x / (1 << 20));
+    else printf(x == floor(x) && fabs(x) < 1e15 ? "  %-34s %12.0f\n" : "  %-34s %12.6g\n", key, x);
+}
+
+static void show(const nrl_node *map, const char *const *keys)
+{
+    for (; *keys; keys++)
+        if (nrl_node_find(map, *keys)) show_value(*keys, nrl_node_find(map, *keys));
+}
+
+static void show_all(const nrl_node *map)
+{
+    for (size_t i = 0; i < nrl_node_size(map); i++) show_value(nrl_node_key(map, i), nrl_node_at(map, i));
+}
+
+/* A column that is wide enough for what it holds; unknown is a dash. */
+static void cell(double x, int width, int digits)
+{
+    if (isnan(x)) printf(" %*s", width, "-");
+    else printf(" %*.*f", width, digits, x);
+}
+
+static void percent(double x)
+{
+    if (isnan(x)) printf(" %8s", "-");
+    else printf(" %7.1f%%", 100 * x);
+}
+
+static void show_phases(const nrl_node *tree)
+{
+    const nrl_node *phases = nrl_node_find(tree, "phases"), *profile = nrl_node_find(tree, "profile");
+    bool ranks = nrl_node_find(nrl_node_at(phases, 0), "least_seconds_a_step") != NULL;
+    section("time by phase");
+    printf("  %-34s %12s %8s %8s%s\n", "phase", "ms/step", "share", "busy", ranks ? "   least ms    most ms" : "");
+    for (size_t i = 0; i < nrl_node_size(phases); i++) {
+        const nrl_node *p = nrl_node_at(phases, i);
+        if (!(number(p, "seconds_a_step") > 0)) continue;
+        printf("  %-26s", nrl_node_key(phases, i));
+        cell(1e3 * number(p, "seconds_a_step"), 12, 3);
+        percent(number(p, "share"));
+        percent(number(p, "busy_share"));
+        if (ranks) cell(1e3 * number(p, "least_seconds_a_step"), 10, 3);
+        if (ranks) cell(1e3 * number(p, "most_seconds_a_step"), 10, 3);
+        putchar('\n');
+    }
+    printf("  %-26s", "a step");
+    cell(1e3 * number(profile, "seconds_a_step"), 12, 3);
+    printf("%9s", "");
+    percent(1 - number(profile, "idle_share"));
+    putchar('\n');
+}
+
+static void show_measured(const nrl_node *profile)
+{
+    double overhead = number(profile, "overhead");
+    printf("  %.0f steps, by %s; idle for %.1f %% of them", number(profile, "profiled_steps"), text(profile, "clock"),
+           100 * number(profile, "idle_share"));
+    if (!isnan(overhead)) printf("; a token took %+.1f %% beside undisturbed steps", 100 * overhead);
+    putchar('\n');
+}
+
+/* "4096x1536 k 576" of products, "4096x9x64" of attention, else rows and columns. */
+static void show_shape(const nrl_node *row)
+{
+    const nrl_node *shape = nrl_node_find(row, "shape");
+    char label[64] = "";
+    long long d[3];
+    if (!shape) return;
+    for (size_t i = 0; i < 3; i++) d[i] = (long long)nrl_node_f64(nrl_node_at(shape, i), 0);
+    if (d[2]) snprintf(label, sizeof label, "%lldx%lldx%lld", d[0], d[1], d[2]);
+    else if (d[0]) snprintf(label, sizeof label, "%lldx%lld", d[0], d[1]);
+    printf(" %-18s", label);
+}
+
+static void show_ops(const nrl_node *list, const char *title)
+{
+    const nrl_node *first = nrl_node_at(list, 0);
+    bool phase = nrl_node_find(first, "phase") != NULL, shape = nrl_node_find(first, "shape") != NULL;
+    if (!nrl_node_size(list)) return;
+    section(title);
+    printf("  %-20s", "operation");
+    if (phase) printf(" %-13s", "phase");
+    if (shape) printf(" %-18s", "shape");
+    printf(" %10s %8s %8s %10s %9s\n", "ms/step", "share", "calls", "GFLOP/s", "GB/s");
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        const nrl_node *row = nrl_node_at(list, i);
+        double gflops = number(row, "gflop_per_s"), gbytes = number(row, "gbyte_per_s");
+        double calls = number(row, "calls_a_step");
+        printf("  %-20s", text(row, "op"));
+        if (phase) printf(" %-13s", text(row, "phase"));
+        show_shape(row);
+        cell(1e3 * number(row, "seconds_a_step"), 10, 3);
+        percent(number(row, "share"));
+        cell(calls, 8, calls == floor(calls) ? 0 : 2);
+        cell(gflops > 0 ? gflops : NAN, 10, 1);
+        cell(gbytes > 0 ? gbytes : NAN, 9, 1);
+        putchar('\n');
+    }
+}
+
+static void show_device(const nrl_node *tree)
+{
+    static const char *const keys[] = {"device", "isa", "library", "threads", "ranks", NULL};
+    const nrl_node *figures = nrl_node_find(tree, "device_figures");
+    section("device");
+    show(tree, keys);
+    show_all(figures);
+    if (!nrl_node_size(figures)) printf("  %-34s %s\n", "clocks, power", "the backend tells nothing of them");
+}
+
+void bench_page(const nrl_node *tree)
+{
+    static const char *const speed[] = {"tokens_per_s",   "mfu",           "step_seconds_min", "step_seconds_median",
+                                        "step_seconds_max", "data_fraction", "steps",          "first_loss",
+                                        "last_loss",      "parameters",    "trained_parameters", "frozen_parameters",
+                                        "trained_weight_bytes", "frozen_weight_bytes", "operations_a_step",
+                                        "launches_a_step", "joules_per_token", NULL};
+    const nrl_node *profile = nrl_node_find(tree, "profile"), *memory = nrl_node_find(tree, "memory");
+    puts("speed");
+    show(tree, speed);
+    section("peak memory");
+    show_all(memory);
+    show_value("peak_rss", nrl_node_find(tree, "peak_rss"));
+    show_device(tree);
+    if (!profile) {
+        section("time by phase");
+        puts("  not measured: no step of the config is left for it (train.steps)");
+        return;
+    }
+    show_phases(tree);
+    show_measured(profile);
+    show_ops(nrl_node_find(tree, "ops"), "time by operation");
+    show_ops(nrl_node_find(tree, "ops_by_phase"), "time by operation and phase");
+    show_ops(nrl_node_find(tree, "shapes"), "the longest, by shape (products: rows x columns x inner; attention: queries x heads x width)");
+}

@@ -1,0 +1,244 @@
+/*
+ * bench_tree.c - what a bench or a profile found, as the tree that --json writes. What is not known is null, never 0.
+ */
+#include "bench.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void put(arena *a, nrl_node *map, const char *key, double value)
+{
+    node_append(a, map, key, isfinite(value) ? node_f64(a, value) : node_new(a, NRL_NODE_NULL));
+}
+
+static nrl_node *put_map(arena *a, nrl_node *map, const char *key)
+{
+    nrl_node *child = node_new(a, NRL_NODE_MAP);
+    node_append(a, map, key, child);
+    return child;
+}
+
+static int rising(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double sum(const double *x, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) s += x[i];
+    return s;
+}
+
+static double ratio(double x, double y)
+{
+    return y > 0 ? x / y : NAN;
+}
+
+/* ---- speed ---- */
+
+static void put_speed(arena *a, nrl_node *map, const bench_found *f, const bench_steps *s)
+{
+    double n = (double)s->n, *sorted = arena_alloc(a, (size_t)s->n * sizeof *sorted);
+    memcpy(sorted, s->seconds, (size_t)s->n * sizeof *sorted);
+    qsort(sorted, (size_t)s->n, sizeof *sorted, rising);
+    put(a, map, "tokens_per_s", ratio(s->tokens, sum(s->seconds, s->n)));
+    put(a, map, "mfu", s->mfu / n);
+    put(a, map, "step_seconds_min", sorted[0]);
+    put(a, map, "step_seconds_median", sorted[s->n / 2]);
+    put(a, map, "step_seconds_max", sorted[s->n - 1]);
+    put(a, map, "data_fraction", s->data_fraction / n);
+    node_append_int(a, map, "steps", s->n);
+    put(a, map, "first_loss", f->first_loss);
+    put(a, map, "last_loss", s->last_loss);
+}
+
+static void put_bytes(arena *a, nrl_node *map, const run_figures *f)
+{
+    node_append_int(a, map, "weight_bytes", f->weight_bytes);
+    node_append_int(a, map, "master_bytes", f->master_bytes);
+    node_append_int(a, map, "gradient_bytes", f->gradient_bytes);
+    node_append_int(a, map, "optimizer_bytes", f->optimizer_bytes);
+    node_append_int(a, map, "activation_bytes", f->activation_bytes);
+}
+
+static void put_machine(arena *a, nrl_node *map, const run_figures *f)
+{
+    node_append_int(a, map, "peak_rss", f->peak_rss);
+    node_append_text(a, map, "device", f->device.name);
+    node_append_text(a, map, "isa", f->device.isa);
+    node_append_text(a, map, "library", f->device.library);
+    node_append_int(a, map, "threads", f->device.n_threads);
+    node_append_int(a, map, "ranks", f->ranks);
+}
+
+/* ---- time ---- */
+
+static double wall_of(const run_phases *p)
+{
+    return sum(p->own.seconds + 1, CTX_PHASES - 1);
+}
+
+static double busy_of(const run_phases *p)
+{
+    return sum(p->own.busy + 1, CTX_PHASES - 1);
+}
+
+/* How the profiled steps were measured, and how much that slowed them. */
+static void put_profile(arena *a, nrl_node *map, const bench_found *f)
+{
+    nrl_node *m = put_map(a, map, "profile");
+    double steps = (double)f->profiled.n, wall = wall_of(&f->phases), busy = busy_of(&f->phases);
+    double plain = ratio(sum(f->plain.seconds, f->plain.n), f->plain.tokens);
+    double profiled = ratio(sum(f->profiled.seconds, f->profiled.n), f->profiled.tokens);
+    node_append_int(a, m, "profiled_steps", f->profiled.n);
+    node_append_text(a, m, "clock", f->figures.clock);
+    put(a, m, "seconds_a_step", wall / steps);
+    put(a, m, "busy_seconds_a_step", busy / steps);
+    put(a, m, "idle_share", 1 - ratio(busy, wall));
+    put(a, m, "host_seconds_a_step", sum(f->phases.own.host_seconds + 1, CTX_PHASES - 1) / steps);
+    if (f->plain.n) put(a, m, "overhead", ratio(profiled, plain) - 1);
+}
+
+static void put_phases(arena *a, nrl_node *map, const bench_found *f)
+{
+    nrl_node *phases = put_map(a, map, "phases");
+    double steps = (double)f->profiled.n, wall = wall_of(&f->phases);
+    for (int p = 1; p < CTX_PHASES; p++) {
+        nrl_node *m = put_map(a, phases, ctx_phase_name((ctx_phase)p));
+        double seconds = f->phases.own.seconds[p];
+        put(a, m, "seconds_a_step", seconds / steps);
+        put(a, m, "share", ratio(seconds, wall));
+        put(a, m, "busy_share", ratio(f->phases.own.busy[p], seconds));
+        if (f->figures.ranks == 1) continue;
+        put(a, m, "least_seconds_a_step", f->phases.least[p] / steps);
+        put(a, m, "most_seconds_a_step", f->phases.most[p] / steps);
+    }
+}
+
+static nrl_node *op_node(arena *a, const ctx_op_time *r, unsigned by, double steps, double wall)
+{
+    nrl_node *m = node_new(a, NRL_NODE_MAP);
+    node_append_text(a, m, "op", r->name);
+    if (by & CTX_BY_PHASE) node_append_text(a, m, "phase", ctx_phase_name(r->phase));
+    if (by & CTX_BY_SHAPE) {
+        nrl_node *dims = node_new(a, NRL_NODE_LIST);
+        for (int i = 0; i < 3; i++) node_append(a, dims, NULL, node_int(a, r->dims[i]));
+        node_append(a, m, "shape", dims);
+    }
+    put(a, m, "seconds_a_step", r->seconds / steps);
+    put(a, m, "share", ratio(r->seconds, wall));
+    put(a, m, "calls_a_step", (double)r->calls / steps);
+    put(a, m, "gflop_per_s", ratio(r->flops * 1e-9, r->seconds));
+    put(a, m, "gbyte_per_s", ratio(r->bytes * 1e-9, r->seconds));
+    if (r->on_host) node_append(a, m, "on_host", node_bool(a, true)); /* a device works meanwhile */
+    else put(a, m, "host_seconds_a_step", r->host_seconds / steps);
+    return m;
+}
+
+/* At most `most` rows; 0 = all, and what lies outside of them. */
+static nrl_status put_ops(arena *a, nrl_node *map, const char *key, const run *r, const bench_found *f, unsigned by,
+                          int64_t most)
+{
+    ctx_op_time *rows;
+    int n;
+    double steps = (double)f->profiled.n, wall = wall_of(&f->phases), outside = wall - busy_of(&f->phases);
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    NRL_TRY(run_profile_rows(r, by, &rows, &n));
+    for (int i = 0; i < n; i++) {
+        bool is_shown = (most <= 0 || i < most) && (!(by & CTX_BY_PHASE) || rows[i].phase != CTX_PHASE_NONE);
+        if (is_shown) node_append(a, list, NULL, op_node(a, &rows[i], by, steps, wall));
+        if (rows[i].on_host && !f->figures.on_device) outside -= rows[i].seconds;
+    }
+    free(rows);
+    if (!by) {
+        nrl_node *m = node_new(a, NRL_NODE_MAP);
+        node_append_text(a, m, "op", "(outside operations)");
+        put(a, m, "seconds_a_step", outside / steps);
+        put(a, m, "share", ratio(outside, wall));
+        node_append(a, list, NULL, m);
+    }
+    node_append(a, map, key, list);
+    return NRL_OK;
+}
+
+static nrl_status operations_a_step(const run *r, const bench_found *f, double *calls)
+{
+    ctx_op_time *rows;
+    int n;
+    *calls = 0;
+    NRL_TRY(run_profile_rows(r, 0, &rows, &n));
+    for (int i = 0; i < n; i++)
+        if (!rows[i].on_host) *calls += (double)rows[i].calls / (double)f->profiled.n;
+    free(rows);
+    return NRL_OK;
+}
+
+static nrl_status put_time(arena *a, nrl_node *map, const run *r, const bench_found *f)
+{
+    double calls;
+    if (!f->profiled.n) return NRL_OK;
+    NRL_TRY(operations_a_step(r, f, &calls));
+    put(a, map, "operations_a_step", calls);
+    put_profile(a, map, f);
+    put_phases(a, map, f);
+    NRL_TRY(put_ops(a, map, "ops", r, f, 0, 0));
+    if (!f->top) return NRL_OK;
+    NRL_TRY(put_ops(a, map, "ops_by_phase", r, f, CTX_BY_PHASE, 0));
+    return put_ops(a, map, "shapes", r, f, CTX_BY_PHASE | CTX_BY_SHAPE, f->top);
+}
+
+/* ---- memory and the device ---- */
+
+static bool is_memory(const char *name)
+{
+    return !strncmp(name, "memory_", 7);
+}
+
+static void put_memory(arena *a, nrl_node *map, const bench_found *f)
+{
+    nrl_node *m = put_map(a, map, "memory");
+    put_bytes(a, m, &f->figures);
+    node_append_int(a, m, "reference_bytes", f->figures.reference_bytes);
+    node_append_int(a, m, "strategy_bytes", f->figures.strategy_bytes);
+    node_append_int(a, m, "used_peak_bytes", f->figures.used_peak_bytes);
+    node_append_int(a, m, "reserved_peak_bytes", f->figures.reserved_peak_bytes);
+    node_append_int(a, m, "total_bytes", f->figures.device.memory_bytes);
+    for (size_t i = 0; i < f->n_watched; i++)
+        if (is_memory(f->watched[i].name)) put(a, m, f->watched[i].name + 7, f->watched[i].value);
+}
+
+static double watched(const bench_found *f, const char *name)
+{
+    for (size_t i = 0; i < f->n_watched; i++)
+        if (!strcmp(f->watched[i].name, name)) return f->watched[i].value;
+    return NAN;
+}
+
+/* Of the device that rank 0 has; joules are of one device, so with several ranks they tell nothing of a token. */
+static void put_device(arena *a, nrl_node *map, const bench_found *f)
+{
+    const bench_steps *s = f->plain.n ? &f->plain : &f->profiled;
+    put(a, map, "launches_a_step", watched(f, "launches") / (double)s->n);
+    put(a, map, "joules_per_token", f->figures.ranks == 1 ? ratio(watched(f, "energy_j"), s->tokens) : NAN);
+    nrl_node *m = put_map(a, map, "device_figures");
+    for (size_t i = 0; i < f->n_watched; i++)
+        if (!is_memory(f->watched[i].name)) put(a, m, f->watched[i].name, f->watched[i].value);
+}
+
+nrl_status bench_tree(arena *a, const run *r, const bench_found *f, nrl_node **out)
+{
+    nrl_node *map = *out = node_new(a, NRL_NODE_MAP);
+    put_speed(a, map, f, f->plain.n ? &f->plain : &f->profiled);
+    node_append_int(a, map, "parameters", f->figures.parameters);
+    node_append_int(a, map, "trained_parameters", f->figures.trained_parameters);
+    node_append_int(a, map, "frozen_parameters", f->figures.parameters - f->figures.trained_parameters);
+    node_append_int(a, map, "trained_weight_bytes", f->figures.trained_bytes);
+    node_append_int(a, map, "frozen_weight_bytes", f->figures.frozen_bytes);
+    put_bytes(a, map, &f->figures);
+    put_machine(a, map, &f->figures);
+    put_device(a, map, f);
+    put_memory(a, map, f);
+    return put_time(a, map, r, f);
+}

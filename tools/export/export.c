@@ -1,0 +1,62 @@
+/*
+ * export.c - `nrl export SRC DIR`: writes a run's model as a Hugging Face directory.
+ */
+#include "cli/common/experiment.h"
+#include "run/source.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static nrl_status parse_dtype(const char *word, nrl_dtype *out)
+{
+    static const nrl_dtype all[] = {NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F16};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(nrl_dtype_name(all[i]), word)) {
+            *out = all[i];
+            return NRL_OK;
+        }
+    return nrl_fail(NRL_ERR_CONFIG, "--dtype: '%s': expected f32, bf16 or f16", word);
+}
+
+/* A model's files among a run's would make it unclear which of the two the folder is; another model's
+ * weights may be the only copy. */
+static nrl_status check_target(arena *a, const char *dir, bool alone, bool overwrite)
+{
+    struct stat s;
+    if (!*dir) return nrl_fail(NRL_ERR_CONFIG, "the name of the folder to write is empty");
+    if (!stat(arena_printf(a, "%s/checkpoints", dir), &s))
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another folder for the model, such as %s/model", dir,
+                        dir);
+    if (!stat(arena_printf(a, "%s/manifest.json", dir), &s))
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' is a checkpoint: choose another folder for the model", dir);
+    if (overwrite || stat(arena_printf(a, "%s/%s", dir, alone ? "adapter_config.json" : "config.json"), &s))
+        return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "'%s' already holds %s: --overwrite replaces it, another folder keeps both", dir,
+                    alone ? "an adapter" : "a model");
+}
+
+static nrl_status export_verb(int argc, char **argv)
+{
+    arena a = {0};
+    run_environment env;
+    const char *dtype, *public_key;
+    hf_save_options o = {.dtype = NRL_DTYPE_F32};
+    NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
+    NRL_TRY(cli_take_value(&argc, argv, "--public-key", &public_key));
+    bool overwrite = cli_take_flag(&argc, argv, "--overwrite"), alone = cli_take_flag(&argc, argv, "--adapter");
+    NRL_TRY(cli_expect(argc, argv, 2, 2));
+    if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
+    o.overwrite = overwrite;
+    experiment_environment(&a, &env);
+    env.public_key = public_key;
+    nrl_status st = check_target(&a, argv[2], alone, overwrite);
+    if (st == NRL_OK) st = source_export(argv[1], &env, argv[2], alone, &o);
+    if (st == NRL_OK) printf("wrote %s (%s%s)\n", argv[2], alone ? "an adapter, " : "", nrl_dtype_name(o.dtype));
+    arena_free(&a);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    return cli_tool_main(argc, argv, "export", export_verb);
+}

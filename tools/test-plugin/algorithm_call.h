@@ -1,0 +1,41 @@
+/*
+ * algorithm_call.h - one call of a loss on a batch made for it: algorithm.c makes rules of what it gives.
+ */
+#ifndef CONFORMANCE_ALGORITHM_CALL_H
+#define CONFORMANCE_ALGORITHM_CALL_H
+#include "compute.h"
+
+/* A loss that couples groups of blocks is given two of them. */
+enum { ALGORITHM_MAX_GROUP = 16, ALGORITHM_MAX_BLOCKS = 2 * ALGORITHM_MAX_GROUP, ALGORITHM_MAX_ROWS = 1024 };
+
+typedef struct {
+    const nrl_algorithm *table;
+    conformance_report *report;
+    compute compute;
+    const void *options;
+    void *self;
+    bool pairs, prompt_rows;
+    int64_t group, n_blocks;
+    bool agree; /* the policy is the reference */
+} algorithm_suite;
+
+/* What a loss gave for one batch. */
+typedef struct {
+    double sums[NRL_MAX_TERMS], weights[NRL_MAX_TERMS];
+    double grad[ALGORITHM_MAX_ROWS]; /* d (sum of the terms) / d logps */
+    int64_t n_rows;
+} algorithm_outcome;
+
+extern const char *const algorithm_columns_known[]; /* of scored rows, that the core fills; NULL-ended */
+const char *const *algorithm_needs(const algorithm_suite *s);
+bool algorithm_is_word(const char *word, const char *const *words);
+
+/* The listed blocks, packed; block numbers fix every value, so a block is the same wherever it is. */
+nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *blocks, int64_t n);
+/* What the loss needs, log-probs in [-scale, 0). */
+nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, double scale, nrl_tensor **logps);
+nrl_status algorithm_loss(algorithm_suite *s, void *self, nrl_batch *b, nrl_tensor *logps, algorithm_outcome *o);
+/* All of it on these blocks. */
+algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *blocks, int64_t n, double scale);
+
+#endif

@@ -1,0 +1,132 @@
+/*
+ * backend.c - the suite for backends: every operation against a plain double reference, in each
+ * dtype, at odd sizes, with gaps between rows; and the same bits under any number of threads.
+ */
+#include "backend.h"
+#include "base/arena.h"
+#include "config/options.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Members that the plugin was built without are NULL. */
+static void known_ops(suite *s)
+{
+    size_t size = s->table->ops->size < sizeof s->ops ? s->table->ops->size : sizeof s->ops;
+    memcpy(&s->ops, s->table->ops, size);
+}
+
+/* The options with `threads` set (0: as configured); malloc'd. NULL: there is no such option. */
+static void *options_with(const suite *s, int64_t threads)
+{
+    const nrl_plugin *p = &s->table->plugin;
+    char *options = mem_alloc(p->options_size + 1);
+    bool found = threads == 0;
+    memcpy(options, s->options, p->options_size);
+    for (uint32_t i = 0; !found && i < p->n_options; i++) {
+        const nrl_option *o = option_row(p->options, i, p->option_size);
+        found = o->type == NRL_TYPE_INT && !strcmp(o->name, "threads");
+        if (found) memcpy(options + o->offset, &threads, sizeof threads);
+    }
+    if (found) return options;
+    free(options);
+    return NULL;
+}
+
+static bool open_with(suite *s, int64_t threads)
+{
+    void *options = options_with(s, threads);
+    suite_case(s, "opening");
+    bool open = suite_ok(s, s->table->open(options, 0, &s->self), "a backend opens");
+    free(options);
+    return open;
+}
+
+static void check_facts(suite *s)
+{
+    nrl_device_facts f;
+    memset(&f, 0, sizeof f);
+    f.size = sizeof f;
+    suite_case(s, "facts");
+    s->n_dtypes = COUNT(suite_dtypes) - 1;
+    if (!s->table->facts || !suite_ok(s, s->table->facts(s->self, &f), "facts can be asked"))
+        return;
+    s->n_dtypes += f.has_f16;
+    if (!f.has_f16) report_skip(s->report, "operations take f16", "the facts do not tell of it");
+    report_check(s->report, f.name[0] && memchr(f.name, 0, sizeof f.name) != NULL,
+                 "facts name the device", "empty or endless name");
+    report_check(s->report, f.memory_bytes > 0, "facts give the memory", "%lld bytes",
+                 (long long)f.memory_bytes);
+}
+
+static void check_memory(suite *s)
+{
+    void *memory = NULL;
+    suite_case(s, "alloc");
+    for (size_t bytes = 1; bytes < (size_t)64 << 20; bytes = bytes * 7 + 3) {
+        if (!suite_ok(s, s->table->alloc(s->self, bytes, &memory), "alloc gives memory")) continue;
+        report_check(s->report, (uintptr_t)memory % 64 == 0, "memory is 64-byte aligned",
+                     "%zu bytes at %p", bytes, memory);
+        s->table->free(s->self, memory);
+    }
+    nrl_status st = s->table->alloc(s->self, SIZE_MAX / 4, &memory);
+    report_check(s->report, st == NRL_ERR_MEMORY, "too much memory is NRL_ERR_MEMORY", "error %d",
+                 (int)st);
+}
+
+static void run_operations(suite *s)
+{
+    suite_elementwise(s);
+    suite_reductions(s);
+    suite_moves(s);
+    suite_gemm(s);
+    suite_norms(s);
+    suite_layers(s);
+    suite_head(s);
+    suite_attention(s);
+    suite_updates(s);
+}
+
+enum { SUMS_BYTES = 8 << 20 };
+
+/* Two instances are open at once: one must not disturb the other. */
+static void check_threads(suite *s)
+{
+    static const char rule[] = "sums do not depend on the number of threads";
+    void *first_self = s->self, *options = options_with(s, 1);
+    free(options);
+    if (!options) {
+        report_skip(s->report, rule, "the backend has no option 'threads'");
+        return;
+    }
+    unsigned char *want = mem_alloc(SUMS_BYTES), *got = mem_alloc(SUMS_BYTES);
+    size_t n = 0;
+    for (int64_t threads = 1; threads <= 3; threads++) {
+        if (!open_with(s, threads)) break;
+        size_t m = suite_sums(s, threads == 1 ? want : got, SUMS_BYTES);
+        if (threads == 1)
+            n = m;
+        else
+            report_check(s->report, m == n && memcmp(want, got, n) == 0, rule,
+                         "%lld threads differ from one", (long long)threads);
+        s->table->close(s->self);
+    }
+    free(want);
+    free(got);
+    s->self = first_self;
+}
+
+void conformance_backend(const nrl_backend *table, const conformance_setup *setup,
+                         conformance_report *report)
+{
+    suite s = {.table = table, .options = setup->options, .report = report, .random = 1};
+    suite_case(&s, "probe");
+    if (table->probe && !suite_ok(&s, table->probe(), "probe says that it can run")) return;
+    known_ops(&s);
+    if (!open_with(&s, 0)) return;
+    check_facts(&s);
+    check_memory(&s);
+    run_operations(&s);
+    suite_measure(&s);
+    check_threads(&s);
+    table->close(s.self);
+}

@@ -1,0 +1,196 @@
+/*
+ * backend_attention.c - packed attention: causal, windows, grouped heads, prefixes, cached keys.
+ */
+#include "base/arena.h"
+#include "backend.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SEGMENTS = 5 };
+
+typedef struct {
+    const char *name;
+    int n_segments;
+    int32_t queries[MAX_SEGMENTS], keys[MAX_SEGMENTS]; /* lengths */
+    int32_t prefix[MAX_SEGMENTS];                      /* -2 in the first = no prefixes at all */
+    int64_t heads, kv_heads, width, window;
+    uint32_t dtype;
+} attention_case;
+
+typedef struct {
+    const attention_case *c;
+    int32_t cu_q[MAX_SEGMENTS + 1], cu_k[MAX_SEGMENTS + 1];
+    mat *q, *k, *v, *y, *lse, *dy, *dq, *dk, *dv;
+    double *want[4]; /* y, dq, dk, dv */
+    double *want_lse;
+    double scale;
+} attention_state;
+
+static double *room(int64_t n)
+{
+    double *p = mem_alloc((size_t)n * sizeof *p);
+    return p;
+}
+
+/* Key row of position j as segment s sees it. */
+static int64_t key_row(const attention_state *a, int s, int64_t j, int64_t n_prefix)
+{
+    return j < n_prefix ? a->cu_k[a->c->prefix[s]] + j : a->cu_k[s] + j - n_prefix;
+}
+
+/* One query of one head: y and lse from stored q, k, v; then its part of all gradients. */
+static void reference_query(attention_state *a, int s, int64_t i, int64_t head)
+{
+    const attention_case *c = a->c;
+    int64_t n_prefix = c->prefix[0] == -2 || c->prefix[s] < 0 ? 0 : c->keys[c->prefix[s]];
+    int64_t n = n_prefix + c->keys[s], last = n - c->queries[s] + i, w = c->width;
+    int64_t row = a->cu_q[s] + i, col = head * w, kv_col = head / (c->heads / c->kv_heads) * w;
+    int64_t first = c->window > 0 && last - c->window + 1 > 0 ? last - c->window + 1 : 0;
+    double *p = room(n), max = -INFINITY, sum = 0, delta = 0;
+    for (int64_t j = first; j <= last; j++) {
+        int64_t kr = key_row(a, s, j, n_prefix);
+        for (int64_t d = 0; d < w; d++)
+            p[j] += a->scale * *mat_value(a->q, row, col + d) * *mat_value(a->k, kr, kv_col + d);
+        if (p[j] > max) max = p[j];
+    }
+    for (int64_t j = first; j <= last; j++)
+        sum += exp(p[j] - max);
+    double lse = max + log(sum), *y = a->want[0] + row * a->q->cols + col;
+    a->want_lse[head * a->q->rows + row] = lse;
+    for (int64_t j = first; j <= last; j++) {
+        p[j] = exp(p[j] - lse);
+        for (int64_t d = 0; d < w; d++)
+            y[d] += p[j] * *mat_value(a->v, key_row(a, s, j, n_prefix), kv_col + d);
+    }
+    for (int64_t d = 0; d < w; d++)
+        delta += y[d] * *mat_value(a->dy, row, col + d);
+    for (int64_t j = first; j <= last; j++) {
+        int64_t kr = key_row(a, s, j, n_prefix), at = kr * a->k->cols + kv_col;
+        double dp = 0;
+        for (int64_t d = 0; d < w; d++)
+            dp += *mat_value(a->dy, row, col + d) * *mat_value(a->v, kr, kv_col + d);
+        double ds = p[j] * (dp - delta) * a->scale;
+        for (int64_t d = 0; d < w; d++) {
+            a->want[1][row * a->q->cols + col + d] += ds * *mat_value(a->k, kr, kv_col + d);
+            a->want[2][at + d] += ds * *mat_value(a->q, row, col + d);
+            a->want[3][at + d] += p[j] * *mat_value(a->dy, row, col + d);
+        }
+    }
+    free(p);
+}
+
+static attention_state state_new(suite *s, const attention_case *c)
+{
+    attention_state a = {.c = c, .scale = 1 / sqrt((double)c->width)};
+    for (int i = 0; i < c->n_segments; i++) {
+        a.cu_q[i + 1] = a.cu_q[i] + c->queries[i];
+        a.cu_k[i + 1] = a.cu_k[i] + c->keys[i];
+    }
+    int64_t n = a.cu_q[c->n_segments], m = a.cu_k[c->n_segments];
+    int64_t q_cols = c->heads * c->width, k_cols = c->kv_heads * c->width;
+    a.q = mat_random(s, c->dtype, n, q_cols, 3, -2, 2);
+    a.k = mat_random(s, c->dtype, m, k_cols, 2, -2, 2);
+    a.v = mat_random(s, c->dtype, m, k_cols, 0, -2, 2);
+    a.dy = mat_random(s, c->dtype, n, q_cols, 0, -1, 1);
+    a.y = mat_new(s, c->dtype, n, q_cols, 1);
+    a.lse = mat_new(s, NRL_DTYPE_F32, c->heads, n, 0);
+    a.dq = mat_new(s, c->dtype, n, q_cols, 1);
+    a.dk = mat_new(s, c->dtype, m, k_cols, 2);
+    a.dv = mat_new(s, c->dtype, m, k_cols, 2);
+    for (int i = 0; i < 2; i++) {
+        a.want[i] = room(n * q_cols);
+        a.want[i + 2] = room(m * k_cols);
+    }
+    a.want_lse = room(c->heads * n);
+    for (int i = 0; i < c->n_segments; i++)
+        for (int64_t j = 0; j < c->queries[i]; j++)
+            for (int64_t h = 0; h < c->heads; h++)
+                reference_query(&a, i, j, h);
+    return a;
+}
+
+static nrl_attention_args forward_args(suite *s, const attention_state *a)
+{
+    const attention_case *c = a->c;
+    size_t cu_bytes = ((size_t)c->n_segments + 1) * sizeof(int32_t);
+    nrl_attention_args f = {.size = sizeof f,
+                            .n_segments = (uint32_t)c->n_segments,
+                            .q = mat_args(a->q),
+                            .k = mat_args(a->k),
+                            .v = mat_args(a->v),
+                            .y = mat_args(a->y),
+                            .lse = mat_args(a->lse),
+                            .cu_q = suite_array(s, a->cu_q, cu_bytes),
+                            .cu_k = suite_array(s, a->cu_k, cu_bytes),
+                            .host_cu_q = a->cu_q,
+                            .host_cu_k = a->cu_k,
+                            .n_heads = c->heads,
+                            .n_kv_heads = c->kv_heads,
+                            .head_dim = c->width,
+                            .window = c->window,
+                            .scale = a->scale};
+    if (c->prefix[0] != -2) {
+        f.prefix = suite_array(s, c->prefix, cu_bytes - sizeof(int32_t));
+        f.host_prefix = c->prefix;
+    }
+    return f;
+}
+
+static void check_attention(suite *s, const attention_case *c)
+{
+    suite_case(s, "attention, %s, %lld heads of %lld over %lld, window %lld, %s", c->name,
+               (long long)c->heads, (long long)c->width, (long long)c->kv_heads,
+               (long long)c->window, nrl_dtype_name(c->dtype));
+    attention_state a = state_new(s, c);
+    nrl_attention_args f = forward_args(s, &a);
+    bool low = c->dtype != NRL_DTYPE_F32;
+    suite_ok(s, s->ops.attention(s->self, NULL, &f), "attention runs");
+    suite_expect(s, "attention weighs the values of the keys it sees", a.y, a.want[0], 5e-6,
+                 low ? 0.02 : 3e-6);
+    suite_expect(s, "attention saves the log-sum-exp", a.lse, a.want_lse, 2e-6, low ? 0.02 : 3e-6);
+    if (s->ops.attention_grad) {
+        nrl_attention_grad_args g = {.forward = f,
+                                     .dy = mat_args(a.dy),
+                                     .dq = mat_args(a.dq),
+                                     .dk = mat_args(a.dk),
+                                     .dv = mat_args(a.dv)};
+        suite_ok(s, s->ops.attention_grad(s->self, NULL, &g), "attention_grad runs");
+        mat *const d[] = {a.dq, a.dk, a.dv};
+        for (int i = 0; i < 3; i++)
+            suite_expect(s, "attention_grad is the slope of attention", d[i], a.want[i + 1], 2e-5,
+                         low ? 0.08 : 3e-5);
+    }
+    for (int i = 0; i < 4; i++)
+        free(a.want[i]);
+    free(a.want_lse);
+    suite_clear(s);
+}
+
+static const attention_case cases[] = {
+    {"one token", 1, {1}, {1}, {-2}, 1, 1, 8, 0, 0},
+    {"packed", 3, {17, 1, 65}, {17, 1, 65}, {-2}, 4, 4, 16, 0, 0},
+    {"grouped", 2, {130, 33}, {130, 33}, {-2}, 6, 2, 20, 0, 0},
+    {"wide heads", 1, {70}, {70}, {-2}, 3, 1, 64, 0, 0},
+    {"one long", 1, {300}, {300}, {-2}, 2, 1, 24, 0, 0},
+    {"window", 2, {150, 9}, {150, 9}, {-2}, 2, 2, 16, 7, 0},
+    {"window wider than all", 2, {40, 9}, {40, 9}, {-2}, 2, 1, 16, 500, 0},
+    {"window, long", 1, {260}, {260}, {-2}, 2, 1, 16, 100, 0},
+    {"prefix", 4, {33, 5, 20, 11}, {33, 5, 20, 11}, {-1, 0, 0, -1}, 4, 2, 16, 0, 0},
+    {"prefix, window", 3, {40, 50, 20}, {40, 50, 20}, {-1, 0, 0}, 2, 1, 16, 30, 0},
+    {"prefix behind", 3, {10, 30, 12}, {10, 30, 12}, {1, -1, 1}, 2, 1, 16, 0, 0},
+    {"cached keys", 3, {1, 3, 1}, {100, 9, 1}, {-2}, 4, 2, 16, 0, 0},
+    {"cached keys, window", 2, {2, 5}, {200, 33}, {-2}, 3, 1, 16, 64, 0},
+    {"an empty segment", 3, {5, 0, 7}, {5, 0, 7}, {-2}, 2, 1, 16, 0, 0},
+};
+
+void suite_attention(suite *s)
+{
+    for (int i = 0; s->ops.attention && i < COUNT(cases); i++) {
+        attention_case c = cases[i];
+        for (int d = 0; d < s->n_dtypes; d++) {
+            c.dtype = suite_dtypes[d];
+            check_attention(s, &c);
+        }
+    }
+}

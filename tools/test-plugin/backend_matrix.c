@@ -1,0 +1,210 @@
+/*
+ * backend_matrix.c - fill, copy, gather, scatter and gemm.
+ */
+#include "base/arena.h"
+#include "backend.h"
+#include <math.h>
+#include <stdlib.h>
+
+static const int64_t shapes[][3] = {{1, 1, 0}, {3, 17, 2}, {17, 3, 0}, {65, 65, 1}, {2, 2100, 3}};
+
+static double *room(int64_t n)
+{
+    double *p = mem_alloc((size_t)n * sizeof *p);
+    return p;
+}
+
+static void check_fill(suite *s, uint32_t dtype, const int64_t shape[3], double value)
+{
+    suite_case(s, "fill %s with %g", nrl_dtype_name(dtype), value);
+    mat *y = mat_random(s, dtype, shape[0], shape[1], shape[2], -1, 1);
+    double *want = room(shape[0] * shape[1]);
+    for (int64_t i = 0; i < shape[0] * shape[1]; i++)
+        want[i] = value;
+    nrl_fill_args a = {.size = sizeof a, .y = mat_args(y), .value = value};
+    suite_ok(s, s->ops.fill(s->self, NULL, &a), "fill runs");
+    suite_expect(s, "fill sets every element", y, want, 0, 0);
+    free(want);
+    suite_clear(s);
+}
+
+static void check_copy(suite *s, uint32_t from, uint32_t to, const int64_t shape[3], bool transpose,
+                       bool accumulate, double alpha)
+{
+    int64_t rows = shape[0], cols = shape[1];
+    suite_case(s, "copy %s to %s, %lld x %lld, alpha %g%s%s", nrl_dtype_name(from),
+               nrl_dtype_name(to), (long long)rows, (long long)cols, alpha,
+               transpose ? ", transposed" : "", accumulate ? ", added" : "");
+    mat *x = mat_random(s, from, transpose ? cols : rows, transpose ? rows : cols, shape[2], -3, 3);
+    mat *y = mat_random(s, to, rows, cols, shape[2], -1, 1);
+    double *want = room(rows * cols);
+    for (int64_t i = 0; i < rows * cols; i++) {
+        int64_t r = i / cols, c = i % cols;
+        want[i] = alpha * *mat_value(x, transpose ? c : r, transpose ? r : c);
+        if (accumulate) want[i] += *mat_value(y, r, c);
+    }
+    nrl_copy_args a = {.size = sizeof a,
+                       .transpose = transpose,
+                       .accumulate = accumulate,
+                       .x = mat_args(x),
+                       .y = mat_args(y),
+                       .alpha = alpha};
+    suite_ok(s, s->ops.copy(s->self, NULL, &a), "copy runs");
+    suite_expect(s, "copy scales, converts and adds", y, want, 3e-7, 3e-7);
+    free(want);
+    suite_clear(s);
+}
+
+/* Rows 0, 2, 4, .. repeated, and -1. */
+static int32_t *make_index(suite *s, int64_t n, int64_t rows, int32_t *host)
+{
+    for (int64_t i = 0; i < n; i++)
+        host[i] = i % 5 == 3 ? -1 : (int32_t)((i * 7 / 2) % rows);
+    return suite_array(s, host, (size_t)n * sizeof *host);
+}
+
+static void check_gather(suite *s, uint32_t from, uint32_t to, const int64_t shape[3])
+{
+    int64_t n = 29, cols = shape[1];
+    int32_t index[29];
+    suite_case(s, "gather %s to %s, %lld columns", nrl_dtype_name(from), nrl_dtype_name(to),
+               (long long)cols);
+    mat *x = mat_random(s, from, shape[0], cols, shape[2], -3, 3), *y = mat_new(s, to, n, cols, 1);
+    nrl_gather_args a = {.size = sizeof a, .x = mat_args(x), .y = mat_args(y)};
+    a.index = make_index(s, n, shape[0], index);
+    double *want = room(n * cols);
+    for (int64_t i = 0; i < n * cols; i++)
+        if (index[i / cols] >= 0) want[i] = *mat_value(x, index[i / cols], i % cols);
+    suite_ok(s, s->ops.gather(s->self, NULL, &a), "gather runs");
+    suite_expect(s, "gather reads the rows of the index", y, want, 3e-7, 0);
+    free(want);
+    suite_clear(s);
+}
+
+static void check_scatter(suite *s, uint32_t from, const int64_t shape[3], bool fresh)
+{
+    int64_t n = 29, cols = shape[1];
+    int32_t index[29];
+    suite_case(s, "scatter %s, %lld columns, %s", nrl_dtype_name(from), (long long)cols,
+               fresh ? "fresh" : "added");
+    mat *dx = mat_random(s, NRL_DTYPE_F32, shape[0], cols, shape[2], -1, 1);
+    mat *dy = mat_random(s, from, n, cols, 1, -3, 3);
+    nrl_scatter_args a = {.size = sizeof a, .fresh = fresh, .dy = mat_args(dy), .dx = mat_args(dx)};
+    a.index = make_index(s, n, shape[0], index);
+    double *want = room(shape[0] * cols);
+    for (int64_t i = 0; !fresh && i < shape[0] * cols; i++)
+        want[i] = *mat_value(dx, i / cols, i % cols);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < cols && index[i] >= 0; c++)
+            want[index[i] * cols + c] += *mat_value(dy, i, c);
+    suite_ok(s, s->ops.scatter(s->self, NULL, &a), "scatter runs");
+    suite_expect(s, fresh ? "scatter adds equal rows" : "scatter adds unless fresh", dx, want, 1e-6,
+                 3e-6);
+    free(want);
+    suite_clear(s);
+}
+
+void suite_moves(suite *s)
+{
+    for (int k = 0; k < COUNT(shapes); k++) {
+        for (int i = 0; s->ops.fill && i < s->n_dtypes; i++)
+            check_fill(s, suite_dtypes[i], shapes[k], 0.75);
+        if (s->ops.fill) check_fill(s, NRL_DTYPE_I32, shapes[k], -7);
+        for (int from = 0; from < s->n_dtypes; from++)
+            for (int to = 0; to < s->n_dtypes; to++) {
+                for (int how = 0; s->ops.copy && how < 8; how++)
+                    check_copy(s, suite_dtypes[from], suite_dtypes[to], shapes[k], how & 1, how & 2,
+                               how & 4 ? -0.5 : 1);
+                if (s->ops.gather) check_gather(s, suite_dtypes[from], suite_dtypes[to], shapes[k]);
+            }
+        for (int from = 0; s->ops.scatter && from < s->n_dtypes; from++)
+            for (int fresh = 0; fresh < 2; fresh++)
+                check_scatter(s, suite_dtypes[from], shapes[k], fresh);
+    }
+}
+
+/* ---- gemm ---- */
+
+typedef struct {
+    int64_t m, n, k, gap;
+    bool transpose_a, transpose_b, fresh, bias;
+    uint32_t a, b, c;
+    double alpha;
+} gemm_case;
+
+static double dot(mat *a, mat *b, const gemm_case *g, int64_t i, int64_t j)
+{
+    double sum = 0;
+    for (int64_t p = 0; p < g->k; p++)
+        sum += (g->transpose_a ? *mat_value(a, p, i) : *mat_value(a, i, p)) *
+               (g->transpose_b ? *mat_value(b, j, p) : *mat_value(b, p, j));
+    return sum;
+}
+
+static void check_gemm(suite *s, const gemm_case *g)
+{
+    suite_case(s, "gemm %lld x %lld x %lld, gap %lld, a %s%s, b %s%s, c %s%s%s, alpha %g",
+               (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->gap,
+               nrl_dtype_name(g->a), g->transpose_a ? " transposed" : "", nrl_dtype_name(g->b),
+               g->transpose_b ? " transposed" : "", nrl_dtype_name(g->c), g->fresh ? "" : " added",
+               g->bias ? ", bias" : "", g->alpha);
+    mat *a = mat_random(s, g->a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->gap,
+                        -1, 1);
+    mat *b = mat_random(s, g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->gap,
+                        -1, 1);
+    mat *c = mat_random(s, g->c, g->m, g->n, g->gap, -1, 1);
+    mat *bias = g->bias ? mat_random(s, g->a, 1, g->n, 0, -1, 1) : NULL;
+    double *want = room(g->m * g->n);
+    for (int64_t i = 0; i < g->m * g->n; i++) {
+        int64_t row = i / g->n, col = i % g->n;
+        want[i] = g->alpha * dot(a, b, g, row, col);
+        if (!g->fresh) want[i] += *mat_value(c, row, col);
+        if (bias) want[i] += *mat_value(bias, 0, col);
+    }
+    nrl_gemm_args x = {.size = sizeof x,
+                       .transpose_a = g->transpose_a,
+                       .transpose_b = g->transpose_b,
+                       .fresh = g->fresh,
+                       .a = mat_args(a),
+                       .b = mat_args(b),
+                       .c = mat_args(c),
+                       .bias = mat_args(bias),
+                       .alpha = g->alpha};
+    const char *rule = !g->fresh ? "gemm adds to c unless fresh"
+                       : g->bias ? "gemm adds the bias"
+                                 : "gemm multiplies";
+    suite_ok(s, s->ops.gemm(s->self, NULL, &x), "gemm runs");
+    suite_expect(s, rule, c, want, 2e-6, 1e-6 * (double)(g->k + 1));
+    free(want);
+    suite_clear(s);
+}
+
+/* Every combination of transposes, accumulation and bias for the dtypes that training has. */
+static void gemm_dtypes(suite *s, const int64_t size[3], uint32_t a, uint32_t b, uint32_t c)
+{
+    for (int how = 0; how < 16; how++) {
+        gemm_case g = {size[0], size[1], size[2],    how & 8 ? 3 : 0,
+                       how & 1, how & 2, !(how & 4), how & 8,
+                       a,       b,       c,          1};
+        check_gemm(s, &g);
+        g.alpha = -0.5;
+        check_gemm(s, &g);
+    }
+}
+
+void suite_gemm(suite *s)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},    {3, 17, 5},   {17, 3, 65},   {65, 65, 17},
+                                       {1, 130, 64}, {64, 1, 100}, {200, 70, 33}, {2, 3, 0}};
+    const uint32_t f32 = NRL_DTYPE_F32;
+    for (int k = 0; s->ops.gemm && k < COUNT(sizes); k++) {
+        gemm_dtypes(s, sizes[k], f32, f32, f32);
+        for (int d = 1; d < s->n_dtypes; d++) {
+            uint32_t low = suite_dtypes[d];
+            gemm_dtypes(s, sizes[k], low, low, low);
+            gemm_dtypes(s, sizes[k], low, low, f32);
+            gemm_dtypes(s, sizes[k], low, f32, f32);
+            gemm_dtypes(s, sizes[k], f32, low, low);
+        }
+    }
+}

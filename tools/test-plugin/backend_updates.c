@@ -1,0 +1,255 @@
+/*
+ * backend_updates.c - split16 (nrl/param.h) to the bit, and adamw: by the published formula, and with the
+ * same bits whether a master is f32 or in halves.
+ */
+#include "base/arena.h"
+#include "backend.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double *room(int64_t n)
+{
+    double *p = mem_alloc((size_t)n * sizeof *p);
+    return p;
+}
+
+/* ---- split16 ---- */
+
+/* Lower halves around the middle, where the upper one is rounded up, and at both ends. */
+static const uint16_t edges[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+
+enum { UPPERS = 1 << 16, N_HALVES = UPPERS * (int)(sizeof edges / sizeof *edges) };
+
+typedef struct {
+    uint32_t wide[N_HALVES];
+    uint16_t high[N_HALVES], low[N_HALVES];
+} halves;
+
+/* A NaN is the quiet one of its sign. */
+static uint32_t canonical(uint32_t bits)
+{
+    return (bits & 0x7fffffff) > 0x7f800000 ? (bits & 0x80000000) | 0x7fc00000 : bits;
+}
+
+static uint16_t upper_of(uint32_t bits)
+{
+    return (uint16_t)((canonical(bits) + 0x8000) >> 16);
+}
+
+static nrl_mat row_of(const void *data, nrl_dtype dtype, int64_t n)
+{
+    return (nrl_mat){(void *)(uintptr_t)data, (uint32_t)dtype, 0, 1, n, n};
+}
+
+static void run_split(suite *s, bool join, const void *wide, const void *high, const void *low, int64_t n)
+{
+    nrl_split16_args a = {.size = sizeof a,
+                          .join = join,
+                          .wide = row_of(wide, NRL_DTYPE_F32, n),
+                          .high = row_of(high, NRL_DTYPE_BF16, n)};
+    if (low) a.low = row_of(low, NRL_DTYPE_U16, n);
+    suite_ok(s, s->ops.split16(s->self, NULL, &a), "split16 runs");
+}
+
+static void check_uppers(suite *s, const halves *h, const void *device)
+{
+    uint16_t *got = mem_alloc(sizeof h->high);
+    int64_t bad = -1;
+    suite_read(s, got, device, sizeof h->high);
+    for (int64_t i = 0; i < N_HALVES && bad < 0; i++)
+        if (got[i] != upper_of(h->wide[i])) bad = i;
+    report_check(s->report, bad < 0, "split16 rounds to nearest, ties away from zero", "%s: %08x to %04x, expected %04x",
+                 s->what, bad < 0 ? 0 : h->wide[bad], bad < 0 ? 0 : got[bad], bad < 0 ? 0 : upper_of(h->wide[bad]));
+    free(got);
+}
+
+static void check_joined(suite *s, const halves *h, const void *device)
+{
+    uint32_t *got = mem_alloc(sizeof h->wide);
+    int64_t bad = -1;
+    suite_read(s, got, device, sizeof h->wide);
+    for (int64_t i = 0; i < N_HALVES && bad < 0; i++)
+        if (got[i] != canonical(h->wide[i])) bad = i;
+    report_check(s->report, bad < 0, "split16 joins halves to the bits they were split from", "%s: %08x from %08x",
+                 s->what, bad < 0 ? 0 : got[bad], bad < 0 ? 0 : h->wide[bad]);
+    free(got);
+}
+
+static void check_halves(suite *s)
+{
+    halves *h = mem_alloc(sizeof *h); /* zeroed */
+    for (int i = 0; i < N_HALVES; i++) h->wide[i] = (uint32_t)(i % UPPERS) << 16 | edges[i / UPPERS];
+    suite_case(s, "split16 of all upper halves with %d lower ones", COUNT(edges));
+    void *wide = suite_array(s, h->wide, sizeof h->wide), *back = suite_array(s, h->wide, sizeof h->wide);
+    void *high = suite_array(s, h->high, sizeof h->high), *low = suite_array(s, h->low, sizeof h->low);
+    run_split(s, false, wide, high, low, N_HALVES);
+    check_uppers(s, h, high);
+    run_split(s, true, back, high, low, N_HALVES);
+    check_joined(s, h, back);
+    suite_case(s, "split16 without lower halves");
+    void *alone = suite_array(s, h->high, sizeof h->high);
+    run_split(s, false, wide, alone, NULL, N_HALVES);
+    check_uppers(s, h, alone);
+    suite_clear(s);
+    free(h);
+}
+
+/* ---- adamw ---- */
+
+/* work: dtype of the copy, 0 = none */
+static void check_adamw(suite *s, int64_t n, uint32_t work, double weight_decay)
+{
+    suite_case(s, "adamw on %lld elements%s", (long long)n, work == NRL_DTYPE_BF16  ? " with a bf16 copy"
+                                                                : work == NRL_DTYPE_F16 ? " with an f16 copy"
+                                                                                        : "");
+    const double lr = 1e-2, scale = 0.5, b1 = 0.9, b2 = 0.95, eps = 1e-8;
+    mat *w = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -2, 2),
+        *g = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -3, 3);
+    mat *m = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -1, 1),
+        *v = mat_random(s, NRL_DTYPE_F32, 1, n, 0, 0.01, 2);
+    mat *low = work ? mat_new(s, work, 1, n, 0) : NULL;
+    double *want = room(3 * n), c1 = 1 - pow(b1, 3), c2 = 1 - pow(b2, 3);
+    for (int64_t i = 0; i < n; i++) {
+        double grad = *mat_value(g, 0, i) * scale, x = *mat_value(w, 0, i);
+        want[n + i] = b1 * *mat_value(m, 0, i) + (1 - b1) * grad;
+        want[2 * n + i] = b2 * *mat_value(v, 0, i) + (1 - b2) * grad * grad;
+        x -= lr * weight_decay * x;
+        want[i] = x - lr * (want[n + i] / c1) / (sqrt(want[2 * n + i] / c2) + eps);
+    }
+    nrl_adamw_args a = {.size = sizeof a,
+                        .master = mat_args(w),
+                        .grad = mat_args(g),
+                        .m = mat_args(m),
+                        .v = mat_args(v),
+                        .work = mat_args(low),
+                        .lr = lr,
+                        .grad_scale = scale,
+                        .beta1 = b1,
+                        .beta2 = b2,
+                        .eps = eps,
+                        .weight_decay = weight_decay,
+                        .correction1 = c1,
+                        .correction2 = c2};
+    suite_ok(s, s->ops.adamw(s->self, NULL, &a), "adamw runs");
+    suite_expect(s, "adamw updates by the published formula", w, want, 1e-6, 2e-7);
+    suite_expect(s, "adamw updates by the published formula", m, want + n, 1e-6, 2e-7);
+    suite_expect(s, "adamw updates by the published formula", v, want + 2 * n, 1e-6, 2e-7);
+    for (int64_t i = 0; i < n; i++)
+        want[i] = *mat_value(w, 0, i);
+    if (low) suite_expect(s, "adamw rounds the master into the work copy", low, want, 0, 0);
+    free(want);
+    suite_clear(s);
+}
+
+/* ---- the same update of a master in halves, with a bf16 gradient ---- */
+
+enum { N_UPDATED = 5003, N_TIES = 64 /* masters in the middle between two of bf16 */ };
+
+/* What an update reads and writes, on the device. */
+typedef struct {
+    mat *master, *grad, *m, *v;
+    void *high, *low; /* bf16 and u16 */
+} operands;
+
+/* Equal calls on suites of equal `random` give equal values. */
+static operands new_operands(suite *s, nrl_dtype grad)
+{
+    static const uint16_t zeros[N_UPDATED];
+    operands o = {.master = mat_random(s, NRL_DTYPE_F32, 1, N_UPDATED, 0, -2, 2),
+                  .m = mat_random(s, NRL_DTYPE_F32, 1, N_UPDATED, 0, -1, 1),
+                  .v = mat_random(s, NRL_DTYPE_F32, 1, N_UPDATED, 0, 0.01, 2),
+                  .grad = mat_new(s, grad, 1, N_UPDATED, 0)};
+    for (int i = 0; i < N_UPDATED; i++)
+        mat_set(s, o.grad, 0, i, mat_round(NRL_DTYPE_BF16, suite_uniform(s, -3, 3)));
+    mat_upload(s, o.grad);
+    for (int i = 0; i < N_TIES; i++) mat_set(s, o.master, 0, i, (i % 2 ? -1 : 1) * (1 + (2 * i + 1) * 0x1p-8));
+    mat_upload(s, o.master);
+    o.high = suite_array(s, zeros, sizeof zeros);
+    o.low = suite_array(s, zeros, sizeof zeros);
+    return o;
+}
+
+static void update(suite *s, const operands *o, bool split, double lr)
+{
+    nrl_adamw_args a = {.size = sizeof a,
+                        .grad = mat_args(o->grad),
+                        .m = mat_args(o->m),
+                        .v = mat_args(o->v),
+                        .work = row_of(o->high, NRL_DTYPE_BF16, N_UPDATED),
+                        .lr = lr,
+                        .grad_scale = 0.7,
+                        .beta1 = 0.9,
+                        .beta2 = 0.95,
+                        .eps = 1e-8,
+                        .weight_decay = 0.1,
+                        .correction1 = 0.3,
+                        .correction2 = 0.1};
+    if (split) a.low = row_of(o->low, NRL_DTYPE_U16, N_UPDATED);
+    else a.master = mat_args(o->master);
+    suite_ok(s, s->ops.adamw(s->self, NULL, &a), "adamw runs");
+}
+
+static void check_same(suite *s, const char *what, const void *a, const void *b, size_t bytes)
+{
+    char *first = mem_alloc(bytes), *second = mem_alloc(bytes);
+    suite_read(s, first, a, bytes);
+    suite_read(s, second, b, bytes);
+    report_check(s->report, !memcmp(first, second, bytes), "adamw gives halves of a master the bits of the whole",
+                 "%s: %s differ", s->what, what);
+    free(first);
+    free(second);
+}
+
+/* Nothing moves, so that ties are still there. */
+static void check_ties(suite *s, const operands *o)
+{
+    uint16_t high[N_TIES];
+    float master[N_TIES];
+    int bad = 0;
+    update(s, o, false, 0);
+    suite_read(s, high, o->high, sizeof high);
+    suite_read(s, master, o->master->device, sizeof master);
+    for (int i = 0; i < N_TIES; i++) {
+        uint32_t bits;
+        memcpy(&bits, &master[i], sizeof bits);
+        bad += high[i] != upper_of(bits) || (bits & 0xffff) != 0x8000;
+    }
+    report_check(s->report, !bad, "adamw rounds ties of a bf16 work copy away from zero", "%s: %d of %d do not", s->what,
+                 bad, (int)N_TIES);
+}
+
+static void check_encoded(suite *s)
+{
+    suite_case(s, "adamw on halves with a bf16 gradient");
+    uint64_t random = s->random;
+    operands plain = new_operands(s, NRL_DTYPE_F32);
+    s->random = random;
+    operands split = new_operands(s, NRL_DTYPE_BF16);
+    run_split(s, false, split.master->device, split.high, split.low, N_UPDATED);
+    check_ties(s, &plain);
+    update(s, &split, true, 0);
+    for (int step = 0; step < 3; step++) {
+        update(s, &plain, false, 1e-2);
+        update(s, &split, true, 1e-2);
+    }
+    check_same(s, "upper halves", plain.high, split.high, N_UPDATED * sizeof(uint16_t));
+    run_split(s, true, split.master->device, split.high, split.low, N_UPDATED);
+    check_same(s, "masters", plain.master->device, split.master->device, N_UPDATED * sizeof(float));
+    check_same(s, "first moments", plain.m->device, split.m->device, N_UPDATED * sizeof(float));
+    check_same(s, "second moments", plain.v->device, split.v->device, N_UPDATED * sizeof(float));
+    suite_clear(s);
+}
+
+void suite_updates(suite *s)
+{
+    static const int64_t sizes[] = {1, 17, 65, 5000};
+    for (int k = 0; s->ops.adamw && k < COUNT(sizes); k++)
+        for (int d = 0; d < s->n_dtypes; d++) {
+            uint32_t work = d ? suite_dtypes[d] : 0;
+            check_adamw(s, sizes[k], work, 0.1);
+            check_adamw(s, sizes[k], work, 0);
+        }
+    if (s->ops.split16) check_halves(s);
+    if (s->ops.split16 && s->ops.adamw) check_encoded(s);
+}

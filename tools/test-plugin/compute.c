@@ -1,0 +1,27 @@
+/*
+ * compute.c - opening a backend for a suite.
+ */
+#include "compute.h"
+
+bool compute_open(compute *c, const conformance_setup *setup, conformance_report *r)
+{
+    *c = (compute){0};
+    nrl_status st = device_open(setup->backend, setup->backend_options, 0, &c->device);
+    if (st == NRL_OK) {
+        st = ctx_create(&c->device, &c->ctx);
+        if (st != NRL_OK) device_close(&c->device);
+    }
+    return report_ok(r, st, "the backend opens");
+}
+
+void compute_close(compute *c)
+{
+    ctx_destroy(c->ctx);
+    device_close(&c->device);
+}
+
+double compute_uniform(uint64_t *state, double low, double high)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return low + (high - low) * (double)(*state >> 40) / 16777216.0;
+}

@@ -1,0 +1,176 @@
+/*
+ * parallel.c - what every strategy promises: layouts that hold all of a model, WORK where a visit reads it,
+ * gradients summed over ranks, the same calls everywhere, nothing left behind.
+ */
+#include "parallel.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the parts, each on every rank ---- */
+
+static const toy_kind training = {true, NRL_DTYPE_F32, NRL_OPTIMIZER_ELEMENT};
+
+static bool begin(toy *t, const toy_kind *kind)
+{
+    if (!toy_open(t, kind)) return false;
+    toy_check_layouts(t);
+    if (t->g->staged && !t->over) toy_check_stages(t);
+    return !t->over && toy_bind(t) && toy_load(t, 1, 0);
+}
+
+/* A few steps as a run makes them: updates between, an evaluation before the last. */
+static void steps(toy *t, const toy_kind *kind)
+{
+    static const toy_course courses[] = {
+        {.step = 1, .n_micro = 1},
+        {.step = 2, .n_micro = 2},
+        {.step = 3, .n_micro = 1, .recompute = true},
+        {.step = 4, .n_micro = 2, .empty_rank = true},
+        {.step = 5, .n_micro = 1},
+    };
+    if (!begin(t, kind)) return;
+    for (size_t i = 0; i < sizeof courses / sizeof *courses; i++)
+        if (!toy_forward(t) || !toy_step(t, &courses[i]) || !toy_load(t, courses[i].step + 1, courses[i].step)) return;
+    if (toy_forward(t) && toy_load(t, 77, 0) && toy_load(t, 78, 0)) toy_forward(t); /* as after a resume */
+}
+
+static void part_f32(toy *t)
+{
+    steps(t, &training);
+}
+
+static void part_bf16(toy *t)
+{
+    steps(t, &(toy_kind){true, NRL_DTYPE_BF16, NRL_OPTIMIZER_ELEMENT});
+}
+
+/* More micro-batches than stages, and fewer. */
+static void part_orders(toy *t)
+{
+    if (!begin(t, &training)) return;
+    for (int32_t n = 1; n <= TOY_MICRO; n++)
+        if (!toy_step(t, &(toy_course){.step = n, .n_micro = n}) || !toy_load(t, n + 1, n)) return;
+}
+
+/* Another number of steps must not take more memory. */
+static void part_memory(toy *t)
+{
+    ctx_memory before = {0}, after = {0};
+    if (!begin(t, &training)) return;
+    for (int64_t step = 1; step <= 4; step++) {
+        if (!toy_step(t, &(toy_course){.step = step, .n_micro = 2}) || !toy_load(t, step + 1, step)) return;
+        if (step == 2) ctx_memory_use(t->compute.ctx, &before);
+    }
+    ctx_memory_use(t->compute.ctx, &after);
+    report_check(t->report, after.live_bytes <= before.live_bytes, "a step leaves no memory behind",
+                 "%zu bytes after 2 steps, %zu after 4", before.live_bytes, after.live_bytes);
+}
+
+/* A step that was left out: no update, and the next one has its own gradients. */
+static void part_skipped(toy *t)
+{
+    if (!begin(t, &training)) return;
+    for (int64_t step = 1; step <= 2; step++)
+        if (!toy_step(t, &(toy_course){.step = step, .n_micro = 1})) return;
+}
+
+static bool masters_are(toy *t, double want, double room, const char *rule)
+{
+    double values[TOY_LARGEST];
+    for (int i = 0; i < TOY_PARAMS; i++) {
+        const nrl_tensor *master = t->params[i].slots[NRL_SLOT_MASTER];
+        if (!t->params[i].trained || !master) continue;
+        if (!toy_ok(t, nrl_tensor_fetch(t->compute.ctx, master, values, nrl_tensor_numel(master)), "a master can be read"))
+            return false;
+        for (int64_t k = 0; k < nrl_tensor_numel(master); k++)
+            if (!report_check(t->report, fabs(values[k] - want) <= room, rule, "'%s' is %.9g, expected %.9g",
+                              t->params[i].name, values[k], want))
+                return false;
+    }
+    return true;
+}
+
+/* Ranks that step alone differ after an update: the mean is shown for as long as it is asked for. */
+static void part_average(toy *t)
+{
+    const nrl_parallel *s = t->g->table;
+    const double own = 1 + t->rank, mean = 1 + (nrl_mesh_world(t->mesh) - 1) / 2.0;
+    if (!s->average || !begin(t, &training) || !t->plan.local_steps) return;
+    nrl_ctx *ctx = t->compute.ctx;
+    for (int i = 0; i < TOY_PARAMS; i++)
+        if (t->params[i].trained && t->params[i].slots[NRL_SLOT_MASTER] &&
+            !toy_ok(t, nrl_tensor_fill(ctx, t->params[i].slots[NRL_SLOT_MASTER], own), "a master can be filled"))
+            return;
+    if (!toy_ok(t, s->updated(t->self, ctx, 1), "updated succeeds")) return;
+    if (!toy_ok(t, s->average(t->self, ctx, true), "average begins")) return;
+    bool shown = masters_are(t, mean, 1e-6 * mean, "between the calls of average MASTER is the mean over ranks");
+    if (toy_ok(t, s->average(t->self, ctx, false), "average ends") && shown)
+        masters_are(t, own, 0, "after the calls of average MASTER is the rank's own");
+}
+
+static void part_reference(toy *t)
+{
+    if (!begin(t, &(toy_kind){false, NRL_DTYPE_F32, NRL_OPTIMIZER_ELEMENT})) return;
+    for (int i = 0; i < TOY_PARAMS; i++)
+        report_check(t->report, !t->params[i].slots[NRL_SLOT_GRAD_ACC] && !t->params[i].slots[NRL_SLOT_GRAD],
+                     "a model that is not trained has no gradients", "'%s' has", t->params[i].name);
+    if (toy_forward(t)) toy_forward(t);
+}
+
+static void part_matrix(toy *t)
+{
+    if (!toy_open(t, &(toy_kind){true, NRL_DTYPE_F32, NRL_OPTIMIZER_MATRIX})) {
+        t->over = false; /* it says that it cannot; that is an answer */
+        report_skip(t->report, "no flat cuts where the optimizer needs matrices", "it refuses such optimizers");
+        return;
+    }
+    toy_check_layouts(t);
+}
+
+static const struct {
+    const char *name;
+    void (*part)(toy *t);
+    int32_t least, most; /* ranks */
+    bool staged;         /* of strategies with stages too */
+} parts[] = {
+    {"f32", part_f32, 1, 4, false},         {"bf16", part_bf16, 1, 3, true},
+    {"orders", part_orders, 2, 4, true},    {"memory", part_memory, 2, 2, true},
+    {"skipped", part_skipped, 2, 2, true},  {"reference", part_reference, 1, 2, true},
+    {"matrix", part_matrix, 2, 3, true},    {"average", part_average, 2, 3, false},
+};
+
+static bool check_table(const nrl_parallel *t, conformance_report *r)
+{
+    return report_check(r, t->axis && *t->axis, "a strategy names its axis", "it is %s",
+                        t->axis ? "empty" : "NULL");
+}
+
+/* Strategies of the axis tensor. */
+static void share_layers(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
+{
+    for (int32_t world = 1; world <= PARALLEL_RANKS; world++) {
+        parallel_group g = {table, setup, table->axis, world, false};
+        if (!parallel_run(&g, report, "layers", parallel_seams)) return;
+    }
+}
+
+void conformance_parallel(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
+{
+    if (!check_table(table, report)) return;
+    bool staged = table->schedule != NULL;
+    if (!strcmp(table->axis, "tensor")) {
+        share_layers(table, setup, report);
+        return;
+    }
+    if (strcmp(table->axis, "data") && !staged) {
+        report_skip(report, "gradients are the sum over ranks", "its axis is not 'data' or 'tensor': nothing was run");
+        return;
+    }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        for (int32_t world = parts[i].least; world <= parts[i].most; world++) {
+            parallel_group g = {table, setup, table->axis, world, staged};
+            if (staged && (!parts[i].staged || world == 1)) continue;
+            if (!parallel_run(&g, report, parts[i].name, parts[i].part)) return;
+        }
+}

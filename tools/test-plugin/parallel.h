@@ -1,0 +1,128 @@
+/*
+ * parallel.h - what the files of the strategy suite share: ranks that are threads of this process with
+ * a mesh each; a small model whose gradients are made up, and whose values follow from a number; the
+ * core's part in a step.
+ *
+ * Each rank counts checks in a report of its own. A rank whose call failed is `over`: the others are
+ * told by the mesh. Values are small multiples of 1/16 and gradients small whole numbers, so that they
+ * are exact in 16 bits and sums do not depend on their order.
+ */
+#ifndef CONFORMANCE_PARALLEL_H
+#define CONFORMANCE_PARALLEL_H
+#include "compute.h"
+#include "mesh/layout.h"
+#include "tensor/param.h"
+
+enum { PARALLEL_RANKS = 4, TOY_PARAMS = 11, TOY_PARTS = 13, TOY_UNITS = 4, TOY_MICRO = 6, TOY_LARGEST = 138 };
+
+/* ---- parallel_toy.c: the model and the core's part ---- */
+
+/* What a step looks like. */
+typedef struct {
+    int64_t step;     /* gradients depend on it */
+    int32_t n_micro;  /* 1 .. TOY_MICRO */
+    bool recompute;   /* backward visits follow a recompute */
+    bool empty_rank;  /* the last rank's micro-batches are empty: visited, without gradients */
+} toy_course;
+
+/* What the ranks of a part share. */
+typedef struct {
+    const nrl_parallel *table;
+    const conformance_setup *setup;
+    const char *axis;
+    int32_t world;
+    bool staged; /* ranks are stages: all work on the same batches, each on units of its own */
+} parallel_group;
+
+typedef struct {
+    const parallel_group *g;
+    conformance_report *report;
+    nrl_mesh *mesh;
+    int32_t rank, world; /* along the strategy's axis */
+    bool over;
+
+    compute compute;
+    uint32_t dtype; /* of WORK */
+    nrl_param params[TOY_PARAMS];
+    nrl_part parts[TOY_PARTS];
+    nrl_param *list[TOY_PARAMS];
+    nrl_unit_uses units[TOY_UNITS];
+    nrl_param *final[TOY_UNITS][TOY_PARAMS];
+    int32_t n_final[TOY_UNITS];
+    nrl_visit visits[3 * TOY_UNITS * TOY_MICRO];
+    int32_t n_visits;
+    nrl_parallel_plan plan;
+    void *self;
+    bool bound;
+    nrl_tensor *made[TOY_PARAMS * 6]; /* bound by the toy */
+    int n_made;
+    int64_t version, loaded; /* of the values, and of those of frozen parameters; see toy_load */
+    size_t live_bytes;       /* before bind */
+} toy;
+
+typedef struct {
+    bool train;
+    nrl_dtype work;
+    nrl_optimizer_reach reach;
+} toy_kind;
+/* Creates and plans, on a model of its own; layouts are checked by the caller. False: over. */
+bool toy_open(toy *t, const toy_kind *kind);
+/* Lets the strategy bind, then binds what is left, as the core does. */
+bool toy_bind(toy *t);
+void toy_close(toy *t);
+
+/* Masters become the values of `version`; `step` is handed to updated. 0: loaded, WORK is the strategy's
+ * to refresh; else updated, and WORK written where it is whole. */
+bool toy_load(toy *t, int64_t version, int64_t step);
+/* Where local elements of a parameter lie in it; returns how many. */
+int64_t toy_local(const toy *t, int32_t rank, const nrl_param *p, int64_t *global);
+float toy_value(const nrl_param *p, int64_t i, int64_t version);
+/* ---- parallel_walk.c: a step ---- */
+
+/* Walks a step; WORK is checked at each enter. Gradients are whole afterwards, and checked. */
+bool toy_step(toy *t, const toy_course *c);
+/* A pass without gradients. */
+bool toy_forward(toy *t);
+bool toy_ok(toy *t, nrl_status st, const char *rule); /* a call that must succeed; else over */
+
+/* ---- parallel_ranks.c ---- */
+
+/* Runs a part on `world` ranks; checks that all made the same calls and took all results. */
+bool parallel_run(const parallel_group *g, conformance_report *report, const char *name,
+                  void (*part)(toy *t));
+
+/* ---- parallel_record.c: a collective that counts ---- */
+
+enum { RECORD_GROUPS = 16 };
+
+typedef struct {
+    int32_t color;
+    uint64_t digest; /* of the calls so far, in order */
+    int64_t n_calls;
+} record_group;
+
+typedef struct {
+    const nrl_collective *real;
+    const void *options;
+    record_group groups[RECORD_GROUPS]; /* 0: all ranks; then in order of split */
+    int32_t n_groups;
+    int64_t started, released;
+} record;
+
+/* The collective that hands every call to r->real; open it with `r` as its options. */
+nrl_collective record_collective(const nrl_collective *real);
+
+/* ---- parallel_seams.c ---- */
+/* A part: layers that ranks share, beside the same on one rank. */
+void parallel_seams(toy *t);
+
+/* ---- parallel_stages.c: strategies with stages ---- */
+bool toy_check_stages(toy *t);
+/* The toy's visits become this rank's, as the strategy orders them; orders of all ranks are looked at. */
+bool toy_schedule_stage(toy *t, int32_t n_micro, bool train);
+bool toy_is_held(const toy *t, const nrl_param *p);
+
+/* ---- parallel_layout.c ---- */
+void toy_check_layouts(toy *t);
+
+#endif

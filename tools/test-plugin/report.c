@@ -1,0 +1,57 @@
+/*
+ * report.c - counting checks by rule.
+ */
+#include "report.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static conformance_rule *find_rule(conformance_report *r, const char *name)
+{
+    for (int64_t i = 0; i < r->n_rules; i++)
+        if (!strcmp(r->rules[i].rule, name)) return &r->rules[i];
+    NRL_ASSERT(r->n_rules, <, CONFORMANCE_MAX_RULES);
+    NRL_ASSERT(strlen(name), <, sizeof r->rules[0].rule);
+    conformance_rule *rule = &r->rules[r->n_rules++];
+    snprintf(rule->rule, sizeof rule->rule, "%s", name);
+    return rule;
+}
+
+bool report_check(conformance_report *r, bool holds, const char *rule_name, const char *fmt, ...)
+{
+    conformance_rule *rule = find_rule(r, rule_name);
+    r->checked++;
+    rule->checked++;
+    if (holds) return true;
+    r->failed++;
+    if (rule->failed++) return false;
+    va_list a;
+    va_start(a, fmt);
+    vsnprintf(rule->text, sizeof rule->text, fmt, a);
+    va_end(a);
+    return false;
+}
+
+bool report_ok(conformance_report *r, nrl_status st, const char *rule)
+{
+    return report_check(r, st == NRL_OK, rule, "status %d: %s", (int)st, nrl_error_text());
+}
+
+void report_skip(conformance_report *r, const char *rule_name, const char *why)
+{
+    conformance_rule *rule = find_rule(r, rule_name);
+    snprintf(rule->text, sizeof rule->text, "%s", why);
+}
+
+void report_merge(conformance_report *into, const conformance_report *from)
+{
+    for (int64_t i = 0; i < from->n_rules; i++) {
+        const conformance_rule *more = &from->rules[i];
+        conformance_rule *rule = find_rule(into, more->rule);
+        if (!rule->failed && *more->text) memcpy(rule->text, more->text, sizeof rule->text);
+        rule->checked += more->checked;
+        rule->failed += more->failed;
+    }
+    into->checked += from->checked;
+    into->failed += from->failed;
+}

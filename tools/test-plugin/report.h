@@ -1,0 +1,17 @@
+/*
+ * report.h - how suites count checks.
+ */
+#ifndef CONFORMANCE_REPORT_H
+#define CONFORMANCE_REPORT_H
+#include "conformance.h"
+
+/* Counts a check of `rule`; where it does not hold, keeps the text. Returns `holds`. */
+bool report_check(conformance_report *r, bool holds, const char *rule, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* A call that must succeed; the text is the error's. Returns whether it did. */
+bool report_ok(conformance_report *r, nrl_status st, const char *rule);
+/* Adds the checks of `from`, counted apart: by another thread. */
+void report_merge(conformance_report *into, const conformance_report *from);
+void report_skip(conformance_report *r, const char *rule, const char *why);
+
+#endif
