@@ -11,7 +11,7 @@ verbatim() {
 }
 
 exec >"$file"
-help=$("$nrl" help)
+help=$(PATH= "$nrl" help) # programs of this machine are none of nrl's
 cat <<ROFF
 .TH NRL 1 "" "nrl $version" "User Commands"
 .SH NAME
