@@ -62,7 +62,9 @@ def options_table(section):
 def section_page(title, intro, sections, heading):
     lines = [f"# {title}", "", intro, ""]
     for section in sections:
-        lines += [f"## {heading(section)}", "", cell(section["summary"]).capitalize() + ".", ""]
+        lines += [f"## {heading(section)}", ""]
+        if section["name"]:
+            lines += [cell(section["summary"][:1].upper() + section["summary"][1:]) + ".", ""]
         lines += options_table(section) + [""]
     return "\n".join(lines)
 
@@ -75,7 +77,7 @@ def reference():
     pages = {
         "reference/config.md": section_page(
             "Config", "Every key of a config, as `nrl describe` prints it. On a command line the option `lr` of the "
-            "section `optimizer` is `optimizer.lr=1e-5`.", config, lambda s: s["name"] or "The config itself"),
+            "section `optimizer` is `optimizer.lr=1e-5`.", config, lambda s: s["name"] or cell(s["summary"]).capitalize()),
         "reference/plugins.md": section_page(
             "Plugins", "The plugins that come with nrl, and the options of each. In a config a plugin is a word "
             "(`optimizer: adamw`) or a map (`optimizer: {name: adamw, weight_decay: 0.1}`).",
