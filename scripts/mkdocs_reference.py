@@ -27,7 +27,8 @@ PAGES |= {header: f"reference/headers/{header.stem}.md" for header in HEADERS}
 
 def nrl(*arguments):
     program = os.environ.get("NRL", ROOT / "build/release/bin/nrl")
-    return subprocess.run([program, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+    alone = {**os.environ, "PATH": ""}  # a program nrl-VERB of this machine is none of nrl's
+    return subprocess.run([program, *arguments], check=True, stdout=subprocess.PIPE, text=True, env=alone).stdout
 
 
 def cell(text):

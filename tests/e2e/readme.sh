@@ -12,7 +12,13 @@ block() {
         $0 == start { inside = ++n == wanted }' "$source/README.md"
 }
 
-for n in 2 3 4 5 6 7 8; do block sh $n; done | sed "s#build/release/bin/nrl#\$nrl#" >commands
+# the first block is the two commands, which other tests run
+n=2
+while block sh $n >part && [ -s part ]; do
+    cat part
+    n=$((n + 1))
+done | sed "s#build/release/bin/nrl#\$nrl#" >all
+mv all commands
 [ -s commands ] || is "commands in the README" none some
 while read -r command; do
     eval "${command%%#*}" >out 2>err </dev/null && continue
@@ -26,7 +32,7 @@ run 0 run example.lua out=lua train.epochs=1 "$one_thread"
 has out "step 16/16"
 
 # the paths it names are there
-for path in $(sed -n 's/.*](\([a-z][a-z./_]*\)).*/\1/p' "$source/README.md"); do
+for path in $(sed -n 's/](\([^)#:]*\))/\n@\1\n/gp' "$source/README.md" | sed -n 's/^@//p'); do
     [ -e "$source/$path" ] || is "$path of the README" missing there
 done
 exit $failed
