@@ -13,7 +13,7 @@ void experiment_environment(arena *a, run_environment *env)
 {
     bool terminal = isatty(STDOUT_FILENO);
     *env = (run_environment){.plugin_path = cli_getenv("NRL_PLUGIN_PATH"),
-                             .hf_home = cli_getenv("HF_HOME"),
+                             .variable = cli_getenv,
                              .exe_dir = cli_exe_dir(a),
                              .terminal = terminal,
                              .color = terminal && !cli_getenv("NO_COLOR"),

@@ -61,13 +61,14 @@ const cli_verb cli_verbs[] = {
      "what their configs differ in is listed; then -o is needed. Of one run it is\n"
      "RUN/report.html unless given. The file needs no other and runs no script."},
     {"export",
-     "SRC DIR [--dtype f32|bf16|f16] [--adapter] [--overwrite]\n"
-     "           [--public-key FILE]",
-     "export runs/sft out/model", "write a Hugging Face directory",
-     "SRC is a run (its newest checkpoint), a checkpoint, or a Hugging Face\n"
-     "directory; f32 unless given. Adapters (lora) are merged; --adapter writes\n"
-     "them alone, as peft reads them. A model that DIR already holds is replaced\n"
-     "with --overwrite alone."},
+     "SRC DIR [--dtype f32|bf16|f16] [--format NAME] [--adapter]\n"
+     "           [--overwrite] [--public-key FILE]",
+     "export runs/sft out/model", "write a model to a directory",
+     "SRC is a run (its newest checkpoint), a checkpoint, or a model on disk; f32\n"
+     "unless given. Adapters are merged; --adapter writes them alone. --format\n"
+     "names the plugin of formats/ that writes: by default the one that SRC is in,\n"
+     "or that of Hugging Face directories. A model that DIR already holds is\n"
+     "replaced with --overwrite alone."},
     {"import", "DIR OUT", "import models/gpt2 runs/start", "read one into a checkpoint",
      "OUT becomes the folder of a run whose checkpoint 0 has the weights of DIR."},
     {"checkpoint",

@@ -12,7 +12,8 @@
 
 static const nrl_option model_rows[] = {
     NRL_OPT_PATH(config_model, path, "",
-                 "Hugging Face directory, org/name in the local cache, a checkpoint or a run (its newest)"),
+                 "a model on disk, a name that its format looks up (org/name), a checkpoint or a run (its newest)"),
+    NRL_OPT_STR(config_model, format, "", "plugin of formats/ that reads path; unset: the one that recognises it"),
     NRL_OPT_PATH(config_model, config, "",
                  "config.json of a model that starts with random weights"),
     NRL_OPT_PATH(config_model, tokenizer, "",
@@ -124,8 +125,10 @@ static const nrl_option checkpoint_rows[] = {
         config_checkpoint, save_at_start, "true",
         "room for a save is asked for before the first step, so that a full disk shows early"),
     NRL_OPT_ENUM(config_checkpoint, export, "last", "none|last|best",
-                 "which step's weights OUT/model holds at the end, a Hugging Face directory; best: of the best "
+                 "which step's weights OUT/model holds at the end; best: of the best "
                  "evaluation, which is saved for that also where every is 0"),
+    NRL_OPT_STR(config_checkpoint, export_format, "",
+                "plugin of formats/ that writes OUT/model; unset: the format of model.path, else the first that writes"),
     NRL_OPT_BOOL(config_checkpoint, async, "true",
                  "the run goes on while a checkpoint is written; takes memory for a copy of the state"),
     NRL_OPT_INT(config_checkpoint, threads, "1", 1, 64, "a rank's threads that compress, or decode"),

@@ -11,7 +11,8 @@
 #include "config/options.h"
 
 typedef struct {
-    const char *path;      /* Hugging Face directory, "" = none */
+    const char *path;      /* of a model on disk, "" = none */
+    const char *format;    /* plugin that reads it, "" = by probe */
     const char *config;    /* config.json for a random start, "" = none */
     const char *tokenizer; /* directory or file, "" = the model directory's */
 } config_model;
@@ -113,6 +114,7 @@ typedef struct {
     int64_t metric_mode; /* config_metric_mode */
     bool save_at_start;
     int64_t export; /* config_export: OUT/model at the end */
+    const char *export_format; /* plugin that writes it, "" = as read */
     bool async;
     int64_t threads;
     int64_t on_error; /* config_on_error */

@@ -1,7 +1,7 @@
 /*
  * model.h - an instance of an architecture: its units, parameters and head, from a model plugin and a
  * config.json. Storage is bound elsewhere (core/run/open.c or a strategy); files are read and written by
- * hf_load.h and hf_save.h, part by part.
+ * weights.h and save.h, part by part.
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H

@@ -13,6 +13,7 @@ const plugin_kind plugin_kinds[] = {
     {NRL_KIND_COLLECTIVE, "collectives", "collective", sizeof(nrl_collective)},
     {NRL_KIND_LOGGER, "loggers", "logger", sizeof(nrl_logger)},
     {NRL_KIND_MODEL, "models", "model", sizeof(nrl_model)},
+    {NRL_KIND_FORMAT, "formats", "format", sizeof(nrl_format)},
     {NRL_KIND_NONE, NULL, NULL, 0},
 };
 

@@ -30,6 +30,9 @@ static const member collective[] = {OF(collective, open),       OF(collective, s
 static const member logger[] = {OF(logger, open), OF(logger, write), OF(logger, close), END};
 static const member model[] = {OF(model, create), OF(model, destroy), OF(model, layout), OF(model, forward), END};
 
+static const member format[] = {OF(format, probe), OF(format, open),   OF(format, close),  OF(format, info),
+                                OF(format, load),  OF(format, n_tensors), OF(format, tensor), OF(format, read), END};
+
 static const member *members_of(uint32_t kind)
 {
     switch ((nrl_kind)kind) {
@@ -47,6 +50,8 @@ static const member *members_of(uint32_t kind)
         return logger;
     case NRL_KIND_MODEL:
         return model;
+    case NRL_KIND_FORMAT:
+        return format;
     default:
         return NULL;
     }

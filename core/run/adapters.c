@@ -3,7 +3,6 @@
  * Everything else of a run sees parameters, some of which are not trained.
  */
 #include "base/buffer.h"
-#include "model/peft.h"
 #include "run/internal.h"
 #include "text/regex.h"
 #include <math.h>
@@ -204,18 +203,21 @@ static nrl_status take_given(run *r, const adapter_set *s)
 
 static nrl_status attach_start(run *r)
 {
-    peft *start;
+    weight_files *start;
+    adapter_set set;
     const char *dir = r->config.lora.use;
     const nrl_node *section = nrl_node_find(r->tree, "lora");
-    nrl_status given = NRL_OK, st = peft_open(dir, &start);
+    nrl_status given = NRL_OK, st = weights_open(&r->formats, NRL_HOLDS_ADAPTER, dir, &start);
     if (st == NRL_OK) {
-        adapter_set set = *peft_set(start);
-        if (nrl_node_kind(nrl_node_find(section, "dropout")) > NRL_NODE_NULL) set.dropout = r->config.lora.dropout;
-        st = given = take_given(r, &set);
+        st = weights_load(start);
+        if (st == NRL_OK) st = origin_adapter_set(start, &r->memory, &set);
+        if (st == NRL_OK && nrl_node_kind(nrl_node_find(section, "dropout")) > NRL_NODE_NULL) set.dropout = r->config.lora.dropout;
+        if (st == NRL_OK) st = given = take_given(r, &set);
         if (st == NRL_OK) st = model_adapt(r->model, &set);
-        if (st == NRL_OK) st = peft_check(start, r->model);
-        r->origin.adapter_dir = dir;
-        peft_close(start);
+        if (st == NRL_OK) st = weights_check_adapters(start, r->model);
+        r->origin.adapter_dir = arena_strdup(&r->memory, start->info.path);
+        r->origin.adapter_format = start->format;
+        weights_close(start);
     }
     /* what stands beside lora.use has been named with its own place */
     if (st != NRL_OK && given == NRL_OK) nrl_note("%s: lora.use", nrl_node_place(nrl_node_find(section, "use")));

@@ -10,7 +10,7 @@
 #include "checkpoint/format.h"
 #include "checkpoint/disk.h"
 #include "checkpoint/format.h"
-#include "model/hf.h"
+#include "model/save.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -263,7 +263,7 @@ static nrl_status claims_remove(const claims *c, const char *name, bool *gone)
     nrl_status st = NRL_OK;
     bool exists = !lstat(path, &s), is_folder = exists && S_ISDIR(s.st_mode);
     if (exists && !strcmp(name, "checkpoints")) st = checkpoint_clear(c->out);
-    else if (is_folder && !strcmp(name, "model")) st = hf_remove(path);
+    else if (is_folder && c->formats && !strcmp(name, "model")) st = model_remove(c->formats, path);
     else if (exists && !is_folder && unlink(path))
         st = nrl_fail(NRL_ERR_IO, "cannot remove '%s': %s", path, strerror(errno));
     *gone = lstat(path, &s) != 0;

@@ -6,6 +6,7 @@
 #ifndef RUN_CLAIMS_H
 #define RUN_CLAIMS_H
 #include "base/inputs.h"
+#include "model/format.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@
 typedef struct {
     char *out;
     inputs inputs;
+    const format_scope *formats; /* what removes an exported model; NULL: none was exported */
     char **made; /* names in `out`, and absolute paths of models that were exported elsewhere */
     bool *taken; /* by this process */
     size_t n_made;

@@ -1,5 +1,5 @@
 /*
- * export.c - a run's weights as a Hugging Face directory, with the files that travel along. Every rank
+ * export.c - a run's weights as a model on disk, with the files that travel along. Every rank
  * walks the same tensors; rank 0 writes, the others give it what they hold, a few MiB at a time.
  */
 #include "config/config.h"
@@ -22,12 +22,12 @@ static nrl_status live_matrix(void *user, const char *name, int64_t n, float *ou
 }
 
 /* Adapters are added to the weights, as these are trained on: rounded to the compute dtype. */
-static nrl_status save_weights(run *r, const char *dir, const hf_save_options *o)
+static nrl_status save_weights(run *r, const char *dir, const save_options *o)
 {
     storage_view view = {r->ctx, r->mesh};
     merge merged = {.base = storage_gather, .base_user = &view, .set = r->model->adapters, .matrix = live_matrix, .user = r};
-    if (!r->model->adapters) return hf_save(dir, r->model, storage_gather, &view, o);
-    nrl_status st = hf_save(dir, r->model, merge_read, &merged, o);
+    if (!r->model->adapters) return model_save(dir, r->model, storage_gather, &view, o);
+    nrl_status st = model_save(dir, r->model, merge_read, &merged, o);
     merge_free(&merged);
     return st;
 }
@@ -46,32 +46,32 @@ static nrl_status saved_matrix(void *user, const char *name, int64_t n, float *o
 }
 
 /* The base does not change and is shared out among the ranks, which all call this. */
-static nrl_status save_saved_adapters(run *r, const char *from, const char *dir, const hf_save_options *o)
+static nrl_status save_saved_adapters(run *r, const char *from, const char *dir, const save_options *o)
 {
     storage_view view = {r->ctx, r->mesh};
     saved_weights saved = {.r = r};
     merge merged = {.base = storage_gather, .base_user = &view, .set = r->model->adapters, .matrix = saved_matrix, .user = &saved};
     NRL_TRY(checkpoint_open_signed(from, r->public_key, &saved.stream.c));
-    nrl_status st = hf_save(dir, r->model, merge_read, &merged, o);
+    nrl_status st = model_save(dir, r->model, merge_read, &merged, o);
     merge_free(&merged);
     free(saved.stream.raw);
     checkpoint_close(saved.stream.c);
     return st;
 }
 
-static nrl_status save_saved_weights(run *r, const char *from, const char *dir, const hf_save_options *o)
+static nrl_status save_saved_weights(run *r, const char *from, const char *dir, const save_options *o)
 {
-    const model_origin origin = {.checkpoint = from};
+    const model_origin origin = {.checkpoint = from, .formats = &r->formats};
     origin_reader *reader;
     if (r->model->adapters) return save_saved_adapters(r, from, dir, o);
     if (o->discard) return NRL_OK; /* rank 0 needs nobody to read */
     NRL_TRY(origin_open(&origin, r->model, &reader));
-    nrl_status st = hf_save(dir, r->model, origin_read, reader, o);
+    nrl_status st = model_save(dir, r->model, origin_read, reader, o);
     origin_close(reader);
     return st;
 }
 
-static nrl_status save_current_weights(run *r, const char *dir, const hf_save_options *o)
+static nrl_status save_current_weights(run *r, const char *dir, const save_options *o)
 {
     nrl_status st = strategy_average_begin(&r->strategy, r->ctx);
     if (st == NRL_OK) st = save_weights(r, dir, o);
@@ -93,14 +93,14 @@ const char *export_template(const run *r, arena *a)
 
 /* Both files, as transformers of different ages read them: neither then tells of another template.
  */
-nrl_status export_set_template(arena *a, const char *folder, const char *jinja, hf_save_options *o)
+nrl_status export_set_template(arena *a, const char *folder, const char *jinja, save_options *o)
 {
     char *config;
     if (!jinja) return NRL_OK;
     NRL_TRY(chat_template_config(folder, jinja, &config));
-    o->replaced[0] = (hf_file){"chat_template.jinja", jinja};
-    o->replaced[1] = (hf_file){"chat_template.json", NULL};
-    if (config) o->replaced[2] = (hf_file){"tokenizer_config.json", arena_strdup(a, config)};
+    o->replaced[0] = (save_file){"chat_template.jinja", jinja};
+    o->replaced[1] = (save_file){"chat_template.json", NULL};
+    if (config) o->replaced[2] = (save_file){"tokenizer_config.json", arena_strdup(a, config)};
     free(config);
     return NRL_OK;
 }
@@ -108,12 +108,15 @@ nrl_status export_set_template(arena *a, const char *folder, const char *jinja, 
 nrl_status export_to(run *r, const char *from, const char *dir)
 {
     arena a = {0};
-    hf_save_options o = {.dtype = run_compute(r),
+    save_options o = {.dtype = run_compute(r),
                          .copy_from = r->tokenizer ? tokenizer_folder(r->tokenizer) : r->tokenizer_dir,
                          .discard = !run_leads(r),
                          .overwrite = claims_has_path(&r->claims, dir),
                          .inputs = &r->claims.inputs};
-    nrl_status st = export_set_template(&a, o.copy_from, export_template(r, &a), &o);
+    format_scope formats = r->formats;
+    formats.name = r->config.checkpoint.export_format;
+    nrl_status st = format_for_writing(&formats, NRL_HOLDS_MODEL, r->origin.format, &o.format);
+    if (st == NRL_OK) st = export_set_template(&a, o.copy_from, export_template(r, &a), &o);
     if (st == NRL_OK) st = from ? save_saved_weights(r, from, dir, &o) : save_current_weights(r, dir, &o);
     arena_free(&a);
     bool is_new = st == NRL_OK && run_leads(r) && !o.overwrite; /* it is there, whatever becomes of the marker */

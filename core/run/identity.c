@@ -94,11 +94,11 @@ static void add_tokens(const dataset *d, const char *role, buffer *lines)
 
 static nrl_status add_reference(run *r, buffer *lines)
 {
-    model_origin origin = {.signer = r->public_key};
+    model_origin origin = {.formats = &r->formats, .signer = r->public_key};
     const nrl_node *config;
     const char *path = r->reference_options.reference_model;
     if (!work_needs(r->algorithm, "ref_logps") || !*path) return NRL_OK;
-    NRL_TRY(origin_find(path, r->env.hf_home, &r->model_memory, &origin, &config));
+    NRL_TRY(origin_find(path, &r->model_memory, &origin, &config));
     add_config(config, "reference's ", lines);
     return add_origin(&origin, "reference's ", lines);
 }
@@ -106,6 +106,8 @@ static nrl_status add_reference(run *r, buffer *lines)
 static nrl_status add_files(run *r, buffer *lines)
 {
     NRL_TRY(add_plugin(r, &r->model->table.plugin, lines));
+    if (r->origin.format) NRL_TRY(add_plugin(r, &r->origin.format->plugin, lines));
+    if (r->origin.adapter_format) NRL_TRY(add_plugin(r, &r->origin.adapter_format->plugin, lines));
     add_config(r->model->config, "model's ", lines);
     NRL_TRY(add_origin(&r->origin, "model's ", lines));
     NRL_TRY(add_reference(r, lines));

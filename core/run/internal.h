@@ -6,7 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "config/schema.h"
 #include "data/data.h"
-#include "model/hf.h"
+#include "model/save.h"
 #include "optim/clip.h"
 #include "optim/loss_scale.h"
 #include "optim/options.h"
@@ -88,6 +88,7 @@ struct run {
     const nrl_node *tree;        /* what config was read from; while the run is opened, to name places */
     optim_options optimizer_options;
     plugin_host *host;
+    format_scope formats;        /* of weights on disk, by probe */
 
     nrl_mesh *mesh;              /* of one rank too, once open_mesh was called */
     const nrl_collective *collective;

@@ -1,13 +1,13 @@
 /*
- * merge.h - weights with their adapters added, W + scale B A: an hf_source around the one that has W. A weight's A
+ * merge.h - weights with their adapters added, W + scale B A: an weights_source around the one that has W. A weight's A
  * and B are whole in memory while its elements are asked for, W never is.
  */
 #ifndef RUN_MERGE_H
 #define RUN_MERGE_H
-#include "model/hf.h"
+#include "model/weights.h"
 
 typedef struct {
-    hf_source base; /* W, of every parameter of the model's own */
+    weights_source base; /* W, of every parameter of the model's own */
     void *base_user;
     const adapter_set *set;
     /* n elements of the matrix that peft calls `name`, which is all of it */
@@ -19,7 +19,7 @@ typedef struct {
     float *a, *b;
 } merge;
 
-/* An hf_source whose user is a merge; also for models that carry no adapters themselves. */
+/* An weights_source whose user is a merge; also for models that carry no adapters themselves. */
 nrl_status merge_read(void *merge, const nrl_param *p, int64_t begin, int64_t n, float *out);
 void merge_free(merge *m); /* its own memory */
 

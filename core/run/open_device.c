@@ -2,7 +2,6 @@
  * open_device.c - the backend, memory for weights and optimizer, and the weights themselves.
  */
 #include "model/find.h"
-#include "model/peft.h"
 #include "run/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -92,8 +91,8 @@ static nrl_status extra_column(void *user, size_t set, nrl_batch *batch, nrl_ten
 /* A reference of its own: its directory says what it is. */
 static nrl_status find_reference(run *r, reference_setup *setup)
 {
-    setup->origin = (model_origin){.signer = r->public_key};
-    nrl_status st = origin_find(r->reference_options.reference_model, r->env.hf_home, &r->model_memory,
+    setup->origin = (model_origin){.formats = &r->formats, .signer = r->public_key};
+    nrl_status st = origin_find(r->reference_options.reference_model, &r->model_memory,
                                 &setup->origin, &setup->config);
     if (st == NRL_OK) st = model_find(r->host, setup->config, &setup->table);
     if (st != NRL_OK) nrl_note("algorithm.reference_model");
@@ -112,7 +111,6 @@ static nrl_status identify_reference(run *r, const model_origin *o)
 {
     model_origin base = *o;
     char *lines, key[2 * HASH_TEXT] = "";
-    peft *start;
     base.adapter_dir = NULL;
     if (o->checkpoint) {
         NRL_TRY(origin_checkpoint_key(o->checkpoint, key));
@@ -121,11 +119,7 @@ static nrl_status identify_reference(run *r, const model_origin *o)
         hash_bytes(lines, strlen(lines), key);
         free(lines);
     }
-    if (o->adapter_dir) {
-        NRL_TRY(peft_open(o->adapter_dir, &start));
-        peft_hash(start, key + strlen(key));
-        peft_close(start);
-    }
+    if (o->adapter_dir) NRL_TRY(origin_adapter_key(o, key + strlen(key)));
     r->reference_key = arena_strdup(&r->memory, key);
     return NRL_OK;
 }

@@ -19,13 +19,19 @@ static nrl_status at_key(const run *r, const char *section, const char *key, nrl
 static nrl_status read_config(run *r, const nrl_node **out)
 {
     const config_model *m = &r->config.model;
+    format_scope formats = r->formats;
+    r->origin.formats = &r->formats;
     r->origin.signer = r->public_key;
     r->origin.seed = (uint64_t)r->config.train.seed;
+    formats.name = m->format;
     if (*m->path) {
-        NRL_TRY(at_key(r, "model", "path", origin_find(m->path, r->env.hf_home, &r->model_memory, &r->origin, out)));
+        r->origin.formats = &formats;
+        nrl_status st = origin_find(m->path, &r->model_memory, &r->origin, out);
+        r->origin.formats = &r->formats;
+        NRL_TRY(at_key(r, "model", "path", st));
         return origin_tokenizer(&r->origin, &r->memory, &r->tokenizer_dir);
     }
-    return at_key(r, "model", "config", hf_config_file(m->config, &r->model_memory, out));
+    return at_key(r, "model", "config", weights_read_config(&formats, m->config, &r->model_memory, out));
 }
 
 /* Which layers are computed again in backward. The first unit (embedding) and the last (final norm and

@@ -267,6 +267,8 @@ static void open_host(filling *f)
                                            ? nrl_node_at(c->plugin_folders, i) : c->plugin_folders,
                          "plugins: '%s': no such folder", c->plugins[i]);
     r->host = plugin_host_create(r->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, r->env.exe_dir);
+    r->formats = (format_scope){.host = r->host, .variable = r->env.variable};
+    r->claims.formats = &r->formats;
     if (skips) plugin_host_skip(r->host, c->n_plugins);
     if (c->plugins_allow) plugin_host_restrict(r->host, c->plugins_allow, c->n_plugins_allow);
 }

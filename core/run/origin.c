@@ -3,10 +3,9 @@
  */
 #include "run/origin.h"
 #include "base/buffer.h"
+#include "base/convert.h"
 #include "checkpoint/format.h"
 #include "checkpoint/piece.h"
-#include "model/convert.h"
-#include "model/peft.h"
 #include "run/merge.h"
 #include "run/read_check.h"
 #include <stdio.h>
@@ -34,15 +33,23 @@ static nrl_status read_node(const model_origin *o, const char *key, arena *a, nr
     return NRL_OK;
 }
 
-nrl_status origin_find(const char *path, const char *hf_home, arena *a, model_origin *out,
-                       const nrl_node **config)
+static nrl_status find_model(const char *path, arena *a, model_origin *out, const nrl_node **config)
+{
+    weight_files *w;
+    NRL_TRY(weights_open(out->formats, NRL_HOLDS_MODEL, path, &w));
+    out->format = w->format;
+    out->dir = arena_strdup(a, w->info.path);
+    if (w->info.companions) out->companions = arena_strdup(a, w->info.companions);
+    nrl_status st = weights_config(w, a, config);
+    weights_close(w);
+    return st;
+}
+
+nrl_status origin_find(const char *path, arena *a, model_origin *out, const nrl_node **config)
 {
     nrl_node *node;
     NRL_TRY(origin_checkpoint(path, a, &out->checkpoint));
-    if (!out->checkpoint) {
-        NRL_TRY(hf_find(path, hf_home, a, &out->hf_dir));
-        return hf_config(out->hf_dir, a, config);
-    }
+    if (!out->checkpoint) return find_model(path, a, out, config);
     NRL_TRY(read_node(out, "model", a, &node));
     *config = node;
     return node ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", out->checkpoint);
@@ -51,7 +58,7 @@ nrl_status origin_find(const char *path, const char *hf_home, arena *a, model_or
 nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder)
 {
     nrl_node *node = NULL;
-    *folder = o->hf_dir;
+    *folder = o->companions;
     if (!o->checkpoint) return NRL_OK;
     NRL_TRY(read_node(o, "tokenizer", a, &node));
     *folder = nrl_node_string(node, "");
@@ -64,15 +71,15 @@ void origin_add_inputs(const model_origin *o, const char *name, inputs *in)
     arena a = {0};
     nrl_node *base = NULL;
     const nrl_node *config;
-    model_origin below = {.depth = o->depth + 1};
-    if (o->hf_dir) inputs_add(in, name, o->hf_dir);
+    model_origin below = {.depth = o->depth + 1, .formats = o->formats};
+    if (o->dir) inputs_add(in, name, o->dir);
     if (o->adapter_dir) inputs_add(in, "lora.use", o->adapter_dir);
     if (o->checkpoint) {
         inputs_add(in, name, o->checkpoint);
         if (read_node(o, "base", &a, &base) != NRL_OK) base = NULL; /* whoever loads it reports that */
     }
     const char *path = nrl_node_string(nrl_node_find(base, "path"), NULL);
-    if (path && below.depth <= MAX_DEPTH && origin_find(path, NULL, &a, &below, &config) == NRL_OK)
+    if (path && below.depth <= MAX_DEPTH && origin_find(path, &a, &below, &config) == NRL_OK)
         origin_add_inputs(&below, name, in);
     arena_free(&a);
 }
@@ -146,20 +153,21 @@ static nrl_status check_checkpoint(const checkpoint *c, const model *m)
 struct origin_reader {
     const model *m;
     arena memory;
-    hf_weights *weights;  /* or */
+    weight_files *weights;     /* or */
     origin_stream stream; /* or, where neither is there, */
     uint64_t seed;
     /* added to it */
     adapter_set set; /* of a checkpoint of adapters alone; `below` has the weights then */
     origin_reader *below;
-    peft *start;
+    weight_files *start;
+    adapter_set start_set;
     merge merge_stream, merge_start;
 };
 
 static nrl_status read_own(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     origin_reader *r = user;
-    if (r->weights) return hf_weights_read(r->weights, r->m, p, begin, n, out);
+    if (r->weights) return weights_read(r->weights, r->m, p, begin, n, out);
     if (r->below) return merge_read(&r->merge_stream, p, begin, n, out);
     if (r->stream.c) return origin_stream_read(&r->stream, p, begin, n, out);
     model_init_values(p, r->seed, begin, n, out);
@@ -168,7 +176,7 @@ static nrl_status read_own(void *user, const nrl_param *p, int64_t begin, int64_
 
 static nrl_status start_matrix(void *user, const char *name, int64_t n, float *out)
 {
-    return peft_read(user, name, 0, n, out);
+    return weights_read_tensor(user, name, 0, n, out);
 }
 
 nrl_status origin_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
@@ -176,7 +184,7 @@ nrl_status origin_read(void *user, const nrl_param *p, int64_t begin, int64_t n,
     origin_reader *r = user;
     if (p->index < r->m->n_own)
         return r->merge_start.base ? merge_read(&r->merge_start, p, begin, n, out) : read_own(r, p, begin, n, out);
-    if (r->start) return peft_read(r->start, p->name, begin, n, out);
+    if (r->start) return weights_read_tensor(r->start, p->name, begin, n, out);
     model_init_values(p, r->seed, begin, n, out);
     return NRL_OK;
 }
@@ -187,6 +195,7 @@ static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
     NRL_TRY(checkpoint_open_signed(o->checkpoint, o->signer, &r->stream.c));
     NRL_TRY(origin_adapters(r->stream.c, &r->memory, &r->set));
     if (!r->set.n) return check_checkpoint(r->stream.c, r->m);
+    base.formats = o->formats;
     NRL_TRY(origin_base(r->stream.c, &r->memory, &base));
     base.depth = o->depth + 1;
     if (base.depth > MAX_DEPTH)
@@ -197,11 +206,13 @@ static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
     return NRL_OK;
 }
 
-static nrl_status open_start(origin_reader *r, const char *dir)
+static nrl_status open_start(origin_reader *r, const model_origin *o)
 {
-    NRL_TRY(peft_open(dir, &r->start));
-    if (r->m->adapters) return peft_check(r->start, r->m);
-    r->merge_start = (merge){.base = read_own, .base_user = r, .set = peft_set(r->start),
+    NRL_TRY(weights_open_as(o->adapter_format, o->adapter_dir, &r->start));
+    NRL_TRY(weights_load(r->start));
+    if (r->m->adapters) return weights_check_adapters(r->start, r->m);
+    NRL_TRY(origin_adapter_set(r->start, &r->memory, &r->start_set));
+    r->merge_start = (merge){.base = read_own, .base_user = r, .set = &r->start_set,
                              .matrix = start_matrix, .user = r->start};
     return NRL_OK;
 }
@@ -209,9 +220,10 @@ static nrl_status open_start(origin_reader *r, const char *dir)
 static nrl_status open_reader(origin_reader *r, const model_origin *o)
 {
     if (o->checkpoint) NRL_TRY(open_checkpoint(r, o));
-    else if (o->hf_dir) NRL_TRY(hf_weights_open(o->hf_dir, &r->weights));
-    if (r->weights) NRL_TRY(hf_weights_check(r->weights, r->m));
-    return o->adapter_dir ? open_start(r, o->adapter_dir) : NRL_OK;
+    else if (o->dir) NRL_TRY(weights_open_as(o->format, o->dir, &r->weights));
+    if (r->weights) NRL_TRY(weights_load(r->weights));
+    if (r->weights) NRL_TRY(weights_check(r->weights, r->m));
+    return o->adapter_dir ? open_start(r, o) : NRL_OK;
 }
 
 nrl_status origin_open(const model_origin *o, const model *m, origin_reader **out)
@@ -231,9 +243,9 @@ void origin_close(origin_reader *r)
     merge_free(&r->merge_stream);
     merge_free(&r->merge_start);
     origin_close(r->below);
-    peft_close(r->start);
+    weights_close(r->start);
     if (r->stream.c) checkpoint_close(r->stream.c);
-    if (r->weights) hf_weights_close(r->weights);
+    weights_close(r->weights);
     free(r->stream.raw);
     arena_free(&r->memory);
     free(r);
@@ -268,31 +280,40 @@ nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT])
     return st;
 }
 
+/* The hash of all that a path of weights holds. */
+static nrl_status path_key(const nrl_format *format, const char *path, char key[HASH_TEXT])
+{
+    weight_files *w;
+    NRL_TRY(weights_open_as(format, path, &w));
+    nrl_status st = weights_load(w);
+    if (st == NRL_OK) st = weights_hash(w, key);
+    weights_close(w);
+    return st;
+}
+
+nrl_status origin_adapter_key(const model_origin *o, char key[HASH_TEXT])
+{
+    return path_key(o->adapter_format, o->adapter_dir, key);
+}
+
 static nrl_status own_key(const model_origin *o, char key[33])
 {
-    hf_weights *weights;
     if (o->checkpoint) return origin_checkpoint_key(o->checkpoint, key);
-    if (!o->hf_dir) {
+    if (!o->dir) {
         snprintf(key, 33, "seed-%llu", (unsigned long long)o->seed);
         return NRL_OK;
     }
-    NRL_TRY(hf_weights_open(o->hf_dir, &weights));
-    nrl_status st = hf_weights_hash(weights, key);
-    hf_weights_close(weights);
-    return st;
+    return path_key(o->format, o->dir, key);
 }
 
 nrl_status origin_key(const model_origin *o, char key[33])
 {
     char both[2 * 33];
-    peft *start;
     memset(key, 0, 33);
     NRL_TRY(own_key(o, key));
     if (!o->adapter_dir) return NRL_OK;
-    NRL_TRY(peft_open(o->adapter_dir, &start));
     memcpy(both, key, 33);
-    peft_hash(start, both + 33);
-    peft_close(start);
+    NRL_TRY(origin_adapter_key(o, both + 33));
     hash_bytes(both, sizeof both, key);
     return NRL_OK;
 }
@@ -303,19 +324,19 @@ static nrl_status add_identity(const model_origin *o, const char *whose, buffer 
     if (o->checkpoint) {
         NRL_TRY(origin_checkpoint_key(o->checkpoint, key));
         buffer_print(lines, "%scheckpoint %s: %s\n", whose, o->checkpoint, key);
-    } else if (o->hf_dir) {
-        hf_weights *weights;
-        NRL_TRY(hf_weights_open(o->hf_dir, &weights));
-        char *tensors = hf_weights_identity(weights, whose);
-        buffer_puts(lines, tensors);
+    } else if (o->dir) {
+        weight_files *w;
+        char *tensors = NULL;
+        NRL_TRY(weights_open_as(o->format, o->dir, &w));
+        nrl_status st = weights_load(w);
+        if (st == NRL_OK) st = weights_identity(w, whose, &tensors);
+        if (st == NRL_OK) buffer_puts(lines, tensors);
         free(tensors);
-        hf_weights_close(weights);
+        weights_close(w);
+        NRL_TRY(st);
     }
     if (!o->adapter_dir) return NRL_OK;
-    peft *start;
-    NRL_TRY(peft_open(o->adapter_dir, &start));
-    peft_hash(start, key);
-    peft_close(start);
+    NRL_TRY(origin_adapter_key(o, key));
     buffer_print(lines, "%sadapters %s: %s\n", whose, o->adapter_dir, key);
     return NRL_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * origin.h - where a model's first weights come from: a Hugging Face directory, a checkpoint (weights
+ * origin.h - where a model's first weights come from: a model on disk in any format, a checkpoint (weights
  * alone; its optimizer, data and progress are another run's), or a seed. The policy and a reference that
  * starts as it does share one. A checkpoint of adapters alone names the origin of what they stand on; its
  * weights are the two added up.
@@ -9,23 +9,27 @@
 #include "base/hash.h"
 #include "base/inputs.h"
 #include "checkpoint/checkpoint.h"
+#include "model/weights.h"
 #include "run/storage.h"
 
 typedef struct {
-    const char *hf_dir;     /* NULL: the next */
+    const char *dir;        /* of a model in `format`; NULL: the next */
+    const nrl_format *format;
+    const char *companions; /* folder of the files that belong to it; NULL = none */
     const char *checkpoint; /* NULL: by seed */
     uint64_t seed;
-    const char *adapter_dir; /* of peft, NULL = none: values of the model's adapters, else by seed; added to
+    const nrl_format *adapter_format; /* of the next */
+    const char *adapter_dir; /* NULL = none: values of the model's adapters, else by seed; added to
                                 the weights of a model that carries none */
     int depth; /* checkpoints of adapters that stand on it, one on the other */
+    const format_scope *formats; /* where its base's format is looked for; set by the caller of origin_find */
     const sign_public_key *signer; /* that any checkpoint in it must be signed by; NULL = anybody. Set by the caller of
                                       origin_find */
 } model_origin;
 
-/* Finds what `path` names: a checkpoint, a run's folder (its newest complete one), a Hugging Face directory
- * or org/name of the local cache; and its config.json. Both live in `a`. [main] */
-nrl_status origin_find(const char *path, const char *hf_home, arena *a, model_origin *out,
-                       const nrl_node **config);
+/* Finds what `path` names: a checkpoint, a run's folder (its newest complete one), or what a format of out->formats
+ * serves; and its config. Both live in `a`. [main] */
+nrl_status origin_find(const char *path, arena *a, model_origin *out, const nrl_node **config);
 /* Folder with the tokenizer that belongs to it, NULL = none known; in `a`. */
 nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder);
 /* Names, shapes and sizes fit the model; reads no weight. [main] */
@@ -35,6 +39,8 @@ nrl_status origin_check(const model_origin *o, const model *m);
 nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, nrl_mesh *mesh);
 /* Tells weights apart in the name of a file: 32 hex digits, or the seed. */
 nrl_status origin_key(const model_origin *o, char key[33]);
+/* The same of its adapter_dir alone. */
+nrl_status origin_adapter_key(const model_origin *o, char key[HASH_TEXT]);
 
 /* Malloc'd "key: value" lines that tell it apart without reading it all: of weights a line a tensor, of a
  * checkpoint its manifest's hash, which stands for the rest. Keys begin with `whose`. */
@@ -43,7 +49,7 @@ nrl_status origin_identity(const model_origin *o, const char *whose, char **line
 /* Adds the files that it is, its adapters' base among them; what cannot be found adds nothing. */
 void origin_add_inputs(const model_origin *o, const char *name, inputs *in);
 
-/* Its values one after another; origin_read is an hf_source whose user is one of these. The model outlives it. */
+/* Its values one after another; origin_read is an weights_source whose user is one of these. The model outlives it. */
 typedef struct origin_reader origin_reader;
 nrl_status origin_open(const model_origin *o, const model *m, origin_reader **out);
 void origin_close(origin_reader *r); /* NULL is fine */
@@ -60,11 +66,13 @@ nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT]);
 
 /* Its own, in `a`; none (n 0) in a checkpoint of whole weights. */
 nrl_status origin_adapters(const checkpoint *c, arena *a, adapter_set *out);
+/* Those of an adapter on disk, in `a`. */
+nrl_status origin_adapter_set(const weight_files *w, arena *a, adapter_set *out);
 /* What they stand on, as the checkpoint keeps it: {path, seed, key}; and back. The latter makes sure that what
  * is there now has that key. */
 nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key);
-nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out);
-/* A and B as they lie in a checkpoint: an hf_source for parameters of adapters; user is an origin_stream. */
+nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out); /* out->formats is the caller's */
+/* A and B as they lie in a checkpoint: an weights_source for parameters of adapters; user is an origin_stream. */
 typedef struct {
     checkpoint *c;
     void *raw; /* freed by the caller */

@@ -15,11 +15,21 @@ nrl_status origin_adapters(const checkpoint *c, arena *a, adapter_set *out)
     return st;
 }
 
+nrl_status origin_adapter_set(const weight_files *w, arena *a, adapter_set *out)
+{
+    const nrl_node *config;
+    NRL_TRY(weights_config(w, a, &config));
+    nrl_status st = adapter_set_read(a, nrl_node_find(config, "settings"), out);
+    if (st != NRL_OK) nrl_note("%s", w->info.path);
+    return st;
+}
+
 nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key)
 {
-    const char *path = base->checkpoint ? base->checkpoint : base->hf_dir;
+    const char *path = base->checkpoint ? base->checkpoint : base->dir;
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     if (path) node_append_text(a, map, "path", config_absolute(a, path));
+    if (base->dir) node_append_text(a, map, "format", base->format->plugin.name);
     else node_append_int(a, map, "seed", (int64_t)base->seed);
     node_append_text(a, map, "key", key);
     return map;
@@ -31,9 +41,14 @@ nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out)
     const char *path = nrl_node_string(nrl_node_find(node, "path"), NULL);
     const char *was = nrl_node_string(nrl_node_find(node, "key"), "");
     char key[33];
-    *out = (model_origin){.signer = checkpoint_signer(c), .seed = (uint64_t)nrl_node_int(nrl_node_find(node, "seed"), 0)};
-    nrl_status st = !node ? nrl_fail(NRL_ERR_CORRUPT, "says not what its adapters stand on")
-                    : path ? origin_find(arena_strdup(a, path), NULL, a, out, &config) : NRL_OK;
+    format_scope formats = *out->formats;
+    const format_scope *caller = out->formats;
+    formats.name = nrl_node_string(nrl_node_find(node, "format"), NULL);
+    *out = (model_origin){.formats = &formats, .signer = checkpoint_signer(c),
+                          .seed = (uint64_t)nrl_node_int(nrl_node_find(node, "seed"), 0)};
+    nrl_status st = !node ? nrl_fail(NRL_ERR_CORRUPT, "it does not name its base model")
+                    : path ? origin_find(arena_strdup(a, path), a, out, &config) : NRL_OK;
+    out->formats = caller;
     if (st == NRL_OK) st = origin_key(out, key);
     if (st == NRL_OK && strcmp(key, was))
         st = nrl_fail(NRL_ERR_CONFIG, "%s: these are not the weights that its adapters were trained on: their hash "

@@ -137,12 +137,12 @@ static void add_inputs(run *r)
     inputs *in = &r->claims.inputs;
     const char *own = r->reference_options.reference_model;
     const nrl_node *config;
-    model_origin other = {0};
+    model_origin other = {.formats = &r->formats};
     origin_add_inputs(&r->origin, "model.path", in);
     if (r->tokenizer_dir) inputs_add(in, "the tokenizer of model.path", r->tokenizer_dir);
     if (*r->config.model.config) inputs_add(in, "model.config", r->config.model.config);
     if (*r->config.model.tokenizer) inputs_add(in, "model.tokenizer", r->config.model.tokenizer);
-    if (own && *own && origin_find(own, r->env.hf_home, &r->model_memory, &other, &config) == NRL_OK)
+    if (own && *own && origin_find(own, &r->model_memory, &other, &config) == NRL_OK)
         origin_add_inputs(&other, "algorithm.reference_model", in);
     add_source(r, "data.train", r->config.data.train);
     add_source(r, "data.eval", r->config.data.eval);

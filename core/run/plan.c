@@ -52,7 +52,7 @@ static void say_model(const run *r)
             r->model->type, run_thousands(model_n_own(r->model)), (long long)f->n_layers,
             (long long)f->width, (long long)f->n_heads, (long long)f->n_kv_heads,
             run_thousands(f->vocab_size));
-    const char *from = r->origin.checkpoint ? r->origin.checkpoint : r->origin.hf_dir;
+    const char *from = r->origin.checkpoint ? r->origin.checkpoint : r->origin.dir;
     if (from) run_say(r, "           weights from %s", from);
     else run_say(r, "           random weights, seed %lld", (long long)r->config.train.seed);
     adapters_say(r);

@@ -10,7 +10,7 @@
 
 enum { SHOWN_RANKS = 4 };
 
-void read_check_open(read_check *c, const model *m, hf_source source, void *user)
+void read_check_open(read_check *c, const model *m, weights_source source, void *user)
 {
     *c = (read_check){.source = source, .user = user, .m = m};
     c->params = mem_alloc((size_t)m->n_params * sizeof *c->params);

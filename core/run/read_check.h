@@ -1,26 +1,26 @@
 /*
- * read_check.h - weights as ranks load them: an hf_source that passes on another's values and remembers
+ * read_check.h - weights as ranks load them: an weights_source that passes on another's values and remembers
  * them as a hash a parameter. Ranks that read the same ranges (replicas, the same shard of two replicas) must
  * have got the same values. Shards that only one rank reads cannot be compared so; the samples of
- * hf_weights_identity cover them.
+ * weights_identity cover them.
  */
 #ifndef RUN_READ_CHECK_H
 #define RUN_READ_CHECK_H
 #include "mesh/mesh.h"
-#include "model/hf.h"
+#include "model/weights.h"
 
 typedef struct {
     uint64_t ranges, values; /* XXH3, chained over the reads */
 } read_hash;
 
 typedef struct {
-    hf_source source;
+    weights_source source;
     void *user;
     const model *m;
     read_hash *params; /* [m->n_params] */
 } read_check;
 
-void read_check_open(read_check *c, const model *m, hf_source source, void *user);
+void read_check_open(read_check *c, const model *m, weights_source source, void *user);
 void read_check_close(read_check *c);
 nrl_status read_check_source(void *check, const nrl_param *p, int64_t begin, int64_t n, float *out);
 /* Once everything is read; all ranks call it. NRL_ERR_CONFIG, the same on every rank, names a tensor and the

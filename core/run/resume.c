@@ -110,12 +110,14 @@ static nrl_status resume_newest(run *r, checkpoint_search *s)
 /* An exported model holds adapters merged: there is nothing to put into this run's. */
 static nrl_status exported_weights(run *r, const char *dir)
 {
-    const model_origin from = {.hf_dir = dir};
+    model_origin from = {.formats = &r->formats};
+    const nrl_node *config;
     if (r->model->adapters)
         return nrl_fail(
             NRL_ERR_CONFIG,
             "it is an exported model, and this run trains adapters (lora); expected one of "
             "its checkpoints");
+    NRL_TRY(origin_find(dir, &r->model_memory, &from, &config));
     NRL_TRY(origin_check(&from, r->model));
     NRL_TRY(origin_load(&from, r->ctx, r->model, r->mesh));
     return strategy_updated(&r->strategy, r->ctx, 0);
@@ -136,7 +138,7 @@ nrl_status resume_weights(run *r)
 const char *run_weights(run *r)
 {
     const model_origin *o = &r->origin;
-    const char *from = o->checkpoint ? o->checkpoint : o->hf_dir;
+    const char *from = o->checkpoint ? o->checkpoint : o->dir;
     if (r->env.weights)
         return r->progress.step ? arena_printf(&r->memory, "%s, step %lld", r->env.weights,
                                                (long long)r->progress.step)

@@ -25,7 +25,7 @@ typedef struct {
     const char *script_hash;     /* 32 hex digits, NULL for a YAML run */
     const char *script_modules;  /* "key: value" lines, the files that it has required; NULL = none */
     const char *plugin_path;     /* colon-separated, from the environment; NULL = none */
-    const char *hf_home;         /* from the environment; NULL = default */
+    const char *(*variable)(const char *name); /* of the environment, for plugins; NULL = none is set */
     const char *public_key;      /* file; of verbs without a config: checkpoints must be signed by it; NULL = any */
     const char *exe_dir;         /* folder of the running binary */
     bool terminal, color;        /* stdout */

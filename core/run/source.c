@@ -5,7 +5,6 @@
 #include "checkpoint/params.h"
 #include "config/config.h"
 #include "model/find.h"
-#include "model/peft.h"
 #include "run/claims.h"
 #include "run/origin.h"
 #include "run/out.h"
@@ -53,18 +52,21 @@ static nrl_status open_model(source *s, const nrl_node *config)
     return NRL_OK;
 }
 
-static nrl_status open_hf(source *s, const char *dir)
+static nrl_status open_on_disk(source *s, const char *path)
 {
     const nrl_node *config;
-    hf_weights *weights;
-    NRL_TRY(hf_config(dir, &s->memory, &config));
-    NRL_TRY(open_model(s, config));
-    NRL_TRY(hf_weights_open(dir, &weights));
-    storage_origin from = {.m = s->model, .weights = weights};
-    nrl_status st = hf_weights_check(weights, s->model);
+    weight_files *w;
+    NRL_TRY(weights_open(&s->formats, NRL_HOLDS_MODEL, path, &w));
+    s->format = w->format;
+    s->path = arena_strdup(&s->memory, w->info.path);
+    if (w->info.companions) s->tokenizer_dir = arena_strdup(&s->memory, w->info.companions);
+    nrl_status st = weights_config(w, &s->memory, &config);
+    if (st == NRL_OK) st = open_model(s, config);
+    if (st == NRL_OK) st = weights_load(w);
+    storage_origin from = {.m = s->model, .weights = w};
+    if (st == NRL_OK) st = weights_check(w, s->model);
     if (st == NRL_OK) st = storage_load(s->ctx, s->model, NULL, storage_read, &from);
-    hf_weights_close(weights);
-    s->tokenizer_dir = arena_strdup(&s->memory, dir);
+    weights_close(w);
     return st;
 }
 
@@ -88,7 +90,7 @@ static nrl_status describe_checkpoint(source *s, const checkpoint *c, const nrl_
 static nrl_status read_checkpoint(source *s, checkpoint *c)
 {
     const params_scope weights = {0};
-    const model_origin from = {.checkpoint = checkpoint_dir(c), .signer = checkpoint_signer(c)};
+    const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &s->formats, .signer = checkpoint_signer(c)};
     const nrl_node *config;
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(open_model(s, config));
@@ -105,13 +107,12 @@ static nrl_status open_checkpoint(source *s, const char *dir)
     return st;
 }
 
-static nrl_status open_any(source *s, const char *path, const run_environment *env)
+static nrl_status open_any(source *s, const char *path)
 {
     const char *dir;
     NRL_TRY(origin_checkpoint(path, &s->memory, &dir));
     if (dir) return open_checkpoint(s, dir);
-    NRL_TRY(hf_find(path, env->hf_home, &s->memory, &dir));
-    return open_hf(s, dir);
+    return open_on_disk(s, path);
 }
 
 /* A model without a tokenizer can still be exported. */
@@ -126,6 +127,7 @@ static nrl_status open_tokenizer(source *s)
 static nrl_status begin(source *s, const run_environment *env)
 {
     *s = (source){.host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir)};
+    s->formats = (format_scope){.host = s->host, .variable = env->variable};
     if (!env->public_key) return NRL_OK;
     sign_public_key *key = arena_alloc(&s->memory, sizeof *key);
     s->signer = key;
@@ -135,7 +137,7 @@ static nrl_status begin(source *s, const run_environment *env)
 nrl_status source_open(const char *path, const run_environment *env, source *out)
 {
     nrl_status st = begin(out, env);
-    if (st == NRL_OK) st = open_any(out, path, env);
+    if (st == NRL_OK) st = open_any(out, path);
     if (st == NRL_OK) st = open_tokenizer(out);
     if (st != NRL_OK) source_close(out);
     return st;
@@ -219,20 +221,20 @@ nrl_status source_save(source *s, const char *out)
 /* ---- export: from a checkpoint tensor by tensor ---- */
 
 /* Weights, with adapters added to what they stand on. */
-static nrl_status export_weights(source *s, checkpoint *c, const char *out, const hf_save_options *options)
+static nrl_status export_weights(source *s, checkpoint *c, const char *out, const save_options *options)
 {
-    const model_origin from = {.checkpoint = checkpoint_dir(c), .signer = checkpoint_signer(c)};
+    const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &s->formats, .signer = checkpoint_signer(c)};
     origin_reader *reader;
     NRL_TRY(origin_open(&from, s->model, &reader));
-    nrl_status st = hf_save(out, s->model, origin_read, reader, options);
+    nrl_status st = model_save(out, s->model, origin_read, reader, options);
     origin_close(reader);
     return st;
 }
 
-/* As peft reads them; it looks for the base where this run had it. */
-static nrl_status export_adapters(source *s, checkpoint *c, const char *out, const hf_save_options *options)
+/* The base is named where this run had it. */
+static nrl_status export_adapters(source *s, checkpoint *c, const char *out, const save_options *options)
 {
-    hf_save_options o = *options;
+    save_options o = *options;
     origin_stream f = {.c = c};
     adapter_set set;
     NRL_TRY(origin_adapters(c, &s->memory, &set));
@@ -240,18 +242,16 @@ static nrl_status export_adapters(source *s, checkpoint *c, const char *out, con
         return nrl_fail(NRL_ERR_CONFIG, "%s: holds whole weights and no adapters: export it without --adapter",
                         checkpoint_dir(c));
     NRL_TRY(model_adapt(s->model, &set));
-    char *config = peft_config(s->model, nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "path"), NULL));
-    o.adapter_config = config;
-    nrl_status st = hf_save(out, s->model, origin_stream_read, &f, &o);
-    free(config);
+    o.adapter_base = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "path"), NULL);
+    nrl_status st = model_save(out, s->model, origin_stream_read, &f, &o);
     free(f.raw);
     return st;
 }
 
 static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, bool adapters,
-                                    const hf_save_options *options)
+                                    const save_options *options)
 {
-    hf_save_options o = *options;
+    save_options o = *options;
     const nrl_node *config;
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(describe_model(s, config));
@@ -261,36 +261,40 @@ static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, b
     return adapters ? export_adapters(s, c, out, &o) : export_weights(s, c, out, &o);
 }
 
-static nrl_status export_any(source *s, const char *path, const run_environment *env, const char *out, bool adapters,
-                             const hf_save_options *options)
+static nrl_status export_any(source *s, const char *path, const char *out, bool adapters, const format_scope *formats,
+                             const save_options *options)
 {
-    hf_save_options o = *options;
+    save_options o = *options;
     if (adapters)
         return nrl_fail(NRL_ERR_CONFIG, "'%s' is no run and no checkpoint: --adapter exports those of one", path);
-    NRL_TRY(open_any(s, path, env));
+    NRL_TRY(open_any(s, path));
+    NRL_TRY(format_for_writing(formats, NRL_HOLDS_MODEL, s->format, &o.format));
     o.copy_from = s->tokenizer_dir;
-    inputs_add(&s->inputs, "the source", s->tokenizer_dir);
-    return hf_save(out, s->model, storage_source, s->ctx, &o);
+    inputs_add(&s->inputs, "the source", s->path);
+    return model_save(out, s->model, storage_source, s->ctx, &o);
 }
 
 nrl_status source_export(const char *path, const run_environment *env, const char *out, bool adapters,
-                         const hf_save_options *options)
+                         const char *format, const save_options *options)
 {
     source s;
-    hf_save_options o = *options;
+    save_options o = *options;
     const char *dir = NULL;
     checkpoint *c = NULL;
     nrl_status st = begin(&s, env);
     if (st == NRL_OK) st = origin_checkpoint(path, &s.memory, &dir);
     o.inputs = &s.inputs;
+    format_scope formats = s.formats;
+    formats.name = format;
     if (st == NRL_OK && dir) {
-        const model_origin from = {.checkpoint = dir, .signer = s.signer};
+        const model_origin from = {.checkpoint = dir, .formats = &s.formats, .signer = s.signer};
         origin_add_inputs(&from, "the source", &s.inputs);
-        st = checkpoint_open_signed(dir, s.signer, &c);
+        st = format_for_writing(&formats, adapters ? NRL_HOLDS_ADAPTER : NRL_HOLDS_MODEL, NULL, &o.format);
+        if (st == NRL_OK) st = checkpoint_open_signed(dir, s.signer, &c);
         if (st == NRL_OK) st = export_checkpoint(&s, c, out, adapters, &o);
         checkpoint_close(c);
     } else if (st == NRL_OK) {
-        st = export_any(&s, path, env, out, adapters, &o);
+        st = export_any(&s, path, out, adapters, &formats, &o);
     }
     source_close(&s);
     return st;

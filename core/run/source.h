@@ -1,11 +1,11 @@
 /*
- * source.h - a model to use, not to train: what `nrl sample`, `nrl export` and `nrl import` call SRC. A
- * Hugging Face directory, a run's folder (its newest complete checkpoint) or one checkpoint.
+ * source.h - a model to use, not to train: what `nrl sample`, `nrl export` and `nrl import` call SRC: a
+ * model on disk in any format, a run's folder (its newest complete checkpoint) or one checkpoint.
  */
 #ifndef RUN_SOURCE_H
 #define RUN_SOURCE_H
 #include "checkpoint/sign.h"
-#include "model/hf.h"
+#include "model/save.h"
 #include "run/run.h"
 #include "run/storage.h"
 #include "run/work.h"
@@ -15,6 +15,8 @@
 typedef struct {
     arena memory;
     plugin_host *host;
+    format_scope formats;          /* by probe */
+    const nrl_format *format;      /* that it was read in; NULL: a checkpoint */
     const sign_public_key *signer; /* of env->public_key; NULL = none is demanded */
     device device;
     nrl_ctx *ctx;
@@ -22,6 +24,7 @@ typedef struct {
     storage storage;
     work work;
     tokenizer *tokenizer;      /* NULL where none was found */
+    const char *path;          /* of the weights on disk; NULL: a checkpoint */
     const char *tokenizer_dir; /* what travels along; NULL = nothing */
     inputs inputs;             /* what an export reads */
     const char *template;      /* data.template of the run that made it; NULL = unknown */
@@ -32,15 +35,16 @@ typedef struct {
 nrl_status source_open(const char *path, const run_environment *env, source *out);
 void source_close(source *s);
 
-/* Writes what `path` names as a Hugging Face directory; a checkpoint's weights go from file to file, a
+/* Writes what `path` names to the folder `out`; a checkpoint's weights go from file to file, a
  * tensor at a time, and are never whole in memory; adapters are added to what they stand on. `adapters`: these
- * alone, as a peft directory. options.copy_from is found here. */
+ * alone. `format`: the plugin that writes; NULL = the one that reads it, else the first that can. options.format and
+ * options.copy_from are found here. */
 nrl_status source_export(const char *path, const run_environment *env, const char *out, bool adapters,
-                         const hf_save_options *options);
+                         const char *format, const save_options *options);
 
 /* Sets o->replaced so that the model carries this chat template; `jinja` NULL: it stays as in
  * `folder`. (export.c) */
-nrl_status export_set_template(arena *a, const char *folder, const char *jinja, hf_save_options *o);
+nrl_status export_set_template(arena *a, const char *folder, const char *jinja, save_options *o);
 
 /* Writes the source as a checkpoint of step 0, weights only, in OUT/checkpoints. */
 nrl_status source_save(source *s, const char *out);

@@ -120,6 +120,15 @@ static nrl_status add_adapters(run *r, arena *a, checkpoint_writer *w)
     return NRL_OK;
 }
 
+/* "hf 0.1, HASH": the plugin that read the first weights. */
+static const char *format_identity(run *r, arena *a)
+{
+    const nrl_format *f = r->origin.format;
+    const char *text;
+    if (!f || plugin_identity(r->host, NRL_KIND_FORMAT, f->plugin.name, a, &text) != NRL_OK) return NULL;
+    return arena_printf(a, "%s %s", f->plugin.name, text);
+}
+
 static void add_nodes(run *r, arena *a, checkpoint_writer *w)
 {
     checkpoint_add_node(w, "progress", progress_node(a, &r->progress, r->lr_override));
@@ -132,6 +141,7 @@ static void add_nodes(run *r, arena *a, checkpoint_writer *w)
     add_text(a, w, "tokenizer", tokenizer_path(a, r));
     add_text(a, w, "chat_template", export_template(r, a));
     add_text(a, w, "nrl", NRL_VERSION);
+    add_text(a, w, "format", format_identity(r, a));
     add_text(a, w, "script_path", r->env.script);
     add_text(a, w, "script", r->script_state);
     if (r->progress.best_step != r->progress.step || !r->progress.step) return;
@@ -252,7 +262,7 @@ static nrl_status load_adapters(run *r, checkpoint *c)
 
 nrl_status state_restore_weights(run *r, checkpoint *c)
 {
-    const model_origin from = {.checkpoint = checkpoint_dir(c)};
+    const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &r->formats};
     NRL_TRY(check_kind(r, c));
     NRL_TRY(check_base(r, c));
     NRL_TRY(r->model->adapters ? load_adapters(r, c)

@@ -178,7 +178,7 @@ void storage_free(nrl_ctx *ctx, model *m, storage *s)
 
 /* Elements [begin, begin + n) of p, which lie at `local` of its exact slot. */
 static nrl_status load_stretch(nrl_ctx *ctx, nrl_param *p, int64_t local, int64_t begin, int64_t n,
-                               hf_source source, void *user, float *buffer)
+                               weights_source source, void *user, float *buffer)
 {
     for (int64_t done = 0; done < n; done += CHUNK) {
         int64_t part = n - done < CHUNK ? n - done : CHUNK;
@@ -215,7 +215,7 @@ static nrl_status each_stretch(const nrl_mesh *mesh, int32_t rank, const nrl_par
 typedef struct {
     nrl_ctx *ctx;
     nrl_param *p;
-    hf_source source;
+    weights_source source;
     void *user;
     float *buffer;
 } loading;
@@ -226,7 +226,7 @@ static nrl_status load_one(void *user, int64_t local, int64_t begin, int64_t n)
     return load_stretch(l->ctx, l->p, local, begin, n, l->source, l->user, l->buffer);
 }
 
-static nrl_status load_param(nrl_ctx *ctx, nrl_param *p, const nrl_mesh *mesh, hf_source source, void *user,
+static nrl_status load_param(nrl_ctx *ctx, nrl_param *p, const nrl_mesh *mesh, weights_source source, void *user,
                              float *buffer)
 {
     loading l = {ctx, p, source, user, buffer};
@@ -242,7 +242,7 @@ static int64_t largest(const model *m)
     return n < CHUNK ? n : CHUNK;
 }
 
-nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source source, void *user)
+nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_source source, void *user)
 {
     float *buffer = mem_alloc((size_t)largest(m) * sizeof *buffer);
     nrl_status st = NRL_OK;
@@ -326,7 +326,7 @@ nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t
 nrl_status storage_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     const storage_origin *o = user;
-    if (o->weights) return hf_weights_read(o->weights, o->m, p, begin, n, out);
+    if (o->weights) return weights_read(o->weights, o->m, p, begin, n, out);
     model_init_values(p, o->seed, begin, n, out);
     return NRL_OK;
 }

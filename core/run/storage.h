@@ -6,7 +6,7 @@
 #ifndef RUN_STORAGE_H
 #define RUN_STORAGE_H
 #include "mesh/layout.h"
-#include "model/hf.h"
+#include "model/weights.h"
 
 typedef struct {
     nrl_mesh *mesh;    /* NULL = one rank */
@@ -40,9 +40,9 @@ void storage_plan(const model *m, const storage_spec *spec, storage *out);
 
 /* Fills the exact values (tensor/split16.h) and whole WORK of every parameter from f32 values: only the ranges that lie
  * here are asked for. [main] */
-nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, hf_source source, void *user);
+nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_source source, void *user);
 
-/* An hf_source that reads exact values, whole on this rank; user is the ctx. */
+/* An weights_source that reads exact values, whole on this rank; user is the ctx. */
 nrl_status storage_source(void *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out);
 /* The same over a mesh: each range comes from the lowest rank that holds it, so that no rank ever holds
  * a whole parameter. All ranks ask for the same ranges in the same order; user is a storage_view. */
@@ -55,7 +55,7 @@ nrl_status storage_gather(void *view, const nrl_param *p, int64_t begin, int64_t
 /* Sources for storage_load. */
 typedef struct {
     const model *m;
-    const hf_weights *weights; /* NULL: initialised by seed */
+    const weight_files *weights; /* NULL: initialised by seed */
     uint64_t seed;
 } storage_origin;
 nrl_status storage_read(void *origin, const nrl_param *p, int64_t begin, int64_t n, float *out);

@@ -7,7 +7,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/codec.h"
 #include "base/arena.h"
-#include "model/convert.h"
+#include "base/convert.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include "base/json.h"
 #include "model/find.h"
-#include "model/hf.h"
+#include "model/model.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);

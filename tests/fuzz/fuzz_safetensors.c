@@ -1,7 +1,7 @@
 /*
  * fuzz_safetensors.c - any bytes as a weight file: an error or tensors that lie inside it.
  */
-#include "model/safetensors.h"
+#include "safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -53,21 +53,21 @@ static void open_backend(parity *p)
 static nrl_status read_value(void *user, const nrl_param *param, int64_t begin, int64_t n, float *out)
 {
     const parity *p = user;
-    if (param->index >= p->m->n_own) return peft_read(p->adapter, param->name, begin, n, out);
-    return hf_weights_read(p->weights, p->m, param, begin, n, out);
+    if (param->index >= p->m->n_own) return weights_read_tensor(p->adapter->w, param->name, begin, n, out);
+    return weights_read(p->weights, p->m, param, begin, n, out);
 }
 
 static void open_model(parity *p, const char *config_name, nrl_dtype dtype)
 {
     const nrl_node *config;
     const nrl_model *table;
-    ASSERT_OK(hf_config_file(arena_printf(&p->a, "%s/%s", p->dir, config_name), &p->a, &config));
+    ASSERT_OK(weights_read_config(test_formats(), arena_printf(&p->a, "%s/%s", p->dir, config_name), &p->a, &config));
     ASSERT_OK(model_find(p->host, config, &table));
     ASSERT_OK(model_create(table, config, &p->m));
-    ASSERT_OK(hf_weights_open(p->dir, &p->weights));
-    ASSERT_OK(hf_weights_check(p->weights, p->m));
-    if (p->adapter) ASSERT_OK(model_adapt(p->m, peft_set(p->adapter)));
-    if (p->adapter) ASSERT_OK(peft_check(p->adapter, p->m));
+    ASSERT_OK(test_weights_open(p->dir, &p->weights));
+    ASSERT_OK(weights_check(p->weights, p->m));
+    if (p->adapter) ASSERT_OK(model_adapt(p->m, &p->adapter->set));
+    if (p->adapter) ASSERT_OK(weights_check_adapters(p->adapter->w, p->m));
     ctx_set_compute(p->ctx, dtype);
     const storage_spec spec = {.compute = dtype, .train = true, .n_states = 2};
     ASSERT_OK(storage_bind(p->ctx, p->m, &spec, &p->store));
@@ -102,7 +102,7 @@ void parity_open(parity *p, const char *dir, const char *config, nrl_dtype dtype
     open_all(p, dir, config, dtype);
 }
 
-void parity_open_adapted(parity *p, const char *dir, const peft *start, nrl_dtype dtype)
+void parity_open_adapted(parity *p, const char *dir, const test_adapter *start, nrl_dtype dtype)
 {
     *p = (parity){.adapter = start};
     open_all(p, dir, "config.json", dtype);
@@ -114,7 +114,7 @@ void parity_close(parity *p)
     work_close(&p->walk);
     storage_free(p->ctx, p->m, &p->store);
     model_destroy(p->m);
-    hf_weights_close(p->weights);
+    weights_close(p->weights);
     ctx_destroy(p->ctx);
     device_close(&p->dev);
     plugin_host_destroy(p->host);

@@ -6,7 +6,7 @@
 #define PARITY_HARNESS_H
 #include "base/json.h"
 #include "model/find.h"
-#include "model/peft.h"
+#include "support/weights.h"
 #include "run/storage.h"
 #include "run/work.h"
 #include <nrl/optimizer.h>
@@ -30,8 +30,8 @@ typedef struct {
     nrl_ctx *ctx;
     const char *dir;
     model *m;
-    hf_weights *weights;
-    const peft *adapter; /* NULL = none */
+    weight_files *weights;
+    const test_adapter *adapter; /* NULL = none */
     storage store;
     work walk;
     nrl_algorithm loss;
@@ -44,7 +44,7 @@ typedef enum { SCORE_ALL, SCORE_LABELS } score;
  * compute dtype. States for AdamW are there. */
 void parity_open(parity *p, const char *dir, const char *config, nrl_dtype dtype);
 /* The same with a peft adapter's values; what it stands on is frozen. The adapter outlives p. */
-void parity_open_adapted(parity *p, const char *dir, const peft *start, nrl_dtype dtype);
+void parity_open_adapted(parity *p, const char *dir, const test_adapter *start, nrl_dtype dtype);
 void parity_close(parity *p);
 
 /* Rows [first, end) of golden input_ids, packed; scored are all predictable tokens, or those with a

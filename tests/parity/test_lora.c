@@ -4,7 +4,6 @@
  * Tolerances are those of test_models.c.
  */
 #include "harness.h"
-#include "model/peft.h"
 #include "model/weights.h"
 #include <math.h>
 
@@ -27,7 +26,7 @@ static void note(double *worst, double x, double y, double scale)
 
 typedef struct {
     parity p;
-    peft *adapter;
+    test_adapter adapter;
     const nrl_node *golden; /* the adapter's; p.golden is the base model's, which has the batch */
 } lora;
 
@@ -36,8 +35,8 @@ static void open_case(lora *l, size_t i, nrl_dtype dtype)
     arena a = {0};
     nrl_node *golden;
     const char *dir = arena_printf(&a, "%s/tests/data/lora/%s", getenv("NRL_TEST_SOURCE"), cases[i].name);
-    ASSERT_OK(peft_open(dir, &l->adapter));
-    parity_open_adapted(&l->p, parity_model_dir(&a, cases[i].base), l->adapter, dtype);
+    ASSERT_OK(test_adapter_open(dir, &l->adapter));
+    parity_open_adapted(&l->p, parity_model_dir(&a, cases[i].base), &l->adapter, dtype);
     ASSERT_OK(json_read_file(&l->p.a, arena_printf(&a, "%s/golden.json", dir), 64 << 20, &golden));
     l->golden = golden;
     arena_free(&a);
@@ -46,7 +45,7 @@ static void open_case(lora *l, size_t i, nrl_dtype dtype)
 static void close_case(lora *l)
 {
     parity_close(&l->p);
-    peft_close(l->adapter);
+    test_adapter_close(&l->adapter);
 }
 
 static void for_all(void (*check)(lora *))
@@ -191,9 +190,9 @@ static void check_merged(lora *l)
         float *x = mem_alloc((size_t)w->numel * sizeof *x), *a = mem_alloc((size_t)pa->numel * sizeof *a);
         float *b = mem_alloc((size_t)pb->numel * sizeof *b);
         double sum = 0;
-        ASSERT_OK(hf_weights_read(l->p.weights, l->p.m, w, 0, w->numel, x));
-        ASSERT_OK(peft_read(l->adapter, pa->name, 0, pa->numel, a));
-        ASSERT_OK(peft_read(l->adapter, pb->name, 0, pb->numel, b));
+        ASSERT_OK(weights_read(l->p.weights, l->p.m, w, 0, w->numel, x));
+        ASSERT_OK(weights_read_tensor(l->adapter.w, pa->name, 0, pa->numel, a));
+        ASSERT_OK(weights_read_tensor(l->adapter.w, pb->name, 0, pb->numel, b));
         int64_t cut = w->numel / 3; /* not at a row's end */
         adapter_add_product(a, b, pa->dims[0], w->dims[1], w->adapter->scale, 0, cut, x);
         adapter_add_product(a, b, pa->dims[0], w->dims[1], w->adapter->scale, cut, w->numel - cut, x + cut);

@@ -167,13 +167,16 @@ static void hidden_states_agree(void **state)
 /* ---- gradients ---- */
 
 /* grads.safetensors has the names of the weights, so it is read like weights. */
-static hf_weights *open_grads(parity *p, const char *dir)
+static weight_files *open_grads(parity *p, const char *dir)
 {
-    hf_weights *w;
+    weight_files *w;
     char *link = arena_printf(&p->a, "%s/model.safetensors", dir);
     assert_int_equal(symlink(arena_printf(&p->a, "%s/grads.safetensors", p->dir), link), 0);
-    ASSERT_OK(hf_weights_open(dir, &w));
+    char *config = arena_printf(&p->a, "%s/config.json", dir);
+    assert_int_equal(symlink(arena_printf(&p->a, "%s/config.json", p->dir), config), 0);
+    ASSERT_OK(test_weights_open(dir, &w));
     unlink(link);
+    unlink(config);
     return w;
 }
 
@@ -181,12 +184,12 @@ typedef struct {
     double l2, element, square_sum;
 } grad_errors;
 
-static void compare_grad(parity *p, const hf_weights *w, nrl_param *param, grad_errors *e)
+static void compare_grad(parity *p, const weight_files *w, nrl_param *param, grad_errors *e)
 {
     int64_t n = param->numel;
     float *want = mem_alloc((size_t)n * sizeof *want);
     double *got = parity_tensor(p, param, NRL_SLOT_GRAD_ACC), largest = 0, l2 = 0, diff = 0;
-    ASSERT_OK(hf_weights_read(w, p->m, param, 0, n, want));
+    ASSERT_OK(weights_read(w, p->m, param, 0, n, want));
     for (int64_t i = 0; i < n; i++) {
         largest = fmax(largest, fabs((double)want[i]));
         l2 += (double)want[i] * (double)want[i];
@@ -205,7 +208,7 @@ static void check_grads(parity *p, const bounds *b)
 {
     char dir[] = "/tmp/nrl-parity-XXXXXX";
     assert_non_null(mkdtemp(dir));
-    hf_weights *w = open_grads(p, dir);
+    weight_files *w = open_grads(p, dir);
     rmdir(dir);
     nrl_batch *batch = parity_golden_batch(p, 0, 3, SCORE_LABELS);
     double n = parity_number(p->golden, "n_target_tokens");
@@ -226,7 +229,7 @@ static void check_grads(parity *p, const bounds *b)
     }
     ctx_set_batch(p->ctx, NULL);
     batch_free(batch);
-    hf_weights_close(w);
+    weights_close(w);
 }
 
 static void loss_and_every_gradient_agree(void **state)

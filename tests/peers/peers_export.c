@@ -30,11 +30,11 @@ static nrl_status gradient(void *user, const nrl_param *param, int64_t begin, in
 
 static void save_gradients(parity *p, const char *out)
 {
-    hf_save_options o = {.dtype = NRL_DTYPE_F32};
+    save_options o = {.dtype = NRL_DTYPE_F32};
     if (!p->golden) return;
     nrl_batch *batch = parity_golden_batch(p, 0, 3, SCORE_LABELS);
     parity_train(p, batch, (double)batch->n_rows);
-    ASSERT_OK(hf_save(arena_printf(&p->a, "%s/gradients", out), p->m, gradient, p, &o));
+    ASSERT_OK(test_save(arena_printf(&p->a, "%s/gradients", out), p->m, gradient, p, o));
     ctx_set_batch(p->ctx, NULL);
     batch_free(batch);
 }
@@ -52,10 +52,10 @@ static void save(parity *p, const char *out)
 {
     static const char *const names[] = {"whole", "shards"};
     for (int i = 0; i < 2; i++) {
-        hf_save_options o = {
+        save_options o = {
             .dtype = NRL_DTYPE_F32, .max_shard_bytes = i * SHARD_BYTES, .copy_from = p->dir};
         ASSERT_OK(
-            hf_save(arena_printf(&p->a, "%s/%s", out, names[i]), p->m, storage_source, p->ctx, &o));
+            test_save(arena_printf(&p->a, "%s/%s", out, names[i]), p->m, storage_source, p->ctx, o));
     }
 }
 

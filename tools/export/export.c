@@ -39,10 +39,11 @@ static nrl_status export_verb(int argc, char **argv)
 {
     arena a = {0};
     run_environment env;
-    const char *dtype, *public_key;
-    hf_save_options o = {.dtype = NRL_DTYPE_F32};
+    const char *dtype, *public_key, *format;
+    save_options o = {.dtype = NRL_DTYPE_F32};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
     NRL_TRY(cli_take_value(&argc, argv, "--public-key", &public_key));
+    NRL_TRY(cli_take_value(&argc, argv, "--format", &format));
     bool overwrite = cli_take_flag(&argc, argv, "--overwrite"), alone = cli_take_flag(&argc, argv, "--adapter");
     NRL_TRY(cli_expect(argc, argv, 2, 2));
     if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
@@ -50,7 +51,7 @@ static nrl_status export_verb(int argc, char **argv)
     experiment_environment(&a, &env);
     env.public_key = public_key;
     nrl_status st = check_target(&a, argv[2], alone, overwrite);
-    if (st == NRL_OK) st = source_export(argv[1], &env, argv[2], alone, &o);
+    if (st == NRL_OK) st = source_export(argv[1], &env, argv[2], alone, format, &o);
     if (st == NRL_OK) printf("wrote %s (%s%s)\n", argv[2], alone ? "an adapter, " : "", nrl_dtype_name(o.dtype));
     arena_free(&a);
     return st;

@@ -3,7 +3,7 @@
  */
 #include "base/arena.h"
 #include "backend.h"
-#include "model/convert.h"
+#include "base/convert.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * collective_values.c - vectors of any dtype between guards.
  */
 #include "collective.h"
-#include "model/convert.h"
+#include "base/convert.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -19,4 +19,5 @@
 #include <nrl/collective.h>
 #include <nrl/comm.h>
 #include <nrl/parallel.h>
+#include <nrl/format.h>
 #endif

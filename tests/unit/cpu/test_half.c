@@ -2,7 +2,7 @@
  * test_half.c - 16-bit numbers on every instruction set: all of them widened, and what lies between and
  * halfway between them rounded, to the bits of core/model/convert.c; products of f16 against sums in double.
  */
-#include "model/convert.h"
+#include "base/convert.h"
 #include "support/backend.h"
 #include <math.h>
 #include <setjmp.h>

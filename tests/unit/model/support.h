@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/find.h"
-#include "model/hf.h"
 #include "support/folder.h"
+#include "support/weights.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * test_adapter.c - attaching adapters to models of two plugins: which weights can carry one, what is frozen, names
  * and initial values as peft's; what a peft directory may say and may not; and its description of them back.
  */
-#include "model/peft.h"
 #include "support.h"
 #include <math.h>
 
@@ -26,7 +25,7 @@ static model *golden(arena *a, const char *name)
 {
     const nrl_node *config;
     model *m;
-    ASSERT_OK(hf_config(support_golden(a, name), a, &config));
+    ASSERT_OK(test_weights_config(support_golden(a, name), a, &config));
     ASSERT_OK(support_model(host, config, &m));
     return m;
 }
@@ -187,9 +186,9 @@ static void what_is_not_built_is_refused_by_name(void **state)
         {"\"use_rslora\": false", "\"a_new_thing\": 3", "a_new_thing is 3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        peft *p;
+        test_adapter p;
         char *dir = changed(cases[i].from, cases[i].to);
-        nrl_status st = peft_open(dir, &p);
+        nrl_status st = test_adapter_open(dir, &p);
         assert_true(st == NRL_ERR_CONFIG || st == NRL_ERR_DATA);
         if (!strstr(nrl_error_text(), cases[i].told)) fail_msg("'%s' is not in: %s", cases[i].told, nrl_error_text());
         test_folder_remove(dir);
@@ -200,14 +199,14 @@ static void what_is_not_built_is_refused_by_name(void **state)
 static void a_modules_own_alpha_is_taken(void **state)
 {
     (void)state;
-    peft *p;
+    test_adapter p;
     char *dir = changed("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"1.self_attn.v_proj\": 3}");
-    ASSERT_OK(peft_open(dir, &p));
-    const adapter_set *s = peft_set(p);
+    ASSERT_OK(test_adapter_open(dir, &p));
+    const adapter_set *s = &p.set;
     assert_int_equal(s->n, 4);
     for (int32_t i = 0; i < s->n; i++)
         assert_true(s->entries[i].alpha == (!strcmp(s->entries[i].module, "model.layers.1.self_attn.v_proj") ? 3 : 8));
-    peft_close(p);
+    test_adapter_close(&p);
     test_folder_remove(dir);
     free(dir);
 }
@@ -216,20 +215,42 @@ static void an_adapter_of_another_model_is_told(void **state)
 {
     (void)state;
     arena a = {0};
-    peft *p;
+    test_adapter p;
     model *m = golden(&a, "qwen3"); /* the same modules, other widths */
-    ASSERT_OK(peft_open(arena_printf(&a, "%s/tests/data/lora/llama_qv", getenv("NRL_TEST_SOURCE")), &p));
-    nrl_status st = model_adapt(m, peft_set(p));
-    if (st == NRL_OK) st = peft_check(p, m);
+    ASSERT_OK(test_adapter_open(arena_printf(&a, "%s/tests/data/lora/llama_qv", getenv("NRL_TEST_SOURCE")), &p));
+    nrl_status st = model_adapt(m, &p.set);
+    if (st == NRL_OK) st = weights_check_adapters(p.w, m);
     assert_int_equal(st, NRL_ERR_CONFIG);
-    peft_close(p);
+    test_adapter_close(&p);
     model_destroy(m);
     m = golden(&a, "gpt2");
-    ASSERT_OK(peft_open(arena_printf(&a, "%s/tests/data/lora/llama_qv", getenv("NRL_TEST_SOURCE")), &p));
-    ASSERT_FAILS(model_adapt(m, peft_set(p)), NRL_ERR_CONFIG, "no such linear module");
-    peft_close(p);
+    ASSERT_OK(test_adapter_open(arena_printf(&a, "%s/tests/data/lora/llama_qv", getenv("NRL_TEST_SOURCE")), &p));
+    ASSERT_FAILS(model_adapt(m, &p.set), NRL_ERR_CONFIG, "no such linear module");
+    test_adapter_close(&p);
     model_destroy(m);
     arena_free(&a);
+}
+
+static nrl_status zeros(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    (void)user, (void)p, (void)begin;
+    memset(out, 0, (size_t)n * sizeof *out);
+    return NRL_OK;
+}
+
+/* adapter_config.json as it is written for the model; malloc'd. */
+static char *described(const model *m, const char *base)
+{
+    char *dir = support_scratch(), *path = mem_printf("%s/out/adapter_config.json", dir), *to = mem_printf("%s/out", dir), *text;
+    size_t size;
+    const save_options o = {.dtype = NRL_DTYPE_F32, .adapter_base = base};
+    ASSERT_OK(test_save(to, m, zeros, NULL, o));
+    ASSERT_OK(file_read(path, 1 << 20, &text, &size));
+    test_folder_remove(dir);
+    free(dir);
+    free(path);
+    free(to);
+    return text;
 }
 
 static void targets_are_told_by_last_parts_where_these_say_all(void **state)
@@ -239,7 +260,7 @@ static void targets_are_told_by_last_parts_where_these_say_all(void **state)
     model *m = golden(&a, "gpt2");
     adapter_entry entries[] = {{"transformer.h.0.attn.c_attn", 4, 8}, {"transformer.h.1.attn.c_attn", 2, 6}};
     ASSERT_OK(model_adapt(m, &(adapter_set){.n = 2, .entries = entries}));
-    char *text = peft_config(m, "models/x");
+    char *text = described(m, "models/x");
     assert_non_null(strstr(text, "\"c_attn\"\n"));
     assert_non_null(strstr(text, "\"fan_in_fan_out\": true"));
     assert_non_null(strstr(text, "\"transformer.h.1.attn.c_attn\": 2"));
@@ -248,7 +269,7 @@ static void targets_are_told_by_last_parts_where_these_say_all(void **state)
     model_destroy(m);
     m = golden(&a, "gpt2");
     ASSERT_OK(model_adapt(m, &(adapter_set){.n = 1, .entries = entries}));
-    text = peft_config(m, NULL);
+    text = described(m, "");
     assert_non_null(strstr(text, "\"transformer.h.0.attn.c_attn\"\n"));
     assert_non_null(strstr(text, "\"base_model_name_or_path\": null"));
     free(text);

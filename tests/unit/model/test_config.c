@@ -67,7 +67,7 @@ static void real_configs_give_the_known_number_of_parameters(void **state)
         const char *path =
             shared_path_in(&a, arena_printf(&a, "data/configs/%s.json", rows[i].file));
         if (!path) skip();
-        ASSERT_OK(hf_config_file(path, &a, &config));
+        ASSERT_OK(weights_read_config(test_formats(), path, &a, &config));
         ASSERT_OK(support_model(h, config, &m));
         assert_int_equal(model_n_params(m), rows[i].n);
         model_destroy(m);
@@ -82,7 +82,7 @@ static nrl_status read_config(const char *text)
     const nrl_node *config;
     char *dir = support_scratch();
     support_write(dir, "config.json", text, strlen(text));
-    nrl_status st = hf_config(dir, &a, &config);
+    nrl_status st = test_weights_config(dir, &a, &config);
     test_folder_remove(dir);
     free(dir);
     arena_free(&a);
@@ -280,7 +280,7 @@ static void shipped_configs_load(void **state)
         const nrl_node *config;
         const char *path =
             arena_printf(&a, "%s/configs/models/%s.json", getenv("NRL_TEST_SOURCE"), names[i]);
-        ASSERT_OK(hf_config_file(path, &a, &config));
+        ASSERT_OK(weights_read_config(test_formats(), path, &a, &config));
         ASSERT_OK(support_model(h, config, &m));
         assert_string_equal(m->units[0].name, "embed");
         assert_string_equal(m->units[m->n_units - 1].name, "norm");

@@ -2,7 +2,7 @@
  * test_init.c - initial values: any slice gives the same numbers, names and seeds give others, and
  * they are normal. And the number formats of files, all 65536 of each half type.
  */
-#include "model/convert.h"
+#include "base/convert.h"
 #include "support.h"
 #include <math.h>
 

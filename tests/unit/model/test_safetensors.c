@@ -1,7 +1,7 @@
 /*
  * test_safetensors.c - what a weight file may get wrong, and that each is told.
  */
-#include "model/safetensors.h"
+#include "safetensors.h"
 #include "support.h"
 
 static nrl_status parse(const char *header, size_t data_bytes)

@@ -9,7 +9,7 @@
 
 /* Values that a save takes: from files, or element index + `shift` scaled down. */
 typedef struct {
-    const hf_weights *w;
+    const weight_files *w;
     const model *m;
     float shift;
     int64_t fail_at; /* parameter index, -1 = none */
@@ -19,7 +19,7 @@ static nrl_status give(void *user, const nrl_param *p, int64_t begin, int64_t n,
 {
     const values *v = user;
     if (v->fail_at >= 0 && p->index == v->fail_at) return nrl_fail(NRL_ERR_DEVICE, "no values");
-    if (v->w) return hf_weights_read(v->w, v->m, p, begin, n, out);
+    if (v->w) return weights_read(v->w, v->m, p, begin, n, out);
     for (int64_t i = 0; i < n; i++)
         out[i] = (float)(begin + i) * 0x1p-10f + v->shift;
     return NRL_OK;
@@ -55,7 +55,7 @@ static model *golden_model(fixture *f, const char *name)
 {
     const nrl_node *config;
     model *m;
-    ASSERT_OK(hf_config(support_golden(&f->a, name), &f->a, &config));
+    ASSERT_OK(test_weights_config(support_golden(&f->a, name), &f->a, &config));
     ASSERT_OK(support_model(f->host, config, &m));
     return m;
 }
@@ -79,16 +79,16 @@ static const char *in(fixture *f, const char *name)
 
 static nrl_status save(const char *dir, const model *m, values *v, nrl_dtype dtype, int64_t shard)
 {
-    hf_save_options o = {.dtype = dtype, .max_shard_bytes = shard, .overwrite = true};
-    return hf_save(dir, m, give, v, &o);
+    save_options o = {.dtype = dtype, .max_shard_bytes = shard, .overwrite = true};
+    return test_save(dir, m, give, v, o);
 }
 
 static nrl_status check(const char *dir, const model *m)
 {
-    hf_weights *w;
-    NRL_TRY(hf_weights_open(dir, &w));
-    nrl_status st = hf_weights_check(w, m);
-    hf_weights_close(w);
+    weight_files *w;
+    NRL_TRY(test_weights_open(dir, &w));
+    nrl_status st = weights_check(w, m);
+    weights_close(w);
     return st;
 }
 
@@ -109,8 +109,8 @@ static void any_slice_of_a_turned_matrix_is_right(void **state)
 {
     fixture *f = *state;
     model *m = golden_model(f, "gpt2");
-    hf_weights *w;
-    ASSERT_OK(hf_weights_open(support_golden(&f->a, "gpt2"), &w));
+    weight_files *w;
+    ASSERT_OK(test_weights_open(support_golden(&f->a, "gpt2"), &w));
     nrl_param *p = model_param(m, "transformer.h.0.attn.c_attn.weight"); /* [96, 32] */
     nrl_param straight = *p;
     nrl_part part = p->parts[0];
@@ -120,40 +120,40 @@ static void any_slice_of_a_turned_matrix_is_right(void **state)
     straight.parts = &part;
     float *whole = mem_alloc(3072 * sizeof(float)), *raw = mem_alloc(3072 * sizeof(float));
     float *slice = mem_alloc(3072 * sizeof(float));
-    ASSERT_OK(hf_weights_read(w, m, p, 0, 3072, whole));
-    ASSERT_OK(hf_weights_read(w, m, &straight, 0, 3072, raw));
+    ASSERT_OK(weights_read(w, m, p, 0, 3072, whole));
+    ASSERT_OK(weights_read(w, m, &straight, 0, 3072, raw));
     for (int o = 0; o < 96; o++)
         for (int i = 0; i < 32; i++)
             assert_true(whole[o * 32 + i] == raw[i * 96 + o]);
     for (int begin = 0; begin < 3072; begin += 37)
         for (int n = 1; begin + n <= 3072; n += 211) {
-            ASSERT_OK(hf_weights_read(w, m, p, begin, n, slice));
+            ASSERT_OK(weights_read(w, m, p, begin, n, slice));
             assert_memory_equal(slice, whole + begin, (size_t)n * sizeof(float));
         }
     free(whole);
     free(raw);
     free(slice);
-    hf_weights_close(w);
+    weights_close(w);
     model_destroy(m);
 }
 
 static void assert_same_values(const char *x, const char *y, const model *m, double relative)
 {
-    hf_weights *a, *b;
-    ASSERT_OK(hf_weights_open(x, &a));
-    ASSERT_OK(hf_weights_open(y, &b));
+    weight_files *a, *b;
+    ASSERT_OK(test_weights_open(x, &a));
+    ASSERT_OK(test_weights_open(y, &b));
     for (int32_t i = 0; i < m->n_params; i++) {
         int64_t n = m->params[i]->numel;
         float *u = mem_alloc((size_t)n * sizeof *u), *v = mem_alloc((size_t)n * sizeof *v);
-        ASSERT_OK(hf_weights_read(a, m, m->params[i], 0, n, u));
-        ASSERT_OK(hf_weights_read(b, m, m->params[i], 0, n, v));
+        ASSERT_OK(weights_read(a, m, m->params[i], 0, n, u));
+        ASSERT_OK(weights_read(b, m, m->params[i], 0, n, v));
         for (int64_t k = 0; k < n; k++)
             assert_true(fabsf(u[k] - v[k]) <= relative * fabsf(u[k]) + 6e-8 * (relative > 0));
         free(u);
         free(v);
     }
-    hf_weights_close(a);
-    hf_weights_close(b);
+    weights_close(a);
+    weights_close(b);
 }
 
 static void what_is_saved_reads_back_in_every_type_and_sharding(void **state)
@@ -174,15 +174,15 @@ static void what_is_saved_reads_back_in_every_type_and_sharding(void **state)
             const char *dir = arena_printf(&f->a, "%s/a/b/%d-%d", f->dir, i, k);
             model *m = golden_model(f, names[i]);
             values v = {.m = m, .fail_at = -1};
-            hf_weights *w;
-            ASSERT_OK(hf_weights_open(from, &w));
+            weight_files *w;
+            ASSERT_OK(test_weights_open(from, &w));
             v.w = w;
             ASSERT_OK(save(dir, m, &v, rows[k].dtype, rows[k].shard));
             ASSERT_OK(check(dir, m));
             assert_same_values(from, dir, m, rows[k].error);
             assert_int_equal(support_exists(dir, "model.safetensors.index.json"),
                              rows[k].shard != 0);
-            hf_weights_close(w);
+            weights_close(w);
             model_destroy(m);
         }
 }
@@ -194,7 +194,7 @@ static void the_saved_config_names_the_new_type_and_keeps_the_rest(void **state)
     values v = {.fail_at = -1};
     const nrl_node *config;
     ASSERT_OK(save(in(f, "m"), m, &v, NRL_DTYPE_BF16, 0));
-    ASSERT_OK(hf_config(in(f, "m"), &f->a, &config));
+    ASSERT_OK(test_weights_config(in(f, "m"), &f->a, &config));
     assert_string_equal(nrl_node_string(nrl_node_find(config, "dtype"), ""), "bfloat16");
     assert_null(nrl_node_find(config, "torch_dtype"));
     const nrl_node *rope = nrl_node_find(config, "rope_parameters");
@@ -210,8 +210,8 @@ static void travelling_files_are_copied(void **state)
     mkdir(in(f, "from"), 0777);
     support_write(in(f, "from"), "tokenizer.json", "{}", 2);
     support_write(in(f, "from"), "training_args.bin", "x", 1);
-    hf_save_options o = {.dtype = NRL_DTYPE_F32, .copy_from = in(f, "from")};
-    ASSERT_OK(hf_save(in(f, "to/"), m, give, &v, &o));
+    save_options o = {.dtype = NRL_DTYPE_F32, .copy_from = in(f, "from")};
+    ASSERT_OK(test_save(in(f, "to/"), m, give, &v, o));
     assert_true(support_exists(in(f, "to"), "tokenizer.json"));
     assert_false(support_exists(in(f, "to"), "training_args.bin"));
     model_destroy(m);
@@ -259,8 +259,8 @@ static void a_model_is_exchanged_as_a_whole(void **state)
     assert_true(before.st_ino != after.st_ino && before.st_mode == after.st_mode);
     assert_true(support_exists(in(f, "m/deep"), "notes.txt"));
     ASSERT_OK(check(dir, m));
-    hf_save_options o = {.dtype = NRL_DTYPE_F32};
-    ASSERT_FAILS(hf_save(dir, m, give, &v, &o), NRL_ERR_CONFIG, "is there already");
+    save_options o = {.dtype = NRL_DTYPE_F32};
+    ASSERT_FAILS(test_save(dir, m, give, &v, o), NRL_ERR_CONFIG, "is there already");
     model_destroy(m);
 }
 
@@ -273,9 +273,9 @@ static void what_is_read_is_not_replaced(void **state)
     const char *dir = in(f, "m");
     ASSERT_OK(save(dir, m, &v, NRL_DTYPE_F32, 0));
     inputs_add(&read, "model.path", dir);
-    hf_save_options o = {.dtype = NRL_DTYPE_F32, .overwrite = true, .inputs = &read};
-    ASSERT_FAILS(hf_save(dir, m, give, &v, &o), NRL_ERR_CONFIG, "read as model.path");
-    ASSERT_FAILS(hf_save(f->dir, m, give, &v, &o), NRL_ERR_CONFIG, "in it is read as model.path");
+    save_options o = {.dtype = NRL_DTYPE_F32, .overwrite = true, .inputs = &read};
+    ASSERT_FAILS(test_save(dir, m, give, &v, o), NRL_ERR_CONFIG, "read as model.path");
+    ASSERT_FAILS(test_save(f->dir, m, give, &v, o), NRL_ERR_CONFIG, "in it is read as model.path");
     inputs_free(&read);
     model_destroy(m);
 }
@@ -359,17 +359,17 @@ static void a_tied_head_may_be_absent_or_equal_but_not_different(void **state)
     ASSERT_FAILS(check(in(f, "tied"), untied), NRL_ERR_DATA, "does not tie it");
     ASSERT_OK(save(in(f, "both"), untied, &v, NRL_DTYPE_F32, 0)); /* equal: index values */
     ASSERT_OK(check(in(f, "both"), tied));
-    hf_weights *w;
-    ASSERT_OK(hf_weights_open(support_golden(&f->a, "llama"), &w));
+    weight_files *w;
+    ASSERT_OK(test_weights_open(support_golden(&f->a, "llama"), &w));
     model *golden = golden_model(f, "llama"); /* its head is not its embedding */
     arena a = {0};
     nrl_node *config = node_copy(&a, golden->config);
     node_set(&a, config, "tie_word_embeddings", node_bool(&a, true));
     model *wrong;
     ASSERT_OK(support_model(f->host, config, &wrong));
-    ASSERT_FAILS(hf_weights_check(w, wrong), NRL_ERR_DATA,
+    ASSERT_FAILS(weights_check(w, wrong), NRL_ERR_DATA,
                  "lm_head.weight: differs from model.embed_tokens.weight");
-    hf_weights_close(w);
+    weights_close(w);
     model_destroy(wrong);
     model_destroy(golden);
     model_destroy(untied);
@@ -406,10 +406,10 @@ static void the_hash_knows_values_but_not_files(void **state)
     v.shift = 1;
     ASSERT_OK(save(in(f, "2"), m, &v, NRL_DTYPE_F32, 0));
     for (int i = 0; i < 3; i++) {
-        hf_weights *w;
-        ASSERT_OK(hf_weights_open(arena_printf(&f->a, "%s/%d", f->dir, i), &w));
-        ASSERT_OK(hf_weights_hash(w, hash[i]));
-        hf_weights_close(w);
+        weight_files *w;
+        ASSERT_OK(test_weights_open(arena_printf(&f->a, "%s/%d", f->dir, i), &w));
+        ASSERT_OK(weights_hash(w, hash[i]));
+        weights_close(w);
     }
     assert_int_equal(strlen(hash[0]), 32);
     assert_string_equal(hash[0], hash[1]);
@@ -431,41 +431,80 @@ static void a_wrong_index_is_told(void **state)
     size_t size;
     unsigned char *image = support_image("{}", 0, &size);
     support_write(f->dir, "y.safetensors", image, size);
+    support_write(f->dir, "config.json", "{\"model_type\":\"x\"}", 18);
     free(image);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        hf_weights *w;
+        weight_files *w;
         support_write(f->dir, "model.safetensors.index.json", rows[i].index, strlen(rows[i].index));
-        ASSERT_FAILS(hf_weights_open(f->dir, &w), NRL_ERR_DATA, rows[i].text);
+        ASSERT_FAILS(test_weights_open(f->dir, &w), NRL_ERR_DATA, rows[i].text);
     }
 }
 
 static void a_directory_without_weights_says_what_was_looked_for(void **state)
 {
     fixture *f = *state;
-    hf_weights *w;
-    ASSERT_FAILS(hf_weights_open(f->dir, &w), NRL_ERR_DATA, "no model.safetensors and no");
+    weight_files *w;
+    support_write(f->dir, "config.json", "{\"model_type\":\"x\"}", 18);
+    ASSERT_FAILS(test_weights_open(f->dir, &w), NRL_ERR_DATA, "no model.safetensors and no");
     support_write(f->dir, "pytorch_model.bin", "", 0);
-    ASSERT_FAILS(hf_weights_open(f->dir, &w), NRL_ERR_DATA, "is a pickle");
+    ASSERT_FAILS(test_weights_open(f->dir, &w), NRL_ERR_DATA, "is a pickle");
+}
+
+static const char *cache_folder;
+
+static const char *cache_variable(const char *name)
+{
+    return strcmp(name, "HF_HOME") ? NULL : cache_folder;
+}
+
+/* Where the weights of `path` are, in `f->a`. */
+static nrl_status located(fixture *f, const char *path, const char **dir)
+{
+    const format_scope scope = {.host = f->host, .variable = cache_variable};
+    weight_files *w;
+    NRL_TRY(weights_open(&scope, NRL_HOLDS_MODEL, path, &w));
+    *dir = arena_strdup(&f->a, w->info.path);
+    weights_close(w);
+    return NRL_OK;
 }
 
 static void a_model_name_is_looked_up_in_the_local_cache(void **state)
 {
     fixture *f = *state;
+    static const char config[] = "{\"model_type\":\"llama\"}";
     const char *dir;
-    const char *repo = in(f, "hub/models--org--name");
-    ASSERT_OK(hf_find(f->dir, NULL, &f->a, &dir));
+    const char *repo = in(f, "hub/models--org--name"), *snapshot = arena_printf(&f->a, "%s/snapshots/abc", repo);
+    cache_folder = f->dir;
+    support_write(f->dir, "config.json", config, strlen(config));
+    ASSERT_OK(located(f, f->dir, &dir));
     assert_string_equal(dir, f->dir);
-    ASSERT_FAILS(hf_find("org/name", f->dir, &f->a, &dir), NRL_ERR_CONFIG, "hf download org/name");
-    ASSERT_FAILS(hf_find("./x", f->dir, &f->a, &dir), NRL_ERR_CONFIG, "no such directory");
-    ASSERT_FAILS(hf_find("a/b/c", f->dir, &f->a, &dir), NRL_ERR_CONFIG, "no such directory");
+    ASSERT_FAILS(located(f, "org/name", &dir), NRL_ERR_CONFIG, "hf download org/name");
+    ASSERT_FAILS(located(f, "./x", &dir), NRL_ERR_CONFIG, "no such directory");
+    ASSERT_FAILS(located(f, "a/b/c", &dir), NRL_ERR_CONFIG, "no such directory");
     mkdir(in(f, "hub"), 0777);
     mkdir(repo, 0777);
     mkdir(arena_printf(&f->a, "%s/refs", repo), 0777);
     mkdir(arena_printf(&f->a, "%s/snapshots", repo), 0777);
-    mkdir(arena_printf(&f->a, "%s/snapshots/abc", repo), 0777);
+    mkdir(snapshot, 0777);
+    support_write(snapshot, "config.json", config, strlen(config));
     support_write(arena_printf(&f->a, "%s/refs", repo), "main", "abc\n", 4);
-    ASSERT_OK(hf_find("org/name", f->dir, &f->a, &dir));
+    ASSERT_OK(located(f, "org/name", &dir));
     assert_non_null(strstr(dir, "/snapshots/abc"));
+}
+
+/* The config's word decides against the probe, and must name a format that holds a model. */
+static void a_named_format_is_used_without_a_probe(void **state)
+{
+    fixture *f = *state;
+    weight_files *w;
+    format_scope scope = {.host = f->host, .name = "hf"};
+    ASSERT_OK(weights_open(&scope, NRL_HOLDS_MODEL, support_golden(&f->a, "llama"), &w));
+    assert_string_equal(w->format->plugin.name, "hf");
+    weights_close(w);
+    scope.name = "peft";
+    ASSERT_FAILS(weights_open(&scope, NRL_HOLDS_MODEL, f->dir, &w), NRL_ERR_CONFIG, "it holds an adapter");
+    scope.name = "hv";
+    ASSERT_FAILS(weights_open(&scope, NRL_HOLDS_MODEL, f->dir, &w), NRL_ERR_CONFIG, "did you mean 'hf'");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -490,6 +529,7 @@ int main(void)
         TEST(a_wrong_index_is_told),
         TEST(a_directory_without_weights_says_what_was_looked_for),
         TEST(a_model_name_is_looked_up_in_the_local_cache),
+        TEST(a_named_format_is_used_without_a_probe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  */
 #include "run/reference_cache.h"
 #include "support/run.h"
+#include "support/weights.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
@@ -260,11 +261,11 @@ static void a_whole_file_of_other_numbers_stops_at_the_first_loss(void **state)
     (void)state;
     static const char *const checks[] = {NULL, "algorithm.check_start=false"};
     char key[33];
-    hf_weights *w;
+    weight_files *w;
     fake f = {0};
-    assert_int_equal(hf_weights_open(model_dir, &w), NRL_OK);
-    assert_int_equal(hf_weights_hash(w, key), NRL_OK);
-    hf_weights_close(w);
+    assert_int_equal(test_weights_open(model_dir, &w), NRL_OK);
+    assert_int_equal(weights_hash(w, key), NRL_OK);
+    weights_close(w);
     run *r = open_run("stale", "algorithm.reference=none");
     reference_cache_close(open_fake(r, arena_printf(&place.memory, "%s/stale", place.folder), key, &f));
     run_close(r);

@@ -4,12 +4,12 @@
  * size and product is checked before a tensor is handed out, and the data must be covered exactly
  * once.
  */
-#ifndef MODEL_SAFETENSORS_H
-#define MODEL_SAFETENSORS_H
+#ifndef FORMATS_SAFETENSORS_H
+#define FORMATS_SAFETENSORS_H
 #include "base/arena.h"
-#include <nrl/tensor.h>
+#include <nrl/format.h>
 
-enum { SAFETENSORS_MAX_DIMS = 8 };
+enum { SAFETENSORS_MAX_DIMS = NRL_FORMAT_MAX_DIMS };
 
 typedef struct {
     const char *name;
@@ -39,6 +39,9 @@ void safetensors_close(safetensors *f);
 /* The same from memory that outlives the result. */
 nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *bytes, size_t size,
                              safetensors *out);
+
+/* What nrl/format.h calls it: dtype is NONE for types that hold no weights. */
+void safetensor_describe(const safetensor *t, nrl_format_tensor *out);
 
 /* "[2, 3]" into text. */
 void safetensors_shape_text(int n_dims, const int64_t *dims, char *text, size_t size);

@@ -3,8 +3,8 @@
  * beside it, synced files, one exchange of names. Errors name the file; a full disk also the bytes that were
  * needed.
  */
-#ifndef MODEL_OUTPUT_H
-#define MODEL_OUTPUT_H
+#ifndef BASE_OUTPUT_H
+#define BASE_OUTPUT_H
 #include "base/inputs.h"
 #include <nrl/status.h>
 #include <stdbool.h>
@@ -44,9 +44,9 @@ nrl_status output_copy(const output *o, const char *from_dir,
  * NULL). Without `overwrite` a file that would be replaced or is stale is NRL_ERR_CONFIG. */
 nrl_status output_publish(output *o, bool overwrite, bool (*is_stale)(const char *name));
 
-/* Removes the files of a directory that `is_ours` names, and the directory where nothing else is in it; what is
- * left is named in a warning. A missing directory is fine. */
-nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name));
+/* Removes the files of a directory that `is_ours` names or that are in `also` (NULL-ended; NULL = none), and the
+ * directory where nothing else is in it; what is left is named in a warning. A missing directory is fine. */
+nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name), const char *const *also);
 
 /* Removes what is left of the temporary directory and frees. Call it in any case. */
 void output_close(output *o);

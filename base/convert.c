@@ -1,7 +1,7 @@
 /*
  * convert.c - loops that compilers turn into vector code where the format allows it.
  */
-#include "model/convert.h"
+#include "base/convert.h"
 #include <string.h>
 
 bool convert_known(nrl_dtype dtype)

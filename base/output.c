@@ -2,7 +2,7 @@
  * output.c - see output.h. Two directories of one file system exchange their names atomically where the
  * kernel and the file system know how; elsewhere the old one steps aside for a moment.
  */
-#include "model/output.h"
+#include "base/output.h"
 #include "base/arena.h"
 #include <dirent.h>
 #include <errno.h>
@@ -315,12 +315,18 @@ nrl_status output_publish(output *o, bool overwrite, bool (*is_stale)(const char
     return sync_parent(o->dir);
 }
 
-nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name))
+static bool is_in_list(const char *const *list, const char *name)
+{
+    while (list && *list && strcmp(*list, name)) list++;
+    return list && *list;
+}
+
+nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name), const char *const *also)
 {
     name_list all = list_names(dir);
     const char *left = NULL;
     for (size_t i = 0; i < all.n; i++)
-        if (is_ours(all.names[i])) remove_in(dir, all.names[i]);
+        if (is_ours(all.names[i]) || is_in_list(also, all.names[i])) remove_in(dir, all.names[i]);
         else left = all.names[i];
     if (left) nrl_warn("left in place: '%s/%s'", dir, left);
     nrl_status st = left || !rmdir(dir) || errno == ENOENT || errno == ENOTDIR ? NRL_OK : io_error(dir, "remove this directory");

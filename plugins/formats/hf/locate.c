@@ -1,10 +1,10 @@
 /*
- * hf_find.c - a model directory from what the user wrote: a directory, or org/name in the local
+ * locate.c - a model directory from what the user wrote: a directory, or org/name in the local
  * cache that Hugging Face tools fill (hub/models--org--name/{refs,snapshots}). Nothing is
  * downloaded.
  */
 #include "base/file.h"
-#include "model/hf.h"
+#include "hf.h"
 #include <dirent.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -14,22 +14,23 @@
 
 enum { MAX_REF_BYTES = 4096 };
 
-static bool is_directory(const char *path)
+bool hf_is_directory(const char *path)
 {
     struct stat s;
     return !stat(path, &s) && S_ISDIR(s.st_mode);
 }
 
 /* "org/name": one slash, and nothing that only a path would have. */
-static bool is_hub_name(const char *path)
+bool hf_is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
     return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && *path != '.' &&
            *path != '~';
 }
 
-static const char *cache_directory(const char *hf_home, arena *a)
+static const char *cache_directory(const nrl_format_host *host, arena *a)
 {
+    const char *hf_home = host->variable("HF_HOME");
     if (hf_home) return hf_home;
     struct passwd *user = getpwuid(getuid());
     return arena_printf(a, "%s/.cache/huggingface", user ? user->pw_dir : "");
@@ -54,26 +55,26 @@ static const char *not_a_model(const char *path, arena *a)
     struct stat s;
     if (!stat(path, &s))
         return arena_printf(a, "model '%s': a file, expected the directory of config.json and weights", path);
-    bool inside = is_directory(arena_strndup(a, path, strcspn(path, "/")));
-    if (!is_hub_name(path) || inside) return arena_printf(a, "model '%s': no such directory", path);
+    bool inside = hf_is_directory(arena_strndup(a, path, strcspn(path, "/")));
+    if (!hf_is_hub_name(path) || inside) return arena_printf(a, "model '%s': no such directory", path);
     return NULL;
 }
 
-nrl_status hf_find(const char *path, const char *hf_home, arena *a, const char **out)
+nrl_status hf_locate(const char *path, const nrl_format_host *host, arena *a, const char **out)
 {
-    if (is_directory(path)) {
+    if (hf_is_directory(path)) {
         *out = arena_strdup(a, path);
         return NRL_OK;
     }
     const char *why = not_a_model(path, a);
     if (why) return nrl_fail(NRL_ERR_CONFIG, "%s", why);
     size_t org = strcspn(path, "/");
-    const char *cache = cache_directory(hf_home, a);
+    const char *cache = cache_directory(host, a);
     const char *repo =
         arena_printf(a, "%s/hub/models--%.*s--%s", cache, (int)org, path, path + org + 1);
     const char *commit = main_commit(repo, a);
     const char *snapshot = commit ? arena_printf(a, "%s/snapshots/%s", repo, commit) : NULL;
-    if (!snapshot || !is_directory(snapshot))
+    if (!snapshot || !hf_is_directory(snapshot))
         return nrl_fail(NRL_ERR_CONFIG,
                         "model '%s' is neither a directory nor in the local cache %s/hub\n"
                         "hint: if that is its name on the Hub: hf download %s",

@@ -1,8 +1,10 @@
 /*
- * hf_config.c - reads config.json and refuses what is no plain causal language model.
+ * config.c - reads config.json and refuses what is not a plain causal language model.
  */
 #include "base/json.h"
-#include "model/hf.h"
+#include "base/file.h"
+#include "hf.h"
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,23 +51,26 @@ static nrl_status check_config(const nrl_node *config)
     return NRL_OK;
 }
 
-nrl_status hf_config_file(const char *path, arena *a, const nrl_node **out)
+static nrl_status parse_config(hf *h)
 {
+    arena a = {0};
     nrl_node *config;
-    NRL_TRY(json_read_file(a, path, MAX_CONFIG_BYTES, &config));
-    NRL_TRY(check_config(config));
-    *out = config;
-    return NRL_OK;
+    nrl_status st = json_parse(&a, h->config_path, h->config, h->config_size, &config);
+    if (st == NRL_OK) st = check_config(config);
+    arena_free(&a);
+    return st;
 }
 
-nrl_status hf_config(const char *dir, arena *a, const nrl_node **out)
+nrl_status hf_read_config(hf *h)
 {
-    const char *path = arena_printf(a, "%s/config.json", dir);
-    if (access(path, F_OK) && !access(arena_printf(a, "%s/adapter_config.json", dir), F_OK))
+    h->config_path = h->is_file ? h->path : arena_printf(&h->memory, "%s/config.json", h->path);
+    bool absent = access(h->config_path, F_OK);
+    if (absent && !h->is_file && !access(arena_printf(&h->memory, "%s/adapter_config.json", h->path), F_OK))
         return nrl_fail(NRL_ERR_DATA, "%s: an adapter alone, expected a model: lora.use starts from one, beside model.path",
-                        dir);
-    if (access(path, F_OK))
+                        h->path);
+    if (absent)
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: no config.json there: neither a Hugging Face model directory nor a run or checkpoint", dir);
-    return hf_config_file(path, a, out);
+                        "%s: no config.json there: neither a Hugging Face model directory nor a run or checkpoint", h->path);
+    NRL_TRY(file_read(h->config_path, MAX_CONFIG_BYTES, &h->config, &h->config_size));
+    return parse_config(h);
 }

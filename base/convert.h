@@ -2,8 +2,8 @@
  * convert.h - the number formats of weight files to f32 and back; rounding is to nearest, ties to
  * even.
  */
-#ifndef MODEL_CONVERT_H
-#define MODEL_CONVERT_H
+#ifndef BASE_CONVERT_H
+#define BASE_CONVERT_H
 #include <nrl/tensor.h>
 
 /* Whether files may hold parameters of this type: f32, bf16, f16, f64. */

@@ -1,7 +1,8 @@
 /*
  * safetensors.c - mapping and checking of weight files.
  */
-#include "model/safetensors.h"
+#include "safetensors.h"
+#include "base/convert.h"
 #include "base/json.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -224,4 +225,14 @@ void safetensors_close(safetensors *f)
 {
     if (f->map) munmap((void *)(uintptr_t)f->map, f->map_bytes);
     *f = (safetensors){0};
+}
+
+void safetensor_describe(const safetensor *t, nrl_format_tensor *out)
+{
+    out->dtype = convert_known(t->dtype) ? t->dtype : NRL_DTYPE_NONE;
+    out->name = t->name;
+    out->type = t->type;
+    out->file = t->path;
+    out->n_dims = t->n_dims;
+    memcpy(out->dims, t->dims, (size_t)t->n_dims * sizeof *t->dims);
 }

@@ -1,26 +1,38 @@
 /*
- * peft.c - reads a peft directory.
+ * peft.c - adapters as peft keeps them: a directory of adapter_config.json and adapter_model.safetensors. Which
+ * modules there are, and their ranks, is read off the tensors; what nrl does not compute (DoRA, biases, whole modules
+ * saved beside) is refused by name. The settings of the adapter lora are {rslora, dropout, modules: [{module, rank,
+ * alpha}]}.
  */
-#include "model/peft.h"
+#include "peft.h"
+#include "base/convert.h"
 #include "base/json.h"
-#include "model/convert.h"
-#include "model/safetensors.h"
+#include "safetensors.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the hash state lives on the stack */
-#include <xxhash.h>
+#include <unistd.h>
 
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 
-struct peft {
+typedef struct {
     arena memory;
     const char *dir;
+    const char *config_path;
     const nrl_node *config;
     safetensors file;
-    adapter_set set;
-};
+    bool rslora;
+    double dropout;
+    nrl_node *modules; /* list of the settings */
+    char *text;        /* the description, see nrl/format.h */
+} peft;
+
+/* The tensors of a module as peft calls them: which is 'A' or 'B'. */
+static const char *tensor_name(arena *a, const char *module, char which)
+{
+    return arena_printf(a, "base_model.model.%s.lora_%c.weight", module, which);
+}
 
 /* ---- adapter_config.json ---- */
 
@@ -157,108 +169,158 @@ static const char *module_of(arena *a, const char *name, char which)
 
 static nrl_status add_entry(peft *p, const safetensor *a, const char *module)
 {
-    const safetensor *b = find(p, adapter_name(&p->memory, module, 'B'));
-    adapter_entry e = {.module = module, .rank = a->dims[0]};
+    arena *memory = &p->memory;
+    const safetensor *b = find(p, tensor_name(memory, module, 'B'));
+    double alpha;
     if (!b || a->n_dims != 2 || b->n_dims != 2 || a->dims[0] < 1 || b->dims[1] != a->dims[0])
         return nrl_fail(NRL_ERR_DATA, "%s: lora_A and lora_B of '%s' are no two matrices of one rank", a->path, module);
     if (!convert_known(a->dtype) || !convert_known(b->dtype))
         return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", a->path, a->name, a->type);
-    NRL_TRY(check_rank(p, module, e.rank));
-    NRL_TRY(alpha_of(p, module, &e.alpha));
-    p->set.entries[p->set.n++] = e;
+    NRL_TRY(check_rank(p, module, a->dims[0]));
+    NRL_TRY(alpha_of(p, module, &alpha));
+    nrl_node *one = node_new(memory, NRL_NODE_MAP);
+    node_append_text(memory, one, "module", module);
+    node_append_int(memory, one, "rank", a->dims[0]);
+    node_append(memory, one, "alpha", node_f64(memory, alpha));
+    node_append(memory, p->modules, NULL, one);
     return NRL_OK;
 }
 
 static nrl_status read_entries(peft *p)
 {
-    p->set.entries = arena_alloc(&p->memory, (size_t)(p->file.n + 1) * sizeof *p->set.entries);
+    p->modules = node_new(&p->memory, NRL_NODE_LIST);
     for (int64_t i = 0; i < p->file.n; i++) {
         const safetensor *t = &p->file.tensors[i];
         const char *a = module_of(&p->memory, t->name, 'A'), *b = a ? NULL : module_of(&p->memory, t->name, 'B');
         if (!a && !b)
             return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%.200s' is no lora_A or lora_B of a linear module: that is not "
                             "built", t->path, t->name);
-        if (b && !find(p, adapter_name(&p->memory, b, 'A')))
+        if (b && !find(p, tensor_name(&p->memory, b, 'A')))
             return nrl_fail(NRL_ERR_DATA, "%s: '%s' has a lora_B and no lora_A", t->path, b);
         if (a) NRL_TRY(add_entry(p, t, a));
     }
-    return p->set.n ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no adapter is in it", p->file.path);
+    return nrl_node_size(p->modules) ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no adapter is in it", p->file.path);
+}
+
+static char *describe(peft *p)
+{
+    arena *a = &p->memory;
+    const char *base = nrl_node_string(nrl_node_find(p->config, "base_model_name_or_path"), NULL);
+    nrl_node *all = node_new(a, NRL_NODE_MAP), *settings = node_new(a, NRL_NODE_MAP);
+    node_append_text(a, all, "adapter", "lora");
+    node_append(a, all, "base", base ? node_string(a, base, strlen(base)) : node_new(a, NRL_NODE_NULL));
+    node_append(a, settings, "rslora", node_bool(a, p->rslora));
+    node_append(a, settings, "dropout", node_f64(a, p->dropout));
+    node_append(a, settings, "modules", p->modules);
+    node_append(a, all, "settings", settings);
+    return json_write(all, 0);
 }
 
 static nrl_status open_files(peft *p)
 {
     nrl_node *config;
-    const char *path = arena_printf(&p->memory, "%s/adapter_config.json", p->dir);
-    if (json_read_file(&p->memory, path, MAX_CONFIG_BYTES, &config) != NRL_OK) {
+    p->config_path = arena_printf(&p->memory, "%s/adapter_config.json", p->dir);
+    if (json_read_file(&p->memory, p->config_path, MAX_CONFIG_BYTES, &config) != NRL_OK) {
         nrl_note("a peft adapter is a directory of adapter_config.json and adapter_model.safetensors");
         return NRL_ERR_CONFIG;
     }
     NRL_TRY(check_config(config));
     p->config = config;
-    p->set.rslora = nrl_node_bool(nrl_node_find(config, "use_rslora"), false);
-    NRL_TRY(read_dropout(config, &p->set.dropout));
+    p->rslora = nrl_node_bool(nrl_node_find(config, "use_rslora"), false);
+    NRL_TRY(read_dropout(config, &p->dropout));
     NRL_TRY(safetensors_open(&p->memory, arena_printf(&p->memory, "%s/adapter_model.safetensors", p->dir), &p->file));
-    return read_entries(p);
+    NRL_TRY(read_entries(p));
+    p->text = describe(p);
+    return NRL_OK;
 }
 
-nrl_status peft_open(const char *dir, peft **out)
+/* ---- the table ---- */
+
+static int32_t peft_probe(const char *path, const nrl_format_host *host)
 {
-    peft *p = mem_alloc(sizeof *p);
-    p->dir = arena_strdup(&p->memory, dir);
-    nrl_status st = open_files(p);
-    if (st == NRL_OK) *out = p;
-    else peft_close(p);
-    return st;
+    (void)host;
+    char file[4096];
+    int n = snprintf(file, sizeof file, "%s/adapter_config.json", path);
+    return n > 0 && (size_t)n < sizeof file && !access(file, F_OK) ? NRL_PROBE_YES : NRL_PROBE_EXPLAINS;
 }
 
-void peft_close(peft *p)
+static void peft_close(void *reader)
 {
-    if (!p) return;
+    peft *p = reader;
     safetensors_close(&p->file);
+    free(p->text);
     arena_free(&p->memory);
     free(p);
 }
 
-const adapter_set *peft_set(const peft *p)
+static nrl_status peft_open(const char *path, uint32_t flags, const nrl_format_host *host, void **reader)
 {
-    return &p->set;
+    (void)flags;
+    (void)host;
+    peft *p = mem_alloc(sizeof *p);
+    p->dir = arena_strdup(&p->memory, path);
+    nrl_status st = open_files(p);
+    if (st == NRL_OK) *reader = p;
+    else peft_close(p);
+    return st;
 }
 
-nrl_status peft_check(const peft *p, const model *m)
+static void peft_info(const void *reader, nrl_format_info *info)
 {
-    for (int32_t i = m->n_own; i < m->n_params; i++) {
-        const nrl_param *w = m->params[i];
-        const safetensor *t = find(p, w->name);
-        if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: has no tensor '%s'", p->file.path, w->name);
-        if (t->n_dims == 2 && t->dims[0] == w->parts[0].dims[0] && t->dims[1] == w->parts[0].dims[1]) continue;
-        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s' is [%lld, %lld], this model's is [%lld, %lld]", p->file.path, t->name,
-                        (long long)t->dims[0], (long long)t->dims[1], (long long)w->parts[0].dims[0], (long long)w->parts[0].dims[1]);
-    }
+    const peft *p = reader;
+    info->path = p->dir;
+    info->config = p->text;
+    info->config_size = strlen(p->text);
+    info->config_path = p->config_path;
+}
+
+/* The tensors say which modules there are, so open has read their list. */
+static nrl_status peft_load(void *reader)
+{
+    (void)reader;
     return NRL_OK;
 }
 
-nrl_status peft_read(const peft *p, const char *name, int64_t begin, int64_t n, float *out)
+static int64_t peft_n_tensors(const void *reader)
 {
-    const safetensor *t = find(p, name);
-    if (!t || begin < 0 || n > t->numel || begin > t->numel - n)
-        return nrl_fail(NRL_ERR_DATA, "%s: has no such elements of '%s'", p->file.path, name);
+    return ((const peft *)reader)->file.n;
+}
+
+static void peft_tensor(const void *reader, int64_t i, nrl_format_tensor *tensor)
+{
+    safetensor_describe(&((const peft *)reader)->file.tensors[i], tensor);
+}
+
+static nrl_status peft_read(const void *reader, int64_t i, int64_t begin, int64_t n, float *out)
+{
+    const safetensor *t = &((const peft *)reader)->file.tensors[i];
     convert_to_f32(t->dtype, t->data + (size_t)begin * nrl_dtype_size(t->dtype), n, out);
     return NRL_OK;
 }
 
-void peft_hash(const peft *p, char out[33])
+static const void *peft_bytes(const void *reader, int64_t i, size_t *size)
 {
-    XXH3_state_t state;
-    XXH3_128bits_reset(&state);
-    for (int32_t i = 0; i < p->set.n; i++) {
-        double scale = adapter_scale(&p->set, &p->set.entries[i]);
-        XXH3_128bits_update(&state, &scale, sizeof scale);
-    }
-    for (int64_t i = 0; i < p->file.n; i++) {
-        const safetensor *t = &p->file.tensors[i];
-        XXH3_128bits_update(&state, t->name, strlen(t->name) + 1);
-        XXH3_128bits_update(&state, t->data, t->size_bytes);
-    }
-    XXH128_hash_t h = XXH3_128bits_digest(&state);
-    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+    const safetensor *t = &((const peft *)reader)->file.tensors[i];
+    *size = t->size_bytes;
+    return t->data;
 }
+
+static const nrl_format table = {
+    NRL_PLUGIN_PLAIN(NRL_KIND_FORMAT, nrl_format, "peft", "0.1", "adapters as peft keeps them"),
+    .holds = NRL_HOLDS_ADAPTER,
+    .probe = peft_probe,
+    .open = peft_open,
+    .close = peft_close,
+    .info = peft_info,
+    .load = peft_load,
+    .n_tensors = peft_n_tensors,
+    .tensor = peft_tensor,
+    .read = peft_read,
+    .bytes = peft_bytes,
+    .begin = peft_begin,
+    .write = peft_write,
+    .finish = peft_finish,
+    .abandon = peft_abandon,
+    .owns = peft_owns,
+};
+NRL_EXPORT(table)

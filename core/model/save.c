@@ -1,0 +1,197 @@
+/*
+ * save.c - writes a folder of weights: tensors part by part through the format's writer, travelling files, and the
+ * exchange of names at the end (base/output.h).
+ * Memory: one chunk of values; a matrix that files hold transposed (GPT-2) is whole while it is turned.
+ */
+#include "model/save.h"
+#include "base/json.h"
+#include "base/output.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 20 };
+
+typedef struct {
+    nrl_param *param;
+    const nrl_part *part;
+    int64_t begin, numel; /* elements of the parameter */
+} save_piece;
+
+typedef struct {
+    const model *m;
+    const save_options *options;
+    weights_source source;
+    void *user;
+    arena memory;
+    output out;
+    int64_t n_pieces;
+    save_piece *pieces; /* in order of writing */
+    nrl_format_tensor *tensors; /* [n_pieces] */
+    void *writer;          /* the format's; NULL: values are discarded */
+    float *values, *turned;
+    size_t room; /* elements of the two buffers */
+} saver;
+
+static bool save_holds_adapters(const saver *s)
+{
+    return s->options->format->holds == NRL_HOLDS_ADAPTER;
+}
+
+/* ---- what is written ---- */
+
+static void save_plan(saver *s)
+{
+    bool alone = save_holds_adapters(s);
+    int32_t first = alone ? s->m->n_own : 0, end = alone ? s->m->n_params : s->m->n_own;
+    size_t n = 0;
+    for (int32_t i = first; i < end; i++) n += (size_t)s->m->params[i]->n_parts;
+    s->pieces = arena_alloc(&s->memory, (n + 1) * sizeof *s->pieces);
+    s->tensors = arena_alloc(&s->memory, (n + 1) * sizeof *s->tensors);
+    for (int32_t i = first; i < end; i++) {
+        nrl_param *p = s->m->params[i];
+        int64_t begin = 0;
+        for (int k = 0; k < p->n_parts; k++) {
+            const nrl_part *part = &p->parts[k];
+            nrl_format_tensor *t = &s->tensors[s->n_pieces];
+            *t = (nrl_format_tensor){.size = sizeof *t, .dtype = s->options->dtype, .name = part->name,
+                                     .type = nrl_dtype_name(s->options->dtype), .n_dims = part->n_dims};
+            weights_file_dims(part, t->dims);
+            s->pieces[s->n_pieces++] = (save_piece){p, part, begin, weights_numel(t)};
+            begin += weights_numel(t);
+        }
+    }
+}
+
+/* The description of the model's adapters, see nrl/format.h. */
+static const nrl_node *save_adapter_config(saver *s)
+{
+    arena *a = &s->memory;
+    bool transposed = false;
+    nrl_node *map = node_new(a, NRL_NODE_MAP), *linear = node_new(a, NRL_NODE_LIST);
+    const char *base = s->options->adapter_base;
+    node_append_text(a, map, "adapter", "lora");
+    node_append(a, map, "base", base ? node_string(a, base, strlen(base)) : node_new(a, NRL_NODE_NULL));
+    node_append(a, map, "settings", adapter_set_node(a, s->m->adapters));
+    for (int32_t i = 0; i < s->m->n_own; i++) {
+        const nrl_param *p = s->m->params[i];
+        if (!adapter_fits(s->m, p)) continue;
+        const char *module = adapter_module(a, p);
+        node_append(a, linear, NULL, node_string(a, module, strlen(module)));
+        transposed |= p->adapter && p->parts[0].transposed;
+    }
+    node_append(a, map, "linear", linear);
+    node_append(a, map, "transposed", node_bool(a, transposed));
+    return map;
+}
+
+/* ---- values ---- */
+
+static void save_make_room(saver *s, int64_t n)
+{
+    if (s->room >= (size_t)n) return;
+    s->room = (size_t)n;
+    s->values = mem_realloc(s->values, s->room * sizeof(float));
+    s->turned = mem_realloc(s->turned, s->room * sizeof(float));
+}
+
+static nrl_status save_write(saver *s, int64_t i, const float *values, int64_t n)
+{
+    return s->writer ? s->options->format->write(s->writer, i, n, values) : NRL_OK;
+}
+
+/* [out, in] of the parameter to [in, out] of the file. */
+static nrl_status save_turned(saver *s, int64_t at)
+{
+    const save_piece *p = &s->pieces[at];
+    int64_t n_out = p->part->dims[0], n_in = p->part->dims[1];
+    save_make_room(s, p->numel);
+    NRL_TRY(s->source(s->user, p->param, p->begin, p->numel, s->values));
+    for (int64_t o = 0; o < n_out; o++)
+        for (int64_t i = 0; i < n_in; i++) s->turned[i * n_out + o] = s->values[o * n_in + i];
+    return save_write(s, at, s->turned, p->numel);
+}
+
+static nrl_status save_pieces(saver *s)
+{
+    for (int64_t i = 0; i < s->n_pieces; i++) {
+        const save_piece *p = &s->pieces[i];
+        if (p->part->transposed) NRL_TRY(save_turned(s, i));
+        for (int64_t done = 0; done < p->numel && !p->part->transposed; done += CHUNK) {
+            int64_t n = p->numel - done < CHUNK ? p->numel - done : CHUNK;
+            save_make_room(s, n);
+            NRL_TRY(s->source(s->user, p->param, p->begin + done, n, s->values));
+            NRL_TRY(save_write(s, i, s->values, n));
+        }
+    }
+    return NRL_OK;
+}
+
+static nrl_status save_weights(saver *s)
+{
+    const nrl_format *f = s->options->format;
+    char *config = json_write(save_holds_adapters(s) ? save_adapter_config(s) : s->m->config, 0);
+    const nrl_format_write what = {.size = sizeof what,
+                                   .tensor_size = sizeof *s->tensors,
+                                   .dir = s->out.temporary,
+                                   .config = config,
+                                   .config_size = strlen(config),
+                                   .dtype = s->options->dtype,
+                                   .max_file_bytes = s->options->max_shard_bytes,
+                                   .n_tensors = s->n_pieces,
+                                   .tensors = s->tensors};
+    nrl_status st = f->begin(&what, &s->writer);
+    if (st != NRL_OK) s->writer = NULL;
+    if (st == NRL_OK) st = save_pieces(s);
+    if (s->writer && st == NRL_OK) st = f->finish(s->writer);
+    else if (s->writer) f->abandon(s->writer);
+    free(config);
+    return st;
+}
+
+/* ---- the other files ---- */
+
+static nrl_status save_travelling(saver *s)
+{
+    const save_file *own = s->options->replaced;
+    const char *from = s->options->copy_from;
+    for (const char *const *name = s->options->format->travelling; from && name && *name; name++) {
+        bool replaced = false;
+        for (const save_file *f = own; f->name; f++) replaced |= !strcmp(f->name, *name);
+        if (!replaced) NRL_TRY(output_copy(&s->out, from, *name));
+    }
+    for (const save_file *f = own; f->name; f++)
+        if (f->text) NRL_TRY(output_text(&s->out, f->name, f->text));
+    return NRL_OK;
+}
+
+static nrl_status save_all(saver *s, const char *dir)
+{
+    const nrl_format *f = s->options->format;
+    NRL_TRY(output_open(dir, s->options->inputs, &s->out));
+    if (!s->options->overwrite) NRL_TRY(output_refuse(&s->out, f->owns));
+    NRL_TRY(save_weights(s));
+    if (!save_holds_adapters(s)) NRL_TRY(save_travelling(s));
+    return output_publish(&s->out, s->options->overwrite, f->owns);
+}
+
+nrl_status model_save(const char *dir, const model *m, weights_source source, void *user, const save_options *options)
+{
+    nrl_dtype dtype = options->dtype;
+    if (dtype != NRL_DTYPE_F32 && dtype != NRL_DTYPE_BF16 && dtype != NRL_DTYPE_F16)
+        return nrl_fail(NRL_ERR_CONFIG, "weights cannot be saved as %s, expected f32, bf16 or f16", nrl_dtype_name(dtype));
+    saver s = {.m = m, .options = options, .source = source, .user = user};
+    save_plan(&s);
+    nrl_status st = options->discard ? save_pieces(&s) : save_all(&s, dir);
+    output_close(&s.out);
+    free(s.values);
+    free(s.turned);
+    arena_free(&s.memory);
+    return st;
+}
+
+nrl_status model_remove(const format_scope *scope, const char *dir)
+{
+    const nrl_format *f;
+    NRL_TRY(format_find(scope, NRL_HOLDS_MODEL, dir, &f));
+    return output_remove(dir, f->owns, f->travelling);
+}

@@ -1,0 +1,151 @@
+/*
+ * weights_check.c - compares the tensors of the files with the parts of a model; all differences at
+ * once.
+ */
+#include "base/buffer.h"
+#include "model/weights.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_LINES = 20 };
+
+typedef struct {
+    const weight_files *w;
+    const model *m;
+    bool *used; /* [w->n] a part is read from it */
+    buffer text;
+    int64_t n_faults;
+} comparison;
+
+static void fault(comparison *c, const char *name, const char *what)
+{
+    if (c->n_faults++ < MAX_LINES) buffer_print(&c->text, "\n  %.200s: %s", name, what);
+}
+
+static void mark_used(comparison *c, const nrl_format_tensor *t)
+{
+    c->used[t - c->w->tensors] = true;
+}
+
+static void compare_shape(comparison *c, const nrl_format_tensor *t, const nrl_part *part)
+{
+    int64_t want[NRL_MAX_DIMS];
+    weights_file_dims(part, want);
+    if (t->n_dims == part->n_dims && !memcmp(t->dims, want, (size_t)part->n_dims * sizeof *want))
+        return;
+    char have[200], wanted[200], line[480];
+    weights_shape_text(t->n_dims, t->dims, have, sizeof have);
+    weights_shape_text(part->n_dims, want, wanted, sizeof wanted);
+    snprintf(line, sizeof line, "has shape %s, config.json says %s", have, wanted);
+    fault(c, t->name, line);
+}
+
+static void compare_part(comparison *c, const nrl_part *part)
+{
+    const nrl_format_tensor *t = weights_part(c->w, c->m, part);
+    if (!t) {
+        bool head = !strcmp(part->name, "lm_head.weight");
+        fault(c, part->name,
+              head ? "is missing, and config.json does not tie it to the input embedding"
+                   : "is missing");
+        return;
+    }
+    mark_used(c, t);
+    if (t->dtype == NRL_DTYPE_NONE) {
+        char line[100];
+        snprintf(line, sizeof line, "is of type %.40s, expected F32, BF16 or F16", t->type);
+        fault(c, t->name, line);
+    }
+    compare_shape(c, t, part);
+}
+
+static nrl_status same_values(const weight_files *w, const nrl_format_tensor *a, const nrl_format_tensor *b, bool *same)
+{
+    enum { CHUNK = 4096 };
+    float x[CHUNK], y[CHUNK];
+    int64_t numel = weights_numel(a);
+    *same = numel == weights_numel(b);
+    for (int64_t i = 0; i < numel && *same; i += CHUNK) {
+        int64_t n = numel - i < CHUNK ? numel - i : CHUNK;
+        NRL_TRY(weights_values(w, a, i, n, x));
+        NRL_TRY(weights_values(w, b, i, n, y));
+        *same = !memcmp(x, y, (size_t)n * sizeof *x);
+    }
+    return NRL_OK;
+}
+
+/* A tied head may be stored too, if it says the same as the input embedding. */
+static nrl_status compare_tied(comparison *c)
+{
+    bool same = false;
+    const nrl_format_tensor *head = weights_find(c->w, weights_tied_name(c->m));
+    const nrl_format_tensor *embed = weights_part(c->w, c->m, c->m->head.weight->parts);
+    if (!head) return NRL_OK;
+    mark_used(c, head);
+    if (!embed || head == embed) return NRL_OK;
+    if (head->dtype && embed->dtype) NRL_TRY(same_values(c->w, embed, head, &same));
+    if (!same) {
+        char line[300];
+        snprintf(line, sizeof line,
+                 "differs from %.150s, but config.json ties them (tie_word_embeddings)",
+                 embed->name);
+        fault(c, head->name, line);
+    }
+    return NRL_OK;
+}
+
+static bool is_ignored(const model *m, const char *name)
+{
+    size_t n = strlen(name);
+    for (int i = 0; i < m->n_ignored; i++) {
+        size_t k = strlen(m->ignored[i]);
+        if (n >= k && !strcmp(name + n - k, m->ignored[i])) return true;
+    }
+    return false;
+}
+
+static nrl_status compare_all(comparison *c)
+{
+    for (int32_t i = 0; i < c->m->n_own; i++)
+        for (int k = 0; k < c->m->params[i]->n_parts; k++)
+            compare_part(c, &c->m->params[i]->parts[k]);
+    NRL_TRY(compare_tied(c));
+    for (int64_t i = 0; i < c->w->n; i++)
+        if (!c->used[i] && !is_ignored(c->m, c->w->tensors[i].name))
+            fault(c, c->w->tensors[i].name, "is no parameter of this model");
+    return NRL_OK;
+}
+
+nrl_status weights_check(const weight_files *w, const model *m)
+{
+    comparison c = {.w = w, .m = m, .used = mem_alloc((size_t)w->n + 1)};
+    nrl_status st = compare_all(&c);
+    if (c.n_faults > MAX_LINES)
+        buffer_print(&c.text, "\n  and %lld more", (long long)(c.n_faults - MAX_LINES));
+    if (st == NRL_OK && c.n_faults)
+        st = nrl_fail(NRL_ERR_DATA,
+                      "%s: the weights do not fit config.json (%s), %lld difference%s:%s", w->info.path,
+                      m->type, (long long)c.n_faults, c.n_faults == 1 ? "" : "s", c.text.text);
+    buffer_free(&c.text);
+    free(c.used);
+    return st;
+}
+
+nrl_status weights_check_adapters(const weight_files *w, const model *m)
+{
+    for (int32_t i = m->n_own; i < m->n_params; i++) {
+        const nrl_param *p = m->params[i];
+        const nrl_part *part = &p->parts[0];
+        const nrl_format_tensor *t = weights_find(w, p->name);
+        if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: has no tensor '%s'", w->info.path, p->name);
+        if (t->dtype == NRL_DTYPE_NONE)
+            return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", t->file, t->name, t->type);
+        if (t->n_dims == part->n_dims && !memcmp(t->dims, part->dims, (size_t)part->n_dims * sizeof *t->dims)) continue;
+        char have[200], want[200];
+        weights_shape_text(t->n_dims, t->dims, have, sizeof have);
+        weights_shape_text(part->n_dims, part->dims, want, sizeof want);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s' is %s, this model's is %s", t->file, t->name, have, want);
+    }
+    return NRL_OK;
+}

@@ -1,0 +1,199 @@
+/*
+ * weights_read.c - values of a parameter out of the tensors of a format, and hashes of these.
+ */
+#include "base/buffer.h"
+#include "base/json.h"
+#include "model/weights.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the hash state lives on the stack */
+#include <xxhash.h>
+
+nrl_status weights_values(const weight_files *w, const nrl_format_tensor *t, int64_t begin, int64_t n, float *out)
+{
+    return w->format->read(w->reader, w->index[t - w->tensors], begin, n, out);
+}
+
+/* Rows that are turned at once: one cache line of the widest source is used whole. */
+enum { TURN_ROWS = 16 };
+
+/* Rows [row, row+rows) of the turned matrix [out, in] from a file's [in, out]. */
+static nrl_status read_turned(const weight_files *w, const nrl_format_tensor *t, int64_t row, int64_t rows, float *out)
+{
+    int64_t n_in = t->dims[0], n_out = t->dims[1];
+    for (int64_t done = 0; done < rows; done += TURN_ROWS) {
+        int64_t n = rows - done < TURN_ROWS ? rows - done : TURN_ROWS;
+        float line[TURN_ROWS];
+        for (int64_t i = 0; i < n_in; i++) {
+            NRL_TRY(weights_values(w, t, i * n_out + row + done, n, line));
+            for (int64_t k = 0; k < n; k++) out[(done + k) * n_in + i] = line[k];
+        }
+    }
+    return NRL_OK;
+}
+
+/* A range of the turned matrix: the end of a row, whole rows, the start of a row. */
+static nrl_status read_transposed(const weight_files *w, const nrl_format_tensor *t, int64_t begin, int64_t n, float *out)
+{
+    int64_t width = t->dims[0];
+    while (n > 0) {
+        int64_t row = begin / width, column = begin % width;
+        int64_t k = column || n < width ? (n < width - column ? n : width - column) : n / width * width;
+        if (k % width || column)
+            for (int64_t i = 0; i < k; i++) NRL_TRY(weights_values(w, t, (column + i) * t->dims[1] + row, 1, out + i));
+        else
+            NRL_TRY(read_turned(w, t, row, k / width, out));
+        begin += k;
+        n -= k;
+        out += k;
+    }
+    return NRL_OK;
+}
+
+static nrl_status read_part(const weight_files *w, const model *m, const nrl_part *part, int64_t begin, int64_t n, float *out)
+{
+    const nrl_format_tensor *t = weights_part(w, m, part);
+    if (!t || t->dtype == NRL_DTYPE_NONE || t->n_dims != part->n_dims)
+        return nrl_fail(NRL_ERR_DATA, "%s: no usable tensor '%s'", w->info.path, part->name);
+    if (begin + n > weights_numel(t))
+        return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has %lld elements, expected more", w->info.path, part->name,
+                        (long long)weights_numel(t));
+    return part->transposed ? read_transposed(w, t, begin, n, out) : weights_values(w, t, begin, n, out);
+}
+
+nrl_status weights_read_tensor(const weight_files *w, const char *name, int64_t begin, int64_t n, float *out)
+{
+    const nrl_format_tensor *t = weights_find(w, name);
+    int64_t numel = t ? weights_numel(t) : 0;
+    if (!t || t->dtype == NRL_DTYPE_NONE || begin < 0 || n > numel || begin > numel - n)
+        return nrl_fail(NRL_ERR_DATA, "%s: has no such elements of '%s'", w->info.path, name);
+    return weights_values(w, t, begin, n, out);
+}
+
+static int64_t part_numel(const nrl_part *part)
+{
+    int64_t n = 1;
+    for (int i = 0; i < part->n_dims; i++)
+        n *= part->dims[i];
+    return n;
+}
+
+nrl_status weights_read(const weight_files *w, const model *m, const nrl_param *p, int64_t begin,
+                           int64_t n, float *out)
+{
+    int64_t at = 0; /* where this part begins in the parameter */
+    for (int i = 0; i < p->n_parts && n > 0; i++) {
+        int64_t size = part_numel(&p->parts[i]);
+        if (begin < at + size) {
+            int64_t first = begin - at, k = n < size - first ? n : size - first;
+            NRL_TRY(read_part(w, m, &p->parts[i], first, k, out));
+            begin += k;
+            n -= k;
+            out += k;
+        }
+        at += size;
+    }
+    NRL_ASSERT(n, ==, 0);
+    return NRL_OK;
+}
+
+/* ---- hashes ---- */
+
+enum { HASH_CHUNK = 1 << 16 };
+
+/* The bytes of a tensor where the format maps them, else its values. */
+static nrl_status hash_tensor(const weight_files *w, const nrl_format_tensor *t, XXH3_state_t *state)
+{
+    size_t size;
+    if (w->format->bytes) {
+        const void *bytes = w->format->bytes(w->reader, w->index[t - w->tensors], &size);
+        XXH3_128bits_update(state, bytes, size);
+        return NRL_OK;
+    }
+    nrl_status st = NRL_OK;
+    int64_t numel = t->dtype ? weights_numel(t) : 0;
+    float *values = mem_alloc(HASH_CHUNK * sizeof *values);
+    for (int64_t i = 0; i < numel && st == NRL_OK; i += HASH_CHUNK) {
+        int64_t n = numel - i < HASH_CHUNK ? numel - i : HASH_CHUNK;
+        st = weights_values(w, t, i, n, values);
+        if (st == NRL_OK) XXH3_128bits_update(state, values, (size_t)n * sizeof *values);
+    }
+    free(values);
+    return st;
+}
+
+/* What an adapter's values mean is in its settings. */
+static nrl_status hash_settings(const weight_files *w, XXH3_state_t *state)
+{
+    arena a = {0};
+    const nrl_node *config;
+    if (w->format->holds != NRL_HOLDS_ADAPTER) return NRL_OK;
+    nrl_status st = weights_config(w, &a, &config);
+    if (st == NRL_OK) {
+        char *text = json_write(nrl_node_find(config, "settings"), 0);
+        XXH3_128bits_update(state, text, strlen(text));
+        free(text);
+    }
+    arena_free(&a);
+    return st;
+}
+
+nrl_status weights_hash(const weight_files *w, char out[HASH_TEXT])
+{
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    NRL_TRY(hash_settings(w, &state));
+    for (int64_t i = 0; i < w->n; i++) {
+        const nrl_format_tensor *t = &w->tensors[i];
+        XXH3_128bits_update(&state, t->name, strlen(t->name) + 1);
+        XXH3_128bits_update(&state, t->type, strlen(t->type) + 1);
+        XXH3_128bits_update(&state, t->dims, (size_t)t->n_dims * sizeof *t->dims);
+        NRL_TRY(hash_tensor(w, t, &state));
+    }
+    XXH128_hash_t h = XXH3_128bits_digest(&state);
+    snprintf(out, HASH_TEXT, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+    return NRL_OK;
+}
+
+/* Samples of a tensor: pages, as reading less than one costs as much. */
+enum { SAMPLES = 4, SAMPLE_BYTES = 4096, SAMPLE_VALUES = SAMPLE_BYTES / (int)sizeof(float) };
+
+/* The first and the last block of its bytes (or values), and two between them. */
+static nrl_status sample_hash(const weight_files *w, const nrl_format_tensor *t, uint64_t *h)
+{
+    *h = 0;
+    if (w->format->bytes) {
+        size_t size;
+        const unsigned char *data = w->format->bytes(w->reader, w->index[t - w->tensors], &size);
+        if (size <= SAMPLES * SAMPLE_BYTES) *h = XXH3_64bits(data, size);
+        else
+            for (size_t k = 0; k < SAMPLES; k++)
+                *h = XXH3_64bits_withSeed(data + (size - SAMPLE_BYTES) / (SAMPLES - 1) * k, SAMPLE_BYTES, *h);
+        return NRL_OK;
+    }
+    float values[SAMPLES * SAMPLE_VALUES];
+    int64_t numel = t->dtype ? weights_numel(t) : 0, all = SAMPLES * SAMPLE_VALUES, n = numel <= all ? numel : SAMPLE_VALUES;
+    for (int64_t k = 0; k < (numel <= all ? 1 : SAMPLES); k++) {
+        NRL_TRY(weights_values(w, t, numel <= all ? 0 : (numel - n) / (SAMPLES - 1) * k, n, values));
+        *h = XXH3_64bits_withSeed(values, (size_t)n * sizeof *values, *h);
+    }
+    return NRL_OK;
+}
+
+nrl_status weights_identity(const weight_files *w, const char *whose, char **lines)
+{
+    buffer b = {0};
+    nrl_status st = NRL_OK;
+    for (int64_t i = 0; i < w->n && st == NRL_OK; i++) {
+        const nrl_format_tensor *t = &w->tensors[i];
+        char shape[200];
+        uint64_t h;
+        weights_shape_text(t->n_dims, t->dims, shape, sizeof shape);
+        st = sample_hash(w, t, &h);
+        buffer_print(&b, "%s'%s': %s %s, %016llx\n", whose, t->name, t->type, shape, (unsigned long long)h);
+    }
+    *lines = st == NRL_OK ? buffer_take(&b) : NULL;
+    buffer_free(&b);
+    return st;
+}

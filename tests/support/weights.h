@@ -1,0 +1,68 @@
+/*
+ * weights.h - weights on disk for tests: whatever format recognises a path, with the plugins of $NRL_PLUGIN_PATH.
+ */
+#ifndef SUPPORT_WEIGHTS_H
+#define SUPPORT_WEIGHTS_H
+#include "model/save.h"
+#include "run/origin.h"
+#include <stdlib.h>
+
+/* One host for the whole process. */
+static inline const format_scope *test_formats(void)
+{
+    static format_scope scope;
+    if (!scope.host) scope.host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
+    return &scope;
+}
+
+static inline nrl_status test_weights_open(const char *dir, weight_files **out)
+{
+    NRL_TRY(weights_open(test_formats(), NRL_HOLDS_MODEL, dir, out));
+    nrl_status st = weights_load(*out);
+    if (st != NRL_OK) weights_close(*out);
+    return st;
+}
+
+static inline nrl_status test_weights_config(const char *dir, arena *a, const nrl_node **out)
+{
+    weight_files *w;
+    NRL_TRY(weights_open(test_formats(), NRL_HOLDS_MODEL, dir, &w));
+    nrl_status st = weights_config(w, a, out);
+    weights_close(w);
+    return st;
+}
+
+/* model_save in the format of Hugging Face directories, or with adapter_base set (maybe to "") in that of peft. */
+static inline nrl_status test_save(const char *dir, const model *m, weights_source source, void *user, save_options o)
+{
+    uint32_t holds = o.adapter_base ? NRL_HOLDS_ADAPTER : NRL_HOLDS_MODEL;
+    if (o.adapter_base && !*o.adapter_base) o.adapter_base = NULL;
+    NRL_TRY(format_for_writing(test_formats(), holds, NULL, &o.format));
+    return model_save(dir, m, source, user, &o);
+}
+
+/* An adapter on disk. */
+typedef struct {
+    weight_files *w;
+    arena a;
+    adapter_set set;
+} test_adapter;
+
+static inline void test_adapter_close(test_adapter *t)
+{
+    weights_close(t->w);
+    arena_free(&t->a);
+    *t = (test_adapter){0};
+}
+
+static inline nrl_status test_adapter_open(const char *dir, test_adapter *out)
+{
+    *out = (test_adapter){0};
+    NRL_TRY(weights_open(test_formats(), NRL_HOLDS_ADAPTER, dir, &out->w));
+    nrl_status st = weights_load(out->w);
+    if (st == NRL_OK) st = origin_adapter_set(out->w, &out->a, &out->set);
+    if (st != NRL_OK) test_adapter_close(out);
+    return st;
+}
+
+#endif
