@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 typedef struct arena_block arena_block;
-typedef struct {
+typedef struct nrl_arena {
     arena_block *head;
     size_t used; /* bytes in the newest block */
 } arena;

@@ -7,7 +7,7 @@
 nrl_status cli_check(int argc, char **argv)
 {
     arena a = {0};
-    run_environment env;
+    nrl_environment env;
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     experiment_environment(&a, &env);
     nrl_status st = experiment_ranks(&a, &env);

@@ -50,8 +50,8 @@ static const char *quoted(arena *a, const char *text)
 static nrl_status resume(arena *a, int argc, char **argv)
 {
     const char *script;
-    run_environment env;
-    run *r = NULL;
+    nrl_environment env;
+    nrl_run *r = NULL;
     NRL_TRY(script_of(a, argv[1], &script));
     if (script) {
         printf("this run was driven by a script; to continue it:\n  nrl run %s resume=auto out=%s\n", quoted(a, script),
@@ -69,8 +69,8 @@ static nrl_status resume(arena *a, int argc, char **argv)
     env.signal = signals_catch();
     NRL_TRY(experiment_ranks(a, &env));
     nrl_status st = experiment_open(a, n, words, &env, &r);
-    if (st == NRL_OK) st = run_train(r);
-    run_close(r);
+    if (st == NRL_OK) st = nrl_run_train(r);
+    nrl_run_close(r);
     return st;
 }
 

@@ -12,17 +12,17 @@ static bool is_script(const char *path)
     return dot && !strcmp(dot, ".lua");
 }
 
-static nrl_status train(arena *a, int argc, char **argv, const run_environment *env)
+static nrl_status train(arena *a, int argc, char **argv, const nrl_environment *env)
 {
-    run *r = NULL;
+    nrl_run *r = NULL;
     nrl_status st = experiment_open(a, argc, argv, env, &r);
-    if (st == NRL_OK && !env->check_only) st = run_train(r);
-    run_close(r);
+    if (st == NRL_OK && !env->check_only) st = nrl_run_train(r);
+    nrl_run_close(r);
     return st;
 }
 
 /* What follows the file of `argv` goes to the script; os.exit's code becomes ours. */
-static nrl_status run_script(int argc, char **argv, const run_environment *env)
+static nrl_status run_script(int argc, char **argv, const nrl_environment *env)
 {
     const script_environment script = {env, (const char *const *)argv + 2, (size_t)argc - 2,
                                        cli_getenv};
@@ -32,7 +32,7 @@ static nrl_status run_script(int argc, char **argv, const run_environment *env)
     return st;
 }
 
-nrl_status experiment_run(arena *a, int argc, char **argv, const run_environment *env)
+nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env)
 {
     if (!is_script(argv[1])) return train(a, argc, argv, env);
     if (!cli_getenv(CLI_NO_SCRIPTS)) return run_script(argc, argv, env);
@@ -43,7 +43,7 @@ nrl_status experiment_run(arena *a, int argc, char **argv, const run_environment
 nrl_status cli_run(int argc, char **argv)
 {
     arena a = {0};
-    run_environment env;
+    nrl_environment env;
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     experiment_environment(&a, &env);
     env.signal = signals_catch();

@@ -20,7 +20,7 @@ nrl_status cli_version(int argc, char **argv);
 
 /* run.c, for `run` and `check`. argv: VERB FILE [key=value ...], of a config or a script. Trains, or runs the script;
  * with check_only it stops where the first run would open its device. */
-nrl_status experiment_run(arena *a, int argc, char **argv, const run_environment *env);
+nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env);
 
 /* programs.c: becomes the program nrl-NAME: one that is installed with nrl, else one on PATH. Returns only where that
  * cannot be: NRL_ERR_CONFIG, there is none of that name; NRL_ERR_IO, it cannot be started. argv[0] is replaced. */

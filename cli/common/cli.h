@@ -56,6 +56,7 @@ nrl_status cli_expect(int argc, char **argv, int min, int max);
 const char *cli_exe_dir(arena *a);        /* PREFIX/bin of the running program, also of one in PREFIX/libexec/nrl;
                                              NULL if unknown */
 const char *cli_getenv(const char *name); /* NULL also where it is empty */
+const char *cli_variable(const char *name); /* as it is: for ${env:NAME} */
 /* With NRL_PLUGIN_PATH and the folder beside the program. */
 plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_folders);
 

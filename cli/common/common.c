@@ -90,7 +90,7 @@ plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_fold
     return plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), folders, n_folders, cli_exe_dir(a));
 }
 
-static const char *variable(const char *name)
+const char *cli_variable(const char *name)
 {
     return getenv(name);
 }
@@ -119,6 +119,6 @@ nrl_status cli_read_config(arena *a, config_problems *problems, const char *file
     NRL_TRY(config_read(a, file, root));
     for (int i = 0; i < n_overrides; i++)
         config_override(a, problems, *root, overrides[i]);
-    config_substitute(a, problems, *root, variable);
+    config_substitute(a, problems, *root, cli_variable);
     return NRL_OK;
 }

@@ -9,10 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-void experiment_environment(arena *a, run_environment *env)
+void experiment_environment(arena *a, nrl_environment *env)
 {
     bool terminal = isatty(STDOUT_FILENO);
-    *env = (run_environment){.plugin_path = cli_getenv("NRL_PLUGIN_PATH"),
+    *env = (nrl_environment){.size = sizeof *env,
+                             .plugin_path = cli_getenv("NRL_PLUGIN_PATH"),
                              .variable = cli_getenv,
                              .exe_dir = cli_exe_dir(a),
                              .terminal = terminal,
@@ -29,7 +30,7 @@ static void share_processors(const mesh_place *place)
     setenv("OMP_NUM_THREADS", text, 0);
 }
 
-nrl_status experiment_ranks(arena *a, run_environment *env)
+nrl_status experiment_ranks(arena *a, nrl_environment *env)
 {
     mesh_place *place = arena_alloc(a, sizeof *place);
     job_secret secret;
@@ -38,31 +39,34 @@ nrl_status experiment_ranks(arena *a, run_environment *env)
     place->secret = job_secret_key(a, &secret, place->run_id);
     if (place->world == 1) return NRL_OK;
     share_processors(place);
-    env->place = place;
+    env->ranks = place;
     return NRL_OK;
 }
 
-bool experiment_speaks(const run_environment *env)
+bool experiment_speaks(const nrl_environment *env)
 {
-    return !env->place || env->place->rank == 0;
+    return !env->ranks || env->ranks->rank == 0;
 }
 
 /* A list of nodes is not followed by a process that was started alone: it says so. */
-static void look_at_nodes(const nrl_node *root, const run_environment *env)
+static void look_at_nodes(const nrl_node *root, const nrl_environment *env)
 {
     size_t n = nrl_node_size(nrl_node_find(nrl_node_find(root, "launch"), "nodes"));
-    if (n && !env->place && !env->check_only)
+    if (n && !env->ranks && !env->check_only)
         nrl_warn("launch.nodes names %zu node%s, but this is one process; `nrl launch -- run FILE` starts the ranks",
                  n, n > 1 ? "s" : "");
 }
 
-nrl_status experiment_open(arena *a, int argc, char **argv, const run_environment *env, run **out)
+nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environment *env, nrl_run **out)
 {
-    config_problems problems = {0};
-    run_environment with_problems = *env;
-    nrl_node *root;
-    NRL_TRY(cli_read_config(a, &problems, argv[1], argc - 2, argv + 2, &root));
-    look_at_nodes(root, env);
-    with_problems.problems = &problems;
-    return run_open(root, &with_problems, out);
+    nrl_config *config = nrl_config_create(a);
+    nrl_status st = nrl_config_read(config, argv[1]);
+    for (int i = 2; st == NRL_OK && i < argc; i++) nrl_config_override(config, argv[i]);
+    if (st == NRL_OK) {
+        nrl_config_substitute(config, cli_variable);
+        look_at_nodes(nrl_config_root(config), env);
+        st = nrl_run_open(config, env, out);
+    }
+    nrl_config_destroy(config);
+    return st;
 }

@@ -152,6 +152,14 @@ static nrl_status check_chain(const char *path, const file_link *here, size_t *n
     return NRL_OK;
 }
 
+static nrl_status take_document(arena *a, const file_link *here, size_t *n_files, nrl_node **root)
+{
+    if ((*root)->kind != NRL_NODE_MAP)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: expected a map of sections (model, data, train, ...)",
+                        nrl_node_place(*root));
+    return lay_on_defaults(a, here, n_files, root);
+}
+
 static nrl_status read_chain(arena *a, const char *path, const file_link *from, size_t *n_files,
                              nrl_node **root)
 {
@@ -160,16 +168,20 @@ static nrl_status read_chain(arena *a, const char *path, const file_link *from, 
     free(real);
     NRL_TRY(check_chain(path, &here, n_files));
     NRL_TRY(yaml_read_file(a, path, root));
-    if ((*root)->kind != NRL_NODE_MAP)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: expected a map of sections (model, data, train, ...)",
-                        nrl_node_place(*root));
-    return lay_on_defaults(a, &here, n_files, root);
+    return take_document(a, &here, n_files, root);
 }
 
 nrl_status config_read(arena *a, const char *path, nrl_node **root)
 {
     size_t n_files = 0;
     return read_chain(a, path, NULL, &n_files, root);
+}
+
+nrl_status config_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **root)
+{
+    size_t n_files = 1;
+    NRL_TRY(yaml_parse(a, source, text, size, root));
+    return take_document(a, &(file_link){source, NULL}, &n_files, root);
 }
 
 /* ---- overrides ---- */

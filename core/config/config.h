@@ -12,6 +12,10 @@
  * key by key, everything else whole. Every node keeps the place it was written at. [main] */
 nrl_status config_read(arena *a, const char *path, nrl_node **root);
 
+/* The same from text; `source` lives as long as the tree, and paths of its `defaults:` start at the working
+ * directory. [main] */
+nrl_status config_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **root);
+
 extern const char config_command_line[]; /* the source of what was typed there */
 
 /* Applies "optimizer.lr=5e-6". [main] */

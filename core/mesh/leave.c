@@ -52,10 +52,16 @@ static void close_server(store_server *server, bool failed)
     store_server_close(server);
 }
 
-void mesh_session_end(mesh_session *s, bool failed)
+nrl_session *nrl_session_create(void)
 {
+    return mem_alloc(sizeof(nrl_session));
+}
+
+void nrl_session_end(nrl_session *s, bool failed)
+{
+    if (!s) return;
     close_server(s->server, failed);
-    s->server = NULL;
+    free(s);
 }
 
 static void close_store(nrl_mesh *m, bool failed)

@@ -14,30 +14,15 @@
 #define MESH_MESH_H
 #include "mesh/secret.h"
 #include <nrl/comm.h>
+#include <nrl/run.h>
 
-/* Where this process stands; all zero with world 1 for a run of one process. */
-typedef struct {
-    int32_t rank, world;
-    int32_t local_rank, local_world; /* on this node */
-    const char *origin;              /* who said so: "torchrun", "slurm", "nrl launch"; for messages */
-    const char *address;             /* of the store; NULL: `folder` */
-    int32_t port;
-    bool store_elsewhere;            /* a launcher holds the store; else rank 0 does */
-    bool store_foreign;              /* it is PyTorch's, which knows no secret */
-    const store_secret *secret;      /* what the ranks of this job alone know; NULL = they believe each other */
-    const char *folder;              /* a FileStore for rendezvous (no control: a folder cannot count) */
-    const char *run_id;              /* tells jobs, and restarts of one, apart in a store; "" = none */
-} mesh_place;
+typedef nrl_rank_info mesh_place;
 
-/* What the meshes of one process have in common where it opens several, at once or one after the other
- * (a script's runs): one store, and keys of their own in it. Zero at first. */
-typedef struct {
+/* Zero at first. */
+typedef struct nrl_session {
     int32_t n_runs;              /* counted by whoever opens, alike on all ranks: the newest's number */
     struct store_server *server; /* where this rank holds the store; opened by the first mesh */
 } mesh_session;
-
-/* Waits for ranks that finish later, unless this one `failed`. [main] */
-void mesh_session_end(mesh_session *s, bool failed);
 
 /* An axis of the run. Ranks are counted along the last axis first: neighbours differ in it. */
 typedef struct {

@@ -11,7 +11,7 @@
 
 enum { SECRET_KEY = 32, SECRET_PROOF = 32, SECRET_NONCE = 32, SECRET_MIN_TEXT = 16, SECRET_MAX_TEXT = 4096 };
 
-typedef struct {
+typedef struct nrl_job_secret {
     unsigned char key[SECRET_KEY];
 } store_secret;
 

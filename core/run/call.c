@@ -32,6 +32,17 @@ nrl_status run_begin_call(const run *r, const char *call)
                                              : "the script can do that between two steps");
 }
 
+/* No run is handed out before nrl_run_open returns. */
+nrl_status run_emit(run *r, run_inside inside, nrl_run_event *event)
+{
+    if (!r->env.event) return NRL_OK;
+    event->size = sizeof *event;
+    run_inside was = run_enter(r, inside);
+    nrl_status st = r->env.event(r->env.event_user, r->tree ? NULL : r, event);
+    run_enter(r, was);
+    return st;
+}
+
 /* A rank that leaves with an error tells the others why. */
 nrl_status run_end_call(run *r, nrl_status st)
 {
@@ -39,7 +50,7 @@ nrl_status run_end_call(run *r, nrl_status st)
     return st;
 }
 
-void run_abandon(run *r, nrl_status st, const char *why)
+void nrl_run_abandon(run *r, nrl_status st, const char *why)
 {
     mesh_tell_failure(r->mesh, st, why);
 }

@@ -86,7 +86,7 @@ static nrl_status evaluate_file(run *r, const char *file, const nrl_value **valu
     return st;
 }
 
-nrl_status run_evaluate(run *r, const char *file, const nrl_value **values, size_t *n_values)
+nrl_status nrl_run_evaluate(run *r, const char *file, const nrl_value **values, size_t *n_values)
 {
     NRL_TRY(run_begin_call(r, "evaluate"));
     uint64_t what = (uint64_t)r->progress.step ^ (file ? XXH3_64bits(file, strlen(file)) : 0);
@@ -128,7 +128,7 @@ static nrl_status judge(run *r)
     }
     p->evals_without_best++;
     if (r->config.eval.early_stop && p->evals_without_best >= r->config.eval.early_stop)
-        run_stop(r, "no better evaluation (eval.early_stop)");
+        nrl_run_stop(r, "no better evaluation (eval.early_stop)");
     return NRL_OK;
 }
 
@@ -164,10 +164,6 @@ nrl_status evaluate_due(run *r)
     NRL_TRY(evaluate(r, &values, &n));
     loggers_write(r, NRL_RECORD_EVAL, values, n, -1);
     NRL_TRY(judge(r));
-    if (!r->hooks.eval) return NRL_OK;
-    run_event e = {.step = step, .loss = values[0].value, .values = values, .n_values = n};
-    run_inside was = run_enter(r, INSIDE_EVAL_HOOK);
-    nrl_status st = r->hooks.eval(r->hooks.user, r, &e);
-    run_enter(r, was);
-    return st;
+    nrl_run_event e = {.kind = NRL_EVENT_EVAL, .step = step, .loss = values[0].value, .values = values, .n_values = n};
+    return run_emit(r, INSIDE_EVAL_HOOK, &e);
 }

@@ -126,7 +126,7 @@ nrl_status export_to(run *r, const char *from, const char *dir)
     return st;
 }
 
-nrl_status run_export(run *r, const char *dir)
+nrl_status nrl_run_export(run *r, const char *dir)
 {
     NRL_TRY(run_begin_call(r, "export"));
     nrl_status st = ranks_agree(r, "export", XXH3_64bits(dir, strlen(dir)));

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-nrl_status run_profile(run *r, bool on)
+nrl_status nrl_run_profile(run *r, bool on)
 {
     NRL_TRY(run_begin_call(r, "begin or end a profile"));
     ctx_profile(r->ctx, on);
@@ -15,33 +15,35 @@ nrl_status run_profile(run *r, bool on)
 
 static int by_seconds_down(const void *a, const void *b)
 {
-    double x = ((const ctx_op_time *)a)->seconds, y = ((const ctx_op_time *)b)->seconds;
+    double x = ((const nrl_op_time *)a)->seconds, y = ((const nrl_op_time *)b)->seconds;
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-nrl_status run_profile_rows(const run *r, unsigned by, ctx_op_time **rows, int *n)
+nrl_status nrl_run_op_times(const nrl_run *r, unsigned by, nrl_op_time **rows, size_t *n, size_t *stride)
 {
+    int count;
     NRL_TRY(run_begin_call(r, "read a profile"));
     NRL_TRY(ctx_profile_read(r->ctx));
-    *rows = ctx_profile_rows(r->ctx, by, n);
-    if (*n) qsort(*rows, (size_t)*n, sizeof **rows, by_seconds_down);
+    *rows = ctx_profile_rows(r->ctx, by, &count);
+    *n = (size_t)count;
+    if (stride) *stride = sizeof **rows;
+    if (*n) qsort(*rows, *n, sizeof **rows, by_seconds_down);
     return NRL_OK;
 }
 
-nrl_status run_phases_fill(run *r, run_phases *fill)
+static nrl_status phase_times(run *r, nrl_phase_times *fill)
 {
     int32_t n = nrl_mesh_world(r->mesh);
     NRL_TRY(ctx_profile_read(r->ctx));
-    ctx_profile_phases(r->ctx, &fill->own);
-    const double *own = fill->own.seconds;
-    double *all = mem_alloc((size_t)n * sizeof fill->own.seconds);
+    ctx_profile_phases(r->ctx, fill);
+    double *all = mem_alloc((size_t)n * sizeof fill->seconds);
     nrl_status st = NRL_OK;
-    if (n > 1) st = mesh_exchange(r->mesh, "phases", own, sizeof fill->own.seconds, all);
-    else memcpy(all, own, sizeof fill->own.seconds);
-    for (int p = 0; p < CTX_PHASES; p++) {
+    if (n > 1) st = mesh_exchange(r->mesh, "phases", fill->seconds, sizeof fill->seconds, all);
+    else memcpy(all, fill->seconds, sizeof fill->seconds);
+    for (int p = 0; p < NRL_PHASE_COUNT; p++) {
         fill->least[p] = fill->most[p] = all[p];
         for (int32_t i = 1; i < n; i++) {
-            double s = all[i * CTX_PHASES + p];
+            double s = all[i * NRL_PHASE_COUNT + p];
             if (s < fill->least[p]) fill->least[p] = s;
             if (s > fill->most[p]) fill->most[p] = s;
         }
@@ -50,23 +52,31 @@ nrl_status run_phases_fill(run *r, run_phases *fill)
     return st;
 }
 
+nrl_status nrl_run_phase_times(nrl_run *r, nrl_phase_times *fill)
+{
+    nrl_phase_times times = {.size = fill->size};
+    NRL_TRY(phase_times(r, &times));
+    memcpy(fill, &times, fill->size < sizeof times ? fill->size : sizeof times);
+    return NRL_OK;
+}
+
 static bool can_watch(const run *r)
 {
     return r->device.table.watch_begin && r->device.table.watch_end;
 }
 
-nrl_status run_watch_begin(run *r)
+nrl_status nrl_run_watch_begin(run *r)
 {
     return can_watch(r) ? r->device.table.watch_begin(r->device.self) : NRL_OK;
 }
 
-nrl_status run_watch_end(run *r, nrl_value values[RUN_MAX_FIGURES], size_t *n)
+nrl_status nrl_run_watch_end(run *r, nrl_value values[NRL_MAX_WATCHED], size_t *n)
 {
     *n = 0;
-    return can_watch(r) ? r->device.table.watch_end(r->device.self, values, RUN_MAX_FIGURES, n) : NRL_OK;
+    return can_watch(r) ? r->device.table.watch_end(r->device.self, values, NRL_MAX_WATCHED, n) : NRL_OK;
 }
 
-void run_figures_fill(const run *r, run_figures *fill)
+static void info_of(const run *r, nrl_run_info *fill)
 {
     const storage *s = &r->storage;
     struct rusage usage;
@@ -75,7 +85,7 @@ void run_figures_fill(const run *r, run_figures *fill)
     ctx_memory_use(r->ctx, &memory);
     const int64_t width = (int64_t)nrl_dtype_size(run_compute(r));
     int64_t trained = r->env.evaluate_only ? 0 : model_n_trained(r->model);
-    *fill = (run_figures){.parameters = model_n_params(r->model),
+    *fill = (nrl_run_info){.parameters = model_n_params(r->model),
                           .trained_parameters = trained,
                           .trained_bytes = trained * width,
                           .frozen_bytes = (model_n_params(r->model) - trained) * width,
@@ -95,4 +105,13 @@ void run_figures_fill(const run *r, run_figures *fill)
     int64_t held = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + fill->reference_bytes +
                    fill->strategy_bytes;
     fill->activation_bytes = fill->used_peak_bytes > held ? fill->used_peak_bytes - held : 0;
+}
+
+void nrl_run_info_fill(const nrl_run *r, nrl_run_info *fill)
+{
+    nrl_run_info info;
+    uint32_t size = fill->size;
+    info_of(r, &info);
+    info.size = size;
+    memcpy(fill, &info, size < sizeof info ? size : sizeof info);
 }

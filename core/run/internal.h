@@ -16,11 +16,12 @@
 #include "mesh/mesh.h"
 #include "run/claims.h"
 #include "run/reference.h"
-#include "run/run.h"
 #include "run/storage.h"
 #include "run/strategy.h"
 #include "run/work.h"
 #include "text/chat.h"
+
+typedef struct nrl_run run; /* as this folder calls it */
 
 enum { RUN_MAX_METRICS = 4096 }; /* beyond it a table is taken for one without an end */
 
@@ -81,11 +82,12 @@ typedef struct {
     int64_t bytes, tokens;
 } step_estimate;
 
-struct run {
-    run_environment env;
+struct nrl_run {
+    nrl_environment env;
     arena memory;
     config_run config;
     const nrl_node *tree;        /* what config was read from; while the run is opened, to name places */
+    config_problems *problems;   /* found before it was opened; until they are reported */
     optim_options optimizer_options;
     plugin_host *host;
     format_scope formats;        /* of weights on disk, by probe */
@@ -136,7 +138,6 @@ struct run {
 
     run_logger *loggers;
     size_t n_loggers;
-    run_hooks hooks;
     run_inside inside;
     run_progress progress;
     char *script_state;
@@ -169,6 +170,11 @@ struct run {
 void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* stdout */
 const char *run_thousands(int64_t n); /* 1234567 -> "1,234,567", in one of a few rotating buffers */
 
+/* nrl_run_open of a tree; `problems` were found while it was read and are reported with the rest, NULL = none. */
+nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl_environment *env, run **out);
+/* Calls the embedder's callback, if there is one, `inside` which the run is then. (call.c) */
+nrl_status run_emit(run *r, run_inside inside, nrl_run_event *event);
+
 /* open.c and its parts; each checks what it can into `problems` before anything is opened. */
 nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */
 nrl_status open_mesh(run *r);    /* open_mesh.c: joins the other ranks */
@@ -198,9 +204,9 @@ void estimate_step(run *r);      /* estimate.c: by shapes alone; what cannot be 
 
 /* step.c */
 /* *done: rank 0's script stopped the run; no step was taken. */
-nrl_status step_take(run *r, run_event *e, bool *done);
+nrl_status step_take(run *r, nrl_run_event *e, bool *done);
 /* The same on given batches, begun at `start` (now_seconds). */
-nrl_status step_on(run *r, const data_step *data, double start, run_event *e, bool *done);
+nrl_status step_on(run *r, const data_step *data, double start, nrl_run_event *e, bool *done);
 
 /* metrics.c: metrics of the algorithm over a step or an evaluation */
 nrl_status metrics_open(run *r); /* counts them; a name that a record has already is a mistake */

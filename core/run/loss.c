@@ -117,7 +117,7 @@ static nrl_status tail_forward(work *w, nrl_tensor *hidden)
 
 nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
 {
-    ctx_phase_set(w->ctx, CTX_PHASE_HEAD); /* until the visit is left */
+    ctx_phase_set(w->ctx, NRL_PHASE_HEAD); /* until the visit is left */
     if (w->micro->batch->is_tail) return tail_forward(w, hidden);
     if (loss_is_separable(w->algorithm)) return separable_forward(w, hidden, totals);
     return coupled_forward(w, hidden, totals);

@@ -3,9 +3,11 @@
  * model, output directory, data; then the device, memory and weights; then the state of an earlier
  * run.
  */
+#include "config/tree.h"
 #include "run/debug.h"
 #include "run/identity.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* What a model and a folder of results need before a device. A run stops at the first mistake; `nrl
  * check` looks at all parts that do not need one that failed, and tells of every mistake. */
@@ -115,10 +117,12 @@ static nrl_status open_all(run *r, const nrl_node *config)
     return NRL_OK;
 }
 
-nrl_status run_open(const nrl_node *config, const run_environment *env, run **out)
+nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl_environment *env, run **out)
 {
     run *r = mem_alloc(sizeof *r);
-    r->env = *env;
+    NRL_ASSERT(env->size, >, 0);
+    memcpy(&r->env, env, env->size < sizeof r->env ? env->size : sizeof r->env);
+    r->problems = problems;
     if (!run_leads(r)) r->env.quiet = true;
     if (env->session) env->session->n_runs++; /* also where it fails: ranks count alike */
     r->lr_override = -1;
@@ -132,8 +136,15 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
         *out = r;
         return NRL_OK;
     }
-    run_close(r);
+    nrl_run_close(r);
     return st;
+}
+
+nrl_status nrl_run_open(nrl_config *config, const nrl_environment *env, nrl_run **out)
+{
+    *out = NULL;
+    if (config->root) return run_open(config->root, &config->problems, env, out);
+    return nrl_fail(NRL_ERR_CONFIG, "cannot open a run: its config is empty");
 }
 
 static void close_data(run *r)
@@ -170,7 +181,7 @@ static void destroy_instances(run *r)
     if (o && o->create && o->destroy && r->optimizer_self) o->destroy(r->optimizer_self);
 }
 
-void run_close(run *r)
+void nrl_run_close(run *r)
 {
     if (!r) return;
     save_close(r);

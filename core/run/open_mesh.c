@@ -11,7 +11,7 @@
 
 bool run_leads(const run *r)
 {
-    return !r->env.place || r->env.place->rank == 0;
+    return !r->env.ranks || r->env.ranks->rank == 0;
 }
 
 /* "train.seed: 1", a line a value. */
@@ -56,7 +56,7 @@ int32_t run_world(const run *r)
 {
     const config_run *c = &r->config;
     int64_t data = c->axes[CONFIG_DATA].size, world = (data ? data : 1) * beside_data(c);
-    if (r->env.place) return r->env.place->world;
+    if (r->env.ranks) return r->env.ranks->world;
     return r->env.check_only && world > 1 && world <= INT32_MAX ? (int32_t)world : 1;
 }
 
@@ -101,7 +101,7 @@ static nrl_status check_world(run *r)
     int32_t data = run_axis_size(r, CONFIG_DATA);
     if (data > 1 && !c->axes[CONFIG_DATA].strategy.name && !c->parallel_unset)
         return nrl_fail(NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected ddp or fsdp", data,
-                        r->env.place ? r->env.place->origin : "parallel.data");
+                        r->env.ranks ? r->env.ranks->origin : "parallel.data");
     return NRL_OK;
 }
 
@@ -113,7 +113,7 @@ nrl_status open_mesh(run *r)
                         .signal = r->env.signal};
     if (run_world(r) > 1) {
         setup.planned = r->env.check_only;
-        setup.place = r->env.place ? *r->env.place
+        setup.place = r->env.ranks ? *r->env.ranks
                                    : (mesh_place){.world = run_world(r), .local_world = run_world(r)};
         setup.session = r->env.session;
         setup.collective = r->collective;

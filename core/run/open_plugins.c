@@ -90,7 +90,7 @@ static void fill_algorithm(filling *f)
     const char *name = r->config.algorithm.name;
     void *self = NULL;
     if (!name) return;
-    if (r->env.find_algorithm) r->algorithm = r->env.find_algorithm(r->env.user, name, &self);
+    if (r->env.find_algorithm) r->algorithm = r->env.find_algorithm(r->env.algorithm_user, name, &self);
     if (r->algorithm) fill_script_algorithm(f, self);
     else fill_plugin_algorithm(f);
     check_reference(f);
@@ -276,9 +276,10 @@ static void open_host(filling *f)
 nrl_status open_plugins(run *r, const nrl_node *config)
 {
     filling f = {.r = r};
-    if (r->env.problems) {
-        f.problems = *r->env.problems;
-        *r->env.problems = (config_problems){0};
+    if (r->problems) {
+        f.problems = *r->problems;
+        *r->problems = (config_problems){0};
+        r->problems = NULL;
     }
     config_fill(&r->memory, &f.problems, config, &r->config);
     open_host(&f);

@@ -135,7 +135,7 @@ nrl_status resume_weights(run *r)
     return st;
 }
 
-const char *run_weights(run *r)
+const char *nrl_run_weights(run *r)
 {
     const model_origin *o = &r->origin;
     const char *from = o->checkpoint ? o->checkpoint : o->dir;

@@ -81,7 +81,7 @@ static nrl_status decode(const text_end *end, const int32_t *prompt, int64_t n_p
 }
 
 nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat,
-                        const char *const *prompts, size_t n, const run_sample_options *o,
+                        const char *const *prompts, size_t n, const nrl_sample_options *o,
                         char **texts, int64_t *n_tokens)
 {
     nrl_status st = NRL_OK;
@@ -116,9 +116,12 @@ nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat
     return st;
 }
 
-nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sample_options *o,
-                      char **texts, int64_t *n_tokens)
+nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, const nrl_sample_options *options,
+                          char **texts, int64_t *n_tokens)
 {
+    nrl_sample_options all = {0};
+    const nrl_sample_options *o = &all;
+    memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
     NRL_TRY(run_begin_call(r, "sample"));
     if (!r->tokenizer)
         return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");

@@ -5,12 +5,12 @@
 #ifndef RUN_SAMPLE_H
 #define RUN_SAMPLE_H
 #include "run/generate.h"
-#include "run/run.h"
+#include <nrl/run.h>
 #include "text/chat.h"
 
 /* `chat` non-NULL renders each prompt as one user message. texts[i] malloc'd, without the prompt. */
 nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat,
-                        const char *const *prompts, size_t n, const run_sample_options *o,
+                        const char *const *prompts, size_t n, const nrl_sample_options *o,
                         char **texts, int64_t *n_tokens);
 
 #endif

@@ -86,11 +86,8 @@ static nrl_status call_hook(run *r)
 {
     if (!r->hook_due) return NRL_OK;
     r->hook_due = false;
-    if (!r->hooks.save) return NRL_OK;
-    run_inside was = run_enter(r, INSIDE_SAVE_HOOK);
-    nrl_status st = r->hooks.save(r->hooks.user, r, r->last_save_step, r->last_save);
-    run_enter(r, was);
-    return st;
+    nrl_run_event e = {.kind = NRL_EVENT_SAVE, .step = r->last_save_step, .path = r->last_save};
+    return run_emit(r, INSIDE_SAVE_HOOK, &e);
 }
 
 static void announce(run *r, const checkpoint_outcome *o)
@@ -150,7 +147,8 @@ static nrl_status start(run *r)
     arena a = {0};
     NRL_TRY(judge(r, settle(r, true)));
     NRL_TRY(call_hook(r));
-    if (r->hooks.before_save) NRL_TRY(r->hooks.before_save(r->hooks.user, r));
+    nrl_run_event before = {.kind = NRL_EVENT_BEFORE_SAVE, .step = r->progress.step};
+    NRL_TRY(run_emit(r, INSIDE_SAVE_HOOK, &before));
     double begun = now_seconds();
     checkpoint_begin(r->writer, r->progress.step);
     nrl_status st = strategy_average_begin(&r->strategy, r->ctx);
@@ -181,7 +179,7 @@ static nrl_status save_together(run *r, const char **path)
     return save_now(r, path);
 }
 
-nrl_status run_save(run *r, const char **path)
+nrl_status nrl_run_save(run *r, const char **path)
 {
     NRL_TRY(run_begin_call(r, RUN_CALL_SAVE));
     return run_end_call(r, save_together(r, path));

@@ -124,7 +124,7 @@ static nrl_status open_tokenizer(source *s)
     return NRL_OK;
 }
 
-static nrl_status begin(source *s, const run_environment *env)
+static nrl_status begin(source *s, const nrl_environment *env)
 {
     *s = (source){.host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir)};
     s->formats = (format_scope){.host = s->host, .variable = env->variable};
@@ -134,7 +134,7 @@ static nrl_status begin(source *s, const run_environment *env)
     return sign_read_public(env->public_key, key);
 }
 
-nrl_status source_open(const char *path, const run_environment *env, source *out)
+nrl_status source_open(const char *path, const nrl_environment *env, source *out)
 {
     nrl_status st = begin(out, env);
     if (st == NRL_OK) st = open_any(out, path);
@@ -274,7 +274,7 @@ static nrl_status export_any(source *s, const char *path, const char *out, bool 
     return model_save(out, s->model, storage_source, s->ctx, &o);
 }
 
-nrl_status source_export(const char *path, const run_environment *env, const char *out, bool adapters,
+nrl_status source_export(const char *path, const nrl_environment *env, const char *out, bool adapters,
                          const char *format, const save_options *options)
 {
     source s;

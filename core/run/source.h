@@ -6,7 +6,7 @@
 #define RUN_SOURCE_H
 #include "checkpoint/sign.h"
 #include "model/save.h"
-#include "run/run.h"
+#include <nrl/run.h>
 #include "run/storage.h"
 #include "run/work.h"
 #include "plugin/host.h"
@@ -32,14 +32,14 @@ typedef struct {
 } source;
 
 /* Weights in f32 on the CPU backend. NRL_ERR_CONFIG when path is none of the three. [main] */
-nrl_status source_open(const char *path, const run_environment *env, source *out);
+nrl_status source_open(const char *path, const nrl_environment *env, source *out);
 void source_close(source *s);
 
 /* Writes what `path` names to the folder `out`; a checkpoint's weights go from file to file, a
  * tensor at a time, and are never whole in memory; adapters are added to what they stand on. `adapters`: these
  * alone. `format`: the plugin that writes; NULL = the one that reads it, else the first that can. options.format and
  * options.copy_from are found here. */
-nrl_status source_export(const char *path, const run_environment *env, const char *out, bool adapters,
+nrl_status source_export(const char *path, const nrl_environment *env, const char *out, bool adapters,
                          const char *format, const save_options *options);
 
 /* Sets o->replaced so that the model carries this chat template; `jinja` NULL: it stays as in

@@ -283,18 +283,18 @@ nrl_status state_restore(run *r, checkpoint *c)
     for (int32_t i = 0; i < r->model->n_params; i++) NRL_TRY(param_refresh(r->ctx, r->model->params[i]));
     NRL_TRY(progress_read(c, &r->progress, &r->lr_override));
     NRL_TRY(scale_read(&r->loss_scale, checkpoint_node(c, "loss_scale")));
-    run_set_script_state(r, nrl_node_string(checkpoint_node(c, "script"), NULL));
+    nrl_run_set_state(r, nrl_node_string(checkpoint_node(c, "script"), NULL));
     NRL_TRY(restore_strategy(r, c));
     NRL_TRY(strategy_updated(&r->strategy, r->ctx, 0));
     return restore_algorithm(r, c);
 }
 
-const char *run_script_state(const run *r)
+const char *nrl_run_state(const run *r)
 {
     return r->script_state;
 }
 
-void run_set_script_state(run *r, const char *json)
+void nrl_run_set_state(run *r, const char *json)
 {
     char *copy = json ? mem_strdup(json) : NULL;
     free(r->script_state);

@@ -97,7 +97,7 @@ static nrl_status update(run *r, const clip_result *clip, double lr)
     }
     if (st != NRL_OK) nrl_note("optimizer '%s'", r->optimizer->plugin.name);
     slices_touch(r->slices, r->n_slices);
-    ctx_phase_set(r->ctx, CTX_PHASE_COMMUNICATION);
+    ctx_phase_set(r->ctx, NRL_PHASE_COMMUNICATION);
     return st == NRL_OK ? strategy_updated(&r->strategy, r->ctx, block.step) : st;
 }
 
@@ -155,7 +155,7 @@ static double tokens_of(const data_step *data)
 }
 
 static void fill_event(run *r, const data_step *data, const ranks_result *all, double loss, double norm,
-                       double lr, double seconds, run_event *e)
+                       double lr, double seconds, nrl_run_event *e)
 {
     nrl_dtype compute = run_compute(r);
     double peak = r->device.facts.peak_flops[compute] * nrl_mesh_world(r->mesh);
@@ -178,7 +178,7 @@ static void fill_event(run *r, const data_step *data, const ranks_result *all, d
     save_tell(r, v, &n);
     metrics_append(r, "", v, &n, NULL);
     r->n_values = n;
-    *e = (run_event){.step = r->progress.step, .epoch = data->epoch, .loss = loss,
+    *e = (nrl_run_event){.size = sizeof *e, .kind = NRL_EVENT_STEP, .step = r->progress.step, .epoch = data->epoch, .loss = loss,
                      .grad_norm = norm, .lr = lr, .tokens = all->tokens,
                      .tokens_per_s = all->tokens / seconds, .seconds = seconds, .values = v, .n_values = n};
 }
@@ -211,11 +211,11 @@ static nrl_status compute(run *r, const data_step *data, const double *weights, 
     ctx_flops_set(r->ctx, 0);
     nrl_status st = work_train(&r->work, data->micro, totals);
     r->flops = ctx_flops(r->ctx);
-    ctx_phase_set(r->ctx, CTX_PHASE_BACKWARD);
+    ctx_phase_set(r->ctx, NRL_PHASE_BACKWARD);
     if (st == NRL_OK) st = gradients_end(r);
-    ctx_phase_set(r->ctx, CTX_PHASE_UPDATE);
+    ctx_phase_set(r->ctx, NRL_PHASE_UPDATE);
     if (st == NRL_OK) st = clip_queue(r->ctx, r->slices, r->n_slices, squares);
-    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
+    ctx_phase_set(r->ctx, NRL_PHASE_HOST);
     if (st == NRL_OK) st = metrics_collect(r);
     if (st == NRL_OK) st = fetch_sums(r, totals, own->sums);
     release_totals(r, totals);
@@ -303,15 +303,15 @@ static bool clock_says_save(const run *r)
 static nrl_status share(run *r, const data_step *data, const double *weights, nrl_tensor *squares,
                         ranks_result *all, double *loss, clip_result *clip)
 {
-    ctx_phase_set(r->ctx, CTX_PHASE_UPDATE);
+    ctx_phase_set(r->ctx, NRL_PHASE_UPDATE);
     NRL_TRY(measure(r, squares, all, clip));
     all->tokens = tokens_of(data);
     all->flops = r->flops;
     all->signal = r->env.signal ? *r->env.signal : 0;
     all->save_now = clock_says_save(r);
-    ctx_phase_set(r->ctx, CTX_PHASE_COMMUNICATION);
+    ctx_phase_set(r->ctx, NRL_PHASE_COMMUNICATION);
     NRL_TRY(ranks_end_step(r, all));
-    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
+    ctx_phase_set(r->ctx, NRL_PHASE_HOST);
     if (!r->strategy.plan.local_steps)
         *clip = clip_decide(all->square_sum, 1 / r->loss_scale.scale, r->optimizer_options.clip_norm);
     *loss = loss_of(r, all->sums, weights);
@@ -324,9 +324,9 @@ static nrl_status share(run *r, const data_step *data, const double *weights, nr
 static nrl_status take_update(run *r, const ranks_result *all, const double *weights, const clip_result *clip,
                               double lr, bool look)
 {
-    ctx_phase_set(r->ctx, CTX_PHASE_UPDATE);
+    ctx_phase_set(r->ctx, NRL_PHASE_UPDATE);
     NRL_TRY(update(r, clip, lr));
-    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
+    ctx_phase_set(r->ctx, NRL_PHASE_HOST);
     if (look) NRL_TRY(debug_weights(r));
     r->progress.updates++;
     r->progress.skipped_in_a_row = 0;
@@ -342,7 +342,7 @@ static double bytes_sent(const run *r)
 }
 
 /* Compute, measure, update; the event's numbers. */
-static nrl_status finish(run *r, const data_step *data, double start, run_event *e, bool *done)
+static nrl_status finish(run *r, const data_step *data, double start, nrl_run_event *e, bool *done)
 {
     double loss = 0, own[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS];
     double waited = mesh_wait_seconds(r->mesh), sent = bytes_sent(r);
@@ -351,9 +351,9 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     nrl_tensor *squares = NULL;
     NRL_TRY(weigh(r, data, own));
     memcpy(weights, own, sizeof own);
-    ctx_phase_set(r->ctx, CTX_PHASE_COMMUNICATION);
+    ctx_phase_set(r->ctx, NRL_PHASE_COMMUNICATION);
     NRL_TRY(ranks_begin_step(r, weights));
-    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
+    ctx_phase_set(r->ctx, NRL_PHASE_HOST);
     *done = r->stop_reason != NULL;
     if (*done) return NRL_OK;
     double lr = r->lr_override >= 0 ? r->lr_override : schedule_rate(&r->schedule, r->progress.step);
@@ -378,7 +378,7 @@ static nrl_status finish(run *r, const data_step *data, double start, run_event 
     return NRL_OK;
 }
 
-nrl_status step_on(run *r, const data_step *data, double start, run_event *e, bool *done)
+nrl_status step_on(run *r, const data_step *data, double start, nrl_run_event *e, bool *done)
 {
     mesh_set_step(r->mesh, r->progress.step + 1);
     run_inside was = run_enter(r, INSIDE_LOSS);
@@ -388,14 +388,14 @@ nrl_status step_on(run *r, const data_step *data, double start, run_event *e, bo
     return st;
 }
 
-nrl_status step_take(run *r, run_event *e, bool *done)
+nrl_status step_take(run *r, nrl_run_event *e, bool *done)
 {
     double start = now_seconds(), waited = data_loader_wait_seconds(r->train_loader);
     data_step data;
     if (r->env.step) *r->env.step = r->progress.step + 1;
-    ctx_phase_set(r->ctx, CTX_PHASE_DATA);
+    ctx_phase_set(r->ctx, NRL_PHASE_DATA);
     NRL_TRY(data_loader_step(r->train_loader, r->progress.step, &data));
-    ctx_phase_set(r->ctx, CTX_PHASE_HOST);
+    ctx_phase_set(r->ctx, NRL_PHASE_HOST);
     r->data_seconds = data_loader_wait_seconds(r->train_loader) - waited;
     return step_on(r, &data, start, e, done);
 }

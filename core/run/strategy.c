@@ -35,14 +35,14 @@ nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st)
 }
 
 /* What the strategies do in between counts as communication. */
-static ctx_phase phase_begin(const strategy *s, nrl_ctx *ctx)
+static nrl_phase phase_begin(const strategy *s, nrl_ctx *ctx)
 {
-    return s && s->n ? ctx_phase_set(ctx, CTX_PHASE_COMMUNICATION) : CTX_PHASE_NONE;
+    return s && s->n ? ctx_phase_set(ctx, NRL_PHASE_COMMUNICATION) : NRL_PHASE_NONE;
 }
 
-static nrl_status phase_end(nrl_ctx *ctx, ctx_phase before, nrl_status st)
+static nrl_status phase_end(nrl_ctx *ctx, nrl_phase before, nrl_status st)
 {
-    if (before != CTX_PHASE_NONE) ctx_phase_set(ctx, before);
+    if (before != NRL_PHASE_NONE) ctx_phase_set(ctx, before);
     return st;
 }
 
@@ -88,7 +88,7 @@ static nrl_status finish_all(const strategy *s, nrl_ctx *ctx)
 nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
 {
     double flops = ctx_flops(ctx);
-    ctx_phase before = phase_begin(s, ctx);
+    nrl_phase before = phase_begin(s, ctx);
     nrl_status st = phase_end(ctx, before, enter_all(s, ctx, visits, i));
     ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
     return st;
@@ -97,7 +97,7 @@ nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visi
 nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
 {
     double flops = ctx_flops(ctx);
-    ctx_phase before = phase_begin(s, ctx);
+    nrl_phase before = phase_begin(s, ctx);
     nrl_status st = phase_end(ctx, before, leave_all(s, ctx, visits, i));
     ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
     return st;
@@ -105,7 +105,7 @@ nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_visit *visi
 
 nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx)
 {
-    ctx_phase before = phase_begin(s, ctx);
+    nrl_phase before = phase_begin(s, ctx);
     return phase_end(ctx, before, finish_all(s, ctx));
 }
 

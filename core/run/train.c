@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double eta(const run *r, const run_event *e)
+static double eta(const run *r, const nrl_run_event *e)
 {
     double elapsed = now_seconds() - r->started;
     int64_t done = e->step - r->resumed_from, left = r->total_steps - e->step;
@@ -34,26 +34,18 @@ nrl_status run_heed_early(const run *r)
                     *r->env.signal, strsignal(*r->env.signal));
 }
 
-static nrl_status call_step_hook(run *r, const run_event *e)
-{
-    run_inside was = run_enter(r, INSIDE_STEP_HOOK);
-    nrl_status st = r->hooks.step(r->hooks.user, r, e);
-    run_enter(r, was);
-    return st;
-}
-
-/* What a profile counts as a step. A hook may begin or end one. */
-static nrl_status step_and_record(run *r, run_event *e, bool *done)
+/* What a profile counts as a step. A callback may begin or end one. */
+static nrl_status step_and_record(run *r, nrl_run_event *e, bool *done)
 {
     ctx_profile_step(r->ctx, true);
     NRL_TRY(step_take(r, e, done));
     if (!*done) loggers_write(r, NRL_RECORD_TRAIN, r->values, r->n_values, eta(r, e));
-    if (!*done && r->hooks.step) NRL_TRY(call_step_hook(r, e));
+    if (!*done) NRL_TRY(run_emit(r, INSIDE_STEP_HOOK, e));
     ctx_profile_step(r->ctx, false);
     return ctx_profile_read(r->ctx);
 }
 
-static nrl_status step_and_after(run *r, run_event *e, bool *done)
+static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
 {
     *done = r->progress.step >= r->total_steps;
     if (*done) return NRL_OK;
@@ -64,10 +56,14 @@ static nrl_status step_and_after(run *r, run_event *e, bool *done)
     return heed_signal(r);
 }
 
-nrl_status run_step(run *r, run_event *e, bool *done)
+nrl_status nrl_run_step(nrl_run *r, nrl_run_event *event, bool *done)
 {
+    nrl_run_event e = {0};
+    uint32_t size = event->size < sizeof e ? event->size : sizeof e;
     NRL_TRY(run_begin_call(r, RUN_CALL_STEP));
-    return run_end_call(r, step_and_after(r, e, done));
+    nrl_status st = run_end_call(r, step_and_after(r, &e, done));
+    if (st == NRL_OK && !*done) memcpy(event, &e, size);
+    return st;
 }
 
 /* What this process did; a run's records tell the rest. */
@@ -149,7 +145,7 @@ static nrl_status finish(run *r)
     return c->export == CONFIG_EXPORT_NONE ? NRL_OK : export_at_end(r);
 }
 
-nrl_status run_finish(run *r)
+nrl_status nrl_run_finish(run *r)
 {
     NRL_TRY(run_begin_call(r, RUN_CALL_FINISH));
     nrl_status st = finish(r);
@@ -157,9 +153,9 @@ nrl_status run_finish(run *r)
     return run_end_call(r, st);
 }
 
-nrl_status run_train(run *r)
+nrl_status nrl_run_train(run *r)
 {
-    run_event e;
+    nrl_run_event e = {.size = sizeof e};
     bool done = false;
     if (r->progress.step > r->total_steps)
         run_say(r, "nothing left to do: %lld steps are done, the config asks for %lld", (long long)r->progress.step,
@@ -167,43 +163,38 @@ nrl_status run_train(run *r)
     else if (r->progress.step == r->total_steps)
         run_say(r, "nothing left to do: step %lld of %lld is done", (long long)r->progress.step,
                 (long long)r->total_steps);
-    while (!done) NRL_TRY(run_step(r, &e, &done));
-    return run_finish(r);
+    while (!done) NRL_TRY(nrl_run_step(r, &e, &done));
+    return nrl_run_finish(r);
 }
 
-void run_stop(run *r, const char *reason)
+void nrl_run_stop(run *r, const char *reason)
 {
     if (r->stop_reason) return;
     r->stop_reason = arena_strdup(&r->memory, reason ? reason : "asked to");
     run_say(r, "stopping after step %lld: %s", (long long)r->progress.step, r->stop_reason);
 }
 
-void run_set_lr(run *r, double lr)
+void nrl_run_set_lr(run *r, double lr)
 {
     r->lr_override = lr;
 }
 
-void run_set_hooks(run *r, const run_hooks *hooks)
-{
-    r->hooks = *hooks;
-}
-
-int64_t run_steps_done(const run *r)
+int64_t nrl_run_steps_done(const run *r)
 {
     return r->progress.step;
 }
 
-int64_t run_total_steps(const run *r)
+int64_t nrl_run_total_steps(const run *r)
 {
     return r->total_steps;
 }
 
-const nrl_node *run_config(const run *r)
+const nrl_node *nrl_run_config(const run *r)
 {
     return r->config.resolved;
 }
 
-const char *run_out(const run *r)
+const char *nrl_run_out(const run *r)
 {
     return r->config.out;
 }

@@ -128,18 +128,18 @@ static nrl_status visit_backward(work *w, int32_t u)
     return st;
 }
 
-static ctx_phase phase_of(const nrl_visit *v)
+static nrl_phase phase_of(const nrl_visit *v)
 {
-    return v->pass == NRL_PASS_FORWARD     ? CTX_PHASE_FORWARD
-           : v->pass == NRL_PASS_RECOMPUTE ? CTX_PHASE_RECOMPUTE
-                                           : CTX_PHASE_BACKWARD;
+    return v->pass == NRL_PASS_FORWARD     ? NRL_PHASE_FORWARD
+           : v->pass == NRL_PASS_RECOMPUTE ? NRL_PHASE_RECOMPUTE
+                                           : NRL_PHASE_BACKWARD;
 }
 
 /* Before the first visit of a micro-batch is entered: the column may take visits of the policy itself. */
 static nrl_status set_column(work *w)
 {
     if (!w->extra_column) return NRL_OK;
-    ctx_phase_set(w->ctx, CTX_PHASE_REFERENCE);
+    ctx_phase_set(w->ctx, NRL_PHASE_REFERENCE);
     return w->extra_column(w->extra_user, 0, w->micro->batch, &w->micro->extra);
 }
 
@@ -173,14 +173,14 @@ static nrl_status visit(work *w, const nrl_visit *v, bool begins, nrl_tensor **t
     bool forward = v->pass == NRL_PASS_FORWARD;
     NRL_TRY(set_batch(w, v, begins));
     if (stage_receives(s, v)) {
-        ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
+        ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
         NRL_TRY(stage_take(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
     }
     double before = ctx_flops(w->ctx);
     NRL_TRY(compute(w, v, totals));
     if (v->pass == NRL_PASS_RECOMPUTE) ctx_flops_set(w->ctx, before); /* the forward has counted it */
     if (!stage_sends(s, v)) return NRL_OK;
-    ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
+    ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
     NRL_TRY(stage_send(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
     if (forward && w->recompute[v->unit]) carry_release(w->ctx, &m->carry); /* it will be made again */
     return NRL_OK;
@@ -231,7 +231,7 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
         if (st == NRL_OK) st = leave(w, all->list, i);
         if (all->last[v->micro] == i) micro_end(&w->micros, w->micro, w->ctx);
     }
-    ctx_phase_set(w->ctx, CTX_PHASE_COMMUNICATION);
+    ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
     if (st == NRL_OK) st = stage_settle(&w->stage, w->ctx);
 done:
     for (int32_t i = 0; st != NRL_OK && i < w->micros.n; i++) micro_end(&w->micros, &w->micros.list[i], w->ctx);

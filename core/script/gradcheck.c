@@ -230,7 +230,7 @@ static nrl_status check(checker *c)
 
 /* ---- a device to do it on ---- */
 
-static nrl_status with_device(checker *c, const run_environment *env)
+static nrl_status with_device(checker *c, const nrl_environment *env)
 {
     arena a = {0};
     plugin_host *host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir);

@@ -16,14 +16,14 @@ enum {
 }; /* user values */
 
 typedef struct {
-    run *r; /* NULL once closed */
+    nrl_run *r; /* NULL once closed */
     script_host *host;
     int depth;      /* calls into the core that have not returned */
     bool training;  /* steps are left; counted in the host */
     bool has_state; /* the core holds a text for run.state */
     script_rules rules;
     double lr;      /* of the newest step, or what set_lr asked for; NaN = unknown */
-    run_event last; /* newest step without its values; step 0 = none */
+    nrl_run_event last; /* newest step without its values; step 0 = none */
 } handle;
 
 /* The open run at idx, or an error. */
@@ -39,12 +39,13 @@ handle *handle_enter_outside(lua_State *L, const char *method);
 void handle_sync_state(lua_State *L, handle *h);
 
 /* Pushes {step =, loss =, ..., and every value by name}. */
-void handle_push_event(lua_State *L, const run_event *e);
+void handle_push_event(lua_State *L, const nrl_run_event *e);
 void handle_push_values(lua_State *L, const nrl_value *values, size_t n);
 
 /* run:on(name, function) and the callbacks behind it (hooks.c). */
 int handle_on(lua_State *L);
-void handle_set_hooks(handle *h);
+/* For nrl_environment; user is the handle. */
+nrl_status handle_event(void *user, nrl_run *r, const nrl_run_event *e);
 
 int handle_sample(lua_State *L); /* sample.c */
 

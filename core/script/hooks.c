@@ -10,7 +10,7 @@
 typedef struct {
     const char *name;
     handle *h;
-    const run_event *e; /* step, eval */
+    const nrl_run_event *e; /* step, eval */
     int64_t step;       /* save */
     const char *path;
 } call;
@@ -27,7 +27,7 @@ void handle_push_values(lua_State *L, const nrl_value *values, size_t n)
         set_number(L, values[i].name, values[i].value);
 }
 
-void handle_push_event(lua_State *L, const run_event *e)
+void handle_push_event(lua_State *L, const nrl_run_event *e)
 {
     lua_createtable(L, 0, 9 + (int)e->n_values);
     handle_push_values(L, e->values, e->n_values);
@@ -87,17 +87,15 @@ static nrl_status enter_lua(const call *c)
     lua_pushvalue(L, 1); /* the run: see handle.h */
     lua_pushlightuserdata(L, (void *)c);
     nrl_status st = script_callback(L, 2);
-    c->h->host->L = L; /* a hook may have entered the core from a coroutine, or for another run */
+    c->h->host->L = L; /* a hook may have entered the core from a coroutine, or for another nrl_run */
     c->h->host->rules = c->h->rules;
     lua_settop(L, top);
     script_of(L)->from_callback = st != NRL_OK;
     return st;
 }
 
-static nrl_status on_step(void *user, run *r, const run_event *e)
+static nrl_status on_step(handle *h, const nrl_run_event *e)
 {
-    handle *h = user;
-    (void)r;
     h->lr = e->lr;
     h->last = *e;
     h->last.values = NULL;
@@ -105,21 +103,14 @@ static nrl_status on_step(void *user, run *r, const run_event *e)
     return enter_lua(&(call){.name = "step", .h = h, .e = e});
 }
 
-static nrl_status on_eval(void *user, run *r, const run_event *e)
+nrl_status handle_event(void *user, nrl_run *r, const nrl_run_event *e)
 {
-    (void)r;
-    return enter_lua(&(call){.name = "eval", .h = user, .e = e});
-}
-
-static nrl_status on_save(void *user, run *r, int64_t step, const char *path)
-{
-    (void)r;
-    return enter_lua(&(call){.name = "save", .h = user, .step = step, .path = path});
-}
-
-void handle_set_hooks(handle *h)
-{
-    run_set_hooks(h->r, &(run_hooks){.user = h, .step = on_step, .eval = on_eval, .save = on_save});
+    handle *h = user;
+    if (!r) return NRL_OK; /* it is being opened */
+    if (e->kind == NRL_EVENT_STEP) return on_step(h, e);
+    if (e->kind == NRL_EVENT_EVAL) return enter_lua(&(call){.name = "eval", .h = h, .e = e});
+    if (e->kind != NRL_EVENT_SAVE) return NRL_OK;
+    return enter_lua(&(call){.name = "save", .h = h, .step = e->step, .path = e->path});
 }
 
 int handle_on(lua_State *L)

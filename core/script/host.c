@@ -113,7 +113,7 @@ static void open_libraries(lua_State *L, const script_host *h)
     lua_pushinteger(L, 0);
     lua_call(L, 1, 0);
     lua_pop(L, 2);
-    if (h->run.place && h->run.place->rank > 0) { /* every rank runs the script, one speaks */
+    if (h->run.ranks && h->run.ranks->rank > 0) { /* every rank runs the script, one speaks */
         lua_pushcfunction(L, print_nothing);
         lua_setglobal(L, "print");
     }
@@ -194,7 +194,7 @@ static nrl_status run_text(script_host *h, char *text, size_t size)
     if (h->exiting) st = NRL_OK;
     h->failure = st;
     lua_close(L); /* closes runs that are still open */
-    mesh_session_end(&h->ranks, st != NRL_OK);
+    nrl_session_end(h->ranks, st != NRL_OK);
     script_close_losses(h);
     arena_free(&h->memory);
     return st;
@@ -208,9 +208,10 @@ nrl_status script_run(const char *path, const script_environment *env, int *exit
     h.rules = script_rules_of(NULL);
     if (file_read(path, MAX_SCRIPT_BYTES, &text, &size) != NRL_OK) return NRL_ERR_CONFIG;
     hash_bytes(text, size, digits);
+    h.ranks = nrl_session_create();
     h.run.find_algorithm = script_find_loss;
-    h.run.user = &h;
-    h.run.session = &h.ranks;
+    h.run.algorithm_user = &h;
+    h.run.session = h.ranks;
     h.run.script = path;
     h.run.script_hash = digits;
     nrl_status st = run_text(&h, text, size);

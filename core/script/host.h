@@ -7,6 +7,7 @@
  */
 #ifndef SCRIPT_HOST_H
 #define SCRIPT_HOST_H
+#include "base/node.h"
 #include "script/script.h"
 #include <lauxlib.h>
 #include <lua.h>
@@ -36,9 +37,9 @@ typedef struct {
 
 typedef struct {
     const script_environment *env;
-    run_environment run;        /* what runs of this script are given */
+    nrl_environment run;        /* what runs of this script are given */
     const char *path;           /* of the script; the source of values it makes */
-    arena memory;               /* trees behind the tables of nrl.config; outlives every run */
+    arena memory;               /* trees behind the tables of nrl.config; outlives every nrl_run */
     nrl_status status;          /* of the newest failure that was raised */
     bool from_callback;         /* the core's error text already names a script line */
     bool exiting;               /* os.exit was called: unwind everything */
@@ -50,7 +51,7 @@ typedef struct {
     int sandboxes;      /* entered and not left */
     size_t lua_bytes;   /* held by Lua */
     int n_training;     /* open runs with steps left: they heed signals themselves */
-    mesh_session ranks; /* what its runs share among several ranks */
+    nrl_session *ranks; /* what its runs share among several ranks */
     nrl_status failure; /* of the whole script, when it is over: runs that are still open are abandoned */
     int exit_code;
 } script_host;
@@ -137,9 +138,9 @@ void script_open_batches(lua_State *L);   /* batch.c */
 void script_open_losses(lua_State *L);    /* loss.c: nrl.loss, nrl.gradcheck */
 int script_open_module(lua_State *L);     /* module.c: require "nrl" */
 
-void script_close_losses(script_host *h); /* after the last run */
+void script_close_losses(script_host *h); /* after the last nrl_run */
 
-/* For run_environment: the loss of that name; user is the host. (loss.c) */
+/* For nrl_environment: the loss of that name; user is the host. (loss.c) */
 const nrl_algorithm *script_find_loss(void *user, const char *name, void **self);
 
 #endif

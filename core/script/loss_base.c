@@ -11,7 +11,7 @@ void loss_base_open(lua_State *L, script_loss *l)
     config_component c;
     const plugin *p = NULL;
     void *options = NULL;
-    const run_environment *env = &l->host->run;
+    const nrl_environment *env = &l->host->run;
     if (lua_getfield(L, 1, "base") == LUA_TNIL) return;
     component_read(a, &problems, "base", script_to_node(L, -1, a, "nrl.loss: base"), NULL, &c);
     l->base_host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir);

@@ -38,10 +38,10 @@ static void push_args(lua_State *L, script_host *h)
 /* nrl.rank from 0, nrl.world: the processes that run this script together. */
 static void push_ranks(lua_State *L, const script_host *h)
 {
-    const mesh_place *place = h->run.place;
-    lua_pushinteger(L, place ? place->rank : 0);
+    const nrl_rank_info *ranks = h->run.ranks;
+    lua_pushinteger(L, ranks ? ranks->rank : 0);
     lua_setfield(L, -2, "rank");
-    lua_pushinteger(L, place ? place->world : 1);
+    lua_pushinteger(L, ranks ? ranks->world : 1);
     lua_setfield(L, -2, "world");
 }
 

@@ -1,8 +1,7 @@
 /*
  * run.c - nrl.open(config) and the methods of what it returns. Each method is one call of
- * run/run.h.
+ * nrl/run.h.
  */
-#include "config/config.h"
 #include "script/handle.h"
 #include "script/state.h"
 #include <math.h>
@@ -54,7 +53,7 @@ void handle_sync_state(lua_State *L, handle *h)
     if (!is_empty || h->has_state) {
         arena *a = script_arena(L);
         char *json = script_state_write(script_to_node(L, -2, a, "run.state"));
-        run_set_script_state(h->r, json);
+        nrl_run_set_state(h->r, json);
         free(json);
         h->has_state = true;
         arena_free(a);
@@ -73,7 +72,7 @@ static void set_training(lua_State *L, handle *h, bool training)
 
 static void load_state(lua_State *L, handle *h)
 {
-    const char *json = run_script_state(h->r);
+    const char *json = nrl_run_state(h->r);
     nrl_node *state = NULL;
     arena *a = script_arena(L);
     nrl_status st = json ? script_state_read(a, json, &state) : NRL_OK;
@@ -107,7 +106,7 @@ typedef struct {
     const char *out, *model; /* on the Lua stack; NULL = not given */
 } settings;
 
-static settings read_settings(lua_State *L, run_environment *env)
+static settings read_settings(lua_State *L, nrl_environment *env)
 {
     if (lua_isnoneornil(L, 2)) return (settings){0};
     script_check_keys(L, 2, "nrl.open", open_keys);
@@ -126,23 +125,27 @@ static void apply_settings(arena *a, nrl_node *root, const settings *s)
 
 /* The whole tree: the script's table, the command line, ${env:}, settings. Nothing here raises: the
  * problems found so far are told by run_open with its own. */
-static nrl_status open_config(handle *h, run_environment *env, arena *a, nrl_node *root,
+static nrl_status open_config(handle *h, nrl_environment *env, arena *a, nrl_node *root,
                               const settings *decided)
 {
     const script_environment *given = h->host->env;
-    config_problems problems = {0};
+    nrl_config *config = nrl_config_create(a);
+    nrl_config_set_root(config, root);
     for (size_t i = 0; i < given->n_words; i++)
-        if (strchr(given->words[i], '=')) config_override(a, &problems, root, given->words[i]);
-    config_substitute(a, &problems, root, given->lookup);
+        if (strchr(given->words[i], '=')) nrl_config_override(config, given->words[i]);
+    nrl_config_substitute(config, given->lookup);
     apply_settings(a, root, decided);
-    env->problems = &problems;
-    return run_open(root, env, &h->r);
+    env->event = handle_event;
+    env->event_user = h;
+    nrl_status st = nrl_run_open(config, env, &h->r);
+    nrl_config_destroy(config);
+    return st;
 }
 
-/* nrl.open(config [, {quiet = , out = , model = }]) -> run */
+/* nrl.open(config [, {quiet = , out = , model = }]) -> nrl_run */
 static int open_run(lua_State *L)
 {
-    run_environment env = script_of(L)->run;
+    nrl_environment env = script_of(L)->run;
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 2);
     settings decided = read_settings(L, &env);
@@ -153,13 +156,12 @@ static int open_run(lua_State *L)
     if (nrl_node_kind(root) != NRL_NODE_MAP)
         return script_fail(L, "nrl.open: expected a config, found a list");
     lua_setiuservalue(L, self, HANDLE_CONFIG);
-    if (env.place && env.place->world > 1) env.script_modules = script_required(L, a);
+    if (env.ranks && env.ranks->world > 1) env.script_modules = script_required(L, a);
     nrl_status st = open_config(h, &env, a, root, &decided);
     if (st != NRL_OK) return script_raise(L, st);
     if (env.check_only) return script_exit(L, 0);
-    h->rules = script_rules_of(run_config(h->r));
+    h->rules = script_rules_of(nrl_run_config(h->r));
     set_training(L, h, true);
-    handle_set_hooks(h);
     load_state(L, h);
     return 1;
 }
@@ -170,8 +172,8 @@ static int close_run(lua_State *L)
     if (h->depth) return script_fail(L, "run:close cannot be called from a hook or a loss");
     set_training(L, h, false);
     nrl_status failure = script_of(L)->failure;
-    if (h->r && failure != NRL_OK && failure != NRL_ERR_STOPPED) run_abandon(h->r, failure, nrl_error_text());
-    run_close(h->r);
+    if (h->r && failure != NRL_OK && failure != NRL_ERR_STOPPED) nrl_run_abandon(h->r, failure, nrl_error_text());
+    nrl_run_close(h->r);
     h->r = NULL;
     return 0;
 }
@@ -181,7 +183,7 @@ static int close_run(lua_State *L)
 static int train(lua_State *L)
 {
     handle *h = handle_enter_outside(L, "train");
-    nrl_status st = run_train(h->r);
+    nrl_status st = nrl_run_train(h->r);
     set_training(L, h, false);
     handle_leave(L, h, st);
     if (!h->last.step) return 0;
@@ -191,11 +193,11 @@ static int train(lua_State *L)
 
 static int next_step(lua_State *L)
 {
-    run_event e = {0};
+    nrl_run_event e = {.size = sizeof e};
     bool done = false;
     handle *h = handle_enter_outside(L, "steps");
-    nrl_status st = run_step(h->r, &e, &done);
-    if (st == NRL_OK && done) st = run_finish(h->r);
+    nrl_status st = nrl_run_step(h->r, &e, &done);
+    if (st == NRL_OK && done) st = nrl_run_finish(h->r);
     if (st != NRL_OK || done) set_training(L, h, false);
     handle_leave(L, h, st);
     if (done) return 0;
@@ -215,7 +217,7 @@ static int steps(lua_State *L)
 static int finish(lua_State *L)
 {
     handle *h = handle_enter_outside(L, "finish");
-    nrl_status st = run_finish(h->r);
+    nrl_status st = nrl_run_finish(h->r);
     set_training(L, h, false);
     handle_leave(L, h, st);
     return 0;
@@ -223,7 +225,7 @@ static int finish(lua_State *L)
 
 static int stop(lua_State *L)
 {
-    run_stop(handle_at(L, 1)->r, luaL_optstring(L, 2, "the script asked"));
+    nrl_run_stop(handle_at(L, 1)->r, luaL_optstring(L, 2, "the script asked"));
     return 0;
 }
 
@@ -233,7 +235,7 @@ static int set_lr(lua_State *L)
     double lr = luaL_checknumber(L, 2);
     if (!(lr >= 0) || isinf(lr))
         return script_fail(L, "run:set_lr: expected 0 or more, found %g", lr);
-    run_set_lr(h->r, lr);
+    nrl_run_set_lr(h->r, lr);
     h->lr = lr;
     return 0;
 }
@@ -246,7 +248,7 @@ static int evaluate(lua_State *L)
     size_t n = 0;
     const char *file = luaL_optstring(L, 2, NULL); /* on the stack as long as this call */
     handle *h = handle_enter(L);
-    handle_leave(L, h, run_evaluate(h->r, file, &values, &n));
+    handle_leave(L, h, nrl_run_evaluate(h->r, file, &values, &n));
     lua_newtable(L);
     handle_push_values(L, values, n);
     if (lua_getfield(L, -1, "eval_loss") != LUA_TNIL)
@@ -260,7 +262,7 @@ static int save(lua_State *L)
 {
     const char *path = NULL;
     handle *h = handle_enter(L);
-    handle_leave(L, h, run_save(h->r, &path));
+    handle_leave(L, h, nrl_run_save(h->r, &path));
     lua_pushstring(L, path);
     return 1;
 }
@@ -269,7 +271,7 @@ static int export(lua_State *L)
 {
     const char *dir = luaL_checkstring(L, 2);
     handle *h = handle_enter(L);
-    handle_leave(L, h, run_export(h->r, dir));
+    handle_leave(L, h, nrl_run_export(h->r, dir));
     return 0;
 }
 
@@ -278,16 +280,16 @@ static int export(lua_State *L)
 static int profile(lua_State *L)
 {
     handle *h = handle_at(L, 1);
-    ctx_op_time *rows;
-    int n;
+    nrl_op_time *rows;
+    size_t n;
     if (!lua_isnoneornil(L, 2)) {
-        nrl_status st = run_profile(h->r, lua_toboolean(L, 2));
+        nrl_status st = nrl_run_profile(h->r, lua_toboolean(L, 2));
         return st == NRL_OK ? 0 : script_raise(L, st);
     }
-    nrl_status st = run_profile_rows(h->r, 0, &rows, &n);
+    nrl_status st = nrl_run_op_times(h->r, 0, &rows, &n, NULL);
     if (st != NRL_OK) script_raise(L, st);
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
+    lua_createtable(L, (int)n, 0);
+    for (size_t i = 0; i < n; i++) {
         lua_createtable(L, 0, 3);
         lua_pushstring(L, rows[i].name);
         lua_setfield(L, -2, "op");
@@ -295,7 +297,7 @@ static int profile(lua_State *L)
         lua_setfield(L, -2, "seconds");
         lua_pushinteger(L, rows[i].calls);
         lua_setfield(L, -2, "calls");
-        lua_rawseti(L, -2, i + 1);
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
     }
     free(rows);
     return 1;
@@ -306,17 +308,17 @@ static int profile(lua_State *L)
 static void push_field(lua_State *L, handle *h, const char *name)
 {
     if (!strcmp(name, "step"))
-        lua_pushinteger(L, run_steps_done(h->r));
+        lua_pushinteger(L, nrl_run_steps_done(h->r));
     else if (!strcmp(name, "total_steps"))
-        lua_pushinteger(L, run_total_steps(h->r));
+        lua_pushinteger(L, nrl_run_total_steps(h->r));
     else if (!strcmp(name, "out"))
-        lua_pushstring(L, run_out(h->r));
+        lua_pushstring(L, nrl_run_out(h->r));
     else if (!strcmp(name, "lr") && isnan(h->lr))
         lua_pushnil(L);
     else if (!strcmp(name, "lr"))
         lua_pushnumber(L, h->lr);
     else if (!strcmp(name, "config"))
-        script_push_node(L, run_config(h->r), 0);
+        script_push_node(L, nrl_run_config(h->r), 0);
     else if (!strcmp(name, "state"))
         lua_getiuservalue(L, 1, HANDLE_STATE);
     else

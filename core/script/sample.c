@@ -9,9 +9,10 @@ static const char name[] = "run:sample";
 static const char *const keys[] = {"prompts", "max_tokens", "temperature",  "top_p",
                                    "seed",    "chat",       "keep_special", NULL};
 
-static void read_options(lua_State *L, run_sample_options *o)
+static void read_options(lua_State *L, nrl_sample_options *o)
 {
-    *o = (run_sample_options){
+    *o = (nrl_sample_options){
+        .size = sizeof *o,
         .max_tokens = script_int(L, 2, name, "max_tokens", 64),
         .temperature = script_f64(L, 2, name, "temperature", 0),
         .top_p = script_f64(L, 2, name, "top_p", 1),
@@ -56,7 +57,7 @@ static results *push_results(lua_State *L, size_t n)
 
 int handle_sample(lua_State *L)
 {
-    run_sample_options o;
+    nrl_sample_options o;
     size_t n;
     handle_at(L, 1);
     script_check_keys(L, 2, name, keys);
@@ -65,7 +66,7 @@ int handle_sample(lua_State *L)
     if (!prompts) return script_fail(L, "%s: prompts = {...} is missing", name);
     results *r = push_results(L, n);
     handle *h = handle_enter(L);
-    handle_leave(L, h, n ? run_sample(h->r, prompts, n, &o, r->texts, NULL) : NRL_OK);
+    handle_leave(L, h, n ? nrl_run_sample(h->r, prompts, n, &o, r->texts, NULL) : NRL_OK);
     lua_createtable(L, (int)n, 0);
     for (size_t i = 0; i < n; i++) {
         lua_pushstring(L, r->texts[i]);

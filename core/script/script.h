@@ -1,14 +1,14 @@
 /*
  * script.h - Lua experiments, for the command line. This folder is the only home of lua.h.
  * A script sees the standard libraries and `require "nrl"` (module.c lists it). It drives runs
- * through run/run.h alone: what a script can do, a C caller can.
+ * through nrl/run.h alone: what a script can do, a C caller can.
  */
 #ifndef SCRIPT_SCRIPT_H
 #define SCRIPT_SCRIPT_H
-#include "run/run.h"
+#include <nrl/run.h>
 
 typedef struct {
-    const run_environment *run; /* `script`, `script_hash` and `find_algorithm` are filled here */
+    const nrl_environment *run; /* `script`, `script_hash` and `find_algorithm` are filled here */
     const char *const *words;   /* what follows the script's name on the command line */
     size_t n_words;             /* key=value: laid over every config; others: Lua's `arg` */
     const char *(*lookup)(const char *name); /* getenv, for ${env:VAR} in configs */

@@ -13,6 +13,7 @@
 #include "tensor/batch.h"
 #include "tensor/device.h"
 #include <nrl/algorithm.h>
+#include <nrl/run.h>
 #include <nrl/tape.h>
 
 nrl_status ctx_create(device *d, nrl_ctx **out);
@@ -148,50 +149,19 @@ double ctx_flops(const nrl_ctx *ctx);
 void ctx_flops_set(nrl_ctx *ctx, double flops);
 
 /* ---- where a step's time goes (nrl bench, nrl profile): off by default, and costs nothing then ---- */
-typedef enum {
-    CTX_PHASE_NONE = 0, /* outside of a step: evaluations, saves */
-    CTX_PHASE_DATA,     /* waiting for a batch */
-    CTX_PHASE_FORWARD,
-    CTX_PHASE_RECOMPUTE,
-    CTX_PHASE_BACKWARD,
-    CTX_PHASE_HEAD,          /* the head and the loss, both ways */
-    CTX_PHASE_REFERENCE,     /* the reference model's log-probs */
-    CTX_PHASE_COMMUNICATION, /* what is not hidden behind computing: a strategy's calls, exchanges of ranks */
-    CTX_PHASE_UPDATE,        /* the norm of the gradients, clipping, the optimizer */
-    CTX_PHASE_HOST,          /* the rest: weighing, numbers of the record, loggers, hooks */
-    CTX_PHASES
-} ctx_phase;
-const char *ctx_phase_name(ctx_phase p);
-
 void ctx_profile(nrl_ctx *ctx, bool on); /* also clears */
 /* A step begins, in phase HOST, or is over. */
 void ctx_profile_step(nrl_ctx *ctx, bool begins);
 /* The phase from here on; returns the one before, to be set again. Nothing outside of a step. */
-ctx_phase ctx_phase_set(nrl_ctx *ctx, ctx_phase p);
+nrl_phase ctx_phase_set(nrl_ctx *ctx, nrl_phase p);
 /* Waits for what was marked and adds it up: at a step's end, and before what follows is asked. */
 nrl_status ctx_profile_read(nrl_ctx *ctx);
 
-typedef struct {
-    const char *name;
-    ctx_phase phase;        /* NONE where phases are not told apart */
-    int64_t dims[3];        /* op_work.h; zero where shapes are not told apart */
-    double seconds;         /* of the device */
-    double host_seconds;    /* that the calls took on the host; equal to `seconds` where they do the work */
-    double flops, bytes;
-    int64_t calls;
-    bool on_host;           /* no operation: ctx_profile_host; within it the device may be busy */
-} ctx_op_time;
-enum { CTX_BY_PHASE = 1, CTX_BY_SHAPE = 2 };
 /* malloc'd; operations as they came, merged but for what `by` tells apart. */
-ctx_op_time *ctx_profile_rows(const nrl_ctx *ctx, unsigned by, int *n);
+nrl_op_time *ctx_profile_rows(const nrl_ctx *ctx, unsigned by, int *n);
 
-typedef struct {
-    int64_t steps;
-    double seconds[CTX_PHASES];      /* of all steps; they add up to the time from each one's begin to its end */
-    double busy[CTX_PHASES];         /* of them inside operations and copies */
-    double host_seconds[CTX_PHASES]; /* the host's clock between the same marks */
-} ctx_phase_times;
-void ctx_profile_phases(const nrl_ctx *ctx, ctx_phase_times *fill);
+/* Of this rank alone: `least` and `most` stay as they are. */
+void ctx_profile_phases(const nrl_ctx *ctx, nrl_phase_times *fill);
 const char *ctx_profile_clock(const nrl_ctx *ctx); /* what times are measured by, for people */
 
 /* A row for what the host does between a mark and here, less the operations that ran meanwhile. */

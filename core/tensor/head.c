@@ -55,7 +55,7 @@ static nrl_status columns_back(nrl_ctx *ctx, nrl_tape_node *node)
 
 static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
-    ctx_phase before = ctx_phase_set(ctx, CTX_PHASE_HEAD);
+    nrl_phase before = ctx_phase_set(ctx, NRL_PHASE_HEAD);
     nrl_status st = columns_back(ctx, node);
     ctx_phase_set(ctx, before);
     return st;

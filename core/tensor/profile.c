@@ -22,14 +22,14 @@ typedef struct {
 struct profile {
     mark *marks;
     int64_t n_marks, marks_capacity;
-    ctx_op_time *rows;
+    nrl_op_time *rows;
     int32_t *table; /* [table_size] 1 + row, 0 = empty; a power of two, at most half full */
     int32_t n_rows, table_size;
     int32_t row; /* at hand */
     uint32_t phase;
     bool broken; /* a mark could not be made: told when marks are read */
     double host_in_ops;
-    ctx_phase_times times;
+    nrl_phase_times times;
 };
 
 static double seconds_now(void)
@@ -39,21 +39,21 @@ static double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-const char *ctx_phase_name(ctx_phase p)
+const char *nrl_phase_name(nrl_phase p)
 {
-    static const char *const names[CTX_PHASES] = {"none",      "data",          "forward", "recompute", "backward", "head",
+    static const char *const names[NRL_PHASE_COUNT] = {"none",      "data",          "forward", "recompute", "backward", "head",
                                                   "reference", "communication", "update",  "host"};
     return names[p];
 }
 
 /* ---- rows ---- */
 
-static bool same_row(const ctx_op_time *a, const ctx_op_time *b)
+static bool same_row(const nrl_op_time *a, const nrl_op_time *b)
 {
     return !strcmp(a->name, b->name) && a->phase == b->phase && !memcmp(a->dims, b->dims, sizeof a->dims);
 }
 
-static uint64_t hash_row(const ctx_op_time *r)
+static uint64_t hash_row(const nrl_op_time *r)
 {
     uint64_t h = 14695981039346656037u ^ (uint64_t)r->phase;
     for (const char *c = r->name; *c; c++) h = (h ^ (unsigned char)*c) * 1099511628211u;
@@ -62,7 +62,7 @@ static uint64_t hash_row(const ctx_op_time *r)
 }
 
 /* Where the row is, or the empty place for it. */
-static int32_t *place_of(const profile *p, const ctx_op_time *key)
+static int32_t *place_of(const profile *p, const nrl_op_time *key)
 {
     uint64_t mask = (uint64_t)p->table_size - 1, at = hash_row(key) & mask;
     while (p->table[at] && !same_row(&p->rows[p->table[at] - 1], key)) at = (at + 1) & mask;
@@ -80,7 +80,7 @@ static void grow_rows(profile *p)
 
 static int32_t find_row(profile *p, const char *name, uint32_t phase, const int64_t *dims)
 {
-    ctx_op_time key = {.name = name, .phase = (ctx_phase)phase};
+    nrl_op_time key = {.name = name, .phase = (nrl_phase)phase};
     if (dims && p->n_rows < MOST_SHAPED_ROWS) memcpy(key.dims, dims, sizeof key.dims);
     if (2 * p->n_rows >= p->table_size) grow_rows(p);
     int32_t *at = place_of(p, &key);
@@ -139,7 +139,7 @@ static nrl_status read_marks(nrl_ctx *ctx, int64_t keep)
 
 nrl_status ctx_profile_read(nrl_ctx *ctx)
 {
-    return ctx->profile ? read_marks(ctx, ctx->profile->phase == CTX_PHASE_NONE ? 0 : 1) : NRL_OK;
+    return ctx->profile ? read_marks(ctx, ctx->profile->phase == NRL_PHASE_NONE ? 0 : 1) : NRL_OK;
 }
 
 /* ---- marks ---- */
@@ -196,17 +196,17 @@ nrl_status profile_op_end(nrl_ctx *ctx)
     return NRL_OK;
 }
 
-static void set_phase(nrl_ctx *ctx, ctx_phase phase)
+static void set_phase(nrl_ctx *ctx, nrl_phase phase)
 {
     profile *p = ctx->profile;
     p->phase = phase;
     if (add_mark(ctx) != NRL_OK) p->broken = true;
 }
 
-ctx_phase ctx_phase_set(nrl_ctx *ctx, ctx_phase phase)
+nrl_phase ctx_phase_set(nrl_ctx *ctx, nrl_phase phase)
 {
-    if (!ctx->profile || ctx->profile->phase == CTX_PHASE_NONE) return CTX_PHASE_NONE;
-    ctx_phase before = (ctx_phase)ctx->profile->phase;
+    if (!ctx->profile || ctx->profile->phase == NRL_PHASE_NONE) return NRL_PHASE_NONE;
+    nrl_phase before = (nrl_phase)ctx->profile->phase;
     if (before != phase) set_phase(ctx, phase);
     return before;
 }
@@ -214,8 +214,8 @@ ctx_phase ctx_phase_set(nrl_ctx *ctx, ctx_phase phase)
 void ctx_profile_step(nrl_ctx *ctx, bool begins)
 {
     if (!ctx->profile) return;
-    ctx->profile->times.steps += !begins && ctx->profile->phase != CTX_PHASE_NONE;
-    set_phase(ctx, begins ? CTX_PHASE_HOST : CTX_PHASE_NONE);
+    ctx->profile->times.steps += !begins && ctx->profile->phase != NRL_PHASE_NONE;
+    set_phase(ctx, begins ? NRL_PHASE_HOST : NRL_PHASE_NONE);
 }
 
 /* ---- on and off, and what was found ---- */
@@ -233,7 +233,7 @@ void ctx_profile(nrl_ctx *ctx, bool on)
     if (on) ctx->profile->row = -1;
 }
 
-static void add_row(ctx_op_time *to, const ctx_op_time *r)
+static void add_row(nrl_op_time *to, const nrl_op_time *r)
 {
     to->seconds += r->seconds;
     to->host_seconds += r->host_seconds;
@@ -243,14 +243,14 @@ static void add_row(ctx_op_time *to, const ctx_op_time *r)
     to->on_host |= r->on_host;
 }
 
-ctx_op_time *ctx_profile_rows(const nrl_ctx *ctx, unsigned by, int *n)
+nrl_op_time *ctx_profile_rows(const nrl_ctx *ctx, unsigned by, int *n)
 {
     const profile *p = ctx->profile;
     profile merged = {0};
     for (int32_t i = 0; p && i < p->n_rows; i++) {
-        const ctx_op_time *r = &p->rows[i];
-        int32_t at = find_row(&merged, r->name, by & CTX_BY_PHASE ? r->phase : CTX_PHASE_NONE,
-                              by & CTX_BY_SHAPE ? r->dims : NULL);
+        const nrl_op_time *r = &p->rows[i];
+        int32_t at = find_row(&merged, r->name, by & NRL_BY_PHASE ? r->phase : NRL_PHASE_NONE,
+                              by & NRL_BY_SHAPE ? r->dims : NULL);
         add_row(&merged.rows[at], r);
     }
     free(merged.table);
@@ -258,9 +258,9 @@ ctx_op_time *ctx_profile_rows(const nrl_ctx *ctx, unsigned by, int *n)
     return merged.rows;
 }
 
-void ctx_profile_phases(const nrl_ctx *ctx, ctx_phase_times *fill)
+void ctx_profile_phases(const nrl_ctx *ctx, nrl_phase_times *fill)
 {
-    *fill = ctx->profile ? ctx->profile->times : (ctx_phase_times){0};
+    *fill = ctx->profile ? ctx->profile->times : (nrl_phase_times){0};
 }
 
 const char *ctx_profile_clock(const nrl_ctx *ctx)
@@ -279,7 +279,7 @@ void ctx_profile_host(nrl_ctx *ctx, const char *name, double begin)
     profile *p = ctx->profile;
     if (!p) return;
     int32_t at = find_row(p, name, p->phase, NULL); /* may move the rows */
-    ctx_op_time *row = &p->rows[at];
+    nrl_op_time *row = &p->rows[at];
     row->seconds += ctx_profile_mark(ctx) - begin;
     row->on_host = true;
     row->calls++;

@@ -51,7 +51,7 @@ static inline void test_run_cpu_options(test_place *p, config_problems *problems
 }
 
 /* Opens a run from YAML text plus key=value overrides (NULL-ended) in an environment of its own. */
-static inline nrl_status test_run_open_in(test_place *p, const run_environment *env,
+static inline nrl_status test_run_open_in(test_place *p, const nrl_environment *env,
                                           const char *yaml, const char *const *overrides, run **out)
 {
     config_problems problems = {0};
@@ -60,15 +60,14 @@ static inline nrl_status test_run_open_in(test_place *p, const run_environment *
     for (; overrides && *overrides; overrides++)
         config_override(&p->memory, &problems, root, *overrides);
     test_run_cpu_options(p, &problems, root);
-    NRL_TRY(problems_report(&problems));
-    return run_open(root, env, out);
+    return run_open(root, &problems, env, out);
 }
 
 /* The same with plugins from the build; quiet. */
 static inline nrl_status test_run_open(test_place *p, const char *yaml,
                                        const char *const *overrides, run **out)
 {
-    run_environment env = {.plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true};
+    nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true};
     return test_run_open_in(p, &env, yaml, overrides, out);
 }
 

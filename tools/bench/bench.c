@@ -13,7 +13,7 @@
 
 enum { WARM_UP = 2, DEFAULT_STEPS = 10, MAX_STEPS = 10000, MOST_PROFILED = 5, DEFAULT_TOP = 15, MAX_TOP = 1000 };
 
-static double value_of(const run_event *e, const char *name)
+static double value_of(const nrl_run_event *e, const char *name)
 {
     for (size_t i = 0; i < e->n_values; i++)
         if (!strcmp(e->values[i].name, name)) return e->values[i].value;
@@ -21,13 +21,13 @@ static double value_of(const run_event *e, const char *name)
 }
 
 /* `steps`, or as many as are left. */
-static nrl_status take_steps(run *r, arena *a, int64_t steps, bench_steps *out)
+static nrl_status take_steps(nrl_run *r, arena *a, int64_t steps, bench_steps *out)
 {
     *out = (bench_steps){.seconds = arena_alloc(a, (size_t)(steps ? steps : 1) * sizeof *out->seconds)};
     while (out->n < steps) {
-        run_event e;
+        nrl_run_event e = {.size = sizeof e};
         bool done;
-        NRL_TRY(run_step(r, &e, &done));
+        NRL_TRY(nrl_run_step(r, &e, &done));
         if (done) break;
         out->seconds[out->n++] = e.seconds;
         out->tokens += e.tokens;
@@ -45,7 +45,7 @@ static nrl_status need_steps(int64_t found, int64_t steps)
                     "measure (--steps) are needed", (long long)found, (long long)WARM_UP, (long long)steps);
 }
 
-static nrl_status warm_up(run *r, arena *a, bench_found *f, int64_t *n)
+static nrl_status warm_up(nrl_run *r, arena *a, bench_found *f, int64_t *n)
 {
     bench_steps first, rest;
     NRL_TRY(take_steps(r, a, 1, &first));
@@ -55,23 +55,25 @@ static nrl_status warm_up(run *r, arena *a, bench_found *f, int64_t *n)
     return NRL_OK;
 }
 
-static nrl_status take_profiled(run *r, arena *a, int64_t steps, bench_found *f)
+static nrl_status take_profiled(nrl_run *r, arena *a, int64_t steps, bench_found *f)
 {
-    NRL_TRY(run_profile(r, true));
+    NRL_TRY(nrl_run_profile(r, true));
     NRL_TRY(take_steps(r, a, steps, &f->profiled));
-    return run_phases_fill(r, &f->phases);
+    f->phases.size = sizeof f->phases;
+    return nrl_run_phase_times(r, &f->phases);
 }
 
-static nrl_status measure(run *r, arena *a, int64_t steps, bool profile, bench_found *f)
+static nrl_status measure(nrl_run *r, arena *a, int64_t steps, bool profile, bench_found *f)
 {
     int64_t warm, most = (steps + 1) / 2 < MOST_PROFILED ? (steps + 1) / 2 : MOST_PROFILED;
     NRL_TRY(warm_up(r, a, f, &warm));
-    NRL_TRY(run_watch_begin(r));
+    NRL_TRY(nrl_run_watch_begin(r));
     NRL_TRY(profile ? take_profiled(r, a, steps, f) : take_steps(r, a, steps, &f->plain));
-    NRL_TRY(run_watch_end(r, f->watched, &f->n_watched));
+    NRL_TRY(nrl_run_watch_end(r, f->watched, &f->n_watched));
     NRL_TRY(need_steps(warm + f->plain.n + f->profiled.n, steps));
     if (!profile) NRL_TRY(take_profiled(r, a, most, f));
-    run_figures_fill(r, &f->figures);
+    f->figures.size = sizeof f->figures;
+    nrl_run_info_fill(r, &f->figures);
     return NRL_OK;
 }
 
@@ -87,7 +89,7 @@ static nrl_status read_number(int *argc, char **argv, const char *flag, int64_t 
     return NRL_OK;
 }
 
-static nrl_status show(arena *a, const run *r, const bench_found *found, bool json)
+static nrl_status show(arena *a, const nrl_run *r, const bench_found *found, bool json)
 {
     nrl_node *tree;
     NRL_TRY(bench_tree(a, r, found, &tree));
@@ -101,8 +103,8 @@ static nrl_status show(arena *a, const run *r, const bench_found *found, bool js
 nrl_status bench_measure(int argc, char **argv, bool profile)
 {
     arena a = {0};
-    run_environment env;
-    run *r = NULL;
+    nrl_environment env;
+    nrl_run *r = NULL;
     int64_t steps = DEFAULT_STEPS, top = profile ? DEFAULT_TOP : 0;
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(read_number(&argc, argv, "--steps", MAX_STEPS, &steps));
@@ -116,7 +118,7 @@ nrl_status bench_measure(int argc, char **argv, bool profile)
     if (st == NRL_OK) st = experiment_open(&a, argc, argv, &env, &r);
     if (st == NRL_OK) st = measure(r, &a, steps, profile, found);
     if (st == NRL_OK && experiment_speaks(&env)) st = show(&a, r, found, json);
-    run_close(r);
+    nrl_run_close(r);
     arena_free(&a);
     return st;
 }

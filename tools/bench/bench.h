@@ -4,7 +4,7 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 #include "base/node.h"
-#include "run/run.h"
+#include <nrl/run.h>
 
 /* Steps that were taken one after another. */
 typedef struct {
@@ -18,15 +18,15 @@ typedef struct {
     double first_loss; /* of the first step that warmed up */
     bench_steps plain; /* nothing is measured but each step's time; n 0 for a profile */
     bench_steps profiled; /* with a mark at each border of an operation; n 0: the config had no steps left */
-    nrl_value watched[RUN_MAX_FIGURES]; /* over the plain steps, or the profiled ones where there are no others */
+    nrl_value watched[NRL_MAX_WATCHED]; /* over the plain steps, or the profiled ones where there are no others */
     size_t n_watched;
-    run_phases phases;
-    run_figures figures;
+    nrl_phase_times phases;
+    nrl_run_info figures;
     int64_t top; /* shapes to list; 0 = none */
 } bench_found;
 
 /* Borrows from `r` and `found`. */
-nrl_status bench_tree(arena *a, const run *r, const bench_found *found, nrl_node **out);
+nrl_status bench_tree(arena *a, const nrl_run *r, const bench_found *found, nrl_node **out);
 void bench_page(const nrl_node *tree);
 
 /* The verb itself. argv: NAME FILE.yaml [key=value ...] [--steps N] [--top N] [--json]; --top of a profile alone. */

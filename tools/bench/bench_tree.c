@@ -54,7 +54,7 @@ static void put_speed(arena *a, nrl_node *map, const bench_found *f, const bench
     put(a, map, "last_loss", s->last_loss);
 }
 
-static void put_bytes(arena *a, nrl_node *map, const run_figures *f)
+static void put_bytes(arena *a, nrl_node *map, const nrl_run_info *f)
 {
     node_append_int(a, map, "weight_bytes", f->weight_bytes);
     node_append_int(a, map, "master_bytes", f->master_bytes);
@@ -63,7 +63,7 @@ static void put_bytes(arena *a, nrl_node *map, const run_figures *f)
     node_append_int(a, map, "activation_bytes", f->activation_bytes);
 }
 
-static void put_machine(arena *a, nrl_node *map, const run_figures *f)
+static void put_machine(arena *a, nrl_node *map, const nrl_run_info *f)
 {
     node_append_int(a, map, "peak_rss", f->peak_rss);
     node_append_text(a, map, "device", f->device.name);
@@ -75,14 +75,14 @@ static void put_machine(arena *a, nrl_node *map, const run_figures *f)
 
 /* ---- time ---- */
 
-static double wall_of(const run_phases *p)
+static double wall_of(const nrl_phase_times *p)
 {
-    return sum(p->own.seconds + 1, CTX_PHASES - 1);
+    return sum(p->seconds + 1, NRL_PHASE_COUNT - 1);
 }
 
-static double busy_of(const run_phases *p)
+static double busy_of(const nrl_phase_times *p)
 {
-    return sum(p->own.busy + 1, CTX_PHASES - 1);
+    return sum(p->busy + 1, NRL_PHASE_COUNT - 1);
 }
 
 /* How the profiled steps were measured, and how much that slowed them. */
@@ -97,7 +97,7 @@ static void put_profile(arena *a, nrl_node *map, const bench_found *f)
     put(a, m, "seconds_a_step", wall / steps);
     put(a, m, "busy_seconds_a_step", busy / steps);
     put(a, m, "idle_share", 1 - ratio(busy, wall));
-    put(a, m, "host_seconds_a_step", sum(f->phases.own.host_seconds + 1, CTX_PHASES - 1) / steps);
+    put(a, m, "host_seconds_a_step", sum(f->phases.host_seconds + 1, NRL_PHASE_COUNT - 1) / steps);
     if (f->plain.n) put(a, m, "overhead", ratio(profiled, plain) - 1);
 }
 
@@ -105,24 +105,24 @@ static void put_phases(arena *a, nrl_node *map, const bench_found *f)
 {
     nrl_node *phases = put_map(a, map, "phases");
     double steps = (double)f->profiled.n, wall = wall_of(&f->phases);
-    for (int p = 1; p < CTX_PHASES; p++) {
-        nrl_node *m = put_map(a, phases, ctx_phase_name((ctx_phase)p));
-        double seconds = f->phases.own.seconds[p];
+    for (int p = 1; p < NRL_PHASE_COUNT; p++) {
+        nrl_node *m = put_map(a, phases, nrl_phase_name((nrl_phase)p));
+        double seconds = f->phases.seconds[p];
         put(a, m, "seconds_a_step", seconds / steps);
         put(a, m, "share", ratio(seconds, wall));
-        put(a, m, "busy_share", ratio(f->phases.own.busy[p], seconds));
+        put(a, m, "busy_share", ratio(f->phases.busy[p], seconds));
         if (f->figures.ranks == 1) continue;
         put(a, m, "least_seconds_a_step", f->phases.least[p] / steps);
         put(a, m, "most_seconds_a_step", f->phases.most[p] / steps);
     }
 }
 
-static nrl_node *op_node(arena *a, const ctx_op_time *r, unsigned by, double steps, double wall)
+static nrl_node *op_node(arena *a, const nrl_op_time *r, unsigned by, double steps, double wall)
 {
     nrl_node *m = node_new(a, NRL_NODE_MAP);
     node_append_text(a, m, "op", r->name);
-    if (by & CTX_BY_PHASE) node_append_text(a, m, "phase", ctx_phase_name(r->phase));
-    if (by & CTX_BY_SHAPE) {
+    if (by & NRL_BY_PHASE) node_append_text(a, m, "phase", nrl_phase_name(r->phase));
+    if (by & NRL_BY_SHAPE) {
         nrl_node *dims = node_new(a, NRL_NODE_LIST);
         for (int i = 0; i < 3; i++) node_append(a, dims, NULL, node_int(a, r->dims[i]));
         node_append(a, m, "shape", dims);
@@ -138,16 +138,16 @@ static nrl_node *op_node(arena *a, const ctx_op_time *r, unsigned by, double ste
 }
 
 /* At most `most` rows; 0 = all, and what lies outside of them. */
-static nrl_status put_ops(arena *a, nrl_node *map, const char *key, const run *r, const bench_found *f, unsigned by,
+static nrl_status put_ops(arena *a, nrl_node *map, const char *key, const nrl_run *r, const bench_found *f, unsigned by,
                           int64_t most)
 {
-    ctx_op_time *rows;
-    int n;
+    nrl_op_time *rows;
+    size_t n;
     double steps = (double)f->profiled.n, wall = wall_of(&f->phases), outside = wall - busy_of(&f->phases);
     nrl_node *list = node_new(a, NRL_NODE_LIST);
-    NRL_TRY(run_profile_rows(r, by, &rows, &n));
-    for (int i = 0; i < n; i++) {
-        bool is_shown = (most <= 0 || i < most) && (!(by & CTX_BY_PHASE) || rows[i].phase != CTX_PHASE_NONE);
+    NRL_TRY(nrl_run_op_times(r, by, &rows, &n, NULL));
+    for (size_t i = 0; i < n; i++) {
+        bool is_shown = (most <= 0 || i < (size_t)most) && (!(by & NRL_BY_PHASE) || rows[i].phase != NRL_PHASE_NONE);
         if (is_shown) node_append(a, list, NULL, op_node(a, &rows[i], by, steps, wall));
         if (rows[i].on_host && !f->figures.on_device) outside -= rows[i].seconds;
     }
@@ -163,19 +163,19 @@ static nrl_status put_ops(arena *a, nrl_node *map, const char *key, const run *r
     return NRL_OK;
 }
 
-static nrl_status operations_a_step(const run *r, const bench_found *f, double *calls)
+static nrl_status operations_a_step(const nrl_run *r, const bench_found *f, double *calls)
 {
-    ctx_op_time *rows;
-    int n;
+    nrl_op_time *rows;
+    size_t n;
     *calls = 0;
-    NRL_TRY(run_profile_rows(r, 0, &rows, &n));
-    for (int i = 0; i < n; i++)
+    NRL_TRY(nrl_run_op_times(r, 0, &rows, &n, NULL));
+    for (size_t i = 0; i < n; i++)
         if (!rows[i].on_host) *calls += (double)rows[i].calls / (double)f->profiled.n;
     free(rows);
     return NRL_OK;
 }
 
-static nrl_status put_time(arena *a, nrl_node *map, const run *r, const bench_found *f)
+static nrl_status put_time(arena *a, nrl_node *map, const nrl_run *r, const bench_found *f)
 {
     double calls;
     if (!f->profiled.n) return NRL_OK;
@@ -185,8 +185,8 @@ static nrl_status put_time(arena *a, nrl_node *map, const run *r, const bench_fo
     put_phases(a, map, f);
     NRL_TRY(put_ops(a, map, "ops", r, f, 0, 0));
     if (!f->top) return NRL_OK;
-    NRL_TRY(put_ops(a, map, "ops_by_phase", r, f, CTX_BY_PHASE, 0));
-    return put_ops(a, map, "shapes", r, f, CTX_BY_PHASE | CTX_BY_SHAPE, f->top);
+    NRL_TRY(put_ops(a, map, "ops_by_phase", r, f, NRL_BY_PHASE, 0));
+    return put_ops(a, map, "shapes", r, f, NRL_BY_PHASE | NRL_BY_SHAPE, f->top);
 }
 
 /* ---- memory and the device ---- */
@@ -227,7 +227,7 @@ static void put_device(arena *a, nrl_node *map, const bench_found *f)
         if (!is_memory(f->watched[i].name)) put(a, m, f->watched[i].name, f->watched[i].value);
 }
 
-nrl_status bench_tree(arena *a, const run *r, const bench_found *f, nrl_node **out)
+nrl_status bench_tree(arena *a, const nrl_run *r, const bench_found *f, nrl_node **out)
 {
     nrl_node *map = *out = node_new(a, NRL_NODE_MAP);
     put_speed(a, map, f, f->plain.n ? &f->plain : &f->profiled);

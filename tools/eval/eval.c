@@ -12,19 +12,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static void print_values(run *r, const nrl_value *values, size_t n)
+static void print_values(nrl_run *r, const nrl_value *values, size_t n)
 {
     printf("%-24s ", "weights");
-    cli_print(run_weights(r));
+    cli_print(nrl_run_weights(r));
     putchar('\n');
     for (size_t i = 0; i < n; i++)
         printf("%-24s %.6g%s%s\n", values[i].name, values[i].value,
                strcmp(values[i].unit, "1") ? " " : "", strcmp(values[i].unit, "1") ? values[i].unit : "");
 }
 
-static void print_json(arena *a, run *r, const nrl_value *values, size_t n)
+static void print_json(arena *a, nrl_run *r, const nrl_value *values, size_t n)
 {
-    const char *weights = run_weights(r);
+    const char *weights = nrl_run_weights(r);
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     node_append(a, map, "weights", node_string(a, weights, strlen(weights)));
     for (size_t i = 0; i < n; i++) node_append(a, map, values[i].name, node_f64(a, values[i].value));
@@ -93,7 +93,7 @@ static nrl_status hint_at_script(arena *a, const char *weights, nrl_status st)
     return nrl_fail(st, "%s", why);
 }
 
-static nrl_status open_run(arena *a, int argc, char **argv, run_environment *env, run **r)
+static nrl_status open_run(arena *a, int argc, char **argv, nrl_environment *env, nrl_run **r)
 {
     const char *config, *out;
     NRL_TRY(find_run(a, argv[1], &config, &out, &env->weights));
@@ -123,8 +123,8 @@ static void warn_of_start(arena *a, const char *file)
 static nrl_status eval_verb(int argc, char **argv)
 {
     arena a = {0};
-    run_environment env;
-    run *r = NULL;
+    nrl_environment env;
+    nrl_run *r = NULL;
     const nrl_value *values;
     size_t n;
     bool json = cli_take_flag(&argc, argv, "--json");
@@ -137,12 +137,12 @@ static nrl_status eval_verb(int argc, char **argv)
     if (st == NRL_OK)
         st =
             folder ? open_run(&a, argc, argv, &env, &r) : experiment_open(&a, argc, argv, &env, &r);
-    if (st == NRL_OK) st = run_evaluate(r, NULL, &values, &n);
+    if (st == NRL_OK) st = nrl_run_evaluate(r, NULL, &values, &n);
     if (st == NRL_OK && experiment_speaks(&env) && json)
         print_json(&a, r, values, n);
     else if (st == NRL_OK && experiment_speaks(&env))
         print_values(r, values, n);
-    run_close(r);
+    nrl_run_close(r);
     arena_free(&a);
     return st;
 }

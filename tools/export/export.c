@@ -38,7 +38,7 @@ static nrl_status check_target(arena *a, const char *dir, bool alone, bool overw
 static nrl_status export_verb(int argc, char **argv)
 {
     arena a = {0};
-    run_environment env;
+    nrl_environment env;
     const char *dtype, *public_key, *format;
     save_options o = {.dtype = NRL_DTYPE_F32};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));

@@ -8,7 +8,7 @@
 static nrl_status import_verb(int argc, char **argv)
 {
     arena a = {0};
-    run_environment env;
+    nrl_environment env;
     source s;
     NRL_TRY(cli_expect(argc, argv, 2, 2));
     experiment_environment(&a, &env);

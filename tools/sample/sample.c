@@ -47,7 +47,7 @@ static nrl_status number(const char *flag, const char *text, double or_value, do
     return NRL_OK;
 }
 
-static nrl_status read_options(const sample_flags *f, run_sample_options *o)
+static nrl_status read_options(const sample_flags *f, nrl_sample_options *o)
 {
     double tokens, seed;
     NRL_TRY(number("--max-tokens", f->max_tokens, 64, 1, 1e6, &tokens));
@@ -123,7 +123,7 @@ static nrl_status open_template(const source *s, const sample_flags *f, const ch
     return st;
 }
 
-static nrl_status continue_prompts(arena *a, source *s, const sample_flags *f, const run_sample_options *o, const chat_template *chat)
+static nrl_status continue_prompts(arena *a, source *s, const sample_flags *f, const nrl_sample_options *o, const chat_template *chat)
 {
     const char **prompts;
     size_t n;
@@ -138,7 +138,7 @@ static nrl_status continue_prompts(arena *a, source *s, const sample_flags *f, c
     return NRL_OK;
 }
 
-static nrl_status sample(arena *a, source *s, const sample_flags *f, const run_sample_options *o)
+static nrl_status sample(arena *a, source *s, const sample_flags *f, const nrl_sample_options *o)
 {
     const chat_template *chat;
     if (!s->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "no tokenizer was found beside the model");
@@ -151,9 +151,9 @@ static nrl_status sample(arena *a, source *s, const sample_flags *f, const run_s
 static nrl_status sample_verb(int argc, char **argv)
 {
     arena a = {0};
-    run_environment env;
+    nrl_environment env;
     sample_flags flags = {0};
-    run_sample_options o = {0};
+    nrl_sample_options o = {0};
     source s;
     NRL_TRY(take_flags(&argc, argv, &flags));
     NRL_TRY(read_options(&flags, &o));

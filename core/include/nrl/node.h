@@ -1,8 +1,8 @@
 /*
  * node.h - one tree for everything that is configured: YAML, JSON (config.json, data rows) and Lua
- * tables become the same nodes, each with the place it came from. Plugins only read.
+ * tables become the same nodes, each with the place it came from.
  *
- * Ownership: a tree belongs to who parsed it and dies whole; every accessor borrows.
+ * Ownership: a tree lives in an arena and dies with it; every accessor borrows.
  * Threads: reading is safe from any thread. Errors: getters never fail; `or` is what they return
  * when the node is absent, null or of another type. Use nrl_node_kind where the difference matters.
  */
@@ -39,6 +39,35 @@ NRL_API bool nrl_node_bool(const nrl_node *node, bool or_value);
 /* NUL-ended UTF-8; may hold NUL bytes itself: nrl_node_string_size tells. */
 NRL_API const char *nrl_node_string(const nrl_node *node, const char *or_value);
 NRL_API size_t nrl_node_string_size(const nrl_node *node);
+
+/* ---- building a tree: for embedders, frontends and plugins that give rows or facts ---- */
+
+/* Memory that dies together. Belongs to one thread at a time; the trees in it may be read by any. Running out of it
+ * ends the process with a message: it is for configs, rows and texts, not for weights. */
+typedef struct nrl_arena nrl_arena;
+NRL_API nrl_arena *nrl_arena_create(void);
+NRL_API void nrl_arena_destroy(nrl_arena *a); /* NULL is fine */
+NRL_API void nrl_arena_reset(nrl_arena *a);   /* everything in it is gone, the largest block is kept */
+NRL_API void *nrl_arena_alloc(nrl_arena *a, size_t size); /* 16-byte aligned, zeroed */
+
+NRL_API nrl_node *nrl_node_new(nrl_arena *a, nrl_node_type kind); /* NULL, an empty LIST or MAP */
+NRL_API nrl_node *nrl_node_new_bool(nrl_arena *a, bool value);
+NRL_API nrl_node *nrl_node_new_int(nrl_arena *a, int64_t value);
+NRL_API nrl_node *nrl_node_new_f64(nrl_arena *a, double value);
+NRL_API nrl_node *nrl_node_new_string(nrl_arena *a, const char *text, size_t size); /* copied */
+/* The child becomes the parent's: a node has one parent, in the same arena. `put` replaces what has the key, which is
+ * copied. */
+NRL_API void nrl_node_put(nrl_arena *a, nrl_node *map, const char *key, nrl_node *child);
+NRL_API void nrl_node_append(nrl_arena *a, nrl_node *list, nrl_node *child);
+/* `source` is borrowed as long as the tree; line and column count from 1, 0 = unknown. */
+NRL_API void nrl_node_set_place(nrl_node *node, const char *source, uint32_t line, uint32_t column);
+
+/* Strict JSON; NRL_ERR_DATA with source:line:column. [any] */
+NRL_API nrl_status nrl_json_parse(nrl_arena *a, const char *source, const char *text, size_t size, nrl_node **out);
+/* Compact (indent 0) or indented; doubles round-trip; allocated, for nrl_free. [any] */
+NRL_API char *nrl_json_write(const nrl_node *node, int indent);
+/* A value as on a command line: 5e-6, true, [a, b], text. NRL_ERR_CONFIG. [any] */
+NRL_API nrl_status nrl_yaml_value(nrl_arena *a, const char *source, const char *text, nrl_node **out);
 
 /* "configs/sft.yaml:14:3", or "command line", or "script.lua"; borrowed. */
 NRL_API const char *nrl_node_place(const nrl_node *node);

@@ -28,7 +28,7 @@ static const char *const llama =
 static run *open_run(const char *backend, const char *algorithm, int layers, int micro_batch_tokens, const char *data)
 {
     run *r = NULL;
-    run_environment env = {.plugin_path = plugins, .quiet = true};
+    nrl_environment env = {.size = sizeof env, .plugin_path = plugins, .quiet = true};
     static int n;
     const char *config = test_file(&place, "model.json", arena_printf(&place.memory, llama, layers));
     const char *yaml = arena_printf(&place.memory,
@@ -54,18 +54,18 @@ typedef struct {
 /* Of one step in the middle of a run. */
 static figures of_a_step(const char *backend, const char *algorithm, int layers, int micro_batch_tokens, const char *data)
 {
-    run_event e;
+    nrl_run_event e = {.size = sizeof e};
     bool done = false;
     run *r = open_run(backend, algorithm, layers, micro_batch_tokens, data);
     for (int i = 0; i < WARM; i++)
-        if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
     figures f = {-counted->n_waits, -counted->n_allocate_host, -counted->n_copies, 0};
-    if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+    if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
     f.loss = e.loss;
     f.waits += counted->n_waits;
     f.host += counted->n_allocate_host;
     f.copies += counted->n_copies;
-    run_close(r);
+    nrl_run_close(r);
     return f;
 }
 

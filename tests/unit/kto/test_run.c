@@ -64,7 +64,7 @@ typedef struct {
 } curve;
 
 /* A value of this step, NaN where there is none. */
-static double value_of(const run_event *e, const char *name)
+static double value_of(const nrl_run_event *e, const char *name)
 {
     for (size_t i = 0; i < e->n_values; i++)
         if (!strcmp(e->values[i].name, name)) return e->values[i].value;
@@ -73,10 +73,10 @@ static double value_of(const run_event *e, const char *name)
 
 static void take_steps(run *r, int n, curve *c)
 {
-    run_event e;
+    nrl_run_event e = {.size = sizeof e};
     bool done = false;
     for (int i = 0; i < n; i++) {
-        if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
         assert_false(done);
         c->loss[i] = e.loss;
         c->norm[i] = e.grad_norm;
@@ -91,7 +91,7 @@ static void curve_of(const char *out, const char *const *overrides, curve *c)
 {
     run *r = open_run(out, overrides);
     take_steps(r, STEPS, c);
-    run_close(r);
+    nrl_run_close(r);
 }
 
 static double worst(const double *a, const double *b, double least)
@@ -147,7 +147,7 @@ static void without_a_kl_term_no_mismatched_answers_are_computed(void **state)
     run *r = open_run("apo", apo);
     assert_int_equal(dataset_n_sides(r->train_data), 1);
     take_steps(r, STEPS, &c);
-    run_close(r);
+    nrl_run_close(r);
     assert_true(fabs(c.loss[0] - 0.5) <= SAME && c.loss[STEPS - 1] < c.loss[0]);
     assert_true(isnan(c.kl[0]));
 }
@@ -175,7 +175,7 @@ static void real_preferences_are_learned(void **state)
     print_message("%lld rows, %lld kept\n", (long long)facts->rows, (long long)facts->kept);
     assert_true(facts->rows > 0 && facts->rows == facts->kept + facts->untrainable);
     take_steps(r, STEPS, &c);
-    run_close(r);
+    nrl_run_close(r);
     double late = (c.margin[STEPS - 1] + c.margin[STEPS - 2] + c.margin[STEPS - 3]) / 3;
     print_message("loss %.4f to %.4f, margin to %.4f\n", c.loss[0], c.loss[STEPS - 1], late);
     assert_true(fabs(c.loss[0] - 0.5) <= 1e-6 && late > 0);

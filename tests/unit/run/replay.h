@@ -13,7 +13,7 @@ enum { REPLAY_MAX_MICRO = 16 };
 
 /* The recording's micro-batches, each made by make_batch, in the place of the run's own. */
 static inline void replay_step(run *r, const nrl_node *step, nrl_batch *(*make_batch)(const nrl_node *micro),
-                               run_event *e)
+                               nrl_run_event *e)
 {
     const nrl_node *micro = nrl_node_find(step, "micro");
     nrl_batch *batches[REPLAY_MAX_MICRO];

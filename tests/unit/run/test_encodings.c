@@ -33,11 +33,11 @@ static run *open_run(int steps, const char *out, const char *const *overrides)
 
 static int take_steps(run *r, int most, double *losses)
 {
-    run_event e;
+    nrl_run_event e = {.size = sizeof e};
     bool done = false;
     int n = 0;
     while (n < most) {
-        if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
         if (done) break;
         losses[n++] = e.loss;
     }
@@ -48,7 +48,7 @@ static void losses_of(const char *out, const char *const *overrides, int steps, 
 {
     run *r = open_run(steps, out, overrides);
     assert_int_equal(take_steps(r, steps, losses), steps);
-    run_close(r);
+    nrl_run_close(r);
 }
 
 static double residual(const double *a, const double *b, int n)
@@ -76,7 +76,7 @@ static void a_run_holds_what_its_plan_says(void **state)
         assert_int_equal(planned - s->buffer_bytes, bytes[i] * model_n_params(r->model));
         assert_int_equal(s->buffer_bytes > 0, i >= 2);
         assert_true((int64_t)used.live_bytes >= planned && (int64_t)used.live_bytes <= planned + gaps);
-        run_close(r);
+        nrl_run_close(r);
     }
 }
 
@@ -112,8 +112,8 @@ static void gradients_of_one_micro_batch_are_the_f32_ones_rounded(void **state)
         free(wide);
         free(got);
     }
-    run_close(a);
-    run_close(b);
+    nrl_run_close(a);
+    nrl_run_close(b);
 }
 
 static void learning_follows_bf16_gradients(void **state)
@@ -143,11 +143,11 @@ static void a_resume_is_equal_to_the_bit(void **state)
     losses_of("whole", options, FEW, a);
     run *r = open_run(FEW, "parts", options);
     take_steps(r, 7, b);
-    run_close(r);
+    nrl_run_close(r);
     r = open_run(FEW, "parts", resumed);
-    assert_int_equal(run_steps_done(r), 5);
+    assert_int_equal(nrl_run_steps_done(r), 5);
     assert_int_equal(take_steps(r, FEW, b + 5), FEW - 5);
-    run_close(r);
+    nrl_run_close(r);
     assert_memory_equal(a, b, sizeof a);
 }
 

@@ -17,7 +17,8 @@ static run *open_run(const char *name, const char *algorithm, const char *rows, 
                      const char *recompute, bool check)
 {
     run *r = NULL;
-    const run_environment env = {.plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true, .no_output = !check, .check_only = check};
+    const nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true,
+                                 .no_output = !check, .check_only = check};
     const char *yaml = arena_printf(&place.memory,
                                     "model: {config: %s}\n"
                                     "data: {train: %s, max_length: 256}\n"
@@ -40,13 +41,13 @@ static void compare(const char *name, const char *algorithm, const char *rows, c
     estimate_step(r);
     assert_true(r->estimate.known);
     double said = (double)r->estimate.bytes;
-    run_close(r);
+    nrl_run_close(r);
     r = open_run(name, algorithm, rows, precision, recompute, false);
     ctx_memory memory;
-    run_event e;
+    nrl_run_event e = {.size = sizeof e};
     bool done = false;
     for (int i = 0; i < STEPS; i++)
-        if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
     ctx_memory_use(r->ctx, &memory);
     const storage *held = &r->storage;
     double took = (double)((int64_t)memory.peak_bytes - held->work_bytes - held->master_bytes - held->gradient_bytes -
@@ -54,7 +55,7 @@ static void compare(const char *name, const char *algorithm, const char *rows, c
     print_message("%s, %s, %s, %s: %.0f bytes said, %.0f taken (%+.1f %%)\n", name, algorithm, precision, recompute,
                   said, took, 100 * (said / took - 1));
     assert_true(said >= took * (1 - NEAR) && said <= took * (1 + NEAR));
-    run_close(r);
+    nrl_run_close(r);
 }
 
 static void what_a_micro_batch_takes_is_known_beforehand(void **state)
@@ -98,7 +99,8 @@ static const double H200 = 0.95 * 141e9 - (1 << 30);
 static void a_model_of_8b_fits_one_h200_without_recompute(void **state)
 {
     run *r = NULL;
-    const run_environment env = {.plugin_path = arena_printf(&place.memory, "%s/tests/emulated:%s", getenv("NRL_TEST_BUILD"),
+    const nrl_environment env = {.size = sizeof env,
+                                 .plugin_path = arena_printf(&place.memory, "%s/tests/emulated:%s", getenv("NRL_TEST_BUILD"),
                                                              getenv("NRL_PLUGIN_PATH")),
                                  .quiet = true, .check_only = true};
     const char *yaml = arena_printf(&place.memory,
@@ -121,7 +123,7 @@ static void a_model_of_8b_fits_one_h200_without_recompute(void **state)
     print_message("8B, 4096 tokens: %.1f GiB held, %.1f a micro-batch\n", held / (1 << 30),
                   (double)r->estimate.bytes / (1 << 30));
     assert_true(all < H200 && all > 0.8 * H200);
-    run_close(r);
+    nrl_run_close(r);
 }
 
 static int setup(void **state)

@@ -52,7 +52,7 @@ typedef struct {
 static counted count(const char *rows, const char *const *overrides)
 {
     run *r;
-    run_event e;
+    nrl_run_event e = {.size = sizeof e};
     bool done;
     const char *yaml = arena_printf(&place.memory,
                                     "model: {path: %s}\n"
@@ -64,10 +64,10 @@ static counted count(const char *rows, const char *const *overrides)
                                     "out: %s/out%d\n",
                                     test_source(&place, "tests/data/models/llama"), rows, place.folder, ++n_runs);
     if (test_run_open(&place, yaml, overrides, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
-    ctx_op_time *rows_of_profile;
-    int n;
-    run_profile(r, true);
-    if (run_step(r, &e, &done) != NRL_OK || run_profile_rows(r, 0, &rows_of_profile, &n) != NRL_OK)
+    nrl_op_time *rows_of_profile;
+    size_t n;
+    nrl_run_profile(r, true);
+    if (nrl_run_step(r, &e, &done) != NRL_OK || nrl_run_op_times(r, 0, &rows_of_profile, &n, NULL) != NRL_OK)
         fail_msg("%s", nrl_error_text());
     const model *m = r->model;
     counted c = {.flops = r->flops, .head = 2.0 * (double)m->head.weight->whole,
@@ -77,10 +77,10 @@ static counted count(const char *rows, const char *const *overrides)
         bool table = p == m->units[0].uses[0] || p == m->head.weight;
         if (p->n_dims == 2 && !table) c.body += 2.0 * (double)p->whole;
     }
-    for (int i = 0; i < n; i++) /* a profile shows the scores that attention's backward makes again: 5 products, not 4 */
+    for (size_t i = 0; i < n; i++) /* a profile shows the scores that attention's backward makes again: 5 products, not 4 */
         c.profiled += rows_of_profile[i].flops * (strcmp(rows_of_profile[i].name, "attention_grad") ? 1 : 0.8);
     free(rows_of_profile);
-    run_close(r);
+    nrl_run_close(r);
     return c;
 }
 

@@ -43,8 +43,8 @@ static int make_checkpoint(void **state)
                         "out: %s/out\n",
                         getenv("NRL_TEST_SOURCE"), rows, rows, STEPS, STEPS, place.folder);
     assert_int_equal(open_run("resume=never", &r), NRL_OK);
-    assert_int_equal(run_train(r), NRL_OK);
-    run_close(r);
+    assert_int_equal(nrl_run_train(r), NRL_OK);
+    nrl_run_close(r);
     manifest_path = arena_printf(&place.memory, "%s/out/checkpoints/step-%08d/manifest.json", place.folder, STEPS);
     return file_read(manifest_path, 1 << 20, &original, &size) == NRL_OK ? 0 : -1;
 }
@@ -98,7 +98,7 @@ static nrl_status resume_with(const char *path, const char *value)
     else *parent = *node_without(&a, parent, last);
     write_sealed(root);
     nrl_status st = open_run("resume=auto", &r);
-    run_close(r);
+    nrl_run_close(r);
     write_manifest(original);
     arena_free(&a);
     return st;
@@ -132,7 +132,7 @@ static void values_that_cannot_be_are_refused(void **state)
     }
     run *r;
     assert_int_equal(open_run("resume=auto", &r), NRL_OK); /* the original */
-    run_close(r);
+    nrl_run_close(r);
 }
 
 /* Which a run that starts from it finds among the files that it must not write over. */
@@ -179,7 +179,7 @@ static void no_value_ends_the_process(void **state)
     try_all(read_original(&a), "", &turn);
     assert_true(turn > 100);
     assert_int_equal(open_run("resume=auto", &r), NRL_OK);
-    run_close(r);
+    nrl_run_close(r);
     arena_free(&a);
 }
 

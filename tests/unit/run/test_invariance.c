@@ -41,11 +41,11 @@ static run *open_run(int steps, const char *out, const char *const *overrides)
 /* Losses of the steps taken until the run is done or `most` steps are; returns how many. */
 static int take_steps(run *r, int most, double *losses, double *norms)
 {
-    run_event e;
+    nrl_run_event e = {.size = sizeof e};
     bool done = false;
     int n = 0;
     while (n < most) {
-        if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
         if (done) break;
         losses[n] = e.loss;
         norms[n++] = e.grad_norm;
@@ -58,7 +58,7 @@ static void losses_of(const char *out, const char *const *overrides, int steps, 
 {
     run *r = open_run(steps, out, overrides);
     assert_int_equal(take_steps(r, steps, losses, norms), steps);
-    run_close(r);
+    nrl_run_close(r);
 }
 
 static double residual(const double *a, const double *b, int n)
@@ -134,17 +134,17 @@ static void check_resume(const char *name, const char *extra, int stop)
     run *r = open_run(FEW, arena_printf(&place.memory, "%s-whole", name), extra ? precision : NULL);
     assert_int_equal(take_steps(r, FEW, a, an), FEW);
     hash_weights(r, &ha);
-    run_close(r);
+    nrl_run_close(r);
     const char *out = arena_printf(&place.memory, "%s-parts", name);
     r = open_run(FEW, out, extra ? precision : NULL);
     take_steps(r, stop, b, bn);
-    run_close(r);
+    nrl_run_close(r);
     r = open_run(FEW, out, resumed);
-    int from = (int)run_steps_done(r); /* the newest save: 5 or 10 */
+    int from = (int)nrl_run_steps_done(r); /* the newest save: 5 or 10 */
     assert_int_equal(from, stop / 5 * 5);
     take_steps(r, FEW, b + from, bn + from);
     hash_weights(r, &hb);
-    run_close(r);
+    nrl_run_close(r);
     assert_memory_equal(a, b, sizeof a);
     assert_memory_equal(an, bn, sizeof an);
     assert_true(ha == hb);

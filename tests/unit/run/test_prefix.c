@@ -105,14 +105,15 @@ static run *open_run(const char *name, const char *out, const char *const *overr
     config_problems problems = {0};
     nrl_node *root = NULL;
     run *r = NULL;
-    run_environment env = {
+    nrl_environment env = {
+        .size = sizeof env,
         .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true, .find_algorithm = find_pair};
     nrl_status st = config_read(&place.memory, test_file(&place, "config.yaml", yaml), &root);
     config_override(&place.memory, &problems, root, "overwrite=true");
     for (; st == NRL_OK && overrides && *overrides; overrides++)
         config_override(&place.memory, &problems, root, *overrides);
     if (st == NRL_OK) st = problems_report(&problems);
-    if (st == NRL_OK) st = run_open(root, &env, &r);
+    if (st == NRL_OK) st = run_open(root, NULL, &env, &r);
     if (st != NRL_OK) fail_msg("%s", nrl_error_text());
     return r;
 }
@@ -139,16 +140,16 @@ static trace train(const char *name, int steps, const char *const *overrides)
     trace t = {.n = 0};
     run *r = open_run(name, "run", overrides);
     for (int i = 0; i < steps; i++) {
-        run_event e;
+        nrl_run_event e = {.size = sizeof e};
         bool done;
-        if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
         assert_false(done);
         t.loss[i] = e.loss;
         t.norm[i] = e.grad_norm;
         t.tokens[i] = e.tokens;
         if (!i) keep_gradient(r, &t);
     }
-    run_close(r);
+    nrl_run_close(r);
     return t;
 }
 

@@ -47,11 +47,11 @@ static run *open_way(const char *out, const char *way, const char *extra)
 
 static int take_steps(run *r, int most, double *losses)
 {
-    run_event e;
+    nrl_run_event e = {.size = sizeof e};
     bool done = false;
     int n = 0;
     while (n < most) {
-        if (run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
         if (done) break;
         losses[n++] = e.loss;
     }
@@ -105,7 +105,7 @@ static void columns_of(const char *out, const char *way, const char *extra, colu
 {
     run *r = open_way(out, way, extra);
     all_columns(r, c);
-    run_close(r);
+    nrl_run_close(r);
 }
 
 static void cached_log_probs_are_the_online_ones(void **state)
@@ -129,7 +129,7 @@ static void no_reference_is_zeros(void **state)
     run *r = open_way("none", "none", NULL);
     all_columns(r, &c);
     assert_int_equal(reference_bytes(r->reference), 0);
-    run_close(r);
+    nrl_run_close(r);
     assert_true(c.n > 0);
     for (int64_t i = 0; i < c.n; i++) assert_true(c.values[i] == 0);
 }
@@ -139,10 +139,10 @@ static void only_online_keeps_weights(void **state)
     (void)state;
     run *r = open_way("held-online", "online", NULL);
     assert_true(reference_bytes(r->reference) > 0);
-    run_close(r);
+    nrl_run_close(r);
     r = open_way("held-cached", "cached", NULL);
     assert_int_equal(reference_bytes(r->reference), 0);
-    run_close(r);
+    nrl_run_close(r);
 }
 
 /* ---- training and evaluation ---- */
@@ -151,7 +151,7 @@ static void losses_of(const char *out, const char *way, double *losses)
 {
     run *r = open_way(out, way, NULL);
     assert_int_equal(take_steps(r, STEPS, losses), STEPS);
-    run_close(r);
+    nrl_run_close(r);
 }
 
 static void cached_trains_as_online_does(void **state)
@@ -175,26 +175,26 @@ static void the_reference_stays_while_the_policy_moves(void **state)
     all_columns(r, &before);
     take_steps(r, FEW, losses);
     all_columns(r, &after);
-    run_close(r);
+    nrl_run_close(r);
     assert_memory_equal(before.values, after.values, (size_t)before.n * sizeof(double));
 }
 
 static void evaluation_of(const char *way, const char *extra, bool evaluate_only, double *loss, double *margin)
 {
     const char *overrides[] = {arena_printf(&place.memory, "algorithm.reference=%s", way), extra, NULL};
-    run_environment env = {.plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true,
+    nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true,
                            .no_output = evaluate_only, .evaluate_only = evaluate_only};
     const nrl_value *values;
     size_t n;
     run *r = NULL;
     const char *yaml = yaml_text(arena_printf(&place.memory, "eval-%s-%d", way, evaluate_only));
     if (test_run_open_in(&place, &env, yaml, overrides, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
-    assert_int_equal(run_evaluate(r, NULL, &values, &n), NRL_OK);
+    assert_int_equal(nrl_run_evaluate(r, NULL, &values, &n), NRL_OK);
     for (size_t i = 0; i < n; i++) {
         if (!strcmp(values[i].name, "eval_loss")) *loss = values[i].value;
         if (!strcmp(values[i].name, "eval_rewards/margins")) *margin = values[i].value;
     }
-    run_close(r);
+    nrl_run_close(r);
 }
 
 static void evaluation_reads_the_reference(void **state)
@@ -218,14 +218,14 @@ static void a_resumed_cached_run_is_the_uninterrupted_one(void **state)
     double a[FEW], b[FEW];
     run *r = open_way("whole", "cached", NULL);
     assert_int_equal(take_steps(r, FEW, a), FEW);
-    run_close(r);
+    nrl_run_close(r);
     r = open_way("parts", "cached", NULL);
     take_steps(r, 7, b);
-    run_close(r);
+    nrl_run_close(r);
     r = open_way("parts", "cached", "resume=auto");
-    assert_int_equal(run_steps_done(r), 5);
+    assert_int_equal(nrl_run_steps_done(r), 5);
     take_steps(r, FEW - 5, b + 5);
-    run_close(r);
+    nrl_run_close(r);
     assert_memory_equal(a, b, sizeof a);
 }
 
@@ -239,8 +239,8 @@ static const char *trained_model(void)
     if (!access(dir, R_OK)) return dir;
     run *r = open_way("for-export", "online", NULL);
     take_steps(r, FEW, losses);
-    if (run_export(r, dir) != NRL_OK) fail_msg("%s", nrl_error_text());
-    run_close(r);
+    if (nrl_run_export(r, dir) != NRL_OK) fail_msg("%s", nrl_error_text());
+    nrl_run_close(r);
     return dir;
 }
 
@@ -269,7 +269,7 @@ static void check_own_reference(const char *name, const char *dir)
                           arena_printf(&place.memory, "algorithm.reference_model=%s", dir));
         all_columns(r, &other);
         take_steps(r, 1, &loss); /* no start loss is known */
-        run_close(r);
+        nrl_run_close(r);
         assert_true(worst_difference(&other, &own) <= SAME);
         assert_true(fabs(loss - LN2) > 1e-4);
     }
@@ -305,14 +305,14 @@ static void a_reference_that_does_not_fit_is_refused(void **state)
 
 static nrl_status first_step_of_other_weights(const char *out, const char *extra, double *loss)
 {
-    run_event e = {0};
+    nrl_run_event e = {.size = sizeof e};
     bool done;
     run *r = open_way(out, "online", extra);
     storage_origin other = {.m = r->model, .seed = 77};
     assert_int_equal(storage_load(r->ctx, r->model, NULL, storage_read, &other), NRL_OK);
-    nrl_status st = run_step(r, &e, &done);
+    nrl_status st = nrl_run_step(r, &e, &done);
     *loss = e.loss;
-    run_close(r);
+    nrl_run_close(r);
     return st;
 }
 

@@ -92,7 +92,7 @@ static const char *words_of_opening(const char *name, const char *override)
     run *r = open_run(name, override);
     fflush(stderr);
     dup2(kept, 2);
-    run_close(r);
+    nrl_run_close(r);
     close(kept);
     assert_true(pread(fd, text, 8191, 0) >= 0); /* zeroed, so it ends */
     close(fd);
@@ -150,7 +150,7 @@ static void every_row_finds_its_value_in_any_packing(void **state)
             }
         }
         reference_cache_close(c);
-        run_close(r);
+        nrl_run_close(r);
     }
 }
 
@@ -167,7 +167,7 @@ static void a_file_that_is_there_is_not_computed_again(void **state)
     assert_int_equal(f.calls, calls);
     reference_cache_close(open_fake(r, folder, "other weights", &f));
     assert_int_equal(f.calls, 2 * calls);
-    run_close(r);
+    nrl_run_close(r);
 }
 
 /* ---- through a run ---- */
@@ -175,10 +175,10 @@ static void a_file_that_is_there_is_not_computed_again(void **state)
 static void a_second_run_uses_the_file_of_the_first(void **state)
 {
     (void)state;
-    run_close(open_run("again", NULL));
+    nrl_run_close(open_run("again", NULL));
     const char *path = only_file("again");
     struct stat first = facts_of(path), second;
-    run_close(open_run("again", "train.global_batch=3")); /* nothing that the numbers depend on */
+    nrl_run_close(open_run("again", "train.global_batch=3")); /* nothing that the numbers depend on */
     second = facts_of(only_file("again"));
     assert_true(same_file(&first, &second));
 }
@@ -188,25 +188,25 @@ static void what_the_numbers_depend_on_names_the_file(void **state)
     (void)state;
     static const char *const changes[] = {"data.max_length=59", "train.precision=bf16",
                                           "algorithm.loss=[sigmoid, orpo]"}; /* scores prompts too */
-    run_close(open_run("names", NULL));
+    nrl_run_close(open_run("names", NULL));
     assert_int_equal(count_files("names", NULL), 1);
     for (int i = 0; i < 3; i++) {
-        run_close(open_run("names", changes[i]));
+        nrl_run_close(open_run("names", changes[i]));
         assert_int_equal(count_files("names", NULL), 2 + i);
     }
     const char *dir = arena_printf(&place.memory, "%s/model", place.folder);
     run *r = open_run("names", NULL);
     storage_origin other = {.m = r->model, .seed = 77};
     assert_int_equal(storage_load(r->ctx, r->model, NULL, storage_read, &other), NRL_OK);
-    if (run_export(r, dir) != NRL_OK) fail_msg("%s", nrl_error_text());
-    run_close(r);
+    if (nrl_run_export(r, dir) != NRL_OK) fail_msg("%s", nrl_error_text());
+    nrl_run_close(r);
     assert_int_equal(count_files("names", NULL), 4);
-    run_close(open_run("names", arena_printf(&place.memory, "algorithm.reference_model=%s", dir)));
+    nrl_run_close(open_run("names", arena_printf(&place.memory, "algorithm.reference_model=%s", dir)));
     assert_int_equal(count_files("names", NULL), 5);
     /* the same weights, read another way */
     static const char edit[] = "cp -r %s %s/theta && sed -i 's/10000.0/100.0/' %s/theta/config.json";
     assert_int_equal(system(arena_printf(&place.memory, edit, model_dir, place.folder, place.folder)), 0);
-    run_close(open_run("names", arena_printf(&place.memory, "algorithm.reference_model=%s/theta", place.folder)));
+    nrl_run_close(open_run("names", arena_printf(&place.memory, "algorithm.reference_model=%s/theta", place.folder)));
     assert_int_equal(count_files("names", NULL), 6);
 }
 
@@ -235,7 +235,7 @@ static void check_said_and_repaired(const char *path, const void *good, size_t s
 static void a_damaged_file_is_said_and_computed_again(void **state)
 {
     (void)state;
-    run_close(open_run("damage", NULL));
+    nrl_run_close(open_run("damage", NULL));
     const char *path = only_file("damage");
     size_t size = (size_t)facts_of(path).st_size;
     char *good = arena_alloc(&place.memory, size);
@@ -268,13 +268,13 @@ static void a_whole_file_of_other_numbers_stops_at_the_first_loss(void **state)
     weights_close(w);
     run *r = open_run("stale", "algorithm.reference=none");
     reference_cache_close(open_fake(r, arena_printf(&place.memory, "%s/stale", place.folder), key, &f));
-    run_close(r);
+    nrl_run_close(r);
     for (int i = 0; i < 2; i++) {
-        run_event e;
+        nrl_run_event e = {.size = sizeof e};
         bool done;
         r = open_run("stale", checks[i]);
-        nrl_status st = run_step(r, &e, &done);
-        run_close(r);
+        nrl_status st = nrl_run_step(r, &e, &done);
+        nrl_run_close(r);
         only_file("stale");
         assert_int_equal(st, i ? NRL_OK : NRL_ERR_CONFIG);
         if (!i) assert_non_null(strstr(nrl_error_text(), "(from data.cache) are not those of the policy"));
@@ -293,7 +293,7 @@ static void a_folder_that_cannot_be_written_is_an_error(void **state)
     assert_int_equal(reference_cache_open(&s, &c), NRL_ERR_IO);
     assert_null(c);
     assert_non_null(strstr(nrl_error_text(), "/dev/null/no/ref-"));
-    run_close(r);
+    nrl_run_close(r);
 }
 
 static int setup(void **state)

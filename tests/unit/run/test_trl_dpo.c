@@ -103,10 +103,10 @@ static nrl_batch *make_batch(const nrl_node *micro)
     return b;
 }
 
-static void text_step(run *r, run_event *e)
+static void text_step(run *r, nrl_run_event *e)
 {
     bool done;
-    if (run_step(r, e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+    if (nrl_run_step(r, e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
     assert_false(done);
 }
 
@@ -121,14 +121,14 @@ static double relative(double a, double b, double least)
     return fabs(a - b) / fmax(fabs(b), least);
 }
 
-static double value_of(const run_event *e, const char *name)
+static double value_of(const nrl_run_event *e, const char *name)
 {
     for (size_t i = 0; i < e->n_values; i++)
         if (!strcmp(e->values[i].name, name)) return e->values[i].value;
     return NAN;
 }
 
-static void note(residuals *res, const run_event *e, const nrl_node *step)
+static void note(residuals *res, const nrl_run_event *e, const nrl_node *step)
 {
     double loss = relative(e->loss, nrl_node_f64(nrl_node_find(step, "loss"), NAN), 0.05);
     double norm = relative(e->grad_norm, nrl_node_f64(nrl_node_find(step, "grad_norm"), NAN), 0.05);
@@ -154,7 +154,7 @@ static void compare(const recording *rec)
     run *r = open_run(rec);
     for (size_t i = 0; i < STEPS; i++) {
         const nrl_node *step = nrl_node_at(steps, i);
-        run_event e;
+        nrl_run_event e = {.size = sizeof e};
         if (rec->from_text)
             text_step(r, &e);
         else
@@ -162,7 +162,7 @@ static void compare(const recording *rec)
         assert_true(fabs(e.lr - nrl_node_f64(nrl_node_find(step, "learning_rate"), NAN)) <= 1e-12);
         note(&res, &e, step);
     }
-    run_close(r);
+    nrl_run_close(r);
     print_message(
         "%-16s loss %.1e (worst %.1e) grad_norm %.1e (worst %.1e) rewards %.1e %.1e margins %.1e "
         "accuracies %.1e logps %.1e %.1e\n",

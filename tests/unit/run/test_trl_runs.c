@@ -109,7 +109,7 @@ static void replay(const recording *rec)
     run *r = open_run(rec);
     for (size_t i = 0; i < STEPS; i++) {
         const nrl_node *step = nrl_node_at(steps, i);
-        run_event e;
+        nrl_run_event e = {.size = sizeof e};
         replay_step(r, step, make_batch, &e);
         double a = residual(e.loss, nrl_node_f64(nrl_node_find(step, "loss"), NAN));
         double b = residual(e.grad_norm, nrl_node_f64(nrl_node_find(step, "grad_norm"), NAN));
@@ -119,7 +119,7 @@ static void replay(const recording *rec)
         worst_loss = fmax(worst_loss, a);
         worst_norm = fmax(worst_norm, b);
     }
-    run_close(r);
+    nrl_run_close(r);
     print_message("%-20s loss %.2g (worst %.2g), grad_norm %.2g (worst %.2g)\n", rec->name, loss, worst_loss,
                   norm, worst_norm);
     assert_true(loss <= LOSS_RESIDUAL && norm <= NORM_RESIDUAL);

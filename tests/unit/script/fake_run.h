@@ -1,11 +1,12 @@
 /*
- * fake_run.h - run/run.h in a few lines, for tests of the script host: the program's own
+ * fake_run.h - nrl/run.h in a few lines, for tests of the script host: the program's own
  * definitions come before those of the library. A fake run takes as many steps as train.steps says;
  * the loss of step i is 1/i. What a test wants to see is in `fake`.
  */
 #ifndef FAKE_RUN_H
 #define FAKE_RUN_H
 #include "base/json.h"
+#include "config/tree.h"
 #include "script/script.h"
 #include <math.h>
 #include <stdlib.h>
@@ -17,12 +18,12 @@ static struct {
     char *config, *state, *places, *prompts, *exported, *stop_reason;
     const char *start_state; /* what a resumed run brings */
     nrl_status open_fails, step_fails;
-    run_sample_options sample;
+    nrl_sample_options sample;
 } fake;
 
-struct run {
+struct nrl_run {
     int64_t step, total;
-    run_hooks hooks;
+    nrl_environment env;
     const nrl_node *config;
     bool stopped;
 };
@@ -56,17 +57,19 @@ static void fake_note_places(const nrl_node *n, char **places)
     *places = more;
 }
 
-nrl_status run_open(const nrl_node *config, const run_environment *env, run **out)
+nrl_status nrl_run_open(nrl_config *given, const nrl_environment *env, nrl_run **out)
 {
+    const nrl_node *config = nrl_config_root(given);
     fake_set(&fake.config, NULL);
     fake_set(&fake.places, NULL);
     fake.config = json_write(config, 0);
     fake_note_places(config, &fake.places);
-    nrl_status st = env->problems ? problems_report(env->problems) : NRL_OK;
+    nrl_status st = problems_report(&given->problems);
     if (st != NRL_OK) return st;
     if (fake.open_fails) return nrl_fail(fake.open_fails, "it cannot be opened");
     if (!env->script || strlen(env->script_hash) != 32) return nrl_fail(NRL_ERR_BUG, "no script");
-    run *r = mem_alloc(sizeof *r);
+    nrl_run *r = mem_alloc(sizeof *r);
+    r->env = *env;
     r->config = config;
     r->total = nrl_node_int(nrl_node_find(nrl_node_find(config, "train"), "steps"), 3);
     fake.opened++;
@@ -74,25 +77,20 @@ nrl_status run_open(const nrl_node *config, const run_environment *env, run **ou
     return NRL_OK;
 }
 
-void run_abandon(run *r, nrl_status st, const char *why)
+void nrl_run_abandon(nrl_run *r, nrl_status st, const char *why)
 {
     (void)r;
     (void)why;
     fake.abandoned += st != NRL_OK;
 }
 
-void run_close(run *r)
+void nrl_run_close(nrl_run *r)
 {
     if (r) fake.closed++;
     free(r);
 }
 
-void run_set_hooks(run *r, const run_hooks *hooks)
-{
-    r->hooks = *hooks;
-}
-
-nrl_status run_step(run *r, run_event *e, bool *done)
+nrl_status nrl_run_step(nrl_run *r, nrl_run_event *e, bool *done)
 {
     static nrl_value values[2];
     *done = r->stopped || r->step >= r->total;
@@ -101,73 +99,73 @@ nrl_status run_step(run *r, run_event *e, bool *done)
     double loss = 1.0 / (double)++r->step;
     values[0] = (nrl_value){"loss", "nats", loss};
     values[1] = (nrl_value){"rewards/chosen", "1", 0.5};
-    *e = (run_event){.step = r->step, .loss = loss, .lr = 1e-3, .values = values, .n_values = 2};
-    return r->hooks.step(r->hooks.user, r, e);
+    *e = (nrl_run_event){.kind = NRL_EVENT_STEP, .step = r->step, .loss = loss, .lr = 1e-3, .values = values, .n_values = 2};
+    return r->env.event(r->env.event_user, r, e);
 }
 
-nrl_status run_train(run *r)
+nrl_status nrl_run_train(nrl_run *r)
 {
-    run_event e;
+    nrl_run_event e = {.size = sizeof e};
     bool done = false;
     while (!done)
-        NRL_TRY(run_step(r, &e, &done));
-    return run_finish(r);
+        NRL_TRY(nrl_run_step(r, &e, &done));
+    return nrl_run_finish(r);
 }
 
-nrl_status run_finish(run *r)
+nrl_status nrl_run_finish(nrl_run *r)
 {
     const char *path;
     if (fake.finishes++) return NRL_OK;
-    return run_save(r, &path);
+    return nrl_run_save(r, &path);
 }
 
-void run_stop(run *r, const char *reason)
+void nrl_run_stop(nrl_run *r, const char *reason)
 {
     fake_set(&fake.stop_reason, reason);
     r->stopped = true;
 }
 
-void run_set_lr(run *r, double lr)
+void nrl_run_set_lr(nrl_run *r, double lr)
 {
     (void)r;
     fake.lr = lr;
 }
 
-int64_t run_steps_done(const run *r)
+int64_t nrl_run_steps_done(const nrl_run *r)
 {
     return r->step;
 }
 
-int64_t run_total_steps(const run *r)
+int64_t nrl_run_total_steps(const nrl_run *r)
 {
     return r->total;
 }
 
-nrl_status run_evaluate(run *r, const char *file, const nrl_value **values, size_t *n_values)
+nrl_status nrl_run_evaluate(nrl_run *r, const char *file, const nrl_value **values, size_t *n_values)
 {
     (void)file;
     static const nrl_value found[] = {{"eval_loss", "nats", 0.25}, {"eval_tokens", "", 12}};
     *values = found;
     *n_values = 2;
-    return r->hooks.eval(r->hooks.user, r,
-                         &(run_event){.step = r->step, .values = found, .n_values = 2});
+    return r->env.event(r->env.event_user, r,
+                        &(nrl_run_event){.kind = NRL_EVENT_EVAL, .step = r->step, .values = found, .n_values = 2});
 }
 
-nrl_status run_save(run *r, const char **path)
+nrl_status nrl_run_save(nrl_run *r, const char **path)
 {
     fake.saves++;
     *path = "out/checkpoints/step-1";
-    return r->hooks.save(r->hooks.user, r, r->step, *path);
+    return r->env.event(r->env.event_user, r, &(nrl_run_event){.kind = NRL_EVENT_SAVE, .step = r->step, .path = *path});
 }
 
-nrl_status run_export(run *r, const char *dir)
+nrl_status nrl_run_export(nrl_run *r, const char *dir)
 {
     (void)r;
     fake_set(&fake.exported, dir);
     return NRL_OK;
 }
 
-nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sample_options *o,
+nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, const nrl_sample_options *o,
                       char **texts, int64_t *n_tokens)
 {
     (void)r;
@@ -178,24 +176,24 @@ nrl_status run_sample(run *r, const char *const *prompts, size_t n, const run_sa
     return NRL_OK;
 }
 
-const char *run_script_state(const run *r)
+const char *nrl_run_state(const nrl_run *r)
 {
     (void)r;
     return fake.start_state;
 }
 
-void run_set_script_state(run *r, const char *json)
+void nrl_run_set_state(nrl_run *r, const char *json)
 {
     (void)r;
     fake_set(&fake.state, json);
 }
 
-const nrl_node *run_config(const run *r)
+const nrl_node *nrl_run_config(const nrl_run *r)
 {
     return r->config;
 }
 
-const char *run_out(const run *r)
+const char *nrl_run_out(const nrl_run *r)
 {
     (void)r;
     return "runs/fake";

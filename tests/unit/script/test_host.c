@@ -30,7 +30,7 @@ static void write_text(const char *path, const char *text)
 
 static nrl_status run_with(const char *text, const char *const *words, size_t n)
 {
-    run_environment surroundings = {0};
+    nrl_environment surroundings = {.size = sizeof surroundings};
     const script_environment env = {&surroundings, words, n, no_variable};
     write_text(script_path, text);
     nrl_status st = script_run(script_path, &env, &exit_code);
@@ -82,7 +82,7 @@ static void a_mistake_of_the_script_names_file_and_line(void **state)
 static void a_missing_script_is_a_usage_error(void **state)
 {
     (void)state;
-    run_environment surroundings = {0};
+    nrl_environment surroundings = {.size = sizeof surroundings};
     const script_environment env = {&surroundings, NULL, 0, no_variable};
     assert_error(script_run("nowhere.lua", &env, &exit_code), NRL_ERR_CONFIG, "nowhere.lua");
 }
@@ -124,7 +124,7 @@ static void a_signal_ends_a_script_that_no_run_would_stop(void **state)
 {
     (void)state;
     volatile int number = 15;
-    run_environment surroundings = {.signal = &number};
+    nrl_environment surroundings = {.size = sizeof surroundings, .signal = &number};
     const script_environment env = {&surroundings, NULL, 0, no_variable};
     write_text(script_path, "while true do end");
     assert_error(script_run(script_path, &env, &exit_code), NRL_ERR_STOPPED,

@@ -227,7 +227,7 @@ static void a_head_that_fails_on_the_way_back_leaves_the_phase_as_it_was(void **
     ok(ctx_set_batch(ctx, b));
     ctx_profile(ctx, true);
     ctx_profile_step(ctx, true);
-    ctx_phase_set(ctx, CTX_PHASE_BACKWARD);
+    ctx_phase_set(ctx, NRL_PHASE_BACKWARD);
     ctx_scope_begin(ctx);
     ok(tiny_record(&model, t, &hidden));
     ctx_tape_begin(ctx, t);
@@ -238,7 +238,7 @@ static void a_head_that_fails_on_the_way_back_leaves_the_phase_as_it_was(void **
     the_device.ops.gather = broken_gather;
     assert_int_equal(tape_backward(ctx, t, &lp, &seed, 1, NULL, NULL, 0), NRL_ERR_DEVICE);
     the_device.ops = kept;
-    assert_int_equal(ctx_phase_set(ctx, CTX_PHASE_HOST), CTX_PHASE_BACKWARD);
+    assert_int_equal(ctx_phase_set(ctx, NRL_PHASE_HOST), NRL_PHASE_BACKWARD);
     ctx_scope_end(ctx);
     ctx_profile_step(ctx, false);
     ctx_profile(ctx, false);
@@ -343,12 +343,12 @@ static void the_fused_head_learns_as_columns_in_any_chunks(void **state)
     batch_free(b);
 }
 
-static ctx_op_time profile_row(const char *name)
+static nrl_op_time profile_row(const char *name)
 {
     int n;
-    ctx_op_time found = {0};
+    nrl_op_time found = {0};
     ok(ctx_profile_read(ctx));
-    ctx_op_time *rows = ctx_profile_rows(ctx, 0, &n);
+    nrl_op_time *rows = ctx_profile_rows(ctx, 0, &n);
     for (int i = 0; i < n; i++)
         if (!strcmp(rows[i].name, name)) found = rows[i];
     free(rows);
@@ -585,7 +585,7 @@ static void a_profile_counts_calls_time_and_flops(void **state)
     (void)state;
     ctx_profile(ctx, true);
     fused_step(b, &loss);
-    const ctx_op_time gemm = profile_row("gemm");
+    const nrl_op_time gemm = profile_row("gemm");
     /* 7 products a layer and the head, each forward once and backward twice */
     assert_int_equal(gemm.calls, 3 * (7 * TINY_LAYERS + 1));
     double layer = TINY_D * TINY_K * (2.0 * TINY_H + 2 * TINY_G) + 3.0 * TINY_D * TINY_F;
@@ -612,8 +612,8 @@ static void a_profile_leaves_operations_out_of_the_hosts_time(void **state)
     nanosleep(&pause, NULL);
     fused_step(b, &loss);
     ctx_profile_host(ctx, "host", mark);
-    const ctx_op_time host = profile_row("host");
-    ctx_op_time *rows = ctx_profile_rows(ctx, 0, &n);
+    const nrl_op_time host = profile_row("host");
+    nrl_op_time *rows = ctx_profile_rows(ctx, 0, &n);
     for (int i = 0; i < n; i++)
         if (!rows[i].on_host) operations += rows[i].seconds;
     free(rows);

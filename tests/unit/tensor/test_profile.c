@@ -119,18 +119,18 @@ static void double_of(int64_t n)
 static void a_step(void)
 {
     ctx_profile_step(ctx, true);
-    assert_int_equal(ctx_phase_set(ctx, CTX_PHASE_FORWARD), CTX_PHASE_HOST);
+    assert_int_equal(ctx_phase_set(ctx, NRL_PHASE_FORWARD), NRL_PHASE_HOST);
     double_of(100);
-    assert_int_equal(ctx_phase_set(ctx, CTX_PHASE_BACKWARD), CTX_PHASE_FORWARD);
+    assert_int_equal(ctx_phase_set(ctx, NRL_PHASE_BACKWARD), NRL_PHASE_FORWARD);
     double_of(200);
     ctx_profile_step(ctx, false);
     ok(ctx_profile_read(ctx));
 }
 
-static ctx_op_time row_of(unsigned by, const char *name, ctx_phase phase, int64_t cols)
+static nrl_op_time row_of(unsigned by, const char *name, nrl_phase phase, int64_t cols)
 {
     int n;
-    ctx_op_time found = {0}, *rows = ctx_profile_rows(ctx, by, &n);
+    nrl_op_time found = {0}, *rows = ctx_profile_rows(ctx, by, &n);
     for (int i = 0; i < n; i++)
         if (!strcmp(rows[i].name, name) && rows[i].phase == phase && rows[i].dims[1] == cols) found = rows[i];
     free(rows);
@@ -142,20 +142,20 @@ static ctx_op_time row_of(unsigned by, const char *name, ctx_phase phase, int64_
 /* The marks of a step: begin, forward, 4 around its operations, backward, 4 more, the end. */
 static void a_devices_events_say_how_long_everything_took(void **state)
 {
-    ctx_phase_times t;
+    nrl_phase_times t;
     (void)state;
     begin(EVENTS);
     a_step();
     a_step();
     ctx_profile_phases(ctx, &t);
     assert_int_equal(t.steps, 2);
-    assert_true(t.seconds[CTX_PHASE_HOST] == 2 && t.busy[CTX_PHASE_HOST] == 0);
-    assert_true(t.seconds[CTX_PHASE_FORWARD] == 10 && t.busy[CTX_PHASE_FORWARD] == 4);
-    assert_true(t.seconds[CTX_PHASE_BACKWARD] == 10 && t.busy[CTX_PHASE_BACKWARD] == 4);
-    assert_true(t.seconds[CTX_PHASE_NONE] == 0);
+    assert_true(t.seconds[NRL_PHASE_HOST] == 2 && t.busy[NRL_PHASE_HOST] == 0);
+    assert_true(t.seconds[NRL_PHASE_FORWARD] == 10 && t.busy[NRL_PHASE_FORWARD] == 4);
+    assert_true(t.seconds[NRL_PHASE_BACKWARD] == 10 && t.busy[NRL_PHASE_BACKWARD] == 4);
+    assert_true(t.seconds[NRL_PHASE_NONE] == 0);
     assert_int_equal(clock_.stream_waits, 0);
     assert_int_equal(clock_.event_waits, 2);
-    ctx_op_time unary = row_of(0, "unary", CTX_PHASE_NONE, 0);
+    nrl_op_time unary = row_of(0, "unary", NRL_PHASE_NONE, 0);
     assert_true(unary.calls == 4 && unary.seconds == 4 && unary.host_seconds < 1);
     assert_true(unary.bytes == 2 * 2 * 4 * 300);
     end();
@@ -169,32 +169,32 @@ static void phases_and_shapes_are_told_apart_where_asked_for(void **state)
     a_step();
     free(ctx_profile_rows(ctx, 0, &n));
     assert_int_equal(n, 2);
-    free(ctx_profile_rows(ctx, CTX_BY_PHASE, &n));
+    free(ctx_profile_rows(ctx, NRL_BY_PHASE, &n));
     assert_int_equal(n, 4);
-    free(ctx_profile_rows(ctx, CTX_BY_SHAPE, &n));
+    free(ctx_profile_rows(ctx, NRL_BY_SHAPE, &n));
     assert_int_equal(n, 4);
-    assert_int_equal(row_of(CTX_BY_PHASE, "fill", CTX_PHASE_FORWARD, 0).calls, 1);
-    assert_int_equal(row_of(CTX_BY_SHAPE, "fill", CTX_PHASE_NONE, 200).calls, 1);
-    assert_int_equal(row_of(CTX_BY_PHASE | CTX_BY_SHAPE, "fill", CTX_PHASE_BACKWARD, 200).calls, 1);
-    assert_int_equal(row_of(CTX_BY_PHASE | CTX_BY_SHAPE, "fill", CTX_PHASE_BACKWARD, 100).calls, 0);
+    assert_int_equal(row_of(NRL_BY_PHASE, "fill", NRL_PHASE_FORWARD, 0).calls, 1);
+    assert_int_equal(row_of(NRL_BY_SHAPE, "fill", NRL_PHASE_NONE, 200).calls, 1);
+    assert_int_equal(row_of(NRL_BY_PHASE | NRL_BY_SHAPE, "fill", NRL_PHASE_BACKWARD, 200).calls, 1);
+    assert_int_equal(row_of(NRL_BY_PHASE | NRL_BY_SHAPE, "fill", NRL_PHASE_BACKWARD, 100).calls, 0);
     end();
 }
 
 static void phases_add_up_to_the_steps_on_the_hosts_clock(void **state)
 {
-    ctx_phase_times t;
+    nrl_phase_times t;
     double sum = 0, host = 0;
     (void)state;
     begin(HOST);
     a_step();
     ctx_profile_phases(ctx, &t);
-    for (int p = 1; p < CTX_PHASES; p++) {
+    for (int p = 1; p < NRL_PHASE_COUNT; p++) {
         assert_true(t.busy[p] <= t.seconds[p] && t.busy[p] >= 0);
         sum += t.seconds[p];
         host += t.host_seconds[p];
     }
-    assert_true(sum > 0 && sum == host && t.seconds[CTX_PHASE_FORWARD] > 0);
-    ctx_op_time unary = row_of(0, "unary", CTX_PHASE_NONE, 0);
+    assert_true(sum > 0 && sum == host && t.seconds[NRL_PHASE_FORWARD] > 0);
+    nrl_op_time unary = row_of(0, "unary", NRL_PHASE_NONE, 0);
     assert_true(unary.seconds > 0 && unary.seconds - unary.host_seconds < 1e-9);
     end();
 }
@@ -205,22 +205,22 @@ static void a_device_without_timed_events_is_waited_for(void **state)
     begin(STREAMS);
     a_step();
     assert_int_equal(clock_.stream_waits, 12);
-    assert_true(row_of(0, "unary", CTX_PHASE_NONE, 0).seconds > 0);
+    assert_true(row_of(0, "unary", NRL_PHASE_NONE, 0).seconds > 0);
     end();
 }
 
 static void outside_of_a_step_operations_count_and_phases_do_not(void **state)
 {
-    ctx_phase_times t;
+    nrl_phase_times t;
     (void)state;
     begin(EVENTS);
-    assert_int_equal(ctx_phase_set(ctx, CTX_PHASE_FORWARD), CTX_PHASE_NONE);
+    assert_int_equal(ctx_phase_set(ctx, NRL_PHASE_FORWARD), NRL_PHASE_NONE);
     double_of(7);
     ok(ctx_profile_read(ctx));
     ctx_profile_phases(ctx, &t);
-    for (int p = 1; p < CTX_PHASES; p++) assert_true(t.seconds[p] == 0);
+    for (int p = 1; p < NRL_PHASE_COUNT; p++) assert_true(t.seconds[p] == 0);
     assert_int_equal(t.steps, 0);
-    assert_true(row_of(0, "unary", CTX_PHASE_NONE, 0).seconds == 1);
+    assert_true(row_of(0, "unary", NRL_PHASE_NONE, 0).seconds == 1);
     end();
 }
 
@@ -228,7 +228,7 @@ static void outside_of_a_step_operations_count_and_phases_do_not(void **state)
 static void a_step_of_very_many_operations_keeps_its_time(void **state)
 {
     enum { N = 40000 };
-    ctx_phase_times t;
+    nrl_phase_times t;
     int64_t one = 1;
     nrl_tensor *x;
     (void)state;
@@ -239,8 +239,8 @@ static void a_step_of_very_many_operations_keeps_its_time(void **state)
     ctx_profile_step(ctx, false);
     ok(ctx_profile_read(ctx));
     ctx_profile_phases(ctx, &t);
-    assert_true(t.seconds[CTX_PHASE_HOST] == 2 * N + 1 && t.busy[CTX_PHASE_HOST] == N);
-    assert_true(row_of(0, "fill", CTX_PHASE_NONE, 0).seconds == N);
+    assert_true(t.seconds[NRL_PHASE_HOST] == 2 * N + 1 && t.busy[NRL_PHASE_HOST] == N);
+    assert_true(row_of(0, "fill", NRL_PHASE_NONE, 0).seconds == N);
     end();
 }
 
@@ -258,9 +258,9 @@ static void more_shapes_than_are_kept_are_still_counted(void **state)
         ctx_scope_end(ctx);
     }
     ok(ctx_profile_read(ctx));
-    free(ctx_profile_rows(ctx, CTX_BY_SHAPE, &n));
+    free(ctx_profile_rows(ctx, NRL_BY_SHAPE, &n));
     assert_in_range(n, 8192, 8193);
-    assert_int_equal(row_of(0, "fill", CTX_PHASE_NONE, 0).calls, N);
+    assert_int_equal(row_of(0, "fill", NRL_PHASE_NONE, 0).calls, N);
     end();
 }
 

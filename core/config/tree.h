@@ -1,0 +1,14 @@
+/*
+ * tree.h - what is behind nrl_config: the tree of a config and the mistakes found while it was read.
+ */
+#ifndef CONFIG_TREE_H
+#define CONFIG_TREE_H
+#include "config/problems.h"
+
+struct nrl_config {
+    arena *memory;
+    nrl_node *root; /* NULL = empty */
+    config_problems problems;
+};
+
+#endif
