@@ -50,7 +50,8 @@ static nrl_status find_skeleton(beginning *b, const char *word)
         if (exists(arena_printf(&b->a, "%s/%s.c", b->skeletons, k->name)))
             all = arena_printf(&b->a, "%s%s%s", all, *all ? ", " : "", k->name);
     if (!*all)
-        return nrl_fail(NRL_ERR_IO, "no skeletons in %s: they are installed with nrl",
+        return nrl_fail(NRL_ERR_IO, "cannot begin a plugin: there are no skeletons in %s\n"
+                                    "hint: they come with the headers (the package libnrl-dev, or `cmake --install`)",
                         b->skeletons);
     if (!b->kind)
         return nrl_fail(NRL_ERR_CONFIG, "'%s' is no kind of plugin; there are skeletons for: %s",

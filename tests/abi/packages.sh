@@ -65,6 +65,7 @@ one='backend={name: cpu, threads: 1}'
 # shellcheck disable=SC2086
 "$nrl" run runtime/usr/share/nrl/configs/sft.yaml $small "$one" out=out >log 2>&1 || { fail "the packed program:"; cat log; }
 "$nrl" plugins new optimizer mine mine >log 2>&1 && fail "plugins new works without libnrl-dev"
+grep -q "hint: .*libnrl-dev" log || { fail "plugins new without libnrl-dev gives no hint:"; cat log; }
 
 # ---- pkg-config: a plugin, a program ----
 export PKG_CONFIG_PATH="$work/deb/usr/lib/pkgconfig"
