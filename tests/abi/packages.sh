@@ -78,17 +78,34 @@ mkdir -p plugins/algorithms
 "$nrl" run "$work/deb/usr/share/nrl/examples/gce/gce.yaml" "plugins=[$work/plugins]" $small "$one" out=gce >log 2>&1 ||
     { fail "the plugin built by pkg-config:"; cat log; }
 cat >program.c <<'C'
-#include <nrl/nrl.h>
+#include <nrl/run.h>
 #include <stdio.h>
-int main(void)
+#include <stdlib.h>
+int main(int argc, char **argv)
 {
-    nrl_status st = nrl_fail(NRL_ERR_DATA, "row %d", 3);
-    puts(nrl_error_text());
-    return st != NRL_ERR_DATA;
+    nrl_arena *memory = nrl_arena_create();
+    nrl_config *config = nrl_config_create(memory);
+    nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH")};
+    nrl_run *run = NULL;
+    nrl_status st = nrl_config_read(config, argv[1]);
+    for (int i = 2; i < argc; i++)
+        nrl_config_override(config, argv[i]);
+    if (st == NRL_OK) st = nrl_run_open(config, &env, &run);
+    if (st == NRL_OK) st = nrl_run_train(run);
+    if (st != NRL_OK) fprintf(stderr, "error: %s\n", nrl_error_text());
+    nrl_run_close(run);
+    nrl_config_destroy(config);
+    nrl_arena_destroy(memory);
+    return st != NRL_OK;
 }
 C
 # shellcheck disable=SC2046
-"$cc" $(pkg-config --cflags nrl) program.c -o program $(pkg-config --libs nrl) >log 2>&1 || { fail "a program by pkg-config:"; cat log; }
-[ "$(LD_LIBRARY_PATH=$work/deb/usr/lib ./program)" = "row 3" ] || fail "the program built by pkg-config does not run"
+"$cc" -Wall -Wextra -Werror $(pkg-config --cflags nrl) program.c -o program $(pkg-config --libs nrl) >log 2>&1 ||
+    { fail "a program by pkg-config:"; cat log; }
+# shellcheck disable=SC2086
+LD_LIBRARY_PATH=$work/deb/usr/lib NRL_PLUGIN_PATH=$work/deb/usr/lib/nrl ./program \
+    "$work/deb/usr/share/nrl/configs/sft.yaml" $small "$one" out=embedded >log 2>&1 ||
+    { fail "the program built by pkg-config:"; cat log; }
+[ -f embedded/model/model.safetensors ] || fail "the program built by pkg-config has not trained"
 "$nrl" plugins new optimizer mine mine >log 2>&1 || { fail "plugins new with libnrl-dev:"; cat log; }
 exit $failed
