@@ -59,8 +59,6 @@ static void add_core(tables *t)
         add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option), NULL});
     add(t, (table){"algorithm", "the core's part, where a loss needs a reference; the algorithm plugin has its own",
                    reference_rows, reference_n_rows, sizeof(nrl_option), NULL});
-    add(t, (table){"parallel", "how many ranks each axis has; the strategy of one axis has options of its own",
-                   config_axes_rows, config_n_axes_rows, sizeof(nrl_option), NULL});
     add(t, (table){"optimizer", "the core's part; the optimizer plugin has its own", optim_rows,
                    optim_n_rows, sizeof(nrl_option), NULL});
     add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows,
@@ -91,9 +89,48 @@ static const char *const *model_words(const plugin_entry *e)
     return e->kind->kind == NRL_KIND_MODEL ? ((const nrl_model *)e->table)->model_types : NULL;
 }
 
+static const char *axis_help(arena *a, const nrl_mesh_axis *axis, const char *strategies)
+{
+    static const char *const divides[] = {"", "ranks that share the list of layers", "ranks that share each layer",
+                                          "ranks that share the batch"};
+    const char *what = axis->divides < sizeof divides / sizeof *divides ? divides[axis->divides] : "";
+    if (!axis->takes_rest) return arena_printf(a, "%s, or {name, size, options}; served by %s", what, strategies);
+    return arena_printf(a, "%s: a strategy, a number of ranks, or {name, size, options}; unset: those that are left; "
+                           "served by %s", what, strategies);
+}
+
+static const nrl_mesh_axis *axis_of(const plugin_entry *e)
+{
+    const nrl_mesh_axis *axis =
+        e->table && !e->hidden_by && e->kind->kind == NRL_KIND_PARALLEL ? ((const nrl_parallel *)e->table)->axis : NULL;
+    return axis && axis->name ? axis : NULL;
+}
+
+/* The keys of `parallel`: each axis that a plugin serves. */
+static void add_axes(tables *t)
+{
+    nrl_option *rows = arena_alloc(&t->a, (t->n_plugins + 1) * sizeof *rows);
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_plugins; i++) {
+        const nrl_mesh_axis *axis = axis_of(&t->plugins[i]), *other;
+        const char *strategies = t->plugins[i].name;
+        bool known = !axis;
+        for (size_t k = 0; k < n && !known; k++) known = !strcmp(rows[k].name, axis->name);
+        for (size_t k = i + 1; k < t->n_plugins && !known; k++)
+            if ((other = axis_of(&t->plugins[k])) != NULL && !strcmp(other->name, axis->name))
+                strategies = arena_printf(&t->a, "%s, %s", strategies, t->plugins[k].name);
+        if (!known)
+            rows[n++] = (nrl_option){.name = axis->name, .initial = "", .type = NRL_TYPE_NODE,
+                                     .help = axis_help(&t->a, axis, strategies)};
+    }
+    add(t, (table){"parallel", "how many ranks each axis has; the strategy of an axis has options of its own", rows, n,
+                   sizeof(nrl_option), NULL});
+}
+
 static void add_plugins(tables *t)
 {
     t->n_plugins = plugin_list(t->host, &t->a, &t->plugins);
+    add_axes(t);
     for (size_t i = 0; i < t->n_plugins; i++) {
         const plugin_entry *e = &t->plugins[i];
         if (e->table && !e->hidden_by)

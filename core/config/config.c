@@ -57,22 +57,12 @@ static nrl_node *word_as_map(arena *a, nrl_node *n)
     return map;
 }
 
-/* A strategy that gets another axis beside it, `parallel: fsdp` with `parallel.tensor=2`: {data: it}. */
-static nrl_node *as_axis(arena *a, nrl_node *strategy)
-{
-    if (!nrl_node_find(strategy, "name")) return strategy;
-    nrl_node *axes = new_map_at(a, strategy);
-    node_append(a, axes, "data", node_copy(a, strategy));
-    return axes;
-}
-
-static nrl_node *merge_component(arena *a, nrl_node *base, nrl_node *over)
+/* `parallel` is a map of axes where it names no strategy: one that does takes its place. */
+static nrl_node *merge_component(arena *a, const char *slot, nrl_node *base, nrl_node *over)
 {
     base = word_as_map(a, base);
     over = word_as_map(a, over);
-    if (rules_names_axes(over) && !nrl_node_find(over, "data")) base = as_axis(a, base);
-    if (rules_names_axes(base) != rules_names_axes(over))
-        return nrl_node_find(over, "name") || rules_names_axes(over) ? over : config_merge(a, base, over);
+    if (!strcmp(slot, "parallel") && !nrl_node_find(base, "name") && nrl_node_find(over, "name")) return over;
     const char *below = nrl_node_string(nrl_node_find(base, "name"), NULL);
     const char *above = nrl_node_string(nrl_node_find(over, "name"), below);
     return above && below && strcmp(above, below) ? over : config_merge(a, base, over);
@@ -91,7 +81,7 @@ nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over)
         const char *key = nrl_node_key(over, i);
         nrl_node *above = child_of(over, key), *below = child_of(base, key);
         if (below && is_component_slot(key))
-            above = merge_component(a, below, above);
+            above = merge_component(a, key, below, above);
         else if (below)
             above = config_merge(a, below, above);
         node_set(a, base, key, above);
@@ -216,16 +206,6 @@ static bool is_key_path(const char *text, size_t size)
     return size > 0;
 }
 
-/* "tensor" or "tensor.size" in the map `parallel`. */
-static bool is_beside_data(const char *path)
-{
-    static const char *const axes[] = {"tensor", "pipeline"};
-    size_t n = strcspn(path, ".");
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
-        if (strlen(axes[i]) == n && !strncmp(axes[i], path, n)) return true;
-    return false;
-}
-
 static nrl_node *map_of_path(arena *a, nrl_node *root, char *path, const char **last)
 {
     nrl_node *map = root;
@@ -233,8 +213,6 @@ static nrl_node *map_of_path(arena *a, nrl_node *root, char *path, const char **
         bool top = map == root;
         *dot = 0;
         map = descend(a, map, top, path);
-        if (map && top && !strcmp(path, "parallel") && is_beside_data(dot + 1))
-            map = node_set(a, root, path, as_axis(a, map));
     }
     *last = path;
     return map;

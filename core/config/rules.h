@@ -18,10 +18,6 @@ void rules_recompute(arena *a, config_problems *problems, const nrl_node *node,
 void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16,
                       config_loss_scale *out);
 
-bool rules_names_axes(const nrl_node *node); /* a map of axes, not of a component and its options */
-/* `parallel: {data: ..., tensor: 2}`, or a strategy of the axis data, to the axes of `run` and the resolved
- * tree: that of data alone as a component, else a map of axes. */
-void rules_axes(arena *a, config_problems *problems, const nrl_node *node, config_run *run);
 void rules_hosts(arena *a, config_problems *problems, config_launch *launch);
 int64_t rules_debug(arena *a, config_problems *problems, const nrl_node *node);
 

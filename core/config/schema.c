@@ -177,7 +177,8 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the update; with lr and clip_norm"),
     NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate over time"),
     NRL_OPT_NODE(top_nodes, parallel, "auto",
-                 "component: how ranks share the work (auto: ddp where there are several), or {data: it, tensor: 2, ...}"),
+                 "component: how ranks share the work (auto: the default strategy where there are several), or {AXIS: RANKS, "
+                 "AXIS: STRATEGY, AXIS: {name, size, options}}"),
     NRL_OPT_NODE(top_nodes, collective, "auto", "component: how ranks talk"),
     NRL_OPT_NODE(top_nodes, launch, "", "how long ranks wait for each other, and where they are"),
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
@@ -394,7 +395,8 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     fill_train(f, n->train, &out->train);
     fill_component(f, "optimizer", n->optimizer, "adamw", &out->optimizer);
     fill_component(f, "schedule", n->schedule, "constant", &out->schedule);
-    rules_axes(f->a, f->problems, n->parallel, out);
+    out->parallel = n->parallel;
+    node_set(f->a, f->resolved, "parallel", node_new(f->a, NRL_NODE_MAP)); /* filled by config_axes */
     fill_component(f, "collective", n->collective, "auto", &out->collective);
     fill_launch(f, n->launch, &out->launch);
     fill_component(f, "backend", n->backend, "auto", &out->backend);

@@ -9,6 +9,7 @@
 #ifndef CONFIG_SCHEMA_H
 #define CONFIG_SCHEMA_H
 #include "config/options.h"
+#include <nrl/parallel.h>
 
 typedef struct {
     const char *path;      /* of a model on disk, "" = none */
@@ -138,13 +139,20 @@ typedef struct {
     size_t n_hosts;
 } config_launch;
 
-/* Axes of the mesh, outermost first: ranks that are neighbours differ in the last. */
-enum { CONFIG_PIPELINE = 0, CONFIG_DATA, CONFIG_TENSOR, CONFIG_N_AXES };
+/* An axis of the mesh that the config asks for. */
 typedef struct {
-    const char *name;          /* "pipeline", "data", "tensor" */
-    config_component strategy; /* name NULL = none */
-    int64_t size;              /* ranks that the config asks for; of data alone 0 = what the others leave */
+    const nrl_mesh_axis *axis;      /* as a plugin that serves it declares it */
+    config_component strategy; /* name NULL = none, or with `is_auto` the default one of the axis */
+    int64_t size;              /* ranks that the config asks for; 0 = what the others leave */
+    bool is_auto;
 } config_axis;
+
+/* A strategy that a run may choose. */
+typedef struct {
+    const nrl_parallel *table;
+    const nrl_mesh_axis *axis;
+    bool by_default; /* also where the config does not name it */
+} config_server;
 
 typedef struct {
     bool sandbox;
@@ -161,8 +169,9 @@ typedef struct {
     config_checkpoint checkpoint;
     config_script script;
     config_component algorithm, optimizer, schedule, backend;
-    config_axis axes[CONFIG_N_AXES];
-    bool parallel_unset; /* of the axis data nothing is said: the run chooses */
+    const nrl_node *parallel; /* as written; config_axes makes of it what follows */
+    config_axis *axes;        /* [n_axes] outermost first: ranks that are neighbours differ in the last */
+    size_t n_axes;
     config_component collective; /* "auto" where unset */
     config_launch launch;
     const nrl_node *debug;  /* as written */
@@ -183,6 +192,15 @@ typedef struct {
  * options are filled by who knows their rows. Strings live as long as `a` and the tree. [main] */
 void config_fill(arena *a, config_problems *problems, const nrl_node *root, config_run *out);
 
+/* The strategy that serves an axis where the config names none: of those by default, and of all where there are none
+ * such, the one of the highest priority. `axis` NULL: any axis that takes the rest. NULL: there is none. */
+const config_server *config_server_of(const config_server *servers, size_t n, const char *axis);
+/* Whether the key is an option of that strategy. */
+bool config_has_option(const config_server *servers, size_t n, const char *plugin, const char *key);
+/* What `parallel` of a filled config says of axes: run->axes, and its place in the resolved config. After
+ * config_fill, as only plugins know which axes there are. [main] */
+void config_axes(arena *a, config_problems *problems, const config_server *servers, size_t n, config_run *run);
+
 /* What `nrl describe` shows: every section of this file and its rows. */
 typedef struct {
     const char *name; /* "" = the top level */
@@ -191,7 +209,5 @@ typedef struct {
     size_t n_rows;
 } config_section;
 const config_section *config_sections(size_t *n);
-extern const nrl_option config_axes_rows[]; /* of `parallel`, in the form {data: fsdp, tensor: 2} */
-extern const size_t config_n_axes_rows;
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include "mesh/internal.h"
 #include "mesh/socket.h"
+#include <nrl/parallel.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,11 +15,11 @@ static nrl_comm *find_axis(const nrl_mesh *m, const char *axis)
     return NULL;
 }
 
-nrl_comm *mesh_add_axis(nrl_mesh *m, const char *name, int32_t size, int32_t stride)
+static nrl_comm *add_axis(nrl_mesh *m, const char *name, uint32_t divides, int32_t size, int32_t stride)
 {
     nrl_comm *c = &m->axes[m->n_axes++];
     int32_t coord = m->place.rank / stride % size;
-    *c = (nrl_comm){.mesh = m, .size = size, .coord = coord, .stride = stride};
+    *c = (nrl_comm){.mesh = m, .divides = divides, .size = size, .coord = coord, .stride = stride};
     c->base = m->place.rank - coord * stride;
     snprintf(c->name, sizeof c->name, "%s", name);
     return c;
@@ -42,12 +43,52 @@ int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis)
     return c ? rank / c->stride % c->size : 0;
 }
 
+int32_t nrl_mesh_local_size(const nrl_mesh *mesh, const char *axis)
+{
+    const nrl_comm *c = find_axis(mesh, axis);
+    int32_t local = c ? nrl_mesh_local_world(mesh) / c->stride : 1;
+    return local < 1 ? 1 : c && local > c->size ? c->size : local;
+}
+
+int32_t mesh_n_batches(const nrl_mesh *m)
+{
+    int32_t n = 1;
+    for (int i = 0; m && i < m->n_axes; i++)
+        if (m->axes[i].divides == NRL_DIVIDES_BATCH) n *= m->axes[i].size;
+    return n;
+}
+
+int32_t mesh_batch(const nrl_mesh *m)
+{
+    int32_t at = 0;
+    for (int i = 0; m && i < m->n_axes; i++)
+        if (m->axes[i].divides == NRL_DIVIDES_BATCH) at = at * m->axes[i].size + m->axes[i].coord;
+    return at;
+}
+
+/* Not the first rank on an axis that divides this. */
+static bool is_behind(const nrl_mesh *m, uint32_t divides)
+{
+    for (int i = 0; m && i < m->n_axes; i++)
+        if (m->axes[i].divides == divides && m->axes[i].coord) return true;
+    return false;
+}
+
 bool mesh_counts(const nrl_mesh *m)
 {
-    static const char *const copies[] = {"pipeline", "tensor"};
-    for (size_t i = 0; m && i < sizeof copies / sizeof *copies; i++)
-        if (nrl_mesh_coord(m, copies[i])) return false;
-    return true;
+    return !is_behind(m, NRL_DIVIDES_DEPTH) && !is_behind(m, NRL_DIVIDES_WIDTH);
+}
+
+bool mesh_is_copy(const nrl_mesh *m)
+{
+    return is_behind(m, NRL_DIVIDES_WIDTH);
+}
+
+int32_t mesh_stage_of(const nrl_mesh *m, int32_t rank)
+{
+    for (int i = 0; i < m->n_axes; i++)
+        if (m->axes[i].divides == NRL_DIVIDES_DEPTH) return rank / m->axes[i].stride % m->axes[i].size;
+    return 0;
 }
 
 nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis)
@@ -85,16 +126,13 @@ nrl_comm *mesh_all(nrl_mesh *m)
 
 nrl_status mesh_open_axes(nrl_mesh *m, const mesh_axis *axes, int32_t n)
 {
-    static const mesh_axis alone = {.name = "data"};
     int32_t stride = m->place.world;
     m->all = (nrl_comm){.mesh = m, .name = "all", .size = stride, .coord = m->place.rank, .stride = 1, .group = m->self};
-    if (!n) axes = &alone;
-    for (int32_t i = 0; i < (n ? n : 1); i++) {
-        int32_t size = n ? axes[i].size : m->place.world;
-        stride /= size;
-        mesh_add_axis(m, axes[i].name, size, stride);
+    for (int32_t i = 0; i < n; i++) {
+        stride /= axes[i].size;
+        add_axis(m, axes[i].name, axes[i].divides, axes[i].size, stride);
     }
-    NRL_ASSERT(stride, ==, 1);
+    if (n) NRL_ASSERT(stride, ==, 1);
     for (int i = 0; i < m->n_axes; i++) NRL_TRY(open_group(&m->axes[i]));
     return NRL_OK;
 }
@@ -125,8 +163,8 @@ nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const 
         return NRL_OK;
     NRL_TRY(check_split(mesh, c, axis, size, inner, outer));
     int32_t runs = c->size / size, stride = c->stride;
-    nrl_comm *in = mesh_add_axis(mesh, inner, size, stride);
-    nrl_comm *out = mesh_add_axis(mesh, outer, runs, stride * size);
+    nrl_comm *in = add_axis(mesh, inner, NRL_DIVIDES_NONE, size, stride);
+    nrl_comm *out = add_axis(mesh, outer, NRL_DIVIDES_NONE, runs, stride * size);
     nrl_status st = open_group(in);
     if (!st) st = open_group(out);
     if (st) mesh->n_axes -= out->owns_group || in->owns_group ? 0 : 2;

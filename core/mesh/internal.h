@@ -7,12 +7,13 @@
 #include "mesh/mesh.h"
 #include "mesh/record.h"
 
-enum { MESH_MAX_AXES = 8, MESH_AXIS_NAME = 24 };
+enum { MESH_MAX_AXES = MESH_MAX_GIVEN + 4 };
 
 /* An axis and this rank's group along it: coordinate c of the group is world rank base + c stride. */
 struct nrl_comm {
     nrl_mesh *mesh;
     char name[MESH_AXIS_NAME];
+    uint32_t divides; /* nrl_divides; none of axes that a strategy split its own into */
     int32_t size, coord, stride, base;
     void *group;     /* the collective's; NULL where size is 1 */
     bool owns_group; /* not the whole mesh's own */
@@ -110,8 +111,6 @@ nrl_status call_settle(nrl_mesh *m);
 void call_forget(nrl_mesh *m); /* fenced work is over, as the collective is about to be */
 
 /* ---- axis.c ---- */
-/* Another axis: of ranks that are `stride` apart; without a group yet. */
-nrl_comm *mesh_add_axis(nrl_mesh *m, const char *name, int32_t size, int32_t stride);
 /* The run's axes, and their groups once the collective is open; all ranks call it. */
 nrl_status mesh_open_axes(nrl_mesh *m, const mesh_axis *axes, int32_t n);
 /* How calls of all ranks are recorded: by the name of the axis that holds them, if one does. */

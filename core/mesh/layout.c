@@ -24,7 +24,7 @@ static int64_t box_numel(const layout_piece *p)
 
 bool layout_holds_part(const nrl_mesh *m, int32_t rank, const nrl_part *part)
 {
-    return !part->layout.holders || part->layout.holders[coord_of(m, rank, "pipeline")];
+    return !part->layout.holders || part->layout.holders[(m ? mesh_stage_of(m, rank) : 0)];
 }
 
 static layout_piece whole_of(const nrl_part *part)

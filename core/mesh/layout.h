@@ -38,7 +38,7 @@ int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p);
 int64_t layout_whole_numel(const nrl_param *p);
 bool layout_is_whole(const nrl_mesh *m, const nrl_param *p); /* nothing is cut where it is held */
 bool layout_is_work(const nrl_mesh *m, const nrl_param *p);  /* nothing is cut flat: slices are what WORK has */
-/* The rank's pipeline stage has the parameter; what of it lies there is another question. */
+/* The rank's stage has the parameter; what of it lies there is another question. */
 bool layout_is_held(const nrl_mesh *m, int32_t rank, const nrl_param *p);
 bool layout_holds_part(const nrl_mesh *m, int32_t rank, const nrl_part *part);
 bool layout_is_everywhere(const nrl_mesh *m, const nrl_param *p); /* whole on every rank */

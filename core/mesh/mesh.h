@@ -28,14 +28,15 @@ typedef struct nrl_session {
 typedef struct {
     const char *name;
     int32_t size;
+    uint32_t divides; /* nrl_divides */
 } mesh_axis;
 
-enum { MESH_MAX_GIVEN = 4 };
+enum { MESH_MAX_GIVEN = 6, MESH_AXIS_NAME = 24 };
 
 typedef struct {
     mesh_place place;
     mesh_axis axes[MESH_MAX_GIVEN]; /* outermost first, their product is place.world; */
-    int32_t n_axes;                 /* 0: all ranks are the axis "data" */
+    int32_t n_axes;
     mesh_session *session;            /* NULL: this mesh is the process's only one */
     bool planned; /* `nrl check`: axes and coordinates; nobody is joined and no call is made */
     const nrl_collective *collective; /* NULL with world 1, and where planned */
@@ -86,9 +87,16 @@ const mesh_place *mesh_where(const nrl_mesh *m);
 const char *mesh_rank_name(const nrl_mesh *m, int32_t rank);
 /* Rank r's coordinate on an axis; 0 for unknown axes. */
 int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis);
-/* Ranks of one coordinate on the axis "data" work on the same batches; what they all know counts on the
- * first of them. NULL: one rank. */
+/* Groups of ranks that work on batches of their own, and this rank's group: its coordinates on all axes that divide
+ * the batch. NULL: one rank. */
+int32_t mesh_n_batches(const nrl_mesh *m);
+int32_t mesh_batch(const nrl_mesh *m);
+/* Ranks of one group work on the same batches; what they all know counts on the first of them. NULL: one rank. */
 bool mesh_counts(const nrl_mesh *m);
+/* Another rank of the group, which this one differs from on axes that divide the width alone, has the same loss. */
+bool mesh_is_copy(const nrl_mesh *m);
+/* Rank r's coordinate on the axis that divides the depth; 0 without one. */
+int32_t mesh_stage_of(const nrl_mesh *m, int32_t rank);
 void mesh_set_step(nrl_mesh *m, int64_t step); /* for records and errors */
 double mesh_wait_seconds(const nrl_mesh *m);   /* the step thread's, in all calls so far */
 void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received); /* bytes, all axes */

@@ -25,6 +25,8 @@ struct plugin_host {
     bool is_restricted;       /* to `allow` and what is installed */
     const char *const *allow; /* [n_allow] */
     size_t n_allow, n_skipped;
+    const char *const *folders; /* [n_folders] of the config */
+    size_t n_folders;
 };
 
 /* Programs lie in <prefix>/bin, plugins in <prefix>/NRL_PLUGIN_SUBDIR. */
@@ -44,6 +46,8 @@ plugin_host *plugin_host_create(const char *path, const char *const *folders, si
     for (size_t i = 0; i < n_folders; i++)
         search_add(&h->search, &h->a, folders[i]);
     if (exe_dir) add_installed(h, exe_dir);
+    h->folders = folders;
+    h->n_folders = n_folders;
     return h;
 }
 
@@ -278,6 +282,17 @@ void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32
 size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names)
 {
     return search_names(&h->search, a, plugin_kind_find(kind)->folder, names);
+}
+
+bool plugin_is_default(plugin_host *h, uint32_t kind, const char *name)
+{
+    bool found = false;
+    for (size_t at = 0; !found && search_file(&h->search, &h->a, plugin_kind_find(kind)->folder, name, &at); at++) {
+        found = h->installed && search_is_same_folder(h->search.folders[at], h->installed);
+        for (size_t i = 0; i < h->n_folders; i++)
+            found = found || search_is_same_folder(h->search.folders[at], h->folders[i]);
+    }
+    return found;
 }
 
 static void list_one(plugin_host *h, arena *a, plugin_entry *e)

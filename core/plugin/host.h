@@ -17,7 +17,7 @@ typedef struct {
 } plugin;
 
 /* Folders are searched in this order: `path` (colon-separated, may be NULL), `folders` of the
- * config, then the installed one beside exe_dir (may be NULL). [main] */
+ * config (which live as long as the host), then the installed one beside exe_dir (may be NULL). [main] */
 plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
                                 const char *exe_dir);
 void plugin_host_destroy(plugin_host *h); /* also the plugins' copies */
@@ -50,6 +50,10 @@ void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32
 
 /* Names there are of a kind, sorted, each once; in `a`. Opens nothing. [main] */
 size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names);
+
+/* Whether the plugin of this name may be chosen where the config does not name it: one of this name came with the
+ * program, or lies in a folder of the config. Opens nothing. [main] */
+bool plugin_is_default(plugin_host *h, uint32_t kind, const char *name);
 
 typedef struct {
     const plugin_kind *kind;

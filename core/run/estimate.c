@@ -139,10 +139,10 @@ static nrl_status rehearse(rehearsal *h, step_estimate *out)
     return NRL_OK;
 }
 
-/* A script's loss is not run for a check; other axes than data divide what a micro-batch holds. */
+/* A script's loss is not run for a check; axes beside those of the batch divide what a micro-batch holds. */
 void estimate_step(run *r)
 {
-    bool whole = nrl_mesh_world(r->mesh) == nrl_mesh_size(r->mesh, "data");
+    bool whole = nrl_mesh_world(r->mesh) == mesh_n_batches(r->mesh);
     rehearsal h = {.r = r};
     r->estimate = (step_estimate){0};
     if (r->algorithm_is_script || !whole || !r->train_loader) return;

@@ -180,8 +180,8 @@ nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: opti
 nrl_status open_mesh(run *r);    /* open_mesh.c: joins the other ranks */
 /* Ranks that there are; for `nrl check` also those that the sizes of axes announce. */
 int32_t run_world(const run *r);
-/* Ranks of an axis of the config: of data, where it has no size, what the others leave. */
-int32_t run_axis_size(const run *r, int axis);
+/* Ranks of an axis of the config; what the others leave, where it has no size. */
+int32_t run_axis_size(const run *r, const config_axis *axis);
 bool run_leads(const run *r);    /* the rank that speaks, writes records and decides */
 nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json */
 /* adapters.c: section lora; nothing without it */

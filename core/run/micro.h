@@ -1,6 +1,6 @@
 /*
- * micro.h - micro-batches in flight: what is kept of each between its visits. One at a time without a
- * pipeline; a stage of one holds several, each with its own tapes.
+ * micro.h - micro-batches in flight: what is kept of each between its visits. One at a time without stages;
+ * a stage holds several, each with its own tapes.
  */
 #ifndef RUN_MICRO_H
 #define RUN_MICRO_H

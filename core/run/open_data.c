@@ -83,8 +83,8 @@ static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **
                            .shuffle = train && c->shuffle,
                            .drop_last = train && c->last_batch == CONFIG_LAST_BATCH_DROP,
                            .seed = (uint64_t)t->seed,
-                           .ranks = nrl_mesh_size(r->mesh, "data"),
-                           .rank = nrl_mesh_coord(r->mesh, "data")};
+                           .ranks = mesh_n_batches(r->mesh),
+                           .rank = mesh_batch(r->mesh)};
     NRL_TRY(data_plan_create(d, &o, plan));
     return data_loader_create(d, *plan, c->prefetch, work_needs(r->algorithm, "prompt_rows"), loader);
 }

@@ -46,62 +46,63 @@ static nrl_status fingerprint(run *r, char **lines)
     return st;
 }
 
-/* Ranks that the axes beside data ask for; sizes are at most 2^20 each. */
-static int64_t beside_data(const config_run *c)
+/* Ranks that the axes with a size ask for; sizes are at most 2^20 each. */
+static int64_t sized(const config_run *c)
 {
-    return c->axes[CONFIG_PIPELINE].size * c->axes[CONFIG_TENSOR].size;
+    int64_t ranks = 1;
+    for (size_t i = 0; i < c->n_axes; i++) ranks *= c->axes[i].size && ranks <= INT32_MAX ? c->axes[i].size : 1;
+    return ranks;
 }
 
 int32_t run_world(const run *r)
 {
-    const config_run *c = &r->config;
-    int64_t data = c->axes[CONFIG_DATA].size, world = (data ? data : 1) * beside_data(c);
+    int64_t world = sized(&r->config);
     if (r->env.ranks) return r->env.ranks->world;
     return r->env.check_only && world > 1 && world <= INT32_MAX ? (int32_t)world : 1;
 }
 
-int32_t run_axis_size(const run *r, int axis)
+int32_t run_axis_size(const run *r, const config_axis *axis)
 {
-    const config_run *c = &r->config;
-    int64_t size = c->axes[axis].size, left = run_world(r) / beside_data(c);
-    return (int32_t)(size ? size : left ? left : 1);
+    int64_t left = run_world(r) / sized(&r->config);
+    return (int32_t)(axis->size ? axis->size : left ? left : 1);
 }
 
 /* "pipeline 2 x tensor 2": axes that have a size. */
 static const char *sizes_text(run *r)
 {
     const char *text = "";
-    for (int i = 0; i < CONFIG_N_AXES; i++) {
-        const config_axis *axis = &r->config.axes[i];
-        if (axis->size > (i != CONFIG_DATA))
-            text = arena_printf(&r->memory, "%s%s%s %lld", text, *text ? " x " : "", axis->name, (long long)axis->size);
+    for (size_t i = 0; i < r->config.n_axes; i++) {
+        const config_axis *x = &r->config.axes[i];
+        if (x->size > 1 || (x->size && x->axis->takes_rest))
+            text = arena_printf(&r->memory, "%s%s%s %lld", text, *text ? " x " : "", x->axis->name, (long long)x->size);
     }
     return text;
 }
 
 static nrl_status check_sizes(run *r)
 {
-    int64_t data = r->config.axes[CONFIG_DATA].size, beside = beside_data(&r->config);
+    int64_t ranks = sized(&r->config);
     int32_t world = run_world(r);
-    const char *are = world == 1 ? "is" : "are", *at = nrl_node_place(nrl_node_find(r->tree, "parallel"));
-    const char *hint = "hint: `nrl launch -n RANKS --` before the verb starts them";
-    if (data && data * beside != world)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: parallel: %s asks for %lld ranks, there %s %d\n%s", at, sizes_text(r),
-                        (long long)(data * beside), are, world, hint);
-    if (world % beside)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: parallel: %s asks for a multiple of %lld ranks, there %s %d\n%s", at,
-                        sizes_text(r), (long long)beside, are, world, hint);
-    return NRL_OK;
+    bool rest = false;
+    for (size_t i = 0; i < r->config.n_axes; i++) rest = rest || !r->config.axes[i].size;
+    if (rest ? world % ranks == 0 : ranks == world) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s: parallel: %s asks for %s%lld ranks, there %s %d\n"
+                                    "hint: `nrl launch -n RANKS --` before the verb starts them",
+                    nrl_node_place(nrl_node_find(r->tree, "parallel")), sizes_text(r), rest ? "a multiple of " : "",
+                    (long long)ranks, world == 1 ? "is" : "are", world);
 }
 
 static nrl_status check_world(run *r)
 {
-    const config_run *c = &r->config;
     NRL_TRY(check_sizes(r));
-    int32_t data = run_axis_size(r, CONFIG_DATA);
-    if (data > 1 && !c->axes[CONFIG_DATA].strategy.name && !c->parallel_unset)
-        return nrl_fail(NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected ddp or fsdp", data,
-                        r->env.ranks ? r->env.ranks->origin : "parallel.data");
+    for (size_t i = 0; i < r->config.n_axes; i++) {
+        const config_axis *x = &r->config.axes[i];
+        int32_t size = run_axis_size(r, x);
+        if (size > 1 && !x->strategy.name && !x->is_auto)
+            return nrl_fail(NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected a strategy of the axis %s",
+                            size, r->env.ranks ? r->env.ranks->origin : arena_printf(&r->memory, "parallel.%s", x->axis->name),
+                            x->axis->name);
+    }
     return NRL_OK;
 }
 
@@ -120,8 +121,10 @@ nrl_status open_mesh(run *r)
         setup.collective_options = r->collective_options;
     }
     NRL_TRY(check_world(r));
-    setup.n_axes = CONFIG_N_AXES;
-    for (int i = 0; i < CONFIG_N_AXES; i++) setup.axes[i] = (mesh_axis){r->config.axes[i].name, run_axis_size(r, i)};
+    for (size_t i = 0; i < r->config.n_axes; i++) {
+        const config_axis *x = &r->config.axes[i];
+        setup.axes[setup.n_axes++] = (mesh_axis){x->axis->name, run_axis_size(r, x), x->axis->divides};
+    }
     char *lines;
     nrl_status st = fingerprint(r, &lines);
     setup.fingerprint = lines;

@@ -3,6 +3,7 @@
  * plugin. All mistakes are collected and told in one go; no device is touched.
  */
 #include "run/internal.h"
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -143,45 +144,121 @@ static void fill_backend(filling *f)
     r->backend = open_component(f, NRL_KIND_BACKEND, "backend", &c, NULL, &r->backend_options);
 }
 
-static void add_strategy(filling *f, const config_axis *axis, const config_component *c)
+/* What a strategy declares of its axis, as large as this core knows it; NULL: nothing that can be used. */
+static const nrl_mesh_axis *axis_of(run *r, const nrl_parallel *t)
 {
-    strategy_choices *all = &f->r->strategy_choices;
-    const char *section = axis == &f->r->config.axes[CONFIG_DATA] ? "parallel"
-                                                                  : arena_printf(&f->r->memory, "parallel.%s", axis->name);
-    void *options = NULL;
-    const nrl_parallel *t = open_component(f, NRL_KIND_PARALLEL, section, c, NULL, &options);
-    if (!t) return;
-    all->of[all->n++] = (strategy_choice){t, options, c->at};
-    if (!t->axis || strcmp(t->axis, axis->name))
-        problems_add(&f->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s",
-                     section, c->name, t->axis ? t->axis : "", axis->name);
+    const nrl_mesh_axis *given = t->axis;
+    if (!given || given->size < offsetof(nrl_mesh_axis, order)) return NULL;
+    nrl_mesh_axis *axis = arena_alloc(&r->memory, sizeof *axis);
+    memcpy(axis, given, given->size < sizeof *axis ? given->size : sizeof *axis);
+    bool named = axis->name && *axis->name && strlen(axis->name) < MESH_AXIS_NAME && strcmp(axis->name, "name");
+    return named && axis->divides > NRL_DIVIDES_NONE && axis->divides <= NRL_DIVIDES_BATCH ? axis : NULL;
 }
 
-/* Of data, unset: ddp where there are several ranks. */
-static void fill_data_axis(filling *f)
+typedef struct {
+    config_server *list;
+    size_t n;
+} servers;
+
+static void add_server(filling *f, servers *s, const char *name, bool by_default)
+{
+    const plugin *p;
+    for (size_t i = 0; i < s->n; i++)
+        if (!strcmp(s->list[i].table->plugin.name, name)) return;
+    if (plugin_open(f->r->host, NRL_KIND_PARALLEL, name, &p) != NRL_OK) return; /* told of where the config names it */
+    const nrl_parallel *t = (const nrl_parallel *)p->table;
+    const nrl_mesh_axis *axis = axis_of(f->r, t);
+    if (axis) s->list[s->n++] = (config_server){t, axis, by_default};
+}
+
+static const nrl_node *named_by(const nrl_node *node)
+{
+    return nrl_node_kind(node) == NRL_NODE_MAP ? nrl_node_find(node, "name") : node;
+}
+
+/* Whether each key of the map is an axis, or an option of the strategy that it names. */
+static bool serves_keys(const servers *s, const nrl_node *map)
+{
+    const char *name = nrl_node_string(nrl_node_find(map, "name"), "");
+    bool all = true;
+    for (size_t i = 0; i < nrl_node_size(map); i++) {
+        const char *key = nrl_node_key(map, i);
+        all = all && (!strcmp(key, "name") || config_has_option(s->list, s->n, name, key) ||
+                      config_server_of(s->list, s->n, key));
+    }
+    return all;
+}
+
+/* Which axes there are: of the strategies that `auto` may choose, of those that the config names, and, where it has a
+ * key that is no axis of these, of all. One rank of which nothing is asked needs none. */
+static servers find_servers(filling *f)
 {
     run *r = f->r;
-    config_component c = r->config.axes[CONFIG_DATA].strategy;
-    int32_t n = run_axis_size(r, CONFIG_DATA), world = run_world(r);
-    if (r->config.parallel_unset && n > 1) {
-        c.name = "ddp";
-        c.resolved = node_new(&r->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
-        const char *of = n == world ? arena_printf(&r->memory, "for %d ranks", n)
-                                    : arena_printf(&r->memory, "for the axis data, size %d (%d ranks in all)", n, world);
-        if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   ddp, the default %s", of);
+    const nrl_node *given = r->config.parallel, *word = named_by(given);
+    const char **names;
+    servers s = {0};
+    if (nrl_node_kind(given) <= NRL_NODE_NULL && run_world(r) == 1) return s;
+    size_t n = plugin_names(r->host, &r->memory, NRL_KIND_PARALLEL, &names);
+    s.list = arena_alloc(&r->memory, (n + 1) * sizeof *s.list);
+    for (size_t i = 0; i < n; i++)
+        if (plugin_is_default(r->host, NRL_KIND_PARALLEL, names[i])) add_server(f, &s, names[i], true);
+    for (size_t i = 0; i < n; i++) {
+        bool named = !strcmp(nrl_node_string(word, ""), names[i]);
+        for (size_t k = 0; nrl_node_kind(given) == NRL_NODE_MAP && k < nrl_node_size(given); k++)
+            named = named || !strcmp(nrl_node_string(named_by(nrl_node_at(given, k)), ""), names[i]);
+        if (named) add_server(f, &s, names[i], false);
     }
-    if (c.name) add_strategy(f, &r->config.axes[CONFIG_DATA], &c);
+    if (nrl_node_kind(given) == NRL_NODE_MAP && !serves_keys(&s, given))
+        for (size_t i = 0; i < n; i++) add_server(f, &s, names[i], false);
+    return s;
 }
 
-/* In the order of planning, see strategy.h. */
+static void add_strategy(filling *f, const config_axis *x, const config_component *c)
+{
+    run *r = f->r;
+    const char *section = x->axis->takes_rest ? "parallel" : arena_printf(&r->memory, "parallel.%s", x->axis->name);
+    void *options = NULL;
+    const nrl_parallel *t = open_component(f, NRL_KIND_PARALLEL, section, c, NULL, &options);
+    const nrl_mesh_axis *axis = t ? axis_of(r, t) : NULL;
+    if (!t) return;
+    if (!axis)
+        problems_add(&f->problems, c->at, "%s: '%s' declares no axis", section, c->name);
+    else if (strcmp(axis->name, x->axis->name))
+        problems_add(&f->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s",
+                     section, c->name, axis->name, x->axis->name);
+    else
+        strategy_choose(&r->strategy_choices, (strategy_choice){t, axis, options, c->at});
+}
+
+/* Nothing is said of who serves the axis: the default strategy where there are several ranks. */
+static void add_default(filling *f, const servers *s, const config_axis *x)
+{
+    run *r = f->r;
+    config_component c = x->strategy;
+    int32_t n = run_axis_size(r, x), world = run_world(r);
+    if (n == 1) return;
+    c.name = config_server_of(s->list, s->n, x->axis->name)->table->plugin.name;
+    c.resolved = node_new(&r->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
+    const char *of = n == world ? arena_printf(&r->memory, "for %d ranks", n)
+                                : arena_printf(&r->memory, "for the axis %s, size %d (%d ranks in all)", x->axis->name, n, world);
+    if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   %s, the default %s", c.name, of);
+    add_strategy(f, x, &c);
+}
+
 static void fill_parallel(filling *f)
 {
-    static const int beside[] = {CONFIG_PIPELINE, CONFIG_TENSOR};
-    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-        const config_axis *axis = &f->r->config.axes[beside[i]];
-        if (axis->strategy.name) add_strategy(f, axis, &axis->strategy);
+    run *r = f->r;
+    const servers s = find_servers(f);
+    config_axes(&r->memory, &f->problems, s.list, s.n, &r->config);
+    if (r->config.n_axes > MESH_MAX_GIVEN) {
+        problems_add(&f->problems, r->config.parallel, "parallel: expected at most %d axes", MESH_MAX_GIVEN);
+        return;
     }
-    fill_data_axis(f);
+    for (size_t i = 0; i < r->config.n_axes; i++) {
+        const config_axis *x = &r->config.axes[i];
+        if (x->is_auto) add_default(f, &s, x);
+        else if (x->strategy.name) add_strategy(f, x, &x->strategy);
+    }
 }
 
 /* `auto`: what the backend's memory can use best. One process opens none, but what is configured is
@@ -192,14 +269,16 @@ static void fill_collective(filling *f)
     config_component c = r->config.collective;
     bool is_auto = c.name && !strcmp(c.name, "auto");
     if (!c.name || (is_auto && run_world(r) == 1)) return;
-    bool staged = r->config.axes[CONFIG_PIPELINE].size > 1; /* its messages are told apart by tags */
+    bool staged = false; /* messages of stages are told apart by tags */
+    for (size_t i = 0; i < r->config.n_axes; i++)
+        staged = staged || (r->config.axes[i].axis->divides == NRL_DIVIDES_DEPTH && r->config.axes[i].size > 1);
     if (is_auto) c.name = !staged && r->backend && !strcmp(r->backend->plugin.name, "cuda") ? "nccl" : "gloo";
     r->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", &c, NULL, &r->collective_options);
     if (r->collective && !r->collective->host_only && r->backend && !r->backend->stream_create)
         problems_add(&f->problems, c.at, "collective: '%s' follows a device's streams, and backend '%s' computes on the host: "
                                          "expected gloo", c.name, r->backend->plugin.name);
     else if (r->collective && staged && !r->collective->host_only)
-        problems_add(&f->problems, c.at, "collective: '%s' tells messages apart by their order, parallel.pipeline needs tags: "
+        problems_add(&f->problems, c.at, "collective: '%s' tells messages apart by their order, an axis that divides the depth needs tags: "
                                          "expected gloo", c.name);
 }
 

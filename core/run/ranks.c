@@ -94,11 +94,11 @@ static void merge_metrics(run *r, const run_metric *theirs)
 
 typedef void (*add_words)(void *total, const void *words);
 
-/* Ranks along "tensor" have the same sums and metrics: the first gives them. Along "pipeline" the last stage
- * alone has any, while all know how many tokens there were. */
+/* Ranks that share each unit have the same sums and metrics: the first gives them. Of stages the last one alone has
+ * any, while all know how many tokens there were. */
 static void drop_copies(const run *r, double *sums, double *tokens)
 {
-    if (nrl_mesh_coord(r->mesh, "tensor")) memset(sums, 0, NRL_MAX_TERMS * sizeof *sums);
+    if (mesh_is_copy(r->mesh)) memset(sums, 0, NRL_MAX_TERMS * sizeof *sums);
     if (!mesh_counts(r->mesh)) *tokens = 0;
 }
 
@@ -109,7 +109,7 @@ static nrl_status exchange(run *r, const char *what, void *words, size_t size, a
     size_t metrics = r->n_metrics * sizeof *r->metrics, record = size + metrics;
     char *own = mem_alloc(record * ((size_t)n + 1)), *all = own + record;
     memcpy(own, words, size);
-    if (nrl_mesh_coord(r->mesh, "tensor") == 0) memcpy(own + size, r->metrics, metrics);
+    if (!mesh_is_copy(r->mesh)) memcpy(own + size, r->metrics, metrics);
     nrl_status st = mesh_exchange(r->mesh, what, own, record, all);
     if (st == NRL_OK) {
         memset(words, 0, size);

@@ -155,7 +155,7 @@ static nrl_status compute_batch(const reference_cache_setup *s, contents *c, nrl
     float *logps = mem_alloc((size_t)b->n_rows * sizeof *logps);
     nrl_status st = s->compute(s->user, b, logps);
     copying pass = {c->values, logps};
-    bool copy = s->mesh && nrl_mesh_coord(s->mesh, "tensor"); /* the first rank of that axis gives them */
+    bool copy = mesh_is_copy(s->mesh); /* the first rank gives them */
     if (st == NRL_OK && !b->is_tail && !copy) st = each_segment(c->offsets, c->n_blocks, b, put, &pass);
     free(logps);
     return st;
@@ -187,8 +187,8 @@ static nrl_status compute_all(const reference_cache_setup *s, contents *c)
     data_plan *plan = NULL;
     data_loader *loader = NULL;
     data_plan_options o = {.global_batch = 64, .micro_batch_tokens = s->micro_batch_tokens,
-                           .ranks = s->mesh ? nrl_mesh_size(s->mesh, "data") : 1,
-                           .rank = s->mesh ? nrl_mesh_coord(s->mesh, "data") : 0};
+                           .ranks = mesh_n_batches(s->mesh),
+                           .rank = mesh_batch(s->mesh)};
     nrl_status st = data_plan_create(s->data, &o, &plan);
     if (st == NRL_OK) st = data_loader_create(s->data, plan, 1, s->prompt_rows, &loader);
     int64_t steps = st == NRL_OK ? data_plan_steps_per_epoch(plan) : 0;

@@ -1,5 +1,5 @@
 /*
- * stage.c - carries from stage to stage, as calls on the axis "pipeline" that are matched by tag.
+ * stage.c - carries from stage to stage, as calls on the axis that divides the depth, matched by tag.
  */
 #include "run/stage.h"
 #include "base/arena.h"

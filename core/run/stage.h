@@ -1,5 +1,5 @@
 /*
- * stage.h - this rank's units in a pipeline, and the carries that it exchanges with the stages before and
+ * stage.h - this rank's units of a model divided into stages, and the carries that it exchanges with the stages before and
  * behind it: what a unit gave goes on to the stage of the next one, the gradient of what a unit read goes
  * back. Receives are posted ahead; sends go on by themselves, and keep what they send until it has left.
  * With one stage nothing here does anything.
@@ -22,7 +22,7 @@ typedef struct {
 } stage_message;
 
 typedef struct {
-    nrl_comm *comm;     /* the axis "pipeline"; NULL: one stage */
+    nrl_comm *comm;     /* the axis that divides the depth; NULL: one stage */
     int32_t index, n;   /* of the stages */
     int32_t first, end; /* units */
     int32_t n_units, first_trained; /* of the model: units below the second have no backward */

@@ -12,6 +12,7 @@
 #include "tensor/split16.h"
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -62,21 +63,21 @@ static nrl_status add_algorithm(const run *r, arena *a, checkpoint_writer *w)
     return NRL_OK;
 }
 
-/* Every rank's own; that of the axis data is called "parallel", others "parallel.AXIS". */
+/* Every rank's own; that of the axis that takes what ranks are left is called "parallel", others "parallel.AXIS". */
 static nrl_visitor strategy_visitor(const run *r, arena *a, const strategy_member *one)
 {
-    bool data = !strcmp(one->table->axis, "data");
     return (nrl_visitor){.rank = nrl_mesh_rank(r->mesh), .world = nrl_mesh_world(r->mesh),
-                         .owner = data ? "parallel" : arena_printf(a, "parallel.%s", one->table->axis)};
+                         .owner = one->axis->takes_rest ? "parallel" : arena_printf(a, "parallel.%s", one->axis->name)};
 }
 
-/* "pipeline 1 data 2 tensor 2": what belongs to a rank comes back to a mesh of this shape. */
+/* "AXIS 2 AXIS 4": what belongs to a rank comes back to a mesh of this shape. */
 static const char *mesh_shape(const run *r, arena *a)
 {
     const char *text = "";
-    for (int i = 0; i < CONFIG_N_AXES; i++)
-        text = arena_printf(a, "%s%s%s %d", text, i ? " " : "", r->config.axes[i].name,
-                            (int)nrl_mesh_size(r->mesh, r->config.axes[i].name));
+    for (size_t i = 0; i < r->config.n_axes; i++) {
+        const char *name = r->config.axes[i].axis->name;
+        text = arena_printf(a, "%s%s%s %d", text, i ? " " : "", name, (int)nrl_mesh_size(r->mesh, name));
+    }
     return text;
 }
 
@@ -160,17 +161,21 @@ nrl_status state_add(run *r, arena *a, checkpoint_writer *w)
 
 /* ---- restoring ---- */
 
-/* Ranks that mean the same coordinates as now; checkpoints from before there were axes hold data alone. */
-static bool is_same_mesh(const run *r, arena *a, const checkpoint *c)
+/* Whether ranks mean the same coordinates as now. Axes stand in one order, so equal sizes are equal coordinates. */
+static bool is_same_mesh(const run *r, const checkpoint *c)
 {
     const char *was = nrl_node_string(checkpoint_node(c, "mesh"), NULL);
-    bool alone = nrl_mesh_size(r->mesh, "data") == nrl_mesh_world(r->mesh);
-    return checkpoint_world(c) == nrl_mesh_world(r->mesh) && (was ? !strcmp(was, mesh_shape(r, a)) : alone);
+    bool same = was && checkpoint_world(c) == nrl_mesh_world(r->mesh);
+    char name[MESH_AXIS_NAME];
+    int size, read;
+    for (; same && sscanf(was, "%23s %d%n", name, &size, &read) == 2; was += read)
+        same = nrl_mesh_size(r->mesh, name) == size;
+    return same;
 }
 
 static nrl_status restore_strategies(const run *r, arena *a, checkpoint *c)
 {
-    bool same = is_same_mesh(r, a, c);
+    bool same = is_same_mesh(r, c);
     for (int32_t i = 0; i < r->strategy.n; i++) {
         const strategy_member *one = &r->strategy.of[i];
         if (!one->table->state) continue;

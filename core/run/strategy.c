@@ -127,7 +127,7 @@ stage_link strategy_stage(const strategy *s, const strategy_setup *setup)
 {
     stage_link whole = stage_whole(setup->m), own = whole;
     if (s->n_stages < 2) return whole;
-    own.comm = nrl_mesh_comm(setup->mesh, "pipeline");
+    own.comm = nrl_mesh_comm(setup->mesh, s->of[0].axis->name);
     own.n = s->n_stages;
     own.index = s->index;
     own.first = s->first;

@@ -2,14 +2,14 @@
  * strategy.h - the parallel strategies of one model of a run, one an axis: their plans, what they bind, and
  * their place in the walk. Without any every function does nothing.
  *
- * Axes are pipeline, data, tensor, outermost first, and what is left out is not there. The order of calls:
- *   plan, bind, leave, updated   pipeline, tensor, data: the axis data divides what the others leave (its flat
- *                                cuts count elements of that), and sums what they have made whole
- *   enter, finish                data, tensor, pipeline: parameters are there before anybody needs them, and
- *                                sums over data are done before the others look at GRAD
+ * Strategies plan in the order of what their axes divide (nrl/parallel.h): depth, width, batch. The order of calls:
+ *   plan, bind, leave, updated   that order: an axis of the batch divides what the others leave (its flat cuts
+ *                                count elements of that), and sums what they have made whole
+ *   enter, finish                the opposite one: parameters are there before anybody needs them, and sums over
+ *                                the batch are done before the others look at GRAD
  * Unbind and destroy go against the order of bind.
  *
- * A strategy that answers with stages (pipeline) plans the whole model, and the others each stage's part of it:
+ * A strategy that divides the depth plans the whole model, and the others each stage's part of it:
  * units of another stage use nothing, parameters are the stage's. Every rank must know every layout, so it
  * has an instance of the others for every stage, of which only its own stage's is bound and called.
  */
@@ -20,11 +20,12 @@
 #include "run/storage.h"
 #include <nrl/parallel.h>
 
-enum { STRATEGY_MAX = 3 };
+enum { STRATEGY_MAX = MESH_MAX_GIVEN };
 
 /* What the config chose for an axis. */
 typedef struct {
     const nrl_parallel *table;
+    const nrl_mesh_axis *axis; /* that it serves */
     const void *options;
     const nrl_node *at; /* in the config; NULL: chosen by itself */
 } strategy_choice;
@@ -37,6 +38,7 @@ typedef struct {
 
 typedef struct {
     const nrl_parallel *table;
+    const nrl_mesh_axis *axis;
     void *self;
     nrl_parallel_plan plan; /* with its answers */
 } strategy_member;
@@ -62,6 +64,8 @@ typedef struct {
     uint32_t n_states, reach; /* of the optimizer */
 } strategy_setup;
 
+/* Adds a choice at its place in the order of planning. */
+void strategy_choose(strategy_choices *all, strategy_choice one);
 /* Creates the instances and lets them plan: layouts are written afterwards, nothing is allocated. */
 nrl_status strategy_open(const strategy_setup *setup, strategy *out);
 /* Before storage_bind. */

@@ -1,6 +1,6 @@
 /*
  * strategy_plan.c - opens the strategies of all axes on a model: each writes layouts and answers. With stages
- * the axes below pipeline plan stage by stage (strategy.h); nothing is allocated on a device.
+ * the other axes plan stage by stage (strategy.h); nothing is allocated on a device.
  */
 #include "run/strategy.h"
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct {
     double *flops; /* [n_units] */
 } view;
 
-/* A layout as the pipeline left it, and as the first stage that has the part got it. */
+/* A layout as the strategy of the stages left it, and as the first stage that has the part got it. */
 typedef struct {
     nrl_layout base, planned;
     bool is_planned;
@@ -98,24 +98,37 @@ static nrl_status check_encodings(const nrl_parallel_plan *plan)
 }
 
 /* Ranks that step alone clip by a norm of their own, which other axes would have to share. */
-static nrl_status check_local_steps(const nrl_parallel_plan *plan, const nrl_mesh *mesh)
+static nrl_status check_local_steps(const strategy_member *one, const nrl_mesh *mesh)
 {
-    int32_t data = nrl_mesh_size(mesh, "data"), world = nrl_mesh_world(mesh);
-    if (!plan->local_steps || data == world) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "it lets ranks step alone (sync_every), which takes no axis beside data: %d of %d "
-                                    "ranks are on it", (int)data, (int)world);
+    int32_t own = nrl_mesh_size(mesh, one->axis->name), world = nrl_mesh_world(mesh);
+    if (!one->plan.local_steps || own == world) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "it lets ranks step alone (sync_every), which takes no axis beside %s: %d of %d "
+                                    "ranks are on it", one->axis->name, (int)own, (int)world);
+}
+
+/* The walk has the stages of the first strategy. */
+static nrl_status check_divides(const planning *p, const strategy_member *one)
+{
+    bool depth = one->axis->divides == NRL_DIVIDES_DEPTH;
+    if (depth && one->axis != p->setup->choices->of[0].axis)
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' divides the units into stages, which axis '%s' does already",
+                        one->axis->name, p->setup->choices->of[0].axis->name);
+    if (depth == (one->plan.stages != NULL)) return NRL_OK;
+    return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides %s, and its plan has %s", one->axis->name,
+                    depth ? "the depth" : "no depth", depth ? "no stages" : "stages");
 }
 
 static nrl_status open_member(const planning *p, const strategy_choice *choice, const view *v, bool own,
                               strategy_member *one)
 {
-    *one = (strategy_member){.table = choice->table, .plan = question(p->setup, v, !own)};
+    *one = (strategy_member){.table = choice->table, .axis = choice->axis, .plan = question(p->setup, v, !own)};
     nrl_status st = one->table->create(choice->options, p->setup->mesh, &one->self);
     if (st != NRL_OK) one->self = NULL; /* whatever a failed create left there */
     else st = one->table->plan(one->self, &one->plan);
     if (st == NRL_OK) st = check_encodings(&one->plan);
     for (int32_t i = 0; i < v->n_params; i++) layout_settle(p->setup->mesh, v->params[i]);
-    if (st == NRL_OK) st = check_local_steps(&one->plan, p->setup->mesh);
+    if (st == NRL_OK) st = check_divides(p, one);
+    if (st == NRL_OK) st = check_local_steps(one, p->setup->mesh);
     if (st != NRL_OK) nrl_note("parallel strategy '%s'", one->table->plugin.name);
     if (st != NRL_OK && choice->at) nrl_note("%s", nrl_node_place(choice->at));
     return st;
@@ -194,7 +207,7 @@ static bool is_same_layout(const nrl_layout *a, const nrl_layout *b)
     return same;
 }
 
-/* What the others wrote stands beside what the pipeline did. */
+/* What the others wrote stands beside the holders. */
 static nrl_status end_layouts(planning *p, const view *v)
 {
     for (int32_t i = 0; i < v->n_params; i++)
@@ -203,7 +216,7 @@ static nrl_status end_layouts(planning *p, const view *v)
             part_state *state = &p->parts[v->params[i]->index][k];
             part->layout.holders = state->base.holders;
             if (state->is_planned && !is_same_layout(&state->planned, &part->layout))
-                return nrl_fail(NRL_ERR_PLUGIN, "'%s' is on several stages of the pipeline, and is divided in two ways there",
+                return nrl_fail(NRL_ERR_PLUGIN, "'%s' is on several stages, and is divided in two ways there",
                                 part->name);
             state->planned = part->layout;
             state->is_planned = true;
@@ -227,15 +240,29 @@ static nrl_status plan_stage(planning *p, const int32_t *stages, int32_t stage)
 static nrl_status plan_stages(planning *p)
 {
     strategy *s = p->s;
-    const strategy_member *pipeline = &s->of[0];
-    const int32_t *stages = pipeline->plan.stages;
+    const strategy_member *staged = &s->of[0];
+    const int32_t *stages = staged->plan.stages;
     size_t others = (size_t)s->n_stages * (size_t)p->setup->choices->n;
-    NRL_TRY(check_stages(p, pipeline, s->n_stages));
+    NRL_TRY(check_stages(p, staged, s->n_stages));
     take_stages(s, stages, p->setup->m->n_units);
     s->elsewhere = arena_alloc(memory(p), others * sizeof *s->elsewhere);
     keep_layouts(p);
     for (int32_t k = 0; k < s->n_stages; k++) NRL_TRY(plan_stage(p, stages, k));
     return NRL_OK;
+}
+
+/* Whether x plans before y. */
+static bool is_before(const nrl_mesh_axis *x, const nrl_mesh_axis *y)
+{
+    return x->divides != y->divides ? x->divides < y->divides : x->order < y->order;
+}
+
+void strategy_choose(strategy_choices *all, strategy_choice one)
+{
+    int32_t at = all->n++;
+    NRL_ASSERT(at, <, STRATEGY_MAX);
+    for (; at > 0 && is_before(one.axis, all->of[at - 1].axis); at--) all->of[at] = all->of[at - 1];
+    all->of[at] = one;
 }
 
 nrl_status strategy_open(const strategy_setup *setup, strategy *out)
@@ -246,8 +273,8 @@ nrl_status strategy_open(const strategy_setup *setup, strategy *out)
     const view all = view_of_all(&p);
     NRL_TRY(open_own(&p, &setup->choices->of[0], &all));
     if (out->of[0].plan.stages) {
-        out->n_stages = nrl_mesh_size(setup->mesh, out->of[0].table->axis);
-        out->index = nrl_mesh_coord(setup->mesh, out->of[0].table->axis);
+        out->n_stages = nrl_mesh_size(setup->mesh, out->of[0].axis->name);
+        out->index = nrl_mesh_coord(setup->mesh, out->of[0].axis->name);
         return plan_stages(&p);
     }
     for (int32_t i = 1; i < setup->choices->n; i++) NRL_TRY(open_own(&p, &setup->choices->of[i], &all));

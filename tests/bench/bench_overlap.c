@@ -152,6 +152,8 @@ static nrl_status run_rank(rank_thread *r)
                                   .port = b->port,
                                   .store_elsewhere = true,
                                   .run_id = ""},
+                        .axes = {{"data", world, NRL_DIVIDES_BATCH}},
+                        .n_axes = 1,
                         .collective = b->collective,
                         .collective_options = b->collective_options,
                         .timeout_init = 60,

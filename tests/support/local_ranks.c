@@ -3,6 +3,7 @@
  */
 #include "support/local_ranks.h"
 #include "support/local_collective.h"
+#include <nrl/parallel.h>
 #include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ static int remove_entry(const char *path, const struct stat *s, int type, struct
 nrl_status local_ranks_run(int32_t world,
                            nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user), void *user)
 {
-    const mesh_axis data = {"data", world};
+    const mesh_axis data = {"data", world, NRL_DIVIDES_BATCH};
     return local_ranks_run_axes(&data, 1, body, user);
 }
 

@@ -142,11 +142,15 @@ static const struct {
 
 static bool check_table(const nrl_parallel *t, conformance_report *r)
 {
-    return report_check(r, t->axis && *t->axis, "a strategy names its axis", "it is %s",
-                        t->axis ? "empty" : "NULL");
+    const char *rule = "a strategy names its axis";
+    if (!report_check(r, t->axis && t->axis->size >= sizeof(nrl_mesh_axis), rule, "axis is %s", t->axis ? "too small" : "NULL"))
+        return false;
+    return report_check(r, t->axis->name && *t->axis->name, rule, "its name is %s", t->axis->name ? "empty" : "NULL") &&
+           report_check(r, t->axis->divides >= NRL_DIVIDES_DEPTH && t->axis->divides <= NRL_DIVIDES_BATCH,
+                        "an axis divides depth, width or batch", "divides is %u", t->axis->divides);
 }
 
-/* Strategies of the axis tensor. */
+/* Strategies that divide the width. */
 static void share_layers(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
 {
     for (int32_t world = 1; world <= PARALLEL_RANKS; world++) {
@@ -158,13 +162,9 @@ static void share_layers(const nrl_parallel *table, const conformance_setup *set
 void conformance_parallel(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
 {
     if (!check_table(table, report)) return;
-    bool staged = table->schedule != NULL;
-    if (!strcmp(table->axis, "tensor")) {
+    bool staged = table->axis->divides == NRL_DIVIDES_DEPTH;
+    if (table->axis->divides == NRL_DIVIDES_WIDTH) {
         share_layers(table, setup, report);
-        return;
-    }
-    if (strcmp(table->axis, "data") && !staged) {
-        report_skip(report, "gradients are the sum over ranks", "its axis is not 'data' or 'tensor': nothing was run");
         return;
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

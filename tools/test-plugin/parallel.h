@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
     const nrl_parallel *table;
     const conformance_setup *setup;
-    const char *axis;
+    const nrl_mesh_axis *axis;
     int32_t world;
     bool staged; /* ranks are stages: all work on the same batches, each on units of its own */
 } parallel_group;

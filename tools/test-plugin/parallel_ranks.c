@@ -84,7 +84,7 @@ static void prepare(rank_thread *r, const parallel_group *g, const nrl_collectiv
                                       .port = port,
                                       .store_elsewhere = true,
                                       .run_id = ""},
-                            .axes = {{g->axis, g->world}},
+                            .axes = {{g->axis->name, g->world, g->axis->divides}},
                             .n_axes = 1,
                             .collective = g->world > 1 ? recorded : NULL,
                             .collective_options = &r->record,

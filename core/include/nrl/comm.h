@@ -1,11 +1,11 @@
 /*
  * comm.h - ranks as named axes, and what strategies say over them.
  *
- * A mesh holds all ranks of a run; an axis ("data") names the ranks that differ in one coordinate
- * alone. A strategy may split its own axis into two (hybrid sharding: "shard" inside a node,
- * "replica" across). Calls take contiguous tensors, start at once, and return work; tensors live
- * until the work is waited for. Every rank makes the same calls on an axis in the same order.
- * On an axis of one rank every call is done when it returns.
+ * A mesh holds all ranks of a run; an axis names the ranks that differ in one coordinate alone. Its name is
+ * what the strategy that serves it declares (nrl/parallel.h). A strategy may split its own axis into two
+ * (hybrid sharding: one inside a node, one across nodes). Calls take contiguous tensors, start at once, and
+ * return work; tensors live until the work is waited for. Every rank makes the same calls on an axis in the
+ * same order. On an axis of one rank every call is done when it returns.
  *
  * Thread: [step], all of it. Errors: NRL_ERR_PEER names the rank that was lost, the call, the step
  * and how long it was waited for; after it the mesh is dead and every further call fails alike.
@@ -26,6 +26,9 @@ NRL_API int32_t nrl_mesh_coord(const nrl_mesh *mesh, const char *axis); /* 0 for
 NRL_API int32_t nrl_mesh_rank(const nrl_mesh *mesh);       /* of all */
 NRL_API int32_t nrl_mesh_world(const nrl_mesh *mesh);
 NRL_API int32_t nrl_mesh_local_world(const nrl_mesh *mesh); /* ranks on this node */
+/* Ranks of this rank's group along the axis that are on this node, from 1 to nrl_mesh_size: ranks that differ in
+ * inner axes stand between them. */
+NRL_API int32_t nrl_mesh_local_size(const nrl_mesh *mesh, const char *axis);
 /* Divides `axis` into runs of `size` consecutive coordinates: `inner` names the place in a run,
  * `outer` the run. Collective. NRL_ERR_CONFIG where size does not divide it. The same split asked
  * for again is the same axes. [main] */

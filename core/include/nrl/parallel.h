@@ -1,6 +1,9 @@
 /*
  * parallel.h - a strategy: what lives where, and what happens around each visit of a unit.
  *
+ * A strategy serves one axis of the mesh, which it declares (nrl_mesh_axis). A run composes any axes that plugins
+ * serve, each with one strategy; a strategy knows its own axis alone and never the name of another.
+ *
  * The core expands a step's schedule into an array of visits and walks it. A strategy writes each
  * parameter's layout once (`plan`), then gathers and reduces in `enter` and `leave`. The walk knows
  * no strategy; with none, nothing is called. There is one instance of a strategy for each model of a
@@ -17,6 +20,31 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* What the ranks along an axis divide. */
+typedef enum {
+    NRL_DIVIDES_NONE = 0,
+    NRL_DIVIDES_DEPTH, /* the list of units: each stage visits its own units of the same micro-batches, and the last
+                          stage has the loss. One such axis a run */
+    NRL_DIVIDES_WIDTH, /* each unit: the same micro-batches everywhere; dimensions of parameters are cut, `seam` joins
+                          what the cuts part; loss and metrics are equal on all ranks of the axis */
+    NRL_DIVIDES_BATCH  /* the global batch: micro-batches of their own; parameters are whole or cut flat, gradients
+                          are sums over the axis after `finish` */
+} nrl_divides;
+
+/* An axis, as the strategy that serves it declares it. Several plugins may serve one axis; of those that a run
+ * has, the chosen one's declaration counts. */
+typedef struct {
+    uint32_t size;     /* of this struct */
+    uint32_t divides;  /* nrl_divides */
+    const char *name;  /* the key in `parallel:`; at most 23 bytes */
+    int32_t order;     /* place in the mesh: ranks that are neighbours differ in the axis of the highest order, so an
+                          axis that talks most has the highest. docs/plugins/parallel.md lists those of the tree */
+    int32_t priority;  /* where the config gives the axis a size and no name: the plugin of the highest priority
+                          serves it */
+    bool takes_rest;   /* the size may be left open: the ranks that other axes leave. `parallel: NAME` is a
+                          strategy of such an axis, `parallel: auto` the one of the highest priority */
+} nrl_mesh_axis;
 
 typedef enum {
     NRL_PASS_NONE = 0,
@@ -74,19 +102,21 @@ typedef struct {
      * by an error of its own */
     bool takes_split16, takes_bf16_gradients;
     const double *unit_flops; /* [n_units] strict matrix operations of one token's forward and backward */
-    /* answer: the coordinate on the strategy's axis whose ranks visit each unit, [n_units], from 0, rising by
-     * at most 1; NULL: every rank visits every unit. Layouts' `holders` say the same of parameters. */
+    /* answer of a strategy that divides the depth: the coordinate on its axis whose ranks visit each unit,
+     * [n_units], from 0, rising by at most 1. Layouts' `holders` say the same of parameters. */
     const int32_t *stages;
     int64_t n_heads, n_kv_heads; /* of the model: what cuts of attention must divide; 0 = not known */
 } nrl_parallel_plan;
 
-/* Elements of a part that the cuts written so far leave on this rank. Strategies plan in the order pipeline,
- * tensor, data: one of data adds its cut behind those that are there. [main] */
+/* Elements of a part that the cuts written so far leave on this rank. Strategies plan in the order of what they
+ * divide, depth, width, batch, and by `order` where that is the same: each adds its cuts behind those that are
+ * there. `bind`, `leave` and `updated` are called in this order too, `enter` and `finish` in the opposite one: what
+ * is planned last gathers first, and its sums are done when the others look at GRAD. [main] */
 NRL_API int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part);
 
 typedef struct {
     nrl_plugin plugin;
-    const char *axis; /* the axis it serves: "data", "tensor", "pipeline" */
+    const nrl_mesh_axis *axis; /* that it serves; static */
     nrl_status (*create)(const void *options, nrl_mesh *mesh, void **self); /* [main] */
     void (*destroy)(void *self);                                           /* [main] */
     /* [main] writes the layouts of all parts and the answers; allocates no tensor. Called once. */

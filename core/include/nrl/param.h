@@ -54,7 +54,7 @@ enum { NRL_MAX_CUTS = 4, NRL_CUT_FLAT = -1 };
  * cuts left); coordinate c of n holds [begin[c], end[c]). Ranges may be empty or coincide (then
  * the lowest coordinate owns). */
 typedef struct {
-    const char *axis; /* "data", "tensor", ... */
+    const char *axis; /* the strategy's own, or one that it made of it by nrl_mesh_split */
     int32_t dim;      /* 0 .. n_dims-1, or NRL_CUT_FLAT */
     int32_t n;        /* coordinates on the axis */
     const int64_t *begin, *end;
@@ -62,12 +62,10 @@ typedef struct {
 
 typedef struct {
     int32_t n_cuts; /* 0 = whole on every rank */
-    int32_t reserved;
+    int32_t n_holders;          /* stages: coordinates on the axis that divides the depth */
     nrl_cut cuts[NRL_MAX_CUTS]; /* in order of application */
-    const char *sum_axes;       /* "data" or "data,tensor": axes over which the local gradient is
-                                   partial; NULL = none */
-    const bool *holders;        /* [coordinates on the axis "pipeline"] which of them have any of it, the
-                                   others nothing, whatever the cuts say; NULL = all */
+    const bool *holders;        /* [n_holders] which stages have any of it, the others nothing, whatever the
+                                   cuts say; NULL = all */
 } nrl_layout;
 
 typedef struct {

@@ -79,15 +79,18 @@ static const ddp_codec *codec_of(const ddp_options *o)
     }
 }
 
+static const nrl_mesh_axis ddp_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_BATCH, .name = "data", .order = 300,
+                                  .priority = 100, .takes_rest = true};
+
 static nrl_status ddp_create(const void *options, nrl_mesh *mesh, void **self)
 {
     ddp *d = calloc(1, sizeof *d);
     if (!d) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'ddp'");
     d->o = *(const ddp_options *)options;
     d->mesh = mesh;
-    d->comm = nrl_mesh_comm(mesh, "data");
-    d->rank = nrl_mesh_coord(mesh, "data");
-    d->size = nrl_mesh_size(mesh, "data");
+    d->comm = nrl_mesh_comm(mesh, ddp_axis.name);
+    d->rank = nrl_mesh_coord(mesh, ddp_axis.name);
+    d->size = nrl_mesh_size(mesh, ddp_axis.name);
     d->codec = codec_of(&d->o);
     *self = d;
     return NRL_OK;
@@ -99,16 +102,6 @@ static void ddp_destroy(void *self)
     free(d->slots);
     free(d->buckets);
     free(d);
-}
-
-/* The same on every rank; the gradient is partial where it will be summed. */
-static void write_layouts(const nrl_parallel_plan *plan, bool sums)
-{
-    for (int32_t i = 0; i < plan->n_params; i++)
-        for (int k = 0; k < nrl_param_n_parts(plan->params[i]); k++) {
-            nrl_layout *l = &nrl_param_part(plan->params[i], k)->layout;
-            if (sums && nrl_param_trained(plan->params[i])) l->sum_axes = l->sum_axes ? "data,tensor" : "data";
-        }
 }
 
 static nrl_status check_encodings(const ddp *d, nrl_parallel_plan *plan)
@@ -132,7 +125,6 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
     d->n_states = plan->n_states;
     d->gradients = plan->bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
     NRL_TRY(check_encodings(d, plan));
-    write_layouts(plan, plan->train && !local);
     if (d->train) {
         NRL_TRY(ddp_bucket_plan(d, plan));
         d->buckets_used = d->size > 1 && !local && d->n_slots > 0;
@@ -195,7 +187,7 @@ static const nrl_parallel ddp_table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, ddp_options, ddp_rows, "ddp", "0.1",
                "whole model on every rank, gradients summed while the backward goes on"),
     .plugin.check = ddp_check,
-    .axis = "data",
+    .axis = &ddp_axis,
     .create = ddp_create,
     .destroy = ddp_destroy,
     .plan = ddp_plan,

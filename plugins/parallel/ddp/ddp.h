@@ -81,7 +81,7 @@ struct ddp {
     ddp_options o;
     nrl_mesh *mesh;
     nrl_comm *comm;
-    int32_t rank, size; /* on the axis "data" */
+    int32_t rank, size; /* on its axis */
     bool train, quiet;
     nrl_dtype gradients; /* of buckets */
     uint32_t n_states;

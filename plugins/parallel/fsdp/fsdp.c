@@ -58,13 +58,15 @@ static nrl_status nothing_divided(const fsdp_options *o, int32_t all)
     return nrl_fail(NRL_ERR_CONFIG, "hybrid: a node has 1 rank, so nothing is divided inside it\n%s", hint);
 }
 
+static const nrl_mesh_axis fsdp_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_BATCH, .name = "data", .order = 300,
+                                   .priority = 50, .takes_rest = true};
+
 /* Ranks that share one copy: given, or derived. */
 static nrl_status shard_size_of(const fsdp *s, int32_t all, int32_t *size)
 {
     const fsdp_options *o = &s->options;
     NRL_TRY(check_ranks(o, all));
-    int32_t local = nrl_mesh_local_world(s->mesh) / nrl_mesh_size(s->mesh, "tensor"); /* of the axis data */
-    if (local < 1 || local > all) local = local < 1 ? 1 : all;
+    int32_t local = nrl_mesh_local_size(s->mesh, fsdp_axis.name);
     if (o->shard_size) *size = (int32_t)o->shard_size;
     else if (o->replicas) *size = all / (int32_t)o->replicas;
     else *size = o->hybrid ? local : all;
@@ -75,13 +77,13 @@ static nrl_status shard_size_of(const fsdp *s, int32_t all, int32_t *size)
 
 static nrl_status fsdp_join(fsdp *s)
 {
-    int32_t all = nrl_mesh_size(s->mesh, "data"), size;
+    int32_t all = nrl_mesh_size(s->mesh, fsdp_axis.name), size;
     NRL_TRY(shard_size_of(s, all, &size));
     s->n_ranks = size;
     s->n_replicas = all / size;
-    s->axis = "data";
+    s->axis = fsdp_axis.name;
     if (s->n_replicas > 1) {
-        NRL_TRY(nrl_mesh_split(s->mesh, "data", size, "shard", "replica"));
+        NRL_TRY(nrl_mesh_split(s->mesh, fsdp_axis.name, size, "shard", "replica"));
         s->axis = "shard";
         s->replica_comm = nrl_mesh_comm(s->mesh, "replica");
     }
@@ -166,7 +168,7 @@ static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, fsdp_options, fsdp_rows, "fsdp", "0.1",
                "fully sharded data parallel: parameters, gradients and states divided over ranks"),
     .plugin.check = fsdp_check,
-    .axis = "data",
+    .axis = &fsdp_axis,
     .create = fsdp_create,
     .destroy = fsdp_destroy,
     .plan = fsdp_plan,

@@ -91,7 +91,7 @@ typedef struct {
     fsdp_options options;
     fsdp_units merge;
     nrl_mesh *mesh;
-    const char *axis; /* "data", or "shard" where that is split */
+    const char *axis; /* its own, or "shard" where that is split */
     int32_t n_ranks, rank, n_replicas;
     nrl_comm *comm, *replica_comm;
 

@@ -19,7 +19,6 @@ static nrl_status cut_part(const fsdp *s, const fsdp_group *g, nrl_part *part, i
         end[r] = to < 0 ? 0 : to > n ? n : to;
     }
     l->cuts[l->n_cuts++] = (nrl_cut){s->axis, NRL_CUT_FLAT, s->n_ranks, begin, end};
-    if (g->trained) l->sum_axes = l->sum_axes ? "data,tensor" : "data";
     return NRL_OK;
 }
 

@@ -94,12 +94,12 @@ static fsdp_group *new_group(fsdp *s, const char *name, int32_t unit, int32_t ru
     return g;
 }
 
-/* What several stages of a pipeline hold is divided alike on all of them: in a group of its own. */
-static bool stands_alone(const fsdp *s, nrl_param *p)
+/* What several stages hold is divided alike on all of them: in a group of its own. */
+static bool stands_alone(nrl_param *p)
 {
     const bool *holders = nrl_param_part(p, 0)->layout.holders;
     int32_t n = 0;
-    for (int32_t k = 0; holders && k < nrl_mesh_size(s->mesh, "pipeline"); k++) n += holders[k];
+    for (int32_t k = 0; holders && k < nrl_param_part(p, 0)->layout.n_holders; k++) n += holders[k];
     return n > 1;
 }
 
@@ -144,7 +144,7 @@ static nrl_status fill_groups(fsdp *s)
         for (int32_t i = 0; i < s->plan.units[u].n_uses; i++) {
             nrl_param *p = s->plan.units[u].uses[i];
             if (!takes(s, p) || group_of(s, p)) continue;
-            NRL_TRY(add_param(stands_alone(s, p) ? new_group(s, nrl_param_name(p), u, s->run_of[u], is_trained(s, p))
+            NRL_TRY(add_param(stands_alone(p) ? new_group(s, nrl_param_name(p), u, s->run_of[u], is_trained(s, p))
                                                  : open_group(s, open, u, is_trained(s, p)),
                               p));
         }

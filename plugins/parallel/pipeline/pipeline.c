@@ -13,6 +13,9 @@ static const nrl_option pipeline_rows[] = {
     NRL_OPT_NODE(pipeline_options, split, "", "units of each stage, as [3, 3]; unset: so that they cost alike"),
 };
 
+static const nrl_mesh_axis pipeline_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_DEPTH, .name = "pipeline",
+                                       .order = 100, .priority = 100};
+
 static void pipeline_destroy(void *self)
 {
     pipeline *p = self;
@@ -27,9 +30,9 @@ static nrl_status pipeline_create(const void *options, nrl_mesh *mesh, void **se
     pipeline *p = calloc(1, sizeof *p);
     if (!p) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'pipeline'");
     p->options = *(const pipeline_options *)options;
-    p->comm = nrl_mesh_comm(mesh, "pipeline");
-    p->index = nrl_mesh_coord(mesh, "pipeline");
-    p->n = nrl_mesh_size(mesh, "pipeline");
+    p->comm = nrl_mesh_comm(mesh, pipeline_axis.name);
+    p->index = nrl_mesh_coord(mesh, pipeline_axis.name);
+    p->n = nrl_mesh_size(mesh, pipeline_axis.name);
     *self = p;
     return NRL_OK;
 }
@@ -55,7 +58,7 @@ static void write_layouts(pipeline *p)
         }
         if (!any) holders[0] = true;
         for (int k = 0; k < nrl_param_n_parts(q); k++)
-            nrl_param_part(q, k)->layout = (nrl_layout){.holders = holders};
+            nrl_param_part(q, k)->layout = (nrl_layout){.n_holders = p->n, .holders = holders};
     }
 }
 
@@ -105,7 +108,7 @@ static nrl_status pipeline_plan(void *self, nrl_parallel_plan *plan)
 static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, pipeline_options, pipeline_rows, "pipeline", "0.1",
                "pipeline parallel: units divided over stages, micro-batches one behind the other"),
-    .axis = "pipeline",
+    .axis = &pipeline_axis,
     .create = pipeline_create,
     .destroy = pipeline_destroy,
     .plan = pipeline_plan,

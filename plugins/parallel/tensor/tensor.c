@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define AXIS "tensor"
+static const nrl_mesh_axis tensor_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_WIDTH, .name = "tensor", .order = 400,
+                                     .priority = 100};
 
 typedef struct {
     bool vocabulary;
@@ -40,8 +41,8 @@ static nrl_status tensor_create(const void *options, nrl_mesh *mesh, void **self
     tensor *t = calloc(1, sizeof *t);
     if (!t) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'tensor'");
     t->options = *(const tensor_options *)options;
-    t->comm = nrl_mesh_comm(mesh, AXIS);
-    t->n = nrl_mesh_size(mesh, AXIS);
+    t->comm = nrl_mesh_comm(mesh, tensor_axis.name);
+    t->n = nrl_mesh_size(mesh, tensor_axis.name);
     *self = t;
     return NRL_OK;
 }
@@ -101,14 +102,8 @@ static nrl_status cut_part(const tensor *t, nrl_part *part, int dim, int64_t *ra
         ranges[r] = r * (size / t->n);
         ranges[t->n + r] = ranges[r] + size / t->n;
     }
-    l->cuts[l->n_cuts++] = (nrl_cut){AXIS, dim, t->n, ranges, ranges + t->n};
+    l->cuts[l->n_cuts++] = (nrl_cut){tensor_axis.name, dim, t->n, ranges, ranges + t->n};
     return NRL_OK;
-}
-
-static void add_partial(tensor *t, nrl_param *p)
-{
-    t->partial[t->n_partial++] = p;
-    for (int i = 0; i < nrl_param_n_parts(p); i++) nrl_param_part(p, i)->layout.sum_axes = AXIS;
 }
 
 static nrl_status write_layouts(tensor *t, const nrl_parallel_plan *plan)
@@ -122,7 +117,7 @@ static nrl_status write_layouts(tensor *t, const nrl_parallel_plan *plan)
     for (int32_t i = 0; i < plan->n_params; i++) {
         nrl_param *p = plan->params[i];
         int dim = dimension_of(t, p);
-        if (nrl_param_tp(p) == NRL_TP_PARTIAL && plan->train && nrl_param_trained(p)) add_partial(t, p);
+        if (nrl_param_tp(p) == NRL_TP_PARTIAL && plan->train && nrl_param_trained(p)) t->partial[t->n_partial++] = p;
         for (int k = 0; k < nrl_param_n_parts(p) && dim >= 0; k++, at += 2 * t->n)
             NRL_TRY(cut_part(t, nrl_param_part(p, k), dim, at));
     }
@@ -247,7 +242,7 @@ static nrl_status make_buffer(tensor *t, nrl_ctx *ctx)
     return NRL_OK;
 }
 
-/* After the sums over data: those are of gradients whose parts lie on this axis. */
+/* After the sums over the batch: those are of gradients whose parts lie on this axis. */
 static nrl_status tensor_finish(void *self, nrl_ctx *ctx)
 {
     tensor *t = self;
@@ -275,7 +270,7 @@ static void tensor_unbind(void *self, nrl_ctx *ctx)
 static const nrl_parallel tensor_table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, tensor_options, tensor_rows, "tensor", "0.1",
                "ranks share each layer: attention by heads, MLP by columns and rows, vocabulary by rows"),
-    .axis = AXIS,
+    .axis = &tensor_axis,
     .create = tensor_create,
     .destroy = tensor_destroy,
     .plan = tensor_plan,

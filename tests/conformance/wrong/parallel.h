@@ -394,7 +394,8 @@ static nrl_status staged_plan(void *self, nrl_parallel_plan *plan)
                 if (plan->units[u].uses[k] == plan->params[i]) any = s->holders[i][s->stages[u]] = true;
         if (!any) s->holders[i][0] = true;
         for (int k = 0; k < nrl_param_n_parts(plan->params[i]); k++)
-            nrl_param_part(plan->params[i], k)->layout = (nrl_layout){.holders = s->holders[i]};
+            nrl_param_part(plan->params[i], k)->layout =
+                (nrl_layout){.n_holders = nrl_mesh_size(s->mesh, "pipeline"), .holders = s->holders[i]};
     }
     plan->stages = s->stages;
     return NRL_OK;
@@ -460,7 +461,7 @@ static nrl_status waiting_schedule(void *self, int32_t n_micro, nrl_visit *visit
 /* Sums of shared gradients are left out. */
 #define STAGED(nm, rule, ...)                                                                      \
     {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .axis = "pipeline",     \
+        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .axis = &depth_axis,    \
             .create = staged_make, .destroy = free, __VA_ARGS__                                    \
     }
 #define WRONG(nm, rule, ...)                                                                       \
@@ -468,47 +469,51 @@ static nrl_status waiting_schedule(void *self, int32_t n_micro, nrl_visit *visit
         NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .create = make,         \
             .destroy = free, __VA_ARGS__                                                           \
     }
+static const nrl_mesh_axis batch_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_BATCH, .name = "data", .takes_rest = true};
+static const nrl_mesh_axis width_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_WIDTH, .name = "tensor"};
+static const nrl_mesh_axis depth_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_DEPTH, .name = "pipeline"};
+static const nrl_mesh_axis divides_nothing = {.size = sizeof(nrl_mesh_axis), .name = "nothing"};
 static const nrl_parallel wrong[] = {
-    WRONG(right, "nothing is wrong with it", .axis = "data", .plan = whole_plan, .bind = bind_trained, .unbind = right_unbind,
+    WRONG(right, "nothing is wrong with it", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained, .unbind = right_unbind,
           .finish = right_finish, .updated = right_updated),
-    WRONG(local, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .finish = local_finish,
+    WRONG(local, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan, .finish = local_finish,
           .updated = right_updated),
-    WRONG(average, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .finish = average_finish,
+    WRONG(average, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan, .finish = average_finish,
           .updated = right_updated),
-    WRONG(apart, "between the calls of average MASTER is the mean over ranks", .axis = "data", .plan = alone_plan,
+    WRONG(apart, "between the calls of average MASTER is the mean over ranks", .axis = &batch_axis, .plan = alone_plan,
           .finish = local_finish, .updated = right_updated, .average = own_average),
-    WRONG(lasting, "after the calls of average MASTER is the rank's own", .axis = "data", .plan = alone_plan,
+    WRONG(lasting, "after the calls of average MASTER is the rank's own", .axis = &batch_axis, .plan = alone_plan,
           .finish = local_finish, .updated = right_updated, .average = lasting_average),
-    WRONG(early, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .leave = early_leave,
+    WRONG(early, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan, .leave = early_leave,
           .updated = right_updated),
-    WRONG(stale, "gradients are the sum over ranks", .axis = "data", .plan = whole_plan, .bind = bind_trained,
+    WRONG(stale, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,
           .unbind = right_unbind, .leave = stale_leave, .finish = right_finish, .updated = right_updated),
-    WRONG(filling, "a parameter that nothing reached has gradient zero", .axis = "data", .plan = whole_plan,
+    WRONG(filling, "a parameter that nothing reached has gradient zero", .axis = &batch_axis, .plan = whole_plan,
           .finish = filling_finish, .updated = right_updated),
-    WRONG(hasty, "every call is waited for", .axis = "data", .plan = whole_plan, .finish = hasty_finish,
+    WRONG(hasty, "every call is waited for", .axis = &batch_axis, .plan = whole_plan, .finish = hasty_finish,
           .updated = right_updated),
-    WRONG(unordered, "finish succeeds", .axis = "data", .plan = whole_plan, .finish = unordered_finish,
+    WRONG(unordered, "finish succeeds", .axis = &batch_axis, .plan = whole_plan, .finish = unordered_finish,
           .updated = right_updated),
-    WRONG(lazy, "WORK is whole and current inside a visit", .axis = "data", .plan = whole_plan, .finish = right_finish,
+    WRONG(lazy, "WORK is whole and current inside a visit", .axis = &batch_axis, .plan = whole_plan, .finish = right_finish,
           .updated = lazy_updated),
-    WRONG(holey, "every element lies on a rank", .axis = "data", .plan = holey_plan, .updated = right_updated),
-    WRONG(shared, "pieces of two ranks are the same or disjoint", .axis = "data", .plan = shared_plan,
+    WRONG(holey, "every element lies on a rank", .axis = &batch_axis, .plan = holey_plan, .updated = right_updated),
+    WRONG(shared, "pieces of two ranks are the same or disjoint", .axis = &batch_axis, .plan = shared_plan,
           .updated = right_updated),
-    WRONG(outside, "cuts lie inside what they cut", .axis = "data", .plan = outside_plan, .updated = right_updated),
-    WRONG(flat, "no flat cuts where the optimizer needs matrices", .axis = "data", .plan = flat_plan),
-    WRONG(reference, "a model that is not trained has no gradients", .axis = "data", .plan = whole_plan, .bind = bind_own,
+    WRONG(outside, "cuts lie inside what they cut", .axis = &batch_axis, .plan = outside_plan, .updated = right_updated),
+    WRONG(flat, "no flat cuts where the optimizer needs matrices", .axis = &batch_axis, .plan = flat_plan),
+    WRONG(reference, "a model that is not trained has no gradients", .axis = &batch_axis, .plan = whole_plan, .bind = bind_own,
           .unbind = right_unbind, .finish = right_finish, .updated = right_updated),
-    WRONG(clinging, "unbind gives every slot back", .axis = "data", .plan = whole_plan, .bind = bind_trained,
+    WRONG(clinging, "unbind gives every slot back", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,
           .unbind = clinging_unbind, .finish = right_finish, .updated = right_updated),
-    WRONG(leaking, "unbind frees what was made since bind", .axis = "data", .plan = whole_plan, .bind = bind_trained,
+    WRONG(leaking, "unbind frees what was made since bind", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,
           .unbind = leaking_unbind, .finish = right_finish, .updated = right_updated),
-    WRONG(growing, "a step leaves no memory behind", .axis = "data", .plan = whole_plan, .finish = growing_finish,
+    WRONG(growing, "a step leaves no memory behind", .axis = &batch_axis, .plan = whole_plan, .finish = growing_finish,
           .updated = right_updated),
-    WRONG(forgets_columns, "gradients are those of one rank", .axis = "tensor", .plan = sharing_plan,
+    WRONG(forgets_columns, "gradients are those of one rank", .axis = &width_axis, .plan = sharing_plan,
           .seam = forgets_columns_seam, .finish = sharing_finish),
-    WRONG(forgets_rows, "log-probs are those of one rank", .axis = "tensor", .plan = sharing_plan,
+    WRONG(forgets_rows, "log-probs are those of one rank", .axis = &width_axis, .plan = sharing_plan,
           .seam = forgets_rows_seam, .finish = sharing_finish),
-    WRONG(forgets_parts, "gradients are those of one rank", .axis = "tensor", .plan = sharing_plan,
+    WRONG(forgets_parts, "gradients are those of one rank", .axis = &width_axis, .plan = sharing_plan,
           .seam = sharing_seam),
     STAGED(unshared, "gradients are the sum over ranks", .plan = staged_plan, .schedule = plain_schedule),
     STAGED(bare, "a stage holds what its units use", .plan = bare_plan, .schedule = plain_schedule),
@@ -516,7 +521,10 @@ static const nrl_parallel wrong[] = {
     STAGED(forgetful, "a micro-batch goes forward through a stage, then back", .plan = staged_plan,
            .schedule = forgetful_schedule),
     STAGED(waiting, "stages do not wait for each other for ever", .plan = staged_plan, .schedule = waiting_schedule),
-    WRONG(lacks_plan, "plan is NULL", .axis = "data", .plan = NULL),
+    WRONG(axisless, "a strategy names its axis", .plan = whole_plan, .updated = right_updated),
+    WRONG(undivided, "an axis divides depth, width or batch", .axis = &divides_nothing, .plan = whole_plan,
+          .updated = right_updated),
+    WRONG(lacks_plan, "plan is NULL", .axis = &batch_axis, .plan = NULL),
 };
 #undef WRONG
 #undef STAGED

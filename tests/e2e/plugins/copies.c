@@ -24,9 +24,10 @@ static nrl_status plan(void *self, nrl_parallel_plan *p)
     return NRL_OK;
 }
 
+static const nrl_mesh_axis axis = {.size = sizeof axis, .divides = NRL_DIVIDES_WIDTH, .name = "tensor", .order = 400};
 static const nrl_parallel table = {
     NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, "copies", "0", "the same on all"),
-    .axis = "tensor",
+    .axis = &axis,
     .create = create,
     .destroy = destroy,
     .plan = plan,

@@ -291,9 +291,10 @@ static void unbind(void *self, nrl_ctx *ctx)
     end(self);
 }
 
+static const nrl_mesh_axis axis = {.size = sizeof axis, .divides = NRL_DIVIDES_BATCH, .name = "data", .order = 300, .takes_rest = true};
 static const nrl_parallel table = {
     NAMED(NRL_KIND_PARALLEL, nrl_parallel),
-    .axis = "data",
+    .axis = &axis,
     .create = create,
     .destroy = end,
     .plan = plan,

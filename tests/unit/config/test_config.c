@@ -45,6 +45,30 @@ static const char *lookup(const char *name)
     return !strcmp(name, "TOKEN") ? "secret" : !strcmp(name, "STEPS") ? "7" : NULL;
 }
 
+/* Strategies as plugins declare them. */
+static const nrl_mesh_axis depth = {sizeof(nrl_mesh_axis), NRL_DIVIDES_DEPTH, "pipeline", 100, 0, false};
+static const nrl_mesh_axis batch = {sizeof(nrl_mesh_axis), NRL_DIVIDES_BATCH, "data", 300, 0, true};
+static const nrl_mesh_axis better_batch = {sizeof(nrl_mesh_axis), NRL_DIVIDES_BATCH, "data", 300, 1, true};
+static const nrl_mesh_axis width = {sizeof(nrl_mesh_axis), NRL_DIVIDES_WIDTH, "tensor", 400, 1, false};
+static const nrl_mesh_axis loud_width = {sizeof(nrl_mesh_axis), NRL_DIVIDES_WIDTH, "tensor", 400, 9, false};
+static const nrl_option shard_rows[] = {{.name = "shard", .initial = "full", .type = NRL_TYPE_STR}};
+static const nrl_parallel strategies[] = {
+    {.plugin = {.name = "fsdp", .options = shard_rows, .n_options = 1, .option_size = sizeof *shard_rows}},
+    {.plugin = {.name = "ddp"}}, {.plugin = {.name = "tensor"}}, {.plugin = {.name = "pipeline"}}, {.plugin = {.name = "mine"}},
+};
+/* mine came from elsewhere: its higher priority does not make it the default */
+static const config_server servers[] = {{&strategies[0], &batch, true}, {&strategies[1], &better_batch, true},
+                                        {&strategies[2], &width, true}, {&strategies[3], &depth, true},
+                                        {&strategies[4], &loud_width, false}};
+
+static const config_axis *axis_of(const config_run *run, const char *name)
+{
+    static const config_axis none = {.size = 1};
+    for (size_t i = 0; i < run->n_axes; i++)
+        if (!strcmp(run->axes[i].axis->name, name)) return &run->axes[i];
+    return &none;
+}
+
 /* Reads c.yaml with NULL-ended overrides and fills the core's sections. */
 static nrl_status load(arena *a, const char *const *overrides, config_run *run)
 {
@@ -55,6 +79,7 @@ static nrl_status load(arena *a, const char *const *overrides, config_run *run)
         config_override(a, &problems, root, *overrides);
     config_substitute(a, &problems, root, lookup);
     config_fill(a, &problems, root, run);
+    config_axes(a, &problems, servers, sizeof servers / sizeof *servers, run);
     nrl_status st = problems_report(&problems);
     return st;
 }
@@ -71,7 +96,7 @@ static void a_minimal_config_has_defaults(void **state)
     assert_int_equal(load(&a, NULL, &run), NRL_OK);
     assert_string_equal(run.algorithm.name, "sft");
     assert_string_equal(run.optimizer.name, "adamw");
-    assert_null(run.axes[CONFIG_DATA].strategy.name);
+    assert_null(axis_of(&run, "data")->strategy.name);
     assert_int_equal(run.n_loggers, 2);
     assert_int_equal(run.train.steps, 5);
     assert_int_equal(run.train.recompute.kind, CONFIG_RECOMPUTE_NONE);
@@ -261,9 +286,9 @@ static void rules_between_options_are_checked(void **state)
         {"parallel={data: ddp, tensor: {name: tensor}}", "parallel.tensor.size: required"},
         {"parallel={data: ddp, tensor: {size: 99999999}}", "parallel.tensor.size: expected a number of ranks from 1"},
         {"parallel={dato: ddp, tensor: 1}", "parallel.dato: unknown key"},
-        {"parallel={data: ddp, expert: 2}", "parallel.expert: unknown key; there are: data, tensor, pipeline"},
+        {"parallel={data: ddp, expert: 2}", "parallel.expert: unknown key; there are: pipeline, data, tensor"},
         {"parallel={data: ddp, pipeline: two}", "parallel.pipeline: expected a number of ranks or {size: RANKS"},
-        {"parallel={name: ddp, tensor: 2}", "expected parallel: {data: {name: ddp, ...}, tensor: ...}"},
+        {"parallel={name: ddp, data: 2}", "expected parallel: {data: {name: ddp, ...}, ...}"},
         {"parallel={data: {name: ddp, size: 0}}", "parallel.data.size: expected a number of ranks"},
         {"parallel={name: none, shard: full}", "parallel: none has no options"},
         {"debug=maybe", "debug: expected true, false or {every: 10}"},
@@ -293,6 +318,7 @@ static void axes_have_sizes_and_strategies(void **state)
                  {"{tensor: 4}", NULL, "tensor", 0, 4},
                  {"{data: 2, tensor: {size: 2, sequence: true}}", NULL, "tensor", 2, 2},
                  {"{data: {name: fsdp, size: 2}, tensor: {name: mine, size: 2}}", "fsdp", "mine", 2, 2},
+                 {"{name: ddp, tensor: 2}", "ddp", "tensor", 0, 2},
                  {"{data: ddp, tensor: 1}", "ddp", NULL, 0, 1}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         arena a = {0};
@@ -300,7 +326,7 @@ static void axes_have_sizes_and_strategies(void **state)
         const char *const one[] = {arena_printf(&a, "parallel=%s", forms[i].text), NULL};
         write_file("c.yaml", minimal);
         assert_int_equal(load(&a, one, &run), NRL_OK);
-        const config_axis *data = &run.axes[CONFIG_DATA], *tensor = &run.axes[CONFIG_TENSOR];
+        const config_axis *data = axis_of(&run, "data"), *tensor = axis_of(&run, "tensor");
         assert_int_equal(data->size, forms[i].data_size);
         assert_int_equal(tensor->size, forms[i].tensor_size);
         assert_string_equal(data->strategy.name ? data->strategy.name : "", forms[i].data ? forms[i].data : "");
@@ -320,9 +346,9 @@ static void another_axis_stands_beside_a_strategy_of_the_file(void **state)
     const char *const one[] = {"parallel.tensor=2", NULL};
     write_file("c.yaml", arena_printf(&a, "%sparallel: {name: fsdp, shard: grads}\n", minimal));
     assert_int_equal(load(&a, one, &run), NRL_OK);
-    assert_string_equal(run.axes[CONFIG_DATA].strategy.name, "fsdp");
-    assert_string_equal(nrl_node_string(nrl_node_find(run.axes[CONFIG_DATA].strategy.options, "shard"), ""), "grads");
-    assert_string_equal(run.axes[CONFIG_TENSOR].strategy.name, "tensor");
+    assert_string_equal(axis_of(&run, "data")->strategy.name, "fsdp");
+    assert_string_equal(nrl_node_string(nrl_node_find(axis_of(&run, "data")->strategy.options, "shard"), ""), "grads");
+    assert_string_equal(axis_of(&run, "tensor")->strategy.name, "tensor");
     arena_free(&a);
 }
 

@@ -5,6 +5,7 @@
 #ifndef UNIT_MESH_FORKED_H
 #define UNIT_MESH_FORKED_H
 #include "mesh/mesh.h"
+#include <nrl/parallel.h>
 #include "mesh/store.h"
 #include "pairs.h"
 #include <setjmp.h>
@@ -102,6 +103,8 @@ static inline void prepare(group *g, int32_t world, nrl_status (*body)(nrl_mesh 
                                       .address = "127.0.0.1",
                                       .port = g->port,
                                       .run_id = ""},
+                            .axes = {{"data", world, NRL_DIVIDES_BATCH}},
+                            .n_axes = 1,
                             .collective = &pairs_collective,
                             .timeout_init = 20,
                             .timeout_step = 60,

@@ -3,6 +3,7 @@
  */
 #include "mesh/mesh.h"
 #include "support/local_ranks.h"
+#include <nrl/parallel.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -90,7 +91,7 @@ static nrl_status composes(nrl_mesh *m, int32_t rank, void *user)
 static void axes_compose_with_the_last_as_neighbours(void **state)
 {
     (void)state;
-    const mesh_axis axes[] = {{"pipeline", 2}, {"data", 3}, {"tensor", 2}};
+    const mesh_axis axes[] = {{"pipeline", 2, NRL_DIVIDES_DEPTH}, {"data", 3, NRL_DIVIDES_BATCH}, {"tensor", 2, NRL_DIVIDES_WIDTH}};
     nrl_status st = local_ranks_run_axes(axes, 3, composes, NULL);
     if (st) print_message("%s\n", nrl_error_text());
     assert_int_equal(st, NRL_OK);
@@ -121,7 +122,7 @@ static void who_fails_is_named_by_the_others_also_in_a_folder(void **state)
 static void one_rank_needs_nobody(void **state)
 {
     (void)state;
-    mesh_setup setup = {0};
+    mesh_setup setup = {.axes = {{"data", 1, NRL_DIVIDES_BATCH}}, .n_axes = 1};
     nrl_mesh *m;
     int32_t mine = 5, all = 0;
     assert_int_equal(mesh_open(&setup, &m), NRL_OK);

@@ -1,0 +1,244 @@
+/*
+ * axes.c - what `parallel` says: which axes the mesh has, their sizes and strategies. Axes are what plugins declare;
+ * the forms are
+ *   NAME                               a strategy of an axis that takes the ranks that are left
+ *   {name: NAME, OPTION: V, AXIS: V}   the same with options, and other axes beside it
+ *   {AXIS: RANKS, AXIS: NAME, AXIS: {name, size, OPTION: V}}
+ */
+#include "config/rules.h"
+#include "config/suggest.h"
+#include <string.h>
+
+enum { RANKS_MAX = 1 << 20 };
+
+typedef struct {
+    arena *a;
+    config_problems *problems;
+    const config_server *servers;
+    size_t n;
+    config_run *run;
+} reading;
+
+/* ---- who serves what ---- */
+
+static const config_server *server_called(const config_server *servers, size_t n, const char *plugin)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(servers[i].table->plugin.name, plugin)) return &servers[i];
+    return NULL;
+}
+
+const config_server *config_server_of(const config_server *servers, size_t n, const char *axis)
+{
+    const config_server *best = NULL;
+    for (size_t i = 0; i < n; i++) {
+        const config_server *s = &servers[i];
+        if (axis ? strcmp(s->axis->name, axis) != 0 : !s->axis->takes_rest) continue;
+        if (!best || s->by_default > best->by_default ||
+            (s->by_default == best->by_default && s->axis->priority > best->axis->priority))
+            best = s;
+    }
+    return best;
+}
+
+static const config_server *server_of(const reading *r, const char *axis)
+{
+    return config_server_of(r->servers, r->n, axis);
+}
+
+bool config_has_option(const config_server *servers, size_t n, const char *plugin, const char *key)
+{
+    const config_server *s = server_called(servers, n, plugin);
+    const nrl_plugin *p = s ? &s->table->plugin : NULL;
+    for (size_t i = 0; p && i < p->n_options; i++)
+        if (!strcmp(option_row(p->options, i, p->option_size)->name, key)) return true;
+    return false;
+}
+
+/* ---- one axis ---- */
+
+static bool is_before(const nrl_mesh_axis *x, const nrl_mesh_axis *y)
+{
+    return x->order != y->order ? x->order < y->order : strcmp(x->name, y->name) < 0;
+}
+
+/* Room was made for an axis a key, and one more. */
+static config_axis *add_axis(config_run *run, const nrl_mesh_axis *axis)
+{
+    size_t at = run->n_axes++;
+    for (; at > 0 && is_before(axis, run->axes[at - 1].axis); at--) run->axes[at] = run->axes[at - 1];
+    run->axes[at] = (config_axis){.axis = axis, .size = axis->takes_rest ? 0 : 1};
+    return &run->axes[at];
+}
+
+static bool read_size(const reading *r, const char *key, const nrl_node *at, int64_t *size)
+{
+    *size = nrl_node_kind(at) == NRL_NODE_INT ? nrl_node_int(at, 0) : 0;
+    bool good = *size >= 1 && *size <= RANKS_MAX;
+    if (!good) problems_add(r->problems, at, "parallel.%s: expected a number of ranks from 1", key);
+    if (!good) *size = 1;
+    return good;
+}
+
+/* Takes `size` out of {name, size, options}. */
+static const nrl_node *without_size(const reading *r, const char *axis, const nrl_node *map, int64_t *size)
+{
+    const nrl_node *at = nrl_node_find(map, "size");
+    if (!at) return map;
+    read_size(r, arena_printf(r->a, "%s.size", axis), at, size);
+    return node_without(r->a, map, "size");
+}
+
+/* A strategy that takes the ranks that are left: `auto` stands for itself in the resolved config, as does a number of
+ * ranks, so that another number of ranks may resume it. */
+static void read_rest(const reading *r, const char *section, const nrl_node *node, config_axis *out)
+{
+    config_component *c = &out->strategy;
+    component_read(r->a, r->problems, section, node, "auto", c);
+    out->is_auto = c->name && !strcmp(c->name, "auto");
+    if (!c->name || !(out->is_auto || !strcmp(c->name, "none"))) return;
+    const char *word = c->name;
+    c->name = NULL;
+    if (!nrl_node_size(c->options)) return;
+    out->is_auto = false; /* else the strategy that is chosen complains too */
+    problems_add(r->problems, c->at, "parallel: %s has no options", word);
+}
+
+/* A size, or a map; 1 is no strategy at all. The axis's own strategy serves it unless the map names another. */
+static void read_sized(const reading *r, const char *section, const nrl_node *node, config_axis *out)
+{
+    const char *axis = out->axis->name;
+    nrl_node_type kind = nrl_node_kind(node);
+    if (kind != NRL_NODE_INT && kind != NRL_NODE_MAP) {
+        problems_add(r->problems, node, "%s: expected a number of ranks or {size: RANKS, OPTION: VALUE}", section);
+        return;
+    }
+    if (kind == NRL_NODE_INT && (!read_size(r, axis, node, &out->size) || out->size == 1)) return;
+    if (kind == NRL_NODE_MAP && !nrl_node_find(node, "size"))
+        problems_add(r->problems, node, "%s.size: required, a number of ranks", section);
+    if (kind == NRL_NODE_MAP) node = without_size(r, axis, node, &out->size);
+    component_read(r->a, r->problems, section, kind == NRL_NODE_MAP ? node : NULL,
+                   server_of(r, axis)->table->plugin.name, &out->strategy);
+    out->strategy.at = node;
+    if (out->strategy.resolved) node_append(r->a, out->strategy.resolved, "size", node_int(r->a, out->size));
+}
+
+static void read_axis(const reading *r, const nrl_mesh_axis *axis, const nrl_node *node)
+{
+    const char *section = arena_printf(r->a, "parallel.%s", axis->name);
+    if (nrl_node_kind(node) <= NRL_NODE_NULL && !axis->takes_rest) return;
+    config_axis *out = add_axis(r->run, axis);
+    if (!axis->takes_rest) {
+        read_sized(r, section, node, out);
+    } else if (nrl_node_kind(node) == NRL_NODE_INT) {
+        read_size(r, axis->name, node, &out->size);
+        read_rest(r, section, NULL, out);
+        out->strategy.at = node;
+    } else {
+        if (nrl_node_kind(node) == NRL_NODE_MAP) node = without_size(r, axis->name, node, &out->size);
+        read_rest(r, section, node, out);
+    }
+}
+
+/* ---- all of them ---- */
+
+/* "pipeline, data, tensor": each axis once, in the order of the mesh. */
+static const char *names_of_axes(const reading *r)
+{
+    config_run all = {.axes = arena_alloc(r->a, (r->n + 1) * sizeof *all.axes)};
+    const char *text = "";
+    for (size_t i = 0; i < r->n; i++)
+        if (server_of(r, r->servers[i].axis->name) == &r->servers[i]) add_axis(&all, r->servers[i].axis);
+    for (size_t i = 0; i < all.n_axes; i++)
+        text = arena_printf(r->a, "%s%s%s", text, i ? ", " : "", all.axes[i].axis->name);
+    return text;
+}
+
+static void unknown_axis(const reading *r, const nrl_node *at, const char *key)
+{
+    suggestion near = {.word = key};
+    for (size_t i = 0; i < r->n; i++) suggest_offer(&near, r->servers[i].axis->name);
+    if (near.best) problems_add(r->problems, at, "parallel.%s: unknown key; did you mean '%s'?", key, near.best);
+    else problems_add(r->problems, at, "parallel.%s: unknown key; there are: %s", key, names_of_axes(r));
+}
+
+/* A map of axes alone. */
+static void read_map(const reading *r, const nrl_node *map)
+{
+    bool any = false;
+    for (size_t i = 0; i < nrl_node_size(map); i++) any = any || server_of(r, nrl_node_key(map, i));
+    for (size_t i = 0; i < nrl_node_size(map); i++) {
+        const char *key = nrl_node_key(map, i);
+        const config_server *s = server_of(r, key);
+        if (s) read_axis(r, s->axis, nrl_node_at(map, i));
+        else if (any || nrl_node_size(map) > 1) unknown_axis(r, nrl_node_at(map, i), key);
+        else problems_add(r->problems, map, "parallel.%s: no axis (%s); an option stands beside a name: expected "
+                          "{name: STRATEGY, OPTION: VALUE} or {AXIS: STRATEGY}", key, names_of_axes(r));
+    }
+}
+
+/* A strategy by its name, perhaps with other axes beside it. */
+static void read_named(const reading *r, const nrl_node *node)
+{
+    const nrl_node *word = nrl_node_kind(node) == NRL_NODE_MAP ? nrl_node_find(node, "name") : node, *options = node;
+    const char *name = nrl_node_string(word, "");
+    const config_server *named = server_called(r->servers, r->n, name), *rest = server_of(r, NULL);
+    const nrl_mesh_axis *axis = named && named->axis->takes_rest ? named->axis : rest ? rest->axis : NULL;
+    for (size_t i = 0; nrl_node_kind(node) == NRL_NODE_MAP && i < nrl_node_size(node); i++) {
+        const char *key = nrl_node_key(node, i);
+        const config_server *s = server_of(r, key);
+        if (!s || !strcmp(key, "name") || config_has_option(r->servers, r->n, name, key)) continue;
+        options = node_without(r->a, options, key);
+        if (!axis || strcmp(s->axis->name, axis->name)) read_axis(r, s->axis, nrl_node_at(node, i));
+        else problems_add(r->problems, nrl_node_at(node, i),
+                          "parallel.%s: the axis of '%s', which stands beside it: expected parallel: "
+                          "{%s: {name: %s, ...}, ...}", key, name, key, name);
+    }
+    config_axis none;
+    read_rest(r, "parallel", options, axis ? add_axis(r->run, axis) : &none);
+    if (!axis && none.strategy.resolved) node_set(r->a, r->run->resolved, "parallel", none.strategy.resolved);
+    if (!axis && none.strategy.name)
+        problems_add(r->problems, node, "parallel: no plugin serves an axis that takes the ranks that are left");
+}
+
+/* One axis alone takes what ranks others leave. */
+static void check_rest(const reading *r)
+{
+    const config_axis *open = NULL;
+    for (size_t i = 0; i < r->run->n_axes; i++) {
+        const config_axis *x = &r->run->axes[i];
+        if (x->size) continue;
+        if (open) problems_add(r->problems, x->strategy.at, "parallel.%s.size: required, as parallel.%s has none",
+                               x->axis->name, open->axis->name);
+        open = x;
+    }
+}
+
+/* A strategy that stands alone is a component, several axes are a map of them. */
+static void resolve(const reading *r)
+{
+    if (!r->run->n_axes) return;
+    nrl_node *map = node_new(r->a, NRL_NODE_MAP);
+    const config_axis *only = r->run->n_axes == 1 && r->run->axes[0].axis->takes_rest ? r->run->axes : NULL;
+    for (size_t i = 0; i < r->run->n_axes; i++) {
+        const config_axis *x = &r->run->axes[i];
+        if (x->strategy.resolved) node_append(r->a, map, x->axis->name, x->strategy.resolved);
+    }
+    node_set(r->a, r->run->resolved, "parallel", only && only->strategy.resolved ? only->strategy.resolved : map);
+}
+
+void config_axes(arena *a, config_problems *problems, const config_server *servers, size_t n, config_run *run)
+{
+    const reading r = {a, problems, servers, n, run};
+    const nrl_node *node = run->parallel;
+    bool map = nrl_node_kind(node) == NRL_NODE_MAP && !nrl_node_find(node, "name");
+    const config_server *rest = config_server_of(servers, n, NULL);
+    run->axes = arena_alloc(a, (nrl_node_size(node) + 2) * sizeof *run->axes);
+    if (!map) read_named(&r, node);
+    else read_map(&r, node);
+    bool any = false;
+    for (size_t i = 0; i < run->n_axes; i++) any = any || run->axes[i].axis->takes_rest;
+    if (!any && rest) read_axis(&r, rest->axis, NULL);
+    check_rest(&r);
+    resolve(&r);
+}
