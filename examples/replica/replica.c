@@ -1,0 +1,94 @@
+/*
+ * replica.c - copies of a whole group of ranks: each copy works on its own part of the global batch, and gradients are
+ * summed over the copies after every step. Whatever the other axes divide is divided alike in each copy, so
+ *   parallel: {replica: 2, data: fsdp, tensor: 2}
+ * holds two copies of a model that is sharded over the axes data and tensor (hybrid sharding). The plugin names none
+ * of these axes: it declares its own and sums what the others leave on each rank.
+ */
+#include <nrl/nrl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Outside the axes that talk more. */
+static const nrl_mesh_axis replica_axis = {
+    .size = sizeof(nrl_mesh_axis),
+    .divides = NRL_DIVIDES_BATCH,
+    .name = "replica",
+    .order = 200,
+    .priority = 100,
+};
+
+typedef struct {
+    nrl_comm *comm;
+    nrl_param *const *params; /* of the plan */
+    int32_t n_params, n;      /* n: copies */
+    bool train;
+    char text[64];
+} replica;
+
+static nrl_status replica_create(const void *options, nrl_mesh *mesh, void **self)
+{
+    replica *r = calloc(1, sizeof *r);
+    (void)options;
+    if (!r) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'replica'");
+    r->comm = nrl_mesh_comm(mesh, replica_axis.name);
+    r->n = nrl_mesh_size(mesh, replica_axis.name);
+    *self = r;
+    return NRL_OK;
+}
+
+/* Cuts nothing, so layouts stay as they are. */
+static nrl_status replica_plan(void *self, nrl_parallel_plan *plan)
+{
+    replica *r = self;
+    r->params = plan->params;
+    r->n_params = plan->n_params;
+    r->train = plan->train;
+    snprintf(r->text, sizeof r->text, "%d copies, gradients summed once a step", (int)r->n);
+    plan->takes_split16 = plan->takes_bf16_gradients = true;
+    plan->text = r->text;
+    return NRL_OK;
+}
+
+/* Planned before the other axes of the batch (order), so called after their sums are done. GRAD is what is left of a
+ * gradient on this rank; copies hold the same elements of it. */
+static nrl_status replica_finish(void *self, nrl_ctx *ctx)
+{
+    const replica *r = self;
+    for (int32_t i = 0; r->train && r->n > 1 && i < r->n_params; i++) {
+        nrl_tensor *grad = nrl_param_tensor(r->params[i], NRL_SLOT_GRAD);
+        nrl_work *work = NULL;
+        nrl_comm_call call = {.size = sizeof call, .reduce = NRL_SUM_SUM, .receive = grad,
+                              .what = nrl_param_name(r->params[i])};
+        if (!grad || !nrl_param_trained(r->params[i]) || !nrl_tensor_numel(grad)) continue;
+        NRL_TRY(nrl_comm_all_reduce(r->comm, ctx, &call, &work));
+        NRL_TRY(nrl_work_wait(&work, ctx));
+    }
+    return NRL_OK;
+}
+
+/* An update writes WORK itself; values from elsewhere (step 0) are copied, where no other strategy gathers WORK from
+ * parts of MASTER. */
+static nrl_status replica_updated(void *self, nrl_ctx *ctx, int64_t step)
+{
+    const replica *r = self;
+    for (int32_t i = 0; step == 0 && i < r->n_params; i++) {
+        nrl_tensor *master = nrl_param_tensor(r->params[i], NRL_SLOT_MASTER);
+        nrl_tensor *work = nrl_param_tensor(r->params[i], NRL_SLOT_WORK);
+        if (!master || !work || master == work || nrl_tensor_numel(master) != nrl_tensor_numel(work)) continue;
+        NRL_TRY(nrl_master_round(ctx, master, work));
+        nrl_param_touch(r->params[i]);
+    }
+    return NRL_OK;
+}
+
+static const nrl_parallel replica_table = {
+    NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, "replica", "1.0", "copies of all other axes, gradients summed"),
+    .axis = &replica_axis,
+    .create = replica_create,
+    .destroy = free,
+    .plan = replica_plan,
+    .finish = replica_finish,
+    .updated = replica_updated,
+};
+NRL_EXPORT(replica_table)
