@@ -16,7 +16,7 @@ train() {
         checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
 }
 
-for kind in algorithm optimizer logger; do
+for kind in algorithm optimizer logger format; do
     name=my_$kind
     run 0 plugins new $kind $name $kind
     has out "$kind/$name.c"
@@ -33,6 +33,7 @@ for kind in algorithm optimizer logger; do
     algorithm) train algorithm="{name: $name, strength: 0.5}" ;;
     optimizer) train optimizer="{name: $name, lr: 0.1, momentum: 0.5}" ;;
     logger) train loggers="[$name, jsonl]" && is "lines of the logger" "$(grep -c . trained/my_logger.txt)" 2 ;;
+    format) train ;;
     esac
     is "steps with the $kind" "$(grep -c grad_norm trained/metrics.jsonl)" 2
 done
@@ -42,7 +43,7 @@ run 2 plugins new algorithm mine half
 has err "'half/CMakeLists.txt' is there already: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
 run 2 plugins new backend mine there
-has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger"
+has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, format"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is no kind of plugin"
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do

@@ -18,7 +18,9 @@
     /* several ranks as threads of this process, joined through a store on loopback */                                 \
     ROW(COLLECTIVE, collective, SUITE_NEEDS_NOTHING)                                                                   \
     /* 1 to 4 ranks as threads */                                                                                      \
-    ROW(PARALLEL, parallel, SUITE_NEEDS_BACKEND | SUITE_NEEDS_COLLECTIVE)
+    ROW(PARALLEL, parallel, SUITE_NEEDS_BACKEND | SUITE_NEEDS_COLLECTIVE)                                              \
+    /* writes folders and reads them back */                                                                           \
+    ROW(FORMAT, format, SUITE_NEEDS_NOTHING)
 
 #define SUITE_PROTOTYPE(kind, name, needs)                                                                             \
     void conformance_##name(const nrl_##name *table, const conformance_setup *setup, conformance_report *report);
