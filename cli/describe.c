@@ -7,7 +7,7 @@
 #include "cli/verbs.h"
 #include "config/compare.h"
 #include "config/schema.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "optim/options.h"
 #include "optim/schedule.h"
 #include "run/reference.h"

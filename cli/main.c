@@ -2,7 +2,7 @@
  * main.c - the program `nrl`: finds the verb, which is a function here or a program of its own.
  */
 #include "cli/verbs.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * scripted run it prints the command instead: what a script does is not in its config.
  */
 #include "cli/verbs.h"
-#include "checkpoint/checkpoint.h"
+#include <nrl/checkpoint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,21 +12,18 @@
 /* The path of the script that made the run, or NULL. */
 static nrl_status script_of(arena *a, const char *out, const char **script)
 {
-    char *dir;
-    checkpoint *c;
+    nrl_checkpoint *c;
     struct stat s;
     *script = NULL;
     if (!stat(out, &s) && !S_ISDIR(s.st_mode))
         return nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected that of a run\n"
                         "hint: nrl run %s resume=auto goes on from the newest checkpoint in its `out`", out, out);
-    NRL_TRY(checkpoint_find_newest(out, &dir));
-    if (!dir) return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", out);
-    nrl_status st = checkpoint_open(dir, &c);
-    free(dir);
-    NRL_TRY(st);
-    const char *path = nrl_node_string(checkpoint_node(c, "script_path"), NULL);
+    if (stat(arena_printf(a, "%s/checkpoints", out), &s))
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", out);
+    NRL_TRY(nrl_checkpoint_open(out, NULL, &c));
+    const char *path = nrl_node_string(nrl_checkpoint_node(c, "script_path"), NULL);
     if (path) *script = arena_strdup(a, path);
-    checkpoint_close(c);
+    nrl_checkpoint_close(c);
     return NRL_OK;
 }
 

@@ -1,9 +1,8 @@
 /*
- * common.c - what verbs share: flags and the surroundings.
+ * common.c - what verbs share: flags, the surroundings, pages for people.
  */
 #include "base/escape.h"
 #include "cli/common/cli.h"
-#include "config/config.h"
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -85,11 +84,6 @@ const char *cli_getenv(const char *name)
     return value && *value ? value : NULL;
 }
 
-plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_folders)
-{
-    return plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), folders, n_folders, cli_exe_dir(a));
-}
-
 const char *cli_variable(const char *name)
 {
     return getenv(name);
@@ -111,14 +105,4 @@ void cli_page(const char *fmt, ...)
     if (size < 0) return; /* no memory for a line */
     escape_print(stdout, text, (size_t)size);
     free(text);
-}
-
-nrl_status cli_read_config(arena *a, config_problems *problems, const char *file, int n_overrides,
-                           char **overrides, nrl_node **root)
-{
-    NRL_TRY(config_read(a, file, root));
-    for (int i = 0; i < n_overrides; i++)
-        config_override(a, problems, *root, overrides[i]);
-    config_substitute(a, problems, *root, cli_variable);
-    return NRL_OK;
 }

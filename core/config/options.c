@@ -4,7 +4,7 @@
 #include "config/options.h"
 #include "config/config.h"
 #include "config/known_as.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "config/yaml.h"
 #include <inttypes.h>
 #include <math.h>

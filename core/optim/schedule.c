@@ -4,7 +4,7 @@
  */
 #include "optim/schedule.h"
 #include "base/buffer.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include <math.h>
 #include <string.h>
 

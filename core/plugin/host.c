@@ -3,7 +3,7 @@
  */
 #include "plugin/host.h"
 #include "config/config.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "plugin/check.h"
 #include "plugin/search.h"
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
  * the function's and the key's name.
  */
 #include "base/buffer.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "script/host.h"
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * batch.c - the packed batch as a Lua loss sees it. P scored rows, S segments (documents, or sides
  * of pairs). In `weight` it has counts only: no forward has run.
  */
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "script/loss.h"
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "script/loss.h"
 #include "base/node.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include <string.h>
 
 enum {

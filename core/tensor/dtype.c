@@ -1,7 +1,7 @@
 /*
  * dtype.c - element types: sizes, names, and host conversion to double.
  */
-#include "tensor/dtype.h"
+#include <nrl/tensor.h>
 #include <string.h>
 
 size_t nrl_dtype_size(nrl_dtype dtype)
@@ -50,7 +50,7 @@ static double from_f16(uint16_t h)
     return sign * __builtin_ldexp(1024 + fraction, exponent - 25);
 }
 
-double dtype_to_double(nrl_dtype dtype, const void *element)
+double nrl_dtype_f64(nrl_dtype dtype, const void *element)
 {
     switch (dtype) {
     case NRL_DTYPE_F32:

@@ -1,7 +1,6 @@
 /*
  * transfer.c - between host memory and tensors, and filling and adding whole tensors.
  */
-#include "tensor/dtype.h"
 #include "tensor/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +66,7 @@ static nrl_status fetch_rows(nrl_ctx *ctx, const nrl_tensor *t, char *row, doubl
         const char *from = (const char *)t->data + (size_t)(r * t->stride) * element;
         NRL_TRY(transfer(ctx, row, from, (size_t)cols * element, NRL_COPY_TO_HOST));
         for (int64_t c = 0; c < cols; c++)
-            out[r * cols + c] = dtype_to_double(t->dtype, row + (size_t)c * element);
+            out[r * cols + c] = nrl_dtype_f64(t->dtype, row + (size_t)c * element);
     }
     return NRL_OK;
 }

@@ -6,7 +6,7 @@
  */
 #include "text/chat.h"
 #include "base/buffer.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "text/chat_parts.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
  * A template without that property (one that drops the reasoning of earlier turns) is an error.
  */
 #include "text/chat_own.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "text/jinja.h"
 #include "text/unicode.h"
 #include <stdlib.h>

@@ -2,11 +2,9 @@
  * checkpoint.c - `nrl checkpoint inspect|verify|diff|prune|keygen`: what is in a checkpoint, whether it is
  * whole and who signed it, in what two differ, which of a run go; and keys to sign with.
  */
-#include "base/json.h"
 #include "checkpoint_verb.h"
-#include "config/suggest.h"
-#include "run/out.h"
-#include "run/progress.h"
+#include "base/json.h"
+#include "base/suggest.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,16 +20,21 @@ static bool holds(const char *path, const char *name)
     return is;
 }
 
-nrl_status checkpoint_verb_open(const char *path, checkpoint **out)
+nrl_checkpoint_info checkpoint_verb_info(const nrl_checkpoint *c)
 {
-    char *dir;
-    NRL_TRY(checkpoint_locate(path, &dir));
-    nrl_status st = checkpoint_open(dir ? dir : path, out);
-    free(dir);
-    return st;
+    nrl_checkpoint_info info = {.size = sizeof info};
+    nrl_checkpoint_info_fill(c, &info);
+    return info;
 }
 
-const char *checkpoint_verb_shape(arena *a, const checkpoint_tensor *t)
+nrl_checkpoint_tensor checkpoint_verb_tensor(const nrl_checkpoint *c, int64_t i)
+{
+    nrl_checkpoint_tensor t = {.size = sizeof t};
+    nrl_checkpoint_tensor_fill(c, i, &t);
+    return t;
+}
+
+const char *checkpoint_verb_shape(arena *a, const nrl_checkpoint_tensor *t)
 {
     const char *text = "[";
     for (int i = 0; i < t->n_dims; i++)
@@ -65,7 +68,7 @@ void checkpoint_verb_set(arena *a, nrl_node *map, const char *key, const char *t
 typedef struct {
     arena a;
     nrl_node *damages; /* a list */
-    const sign_public_key *signer; /* NULL = any */
+    const char *public_key; /* a file; NULL = signed by anyone or not at all */
     bool json;
 } verifying;
 
@@ -86,23 +89,19 @@ static int n_threads(void)
 
 static nrl_status verify_one(verifying *v, const char *path)
 {
-    checkpoint *c = NULL;
-    nrl_status st = checkpoint_open_signed(path, v->signer, &c);
+    nrl_checkpoint *c = NULL;
+    nrl_status st = nrl_checkpoint_open(path, v->public_key, &c);
     if (st == NRL_ERR_CORRUPT) hear_damage(v, nrl_error_text());
-    if (st == NRL_OK) st = checkpoint_use_threads(c, n_threads());
-    if (st == NRL_OK && progress_check_nodes(c) != NRL_OK) {
-        hear_damage(v, nrl_error_text());
-        st = NRL_ERR_CORRUPT;
-    }
-    if (st == NRL_OK) st = checkpoint_verify(c, hear_damage, v);
+    if (st == NRL_OK) st = nrl_checkpoint_verify(c, n_threads(), hear_damage, v);
     if (st == NRL_OK && !v->json) {
         arena a = {0};
-        const char *signed_by = v->signer ? ", signed by this key"
-                                : checkpoint_is_signed(path) ? ", signed (not checked without --public-key)" : "";
-        cli_page("%s: whole, %s%s\n", path, checkpoint_verb_bytes(&a, checkpoint_bytes(c)), signed_by);
+        nrl_checkpoint_info info = checkpoint_verb_info(c);
+        const char *signed_by = v->public_key    ? ", signed by this key"
+                                : info.is_signed ? ", signed (not checked without --public-key)" : "";
+        cli_page("%s: whole, %s%s\n", path, checkpoint_verb_bytes(&a, info.bytes), signed_by);
         arena_free(&a);
     }
-    checkpoint_close(c);
+    nrl_checkpoint_close(c);
     return st == NRL_ERR_CORRUPT ? NRL_OK : st;
 }
 
@@ -111,22 +110,18 @@ static nrl_status verify_run(verifying *v, const char *out)
 {
     char **dirs;
     size_t n;
-    NRL_TRY(checkpoint_list(out, &dirs, &n));
+    NRL_TRY(nrl_checkpoint_list(out, &dirs, &n));
     nrl_status st = n ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' holds no checkpoint", out);
     for (size_t i = 0; i < n && st == NRL_OK; i++) st = verify_one(v, dirs[i]);
-    checkpoint_list_free(dirs, n);
+    nrl_checkpoint_list_free(dirs, n);
     return st;
 }
 
 static nrl_status verify(int argc, char **argv, bool json)
 {
     verifying v = {.json = json};
-    sign_public_key key;
-    const char *key_path;
-    NRL_TRY(cli_take_value(&argc, argv, "--public-key", &key_path));
+    NRL_TRY(cli_take_value(&argc, argv, "--public-key", &v.public_key));
     NRL_TRY(cli_expect(argc, argv, 1, 1));
-    if (key_path) NRL_TRY(sign_read_public(key_path, &key));
-    if (key_path) v.signer = &key;
     v.damages = node_new(&v.a, NRL_NODE_LIST);
     bool is_run = !holds(argv[1], "manifest.json") && holds(argv[1], "checkpoints");
     nrl_status st = is_run ? verify_run(&v, argv[1]) : verify_one(&v, argv[1]);
@@ -170,22 +165,14 @@ static void tell_removed(char **before, size_t n, bool json)
     arena_free(&a);
 }
 
-/* What a dead save left goes too, and looks like a save that is being written: not beside a run. */
 static nrl_status prune_run(const char *out, int64_t keep, int64_t keep_best, bool json)
 {
     char **before;
     size_t n;
-    int lock;
-    if (!out_take(out, &lock))
-        return nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: wait for its end; it prunes by "
-                        "checkpoint.keep itself", out);
-    nrl_status st = checkpoint_list(out, &before, &n);
-    if (st == NRL_OK) {
-        st = checkpoint_prune(out, keep, keep_best, false);
-        if (st == NRL_OK) tell_removed(before, n, json);
-        checkpoint_list_free(before, n);
-    }
-    if (lock >= 0) close(lock);
+    NRL_TRY(nrl_checkpoint_list(out, &before, &n));
+    nrl_status st = nrl_checkpoint_prune(out, keep, keep_best);
+    if (st == NRL_OK) tell_removed(before, n, json);
+    nrl_checkpoint_list_free(before, n);
     return st;
 }
 
@@ -209,7 +196,7 @@ static nrl_status prune(int argc, char **argv, bool json)
 static nrl_status keygen(int argc, char **argv, bool json)
 {
     NRL_TRY(cli_expect(argc, argv, 1, 1));
-    NRL_TRY(sign_make_keys(argv[1]));
+    NRL_TRY(nrl_checkpoint_make_keys(argv[1]));
     arena a = {0};
     const char *public_path = arena_printf(&a, "%s.pub", argv[1]);
     nrl_node *map = node_new(&a, NRL_NODE_MAP);

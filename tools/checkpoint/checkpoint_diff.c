@@ -4,7 +4,6 @@
  */
 #include "base/json.h"
 #include "checkpoint_verb.h"
-#include "tensor/dtype.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@ enum { WINDOW = 1 << 20 }; /* elements compared at a time */
 
 typedef struct {
     arena a;
-    checkpoint *left, *right;
+    nrl_checkpoint *left, *right;
     nrl_node *tensors, *keys; /* lists of maps */
     int64_t n_equal;
 } difference;
@@ -27,7 +26,7 @@ static nrl_node *add(difference *d, nrl_node *list, const char *what)
     return map;
 }
 
-static nrl_node *add_tensor(difference *d, const checkpoint_tensor *t, const char *what)
+static nrl_node *add_tensor(difference *d, const nrl_checkpoint_tensor *t, const char *what)
 {
     nrl_node *map = add(d, d->tensors, what);
     checkpoint_verb_set(&d->a, map, "name", t->name);
@@ -44,7 +43,7 @@ static double distance(nrl_dtype dtype, const char *a, const char *b, int64_t n)
     double most = 0;
     for (int64_t i = 0; i < n; i++, a += width, b += width) {
         if (!memcmp(a, b, width)) continue;
-        double x = dtype_to_double(dtype, a), y = dtype_to_double(dtype, b);
+        double x = nrl_dtype_f64(dtype, a), y = nrl_dtype_f64(dtype, b);
         if (isnan(x) && isnan(y)) continue;
         double apart = fabs(x - y);
         if (isnan(apart) || apart > most) most = isnan(apart) ? INFINITY : apart;
@@ -52,60 +51,57 @@ static double distance(nrl_dtype dtype, const char *a, const char *b, int64_t n)
     return most;
 }
 
-static nrl_status compare_values(difference *d, size_t i, size_t k, bool *same, double *most)
+static nrl_status compare_values(difference *d, const nrl_checkpoint_tensor *t, int64_t i, int64_t k, bool *same, double *most)
 {
-    const checkpoint_tensor *t = checkpoint_tensor_at(d->left, i);
-    layout_piece whole = piece_of_whole(t->n_dims, t->dims);
     size_t width = nrl_dtype_size(t->dtype);
-    int64_t numel = layout_numel(&whole);
+    int64_t numel = 1;
+    for (int n = 0; n < t->n_dims; n++) numel *= t->dims[n];
     char *a = mem_alloc(2 * (size_t)(numel < WINDOW ? numel : WINDOW) * width + 1);
     char *b = a + (size_t)(numel < WINDOW ? numel : WINDOW) * width;
     nrl_status st = NRL_OK;
     *same = true;
     *most = 0;
     for (int64_t begin = 0; begin < numel && st == NRL_OK; begin += WINDOW) {
-        layout_piece p = whole;
-        p.flat_begin = begin;
-        p.flat_end = begin + WINDOW < numel ? begin + WINDOW : numel;
-        st = checkpoint_read(d->left, i, &p, a);
-        if (st == NRL_OK) st = checkpoint_read(d->right, k, &p, b);
-        if (st != NRL_OK || !memcmp(a, b, (size_t)layout_numel(&p) * width)) continue;
+        int64_t end = begin + WINDOW < numel ? begin + WINDOW : numel;
+        st = nrl_checkpoint_read(d->left, i, begin, end, a);
+        if (st == NRL_OK) st = nrl_checkpoint_read(d->right, k, begin, end, b);
+        if (st != NRL_OK || !memcmp(a, b, (size_t)(end - begin) * width)) continue;
         *same = false;
-        *most = fmax(*most, distance(t->dtype, a, b, layout_numel(&p)));
+        *most = fmax(*most, distance(t->dtype, a, b, end - begin));
     }
     free(a);
     return st;
 }
 
-static nrl_status compare_tensor(difference *d, size_t i)
+static nrl_status compare_tensor(difference *d, int64_t i)
 {
-    const checkpoint_tensor *t = checkpoint_tensor_at(d->left, i), *other;
-    int64_t k = checkpoint_find_tensor(d->right, t->name, t->slot);
+    const nrl_checkpoint_tensor t = checkpoint_verb_tensor(d->left, i);
+    int64_t k = nrl_checkpoint_find(d->right, t.name, t.slot);
     bool same;
     double most;
     if (k < 0) {
-        add_tensor(d, t, "only in the first");
+        add_tensor(d, &t, "only in the first");
         return NRL_OK;
     }
-    other = checkpoint_tensor_at(d->right, (size_t)k);
-    if (t->dtype != other->dtype || t->n_dims != other->n_dims ||
-        memcmp(t->dims, other->dims, (size_t)t->n_dims * sizeof *t->dims)) {
-        add_tensor(d, t, arena_printf(&d->a, "%s %s and %s %s", nrl_dtype_name(t->dtype), checkpoint_verb_shape(&d->a, t),
-                                      nrl_dtype_name(other->dtype), checkpoint_verb_shape(&d->a, other)));
+    const nrl_checkpoint_tensor other = checkpoint_verb_tensor(d->right, k);
+    if (t.dtype != other.dtype || t.n_dims != other.n_dims || memcmp(t.dims, other.dims, (size_t)t.n_dims * sizeof *t.dims)) {
+        add_tensor(d, &t, arena_printf(&d->a, "%s %s and %s %s", nrl_dtype_name(t.dtype), checkpoint_verb_shape(&d->a, &t),
+                                       nrl_dtype_name(other.dtype), checkpoint_verb_shape(&d->a, &other)));
         return NRL_OK;
     }
-    NRL_TRY(compare_values(d, i, (size_t)k, &same, &most));
+    NRL_TRY(compare_values(d, &t, i, k, &same, &most));
     d->n_equal += same;
-    if (!same) node_append(&d->a, add_tensor(d, t, "values"), "max_abs", node_f64(&d->a, most));
+    if (!same) node_append(&d->a, add_tensor(d, &t, "values"), "max_abs", node_f64(&d->a, most));
     return NRL_OK;
 }
 
 static nrl_status compare_tensors(difference *d)
 {
-    for (size_t i = 0; i < checkpoint_n_tensors(d->left); i++) NRL_TRY(compare_tensor(d, i));
-    for (size_t i = 0; i < checkpoint_n_tensors(d->right); i++) {
-        const checkpoint_tensor *t = checkpoint_tensor_at(d->right, i);
-        if (checkpoint_find_tensor(d->left, t->name, t->slot) < 0) add_tensor(d, t, "only in the second");
+    int64_t n_left = checkpoint_verb_info(d->left).n_tensors, n_right = checkpoint_verb_info(d->right).n_tensors;
+    for (int64_t i = 0; i < n_left; i++) NRL_TRY(compare_tensor(d, i));
+    for (int64_t i = 0; i < n_right; i++) {
+        const nrl_checkpoint_tensor t = checkpoint_verb_tensor(d->right, i);
+        if (nrl_checkpoint_find(d->left, t.name, t.slot) < 0) add_tensor(d, &t, "only in the second");
     }
     return NRL_OK;
 }
@@ -170,16 +166,16 @@ nrl_status checkpoint_diff(int argc, char **argv, bool json)
     NRL_TRY(cli_expect(argc, argv, 2, 2));
     d.tensors = node_new(&d.a, NRL_NODE_LIST);
     d.keys = node_new(&d.a, NRL_NODE_LIST);
-    nrl_status st = checkpoint_verb_open(argv[1], &d.left);
-    if (st == NRL_OK) st = checkpoint_verb_open(argv[2], &d.right);
+    nrl_status st = nrl_checkpoint_open(argv[1], NULL, &d.left);
+    if (st == NRL_OK) st = nrl_checkpoint_open(argv[2], NULL, &d.right);
     if (st == NRL_OK) st = compare_tensors(&d);
     if (st == NRL_OK) {
-        compare_nodes(&d, "", checkpoint_node(d.left, "config"), checkpoint_node(d.right, "config"));
+        compare_nodes(&d, "", nrl_checkpoint_node(d.left, "config"), nrl_checkpoint_node(d.right, "config"));
         if (json) print_json(&d);
         else print_text(&d);
     }
-    checkpoint_close(d.left);
-    checkpoint_close(d.right);
+    nrl_checkpoint_close(d.left);
+    nrl_checkpoint_close(d.right);
     arena_free(&d.a);
     return st;
 }

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-static const char *time_of(arena *a, const checkpoint *c)
+static const char *time_of(arena *a, const nrl_checkpoint *c)
 {
-    time_t t = (time_t)nrl_node_int(checkpoint_node(c, "time"), 0);
+    time_t t = (time_t)nrl_node_int(nrl_checkpoint_node(c, "time"), 0);
     struct tm utc;
     char text[64];
     if (t <= 0 || !gmtime_r(&t, &utc) || !strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &utc)) return "unknown";
@@ -24,19 +24,20 @@ static int percent(int64_t part, int64_t whole)
 /* ---- text ---- */
 
 /* Sizes by slot, in order of appearance. */
-static void print_slots(arena *a, const checkpoint *c)
+static void print_slots(arena *a, const nrl_checkpoint *c)
 {
-    size_t n = checkpoint_n_tensors(c);
-    bool *told = arena_alloc(a, n * sizeof *told);
-    for (size_t i = 0; i < n; i++) {
+    int64_t n = checkpoint_verb_info(c).n_tensors;
+    bool *told = arena_alloc(a, (size_t)n * sizeof *told);
+    for (int64_t i = 0; i < n; i++) {
         int64_t raw = 0, stored = 0;
         int count = 0;
-        const char *slot = checkpoint_tensor_at(c, i)->slot;
-        for (size_t k = i; k < n && !told[i]; k++) {
-            if (strcmp(slot, checkpoint_tensor_at(c, k)->slot)) continue;
+        const char *slot = checkpoint_verb_tensor(c, i).slot;
+        for (int64_t k = i; k < n && !told[i]; k++) {
+            nrl_checkpoint_tensor t = checkpoint_verb_tensor(c, k);
+            if (strcmp(slot, t.slot)) continue;
             told[k] = k > i;
-            raw += checkpoint_tensor_bytes(c, k);
-            stored += checkpoint_tensor_stored(c, k);
+            raw += t.bytes;
+            stored += t.stored_bytes;
             count++;
         }
         if (count)
@@ -45,71 +46,72 @@ static void print_slots(arena *a, const checkpoint *c)
     }
 }
 
-static void print_tensors(arena *a, const checkpoint *c)
+static void print_tensors(arena *a, const nrl_checkpoint *c)
 {
-    for (size_t i = 0; i < checkpoint_n_tensors(c); i++) {
-        const checkpoint_tensor *t = checkpoint_tensor_at(c, i);
-        int pieces = checkpoint_tensor_pieces(c, i);
-        cli_page("  %-48s %-10s %-4s %-14s %10s %4d %%%s\n", t->name, t->slot, nrl_dtype_name(t->dtype),
-               checkpoint_verb_shape(a, t), checkpoint_verb_bytes(a, checkpoint_tensor_bytes(c, i)),
-               percent(checkpoint_tensor_stored(c, i), checkpoint_tensor_bytes(c, i)),
-               pieces > 1 ? arena_printf(a, "  %d pieces", pieces) : "");
+    for (int64_t i = 0; i < checkpoint_verb_info(c).n_tensors; i++) {
+        nrl_checkpoint_tensor t = checkpoint_verb_tensor(c, i);
+        cli_page("  %-48s %-10s %-4s %-14s %10s %4d %%%s\n", t.name, t.slot, nrl_dtype_name(t.dtype),
+               checkpoint_verb_shape(a, &t), checkpoint_verb_bytes(a, t.bytes), percent(t.stored_bytes, t.bytes),
+               t.n_pieces > 1 ? arena_printf(a, "  %d pieces", t.n_pieces) : "");
     }
 }
 
 /* The value of checkpoint.metric, as the evaluation gave it: the manifest's own is negative where larger is better. */
-static double best_value(const checkpoint *c)
+static double best_value(const nrl_checkpoint *c)
 {
-    return nrl_node_f64(nrl_node_find(checkpoint_node(c, "progress"), "best"), checkpoint_metric(c));
+    return nrl_node_f64(nrl_node_find(nrl_checkpoint_node(c, "progress"), "best"), checkpoint_verb_info(c).metric);
 }
 
-static const char *best_name(const checkpoint *c)
+static const char *best_name(const nrl_checkpoint *c)
 {
-    return nrl_node_string(nrl_node_find(nrl_node_find(checkpoint_node(c, "config"), "checkpoint"), "metric"), "");
+    return nrl_node_string(nrl_node_find(nrl_node_find(nrl_checkpoint_node(c, "config"), "checkpoint"), "metric"), "");
 }
 
-static void print_text(arena *a, const checkpoint *c)
+static void print_text(arena *a, const nrl_checkpoint *c)
 {
-    int32_t world = checkpoint_world(c);
-    cli_page("%s\n", checkpoint_dir(c));
-    cli_page("step        %lld\n", (long long)checkpoint_step(c));
-    cli_page("made by     nrl %s, %s, %d rank%s\n", nrl_node_string(checkpoint_node(c, "nrl"), "unknown"), time_of(a, c),
-           world, world > 1 ? "s" : "");
-    if (!isnan(checkpoint_metric(c))) cli_page("metric      %s %g\n", best_name(c), best_value(c));
-    cli_page("size        %s in %d files\n", checkpoint_verb_bytes(a, checkpoint_bytes(c)), world + 1);
+    nrl_checkpoint_info info = checkpoint_verb_info(c);
+    cli_page("%s\n", info.dir);
+    cli_page("step        %lld\n", (long long)info.step);
+    cli_page("made by     nrl %s, %s, %d rank%s\n", nrl_node_string(nrl_checkpoint_node(c, "nrl"), "unknown"),
+             time_of(a, c), info.world, info.world > 1 ? "s" : "");
+    if (!isnan(info.metric)) cli_page("metric      %s %g\n", best_name(c), best_value(c));
+    cli_page("size        %s in %d files\n", checkpoint_verb_bytes(a, info.bytes), info.world + 1);
     print_slots(a, c);
     print_tensors(a, c);
 }
 
 /* ---- JSON ---- */
 
-static nrl_node *tensor_node(arena *a, const checkpoint *c, size_t i)
+static nrl_node *tensor_node(arena *a, const nrl_checkpoint_tensor *t)
 {
-    const checkpoint_tensor *t = checkpoint_tensor_at(c, i);
     nrl_node *n = node_new(a, NRL_NODE_MAP), *shape = node_new(a, NRL_NODE_LIST);
     for (int d = 0; d < t->n_dims; d++) node_append(a, shape, NULL, node_int(a, t->dims[d]));
     checkpoint_verb_set(a, n, "name", t->name);
     checkpoint_verb_set(a, n, "slot", t->slot);
     checkpoint_verb_set(a, n, "dtype", nrl_dtype_name(t->dtype));
     node_append(a, n, "shape", shape);
-    node_append(a, n, "bytes", node_int(a, checkpoint_tensor_bytes(c, i)));
-    node_append(a, n, "stored", node_int(a, checkpoint_tensor_stored(c, i)));
-    node_append(a, n, "pieces", node_int(a, checkpoint_tensor_pieces(c, i)));
+    node_append(a, n, "bytes", node_int(a, t->bytes));
+    node_append(a, n, "stored", node_int(a, t->stored_bytes));
+    node_append(a, n, "pieces", node_int(a, t->n_pieces));
     return n;
 }
 
-static void print_json(arena *a, const checkpoint *c)
+static void print_json(arena *a, const nrl_checkpoint *c)
 {
     static const char *const nodes[] = {"nrl", "time", "progress", "fingerprints", "model", "config", "script_path"};
     nrl_node *map = node_new(a, NRL_NODE_MAP), *tensors = node_new(a, NRL_NODE_LIST);
-    for (size_t i = 0; i < checkpoint_n_tensors(c); i++) node_append(a, tensors, NULL, tensor_node(a, c, i));
-    checkpoint_verb_set(a, map, "dir", checkpoint_dir(c));
-    node_append(a, map, "step", node_int(a, checkpoint_step(c)));
-    node_append(a, map, "world", node_int(a, checkpoint_world(c)));
-    if (!isnan(checkpoint_metric(c))) node_append(a, map, "metric", node_f64(a, best_value(c)));
-    node_append(a, map, "bytes", node_int(a, checkpoint_bytes(c)));
+    nrl_checkpoint_info info = checkpoint_verb_info(c);
+    for (int64_t i = 0; i < info.n_tensors; i++) {
+        nrl_checkpoint_tensor t = checkpoint_verb_tensor(c, i);
+        node_append(a, tensors, NULL, tensor_node(a, &t));
+    }
+    checkpoint_verb_set(a, map, "dir", info.dir);
+    node_append(a, map, "step", node_int(a, info.step));
+    node_append(a, map, "world", node_int(a, info.world));
+    if (!isnan(info.metric)) node_append(a, map, "metric", node_f64(a, best_value(c)));
+    node_append(a, map, "bytes", node_int(a, info.bytes));
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
-        if (checkpoint_node(c, nodes[i])) node_append(a, map, nodes[i], node_copy(a, checkpoint_node(c, nodes[i])));
+        if (nrl_checkpoint_node(c, nodes[i])) node_append(a, map, nodes[i], node_copy(a, nrl_checkpoint_node(c, nodes[i])));
     node_append(a, map, "tensors", tensors);
     checkpoint_verb_print(map);
 }
@@ -117,12 +119,12 @@ static void print_json(arena *a, const checkpoint *c)
 nrl_status checkpoint_inspect(int argc, char **argv, bool json)
 {
     arena a = {0};
-    checkpoint *c;
+    nrl_checkpoint *c;
     NRL_TRY(cli_expect(argc, argv, 1, 1));
-    NRL_TRY(checkpoint_verb_open(argv[1], &c));
+    NRL_TRY(nrl_checkpoint_open(argv[1], NULL, &c));
     if (json) print_json(&a, c);
     else print_text(&a, c);
-    checkpoint_close(c);
+    nrl_checkpoint_close(c);
     arena_free(&a);
     return NRL_OK;
 }

@@ -3,13 +3,13 @@
  */
 #ifndef CHECKPOINT_VERB_H
 #define CHECKPOINT_VERB_H
-#include "checkpoint/checkpoint.h"
 #include "cli/common/cli.h"
+#include <nrl/checkpoint.h>
 
-/* Opens what `path` names: a checkpoint, or a run, which stands for its newest. */
-nrl_status checkpoint_verb_open(const char *path, checkpoint **out);
+nrl_checkpoint_info checkpoint_verb_info(const nrl_checkpoint *c);
+nrl_checkpoint_tensor checkpoint_verb_tensor(const nrl_checkpoint *c, int64_t i);
 /* "[4,8]" */
-const char *checkpoint_verb_shape(arena *a, const checkpoint_tensor *t);
+const char *checkpoint_verb_shape(arena *a, const nrl_checkpoint_tensor *t);
 const char *checkpoint_verb_bytes(arena *a, int64_t bytes); /* "12.3 MiB" */
 /* Prints the node as JSON, one line. */
 void checkpoint_verb_print(const nrl_node *node);

@@ -3,10 +3,9 @@
  * config starts from or of what a run has learned.
  */
 #include "base/json.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/format.h"
 #include "cli/common/experiment.h"
 #include <math.h>
+#include <nrl/checkpoint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,11 +47,19 @@ static bool is_folder(const char *path)
 /* The newest checkpoint of a run, or the model that it exported. */
 static nrl_status newest_weights(arena *a, const char *folder, const char **out)
 {
-    char *dir;
-    NRL_TRY(checkpoint_find_newest(folder, &dir));
-    *out = dir ? arena_strdup(a, dir) : arena_printf(a, "%s/model", folder);
-    free(dir);
-    if (dir || exists(arena_printf(a, "%s/config.json", *out))) return NRL_OK;
+    nrl_checkpoint *c;
+    if (exists(arena_printf(a, "%s/checkpoints", folder))) {
+        nrl_status st = nrl_checkpoint_open(folder, NULL, &c);
+        if (st == NRL_OK) {
+            nrl_checkpoint_info info = {.size = sizeof info};
+            nrl_checkpoint_info_fill(c, &info);
+            *out = arena_strdup(a, info.dir);
+            nrl_checkpoint_close(c);
+        }
+        if (st != NRL_ERR_CONFIG) return st; /* there is none */
+    }
+    *out = arena_printf(a, "%s/model", folder);
+    if (exists(arena_printf(a, "%s/config.json", *out))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "cannot evaluate '%s': expected a complete checkpoint or an exported model in "
                     "it, found none",
@@ -63,7 +70,7 @@ static nrl_status newest_weights(arena *a, const char *folder, const char **out)
 static nrl_status find_run(arena *a, const char *path, const char **config, const char **out,
                            const char **weights)
 {
-    bool one = exists(arena_printf(a, "%s/" FORMAT_MANIFEST, path));
+    bool one = exists(arena_printf(a, "%s/manifest.json", path));
     *out = one ? arena_printf(a, "%s/../..", path) : path;
     *config = arena_printf(a, "%s/config.yaml", *out);
     *weights = path;
@@ -80,15 +87,15 @@ static nrl_status find_run(arena *a, const char *path, const char **config, cons
 /* What only the script of the run knows, such as its loss, is missing here. */
 static nrl_status hint_at_script(arena *a, const char *weights, nrl_status st)
 {
-    checkpoint *c;
+    nrl_checkpoint *c;
     char *why = arena_strdup(a, nrl_error_text());
-    if (checkpoint_open(weights, &c) == NRL_OK) {
-        const char *script = nrl_node_string(checkpoint_node(c, "script_path"), NULL);
+    if (nrl_checkpoint_open(weights, NULL, &c) == NRL_OK) {
+        const char *script = nrl_node_string(nrl_checkpoint_node(c, "script_path"), NULL);
         if (script)
             why = arena_printf(
                 a, "%s\nhint: this run was driven by %s; run:evaluate() in it has what it defines",
                 why, script);
-        checkpoint_close(c);
+        nrl_checkpoint_close(c);
     }
     return nrl_fail(st, "%s", why);
 }

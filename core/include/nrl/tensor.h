@@ -31,6 +31,7 @@ typedef enum {
 
 NRL_API size_t nrl_dtype_size(nrl_dtype dtype);      /* bytes of one element; 0 for NONE */
 NRL_API const char *nrl_dtype_name(nrl_dtype dtype); /* "f32", "bf16", ... */
+NRL_API double nrl_dtype_f64(nrl_dtype dtype, const void *element); /* one element in host memory as a number */
 
 typedef struct nrl_ctx nrl_ctx;       /* backend + memory + tape + the batch at hand */
 typedef struct nrl_tensor nrl_tensor; /* opaque: see the accessors */

@@ -2,7 +2,7 @@
  * test_options.c - the one validator: values into a struct, and every mistake in one report.
  */
 #include "config/options.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "config/yaml.h"
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * suggest.c - restricted Damerau-Levenshtein distance with three rows of the table.
  * ASCII case and the choice of '-' or '_' cost nothing.
  */
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include <ctype.h>
 #include <stdint.h>
 #include <string.h>

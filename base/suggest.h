@@ -1,8 +1,8 @@
 /*
  * suggest.h - "did you mean": the nearest of some names, by edits and swaps of neighbours.
  */
-#ifndef CONFIG_SUGGEST_H
-#define CONFIG_SUGGEST_H
+#ifndef BASE_SUGGEST_H
+#define BASE_SUGGEST_H
 #include <stddef.h>
 
 typedef struct {
