@@ -47,4 +47,26 @@ public_rule() {
     fi
 }
 
-core_rule && plugin_rule && public_rule
+# Programs of tools/ are clients of the public headers: what they include beyond <nrl/...>, base/, cli/common/ and
+# neighbours is listed here, and the list only shrinks.
+tool_rule() {
+    find tools -name '*.[ch]' | LC_ALL=C sort | xargs grep -nE '^#include "' /dev/null |
+        awk -F'[:"]' '
+        BEGIN {
+            split("algorithm.c=checkpoint backend.c=config collective.h=mesh compute.h=tensor main.c=config model_suite.h=model " \
+                  "optimizer.c=tensor parallel.h=mesh parallel.h=tensor parallel_ranks.c=mesh parallel_stages.c=mesh", suite, " ")
+            for (i in suite) allowed["tools/test-plugin/" suite[i]] = 1
+            split("export/export.c=run import/import.c=run sample/sample.c=run report/report_read.c=config bench/bench.h=run " \
+                  "tokenizer/tokenizer.c=text tokenizer/tokenizer_train.c=text", verb, " ")
+            for (i in verb) allowed["tools/" verb[i]] = 1
+        }
+        $4 ~ /^(base|cli\/common|tools\/bench)\// || $4 !~ /\// { next }
+        {
+            split($4, name, "/")
+            if (($1 "=" name[1]) in allowed) next
+            print $1 ":" $2 ": a program includes " $4; bad = 1
+        }
+        END { exit bad }'
+}
+
+core_rule && plugin_rule && tool_rule && public_rule

@@ -8,10 +8,11 @@ failed=0
 
 fresh() {
     rm -rf "$work/tree"
-    mkdir -p "$work/tree/base" "$work/tree/cli" "$work/tree/tools" "$work/tree/core/run" "$work/tree/core/include/nrl" \
+    mkdir -p "$work/tree/base" "$work/tree/cli" "$work/tree/tools/eval" "$work/tree/core/run" "$work/tree/core/include/nrl" \
         "$work/tree/plugins/loggers/x" "$work/tree/tests"
     echo '/* a.h */' >"$work/tree/base/a.h"
     echo '/* b.c */' >"$work/tree/core/run/b.c"
+    echo '/* e.c */' >"$work/tree/tools/eval/e.c"
     echo '/* nrl.h */' >"$work/tree/core/include/nrl/nrl.h"
     echo '/* x.c */' >"$work/tree/plugins/loggers/x/x.c"
     echo '#include "base/a.h"' >>"$work/tree/core/run/b.c"
@@ -40,6 +41,7 @@ sin layers core/run/b.c '#include "tools/eval/e.h"'
 sin layers plugins/loggers/x/x.c '#include "run/b.h"'
 sin layers plugins/loggers/x/x.c '#include "../../loggers/y/y.h"'
 sin layers core/include/nrl/nrl.h '#include "base/a.h"'
+sin layers tools/eval/e.c '#include "run/b.h"'
 sin homes core/run/b.c '#include <dlfcn.h>'
 sin homes base/a.h '#include <yaml.h>'
 sin homes core/run/b.c '# include <lua.h>'
