@@ -98,7 +98,9 @@ static nrl_status read_config_nodes(launch *l)
     int n = 0;
     if (words) {
         while (words[n]) n++;
-        NRL_TRY(cli_read_config(l->a, &problems, words[0], n - 1, words + 1, &root));
+        NRL_TRY(config_read(l->a, words[0], &root));
+        for (int i = 1; i < n; i++) config_override(l->a, &problems, root, words[i]);
+        config_substitute(l->a, &problems, root, cli_variable);
         config_fill(l->a, &problems, root, &config);
         NRL_TRY(problems_report(&problems));
     }

@@ -60,11 +60,6 @@ const char *cli_variable(const char *name); /* as it is: for ${env:NAME} */
 /* With NRL_PLUGIN_PATH and the folder beside the program. */
 plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_folders);
 
-/* Reads FILE and applies the key=value arguments and ${env:VAR}. What can still be told together
- * with later mistakes goes to `problems`. */
-nrl_status cli_read_config(arena *a, config_problems *problems, const char *file, int n_overrides,
-                           char **overrides, nrl_node **root);
-
 /* 4. signals (signals.c) */
 
 /* From now on SIGTERM, SIGUSR1 and SIGINT are remembered for a run to see, which saves its state; a second SIGINT or

@@ -56,7 +56,7 @@ tool_rule() {
             split("algorithm.c=checkpoint backend.c=config collective.h=mesh compute.h=tensor main.c=config model_suite.h=model " \
                   "optimizer.c=tensor parallel.h=mesh parallel.h=tensor parallel_ranks.c=mesh parallel_stages.c=mesh", suite, " ")
             for (i in suite) allowed["tools/test-plugin/" suite[i]] = 1
-            split("export/export.c=run import/import.c=run sample/sample.c=run report/report_read.c=config bench/bench.h=run " \
+            split("export/export.c=run import/import.c=run sample/sample.c=run " \
                   "tokenizer/tokenizer.c=text tokenizer/tokenizer_train.c=text", verb, " ")
             for (i in verb) allowed["tools/" verb[i]] = 1
         }

@@ -4,10 +4,10 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "report.h"
-#include "config/config.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
+#include <nrl/run.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,12 +115,13 @@ static void read_config(arena *a, report_run *r)
 {
     char *text;
     size_t size;
-    nrl_node *root;
     const char *path = arena_printf(a, "%s/config.yaml", r->dir);
     if (file_read(path, MAX_CONFIG_BYTES, &text, &size) != NRL_OK) return;
     r->config_text = arena_strdup(a, text);
     free(text);
-    if (config_read(a, path, &root) == NRL_OK) r->config = root;
+    nrl_config *config = nrl_config_create(a);
+    if (nrl_config_read(config, path) == NRL_OK) r->config = nrl_config_root(config);
+    nrl_config_destroy(config);
 }
 
 static int by_step(const void *x, const void *y)
