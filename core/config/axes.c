@@ -6,7 +6,7 @@
  *   {AXIS: RANKS, AXIS: NAME, AXIS: {name, size, OPTION: V}}
  */
 #include "config/rules.h"
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include <string.h>
 
 enum { RANKS_MAX = 1 << 20 };

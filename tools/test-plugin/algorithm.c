@@ -2,8 +2,8 @@
  * algorithm.c - what every algorithm promises: its losses are sums over blocks, so that neither
  * gradient accumulation nor data parallelism can change what is learned.
  */
-#include "checkpoint/visitor.h"
 #include "algorithm_call.h"
+#include "base/node.h"
 #include <math.h>
 #include <string.h>
 
@@ -115,16 +115,19 @@ static void check_repeats(algorithm_suite *s, const algorithm_outcome *first)
 /* Chunks of scored rows, cut anywhere, as the head hands them to a separable loss. */
 static nrl_status run_chunks(algorithm_suite *s, nrl_batch *b, nrl_tensor *logps, int64_t chunk, algorithm_outcome *sum)
 {
-    for (int64_t begin = 0; begin < b->n_rows; begin += chunk) {
-        nrl_batch view;
+    int64_t n = nrl_batch_n_rows(b);
+    for (int64_t begin = 0; begin < n; begin += chunk) {
+        nrl_batch *view;
         nrl_tensor *part;
         algorithm_outcome o = {0};
-        int64_t end = begin + chunk < b->n_rows ? begin + chunk : b->n_rows;
-        batch_rows(b, begin, end, &view);
+        int64_t end = begin + chunk < n ? begin + chunk : n;
         o.n_rows = end - begin;
         NRL_TRY(nrl_op_slice_rows(s->compute.ctx, logps, begin, end, &part));
-        batch_set_column(&view, "logps", part);
-        NRL_TRY(algorithm_loss(s, s->self, &view, part, &o));
+        NRL_TRY(nrl_harness_batch_rows(b, begin, end, &view));
+        nrl_harness_batch_set_column(view, "logps", part);
+        nrl_status st = algorithm_loss(s, s->self, view, part, &o);
+        nrl_harness_batch_free(view);
+        NRL_TRY(st);
         for (uint32_t k = 0; k < s->table->n_terms; k++)
             sum->sums[k] += o.sums[k];
     }
@@ -137,20 +140,20 @@ static void check_separable(algorithm_suite *s, const algorithm_outcome *whole)
     for (int64_t chunk = 1; chunk <= 5; chunk += 2) {
         algorithm_outcome sum = {0};
         nrl_tensor *logps;
-        ctx_scope_begin(s->compute.ctx);
-        nrl_status st = ctx_set_batch(s->compute.ctx, b);
-        if (st == NRL_OK) st = algorithm_columns(s, b, 4, &logps);
+        nrl_scope_begin(s->compute.ctx);
+        nrl_status st = nrl_harness_use_batch(s->compute.harness, b);
+        if (st == NRL_OK) st = algorithm_columns(s, b, all, 4, &logps);
         if (st == NRL_OK) st = run_chunks(s, b, logps, chunk, &sum);
         report_ok(s->report, st, "a separable loss takes any rows");
-        ctx_scope_end(s->compute.ctx);
+        nrl_scope_end(s->compute.ctx);
         for (uint32_t k = 0; k < s->table->n_terms; k++)
             report_check(s->report, is_near(sum.sums[k], whole->sums[k], RELATIVE, ABSOLUTE),
                          "a separable loss takes any rows",
                          "term %u of chunks of %lld rows adds up to %.9g, expected %.9g", k,
                          (long long)chunk, sum.sums[k], whole->sums[k]);
     }
-    ctx_set_batch(s->compute.ctx, NULL);
-    batch_free(b);
+    nrl_harness_use_batch(s->compute.harness, NULL);
+    nrl_harness_batch_free(b);
 }
 
 static void check_instances(algorithm_suite *s, const algorithm_outcome *first)
@@ -173,24 +176,23 @@ static void check_state(algorithm_suite *s)
 {
     arena a = {0};
     double totals[NRL_MAX_TERMS] = {3, 3, 3, 3}, weights[NRL_MAX_TERMS] = {2, 2, 2, 2};
-    nrl_visitor first = {.a = &a, .into = node_new(&a, NRL_NODE_MAP)};
-    nrl_visitor again = {.a = &a, .into = node_new(&a, NRL_NODE_MAP)};
+    nrl_node *first, *again;
     if (s->table->step_end)
         report_ok(s->report, s->table->step_end(s->self, totals, weights), "step_end succeeds");
     if (s->table->state) {
-        nrl_status st = s->table->state(s->self, &first);
+        nrl_status st = nrl_harness_save_state(s->table->state, s->self, &a, &first);
         if (st == NRL_OK && s->table->step_end) st = s->table->step_end(s->self, weights, totals);
-        if (st == NRL_OK) st = s->table->state(s->self, &(nrl_visitor){.from = first.into});
-        if (st == NRL_OK) st = s->table->state(s->self, &again);
+        if (st == NRL_OK) st = nrl_harness_load_state(s->table->state, s->self, first);
+        if (st == NRL_OK) st = nrl_harness_save_state(s->table->state, s->self, &a, &again);
         if (report_ok(s->report, st, "state comes back as it was saved"))
-            for (size_t i = 0; i < nrl_node_size(first.into); i++) {
-                const nrl_node *was = nrl_node_at(first.into, i), *is = nrl_node_at(again.into, i);
+            for (size_t i = 0; i < nrl_node_size(first); i++) {
+                const nrl_node *was = nrl_node_at(first, i), *is = nrl_node_at(again, i);
                 for (size_t k = 0; k < nrl_node_size(was); k++)
                     report_check(s->report,
                                  nrl_node_f64(nrl_node_at(was, k), 0) ==
                                      nrl_node_f64(nrl_node_at(is, k), 1),
                                  "state comes back as it was saved", "'%s', number %zu",
-                                 nrl_node_key(first.into, i), k);
+                                 nrl_node_key(first, i), k);
             }
     }
     arena_free(&a);

@@ -22,88 +22,94 @@ const char *const algorithm_columns_known[] = {"logps", "ref_logps", "entropy", 
 
 /* ---- batches ---- */
 
-static int64_t rows_of_block(const algorithm_suite *s, int64_t block)
-{
-    return (s->pairs ? 2 : 1) * (2 + block % 3 + (s->prompt_rows ? 1 : 0));
-}
+/* What a batch is made of, while it is filled. */
+typedef struct {
+    int32_t cu_seqlens[2 * ALGORITHM_MAX_SEGMENTS + 1], segment_block[2 * ALGORITHM_MAX_SEGMENTS],
+        segment_side[2 * ALGORITHM_MAX_SEGMENTS];
+    float labels[2 * ALGORITHM_MAX_SEGMENTS];
+    int32_t row_token[ALGORITHM_MAX_ROWS], row_target[ALGORITHM_MAX_ROWS], row_segment[ALGORITHM_MAX_ROWS];
+    float row_weight[ALGORITHM_MAX_ROWS];
+    int64_t n_rows, n_tokens;
+} filling;
 
-/* One segment of a block: a prompt row of weight 0 where asked for, then rows of weight 1 and 0.5.
- */
-static void fill_segment(const algorithm_suite *s, nrl_batch *b, int64_t segment, int32_t block,
-                         int32_t local, int32_t side, int64_t *row, int64_t *token)
+/* One segment of a block: a prompt row of weight 0 where asked for, then rows of weight 1 and 0.5. Two blocks of three
+ * are wanted, where examples have a label. */
+static void fill_segment(const algorithm_suite *s, filling *f, int64_t segment, int32_t block, int32_t local, int32_t side)
 {
     int64_t n = 2 + block % 3 + (s->prompt_rows ? 1 : 0);
-    b->segment_block[segment] = local;
-    b->segment_side[segment] = side;
-    b->segment_sample[segment] = block;
-    b->cu_seqlens[segment] = (int32_t)*token;
-    for (int64_t i = 0; i < n; i++, (*row)++) {
-        b->row_token[*row] = (int32_t)(*token + i);
-        b->row_target[*row] = (int32_t)((block * 7 + i) % 50);
-        b->row_segment[*row] = (int32_t)segment;
-        b->row_weight[*row] = s->prompt_rows && i == 0 ? 0 : i == n - 1 ? 0.5f : 1;
+    f->segment_block[segment] = local;
+    f->segment_side[segment] = side;
+    f->labels[segment] = block % 3 ? 1 : 0;
+    f->cu_seqlens[segment] = (int32_t)f->n_tokens;
+    for (int64_t i = 0; i < n; i++, f->n_rows++) {
+        f->row_token[f->n_rows] = (int32_t)(f->n_tokens + i);
+        f->row_target[f->n_rows] = (int32_t)((block * 7 + i) % 50);
+        f->row_segment[f->n_rows] = (int32_t)segment;
+        f->row_weight[f->n_rows] = s->prompt_rows && i == 0 ? 0 : i == n - 1 ? 0.5f : 1;
     }
-    *token += n + 1;
+    f->n_tokens += n + 1;
+    f->cu_seqlens[segment + 1] = (int32_t)f->n_tokens;
 }
 
-/* Two blocks of three are wanted. */
-static void add_labels(nrl_batch *b)
-{
-    b->n_extra = 1;
-    b->extra[0].name = "label";
-    b->extra[0].values = arena_alloc(&b->memory, (size_t)b->n_segments * sizeof(float));
-    for (int64_t s = 0; s < b->n_segments; s++)
-        b->extra[0].values[s] = b->segment_sample[s] % 3 ? 1 : 0;
-}
-
-/* The listed blocks, packed; block numbers fix every value, so a block is the same wherever it is.
- */
 nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *blocks, int64_t n)
 {
-    int64_t sides = s->pairs ? 2 : 1, rows = 0, row = 0, token = 0;
-    for (int64_t i = 0; i < n; i++)
-        rows += rows_of_block(s, blocks[i]);
-    nrl_batch *b = batch_new(rows + n * sides, rows, n * sides);
-    b->n_blocks = n;
+    static const char *const label = "label";
+    int64_t sides = s->pairs ? 2 : 1;
+    nrl_batch *b = NULL;
+    filling *f = calloc(1, sizeof *f);
     for (int64_t i = 0; i < n * sides; i++)
-        fill_segment(s, b, i, blocks[i / sides], (int32_t)(i / sides), (int32_t)(i % sides), &row,
-                     &token);
-    b->cu_seqlens[n * sides] = (int32_t)token;
-    if (s->table->block_kind == 2) add_labels(b);
-    for (int64_t i = 0; i < n * sides; i++)
-        for (int32_t t = b->cu_seqlens[i]; t < b->cu_seqlens[i + 1]; t++)
-            b->positions[t] = t - b->cu_seqlens[i];
+        fill_segment(s, f, i, blocks[i / sides], (int32_t)(i / sides), (int32_t)(i % sides));
+    const float *labels = f->labels;
+    const nrl_harness_batch spec = {.size = sizeof spec,
+                                    .n_extra = s->table->block_kind == 2,
+                                    .n_tokens = f->n_tokens,
+                                    .n_rows = f->n_rows,
+                                    .n_segments = n * sides,
+                                    .n_blocks = n,
+                                    .cu_seqlens = f->cu_seqlens,
+                                    .row_token = f->row_token,
+                                    .row_target = f->row_target,
+                                    .row_segment = f->row_segment,
+                                    .row_weight = f->row_weight,
+                                    .segment_block = f->segment_block,
+                                    .segment_side = f->segment_side,
+                                    .extra_names = &label,
+                                    .extra_values = &labels};
+    nrl_status st = nrl_harness_batch_create(&spec, &b);
+    if (st != NRL_OK) report_ok(s->report, st, "loss succeeds on an ordinary batch");
+    free(f);
     return b;
 }
 
 /* Log-probs and the like in [-scale, 0), by block, side and row: not by place in the batch. */
-static nrl_status set_column(algorithm_suite *s, nrl_batch *b, const char *name, double scale,
+static nrl_status set_column(algorithm_suite *s, nrl_batch *b, const int32_t *blocks, const char *name, double scale,
                              nrl_tensor **column)
 {
     float values[ALGORITHM_MAX_ROWS];
     int32_t last = -1;
     uint64_t state = 0;
-    for (int64_t i = 0; i < b->n_rows; i++) {
-        int32_t segment = b->row_segment[i];
+    int64_t n = nrl_batch_n_rows(b);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t segment = nrl_batch_row_segment(b)[i];
         if (segment != last)
-            state = (uint64_t)b->segment_sample[segment] * 1000 +
-                    (uint64_t)b->segment_side[segment] * 100 +
+            state = (uint64_t)blocks[nrl_batch_segment_block(b)[segment]] * 1000 +
+                    (uint64_t)nrl_batch_segment_side(b)[segment] * 100 +
                     (unsigned char)(s->agree ? 'l' : name[0]);
         last = segment;
         values[i] = (float)compute_uniform(&state, -scale, 0);
     }
-    NRL_TRY(nrl_tensor_from_host(s->compute.ctx, NRL_DTYPE_F32, 1, &b->n_rows, values, column));
-    batch_set_column(b, name, *column);
+    NRL_TRY(nrl_tensor_from_host(s->compute.ctx, NRL_DTYPE_F32, 1, &n, values, column));
+    nrl_harness_batch_set_column(b, name, *column);
     return NRL_OK;
 }
 
-nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, double scale, nrl_tensor **logps)
+nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *blocks, double scale, nrl_tensor **logps)
 {
     nrl_tensor *other;
-    NRL_TRY(set_column(s, b, "logps", scale, logps));
+    NRL_TRY(set_column(s, b, blocks, "logps", scale, logps));
     for (const char *const *n = algorithm_needs(s); n && *n; n++)
         if (strcmp(*n, "logps") && algorithm_is_word(*n, algorithm_columns_known))
-            NRL_TRY(set_column(s, b, *n, scale, &other));
+            NRL_TRY(set_column(s, b, blocks, *n, scale, &other));
     return NRL_OK;
 }
 
@@ -121,7 +127,7 @@ static bool terms_are_numbers(algorithm_suite *s, nrl_tensor *const *sums)
     return good;
 }
 
-static nrl_status fetch_outcome(algorithm_suite *s, tape *t, nrl_tensor *logps, nrl_tensor *const *sums,
+static nrl_status fetch_outcome(algorithm_suite *s, nrl_tensor *logps, nrl_tensor *const *sums,
                                 algorithm_outcome *o)
 {
     nrl_ctx *ctx = s->compute.ctx;
@@ -131,30 +137,27 @@ static nrl_status fetch_outcome(algorithm_suite *s, tape *t, nrl_tensor *logps, 
         NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &one, &seeds[k]));
         NRL_TRY(nrl_tensor_fetch(ctx, sums[k], &o->sums[k], 1));
     }
-    NRL_TRY(tape_backward(ctx, t, sums, seeds, (int)s->table->n_terms, &logps, &grad, 1));
+    NRL_TRY(nrl_harness_backward(s->compute.harness, sums, seeds, (int)s->table->n_terms, &logps, &grad, 1));
     if (!grad) return NRL_OK; /* nothing flows: zeros */
     nrl_status st = nrl_tensor_fetch(ctx, grad, o->grad, o->n_rows);
-    tensor_release(ctx, grad);
+    nrl_tensor_free(ctx, grad);
     return st;
 }
 
 nrl_status algorithm_loss(algorithm_suite *s, void *self, nrl_batch *b, nrl_tensor *logps, algorithm_outcome *o)
 {
-    nrl_ctx *ctx = s->compute.ctx;
     nrl_tensor *sums[NRL_MAX_TERMS] = {0};
-    tape *t = tape_create();
-    tensor_set_leaf(logps);
-    ctx_tape_begin(ctx, t);
-    nrl_status st = s->table->loss(self, ctx, b, sums);
-    ctx_tape_end(ctx);
-    if (st == NRL_OK && terms_are_numbers(s, sums)) st = fetch_outcome(s, t, logps, sums, o);
-    tape_destroy(ctx, t);
+    nrl_harness_leaf(logps);
+    nrl_harness_record(s->compute.harness);
+    nrl_status st = s->table->loss(self, s->compute.ctx, b, sums);
+    nrl_harness_stop(s->compute.harness);
+    if (st == NRL_OK && terms_are_numbers(s, sums)) st = fetch_outcome(s, logps, sums, o);
+    nrl_harness_forget(s->compute.harness);
     return st;
 }
 
 static void check_metrics(algorithm_suite *s)
 {
-    const ctx_metric *list;
     int64_t n, rows = 0;
     while (s->table->metrics && s->table->metrics[rows].name)
         rows++;
@@ -162,13 +165,15 @@ static void check_metrics(algorithm_suite *s)
         report_check(s->report, s->table->metrics[i].better <= NRL_BETTER_LARGER,
                      "a metric declares its better values by nrl_better", "'%s' has %u", s->table->metrics[i].name,
                      s->table->metrics[i].better);
-    if (!report_ok(s->report, ctx_take_metrics(s->compute.ctx, &list, &n), "metrics can be read"))
+    if (!report_ok(s->report, nrl_harness_take_metrics(s->compute.harness, &n), "metrics can be read"))
         return;
-    for (int64_t i = 0; i < n; i++)
-        report_check(s->report,
-                     list[i].index < rows && isfinite(list[i].value) && isfinite(list[i].weight),
-                     "metrics are declared and finite", "metric %u is %g, weight %g", list[i].index,
-                     list[i].value, list[i].weight);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t index;
+        double value, weight;
+        nrl_harness_metric(s->compute.harness, i, &index, &value, &weight);
+        report_check(s->report, index < rows && isfinite(value) && isfinite(weight), "metrics are declared and finite",
+                     "metric %u is %g, weight %g", index, value, weight);
+    }
 }
 
 static void weigh(algorithm_suite *s, void *self, const nrl_batch *b, double *weights)
@@ -183,16 +188,17 @@ algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *b
     algorithm_outcome o = {0};
     nrl_tensor *logps;
     nrl_batch *b = algorithm_batch(s, blocks, n);
-    o.n_rows = b->n_rows;
+    if (!b) return o;
+    o.n_rows = nrl_batch_n_rows(b);
     weigh(s, self, b, o.weights); /* before any column exists */
-    ctx_scope_begin(s->compute.ctx);
-    nrl_status st = ctx_set_batch(s->compute.ctx, b);
-    if (st == NRL_OK) st = algorithm_columns(s, b, scale, &logps);
+    nrl_scope_begin(s->compute.ctx);
+    nrl_status st = nrl_harness_use_batch(s->compute.harness, b);
+    if (st == NRL_OK) st = algorithm_columns(s, b, blocks, scale, &logps);
     if (st == NRL_OK) st = algorithm_loss(s, self, b, logps, &o);
     report_ok(s->report, st, "loss succeeds on an ordinary batch");
     check_metrics(s);
-    ctx_scope_end(s->compute.ctx);
-    ctx_set_batch(s->compute.ctx, NULL);
-    batch_free(b);
+    nrl_scope_end(s->compute.ctx);
+    nrl_harness_use_batch(s->compute.harness, NULL);
+    nrl_harness_batch_free(b);
     return o;
 }

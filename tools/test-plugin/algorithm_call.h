@@ -6,7 +6,8 @@
 #include "compute.h"
 
 /* A loss that couples groups of blocks is given two of them. */
-enum { ALGORITHM_MAX_GROUP = 16, ALGORITHM_MAX_BLOCKS = 2 * ALGORITHM_MAX_GROUP, ALGORITHM_MAX_ROWS = 1024 };
+enum { ALGORITHM_MAX_GROUP = 16, ALGORITHM_MAX_BLOCKS = 2 * ALGORITHM_MAX_GROUP, ALGORITHM_MAX_SEGMENTS = 2 * ALGORITHM_MAX_BLOCKS,
+       ALGORITHM_MAX_ROWS = 1024 };
 
 typedef struct {
     const nrl_algorithm *table;
@@ -30,10 +31,11 @@ extern const char *const algorithm_columns_known[]; /* of scored rows, that the 
 const char *const *algorithm_needs(const algorithm_suite *s);
 bool algorithm_is_word(const char *word, const char *const *words);
 
-/* The listed blocks, packed; block numbers fix every value, so a block is the same wherever it is. */
+/* The listed blocks, packed (nrl_harness_batch_free); block numbers fix every value, so a block is the same wherever it
+ * is. */
 nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *blocks, int64_t n);
-/* What the loss needs, log-probs in [-scale, 0). */
-nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, double scale, nrl_tensor **logps);
+/* What the loss needs of a batch of these blocks, log-probs in [-scale, 0). */
+nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *blocks, double scale, nrl_tensor **logps);
 nrl_status algorithm_loss(algorithm_suite *s, void *self, nrl_batch *b, nrl_tensor *logps, algorithm_outcome *o);
 /* All of it on these blocks. */
 algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *blocks, int64_t n, double scale);

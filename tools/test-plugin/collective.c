@@ -10,15 +10,12 @@ static void check_missing(const nrl_collective *table, const conformance_setup *
                           conformance_report *report)
 {
     const char *rule = "joining names who is missing, in time";
-    store_server *server = NULL;
-    nrl_store *store = NULL;
+    nrl_harness_store *store;
     void *self = NULL;
-    nrl_status st = store_server_open("127.0.0.1", 0, &server);
-    if (st == NRL_OK)
-        st = store_connect("127.0.0.1", store_server_port(server), JOIN_SECONDS, &store);
+    nrl_status st = nrl_harness_store_open(JOIN_SECONDS, &store);
     if (report_ok(report, st, "ranks join through the store")) {
         double start = collective_clock();
-        st = table->open(setup->options, store, 0, 2, 0.3, &self);
+        st = table->open(setup->options, nrl_harness_store_client(store), 0, 2, 0.3, &self);
         double took = collective_clock() - start;
         report_check(report, st == NRL_ERR_PEER, rule, "status %d, expected %d", st, NRL_ERR_PEER);
         report_check(report, took < 5, rule, "%.1f s, where 0.3 were given", took);
@@ -28,8 +25,7 @@ static void check_missing(const nrl_collective *table, const conformance_setup *
         else
             table->close(self);
     }
-    store_close(store);
-    store_server_close(server);
+    nrl_harness_store_close(store);
 }
 
 static void skip_absent(const nrl_collective *t, conformance_report *report)

@@ -8,7 +8,7 @@
 #ifndef CONFORMANCE_COLLECTIVE_H
 #define CONFORMANCE_COLLECTIVE_H
 #include "suites.h"
-#include "mesh/store.h"
+#include <nrl/harness.h>
 #include <stdatomic.h>
 
 enum { RANKS_MAX = 4, DONE_SECONDS = 10, JOIN_SECONDS = 15 };

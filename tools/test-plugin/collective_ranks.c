@@ -163,17 +163,15 @@ collective_end collective_run(const nrl_collective *table, const conformance_set
                               void (*part)(member *m))
 {
     collective_group *g = calloc(1, sizeof *g);
-    store_server *server = NULL;
+    nrl_harness_store *store;
     collective_end end = COLLECTIVE_STOPPED;
     *g = (collective_group){.table = table, .options = setup->options, .world = world};
-    nrl_status st = store_server_open("127.0.0.1", 0, &server);
-    if (st == NRL_OK)
-        st = store_connect("127.0.0.1", store_server_port(server), JOIN_SECONDS, &g->store);
+    nrl_status st = nrl_harness_store_open(JOIN_SECONDS, &store);
+    if (st == NRL_OK) g->store = nrl_harness_store_client(store);
     if (report_ok(report, st, "ranks join through the store"))
         end = run_threads(g, report, name, part);
     if (end == COLLECTIVE_HANGS) return end; /* threads are still at it */
-    store_close(g->store);
-    store_server_close(server);
+    nrl_harness_store_close(store);
     free(g);
     return end;
 }

@@ -6,18 +6,14 @@
 bool compute_open(compute *c, const conformance_setup *setup, conformance_report *r)
 {
     *c = (compute){0};
-    nrl_status st = device_open(setup->backend, setup->backend_options, 0, &c->device);
-    if (st == NRL_OK) {
-        st = ctx_create(&c->device, &c->ctx);
-        if (st != NRL_OK) device_close(&c->device);
-    }
+    nrl_status st = nrl_harness_open(setup->backend, setup->backend_options, &c->harness);
+    if (st == NRL_OK) c->ctx = nrl_harness_ctx(c->harness);
     return report_ok(r, st, "the backend opens");
 }
 
 void compute_close(compute *c)
 {
-    ctx_destroy(c->ctx);
-    device_close(&c->device);
+    nrl_harness_close(c->harness);
 }
 
 double compute_uniform(uint64_t *state, double low, double high)

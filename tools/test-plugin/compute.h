@@ -4,11 +4,11 @@
 #ifndef CONFORMANCE_COMPUTE_H
 #define CONFORMANCE_COMPUTE_H
 #include "suites.h"
-#include "tensor/ctx.h"
+#include <nrl/harness.h>
 
 typedef struct {
-    device device;
-    nrl_ctx *ctx;
+    nrl_harness *harness;
+    nrl_ctx *ctx; /* the harness's */
 } compute;
 
 /* A failed check named "the backend opens" where it does not. */

@@ -6,6 +6,7 @@
 #define CONFORMANCE_MODEL_SUITE_H
 #include "compute.h"
 #include "model/model.h"
+#include "tensor/ctx.h"
 
 enum { MODEL_N_SEGMENTS = 2, MODEL_MAX_PARAMS = 256, MODEL_MAX_STATES = 65536 };
 static const int64_t model_lengths[MODEL_N_SEGMENTS] = {5, 4}; /* of the two segments of a batch */

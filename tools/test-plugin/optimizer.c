@@ -3,6 +3,7 @@
  * it is given, and does not care how a parameter was cut.
  */
 #include "compute.h"
+#include "tensor/ctx.h"
 #include "tensor/param.h"
 #include "tensor/split16.h"
 #include <math.h>

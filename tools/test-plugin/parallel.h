@@ -11,6 +11,7 @@
 #define CONFORMANCE_PARALLEL_H
 #include "compute.h"
 #include "mesh/layout.h"
+#include "tensor/ctx.h"
 #include "tensor/param.h"
 
 enum { PARALLEL_RANKS = 4, TOY_PARAMS = 11, TOY_PARTS = 13, TOY_UNITS = 4, TOY_MICRO = 6, TOY_LARGEST = 138 };

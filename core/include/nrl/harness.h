@@ -1,0 +1,103 @@
+/*
+ * harness.h - for programs that test plugins: a context on a backend without a run around it, batches made by hand,
+ * gradients, the metrics and the state of an algorithm, a store where ranks meet. `nrl plugins test` is built on it.
+ *
+ *     nrl_harness *h;
+ *     nrl_harness_open(backend, options, &h);
+ *     nrl_scope_begin(nrl_harness_ctx(h));
+ *     nrl_harness_use_batch(h, batch);
+ *     nrl_harness_record(h);                              (logps is a leaf of nrl_harness_leaf)
+ *     algorithm->loss(self, nrl_harness_ctx(h), batch, &sum);
+ *     nrl_harness_backward(h, &sum, &one, 1, &logps, &grad, 1);
+ *     nrl_scope_end(nrl_harness_ctx(h));
+ *     nrl_harness_close(h);
+ *
+ * Threads: a harness belongs to the thread that opened it; several may be open. A store may be used by any thread.
+ * Growth: the caller sets `size` of a struct to its sizeof.
+ */
+#ifndef NRL_HARNESS_H
+#define NRL_HARNESS_H
+#include <nrl/algorithm.h>
+#include <nrl/backend.h>
+#include <nrl/batch.h>
+#include <nrl/collective.h>
+#include <nrl/node.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- a context ---- */
+
+typedef struct nrl_harness nrl_harness;
+
+/* Opens the first device of a backend; `options` are the backend's, filled. Both outlive the harness. NRL_ERR_DEVICE,
+ * NRL_ERR_MEMORY. */
+NRL_API nrl_status nrl_harness_open(const nrl_backend *backend, const void *options, nrl_harness **out);
+NRL_API void nrl_harness_close(nrl_harness *h); /* NULL is fine */
+NRL_API nrl_ctx *nrl_harness_ctx(nrl_harness *h);
+NRL_API size_t nrl_harness_live_bytes(const nrl_harness *h); /* of tensors that are in use */
+
+/* ---- batches ---- */
+
+/* Documents laid end to end, by the legend of nrl/batch.h. Arrays are copied; positions restart at 0 in each segment. */
+typedef struct {
+    uint32_t size;
+    int32_t n_extra;
+    int64_t n_tokens, n_rows, n_segments, n_blocks;
+    const int32_t *tokens;         /* [n_tokens]; NULL = all 0 */
+    const int32_t *cu_seqlens;     /* [n_segments + 1] */
+    const int32_t *row_token;      /* [n_rows] the token that predicts the row's target */
+    const int32_t *row_target;     /* [n_rows] token id */
+    const int32_t *row_segment;    /* [n_rows] ascending */
+    const float *row_weight;       /* [n_rows] */
+    const int32_t *segment_block;  /* [n_segments] ascending */
+    const int32_t *segment_side;   /* [n_segments] 0, or 1 = rejected; NULL = all 0 */
+    const char *const *extra_names;   /* [n_extra] as data.extra names them; "label" of labelled examples */
+    const float *const *extra_values; /* [n_extra][n_segments] */
+} nrl_harness_batch;
+/* NRL_ERR_CONFIG where more extra values are given than a batch holds. */
+NRL_API nrl_status nrl_harness_batch_create(const nrl_harness_batch *spec, nrl_batch **out);
+/* Rows [begin, end) as a batch of their own that borrows the other's arrays, as a separable loss is given them. */
+NRL_API nrl_status nrl_harness_batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch **out);
+NRL_API void nrl_harness_batch_free(nrl_batch *b); /* NULL is fine */
+/* What nrl_batch_column gives by this name; the tensor outlives the batch's use. */
+NRL_API void nrl_harness_batch_set_column(nrl_batch *b, const char *name, nrl_tensor *column);
+/* The batch that operations work on from here on; NULL = none. */
+NRL_API nrl_status nrl_harness_use_batch(nrl_harness *h, nrl_batch *b);
+
+/* ---- gradients ---- */
+
+NRL_API void nrl_harness_leaf(nrl_tensor *t); /* its gradient is wanted */
+/* Operations are recorded from here until nrl_harness_backward or nrl_harness_forget. */
+NRL_API void nrl_harness_record(nrl_harness *h);
+/* Walks back from outputs[i] with the gradient grad_outputs[i] (NULL = none). input_grads[i] is the gradient of inputs[i],
+ * NULL where none flows; each is given back by nrl_tensor_free. */
+NRL_API nrl_status nrl_harness_backward(nrl_harness *h, nrl_tensor *const *outputs, nrl_tensor *const *grad_outputs,
+                                        int n_outputs, nrl_tensor *const *inputs, nrl_tensor **input_grads, int n_inputs);
+NRL_API void nrl_harness_stop(nrl_harness *h);   /* operations are recorded no longer; the tape stays for backward */
+NRL_API void nrl_harness_forget(nrl_harness *h); /* releases the tape; after backward, or in its place */
+
+/* ---- what an algorithm leaves ---- */
+
+/* Metric i of those that were added (nrl_metric_add) since nrl_harness_take_metrics. */
+NRL_API nrl_status nrl_harness_take_metrics(nrl_harness *h, int64_t *n);
+NRL_API void nrl_harness_metric(const nrl_harness *h, int64_t i, uint32_t *index, double *value, double *weight);
+
+/* Saves what `state` (nrl_algorithm.state) visits into a map in `memory`; brings it back. */
+NRL_API nrl_status nrl_harness_save_state(nrl_status (*state)(void *self, nrl_visitor *v), void *self, nrl_arena *memory,
+                                          nrl_node **map);
+NRL_API nrl_status nrl_harness_load_state(nrl_status (*state)(void *self, nrl_visitor *v), void *self,
+                                          const nrl_node *map);
+
+/* ---- a store ---- */
+
+/* A store on loopback with its server in this process: what a collective's `open` is given. */
+typedef struct nrl_harness_store nrl_harness_store;
+NRL_API nrl_status nrl_harness_store_open(double timeout_s, nrl_harness_store **out);
+NRL_API nrl_store *nrl_harness_store_client(nrl_harness_store *s);
+NRL_API void nrl_harness_store_close(nrl_harness_store *s); /* NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
