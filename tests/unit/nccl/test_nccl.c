@@ -3,6 +3,7 @@
  * happens when a rank is missing, NCCL fails, or an exchange never ends.
  */
 #include "group.h"
+#include "mesh/store.h"
 #include "tools/test-plugin/collective.h"
 #include "fake_nccl.h"
 #include <setjmp.h>
