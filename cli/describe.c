@@ -12,6 +12,7 @@
 #include "optim/schedule.h"
 #include "run/reference.h"
 #include <nrl/backend.h>
+#include <nrl/frontend.h>
 #include <nrl/model.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ typedef struct {
     const nrl_option *rows;
     size_t n_rows, stride;
     const char *const *words; /* other names: a model plugin's model_type words; NULL: none */
+    const char *page;         /* printed where the table is asked for by name; NULL: none */
 } table;
 
 typedef struct {
@@ -56,13 +58,13 @@ static void add_core(tables *t)
     size_t n;
     const config_section *s = config_sections(&n);
     for (size_t i = 0; i < n; i++)
-        add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option), NULL});
+        add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option), NULL, NULL});
     add(t, (table){"algorithm", "the core's part, where a loss needs a reference; the algorithm plugin has its own",
-                   reference_rows, reference_n_rows, sizeof(nrl_option), NULL});
+                   reference_rows, reference_n_rows, sizeof(nrl_option), NULL, NULL});
     add(t, (table){"optimizer", "the core's part; the optimizer plugin has its own", optim_rows,
-                   optim_n_rows, sizeof(nrl_option), NULL});
+                   optim_n_rows, sizeof(nrl_option), NULL, NULL});
     add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows,
-                   sizeof(nrl_option), NULL});
+                   sizeof(nrl_option), NULL, NULL});
 }
 
 static const char *backend_help(arena *a, const nrl_backend *b)
@@ -124,7 +126,14 @@ static void add_axes(tables *t)
                                      .help = axis_help(&t->a, axis, strategies)};
     }
     add(t, (table){"parallel", "how many ranks each axis has; the strategy of an axis has options of its own", rows, n,
-                   sizeof(nrl_option), NULL});
+                   sizeof(nrl_option), NULL, NULL});
+}
+
+/* What a script can call. */
+static const char *frontend_page(const plugin_entry *e)
+{
+    const nrl_frontend *f = (const nrl_frontend *)e->table;
+    return e->kind->kind == NRL_KIND_FRONTEND && f->describe ? f->describe() : NULL;
 }
 
 static void add_plugins(tables *t)
@@ -136,7 +145,7 @@ static void add_plugins(tables *t)
         if (e->table && !e->hidden_by)
             add(t,
                 (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), plugin_help(&t->a, e),
-                        e->table->options, e->table->n_options, e->table->option_size, model_words(e)});
+                        e->table->options, e->table->n_options, e->table->option_size, model_words(e), frontend_page(e)});
     }
 }
 
@@ -317,6 +326,7 @@ static nrl_status print(tables *t, const char *name, bool json)
             node_append(&t->a, list, NULL, table_node(&t->a, &t->list[i]));
         else
             print_text(t, &t->list[i], NULL);
+        if (name && !json && t->list[i].page) cli_print(t->list[i].page);
     }
     if (!found && !json) found = print_options(t, name);
     if (!found) return nothing_called(t, name ? name : "");
@@ -331,10 +341,6 @@ nrl_status cli_describe(int argc, char **argv)
     tables t = {0};
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 0, 1));
-    if (argc > 1 && !strcmp(argv[1], "lua")) {
-        cli_describe_lua();
-        return NRL_OK;
-    }
     t.host = cli_plugin_host(&t.a, NULL, 0);
     add_core(&t);
     add_plugins(&t);

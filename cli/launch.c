@@ -83,8 +83,7 @@ static nrl_status refuse_ranks(const launch_flags *f)
 static char **config_words(const launch *l)
 {
     const char *verb = l->command[1], *file = l->command[2];
-    const char *dot = file ? strrchr(file, '.') : NULL;
-    if (!dot || !strcmp(dot, ".lua") || !strcmp(verb, "resume") || !strcmp(verb, "env")) return NULL;
+    if (!file || !experiment_is_config(file) || !strcmp(verb, "resume") || !strcmp(verb, "env")) return NULL;
     return l->command + 2;
 }
 

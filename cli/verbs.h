@@ -9,7 +9,6 @@
 
 nrl_status cli_check(int argc, char **argv);
 nrl_status cli_describe(int argc, char **argv);
-void cli_describe_lua(void); /* the page of the script functions */
 nrl_status cli_env(int argc, char **argv);
 nrl_status cli_launch(int argc, char **argv);
 nrl_status cli_plugins(int argc, char **argv);
@@ -19,8 +18,10 @@ nrl_status cli_run(int argc, char **argv);
 nrl_status cli_version(int argc, char **argv);
 
 /* run.c, for `run` and `check`. argv: VERB FILE [key=value ...], of a config or a script. Trains, or runs the script;
- * with check_only it stops where the first run would open its device. */
-nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env);
+ * with check_only it stops where the first run would open its device. `frontend` names the plugin that runs it; NULL:
+ * the one that serves the file's name, if any does. */
+nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env, const char *frontend);
+bool experiment_is_config(const char *path); /* by its name: a YAML file, which no frontend runs */
 
 /* programs.c: becomes the program nrl-NAME: one that is installed with nrl, else one on PATH. Returns only where that
  * cannot be: NRL_ERR_CONFIG, there is none of that name; NRL_ERR_IO, it cannot be started. argv[0] is replaced. */

@@ -9,10 +9,9 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
-pkg_search_module(LUA REQUIRED IMPORTED_TARGET lua5.4 lua-5.4 lua54 lua)
 add_library(nrl_base_libraries INTERFACE)
 target_link_libraries(nrl_base_libraries INTERFACE PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::SODIUM)
 add_library(nrl_core_libraries INTERFACE)
 target_link_libraries(nrl_core_libraries INTERFACE nrl_base_libraries PkgConfig::YAML PkgConfig::ZSTD
-  PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH PkgConfig::SODIUM PkgConfig::ZLIB PkgConfig::LUA
+  PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH PkgConfig::SODIUM PkgConfig::ZLIB
   Threads::Threads ${CMAKE_DL_LIBS} m)

@@ -7,9 +7,10 @@
 #include <string.h>
 
 const cli_verb cli_verbs[] = {
-    {"run", "FILE [key=value ...]", "run scripts/sft.lua optimizer.lr=5e-6",
-     "train, from Lua or YAML",
-     "FILE.yaml is a config, FILE.lua a script that makes one. key=value sets any\n"
+    {"run", "FILE [key=value ...] [--frontend NAME]", "run scripts/sft.lua optimizer.lr=5e-6",
+     "train, by a script or a YAML file",
+     "FILE.yaml is a config, FILE.lua a script that makes one; --frontend names the\n"
+     "plugin that runs a script whose name does not say so. key=value sets any\n"
      "option of it; `nrl describe` lists them. With any verb, --no-scripts runs no\n"
      "script, and --no-plugins-from-config opens no plugin of a folder that a config\n"
      "names: for files of strangers."},
@@ -92,7 +93,7 @@ const cli_verb cli_verbs[] = {
      NULL},
     {"describe", "[NAME] [--json]", "describe train", "options of a section or a plugin",
      "NAME is a section (train), a kind (optimizer), a plugin (adamw) or an option\n"
-     "(lr), or lua, what a script can call; none: everything."},
+     "(lr); `lua`, a frontend, is what a script can call; none: everything."},
     {"plugins",
      "[--json]\n"
      "         nrl plugins test FILE.so [option=value ...] [--backend NAME]\n"

@@ -80,6 +80,11 @@ char *nrl_json_write(const nrl_node *node, int indent)
     return json_write(node, indent);
 }
 
+const char *nrl_version(void)
+{
+    return NRL_VERSION;
+}
+
 void nrl_free(void *allocated)
 {
     free(allocated);

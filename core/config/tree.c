@@ -42,9 +42,15 @@ void nrl_config_override(nrl_config *c, const char *assignment)
     config_override(c->memory, &c->problems, c->root, assignment);
 }
 
+static const char *tree_no_variable(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
 void nrl_config_substitute(nrl_config *c, const char *(*lookup)(const char *name))
 {
-    if (c->root) config_substitute(c->memory, &c->problems, c->root, lookup);
+    if (c->root) config_substitute(c->memory, &c->problems, c->root, lookup ? lookup : tree_no_variable);
 }
 
 nrl_node *nrl_config_root(nrl_config *c)

@@ -75,6 +75,9 @@ nrl_status plugin_identity(plugin_host *h, uint32_t kind, const char *name, aren
 /* The same of the core: the hash of the file that it was loaded from. */
 nrl_status plugin_core_identity(char out[HASH_TEXT]);
 
+/* The folder that a program installed with this library has, for exe_dir; NULL = unknown. [main] */
+const char *plugin_own_exe_dir(arena *a);
+
 /* Folders searched, in order; borrowed. */
 const char *const *plugin_folders(const plugin_host *h, size_t *n);
 

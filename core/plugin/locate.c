@@ -6,7 +6,9 @@
 #include "plugin/host.h"
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* The kind whose folder ends at `end` in path, NULL = none. */
 static const plugin_kind *kind_before(const char *path, const char *end)
@@ -24,6 +26,25 @@ nrl_status plugin_core_identity(char out[HASH_TEXT])
     if (dladdr((const void *)(uintptr_t)&plugin_core_identity, &in) && in.dli_fname && hash_file(in.dli_fname, out) == NRL_OK)
         return NRL_OK;
     return hash_file("/proc/self/exe", out); /* the core is linked into the program, whose name says no path */
+}
+
+/* The library lies in <prefix>/lib, or a folder deeper. */
+const char *plugin_own_exe_dir(arena *a)
+{
+    Dl_info in;
+    struct stat st;
+    if (!dladdr((const void *)(uintptr_t)&plugin_own_exe_dir, &in) || !in.dli_fname) return NULL;
+    char *path = realpath(in.dli_fname, NULL);
+    const char *found = NULL;
+    for (int up = 0; path && !found && up < 3; up++) {
+        char *slash = strrchr(path, '/');
+        if (!slash || slash == path) break;
+        *slash = 0;
+        char *plugins = arena_printf(a, "%s/" NRL_PLUGIN_SUBDIR, path);
+        if (up && !stat(plugins, &st)) found = arena_printf(a, "%s/bin", path);
+    }
+    free(path);
+    return found;
 }
 
 /* From <folder>/<kind>/<name>.so: the host opens no others. */

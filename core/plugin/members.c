@@ -33,6 +33,8 @@ static const member model[] = {OF(model, create), OF(model, destroy), OF(model, 
 static const member format[] = {OF(format, probe), OF(format, open),   OF(format, close),  OF(format, info),
                                 OF(format, load),  OF(format, n_tensors), OF(format, tensor), OF(format, read), END};
 
+static const member frontend[] = {OF(frontend, run), END};
+
 static const member *members_of(uint32_t kind)
 {
     switch ((nrl_kind)kind) {
@@ -46,6 +48,8 @@ static const member *members_of(uint32_t kind)
         return backend;
     case NRL_KIND_COLLECTIVE:
         return collective;
+    case NRL_KIND_FRONTEND:
+        return frontend;
     case NRL_KIND_LOGGER:
         return logger;
     case NRL_KIND_MODEL:

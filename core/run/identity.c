@@ -25,6 +25,7 @@ static nrl_status add_code(run *r, buffer *lines)
 {
     char core[HASH_TEXT];
     NRL_TRY(plugin_core_identity(core));
+    if (r->env.frontend) buffer_print(lines, "frontend: %s\n", r->env.frontend);
     buffer_print(lines, "build of nrl %s: %s\n", NRL_VERSION, core);
     if (r->algorithm_is_script)
         buffer_print(lines, "loss %s: %s\n", r->algorithm->plugin.name, r->algorithm->plugin.version);

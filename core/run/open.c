@@ -142,8 +142,11 @@ nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl
 
 nrl_status nrl_run_open(nrl_config *config, const nrl_environment *env, nrl_run **out)
 {
+    nrl_environment own = {0};
     *out = NULL;
-    if (config->root) return run_open(config->root, &config->problems, env, out);
+    memcpy(&own, env, env->size < sizeof own ? env->size : sizeof own);
+    if (!own.exe_dir) own.exe_dir = plugin_own_exe_dir(config->memory);
+    if (config->root) return run_open(config->root, &config->problems, &own, out);
     return nrl_fail(NRL_ERR_CONFIG, "cannot open a run: its config is empty");
 }
 

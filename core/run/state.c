@@ -144,6 +144,7 @@ static void add_nodes(run *r, arena *a, checkpoint_writer *w)
     add_text(a, w, "nrl", NRL_VERSION);
     add_text(a, w, "format", format_identity(r, a));
     add_text(a, w, "script_path", r->env.script);
+    add_text(a, w, "frontend", r->env.frontend);
     add_text(a, w, "script", r->script_state);
     if (r->progress.best_step != r->progress.step || !r->progress.step) return;
     checkpoint_set_metric(w, r->best_is_largest ? -r->progress.best : r->progress.best);

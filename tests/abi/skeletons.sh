@@ -16,7 +16,7 @@ train() {
         checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
 }
 
-for kind in algorithm optimizer logger format; do
+for kind in algorithm optimizer logger format frontend; do
     name=my_$kind
     run 0 plugins new $kind $name $kind
     has out "$kind/$name.c"
@@ -32,6 +32,12 @@ for kind in algorithm optimizer logger format; do
     case $kind in
     algorithm) train algorithm="{name: $name, strength: 0.5}" ;;
     optimizer) train optimizer="{name: $name, lr: 0.1, momentum: 0.5}" ;;
+    frontend)
+        configs=$prefix/share/nrl/configs
+        printf '%s\n' "model.config=$configs/models/tiny.json" "model.tokenizer=$configs/models/tiny-tokenizer" \
+            "data.train=$configs/data/chat.jsonl" data.template=chatml data.max_length=128 optimizer.lr=1e-3 train >mine.$name
+        run 0 run mine.$name train.steps=2 train.global_batch=8 checkpoint.every=0 "$one_thread" out=trained overwrite=true
+        ;;
     logger) train loggers="[$name, jsonl]" && is "lines of the logger" "$(grep -c . trained/my_logger.txt)" 2 ;;
     format) train ;;
     esac
@@ -43,7 +49,7 @@ run 2 plugins new algorithm mine half
 has err "'half/CMakeLists.txt' is there already: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
 run 2 plugins new backend mine there
-has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, format"
+has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, format, frontend"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is no kind of plugin"
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do

@@ -15,7 +15,7 @@ home() {
 home 'dlfcn\.h' 'core/plugin/|plugins/(backends/cuda|collectives/nccl)/'
 home 'yaml\.h' 'core/config/'
 home 'jansson\.h' 'base/json\.c'
-home 'l(ua|ualib|auxlib)\.h(pp)?' 'core/script/'
+home 'l(ua|ualib|auxlib)\.h(pp)?' 'plugins/frontends/lua/'
 home 'pcre2\.h' 'core/text/'
 home 'utf8proc\.h' 'core/text/'
 home 'sodium\.h' 'base/hash\.c|core/(mesh|checkpoint)/'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # layers.sh ROOT: who may include whom.
-#   base | api config plugin tensor | mesh model text | data optim checkpoint | run | script | cli | tools
+#   base | api config plugin tensor | mesh model text | data optim checkpoint | run | cli | tools
 # A folder includes folders of layers to its left, and itself. The plugin host may include config (it
 # fills options). base/ is linked statically into everything; cli/ is the program,
 # tools/ the programs behind its other verbs, the other folders are those of core/.
@@ -12,7 +12,7 @@ core_rule() {
     find base core cli tools -name '*.[ch]' ! -path 'core/include/*' | xargs grep -nE '^#include "[a-z_]+/' |
         awk -F'[:"]' '
         BEGIN {
-            n = split("base|api config plugin tensor|mesh model text|data optim checkpoint|run|script|cli|tools", layers, "|")
+            n = split("base|api config plugin tensor|mesh model text|data optim checkpoint|run|cli|tools", layers, "|")
             for (i = 1; i <= n; i++) {
                 m = split(layers[i], folders, " ")
                 for (j = 1; j <= m; j++) level[folders[j]] = i
@@ -33,7 +33,7 @@ core_rule() {
 plugin_rule() {
     find plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' | xargs grep -nE '^#include "' /dev/null |
         awk -F'[:"]' '
-        $4 ~ /^(nrl|core|plugins|api|config|plugin|tensor|mesh|model|text|data|optim|checkpoint|run|script|cli|tools)\// || $4 ~ /\.\.\/\.\./ {
+        $4 ~ /^(nrl|core|plugins|api|config|plugin|tensor|mesh|model|text|data|optim|checkpoint|run|cli|tools)\// || $4 ~ /\.\.\/\.\./ {
             print $1 ":" $2 ": a plugin must not include " $4; bad = 1
         }
         END { exit bad }'

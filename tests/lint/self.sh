@@ -34,7 +34,7 @@ for rule in layers homes style docs; do
     sh "$here/$rule.sh" "$work/tree" || { echo "$rule refuses what is right"; failed=1; }
 done
 sin layers base/a.h '#include "run/b.h"'
-sin layers core/run/b.c '#include "script/script.h"'
+sin layers core/run/b.c '#include "cli/verbs.h"'
 sin layers core/run/b.c '#include "nowhere/n.h"'
 sin layers base/a.h '#include "config/c.h"'
 sin layers core/run/b.c '#include "tools/eval/e.h"'

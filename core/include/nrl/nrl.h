@@ -19,5 +19,6 @@
 #include <nrl/collective.h>
 #include <nrl/comm.h>
 #include <nrl/parallel.h>
+#include <nrl/frontend.h>
 #include <nrl/format.h>
 #endif

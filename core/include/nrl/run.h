@@ -38,6 +38,7 @@ extern "C" {
 #endif
 
 NRL_API void nrl_free(void *allocated); /* NULL is fine [any] */
+NRL_API const char *nrl_version(void);  /* of the library, "0.1.0" [any] */
 
 /* ---- the config of a run: a tree, and the mistakes found while it was read ---- */
 
@@ -57,7 +58,8 @@ NRL_API void nrl_config_set_root(nrl_config *config, nrl_node *map);
 
 /* Applies "optimizer.lr=5e-6". A mistake is kept and reported by nrl_run_open, together with all others. */
 NRL_API void nrl_config_override(nrl_config *config, const char *assignment);
-/* Replaces ${env:NAME} in every text, after the overrides; `lookup` is getenv or the like. Mistakes as above. */
+/* Replaces ${env:NAME} in every text, after the overrides; `lookup` is getenv or the like,
+ * NULL = none is set. Mistakes as above. */
 NRL_API void nrl_config_substitute(nrl_config *config, const char *(*lookup)(const char *name));
 
 NRL_API nrl_node *nrl_config_root(nrl_config *config); /* NULL where it is empty */

@@ -7,7 +7,7 @@
 #define FAKE_RUN_H
 #include "base/json.h"
 #include "config/tree.h"
-#include "script/script.h"
+#include "script.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

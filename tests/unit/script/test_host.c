@@ -30,10 +30,10 @@ static void write_text(const char *path, const char *text)
 
 static nrl_status run_with(const char *text, const char *const *words, size_t n)
 {
-    nrl_environment surroundings = {.size = sizeof surroundings};
-    const script_environment env = {&surroundings, words, n, no_variable};
+    nrl_environment surroundings = {.size = sizeof surroundings, .variable = no_variable};
+    const nrl_frontend_job job = {.size = sizeof job, .script = script_path, .words = words, .n_words = n, .environment = &surroundings};
     write_text(script_path, text);
-    nrl_status st = script_run(script_path, &env, &exit_code);
+    nrl_status st = script_run(&job, &exit_code);
     remove(script_path);
     assert_int_equal(fake.opened, fake.closed);
     return st;
@@ -82,9 +82,9 @@ static void a_mistake_of_the_script_names_file_and_line(void **state)
 static void a_missing_script_is_a_usage_error(void **state)
 {
     (void)state;
-    nrl_environment surroundings = {.size = sizeof surroundings};
-    const script_environment env = {&surroundings, NULL, 0, no_variable};
-    assert_error(script_run("nowhere.lua", &env, &exit_code), NRL_ERR_CONFIG, "nowhere.lua");
+    nrl_environment surroundings = {.size = sizeof surroundings, .variable = no_variable};
+    const nrl_frontend_job job = {.size = sizeof job, .script = "nowhere.lua", .environment = &surroundings};
+    assert_error(script_run(&job, &exit_code), NRL_ERR_CONFIG, "nowhere.lua");
 }
 
 static void a_failure_of_the_core_keeps_its_status(void **state)
@@ -124,13 +124,13 @@ static void a_signal_ends_a_script_that_no_run_would_stop(void **state)
 {
     (void)state;
     volatile int number = 15;
-    nrl_environment surroundings = {.size = sizeof surroundings, .signal = &number};
-    const script_environment env = {&surroundings, NULL, 0, no_variable};
+    nrl_environment surroundings = {.size = sizeof surroundings, .variable = no_variable, .signal = &number};
+    const nrl_frontend_job job = {.size = sizeof job, .script = script_path, .environment = &surroundings};
     write_text(script_path, "while true do end");
-    assert_error(script_run(script_path, &env, &exit_code), NRL_ERR_STOPPED,
+    assert_error(script_run(&job, &exit_code), NRL_ERR_STOPPED,
                  "stopped by signal 15");
     write_text(script_path, OPEN "for i = 1, 100000 do end run:train() while true do end");
-    assert_error(script_run(script_path, &env, &exit_code), NRL_ERR_STOPPED,
+    assert_error(script_run(&job, &exit_code), NRL_ERR_STOPPED,
                  "stopped by signal 15");
     assert_int_equal(fake.saves, 1);
     remove(script_path);

@@ -1,0 +1,64 @@
+/*
+ * frontend.c - which frontend runs a script, and running it.
+ */
+#include "plugin/component.h"
+#include <nrl/host.h>
+#include <string.h>
+
+/* One frontend after the other is asked; a broken one serves nothing, and `nrl plugins` says why. */
+static nrl_status frontend_probe(const nrl_environment *env, const char *path, nrl_component **out)
+{
+    arena a = {0};
+    nrl_status st = NRL_OK;
+    const char *const *names = nrl_plugin_names(env, NRL_KIND_FRONTEND, &a);
+    for (; st == NRL_OK && *names; names++) {
+        nrl_component *c;
+        if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", node_string(&a, *names, strlen(*names)), &c) != NRL_OK)
+            continue;
+        const nrl_frontend *table = (const nrl_frontend *)nrl_component_table(c);
+        bool serves = table->probe && table->probe(path);
+        if (serves && *out)
+            st = nrl_fail(NRL_ERR_CONFIG, "cannot run %s: the frontends %s and %s both serve it\nhint: --frontend NAME decides",
+                          path, nrl_component_table(*out)->name, table->plugin.name);
+        if (serves && !*out) *out = c;
+        else nrl_component_close(c);
+    }
+    if (st != NRL_OK) nrl_component_close(*out);
+    if (st != NRL_OK) *out = NULL;
+    arena_free(&a);
+    return st;
+}
+
+nrl_status nrl_frontend_find(const nrl_environment *env, const char *name, const char *path, nrl_component **out)
+{
+    nrl_node *slot;
+    *out = NULL;
+    if (!name) return frontend_probe(env, path, out);
+    arena *a = nrl_arena_create(); /* the component's options may lead into it */
+    nrl_status st = nrl_yaml_value(a, "--frontend", name, &slot);
+    if (st == NRL_OK) st = nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", slot, out);
+    if (st == NRL_OK) (*out)->own = a;
+    else nrl_arena_destroy(a);
+    return st;
+}
+
+nrl_status nrl_frontend_run(nrl_component *frontend, const nrl_frontend_job *job, int *exit_code)
+{
+    const nrl_frontend *table = (const nrl_frontend *)nrl_component_table(frontend);
+    nrl_environment env = {0};
+    nrl_frontend_job own = {0};
+    memcpy(&own, job, job->size < sizeof own ? job->size : sizeof own);
+    memcpy(&env, job->environment, job->environment->size < sizeof env ? job->environment->size : sizeof env);
+    char hash[HASH_TEXT];
+    const char *identity = nrl_component_identity(frontend);
+    if (!identity) return NRL_ERR_IO;
+    if (hash_file(job->script, hash) != NRL_OK) return NRL_ERR_CONFIG; /* the command line names it */
+    env.size = sizeof env;
+    env.frontend = arena_printf(&frontend->memory, "%s %s", table->plugin.name, identity);
+    env.script = job->script;
+    env.script_hash = hash;
+    own.size = sizeof own;
+    own.environment = &env;
+    *exit_code = -1;
+    return table->run(nrl_component_options(frontend), &own, exit_code);
+}

@@ -1,0 +1,34 @@
+/*
+ * gradcheck.c - nrl.gradcheck(name [, {extra = {...}, tolerance = 0.005}]): nrl_gradcheck on a loss of nrl.loss.
+ */
+#include "tensor.h"
+#include <nrl/host.h>
+
+enum { MAX_EXTRA = 8 };
+
+int script_gradcheck(lua_State *L)
+{
+    static const char *const keys[] = {"extra", "tolerance", NULL};
+    script_host *h = script_of(L);
+    nrl_gradcheck_options o = {.size = sizeof o, .backend = "cpu", .tolerance = 0.005};
+    void *self;
+    double worst;
+    const nrl_algorithm *loss = script_find_loss(h, luaL_checkstring(L, 1), &self);
+    if (!loss) return script_fail(L, "nrl.gradcheck: there is no loss '%s'", lua_tostring(L, 1));
+    if (h->call.open) return script_fail(L, "nrl.gradcheck cannot be called from a loss");
+    if (!lua_isnoneornil(L, 2)) {
+        size_t n_extra;
+        script_check_keys(L, 2, "nrl.gradcheck", keys);
+        o.tolerance = script_f64(L, 2, "nrl.gradcheck", "tolerance", o.tolerance);
+        o.extra = (const char *const *)script_texts(L, 2, "nrl.gradcheck", "extra", &n_extra);
+        if (n_extra > MAX_EXTRA) return script_fail(L, "nrl.gradcheck: extra: up to %d names", MAX_EXTRA);
+        o.n_extra = (uint32_t)n_extra;
+    }
+    h->from_callback = false;
+    h->L = L;
+    h->rules = script_rules_of(NULL);
+    nrl_status st = nrl_gradcheck(&h->run, loss, self, &o, &worst);
+    if (st != NRL_OK) return script_raise(L, st);
+    lua_pushnumber(L, worst);
+    return 1;
+}

@@ -1,0 +1,128 @@
+/*
+ * hooks.c - run:on(name, function): from the core's callbacks to Lua functions. The core is on the
+ * C stack below, so nothing here may raise outside script_call.
+ */
+#include "handle.h"
+#include <math.h>
+#include <string.h>
+
+/* What a callback was called with. */
+typedef struct {
+    const char *name;
+    handle *h;
+    const nrl_run_event *e; /* step, eval */
+    int64_t step;       /* save */
+    const char *path;
+} call;
+
+static void set_number(lua_State *L, const char *name, double value)
+{
+    lua_pushnumber(L, value);
+    lua_setfield(L, -2, name);
+}
+
+void handle_push_values(lua_State *L, const nrl_value *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        set_number(L, values[i].name, values[i].value);
+}
+
+void handle_push_event(lua_State *L, const nrl_run_event *e)
+{
+    lua_createtable(L, 0, 9 + (int)e->n_values);
+    handle_push_values(L, e->values, e->n_values);
+    set_number(L, "loss", e->loss);
+    set_number(L, "grad_norm", e->grad_norm);
+    set_number(L, "lr", e->lr);
+    set_number(L, "epoch", e->epoch);
+    set_number(L, "tokens", e->tokens);
+    set_number(L, "tokens_per_s", e->tokens_per_s);
+    set_number(L, "seconds", e->seconds);
+    lua_pushinteger(L, e->step);
+    lua_setfield(L, -2, "step");
+    lua_pushboolean(L, e->skipped);
+    lua_setfield(L, -2, "skipped");
+}
+
+static void push_argument(lua_State *L, const call *c)
+{
+    if (c->e) {
+        handle_push_event(L, c->e);
+        return;
+    }
+    lua_createtable(L, 0, 2);
+    lua_pushinteger(L, c->step);
+    lua_setfield(L, -2, "step");
+    lua_pushstring(L, c->path);
+    lua_setfield(L, -2, "path");
+}
+
+/* Protected: calls every hook of one name in the order of run:on. (run, call) */
+static int call_hooks(lua_State *L)
+{
+    const call *c = lua_touserdata(L, 2);
+    lua_getiuservalue(L, 1, HANDLE_HOOKS);
+    if (lua_getfield(L, -1, c->name) == LUA_TTABLE) {
+        push_argument(L, c);
+        lua_Integer n = (lua_Integer)lua_rawlen(L, -2);
+        for (lua_Integer i = 1; i <= n; i++) {
+            lua_rawgeti(L, -2, i);
+            lua_pushvalue(L, -2);
+            lua_pushvalue(L, 1);
+            lua_call(L, 2, 0);
+        }
+    }
+    lua_settop(L, 2);
+    handle_sync_state(L, c->h); /* what the hooks changed is saved with this step */
+    return 0;
+}
+
+static nrl_status enter_lua(const call *c)
+{
+    lua_State *L = c->h->host->L;
+    int top = lua_gettop(L);
+    if (!lua_checkstack(L, LUA_MINSTACK))
+        return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
+    lua_pushcfunction(L, call_hooks);
+    lua_pushvalue(L, 1); /* the run: see handle.h */
+    lua_pushlightuserdata(L, (void *)c);
+    nrl_status st = script_callback(L, 2);
+    c->h->host->L = L; /* a hook may have entered the core from a coroutine, or for another nrl_run */
+    c->h->host->rules = c->h->rules;
+    lua_settop(L, top);
+    script_of(L)->from_callback = st != NRL_OK;
+    return st;
+}
+
+static nrl_status on_step(handle *h, const nrl_run_event *e)
+{
+    h->lr = e->lr;
+    h->last = *e;
+    h->last.values = NULL;
+    h->last.n_values = 0;
+    return enter_lua(&(call){.name = "step", .h = h, .e = e});
+}
+
+nrl_status handle_event(void *user, nrl_run *r, const nrl_run_event *e)
+{
+    handle *h = user;
+    if (!r) return NRL_OK; /* it is being opened */
+    if (e->kind == NRL_EVENT_STEP) return on_step(h, e);
+    if (e->kind == NRL_EVENT_EVAL) return enter_lua(&(call){.name = "eval", .h = h, .e = e});
+    if (e->kind != NRL_EVENT_SAVE) return NRL_OK;
+    return enter_lua(&(call){.name = "save", .h = h, .step = e->step, .path = e->path});
+}
+
+int handle_on(lua_State *L)
+{
+    handle_at(L, 1);
+    const char *name = luaL_checkstring(L, 2);
+    luaL_checktype(L, 3, LUA_TFUNCTION);
+    if (strcmp(name, "step") && strcmp(name, "eval") && strcmp(name, "save"))
+        return script_fail(L, "run:on: no event '%s'; there are step, eval and save", name);
+    lua_getiuservalue(L, 1, HANDLE_HOOKS);
+    luaL_getsubtable(L, -1, name);
+    lua_pushvalue(L, 3);
+    lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+    return 0;
+}

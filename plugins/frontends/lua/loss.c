@@ -1,0 +1,227 @@
+/*
+ * loss.c - nrl.loss{name =, needs =, weight =, loss =, ...}: fills the same nrl_algorithm as a
+ * plugin, from functions over Lua tensors. The trainer cannot tell them apart. Losses live as long
+ * as the script; runs find them by name before they look for plugin files.
+ */
+#include "loss.h"
+#include "base/node.h"
+#include "base/suggest.h"
+#include <string.h>
+
+enum {
+    PAIRS = 1 /* nrl_algorithm.block_kind */
+};
+
+static const char *const keys[] = {"name",  "needs",     "weight",   "loss", "metrics",
+                                   "terms", "separable", "step_end", "base", NULL};
+static const char *const columns[] = {"logps",  "ref_logps",   "entropy",
+                                      "sum_p2", "prompt_rows", NULL};
+static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences", "pairs",
+                                     "blocks",        "tokens",        NULL};
+
+static bool is_in(const char *word, const char *const *words, suggestion *near)
+{
+    for (; *words; words++) {
+        if (!strcmp(word, *words)) return true;
+        suggest_offer(near, *words);
+    }
+    return false;
+}
+
+static size_t length(const char *const *words)
+{
+    size_t n = 0;
+    while (words && words[n])
+        n++;
+    return n;
+}
+
+/* Columns go to the core; counts are always there, "pairs" says what a block of data is. What the
+ * base needs comes first. */
+static void read_needs(lua_State *L, script_loss *l)
+{
+    const char *const *below = loss_base_needs(l);
+    size_t n, kept = length(below);
+    const char **words = script_texts(L, 1, "nrl.loss", "needs", &n);
+    const char **list = arena_alloc(&l->host->memory, (kept + n + 1) * sizeof *list);
+    for (size_t i = 0; i < kept; i++)
+        list[i] = below[i];
+    for (size_t i = 0; i < n; i++) {
+        suggestion near = {.word = words[i]};
+        if (is_in(words[i], columns, &near)) {
+            list[kept++] = arena_strdup(&l->host->memory, words[i]);
+            continue;
+        }
+        if (!is_in(words[i], counts, &near))
+            script_fail(L, "nrl.loss: needs: there is no '%s'%s%s%s", words[i],
+                        near.best ? "; did you mean '" : "", near.best ? near.best : "",
+                        near.best ? "'?" : "");
+        if (!strcmp(words[i], "pairs")) l->table.block_kind = PAIRS;
+    }
+    l->table.needs = list;
+}
+
+/* The index of a word in a list that begins with "", the word of nothing; 0 = it is not there. */
+static uint32_t word_index(const nrl_node *node, const char *const *words, uint32_t n)
+{
+    const char *word = nrl_node_string(node, "");
+    for (uint32_t i = 1; i < n; i++)
+        if (!strcmp(word, words[i])) return i;
+    return 0;
+}
+
+/* "mean", or {reduce = "mean", better = "larger"}. */
+static void read_metric(lua_State *L, const nrl_node *node, nrl_metric *row)
+{
+    static const char *const reduces[] = {"", "mean", "sum", "max", "min"}, *const betters[] = {"", "smaller", "larger"};
+    bool is_map = nrl_node_kind(node) == NRL_NODE_MAP;
+    const nrl_node *better = nrl_node_find(node, "better");
+    row->reduce = word_index(is_map ? nrl_node_find(node, "reduce") : node, reduces, 5);
+    row->better = word_index(better, betters, 3);
+    for (size_t i = 0; is_map && i < nrl_node_size(node); i++)
+        if (strcmp(nrl_node_key(node, i), "reduce") && strcmp(nrl_node_key(node, i), "better"))
+            script_fail(L, "nrl.loss: metrics: %s: unknown key '%s', expected reduce and better", row->name,
+                        nrl_node_key(node, i));
+    if (!row->reduce) script_fail(L, "nrl.loss: metrics: %s: expected mean, sum, max or min", row->name);
+    if (better && !row->better) script_fail(L, "nrl.loss: metrics: %s: better: expected smaller or larger", row->name);
+}
+
+/* metrics = {["rewards/chosen"] = "mean"}, sorted by name so that every rank has the same rows. */
+static void read_metrics(lua_State *L, script_loss *l)
+{
+    const nrl_metric *below = l->base ? l->base->metrics : NULL;
+    size_t n_below = 0;
+    l->table.metrics = below;
+    if (lua_getfield(L, 1, "metrics") == LUA_TNIL) return;
+    while (below && below[n_below].name)
+        n_below++;
+    arena *a = script_arena(L);
+    const nrl_node *map = script_to_node(L, -2, a, "nrl.loss: metrics");
+    size_t n = nrl_node_size(map);
+    if (nrl_node_kind(map) != NRL_NODE_MAP)
+        script_fail(L, "nrl.loss: metrics: expected {name = \"mean\"}");
+    nrl_metric *all = arena_alloc(&l->host->memory, (n_below + n + 1) * sizeof *all);
+    nrl_metric *rows = all + n_below; /* the base counts its own from 0 */
+    if (n_below) memcpy(all, below, n_below * sizeof *all);
+    for (size_t i = 0; i < n; i++) {
+        rows[i] = (nrl_metric){.name = arena_strdup(&l->host->memory, nrl_node_key(map, i)), .unit = "1"};
+        read_metric(L, nrl_node_at(map, i), &rows[i]);
+    }
+    l->table.metrics = all;
+}
+
+uint32_t loss_metric(lua_State *L, const char *name, uint32_t *reduce)
+{
+    const script_loss *l = script_of(L)->call.loss;
+    const nrl_metric *rows = l ? l->table.metrics : NULL;
+    for (uint32_t i = 0; rows && rows[i].name; i++)
+        if (!strcmp(rows[i].name, name)) {
+            *reduce = rows[i].reduce;
+            return i;
+        }
+    script_fail(L, "this loss has no metric '%s'\nhint: metrics = {[\"%s\"] = \"mean\"}", name,
+                name);
+    return 0;
+}
+
+static void check_function(lua_State *L, const char *name, bool required)
+{
+    int type = lua_getfield(L, 1, name);
+    if (type != LUA_TFUNCTION && (required || type != LUA_TNIL))
+        script_fail(L, "nrl.loss: %s: expected a function, found %s", name, luaL_typename(L, -1));
+    lua_pop(L, 1);
+}
+
+/* What the base brings to the table. A base with terms of its own keeps them the first. */
+static void take_base(lua_State *L, script_loss *l, int64_t terms)
+{
+    const nrl_algorithm *base = l->base;
+    if (!base) return;
+    if (terms < base->n_terms)
+        script_fail(L, "nrl.loss: terms: %lld, its base has %u", (long long)terms, base->n_terms);
+    if (l->table.separable && !base->separable)
+        script_fail(L, "nrl.loss: separable: the base %s needs whole batches", base->plugin.name);
+    l->table.block_kind = base->block_kind;
+    if (base->state) l->table.state = loss_state;
+    if (base->group) l->table.group = loss_group;
+    if (base->step_end) l->table.step_end = loss_step_end;
+}
+
+static void read_definition(lua_State *L, script_loss *l)
+{
+    loss_base_open(L, l);
+    int64_t terms = script_int(L, 1, "nrl.loss", "terms", l->base ? l->base->n_terms : 1);
+    check_function(L, "weight", true);
+    check_function(L, "loss", true);
+    check_function(L, "step_end", false);
+    if (terms < 1 || terms > NRL_MAX_TERMS)
+        script_fail(L, "nrl.loss: terms: expected 1 to %d", NRL_MAX_TERMS);
+    l->table.n_terms = (uint32_t)terms;
+    l->table.separable = script_bool(L, 1, "nrl.loss", "separable", false);
+    take_base(L, l, terms);
+    read_needs(L, l);
+    read_metrics(L, l);
+    if (lua_getfield(L, 1, "step_end") != LUA_TNIL) l->table.step_end = loss_step_end;
+}
+
+/* Definitions that turned out wrong are not found. */
+static script_loss *find(script_host *h, const char *name)
+{
+    script_loss *l = h->losses;
+    while (l && (!l->definition || strcmp(l->table.plugin.name, name)))
+        l = l->next;
+    return l;
+}
+
+const nrl_algorithm *script_find_loss(void *user, const char *name, void **self)
+{
+    script_loss *l = find(user, name);
+    *self = l;
+    return l ? &l->table : NULL;
+}
+
+/* nrl.loss{...} -> its name, for cfg.algorithm */
+static int define(lua_State *L)
+{
+    script_host *h = script_of(L);
+    lua_settop(L, 1);
+    script_check_keys(L, 1, "nrl.loss", keys);
+    const char *name = script_text(L, 1, "nrl.loss", "name");
+    if (!name || !*name) return script_fail(L, "nrl.loss: name = \"...\" is missing");
+    if (find(h, name)) return script_fail(L, "nrl.loss: there is a loss '%s' already", name);
+    script_loss *l = arena_alloc(&h->memory, sizeof *l);
+    *l = (script_loss){
+        .table = {.plugin = {.abi = NRL_ABI,
+                             .build = NRL_BUILD,
+                             .kind = NRL_KIND_ALGORITHM,
+                             .size = sizeof l->table,
+                             .option_size = sizeof(nrl_option),
+                             .name = arena_strdup(&h->memory, name),
+                             .version = "script",
+                             .summary = "a loss of the script"},
+                  .weight = loss_weight,
+                  .loss = loss_sums},
+        .host = h,
+        .next = h->losses,
+    };
+    h->losses = l; /* closed with the script from here on */
+    read_definition(L, l);
+    lua_pushvalue(L, 1);
+    l->definition = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_pushstring(L, l->table.plugin.name);
+    return 1;
+}
+
+void script_close_losses(script_host *h)
+{
+    for (script_loss *l = h->losses; l; l = l->next)
+        loss_base_close(l);
+}
+
+void script_open_losses(lua_State *L)
+{
+    lua_pushcfunction(L, define);
+    lua_setfield(L, -2, "loss");
+    lua_pushcfunction(L, script_gradcheck);
+    lua_setfield(L, -2, "gradcheck");
+}

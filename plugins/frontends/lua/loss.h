@@ -1,0 +1,38 @@
+/*
+ * loss.h - a loss of nrl.loss. loss.c reads its definition, loss_call.c runs it, loss_base.c has
+ * the plugin that it may build on.
+ */
+#ifndef SCRIPT_LOSS_H
+#define SCRIPT_LOSS_H
+#include "tensor.h"
+#include <nrl/host.h>
+
+typedef struct script_loss {
+    nrl_algorithm table;
+    script_host *host;
+    struct script_loss *next;
+    int definition;    /* registry reference of the table given to nrl.loss; 0 until it is read */
+    nrl_status failed; /* of a `weight`, which cannot report: told by the next call of the loss */
+    const char *failure;
+    const nrl_algorithm *base; /* NULL = none */
+    void *base_self;
+    nrl_component *component; /* that base is of */
+} script_loss;
+
+/* Opens what the definition's `base` names; raises its mistakes. Without one base stays NULL. */
+void loss_base_open(lua_State *L, script_loss *l);
+void loss_base_close(script_loss *l);
+/* What the base's instance needs; NULL-ended, NULL without one. */
+const char *const *loss_base_needs(const script_loss *l);
+/* b:base_weight(), b:base_loss(): a number or tensor, or a list of n_terms of the base. */
+int loss_base_push_weight(lua_State *L, const nrl_batch *b);
+int loss_base_push_loss(lua_State *L, const nrl_batch *b);
+
+/* Members of the table: they call the script's functions. */
+void loss_weight(void *self, const nrl_batch *batch, double *weight);
+nrl_status loss_sums(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums);
+nrl_status loss_step_end(void *self, const double *sums, const double *weights);
+nrl_status loss_state(void *self, nrl_visitor *visitor); /* the base's */
+int64_t loss_group(void *self);
+
+#endif

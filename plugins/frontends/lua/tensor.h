@@ -1,0 +1,26 @@
+/*
+ * tensor.h - tensors and batches as Lua values: handles that live as long as the call of the loss
+ * that made them. Shared by tensor.c, batch.c, loss.c and gradcheck.c.
+ */
+#ifndef SCRIPT_TENSOR_H
+#define SCRIPT_TENSOR_H
+#include "host.h"
+#include <nrl/algorithm.h>
+
+void tensor_push(lua_State *L, nrl_tensor *t);
+nrl_tensor *tensor_at(lua_State *L,
+                      int idx); /* raises where it is none, or one of an earlier call */
+/* A tensor, or a number as [1]. */
+nrl_tensor *tensor_or_number_at(lua_State *L, int idx);
+nrl_ctx *tensor_context(lua_State *L); /* raises outside a loss */
+/* Raises the failure of an operation; disagreeing shapes are the script's mistake. */
+void tensor_try(lua_State *L, nrl_status st);
+
+void batch_push(lua_State *L, const nrl_batch *b);
+
+/* Index of a metric row of the loss at hand, raises for an unknown name. (loss.c) */
+uint32_t loss_metric(lua_State *L, const char *name, uint32_t *reduce);
+
+int script_gradcheck(lua_State *L); /* gradcheck.c */
+
+#endif
