@@ -240,6 +240,7 @@ void model_destroy(model *m)
 {
     if (!m) return;
     if (m->self && m->table.destroy) m->table.destroy(m->self);
+    if (m->adapters) m->adapters->table->destroy(m->adapters->self);
     arena_free(&m->memory);
     free(m);
 }

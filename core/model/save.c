@@ -69,9 +69,9 @@ static const nrl_node *save_adapter_config(saver *s)
     bool transposed = false;
     nrl_node *map = node_new(a, NRL_NODE_MAP), *linear = node_new(a, NRL_NODE_LIST);
     const char *base = s->options->adapter_base;
-    node_append_text(a, map, "adapter", "lora");
+    node_append_text(a, map, "adapter", s->m->adapters->table->plugin.name);
     node_append(a, map, "base", base ? node_string(a, base, strlen(base)) : node_new(a, NRL_NODE_NULL));
-    node_append(a, map, "settings", adapter_set_node(a, s->m->adapters));
+    node_append(a, map, "settings", node_copy(a, s->m->adapters->settings));
     for (int32_t i = 0; i < s->m->n_own; i++) {
         const nrl_param *p = s->m->params[i];
         if (!adapter_fits(s->m, p)) continue;

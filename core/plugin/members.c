@@ -34,6 +34,8 @@ static const member format[] = {OF(format, probe), OF(format, open),   OF(format
                                 OF(format, load),  OF(format, n_tensors), OF(format, tensor), OF(format, read), END};
 
 static const member frontend[] = {OF(frontend, run), END};
+static const member adapter[] = {OF(adapter, create),  OF(adapter, destroy), OF(adapter, declare),
+                                 OF(adapter, forward), OF(adapter, merge),   END};
 
 static const member *members_of(uint32_t kind)
 {
@@ -56,6 +58,8 @@ static const member *members_of(uint32_t kind)
         return model;
     case NRL_KIND_FORMAT:
         return format;
+    case NRL_KIND_ADAPTER:
+        return adapter;
     default:
         return NULL;
     }

@@ -11,6 +11,12 @@
 
 /* ---- which modules ---- */
 
+typedef struct {
+    int32_t n;
+    const char **modules;
+} chosen;
+
+
 /* A word with nothing in it that only regular expressions have names a module as one of a list does. */
 static bool is_name(const char *word)
 {
@@ -57,25 +63,30 @@ static nrl_status no_module(arena *a, const run *r, const nrl_node *at, const ch
                     nrl_node_place(at), word, why, names_of(a, m));
 }
 
-static void add_module(const run *r, adapter_set *s, const char *module)
+static bool has_module(const chosen *s, const char *module)
 {
     for (int32_t i = 0; i < s->n; i++)
-        if (!strcmp(s->entries[i].module, module)) return;
-    s->entries[s->n++] = (adapter_entry){module, r->config.lora.rank, r->config.lora.alpha};
+        if (!strcmp(s->modules[i], module)) return true;
+    return false;
+}
+
+static void add_module(chosen *s, const char *module)
+{
+    if (!has_module(s, module)) s->modules[s->n++] = module;
 }
 
 /* Modules whose name ends in the word; NULL: all. */
-static void add_named(run *r, adapter_set *s, const char *word)
+static void add_named(run *r, chosen *s, const char *word)
 {
     for (int32_t i = 0; i < r->model->n_own; i++) {
         if (!adapter_fits(r->model, r->model->params[i])) continue;
         const char *module = adapter_module(&r->memory, r->model->params[i]);
-        if (!word || ends_in(module, word)) add_module(r, s, module);
+        if (!word || ends_in(module, word)) add_module(s, module);
     }
 }
 
 /* Whole names, as peft matches. */
-static nrl_status add_matched(run *r, adapter_set *s, const char *pattern)
+static nrl_status add_matched(run *r, chosen *s, const char *pattern)
 {
     regex *x;
     void *matches = NULL;
@@ -88,14 +99,14 @@ static nrl_status add_matched(run *r, adapter_set *s, const char *pattern)
         size_t begin, end;
         bool found = false;
         st = regex_find(x, &matches, module, strlen(module), 0, &begin, &end, &found);
-        if (st == NRL_OK && found) add_module(r, s, module);
+        if (st == NRL_OK && found) add_module(s, module);
     }
     regex_matches_free(matches);
     regex_destroy(x);
     return st;
 }
 
-static nrl_status add_word(run *r, adapter_set *s, const nrl_node *at)
+static nrl_status add_word(run *r, chosen *s, const nrl_node *at)
 {
     const char *word = nrl_node_string(at, "");
     arena a = {0};
@@ -104,7 +115,7 @@ static nrl_status add_word(run *r, adapter_set *s, const nrl_node *at)
     if (!strcmp(word, "all-linear")) {
         add_named(r, s, NULL);
     } else {
-        for (int32_t i = 0; i < s->n; i++) was_there |= ends_in(s->entries[i].module, word);
+        for (int32_t i = 0; i < s->n; i++) was_there |= ends_in(s->modules[i], word);
         add_named(r, s, word);
     }
     nrl_status st = s->n > before || was_there ? NRL_OK : no_module(&a, r, at, word);
@@ -119,7 +130,7 @@ static const char *any_module(arena *a, const model *m)
     return "none";
 }
 
-static nrl_status add_pattern(run *r, adapter_set *s, const nrl_node *at)
+static nrl_status add_pattern(run *r, chosen *s, const nrl_node *at)
 {
     const char *pattern = nrl_node_string(at, "");
     arena a = {0};
@@ -132,16 +143,43 @@ static nrl_status add_pattern(run *r, adapter_set *s, const nrl_node *at)
     return st == NRL_ERR_DATA ? NRL_ERR_CONFIG : st;
 }
 
-static nrl_status choose(run *r, adapter_set *s)
+static nrl_status choose(run *r, chosen *s)
 {
     const config_lora *c = &r->config.lora;
     const nrl_node *t = c->targets;
-    *s = (adapter_set){.rslora = c->rslora, .dropout = c->dropout};
-    s->entries = arena_alloc(&r->memory, (size_t)(r->model->n_own + 1) * sizeof *s->entries);
+    *s = (chosen){.modules = arena_alloc(&r->memory, (size_t)(r->model->n_own + 1) * sizeof *s->modules)};
     if (nrl_node_kind(t) == NRL_NODE_STRING)
         return is_name(nrl_node_string(t, "")) ? add_word(r, s, t) : add_pattern(r, s, t);
     for (size_t i = 0; i < nrl_node_size(t); i++) NRL_TRY(add_word(r, s, nrl_node_at(t, i)));
     return NRL_OK;
+}
+
+/* The settings of the adapter for these modules. */
+static const nrl_node *settings_of(run *r, const chosen *s)
+{
+    const config_lora *c = &r->config.lora;
+    arena *a = &r->memory;
+    nrl_node *map = node_new(a, NRL_NODE_MAP), *list = node_new(a, NRL_NODE_LIST);
+    node_append_text(a, map, "adapter", "lora");
+    node_append(a, map, "rslora", node_bool(a, c->rslora));
+    node_append(a, map, "dropout", node_f64(a, c->dropout));
+    for (int32_t i = 0; i < s->n; i++) {
+        nrl_node *one = node_new(a, NRL_NODE_MAP);
+        node_append_text(a, one, "module", s->modules[i]);
+        node_append_int(a, one, "rank", c->rank);
+        node_append(a, one, "alpha", node_f64(a, c->alpha));
+        node_append(a, list, NULL, one);
+    }
+    node_append(a, map, "modules", list);
+    return map;
+}
+
+/* A number of the settings; `rank` and `alpha` are those of the first module. */
+static double setting(const nrl_node *settings, const char *key)
+{
+    const nrl_node *own = nrl_node_find(settings, key);
+    if (!own) own = nrl_node_find(nrl_node_at(nrl_node_find(settings, "modules"), 0), key);
+    return nrl_node_kind(own) == NRL_NODE_BOOL ? nrl_node_bool(own, false) : nrl_node_f64(own, 0);
 }
 
 /* ---- an adapter to start from ---- */
@@ -150,7 +188,7 @@ static nrl_node *modules_node(arena *a, const adapter_set *s)
 {
     nrl_node *list = node_new(a, NRL_NODE_LIST);
     for (int32_t i = 0; i < s->n; i++)
-        node_append(a, list, NULL, node_string(a, s->entries[i].module, strlen(s->entries[i].module)));
+        node_append(a, list, NULL, node_string(a, s->modules[i], strlen(s->modules[i])));
     return list;
 }
 
@@ -163,22 +201,15 @@ static nrl_status check_given(const run *r, const char *key, double given, doubl
                     nrl_node_place(at), key, own);
 }
 
-static bool has_module(const adapter_set *s, const char *module)
-{
-    for (int32_t i = 0; i < s->n; i++)
-        if (!strcmp(s->entries[i].module, module)) return true;
-    return false;
-}
-
 /* Other targets than the file's would be ignored. */
 static nrl_status check_targets(run *r, const adapter_set *own)
 {
     const nrl_node *at = nrl_node_find(nrl_node_find(r->tree, "lora"), "targets");
-    adapter_set given;
+    chosen given;
     if (nrl_node_kind(at) <= NRL_NODE_NULL) return NRL_OK;
     NRL_TRY(choose(r, &given));
     bool same = given.n == own->n;
-    for (int32_t i = 0; i < given.n && same; i++) same = has_module(own, given.entries[i].module);
+    for (int32_t i = 0; i < given.n && same; i++) same = has_module(&(chosen){own->n, own->modules}, given.modules[i]);
     if (same) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "%s: lora.targets: the adapter of lora.use has its own, %d modules: leave it out",
                     nrl_node_place(at), own->n);
@@ -189,35 +220,47 @@ static nrl_status take_given(run *r, const adapter_set *s)
 {
     const config_lora *c = &r->config.lora;
     arena *a = &r->memory;
-    NRL_TRY(check_given(r, "rank", (double)c->rank, (double)s->entries[0].rank));
-    NRL_TRY(check_given(r, "alpha", c->alpha, s->entries[0].alpha));
-    NRL_TRY(check_given(r, "rslora", c->rslora, s->rslora));
+    double rank = setting(s->settings, "rank"), alpha = setting(s->settings, "alpha"), rslora = setting(s->settings, "rslora");
+    NRL_TRY(check_given(r, "rank", (double)c->rank, rank));
+    NRL_TRY(check_given(r, "alpha", c->alpha, alpha));
+    NRL_TRY(check_given(r, "rslora", c->rslora, rslora));
     NRL_TRY(check_targets(r, s));
-    node_set(a, c->resolved, "rank", node_int(a, s->entries[0].rank));
-    node_set(a, c->resolved, "alpha", node_f64(a, s->entries[0].alpha));
-    node_set(a, c->resolved, "rslora", node_bool(a, s->rslora));
-    node_set(a, c->resolved, "dropout", node_f64(a, s->dropout));
+    node_set(a, c->resolved, "rank", node_int(a, (int64_t)rank));
+    node_set(a, c->resolved, "alpha", node_f64(a, alpha));
+    node_set(a, c->resolved, "rslora", node_bool(a, rslora > 0));
+    node_set(a, c->resolved, "dropout", node_f64(a, setting(s->settings, "dropout")));
     node_set(a, c->resolved, "targets", modules_node(a, s));
     return NRL_OK;
+}
+
+/* What the file says, but for the dropout of the section where that is written. */
+static nrl_status open_given(run *r, const weight_files *start, const nrl_node *section, adapter_set *set)
+{
+    NRL_TRY(origin_adapter_set(start, r->host, &r->memory, set));
+    if (nrl_node_kind(nrl_node_find(section, "dropout")) <= NRL_NODE_NULL) return NRL_OK;
+    nrl_node *settings = node_copy(&r->memory, set->settings);
+    node_set(&r->memory, settings, "dropout", node_f64(&r->memory, r->config.lora.dropout));
+    adapter_set_close(set);
+    return adapter_set_open(&r->memory, r->host, settings, set);
 }
 
 static nrl_status attach_start(run *r)
 {
     weight_files *start;
-    adapter_set set;
+    adapter_set set = {0};
     const char *dir = r->config.lora.use;
     const nrl_node *section = nrl_node_find(r->tree, "lora");
     nrl_status given = NRL_OK, st = weights_open(&r->formats, NRL_HOLDS_ADAPTER, dir, &start);
     if (st == NRL_OK) {
         st = weights_load(start);
-        if (st == NRL_OK) st = origin_adapter_set(start, &r->memory, &set);
-        if (st == NRL_OK && nrl_node_kind(nrl_node_find(section, "dropout")) > NRL_NODE_NULL) set.dropout = r->config.lora.dropout;
+        if (st == NRL_OK) st = open_given(r, start, section, &set);
         if (st == NRL_OK) st = given = take_given(r, &set);
         if (st == NRL_OK) st = model_adapt(r->model, &set);
         if (st == NRL_OK) st = weights_check_adapters(start, r->model);
         r->origin.adapter_dir = arena_strdup(&r->memory, start->info.path);
         r->origin.adapter_format = start->format;
         weights_close(start);
+        adapter_set_close(&set);
     }
     /* what stands beside lora.use has been named with its own place */
     if (st != NRL_OK && given == NRL_OK) nrl_note("%s: lora.use", nrl_node_place(nrl_node_find(section, "use")));
@@ -226,11 +269,14 @@ static nrl_status attach_start(run *r)
 
 nrl_status adapters_open(run *r)
 {
+    chosen modules;
     adapter_set set;
     if (!r->config.lora.on) return NRL_OK;
     if (*r->config.lora.use) return attach_start(r);
-    NRL_TRY(choose(r, &set));
-    nrl_status st = model_adapt(r->model, &set);
+    NRL_TRY(choose(r, &modules));
+    nrl_status st = adapter_set_open(&r->memory, r->host, settings_of(r, &modules), &set);
+    if (st == NRL_OK) st = model_adapt(r->model, &set);
+    adapter_set_close(&set);
     if (st != NRL_OK) nrl_note("%s: lora", nrl_node_place(nrl_node_find(r->tree, "lora")));
     return st;
 }
@@ -249,11 +295,11 @@ void adapters_say(const run *r)
 {
     const adapter_set *s = r->model->adapters;
     if (!s) return;
-    double mib = 1 << 20;
+    double mib = 1 << 20, dropout = setting(s->settings, "dropout");
     int64_t trained = model_n_trained(r->model), all = model_n_params(r->model);
     run_say(r, "lora       rank %lld, alpha %g%s%s on %d modules; %s parameters are trained (%.3g %%, %.1f MiB), %s frozen (%.1f MiB)",
-            (long long)s->entries[0].rank, s->entries[0].alpha, s->rslora ? " (rslora)" : "",
-            s->dropout > 0 ? arena_printf(&((run *)r)->memory, ", dropout %g", s->dropout) : "", s->n, run_thousands(trained),
+            (long long)setting(s->settings, "rank"), setting(s->settings, "alpha"), setting(s->settings, "rslora") > 0 ? " (rslora)" : "",
+            dropout > 0 ? arena_printf(&((run *)r)->memory, ", dropout %g", dropout) : "", s->n, run_thousands(trained),
             100 * (double)trained / (double)all, (double)bytes_of(r, true) / mib, run_thousands(all - trained),
             (double)bytes_of(r, false) / mib);
     if (r->origin.adapter_dir) run_say(r, "           adapters from %s", r->origin.adapter_dir);

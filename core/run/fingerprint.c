@@ -48,7 +48,7 @@ nrl_node *fingerprint_node(arena *a, const run *r)
     node_append_int(a, map, "total_steps", r->total_steps);
     if (!r->model->adapters) return map;
     put_text(a, map, "base", r->base_key);
-    node_append(a, map, "lora", adapter_set_node(a, r->model->adapters));
+    node_append(a, map, r->model->adapters->table->plugin.name, node_without(a, r->model->adapters->settings, "adapter"));
     return map;
 }
 

@@ -107,6 +107,7 @@ static nrl_status add_reference(run *r, buffer *lines)
 static nrl_status add_files(run *r, buffer *lines)
 {
     NRL_TRY(add_plugin(r, &r->model->table.plugin, lines));
+    if (r->model->adapters) NRL_TRY(add_plugin(r, &r->model->adapters->table->plugin, lines));
     if (r->origin.format) NRL_TRY(add_plugin(r, &r->origin.format->plugin, lines));
     if (r->origin.adapter_format) NRL_TRY(add_plugin(r, &r->origin.adapter_format->plugin, lines));
     add_config(r->model->config, "model's ", lines);

@@ -5,46 +5,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const adapter_entry *entry_of(const merge *m, const char *module)
+static nrl_status merge_read_values(merge *m, const nrl_adapter_target *target)
 {
-    for (int32_t i = 0; i < m->set->n; i++)
-        if (!strcmp(m->set->entries[i].module, module)) return &m->set->entries[i];
-    return NULL;
-}
-
-static nrl_status read_matrix(merge *m, arena *a, char which, int64_t n, float **out)
-{
-    *out = mem_realloc(*out, (size_t)n * sizeof **out);
-    return m->matrix(m->user, adapter_name(a, m->entry->module, which), n, *out);
-}
-
-/* Matrices of p's adapter, if it has one. */
-static nrl_status hold(merge *m, const nrl_param *p)
-{
-    arena a = {0};
-    nrl_status st = NRL_OK;
-    m->held = NULL;
-    m->entry = p->n_dims == 2 ? entry_of(m, adapter_module(&a, p)) : NULL;
-    if (m->entry) st = read_matrix(m, &a, 'A', m->entry->rank * p->parts[0].dims[1], &m->a);
-    if (m->entry && st == NRL_OK) st = read_matrix(m, &a, 'B', m->entry->rank * p->parts[0].dims[0], &m->b);
-    if (st == NRL_OK) m->held = p;
-    arena_free(&a);
-    return st;
+    nrl_param_spec specs[NRL_ADAPTER_MAX_PARAMS] = {{0}};
+    int32_t n = 0;
+    for (int i = 0; i < NRL_ADAPTER_MAX_PARAMS; i++) specs[i].size = sizeof *specs;
+    NRL_TRY(m->set->table->declare(m->set->self, m->module, target, specs, &n));
+    for (int32_t i = 0; i < n; i++) {
+        int64_t numel = 1;
+        for (int k = 0; k < specs[i].n_dims; k++) numel *= specs[i].dims[k];
+        m->values[i] = mem_realloc(m->values[i], (size_t)numel * sizeof **m->values);
+        NRL_TRY(m->matrix(m->user, specs[i].name, numel, m->values[i]));
+    }
+    return NRL_OK;
 }
 
 nrl_status merge_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     merge *m = user;
-    NRL_TRY(m->base(m->base_user, p, begin, n, out));
-    if (m->held != p) NRL_TRY(hold(m, p));
-    if (!m->entry) return NRL_OK;
-    adapter_add_product(m->a, m->b, m->entry->rank, p->parts[0].dims[1], adapter_scale(m->set, m->entry), begin, n, out);
-    return NRL_OK;
+    arena a = {0};
+    nrl_status st = m->base(m->base_user, p, begin, n, out);
+    const char *module = p->n_dims == 2 ? adapter_module(&a, p) : "";
+    const nrl_adapter_target target = adapter_target(p, module);
+    if (st == NRL_OK && m->held != p) {
+        m->held = NULL;
+        m->module = -1;
+        for (int32_t i = 0; i < m->set->n && *module; i++)
+            if (!strcmp(m->set->modules[i], module)) m->module = i;
+        if (m->module >= 0) st = merge_read_values(m, &target);
+        if (st == NRL_OK) m->held = p;
+    }
+    if (st == NRL_OK && m->module >= 0)
+        m->set->table->merge(m->set->self, m->module, &target, (const float *const *)m->values, begin, n, out);
+    arena_free(&a);
+    return st;
 }
 
 void merge_free(merge *m)
 {
-    free(m->a);
-    free(m->b);
+    for (int i = 0; i < NRL_ADAPTER_MAX_PARAMS; i++) free(m->values[i]);
     *m = (merge){0};
 }

@@ -193,7 +193,7 @@ static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
 {
     model_origin base;
     NRL_TRY(checkpoint_open_signed(o->checkpoint, o->signer, &r->stream.c));
-    NRL_TRY(origin_adapters(r->stream.c, &r->memory, &r->set));
+    NRL_TRY(origin_adapters(r->stream.c, o->formats->host, &r->memory, &r->set));
     if (!r->set.n) return check_checkpoint(r->stream.c, r->m);
     base.formats = o->formats;
     NRL_TRY(origin_base(r->stream.c, &r->memory, &base));
@@ -211,7 +211,7 @@ static nrl_status open_start(origin_reader *r, const model_origin *o)
     NRL_TRY(weights_open_as(o->adapter_format, o->adapter_dir, &r->start));
     NRL_TRY(weights_load(r->start));
     if (r->m->adapters) return weights_check_adapters(r->start, r->m);
-    NRL_TRY(origin_adapter_set(r->start, &r->memory, &r->start_set));
+    NRL_TRY(origin_adapter_set(r->start, o->formats->host, &r->memory, &r->start_set));
     r->merge_start = (merge){.base = read_own, .base_user = r, .set = &r->start_set,
                              .matrix = start_matrix, .user = r->start};
     return NRL_OK;
@@ -242,6 +242,8 @@ void origin_close(origin_reader *r)
     if (!r) return;
     merge_free(&r->merge_stream);
     merge_free(&r->merge_start);
+    adapter_set_close(&r->set);
+    adapter_set_close(&r->start_set);
     origin_close(r->below);
     weights_close(r->start);
     if (r->stream.c) checkpoint_close(r->stream.c);

@@ -65,9 +65,9 @@ nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT]);
 /* ---- adapters of a checkpoint ---- */
 
 /* Its own, in `a`; none (n 0) in a checkpoint of whole weights. */
-nrl_status origin_adapters(const checkpoint *c, arena *a, adapter_set *out);
+nrl_status origin_adapters(const checkpoint *c, plugin_host *host, arena *a, adapter_set *out);
 /* Those of an adapter on disk, in `a`. */
-nrl_status origin_adapter_set(const weight_files *w, arena *a, adapter_set *out);
+nrl_status origin_adapter_set(const weight_files *w, plugin_host *host, arena *a, adapter_set *out);
 /* What they stand on, as the checkpoint keeps it: {path, seed, key}; and back. The latter makes sure that what
  * is there now has that key. */
 nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key);

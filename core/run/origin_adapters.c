@@ -5,21 +5,24 @@
 #include "run/origin.h"
 #include <string.h>
 
-nrl_status origin_adapters(const checkpoint *c, arena *a, adapter_set *out)
+nrl_status origin_adapters(const checkpoint *c, plugin_host *host, arena *a, adapter_set *out)
 {
     const nrl_node *node = checkpoint_node(c, "adapters");
     *out = (adapter_set){0};
     if (!node) return NRL_OK;
-    nrl_status st = adapter_set_read(a, node_copy(a, node), out);
+    nrl_status st = adapter_set_open(a, host, node_copy(a, node), out);
     if (st != NRL_OK) nrl_note("%s", checkpoint_dir(c));
     return st;
 }
 
-nrl_status origin_adapter_set(const weight_files *w, arena *a, adapter_set *out)
+nrl_status origin_adapter_set(const weight_files *w, plugin_host *host, arena *a, adapter_set *out)
 {
     const nrl_node *config;
     NRL_TRY(weights_config(w, a, &config));
-    nrl_status st = adapter_set_read(a, nrl_node_find(config, "settings"), out);
+    nrl_node *settings = node_copy(a, nrl_node_find(config, "settings"));
+    const char *name = nrl_node_string(nrl_node_find(config, "adapter"), "");
+    node_set(a, settings, "adapter", node_string(a, name, strlen(name)));
+    nrl_status st = adapter_set_open(a, host, settings, out);
     if (st != NRL_OK) nrl_note("%s", w->info.path);
     return st;
 }

@@ -237,11 +237,13 @@ static nrl_status export_adapters(source *s, checkpoint *c, const char *out, con
     save_options o = *options;
     origin_stream f = {.c = c};
     adapter_set set;
-    NRL_TRY(origin_adapters(c, &s->memory, &set));
+    NRL_TRY(origin_adapters(c, s->host, &s->memory, &set));
     if (!set.n)
         return nrl_fail(NRL_ERR_CONFIG, "%s: holds whole weights and no adapters: export it without --adapter",
                         checkpoint_dir(c));
-    NRL_TRY(model_adapt(s->model, &set));
+    nrl_status adapted = model_adapt(s->model, &set);
+    adapter_set_close(&set);
+    NRL_TRY(adapted);
     o.adapter_base = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "path"), NULL);
     nrl_status st = model_save(out, s->model, origin_stream_read, &f, &o);
     free(f.raw);

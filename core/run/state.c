@@ -116,18 +116,17 @@ static nrl_status add_adapters(run *r, arena *a, checkpoint_writer *w)
     if (!r->model->adapters) return NRL_OK;
     NRL_TRY(adapters_base(r, &key));
     base.adapter_dir = NULL;
-    checkpoint_add_node(w, "adapters", adapter_set_node(a, r->model->adapters));
+    checkpoint_add_node(w, "adapters", node_copy(a, r->model->adapters->settings));
     checkpoint_add_node(w, "base", origin_base_node(a, &base, key));
     return NRL_OK;
 }
 
-/* "hf 0.1, HASH": the plugin that read the first weights. */
-static const char *format_identity(run *r, arena *a)
+/* "NAME VERSION, HASH" of a plugin; NULL where there is none. */
+static const char *identity_text(run *r, arena *a, const nrl_plugin *p)
 {
-    const nrl_format *f = r->origin.format;
     const char *text;
-    if (!f || plugin_identity(r->host, NRL_KIND_FORMAT, f->plugin.name, a, &text) != NRL_OK) return NULL;
-    return arena_printf(a, "%s %s", f->plugin.name, text);
+    if (!p || plugin_identity(r->host, p->kind, p->name, a, &text) != NRL_OK) return NULL;
+    return arena_printf(a, "%s %s", p->name, text);
 }
 
 static void add_nodes(run *r, arena *a, checkpoint_writer *w)
@@ -142,7 +141,8 @@ static void add_nodes(run *r, arena *a, checkpoint_writer *w)
     add_text(a, w, "tokenizer", tokenizer_path(a, r));
     add_text(a, w, "chat_template", export_template(r, a));
     add_text(a, w, "nrl", NRL_VERSION);
-    add_text(a, w, "format", format_identity(r, a));
+    add_text(a, w, "format", identity_text(r, a, r->origin.format ? &r->origin.format->plugin : NULL));
+    add_text(a, w, "adapter", identity_text(r, a, r->model->adapters ? &r->model->adapters->table->plugin : NULL));
     add_text(a, w, "script_path", r->env.script);
     add_text(a, w, "frontend", r->env.frontend);
     add_text(a, w, "script", r->script_state);

@@ -191,9 +191,8 @@ static void release_totals(run *r, nrl_tensor **totals)
 /* By seed and step; 0, off, where nothing is dropped. */
 static uint64_t random_key(const run *r)
 {
-    const adapter_set *s = r->model->adapters;
     const uint64_t of[] = {(uint64_t)r->config.train.seed, (uint64_t)r->progress.step};
-    return s && s->dropout > 0 ? XXH3_64bits(of, sizeof of) | 1 : 0;
+    return adapter_set_is_random(r->model->adapters) ? XXH3_64bits(of, sizeof of) | 1 : 0;
 }
 
 /* Runs the schedule: gradients are whole afterwards, and this rank's part of the result is known; *squares

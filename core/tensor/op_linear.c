@@ -8,7 +8,8 @@
 
 typedef struct {
     nrl_param *weight, *bias;
-    const adapter *adapter; /* that took part; NULL = none */
+    nrl_param *up; /* of an adapter: scale u up^T was added; NULL = nothing was */
+    double scale;
 } linear_attributes;
 
 static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, bool transpose_b,
@@ -38,13 +39,42 @@ static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, nrl_param
     return g.fresh ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
 }
 
+/* dU[R,r] = scale dY[R,M] B[M,r] */
+static nrl_status linear_inner_grad(nrl_ctx *ctx, nrl_tape_node *node, int i, const linear_attributes *at)
+{
+    nrl_gemm_args g = {.size = sizeof g,
+                       .a = tensor_mat(nrl_tape_grad(node, 0)),
+                       .alpha = at->scale,
+                       .weight_key = at->up->key,
+                       .weight_version = at->up->version};
+    nrl_tensor *du;
+    NRL_TRY(param_work(at->up, &g.b));
+    NRL_TRY(tape_grad_target(ctx, node, i, &du, &g.fresh));
+    g.c = tensor_mat(du);
+    NRL_TRY(backend_gemm(ctx, &g));
+    return g.fresh ? nrl_tape_give(ctx, node, i, du) : NRL_OK;
+}
+
+/* dB[M,r] += scale dY[R,M]^T U[R,r] */
+static nrl_status linear_up_backward(nrl_ctx *ctx, nrl_tape_node *node, int i, const linear_attributes *at)
+{
+    if (nrl_tape_wants(node, i)) NRL_TRY(linear_inner_grad(ctx, node, i, at));
+    nrl_gemm_args g = {.size = sizeof g,
+                       .transpose_a = true,
+                       .a = tensor_mat(nrl_tape_grad(node, 0)),
+                       .b = tensor_mat(nrl_tape_saved(node, i)),
+                       .alpha = at->scale};
+    NRL_TRY(param_grad(at->up, &g.c, &g.fresh));
+    return g.c.data ? backend_gemm(ctx, &g) : NRL_OK;
+}
+
 static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const linear_attributes *at = nrl_tape_attributes(node);
     nrl_mat dy = tensor_mat(nrl_tape_grad(node, 0)), dw, db;
     bool fresh_w, fresh_b;
     if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, at->weight, dy));
-    if (at->adapter) NRL_TRY(adapter_up_backward(ctx, node, 1, at->adapter));
+    if (at->up) NRL_TRY(linear_up_backward(ctx, node, 1, at));
     NRL_TRY(param_grad(at->weight, &dw, &fresh_w));
     /* dW[M,K] += dY[R,M]^T X[R,K] */
     if (dw.data)
@@ -72,13 +102,11 @@ static nrl_status linear_check(const nrl_tensor *x, const nrl_param *w, const nr
     return NRL_OK;
 }
 
-/* Without `adds` b has its gradient all the same: it is added later. */
-static nrl_status linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor **y)
+/* y = x W^T + b + scale u up^T; u and up may be NULL. Without `adds` b has its gradient all the same: it is added
+ * later. */
+static nrl_status linear_product(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor *u,
+                                 nrl_param *up, double scale, nrl_tensor **y)
 {
-    const adapter *extra = ctx->adapters_off ? NULL : w->adapter;
-    nrl_tensor *u = NULL; /* [R,r] what the adapter makes of x */
-    NRL_TRY(linear_check(x, w, b));
-    if (extra) NRL_TRY(adapter_down(ctx, extra, x, &u));
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_b = true,
                        .fresh = true,
@@ -91,8 +119,18 @@ static nrl_status linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b
     NRL_TRY(tensor_with_columns(ctx, ctx->compute, x, w->dims[0], y));
     g.c = tensor_mat(*y);
     NRL_TRY(backend_gemm(ctx, &g));
-    if (extra) NRL_TRY(adapter_up(ctx, extra, u, *y));
-    linear_attributes at = {w, b, extra};
+    if (u) {
+        nrl_gemm_args more = {.size = sizeof more,
+                              .transpose_b = true,
+                              .a = tensor_mat(u),
+                              .c = tensor_mat(*y),
+                              .alpha = scale,
+                              .weight_key = up->key,
+                              .weight_version = up->version};
+        NRL_TRY(param_work(up, &more.b));
+        NRL_TRY(backend_gemm(ctx, &more));
+    }
+    linear_attributes at = {w, b, u ? up : NULL, scale};
     nrl_tape_record r = {.name = "linear",
                          .inputs = {x, u},
                          .outputs = {*y},
@@ -102,6 +140,42 @@ static nrl_status linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b
                          .backward = linear_backward};
     return tape_push(ctx, &r, w->trained || (b && b->trained));
 }
+
+static nrl_status linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor **y)
+{
+    NRL_TRY(linear_check(x, w, b));
+    if (ctx->adapters_off || !w->adapter) return linear_product(ctx, x, w, b, adds, NULL, NULL, 0, y);
+    nrl_adapter_site site = *w->adapter;
+    site.bias = b;
+    site.adds = adds;
+    return site.table->forward(site.self, site.module, ctx, &site, x, y);
+}
+
+/* ---- what an adapter calls ---- */
+
+nrl_param *nrl_adapter_param(const nrl_adapter_site *site, int32_t i)
+{
+    NRL_ASSERT(i, <, site->n);
+    return site->params[i];
+}
+
+nrl_status nrl_adapter_dropout(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, double p, nrl_tensor **y)
+{
+    const nrl_param *w = site->weight;
+    int64_t inputs = w->dims[1];
+    return dropout_share(ctx, x, p, w->first[1] / inputs, w->parts[0].dims[1] / inputs, y);
+}
+
+nrl_status nrl_adapter_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, nrl_tensor *u, nrl_param *b,
+                               double scale, nrl_tensor **y)
+{
+    if (u && (b->n_dims != 2 || b->dims[0] != site->weight->dims[0] || b->dims[1] != u->cols))
+        return nrl_fail(NRL_ERR_BUG, "adapter of '%s': u is %s, '%s' is %s", site->weight->name, tensor_shape(u).text, b->name,
+                        dims_shape(b->n_dims, b->dims).text);
+    return linear_product(ctx, x, site->weight, site->bias, site->adds, u, b, scale, y);
+}
+
+/* ---- the operations ---- */
 
 nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
 {

@@ -186,7 +186,9 @@ static void check_merged(lora *l)
     for (int32_t i = 0; i < l->p.m->n_own; i++) {
         const nrl_param *w = l->p.m->params[i];
         if (!w->adapter) continue;
-        const nrl_param *pa = w->adapter->a, *pb = w->adapter->b;
+        const nrl_adapter_site *site = w->adapter;
+        const nrl_param *pa = site->params[0], *pb = site->params[1];
+        const nrl_adapter_target target = adapter_target(w, "");
         float *x = mem_alloc((size_t)w->numel * sizeof *x), *a = mem_alloc((size_t)pa->numel * sizeof *a);
         float *b = mem_alloc((size_t)pb->numel * sizeof *b);
         double sum = 0;
@@ -194,8 +196,9 @@ static void check_merged(lora *l)
         ASSERT_OK(weights_read_tensor(l->adapter.w, pa->name, 0, pa->numel, a));
         ASSERT_OK(weights_read_tensor(l->adapter.w, pb->name, 0, pb->numel, b));
         int64_t cut = w->numel / 3; /* not at a row's end */
-        adapter_add_product(a, b, pa->dims[0], w->dims[1], w->adapter->scale, 0, cut, x);
-        adapter_add_product(a, b, pa->dims[0], w->dims[1], w->adapter->scale, cut, w->numel - cut, x + cut);
+        const float *const values[] = {a, b};
+        site->table->merge(site->self, site->module, &target, values, 0, cut, x);
+        site->table->merge(site->self, site->module, &target, values, cut, w->numel - cut, x + cut);
         for (int64_t k = 0; k < w->numel; k++) sum += (double)x[k] * (double)x[k];
         double l2 = parity_number(want, w->name);
         note(&error, sqrt(sum), l2, l2);

@@ -5,7 +5,9 @@
 #define SUPPORT_WEIGHTS_H
 #include "model/save.h"
 #include "run/origin.h"
+#include "base/json.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* One host for the whole process. */
 static inline const format_scope *test_formats(void)
@@ -50,6 +52,7 @@ typedef struct {
 
 static inline void test_adapter_close(test_adapter *t)
 {
+    adapter_set_close(&t->set);
     weights_close(t->w);
     arena_free(&t->a);
     *t = (test_adapter){0};
@@ -60,8 +63,21 @@ static inline nrl_status test_adapter_open(const char *dir, test_adapter *out)
     *out = (test_adapter){0};
     NRL_TRY(weights_open(test_formats(), NRL_HOLDS_ADAPTER, dir, &out->w));
     nrl_status st = weights_load(out->w);
-    if (st == NRL_OK) st = origin_adapter_set(out->w, &out->a, &out->set);
+    if (st == NRL_OK) st = origin_adapter_set(out->w, test_formats()->host, &out->a, &out->set);
     if (st != NRL_OK) test_adapter_close(out);
+    return st;
+}
+
+/* model_adapt with settings of lora: JSON text of its modules. */
+static inline nrl_status test_adapt(model *m, arena *a, const char *modules)
+{
+    nrl_node *settings;
+    adapter_set set;
+    const char *text = arena_printf(a, "{\"adapter\":\"lora\",\"modules\":[%s]}", modules);
+    NRL_TRY(json_parse(a, "settings", text, strlen(text), &settings));
+    NRL_TRY(adapter_set_open(a, test_formats()->host, settings, &set));
+    nrl_status st = model_adapt(m, &set);
+    adapter_set_close(&set);
     return st;
 }
 

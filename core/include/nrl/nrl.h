@@ -21,4 +21,5 @@
 #include <nrl/parallel.h>
 #include <nrl/frontend.h>
 #include <nrl/format.h>
+#include <nrl/adapter.h>
 #endif

@@ -60,18 +60,17 @@ static void a_model_with_adapters_trains_them_alone(void **state)
     (void)state;
     arena a = {0};
     model *m = golden(&a, "gpt2");
-    adapter_entry entries[] = {{"transformer.h.0.attn.c_attn", 4, 8}, {"transformer.h.1.mlp.c_proj", 2, 8}};
-    const adapter_set set = {.n = 2, .entries = entries};
     int32_t own = m->n_params, uses = m->units[1].n_uses;
-    ASSERT_OK(model_adapt(m, &set));
+    ASSERT_OK(test_adapt(m, &a, "{\"module\":\"transformer.h.0.attn.c_attn\",\"rank\":4,\"alpha\":8},"
+                             "{\"module\":\"transformer.h.1.mlp.c_proj\",\"rank\":2,\"alpha\":8}"));
     assert_int_equal(m->n_own, own);
     assert_int_equal(m->n_params, own + 4);
     for (int32_t i = 0; i < m->n_params; i++) assert_int_equal(m->params[i]->trained, i >= own);
-    const nrl_param *w = model_param(m, "transformer.h.0.attn.c_attn.weight"), *p = w->adapter->a, *q = w->adapter->b;
+    const nrl_param *w = model_param(m, "transformer.h.0.attn.c_attn.weight"), *p = w->adapter->params[0],
+                    *q = w->adapter->params[1];
     assert_string_equal(p->name, "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight");
     assert_string_equal(q->name, "base_model.model.transformer.h.0.attn.c_attn.lora_B.weight");
     assert_true(p->dims[0] == 4 && p->dims[1] == w->dims[1] && q->dims[0] == w->dims[0] && q->dims[1] == 4);
-    assert_true(w->adapter->scale == 2);
     assert_int_equal(m->units[1].n_uses, uses + 2);
     assert_int_equal(model_first_trained(m), 1);
     double flops = 0; /* of one token: every frozen matrix is gone through twice, an adapter's three times */
@@ -90,8 +89,7 @@ static void initial_values_are_pefts(void **state)
     (void)state;
     arena a = {0};
     model *m = golden(&a, "llama");
-    adapter_entry entry = {"model.layers.0.mlp.down_proj", 64, 64};
-    ASSERT_OK(model_adapt(m, &(adapter_set){.n = 1, .entries = &entry}));
+    ASSERT_OK(test_adapt(m, &a, "{\"module\":\"model.layers.0.mlp.down_proj\",\"rank\":64,\"alpha\":64}"));
     const nrl_param *p = m->params[m->n_own], *q = m->params[m->n_own + 1];
     float *x = mem_alloc((size_t)p->numel * sizeof *x), *y = mem_alloc((size_t)q->numel * sizeof *y), part[7];
     double bound = 1 / sqrt((double)p->dims[1]), mean = 0, square = 0;
@@ -117,8 +115,8 @@ static void an_unknown_module_is_told_with_those_there_are(void **state)
     (void)state;
     arena a = {0};
     model *m = golden(&a, "llama");
-    adapter_entry entry = {"model.layers.0.attention.q", 4, 8};
-    ASSERT_FAILS(model_adapt(m, &(adapter_set){.n = 1, .entries = &entry}), NRL_ERR_CONFIG, "model.layers.1.self_attn.v_proj");
+    ASSERT_FAILS(test_adapt(m, &a, "{\"module\":\"model.layers.0.attention.q\",\"rank\":4,\"alpha\":8}"), NRL_ERR_CONFIG,
+                 "model.layers.1.self_attn.v_proj");
     model_destroy(m);
     arena_free(&a);
 }
@@ -127,19 +125,32 @@ static void products_of_stretches_are_those_of_the_whole(void **state)
 {
     (void)state;
     enum { M = 5, K = 7, R = 3 };
-    float a[R * K], b[M * R], whole[M * K] = {0}, pieces[M * K] = {0};
-    for (int i = 0; i < R * K; i++) a[i] = (float)(i % 5 - 2);
-    for (int i = 0; i < M * R; i++) b[i] = (float)(i % 7 - 3);
-    adapter_add_product(a, b, R, K, 0.5, 0, M * K, whole);
+    float x[R * K], y[M * R], whole[M * K] = {0}, pieces[M * K] = {0};
+    const float *const values[] = {x, y};
+    arena memory = {0};
+    nrl_node *settings;
+    adapter_set set;
+    const char text[] = "{\"adapter\":\"lora\",\"modules\":[{\"module\":\"m\",\"rank\":6,\"alpha\":3}]}";
+    const nrl_adapter_target target = {.size = sizeof target, .module = "m", .outputs = M, .inputs = K};
+    ASSERT_OK(json_parse(&memory, "settings", text, strlen(text), &settings));
+    nrl_node *one = (nrl_node *)nrl_node_at(nrl_node_find(settings, "modules"), 0);
+    node_set(&memory, one, "rank", node_int(&memory, R));
+    node_set(&memory, one, "alpha", node_f64(&memory, 0.5 * R)); /* scale 0.5 */
+    ASSERT_OK(adapter_set_open(&memory, host, settings, &set));
+    for (int i = 0; i < R * K; i++) x[i] = (float)(i % 5 - 2);
+    for (int i = 0; i < M * R; i++) y[i] = (float)(i % 7 - 3);
+    set.table->merge(set.self, 0, &target, values, 0, M * K, whole);
     for (int begin = 0; begin < M * K; begin += 4) {
         int n = M * K - begin < 4 ? M * K - begin : 4;
-        adapter_add_product(a, b, R, K, 0.5, begin, n, pieces + begin);
+        set.table->merge(set.self, 0, &target, values, begin, n, pieces + begin);
     }
+    adapter_set_close(&set);
+    arena_free(&memory);
     assert_memory_equal(whole, pieces, sizeof whole);
     for (int m = 0; m < M; m++)
         for (int k = 0; k < K; k++) {
             double sum = 0;
-            for (int j = 0; j < R; j++) sum += 0.5 * (double)b[m * R + j] * (double)a[j * K + k];
+            for (int j = 0; j < R; j++) sum += 0.5 * (double)y[m * R + j] * (double)x[j * K + k];
             assert_true(fabs(sum - (double)whole[m * K + k]) < 1e-6);
         }
 }
@@ -204,8 +215,11 @@ static void a_modules_own_alpha_is_taken(void **state)
     ASSERT_OK(test_adapter_open(dir, &p));
     const adapter_set *s = &p.set;
     assert_int_equal(s->n, 4);
-    for (int32_t i = 0; i < s->n; i++)
-        assert_true(s->entries[i].alpha == (!strcmp(s->entries[i].module, "model.layers.1.self_attn.v_proj") ? 3 : 8));
+    for (int32_t i = 0; i < s->n; i++) {
+        const nrl_node *at = nrl_node_at(nrl_node_find(s->settings, "modules"), (size_t)i);
+        double alpha = nrl_node_f64(nrl_node_find(at, "alpha"), 0);
+        assert_true(alpha == (!strcmp(s->modules[i], "model.layers.1.self_attn.v_proj") ? 3 : 8));
+    }
     test_adapter_close(&p);
     test_folder_remove(dir);
     free(dir);
@@ -258,8 +272,8 @@ static void targets_are_told_by_last_parts_where_these_say_all(void **state)
     (void)state;
     arena a = {0};
     model *m = golden(&a, "gpt2");
-    adapter_entry entries[] = {{"transformer.h.0.attn.c_attn", 4, 8}, {"transformer.h.1.attn.c_attn", 2, 6}};
-    ASSERT_OK(model_adapt(m, &(adapter_set){.n = 2, .entries = entries}));
+    ASSERT_OK(test_adapt(m, &a, "{\"module\":\"transformer.h.0.attn.c_attn\",\"rank\":4,\"alpha\":8},"
+                             "{\"module\":\"transformer.h.1.attn.c_attn\",\"rank\":2,\"alpha\":6}"));
     char *text = described(m, "models/x");
     assert_non_null(strstr(text, "\"c_attn\"\n"));
     assert_non_null(strstr(text, "\"fan_in_fan_out\": true"));
@@ -268,7 +282,7 @@ static void targets_are_told_by_last_parts_where_these_say_all(void **state)
     free(text);
     model_destroy(m);
     m = golden(&a, "gpt2");
-    ASSERT_OK(model_adapt(m, &(adapter_set){.n = 1, .entries = entries}));
+    ASSERT_OK(test_adapt(m, &a, "{\"module\":\"transformer.h.0.attn.c_attn\",\"rank\":4,\"alpha\":8}"));
     text = described(m, "");
     assert_non_null(strstr(text, "\"transformer.h.0.attn.c_attn\"\n"));
     assert_non_null(strstr(text, "\"base_model_name_or_path\": null"));
