@@ -35,7 +35,7 @@ const config_server *config_server_of(const config_server *servers, size_t n, co
         const config_server *s = &servers[i];
         if (axis ? strcmp(s->axis->name, axis) != 0 : !s->axis->takes_rest) continue;
         if (!best || s->by_default > best->by_default ||
-            (s->by_default == best->by_default && s->axis->priority > best->axis->priority))
+            (s->by_default == best->by_default && s->table->plugin.priority > best->table->plugin.priority))
             best = s;
     }
     return best;

@@ -83,7 +83,7 @@ static const nrl_option train_rows[] = {
                  "and added, so one a step loses least"),
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
                 "most of a micro-batch's logits that stay until backward where a loss needs whole "
-                "batches (dpo, kto); the rest is computed twice, with the same results"),
+                "batches; the rest is computed twice, with the same results"),
     NRL_OPT_BOOL(config_train, deterministic, "true",
                  "equal configs give equal bits on one machine; false: the backend may be faster where sums are made in "
                  "the order that comes, `nrl describe` of it says where"),
@@ -172,7 +172,7 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, lora, "",
                  "where set, low-rank adapters of linear weights are trained, and nothing else; {} takes the defaults"),
     NRL_OPT_NODE(top_nodes, data, NULL, "what it is trained on"),
-    NRL_OPT_NODE(top_nodes, algorithm, "sft", "component: the loss"),
+    NRL_OPT_NODE(top_nodes, algorithm, "", "component: the loss; unset: the default one"),
     NRL_OPT_NODE(top_nodes, train, "", "how long and in what pieces"),
     NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the update; with lr and clip_norm"),
     NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate over time"),
@@ -185,7 +185,7 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, checkpoint, "", "when state is saved and what is kept"),
     NRL_OPT_NODE(top_nodes, eval, "", "when the model is evaluated"),
     NRL_OPT_NODE(top_nodes, script, "", "what a script's hooks and losses may do"),
-    NRL_OPT_NODE(top_nodes, loggers, "[console, jsonl]", "components: where records go"),
+    NRL_OPT_NODE(top_nodes, loggers, "", "components: where records go; unset: the default ones"),
     NRL_OPT_NODE(top_nodes, plugins, "",
                  "folders searched for plugins, before the installed ones; or {folders: [DIR], allow: [NAME, "
                  "sha256:HASH]}, where only those are opened beside the installed ones"),
@@ -291,6 +291,8 @@ static void fill_loggers(const filler *f, const nrl_node *node, config_run *out)
     size_t n = list ? nrl_node_size(node) : node ? 1 : 0;
     nrl_node *resolved = node_set(f->a, f->resolved, "loggers", node_new(f->a, NRL_NODE_LIST));
     out->loggers = arena_alloc(f->a, n * sizeof *out->loggers);
+    out->loggers_unset = nrl_node_kind(node) <= NRL_NODE_NULL;
+    if (out->loggers_unset) n = 0;
     for (size_t i = 0; i < n; i++) {
         config_component *c = &out->loggers[out->n_loggers];
         component_read(f->a, f->problems, "loggers", list ? nrl_node_at(node, i) : node, NULL, c);
@@ -391,9 +393,9 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     fill_section(f, "model", n->model, &model, 1);
     fill_lora(f, n->lora, &out->lora);
     fill_data(f, n->data, &out->data);
-    fill_component(f, "algorithm", n->algorithm, "sft", &out->algorithm);
+    fill_component(f, "algorithm", n->algorithm, "", &out->algorithm);
     fill_train(f, n->train, &out->train);
-    fill_component(f, "optimizer", n->optimizer, "adamw", &out->optimizer);
+    fill_component(f, "optimizer", n->optimizer, "", &out->optimizer);
     fill_component(f, "schedule", n->schedule, "constant", &out->schedule);
     out->parallel = n->parallel;
     node_set(f->a, f->resolved, "parallel", node_new(f->a, NRL_NODE_MAP)); /* filled by config_axes */

@@ -168,7 +168,7 @@ typedef struct {
     config_eval eval;
     config_checkpoint checkpoint;
     config_script script;
-    config_component algorithm, optimizer, schedule, backend;
+    config_component algorithm, optimizer, schedule, backend; /* the first two by "" where unset: the default plugin */
     const nrl_node *parallel; /* as written; config_axes makes of it what follows */
     config_axis *axes;        /* [n_axes] outermost first: ranks that are neighbours differ in the last */
     size_t n_axes;
@@ -178,6 +178,7 @@ typedef struct {
     int64_t debug_every;    /* steps between comparisons of the ranks; 0 = off */
     config_component *loggers;
     size_t n_loggers;
+    bool loggers_unset; /* the default ones */
     const char **plugins; /* folders, ready to open */
     size_t n_plugins;
     const nrl_node *plugin_folders; /* where they were written: a text, or a list of as many */

@@ -1,7 +1,7 @@
 /*
  * mismatch.h - the second side of labelled samples: the prompt with the answer of the next one, and
  * the first sample's answer for the last of a file. A loss reads off it how far the policy has
- * moved from the reference on answers that nobody gave (KTO's KL term).
+ * moved from the reference on answers that nobody gave (a KL term).
  *
  * Sides are joined from tokens, an answer being all from its first trained one on, so no merge
  * spans the joint; they are cut to max_length. The prompt has at least one token: where a row has

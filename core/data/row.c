@@ -233,7 +233,7 @@ static bool has_label(const data_schema *s, const nrl_node *row, data_key key)
            !is_extra(s, s->name[key]);
 }
 
-/* KTO: one answer and whether it is wanted. Training on all of them would teach the bad ones. */
+/* One answer and whether it is wanted. Training on all of them would teach the bad ones. */
 static bool is_kto(const data_schema *s, const nrl_node *row)
 {
     return !s->labels &&
@@ -246,8 +246,8 @@ nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
 {
     if (is_kto(s, row))
         return nrl_fail(NRL_ERR_DATA,
-                        "a KTO row (an answer and a true/false 'label'), but the algorithm "
-                        "does not read labels\nalgorithm: kto does");
+                        "a labelled row (an answer and a true/false 'label'), but the algorithm "
+                        "does not read labels\nhint: expected an algorithm that reads labels");
     for (int i = 0; i < N_FORMATS; i++) {
         if (!is_readable(s, &formats[i]) || !has_all(s, row, formats[i].required)) continue;
         s->format = &formats[i];
@@ -292,7 +292,7 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
     *out = (data_sample){.n_sides = s->pairs ? 2 : 1};
     NRL_TRY(check_keys(s, row));
     if (is_kto(s, row))
-        return nrl_fail(NRL_ERR_DATA, "a KTO row among rows of %s", s->format->name);
+        return nrl_fail(NRL_ERR_DATA, "a labelled row among rows of %s", s->format->name);
     NRL_TRY(s->format->read(a, s, row, out));
     if (out->shape == DATA_SHAPE_CHAT) NRL_TRY(data_read_chat_options(a, s, row, out));
     if (s->labels) NRL_TRY(data_read_label(s, row, out));

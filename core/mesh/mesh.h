@@ -103,6 +103,6 @@ void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received); /* bytes
 /* For words beside the step thread's calls (checkpoints written in the background): once the mesh is
  * dead, gets that wait end with NRL_ERR_PEER. NULL with one rank. [any] */
 nrl_store *mesh_store(const nrl_mesh *m);
-const char *mesh_text(const nrl_mesh *m); /* for the plan: "4 ranks on 1 node (nrl launch), gloo tcp23 ..." */
+const char *mesh_text(const nrl_mesh *m); /* for the plan: "4 ranks on 1 node (nrl launch), ..." */
 
 #endif

@@ -31,9 +31,9 @@ void record_close(record *r);
 uint64_t record_enter(record *r, const record_call *call); /* a handle */
 void record_done(record *r, uint64_t handle);
 bool record_find(record *r, uint64_t handle, record_call *fill); /* false: overwritten since */
-/* "all_reduce 'bucket 3' of axis data (8192 f32, call 17)" */
+/* "all_reduce 'bucket 3' of axis NAME (8192 f32, call 17)" */
 void record_describe(const record_call *call, buffer *text);
-/* A line for the last call of each axis ("axis data: ..."), an empty one, then all calls there are. */
+/* A line for the last call of each axis ("axis NAME: ..."), an empty one, then all calls there are. */
 void record_print(record *r, buffer *text);
 
 /* Ranks by what they entered last on an axis, from everybody's record_print (NULL = did not come):

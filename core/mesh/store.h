@@ -3,7 +3,7 @@
  *
  *   tcp      a client of a server that speaks torch.distributed's TCPStore protocol (torch 2.15): the
  *            server of rank 0 or of the launcher below, torch's own, or torchrun's
- *   folder   plain files in Gloo's FileStore format; it cannot count, and compares with "" only
+ *   folder   plain files in PyTorch's FileStore format; it cannot count, and compares with "" only
  *   prefix   another store, with "prefix/" before each key
  *
  * Any thread may call at any time: each call on a tcp store has a connection of its own (idle ones

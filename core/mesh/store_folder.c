@@ -1,5 +1,5 @@
 /*
- * store_folder.c - a store of plain files, in the format of Gloo's FileStore: the name is the decimal
+ * store_folder.c - a store of plain files, in the format of PyTorch's FileStore: the name is the decimal
  * std::hash of the key as libstdc++ computes it on 64 bits (MurmurHash64A), the content is the value;
  * written under a leading dot and renamed. A key is set once.
  */

@@ -295,6 +295,22 @@ bool plugin_is_default(plugin_host *h, uint32_t kind, const char *name)
     return found;
 }
 
+size_t plugin_defaults(plugin_host *h, arena *a, uint32_t kind, const plugin ***list)
+{
+    const char **names;
+    size_t n = 0, count = plugin_names(h, a, kind, &names);
+    *list = arena_alloc(a, (count + 1) * sizeof **list);
+    for (size_t i = 0; i < count; i++) {
+        const plugin *p;
+        if (!plugin_is_default(h, kind, names[i]) || plugin_open(h, kind, names[i], &p) != NRL_OK || p->table->priority <= 0)
+            continue;
+        size_t at = n++;
+        for (; at > 0 && (*list)[at - 1]->table->priority < p->table->priority; at--) (*list)[at] = (*list)[at - 1];
+        (*list)[at] = p;
+    }
+    return n;
+}
+
 static void list_one(plugin_host *h, arena *a, plugin_entry *e)
 {
     const nrl_plugin *table;

@@ -51,6 +51,10 @@ void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32
 /* Names there are of a kind, sorted, each once; in `a`. Opens nothing. [main] */
 size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names);
 
+/* Plugins that may be chosen where the config names none of the kind, that of the highest priority first: those by
+ * default (see below) with a priority above 0 that can be opened; in `a`. [main] */
+size_t plugin_defaults(plugin_host *h, arena *a, uint32_t kind, const plugin ***list);
+
 /* Whether the plugin of this name may be chosen where the config does not name it: one of this name came with the
  * program, or lies in a folder of the config. Opens nothing. [main] */
 bool plugin_is_default(plugin_host *h, uint32_t kind, const char *name);
@@ -66,7 +70,7 @@ typedef struct {
 /* Opens every plugin there is, by kind and name; in `a`. [main] */
 size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries);
 
-/* Writes whose code this is, "optimizer 'adamw'"; false where it is no plugin's. [any, signal handlers too] */
+/* Writes whose code this is, "optimizer 'NAME'"; false where it is no plugin's. [any, signal handlers too] */
 bool plugin_locate(const void *address, char *text, size_t room);
 
 /* What this plugin's code is, "0.1.0, 1f3a..." : its version and the hash of its file; in `a`. The plugin

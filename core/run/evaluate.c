@@ -1,6 +1,6 @@
 /*
  * evaluate.c - the loss over data.eval: the same batches, sums and weights as training, no gradients.
- * eval_loss is weighted like the training loss (tokens for SFT). Also decides what a new best is and
+ * eval_loss is weighted like the training loss (tokens, for a plain loss). Also decides what a new best is and
  * when to stop early.
  */
 #include "run/ranks.h"

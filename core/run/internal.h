@@ -118,7 +118,7 @@ struct nrl_run {
     const nrl_optimizer *optimizer;
     void *optimizer_options_of_plugin, *optimizer_self;
     const nrl_backend *backend;
-    const char *passed_over;     /* "cuda: why", by `backend: auto`; NULL = none */
+    const char *passed_over;     /* "NAME: why", by `backend: auto`; NULL = none */
     void *backend_options;
     schedule_options schedule_options;
     arena slice_memory;

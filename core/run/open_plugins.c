@@ -119,29 +119,82 @@ static void fill_schedule(filling *f)
     options_resolve(&r->memory, c->options, &part, 1, c->resolved);
 }
 
-/* `auto`: the first backend that this machine can run, the CPU last; why another could not is told. */
+/* A component that the config does not name: the default plugin of its kind, by whose name the run is saved. */
+static void name_default(filling *f, uint32_t kind, const char *section, config_component *c)
+{
+    run *r = f->r;
+    const plugin **list;
+    if (!c->name || *c->name) return;
+    if (plugin_defaults(r->host, &r->memory, kind, &list)) {
+        c->name = list[0]->name;
+        node_set(&r->memory, c->resolved, "name", node_string(&r->memory, c->name, strlen(c->name)));
+        return;
+    }
+    problems_add(&f->problems, c->at, "%s: no plugin of this kind is a default one, expected a name", section);
+    c->name = NULL;
+}
+
+static void name_loggers(filling *f)
+{
+    run *r = f->r;
+    config_run *c = &r->config;
+    const plugin **list;
+    if (!c->loggers_unset) return;
+    c->n_loggers = plugin_defaults(r->host, &r->memory, NRL_KIND_LOGGER, &list);
+    c->loggers = arena_alloc(&r->memory, (c->n_loggers + 1) * sizeof *c->loggers);
+    for (size_t i = 0; i < c->n_loggers; i++) {
+        nrl_node *map = node_new(&r->memory, NRL_NODE_MAP);
+        node_append_text(&r->memory, map, "name", list[i]->name);
+        node_append(&r->memory, (nrl_node *)nrl_node_find(c->resolved, "loggers"), NULL, map);
+        c->loggers[i] = (config_component){.name = list[i]->name, .resolved = map};
+    }
+}
+
+/* Opens what `auto` chose. What is saved is what was asked: `auto`, and the options that were given, so that the run
+ * goes on where another one is chosen. */
+static const void *open_chosen(filling *f, uint32_t kind, const char *section, const config_component *asked,
+                               const char *name, void **options)
+{
+    arena *a = &f->r->memory;
+    config_component c = *asked;
+    c.name = name;
+    c.resolved = node_new(a, NRL_NODE_MAP);
+    const void *table = open_component(f, kind, section, &c, NULL, options);
+    for (size_t i = 0; i < nrl_node_size(asked->options); i++) {
+        const char *key = nrl_node_key(asked->options, i);
+        const nrl_node *value = nrl_node_find(c.resolved, key);
+        if (value) node_append(a, asked->resolved, key, node_copy(a, value));
+    }
+    return table;
+}
+
+/* `auto`: the first backend that this machine can run; why another could not is told. */
 static const char *choose_backend(run *r)
 {
-    const char **names;
-    size_t n = plugin_names(r->host, &r->memory, NRL_KIND_BACKEND, &names);
+    const plugin **list;
+    size_t n = plugin_defaults(r->host, &r->memory, NRL_KIND_BACKEND, &list);
     for (size_t i = 0; i < n; i++) {
-        const plugin *p;
-        if (!strcmp(names[i], "cpu") || plugin_open(r->host, NRL_KIND_BACKEND, names[i], &p) != NRL_OK)
-            continue;
-        const nrl_backend *b = (const nrl_backend *)p->table;
-        if (!b->probe || b->probe() == NRL_OK) return names[i];
-        r->passed_over = arena_printf(&r->memory, "%s: %s", names[i], nrl_error_text());
+        const nrl_backend *b = (const nrl_backend *)list[i]->table;
+        if (!b->probe || b->probe() == NRL_OK) return list[i]->name;
+        r->passed_over = arena_printf(&r->memory, "%s: %s", list[i]->name, nrl_error_text());
     }
-    return "cpu";
+    return NULL;
 }
 
 static void fill_backend(filling *f)
 {
     run *r = f->r;
-    config_component c = r->config.backend;
-    if (!c.name) return;
-    if (!strcmp(c.name, "auto")) c.name = choose_backend(r);
-    r->backend = open_component(f, NRL_KIND_BACKEND, "backend", &c, NULL, &r->backend_options);
+    const config_component *c = &r->config.backend;
+    if (!c->name) return;
+    bool is_auto = !strcmp(c->name, "auto");
+    const char *chosen = is_auto ? choose_backend(r) : NULL;
+    if (is_auto && !chosen)
+        problems_add(&f->problems, c->at, "backend: auto: no installed backend runs on this machine%s%s",
+                     r->passed_over ? "\n" : "", r->passed_over ? r->passed_over : "");
+    else if (is_auto)
+        r->backend = open_chosen(f, NRL_KIND_BACKEND, "backend", c, chosen, &r->backend_options);
+    else
+        r->backend = open_component(f, NRL_KIND_BACKEND, "backend", c, NULL, &r->backend_options);
 }
 
 /* What a strategy declares of its axis, as large as this core knows it; NULL: nothing that can be used. */
@@ -261,25 +314,59 @@ static void fill_parallel(filling *f)
     }
 }
 
-/* `auto`: what the backend's memory can use best. One process opens none, but what is configured is
- * checked. */
+/* Whether messages between stages travel by it: they are told apart by tags. */
+static bool is_staged(const run *r)
+{
+    for (size_t i = 0; i < r->config.n_axes; i++)
+        if (r->config.axes[i].axis->divides == NRL_DIVIDES_DEPTH && r->config.axes[i].size > 1) return true;
+    return false;
+}
+
+static bool suits(const run *r, const nrl_collective *c)
+{
+    bool follows_streams = !c->host_only && r->backend && !r->backend->stream_create;
+    return !follows_streams && !(is_staged(r) && c->by_order);
+}
+
+/* `auto`: what the backend prefers, else the default one; NULL: none suits. */
+static const char *choose_collective(run *r)
+{
+    const char *wish = r->backend ? r->backend->collective : NULL;
+    const plugin *p, **list;
+    if (wish && plugin_is_default(r->host, NRL_KIND_COLLECTIVE, wish) &&
+        plugin_open(r->host, NRL_KIND_COLLECTIVE, wish, &p) == NRL_OK && suits(r, (const nrl_collective *)p->table))
+        return wish;
+    size_t n = plugin_defaults(r->host, &r->memory, NRL_KIND_COLLECTIVE, &list);
+    for (size_t i = 0; i < n; i++)
+        if (suits(r, (const nrl_collective *)list[i]->table)) return list[i]->name;
+    return NULL;
+}
+
+/* One process opens none, but what is configured is checked. */
 static void fill_collective(filling *f)
 {
     run *r = f->r;
-    config_component c = r->config.collective;
-    bool is_auto = c.name && !strcmp(c.name, "auto");
-    if (!c.name || (is_auto && run_world(r) == 1)) return;
-    bool staged = false; /* messages of stages are told apart by tags */
-    for (size_t i = 0; i < r->config.n_axes; i++)
-        staged = staged || (r->config.axes[i].axis->divides == NRL_DIVIDES_DEPTH && r->config.axes[i].size > 1);
-    if (is_auto) c.name = !staged && r->backend && !strcmp(r->backend->plugin.name, "cuda") ? "nccl" : "gloo";
-    r->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", &c, NULL, &r->collective_options);
-    if (r->collective && !r->collective->host_only && r->backend && !r->backend->stream_create)
-        problems_add(&f->problems, c.at, "collective: '%s' follows a device's streams, and backend '%s' computes on the host: "
-                                         "expected gloo", c.name, r->backend->plugin.name);
-    else if (r->collective && staged && !r->collective->host_only)
-        problems_add(&f->problems, c.at, "collective: '%s' tells messages apart by their order, an axis that divides the depth needs tags: "
-                                         "expected gloo", c.name);
+    const config_component *c = &r->config.collective;
+    bool is_auto = c->name && !strcmp(c->name, "auto");
+    if (!c->name || (is_auto && run_world(r) == 1)) return;
+    const char *chosen = choose_collective(r);
+    if (is_auto && !chosen) {
+        problems_add(&f->problems, c->at, "collective: auto: no installed collective suits this run");
+        return;
+    }
+    if (is_auto) {
+        r->collective = open_chosen(f, NRL_KIND_COLLECTIVE, "collective", c, chosen, &r->collective_options);
+        return;
+    }
+    r->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", c, NULL, &r->collective_options);
+    if (!r->collective || suits(r, r->collective)) return;
+    const char *expected = chosen ? arena_printf(&r->memory, ": expected %s", chosen) : "";
+    if (!r->collective->host_only && r->backend && !r->backend->stream_create)
+        problems_add(&f->problems, c->at, "collective: '%s' follows a device's streams, and backend '%s' computes on the "
+                                          "host%s", c->name, r->backend->plugin.name, expected);
+    else
+        problems_add(&f->problems, c->at, "collective: '%s' tells messages apart by their order, and stages need tags%s",
+                     c->name, expected);
 }
 
 static void fill_loggers(filling *f)
@@ -289,10 +376,9 @@ static void fill_loggers(filling *f)
     for (size_t i = 0; i < r->config.n_loggers; i++) {
         const config_component *c = &r->config.loggers[i];
         run_logger *l = &r->loggers[r->n_loggers];
-        bool silent = r->env.quiet && !strcmp(c->name, "console"); /* its options are resolved all the same */
         l->name = c->name;
         l->table = open_component(f, NRL_KIND_LOGGER, "loggers", c, NULL, &l->options);
-        if (l->table && !silent) r->n_loggers++;
+        if (l->table && !(r->env.quiet && l->table->on_terminal)) r->n_loggers++;
     }
 }
 
@@ -362,6 +448,9 @@ nrl_status open_plugins(run *r, const nrl_node *config)
     }
     config_fill(&r->memory, &f.problems, config, &r->config);
     open_host(&f);
+    name_default(&f, NRL_KIND_ALGORITHM, "algorithm", &r->config.algorithm);
+    name_default(&f, NRL_KIND_OPTIMIZER, "optimizer", &r->config.optimizer);
+    name_loggers(&f);
     fill_algorithm(&f);
     fill_optimizer(&f);
     fill_schedule(&f);

@@ -162,7 +162,7 @@ static void warn_of_room(const run *r, int64_t bytes)
 {
     int64_t total, left;
     nrl_host_memory(&total, &left);
-    if (!r->env.check_only || strcmp(r->backend->plugin.name, "cpu") || left < 0 || bytes <= left) return;
+    if (!r->env.check_only || r->backend->stream_create || left < 0 || bytes <= left) return;
     nrl_warn("%.1f MiB are more than the %.1f MiB that can be had here, of %.1f MiB", mib(bytes), mib(left), mib(total));
 }
 

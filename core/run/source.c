@@ -19,14 +19,19 @@ static bool has(source *s, const char *dir, const char *name)
     return stat(arena_printf(&s->memory, "%s/%s", dir, name), &st) == 0;
 }
 
+/* The first default backend that computes on the host. */
 static nrl_status open_backend(source *s)
 {
-    const plugin *p;
-    config_component cpu = {.name = "cpu"};
+    const plugin *p, **list;
+    config_component c = {0};
     config_problems problems = {0};
     void *options;
-    cpu.resolved = node_new(&s->memory, NRL_NODE_MAP);
-    plugin_instance(s->host, &s->memory, &problems, NRL_KIND_BACKEND, "backend", &cpu, NULL, &p, &options);
+    size_t n = plugin_defaults(s->host, &s->memory, NRL_KIND_BACKEND, &list);
+    for (size_t i = n; i-- > 0;)
+        if (!((const nrl_backend *)list[i]->table)->stream_create) c.name = list[i]->name;
+    if (!c.name) return nrl_fail(NRL_ERR_CONFIG, "no backend that computes on the host is installed");
+    c.resolved = node_new(&s->memory, NRL_NODE_MAP);
+    plugin_instance(s->host, &s->memory, &problems, NRL_KIND_BACKEND, "backend", &c, NULL, &p, &options);
     NRL_TRY(problems_report(&problems));
     NRL_TRY(device_open((const nrl_backend *)p->table, options, 0, &s->device));
     return ctx_create(&s->device, &s->ctx);

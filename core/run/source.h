@@ -31,7 +31,7 @@ typedef struct {
     const char *jinja; /* that template's text, where it is not the tokenizer's own; NULL = none */
 } source;
 
-/* Weights in f32 on the CPU backend. NRL_ERR_CONFIG when path is none of the three. [main] */
+/* Weights in f32 on a backend of the host. NRL_ERR_CONFIG when path is none of the three. [main] */
 nrl_status source_open(const char *path, const nrl_environment *env, source *out);
 void source_close(source *s);
 

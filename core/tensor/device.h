@@ -16,7 +16,7 @@ typedef struct {
 nrl_status device_open(const nrl_backend *table, const void *options, int32_t index, device *out);
 void device_close(device *d);
 
-/* NRL_ERR_PLUGIN listing every op of the NULL-ended list that the backend lacks ("backend 'cpu' has
+/* NRL_ERR_PLUGIN listing every op of the NULL-ended list that the backend lacks ("backend 'NAME' has
  * no op 'rope'"); names are members of nrl_ops. Asked when a run is opened. */
 nrl_status device_check_ops(const device *d, const char *const *names);
 

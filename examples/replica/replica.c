@@ -15,7 +15,6 @@ static const nrl_mesh_axis replica_axis = {
     .divides = NRL_DIVIDES_BATCH,
     .name = "replica",
     .order = 200,
-    .priority = 100,
 };
 
 typedef struct {
@@ -84,6 +83,7 @@ static nrl_status replica_updated(void *self, nrl_ctx *ctx, int64_t step)
 
 static const nrl_parallel replica_table = {
     NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, "replica", "1.0", "copies of all other axes, gradients summed"),
+    .plugin.priority = 100, /* serves its axis where the config gives a size alone */
     .axis = &replica_axis,
     .create = replica_create,
     .destroy = free,

@@ -19,9 +19,14 @@ fresh() {
     echo '#include "x.h"' >>"$work/tree/plugins/loggers/x/x.c"
 }
 
-# sin RULE FILE LINE: the rule must fail once the line is added.
+# sin RULE FILE LINE [FOLDER [SOURCE]]: the rule must fail once the line is added; with such a plugin's folder in the tree.
 sin() {
     fresh
+    if [ $# -gt 3 ]; then
+        mkdir -p "$work/tree/$4"
+        [ $# -gt 4 ] && cp "$5" "$work/tree/$4"
+        sh "$here/$1.sh" "$work/tree" || { echo "$1 refuses $4 alone"; failed=1; }
+    fi
     echo "$3" >>"$work/tree/$2"
     if sh "$here/$1.sh" "$work/tree" >/dev/null 2>&1; then
         echo "$1 does not see '$3' in $2"
@@ -30,7 +35,7 @@ sin() {
 }
 
 fresh
-for rule in layers homes style docs; do
+for rule in layers homes names style docs; do
     sh "$here/$rule.sh" "$work/tree" || { echo "$rule refuses what is right"; failed=1; }
 done
 sin layers base/a.h '#include "run/b.h"'
@@ -49,6 +54,12 @@ sin homes plugins/loggers/x/x.c '#include <oneapi/dnnl/dnnl.h>'
 sin homes core/run/b.c '    exit(1);'
 sin homes plugins/loggers/x/x.c '    const char *home = getenv("HOME");'
 sin homes base/a.h '#ifdef NRL_CUDA'
+sin names core/run/b.c '/* as quux does */' plugins/optimizers/quux
+sin names core/run/b.c '    if (!strcmp(name, "console")) return;' plugins/loggers/console
+sin names core/include/nrl/nrl.h '/* Quux, for one */' plugins/models/quux
+mkdir "$work/axis"
+echo 'static const nrl_mesh_axis quux_axis = {.size = 1, .name = "ring"};' >"$work/axis/quux.c"
+sin names core/run/b.c '    int32_t n = nrl_mesh_size(mesh, "ring");' plugins/parallel/quux "$work/axis/quux.c"
 sin style core/run/b.c "$(printf '\tint x;')"
 sin style core/run/b.c 'int x; '
 sin style core/run/b.c '/* TODO: more */'

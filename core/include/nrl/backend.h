@@ -268,6 +268,10 @@ typedef struct {
      * in words what differs ("..., ..."). NULL, both: there are none. [main], after open */
     void (*relax)(void *self);
     const char *relaxed;
+
+    /* The collective that makes best use of this memory, for `collective: auto`. NULL: the one of the highest
+     * priority. `backend: auto` is the backend of the highest priority whose probe succeeds. */
+    const char *collective;
 } nrl_backend;
 
 #ifdef __cplusplus

@@ -3,7 +3,7 @@
  * and what a run's folder keeps. Runs write checkpoints (nrl/run.h); nothing here does.
  *
  *     nrl_checkpoint *c;
- *     nrl_status st = nrl_checkpoint_open("runs/sft", NULL, &c);
+ *     nrl_status st = nrl_checkpoint_open("runs/first", NULL, &c);
  *     nrl_checkpoint_info info = {.size = sizeof info};
  *     if (st == NRL_OK) nrl_checkpoint_info_fill(c, &info);
  *     ...

@@ -77,7 +77,7 @@ typedef struct {
 typedef struct {
     uint32_t size, reserved;
     int64_t bytes_sent, bytes_received; /* payload and headers, since open */
-    const char *text;                   /* for the plan: "gloo, tcp23, lo 127.0.0.1"; the plugin's */
+    const char *text;                   /* for the plan: "NAME, lo 127.0.0.1"; the plugin's */
 } nrl_collective_facts;
 
 #define NRL_COMM_MEMBER(name)                                                                      \
@@ -116,6 +116,7 @@ typedef struct {
      * needed it, -1 = none */
     int32_t (*failed_peer)(void *self);
     void (*facts)(void *self, nrl_collective_facts *fill); /* [any] */
+    bool by_order; /* messages of two ranks are told apart by their order, whatever their tags */
 } nrl_collective;
 #undef NRL_COMM_MEMBER
 

@@ -56,6 +56,7 @@ typedef struct {
     nrl_status (*open)(const void *options, const nrl_logger_run *run, void **self); /* [main] */
     nrl_status (*write)(void *self, const nrl_record *record);                       /* [step] */
     void (*close)(void *self);                                                       /* [main] */
+    bool on_terminal; /* it writes to the terminal: not opened in a quiet run */
 } nrl_logger;
 
 #ifdef __cplusplus

@@ -89,7 +89,7 @@ NRL_API nrl_status nrl_build_optional_prefix(nrl_builder *b, const char *prefix)
 
 typedef struct {
     nrl_plugin plugin;
-    /* config.json "model_type" values served, NULL-ended; the plugin file `llama` serves several.
+    /* config.json "model_type" values served, NULL-ended; one plugin may serve several.
      * [any] a table, so that `auto` finds a model by opening plugins in name order. */
     const char *const *model_types;
     /* [main] config = the parsed config.json; unknown or unsupported values are NRL_ERR_DATA */

@@ -69,7 +69,7 @@ NRL_API char *nrl_json_write(const nrl_node *node, int indent);
 /* A value as on a command line: 5e-6, true, [a, b], text. NRL_ERR_CONFIG. [any] */
 NRL_API nrl_status nrl_yaml_value(nrl_arena *a, const char *source, const char *text, nrl_node **out);
 
-/* "configs/sft.yaml:14:3", or "command line", or "script.lua"; borrowed. */
+/* "configs/run.yaml:14:3", or "command line", or "script.lua"; borrowed. */
 NRL_API const char *nrl_node_place(const nrl_node *node);
 
 #ifdef __cplusplus

@@ -40,10 +40,10 @@ typedef struct {
     const char *name;  /* the key in `parallel:`; at most 23 bytes */
     int32_t order;     /* place in the mesh: ranks that are neighbours differ in the axis of the highest order, so an
                           axis that talks most has the highest. docs/plugins/parallel.md lists those of the tree */
-    int32_t priority;  /* where the config gives the axis a size and no name: the plugin of the highest priority
-                          serves it */
     bool takes_rest;   /* the size may be left open: the ranks that other axes leave. `parallel: NAME` is a
-                          strategy of such an axis, `parallel: auto` the one of the highest priority */
+                          strategy of such an axis, `parallel: auto` the one of the highest priority (nrl/plugin.h).
+                          Of any axis, where the config gives it a size and no name, the plugin of the highest
+                          priority serves it */
 } nrl_mesh_axis;
 
 typedef enum {

@@ -2,8 +2,8 @@
  * param.h - parameters are handles with slots; what is stored where is a strategy's decision.
  *
  * Models pass nrl_param to linear, embedding and norm, never a weight tensor, and the tape keeps
- * the handle. A strategy binds storage to slots: whole tensors (one rank, DDP), or local slices
- * (FSDP). Optimizer, clipping, checkpoint and export read layouts and logical values only.
+ * the handle. A strategy binds storage to slots: whole tensors, or local slices.
+ * Optimizer, clipping, checkpoint and export read layouts and logical values only.
  *
  * MASTER is f32, encoded in one of two ways:
  *   plain    MASTER, an f32 tensor; WORK is MASTER rounded to the compute dtype

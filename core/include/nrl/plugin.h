@@ -85,7 +85,8 @@ typedef struct {
     uint32_t n_options;    /* rows of options */
     uint32_t option_size;  /* stride of a row */
     uint32_t options_size; /* of the plugin's options struct */
-    uint32_t flags;        /* 0 */
+    int32_t priority;      /* where a config leaves open which plugin of a kind is used, the highest above 0 is, see
+                              the kind's header; 0: only by its name */
     const char *name;      /* equal to the file's name without .so */
     const char *version;
     const char *summary; /* one line for `nrl plugins` */

@@ -6,7 +6,7 @@
  *     nrl_config *config = nrl_config_create(memory);
  *     nrl_environment env = {.size = sizeof env};
  *     nrl_run *run = NULL;
- *     nrl_status st = nrl_config_read(config, "sft.yaml");
+ *     nrl_status st = nrl_config_read(config, "run.yaml");
  *     if (st == NRL_OK) st = nrl_run_open(config, &env, &run);
  *     if (st == NRL_OK) st = nrl_run_train(run);
  *     if (st != NRL_OK) fprintf(stderr, "error: %s\n", nrl_error_text());

@@ -77,6 +77,7 @@ static const char *const sft_needs[] = {"logps", NULL};
 static const nrl_algorithm sft = {
     NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, sft_options, sft_rows, "sft", "0.1",
                "supervised fine-tuning on answer tokens"),
+    .plugin.priority = 100, /* the loss where a config names none */
     .needs = sft_needs,
     .n_terms = 1,
     .separable = true,

@@ -178,6 +178,7 @@ static const nrl_ops cpu_ops = {.size = sizeof(nrl_ops), CPU_OPS(CPU_ENTRY)};
 static const nrl_backend cpu_table = {
     NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, cpu_options, cpu_option_rows, "cpu", "0.1.0",
                "any CPU: OpenMP threads, AVX2 or AVX-512 where present, matrix products by oneDNN"),
+    .plugin.priority = 10,
     .ops = &cpu_ops,
     .probe = cpu_probe,
     .open = cpu_open,

@@ -108,6 +108,8 @@ static const nrl_ops cuda_ops = {.size = sizeof(nrl_ops), CUDA_OPS(CUDA_ENTRY)};
 static const nrl_backend cuda_table = {
     NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, cuda_options, cuda_option_rows, "cuda", "0.1.0",
                "NVIDIA GPUs from sm_80 on: own kernels, matrix products by cuBLASLt"),
+    .plugin.priority = 100,
+    .collective = "nccl",
     .ops = &cuda_ops,
     .probe = cuda_probe,
     .open = cuda_open,

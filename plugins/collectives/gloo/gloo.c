@@ -216,6 +216,7 @@ static nrl_status gloo_probe(void)
 static const nrl_collective gloo = {
     NRL_PLUGIN(NRL_KIND_COLLECTIVE, nrl_collective, gloo_options, gloo_rows, "gloo", "0.1",
                "TCP, with Gloo's protocol"),
+    .plugin.priority = 100,
     .host_only = true,
     .probe = gloo_probe,
     .open = gloo_open,

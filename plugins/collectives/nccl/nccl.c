@@ -33,6 +33,7 @@ static nrl_status nccl_open(const void *options, nrl_store *store, int32_t rank,
 static const nrl_collective nccl = {
     NRL_PLUGIN(NRL_KIND_COLLECTIVE, nrl_collective, nccl_options, nccl_rows, "nccl", "0.1",
                "NVIDIA GPUs, by NCCL"),
+    .by_order = true,
     .host_only = false,
     .probe = nccl_probe,
     .open = nccl_open,

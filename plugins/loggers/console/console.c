@@ -207,6 +207,8 @@ static void console_close(void *self)
 static const nrl_logger console_table = {
     NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, console_options, console_rows, "console", "0.1",
                "a line a step on standard output"),
+    .plugin.priority = 200,
+    .on_terminal = true,
     .open = console_open,
     .write = console_write,
     .close = console_close,

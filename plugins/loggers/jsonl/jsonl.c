@@ -162,6 +162,7 @@ static nrl_status jsonl_write(void *self, const nrl_record *record)
 static const nrl_logger jsonl_table = {
     NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, jsonl_options, jsonl_rows, "jsonl", "0.1",
                "one flat JSON object a record in OUT/metrics.jsonl"),
+    .plugin.priority = 100,
     .plugin.check = jsonl_check,
     .open = jsonl_open,
     .write = jsonl_write,

@@ -71,6 +71,7 @@ static const char *const adamw_states[] = {"exp_avg", "exp_avg_sq"};
 static const nrl_optimizer adamw = {
     NRL_PLUGIN(NRL_KIND_OPTIMIZER, nrl_optimizer, adamw_options, adamw_rows, "adamw", "0.1",
                "Adam with decoupled weight decay"),
+    .plugin.priority = 100,
     .plugin.check = adamw_check,
     .reach = NRL_OPTIMIZER_ELEMENT,
     .n_states = 2,

@@ -79,8 +79,13 @@ static const ddp_codec *codec_of(const ddp_options *o)
     }
 }
 
-static const nrl_mesh_axis ddp_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_BATCH, .name = "data", .order = 300,
-                                  .priority = 100, .takes_rest = true};
+static const nrl_mesh_axis ddp_axis = {
+    .size = sizeof(nrl_mesh_axis),
+    .divides = NRL_DIVIDES_BATCH,
+    .name = "data",
+    .order = 300,
+    .takes_rest = true,
+};
 
 static nrl_status ddp_create(const void *options, nrl_mesh *mesh, void **self)
 {
@@ -186,6 +191,7 @@ static nrl_status ddp_state(void *self, nrl_ctx *ctx, nrl_visitor *v)
 static const nrl_parallel ddp_table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, ddp_options, ddp_rows, "ddp", "0.1",
                "whole model on every rank, gradients summed while the backward goes on"),
+    .plugin.priority = 100,
     .plugin.check = ddp_check,
     .axis = &ddp_axis,
     .create = ddp_create,

@@ -58,8 +58,13 @@ static nrl_status nothing_divided(const fsdp_options *o, int32_t all)
     return nrl_fail(NRL_ERR_CONFIG, "hybrid: a node has 1 rank, so nothing is divided inside it\n%s", hint);
 }
 
-static const nrl_mesh_axis fsdp_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_BATCH, .name = "data", .order = 300,
-                                   .priority = 50, .takes_rest = true};
+static const nrl_mesh_axis fsdp_axis = {
+    .size = sizeof(nrl_mesh_axis),
+    .divides = NRL_DIVIDES_BATCH,
+    .name = "data",
+    .order = 300,
+    .takes_rest = true,
+};
 
 /* Ranks that share one copy: given, or derived. */
 static nrl_status shard_size_of(const fsdp *s, int32_t all, int32_t *size)
@@ -167,6 +172,7 @@ static nrl_status fsdp_updated(void *self, nrl_ctx *ctx, int64_t step)
 static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, fsdp_options, fsdp_rows, "fsdp", "0.1",
                "fully sharded data parallel: parameters, gradients and states divided over ranks"),
+    .plugin.priority = 50,
     .plugin.check = fsdp_check,
     .axis = &fsdp_axis,
     .create = fsdp_create,

@@ -13,8 +13,12 @@ static const nrl_option pipeline_rows[] = {
     NRL_OPT_NODE(pipeline_options, split, "", "units of each stage, as [3, 3]; unset: so that they cost alike"),
 };
 
-static const nrl_mesh_axis pipeline_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_DEPTH, .name = "pipeline",
-                                       .order = 100, .priority = 100};
+static const nrl_mesh_axis pipeline_axis = {
+    .size = sizeof(nrl_mesh_axis),
+    .divides = NRL_DIVIDES_DEPTH,
+    .name = "pipeline",
+    .order = 100,
+};
 
 static void pipeline_destroy(void *self)
 {
@@ -108,6 +112,7 @@ static nrl_status pipeline_plan(void *self, nrl_parallel_plan *plan)
 static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, pipeline_options, pipeline_rows, "pipeline", "0.1",
                "pipeline parallel: units divided over stages, micro-batches one behind the other"),
+    .plugin.priority = 100,
     .axis = &pipeline_axis,
     .create = pipeline_create,
     .destroy = pipeline_destroy,

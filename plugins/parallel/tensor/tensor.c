@@ -12,8 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const nrl_mesh_axis tensor_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_WIDTH, .name = "tensor", .order = 400,
-                                     .priority = 100};
+static const nrl_mesh_axis tensor_axis = {
+    .size = sizeof(nrl_mesh_axis),
+    .divides = NRL_DIVIDES_WIDTH,
+    .name = "tensor",
+    .order = 400,
+};
 
 typedef struct {
     bool vocabulary;
@@ -270,6 +274,7 @@ static void tensor_unbind(void *self, nrl_ctx *ctx)
 static const nrl_parallel tensor_table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, tensor_options, tensor_rows, "tensor", "0.1",
                "ranks share each layer: attention by heads, MLP by columns and rows, vocabulary by rows"),
+    .plugin.priority = 100,
     .axis = &tensor_axis,
     .create = tensor_create,
     .destroy = tensor_destroy,

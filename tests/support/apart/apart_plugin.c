@@ -290,6 +290,7 @@ const nrl_plugin *nrl_plugin_entry(void)
     apart_table.plugin = cpu_table()->plugin;
     apart_table.plugin.size = sizeof apart_table;
     apart_table.plugin.name = "apart";
+    apart_table.plugin.priority = 1000; /* `auto` takes it wherever it may */
     apart_table.plugin.summary = "for tests: the CPU, in memory that the host must not touch";
     apart_table.probe = cpu_table()->probe;
     return &apart_table.plugin;

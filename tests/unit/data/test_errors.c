@@ -82,7 +82,7 @@ static void pairs_and_single_samples_are_not_confused(void **state)
         "a row of a pair (prompt/chosen/rejected), but the algorithm learns from single samples");
     pairs_fail(state, "{\"text\": \"a\"}\n",
                "a row of single samples (text), but the algorithm learns from pairs");
-    rows_fail(state, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n", "a KTO row");
+    rows_fail(state, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n", "a labelled row");
 }
 
 static void an_empty_file_says_so(void **state)

@@ -172,7 +172,7 @@ static void kto_rows_are_refused(void **state)
                          .template = "plain",
                          .quiet = true};
     dataset *d;
-    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "a KTO row");
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "a labelled row");
     free(path);
 }
 
