@@ -1,4 +1,4 @@
-# The libraries of the core; each has one home folder in core/.
+# The libraries of the core and of plugins; each has one home folder.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
@@ -13,5 +13,5 @@ add_library(nrl_base_libraries INTERFACE)
 target_link_libraries(nrl_base_libraries INTERFACE PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::SODIUM)
 add_library(nrl_core_libraries INTERFACE)
 target_link_libraries(nrl_core_libraries INTERFACE nrl_base_libraries PkgConfig::YAML PkgConfig::ZSTD
-  PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH PkgConfig::SODIUM PkgConfig::ZLIB
+  PkgConfig::PCRE2 PkgConfig::XXHASH PkgConfig::SODIUM PkgConfig::ZLIB
   Threads::Threads ${CMAKE_DL_LIBS} m)

@@ -86,7 +86,7 @@ const cli_verb cli_verbs[] = {
     {"tokenizer",
      "train FILE... --vocab-size N --out DIR\n"
      "           [--special TOKEN,...] [--min-frequency N]\n"
-     "           [--pattern gpt2|llama3|qwen2] [--jsonl] [--overwrite]\n"
+     "           [--pattern WORD] [--plugin NAME] [--jsonl] [--overwrite]\n"
      "         nrl tokenizer encode|decode FILE... --tokenizer PATH [--jsonl]\n"
      "           [--add-special | --skip-special]",
      "tokenizer encode a.txt --tokenizer tok", "train one; text to ids and back",

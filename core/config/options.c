@@ -339,3 +339,36 @@ void component_read(arena *a, config_problems *problems, const char *section, co
     node_append(a, out->resolved, "name", node_string(a, out->name, strlen(out->name)));
     if (map) out->options = node_without(a, node, "name");
 }
+
+void choice_read(arena *a, config_problems *problems, const char *section, const nrl_node *node, bool is_path,
+                 config_choice *out, nrl_node *resolved, const char *key)
+{
+    bool map = nrl_node_kind(node) == NRL_NODE_MAP;
+    const nrl_node *name = map ? nrl_node_find(node, "name") : NULL, *path = map ? nrl_node_find(node, "path") : node;
+    *out = (config_choice){.at = node};
+    if (!is_given(node)) return;
+    const nrl_node *wrong = (is_given(name) && !nrl_node_string(name, NULL))   ? name
+                            : (is_given(path) && !nrl_node_string(path, NULL)) ? path
+                            : (map && !is_given(name) && !is_given(path))      ? node
+                                                                               : NULL;
+    if (wrong) {
+        slot s = {.a = a, .value = wrong};
+        problems_add(problems, wrong, "%s: expected a text, or a map with `name` and `path`, found %s", section, found(&s));
+        return;
+    }
+    const char *text = nrl_node_string(path, NULL), *absolute = text;
+    out->name = nrl_node_string(name, NULL);
+    out->source = text;
+    if (text && *text && (is_path || strpbrk(text, "/."))) {
+        out->source = config_path(a, path, text);
+        absolute = config_absolute(a, out->source);
+    }
+    if (!map) {
+        node_set(a, resolved, key, node_string(a, absolute, strlen(absolute)));
+        return;
+    }
+    out->options = node_without(a, node_without(a, node, "name"), "path");
+    out->resolved = node_set(a, resolved, key, node_new(a, NRL_NODE_MAP));
+    if (out->name) node_append_text(a, out->resolved, "name", out->name);
+    if (absolute) node_append_text(a, out->resolved, "path", absolute);
+}

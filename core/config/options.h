@@ -47,6 +47,21 @@ typedef struct {
 void component_read(arena *a, config_problems *problems, const char *section, const nrl_node *node,
                     const char *fallback, config_component *out);
 
+/* A component that opens something: a path or a word alone, whose plugin is found by asking; or a map with
+ * `name`, `path` and that plugin's options. */
+typedef struct {
+    const char *name;        /* of the plugin; NULL = found by asking */
+    const char *source;      /* a path ready to open, or a word; NULL = none */
+    const nrl_node *at;      /* for messages */
+    const nrl_node *options; /* a map without `name` and `path`, or NULL */
+    nrl_node *resolved;      /* the map in the resolved config, which gains the options; NULL = a word was written */
+} config_choice;
+
+/* `is_path`: every text is a path; else one with a / or a dot. `key` of the map `resolved` becomes what was
+ * written, with an absolute path. */
+void choice_read(arena *a, config_problems *problems, const char *section, const nrl_node *node, bool is_path,
+                 config_choice *out, nrl_node *resolved, const char *key);
+
 /* The row called `name`, or NULL; rows as in option_part. */
 const nrl_option *option_row(const nrl_option *rows, size_t i, size_t stride);
 

@@ -83,15 +83,6 @@ void rules_lora(config_problems *problems, const config_lora *lora)
         problems_add(problems, t, "lora.targets: an empty list, expected all-linear or names of modules");
 }
 
-void rules_template(arena *a, const nrl_node *node, config_data *data, nrl_node *resolved)
-{
-    const char *name = data->template;
-    if (!name || (!strchr(name, '/') && !strchr(name, '.'))) return;
-    data->template = config_path(a, node, name);
-    const char *absolute = config_absolute(a, data->template);
-    node_set(a, resolved, "template", node_string(a, absolute, strlen(absolute)));
-}
-
 void rules_data(config_problems *problems, const config_data *data)
 {
     words_only(problems, "data.columns", data->columns, NRL_NODE_MAP);

@@ -11,8 +11,6 @@ void rules_sources(arena *a, config_problems *problems, const char *name, const 
                    nrl_node *resolved);
 void rules_lora(config_problems *problems, const config_lora *lora);
 void rules_data(config_problems *problems, const config_data *data);
-/* A template with a / or a dot is a file: its path becomes ready to open, and absolute when resolved. */
-void rules_template(arena *a, const nrl_node *node, config_data *data, nrl_node *resolved);
 void rules_recompute(arena *a, config_problems *problems, const nrl_node *node,
                      config_recompute *out);
 void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16,

@@ -16,8 +16,9 @@ static const nrl_option model_rows[] = {
     NRL_OPT_STR(config_model, format, "", "plugin of formats/ that reads path; unset: the one that recognises it"),
     NRL_OPT_PATH(config_model, config, "",
                  "config.json of a model that starts with random weights"),
-    NRL_OPT_PATH(config_model, tokenizer, "",
-                 "directory or file of the tokenizer; unset: the model directory's"),
+    NRL_OPT_NODE(config_model, tokenizer, "",
+                 "directory or file of the tokenizer, or {name, path} where name is the plugin that reads it; unset: the "
+                 "model directory's"),
 };
 
 static const nrl_option lora_rows[] = {
@@ -38,9 +39,9 @@ static const nrl_option data_rows[] = {
     NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "tokens a sample may have"),
     NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate",
                  "what happens to longer samples"),
-    NRL_OPT_STR(config_data, template, "auto",
-                "chat template: auto, the tokenizer's own; chatml, llama3, mistral or plain; or "
-                "the path of a Jinja file"),
+    NRL_OPT_NODE(config_data, template, "auto",
+                 "chat template: auto, the tokenizer's own; a word that a template plugin serves; the path of a "
+                 "file; or {name, path} where name is the plugin"),
     NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all|last",
                  "which tokens the loss counts: answers, all, or of a conversation the last answer "
                  "alone; answers whose "
@@ -257,7 +258,7 @@ static void fill_data(const filler *f, const nrl_node *node, config_data *out)
     rules_sources(f->a, f->problems, "data.train", &out->train, resolved);
     rules_sources(f->a, f->problems, "data.eval", &out->eval, resolved);
     rules_data(f->problems, out);
-    rules_template(f->a, nrl_node_find(node, "template"), out, resolved);
+    choice_read(f->a, f->problems, "data.template", out->template, false, &out->template_from, resolved, "template");
 }
 
 /* Only where the section is written: its presence is what turns adapters on. */
@@ -390,7 +391,9 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     const option_part eval = OPTION_PART(eval_rows, &out->eval);
     const option_part checkpoint = OPTION_PART(checkpoint_rows, &out->checkpoint);
     const option_part script = OPTION_PART(script_rows, &out->script);
-    fill_section(f, "model", n->model, &model, 1);
+    nrl_node *resolved_model = fill_section(f, "model", n->model, &model, 1);
+    choice_read(f->a, f->problems, "model.tokenizer", out->model.tokenizer, true, &out->model.tokenizer_from,
+                resolved_model, "tokenizer");
     fill_lora(f, n->lora, &out->lora);
     fill_data(f, n->data, &out->data);
     fill_component(f, "algorithm", n->algorithm, "", &out->algorithm);

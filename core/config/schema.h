@@ -15,7 +15,8 @@ typedef struct {
     const char *path;      /* of a model on disk, "" = none */
     const char *format;    /* plugin that reads it, "" = by probe */
     const char *config;    /* config.json for a random start, "" = none */
-    const char *tokenizer; /* directory or file, "" = the model directory's */
+    const nrl_node *tokenizer;    /* as written */
+    config_choice tokenizer_from; /* what it means; no source = the model directory */
 } config_model;
 
 typedef struct {
@@ -41,7 +42,8 @@ typedef struct {
     const nrl_node *eval;  /* the same, or NULL; paths are ready to open */
     int64_t max_length;    /* tokens a sample */
     int64_t overlong;      /* config_overlong */
-    const char *template;  /* "auto", a built-in's name, or a path ready to open */
+    const nrl_node *template;    /* as written */
+    config_choice template_from; /* what it means: "auto", a word, or a path ready to open */
     int64_t train_on;      /* config_train_on */
     bool packing, prefix_sharing, shuffle;
     int64_t last_batch;      /* config_last_batch */

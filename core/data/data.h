@@ -14,7 +14,7 @@
 #define DATA_DATA_H
 #include "base/node.h"
 #include "tensor/batch.h"
-#include "text/tokenizer.h"
+#include "text/chat.h"
 
 /* ---- dataset ---- */
 typedef enum { DATA_OVERLONG_ERROR = 0, DATA_OVERLONG_DROP, DATA_OVERLONG_TRUNCATE } data_overlong;
@@ -23,7 +23,8 @@ typedef struct {
     const nrl_node *source; /* data.train: a path, {path}, or a list of {path, weight} */
     const char *base_dir;   /* relative paths inside `source` start here; NULL = working dir */
     tokenizer *tokenizer;   /* NULL: only pre-tokenized rows can be read */
-    const char *template;   /* "auto", a built-in's name, or the path of a file */
+    const chat_template *template; /* NULL: rows of messages are an error */
+    const char *template_problem;  /* why there is none */
     int64_t max_length;     /* tokens a sample (each side of a pair); 0 = no limit */
     data_overlong overlong;
     bool train_on_all;       /* prompts are trained too */

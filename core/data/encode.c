@@ -30,30 +30,30 @@ static void mark(chat_ids *ids, size_t from, size_t to, unsigned char value)
 
 /* ---- text ---- */
 
-static void drop_first(tokenizer_ids *ids)
+static void drop_first(nrl_token_ids *ids)
 {
     memmove(ids->ids, ids->ids + 1, (ids->n - 1) * sizeof *ids->ids);
     ids->n--;
 }
 
 /* With BOS once; EOS as the text has it. */
-static nrl_status encode_text(data_encoder *e, const char *text, size_t size, tokenizer_ids *out)
+static nrl_status encode_text(data_encoder *e, const char *text, size_t size, nrl_token_ids *out)
 {
     const tokenizer *tok = e->options->tokenizer;
-    int32_t bos = tokenizer_bos(tok);
+    int32_t bos = tok->info.bos;
     out->n = 0;
-    NRL_TRY(tokenizer_encode(tok, e->scratch, text, size, TOKENIZER_ADD_SPECIAL, out));
-    if (bos != TOKENIZER_NONE && out->n > 1 && out->ids[0] == bos && out->ids[1] == bos &&
-        tokenizer_adds_bos(tok))
+    NRL_TRY(tokenizer_encode(tok, e->scratch, text, size, NRL_ENCODE_ADD_SPECIAL, out));
+    if (bos != NRL_TOKEN_NONE && out->n > 1 && out->ids[0] == bos && out->ids[1] == bos &&
+        tok->info.adds_bos)
         drop_first(out);
     return NRL_OK;
 }
 
-static void end_with_eos(const tokenizer *tok, tokenizer_ids *ids)
+static void end_with_eos(const tokenizer *tok, nrl_token_ids *ids)
 {
-    int32_t eos = tokenizer_eos(tok);
-    if (eos == TOKENIZER_NONE || (ids->n && ids->ids[ids->n - 1] == eos)) return;
-    tokenizer_ids_push(ids, eos, 0);
+    int32_t eos = tok->info.eos;
+    if (eos == NRL_TOKEN_NONE || (ids->n && ids->ids[ids->n - 1] == eos)) return;
+    nrl_token_ids_push(ids, eos, 0);
 }
 
 static nrl_status encode_plain(data_encoder *e, const data_sample *s)
@@ -69,9 +69,9 @@ static nrl_status encode_plain(data_encoder *e, const data_sample *s)
 static nrl_status prompt_size(data_encoder *e, data_text prompt, size_t *n)
 {
     const tokenizer *tok = e->options->tokenizer;
-    tokenizer_ids *ids = &e->prompt.tokens;
+    nrl_token_ids *ids = &e->prompt.tokens;
     NRL_TRY(encode_text(e, prompt.text, prompt.size, ids));
-    bool added = tokenizer_adds_eos(tok) && ids->n && ids->ids[ids->n - 1] == tokenizer_eos(tok);
+    bool added = tok->info.adds_eos && ids->n && ids->ids[ids->n - 1] == tok->info.eos;
     *n = ids->n - added;
     return NRL_OK;
 }
@@ -100,17 +100,14 @@ static nrl_status find_template(const data_encode_options *o, const chat_templat
 {
     *out = o->template;
     if (*out) return NRL_OK;
-    /* none could be opened, so this fails again, and says why */
-    NRL_TRY(chat_template_open(o->template_name ? o->template_name : "auto", o->tokenizer, out));
-    nrl_status st = chat_template_check(*out, o->tokenizer);
-    return st == NRL_OK ? nrl_fail(NRL_ERR_BUG, "template '%s' opens at the second try", o->template_name) : st;
+    return nrl_fail(NRL_ERR_CONFIG, "%s", o->template_problem ? o->template_problem : "rows of messages need data.template");
 }
 
 /* An emptied list that knows where its tokens begin, which chat_render needs: that cannot be added
  * to a list that grew without. */
 static void empty_for_chat(chat_ids *ids)
 {
-    if (!ids->tokens.want_starts) tokenizer_ids_free(&ids->tokens);
+    if (!ids->tokens.want_starts) nrl_token_ids_free(&ids->tokens);
     ids->tokens.want_starts = true;
     ids->tokens.n = 0;
 }
@@ -125,30 +122,19 @@ static size_t untrained(const data_encoder *e, const data_sample *s, int side)
     return e->options->train_on_last && last && last - 1 > n ? last - 1 : n;
 }
 
-/* Of a built-in template, whose messages are written alike wherever they stand: tokens of the prompt. */
-static nrl_status unmark_prompt(data_encoder *e, const chat_template *template, const chat_conversation *c, chat_ids *out)
-{
-    if (!c->n_prompt) return NRL_OK;
-    empty_for_chat(&e->prompt);
-    NRL_TRY(chat_render(template, e->options->tokenizer, e->scratch, c->messages, c->n_prompt, false, &e->prompt));
-    size_t n = e->prompt.tokens.n;
-    mark(out, 0, n < out->tokens.n ? n : out->tokens.n, 0);
-    return NRL_OK;
-}
-
 /* What the rows' author asks of a message and this run does not do. */
 static nrl_status check_training(const data_encoder *e, const data_sample *s, int side)
 {
     bool all = e->options->train_on_all && s->n_sides == 1;
     for (size_t i = 0; i < s->chat[side].n; i++) {
-        const chat_message *m = &s->chat[side].items[i];
-        if (all && m->train == CHAT_TRAIN_NO)
+        const nrl_message *m = &s->chat[side].items[i];
+        if (all && m->train == NRL_MESSAGE_UNTRAINED)
             return nrl_fail(
                 NRL_ERR_DATA,
                 "messages[%zu]: cannot leave the message out: it has weight 0 or train false, but "
                 "data.train_on: all trains every token\nhint: data.train_on: answer",
                 i);
-        if (!all && m->train == CHAT_TRAIN_YES && strcmp(m->role, "assistant") != 0)
+        if (!all && m->train == NRL_MESSAGE_TRAINED && strcmp(m->role, "assistant") != 0)
             return nrl_fail(
                 NRL_ERR_DATA,
                 "messages[%zu]: cannot train a message of '%s': it has weight 1 or train true, but "
@@ -166,14 +152,13 @@ static nrl_status encode_chat(data_encoder *e, const data_sample *s)
     for (int i = 0; i < s->n_sides; i++) {
         chat_ids *out = &e->side[i];
         NRL_TRY(check_training(e, s, i));
-        const chat_conversation c = {.messages = s->chat[i].items,
+        const nrl_conversation c = {.messages = s->chat[i].items,
                                      .n = s->chat[i].n,
                                      .n_prompt = untrained(e, s, i),
                                      .tools = s->tools,
                                      .variables = s->template_kwargs};
         empty_for_chat(out);
-        NRL_TRY(chat_render_conversation(template, e->options->tokenizer, e->scratch, &c, out));
-        if (!chat_template_is_own(template)) NRL_TRY(unmark_prompt(e, template, &c, out));
+        NRL_TRY(chat_render_conversation(template, e->scratch, &c, out));
     }
     return NRL_OK;
 }
@@ -188,7 +173,7 @@ static nrl_status push_ids(const nrl_node *list, const char *what, chat_ids *out
         if (nrl_node_kind(node) != NRL_NODE_INT || id < 0 || id > INT32_MAX)
             return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected a token id, from 0 to %d", what, i,
                             INT32_MAX);
-        tokenizer_ids_push(&out->tokens, (int32_t)id, 0);
+        nrl_token_ids_push(&out->tokens, (int32_t)id, 0);
     }
     return NRL_OK;
 }
@@ -231,13 +216,14 @@ static void apply_train_on(data_encoder *e, const data_sample *s, int side)
     if (ids->tokens.n) mark(ids, 0, 1, 0);
 }
 
-static nrl_status check_vocabulary(const data_encoder *e, const tokenizer_ids *ids)
+static nrl_status check_vocabulary(const data_encoder *e, const nrl_token_ids *ids)
 {
     int64_t limit = e->options->vocab_size;
     const tokenizer *tok = e->options->tokenizer;
     for (size_t i = 0; limit && i < ids->n; i++) {
         if (ids->ids[i] < limit) continue;
-        const char *text = tok ? tokenizer_token_text(tok, ids->ids[i]) : NULL;
+        uint32_t flags;
+        const char *text = tok ? tokenizer_token_text(tok, ids->ids[i], &flags) : NULL;
         return nrl_fail(NRL_ERR_DATA,
                         "token %zu has id %d (%s), outside the model's vocabulary of %" PRId64, i,
                         (int)ids->ids[i], text ? text : "no text", limit);
@@ -281,11 +267,10 @@ static nrl_status encode_shape(data_encoder *e, const data_sample *s)
         return nrl_fail(
             NRL_ERR_CONFIG,
             "rows of text need a tokenizer, and the model has none\n"
-            "expected model.tokenizer, tokenizer.json or tokenizer.model beside the weights, or rows "
-            "of input_ids");
-    if (!e->scratch) e->scratch = tokenizer_scratch_create();
+            "expected model.tokenizer, a tokenizer beside the weights, or rows of input_ids");
+    if (!e->scratch) e->scratch = tokenizer_scratch_create(e->options->tokenizer);
     if (s->shape == DATA_SHAPE_CHAT) return encode_chat(e, s);
-    e->endless = tokenizer_eos(e->options->tokenizer) == TOKENIZER_NONE;
+    e->endless = e->options->tokenizer->info.eos == NRL_TOKEN_NONE;
     return s->shape == DATA_SHAPE_TEXT ? encode_plain(e, s) : encode_prompted(e, s);
 }
 

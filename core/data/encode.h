@@ -17,8 +17,8 @@
 
 typedef struct {
     const tokenizer *tokenizer;     /* NULL: ids only */
-    const char *template_name;      /* as configured, for messages; NULL = "auto" */
-    const chat_template *template;  /* NULL: the name is none, or the tokenizer lacks it or its tokens */
+    const chat_template *template;  /* NULL: rows of messages are an error */
+    const char *template_problem;   /* why there is no template; NULL = none is configured */
     int64_t max_length, vocab_size; /* 0 = no limit */
     data_overlong overlong;
     bool train_on_all;

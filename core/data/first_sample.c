@@ -11,7 +11,7 @@ static const char open_mark[] = "\xE2\x9F\xA6", close_mark[] = "\xE2\x9F\xA7";
 
 typedef struct {
     const tokenizer *t; /* NULL: ids */
-    tokenizer_stream stream;
+    nrl_decode_stream stream;
     char *piece;
     size_t room;
     buffer out;
@@ -23,14 +23,14 @@ static void write_token(writer *w, int32_t id)
         buffer_print(&w->out, "%s%" PRId32, w->out.size ? " " : "", id);
         return;
     }
-    size_t n = tokenizer_decode_next(w->t, &w->stream, id, false, w->piece, w->room);
+    size_t n = w->t->open.table->decode_next(w->t->open.self, &w->stream, id, false, w->piece, w->room);
     buffer_add(&w->out, w->piece, n);
 }
 
 /* An unfinished character is flushed before a mark, so that marks stand between whole ones. */
 static void write_mark(writer *w, const char *mark)
 {
-    if (w->t) write_token(w, TOKENIZER_NONE);
+    if (w->t) write_token(w, NRL_TOKEN_NONE);
     buffer_puts(&w->out, mark);
 }
 
@@ -40,13 +40,13 @@ static void write_segment(writer *w, const dataset *d, int side)
     const uint8_t *trained;
     int64_t n = dataset_segment(d, 0, side, &tokens, &trained);
     bool inside = false;
-    w->stream = (tokenizer_stream){0};
+    w->stream = (nrl_decode_stream){0};
     for (int64_t i = 0; i < n; i++) {
         if ((trained[i] != 0) != inside) write_mark(w, inside ? close_mark : open_mark);
         inside = trained[i] != 0;
         write_token(w, tokens[i]);
     }
-    if (w->t) write_token(w, TOKENIZER_NONE);
+    if (w->t) write_token(w, NRL_TOKEN_NONE);
     if (inside) buffer_puts(&w->out, close_mark);
 }
 
@@ -56,7 +56,7 @@ char *dataset_first_sample(const dataset *d, const tokenizer *t)
                                            {"chosen: ", "\nrejected: "}};
     writer w = {.t = t};
     if (t) {
-        w.room = tokenizer_stream_room(t);
+        w.room = t->info.stream_room;
         w.piece = malloc(w.room);
         if (!w.piece) w.t = NULL;
     }

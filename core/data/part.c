@@ -18,20 +18,16 @@
 /* Everything that the tokens depend on, and nothing else: not the file's name, place or time. */
 static nrl_status set_key(const dataset_options *o, data_part *p)
 {
-    char template[33];
-    int64_t template_size;
     buffer b = {0};
-    snprintf(template, sizeof template, "%s", o->template && !chat_template_is_file(o->template) ? o->template : "auto");
     struct stat st;
     if (!stat(p->path, &st)) p->modified = st.st_mtim;
     NRL_TRY(data_file_hash(p->path, p->hash, &p->bytes));
-    if (o->template && chat_template_is_file(o->template)) NRL_TRY(data_file_hash(o->template, template, &template_size));
     char *columns = o->columns ? json_write(o->columns, 0) : NULL;
     char *extra = o->extra ? json_write(o->extra, 0) : NULL;
     buffer_print(&b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
                  DATA_CACHE_VERSION, p->hash, p->bytes,
-                 o->tokenizer ? tokenizer_hash(o->tokenizer) : "none",
-                 template, o->max_length, o->max_length ? o->overlong : 0,
+                 o->tokenizer ? o->tokenizer->identity : "none",
+                 o->template ? o->template->identity : "none", o->max_length, o->max_length ? o->overlong : 0,
                  o->train_on_all + 2 * o->train_on_last, o->pairs + 2 * o->labels + 4 * o->mismatched, o->vocab_size,
                  columns ? columns : "", extra ? extra : "");
     hash_bytes(b.text, b.size, p->key);
@@ -93,20 +89,14 @@ static void unlock_file(const char *cache_path, int fd)
 
 static data_encode_options encode_options(const dataset_options *o)
 {
-    data_encode_options e = {.tokenizer = o->tokenizer,
-                             .template_name = o->template,
-                             .max_length = o->max_length,
-                             .vocab_size = o->vocab_size,
-                             .overlong = o->overlong,
-                             .train_on_all = o->train_on_all && !o->labels,
-                             .train_on_last = o->train_on_last};
-    if (!o->tokenizer || chat_template_open(o->template ? o->template : "auto", o->tokenizer, &e.template) != NRL_OK) {
-        e.template = NULL; /* an error only where a row has messages */
-    } else if (chat_template_check(e.template, o->tokenizer) != NRL_OK) {
-        chat_template_close(e.template);
-        e.template = NULL;
-    }
-    return e;
+    return (data_encode_options){.tokenizer = o->tokenizer,
+                                 .template = o->template,
+                                 .template_problem = o->template_problem,
+                                 .max_length = o->max_length,
+                                 .vocab_size = o->vocab_size,
+                                 .overlong = o->overlong,
+                                 .train_on_all = o->train_on_all && !o->labels,
+                                 .train_on_last = o->train_on_last};
 }
 
 /* What tells that a file was changed between hashing and reading it. */
@@ -146,9 +136,7 @@ static nrl_status build_with(const dataset_options *o, const data_encode_options
 static nrl_status build(const dataset_options *o, data_part *p, bool alone)
 {
     data_encode_options encode = encode_options(o);
-    nrl_status st = build_with(o, &encode, p, alone);
-    chat_template_close(encode.template);
-    return st;
+    return build_with(o, &encode, p, alone);
 }
 
 static nrl_status open_or_build(const dataset_options *o, data_part *p)

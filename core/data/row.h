@@ -51,7 +51,7 @@ typedef struct {
 } data_text;
 
 typedef struct {
-    chat_message *items;
+    nrl_message *items;
     size_t n;
 } data_messages;
 

@@ -89,7 +89,7 @@ static const train_key train_keys[] = {
 enum { N_TRAIN_KEYS = sizeof train_keys / sizeof *train_keys };
 
 /* A fraction would need a weight a token, which no loss reads. */
-static nrl_status read_train(const train_key *k, const nrl_node *value, chat_train *out)
+static nrl_status read_train(const train_key *k, const nrl_node *value, uint32_t *out)
 {
     nrl_node_type kind = nrl_node_kind(value);
     bool number = k->kind == TRAIN_BY_NUMBER;
@@ -102,7 +102,7 @@ static nrl_status read_train(const train_key *k, const nrl_node *value, chat_tra
                         "train (true or false)",
                         k->key);
     if ((number || kind == NRL_NODE_BOOL) && (weight == 0 || weight == 1)) {
-        *out = weight == 1 ? CHAT_TRAIN_YES : CHAT_TRAIN_NO;
+        *out = weight == 1 ? NRL_MESSAGE_TRAINED : NRL_MESSAGE_UNTRAINED;
         return NRL_OK;
     }
     char *found = json_write(value, 0);
@@ -112,13 +112,13 @@ static nrl_status read_train(const train_key *k, const nrl_node *value, chat_tra
     return st;
 }
 
-static nrl_status read_training(const nrl_node *node, chat_train *out)
+static nrl_status read_training(const nrl_node *node, uint32_t *out)
 {
     const char *said_by = NULL;
-    *out = CHAT_TRAIN_UNSAID;
+    *out = NRL_MESSAGE_UNSAID;
     for (int i = 0; i < N_TRAIN_KEYS; i++) {
         const train_key *k = &train_keys[i];
-        chat_train said;
+        uint32_t said;
         if (!is_given(node, k->key)) continue;
         NRL_TRY(read_train(k, nrl_node_find(node, k->key), &said));
         if (said_by && said != *out)
@@ -149,7 +149,7 @@ static void note_unknown(const nrl_node *node, const char *role_key, const char 
 }
 
 static nrl_status read_message(arena *a, const nrl_node *node, data_sample *notes,
-                               chat_message *out)
+                               nrl_message *out)
 {
     data_text text;
     if (nrl_node_kind(node) != NRL_NODE_MAP)
@@ -165,7 +165,7 @@ static nrl_status read_message(arena *a, const nrl_node *node, data_sample *note
     text = (data_text){"", 0};
     if (content || !calls) NRL_TRY(message_text(a, node, content_key, &text));
     note_unknown(node, role_key, content_key, notes);
-    *out = (chat_message){role_of(role), text.text, text.size, node, CHAT_TRAIN_UNSAID};
+    *out = (nrl_message){role_of(role), text.text, text.size, node, NRL_MESSAGE_UNSAID, 0};
     return read_training(node, &out->train);
 }
 
@@ -190,7 +190,7 @@ nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node,
 void data_messages_add(arena *a, data_messages *list, data_messages more)
 {
     if (!more.n) return;
-    chat_message *items = arena_alloc(a, (list->n + more.n) * sizeof *items);
+    nrl_message *items = arena_alloc(a, (list->n + more.n) * sizeof *items);
     if (list->n) memcpy(items, list->items, list->n * sizeof *items);
     memcpy(items + list->n, more.items, more.n * sizeof *items);
     *list = (data_messages){items, list->n + more.n};
@@ -198,8 +198,8 @@ void data_messages_add(arena *a, data_messages *list, data_messages more)
 
 data_messages data_message_of(arena *a, const char *role, data_text text)
 {
-    chat_message *m = arena_alloc(a, sizeof *m);
-    *m = (chat_message){.role = role, .content = text.text, .content_size = text.size};
+    nrl_message *m = arena_alloc(a, sizeof *m);
+    *m = (nrl_message){.role = role, .content = text.text, .content_size = text.size};
     return (data_messages){m, 1};
 }
 
@@ -252,7 +252,7 @@ size_t data_common_messages(data_messages chosen, data_messages rejected)
 {
     size_t n = 0;
     for (; n < chosen.n && n < rejected.n; n++) {
-        const chat_message *x = &chosen.items[n], *y = &rejected.items[n];
+        const nrl_message *x = &chosen.items[n], *y = &rejected.items[n];
         if (strcmp(x->role, y->role) || x->content_size != y->content_size ||
             memcmp(x->content, y->content, x->content_size) != 0 || !same_calls(x->node, y->node))
             break;

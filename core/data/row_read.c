@@ -170,7 +170,7 @@ static void fill_text(data_sample *out, bool has_prompt, data_text prompt,
 /* Some sets repeat a text prompt as the first message of both answers. */
 static bool repeats_prompt(const data_content *prompt, data_messages answer)
 {
-    const chat_message *first = answer.items;
+    const nrl_message *first = answer.items;
     return prompt->is_text && answer.n && !strcmp(first->role, "user") &&
            first->content_size == prompt->text.size &&
            !memcmp(first->content, prompt->text.text, prompt->text.size);

@@ -132,11 +132,11 @@ static void add_unknown(data_slab *s, const char *key, int64_t line)
     s->unknown_line[s->n_unknown++] = line;
 }
 
-/* Only a template in Jinja reads what stands beside role and content. */
+/* Not every template reads what stands beside role and content. */
 static bool reads_keys(const data_build_options *o, const data_sample *sample)
 {
     const chat_template *t = o->encode.template;
-    return sample->shape == DATA_SHAPE_CHAT && t && chat_template_is_own(t);
+    return sample->shape == DATA_SHAPE_CHAT && t && chat_template_reads_keys(t);
 }
 
 static void note_unused(data_slab *s, const data_schema *schema, const nrl_node *row, int64_t line)

@@ -29,6 +29,10 @@ static const member collective[] = {OF(collective, open),       OF(collective, s
                                     OF(collective, facts),      END};
 static const member logger[] = {OF(logger, open), OF(logger, write), OF(logger, close), END};
 static const member model[] = {OF(model, create), OF(model, destroy), OF(model, layout), OF(model, forward), END};
+static const member tokenizer[] = {OF(tokenizer, probe),  OF(tokenizer, open),        OF(tokenizer, close),
+                                   OF(tokenizer, info),   OF(tokenizer, encode),      OF(tokenizer, decode),
+                                   OF(tokenizer, decode_next), OF(tokenizer, token_id), OF(tokenizer, token_text), END};
+static const member template[] = {OF(template, probe), OF(template, open), OF(template, close), OF(template, render), END};
 
 static const member format[] = {OF(format, probe), OF(format, open),   OF(format, close),  OF(format, info),
                                 OF(format, load),  OF(format, n_tensors), OF(format, tensor), OF(format, read), END};
@@ -60,6 +64,10 @@ static const member *members_of(uint32_t kind)
         return format;
     case NRL_KIND_ADAPTER:
         return adapter;
+    case NRL_KIND_TOKENIZER:
+        return tokenizer;
+    case NRL_KIND_TEMPLATE:
+        return template;
     default:
         return NULL;
     }

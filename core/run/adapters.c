@@ -89,19 +89,16 @@ static void add_named(run *r, chosen *s, const char *word)
 static nrl_status add_matched(run *r, chosen *s, const char *pattern)
 {
     regex *x;
-    void *matches = NULL;
     const char *whole = arena_printf(&r->memory, "\\A(?:%s)\\z", pattern);
     NRL_TRY(regex_create(whole, strlen(whole), &x));
     nrl_status st = NRL_OK;
     for (int32_t i = 0; i < r->model->n_own && st == NRL_OK; i++) {
         if (!adapter_fits(r->model, r->model->params[i])) continue;
         const char *module = adapter_module(&r->memory, r->model->params[i]);
-        size_t begin, end;
         bool found = false;
-        st = regex_find(x, &matches, module, strlen(module), 0, &begin, &end, &found);
+        st = regex_match(x, module, &found);
         if (st == NRL_OK && found) add_module(s, module);
     }
-    regex_matches_free(matches);
     regex_destroy(x);
     return st;
 }

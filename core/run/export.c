@@ -84,39 +84,48 @@ static nrl_status save_current_weights(run *r, const char *dir, const save_optio
  * nobody's. */
 const char *export_template(const run *r, arena *a)
 {
-    if (!r->chat || !r->tokenizer || !strcmp(r->config.data.template, "auto")) return NULL;
-    char *jinja = chat_template_jinja(r->chat, r->tokenizer);
-    const char *kept = arena_strdup(a, jinja);
+    const char *word = r->config.data.template_from.source;
+    if (!r->chat || !r->tokenizer || (word && !strcmp(word, "auto"))) return NULL;
+    char *jinja = chat_template_jinja(r->chat);
+    const char *kept = jinja ? arena_strdup(a, jinja) : NULL;
     free(jinja);
     return kept;
 }
 
-/* Both files, as transformers of different ages read them: neither then tells of another template.
- */
-nrl_status export_set_template(arena *a, const char *folder, const char *jinja, save_options *o)
+typedef struct {
+    arena *a;
+    save_options *o;
+    size_t n;
+} export_files;
+
+static nrl_status export_add_file(void *user, const char *name, const char *text)
 {
-    char *config;
-    if (!jinja) return NRL_OK;
-    NRL_TRY(chat_template_config(folder, jinja, &config));
-    o->replaced[0] = (save_file){"chat_template.jinja", jinja};
-    o->replaced[1] = (save_file){"chat_template.json", NULL};
-    if (config) o->replaced[2] = (save_file){"tokenizer_config.json", arena_strdup(a, config)};
-    free(config);
+    export_files *f = user;
+    size_t room = sizeof f->o->replaced / sizeof *f->o->replaced;
+    if (f->n + 1 == room) return nrl_fail(NRL_ERR_PLUGIN, "cannot export the chat template: more than %zu files change", room - 1);
+    f->o->replaced[f->n++] = (save_file){arena_strdup(f->a, name), text ? arena_strdup(f->a, text) : NULL};
     return NRL_OK;
+}
+
+nrl_status export_set_template(arena *a, const tokenizer *tok, const char *jinja, save_options *o)
+{
+    export_files f = {a, o, 0};
+    if (!jinja || !tok || !tok->open.table->export_template) return NRL_OK;
+    return tok->open.table->export_template(tok->open.self, jinja, export_add_file, &f);
 }
 
 nrl_status export_to(run *r, const char *from, const char *dir)
 {
     arena a = {0};
     save_options o = {.dtype = run_compute(r),
-                         .copy_from = r->tokenizer ? tokenizer_folder(r->tokenizer) : r->tokenizer_dir,
+                         .copy_from = r->tokenizer ? r->tokenizer->info.folder : r->tokenizer_dir,
                          .discard = !run_leads(r),
                          .overwrite = claims_has_path(&r->claims, dir),
                          .inputs = &r->claims.inputs};
     format_scope formats = r->formats;
     formats.name = r->config.checkpoint.export_format;
     nrl_status st = format_for_writing(&formats, NRL_HOLDS_MODEL, r->origin.format, &o.format);
-    if (st == NRL_OK) st = export_set_template(&a, o.copy_from, export_template(r, &a), &o);
+    if (st == NRL_OK) st = export_set_template(&a, r->tokenizer, export_template(r, &a), &o);
     if (st == NRL_OK) st = from ? save_saved_weights(r, from, dir, &o) : save_current_weights(r, dir, &o);
     arena_free(&a);
     bool is_new = st == NRL_OK && run_leads(r) && !o.overwrite; /* it is there, whatever becomes of the marker */

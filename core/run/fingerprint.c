@@ -26,24 +26,15 @@ static nrl_node *data_node(arena *a, const dataset *d)
     return list;
 }
 
-/* The text as the run opened it, whatever became of the file. */
-static void put_template(arena *a, nrl_node *map, const run *r)
-{
-    char hash[HASH_TEXT], *text = r->chat && r->tokenizer ? chat_template_jinja(r->chat, r->tokenizer) : NULL;
-    if (text) {
-        hash_bytes(text, strlen(text), hash);
-        put_text(a, map, "template", hash);
-    }
-    free(text);
-}
-
 nrl_node *fingerprint_node(arena *a, const run *r)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     node_append(a, map, "data", data_node(a, r->train_data));
-    put_template(a, map, r);
+    put_text(a, map, "template", r->chat ? r->chat->hash : NULL);
+    put_text(a, map, "template plugin", r->chat ? r->chat->plugin : NULL);
     put_text(a, map, "reference", r->reference_key);
-    put_text(a, map, "tokenizer", r->tokenizer ? tokenizer_hash(r->tokenizer) : NULL);
+    put_text(a, map, "tokenizer", r->tokenizer ? r->tokenizer->info.hash : NULL);
+    put_text(a, map, "tokenizer plugin", r->tokenizer ? r->tokenizer->plugin : NULL);
     put_text(a, map, "script", r->env.script_hash);
     node_append_int(a, map, "total_steps", r->total_steps);
     if (!r->model->adapters) return map;

@@ -66,13 +66,15 @@ static void add_config(const nrl_node *config, const char *what, buffer *lines)
     free(text);
 }
 
-static nrl_status add_template(const run *r, buffer *lines)
+static nrl_status add_text(run *r, buffer *lines)
 {
-    const char *path = r->config.data.template;
-    char hash[HASH_TEXT];
-    if (!chat_template_is_file(path)) return NRL_OK; /* built in, or one of the tokenizer's files */
-    NRL_TRY(hash_file(path, hash));
-    buffer_print(lines, "data.template %s: %s\n", path, hash);
+    if (r->tokenizer) {
+        NRL_TRY(add_plugin(r, &r->tokenizer->open.table->plugin, lines));
+        buffer_print(lines, "tokenizer: %s\n", r->tokenizer->info.hash);
+    }
+    if (!r->chat) return NRL_OK;
+    NRL_TRY(add_plugin(r, &r->chat->table->plugin, lines));
+    buffer_print(lines, "data.template %s: %s\n", r->chat->label, r->chat->hash);
     return NRL_OK;
 }
 
@@ -113,8 +115,7 @@ static nrl_status add_files(run *r, buffer *lines)
     add_config(r->model->config, "model's ", lines);
     NRL_TRY(add_origin(&r->origin, "model's ", lines));
     NRL_TRY(add_reference(r, lines));
-    if (r->tokenizer) buffer_print(lines, "tokenizer: %s\n", tokenizer_hash(r->tokenizer));
-    NRL_TRY(add_template(r, lines));
+    NRL_TRY(add_text(r, lines));
     add_data(r->train_data, "train", lines);
     add_data(r->eval_data, "eval", lines);
     return NRL_OK;

@@ -130,7 +130,8 @@ struct nrl_run {
     double lr_override;          /* < 0 = the schedule's */
 
     tokenizer *tokenizer;        /* NULL: pre-tokenized data only */
-    const chat_template *chat;   /* NULL: none chosen */
+    const chat_template *chat;   /* NULL: none that can be used */
+    const char *chat_problem;    /* why there is none */
     dataset *train_data, *eval_data;
     data_plan *train_plan, *eval_plan;
     data_loader *train_loader, *eval_loader;

@@ -11,27 +11,23 @@ static bool exists(const char *path)
     return stat(path, &s) == 0;
 }
 
-/* Where a tokenizer is looked for: model.tokenizer, else the model's directory if it has one. */
-static const char *tokenizer_path(run *r)
-{
-    const char *names[] = {"tokenizer.json", "tokenizer.model", "vocab.json", NULL};
-    if (*r->config.model.tokenizer) return r->config.model.tokenizer;
-    for (int i = 0; r->tokenizer_dir && names[i]; i++)
-        if (exists(arena_printf(&r->memory, "%s/%s", r->tokenizer_dir, names[i]))) return r->tokenizer_dir;
-    return NULL;
-}
-
+/* model.tokenizer, else the model's directory if it has one. */
 static nrl_status open_tokenizer(run *r)
 {
-    const char *path = tokenizer_path(r);
-    if (!path) return NRL_OK;
-    NRL_TRY(tokenizer_open(path, &r->tokenizer));
+    config_choice choice = r->config.model.tokenizer_from;
+    bool is_named = choice.name || choice.source;
+    if (!choice.source) choice.source = r->tokenizer_dir;
+    if (!choice.source && !choice.name) return NRL_OK;
+    if (!choice.source)
+        return nrl_fail(NRL_ERR_CONFIG, "model.tokenizer: expected a path, as no folder of the model is known");
+    if (!is_named && !tokenizer_is_at(r->host, choice.source)) return NRL_OK;
+    NRL_TRY(tokenizer_open(r->host, &choice, &r->tokenizer));
     int64_t vocab = r->model->facts.vocab_size;
-    if (tokenizer_vocab_size(r->tokenizer) > vocab)
+    if (r->tokenizer->info.vocab_size > vocab)
         return nrl_fail(NRL_ERR_DATA,
                         "the tokenizer of '%s' has ids up to %d, the model's vocabulary has %lld: they "
                         "do not belong together",
-                        path, tokenizer_vocab_size(r->tokenizer) - 1, (long long)vocab);
+                        choice.source, r->tokenizer->info.vocab_size - 1, (long long)vocab);
     return NRL_OK;
 }
 
@@ -50,7 +46,8 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
     bool labels = r->algorithm->block_kind == 2;
     dataset_options o = {.source = source,
                          .tokenizer = r->tokenizer,
-                         .template = d->template,
+                         .template = r->chat,
+                         .template_problem = r->chat_problem,
                          .max_length = d->max_length,
                          .overlong = (data_overlong)d->overlong,
                          .train_on_all = d->train_on == CONFIG_TRAIN_ON_ALL,
@@ -91,16 +88,17 @@ static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **
 
 nrl_status open_text(run *r)
 {
-    const char *template = r->config.data.template;
+    const config_choice *choice = &r->config.data.template_from;
     NRL_TRY(open_tokenizer(r));
-    bool automatic = !strcmp(template, "auto");
-    /* rows of messages and chat prompts find out again that a tokenizer's own cannot be run */
-    if (automatic && (!r->tokenizer || !tokenizer_chat_template(r->tokenizer))) return NRL_OK;
-    nrl_status st = chat_template_open(template, r->tokenizer, &r->chat);
-    if (st != NRL_OK) r->chat = NULL;
-    if (st != NRL_OK && automatic) return NRL_OK;
-    if (st == NRL_OK && r->tokenizer) st = chat_template_check(r->chat, r->tokenizer);
-    if (st != NRL_OK) nrl_note("%s: data.template", nrl_node_place(nrl_node_find(nrl_node_find(r->tree, "data"), "template")));
+    nrl_status st = chat_template_open(r->host, choice, r->tokenizer, &r->chat);
+    if (st == NRL_OK) return NRL_OK;
+    r->chat = NULL;
+    if (choice->source && !strcmp(choice->source, "auto")) {
+        /* only rows of messages and chat prompts need one */
+        r->chat_problem = arena_strdup(&r->memory, nrl_error_text());
+        return NRL_OK;
+    }
+    nrl_note("%s: data.template", nrl_node_place(nrl_node_find(nrl_node_find(r->tree, "data"), "template")));
     return st;
 }
 

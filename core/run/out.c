@@ -141,12 +141,13 @@ static void add_inputs(run *r)
     origin_add_inputs(&r->origin, "model.path", in);
     if (r->tokenizer_dir) inputs_add(in, "the tokenizer of model.path", r->tokenizer_dir);
     if (*r->config.model.config) inputs_add(in, "model.config", r->config.model.config);
-    if (*r->config.model.tokenizer) inputs_add(in, "model.tokenizer", r->config.model.tokenizer);
+    if (r->config.model.tokenizer_from.source) inputs_add(in, "model.tokenizer", r->config.model.tokenizer_from.source);
     if (own && *own && origin_find(own, &r->model_memory, &other, &config) == NRL_OK)
         origin_add_inputs(&other, "algorithm.reference_model", in);
     add_source(r, "data.train", r->config.data.train);
     add_source(r, "data.eval", r->config.data.eval);
-    if (strpbrk(r->config.data.template, "/.")) inputs_add(in, "data.template", r->config.data.template);
+    const char *template = r->config.data.template_from.source;
+    if (template && strpbrk(template, "/.")) inputs_add(in, "data.template", template);
     if (r->env.script) inputs_add(in, "the script", r->env.script);
     if (*r->config.checkpoint.sign) inputs_add(in, "checkpoint.sign", r->config.checkpoint.sign);
     if (*r->config.checkpoint.public_key) inputs_add(in, "checkpoint.public_key", r->config.checkpoint.public_key);

@@ -9,7 +9,7 @@
 /* What ends a text: any end token of the tokenizer, and the end of a turn where a template was used. */
 typedef struct {
     const tokenizer *tok;
-    int32_t turn; /* TOKENIZER_NONE without a template */
+    int32_t turn; /* NRL_TOKEN_NONE without a template */
     bool chat;
 } text_end;
 
@@ -26,11 +26,11 @@ static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat,
     chat_ids list = {0};
     nrl_status st;
     if (chat) {
-        chat_message m = {.role = "user", .content = text, .content_size = strlen(text)};
-        st = chat_render(chat, tok, scratch, &m, 1, true, &list);
+        nrl_message m = {.role = "user", .content = text, .content_size = strlen(text)};
+        st = chat_render(chat, scratch, &m, 1, true, &list);
     } else {
-        st = tokenizer_encode(tok, scratch, text, strlen(text), TOKENIZER_ADD_SPECIAL, &list.tokens);
-        if (st == NRL_OK && tokenizer_adds_eos(tok) && list.tokens.n > 1 &&
+        st = tokenizer_encode(tok, scratch, text, strlen(text), NRL_ENCODE_ADD_SPECIAL, &list.tokens);
+        if (st == NRL_OK && tok->info.adds_eos && list.tokens.n > 1 &&
             tokenizer_is_eos(tok, list.tokens.ids[list.tokens.n - 1]))
             list.tokens.n--;
     }
@@ -85,14 +85,14 @@ nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat
                         char **texts, int64_t *n_tokens)
 {
     nrl_status st = NRL_OK;
-    tokenizer_scratch *scratch = tokenizer_scratch_create();
+    tokenizer_scratch *scratch = tokenizer_scratch_create(tok);
     int32_t **ids = mem_alloc(n * sizeof *ids);
     int64_t *lengths = mem_alloc(n * sizeof *lengths);
     generate_result *results = mem_alloc(n * sizeof *results);
-    const text_end end = {tok, chat ? chat_template_end(chat, tok) : TOKENIZER_NONE, chat != NULL};
+    const text_end end = {tok, chat ? chat_template_end(chat) : NRL_TOKEN_NONE, chat != NULL};
     generate_options g = {.max_tokens = o->max_tokens, .temperature = o->temperature,
                           .top_p = o->top_p, .seed = o->seed, .is_end = is_end, .user = &end,
-                          .vocab_size = tokenizer_vocab_size(tok)};
+                          .vocab_size = tok->info.vocab_size};
     memset(texts, 0, n * sizeof *texts);
     for (size_t i = 0; i < n && st == NRL_OK; i++)
         st = encode_prompt(tok, chat, scratch, prompts[i], &ids[i], &lengths[i]);
@@ -126,9 +126,7 @@ nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, cons
     if (!r->tokenizer)
         return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
     if (o->chat && !r->chat)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "a chat prompt needs data.template, and the tokenizer has none that can be run\nname one of %s; or a file",
-                        chat_template_names());
+        return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", r->chat_problem);
     nrl_status st = ranks_agree(r, "sample", (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
     st = strategy_average_begin(&r->strategy, r->ctx);

@@ -227,7 +227,7 @@ nrl_status save_config(run *r)
 {
     char *yaml = config_write(r->config.resolved);
     char *text = mem_printf("# nrl %s, data %s, tokenizer %s\n%s", NRL_VERSION, dataset_hash(r->train_data),
-                            r->tokenizer ? tokenizer_hash(r->tokenizer) : "none", yaml);
+                            r->tokenizer ? r->tokenizer->identity : "none", yaml);
     const char *path = arena_printf(&r->memory, "%s/config.yaml", r->config.out);
     const char *temporary = arena_printf(&r->memory, "%s.tmp", path);
     int fd;

@@ -10,14 +10,7 @@
 #include "run/out.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-static bool has(source *s, const char *dir, const char *name)
-{
-    struct stat st;
-    return stat(arena_printf(&s->memory, "%s/%s", dir, name), &st) == 0;
-}
 
 /* The first default backend that computes on the host. */
 static nrl_status open_backend(source *s)
@@ -80,13 +73,21 @@ static nrl_status describe_checkpoint(source *s, const checkpoint *c, const nrl_
 {
     const nrl_node *made_by = checkpoint_node(c, "config");
     const char *folder = nrl_node_string(checkpoint_node(c, "tokenizer"), "");
-    const char *template = nrl_node_string(nrl_node_find(nrl_node_find(made_by, "data"), "template"), NULL);
+    const nrl_node *template = nrl_node_find(nrl_node_find(made_by, "data"), "template");
+    const nrl_node *reader = nrl_node_find(nrl_node_find(made_by, "model"), "tokenizer");
     if (!checkpoint_node(c, "model"))
         return nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", checkpoint_dir(c));
     *config = node_copy(&s->memory, checkpoint_node(c, "model"));
     if (*folder) s->tokenizer_dir = arena_strdup(&s->memory, folder);
     const char *jinja = nrl_node_string(checkpoint_node(c, "chat_template"), NULL);
-    if (template) s->template = arena_strdup(&s->memory, template);
+    config_problems problems = {0};
+    nrl_node *resolved = node_new(&s->memory, NRL_NODE_MAP);
+    s->has_template = template != NULL;
+    choice_read(&s->memory, &problems, "data.template", template ? node_copy(&s->memory, template) : NULL, false,
+                &s->template, resolved, "template");
+    choice_read(&s->memory, &problems, "model.tokenizer", reader ? node_copy(&s->memory, reader) : NULL, true,
+                &s->tokenizer_from, resolved, "tokenizer");
+    NRL_TRY(problems_report(&problems));
     if (jinja) s->jinja = arena_strdup(&s->memory, jinja);
     return NRL_OK;
 }
@@ -123,9 +124,9 @@ static nrl_status open_any(source *s, const char *path)
 /* A model without a tokenizer can still be exported. */
 static nrl_status open_tokenizer(source *s)
 {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "vocab.json", NULL};
-    for (int i = 0; s->tokenizer_dir && names[i]; i++)
-        if (has(s, s->tokenizer_dir, names[i])) return tokenizer_open(s->tokenizer_dir, &s->tokenizer);
+    const char *dir = s->tokenizer_dir;
+    const config_choice choice = {.name = s->tokenizer_from.name, .source = dir, .options = s->tokenizer_from.options};
+    if (dir && (choice.name || tokenizer_is_at(s->host, dir))) return tokenizer_open(s->host, &choice, &s->tokenizer);
     return NRL_OK;
 }
 
@@ -263,7 +264,10 @@ static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, b
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(describe_model(s, config));
     o.copy_from = s->tokenizer_dir;
-    if (o.copy_from) NRL_TRY(export_set_template(&s->memory, o.copy_from, s->jinja, &o));
+    if (o.copy_from && s->jinja) {
+        NRL_TRY(open_tokenizer(s));
+        NRL_TRY(export_set_template(&s->memory, s->tokenizer, s->jinja, &o));
+    }
     if (s->tokenizer_dir) inputs_add(&s->inputs, "its tokenizer", s->tokenizer_dir);
     return adapters ? export_adapters(s, c, out, &o) : export_weights(s, c, out, &o);
 }

@@ -10,7 +10,7 @@
 #include "run/storage.h"
 #include "run/work.h"
 #include "plugin/host.h"
-#include "text/tokenizer.h"
+#include "text/chat.h"
 
 typedef struct {
     arena memory;
@@ -27,7 +27,9 @@ typedef struct {
     const char *path;          /* of the weights on disk; NULL: a checkpoint */
     const char *tokenizer_dir; /* what travels along; NULL = nothing */
     inputs inputs;             /* what an export reads */
-    const char *template;      /* data.template of the run that made it; NULL = unknown */
+    config_choice tokenizer_from; /* model.tokenizer of the run that made it; its path is tokenizer_dir's by now */
+    bool has_template;
+    config_choice template; /* data.template of that run */
     const char *jinja; /* that template's text, where it is not the tokenizer's own; NULL = none */
 } source;
 
@@ -42,9 +44,9 @@ void source_close(source *s);
 nrl_status source_export(const char *path, const nrl_environment *env, const char *out, bool adapters,
                          const char *format, const save_options *options);
 
-/* Sets o->replaced so that the model carries this chat template; `jinja` NULL: it stays as in
- * `folder`. (export.c) */
-nrl_status export_set_template(arena *a, const char *folder, const char *jinja, save_options *o);
+/* Sets o->replaced so that the model carries this chat template; `jinja` NULL, or a tokenizer whose plugin
+ * cannot say how: its files stay as they are. (export.c) */
+nrl_status export_set_template(arena *a, const tokenizer *tok, const char *jinja, save_options *o);
 
 /* Writes the source as a checkpoint of step 0, weights only, in OUT/checkpoints. */
 nrl_status source_save(source *s, const char *out);

@@ -104,7 +104,7 @@ static void add_text(arena *a, checkpoint_writer *w, const char *key, const char
 /* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
 static const char *tokenizer_path(arena *a, const run *r)
 {
-    const char *folder = r->tokenizer ? tokenizer_folder(r->tokenizer) : NULL;
+    const char *folder = r->tokenizer ? r->tokenizer->info.folder : NULL;
     return folder ? config_absolute(a, folder) : r->tokenizer ? "" : NULL;
 }
 

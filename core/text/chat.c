@@ -1,357 +1,411 @@
 /*
- * chat.c - the built-in chat templates as tables, and writing a conversation by them. The whole
- * conversation becomes one text that is encoded once, so ids are those of the rendered text;
- * where each token begins then says whether it is trained. A template in Jinja is chat_own.c's; only
- * its text and the stretches in it come from there.
+ * chat.c - see chat.h. The whole conversation becomes one text that is encoded once, so ids are those of
+ * the rendered text; where each token begins then says whether it is trained.
  */
 #include "text/chat.h"
-#include "base/buffer.h"
-#include "base/suggest.h"
-#include "text/chat_parts.h"
-#include <stdio.h>
+#include "base/file.h"
+#include "base/json.h"
+#include "text/serve.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define TURN(r, o, c, a)                                                                           \
-    {                                                                                              \
-        .role = r, .open = o, .lead = "", .close = c, .after = a                                   \
-    }
+enum { MAX_TEMPLATE_SIZE = 4 << 20 };
 
-static const turn chatml_turns[] = {
-    TURN("system", "<|im_start|>system\n", "<|im_end|>", "\n"),
-    TURN("user", "<|im_start|>user\n", "<|im_end|>", "\n"),
-    TURN("assistant", "<|im_start|>assistant\n", "<|im_end|>", "\n"),
-    TURN("tool", "<|im_start|>tool\n", "<|im_end|>", "\n"),
-    {0}};
-
-#define LLAMA3_TURN(r) TURN(r, "<|start_header_id|>" r "<|end_header_id|>\n\n", "<|eot_id|>", "")
-static const turn llama3_turns[] = {LLAMA3_TURN("system"),    LLAMA3_TURN("user"),
-                                    LLAMA3_TURN("assistant"), LLAMA3_TURN("ipython"),
-                                    LLAMA3_TURN("tool"),      {0}};
-
-/* Mistral v1: the brackets are text. Tokenizers from v2 on have them as tokens. */
-static const turn mistral_text_turns[] = {
-    TURN("user", "\1[INST] ", " [/INST]", ""),
-    {.role = "assistant", .open = "", .lead = " ", .after = "", .end_is_eos = true},
-    {0}};
-static const turn mistral_token_turns[] = {
-    TURN("user", "[INST]\1", "[/INST]", ""),
-    {.role = "assistant", .open = "", .lead = "\1", .after = "", .end_is_eos = true},
-    {0}};
-
-static const turn plain_turns[] = {
-    TURN("system", "", "", "\n\n"),
-    TURN("user", "User: ", "", "\n"),
-    {.role = "assistant", .open = "Assistant:", .lead = " ", .after = "\n", .end_is_eos = true},
-    {0}};
-
-static const char *const chatml_tokens[] = {"<|im_start|>", "<|im_end|>", NULL};
-static const char *const llama3_tokens[] = {"<|start_header_id|>", "<|end_header_id|>",
-                                            "<|eot_id|>", NULL};
-static const char *const no_tokens[] = {NULL};
-
-static const chat_template mistral_tokens = {.name = "mistral",
-                                             .bos = BOS_ALWAYS,
-                                             .system = SYSTEM_IN_LAST_USER,
-                                             .alternates = true,
-                                             .tokens = no_tokens,
-                                             .turns = mistral_token_turns};
-
-static const chat_template templates[] = {
-    {.name = "chatml", .bos = BOS_AS_TOKENIZER, .tokens = chatml_tokens, .turns = chatml_turns},
-    {.name = "llama3",
-     .bos = BOS_ALWAYS,
-     .trims = true,
-     .tokens = llama3_tokens,
-     .turns = llama3_turns},
-    {.name = "mistral",
-     .bos = BOS_ALWAYS,
-     .system = SYSTEM_IN_FIRST_USER,
-     .alternates = true,
-     .tokens = no_tokens,
-     .turns = mistral_text_turns,
-     .variant_token = "[INST]",
-     .variant = &mistral_tokens},
-    {.name = "plain",
-     .bos = BOS_AS_TOKENIZER,
-     .begins_with_word = true,
-     .tokens = no_tokens,
-     .turns = plain_turns},
+struct nrl_spans {
+    struct {
+        size_t begin, end;
+    } *at;
+    size_t n, room;
 };
-enum { N_TEMPLATES = sizeof templates / sizeof *templates };
 
-const char *chat_template_names(void)
+void nrl_spans_add(nrl_spans *s, size_t begin, size_t end)
 {
-    return "chatml, llama3, mistral, plain";
+    if (s->n == s->room) {
+        s->room = s->room ? s->room * 2 : 16;
+        s->at = mem_realloc(s->at, s->room * sizeof *s->at);
+    }
+    s->at[s->n].begin = begin;
+    s->at[s->n++].end = end;
 }
 
-nrl_status chat_template_find(const char *name, const chat_template **out)
+/* ---- opening ---- */
+
+bool chat_template_is_file(const char *word)
 {
-    for (int i = 0; i < N_TEMPLATES; i++)
-        if (!strcmp(templates[i].name, name)) {
-            *out = &templates[i];
-            return NRL_OK;
-        }
-    return nrl_fail(NRL_ERR_CONFIG, "unknown template '%s', expected one of: %s; auto, the tokenizer's own; or a file", name,
-                    chat_template_names());
+    return strchr(word, '/') || strchr(word, '.');
 }
 
-/* The rows that fit this tokenizer. */
-const chat_template *chat_for_tokenizer(const chat_template *t, const tokenizer *tok)
+bool chat_template_reads_keys(const chat_template *t)
 {
-    bool variant = t->variant && tokenizer_token_id(tok, t->variant_token) != TOKENIZER_NONE;
-    return variant ? t->variant : t;
+    return t->table->reads_keys && t->table->reads_keys(t->self);
 }
 
-static const turn *find_turn(const chat_template *t, const char *role)
+static int32_t chat_probe(const plugin *p, const void *source)
 {
-    for (const turn *row = t->turns; row->role; row++)
-        if (!strcmp(row->role, role)) return row;
-    return NULL;
+    return ((const nrl_template *)p->table)->probe(source);
 }
 
-nrl_status chat_template_check(const chat_template *template, const tokenizer *tok)
+/* Adds a plugin's words; serves nothing, so that every plugin is asked. */
+static int32_t chat_list_words(const plugin *p, const void *list)
 {
-    const chat_template *t = chat_for_tokenizer(template, tok);
-    if (t->own) return NRL_OK;
-    for (const char *const *token = t->tokens; *token; token++) {
-        int32_t id = tokenizer_token_id(tok, *token);
-        if (id == TOKENIZER_NONE || !tok->words.entries[id].added)
+    buffer *out = *(buffer *const *)list;
+    for (const char *const *w = ((const nrl_template *)p->table)->words; w && *w; w++)
+        buffer_print(out, "%s%s", out->size ? ", " : "", *w);
+    return NRL_PROBE_NO;
+}
+
+char *chat_template_names(plugin_host *host)
+{
+    buffer names = {0}, *list = &names, asked = {0};
+    serve_find(host, NRL_KIND_TEMPLATE, chat_list_words, &list, &asked);
+    buffer_free(&asked);
+    return buffer_take(&names);
+}
+
+static nrl_status chat_check_tokens(const chat_template *t)
+{
+    const char *const *token = t->table->required_tokens ? t->table->required_tokens(t->self) : NULL;
+    for (; token && *token; token++) {
+        uint32_t flags = 0;
+        int32_t id = tokenizer_token_id(t->tok, *token);
+        if (id != NRL_TOKEN_NONE) tokenizer_token_text(t->tok, id, &flags);
+        if (!(flags & NRL_TOKEN_ADDED))
             return nrl_fail(NRL_ERR_CONFIG,
-                            "template '%s' needs the special token %s, which the "
-                            "tokenizer does not have\nhint: data.template: plain needs none",
-                            t->name, *token);
+                            "%s needs the special token %s, which the tokenizer does not have%s", t->label,
+                            *token, t->hint);
     }
-    if (find_turn(t, "assistant")->end_is_eos && !tokenizer_n_eos(tok))
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "template '%s' ends a turn with EOS, but the tokenizer names no "
-                        "eos_token",
-                        t->name);
     return NRL_OK;
 }
 
-/* ---- order of roles ---- */
-
-enum { MAX_ROLES = 128 };
-
-/* " system user assistant", into `out` [MAX_ROLES], which is zero. */
-static const char *role_names(const chat_template *t, char *out)
+/* What the template is: its text, the word that named it, its options, and what it is for this tokenizer. */
+static void chat_hash(chat_template *t, const config_choice *choice, const nrl_template_source *source)
 {
-    for (const turn *row = t->turns; row->role; row++)
-        snprintf(out + strlen(out), MAX_ROLES - strlen(out), " %s", row->role);
-    return out;
+    char hash[HASH_TEXT];
+    char *jinja = t->tok ? chat_template_jinja(t) : NULL;
+    char *options = choice && choice->options ? json_write(choice->options, 0) : NULL;
+    char *all = mem_printf("%s\n%s\n%s\n%s\n%s", source->word ? source->word : "", source->text ? source->text : "",
+                           source->tools_text ? source->tools_text : "", jinja ? jinja : "", options ? options : "");
+    hash_bytes(all, strlen(all), hash);
+    t->hash = arena_strdup(&t->memory, hash);
+    t->identity = arena_printf(&t->memory, "%s %s", t->plugin, hash);
+    free(all);
+    free(options);
+    free(jinja);
 }
 
-static bool is_role(const chat_message *m, const char *role)
+static nrl_status chat_open_by(plugin_host *host, const plugin *p, const config_choice *choice,
+                               const nrl_template_source *source, const tokenizer *tok, const chat_template **out)
 {
-    return !strcmp(m->role, role);
-}
-
-static nrl_status fail_role(const chat_template *t, const char *role, size_t i)
-{
-    suggestion near = {.word = role};
-    for (const turn *row = t->turns; row->role; row++)
-        suggest_offer(&near, row->role);
-    return nrl_fail(NRL_ERR_DATA,
-                    "messages[%zu]: unknown role '%s' for template '%s', expected one of:%s%s%s%s",
-                    i, role, t->name, role_names(t, (char[MAX_ROLES]){0}),
-                    near.best ? "\nhint: did you mean '" : "", near.best ? near.best : "",
-                    near.best ? "'?" : "");
-}
-
-static nrl_status check_message(const chat_template *t, const chat_message *m, size_t i,
-                                size_t n_systems)
-{
-    if (nrl_node_size(nrl_node_find(m->node, "tool_calls")))
-        return nrl_fail(NRL_ERR_DATA,
-                        "messages[%zu]: tool_calls: template '%s' does not write tool calls\n"
-                        "data.template: auto, the tokenizer's own, may",
-                        i, t->name);
-    bool system = is_role(m, "system");
-    if (t->system != SYSTEM_IS_A_TURN && system) {
-        if (!i) return NRL_OK;
-        return nrl_fail(NRL_ERR_DATA,
-                        "messages[%zu]: role 'system', expected only as the first message "
-                        "by template '%s'",
-                        i, t->name);
+    void *options, *self;
+    chat_template *t = mem_alloc(sizeof *t);
+    t->table = (const nrl_template *)p->table;
+    t->tok = tok;
+    t->hint = "";
+    if (source->text) {
+        char *names = chat_template_names(host);
+        if (*names) t->hint = arena_printf(&t->memory, "\nhint: data.template may name a built-in one instead: %s", names);
+        free(names);
     }
-    if (!find_turn(t, m->role)) return fail_role(t, m->role, i);
-    const char *expected = (i - n_systems) % 2 ? "assistant" : "user";
-    if (t->alternates && strcmp(m->role, expected))
-        return nrl_fail(NRL_ERR_DATA,
-                        "messages[%zu]: role '%s', expected '%s': template '%s' alternates "
-                        "user and assistant",
-                        i, m->role, expected, t->name);
-    return NRL_OK;
-}
-
-static nrl_status check_order(const chat_template *t, const chat_message *messages, size_t n)
-{
-    if (!n) return nrl_fail(NRL_ERR_DATA, "messages: expected at least one");
-    size_t systems = t->system != SYSTEM_IS_A_TURN && is_role(&messages[0], "system");
-    for (size_t i = 0; i < n; i++)
-        NRL_TRY(check_message(t, &messages[i], i, systems));
-    if (systems && n == 1)
-        return nrl_fail(NRL_ERR_DATA,
-                        "messages[0]: role 'system' alone, expected a user message for "
-                        "template '%s'",
-                        t->name);
-    return NRL_OK;
-}
-
-/* ---- writing ---- */
-
-typedef struct {
-    chat_text out;
-    bool space; /* \1 is a space */
-    const char *eos;
-} writer;
-
-static void put(writer *w, const char *text)
-{
-    for (; *text; text++)
-        if (*text != '\1' || w->space) buffer_add(&w->out.text, *text == '\1' ? " " : text, 1);
-}
-
-static void put_content(writer *w, const chat_template *t, const chat_message *m)
-{
-    const char *begin = m->content, *end = begin + m->content_size;
-    while (t->trims && begin < end && chat_is_blank(*begin))
-        begin++;
-    while (t->trims && begin < end && chat_is_blank(end[-1]))
-        end--;
-    buffer_add(&w->out.text, begin, (size_t)(end - begin));
-}
-
-static void put_turn(writer *w, const chat_template *t, const chat_message *m,
-                     const chat_message *system)
-{
-    const turn *row = find_turn(t, m->role);
-    put(w, row->open);
-    size_t begin = w->out.text.size;
-    put(w, row->lead);
-    if (system) {
-        put_content(w, t, system);
-        put(w, "\n\n");
-    }
-    put_content(w, t, m);
-    put(w, row->end_is_eos ? w->eos : row->close);
-    if (is_role(m, "assistant") && m->train != CHAT_TRAIN_NO)
-        spans_push(&w->out.trained, begin, w->out.text.size);
-    put(w, row->after);
-}
-
-static size_t last_user(const chat_message *messages, size_t n)
-{
-    while (n-- > 1)
-        if (is_role(&messages[n], "user")) return n;
-    return 0;
-}
-
-/* SentencePiece style tokenizers write a space as a mark; most put one before every stretch. */
-bool chat_needs_space(const tokenizer *tok)
-{
-    bool marks = tok->edit.replacement != NULL;
-    bool puts = tok->edit.replacement && tok->edit.prepend && !tok->edit.first_only;
-    for (size_t i = 0; i < tok->n_normal; i++) {
-        const normal_step *s = &tok->normal[i];
-        if (s->kind == NORMAL_PREPEND) puts = true;
-        if (s->kind == NORMAL_REPLACE && s->text_size == 1 && *s->text == ' ') marks = true;
-    }
-    return marks && !puts;
-}
-
-static nrl_status write_all(const chat_template *t, const tokenizer *tok,
-                            const chat_message *messages, size_t n, bool add_generation_prompt,
-                            writer *w)
-{
-    NRL_TRY(check_order(t, messages, n));
-    const char *eos = tokenizer_token_text(tok, tokenizer_eos(tok));
-    w->eos = eos ? eos : "";
-    w->space = chat_needs_space(tok);
-    bool merged = t->system != SYSTEM_IS_A_TURN && is_role(&messages[0], "system");
-    size_t host = !merged ? 0 : t->system == SYSTEM_IN_FIRST_USER ? 1 : last_user(messages, n);
-    for (size_t i = merged; i < n; i++)
-        put_turn(w, t, &messages[i], merged && i == host ? &messages[0] : NULL);
-    if (add_generation_prompt) put(w, find_turn(t, "assistant")->open);
-    return NRL_OK;
-}
-
-bool chat_wants_bos(const chat_template *t, const tokenizer *tok)
-{
-    if (tokenizer_bos(tok) == TOKENIZER_NONE) return false;
-    return t->bos == BOS_ALWAYS || (t->bos == BOS_AS_TOKENIZER && tokenizer_adds_bos(tok));
-}
-
-nrl_status chat_render_conversation(const chat_template *template, const tokenizer *tok,
-                                    tokenizer_scratch *scratch, const chat_conversation *c, chat_ids *out)
-{
-    if (template->own) return chat_render_own(template, tok, scratch, c, out);
-    return chat_render(template, tok, scratch, c->messages, c->n, c->add_generation_prompt, out);
-}
-
-nrl_status chat_render(const chat_template *template, const tokenizer *tok,
-                       tokenizer_scratch *scratch, const chat_message *messages, size_t n,
-                       bool add_generation_prompt, chat_ids *out)
-{
-    const chat_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
-    if (template->own) return chat_render_own(template, tok, scratch, &c, out);
-    NRL_TRY(chat_template_check(template, tok));
-    const chat_template *t = chat_for_tokenizer(template, tok);
-    writer w = {0};
-    out->tokens.want_starts = true;
-    size_t from = out->tokens.n;
-    nrl_status st = write_all(t, tok, messages, n, add_generation_prompt, &w);
+    nrl_status st = serve_options(&t->memory, "data.template", choice, p, &options);
     if (st == NRL_OK) {
-        bool bos = chat_wants_bos(t, tok);
-        if (bos) tokenizer_ids_push(&out->tokens, tokenizer_bos(tok), 0);
-        st = tokenizer_encode(tok, scratch, w.out.text.text ? w.out.text.text : "", w.out.text.size, 0,
-                              &out->tokens);
-        chat_mark(&w.out, from, out);
-        if (bos) out->trained[from] = 0;
+        st = t->table->open(options, source, &self);
+        if (st != NRL_OK) st = nrl_fail(st, "%s%s", nrl_error_text(), t->hint);
     }
-    buffer_free(&w.out.text);
-    free(w.out.trained.at);
+    if (st != NRL_OK) {
+        arena_free(&t->memory);
+        free(t);
+        return st;
+    }
+    t->self = self;
+    t->label = source->word ? arena_printf(&t->memory, "template '%s'", source->word) : arena_strdup(&t->memory, source->label);
+    t->plugin = arena_printf(&t->memory, "%s %s", p->name, p->table->version);
+    if (tok) st = chat_check_tokens(t);
+    if (st != NRL_OK) {
+        chat_template_close(t);
+        return st;
+    }
+    chat_hash(t, choice, source);
+    *out = t;
+    return NRL_OK;
+}
+
+/* By the plugin that the config names, else by the one whose probe serves the source. */
+static nrl_status chat_open_source(plugin_host *host, const config_choice *choice, nrl_template_source *source,
+                                   const tokenizer *tok, const chat_template **out)
+{
+    buffer asked = {0};
+    const plugin *p = NULL;
+    source->size = sizeof *source;
+    source->tokenizer = tok ? &tok->open : NULL;
+    if (choice->name)
+        NRL_TRY(plugin_open(host, NRL_KIND_TEMPLATE, choice->name, &p));
+    else
+        p = serve_find(host, NRL_KIND_TEMPLATE, chat_probe, source, &asked);
+    nrl_status st;
+    if (p) {
+        st = chat_open_by(host, p, choice, source, tok, out);
+    } else if (source->word) {
+        char *names = chat_template_names(host);
+        st = nrl_fail(NRL_ERR_CONFIG, "unknown template '%s', expected one of: %s; auto, the tokenizer's own; or a file",
+                      source->word, names);
+        free(names);
+    } else {
+        st = nrl_fail(NRL_ERR_CONFIG, "%s: no template plugin reads it; asked: %s", source->label,
+                      asked.text ? asked.text : "none is installed");
+    }
+    buffer_free(&asked);
     return st;
 }
 
-nrl_status chat_render_text(const chat_template *template, const tokenizer *tok,
-                            const chat_message *messages, size_t n, bool add_generation_prompt,
+nrl_status chat_template_open_text(plugin_host *host, const config_choice *choice, const char *text,
+                                   const tokenizer *tok, const chat_template **out)
+{
+    nrl_template_source source = {.label = choice->source, .text = text};
+    return chat_open_source(host, choice, &source, tok, out);
+}
+
+static nrl_status chat_open_auto(plugin_host *host, const config_choice *choice, const tokenizer *tok,
+                                 const chat_template **out)
+{
+    const char *folder = tok && tok->info.folder ? tok->info.folder : "the tokenizer";
+    char *label = mem_printf("chat template of %s", folder);
+    nrl_template_source source = {.label = label};
+    nrl_status st;
+    if (tok && tok->info.chat_template) {
+        source.text = tok->info.chat_template;
+        source.tools_text = tok->info.tools_template;
+        st = chat_open_source(host, choice, &source, tok, out);
+    } else {
+        char *names = chat_template_names(host);
+        st = nrl_fail(NRL_ERR_CONFIG, "template 'auto' is the tokenizer's own, and %s\nname one of: %s; or a file",
+                      tok ? "the tokenizer has none" : "there is no tokenizer", names);
+        free(names);
+    }
+    free(label);
+    return st;
+}
+
+static nrl_status chat_open_file(plugin_host *host, const config_choice *choice, const tokenizer *tok,
+                                 const chat_template **out)
+{
+    char *text;
+    size_t size;
+    nrl_status st = file_read(choice->source, MAX_TEMPLATE_SIZE, &text, &size);
+    if (st != NRL_OK) {
+        char *names = chat_template_names(host);
+        st = nrl_fail(NRL_ERR_CONFIG, "template: %s\nexpected a file, auto, or one of: %s", nrl_error_text(), names);
+        free(names);
+        return st;
+    }
+    nrl_template_source source = {.label = choice->source, .text = text};
+    st = memchr(text, 0, size) ? nrl_fail(NRL_ERR_CONFIG, "%s: a template holds no NUL", choice->source)
+                               : chat_open_source(host, choice, &source, tok, out);
+    free(text);
+    return st;
+}
+
+/* A plugin of that very name wins over the words that others serve. */
+static bool chat_is_plugin(plugin_host *host, const char *word)
+{
+    arena a = {0};
+    const char **names;
+    bool is = false;
+    size_t n = plugin_names(host, &a, NRL_KIND_TEMPLATE, &names);
+    for (size_t i = 0; i < n; i++)
+        is |= !strcmp(names[i], word);
+    arena_free(&a);
+    return is;
+}
+
+nrl_status chat_template_open(plugin_host *host, const config_choice *choice, const tokenizer *tok,
+                              const chat_template **out)
+{
+    const char *word = choice->source;
+    if (word && !strcmp(word, "auto")) return chat_open_auto(host, choice, tok, out);
+    if (word && chat_template_is_file(word)) return chat_open_file(host, choice, tok, out);
+    config_choice named = *choice;
+    if (word && !choice->name && chat_is_plugin(host, word)) {
+        named.name = word;
+        word = NULL;
+    }
+    nrl_template_source source = {.word = word, .label = word ? word : named.name};
+    return chat_open_source(host, &named, &source, tok, out);
+}
+
+nrl_status chat_template_open_word(plugin_host *host, const char *word, const tokenizer *tok, const chat_template **out)
+{
+    const config_choice choice = {.source = word};
+    return chat_template_open(host, &choice, tok, out);
+}
+
+void chat_template_close(const chat_template *t)
+{
+    if (!t) return;
+    t->table->close(t->self);
+    arena memory = t->memory;
+    arena_free(&memory);
+    free((void *)t);
+}
+
+char *chat_template_jinja(const chat_template *t)
+{
+    nrl_text out = {0};
+    if (!t->table->as_jinja || t->table->as_jinja(t->self, &out) != NRL_OK) {
+        buffer_free(&out.b);
+        return NULL;
+    }
+    return buffer_take(&out.b);
+}
+
+/* ---- from spans of a text to trained tokens ---- */
+
+typedef struct {
+    nrl_text text;
+    nrl_spans trained;
+} chat_text;
+
+static bool chat_blank_char(char c)
+{
+    return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f);
+}
+
+static void chat_mark(const chat_text *w, size_t from, chat_ids *out)
+{
+    if (out->room < out->tokens.n) {
+        out->room = out->tokens.room;
+        out->trained = mem_realloc(out->trained, out->room);
+    }
+    size_t k = 0;
+    for (size_t i = from; i < out->tokens.n; i++) {
+        size_t start = out->tokens.starts[i];
+        while (k < w->trained.n && w->trained.at[k].end <= start)
+            k++;
+        out->trained[i] = k < w->trained.n && w->trained.at[k].begin <= start;
+    }
+}
+
+static bool chat_is_blank(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (!chat_blank_char(text[i])) return false;
+    return true;
+}
+
+/* The white space that a template writes behind an end-of-turn token belongs to no turn. `last` is
+ * the turn's last token. */
+static void chat_unmark_blanks(const chat_text *w, const tokenizer *tok, size_t from, size_t last, chat_ids *out)
+{
+    size_t i = last, end = last + 1 < out->tokens.n ? out->tokens.starts[last + 1] : w->text.b.size;
+    const int32_t *ids = out->tokens.ids;
+    while (i > from && out->trained[i] && !tokenizer_is_special(tok, ids[i]) && !tokenizer_is_eos(tok, ids[i]) &&
+           chat_is_blank(w->text.b.text + out->tokens.starts[i], end - out->tokens.starts[i]))
+        end = out->tokens.starts[i--];
+    bool special = tokenizer_is_special(tok, ids[i]) || tokenizer_is_eos(tok, ids[i]);
+    if (out->trained[i] && special) memset(out->trained + i + 1, 0, last - i);
+}
+
+static void chat_unmark_all_blanks(const chat_text *w, const tokenizer *tok, size_t from, chat_ids *out)
+{
+    for (size_t i = from, k = 0; i < out->tokens.n; i++) {
+        size_t next = i + 1 < out->tokens.n ? out->tokens.starts[i + 1] : w->text.b.size;
+        while (k < w->trained.n && w->trained.at[k].end <= out->tokens.starts[i])
+            k++;
+        bool inside = k < w->trained.n && w->trained.at[k].begin <= out->tokens.starts[i];
+        if (inside && next >= w->trained.at[k].end) chat_unmark_blanks(w, tok, from, i, out);
+    }
+}
+
+/* A mark takes the tokens that it reaches into, as char_to_token in transformers. */
+static void chat_widen(chat_text *w, const chat_ids *out, size_t from)
+{
+    for (size_t i = from, k = 0; i < out->tokens.n; i++) {
+        size_t next = i + 1 < out->tokens.n ? out->tokens.starts[i + 1] : w->text.b.size;
+        if (k < w->trained.n && out->tokens.starts[i] < w->trained.at[k].begin && next > w->trained.at[k].begin)
+            w->trained.at[k].begin = out->tokens.starts[i];
+        while (k < w->trained.n && w->trained.at[k].end <= next)
+            k++;
+    }
+}
+
+/* ---- rendering ---- */
+
+static nrl_status chat_write(const chat_template *t, const nrl_conversation *c, bool wants_spans, chat_text *w,
+                             nrl_rendering *r)
+{
+    nrl_conversation given = *c;
+    given.size = sizeof given;
+    given.message_size = sizeof *given.messages;
+    *r = (nrl_rendering){.size = sizeof *r, .text = &w->text, .trained = wants_spans ? &w->trained : NULL};
+    NRL_ASSERT((t->tok != NULL), ==, true);
+    nrl_status st = t->table->render(t->self, &given, r);
+    return st == NRL_ERR_CONFIG ? nrl_fail(st, "%s%s", nrl_error_text(), t->hint) : st;
+}
+
+nrl_status chat_render_conversation(const chat_template *t, tokenizer_scratch *scratch, const nrl_conversation *c,
+                                    chat_ids *out)
+{
+    chat_text w = {0};
+    nrl_rendering r;
+    size_t from = out->tokens.n;
+    out->tokens.want_starts = true;
+    nrl_status st = chat_write(t, c, !c->add_generation_prompt, &w, &r);
+    bool bos = st == NRL_OK && r.bos && t->tok->info.bos != NRL_TOKEN_NONE;
+    if (bos) nrl_token_ids_push(&out->tokens, t->tok->info.bos, 0);
+    const char *text = w.text.b.text ? w.text.b.text : "";
+    if (st == NRL_OK) st = tokenizer_encode(t->tok, scratch, text, w.text.b.size, 0, &out->tokens);
+    if (st == NRL_OK) {
+        if (r.span_rule == NRL_SPANS_TOUCH) chat_widen(&w, out, from);
+        chat_mark(&w, from, out);
+        if (r.span_rule == NRL_SPANS_TURN) chat_unmark_all_blanks(&w, t->tok, from, out);
+        if (bos) out->trained[from] = 0;
+    }
+    buffer_free(&w.text.b);
+    free(w.trained.at);
+    return st;
+}
+
+nrl_status chat_render(const chat_template *t, tokenizer_scratch *scratch, const nrl_message *messages, size_t n,
+                       bool add_generation_prompt, chat_ids *out)
+{
+    const nrl_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
+    return chat_render_conversation(t, scratch, &c, out);
+}
+
+nrl_status chat_render_text(const chat_template *t, const nrl_message *messages, size_t n, bool add_generation_prompt,
                             char **text)
 {
-    const chat_template *t = chat_for_tokenizer(template, tok);
-    const chat_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
-    writer w = {0};
-    bool exact;
-    if (t->own) {
-        nrl_status own = chat_own_write(t->own, &c, &w.out.text, NULL, &exact);
-        *text = buffer_take(&w.out.text);
-        if (own == NRL_OK) return NRL_OK;
-        free(*text);
-        return own;
-    }
-    if (chat_wants_bos(t, tok)) buffer_puts(&w.out.text, tokenizer_token_text(tok, tokenizer_bos(tok)));
-    nrl_status st = write_all(t, tok, messages, n, add_generation_prompt, &w);
-    free(w.out.trained.at);
-    if (st == NRL_OK)
-        *text = buffer_take(&w.out.text);
-    else
-        buffer_free(&w.out.text);
+    const nrl_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
+    chat_text w = {0};
+    nrl_rendering r;
+    uint32_t flags;
+    nrl_status st = chat_write(t, &c, false, &w, &r);
+    const char *bos = st == NRL_OK && r.bos ? tokenizer_token_text(t->tok, t->tok->info.bos, &flags) : NULL;
+    if (st == NRL_OK) *text = mem_printf("%s%s", bos ? bos : "", w.text.b.text ? w.text.b.text : "");
+    buffer_free(&w.text.b);
     return st;
 }
 
 void chat_ids_free(chat_ids *ids)
 {
-    tokenizer_ids_free(&ids->tokens);
+    nrl_token_ids_free(&ids->tokens);
     free(ids->trained);
     *ids = (chat_ids){0};
 }
 
-int32_t chat_template_end(const chat_template *template, const tokenizer *tok)
+/* Where the plugin does not say: what an answer is trained to end with, if that is a special token. */
+int32_t chat_template_end(const chat_template *t)
 {
-    if (template->own) return chat_end_of_own(template, tok);
-    for (const turn *t = template->turns; t->role; t++)
-        if (!strcmp(t->role, "assistant") && !t->end_is_eos && t->close && *t->close)
-            return tokenizer_token_id(tok, t->close);
-    return TOKENIZER_NONE;
+    static const nrl_message messages[] = {{.role = "user", .content = "a", .content_size = 1},
+                                           {.role = "assistant", .content = "b", .content_size = 1}};
+    if (t->table->end_token) return t->table->end_token(t->self);
+    const nrl_conversation c = {.messages = messages, .n = 2};
+    tokenizer_scratch *scratch = tokenizer_scratch_create(t->tok);
+    chat_ids ids = {0};
+    int32_t end = NRL_TOKEN_NONE;
+    if (chat_render_conversation(t, scratch, &c, &ids) == NRL_OK)
+        for (size_t i = 0; i < ids.tokens.n; i++)
+            if (ids.trained[i]) end = ids.tokens.ids[i];
+    chat_ids_free(&ids);
+    tokenizer_scratch_destroy(scratch);
+    return end != NRL_TOKEN_NONE && tokenizer_is_special(t->tok, end) ? end : NRL_TOKEN_NONE;
 }

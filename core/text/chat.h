@@ -1,83 +1,65 @@
 /*
- * chat.h - conversations to token ids by a chat template: the tokenizer's own or a file, in Jinja
- * (chat_own.c), or a built-in one: chatml, llama3, mistral, plain. Called by core/data (training
- * rows) and core/run (sampling).
+ * chat.h - conversations to token ids and trained marks by a chat template, which is a plugin's: it gives
+ * text and the spans that are trained; this turns them into tokens, alike for all templates. Called by
+ * core/data (training rows) and core/run (sampling).
  */
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 #include "text/tokenizer.h"
-#include <nrl/node.h>
-
-typedef struct chat_template chat_template;
-
-/* What a message itself says about being trained. */
-typedef enum { CHAT_TRAIN_UNSAID = 0, CHAT_TRAIN_NO, CHAT_TRAIN_YES } chat_train;
+#include <nrl/template.h>
 
 typedef struct {
-    const char *role; /* system, user, assistant; templates may know more */
-    const char *content;
-    size_t content_size; /* bytes; content may hold NUL */
-    const nrl_node *node; /* the row's own message, for templates that read further keys; or NULL */
-    chat_train train;     /* NO: its turn is not trained */
-} chat_message;
-
-typedef struct {
-    const chat_message *messages;
-    size_t n, n_prompt; /* the first n_prompt are never trained */
-    bool add_generation_prompt;
-    const nrl_node *tools;     /* a list, or NULL */
-    const nrl_node *variables; /* a map of further variables, or NULL */
-} chat_conversation;
+    const nrl_template *table;
+    void *self;
+    const tokenizer *tok; /* NULL: nothing is rendered */
+    const char *label;    /* what errors call it */
+    const char *plugin;   /* "NAME VERSION" */
+    const char *hash;     /* over its text and options, for this tokenizer */
+    const char *identity; /* "NAME VERSION HASH": names token caches */
+    const char *hint;     /* which other templates there are; "" = nothing to say */
+    arena memory;
+} chat_template;
 
 /* ids of a rendered conversation and which of them are trained. Zero-initialise. */
 typedef struct {
-    tokenizer_ids tokens;   /* starts: offsets in the rendered text */
+    nrl_token_ids tokens;   /* starts: offsets in the rendered text */
     unsigned char *trained; /* [tokens.n] 1: an assistant turn's content or its end-of-turn token */
     size_t room;
 } chat_ids;
 void chat_ids_free(chat_ids *ids);
 
-/* A built-in name; "auto": the tokenizer's own; or the path of a Jinja file, which holds a / or a dot.
- * NRL_ERR_CONFIG listing the names: unknown, "auto" where the tokenizer has none, or one that this
- * version cannot run; never a guess. The tokenizer must outlive it; NULL: none is known yet, and
- * "auto" is an error. */
-nrl_status chat_template_open(const char *name, const tokenizer *tok, const chat_template **out);
-void chat_template_close(const chat_template *template); /* NULL is fine */
-bool chat_template_is_file(const char *name);
-bool chat_template_is_own(const chat_template *template); /* Jinja: it reads tools and further keys */
-/* A built-in one alone; the result is static. */
-nrl_status chat_template_find(const char *name, const chat_template **out);
-const char *chat_template_names(void); /* "chatml, llama3, mistral, plain" */
+/* What the config chose: "auto" is the tokenizer's own; what holds a / or a dot is a file; another word is a
+ * plugin's name, or one that a plugin's probe knows. NRL_ERR_CONFIG listing the words: unknown, "auto" where
+ * the tokenizer has none, one that its plugin cannot run, or one that needs tokens which the tokenizer lacks;
+ * never a guess. The tokenizer and the host must outlive it; tok NULL: none is known yet. [main] */
+nrl_status chat_template_open(plugin_host *host, const config_choice *choice, const tokenizer *tok,
+                              const chat_template **out);
+nrl_status chat_template_open_word(plugin_host *host, const char *word, const tokenizer *tok, const chat_template **out);
+/* The same where the text is known; choice->source is what errors call it. [main] */
+nrl_status chat_template_open_text(plugin_host *host, const config_choice *choice, const char *text,
+                                   const tokenizer *tok, const chat_template **out);
+void chat_template_close(const chat_template *t); /* NULL is fine */
+bool chat_template_is_file(const char *word);
+bool chat_template_reads_keys(const chat_template *t); /* tools and further keys of messages */
+/* Words of all installed template plugins, "a, b"; malloc'd. [main] */
+char *chat_template_names(plugin_host *host);
 
-/* As it travels with a model that was trained by it: in Jinja, malloc'd. A built-in one is written for this tokenizer. */
-char *chat_template_jinja(const chat_template *template, const tokenizer *tok);
-/* tokenizer_config.json of `folder` with this chat_template in the place of its own, malloc'd; NULL where there is no
- * such file. For readers that know no chat_template.jinja. NRL_ERR_IO, NRL_ERR_DATA. */
-nrl_status chat_template_config(const char *folder, const char *jinja, char **out);
-/* Jinja that is at hand as text; `name` is what errors call it. */
-nrl_status chat_template_open_text(const char *name, const char *jinja, const tokenizer *tok, const chat_template **out);
+/* As it travels with a model that was trained by it: in Jinja, malloc'd; NULL where the plugin cannot say. */
+char *chat_template_jinja(const chat_template *t);
 
-/* Fails (NRL_ERR_CONFIG, naming the token) when the tokenizer lacks a token the template needs. */
-nrl_status chat_template_check(const chat_template *template, const tokenizer *tok);
+/* The token that ends an assistant's turn, NRL_TOKEN_NONE where that is the tokenizer's own end. [any] */
+int32_t chat_template_end(const chat_template *t);
 
-/* The token that ends an assistant's turn, TOKENIZER_NONE where that is the tokenizer's own end. [any] */
-int32_t chat_template_end(const chat_template *template, const tokenizer *tok);
-
-/* Appends the conversation to `out`. A built-in template: BOS exactly once, where the template
- * wants one and the tokenizer has one. add_generation_prompt opens an assistant turn at the end.
- * Errors (NRL_ERR_DATA): unknown roles and broken order, with the message's index from 0; what the
- * template raises. Jinja: the text is the whole of it, as transformers has it; BOS where it writes
- * one. Roles beyond the common ones must stand in the template as a constant. Trained is each
- * assistant turn behind the prompt whose message does not say no, up to its end-of-turn token. */
-nrl_status chat_render_conversation(const chat_template *template, const tokenizer *tok,
-                                    tokenizer_scratch *scratch, const chat_conversation *c, chat_ids *out);
-nrl_status chat_render(const chat_template *template, const tokenizer *tok,
-                       tokenizer_scratch *scratch, const chat_message *messages, size_t n,
+/* Appends the conversation to `out`. Errors (NRL_ERR_DATA): unknown roles and broken order, with the
+ * message's index from 0; what the template raises. Trained is each assistant turn behind the prompt whose
+ * message does not say no, up to its end-of-turn token. Sizes and strides of `c` are filled here. [any] */
+nrl_status chat_render_conversation(const chat_template *t, tokenizer_scratch *scratch, const nrl_conversation *c,
+                                    chat_ids *out);
+nrl_status chat_render(const chat_template *t, tokenizer_scratch *scratch, const nrl_message *messages, size_t n,
                        bool add_generation_prompt, chat_ids *out);
 
 /* The same as text, malloc'd: what a reader is shown. */
-nrl_status chat_render_text(const chat_template *template, const tokenizer *tok,
-                            const chat_message *messages, size_t n, bool add_generation_prompt,
+nrl_status chat_render_text(const chat_template *t, const nrl_message *messages, size_t n, bool add_generation_prompt,
                             char **text);
 
 #endif

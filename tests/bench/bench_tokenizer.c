@@ -3,7 +3,7 @@
  * bench_tokenizer TOKENIZER TEXT: the text line by line, best of five runs; one JSON object.
  */
 #include "base/file.h"
-#include "text/tokenizer.h"
+#include "support/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static double now_s(void)
 }
 
 static nrl_status encode_lines(const tokenizer *tok, tokenizer_scratch *s, const char *text,
-                               size_t size, tokenizer_ids *ids)
+                               size_t size, nrl_token_ids *ids)
 {
     ids->n = 0;
     for (const char *p = text, *end = text + size, *stop; p < end; p = stop) {
@@ -32,8 +32,8 @@ static nrl_status encode_lines(const tokenizer *tok, tokenizer_scratch *s, const
 
 static nrl_status measure(const tokenizer *tok, const char *text, size_t size, double open_s)
 {
-    tokenizer_scratch *s = tokenizer_scratch_create();
-    tokenizer_ids ids = {0};
+    tokenizer_scratch *s = tokenizer_scratch_create(tok);
+    nrl_token_ids ids = {0};
     double encode_s = 1e9, decode_s = 1e9;
     nrl_status st = NRL_OK;
     for (int run = 0; run < RUNS && st == NRL_OK; run++) {
@@ -52,7 +52,7 @@ static nrl_status measure(const tokenizer *tok, const char *text, size_t size, d
                "\"decode_mb_s\": %.1f}\n",
                open_s * 1e3, size, ids.n, (double)size / encode_s * 1e-6,
                (double)size / decode_s * 1e-6);
-    tokenizer_ids_free(&ids);
+    nrl_token_ids_free(&ids);
     tokenizer_scratch_destroy(s);
     return st;
 }
@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     char *text = NULL;
     size_t size;
     double start = now_s();
-    nrl_status st = tokenizer_open(argv[1], &tok);
+    nrl_status st = test_tokenizer_open(argv[1], &tok);
     double open_s = now_s() - start;
     if (st == NRL_OK) st = file_read(argv[2], MAX_FILE, &text, &size);
     if (st == NRL_OK) st = measure(tok, text, size, open_s);

@@ -3,8 +3,8 @@
  * marks of generation lie in the text in order.
  */
 #include "base/json.h"
-#include "text/jinja.h"
-#include "text/unicode.h"
+#include "jinja.h"
+#include "base/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,20 +6,20 @@
  *   peers_chat TOKENIZER TEMPLATE        prints the template as it travels with a model, in Jinja
  */
 #include "base/json.h"
-#include "text/chat.h"
+#include "support/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_ROWS_SIZE = 64 << 20 };
 
-static chat_message *read_messages(arena *a, const nrl_node *list)
+static nrl_message *read_messages(arena *a, const nrl_node *list)
 {
     size_t n = nrl_node_size(list);
-    chat_message *out = arena_alloc(a, (n + 1) * sizeof *out);
+    nrl_message *out = arena_alloc(a, (n + 1) * sizeof *out);
     for (size_t i = 0; i < n; i++) {
         const nrl_node *node = nrl_node_at(list, i), *content = nrl_node_find(node, "content");
-        out[i] = (chat_message){.role = nrl_node_string(nrl_node_find(node, "role"), ""),
+        out[i] = (nrl_message){.role = nrl_node_string(nrl_node_find(node, "role"), ""),
                                 .content = nrl_node_string(content, ""),
                                 .content_size = nrl_node_string_size(content),
                                 .node = node};
@@ -43,11 +43,11 @@ static void print_row(const tokenizer *tok, tokenizer_scratch *s, const chat_tem
     arena a = {0};
     chat_ids ids = {0};
     const nrl_node *messages = nrl_node_find(row, "messages");
-    const chat_conversation c = {.messages = read_messages(&a, messages),
+    const nrl_conversation c = {.messages = read_messages(&a, messages),
                                  .n = nrl_node_size(messages),
                                  .add_generation_prompt = nrl_node_bool(nrl_node_find(row, "prompt"), false),
                                  .tools = nrl_node_find(row, "tools")};
-    if (chat_render_conversation(t, tok, s, &c, &ids) == NRL_OK) {
+    if (chat_render_conversation(t, s, &c, &ids) == NRL_OK) {
         print_ids(&ids);
     } else {
         char *text = json_quote(nrl_error_text(), strlen(nrl_error_text()));
@@ -65,9 +65,9 @@ static nrl_status print_rows(const char *folder, const char *name, const char *r
     tokenizer *tok;
     const chat_template *t;
     NRL_TRY(json_read_file(&a, rows, MAX_ROWS_SIZE, &list));
-    NRL_TRY(tokenizer_open(folder, &tok));
-    NRL_TRY(chat_template_open(name, tok, &t));
-    tokenizer_scratch *s = tokenizer_scratch_create();
+    NRL_TRY(test_tokenizer_open(folder, &tok));
+    NRL_TRY(test_template_open(name, tok, &t));
+    tokenizer_scratch *s = tokenizer_scratch_create(tok);
     for (size_t i = 0; i < nrl_node_size(list); i++) {
         fputs(i ? ",\n" : "[", stdout);
         print_row(tok, s, t, nrl_node_at(list, i));
@@ -84,9 +84,9 @@ static nrl_status print_jinja(const char *folder, const char *name)
 {
     tokenizer *tok;
     const chat_template *t;
-    NRL_TRY(tokenizer_open(folder, &tok));
-    NRL_TRY(chat_template_open(name, tok, &t));
-    char *text = chat_template_jinja(t, tok);
+    NRL_TRY(test_tokenizer_open(folder, &tok));
+    NRL_TRY(test_template_open(name, tok, &t));
+    char *text = chat_template_jinja(t);
     fputs(text, stdout);
     free(text);
     chat_template_close(t);

@@ -6,7 +6,7 @@
  *   peers_export DIR OUT   writes OUT/whole, OUT/shards, OUT/gradients; JSON on stdout
  */
 #include "parity/harness.h"
-#include "text/tokenizer.h"
+#include "support/text.h"
 
 enum { N_STEPS = 3, SHARD_BYTES = 30000 };
 
@@ -85,20 +85,20 @@ static void print_ids(parity *p)
         "Once upon a time, there was a little girl named Lily.", "  two  spaces\n\nand lines\t",
         "na\xC3\xAFve \xE2\x80\x9Cquotes\xE2\x80\x9D \xF0\x9F\x98\x80", ""};
     tokenizer *tok;
-    if (tokenizer_open(p->dir, &tok) != NRL_OK) return;
-    tokenizer_scratch *scratch = tokenizer_scratch_create();
+    if (test_tokenizer_open(p->dir, &tok) != NRL_OK) return;
+    tokenizer_scratch *scratch = tokenizer_scratch_create(tok);
     printf(", \"texts\": [");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        tokenizer_ids ids = {0};
+        nrl_token_ids ids = {0};
         char *quoted = json_quote(texts[i], strlen(texts[i]));
-        ASSERT_OK(tokenizer_encode(tok, scratch, texts[i], strlen(texts[i]), TOKENIZER_ADD_SPECIAL,
+        ASSERT_OK(tokenizer_encode(tok, scratch, texts[i], strlen(texts[i]), NRL_ENCODE_ADD_SPECIAL,
                                    &ids));
         printf("%s\n{\"text\": %s, \"ids\": [", i ? "," : "", quoted);
         for (size_t k = 0; k < ids.n; k++)
             printf("%s%d", k ? "," : "", ids.ids[k]);
         printf("]}");
         free(quoted);
-        tokenizer_ids_free(&ids);
+        nrl_token_ids_free(&ids);
     }
     printf("]");
     tokenizer_scratch_destroy(scratch);

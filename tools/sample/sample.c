@@ -110,17 +110,13 @@ static void print_one(const char *prompt, const char *text, int64_t n, bool json
  * may be gone by now, its text is in the checkpoint. */
 static nrl_status open_template(const source *s, const sample_flags *f, const chat_template **chat)
 {
-    const char *name = f->template ? f->template : f->chat ? s->template ? s->template : "auto" : NULL;
     *chat = NULL;
-    if (!name) return NRL_OK;
-    bool kept = !f->template && s->jinja && chat_template_is_file(name);
-    NRL_TRY(kept ? chat_template_open_text(name, s->jinja, s->tokenizer, chat)
-                 : chat_template_open(name, s->tokenizer, chat));
-    nrl_status st = chat_template_check(*chat, s->tokenizer);
-    if (st == NRL_OK) return NRL_OK;
-    chat_template_close(*chat);
-    *chat = NULL;
-    return st;
+    if (!f->template && !f->chat) return NRL_OK;
+    if (f->template || !s->has_template)
+        return chat_template_open_word(s->host, f->template ? f->template : "auto", s->tokenizer, chat);
+    bool kept = s->jinja && s->template.source && chat_template_is_file(s->template.source);
+    return kept ? chat_template_open_text(s->host, &s->template, s->jinja, s->tokenizer, chat)
+                : chat_template_open(s->host, &s->template, s->tokenizer, chat);
 }
 
 static nrl_status continue_prompts(arena *a, source *s, const sample_flags *f, const nrl_sample_options *o, const chat_template *chat)

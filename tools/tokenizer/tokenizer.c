@@ -19,7 +19,8 @@ static nrl_status read_arguments(int argc, char **argv, tokenizer_verb *a)
         const char *flag;
         const char **value;
     } values[] = {{"--tokenizer", &a->tokenizer},   {"--out", &a->out},
-                  {"--pattern", &a->pattern},       {"--special", &a->special},
+                  {"--pattern", &a->pattern},       {"--plugin", &a->plugin},
+                        {"--special", &a->special},
                   {"--vocab-size", &a->vocab_size}, {"--min-frequency", &a->min_frequency}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         NRL_TRY(cli_take_value(&argc, argv, values[i].flag, values[i].value));
@@ -39,7 +40,7 @@ typedef struct {
     const tokenizer_verb *a;
     tokenizer *tok;
     tokenizer_scratch *scratch;
-    tokenizer_ids ids;
+    nrl_token_ids ids;
     arena memory; /* one row's tree */
     buffer out;
 } work;
@@ -65,7 +66,7 @@ static nrl_status encode_line(work *w, const cli_lines *s)
         size = nrl_node_string_size(node);
     }
     w->ids.n = 0;
-    unsigned flags = w->a->add_special ? TOKENIZER_ADD_SPECIAL : 0;
+    uint32_t flags = w->a->add_special ? NRL_ENCODE_ADD_SPECIAL : 0;
     NRL_TRY(tokenizer_encode(w->tok, w->scratch, text, size, flags, &w->ids));
     if (w->a->jsonl) buffer_puts(&w->out, "{\"ids\": [");
     for (size_t i = 0; i < w->ids.n; i++) {
@@ -81,10 +82,10 @@ static nrl_status encode_line(work *w, const cli_lines *s)
 
 static nrl_status push_id(work *w, const cli_lines *s, int64_t id)
 {
-    if (id < 0 || id >= tokenizer_vocab_size(w->tok))
+    if (id < 0 || id >= w->tok->info.vocab_size)
         return nrl_fail(NRL_ERR_DATA, "%s:%zu: token id %lld, expected 0 to %d", s->name, s->number,
-                        (long long)id, tokenizer_vocab_size(w->tok) - 1);
-    tokenizer_ids_push(&w->ids, (int32_t)id, 0);
+                        (long long)id, w->tok->info.vocab_size - 1);
+    nrl_token_ids_push(&w->ids, (int32_t)id, 0);
     return NRL_OK;
 }
 
@@ -173,9 +174,12 @@ static nrl_status run_lines(const tokenizer_verb *a, nrl_status (*line)(work *, 
     if (!a->tokenizer)
         return nrl_fail(NRL_ERR_CONFIG, "--tokenizer: expected a tokenizer's file or folder");
     work w = {.a = a};
-    NRL_TRY(tokenizer_open(a->tokenizer, &w.tok));
-    w.scratch = tokenizer_scratch_create();
-    nrl_status st = NRL_OK;
+    arena memory = {0};
+    plugin_host *host = cli_plugin_host(&memory, NULL, 0);
+    const config_choice choice = {.name = a->plugin, .source = a->tokenizer};
+    nrl_status st = tokenizer_open(host, &choice, &w.tok);
+    if (st != NRL_OK) goto done;
+    w.scratch = tokenizer_scratch_create(w.tok);
     for (int i = 0; i < a->n_files && st == NRL_OK; i++)
         st = each_line(&w, a->files[i], line);
     if (st == NRL_OK) st = cli_flush(&w.out, true);
@@ -184,9 +188,12 @@ static nrl_status run_lines(const tokenizer_verb *a, nrl_status (*line)(work *, 
         nrl_warn("%zu characters have no token in %s and were left out", dropped, a->tokenizer);
     buffer_free(&w.out);
     arena_free(&w.memory);
-    tokenizer_ids_free(&w.ids);
+    nrl_token_ids_free(&w.ids);
     tokenizer_scratch_destroy(w.scratch);
     tokenizer_close(w.tok);
+done:
+    plugin_host_destroy(host);
+    arena_free(&memory);
     return st;
 }
 

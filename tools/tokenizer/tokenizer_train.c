@@ -3,7 +3,8 @@
  * is one text, read in pieces; with --jsonl each row is a text of its own.
  */
 #include "tokenizer_verb.h"
-#include "text/train.h"
+#include "base/inputs.h"
+#include "text/tokenizer.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,12 +93,19 @@ static const char **split_list(char *list, size_t *n)
     return parts;
 }
 
+/* What is read is not written over. */
+static nrl_status may_write(void *texts, const char *path)
+{
+    return inputs_check_file(texts, path);
+}
+
 nrl_status cli_tokenizer_train(const tokenizer_verb *a)
 {
     if (!a->vocab_size || !a->out)
         return nrl_fail(NRL_ERR_CONFIG, "tokenizer train: expected --vocab-size and --out");
     inputs texts = {0};
-    tokenizer_train_options o = {.pattern = a->pattern, .overwrite = a->overwrite, .inputs = &texts};
+    nrl_train_tokenizer o = {.size = sizeof o, .pattern = a->pattern, .overwrite = a->overwrite,
+                             .may_write = may_write, .user = &texts};
     NRL_TRY(whole_number(a->vocab_size, "--vocab-size", &o.vocab_size));
     if (a->min_frequency)
         NRL_TRY(whole_number(a->min_frequency, "--min-frequency", &o.min_frequency));
@@ -106,8 +114,10 @@ nrl_status cli_tokenizer_train(const tokenizer_verb *a)
     o.special = special;
     tokenizer_trainer *t = NULL;
     int64_t n = 0;
+    arena memory = {0};
+    plugin_host *host = cli_plugin_host(&memory, NULL, 0);
     for (int i = 0; i < a->n_files; i++) inputs_add(&texts, "a text", a->files[i]);
-    nrl_status st = tokenizer_trainer_create(&o, &t);
+    nrl_status st = tokenizer_trainer_create(host, a->plugin, &o, &t);
     if (st == NRL_OK) st = count_files(a, t);
     if (st == NRL_OK) st = tokenizer_trainer_save(t, a->out, &n);
     if (st == NRL_OK) {
@@ -117,6 +127,8 @@ nrl_status cli_tokenizer_train(const tokenizer_verb *a)
                      (long long)n, (long long)o.vocab_size);
     }
     tokenizer_trainer_destroy(t);
+    plugin_host_destroy(host);
+    arena_free(&memory);
     inputs_free(&texts);
     free(special);
     free(list);

@@ -11,7 +11,7 @@
 enum { CLI_MAX_LINE = 16 << 20 }; /* bytes; a longer line is refused with its number */
 
 typedef struct {
-    const char *tokenizer, *out, *pattern, *special, *vocab_size, *min_frequency;
+    const char *tokenizer, *plugin, *out, *pattern, *special, *vocab_size, *min_frequency;
     bool jsonl, overwrite, add_special, skip_special;
     char **files; /* [n_files] */
     int n_files;

@@ -28,15 +28,6 @@ typedef enum {
     NRL_HOLDS_ADAPTER /* the weights of adapters, and what they are */
 } nrl_holds;
 
-/* What probe returns. Of several formats the surest serves a path; equal ones by name. */
-enum {
-    NRL_PROBE_NO = 0,
-    NRL_PROBE_EXPLAINS = 1, /* nothing is recognised, but open reports best what is missing */
-    NRL_PROBE_NAME = 20,    /* a name that this format looks up */
-    NRL_PROBE_PERHAPS = 40, /* the description is there, the weights are not */
-    NRL_PROBE_YES = 80
-};
-
 enum { NRL_OPEN_CONFIG = 1 };
 
 /* What the program offers a format. */

@@ -1,6 +1,6 @@
 /*
- * host.h - for frontends and embedders that open plugins themselves: the base of a loss, a tokenizer to train, a
- * frontend for a script. [main] unless said.
+ * host.h - for frontends and embedders that open plugins themselves: the base of a loss, a frontend for a
+ * script. [main] unless said.
  */
 #ifndef NRL_HOST_H
 #define NRL_HOST_H
@@ -52,25 +52,6 @@ typedef struct {
  * value may fail without being wrong. *worst is the largest difference. NRL_ERR_CONFIG names what differs. */
 NRL_API nrl_status nrl_gradcheck(const nrl_environment *env, const nrl_algorithm *loss, void *self,
                                  const nrl_gradcheck_options *options, double *worst);
-
-/* ---- a vocabulary, learned from texts ---- */
-
-typedef struct nrl_trainer nrl_trainer;
-
-typedef struct {
-    uint32_t size;
-    bool overwrite;             /* a tokenizer that the folder holds already is replaced */
-    int64_t vocab_size;         /* special tokens and the 256 bytes included */
-    const char *const *special; /* [n_special] get the first ids, in this order */
-    size_t n_special;
-    int64_t min_frequency;      /* a pair seen less often is not merged; 0 = the default */
-    const char *pattern;        /* how words are cut; NULL = the default */
-} nrl_trainer_options;
-
-NRL_API nrl_status nrl_trainer_create(const nrl_trainer_options *options, nrl_trainer **out);
-NRL_API nrl_status nrl_trainer_add(nrl_trainer *trainer, const char *text, size_t size);
-NRL_API nrl_status nrl_trainer_save(nrl_trainer *trainer, const char *folder, int64_t *n_tokens);
-NRL_API void nrl_trainer_destroy(nrl_trainer *trainer);
 
 #ifdef __cplusplus
 }

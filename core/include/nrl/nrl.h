@@ -22,4 +22,7 @@
 #include <nrl/frontend.h>
 #include <nrl/format.h>
 #include <nrl/adapter.h>
+#include <nrl/text.h>
+#include <nrl/tokenizer.h>
+#include <nrl/template.h>
 #endif

@@ -42,6 +42,15 @@ typedef enum {
     NRL_KIND_FRONTEND = 13  /* frontends  */
 } nrl_kind;
 
+/* What the probes of several kinds return. The surest plugin serves what is opened; equal ones by name. */
+enum {
+    NRL_PROBE_NO = 0,
+    NRL_PROBE_EXPLAINS = 1, /* nothing is recognised, but open reports best what is missing */
+    NRL_PROBE_NAME = 20,    /* a name that this plugin looks up */
+    NRL_PROBE_PERHAPS = 40, /* it looks like it, but something is missing or others may know better */
+    NRL_PROBE_YES = 80      /* names or first bytes decide */
+};
+
 /* ---- options: one row per knob; the host fills the plugin's own struct ---- */
 
 typedef enum {

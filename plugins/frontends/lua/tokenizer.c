@@ -1,30 +1,43 @@
 /*
- * tokenizer.c - nrl.tokenizer_train{texts = {...}, vocab_size = 512, out = dir}: a byte-level BPE
- * vocabulary from a script's own texts or files.
+ * tokenizer.c - nrl.tokenizer_train{texts = {...}, vocab_size = 512, out = dir}: a vocabulary from a script's own texts
+ * or files, learned by a tokenizer plugin: the one that `plugin` names, else the first that can.
  */
 #include "base/file.h"
 #include "folder.h"
 #include "host.h"
 #include <nrl/host.h>
+#include <nrl/tokenizer.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char name[] = "nrl.tokenizer_train";
-static const char *const keys[] = {"texts", "files",         "vocab_size", "special",
-                                   "out",   "min_frequency", "pattern",    "overwrite", NULL};
+static const char *const keys[] = {"texts", "files",         "vocab_size", "special", "out",
+                                   "plugin", "min_frequency", "pattern",    "overwrite", NULL};
 
 /* The trainer as a Lua value, so that errors free it. */
+typedef struct {
+    nrl_component *plugin;
+    void *trainer;
+} handle;
+
+static const nrl_tokenizer *handle_table(const handle *t)
+{
+    return (const nrl_tokenizer *)nrl_component_table(t->plugin);
+}
+
 static int free_trainer(lua_State *L)
 {
-    nrl_trainer **t = lua_touserdata(L, 1);
-    nrl_trainer_destroy(*t);
-    *t = NULL;
+    handle *t = lua_touserdata(L, 1);
+    if (t->trainer) handle_table(t)->train_end(t->trainer);
+    nrl_component_close(t->plugin);
+    *t = (handle){0};
     return 0;
 }
 
-static nrl_trainer **push_trainer(lua_State *L)
+static handle *push_trainer(lua_State *L)
 {
-    nrl_trainer **t = lua_newuserdatauv(L, sizeof *t, 0);
-    *t = NULL;
+    handle *t = lua_newuserdatauv(L, sizeof *t, 0);
+    *t = (handle){0};
     if (luaL_newmetatable(L, "nrl.trainer")) {
         lua_pushcfunction(L, free_trainer);
         lua_setfield(L, -2, "__gc");
@@ -38,7 +51,25 @@ static void check(lua_State *L, nrl_status st)
     if (st != NRL_OK) script_raise(L, st);
 }
 
-static void add_texts(lua_State *L, nrl_trainer *t)
+/* The plugin of that name, or the first that trains. */
+static void open_plugin(lua_State *L, handle *t, const char *word)
+{
+    const nrl_environment *env = &script_of(L)->run;
+    arena *a = script_arena(L);
+    const char *const *names = nrl_plugin_names(env, NRL_KIND_TOKENIZER, a);
+    for (const char *one = word ? word : *names; one; one = word ? NULL : *++names) {
+        check(L, nrl_component_open(env, NRL_KIND_TOKENIZER, "tokenizer", node_string(&script_of(L)->memory, one, strlen(one)),
+                                    &t->plugin));
+        if (handle_table(t)->train_begin) break;
+        if (word) script_fail(L, "%s: tokenizer '%s' cannot be trained", name, word);
+        nrl_component_close(t->plugin);
+        t->plugin = NULL;
+    }
+    if (!t->plugin) script_fail(L, "%s: no tokenizer plugin is installed that can be trained", name);
+    lua_pop(L, 1);
+}
+
+static void add_texts(lua_State *L, handle *t)
 {
     if (lua_getfield(L, 1, "texts") == LUA_TNIL) return;
     if (!lua_istable(L, -1)) script_fail(L, "%s: texts: expected a list of texts", name);
@@ -50,17 +81,17 @@ static void add_texts(lua_State *L, nrl_trainer *t)
                         luaL_typename(L, -1));
         size_t size;
         const char *text = lua_tolstring(L, -1, &size);
-        check(L, nrl_trainer_add(t, text, size));
+        check(L, handle_table(t)->train_add(t->trainer, text, size));
         lua_pop(L, 1);
     }
 }
 
-static nrl_status add_file(nrl_trainer *t, const char *path)
+static nrl_status add_file(handle *t, const char *path)
 {
     char *text;
     size_t size;
     NRL_TRY(file_read(path, (size_t)1 << 30, &text, &size));
-    nrl_status st = nrl_trainer_add(t, text, size);
+    nrl_status st = handle_table(t)->train_add(t->trainer, text, size);
     free(text);
     if (st != NRL_OK) nrl_note("%s", path);
     return st;
@@ -71,25 +102,26 @@ static int train(lua_State *L)
     script_check_keys(L, 1, name, keys);
     size_t n_files, n_special;
     int64_t n_tokens = 0;
-    nrl_trainer_options o = {
+    nrl_train_tokenizer o = {
         .size = sizeof o,
         .vocab_size = script_int(L, 1, name, "vocab_size", 0),
         .min_frequency = script_int(L, 1, name, "min_frequency", 0),
         .pattern = script_text(L, 1, name, "pattern"),
         .overwrite = script_bool(L, 1, name, "overwrite", false),
     };
-    const char *out = script_text(L, 1, name, "out");
+    const char *out = script_text(L, 1, name, "out"), *plugin = script_text(L, 1, name, "plugin");
     if (!out) return script_fail(L, "%s: out = folder is missing", name);
     o.special = script_texts(L, 1, name, "special", &n_special);
     o.n_special = n_special;
     const char **files = script_texts(L, 1, name, "files", &n_files);
-    nrl_trainer **t = push_trainer(L);
-    check(L, nrl_trainer_create(&o, t));
-    add_texts(L, *t);
+    handle *t = push_trainer(L);
+    open_plugin(L, t, plugin);
+    check(L, handle_table(t)->train_begin(nrl_component_options(t->plugin), &o, &t->trainer));
+    add_texts(L, t);
     for (size_t i = 0; i < n_files; i++)
-        check(L, add_file(*t, files[i]));
+        check(L, add_file(t, files[i]));
     check(L, folder_make_parents(out));
-    check(L, nrl_trainer_save(*t, out, &n_tokens));
+    check(L, handle_table(t)->train_save(t->trainer, out, &n_tokens));
     lua_pushinteger(L, (lua_Integer)n_tokens);
     return 1;
 }

@@ -11,6 +11,7 @@
 #include "data/data.h"
 #include "support/folder.h"
 #include "support/shared.h"
+#include "support/text.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -91,7 +92,7 @@ static inline int support_setup(void **state)
     f->dir = mem_strdup("/tmp/nrl-data-XXXXXX");
     if (!mkdtemp(f->dir)) return -1;
     support_write_tokenizer(f);
-    if (tokenizer_open(f->dir, &f->tok) != NRL_OK) {
+    if (test_tokenizer_open(f->dir, &f->tok) != NRL_OK) {
         printf("%s\n", nrl_error_text());
         return -1;
     }
@@ -110,16 +111,31 @@ static inline int support_teardown(void **state)
     return 0;
 }
 
+/* What a run does with data.template; opened ones live as long as the process. */
+static inline void support_template(dataset_options *o, const char *word)
+{
+    static const chat_template *opened[256] __attribute__((used));
+    static size_t n;
+    o->template = NULL;
+    o->template_problem = NULL;
+    if (test_template_open(word, o->tokenizer, &o->template) != NRL_OK) {
+        o->template = NULL;
+        o->template_problem = mem_strdup(nrl_error_text());
+    } else if (n < 256) {
+        opened[n++] = o->template;
+    }
+}
+
 /* Options for one file that is written with these rows. */
 static inline dataset_options support_options(fixture *f, const char *name, const char *rows)
 {
     char *path = support_write(f, name, rows);
     dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
                          .tokenizer = f->tok,
-                         .template = "chatml",
                          .workers = 1,
                          .quiet = true};
     free(path);
+    support_template(&o, "chatml");
     return o;
 }
 

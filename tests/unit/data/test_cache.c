@@ -79,7 +79,7 @@ static void what_tokens_depend_on_makes_the_key(void **state)
     changed[0].max_length = 100;
     changed[1].train_on_all = true;
     changed[2].vocab_size = 1000;
-    changed[3].template = "plain";
+    support_template(&changed[3], "plain");
     changed[4].columns = support_json(f, "{\"text\": \"text\"}");
     changed[5].max_length = 100;
     changed[5].overlong = DATA_OVERLONG_DROP;

@@ -162,9 +162,9 @@ static void templates_and_tokenizers_that_lack_are_config_errors(void **state)
 {
     const char *row = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
     dataset_options o = support_options(*state, "data.jsonl", row);
-    o.template = "auto";
+    support_template(&o, "auto");
     fails(&o, NRL_ERR_CONFIG, "chatml, llama3, mistral, plain");
-    o.template = "llama3";
+    support_template(&o, "llama3");
     fails(&o, NRL_ERR_CONFIG, "data.jsonl:1: template 'llama3' needs the special token");
     o.tokenizer = NULL;
     fails(&o, NRL_ERR_CONFIG, "rows of text need a tokenizer");

@@ -109,10 +109,10 @@ static void check_file(fixture *f, const real_file *r)
     if (!path || !stories) skip();
     dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
                          .tokenizer = stories,
-                         .template = "plain",
                          .pairs = r->pairs,
                          .workers = 2,
                          .quiet = true};
+    support_template(&o, "plain");
     if (r->columns) o.columns = support_json(f, r->columns);
     dataset *d = support_open(&o);
     assert_string_equal(dataset_facts(d)->format, r->format);
@@ -169,8 +169,8 @@ static void kto_rows_are_refused(void **state)
     if (!path) skip();
     dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
                          .tokenizer = f->tok,
-                         .template = "plain",
                          .quiet = true};
+    support_template(&o, "plain");
     dataset *d;
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "a labelled row");
     free(path);
@@ -187,7 +187,7 @@ int main(void)
     };
     char *path = shared_path("data/models/stories260K/hf");
     if (!path) return 77;
-    if (tokenizer_open(path, &stories) != NRL_OK) {
+    if (test_tokenizer_open(path, &stories) != NRL_OK) {
         printf("%s\n", nrl_error_text());
         return 1;
     }

@@ -214,7 +214,7 @@ static void merge_b_and_c(fixture *f)
                             (int)(merges - bytes), bytes, vocab + strlen("\"vocab\": {"));
     support_write_bytes(path, text, strlen(text));
     tokenizer_close(f->tok);
-    ASSERT_OK(tokenizer_open(f->dir, &f->tok));
+    ASSERT_OK(test_tokenizer_open(f->dir, &f->tok));
     free(text);
     free(bytes);
     free(path);

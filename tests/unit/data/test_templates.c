@@ -17,7 +17,7 @@ static dataset_options options(fixture *f, const char *row, const char *text)
 {
     dataset_options o = support_options(f, "data.jsonl", row);
     char *path = support_write(f, "t.jinja", text);
-    o.template = arena_strdup(&f->memory, path);
+    support_template(&o, path);
     free(path);
     return o;
 }
@@ -96,7 +96,7 @@ static void the_last_turn_alone_is_trained_on_request(void **state)
     check(f, &o,
           "<|im_start|>user:p<|im_end|>\n<|im_start|>assistant:old<|im_end|>\n<|im_start|>user:q<|im_end|>\n<|im_start|>"
           "assistant:" L "a<|im_end|>" R "\n");
-    o.template = "chatml";
+    support_template(&o, "chatml");
     check(f, &o,
           "<s><|im_start|>user\np<|im_end|>\n<|im_start|>assistant\nold<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>"
           "assistant\n" L "a<|im_end|>" R "\n");
@@ -123,7 +123,7 @@ static void a_message_of_weight_0_is_read_and_not_trained(void **state)
               "<|im_start|>user:p<|im_end|>\n<|im_start|>assistant:old<|im_end|>\n<|im_start|>user:"
               "q<|im_end|>\n"
               "<|im_start|>assistant:" L "a<|im_end|>" R "\n");
-        o.template = "chatml";
+        support_template(&o, "chatml");
         check(f, &o,
               "<s><|im_start|>user\np<|im_end|>\n<|im_start|>assistant\nold<|im_end|>\n<|im_start|>"
               "user\nq<|im_end|>\n"
@@ -199,7 +199,7 @@ static void a_role_that_a_template_does_not_name_is_refused(void **state)
         "{% if add_generation_prompt %}[assistant]{% endif %}");
     check(f, &o, "[usr]p[assistant]" L "a" R);
     dataset *d;
-    o.template = "chatml";
+    support_template(&o, "chatml");
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "unknown role 'usr' for template 'chatml'");
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "hint: did you mean 'user'?");
 }

@@ -5,7 +5,7 @@
 #define TESTS_TEXT_SHARED_H
 #include "base/arena.h"
 #include "support/shared.h"
-#include "text/tokenizer.h"
+#include "support/text.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,14 +19,14 @@
 static inline tokenizer *open_or_fail(const char *path)
 {
     tokenizer *tok = NULL;
-    if (tokenizer_open(path, &tok) != NRL_OK) fail_msg("%s", nrl_error_text());
+    if (test_tokenizer_open(path, &tok) != NRL_OK) fail_msg("%s", nrl_error_text());
     return tok;
 }
 
 static inline tokenizer *open_text_or_fail(const char *json)
 {
     tokenizer *tok = NULL;
-    if (tokenizer_open_memory("test.json", json, strlen(json), &tok) != NRL_OK)
+    if (tokenizer_open_memory(test_host(), "bpe", "test.json", json, strlen(json), &tok) != NRL_OK)
         fail_msg("%s", nrl_error_text());
     return tok;
 }
@@ -43,12 +43,12 @@ static inline char *ids_text(const int32_t *ids, size_t n)
 
 static inline char *encode_text(const tokenizer *tok, const char *text, size_t size, unsigned flags)
 {
-    tokenizer_scratch *s = tokenizer_scratch_create();
-    tokenizer_ids ids = {0};
+    tokenizer_scratch *s = tokenizer_scratch_create(tok);
+    nrl_token_ids ids = {0};
     if (tokenizer_encode(tok, s, text, size, flags, &ids) != NRL_OK)
         fail_msg("%s", nrl_error_text());
     char *out = ids_text(ids.ids, ids.n);
-    tokenizer_ids_free(&ids);
+    nrl_token_ids_free(&ids);
     tokenizer_scratch_destroy(s);
     return out;
 }

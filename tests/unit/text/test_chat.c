@@ -3,17 +3,17 @@
  */
 #include "base/file.h"
 #include "base/json.h"
-#include "text/chat.h"
+#include "support/text.h"
 #include "text/shared.h"
 
 static const char chatml_specials[] =
     "{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
     "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true}";
 
-static const chat_template *find(const char *name)
+static const chat_template *find(const tokenizer *tok, const char *name)
 {
     const chat_template *t = NULL;
-    assert_int_equal(chat_template_find(name, &t), NRL_OK);
+    if (test_template_open(name, tok, &t)) fail_msg("%s", nrl_error_text());
     return t;
 }
 
@@ -26,10 +26,10 @@ static void chatml_trains_the_answer_and_its_end(void **state)
 {
     (void)state;
     tokenizer *tok = byte_tokenizer("", "", chatml_specials);
-    tokenizer_scratch *s = tokenizer_scratch_create();
-    chat_message m[] = {MESSAGE("user", "ab"), MESSAGE("assistant", "xyz")};
+    tokenizer_scratch *s = tokenizer_scratch_create(tok);
+    nrl_message m[] = {MESSAGE("user", "ab"), MESSAGE("assistant", "xyz")};
     chat_ids ids = {0};
-    assert_int_equal(chat_render(find("chatml"), tok, s, m, 2, false, &ids), NRL_OK);
+    assert_int_equal(chat_render(find(tok, "chatml"), s, m, 2, false, &ids), NRL_OK);
     char *text;
     assert_int_equal(tokenizer_decode(tok, ids.tokens.ids, ids.tokens.n, false, &text, NULL),
                      NRL_OK);
@@ -52,9 +52,9 @@ static void a_generation_prompt_opens_an_assistant_turn(void **state)
 {
     (void)state;
     tokenizer *tok = byte_tokenizer("", "", chatml_specials);
-    chat_message m[] = {MESSAGE("user", "ab")};
+    nrl_message m[] = {MESSAGE("user", "ab")};
     char *text;
-    assert_int_equal(chat_render_text(find("chatml"), tok, m, 1, true, &text), NRL_OK);
+    assert_int_equal(chat_render_text(find(tok, "chatml"), m, 1, true, &text), NRL_OK);
     assert_string_equal(text, "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\n");
     free(text);
     tokenizer_close(tok);
@@ -64,9 +64,9 @@ static void an_unknown_role_names_its_message(void **state)
 {
     (void)state;
     tokenizer *tok = byte_tokenizer("", "", chatml_specials);
-    chat_message m[] = {MESSAGE("user", "ab"), MESSAGE("bot", "x")};
+    nrl_message m[] = {MESSAGE("user", "ab"), MESSAGE("bot", "x")};
     char *text;
-    assert_int_equal(chat_render_text(find("chatml"), tok, m, 2, false, &text), NRL_ERR_DATA);
+    assert_int_equal(chat_render_text(find(tok, "chatml"), m, 2, false, &text), NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "messages[1]: unknown role 'bot'"));
     tokenizer_close(tok);
 }
@@ -75,9 +75,13 @@ static void mistral_refuses_two_users_in_a_row(void **state)
 {
     (void)state;
     tokenizer *tok = byte_tokenizer("", "", chatml_specials);
-    chat_message m[] = {MESSAGE("user", "a"), MESSAGE("user", "b")};
+    static const int32_t ends[] = {257};
+    tok->info.eos = ends[0]; /* the template ends turns with it */
+    tok->info.eos_ids = ends;
+    tok->info.n_eos = 1;
+    nrl_message m[] = {MESSAGE("user", "a"), MESSAGE("user", "b")};
     char *text;
-    assert_int_equal(chat_render_text(find("mistral"), tok, m, 2, false, &text), NRL_ERR_DATA);
+    assert_int_equal(chat_render_text(find(tok, "mistral"), m, 2, false, &text), NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "messages[1]: role 'user', expected 'assistant'"));
     tokenizer_close(tok);
 }
@@ -86,9 +90,10 @@ static void a_template_without_its_tokens_is_refused(void **state)
 {
     (void)state;
     tokenizer *tok = byte_tokenizer("", "", chatml_specials);
-    assert_int_equal(chat_template_check(find("llama3"), tok), NRL_ERR_CONFIG);
+    const chat_template *t;
+    assert_int_equal(test_template_open("llama3", tok, &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "<|start_header_id|>"));
-    assert_int_equal(chat_template_check(find("plain"), tok), NRL_ERR_CONFIG); /* no EOS */
+    assert_int_equal(test_template_open("plain", tok, &t), NRL_ERR_CONFIG); /* no EOS */
     tokenizer_close(tok);
 }
 
@@ -96,9 +101,9 @@ static void auto_and_unknown_names_list_the_templates(void **state)
 {
     (void)state;
     const chat_template *t;
-    assert_int_equal(chat_template_open("auto", NULL, &t), NRL_ERR_CONFIG);
+    assert_int_equal(test_template_open("auto", NULL, &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "chatml, llama3, mistral, plain"));
-    assert_int_equal(chat_template_find("vicuna", &t), NRL_ERR_CONFIG);
+    assert_int_equal(test_template_open("vicuna", NULL, &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "chatml, llama3, mistral, plain"));
 }
 
@@ -110,23 +115,23 @@ static void check_mistral_sample(const char *model, const char *tokens)
     char *sample = shared_path("data/tokenizers/mistral/samples/no_tools/sample.json");
     if (!path || !want_path || !sample) skip();
     tokenizer *tok = open_or_fail(path);
-    tokenizer_scratch *s = tokenizer_scratch_create();
+    tokenizer_scratch *s = tokenizer_scratch_create(tok);
     arena a = {0};
     nrl_node *row, *want;
     assert_int_equal(json_read_file(&a, sample, 1 << 20, &row), NRL_OK);
     assert_int_equal(json_read_file(&a, want_path, 1 << 20, &want), NRL_OK);
     const nrl_node *list = nrl_node_find(row, "messages"), *ids = nrl_node_find(want, "tokens");
     size_t n = nrl_node_size(list);
-    chat_message *m = mem_alloc(n * sizeof *m);
+    nrl_message *m = mem_alloc(n * sizeof *m);
     for (size_t i = 0; i < n; i++) {
         const nrl_node *content = nrl_node_find(nrl_node_at(list, i), "content");
         m[i] =
-            (chat_message){.role = nrl_node_string(nrl_node_find(nrl_node_at(list, i), "role"), ""),
+            (nrl_message){.role = nrl_node_string(nrl_node_find(nrl_node_at(list, i), "role"), ""),
                            .content = nrl_node_string(content, ""),
                            .content_size = nrl_node_string_size(content)};
     }
     chat_ids out = {0};
-    if (chat_render(find("mistral"), tok, s, m, n, true, &out)) fail_msg("%s", nrl_error_text());
+    if (chat_render(find(tok, "mistral"), s, m, n, true, &out)) fail_msg("%s", nrl_error_text());
     assert_int_equal(out.tokens.n, nrl_node_size(ids));
     for (size_t i = 0; i < out.tokens.n; i++)
         assert_int_equal(out.tokens.ids[i], nrl_node_int(nrl_node_at(ids, i), -1));
@@ -178,12 +183,12 @@ static void check_rendered(const char *key, const char *name, const char *specia
         const nrl_node *list =
             nrl_node_find(nrl_node_find(golden, "conversations"),
                           nrl_node_string(nrl_node_find(row, "conversation"), ""));
-        chat_message m[8];
+        nrl_message m[8];
         size_t n = nrl_node_size(list);
         assert_true(n <= 8);
         for (size_t k = 0; k < n; k++) {
             const nrl_node *content = nrl_node_find(nrl_node_at(list, k), "content");
-            m[k] = (chat_message){
+            m[k] = (nrl_message){
                 .role = nrl_node_string(nrl_node_find(nrl_node_at(list, k), "role"), ""),
                 .content = nrl_node_string(content, ""),
                 .content_size = nrl_node_string_size(content)};
@@ -191,7 +196,7 @@ static void check_rendered(const char *key, const char *name, const char *specia
         bool prompt =
             always_prompts || nrl_node_bool(nrl_node_find(row, "add_generation_prompt"), false);
         char *got;
-        assert_int_equal(chat_render_text(find(name), tok, m, n, prompt, &got), NRL_OK);
+        assert_int_equal(chat_render_text(find(tok, name), m, n, prompt, &got), NRL_OK);
         assert_string_equal(got, want);
         free(got);
         tried++;

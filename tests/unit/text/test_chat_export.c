@@ -6,7 +6,7 @@
 #include "base/buffer.h"
 #include "base/json.h"
 #include "support/folder.h"
-#include "text/chat.h"
+#include "support/text.h"
 #include "text/shared.h"
 
 static const char *const names[] = {"chatml", "llama3", "mistral", "plain"};
@@ -46,10 +46,10 @@ static void write_file(const char *dir, const char *name, const char *text)
 static tokenizer *open_with_tokens(const char *dir, const tokenizer *bare, bool adds_bos)
 {
     buffer b = {0};
-    int32_t id = tokenizer_vocab_size(bare);
+    int32_t id = bare->info.vocab_size;
     buffer_puts(&b, "{");
     for (int i = 0; i < N_ADDED; i++)
-        if (tokenizer_token_id(bare, added[i]) == TOKENIZER_NONE)
+        if (tokenizer_token_id(bare, added[i]) == NRL_TOKEN_NONE)
             buffer_print(&b, "%s\"%s\": %d", b.size > 1 ? ", " : "", added[i], id++);
     buffer_puts(&b, "}");
     write_file(dir, "added_tokens.json", b.text);
@@ -68,7 +68,7 @@ static tokenizer *open_with_tokens(const char *dir, const tokenizer *bare, bool 
 enum { MAX_MESSAGES = 6 };
 
 static const struct {
-    chat_message messages[MAX_MESSAGES];
+    nrl_message messages[MAX_MESSAGES];
     size_t n;
 } conversations[] = {
     {{M("user", "hi")}, 1},
@@ -95,9 +95,9 @@ enum { N_CONVERSATIONS = sizeof conversations / sizeof *conversations };
 static nrl_status render(const chat_template *t, const tokenizer *tok, size_t i, bool prompt,
                          chat_ids *out)
 {
-    tokenizer_scratch *s = tokenizer_scratch_create();
+    tokenizer_scratch *s = tokenizer_scratch_create(tok);
     nrl_status st =
-        chat_render(t, tok, s, conversations[i].messages, conversations[i].n, prompt, out);
+        chat_render(t, s, conversations[i].messages, conversations[i].n, prompt, out);
     tokenizer_scratch_destroy(s);
     return st;
 }
@@ -136,19 +136,19 @@ static void check_all(const char *label, const tokenizer *tok)
     for (int k = 0; k < N_NAMES; k++) {
         const chat_template *table, *jinja;
         char *what = mem_printf("%s, %s", label, names[k]);
-        assert_int_equal(chat_template_find(names[k], &table), NRL_OK);
-        if (chat_template_check(table, tok)) fail_msg("%s: %s", what, nrl_error_text());
-        char *text = chat_template_jinja(table, tok);
-        if (chat_template_open_text(what, text, tok, &jinja))
+        if (test_template_open(names[k], tok, &table)) fail_msg("%s: %s", what, nrl_error_text());
+        char *text = chat_template_jinja(table);
+        if (chat_template_open_text(test_host(), &(config_choice){.source = what}, text, tok, &jinja))
             fail_msg("%s\n%s", nrl_error_text(), text);
         for (size_t i = 0; i < N_CONVERSATIONS; i++)
             for (int prompt = 0; prompt < 2; prompt++)
                 compare(what, table, jinja, tok, i, prompt);
-        assert_int_equal(chat_template_end(table, tok) == -1 ? tokenizer_eos(tok)
-                                                             : chat_template_end(table, tok),
-                         chat_template_end(jinja, tok) == -1 ? tokenizer_eos(tok)
-                                                             : chat_template_end(jinja, tok));
-        chat_template_close(jinja);
+        assert_int_equal(chat_template_end(table) == -1 ? tok->info.eos
+                                                             : chat_template_end(table),
+                         chat_template_end(jinja) == -1 ? tok->info.eos
+                                                             : chat_template_end(jinja));
+        chat_template_close(table);
+    chat_template_close(jinja);
         free(text);
         free(what);
     }
@@ -236,43 +236,61 @@ static void parts_of_a_content_are_joined(void **state)
     tokenizer *bare = open_text_or_fail(json), *tok = open_with_tokens(*state, bare, true);
     tokenizer_close(bare);
     assert_int_equal(json_parse(&a, "row", row, sizeof row - 1, &list), NRL_OK);
-    const chat_message m = {
+    const nrl_message m = {
         .role = "user", .content = "ab", .content_size = 2, .node = nrl_node_at(list, 0)};
-    assert_int_equal(chat_template_find("chatml", &table), NRL_OK);
-    char *text = chat_template_jinja(table, tok);
-    assert_int_equal(chat_template_open_text("t", text, tok, &jinja), NRL_OK);
-    assert_int_equal(chat_render_text(table, tok, &m, 1, true, &want), NRL_OK);
-    if (chat_render_text(jinja, tok, &m, 1, true, &got)) fail_msg("%s", nrl_error_text());
+    assert_int_equal(test_template_open("chatml", tok, &table), NRL_OK);
+    char *text = chat_template_jinja(table);
+    assert_int_equal(chat_template_open_text(test_host(), &(config_choice){.source = "t"}, text, tok, &jinja), NRL_OK);
+    assert_int_equal(chat_render_text(table, &m, 1, true, &want), NRL_OK);
+    if (chat_render_text(jinja, &m, 1, true, &got)) fail_msg("%s", nrl_error_text());
     assert_string_equal(got, want);
     free(got);
     free(want);
     free(text);
     free(json);
+    chat_template_close(table);
     chat_template_close(jinja);
     tokenizer_close(tok);
     arena_free(&a);
 }
 
+static nrl_status keep_config(void *user, const char *name, const char *text)
+{
+    if (!strcmp(name, "tokenizer_config.json")) *(char **)user = mem_strdup(text);
+    return NRL_OK;
+}
+
+static nrl_status export_config(const tokenizer *tok, const char *jinja, char **text)
+{
+    *text = NULL;
+    return tok->open.table->export_template(tok->open.self, jinja, keep_config, text);
+}
+
 static void the_config_keeps_what_else_it_says(void **state)
 {
-    char *text;
-    assert_int_equal(chat_template_config(*state, "{{ x }}", &text), NRL_OK);
+    char *text, *json = byte_level_json("", "", "");
+    tokenizer *tok;
+    write_file(*state, "tokenizer.json", json);
+    free(json);
+    assert_int_equal(test_tokenizer_open(*state, &tok), NRL_OK);
+    assert_int_equal(export_config(tok, "{{ x }}", &text), NRL_OK);
     assert_null(text);
     write_file(*state, "tokenizer_config.json",
                "{\"bos_token\": \"<s>\", \"chat_template\": [{\"name\": \"old\"}],\n "
                "\"model_max_length\": 1000000000000000019884624838656}");
-    assert_int_equal(chat_template_config(*state, "{{ \"x\" }}\n", &text), NRL_OK);
+    assert_int_equal(export_config(tok, "{{ \"x\" }}\n", &text), NRL_OK);
     assert_string_equal(
         text, "{\"bos_token\": \"<s>\",\"model_max_length\": 1000000000000000019884624838656,\n"
               "  \"chat_template\": \"{{ \\\"x\\\" }}\\n\"\n}\n");
     free(text);
     write_file(*state, "tokenizer_config.json", "{}");
-    assert_int_equal(chat_template_config(*state, "t", &text), NRL_OK);
+    assert_int_equal(export_config(tok, "t", &text), NRL_OK);
     assert_string_equal(text, "{\n  \"chat_template\": \"t\"\n}\n");
     free(text);
     write_file(*state, "tokenizer_config.json", "[");
-    assert_int_equal(chat_template_config(*state, "t", &text), NRL_ERR_DATA);
+    assert_int_equal(export_config(tok, "t", &text), NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "tokenizer_config.json:1:1: expected a map"));
+    tokenizer_close(tok);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -5,7 +5,7 @@
 #include "base/buffer.h"
 #include "base/json.h"
 #include "support/folder.h"
-#include "text/chat.h"
+#include "support/text.h"
 #include "text/shared.h"
 
 static const char specials[] = "{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
@@ -75,7 +75,7 @@ static const chat_template *open_text(const fixture *f, const char *text)
 {
     const chat_template *t = NULL;
     char *path = write_file(f, "t.jinja", text);
-    if (chat_template_open(path, f->tok, &t)) fail_msg("%s", nrl_error_text());
+    if (test_template_open(path, f->tok, &t)) fail_msg("%s", nrl_error_text());
     free(path);
     return t;
 }
@@ -100,18 +100,18 @@ static char *trained_text(const tokenizer *tok, const chat_ids *ids)
         .role = (r), .content = (c), .content_size = sizeof(c) - 1                                                     \
     }
 
-static const chat_message two_turns[] = {M("user", "ab"), M("assistant", "x</think>y"), M("user", "c"),
+static const nrl_message two_turns[] = {M("user", "ab"), M("assistant", "x</think>y"), M("user", "c"),
                                          M("assistant", "zz")};
 
-static nrl_status render(const fixture *f, const char *text, const chat_message *messages, size_t n, size_t n_prompt,
+static nrl_status render(const fixture *f, const char *text, const nrl_message *messages, size_t n, size_t n_prompt,
                          char **trained)
 {
     const chat_template *t = open_text(f, text);
-    const chat_conversation c = {.messages = messages, .n = n, .n_prompt = n_prompt};
-    tokenizer_scratch *s = tokenizer_scratch_create();
+    const nrl_conversation c = {.messages = messages, .n = n, .n_prompt = n_prompt};
+    tokenizer_scratch *s = tokenizer_scratch_create(f->tok);
     chat_ids ids = {0};
     *trained = NULL;
-    nrl_status st = chat_render_conversation(t, f->tok, s, &c, &ids);
+    nrl_status st = chat_render_conversation(t, s, &c, &ids);
     if (st == NRL_OK) *trained = trained_text(f->tok, &ids);
     chat_ids_free(&ids);
     tokenizer_scratch_destroy(s);
@@ -140,18 +140,19 @@ static void ids_and_marks_are_those_of_the_builtin(void **state)
 {
     const fixture *f = *state;
     const chat_template *own = open_text(f, chatml), *builtin;
-    tokenizer_scratch *s = tokenizer_scratch_create();
+    tokenizer_scratch *s = tokenizer_scratch_create(f->tok);
     chat_ids a = {0}, b = {0};
-    assert_int_equal(chat_template_find("chatml", &builtin), NRL_OK);
-    assert_int_equal(chat_render(own, f->tok, s, two_turns, 4, false, &a), NRL_OK);
-    assert_int_equal(chat_render(builtin, f->tok, s, two_turns, 4, false, &b), NRL_OK);
+    assert_int_equal(test_template_open("chatml", f->tok, &builtin), NRL_OK);
+    assert_int_equal(chat_render(own, s, two_turns, 4, false, &a), NRL_OK);
+    assert_int_equal(chat_render(builtin, s, two_turns, 4, false, &b), NRL_OK);
     assert_int_equal(a.tokens.n, b.tokens.n);
     assert_memory_equal(a.tokens.ids, b.tokens.ids, a.tokens.n * sizeof *a.tokens.ids);
     assert_memory_equal(a.trained, b.trained, a.tokens.n);
-    assert_int_equal(chat_template_end(own, f->tok), 257);
+    assert_int_equal(chat_template_end(own), 257);
     chat_ids_free(&a);
     chat_ids_free(&b);
     tokenizer_scratch_destroy(s);
+    chat_template_close(builtin);
     chat_template_close(own);
 }
 
@@ -203,9 +204,9 @@ static void bos_stands_where_the_template_writes_it(void **state)
 {
     const fixture *f = *state;
     const chat_template *t = open_text(f, opens);
-    tokenizer_scratch *s = tokenizer_scratch_create();
+    tokenizer_scratch *s = tokenizer_scratch_create(f->tok);
     chat_ids ids = {0};
-    assert_int_equal(chat_render(t, f->tok, s, two_turns, 1, true, &ids), NRL_OK);
+    assert_int_equal(chat_render(t, s, two_turns, 1, true, &ids), NRL_OK);
     assert_int_equal(ids.tokens.ids[0], 258);
     assert_int_not_equal(ids.tokens.ids[1], 258);
     chat_ids_free(&ids);
@@ -226,14 +227,14 @@ static void templates_that_cannot_be_run_list_the_names(void **state)
     const fixture *f = *state;
     const chat_template *t;
     char *path = write_file(f, "bad.jinja", "a\n{% include 'b' %}");
-    assert_int_equal(chat_template_open(path, f->tok, &t), NRL_ERR_CONFIG);
+    assert_int_equal(test_template_open(path, f->tok, &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "bad.jinja: line 2: 'include' is no statement"));
     assert_non_null(strstr(nrl_error_text(), "chatml, llama3, mistral, plain"));
     tokenizer *bare = byte_tokenizer("", "", specials);
-    assert_int_equal(chat_template_open("auto", bare, &t), NRL_ERR_CONFIG);
+    assert_int_equal(test_template_open("auto", bare, &t), NRL_ERR_CONFIG);
     tokenizer_close(bare);
     assert_non_null(strstr(nrl_error_text(), "the tokenizer has none\nname one of: chatml"));
-    assert_int_equal(chat_template_open("./none.jinja", f->tok, &t), NRL_ERR_CONFIG);
+    assert_int_equal(test_template_open("./none.jinja", f->tok, &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "none.jinja"));
     free(path);
 }
@@ -250,16 +251,16 @@ static void a_template_sees_what_transformers_gives_it(void **state)
     nrl_node *node;
     char *text;
     assert_int_equal(json_parse(&a, "row", row, sizeof row - 1, &node), NRL_OK);
-    const chat_message m = {.role = "assistant", .content = "hi", .content_size = 2, .node = nrl_node_find(node, "m")};
+    const nrl_message m = {.role = "assistant", .content = "hi", .content_size = 2, .node = nrl_node_find(node, "m")};
     const chat_template *t = open_text(f, "{{ messages[0] }}{{ tools }}{{ documents }}{{ deep }}{{ bos_token }}");
-    const chat_conversation c = {.messages = &m,
+    const nrl_conversation c = {.messages = &m,
                                  .n = 1,
                                  .n_prompt = 1,
                                  .tools = nrl_node_find(node, "tools"),
                                  .variables = nrl_node_find(node, "kwargs")};
-    tokenizer_scratch *s = tokenizer_scratch_create();
+    tokenizer_scratch *s = tokenizer_scratch_create(f->tok);
     chat_ids ids = {0};
-    if (chat_render_conversation(t, f->tok, s, &c, &ids)) fail_msg("%s", nrl_error_text());
+    if (chat_render_conversation(t, s, &c, &ids)) fail_msg("%s", nrl_error_text());
     assert_int_equal(tokenizer_decode(f->tok, ids.tokens.ids, ids.tokens.n, false, &text, NULL), NRL_OK);
     assert_string_equal(
         text,
@@ -278,15 +279,15 @@ static void tools_take_the_template_that_is_named_for_them(void **state)
     const chat_template *t;
     arena a = {0};
     nrl_node *tools;
-    tokenizer_scratch *s = tokenizer_scratch_create();
+    tokenizer_scratch *s = tokenizer_scratch_create(f->tok);
     static const char *const expected[2] = {"plain None", "with [1]"};
     assert_int_equal(json_parse(&a, "tools", "[1]", 3, &tools), NRL_OK);
-    assert_int_equal(chat_template_open("auto", f->tok, &t), NRL_OK);
+    assert_int_equal(test_template_open("auto", f->tok, &t), NRL_OK);
     for (int i = 0; i < 2; i++) {
         char *text;
         chat_ids ids = {0};
-        const chat_conversation c = {.messages = two_turns, .n = 1, .tools = i ? tools : NULL};
-        if (chat_render_conversation(t, f->tok, s, &c, &ids)) fail_msg("%s", nrl_error_text());
+        const nrl_conversation c = {.messages = two_turns, .n = 1, .tools = i ? tools : NULL};
+        if (chat_render_conversation(t, s, &c, &ids)) fail_msg("%s", nrl_error_text());
         assert_int_equal(tokenizer_decode(f->tok, ids.tokens.ids, ids.tokens.n, false, &text, NULL), NRL_OK);
         assert_string_equal(text, expected[i]);
         free(text);

@@ -3,7 +3,7 @@
  * gave (tests/data/jinja.json, checked against transformers by peers.jinja); messages; limits.
  */
 #include "base/json.h"
-#include "text/jinja.h"
+#include "jinja.h"
 #include "text/shared.h"
 #include <time.h>
 

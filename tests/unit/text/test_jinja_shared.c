@@ -4,7 +4,7 @@
  */
 #include "base/file.h"
 #include "base/json.h"
-#include "text/jinja.h"
+#include "jinja.h"
 #include "text/shared.h"
 #include <time.h>
 

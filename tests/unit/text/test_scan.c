@@ -3,8 +3,8 @@
  * on texts made of hard pieces; and normalization forms, whose result must not depend on where the
  * text was cut.
  */
-#include "text/regex.h"
-#include "text/scan.h"
+#include "regex.h"
+#include "scan.h"
 #include "text/shared.h"
 
 static const char *const pieces[] = {"'s",

@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "text/shared.h"
-#include "text/train.h"
 #include <sys/stat.h>
 
 static char *temporary_folder(void)
@@ -27,11 +26,11 @@ static void remove_folder(char *folder)
     free(folder);
 }
 
-static char *train_text(const char *const *texts, size_t n, const tokenizer_train_options *o,
+static char *train_text(const char *const *texts, size_t n, const nrl_train_tokenizer *o,
                         const char *folder, int64_t *n_tokens)
 {
     tokenizer_trainer *t = NULL;
-    if (tokenizer_trainer_create(o, &t)) fail_msg("%s", nrl_error_text());
+    if (tokenizer_trainer_create(test_host(), NULL, o, &t)) fail_msg("%s", nrl_error_text());
     for (size_t i = 0; i < n; i++)
         assert_int_equal(tokenizer_trainer_add(t, texts[i], strlen(texts[i])), NRL_OK);
     if (tokenizer_trainer_save(t, folder, n_tokens)) fail_msg("%s", nrl_error_text());
@@ -52,7 +51,7 @@ static void the_most_frequent_pair_comes_first_ties_to_the_greater_bytes(void **
 {
     (void)state;
     static const char *const special[] = {"<|endoftext|>"};
-    tokenizer_train_options o = {
+    nrl_train_tokenizer o = {
         .vocab_size = 257 + 6, .special = special, .n_special = 1, .min_frequency = 1};
     char *folder = temporary_folder();
     int64_t n;
@@ -70,7 +69,7 @@ static void the_order_of_texts_changes_nothing(void **state)
 {
     (void)state;
     const char *const swapped[] = {classic[1], classic[0]};
-    tokenizer_train_options o = {.vocab_size = 280, .min_frequency = 1, .overwrite = true};
+    nrl_train_tokenizer o = {.vocab_size = 280, .min_frequency = 1, .overwrite = true};
     char *folder = temporary_folder();
     char *one = train_text(classic, 2, &o, folder, NULL),
          *two = train_text(swapped, 2, &o, folder, NULL);
@@ -86,7 +85,7 @@ static void a_saved_tokenizer_opens_and_round_trips(void **state)
     static const char *const special[] = {"<|end|>", "<|pad|>"};
     static const char text[] = "newest<|end|> low\xc3\xa9r\n\n1234 \xff widest";
     for (int i = 0; i < 3; i++) {
-        tokenizer_train_options o = {.vocab_size = 300,
+        nrl_train_tokenizer o = {.vocab_size = 300,
                                      .special = special,
                                      .n_special = 2,
                                      .pattern = patterns[i],
@@ -94,16 +93,16 @@ static void a_saved_tokenizer_opens_and_round_trips(void **state)
         char *folder = temporary_folder();
         free(train_text(classic, 2, &o, folder, NULL));
         tokenizer *tok = open_or_fail(folder);
-        assert_int_equal(tokenizer_eos(tok), 0);
+        assert_int_equal(tok->info.eos, 0);
         assert_int_equal(tokenizer_token_id(tok, "<|pad|>"), 1);
-        tokenizer_scratch *s = tokenizer_scratch_create();
-        tokenizer_ids ids = {0};
+        tokenizer_scratch *s = tokenizer_scratch_create(tok);
+        nrl_token_ids ids = {0};
         char *back;
         assert_int_equal(tokenizer_encode(tok, s, text, sizeof text - 1, 0, &ids), NRL_OK);
         assert_int_equal(tokenizer_decode(tok, ids.ids, ids.n, false, &back, NULL), NRL_OK);
         assert_string_equal(back, "newest<|end|> low\xc3\xa9r\n\n1234 \xef\xbf\xbd widest");
         free(back);
-        tokenizer_ids_free(&ids);
+        nrl_token_ids_free(&ids);
         tokenizer_scratch_destroy(s);
         tokenizer_close(tok);
         remove_folder(folder);
@@ -114,7 +113,7 @@ static void a_learnt_token_never_takes_a_special_tokens_text(void **state)
 {
     (void)state;
     static const char *const special[] = {"st"}, *const text[] = {"rust rest s t"};
-    tokenizer_train_options o = {
+    nrl_train_tokenizer o = {
         .vocab_size = 300, .special = special, .n_special = 1, .min_frequency = 1};
     char *folder = temporary_folder();
     free(train_text(text, 1, &o, folder, NULL));
@@ -126,7 +125,7 @@ static void options_out_of_range_are_refused(void **state)
 {
     (void)state;
     static const char *const twice[] = {"<a>", "<a>"}, *const byte[] = {"a"};
-    const tokenizer_train_options bad[] = {{.vocab_size = 255},
+    const nrl_train_tokenizer bad[] = {{.vocab_size = 255},
                                            {.vocab_size = INT64_MAX},
                                            {.vocab_size = 300, .pattern = "gpt9"},
                                            {.vocab_size = 300, .min_frequency = -1},
@@ -134,7 +133,7 @@ static void options_out_of_range_are_refused(void **state)
                                            {.vocab_size = 300, .special = byte, .n_special = 1}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tokenizer_trainer *t;
-        assert_int_equal(tokenizer_trainer_create(&bad[i], &t), NRL_ERR_CONFIG);
+        assert_int_equal(tokenizer_trainer_create(test_host(), NULL, &bad[i], &t), NRL_ERR_CONFIG);
     }
 }
 
@@ -146,7 +145,7 @@ static void a_published_run_of_500_tokens_is_equal(void **state)
         shared_path("data/tokenizers/small_fixtures/cs336_train-bpe-reference-vocab.json");
     if (!corpus || !vocab) skip();
     static const char *const special[] = {"<|endoftext|>"};
-    tokenizer_train_options o = {
+    nrl_train_tokenizer o = {
         .vocab_size = 500, .special = special, .n_special = 1, .min_frequency = 1};
     char *text, *folder = temporary_folder();
     size_t size;
@@ -156,7 +155,7 @@ static void a_published_run_of_500_tokens_is_equal(void **state)
     arena a = {0};
     nrl_node *want;
     assert_int_equal(json_read_file(&a, vocab, 1 << 20, &want), NRL_OK);
-    assert_int_equal(nrl_node_size(want), tokenizer_vocab_size(tok));
+    assert_int_equal(nrl_node_size(want), tok->info.vocab_size);
     for (size_t i = 0; i < nrl_node_size(want); i++)
         assert_int_equal(tokenizer_token_id(tok, nrl_node_key(want, i)),
                          nrl_node_int(nrl_node_at(want, i), -1));

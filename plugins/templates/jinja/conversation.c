@@ -1,0 +1,445 @@
+/*
+ * conversation.c - the jinja template plugin: a chat template of the tokenizer's or the user's own, as
+ * transformers runs it. The template gets the variables that transformers gives it: messages
+ * with all keys of the row that are not null, tools, documents (none), add_generation_prompt, the
+ * named special tokens, and what the row's chat_template_kwargs say.
+ *
+ * What is trained is read off the template itself, never guessed:
+ * - marks of {% generation %}, where it has them (transformers' return_assistant_tokens_mask);
+ * - else turn i goes from the end of messages[0..i) with the generation prompt to the end of
+ *   messages[0..i], and each of these renderings must be how the whole one begins. A prompt that goes
+ *   on otherwise than the turn (a <think> opened for the model) counts up to where both part, as in
+ *   TRL, if the messages before it are rendered alike.
+ * An EOS behind the last message of a rendering, where others have none, is not held against it.
+ * A template without that property (one that drops the reasoning of earlier turns) is an error.
+ */
+#include "base/suggest.h"
+#include "jinja.h"
+#include <nrl/template.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+typedef struct {
+    jinja *plain, *with_tools;          /* the second may be NULL */
+    const nrl_open_tokenizer *tokenizer; /* NULL: nothing is rendered */
+    char *text;
+    int64_t now; /* when it was opened: strftime_now's clock */
+} conversation_template;
+
+typedef struct {
+    jinja_span *at;
+    size_t n, room;
+} span_list;
+
+static void spans_push(span_list *s, size_t begin, size_t end)
+{
+    if (s->n == s->room) {
+        s->room = s->room ? s->room * 2 : 16;
+        s->at = mem_realloc(s->at, s->room * sizeof *s->at);
+    }
+    s->at[s->n++] = (jinja_span){begin, end};
+}
+
+enum { MAX_VARIABLES = 64, MAX_GIVEN = 32 }; /* of a row */
+
+static void template_close(void *self)
+{
+    conversation_template *t = self;
+    jinja_free(t->plain);
+    jinja_free(t->with_tools);
+    free(t->text);
+    free(t);
+}
+
+static nrl_status template_open(const void *options, const nrl_template_source *source, void **self)
+{
+    (void)options;
+    if (!source->text)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot open template '%s': it has no text; expected a file or the tokenizer's own",
+                        source->label);
+    conversation_template *t = mem_alloc(sizeof *t);
+    t->tokenizer = source->tokenizer;
+    t->text = mem_strdup(source->text);
+    t->now = (int64_t)time(NULL);
+    const char *tools = source->tools_text;
+    nrl_status st = jinja_compile(source->label, t->text, strlen(t->text), &t->plain);
+    if (st == NRL_OK && tools) st = jinja_compile(source->label, tools, strlen(tools), &t->with_tools);
+    if (st == NRL_OK)
+        *self = t;
+    else
+        template_close(t);
+    return st;
+}
+
+static const char *named_token(const conversation_template *t, const char *name)
+{
+    const nrl_tokenizer_info *info = t->tokenizer->info;
+    for (uint32_t i = 0; i < info->n_named; i++) {
+        const nrl_named_token *n = (const void *)((const char *)info->named + (size_t)i * info->named_size);
+        if (!strcmp(n->name, name)) return n->text;
+    }
+    return NULL;
+}
+
+/* ---- variables ---- */
+
+/* The reasoning of a message under the names that templates read, as transformers gives it. */
+static const nrl_node *find_reasoning(const nrl_node *node)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    for (int i = 0; i < 3; i++) {
+        const nrl_node *found = nrl_node_find(node, names[i]);
+        if (found && nrl_node_kind(found) != NRL_NODE_NULL) return found;
+    }
+    return NULL;
+}
+
+/* Lists of content parts stay lists for a template that reads a part's text; others get the texts
+ * joined, as the built-in templates do. */
+static jinja_value content_of(const jinja *t, arena *a, const nrl_message *m)
+{
+    const nrl_node *content = nrl_node_find(m->node, "content");
+    if (nrl_node_kind(content) == NRL_NODE_LIST && jinja_mentions(t, "text")) return jinja_from_node(a, content);
+    return jinja_string(m->content, m->content_size);
+}
+
+static jinja_value key_of(const char *text)
+{
+    return jinja_string(text, strlen(text));
+}
+
+/* One key of the row's message: role and content as they were read, also where they are called from and value. */
+static void add_member(const jinja *t, arena *a, const nrl_message *m, size_t i, bool shared, jinja_map *to)
+{
+    const char *key = nrl_node_key(m->node, i);
+    const nrl_node *value = nrl_node_at(m->node, i);
+    bool role = !strcmp(key, shared ? "from" : "role"), content = !strcmp(key, shared ? "value" : "content");
+    bool hidden = shared && (!strcmp(key, "role") || !strcmp(key, "content"));
+    if (nrl_node_kind(value) == NRL_NODE_NULL || hidden) return;
+    if (role)
+        jinja_map_add(a, to, key_of("role"), key_of(m->role));
+    else if (content)
+        jinja_map_add(a, to, key_of("content"), content_of(t, a, m));
+    else if (!strcmp(key, "thinking"))
+        jinja_map_set(a, to, key_of(key), jinja_from_node(a, value));
+    else
+        jinja_map_add(a, to, key_of(key), jinja_from_node(a, value));
+}
+
+static jinja_value message_value(const jinja *t, arena *a, const nrl_message *m)
+{
+    const nrl_node *reasoning = find_reasoning(m->node);
+    bool shared = nrl_node_find(m->node, "from") && !nrl_node_find(m->node, "role");
+    jinja_value v = jinja_map_new(a);
+    if (reasoning) jinja_map_add(a, v.map, key_of("thinking"), jinja_from_node(a, reasoning));
+    for (size_t i = 0; i < nrl_node_size(m->node); i++)
+        add_member(t, a, m, i, shared, v.map);
+    if (reasoning) jinja_map_set(a, v.map, key_of("reasoning_content"), jinja_from_node(a, reasoning));
+    if (m->node) return v;
+    jinja_map_add(a, v.map, key_of("role"), key_of(m->role));
+    jinja_map_add(a, v.map, key_of("content"), jinja_string(m->content, m->content_size));
+    return v;
+}
+
+static const nrl_message *message_at(const nrl_conversation *c, size_t i)
+{
+    return (const void *)((const char *)c->messages + i * c->message_size);
+}
+
+typedef struct {
+    const jinja *code;
+    arena memory;
+    jinja_value *messages; /* [n] of the whole conversation */
+    jinja_variable variables[MAX_VARIABLES];
+    size_t n;
+    int64_t now, steps; /* the second of all renderings of this conversation */
+    const char *eos;    /* eos_token as the template has it, or NULL */
+    jinja_output whole; /* the rendering that all others are compared with */
+} renderer;
+
+static void set_variable(renderer *r, const char *name, jinja_value v)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (!strcmp(r->variables[i].name, name)) {
+            r->variables[i].value = v;
+            return;
+        }
+    if (r->n < MAX_VARIABLES) r->variables[r->n++] = (jinja_variable){name, v};
+}
+
+static void fill_variables(renderer *r, const conversation_template *own, const nrl_conversation *c)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = named_token(own, names[i]);
+        if (text) set_variable(r, names[i], jinja_string(text, strlen(text)));
+    }
+    for (size_t i = 0; i < nrl_node_size(c->variables); i++)
+        set_variable(r, nrl_node_key(c->variables, i), jinja_from_node(&r->memory, nrl_node_at(c->variables, i)));
+    set_variable(r, "tools", jinja_from_node(&r->memory, c->tools));
+    set_variable(r, "documents", jinja_none());
+}
+
+static nrl_status render(renderer *r, size_t n, bool add_generation_prompt, jinja_output *out)
+{
+    set_variable(r, "messages", jinja_list_of(&r->memory, JINJA_LIST, r->messages, n));
+    set_variable(r, "add_generation_prompt", jinja_bool(add_generation_prompt));
+    const jinja_input in = {.variables = r->variables, .n = r->n, .now = r->now, .steps = &r->steps};
+    return jinja_render(r->code, &in, out);
+}
+
+/* ---- what is trained ---- */
+
+/* Bytes that the whole text and this one begin with alike, whole characters of them. */
+static size_t common(const buffer *whole, const buffer *part)
+{
+    size_t n = 0, most = part->size < whole->size ? part->size : whole->size;
+    while (n < most && part->text[n] == whole->text[n])
+        n++;
+    while (n && n < whole->size && ((unsigned char)whole->text[n] & 0xC0) == 0x80)
+        n--;
+    return n;
+}
+
+/* The rendering of the first n messages: its size, and how much of it the whole text begins with. */
+static nrl_status measure(renderer *r, size_t n, bool prompt, size_t *size, size_t *shared)
+{
+    jinja_output part = {0};
+    nrl_status st = render(r, n, prompt, &part);
+    *size = part.text.size;
+    *shared = st == NRL_OK ? common(&r->whole.text, &part.text) : 0;
+    jinja_output_free(&part);
+    return st;
+}
+
+static nrl_status fail_prefix(const renderer *r, size_t i, const char *what)
+{
+    return nrl_fail(NRL_ERR_DATA,
+                    "messages[%zu]: %s: %s, so its tokens cannot be told in the whole conversation\n"
+                    "data.train_on: last trains the last turn alone; a template with {%% generation %%} around its "
+                    "assistant turns trains all of them",
+                    i, jinja_name(r->code), what);
+}
+
+/* Where the messages before turn i end (*before) and where the turn itself begins. */
+static nrl_status turn_begin(renderer *r, size_t i, size_t *before, size_t *begin)
+{
+    size_t size, shared, plain, plain_shared;
+    nrl_status st = measure(r, i, true, &size, &shared);
+    if (st == NRL_OK) st = measure(r, i, false, &plain, &plain_shared);
+    if (st != NRL_OK) {
+        nrl_note("messages[%zu]: what comes before it", i);
+        return st;
+    }
+    *before = plain_shared;
+    *begin = shared;
+    if (shared == size) return NRL_OK;
+    if (plain_shared < plain)
+        return fail_prefix(r, i, "the messages before it are written otherwise when they stand alone");
+    if (shared < plain) *begin = plain;
+    return NRL_OK;
+}
+
+/* Less the EOS that some templates write behind a conversation's last message alone. */
+static size_t without_eos(const renderer *r, const buffer *text)
+{
+    size_t size = text->size, n = r->eos ? strlen(r->eos) : 0;
+    bool ends = n && size >= n && !memcmp(text->text + size - n, r->eos, n);
+    return ends ? size - n : size;
+}
+
+static bool holds_assistant(const char *text, size_t size)
+{
+    for (size_t i = 0; i + 9 <= size; i++)
+        if (!strncasecmp(text + i, "assistant", 9)) return true;
+    return false;
+}
+
+/* A template that opens an assistant turn behind every conversation, asked or not, ends turn i as it ends what
+ * comes before it: with the same header. */
+static nrl_status last_turn_end(renderer *r, size_t i, size_t n, size_t *end)
+{
+    jinja_output before = {0}, asked = {0};
+    const buffer *whole = &r->whole.text;
+    size_t same = 0;
+    *end = whole->size;
+    nrl_status st = render(r, n, true, &asked);
+    if (st == NRL_OK) st = render(r, i, false, &before);
+    bool ignores = st == NRL_OK && asked.text.size == *end && common(whole, &asked.text) == *end;
+    while (ignores && same < *end && same < before.text.size &&
+           whole->text[*end - same - 1] == before.text.text[before.text.size - same - 1])
+        same++;
+    if (same && holds_assistant(whole->text + *end - same, same))
+        st = nrl_fail(
+            NRL_ERR_DATA,
+            "messages[%zu]: %s: it opens an assistant turn behind the last one, so where that ends cannot be told\n"
+            "expected a template that does so where add_generation_prompt asks, or {%% generation %%} in it",
+            i, jinja_name(r->code));
+    jinja_output_free(&before);
+    jinja_output_free(&asked);
+    return st;
+}
+
+static nrl_status turn_end(renderer *r, size_t i, size_t n, size_t *end)
+{
+    jinja_output part = {0};
+    if (i + 1 == n) return last_turn_end(r, i, n, end);
+    nrl_status st = render(r, i + 1, false, &part);
+    size_t shared = st == NRL_OK ? common(&r->whole.text, &part.text) : 0, less = without_eos(r, &part.text);
+    *end = shared < part.text.size ? less : shared;
+    if (st == NRL_OK && shared < less) st = fail_prefix(r, i, "this turn is written otherwise when it is the last");
+    jinja_output_free(&part);
+    return st;
+}
+
+static bool is_assistant(const nrl_message *m)
+{
+    return !strcmp(m->role, "assistant");
+}
+
+static bool is_trained(const nrl_message *m)
+{
+    return is_assistant(m) && m->train != NRL_MESSAGE_UNTRAINED;
+}
+
+static nrl_status by_prefixes(renderer *r, const nrl_conversation *c, span_list *trained)
+{
+    for (size_t i = c->n_prompt; i < c->n; i++) {
+        size_t before, begin, end;
+        if (!is_trained(message_at(c, i))) continue;
+        NRL_TRY(turn_begin(r, i, &before, &begin));
+        NRL_TRY(turn_end(r, i, c->n, &end));
+        if (begin < end) spans_push(trained, begin, end);
+    }
+    return NRL_OK;
+}
+
+/* Takes the marks of the turns that say so out again. */
+static nrl_status drop_untrained(renderer *r, const nrl_conversation *c, span_list *trained)
+{
+    for (size_t i = c->n_prompt; i < c->n; i++) {
+        size_t before, begin, end, n = 0;
+        if (!is_assistant(message_at(c, i)) || is_trained(message_at(c, i))) continue;
+        NRL_TRY(turn_begin(r, i, &before, &begin));
+        NRL_TRY(turn_end(r, i, c->n, &end));
+        for (size_t k = 0; k < trained->n; k++)
+            if (trained->at[k].begin < before || trained->at[k].begin >= end)
+                trained->at[n++] = trained->at[k];
+        trained->n = n;
+    }
+    return NRL_OK;
+}
+
+/* Marks of the prompt's own turns are left out. */
+static nrl_status by_marks(renderer *r, const nrl_conversation *c, span_list *trained)
+{
+    size_t first = c->n_prompt, before = 0, begin;
+    while (first < c->n && !is_assistant(message_at(c, first)))
+        first++;
+    if (first == c->n) return NRL_OK;
+    if (!r->whole.n_marks)
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: its {%% generation %%} marks nothing of this conversation, which has an assistant turn",
+                        jinja_name(r->code));
+    bool earlier = false;
+    for (size_t i = 0; i < c->n_prompt; i++)
+        earlier |= is_assistant(message_at(c, i));
+    if (earlier) NRL_TRY(turn_begin(r, first, &before, &begin));
+    for (size_t i = 0; i < r->whole.n_marks; i++)
+        if (r->whole.marks[i].begin >= before) spans_push(trained, r->whole.marks[i].begin, r->whole.marks[i].end);
+    return drop_untrained(r, c, trained);
+}
+
+/* ---- roles ---- */
+
+/* A template may write any role that it is given, and most do; so a role that neither is common nor
+ * stands in the template is a slip of the pen rather than a role. */
+static nrl_status check_role(const jinja *t, const char *role, size_t i)
+{
+    static const char *const common_roles[] = {"user", "assistant", "system",
+                                               "tool", "developer", "function"};
+    suggestion near = {.word = role};
+    for (size_t k = 0; k < sizeof common_roles / sizeof *common_roles; k++) {
+        if (!strcmp(common_roles[k], role)) return NRL_OK;
+        suggest_offer(&near, common_roles[k]);
+    }
+    if (jinja_has_string(t, role)) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA,
+                    "messages[%zu]: unknown role '%s': %s does not name it; expected user, "
+                    "assistant, system, tool, "
+                    "developer, function or a role that the template names\nhint: %s%s%s",
+                    i, role, jinja_name(t),
+                    near.best ? "did you mean '" : "a template names a role by a constant: ",
+                    near.best ? near.best : "{% set roles = ['narrator'] %}",
+                    near.best ? "'?" : "");
+}
+
+static nrl_status template_render(void *self, const nrl_conversation *c, nrl_rendering *out)
+{
+    const conversation_template *own = self;
+    bool tools = nrl_node_kind(c->tools) == NRL_NODE_LIST && own->with_tools;
+    if (nrl_node_size(c->variables) > MAX_GIVEN)
+        return nrl_fail(NRL_ERR_DATA, "chat_template_kwargs: %zu variables, expected %d at most", nrl_node_size(c->variables), MAX_GIVEN);
+    const jinja *code = tools ? own->with_tools : own->plain;
+    for (size_t i = 0; i < c->n; i++)
+        NRL_TRY(check_role(code, message_at(c, i)->role, i));
+    renderer *r = mem_alloc(sizeof *r);
+    span_list trained = {0};
+    *r = (renderer){.code = code, .now = own->now, .eos = named_token(own, "eos_token")};
+    r->messages = arena_alloc(&r->memory, (c->n + 1) * sizeof *r->messages);
+    for (size_t i = 0; i < c->n; i++)
+        r->messages[i] = message_value(r->code, &r->memory, message_at(c, i));
+    fill_variables(r, own, c);
+    nrl_status st = render(r, c->n, c->add_generation_prompt, &r->whole);
+    bool exact = jinja_has_marks(r->code) && !r->whole.lost_marks;
+    out->span_rule = exact ? NRL_SPANS_TOUCH : NRL_SPANS_TURN;
+    if (st == NRL_OK && out->trained) st = exact ? by_marks(r, c, &trained) : by_prefixes(r, c, &trained);
+    if (st == NRL_OK && r->whole.text.size) nrl_text_add(out->text, r->whole.text.text, r->whole.text.size);
+    for (size_t i = 0; st == NRL_OK && i < trained.n; i++)
+        nrl_spans_add(out->trained, trained.at[i].begin, trained.at[i].end);
+    jinja_output_free(&r->whole);
+    arena_free(&r->memory);
+    free(trained.at);
+    free(r);
+    return st;
+}
+
+/* A name that ends as Jinja files do is certain; any other text may still be Jinja. */
+static int32_t template_probe(const nrl_template_source *source)
+{
+    static const char *const ends[] = {".jinja", ".jinja2", ".j2"};
+    size_t n = strlen(source->label);
+    if (!source->text) return NRL_PROBE_NO;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && !strcmp(source->label + n - strlen(ends[i]), ends[i])) return NRL_PROBE_YES;
+    return strstr(source->text, "{%") || strstr(source->text, "{{") ? NRL_PROBE_YES : NRL_PROBE_PERHAPS;
+}
+
+static nrl_status template_as_jinja(void *self, nrl_text *out)
+{
+    const conversation_template *t = self;
+    nrl_text_add(out, t->text, strlen(t->text));
+    return NRL_OK;
+}
+
+static bool template_reads_keys(void *self)
+{
+    (void)self;
+    return true;
+}
+
+static const nrl_template jinja_template = {
+    NRL_PLUGIN_PLAIN(NRL_KIND_TEMPLATE, nrl_template, "jinja", "0.1",
+                     "a chat template in Jinja: the tokenizer's own, or a file, as transformers runs it"),
+    .probe = template_probe,
+    .open = template_open,
+    .close = template_close,
+    .render = template_render,
+    .as_jinja = template_as_jinja,
+    .reads_keys = template_reads_keys,
+};
+
+NRL_EXPORT(jinja_template)
