@@ -14,6 +14,8 @@ nrl_status cli_check(int argc, char **argv)
     experiment_environment(&a, &env);
     nrl_status st = experiment_ranks(&a, &env);
     env.check_only = true;
+    env.event = experiment_print_event;
+    env.takes_warnings = true;
     if (st == NRL_OK) st = experiment_run(&a, argc, argv, &env, frontend);
     if (st == NRL_OK && experiment_speaks(&env)) printf("ok: nothing was trained\n");
     arena_free(&a);

@@ -15,6 +15,9 @@ void experiment_environment(arena *a, nrl_environment *env);
 nrl_status experiment_ranks(arena *a, nrl_environment *env);
 bool experiment_speaks(const nrl_environment *env); /* rank 0, for all: what they found together */
 
+/* Of an nrl_environment: prints what has words, warnings to stderr. For verbs without loggers. */
+nrl_status experiment_print_event(void *user, nrl_run *r, const nrl_run_event *e);
+
 /* argv: VERB FILE.yaml [key=value ...]. The config tree lives in `a`, as long as the run. */
 nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environment *env, nrl_run **out);
 

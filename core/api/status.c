@@ -1,12 +1,14 @@
 /*
- * status.c - the per-thread error record behind nrl_fail, nrl_note and nrl_error_text; and what the core
- * prints itself, which is warnings and a broken invariant.
+ * status.c - the per-thread error record behind nrl_fail, nrl_note and nrl_error_text; and where warnings go: to
+ * the events of the open run, without one to stderr. A broken invariant is printed here.
  * Long texts (a config with many mistakes) are kept whole up to RECORD_SIZE; then the end is cut
  * and says so. Nothing here allocates, so errors about memory can be told too.
  */
+#include "api/status.h"
 #include "base/escape.h"
 #include <nrl/status.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +66,22 @@ const char *nrl_error_text(void)
     return records[current];
 }
 
+static _Atomic(status_sink) warning_sink;
+
+void status_set_warning_sink(status_sink sink)
+{
+    atomic_store(&warning_sink, sink);
+}
+
+void status_print_warning(const char *text)
+{
+    flockfile(stderr); /* of whatever length, in one piece */
+    fputs("warning: ", stderr);
+    escape_print(stderr, text, strlen(text));
+    fputc('\n', stderr);
+    funlockfile(stderr);
+}
+
 void nrl_warn(const char *fmt, ...)
 {
     va_list a;
@@ -71,11 +89,9 @@ void nrl_warn(const char *fmt, ...)
     va_start(a, fmt);
     int n = vasprintf(&text, fmt, a);
     va_end(a);
-    flockfile(stderr); /* of whatever length, in one piece */
-    fputs("warning: ", stderr);
-    if (n > 0) escape_print(stderr, text, (size_t)n);
-    fputc('\n', stderr);
-    funlockfile(stderr);
+    status_sink sink = atomic_load(&warning_sink);
+    const char *shown = n >= 0 ? text : fmt; /* no memory for it: better unfilled than untold */
+    if (!sink || !sink(shown)) status_print_warning(shown);
     if (n >= 0) free(text);
 }
 

@@ -288,7 +288,7 @@ static int64_t bytes_of(const run *r, bool trained)
     return n * (int64_t)nrl_dtype_size(run_compute(r));
 }
 
-void adapters_say(const run *r)
+void adapters_say(run *r)
 {
     const adapter_set *s = r->model->adapters;
     if (!s) return;
@@ -296,7 +296,7 @@ void adapters_say(const run *r)
     int64_t trained = model_n_trained(r->model), all = model_n_params(r->model);
     run_say(r, "lora       rank %lld, alpha %g%s%s on %d modules; %s parameters are trained (%.3g %%, %.1f MiB), %s frozen (%.1f MiB)",
             (long long)setting(s->settings, "rank"), setting(s->settings, "alpha"), setting(s->settings, "rslora") > 0 ? " (rslora)" : "",
-            dropout > 0 ? arena_printf(&((run *)r)->memory, ", dropout %g", dropout) : "", s->n, run_thousands(trained),
+            dropout > 0 ? arena_printf(&r->memory, ", dropout %g", dropout) : "", s->n, run_thousands(trained),
             100 * (double)trained / (double)all, (double)bytes_of(r, true) / mib, run_thousands(all - trained),
             (double)bytes_of(r, false) / mib);
     if (r->origin.adapter_dir) run_say(r, "           adapters from %s", r->origin.adapter_dir);

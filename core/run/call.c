@@ -43,6 +43,13 @@ nrl_status run_emit(run *r, run_inside inside, nrl_run_event *event)
     return st;
 }
 
+void run_emit_text(void *user, const nrl_run_event *event)
+{
+    run *r = user;
+    bool is_warning = event->kind == NRL_EVENT_WARNING; /* of any thread */
+    r->env.event(r->env.event_user, is_warning || r->tree ? NULL : r, event);
+}
+
 /* A rank that leaves with an error tells the others why. */
 nrl_status run_end_call(run *r, nrl_status st)
 {

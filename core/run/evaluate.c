@@ -89,6 +89,7 @@ static nrl_status evaluate_file(run *r, const char *file, const nrl_value **valu
 nrl_status nrl_run_evaluate(run *r, const char *file, const nrl_value **values, size_t *n_values)
 {
     NRL_TRY(run_begin_call(r, "evaluate"));
+    telemetry_use(&r->telemetry);
     uint64_t what = (uint64_t)r->progress.step ^ (file ? XXH3_64bits(file, strlen(file)) : 0);
     nrl_status st = ranks_agree(r, "evaluate", what);
     if (st == NRL_OK) st = file ? evaluate_file(r, file, values, n_values) : evaluate(r, values, n_values);
@@ -162,7 +163,7 @@ nrl_status evaluate_due(run *r)
     const nrl_value *values;
     size_t n;
     NRL_TRY(evaluate(r, &values, &n));
-    loggers_write(r, NRL_RECORD_EVAL, values, n, -1);
+    telemetry_record(&r->telemetry, NRL_RECORD_EVAL, step, -1, values, n);
     NRL_TRY(judge(r));
     nrl_run_event e = {.kind = NRL_EVENT_EVAL, .step = step, .loss = values[0].value, .values = values, .n_values = n};
     return run_emit(r, INSIDE_EVAL_HOOK, &e);

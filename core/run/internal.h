@@ -18,6 +18,7 @@
 #include "run/reference.h"
 #include "run/storage.h"
 #include "run/strategy.h"
+#include "run/telemetry.h"
 #include "run/work.h"
 #include "text/chat.h"
 
@@ -33,18 +34,6 @@ typedef enum {
     INSIDE_EVAL_HOOK,
     INSIDE_SAVE_HOOK
 } run_inside;
-
-/* One logger; a failing one is tried again at each record. */
-typedef struct {
-    const nrl_logger *table;
-    const char *name;
-    void *options, *self;
-    claims *claims;
-    bool opened, failing;
-    bool refused;      /* it asked for a file that is not the run's to write */
-    int64_t n_missing; /* records that it did not take */
-    int n_told;        /* warnings that it fails */
-} run_logger;
 
 /* A metric of the algorithm, reduced over a step or an evaluation. */
 typedef struct {
@@ -137,8 +126,8 @@ struct nrl_run {
     data_loader *train_loader, *eval_loader;
     int64_t total_steps;
 
-    run_logger *loggers;
-    size_t n_loggers;
+    telemetry telemetry;
+    bool plans;                  /* what it says are lines of the plan */
     run_inside inside;
     run_progress progress;
     char *script_state;
@@ -168,13 +157,16 @@ struct nrl_run {
     int64_t resumed_from, resumed_updates, resumed_tokens; /* steps, updates, tokens at the start of this process */
 };
 
-void run_say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* stdout */
+/* An event with these words: a line of the plan while that is made, else of news; and of any kind. */
+void run_say(run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void run_tell(run *r, nrl_run_event_kind kind, const char *path, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 const char *run_thousands(int64_t n); /* 1234567 -> "1,234,567", in one of a few rotating buffers */
 
 /* nrl_run_open of a tree; `problems` were found while it was read and are reported with the rest, NULL = none. */
 nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl_environment *env, run **out);
 /* Calls the embedder's callback, if there is one, `inside` which the run is then. (call.c) */
 nrl_status run_emit(run *r, run_inside inside, nrl_run_event *event);
+void run_emit_text(void *user, const nrl_run_event *event); /* what comes by telemetry; `user` is the run */
 
 /* open.c and its parts; each checks what it can into `problems` before anything is opened. */
 nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */
@@ -187,7 +179,7 @@ bool run_leads(const run *r);    /* the rank that speaks, writes records and dec
 nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json */
 /* adapters.c: section lora; nothing without it */
 nrl_status adapters_open(run *r);     /* attaches them, before anything is planned */
-void adapters_say(const run *r);      /* their lines of the plan */
+void adapters_say(run *r);            /* their lines of the plan */
 nrl_status adapters_base(run *r, const char **key); /* what they stand on; the same on all ranks, which all ask */
 nrl_status open_weights(run *r); /* open_model.c: their files mapped and compared with it */
 nrl_status open_eval_file(run *r, const char *path); /* open_data.c: in the place of data.eval; eval_data is NULL */
@@ -200,7 +192,7 @@ const char *run_cache_folder(run *r); /* NULL: nothing may be left behind */
 nrl_status open_reference(run *r); /* open_device.c, after data and device */
 nrl_status look_at_reference(run *r); /* whether there is such a model: for `nrl check` */
 nrl_status open_device(run *r);  /* open_device.c: backend, storage, weights */
-nrl_status open_plan(run *r);    /* plan.c: prints what is about to happen */
+nrl_status open_plan(run *r);    /* plan.c: says what is about to happen */
 void estimate_step(run *r);      /* estimate.c: by shapes alone; what cannot be walked so stays unknown */
 
 /* step.c */
@@ -216,12 +208,6 @@ void metric_add(run_metric *m, uint32_t reduce, double value, double weight);
 nrl_status metrics_collect(run *r);
 void metrics_append(const run *r, const char *prefix, nrl_value *values, size_t *n, arena *names);
 void value_append(const run *r, nrl_value *values, size_t *n, const char *name, const char *unit, double value);
-
-/* record.c: records to loggers */
-nrl_status loggers_open(run *r);
-void loggers_write(run *r, nrl_record_kind kind, const nrl_value *values, size_t n, double eta);
-void loggers_tell_missing(run *r); /* once, at the end */
-void loggers_close(run *r);
 
 /* evaluate.c */
 nrl_status evaluate_due(run *r);
@@ -267,11 +253,9 @@ void out_unlock(run *r);
  * write as a run's. */
 nrl_status out_claim(run *r);
 nrl_status out_mark(run *r); /* once the loggers are open too: the marker says so */
-bool out_is_own(const char *name); /* in `out`: what the core writes, and no logger may */
 
 strategy_setup strategy_setup_of(const run *r); /* the policy's */
 nrl_dtype run_compute(const run *r); /* the dtype of WORK: train.precision */
 double now_seconds(void); /* monotonic */
-int64_t memory_in_use(const run *r); /* bytes: resident set, or the device's pool */
 
 #endif

@@ -74,6 +74,19 @@ static nrl_status open_keys(run *r)
     return st;
 }
 
+static nrl_status open_loggers(run *r)
+{
+    const nrl_logger_run about = {.size = sizeof about,
+                                  .out = r->config.out,
+                                  .name = r->config.name,
+                                  .config = r->config.resolved,
+                                  .resumed_step = r->progress.step,
+                                  .total_steps = r->total_steps,
+                                  .terminal = r->env.terminal,
+                                  .color = r->env.color};
+    return telemetry_open(&r->telemetry, &about, &r->claims);
+}
+
 static nrl_status open_all(run *r, const nrl_node *config)
 {
     const char *base_key;
@@ -105,7 +118,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(resume_due(r));
     NRL_TRY(best_resume(r));
     NRL_TRY(save_at_start(r));
-    NRL_TRY(loggers_open(r));
+    NRL_TRY(open_loggers(r));
     if (run_leads(r)) NRL_TRY(out_mark(r)); /* nothing but empty files and folders was made before */
     if (run_leads(r)) NRL_TRY(save_config(r));
     NRL_TRY(open_plan(r));
@@ -129,6 +142,11 @@ nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl
     r->last_saved = -1;
     r->out_lock = -1;
     r->tree = config;
+    r->telemetry.event = r->env.event ? run_emit_text : NULL;
+    r->telemetry.event_user = r;
+    r->telemetry.takes_warnings = r->env.takes_warnings;
+    r->telemetry.quiet = r->env.quiet;
+    telemetry_begin(&r->telemetry, !r->env.no_output && !r->env.check_only);
     nrl_status st = run_end_call(r, open_all(r, config));
     if (st == NRL_ERR_STOPPED) mesh_tell_failure(r->mesh, st, nrl_error_text()); /* ranks have not agreed on it */
     r->tree = NULL;
@@ -189,7 +207,7 @@ void nrl_run_close(run *r)
     if (!r) return;
     save_close(r);
     if (r->sign_key) sign_forget(r->sign_key);
-    loggers_close(r);
+    telemetry_close(&r->telemetry);
     out_unlock(r);
     claims_close(&r->claims);
     close_device(r);

@@ -294,7 +294,7 @@ static void add_default(filling *f, const servers *s, const config_axis *x)
     c.resolved = node_new(&r->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
     const char *of = n == world ? arena_printf(&r->memory, "for %d ranks", n)
                                 : arena_printf(&r->memory, "for the axis %s, size %d (%d ranks in all)", x->axis->name, n, world);
-    if (run_leads(r) && !r->env.quiet) run_say(r, "parallel   %s, the default %s", c.name, of);
+    run_say(r, "parallel   %s, the default %s", c.name, of);
     add_strategy(f, x, &c);
 }
 
@@ -372,13 +372,15 @@ static void fill_collective(filling *f)
 static void fill_loggers(filling *f)
 {
     run *r = f->r;
-    r->loggers = arena_alloc(&r->memory, (r->config.n_loggers + 1) * sizeof *r->loggers);
+    telemetry *t = &r->telemetry;
+    bool records = run_leads(r) && !r->env.no_output && !r->env.check_only;
+    t->loggers = arena_alloc(&r->memory, (r->config.n_loggers + 1) * sizeof *t->loggers);
     for (size_t i = 0; i < r->config.n_loggers; i++) {
         const config_component *c = &r->config.loggers[i];
-        run_logger *l = &r->loggers[r->n_loggers];
+        run_logger *l = &t->loggers[t->n_loggers];
         l->name = c->name;
-        l->table = open_component(f, NRL_KIND_LOGGER, "loggers", c, NULL, &l->options);
-        if (l->table && !(r->env.quiet && l->table->on_terminal)) r->n_loggers++;
+        l->table = open_component(f, NRL_KIND_LOGGER, "loggers", c, NULL, &l->options); /* resolved even where it is not opened */
+        if (l->table && records && !(r->env.quiet && l->table->on_terminal)) t->n_loggers++;
     }
 }
 

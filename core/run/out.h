@@ -13,4 +13,6 @@ nrl_status out_make(const char *path);
  * *fd is -1 then, and where the file system has no locks. [main] */
 bool out_take(const char *path, int *fd);
 
+bool out_is_own(const char *name); /* in `out`: what the core writes, and no logger may */
+
 #endif

@@ -1,8 +1,7 @@
 /*
- * plan.c - what a run says before its first step: model, data, steps, memory, machine. Every number a
+ * plan.c - the plan, which a run tells before its first step: model, data, steps, memory, machine. Every number a
  * user could otherwise only guess, and every row of data that was left out.
  */
-#include "base/escape.h"
 #include "run/loss.h"
 #include "run/state.h"
 #include <stdarg.h>
@@ -12,18 +11,29 @@
 
 enum { BAR_WIDTH = 24 };
 
-void run_say(const run *r, const char *fmt, ...)
+static void tell(run *r, nrl_run_event_kind kind, const char *path, const char *fmt, va_list a)
 {
-    va_list a;
     char *text = NULL;
     if (r->env.quiet) return;
+    if (vasprintf(&text, fmt, a) < 0) return;
+    telemetry_tell(&r->telemetry, kind, r->progress.step, path, text);
+    free(text);
+}
+
+void run_say(run *r, const char *fmt, ...)
+{
+    va_list a;
     va_start(a, fmt);
-    int n = vasprintf(&text, fmt, a);
+    tell(r, r->plans ? NRL_EVENT_PLAN : NRL_EVENT_NEWS, NULL, fmt, a);
     va_end(a);
-    if (n > 0) escape_print(stdout, text, (size_t)n);
-    if (n >= 0) free(text);
-    putchar('\n');
-    fflush(stdout); /* where it fails the run goes on, and the program tells of it at its end */
+}
+
+void run_tell(run *r, nrl_run_event_kind kind, const char *path, const char *fmt, ...)
+{
+    va_list a;
+    va_start(a, fmt);
+    tell(r, kind, path, fmt, a);
+    va_end(a);
 }
 
 const char *run_thousands(int64_t n)
@@ -45,7 +55,7 @@ static double mib(int64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static void say_model(const run *r)
+static void say_model(run *r)
 {
     const nrl_model_facts *f = &r->model->facts;
     run_say(r, "model      %s, %s parameters: %lld layers, width %lld, %lld heads (%lld key/value), vocabulary %s",
@@ -58,12 +68,12 @@ static void say_model(const run *r)
     adapters_say(r);
 }
 
-static void say_left_out(const run *r, const char *what, int64_t n)
+static void say_left_out(run *r, const char *what, int64_t n)
 {
     if (n) run_say(r, "           %s rows %s", run_thousands(n), what);
 }
 
-static void say_histogram(const run *r, const dataset_report *d)
+static void say_histogram(run *r, const dataset_report *d)
 {
     int64_t most = 1;
     for (int k = 0; k < 24; k++)
@@ -76,7 +86,7 @@ static void say_histogram(const run *r, const dataset_report *d)
     }
 }
 
-static void say_data(const run *r, const char *role, const dataset *data)
+static void say_data(run *r, const char *role, const dataset *data)
 {
     const dataset_report *d = dataset_facts(data);
     run_say(r, "%-10s %s samples (%s%s), %s tokens, %s trained; lengths %lld to %lld, median %lld", role,
@@ -93,7 +103,7 @@ static void say_data(const run *r, const char *role, const dataset *data)
     say_histogram(r, d);
 }
 
-static void say_sample(const run *r)
+static void say_sample(run *r)
 {
     enum { SHOWN = 600 };
     char *text = dataset_first_sample(r->train_data, r->tokenizer);
@@ -129,7 +139,7 @@ static const char *precision_text(const config_train *t)
 }
 
 /* Settings that are meant now and then, and are mistakes otherwise. */
-static void warn_of_odd(const run *r)
+static void warn_of_odd(run *r)
 {
     int64_t batch = r->config.train.global_batch, kept = dataset_facts(r->train_data)->kept;
     bool one = data_plan_steps_per_epoch(r->train_plan) == 1;
@@ -142,7 +152,7 @@ static void warn_of_odd(const run *r)
         nrl_warn("%s: lora: is empty, so everything is trained; {} takes its defaults", nrl_node_place(lora));
 }
 
-static void say_train(const run *r)
+static void say_train(run *r)
 {
     const config_train *t = &r->config.train;
     int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan), n_micro = data_plan_n_micro(r->train_plan, 0);
@@ -158,7 +168,7 @@ static void say_train(const run *r)
 }
 
 /* Checked without a device; a run asks for the memory, which fails with the same numbers. */
-static void warn_of_room(const run *r, int64_t bytes)
+static void warn_of_room(run *r, int64_t bytes)
 {
     int64_t total, left;
     nrl_host_memory(&total, &left);
@@ -178,7 +188,7 @@ static int64_t held_by(const run *r, int32_t index)
 }
 
 /* A stage waits for the others while the first micro-batches come and the last ones go. */
-static void say_stages(const run *r)
+static void say_stages(run *r)
 {
     int32_t n = r->strategy.n_stages;
     int64_t n_micro = data_plan_n_micro(r->train_plan, 0);
@@ -191,7 +201,7 @@ static void say_stages(const run *r)
     arena_free(&a);
 }
 
-static void say_memory(const run *r)
+static void say_memory(run *r)
 {
     const storage *s = &r->storage;
     int64_t buffers = r->strategy.plan.buffer_bytes;
@@ -219,14 +229,14 @@ static void say_memory(const run *r)
     warn_of_room(r, total + r->estimate.bytes);
 }
 
-static void say_staging(const run *r)
+static void say_staging(run *r)
 {
     const config_checkpoint *c = &r->config.checkpoint;
     if (!c->async || (!c->every && c->every_minutes <= 0)) return;
     run_say(r, "           and %.1f MiB for a copy of what a checkpoint holds (checkpoint.async)", mib(state_bytes(r)));
 }
 
-static void say_logits(const run *r)
+static void say_logits(run *r)
 {
     const config_train *t = &r->config.train;
     double room = (double)t->logits_mb;
@@ -236,7 +246,7 @@ static void say_logits(const run *r)
             t->micro_batch || most > room ? room : most);
 }
 
-static void say_reference(const run *r)
+static void say_reference(run *r)
 {
     static const char *const ways[] = {"a forward each step", "computed once, from a file", "none: zeros"};
     if (r->reference && reference_is_shared(r->reference))
@@ -247,14 +257,14 @@ static void say_reference(const run *r)
                 mib(reference_bytes(r->reference)));
 }
 
-static void say_relaxed(const run *r, const nrl_backend *b)
+static void say_relaxed(run *r, const nrl_backend *b)
 {
     bool changes = b->relax && b->relaxed;
     run_say(r, "           deterministic: false: %s%s", changes ? "bits may differ from run to run: " : "",
             changes ? b->relaxed : "changes nothing, this backend has no faster ways");
 }
 
-static void say_machine(const run *r)
+static void say_machine(run *r)
 {
     const nrl_device_facts *f = &r->device.facts;
     const char *name = r->backend->plugin.name;
@@ -272,6 +282,7 @@ static void say_machine(const run *r)
 nrl_status open_plan(run *r)
 {
     if (r->env.quiet) return NRL_OK;
+    r->plans = true;
     run_say(r, "nrl %s  run '%s' in %s", NRL_VERSION, r->config.name, r->config.out);
     say_model(r);
     say_data(r, "train data", r->train_data);
@@ -286,5 +297,6 @@ nrl_status open_plan(run *r)
     say_machine(r);
     if (r->progress.step)
         run_say(r, "resume     after step %s of %s", run_thousands(r->progress.step), run_thousands(r->total_steps));
+    r->plans = false;
     return NRL_OK;
 }

@@ -98,8 +98,9 @@ static void announce(run *r, const checkpoint_outcome *o)
     t->snapshot = t->start;
     t->stall = t->start + t->late;
     t->is_news = true;
-    if (async) run_say(r, "saved %s in %.2f s, of which the run waited %.2f", r->last_save, t->whole, t->stall);
-    else run_say(r, "saved %s in %.2f s", r->last_save, t->whole);
+    const char *dir = r->last_save;
+    if (async) run_tell(r, NRL_EVENT_SAVE, dir, "saved %s in %.2f s, of which the run waited %.2f", dir, t->whole, t->stall);
+    else run_tell(r, NRL_EVENT_SAVE, dir, "saved %s in %.2f s", dir, t->whole);
 }
 
 void save_tell(run *r, nrl_value *values, size_t *n)
@@ -182,6 +183,7 @@ static nrl_status save_together(run *r, const char **path)
 nrl_status nrl_run_save(run *r, const char **path)
 {
     NRL_TRY(run_begin_call(r, RUN_CALL_SAVE));
+    telemetry_use(&r->telemetry);
     return run_end_call(r, save_together(r, path));
 }
 

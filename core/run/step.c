@@ -5,7 +5,9 @@
 #include "run/debug.h"
 #include "run/ranks.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 /* The weights of all terms over this rank's batches, from counts alone. */
@@ -152,6 +154,22 @@ static double tokens_of(const data_step *data)
     double n = 0;
     for (int64_t m = 0; m < data->n_micro; m++) n += nrl_batch_count(data->micro[m], "tokens");
     return n;
+}
+
+/* Bytes: the process's resident set where tensors live in host memory, else the device pool's peak. */
+static int64_t memory_in_use(const run *r)
+{
+    long pages = 0, resident = 0;
+    if (!r->device.facts.host_memory) {
+        ctx_memory m;
+        ctx_memory_use(r->ctx, &m);
+        return (int64_t)m.peak_bytes;
+    }
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%ld %ld", &pages, &resident) != 2) resident = 0;
+    fclose(f);
+    return (int64_t)resident * sysconf(_SC_PAGESIZE);
 }
 
 static void fill_event(run *r, const data_step *data, const ranks_result *all, double loss, double norm,

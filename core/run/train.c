@@ -6,6 +6,14 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static double eta(const run *r, const nrl_run_event *e)
 {
@@ -39,7 +47,7 @@ static nrl_status step_and_record(run *r, nrl_run_event *e, bool *done)
 {
     ctx_profile_step(r->ctx, true);
     NRL_TRY(step_take(r, e, done));
-    if (!*done) loggers_write(r, NRL_RECORD_TRAIN, r->values, r->n_values, eta(r, e));
+    if (!*done) telemetry_record(&r->telemetry, NRL_RECORD_TRAIN, e->step, eta(r, e), r->values, r->n_values);
     if (!*done) NRL_TRY(run_emit(r, INSIDE_STEP_HOOK, e));
     ctx_profile_step(r->ctx, false);
     return ctx_profile_read(r->ctx);
@@ -61,6 +69,7 @@ nrl_status nrl_run_step(nrl_run *r, nrl_run_event *event, bool *done)
     nrl_run_event e = {0};
     uint32_t size = event->size < sizeof e ? event->size : sizeof e;
     NRL_TRY(run_begin_call(r, RUN_CALL_STEP));
+    telemetry_use(&r->telemetry);
     nrl_status st = run_end_call(r, step_and_after(r, &e, done));
     if (st == NRL_OK && !*done) memcpy(event, &e, size);
     return st;
@@ -124,8 +133,8 @@ static nrl_status export_at_end(run *r)
     free(from);
     if (st != NRL_OK) return st;
     const nrl_value exported = {"exported_step", "steps", (double)step};
-    loggers_write(r, NRL_RECORD_END, &exported, 1, -1);
-    run_say(r, "exported   %s: step %lld (%s)%s", path, (long long)step, which,
+    telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &exported, 1);
+    run_tell(r, NRL_EVENT_END, path, "exported   %s: step %lld (%s)%s", path, (long long)step, which,
             r->model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
     return NRL_OK;
 }
@@ -137,17 +146,20 @@ static nrl_status finish(run *r)
     const config_checkpoint *c = &r->config.checkpoint;
     if (r->last_saved != r->progress.step && (c->every || c->every_minutes > 0)) NRL_TRY(save_last(r));
     NRL_TRY(save_wait(r));
-    loggers_tell_missing(r);
+    telemetry_warn_missing(&r->telemetry);
     say_trained(r);
     NRL_TRY(check_updated(r));
     NRL_TRY(check_end(r));
     r->finished = true;
-    return c->export == CONFIG_EXPORT_NONE ? NRL_OK : export_at_end(r);
+    if (c->export != CONFIG_EXPORT_NONE) return export_at_end(r);
+    telemetry_tell(&r->telemetry, NRL_EVENT_END, r->progress.step, NULL, NULL);
+    return NRL_OK;
 }
 
 nrl_status nrl_run_finish(run *r)
 {
     NRL_TRY(run_begin_call(r, RUN_CALL_FINISH));
+    telemetry_use(&r->telemetry);
     nrl_status st = finish(r);
     if (st == NRL_OK) out_unlock(r);
     return run_end_call(r, st);

@@ -9,7 +9,7 @@ rows 24 >eval.jsonl
 experiment >config.yaml
 cat >>config.yaml <<YAML
 plugins: $NRL_TEST_BUILD/tests/plugins
-loggers: [jsonl]
+loggers: [console, jsonl]
 YAML
 set -- train.steps=8 data.eval=eval.jsonl eval.every=4
 copies='tensor: {name: copies, size: 2}'

@@ -52,7 +52,7 @@ train: {steps: 50, global_batch: 4, micro_batch_tokens: 256, seed: 3}
 optimizer: {name: adamw, lr: 1e-4}
 eval: {every: 25}
 checkpoint: {every: 0}
-loggers: [jsonl]
+loggers: [console, jsonl]
 $one_thread_yaml
 YAML
 run 0 run pairs.yaml out=pairs32

@@ -14,7 +14,7 @@ train: {steps: 12, global_batch: 8, micro_batch_tokens: 128, seed: 3}
 optimizer: {name: adamw, lr: 1e-2, weight_decay: 0.1, clip_norm: 0.5}
 checkpoint: {every: 6}
 eval: {every: 6}
-loggers: [jsonl]
+loggers: [console, jsonl]
 $one_thread_yaml
 YAML
 
@@ -165,7 +165,7 @@ optimizer: {lr: 3e-3}
 lora: {rank: 4, alpha: 8, targets: [q_proj, v_proj]}
 eval: {every: 0}
 checkpoint: {every: 0}
-loggers: [jsonl]
+loggers: [console, jsonl]
 $one_thread_yaml
 YAML
 run 0 run dpo.yaml out=dpo-shared

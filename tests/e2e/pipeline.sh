@@ -15,7 +15,7 @@ algorithm: $4
 train: {steps: 20, global_batch: 16, micro_batch_tokens: $5, seed: 3}
 optimizer: {name: adamw, lr: $6, weight_decay: 0.1, clip_norm: 0.5}
 eval: {every: 10}
-loggers: [jsonl]
+loggers: [console, jsonl]
 $one_thread_yaml
 YAML
 }

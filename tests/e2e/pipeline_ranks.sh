@@ -6,7 +6,7 @@
 export OMP_NUM_THREADS=1
 rows 64 >train.jsonl
 experiment >config.yaml
-echo 'loggers: [jsonl]' >>config.yaml
+echo 'loggers: [console, jsonl]' >>config.yaml
 set -- train.steps=12 checkpoint.every=6 checkpoint.keep=0 train.micro_batch_tokens=64
 
 stages='parallel={data: ddp, pipeline: 2}'

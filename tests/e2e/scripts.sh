@@ -10,6 +10,8 @@ for config in "$source"/configs/*.yaml; do
     has out "nothing was trained"
 done
 run 0 check "$source/scripts/sft.lua" out=checked
+has out "nothing was trained"
+has out "model      "
 lacks out "step 1/"
 
 # a config by itself

@@ -11,7 +11,7 @@ model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/mod
 data: {train: $source/configs/data/chat.jsonl, max_length: 128, template: chatml, cache: cache}
 train: {steps: 50, global_batch: 8, micro_batch_tokens: 128, seed: 3, precision: bf16}
 optimizer: {name: adamw, lr: 1e-3, weight_decay: 0.1, clip_norm: 0.5}
-loggers: [jsonl]
+loggers: [console, jsonl]
 $one_thread_yaml
 YAML
 

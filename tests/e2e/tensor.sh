@@ -65,7 +65,7 @@ train: {steps: 4, global_batch: 8, micro_batch_tokens: 512, seed: 3}
 optimizer: {name: adamw, lr: 1e-3}
 eval: {every: 2}
 checkpoint: {export: none}
-loggers: [jsonl]
+loggers: [console, jsonl]
 $one_thread_yaml
 YAML
 }

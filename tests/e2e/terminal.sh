@@ -25,6 +25,38 @@ unset NO_COLOR
 run 0 run run.yaml overwrite=true
 is "colours in a file" "$(grep -c "$escape" out)" 0
 
+# ---- the progress bar ----
+# What a terminal of so many columns shows: each line as it stands when the next one begins. A bar must be erased before.
+cat >shows.lua <<'LUA'
+local text, columns = io.open("typescript"):read "a", tonumber(arg[1])
+local line, at = {}, 1
+for c in text:gsub("\27%[%d*m", ""):gsub("^Script started.-\n", ""):gsub("\27%[K", "\0"):gmatch "." do
+  if c == "\r" then at = 1
+  elseif c == "\0" then for i = at, #line do line[i] = nil end
+  elseif c == "\n" then print(table.concat(line)) line, at = {}, 1
+  else
+    if at > columns then print(table.concat(line) .. "~") line, at = {}, 1 end
+    line[at] = c
+    at = at + 1
+  end
+end
+LUA
+cp train.jsonl eval.jsonl
+golden infinite # one weight of the final norm is infinite: every step is left out, with a warning
+at=$(($(wc -c <infinite/model.safetensors) - 4))
+printf '\000\000\200\177' | dd of=infinite/model.safetensors conv=notrunc bs=1 seek=$at 2>dd
+for columns in 80 40; do
+    script -qec "stty cols $columns; '$nrl' run run.yaml overwrite=true train.steps=12 checkpoint.every=3 \
+        data.eval=eval.jsonl eval.every=1 model.path=infinite train.nan=skip train.nan_limit=99" typescript >dd 2>&1
+    is "exit code with a bar, $columns columns" $? 3
+    "$nrl" run shows.lua $columns >shown.txt || is "what $columns columns show" $? 0
+    is "bars that were drawn, $columns columns" "$(grep -q '%  step' typescript && echo some)" some
+    is "lines with a bar, $columns columns" "$(grep -c '%  step\|\[[#-]*\]' shown.txt)" 0
+    for line in 'saved result/checkpoints/step-00000006' 'warning: step 9 left out' 'step  7/12  eval_loss'; do
+        is "lines with $line, $columns columns" "$(grep -c "^ *$line" shown.txt)" 1
+    done
+done
+
 # ---- of others ----
 quiet() { is "control characters of $1" "$(grep -c "$escape" "$2")" 0; }
 printf '{"que\\u001b[31mstion": 1}\n' >keys.jsonl

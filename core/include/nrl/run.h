@@ -64,37 +64,6 @@ NRL_API void nrl_config_substitute(nrl_config *config, const char *(*lookup)(con
 
 NRL_API nrl_node *nrl_config_root(nrl_config *config); /* NULL where it is empty */
 
-/* ---- what happens during a run ---- */
-
-typedef enum {
-    NRL_EVENT_NONE = 0,
-    NRL_EVENT_PLAN,        /* text: a line of what is about to happen, in order */
-    NRL_EVENT_STEP,        /* a finished optimizer step: the numbers, values */
-    NRL_EVENT_EVAL,        /* a finished evaluation that was due: step, loss, values */
-    NRL_EVENT_BEFORE_SAVE, /* a checkpoint of `step` is about to be written: the place for nrl_run_set_state */
-    NRL_EVENT_SAVE,        /* a checkpoint is complete: step, path */
-    NRL_EVENT_NEWS,        /* text: something a reader wants to know; nothing is wrong */
-    NRL_EVENT_WARNING,     /* text: something is wrong, the run goes on */
-    NRL_EVENT_COUNT
-} nrl_run_event_kind;
-
-/* One event. Members that its kind does not name are zero. Borrowed until the callback returns, or, from nrl_run_step
- * and nrl_run_evaluate, until the next call on the run. */
-typedef struct {
-    uint32_t size;
-    uint32_t kind; /* nrl_run_event_kind */
-    int64_t step;  /* finished optimizer steps, from 1 */
-    double loss;   /* of the step's batch before its update, over its whole weight */
-    double grad_norm, lr, epoch; /* epoch: passes over the data so far, with fraction */
-    double tokens, tokens_per_s; /* since the run began; of this step; over all ranks */
-    double seconds;              /* that the step took */
-    bool skipped;                /* the update was discarded: the NaN policy, or fp16 that overflowed */
-    const nrl_value *values;     /* everything the record holds, metrics of the algorithm included */
-    size_t n_values;
-    const char *text; /* a line without its end */
-    const char *path; /* folder of a checkpoint */
-} nrl_run_event;
-
 /* ---- the surroundings of a run ---- */
 
 /* Who this process is among the ranks of a run. */
@@ -144,10 +113,11 @@ typedef struct {
      * embedder's; NULL = there is none of that name, or no such function. */
     const nrl_algorithm *(*find_algorithm)(void *algorithm_user, const char *name, void **self);
     void *algorithm_user;
-    /* Every event, in the run's thread. A status other than NRL_OK on STEP, EVAL, BEFORE_SAVE and SAVE stops the run and
-     * is what the call that ran it returns; elsewhere it is ignored. `run` is NULL while the run is being opened.
-     * NULL: nobody listens. */
+    /* Every event (nrl/logger.h), one at a time, in the run's thread; a WARNING in any. A status other than NRL_OK on STEP,
+     * EVAL, BEFORE_SAVE and SAVE stops the run and is what the call that ran it returns; elsewhere it is ignored. `run` is
+     * NULL while the run is being opened, and for a WARNING. NULL: the loggers alone take events. */
     nrl_status (*event)(void *event_user, nrl_run *run, const nrl_run_event *event);
+    bool takes_warnings;         /* `event` prints them; else they go to stderr where no logger takes them */
     void *event_user;
     volatile int *signal;        /* set by a signal handler: 0, SIGTERM, SIGUSR1 or SIGINT; NULL = a signal ends the
                                   * process, there is nothing to save */

@@ -47,7 +47,8 @@ NRL_API void nrl_note(const char *fmt, ...) __attribute__((format(printf, 1, 2))
 /* This thread's error text; borrowed, valid until the next nrl_fail on this thread. [any] */
 NRL_API const char *nrl_error_text(void);
 
-/* Prints one warning line to stderr ("warning: ..."); for facts that do not stop a run. [any] */
+/* Issues a warning, for facts that do not stop a run: an event of the open run (nrl/logger.h), which the console logger
+ * prints; "warning: ..." on stderr where no run is open or nothing takes its events. [any] */
 NRL_API void nrl_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Prints both values of a broken invariant and aborts; never for what a user can cause. [any] */

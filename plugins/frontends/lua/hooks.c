@@ -106,6 +106,8 @@ static nrl_status on_step(handle *h, const nrl_run_event *e)
 nrl_status handle_event(void *user, nrl_run *r, const nrl_run_event *e)
 {
     handle *h = user;
+    const nrl_environment *given = &h->host->run;
+    if (e->text && given->event) return given->event(given->event_user, r, e); /* `nrl check` prints them */
     if (!r) return NRL_OK; /* it is being opened */
     if (e->kind == NRL_EVENT_STEP) return on_step(h, e);
     if (e->kind == NRL_EVENT_EVAL) return enter_lua(&(call){.name = "eval", .h = h, .e = e});

@@ -1,11 +1,14 @@
 /*
- * console.c - one aligned line a step on stdout, evaluations as lines of their own, and on a
- * terminal a progress bar below them. What a value's name says decides how it is shown; names that
+ * console.c - one aligned line a step on stdout, evaluations and events as lines of their own, and on a
+ * terminal a progress bar below them; warnings on stderr. What a value's name says decides how it is shown; names that
  * are not known here (an algorithm's metrics) follow in the record's order.
  */
+#include "base/escape.h"
 #include "text.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 typedef struct {
     int64_t every;
@@ -20,10 +23,8 @@ static const nrl_option console_rows[] = {
 typedef struct {
     console_options options;
     bool bar, color;
-    bool bar_is_drawn;
+    text bar_text;
 } console;
-
-enum { BAR_WIDTH = 30 };
 
 /* ---- the values of a training step, in the order of the line ---- */
 
@@ -133,16 +134,67 @@ static void add_eta(const console *c, text *t, const nrl_record *r)
     text_duration(t, r->eta_seconds);
 }
 
+/* ---- the bar ----
+ * One line below all others. It is no wider than the terminal, for a line that wraps cannot be erased. */
+
+enum { BAR_WIDTH = 30, LEAST_WIDTH = 8, USUAL_COLUMNS = 80 };
+
+/* The console whose bar is on the terminal; NULL = none is. Of all consoles of the process: several runs may be open,
+ * and the terminal is one. Calls of loggers never overlap. */
+static const console *shown;
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : USUAL_COLUMNS;
+}
+
+/* Columns of a text of ASCII, without its changes of colour. */
+static int text_columns(const char *s)
+{
+    int n = 0;
+    for (; *s; s++) {
+        if (*s == '\033') s += strcspn(s, "m");
+        else n++;
+        if (!*s) break;
+    }
+    return n;
+}
+
 static void add_bar(const console *c, text *t, const nrl_record *r)
 {
     double share = (double)r->step / (double)r->total_steps;
-    int full = (int)(share * BAR_WIDTH);
-    text_add(t, "[");
-    for (int i = 0; i < BAR_WIDTH; i++)
-        text_add(t, i < full ? "#" : "-");
-    text_add(t, "] %3d%%  ", (int)(share * 100));
-    add_step(t, r);
-    add_eta(c, t, r);
+    int room = terminal_columns() - 1;
+    text step = {.n = 0}, eta = {.n = 0}, percent = {.n = 0};
+    text_add(&percent, "%3d%%", (int)(share * 100));
+    text_add(&step, "  ");
+    add_step(&step, r);
+    add_eta(c, &eta, r);
+    room -= text_columns(percent.s);
+    bool has_step = text_columns(step.s) <= room;
+    if (has_step) room -= text_columns(step.s);
+    bool has_eta = has_step && text_columns(eta.s) <= room;
+    if (has_eta) room -= text_columns(eta.s);
+    int width = room - 3 < BAR_WIDTH ? room - 3 : BAR_WIDTH; /* brackets and a blank */
+    if (width >= LEAST_WIDTH) {
+        text_add(t, "[");
+        for (int i = 0; i < width; i++) text_add(t, i < (int)(share * width) ? "#" : "-");
+        text_add(t, "] ");
+    }
+    text_add(t, "%s%s%s", percent.s, has_step ? step.s : "", has_eta ? eta.s : "");
+}
+
+static void erase_bar(void)
+{
+    if (shown) fputs("\r\033[K", stdout);
+    shown = NULL;
+}
+
+/* As it was last drawn. */
+static void show_bar(const console *c)
+{
+    fputs(c->bar_text.s, stdout);
+    shown = c;
 }
 
 /* ---- the table's functions ---- */
@@ -170,17 +222,11 @@ static bool wants_bar(const console *c, const nrl_record *r)
     return c->bar && r->total_steps > 0 && r->step > 0 && r->step < r->total_steps;
 }
 
-static void erase_bar(console *c)
-{
-    if (c->bar_is_drawn) fputs("\r\033[K", stdout);
-    c->bar_is_drawn = false;
-}
-
 static nrl_status console_write(void *self, const nrl_record *r)
 {
     console *c = self;
     text line = {.n = 0};
-    erase_bar(c);
+    erase_bar();
     if (wants_line(c, r)) {
         add_step(&line, r);
         if (r->kind == NRL_RECORD_TRAIN) add_columns(c, &line, r);
@@ -188,29 +234,51 @@ static nrl_status console_write(void *self, const nrl_record *r)
         if (r->kind == NRL_RECORD_TRAIN) add_eta(c, &line, r);
         text_add(&line, "\n");
     }
-    if (wants_bar(c, r)) {
-        add_bar(c, &line, r);
-        c->bar_is_drawn = true;
-    }
     fputs(line.s, stdout);
+    if (wants_bar(c, r)) {
+        c->bar_text = (text){.n = 0};
+        add_bar(c, &c->bar_text, r);
+        show_bar(c);
+    }
     if (fflush(stdout) == 0) return NRL_OK;
     return nrl_fail(NRL_ERR_IO, "standard output: %s", strerror(errno));
 }
 
+/* A line of its own, with the bar below it again. Warnings go to stderr, which may be the same terminal. */
+static void console_event(void *self, const nrl_run_event *e)
+{
+    const console *c = shown;
+    FILE *to = e->kind == NRL_EVENT_WARNING ? stderr : stdout;
+    (void)self;
+    if (!e->text) return;
+    erase_bar();
+    fflush(stdout);
+    flockfile(to); /* of whatever length, in one piece */
+    if (to == stderr) fputs("warning: ", to);
+    escape_print(to, e->text, strlen(e->text));
+    fputc('\n', to);
+    fflush(to);
+    funlockfile(to);
+    if (!c) return;
+    show_bar(c);
+    fflush(stdout);
+}
+
 static void console_close(void *self)
 {
-    erase_bar(self);
+    erase_bar();
     fflush(stdout);
     free(self);
 }
 
 static const nrl_logger console_table = {
     NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, console_options, console_rows, "console", "0.1",
-               "a line a step on standard output"),
+               "a line a step on standard output, with what the run says"),
     .plugin.priority = 200,
     .on_terminal = true,
     .open = console_open,
     .write = console_write,
     .close = console_close,
+    .event = console_event,
 };
 NRL_EXPORT(console_table)
