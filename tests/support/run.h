@@ -67,7 +67,8 @@ static inline nrl_status test_run_open_in(test_place *p, const nrl_environment *
 static inline nrl_status test_run_open(test_place *p, const char *yaml,
                                        const char *const *overrides, run **out)
 {
-    nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true};
+    const char *bin = arena_printf(&p->memory, "%s/bin", getenv("NRL_TEST_BUILD")); /* its plugins are the default ones */
+    nrl_environment env = {.size = sizeof env, .exe_dir = bin, .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true};
     return test_run_open_in(p, &env, yaml, overrides, out);
 }
 

@@ -107,6 +107,7 @@ static run *open_run(const char *name, const char *out, const char *const *overr
     run *r = NULL;
     nrl_environment env = {
         .size = sizeof env,
+        .exe_dir = arena_printf(&place.memory, "%s/bin", getenv("NRL_TEST_BUILD")),
         .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true, .find_algorithm = find_pair};
     nrl_status st = config_read(&place.memory, test_file(&place, "config.yaml", yaml), &root);
     config_override(&place.memory, &problems, root, "overwrite=true");

@@ -182,7 +182,8 @@ static void the_reference_stays_while_the_policy_moves(void **state)
 static void evaluation_of(const char *way, const char *extra, bool evaluate_only, double *loss, double *margin)
 {
     const char *overrides[] = {arena_printf(&place.memory, "algorithm.reference=%s", way), extra, NULL};
-    nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true,
+    nrl_environment env = {.size = sizeof env, .exe_dir = arena_printf(&place.memory, "%s/bin", getenv("NRL_TEST_BUILD")),
+        .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true,
                            .no_output = evaluate_only, .evaluate_only = evaluate_only};
     const nrl_value *values;
     size_t n;
