@@ -1,16 +1,16 @@
 /*
  * backend.h - a device: memory, copies, streams, events, and the operations it computes.
  *
- * The core (core/tensor) checks shapes and dtypes, allocates results and calls one member an
- * operation with one argument struct. A NULL member means the backend lacks it, reported when a run
- * is opened. Argument structs begin with their size; a backend reads members beyond the size it
- * knows as an error only if they are non-zero ("no op Y with Z").
+ * The core checks shapes and dtypes, allocates results and calls one member per operation with an
+ * argument struct. NULL means that the backend lacks the operation, which is reported when a run is
+ * opened. Argument structs begin with their size; a non-zero member beyond the size that the backend
+ * knows is an error ("no op Y with Z").
  *
- * Legend: R rows, C columns, N tokens, P scored rows, D width, H heads, G kv heads, K head width,
- * V vocabulary, S segments. A nrl_mat with data NULL is an absent operand.
- * `fresh` beside an accumulated output: true overwrites it, false adds to it.
- * Every operation is queued on `stream` and is deterministic (but see `relax`); results do not depend
- * on the number of threads unless said. f32 sums over columns are formed in f32 or wider. [step]
+ * Legend: R rows, C columns, N tokens, P target positions, D width, H heads, G kv heads, K head width,
+ * V vocabulary, S segments. An nrl_mat whose data is NULL is an absent operand.
+ * `fresh` beside an accumulated output: true overwrites the output, false adds to it.
+ * Every operation is queued on `stream` and is deterministic (but see `relax`). Results do not depend on
+ * the number of threads unless stated otherwise. Sums of f32 columns are formed in f32 or wider. [step]
  */
 #ifndef NRL_BACKEND_H
 #define NRL_BACKEND_H
@@ -20,15 +20,15 @@
 extern "C" {
 #endif
 
-typedef struct nrl_stream nrl_stream; /* each backend's own; NULL on the CPU */
+typedef struct nrl_stream nrl_stream; /* defined by the backend; NULL on the CPU */
 typedef struct nrl_event nrl_event;
 
 typedef struct { uint32_t size; nrl_mat y; double value; } nrl_fill_args;
 /* y = alpha x (+ y), converting dtypes; transpose reads x [C,R]. */
 typedef struct { uint32_t size; bool transpose, accumulate; nrl_mat x, y; double alpha; } nrl_copy_args;
 typedef struct { uint32_t size, op; nrl_mat x, y; double alpha, beta; } nrl_unary_args;
-/* dx = f'(x) dy; x is absent for operations whose derivative y tells (EXP, SQRT,
- * RECIPROCAL, SIGMOID, TANH), y for the others. */
+/* dx = f'(x) dy. x is absent if the derivative follows from y (EXP, SQRT, RECIPROCAL, SIGMOID, TANH);
+ * otherwise y is absent. */
 typedef struct { uint32_t size, op; nrl_mat x, y, dy, dx; double alpha, beta; } nrl_unary_grad_args;
 /* b's rows and cols may each be 1 (broadcast over a). */
 typedef struct { uint32_t size, op; nrl_mat a, b, y; } nrl_binary_args;
@@ -38,14 +38,14 @@ typedef struct { uint32_t size, reserved; nrl_mat mask, a, b, y; } nrl_where_arg
 
 typedef enum { NRL_AXIS_NONE = 0, NRL_AXIS_ALL, NRL_AXIS_ROWS, NRL_AXIS_COLUMNS } nrl_axis;
 typedef enum { NRL_REDUCTION_NONE = 0, NRL_REDUCTION_SUM, NRL_REDUCTION_MAX, NRL_REDUCTION_LOG_SUM_EXP } nrl_reduction;
-/* axis: what is reduced away. ALL: y 1x1; ROWS: y 1xC; COLUMNS: y Rx1 (any layout of R values). */
+/* axis: the dimension that is reduced. ALL: y is 1x1; ROWS: y is 1xC; COLUMNS: y is Rx1 (any layout of R values). */
 typedef struct { uint32_t size, op, axis; bool fresh; nrl_mat x, y; } nrl_reduce_args;
 /* y = softmax or log_softmax over columns; backward: dx from y and dy. */
 typedef struct { uint32_t size; bool log; nrl_mat x, y; } nrl_softmax_args;
 typedef struct { uint32_t size; bool log; nrl_mat y, dy, dx; } nrl_softmax_grad_args;
 
-/* c = alpha op(a) op(b) + (fresh ? 0 : c) + bias; bias [cols of c], optional. `weight_key` != 0
- * says that b is the weight of that parameter and version: a packed copy may be kept. */
+/* c = alpha op(a) op(b) + (fresh ? 0 : c) + bias; bias [cols of c] is optional. If `weight_key` is not 0, b
+ * is the weight of that parameter and version, and the backend may cache a packed copy of it. */
 typedef struct {
     uint32_t size;
     bool transpose_a, transpose_b, fresh;
@@ -59,8 +59,8 @@ typedef struct { uint32_t size, reserved; nrl_mat x, y; const int32_t *index; } 
 /* dx[index[i]] += dy[i] in ascending i; `fresh` clears dx first. */
 typedef struct { uint32_t size; bool fresh; nrl_mat dy, dx; const int32_t *index; } nrl_scatter_args;
 
-/* sum = x + residual (where present; sum may be absent otherwise), y = norm(sum). rms: bias and mean
- * absent. rstd and mean: f32, one a normalised row. Rows of x are normalised in groups of
+/* sum = x + residual if there is a residual (otherwise sum may be absent), y = norm(sum). rms: bias and mean
+ * are absent. rstd and mean are f32, one per normalized row. Each row of x is normalized in groups of
  * weight.cols columns (heads). */
 typedef struct {
     uint32_t size;
@@ -68,8 +68,8 @@ typedef struct {
     nrl_mat x, residual, sum, weight, bias, y, mean, rstd;
     double eps;
 } nrl_norm_args;
-/* x: what was normalised. dx = gradient through the norm + dsum (optional). dweight, dbias: f32,
- * accumulated unless fresh; absent when not wanted. */
+/* x: the normalized input. dx = gradient through the norm + dsum (optional). dweight and dbias: f32,
+ * accumulated unless fresh_*; absent if not needed. */
 typedef struct {
     uint32_t size;
     bool rms, fresh_weight, fresh_bias;
@@ -85,11 +85,11 @@ typedef struct {
     int64_t n_heads, half;
 } nrl_rope_args;
 
-/* Segment s has queries [cu_q[s], cu_q[s+1]) and keys [cu_k[s], cu_k[s+1]); the last query sees the
- * last key (so a key/value cache is a longer key range). prefix[s] >= 0: keys of segment prefix[s]
- * are visible too, before the own ones; its positions precede. NULL = no prefixes.
+/* Segment s has queries [cu_q[s], cu_q[s+1]) and keys [cu_k[s], cu_k[s+1]). The last query attends to the last
+ * key, so with a key/value cache the key range is longer. prefix[s] >= 0: the keys of segment prefix[s] precede
+ * those of segment s. prefix = NULL: no prefixes.
  * q [N,H*K], k, v [M,G*K], y [N,H*K], lse f32 [H,N] (natural log of the sum of exp of scaled
- * scores; absent when no backward follows). cu_* and prefix: device and host copies. */
+ * scores; absent if no backward follows). cu_* and prefix: device and host copies. */
 typedef struct {
     uint32_t size, n_segments;
     nrl_mat q, k, v, y, lse;
@@ -107,39 +107,39 @@ typedef struct {
 typedef struct { uint32_t size, act; nrl_mat gate, up, y; } nrl_glu_args;
 typedef struct { uint32_t size, act; nrl_mat gate, up, dy, dgate, dup; } nrl_glu_grad_args;
 
-/* A chunk of the head, logits [R,V] f32 in place: soft cap and temperature applied, then
- * logp[i] = logits[i][target[i]] - lse[i]; lse[i]; entropy[i], sum_p2[i] (log sum_v p_v^2) where
- * wanted; argmax[i] (smallest index on ties). Outputs f32 [R] / i32 [R], NULL = not wanted. */
+/* One chunk of the head. Applies soft cap and temperature to logits [R,V] f32 in place, then computes
+ * logp[i] = logits[i][target[i]] - lse[i], lse[i], entropy[i], log_sum_p2[i] = log sum_v p_v^2, and argmax[i]
+ * (the smallest index on ties). Outputs are f32 [R] or i32 [R]; NULL = not needed. */
 typedef struct {
     uint32_t size, reserved;
     nrl_mat logits;
-    const int32_t *target; /* device; -1 = none, logp = 0; -2 = in another rank's vocabulary, likewise */
+    const int32_t *target; /* device; -1 = none, logp = 0; -2 = in another rank's vocabulary, logp = 0 */
     double soft_cap, inverse_temperature;
     float *logp, *lse, *entropy, *log_sum_p2;
     int32_t *argmax;
 } nrl_head_args;
-/* logits become their own gradient: dz = dlogp (onehot - p) + dentropy (...), through soft cap and
- * temperature; dlogits gets it in the compute dtype (may be the same memory when f32). */
+/* The gradient of the logits, dz = dlogp (onehot - p) + dentropy (...), through soft cap and temperature. It is
+ * written to dlogits in the compute dtype, which may be the memory of logits if that is f32. */
 typedef struct {
     uint32_t size, reserved;
     nrl_mat logits, dlogits; /* logits after cap and temperature, as head left them */
-    const int32_t *target; /* -1: no gradient of logp; -2: that without the one-hot */
+    const int32_t *target; /* -1: no gradient of logp; -2: without the one-hot term */
     double soft_cap, inverse_temperature;
     const float *lse, *entropy; /* of the whole vocabulary */
     const float *dlogp, *dentropy; /* NULL = zero */
 } nrl_head_grad_args;
 
-/* The whole of AdamW on n elements, see optimizer.h; work absent when master is WORK, and rounded as split16
- * does where it is bf16. low: master is absent, and in work and low (split16 of param.h): the result has
- * the bits that it has of an f32 master. grad: f32 or bf16. */
+/* AdamW on n elements, see optimizer.h. work is absent if master is WORK itself; a bf16 work is rounded as in
+ * split16. If low is present, master is absent and encoded in work and low (split16 of param.h); the result
+ * is bitwise that of an f32 master. grad: f32 or bf16. */
 typedef struct {
     uint32_t size, reserved;
     nrl_mat master, grad, m, v, work;
     double lr, grad_scale, beta1, beta2, eps, weight_decay, correction1, correction2; /* 1 - b^t */
     nrl_mat low; /* u16 */
 } nrl_adamw_args;
-/* split16 of param.h: high (bf16) and low (u16, absent where only rounding is wanted) from wide (f32), or
- * with `join` wide from both. */
+/* split16 of param.h: computes high (bf16) and low (u16; absent if only the rounded value is needed) from wide
+ * (f32), or, with `join`, wide from both. */
 typedef struct { uint32_t size; bool join; nrl_mat wide, high, low; } nrl_split16_args;
 /* *out (device double, one) += sum of x^2 in double; x f32 or bf16. */
 typedef struct { uint32_t size; bool fresh; nrl_mat x; double *out; } nrl_square_sum_args;
@@ -207,33 +207,32 @@ typedef struct {
     bool has_f16;         /* operations take f16 where they take bf16; false: train.precision has no fp16 */
 } nrl_device_facts;
 
-/* Memory of this machine as its control groups leave it (containers, Slurm): what there is, and what
- * can still be had without swapping or being killed. Bytes; -1 where the system does not say. [any] */
+/* Memory of this machine within the limits of its control groups (containers, Slurm), in bytes: the total, and
+ * what can be allocated without swapping or being killed. -1 if unknown. [any] */
 NRL_API void nrl_host_memory(int64_t *total, int64_t *available);
 
 typedef struct {
     nrl_plugin plugin;
     const nrl_ops *ops;
-    /* [any] can this machine run it? NRL_OK, or an error that says why not. Cheap; opens nothing. */
+    /* [any] whether this machine can run the backend: NRL_OK, or an error with the reason. Fast; opens nothing. */
     nrl_status (*probe)(void);
     /* index: the rank's among those of its node; a CPU is the same device for all. [main] */
     nrl_status (*open)(const void *options, int32_t index, void **self);
     void (*close)(void *self);                                          /* [main] */
     nrl_status (*facts)(void *self, nrl_device_facts *fill);            /* [main] */
 
-    /* 64-byte aligned; NRL_ERR_MEMORY says how much was wanted and how much is free. [step] */
+    /* 64-byte aligned. NRL_ERR_MEMORY; the text says how much was requested and how much is free. [step] */
     nrl_status (*alloc)(void *self, size_t bytes, void **out);
     void (*free)(void *self, void *memory);
-    /* Pinned where the device can copy from it at full speed. [any] */
+    /* Host memory, pinned if the device copies faster from pinned memory. [any] */
     nrl_status (*alloc_host)(void *self, size_t bytes, void **out);
     void (*free_host)(void *self, void *memory);
-    /* Queued on stream. Host memory of alloc_host must stay until the queue has got there. Other host
-     * memory has been read, or holds what was copied, when the call returns; reading does not wait for
-     * the queue. */
+    /* Queued on stream. Memory of alloc_host must stay valid until the copy is complete. Other host memory has
+     * been read or written when the call returns; reading it does not wait for the queue. */
     nrl_status (*copy)(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes,
                        uint32_t direction);
 
-    /* Streams and events; NULL members: everything is done when a call returns. */
+    /* Streams and events. NULL: every call is complete when it returns. */
     nrl_status (*stream_create)(void *self, nrl_stream **out);
     void (*stream_destroy)(void *self, nrl_stream *stream);
     nrl_status (*stream_wait)(void *self, nrl_stream *stream); /* the host waits */
@@ -241,7 +240,7 @@ typedef struct {
     nrl_status (*event_fence)(void *self, nrl_stream *stream, nrl_event *event); /* device waits */
     nrl_status (*event_wait)(void *self, nrl_event *event);                      /* host waits */
     void (*event_destroy)(void *self, nrl_event *event);
-    /* Operations the core does not know, by name; NULL = none. */
+    /* Returns an operation that the core does not know, by name; NULL = none. */
     const void *(*extension)(void *self, const char *name);
 
     /* ---- measuring (nrl bench, nrl profile); nothing here is called in a run that is not measured ---- */
@@ -252,7 +251,7 @@ typedef struct {
     /* By the device's clock, from one timed event to a later one of the same stream; both were reached. */
     nrl_status (*event_seconds)(void *self, nrl_event *from, nrl_event *to, double *seconds);
 
-    /* Watches the device until watch_end: counts, and samples of what it tells of itself. One watch at a
+    /* Watches the device until watch_end: counts, and samples of what it reports. One watch at a
      * time. NULL = it has nothing to tell. [main] */
     nrl_status (*watch_begin)(void *self);
     /* Ends it; fills at most `room` values. Names are unique, in lower_snake with the unit last, and live as

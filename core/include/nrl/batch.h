@@ -1,18 +1,20 @@
 /*
- * batch.h - one packed micro-batch: documents laid end to end, no padding.
+ * batch.h - one packed micro-batch: sequences laid end to end, without padding between them.
  *
- * Legend: N tokens, S segments (one document or one side of a pair each), P scored rows, B blocks.
- * A segment is [cu_seqlens[s], cu_seqlens[s+1]); positions restart at 0 in each. A scored row says:
- * the log-probability of `target` is read off token row `row`, belongs to `segment` and counts with
- * `weight` (1 trained, 0 < w < 1 weighed, 0 prompt). Log-probs are [P], not [N].
- * A block is what a loss couples: a sample, a pair, a group; blocks are never split.
+ * Legend: N tokens, S segments (a segment is one document or one side of a pair), P target positions,
+ * B examples.
+ * Segment s covers tokens [cu_seqlens[s], cu_seqlens[s+1]); positions restart at 0 in each segment.
+ * A target position names the token row that predicts it, its target id, its segment, and its weight in
+ * the loss (1 = trained, 0 < w < 1 = weighted, 0 = prompt). Log-probs are [P], not [N].
+ * An example is the unit that a loss couples: a sample, a pair, or a group. Examples are never split
+ * over micro-batches.
  *
- * With data.prefix_sharing the prompt of two sides is computed once: its tokens lie behind the last
- * segment, in none of the S, and a segment's own range is what follows the prompt. Rows, segments,
- * sides, columns and counts are the same with and without; only token ranges are shorter.
+ * With data.prefix_sharing the prompt of both sides is computed once. Its tokens follow the last segment
+ * and belong to none of the S segments; a segment then covers only what follows the prompt. Target
+ * positions, segments, sides, columns and counts are the same with and without prefix sharing.
  *
- * Columns are named values that the core fills because an algorithm `needs` them.
- * Host arrays are borrowed and live as long as the batch. [step] unless said.
+ * Columns are named values that the core computes because the algorithm's `needs` lists them.
+ * Host arrays are borrowed and live as long as the batch. Functions are [step] unless marked otherwise.
  */
 #ifndef NRL_BATCH_H
 #define NRL_BATCH_H
@@ -36,15 +38,15 @@ NRL_API const float *nrl_batch_row_weight(const nrl_batch *b);      /* [P] */
 NRL_API const int32_t *nrl_batch_segment_block(const nrl_batch *b); /* [S] ascending */
 NRL_API const int32_t *nrl_batch_segment_side(const nrl_batch *b);  /* [S] 0, or 1 = rejected */
 
-/* Counts that weights are made of: "answer_tokens" (sum of row weights), "prompt_tokens" (rows of
- * weight 0), "sequences" (segments with a trained row), "pairs", "blocks", "desirable" (blocks
- * whose "label" is not 0), "tokens" (of whole sequences: a shared prompt counts for each of them);
- * NaN for any other word. [any] */
+/* Counts from which an algorithm computes its loss weights: "answer_tokens" (sum of the targets' weights),
+ * "prompt_tokens" (targets of weight 0), "sequences" (segments with a trained target), "pairs", "blocks",
+ * "desirable" (examples whose "label" is not 0), "tokens" (of whole sequences; a shared prompt counts once
+ * for each of its sequences). NaN for any other word. [any] */
 NRL_API double nrl_batch_count(const nrl_batch *b, const char *what);
 
-/* A column by name: "logps" [P] f32 (log p(target | prefix), on the tape), "weights" [P] f32,
- * "ref_logps" [P], "entropy" [P], a row's data.extra key [S]. NRL_ERR_CONFIG names the columns
- * there are when this one was not asked for in `needs`. The tensor is the batch's. */
+/* Returns a column by name: "logps" [P] f32 (log p(target | prefix), recorded on the tape), "weights" [P]
+ * f32, "ref_logps" [P], "entropy" [P], or a key of data.extra [S]. The batch owns the tensor.
+ * NRL_ERR_CONFIG if `needs` does not list this column; the message lists the available ones. */
 NRL_API nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name,
                                     nrl_tensor **column);
 

@@ -1,12 +1,11 @@
 /*
  * collective.h - communication among a group of ranks.
  *
- * Strategies never call this table: they use nrl_comm_* (comm.h), which stages device tensors for
- * host-only collectives, numbers every call and keeps a record of the last ones. Every operation is
- * asynchronous and returns a request; its buffers live until the request is done, its operands and
- * their arrays only until the call returns. All ranks of a group start the same operations in the
- * same order; send and recv match by peer and tag instead. Reductions of equal inputs give bitwise
- * equal results on all ranks.
+ * Strategies do not call this table. They use nrl_comm_* (comm.h), which stages device tensors for
+ * host-only collectives, numbers the calls and records the latest ones. Every operation is asynchronous
+ * and returns a request. Its buffers must live until the request is complete; the argument struct and its
+ * arrays only until the call returns. All ranks of a group start the same operations in the same order;
+ * send and recv are matched by peer and tag instead. A reduction gives bitwise equal results on all ranks.
  */
 #ifndef NRL_COLLECTIVE_H
 #define NRL_COLLECTIVE_H
@@ -15,26 +14,26 @@
 extern "C" {
 #endif
 
-/* Where ranks meet: keys and values, on one of them, at the launcher, or in a folder. */
+/* The rendezvous store: keys and values, held by a rank, by the launcher or in a folder. */
 typedef struct nrl_store nrl_store;
-typedef struct nrl_request nrl_request; /* a collective's own */
+typedef struct nrl_request nrl_request; /* defined by the collective */
 
-/* A key is set once; what a second set does depends on the store. [any] */
+/* Sets a key. A key may be set once; the effect of a second set depends on the store. [any] */
 NRL_API nrl_status nrl_store_set(nrl_store *s, const char *key, const void *value, size_t size);
-/* Waits until the key is there. NRL_ERR_PEER on time-out; *value is malloc'd, caller frees. [any] */
+/* Waits until the key is set. NRL_ERR_PEER after timeout_s. *value is malloc'd; the caller frees it. [any] */
 NRL_API nrl_status nrl_store_get(nrl_store *s, const char *key, double timeout_s, void **value,
                                  size_t *size);
-/* Adds to a counter (absent = 0) and gives its new value; NRL_ERR_CONFIG where the store is a plain
- * folder, which cannot count. [any] */
+/* Adds to a counter (0 if absent) and returns its new value. NRL_ERR_CONFIG if the store is a folder, which
+ * has no counters. [any] */
 NRL_API nrl_status nrl_store_add(nrl_store *s, const char *key, int64_t amount, int64_t *result);
 
-/* Ranks of a job that has a secret prove to each other that they are ranks: a proof is a keyed hash of a message,
- * which only they can make and check. The message should say what is proved to whom and hold what the other side
- * chose at random, so that no proof serves twice. */
+/* If the job has a secret, ranks prove to each other that they belong to the job. A proof is a keyed hash of a
+ * message. The message should contain its purpose, the ranks involved, and a nonce of the other side, so that a
+ * proof cannot be replayed. */
 enum { NRL_PROOF_SIZE = 32 };
-/* False, and no proof, where the job has no secret: then ranks are believed. [any] */
+/* Returns false and writes no proof if the job has no secret; peers are then not authenticated. [any] */
 NRL_API bool nrl_store_prove(const nrl_store *s, const void *message, size_t size, uint8_t proof[NRL_PROOF_SIZE]);
-/* False also where the job has no secret. [any] */
+/* Returns false if the proof is wrong or the job has no secret. [any] */
 NRL_API bool nrl_store_verify(const nrl_store *s, const void *message, size_t size,
                               const uint8_t proof[NRL_PROOF_SIZE]);
 
@@ -47,17 +46,17 @@ typedef enum {
     NRL_SUM_PRODUCT
 } nrl_sum;
 
-/* One operation's operands; unused members are zero. Counts are in elements of dtype.
+/* The operands of one operation; unused members are zero. Counts are in elements of dtype.
  *   all_reduce      count elements, send -> receive on every rank
  *   broadcast       count elements of `peer`'s receive (in place; send is NULL)
- *   all_gather      each rank gives count (or counts[rank]) from send; receive holds all, rank after
- *                   rank (or at offsets[r]); send may be the own place in receive
- *   reduce_scatter  send holds all ranks' shares, receive gets the own count (or counts[rank]);
- *                   receive may be the own place in send
+ *   all_gather      each rank contributes count (or counts[rank]) elements of send; receive holds all of
+ *                   them in rank order (or at offsets[r]); send may be this rank's range of receive
+ *   reduce_scatter  send holds the elements of all ranks; receive gets this rank's count (or
+ *                   counts[rank]) elements, reduced; receive may be this rank's range of send
  *   reduce, gather  to `peer`; receive is NULL elsewhere
  *   scatter         from `peer`; send is NULL elsewhere
- *   all_to_all      send and receive hold `size` blocks of count elements; or with counts/offsets
- *                   (what is sent to each) and receive_counts/receive_offsets
+ *   all_to_all      send and receive hold count elements for each rank; or with counts/offsets (sent to
+ *                   each rank) and receive_counts/receive_offsets
  *   send, recv      count elements to or from `peer`, matched by tag */
 typedef struct {
     uint32_t size;
@@ -70,8 +69,8 @@ typedef struct {
     const int64_t *counts, *offsets; /* [group size] for uneven operations, else NULL */
     const int64_t *receive_counts, *receive_offsets;
     uint64_t tag;       /* send and recv */
-    nrl_stream *stream; /* device collectives run after what is queued here, */
-    nrl_event *after;   /* or after this event; where both are NULL the operands are host memory, theirs to stage */
+    nrl_stream *stream; /* device collectives run after the work queued here, */
+    nrl_event *after;   /* or after this event; if both are NULL the operands are host memory, which they must stage */
 } nrl_comm_args;
 
 typedef struct {
@@ -82,19 +81,19 @@ typedef struct {
 
 #define NRL_COMM_MEMBER(name)                                                                      \
     nrl_status (*name)(void *self, const nrl_comm_args *a, nrl_request **request)
-/* reduce, gather, scatter, all_to_all, send, recv and probe may be NULL, fence where host_only. */
+/* reduce, gather, scatter, all_to_all, send, recv and probe may be NULL, and fence if host_only. */
 typedef struct {
     nrl_plugin plugin;
     bool host_only; /* takes host memory only; the core stages */
     nrl_status (*probe)(void);
-    /* [main] joins `world` ranks through the store within timeout_s; NRL_ERR_PEER names who is
-     * missing */
+    /* [main] connects `world` ranks through the store within timeout_s. NRL_ERR_PEER names the missing
+     * ranks. */
     nrl_status (*open)(const void *options, nrl_store *store, int32_t rank, int32_t world,
                        double timeout_s, void **self);
-    /* [step] collective: ranks of equal colour form a group, ordered by key, then rank; colour < 0
-     * joins none (*group NULL) */
+    /* [step] every rank calls it: ranks of equal color form a group, ordered by key, then rank. color < 0:
+     * the rank joins no group and *group is NULL. */
     nrl_status (*split)(void *self, int32_t color, int32_t key, void **group);
-    void (*close)(void *self); /* [main] of a group or of the whole, after its requests */
+    void (*close)(void *self); /* [main] closes a group or the whole, after its requests */
     void (*abort)(void *self); /* [any] ends all requests in flight, of groups too: NRL_ERR_PEER */
     NRL_COMM_MEMBER(barrier);
     NRL_COMM_MEMBER(broadcast);
@@ -107,13 +106,13 @@ typedef struct {
     NRL_COMM_MEMBER(all_to_all);
     NRL_COMM_MEMBER(send);
     NRL_COMM_MEMBER(recv);
-    /* [any] the host waits at most timeout_s. NRL_OK: done; NRL_ERR_PEER: failed or aborted, names
-     * the rank and the operation; *done false with NRL_OK: time is up, and the request goes on. */
+    /* [any] the host waits at most timeout_s. NRL_OK with *done: complete. NRL_OK without *done: the time is
+     * over and the request continues. NRL_ERR_PEER: failed or aborted; names the rank and the operation. */
     nrl_status (*wait)(void *self, nrl_request *request, double timeout_s, bool *done);
     nrl_status (*fence)(void *self, nrl_request *request, nrl_stream *stream); /* the device waits */
     void (*release)(void *self, nrl_request *request); /* [any] after it is done or aborted */
-    /* [any] rank of the group whose connection was lost, that sent nonsense or has left while a call
-     * needed it, -1 = none */
+    /* [any] the rank of the group whose connection was lost, that sent invalid data, or that left while a call
+     * needed it; -1 = none */
     int32_t (*failed_peer)(void *self);
     void (*facts)(void *self, nrl_collective_facts *fill); /* [any] */
     bool by_order; /* messages of two ranks are told apart by their order, whatever their tags */

@@ -19,7 +19,7 @@ extern "C" {
 
 typedef struct nrl_mesh nrl_mesh;
 typedef struct nrl_comm nrl_comm; /* the ranks along one axis; the mesh's */
-typedef struct nrl_work nrl_work; /* a call on its way */
+typedef struct nrl_work nrl_work; /* a pending call */
 
 NRL_API int32_t nrl_mesh_size(const nrl_mesh *mesh, const char *axis);  /* 1 for unknown axes */
 NRL_API int32_t nrl_mesh_coord(const nrl_mesh *mesh, const char *axis); /* 0 for unknown axes */
@@ -29,15 +29,15 @@ NRL_API int32_t nrl_mesh_local_world(const nrl_mesh *mesh); /* ranks on this nod
 /* Ranks of this rank's group along the axis that are on this node, from 1 to nrl_mesh_size: ranks that differ in
  * inner axes stand between them. */
 NRL_API int32_t nrl_mesh_local_size(const nrl_mesh *mesh, const char *axis);
-/* Divides `axis` into runs of `size` consecutive coordinates: `inner` names the place in a run,
- * `outer` the run. Collective. NRL_ERR_CONFIG where size does not divide it. The same split asked
- * for again is the same axes. [main] */
+/* Divides `axis` into groups of `size` consecutive coordinates. The axis `inner` is the coordinate within a
+ * group, `outer` the number of the group. Every rank must call it. NRL_ERR_CONFIG if `size` does not divide
+ * the axis. The same split again returns the same axes. [main] */
 NRL_API nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const char *inner,
                                   const char *outer);
 NRL_API nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis); /* never NULL */
 
-/* Operands as in nrl_comm_args, as tensors of one dtype; `what` (static or living as long as the
- * work) stands in errors and records: "bucket 3". */
+/* The operands of nrl_comm_args as tensors of one dtype. `what` ("bucket 3") is a label for errors and the
+ * flight recorder; it must live as long as the work. */
 typedef struct {
     uint32_t size;
     uint32_t reduce; /* nrl_sum */
@@ -58,10 +58,11 @@ NRL_API nrl_status nrl_comm_send(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call 
 NRL_API nrl_status nrl_comm_recv(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work);
 NRL_API nrl_status nrl_comm_barrier(nrl_comm *c, const char *what);
 
-/* Makes the work's results visible to what is queued on ctx from here on (on the CPU: waits), ends the
- * handle and sets it to NULL; NULL is done already. Errors as above, after launch.timeout_step too. */
+/* Makes the results of the work visible to everything that is queued on ctx afterwards (on the CPU: waits),
+ * frees the handle and sets it to NULL. A NULL handle is complete. Errors as above, also after
+ * launch.timeout_step. */
 NRL_API nrl_status nrl_work_wait(nrl_work **work, nrl_ctx *ctx);
-NRL_API bool nrl_work_done(nrl_work *work); /* true: a wait would not block */
+NRL_API bool nrl_work_done(nrl_work *work); /* whether a wait would return at once */
 
 #ifdef __cplusplus
 }

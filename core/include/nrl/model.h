@@ -1,11 +1,11 @@
 /*
  * model.h - an architecture: a list of units, the parameters they use, and their forward.
  *
- * `layout` declares everything and computes nothing: units in order of execution, parameters (a
- * unit uses parameters, it does not own them; tied weights are used twice), the carry that passes
- * between units, and the head. `forward` runs one unit for one device; the tape gives backward.
- * The last unit returns hidden states; the head (logits, log-probs) is the core's, from its
- * declaration, so that logits are never whole.
+ * `layout` declares the model and computes nothing: units in order of execution, parameters (a unit
+ * uses parameters but does not own them; tied weights are used twice), the carry that is passed from
+ * unit to unit, and the head. `forward` runs one unit on one device; the tape provides backward.
+ * The last unit returns hidden states. The core computes the head (logits, log-probs) from its
+ * declaration, in chunks, so that the logits of a batch are never stored at once.
  */
 #ifndef NRL_MODEL_H
 #define NRL_MODEL_H
@@ -16,7 +16,7 @@ extern "C" {
 
 enum { NRL_MAX_CARRY = 4 };
 
-/* Tensors that pass from one unit to the next; [N, width] each. */
+/* Tensors that are passed from one unit to the next, [N, width] each. */
 typedef struct {
     nrl_tensor *tensors[NRL_MAX_CARRY];
     int32_t n;
@@ -25,20 +25,20 @@ typedef struct {
 
 typedef enum {
     NRL_INIT_NONE = 0,
-    NRL_INIT_NORMAL, /* mean 0, deviation `init_scale`; keyed by seed and parameter name alone */
+    NRL_INIT_NORMAL, /* mean 0, standard deviation `init_scale`; a function of seed and parameter name */
     NRL_INIT_ZEROS,
     NRL_INIT_ONES,
-    NRL_INIT_UNIFORM /* between -init_scale and init_scale; keyed alike */
+    NRL_INIT_UNIFORM /* between -init_scale and init_scale; likewise */
 } nrl_init;
 
-/* How tensor parallelism may cut a parameter. A model that lets it has nrl_op_seam (COLUMN_IN) in front of what
- * reads columns, and nrl_op_linear_row where rows are multiplied; nothing else of it knows. */
+/* How tensor parallelism may shard a parameter. A model that supports it calls nrl_op_seam (COLUMN_IN) on the
+ * input of column-parallel products and nrl_op_linear_row for row-parallel ones; nothing else in the model changes. */
 typedef enum {
-    NRL_TP_NONE = 0, /* replicated: all ranks compute the same with it */
+    NRL_TP_NONE = 0, /* replicated: all ranks compute the same */
     NRL_TP_COLUMN,   /* output features, dimension 0 */
     NRL_TP_ROW,      /* input features, dimension 1 */
     NRL_TP_VOCAB,    /* vocabulary, dimension 0 */
-    NRL_TP_PARTIAL   /* replicated, but each rank works on its own columns with it (norms of heads): the
+    NRL_TP_PARTIAL   /* replicated, but each rank applies it to its own columns (norms of heads), so the
                         gradient is the sum over ranks */
 } nrl_tp;
 
@@ -67,24 +67,23 @@ typedef struct {
 typedef struct nrl_builder nrl_builder;
 
 NRL_API nrl_status nrl_build_unit(nrl_builder *b, const char *name, int32_t *unit);
-/* Declares a parameter and that `unit` uses it. */
+/* Declares a parameter that `unit` uses. */
 NRL_API nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *spec,
                                    nrl_param **param);
-/* A parameter declared before is used by this unit too (tied weights). */
+/* Declares that `unit` uses a parameter that was declared before (tied weights). */
 NRL_API nrl_status nrl_build_use(nrl_builder *b, int32_t unit, nrl_param *param);
 NRL_API nrl_status nrl_build_carry(nrl_builder *b, int32_t n, const int64_t *widths);
 NRL_API nrl_status nrl_build_head(nrl_builder *b, const nrl_head_spec *head);
-/* Sizes that plans, caches and MFU figures are made of. */
+/* Sizes of the model, for memory plans, key/value caches and MFU. */
 typedef struct {
     uint32_t size;
     int64_t vocab_size, width, n_layers, n_heads, n_kv_heads, head_dim, max_positions;
 } nrl_model_facts;
 NRL_API nrl_status nrl_build_facts(nrl_builder *b, const nrl_model_facts *facts);
-/* A tensor that checkpoints of this architecture may hold and that is not a parameter (buffers such
- * as "rotary_emb.inv_freq", GPT-2's "attn.bias"); `suffix` matches the end of the name. */
+/* Files of this architecture may hold tensors that are not parameters, such as "rotary_emb.inv_freq" or
+ * GPT-2's "attn.bias". Tensors whose name ends with `suffix` are ignored. */
 NRL_API nrl_status nrl_build_ignore(nrl_builder *b, const char *suffix);
-/* Another spelling of names on disk: a checkpoint whose names lack `prefix` is read too
- * ("transformer." of GPT-2). */
+/* Files whose tensor names lack `prefix` are read too ("transformer." of GPT-2). */
 NRL_API nrl_status nrl_build_optional_prefix(nrl_builder *b, const char *prefix);
 
 typedef struct {
@@ -96,7 +95,7 @@ typedef struct {
     nrl_status (*create)(const nrl_node *config, void **self);
     void (*destroy)(void *self);                            /* [main] */
     nrl_status (*layout)(void *self, nrl_builder *builder); /* [main] */
-    /* [step] runs unit `unit`: reads the carry (empty for the first) and replaces it */
+    /* [step] runs unit `unit`: reads the carry (empty for the first unit) and replaces it */
     nrl_status (*forward)(void *self, nrl_ctx *ctx, int32_t unit, nrl_carry *carry);
 } nrl_model;
 

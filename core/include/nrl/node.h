@@ -17,7 +17,7 @@ extern "C" {
 typedef struct nrl_node nrl_node;
 
 typedef enum {
-    NRL_NODE_NONE = 0, /* what the kind of a NULL node is */
+    NRL_NODE_NONE = 0, /* the kind of a NULL node */
     NRL_NODE_NULL,
     NRL_NODE_BOOL,
     NRL_NODE_INT,
@@ -36,7 +36,7 @@ NRL_API const char *nrl_node_key(const nrl_node *map, size_t index);
 NRL_API int64_t nrl_node_int(const nrl_node *node, int64_t or_value); /* floats with integral value count */
 NRL_API double nrl_node_f64(const nrl_node *node, double or_value);   /* ints count */
 NRL_API bool nrl_node_bool(const nrl_node *node, bool or_value);
-/* NUL-ended UTF-8; may hold NUL bytes itself: nrl_node_string_size tells. */
+/* NUL-terminated UTF-8. The text may contain NUL bytes; see nrl_node_string_size. */
 NRL_API const char *nrl_node_string(const nrl_node *node, const char *or_value);
 NRL_API size_t nrl_node_string_size(const nrl_node *node);
 

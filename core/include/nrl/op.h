@@ -1,12 +1,13 @@
 /*
- * op.h - one function an operation. Each checks shapes and dtypes, asks the tensor's backend to
- * compute, and records itself on the tape when a gradient flows through an operand.
+ * op.h - differentiable operations, one function each. An operation checks shapes and dtypes, calls the
+ * tensor's backend, and records itself on the tape if an operand has a gradient.
  *
- * Legend: N tokens of a packed batch, P scored rows, S segments, D width, H query heads, G key/value
- * heads, K head width, V vocabulary; R rows, C columns of any matrix.
- * Values are f32, bf16 or f16 unless said; reductions accumulate in f32 or wider. All are deterministic.
- * Errors: NRL_ERR_BUG for shapes that disagree (with both), NRL_ERR_PLUGIN for an op that the
- * backend lacks, NRL_ERR_MEMORY. Results belong to the context (tensor.h). [step]
+ * Legend: N tokens of a packed batch, P target positions, S segments, D width, H query heads, G key/value
+ * heads, K head width, V vocabulary; R rows and C columns of any matrix.
+ * Values are f32, bf16 or f16 unless stated otherwise; reductions accumulate in f32 or wider. All operations
+ * are deterministic.
+ * Errors: NRL_ERR_BUG if shapes disagree (the text shows both), NRL_ERR_PLUGIN if the backend lacks the
+ * operation, NRL_ERR_MEMORY. Results belong to the context (tensor.h). [step]
  */
 #ifndef NRL_OP_H
 #define NRL_OP_H
@@ -17,27 +18,28 @@ extern "C" {
 
 /* ---- layers of a transformer ---- */
 
-/* y[R,M] = x[R,K] W[M,K]^T + b[M]; b may be NULL. Gradients of W and b go to their GRAD_ACC. */
+/* y[R,M] = x[R,K] W[M,K]^T + b[M]; b may be NULL. Gradients of W and b are accumulated in GRAD_ACC. */
 NRL_API nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b,
                                  nrl_tensor **y);
-/* The same where W may be cut in its inputs (NRL_TP_ROW): what ranks have of the product is summed by the
- * seam ROW_OUT, and b is added once. */
+/* The same for a weight that may be sharded along its inputs (NRL_TP_ROW): the partial products of the ranks are
+ * summed by the seam ROW_OUT, and b is added once. */
 NRL_API nrl_status nrl_op_linear_row(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b,
                                      nrl_tensor **y);
 
-/* Places where a strategy may put communication, called by what flows through them. Unanswered they are
- * identity, and cost nothing. EMBED_OUT, HEAD_IN, HEAD_STATS are the core's own. */
+/* Points of a forward pass where a strategy may communicate, as Megatron-LM's mappings do (copy_to, reduce_from,
+ * gather). Without a strategy that handles them they are the identity and cost nothing. The core itself calls
+ * EMBED_OUT, HEAD_IN and HEAD_STATS. */
 typedef enum {
     NRL_SEAM_NONE = 0,
-    NRL_SEAM_COLUMN_IN,  /* [N,D], alike on all ranks, goes into products with columns of weights; back: what
-                            each rank's columns give to the gradient is summed */
-    NRL_SEAM_ROW_OUT,    /* [N,D], partial: products with rows of a weight, to be summed */
-    NRL_SEAM_EMBED_OUT,  /* [N,D], partial: rows of a cut table, zero where another rank has them */
-    NRL_SEAM_HEAD_IN,    /* as COLUMN_IN, of the output layer */
-    NRL_SEAM_HEAD_STATS, /* [n] f32 of each rank's vocabulary -> [ranks n], one rank's behind the other's */
+    NRL_SEAM_COLUMN_IN,  /* copy_to: [N,D], replicated, the input of column-parallel products; backward sums the
+                            gradients of all ranks */
+    NRL_SEAM_ROW_OUT,    /* reduce_from: [N,D], the partial products of a row-parallel weight, to be summed */
+    NRL_SEAM_EMBED_OUT,  /* reduce_from: [N,D], rows of a sharded table, zero if another rank holds them */
+    NRL_SEAM_HEAD_IN,    /* copy_to, for the input of the output layer */
+    NRL_SEAM_HEAD_STATS, /* gather: [n] f32 of each rank's vocabulary -> [ranks n], in rank order; no backward */
     NRL_SEAM_COUNT
 } nrl_seam;
-/* *y = x, or what the strategy makes of it; the adjoint is recorded on the tape. */
+/* *y = x, or the strategy's result; the tape records the adjoint. */
 NRL_API nrl_status nrl_op_seam(nrl_ctx *ctx, nrl_seam seam, nrl_tensor *x, nrl_tensor **y);
 
 /* y[N,D] = rows of table[V,D] for the batch's tokens. */
@@ -48,10 +50,10 @@ NRL_API nrl_status nrl_op_position_embedding(nrl_ctx *ctx, nrl_param *table, nrl
  * so x [N, H*K] with w [K] normalises each head. */
 NRL_API nrl_status nrl_op_rms_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double eps,
                                    nrl_tensor **y);
-/* sum = a + b, y = rms_norm(sum): one pass over memory. */
+/* sum = a + b, y = rms_norm(sum), in one pass over memory. */
 NRL_API nrl_status nrl_op_add_rms_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w,
                                        double eps, nrl_tensor **sum, nrl_tensor **y);
-/* Both with offset + w in the place of w: Gemma keeps its weights around 0, with an offset of 1. */
+/* Both with offset + w instead of w: Gemma stores weights around 0 and uses an offset of 1. */
 NRL_API nrl_status nrl_op_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double offset,
                                           double eps, nrl_tensor **y);
 NRL_API nrl_status nrl_op_add_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b,
@@ -64,23 +66,23 @@ NRL_API nrl_status nrl_op_add_layer_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor
                                          nrl_param *w, nrl_param *b, double eps, nrl_tensor **sum,
                                          nrl_tensor **y);
 
-/* Rotary table: frequencies inv_freq[K/2] (radians a position), cos and sin multiplied by scale
- * (yarn's attention factor). Angles are computed in double from the batch's positions once a batch
- * and shared by all layers. Halves convention of Hugging Face: (x1, x2) -> (x1 cos - x2 sin,
- * x2 cos + x1 sin) with x1 the first K/2 columns of a head. Su et al. 2021. */
+/* Rotary embedding (Su et al. 2021) with frequencies inv_freq[K/2] in radians per position; cos and sin are
+ * multiplied by scale (YaRN's attention factor). Angles are computed in double from the batch's positions, once
+ * per batch, and shared by all layers. Hugging Face's half-split convention: (x1, x2) -> (x1 cos - x2 sin,
+ * x2 cos + x1 sin), where x1 is the first K/2 columns of a head. */
 typedef struct {
     const double *inv_freq; /* [half]; lives as long as the model instance */
-    int64_t half;           /* rotated pairs a head; 2*half <= K, the rest passes through */
+    int64_t half;           /* rotated pairs per head; 2*half <= K, the other columns are copied */
     double scale;
 } nrl_rope;
 /* y[N, n_heads*K] = x rotated; the same nrl_rope pointer means the same table. */
 NRL_API nrl_status nrl_op_rope(nrl_ctx *ctx, nrl_tensor *x, int64_t n_heads, const nrl_rope *rope,
                                nrl_tensor **y);
 
-/* Packed attention over the batch's segments: q [N, H*K], k and v [N, G*K], y [N, H*K].
- * A query sees keys of its own segment (and of the segment's prefix, if it has one) that are not
- * later, and with window w > 0 only the last w of them, itself counted. Scores are scaled by
- * `scale` and never stored whole. `layer` tells the layers of one model apart (key/value cache). */
+/* Causal attention over the batch's segments: q [N, H*K], k and v [N, G*K], y [N, H*K]. A query attends to
+ * the keys of its own segment, and of the segment's prefix if there is one, up to its own position; with
+ * window w > 0 only to the last w of them, including itself. Scores are multiplied by `scale` and are never
+ * stored as a whole matrix. `layer` numbers the layers of a model (key/value cache). */
 typedef struct {
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t window; /* 0 = all */
@@ -94,7 +96,7 @@ NRL_API nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, 
 NRL_API nrl_status nrl_op_swiglu(nrl_ctx *ctx, nrl_tensor *gate, nrl_tensor *up, nrl_tensor **y);
 NRL_API nrl_status nrl_op_geglu(nrl_ctx *ctx, nrl_tensor *gate, nrl_tensor *up, nrl_tensor **y);
 
-/* c[R,C] = a[R,K] b[K,C], with either operand read transposed. */
+/* c[R,C] = a[R,K] b[K,C]; each operand may be read transposed. */
 NRL_API nrl_status nrl_op_matmul(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool transpose_a,
                                  bool transpose_b, nrl_tensor **c);
 
@@ -146,9 +148,9 @@ NRL_API nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl
 NRL_API nrl_status nrl_op_where(nrl_ctx *ctx, nrl_tensor *mask, nrl_tensor *a, nrl_tensor *b,
                                 nrl_tensor **y);
 NRL_API nrl_status nrl_op_cast(nrl_ctx *ctx, nrl_tensor *x, nrl_dtype dtype, nrl_tensor **y);
-/* The same values, cut off the tape. */
+/* The same values without a gradient. */
 NRL_API nrl_status nrl_op_detach(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y);
-/* Random keep mask keyed by (seed, step, position in the sample, unit, op); y = x * mask / (1-p). */
+/* y = x * mask / (1-p); the random mask is a function of (seed, step, position in the sample, unit, op). */
 NRL_API nrl_status nrl_op_dropout(nrl_ctx *ctx, nrl_tensor *x, double p, nrl_tensor **y);
 
 /* ---- reductions ---- */
@@ -162,7 +164,7 @@ NRL_API nrl_status nrl_op_log_sum_exp(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **
 NRL_API nrl_status nrl_op_softmax(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y);     /* over columns */
 NRL_API nrl_status nrl_op_log_softmax(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y); /* over columns */
 
-/* ---- moving rows and columns; each element of a vector [n] is a row ---- */
+/* ---- reshaping, slicing, gathering; each element of a vector [n] is a row ---- */
 
 NRL_API nrl_status nrl_op_reshape(nrl_ctx *ctx, nrl_tensor *x, int n_dims, const int64_t *dims,
                                   nrl_tensor **y); /* a view; x must be contiguous */
@@ -172,7 +174,7 @@ NRL_API nrl_status nrl_op_slice_columns(nrl_ctx *ctx, nrl_tensor *x, int64_t beg
                                         nrl_tensor **y); /* a view */
 NRL_API nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_tensor **y);
 NRL_API nrl_status nrl_op_transpose(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y); /* a copy */
-/* y[i] = x[index[i]]; index [n] i32 on the host, copied. Gradients of equal rows add in order. */
+/* y[i] = x[index[i]]; index [n] i32 on the host, copied. Gradients of repeated rows are added in order. */
 NRL_API nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, int64_t n,
                                       nrl_tensor **y);
 /* y[s] = sum of x[i] over i with segment[i] == s; x [n] or [n,C], segment [n] ascending or -1. */

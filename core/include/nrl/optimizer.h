@@ -1,9 +1,9 @@
 /*
- * optimizer.h - the update, on local slices. It never learns how parameters are sharded.
+ * optimizer.h - the update of local slices. An optimizer does not know how parameters are sharded.
  *
- * Before `update` the core has reduced and measured gradients. Values that change each step come in
- * the step block. `grad_scale` carries clipping, 1/W and 1/loss-scale together: the true gradient is
- * grad * grad_scale.
+ * Before it calls `update`, the core has reduced the gradients and computed their norm. Values that
+ * change each step are passed in the step block. `grad_scale` combines clipping, 1/W and 1/loss_scale:
+ * the true gradient is grad * grad_scale.
  */
 #ifndef NRL_OPTIMIZER_H
 #define NRL_OPTIMIZER_H
@@ -12,29 +12,29 @@
 extern "C" {
 #endif
 
-/* One parameter's local elements. All tensors have n elements, f32 except `work`, and in an `encoded`
- * update `low`, and `grad` that may be bf16. */
+/* The local elements of one parameter. All tensors have n elements and are f32, except `work`, and in an
+ * `encoded` update `low` (u16) and `grad` (f32 or bf16). */
 typedef struct {
     nrl_param *param;
     int64_t n;
     nrl_tensor *master; /* updated in place */
     nrl_tensor *grad;
     nrl_tensor *states[4];
-    nrl_tensor *work; /* low-precision copy written after the update; NULL when master is WORK */
+    nrl_tensor *work; /* the compute weight, written after the update; NULL if master is WORK itself */
     bool decay;
-    nrl_tensor *low;  /* split16 (param.h): master is NULL, and in work and low; else NULL */
+    nrl_tensor *low;  /* split16 (param.h): master is NULL and its bits are in work and low; else NULL */
 } nrl_slice;
 
 typedef struct {
     uint32_t size;
-    int64_t step; /* updates done before this one + 1 */
+    int64_t step; /* this update, from 1 */
     double lr;
     double grad_scale;
 } nrl_step_block;
 
 typedef enum {
     NRL_OPTIMIZER_NONE = 0,
-    NRL_OPTIMIZER_ELEMENT, /* each element alone: any slice will do */
+    NRL_OPTIMIZER_ELEMENT, /* works on each element alone: any slice will do */
     NRL_OPTIMIZER_MATRIX   /* needs whole matrices (Muon, Adafactor): forbids flat cuts */
 } nrl_optimizer_reach;
 
@@ -45,19 +45,19 @@ typedef struct {
     const char *const *state_names;       /* n_states names, as in checkpoints: "exp_avg" */
     nrl_status (*create)(const void *options, void **self); /* [main] optional */
     void (*destroy)(void *self);                            /* [main] */
-    /* [step] updates these slices; called for a part of them at a time, so that what it computes
-     * on the way is freed before the next. Versions of WORK are raised by the core afterwards */
+    /* [step] updates these slices. The core calls it for some of the slices at a time, so that temporary
+     * tensors are freed between calls, and raises the versions of WORK afterwards. */
     nrl_status (*update)(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,
                          const nrl_step_block *step);
-    /* update takes slices with `low` and with a bf16 gradient, as nrl_slice_adamw does. false: the core
-     * hands it an f32 copy of one slice at a time, and stores it again */
+    /* true: `update` accepts slices with `low` and with a bf16 gradient, as nrl_slice_adamw does. false: the
+     * core passes an f32 copy of one slice at a time and encodes the result. */
     bool encoded;
 } nrl_optimizer;
 
-/* AdamW on one slice, one fused pass on the slice's backend (Loshchilov and Hutter 2019):
+/* AdamW on one slice in one fused pass on the slice's backend (Loshchilov and Hutter 2019):
  *   g = grad * grad_scale;  w -= lr wd w;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w -= lr (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps);  work = w rounded
- * states[0] = m, states[1] = v. Takes every encoding of master and gradient. */
+ * states[0] = m, states[1] = v. Accepts every encoding of master and gradient. */
 typedef struct {
     uint32_t size;
     double beta1, beta2, eps, weight_decay;

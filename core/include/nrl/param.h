@@ -35,24 +35,24 @@ extern "C" {
 
 typedef enum {
     NRL_SLOT_NONE = 0,
-    NRL_SLOT_WORK,     /* operations read it: the compute dtype, whole */
-    NRL_SLOT_GRAD_ACC, /* backward adds to it: f32, whole; `fresh` means overwrite */
-    NRL_SLOT_MASTER,   /* local slice, f32; aliases WORK where that is f32 and whole */
+    NRL_SLOT_WORK,     /* the compute weight that operations read: compute dtype, unsharded */
+    NRL_SLOT_GRAD_ACC, /* accumulated gradient: f32, unsharded; the next backward overwrites it if it is empty */
+    NRL_SLOT_MASTER,   /* local slice, f32; aliases WORK if that is f32 and unsharded */
     NRL_SLOT_GRAD,     /* local slice of the reduced gradient, f32 (may alias GRAD_ACC) or bf16 */
     NRL_SLOT_STATE0,   /* local slices of the optimizer's states: STATE0 + k */
     NRL_SLOT_STATE1,
     NRL_SLOT_STATE2,
     NRL_SLOT_STATE3,
-    NRL_SLOT_HIGH, /* split16: local slice, bf16; WORK itself where that is whole */
+    NRL_SLOT_HIGH, /* split16: local slice, bf16; WORK itself if that is unsharded */
     NRL_SLOT_LOW,  /* split16: local slice, u16 */
     NRL_SLOT_COUNT
 } nrl_slot;
 
 enum { NRL_MAX_CUTS = 4, NRL_CUT_FLAT = -1 };
 
-/* One cut of a part: `axis` divides dimension `dim` (or the flat element range of what earlier
- * cuts left); coordinate c of n holds [begin[c], end[c]). Ranges may be empty or coincide (then
- * the lowest coordinate owns). */
+/* How one axis places a part, as Shard(dim) of PyTorch's DTensor: `axis` divides dimension `dim`, or the flat
+ * element range of what the earlier cuts left. Coordinate c of n holds [begin[c], end[c]). Ranges may be empty,
+ * or equal: then the lowest coordinate owns the range. */
 typedef struct {
     const char *axis; /* the strategy's own, or one that it made of it by nrl_mesh_split */
     int32_t dim;      /* 0 .. n_dims-1, or NRL_CUT_FLAT */
@@ -61,7 +61,7 @@ typedef struct {
 } nrl_cut;
 
 typedef struct {
-    int32_t n_cuts; /* 0 = whole on every rank */
+    int32_t n_cuts; /* 0 = replicated on every rank */
     int32_t n_holders;          /* stages: coordinates on the axis that divides the depth */
     nrl_cut cuts[NRL_MAX_CUTS]; /* in order of application */
     const bool *holders;        /* [n_holders] which stages have any of it, the others nothing, whatever the
@@ -71,17 +71,17 @@ typedef struct {
 typedef struct {
     const char *name; /* as in Hugging Face checkpoints */
     int32_t n_dims;
-    bool transposed; /* stored [in, out] on disk where the parameter is [out, in] */
+    bool transposed; /* files store [in, out], the parameter is [out, in] */
     int64_t dims[NRL_MAX_DIMS];
     nrl_layout layout;
-    int32_t groups; /* > 1: dimension 0 is as many equal ranges, and a cut of it cuts each of them alike, by
-                       ranges that count in one of them (q, k and v of a fused projection) */
+    int32_t groups; /* > 1: dimension 0 consists of so many equal groups (q, k and v of a fused projection); a
+                       cut of it divides each group in the same way, and its ranges count within a group */
     int32_t reserved;
 } nrl_part;
 
 NRL_API const char *nrl_param_name(const nrl_param *p);
 NRL_API int nrl_param_n_dims(const nrl_param *p);
-NRL_API int64_t nrl_param_dim(const nrl_param *p, int i); /* of what lies here, see above */
+NRL_API int64_t nrl_param_dim(const nrl_param *p, int i); /* of the slice on this rank, see above */
 NRL_API int64_t nrl_param_numel(const nrl_param *p);
 NRL_API int nrl_param_n_parts(const nrl_param *p);
 NRL_API nrl_part *nrl_param_part(nrl_param *p, int i); /* strategies write its layout in `plan` */
@@ -89,17 +89,17 @@ NRL_API bool nrl_param_trained(const nrl_param *p);    /* false: frozen, WORK on
 NRL_API bool nrl_param_decays(const nrl_param *p);     /* weight decay applies */
 NRL_API uint32_t nrl_param_tp(const nrl_param *p);     /* nrl_tp of nrl/model.h */
 
-/* Binds storage to a slot (NULL unbinds) and raises the version. The tensor must be [numel] or of
- * the parameter's shape for whole slots; it stays the binder's. [step] */
+/* Binds storage to a slot (NULL unbinds) and raises the version. For unsharded slots the tensor must be
+ * [numel] or have the parameter's shape. The caller keeps ownership. [step] */
 NRL_API void nrl_param_bind(nrl_param *p, nrl_slot slot, nrl_tensor *t);
 NRL_API nrl_tensor *nrl_param_tensor(const nrl_param *p, nrl_slot slot); /* NULL = unbound */
-/* Raised by every bind and update; derived copies (packed, transposed) are keyed by it. */
+/* Raised by every bind and update; the key of derived copies (packed, transposed). */
 NRL_API uint64_t nrl_param_version(const nrl_param *p);
-NRL_API void nrl_param_touch(nrl_param *p); /* contents of WORK changed */
-/* WORK from f32 MASTER, or a stretch from a stretch: to bf16 by the rounding above, else converted as
+NRL_API void nrl_param_touch(nrl_param *p); /* reports that the contents of WORK changed */
+/* Computes WORK, or a range of it, from f32 MASTER: to bf16 by the rounding above, to other dtypes as
  * nrl_tensor_copy does. [step] */
 NRL_API nrl_status nrl_master_round(nrl_ctx *ctx, const nrl_tensor *master, nrl_tensor *work);
-/* GRAD_ACC holds nothing yet: the next backward overwrites instead of adding. */
+/* Whether GRAD_ACC holds no gradient yet, so that the next backward overwrites it instead of adding. */
 NRL_API bool nrl_param_fresh(const nrl_param *p);
 NRL_API void nrl_param_set_fresh(nrl_param *p, bool fresh);
 

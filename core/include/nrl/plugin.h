@@ -1,17 +1,18 @@
 /*
- * plugin.h - what every plugin says about itself, whatever its kind.
+ * plugin.h - the header that all plugins share, whatever their kind.
  *
- * A plugin is one .so with one component. It exports one function, nrl_plugin_entry, that returns
- * a static table and runs no other code, so that listing plugins needs no device. Calls into the
- * core are plain functions (nrl_*); calls out of the core go through the tables of this folder.
+ * A plugin is one .so with one component. It exports one function, nrl_plugin_entry, which returns a
+ * static table and does nothing else, so that plugins can be listed without a device. Plugins call the
+ * core by plain functions (nrl_*); the core calls plugins through the tables of this folder.
  *
- * Growth: a kind's table only gains members at its end. The host copies what it knows into a zeroed
- * one; a missing member is NULL: the default beside it. A larger table may have zero surplus only.
- * Life: what a failed create or open left in *self is not looked at, nor destroyed or closed.
+ * Growth: new members are appended to a kind's table. The host copies the members it knows into a zeroed
+ * table; a missing member is NULL and has the documented default. If a table is larger than the host's,
+ * the surplus must be zero.
+ * Lifetime: if create or open fails, the host ignores *self and calls neither destroy nor close.
  *
- * Threads: each member of a table carries the tag of the thread that calls it:
- * [main] while a run is opened or closed; [step] the thread that trains; [io] a data or checkpoint
- * thread; [any]. A table holds no mutable static state: several instances may live side by side.
+ * Threads: the comment of each member names the thread that calls it: [main] while a run is opened or
+ * closed; [step] the training thread; [io] a data or checkpoint thread; [any] any thread. Plugins have no
+ * mutable static state: several instances may exist at once.
  */
 #ifndef NRL_PLUGIN_H
 #define NRL_PLUGIN_H
@@ -22,7 +23,7 @@ extern "C" {
 
 #define NRL_ABI 1      /* raised on any change that is not "append to the end" */
 #define NRL_MAX_DIMS 4 /* dimensions of a tensor */
-/* Build parameters that must agree between core and plugin; bits 0-7: NRL_MAX_DIMS. */
+/* Build parameters that core and plugin must share; bits 0-7: NRL_MAX_DIMS. */
 #define NRL_BUILD ((uint32_t)NRL_MAX_DIMS)
 
 typedef enum {
@@ -51,7 +52,7 @@ enum {
     NRL_PROBE_YES = 80      /* names or first bytes decide */
 };
 
-/* ---- options: one row per knob; the host fills the plugin's own struct ---- */
+/* ---- options: one row an option; the host fills the plugin's own struct ---- */
 
 typedef enum {
     NRL_TYPE_NONE = 0,
@@ -60,21 +61,21 @@ typedef enum {
     NRL_TYPE_BOOL, /* bool */
     NRL_TYPE_STR,  /* const char *, borrowed from the config, lives as long as the instance */
     NRL_TYPE_ENUM, /* int64_t: index into choices */
-    NRL_TYPE_PATH, /* const char *, made relative to the file that names it */
-    NRL_TYPE_NODE  /* const nrl_node *: a list or map that the plugin reads itself */
+    NRL_TYPE_PATH, /* const char *, resolved relative to the file that contains it */
+    NRL_TYPE_NODE  /* const nrl_node *: a list or map that the plugin parses itself */
 } nrl_type;
 
 typedef struct {
     const char *name;    /* key in YAML and Lua */
-    const char *initial; /* default, as the user would write it; NULL = required */
+    const char *initial; /* default value, as a user would write it; NULL = required */
     const char *choices; /* "a|b|c" for enums */
-    const char *help;    /* one line; units go here */
+    const char *help;    /* one line, with the unit */
     double min, max;     /* for INT and F64, inclusive */
     uint32_t offset;     /* in the plugin's options struct */
     uint32_t type;       /* nrl_type */
 } nrl_option;
 
-/* _Generic has no branch for any other type, so a row that lies about its field does not compile. */
+/* _Generic has a branch for one type only, so a row with the wrong field type does not compile. */
 #define NRL_OFFSET(T, f, ctype) (uint32_t)(offsetof(T, f) + _Generic(((T *)0)->f, ctype : 0))
 #define NRL_OPT_F64(T, f, ini, lo, hi, h) {#f, ini, NULL, h, lo, hi, NRL_OFFSET(T, f, double), NRL_TYPE_F64}
 #define NRL_OPT_INT(T, f, ini, lo, hi, h) {#f, ini, NULL, h, lo, hi, NRL_OFFSET(T, f, int64_t), NRL_TYPE_INT}
@@ -84,13 +85,13 @@ typedef struct {
 #define NRL_OPT_PATH(T, f, ini, h) {#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, const char *), NRL_TYPE_PATH}
 #define NRL_OPT_NODE(T, f, ini, h) {#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, const nrl_node *), NRL_TYPE_NODE}
 
-/* ---- the header: frozen for ever, so it carries its own spare room ---- */
+/* ---- the header: its layout is frozen; reserved slots leave room for growth ---- */
 
 typedef struct {
     uint32_t abi;          /* NRL_ABI */
     uint32_t build;        /* NRL_BUILD */
-    uint32_t kind;         /* nrl_kind; checked before size, which means something only in a kind */
-    uint32_t size;         /* of the whole kind struct */
+    uint32_t kind;         /* nrl_kind; checked before size */
+    uint32_t size;         /* of the whole table of the kind */
     uint32_t n_options;    /* rows of options */
     uint32_t option_size;  /* stride of a row */
     uint32_t options_size; /* of the plugin's options struct */
@@ -100,12 +101,12 @@ typedef struct {
     const char *version;
     const char *summary; /* one line for `nrl plugins` */
     const nrl_option *options;
-    nrl_status (*check)(const void *options); /* [main] optional: rules between options */
+    nrl_status (*check)(const void *options); /* [main] optional: checks rules between options */
     const void *reserved[4];
 } nrl_plugin;
 NRL_STATIC_ASSERT(sizeof(nrl_plugin) == 104, "nrl_plugin is frozen: use a reserved slot");
 
-/* First initialiser of a kind's table: kind, table type, options struct and rows, three texts. */
+/* The first initializer of a kind's table: kind, table type, options struct and rows; name, version, summary. */
 #define NRL_PLUGIN(K, T, O, rows, nm, ver, sum)                                                    \
     .plugin = {.abi = NRL_ABI,                                                                     \
                .build = NRL_BUILD,                                                                 \

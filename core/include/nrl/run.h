@@ -77,7 +77,7 @@ typedef struct {
     bool store_foreign;              /* it is PyTorch's, which knows no secret */
     const struct nrl_job_secret *secret; /* what the ranks of this job alone know; NULL = they believe each other */
     const char *folder;              /* a FileStore for rendezvous (no control: a folder cannot count) */
-    const char *run_id;              /* tells jobs, and restarts of one, apart in a store; "" = none */
+    const char *run_id;              /* distinguishes jobs, and restarts of one job, in a store; "" = none */
 } nrl_rank_info;
 
 /* What the runs of one process share among several ranks: one store, in which each run has keys of its own. */

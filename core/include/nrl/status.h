@@ -1,11 +1,11 @@
 /*
- * status.h - how every function of nrl reports failure.
- * A status says who must act; the words belong to a record of the calling thread. Text is written
- * once where the fault is found (nrl_fail) and gains context on the way up (nrl_note). Only the
- * command line prints it, and only the command line turns it into an exit code.
+ * status.h - error reporting.
+ * A status code says who must act; the text is kept in a record of the calling thread. nrl_fail sets the
+ * text where the error is found, and nrl_note adds context while the call stack unwinds. Only the command
+ * line prints the text and turns the code into an exit code.
  *
- * Wording: what, with the value, and what was expected; a hint on a second line; lower case, no
- * full stop, no function names.
+ * Wording: "cannot DO: REASON; expected X, got Y", and a hint on a second line; lower case, no full
+ * stop, no function names.
  */
 #ifndef NRL_STATUS_H
 #define NRL_STATUS_H
@@ -36,22 +36,22 @@ typedef enum {
     NRL_ERR_BUG         /* nrl itself                                         exit 1 */
 } nrl_status;
 
-/* Starts this thread's error record with formatted text and returns code. The text of now, nrl_error_text(), may be
- * among the arguments, here and in nrl_note. [any] */
+/* Sets this thread's error text and returns code. The arguments may include nrl_error_text() itself, here and in
+ * nrl_note. [any] */
 NRL_API nrl_status nrl_fail(nrl_status code, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Puts "context: " in front of this thread's error text, on the way up. [any] */
+/* Puts "context: " in front of this thread's error text. [any] */
 NRL_API void nrl_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* This thread's error text; borrowed, valid until the next nrl_fail on this thread. [any] */
+/* Returns this thread's error text; borrowed, valid until the next nrl_fail on this thread. [any] */
 NRL_API const char *nrl_error_text(void);
 
 /* Issues a warning, for facts that do not stop a run: an event of the open run (nrl/logger.h), which the console logger
  * prints; "warning: ..." on stderr where no run is open or nothing takes its events. [any] */
 NRL_API void nrl_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Prints both values of a broken invariant and aborts; never for what a user can cause. [any] */
+/* Prints both values of a broken invariant and aborts. Not for anything that a user can cause. [any] */
 NRL_API void nrl_assert_failed(const char *file, int line, const char *text, long long a,
                                long long b) __attribute__((noreturn));
 
@@ -61,7 +61,7 @@ NRL_API void nrl_assert_failed(const char *file, int line, const char *text, lon
         if (nrl_try_ != NRL_OK) return nrl_try_;                                                   \
     } while (0)
 
-/* The same inside a function with one clean-up label: needs `nrl_status st` and `done:`. */
+/* The same for a function with one clean-up label; needs `nrl_status st` and the label `done`. */
 #define NRL_TRY_DONE(call)                                                                         \
     do {                                                                                           \
         st = (call);                                                                               \
