@@ -21,7 +21,7 @@ void arena_reset(arena *a); /* everything is free again, the largest block is ke
 void arena_free(arena *a);
 
 /* malloc and friends that never return NULL (message and exit code 6 by abort handler). */
-void *mem_alloc(size_t size);          /* zeroed */
+void *mem_alloc(size_t size); /* zeroed */
 void *mem_realloc(void *old, size_t size);
 char *mem_strdup(const char *text);
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

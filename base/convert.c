@@ -6,8 +6,7 @@
 
 bool convert_known(nrl_dtype dtype)
 {
-    return dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16 || dtype == NRL_DTYPE_F16 ||
-           dtype == NRL_DTYPE_F64;
+    return dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16 || dtype == NRL_DTYPE_F16 || dtype == NRL_DTYPE_F64;
 }
 
 static float from_bits(uint32_t bits)
@@ -47,7 +46,7 @@ static uint16_t to_f16(float f)
     uint32_t b = to_bits(f), sign = b >> 16 & 0x8000u, a = b & 0x7FFFFFFFu;
     if (a > 0x7F800000u) return (uint16_t)(sign | 0x7E00u);
     if (a >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); /* 65520 and above */
-    if (a < 0x38800000u) { /* below 2^-14 the step is 2^-24, which is the step of 0.5 too */
+    if (a < 0x38800000u) {                   /* below 2^-14 the step is 2^-24, which is the step of 0.5 too */
         float shifted = from_bits(a) + 0.5f; /* the addition rounds */
         return (uint16_t)(sign | (to_bits(shifted) - 0x3F000000u));
     }

@@ -16,8 +16,9 @@ static bool is_control(const unsigned char *s, size_t n)
 {
     if (n == 1) return (s[0] < 0x20 && s[0] != '\n' && s[0] != '\t') || s[0] == 0x7f;
     if (n == 2) return is_between(s, "\xC2\x80", "\xC2\x9F", 2) || is_between(s, "\xD8\x9C", "\xD8\x9C", 2);
-    return n == 3 && (is_between(s, "\xE2\x80\x8E", "\xE2\x80\x8F", 3) || is_between(s, "\xE2\x80\xAA", "\xE2\x80\xAE", 3) ||
-                      is_between(s, "\xE2\x81\xA6", "\xE2\x81\xA9", 3));
+    return n == 3 &&
+           (is_between(s, "\xE2\x80\x8E", "\xE2\x80\x8F", 3) || is_between(s, "\xE2\x80\xAA", "\xE2\x80\xAE", 3) ||
+            is_between(s, "\xE2\x81\xA6", "\xE2\x81\xA9", 3));
 }
 
 /* Bytes from text on that may be shown as they are; where there are none, *n bytes may not. */

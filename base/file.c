@@ -21,8 +21,7 @@ static nrl_status read_all(FILE *in, const char *path, size_t max_bytes, buffer 
     size_t n;
     while ((n = fread(chunk, 1, sizeof chunk, in)) > 0) {
         if (n > max_bytes - b->size)
-            return nrl_fail(NRL_ERR_DATA, "%s: larger than %zu bytes, the most that is read here",
-                            path, max_bytes);
+            return nrl_fail(NRL_ERR_DATA, "%s: larger than %zu bytes, the most that is read here", path, max_bytes);
         buffer_add(b, chunk, n);
     }
     if (ferror(in)) return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));

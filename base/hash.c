@@ -29,8 +29,10 @@ static nrl_status add_file(int fd, const char *name, XXH3_state_t *state, void *
     for (;;) {
         ssize_t n = read(fd, chunk, CHUNK);
         if (n == 0) return NRL_OK;
-        if (n > 0) XXH3_128bits_update(state, chunk, (size_t)n);
-        else if (errno != EINTR) return nrl_fail(NRL_ERR_IO, "%s: %s", name, strerror(errno));
+        if (n > 0)
+            XXH3_128bits_update(state, chunk, (size_t)n);
+        else if (errno != EINTR)
+            return nrl_fail(NRL_ERR_IO, "%s: %s", name, strerror(errno));
     }
 }
 
@@ -41,7 +43,8 @@ nrl_status hash_descriptor(int fd, const char *name, char out[HASH_TEXT])
     nrl_status st = NRL_OK;
     if (!state || !chunk || XXH3_128bits_reset(state) != XXH_OK)
         st = nrl_fail(NRL_ERR_MEMORY, "%s: no memory to read it", name);
-    else st = add_file(fd, name, state, chunk);
+    else
+        st = add_file(fd, name, state, chunk);
     if (st == NRL_OK) print(XXH3_128bits_digest(state), out);
     free(chunk);
     XXH3_freeState(state);

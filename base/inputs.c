@@ -85,7 +85,8 @@ static nrl_status inputs_refuse(const char *path, const inputs_entry *e)
     if (e->kind == INPUTS_ABOVE)
         return nrl_fail(NRL_ERR_CONFIG, "cannot replace '%s': '%s' in it is read as %s", path, e->path, e->name);
     if (strcmp(path, e->path))
-        return nrl_fail(NRL_ERR_CONFIG, "cannot replace '%s': it is the same as '%s', which is read as %s", path, e->path, e->name);
+        return nrl_fail(NRL_ERR_CONFIG, "cannot replace '%s': it is the same as '%s', which is read as %s", path,
+                        e->path, e->name);
     return nrl_fail(NRL_ERR_CONFIG, "cannot replace '%s': it is read as %s", path, e->name);
 }
 

@@ -57,8 +57,7 @@ static void convert_map(const reader *r, const json_t *j, nrl_node *map)
 static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_node *parent)
 {
     bool list = json_is_array(j), map = json_is_object(j);
-    nrl_node *n =
-        list || map ? node_new(r->a, map ? NRL_NODE_MAP : NRL_NODE_LIST) : convert_scalar(r, j);
+    nrl_node *n = list || map ? node_new(r->a, map ? NRL_NODE_MAP : NRL_NODE_LIST) : convert_scalar(r, j);
     n->source = r->source;
     if (parent) node_append(r->a, parent, key, n);
     if (list) convert_list(r, j, n);
@@ -81,22 +80,19 @@ static void watch_memory(void)
     json_set_alloc_funcs(json_memory, free);
 }
 
-nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column,
-                         const char *text, size_t size, nrl_node **out)
+nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column, const char *text, size_t size,
+                         nrl_node **out)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     json_error_t error;
     pthread_once(&once, watch_memory);
     lacks_memory = false;
-    json_t *j =
-        json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-    if (!j && lacks_memory)
-        return nrl_fail(NRL_ERR_MEMORY, "%s: no memory to read %zu bytes of JSON", source, size);
+    json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    if (!j && lacks_memory) return nrl_fail(NRL_ERR_MEMORY, "%s: no memory to read %zu bytes of JSON", source, size);
     if (!j) {
         int64_t first = error.line == 1 ? column - 1 : 0; /* columns before the text, on its line */
-        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s", source,
-                        line - 1 + error.line, first + (error.column > 0 ? error.column : 1),
-                        error.text);
+        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s", source, line - 1 + error.line,
+                        first + (error.column > 0 ? error.column : 1), error.text);
     }
     *out = convert(&(reader){a, source}, j, NULL, NULL);
     json_decref(j);
@@ -173,8 +169,8 @@ static unsigned unprintable(const unsigned char *s, size_t n)
 {
     if (n == 4) return 0;
     if (n == 1) return s[0] < 0x20 || s[0] == 0x7F || s[0] == '"' || s[0] == '\\' ? s[0] : 0;
-    unsigned c = n == 2 ? (s[0] & 0x1Fu) << 6 | (s[1] & 0x3Fu)
-                        : (s[0] & 0xFu) << 12 | (s[1] & 0x3Fu) << 6 | (s[2] & 0x3Fu);
+    unsigned c =
+        n == 2 ? (s[0] & 0x1Fu) << 6 | (s[1] & 0x3Fu) : (s[0] & 0xFu) << 12 | (s[1] & 0x3Fu) << 6 | (s[2] & 0x3Fu);
     return c < 0xA0 || c == 0x2028 || c == 0x2029 || c == 0xFEFF || c >= 0xFFFE ? c : 0;
 }
 

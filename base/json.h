@@ -12,8 +12,8 @@ nrl_status json_parse(arena *a, const char *source, const char *text, size_t siz
 
 /* The same for text that begins at line:column of its source, so that errors name the place there.
  */
-nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column,
-                         const char *text, size_t size, nrl_node **out);
+nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column, const char *text, size_t size,
+                         nrl_node **out);
 
 /* Reads a whole file (at most max_bytes, else NRL_ERR_DATA) and parses it. [any] */
 nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node **out);

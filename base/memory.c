@@ -131,7 +131,8 @@ const char *memory_limit_hint(char text[MEMORY_HINT])
     struct rlimit limit;
     *text = 0;
     if (!getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur != RLIM_INFINITY)
-        snprintf(text, MEMORY_HINT, "\nhint: this process may have %.0f MiB of addresses (ulimit -v), however much is free",
+        snprintf(text, MEMORY_HINT,
+                 "\nhint: this process may have %.0f MiB of addresses (ulimit -v), however much is free",
                  (double)limit.rlim_cur / (1 << 20));
     return text;
 }

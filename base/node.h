@@ -43,7 +43,7 @@ void node_append_int(arena *a, nrl_node *map, const char *key, int64_t value);
 void node_append_text(arena *a, nrl_node *map, const char *key, const char *text);
 /* Replaces the child with this key where it stands, or appends; returns child. */
 nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child);
-nrl_node *node_copy(arena *a, const nrl_node *node); /* deep */
+nrl_node *node_copy(arena *a, const nrl_node *node);                    /* deep */
 nrl_node *node_without(arena *a, const nrl_node *map, const char *key); /* a copy that lacks the key */
 /* A deep copy for files and messages: a value that came from ${env:NAME} is that text, not what the variable held. */
 nrl_node *node_as_written(arena *a, const nrl_node *node);

@@ -23,8 +23,7 @@ static bool is_full(int error)
 static nrl_status io_error(const char *path, const char *what)
 {
     int error = errno;
-    return nrl_fail(is_full(error) ? NRL_ERR_FULL : NRL_ERR_IO, "%s: cannot %s: %s", path, what,
-                    strerror(error));
+    return nrl_fail(is_full(error) ? NRL_ERR_FULL : NRL_ERR_IO, "%s: cannot %s: %s", path, what, strerror(error));
 }
 
 /* ---- directories ---- */
@@ -65,8 +64,7 @@ nrl_status output_open(const char *dir, const inputs *read, output *out)
         out->dir[--n] = 0;
     struct stat s;
     out->exists = !stat(out->dir, &s);
-    if (out->exists && !S_ISDIR(s.st_mode))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: exists and is no directory", out->dir);
+    if (out->exists && !S_ISDIR(s.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: exists and is no directory", out->dir);
     nrl_status st = inputs_check_folder(read, out->dir);
     if (st != NRL_OK) return nrl_fail(st, "%s\nhint: choose another folder", nrl_error_text());
     char *real = out->exists ? realpath(out->dir, NULL) : NULL;
@@ -101,8 +99,7 @@ static nrl_status sync_parent(const char *path)
 
 nrl_status output_file_open(const output *o, const char *name, uint64_t needed, output_file *out)
 {
-    *out = (output_file){
-        .path = mem_printf("%s/%s", o->temporary, name), .name = name, .needed = needed};
+    *out = (output_file){.path = mem_printf("%s/%s", o->temporary, name), .name = name, .needed = needed};
     out->fd = open(out->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (out->fd >= 0) return NRL_OK;
     nrl_status st = io_error(out->path, "create this file");
@@ -220,7 +217,8 @@ static void remove_in(const char *dir, const char *name)
 
 static nrl_status refuse_existing(const output *o, const char *name)
 {
-    return nrl_fail(NRL_ERR_CONFIG, "cannot write the model to '%s': '%s' is there already and was not made here\n"
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "cannot write the model to '%s': '%s' is there already and was not made here\n"
                     "hint: choose another folder, or remove it",
                     o->given, name);
 }
@@ -263,7 +261,8 @@ static bool exchange(const char *a, const char *b)
 static nrl_status bring(const output *o, const name_list *left)
 {
     for (size_t i = 0; i < left->n; i++) {
-        char *from = mem_printf("%s/%s", o->temporary, left->names[i]), *to = mem_printf("%s/%s", o->dir, left->names[i]);
+        char *from = mem_printf("%s/%s", o->temporary, left->names[i]),
+             *to = mem_printf("%s/%s", o->dir, left->names[i]);
         nrl_status st = rename(from, to) ? io_error(from, "move this to the new directory") : NRL_OK;
         free(from);
         free(to);
@@ -317,7 +316,8 @@ nrl_status output_publish(output *o, bool overwrite, bool (*is_stale)(const char
 
 static bool is_in_list(const char *const *list, const char *name)
 {
-    while (list && *list && strcmp(*list, name)) list++;
+    while (list && *list && strcmp(*list, name))
+        list++;
     return list && *list;
 }
 
@@ -326,10 +326,13 @@ nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name), con
     name_list all = list_names(dir);
     const char *left = NULL;
     for (size_t i = 0; i < all.n; i++)
-        if (is_ours(all.names[i]) || is_in_list(also, all.names[i])) remove_in(dir, all.names[i]);
-        else left = all.names[i];
+        if (is_ours(all.names[i]) || is_in_list(also, all.names[i]))
+            remove_in(dir, all.names[i]);
+        else
+            left = all.names[i];
     if (left) nrl_warn("left in place: '%s/%s'", dir, left);
-    nrl_status st = left || !rmdir(dir) || errno == ENOENT || errno == ENOTDIR ? NRL_OK : io_error(dir, "remove this directory");
+    nrl_status st =
+        left || !rmdir(dir) || errno == ENOENT || errno == ENOTDIR ? NRL_OK : io_error(dir, "remove this directory");
     free_names(&all);
     return st;
 }

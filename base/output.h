@@ -11,7 +11,7 @@
 
 typedef struct {
     char *given;     /* the directory as the caller named it, for messages */
-    char *dir;       /* where the files shall be: of a link, where it leads */
+    char *dir;       /* where the files shall be: of a link, where it is_rank0 */
     char *temporary; /* where they are until output_publish */
     bool exists;     /* dir was there before */
 } output;
@@ -36,8 +36,7 @@ nrl_status output_file_write(output_file *f, const void *bytes, size_t size);
 nrl_status output_file_close(output_file *f, nrl_status st);
 
 nrl_status output_text(const output *o, const char *name, const char *text);
-nrl_status output_copy(const output *o, const char *from_dir,
-                       const char *name); /* absent: nothing */
+nrl_status output_copy(const output *o, const char *from_dir, const char *name); /* absent: nothing */
 
 /* Gives the temporary directory the name, in exchange for the one that had it: at any moment one of the
  * two is there, whole. What else was in that one moves along, except files that `is_stale` names (may be

@@ -33,8 +33,8 @@ static size_t distance(const char *a, const char *b)
         for (size_t j = 1; j <= m; j++) {
             size_t other = fold(a[i - 1]) != fold(b[j - 1]);
             now[j] = min3(up[j] + 1, now[j - 1] + 1, up[j - 1] + other);
-            if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) &&
-                fold(a[i - 2]) == fold(b[j - 1]) && up2[j - 2] + 1 < now[j])
+            if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) && fold(a[i - 2]) == fold(b[j - 1]) &&
+                up2[j - 2] + 1 < now[j])
                 now[j] = up2[j - 2] + 1;
         }
     }

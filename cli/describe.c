@@ -49,7 +49,8 @@ static void add(tables *t, table x)
 static const char *schedule_help(arena *a)
 {
     const char *help = "the learning rate over time; one of";
-    for (int i = 0; i < SCHEDULE_COUNT; i++) help = arena_printf(a, "%s %s", help, schedule_names[i]);
+    for (int i = 0; i < SCHEDULE_COUNT; i++)
+        help = arena_printf(a, "%s %s", help, schedule_names[i]);
     return help;
 }
 
@@ -61,10 +62,9 @@ static void add_core(tables *t)
         add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option), NULL, NULL});
     add(t, (table){"algorithm", "the core's part, where a loss needs a reference; the algorithm plugin has its own",
                    reference_rows, reference_n_rows, sizeof(nrl_option), NULL, NULL});
-    add(t, (table){"optimizer", "the core's part; the optimizer plugin has its own", optim_rows,
-                   optim_n_rows, sizeof(nrl_option), NULL, NULL});
-    add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows,
+    add(t, (table){"optimizer", "the core's part; the optimizer plugin has its own", optim_rows, optim_n_rows,
                    sizeof(nrl_option), NULL, NULL});
+    add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows, sizeof(nrl_option), NULL, NULL});
 }
 
 static const char *backend_help(arena *a, const nrl_backend *b)
@@ -97,8 +97,10 @@ static const char *axis_help(arena *a, const nrl_mesh_axis *axis, const char *st
                                           "ranks that share the batch"};
     const char *what = axis->divides < sizeof divides / sizeof *divides ? divides[axis->divides] : "";
     if (!axis->takes_rest) return arena_printf(a, "%s, or {name, size, options}; served by %s", what, strategies);
-    return arena_printf(a, "%s: a strategy, a number of ranks, or {name, size, options}; unset: those that are left; "
-                           "served by %s", what, strategies);
+    return arena_printf(a,
+                        "%s: a strategy, a number of ranks, or {name, size, options}; unset: those that are left; "
+                        "served by %s",
+                        what, strategies);
 }
 
 static const nrl_mesh_axis *axis_of(const plugin_entry *e)
@@ -117,13 +119,14 @@ static void add_axes(tables *t)
         const nrl_mesh_axis *axis = axis_of(&t->plugins[i]), *other;
         const char *strategies = t->plugins[i].name;
         bool known = !axis;
-        for (size_t k = 0; k < n && !known; k++) known = !strcmp(rows[k].name, axis->name);
+        for (size_t k = 0; k < n && !known; k++)
+            known = !strcmp(rows[k].name, axis->name);
         for (size_t k = i + 1; k < t->n_plugins && !known; k++)
             if ((other = axis_of(&t->plugins[k])) != NULL && !strcmp(other->name, axis->name))
                 strategies = arena_printf(&t->a, "%s, %s", strategies, t->plugins[k].name);
         if (!known)
-            rows[n++] = (nrl_option){.name = axis->name, .initial = "", .type = NRL_TYPE_NODE,
-                                     .help = axis_help(&t->a, axis, strategies)};
+            rows[n++] = (nrl_option){
+                .name = axis->name, .initial = "", .type = NRL_TYPE_NODE, .help = axis_help(&t->a, axis, strategies)};
     }
     add(t, (table){"parallel", "how many ranks each axis has; the strategy of an axis has options of its own", rows, n,
                    sizeof(nrl_option), NULL, NULL});
@@ -143,9 +146,9 @@ static void add_plugins(tables *t)
     for (size_t i = 0; i < t->n_plugins; i++) {
         const plugin_entry *e = &t->plugins[i];
         if (e->table && !e->hidden_by)
-            add(t,
-                (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), plugin_help(&t->a, e),
-                        e->table->options, e->table->n_options, e->table->option_size, model_words(e), frontend_page(e)});
+            add(t, (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), plugin_help(&t->a, e),
+                           e->table->options, e->table->n_options, e->table->option_size, model_words(e),
+                           frontend_page(e)});
     }
 }
 
@@ -177,8 +180,7 @@ static bool is_option_called(const table *x, const nrl_option *row, const char *
 
 static const char *type_name(uint32_t type)
 {
-    static const char *const names[] = {"?",    "int",  "number", "bool",
-                                        "text", "word", "path",   "value"};
+    static const char *const names[] = {"?", "int", "number", "bool", "text", "word", "path", "value"};
     return type < sizeof names / sizeof *names ? names[type] : "?";
 }
 
@@ -227,10 +229,14 @@ static void print_compared(tables *t, const table *x)
     size_t n_compared, n_free;
     if (!*x->name || !x->n_rows) return;
     const char *compared = options_that(t, x, true, &n_compared), *free_ones = options_that(t, x, false, &n_free);
-    if (!n_compared) printf("  on resume: all are free to change\n");
-    else if (!n_free) printf("  on resume: all are compared with the checkpoint's (checkpoint.mismatch)\n");
-    else if (n_compared < n_free) printf("  on resume: compared are %s; the others are free to change\n", compared);
-    else printf("  on resume: free to change are %s; the others are compared\n", free_ones);
+    if (!n_compared)
+        printf("  on resume: all are free to change\n");
+    else if (!n_free)
+        printf("  on resume: all are compared with the checkpoint's (checkpoint.mismatch)\n");
+    else if (n_compared < n_free)
+        printf("  on resume: compared are %s; the others are free to change\n", compared);
+    else
+        printf("  on resume: free to change are %s; the others are compared\n", free_ones);
 }
 
 /* `only` NULL: all options. */
@@ -242,9 +248,10 @@ static void print_text(tables *t, const table *x, const nrl_option *only)
         if (only && r != only) continue;
         const char *initial = !r->initial ? "(required)" : *r->initial ? r->initial : "(unset)";
         const char *limits = range(&t->a, r);
-        printf("  %-24s %-6s %-10s %s%s%s%s\n", r->name, type_name(r->type), initial,
-               r->help ? r->help : "", *limits ? " [" : "", limits, *limits ? "]" : "");
-        if (only && *x->name) printf("  on resume: %s\n", is_compared(&t->a, x, r) ? "compared with the checkpoint's" : "free to change");
+        printf("  %-24s %-6s %-10s %s%s%s%s\n", r->name, type_name(r->type), initial, r->help ? r->help : "",
+               *limits ? " [" : "", limits, *limits ? "]" : "");
+        if (only && *x->name)
+            printf("  on resume: %s\n", is_compared(&t->a, x, r) ? "compared with the checkpoint's" : "free to change");
     }
     if (!only) print_compared(t, x);
     printf("\n");
@@ -298,8 +305,7 @@ static nrl_status nothing_called(const tables *t, const char *name)
         if (!t->plugins[i].table && !strcmp(t->plugins[i].name, name))
             return nrl_fail(NRL_ERR_PLUGIN, "%s: %s", t->plugins[i].path, t->plugins[i].problem);
     return nrl_fail(NRL_ERR_CONFIG, "no section, plugin or option is called '%s'%s%s%s", name,
-                    near.best ? "; did you mean '" : "", near.best ? near.best : "",
-                    near.best ? "'?" : "");
+                    near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "");
 }
 
 static size_t print_options(tables *t, const char *name)

@@ -30,8 +30,7 @@ static const char *cpu_name(arena *a)
 static void add_machine(arena *a, nrl_node *map)
 {
     struct utsname u;
-    if (!uname(&u))
-        node_append_text(a, map, "system", arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
+    if (!uname(&u)) node_append_text(a, map, "system", arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
     node_append_text(a, map, "cpu", cpu_name(a));
     node_set(a, map, "cores", node_int(a, sysconf(_SC_NPROCESSORS_ONLN)));
     int64_t bytes, left;
@@ -53,7 +52,7 @@ static void add_folders(arena *a, nrl_node *map)
 /* Shown where a launcher has made this process one of several. */
 static nrl_status add_ranks(arena *a, nrl_node *map)
 {
-    mesh_place p;
+    mesh_rank_info p;
     NRL_TRY(ranks_read(a, cli_getenv, &p));
     if (!p.origin) return NRL_OK;
     nrl_node *place = node_set(a, map, "place", node_new(a, NRL_NODE_MAP));

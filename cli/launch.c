@@ -28,7 +28,8 @@ static nrl_status take_command(arena *a, int *argc, char **argv, char ***command
 {
     static const char *const verbs[] = {"run", "resume", "eval", "bench", "profile", "check", "env"};
     int at = 1;
-    while (at < *argc && strcmp(argv[at], "--")) at++;
+    while (at < *argc && strcmp(argv[at], "--"))
+        at++;
     if (at + 1 >= *argc)
         return nrl_fail(NRL_ERR_CONFIG, "a command is missing: nrl launch -n 2 -- run FILE [key=value ...]");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
@@ -36,11 +37,13 @@ static nrl_status take_command(arena *a, int *argc, char **argv, char ***command
         *command = arena_alloc(a, (size_t)(*argc - at + 1) * sizeof **command);
         (*command)[0] = arena_strdup(a, "nrl");
         memcpy(*command + 1, argv + at + 1, (size_t)(*argc - at - 1) * sizeof **command);
-        argv[*argc = at] = NULL;
+        argv[ *argc = at] = NULL;
         return NRL_OK;
     }
-    return nrl_fail(NRL_ERR_CONFIG, "'%s' is not done by several ranks: expected run, resume, eval, bench, profile, "
-                                    "check or env, as in: nrl launch -n 2 -- run FILE", argv[at + 1]);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "'%s' is not done by several ranks: expected run, resume, eval, bench, profile, "
+                    "check or env, as in: nrl launch -n 2 -- run FILE",
+                    argv[at + 1]);
 }
 
 static nrl_status take_flags(int *argc, char **argv, launch_flags *f)
@@ -63,8 +66,8 @@ static nrl_status read_number(const char *flag, const char *text, int64_t min, i
     if (!text) return NRL_OK;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || value < min || value > max)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from %lld to %lld", flag, text,
-                        (long long)min, (long long)max);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from %lld to %lld", flag, text, (long long)min,
+                        (long long)max);
     *out = (int32_t)value;
     return NRL_OK;
 }
@@ -73,8 +76,10 @@ static nrl_status refuse_ranks(const launch_flags *f)
 {
     const char *by = ranks_launcher(cli_getenv);
     if (!by || f->node_rank) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "this process is one of several ranks already (%s): `nrl launch` is not needed\n"
-                    "use `nrl run FILE`; or give --node-rank, where each of them is to start a node's ranks", by);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "this process is one of several ranks already (%s): `nrl launch` is not needed\n"
+                    "use `nrl run FILE`; or give --node-rank, where each of them is to start a node's ranks",
+                    by);
 }
 
 /* ---- who is where ---- */
@@ -96,9 +101,11 @@ static nrl_status read_config_nodes(launch *l)
     char **words = config_words(l);
     int n = 0;
     if (words) {
-        while (words[n]) n++;
+        while (words[n])
+            n++;
         NRL_TRY(config_read(l->a, words[0], &root));
-        for (int i = 1; i < n; i++) config_override(l->a, &problems, root, words[i]);
+        for (int i = 1; i < n; i++)
+            config_override(l->a, &problems, root, words[i]);
         config_substitute(l->a, &problems, root, cli_variable);
         config_fill(l->a, &problems, root, &config);
         NRL_TRY(problems_report(&problems));
@@ -196,7 +203,8 @@ static void close_store(const launch *l, store_server *store, bool failed)
     const struct timespec pause = {.tv_nsec = 20000000};
     double left = failed ? l->grace : LAST_CLIENTS;
     if (!store) return;
-    for (; l->nodes.n > 1 && left > 0 && store_server_clients(store) > 0; left -= 0.02) nanosleep(&pause, NULL);
+    for (; l->nodes.n > 1 && left > 0 && store_server_clients(store) > 0; left -= 0.02)
+        nanosleep(&pause, NULL);
     store_server_close(store);
 }
 

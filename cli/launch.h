@@ -32,11 +32,11 @@ typedef struct {
     const store_secret *secret;   /* of this job; NULL = none */
     int secret_fd;                /* what the ranks take it from; -1 = there is none */
     int32_t port;
-    bool holds_store;             /* this launcher does, else that of the first node */
-    double grace;                 /* seconds between TERM and KILL, after a rank has failed */
-    double signal_grace;          /* between a signal that is passed on and KILL; < 0 = no limit */
-    sigset_t mask;                /* of signals, as the launcher found it: the ranks' */
-    launch_rank *ranks;           /* [n_ranks] of this node */
+    bool holds_store;    /* this launcher does, else that of the first node */
+    double grace;        /* seconds between TERM and KILL, after a rank has failed */
+    double signal_grace; /* between a signal that is passed on and KILL; < 0 = no limit */
+    sigset_t mask;       /* of signals, as the launcher found it: the ranks' */
+    launch_rank *ranks;  /* [n_ranks] of this node */
     int32_t n_ranks;
     lines_sink out, err;
 } launch;

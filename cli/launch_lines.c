@@ -38,8 +38,10 @@ static void emit(lines_source *s, const char *line, size_t size)
     remember_error(s, line, size);
     if (s->to->problem || s->repeats) return;
     buffer_puts(&s->to->pending, s->prefix);
-    if (s->to->is_terminal) escape_add(&s->to->pending, line, size);
-    else buffer_add(&s->to->pending, line, size);
+    if (s->to->is_terminal)
+        escape_add(&s->to->pending, line, size);
+    else
+        buffer_add(&s->to->pending, line, size);
     buffer_add(&s->to->pending, "\n", 1);
 }
 
@@ -81,7 +83,8 @@ void lines_read(lines_source *s)
 void lines_read_all(lines_source *s)
 {
     struct pollfd there = {s->fd, POLLIN, 0};
-    while (s->fd >= 0 && poll(&there, 1, 0) > 0) lines_read(s);
+    while (s->fd >= 0 && poll(&there, 1, 0) > 0)
+        lines_read(s);
 }
 
 void lines_close(lines_source *s)

@@ -13,9 +13,9 @@ typedef struct {
     int fd;
     bool is_terminal; /* control characters in what ranks write are escaped */
     buffer pending;
-    size_t sent; /* bytes of pending that are written */
+    size_t sent;       /* bytes of pending that are written */
     char *first_error; /* the first line that begins with "error: ", without that; malloc'd or NULL */
-    int problem; /* errno of a write that failed: what follows is dropped; 0 = none */
+    int problem;       /* errno of a write that failed: what follows is dropped; 0 = none */
 } lines_sink;
 
 /* One stream of one rank. */
@@ -29,10 +29,10 @@ typedef struct {
 } lines_source;
 
 void lines_open(lines_source *s, int fd, lines_sink *to, int32_t rank);
-void lines_read(lines_source *s);  /* what is there now; at the stream's end closes it */
+void lines_read(lines_source *s);     /* what is there now; at the stream's end closes it */
 void lines_read_all(lines_source *s); /* the same, as long as something is there */
-void lines_close(lines_source *s); /* an unfinished line is shown too */
-void lines_forget(lines_source *s); /* frees what is left of it */
+void lines_close(lines_source *s);    /* an unfinished line is shown too */
+void lines_forget(lines_source *s);   /* frees what is left of it */
 
 bool lines_waiting(const lines_sink *s); /* there is something to write */
 bool lines_full(const lines_sink *s);    /* ranks should wait until the reader has caught up */

@@ -31,8 +31,7 @@ static nrl_status add_node(arena *a, launch_nodes *out, const launch_node *node,
     return NRL_OK;
 }
 
-static nrl_status parse_number(const char *text, size_t size, int64_t min, int64_t max, const char *what,
-                               int32_t *out)
+static nrl_status parse_number(const char *text, size_t size, int64_t min, int64_t max, const char *what, int32_t *out)
 {
     char *end;
     long long value = strtoll(text, &end, 10);
@@ -69,7 +68,7 @@ nrl_status launch_nodes_words(arena *a, const char *list, int32_t slots, launch_
         size_t n = strcspn(p, ",");
         nrl_status st = add_word(a, p, n, slots, out);
         if (st != NRL_OK) {
-            nrl_note("--nodes");
+            nrl_add_context("--nodes");
             return st;
         }
         p += n;
@@ -127,7 +126,7 @@ nrl_status launch_nodes_file(arena *a, const char *path, int32_t slots, launch_n
     size_t size;
     nrl_status st = file_read(path, MAX_FILE, &text, &size);
     if (st != NRL_OK) {
-        nrl_note("--hostfile");
+        nrl_add_context("--hostfile");
         return nrl_fail(NRL_ERR_CONFIG, "%s", nrl_error_text());
     }
     *out = (launch_nodes){0};
@@ -135,7 +134,7 @@ nrl_status launch_nodes_file(arena *a, const char *path, int32_t slots, launch_n
     for (const char *p = text; st == NRL_OK && *p; line++) {
         size_t n = strcspn(p, "\n");
         st = parse_line(a, p, n, slots, out);
-        if (st != NRL_OK) nrl_note("%s:%d", path, line);
+        if (st != NRL_OK) nrl_add_context("%s:%d", path, line);
         p += n + (p[n] == '\n');
     }
     if (st == NRL_OK && strlen(text) != size) st = nrl_fail(NRL_ERR_CONFIG, "%s: holds a NUL byte", path);
@@ -158,7 +157,7 @@ nrl_status launch_nodes_config(arena *a, const config_launch *config, launch_nod
             node.gpus[k] = (int32_t)nrl_node_int(nrl_node_at(h->gpus, (size_t)k), 0);
         nrl_status st = add_node(a, out, &node, 1);
         if (st == NRL_OK) continue;
-        nrl_note("launch.nodes[%zu]", i);
+        nrl_add_context("launch.nodes[%zu]", i);
         return st;
     }
     return NRL_OK;

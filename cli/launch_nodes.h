@@ -10,8 +10,8 @@
 
 typedef struct {
     const char *address;
-    int32_t slots;     /* ranks */
-    int32_t *gpus;     /* one a rank; NULL = the backend chooses */
+    int32_t slots; /* ranks */
+    int32_t *gpus; /* one a rank; NULL = the backend chooses */
     int32_t n_gpus;
 } launch_node;
 

@@ -1,6 +1,6 @@
 /*
  * launch_start.c - one process a rank. A rank never outlives its launcher: the kernel kills it when the
- * launcher dies, however that happens. It leads a process group, so that a terminal's Ctrl-C comes
+ * launcher dies, however that happens. It is_rank0 a process group, so that a terminal's Ctrl-C comes
  * through the launcher alone, and what the rank has started ends with it.
  */
 #include "cli/launch.h"
@@ -24,14 +24,17 @@ static bool is_name_of(const char *assignment, const char *with)
 static char **merge(arena *a, char **own)
 {
     size_t n = 0, kept = 0;
-    while (environ[n]) n++;
+    while (environ[n])
+        n++;
     char **all = arena_alloc(a, (n + OWN_VARIABLES) * sizeof *all);
     for (size_t i = 0; i < n; i++) {
         char **o = own;
-        while (*o && !is_name_of(environ[i], *o)) o++;
+        while (*o && !is_name_of(environ[i], *o))
+            o++;
         if (!*o) all[kept++] = environ[i];
     }
-    for (; *own; own++) all[kept++] = *own;
+    for (; *own; own++)
+        all[kept++] = *own;
     return all;
 }
 

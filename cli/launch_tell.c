@@ -6,7 +6,7 @@
 #include "cli/launch.h"
 #include "mesh/mesh.h"
 #include "mesh/store.h"
-#include "mesh/word.h"
+#include "mesh/abort_record.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static int32_t newest_run(nrl_store *store, const char *first_keys)
     return number > 1 && number <= INT32_MAX ? (int32_t)number : 1;
 }
 
-/* Where the ranks look for a word. */
+/* Where the ranks look for a abort record. */
 static nrl_status open_keys(const launch *l, nrl_store *store, nrl_store **keys)
 {
     char *first = store_run_prefix(l->run_id, 1);
@@ -50,15 +50,14 @@ static nrl_status open_keys(const launch *l, nrl_store *store, nrl_store **keys)
 void launch_tell(const launch *l, const launch_rank *r)
 {
     nrl_store *store = NULL, *keys = NULL;
-    word w = {.kind = WORD_TOLD, .code = NRL_ERR_PEER, .culprit = r->rank, .reporter = r->rank};
+    abort_record w = {.kind = ABORT_REPORTED, .code = NRL_ERR_PEER, .culprit = r->rank, .reporter = r->rank};
     snprintf(w.text, sizeof w.text, "%s", launch_end_text(l, r));
-    const store_client_setup s = {
-        .address = l->address, .port = l->port, .timeout_s = CONNECT, .secret = l->secret};
+    const store_client_setup s = {.address = l->address, .port = l->port, .timeout_s = CONNECT, .secret = l->secret};
     nrl_status st = store_connect_to(&s, &store);
     if (st == NRL_OK) st = store_check_job(store, l->run_id);
     if (st == NRL_OK) st = open_keys(l, store, &keys);
     /* Nobody to tell is no failure of ours; and who joined in the place of our rank is none of our business. */
-    if (st == NRL_OK && !mesh_rank_is_other(keys, r->rank, r->pid)) word_tell(keys, &w);
+    if (st == NRL_OK && !mesh_rank_is_other(keys, r->rank, r->pid)) abort_record_write(keys, &w);
     store_close(keys);
     store_close(store);
 }

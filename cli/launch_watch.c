@@ -25,11 +25,11 @@ static const double OWN_TIME = 1, LAST_OUTPUT = 1;
 
 typedef struct {
     launch *l;
-    int signals;         /* a signalfd */
-    launch_rank *cause;  /* the rank whose failure counts; NULL = none has failed */
-    int stopped;         /* the code of ranks that stopped as they were asked to; 0 = none */
-    int signal;          /* the newest that was passed on; 0 = none */
-    bool at_once;        /* it was a second one: ranks end however they do */
+    int signals;             /* a signalfd */
+    launch_rank *cause;      /* the rank whose failure counts; NULL = none has failed */
+    int stopped;             /* the code of ranks that stopped as they were asked to; 0 = none */
+    int signal;              /* the newest that was passed on; 0 = none */
+    bool at_once;            /* it was a second one: ranks end however they do */
     double term_at, kill_at; /* 0 = not planned */
     bool termed, killed;
 } watch;
@@ -44,7 +44,8 @@ static double now(void)
 static int32_t running(const launch *l)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < l->n_ranks; i++) n += l->ranks[i].running;
+    for (int32_t i = 0; i < l->n_ranks; i++)
+        n += l->ranks[i].running;
     return n;
 }
 
@@ -105,8 +106,10 @@ static void take_signals(watch *w)
         w->signal = (int)info.ssi_signo;
         w->at_once |= signals_is_second(w->signal, info.ssi_code, (pid_t)info.ssi_pid);
         send(w->l, w->signal, false);
-        if (w->at_once) w->kill_at = now() + OWN_TIME;
-        else if (w->l->signal_grace >= 0 && w->kill_at <= 0) w->kill_at = now() + w->l->signal_grace;
+        if (w->at_once)
+            w->kill_at = now() + OWN_TIME;
+        else if (w->l->signal_grace >= 0 && w->kill_at <= 0)
+            w->kill_at = now() + w->l->signal_grace;
     }
 }
 
@@ -129,8 +132,10 @@ static void keep_time(watch *w)
 static int wait_ms(const watch *w, double end)
 {
     double at = end > 0 ? end : 0;
-    if (w->term_at > 0 && !w->termed) at = w->term_at;
-    else if (w->kill_at > 0 && !w->killed) at = w->kill_at;
+    if (w->term_at > 0 && !w->termed)
+        at = w->term_at;
+    else if (w->kill_at > 0 && !w->killed)
+        at = w->kill_at;
     if (at <= 0) return -1;
     double left = at - now();
     return left > 0 ? (int)(left * 1e3) + 1 : 0;
@@ -174,7 +179,8 @@ static void turn(watch *w, struct pollfd *list, double end)
 static bool has_output(const launch *l)
 {
     bool any = lines_waiting(&l->out) || lines_waiting(&l->err);
-    for (int32_t i = 0; i < l->n_ranks; i++) any |= l->ranks[i].out.fd >= 0 || l->ranks[i].err.fd >= 0;
+    for (int32_t i = 0; i < l->n_ranks; i++)
+        any |= l->ranks[i].out.fd >= 0 || l->ranks[i].err.fd >= 0;
     return any;
 }
 
@@ -182,13 +188,15 @@ static bool has_output(const launch *l)
 static void drain(watch *w, struct pollfd *list)
 {
     double end = now() + LAST_OUTPUT;
-    while (has_output(w->l) && now() < end) turn(w, list, end);
+    while (has_output(w->l) && now() < end)
+        turn(w, list, end);
     for (int32_t i = 0; i < w->l->n_ranks; i++) {
         lines_close(&w->l->ranks[i].out);
         lines_close(&w->l->ranks[i].err);
     }
     end += LAST_OUTPUT;
-    while (has_output(w->l) && now() < end) turn(w, list, end);
+    while (has_output(w->l) && now() < end)
+        turn(w, list, end);
 }
 
 /* ---- the end ---- */
@@ -214,7 +222,8 @@ nrl_status launch_watch(launch *l, int *code)
     if (w.signals < 0) return nrl_fail(NRL_ERR_IO, "signalfd: %s", strerror(errno));
     struct pollfd *list = arena_alloc(l->a, (size_t)(3 + 2 * l->n_ranks) * sizeof *list);
     take_ended(&w);
-    while (running(l)) turn(&w, list, 0);
+    while (running(l))
+        turn(&w, list, 0);
     drain(&w, list);
     close(w.signals);
     /* Ranks that stop while they open a run have not agreed on it: the others lose them. */

@@ -10,8 +10,8 @@ static const struct {
     const char *name;
     cli_run_verb run;
 } own_verbs[] = {
-    {"run", cli_run},           {"check", cli_check},       {"launch", cli_launch}, {"resume", cli_resume},
-    {"describe", cli_describe}, {"plugins", cli_plugins},   {"env", cli_env},       {"version", cli_version},
+    {"run", cli_run},           {"check", cli_check},     {"launch", cli_launch}, {"resume", cli_resume},
+    {"describe", cli_describe}, {"plugins", cli_plugins}, {"env", cli_env},       {"version", cli_version},
 };
 
 static cli_run_verb find_own(const char *name)
@@ -33,14 +33,14 @@ static void print_help(FILE *to)
     const char **names;
     size_t n = programs_list(&a, &names);
     if (n) fprintf(to, "\nnrl-VERB on PATH:");
-    for (size_t i = 0; i < n; i++) fprintf(to, " %s", names[i]);
+    for (size_t i = 0; i < n; i++)
+        fprintf(to, " %s", names[i]);
     if (n) fprintf(to, "\n");
     arena_free(&a);
-    fprintf(to,
-            "\nkey=value sets any option of the config: `nrl describe` lists them.\n"
-            "`nrl VERB --help` shows a verb's arguments.\n"
-            "Exit codes: 0 done, 1 failed, 2 usage or config, 3 diverged, 4 peer lost,\n"
-            "5 checkpoint corrupt, 6 out of memory, 7 disk full, 65 data, 75 stopped: resume\n");
+    fprintf(to, "\nkey=value sets any option of the config: `nrl describe` lists them.\n"
+                "`nrl VERB --help` shows a verb's arguments.\n"
+                "Exit codes: 0 done, 1 failed, 2 usage or config, 3 diverged, 4 peer lost,\n"
+                "5 checkpoint corrupt, 6 out of memory, 7 disk full, 65 data, 75 stopped: resume\n");
 }
 
 static nrl_status unknown_verb(const char *name)
@@ -51,11 +51,15 @@ static nrl_status unknown_verb(const char *name)
     for (size_t i = 0; i < cli_n_verbs; i++)
         suggest_offer(&near, cli_verbs[i].name);
     size_t n = programs_list(&a, &names);
-    for (size_t i = 0; i < n; i++) suggest_offer(&near, names[i]);
+    for (size_t i = 0; i < n; i++)
+        suggest_offer(&near, names[i]);
     nrl_status st;
-    if (near.best) st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean '%s'?", name, near.best);
-    else if (strchr(name, '.')) st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean `nrl run %s`?", name, name);
-    else st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'\n`nrl help` lists them", name);
+    if (near.best)
+        st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean '%s'?", name, near.best);
+    else if (strchr(name, '.'))
+        st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean `nrl run %s`?", name, name);
+    else
+        st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'\n`nrl help` lists them", name);
     arena_free(&a);
     return st;
 }

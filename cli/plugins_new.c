@@ -27,8 +27,7 @@ static nrl_status check_name(const char *name)
 {
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
     if (!islower((unsigned char)*name) || name[n] || n > MAX_NAME)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "name '%.80s': expected at most %d of a-z, 0-9 and _, a letter first", name,
+        return nrl_fail(NRL_ERR_CONFIG, "name '%.80s': expected at most %d of a-z, 0-9 and _, a letter first", name,
                         MAX_NAME);
     if (!strcmp(name, "nrl") || !strncmp(name, "nrl_", 4))
         return nrl_fail(NRL_ERR_CONFIG, "name '%s': names that begin with nrl are nrl's own", name);
@@ -50,12 +49,11 @@ static nrl_status find_skeleton(beginning *b, const char *word)
         if (exists(arena_printf(&b->a, "%s/%s.c", b->skeletons, k->name)))
             all = arena_printf(&b->a, "%s%s%s", all, *all ? ", " : "", k->name);
     if (!*all)
-        return nrl_fail(NRL_ERR_IO, "cannot begin a plugin: there are no skeletons in %s\n"
-                                    "hint: they come with the headers (the package libnrl-dev, or `cmake --install`)",
+        return nrl_fail(NRL_ERR_IO,
+                        "cannot begin a plugin: there are no skeletons in %s\n"
+                        "hint: they come with the headers (the package libnrl-dev, or `cmake --install`)",
                         b->skeletons);
-    if (!b->kind)
-        return nrl_fail(NRL_ERR_CONFIG, "'%s' is no kind of plugin; there are skeletons for: %s",
-                        word, all);
+    if (!b->kind) return nrl_fail(NRL_ERR_CONFIG, "'%s' is no kind of plugin; there are skeletons for: %s", word, all);
     if (exists(arena_printf(&b->a, "%s/%s.c", b->skeletons, b->kind->name))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "there is no skeleton for the kind '%s', only for: %s\nhint: nrl/*.h says what "
@@ -114,14 +112,12 @@ static nrl_status copy_file(const beginning *b, const char *from, const char *to
 
 static nrl_status write_all(beginning *b)
 {
-    const char *from[] = {arena_printf(&b->a, "%s.c", b->kind->name), "CMakeLists.txt",
-                          "README.md"};
+    const char *from[] = {arena_printf(&b->a, "%s.c", b->kind->name), "CMakeLists.txt", "README.md"};
     const char *to[] = {arena_printf(&b->a, "%s/%s.c", b->folder, b->name),
                         arena_printf(&b->a, "%s/CMakeLists.txt", b->folder),
                         arena_printf(&b->a, "%s/README.md", b->folder)};
     for (int i = 0; i < 3; i++)
-        if (exists(to[i]))
-            return nrl_fail(NRL_ERR_CONFIG, "'%s' is there already: nothing is written", to[i]);
+        if (exists(to[i])) return nrl_fail(NRL_ERR_CONFIG, "'%s' is there already: nothing is written", to[i]);
     if (mkdir(b->folder, 0777) && errno != EEXIST) return failed(b->folder);
     for (int i = 0; i < 3; i++)
         NRL_TRY(copy_file(b, arena_printf(&b->a, "%s/%s", b->skeletons, from[i]), to[i]));

@@ -52,7 +52,8 @@ static size_t list_folder(arena *a, const char *folder, const char **names, size
     for (const struct dirent *e; d && (e = readdir(d)) && n < MOST_PROGRAMS;) {
         const char *name = e->d_name + strlen(PREFIX);
         if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) || !is_name(name) || cli_find_verb(name)) continue;
-        if (!access(arena_printf(a, "%s/%s", *folder ? folder : ".", e->d_name), X_OK)) names[n++] = arena_strdup(a, name);
+        if (!access(arena_printf(a, "%s/%s", *folder ? folder : ".", e->d_name), X_OK))
+            names[n++] = arena_strdup(a, name);
     }
     if (d) closedir(d);
     return n;

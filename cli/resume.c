@@ -16,8 +16,10 @@ static nrl_status script_of(arena *a, const char *out, const char **script)
     struct stat s;
     *script = NULL;
     if (!stat(out, &s) && !S_ISDIR(s.st_mode))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected that of a run\n"
-                        "hint: nrl run %s resume=auto goes on from the newest checkpoint in its `out`", out, out);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: is no folder, expected that of a run\n"
+                        "hint: nrl run %s resume=auto goes on from the newest checkpoint in its `out`",
+                        out, out);
     if (stat(arena_printf(a, "%s/checkpoints", out), &s))
         return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", out);
     NRL_TRY(nrl_checkpoint_open(out, NULL, &c));
@@ -36,8 +38,10 @@ static const char *quoted(arena *a, const char *text)
     char *to = arena_alloc(a, 4 * n + 3);
     to[at++] = '\'';
     for (const char *p = text; *p; p++) {
-        if (*p != '\'') to[at++] = *p;
-        else at += (size_t)sprintf(to + at, "'\\''");
+        if (*p != '\'')
+            to[at++] = *p;
+        else
+            at += (size_t)sprintf(to + at, "'\\''");
     }
     to[at++] = '\'';
     to[at] = 0;
@@ -61,7 +65,8 @@ static nrl_status resume(arena *a, int argc, char **argv)
     words[n++] = arena_printf(a, "%s/config.yaml", argv[1]);
     words[n++] = arena_printf(a, "out=%s", argv[1]);
     words[n++] = arena_strdup(a, "resume=auto");
-    for (int i = 2; i < argc; i++) words[n++] = argv[i];
+    for (int i = 2; i < argc; i++)
+        words[n++] = argv[i];
     experiment_environment(a, &env);
     env.signal = signals_catch();
     NRL_TRY(experiment_ranks(a, &env));

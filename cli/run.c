@@ -18,12 +18,15 @@ static nrl_status train(arena *a, int argc, char **argv, const nrl_environment *
 /* What follows the file of `argv` goes to the script; the exit code that it asks for becomes ours. */
 static nrl_status run_script(nrl_component *frontend, int argc, char **argv, const nrl_environment *env)
 {
-    const nrl_frontend_job job = {.size = sizeof job, .script = argv[1], .words = (const char *const *)argv + 2,
-                                  .n_words = (size_t)argc - 2, .environment = env};
+    const nrl_frontend_job job = {.size = sizeof job,
+                                  .script = argv[1],
+                                  .words = (const char *const *)argv + 2,
+                                  .n_words = (size_t)argc - 2,
+                                  .environment = env};
     int code = -1;
     if (cli_getenv(CLI_NO_SCRIPTS))
-        return nrl_fail(NRL_ERR_CONFIG, "cannot %s %s: scripts are switched off (--no-scripts, " CLI_NO_SCRIPTS ")", argv[0],
-                        argv[1]);
+        return nrl_fail(NRL_ERR_CONFIG, "cannot %s %s: scripts are switched off (--no-scripts, " CLI_NO_SCRIPTS ")",
+                        argv[0], argv[1]);
     nrl_status st = nrl_frontend_run(frontend, &job, &code);
     if (st == NRL_OK && code > 0) exit(code); /* everything is closed */
     return st;

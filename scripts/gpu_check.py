@@ -119,7 +119,7 @@ class Call:
         failed = any(r["state"] == "failed" for r in self.rows)
         path = os.path.join(self.args.out, "gpu_check.%s.json" % self.name)
         with open(path, "w") as f:
-            json.dump({"call": self.name, "backend": self.args.backend, "rehearsal": self.args.rehearse,
+            json.dump({"call": self.name, "backend": self.args.backend, "dry run": self.args.rehearse,
                        "seconds": round(time.monotonic() - self.end + (60 if self.args.rehearse else SECONDS), 1),
                        "failed": failed, "rows": self.rows}, f, indent=1)
         print("written to", path)
@@ -393,7 +393,7 @@ def report(args):
     if not calls:
         sys.exit("gpu_check: no result in %s; run correct, time and peers first" % args.out)
     for call in calls:
-        print("\n%s (%s%s), %.0f s" % (call["call"], call["backend"], ", a rehearsal" if call["rehearsal"] else "", call["seconds"]))
+        print("\n%s (%s%s), %.0f s" % (call["call"], call["backend"], ", a dry run" if call["dry run"] else "", call["seconds"]))
         for r in call["rows"]:
             print("  %-36s %-8s %s" % (r["name"], r["state"], r["detail"]))
     with open(os.path.join(args.out, "gpu_check.json"), "w") as f:

@@ -17,7 +17,7 @@ typedef struct {
     const char *name;
     const char *usage;   /* arguments */
     const char *example; /* as typed, without "nrl" */
-    const char *summary; /* NULL: `nrl help` leaves it out, as another verb leads there */
+    const char *summary; /* NULL: `nrl help` leaves it out, as another verb is_rank0 there */
     const char *notes;   /* what the usage does not say by itself; NULL = nothing */
 } cli_verb;
 
@@ -53,9 +53,9 @@ nrl_status cli_expect(int argc, char **argv, int min, int max);
  * the ranks of a launcher have them too. */
 #define CLI_NO_CONFIG_PLUGINS "NRL_NO_PLUGINS_FROM_CONFIG"
 #define CLI_NO_SCRIPTS "NRL_NO_SCRIPTS"
-const char *cli_exe_dir(arena *a);        /* PREFIX/bin of the running program, also of one in PREFIX/libexec/nrl;
-                                             NULL if unknown */
-const char *cli_getenv(const char *name); /* NULL also where it is empty */
+const char *cli_exe_dir(arena *a);          /* PREFIX/bin of the running program, also of one in PREFIX/libexec/nrl;
+                                               NULL if unknown */
+const char *cli_getenv(const char *name);   /* NULL also where it is empty */
 const char *cli_variable(const char *name); /* as it is: for ${env:NAME} */
 /* With NRL_PLUGIN_PATH and the folder beside the program. */
 plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_folders);

@@ -33,7 +33,8 @@ static int find_flag(int argc, char **argv, const char *flag)
 {
     size_t n = strlen(flag);
     int i = 1;
-    while (i < argc && (strncmp(argv[i], flag, n) || (argv[i][n] && argv[i][n] != '='))) i++;
+    while (i < argc && (strncmp(argv[i], flag, n) || (argv[i][n] && argv[i][n] != '=')))
+        i++;
     return i;
 }
 
@@ -55,8 +56,8 @@ nrl_status cli_expect(int argc, char **argv, int min, int max)
 {
     for (int i = 1; i < argc; i++)
         if (*argv[i] == '-' && argv[i][1])
-            return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\n`nrl %s --help` shows the usage%s",
-                            argv[i], argv[0], max < 0 ? "; options of the config are key=value, without dashes" : "");
+            return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\n`nrl %s --help` shows the usage%s", argv[i], argv[0],
+                            max < 0 ? "; options of the config are key=value, without dashes" : "");
     if (argc - 1 >= min && (max < 0 || argc - 1 <= max)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "%s arguments\n`nrl %s --help` shows the usage",
                     argc - 1 < min ? "missing" : "too many", argv[0]);
@@ -91,8 +92,10 @@ const char *cli_variable(const char *name)
 
 void cli_print(const char *text)
 {
-    if (isatty(STDOUT_FILENO)) escape_print(stdout, text, strlen(text));
-    else fputs(text, stdout);
+    if (isatty(STDOUT_FILENO))
+        escape_print(stdout, text, strlen(text));
+    else
+        fputs(text, stdout);
 }
 
 void cli_page(const char *fmt, ...)

@@ -39,7 +39,7 @@ nrl_status experiment_print_event(void *user, nrl_run *r, const nrl_run_event *e
 }
 
 /* OpenMP's runtime comes with the CPU backend and reads this then. Who set it already knows better. */
-static void share_processors(const mesh_place *place)
+static void share_processors(const mesh_rank_info *place)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", ranks_threads(cli_getenv, place));
@@ -48,7 +48,7 @@ static void share_processors(const mesh_place *place)
 
 nrl_status experiment_ranks(arena *a, nrl_environment *env)
 {
-    mesh_place *place = arena_alloc(a, sizeof *place);
+    mesh_rank_info *place = arena_alloc(a, sizeof *place);
     job_secret secret;
     NRL_TRY(ranks_read(a, cli_getenv, place));
     NRL_TRY(job_secret_take(&secret)); /* one rank needs none, but wipes it too */
@@ -69,15 +69,16 @@ static void look_at_nodes(const nrl_node *root, const nrl_environment *env)
 {
     size_t n = nrl_node_size(nrl_node_find(nrl_node_find(root, "launch"), "nodes"));
     if (n && !env->ranks && !env->check_only)
-        nrl_warn("launch.nodes names %zu node%s, but this is one process; `nrl launch -- run FILE` starts the ranks",
-                 n, n > 1 ? "s" : "");
+        nrl_warn("launch.nodes names %zu node%s, but this is one process; `nrl launch -- run FILE` starts the ranks", n,
+                 n > 1 ? "s" : "");
 }
 
 nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environment *env, nrl_run **out)
 {
     nrl_config *config = nrl_config_create(a);
     nrl_status st = nrl_config_read(config, argv[1]);
-    for (int i = 2; st == NRL_OK && i < argc; i++) nrl_config_override(config, argv[i]);
+    for (int i = 2; st == NRL_OK && i < argc; i++)
+        nrl_config_override(config, argv[i]);
     if (st == NRL_OK) {
         nrl_config_substitute(config, cli_variable);
         look_at_nodes(nrl_config_root(config), env);

@@ -26,8 +26,10 @@ static void wipe_variable(const char *name)
 static nrl_status check_length(const char *from, const job_secret *s)
 {
     if (s->size >= SECRET_MIN_TEXT && s->size <= SECRET_MAX_TEXT) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: a secret of %zu bytes; expected %d to %d\n"
-                    "hint: `head -c 32 /dev/urandom | base64` makes one", from, s->size, SECRET_MIN_TEXT, SECRET_MAX_TEXT);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "%s: a secret of %zu bytes; expected %d to %d\n"
+                    "hint: `head -c 32 /dev/urandom | base64` makes one",
+                    from, s->size, SECRET_MIN_TEXT, SECRET_MAX_TEXT);
 }
 
 static nrl_status read_all(int fd, const char *from, job_secret *s)
@@ -52,8 +54,9 @@ static nrl_status check_owner(int fd, const char *path)
         return nrl_fail(NRL_ERR_CONFIG, "%s: belongs to user %u; expected user %u or root", path, (unsigned)st.st_uid,
                         (unsigned)geteuid());
     if (st.st_mode & 077)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: other users have access to it (mode %03o); expected 600\nhint: chmod 600 %s",
-                        path, (unsigned)st.st_mode & 0777, path);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: other users have access to it (mode %03o); expected 600\nhint: chmod 600 %s", path,
+                        (unsigned)st.st_mode & 0777, path);
     return NRL_OK;
 }
 

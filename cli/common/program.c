@@ -40,7 +40,8 @@ static void spin_less(void)
 static void take_switches(int *argc, char **argv)
 {
     int n = 1;
-    while (n < *argc && strcmp(argv[n], "--")) n++;
+    while (n < *argc && strcmp(argv[n], "--"))
+        n++;
     char *end = argv[n];
     argv[n] = NULL;
     int left = n;

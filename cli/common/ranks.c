@@ -1,5 +1,5 @@
 /*
- * ranks.c - the environment of a launcher read into a mesh_place. Each launcher is one row of names;
+ * ranks.c - the environment of a launcher read into a mesh_rank_info. Each launcher is one row of names;
  * what differs beyond names (addresses, Slurm's steps, torchrun's agent) is a function of its own.
  */
 #include "cli/common/ranks.h"
@@ -22,25 +22,34 @@ typedef struct {
 
 enum { OWN = 0, TORCHRUN, OPEN_MPI, HYDRA, MVAPICH, SLURM, N_LAUNCHERS };
 static const launcher launchers[N_LAUNCHERS] = {
-    [OWN] = {"nrl launch", "NRL_RANK", "NRL_WORLD_SIZE", "NRL_LOCAL_RANK", "NRL_LOCAL_WORLD_SIZE",
-             {"NRL_RUN_ID"}},
-    [TORCHRUN] = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+    [OWN] = {"nrl launch", "NRL_RANK", "NRL_WORLD_SIZE", "NRL_LOCAL_RANK", "NRL_LOCAL_WORLD_SIZE", {"NRL_RUN_ID"}},
+    [TORCHRUN] = {"torchrun",
+                  "RANK",
+                  "WORLD_SIZE",
+                  "LOCAL_RANK",
+                  "LOCAL_WORLD_SIZE",
                   {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
-    [OPEN_MPI] = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", {"PMIX_NAMESPACE"}},
-    [HYDRA] = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
-               {"PMI_JOBID"}},
-    [MVAPICH] = {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
-                 "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", {NULL}},
-    [SLURM] = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL,
-               {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    [OPEN_MPI] = {"Open MPI",
+                  "OMPI_COMM_WORLD_RANK",
+                  "OMPI_COMM_WORLD_SIZE",
+                  "OMPI_COMM_WORLD_LOCAL_RANK",
+                  "OMPI_COMM_WORLD_LOCAL_SIZE",
+                  {"PMIX_NAMESPACE"}},
+    [HYDRA] = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {"PMI_JOBID"}},
+    [MVAPICH] = {"MVAPICH",
+                 "MV2_COMM_WORLD_RANK",
+                 "MV2_COMM_WORLD_SIZE",
+                 "MV2_COMM_WORLD_LOCAL_RANK",
+                 "MV2_COMM_WORLD_LOCAL_SIZE",
+                 {NULL}},
+    [SLURM] = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL, {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
 
 typedef struct {
     arena *a;
     ranks_variable variable;
     const launcher *from;
-    mesh_place *place;
+    mesh_rank_info *place;
 } reader;
 
 /* ---- single variables ---- */
@@ -82,7 +91,7 @@ static const launcher *find_launcher(ranks_variable variable)
 
 /* Job scripts often set one of torchrun's variables for other programs: harmless where a launcher
  * says the same, half an answer where none does. */
-static nrl_status check_halves(ranks_variable variable, const launcher *from, const mesh_place *place)
+static nrl_status check_halves(ranks_variable variable, const launcher *from, const mesh_rank_info *place)
 {
     for (int i = 0; i < N_LAUNCHERS; i++) {
         const launcher *l = &launchers[i];
@@ -93,11 +102,11 @@ static nrl_status check_halves(ranks_variable variable, const launcher *from, co
                             rank ? l->rank : l->world, rank ? rank : world, rank ? l->world : l->rank);
         if (i != TORCHRUN) continue;
         if (rank && strtoll(rank, NULL, 10) != place->rank)
-            return nrl_fail(NRL_ERR_CONFIG, "%s is %s, but %s's %s is %d", l->rank, rank, from->origin,
-                            from->rank, place->rank);
+            return nrl_fail(NRL_ERR_CONFIG, "%s is %s, but %s's %s is %d", l->rank, rank, from->origin, from->rank,
+                            place->rank);
         if (world && strtoll(world, NULL, 10) != place->world)
-            return nrl_fail(NRL_ERR_CONFIG, "%s is %s, but %s's %s is %d", l->world, world, from->origin,
-                            from->world, place->world);
+            return nrl_fail(NRL_ERR_CONFIG, "%s is %s, but %s's %s is %d", l->world, world, from->origin, from->world,
+                            place->world);
     }
     return NRL_OK;
 }
@@ -114,13 +123,13 @@ static int32_t slurm_local_world(const reader *r)
 /* The number of ranks on this node, where no variable has it. */
 static nrl_status guess_local_world(const reader *r)
 {
-    mesh_place *p = r->place;
+    mesh_rank_info *p = r->place;
     p->local_world = r->from == &launchers[SLURM] ? slurm_local_world(r) : 0;
     if (p->local_world) return NRL_OK;
     if (p->world != 1 && !ranks_is_loopback(r->variable("MASTER_ADDR")))
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s is not set: how many of the %d ranks share this node is unknown",
-                        r->from->origin,
-                        r->from->local_world ? r->from->local_world : "SLURM_STEP_TASKS_PER_NODE", p->world);
+                        r->from->origin, r->from->local_world ? r->from->local_world : "SLURM_STEP_TASKS_PER_NODE",
+                        p->world);
     p->local_world = p->world;
     return NRL_OK;
 }
@@ -128,7 +137,7 @@ static nrl_status guess_local_world(const reader *r)
 static nrl_status read_local(const reader *r)
 {
     const launcher *l = r->from;
-    mesh_place *p = r->place;
+    mesh_rank_info *p = r->place;
     bool has_world = l->local_world && r->variable(l->local_world), has_rank = r->variable(l->local_rank);
     if (has_world)
         NRL_TRY(read_number(r, l->local_world, 1, p->world, &p->local_world));
@@ -142,9 +151,8 @@ static nrl_status read_local(const reader *r)
     if (p->local_rank > p->rank)
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s is %d, more than %s, which is %d", l->origin, l->local_rank,
                         p->local_rank, l->rank, p->rank);
-    return nrl_fail(NRL_ERR_CONFIG, "%s: %s is %d, but there are %d ranks on this node%s%s", l->origin,
-                    l->local_rank, p->local_rank, p->local_world, has_world ? ", says " : "",
-                    has_world ? l->local_world : "");
+    return nrl_fail(NRL_ERR_CONFIG, "%s: %s is %d, but there are %d ranks on this node%s%s", l->origin, l->local_rank,
+                    p->local_rank, p->local_world, has_world ? ", says " : "", has_world ? l->local_world : "");
 }
 
 /* ---- where the ranks meet ---- */
@@ -156,7 +164,8 @@ static nrl_status no_address(const reader *r)
         [HYDRA] = ": mpiexec -genv MASTER_ADDR HOST ...",
     };
     const char *hint = hints[r->from - launchers];
-    return nrl_fail(NRL_ERR_CONFIG, "%s: MASTER_ADDR is not set, and the %d ranks are not all on one node\n"
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "%s: MASTER_ADDR is not set, and the %d ranks are not all on one node\n"
                     "set it to the host of rank 0, on every rank%s",
                     r->from->origin, r->place->world, hint ? hint : "");
 }
@@ -164,7 +173,7 @@ static nrl_status no_address(const reader *r)
 static nrl_status read_address(const reader *r)
 {
     const char *list = r->variable("SLURM_STEP_NODELIST");
-    mesh_place *p = r->place;
+    mesh_rank_info *p = r->place;
     p->address = r->variable(r->from == &launchers[OWN] ? "NRL_STORE_ADDRESS" : "MASTER_ADDR");
     if (!p->address && p->local_world == p->world) p->address = "127.0.0.1";
     if (p->address) return NRL_OK;
@@ -173,8 +182,10 @@ static nrl_status read_address(const reader *r)
     if (!list) return no_address(r);
     p->address = ranks_first_host(r->a, list);
     if (!p->address)
-        return nrl_fail(NRL_ERR_CONFIG, "Slurm: no host can be read from the node list '%s'\n"
-                        "set MASTER_ADDR to the host of rank 0", list);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "Slurm: no host can be read from the node list '%s'\n"
+                        "set MASTER_ADDR to the host of rank 0",
+                        list);
     return NRL_OK;
 }
 
@@ -182,13 +193,14 @@ static nrl_status read_address(const reader *r)
 static int32_t job_port(const char *job)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */
-    for (; *job; job++) hash = (hash ^ (uint8_t)*job) * 16777619u;
+    for (; *job; job++)
+        hash = (hash ^ (uint8_t)*job) * 16777619u;
     return (int32_t)(JOB_PORT_FIRST + hash % JOB_PORTS);
 }
 
 static nrl_status read_port(const reader *r)
 {
-    mesh_place *p = r->place;
+    mesh_rank_info *p = r->place;
     const char *name = r->from == &launchers[OWN] ? "NRL_STORE_PORT" : "MASTER_PORT";
     p->port = DEFAULT_PORT;
     if (r->variable(name)) return read_number(r, name, 1, 65535, &p->port);
@@ -216,14 +228,14 @@ static bool store_is_elsewhere(const reader *r)
 static nrl_status read_place(const reader *r)
 {
     const launcher *l = r->from;
-    mesh_place *p = r->place;
+    mesh_rank_info *p = r->place;
     const char *step_tasks = l == &launchers[SLURM] ? r->variable("SLURM_STEP_NUM_TASKS") : NULL;
     p->origin = l->origin;
     NRL_TRY(read_number(r, step_tasks ? "SLURM_STEP_NUM_TASKS" : l->world, 1, MAX_WORLD, &p->world));
     NRL_TRY(read_number(r, l->rank, 0, MAX_WORLD, &p->rank));
     if (p->rank >= p->world)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %s is %d, but %s is %d: ranks count from 0", l->origin, l->rank,
-                        p->rank, step_tasks ? "SLURM_STEP_NUM_TASKS" : l->world, p->world);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %s is %d, but %s is %d: ranks count from 0", l->origin, l->rank, p->rank,
+                        step_tasks ? "SLURM_STEP_NUM_TASKS" : l->world, p->world);
     NRL_TRY(read_local(r));
     if (p->world == 1) return NRL_OK; /* nobody to meet */
     read_job(r);
@@ -234,9 +246,9 @@ static nrl_status read_place(const reader *r)
     return NRL_OK;
 }
 
-nrl_status ranks_read(arena *a, ranks_variable variable, mesh_place *place)
+nrl_status ranks_read(arena *a, ranks_variable variable, mesh_rank_info *place)
 {
-    *place = (mesh_place){.world = 1, .local_world = 1, .run_id = ""};
+    *place = (mesh_rank_info){.world = 1, .local_world = 1, .run_id = ""};
     const reader r = {a, variable, find_launcher(variable), place};
     if (r.from) NRL_TRY(read_place(&r));
     NRL_TRY(check_halves(variable, r.from, place));
@@ -247,8 +259,9 @@ nrl_status ranks_read(arena *a, ranks_variable variable, mesh_place *place)
 const char *ranks_launcher(ranks_variable variable)
 {
     const launcher *l = find_launcher(variable);
-    const char *world = l ? variable(l == &launchers[SLURM] && variable("SLURM_STEP_NUM_TASKS")
-                                         ? "SLURM_STEP_NUM_TASKS" : l->world) : NULL;
+    const char *world =
+        l ? variable(l == &launchers[SLURM] && variable("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : l->world)
+          : NULL;
     return world && strtoll(world, NULL, 10) > 1 ? l->origin : NULL;
 }
 
@@ -257,10 +270,10 @@ bool ranks_is_loopback(const char *address)
     return address && (!strcmp(address, "localhost") || !strncmp(address, "127.", 4) || !strcmp(address, "::1"));
 }
 
-int32_t ranks_threads(ranks_variable variable, const mesh_place *place)
+int32_t ranks_threads(ranks_variable variable, const mesh_rank_info *place)
 {
-    const char *granted = place->origin && place->origin == launchers[SLURM].origin
-                              ? variable("SLURM_CPUS_PER_TASK") : NULL;
+    const char *granted =
+        place->origin && place->origin == launchers[SLURM].origin ? variable("SLURM_CPUS_PER_TASK") : NULL;
     cpu_set_t own, parents;
     if (sched_getaffinity(0, sizeof own, &own)) return 0;
     int n = CPU_COUNT(&own);

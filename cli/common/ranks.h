@@ -13,7 +13,7 @@ typedef const char *(*ranks_variable)(const char *name);
 
 /* Fills *place; strings live in `a`. One process without a launcher: world 1, origin NULL.
  * NRL_ERR_CONFIG names the variables that are missing or contradict each other. */
-nrl_status ranks_read(arena *a, ranks_variable variable, mesh_place *place);
+nrl_status ranks_read(arena *a, ranks_variable variable, mesh_rank_info *place);
 
 /* Who started this process as one of several, for `nrl launch` to refuse; NULL: nobody. */
 const char *ranks_launcher(ranks_variable variable);
@@ -22,7 +22,7 @@ bool ranks_is_loopback(const char *address); /* only this machine can mean it */
 
 /* Processors for this rank: all that it may use, divided by the ranks that share them. A launcher
  * that gave each rank processors of its own has divided already; Slurm may grant fewer. */
-int32_t ranks_threads(ranks_variable variable, const mesh_place *place);
+int32_t ranks_threads(ranks_variable variable, const mesh_rank_info *place);
 
 /* ---- Slurm's lists (ranks_slurm.c) ---- */
 

@@ -67,8 +67,10 @@ volatile int *signals_catch(void)
     struct sigaction action = {.sa_sigaction = remember, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
     use_own_stack();
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&action.sa_mask, numbers[i]);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        sigaddset(&action.sa_mask, numbers[i]);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        sigaction(numbers[i], &action, NULL);
     return &caught;
 }
 

@@ -33,8 +33,7 @@ const cli_verb cli_verbs[] = {
      "key=value changes an option: train.steps=2000 goes on further. An option that\n"
      "changes the numbers (data, loss, optimizer, schedule: `nrl describe` says which)\n"
      "must be the checkpoint's, unless checkpoint.mismatch=warn."},
-    {"eval", "FILE.yaml|RUN [key=value ...] [--json]", "eval runs/sft",
-     "the loss over data.eval",
+    {"eval", "FILE.yaml|RUN [key=value ...] [--json]", "eval runs/sft", "the loss over data.eval",
      "RUN: of what the run in that folder has learned (its newest checkpoint, else\n"
      "its model), or of the checkpoint that is named; FILE.yaml: of the model that the\n"
      "config starts from. The first line says which weights these are."},
@@ -50,12 +49,12 @@ const cli_verb cli_verbs[] = {
      "auto, chatml, llama3, mistral, plain or a file. Else a prompt is bare text."},
     {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
      "speed, memory and time by phase",
-     "N steps, 10 unless given, after 2 that warm up and are left out; then up to 5\n"
+     "N steps, 10 unless given, after 2 that warm up and are omitted; then up to 5\n"
      "with a mark at each operation, as far as the config has them. Saves nothing.\n"
      "What the machine does not tell is unknown, null with --json."},
-    {"profile", "FILE.yaml [key=value ...] [--steps N] [--top N] [--json]",
-     "profile configs/sft.yaml", "time by operation; saves nothing",
-     "N steps, 10 unless given, after 2 that warm up and are left out. --top: how\n"
+    {"profile", "FILE.yaml [key=value ...] [--steps N] [--top N] [--json]", "profile configs/sft.yaml",
+     "time by operation; saves nothing",
+     "N steps, 10 unless given, after 2 that warm up and are omitted. --top: how\n"
      "many shapes are listed, 15 unless given."},
     {"report", "RUN... [-o FILE]", "report runs/sft", "a run's charts as an HTML file",
      "RUN is the folder of a run, finished or not. Several are drawn side by side, and\n"
@@ -89,8 +88,7 @@ const cli_verb cli_verbs[] = {
      "           [--pattern WORD] [--plugin NAME] [--jsonl] [--overwrite]\n"
      "         nrl tokenizer encode|decode FILE... --tokenizer PATH [--jsonl]\n"
      "           [--add-special | --skip-special]",
-     "tokenizer encode a.txt --tokenizer tok", "train one; text to ids and back",
-     NULL},
+     "tokenizer encode a.txt --tokenizer tok", "train one; text to ids and back", NULL},
     {"describe", "[NAME] [--json]", "describe train", "options of a section or a plugin",
      "NAME is a section (train), a kind (optimizer), a plugin (adamw) or an option\n"
      "(lr); `lua`, a frontend, is what a script can call; none: everything."},
@@ -103,10 +101,8 @@ const cli_verb cli_verbs[] = {
      "KIND is algorithm, optimizer or logger. Plugins are found in NRL_PLUGIN_PATH,\n"
      "which is DIR:DIR..., in `plugins: [DIR]` of a config, and where nrl is\n"
      "installed."},
-    {"env", "[--json]", "env", "this machine and this build",
-     NULL},
-    {"version", "[--json]", "version", "of nrl and its plugin interface",
-     NULL},
+    {"env", "[--json]", "env", "this machine and this build", NULL},
+    {"version", "[--json]", "version", "of nrl and its plugin interface", NULL},
     {"test-plugin",
      "FILE.so [option=value ...] [--backend NAME]\n"
      "           [--collective NAME] [--config config.json] [--json]",

@@ -1,5 +1,5 @@
 /*
- * status.c - the per-thread error record behind nrl_fail, nrl_note and nrl_error_text; and where warnings go: to
+ * status.c - the per-thread error record behind nrl_fail, nrl_add_context and nrl_error_text; and where warnings go: to
  * the events of the open run, without one to stderr. A broken invariant is printed here.
  * Long texts (a config with many mistakes) are kept whole up to RECORD_SIZE; then the end is cut
  * and says so. Nothing here allocates, so errors about memory can be told too.
@@ -51,7 +51,7 @@ nrl_status nrl_fail(nrl_status code, const char *fmt, ...)
     return code;
 }
 
-void nrl_note(const char *fmt, ...)
+void nrl_add_context(const char *fmt, ...)
 {
     char *next = records[!current];
     va_list a;

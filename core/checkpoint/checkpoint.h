@@ -45,11 +45,11 @@ typedef struct {
      * what failed. NULL: it is. [any] */
     nrl_status (*check)(const void *check_user);
     const void *check_user;
-    int threads;                   /* that compress: at least 1 */
-    bool async;                    /* checkpoint_submit returns after the snapshot */
-    int64_t keep, keep_best;       /* as checkpoint_prune, after every commit; keep 0 = all */
-    bool is_signed;                /* the same on all ranks */
-    const sign_secret_key *key;    /* rank 0's where is_signed; outlives the writer */
+    int threads;                /* that compress: at least 1 */
+    bool async;                 /* checkpoint_submit returns after the snapshot */
+    int64_t keep, keep_best;    /* as checkpoint_prune, after every commit; keep 0 = all */
+    bool is_signed;             /* the same on all ranks */
+    const sign_secret_key *key; /* rank 0's where is_signed; outlives the writer */
 } checkpoint_writer_options;
 
 typedef struct checkpoint_writer checkpoint_writer;
@@ -66,10 +66,10 @@ nrl_status checkpoint_prepare(checkpoint_writer *w, int64_t bytes, bool try_disk
  * order in every save, then checkpoint_submit or checkpoint_abandon. Every rank does the same. [step] */
 void checkpoint_begin(checkpoint_writer *w, int64_t step);
 /* A piece of t in host memory that stays as it is until checkpoint_submit returns. */
-void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece,
+void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,
                            const void *host);
 /* The same for what is not in host memory: *room (of the writer) is for the caller to fill at once. */
-nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece,
+nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,
                                void **room);
 /* A tree under a key of its own ("progress", "config"); copied. Rank 0's is saved. */
 void checkpoint_add_node(checkpoint_writer *w, const char *key, const nrl_node *node);
@@ -110,7 +110,7 @@ bool checkpoint_is_signed(const char *dir);                    /* there is a sig
 void checkpoint_close(checkpoint *c);
 const char *checkpoint_dir(const checkpoint *c);
 int64_t checkpoint_step(const checkpoint *c);
-int32_t checkpoint_world(const checkpoint *c);  /* ranks that made it */
+int32_t checkpoint_world(const checkpoint *c);                         /* ranks that made it */
 double checkpoint_metric(const checkpoint *c);                         /* NaN = none */
 const nrl_node *checkpoint_node(const checkpoint *c, const char *key); /* NULL if absent */
 const nrl_node *checkpoint_rank_node(const checkpoint *c, int32_t rank, const char *key);
@@ -129,7 +129,7 @@ int64_t checkpoint_bytes(const checkpoint *c); /* of all files and the manifest 
 nrl_status checkpoint_use_threads(checkpoint *c, int threads);
 /* The piece's elements to host memory, in the piece's order; only chunks that hold some of them are
  * read. One call at a time. */
-nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_piece *piece, void *to);
+nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_shard *piece, void *to);
 /* A tensor of slot "rank" of one rank, whole; *found false where there is none of that shape and dtype. */
 nrl_status checkpoint_read_rank(checkpoint *c, int32_t rank, const checkpoint_tensor *t, void *to, bool *found);
 /* Reads everything. `damaged` (may be NULL) hears of each piece that is not whole; without it the first
@@ -162,8 +162,8 @@ typedef struct {
 } checkpoint_search;
 nrl_status checkpoint_search_open(const char *out, checkpoint_search *s);
 void checkpoint_search_close(checkpoint_search *s);
-/* *dir (borrowed): the next candidate that looks complete; NULL where the run has no checkpoint at all. Skipped ones are
- * then named in warnings. NRL_ERR_CORRUPT, with the reason of each, where all candidates were refused. */
+/* *dir (borrowed): the next candidate that looks complete; NULL where the run has no checkpoint at all. Skipped ones
+ * are then named in warnings. NRL_ERR_CORRUPT, with the reason of each, where all candidates were refused. */
 nrl_status checkpoint_search_next(checkpoint_search *s, const char **dir);
 /* The candidate that was returned last cannot be used; the reason is nrl_error_text. */
 void checkpoint_search_refuse(checkpoint_search *s);

@@ -61,7 +61,8 @@ static uint32_t sample(const unsigned char *plane, size_t n)
     uint16_t counts[4][256] = {{0}};
     size_t step = n / SAMPLES;
     uint32_t squares = 0;
-    for (size_t i = 0; i < SAMPLES; i++) counts[i & 3][plane[i * step]]++;
+    for (size_t i = 0; i < SAMPLES; i++)
+        counts[i & 3][plane[i * step]]++;
     for (int b = 0; b < 256; b++) {
         uint32_t sum = (uint32_t)counts[0][b] + counts[1][b] + counts[2][b] + counts[3][b];
         squares += sum * sum;
@@ -98,7 +99,8 @@ int codec_rotation(const void *raw, size_t n, int width)
     size_t negative = 0, n_seen = n < SAMPLES ? n : SAMPLES;
     if (width == 1 || n == 0) return 0;
     const unsigned char *top = (const unsigned char *)raw + width - 1;
-    for (size_t i = 0; i < n_seen; i++) negative += top[i * (n / n_seen) * (size_t)width] >> 7;
+    for (size_t i = 0; i < n_seen; i++)
+        negative += top[i * (n / n_seen) * (size_t)width] >> 7;
     return 4 * negative > n_seen && 4 * negative < 3 * n_seen;
 }
 
@@ -117,8 +119,7 @@ size_t codec_encode(codec *c, const void *raw, size_t n, int width, int rotate, 
 
 static bool decode_plane(codec *c, const unsigned char *from, size_t size, unsigned char *to, size_t n)
 {
-    if (ZSTD_getFrameContentSize(from, size) != n || ZSTD_findFrameCompressedSize(from, size) != size)
-        return false;
+    if (ZSTD_getFrameContentSize(from, size) != n || ZSTD_findFrameCompressedSize(from, size) != size) return false;
     return ZSTD_decompressDCtx(c->decoder, to, n, from, size) == n;
 }
 

@@ -10,12 +10,12 @@
 #include <stdbool.h>
 
 enum {
-    CODEC_CHUNK = 256 << 10, /* bytes of numbers at most */
-    CODEC_MAX_WIDTH = 8,     /* bytes of an element: 1, 2, 4 or 8 */
+    CODEC_CHUNK = 256 << 10,             /* bytes of numbers at most */
+    CODEC_MAX_WIDTH = 8,                 /* bytes of an element: 1, 2, 4 or 8 */
     CODEC_ROOM = CODEC_CHUNK + (8 << 10) /* bytes that codec_encode may write to */
 };
 
-typedef struct codec codec; /* scratch memory; one thread at a time */
+typedef struct codec codec;           /* scratch memory; one thread at a time */
 nrl_status codec_create(codec **out); /* NRL_ERR_MEMORY */
 void codec_destroy(codec *c);         /* NULL is fine */
 

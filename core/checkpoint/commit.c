@@ -116,8 +116,10 @@ static nrl_status begin(checkpoint_writer *w)
     if (w->ranks.world > 1) {
         char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
         nrl_status told = tell(w, "begin", st, why);
-        if (st != NRL_OK) nrl_fail(st, "%s", why);
-        else st = told;
+        if (st != NRL_OK)
+            nrl_fail(st, "%s", why);
+        else
+            st = told;
         free(why);
     }
     return st;
@@ -127,7 +129,7 @@ static nrl_status begin(checkpoint_writer *w)
 static nrl_status explain(const checkpoint_writer *w, nrl_status st)
 {
     if (st == NRL_ERR_FULL)
-        nrl_note("the checkpoint needs %lld bytes or a little less", (long long)w->outcome.raw_bytes);
+        nrl_add_context("the checkpoint needs %lld bytes or a little less", (long long)w->outcome.raw_bytes);
     return st;
 }
 
@@ -195,8 +197,10 @@ static nrl_status too_large(const checkpoint_writer *w, const char *path, size_t
         }
         free(text);
     }
-    return nrl_fail(NRL_ERR_DATA, "%s: cannot be written: it would have %zu bytes, expected at most %d; the state of '%s' has "
-                    "%zu of them", path, size, FORMAT_MAX_MANIFEST, largest, most);
+    return nrl_fail(NRL_ERR_DATA,
+                    "%s: cannot be written: it would have %zu bytes, expected at most %d; the state of '%s' has "
+                    "%zu of them",
+                    path, size, FORMAT_MAX_MANIFEST, largest, most);
 }
 
 /* What a reader would refuse is not written. */
@@ -222,7 +226,7 @@ static nrl_status read_back(const checkpoint_writer *w)
     int64_t step;
     double metric;
     nrl_status st = checkpoint_look(w->temporary, &step, &metric);
-    if (st != NRL_OK) nrl_note("the checkpoint cannot be read back");
+    if (st != NRL_OK) nrl_add_context("the checkpoint cannot be read back");
     return st;
 }
 
@@ -247,7 +251,7 @@ static nrl_status check_replaced(const checkpoint_writer *w)
     int64_t step;
     double metric;
     if (access(w->final, F_OK) != 0 || checkpoint_look(w->final, &step, &metric) != NRL_ERR_DATA) return NRL_OK;
-    nrl_note("cannot replace a checkpoint of another version of nrl");
+    nrl_add_context("cannot replace a checkpoint of another version of nrl");
     return NRL_ERR_DATA;
 }
 
@@ -288,7 +292,8 @@ static nrl_status follow(checkpoint_writer *w, nrl_status st, const manifest_fil
     char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
     if (st == NRL_OK)
         text = arena_printf(&w->save, "%" PRId64 " %" PRId64 " %s %s", own->size, own->index, own->hash, own->digest);
-    else text = why;
+    else
+        text = why;
     nrl_status end = tell(w, done, st, text);
     if (end == NRL_OK) end = ask(w, "end", 0, &answer);
     if (answer) forget(w, w->serial, done);
@@ -306,8 +311,10 @@ void commit(checkpoint_writer *w)
         /* a rank that failed already is still waited for: it takes part, and writes nothing */
         char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
         nrl_status begun = begin(w);
-        if (st != NRL_OK) nrl_fail(st, "%s", why);
-        else st = begun;
+        if (st != NRL_OK)
+            nrl_fail(st, "%s", why);
+        else
+            st = begun;
         free(why);
         if (st == NRL_OK) st = blame_out(w, write_own(w, &own));
         st = w->ranks.rank == 0 ? lead(w, st, &own) : follow(w, st, &own);
@@ -316,6 +323,7 @@ void commit(checkpoint_writer *w)
     w->status = st;
     w->text = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
     if (st != NRL_OK || w->ranks.rank != 0 || check_out(w) != NRL_OK) return;
-    if (checkpoint_prune(w->o.out, w->o.keep, w->o.keep_best, w->has_pruned) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    if (checkpoint_prune(w->o.out, w->o.keep, w->o.keep_best, w->has_pruned) != NRL_OK)
+        nrl_warn("%s", nrl_error_text());
     w->has_pruned = true; /* what stays was named once */
 }

@@ -33,8 +33,7 @@ static bool is_beyond_limit(int fd, size_t size)
 {
     struct rlimit limit;
     off_t at = lseek(fd, 0, SEEK_CUR);
-    if (at < 0 || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return false;
+    if (at < 0 || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
     return (rlim_t)at > limit.rlim_cur || limit.rlim_cur - (rlim_t)at < size;
 }
 
@@ -67,7 +66,8 @@ nrl_status disk_reserve(int fd, const char *path, int64_t size)
 static int sync_now(int fd)
 {
     int st;
-    while ((st = fsync(fd)) != 0 && errno == EINTR) continue;
+    while ((st = fsync(fd)) != 0 && errno == EINTR)
+        continue;
     return st ? errno : 0;
 }
 
@@ -104,8 +104,7 @@ nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t 
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return disk_fail(path, errno);
         if (n == 0)
-            return nrl_fail(NRL_ERR_CORRUPT, "%s: ends at byte %lld, expected %zu more", path,
-                            (long long)offset, size);
+            return nrl_fail(NRL_ERR_CORRUPT, "%s: ends at byte %lld, expected %zu more", path, (long long)offset, size);
         at += n;
         offset += n;
         size -= (size_t)n;
@@ -177,8 +176,10 @@ nrl_status disk_replace(const char *from, const char *to, char **aside)
     if (faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) { /* else the one aside may be all there is */
         char *old = mem_printf("%s.old", to);
         nrl_status st = disk_remove_folder(old);
-        if (st == NRL_OK && rename(to, old) == 0) *aside = old;
-        else free(old);
+        if (st == NRL_OK && rename(to, old) == 0)
+            *aside = old;
+        else
+            free(old);
         NRL_TRY(st);
     }
     if (rename(from, to) == 0) return NRL_OK;
@@ -209,8 +210,7 @@ nrl_status disk_remove_folder(const char *path)
         return disk_fail(path, error);
     }
     for (struct dirent *e; (e = readdir(folder));)
-        if (format_is_file(e->d_name))
-            unlinkat(dirfd(folder), e->d_name, 0);
+        if (format_is_file(e->d_name)) unlinkat(dirfd(folder), e->d_name, 0);
     closedir(folder);
     return rmdir(path) == 0 || errno == ENOENT ? NRL_OK : disk_fail(path, errno);
 }

@@ -17,7 +17,7 @@
 typedef struct {
     int64_t step;
     double metric; /* NaN = none */
-    bool aside; /* only under the name that disk_replace gives: the run died before the new one had its name */
+    bool aside;    /* only under the name that disk_replace gives: the run died before the new one had its name */
     bool complete, kept;
 } found;
 
@@ -97,7 +97,8 @@ static void drop_replaced(folder *f)
     for (size_t i = 0; i < f->n; i++)
         if (n && f->list[i].aside && f->list[n - 1].step == f->list[i].step)
             add_dead(f, mem_printf("step-%08lld.old", (long long)f->list[i].step));
-        else f->list[n++] = f->list[i];
+        else
+            f->list[n++] = f->list[i];
     f->n = n;
 }
 
@@ -106,7 +107,7 @@ static nrl_status folder_list(const char *out, folder *f)
     *f = (folder){.path = mem_printf("%s/checkpoints", out)};
     DIR *d = opendir(f->path);
     struct stat s;
-    if (!d && errno == ENOENT && lstat(f->path, &s) != 0) return NRL_OK; /* a link that leads nowhere is an error */
+    if (!d && errno == ENOENT && lstat(f->path, &s) != 0) return NRL_OK; /* a link that is_rank0 nowhere is an error */
     if (!d) {
         nrl_status st = errno == ENOTDIR ? nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected that of a run", out)
                                          : disk_fail(f->path, errno);
@@ -203,9 +204,12 @@ nrl_status checkpoint_search_next(checkpoint_search *s, const char **dir)
     while (s->next < s->n && !*dir) {
         const char *one = s->dirs[s->next++];
         nrl_status st = checkpoint_look(one, &step, &metric);
-        if (st == NRL_OK) *dir = one;
-        else if (st == NRL_ERR_CORRUPT) checkpoint_search_refuse(s);
-        else return st;
+        if (st == NRL_OK)
+            *dir = one;
+        else if (st == NRL_ERR_CORRUPT)
+            checkpoint_search_refuse(s);
+        else
+            return st;
     }
     if (!*dir) return s->n_refused ? nothing_readable(s) : NRL_OK;
     for (; s->n_warned < s->n_refused; s->n_warned++)
@@ -343,8 +347,10 @@ static nrl_status check_made(const char *path)
 {
     char *foreign = foreign_in(path);
     nrl_status st = !*foreign ? NRL_OK
-                              : nrl_fail(NRL_ERR_CONFIG, "cannot remove '%s': '%s' was not made by a run\n"
-                                         "hint: move it away, or choose another out", path, foreign);
+                              : nrl_fail(NRL_ERR_CONFIG,
+                                         "cannot remove '%s': '%s' was not made by a run\n"
+                                         "hint: move it away, or choose another out",
+                                         path, foreign);
     free(foreign);
     return st;
 }
@@ -368,7 +374,8 @@ nrl_status checkpoint_clear(const char *out)
     folder f;
     NRL_TRY(folder_list(out, &f));
     nrl_status st = remove_dead(&f, false);
-    for (size_t i = 0; i < f.n && st == NRL_OK; i++) st = remove_saved(&f, &f.list[i], false);
+    for (size_t i = 0; i < f.n && st == NRL_OK; i++)
+        st = remove_saved(&f, &f.list[i], false);
     DIR *d = st == NRL_OK && rmdir(f.path) ? opendir(f.path) : NULL;
     for (struct dirent *e; d && (e = readdir(d));)
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) nrl_warn("left in place: '%s/%s'", f.path, e->d_name);

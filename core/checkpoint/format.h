@@ -15,7 +15,7 @@
  *      "offset": of the first chunk, "chunks": "..."}], "nodes": {...}}
  *
  * An entry is a piece of a tensor (mesh/layout.h): elements [b, e) of the box begin .. end, counted in
- * the box's row-major order. The pieces of all files make up each tensor exactly once. Slot "weight"
+ * the box's row-major order. The shards of all files make up each tensor exactly once. Slot "weight"
  * is the weight in full precision, others are the optimizer's states by name; slot "rank" belongs to
  * this rank alone, and to runs of as many ranks. Nodes are that rank's small state.
  *
@@ -29,9 +29,9 @@
  * manifest.json: {"xxh3": XXH3-128 of all text behind it, "format", "step", "metric", "world",
  *   "files": [{"size", "index": its offset, "xxh3": XXH3-128 of the index}, ...], "nodes": {...}}
  *
- * A signed checkpoint (sign.h) has more: in each entry "blake2b", 64 hex digits of the BLAKE2b-256 of each chunk's stored
- * bytes; in each of "files" "blake2b", that of the index; and manifest.json.sig, "nrl-ed25519-signature " and 128 hex digits:
- * Ed25519 (RFC 8032) over the bytes of manifest.json. XXH3 finds accidents, not forgery.
+ * A signed checkpoint (sign.h) has more: in each entry "blake2b", 64 hex digits of the BLAKE2b-256 of each chunk's
+ * stored bytes; in each of "files" "blake2b", that of the index; and manifest.json.sig, "nrl-ed25519-signature " and
+ * 128 hex digits: Ed25519 (RFC 8032) over the bytes of manifest.json. XXH3 finds accidents, not forgery.
  *
  * A save happens in step-00000200.tmp: every rank's file is durable before rank 0 writes the manifest,
  * and that is durable before the one rename. So a folder of the final name is complete. Where a step is saved

@@ -32,7 +32,8 @@ int64_t index_chunk_numel(const index_entry *e, int64_t i)
 int64_t index_chunk_stored(const index_entry *e, int64_t i)
 {
     int64_t size = 0;
-    for (size_t p = 0; p < nrl_dtype_size(e->tensor.dtype); p++) size += e->chunks[i].sizes[p];
+    for (size_t p = 0; p < nrl_dtype_size(e->tensor.dtype); p++)
+        size += e->chunks[i].sizes[p];
     return size;
 }
 
@@ -44,7 +45,8 @@ int64_t index_entry_bytes(const index_entry *e)
 int64_t index_entry_stored(const index_entry *e)
 {
     int64_t size = 0;
-    for (int64_t i = 0; i < e->n_chunks; i++) size += index_chunk_stored(e, i);
+    for (int64_t i = 0; i < e->n_chunks; i++)
+        size += index_chunk_stored(e, i);
     return size;
 }
 
@@ -69,7 +71,8 @@ tensor_text tensor_describe(const checkpoint_tensor *t)
 static void set_list(arena *a, nrl_node *map, const char *key, int n, const int64_t *values)
 {
     nrl_node *list = node_new(a, NRL_NODE_LIST);
-    for (int i = 0; i < n; i++) node_append(a, list, NULL, node_int(a, values[i]));
+    for (int i = 0; i < n; i++)
+        node_append(a, list, NULL, node_int(a, values[i]));
     node_append(a, map, key, list);
 }
 
@@ -79,7 +82,8 @@ static void set_chunks(arena *a, nrl_node *map, const index_entry *e)
     size_t width = nrl_dtype_size(e->tensor.dtype);
     for (int64_t i = 0; i < e->n_chunks; i++) {
         buffer_print(&b, "%0*" PRIx64, HASH_DIGITS, e->chunks[i].hash);
-        for (size_t p = 0; p < width; p++) buffer_print(&b, "%0*" PRIx32, SIZE_DIGITS, e->chunks[i].sizes[p]);
+        for (size_t p = 0; p < width; p++)
+            buffer_print(&b, "%0*" PRIx32, SIZE_DIGITS, e->chunks[i].sizes[p]);
     }
     node_append_text(a, map, "chunks", b.text ? b.text : "");
     buffer_free(&b);
@@ -89,7 +93,8 @@ static void set_digests(arena *a, nrl_node *map, const index_entry *e)
 {
     buffer b = {0};
     for (int64_t i = 0; i < e->n_chunks; i++)
-        for (size_t k = 0; k < SIGN_DIGEST; k++) buffer_print(&b, "%02x", e->chunks[i].digest[k]);
+        for (size_t k = 0; k < SIGN_DIGEST; k++)
+            buffer_print(&b, "%02x", e->chunks[i].digest[k]);
     node_append_text(a, map, "blake2b", b.text ? b.text : "");
     buffer_free(&b);
 }
@@ -97,7 +102,7 @@ static void set_digests(arena *a, nrl_node *map, const index_entry *e)
 static nrl_node *entry_node(arena *a, const index_entry *e)
 {
     nrl_node *n = node_new(a, NRL_NODE_MAP);
-    const layout_piece *p = &e->piece;
+    const layout_shard *p = &e->piece;
     node_append_text(a, n, "name", e->tensor.name);
     node_append_text(a, n, "slot", e->tensor.slot);
     node_append_text(a, n, "dtype", nrl_dtype_name(e->tensor.dtype));
@@ -118,7 +123,8 @@ char *index_write(const file_index *index, size_t *size)
 {
     arena a = {0};
     nrl_node *root = node_new(&a, NRL_NODE_MAP), *entries = node_new(&a, NRL_NODE_LIST);
-    for (size_t i = 0; i < index->n_entries; i++) node_append(&a, entries, NULL, entry_node(&a, &index->entries[i]));
+    for (size_t i = 0; i < index->n_entries; i++)
+        node_append(&a, entries, NULL, entry_node(&a, &index->entries[i]));
     node_append_int(&a, root, "rank", index->rank);
     node_append_int(&a, root, "world", index->world);
     node_append(&a, root, "entries", entries);
@@ -153,12 +159,12 @@ static bool read_piece(const nrl_node *n, index_entry *e)
 {
     const nrl_node *shape = nrl_node_find(n, "shape");
     size_t n_dims = nrl_node_size(shape);
-    layout_piece *p = &e->piece;
+    layout_shard *p = &e->piece;
     int64_t flat[2], bytes;
     if (n_dims < 1 || n_dims > NRL_MAX_DIMS || !read_list(shape, n_dims, e->tensor.dims)) return false;
     e->tensor.n_dims = p->n_dims = (int)n_dims;
     memcpy(p->dims, e->tensor.dims, sizeof p->dims);
-    layout_piece nothing = *p; /* an empty box: are the dims alone sound? */
+    layout_shard nothing = *p; /* an empty box: are the dims alone sound? */
     if (!piece_is_sound(&nothing)) return false;
     *p = piece_of_whole((int)n_dims, e->tensor.dims);
     if (__builtin_mul_overflow(layout_numel(p), (int64_t)nrl_dtype_size(e->tensor.dtype), &bytes)) return false;
@@ -243,8 +249,8 @@ static nrl_status read_entry(arena *a, const char *path, const nrl_node *n, int6
     e->tensor.name = nrl_node_string(nrl_node_find(n, "name"), "");
     e->tensor.slot = nrl_node_string(nrl_node_find(n, "slot"), "");
     e->tensor.dtype = dtype_named(nrl_node_string(nrl_node_find(n, "dtype"), ""));
-    bool ok = *e->tensor.name && *e->tensor.slot && e->tensor.dtype && read_piece(n, e) &&
-              read_rotation(n, e) && read_chunks(a, n, e, offset) && read_digests(n, e);
+    bool ok = *e->tensor.name && *e->tensor.slot && e->tensor.dtype && read_piece(n, e) && read_rotation(n, e) &&
+              read_chunks(a, n, e, offset) && read_digests(n, e);
     if (ok) return NRL_OK;
     return nrl_fail(NRL_ERR_CORRUPT, "%s: tensor '%.200s' has a shape, place, rotation or hash that cannot be", path,
                     e->tensor.name);
@@ -272,12 +278,10 @@ static nrl_status read_root(arena *a, const char *path, const nrl_node *root, in
                     (long long)end);
 }
 
-nrl_status index_parse(arena *a, const char *path, const char *text, size_t size, int64_t offset,
-                       file_index *out)
+nrl_status index_parse(arena *a, const char *path, const char *text, size_t size, int64_t offset, file_index *out)
 {
     nrl_node *root;
     nrl_status st = json_parse(a, path, text, size, &root);
-    if (st != NRL_OK)
-        return nrl_fail(st == NRL_ERR_MEMORY ? st : NRL_ERR_CORRUPT, "its index: %s", nrl_error_text());
+    if (st != NRL_OK) return nrl_fail(st == NRL_ERR_MEMORY ? st : NRL_ERR_CORRUPT, "its index: %s", nrl_error_text());
     return read_root(a, path, root, offset, out);
 }

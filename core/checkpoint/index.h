@@ -11,17 +11,17 @@
 #include "checkpoint/sign.h"
 
 typedef struct {
-    uint64_t hash;                   /* of the bytes as stored */
-    int64_t offset;                  /* in the file */
-    uint32_t sizes[CODEC_MAX_WIDTH]; /* stored, a plane */
+    uint64_t hash;                     /* of the bytes as stored */
+    int64_t offset;                    /* in the file */
+    uint32_t sizes[CODEC_MAX_WIDTH];   /* stored, a plane */
     unsigned char digest[SIGN_DIGEST]; /* of the bytes as stored, where the entry has digests */
 } index_chunk;
 
 typedef struct {
     checkpoint_tensor tensor;
-    layout_piece piece;
+    layout_shard piece;
     int32_t rank;
-    int rotate; /* bits, before the planes were cut: 0 or 1 */
+    int rotate;       /* bits, before the planes were cut: 0 or 1 */
     bool has_digests; /* for a signature */
     int64_t n_chunks;
     index_chunk *chunks;
@@ -44,8 +44,7 @@ int64_t index_n_chunks(int64_t numel, nrl_dtype dtype);
 
 char *index_write(const file_index *index, size_t *size); /* malloc'd */
 /* `offset`: where the index begins in its file. Everything of *out lives in `a`. NRL_ERR_CORRUPT. */
-nrl_status index_parse(arena *a, const char *path, const char *text, size_t size, int64_t offset,
-                       file_index *out);
+nrl_status index_parse(arena *a, const char *path, const char *text, size_t size, int64_t offset, file_index *out);
 
 /* 32 hex digits of the XXH3-128. */
 void index_hash(const void *bytes, size_t size, char digits[FORMAT_HASH_DIGITS + 1]);

@@ -19,7 +19,7 @@ typedef struct {
     int64_t step;
     double metric; /* NaN = none */
     int32_t world;
-    manifest_file *files; /* [world] */
+    manifest_file *files;  /* [world] */
     const nrl_node *nodes; /* a map */
 } manifest;
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    SHARE_GRAIN = 4096,  /* elements: what ranks that hold the same share is cut at multiples */
+    SHARE_GRAIN = 4096,    /* elements: what ranks that hold the same share is cut at multiples */
     WINDOW_BYTES = 4 << 20 /* of a device's tensor, brought there at a time */
 };
 
@@ -18,31 +18,30 @@ typedef struct {
     const params_scope *scope;
     nrl_tensor *t;
     nrl_param *split; /* weights in two halves, of which t is one; NULL: t is what is saved */
-    int64_t begin; /* elements of t before it */
+    int64_t begin;    /* elements of t before it */
     const nrl_part *part;
     int32_t ordinal; /* of the part in the model */
     bool is_planned; /* see each_tensor */
-    bool is_work;    /* all that operations see, whatever flat cuts there are */
+    bool is_work;    /* all that operations see, whatever flat placements there are */
     int box;         /* of the part, see layout_n_boxes */
-    layout_piece piece;
+    layout_shard piece;
 } place;
 
-typedef nrl_status (*part_visit)(void *user, const checkpoint_tensor *part, place *at);
+typedef nrl_status (*part_action)(void *user, const checkpoint_tensor *part, place *at);
 
 static int32_t own_rank(const params_scope *s)
 {
     return s->mesh ? nrl_mesh_rank(s->mesh) : 0;
 }
 
-static layout_piece piece_on(const place *at, int32_t rank)
+static layout_shard piece_on(const place *at, int32_t rank)
 {
     return at->is_work ? layout_box_of(at->scope->mesh, rank, at->part, at->box)
-                       : layout_piece_of(at->scope->mesh, rank, at->part, at->box);
+                       : layout_shard_of(at->scope->mesh, rank, at->part, at->box);
 }
 
-/* Calls visit for each box of each part of one slot of p. A slot holds the local pieces, or all of WORK. */
-static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *slot, part_visit visit,
-                            void *user)
+/* Calls action for each box of each part of one slot of p. A slot holds the local shards, or all of WEIGHT. */
+static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *slot, part_action action, void *user)
 {
     int64_t local = layout_local_numel(at->scope->mesh, p), unbound = at->is_planned ? local : 0;
     int64_t numel = t ? nrl_tensor_numel(t) : unbound;
@@ -59,7 +58,7 @@ static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *
         memcpy(c.dims, at->part->dims, sizeof c.dims);
         for (at->box = 0; at->box < layout_n_boxes(at->part); at->box++) {
             at->piece = piece_on(at, own_rank(at->scope));
-            NRL_TRY(visit(user, &c, at));
+            NRL_TRY(action(user, &c, at));
             at->begin += layout_numel(&at->piece);
         }
     }
@@ -67,19 +66,19 @@ static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *
 }
 
 /* `planned`: slots that nothing is bound to yet count as f32, as many elements as lie here. */
-static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *scope, bool planned,
-                              part_visit visit, void *user)
+static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *scope, bool planned, part_action action,
+                              void *user)
 {
     place at = {.ctx = ctx, .scope = scope, .is_planned = planned};
     for (int32_t i = 0; i < m->n_params; i++) {
         nrl_param *p = m->params[i];
         if (scope->trained_only && !p->trained) continue;
         at.split = param_is_split(p) ? p : NULL;
-        NRL_TRY(each_part(&at, p, param_exact(p), "weight", visit, user));
+        NRL_TRY(each_part(&at, p, param_exact(p), "weight", action, user));
         at.split = NULL;
         for (uint32_t k = 0; p->trained && k < scope->n_states; k++)
             NRL_TRY(each_part(&at, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), scope->state_names[k],
-                              visit, user));
+                              action, user));
     }
     return NRL_OK;
 }
@@ -94,13 +93,13 @@ static bool is_here(const place *at)
 
 /* Of the ranks that hold the same piece each saves a share. Who begins changes from part to part, so
  * that parts of a few elements do not all fall to the same rank. */
-static layout_piece own_share(const place *at)
+static layout_shard own_share(const place *at)
 {
     int32_t world = at->scope->mesh ? nrl_mesh_world(at->scope->mesh) : 1, n = 0, mine = 0;
     if (!is_here(at)) return at->piece;
     for (int32_t r = 0; r < world; r++) {
         if (!layout_holds_part(at->scope->mesh, r, at->part)) continue;
-        layout_piece other = piece_on(at, r);
+        layout_shard other = piece_on(at, r);
         if (!piece_is_same(&other, &at->piece)) continue;
         if (r == own_rank(at->scope)) mine = n;
         n++;
@@ -134,7 +133,7 @@ static nrl_status read_values(const place *at, int64_t begin, int64_t n, void *o
 static nrl_status save_part(void *user, const checkpoint_tensor *part, place *at)
 {
     checkpoint_writer *w = user;
-    layout_piece share = own_share(at);
+    layout_shard share = own_share(at);
     int64_t begin = share.flat_begin - at->piece.flat_begin, n = layout_numel(&share);
     void *room;
     if (!is_here(at)) return NRL_OK;
@@ -154,7 +153,7 @@ nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, 
 
 static nrl_status count_part(void *user, const checkpoint_tensor *part, place *at)
 {
-    layout_piece share = own_share(at);
+    layout_shard share = own_share(at);
     *(int64_t *)user += layout_numel(&share) * (int64_t)nrl_dtype_size(part->dtype);
     return NRL_OK;
 }
@@ -185,7 +184,7 @@ static nrl_status load_windows(checkpoint *c, size_t i, const place *at, nrl_dty
     void *host = malloc(WINDOW_BYTES);
     nrl_status st = host ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for %d bytes", WINDOW_BYTES);
     for (int64_t begin = 0; begin < layout_numel(&at->piece) && st == NRL_OK; begin += each) {
-        layout_piece window = at->piece;
+        layout_shard window = at->piece;
         window.flat_begin += begin;
         if (window.flat_end > window.flat_begin + each) window.flat_end = window.flat_begin + each;
         st = checkpoint_read(c, i, &window, host);
@@ -223,7 +222,8 @@ static nrl_status check_part(const checkpoint *c, const nrl_part *part)
 nrl_status params_check(const model *m, const checkpoint *c)
 {
     for (int32_t i = 0; i < m->n_params; i++)
-        for (int k = 0; k < m->params[i]->n_parts; k++) NRL_TRY(check_part(c, &m->params[i]->parts[k]));
+        for (int k = 0; k < m->params[i]->n_parts; k++)
+            NRL_TRY(check_part(c, &m->params[i]->parts[k]));
     return NRL_OK;
 }
 
@@ -235,8 +235,8 @@ static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at
     if (!is_here(at)) return NRL_OK;
     const checkpoint_tensor *saved = checkpoint_tensor_at(c, (size_t)i);
     if (saved->dtype != part->dtype || !is_shaped(saved, part->n_dims, part->dims))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c), part->slot,
-                        part->name, tensor_describe(saved).text, tensor_describe(part).text);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c), part->slot, part->name,
+                        tensor_describe(saved).text, tensor_describe(part).text);
     if (layout_numel(&at->piece) == 0) return NRL_OK;
     if (at->split || !nrl_ctx_host_memory(at->ctx)) return load_windows(c, (size_t)i, at, part->dtype);
     return checkpoint_read(c, (size_t)i, &at->piece, host_address(at, 0));
@@ -269,13 +269,16 @@ nrl_status params_check_read(const model *m, const params_scope *scope, const ch
     free(r.is_read);
     if (st != NRL_OK || !n_unread) return st;
     const checkpoint_tensor *t = checkpoint_tensor_at(c, first);
-    return nrl_fail(NRL_ERR_CONFIG, "%s: %zu of its %zu tensors have no place in this run, the first is %s of '%.200s'; they "
-                    "would be lost with the next save", checkpoint_dir(c), n_unread, n, t->slot, t->name);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "%s: %zu of its %zu tensors have no place in this run, the first is %s of '%.200s'; they "
+                    "would be lost with the next save",
+                    checkpoint_dir(c), n_unread, n, t->slot, t->name);
 }
 
 nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint *c)
 {
     NRL_TRY(each_tensor(ctx, m, scope, false, load_part, c));
-    for (int32_t i = 0; i < m->n_params; i++) nrl_param_touch(m->params[i]);
+    for (int32_t i = 0; i < m->n_params; i++)
+        nrl_param_touch(m->params[i]);
     return NRL_OK;
 }

@@ -19,12 +19,12 @@ typedef struct {
 /* Bytes of numbers that this rank saves; also before anything is bound. */
 int64_t params_bytes(const model *m, const params_scope *scope);
 
-/* Every parameter's exact values (MASTER or both halves of it, in f32; else WORK) as slot "weight", and the
+/* Every parameter's exact values (MASTER or both halves of it, in f32; else WEIGHT) as slot "weight", and the
  * states of the trained ones: what lies here, and where other ranks hold the same, this rank's share of it.
  * The tensors stay as they are until checkpoint_submit returns; halves are joined in a copy. [step] */
 nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint_writer *w);
 
-/* The same back, from a checkpoint of any number of ranks. WORK that is a copy of MASTER is the
+/* The same back, from a checkpoint of any number of ranks. WEIGHT that is a copy of MASTER is the
  * caller's to write anew. NRL_ERR_CONFIG where the checkpoint is of another model: names the first
  * tensor that is missing or differs. [step] */
 nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint *c);

@@ -1,12 +1,12 @@
 /*
- * piece.c - pieces counted, shared and met.
+ * piece.c - shards counted, shared and met.
  */
 #include "checkpoint/piece.h"
 #include <string.h>
 
-layout_piece piece_of_whole(int n_dims, const int64_t *dims)
+layout_shard piece_of_whole(int n_dims, const int64_t *dims)
 {
-    layout_piece p = {.n_dims = n_dims, .flat_end = 1};
+    layout_shard p = {.n_dims = n_dims, .flat_end = 1};
     for (int d = 0; d < n_dims; d++) {
         p.dims[d] = p.end[d] = dims[d];
         p.flat_end *= dims[d];
@@ -14,20 +14,20 @@ layout_piece piece_of_whole(int n_dims, const int64_t *dims)
     return p;
 }
 
-bool piece_is_same(const layout_piece *a, const layout_piece *b)
+bool piece_is_same(const layout_shard *a, const layout_shard *b)
 {
     size_t size = (size_t)a->n_dims * sizeof *a->dims;
     return a->n_dims == b->n_dims && !memcmp(a->dims, b->dims, size) && !memcmp(a->begin, b->begin, size) &&
            !memcmp(a->end, b->end, size) && a->flat_begin == b->flat_begin && a->flat_end == b->flat_end;
 }
 
-bool piece_is_whole(const layout_piece *p)
+bool piece_is_whole(const layout_shard *p)
 {
-    layout_piece whole = piece_of_whole(p->n_dims, p->dims);
+    layout_shard whole = piece_of_whole(p->n_dims, p->dims);
     return piece_is_same(p, &whole);
 }
 
-bool piece_is_sound(const layout_piece *p)
+bool piece_is_sound(const layout_shard *p)
 {
     int64_t all = 1, box = 1;
     if (p->n_dims < 1 || p->n_dims > NRL_MAX_DIMS) return false;
@@ -39,17 +39,17 @@ bool piece_is_sound(const layout_piece *p)
     return p->flat_begin >= 0 && p->flat_begin <= p->flat_end && p->flat_end <= box;
 }
 
-layout_piece piece_share(const layout_piece *p, int32_t i, int32_t n, int64_t grain)
+layout_shard piece_share(const layout_shard *p, int32_t i, int32_t n, int64_t grain)
 {
     int64_t numel = layout_numel(p), units = (numel + grain - 1) / grain;
-    layout_piece share = *p;
+    layout_shard share = *p;
     int64_t begin = units * i / n * grain, end = units * (i + 1) / n * grain;
     share.flat_begin = p->flat_begin + (begin < numel ? begin : numel);
     share.flat_end = p->flat_begin + (end < numel ? end : numel);
     return share;
 }
 
-int64_t piece_below(const layout_piece *p, int64_t global)
+int64_t piece_below(const layout_shard *p, int64_t global)
 {
     int64_t count = 0, whole = 1, box = 1;
     if (layout_numel(p) <= 0 || global <= 0) return 0;
@@ -71,13 +71,13 @@ int64_t piece_below(const layout_piece *p, int64_t global)
     return count < 0 ? 0 : count > layout_numel(p) ? layout_numel(p) : count;
 }
 
-piece_meeting piece_meet(const layout_piece *a, const layout_piece *b)
+piece_meeting piece_meet(const layout_shard *a, const layout_shard *b)
 {
     return (piece_meeting){.a = a, .b = b};
 }
 
-/* The stretch of p that ends behind `global`, or the first after it; false where there is none. */
-static bool seek(const layout_piece *p, int64_t global, int64_t *next, int64_t *begin, int64_t *n)
+/* The range of p that ends behind `global`, or the first after it; false where there is none. */
+static bool seek(const layout_shard *p, int64_t global, int64_t *next, int64_t *begin, int64_t *n)
 {
     *next = piece_below(p, global);
     return layout_next(p, next, begin, n);

@@ -6,7 +6,7 @@
 #include "checkpoint/planes.h"
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&         \
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&          \
     !defined(__SANITIZE_THREAD__)
 #define EACH_ISA __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
 #else
@@ -32,12 +32,14 @@ EACH_ISA static void split2(const any16 *restrict raw, size_t n, int rotate, uns
  * passes. */
 EACH_ISA static void split4(const any32 *restrict raw, size_t n, int by, unsigned char *restrict plane)
 {
-    for (size_t i = 0; i < n; i++) plane[i] = (unsigned char)(raw[i] >> by | raw[i] << (-by & 31));
+    for (size_t i = 0; i < n; i++)
+        plane[i] = (unsigned char)(raw[i] >> by | raw[i] << (-by & 31));
 }
 
 EACH_ISA static void split8(const any64 *restrict raw, size_t n, int by, unsigned char *restrict plane)
 {
-    for (size_t i = 0; i < n; i++) plane[i] = (unsigned char)(raw[i] >> by | raw[i] << (-by & 63));
+    for (size_t i = 0; i < n; i++)
+        plane[i] = (unsigned char)(raw[i] >> by | raw[i] << (-by & 63));
 }
 
 EACH_ISA static void join2(const unsigned char *restrict low, const unsigned char *restrict high, size_t n, int rotate,
@@ -61,15 +63,18 @@ EACH_ISA static void join4(const unsigned char *restrict a, const unsigned char 
 
 EACH_ISA static void join8(const unsigned char *restrict plane, size_t n, int by, any64 *restrict raw)
 {
-    for (size_t i = 0; i < n; i++) raw[i] |= (uint64_t)plane[i] << by | (uint64_t)plane[i] >> (-by & 63);
+    for (size_t i = 0; i < n; i++)
+        raw[i] |= (uint64_t)plane[i] << by | (uint64_t)plane[i] >> (-by & 63);
 }
 
 void planes_split(const void *raw, size_t n, int width, int rotate, unsigned char *planes)
 {
     if (width == 1) memcpy(planes, raw, n);
     if (width == 2) split2(raw, n, rotate, planes, planes + n);
-    for (int p = 0; width == 4 && p < 4; p++) split4(raw, n, (8 * p - rotate) & 31, planes + (size_t)p * n);
-    for (int p = 0; width == 8 && p < 8; p++) split8(raw, n, (8 * p - rotate) & 63, planes + (size_t)p * n);
+    for (int p = 0; width == 4 && p < 4; p++)
+        split4(raw, n, (8 * p - rotate) & 31, planes + (size_t)p * n);
+    for (int p = 0; width == 8 && p < 8; p++)
+        split8(raw, n, (8 * p - rotate) & 63, planes + (size_t)p * n);
 }
 
 void planes_join(const unsigned char *const *planes, size_t n, int width, int rotate, void *raw)
@@ -79,5 +84,6 @@ void planes_join(const unsigned char *const *planes, size_t n, int width, int ro
     if (width == 4) join4(planes[0], planes[1], planes[2], planes[3], n, rotate, raw);
     if (width != 8) return;
     memset(raw, 0, 8 * n);
-    for (int p = 0; p < 8; p++) join8(planes[p], n, (8 * p - rotate) & 63, raw);
+    for (int p = 0; p < 8; p++)
+        join8(planes[p], n, (8 * p - rotate) & 63, raw);
 }

@@ -22,16 +22,19 @@ nrl_status encoder_open(int threads, encoder *out)
         out->slots[i] = malloc((size_t)out->n_slots * CODEC_ROOM);
         if (!out->slots[i]) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's buffers");
     }
-    for (; out->n_codecs < threads; out->n_codecs++) NRL_TRY(codec_create(&out->codecs[out->n_codecs]));
+    for (; out->n_codecs < threads; out->n_codecs++)
+        NRL_TRY(codec_create(&out->codecs[out->n_codecs]));
     return NRL_OK;
 }
 
 void encoder_close(encoder *e)
 {
     workers_destroy(e->pool);
-    for (int i = 0; i < e->n_codecs; i++) codec_destroy(e->codecs[i]);
+    for (int i = 0; i < e->n_codecs; i++)
+        codec_destroy(e->codecs[i]);
     free(e->codecs);
-    for (int i = 0; i < 2; i++) free(e->slots[i]);
+    for (int i = 0; i < 2; i++)
+        free(e->slots[i]);
     *e = (encoder){0};
 }
 
@@ -125,7 +128,8 @@ static nrl_status flush(stream *s)
 
 static void put32(unsigned char *to, uint32_t value)
 {
-    for (int i = 0; i < 4; i++) to[i] = (unsigned char)(value >> 8 * i);
+    for (int i = 0; i < 4; i++)
+        to[i] = (unsigned char)(value >> 8 * i);
 }
 
 bool format_is_file(const char *name)
@@ -151,12 +155,14 @@ static nrl_status write_index(const rank_file *f, arena *a, int fd, int64_t offs
     size_t size;
     file_index index = {.rank = f->rank, .world = f->world, .n_entries = f->n_entries, .nodes = f->nodes};
     index.entries = arena_alloc(a, (f->n_entries + 1) * sizeof *index.entries);
-    for (size_t i = 0; i < f->n_entries; i++) index.entries[i] = f->entries[i].entry;
+    for (size_t i = 0; i < f->n_entries; i++)
+        index.entries[i] = f->entries[i].entry;
     char *text = index_write(&index, &size);
-    nrl_status st = size > FORMAT_MAX_INDEX
-                        ? nrl_fail(NRL_ERR_DATA, "%s: cannot be written: its index would have %zu bytes, expected at most %d",
-                                   f->path, size, FORMAT_MAX_INDEX)
-                        : disk_write(fd, f->path, text, size);
+    nrl_status st =
+        size > FORMAT_MAX_INDEX
+            ? nrl_fail(NRL_ERR_DATA, "%s: cannot be written: its index would have %zu bytes, expected at most %d",
+                       f->path, size, FORMAT_MAX_INDEX)
+            : disk_write(fd, f->path, text, size);
     index_hash(text, size, out->hash);
     out->digest[0] = 0;
     if (f->has_digests) sign_digest_text(text, size, out->digest);

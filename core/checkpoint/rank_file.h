@@ -14,7 +14,7 @@ typedef struct {
     workers *pool;
     int n_codecs;
     codec **codecs;
-    int n_slots; /* chunks compressed at a time */
+    int n_slots;             /* chunks compressed at a time */
     unsigned char *slots[2]; /* [n_slots] CODEC_ROOM bytes: one half is filled while the other is written */
 } encoder;
 
@@ -33,7 +33,7 @@ typedef struct {
     size_t n_entries;
     rank_file_entry *entries;
     const nrl_node *nodes;
-    bool has_digests; /* for a signature */
+    bool has_digests;           /* for a signature */
     const atomic_bool *give_up; /* NULL = never */
 } rank_file;
 

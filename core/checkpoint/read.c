@@ -15,15 +15,15 @@ typedef struct {
     const index_entry *entry;
     const char *path;
     int fd;
-    const layout_piece *want;
+    const layout_shard *want;
     unsigned char *to;
     atomic_llong filled; /* elements */
 } reading;
 
 static nrl_status damaged(const reading *r, const index_chunk *chunk, const char *what)
 {
-    return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%.200s' is damaged near byte %lld%s", r->path,
-                    r->entry->tensor.slot, r->entry->tensor.name, (long long)chunk->offset, what);
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%.200s' is damaged near byte %lld%s", r->path, r->entry->tensor.slot,
+                    r->entry->tensor.name, (long long)chunk->offset, what);
 }
 
 /* Chunk i to `raw`, checked. */
@@ -45,9 +45,9 @@ static nrl_status read_chunk(const reading *r, const decoder *d, int64_t i, unsi
 }
 
 /* The part of the entry's piece that chunk i holds. */
-static layout_piece chunk_piece(const index_entry *e, int64_t i)
+static layout_shard chunk_piece(const index_entry *e, int64_t i)
 {
-    layout_piece p = e->piece;
+    layout_shard p = e->piece;
     p.flat_begin += i * index_chunk_elements(e);
     p.flat_end = p.flat_begin + index_chunk_numel(e, i);
     return p;
@@ -56,7 +56,7 @@ static layout_piece chunk_piece(const index_entry *e, int64_t i)
 /* Where the asked piece is one run that begins in this chunk and holds all of it, no copy is made. */
 static nrl_status fill(reading *r, const decoder *d, int64_t i)
 {
-    layout_piece have = chunk_piece(r->entry, i);
+    layout_shard have = chunk_piece(r->entry, i);
     piece_meeting m = piece_meet(&have, r->want);
     int64_t from, at, n, width = (int64_t)nrl_dtype_size(r->entry->tensor.dtype);
     if (!piece_next_run(&m, &from, &at, &n)) return NRL_OK;
@@ -79,8 +79,7 @@ static nrl_status read_job(void *user, int who, int64_t i)
     return r->want ? fill(r, d, i) : read_chunk(r, d, i, d->raw);
 }
 
-static nrl_status read_entry(checkpoint *c, const index_entry *e, const layout_piece *want, void *to,
-                             int64_t *filled)
+static nrl_status read_entry(checkpoint *c, const index_entry *e, const layout_shard *want, void *to, int64_t *filled)
 {
     arena a = {0};
     int64_t size;
@@ -96,14 +95,14 @@ static nrl_status read_entry(checkpoint *c, const index_entry *e, const layout_p
     return st;
 }
 
-nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_piece *piece, void *to)
+nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_shard *piece, void *to)
 {
     NRL_ASSERT(i, <, c->n_tensors);
     const saved_tensor *t = &c->tensors[i];
     int64_t filled = 0, at, there, n;
-    for (size_t k = 0; k < t->n_pieces; k++) {
-        piece_meeting m = piece_meet(&t->pieces[k]->piece, piece);
-        if (piece_next_run(&m, &at, &there, &n)) NRL_TRY(read_entry(c, t->pieces[k], piece, to, &filled));
+    for (size_t k = 0; k < t->n_shards; k++) {
+        piece_meeting m = piece_meet(&t->shards[k]->piece, piece);
+        if (piece_next_run(&m, &at, &there, &n)) NRL_TRY(read_entry(c, t->shards[k], piece, to, &filled));
     }
     NRL_ASSERT(filled, ==, layout_numel(piece)); /* reader_collect saw to it */
     return NRL_OK;
@@ -112,7 +111,7 @@ nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_piece *piece, v
 nrl_status checkpoint_read_rank(checkpoint *c, int32_t rank, const checkpoint_tensor *t, void *to, bool *found)
 {
     const file_index *f = rank < c->m.world ? &c->files[rank] : NULL;
-    layout_piece whole = piece_of_whole(t->n_dims, t->dims);
+    layout_shard whole = piece_of_whole(t->n_dims, t->dims);
     int64_t filled = 0;
     *found = false;
     for (size_t i = 0; f && i < f->n_entries; i++) {

@@ -59,11 +59,13 @@ static nrl_status check_header(const manifest *m, int32_t rank, const char *path
 }
 
 /* Of a signed checkpoint: the index is the one that the manifest stands for, and stands for every chunk. */
-static nrl_status check_digests(const manifest_file *f, const char *path, const char *text, size_t size, const file_index *index)
+static nrl_status check_digests(const manifest_file *f, const char *path, const char *text, size_t size,
+                                const file_index *index)
 {
     char digest[SIGN_DIGEST_TEXT];
     sign_digest_text(text, size, digest);
-    if (strcmp(digest, f->digest)) return nrl_fail(NRL_ERR_CORRUPT, "%s: its index is not the one that was signed", path);
+    if (strcmp(digest, f->digest))
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: its index is not the one that was signed", path);
     for (size_t i = 0; i < index->n_entries; i++)
         if (!index->entries[i].has_digests)
             return nrl_fail(NRL_ERR_CORRUPT, "%s: '%.200s' is not signed", path, index->entries[i].tensor.name);
@@ -104,7 +106,8 @@ static nrl_status read_file(checkpoint *c, int32_t rank, const char *path)
 static nrl_status read_files(checkpoint *c)
 {
     c->files = arena_alloc(&c->memory, (size_t)c->m.world * sizeof *c->files);
-    for (int32_t r = 0; r < c->m.world; r++) NRL_TRY(read_file(c, r, reader_path(&c->memory, c->dir, r)));
+    for (int32_t r = 0; r < c->m.world; r++)
+        NRL_TRY(read_file(c, r, reader_path(&c->memory, c->dir, r)));
     return reader_collect(c);
 }
 
@@ -132,8 +135,10 @@ nrl_status checkpoint_open_signed(const char *dir, const sign_public_key *key, c
     nrl_status st = read_manifest(&c->memory, c->dir, key, &c->m, &c->manifest_bytes);
     if (st == NRL_OK) st = read_files(c);
     if (st == NRL_OK) st = checkpoint_use_threads(c, 1);
-    if (st == NRL_OK) *out = c;
-    else checkpoint_close(c);
+    if (st == NRL_OK)
+        *out = c;
+    else
+        checkpoint_close(c);
     return st;
 }
 
@@ -178,8 +183,10 @@ nrl_status checkpoint_use_threads(checkpoint *c, int threads)
         decoder *d = &c->decoders[c->n_decoders];
         NRL_TRY(codec_create(&d->codec));
         d->stored = malloc(2 * (size_t)CODEC_CHUNK);
-        if (d->stored) d->raw = d->stored + CODEC_CHUNK;
-        else codec_destroy(d->codec);
+        if (d->stored)
+            d->raw = d->stored + CODEC_CHUNK;
+        else
+            codec_destroy(d->codec);
         if (!d->stored) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's buffers");
     }
     return NRL_OK;
@@ -193,7 +200,7 @@ void checkpoint_close(checkpoint *c)
     free(c);
 }
 
-/* ---- facts ---- */
+/* ---- info ---- */
 
 const sign_public_key *checkpoint_signer(const checkpoint *c)
 {
@@ -258,7 +265,8 @@ int64_t checkpoint_tensor_bytes(const checkpoint *c, size_t i)
 {
     const saved_tensor *t = tensor_at(c, i);
     int64_t bytes = 0;
-    for (size_t k = 0; k < t->n_pieces; k++) bytes += index_entry_bytes(t->pieces[k]);
+    for (size_t k = 0; k < t->n_shards; k++)
+        bytes += index_entry_bytes(t->shards[k]);
     return bytes;
 }
 
@@ -266,18 +274,20 @@ int64_t checkpoint_tensor_stored(const checkpoint *c, size_t i)
 {
     const saved_tensor *t = tensor_at(c, i);
     int64_t bytes = 0;
-    for (size_t k = 0; k < t->n_pieces; k++) bytes += index_entry_stored(t->pieces[k]);
+    for (size_t k = 0; k < t->n_shards; k++)
+        bytes += index_entry_stored(t->shards[k]);
     return bytes;
 }
 
 int checkpoint_tensor_pieces(const checkpoint *c, size_t i)
 {
-    return (int)tensor_at(c, i)->n_pieces;
+    return (int)tensor_at(c, i)->n_shards;
 }
 
 int64_t checkpoint_bytes(const checkpoint *c)
 {
     int64_t bytes = c->manifest_bytes;
-    for (int32_t r = 0; r < c->m.world; r++) bytes += c->m.files[r].size;
+    for (int32_t r = 0; r < c->m.world; r++)
+        bytes += c->m.files[r].size;
     return bytes;
 }

@@ -10,8 +10,8 @@
 
 typedef struct {
     checkpoint_tensor tensor;
-    size_t n_pieces;
-    const index_entry **pieces; /* disjoint, together the whole tensor */
+    size_t n_shards;
+    const index_entry **shards; /* disjoint, together the whole tensor */
 } saved_tensor;
 
 /* Scratch memory of one thread that decodes. */

@@ -79,8 +79,8 @@ nrl_status sign_read_secret(const char *path, sign_secret_key *out)
 {
     struct stat s;
     if (stat(path, &s) == 0 && (s.st_mode & (S_IRWXG | S_IRWXO)))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: others may read it (mode %03o), expected mode 600\nhint: chmod 600 %s", path,
-                        (unsigned)(s.st_mode & 0777), path);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: others may read it (mode %03o), expected mode 600\nhint: chmod 600 %s",
+                        path, (unsigned)(s.st_mode & 0777), path);
     return read_key(path, secret_word, out->bytes, sizeof out->bytes);
 }
 

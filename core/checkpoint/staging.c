@@ -69,12 +69,14 @@ nrl_status staging_take(staging *s, size_t size, void **room)
 
 void staging_reset(staging *s)
 {
-    for (size_t i = 0; i < s->n; i++) s->blocks[i].used = 0;
+    for (size_t i = 0; i < s->n; i++)
+        s->blocks[i].used = 0;
 }
 
 void staging_free(staging *s)
 {
-    for (size_t i = 0; i < s->n; i++) munmap(s->blocks[i].base, s->blocks[i].size);
+    for (size_t i = 0; i < s->n; i++)
+        munmap(s->blocks[i].base, s->blocks[i].size);
     free(s->blocks);
     *s = (staging){0};
 }
@@ -97,7 +99,8 @@ static void stream(char *to, const char *from, size_t size)
 #ifdef __SSE2__
     for (; done + 4 * PAGE <= size; done += 4 * PAGE)
         for (size_t line = done; line < done + PAGE; line += ALIGN)
-            for (size_t page = 0; page < 4 * PAGE; page += PAGE) stream_line(to + line + page, from + line + page);
+            for (size_t page = 0; page < 4 * PAGE; page += PAGE)
+                stream_line(to + line + page, from + line + page);
     _mm_sfence();
 #endif
     memcpy(to + done, from + done, size - done);
@@ -115,7 +118,8 @@ static nrl_status copy(void *user, int who, int64_t i)
 void staging_copy_all(workers *pool, const staging_copy *copies, size_t n)
 {
     size_t n_cut = 0, k = 0;
-    for (size_t i = 0; i < n; i++) n_cut += (copies[i].size + STRIDE - 1) / STRIDE;
+    for (size_t i = 0; i < n; i++)
+        n_cut += (copies[i].size + STRIDE - 1) / STRIDE;
     staging_copy *cut = mem_alloc((n_cut + 1) * sizeof *cut);
     for (size_t i = 0; i < n; i++)
         for (size_t at = 0; at < copies[i].size; at += STRIDE) {

@@ -1,5 +1,5 @@
 /*
- * tensors.c - the pieces of all files put together to tensors: each element must be there exactly once.
+ * tensors.c - the shards of all files put together to tensors: each element must be there exactly once.
  */
 #include "checkpoint/reader.h"
 #include "checkpoint/tiling.h"
@@ -25,13 +25,14 @@ static int by_name_then_place(const void *a, const void *b)
     return order ? order : x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Each element is in one of the pieces. */
+/* Each element is in one of the shards. */
 static bool make_up_the_whole(const saved_tensor *t)
 {
-    const layout_piece **pieces = mem_alloc((t->n_pieces + 1) * sizeof *pieces);
-    for (size_t i = 0; i < t->n_pieces; i++) pieces[i] = &t->pieces[i]->piece;
-    bool exact = tiling_is_exact(pieces, t->n_pieces);
-    free(pieces);
+    const layout_shard **shards = mem_alloc((t->n_shards + 1) * sizeof *shards);
+    for (size_t i = 0; i < t->n_shards; i++)
+        shards[i] = &t->shards[i]->piece;
+    bool exact = tiling_is_exact(shards, t->n_shards);
+    free(shards);
     return exact;
 }
 
@@ -43,20 +44,21 @@ static bool is_alike(const checkpoint_tensor *a, const checkpoint_tensor *b)
 
 static nrl_status check(const checkpoint *c, saved_tensor *t)
 {
-    for (size_t i = 0; i < t->n_pieces; i++)
-        if (!is_alike(&t->tensor, &t->pieces[i]->tensor))
+    for (size_t i = 0; i < t->n_shards; i++)
+        if (!is_alike(&t->tensor, &t->shards[i]->tensor))
             return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%.200s' is %s in one file and %s in another", c->dir,
                             t->tensor.slot, t->tensor.name, tensor_describe(&t->tensor).text,
-                            tensor_describe(&t->pieces[i]->tensor).text);
+                            tensor_describe(&t->shards[i]->tensor).text);
     if (make_up_the_whole(t)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "%s: the pieces of %s of '%.200s' do not make up the whole", c->dir,
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: the shards of %s of '%.200s' do not make up the whole", c->dir,
                     t->tensor.slot, t->tensor.name);
 }
 
 static size_t meet_all(const checkpoint *c, met **out)
 {
     size_t n = 0;
-    for (int32_t r = 0; r < c->m.world; r++) n += c->files[r].n_entries;
+    for (int32_t r = 0; r < c->m.world; r++)
+        n += c->files[r].n_entries;
     *out = mem_alloc((n + 1) * sizeof **out);
     n = 0;
     for (int32_t r = 0; r < c->m.world; r++)
@@ -83,13 +85,13 @@ static int by_place(const void *a, const void *b)
 /* Runs of equal names become tensors. */
 static size_t group(checkpoint *c, const met *all, size_t n, placed *out)
 {
-    const index_entry **pieces = arena_alloc(&c->memory, (n + 1) * sizeof *pieces);
+    const index_entry **shards = arena_alloc(&c->memory, (n + 1) * sizeof *shards);
     size_t n_tensors = 0;
     for (size_t i = 0; i < n; i++) {
-        pieces[i] = all[i].entry;
+        shards[i] = all[i].entry;
         if (i == 0 || by_name(&all[i].entry->tensor, &all[i - 1].entry->tensor))
-            out[n_tensors++] = (placed){{all[i].entry->tensor, 0, &pieces[i]}, all[i].at};
-        out[n_tensors - 1].t.n_pieces++;
+            out[n_tensors++] = (placed){{all[i].entry->tensor, 0, &shards[i]}, all[i].at};
+        out[n_tensors - 1].t.n_shards++;
     }
     return n_tensors;
 }
@@ -130,8 +132,10 @@ int64_t checkpoint_find_tensor(const checkpoint *c, const char *name, const char
         size_t middle = low + (high - low) / 2;
         int order = by_name(&wanted, &c->tensors[c->by_name[middle]].tensor);
         if (order == 0) return (int64_t)c->by_name[middle];
-        if (order < 0) high = middle;
-        else low = middle + 1;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return -1;
 }

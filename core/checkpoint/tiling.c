@@ -19,7 +19,7 @@ typedef struct {
 
 static int by_box_then_range(const void *a, const void *b)
 {
-    const layout_piece *x = *(const layout_piece *const *)a, *y = *(const layout_piece *const *)b;
+    const layout_shard *x = *(const layout_shard *const *)a, *y = *(const layout_shard *const *)b;
     for (int d = 0; d < x->n_dims; d++) {
         if (x->begin[d] != y->begin[d]) return x->begin[d] < y->begin[d] ? -1 : 1;
         if (x->end[d] != y->end[d]) return x->end[d] < y->end[d] ? -1 : 1;
@@ -27,13 +27,13 @@ static int by_box_then_range(const void *a, const void *b)
     return x->flat_begin < y->flat_begin ? -1 : x->flat_begin > y->flat_begin;
 }
 
-static bool is_same_box(const layout_piece *a, const layout_piece *b)
+static bool is_same_box(const layout_shard *a, const layout_shard *b)
 {
     size_t size = (size_t)a->n_dims * sizeof *a->begin;
     return !memcmp(a->begin, b->begin, size) && !memcmp(a->end, b->end, size);
 }
 
-static int64_t box_numel(const layout_piece *p)
+static int64_t box_numel(const layout_shard *p)
 {
     int64_t n = 1;
     for (int d = 0; d < p->n_dims; d++)
@@ -41,20 +41,20 @@ static int64_t box_numel(const layout_piece *p)
     return n;
 }
 
-/* Of n sorted pieces: how many are of the first one's box, or 0 where their ranges do not make it
+/* Of n sorted shards: how many are of the first one's box, or 0 where their ranges do not make it
  * up. */
-static size_t one_box(const layout_piece **pieces, size_t n)
+static size_t one_box(const layout_shard **shards, size_t n)
 {
     int64_t reached = 0;
     size_t i = 0;
-    for (; i < n && is_same_box(pieces[0], pieces[i]); i++) {
-        if (pieces[i]->flat_begin != reached) return 0;
-        reached = pieces[i]->flat_end;
+    for (; i < n && is_same_box(shards[0], shards[i]); i++) {
+        if (shards[i]->flat_begin != reached) return 0;
+        reached = shards[i]->flat_end;
     }
-    return reached == box_numel(pieces[0]) ? i : 0;
+    return reached == box_numel(shards[0]) ? i : 0;
 }
 
-static size_t add_corners(const layout_piece *p, int64_t sign, corner *out)
+static size_t add_corners(const layout_shard *p, int64_t sign, corner *out)
 {
     size_t n = (size_t)1 << p->n_dims;
     for (size_t k = 0; k < n; k++) {
@@ -88,9 +88,9 @@ static bool cancel(corner *corners, size_t n)
 }
 
 /* boxes: one piece of each. */
-static bool boxes_tile(const layout_piece *const *boxes, size_t n)
+static bool boxes_tile(const layout_shard *const *boxes, size_t n)
 {
-    layout_piece whole = piece_of_whole(boxes[0]->n_dims, boxes[0]->dims);
+    layout_shard whole = piece_of_whole(boxes[0]->n_dims, boxes[0]->dims);
     if (n == 1) return is_same_box(boxes[0], &whole);
     corner *corners = mem_alloc((n + 1) * sizeof *corners << boxes[0]->n_dims);
     size_t used = add_corners(&whole, -1, corners);
@@ -101,22 +101,21 @@ static bool boxes_tile(const layout_piece *const *boxes, size_t n)
     return exact;
 }
 
-bool tiling_is_exact(const layout_piece **pieces, size_t n)
+bool tiling_is_exact(const layout_shard **shards, size_t n)
 {
     size_t n_held = 0, n_boxes = 0;
     for (size_t i = 0; i < n; i++)
-        if (layout_numel(pieces[i]) > 0) pieces[n_held++] = pieces[i];
+        if (layout_numel(shards[i]) > 0) shards[n_held++] = shards[i];
     if (!n_held) { /* nothing is held of a tensor without elements */
-        layout_piece whole =
-            n ? piece_of_whole(pieces[0]->n_dims, pieces[0]->dims) : (layout_piece){.flat_end = 1};
+        layout_shard whole = n ? piece_of_whole(shards[0]->n_dims, shards[0]->dims) : (layout_shard){.flat_end = 1};
         return layout_numel(&whole) == 0;
     }
-    qsort(pieces, n_held, sizeof *pieces, by_box_then_range);
+    qsort(shards, n_held, sizeof *shards, by_box_then_range);
     for (size_t i = 0; i < n_held;) {
-        size_t used = one_box(pieces + i, n_held - i);
+        size_t used = one_box(shards + i, n_held - i);
         if (!used) return false;
-        pieces[n_boxes++] = pieces[i];
+        shards[n_boxes++] = shards[i];
         i += used;
     }
-    return boxes_tile(pieces, n_boxes);
+    return boxes_tile(shards, n_boxes);
 }

@@ -50,7 +50,8 @@ static void *work(void *user)
     pthread_mutex_lock(&w->lock);
     int who = ++w->n_named;
     for (;;) {
-        while (!w->leave && w->run == seen) pthread_cond_wait(&w->begin, &w->lock);
+        while (!w->leave && w->run == seen)
+            pthread_cond_wait(&w->begin, &w->lock);
         if (w->leave) break;
         seen = w->run;
         w->n_busy++;
@@ -96,7 +97,8 @@ void workers_destroy(workers *w)
     w->leave = true;
     pthread_cond_broadcast(&w->begin);
     pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->n; i++) pthread_join(w->threads[i], NULL);
+    for (int i = 0; i < w->n; i++)
+        pthread_join(w->threads[i], NULL);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->begin);
     pthread_cond_destroy(&w->end);
@@ -115,7 +117,8 @@ nrl_status workers_run(workers *w, int64_t n, workers_job job, void *user)
     w->run++;
     if (n > 1) pthread_cond_broadcast(&w->begin);
     take_jobs(w, 0);
-    while (w->n_busy) pthread_cond_wait(&w->end, &w->lock);
+    while (w->n_busy)
+        pthread_cond_wait(&w->end, &w->lock);
     nrl_status st = w->status;
     char *text = w->text;
     w->text = NULL;

@@ -28,8 +28,10 @@ nrl_status checkpoint_writer_open(const checkpoint_writer_options *o, checkpoint
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->written, NULL);
     nrl_status st = encoder_open(o->threads, &w->encoder);
-    if (st == NRL_OK) *out = w;
-    else checkpoint_writer_close(w, true);
+    if (st == NRL_OK)
+        *out = w;
+    else
+        checkpoint_writer_close(w, true);
     return st;
 }
 
@@ -71,7 +73,7 @@ static nrl_status try_disk(checkpoint_writer *w, int64_t bytes)
         close(fd);
         unlink(path);
     }
-    if (st == NRL_ERR_FULL) nrl_note("the checkpoint needs %lld bytes or a little less", (long long)bytes);
+    if (st == NRL_ERR_FULL) nrl_add_context("the checkpoint needs %lld bytes or a little less", (long long)bytes);
     free(path);
     return st;
 }
@@ -105,7 +107,7 @@ void checkpoint_begin(checkpoint_writer *w, int64_t step)
     w->outcome = (checkpoint_outcome){.dir = w->final, .step = step};
 }
 
-static void add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece, const void *host,
+static void add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece, const void *host,
                 bool in_staging)
 {
     NRL_ASSERT(w->state, ==, WRITER_FILLING);
@@ -122,14 +124,13 @@ static void add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_p
     w->entries[w->n_entries++] = (rank_file_entry){e, host};
 }
 
-void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece,
+void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,
                            const void *host)
 {
     add(w, t, piece, host, false);
 }
 
-nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_piece *piece,
-                               void **room)
+nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece, void **room)
 {
     size_t size = (size_t)layout_numel(piece) * nrl_dtype_size(t->dtype);
     NRL_TRY(staging_take(&w->memory, size, room));
@@ -236,7 +237,8 @@ bool checkpoint_is_writing(checkpoint_writer *w)
 nrl_status checkpoint_poll(checkpoint_writer *w, bool wait, checkpoint_outcome *out, bool *done)
 {
     pthread_mutex_lock(&w->lock);
-    while (wait && w->state == WRITER_WRITING) pthread_cond_wait(&w->written, &w->lock);
+    while (wait && w->state == WRITER_WRITING)
+        pthread_cond_wait(&w->written, &w->lock);
     *done = w->state == WRITER_WRITTEN;
     if (*done) w->state = WRITER_IDLE;
     pthread_mutex_unlock(&w->lock);

@@ -27,7 +27,7 @@ struct checkpoint_writer {
     bool has_thread;
     pthread_t thread;
 
-    /* the save at hand */
+    /* the current save */
     arena save;
     int64_t serial; /* counts saves of this process, alike on all ranks */
     int64_t step;

@@ -66,7 +66,8 @@ static bool is_before(const nrl_mesh_axis *x, const nrl_mesh_axis *y)
 static config_axis *add_axis(config_run *run, const nrl_mesh_axis *axis)
 {
     size_t at = run->n_axes++;
-    for (; at > 0 && is_before(axis, run->axes[at - 1].axis); at--) run->axes[at] = run->axes[at - 1];
+    for (; at > 0 && is_before(axis, run->axes[at - 1].axis); at--)
+        run->axes[at] = run->axes[at - 1];
     run->axes[at] = (config_axis){.axis = axis, .size = axis->takes_rest ? 0 : 1};
     return &run->axes[at];
 }
@@ -157,23 +158,32 @@ static const char *names_of_axes(const reading *r)
 static void unknown_axis(const reading *r, const nrl_node *at, const char *key)
 {
     suggestion near = {.word = key};
-    for (size_t i = 0; i < r->n; i++) suggest_offer(&near, r->servers[i].axis->name);
-    if (near.best) problems_add(r->problems, at, "parallel.%s: unknown key; did you mean '%s'?", key, near.best);
-    else problems_add(r->problems, at, "parallel.%s: unknown key; there are: %s", key, names_of_axes(r));
+    for (size_t i = 0; i < r->n; i++)
+        suggest_offer(&near, r->servers[i].axis->name);
+    if (near.best)
+        problems_add(r->problems, at, "parallel.%s: unknown key; did you mean '%s'?", key, near.best);
+    else
+        problems_add(r->problems, at, "parallel.%s: unknown key; there are: %s", key, names_of_axes(r));
 }
 
 /* A map of axes alone. */
 static void read_map(const reading *r, const nrl_node *map)
 {
     bool any = false;
-    for (size_t i = 0; i < nrl_node_size(map); i++) any = any || server_of(r, nrl_node_key(map, i));
+    for (size_t i = 0; i < nrl_node_size(map); i++)
+        any = any || server_of(r, nrl_node_key(map, i));
     for (size_t i = 0; i < nrl_node_size(map); i++) {
         const char *key = nrl_node_key(map, i);
         const config_server *s = server_of(r, key);
-        if (s) read_axis(r, s->axis, nrl_node_at(map, i));
-        else if (any || nrl_node_size(map) > 1) unknown_axis(r, nrl_node_at(map, i), key);
-        else problems_add(r->problems, map, "parallel.%s: no axis (%s); an option stands beside a name: expected "
-                          "{name: STRATEGY, OPTION: VALUE} or {AXIS: STRATEGY}", key, names_of_axes(r));
+        if (s)
+            read_axis(r, s->axis, nrl_node_at(map, i));
+        else if (any || nrl_node_size(map) > 1)
+            unknown_axis(r, nrl_node_at(map, i), key);
+        else
+            problems_add(r->problems, map,
+                         "parallel.%s: no axis (%s); an option stands beside a name: expected "
+                         "{name: STRATEGY, OPTION: VALUE} or {AXIS: STRATEGY}",
+                         key, names_of_axes(r));
     }
 }
 
@@ -189,10 +199,13 @@ static void read_named(const reading *r, const nrl_node *node)
         const config_server *s = server_of(r, key);
         if (!s || !strcmp(key, "name") || config_has_option(r->servers, r->n, name, key)) continue;
         options = node_without(r->a, options, key);
-        if (!axis || strcmp(s->axis->name, axis->name)) read_axis(r, s->axis, nrl_node_at(node, i));
-        else problems_add(r->problems, nrl_node_at(node, i),
-                          "parallel.%s: the axis of '%s', which stands beside it: expected parallel: "
-                          "{%s: {name: %s, ...}, ...}", key, name, key, name);
+        if (!axis || strcmp(s->axis->name, axis->name))
+            read_axis(r, s->axis, nrl_node_at(node, i));
+        else
+            problems_add(r->problems, nrl_node_at(node, i),
+                         "parallel.%s: the axis of '%s', which stands beside it: expected parallel: "
+                         "{%s: {name: %s, ...}, ...}",
+                         key, name, key, name);
     }
     config_axis none;
     read_rest(r, "parallel", options, axis ? add_axis(r->run, axis) : &none);
@@ -208,8 +221,9 @@ static void check_rest(const reading *r)
     for (size_t i = 0; i < r->run->n_axes; i++) {
         const config_axis *x = &r->run->axes[i];
         if (x->size) continue;
-        if (open) problems_add(r->problems, x->strategy.at, "parallel.%s.size: required, as parallel.%s has none",
-                               x->axis->name, open->axis->name);
+        if (open)
+            problems_add(r->problems, x->strategy.at, "parallel.%s.size: required, as parallel.%s has none",
+                         x->axis->name, open->axis->name);
         open = x;
     }
 }
@@ -234,10 +248,13 @@ void config_axes(arena *a, config_problems *problems, const config_server *serve
     bool map = nrl_node_kind(node) == NRL_NODE_MAP && !nrl_node_find(node, "name");
     const config_server *rest = config_server_of(servers, n, NULL);
     run->axes = arena_alloc(a, (nrl_node_size(node) + 2) * sizeof *run->axes);
-    if (!map) read_named(&r, node);
-    else read_map(&r, node);
+    if (!map)
+        read_named(&r, node);
+    else
+        read_map(&r, node);
     bool any = false;
-    for (size_t i = 0; i < run->n_axes; i++) any = any || run->axes[i].axis->takes_rest;
+    for (size_t i = 0; i < run->n_axes; i++)
+        any = any || run->axes[i].axis->takes_rest;
     if (!any && rest) read_axis(&r, rest->axis, NULL);
     check_rest(&r);
     resolve(&r);

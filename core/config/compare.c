@@ -24,7 +24,7 @@ static const struct {
     {"data.prefetch", CONFIG_KEY_FREE},
     {"data.cache", CONFIG_KEY_FREE},
     {"algorithm", CONFIG_KEY_COMPARED},
-    {"algorithm.check_start", CONFIG_KEY_FREE},
+    {"algorithm.check_initial_loss", CONFIG_KEY_FREE},
     {"algorithm.reference_model", CONFIG_KEY_BY_CONTENT},
     {"train", CONFIG_KEY_COMPARED},
     {"train.steps", CONFIG_KEY_FREE}, /* the rates that follow from them are compared */
@@ -95,7 +95,8 @@ static bool is_same_value(const nrl_node *a, const nrl_node *b)
 {
     if (nrl_node_kind(a) <= NRL_NODE_NULL || nrl_node_kind(b) <= NRL_NODE_NULL)
         return nrl_node_kind(a) <= NRL_NODE_NULL && nrl_node_kind(b) <= NRL_NODE_NULL;
-    if (is_number(a) && is_number(b) && nrl_node_kind(a) != nrl_node_kind(b)) return nrl_node_f64(a, 0) == nrl_node_f64(b, 0);
+    if (is_number(a) && is_number(b) && nrl_node_kind(a) != nrl_node_kind(b))
+        return nrl_node_f64(a, 0) == nrl_node_f64(b, 0);
     char *left = json_write(a, 0), *right = json_write(b, 0);
     bool same = !strcmp(left, right);
     free(left);
@@ -153,7 +154,8 @@ static bool are_lists_of_maps(const nrl_node *a, const nrl_node *b)
     size_t n = nrl_node_size(a);
     if (nrl_node_kind(a) != NRL_NODE_LIST || nrl_node_kind(b) != NRL_NODE_LIST || n != nrl_node_size(b)) return false;
     for (size_t i = 0; i < n; i++)
-        if (nrl_node_kind(nrl_node_at(a, i)) != NRL_NODE_MAP || nrl_node_kind(nrl_node_at(b, i)) != NRL_NODE_MAP) return false;
+        if (nrl_node_kind(nrl_node_at(a, i)) != NRL_NODE_MAP || nrl_node_kind(nrl_node_at(b, i)) != NRL_NODE_MAP)
+            return false;
     return true;
 }
 

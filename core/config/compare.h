@@ -12,7 +12,7 @@
 typedef enum {
     CONFIG_KEY_COMPARED = 0,
     CONFIG_KEY_FREE,
-    CONFIG_KEY_BY_CONTENT /* a path is free, because what it leads to is compared; any other text is compared */
+    CONFIG_KEY_BY_CONTENT /* a path is free, because what it is_rank0 to is compared; any other text is compared */
 } config_key_class;
 
 /* Of "train.steps", or of a whole section ("loggers"); a section of a plugin is called as in the config. */
@@ -26,6 +26,7 @@ typedef void (*config_difference)(void *user, const char *key, const nrl_node *w
 void config_compare(const nrl_node *was, const nrl_node *is, const nrl_node *given, config_difference tell, void *user);
 
 /* Compares any two trees, maps key by key. */
-void config_compare_trees(const char *path, const nrl_node *was, const nrl_node *is, config_difference tell, void *user);
+void config_compare_trees(const char *path, const nrl_node *was, const nrl_node *is, config_difference tell,
+                          void *user);
 
 #endif

@@ -32,8 +32,7 @@ const char *config_absolute(arena *a, const char *path)
 
 static bool is_component_slot(const char *key)
 {
-    static const char *const slots[] = {"algorithm", "optimizer", "schedule", "parallel",
-                                        "backend", "collective"};
+    static const char *const slots[] = {"algorithm", "optimizer", "schedule", "parallel", "backend", "collective"};
     for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
         if (!strcmp(slots[i], key)) return true;
     return false;
@@ -100,19 +99,15 @@ struct file_link {
     const file_link *from;
 };
 
-static nrl_status read_chain(arena *a, const char *path, const file_link *from, size_t *n_files,
-                             nrl_node **root);
+static nrl_status read_chain(arena *a, const char *path, const file_link *from, size_t *n_files, nrl_node **root);
 
-static nrl_status merge_default(arena *a, const nrl_node *name, const file_link *from,
-                                size_t *n_files, nrl_node **base)
+static nrl_status merge_default(arena *a, const nrl_node *name, const file_link *from, size_t *n_files, nrl_node **base)
 {
     const char *text = nrl_node_string(name, NULL);
     nrl_node *below;
-    if (!text)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: defaults: expected the path of a YAML file",
-                        nrl_node_place(name));
+    if (!text) return nrl_fail(NRL_ERR_CONFIG, "%s: defaults: expected the path of a YAML file", nrl_node_place(name));
     if (read_chain(a, config_path(a, name, text), from, n_files, &below) != NRL_OK) {
-        nrl_note("%s: defaults", nrl_node_place(name));
+        nrl_add_context("%s: defaults", nrl_node_place(name));
         return NRL_ERR_CONFIG;
     }
     *base = *base ? config_merge(a, *base, below) : below;
@@ -134,11 +129,9 @@ static nrl_status lay_on_defaults(arena *a, const file_link *here, size_t *n_fil
 
 static nrl_status check_chain(const char *path, const file_link *here, size_t *n_files)
 {
-    if (++*n_files > MAX_FILES)
-        return nrl_fail(NRL_ERR_CONFIG, "more than %d files in a chain of defaults", MAX_FILES);
+    if (++*n_files > MAX_FILES) return nrl_fail(NRL_ERR_CONFIG, "more than %d files in a chain of defaults", MAX_FILES);
     for (const file_link *l = here->from; l; l = l->from)
-        if (!strcmp(l->path, here->path))
-            return nrl_fail(NRL_ERR_CONFIG, "%s inherits from itself", path);
+        if (!strcmp(l->path, here->path)) return nrl_fail(NRL_ERR_CONFIG, "%s inherits from itself", path);
     return NRL_OK;
 }
 
@@ -150,8 +143,7 @@ static nrl_status take_document(arena *a, const file_link *here, size_t *n_files
     return lay_on_defaults(a, here, n_files, root);
 }
 
-static nrl_status read_chain(arena *a, const char *path, const file_link *from, size_t *n_files,
-                             nrl_node **root)
+static nrl_status read_chain(arena *a, const char *path, const file_link *from, size_t *n_files, nrl_node **root)
 {
     char *real = realpath(path, NULL);
     file_link here = {real ? arena_strdup(a, real) : path, from};
@@ -299,8 +291,7 @@ static void substitute(const substitution *s, nrl_node *n)
         substitute(s, (nrl_node *)nrl_node_at(n, i));
 }
 
-void config_substitute(arena *a, config_problems *problems, nrl_node *root,
-                       const char *(*lookup)(const char *name))
+void config_substitute(arena *a, config_problems *problems, nrl_node *root, const char *(*lookup)(const char *name))
 {
     substitute(&(substitution){a, problems, lookup}, root);
 }

@@ -23,8 +23,7 @@ void config_override(arena *a, config_problems *problems, nrl_node *root, const 
 
 /* Replaces ${env:VAR} in every text; `lookup` is getenv of the command line. A value that is one
  * variable alone is read like unquoted text: it may be a number. [main] */
-void config_substitute(arena *a, config_problems *problems, nrl_node *root,
-                       const char *(*lookup)(const char *name));
+void config_substitute(arena *a, config_problems *problems, nrl_node *root, const char *(*lookup)(const char *name));
 
 /* The tree with `over` laid on `base`; takes both. In a component slot a word counts as {name:
  * word}, and what names another component than the one below replaces it: options of one plugin

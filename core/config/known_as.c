@@ -78,7 +78,6 @@ const char *known_elsewhere(arena *a, const char *word)
     const config_section *s = config_sections(&n);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < s[i].n_rows; k++)
-            if (!strcmp(s[i].rows[k].name, word))
-                return *s[i].name ? arena_printf(a, "%s.%s", s[i].name, word) : word;
+            if (!strcmp(s[i].rows[k].name, word)) return *s[i].name ? arena_printf(a, "%s.%s", s[i].name, word) : word;
     return NULL;
 }

@@ -58,8 +58,8 @@ static const char *found(const slot *s)
 
 static void expected(const slot *s, const char *what)
 {
-    problems_add(s->problems, s->value, "%s: expected %s, found %s",
-                 full_name(s->a, s->section, s->row->name), what, found(s));
+    problems_add(s->problems, s->value, "%s: expected %s, found %s", full_name(s->a, s->section, s->row->name), what,
+                 found(s));
 }
 
 /* ---- one function a type ---- */
@@ -83,8 +83,8 @@ static bool is_in_range(const slot *s, double v)
 {
     const nrl_option *r = s->row;
     if (v >= r->min && v <= r->max) return true;
-    problems_add(s->problems, s->value, "%s: %s is out of range, expected %s",
-                 full_name(s->a, s->section, r->name), found(s), option_range(s->a, r));
+    problems_add(s->problems, s->value, "%s: %s is out of range, expected %s", full_name(s->a, s->section, r->name),
+                 found(s), option_range(s->a, r));
     return false;
 }
 
@@ -180,8 +180,8 @@ static void fill_enum(const slot *s)
         *(int64_t *)s->to = i;
         return;
     }
-    problems_add(s->problems, s->value, "%s: '%.100s' is not one of: %s%s",
-                 full_name(s->a, s->section, r->name), near.word, list_of_choices(s->a, r->choices),
+    problems_add(s->problems, s->value, "%s: '%.100s' is not one of: %s%s", full_name(s->a, s->section, r->name),
+                 near.word, list_of_choices(s->a, r->choices),
                  near.best ? arena_printf(s->a, "; did you mean '%s'?", near.best) : "");
 }
 
@@ -228,8 +228,7 @@ static const nrl_node *default_value(const slot *s, const nrl_node *section)
     if (!r->initial) {
         const nrl_node *at = nrl_node_find(section, r->name);
         problems_add(s->problems, at ? at : section, "%s: required and not given%s%s",
-                     full_name(s->a, s->section, r->name), r->help ? ": " : "",
-                     r->help ? r->help : "");
+                     full_name(s->a, s->section, r->name), r->help ? ": " : "", r->help ? r->help : "");
         return NULL;
     }
     if (r->type == NRL_TYPE_STR || r->type == NRL_TYPE_PATH) {
@@ -241,17 +240,12 @@ static const nrl_node *default_value(const slot *s, const nrl_node *section)
     return value;
 }
 
-static void fill_part(arena *a, config_problems *problems, const char *section,
-                      const nrl_node *node, const option_part *part)
+static void fill_part(arena *a, config_problems *problems, const char *section, const nrl_node *node,
+                      const option_part *part)
 {
     for (size_t i = 0; i < part->n_rows; i++) {
         const nrl_option *row = option_row(part->rows, i, part->stride);
-        slot s = {a,
-                  problems,
-                  section,
-                  row,
-                  nrl_node_find(node, row->name),
-                  (char *)part->out + row->offset};
+        slot s = {a, problems, section, row, nrl_node_find(node, row->name), (char *)part->out + row->offset};
         if (!is_given(s.value)) s.value = default_value(&s, node);
         if (s.value) fill_slot(&s);
     }
@@ -293,8 +287,8 @@ static const char *key_hint(arena *a, const char *full, const suggestion *near, 
     return list_of_keys(a, parts, n_parts);
 }
 
-static void check_keys(arena *a, config_problems *problems, const char *section,
-                       const nrl_node *node, const option_part *parts, size_t n_parts)
+static void check_keys(arena *a, config_problems *problems, const char *section, const nrl_node *node,
+                       const option_part *parts, size_t n_parts)
 {
     for (size_t i = 0; i < nrl_node_size(node); i++) {
         suggestion near = {.word = nrl_node_key(node, i)};
@@ -310,8 +304,8 @@ void options_fill(arena *a, config_problems *problems, const char *section, cons
 {
     if (is_given(node) && node->kind != NRL_NODE_MAP) {
         slot s = {.a = a, .value = node};
-        problems_add(problems, node, "%s: expected a map of options, found %s",
-                     *section ? section : "config", found(&s));
+        problems_add(problems, node, "%s: expected a map of options, found %s", *section ? section : "config",
+                     found(&s));
         return;
     }
     if (nrl_node_kind(node) == NRL_NODE_MAP) check_keys(a, problems, section, node, parts, n_parts);
@@ -330,8 +324,7 @@ void component_read(arena *a, config_problems *problems, const char *section, co
     out->name = is_given(word) ? nrl_node_string(word, NULL) : fallback;
     if (!out->name && is_given(node)) {
         slot s = {.a = a, .value = word};
-        problems_add(problems, word ? word : node,
-                     "%s: expected a word or a map with `name`, found %s", section,
+        problems_add(problems, word ? word : node, "%s: expected a word or a map with `name`, found %s", section,
                      map && !word ? "a map without it" : found(&s));
     }
     if (!out->name) return;
@@ -353,7 +346,8 @@ void choice_read(arena *a, config_problems *problems, const char *section, const
                                                                                : NULL;
     if (wrong) {
         slot s = {.a = a, .value = wrong};
-        problems_add(problems, wrong, "%s: expected a text, or a map with `name` and `path`, found %s", section, found(&s));
+        problems_add(problems, wrong, "%s: expected a text, or a map with `name` and `path`, found %s", section,
+                     found(&s));
         return;
     }
     const char *text = nrl_node_string(path, NULL), *absolute = text;

@@ -19,9 +19,9 @@ typedef struct {
     void *out;
 } option_part;
 
-#define OPTION_PART(table, struct_pointer)                                                         \
-    {                                                                                              \
-        (table), sizeof(table) / sizeof *(table), sizeof *(table), (struct_pointer)                \
+#define OPTION_PART(table, struct_pointer)                                                                             \
+    {                                                                                                                  \
+        (table), sizeof(table) / sizeof *(table), sizeof *(table), (struct_pointer)                                    \
     }
 
 /* Fills every part; mistakes go to `problems` as "section.key: ..." (section "": the top level).
@@ -32,8 +32,7 @@ void options_fill(arena *a, config_problems *problems, const char *section, cons
                   const option_part *parts, size_t n_parts);
 
 /* Appends every option's final value to the map `resolved`: absolute paths, ${env:} as written. */
-void options_resolve(arena *a, const nrl_node *node, const option_part *parts, size_t n_parts,
-                     nrl_node *resolved);
+void options_resolve(arena *a, const nrl_node *node, const option_part *parts, size_t n_parts, nrl_node *resolved);
 
 /* One component slot: a word, or a map with `name` and that plugin's options. */
 typedef struct {

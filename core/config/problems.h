@@ -12,8 +12,7 @@ typedef struct {
 } config_problems;
 
 /* Adds a mistake at a node's place (NULL: no place). Use {0} to start. [main] */
-void problems_add(config_problems *p, const nrl_node *at, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+void problems_add(config_problems *p, const nrl_node *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Takes this thread's error text as one more mistake: for a failed call that has its own words. */
 void problems_take_error(config_problems *p, const nrl_node *at);

@@ -41,8 +41,7 @@ static nrl_node *value_node(arena *a, const nrl_option *row, const void *from)
     }
 }
 
-void options_resolve(arena *a, const nrl_node *node, const option_part *parts, size_t n_parts,
-                     nrl_node *resolved)
+void options_resolve(arena *a, const nrl_node *node, const option_part *parts, size_t n_parts, nrl_node *resolved)
 {
     for (size_t p = 0; p < n_parts; p++)
         for (size_t i = 0; i < parts[p].n_rows; i++) {

@@ -14,8 +14,7 @@ typedef struct {
 
 static const nrl_option source_rows[] = {
     NRL_OPT_PATH(source, path, NULL, "a file of samples"),
-    NRL_OPT_F64(source, weight, "1", 1e-9, 1e9,
-                "how often its samples are drawn, next to the others"),
+    NRL_OPT_F64(source, weight, "1", 1e-9, 1e9, "how often its samples are drawn, next to the others"),
 };
 
 static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, double weight)
@@ -29,8 +28,8 @@ static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, dou
     return map;
 }
 
-static void add_source(arena *a, config_problems *problems, const char *name, const nrl_node *item,
-                       nrl_node *list, nrl_node *resolved)
+static void add_source(arena *a, config_problems *problems, const char *name, const nrl_node *item, nrl_node *list,
+                       nrl_node *resolved)
 {
     source s = {.weight = 1};
     const option_part part = OPTION_PART(source_rows, &s);
@@ -44,8 +43,7 @@ static void add_source(arena *a, config_problems *problems, const char *name, co
     node_append(a, resolved, NULL, source_node(a, item, config_absolute(a, s.path), s.weight));
 }
 
-void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources,
-                   nrl_node *resolved)
+void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources, nrl_node *resolved)
 {
     const nrl_node *given = *sources;
     if (!given) return;
@@ -61,8 +59,7 @@ void rules_sources(arena *a, config_problems *problems, const char *name, const 
     *sources = list;
 }
 
-static void words_only(config_problems *problems, const char *name, const nrl_node *node,
-                       nrl_node_type kind)
+static void words_only(config_problems *problems, const char *name, const nrl_node *node, nrl_node_type kind)
 {
     if (!node) return;
     if (node->kind != kind) {
@@ -113,14 +110,12 @@ static void check_layers(config_problems *problems, const nrl_node *layers)
                          "train.activation_checkpointing.layers: expected whole numbers from 0");
 }
 
-static void recompute_from_map(arena *a, config_problems *problems, const nrl_node *node,
-                               config_recompute *out)
+static void recompute_from_map(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out)
 {
     recompute_map m = {0};
     const option_part part = OPTION_PART(recompute_rows, &m);
     if (node->size != 1) {
-        problems_add(problems, node,
-                     "train.activation_checkpointing: expected one of every, ratio or layers");
+        problems_add(problems, node, "train.activation_checkpointing: expected one of every, ratio or layers");
         return;
     }
     options_fill(a, problems, "train.activation_checkpointing", node, &part, 1);
@@ -131,8 +126,7 @@ static void recompute_from_map(arena *a, config_problems *problems, const nrl_no
                               m.every, m.ratio, m.layers};
 }
 
-void rules_recompute(arena *a, config_problems *problems, const nrl_node *node,
-                     config_recompute *out)
+void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out)
 {
     const char *word = nrl_node_string(node, "");
     *out = (config_recompute){CONFIG_RECOMPUTE_NONE, 0, 0, NULL};
@@ -204,8 +198,7 @@ static void check_precision(config_problems *problems, const nrl_node *root, con
                      "train.master: split16 keeps fp32 masters as bf16 weights and the rest of their bits: it "
                      "needs train.precision: bf16");
     if (t->gradients == CONFIG_GRADIENTS_BF16 && t->precision != CONFIG_BF16)
-        problems_add(problems, place(root, "train", "gradients"),
-                     "train.gradients: bf16 needs train.precision: bf16");
+        problems_add(problems, place(root, "train", "gradients"), "train.gradients: bf16 needs train.precision: bf16");
 }
 
 static void check_divergence(config_problems *problems, const nrl_node *root, const config_train *t)
@@ -224,8 +217,7 @@ static void check_model(config_problems *problems, const nrl_node *root, const c
         problems_add(problems, place(root, "model", "config"),
                      "model: give path or config, not both\n"
                      "hint: on the command line 'model={path: DIR}' replaces the section");
-    if (!path && !config)
-        problems_add(problems, place(root, "model", "path"), "model: path or config is required");
+    if (!path && !config) problems_add(problems, place(root, "model", "path"), "model: path or config is required");
 }
 
 static void check_eval(config_problems *problems, const nrl_node *root, const config_run *run)
@@ -233,8 +225,7 @@ static void check_eval(config_problems *problems, const nrl_node *root, const co
     if (run->eval.every && !run->data.eval)
         problems_add(problems, place(root, "eval", "every"), "eval.every needs data.eval");
     if (run->eval.early_stop && !run->eval.every)
-        problems_add(problems, place(root, "eval", "early_stop"),
-                     "eval.early_stop needs eval.every");
+        problems_add(problems, place(root, "eval", "early_stop"), "eval.early_stop needs eval.every");
 }
 
 static void check_export(config_problems *problems, const nrl_node *root, const config_run *run)

@@ -26,19 +26,20 @@ static void dynamic_scale(arena *a, config_problems *problems, const nrl_node *m
         problems_add(problems, map, "train.loss_scale: init %g is below min %g", out->init, out->min);
 }
 
-void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16,
-                      config_loss_scale *out)
+void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16, config_loss_scale *out)
 {
     nrl_node_type kind = nrl_node_kind(node);
     double number = nrl_node_f64(node, 0);
     *out = (config_loss_scale){.init = 1};
     if (node && kind != NRL_NODE_NULL && !is_fp16)
         problems_add(problems, node, "train.loss_scale: has no effect here, expected with it train.precision: fp16");
-    else if (!is_fp16) return;
+    else if (!is_fp16)
+        return;
     else if (kind == NRL_NODE_MAP || kind == NRL_NODE_NONE || kind == NRL_NODE_NULL ||
              !strcmp(nrl_node_string(node, ""), "dynamic"))
         dynamic_scale(a, problems, kind == NRL_NODE_MAP ? node : NULL, out);
-    else if (number >= SCALE_LEAST && number <= SCALE_MOST) out->init = number;
+    else if (number >= SCALE_LEAST && number <= SCALE_MOST)
+        out->init = number;
     else
         problems_add(problems, node,
                      "train.loss_scale: expected dynamic, a number from %g to %g, or "

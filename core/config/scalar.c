@@ -57,9 +57,7 @@ static bool is_special(const char *text, double *value)
 {
     static const char *const inf[] = {".inf", ".Inf", ".INF", NULL};
     static const char *const nan_[] = {".nan", ".NaN", ".NAN", NULL};
-    *value = is_one_of(text, nan_) ? (double)NAN
-             : *text == '-'        ? -(double)INFINITY
-                                   : (double)INFINITY;
+    *value = is_one_of(text, nan_) ? (double)NAN : *text == '-' ? -(double)INFINITY : (double)INFINITY;
     return is_one_of(text, nan_) || is_one_of(skip_sign(text), inf);
 }
 

@@ -14,11 +14,11 @@ static const nrl_option model_rows[] = {
     NRL_OPT_PATH(config_model, path, "",
                  "a model on disk, a name that its format looks up (org/name), a checkpoint or a run (its newest)"),
     NRL_OPT_STR(config_model, format, "", "plugin of formats/ that reads path; unset: the one that recognises it"),
-    NRL_OPT_PATH(config_model, config, "",
-                 "config.json of a model that starts with random weights"),
-    NRL_OPT_NODE(config_model, tokenizer, "",
-                 "directory or file of the tokenizer, or {name, path} where name is the plugin that reads it; unset: the "
-                 "model directory's"),
+    NRL_OPT_PATH(config_model, config, "", "config.json of a model that starts with random weights"),
+    NRL_OPT_NODE(
+        config_model, tokenizer, "",
+        "directory or file of the tokenizer, or {name, path} where name is the plugin that reads it; unset: the "
+        "model directory's"),
 };
 
 static const nrl_option lora_rows[] = {
@@ -37,8 +37,7 @@ static const nrl_option data_rows[] = {
     NRL_OPT_NODE(config_data, train, NULL, "a path, {path, weight}, or a list of these"),
     NRL_OPT_NODE(config_data, eval, "", "the same, for evaluation"),
     NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "tokens a sample may have"),
-    NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate",
-                 "what happens to longer samples"),
+    NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate", "what happens to longer samples"),
     NRL_OPT_NODE(config_data, template, "auto",
                  "chat template: auto, the tokenizer's own; a word that a template plugin serves; the path of a "
                  "file; or {name, path} where name is the plugin"),
@@ -47,26 +46,20 @@ static const nrl_option data_rows[] = {
                  "alone; answers whose "
                  "message has weight 0 or train false never"),
     NRL_OPT_BOOL(config_data, packing, "true", "short samples share a micro-batch"),
-    NRL_OPT_BOOL(config_data, prefix_sharing, "true",
-                 "a pair's prompt is computed once for both answers"),
-    NRL_OPT_BOOL(config_data, shuffle, "true",
-                 "order by seed and epoch; false keeps the file's order"),
-    NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop",
-                 "the short batch at the end of an epoch"),
+    NRL_OPT_BOOL(config_data, prefix_sharing, "true", "a pair's prompt is computed once for both answers"),
+    NRL_OPT_BOOL(config_data, shuffle, "true", "order by seed and epoch; false keeps the file's order"),
+    NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop", "the short batch at the end of an epoch"),
     NRL_OPT_NODE(config_data, columns, "", "renames columns: {prompt: question}"),
-    NRL_OPT_NODE(config_data, extra, "",
-                 "list of columns that reach the loss as one number a sample"),
+    NRL_OPT_NODE(config_data, extra, "", "list of columns that reach the loss as one number a sample"),
     NRL_OPT_INT(config_data, workers, "1", 1, 1024, "threads that tokenize"),
     NRL_OPT_INT(config_data, prefetch, "1", 0, 64, "steps prepared ahead"),
-    NRL_OPT_PATH(config_data, cache, "",
-                 "folder of the token cache; unset: beside the run's output"),
+    NRL_OPT_PATH(config_data, cache, "", "folder of the token cache; unset: beside the run's output"),
 };
 
 static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, steps, "0", 0, COUNT_MAX, "optimizer steps; or give epochs"),
     NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX, "passes over the data; or give steps"),
-    NRL_OPT_INT(config_train, global_batch, "8", 1, INT32_MAX,
-                "samples a step, before packing, over all ranks"),
+    NRL_OPT_INT(config_train, global_batch, "8", 1, INT32_MAX, "samples a step, before packing, over all ranks"),
     NRL_OPT_INT(config_train, micro_batch_tokens, "4096", 1, INT32_MAX,
                 "tokens a forward holds; accumulation follows from it"),
     NRL_OPT_INT(config_train, micro_batch, "0", 0, INT32_MAX,
@@ -85,15 +78,13 @@ static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
                 "most of a micro-batch's logits that stay until backward where a loss needs whole "
                 "batches; the rest is computed twice, with the same results"),
-    NRL_OPT_BOOL(config_train, deterministic, "true",
-                 "equal configs give equal bits on one machine; false: the backend may be faster where sums are made in "
-                 "the order that comes, `nrl describe` of it says where"),
-    NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX,
-                "of data order, random weights and sampling"),
-    NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip",
-                 "what a loss or gradient that is not finite does"),
-    NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX,
-                "skipped steps in a row before the run stops"),
+    NRL_OPT_BOOL(
+        config_train, deterministic, "true",
+        "equal configs give equal bits on one machine; false: the backend may be faster where sums are made in "
+        "the order that comes, `nrl describe` of it says where"),
+    NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX, "of data order, random weights and sampling"),
+    NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip", "what a loss or gradient that is not finite does"),
+    NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX, "skipped steps in a row before the run stops"),
     NRL_OPT_F64(config_train, diverge_factor, "100", 0, 1e15,
                 "the run has diverged (exit 3) when its loss is above this many times its first loss, counted as at "
                 "least 1, for 10 steps in a row or at the end; 0 = off"),
@@ -122,27 +113,29 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_ENUM(config_checkpoint, metric_mode, "auto", "auto|min|max",
                  "whether the smallest or the largest metric is the best; auto: as the algorithm declares it, and "
                  "min for eval_loss"),
-    NRL_OPT_BOOL(
-        config_checkpoint, save_at_start, "true",
-        "room for a save is asked for before the first step, so that a full disk shows early"),
+    NRL_OPT_BOOL(config_checkpoint, save_at_start, "true",
+                 "room for a save is asked for before the first step, so that a full disk shows early"),
     NRL_OPT_ENUM(config_checkpoint, export, "last", "none|last|best",
                  "which step's weights OUT/model holds at the end; best: of the best "
                  "evaluation, which is saved for that also where every is 0"),
-    NRL_OPT_STR(config_checkpoint, export_format, "",
-                "plugin of formats/ that writes OUT/model; unset: the format of model.path, else the first that writes"),
+    NRL_OPT_STR(
+        config_checkpoint, export_format, "",
+        "plugin of formats/ that writes OUT/model; unset: the format of model.path, else the first that writes"),
     NRL_OPT_BOOL(config_checkpoint, async, "true",
                  "the run goes on while a checkpoint is written; takes memory for a copy of the state"),
     NRL_OPT_INT(config_checkpoint, threads, "1", 1, 64, "a rank's threads that compress, or decode"),
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
-    NRL_OPT_ENUM(config_checkpoint, mismatch, "stop", "stop|warn",
-                 "what a resume does where model, data, tokenizer, script or an option that is compared (each section says "
-                 "which) is not that of the checkpoint"),
+    NRL_OPT_ENUM(
+        config_checkpoint, mismatch, "stop", "stop|warn",
+        "what a resume does where model, data, tokenizer, script or an option that is compared (each section says "
+        "which) is not that of the checkpoint"),
     NRL_OPT_ENUM(config_checkpoint, fallback, "none", "none|previous",
                  "resume=auto and a damaged newest checkpoint: an error, or the one before it"),
     NRL_OPT_PATH(config_checkpoint, sign, "",
                  "secret key file (`nrl checkpoint keygen FILE`) that signs each checkpoint; rank 0 alone reads it"),
-    NRL_OPT_PATH(config_checkpoint, public_key, "",
-                 "public key file: checkpoints that the run reads (resume, model.path, reference_model) must be signed by it"),
+    NRL_OPT_PATH(
+        config_checkpoint, public_key, "",
+        "public key file: checkpoints that the run reads (resume, model.path, reference_model) must be signed by it"),
 };
 
 static const nrl_option script_rows[] = {
@@ -177,9 +170,10 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, train, "", "how long and in what pieces"),
     NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the update; with lr and clip_norm"),
     NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate over time"),
-    NRL_OPT_NODE(top_nodes, parallel, "auto",
-                 "component: how ranks share the work (auto: the default strategy where there are several), or {AXIS: RANKS, "
-                 "AXIS: STRATEGY, AXIS: {name, size, options}}"),
+    NRL_OPT_NODE(
+        top_nodes, parallel, "auto",
+        "component: how ranks share the work (auto: the default strategy where there are several), or {AXIS: RANKS, "
+        "AXIS: STRATEGY, AXIS: {name, size, options}}"),
     NRL_OPT_NODE(top_nodes, collective, "auto", "component: how ranks talk"),
     NRL_OPT_NODE(top_nodes, launch, "", "how long ranks wait for each other, and where they are"),
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
@@ -198,13 +192,13 @@ static const nrl_option top_rows[] = {
     NRL_OPT_STR(config_run, out, NULL, "folder of the run's results, from the working directory"),
     NRL_OPT_BOOL(config_run, overwrite, "false", "what earlier runs made in out is replaced, where it is not resumed"),
     NRL_OPT_NODE(config_run, debug, "false",
-                 "ranks are compared every 10 steps (or {every: n}), facts of the group are told"),
+                 "ranks are compared every 10 steps (or {every: n}), info of the group are told"),
     NRL_OPT_STR(config_run, name, "", "of the run, for loggers; unset: the last part of out"),
 };
 
-#define SECTION(name, rows, help)                                                                  \
-    {                                                                                              \
-        name, help, rows, sizeof rows / sizeof *rows                                               \
+#define SECTION(name, rows, help)                                                                                      \
+    {                                                                                                                  \
+        name, help, rows, sizeof rows / sizeof *rows                                                                   \
     }
 static const config_section sections[] = {
     SECTION("", top_node_rows, "sections and components"),
@@ -234,8 +228,8 @@ typedef struct {
 } filler;
 
 /* Fills one section from its parts and adds it to the resolved config. */
-static nrl_node *fill_section(const filler *f, const char *name, const nrl_node *node,
-                              const option_part *parts, size_t n_parts)
+static nrl_node *fill_section(const filler *f, const char *name, const nrl_node *node, const option_part *parts,
+                              size_t n_parts)
 {
     options_fill(f->a, f->problems, name, node, parts, n_parts);
     nrl_node *resolved = node_new(f->a, NRL_NODE_MAP);
@@ -243,8 +237,8 @@ static nrl_node *fill_section(const filler *f, const char *name, const nrl_node 
     return node_set(f->a, f->resolved, name, resolved);
 }
 
-static void fill_component(const filler *f, const char *name, const nrl_node *node,
-                           const char *fallback, config_component *out)
+static void fill_component(const filler *f, const char *name, const nrl_node *node, const char *fallback,
+                           config_component *out)
 {
     component_read(f->a, f->problems, name, node, fallback, out);
     if (out->resolved) node_set(f->a, f->resolved, name, out->resolved);
@@ -309,7 +303,8 @@ typedef struct {
 
 static const nrl_option plugins_rows[] = {
     NRL_OPT_NODE(plugins_map, folders, "", "folders searched for plugins, before the installed ones"),
-    NRL_OPT_NODE(plugins_map, allow, "", "plugins that may be opened beside the installed ones: NAME, KIND/NAME, sha256:HASH"),
+    NRL_OPT_NODE(plugins_map, allow, "",
+                 "plugins that may be opened beside the installed ones: NAME, KIND/NAME, sha256:HASH"),
 };
 
 static const nrl_node *item_of(const nrl_node *list, size_t i)

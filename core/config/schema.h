@@ -12,9 +12,9 @@
 #include <nrl/parallel.h>
 
 typedef struct {
-    const char *path;      /* of a model on disk, "" = none */
-    const char *format;    /* plugin that reads it, "" = by probe */
-    const char *config;    /* config.json for a random start, "" = none */
+    const char *path;             /* of a model on disk, "" = none */
+    const char *format;           /* plugin that reads it, "" = by probe */
+    const char *config;           /* config.json for a random start, "" = none */
     const nrl_node *tokenizer;    /* as written */
     config_choice tokenizer_from; /* what it means; no source = the model directory */
 } config_model;
@@ -29,22 +29,18 @@ typedef struct {
     nrl_node *resolved;      /* the section in the resolved config */
 } config_lora;
 
-typedef enum {
-    CONFIG_OVERLONG_ERROR = 0,
-    CONFIG_OVERLONG_DROP,
-    CONFIG_OVERLONG_TRUNCATE
-} config_overlong;
+typedef enum { CONFIG_OVERLONG_ERROR = 0, CONFIG_OVERLONG_DROP, CONFIG_OVERLONG_TRUNCATE } config_overlong;
 typedef enum { CONFIG_TRAIN_ON_ANSWER = 0, CONFIG_TRAIN_ON_ALL, CONFIG_TRAIN_ON_LAST } config_train_on;
 typedef enum { CONFIG_LAST_BATCH_KEEP = 0, CONFIG_LAST_BATCH_DROP } config_last_batch;
 
 typedef struct {
-    const nrl_node *train; /* a list of {path, weight}, whatever short form was written */
-    const nrl_node *eval;  /* the same, or NULL; paths are ready to open */
-    int64_t max_length;    /* tokens a sample */
-    int64_t overlong;      /* config_overlong */
+    const nrl_node *train;       /* a list of {path, weight}, whatever short form was written */
+    const nrl_node *eval;        /* the same, or NULL; paths are ready to open */
+    int64_t max_length;          /* tokens a sample */
+    int64_t overlong;            /* config_overlong */
     const nrl_node *template;    /* as written */
     config_choice template_from; /* what it means: "auto", a word, or a path ready to open */
-    int64_t train_on;      /* config_train_on */
+    int64_t train_on;            /* config_train_on */
     bool packing, prefix_sharing, shuffle;
     int64_t last_batch;      /* config_last_batch */
     const nrl_node *columns; /* a map of words, or NULL */
@@ -116,13 +112,13 @@ typedef struct {
     const char *metric;
     int64_t metric_mode; /* config_metric_mode */
     bool save_at_start;
-    int64_t export; /* config_export: OUT/model at the end */
+    int64_t export;            /* config_export: OUT/model at the end */
     const char *export_format; /* plugin that writes it, "" = as read */
     bool async;
     int64_t threads;
-    int64_t on_error; /* config_on_error */
-    int64_t mismatch; /* config_on_error: of a run and the checkpoint it goes on from */
-    int64_t fallback; /* config_fallback */
+    int64_t on_error;       /* config_on_error */
+    int64_t mismatch;       /* config_on_error: of a run and the checkpoint it goes on from */
+    int64_t fallback;       /* config_fallback */
     const char *sign;       /* file of a secret key, "" = unsigned */
     const char *public_key; /* file of a public key, "" = any checkpoint is taken */
 } config_checkpoint;
@@ -130,8 +126,8 @@ typedef struct {
 /* One host of a run, as `nrl launch` counts ranks over it. */
 typedef struct {
     const char *address;
-    int64_t slots;         /* ranks on it */
-    const nrl_node *gpus;  /* list of whole numbers, one a slot, or NULL */
+    int64_t slots;        /* ranks on it */
+    const nrl_node *gpus; /* list of whole numbers, one a slot, or NULL */
 } config_host;
 
 typedef struct {
@@ -143,7 +139,7 @@ typedef struct {
 
 /* An axis of the mesh that the config asks for. */
 typedef struct {
-    const nrl_mesh_axis *axis;      /* as a plugin that serves it declares it */
+    const nrl_mesh_axis *axis; /* as a plugin that serves it declares it */
     config_component strategy; /* name NULL = none, or with `is_auto` the default one of the axis */
     int64_t size;              /* ranks that the config asks for; 0 = what the others leave */
     bool is_auto;
@@ -171,20 +167,20 @@ typedef struct {
     config_checkpoint checkpoint;
     config_script script;
     config_component algorithm, optimizer, schedule, backend; /* the first two by "" where unset: the default plugin */
-    const nrl_node *parallel; /* as written; config_axes makes of it what follows */
-    config_axis *axes;        /* [n_axes] outermost first: ranks that are neighbours differ in the last */
+    const nrl_node *parallel;                                 /* as written; config_axes makes of it what follows */
+    config_axis *axes; /* [n_axes] outermost first: ranks that are neighbours differ in the last */
     size_t n_axes;
     config_component collective; /* "auto" where unset */
     config_launch launch;
-    const nrl_node *debug;  /* as written */
-    int64_t debug_every;    /* steps between comparisons of the ranks; 0 = off */
+    const nrl_node *debug; /* as written */
+    int64_t debug_every;   /* steps between comparisons of the ranks; 0 = off */
     config_component *loggers;
     size_t n_loggers;
-    bool loggers_unset; /* the default ones */
+    bool loggers_unset;   /* the default ones */
     const char **plugins; /* folders, ready to open */
     size_t n_plugins;
     const nrl_node *plugin_folders; /* where they were written: a text, or a list of as many */
-    const char **plugins_allow; /* plugins.allow; NULL = not set, any may be opened */
+    const char **plugins_allow;     /* plugins.allow; NULL = not set, any may be opened */
     size_t n_plugins_allow;
     bool overwrite;
     const char *resume, *out, *name;

@@ -19,8 +19,7 @@ static bool holds_children(const nrl_node *n)
 /* Letters that mean nothing to YAML wherever they stand. */
 static bool is_plain_word(const char *text, size_t size)
 {
-    static const char safe[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
     static const char *const booleans[] = {"yes", "no", "on", "off", "y", "n"};
     arena a = {0};
     if (!size || strspn(text, safe) != size || *text == '-' || *text == '+') return false;
@@ -68,8 +67,7 @@ static void write_leaf(buffer *b, const nrl_node *n)
     } else if (n->kind == NRL_NODE_FLOAT) {
         write_real(b, n->as.real);
     } else {
-        char *text =
-            json_write(n, 0); /* null, booleans, integers, [] and {} are the same in YAML */
+        char *text = json_write(n, 0); /* null, booleans, integers, [] and {} are the same in YAML */
         buffer_puts(b, text);
         free(text);
     }

@@ -53,8 +53,10 @@ static yaml_mark_t mark_of_offset(const reader *r)
 static bool has_tab_indent(const reader *r, size_t line)
 {
     const unsigned char *text = r->parser.input.string.start, *end = r->parser.input.string.end;
-    for (; text < end && line; text++) line -= *text == '\n';
-    while (text < end && *text == ' ') text++;
+    for (; text < end && line; text++)
+        line -= *text == '\n';
+    while (text < end && *text == ' ')
+        text++;
     return text < end && *text == '\t';
 }
 
@@ -63,8 +65,7 @@ static nrl_status next_event(reader *r, yaml_event_t *event)
     const yaml_parser_t *p = &r->parser;
     if (yaml_parser_parse(&r->parser, event)) return NRL_OK;
     const char *problem = p->problem ? p->problem : "not YAML";
-    if (p->error == YAML_MEMORY_ERROR)
-        return nrl_fail(NRL_ERR_MEMORY, "%s: out of memory", r->source);
+    if (p->error == YAML_MEMORY_ERROR) return nrl_fail(NRL_ERR_MEMORY, "%s: out of memory", r->source);
     if (p->error == YAML_READER_ERROR) return fail_at(r, mark_of_offset(r), problem);
     if (has_tab_indent(r, p->problem_mark.line)) problem = "a tab, expected spaces: YAML is not indented with tabs";
     return fail_at(r, p->problem_mark, problem);
@@ -168,16 +169,14 @@ static nrl_status read_list(reader *r, nrl_node *list, int depth)
 
 static nrl_status check_key(const reader *r, const nrl_node *map, const yaml_event_t *event)
 {
-    if (event->type != YAML_SCALAR_EVENT)
-        return fail_at(r, event->start_mark, "a key must be a word");
+    if (event->type != YAML_SCALAR_EVENT) return fail_at(r, event->start_mark, "a key must be a word");
     const char *key = (const char *)event->data.scalar.value;
     if (!*key || strlen(key) != event->data.scalar.length)
         return fail_at(r, event->start_mark, "a key must not be empty");
     const nrl_node *first = nrl_node_find(map, key);
     if (!first) return NRL_OK;
     fail_at(r, event->start_mark, "duplicate key");
-    return nrl_fail(NRL_ERR_CONFIG, "%s '%.100s', first given at %s", nrl_error_text(), key,
-                    nrl_node_place(first));
+    return nrl_fail(NRL_ERR_CONFIG, "%s '%.100s', first given at %s", nrl_error_text(), key, nrl_node_place(first));
 }
 
 static nrl_status read_entry(reader *r, nrl_node *map, const yaml_event_t *key, int depth)
@@ -210,8 +209,7 @@ static nrl_status read_children(reader *r, const yaml_event_t *event, int depth,
 {
     bool map = event->type == YAML_MAPPING_START_EVENT;
     const yaml_char_t *tag = map ? event->data.mapping_start.tag : event->data.sequence_start.tag;
-    const yaml_char_t *name =
-        map ? event->data.mapping_start.anchor : event->data.sequence_start.anchor;
+    const yaml_char_t *name = map ? event->data.mapping_start.anchor : event->data.sequence_start.anchor;
     if (tag) return fail_at(r, event->start_mark, "tags are not read here");
     if (depth >= YAML_MAX_DEPTH) return fail_at(r, event->start_mark, "nested too deeply");
     NRL_TRY(anchor_add(r, (const char *)name, node, event->start_mark));
@@ -233,8 +231,7 @@ static nrl_status read_value(reader *r, const yaml_event_t *event, int depth, nr
         break;
     case YAML_SEQUENCE_START_EVENT:
     case YAML_MAPPING_START_EVENT:
-        *out =
-            node_new(r->a, event->type == YAML_MAPPING_START_EVENT ? NRL_NODE_MAP : NRL_NODE_LIST);
+        *out = node_new(r->a, event->type == YAML_MAPPING_START_EVENT ? NRL_NODE_MAP : NRL_NODE_LIST);
         NRL_TRY(read_children(r, event, depth, *out));
         break;
     default:
@@ -253,8 +250,7 @@ static nrl_status first_value(reader *r, nrl_node **out)
         yaml_event_t event;
         NRL_TRY(next_event(r, &event));
         bool end = event.type == YAML_STREAM_END_EVENT;
-        bool skip =
-            event.type == YAML_STREAM_START_EVENT || event.type == YAML_DOCUMENT_START_EVENT;
+        bool skip = event.type == YAML_STREAM_START_EVENT || event.type == YAML_DOCUMENT_START_EVENT;
         nrl_status st = end || skip ? NRL_OK : read_value(r, &event, 0, out);
         yaml_event_delete(&event);
         if (st != NRL_OK || !skip) return st;
@@ -291,11 +287,10 @@ static nrl_status parse(reader *r, const char *text, size_t size, nrl_node **out
 {
     *out = NULL;
     if (size > YAML_MAX_BYTES)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: larger than %d bytes, the most a config may have",
-                        r->source, YAML_MAX_BYTES);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: larger than %d bytes, the most a config may have", r->source,
+                        YAML_MAX_BYTES);
     NRL_TRY(refuse_directives(r, text, size));
-    if (!yaml_parser_initialize(&r->parser))
-        return nrl_fail(NRL_ERR_MEMORY, "%s: out of memory", r->source);
+    if (!yaml_parser_initialize(&r->parser)) return nrl_fail(NRL_ERR_MEMORY, "%s: out of memory", r->source);
     yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, size);
     nrl_status st = first_value(r, out);

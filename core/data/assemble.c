@@ -1,5 +1,5 @@
 /*
- * assemble.c - lays blocks end to end. A target at position i of its sequence (i >= 1) is scored
+ * assemble.c - lays examples end to end. A target at position i of its sequence (i >= 1) is scored
  * off the row of token i - 1. Prompts that the sides of a pair share follow behind all segments, so
  * that rows and segments are numbered as without sharing.
  */
@@ -14,30 +14,30 @@ typedef struct {
 typedef struct {
     const int32_t *tokens;
     const uint8_t *trained;
-    int64_t length, shared; /* the first `shared` tokens are the block's prompt */
+    int64_t length, shared; /* the first `shared` tokens are the example's prompt */
 } sequence;
 
-static sequence sequence_of(const dataset *d, int64_t block, int side)
+static sequence sequence_of(const dataset *d, int64_t example, int side)
 {
-    sequence q = {.shared = dataset_shared_tokens(d, block)};
-    q.length = dataset_segment(d, block, side, &q.tokens, &q.trained);
+    sequence q = {.shared = dataset_shared_tokens(d, example)};
+    q.length = dataset_segment(d, example, side, &q.tokens, &q.trained);
     return q;
 }
 
-static bool is_scored(const sequence *q, int64_t i, bool prompt_rows)
+static bool is_scored(const sequence *q, int64_t i, bool prompt_targets)
 {
-    return q->trained[i] || prompt_rows;
+    return q->trained[i] || prompt_targets;
 }
 
-static sizes measure(const dataset *d, const int64_t *blocks, int64_t n, bool prompt_rows)
+static sizes measure(const dataset *d, const int64_t *examples, int64_t n, bool prompt_targets)
 {
     sizes s = {0};
     for (int64_t b = 0; b < n; b++) {
-        int64_t shared = dataset_shared_tokens(d, blocks[b]);
+        int64_t shared = dataset_shared_tokens(d, examples[b]);
         for (int side = 0; side < dataset_n_sides(d); side++) {
-            sequence q = sequence_of(d, blocks[b], side);
+            sequence q = sequence_of(d, examples[b], side);
             for (int64_t i = 1; i < q.length; i++)
-                s.rows += is_scored(&q, i, prompt_rows);
+                s.rows += is_scored(&q, i, prompt_targets);
             s.own += q.length - shared;
             s.segments++;
         }
@@ -53,10 +53,10 @@ static int32_t row_of(const sizes *at, const sequence *q, int64_t i)
     return (int32_t)(i < q->shared ? at->shared + i : at->own + i - q->shared);
 }
 
-static void add_rows(nrl_batch *b, sizes *at, const sequence *q, bool prompt_rows)
+static void add_rows(nrl_batch *b, sizes *at, const sequence *q, bool prompt_targets)
 {
     for (int64_t i = 1; i < q->length; i++) {
-        if (!is_scored(q, i, prompt_rows)) continue;
+        if (!is_scored(q, i, prompt_targets)) continue;
         b->row_token[at->rows] = row_of(at, q, i - 1);
         b->row_target[at->rows] = q->tokens[i];
         b->row_segment[at->rows] = (int32_t)at->segments;
@@ -72,24 +72,23 @@ static void copy_tokens(nrl_batch *b, int64_t to, const sequence *q, int64_t beg
         b->positions[to + i - begin] = (int32_t)i;
 }
 
-static void add_segment(const dataset *d, nrl_batch *b, sizes *at, int64_t block, int side,
-                        bool prompt_rows)
+static void add_segment(const dataset *d, nrl_batch *b, sizes *at, int64_t example, int side, bool prompt_targets)
 {
-    sequence q = sequence_of(d, block, side);
+    sequence q = sequence_of(d, example, side);
     copy_tokens(b, at->own, &q, q.shared, q.length);
-    add_rows(b, at, &q, prompt_rows);
+    add_rows(b, at, &q, prompt_targets);
     if (q.shared) b->prefix[at->segments] = (int32_t)(b->n_segments + at->prompts);
     b->segment_side[at->segments] = side;
-    b->segment_sample[at->segments] = (int32_t)block;
+    b->segment_sample[at->segments] = (int32_t)example;
     for (int32_t k = 0; k < b->n_extra; k++)
-        b->extra[k].values[at->segments] = dataset_extra(d, block, k);
+        b->extra[k].values[at->segments] = dataset_extra(d, example, k);
     at->own += q.length - q.shared;
     b->cu_seqlens[++at->segments] = (int32_t)at->own;
 }
 
-static void add_prompt(const dataset *d, nrl_batch *b, sizes *at, int64_t block)
+static void add_prompt(const dataset *d, nrl_batch *b, sizes *at, int64_t example)
 {
-    sequence q = sequence_of(d, block, 0);
+    sequence q = sequence_of(d, example, 0);
     if (!q.shared) return;
     copy_tokens(b, at->shared, &q, 0, q.shared);
     at->shared += q.shared;
@@ -110,32 +109,30 @@ static nrl_batch *tail(const dataset *d)
     nrl_batch *b = batch_new(1, 1, 1);
     add_extra_columns(d, b);
     b->cu_seqlens[1] = 1;
-    b->n_blocks = 1;
+    b->n_examples = 1;
     b->segment_sample[0] = -1;
     b->is_tail = true;
     return b;
 }
 
-nrl_status data_assemble(const dataset *d, const int64_t *blocks, int64_t n, bool prompt_rows,
-                         nrl_batch **out)
+nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, bool prompt_targets, nrl_batch **out)
 {
-    sizes size = measure(d, blocks, n, prompt_rows), at = {.shared = size.own};
+    sizes size = measure(d, examples, n, prompt_targets), at = {.shared = size.own};
     for (int64_t i = 0; i < n; i++)
-        NRL_TRY(dataset_verify(d, blocks[i]));
+        NRL_TRY(dataset_verify(d, examples[i]));
     if (!n) {
         *out = tail(d);
         return NRL_OK;
     }
-    nrl_batch *b = *out =
-        batch_new_shared(size.own + size.shared, size.rows, size.segments, size.prompts);
+    nrl_batch *b = *out = batch_new_shared(size.own + size.shared, size.rows, size.segments, size.prompts);
     add_extra_columns(d, b);
-    b->n_blocks = n;
+    b->n_examples = n;
     for (int64_t i = 0; i < n; i++) {
         for (int side = 0; side < dataset_n_sides(d); side++) {
-            b->segment_block[at.segments] = (int32_t)i;
-            add_segment(d, b, &at, blocks[i], side, prompt_rows);
+            b->segment_example[at.segments] = (int32_t)i;
+            add_segment(d, b, &at, examples[i], side, prompt_targets);
         }
-        add_prompt(d, b, &at, blocks[i]);
+        add_prompt(d, b, &at, examples[i]);
     }
     return NRL_OK;
 }

@@ -4,7 +4,7 @@
  * told.
  */
 #include "data/build.h"
-#include "data/mismatch.h"
+#include "data/kl_pairs.h"
 #include "data/slab.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -88,8 +88,7 @@ static void start(build *b)
     b->slabs = mem_alloc(b->n_slabs * sizeof *b->slabs);
     b->state = mem_alloc(b->n_slabs * sizeof *b->state);
     b->own.encoder.options = &b->o->encode;
-    b->mismatch =
-        (data_mismatch){.max_length = b->o->encode.max_length, .n_extra = b->o->schema->n_extra};
+    b->mismatch = (data_mismatch){.max_length = b->o->encode.max_length, .n_extra = b->o->schema->n_extra};
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->changed, NULL);
     while (n > 1 && b->n_threads < n)
@@ -168,8 +167,8 @@ static void add_counts(data_counts *sum, const data_counts *c)
     sum->identical += c->identical;
     sum->endless += c->endless;
     if (!sum->first_identical) sum->first_identical = c->first_identical;
-    for (int v = 0; v < DATA_VERDICTS; v++) {
-        sum->verdict[v] += c->verdict[v];
+    for (int v = 0; v < DATA_OUTCOMES; v++) {
+        sum->outcome[v] += c->outcome[v];
         if (!sum->first_line[v]) sum->first_line[v] = c->first_line[v];
     }
 }
@@ -183,8 +182,7 @@ static nrl_status write_oldest(build *b, data_cache_writer *writer)
     add_unknown(b, s);
     const data_cache_segment *segments = (const void *)s->segments.text;
     size_t n = s->segments.size / sizeof *segments;
-    if (b->o->mismatched)
-        return data_mismatch_append(&b->mismatch, writer, s->body.text, segments, n);
+    if (b->o->kl_pairs) return data_mismatch_append(&b->mismatch, writer, s->body.text, segments, n);
     return data_cache_append(writer, s->body.text, s->body.size, segments, n);
 }
 
@@ -222,12 +220,11 @@ static nrl_status run(build *b, data_reader *reader, data_cache_writer *writer)
 
 /* ---- notes ---- */
 
-static void note_left_out(buffer *notes, const build *b, data_verdict v, const char *what)
+static void note_left_out(buffer *notes, const build *b, data_outcome v, const char *what)
 {
-    if (!b->counts.verdict[v]) return;
-    buffer_print(notes,
-                 "%" PRId64 " of %" PRId64 " rows are left out: %s (first: line %" PRId64 ")\n",
-                 b->counts.verdict[v], b->counts.rows, what, b->counts.first_line[v]);
+    if (!b->counts.outcome[v]) return;
+    buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are omitted: %s (first: line %" PRId64 ")\n",
+                 b->counts.outcome[v], b->counts.rows, what, b->counts.first_line[v]);
 }
 
 static void write_notes(const build *b, buffer *notes)
@@ -236,19 +233,16 @@ static void write_notes(const build *b, buffer *notes)
     note_left_out(notes, b, DATA_TOO_LONG, "longer than data.max_length");
     note_left_out(notes, b, DATA_UNTRAINABLE, "no token in them is trained");
     if (b->counts.truncated)
-        buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are cut to data.max_length\n",
-                     b->counts.truncated, b->counts.rows);
+        buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are cut to data.max_length\n", b->counts.truncated,
+                     b->counts.rows);
     if (b->counts.identical)
         buffer_print(notes,
-                     "%" PRId64 " of %" PRId64
-                     " pairs have equal answers and teach nothing (first: "
+                     "%" PRId64 " of %" PRId64 " pairs have equal answers and teach nothing (first: "
                      "line %" PRId64 ")\n",
                      b->counts.identical, b->counts.rows, b->counts.first_identical);
-    if (b->counts.endless)
-        buffer_puts(notes, "the tokenizer names no eos_token: samples end without one\n");
+    if (b->counts.endless) buffer_puts(notes, "the tokenizer names no eos_token: samples end without one\n");
     if (b->counts.dropped_characters)
-        buffer_print(notes, "%" PRId64 " characters have no token and are dropped\n",
-                     b->counts.dropped_characters);
+        buffer_print(notes, "%" PRId64 " characters have no token and are dropped\n", b->counts.dropped_characters);
     for (int i = 0; i < b->n_unknown; i++)
         buffer_print(notes, "%s '%s'%s", i ? "," : "keys that are not used:", b->unknown[i],
                      i + 1 == b->n_unknown ? "\n" : "");
@@ -258,21 +252,20 @@ static nrl_status check_kept(const build *b)
 {
     const data_counts *c = &b->counts;
     if (!c->rows) return nrl_fail(NRL_ERR_DATA, "%s: no rows in the file", b->o->name);
-    if (c->verdict[DATA_KEPT]) return NRL_OK;
+    if (c->outcome[DATA_KEPT]) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA,
-                    "%s: none of %" PRId64 " rows can be trained on: %" PRId64
-                    " without text or answer, %" PRId64 " too long, %" PRId64 " without a trained "
+                    "%s: none of %" PRId64 " rows can be trained on: %" PRId64 " without text or answer, %" PRId64
+                    " too long, %" PRId64 " without a trained "
                     "token",
-                    b->o->name, c->rows, c->verdict[DATA_EMPTY], c->verdict[DATA_TOO_LONG],
-                    c->verdict[DATA_UNTRAINABLE]);
+                    b->o->name, c->rows, c->outcome[DATA_EMPTY], c->outcome[DATA_TOO_LONG],
+                    c->outcome[DATA_UNTRAINABLE]);
 }
 
 static nrl_status complete(build *b, data_cache_writer *writer, data_cache *out)
 {
     const data_schema *schema = b->o->schema;
-    data_cache_header header = {.n_sides = schema->pairs || b->o->mismatched ? 2 : 1,
-                                .n_extra = schema->n_extra,
-                                .counts = b->counts};
+    data_cache_header header = {
+        .n_sides = schema->pairs || b->o->kl_pairs ? 2 : 1, .n_extra = schema->n_extra, .counts = b->counts};
     buffer notes = {0};
     strncpy(header.format, data_format_name(schema->format), sizeof header.format - 1);
     write_notes(b, &notes);
@@ -281,8 +274,7 @@ static nrl_status complete(build *b, data_cache_writer *writer, data_cache *out)
     return st;
 }
 
-nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer,
-                      data_cache *out)
+nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer, data_cache *out)
 {
     build *b = mem_alloc(sizeof *b);
     b->o = o;

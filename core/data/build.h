@@ -12,15 +12,14 @@ typedef struct {
     const char *name; /* of the file, for messages */
     data_encode_options encode;
     data_schema *schema; /* its format is set from the first row */
-    bool mismatched;     /* each block gets a second side, see mismatch.h */
+    bool kl_pairs;       /* each example gets a second side, see kl_pairs.h */
     int64_t workers;
-    const volatile int *signal; /* number of a signal that asks to stop, 0 = none yet; NULL = nobody asks */
+    const volatile int *signal;            /* number of a signal that asks to stop, 0 = none yet; NULL = nobody asks */
     nrl_status (*check)(const void *user); /* asked before the cache gets its name; may be NULL */
     const void *check_user;
 } data_build_options;
 
 /* Takes `reader` and `writer` over, also on failure. Errors name file and line. */
-nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer,
-                      data_cache *out);
+nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer, data_cache *out);
 
 #endif

@@ -16,13 +16,12 @@ void data_cache_close(data_cache *c)
     *c = (data_cache){0};
 }
 
-uint64_t data_cache_sum(const data_cache_header *header, const void *index, size_t index_size,
-                        const void *tail, size_t tail_size)
+uint64_t data_cache_sum(const data_cache_header *header, const void *index, size_t index_size, const void *tail,
+                        size_t tail_size)
 {
     data_cache_header h = *header;
     h.sum = 0;
-    uint64_t parts[3] = {XXH3_64bits(&h, sizeof h), XXH3_64bits(index, index_size),
-                         XXH3_64bits(tail, tail_size)};
+    uint64_t parts[3] = {XXH3_64bits(&h, sizeof h), XXH3_64bits(index, index_size), XXH3_64bits(tail, tail_size)};
     return XXH3_64bits(parts, sizeof parts);
 }
 
@@ -35,14 +34,12 @@ static const char *fault_of_header(const data_cache *c, const char *key)
         return "it is of another version or machine";
     if (strncmp(h->key, key, sizeof h->key) != 0) return "it has another key";
     if (h->file_size != (int64_t)c->size) return "it is cut off";
-    if (h->n_sides < 1 || h->n_sides > 2 || h->n_extra < 0 || h->n_extra > BATCH_MAX_EXTRA ||
-        h->n_blocks < 0 || h->index_at < (int64_t)sizeof *h || h->index_at > h->file_size ||
-        h->index_at % 8)
+    if (h->n_sides < 1 || h->n_sides > 2 || h->n_extra < 0 || h->n_extra > BATCH_MAX_EXTRA || h->n_examples < 0 ||
+        h->index_at < (int64_t)sizeof *h || h->index_at > h->file_size || h->index_at % 8)
         return "its header is damaged";
     int64_t room = (h->file_size - h->index_at) / (int64_t)sizeof(data_cache_segment);
-    if (h->n_blocks > room / h->n_sides ||
-        h->tail_at !=
-            h->index_at + h->n_blocks * h->n_sides * (int64_t)sizeof(data_cache_segment) ||
+    if (h->n_examples > room / h->n_sides ||
+        h->tail_at != h->index_at + h->n_examples * h->n_sides * (int64_t)sizeof(data_cache_segment) ||
         !memchr(h->format, 0, sizeof h->format))
         return "its header is damaged";
     return NULL;
@@ -52,12 +49,12 @@ static const char *fault_of_index(const data_cache *c)
 {
     const data_cache_header *h = c->header;
     const int64_t begin = (int64_t)sizeof *h;
-    for (int64_t i = 0; i < h->n_blocks * h->n_sides; i++) {
+    for (int64_t i = 0; i < h->n_examples * h->n_sides; i++) {
         const data_cache_segment *s = &c->index[i];
         const data_cache_segment *first = &c->index[i - i % h->n_sides];
-        if (s->n_tokens < 1 || s->shared < 0 || s->shared >= s->n_tokens ||
-            s->shared != first->shared || s->offset < begin + 4 * (int64_t)h->n_extra ||
-            s->offset % 4 || s->offset > h->index_at - 5 * (int64_t)s->n_tokens)
+        if (s->n_tokens < 1 || s->shared < 0 || s->shared >= s->n_tokens || s->shared != first->shared ||
+            s->offset < begin + 4 * (int64_t)h->n_extra || s->offset % 4 ||
+            s->offset > h->index_at - 5 * (int64_t)s->n_tokens)
             return "its index is damaged";
     }
     return NULL;
@@ -71,8 +68,7 @@ static const char *fault_of(data_cache *c, const char *key)
     c->index = (const data_cache_segment *)(const void *)(c->map + h->index_at);
     c->notes = (const char *)c->map + h->tail_at;
     c->notes_size = (size_t)(h->file_size - h->tail_at);
-    if (h->sum !=
-        data_cache_sum(h, c->index, (size_t)(h->tail_at - h->index_at), c->notes, c->notes_size))
+    if (h->sum != data_cache_sum(h, c->index, (size_t)(h->tail_at - h->index_at), c->notes, c->notes_size))
         return "its checksum is wrong";
     return fault_of_index(c);
 }
@@ -90,8 +86,7 @@ const char *data_cache_map(int fd, const char *key, data_cache *c)
     return fault;
 }
 
-nrl_status data_cache_open(const char *path, const char *key, bool quiet, data_cache *c,
-                           bool *found)
+nrl_status data_cache_open(const char *path, const char *key, bool quiet, data_cache *c, bool *found)
 {
     *found = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -2,9 +2,9 @@
  * cache.h - the token cache: one file a data file, named by its key, mapped read-only.
  *
  *   header   data_cache_header, with a sum over itself, the index and the tail
- *   body     a block after the other, 4-byte aligned: extra floats, then for each side
+ *   body     a example after the other, 4-byte aligned: extra floats, then for each side
  *            int32 tokens[n] and uint8 trained[n]
- *   index    data_cache_segment for each side of each block
+ *   index    data_cache_segment for each side of each example
  *   tail     the notes: one line of text each
  *
  * It is written beside its final name and renamed when it is on the disk, so a reader sees all of
@@ -18,10 +18,10 @@
 enum { DATA_CACHE_VERSION = 3, DATA_FORMAT_NAME = 40 };
 
 typedef struct {
-    int64_t rows, verdict[DATA_VERDICTS];
+    int64_t rows, outcome[DATA_OUTCOMES];
     int64_t truncated, identical;      /* of those kept */
     int64_t first_identical;           /* line, 0 = none */
-    int64_t first_line[DATA_VERDICTS]; /* the first row of each verdict, 0 = none */
+    int64_t first_line[DATA_OUTCOMES]; /* the first row of each outcome, 0 = none */
     int64_t endless;                   /* texts that could not be ended with EOS */
     int64_t dropped_characters;        /* that had no token */
 } data_counts;
@@ -33,7 +33,7 @@ typedef struct {
     char key[40];
     char format[DATA_FORMAT_NAME];
     int32_t n_sides, n_extra;
-    int64_t n_blocks, n_tokens, n_trained;
+    int64_t n_examples, n_tokens, n_trained;
     int64_t index_at, tail_at, file_size; /* bytes */
     data_counts counts;
 } data_cache_header;
@@ -43,7 +43,7 @@ typedef struct {
     int32_t n_tokens, n_trained;
     uint32_t check; /* low half of XXH3 of tokens and trained */
     int32_t shared; /* first tokens, not trained, that both sides begin with */
-    int64_t line; /* of the row */
+    int64_t line;   /* of the row */
 } data_cache_segment;
 
 /* A mapped cache; zero-initialise. */
@@ -51,15 +51,14 @@ typedef struct {
     const unsigned char *map;
     size_t size;
     const data_cache_header *header;
-    const data_cache_segment *index; /* [n_blocks * n_sides] */
+    const data_cache_segment *index; /* [n_examples * n_sides] */
     const char *notes;               /* notes_size bytes */
     size_t notes_size;
 } data_cache;
 
 /* *found = a sound file of this key is mapped. A damaged one is named in a warning (unless quiet)
  * and not found. Never fails for what is in the file. */
-nrl_status data_cache_open(const char *path, const char *key, bool quiet, data_cache *c,
-                           bool *found);
+nrl_status data_cache_open(const char *path, const char *key, bool quiet, data_cache *c, bool *found);
 void data_cache_close(data_cache *c);
 
 /* ---- writing ---- */
@@ -67,18 +66,17 @@ typedef struct data_cache_writer data_cache_writer;
 
 /* path NULL: a nameless temporary file. `alone`: the caller holds the lock of this path, so what a
  * killed builder left is overwritten. NRL_ERR_IO, NRL_ERR_FULL. */
-nrl_status data_cache_create(const char *path, bool alone, const char *key,
-                             data_cache_writer **out);
-/* Appends blocks: their body, and index entries whose offsets count from the body's start. */
-nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size,
-                             const data_cache_segment *segments, size_t n);
+nrl_status data_cache_create(const char *path, bool alone, const char *key, data_cache_writer **out);
+/* Appends examples: their body, and index entries whose offsets count from the body's start. */
+nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size, const data_cache_segment *segments,
+                             size_t n);
 /* After tokens and marks of a segment were added at seg->offset: its sum, and zeros up to the next
  * multiple of 4. */
 void data_cache_end_segment(buffer *body, data_cache_segment *seg);
 /* Completes the file, gives it its name and maps it. `header` brings format, n_sides, n_extra and
  * counts. The writer is gone afterwards, also on failure. */
-nrl_status data_cache_finish(data_cache_writer *w, const data_cache_header *header,
-                             const char *notes, size_t notes_size, data_cache *out);
+nrl_status data_cache_finish(data_cache_writer *w, const data_cache_header *header, const char *notes,
+                             size_t notes_size, data_cache *out);
 void data_cache_abandon(data_cache_writer *w); /* NULL is fine */
 
 #endif

@@ -8,8 +8,8 @@
 #define DATA_CACHE_MAGIC "NRLTOKEN" /* 8 bytes, no NUL */
 #define DATA_CACHE_ORDER 0x01020304u
 
-uint64_t data_cache_sum(const data_cache_header *header, const void *index, size_t index_size,
-                        const void *tail, size_t tail_size);
+uint64_t data_cache_sum(const data_cache_header *header, const void *index, size_t index_size, const void *tail,
+                        size_t tail_size);
 
 /* Maps an open file and checks it; returns what is wrong with it, NULL = nothing. */
 const char *data_cache_map(int fd, const char *key, data_cache *c);

@@ -1,5 +1,5 @@
 /*
- * cache_write.c - writing a token cache in one pass and bounded memory: blocks go to the file, the
+ * cache_write.c - writing a token cache in one pass and bounded memory: examples go to the file, the
  * index to a nameless one beside it that is appended at the end.
  */
 #include "base/arena.h"
@@ -53,8 +53,7 @@ nrl_status data_cache_create(const char *path, bool alone, const char *key, data
     strncpy(w->key, key, sizeof w->key - 1);
     if (path) {
         w->path = mem_strdup(path);
-        w->temporary =
-            alone ? mem_printf("%s.part", path) : file_temporary_name(path, ".part");
+        w->temporary = alone ? mem_printf("%s.part", path) : file_temporary_name(path, ".part");
         w->body = fopen(w->temporary, "w+be");
     } else {
         w->body = tmpfile();
@@ -80,8 +79,8 @@ void data_cache_abandon(data_cache_writer *w)
     free(w);
 }
 
-nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size,
-                             const data_cache_segment *segments, size_t n)
+nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size, const data_cache_segment *segments,
+                             size_t n)
 {
     NRL_TRY(put(w, w->body, body, size));
     for (size_t i = 0; i < n; i++) {
@@ -118,7 +117,7 @@ static void complete_header(const data_cache_writer *w, size_t notes_size, data_
     memcpy(h->key, w->key, sizeof h->key);
     h->version = DATA_CACHE_VERSION;
     h->byte_order = DATA_CACHE_ORDER;
-    h->n_blocks = w->n_segments / h->n_sides;
+    h->n_examples = w->n_segments / h->n_sides;
     h->n_tokens = w->n_tokens;
     h->n_trained = w->n_trained;
     h->index_at = w->size;
@@ -132,8 +131,8 @@ static nrl_status write_header(data_cache_writer *w, data_cache_header *h)
     size_t size = (size_t)h->file_size;
     unsigned char *map = mmap(NULL, size, PROT_READ, MAP_SHARED, fileno(w->body), 0);
     if (map == MAP_FAILED) return fail_write(w, "map");
-    h->sum = data_cache_sum(h, map + h->index_at, (size_t)(h->tail_at - h->index_at),
-                            map + h->tail_at, (size_t)(h->file_size - h->tail_at));
+    h->sum = data_cache_sum(h, map + h->index_at, (size_t)(h->tail_at - h->index_at), map + h->tail_at,
+                            (size_t)(h->file_size - h->tail_at));
     munmap(map, size);
     if (fseeko(w->body, 0, SEEK_SET)) return fail_write(w, "write");
     NRL_TRY(put(w, w->body, h, sizeof *h));
@@ -163,8 +162,8 @@ static nrl_status give_name(data_cache_writer *w)
     return NRL_OK;
 }
 
-static nrl_status finish(data_cache_writer *w, const data_cache_header *header, const char *notes,
-                         size_t notes_size, data_cache *out)
+static nrl_status finish(data_cache_writer *w, const data_cache_header *header, const char *notes, size_t notes_size,
+                         data_cache *out)
 {
     static const char zeros[8];
     data_cache_header h = *header;
@@ -184,8 +183,8 @@ static nrl_status finish(data_cache_writer *w, const data_cache_header *header, 
     return NRL_OK;
 }
 
-nrl_status data_cache_finish(data_cache_writer *w, const data_cache_header *header,
-                             const char *notes, size_t notes_size, data_cache *out)
+nrl_status data_cache_finish(data_cache_writer *w, const data_cache_header *header, const char *notes,
+                             size_t notes_size, data_cache *out)
 {
     nrl_status st = finish(w, header, notes, notes_size, out);
     data_cache_abandon(w);

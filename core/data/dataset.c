@@ -1,5 +1,5 @@
 /*
- * dataset.c - parts behind one numbering of blocks, and the facts about them.
+ * dataset.c - parts behind one numbering of examples, and the info about them.
  */
 #include "base/arena.h"
 #include "data/part.h"
@@ -10,7 +10,7 @@
 
 struct dataset {
     data_parts parts;
-    int64_t n_blocks;
+    int64_t n_examples;
     int n_sides, n_extra;
     char *extra[BATCH_MAX_EXTRA];
     bool prefix_sharing, has_pairs;
@@ -27,11 +27,11 @@ void dataset_close(dataset *d)
     free(d);
 }
 
-/* ---- facts ---- */
+/* ---- info ---- */
 
 static int64_t segments_of(const data_part *p)
 {
-    return p->cache.header->n_blocks * p->cache.header->n_sides;
+    return p->cache.header->n_examples * p->cache.header->n_sides;
 }
 
 static int histogram_bin(int64_t length)
@@ -71,15 +71,15 @@ static int64_t median_length(const dataset *d)
     return length;
 }
 
-static void add_facts(const data_part *p, dataset_report *r)
+static void add_info(const data_part *p, dataset_report *r)
 {
     const data_cache_header *h = p->cache.header;
     r->rows += h->counts.rows;
-    r->kept += h->counts.verdict[DATA_KEPT];
-    r->empty += h->counts.verdict[DATA_EMPTY];
+    r->kept += h->counts.outcome[DATA_KEPT];
+    r->empty += h->counts.outcome[DATA_EMPTY];
     r->identical += h->counts.identical;
-    r->dropped_overlong += h->counts.verdict[DATA_TOO_LONG];
-    r->untrainable += h->counts.verdict[DATA_UNTRAINABLE];
+    r->dropped_overlong += h->counts.outcome[DATA_TOO_LONG];
+    r->untrainable += h->counts.outcome[DATA_UNTRAINABLE];
     r->truncated += h->counts.truncated;
     r->tokens += h->n_tokens;
     r->trained_tokens += h->n_trained;
@@ -106,7 +106,7 @@ static void set_report(dataset *d)
     d->report.from_cache = true;
     for (int64_t i = 0; i < d->parts.n; i++) {
         const data_part *p = &d->parts.items[i];
-        add_facts(p, &d->report);
+        add_info(p, &d->report);
         if (d->prefix_sharing) d->report.shared_tokens += shared_tokens(p);
         buffer_print(&keys, "%s %.17g\n", p->key, p->weight);
     }
@@ -121,8 +121,8 @@ static nrl_status check_options(const dataset_options *o)
 {
     data_schema schema;
     if (o->max_length < 0 || o->max_length > INT32_MAX)
-        return nrl_fail(NRL_ERR_CONFIG, "data.max_length %" PRId64 ": expected 0 (no limit) to %d",
-                        o->max_length, INT32_MAX);
+        return nrl_fail(NRL_ERR_CONFIG, "data.max_length %" PRId64 ": expected 0 (no limit) to %d", o->max_length,
+                        INT32_MAX);
     return data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels);
 }
 
@@ -139,18 +139,18 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
     NRL_TRY(check_options(o));
     NRL_TRY(data_parts_list(o, &d->parts));
     set_extra_names(o, d);
-    d->n_sides = o->pairs || o->mismatched ? 2 : 1;
+    d->n_sides = o->pairs || o->kl_pairs ? 2 : 1;
     d->has_pairs = o->pairs;
     d->prefix_sharing = o->prefix_sharing;
     for (int64_t i = 0; i < d->parts.n; i++) {
         data_part *p = &d->parts.items[i];
         NRL_TRY(data_part_open(o, p));
-        p->first = d->n_blocks;
-        d->n_blocks += p->cache.header->n_blocks;
+        p->first = d->n_examples;
+        d->n_examples += p->cache.header->n_examples;
     }
-    if (d->n_blocks > INT32_MAX)
+    if (d->n_examples > INT32_MAX)
         return nrl_fail(NRL_ERR_DATA, "data.%s: %" PRId64 " samples, at most %d are possible",
-                        o->role ? o->role : "train", d->n_blocks, INT32_MAX);
+                        o->role ? o->role : "train", d->n_examples, INT32_MAX);
     set_report(d);
     return NRL_OK;
 }
@@ -168,14 +168,14 @@ nrl_status dataset_open(const dataset_options *options, dataset **out)
 
 /* ---- reading ---- */
 
-static const data_part *part_of(const dataset *d, int64_t block)
+static const data_part *part_of(const dataset *d, int64_t example)
 {
     int64_t low = 0, high = d->parts.n - 1;
-    NRL_ASSERT(block, >=, 0);
-    NRL_ASSERT(block, <, d->n_blocks);
-    while (low < high) { /* the last part that begins at or before the block */
+    NRL_ASSERT(example, >=, 0);
+    NRL_ASSERT(example, <, d->n_examples);
+    while (low < high) { /* the last part that begins at or before the example */
         int64_t middle = (low + high + 1) / 2;
-        if (d->parts.items[middle].first <= block)
+        if (d->parts.items[middle].first <= example)
             low = middle;
         else
             high = middle - 1;
@@ -183,17 +183,16 @@ static const data_part *part_of(const dataset *d, int64_t block)
     return &d->parts.items[low];
 }
 
-static const data_cache_segment *segment_of(const dataset *d, int64_t block, int side,
-                                            const data_part **part)
+static const data_cache_segment *segment_of(const dataset *d, int64_t example, int side, const data_part **part)
 {
     NRL_ASSERT(side, <, d->n_sides);
-    *part = part_of(d, block);
-    return &(*part)->cache.index[(block - (*part)->first) * d->n_sides + side];
+    *part = part_of(d, example);
+    return &(*part)->cache.index[(example - (*part)->first) * d->n_sides + side];
 }
 
-int64_t dataset_n_blocks(const dataset *d)
+int64_t dataset_n_examples(const dataset *d)
 {
-    return d->n_blocks;
+    return d->n_examples;
 }
 
 int dataset_n_sides(const dataset *d)
@@ -206,37 +205,35 @@ bool dataset_has_pairs(const dataset *d)
     return d->has_pairs;
 }
 
-int64_t dataset_block_tokens(const dataset *d, int64_t block)
+int64_t dataset_example_tokens(const dataset *d, int64_t example)
 {
     const data_part *p;
-    const data_cache_segment *s = segment_of(d, block, 0, &p);
+    const data_cache_segment *s = segment_of(d, example, 0, &p);
     int64_t shared = d->prefix_sharing ? s->shared : 0;
     return (int64_t)s->n_tokens + (d->n_sides == 2 ? s[1].n_tokens : 0) - shared;
 }
 
-int64_t dataset_shared_tokens(const dataset *d, int64_t block)
+int64_t dataset_shared_tokens(const dataset *d, int64_t example)
 {
     const data_part *p;
-    return d->prefix_sharing ? segment_of(d, block, 0, &p)->shared : 0;
+    return d->prefix_sharing ? segment_of(d, example, 0, &p)->shared : 0;
 }
 
-int64_t dataset_segment(const dataset *d, int64_t block, int segment, const int32_t **tokens,
-                        const uint8_t **trained)
+int64_t dataset_segment(const dataset *d, int64_t example, int segment, const int32_t **tokens, const uint8_t **trained)
 {
     const data_part *p;
-    const data_cache_segment *s = segment_of(d, block, segment, &p);
+    const data_cache_segment *s = segment_of(d, example, segment, &p);
     *tokens = (const int32_t *)(const void *)(p->cache.map + s->offset);
     *trained = (const uint8_t *)(*tokens + s->n_tokens);
     return s->n_tokens;
 }
 
-nrl_status dataset_verify(const dataset *d, int64_t block)
+nrl_status dataset_verify(const dataset *d, int64_t example)
 {
     for (int side = 0; side < d->n_sides; side++) {
         const data_part *p;
-        const data_cache_segment *s = segment_of(d, block, side, &p);
-        if (s->check == (uint32_t)XXH3_64bits(p->cache.map + s->offset, (size_t)s->n_tokens * 5))
-            continue;
+        const data_cache_segment *s = segment_of(d, example, side, &p);
+        if (s->check == (uint32_t)XXH3_64bits(p->cache.map + s->offset, (size_t)s->n_tokens * 5)) continue;
         return nrl_fail(NRL_ERR_CORRUPT,
                         "%s: the tokens of %s:%" PRId64 " are damaged\nremove the "
                         "file: it is made again from the data",
@@ -256,17 +253,17 @@ dataset_part dataset_part_at(const dataset *d, int64_t i)
     const data_part *p = &d->parts.items[i];
     return (dataset_part){.path = p->path,
                           .first = p->first,
-                          .n = p->cache.header->n_blocks,
+                          .n = p->cache.header->n_examples,
                           .weight = p->weight,
                           .bytes = p->bytes,
                           .hash = p->hash,
                           .tokens_hash = p->cache.header->sum};
 }
 
-void dataset_place(const dataset *d, int64_t block, char *out, size_t room)
+void dataset_place(const dataset *d, int64_t example, char *out, size_t room)
 {
     const data_part *p;
-    const data_cache_segment *s = segment_of(d, block, 0, &p);
+    const data_cache_segment *s = segment_of(d, example, 0, &p);
     snprintf(out, room, "%s:%" PRId64, p->path, s->line);
 }
 
@@ -281,18 +278,17 @@ const char *dataset_extra_name(const dataset *d, int64_t i)
     return d->extra[i];
 }
 
-float dataset_extra(const dataset *d, int64_t block, int64_t i)
+float dataset_extra(const dataset *d, int64_t example, int64_t i)
 {
     const data_part *p;
-    const data_cache_segment *s = segment_of(d, block, 0, &p);
+    const data_cache_segment *s = segment_of(d, example, 0, &p);
     float value;
     NRL_ASSERT(i, <, d->n_extra);
-    memcpy(&value, p->cache.map + s->offset - (d->n_extra - i) * (int64_t)sizeof value,
-           sizeof value);
+    memcpy(&value, p->cache.map + s->offset - (d->n_extra - i) * (int64_t)sizeof value, sizeof value);
     return value;
 }
 
-const dataset_report *dataset_facts(const dataset *d)
+const dataset_report *dataset_info(const dataset *d)
 {
     return &d->report;
 }

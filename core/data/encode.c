@@ -43,8 +43,7 @@ static nrl_status encode_text(data_encoder *e, const char *text, size_t size, nr
     int32_t bos = tok->info.bos;
     out->n = 0;
     NRL_TRY(tokenizer_encode(tok, e->scratch, text, size, NRL_ENCODE_ADD_SPECIAL, out));
-    if (bos != NRL_TOKEN_NONE && out->n > 1 && out->ids[0] == bos && out->ids[1] == bos &&
-        tok->info.adds_bos)
+    if (bos != NRL_TOKEN_NONE && out->n > 1 && out->ids[0] == bos && out->ids[1] == bos && tok->info.adds_bos)
         drop_first(out);
     return NRL_OK;
 }
@@ -100,7 +99,8 @@ static nrl_status find_template(const data_encode_options *o, const chat_templat
 {
     *out = o->template;
     if (*out) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s", o->template_problem ? o->template_problem : "rows of messages need data.template");
+    return nrl_fail(NRL_ERR_CONFIG, "%s",
+                    o->template_problem ? o->template_problem : "rows of messages need data.template");
 }
 
 /* An emptied list that knows where its tokens begin, which chat_render needs: that cannot be added
@@ -129,18 +129,16 @@ static nrl_status check_training(const data_encoder *e, const data_sample *s, in
     for (size_t i = 0; i < s->chat[side].n; i++) {
         const nrl_message *m = &s->chat[side].items[i];
         if (all && m->train == NRL_MESSAGE_UNTRAINED)
-            return nrl_fail(
-                NRL_ERR_DATA,
-                "messages[%zu]: cannot leave the message out: it has weight 0 or train false, but "
-                "data.train_on: all trains every token\nhint: data.train_on: answer",
-                i);
+            return nrl_fail(NRL_ERR_DATA,
+                            "messages[%zu]: cannot leave the message out: it has weight 0 or train false, but "
+                            "data.train_on: all trains every token\nhint: data.train_on: answer",
+                            i);
         if (!all && m->train == NRL_MESSAGE_TRAINED && strcmp(m->role, "assistant") != 0)
-            return nrl_fail(
-                NRL_ERR_DATA,
-                "messages[%zu]: cannot train a message of '%s': it has weight 1 or train true, but "
-                "only "
-                "messages of 'assistant' are trained\nhint: data.train_on: all trains every token",
-                i, m->role);
+            return nrl_fail(NRL_ERR_DATA,
+                            "messages[%zu]: cannot train a message of '%s': it has weight 1 or train true, but "
+                            "only "
+                            "messages of 'assistant' are trained\nhint: data.train_on: all trains every token",
+                            i, m->role);
     }
     return NRL_OK;
 }
@@ -153,10 +151,10 @@ static nrl_status encode_chat(data_encoder *e, const data_sample *s)
         chat_ids *out = &e->side[i];
         NRL_TRY(check_training(e, s, i));
         const nrl_conversation c = {.messages = s->chat[i].items,
-                                     .n = s->chat[i].n,
-                                     .n_prompt = untrained(e, s, i),
-                                     .tools = s->tools,
-                                     .variables = s->template_kwargs};
+                                    .n = s->chat[i].n,
+                                    .n_prompt = untrained(e, s, i),
+                                    .tools = s->tools,
+                                    .variables = s->template_kwargs};
         empty_for_chat(out);
         NRL_TRY(chat_render_conversation(template, e->scratch, &c, out));
     }
@@ -171,8 +169,7 @@ static nrl_status push_ids(const nrl_node *list, const char *what, chat_ids *out
         const nrl_node *node = nrl_node_at(list, i);
         int64_t id = nrl_node_int(node, -1);
         if (nrl_node_kind(node) != NRL_NODE_INT || id < 0 || id > INT32_MAX)
-            return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected a token id, from 0 to %d", what, i,
-                            INT32_MAX);
+            return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected a token id, from 0 to %d", what, i, INT32_MAX);
         nrl_token_ids_push(&out->tokens, (int32_t)id, 0);
     }
     return NRL_OK;
@@ -224,15 +221,14 @@ static nrl_status check_vocabulary(const data_encoder *e, const nrl_token_ids *i
         if (ids->ids[i] < limit) continue;
         uint32_t flags;
         const char *text = tok ? tokenizer_token_text(tok, ids->ids[i], &flags) : NULL;
-        return nrl_fail(NRL_ERR_DATA,
-                        "token %zu has id %d (%s), outside the model's vocabulary of %" PRId64, i,
+        return nrl_fail(NRL_ERR_DATA, "token %zu has id %d (%s), outside the model's vocabulary of %" PRId64, i,
                         (int)ids->ids[i], text ? text : "no text", limit);
     }
     return NRL_OK;
 }
 
 /* Pairs stay whole: both sides go, or both are cut. */
-static nrl_status apply_limit(data_encoder *e, int n_sides, data_verdict *verdict)
+static nrl_status apply_limit(data_encoder *e, int n_sides, data_outcome *outcome)
 {
     const int64_t limit = e->options->max_length;
     size_t longest = e->side[0].tokens.n;
@@ -243,20 +239,20 @@ static nrl_status apply_limit(data_encoder *e, int n_sides, data_verdict *verdic
                         "%zu tokens, but data.max_length is %" PRId64
                         "\nraise it, or set data.overlong to drop or truncate",
                         longest, limit);
-    if (e->options->overlong == DATA_OVERLONG_DROP) *verdict = DATA_TOO_LONG;
+    if (e->options->overlong == DATA_OVERLONG_DROP) *outcome = DATA_TOO_LONG;
     for (int i = 0; i < n_sides; i++)
         if ((int64_t)e->side[i].tokens.n > limit) e->side[i].tokens.n = (size_t)limit;
     e->truncated = true;
     return NRL_OK;
 }
 
-static void count_trained(data_encoder *e, int n_sides, data_verdict *verdict)
+static void count_trained(data_encoder *e, int n_sides, data_outcome *outcome)
 {
     for (int i = 0; i < n_sides; i++) {
         e->n_trained[i] = 0;
         for (size_t t = 0; t < e->side[i].tokens.n; t++)
             e->n_trained[i] += e->side[i].trained[t];
-        if (!e->n_trained[i] && *verdict == DATA_KEPT) *verdict = DATA_UNTRAINABLE;
+        if (!e->n_trained[i] && *outcome == DATA_KEPT) *outcome = DATA_UNTRAINABLE;
     }
 }
 
@@ -264,29 +260,28 @@ static nrl_status encode_shape(data_encoder *e, const data_sample *s)
 {
     if (s->shape == DATA_SHAPE_IDS) return encode_ids(e, s);
     if (!e->options->tokenizer)
-        return nrl_fail(
-            NRL_ERR_CONFIG,
-            "rows of text need a tokenizer, and the model has none\n"
-            "expected model.tokenizer, a tokenizer beside the weights, or rows of input_ids");
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "rows of text need a tokenizer, and the model has none\n"
+                        "expected model.tokenizer, a tokenizer beside the weights, or rows of input_ids");
     if (!e->scratch) e->scratch = tokenizer_scratch_create(e->options->tokenizer);
     if (s->shape == DATA_SHAPE_CHAT) return encode_chat(e, s);
     e->endless = e->options->tokenizer->info.eos == NRL_TOKEN_NONE;
     return s->shape == DATA_SHAPE_TEXT ? encode_plain(e, s) : encode_prompted(e, s);
 }
 
-nrl_status data_encode(data_encoder *e, const data_sample *s, data_verdict *verdict)
+nrl_status data_encode(data_encoder *e, const data_sample *s, data_outcome *outcome)
 {
     e->truncated = false;
     e->endless = false;
     e->identical = data_sample_is_identical(s);
-    *verdict = data_sample_is_empty(s) ? DATA_EMPTY : DATA_KEPT;
-    if (*verdict != DATA_KEPT) return NRL_OK;
+    *outcome = data_sample_is_empty(s) ? DATA_EMPTY : DATA_KEPT;
+    if (*outcome != DATA_KEPT) return NRL_OK;
     NRL_TRY(encode_shape(e, s));
     for (int i = 0; i < s->n_sides; i++) {
         NRL_TRY(check_vocabulary(e, &e->side[i].tokens));
         apply_train_on(e, s, i);
     }
-    NRL_TRY(apply_limit(e, s->n_sides, verdict));
-    count_trained(e, s->n_sides, verdict);
+    NRL_TRY(apply_limit(e, s->n_sides, outcome));
+    count_trained(e, s->n_sides, outcome);
     return NRL_OK;
 }

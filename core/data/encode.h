@@ -25,13 +25,7 @@ typedef struct {
     bool train_on_last; /* of a conversation, the last assistant turn alone */
 } data_encode_options;
 
-typedef enum {
-    DATA_KEPT = 0,
-    DATA_EMPTY,
-    DATA_TOO_LONG,
-    DATA_UNTRAINABLE,
-    DATA_VERDICTS
-} data_verdict;
+typedef enum { DATA_KEPT = 0, DATA_EMPTY, DATA_TOO_LONG, DATA_UNTRAINABLE, DATA_OUTCOMES } data_outcome;
 
 /* One thread's tools. Zero-initialise, set options. */
 typedef struct {
@@ -48,6 +42,6 @@ typedef struct {
 void data_encoder_free(data_encoder *e);
 
 /* Errors without the place. NRL_ERR_CONFIG: no tokenizer or no template where one is needed. */
-nrl_status data_encode(data_encoder *e, const data_sample *s, data_verdict *verdict);
+nrl_status data_encode(data_encoder *e, const data_sample *s, data_outcome *outcome);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * first_sample.c - the first sample as a reader sees it, trained stretches between white square
+ * first_sample.c - the first sample as a reader sees it, trained ranges between white square
  * brackets.
  */
 #include "base/buffer.h"
@@ -52,8 +52,7 @@ static void write_segment(writer *w, const dataset *d, int side)
 
 char *dataset_first_sample(const dataset *d, const tokenizer *t)
 {
-    static const char *const names[][2] = {{"sample: ", "\nmismatched: "},
-                                           {"chosen: ", "\nrejected: "}};
+    static const char *const names[][2] = {{"sample: ", "\nmismatched: "}, {"chosen: ", "\nrejected: "}};
     writer w = {.t = t};
     if (t) {
         w.room = t->info.stream_room;

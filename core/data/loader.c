@@ -11,8 +11,8 @@
 #include <time.h>
 
 typedef struct {
-    nrl_batch **micro;
-    int64_t n_micro, step;
+    nrl_batch **micro_batch;
+    int64_t n_micro_batches, step;
     double epoch;
     nrl_status status;
     char *error; /* malloc'd, when status is not NRL_OK */
@@ -21,7 +21,7 @@ typedef struct {
 struct data_loader {
     const dataset *data;
     data_plan *plan; /* own copy: the builder's alone */
-    bool prompt_rows, threaded;
+    bool prompt_targets, threaded;
     built now; /* what the caller holds */
     double wait_seconds;
     /* shared with the io thread, under lock */
@@ -40,9 +40,9 @@ struct data_loader {
 
 static void built_free(built *b)
 {
-    for (int64_t m = 0; m < b->n_micro; m++)
-        batch_free(b->micro[m]);
-    free(b->micro);
+    for (int64_t m = 0; m < b->n_micro_batches; m++)
+        batch_free(b->micro_batch[m]);
+    free(b->micro_batch);
     free(b->error);
     *b = (built){0};
 }
@@ -50,13 +50,13 @@ static void built_free(built *b)
 static void build(data_loader *l, int64_t step, built *out)
 {
     *out = (built){.step = step, .epoch = data_plan_epoch_after(l->plan, step)};
-    int64_t n_micro = data_plan_n_micro(l->plan, step);
-    out->micro = mem_alloc((size_t)n_micro * sizeof *out->micro);
-    for (int64_t m = 0; m < n_micro && out->status == NRL_OK; m++) {
-        const int64_t *blocks;
-        int64_t n = data_plan_micro(l->plan, step, m, &blocks);
-        out->status = data_assemble(l->data, blocks, n, l->prompt_rows, &out->micro[m]);
-        out->n_micro += out->status == NRL_OK;
+    int64_t n_micro_batches = data_plan_n_micro_batches(l->plan, step);
+    out->micro_batch = mem_alloc((size_t)n_micro_batches * sizeof *out->micro_batch);
+    for (int64_t m = 0; m < n_micro_batches && out->status == NRL_OK; m++) {
+        const int64_t *examples;
+        int64_t n = data_plan_micro_batch(l->plan, step, m, &examples);
+        out->status = data_assemble(l->data, examples, n, l->prompt_targets, &out->micro_batch[m]);
+        out->n_micro_batches += out->status == NRL_OK;
     }
     if (out->status != NRL_OK) out->error = mem_strdup(nrl_error_text());
 }
@@ -150,7 +150,7 @@ nrl_status data_loader_step(data_loader *l, int64_t step, data_step *out)
         build(l, step, &l->now);
     l->wait_seconds += now_seconds() - begin;
     if (l->now.status != NRL_OK) return nrl_fail(l->now.status, "%s", l->now.error);
-    *out = (data_step){l->now.micro, l->now.n_micro, step, l->now.epoch};
+    *out = (data_step){l->now.micro_batch, l->now.n_micro_batches, step, l->now.epoch};
     return NRL_OK;
 }
 
@@ -161,14 +161,13 @@ double data_loader_wait_seconds(const data_loader *l)
 
 /* ---- life ---- */
 
-nrl_status data_loader_create(const dataset *d, data_plan *p, int64_t prefetch, bool prompt_rows,
-                              data_loader **out)
+nrl_status data_loader_create(const dataset *d, data_plan *p, int64_t prefetch, bool prompt_targets, data_loader **out)
 {
     enum { MAX_PREFETCH = 1024 };
     data_loader *l = mem_alloc(sizeof *l);
     l->data = d;
     l->plan = data_plan_copy(p);
-    l->prompt_rows = prompt_rows;
+    l->prompt_targets = prompt_targets;
     l->building = -1;
     l->room = prefetch < MAX_PREFETCH ? prefetch : MAX_PREFETCH;
     *out = l;

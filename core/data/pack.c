@@ -90,8 +90,8 @@ static void deal(const int64_t *lengths, int64_t n, int64_t n_bins, int64_t rank
         bins[place[i]].tokens += lengths[i];
     qsort(bins, (size_t)n_bins, sizeof *bins, by_falling_tokens);
     for (int64_t k = 0; k < n_bins; k++) {
-        int64_t micro = k / ranks, rank = k % ranks;
-        to[bins[k].number] = micro * ranks + (micro % 2 ? ranks - 1 - rank : rank);
+        int64_t micro_batch = k / ranks, rank = k % ranks;
+        to[bins[k].number] = micro_batch * ranks + (micro_batch % 2 ? ranks - 1 - rank : rank);
     }
     for (int64_t i = 0; i < n; i++)
         place[i] = to[place[i]];
@@ -102,9 +102,9 @@ static void deal(const int64_t *lengths, int64_t n, int64_t n_bins, int64_t rank
 int64_t data_pack(const int64_t *lengths, int64_t n, int64_t budget, int64_t ranks, int64_t *place)
 {
     load *items = sorted_lengths(lengths, n);
-    int64_t n_micro = (first_fit(items, n, budget, place) + ranks - 1) / ranks;
-    even_out(items, n, budget, n_micro * ranks, place);
-    deal(lengths, n, n_micro * ranks, ranks, place);
+    int64_t n_micro_batches = (first_fit(items, n, budget, place) + ranks - 1) / ranks;
+    even_out(items, n, budget, n_micro_batches * ranks, place);
+    deal(lengths, n, n_micro_batches * ranks, ranks, place);
     free(items);
-    return n_micro;
+    return n_micro_batches;
 }

@@ -1,5 +1,5 @@
 /*
- * pack.h - which blocks of a global batch share a micro-batch, from their lengths alone.
+ * pack.h - which examples of a global batch share a micro-batch, from their lengths alone.
  *
  * 1. First-fit by falling length (ties: the earlier first) under the budget gives B bins; then
  *    A = ceil(B / R) micro-batches on each of R ranks.
@@ -9,7 +9,7 @@
  * 3. Bins by falling tokens go to micro-batch 0 of ranks 0..R-1, micro-batch 1 of ranks R-1..0,
  *    and so on: ranks run alike loads side by side, and alike sums. Empty bins come last.
  *
- * O(n log n log budget): some 20 ms for 10,000 blocks.
+ * O(n log n log budget): some 20 ms for 10,000 examples.
  */
 #ifndef DATA_PACK_H
 #define DATA_PACK_H

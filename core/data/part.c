@@ -24,11 +24,10 @@ static nrl_status set_key(const dataset_options *o, data_part *p)
     NRL_TRY(data_file_hash(p->path, p->hash, &p->bytes));
     char *columns = o->columns ? json_write(o->columns, 0) : NULL;
     char *extra = o->extra ? json_write(o->extra, 0) : NULL;
-    buffer_print(&b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
-                 DATA_CACHE_VERSION, p->hash, p->bytes,
-                 o->tokenizer ? o->tokenizer->identity : "none",
+    buffer_print(&b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n", DATA_CACHE_VERSION,
+                 p->hash, p->bytes, o->tokenizer ? o->tokenizer->identity : "none",
                  o->template ? o->template->identity : "none", o->max_length, o->max_length ? o->overlong : 0,
-                 o->train_on_all + 2 * o->train_on_last, o->pairs + 2 * o->labels + 4 * o->mismatched, o->vocab_size,
+                 o->train_on_all + 2 * o->train_on_last, o->pairs + 2 * o->labels + 4 * o->kl_pairs, o->vocab_size,
                  columns ? columns : "", extra ? extra : "");
     hash_bytes(b.text, b.size, p->key);
     buffer_free(&b);
@@ -50,10 +49,9 @@ static nrl_status make_folder(const char *path)
         *c = '/';
     }
     made = made && (!mkdir(p, 0777) || errno == EEXIST);
-    nrl_status st =
-        made ? NRL_OK
-             : nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
-                        "data.cache: cannot make the folder '%s': %s", path, strerror(errno));
+    nrl_status st = made ? NRL_OK
+                         : nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
+                                    "data.cache: cannot make the folder '%s': %s", path, strerror(errno));
     free(p);
     return st;
 }
@@ -120,7 +118,7 @@ static nrl_status build_with(const dataset_options *o, const data_encode_options
     data_build_options b = {.name = p->path,
                             .encode = *encode,
                             .schema = &schema,
-                            .mismatched = o->mismatched,
+                            .kl_pairs = o->kl_pairs,
                             .workers = o->workers,
                             .signal = o->signal,
                             .check = check_unchanged,
@@ -166,7 +164,7 @@ nrl_status data_part_open(const dataset_options *o, data_part *p)
 {
     nrl_status st = set_key(o, p);
     if (st != NRL_OK) {
-        nrl_note("data.%s", o->role ? o->role : "train");
+        nrl_add_context("data.%s", o->role ? o->role : "train");
         return st;
     }
     if (o->cache_dir) p->cache_path = mem_printf("%s/%s.tokens", o->cache_dir, p->key);

@@ -12,7 +12,7 @@
 typedef struct {
     char *path; /* as opened */
     double weight;
-    int64_t first; /* number of its first block in the data set */
+    int64_t first; /* number of its first example in the data set */
     int64_t bytes; /* of the file */
     struct timespec modified;
     char hash[HASH_TEXT]; /* of the file's bytes */

@@ -16,13 +16,13 @@ enum { KEY_EPOCH = 1, KEY_PART = 2 };
 struct data_plan {
     const dataset *data;
     data_plan_options o;
-    int64_t n_epoch, n_steps; /* blocks and steps of an epoch */
-    int64_t epoch;            /* whose order is held, -1 = none */
-    int32_t *order;           /* [n_epoch] blocks */
-    int64_t step, n_micro;    /* whose assignment is held, -1 = none */
-    int64_t n_batch;          /* blocks of that step */
-    int64_t *lengths, *place; /* [global_batch] */
-    int64_t *micro;           /* [global_batch] answer of data_plan_micro */
+    int64_t n_epoch, n_steps;      /* examples and steps of an epoch */
+    int64_t epoch;                 /* whose order is held, -1 = none */
+    int32_t *order;                /* [n_epoch] examples */
+    int64_t step, n_micro_batches; /* whose assignment is held, -1 = none */
+    int64_t n_batch;               /* examples of that step */
+    int64_t *lengths, *place;      /* [global_batch] */
+    int64_t *micro_batch;          /* [global_batch] answer of data_plan_micro_batch */
 };
 
 /* ---- creating ---- */
@@ -30,11 +30,10 @@ struct data_plan {
 static nrl_status check_options(const data_plan_options *o)
 {
     if (o->global_batch < 1 || o->global_batch > INT32_MAX)
-        return nrl_fail(NRL_ERR_CONFIG, "train.global_batch %" PRId64 ": expected 1 to %d",
-                        o->global_batch, INT32_MAX);
+        return nrl_fail(NRL_ERR_CONFIG, "train.global_batch %" PRId64 ": expected 1 to %d", o->global_batch, INT32_MAX);
     if (o->micro_batch_tokens < 0 || o->micro_batch_tokens > INT32_MAX)
-        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch_tokens %" PRId64 ": expected 1 to %d",
-                        o->micro_batch_tokens, INT32_MAX);
+        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch_tokens %" PRId64 ": expected 1 to %d", o->micro_batch_tokens,
+                        INT32_MAX);
     if (!o->micro_batch_tokens && (o->micro_batch < 1 || o->micro_batch > INT32_MAX))
         return nrl_fail(NRL_ERR_CONFIG,
                         "train.micro_batch %" PRId64 ": expected 1 to %d where "
@@ -51,13 +50,11 @@ static nrl_status check_group(const data_plan_options *o)
     if (o->group <= 1) return NRL_OK;
     if (o->global_batch % o->group)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "train.global_batch %" PRId64 ": the loss couples groups of %" PRId64
-                        ", expected a multiple",
+                        "train.global_batch %" PRId64 ": the loss couples groups of %" PRId64 ", expected a multiple",
                         o->global_batch, o->group);
     if (!o->micro_batch_tokens && o->micro_batch % o->group)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "train.micro_batch %" PRId64 ": the loss couples groups of %" PRId64
-                        ", expected a multiple",
+                        "train.micro_batch %" PRId64 ": the loss couples groups of %" PRId64 ", expected a multiple",
                         o->micro_batch, o->group);
     return NRL_OK;
 }
@@ -68,14 +65,14 @@ static int by_falling_length(const void *x, const void *y)
     return (a < b) - (a > b);
 }
 
-/* Any blocks may meet in a group, so the longest ones must fit. */
+/* Any examples may meet in a group, so the longest ones must fit. */
 static nrl_status check_group_lengths(const dataset *d, const data_plan_options *o)
 {
-    int64_t n = dataset_n_blocks(d), sum = 0;
+    int64_t n = dataset_n_examples(d), sum = 0;
     if (o->group <= 1 || !o->micro_batch_tokens) return NRL_OK;
     int64_t *lengths = mem_alloc((size_t)n * sizeof *lengths);
     for (int64_t i = 0; i < n; i++)
-        lengths[i] = dataset_block_tokens(d, i);
+        lengths[i] = dataset_example_tokens(d, i);
     qsort(lengths, (size_t)n, sizeof *lengths, by_falling_length);
     for (int64_t i = 0; i < n && i < o->group; i++)
         sum += lengths[i];
@@ -88,7 +85,7 @@ static nrl_status check_group_lengths(const dataset *d, const data_plan_options 
                     o->group, sum, o->micro_batch_tokens);
 }
 
-static int64_t part_blocks(const dataset_part *part)
+static int64_t part_examples(const dataset_part *part)
 {
     return llround(part->weight * (double)part->n);
 }
@@ -96,14 +93,14 @@ static int64_t part_blocks(const dataset_part *part)
 static nrl_status check_lengths(const dataset *d, const data_plan_options *o)
 {
     int64_t worst = 0, longest = 0;
-    for (int64_t i = 0; i < dataset_n_blocks(d); i++) {
-        int64_t n = dataset_block_tokens(d, i);
+    for (int64_t i = 0; i < dataset_n_examples(d); i++) {
+        int64_t n = dataset_example_tokens(d, i);
         if (n > longest) longest = n, worst = i;
     }
     char place[512];
     dataset_place(d, worst, place, sizeof place);
     const char *what = dataset_has_pairs(d)      ? "pair"
-                       : dataset_n_sides(d) == 2 ? "sample with its mismatched answer"
+                       : dataset_n_sides(d) == 2 ? "sample with its kl_pairs answer"
                                                  : "sample";
     if (o->micro_batch_tokens && longest > o->micro_batch_tokens)
         return nrl_fail(NRL_ERR_CONFIG,
@@ -131,7 +128,7 @@ static nrl_status count_epoch(data_plan *p)
                             "data: weights make an epoch of %.3g samples, at most %d are "
                             "possible",
                             wanted, INT32_MAX);
-        p->n_epoch += part_blocks(&part);
+        p->n_epoch += part_examples(&part);
     }
     p->n_steps = p->o.drop_last ? p->n_epoch / g : (p->n_epoch + g - 1) / g;
     if (p->n_steps) return NRL_OK;
@@ -148,7 +145,7 @@ static void allocate(data_plan *p)
     p->order = mem_alloc((size_t)p->n_epoch * sizeof *p->order);
     p->lengths = mem_alloc((size_t)most * sizeof *p->lengths);
     p->place = mem_alloc((size_t)most * sizeof *p->place);
-    p->micro = mem_alloc((size_t)most * sizeof *p->micro);
+    p->micro_batch = mem_alloc((size_t)most * sizeof *p->micro_batch);
 }
 
 nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out)
@@ -184,7 +181,7 @@ void data_plan_destroy(data_plan *p)
     free(p->order);
     free(p->lengths);
     free(p->place);
-    free(p->micro);
+    free(p->micro_batch);
     free(p);
 }
 
@@ -196,8 +193,8 @@ static int by_number(const void *x, const void *y)
 }
 
 /* The window of a part's own permutation that makes up the broken part of its weight. */
-static void fill_window(const data_plan *p, int64_t part_number, const dataset_part *part,
-                        int64_t m, int64_t epoch, int32_t *out)
+static void fill_window(const data_plan *p, int64_t part_number, const dataset_part *part, int64_t m, int64_t epoch,
+                        int32_t *out)
 {
     int32_t *all = mem_alloc((size_t)part->n * sizeof *all);
     for (int64_t i = 0; i < part->n; i++)
@@ -216,22 +213,20 @@ static void set_epoch(data_plan *p, int64_t epoch)
     if (p->epoch == epoch) return;
     for (int64_t k = 0; k < dataset_n_parts(p->data); k++) {
         dataset_part part = dataset_part_at(p->data, k);
-        int64_t n = part_blocks(&part);
+        int64_t n = part_examples(&part);
         for (; n >= part.n; n -= part.n)
             for (int64_t i = 0; i < part.n; i++)
                 *out++ = (int32_t)(part.first + i);
         if (n) fill_window(p, k, &part, n, epoch, out);
         out += n;
     }
-    if (p->o.shuffle)
-        data_order_shuffle(data_order_key(p->o.seed, KEY_EPOCH, (uint64_t)epoch), p->order,
-                           p->n_epoch);
+    if (p->o.shuffle) data_order_shuffle(data_order_key(p->o.seed, KEY_EPOCH, (uint64_t)epoch), p->order, p->n_epoch);
     p->epoch = epoch;
 }
 
 /* ---- steps ---- */
 
-/* Without a budget: runs of micro_batch blocks, the first R of them micro-batch 0 of each rank. */
+/* Without a budget: runs of micro_batch examples, the first R of them micro-batch 0 of each rank. */
 static int64_t cut_runs(const data_plan *p, int64_t n, int64_t *place)
 {
     for (int64_t i = 0; i < n; i++)
@@ -244,17 +239,17 @@ static int64_t batch_begin(const data_plan *p, int64_t step)
     return step % p->n_steps * p->o.global_batch;
 }
 
-/* Under a budget: whole groups are packed, then each block is where its group is. */
-static int64_t pack_groups(data_plan *p, const int32_t *blocks)
+/* Under a budget: whole groups are packed, then each example is where its group is. */
+static int64_t pack_groups(data_plan *p, const int32_t *examples)
 {
     const int64_t group = p->o.group > 1 ? p->o.group : 1, n = (p->n_batch + group - 1) / group;
     memset(p->lengths, 0, (size_t)n * sizeof *p->lengths);
     for (int64_t i = 0; i < p->n_batch; i++)
-        p->lengths[i / group] += dataset_block_tokens(p->data, blocks[i]);
-    int64_t n_micro = data_pack(p->lengths, n, p->o.micro_batch_tokens, p->o.ranks, p->place);
+        p->lengths[i / group] += dataset_example_tokens(p->data, examples[i]);
+    int64_t n_micro_batches = data_pack(p->lengths, n, p->o.micro_batch_tokens, p->o.ranks, p->place);
     for (int64_t i = p->n_batch - 1; i > 0; i--)
         p->place[i] = p->place[i / group];
-    return n_micro;
+    return n_micro_batches;
 }
 
 static void set_step(data_plan *p, int64_t step)
@@ -264,8 +259,7 @@ static void set_step(data_plan *p, int64_t step)
     set_epoch(p, step / p->n_steps);
     const int64_t begin = batch_begin(p, step), left = p->n_epoch - begin;
     p->n_batch = left < p->o.global_batch ? left : p->o.global_batch;
-    p->n_micro = p->o.micro_batch_tokens ? pack_groups(p, p->order + begin)
-                                         : cut_runs(p, p->n_batch, p->place);
+    p->n_micro_batches = p->o.micro_batch_tokens ? pack_groups(p, p->order + begin) : cut_runs(p, p->n_batch, p->place);
     p->step = step;
 }
 
@@ -281,20 +275,20 @@ double data_plan_epoch_after(const data_plan *p, int64_t step)
     return (double)epochs + (double)done / (double)p->n_epoch;
 }
 
-int64_t data_plan_n_micro(data_plan *p, int64_t step)
+int64_t data_plan_n_micro_batches(data_plan *p, int64_t step)
 {
     set_step(p, step);
-    return p->n_micro;
+    return p->n_micro_batches;
 }
 
-int64_t data_plan_micro(data_plan *p, int64_t step, int64_t m, const int64_t **blocks)
+int64_t data_plan_micro_batch(data_plan *p, int64_t step, int64_t m, const int64_t **examples)
 {
     set_step(p, step);
     const int64_t wanted = m * p->o.ranks + p->o.rank;
     const int32_t *batch = p->order + batch_begin(p, step);
     int64_t n = 0;
     for (int64_t i = 0; i < p->n_batch; i++)
-        if (p->place[i] == wanted) p->micro[n++] = batch[i];
-    *blocks = p->micro;
+        if (p->place[i] == wanted) p->micro_batch[n++] = batch[i];
+    *examples = p->micro_batch;
     return n;
 }

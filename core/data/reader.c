@@ -1,5 +1,5 @@
 /*
- * reader.c - one window over the stream that always holds the row at hand in one piece.
+ * reader.c - one window over the stream that always holds the current row in one piece.
  * Indexes of peek() are relative to the first byte not yet consumed.
  */
 #include "data/reader.h"
@@ -46,9 +46,8 @@ void data_reader_destroy(data_reader *r)
 
 static nrl_status fail_long(const data_reader *r)
 {
-    return nrl_fail(NRL_ERR_DATA,
-                    "%s:%" PRId64 ": a row of more than %d MiB, the most that is read", r->name,
-                    r->line, DATA_MAX_ROW >> 20);
+    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": a row of more than %d MiB, the most that is read", r->name, r->line,
+                    DATA_MAX_ROW >> 20);
 }
 
 /* Reads more behind `end`; moves or grows the window where it is full. */
@@ -162,7 +161,7 @@ static void set_row(const data_reader *r, size_t size, data_row_text *row)
     *row = (data_row_text){r->window + r->begin, size, r->line, r->column, false};
 }
 
-/* The rest of the line at hand, which begins with something that is not white space. */
+/* The rest of the current line, which begins with something that is not white space. */
 static nrl_status next_line(data_reader *r, data_row_text *row, bool *end)
 {
     int c = skip_space(r);
@@ -197,8 +196,7 @@ static nrl_status fail_array(data_reader *r, int c, const char *expected)
                         "%s:%" PRId64 ": the file ends inside its JSON array: it is cut "
                         "off",
                         r->name, r->line);
-    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": expected %s", r->name, r->line,
-                    r->column, expected);
+    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": expected %s", r->name, r->line, r->column, expected);
 }
 
 static nrl_status finish_array(data_reader *r, bool *end)
@@ -211,7 +209,7 @@ static nrl_status finish_array(data_reader *r, bool *end)
     return NRL_OK;
 }
 
-/* Size of the object at hand, up to the bracket that closes it. What is inside is the parser's. */
+/* Size of the current object, up to the bracket that closes it. What is inside is the parser's. */
 static nrl_status object_size(data_reader *r, size_t *size)
 {
     int depth = 0;

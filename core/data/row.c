@@ -39,16 +39,14 @@ static const char *const key_names[DATA_KEY_COUNT] = {
 
 /* The first that a row has all required keys of is its format. */
 static const data_format formats[] = {
-    {"pre-tokenized pairs", true, false,
-     KEY(PROMPT_INPUT_IDS) | KEY(CHOSEN_INPUT_IDS) | KEY(REJECTED_INPUT_IDS), 0, data_read_ids},
+    {"pre-tokenized pairs", true, false, KEY(PROMPT_INPUT_IDS) | KEY(CHOSEN_INPUT_IDS) | KEY(REJECTED_INPUT_IDS), 0,
+     data_read_ids},
     {"conversations/chosen/rejected", true, false, KEY(CONVERSATIONS) | ANSWERS, KEY(SYSTEM) | CHAT_OPTIONS,
      data_read_prompted},
-    {"instruction/chosen/rejected", true, false, KEY(INSTRUCTION) | ANSWERS, ALPACA_OPTIONS,
-     data_read_prompted},
+    {"instruction/chosen/rejected", true, false, KEY(INSTRUCTION) | ANSWERS, ALPACA_OPTIONS, data_read_prompted},
     {"prompt/chosen/rejected", true, false, KEY(PROMPT) | ANSWERS, CHAT_OPTIONS, data_read_prompted},
     {"chosen/rejected", true, false, ANSWERS, CHAT_OPTIONS, data_read_prompted},
-    {"pre-tokenized", false, false, KEY(INPUT_IDS), KEY(LABELS) | KEY(ATTENTION_MASK),
-     data_read_ids},
+    {"pre-tokenized", false, false, KEY(INPUT_IDS), KEY(LABELS) | KEY(ATTENTION_MASK), data_read_ids},
     {"messages", false, false, KEY(MESSAGES), CHAT_OPTIONS, data_read_chat},
     {"ShareGPT", false, false, KEY(CONVERSATIONS), KEY(SYSTEM) | CHAT_OPTIONS, data_read_chat},
     {"prompt/completion", false, false, KEY(PROMPT) | KEY(COMPLETION), CHAT_OPTIONS, data_read_prompted},
@@ -90,8 +88,7 @@ static nrl_status rename_key(data_schema *s, const char *key, const nrl_node *va
                         "data.columns: '%s' is no key of a row format; those of a "
                         "format are renamed, as in {prompt: question, completion: answer}",
                         key);
-    if (!name || !*name)
-        return nrl_fail(NRL_ERR_CONFIG, "data.columns.%s: expected the name of a key", key);
+    if (!name || !*name) return nrl_fail(NRL_ERR_CONFIG, "data.columns.%s: expected the name of a key", key);
     s->name[k] = name;
     return NRL_OK;
 }
@@ -100,10 +97,9 @@ static nrl_status check_clashes(const data_schema *s)
 {
     for (int i = 0; i < DATA_KEY_COUNT; i++)
         for (int j = 0; j < i; j++)
-            if (!strcmp(s->name[i], s->name[j]) && s->name[i] != key_names[i] &&
-                s->name[j] != key_names[j])
-                return nrl_fail(NRL_ERR_CONFIG, "data.columns: '%s' cannot be both %s and %s",
-                                s->name[i], key_names[j], key_names[i]);
+            if (!strcmp(s->name[i], s->name[j]) && s->name[i] != key_names[i] && s->name[j] != key_names[j])
+                return nrl_fail(NRL_ERR_CONFIG, "data.columns: '%s' cannot be both %s and %s", s->name[i], key_names[j],
+                                key_names[i]);
     return NRL_OK;
 }
 
@@ -112,16 +108,14 @@ static void hide_taken_names(data_schema *s)
 {
     for (int i = 0; i < DATA_KEY_COUNT; i++)
         for (int j = 0; j < DATA_KEY_COUNT; j++)
-            if (i != j && s->name[j] != key_names[j] && !strcmp(s->name[j], key_names[i]) &&
-                s->name[i] == key_names[i])
+            if (i != j && s->name[j] != key_names[j] && !strcmp(s->name[j], key_names[i]) && s->name[i] == key_names[i])
                 s->name[i] = "";
 }
 
 static nrl_status add_extra(data_schema *s, const char *name)
 {
     for (int i = 0; i < s->n_extra; i++)
-        if (!strcmp(s->extra[i], name))
-            return nrl_fail(NRL_ERR_CONFIG, "data.extra: '%s' is there twice", name);
+        if (!strcmp(s->extra[i], name)) return nrl_fail(NRL_ERR_CONFIG, "data.extra: '%s' is there twice", name);
     s->extra[s->n_extra++] = name;
     return NRL_OK;
 }
@@ -131,11 +125,10 @@ static nrl_status set_extra(data_schema *s, const nrl_node *extra)
     const size_t most = BATCH_MAX_EXTRA - s->labels;
     for (size_t i = 0; i < nrl_node_size(extra); i++) {
         const char *name = nrl_node_string(nrl_node_at(extra, i), NULL);
-        if (!name || !*name)
-            return nrl_fail(NRL_ERR_CONFIG, "data.extra: expected a list of names of keys");
+        if (!name || !*name) return nrl_fail(NRL_ERR_CONFIG, "data.extra: expected a list of names of keys");
         if (i == most)
-            return nrl_fail(NRL_ERR_CONFIG, "data.extra: %zu keys, at most %zu are possible",
-                            nrl_node_size(extra), most);
+            return nrl_fail(NRL_ERR_CONFIG, "data.extra: %zu keys, at most %zu are possible", nrl_node_size(extra),
+                            most);
         if (s->labels && !strcmp(name, DATA_LABEL))
             return nrl_fail(NRL_ERR_CONFIG, "data.extra: the algorithm reads '%s' already", name);
         NRL_TRY(add_extra(s, name));
@@ -143,8 +136,7 @@ static nrl_status set_extra(data_schema *s, const nrl_node *extra)
     return s->labels ? add_extra(s, DATA_LABEL) : NRL_OK;
 }
 
-nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra,
-                           bool pairs, bool labels)
+nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra, bool pairs, bool labels)
 {
     *s = (data_schema){.pairs = pairs, .labels = labels};
     for (int k = 0; k < DATA_KEY_COUNT; k++)
@@ -229,15 +221,13 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
 
 static bool has_label(const data_schema *s, const nrl_node *row, data_key key)
 {
-    return nrl_node_kind(nrl_node_find(row, s->name[key])) == NRL_NODE_BOOL &&
-           !is_extra(s, s->name[key]);
+    return nrl_node_kind(nrl_node_find(row, s->name[key])) == NRL_NODE_BOOL && !is_extra(s, s->name[key]);
 }
 
 /* One answer and whether it is wanted. Training on all of them would teach the bad ones. */
 static bool is_kto(const data_schema *s, const nrl_node *row)
 {
-    return !s->labels &&
-           (has_label(s, row, DATA_KEY_LABEL) || has_label(s, row, DATA_KEY_KTO_TAG)) &&
+    return !s->labels && (has_label(s, row, DATA_KEY_LABEL) || has_label(s, row, DATA_KEY_KTO_TAG)) &&
            (has_all(s, row, KEY(MESSAGES)) || has_all(s, row, KEY(PROMPT) | KEY(COMPLETION)) ||
             (!s->pairs && has_all(s, row, KEY(CONVERSATIONS))));
 }
@@ -245,9 +235,8 @@ static bool is_kto(const data_schema *s, const nrl_node *row)
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
 {
     if (is_kto(s, row))
-        return nrl_fail(NRL_ERR_DATA,
-                        "a labelled row (an answer and a true/false 'label'), but the algorithm "
-                        "does not read labels\nhint: expected an algorithm that reads labels");
+        return nrl_fail(NRL_ERR_DATA, "a labelled row (an answer and a true/false 'label'), but the algorithm "
+                                      "does not read labels\nhint: expected an algorithm that reads labels");
     for (int i = 0; i < N_FORMATS; i++) {
         if (!is_readable(s, &formats[i]) || !has_all(s, row, formats[i].required)) continue;
         s->format = &formats[i];
@@ -276,8 +265,7 @@ static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sam
         double number = boolean ? nrl_node_bool(value, false) : nrl_node_f64(value, NAN);
         if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s' (data.extra)", s->extra[i]);
         if (!isfinite((float)number))
-            return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra): expected a number, found %s",
-                            s->extra[i],
+            return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra): expected a number, found %s", s->extra[i],
                             isnan(number) ? node_kind_name(nrl_node_kind(value)) : "one too large");
         out->extra[i] = (float)number;
     }
@@ -287,12 +275,10 @@ static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sam
 nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
 {
     if (nrl_node_kind(row) != NRL_NODE_MAP)
-        return nrl_fail(NRL_ERR_DATA, "expected a row {...}, found %s",
-                        node_kind_name(nrl_node_kind(row)));
+        return nrl_fail(NRL_ERR_DATA, "expected a row {...}, found %s", node_kind_name(nrl_node_kind(row)));
     *out = (data_sample){.n_sides = s->pairs ? 2 : 1};
     NRL_TRY(check_keys(s, row));
-    if (is_kto(s, row))
-        return nrl_fail(NRL_ERR_DATA, "a labelled row among rows of %s", s->format->name);
+    if (is_kto(s, row)) return nrl_fail(NRL_ERR_DATA, "a labelled row among rows of %s", s->format->name);
     NRL_TRY(s->format->read(a, s, row, out));
     if (out->shape == DATA_SHAPE_CHAT) NRL_TRY(data_read_chat_options(a, s, row, out));
     if (s->labels) NRL_TRY(data_read_label(s, row, out));
@@ -324,7 +310,8 @@ static bool has_answer(const data_sample *s, int side)
     if (s->shape == DATA_SHAPE_IDS) return nrl_node_size(s->ids[side]) > 0;
     if (s->shape != DATA_SHAPE_CHAT) return s->answer[side].size > 0;
     for (size_t i = s->n_prompt; i < s->chat[side].n; i++)
-        if (s->chat[side].items[i].content_size || nrl_node_size(nrl_node_find(s->chat[side].items[i].node, "tool_calls")))
+        if (s->chat[side].items[i].content_size ||
+            nrl_node_size(nrl_node_find(s->chat[side].items[i].node, "tool_calls")))
             return true;
     return false;
 }
@@ -339,13 +326,10 @@ bool data_sample_is_identical(const data_sample *s)
     if (s->n_sides < 2) return false;
     if (s->shape == DATA_SHAPE_PROMPTED) return same_text(s->answer[0], s->answer[1]);
     if (s->shape == DATA_SHAPE_CHAT)
-        return s->chat[0].n == s->chat[1].n &&
-               data_common_messages(s->chat[0], s->chat[1]) == s->chat[0].n;
+        return s->chat[0].n == s->chat[1].n && data_common_messages(s->chat[0], s->chat[1]) == s->chat[0].n;
     size_t n = nrl_node_size(s->ids[0]);
     if (n != nrl_node_size(s->ids[1])) return false;
     for (size_t i = 0; i < n; i++)
-        if (nrl_node_int(nrl_node_at(s->ids[0], i), -1) !=
-            nrl_node_int(nrl_node_at(s->ids[1], i), -1))
-            return false;
+        if (nrl_node_int(nrl_node_at(s->ids[0], i), -1) != nrl_node_int(nrl_node_at(s->ids[1], i), -1)) return false;
     return true;
 }

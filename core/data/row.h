@@ -59,12 +59,12 @@ typedef struct {
 typedef struct {
     data_shape shape;
     int n_sides;
-    data_text prompt, answer[2]; /* TEXT: answer[0] alone */
-    data_messages chat[2];       /* CHAT: whole conversations */
-    size_t n_prompt;             /* CHAT: messages at the start that are never trained */
-    const nrl_node *tools, *template_kwargs; /* CHAT: a list, a map; or NULL */
+    data_text prompt, answer[2];                  /* TEXT: answer[0] alone */
+    data_messages chat[2];                        /* CHAT: whole conversations */
+    size_t n_prompt;                              /* CHAT: messages at the start that are never trained */
+    const nrl_node *tools, *template_kwargs;      /* CHAT: a list, a map; or NULL */
     const nrl_node *prompt_ids, *ids[2], *labels; /* IDS: lists; absent ones NULL */
-    const char *unknown_key; /* the first key of a message that means nothing here, or NULL */
+    const char *unknown_key;                      /* the first key of a message that means nothing here, or NULL */
     float extra[BATCH_MAX_EXTRA];
 } data_sample;
 
@@ -84,8 +84,7 @@ typedef struct {
 
 /* Reads data.columns and data.extra (either may be NULL); borrows their text. `pairs`: rows have a
  * chosen and a rejected answer; `labels`: one answer, and whether it is wanted. NRL_ERR_CONFIG. */
-nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra,
-                           bool pairs, bool labels);
+nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra, bool pairs, bool labels);
 /* Finds the format of a file from its first row. */
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row);
 const char *data_format_name(const data_format *f);

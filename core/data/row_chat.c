@@ -11,8 +11,7 @@
 static const char *role_of(const char *name)
 {
     static const char *const other[][2] = {
-        {"human", "user"},    {"gpt", "assistant"},   {"chatgpt", "assistant"},
-        {"bot", "assistant"}, {"model", "assistant"},
+        {"human", "user"}, {"gpt", "assistant"}, {"chatgpt", "assistant"}, {"bot", "assistant"}, {"model", "assistant"},
     };
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         if (!strcmp(other[i][0], name)) return other[i][1];
@@ -55,8 +54,7 @@ static nrl_status message_text(arena *a, const nrl_node *node, const char *key, 
     if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s'", key);
     if (nrl_node_kind(value) == NRL_NODE_LIST) return join_parts(a, value, out);
     if (nrl_node_kind(value) != NRL_NODE_STRING)
-        return nrl_fail(NRL_ERR_DATA, "key '%s': expected text, found %s", key,
-                        node_kind_name(nrl_node_kind(value)));
+        return nrl_fail(NRL_ERR_DATA, "key '%s': expected text, found %s", key, node_kind_name(nrl_node_kind(value)));
     *out = (data_text){nrl_node_string(value, ""), nrl_node_string_size(value)};
     return NRL_OK;
 }
@@ -79,7 +77,7 @@ static const train_key train_keys[] = {
     {"train", TRAIN_BY_BOOL},
     {"training", TRAIN_BY_BOOL}, /* Axolotl */
     {"loss", TRAIN_BY_BOOL},     /* ms-swift */
-    /* Passed over, these would train what their author left out. */
+    /* Passed over, these would train what their author omitted. */
     {"train_detail", TRAIN_REFUSED},
     {"trainable", TRAIN_REFUSED},
     {"loss_mask", TRAIN_REFUSED},
@@ -122,8 +120,7 @@ static nrl_status read_training(const nrl_node *node, uint32_t *out)
         if (!is_given(node, k->key)) continue;
         NRL_TRY(read_train(k, nrl_node_find(node, k->key), &said));
         if (said_by && said != *out)
-            return nrl_fail(NRL_ERR_DATA, "keys '%s' and '%s' contradict each other", said_by,
-                            k->key);
+            return nrl_fail(NRL_ERR_DATA, "keys '%s' and '%s' contradict each other", said_by, k->key);
         said_by = k->key;
         *out = said;
     }
@@ -138,18 +135,15 @@ static bool is_known(const char *key)
     return known;
 }
 
-static void note_unknown(const nrl_node *node, const char *role_key, const char *content_key,
-                         data_sample *notes)
+static void note_unknown(const nrl_node *node, const char *role_key, const char *content_key, data_sample *notes)
 {
     for (size_t i = 0; i < nrl_node_size(node) && !notes->unknown_key; i++) {
         const char *key = nrl_node_key(node, i);
-        if (strcmp(key, role_key) && strcmp(key, content_key) && !is_known(key))
-            notes->unknown_key = key;
+        if (strcmp(key, role_key) && strcmp(key, content_key) && !is_known(key)) notes->unknown_key = key;
     }
 }
 
-static nrl_status read_message(arena *a, const nrl_node *node, data_sample *notes,
-                               nrl_message *out)
+static nrl_status read_message(arena *a, const nrl_node *node, data_sample *notes, nrl_message *out)
 {
     data_text text;
     if (nrl_node_kind(node) != NRL_NODE_MAP)
@@ -159,8 +153,7 @@ static nrl_status read_message(arena *a, const nrl_node *node, data_sample *note
     const char *role_key = share ? "from" : "role", *content_key = share ? "value" : "content";
     const char *role = nrl_node_string(nrl_node_find(node, role_key), NULL);
     if (!role)
-        return nrl_fail(NRL_ERR_DATA, "no text under key '%s', the role (%s/%s)", role_key,
-                        role_key, content_key);
+        return nrl_fail(NRL_ERR_DATA, "no text under key '%s', the role (%s/%s)", role_key, role_key, content_key);
     bool calls = nrl_node_size(nrl_node_find(node, "tool_calls")) > 0, content = is_given(node, content_key);
     text = (data_text){"", 0};
     if (content || !calls) NRL_TRY(message_text(a, node, content_key, &text));
@@ -169,8 +162,7 @@ static nrl_status read_message(arena *a, const nrl_node *node, data_sample *note
     return read_training(node, &out->train);
 }
 
-nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node, data_sample *notes,
-                              data_messages *out)
+nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node, data_sample *notes, data_messages *out)
 {
     bool list = nrl_node_kind(node) == NRL_NODE_LIST;
     out->n = list ? nrl_node_size(node) : 1;
@@ -179,9 +171,9 @@ nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node,
         nrl_status st = read_message(a, list ? nrl_node_at(node, i) : node, notes, &out->items[i]);
         if (st == NRL_OK) continue;
         if (list)
-            nrl_note("%s[%zu]", label, i);
+            nrl_add_context("%s[%zu]", label, i);
         else
-            nrl_note("%s", label);
+            nrl_add_context("%s", label);
         return st;
     }
     return NRL_OK;
@@ -217,7 +209,8 @@ static nrl_status read_tools(arena *a, const data_schema *s, const nrl_node *row
         value = read;
     }
     if (value && nrl_node_kind(value) != NRL_NODE_LIST)
-        return nrl_fail(NRL_ERR_DATA, "key '%s': expected a list of tools, found %s", name, node_kind_name(nrl_node_kind(value)));
+        return nrl_fail(NRL_ERR_DATA, "key '%s': expected a list of tools, found %s", name,
+                        node_kind_name(nrl_node_kind(value)));
     *out = value;
     return NRL_OK;
 }

@@ -9,8 +9,7 @@ static nrl_status read_label(const data_schema *s, const nrl_node *row, float *l
     data_key key = data_row_find(s, row, DATA_KEY_LABEL) ? DATA_KEY_LABEL : DATA_KEY_KTO_TAG;
     const nrl_node *value = data_row_find(s, row, key);
     if (!value)
-        return nrl_fail(NRL_ERR_DATA,
-                        "no key '%s' or '%s': expected true (the answer is wanted) or false",
+        return nrl_fail(NRL_ERR_DATA, "no key '%s' or '%s': expected true (the answer is wanted) or false",
                         s->name[DATA_KEY_LABEL], s->name[DATA_KEY_KTO_TAG]);
     if (nrl_node_kind(value) != NRL_NODE_BOOL)
         return nrl_fail(NRL_ERR_DATA, "key '%s': expected true or false, found %s", s->name[key],
@@ -26,8 +25,7 @@ static nrl_status set_last_answer(data_sample *out)
     if (out->shape != DATA_SHAPE_CHAT || out->n_prompt || !chat->n) return NRL_OK;
     const char *role = chat->items[chat->n - 1].role;
     if (strcmp(role, "assistant") != 0)
-        return nrl_fail(NRL_ERR_DATA, "the last message is of '%s', a label needs an assistant's",
-                        role);
+        return nrl_fail(NRL_ERR_DATA, "the last message is of '%s', a label needs an assistant's", role);
     out->n_prompt = chat->n - 1;
     return NRL_OK;
 }

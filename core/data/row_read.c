@@ -19,22 +19,20 @@ nrl_status data_read_text(const data_schema *s, const nrl_node *row, data_key ke
 }
 
 /* An optional text: "" where it is absent or null. */
-static nrl_status read_option(const data_schema *s, const nrl_node *row, data_key key,
-                              data_text *out)
+static nrl_status read_option(const data_schema *s, const nrl_node *row, data_key key, data_text *out)
 {
     *out = (data_text){"", 0};
     return data_row_find(s, row, key) ? data_read_text(s, row, key, out) : NRL_OK;
 }
 
-static nrl_status read_content(arena *a, const data_schema *s, const nrl_node *row, data_key key,
-                               data_sample *notes, data_content *out)
+static nrl_status read_content(arena *a, const data_schema *s, const nrl_node *row, data_key key, data_sample *notes,
+                               data_content *out)
 {
     const nrl_node *value = nrl_node_find(row, s->name[key]);
     nrl_node_type kind = nrl_node_kind(value);
     *out = (data_content){.is_text = kind == NRL_NODE_STRING};
     if (out->is_text) return data_read_text(s, row, key, &out->text);
-    if (kind != NRL_NODE_LIST && kind != NRL_NODE_MAP)
-        return fail_kind(s->name[key], value, "text or messages");
+    if (kind != NRL_NODE_LIST && kind != NRL_NODE_MAP) return fail_kind(s->name[key], value, "text or messages");
     return data_read_messages(a, s->name[key], value, notes, &out->chat);
 }
 
@@ -52,8 +50,7 @@ nrl_status data_read_plain(arena *a, const data_schema *s, const nrl_node *row, 
     return data_read_text(s, row, DATA_KEY_TEXT, &out->answer[0]);
 }
 
-static nrl_status add_system(arena *a, const data_schema *s, const nrl_node *row,
-                             data_messages *list)
+static nrl_status add_system(arena *a, const data_schema *s, const nrl_node *row, data_messages *list)
 {
     data_text text;
     NRL_TRY(read_option(s, row, DATA_KEY_SYSTEM, &text));
@@ -61,13 +58,12 @@ static nrl_status add_system(arena *a, const data_schema *s, const nrl_node *row
     return NRL_OK;
 }
 
-static nrl_status add_list(arena *a, const data_schema *s, const nrl_node *row, data_key key,
-                           data_sample *notes, data_messages *list)
+static nrl_status add_list(arena *a, const data_schema *s, const nrl_node *row, data_key key, data_sample *notes,
+                           data_messages *list)
 {
     data_messages more;
     const nrl_node *value = nrl_node_find(row, s->name[key]);
-    if (nrl_node_kind(value) != NRL_NODE_LIST)
-        return fail_kind(s->name[key], value, "a list of messages");
+    if (nrl_node_kind(value) != NRL_NODE_LIST) return fail_kind(s->name[key], value, "a list of messages");
     NRL_TRY(data_read_messages(a, s->name[key], value, notes, &more));
     data_messages_add(a, list, more);
     return NRL_OK;
@@ -78,12 +74,10 @@ nrl_status data_read_chat(arena *a, const data_schema *s, const nrl_node *row, d
     bool share = (s->format->required >> DATA_KEY_CONVERSATIONS & 1) != 0;
     out->shape = DATA_SHAPE_CHAT;
     if (share) NRL_TRY(add_system(a, s, row, &out->chat[0]));
-    return add_list(a, s, row, share ? DATA_KEY_CONVERSATIONS : DATA_KEY_MESSAGES, out,
-                    &out->chat[0]);
+    return add_list(a, s, row, share ? DATA_KEY_CONVERSATIONS : DATA_KEY_MESSAGES, out, &out->chat[0]);
 }
 
-static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *row,
-                              data_messages *list)
+static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *row, data_messages *list)
 {
     static const char *const roles[2] = {"user", "assistant"};
     const nrl_node *history = data_row_find(s, row, DATA_KEY_HISTORY);
@@ -92,8 +86,7 @@ static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *ro
         for (size_t j = 0; j < 2; j++) {
             const nrl_node *text = nrl_node_at(turn, j);
             if (nrl_node_size(turn) != 2 || nrl_node_kind(text) != NRL_NODE_STRING)
-                return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected [question, answer]",
-                                s->name[DATA_KEY_HISTORY], i);
+                return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected [question, answer]", s->name[DATA_KEY_HISTORY], i);
             data_text t = {nrl_node_string(text, ""), nrl_node_string_size(text)};
             data_messages_add(a, list, data_message_of(a, roles[j], t));
         }
@@ -103,8 +96,7 @@ static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *ro
 
 /* system, history, then the instruction and its input (joined by a line end) as a user's message.
  */
-static nrl_status add_instruction(arena *a, const data_schema *s, const nrl_node *row,
-                                  data_messages *list)
+static nrl_status add_instruction(arena *a, const data_schema *s, const nrl_node *row, data_messages *list)
 {
     data_text instruction, input;
     NRL_TRY(add_system(a, s, row, list));
@@ -137,8 +129,8 @@ nrl_status data_read_alpaca(arena *a, const data_schema *s, const nrl_node *row,
 
 /* ---- a prompt and one or two answers ---- */
 
-static nrl_status read_prompt(arena *a, const data_schema *s, const nrl_node *row,
-                              data_sample *notes, data_content *out)
+static nrl_status read_prompt(arena *a, const data_schema *s, const nrl_node *row, data_sample *notes,
+                              data_content *out)
 {
     uint32_t keys = s->format->required;
     *out = (data_content){.is_text = true, .text = {"", 0}};
@@ -153,8 +145,7 @@ static nrl_status read_prompt(arena *a, const data_schema *s, const nrl_node *ro
     return add_list(a, s, row, DATA_KEY_CONVERSATIONS, notes, &out->chat);
 }
 
-static void fill_text(data_sample *out, bool has_prompt, data_text prompt,
-                      const data_content *answer)
+static void fill_text(data_sample *out, bool has_prompt, data_text prompt, const data_content *answer)
 {
     out->shape = DATA_SHAPE_PROMPTED;
     out->prompt = prompt;
@@ -171,8 +162,7 @@ static void fill_text(data_sample *out, bool has_prompt, data_text prompt,
 static bool repeats_prompt(const data_content *prompt, data_messages answer)
 {
     const nrl_message *first = answer.items;
-    return prompt->is_text && answer.n && !strcmp(first->role, "user") &&
-           first->content_size == prompt->text.size &&
+    return prompt->is_text && answer.n && !strcmp(first->role, "user") && first->content_size == prompt->text.size &&
            !memcmp(first->content, prompt->text.text, prompt->text.size);
 }
 
@@ -190,8 +180,7 @@ static void fill_chat(arena *a, data_sample *out, bool has_prompt, const data_co
         data_messages_add(a, &out->chat[i], head);
         data_messages_add(a, &out->chat[i], side[i]);
     }
-    out->n_prompt =
-        has_prompt || out->n_sides < 2 ? head.n : data_common_messages(side[0], side[1]);
+    out->n_prompt = has_prompt || out->n_sides < 2 ? head.n : data_common_messages(side[0], side[1]);
 }
 
 nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
@@ -214,12 +203,10 @@ nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *ro
 
 /* ---- tokens ---- */
 
-static nrl_status read_list(const data_schema *s, const nrl_node *row, data_key key,
-                            const nrl_node **out)
+static nrl_status read_list(const data_schema *s, const nrl_node *row, data_key key, const nrl_node **out)
 {
     *out = nrl_node_find(row, s->name[key]);
-    if (nrl_node_kind(*out) != NRL_NODE_LIST)
-        return fail_kind(s->name[key], *out, "a list of token ids");
+    if (nrl_node_kind(*out) != NRL_NODE_LIST) return fail_kind(s->name[key], *out, "a list of token ids");
     return NRL_OK;
 }
 
@@ -250,8 +237,7 @@ nrl_status data_read_ids(arena *a, const data_schema *s, const nrl_node *row, da
     if (!data_row_find(s, row, DATA_KEY_LABELS)) return NRL_OK;
     NRL_TRY(read_list(s, row, DATA_KEY_LABELS, &out->labels));
     if (nrl_node_size(out->labels) != nrl_node_size(out->ids[0]))
-        return nrl_fail(NRL_ERR_DATA, "%s has %zu entries and %s %zu, expected as many",
-                        s->name[DATA_KEY_LABELS], nrl_node_size(out->labels),
-                        s->name[DATA_KEY_INPUT_IDS], nrl_node_size(out->ids[0]));
+        return nrl_fail(NRL_ERR_DATA, "%s has %zu entries and %s %zu, expected as many", s->name[DATA_KEY_LABELS],
+                        nrl_node_size(out->labels), s->name[DATA_KEY_INPUT_IDS], nrl_node_size(out->ids[0]));
     return NRL_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * slab.c - rows of text to blocks of a token cache.
+ * slab.c - rows of text to examples of a token cache.
  */
 #include "data/slab.h"
 #include "base/json.h"
@@ -53,7 +53,8 @@ nrl_status data_slab_fill(data_slab *s, data_reader *reader, bool *end)
 /* A line with nothing but {: JSON that was written for people. */
 static bool is_opening(const char *text, size_t size)
 {
-    while (size && strchr(" \t\r\n", text[size - 1])) size--;
+    while (size && strchr(" \t\r\n", text[size - 1]))
+        size--;
     return size == 1 && *text == '{';
 }
 
@@ -61,14 +62,13 @@ static nrl_status parse(const data_slab *s, size_t i, const char *name, arena *a
 {
     const data_row_text *row = &s->rows[i];
     arena_reset(a);
-    nrl_status st =
-        json_parse_at(a, name, row->line, row->column, s->text.text + s->at[i], row->size, node);
+    nrl_status st = json_parse_at(a, name, row->line, row->column, s->text.text + s->at[i], row->size, node);
     if (st != NRL_OK && row->cut)
-        return nrl_fail(st, "%s\nthe file ends in this line, without a line end: is it cut off?",
-                        nrl_error_text());
+        return nrl_fail(st, "%s\nthe file ends in this line, without a line end: is it cut off?", nrl_error_text());
     if (st != NRL_OK && is_opening(s->text.text + s->at[i], row->size))
-        return nrl_fail(st, "%s\na file that begins with { has a whole row in each line; an indented one is a list, [ ... ]",
-                        nrl_error_text());
+        return nrl_fail(
+            st, "%s\na file that begins with { has a whole row in each line; an indented one is a list, [ ... ]",
+            nrl_error_text());
     return st;
 }
 
@@ -84,7 +84,7 @@ static int32_t shared_prompt(const chat_ids *a, const chat_ids *b)
     return (int32_t)n;
 }
 
-/* Tokens before the first trained one: what a labelled sample shares with its mismatched side. */
+/* Tokens before the first trained one: what a labelled sample shares with its kl_pairs side. */
 static int32_t prompt_length(const chat_ids *ids)
 {
     size_t n = 0;
@@ -93,8 +93,7 @@ static int32_t prompt_length(const chat_ids *ids)
     return (int32_t)n;
 }
 
-static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, int32_t shared,
-                        int64_t line)
+static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, int32_t shared, int64_t line)
 {
     size_t n = ids->tokens.n;
     data_cache_segment seg = {.offset = (int64_t)s->body.size,
@@ -108,8 +107,8 @@ static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, in
     buffer_add(&s->segments, (const char *)&seg, sizeof seg);
 }
 
-static void add_block(data_slab *s, const data_schema *schema, const data_sample *sample,
-                      const data_encoder *e, int64_t line)
+static void add_example(data_slab *s, const data_schema *schema, const data_sample *sample, const data_encoder *e,
+                        int64_t line)
 {
     buffer_add(&s->body, (const char *)sample->extra, (size_t)schema->n_extra * sizeof(float));
     int32_t shared = sample->n_sides == 2 ? shared_prompt(&e->side[0], &e->side[1])
@@ -146,8 +145,8 @@ static void note_unused(data_slab *s, const data_schema *schema, const nrl_node 
         if (nrl_node_find(row, schema->name[keys[i]])) add_unknown(s, schema->name[keys[i]], line);
 }
 
-static void note_unknown(data_slab *s, const data_build_options *o, const nrl_node *row,
-                         const data_sample *sample, int64_t line)
+static void note_unknown(data_slab *s, const data_build_options *o, const nrl_node *row, const data_sample *sample,
+                         int64_t line)
 {
     const data_schema *schema = o->schema;
     size_t at = 0;
@@ -167,23 +166,23 @@ static nrl_status run_row(data_slab *s, size_t i, data_worker *w, const data_bui
 {
     nrl_node *node;
     data_sample sample;
-    data_verdict verdict;
+    data_outcome outcome;
     int64_t line = s->rows[i].line;
     if (o->signal && *o->signal)
-        return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) at %s:%" PRId64 ", while it was tokenized", *o->signal,
-                        strsignal(*o->signal), o->name, line);
+        return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) at %s:%" PRId64 ", while it was tokenized",
+                        *o->signal, strsignal(*o->signal), o->name, line);
     NRL_TRY(parse(s, i, o->name, &w->memory, &node));
     nrl_status st = data_row_read(&w->memory, o->schema, node, &sample);
-    if (st == NRL_OK) st = data_encode(&w->encoder, &sample, &verdict);
+    if (st == NRL_OK) st = data_encode(&w->encoder, &sample, &outcome);
     if (st != NRL_OK) {
-        nrl_note("%s:%" PRId64, o->name, line);
+        nrl_add_context("%s:%" PRId64, o->name, line);
         return st;
     }
     note_unknown(s, o, node, &sample, line);
     s->counts.rows++;
-    s->counts.verdict[verdict]++;
-    if (!s->counts.first_line[verdict]) s->counts.first_line[verdict] = line;
-    if (verdict == DATA_KEPT) add_block(s, o->schema, &sample, &w->encoder, line);
+    s->counts.outcome[outcome]++;
+    if (!s->counts.first_line[outcome]) s->counts.first_line[outcome] = line;
+    if (outcome == DATA_KEPT) add_example(s, o->schema, &sample, &w->encoder, line);
     return NRL_OK;
 }
 
@@ -203,7 +202,7 @@ nrl_status data_slab_detect(data_slab *s, const data_build_options *o)
     nrl_status st = parse(s, 0, o->name, &a, &node);
     if (st == NRL_OK) {
         st = data_schema_detect(o->schema, node);
-        if (st != NRL_OK) nrl_note("%s:%" PRId64, o->name, s->rows[0].line);
+        if (st != NRL_OK) nrl_add_context("%s:%" PRId64, o->name, s->rows[0].line);
     }
     arena_free(&a);
     return st;

@@ -28,8 +28,7 @@ static nrl_status check_entry(const dataset_options *o, const nrl_node *node)
     for (size_t i = 0; i < nrl_node_size(node); i++) {
         const char *key = nrl_node_key(node, i);
         if (strcmp(key, "path") && strcmp(key, "weight"))
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "%s: data.%s: unknown key '%s', expected path and weight",
+            return nrl_fail(NRL_ERR_CONFIG, "%s: data.%s: unknown key '%s', expected path and weight",
                             nrl_node_place(node), role(o), key);
     }
     return NRL_OK;

@@ -32,8 +32,8 @@ static nrl_status open_regular(const char *path, int *fd, int64_t *size)
     struct stat st;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not wait */
     if (*fd < 0)
-        return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s",
-                        path, strerror(errno));
+        return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", path,
+                        strerror(errno));
     if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
         close(*fd);
         return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file", path);
@@ -158,8 +158,8 @@ static nrl_status read_gzip(data_stream *s, void *out, size_t room, size_t *n)
         int r = inflate(&s->z, Z_NO_FLUSH);
         if (r == Z_STREAM_END) s->inside_member = false;
         if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
-            return nrl_fail(NRL_ERR_DATA, "%s: damaged gzip data near byte %" PRId64 ": %s",
-                            s->name, raw_offset(s), s->z.msg ? s->z.msg : "unknown fault");
+            return nrl_fail(NRL_ERR_DATA, "%s: damaged gzip data near byte %" PRId64 ": %s", s->name, raw_offset(s),
+                            s->z.msg ? s->z.msg : "unknown fault");
     }
     *n = wanted - s->z.avail_out;
     return NRL_OK;

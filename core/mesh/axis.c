@@ -106,8 +106,7 @@ static nrl_status open_group(nrl_comm *c)
         c->group = m->self;
         return NRL_OK;
     }
-    if (!m->table.split)
-        return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' cannot split an axis", m->table.plugin.name);
+    if (!m->table.split) return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' cannot split an axis", m->table.plugin.name);
     record_call call = {.axis = c->name, .op = "split", .number = 0, .step = m->step, .peer = -1};
     double begin = mesh_clock();
     if (m->dead) return mesh_dead_error(m);
@@ -127,35 +126,35 @@ nrl_comm *mesh_all(nrl_mesh *m)
 nrl_status mesh_open_axes(nrl_mesh *m, const mesh_axis *axes, int32_t n)
 {
     int32_t stride = m->place.world;
-    m->all = (nrl_comm){.mesh = m, .name = "all", .size = stride, .coord = m->place.rank, .stride = 1, .group = m->self};
+    m->all =
+        (nrl_comm){.mesh = m, .name = "all", .size = stride, .coord = m->place.rank, .stride = 1, .group = m->self};
     for (int32_t i = 0; i < n; i++) {
         stride /= axes[i].size;
         add_axis(m, axes[i].name, axes[i].divides, axes[i].size, stride);
     }
     if (n) NRL_ASSERT(stride, ==, 1);
-    for (int i = 0; i < m->n_axes; i++) NRL_TRY(open_group(&m->axes[i]));
+    for (int i = 0; i < m->n_axes; i++)
+        NRL_TRY(open_group(&m->axes[i]));
     return NRL_OK;
 }
 
-static nrl_status check_split(const nrl_mesh *m, const nrl_comm *c, const char *axis, int32_t size,
-                              const char *inner, const char *outer)
+static nrl_status check_split(const nrl_mesh *m, const nrl_comm *c, const char *axis, int32_t size, const char *inner,
+                              const char *outer)
 {
     if (!c) return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is split, but there is none", axis);
     if (size < 1 || c->size % size)
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' has %d ranks, which %d does not divide", axis,
-                        (int)c->size, (int)size);
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' has %d ranks, which %d does not divide", axis, (int)c->size,
+                        (int)size);
     if (strlen(inner) >= MESH_AXIS_NAME || strlen(outer) >= MESH_AXIS_NAME || !strcmp(inner, outer))
         return nrl_fail(NRL_ERR_BUG, "axes '%s' and '%s'", inner, outer);
     if (find_axis(m, inner) || find_axis(m, outer))
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is divided in two ways: '%s' or '%s' exists already",
-                        axis, inner, outer);
-    if (m->n_axes + 2 > MESH_MAX_AXES)
-        return nrl_fail(NRL_ERR_CONFIG, "more than %d axes", MESH_MAX_AXES);
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is divided in two ways: '%s' or '%s' exists already", axis, inner,
+                        outer);
+    if (m->n_axes + 2 > MESH_MAX_AXES) return nrl_fail(NRL_ERR_CONFIG, "more than %d axes", MESH_MAX_AXES);
     return NRL_OK;
 }
 
-nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const char *inner,
-                          const char *outer)
+nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const char *inner, const char *outer)
 {
     const nrl_comm *c = find_axis(mesh, axis), *i = find_axis(mesh, inner), *o = find_axis(mesh, outer);
     if (c && i && o && i->size == size && i->stride == c->stride && o->stride == c->stride * size &&

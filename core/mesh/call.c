@@ -1,6 +1,6 @@
 /*
  * call.c - one call on an axis, from its start to its end: numbered, recorded, waited for in slices
- * between which the verdict about lost ranks is looked at. Where a device can wait for a call the host
+ * between which the failure_cause about lost ranks is looked at. Where a device can wait for a call the host
  * does not: it looks for the end later, and waits before it asks the device for anything.
  */
 #include "base/arena.h"
@@ -14,23 +14,35 @@
 typedef nrl_status (*member)(void *self, const nrl_comm_args *a, nrl_request **request);
 
 static const char *const op_names[] = {
-    [MESH_BARRIER] = "barrier",           [MESH_BROADCAST] = "broadcast",
-    [MESH_ALL_REDUCE] = "all_reduce",     [MESH_ALL_GATHER] = "all_gather",
-    [MESH_REDUCE_SCATTER] = "reduce_scatter", [MESH_ALL_TO_ALL] = "all_to_all",
-    [MESH_SEND] = "send",                 [MESH_RECV] = "recv",
+    [MESH_BARRIER] = "barrier",
+    [MESH_BROADCAST] = "broadcast",
+    [MESH_ALL_REDUCE] = "all_reduce",
+    [MESH_ALL_GATHER] = "all_gather",
+    [MESH_REDUCE_SCATTER] = "reduce_scatter",
+    [MESH_ALL_TO_ALL] = "all_to_all",
+    [MESH_SEND] = "send",
+    [MESH_RECV] = "recv",
 };
 
 static member member_of(const nrl_collective *t, mesh_op op)
 {
     switch (op) {
-    case MESH_BARRIER: return t->barrier;
-    case MESH_BROADCAST: return t->broadcast;
-    case MESH_ALL_REDUCE: return t->all_reduce;
-    case MESH_ALL_GATHER: return t->all_gather;
-    case MESH_REDUCE_SCATTER: return t->reduce_scatter;
-    case MESH_ALL_TO_ALL: return t->all_to_all;
-    case MESH_SEND: return t->send;
-    default: return t->recv;
+    case MESH_BARRIER:
+        return t->barrier;
+    case MESH_BROADCAST:
+        return t->broadcast;
+    case MESH_ALL_REDUCE:
+        return t->all_reduce;
+    case MESH_ALL_GATHER:
+        return t->all_gather;
+    case MESH_REDUCE_SCATTER:
+        return t->reduce_scatter;
+    case MESH_ALL_TO_ALL:
+        return t->all_to_all;
+    case MESH_SEND:
+        return t->send;
+    default:
+        return t->recv;
     }
 }
 
@@ -60,14 +72,12 @@ static nrl_work *take_work(nrl_mesh *m)
 
 static nrl_status look_at_fenced(nrl_mesh *m);
 
-nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const char *what,
-                      nrl_work **work)
+nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const char *what, nrl_work **work)
 {
     nrl_mesh *m = c->mesh;
     member start = member_of(&m->table, op);
     if (!start)
-        return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' has no operation '%s'",
-                        m->table.plugin.name, op_names[op]);
+        return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' has no operation '%s'", m->table.plugin.name, op_names[op]);
     if (m->dead) return mesh_dead_error(m);
     NRL_TRY(look_at_fenced(m));
     record_call call = describe(c, op, a, what);
@@ -84,7 +94,7 @@ nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const cha
     return NRL_OK;
 }
 
-/* With NRL_OK and not done: the verdict stands, or time is up. */
+/* With NRL_OK and not done: the failure_cause stands, or time is up. */
 static nrl_status wait_slices(nrl_mesh *m, const nrl_work *w, double begin, bool *done)
 {
     double end = begin + m->timeout_step;
@@ -95,7 +105,7 @@ static nrl_status wait_slices(nrl_mesh *m, const nrl_work *w, double begin, bool
     }
 }
 
-/* The work did not end well: by its status, or with NRL_OK because the verdict stands or time is up. */
+/* The work did not end well: by its status, or with NRL_OK because the failure_cause stands or time is up. */
 static nrl_status broken(nrl_mesh *m, const nrl_work *w, nrl_status st, double waited)
 {
     record_call call;

@@ -100,8 +100,7 @@ static nrl_status take_staged(nrl_mesh *m, size_t size, mesh_staged **out)
     for (mesh_staged *s = m->staged; s; s = s->next) {
         if (s->used) continue;
         bool fits = s->size >= size, best_fits = best && best->size >= size;
-        if (!best || (fits && (!best_fits || s->size < best->size)) ||
-            (!best_fits && !fits && s->size < best->size))
+        if (!best || (fits && (!best_fits || s->size < best->size)) || (!best_fits && !fits && s->size < best->size))
             best = s;
     }
     if (!best) {
@@ -132,8 +131,8 @@ static void drop_staged(mesh_staged *s)
 }
 
 /* A receive tensor is copied too: operations may leave parts of it as they were. */
-static nrl_status stage(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_comm_args *a,
-                        mesh_staged **send, mesh_staged **receive)
+static nrl_status stage(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_comm_args *a, mesh_staged **send,
+                        mesh_staged **receive)
 {
     if (call->send) {
         NRL_TRY(take_staged(c->mesh, bytes_of(call->send), send));
@@ -148,8 +147,8 @@ static nrl_status stage(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nr
 
 /* ---- calls ---- */
 
-static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_call *call,
-                        nrl_comm_args *a, nrl_work **work)
+static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_call *call, nrl_comm_args *a,
+                        nrl_work **work)
 {
     mesh_staged *send = NULL, *receive = NULL;
     if (ctx && !c->mesh->table.host_only) a->stream = ctx_stream(ctx); /* it follows what is there */
@@ -220,8 +219,7 @@ nrl_status nrl_comm_all_gather(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *c
     return start(c, ctx, MESH_ALL_GATHER, call, &a, work);
 }
 
-nrl_status nrl_comm_reduce_scatter(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call,
-                                   nrl_work **work)
+nrl_status nrl_comm_reduce_scatter(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
 {
     int64_t count;
     *work = NULL;
@@ -244,8 +242,8 @@ nrl_status nrl_comm_all_to_all(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *c
     return start(c, ctx, MESH_ALL_TO_ALL, call, &a, work);
 }
 
-static nrl_status to_one(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_call *call,
-                         const nrl_tensor *t, nrl_work **work)
+static nrl_status to_one(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_call *call, const nrl_tensor *t,
+                         nrl_work **work)
 {
     *work = NULL;
     NRL_TRY(check_tensors(call));

@@ -47,7 +47,8 @@ static const char *find_line(const char *text, const char *line, const char **gu
 {
     const char *found = *guess;
     if (!*found || !has_same_key(line, found))
-        for (found = text; *found && !has_same_key(line, found); found = next_line(found)) {}
+        for (found = text; *found && !has_same_key(line, found); found = next_line(found)) {
+        }
     if (!*found) return NULL;
     *guess = next_line(found);
     return found;
@@ -67,8 +68,10 @@ void compare_texts(const char *first, const char *own, compare_record *out)
     memset(out, 0, sizeof *out);
     for (const char *line = first; *line; line = next_line(line), at++) {
         const char *other = find_line(own, line, &guess);
-        if (!other) add_line(out, at, line, key_size(line));
-        else if (!is_same_line(line, other)) add_line(out, at, other, strcspn(other, "\n"));
+        if (!other)
+            add_line(out, at, line, key_size(line));
+        else if (!is_same_line(line, other))
+            add_line(out, at, other, strcspn(other, "\n"));
     }
     guess = first;
     for (const char *line = own; *line; line = next_line(line))
@@ -98,7 +101,8 @@ static bool next_key(const comparison *c, const difference *shown, int n_shown, 
         for (int32_t i = 0; i < c->records[r].n; i++) {
             const char *line = c->records[r].line[i];
             bool is_new = true;
-            for (int k = 0; k < n_shown; k++) is_new = is_new && !has_same_key(shown[k].line, line);
+            for (int k = 0; k < n_shown; k++)
+                is_new = is_new && !has_same_key(shown[k].line, line);
             if (!is_new || (found && c->records[r].at[i] >= out->at)) continue;
             *out = (difference){c->records[r].at[i], line};
             found = true;
@@ -131,19 +135,22 @@ static void add_ranks(buffer *b, const comparison *c, const difference *d, int32
     for (int32_t r = from; r < c->world; r++) {
         if (!have_same_value(line_of(c, r, d), line)) continue;
         int32_t end = r + 1;
-        while (end < c->world && have_same_value(line_of(c, end, d), line)) end++;
+        while (end < c->world && have_same_value(line_of(c, end, d), line))
+            end++;
         buffer_print(&list, "%s%d", n ? ", " : "", (int)r);
         if (end - r > 1) buffer_print(&list, "%s%d", end - r > 2 ? "-" : ", ", (int)end - 1);
         for (; r < end; r++, n++) {
             int k = 0;
-            while (k < n_hosts && strcmp(hosts[k], c->hosts[r])) k++;
+            while (k < n_hosts && strcmp(hosts[k], c->hosts[r]))
+                k++;
             if (k == n_hosts && n_hosts <= SHOWN_HOSTS) hosts[n_hosts++] = c->hosts[r];
         }
     }
     buffer_puts(b, n > 1 ? "\n  ranks " : "\n  rank ");
     buffer_add(b, list.text, list.size);
     buffer_puts(b, " (");
-    for (int32_t k = 0; k < n_hosts; k++) buffer_print(b, "%s%s", k ? ", " : "", k < SHOWN_HOSTS ? hosts[k] : "...");
+    for (int32_t k = 0; k < n_hosts; k++)
+        buffer_print(b, "%s%s", k ? ", " : "", k < SHOWN_HOSTS ? hosts[k] : "...");
     buffer_puts(b, "): ");
     buffer_free(&list);
 }
@@ -153,7 +160,8 @@ static void add_values(buffer *b, const comparison *c, const difference *d)
     for (int32_t r = 0; r < c->world; r++) {
         const char *line = line_of(c, r, d);
         int32_t earlier = 0;
-        while (earlier < r && !have_same_value(line_of(c, earlier, d), line)) earlier++;
+        while (earlier < r && !have_same_value(line_of(c, earlier, d), line))
+            earlier++;
         if (earlier < r) continue;
         add_ranks(b, c, d, r);
         size_t key = line ? key_size(line) + VALUE_AT : 0, n = line ? strcspn(line, "\n") : 0;
@@ -162,8 +170,8 @@ static void add_values(buffer *b, const comparison *c, const difference *d)
     }
 }
 
-nrl_status compare_result(const compare_record *records, const char *const *hosts, int32_t world,
-                          const char *first, const char *hint)
+nrl_status compare_result(const compare_record *records, const char *const *hosts, int32_t world, const char *first,
+                          const char *hint)
 {
     const comparison c = {records, hosts, world, first};
     difference shown[SHOWN_KEYS], more;
@@ -180,8 +188,8 @@ nrl_status compare_result(const compare_record *records, const char *const *host
         add_values(&values, &c, &shown[k]);
     }
     nrl_status st = nrl_fail(NRL_ERR_CONFIG, "cannot start: %s%s differ%s between ranks%s%s%s", keys.text,
-                             others ? " and more" : "", n > 1 || others ? "" : "s", values.text,
-                             hint ? "\nhint: " : "", hint ? hint : "");
+                             others ? " and more" : "", n > 1 || others ? "" : "s", values.text, hint ? "\nhint: " : "",
+                             hint ? hint : "");
     buffer_free(&keys);
     buffer_free(&values);
     return st;

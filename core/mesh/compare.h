@@ -13,8 +13,8 @@ enum { COMPARE_LINES = 4, COMPARE_LINE = 320 };
 /* The first lines of a rank's text that differ from rank 0's, in the order of rank 0's text; lines that
  * rank 0 lacks come last. All zero: the texts are equal. Plain bytes, to be exchanged. */
 typedef struct {
-    int32_t n, n_all;         /* lines below; of the whole text */
-    int32_t at[COMPARE_LINES]; /* the line's number in rank 0's text; INT32_MAX where rank 0 lacks it */
+    int32_t n, n_all;                       /* lines below; of the whole text */
+    int32_t at[COMPARE_LINES];              /* the line's number in rank 0's text; INT32_MAX where rank 0 lacks it */
     char line[COMPARE_LINES][COMPARE_LINE]; /* "key: value"; only "key" where this rank lacks the line */
 } compare_record;
 
@@ -23,7 +23,7 @@ void compare_texts(const char *first, const char *own, compare_record *out);
 /* records and hosts of all ranks, in rank order. NRL_ERR_CONFIG naming the keys that differ, with the
  * values and ranks; NRL_OK where all records are zero. `hint` is the last line of the message; NULL =
  * none. */
-nrl_status compare_result(const compare_record *records, const char *const *hosts, int32_t world,
-                          const char *first, const char *hint);
+nrl_status compare_result(const compare_record *records, const char *const *hosts, int32_t world, const char *first,
+                          const char *hint);
 
 #endif

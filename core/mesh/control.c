@@ -1,5 +1,5 @@
 /*
- * control.c - the thread that watches: its beats, who stopped beating, and what follows a verdict.
+ * control.c - the thread that watches: its heartbeats, who stopped beating, and what follows a failure_cause.
  */
 #include "base/arena.h"
 #include "mesh/control_state.h"
@@ -22,16 +22,16 @@ static char *beat_key(int32_t rank)
     return mem_printf("beat/%d", (int)rank);
 }
 
-/* ---- beats ---- */
+/* ---- heartbeats ---- */
 
 static nrl_status read_beats(control *c, char **now)
 {
-    int64_t beats;
-    word w;
+    int64_t heartbeats;
+    abort_record w;
     char *own = beat_key(c->setup.rank);
-    nrl_status st = nrl_store_add(c->setup.store, own, 1, &beats);
+    nrl_status st = nrl_store_add(c->setup.store, own, 1, &heartbeats);
     free(own);
-    if (!st) st = word_read(c->setup.store, &w);
+    if (!st) st = abort_record_read(c->setup.store, &w);
     if (!st) control_decide(c, &w);
     if (st) return st;
     return store_get_all(c->setup.store, (const char *const *)c->keys, (size_t)c->n_watched, now);
@@ -39,7 +39,7 @@ static nrl_status read_beats(control *c, char **now)
 
 static void blame_silent(control *c, int32_t rank)
 {
-    word w = {.kind = WORD_SILENT, .culprit = rank};
+    abort_record w = {.kind = ABORT_SILENT, .culprit = rank};
     snprintf(w.text, sizeof w.text, "no sign of life for %g s", MISSED_BEATS * BEAT_S);
     control_say(c, &w);
 }
@@ -58,7 +58,7 @@ static void compare_beats(control *c, char **now)
 
 /* One failure may be a connection that broke or this process that was suspended in the middle of a
  * request: the store is asked again on a fresh one. */
-static void beat(control *c)
+static void heartbeat(control *c)
 {
     char *now[CONTROL_WATCHED + 1];
     if (c->holder_left) return;
@@ -68,8 +68,10 @@ static void beat(control *c)
     }
     nrl_status st = read_beats(c, now);
     if (st) st = read_beats(c, now);
-    if (st) control_decide_store(c);
-    else compare_beats(c, now);
+    if (st)
+        control_decide_store(c);
+    else
+        compare_beats(c, now);
 }
 
 /* ---- suspicion ---- */
@@ -95,9 +97,8 @@ static void see_to_suspect(control *c, int32_t rank)
     for (control_look(c); !control_failed(c) && mesh_clock() < until; control_look(c))
         mesh_sleep(LOOK_S);
     if (control_failed(c) || rank < 0) return;
-    word w = {.kind = WORD_LOST, .culprit = rank};
-    snprintf(w.text, sizeof w.text, "%s",
-             has_left(c, rank) ? "it has finished its run" : "its connection broke");
+    abort_record w = {.kind = ABORT_LOST, .culprit = rank};
+    snprintf(w.text, sizeof w.text, "%s", has_left(c, rank) ? "it has finished its run" : "its connection broke");
     control_say(c, &w);
 }
 
@@ -115,7 +116,7 @@ static void see_to_suspicion(control *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* ---- after the verdict ---- */
+/* ---- after the failure_cause ---- */
 
 static void send_record(control *c)
 {
@@ -127,18 +128,18 @@ static void send_record(control *c)
     free(key);
 }
 
-/* Once, after the verdict: the record that a time-out wants, and that this rank knows; who reads the
+/* Once, after the failure_cause: the record that a time-out wants, and that this rank knows; who reads the
  * records says so when it has them. */
 static void acknowledge(control *c)
 {
-    word w;
+    abort_record w;
     pthread_mutex_lock(&c->lock);
-    w = c->verdict;
+    w = c->failure_cause;
     pthread_mutex_unlock(&c->lock);
     c->acknowledged = true;
-    if (w.kind == WORD_STORE) return;
-    if (w.kind == WORD_LATE) send_record(c);
-    bool reads = w.kind == WORD_LATE && w.reporter == c->setup.rank;
+    if (w.kind == ABORT_STORE) return;
+    if (w.kind == ABORT_LATE) send_record(c);
+    bool reads = w.kind == ABORT_LATE && w.reporter == c->setup.rank;
     if (!reads) control_add_known(c);
 }
 
@@ -149,12 +150,11 @@ static void say_unheard(control *c)
     c->setup.unheard(c->setup.user);
 }
 
-/* Until the next beat, or a verdict or suspicion to see to, or the end; under lock. */
+/* Until the next heartbeat, or a failure_cause or suspicion to see to, or the end; under lock. */
 static void wait_for_beat(control *c, double until)
 {
     struct timespec t = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
-    while (!c->stop && mesh_clock() < until && c->suspicion != SUSPICION_NEW &&
-           (c->acknowledged || !control_failed(c)))
+    while (!c->stop && mesh_clock() < until && c->suspicion != SUSPICION_NEW && (c->acknowledged || !control_failed(c)))
         pthread_cond_timedwait(&c->changed, &c->lock, &t);
 }
 
@@ -166,7 +166,7 @@ static void *watch(void *self)
         double next = mesh_clock() + BEAT_S;
         pthread_mutex_unlock(&c->lock);
         see_to_suspicion(c);
-        if (!control_failed(c)) beat(c);
+        if (!control_failed(c)) heartbeat(c);
         if (control_failed(c) && !c->acknowledged) acknowledge(c);
         if (control_failed(c)) say_unheard(c);
         pthread_mutex_lock(&c->lock);
@@ -239,7 +239,7 @@ nrl_status control_open(const control_setup *setup, control **out)
     return nrl_fail(NRL_ERR_IO, "starting the thread that watches over ranks: %s", strerror(bad));
 }
 
-static void say_goodbye(control *c)
+static void send_leave(control *c)
 {
     char *key = beat_key(c->setup.rank);
     nrl_store_set(c->setup.store, key, GOODBYE, strlen(GOODBYE));
@@ -254,6 +254,6 @@ void control_close(control *c)
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);
-    if (!control_failed(c) && store_counts(c->setup.store)) say_goodbye(c);
+    if (!control_failed(c) && store_counts(c->setup.store)) send_leave(c);
     destroy(c);
 }

@@ -1,6 +1,6 @@
 /*
- * control_state.h - what the watch and the verdict share: control.c is the thread and its beats, verdict.c
- * what stands about a failure and what the step thread reports.
+ * control_state.h - what the watch and the failure_cause share: control.c is the thread and its heartbeats,
+ * failure_cause.c what stands about a failure and what the step thread reports.
  */
 #ifndef MESH_CONTROL_STATE_H
 #define MESH_CONTROL_STATE_H
@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 /* Each rank watches the next CONTROL_WATCHED in a ring: of any that die together one is watched by a rank
- * that lives, and the word tells the rest. */
+ * that lives, and the abort record tells the rest. */
 enum { CONTROL_WATCHED = 16 };
 
 typedef enum { SUSPICION_NONE = 0, SUSPICION_NEW, SUSPICION_DONE } suspicion;
@@ -20,23 +20,23 @@ struct control {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     atomic_bool failed, asked;
-    bool stop;      /* under lock */
-    word verdict;   /* under lock */
+    bool stop;                  /* under lock */
+    abort_record failure_cause; /* under lock */
     double failed_at;
     suspicion suspicion; /* under lock: the step thread asks, the thread looks */
     int32_t suspect;
     /* the thread's own */
-    int32_t n_watched, watched[CONTROL_WATCHED + 1]; /* the store's holder too, for its goodbye */
+    int32_t n_watched, watched[CONTROL_WATCHED + 1]; /* the store's holder too, for its leave message */
     char *keys[CONTROL_WATCHED + 1], *last[CONTROL_WATCHED + 1];
     int missed[CONTROL_WATCHED + 1];
     bool holder_left, acknowledged, unheard;
 };
 
-/* ---- verdict.c ---- */
-void control_decide(control *c, const word *w); /* the first verdict stands; WORD_NONE is none */
-void control_decide_store(control *c);          /* the store is lost, for the reason in the error record */
-void control_say(control *c, word *w);          /* tells the others; what stands in the store is the verdict */
-void control_look(control *c);                  /* whether others have said something */
-void control_add_known(control *c);             /* this rank has read the verdict: the holder of the store waits */
+/* ---- failure_cause.c ---- */
+void control_decide(control *c, const abort_record *w); /* the first failure_cause stands; ABORT_NONE is none */
+void control_decide_store(control *c);                  /* the store is lost, for the reason in the error record */
+void control_say(control *c, abort_record *w); /* tells the others; what stands in the store is the failure_cause */
+void control_look(control *c);                 /* whether others have said something */
+void control_add_known(control *c);            /* this rank has read the failure_cause: the holder of the store waits */
 
 #endif

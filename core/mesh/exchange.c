@@ -32,15 +32,13 @@ nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t
         if (size) memmove(all, mine, size);
         return NRL_OK;
     }
-    return run(m, MESH_ALL_GATHER, what,
-               &(nrl_comm_args){.send = mine, .receive = all, .count = (int64_t)size});
+    return run(m, MESH_ALL_GATHER, what, &(nrl_comm_args){.send = mine, .receive = all, .count = (int64_t)size});
 }
 
 nrl_status mesh_broadcast(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size)
 {
     if (is_alone(m)) return NRL_OK;
-    return run(m, MESH_BROADCAST, what,
-               &(nrl_comm_args){.receive = bytes, .count = (int64_t)size, .peer = from});
+    return run(m, MESH_BROADCAST, what, &(nrl_comm_args){.receive = bytes, .count = (int64_t)size, .peer = from});
 }
 
 nrl_status mesh_barrier(nrl_mesh *m, const char *what)

@@ -1,5 +1,5 @@
 /*
- * facts.c - what a mesh says of itself.
+ * info.c - what a mesh says of itself.
  */
 #include "mesh/internal.h"
 
@@ -18,7 +18,7 @@ int32_t nrl_mesh_local_world(const nrl_mesh *mesh)
     return mesh->place.local_world > 0 ? mesh->place.local_world : 1;
 }
 
-const mesh_place *mesh_where(const nrl_mesh *m)
+const mesh_rank_info *mesh_where(const nrl_mesh *m)
 {
     return &m->place;
 }
@@ -41,8 +41,8 @@ double mesh_wait_seconds(const nrl_mesh *m)
 /* Groups share the connections of the whole. */
 void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received)
 {
-    nrl_collective_facts f = {.size = sizeof f};
-    if (m->self && m->table.facts) m->table.facts(m->self, &f);
+    nrl_collective_info f = {.size = sizeof f};
+    if (m->self && m->table.info) m->table.info(m->self, &f);
     *sent = f.bytes_sent;
     *received = f.bytes_received;
 }

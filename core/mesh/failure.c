@@ -1,5 +1,5 @@
 /*
- * failure.c - verdicts in words: who was lost, in which call, for how long it was waited for.
+ * failure.c - failure_causes in words: who was lost, in which call, for how long it was waited for.
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
@@ -13,29 +13,34 @@ static const char *name_of(const nrl_mesh *m, int32_t rank)
     return "a rank";
 }
 
-static void say_store(const nrl_mesh *m, const word *w, buffer *text)
+static void say_store(const nrl_mesh *m, const abort_record *w, buffer *text)
 {
-    if (w->culprit >= 0) buffer_print(text, "%s, which holds the ranks' store, was lost: ",
-                                      name_of(m, w->culprit));
-    else buffer_print(text, "the ranks' store at %s port %d was lost: ",
-                      m->address ? m->address : "", (int)m->place.port);
+    if (w->culprit >= 0)
+        buffer_print(text, "%s, which holds the ranks' store, was lost: ", name_of(m, w->culprit));
+    else
+        buffer_print(text, "the ranks' store at %s port %d was lost: ", m->address ? m->address : "",
+                     (int)m->place.port);
     buffer_puts(text, w->text);
 }
 
-static void say_verdict(const nrl_mesh *m, const word *w, buffer *text)
+static void print_failure_cause(const nrl_mesh *m, const abort_record *w, buffer *text)
 {
     bool own = w->culprit == m->place.rank;
     switch (w->kind) {
-    case WORD_TOLD:
-        if (own) buffer_puts(text, w->text);
-        else buffer_print(text, "rank %d failed: %s", (int)w->culprit, w->text);
+    case ABORT_REPORTED:
+        if (own)
+            buffer_puts(text, w->text);
+        else
+            buffer_print(text, "rank %d failed: %s", (int)w->culprit, w->text);
         break;
-    case WORD_LOST:
-    case WORD_SILENT:
-        if (own) buffer_print(text, "rank %d gave this rank up: %s", (int)w->reporter, w->text);
-        else buffer_print(text, "%s was lost: %s", name_of(m, w->culprit), w->text);
+    case ABORT_LOST:
+    case ABORT_SILENT:
+        if (own)
+            buffer_print(text, "rank %d gave this rank up: %s", (int)w->reporter, w->text);
+        else
+            buffer_print(text, "%s was lost: %s", name_of(m, w->culprit), w->text);
         break;
-    case WORD_LATE:
+    case ABORT_LATE:
         buffer_print(text, "rank %d gave up: %s", (int)w->reporter, w->text);
         break;
     default:
@@ -54,14 +59,14 @@ static void say_where(const nrl_mesh *m, const record_call *call, double waited,
     }
 }
 
-nrl_status mesh_verdict_error(nrl_mesh *m, const record_call *call, double waited)
+nrl_status mesh_failure_cause_error(nrl_mesh *m, const record_call *call, double waited)
 {
-    word w;
+    abort_record w;
     buffer text = {0};
-    control_verdict(m->control, &w);
-    say_verdict(m, &w, &text);
-    bool alone = w.culprit == m->place.rank && w.kind == WORD_TOLD;
-    if (w.kind != WORD_TOLD) say_where(m, call, waited, &text);
+    control_failure_cause(m->control, &w);
+    print_failure_cause(m, &w, &text);
+    bool alone = w.culprit == m->place.rank && w.kind == ABORT_REPORTED;
+    if (w.kind != ABORT_REPORTED) say_where(m, call, waited, &text);
     nrl_status st = nrl_fail(alone && w.code ? w.code : NRL_ERR_PEER, "%s", text.text);
     buffer_free(&text);
     return st;
@@ -69,11 +74,11 @@ nrl_status mesh_verdict_error(nrl_mesh *m, const record_call *call, double waite
 
 nrl_status mesh_check(nrl_mesh *m)
 {
-    word w;
+    abort_record w;
     buffer text = {0};
     if (!m->control || !control_failed(m->control)) return NRL_OK;
-    control_verdict(m->control, &w);
-    say_verdict(m, &w, &text);
+    control_failure_cause(m->control, &w);
+    print_failure_cause(m, &w, &text);
     nrl_status st = nrl_fail(NRL_ERR_PEER, "%s", text.text);
     buffer_free(&text);
     return st;
@@ -114,21 +119,22 @@ static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *
 {
     char **records = mem_alloc((size_t)m->place.world * sizeof *records);
     buffer what = {0};
-    word w;
+    abort_record w;
     record_describe(call, &what);
-    buffer_print(&what, ", step %lld, was waited for %.1f s, at most %g are allowed "
-                        "(launch.timeout_step)",
+    buffer_print(&what,
+                 ", step %lld, was waited for %.1f s, at most %g are allowed "
+                 "(launch.timeout_step)",
                  (long long)call->step, waited, m->timeout_step);
     control_late(m->control, what.text, records);
-    control_verdict(m->control, &w);
+    control_failure_cause(m->control, &w);
     nrl_status st = NRL_ERR_PEER;
-    if (w.kind == WORD_LATE && w.reporter == m->place.rank) {
+    if (w.kind == ABORT_LATE && w.reporter == m->place.rank) {
         show_records(records, m->place.world);
         buffer_puts(&what, "\nlast calls on this axis:");
         record_compare(records, m->place.world, c->name, &what);
         nrl_fail(st, "%s", what.text);
     } else {
-        st = mesh_verdict_error(m, call, waited);
+        st = mesh_failure_cause_error(m, call, waited);
     }
     for (int32_t r = 0; r < m->place.world; r++)
         free(records[r]);
@@ -138,14 +144,12 @@ static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *
 }
 
 /* What the collective said stands in the error record; it is the last resort. */
-static nrl_status broken_error(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st,
-                               double waited)
+static nrl_status broken_error(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st, double waited)
 {
     char *said = mem_strdup(nrl_error_text());
-    if (!control_failed(m->control) && st == NRL_ERR_PEER)
-        control_suspect(m->control, lost_rank(m, c));
+    if (!control_failed(m->control) && st == NRL_ERR_PEER) control_suspect(m->control, lost_rank(m, c));
     if (control_failed(m->control)) {
-        st = mesh_verdict_error(m, call, waited);
+        st = mesh_failure_cause_error(m, call, waited);
     } else {
         buffer text = {0};
         record_describe(call, &text);
@@ -158,14 +162,16 @@ static nrl_status broken_error(nrl_mesh *m, nrl_comm *c, const record_call *call
     return st;
 }
 
-nrl_status mesh_broken(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st,
-                       double waited)
+nrl_status mesh_broken(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st, double waited)
 {
     if (m->dead) return mesh_dead_error(m);
     bool late = st == NRL_OK && !control_failed(m->control);
-    if (late) st = late_error(m, c, call, waited);
-    else if (st == NRL_OK) st = mesh_verdict_error(m, call, waited);
-    else st = broken_error(m, c, call, st, waited);
+    if (late)
+        st = late_error(m, c, call, waited);
+    else if (st == NRL_OK)
+        st = mesh_failure_cause_error(m, call, waited);
+    else
+        st = broken_error(m, c, call, st, waited);
     m->dead = true;
     m->reason = mem_strdup(nrl_error_text());
     if (m->self && m->table.abort) m->table.abort(m->self);

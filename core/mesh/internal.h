@@ -40,13 +40,13 @@ struct nrl_work {
 };
 
 struct nrl_mesh {
-    mesh_place place;
-    store_secret secret; /* where place has one */
+    mesh_rank_info place;
+    store_secret secret;  /* where place has one */
     nrl_collective table; /* members the plugin lacks are NULL */
     void *self;           /* the collective of all ranks */
     double timeout_init, timeout_step;
     const volatile int *signal; /* of mesh_setup */
-    store_server *server; /* its own; NULL where the session has it */
+    store_server *server;       /* its own; NULL where the session has it */
     mesh_session *session;
     nrl_store *store, *keys, *meeting; /* connection; "nrl/<run>/"; the collective's */
     control *control;
@@ -61,28 +61,27 @@ struct nrl_mesh {
     mesh_staged *staged;
     _Atomic int64_t step; /* written by the step thread, read by the watching one too */
     double wait_seconds;
-    bool planned; /* nobody was joined */
-    bool is_member; /* its hello stands in the store: what it reports concerns the others */
-    bool dead;    /* a call failed; the collective is aborted */
-    char *reason; /* what every further call says */
+    bool planned;   /* nobody was joined */
+    bool is_member; /* its join_request stands in the store: what it reports concerns the others */
+    bool dead;      /* a call failed; the collective is aborted */
+    char *reason;   /* what every further call says */
     char *text, *folder, *address, *origin, *run_id;
 };
 
 /* ---- open_store.c ---- */
 nrl_status mesh_open_store(nrl_mesh *m, double deadline); /* m->store and m->keys */
-bool mesh_holds_store(const nrl_mesh *m); /* the ranks' store is in this process */
+bool mesh_holds_store(const nrl_mesh *m);                 /* the ranks' store is in this process */
 
 /* ---- join.c ---- */
-/* Says hello, reads everybody's; fills m->names. */
+/* Says join_request, reads everybody's; fills m->names. */
 nrl_status mesh_join(nrl_mesh *m, const char *fingerprint, double deadline);
 
 /* ---- failure.c ---- */
-/* The verdict as an error of this rank, after `call` was waited for (NULL = between calls). */
-nrl_status mesh_verdict_error(nrl_mesh *m, const record_call *call, double waited);
+/* The failure_cause as an error of this rank, after `call` was waited for (NULL = between calls). */
+nrl_status mesh_failure_cause_error(nrl_mesh *m, const record_call *call, double waited);
 /* A call broke: by its time-out, or `st` and words in the error record. Finds the culprit, ends the
  * collective and gives the error that every further call will give too. */
-nrl_status mesh_broken(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st,
-                       double waited);
+nrl_status mesh_broken(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st, double waited);
 nrl_status mesh_dead_error(const nrl_mesh *m);
 
 /* ---- call.c: operands in host memory, or a device's where the collective takes them ---- */
@@ -97,8 +96,7 @@ typedef enum {
     MESH_RECV
 } mesh_op;
 /* The axis has more than one rank. */
-nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const char *what,
-                      nrl_work **work);
+nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const char *what, nrl_work **work);
 /* Waits to the end; the handle lives on until call_release. */
 nrl_status call_wait(nrl_work *w);
 void call_release(nrl_work *w);

@@ -1,5 +1,5 @@
 /*
- * layout.c - layouts as pieces, pieces as stretches.
+ * layout.c - layouts as shards, shards as ranges.
  */
 #include "mesh/layout.h"
 #include <string.h>
@@ -15,21 +15,22 @@ static int32_t own_rank(const nrl_mesh *m)
     return m ? nrl_mesh_rank(m) : 0;
 }
 
-static int64_t box_numel(const layout_piece *p)
+static int64_t box_numel(const layout_shard *p)
 {
     int64_t n = 1;
-    for (int d = 0; d < p->n_dims; d++) n *= p->end[d] - p->begin[d];
+    for (int d = 0; d < p->n_dims; d++)
+        n *= p->end[d] - p->begin[d];
     return n;
 }
 
 bool layout_holds_part(const nrl_mesh *m, int32_t rank, const nrl_part *part)
 {
-    return !part->layout.holders || part->layout.holders[(m ? mesh_stage_of(m, rank) : 0)];
+    return !part->layout.owner_stages || part->layout.owner_stages[(m ? mesh_stage_of(m, rank) : 0)];
 }
 
-static layout_piece whole_of(const nrl_part *part)
+static layout_shard whole_of(const nrl_part *part)
 {
-    layout_piece p = {.n_dims = part->n_dims};
+    layout_shard p = {.n_dims = part->n_dims};
     memcpy(p.dims, part->dims, sizeof p.dims);
     memcpy(p.end, part->dims, sizeof p.end);
     p.flat_end = box_numel(&p);
@@ -38,27 +39,27 @@ static layout_piece whole_of(const nrl_part *part)
 
 int layout_n_boxes(const nrl_part *part)
 {
-    for (int32_t i = 0; i < part->layout.n_cuts && part->groups > 1; i++)
-        if (part->layout.cuts[i].dim == 0) return part->groups;
+    for (int32_t i = 0; i < part->layout.n_placements && part->groups > 1; i++)
+        if (part->layout.placements[i].dim == 0) return part->groups;
     return 1;
 }
 
 /* Narrows the box by one cut, whose ranges count from where earlier ones left it. */
-static void cut_box(layout_piece *p, const nrl_cut *cut, int32_t coord)
+static void cut_box(layout_shard *p, const nrl_placement *cut, int32_t coord)
 {
     p->end[cut->dim] = p->begin[cut->dim] + cut->end[coord];
     p->begin[cut->dim] += cut->begin[coord];
 }
 
-layout_piece layout_box_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
+layout_shard layout_box_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
 {
-    layout_piece p = whole_of(part);
+    layout_shard p = whole_of(part);
     int64_t each = part->dims[0] / layout_n_boxes(part);
     p.begin[0] = k * each;
     p.end[0] = p.begin[0] + each;
-    for (int32_t i = 0; i < part->layout.n_cuts; i++) {
-        const nrl_cut *cut = &part->layout.cuts[i];
-        if (cut->dim != NRL_CUT_FLAT) cut_box(&p, cut, coord_of(m, rank, cut->axis));
+    for (int32_t i = 0; i < part->layout.n_placements; i++) {
+        const nrl_placement *cut = &part->layout.placements[i];
+        if (cut->dim != NRL_SHARD_FLAT) cut_box(&p, cut, coord_of(m, rank, cut->axis));
     }
     p.flat_end = box_numel(&p);
     return p;
@@ -70,14 +71,14 @@ static int64_t clamped(int64_t x, int64_t most)
 }
 
 /* Flat ranges count over all boxes, one behind the other. */
-static layout_piece cut_piece(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
+static layout_shard cut_piece(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
 {
-    layout_piece p = layout_box_of(m, rank, part, k);
+    layout_shard p = layout_box_of(m, rank, part, k);
     int64_t numel = p.flat_end, begin = 0, end = numel * layout_n_boxes(part);
-    for (int32_t i = 0; i < part->layout.n_cuts; i++) {
-        const nrl_cut *cut = &part->layout.cuts[i];
+    for (int32_t i = 0; i < part->layout.n_placements; i++) {
+        const nrl_placement *cut = &part->layout.placements[i];
         int32_t coord = coord_of(m, rank, cut->axis);
-        if (cut->dim != NRL_CUT_FLAT) continue;
+        if (cut->dim != NRL_SHARD_FLAT) continue;
         end = begin + cut->end[coord];
         begin += cut->begin[coord];
     }
@@ -86,33 +87,35 @@ static layout_piece cut_piece(const nrl_mesh *m, int32_t rank, const nrl_part *p
     return p;
 }
 
-layout_piece layout_piece_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
+layout_shard layout_shard_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
 {
-    layout_piece p = cut_piece(m, rank, part, k);
+    layout_shard p = cut_piece(m, rank, part, k);
     if (!layout_holds_part(m, rank, part)) p.flat_end = p.flat_begin = 0;
     return p;
 }
 
-int64_t layout_numel(const layout_piece *p)
+int64_t layout_numel(const layout_shard *p)
 {
     return p->flat_end - p->flat_begin;
 }
 
-/* The outermost dimension from which on the box is whole: elements of one index there are one stretch. */
-static int first_whole(const layout_piece *p)
+/* The outermost dimension from which on the box is whole: elements of one index there are one range. */
+static int first_whole(const layout_shard *p)
 {
     int d = p->n_dims;
-    while (d > 0 && p->begin[d - 1] == 0 && p->end[d - 1] == p->dims[d - 1]) d--;
+    while (d > 0 && p->begin[d - 1] == 0 && p->end[d - 1] == p->dims[d - 1])
+        d--;
     return d > 0 ? d - 1 : 0;
 }
 
-bool layout_next(const layout_piece *p, int64_t *at, int64_t *global_begin, int64_t *n)
+bool layout_next(const layout_shard *p, int64_t *at, int64_t *global_begin, int64_t *n)
 {
     if (*at >= layout_numel(p)) return false;
     int cut = first_whole(p);
     int64_t inner = 1, in_box = p->flat_begin + *at;
-    for (int d = cut + 1; d < p->n_dims; d++) inner *= p->dims[d];
-    int64_t stretch = inner * (p->end[cut] - p->begin[cut]), row = in_box / stretch, column = in_box % stretch;
+    for (int d = cut + 1; d < p->n_dims; d++)
+        inner *= p->dims[d];
+    int64_t range = inner * (p->end[cut] - p->begin[cut]), row = in_box / range, column = in_box % range;
     int64_t scale = inner * p->dims[cut], global = p->begin[cut] * inner + column;
     for (int d = cut - 1; d >= 0; d--) {
         int64_t extent = p->end[d] - p->begin[d];
@@ -121,19 +124,19 @@ bool layout_next(const layout_piece *p, int64_t *at, int64_t *global_begin, int6
         scale *= p->dims[d];
     }
     *global_begin = global;
-    *n = stretch - column;
+    *n = range - column;
     if (*n > layout_numel(p) - *at) *n = layout_numel(p) - *at;
     *at += *n;
     return true;
 }
 
-typedef layout_piece (*piece_fn)(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
+typedef layout_shard (*piece_fn)(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
 
 static int64_t sum_on(const nrl_mesh *m, int32_t rank, const nrl_part *part, piece_fn piece_of)
 {
     int64_t n = 0;
     for (int k = 0; k < layout_n_boxes(part); k++) {
-        layout_piece piece = piece_of(m, rank, part, k);
+        layout_shard piece = piece_of(m, rank, part, k);
         n += layout_numel(&piece);
     }
     return n;
@@ -142,7 +145,8 @@ static int64_t sum_on(const nrl_mesh *m, int32_t rank, const nrl_part *part, pie
 static int64_t numel_on(const nrl_mesh *m, int32_t rank, const nrl_param *p, piece_fn piece_of)
 {
     int64_t n = 0;
-    for (int i = 0; i < p->n_parts; i++) n += sum_on(m, rank, &p->parts[i], piece_of);
+    for (int i = 0; i < p->n_parts; i++)
+        n += sum_on(m, rank, &p->parts[i], piece_of);
     return n;
 }
 
@@ -153,31 +157,32 @@ int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part)
 
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p)
 {
-    return numel_on(m, own_rank(m), p, layout_piece_of);
+    return numel_on(m, own_rank(m), p, layout_shard_of);
 }
 
 int64_t layout_whole_numel(const nrl_param *p)
 {
     int64_t n = 0;
     for (int i = 0; i < p->n_parts; i++) {
-        layout_piece whole = whole_of(&p->parts[i]);
+        layout_shard whole = whole_of(&p->parts[i]);
         n += layout_numel(&whole);
     }
     return n;
 }
 
-/* Asked of every rank: a flat cut may leave one of them a whole parameter. */
+/* Asked of every rank: a flat shard may leave one of them a whole parameter. */
 bool layout_is_whole(const nrl_mesh *m, const nrl_param *p)
 {
     for (int32_t r = 0; r < (m ? nrl_mesh_world(m) : 1); r++)
-        if (layout_is_held(m, r, p) && numel_on(m, r, p, layout_piece_of) != layout_whole_numel(p)) return false;
+        if (layout_is_held(m, r, p) && numel_on(m, r, p, layout_shard_of) != layout_whole_numel(p)) return false;
     return true;
 }
 
 bool layout_is_work(const nrl_mesh *m, const nrl_param *p)
 {
     for (int32_t r = 0; r < (m ? nrl_mesh_world(m) : 1); r++)
-        if (layout_is_held(m, r, p) && numel_on(m, r, p, layout_piece_of) != numel_on(m, r, p, layout_box_of)) return false;
+        if (layout_is_held(m, r, p) && numel_on(m, r, p, layout_shard_of) != numel_on(m, r, p, layout_box_of))
+            return false;
     return true;
 }
 
@@ -195,7 +200,7 @@ bool layout_is_everywhere(const nrl_mesh *m, const nrl_param *p)
     return layout_is_whole(m, p);
 }
 
-static bool is_same(const layout_piece *x, const layout_piece *y)
+static bool is_same(const layout_shard *x, const layout_shard *y)
 {
     return x->flat_begin == y->flat_begin && x->flat_end == y->flat_end &&
            !memcmp(x->begin, y->begin, sizeof x->begin) && !memcmp(x->end, y->end, sizeof x->end);
@@ -206,7 +211,7 @@ static bool holds_same(const nrl_mesh *m, const nrl_param *p, int32_t a, int32_t
     if (layout_is_held(m, a, p) != layout_is_held(m, b, p)) return false;
     for (int i = 0; i < p->n_parts; i++)
         for (int k = 0; k < layout_n_boxes(&p->parts[i]); k++) {
-            layout_piece x = piece_of(m, a, &p->parts[i], k), y = piece_of(m, b, &p->parts[i], k);
+            layout_shard x = piece_of(m, a, &p->parts[i], k), y = piece_of(m, b, &p->parts[i], k);
             if (!is_same(&x, &y)) return false;
         }
     return true;
@@ -215,13 +220,14 @@ static bool holds_same(const nrl_mesh *m, const nrl_param *p, int32_t a, int32_t
 static int32_t first_alike(const nrl_mesh *m, int32_t rank, const nrl_param *p, piece_fn piece_of)
 {
     int32_t r = 0;
-    while (r < rank && !holds_same(m, p, r, rank, piece_of)) r++;
+    while (r < rank && !holds_same(m, p, r, rank, piece_of))
+        r++;
     return r;
 }
 
 int32_t layout_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p)
 {
-    return first_alike(m, rank, p, layout_piece_of);
+    return first_alike(m, rank, p, layout_shard_of);
 }
 
 int32_t layout_work_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p)
@@ -233,9 +239,10 @@ void layout_settle(const nrl_mesh *m, nrl_param *p)
 {
     int64_t rows = 0;
     for (int i = 0; i < p->n_parts; i++) {
-        layout_piece box = layout_box_of(m, own_rank(m), &p->parts[i], 0);
+        layout_shard box = layout_box_of(m, own_rank(m), &p->parts[i], 0);
         rows += (box.end[0] - box.begin[0]) * layout_n_boxes(&p->parts[i]);
-        for (int d = 1; d < p->n_dims; d++) p->dims[d] = box.end[d] - box.begin[d];
+        for (int d = 1; d < p->n_dims; d++)
+            p->dims[d] = box.end[d] - box.begin[d];
         if (i == 0) memcpy(p->first, box.begin, sizeof p->first);
     }
     p->dims[0] = rows;

@@ -7,7 +7,7 @@
 #include "mesh/socket.h"
 #include <stdlib.h>
 
-#define GOODBYE_S 30.0 /* for the store's holder to wait for ranks that finish later */
+#define LEAVE_S 30.0 /* for the store's holder to wait for ranks that finish later */
 #define LOOK_S 0.02
 
 /* Leaving keeps the caller's error record as it is. */
@@ -46,7 +46,7 @@ static void close_collective(nrl_mesh *m)
 /* The holder of the store goes last: until nobody is connected, or no longer than is fair. */
 static void close_server(store_server *server, bool failed)
 {
-    double until = mesh_clock() + (failed ? 0 : GOODBYE_S);
+    double until = mesh_clock() + (failed ? 0 : LEAVE_S);
     while (server && store_server_clients(server) && mesh_clock() < until)
         mesh_sleep(LOOK_S);
     store_server_close(server);
@@ -102,8 +102,10 @@ void mesh_close(nrl_mesh *m)
     if (!m) return;
     char *said = mem_strdup(nrl_error_text());
     bool failed = m->dead || (m->control && control_failed(m->control));
-    if (m->control && control_failed(m->control) && mesh_holds_store(m)) control_linger(m->control);
-    else if (failed && mesh_holds_store(m) && m->keys) mesh_sleep(1.0); /* who joins looks every moment */
+    if (m->control && control_failed(m->control) && mesh_holds_store(m))
+        control_linger(m->control);
+    else if (failed && mesh_holds_store(m) && m->keys)
+        mesh_sleep(1.0); /* who joins looks every moment */
     close_collective(m);
     control_close(m->control);
     close_store(m, failed);

@@ -1,5 +1,5 @@
 /*
- * mesh.c - joining: the store, hello, the watch, the collective, in this order. A mesh of one rank is the
+ * mesh.c - joining: the store, join_request, the watch, the collective, in this order. A mesh of one rank is the
  * struct and nothing else. Leaving is leave.c.
  */
 #include "base/arena.h"
@@ -11,14 +11,15 @@
 
 static nrl_status check_setup(const mesh_setup *s)
 {
-    const mesh_place *p = &s->place;
+    const mesh_rank_info *p = &s->place;
     if (p->rank < 0 || p->rank >= p->world)
-        return nrl_fail(NRL_ERR_CONFIG, "rank %d of %d: ranks go from 0 to %d", (int)p->rank,
-                        (int)p->world, (int)p->world - 1);
+        return nrl_fail(NRL_ERR_CONFIG, "rank %d of %d: ranks go from 0 to %d", (int)p->rank, (int)p->world,
+                        (int)p->world - 1);
     if (!s->collective) return nrl_fail(NRL_ERR_BUG, "%d ranks without a collective", (int)p->world);
     if (!p->folder && (!p->address || p->port < 1 || p->port > 65535))
-        return nrl_fail(NRL_ERR_CONFIG, "%d ranks need an address and a port (1 to 65535) to meet at, "
-                                        "found '%s' port %d",
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%d ranks need an address and a port (1 to 65535) to meet at, "
+                        "found '%s' port %d",
                         (int)p->world, p->address ? p->address : "", (int)p->port);
     return NRL_OK;
 }
@@ -57,7 +58,7 @@ static void print_record(void *user, buffer *text)
 static void say_unheard(void *user)
 {
     nrl_mesh *m = user;
-    if (mesh_verdict_error(m, NULL, 0)) nrl_warn("%s", nrl_error_text());
+    if (mesh_failure_cause_error(m, NULL, 0)) nrl_warn("%s", nrl_error_text());
 }
 
 static nrl_status open_control(nrl_mesh *m)
@@ -72,11 +73,11 @@ static nrl_status open_control(nrl_mesh *m)
     return control_open(&s, &m->control);
 }
 
-/* While the collective meets through the store: a verdict ends its waiting. */
+/* While the collective meets through the store: a failure_cause ends its waiting. */
 static bool is_over(void *user)
 {
     nrl_mesh *m = user;
-    return control_failed(m->control) && mesh_verdict_error(m, NULL, 0) != NRL_OK;
+    return control_failed(m->control) && mesh_failure_cause_error(m, NULL, 0) != NRL_OK;
 }
 
 static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadline)
@@ -85,10 +86,10 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
     memcpy(&m->table, s->collective, known < sizeof m->table ? known : sizeof m->table);
     NRL_TRY(store_open_prefix(m->keys, m->table.plugin.name, is_over, m, &m->meeting));
     double left = deadline - mesh_clock();
-    nrl_status st = m->table.open(s->collective_options, m->meeting, m->place.rank, m->place.world,
-                                  left > 1 ? left : 1, &m->self);
+    nrl_status st =
+        m->table.open(s->collective_options, m->meeting, m->place.rank, m->place.world, left > 1 ? left : 1, &m->self);
     if (st) m->self = NULL; /* whatever a failed open left there */
-    if (st && control_failed(m->control)) st = mesh_verdict_error(m, NULL, 0);
+    if (st && control_failed(m->control)) st = mesh_failure_cause_error(m, NULL, 0);
     if (!st) return mesh_open_axes(m, s->axes, s->n_axes);
     char *said = mem_strdup(nrl_error_text());
     control_tell(m->control, st, said);
@@ -102,10 +103,10 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
 static void tell_join_failure(nrl_mesh *m, nrl_status code)
 {
     if (!m->is_member) return;
-    word w = {.kind = WORD_TOLD, .code = code, .culprit = m->place.rank, .reporter = m->place.rank};
+    abort_record w = {.kind = ABORT_REPORTED, .code = code, .culprit = m->place.rank, .reporter = m->place.rank};
     char *said = mem_strdup(nrl_error_text());
     snprintf(w.text, sizeof w.text, "%s", said);
-    word_tell(m->keys, &w);
+    abort_record_write(m->keys, &w);
     nrl_fail(code, "%s", said);
     free(said);
 }
@@ -113,10 +114,10 @@ static void tell_join_failure(nrl_mesh *m, nrl_status code)
 static void write_text(nrl_mesh *m)
 {
     buffer b = {0};
-    nrl_collective_facts f = {.size = sizeof f};
+    nrl_collective_info f = {.size = sizeof f};
     buffer_print(&b, "%d ranks on %d node%s", (int)m->place.world, (int)m->n_nodes, m->n_nodes > 1 ? "s" : "");
     if (m->origin) buffer_print(&b, " (%s)", m->origin);
-    if (m->table.facts) m->table.facts(m->self, &f);
+    if (m->table.info) m->table.info(m->self, &f);
     buffer_print(&b, ", %s", f.text ? f.text : m->table.plugin.name);
     if (m->folder) buffer_puts(&b, ", met in a folder: a lost rank is noticed by time-outs alone");
     m->text = buffer_take(&b);

@@ -4,7 +4,7 @@
  *
  *   place     who this process is among the ranks; read from the environment by the cli
  *   store     where ranks meet (store.h): key and value, at one rank or at the launcher
- *   control   a thread that beats in the store and watches the others' beats (control.h)
+ *   control   a thread that heartbeats in the store and watches the others' heartbeats (control.h)
  *   comm      a collective along an axis, with a record of its last calls (comm.c)
  *
  * A run of one process has a mesh too: of one rank, without store, thread or collective; every
@@ -16,7 +16,7 @@
 #include <nrl/comm.h>
 #include <nrl/run.h>
 
-typedef nrl_rank_info mesh_place;
+typedef nrl_rank_info mesh_rank_info;
 
 /* Zero at first. */
 typedef struct nrl_session {
@@ -34,24 +34,24 @@ typedef struct {
 enum { MESH_MAX_GIVEN = 6, MESH_AXIS_NAME = 24 };
 
 typedef struct {
-    mesh_place place;
+    mesh_rank_info place;
     mesh_axis axes[MESH_MAX_GIVEN]; /* outermost first, their product is place.world; */
     int32_t n_axes;
     mesh_session *session;            /* NULL: this mesh is the process's only one */
-    bool planned; /* `nrl check`: axes and coordinates; nobody is joined and no call is made */
+    bool planned;                     /* `nrl check`: axes and coordinates; nobody is joined and no call is made */
     const nrl_collective *collective; /* NULL with world 1, and where planned */
     const void *collective_options;
     double timeout_init, timeout_step; /* seconds */
-    const volatile int *signal; /* not 0: who waits for others to join stops; NULL = none is looked at */
-    const char *fingerprint; /* of config, script and versions, equal on all ranks; "key: value" lines: a
-                                differing line is named with both values and ranks */
+    const volatile int *signal;        /* not 0: who waits for others to join stops; NULL = none is looked at */
+    const char *fingerprint;           /* of config, script and versions, equal on all ranks; "key: value" lines: a
+                                          differing line is named with both values and ranks */
 } mesh_setup;
 
-/* Joins everybody: all ranks are there with the same fingerprint, the control thread beats, the
+/* Joins everybody: all ranks are there with the same fingerprint, the control thread heartbeats, the
  * collective is open, and axes have their groups. NRL_ERR_PEER lists who joined and who is missing,
  * NRL_ERR_CONFIG what differs. [main] */
 nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out);
-/* Says goodbye: the others go on without suspecting anything. After mesh_tell_failure: waits a moment
+/* Says leave message: the others go on without suspecting anything. After mesh_tell_failure: waits a moment
  * for those who read the reason from here. [main] */
 void mesh_close(nrl_mesh *m);
 /* Before a device is closed that waits for work itself: the work has ended, or the collective is aborted.
@@ -81,8 +81,8 @@ nrl_status mesh_barrier(nrl_mesh *m, const char *what);
  * the message; NULL = none. */
 nrl_status mesh_compare(nrl_mesh *m, const char *what, const char *lines, const char *hint);
 
-/* ---- facts ---- */
-const mesh_place *mesh_where(const nrl_mesh *m);
+/* ---- info ---- */
+const mesh_rank_info *mesh_where(const nrl_mesh *m);
 /* "rank 2 (host, process 77)", of ranks that have joined; borrowed. */
 const char *mesh_rank_name(const nrl_mesh *m, int32_t rank);
 /* Rank r's coordinate on an axis; 0 for unknown axes. */
@@ -97,8 +97,8 @@ bool mesh_counts(const nrl_mesh *m);
 bool mesh_is_copy(const nrl_mesh *m);
 /* Rank r's coordinate on the axis that divides the depth; 0 without one. */
 int32_t mesh_stage_of(const nrl_mesh *m, int32_t rank);
-void mesh_set_step(nrl_mesh *m, int64_t step); /* for records and errors */
-double mesh_wait_seconds(const nrl_mesh *m);   /* the step thread's, in all calls so far */
+void mesh_set_step(nrl_mesh *m, int64_t step);                          /* for records and errors */
+double mesh_wait_seconds(const nrl_mesh *m);                            /* the step thread's, in all calls so far */
 void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received); /* bytes, all axes */
 /* For words beside the step thread's calls (checkpoints written in the background): once the mesh is
  * dead, gets that wait end with NRL_ERR_PEER. NULL with one rank. [any] */

@@ -27,7 +27,7 @@ static store_server **held_server(nrl_mesh *m)
 static nrl_status open_server(nrl_mesh *m)
 {
     store_server **held = held_server(m);
-    const mesh_place *p = &m->place;
+    const mesh_rank_info *p = &m->place;
     const store_server_setup s = {.address = m->address,
                                   .port = p->port,
                                   .job = run_id(m),
@@ -90,8 +90,10 @@ static nrl_status read_port(const nrl_mesh *m, int32_t number, const void *value
         const int32_t message[] = {number, b->port};
         if (secret_verify(m->place.secret, BEHIND_LABEL, message, sizeof message, proof)) return NRL_OK;
     }
-    return nrl_fail(NRL_ERR_CONFIG, "what stands in %s's store for rank 0's own is not proved by the job's secret\n"
-                    "hint: rank 0 has another secret, or somebody else writes into that store", m->origin);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "what stands in %s's store for rank 0's own is not proved by the job's secret\n"
+                    "hint: rank 0 has another secret, or somebody else writes into that store",
+                    m->origin);
 }
 
 static nrl_status hear_port(nrl_mesh *m, nrl_store *keys, int32_t number, double deadline)
@@ -122,8 +124,10 @@ static nrl_status open_behind(nrl_mesh *m, int32_t number, double deadline)
     NRL_TRY(connect_store(m, NULL, deadline, &foreign));
     nrl_status st = open_keys(m, foreign, number, &keys);
     m->place.store_elsewhere = false;
-    if (!st && mesh_holds_store(m)) st = tell_port(m, keys, number);
-    else if (!st) st = hear_port(m, keys, number, deadline);
+    if (!st && mesh_holds_store(m))
+        st = tell_port(m, keys, number);
+    else if (!st)
+        st = hear_port(m, keys, number, deadline);
     if (!st && mesh_holds_store(m)) m->place.port = store_server_port(*held_server(m));
     store_close(keys);
     store_close(foreign);
@@ -146,11 +150,14 @@ static nrl_status tell_number(nrl_mesh *m, int32_t number)
 
 nrl_status mesh_open_store(nrl_mesh *m, double deadline)
 {
-    const mesh_place *p = &m->place;
+    const mesh_rank_info *p = &m->place;
     int32_t number = m->session ? m->session->n_runs : 1;
-    if (m->folder) NRL_TRY(store_open_folder(m->folder, &m->store));
-    else if (p->secret && p->store_foreign) NRL_TRY(open_behind(m, number, deadline));
-    else if (mesh_holds_store(m)) NRL_TRY(open_server(m));
+    if (m->folder)
+        NRL_TRY(store_open_folder(m->folder, &m->store));
+    else if (p->secret && p->store_foreign)
+        NRL_TRY(open_behind(m, number, deadline));
+    else if (mesh_holds_store(m))
+        NRL_TRY(open_server(m));
     if (!m->folder) {
         NRL_TRY(connect_store(m, p->secret, deadline, &m->store));
         NRL_TRY(store_check_job(m->store, run_id(m)));

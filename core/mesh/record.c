@@ -56,8 +56,7 @@ void record_describe(const record_call *call, buffer *text)
     if (*call->what) buffer_print(text, " '%s'", call->what);
     if (call->peer >= 0) buffer_print(text, " with rank %d", (int)call->peer);
     buffer_print(text, " of axis %s (", call->axis);
-    if (call->dtype)
-        buffer_print(text, "%lld %s, ", (long long)call->count, nrl_dtype_name(call->dtype));
+    if (call->dtype) buffer_print(text, "%lld %s, ", (long long)call->count, nrl_dtype_name(call->dtype));
     buffer_print(text, "call %llu)", (unsigned long long)call->number);
 }
 
@@ -65,9 +64,10 @@ static void print_call(const record_call *call, double now, buffer *text)
 {
     record_describe(call, text);
     buffer_print(text, STATE_MARK "%lld", (long long)call->step);
-    if (call->done > 0) buffer_print(text, ", done %.1f s ago after %.3f s\n", now - call->done,
-                                 call->done - call->entered);
-    else buffer_print(text, ", under way for %.1f s\n", now - call->entered);
+    if (call->done > 0)
+        buffer_print(text, ", done %.1f s ago after %.3f s\n", now - call->done, call->done - call->entered);
+    else
+        buffer_print(text, ", under way for %.1f s\n", now - call->entered);
 }
 
 /* Whether call i is the newest of its axis. */
@@ -121,8 +121,7 @@ static size_t same_part(const char *call)
 static bool is_same(const char *a, const char *b)
 {
     size_t n = same_part(a);
-    return n == same_part(b) && !strncmp(a, b, n) &&
-           !strstr(a, "under way") == !strstr(b, "under way");
+    return n == same_part(b) && !strncmp(a, b, n) && !strstr(a, "under way") == !strstr(b, "under way");
 }
 
 void record_compare(char *const *records, int32_t world, const char *axis, buffer *text)

@@ -16,8 +16,8 @@ typedef struct {
     uint64_t number; /* of the axis, from 1 */
     int64_t count, step;
     nrl_dtype dtype;
-    int32_t peer;          /* of send and recv, -1 = none */
-    double entered, done;  /* mesh_clock; done 0 = under way */
+    int32_t peer;         /* of send and recv, -1 = none */
+    double entered, done; /* mesh_clock; done 0 = under way */
 } record_call;
 
 typedef struct {

@@ -90,8 +90,8 @@ static bool is_own_end(int fd)
 {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t n = sizeof here, m = sizeof there;
-    return !getsockname(fd, (struct sockaddr *)&here, &n) &&
-           !getpeername(fd, (struct sockaddr *)&there, &m) && n == m && !memcmp(&here, &there, n);
+    return !getsockname(fd, (struct sockaddr *)&here, &n) && !getpeername(fd, (struct sockaddr *)&there, &m) &&
+           n == m && !memcmp(&here, &there, n);
 }
 
 nrl_status socket_connect(const char *address, int32_t port, double deadline, int *fd)
@@ -161,13 +161,11 @@ static int listen_at(const struct addrinfo *a, int *out)
 static int listen_everywhere(int32_t port, int *fd)
 {
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    struct addrinfo a = {
-        .ai_family = AF_INET6, .ai_addr = (struct sockaddr *)&v6, .ai_addrlen = sizeof v6};
+    struct addrinfo a = {.ai_family = AF_INET6, .ai_addr = (struct sockaddr *)&v6, .ai_addrlen = sizeof v6};
     int error = listen_at(&a, fd);
     if (!error || error == EADDRINUSE || error == EACCES) return error;
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    a = (struct addrinfo){
-        .ai_family = AF_INET, .ai_addr = (struct sockaddr *)&v4, .ai_addrlen = sizeof v4};
+    a = (struct addrinfo){.ai_family = AF_INET, .ai_addr = (struct sockaddr *)&v4, .ai_addrlen = sizeof v4};
     return listen_at(&a, fd);
 }
 
@@ -208,9 +206,12 @@ bool socket_own_name(int fd, char text[SOCKET_NAME])
     socklen_t n = sizeof s;
     char host[SOCKET_NAME - 32];
     if (getsockname(fd, (struct sockaddr *)&s, &n) || is_loopback((const struct sockaddr *)&s)) return false;
-    if (is_everywhere(&s)) snprintf(text, SOCKET_NAME, "all interfaces, port %d,", (int)port_of(&s));
-    else if (getnameinfo((struct sockaddr *)&s, n, host, sizeof host, NULL, 0, NI_NUMERICHOST)) *text = 0;
-    else snprintf(text, SOCKET_NAME, "%s port %d", host, (int)port_of(&s));
+    if (is_everywhere(&s))
+        snprintf(text, SOCKET_NAME, "all interfaces, port %d,", (int)port_of(&s));
+    else if (getnameinfo((struct sockaddr *)&s, n, host, sizeof host, NULL, 0, NI_NUMERICHOST))
+        *text = 0;
+    else
+        snprintf(text, SOCKET_NAME, "%s port %d", host, (int)port_of(&s));
     return true;
 }
 
@@ -236,8 +237,8 @@ nrl_status socket_listen(const char *address, int32_t port, int *fd, int32_t *bo
                         "another run may be there: choose another port",
                         (int)port);
     if (error)
-        return nrl_fail(error == EACCES ? NRL_ERR_CONFIG : NRL_ERR_IO, "listening on port %d: %s",
-                        (int)port, strerror(error));
+        return nrl_fail(error == EACCES ? NRL_ERR_CONFIG : NRL_ERR_IO, "listening on port %d: %s", (int)port,
+                        strerror(error));
     *bound = own_port(*fd);
     return NRL_OK;
 }

@@ -19,8 +19,8 @@ nrl_store *store_new(const store_kind *kind, void *self)
     return s;
 }
 
-nrl_status store_open_prefix(nrl_store *inner, const char *prefix, bool (*stopped)(void *user),
-                             void *user, nrl_store **out)
+nrl_status store_open_prefix(nrl_store *inner, const char *prefix, bool (*stopped)(void *user), void *user,
+                             nrl_store **out)
 {
     nrl_store *s = store_new(NULL, NULL);
     s->inner = inner;
@@ -53,8 +53,10 @@ nrl_status store_check_job(nrl_store *s, const char *run_id)
     NRL_TRY(store_try_get(s, STORE_JOB_KEY, &found, &job, &size));
     nrl_status st = NRL_OK;
     if (found && strcmp(job, run_id) != 0)
-        st = nrl_fail(NRL_ERR_CONFIG, "the ranks' store belongs to job '%s', this rank is of job '%s'\n"
-                      "hint: two jobs share a port; give each its own", (const char *)job, run_id);
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "the ranks' store belongs to job '%s', this rank is of job '%s'\n"
+                      "hint: two jobs share a port; give each its own",
+                      (const char *)job, run_id);
     free(job);
     return st;
 }
@@ -83,8 +85,8 @@ static nrl_status whole_key(const nrl_store *s, const char *key, char **out)
     *out = text;
     if (strlen(text) < STORE_MAX_KEY) return NRL_OK;
     free(text);
-    return nrl_fail(NRL_ERR_BUG, "a key of the store has %zu bytes, at most %d are allowed",
-                    strlen(key), STORE_MAX_KEY);
+    return nrl_fail(NRL_ERR_BUG, "a key of the store has %zu bytes, at most %d are allowed", strlen(key),
+                    STORE_MAX_KEY);
 }
 
 bool nrl_store_prove(const nrl_store *s, const void *message, size_t size, uint8_t proof[NRL_PROOF_SIZE])
@@ -126,8 +128,7 @@ nrl_status nrl_store_set(nrl_store *s, const char *key, const void *value, size_
 {
     char *whole;
     if (size > STORE_MAX_VALUE)
-        return nrl_fail(NRL_ERR_BUG, "value of '%s' has %zu bytes, a store takes %d", key, size,
-                        STORE_MAX_VALUE);
+        return nrl_fail(NRL_ERR_BUG, "value of '%s' has %zu bytes, a store takes %d", key, size, STORE_MAX_VALUE);
     NRL_TRY(whole_key(s, key, &whole));
     const nrl_store *b = bottom(s);
     nrl_status st = b->kind->set(b->self, whole, value, size);
@@ -142,9 +143,8 @@ static bool is_stopped(const nrl_store *s)
     return false;
 }
 
-/* In slices, so that a verdict about a lost rank ends the wait. */
-static nrl_status get_sliced(nrl_store *s, const char *whole, double timeout_s, bool *found,
-                             void **value, size_t *size)
+/* In slices, so that a failure_cause about a lost rank ends the wait. */
+static nrl_status get_sliced(nrl_store *s, const char *whole, double timeout_s, bool *found, void **value, size_t *size)
 {
     const nrl_store *b = bottom(s);
     double deadline = mesh_clock() + timeout_s;
@@ -156,15 +156,13 @@ static nrl_status get_sliced(nrl_store *s, const char *whole, double timeout_s, 
     }
 }
 
-nrl_status nrl_store_get(nrl_store *s, const char *key, double timeout_s, void **value,
-                         size_t *size)
+nrl_status nrl_store_get(nrl_store *s, const char *key, double timeout_s, void **value, size_t *size)
 {
     char *whole;
     bool found = false;
     NRL_TRY(whole_key(s, key, &whole));
     nrl_status st = get_sliced(s, whole, timeout_s, &found, value, size);
-    if (!st && !found)
-        st = nrl_fail(NRL_ERR_PEER, "nobody set '%s' in the store within %g s", whole, timeout_s);
+    if (!st && !found) st = nrl_fail(NRL_ERR_PEER, "nobody set '%s' in the store within %g s", whole, timeout_s);
     free(whole);
     return st;
 }
@@ -205,8 +203,7 @@ nrl_status nrl_store_add(nrl_store *s, const char *key, int64_t amount, int64_t 
     return st;
 }
 
-nrl_status store_compare_set(nrl_store *s, const char *key, const char *expected,
-                             const char *desired, char **now)
+nrl_status store_compare_set(nrl_store *s, const char *key, const char *expected, const char *desired, char **now)
 {
     char *whole;
     const nrl_store *b = bottom(s);

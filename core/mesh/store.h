@@ -41,8 +41,8 @@ nrl_status store_check_job(nrl_store *s, const char *run_id);
 nrl_status store_open_folder(const char *path, nrl_store **out);
 /* Borrows `inner`. A `stopped` that says true ends every waiting get with NRL_ERR_PEER and the words
  * it left in the error record; NULL = none. */
-nrl_status store_open_prefix(nrl_store *inner, const char *prefix,
-                             bool (*stopped)(void *user), void *user, nrl_store **out);
+nrl_status store_open_prefix(nrl_store *inner, const char *prefix, bool (*stopped)(void *user), void *user,
+                             nrl_store **out);
 void store_close(nrl_store *s); /* NULL is fine */
 
 bool store_counts(const nrl_store *s); /* add works, values can change: not a folder */
@@ -53,8 +53,7 @@ nrl_status store_remove(nrl_store *s, const char *key);
 nrl_status store_all_there(nrl_store *s, const char *const *keys, size_t n, bool *all);
 /* Stores `desired` where the value is `expected` ("" = also where there is none); *now is the value
  * afterwards, malloc'd and NUL-ended. */
-nrl_status store_compare_set(nrl_store *s, const char *key, const char *expected,
-                             const char *desired, char **now);
+nrl_status store_compare_set(nrl_store *s, const char *key, const char *expected, const char *desired, char **now);
 /* n values of keys that are all there, malloc'd and NUL-ended each; nothing is allocated on failure. */
 nrl_status store_get_all(nrl_store *s, const char *const *keys, size_t n, char **values);
 
@@ -62,9 +61,9 @@ nrl_status store_get_all(nrl_store *s, const char *const *keys, size_t n, char *
 typedef struct store_server store_server;
 
 typedef struct {
-    const char *address; /* as for socket_listen; NULL = all interfaces */
-    int32_t port;        /* 0 chooses a free one */
-    const char *job;     /* "" = a job without an id; NULL = whatever job its clients are of */
+    const char *address;        /* as for socket_listen; NULL = all interfaces */
+    int32_t port;               /* 0 chooses a free one */
+    const char *job;            /* "" = a job without an id; NULL = whatever job its clients are of */
     const store_secret *secret; /* copied; every client must know it. NULL = none: a warning where the address is
                                    not loopback */
     bool other_machines;        /* some clients are on others */
@@ -75,6 +74,6 @@ nrl_status store_server_open_job(const store_server_setup *setup, store_server *
 nrl_status store_server_open(const char *address, int32_t port, store_server **out);
 int32_t store_server_port(const store_server *s);
 int32_t store_server_clients(store_server *s); /* open connections that asked for something */
-void store_server_close(store_server *s); /* NULL is fine; clients see the connection close */
+void store_server_close(store_server *s);      /* NULL is fine; clients see the connection close */
 
 #endif

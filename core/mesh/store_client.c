@@ -38,23 +38,26 @@ static uint32_t nonce_of(const void *p)
 /* VALIDATE, and PING, as torch does: the echo proves that a store answers. */
 static nrl_status greet(client *c, int fd, double deadline)
 {
-    unsigned char hello[10] = {STORE_VALIDATE};
+    unsigned char join_request[10] = {STORE_VALIDATE};
     uint32_t magic = STORE_MAGIC, nonce = nonce_of(c), echo;
-    memcpy(hello + 1, &magic, 4);
-    hello[5] = STORE_PING;
-    memcpy(hello + 6, &nonce, 4);
-    NRL_TRY(socket_send(fd, hello, sizeof hello, deadline));
+    memcpy(join_request + 1, &magic, 4);
+    join_request[5] = STORE_PING;
+    memcpy(join_request + 6, &nonce, 4);
+    NRL_TRY(socket_send(fd, join_request, sizeof join_request, deadline));
     NRL_TRY(socket_receive(fd, &echo, 4, deadline, NULL));
     if (echo == nonce) return NRL_OK;
     if (echo == STORE_REFUSAL)
-        return nrl_fail(NRL_ERR_CONFIG, "the ranks' store at %s port %d asks for the job's secret, and this process has none\n"
-                        "hint: set NRL_JOB_SECRET_FILE to the file that the others use", c->address, (int)c->port);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "the ranks' store at %s port %d asks for the job's secret, and this process has none\n"
+                        "hint: set NRL_JOB_SECRET_FILE to the file that the others use",
+                        c->address, (int)c->port);
     return nrl_fail(NRL_ERR_PEER, "%s port %d is not a store of ranks", c->address, (int)c->port);
 }
 
 static nrl_status other_secret(const client *c)
 {
-    return nrl_fail(NRL_ERR_CONFIG, "the ranks' store at %s port %d has another secret than this process, or belongs to "
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "the ranks' store at %s port %d has another secret than this process, or belongs to "
                     "another job\nhint: give every process of a job the same secret, and every job its own port",
                     c->address, (int)c->port);
 }
@@ -62,23 +65,24 @@ static nrl_status other_secret(const client *c)
 /* Each side proves to the other that it knows the secret, by its challenge. */
 static nrl_status greet_with_secret(const client *c, int fd, double deadline)
 {
-    unsigned char hello[STORE_HELLO_BYTES] = {STORE_HELLO}, answer[STORE_CHALLENGE_BYTES - 1], yes;
+    unsigned char join_request[STORE_HELLO_BYTES] = {STORE_HELLO}, answer[STORE_CHALLENGE_BYTES - 1], yes;
     unsigned char nonces[2 * SECRET_NONCE];
     secret_random(nonces, SECRET_NONCE);
-    memcpy(hello + 1, nonces, SECRET_NONCE);
-    NRL_TRY(socket_send(fd, hello, sizeof hello, deadline));
+    memcpy(join_request + 1, nonces, SECRET_NONCE);
+    NRL_TRY(socket_send(fd, join_request, sizeof join_request, deadline));
     NRL_TRY(socket_receive(fd, &yes, 1, deadline, NULL));
     if (!yes)
-        return nrl_fail(NRL_ERR_CONFIG, "the ranks' store at %s port %d has no secret, and this process has one\n"
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "the ranks' store at %s port %d has no secret, and this process has one\n"
                         "hint: give the secret to every process of the job, the one that holds the store too",
                         c->address, (int)c->port);
     NRL_TRY(socket_receive(fd, answer, sizeof answer, deadline, NULL));
     memcpy(nonces + SECRET_NONCE, answer, SECRET_NONCE);
     if (!secret_verify(&c->secret, STORE_SERVER_LABEL, nonces, sizeof nonces, answer + SECRET_NONCE))
         return other_secret(c);
-    hello[0] = STORE_PROOF;
-    secret_prove(&c->secret, STORE_CLIENT_LABEL, nonces, sizeof nonces, hello + 1);
-    NRL_TRY(socket_send(fd, hello, sizeof hello, deadline));
+    join_request[0] = STORE_PROOF;
+    secret_prove(&c->secret, STORE_CLIENT_LABEL, nonces, sizeof nonces, join_request + 1);
+    NRL_TRY(socket_send(fd, join_request, sizeof join_request, deadline));
     NRL_TRY(socket_receive(fd, &yes, 1, deadline, NULL));
     return yes == 1 ? NRL_OK : other_secret(c);
 }
@@ -196,8 +200,10 @@ static nrl_status client_set(void *self, const char *key, const void *value, siz
     nrl_status st = send_request(fd, &b);
     if (!st) st = socket_receive(fd, &echo, 4, mesh_clock() + ANSWER_S, NULL);
     if (!st && echo != nonce)
-        st = nrl_fail(NRL_ERR_PEER, echo == STORE_FULL ? "the ranks' store has no room for %zu bytes of '%s'"
-                                                       : "the ranks' store did not take %zu bytes of '%s'", size, key);
+        st = nrl_fail(NRL_ERR_PEER,
+                      echo == STORE_FULL ? "the ranks' store has no room for %zu bytes of '%s'"
+                                         : "the ranks' store did not take %zu bytes of '%s'",
+                      size, key);
     give_connection(c, fd, st);
     return st;
 }
@@ -268,8 +274,7 @@ static nrl_status wait_for_key(int fd, const char *key, double timeout_s, bool *
     return NRL_OK;
 }
 
-static nrl_status client_get(void *self, const char *key, double timeout_s, bool *found,
-                             void **value, size_t *size)
+static nrl_status client_get(void *self, const char *key, double timeout_s, bool *found, void **value, size_t *size)
 {
     client *c = self;
     int fd;
@@ -286,8 +291,7 @@ static nrl_status client_get(void *self, const char *key, double timeout_s, bool
     return st;
 }
 
-static nrl_status client_compare_set(void *self, const char *key, const char *expected,
-                                     const char *desired, char **now)
+static nrl_status client_compare_set(void *self, const char *key, const char *expected, const char *desired, char **now)
 {
     client *c = self;
     buffer b = {0};
@@ -359,7 +363,7 @@ static nrl_status connect_patiently(client *c, const store_client_setup *setup, 
         nrl_status st = open_connection(c, tries < deadline ? tries : deadline, fd);
         if (!st || st == NRL_ERR_CONFIG) return st;
         if (mesh_clock() + RETRY_S >= deadline) {
-            nrl_note("no store of the ranks within %g s", setup->timeout_s);
+            nrl_add_context("no store of the ranks within %g s", setup->timeout_s);
             return st;
         }
         if (setup->signal && *setup->signal)

@@ -22,7 +22,7 @@ typedef struct {
     char *path;
 } folder;
 
-/* h starts as seed ^ (n M); each 8-byte word w: k = w M, k ^= k >> 47, k *= M, h = (h ^ k) M; the rest
+/* h starts as seed ^ (n M); each 8-byte abort_record w: k = w M, k ^= k >> 47, k *= M, h = (h ^ k) M; the rest
  * of 1..7 bytes as one number t: h = (h ^ t) M; at the end h ^= h >> 47, h *= M, h ^= h >> 47. */
 static uint64_t libstdcxx_hash(const char *key)
 {
@@ -90,31 +90,29 @@ static nrl_status folder_set(void *self, const char *key, const void *value, siz
 
 /* Only what is not there yet can be set; a link is made once, whoever tries. Files under a name
  * that nobody else has, so that nobody writes into another's. */
-static nrl_status folder_compare_set(void *self, const char *key, const char *expected,
-                                     const char *desired, char **now)
+static nrl_status folder_compare_set(void *self, const char *key, const char *expected, const char *desired, char **now)
 {
     folder *f = self;
     size_t size;
-    if (*expected)
-        return nrl_fail(NRL_ERR_CONFIG, "a folder as store cannot compare; use a store with an address");
+    if (*expected) return nrl_fail(NRL_ERR_CONFIG, "a folder as store cannot compare; use a store with an address");
     char *path = file_of(f, key, "");
     nrl_status st = NRL_OK;
     if (*desired && access(path, F_OK)) {
         char *early = file_temporary_name(path, ".tmp");
         st = write_file(early, desired, strlen(desired));
-        if (!st && link(early, path) && errno != EEXIST)
-            st = nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
+        if (!st && link(early, path) && errno != EEXIST) st = nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
         unlink(early);
         free(early);
     }
-    if (!st && access(path, F_OK)) *now = mem_strdup("");
-    else if (!st) st = file_read(path, STORE_MAX_VALUE, now, &size);
+    if (!st && access(path, F_OK))
+        *now = mem_strdup("");
+    else if (!st)
+        st = file_read(path, STORE_MAX_VALUE, now, &size);
     free(path);
     return st;
 }
 
-static nrl_status folder_get(void *self, const char *key, double timeout_s, bool *found,
-                             void **value, size_t *size)
+static nrl_status folder_get(void *self, const char *key, double timeout_s, bool *found, void **value, size_t *size)
 {
     char *path = file_of(self, key, ""), *text;
     double deadline = mesh_clock() + timeout_s;
@@ -189,8 +187,7 @@ nrl_status store_open_folder(const char *path, nrl_store **out)
     struct stat s;
     char *whole = realpath(path, NULL);
     if (!whole || stat(whole, &s) || !S_ISDIR(s.st_mode)) {
-        nrl_fail(NRL_ERR_CONFIG, "the store's folder %s: %s", path,
-                 whole ? "not a folder" : strerror(errno));
+        nrl_fail(NRL_ERR_CONFIG, "the store's folder %s: %s", path, whole ? "not a folder" : strerror(errno));
         free(whole);
         return NRL_ERR_CONFIG;
     }

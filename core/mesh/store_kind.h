@@ -9,11 +9,9 @@
 typedef struct {
     nrl_status (*set)(void *self, const char *key, const void *value, size_t size);
     /* *found false with NRL_OK: timeout_s is over */
-    nrl_status (*get)(void *self, const char *key, double timeout_s, bool *found, void **value,
-                      size_t *size);
+    nrl_status (*get)(void *self, const char *key, double timeout_s, bool *found, void **value, size_t *size);
     nrl_status (*add)(void *self, const char *key, int64_t amount, int64_t *result);
-    nrl_status (*compare_set)(void *self, const char *key, const char *expected,
-                              const char *desired, char **now);
+    nrl_status (*compare_set)(void *self, const char *key, const char *expected, const char *desired, char **now);
     nrl_status (*all_there)(void *self, const char *const *keys, size_t n, bool *all);
     nrl_status (*remove)(void *self, const char *key); /* one that is not there is fine */
     nrl_status (*get_all)(void *self, const char *const *keys, size_t n, char **values);
@@ -24,7 +22,7 @@ struct nrl_store {
     const store_kind *kind; /* NULL for a prefix */
     void *self;
     const store_secret *secret; /* the kind's; NULL = none */
-    nrl_store *inner; /* of a prefix */
+    nrl_store *inner;           /* of a prefix */
     char *prefix;
     bool (*stopped)(void *user);
     void *user;

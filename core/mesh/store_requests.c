@@ -71,7 +71,7 @@ static bool set(call *c, store_text key, store_text value, bool append)
     return store_table_set(c->table, key, value, append);
 }
 
-/* SET has no reply, but one that fails is not passed over in silence. */
+/* SET has no reply, but one that fails is not skipped in silence. */
 static bool request_set(call *c)
 {
     const uint32_t full = STORE_FULL;

@@ -1,6 +1,6 @@
 /*
  * store_server.c - the sockets of a store: one thread, poll, a session for each connection. A connection that
- * has not said hello is worth little: there are at most MAX_PENDING of them, for HELLO_S seconds, and the
+ * has not said join_request is worth little: there are at most MAX_PENDING of them, for HELLO_S seconds, and the
  * oldest goes where there is no room for another.
  */
 #include "base/arena.h"
@@ -22,15 +22,15 @@
 /* A piece of 64 KiB is read at a time. All buffers of all clients together have at most
  * BUFFER_BYTES: who asks for more is dropped. */
 enum { MAX_CLIENTS = 16384, PIECE = 64 << 10, BUFFER_BYTES = 512 << 20, PAUSE_MS = 100 };
-/* A client says hello as soon as it has connected, so of those that are accepted in one turn nearly all have said
- * it in the next. */
+/* A client says join_request as soon as it has connected, so of those that are accepted in one turn nearly all have
+ * said it in the next. */
 enum { MAX_PENDING = 256, ACCEPTED_A_TURN = 64 };
 #define HELLO_S 10.0
 
 typedef struct {
     int fd;
     bool ended;
-    double hello_until;
+    double join_request_until;
     size_t sent; /* bytes of session.out; less than half of them */
     store_session session;
 } client;
@@ -43,11 +43,11 @@ struct store_server {
     atomic_int n_joined;
     /* the thread's own */
     store_table table;
-    client **clients; /* in the order in which they came */
+    client **clients;     /* in the order in which they came */
     struct pollfd *polls; /* [n_clients + 2] */
     size_t n_clients, capacity, n_pending;
-    double hello_until; /* the earliest of pending clients */
-    bool no_room; /* no descriptor for another client: the listener pauses */
+    double join_request_until; /* the earliest of pending clients */
+    bool no_room;              /* no descriptor for another client: the listener pauses */
     bool told_no_room, told_refusal, told_full;
     bool has_secret;
     store_secret secret;
@@ -84,7 +84,7 @@ static void add_client(store_server *s, int fd)
     socket_set_options(fd);
     client *c = mem_alloc(sizeof *c);
     c->fd = fd;
-    c->hello_until = mesh_clock() + HELLO_S;
+    c->join_request_until = mesh_clock() + HELLO_S;
     c->session.secret = s->has_secret ? &s->secret : NULL;
     s->clients[s->n_clients++] = c;
     s->n_pending++;
@@ -95,7 +95,8 @@ static void tell_no_room(store_server *s)
     if (s->told_no_room) return;
     s->told_no_room = true;
     nrl_warn("the ranks' store cannot take another connection: %s\n"
-             "hint: raise the limit of open files (ulimit -n)", strerror(errno));
+             "hint: raise the limit of open files (ulimit -n)",
+             strerror(errno));
 }
 
 static void accept_clients(store_server *s)
@@ -245,18 +246,22 @@ static void serve_clients(store_server *s)
             write_client(c);
             run_session(s, c); /* requests that waited for room */
         }
-        if (ready & POLLIN && !c->ended) read_client(s, c);
-        else if (ready & (POLLERR | POLLHUP | POLLNVAL)) c->ended = true;
+        if (ready & POLLIN && !c->ended)
+            read_client(s, c);
+        else if (ready & (POLLERR | POLLHUP | POLLNVAL))
+            c->ended = true;
     }
     for (size_t i = 0; i < s->n_clients; i++) {
         client *c = s->clients[i];
-        if (!c->ended) s->clients[kept++] = c;
-        else end_client(c);
+        if (!c->ended)
+            s->clients[kept++] = c;
+        else
+            end_client(c);
     }
     s->n_clients = kept;
 }
 
-/* Who says no hello has gone by now; who has acted as a rank is waited for in the end. */
+/* Who says no join_request has gone by now; who has acted as a rank is waited for in the end. */
 static void count_clients(store_server *s)
 {
     double now = mesh_clock();
@@ -266,8 +271,8 @@ static void count_clients(store_server *s)
         client *c = s->clients[i];
         joined += c->session.joined;
         if (c->session.validated) continue;
-        if (now >= c->hello_until) c->ended = true;
-        if (!s->n_pending++) s->hello_until = c->hello_until;
+        if (now >= c->join_request_until) c->ended = true;
+        if (!s->n_pending++) s->join_request_until = c->join_request_until;
     }
     atomic_store(&s->n_joined, joined);
 }
@@ -276,7 +281,7 @@ static int wait_ms(const store_server *s)
 {
     if (s->no_room) return PAUSE_MS;
     if (!s->n_pending) return -1;
-    double left = s->hello_until - mesh_clock();
+    double left = s->join_request_until - mesh_clock();
     return left > 0 ? (int)(left * 1000) + 1 : 0;
 }
 
@@ -339,8 +344,10 @@ nrl_status store_server_open_job(const store_server_setup *setup, store_server *
         store_table_set(&s->table, (store_text){job_key, sizeof job_key - 1},
                         (store_text){setup->job, strlen(setup->job)}, false);
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->wake < 0) bad = errno;
-    else bad = start_thread(s);
+    if (s->wake < 0)
+        bad = errno;
+    else
+        bad = start_thread(s);
     if (!bad) {
         *out = s;
         return NRL_OK;

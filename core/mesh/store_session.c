@@ -51,16 +51,26 @@ static request_state skip_request(const char **at, const char *end)
     request_state state = REQUEST_WHOLE;
     for (; *kind && !state; kind++)
         switch (*kind) {
-        case 'k': state = skip_text(at, end, STORE_MAX_KEY); break;
-        case 'v': state = skip_text(at, end, STORE_MAX_VALUE); break;
-        case 'n': state = skip_bytes(at, end, 8); break;
-        case 'u': state = skip_bytes(at, end, 4); break;
-        default: state = skip_many(at, end, *kind == 'P'); break;
+        case 'k':
+            state = skip_text(at, end, STORE_MAX_KEY);
+            break;
+        case 'v':
+            state = skip_text(at, end, STORE_MAX_VALUE);
+            break;
+        case 'n':
+            state = skip_bytes(at, end, 8);
+            break;
+        case 'u':
+            state = skip_bytes(at, end, 4);
+            break;
+        default:
+            state = skip_many(at, end, *kind == 'P');
+            break;
         }
     return state;
 }
 
-/* ---- the hello of a job that has a secret ---- */
+/* ---- the join_request of a job that has a secret ---- */
 
 static void reply(store_session *s, const void *bytes, size_t size)
 {
@@ -93,14 +103,16 @@ static void challenge(store_session *s, const char *nonce)
 static void check_proof(store_session *s, const char *proof)
 {
     static const unsigned char yes = 1, no = 0;
-    s->validated = secret_verify(s->secret, STORE_CLIENT_LABEL, s->nonces, sizeof s->nonces,
-                                 (const unsigned char *)proof);
-    if (s->validated) reply(s, &yes, 1);
-    else refuse(s, &no, 1);
+    s->validated =
+        secret_verify(s->secret, STORE_CLIENT_LABEL, s->nonces, sizeof s->nonces, (const unsigned char *)proof);
+    if (s->validated)
+        reply(s, &yes, 1);
+    else
+        refuse(s, &no, 1);
 }
 
 /* HELLO, PROOF, or a VALIDATE that is not enough; *at goes behind it. */
-static request_state take_hello(store_session *s, const char **at, const char *end)
+static request_state take_join_request(store_session *s, const char **at, const char *end)
 {
     const uint32_t refusal = STORE_REFUSAL;
     unsigned char code = (unsigned char)**at;
@@ -110,8 +122,10 @@ static request_state take_hello(store_session *s, const char **at, const char *e
     }
     if (code != (s->challenged ? STORE_PROOF : STORE_HELLO)) return REQUEST_BAD;
     if (end - *at < STORE_HELLO_BYTES) return REQUEST_SHORT;
-    if (s->challenged) check_proof(s, *at + 1);
-    else challenge(s, *at + 1);
+    if (s->challenged)
+        check_proof(s, *at + 1);
+    else
+        challenge(s, *at + 1);
     *at += STORE_HELLO_BYTES;
     return REQUEST_WHOLE;
 }
@@ -139,7 +153,7 @@ static request_state run_request(store_session *s, store_table *t, const char **
 {
     const char *begin = *at;
     unsigned char code = (unsigned char)*begin;
-    if (!s->validated && (s->secret || code != STORE_VALIDATE)) return take_hello(s, at, end);
+    if (!s->validated && (s->secret || code != STORE_VALIDATE)) return take_join_request(s, at, end);
     request_state state = skip_request(at, end);
     if (state == REQUEST_SHORT && end - begin > STORE_REQUEST_BYTES) return REQUEST_BAD;
     if (state) return state;

@@ -185,8 +185,10 @@ bool store_table_push(store_table *t, store_text key, store_text value)
     element->next = NULL;
     element->size = value.size;
     memcpy(element->bytes, value.bytes, value.size);
-    if (e->last) e->last->next = element;
-    else e->first = element;
+    if (e->last)
+        e->last->next = element;
+    else
+        e->first = element;
     e->last = element;
     e->n_queued++;
     return true;

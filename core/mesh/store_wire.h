@@ -47,11 +47,6 @@ enum { STORE_HELLO = 0x40, STORE_PROOF = 0x41, STORE_HELLO_BYTES = 33, STORE_CHA
 #define STORE_INIT_KEY "init/"
 #define STORE_JOB_KEY "nrl-job" /* whose store it is; set by the server itself */
 
-enum {
-    STORE_CHECK_READY = 0,
-    STORE_CHECK_NOT_READY = 1,
-    STORE_WAIT_STOPPED = 0,
-    STORE_WAIT_CANCELED = 1
-};
+enum { STORE_CHECK_READY = 0, STORE_CHECK_NOT_READY = 1, STORE_WAIT_STOPPED = 0, STORE_WAIT_CANCELED = 1 };
 
 #endif

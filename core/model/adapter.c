@@ -32,8 +32,12 @@ const char *adapter_module(arena *a, const nrl_param *p)
 nrl_adapter_target adapter_target(const nrl_param *p, const char *module)
 {
     const nrl_part *part = &p->parts[0];
-    return (nrl_adapter_target){.size = sizeof(nrl_adapter_target), .tp = p->tp, .module = module, .outputs = part->dims[0],
-                                .inputs = part->dims[1], .groups = part->groups};
+    return (nrl_adapter_target){.size = sizeof(nrl_adapter_target),
+                                .tp = p->tp,
+                                .module = module,
+                                .outputs = part->dims[0],
+                                .inputs = part->dims[1],
+                                .groups = part->groups};
 }
 
 /* ---- settings ---- */
@@ -42,7 +46,8 @@ static nrl_status adapter_set_make(arena *a, const nrl_adapter *table, const nrl
 {
     const nrl_node *list = nrl_node_find(settings, "modules");
     size_t n = nrl_node_kind(list) == NRL_NODE_LIST ? nrl_node_size(list) : 0;
-    *out = (adapter_set){.settings = settings, .modules = arena_alloc(a, (n + 1) * sizeof *out->modules), .table = table};
+    *out =
+        (adapter_set){.settings = settings, .modules = arena_alloc(a, (n + 1) * sizeof *out->modules), .table = table};
     for (size_t i = 0; i < n && i < INT32_MAX; i++) {
         const char *module = nrl_node_string(nrl_node_find(nrl_node_at(list, i), "module"), "");
         if (!*module) return nrl_fail(NRL_ERR_CORRUPT, "adapter %zu: no module", i);
@@ -102,7 +107,8 @@ static nrl_status new_param(model *m, const nrl_param_spec *spec, nrl_param **ou
     for (int i = 0; i < spec->n_dims; i++)
         if (spec->n_dims > NRL_MAX_DIMS || spec->dims[i] < 1)
             return nrl_fail(NRL_ERR_PLUGIN, "an adapter's parameter '%s' has no valid shape", spec->name);
-    param_init(p, arena_alloc(&m->memory, sizeof(nrl_part)), arena_strdup(&m->memory, spec->name), spec->n_dims, spec->dims);
+    param_init(p, arena_alloc(&m->memory, sizeof(nrl_part)), arena_strdup(&m->memory, spec->name), spec->n_dims,
+               spec->dims);
     p->decay = spec->decay;
     p->init = spec->init;
     p->init_scale = spec->init_scale;
@@ -122,9 +128,11 @@ static nrl_status attach(model *m, int32_t module)
     nrl_adapter_site *site = arena_alloc(&m->memory, sizeof *site);
     *site = (nrl_adapter_site){.table = set->table, .self = set->self, .module = module, .weight = w};
     const nrl_adapter_target target = adapter_target(w, set->modules[module]);
-    for (int i = 0; i < NRL_ADAPTER_MAX_PARAMS; i++) specs[i].size = sizeof *specs;
+    for (int i = 0; i < NRL_ADAPTER_MAX_PARAMS; i++)
+        specs[i].size = sizeof *specs;
     NRL_TRY(set->table->declare(set->self, module, &target, specs, &site->n));
-    for (int32_t i = 0; i < site->n; i++) NRL_TRY(new_param(m, &specs[i], &site->params[i]));
+    for (int32_t i = 0; i < site->n; i++)
+        NRL_TRY(new_param(m, &specs[i], &site->params[i]));
     w->adapter = site;
     return NRL_OK;
 }
@@ -137,7 +145,8 @@ static void add_uses(model *m, model_unit *u)
     if (n) memcpy(uses, u->uses, (size_t)n * sizeof *uses);
     for (int32_t i = 0; i < u->n_uses; i++) {
         const nrl_adapter_site *site = uses[i]->adapter;
-        for (int32_t k = 0; site && k < site->n; k++) uses[n++] = site->params[k];
+        for (int32_t k = 0; site && k < site->n; k++)
+            uses[n++] = site->params[k];
     }
     u->uses = uses;
     u->n_uses = n;
@@ -153,8 +162,11 @@ nrl_status model_adapt(model *m, const adapter_set *set)
         arena_alloc(&m->memory, ((size_t)m->n_own + NRL_ADAPTER_MAX_PARAMS * (size_t)set->n) * sizeof *params);
     if (m->n_own) memcpy(params, m->params, (size_t)m->n_own * sizeof *params);
     m->params = params;
-    for (int32_t i = 0; i < set->n; i++) NRL_TRY(attach(m, i));
-    for (int32_t u = 0; u < m->n_units; u++) add_uses(m, &m->units[u]);
-    for (int32_t i = 0; i < m->n_own; i++) m->params[i]->trained = false;
+    for (int32_t i = 0; i < set->n; i++)
+        NRL_TRY(attach(m, i));
+    for (int32_t u = 0; u < m->n_units; u++)
+        add_uses(m, &m->units[u]);
+    for (int32_t i = 0; i < m->n_own; i++)
+        m->params[i]->trained = false;
     return NRL_OK;
 }

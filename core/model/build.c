@@ -33,8 +33,7 @@ static int32_t grown(int32_t n)
 
 nrl_status nrl_build_unit(nrl_builder *b, const char *name, int32_t *unit)
 {
-    if (b->n_units == MAX_UNITS)
-        return nrl_fail(NRL_ERR_DATA, "more than %d units", (int)MAX_UNITS);
+    if (b->n_units == MAX_UNITS) return nrl_fail(NRL_ERR_DATA, "more than %d units", (int)MAX_UNITS);
     if (b->n_units == b->units_capacity) {
         b->units_capacity = grown(b->units_capacity);
         b->units = mem_realloc(b->units, (size_t)b->units_capacity * sizeof *b->units);
@@ -63,21 +62,19 @@ static nrl_status check_dims(const nrl_param_spec *spec)
 {
     int64_t numel = 1;
     if (spec->n_dims < 1 || spec->n_dims > NRL_MAX_DIMS)
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s' has %d dimensions, expected 1 to %d",
-                        spec->name, spec->n_dims, NRL_MAX_DIMS);
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s' has %d dimensions, expected 1 to %d", spec->name, spec->n_dims,
+                        NRL_MAX_DIMS);
     for (int i = 0; i < spec->n_dims; i++)
         if (spec->dims[i] < 1 || __builtin_mul_overflow(numel, spec->dims[i], &numel))
-            return nrl_fail(NRL_ERR_DATA, "parameter '%s': dimension %d of %lld is no size",
-                            spec->name, i, (long long)spec->dims[i]);
+            return nrl_fail(NRL_ERR_DATA, "parameter '%s': dimension %d of %lld is no size", spec->name, i,
+                            (long long)spec->dims[i]);
     if (spec->groups < 0 || (spec->groups > 1 && spec->dims[0] % spec->groups))
         return nrl_fail(NRL_ERR_BUG, "parameter '%s': dimension 0 of %lld is not %d groups", spec->name,
                         (long long)spec->dims[0], spec->groups);
     if (numel > INT64_MAX / 64)
-        return nrl_fail(NRL_ERR_DATA, "parameter '%s': %lld elements are too many", spec->name,
-                        (long long)numel);
+        return nrl_fail(NRL_ERR_DATA, "parameter '%s': %lld elements are too many", spec->name, (long long)numel);
     if (spec->transposed && spec->n_dims != 2)
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s': only a matrix is stored transposed",
-                        spec->name);
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s': only a matrix is stored transposed", spec->name);
     return NRL_OK;
 }
 
@@ -105,8 +102,7 @@ static nrl_param *new_param(nrl_builder *b, const nrl_param_spec *s)
     return p;
 }
 
-nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *spec,
-                           nrl_param **param)
+nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *spec, nrl_param **param)
 {
     nrl_param_spec s = known_spec(spec);
     NRL_TRY(check_dims(&s));
@@ -132,16 +128,15 @@ nrl_status nrl_build_head(nrl_builder *b, const nrl_head_spec *head)
 {
     nrl_head_spec h = {0};
     memcpy(&h, head, head->size < sizeof h ? head->size : sizeof h);
-    if (!h.weight || h.weight->n_dims != 2)
-        return nrl_fail(NRL_ERR_BUG, "the head has no weight matrix");
+    if (!h.weight || h.weight->n_dims != 2) return nrl_fail(NRL_ERR_BUG, "the head has no weight matrix");
     b->m->head = (head_spec){h.weight, h.bias, h.scale == 0 ? 1 : h.scale, h.soft_cap};
     return NRL_OK;
 }
 
-nrl_status nrl_build_facts(nrl_builder *b, const nrl_model_facts *facts)
+nrl_status nrl_build_info(nrl_builder *b, const nrl_model_info *info)
 {
-    nrl_model_facts *f = &b->m->facts;
-    memcpy(f, facts, facts->size < sizeof *f ? facts->size : sizeof *f);
+    nrl_model_info *f = &b->m->info;
+    memcpy(f, info, info->size < sizeof *f ? info->size : sizeof *f);
     f->size = sizeof *f;
     return NRL_OK;
 }
@@ -228,7 +223,7 @@ nrl_status model_create(const nrl_model *table, const nrl_node *config, model **
     }
     if (st == NRL_OK) st = check_layout(m);
     if (st != NRL_OK) {
-        nrl_note("model '%s'", table->plugin.name);
+        nrl_add_context("model '%s'", table->plugin.name);
         model_destroy(m);
         return st;
     }

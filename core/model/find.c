@@ -52,10 +52,8 @@ nrl_status model_find(plugin_host *host, const nrl_node *config, const nrl_model
     nrl_status st = NRL_OK;
     *out = search(host, type, &served, &broken);
     if (!*out)
-        st = nrl_fail(NRL_ERR_DATA,
-                      "%s: model_type '%.60s' is not served by any model plugin; there are: %s%s",
-                      nrl_node_place(config), type, served.text ? served.text : "none",
-                      broken.text ? broken.text : "");
+        st = nrl_fail(NRL_ERR_DATA, "%s: model_type '%.60s' is not served by any model plugin; there are: %s%s",
+                      nrl_node_place(config), type, served.text ? served.text : "none", broken.text ? broken.text : "");
     buffer_free(&served);
     buffer_free(&broken);
     return st;

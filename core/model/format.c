@@ -90,8 +90,10 @@ nrl_status format_for_writing(const format_scope *scope, uint32_t holds, const n
 {
     buffer broken = {0};
     nrl_status st = NRL_OK;
-    if (scope->name && *scope->name) st = format_by_name(scope, holds, out);
-    else st = format_best(scope, holds, format_rate_writer, read, out, &broken);
+    if (scope->name && *scope->name)
+        st = format_by_name(scope, holds, out);
+    else
+        st = format_best(scope, holds, format_rate_writer, read, out, &broken);
     if (st == NRL_OK && (!*out || !(*out)->begin))
         st = nrl_fail(NRL_ERR_CONFIG, "cannot write %s: %s%s", format_holds_word(holds),
                       *out ? "this format is read only" : "there is no format plugin that writes one",

@@ -17,7 +17,8 @@ typedef struct {
  * else; no format recognises the path. The table lives as long as the host. [main] */
 nrl_status format_find(const format_scope *scope, uint32_t holds, const char *path, const nrl_format **out);
 /* The format that writes: the given one where it can, else the first by name that holds the same and can. [main] */
-nrl_status format_for_writing(const format_scope *scope, uint32_t holds, const nrl_format *read, const nrl_format **out);
+nrl_status format_for_writing(const format_scope *scope, uint32_t holds, const nrl_format *read,
+                              const nrl_format **out);
 
 nrl_format_host format_host(const format_scope *scope);
 

@@ -24,19 +24,19 @@ typedef struct model {
     int32_t n_units;
     model_unit *units;
     int32_t n_params;
-    nrl_param **params; /* each once, in order of declaration; those of adapters behind them */
-    int32_t n_own;      /* declared by the plugin: what a file of the model holds */
+    nrl_param **params;          /* each once, in order of declaration; those of adapters behind them */
+    int32_t n_own;               /* declared by the plugin: what a file of the model holds */
     const adapter_set *adapters; /* that model_adapt attached; NULL = none, and everything is trained */
     int32_t n_carry;
     int64_t carry_width[NRL_MAX_CARRY];
     head_spec head;
-    nrl_model_facts facts;
+    nrl_model_info info;
     const char *ignored[MODEL_MAX_NAMES]; /* suffixes of tensors that are no parameters */
     int n_ignored;
-    const char *optional_prefix;   /* NULL = none */
-    const nrl_node *config;        /* the parsed config.json */
-    const char *type;              /* its model_type */
-    arena memory;                  /* owns all of the above */
+    const char *optional_prefix; /* NULL = none */
+    const nrl_node *config;      /* the parsed config.json */
+    const char *type;            /* its model_type */
+    arena memory;                /* owns all of the above */
 } model;
 
 /* Runs the plugin's create and layout. `config` (config.json) is borrowed and must outlive the model.
@@ -44,7 +44,7 @@ typedef struct model {
 nrl_status model_create(const nrl_model *table, const nrl_node *config, model **out);
 void model_destroy(model *m);
 
-int64_t model_n_params(const model *m);        /* elements, tied ones once */
+int64_t model_n_params(const model *m); /* elements, tied ones once */
 int64_t model_n_own(const model *m);    /* without those of adapters */
 int64_t model_n_trained(const model *m);
 /* The lowest unit that uses something trained: no gradient is needed below it. The last one where nothing is. */

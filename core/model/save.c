@@ -25,9 +25,9 @@ typedef struct {
     arena memory;
     output out;
     int64_t n_pieces;
-    save_piece *pieces; /* in order of writing */
+    save_piece *pieces;         /* in order of writing */
     nrl_format_tensor *tensors; /* [n_pieces] */
-    void *writer;          /* the format's; NULL: values are discarded */
+    void *writer;               /* the format's; NULL: values are discarded */
     float *values, *turned;
     size_t room; /* elements of the two buffers */
 } saver;
@@ -44,7 +44,8 @@ static void save_plan(saver *s)
     bool alone = save_holds_adapters(s);
     int32_t first = alone ? s->m->n_own : 0, end = alone ? s->m->n_params : s->m->n_own;
     size_t n = 0;
-    for (int32_t i = first; i < end; i++) n += (size_t)s->m->params[i]->n_parts;
+    for (int32_t i = first; i < end; i++)
+        n += (size_t)s->m->params[i]->n_parts;
     s->pieces = arena_alloc(&s->memory, (n + 1) * sizeof *s->pieces);
     s->tensors = arena_alloc(&s->memory, (n + 1) * sizeof *s->tensors);
     for (int32_t i = first; i < end; i++) {
@@ -53,8 +54,11 @@ static void save_plan(saver *s)
         for (int k = 0; k < p->n_parts; k++) {
             const nrl_part *part = &p->parts[k];
             nrl_format_tensor *t = &s->tensors[s->n_pieces];
-            *t = (nrl_format_tensor){.size = sizeof *t, .dtype = s->options->dtype, .name = part->name,
-                                     .type = nrl_dtype_name(s->options->dtype), .n_dims = part->n_dims};
+            *t = (nrl_format_tensor){.size = sizeof *t,
+                                     .dtype = s->options->dtype,
+                                     .name = part->name,
+                                     .type = nrl_dtype_name(s->options->dtype),
+                                     .n_dims = part->n_dims};
             weights_file_dims(part, t->dims);
             s->pieces[s->n_pieces++] = (save_piece){p, part, begin, weights_numel(t)};
             begin += weights_numel(t);
@@ -107,7 +111,8 @@ static nrl_status save_turned(saver *s, int64_t at)
     save_make_room(s, p->numel);
     NRL_TRY(s->source(s->user, p->param, p->begin, p->numel, s->values));
     for (int64_t o = 0; o < n_out; o++)
-        for (int64_t i = 0; i < n_in; i++) s->turned[i * n_out + o] = s->values[o * n_in + i];
+        for (int64_t i = 0; i < n_in; i++)
+            s->turned[i * n_out + o] = s->values[o * n_in + i];
     return save_write(s, at, s->turned, p->numel);
 }
 
@@ -142,8 +147,10 @@ static nrl_status save_weights(saver *s)
     nrl_status st = f->begin(&what, &s->writer);
     if (st != NRL_OK) s->writer = NULL;
     if (st == NRL_OK) st = save_pieces(s);
-    if (s->writer && st == NRL_OK) st = f->finish(s->writer);
-    else if (s->writer) f->abandon(s->writer);
+    if (s->writer && st == NRL_OK)
+        st = f->finish(s->writer);
+    else if (s->writer)
+        f->abandon(s->writer);
     free(config);
     return st;
 }
@@ -156,7 +163,8 @@ static nrl_status save_travelling(saver *s)
     const char *from = s->options->copy_from;
     for (const char *const *name = s->options->format->travelling; from && name && *name; name++) {
         bool replaced = false;
-        for (const save_file *f = own; f->name; f++) replaced |= !strcmp(f->name, *name);
+        for (const save_file *f = own; f->name; f++)
+            replaced |= !strcmp(f->name, *name);
         if (!replaced) NRL_TRY(output_copy(&s->out, from, *name));
     }
     for (const save_file *f = own; f->name; f++)
@@ -178,7 +186,8 @@ nrl_status model_save(const char *dir, const model *m, weights_source source, vo
 {
     nrl_dtype dtype = options->dtype;
     if (dtype != NRL_DTYPE_F32 && dtype != NRL_DTYPE_BF16 && dtype != NRL_DTYPE_F16)
-        return nrl_fail(NRL_ERR_CONFIG, "weights cannot be saved as %s, expected f32, bf16 or f16", nrl_dtype_name(dtype));
+        return nrl_fail(NRL_ERR_CONFIG, "weights cannot be saved as %s, expected f32, bf16 or f16",
+                        nrl_dtype_name(dtype));
     saver s = {.m = m, .options = options, .source = source, .user = user};
     save_plan(&s);
     nrl_status st = options->discard ? save_pieces(&s) : save_all(&s, dir);

@@ -6,7 +6,7 @@
 #include "base/inputs.h"
 #include "model/weights.h"
 
-/* A travelling file that is written with this text in the place of the copy; NULL: left out. */
+/* A travelling file that is written with this text in the place of the copy; NULL: omitted. */
 typedef struct {
     const char *name, *text;
 } save_file;

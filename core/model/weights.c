@@ -9,8 +9,8 @@
 
 /* ---- opening ---- */
 
-static nrl_status weights_open_in(const nrl_format *format, const nrl_format_host *host, const char *path, uint32_t flags,
-                                  weight_files **out)
+static nrl_status weights_open_in(const nrl_format *format, const nrl_format_host *host, const char *path,
+                                  uint32_t flags, weight_files **out)
 {
     void *reader;
     nrl_status st = format->open(path, flags, host, &reader);
@@ -62,7 +62,8 @@ nrl_status weights_config(const weight_files *w, arena *a, const nrl_node **out)
 {
     nrl_node *config;
     const char *text = w->info.config ? w->info.config : "{}", *place = w->info.config_path;
-    NRL_TRY(json_parse(a, arena_strdup(a, place ? place : w->info.path), text, w->info.config ? w->info.config_size : 2, &config));
+    NRL_TRY(json_parse(a, arena_strdup(a, place ? place : w->info.path), text, w->info.config ? w->info.config_size : 2,
+                       &config));
     *out = config;
     return NRL_OK;
 }
@@ -84,7 +85,8 @@ static nrl_status weights_check_tensor(const weight_files *w, const nrl_format_t
 {
     int64_t n = 1;
     bool wrong = !t->name || !t->type || !t->file || t->n_dims < 0 || t->n_dims > NRL_FORMAT_MAX_DIMS;
-    for (int i = 0; !wrong && i < t->n_dims; i++) wrong = t->dims[i] < 0 || __builtin_mul_overflow(n, t->dims[i], &n);
+    for (int i = 0; !wrong && i < t->n_dims; i++)
+        wrong = t->dims[i] < 0 || __builtin_mul_overflow(n, t->dims[i], &n);
     if (!wrong) return NRL_OK;
     return nrl_fail(NRL_ERR_PLUGIN, "format '%s': tensor '%.200s' of %s has no name, type, file or valid shape",
                     w->format->plugin.name, t->name ? t->name : "?", w->info.path);
@@ -162,7 +164,8 @@ void weights_file_dims(const nrl_part *part, int64_t dims[NRL_MAX_DIMS])
 int64_t weights_numel(const nrl_format_tensor *t)
 {
     int64_t n = 1;
-    for (int i = 0; i < t->n_dims; i++) n *= t->dims[i];
+    for (int i = 0; i < t->n_dims; i++)
+        n *= t->dims[i];
     return n;
 }
 

@@ -43,7 +43,8 @@ nrl_status weights_check(const weight_files *w, const model *m);
 nrl_status weights_check_adapters(const weight_files *w, const model *m);
 /* Elements [begin, begin+n) of a parameter (all its parts in order, orientation of the parameter) as
  * f32; reads only those where the layout on disk allows. [any] */
-nrl_status weights_read(const weight_files *w, const model *m, const nrl_param *p, int64_t begin, int64_t n, float *out);
+nrl_status weights_read(const weight_files *w, const model *m, const nrl_param *p, int64_t begin, int64_t n,
+                        float *out);
 /* Elements of the tensor called `name`. NRL_ERR_DATA: there are none. [any] */
 nrl_status weights_read_tensor(const weight_files *w, const char *name, int64_t begin, int64_t n, float *out);
 /* Malloc'd: a line a tensor, "WHOSE'NAME': F32 [2, 3], 1f3a...": what its header says and a hash of samples: of

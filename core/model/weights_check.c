@@ -32,8 +32,7 @@ static void compare_shape(comparison *c, const nrl_format_tensor *t, const nrl_p
 {
     int64_t want[NRL_MAX_DIMS];
     weights_file_dims(part, want);
-    if (t->n_dims == part->n_dims && !memcmp(t->dims, want, (size_t)part->n_dims * sizeof *want))
-        return;
+    if (t->n_dims == part->n_dims && !memcmp(t->dims, want, (size_t)part->n_dims * sizeof *want)) return;
     char have[200], wanted[200], line[480];
     weights_shape_text(t->n_dims, t->dims, have, sizeof have);
     weights_shape_text(part->n_dims, want, wanted, sizeof wanted);
@@ -47,8 +46,7 @@ static void compare_part(comparison *c, const nrl_part *part)
     if (!t) {
         bool head = !strcmp(part->name, "lm_head.weight");
         fault(c, part->name,
-              head ? "is missing, and config.json does not tie it to the input embedding"
-                   : "is missing");
+              head ? "is missing, and config.json does not tie it to the input embedding" : "is missing");
         return;
     }
     mark_used(c, t);
@@ -87,8 +85,7 @@ static nrl_status compare_tied(comparison *c)
     if (head->dtype && embed->dtype) NRL_TRY(same_values(c->w, embed, head, &same));
     if (!same) {
         char line[300];
-        snprintf(line, sizeof line,
-                 "differs from %.150s, but config.json ties them (tie_word_embeddings)",
+        snprintf(line, sizeof line, "differs from %.150s, but config.json ties them (tie_word_embeddings)",
                  embed->name);
         fault(c, head->name, line);
     }
@@ -121,11 +118,9 @@ nrl_status weights_check(const weight_files *w, const model *m)
 {
     comparison c = {.w = w, .m = m, .used = mem_alloc((size_t)w->n + 1)};
     nrl_status st = compare_all(&c);
-    if (c.n_faults > MAX_LINES)
-        buffer_print(&c.text, "\n  and %lld more", (long long)(c.n_faults - MAX_LINES));
+    if (c.n_faults > MAX_LINES) buffer_print(&c.text, "\n  and %lld more", (long long)(c.n_faults - MAX_LINES));
     if (st == NRL_OK && c.n_faults)
-        st = nrl_fail(NRL_ERR_DATA,
-                      "%s: the weights do not fit config.json (%s), %lld difference%s:%s", w->info.path,
+        st = nrl_fail(NRL_ERR_DATA, "%s: the weights do not fit config.json (%s), %lld difference%s:%s", w->info.path,
                       m->type, (long long)c.n_faults, c.n_faults == 1 ? "" : "s", c.text.text);
     buffer_free(&c.text);
     free(c.used);
@@ -140,7 +135,8 @@ nrl_status weights_check_adapters(const weight_files *w, const model *m)
         const nrl_format_tensor *t = weights_find(w, p->name);
         if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: has no tensor '%s'", w->info.path, p->name);
         if (t->dtype == NRL_DTYPE_NONE)
-            return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", t->file, t->name, t->type);
+            return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", t->file, t->name,
+                            t->type);
         if (t->n_dims == part->n_dims && !memcmp(t->dims, part->dims, (size_t)part->n_dims * sizeof *t->dims)) continue;
         char have[200], want[200];
         weights_shape_text(t->n_dims, t->dims, have, sizeof have);

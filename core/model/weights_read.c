@@ -27,21 +27,24 @@ static nrl_status read_turned(const weight_files *w, const nrl_format_tensor *t,
         float line[TURN_ROWS];
         for (int64_t i = 0; i < n_in; i++) {
             NRL_TRY(weights_values(w, t, i * n_out + row + done, n, line));
-            for (int64_t k = 0; k < n; k++) out[(done + k) * n_in + i] = line[k];
+            for (int64_t k = 0; k < n; k++)
+                out[(done + k) * n_in + i] = line[k];
         }
     }
     return NRL_OK;
 }
 
 /* A range of the turned matrix: the end of a row, whole rows, the start of a row. */
-static nrl_status read_transposed(const weight_files *w, const nrl_format_tensor *t, int64_t begin, int64_t n, float *out)
+static nrl_status read_transposed(const weight_files *w, const nrl_format_tensor *t, int64_t begin, int64_t n,
+                                  float *out)
 {
     int64_t width = t->dims[0];
     while (n > 0) {
         int64_t row = begin / width, column = begin % width;
         int64_t k = column || n < width ? (n < width - column ? n : width - column) : n / width * width;
         if (k % width || column)
-            for (int64_t i = 0; i < k; i++) NRL_TRY(weights_values(w, t, (column + i) * t->dims[1] + row, 1, out + i));
+            for (int64_t i = 0; i < k; i++)
+                NRL_TRY(weights_values(w, t, (column + i) * t->dims[1] + row, 1, out + i));
         else
             NRL_TRY(read_turned(w, t, row, k / width, out));
         begin += k;
@@ -51,7 +54,8 @@ static nrl_status read_transposed(const weight_files *w, const nrl_format_tensor
     return NRL_OK;
 }
 
-static nrl_status read_part(const weight_files *w, const model *m, const nrl_part *part, int64_t begin, int64_t n, float *out)
+static nrl_status read_part(const weight_files *w, const model *m, const nrl_part *part, int64_t begin, int64_t n,
+                            float *out)
 {
     const nrl_format_tensor *t = weights_part(w, m, part);
     if (!t || t->dtype == NRL_DTYPE_NONE || t->n_dims != part->n_dims)
@@ -79,8 +83,7 @@ static int64_t part_numel(const nrl_part *part)
     return n;
 }
 
-nrl_status weights_read(const weight_files *w, const model *m, const nrl_param *p, int64_t begin,
-                           int64_t n, float *out)
+nrl_status weights_read(const weight_files *w, const model *m, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     int64_t at = 0; /* where this part begins in the parameter */
     for (int i = 0; i < p->n_parts && n > 0; i++) {
@@ -166,14 +169,16 @@ static nrl_status sample_hash(const weight_files *w, const nrl_format_tensor *t,
     if (w->format->bytes) {
         size_t size;
         const unsigned char *data = w->format->bytes(w->reader, w->index[t - w->tensors], &size);
-        if (size <= SAMPLES * SAMPLE_BYTES) *h = XXH3_64bits(data, size);
+        if (size <= SAMPLES * SAMPLE_BYTES)
+            *h = XXH3_64bits(data, size);
         else
             for (size_t k = 0; k < SAMPLES; k++)
                 *h = XXH3_64bits_withSeed(data + (size - SAMPLE_BYTES) / (SAMPLES - 1) * k, SAMPLE_BYTES, *h);
         return NRL_OK;
     }
     float values[SAMPLES * SAMPLE_VALUES];
-    int64_t numel = t->dtype ? weights_numel(t) : 0, all = SAMPLES * SAMPLE_VALUES, n = numel <= all ? numel : SAMPLE_VALUES;
+    int64_t numel = t->dtype ? weights_numel(t) : 0, all = SAMPLES * SAMPLE_VALUES,
+            n = numel <= all ? numel : SAMPLE_VALUES;
     for (int64_t k = 0; k < (numel <= all ? 1 : SAMPLES); k++) {
         NRL_TRY(weights_values(w, t, numel <= all ? 0 : (numel - n) / (SAMPLES - 1) * k, n, values));
         *h = XXH3_64bits_withSeed(values, (size_t)n * sizeof *values, *h);

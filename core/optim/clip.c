@@ -13,10 +13,8 @@ static nrl_status queue_sums(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, n
 {
     double *out = nrl_tensor_mat(sums).data;
     for (int64_t i = 0; i < n; i++) {
-        nrl_square_sum_args args = {.size = sizeof args,
-                                    .fresh = true,
-                                    .out = out + i,
-                                    .x = nrl_tensor_mat(slices[i].grad)};
+        nrl_square_sum_args args = {
+            .size = sizeof args, .overwrite = true, .out = out + i, .x = nrl_tensor_mat(slices[i].grad)};
         NRL_TRY(backend_square_sum(ctx, &args));
     }
     return NRL_OK;
@@ -49,8 +47,7 @@ nrl_status clip_add(nrl_ctx *ctx, nrl_tensor *sums, const bool *counts, double *
     return st;
 }
 
-nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts,
-                           double *sum)
+nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts, double *sum)
 {
     nrl_tensor *sums;
     *sum = 0;

@@ -11,7 +11,7 @@
 
 typedef struct {
     double norm;  /* of the true gradient, before clipping */
-    double scale; /* for nrl_step_block.grad_scale: scale * min(1, max_norm / (norm + 1e-6)) */
+    double scale; /* for nrl_step_params.grad_scale: scale * min(1, max_norm / (norm + 1e-6)) */
     bool finite;  /* false: the update must not happen; scale is 0 */
 } clip_result;
 
@@ -22,8 +22,7 @@ nrl_status clip_queue(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, nrl_tens
  * the slices, in double: equal gradients give an equal sum. Waits for the device. [step] */
 nrl_status clip_add(nrl_ctx *ctx, nrl_tensor *sums, const bool *counts, double *sum);
 /* Both at once. */
-nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts,
-                           double *sum);
+nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts, double *sum);
 /* max_norm 0 measures only. */
 clip_result clip_decide(double square_sum, double scale, double max_norm);
 

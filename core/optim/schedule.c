@@ -22,18 +22,15 @@ const nrl_option schedule_rows[] = {
                 "warm-up as a share of all steps, rounded up; not together with warmup_steps"),
     NRL_OPT_INT(schedule_options, warmup_steps, "0", 0, STEPS_MAX,
                 "steps over which the rate rises from 0; the first one has rate 0"),
-    NRL_OPT_F64(
-        schedule_options, num_cycles, "0", 0, 1e16,
-        "waves of a cosine; 0 = half a wave, and one restart period for cosine_with_restarts"),
-    NRL_OPT_F64(schedule_options, min_lr, "0", 0, (double)INFINITY,
-                "cosine_with_min_lr: the last rate"),
+    NRL_OPT_F64(schedule_options, num_cycles, "0", 0, 1e16,
+                "waves of a cosine; 0 = half a wave, and one restart period for cosine_with_restarts"),
+    NRL_OPT_F64(schedule_options, min_lr, "0", 0, (double)INFINITY, "cosine_with_min_lr: the last rate"),
     NRL_OPT_F64(schedule_options, min_lr_rate, "0", 0, 1,
                 "cosine_with_min_lr: the last rate as a share of lr; not together with min_lr"),
     NRL_OPT_F64(schedule_options, lr_end, "1e-7", 0, (double)INFINITY, "polynomial: the last rate"),
     NRL_OPT_F64(schedule_options, power, "1", 0, (double)INFINITY, "polynomial: the exponent"),
-    NRL_OPT_INT(
-        schedule_options, timescale, "0", 0, STEPS_MAX,
-        "inverse_sqrt: steps after which the rate is lr; 0 = the warm-up, or 10000 without one"),
+    NRL_OPT_INT(schedule_options, timescale, "0", 0, STEPS_MAX,
+                "inverse_sqrt: steps after which the rate is lr; 0 = the warm-up, or 10000 without one"),
     NRL_OPT_INT(schedule_options, num_decay_steps, "0", 0, STEPS_MAX,
                 "warmup_stable_decay: steps of the decay; 0 = a tenth of the run"),
     NRL_OPT_INT(schedule_options, num_stable_steps, "0", 0, STEPS_MAX,
@@ -60,9 +57,9 @@ nrl_status schedule_find(const char *name, schedule_options *options)
         suggest_offer(&near, schedule_names[i]);
         buffer_print(&all, " %s", schedule_names[i]);
     }
-    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "no schedule '%.100s'%s%s%s\nthere are:%s", name,
-                             near.best ? "; did you mean '" : "", near.best ? near.best : "",
-                             near.best ? "'?" : "", all.text);
+    nrl_status st =
+        nrl_fail(NRL_ERR_CONFIG, "no schedule '%.100s'%s%s%s\nthere are:%s", name, near.best ? "; did you mean '" : "",
+                 near.best ? near.best : "", near.best ? "'?" : "", all.text);
     buffer_free(&all);
     return st;
 }
@@ -72,8 +69,8 @@ nrl_status schedule_find(const char *name, schedule_options *options)
 #define ONLY(schedule_name) (1u << (schedule_name))
 enum {
     WITH_WARMUP = (1u << SCHEDULE_COUNT) - 1 - ONLY(SCHEDULE_CONSTANT),
-    WITH_CYCLES = ONLY(SCHEDULE_COSINE) | ONLY(SCHEDULE_COSINE_WITH_MIN_LR) |
-                  ONLY(SCHEDULE_COSINE_WITH_RESTARTS) | ONLY(SCHEDULE_WARMUP_STABLE_DECAY)
+    WITH_CYCLES = ONLY(SCHEDULE_COSINE) | ONLY(SCHEDULE_COSINE_WITH_MIN_LR) | ONLY(SCHEDULE_COSINE_WITH_RESTARTS) |
+                  ONLY(SCHEDULE_WARMUP_STABLE_DECAY)
 };
 
 typedef struct {
@@ -102,11 +99,9 @@ static nrl_status check_uses(const schedule_options *o)
     };
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
         if (uses[i].set && !(uses[i].readers & ONLY(o->name)))
-            return nrl_fail(NRL_ERR_CONFIG, "schedule '%s' does not use %s%s",
-                            schedule_names[o->name], uses[i].option,
-                            o->name == SCHEDULE_CONSTANT && uses[i].readers == WITH_WARMUP
-                                ? "; constant_with_warmup does"
-                                : "");
+            return nrl_fail(
+                NRL_ERR_CONFIG, "schedule '%s' does not use %s%s", schedule_names[o->name], uses[i].option,
+                o->name == SCHEDULE_CONSTANT && uses[i].readers == WITH_WARMUP ? "; constant_with_warmup does" : "");
     return NRL_OK;
 }
 
@@ -114,15 +109,13 @@ nrl_status schedule_check(const schedule_options *o)
 {
     NRL_TRY(check_uses(o));
     if (o->warmup_ratio > 0 && o->warmup_steps > 0)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "warmup_ratio is %g and warmup_steps is %lld, expected one of them",
+        return nrl_fail(NRL_ERR_CONFIG, "warmup_ratio is %g and warmup_steps is %lld, expected one of them",
                         o->warmup_ratio, (long long)o->warmup_steps);
     if (o->min_lr > 0 && o->min_lr_rate > 0)
-        return nrl_fail(NRL_ERR_CONFIG, "min_lr is %g and min_lr_rate is %g, expected one of them",
-                        o->min_lr, o->min_lr_rate);
+        return nrl_fail(NRL_ERR_CONFIG, "min_lr is %g and min_lr_rate is %g, expected one of them", o->min_lr,
+                        o->min_lr_rate);
     if (o->name == SCHEDULE_COSINE_WITH_MIN_LR && o->min_lr <= 0 && o->min_lr_rate <= 0)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "schedule 'cosine_with_min_lr' needs min_lr or min_lr_rate");
+        return nrl_fail(NRL_ERR_CONFIG, "schedule 'cosine_with_min_lr' needs min_lr or min_lr_rate");
     return NRL_OK;
 }
 
@@ -131,12 +124,10 @@ nrl_status schedule_check(const schedule_options *o)
 static nrl_status resolve_rates(schedule_options *o, double lr)
 {
     if (o->min_lr > lr)
-        return nrl_fail(NRL_ERR_CONFIG, "min_lr is %g, expected at most lr, which is %g", o->min_lr,
-                        lr);
+        return nrl_fail(NRL_ERR_CONFIG, "min_lr is %g, expected at most lr, which is %g", o->min_lr, lr);
     if (o->min_lr > 0) o->min_lr_rate = o->min_lr / lr;
     if (o->name == SCHEDULE_POLYNOMIAL && o->lr_end >= lr)
-        return nrl_fail(NRL_ERR_CONFIG, "lr_end is %g, expected less than lr, which is %g",
-                        o->lr_end, lr);
+        return nrl_fail(NRL_ERR_CONFIG, "lr_end is %g, expected less than lr, which is %g", o->lr_end, lr);
     return NRL_OK;
 }
 
@@ -149,14 +140,13 @@ static nrl_status resolve_stages(schedule_options *o, int64_t total)
         return nrl_fail(NRL_ERR_CONFIG,
                         "warm-up (%lld), stable (%lld) and decay (%lld) steps are more "
                         "than the run's %lld",
-                        (long long)o->warmup_steps, (long long)o->num_stable_steps,
-                        (long long)o->num_decay_steps, (long long)total);
+                        (long long)o->warmup_steps, (long long)o->num_stable_steps, (long long)o->num_decay_steps,
+                        (long long)total);
     if (!o->num_stable_steps) o->num_stable_steps = left > 0 ? left : 0;
     return NRL_OK;
 }
 
-nrl_status schedule_init(schedule *s, const schedule_options *options, double lr,
-                         int64_t total_steps)
+nrl_status schedule_init(schedule *s, const schedule_options *options, double lr, int64_t total_steps)
 {
     NRL_ASSERT(total_steps, >, 0);
     NRL_TRY(schedule_check(options));

@@ -57,8 +57,7 @@ typedef struct {
 
 /* Resolves options for a peak rate and a number of steps (> 0). NRL_ERR_CONFIG where they do not
  * fit each other. A warm-up longer than the run is allowed and warned about. [main] */
-nrl_status schedule_init(schedule *s, const schedule_options *options, double lr,
-                         int64_t total_steps);
+nrl_status schedule_init(schedule *s, const schedule_options *options, double lr, int64_t total_steps);
 
 /* The rate of the update after `step` finished ones: step 0 of a warm-up has rate 0. [any] */
 double schedule_rate(const schedule *s, int64_t step);

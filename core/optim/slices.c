@@ -13,9 +13,7 @@ static nrl_tensor *first_bound(const nrl_param *p, nrl_slot wanted, nrl_slot oth
 
 static nrl_status check_operand(const nrl_slice *s, const char *slot, const nrl_tensor *t)
 {
-    if (!t)
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s' is trained and has no %s",
-                        nrl_param_name(s->param), slot);
+    if (!t) return nrl_fail(NRL_ERR_BUG, "parameter '%s' is trained and has no %s", nrl_param_name(s->param), slot);
     if (nrl_tensor_numel(t) != s->n)
         return nrl_fail(NRL_ERR_BUG, "%s of parameter '%s' has %lld elements, expected %lld", slot,
                         nrl_param_name(s->param), (long long)nrl_tensor_numel(t), (long long)s->n);
@@ -24,13 +22,12 @@ static nrl_status check_operand(const nrl_slice *s, const char *slot, const nrl_
 
 static nrl_status fill_slice(nrl_param *p, uint32_t n_states, nrl_slice *s)
 {
-    static const char *const names[] = {"first state", "second state", "third state",
-                                        "fourth state"};
+    static const char *const names[] = {"first state", "second state", "third state", "fourth state"};
     *s = (nrl_slice){.param = p, .decay = nrl_param_decays(p)};
-    nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WORK);
-    s->low = nrl_param_tensor(p, NRL_SLOT_LOW);
-    s->master = s->low ? NULL : first_bound(p, NRL_SLOT_MASTER, NRL_SLOT_WORK);
-    s->grad = first_bound(p, NRL_SLOT_GRAD, NRL_SLOT_GRAD_ACC);
+    nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WEIGHT);
+    s->low = nrl_param_tensor(p, NRL_SLOT_LO16);
+    s->master = s->low ? NULL : first_bound(p, NRL_SLOT_MASTER, NRL_SLOT_WEIGHT);
+    s->grad = first_bound(p, NRL_SLOT_GRAD_SHARD, NRL_SLOT_GRAD);
     s->n = param_exact_numel(p);
     NRL_TRY(check_operand(s, "master", s->low ? s->low : s->master));
     NRL_TRY(check_operand(s, "gradient", s->grad));
@@ -39,19 +36,18 @@ static nrl_status fill_slice(nrl_param *p, uint32_t n_states, nrl_slice *s)
         NRL_TRY(check_operand(s, names[k], s->states[k]));
     }
     if (s->low) {
-        s->work = nrl_param_tensor(p, NRL_SLOT_HIGH);
+        s->work = nrl_param_tensor(p, NRL_SLOT_HI16);
         return check_operand(s, "upper halves", s->work);
     }
-    /* A whole WORK of another dtype is written by the update; a strategy that cuts MASTER gathers
-     * WORK itself. */
+    /* A whole WEIGHT of another dtype is written by the update; a strategy that placements MASTER gathers
+     * WEIGHT itself. */
     if (work && work != s->master && nrl_tensor_numel(work) == s->n &&
         nrl_tensor_mat(work).data != nrl_tensor_mat(s->master).data)
         s->work = work;
     return NRL_OK;
 }
 
-nrl_status slices_build(const model *m, const nrl_mesh *mesh, uint32_t n_states, arena *a, nrl_slice **out,
-                        int64_t *n)
+nrl_status slices_build(const model *m, const nrl_mesh *mesh, uint32_t n_states, arena *a, nrl_slice **out, int64_t *n)
 {
     NRL_ASSERT(n_states, <=, 4);
     *out = arena_alloc(a, (size_t)(m->n_params > 0 ? m->n_params : 1) * sizeof **out);
@@ -86,7 +82,7 @@ static nrl_status widen(nrl_ctx *ctx, const nrl_slice *from, nrl_slice *wide)
 }
 
 nrl_status slices_update(nrl_ctx *ctx, const nrl_optimizer *table, void *self, nrl_slice *slice,
-                         const nrl_step_block *block)
+                         const nrl_step_params *block)
 {
     nrl_slice wide;
     if (table->encoded || !is_encoded(slice)) return table->update(self, ctx, slice, 1, block);

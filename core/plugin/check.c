@@ -31,13 +31,11 @@ static size_t field_size(uint32_t type)
 
 static nrl_status bad_row(uint32_t i, const nrl_option *row, const char *what)
 {
-    return nrl_fail(NRL_ERR_PLUGIN, "option row %u (%.60s): %s", i, row->name ? row->name : "?",
-                    what);
+    return nrl_fail(NRL_ERR_PLUGIN, "option row %u (%.60s): %s", i, row->name ? row->name : "?", what);
 }
 
 /* The default must be a value that the row itself accepts. */
-static nrl_status check_default(const nrl_plugin *t, uint32_t i, const nrl_option *row,
-                                void *scratch)
+static nrl_status check_default(const nrl_plugin *t, uint32_t i, const nrl_option *row, void *scratch)
 {
     arena a = {0};
     config_problems problems = {0};
@@ -46,7 +44,7 @@ static nrl_status check_default(const nrl_plugin *t, uint32_t i, const nrl_optio
     nrl_status st = problems_report(&problems);
     arena_free(&a);
     if (st == NRL_OK) return NRL_OK;
-    nrl_note("option row %u: the default is not accepted", i);
+    nrl_add_context("option row %u: the default is not accepted", i);
     return NRL_ERR_PLUGIN;
 }
 
@@ -72,10 +70,9 @@ static nrl_status check_rows(const nrl_plugin *t)
 {
     if (!t->n_options) return NRL_OK;
     if (!t->options || t->n_options > MAX_ROWS || t->option_size < sizeof(nrl_option) ||
-        t->option_size > MAX_ROW_SIZE || t->option_size % sizeof(void *) ||
-        t->options_size > MAX_OPTIONS_SIZE)
-        return nrl_fail(NRL_ERR_PLUGIN, "its option rows make no sense (%u rows of %u bytes at %s)",
-                        t->n_options, t->option_size, t->options ? "some address" : "NULL");
+        t->option_size > MAX_ROW_SIZE || t->option_size % sizeof(void *) || t->options_size > MAX_OPTIONS_SIZE)
+        return nrl_fail(NRL_ERR_PLUGIN, "its option rows make no sense (%u rows of %u bytes at %s)", t->n_options,
+                        t->option_size, t->options ? "some address" : "NULL");
     arena a = {0};
     void *scratch = arena_alloc(&a, t->options_size);
     nrl_status st = NRL_OK;
@@ -88,8 +85,7 @@ static nrl_status check_rows(const nrl_plugin *t)
 static nrl_status check_size(const nrl_plugin *t, const plugin_kind *kind)
 {
     if (t->size < sizeof *t || t->size > MAX_TABLE)
-        return nrl_fail(NRL_ERR_PLUGIN, "its table has %u bytes, which is no %s", t->size,
-                        kind->name);
+        return nrl_fail(NRL_ERR_PLUGIN, "its table has %u bytes, which is no %s", t->size, kind->name);
     for (size_t i = kind->table_size; i < t->size; i++)
         if (((const char *)t)[i])
             return nrl_fail(NRL_ERR_PLUGIN,
@@ -101,11 +97,9 @@ static nrl_status check_size(const nrl_plugin *t, const plugin_kind *kind)
 
 static nrl_status check_texts(const nrl_plugin *t, const char *name)
 {
-    if (!t->name || !t->version || !t->summary)
-        return nrl_fail(NRL_ERR_PLUGIN, "lacks its name, version or summary");
+    if (!t->name || !t->version || !t->summary) return nrl_fail(NRL_ERR_PLUGIN, "lacks its name, version or summary");
     if (strcmp(t->name, name))
-        return nrl_fail(NRL_ERR_PLUGIN, "calls itself '%.60s': the file's name must be the same",
-                        t->name);
+        return nrl_fail(NRL_ERR_PLUGIN, "calls itself '%.60s': the file's name must be the same", t->name);
     return NRL_OK;
 }
 
@@ -113,8 +107,7 @@ nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char
 {
     if (!t) return nrl_fail(NRL_ERR_PLUGIN, "nrl_plugin_entry returned no table");
     if (t->abi != NRL_ABI)
-        return nrl_fail(NRL_ERR_PLUGIN, "speaks ABI %u, this nrl speaks %d: rebuild it", t->abi,
-                        NRL_ABI);
+        return nrl_fail(NRL_ERR_PLUGIN, "speaks ABI %u, this nrl speaks %d: rebuild it", t->abi, NRL_ABI);
     if (t->build != NRL_BUILD)
         return nrl_fail(NRL_ERR_PLUGIN,
                         "was built with other build parameters (%u, here %u): "
@@ -122,8 +115,7 @@ nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char
                         t->build, NRL_BUILD);
     if (t->kind != kind->kind) {
         const plugin_kind *other = plugin_kind_find(t->kind);
-        return nrl_fail(NRL_ERR_PLUGIN, "is not a%s %s but %s%s",
-                        strchr("aeiou", *kind->name) ? "n" : "", kind->name,
+        return nrl_fail(NRL_ERR_PLUGIN, "is not a%s %s but %s%s", strchr("aeiou", *kind->name) ? "n" : "", kind->name,
                         other ? "of kind " : "of an unknown kind", other ? other->name : "");
     }
     NRL_TRY(check_size(t, kind));

@@ -21,8 +21,7 @@ static nrl_status component_fill(nrl_component *c, uint32_t kind, const char *se
     config_problems problems = {0};
     config_component slot;
     component_read(&c->memory, &problems, section, config, NULL, &slot);
-    if (slot.name)
-        plugin_instance(c->host, &c->memory, &problems, kind, section, &slot, NULL, &c->plugin, &c->options);
+    if (slot.name) plugin_instance(c->host, &c->memory, &problems, kind, section, &slot, NULL, &c->plugin, &c->options);
     NRL_TRY(problems_report(&problems));
     return c->plugin ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "%s: expected a name", section);
 }
@@ -34,8 +33,10 @@ nrl_status nrl_component_open(const nrl_environment *env, uint32_t kind, const c
     *out = NULL;
     c->host = component_host(env);
     nrl_status st = component_fill(c, kind, section, config);
-    if (st == NRL_OK) *out = c;
-    else nrl_component_close(c);
+    if (st == NRL_OK)
+        *out = c;
+    else
+        nrl_component_close(c);
     return st;
 }
 
@@ -71,7 +72,8 @@ const char *const *nrl_plugin_names(const nrl_environment *env, uint32_t kind, n
     plugin_host *h = component_host(env);
     size_t n = plugin_names(h, memory, kind, &names);
     const char **ended = arena_alloc(memory, (n + 1) * sizeof *ended);
-    for (size_t i = 0; i < n; i++) ended[i] = names[i];
+    for (size_t i = 0; i < n; i++)
+        ended[i] = names[i];
     plugin_host_destroy(h);
     return ended;
 }

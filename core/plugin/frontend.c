@@ -13,15 +13,19 @@ static nrl_status frontend_probe(const nrl_environment *env, const char *path, n
     const char *const *names = nrl_plugin_names(env, NRL_KIND_FRONTEND, &a);
     for (; st == NRL_OK && *names; names++) {
         nrl_component *c;
-        if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", node_string(&a, *names, strlen(*names)), &c) != NRL_OK)
+        if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", node_string(&a, *names, strlen(*names)), &c) !=
+            NRL_OK)
             continue;
         const nrl_frontend *table = (const nrl_frontend *)nrl_component_table(c);
         bool serves = table->probe && table->probe(path);
         if (serves && *out)
-            st = nrl_fail(NRL_ERR_CONFIG, "cannot run %s: the frontends %s and %s both serve it\nhint: --frontend NAME decides",
-                          path, nrl_component_table(*out)->name, table->plugin.name);
-        if (serves && !*out) *out = c;
-        else nrl_component_close(c);
+            st = nrl_fail(NRL_ERR_CONFIG,
+                          "cannot run %s: the frontends %s and %s both serve it\nhint: --frontend NAME decides", path,
+                          nrl_component_table(*out)->name, table->plugin.name);
+        if (serves && !*out)
+            *out = c;
+        else
+            nrl_component_close(c);
     }
     if (st != NRL_OK) nrl_component_close(*out);
     if (st != NRL_OK) *out = NULL;
@@ -37,8 +41,10 @@ nrl_status nrl_frontend_find(const nrl_environment *env, const char *name, const
     arena *a = nrl_arena_create(); /* the component's options may lead into it */
     nrl_status st = nrl_yaml_value(a, "--frontend", name, &slot);
     if (st == NRL_OK) st = nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", slot, out);
-    if (st == NRL_OK) (*out)->own = a;
-    else nrl_arena_destroy(a);
+    if (st == NRL_OK)
+        (*out)->own = a;
+    else
+        nrl_arena_destroy(a);
     return st;
 }
 

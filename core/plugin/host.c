@@ -38,8 +38,7 @@ static void add_installed(plugin_host *h, const char *exe_dir)
     search_add(&h->search, &h->a, h->installed);
 }
 
-plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
-                                const char *exe_dir)
+plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders, const char *exe_dir)
 {
     plugin_host *h = mem_alloc(sizeof *h);
     if (path) search_add_list(&h->search, &h->a, path);
@@ -98,8 +97,10 @@ static nrl_status check_allowed(plugin_host *h, const char *path)
     if (is_in_list(h, name) || (kind && is_in_list(h, arena_printf(&h->a, "%s/%s", kind, name)))) return NRL_OK;
     NRL_TRY(hash_sha256_file(path, hash));
     if (is_in_list(h, arena_printf(&h->a, "sha256:%s", hash))) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "plugins.allow has neither its name nor its hash: it was not opened\n"
-                    "hint: 'plugins.allow=[sha256:%s]' allows this very file", hash);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "plugins.allow has neither its name nor its hash: it was not opened\n"
+                    "hint: 'plugins.allow=[sha256:%s]' allows this very file",
+                    hash);
 }
 
 /* ---- one file ---- */
@@ -119,7 +120,8 @@ static nrl_status load_entry(plugin_host *h, const char *path, const nrl_plugin 
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!so) return explain_dlerror(dlerror());
     *(void **)&entry = dlsym(so, "nrl_plugin_entry");
-    if (!entry) return nrl_fail(NRL_ERR_PLUGIN, "has no nrl_plugin_entry: it is not an nrl plugin, or lacks NRL_EXPORT(table)");
+    if (!entry)
+        return nrl_fail(NRL_ERR_PLUGIN, "has no nrl_plugin_entry: it is not an nrl plugin, or lacks NRL_EXPORT(table)");
     *table = entry();
     return NRL_OK;
 }
@@ -143,7 +145,7 @@ static nrl_status load_noted(plugin_host *h, const char *path, const plugin_kind
                              const nrl_plugin **table)
 {
     nrl_status st = load(h, path, kind, name, table);
-    if (st != NRL_OK) nrl_note("%s '%s' (%s)", kind->name, name, path);
+    if (st != NRL_OK) nrl_add_context("%s '%s' (%s)", kind->name, name, path);
     return st;
 }
 
@@ -162,21 +164,21 @@ static nrl_status no_such_plugin(plugin_host *h, const plugin_kind *kind, const 
     for (size_t i = 0; i < h->search.n; i++)
         where = i ? arena_printf(&a, "%s, %s", where, h->search.folders[i]) : h->search.folders[i];
     if (h->n_skipped)
-        hint = arena_printf(&a, "\nhint: `plugins` of the config names %zu folder%s, not searched with "
-                                "--no-plugins-from-config", h->n_skipped, h->n_skipped > 1 ? "s" : "");
+        hint = arena_printf(&a,
+                            "\nhint: `plugins` of the config names %zu folder%s, not searched with "
+                            "--no-plugins-from-config",
+                            h->n_skipped, h->n_skipped > 1 ? "s" : "");
     nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s%s%s\nthere are: %s (in %s%s%s)%s", kind->name, name,
-             near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "",
-             all, where, h->search.absent ? "; no folder: " : "", h->search.absent ? h->search.absent : "", hint);
+             near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "", all, where,
+             h->search.absent ? "; no folder: " : "", h->search.absent ? h->search.absent : "", hint);
     arena_free(&a);
     return NRL_ERR_CONFIG;
 }
 
-static void warn_of_hidden(plugin_host *h, const plugin_kind *kind, const char *name,
-                           const char *path, size_t folder)
+static void warn_of_hidden(plugin_host *h, const plugin_kind *kind, const char *name, const char *path, size_t folder)
 {
     const char *other = search_file(&h->search, &h->a, kind->folder, name, &folder);
-    if (other)
-        nrl_warn("two plugins are called %s/%s: using %s, not %s", kind->folder, name, path, other);
+    if (other) nrl_warn("two plugins are called %s/%s: using %s, not %s", kind->folder, name, path, other);
 }
 
 static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *name)
@@ -187,8 +189,7 @@ static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *
     return p ? &p->plugin : NULL;
 }
 
-static const plugin *keep_open(plugin_host *h, const plugin_kind *kind, const nrl_plugin *table,
-                               const char *path)
+static const plugin *keep_open(plugin_host *h, const plugin_kind *kind, const nrl_plugin *table, const char *path)
 {
     open_plugin *p = arena_alloc(&h->a, sizeof *p);
     table = extended_copy(&h->a, table, kind);
@@ -239,15 +240,14 @@ nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out
     if (st == NRL_OK)
         *out = keep_open(h, kind, table, full);
     else
-        nrl_note("%s", path);
+        nrl_add_context("%s", path);
     return st;
 }
 
 /* ---- with options ---- */
 
-void plugin_options(arena *a, config_problems *problems, const char *section,
-                    const config_component *c, const option_part *core, const plugin *p,
-                    void **options)
+void plugin_options(arena *a, config_problems *problems, const char *section, const config_component *c,
+                    const option_part *core, const plugin *p, void **options)
 {
     const nrl_plugin *t = p->table;
     *options = arena_alloc(a, t->options_size + 1); /* never NULL, also without options */
@@ -257,19 +257,18 @@ void plugin_options(arena *a, config_problems *problems, const char *section,
     options_fill(a, problems, section, c->options, parts, n_parts);
     if (c->resolved) options_resolve(a, c->options, parts, n_parts, c->resolved);
     if (problems->n > before || !t->check || t->check(*options) == NRL_OK) return;
-    nrl_note("%s '%s'", section, t->name);
+    nrl_add_context("%s '%s'", section, t->name);
     problems_take_error(problems, c->at);
 }
 
-void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind,
-                     const char *section, const config_component *c, const option_part *core,
-                     const plugin **out, void **options)
+void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind, const char *section,
+                     const config_component *c, const option_part *core, const plugin **out, void **options)
 {
     *out = NULL;
     *options = NULL;
     if (!c->name) return;
     if (plugin_open(h, kind, c->name, out) != NRL_OK) {
-        nrl_note("%s", section);
+        nrl_add_context("%s", section);
         problems_take_error(problems, c->at);
         *out = NULL;
         return;
@@ -302,10 +301,12 @@ size_t plugin_defaults(plugin_host *h, arena *a, uint32_t kind, const plugin ***
     *list = arena_alloc(a, (count + 1) * sizeof **list);
     for (size_t i = 0; i < count; i++) {
         const plugin *p;
-        if (!plugin_is_default(h, kind, names[i]) || plugin_open(h, kind, names[i], &p) != NRL_OK || p->table->priority <= 0)
+        if (!plugin_is_default(h, kind, names[i]) || plugin_open(h, kind, names[i], &p) != NRL_OK ||
+            p->table->priority <= 0)
             continue;
         size_t at = n++;
-        for (; at > 0 && (*list)[at - 1]->table->priority < p->table->priority; at--) (*list)[at] = (*list)[at - 1];
+        for (; at > 0 && (*list)[at - 1]->table->priority < p->table->priority; at--)
+            (*list)[at] = (*list)[at - 1];
         (*list)[at] = p;
     }
     return n;
@@ -321,13 +322,11 @@ static void list_one(plugin_host *h, arena *a, plugin_entry *e)
 }
 
 /* All files of one name, the one in use first. */
-static size_t list_name(plugin_host *h, arena *a, const plugin_kind *kind, const char *name,
-                        plugin_entry *out)
+static size_t list_name(plugin_host *h, arena *a, const plugin_kind *kind, const char *name, plugin_entry *out)
 {
     size_t n = 0;
     const char *path;
-    for (size_t folder = 0; (path = search_file(&h->search, a, kind->folder, name, &folder));
-         folder++) {
+    for (size_t folder = 0; (path = search_file(&h->search, a, kind->folder, name, &folder)); folder++) {
         out[n] = (plugin_entry){.kind = kind, .name = name, .path = path};
         if (n) out[n].hidden_by = out[0].path;
         list_one(h, a, &out[n++]);

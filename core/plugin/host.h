@@ -18,8 +18,7 @@ typedef struct {
 
 /* Folders are searched in this order: `path` (colon-separated, may be NULL), `folders` of the
  * config (which live as long as the host), then the installed one beside exe_dir (may be NULL). [main] */
-plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders,
-                                const char *exe_dir);
+plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders, const char *exe_dir);
 void plugin_host_destroy(plugin_host *h); /* also the plugins' copies */
 
 /* From now on a file that does not lie in the installed folder is opened only where `allow` has its name (focal),
@@ -38,15 +37,13 @@ nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out
 /* Fills an opened plugin's options, and `core` (may be NULL), from the component's map; then the
  * plugin's own check. Every mistake goes to `problems`. *options belongs to `a` and is never NULL;
  * the component's resolved map gains the values. [main] */
-void plugin_options(arena *a, config_problems *problems, const char *section,
-                    const config_component *component, const option_part *core, const plugin *p,
-                    void **options);
+void plugin_options(arena *a, config_problems *problems, const char *section, const config_component *component,
+                    const option_part *core, const plugin *p, void **options);
 
 /* Both: opens the component's plugin by its name and fills its options. *out is NULL after a
  * mistake in the name. [main] */
-void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind,
-                     const char *section, const config_component *component,
-                     const option_part *core, const plugin **out, void **options);
+void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind, const char *section,
+                     const config_component *component, const option_part *core, const plugin **out, void **options);
 
 /* Names there are of a kind, sorted, each once; in `a`. Opens nothing. [main] */
 size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names);

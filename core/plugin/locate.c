@@ -1,6 +1,6 @@
 /*
- * locate.c - whose code an address is, for whoever must tell where a crash was; and which file the core is. No allocation: a signal
- * handler calls plugin_locate.
+ * locate.c - whose code an address is, for whoever must tell where a crash was; and which file the core is. No
+ * allocation: a signal handler calls plugin_locate.
  */
 #define _GNU_SOURCE
 #include "plugin/host.h"
@@ -23,7 +23,8 @@ static const plugin_kind *kind_before(const char *path, const char *end)
 nrl_status plugin_core_identity(char out[HASH_TEXT])
 {
     Dl_info in;
-    if (dladdr((const void *)(uintptr_t)&plugin_core_identity, &in) && in.dli_fname && hash_file(in.dli_fname, out) == NRL_OK)
+    if (dladdr((const void *)(uintptr_t)&plugin_core_identity, &in) && in.dli_fname &&
+        hash_file(in.dli_fname, out) == NRL_OK)
         return NRL_OK;
     return hash_file("/proc/self/exe", out); /* the core is linked into the program, whose name says no path */
 }

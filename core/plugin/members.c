@@ -12,30 +12,40 @@ typedef struct {
     uint32_t offset; /* of a pointer */
 } member;
 
-#define OF(kind, name) {#name, offsetof(nrl_##kind, name)}
-#define END {NULL, 0}
+#define OF(kind, name)                                                                                                 \
+    {                                                                                                                  \
+#name, offsetof(nrl_##kind, name)                                                                              \
+    }
+#define END                                                                                                            \
+    {                                                                                                                  \
+        NULL, 0                                                                                                        \
+    }
 
 static const member algorithm[] = {OF(algorithm, weight), OF(algorithm, loss), END};
 static const member parallel[] = {OF(parallel, create), OF(parallel, destroy), OF(parallel, plan), END};
 static const member optimizer[] = {OF(optimizer, update), END};
-static const member backend[] = {OF(backend, ops),   OF(backend, open), OF(backend, close), OF(backend, facts),
+static const member backend[] = {OF(backend, ops),   OF(backend, open), OF(backend, close), OF(backend, info),
                                  OF(backend, alloc), OF(backend, free), OF(backend, copy),  END};
-static const member collective[] = {OF(collective, open),       OF(collective, split),
-                                    OF(collective, close),      OF(collective, abort),
-                                    OF(collective, barrier),    OF(collective, broadcast),
-                                    OF(collective, all_reduce), OF(collective, all_gather),
+static const member collective[] = {OF(collective, open),           OF(collective, split),
+                                    OF(collective, close),          OF(collective, abort),
+                                    OF(collective, barrier),        OF(collective, broadcast),
+                                    OF(collective, all_reduce),     OF(collective, all_gather),
                                     OF(collective, reduce_scatter), OF(collective, wait),
-                                    OF(collective, release),    OF(collective, failed_peer),
-                                    OF(collective, facts),      END};
+                                    OF(collective, release),        OF(collective, failed_peer),
+                                    OF(collective, info),           END};
 static const member logger[] = {OF(logger, open), OF(logger, write), OF(logger, close), END};
 static const member model[] = {OF(model, create), OF(model, destroy), OF(model, layout), OF(model, forward), END};
-static const member tokenizer[] = {OF(tokenizer, probe),  OF(tokenizer, open),        OF(tokenizer, close),
-                                   OF(tokenizer, info),   OF(tokenizer, encode),      OF(tokenizer, decode),
-                                   OF(tokenizer, decode_next), OF(tokenizer, token_id), OF(tokenizer, token_text), END};
-static const member template[] = {OF(template, probe), OF(template, open), OF(template, close), OF(template, render), END};
+static const member tokenizer[] = {OF(tokenizer, probe),       OF(tokenizer, open),
+                                   OF(tokenizer, close),       OF(tokenizer, info),
+                                   OF(tokenizer, encode),      OF(tokenizer, decode),
+                                   OF(tokenizer, decode_next), OF(tokenizer, token_id),
+                                   OF(tokenizer, token_text),  END};
+static const member template[] = {OF(template, probe), OF(template, open), OF(template, close), OF(template, render),
+                                  END};
 
-static const member format[] = {OF(format, probe), OF(format, open),   OF(format, close),  OF(format, info),
-                                OF(format, load),  OF(format, n_tensors), OF(format, tensor), OF(format, read), END};
+static const member format[] = {OF(format, probe),  OF(format, open), OF(format, close),
+                                OF(format, info),   OF(format, load), OF(format, n_tensors),
+                                OF(format, tensor), OF(format, read), END};
 
 static const member frontend[] = {OF(frontend, run), END};
 static const member adapter[] = {OF(adapter, create),  OF(adapter, destroy), OF(adapter, declare),

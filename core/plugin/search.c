@@ -39,8 +39,7 @@ void search_add_list(search_path *s, arena *a, const char *list)
     }
 }
 
-const char *search_file(const search_path *s, arena *a, const char *kind, const char *name,
-                        size_t *folder)
+const char *search_file(const search_path *s, arena *a, const char *kind, const char *name, size_t *folder)
 {
     struct stat st;
     if (!*name || *name == '.' || strchr(name, '/')) return NULL;

@@ -21,8 +21,7 @@ void search_add_list(search_path *s, arena *a, const char *list); /* colon-separ
 
 /* Path of <folder>/<kind>/<name>.so in the first folder from *folder on that has it, which is then
  * *folder; NULL = none, or `name` is not a plain name. */
-const char *search_file(const search_path *s, arena *a, const char *kind, const char *name,
-                        size_t *folder);
+const char *search_file(const search_path *s, arena *a, const char *kind, const char *name, size_t *folder);
 
 /* Names of all <kind>/<name>.so, sorted, each once. */
 size_t search_names(const search_path *s, arena *a, const char *kind, const char ***names);

@@ -16,7 +16,6 @@ typedef struct {
     const char **modules;
 } chosen;
 
-
 /* A word with nothing in it that only regular expressions have names a module as one of a list does. */
 static bool is_name(const char *word)
 {
@@ -56,7 +55,8 @@ static nrl_status no_module(arena *a, const run *r, const nrl_node *at, const ch
     for (int32_t i = 0; i < m->n_own; i++) {
         const nrl_param *p = m->params[i];
         const char *end = strstr(p->name, ".weight");
-        if (end && p->n_dims == 2 && !adapter_fits(m, p) && ends_in(arena_strndup(a, p->name, (size_t)(end - p->name)), word))
+        if (end && p->n_dims == 2 && !adapter_fits(m, p) &&
+            ends_in(arena_strndup(a, p->name, (size_t)(end - p->name)), word))
             why = " (it is an embedding or the head, which carry no adapters)";
     }
     return nrl_fail(NRL_ERR_CONFIG, "%s: lora.targets: no linear module's name ends in '%s'%s; those of this model: %s",
@@ -112,7 +112,8 @@ static nrl_status add_word(run *r, chosen *s, const nrl_node *at)
     if (!strcmp(word, "all-linear")) {
         add_named(r, s, NULL);
     } else {
-        for (int32_t i = 0; i < s->n; i++) was_there |= ends_in(s->modules[i], word);
+        for (int32_t i = 0; i < s->n; i++)
+            was_there |= ends_in(s->modules[i], word);
         add_named(r, s, word);
     }
     nrl_status st = s->n > before || was_there ? NRL_OK : no_module(&a, r, at, word);
@@ -132,10 +133,13 @@ static nrl_status add_pattern(run *r, chosen *s, const nrl_node *at)
     const char *pattern = nrl_node_string(at, "");
     arena a = {0};
     nrl_status st = add_matched(r, s, pattern);
-    if (st != NRL_OK) nrl_note("%s: lora.targets: '%s'", nrl_node_place(at), pattern);
+    if (st != NRL_OK)
+        nrl_add_context("%s: lora.targets: '%s'", nrl_node_place(at), pattern);
     else if (!s->n)
-        st = nrl_fail(NRL_ERR_CONFIG, "%s: lora.targets: '%s' is the whole name of no linear module, such as %s; last "
-                      "parts there are: %s", nrl_node_place(at), pattern, any_module(&a, r->model), names_of(&a, r->model));
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "%s: lora.targets: '%s' is the whole name of no linear module, such as %s; last "
+                      "parts there are: %s",
+                      nrl_node_place(at), pattern, any_module(&a, r->model), names_of(&a, r->model));
     arena_free(&a);
     return st == NRL_ERR_DATA ? NRL_ERR_CONFIG : st;
 }
@@ -147,7 +151,8 @@ static nrl_status choose(run *r, chosen *s)
     *s = (chosen){.modules = arena_alloc(&r->memory, (size_t)(r->model->n_own + 1) * sizeof *s->modules)};
     if (nrl_node_kind(t) == NRL_NODE_STRING)
         return is_name(nrl_node_string(t, "")) ? add_word(r, s, t) : add_pattern(r, s, t);
-    for (size_t i = 0; i < nrl_node_size(t); i++) NRL_TRY(add_word(r, s, nrl_node_at(t, i)));
+    for (size_t i = 0; i < nrl_node_size(t); i++)
+        NRL_TRY(add_word(r, s, nrl_node_at(t, i)));
     return NRL_OK;
 }
 
@@ -206,7 +211,8 @@ static nrl_status check_targets(run *r, const adapter_set *own)
     if (nrl_node_kind(at) <= NRL_NODE_NULL) return NRL_OK;
     NRL_TRY(choose(r, &given));
     bool same = given.n == own->n;
-    for (int32_t i = 0; i < given.n && same; i++) same = has_module(&(chosen){own->n, own->modules}, given.modules[i]);
+    for (int32_t i = 0; i < given.n && same; i++)
+        same = has_module(&(chosen){own->n, own->modules}, given.modules[i]);
     if (same) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "%s: lora.targets: the adapter of lora.use has its own, %d modules: leave it out",
                     nrl_node_place(at), own->n);
@@ -217,7 +223,8 @@ static nrl_status take_given(run *r, const adapter_set *s)
 {
     const config_lora *c = &r->config.lora;
     arena *a = &r->memory;
-    double rank = setting(s->settings, "rank"), alpha = setting(s->settings, "alpha"), rslora = setting(s->settings, "rslora");
+    double rank = setting(s->settings, "rank"), alpha = setting(s->settings, "alpha"),
+           rslora = setting(s->settings, "rslora");
     NRL_TRY(check_given(r, "rank", (double)c->rank, rank));
     NRL_TRY(check_given(r, "alpha", c->alpha, alpha));
     NRL_TRY(check_given(r, "rslora", c->rslora, rslora));
@@ -260,7 +267,7 @@ static nrl_status attach_start(run *r)
         adapter_set_close(&set);
     }
     /* what stands beside lora.use has been named with its own place */
-    if (st != NRL_OK && given == NRL_OK) nrl_note("%s: lora.use", nrl_node_place(nrl_node_find(section, "use")));
+    if (st != NRL_OK && given == NRL_OK) nrl_add_context("%s: lora.use", nrl_node_place(nrl_node_find(section, "use")));
     return st;
 }
 
@@ -274,7 +281,7 @@ nrl_status adapters_open(run *r)
     nrl_status st = adapter_set_open(&r->memory, r->host, settings_of(r, &modules), &set);
     if (st == NRL_OK) st = model_adapt(r->model, &set);
     adapter_set_close(&set);
-    if (st != NRL_OK) nrl_note("%s: lora", nrl_node_place(nrl_node_find(r->tree, "lora")));
+    if (st != NRL_OK) nrl_add_context("%s: lora", nrl_node_place(nrl_node_find(r->tree, "lora")));
     return st;
 }
 
@@ -294,8 +301,11 @@ void adapters_say(run *r)
     if (!s) return;
     double mib = 1 << 20, dropout = setting(s->settings, "dropout");
     int64_t trained = model_n_trained(r->model), all = model_n_params(r->model);
-    run_say(r, "lora       rank %lld, alpha %g%s%s on %d modules; %s parameters are trained (%.3g %%, %.1f MiB), %s frozen (%.1f MiB)",
-            (long long)setting(s->settings, "rank"), setting(s->settings, "alpha"), setting(s->settings, "rslora") > 0 ? " (rslora)" : "",
+    run_say(r,
+            "lora       rank %lld, alpha %g%s%s on %d modules; %s parameters are trained (%.3g %%, %.1f MiB), %s "
+            "frozen (%.1f MiB)",
+            (long long)setting(s->settings, "rank"), setting(s->settings, "alpha"),
+            setting(s->settings, "rslora") > 0 ? " (rslora)" : "",
             dropout > 0 ? arena_printf(&r->memory, ", dropout %g", dropout) : "", s->n, run_thousands(trained),
             100 * (double)trained / (double)all, (double)bytes_of(r, true) / mib, run_thousands(all - trained),
             (double)bytes_of(r, false) / mib);
@@ -310,7 +320,7 @@ nrl_status adapters_base(run *r, const char **key)
     model_origin base = r->origin;
     base.adapter_dir = NULL;
     if (!r->base_key) {
-        nrl_status st = run_leads(r) ? origin_key(&base, text) : NRL_OK;
+        nrl_status st = run_is_rank0(r) ? origin_key(&base, text) : NRL_OK;
         NRL_TRY(st);
         NRL_TRY(mesh_broadcast(r->mesh, "hash of the base model", 0, text, sizeof text));
         r->base_key = arena_strdup(&r->memory, text);

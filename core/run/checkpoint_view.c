@@ -23,8 +23,10 @@ nrl_status nrl_checkpoint_open(const char *path, const char *public_key, nrl_che
     if (st == NRL_OK) st = checkpoint_locate(path, &dir);
     if (st == NRL_OK) st = checkpoint_open_signed(dir ? dir : path, public_key ? &view->key : NULL, &view->c);
     free(dir);
-    if (st == NRL_OK) *out = view;
-    else free(view);
+    if (st == NRL_OK)
+        *out = view;
+    else
+        free(view);
     return st;
 }
 
@@ -40,7 +42,8 @@ static void view_fill(void *fill, const void *from, size_t size)
 {
     uint32_t room;
     memcpy(&room, fill, sizeof room);
-    if (room > sizeof room) memcpy((char *)fill + sizeof room, (const char *)from + sizeof room, (room < size ? room : size) - sizeof room);
+    if (room > sizeof room)
+        memcpy((char *)fill + sizeof room, (const char *)from + sizeof room, (room < size ? room : size) - sizeof room);
 }
 
 void nrl_checkpoint_info_fill(const nrl_checkpoint *c, nrl_checkpoint_info *fill)
@@ -70,7 +73,7 @@ void nrl_checkpoint_tensor_fill(const nrl_checkpoint *c, int64_t i, nrl_checkpoi
                                   .name = t->name,
                                   .slot = t->slot,
                                   .n_dims = t->n_dims,
-                                  .n_pieces = checkpoint_tensor_pieces(c->c, (size_t)i),
+                                  .n_shards = checkpoint_tensor_pieces(c->c, (size_t)i),
                                   .bytes = checkpoint_tensor_bytes(c->c, (size_t)i),
                                   .stored_bytes = checkpoint_tensor_stored(c->c, (size_t)i)};
     memcpy(info.dims, t->dims, sizeof info.dims);
@@ -86,14 +89,15 @@ nrl_status nrl_checkpoint_read(nrl_checkpoint *c, int64_t i, int64_t begin, int6
 {
     NRL_ASSERT(i, <, (int64_t)checkpoint_n_tensors(c->c));
     const checkpoint_tensor *t = checkpoint_tensor_at(c->c, (size_t)i);
-    layout_piece piece = piece_of_whole(t->n_dims, t->dims);
+    layout_shard piece = piece_of_whole(t->n_dims, t->dims);
     NRL_ASSERT(end, <=, piece.flat_end);
     piece.flat_begin = begin;
     piece.flat_end = end;
     return checkpoint_read(c->c, (size_t)i, &piece, to);
 }
 
-nrl_status nrl_checkpoint_verify(nrl_checkpoint *c, int threads, void (*damaged)(void *user, const char *text), void *user)
+nrl_status nrl_checkpoint_verify(nrl_checkpoint *c, int threads, void (*damaged)(void *user, const char *text),
+                                 void *user)
 {
     NRL_TRY(checkpoint_use_threads(c->c, threads));
     if (progress_check_nodes(c->c) == NRL_OK) return checkpoint_verify(c->c, damaged, user);
@@ -118,8 +122,10 @@ nrl_status nrl_checkpoint_prune(const char *out, int64_t keep, int64_t keep_best
 {
     int lock;
     if (!out_take(out, &lock))
-        return nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: wait for its end; it prunes by "
-                        "checkpoint.keep itself", out);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "a run is under way in '%s'\nhint: wait for its end; it prunes by "
+                        "checkpoint.keep itself",
+                        out);
     nrl_status st = checkpoint_prune(out, keep, keep_best, false);
     if (lock >= 0) close(lock);
     return st;

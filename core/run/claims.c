@@ -46,7 +46,8 @@ static nrl_status claims_read(claims *c, const char *path)
         free(text);
         return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is not the marker of a run\nhint: choose another out", path);
     }
-    for (char *line = strtok_r(text + head, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) claims_append(c, line);
+    for (char *line = strtok_r(text + head, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        claims_append(c, line);
     free(text);
     c->marked = true;
     return NRL_OK;
@@ -64,7 +65,8 @@ nrl_status claims_open(claims *c, const char *out)
 
 void claims_close(claims *c)
 {
-    for (size_t i = 0; i < c->n_made; i++) free(c->made[i]);
+    for (size_t i = 0; i < c->n_made; i++)
+        free(c->made[i]);
     free(c->made);
     free(c->taken);
     free(c->out);
@@ -87,8 +89,10 @@ nrl_status claims_check_home(const claims *c)
     if (!c->inode) return NRL_OK;
     bool exists = !stat(c->out, &s);
     if (exists && s.st_dev == c->device && s.st_ino == c->inode) return NRL_OK;
-    return nrl_fail(NRL_ERR_IO, "out: '%s' was %s while the run is on\nhint: nothing is written into another folder; what was "
-                    "saved lies where the first one went", c->out, exists ? "replaced by another folder" : "removed");
+    return nrl_fail(NRL_ERR_IO,
+                    "out: '%s' was %s while the run is on\nhint: nothing is written into another folder; what was "
+                    "saved lies where the first one went",
+                    c->out, exists ? "replaced by another folder" : "removed");
 }
 
 static nrl_status claims_write(const claims *c, const char *path)
@@ -97,7 +101,8 @@ static nrl_status claims_write(const claims *c, const char *path)
     buffer text = {0};
     char *temporary = file_temporary_name(path, ".tmp");
     buffer_puts(&text, claims_head);
-    for (size_t i = 0; i < c->n_made; i++) buffer_print(&text, "%s\n", c->made[i]);
+    for (size_t i = 0; i < c->n_made; i++)
+        buffer_print(&text, "%s\n", c->made[i]);
     nrl_status st = disk_create(temporary, &fd);
     if (st == NRL_OK) {
         st = disk_finish(fd, temporary, disk_write(fd, temporary, text.text, text.size));
@@ -133,7 +138,8 @@ static bool claims_is_name(const char *name)
 static size_t claims_find(const claims *c, const char *name)
 {
     size_t i = 0;
-    while (i < c->n_made && strcmp(c->made[i], name)) i++;
+    while (i < c->n_made && strcmp(c->made[i], name))
+        i++;
     return i;
 }
 
@@ -167,17 +173,20 @@ static bool claims_is_empty(const char *path)
     if (!lstat(path, &s) && S_ISREG(s.st_mode) && !s.st_size) return true;
     DIR *d = opendir(path);
     int n = 0;
-    for (struct dirent *e; d && (e = readdir(d));) n += !checkpoint_is_trial(e->d_name);
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += !checkpoint_is_trial(e->d_name);
     if (d) closedir(d);
     return d && n <= 2; /* . and .. */
 }
 
 static nrl_status claims_check_inputs(const claims *c, const char *path)
 {
-    nrl_status st = claims_is_folder(path) ? inputs_check_folder(&c->inputs, path) : inputs_check_file(&c->inputs, path);
+    nrl_status st =
+        claims_is_folder(path) ? inputs_check_folder(&c->inputs, path) : inputs_check_file(&c->inputs, path);
     bool is_model = !strcmp(strrchr(path, '/') + 1, "model");
     if (st != NRL_OK)
-        nrl_fail(st, "out: %s\nhint: choose another out%s", nrl_error_text(), is_model ? ", or checkpoint.export=none" : "");
+        nrl_fail(st, "out: %s\nhint: choose another out%s", nrl_error_text(),
+                 is_model ? ", or checkpoint.export=none" : "");
     return st;
 }
 
@@ -196,8 +205,10 @@ nrl_status claims_check(const claims *c, const char *name)
     nrl_status st = claims_check_inputs(c, path);
     bool exists = !lstat(path, &s) && !claims_is_empty(path);
     if (st == NRL_OK && exists && !c->adopted && claims_find(c, name) == c->n_made)
-        st = nrl_fail(NRL_ERR_CONFIG, "out: cannot write '%s': it is there already, and no run made it\n"
-                      "hint: choose another out, or move it away", path);
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "out: cannot write '%s': it is there already, and no run made it\n"
+                      "hint: choose another out, or move it away",
+                      path);
     free(path);
     return st;
 }
@@ -227,8 +238,10 @@ nrl_status claims_check_export(const claims *c, const char *dir)
         free(path);
     }
     if (!refused) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "cannot replace '%s' by a model: it is a folder of a run's\n"
-                    "hint: choose another folder, such as '%s/model'", dir, c->out ? c->out : dir);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "cannot replace '%s' by a model: it is a folder of a run's\n"
+                    "hint: choose another folder, such as '%s/model'",
+                    dir, c->out ? c->out : dir);
 }
 
 nrl_status claims_add(claims *c, const char *path)
@@ -262,8 +275,10 @@ static nrl_status claims_remove(const claims *c, const char *name, bool *gone)
     struct stat s;
     nrl_status st = NRL_OK;
     bool exists = !lstat(path, &s), is_folder = exists && S_ISDIR(s.st_mode);
-    if (exists && !strcmp(name, "checkpoints")) st = checkpoint_clear(c->out);
-    else if (is_folder && c->formats && !strcmp(name, "model")) st = model_remove(c->formats, path);
+    if (exists && !strcmp(name, "checkpoints"))
+        st = checkpoint_clear(c->out);
+    else if (is_folder && c->formats && !strcmp(name, "model"))
+        st = model_remove(c->formats, path);
     else if (exists && !is_folder && unlink(path))
         st = nrl_fail(NRL_ERR_IO, "cannot remove '%s': %s", path, strerror(errno));
     *gone = lstat(path, &s) != 0;
@@ -279,8 +294,10 @@ nrl_status claims_clear(claims *c)
     for (size_t i = 0; i < c->n_made; i++) {
         bool gone = false;
         if (st == NRL_OK && claims_is_name(c->made[i])) st = claims_remove(c, c->made[i], &gone);
-        if (gone) free(c->made[i]);
-        else c->made[n++] = c->made[i];
+        if (gone)
+            free(c->made[i]);
+        else
+            c->made[n++] = c->made[i];
     }
     c->changed = c->changed || n < c->n_made;
     c->n_made = n;

@@ -17,13 +17,13 @@ typedef struct {
     char *out;
     inputs inputs;
     const format_scope *formats; /* what removes an exported model; NULL: none was exported */
-    char **made; /* names in `out`, and absolute paths of models that were exported elsewhere */
-    bool *taken; /* by this process */
+    char **made;                 /* names in `out`, and absolute paths of models that were exported elsewhere */
+    bool *taken;                 /* by this process */
     size_t n_made;
     uint64_t device, inode; /* of `out`, once claims_settle was called; 0 before */
-    bool marked;  /* a run was here */
-    bool changed; /* the list, since it was read or written */
-    bool adopted; /* a run without a marker: whatever has a name that a run writes was made by it */
+    bool marked;            /* a run was here */
+    bool changed;           /* the list, since it was read or written */
+    bool adopted;           /* a run without a marker: whatever has a name that a run writes was made by it */
 } claims;
 
 /* Reads the marker. NRL_ERR_CONFIG where the file of that name is none. `inputs` is the caller's to fill. */
@@ -36,7 +36,7 @@ void claims_settle(claims *c, const char *out, int lock);
 /* Whether it is. NRL_ERR_IO: it was removed, or another folder has its name. [any] */
 nrl_status claims_check_home(const claims *c);
 
-/* Whether `path` leads to something that runs of this folder made. */
+/* Whether `path` is_rank0 to something that runs of this folder made. */
 bool claims_has_path(const claims *c, const char *path);
 /* Whether `name` in `out` may be written. NRL_ERR_CONFIG where it is an input, or where no run made it. An empty file
  * or folder is nobody's. */

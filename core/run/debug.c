@@ -19,20 +19,22 @@ bool debug_is_due(const run *r)
 typedef struct {
     char host[64];
     int64_t pid, local_rank, threads, parameters;
-} rank_facts;
+} rank_info;
 
 nrl_status debug_group(run *r)
 {
     int32_t n = nrl_mesh_world(r->mesh);
-    rank_facts own = {.pid = getpid(), .local_rank = mesh_where(r->mesh)->local_rank,
-                      .threads = r->device.facts.n_threads};
+    rank_info own = {
+        .pid = getpid(), .local_rank = mesh_where(r->mesh)->local_rank, .threads = r->device.info.n_threads};
     if (!r->config.debug_every) return NRL_OK;
     gethostname(own.host, sizeof own.host - 1);
-    for (int64_t i = 0; i < r->n_slices; i++) own.parameters += r->slices[i].n;
-    rank_facts *all = mem_alloc((size_t)n * sizeof *all);
-    nrl_status st = mesh_exchange(r->mesh, "facts of the group", &own, sizeof own, all);
-    for (int32_t i = 0; i < n && st == NRL_OK && run_leads(r); i++)
-        run_say(r, "debug      rank %d of %d: %.63s, process %lld, local rank %lld, %lld threads, updates %lld elements",
+    for (int64_t i = 0; i < r->n_slices; i++)
+        own.parameters += r->slices[i].n;
+    rank_info *all = mem_alloc((size_t)n * sizeof *all);
+    nrl_status st = mesh_exchange(r->mesh, "info of the group", &own, sizeof own, all);
+    for (int32_t i = 0; i < n && st == NRL_OK && run_is_rank0(r); i++)
+        run_say(r,
+                "debug      rank %d of %d: %.63s, process %lld, local rank %lld, %lld threads, updates %lld elements",
                 i, n, all[i].host, (long long)all[i].pid, (long long)all[i].local_rank, (long long)all[i].threads,
                 (long long)all[i].parameters);
     free(all);
@@ -40,27 +42,28 @@ nrl_status debug_group(run *r)
 }
 
 typedef struct {
-    int64_t tokens, samples, micro, empty;
+    int64_t tokens, samples, micro_batch, empty;
 } rank_share;
 
 nrl_status debug_data(run *r, const data_step *data)
 {
     int32_t n = nrl_mesh_world(r->mesh);
-    rank_share own = {.micro = data->n_micro};
-    for (int64_t m = 0; m < data->n_micro; m++) {
-        if (data->micro[m]->is_tail) {
+    rank_share own = {.micro_batch = data->n_micro_batches};
+    for (int64_t m = 0; m < data->n_micro_batches; m++) {
+        if (data->micro_batch[m]->is_tail) {
             own.empty++;
             continue;
         }
-        own.tokens += data->micro[m]->n_tokens;
-        own.samples += data->micro[m]->n_blocks;
+        own.tokens += data->micro_batch[m]->n_tokens;
+        own.samples += data->micro_batch[m]->n_examples;
     }
     rank_share *all = mem_alloc((size_t)n * sizeof *all);
     nrl_status st = mesh_exchange(r->mesh, "shares of the ranks", &own, sizeof own, all);
-    for (int32_t i = 0; i < n && st == NRL_OK && run_leads(r); i++)
-        run_say(r, "debug      step %lld rank %d: %lld tokens of %lld samples in %lld micro-batches, %lld of them empty",
+    for (int32_t i = 0; i < n && st == NRL_OK && run_is_rank0(r); i++)
+        run_say(r,
+                "debug      step %lld rank %d: %lld tokens of %lld samples in %lld micro-batches, %lld of them empty",
                 (long long)r->progress.step + 1, i, (long long)all[i].tokens, (long long)all[i].samples,
-                (long long)all[i].micro, (long long)all[i].empty);
+                (long long)all[i].micro_batch, (long long)all[i].empty);
     free(all);
     return st;
 }
@@ -88,10 +91,10 @@ static nrl_status hash_slot(run *r, nrl_slot slot, uint64_t *hashes)
     return st;
 }
 
-/* WORK is the same on ranks that see the same box; the other slots where the layouts agree. */
+/* WEIGHT is the same on ranks that see the same box; the other slots where the layouts agree. */
 static int32_t model_rank(const run *r, nrl_slot slot, int32_t rank, const nrl_param *p)
 {
-    return slot == NRL_SLOT_WORK ? layout_work_owner(r->mesh, rank, p) : layout_owner(r->mesh, rank, p);
+    return slot == NRL_SLOT_WEIGHT ? layout_work_owner(r->mesh, rank, p) : layout_owner(r->mesh, rank, p);
 }
 
 static nrl_status compare(run *r, nrl_slot slot, const char *what, const uint64_t *all)
@@ -102,10 +105,11 @@ static nrl_status compare(run *r, nrl_slot slot, const char *what, const uint64_
         for (int32_t rank = 1; rank < nrl_mesh_world(r->mesh); rank++) {
             int32_t other = model_rank(r, slot, rank, p);
             if (all[(size_t)rank * n_params + i] == all[(size_t)other * n_params + i]) continue;
-            return nrl_fail(NRL_ERR_BUG, "%s of '%s' differs between rank %d and rank %d%s\n"
-                                         "hint: a host or device with faulty memory, or a plugin that is not "
-                                         "deterministic", what, p->name, other, rank,
-                            slot == NRL_SLOT_WORK ? " (copy in the compute dtype)" : "");
+            return nrl_fail(NRL_ERR_BUG,
+                            "%s of '%s' differs between rank %d and rank %d%s\n"
+                            "hint: a host or device with faulty memory, or a plugin that is not "
+                            "deterministic",
+                            what, p->name, other, rank, slot == NRL_SLOT_WEIGHT ? " (copy in the compute dtype)" : "");
         }
     }
     return NRL_OK;
@@ -130,16 +134,16 @@ static bool compares(const run *r)
 
 nrl_status debug_gradients(run *r)
 {
-    return compares(r) ? check_slot(r, NRL_SLOT_GRAD, "the gradient") : NRL_OK;
+    return compares(r) ? check_slot(r, NRL_SLOT_GRAD_SHARD, "the gradient") : NRL_OK;
 }
 
 nrl_status debug_weights(run *r)
 {
     if (!compares(r)) return NRL_OK;
     NRL_TRY(check_slot(r, NRL_SLOT_MASTER, "the weight"));
-    NRL_TRY(check_slot(r, NRL_SLOT_HIGH, "the weight"));
-    NRL_TRY(check_slot(r, NRL_SLOT_LOW, "the weight"));
-    /* What a strategy makes WORK of may still be on its way: who reduces into slices gathers from them. */
-    bool gathers = r->strategy.plan.gathers_work || r->strategy.plan.reduces_grads;
-    return gathers ? NRL_OK : check_slot(r, NRL_SLOT_WORK, "the weight");
+    NRL_TRY(check_slot(r, NRL_SLOT_HI16, "the weight"));
+    NRL_TRY(check_slot(r, NRL_SLOT_LO16, "the weight"));
+    /* What a strategy makes WEIGHT of may still be on its way: who reduces into slices gathers from them. */
+    bool gathers = r->strategy.plan.gathers_weights || r->strategy.plan.reduces_grads;
+    return gathers ? NRL_OK : check_slot(r, NRL_SLOT_WEIGHT, "the weight");
 }

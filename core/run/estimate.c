@@ -19,15 +19,15 @@ typedef struct {
     work work;
     arena memory;
     nrl_tensor *totals[NRL_MAX_TERMS];
-} rehearsal;
+} dry_run;
 
 static nrl_status larger_of(run *r, int64_t step, nrl_batch **largest)
 {
     data_step data;
     NRL_TRY(data_loader_step(r->train_loader, step, &data));
-    *largest = data.micro[0];
-    for (int64_t m = 1; m < data.n_micro; m++)
-        if (data.micro[m]->n_tokens > (*largest)->n_tokens) *largest = data.micro[m];
+    *largest = data.micro_batch[0];
+    for (int64_t m = 1; m < data.n_micro_batches; m++)
+        if (data.micro_batch[m]->n_tokens > (*largest)->n_tokens) *largest = data.micro_batch[m];
     return NRL_OK;
 }
 
@@ -46,7 +46,7 @@ static nrl_status find_largest(run *r, nrl_batch **largest)
 /* The reference's log-probs, wherever they come from. */
 static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_tensor **column)
 {
-    const rehearsal *h = user;
+    const dry_run *h = user;
     const int64_t n = batch->n_rows;
     (void)set;
     *column = NULL;
@@ -57,7 +57,7 @@ static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_ten
 }
 
 /* As a rank alone would: strategies divide what the plan counts, not what a micro-batch holds. */
-static nrl_status bind(rehearsal *h)
+static nrl_status bind(dry_run *h)
 {
     run *r = h->r;
     const strategy none = {0};
@@ -78,7 +78,7 @@ static nrl_status bind(rehearsal *h)
     return storage_buffers_gradients(&spec) ? gradients_open(h->ctx, r->model, &h->work.gradients) : NRL_OK;
 }
 
-static nrl_status walk(rehearsal *h, nrl_batch *batch)
+static nrl_status walk(dry_run *h, nrl_batch *batch)
 {
     const int64_t one = 1;
     const ctx_metric *metrics;
@@ -86,34 +86,35 @@ static nrl_status walk(rehearsal *h, nrl_batch *batch)
     for (uint32_t k = 0; k < h->r->algorithm->n_terms; k++)
         NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &one, true, &h->work.seeds[k]));
     for (int32_t i = 0; i < h->r->model->n_params; i++)
-        nrl_param_set_fresh(h->r->model->params[i], h->r->model->params[i]->trained);
+        nrl_param_set_grad_is_empty(h->r->model->params[i], h->r->model->params[i]->trained);
     NRL_TRY(work_schedule(&h->work, 1));
     NRL_TRY(work_train(&h->work, &batch, h->totals));
     return ctx_take_metrics(h->ctx, &metrics, &n);
 }
 
 /* Optimizers may take room for a parameter at a time. */
-static nrl_status update(rehearsal *h)
+static nrl_status update(dry_run *h)
 {
     run *r = h->r;
     nrl_slice *slices;
     int64_t n;
     nrl_status st = NRL_OK;
-    const nrl_step_block block = {.size = sizeof block, .step = 1, .lr = 0, .grad_scale = 1};
+    const nrl_step_params example = {.size = sizeof example, .step = 1, .lr = 0, .grad_scale = 1};
     if (nrl_mesh_world(r->mesh) > 1) return NRL_OK; /* its slices are of what the rank holds */
     NRL_TRY(slices_build(r->model, r->mesh, r->optimizer->n_states, &h->memory, &slices, &n));
     for (int64_t i = 0; i < n && st == NRL_OK; i++) {
         ctx_scope_begin(h->ctx);
-        st = slices_update(h->ctx, r->optimizer, r->optimizer_self, &slices[i], &block);
+        st = slices_update(h->ctx, r->optimizer, r->optimizer_self, &slices[i], &example);
         ctx_scope_end(h->ctx);
     }
     return st;
 }
 
-static void close_rehearsal(rehearsal *h)
+static void close_dry_run(dry_run *h)
 {
     if (h->ctx) {
-        for (int k = 0; k < NRL_MAX_TERMS; k++) tensor_release(h->ctx, h->totals[k]);
+        for (int k = 0; k < NRL_MAX_TERMS; k++)
+            tensor_release(h->ctx, h->totals[k]);
         (void)ctx_set_batch(h->ctx, NULL);
         work_close(&h->work);
         storage_free(h->ctx, h->r->model, &h->storage);
@@ -123,7 +124,7 @@ static void close_rehearsal(rehearsal *h)
     arena_free(&h->memory);
 }
 
-static nrl_status rehearse(rehearsal *h, step_estimate *out)
+static nrl_status rehearse(dry_run *h, step_estimate *out)
 {
     nrl_batch *batch;
     ctx_memory held, most;
@@ -143,10 +144,10 @@ static nrl_status rehearse(rehearsal *h, step_estimate *out)
 void estimate_step(run *r)
 {
     bool whole = nrl_mesh_world(r->mesh) == mesh_n_batches(r->mesh);
-    rehearsal h = {.r = r};
+    dry_run h = {.r = r};
     r->estimate = (step_estimate){0};
     if (r->algorithm_is_script || !whole || !r->train_loader) return;
     h.device = shape_device(r->backend->stream_create ? DEVICE_BYTES : 0);
     r->estimate.known = rehearse(&h, &r->estimate) == NRL_OK;
-    close_rehearsal(&h);
+    close_dry_run(&h);
 }

@@ -17,14 +17,15 @@ static nrl_status evaluate_batches(run *r, double *sums, double *weights, double
     for (int64_t s = 0; s < steps && st == NRL_OK; s++) {
         data_step data;
         st = data_loader_step(r->eval_loader, s, &data);
-        for (int64_t m = 0; st == NRL_OK && m < data.n_micro; m++) {
+        for (int64_t m = 0; st == NRL_OK && m < data.n_micro_batches; m++) {
             double w[NRL_MAX_TERMS] = {0};
-            if (!data.micro[m]->is_tail) {
-                r->algorithm->weight(r->algorithm_self, data.micro[m], w);
-                *tokens += (double)data.micro[m]->n_tokens;
+            if (!data.micro_batch[m]->is_tail) {
+                r->algorithm->weight(r->algorithm_self, data.micro_batch[m], w);
+                *tokens += (double)data.micro_batch[m]->n_tokens;
             }
-            for (uint32_t k = 0; k < r->algorithm->n_terms; k++) weights[k] += w[k];
-            st = work_evaluate(&r->work, data.micro[m], totals);
+            for (uint32_t k = 0; k < r->algorithm->n_terms; k++)
+                weights[k] += w[k];
+            st = work_evaluate(&r->work, data.micro_batch[m], totals);
         }
     }
     for (uint32_t k = 0; k < r->algorithm->n_terms; k++) {
@@ -39,8 +40,7 @@ static nrl_status evaluate(run *r, const nrl_value **values, size_t *n_values)
     double sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0}, tokens = 0, loss = 0;
     double start = now_seconds();
     size_t n = 0;
-    if (!r->eval_data)
-        return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
+    if (!r->eval_data) return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
     metrics_reset(r);
     nrl_status st = strategy_average_begin(&r->strategy, r->ctx);
     run_inside was = run_enter(r, INSIDE_LOSS);
@@ -50,7 +50,7 @@ static nrl_status evaluate(run *r, const nrl_value **values, size_t *n_values)
     if (st == NRL_OK) st = metrics_collect(r);
     if (st == NRL_OK) st = ranks_end_evaluation(r, sums, weights, &tokens);
     if (st != NRL_OK) {
-        nrl_note("evaluation after step %lld", (long long)r->progress.step);
+        nrl_add_context("evaluation after step %lld", (long long)r->progress.step);
         return st;
     }
     for (uint32_t k = 0; k < r->algorithm->n_terms; k++)
@@ -72,8 +72,10 @@ static nrl_status evaluate_file(run *r, const char *file, const nrl_value **valu
     data_plan *plan = r->eval_plan;
     data_loader *loader = r->eval_loader;
     if (r->reference && r->reference_options.reference == REFERENCE_CACHED)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot evaluate '%s': algorithm.reference: cached knows data.train and data.eval "
-                                        "alone\nhint: algorithm.reference: online computes any file's", file);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot evaluate '%s': algorithm.reference: cached knows data.train and data.eval "
+                        "alone\nhint: algorithm.reference: online computes any file's",
+                        file);
     r->eval_data = NULL;
     r->eval_plan = NULL;
     r->eval_loader = NULL;
@@ -117,8 +119,9 @@ static nrl_status judge(run *r)
     const char *metric = r->config.checkpoint.metric;
     const nrl_value *v = find(r, metric);
     if (!v)
-        return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is not a value of the evaluation; "
-                                        "it has eval_loss and the algorithm's metrics as eval_NAME",
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "checkpoint.metric: '%s' is not a value of the evaluation; "
+                        "it has eval_loss and the algorithm's metrics as eval_NAME",
                         metric);
     run_progress *p = &r->progress;
     if (is_better(r, v->value)) {
@@ -140,12 +143,14 @@ nrl_status best_resume(run *r)
     double metric;
     int32_t is_there = 1;
     if (!p->best_step || r->config.checkpoint.export != CONFIG_EXPORT_BEST) return NRL_OK;
-    if (run_leads(r)) {
+    if (run_is_rank0(r)) {
         char *dir = checkpoint_dir_of(r->config.out, p->best_step);
         is_there = checkpoint_look(dir, &step, &metric) == NRL_OK;
         if (!is_there)
-            nrl_warn("the best step so far, %lld, has no checkpoint in '%s': the best is looked for among the steps to come "
-                     "(checkpoint.export: best)", (long long)p->best_step, r->config.out);
+            nrl_warn(
+                "the best step so far, %lld, has no checkpoint in '%s': the best is looked for among the steps to come "
+                "(checkpoint.export: best)",
+                (long long)p->best_step, r->config.out);
         free(dir);
     }
     NRL_TRY(mesh_broadcast(r->mesh, "best checkpoint", 0, &is_there, sizeof is_there));

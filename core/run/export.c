@@ -6,7 +6,7 @@
 #include "run/merge.h"
 #include "run/origin.h"
 #include "run/ranks.h"
-#include "run/source.h"
+#include "run/inference_model.h"
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -25,7 +25,8 @@ static nrl_status live_matrix(void *user, const char *name, int64_t n, float *ou
 static nrl_status save_weights(run *r, const char *dir, const save_options *o)
 {
     storage_view view = {r->ctx, r->mesh};
-    merge merged = {.base = storage_gather, .base_user = &view, .set = r->model->adapters, .matrix = live_matrix, .user = r};
+    merge merged = {
+        .base = storage_gather, .base_user = &view, .set = r->model->adapters, .matrix = live_matrix, .user = r};
     if (!r->model->adapters) return model_save(dir, r->model, storage_gather, &view, o);
     nrl_status st = model_save(dir, r->model, merge_read, &merged, o);
     merge_free(&merged);
@@ -50,7 +51,8 @@ static nrl_status save_saved_adapters(run *r, const char *from, const char *dir,
 {
     storage_view view = {r->ctx, r->mesh};
     saved_weights saved = {.r = r};
-    merge merged = {.base = storage_gather, .base_user = &view, .set = r->model->adapters, .matrix = saved_matrix, .user = &saved};
+    merge merged = {
+        .base = storage_gather, .base_user = &view, .set = r->model->adapters, .matrix = saved_matrix, .user = &saved};
     NRL_TRY(checkpoint_open_signed(from, r->public_key, &saved.stream.c));
     nrl_status st = model_save(dir, r->model, merge_read, &merged, o);
     merge_free(&merged);
@@ -102,7 +104,8 @@ static nrl_status export_add_file(void *user, const char *name, const char *text
 {
     export_files *f = user;
     size_t room = sizeof f->o->replaced / sizeof *f->o->replaced;
-    if (f->n + 1 == room) return nrl_fail(NRL_ERR_PLUGIN, "cannot export the chat template: more than %zu files change", room - 1);
+    if (f->n + 1 == room)
+        return nrl_fail(NRL_ERR_PLUGIN, "cannot export the chat template: more than %zu files change", room - 1);
     f->o->replaced[f->n++] = (save_file){arena_strdup(f->a, name), text ? arena_strdup(f->a, text) : NULL};
     return NRL_OK;
 }
@@ -118,20 +121,20 @@ nrl_status export_to(run *r, const char *from, const char *dir)
 {
     arena a = {0};
     save_options o = {.dtype = run_compute(r),
-                         .copy_from = r->tokenizer ? r->tokenizer->info.folder : r->tokenizer_dir,
-                         .discard = !run_leads(r),
-                         .overwrite = claims_has_path(&r->claims, dir),
-                         .inputs = &r->claims.inputs};
+                      .copy_from = r->tokenizer ? r->tokenizer->info.folder : r->tokenizer_dir,
+                      .discard = !run_is_rank0(r),
+                      .overwrite = claims_has_path(&r->claims, dir),
+                      .inputs = &r->claims.inputs};
     format_scope formats = r->formats;
     formats.name = r->config.checkpoint.export_format;
     nrl_status st = format_for_writing(&formats, NRL_HOLDS_MODEL, r->origin.format, &o.format);
     if (st == NRL_OK) st = export_set_template(&a, r->tokenizer, export_template(r, &a), &o);
     if (st == NRL_OK) st = from ? save_saved_weights(r, from, dir, &o) : save_current_weights(r, dir, &o);
     arena_free(&a);
-    bool is_new = st == NRL_OK && run_leads(r) && !o.overwrite; /* it is there, whatever becomes of the marker */
+    bool is_new = st == NRL_OK && run_is_rank0(r) && !o.overwrite; /* it is there, whatever becomes of the marker */
     if (is_new && claims_add(&r->claims, config_absolute(&r->memory, dir)) != NRL_OK) nrl_warn("%s", nrl_error_text());
     if (st == NRL_OK) st = mesh_barrier(r->mesh, "export"); /* it is there for every rank's next call */
-    if (st != NRL_OK) nrl_note("exporting to '%s'", dir);
+    if (st != NRL_OK) nrl_add_context("exporting to '%s'", dir);
     return st;
 }
 

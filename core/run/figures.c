@@ -1,5 +1,5 @@
 /*
- * figures.c - what `nrl bench`, `nrl profile` and scripts ask a run about its speed and memory.
+ * stats.c - what `nrl bench`, `nrl profile` and scripts ask a run about its speed and memory.
  */
 #include "run/internal.h"
 #include <stdlib.h>
@@ -38,8 +38,10 @@ static nrl_status phase_times(run *r, nrl_phase_times *fill)
     ctx_profile_phases(r->ctx, fill);
     double *all = mem_alloc((size_t)n * sizeof fill->seconds);
     nrl_status st = NRL_OK;
-    if (n > 1) st = mesh_exchange(r->mesh, "phases", fill->seconds, sizeof fill->seconds, all);
-    else memcpy(all, fill->seconds, sizeof fill->seconds);
+    if (n > 1)
+        st = mesh_exchange(r->mesh, "phases", fill->seconds, sizeof fill->seconds, all);
+    else
+        memcpy(all, fill->seconds, sizeof fill->seconds);
     for (int p = 0; p < NRL_PHASE_COUNT; p++) {
         fill->least[p] = fill->most[p] = all[p];
         for (int32_t i = 1; i < n; i++) {
@@ -86,22 +88,22 @@ static void info_of(const run *r, nrl_run_info *fill)
     const int64_t width = (int64_t)nrl_dtype_size(run_compute(r));
     int64_t trained = r->env.evaluate_only ? 0 : model_n_trained(r->model);
     *fill = (nrl_run_info){.parameters = model_n_params(r->model),
-                          .trained_parameters = trained,
-                          .trained_bytes = trained * width,
-                          .frozen_bytes = (model_n_params(r->model) - trained) * width,
-                          .weight_bytes = s->work_bytes,
-                          .master_bytes = s->master_bytes,
-                          .gradient_bytes = s->gradient_bytes,
-                          .optimizer_bytes = s->state_bytes,
-                          .reference_bytes = r->reference ? reference_bytes(r->reference) : 0,
-                          .strategy_bytes = r->strategy.plan.buffer_bytes,
-                          .used_peak_bytes = (int64_t)memory.peak_bytes,
-                          .reserved_peak_bytes = (int64_t)memory.reserved_peak_bytes,
-                          .peak_rss = usage.ru_maxrss * 1024,
-                          .ranks = nrl_mesh_world(r->mesh),
-                          .on_device = !r->device.facts.host_memory,
-                          .clock = ctx_profile_clock(r->ctx),
-                          .device = r->device.facts};
+                           .trained_parameters = trained,
+                           .trained_bytes = trained * width,
+                           .frozen_bytes = (model_n_params(r->model) - trained) * width,
+                           .weight_bytes = s->work_bytes,
+                           .master_bytes = s->master_bytes,
+                           .gradient_bytes = s->gradient_bytes,
+                           .optimizer_bytes = s->state_bytes,
+                           .reference_bytes = r->reference ? reference_bytes(r->reference) : 0,
+                           .strategy_bytes = r->strategy.plan.buffer_bytes,
+                           .used_peak_bytes = (int64_t)memory.peak_bytes,
+                           .reserved_peak_bytes = (int64_t)memory.reserved_peak_bytes,
+                           .peak_rss = usage.ru_maxrss * 1024,
+                           .ranks = nrl_mesh_world(r->mesh),
+                           .on_device = !r->device.info.host_memory,
+                           .clock = ctx_profile_clock(r->ctx),
+                           .device = r->device.info};
     int64_t held = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + fill->reference_bytes +
                    fill->strategy_bytes;
     fill->activation_bytes = fill->used_peak_bytes > held ? fill->used_peak_bytes - held : 0;

@@ -39,7 +39,8 @@ nrl_node *fingerprint_node(arena *a, const run *r)
     node_append_int(a, map, "total_steps", r->total_steps);
     if (!r->model->adapters) return map;
     put_text(a, map, "base", r->base_key);
-    node_append(a, map, r->model->adapters->table->plugin.name, node_without(a, r->model->adapters->settings, "adapter"));
+    node_append(a, map, r->model->adapters->table->plugin.name,
+                node_without(a, r->model->adapters->settings, "adapter"));
     return map;
 }
 
@@ -65,7 +66,8 @@ static void tell_lists(differences *d, const char *key, const nrl_node *was, con
     }
     if (n != m) buffer_print(&d->lines, "\n  %s%s: had %zu entries, has %zu", d->prefix, key, m, n);
     if (differ)
-        buffer_print(&d->lines, "\n  %s%s: %zu of %zu differ, the first %s", d->prefix, key, differ, n < m ? n : m, first);
+        buffer_print(&d->lines, "\n  %s%s: %zu of %zu differ, the first %s", d->prefix, key, differ, n < m ? n : m,
+                     first);
     free(first);
 }
 
@@ -126,10 +128,12 @@ static nrl_status compare_rates(const run *r, const checkpoint *c, differences *
     for (int64_t s = done; s < is; s++) {
         double old = schedule_rate(&before, s), new = schedule_rate(&r->schedule, s);
         if (old == new) continue;
-        buffer_print(&d->lines,
-                     "\n  %s: was %lld, is now %lld: schedule %s depends on it, and would give step %lld the rate %.3g where "
-                     "it gave %.3g", r->config.train.steps ? "train.steps" : "steps of train.epochs", (long long)was,
-                     (long long)is, r->config.schedule.name, (long long)(s + 1), new, old);
+        buffer_print(
+            &d->lines,
+            "\n  %s: was %lld, is now %lld: schedule %s depends on it, and would give step %lld the rate %.3g where "
+            "it gave %.3g",
+            r->config.train.steps ? "train.steps" : "steps of train.epochs", (long long)was, (long long)is,
+            r->config.schedule.name, (long long)(s + 1), new, old);
         break;
     }
     return NRL_OK;
@@ -146,11 +150,13 @@ nrl_status fingerprint_check(const run *r, const checkpoint *c)
     d.prefix = "config.json: ";
     config_compare_trees("", checkpoint_node(c, "model"), r->model->config, tell_of_model, &d);
     if (st == NRL_OK && d.lines.size && r->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)
-        st = nrl_fail(NRL_ERR_CONFIG,
-                      "the checkpoint was written by a run with other settings:%s\n"
-                      "hint: checkpoint.mismatch=warn goes on with those of now, another `out` starts afresh, model.path takes "
-                      "the weights alone; `nrl describe` names what is compared", d.lines.text);
-    else if (st == NRL_OK && d.lines.size && run_leads(r))
+        st = nrl_fail(
+            NRL_ERR_CONFIG,
+            "the checkpoint was written by a run with other settings:%s\n"
+            "hint: checkpoint.mismatch=warn goes on with those of now, another `out` starts afresh, model.path takes "
+            "the weights alone; `nrl describe` names what is compared",
+            d.lines.text);
+    else if (st == NRL_OK && d.lines.size && run_is_rank0(r))
         nrl_warn("the checkpoint was written by a run with other settings:%s", d.lines.text);
     buffer_free(&d.lines);
     return st;

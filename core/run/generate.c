@@ -13,14 +13,14 @@ enum { GROUP_SEQUENCES = 128, GROUP_TOKENS = 16384 };
 typedef struct {
     work *work;
     const generate_options *options;
-    size_t first, n;            /* prompts [first, first + n) */
+    size_t first, n; /* prompts [first, first + n) */
     const int32_t *const *prompts;
     const int64_t *lengths;
     generate_result *results;
-    bool *ended;                /* [n] */
+    bool *ended; /* [n] */
     kv_cache *cache;
-    float *logits;              /* [V] scratch of one row */
-    uint32_t *order;            /* [V] scratch of top-p */
+    float *logits;   /* [V] scratch of one row */
+    uint32_t *order; /* [V] scratch of top-p */
     int64_t vocab;
 } group;
 
@@ -68,7 +68,8 @@ static int32_t draw(group *g, float *logits, double u)
         double kept = 0;
         int64_t k = 0;
         qsort_r(g->order, (size_t)n, sizeof *g->order, by_logit_down, logits);
-        while (k < n && kept < g->options->top_p * total) kept += logits[g->order[k++]];
+        while (k < n && kept < g->options->top_p * total)
+            kept += logits[g->order[k++]];
         n = k;
         total = kept;
     }
@@ -100,13 +101,14 @@ static nrl_batch *make_batch(const group *g, bool prefill)
 {
     const int32_t *ids;
     int64_t total = 0, at = 0, position;
-    for (size_t i = 0; i < g->n; i++) total += input_of(g, i, prefill, &ids, &position);
+    for (size_t i = 0; i < g->n; i++)
+        total += input_of(g, i, prefill, &ids, &position);
     nrl_batch *b = batch_new(total, 0, (int64_t)g->n);
-    b->n_blocks = (int64_t)g->n;
+    b->n_examples = (int64_t)g->n;
     for (size_t i = 0; i < g->n; i++) {
         int64_t n = input_of(g, i, prefill, &ids, &position);
         b->cu_seqlens[i] = (int32_t)at;
-        b->segment_block[i] = (int32_t)i;
+        b->segment_example[i] = (int32_t)i;
         for (int64_t t = 0; t < n; t++, at++) {
             b->tokens[at] = ids[t];
             b->positions[at] = (int32_t)(position + t);
@@ -147,7 +149,8 @@ static nrl_status check_logits(const float *row, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         if (isnan(row[i]) || row[i] == INFINITY)
-            return nrl_fail(NRL_ERR_DATA, "cannot choose a token: the logit of token %lld is %g; are the model's weights finite?",
+            return nrl_fail(NRL_ERR_DATA,
+                            "cannot choose a token: the logit of token %lld is %g; are the model's weights finite?",
                             (long long)i, (double)row[i]);
     return NRL_OK;
 }
@@ -164,11 +167,13 @@ static nrl_status pass(group *g, bool prefill)
     }
     nrl_status st = work_hidden(g->work, b, take_logits, &l);
     int32_t chosen[GROUP_SEQUENCES] = {0};
-    for (int32_t k = 0; st == NRL_OK && l.logits && k < l.n; k++) st = check_logits(l.logits + k * l.stride, g->vocab);
+    for (int32_t k = 0; st == NRL_OK && l.logits && k < l.n; k++)
+        st = check_logits(l.logits + k * l.stride, g->vocab);
     for (int32_t k = 0; st == NRL_OK && l.logits && k < l.n; k++)
         chosen[k] = choose(g, (size_t)l.owner[k], l.logits + k * l.stride);
     if (st == NRL_OK) st = stage_share(&g->work->stage, g->work->ctx, chosen, l.n);
-    for (int32_t k = 0; st == NRL_OK && k < l.n; k++) take_token(g, (size_t)l.owner[k], chosen[k]);
+    for (int32_t k = 0; st == NRL_OK && k < l.n; k++)
+        take_token(g, (size_t)l.owner[k], chosen[k]);
     free(l.logits);
     ctx_set_batch(g->work->ctx, NULL);
     batch_free(b);
@@ -189,14 +194,14 @@ static nrl_status run_group(group *g)
     int64_t longest = 0;
     g->ended = ended;
     for (size_t i = 0; i < g->n; i++) {
-        g->results[i] = (generate_result){
-            .ids = mem_alloc((size_t)g->options->max_tokens * sizeof(int32_t))};
+        g->results[i] = (generate_result){.ids = mem_alloc((size_t)g->options->max_tokens * sizeof(int32_t))};
         if (g->lengths[i] > longest) longest = g->lengths[i];
     }
     NRL_TRY(kv_cache_create(ctx, (int64_t)g->n, longest + g->options->max_tokens, &g->cache));
     ctx_set_cache(ctx, g->cache);
     nrl_status st = NRL_OK;
-    for (bool prefill = true; st == NRL_OK && !all_ended(g); prefill = false) st = pass(g, prefill);
+    for (bool prefill = true; st == NRL_OK && !all_ended(g); prefill = false)
+        st = pass(g, prefill);
     ctx_set_cache(ctx, NULL);
     kv_cache_destroy(ctx, g->cache);
     return st;
@@ -204,7 +209,7 @@ static nrl_status run_group(group *g)
 
 static nrl_status check(const work *w, const int64_t *lengths, size_t n, const generate_options *o)
 {
-    int64_t most = w->policy->facts.max_positions;
+    int64_t most = w->policy->info.max_positions;
     for (size_t i = 0; i < n; i++) {
         if (lengths[i] < 1) return nrl_fail(NRL_ERR_CONFIG, "prompt %zu is empty: it needs at least one token", i + 1);
         if (most > 0 && lengths[i] + o->max_tokens > most)
@@ -216,8 +221,8 @@ static nrl_status check(const work *w, const int64_t *lengths, size_t n, const g
     return NRL_OK;
 }
 
-nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengths, size_t n,
-                    const generate_options *o, generate_result *results)
+nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengths, size_t n, const generate_options *o,
+                    generate_result *results)
 {
     int64_t head_rows = nrl_param_part(w->policy->head.weight, 0)->dims[0];
     int64_t vocab = o->vocab_size > 0 && o->vocab_size < head_rows ? o->vocab_size : head_rows;
@@ -232,9 +237,16 @@ nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengt
         int64_t tokens = 0;
         while (i + k < n && k < GROUP_SEQUENCES && (!k || tokens + lengths[i + k] <= GROUP_TOKENS))
             tokens += lengths[i + k++];
-        group g = {.work = w, .options = o, .first = i, .n = k, .prompts = prompts + i,
-                   .lengths = lengths + i, .results = results + i, .logits = logits,
-                   .order = order, .vocab = vocab};
+        group g = {.work = w,
+                   .options = o,
+                   .first = i,
+                   .n = k,
+                   .prompts = prompts + i,
+                   .lengths = lengths + i,
+                   .results = results + i,
+                   .logits = logits,
+                   .order = order,
+                   .vocab = vocab};
         st = run_group(&g);
         i += k;
     }

@@ -38,17 +38,17 @@ static int64_t rows_of(int64_t segment)
     return 2 + segment * 7 % 4;
 }
 
-/* Blocks [first, first + n): segments of 2 to 5 scored rows, each with one token before. */
+/* Blocks [first, first + n): segments of 2 to 5 target positions, each with one token before. */
 static nrl_batch *make_batch(const checker *c, int64_t first, int64_t n)
 {
-    int64_t sides = c->loss->block_kind == 1 ? 2 : 1, n_rows = 0, row = 0, token = 0;
+    int64_t sides = c->loss->example_kind == 1 ? 2 : 1, n_rows = 0, row = 0, token = 0;
     for (int64_t s = first * sides; s < (first + n) * sides; s++)
         n_rows += rows_of(s);
     nrl_batch *b = batch_new(n_rows + n * sides, n_rows, n * sides);
-    b->n_blocks = n;
+    b->n_examples = n;
     for (int64_t s = 0; s < n * sides; s++) {
         int64_t id = first * sides + s;
-        b->segment_block[s] = (int32_t)(s / sides);
+        b->segment_example[s] = (int32_t)(s / sides);
         b->segment_side[s] = (int32_t)(s % sides);
         for (int64_t i = 0; i <= rows_of(id); i++, token++) {
             b->tokens[token] = (int32_t)(value_of(id * 8 + i, 0) * VOCAB);
@@ -70,9 +70,8 @@ static nrl_batch *make_batch(const checker *c, int64_t first, int64_t n)
     return b;
 }
 
-/* Values of a column of scored rows: log-probs in (-3, 0), others in (0, 3). */
-static void fill_column(const nrl_batch *b, int64_t first_segment, int64_t column, double sign,
-                        float *values)
+/* Values of a column of target positions: log-probs in (-3, 0), others in (0, 3). */
+static void fill_column(const nrl_batch *b, int64_t first_segment, int64_t column, double sign, float *values)
 {
     for (int64_t i = 0, k = 0; i < b->n_rows; i++, k++) {
         if (i && b->row_segment[i] != b->row_segment[i - 1]) k = 0;
@@ -83,8 +82,7 @@ static void fill_column(const nrl_batch *b, int64_t first_segment, int64_t colum
 
 /* ---- calling the loss ---- */
 
-static nrl_status set_column(checker *c, nrl_batch *b, const char *name, const float *values,
-                             nrl_tensor **out)
+static nrl_status set_column(checker *c, nrl_batch *b, const char *name, const float *values, nrl_tensor **out)
 {
     nrl_tensor *t;
     NRL_TRY(nrl_tensor_from_host(c->ctx, NRL_DTYPE_F32, 1, &b->n_rows, values, &t));
@@ -93,8 +91,7 @@ static nrl_status set_column(checker *c, nrl_batch *b, const char *name, const f
     return NRL_OK;
 }
 
-static nrl_status set_columns(checker *c, nrl_batch *b, int64_t first_segment, const float *logps,
-                              nrl_tensor **leaf)
+static nrl_status set_columns(checker *c, nrl_batch *b, int64_t first_segment, const float *logps, nrl_tensor **leaf)
 {
     static const char *const others[] = {"ref_logps", "entropy", "sum_p2"};
     float values[MOST_ROWS];
@@ -106,8 +103,8 @@ static nrl_status set_columns(checker *c, nrl_batch *b, int64_t first_segment, c
 }
 
 /* The sum of all terms for these log-probs; with `grad` also its gradient. */
-static nrl_status evaluate(checker *c, nrl_batch *b, int64_t first_segment, const float *logps,
-                           double *sum, double *grad)
+static nrl_status evaluate(checker *c, nrl_batch *b, int64_t first_segment, const float *logps, double *sum,
+                           double *grad)
 {
     nrl_tensor *leaf, *sums[NRL_MAX_TERMS] = {0}, *ones[NRL_MAX_TERMS], *back = NULL;
     const int64_t one = 1;
@@ -124,8 +121,7 @@ static nrl_status evaluate(checker *c, nrl_batch *b, int64_t first_segment, cons
         double value;
         st = nrl_tensor_fetch(c->ctx, sums[k], &value, 1);
         *sum += value;
-        if (st == NRL_OK)
-            st = nrl_tensor_from_host(c->ctx, NRL_DTYPE_F32, 1, &one, &unit, &ones[k]);
+        if (st == NRL_OK) st = nrl_tensor_from_host(c->ctx, NRL_DTYPE_F32, 1, &one, &unit, &ones[k]);
     }
     if (st != NRL_OK || !grad) goto done;
     NRL_TRY_DONE(tape_backward(c->ctx, t, sums, ones, (int)c->loss->n_terms, &leaf, &back, 1));
@@ -138,8 +134,7 @@ done:
 }
 
 /* The same in a scope of its own, with fetched metrics thrown away. */
-static nrl_status try(checker *c, nrl_batch *b, int64_t first_segment, const float *logps,
-                      double *sum, double *grad)
+static nrl_status try(checker *c, nrl_batch *b, int64_t first_segment, const float *logps, double *sum, double *grad)
 {
     const ctx_metric *metrics;
     int64_t n;
@@ -185,7 +180,7 @@ static nrl_status part(checker *c, int64_t first, int64_t n, double *sum, double
     float logps[MOST_ROWS];
     double weights[NRL_MAX_TERMS] = {0};
     nrl_batch *b = make_batch(c, first, n);
-    int64_t first_segment = first * (c->loss->block_kind == 1 ? 2 : 1);
+    int64_t first_segment = first * (c->loss->example_kind == 1 ? 2 : 1);
     fill_column(b, first_segment, 2, -1, logps);
     c->loss->weight(c->self, b, weights);
     nrl_status st = try(c, b, first_segment, logps, sum, NULL);
@@ -200,11 +195,10 @@ static nrl_status part(checker *c, int64_t first, int64_t n, double *sum, double
 static nrl_status compare_parts(const checker *c, const char *what, double all, double x, double y)
 {
     if (fabs(all - (x + y)) <= 1e-4 * fmax(1, fabs(all))) return NRL_OK;
-    return nrl_fail(
-        NRL_ERR_CONFIG,
-        "loss '%s': the %s of a batch is %.6g, of its halves %.6g and %.6g: expected a "
-        "sum over blocks\nhint: use :sum(), not :mean(); the core divides by the weight",
-        c->loss->plugin.name, what, all, x, y);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "loss '%s': the %s of a batch is %.6g, of its halves %.6g and %.6g: expected a "
+                    "sum over examples\nhint: use :sum(), not :mean(); the core divides by the weight",
+                    c->loss->plugin.name, what, all, x, y);
 }
 
 static nrl_status check_sums(checker *c)
@@ -232,8 +226,8 @@ static nrl_status with_device(checker *c, const nrl_environment *env, const char
 {
     arena a = {0};
     nrl_component *component;
-    nrl_status st = nrl_component_open(env, NRL_KIND_BACKEND, "backend", node_string(&a, backend, strlen(backend)),
-                                       &component);
+    nrl_status st =
+        nrl_component_open(env, NRL_KIND_BACKEND, "backend", node_string(&a, backend, strlen(backend)), &component);
     if (st != NRL_OK) goto done;
     const nrl_backend *table = (const nrl_backend *)nrl_component_table(component);
     NRL_TRY_DONE(device_open(table, nrl_component_options(component), 0, &c->device));
@@ -252,10 +246,14 @@ nrl_status nrl_gradcheck(const nrl_environment *env, const nrl_algorithm *loss, 
 {
     nrl_gradcheck_options o = {0};
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
-    checker c = {.loss = loss, .self = self, .extra = o.extra, .n_extra = o.n_extra,
+    checker c = {.loss = loss,
+                 .self = self,
+                 .extra = o.extra,
+                 .n_extra = o.n_extra,
                  .tolerance = o.tolerance > 0 ? o.tolerance : 0.005};
-    if (o.n_extra > MAX_EXTRA) return nrl_fail(NRL_ERR_CONFIG, "cannot check loss '%s': %u extra columns; expected at most %d",
-                                               loss->plugin.name, o.n_extra, MAX_EXTRA);
+    if (o.n_extra > MAX_EXTRA)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot check loss '%s': %u extra columns; expected at most %d",
+                        loss->plugin.name, o.n_extra, MAX_EXTRA);
     nrl_status st = with_device(&c, env, o.backend);
     *worst = c.worst;
     return st;

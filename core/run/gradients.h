@@ -1,6 +1,6 @@
 /*
  * gradients.h - train.gradients: bf16. Backward adds in f32 as ever, into one buffer that units take turns
- * in; behind a unit's backward visit its gradients are rounded into GRAD, or added to what earlier
+ * in; behind a unit's backward action its gradients are rounded into GRAD_SHARD, or added to what earlier
  * micro-batches left there. So products, norms and embeddings keep their f32 sums, and a micro-batch costs
  * one rounding a unit. A strategy that reduces gradients itself (nrl/parallel.h) does the like itself.
  */
@@ -11,12 +11,12 @@
 #include <nrl/parallel.h>
 
 typedef struct {
-    nrl_tensor *buffer; /* f32, as large as the largest unit's trained parameters; NULL: closed */
-    nrl_tensor **views; /* [all uses], counted: those of unit u from first[u] on */
-    int32_t *first;     /* [n_units + 1] */
-    bool *fresh;        /* [n_params] GRAD holds nothing of this step yet; of the unit that is held */
+    nrl_tensor *buffer;  /* f32, as large as the largest unit's trained parameters; NULL: closed */
+    nrl_tensor **views;  /* [all uses], counted: those of unit u from first[u] on */
+    int32_t *first;      /* [n_units + 1] */
+    bool *grad_is_empty; /* [n_params] GRAD_SHARD holds nothing of this step yet; of the unit that is held */
     const model *m;
-    int32_t held;       /* unit whose gradients the buffer has; -1: none */
+    int32_t held; /* unit whose gradients the buffer has; -1: none */
 } gradients;
 
 /* Bytes of the buffer. */
@@ -25,10 +25,10 @@ int64_t gradients_bytes(const model *m);
 nrl_status gradients_open(nrl_ctx *ctx, const model *m, gradients *out);
 void gradients_close(nrl_ctx *ctx, gradients *g);
 
-/* Around a visit, inside the strategy's enter and leave: GRAD_ACC of what the unit uses is the buffer.
- * Outside, nrl_param_fresh says whether GRAD still holds nothing. [step] */
-void gradients_enter(gradients *g, const nrl_visit *visits, int64_t i);
-nrl_status gradients_leave(gradients *g, nrl_ctx *ctx, const nrl_visit *v);
+/* Around a action, inside the strategy's enter and leave: GRAD of what the unit uses is the buffer.
+ * Outside, nrl_param_grad_is_empty says whether GRAD_SHARD still holds nothing. [step] */
+void gradients_enter(gradients *g, const nrl_action *actions, int64_t i);
+nrl_status gradients_leave(gradients *g, nrl_ctx *ctx, const nrl_action *v);
 /* A step begins: what an earlier one left is nothing. */
 void gradients_forget(gradients *g);
 

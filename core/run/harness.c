@@ -1,7 +1,7 @@
 /*
  * harness.c - nrl/harness.h: contexts, batches and stores without a run around them.
  */
-#include "checkpoint/visitor.h"
+#include "checkpoint/state_io.h"
 #include "mesh/store.h"
 #include "tensor/ctx.h"
 #include <nrl/harness.h>
@@ -25,8 +25,10 @@ nrl_status nrl_harness_open(const nrl_backend *backend, const void *options, nrl
         st = ctx_create(&h->device, &h->ctx);
         if (st != NRL_OK) device_close(&h->device);
     }
-    if (st == NRL_OK) *out = h;
-    else free(h);
+    if (st == NRL_OK)
+        *out = h;
+    else
+        free(h);
     return st;
 }
 
@@ -65,18 +67,19 @@ nrl_status nrl_harness_batch_create(const nrl_harness_batch *spec, nrl_batch **o
         return nrl_fail(NRL_ERR_CONFIG, "cannot make a batch with %d extra values: expected at most %d", spec->n_extra,
                         BATCH_MAX_EXTRA);
     nrl_batch *b = batch_new(spec->n_tokens, spec->n_rows, spec->n_segments);
-    b->n_blocks = spec->n_blocks;
+    b->n_examples = spec->n_examples;
     harness_copy(b->tokens, spec->tokens, spec->n_tokens, sizeof *b->tokens);
     harness_copy(b->cu_seqlens, spec->cu_seqlens, spec->n_segments + 1, sizeof *b->cu_seqlens);
     harness_copy(b->row_token, spec->row_token, spec->n_rows, sizeof *b->row_token);
     harness_copy(b->row_target, spec->row_target, spec->n_rows, sizeof *b->row_target);
     harness_copy(b->row_segment, spec->row_segment, spec->n_rows, sizeof *b->row_segment);
     harness_copy(b->row_weight, spec->row_weight, spec->n_rows, sizeof *b->row_weight);
-    harness_copy(b->segment_block, spec->segment_block, spec->n_segments, sizeof *b->segment_block);
+    harness_copy(b->segment_example, spec->segment_example, spec->n_segments, sizeof *b->segment_example);
     harness_copy(b->segment_side, spec->segment_side, spec->n_segments, sizeof *b->segment_side);
     for (int64_t s = 0; s < spec->n_segments; s++) {
         b->segment_sample[s] = (int32_t)s;
-        for (int32_t t = b->cu_seqlens[s]; t < b->cu_seqlens[s + 1]; t++) b->positions[t] = t - b->cu_seqlens[s];
+        for (int32_t t = b->cu_seqlens[s]; t < b->cu_seqlens[s + 1]; t++)
+            b->positions[t] = t - b->cu_seqlens[s];
     }
     b->n_extra = spec->n_extra;
     for (int32_t i = 0; i < spec->n_extra; i++) {
@@ -92,8 +95,8 @@ nrl_status nrl_harness_batch_rows(const nrl_batch *b, int64_t begin, int64_t end
 {
     *out = NULL;
     if (begin < 0 || begin > end || end > b->n_rows)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot take rows %lld to %lld of a batch: expected 0 to %lld", (long long)begin,
-                        (long long)end, (long long)b->n_rows);
+        return nrl_fail(NRL_ERR_CONFIG, "cannot take rows %lld to %lld of a batch: expected 0 to %lld",
+                        (long long)begin, (long long)end, (long long)b->n_rows);
     *out = mem_alloc(sizeof **out);
     batch_rows(b, begin, end, *out);
     return NRL_OK;
@@ -101,8 +104,10 @@ nrl_status nrl_harness_batch_rows(const nrl_batch *b, int64_t begin, int64_t end
 
 void nrl_harness_batch_free(nrl_batch *b)
 {
-    if (b && b->parent) free(b); /* a view of rows borrows its arrays */
-    else if (b) batch_free(b);
+    if (b && b->parent)
+        free(b); /* a view of rows borrows its arrays */
+    else if (b)
+        batch_free(b);
 }
 
 void nrl_harness_batch_set_column(nrl_batch *b, const char *name, nrl_tensor *column)
@@ -146,7 +151,8 @@ void nrl_harness_forget(nrl_harness *h)
 nrl_status nrl_harness_backward(nrl_harness *h, nrl_tensor *const *outputs, nrl_tensor *const *grad_outputs,
                                 int n_outputs, nrl_tensor *const *inputs, nrl_tensor **input_grads, int n_inputs)
 {
-    if (!h->tape) return nrl_fail(NRL_ERR_CONFIG, "cannot walk back: nothing was recorded; nrl_harness_record comes first");
+    if (!h->tape)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot walk back: nothing was recorded; nrl_harness_record comes first");
     nrl_harness_stop(h);
     return tape_backward(h->ctx, h->tape, outputs, grad_outputs, n_outputs, inputs, input_grads, n_inputs);
 }
@@ -165,16 +171,16 @@ void nrl_harness_metric(const nrl_harness *h, int64_t i, uint32_t *index, double
     *weight = h->metrics[i].weight;
 }
 
-nrl_status nrl_harness_save_state(nrl_status (*state)(void *self, nrl_visitor *v), void *self, nrl_arena *memory,
+nrl_status nrl_harness_save_state(nrl_status (*state)(void *self, nrl_state_io *v), void *self, nrl_arena *memory,
                                   nrl_node **map)
 {
     *map = node_new(memory, NRL_NODE_MAP);
-    return state(self, &(nrl_visitor){.a = memory, .into = *map});
+    return state(self, &(nrl_state_io){.a = memory, .into = *map});
 }
 
-nrl_status nrl_harness_load_state(nrl_status (*state)(void *self, nrl_visitor *v), void *self, const nrl_node *map)
+nrl_status nrl_harness_load_state(nrl_status (*state)(void *self, nrl_state_io *v), void *self, const nrl_node *map)
 {
-    return state(self, &(nrl_visitor){.from = map});
+    return state(self, &(nrl_state_io){.from = map});
 }
 
 /* ---- a store ---- */
@@ -190,8 +196,10 @@ nrl_status nrl_harness_store_open(double timeout_s, nrl_harness_store **out)
     *out = NULL;
     nrl_status st = store_server_open("127.0.0.1", 0, &s->server);
     if (st == NRL_OK) st = store_connect("127.0.0.1", store_server_port(s->server), timeout_s, &s->client);
-    if (st == NRL_OK) *out = s;
-    else nrl_harness_store_close(s);
+    if (st == NRL_OK)
+        *out = s;
+    else
+        nrl_harness_store_close(s);
     return st;
 }
 

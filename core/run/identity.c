@@ -29,7 +29,8 @@ static nrl_status add_code(run *r, buffer *lines)
     buffer_print(lines, "build of nrl %s: %s\n", NRL_VERSION, core);
     if (r->algorithm_is_script)
         buffer_print(lines, "loss %s: %s\n", r->algorithm->plugin.name, r->algorithm->plugin.version);
-    else NRL_TRY(add_plugin(r, &r->algorithm->plugin, lines));
+    else
+        NRL_TRY(add_plugin(r, &r->algorithm->plugin, lines));
     NRL_TRY(add_plugin(r, &r->optimizer->plugin, lines));
     NRL_TRY(add_plugin(r, &r->backend->plugin, lines));
     if (r->collective) NRL_TRY(add_plugin(r, &r->collective->plugin, lines));
@@ -128,8 +129,9 @@ static nrl_status check_tokens(run *r)
     buffer lines = {0};
     add_tokens(r->train_data, "train", &lines);
     add_tokens(r->eval_data, "eval", &lines);
-    nrl_status st = mesh_compare(r->mesh, "tokens", lines.text ? lines.text : "",
-                                 "the files are equal: a template that writes the time, or a token cache of another build");
+    nrl_status st =
+        mesh_compare(r->mesh, "tokens", lines.text ? lines.text : "",
+                     "the files are equal: a template that writes the time, or a token cache of another build");
     buffer_free(&lines);
     return st;
 }

@@ -43,26 +43,26 @@ typedef struct {
 
 /* What a checkpoint holds beside tensors; plain numbers, see save.c. */
 typedef struct {
-    int64_t step;             /* finished steps, those left out by the NaN policy included */
+    int64_t step;             /* finished steps, those omitted by the NaN policy included */
     int64_t updates;          /* of the optimizer: what its bias correction counts */
     int64_t tokens;           /* trained on so far */
     int64_t skipped_in_a_row; /* NaN policy */
     int64_t evals_without_best;
-    double first_loss;        /* of the first step that updated; NaN = not known */
-    int64_t far_steps;        /* in a row, whose loss was train.diverge_factor times that */
-    double best;              /* of checkpoint.metric */
-    int64_t best_step;        /* 0 = none yet */
+    double first_loss; /* of the first step that updated; NaN = not known */
+    int64_t far_steps; /* in a row, whose loss was train.diverge_factor times that */
+    double best;       /* of checkpoint.metric */
+    int64_t best_step; /* 0 = none yet */
 } run_progress;
 
 /* Seconds of saves. */
 typedef struct {
-    /* of the one at hand */
+    /* of the current one */
     double start; /* the run waited: for the snapshot, or without checkpoint.async for all of it */
     double late;  /* the run waited later: for what was not written yet */
     /* of the last complete one */
-    double whole; /* until it was durable */
+    double whole;           /* until it was durable */
     double snapshot, stall; /* its `start`; with its `late` */
-    bool is_news; /* no record has told it yet */
+    bool is_unreported;     /* no record has told it yet */
 } save_times;
 
 /* What a step's largest micro-batch holds at its peak, beside what `storage` counts. */
@@ -75,83 +75,83 @@ struct nrl_run {
     nrl_environment env;
     arena memory;
     config_run config;
-    const nrl_node *tree;        /* what config was read from; while the run is opened, to name places */
-    config_problems *problems;   /* found before it was opened; until they are reported */
+    const nrl_node *tree;      /* what config was read from; while the run is opened, to name places */
+    config_problems *problems; /* found before it was opened; until they are reported */
     optim_options optimizer_options;
     plugin_host *host;
-    format_scope formats;        /* of weights on disk, by probe */
+    format_scope formats; /* of weights on disk, by probe */
 
-    nrl_mesh *mesh;              /* of one rank too, once open_mesh was called */
+    nrl_mesh *mesh; /* of one rank too, once open_mesh was called */
     const nrl_collective *collective;
     void *collective_options;
     strategy_choices strategy_choices;
-    strategy strategy;           /* the policy's */
+    strategy strategy; /* the policy's */
 
     device device;
     nrl_ctx *ctx;
-    arena model_memory;          /* config.json's tree */
-    model_origin origin;         /* of the weights */
-    const char *base_key;        /* of what adapters stand on, once it was asked for; NULL before */
-    const char *tokenizer_dir;   /* what came with them; NULL = nothing */
+    arena model_memory;        /* config.json's tree */
+    model_origin origin;       /* of the weights */
+    const char *base_key;      /* of what adapters stand on, once it was asked for; NULL before */
+    const char *tokenizer_dir; /* what came with them; NULL = nothing */
     model *model;
     storage storage;
-    step_estimate estimate;      /* of `nrl check` */
+    step_estimate estimate; /* of `nrl check` */
     work work;
 
     const nrl_algorithm *algorithm;
     void *algorithm_self;
     reference_options reference_options;
-    reference *reference;        /* NULL: the algorithm needs none */
-    const char *reference_key;   /* identity of its weights; NULL: none, or the policy's own */
-    bool algorithm_is_script;    /* its instance belongs to the script host */
+    reference *reference;      /* NULL: the algorithm needs none */
+    const char *reference_key; /* identity of its weights; NULL: none, or the policy's own */
+    bool algorithm_is_script;  /* its instance belongs to the script host */
     const nrl_optimizer *optimizer;
     void *optimizer_options_of_plugin, *optimizer_self;
     const nrl_backend *backend;
-    const char *passed_over;     /* "NAME: why", by `backend: auto`; NULL = none */
+    const char *skipped_backends; /* "NAME: why", by `backend: auto`; NULL = none */
     void *backend_options;
     schedule_options schedule_options;
     arena slice_memory;
     nrl_slice *slices;
-    bool *slice_counts;          /* [n_slices] no lower rank holds it too: its norm counts here */
+    bool *slice_counts; /* [n_slices] no lower rank holds it too: its norm counts here */
     int64_t n_slices;
     schedule schedule;
     loss_scale loss_scale;
-    double lr_override;          /* < 0 = the schedule's */
+    double lr_override; /* < 0 = the schedule's */
 
-    tokenizer *tokenizer;        /* NULL: pre-tokenized data only */
-    const chat_template *chat;   /* NULL: none that can be used */
-    const char *chat_problem;    /* why there is none */
+    tokenizer *tokenizer;      /* NULL: pre-tokenized data only */
+    const chat_template *chat; /* NULL: none that can be used */
+    const char *chat_problem;  /* why there is none */
     dataset *train_data, *eval_data;
     data_plan *train_plan, *eval_plan;
     data_loader *train_loader, *eval_loader;
     int64_t total_steps;
 
     telemetry telemetry;
-    bool plans;                  /* what it says are lines of the plan */
+    bool plans; /* what it says are lines of the plan */
     run_inside inside;
     run_progress progress;
     char *script_state;
     const char *stop_reason;
     bool finished;
-    claims claims;               /* rank 0's: what may be written in `out` */
-    int out_lock;                /* rank 0's hold of `out` until the run is finished; -1 = none */
+    claims claims;                     /* rank 0's: what may be written in `out` */
+    int out_lock;                      /* rank 0's hold of `out` until the run is finished; -1 = none */
     sign_secret_key *sign_key;         /* rank 0's, where checkpoint.sign; else NULL */
     const sign_public_key *public_key; /* checkpoint.public_key; NULL = none is demanded */
-    checkpoint_writer *writer;   /* NULL until the first save, or the trial before it */
-    int64_t last_saved;          /* step of the newest save, perhaps still being written; -1 = none */
-    int64_t last_save_step;      /* of last_save */
+    checkpoint_writer *writer;         /* NULL until the first save, or the trial before it */
+    int64_t last_saved;                /* step of the newest save, perhaps still being written; -1 = none */
+    int64_t last_save_step;            /* of last_save */
     save_times save_times;
-    bool hook_due;               /* the script has not heard of last_save yet */
+    bool hook_due; /* the script has not heard of last_save yet */
     double last_save_time;
-    bool save_by_clock;          /* checkpoint.every_minutes are over: rank 0's clock, told at a step's end */
-    int signal;                  /* that any rank got, told at a step's end; 0 = none */
-    const char *last_save;       /* folder of the newest complete one */
+    bool save_by_clock;    /* checkpoint.every_minutes are over: rank 0's clock, told at a step's end */
+    int signal;            /* that any rank got, told at a step's end; 0 = none */
+    const char *last_save; /* folder of the newest complete one */
 
-    run_metric *metrics;         /* [n_metrics] */
+    run_metric *metrics; /* [n_metrics] */
     uint32_t n_metrics;
     nrl_value *values, *eval_values; /* room for every metric and what the core adds */
     size_t values_room, n_values, n_eval_values;
-    bool best_is_largest;        /* of checkpoint.metric */
+    bool best_is_largest; /* of checkpoint.metric */
     /* of the current step, but for the first; bytes sent by this rank, operations that it computed */
     double started, data_seconds, comm_seconds, comm_bytes, flops;
     int64_t resumed_from, resumed_updates, resumed_tokens; /* steps, updates, tokens at the start of this process */
@@ -159,7 +159,8 @@ struct nrl_run {
 
 /* An event with these words: a line of the plan while that is made, else of news; and of any kind. */
 void run_say(run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void run_tell(run *r, nrl_run_event_kind kind, const char *path, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void run_tell(run *r, nrl_run_event_kind kind, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 const char *run_thousands(int64_t n); /* 1234567 -> "1,234,567", in one of a few rotating buffers */
 
 /* nrl_run_open of a tree; `problems` were found while it was read and are reported with the rest, NULL = none. */
@@ -170,30 +171,30 @@ void run_emit_text(void *user, const nrl_run_event *event); /* what comes by tel
 
 /* open.c and its parts; each checks what it can into `problems` before anything is opened. */
 nrl_status open_plugins(run *r, const nrl_node *config); /* open_plugins.c: options of everything */
-nrl_status open_mesh(run *r);    /* open_mesh.c: joins the other ranks */
+nrl_status open_mesh(run *r);                            /* open_mesh.c: joins the other ranks */
 /* Ranks that there are; for `nrl check` also those that the sizes of axes announce. */
 int32_t run_world(const run *r);
 /* Ranks of an axis of the config; what the others leave, where it has no size. */
 int32_t run_axis_size(const run *r, const config_axis *axis);
-bool run_leads(const run *r);    /* the rank that speaks, writes records and decides */
+bool run_is_rank0(const run *r); /* the rank that speaks, writes records and decides */
 nrl_status open_model(run *r);   /* open_model.c: architecture, from config.json */
 /* adapters.c: section lora; nothing without it */
-nrl_status adapters_open(run *r);     /* attaches them, before anything is planned */
-void adapters_say(run *r);            /* their lines of the plan */
-nrl_status adapters_base(run *r, const char **key); /* what they stand on; the same on all ranks, which all ask */
-nrl_status open_weights(run *r); /* open_model.c: their files mapped and compared with it */
+nrl_status adapters_open(run *r);                    /* attaches them, before anything is planned */
+void adapters_say(run *r);                           /* their lines of the plan */
+nrl_status adapters_base(run *r, const char **key);  /* what they stand on; the same on all ranks, which all ask */
+nrl_status open_weights(run *r);                     /* open_model.c: their files mapped and compared with it */
 nrl_status open_eval_file(run *r, const char *path); /* open_data.c: in the place of data.eval; eval_data is NULL */
 void close_eval(run *r);
-nrl_status open_text(run *r);    /* open_data.c: tokenizer and template */
+nrl_status open_text(run *r); /* open_data.c: tokenizer and template */
 nrl_status open_train_data(run *r);
 nrl_status open_eval_data(run *r);
-nrl_status open_loaders(run *r); /* after both: plans and loaders */
+nrl_status open_loaders(run *r);      /* after both: plans and loaders */
 const char *run_cache_folder(run *r); /* NULL: nothing may be left behind */
-nrl_status open_reference(run *r); /* open_device.c, after data and device */
+nrl_status open_reference(run *r);    /* open_device.c, after data and device */
 nrl_status look_at_reference(run *r); /* whether there is such a model: for `nrl check` */
-nrl_status open_device(run *r);  /* open_device.c: backend, storage, weights */
-nrl_status open_plan(run *r);    /* plan.c: says what is about to happen */
-void estimate_step(run *r);      /* estimate.c: by shapes alone; what cannot be walked so stays unknown */
+nrl_status open_device(run *r);       /* open_device.c: backend, storage, weights */
+nrl_status open_plan(run *r);         /* print_summary.c: says what is about to happen */
+void estimate_step(run *r);           /* estimate.c: by shapes alone; what cannot be walked so stays unknown */
 
 /* step.c */
 /* *done: rank 0's script stopped the run; no step was taken. */
@@ -255,7 +256,7 @@ nrl_status out_claim(run *r);
 nrl_status out_mark(run *r); /* once the loggers are open too: the marker says so */
 
 strategy_setup strategy_setup_of(const run *r); /* the policy's */
-nrl_dtype run_compute(const run *r); /* the dtype of WORK: train.precision */
-double now_seconds(void); /* monotonic */
+nrl_dtype run_compute(const run *r);            /* the dtype of WEIGHT: train.precision */
+double now_seconds(void);                       /* monotonic */
 
 #endif

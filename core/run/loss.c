@@ -1,6 +1,6 @@
 /*
- * loss.c - the seam between the head and an algorithm. Two ways to the same numbers: a loss that is a
- * sum over scored rows gets them chunk by chunk, so that logits are made once and never whole; any other
+ * loss.c - the tp_region between the head and an algorithm. Two ways to the same numbers: a loss that is a
+ * sum over target positions gets them chunk by chunk, so that logits are made once and never whole; any other
  * gets all log-probs of the batch on the tape, and the head keeps its logits for the way back or, beyond
  * train.logits_mb, makes them again.
  */
@@ -11,8 +11,10 @@
 static nrl_status add_total(work *w, uint32_t k, nrl_tensor *sum, nrl_tensor **totals)
 {
     nrl_tensor *next = sum;
-    if (totals[k]) NRL_TRY(nrl_op_binary(w->ctx, NRL_BINARY_ADD, totals[k], sum, &next));
-    else NRL_TRY(nrl_op_unary(w->ctx, NRL_UNARY_AFFINE, sum, 1.0, 0.0, &next));
+    if (totals[k])
+        NRL_TRY(nrl_op_binary(w->ctx, NRL_BINARY_ADD, totals[k], sum, &next));
+    else
+        NRL_TRY(nrl_op_unary(w->ctx, NRL_UNARY_AFFINE, sum, 1.0, 0.0, &next));
     tensor_release(w->ctx, totals[k]);
     totals[k] = tensor_retain(next);
     return NRL_OK;
@@ -28,7 +30,7 @@ static nrl_status call_loss(work *w, nrl_batch *batch, nrl_tensor **sums)
         if (!sums[k] || nrl_tensor_numel(sums[k]) != 1 || nrl_tensor_dtype(sums[k]) != NRL_DTYPE_F32)
             st = nrl_fail(NRL_ERR_PLUGIN, "term %u must be one f32 number, it %s", k,
                           sums[k] ? "has another shape or type" : "was not set");
-    if (st != NRL_OK) nrl_note("loss of '%s'", a->plugin.name);
+    if (st != NRL_OK) nrl_add_context("loss of '%s'", a->plugin.name);
     return st;
 }
 
@@ -48,7 +50,8 @@ static nrl_status set_columns(work *w, nrl_batch *batch, nrl_tensor *hidden)
 
 static nrl_status add_totals(work *w, nrl_tensor *const *sums, nrl_tensor **totals)
 {
-    for (uint32_t k = 0; k < w->algorithm->n_terms; k++) NRL_TRY(add_total(w, k, sums[k], totals));
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
+        NRL_TRY(add_total(w, k, sums[k], totals));
     return NRL_OK;
 }
 
@@ -57,9 +60,8 @@ typedef struct {
     nrl_tensor **totals;
 } chunk_call;
 
-/* One chunk of scored rows: a tape of its own from its log-probs to the sums and back. */
-static nrl_status chunk_loss(void *user, nrl_ctx *ctx, nrl_batch *chunk, nrl_tensor *logps,
-                             nrl_tensor **dlogps)
+/* One chunk of target positions: a tape of its own from its log-probs to the sums and back. */
+static nrl_status chunk_loss(void *user, nrl_ctx *ctx, nrl_batch *chunk, nrl_tensor *logps, nrl_tensor **dlogps)
 {
     chunk_call *call = user;
     work *w = call->work;
@@ -71,8 +73,7 @@ static nrl_status chunk_loss(void *user, nrl_ctx *ctx, nrl_batch *chunk, nrl_ten
     nrl_status st = call_loss(w, chunk, sums);
     ctx_tape_end(ctx);
     if (st == NRL_OK) st = add_totals(w, sums, call->totals);
-    if (st == NRL_OK)
-        st = tape_backward(ctx, t, sums, w->seeds, (int)w->algorithm->n_terms, &logps, dlogps, 1);
+    if (st == NRL_OK) st = tape_backward(ctx, t, sums, w->seeds, (int)w->algorithm->n_terms, &logps, dlogps, 1);
     tape_destroy(ctx, t);
     return st;
 }
@@ -83,42 +84,43 @@ static nrl_status separable_forward(work *w, nrl_tensor *hidden, nrl_tensor **to
     nrl_tensor *dhidden = NULL;
     ctx_tape_end(w->ctx);
     NRL_TRY(head_fused(w->ctx, &w->policy->head, hidden, chunk_loss, &call, &dhidden));
-    w->micro->grads = (nrl_carry){.tensors = {dhidden}, .n = 1};
+    w->micro_batch->grads = (nrl_carry){.tensors = {dhidden}, .n = 1};
     return NRL_OK;
 }
 
 static nrl_status coupled_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
 {
     nrl_tensor *sums[NRL_MAX_TERMS] = {0};
-    nrl_status st = set_columns(w, w->micro->batch, hidden);
-    if (st == NRL_OK) st = call_loss(w, w->micro->batch, sums);
+    nrl_status st = set_columns(w, w->micro_batch->batch, hidden);
+    if (st == NRL_OK) st = call_loss(w, w->micro_batch->batch, sums);
     ctx_tape_end(w->ctx);
     NRL_TRY(st);
     NRL_TRY(add_totals(w, sums, totals));
-    for (uint32_t k = 0; k < w->algorithm->n_terms; k++) w->micro->sums[k] = tensor_retain(sums[k]);
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
+        w->micro_batch->sums[k] = tensor_retain(sums[k]);
     return NRL_OK;
 }
 
 /* Only log-probs can be had chunk by chunk; other columns need the whole batch. */
 bool loss_is_separable(const nrl_algorithm *a)
 {
-    return a->separable && !work_needs(a, "entropy") && !work_needs(a, "sum_p2");
+    return a->tokenwise && !work_needs(a, "entropy") && !work_needs(a, "sum_p2");
 }
 
-/* An empty micro-batch: its units are visited, no loss is called, its gradient is zero. */
+/* An empty micro-batch: its units are run, no loss is called, its gradient is zero. */
 static nrl_status tail_forward(work *w, nrl_tensor *hidden)
 {
     nrl_tensor *zero;
     ctx_tape_end(w->ctx);
     NRL_TRY(nrl_op_unary(w->ctx, NRL_UNARY_AFFINE, hidden, 0.0, 0.0, &zero));
-    w->micro->grads = (nrl_carry){.tensors = {tensor_retain(zero)}, .n = 1};
+    w->micro_batch->grads = (nrl_carry){.tensors = {tensor_retain(zero)}, .n = 1};
     return NRL_OK;
 }
 
 nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
 {
-    ctx_phase_set(w->ctx, NRL_PHASE_HEAD); /* until the visit is left */
-    if (w->micro->batch->is_tail) return tail_forward(w, hidden);
+    ctx_phase_set(w->ctx, NRL_PHASE_HEAD); /* until the action is left */
+    if (w->micro_batch->batch->is_tail) return tail_forward(w, hidden);
     if (loss_is_separable(w->algorithm)) return separable_forward(w, hidden, totals);
     return coupled_forward(w, hidden, totals);
 }

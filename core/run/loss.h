@@ -5,9 +5,9 @@
 #define RUN_LOSS_H
 #include "run/work.h"
 
-/* Inside the last unit's forward visit, its tape on: the head, the columns and the loss. Ends the tape.
- * A separable loss is differentiated chunk by chunk here and leaves the hidden states' gradient in
- * micro.grads; any other leaves its sums, on the tape, in micro.sums. */
+/* Inside the last unit's forward action, its tape on: the head, the columns and the loss. Ends the tape.
+ * A tokenwise loss is differentiated chunk by chunk here and leaves the hidden states' gradient in
+ * micro_batch.grads; any other leaves its sums, on the tape, in micro_batch.sums. */
 nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals);
 /* The same without gradients. */
 nrl_status loss_evaluate(work *w, nrl_tensor *hidden, nrl_tensor **totals);

@@ -6,10 +6,28 @@
 #include <string.h>
 
 /* What records have beside metrics: `eval_` comes before those of evaluations, so they need no look at. */
-static const char *const own_names[] = {
-    "step",      "time",            "loss",          "grad_norm",     "lr",         "epoch",      "tokens",   "tokens_per_s",
-    "mfu",       "mem_bytes",       "mem_total_bytes", "data_fraction", "comm_fraction", "comm_bytes", "loss_scale", "overflows",
-    "save_s",    "save_stall_s",    "save_snapshot_s", "eval_loss",     "eval_tokens", "eval_seconds"};
+static const char *const own_names[] = {"step",
+                                        "time",
+                                        "loss",
+                                        "grad_norm",
+                                        "lr",
+                                        "epoch",
+                                        "tokens",
+                                        "tokens_per_s",
+                                        "mfu",
+                                        "mem_bytes",
+                                        "mem_total_bytes",
+                                        "data_fraction",
+                                        "comm_fraction",
+                                        "comm_bytes",
+                                        "loss_scale",
+                                        "overflows",
+                                        "save_s",
+                                        "save_stall_s",
+                                        "save_snapshot_s",
+                                        "eval_loss",
+                                        "eval_tokens",
+                                        "eval_seconds"};
 enum { N_OWN = sizeof own_names / sizeof *own_names };
 
 static nrl_status mistake(const run *r)
@@ -22,11 +40,14 @@ static nrl_status check_name(const run *r, uint32_t i)
     const nrl_metric *m = r->algorithm->metrics;
     for (size_t k = 0; k < N_OWN; k++)
         if (!strcmp(own_names[k], m[i].name))
-            return nrl_fail(mistake(r), "algorithm '%s': metric '%s': records have a value of that name already, "
-                            "expected another name", r->algorithm->plugin.name, m[i].name);
+            return nrl_fail(mistake(r),
+                            "algorithm '%s': metric '%s': records have a value of that name already, "
+                            "expected another name",
+                            r->algorithm->plugin.name, m[i].name);
     for (uint32_t k = 0; k < i; k++)
         if (!strcmp(m[k].name, m[i].name))
-            return nrl_fail(mistake(r), "algorithm '%s': metric '%s' is there twice", r->algorithm->plugin.name, m[i].name);
+            return nrl_fail(mistake(r), "algorithm '%s': metric '%s' is there twice", r->algorithm->plugin.name,
+                            m[i].name);
     return NRL_OK;
 }
 
@@ -35,8 +56,10 @@ nrl_status metrics_open(run *r)
     const nrl_metric *m = r->algorithm->metrics;
     for (uint32_t i = 0; m && m[i].name; i++) {
         if (i == RUN_MAX_METRICS)
-            return nrl_fail(mistake(r), "algorithm '%s' has more than %d metrics: '%s' is one too many; expected a "
-                            "row without a name behind the last one", r->algorithm->plugin.name, RUN_MAX_METRICS, m[i].name);
+            return nrl_fail(mistake(r),
+                            "algorithm '%s' has more than %d metrics: '%s' is one too many; expected a "
+                            "row without a name behind the last one",
+                            r->algorithm->plugin.name, RUN_MAX_METRICS, m[i].name);
         NRL_TRY(check_name(r, i));
         r->n_metrics = i + 1;
     }
@@ -75,8 +98,8 @@ nrl_status metrics_collect(run *r)
     NRL_TRY(ctx_take_metrics(r->ctx, &list, &n));
     for (int64_t i = 0; i < n; i++) {
         if (list[i].index >= r->n_metrics)
-            return nrl_fail(NRL_ERR_PLUGIN, "algorithm '%s' reported metric %u of %u",
-                            r->algorithm->plugin.name, list[i].index, r->n_metrics);
+            return nrl_fail(NRL_ERR_PLUGIN, "algorithm '%s' reported metric %u of %u", r->algorithm->plugin.name,
+                            list[i].index, r->n_metrics);
         metric_add(&r->metrics[list[i].index], r->algorithm->metrics[list[i].index].reduce, list[i].value,
                    list[i].weight);
     }

@@ -65,12 +65,12 @@ static nrl_status open_keys(run *r)
     if (*c->public_key) {
         st = sign_read_public(c->public_key, public_key);
         r->public_key = public_key;
-        if (st != NRL_OK) nrl_note("checkpoint.public_key");
+        if (st != NRL_OK) nrl_add_context("checkpoint.public_key");
     }
-    if (st != NRL_OK || !*c->sign || !run_leads(r) || r->env.no_output) return st;
+    if (st != NRL_OK || !*c->sign || !run_is_rank0(r) || r->env.no_output) return st;
     r->sign_key = arena_alloc(&r->memory, sizeof *r->sign_key);
     st = sign_read_secret(c->sign, r->sign_key);
-    if (st != NRL_OK) nrl_note("checkpoint.sign");
+    if (st != NRL_OK) nrl_add_context("checkpoint.sign");
     return st;
 }
 
@@ -98,8 +98,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(identity_check_files(r));
     NRL_TRY(open_loaders(r));
     NRL_TRY(run_heed_early(r));
-    NRL_TRY(
-        schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
+    NRL_TRY(schedule_init(&r->schedule, &r->schedule_options, r->optimizer_options.lr, r->total_steps));
     if (r->env.check_only) {
         NRL_TRY(look_at_reference(r));
         NRL_TRY(plan_storage(r));
@@ -111,16 +110,16 @@ static nrl_status open_all(run *r, const nrl_node *config)
     NRL_TRY(open_reference(r));
     if (r->env.no_output) return resume_weights(r);
     NRL_TRY(run_heed_early(r)); /* from here on the folder of the run is written */
-    if (run_leads(r)) NRL_TRY(out_claim(r));
+    if (run_is_rank0(r)) NRL_TRY(out_claim(r));
     NRL_TRY(mesh_barrier(r->mesh, "out is clear"));
-    if (!run_leads(r)) claims_settle(&r->claims, r->config.out, -1);
+    if (!run_is_rank0(r)) claims_settle(&r->claims, r->config.out, -1);
     if (r->model->adapters) NRL_TRY(adapters_base(r, &base_key)); /* saves and resumes need it */
     NRL_TRY(resume_due(r));
     NRL_TRY(best_resume(r));
     NRL_TRY(save_at_start(r));
     NRL_TRY(open_loggers(r));
-    if (run_leads(r)) NRL_TRY(out_mark(r)); /* nothing but empty files and folders was made before */
-    if (run_leads(r)) NRL_TRY(save_config(r));
+    if (run_is_rank0(r)) NRL_TRY(out_mark(r)); /* nothing but empty files and folders was made before */
+    if (run_is_rank0(r)) NRL_TRY(save_config(r));
     NRL_TRY(open_plan(r));
     NRL_TRY(debug_group(r));
     r->resumed_from = r->progress.step;
@@ -136,7 +135,7 @@ nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl
     NRL_ASSERT(env->size, >, 0);
     memcpy(&r->env, env, env->size < sizeof r->env ? env->size : sizeof r->env);
     r->problems = problems;
-    if (!run_leads(r)) r->env.quiet = true;
+    if (!run_is_rank0(r)) r->env.quiet = true;
     if (env->session) env->session->n_runs++; /* also where it fails: ranks count alike */
     r->lr_override = -1;
     r->last_saved = -1;

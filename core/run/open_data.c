@@ -22,7 +22,7 @@ static nrl_status open_tokenizer(run *r)
         return nrl_fail(NRL_ERR_CONFIG, "model.tokenizer: expected a path, as no folder of the model is known");
     if (!is_named && !tokenizer_is_at(r->host, choice.source)) return NRL_OK;
     NRL_TRY(tokenizer_open(r->host, &choice, &r->tokenizer));
-    int64_t vocab = r->model->facts.vocab_size;
+    int64_t vocab = r->model->info.vocab_size;
     if (r->tokenizer->info.vocab_size > vocab)
         return nrl_fail(NRL_ERR_DATA,
                         "the tokenizer of '%s' has ids up to %d, the model's vocabulary has %lld: they "
@@ -43,7 +43,7 @@ const char *run_cache_folder(run *r)
 static nrl_status open_set(run *r, const nrl_node *source, const char *role, dataset **out)
 {
     const config_data *d = &r->config.data;
-    bool labels = r->algorithm->block_kind == 2;
+    bool labels = r->algorithm->example_kind == 2;
     dataset_options o = {.source = source,
                          .tokenizer = r->tokenizer,
                          .template = r->chat,
@@ -52,23 +52,22 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
                          .overlong = (data_overlong)d->overlong,
                          .train_on_all = d->train_on == CONFIG_TRAIN_ON_ALL,
                          .train_on_last = d->train_on == CONFIG_TRAIN_ON_LAST,
-                         .pairs = r->algorithm->block_kind == 1,
+                         .pairs = r->algorithm->example_kind == 1,
                          .labels = labels,
-                         .mismatched = labels && work_needs(r->algorithm, "mismatched"),
+                         .kl_pairs = labels && work_needs(r->algorithm, "kl_pairs"),
                          .prefix_sharing = d->prefix_sharing,
                          .columns = d->columns,
                          .extra = d->extra,
                          .workers = d->workers,
                          .cache_dir = run_cache_folder(r),
-                         .vocab_size = r->model->facts.vocab_size,
+                         .vocab_size = r->model->info.vocab_size,
                          .role = role,
-                         .quiet = !run_leads(r),
+                         .quiet = !run_is_rank0(r),
                          .signal = r->env.signal};
     return dataset_open(&o, out);
 }
 
-static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **plan,
-                              data_loader **loader)
+static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **plan, data_loader **loader)
 {
     const config_train *t = &r->config.train;
     const config_data *c = &r->config.data;
@@ -83,7 +82,7 @@ static nrl_status open_loader(run *r, const dataset *d, bool train, data_plan **
                            .ranks = mesh_n_batches(r->mesh),
                            .rank = mesh_batch(r->mesh)};
     NRL_TRY(data_plan_create(d, &o, plan));
-    return data_loader_create(d, *plan, c->prefetch, work_needs(r->algorithm, "prompt_rows"), loader);
+    return data_loader_create(d, *plan, c->prefetch, work_needs(r->algorithm, "prompt_targets"), loader);
 }
 
 nrl_status open_text(run *r)
@@ -98,7 +97,7 @@ nrl_status open_text(run *r)
         r->chat_problem = arena_strdup(&r->memory, nrl_error_text());
         return NRL_OK;
     }
-    nrl_note("%s: data.template", nrl_node_place(nrl_node_find(nrl_node_find(r->tree, "data"), "template")));
+    nrl_add_context("%s: data.template", nrl_node_place(nrl_node_find(nrl_node_find(r->tree, "data"), "template")));
     return st;
 }
 
@@ -122,9 +121,8 @@ static nrl_status count_steps(run *r)
         return nrl_fail(NRL_ERR_CONFIG, "train.epochs: %lld epochs of %lld steps are too many to count",
                         (long long)t->epochs, (long long)per_epoch);
     if (r->total_steps > 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA,
-                    "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
-                    (long long)dataset_n_blocks(r->train_data), (long long)t->global_batch);
+    return nrl_fail(NRL_ERR_DATA, "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
+                    (long long)dataset_n_examples(r->train_data), (long long)t->global_batch);
 }
 
 void close_eval(run *r)
@@ -143,7 +141,8 @@ nrl_status open_eval_file(run *r, const char *path)
     nrl_status st = open_set(r, node_string(&a, path, strlen(path)), "eval", &r->eval_data);
     arena_free(&a);
     if (st == NRL_OK && r->eval_data)
-        st = mesh_compare(r->mesh, "evaluated file", arena_printf(&r->memory, "%s: %s\n", path, dataset_hash(r->eval_data)),
+        st = mesh_compare(r->mesh, "evaluated file",
+                          arena_printf(&r->memory, "%s: %s\n", path, dataset_hash(r->eval_data)),
                           "every node must have the same files under the same path");
     if (st == NRL_OK) st = open_loader(r, r->eval_data, false, &r->eval_plan, &r->eval_loader);
     if (st != NRL_OK) close_eval(r);

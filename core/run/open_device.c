@@ -25,12 +25,12 @@ strategy_setup strategy_setup_of(const run *r)
                             .mesh = r->mesh,
                             .m = r->model,
                             .train = !r->env.evaluate_only,
-                            .quiet = !run_leads(r),
+                            .quiet = !run_is_rank0(r),
                             .compute = run_compute(r),
                             .split16 = r->config.train.master == CONFIG_MASTER_SPLIT16,
                             .bf16_gradients = r->config.train.gradients == CONFIG_GRADIENTS_BF16,
                             .n_states = r->optimizer->n_states,
-                            .reach = r->optimizer->reach};
+                            .granularity = r->optimizer->granularity};
 }
 
 /* The strategy plans, binds what it wants; the rest is allocated. */
@@ -52,13 +52,14 @@ static nrl_status open_slices(run *r)
     NRL_TRY(slices_build(r->model, r->mesh, r->optimizer->n_states, &r->slice_memory, &r->slices, &r->n_slices));
     r->slice_counts = arena_alloc(&r->slice_memory, (size_t)(r->n_slices + 1) * sizeof *r->slice_counts);
     for (int64_t i = 0; i < r->n_slices; i++)
-        r->slice_counts[i] = layout_owner(r->mesh, nrl_mesh_rank(r->mesh), r->slices[i].param) == nrl_mesh_rank(r->mesh);
+        r->slice_counts[i] =
+            layout_owner(r->mesh, nrl_mesh_rank(r->mesh), r->slices[i].param) == nrl_mesh_rank(r->mesh);
     return NRL_OK;
 }
 
 static nrl_status check_precision(const run *r)
 {
-    if (run_compute(r) != NRL_DTYPE_F16 || r->device.facts.has_f16) return NRL_OK;
+    if (run_compute(r) != NRL_DTYPE_F16 || r->device.info.has_f16) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
                     r->backend->plugin.name);
 }
@@ -66,7 +67,7 @@ static nrl_status check_precision(const run *r)
 nrl_status open_device(run *r)
 {
     nrl_status st = device_open(r->backend, r->backend_options, mesh_where(r->mesh)->local_rank, &r->device);
-    if (st != NRL_OK) nrl_note("backend '%s'", r->backend->plugin.name);
+    if (st != NRL_OK) nrl_add_context("backend '%s'", r->backend->plugin.name);
     NRL_TRY(st);
     if (!r->config.train.deterministic && r->device.table.relax) r->device.table.relax(r->device.self);
     NRL_TRY(check_precision(r));
@@ -92,10 +93,9 @@ static nrl_status extra_column(void *user, size_t set, nrl_batch *batch, nrl_ten
 static nrl_status find_reference(run *r, reference_setup *setup)
 {
     setup->origin = (model_origin){.formats = &r->formats, .signer = r->public_key};
-    nrl_status st = origin_find(r->reference_options.reference_model, &r->model_memory,
-                                &setup->origin, &setup->config);
+    nrl_status st = origin_find(r->reference_options.reference_model, &r->model_memory, &setup->origin, &setup->config);
     if (st == NRL_OK) st = model_find(r->host, setup->config, &setup->table);
-    if (st != NRL_OK) nrl_note("algorithm.reference_model");
+    if (st != NRL_OK) nrl_add_context("algorithm.reference_model");
     return st;
 }
 
@@ -140,11 +140,14 @@ nrl_status open_reference(run *r)
                              .origin = r->origin,
                              .cache_dir = run_cache_folder(r),
                              .micro_batch_tokens = r->config.train.micro_batch_tokens,
-                             .prompt_rows = work_needs(r->algorithm, "prompt_rows"),
+                             .prompt_targets = work_needs(r->algorithm, "prompt_targets"),
                              .signal = r->env.signal};
-    if (*own) NRL_TRY(find_reference(r, &setup));
-    else if (r->model->adapters && !r->origin.adapter_dir) setup.shared = &r->work;
-    if (!setup.shared && r->reference_options.reference != REFERENCE_NONE) NRL_TRY(identify_reference(r, &setup.origin));
+    if (*own)
+        NRL_TRY(find_reference(r, &setup));
+    else if (r->model->adapters && !r->origin.adapter_dir)
+        setup.shared = &r->work;
+    if (!setup.shared && r->reference_options.reference != REFERENCE_NONE)
+        NRL_TRY(identify_reference(r, &setup.origin));
     const dataset *sets[] = {r->train_data, r->eval_data};
     NRL_TRY(reference_open(&setup, sets, 2, &r->reference));
     r->work.extra_column = extra_column;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool run_leads(const run *r)
+bool run_is_rank0(const run *r)
 {
     return !r->env.ranks || r->env.ranks->rank == 0;
 }
@@ -50,7 +50,8 @@ static nrl_status fingerprint(run *r, char **lines)
 static int64_t sized(const config_run *c)
 {
     int64_t ranks = 1;
-    for (size_t i = 0; i < c->n_axes; i++) ranks *= c->axes[i].size && ranks <= INT32_MAX ? c->axes[i].size : 1;
+    for (size_t i = 0; i < c->n_axes; i++)
+        ranks *= c->axes[i].size && ranks <= INT32_MAX ? c->axes[i].size : 1;
     return ranks;
 }
 
@@ -84,10 +85,12 @@ static nrl_status check_sizes(run *r)
     int64_t ranks = sized(&r->config);
     int32_t world = run_world(r);
     bool rest = false;
-    for (size_t i = 0; i < r->config.n_axes; i++) rest = rest || !r->config.axes[i].size;
+    for (size_t i = 0; i < r->config.n_axes; i++)
+        rest = rest || !r->config.axes[i].size;
     if (rest ? world % ranks == 0 : ranks == world) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: parallel: %s asks for %s%lld ranks, there %s %d\n"
-                                    "hint: `nrl launch -n RANKS --` before the verb starts them",
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "%s: parallel: %s asks for %s%lld ranks, there %s %d\n"
+                    "hint: `nrl launch -n RANKS --` before the verb starts them",
                     nrl_node_place(nrl_node_find(r->tree, "parallel")), sizes_text(r), rest ? "a multiple of " : "",
                     (long long)ranks, world == 1 ? "is" : "are", world);
 }
@@ -99,9 +102,10 @@ static nrl_status check_world(run *r)
         const config_axis *x = &r->config.axes[i];
         int32_t size = run_axis_size(r, x);
         if (size > 1 && !x->strategy.name && !x->is_auto)
-            return nrl_fail(NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected a strategy of the axis %s",
-                            size, r->env.ranks ? r->env.ranks->origin : arena_printf(&r->memory, "parallel.%s", x->axis->name),
-                            x->axis->name);
+            return nrl_fail(
+                NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected a strategy of the axis %s", size,
+                r->env.ranks ? r->env.ranks->origin : arena_printf(&r->memory, "parallel.%s", x->axis->name),
+                x->axis->name);
     }
     return NRL_OK;
 }
@@ -114,8 +118,8 @@ nrl_status open_mesh(run *r)
                         .signal = r->env.signal};
     if (run_world(r) > 1) {
         setup.planned = r->env.check_only;
-        setup.place = r->env.ranks ? *r->env.ranks
-                                   : (mesh_place){.world = run_world(r), .local_world = run_world(r)};
+        setup.place =
+            r->env.ranks ? *r->env.ranks : (mesh_rank_info){.world = run_world(r), .local_world = run_world(r)};
         setup.session = r->env.session;
         setup.collective = r->collective;
         setup.collective_options = r->collective_options;

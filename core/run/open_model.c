@@ -11,7 +11,7 @@
 static nrl_status at_key(const run *r, const char *section, const char *key, nrl_status st)
 {
     const nrl_node *at = nrl_node_find(nrl_node_find(r->tree, section), key);
-    if (st != NRL_OK && at) nrl_note("%s", nrl_node_place(at));
+    if (st != NRL_OK && at) nrl_add_context("%s", nrl_node_place(at));
     return st;
 }
 
@@ -51,7 +51,8 @@ static nrl_status choose_recompute(run *r)
         const nrl_node *at = nrl_node_at(c->layers, k);
         int64_t i = nrl_node_int(at, -1);
         if (i < 0 || i >= n)
-            return nrl_fail(NRL_ERR_CONFIG, "%s: train.activation_checkpointing.layers: %lld: the model has layers 0 to %d",
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "%s: train.activation_checkpointing.layers: %lld: the model has layers 0 to %d",
                             nrl_node_place(at), (long long)i, n - 1);
         layer[i] = true;
     }
@@ -76,9 +77,10 @@ nrl_status open_model(run *r)
     NRL_TRY(model_find(r->host, config, &table));
     NRL_TRY(model_create(table, config, &r->model));
     NRL_TRY(adapters_open(r));
-    int64_t most = r->model->facts.max_positions, wanted = r->config.data.max_length;
+    int64_t most = r->model->info.max_positions, wanted = r->config.data.max_length;
     bool is_default = !nrl_node_find(nrl_node_find(r->tree, "data"), "max_length");
-    if (most > 0 && wanted > most && is_default) lower_max_length(r, most);
+    if (most > 0 && wanted > most && is_default)
+        lower_max_length(r, most);
     else if (most > 0 && wanted > most)
         return at_key(r, "data", "max_length",
                       nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",

@@ -12,8 +12,8 @@ typedef struct {
     config_problems problems;
 } filling;
 
-static const void *open_component(filling *f, uint32_t kind, const char *section,
-                                  const config_component *c, const option_part *core, void **options)
+static const void *open_component(filling *f, uint32_t kind, const char *section, const config_component *c,
+                                  const option_part *core, void **options)
 {
     const plugin *p = NULL;
     plugin_instance(f->r->host, &f->r->memory, &f->problems, kind, section, c, core, &p, options);
@@ -43,8 +43,9 @@ static void fill_script_algorithm(filling *f, void *self)
     size_t n_parts = work_needs(r->algorithm, "ref_logps");
     const plugin *p;
     if (plugin_open(r->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK)
-        problems_add(&f->problems, c->at, "algorithm: '%s' is a loss of the script and a plugin too (%s): rename the loss",
-                     c->name, p->path);
+        problems_add(&f->problems, c->at,
+                     "algorithm: '%s' is a loss of the script and a plugin too (%s): rename the loss", c->name,
+                     p->path);
     r->algorithm_is_script = true;
     r->algorithm_self = self;
     options_fill(&r->memory, &f->problems, "algorithm", c->options, &part, n_parts);
@@ -76,7 +77,8 @@ static void check_reference(filling *f)
     run *r = f->r;
     const nrl_node *given = r->config.algorithm.options, *at = NULL;
     if (!r->algorithm || f->problems.n) return;
-    for (size_t i = 0; i < reference_n_rows && !at; i++) at = nrl_node_find(given, reference_rows[i].name);
+    for (size_t i = 0; i < reference_n_rows && !at; i++)
+        at = nrl_node_find(given, reference_rows[i].name);
     if (at && !work_needs(r->algorithm, "ref_logps"))
         problems_add(&f->problems, at, "algorithm.%s: this loss has no reference model", at->key);
     else if (r->reference_options.reference == REFERENCE_NONE && *r->reference_options.reference_model)
@@ -92,8 +94,10 @@ static void fill_algorithm(filling *f)
     void *self = NULL;
     if (!name) return;
     if (r->env.find_algorithm) r->algorithm = r->env.find_algorithm(r->env.algorithm_user, name, &self);
-    if (r->algorithm) fill_script_algorithm(f, self);
-    else fill_plugin_algorithm(f);
+    if (r->algorithm)
+        fill_script_algorithm(f, self);
+    else
+        fill_plugin_algorithm(f);
     check_reference(f);
 }
 
@@ -176,7 +180,7 @@ static const char *choose_backend(run *r)
     for (size_t i = 0; i < n; i++) {
         const nrl_backend *b = (const nrl_backend *)list[i]->table;
         if (!b->probe || b->probe() == NRL_OK) return list[i]->name;
-        r->passed_over = arena_printf(&r->memory, "%s: %s", list[i]->name, nrl_error_text());
+        r->skipped_backends = arena_printf(&r->memory, "%s: %s", list[i]->name, nrl_error_text());
     }
     return NULL;
 }
@@ -190,7 +194,7 @@ static void fill_backend(filling *f)
     const char *chosen = is_auto ? choose_backend(r) : NULL;
     if (is_auto && !chosen)
         problems_add(&f->problems, c->at, "backend: auto: no installed backend runs on this machine%s%s",
-                     r->passed_over ? "\n" : "", r->passed_over ? r->passed_over : "");
+                     r->skipped_backends ? "\n" : "", r->skipped_backends ? r->skipped_backends : "");
     else if (is_auto)
         r->backend = open_chosen(f, NRL_KIND_BACKEND, "backend", c, chosen, &r->backend_options);
     else
@@ -262,7 +266,8 @@ static servers find_servers(filling *f)
         if (named) add_server(f, &s, names[i], false);
     }
     if (nrl_node_kind(given) == NRL_NODE_MAP && !serves_keys(&s, given))
-        for (size_t i = 0; i < n; i++) add_server(f, &s, names[i], false);
+        for (size_t i = 0; i < n; i++)
+            add_server(f, &s, names[i], false);
     return s;
 }
 
@@ -277,8 +282,8 @@ static void add_strategy(filling *f, const config_axis *x, const config_componen
     if (!axis)
         problems_add(&f->problems, c->at, "%s: '%s' declares no axis", section, c->name);
     else if (strcmp(axis->name, x->axis->name))
-        problems_add(&f->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s",
-                     section, c->name, axis->name, x->axis->name);
+        problems_add(&f->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s", section,
+                     c->name, axis->name, x->axis->name);
     else
         strategy_choose(&r->strategy_choices, (strategy_choice){t, axis, options, c->at});
 }
@@ -292,8 +297,9 @@ static void add_default(filling *f, const servers *s, const config_axis *x)
     if (n == 1) return;
     c.name = config_server_of(s->list, s->n, x->axis->name)->table->plugin.name;
     c.resolved = node_new(&r->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
-    const char *of = n == world ? arena_printf(&r->memory, "for %d ranks", n)
-                                : arena_printf(&r->memory, "for the axis %s, size %d (%d ranks in all)", x->axis->name, n, world);
+    const char *of =
+        n == world ? arena_printf(&r->memory, "for %d ranks", n)
+                   : arena_printf(&r->memory, "for the axis %s, size %d (%d ranks in all)", x->axis->name, n, world);
     run_say(r, "parallel   %s, the default %s", c.name, of);
     add_strategy(f, x, &c);
 }
@@ -309,8 +315,10 @@ static void fill_parallel(filling *f)
     }
     for (size_t i = 0; i < r->config.n_axes; i++) {
         const config_axis *x = &r->config.axes[i];
-        if (x->is_auto) add_default(f, &s, x);
-        else if (x->strategy.name) add_strategy(f, x, &x->strategy);
+        if (x->is_auto)
+            add_default(f, &s, x);
+        else if (x->strategy.name)
+            add_strategy(f, x, &x->strategy);
     }
 }
 
@@ -362,24 +370,27 @@ static void fill_collective(filling *f)
     if (!r->collective || suits(r, r->collective)) return;
     const char *expected = chosen ? arena_printf(&r->memory, ": expected %s", chosen) : "";
     if (!r->collective->host_only && r->backend && !r->backend->stream_create)
-        problems_add(&f->problems, c->at, "collective: '%s' follows a device's streams, and backend '%s' computes on the "
-                                          "host%s", c->name, r->backend->plugin.name, expected);
+        problems_add(&f->problems, c->at,
+                     "collective: '%s' follows a device's streams, and backend '%s' computes on the "
+                     "host%s",
+                     c->name, r->backend->plugin.name, expected);
     else
-        problems_add(&f->problems, c->at, "collective: '%s' tells messages apart by their order, and stages need tags%s",
-                     c->name, expected);
+        problems_add(&f->problems, c->at,
+                     "collective: '%s' tells messages apart by their order, and stages need tags%s", c->name, expected);
 }
 
 static void fill_loggers(filling *f)
 {
     run *r = f->r;
     telemetry *t = &r->telemetry;
-    bool records = run_leads(r) && !r->env.no_output && !r->env.check_only;
+    bool records = run_is_rank0(r) && !r->env.no_output && !r->env.check_only;
     t->loggers = arena_alloc(&r->memory, (r->config.n_loggers + 1) * sizeof *t->loggers);
     for (size_t i = 0; i < r->config.n_loggers; i++) {
         const config_component *c = &r->config.loggers[i];
         run_logger *l = &t->loggers[t->n_loggers];
         l->name = c->name;
-        l->table = open_component(f, NRL_KIND_LOGGER, "loggers", c, NULL, &l->options); /* resolved even where it is not opened */
+        l->table = open_component(f, NRL_KIND_LOGGER, "loggers", c, NULL,
+                                  &l->options); /* resolved even where it is not opened */
         if (l->table && records && !(r->env.quiet && l->table->on_terminal)) t->n_loggers++;
     }
 }
@@ -407,8 +418,10 @@ static nrl_status check_best(run *r)
         return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation, expected one of: %s",
                         c->metric, names);
     if (better == NRL_BETTER_SMALLER || better == NRL_BETTER_LARGER) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: the algorithm does not declare whether a smaller or a larger "
-                                    "'%s' is better\nhint: checkpoint.metric_mode: min or max", c->metric);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "checkpoint.metric: the algorithm does not declare whether a smaller or a larger "
+                    "'%s' is better\nhint: checkpoint.metric_mode: min or max",
+                    c->metric);
 }
 
 /* Without a create of its own the instance is the options. */
@@ -430,8 +443,9 @@ static void open_host(filling *f)
     bool skips = r->env.no_config_plugins;
     for (size_t i = 0; i < c->n_plugins && !skips; i++)
         if (access(c->plugins[i], F_OK))
-            problems_add(&f->problems, nrl_node_kind(c->plugin_folders) == NRL_NODE_LIST
-                                           ? nrl_node_at(c->plugin_folders, i) : c->plugin_folders,
+            problems_add(&f->problems,
+                         nrl_node_kind(c->plugin_folders) == NRL_NODE_LIST ? nrl_node_at(c->plugin_folders, i)
+                                                                           : c->plugin_folders,
                          "plugins: '%s': no such folder", c->plugins[i]);
     r->host = plugin_host_create(r->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, r->env.exe_dir);
     r->formats = (format_scope){.host = r->host, .variable = r->env.variable};

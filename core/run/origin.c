@@ -102,7 +102,7 @@ static nrl_status find_part(const checkpoint *c, const nrl_part *part, int64_t *
 static nrl_status read_tensor(origin_stream *f, int64_t i, int64_t begin, int64_t n, float *out)
 {
     const checkpoint_tensor *t = checkpoint_tensor_at(f->c, (size_t)i);
-    layout_piece want = piece_of_whole(t->n_dims, t->dims);
+    layout_shard want = piece_of_whole(t->n_dims, t->dims);
     size_t size = (size_t)n * nrl_dtype_size(t->dtype);
     if (f->room < size) f->raw = mem_realloc(f->raw, f->room = size);
     want.flat_begin = begin;
@@ -118,7 +118,7 @@ nrl_status origin_stream_read(void *user, const nrl_param *p, int64_t begin, int
     origin_stream *f = user;
     int64_t at = 0, i;
     for (int k = 0; k < p->n_parts; k++) {
-        layout_piece whole = piece_of_whole(p->parts[k].n_dims, p->parts[k].dims);
+        layout_shard whole = piece_of_whole(p->parts[k].n_dims, p->parts[k].dims);
         int64_t end = at + layout_numel(&whole);
         int64_t from = begin > at ? begin : at, to = begin + n < end ? begin + n : end;
         if (from < to) {
@@ -135,8 +135,10 @@ static nrl_status stream_matrix(void *user, const char *name, int64_t n, float *
     origin_stream *f = user;
     int64_t i = checkpoint_find_tensor(f->c, name, "weight");
     const checkpoint_tensor *t = i < 0 ? NULL : checkpoint_tensor_at(f->c, (size_t)i);
-    if (!t || t->n_dims != 2 || !convert_known(t->dtype) || t->dims[0] < 1 || n % t->dims[0] || n / t->dims[0] != t->dims[1])
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: has no matrix '%s' of %lld elements", checkpoint_dir(f->c), name, (long long)n);
+    if (!t || t->n_dims != 2 || !convert_known(t->dtype) || t->dims[0] < 1 || n % t->dims[0] ||
+        n / t->dims[0] != t->dims[1])
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: has no matrix '%s' of %lld elements", checkpoint_dir(f->c), name,
+                        (long long)n);
     return read_tensor(f, i, 0, n, out);
 }
 
@@ -144,7 +146,8 @@ static nrl_status check_checkpoint(const checkpoint *c, const model *m)
 {
     int64_t at;
     for (int32_t i = 0; i < m->n_own; i++)
-        for (int k = 0; k < m->params[i]->n_parts; k++) NRL_TRY(find_part(c, &m->params[i]->parts[k], &at));
+        for (int k = 0; k < m->params[i]->n_parts; k++)
+            NRL_TRY(find_part(c, &m->params[i]->parts[k], &at));
     return NRL_OK;
 }
 
@@ -153,8 +156,8 @@ static nrl_status check_checkpoint(const checkpoint *c, const model *m)
 struct origin_reader {
     const model *m;
     arena memory;
-    weight_files *weights;     /* or */
-    origin_stream stream; /* or, where neither is there, */
+    weight_files *weights; /* or */
+    origin_stream stream;  /* or, where neither is there, */
     uint64_t seed;
     /* added to it */
     adapter_set set; /* of a checkpoint of adapters alone; `below` has the weights then */
@@ -199,10 +202,11 @@ static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
     NRL_TRY(origin_base(r->stream.c, &r->memory, &base));
     base.depth = o->depth + 1;
     if (base.depth > MAX_DEPTH)
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: its adapters stand on adapters more than %d deep", o->checkpoint, MAX_DEPTH);
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: its adapters stand on adapters more than %d deep", o->checkpoint,
+                        MAX_DEPTH);
     NRL_TRY(origin_open(&base, r->m, &r->below));
-    r->merge_stream = (merge){.base = read_own, .base_user = r->below, .set = &r->set,
-                              .matrix = stream_matrix, .user = &r->stream};
+    r->merge_stream =
+        (merge){.base = read_own, .base_user = r->below, .set = &r->set, .matrix = stream_matrix, .user = &r->stream};
     return NRL_OK;
 }
 
@@ -212,15 +216,17 @@ static nrl_status open_start(origin_reader *r, const model_origin *o)
     NRL_TRY(weights_load(r->start));
     if (r->m->adapters) return weights_check_adapters(r->start, r->m);
     NRL_TRY(origin_adapter_set(r->start, o->formats->host, &r->memory, &r->start_set));
-    r->merge_start = (merge){.base = read_own, .base_user = r, .set = &r->start_set,
-                             .matrix = start_matrix, .user = r->start};
+    r->merge_start =
+        (merge){.base = read_own, .base_user = r, .set = &r->start_set, .matrix = start_matrix, .user = r->start};
     return NRL_OK;
 }
 
 static nrl_status open_reader(origin_reader *r, const model_origin *o)
 {
-    if (o->checkpoint) NRL_TRY(open_checkpoint(r, o));
-    else if (o->dir) NRL_TRY(weights_open_as(o->format, o->dir, &r->weights));
+    if (o->checkpoint)
+        NRL_TRY(open_checkpoint(r, o));
+    else if (o->dir)
+        NRL_TRY(weights_open_as(o->format, o->dir, &r->weights));
     if (r->weights) NRL_TRY(weights_load(r->weights));
     if (r->weights) NRL_TRY(weights_check(r->weights, r->m));
     return o->adapter_dir ? open_start(r, o) : NRL_OK;
@@ -232,8 +238,10 @@ nrl_status origin_open(const model_origin *o, const model *m, origin_reader **ou
     r->m = m;
     r->seed = o->seed;
     nrl_status st = open_reader(r, o);
-    if (st == NRL_OK) *out = r;
-    else origin_close(r);
+    if (st == NRL_OK)
+        *out = r;
+    else
+        origin_close(r);
     return st;
 }
 

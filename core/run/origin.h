@@ -13,16 +13,16 @@
 #include "run/storage.h"
 
 typedef struct {
-    const char *dir;        /* of a model in `format`; NULL: the next */
+    const char *dir; /* of a model in `format`; NULL: the next */
     const nrl_format *format;
     const char *companions; /* folder of the files that belong to it; NULL = none */
     const char *checkpoint; /* NULL: by seed */
     uint64_t seed;
     const nrl_format *adapter_format; /* of the next */
-    const char *adapter_dir; /* NULL = none: values of the model's adapters, else by seed; added to
-                                the weights of a model that carries none */
-    int depth; /* checkpoints of adapters that stand on it, one on the other */
-    const format_scope *formats; /* where its base's format is looked for; set by the caller of origin_find */
+    const char *adapter_dir;          /* NULL = none: values of the model's adapters, else by seed; added to
+                                         the weights of a model that carries none */
+    int depth;                        /* checkpoints of adapters that stand on it, one on the other */
+    const format_scope *formats;      /* where its base's format is looked for; set by the caller of origin_find */
     const sign_public_key *signer; /* that any checkpoint in it must be signed by; NULL = anybody. Set by the caller of
                                       origin_find */
 } model_origin;

@@ -11,7 +11,7 @@ nrl_status origin_adapters(const checkpoint *c, plugin_host *host, arena *a, ada
     *out = (adapter_set){0};
     if (!node) return NRL_OK;
     nrl_status st = adapter_set_open(a, host, node_copy(a, node), out);
-    if (st != NRL_OK) nrl_note("%s", checkpoint_dir(c));
+    if (st != NRL_OK) nrl_add_context("%s", checkpoint_dir(c));
     return st;
 }
 
@@ -23,7 +23,7 @@ nrl_status origin_adapter_set(const weight_files *w, plugin_host *host, arena *a
     const char *name = nrl_node_string(nrl_node_find(config, "adapter"), "");
     node_set(a, settings, "adapter", node_string(a, name, strlen(name)));
     nrl_status st = adapter_set_open(a, host, settings, out);
-    if (st != NRL_OK) nrl_note("%s", w->info.path);
+    if (st != NRL_OK) nrl_add_context("%s", w->info.path);
     return st;
 }
 
@@ -32,8 +32,10 @@ nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key)
     const char *path = base->checkpoint ? base->checkpoint : base->dir;
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     if (path) node_append_text(a, map, "path", config_absolute(a, path));
-    if (base->dir) node_append_text(a, map, "format", base->format->plugin.name);
-    else node_append_int(a, map, "seed", (int64_t)base->seed);
+    if (base->dir)
+        node_append_text(a, map, "format", base->format->plugin.name);
+    else
+        node_append_int(a, map, "seed", (int64_t)base->seed);
     node_append_text(a, map, "key", key);
     return map;
 }
@@ -47,15 +49,19 @@ nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out)
     format_scope formats = *out->formats;
     const format_scope *caller = out->formats;
     formats.name = nrl_node_string(nrl_node_find(node, "format"), NULL);
-    *out = (model_origin){.formats = &formats, .signer = checkpoint_signer(c),
+    *out = (model_origin){.formats = &formats,
+                          .signer = checkpoint_signer(c),
                           .seed = (uint64_t)nrl_node_int(nrl_node_find(node, "seed"), 0)};
-    nrl_status st = !node ? nrl_fail(NRL_ERR_CORRUPT, "it does not name its base model")
-                    : path ? origin_find(arena_strdup(a, path), a, out, &config) : NRL_OK;
+    nrl_status st = !node  ? nrl_fail(NRL_ERR_CORRUPT, "it does not name its base model")
+                    : path ? origin_find(arena_strdup(a, path), a, out, &config)
+                           : NRL_OK;
     out->formats = caller;
     if (st == NRL_OK) st = origin_key(out, key);
     if (st == NRL_OK && strcmp(key, was))
-        st = nrl_fail(NRL_ERR_CONFIG, "%s: these are not the weights that its adapters were trained on: their hash "
-                      "was %.32s, is now %s", path ? path : "seed", was, key);
-    if (st != NRL_OK) nrl_note("%s: it holds adapters alone; the model they stand on", checkpoint_dir(c));
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "%s: these are not the weights that its adapters were trained on: their hash "
+                      "was %.32s, is now %s",
+                      path ? path : "seed", was, key);
+    if (st != NRL_OK) nrl_add_context("%s: it holds adapters alone; the model they stand on", checkpoint_dir(c));
     return st;
 }

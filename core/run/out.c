@@ -36,10 +36,11 @@ nrl_status out_make(const char *path)
         memcpy(buffer, path, i);
         buffer[i] = 0;
         bool made = mkdir(buffer, 0777) == 0;
-        if (made) sync_parent(buffer);
+        if (made)
+            sync_parent(buffer);
         else if (errno != EEXIST)
-            return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
-                            "out: cannot make the folder '%s': %s", buffer, strerror(errno));
+            return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG, "out: cannot make the folder '%s': %s",
+                            buffer, strerror(errno));
     }
     return NRL_OK;
 }
@@ -78,7 +79,8 @@ bool out_take(const char *path, int *fd)
 static nrl_status lock(run *r)
 {
     if (out_take(r->config.out, &r->out_lock)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "out: another run is under way in '%s'\nhint: wait for its end, or choose another out",
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "out: another run is under way in '%s'\nhint: wait for its end, or choose another out",
                     r->config.out);
 }
 
@@ -127,7 +129,8 @@ static bool resumes_elsewhere(const run *r)
     const char *from = r->config.resume;
     if (!strcmp(from, "never") || !strcmp(from, "auto")) return false;
     char *parent = mem_printf("%s/../..", from);
-    bool is_here = !stat(parent, &home) && !stat(r->config.out, &out) && home.st_dev == out.st_dev && home.st_ino == out.st_ino;
+    bool is_here =
+        !stat(parent, &home) && !stat(r->config.out, &out) && home.st_dev == out.st_dev && home.st_ino == out.st_ino;
     free(parent);
     return !is_here;
 }
@@ -230,7 +233,8 @@ static nrl_status check_loggers(const run *r)
         const nrl_node *options = r->config.loggers[i].resolved;
         for (size_t k = 0; k < nrl_node_size(options); k++) {
             const char *name = nrl_node_string(nrl_node_at(options, k), "");
-            bool is_name = *name && !strchr(name, '/') && strlen(name) <= NAME_MAX && strcmp(name, ".") && strcmp(name, "..");
+            bool is_name =
+                *name && !strchr(name, '/') && strlen(name) <= NAME_MAX && strcmp(name, ".") && strcmp(name, "..");
             if (!is_name) continue;
             NRL_TRY(replaces(r) ? claims_check(&r->claims, name) : claims_check_input(&r->claims, name));
         }
@@ -245,7 +249,8 @@ static nrl_status check_claims(run *r)
     r->claims.adopted = is_run_without_marker(r);
     add_inputs(r);
     NRL_TRY(check_used(r));
-    for (size_t i = 0; i < n_own(r); i++) NRL_TRY(claims_check(&r->claims, own_names[i]));
+    for (size_t i = 0; i < n_own(r); i++)
+        NRL_TRY(claims_check(&r->claims, own_names[i]));
     NRL_TRY(check_loggers(r));
     return replaces(r) ? claims_check_clear(&r->claims) : NRL_OK;
 }
@@ -253,7 +258,7 @@ static nrl_status check_claims(run *r)
 nrl_status out_prepare(run *r)
 {
     const char *out = r->config.out, *cache = r->config.data.cache;
-    if (r->env.no_output || !run_leads(r)) return NRL_OK;
+    if (r->env.no_output || !run_is_rank0(r)) return NRL_OK;
     if (r->env.check_only) {
         NRL_TRY(check_claims(r));
         NRL_TRY(may_make("out", out));
@@ -274,6 +279,7 @@ nrl_status out_mark(run *r)
 nrl_status out_claim(run *r)
 {
     if (replaces(r)) NRL_TRY(claims_clear(&r->claims));
-    for (size_t i = 0; i < n_own(r); i++) NRL_TRY(claims_take(&r->claims, own_names[i]));
+    for (size_t i = 0; i < n_own(r); i++)
+        NRL_TRY(claims_take(&r->claims, own_names[i]));
     return NRL_OK;
 }

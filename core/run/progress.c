@@ -2,16 +2,17 @@
  * progress.c - the numbers of run_progress, one list for both directions, and the types of a checkpoint's nodes.
  */
 #include "run/progress.h"
-#include "checkpoint/visitor.h"
+#include "checkpoint/state_io.h"
 #include <math.h>
 #include <string.h>
 
 static const int64_t MAX_TOKENS = (int64_t)1 << 60, MAX_EVALUATIONS = (int64_t)1 << 53;
 
 /* name, the most it can be at step `step` */
-#define PROGRESS_FIELDS(X)                                                                         \
-    X(step, step) X(updates, step) X(tokens, MAX_TOKENS) X(skipped_in_a_row, step)                 \
-    X(evals_without_best, MAX_EVALUATIONS) X(best_step, step)
+#define PROGRESS_FIELDS(X)                                                                                             \
+    X(step, step)                                                                                                      \
+    X(updates, step)                                                                                                   \
+    X(tokens, MAX_TOKENS) X(skipped_in_a_row, step) X(evals_without_best, MAX_EVALUATIONS) X(best_step, step)
 
 nrl_node *progress_node(arena *a, const run_progress *p, double lr_override)
 {
@@ -57,8 +58,10 @@ static nrl_status read_fields(const checkpoint *c, run_progress *p, double *lr_o
 #undef GET
     NRL_TRY(read_divergence(map, p));
     if (p->step != step)
-        return nrl_fail(NRL_ERR_CORRUPT, "progress.step is %lld, the manifest's step %lld", (long long)p->step, (long long)step);
-    if (!visitor_read_f64(nrl_node_find(map, "best"), &p->best)) return nrl_fail(NRL_ERR_CORRUPT, "progress.best is not a number");
+        return nrl_fail(NRL_ERR_CORRUPT, "progress.step is %lld, the manifest's step %lld", (long long)p->step,
+                        (long long)step);
+    if (!visitor_read_f64(nrl_node_find(map, "best"), &p->best))
+        return nrl_fail(NRL_ERR_CORRUPT, "progress.best is not a number");
     if (isfinite(metric) && (p->best_step != step || fabs(metric) != fabs(p->best)))
         return nrl_fail(NRL_ERR_CORRUPT, "the manifest's metric is %g, progress.best %g at step %lld", metric, p->best,
                         (long long)p->best_step);
@@ -74,7 +77,7 @@ nrl_status progress_read(const checkpoint *c, run_progress *p, double *lr_overri
     double lr;
     nrl_status st = read_fields(c, &read, &lr);
     if (st != NRL_OK) {
-        nrl_note("%s/manifest.json", checkpoint_dir(c));
+        nrl_add_context("%s/manifest.json", checkpoint_dir(c));
         return st;
     }
     *p = read;
@@ -87,18 +90,18 @@ nrl_status progress_check_nodes(const checkpoint *c)
     static const struct {
         const char *key;
         nrl_node_type kind;
-    } nodes[] = {{"progress", NRL_NODE_MAP},    {"config", NRL_NODE_MAP},      {"model", NRL_NODE_MAP},
-                 {"fingerprints", NRL_NODE_MAP}, {"loss_scale", NRL_NODE_MAP},  {"algorithm", NRL_NODE_MAP},
-                 {"adapters", NRL_NODE_MAP},    {"base", NRL_NODE_MAP},        {"time", NRL_NODE_INT},
-                 {"mesh", NRL_NODE_STRING},     {"tokenizer", NRL_NODE_STRING}, {"nrl", NRL_NODE_STRING},
-                 {"script", NRL_NODE_STRING},   {"script_path", NRL_NODE_STRING}};
+    } nodes[] = {{"progress", NRL_NODE_MAP},     {"config", NRL_NODE_MAP},        {"model", NRL_NODE_MAP},
+                 {"fingerprints", NRL_NODE_MAP}, {"loss_scale", NRL_NODE_MAP},    {"algorithm", NRL_NODE_MAP},
+                 {"adapters", NRL_NODE_MAP},     {"base", NRL_NODE_MAP},          {"time", NRL_NODE_INT},
+                 {"mesh", NRL_NODE_STRING},      {"tokenizer", NRL_NODE_STRING},  {"nrl", NRL_NODE_STRING},
+                 {"script", NRL_NODE_STRING},    {"script_path", NRL_NODE_STRING}};
     run_progress p;
     double lr;
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
         const nrl_node *n = checkpoint_node(c, nodes[i].key);
         if (n && nrl_node_kind(n) != nodes[i].kind)
-            return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: %s is a %s, expected a %s", checkpoint_dir(c), nodes[i].key,
-                            node_kind_name(nrl_node_kind(n)), node_kind_name(nodes[i].kind));
+            return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: %s is a %s, expected a %s", checkpoint_dir(c),
+                            nodes[i].key, node_kind_name(nrl_node_kind(n)), node_kind_name(nodes[i].kind));
     }
     return checkpoint_node(c, "progress") ? progress_read(c, &p, &lr) : NRL_OK;
 }

@@ -37,8 +37,7 @@ typedef struct {
 } first_words;
 
 /* *all (malloc'd): every rank's words, of one call. */
-static nrl_status exchange_first(run *r, const char *call, uint64_t arguments, const double *weights,
-                                 first_words **all)
+static nrl_status exchange_first(run *r, const char *call, uint64_t arguments, const double *weights, first_words **all)
 {
     int32_t n = nrl_mesh_world(r->mesh);
     first_words own = {.lr_override = r->lr_override, .stop = r->stop_reason != NULL};
@@ -46,7 +45,8 @@ static nrl_status exchange_first(run *r, const char *call, uint64_t arguments, c
     if (weights && mesh_counts(r->mesh)) memcpy(own.weights, weights, sizeof own.weights);
     *all = mem_alloc((size_t)n * sizeof **all);
     nrl_status st = mesh_exchange(r->mesh, call, &own, sizeof own, *all);
-    for (int32_t i = 1; i < n && st == NRL_OK; i++) st = check_call(i, &(*all)[0].call, &(*all)[i].call);
+    for (int32_t i = 1; i < n && st == NRL_OK; i++)
+        st = check_call(i, &(*all)[0].call, &(*all)[i].call);
     return st;
 }
 
@@ -77,7 +77,8 @@ nrl_status ranks_begin_step(run *r, double *weights)
     nrl_status st = exchange_first(r, "step", (uint64_t)r->progress.step, weights, &all);
     memset(weights, 0, NRL_MAX_TERMS * sizeof *weights);
     for (int32_t i = 0; i < n && st == NRL_OK; i++)
-        for (int k = 0; k < NRL_MAX_TERMS; k++) weights[k] += all[i].weights[k];
+        for (int k = 0; k < NRL_MAX_TERMS; k++)
+            weights[k] += all[i].weights[k];
     if (st == NRL_OK) take_decisions(r, &all[0]);
     free(all);
     return st;
@@ -128,7 +129,8 @@ static void add_result(void *total, const void *words)
 {
     ranks_result *t = total;
     const ranks_result *w = words;
-    for (int k = 0; k < NRL_MAX_TERMS; k++) t->sums[k] += w->sums[k];
+    for (int k = 0; k < NRL_MAX_TERMS; k++)
+        t->sums[k] += w->sums[k];
     t->tokens += w->tokens;
     t->flops += w->flops;
     t->square_sum += w->square_sum;

@@ -47,13 +47,14 @@ static read_hash sum(const read_check *c)
 static int32_t first_like(const read_hash *sums, int32_t r)
 {
     int32_t first = 0;
-    while (sums[first].ranges != sums[r].ranges) first++;
+    while (sums[first].ranges != sums[r].ranges)
+        first++;
     return first;
 }
 
 /* params: [world][n_params] */
-static nrl_status tell_difference(const read_check *c, const nrl_mesh *mesh, const read_hash *sums, const read_hash *params,
-                                  const char *what)
+static nrl_status tell_difference(const read_check *c, const nrl_mesh *mesh, const read_hash *sums,
+                                  const read_hash *params, const char *what)
 {
     int32_t world = nrl_mesh_world(mesh);
     size_t n = (size_t)c->m->n_params, tensor = n;
@@ -73,7 +74,8 @@ static nrl_status tell_difference(const read_check *c, const nrl_mesh *mesh, con
     NRL_ASSERT(tensor, <, n);
     buffer more = {0};
     if (n_tensors > 1) buffer_print(&more, " and %d more", n_tensors - 1);
-    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "cannot start: %s differ between ranks: '%s'%s\n  %s%s read other values "
+    nrl_status st = nrl_fail(NRL_ERR_CONFIG,
+                             "cannot start: %s differ between ranks: '%s'%s\n  %s%s read other values "
                              "than %s\nhint: every node must have the same files under the same path",
                              what, c->m->params[tensor]->name, more.size ? more.text : "", others.text,
                              n_others > SHOWN_RANKS ? ", ..." : "", mesh_rank_name(mesh, like));

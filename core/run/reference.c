@@ -12,9 +12,8 @@
 const nrl_option reference_rows[] = {
     NRL_OPT_ENUM(reference_options, reference, "online", "online|cached|none",
                  "log-probs of the reference model: each step, once before training, or zero"),
-    NRL_OPT_PATH(reference_options, reference_model, "",
-                 "as model.path; unset: the model that training starts from"),
-    NRL_OPT_BOOL(reference_options, check_start, "true",
+    NRL_OPT_PATH(reference_options, reference_model, "", "as model.path; unset: the model that training starts from"),
+    NRL_OPT_BOOL(reference_options, check_initial_loss, "true",
                  "stop when the first loss is not the constant it must be with reference = policy"),
 };
 const size_t reference_n_rows = sizeof reference_rows / sizeof *reference_rows;
@@ -42,7 +41,7 @@ static nrl_status load(reference *r)
 /* Log-probs of the two models can be compared, and the reference has seen such positions. */
 static nrl_status check_fit(const reference *r)
 {
-    const nrl_model_facts *own = &r->model->facts, *policy = &r->setup.policy->facts;
+    const nrl_model_info *own = &r->model->info, *policy = &r->setup.policy->info;
     if (own->vocab_size != policy->vocab_size)
         return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference_model: its vocabulary is %lld, the policy's %lld",
                         (long long)own->vocab_size, (long long)policy->vocab_size);
@@ -57,8 +56,8 @@ static nrl_status open_weights(reference *r)
     const reference_setup *s = &r->setup;
     NRL_TRY(model_create(s->table, s->config, &r->model));
     NRL_TRY(check_fit(r));
-    const strategy_setup setup = {.choices = s->choices, .mesh = s->mesh, .m = r->model, .instance = 1,
-                                  .quiet = true, .compute = s->compute};
+    const strategy_setup setup = {
+        .choices = s->choices, .mesh = s->mesh, .m = r->model, .instance = 1, .quiet = true, .compute = s->compute};
     NRL_TRY(strategy_open(&setup, &r->strategy));
     NRL_TRY(strategy_bind(&r->strategy, s->ctx));
     const storage_spec spec = strategy_storage(&r->strategy, &setup);
@@ -154,18 +153,23 @@ static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n
     NRL_TRY(compare_weights(s, key));
     for (size_t i = 0; i < n && i < MAX_SETS; i++) {
         if (!sets[i]) continue;
-        const reference_cache_setup c = {.folder = s->cache_dir, .weights_key = key, .config = s->config, .dtype = s->compute,
-                                         .data = sets[i], .prompt_rows = s->prompt_rows,
+        const reference_cache_setup c = {.folder = s->cache_dir,
+                                         .weights_key = key,
+                                         .config = s->config,
+                                         .dtype = s->compute,
+                                         .data = sets[i],
+                                         .prompt_targets = s->prompt_targets,
                                          .micro_batch_tokens = s->micro_batch_tokens,
                                          .mesh = s->mesh,
-                                         .compute = compute_to_host, .user = r, .signal = s->signal};
+                                         .compute = compute_to_host,
+                                         .user = r,
+                                         .signal = s->signal};
         NRL_TRY(reference_cache_open(&c, &r->caches[i]));
     }
     return NRL_OK;
 }
 
-nrl_status reference_open(const reference_setup *setup, const dataset *const *sets, size_t n_sets,
-                          reference **out)
+nrl_status reference_open(const reference_setup *setup, const dataset *const *sets, size_t n_sets, reference **out)
 {
     reference *r = mem_alloc(sizeof *r);
     nrl_status st = NRL_OK;
@@ -177,7 +181,7 @@ nrl_status reference_open(const reference_setup *setup, const dataset *const *se
         close_weights(r); /* from here on the file answers */
     }
     if (st == NRL_OK) return NRL_OK;
-    nrl_note("reference model");
+    nrl_add_context("reference model");
     reference_close(r);
     *out = NULL;
     return st;
@@ -187,7 +191,8 @@ void reference_close(reference *r)
 {
     if (!r) return;
     close_weights(r);
-    for (int i = 0; i < MAX_SETS; i++) reference_cache_close(r->caches[i]);
+    for (int i = 0; i < MAX_SETS; i++)
+        reference_cache_close(r->caches[i]);
     free(r);
 }
 
@@ -207,10 +212,14 @@ nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tens
 {
     nrl_status st = NRL_OK;
     *column = NULL;
-    if (r->computes) st = compute(r, batch, column);
-    else if (!batch->is_tail) st = from_host(r, set, batch, column);
-    if (st != NRL_OK) nrl_note("reference log-probs");
-    else if (*column) batch_set_column(batch, "ref_logps", *column);
+    if (r->computes)
+        st = compute(r, batch, column);
+    else if (!batch->is_tail)
+        st = from_host(r, set, batch, column);
+    if (st != NRL_OK)
+        nrl_add_context("reference log-probs");
+    else if (*column)
+        batch_set_column(batch, "ref_logps", *column);
     return st;
 }
 

@@ -1,7 +1,7 @@
 /*
- * reference.h - the "ref_logps" column: log-probs of a frozen second model for every scored row.
+ * reference.h - the "ref_logps" column: log-probs of a frozen second model for every target position.
  * Opened only where the algorithm needs the column. Three ways to the same numbers:
- *   online  a second set of weights (WORK only) beside the policy's; one forward a micro-batch, no tape.
+ *   online  a second set of weights (WEIGHT only) beside the policy's; one forward a micro-batch, no tape.
  *           Where the policy trains adapters that began as nothing, it is the policy itself without them
  *   cached  computed once before training into a memory-mapped file, then the weights are dropped
  *   none    zeros: the losses' reference-free form
@@ -21,7 +21,7 @@ typedef enum { REFERENCE_ONLINE = 0, REFERENCE_CACHED, REFERENCE_NONE } referenc
 typedef struct {
     int64_t reference;           /* reference_mode */
     const char *reference_model; /* directory; "" = the model that training starts from */
-    bool check_start;            /* stop when the first loss is not the known constant */
+    bool check_initial_loss;     /* stop when the first loss is not the known constant */
 } reference_options;
 extern const nrl_option reference_rows[];
 extern const size_t reference_n_rows;
@@ -31,25 +31,24 @@ typedef struct reference reference;
 typedef struct {
     const reference_options *options;
     nrl_ctx *ctx;
-    nrl_mesh *mesh;            /* whose data axis shares the work, NULL = one rank */
+    nrl_mesh *mesh;                  /* whose data axis shares the work, NULL = one rank */
     const strategy_choices *choices; /* instances of its own */
-    const model *policy;     /* whose vocabulary the reference must share */
-    const nrl_model *table;  /* the reference's architecture */
-    const nrl_node *config;  /* its config.json */
-    int64_t max_length;      /* tokens that a segment may have */
+    const model *policy;             /* whose vocabulary the reference must share */
+    const nrl_model *table;          /* the reference's architecture */
+    const nrl_node *config;          /* its config.json */
+    int64_t max_length;              /* tokens that a segment may have */
     nrl_dtype compute;
-    model_origin origin;     /* of the reference's weights */
-    work *shared;            /* the policy's: the reference is it with adapters off; NULL: weights of its own */
-    const char *cache_dir;   /* NULL: cached is refused */
+    model_origin origin;   /* of the reference's weights */
+    work *shared;          /* the policy's: the reference is it with adapters off; NULL: weights of its own */
+    const char *cache_dir; /* NULL: cached is refused */
     int64_t micro_batch_tokens;
-    bool prompt_rows;
+    bool prompt_targets;
     const volatile int *signal; /* as reference_cache_setup */
 } reference_setup;
 
 /* Opens the reference and, when cached, computes or maps the file of each data set (NULL = none).
  * Errors: NRL_ERR_MEMORY, NRL_ERR_CORRUPT for a damaged cache that cannot be rebuilt. [main] */
-nrl_status reference_open(const reference_setup *setup, const dataset *const *sets, size_t n_sets,
-                          reference **out);
+nrl_status reference_open(const reference_setup *setup, const dataset *const *sets, size_t n_sets, reference **out);
 void reference_close(reference *r);
 
 /* Sets the column of a batch of data set `set`; its tensor is counted for the caller, NULL for an empty
@@ -57,7 +56,7 @@ void reference_close(reference *r);
 nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column);
 /* True when this model is the one that training started from (then the first loss is known). */
 bool reference_is_start(const reference *r);
-int64_t reference_bytes(const reference *r); /* of weights held, and buffers that gather them */
+int64_t reference_bytes(const reference *r);  /* of weights held, and buffers that gather them */
 bool reference_is_shared(const reference *r); /* it has none of its own */
 
 #endif

@@ -2,9 +2,9 @@
  * reference_cache.h - reference log-probs of a whole data set in one memory-mapped file.
  *
  * The file's name is a hash of everything the numbers depend on: data, tokenizer, template and limits
- * (the data set's own hash), the weights, their config.json, the compute dtype and which rows are scored. Inside: a header
- * with sizes and a hash of all that follows, offsets [blocks + 1], then one f32 a scored row, block
- * after block, side after side. Written under a temporary name and renamed when complete.
+ * (the data set's own hash), the weights, their config.json, the compute dtype and which rows are scored. Inside: a
+ * header with sizes and a hash of all that follows, offsets [examples + 1], then one f32 a target position, example
+ * after example, side after side. Written under a temporary name and renamed when complete.
  */
 #ifndef RUN_REFERENCE_CACHE_H
 #define RUN_REFERENCE_CACHE_H
@@ -16,11 +16,11 @@ typedef struct {
     const nrl_node *config; /* config.json of the weights */
     nrl_dtype dtype;
     const dataset *data;
-    bool prompt_rows;
+    bool prompt_targets;
     int64_t micro_batch_tokens;
     nrl_mesh *mesh; /* its ranks share the computing; the first rank of a node writes the file; NULL = one */
-    /* Log-probs of a batch's scored rows into host memory; also called for empty batches, none of whose
-     * rows count, so that all ranks make the same visits. */
+    /* Log-probs of a batch's target positions into host memory; also called for empty batches, none of whose
+     * rows count, so that all ranks make the same actions. */
     nrl_status (*compute)(void *user, nrl_batch *batch, float *logps);
     void *user;
     const volatile int *signal; /* number of a signal that asks to stop, 0 = none yet; NULL = nobody asks */
@@ -33,7 +33,7 @@ typedef struct reference_cache reference_cache;
 nrl_status reference_cache_open(const reference_cache_setup *setup, reference_cache **out);
 void reference_cache_close(reference_cache *c); /* NULL is fine */
 
-/* values[P] of a batch's rows by their data set's block and side. NRL_ERR_BUG when a segment has
+/* values[P] of a batch's rows by their data set's example and side. NRL_ERR_BUG when a segment has
  * another number of rows than the file. [step] */
 nrl_status reference_cache_fill(const reference_cache *c, const nrl_batch *batch, float *values);
 

@@ -38,13 +38,13 @@ static nrl_status compare_manifests(run *r, const char *dir)
     char key[HASH_TEXT];
     NRL_TRY(agree(r, origin_checkpoint_key(dir, key)));
     char *line = mem_printf("checkpoint %s: %s\n", dir, key);
-    nrl_status st = mesh_compare(r->mesh, "checkpoints", line, "every node must have the same files under the same path");
+    nrl_status st =
+        mesh_compare(r->mesh, "checkpoints", line, "every node must have the same files under the same path");
     free(line);
     return st;
 }
 
-static nrl_status read_one(run *r, const char *dir, nrl_status (*restore)(run *, checkpoint *),
-                           bool *differ)
+static nrl_status read_one(run *r, const char *dir, nrl_status (*restore)(run *, checkpoint *), bool *differ)
 {
     checkpoint *c = NULL;
     nrl_status st = agree(r, open_one(r, dir, &c));
@@ -64,7 +64,7 @@ static nrl_status resume_from(run *r, const char *dir)
     if (st != NRL_OK) {
         size_t n = strlen(dir);
         bool named = !strncmp(nrl_error_text(), dir, n) && nrl_error_text()[n] == ':'; /* not twice in one line */
-        nrl_note(named ? "resuming" : "resuming from %s", dir);
+        nrl_add_context(named ? "resuming" : "resuming from %s", dir);
         return st;
     }
     r->last_saved = r->progress.step;
@@ -77,9 +77,10 @@ static nrl_status choose(run *r, checkpoint_search *s, char path[MAX_PATH])
 {
     const char *dir = NULL;
     path[0] = 0;
-    nrl_status st = run_leads(r) ? checkpoint_search_next(s, &dir) : NRL_OK;
+    nrl_status st = run_is_rank0(r) ? checkpoint_search_next(s, &dir) : NRL_OK;
     if (st == NRL_ERR_CORRUPT)
-        nrl_fail(st, "%s\nhint: overwrite=true starts afresh and replaces them, another out keeps them", nrl_error_text());
+        nrl_fail(st, "%s\nhint: overwrite=true starts afresh and replaces them, another out keeps them",
+                 nrl_error_text());
     NRL_TRY(st);
     if (dir && strlen(dir) >= MAX_PATH) return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is too long", r->config.out);
     if (dir) strcpy(path, dir);
@@ -103,7 +104,7 @@ static nrl_status resume_newest(run *r, checkpoint_search *s)
                 nrl_fail(st, "%s\nhint: checkpoint.fallback=previous goes on from the one before it", nrl_error_text());
             return st;
         }
-        if (run_leads(r)) checkpoint_search_refuse(s);
+        if (run_is_rank0(r)) checkpoint_search_refuse(s);
     }
 }
 
@@ -113,10 +114,8 @@ static nrl_status exported_weights(run *r, const char *dir)
     model_origin from = {.formats = &r->formats};
     const nrl_node *config;
     if (r->model->adapters)
-        return nrl_fail(
-            NRL_ERR_CONFIG,
-            "it is an exported model, and this run trains adapters (lora); expected one of "
-            "its checkpoints");
+        return nrl_fail(NRL_ERR_CONFIG, "it is an exported model, and this run trains adapters (lora); expected one of "
+                                        "its checkpoints");
     NRL_TRY(origin_find(dir, &r->model_memory, &from, &config));
     NRL_TRY(origin_check(&from, r->model));
     NRL_TRY(origin_load(&from, r->ctx, r->model, r->mesh));
@@ -129,9 +128,8 @@ nrl_status resume_weights(run *r)
     bool differ;
     if (!path) return NRL_OK;
     nrl_status st = origin_checkpoint(path, &r->memory, &dir);
-    if (st == NRL_OK)
-        st = dir ? read_one(r, dir, state_restore_weights, &differ) : exported_weights(r, path);
-    if (st != NRL_OK) nrl_note("evaluating %s", path);
+    if (st == NRL_OK) st = dir ? read_one(r, dir, state_restore_weights, &differ) : exported_weights(r, path);
+    if (st != NRL_OK) nrl_add_context("evaluating %s", path);
     return st;
 }
 
@@ -140,12 +138,10 @@ const char *nrl_run_weights(run *r)
     const model_origin *o = &r->origin;
     const char *from = o->checkpoint ? o->checkpoint : o->dir;
     if (r->env.weights)
-        return r->progress.step ? arena_printf(&r->memory, "%s, step %lld", r->env.weights,
-                                               (long long)r->progress.step)
+        return r->progress.step ? arena_printf(&r->memory, "%s, step %lld", r->env.weights, (long long)r->progress.step)
                                 : r->env.weights;
     if (!from) from = arena_printf(&r->memory, "random, of seed %llu", (unsigned long long)o->seed);
-    return o->adapter_dir ? arena_printf(&r->memory, "%s with adapters of %s", from, o->adapter_dir)
-                          : from;
+    return o->adapter_dir ? arena_printf(&r->memory, "%s with adapters of %s", from, o->adapter_dir) : from;
 }
 
 nrl_status resume_due(run *r)
@@ -154,7 +150,7 @@ nrl_status resume_due(run *r)
     checkpoint_search s = {0};
     if (!strcmp(how, "never")) return NRL_OK;
     if (strcmp(how, "auto")) return resume_from(r, how);
-    if (run_leads(r)) NRL_TRY(checkpoint_search_open(r->config.out, &s));
+    if (run_is_rank0(r)) NRL_TRY(checkpoint_search_open(r->config.out, &s));
     nrl_status st = resume_newest(r, &s);
     checkpoint_search_close(&s);
     return st;

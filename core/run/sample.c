@@ -20,8 +20,8 @@ static bool is_end(const void *user, int32_t id)
 }
 
 /* One prompt's ids, malloc'd: what the tokenizer adds in front (BOS), never an end token behind. */
-static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat,
-                                tokenizer_scratch *scratch, const char *text, int32_t **ids, int64_t *n)
+static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat, tokenizer_scratch *scratch,
+                                const char *text, int32_t **ids, int64_t *n)
 {
     chat_ids list = {0};
     nrl_status st;
@@ -70,8 +70,7 @@ static nrl_status decode(const text_end *end, const int32_t *prompt, int64_t n_p
 {
     int64_t n = g->n;
     if (n && !keep_special && is_end(end, g->ids[n - 1])) n--;
-    if (end->chat)
-        return tokenizer_decode(end->tok, g->ids, (size_t)n, !keep_special, text, NULL);
+    if (end->chat) return tokenizer_decode(end->tok, g->ids, (size_t)n, !keep_special, text, NULL);
     int32_t *all = mem_alloc((size_t)(n_prompt + n + 1) * sizeof *all);
     if (n_prompt) memcpy(all, prompt, (size_t)n_prompt * sizeof *all);
     if (n) memcpy(all + n_prompt, g->ids, (size_t)n * sizeof *all);
@@ -80,9 +79,8 @@ static nrl_status decode(const text_end *end, const int32_t *prompt, int64_t n_p
     return st;
 }
 
-nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat,
-                        const char *const *prompts, size_t n, const nrl_sample_options *o,
-                        char **texts, int64_t *n_tokens)
+nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat, const char *const *prompts, size_t n,
+                        const nrl_sample_options *o, char **texts, int64_t *n_tokens)
 {
     nrl_status st = NRL_OK;
     tokenizer_scratch *scratch = tokenizer_scratch_create(tok);
@@ -90,8 +88,12 @@ nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat
     int64_t *lengths = mem_alloc(n * sizeof *lengths);
     generate_result *results = mem_alloc(n * sizeof *results);
     const text_end end = {tok, chat ? chat_template_end(chat) : NRL_TOKEN_NONE, chat != NULL};
-    generate_options g = {.max_tokens = o->max_tokens, .temperature = o->temperature,
-                          .top_p = o->top_p, .seed = o->seed, .is_end = is_end, .user = &end,
+    generate_options g = {.max_tokens = o->max_tokens,
+                          .temperature = o->temperature,
+                          .top_p = o->top_p,
+                          .seed = o->seed,
+                          .is_end = is_end,
+                          .user = &end,
                           .vocab_size = tok->info.vocab_size};
     memset(texts, 0, n * sizeof *texts);
     for (size_t i = 0; i < n && st == NRL_OK; i++)
@@ -123,10 +125,8 @@ nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, cons
     const nrl_sample_options *o = &all;
     memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
     NRL_TRY(run_begin_call(r, "sample"));
-    if (!r->tokenizer)
-        return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
-    if (o->chat && !r->chat)
-        return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", r->chat_problem);
+    if (!r->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
+    if (o->chat && !r->chat) return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", r->chat_problem);
     nrl_status st = ranks_agree(r, "sample", (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
     st = strategy_average_begin(&r->strategy, r->ctx);

@@ -9,8 +9,7 @@
 #include "text/chat.h"
 
 /* `chat` non-NULL renders each prompt as one user message. texts[i] malloc'd, without the prompt. */
-nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat,
-                        const char *const *prompts, size_t n, const nrl_sample_options *o,
-                        char **texts, int64_t *n_tokens);
+nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat, const char *const *prompts, size_t n,
+                        const nrl_sample_options *o, char **texts, int64_t *n_tokens);
 
 #endif

@@ -73,8 +73,10 @@ nrl_status save_at_start(run *r)
     if (!c->every && c->every_minutes <= 0 && c->export != CONFIG_EXPORT_BEST) return NRL_OK;
     NRL_TRY(open_writer(r));
     nrl_status st = checkpoint_prepare(r->writer, state_bytes(r), c->save_at_start);
-    if (st != NRL_OK) nrl_note("a trial save before the first step (checkpoint.save_at_start)");
-    else st = mesh_barrier(r->mesh, "trial saves"); /* the folder is still there for the last one */
+    if (st != NRL_OK)
+        nrl_add_context("a trial save before the first step (checkpoint.save_at_start)");
+    else
+        st = mesh_barrier(r->mesh, "trial saves"); /* the folder is still there for the last one */
     /* else a start that failed would look like a run to the next one */
     rmdir(arena_printf(&r->memory, "%s/checkpoints", r->config.out));
     return st;
@@ -97,16 +99,18 @@ static void announce(run *r, const checkpoint_outcome *o)
     t->whole = async ? t->start + o->write_s : t->start;
     t->snapshot = t->start;
     t->stall = t->start + t->late;
-    t->is_news = true;
+    t->is_unreported = true;
     const char *dir = r->last_save;
-    if (async) run_tell(r, NRL_EVENT_SAVE, dir, "saved %s in %.2f s, of which the run waited %.2f", dir, t->whole, t->stall);
-    else run_tell(r, NRL_EVENT_SAVE, dir, "saved %s in %.2f s", dir, t->whole);
+    if (async)
+        run_tell(r, NRL_EVENT_SAVE, dir, "saved %s in %.2f s, of which the run waited %.2f", dir, t->whole, t->stall);
+    else
+        run_tell(r, NRL_EVENT_SAVE, dir, "saved %s in %.2f s", dir, t->whole);
 }
 
 void save_tell(run *r, nrl_value *values, size_t *n)
 {
-    if (!r->save_times.is_news) return;
-    r->save_times.is_news = false;
+    if (!r->save_times.is_unreported) return;
+    r->save_times.is_unreported = false;
     value_append(r, values, n, "save_s", "s", r->save_times.whole);
     value_append(r, values, n, "save_stall_s", "s", r->save_times.stall);
     value_append(r, values, n, "save_snapshot_s", "s", r->save_times.snapshot);
@@ -122,7 +126,7 @@ static nrl_status settle(run *r, bool wait)
     if (late) r->save_times.late += now_seconds() - start;
     if (!done) return NRL_OK;
     if (st != NRL_OK) {
-        nrl_note("saving step %lld", (long long)o.step);
+        nrl_add_context("saving step %lld", (long long)o.step);
         if (r->last_saved == o.step) r->last_saved = -1;
         return st;
     }
@@ -137,7 +141,7 @@ static nrl_status settle(run *r, bool wait)
 static nrl_status judge(run *r, nrl_status st)
 {
     if (st == NRL_OK || r->config.checkpoint.on_error == CONFIG_ON_ERROR_STOP) return st;
-    if (run_leads(r)) nrl_warn("%s (checkpoint.on_error: warn; the run goes on)", nrl_error_text());
+    if (run_is_rank0(r)) nrl_warn("%s (checkpoint.on_error: warn; the run goes on)", nrl_error_text());
     return NRL_OK;
 }
 
@@ -154,8 +158,10 @@ static nrl_status start(run *r)
     checkpoint_begin(r->writer, r->progress.step);
     nrl_status st = strategy_average_begin(&r->strategy, r->ctx);
     if (st == NRL_OK) st = state_add(r, &a, r->writer);
-    if (st == NRL_OK) checkpoint_submit(r->writer); /* reads weights where they lie until it returns */
-    else checkpoint_abandon(r->writer, st);
+    if (st == NRL_OK)
+        checkpoint_submit(r->writer); /* reads weights where they lie until it returns */
+    else
+        checkpoint_abandon(r->writer, st);
     st = strategy_average_end(&r->strategy, r->ctx, NRL_OK); /* a failed save is told by settle */
     arena_free(&a);
     r->save_times.start = now_seconds() - begun;

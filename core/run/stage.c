@@ -11,8 +11,13 @@ static const char *const what_of[] = {[NRL_PASS_FORWARD] = "carry", [NRL_PASS_BA
 
 stage_link stage_whole(const model *m)
 {
-    stage_link s = {.n = 1, .end = m->n_units, .n_units = m->n_units, .first_trained = model_first_trained(m), .n_carry = m->n_carry};
-    for (int32_t k = 0; k < m->n_carry; k++) s.width[k] = m->carry_width[k];
+    stage_link s = {.n = 1,
+                    .end = m->n_units,
+                    .n_units = m->n_units,
+                    .first_trained = model_first_trained(m),
+                    .n_carry = m->n_carry};
+    for (int32_t k = 0; k < m->n_carry; k++)
+        s.width[k] = m->carry_width[k];
     return s;
 }
 
@@ -21,14 +26,14 @@ uint32_t stage_begin(stage_link *s, bool is_step)
     return (s->n_begun[is_step]++ & 0x3ff) << 1 | is_step;
 }
 
-bool stage_receives(const stage_link *s, const nrl_visit *v)
+bool stage_receives(const stage_link *s, const nrl_action *v)
 {
     if (!s->comm) return false;
     return (v->pass == NRL_PASS_FORWARD && v->unit == s->first && s->first > 0) ||
            (v->pass == NRL_PASS_BACKWARD && v->unit == s->end - 1 && s->end < s->n_units);
 }
 
-bool stage_sends(const stage_link *s, const nrl_visit *v)
+bool stage_sends(const stage_link *s, const nrl_action *v)
 {
     if (!s->comm) return false;
     return (v->pass == NRL_PASS_FORWARD && v->unit == s->end - 1 && s->end < s->n_units) ||
@@ -40,23 +45,24 @@ bool stage_sends(const stage_link *s, const nrl_visit *v)
 static uint64_t tag_of(const stage_link *s, const stage_message *m, int32_t k)
 {
     uint32_t backward = m->pass == NRL_PASS_BACKWARD;
-    return (uint64_t)(m->id << 20 | ((uint32_t)m->micro & 0xffff) << 4 | (uint32_t)(s->instance & 1) << 3 |
+    return (uint64_t)(m->id << 20 | ((uint32_t)m->micro_batch & 0xffff) << 4 | (uint32_t)(s->instance & 1) << 3 |
                       backward << 2 | (uint32_t)k);
 }
 
-static stage_message *push(stage_message **list, int32_t *n, int32_t *room, uint32_t id, const nrl_visit *v)
+static stage_message *push(stage_message **list, int32_t *n, int32_t *room, uint32_t id, const nrl_action *v)
 {
     if (*n == *room) {
         *room = *room ? 2 * *room : 4;
         *list = mem_realloc(*list, (size_t)*room * sizeof **list);
     }
-    (*list)[*n] = (stage_message){.id = id, .pass = v->pass, .micro = v->micro};
+    (*list)[*n] = (stage_message){.id = id, .pass = v->pass, .micro_batch = v->micro_batch};
     return &(*list)[(*n)++];
 }
 
 static void forget(stage_message *list, int32_t *n, int32_t i)
 {
-    for ((*n)--; i < *n; i++) list[i] = list[i + 1];
+    for ((*n)--; i < *n; i++)
+        list[i] = list[i + 1];
 }
 
 /* The tensors of a message, not written yet, counted. */
@@ -82,14 +88,15 @@ static nrl_status wait_all(stage_message *m, nrl_ctx *ctx)
 
 /* ---- receiving ---- */
 
-static int32_t find(const stage_link *s, uint32_t id, const nrl_visit *v)
+static int32_t find(const stage_link *s, uint32_t id, const nrl_action *v)
 {
     for (int32_t i = 0; i < s->n_posted; i++)
-        if (s->posted[i].id == id && s->posted[i].pass == v->pass && s->posted[i].micro == v->micro) return i;
+        if (s->posted[i].id == id && s->posted[i].pass == v->pass && s->posted[i].micro_batch == v->micro_batch)
+            return i;
     return -1;
 }
 
-nrl_status stage_post(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit *v, int64_t rows)
+nrl_status stage_post(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows)
 {
     if (find(s, id, v) >= 0) return NRL_OK;
     stage_message *m = push(&s->posted, &s->n_posted, &s->posted_room, id, v);
@@ -106,7 +113,7 @@ nrl_status stage_post(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit 
     return NRL_OK;
 }
 
-nrl_status stage_take(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit *v, int64_t rows, nrl_carry *out)
+nrl_status stage_take(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows, nrl_carry *out)
 {
     NRL_TRY(stage_post(s, ctx, id, v, rows));
     int32_t i = find(s, id, v);
@@ -137,8 +144,10 @@ static nrl_status drop_sent(stage_link *s, nrl_ctx *ctx, int32_t i)
 static nrl_status drop_left(stage_link *s, nrl_ctx *ctx)
 {
     for (int32_t i = 0; i < s->n_sent;) {
-        if (has_left(&s->sent[i])) NRL_TRY(drop_sent(s, ctx, i));
-        else i++;
+        if (has_left(&s->sent[i]))
+            NRL_TRY(drop_sent(s, ctx, i));
+        else
+            i++;
     }
     return s->n_sent > MAX_SENT ? drop_sent(s, ctx, 0) : NRL_OK;
 }
@@ -159,7 +168,8 @@ static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t k, int64_t
     return t ? nrl_tensor_copy(ctx, t, *out) : nrl_tensor_fill(ctx, *out, 0);
 }
 
-nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_visit *v, int64_t rows, const nrl_carry *carry)
+nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows,
+                      const nrl_carry *carry)
 {
     NRL_TRY(drop_left(s, ctx));
     if (carry->n != s->n_carry)

@@ -5,7 +5,7 @@
  */
 #include "run/state.h"
 #include "checkpoint/params.h"
-#include "checkpoint/visitor.h"
+#include "checkpoint/state_io.h"
 #include "config/config.h"
 #include "run/fingerprint.h"
 #include "run/progress.h"
@@ -34,8 +34,10 @@ static nrl_status scale_read(loss_scale *s, const nrl_node *map)
     s->good_steps = nrl_node_int(nrl_node_find(map, "good_steps"), -1);
     s->overflows = nrl_node_int(nrl_node_find(map, "overflows"), -1);
     if (s->scale > 0 && s->scale <= FLT_MAX && s->good_steps >= 0 && s->overflows >= 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "loss_scale: scale %g after %lld good steps and %lld overflows, expected a "
-                    "number above 0 and counts", s->scale, (long long)s->good_steps, (long long)s->overflows);
+    return nrl_fail(NRL_ERR_CORRUPT,
+                    "loss_scale: scale %g after %lld good steps and %lld overflows, expected a "
+                    "number above 0 and counts",
+                    s->scale, (long long)s->good_steps, (long long)s->overflows);
 }
 
 /* ---- saving ---- */
@@ -57,17 +59,19 @@ int64_t state_bytes(const run *r)
 static nrl_status add_algorithm(const run *r, arena *a, checkpoint_writer *w)
 {
     if (!r->algorithm->state) return NRL_OK;
-    nrl_visitor v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};
+    nrl_state_io v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};
     NRL_TRY(r->algorithm->state(r->algorithm_self, &v));
     checkpoint_add_node(w, "algorithm", v.into);
     return NRL_OK;
 }
 
 /* Every rank's own; that of the axis that takes what ranks are left is called "parallel", others "parallel.AXIS". */
-static nrl_visitor strategy_visitor(const run *r, arena *a, const strategy_member *one)
+static nrl_state_io strategy_state_io(const run *r, arena *a, const strategy_member *one)
 {
-    return (nrl_visitor){.rank = nrl_mesh_rank(r->mesh), .world = nrl_mesh_world(r->mesh),
-                         .owner = one->axis->takes_rest ? "parallel" : arena_printf(a, "parallel.%s", one->axis->name)};
+    return (nrl_state_io){.rank = nrl_mesh_rank(r->mesh),
+                          .world = nrl_mesh_world(r->mesh),
+                          .owner =
+                              one->axis->takes_rest ? "parallel" : arena_printf(a, "parallel.%s", one->axis->name)};
 }
 
 /* "AXIS 2 AXIS 4": what belongs to a rank comes back to a mesh of this shape. */
@@ -86,7 +90,7 @@ static nrl_status add_strategy(const run *r, arena *a, checkpoint_writer *w)
     for (int32_t i = 0; i < r->strategy.n; i++) {
         const strategy_member *one = &r->strategy.of[i];
         if (!one->table->state) continue;
-        nrl_visitor v = strategy_visitor(r, a, one);
+        nrl_state_io v = strategy_state_io(r, a, one);
         v.a = a;
         v.into = node_new(a, NRL_NODE_MAP);
         v.writer = w;
@@ -180,7 +184,7 @@ static nrl_status restore_strategies(const run *r, arena *a, checkpoint *c)
     for (int32_t i = 0; i < r->strategy.n; i++) {
         const strategy_member *one = &r->strategy.of[i];
         if (!one->table->state) continue;
-        nrl_visitor v = strategy_visitor(r, a, one);
+        nrl_state_io v = strategy_state_io(r, a, one);
         v.saved = same ? c : NULL;
         v.optional = true;
         if (same) v.from = checkpoint_rank_node(c, v.rank, v.owner);
@@ -203,10 +207,12 @@ static nrl_status check_kind(run *r, const checkpoint *c)
     bool saved = checkpoint_node(c, "adapters");
     const char *key;
     if (saved && !r->model->adapters)
-        return nrl_fail(NRL_ERR_CONFIG, "it holds adapters, and this run has no section lora\n"
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "it holds adapters, and this run has no section lora\n"
                         "hint: model.path: the checkpoint goes on with the two merged, in an `out` of its own");
     if (!saved && r->model->adapters)
-        return nrl_fail(NRL_ERR_CONFIG, "it holds whole weights, and this run trains adapters (lora)\n"
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "it holds whole weights, and this run trains adapters (lora)\n"
                         "hint: model.path: the checkpoint attaches them to its weights, in an `out` of its own");
     return saved ? adapters_base(r, &key) : NRL_OK;
 }
@@ -216,29 +222,30 @@ static nrl_status check_is_of_a_run(const checkpoint *c)
 {
     NRL_TRY(progress_check_nodes(c));
     if (!checkpoint_node(c, "config") && !checkpoint_node(c, "progress"))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: holds weights alone, not the state of a run\n"
-                        "hint: model.path=%s trains from them", checkpoint_dir(c), checkpoint_dir(c));
-    if (checkpoint_node(c, "config") && checkpoint_node(c, "model") && checkpoint_node(c, "fingerprints")) return NRL_OK;
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: holds weights alone, not the state of a run\n"
+                        "hint: model.path=%s trains from them",
+                        checkpoint_dir(c), checkpoint_dir(c));
+    if (checkpoint_node(c, "config") && checkpoint_node(c, "model") && checkpoint_node(c, "fingerprints"))
+        return NRL_OK;
     return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: it lacks config, model or fingerprints", checkpoint_dir(c));
 }
 
 static nrl_status restore_algorithm(run *r, checkpoint *c)
 {
     if (!r->algorithm->state) return NRL_OK;
-    nrl_visitor v = {.from = checkpoint_node(c, "algorithm")};
+    nrl_state_io v = {.from = checkpoint_node(c, "algorithm")};
     return r->algorithm->state(r->algorithm_self, &v);
 }
 
 /* Adapters say something on their own base alone. */
 static nrl_status check_base(run *r, const checkpoint *c)
 {
-    const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""),
-               *key = "";
+    const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""), *key = "";
     if (r->model->adapters) NRL_TRY(adapters_base(r, &key));
     if (!strcmp(key, was)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "its adapters were trained on other weights: their hash was %.32s, is now %s",
-                    was, key);
+    return nrl_fail(NRL_ERR_CONFIG, "its adapters were trained on other weights: their hash was %.32s, is now %s", was,
+                    key);
 }
 
 typedef struct {
@@ -271,8 +278,7 @@ nrl_status state_restore_weights(run *r, checkpoint *c)
     const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &r->formats};
     NRL_TRY(check_kind(r, c));
     NRL_TRY(check_base(r, c));
-    NRL_TRY(r->model->adapters ? load_adapters(r, c)
-                               : origin_load(&from, r->ctx, r->model, r->mesh));
+    NRL_TRY(r->model->adapters ? load_adapters(r, c) : origin_load(&from, r->ctx, r->model, r->mesh));
     if (checkpoint_node(c, "progress")) NRL_TRY(progress_read(c, &r->progress, &r->lr_override));
     NRL_TRY(strategy_updated(&r->strategy, r->ctx, 0));
     return restore_algorithm(r, c);
@@ -286,7 +292,8 @@ nrl_status state_restore(run *r, checkpoint *c)
     NRL_TRY(fingerprint_check(r, c));
     NRL_TRY(params_check_read(r->model, &scope, c));
     NRL_TRY(params_load(r->ctx, r->model, &scope, c));
-    for (int32_t i = 0; i < r->model->n_params; i++) NRL_TRY(param_refresh(r->ctx, r->model->params[i]));
+    for (int32_t i = 0; i < r->model->n_params; i++)
+        NRL_TRY(param_refresh(r->ctx, r->model->params[i]));
     NRL_TRY(progress_read(c, &r->progress, &r->lr_override));
     NRL_TRY(scale_read(&r->loss_scale, checkpoint_node(c, "loss_scale")));
     nrl_run_set_state(r, nrl_node_string(checkpoint_node(c, "script"), NULL));

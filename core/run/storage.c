@@ -54,7 +54,8 @@ static nrl_status bind_slot(nrl_ctx *ctx, model *m, const storage_spec *spec, nr
 {
     int64_t total = 0, at = 0;
     nrl_tensor *buffer, *view;
-    for (int32_t i = 0; i < m->n_params; i++) total += room_of(room(spec, m->params[i], slot));
+    for (int32_t i = 0; i < m->n_params; i++)
+        total += room_of(room(spec, m->params[i], slot));
     if (!total) return NRL_OK;
     NRL_TRY(tensor_persistent(ctx, dtype, 1, &total, zero, &buffer));
     keep(s, buffer);
@@ -75,22 +76,22 @@ static bool is_whole(const storage_spec *spec, const nrl_param *p)
     return layout_is_work(spec->mesh, p);
 }
 
-/* GRAD is GRAD_ACC, and MASTER (or HIGH) is WORK, where these hold the same elements in the same type. */
+/* GRAD_SHARD is GRAD, and MASTER (or HI16) is WEIGHT, where these hold the same elements in the same type. */
 static void bind_aliases(const storage_spec *spec, nrl_param *p)
 {
-    nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WORK), *acc = nrl_param_tensor(p, NRL_SLOT_GRAD_ACC);
+    nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WEIGHT), *acc = nrl_param_tensor(p, NRL_SLOT_GRAD);
     if (!p->trained || !is_whole(spec, p)) return;
-    if (!nrl_param_tensor(p, NRL_SLOT_GRAD) && acc) nrl_param_bind(p, NRL_SLOT_GRAD, acc);
+    if (!nrl_param_tensor(p, NRL_SLOT_GRAD_SHARD) && acc) nrl_param_bind(p, NRL_SLOT_GRAD_SHARD, acc);
     if (!nrl_param_tensor(p, NRL_SLOT_MASTER) && work && spec->compute == NRL_DTYPE_F32)
         nrl_param_bind(p, NRL_SLOT_MASTER, work);
-    if (!nrl_param_tensor(p, NRL_SLOT_HIGH) && work && spec->split16) nrl_param_bind(p, NRL_SLOT_HIGH, work);
+    if (!nrl_param_tensor(p, NRL_SLOT_HI16) && work && spec->split16) nrl_param_bind(p, NRL_SLOT_HI16, work);
 }
 
-/* Of what is whole HIGH is WORK already. */
+/* Of what is whole HI16 is WEIGHT already. */
 static nrl_status bind_halves(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *s)
 {
-    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_HIGH, NRL_DTYPE_BF16, room_local, false, s));
-    return bind_slot(ctx, m, spec, NRL_SLOT_LOW, NRL_DTYPE_U16, room_local, false, s);
+    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_HI16, NRL_DTYPE_BF16, room_local, false, s));
+    return bind_slot(ctx, m, spec, NRL_SLOT_LO16, NRL_DTYPE_U16, room_local, false, s);
 }
 
 static nrl_dtype gradient_dtype(const storage_spec *spec)
@@ -102,14 +103,18 @@ static nrl_status bind_trained(nrl_ctx *ctx, model *m, const storage_spec *spec,
 {
     const nrl_dtype f32 = NRL_DTYPE_F32;
     if (!spec->reduces_grads && !spec->bf16_gradients)
-        NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD_ACC, f32, room_gradient, false, s));
-    for (int32_t i = 0; i < m->n_params; i++) bind_aliases(spec, m->params[i]);
-    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD, gradient_dtype(spec), room_local, false, s));
-    if (spec->split16) NRL_TRY(bind_halves(ctx, m, spec, s));
-    else NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_MASTER, f32, room_local, false, s));
+        NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD, f32, room_gradient, false, s));
+    for (int32_t i = 0; i < m->n_params; i++)
+        bind_aliases(spec, m->params[i]);
+    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD_SHARD, gradient_dtype(spec), room_local, false, s));
+    if (spec->split16)
+        NRL_TRY(bind_halves(ctx, m, spec, s));
+    else
+        NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_MASTER, f32, room_local, false, s));
     for (uint32_t k = 0; k < spec->n_states; k++)
         NRL_TRY(bind_slot(ctx, m, spec, (nrl_slot)(NRL_SLOT_STATE0 + k), f32, room_local, true, s));
-    for (int32_t i = 0; i < m->n_params; i++) nrl_param_set_fresh(m->params[i], m->params[i]->trained);
+    for (int32_t i = 0; i < m->n_params; i++)
+        nrl_param_set_grad_is_empty(m->params[i], m->params[i]->trained);
     return NRL_OK;
 }
 
@@ -117,22 +122,21 @@ nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storag
 {
     nrl_status st = NRL_OK;
     storage_plan(m, spec, out);
-    if (!spec->gathers_work)
-        st = bind_slot(ctx, m, spec, NRL_SLOT_WORK, spec->compute, room_whole, false, out);
+    if (!spec->gathers_weights) st = bind_slot(ctx, m, spec, NRL_SLOT_WEIGHT, spec->compute, room_whole, false, out);
     if (st == NRL_OK && spec->train) st = bind_trained(ctx, m, spec, out);
-    if (st != NRL_OK) nrl_note("memory of '%s'", m->type);
+    if (st != NRL_OK) nrl_add_context("memory of '%s'", m->type);
     return st;
 }
 
-/* MASTER is a place of its own unless it is WORK, or (cut, f32) a stretch of it; so is HIGH of split16. */
+/* MASTER is a place of its own unless it is WEIGHT, or (cut, f32) a range of it; so is HI16 of split16. */
 static int64_t master_bytes(const storage_spec *spec, int64_t local)
 {
     int64_t half = (int64_t)nrl_dtype_size(NRL_DTYPE_BF16);
-    if (spec->split16) return local * (spec->gathers_work ? 2 * half : half);
-    return spec->compute == NRL_DTYPE_F32 && !spec->gathers_work ? 0 : local * (int64_t)sizeof(float);
+    if (spec->split16) return local * (spec->gathers_weights ? 2 * half : half);
+    return spec->compute == NRL_DTYPE_F32 && !spec->gathers_weights ? 0 : local * (int64_t)sizeof(float);
 }
 
-/* GRAD_ACC and, where that is not the same, GRAD; of bf16 ones GRAD alone. */
+/* GRAD and, where that is not the same, GRAD_SHARD; of bf16 ones GRAD_SHARD alone. */
 static int64_t gradient_bytes(const storage_spec *spec, const nrl_param *p, int64_t local)
 {
     bool alone = spec->reduces_grads || spec->bf16_gradients;
@@ -155,9 +159,9 @@ void storage_plan(const model *m, const storage_spec *spec, storage *out)
         const nrl_param *p = m->params[i];
         int64_t local = layout_local_numel(spec->mesh, p);
         if (!is_held(spec, p)) continue;
-        if (!spec->gathers_work) out->work_bytes += p->numel * width;
+        if (!spec->gathers_weights) out->work_bytes += p->numel * width;
         if (!spec->train || !p->trained) {
-            if (spec->gathers_work) out->work_bytes += local * width;
+            if (spec->gathers_weights) out->work_bytes += local * width;
             continue;
         }
         out->gradient_bytes += gradient_bytes(spec, p, local);
@@ -169,9 +173,10 @@ void storage_plan(const model *m, const storage_spec *spec, storage *out)
 void storage_free(nrl_ctx *ctx, model *m, storage *s)
 {
     for (int32_t i = 0; m && i < m->n_params; i++)
-        for (int slot = NRL_SLOT_WORK; slot < NRL_SLOT_COUNT; slot++)
+        for (int slot = NRL_SLOT_WEIGHT; slot < NRL_SLOT_COUNT; slot++)
             nrl_param_bind(m->params[i], (nrl_slot)slot, NULL);
-    for (size_t i = 0; i < s->n; i++) tensor_release(ctx, s->tensors[i]);
+    for (size_t i = 0; i < s->n; i++)
+        tensor_release(ctx, s->tensors[i]);
     free(s->tensors);
     *s = (storage){0};
 }
@@ -188,8 +193,8 @@ static nrl_status load_stretch(nrl_ctx *ctx, nrl_param *p, int64_t local, int64_
     return NRL_OK;
 }
 
-/* Calls `use` for each stretch of a parameter that rank `rank` holds: elements [begin, begin + n) of the whole lie
- * at `local` of its slot there. `work`: of all that operations see, whatever flat cuts there are. */
+/* Calls `use` for each range of a parameter that rank `rank` holds: elements [begin, begin + n) of the whole lie
+ * at `local` of its slot there. `work`: of all that operations see, whatever flat placements there are. */
 typedef nrl_status (*stretch_use)(void *user, int64_t local, int64_t begin, int64_t n);
 
 static nrl_status each_stretch(const nrl_mesh *mesh, int32_t rank, const nrl_param *p, bool work, stretch_use use,
@@ -200,13 +205,14 @@ static nrl_status each_stretch(const nrl_mesh *mesh, int32_t rank, const nrl_par
         const nrl_part *part = &p->parts[i];
         int64_t numel = 1;
         for (int k = 0; k < layout_n_boxes(part); k++) {
-            layout_piece piece = work ? layout_box_of(mesh, rank, part, k) : layout_piece_of(mesh, rank, part, k);
+            layout_shard piece = work ? layout_box_of(mesh, rank, part, k) : layout_shard_of(mesh, rank, part, k);
             int64_t at = 0, begin, n;
             for (int64_t from = 0; layout_next(&piece, &at, &begin, &n); from = at)
                 NRL_TRY(use(user, local + from, before + begin, n));
             local += layout_numel(&piece);
         }
-        for (int d = 0; d < part->n_dims; d++) numel *= part->dims[d];
+        for (int d = 0; d < part->n_dims; d++)
+            numel *= part->dims[d];
         before += numel;
     }
     return NRL_OK;

@@ -10,12 +10,12 @@
 
 typedef struct {
     nrl_mesh *mesh;    /* NULL = one rank */
-    nrl_dtype compute; /* of WORK */
+    nrl_dtype compute; /* of WEIGHT */
     bool train;        /* also gradients, masters and states */
     bool bf16_gradients;
-    bool split16;      /* masters as the halves of nrl/param.h; compute is bf16 then */
+    bool split16; /* masters as the halves of nrl/param.h; compute is bf16 then */
     uint32_t n_states;
-    bool gathers_work, reduces_grads; /* the strategy's answers, see nrl/parallel.h */
+    bool gathers_weights, reduces_grads; /* the strategy's answers, see nrl/parallel.h */
 } storage_spec;
 
 typedef struct {
@@ -26,9 +26,9 @@ typedef struct {
     int64_t buffer_bytes; /* of gradient_bytes: see gradients.h */
 } storage;
 
-/* Binds every slot that is still empty: WORK in `compute`; where `train`, also GRAD_ACC, GRAD (GRAD_ACC
- * itself where that is whole), MASTER (WORK itself where that is f32 and whole; HIGH and LOW where split16 is
- * asked for; GRAD alone, and no GRAD_ACC, where gradients are bf16) and n_states zeroed
+/* Binds every slot that is still empty: WEIGHT in `compute`; where `train`, also GRAD, GRAD_SHARD (GRAD
+ * itself where that is whole), MASTER (WEIGHT itself where that is f32 and whole; HI16 and LO16 where split16 is
+ * asked for; GRAD_SHARD alone, and no GRAD, where gradients are bf16) and n_states zeroed
  * states of every trained parameter. A parameter of which nothing lies here has no local slots.
  * NRL_ERR_MEMORY. [main] */
 nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *out);
@@ -38,8 +38,8 @@ void storage_free(nrl_ctx *ctx, model *m, storage *s);
 /* Counts the bytes that are held, and takes none. */
 void storage_plan(const model *m, const storage_spec *spec, storage *out);
 
-/* Fills the exact values (tensor/split16.h) and whole WORK of every parameter from f32 values: only the ranges that lie
- * here are asked for. [main] */
+/* Fills the exact values (tensor/split16.h) and whole WEIGHT of every parameter from f32 values: only the ranges that
+ * lie here are asked for. [main] */
 nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_source source, void *user);
 
 /* An weights_source that reads exact values, whole on this rank; user is the ctx. */

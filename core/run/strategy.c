@@ -47,34 +47,35 @@ static nrl_status phase_end(nrl_ctx *ctx, nrl_phase before, nrl_status st)
 }
 
 /* One axis answers: the others' members are NULL. */
-static nrl_status answer_seam(void *user, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+static nrl_status answer_tp_region(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                   nrl_tensor **y)
 {
     const strategy *s = user;
     *y = x;
     for (int32_t k = 0; k < s->n; k++)
-        if (s->of[k].table->seam) return s->of[k].table->seam(s->of[k].self, ctx, seam, back, x, y);
+        if (s->of[k].table->tp_region) return s->of[k].table->tp_region(s->of[k].self, ctx, tp_region, back, x, y);
     return NRL_OK;
 }
 
-static bool answers_seams(const strategy *s)
+static bool answers_tp_regions(const strategy *s)
 {
     for (int32_t k = 0; s && k < s->n; k++)
-        if (s->of[k].table->seam) return true;
+        if (s->of[k].table->tp_region) return true;
     return false;
 }
 
-static nrl_status enter_all(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+static nrl_status enter_all(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
-    ctx_set_seams(ctx, answers_seams(s) ? answer_seam : NULL, (void *)(uintptr_t)s);
+    ctx_set_tp_regions(ctx, answers_tp_regions(s) ? answer_tp_region : NULL, (void *)(uintptr_t)s);
     for (int32_t k = s ? s->n : 0; k-- > 0;)
-        if (s->of[k].table->enter) NRL_TRY(s->of[k].table->enter(s->of[k].self, ctx, visits, i));
+        if (s->of[k].table->enter) NRL_TRY(s->of[k].table->enter(s->of[k].self, ctx, actions, i));
     return NRL_OK;
 }
 
-static nrl_status leave_all(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+static nrl_status leave_all(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     for (int32_t k = 0; s && k < s->n; k++)
-        if (s->of[k].table->leave) NRL_TRY(s->of[k].table->leave(s->of[k].self, ctx, visits, i));
+        if (s->of[k].table->leave) NRL_TRY(s->of[k].table->leave(s->of[k].self, ctx, actions, i));
     return NRL_OK;
 }
 
@@ -85,20 +86,20 @@ static nrl_status finish_all(const strategy *s, nrl_ctx *ctx)
     return NRL_OK;
 }
 
-nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     double flops = ctx_flops(ctx);
     nrl_phase before = phase_begin(s, ctx);
-    nrl_status st = phase_end(ctx, before, enter_all(s, ctx, visits, i));
+    nrl_status st = phase_end(ctx, before, enter_all(s, ctx, actions, i));
     ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
     return st;
 }
 
-nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     double flops = ctx_flops(ctx);
     nrl_phase before = phase_begin(s, ctx);
-    nrl_status st = phase_end(ctx, before, leave_all(s, ctx, visits, i));
+    nrl_status st = phase_end(ctx, before, leave_all(s, ctx, actions, i));
     ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
     return st;
 }
@@ -117,8 +118,10 @@ static void close_member(const strategy_member *one, nrl_ctx *ctx)
 
 void strategy_close(strategy *s, nrl_ctx *ctx)
 {
-    for (int32_t i = s->n; i-- > 0;) close_member(&s->of[i], ctx);
-    for (int32_t i = s->n_elsewhere; i-- > 0;) close_member(&s->elsewhere[i], NULL);
+    for (int32_t i = s->n; i-- > 0;)
+        close_member(&s->of[i], ctx);
+    for (int32_t i = s->n_elsewhere; i-- > 0;)
+        close_member(&s->elsewhere[i], NULL);
     arena_free(&s->memory);
     *s = (strategy){0};
 }
@@ -155,6 +158,6 @@ storage_spec strategy_storage(const strategy *s, const strategy_setup *setup)
                           .split16 = setup->train && setup->split16,
                           .bf16_gradients = setup->train && setup->bf16_gradients,
                           .n_states = setup->n_states,
-                          .gathers_work = s->plan.gathers_work,
+                          .gathers_weights = s->plan.gathers_weights,
                           .reduces_grads = s->plan.reduces_grads};
 }

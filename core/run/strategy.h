@@ -3,10 +3,10 @@
  * their place in the walk. Without any every function does nothing.
  *
  * Strategies plan in the order of what their axes divide (nrl/parallel.h): depth, width, batch. The order of calls:
- *   plan, bind, leave, updated   that order: an axis of the batch divides what the others leave (its flat cuts
+ *   plan, bind, leave, updated   that order: an axis of the batch divides what the others leave (its flat placements
  *                                count elements of that), and sums what they have made whole
  *   enter, finish                the opposite one: parameters are there before anybody needs them, and sums over
- *                                the batch are done before the others look at GRAD
+ *                                the batch are done before the others look at GRAD_SHARD
  * Unbind and destroy go against the order of bind.
  *
  * A strategy that divides the depth plans the whole model, and the others each stage's part of it:
@@ -60,8 +60,8 @@ typedef struct {
     int32_t instance; /* 0 the policy, 1 the reference */
     bool train, quiet;
     nrl_dtype compute;
-    bool split16, bf16_gradients; /* of what is trained, see nrl/param.h */
-    uint32_t n_states, reach; /* of the optimizer */
+    bool split16, bf16_gradients;   /* of what is trained, see nrl/param.h */
+    uint32_t n_states, granularity; /* of the optimizer */
 } strategy_setup;
 
 /* Adds a choice at its place in the order of planning. */
@@ -83,13 +83,13 @@ void strategy_close(strategy *s, nrl_ctx *ctx); /* ctx NULL: nothing was bound *
 /* What storage_bind needs to know of them. */
 storage_spec strategy_storage(const strategy *s, const strategy_setup *setup);
 
-/* The walk's: this rank's units, and whose order they are visited in; *scheduler NULL: none has one. */
+/* The walk's: this rank's units, and whose order they are run in; *scheduler NULL: none has one. */
 stage_link strategy_stage(const strategy *s, const strategy_setup *setup);
 void strategy_scheduler(const strategy *s, const nrl_parallel **scheduler, void **self);
 
-/* Around each visit of the walk, and after the last of a step; s may be NULL. */
-nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i);
-nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i);
+/* Around each action of the walk, and after the last of a step; s may be NULL. */
+nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
+nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
 nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx);
 
 #endif

@@ -47,8 +47,8 @@ static view view_of_all(planning *p)
 
 static bool is_held_by(const nrl_param *q, int32_t stage)
 {
-    const bool *holders = q->parts[0].layout.holders;
-    return !holders || holders[stage];
+    const bool *owner_stages = q->parts[0].layout.owner_stages;
+    return !owner_stages || owner_stages[stage];
 }
 
 /* Units keep their numbers: those of other stages use nothing. */
@@ -73,13 +73,13 @@ static nrl_parallel_plan question(const strategy_setup *setup, const view *v, bo
                                .quiet = setup->quiet || quiet,
                                .compute = setup->compute,
                                .n_states = setup->train ? setup->n_states : 0,
-                               .reach = setup->reach,
+                               .granularity = setup->granularity,
                                .n_params = v->n_params,
                                .n_units = setup->m->n_units,
                                .params = v->params,
                                .units = v->units,
-                               .n_heads = setup->m->facts.n_heads,
-                               .n_kv_heads = setup->m->facts.n_kv_heads,
+                               .n_heads = setup->m->info.n_heads,
+                               .n_kv_heads = setup->m->info.n_kv_heads,
                                .split16 = setup->train && setup->split16,
                                .bf16_gradients = setup->train && setup->bf16_gradients,
                                .unit_flops = v->flops};
@@ -102,8 +102,10 @@ static nrl_status check_local_steps(const strategy_member *one, const nrl_mesh *
 {
     int32_t own = nrl_mesh_size(mesh, one->axis->name), world = nrl_mesh_world(mesh);
     if (!one->plan.local_steps || own == world) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "it lets ranks step alone (sync_every), which takes no axis beside %s: %d of %d "
-                                    "ranks are on it", one->axis->name, (int)own, (int)world);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "it lets ranks step alone (sync_every), which takes no axis beside %s: %d of %d "
+                    "ranks are on it",
+                    one->axis->name, (int)own, (int)world);
 }
 
 /* The walk has the stages of the first strategy. */
@@ -123,14 +125,17 @@ static nrl_status open_member(const planning *p, const strategy_choice *choice, 
 {
     *one = (strategy_member){.table = choice->table, .axis = choice->axis, .plan = question(p->setup, v, !own)};
     nrl_status st = one->table->create(choice->options, p->setup->mesh, &one->self);
-    if (st != NRL_OK) one->self = NULL; /* whatever a failed create left there */
-    else st = one->table->plan(one->self, &one->plan);
+    if (st != NRL_OK)
+        one->self = NULL; /* whatever a failed create left there */
+    else
+        st = one->table->plan(one->self, &one->plan);
     if (st == NRL_OK) st = check_encodings(&one->plan);
-    for (int32_t i = 0; i < v->n_params; i++) layout_settle(p->setup->mesh, v->params[i]);
+    for (int32_t i = 0; i < v->n_params; i++)
+        layout_settle(p->setup->mesh, v->params[i]);
     if (st == NRL_OK) st = check_divides(p, one);
     if (st == NRL_OK) st = check_local_steps(one, p->setup->mesh);
-    if (st != NRL_OK) nrl_note("parallel strategy '%s'", one->table->plugin.name);
-    if (st != NRL_OK && choice->at) nrl_note("%s", nrl_node_place(choice->at));
+    if (st != NRL_OK) nrl_add_context("parallel strategy '%s'", one->table->plugin.name);
+    if (st != NRL_OK && choice->at) nrl_add_context("%s", nrl_node_place(choice->at));
     return st;
 }
 
@@ -139,7 +144,7 @@ static nrl_status open_own(planning *p, const strategy_choice *choice, const vie
     strategy *s = p->s;
     strategy_member *one = &s->of[s->n++];
     NRL_TRY(open_member(p, choice, v, true, one));
-    s->plan.gathers_work |= one->plan.gathers_work;
+    s->plan.gathers_weights |= one->plan.gathers_weights;
     s->plan.reduces_grads |= one->plan.reduces_grads;
     s->plan.local_steps |= one->plan.local_steps;
     s->plan.buffer_bytes += one->plan.buffer_bytes;
@@ -153,13 +158,16 @@ static nrl_status check_stages(const planning *p, const strategy_member *one, in
     const int32_t *stages = one->plan.stages;
     const model *m = p->setup->m;
     bool sound = stages[0] == 0 && stages[m->n_units - 1] == n_stages - 1;
-    for (int32_t u = 1; u < m->n_units; u++) sound = sound && stages[u] >= stages[u - 1] && stages[u] <= stages[u - 1] + 1;
+    for (int32_t u = 1; u < m->n_units; u++)
+        sound = sound && stages[u] >= stages[u - 1] && stages[u] <= stages[u - 1] + 1;
     for (int32_t u = 0; sound && u < m->n_units; u++)
         for (int32_t i = 0; i < m->units[u].n_uses; i++)
             sound = sound && is_held_by(m->units[u].uses[i], stages[u]);
     if (sound) return NRL_OK;
-    return nrl_fail(NRL_ERR_PLUGIN, "parallel strategy '%s': stages of units rise from 0 to %d by steps of 1, and hold "
-                                    "what their units use", one->table->plugin.name, n_stages - 1);
+    return nrl_fail(NRL_ERR_PLUGIN,
+                    "parallel strategy '%s': stages of units rise from 0 to %d by steps of 1, and hold "
+                    "what their units use",
+                    one->table->plugin.name, n_stages - 1);
 }
 
 static void take_stages(strategy *s, const int32_t *stages, int32_t n_units)
@@ -180,7 +188,8 @@ static void keep_layouts(planning *p)
     p->parts = arena_alloc(memory(p), (size_t)m->n_params * sizeof *p->parts);
     for (int32_t i = 0; i < m->n_params; i++) {
         p->parts[i] = arena_alloc(memory(p), (size_t)m->params[i]->n_parts * sizeof **p->parts);
-        for (int k = 0; k < m->params[i]->n_parts; k++) p->parts[i][k].base = m->params[i]->parts[k].layout;
+        for (int k = 0; k < m->params[i]->n_parts; k++)
+            p->parts[i][k].base = m->params[i]->parts[k].layout;
     }
 }
 
@@ -193,7 +202,7 @@ static void begin_layouts(planning *p, const view *v)
     }
 }
 
-static bool is_same_cut(const nrl_cut *a, const nrl_cut *b)
+static bool is_same_cut(const nrl_placement *a, const nrl_placement *b)
 {
     size_t size = (size_t)a->n * sizeof *a->begin;
     return a->n == b->n && a->dim == b->dim && !strcmp(a->axis, b->axis) && !memcmp(a->begin, b->begin, size) &&
@@ -202,19 +211,20 @@ static bool is_same_cut(const nrl_cut *a, const nrl_cut *b)
 
 static bool is_same_layout(const nrl_layout *a, const nrl_layout *b)
 {
-    bool same = a->n_cuts == b->n_cuts;
-    for (int32_t i = 0; same && i < a->n_cuts; i++) same = is_same_cut(&a->cuts[i], &b->cuts[i]);
+    bool same = a->n_placements == b->n_placements;
+    for (int32_t i = 0; same && i < a->n_placements; i++)
+        same = is_same_cut(&a->placements[i], &b->placements[i]);
     return same;
 }
 
-/* What the others wrote stands beside the holders. */
+/* What the others wrote stands beside the owner_stages. */
 static nrl_status end_layouts(planning *p, const view *v)
 {
     for (int32_t i = 0; i < v->n_params; i++)
         for (int k = 0; k < v->params[i]->n_parts; k++) {
             nrl_part *part = &v->params[i]->parts[k];
             part_state *state = &p->parts[v->params[i]->index][k];
-            part->layout.holders = state->base.holders;
+            part->layout.owner_stages = state->base.owner_stages;
             if (state->is_planned && !is_same_layout(&state->planned, &part->layout))
                 return nrl_fail(NRL_ERR_PLUGIN, "'%s' is on several stages, and is divided in two ways there",
                                 part->name);
@@ -231,8 +241,10 @@ static nrl_status plan_stage(planning *p, const int32_t *stages, int32_t stage)
     const view v = view_of_stage(p, stages, stage);
     begin_layouts(p, &v);
     for (int32_t i = 1; i < choices->n; i++) {
-        if (stage == s->index) NRL_TRY(open_own(p, &choices->of[i], &v));
-        else NRL_TRY(open_member(p, &choices->of[i], &v, false, &s->elsewhere[s->n_elsewhere++]));
+        if (stage == s->index)
+            NRL_TRY(open_own(p, &choices->of[i], &v));
+        else
+            NRL_TRY(open_member(p, &choices->of[i], &v, false, &s->elsewhere[s->n_elsewhere++]));
     }
     return end_layouts(p, &v);
 }
@@ -247,7 +259,8 @@ static nrl_status plan_stages(planning *p)
     take_stages(s, stages, p->setup->m->n_units);
     s->elsewhere = arena_alloc(memory(p), others * sizeof *s->elsewhere);
     keep_layouts(p);
-    for (int32_t k = 0; k < s->n_stages; k++) NRL_TRY(plan_stage(p, stages, k));
+    for (int32_t k = 0; k < s->n_stages; k++)
+        NRL_TRY(plan_stage(p, stages, k));
     return NRL_OK;
 }
 
@@ -261,7 +274,8 @@ void strategy_choose(strategy_choices *all, strategy_choice one)
 {
     int32_t at = all->n++;
     NRL_ASSERT(at, <, STRATEGY_MAX);
-    for (; at > 0 && is_before(one.axis, all->of[at - 1].axis); at--) all->of[at] = all->of[at - 1];
+    for (; at > 0 && is_before(one.axis, all->of[at - 1].axis); at--)
+        all->of[at] = all->of[at - 1];
     all->of[at] = one;
 }
 
@@ -277,6 +291,7 @@ nrl_status strategy_open(const strategy_setup *setup, strategy *out)
         out->index = nrl_mesh_coord(setup->mesh, out->of[0].axis->name);
         return plan_stages(&p);
     }
-    for (int32_t i = 1; i < setup->choices->n; i++) NRL_TRY(open_own(&p, &setup->choices->of[i], &all));
+    for (int32_t i = 1; i < setup->choices->n; i++)
+        NRL_TRY(open_own(&p, &setup->choices->of[i], &all));
     return NRL_OK;
 }

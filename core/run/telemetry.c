@@ -97,7 +97,8 @@ static void event_deliver(telemetry *t, const nrl_run_event *e)
 
 static void queue_empty(void)
 {
-    for (telemetry_event *e; (e = queue_take()); free(e)) event_deliver(e->of ? e->of : in_use, &e->event);
+    for (telemetry_event *e; (e = queue_take()); free(e))
+        event_deliver(e->of ? e->of : in_use, &e->event);
 }
 
 /* Empties the queue, unless somebody does already. */
@@ -142,7 +143,8 @@ static bool take_warning(const char *text)
 static void list_remove(telemetry *t)
 {
     telemetry **at = &in_use;
-    while (*at && *at != t) at = &(*at)->older;
+    while (*at && *at != t)
+        at = &(*at)->older;
     if (*at) *at = t->older;
 }
 
@@ -197,7 +199,8 @@ static void logger_failed(run_logger *l)
     l->n_missing++;
     if (l->failing) return;
     l->failing = true;
-    if (l->n_told++ < MAX_TOLD) nrl_warn("logger '%s' failed, and is tried again at the next record: %s", l->name, nrl_error_text());
+    if (l->n_told++ < MAX_TOLD)
+        nrl_warn("logger '%s' failed, and is tried again at the next record: %s", l->name, nrl_error_text());
 }
 
 static void logger_succeeded(run_logger *l)
@@ -213,8 +216,9 @@ static nrl_status logger_claim(void *user, const char *name)
 {
     run_logger *l = user;
     NRL_TRY(claims_check_home(l->claims));
-    nrl_status st = out_is_own(name) ? nrl_fail(NRL_ERR_CONFIG, "out: '%s' is what a run itself writes, expected another name", name)
-                                     : claims_take(l->claims, name);
+    nrl_status st = out_is_own(name)
+                        ? nrl_fail(NRL_ERR_CONFIG, "out: '%s' is what a run itself writes, expected another name", name)
+                        : claims_take(l->claims, name);
     l->refused = st == NRL_ERR_CONFIG;
     return st;
 }
@@ -237,7 +241,7 @@ static nrl_status open_loggers(telemetry *t)
         nrl_status st = logger_open(t, l, t->resumed_step);
         if (st == NRL_OK) continue;
         if (l->refused) {
-            nrl_note("logger '%s'", l->name);
+            nrl_add_context("logger '%s'", l->name);
             return st;
         }
         logger_failed(l);
@@ -250,7 +254,8 @@ nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own
 {
     t->about = *about;
     t->resumed_step = about->resumed_step;
-    for (size_t i = 0; i < t->n_loggers; i++) t->loggers[i].claims = own;
+    for (size_t i = 0; i < t->n_loggers; i++)
+        t->loggers[i].claims = own;
     speak_begin();
     nrl_status st = open_loggers(t);
     t->holds = false;
@@ -278,8 +283,10 @@ void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double e
         run_logger *l = &t->loggers[i];
         nrl_status st = l->opened ? NRL_OK : logger_open(t, l, t->resumed_step);
         if (st == NRL_OK) st = l->table->write(l->self, &record);
-        if (st == NRL_OK) logger_succeeded(l);
-        else logger_failed(l);
+        if (st == NRL_OK)
+            logger_succeeded(l);
+        else
+            logger_failed(l);
     }
     speak_end();
 }
@@ -299,7 +306,8 @@ void telemetry_close(telemetry *t)
 {
     telemetry_warn_missing(t);
     speak_begin();
-    for (telemetry_event *e; (e = t->held); free(e)) t->held = e->next;
+    for (telemetry_event *e; (e = t->held); free(e))
+        t->held = e->next;
     for (size_t i = 0; i < t->n_loggers; i++)
         if (t->loggers[i].opened && t->loggers[i].self && t->loggers[i].table->close)
             t->loggers[i].table->close(t->loggers[i].self);

@@ -26,18 +26,18 @@ typedef struct telemetry_event telemetry_event;
 /* Zero at first. Its address stays. */
 typedef struct telemetry telemetry;
 struct telemetry {
-    run_logger *loggers;   /* rank 0's, and of a quiet run without the console */
+    run_logger *loggers; /* rank 0's, and of a quiet run without the console */
     size_t n_loggers;
-    nrl_logger_run about;  /* what loggers are told of the run */
-    int64_t resumed_step;  /* for a logger that opens later */
+    nrl_logger_run about;                                  /* what loggers are told of the run */
+    int64_t resumed_step;                                  /* for a logger that opens later */
     void (*event)(void *user, const nrl_run_event *event); /* the program's; NULL = nobody but loggers */
     void *event_user;
-    bool takes_warnings;   /* `event` does */
-    bool quiet;            /* nothing but warnings */
-    bool holds;            /* loggers will open: events until then are kept for them */
+    bool takes_warnings; /* `event` does */
+    bool quiet;          /* nothing but warnings */
+    bool holds;          /* loggers will open: events until then are kept for them */
     telemetry_event *held, **held_end;
-    bool is_open;          /* takes warnings of the process */
-    telemetry *older;      /* of those that are */
+    bool is_open;     /* takes warnings of the process */
+    telemetry *older; /* of those that are */
 };
 
 /* From here on events go out; warnings of the process with them where there is somebody to take them. The members

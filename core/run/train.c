@@ -31,15 +31,15 @@ static nrl_status heed_signal(run *r)
     NRL_TRY(save_wait(r)); /* of this step, perhaps, and perhaps it fails */
     if (r->last_saved != r->progress.step) NRL_TRY(save_now(r, &path));
     return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s\nhint: nrl resume %s",
-                    r->signal == SIGINT ? "interrupted" : "stopped by a signal",
-                    (long long)r->progress.step, r->last_save, r->config.out);
+                    r->signal == SIGINT ? "interrupted" : "stopped by a signal", (long long)r->progress.step,
+                    r->last_save, r->config.out);
 }
 
 nrl_status run_heed_early(const run *r)
 {
     if (!r->env.signal || !*r->env.signal) return NRL_OK;
-    return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) before the first step",
-                    *r->env.signal, strsignal(*r->env.signal));
+    return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) before the first step", *r->env.signal,
+                    strsignal(*r->env.signal));
 }
 
 /* What a profile counts as a step. A callback may begin or end one. */
@@ -90,8 +90,8 @@ static void say_trained(run *r)
     if (p->best_step)
         best = arena_printf(&r->memory, "; best %s %.4f at step %lld", r->config.checkpoint.metric, p->best,
                             (long long)p->best_step);
-    run_say(r, "trained    %lld step%s%s in %.1f s, %lld tokens, %.0f a second%s", (long long)steps, steps > 1 ? "s" : "",
-            skipped, seconds, (long long)tokens, (double)tokens / seconds, best);
+    run_say(r, "trained    %lld step%s%s in %.1f s, %lld tokens, %.0f a second%s", (long long)steps,
+            steps > 1 ? "s" : "", skipped, seconds, (long long)tokens, (double)tokens / seconds, best);
 }
 
 /* Each step was skipped, in this process and before: the weights are those of the start. */
@@ -100,8 +100,10 @@ static nrl_status check_updated(const run *r)
     const run_progress *p = &r->progress;
     bool scales = r->loss_scale.rule.dynamic;
     if (p->updates || !p->step) return NRL_OK;
-    return nrl_fail(NRL_ERR_DIVERGED, "cannot finish: none of %lld steps updated the weights, each had a %s that is not finite\n"
-                                      "hint: %s", (long long)p->step, scales ? "gradient" : "loss or gradient",
+    return nrl_fail(NRL_ERR_DIVERGED,
+                    "cannot finish: none of %lld steps updated the weights, each had a %s that is not finite\n"
+                    "hint: %s",
+                    (long long)p->step, scales ? "gradient" : "loss or gradient",
                     scales ? "a smaller `init` of train.loss_scale, or more steps, in which the scale falls"
                            : "the weights of the start give such numbers already");
 }
@@ -111,9 +113,11 @@ static nrl_status check_end(const run *r)
 {
     const run_progress *p = &r->progress;
     if (!p->far_steps) return NRL_OK;
-    return nrl_fail(NRL_ERR_DIVERGED, "cannot finish: the last %lld step%s had a loss above %g times the first one, %g\n"
-                                      "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
-                    (long long)p->far_steps, p->far_steps > 1 ? "s" : "", r->config.train.diverge_factor, p->first_loss);
+    return nrl_fail(NRL_ERR_DIVERGED,
+                    "cannot finish: the last %lld step%s had a loss above %g times the first one, %g\n"
+                    "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
+                    (long long)p->far_steps, p->far_steps > 1 ? "s" : "", r->config.train.diverge_factor,
+                    p->first_loss);
 }
 
 /* OUT/model, by checkpoint.export. */
@@ -126,16 +130,17 @@ static nrl_status export_at_end(run *r)
     const char *path = arena_printf(&r->memory, "%s/model", r->config.out);
     const char *which = best ? arena_printf(&r->memory, "the best, %s %.4f", c->metric, p->best) : "the last";
     if (best && !step)
-        return nrl_fail(NRL_ERR_DIVERGED, "cannot export the best step: no evaluation gave a %s that is a number", c->metric);
+        return nrl_fail(NRL_ERR_DIVERGED, "cannot export the best step: no evaluation gave a %s that is a number",
+                        c->metric);
     char *from = step == p->step ? NULL : checkpoint_dir_of(r->config.out, step);
-    nrl_status st = run_leads(r) ? claims_check_home(&r->claims) : NRL_OK;
+    nrl_status st = run_is_rank0(r) ? claims_check_home(&r->claims) : NRL_OK;
     if (st == NRL_OK) st = export_to(r, from, path);
     free(from);
     if (st != NRL_OK) return st;
     const nrl_value exported = {"exported_step", "steps", (double)step};
     telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &exported, 1);
     run_tell(r, NRL_EVENT_END, path, "exported   %s: step %lld (%s)%s", path, (long long)step, which,
-            r->model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
+             r->model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
     return NRL_OK;
 }
 
@@ -175,7 +180,8 @@ nrl_status nrl_run_train(run *r)
     else if (r->progress.step == r->total_steps)
         run_say(r, "nothing left to do: step %lld of %lld is done", (long long)r->progress.step,
                 (long long)r->total_steps);
-    while (!done) NRL_TRY(nrl_run_step(r, &e, &done));
+    while (!done)
+        NRL_TRY(nrl_run_step(r, &e, &done));
     return nrl_run_finish(r);
 }
 

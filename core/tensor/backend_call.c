@@ -24,7 +24,7 @@ static double attention_flops(const nrl_attention_args *a)
 
 static double attention_grad_flops(const nrl_attention_grad_args *a)
 {
-    return 2 * op_work_attention(&a->forward).flops; /* scores that are made again do not count */
+    return 2 * op_work_attention(&a->forward).flops; /* scores that are recomputed do not count */
 }
 
 static double no_flops(const void *a)
@@ -33,7 +33,7 @@ static double no_flops(const void *a)
     return 0;
 }
 
-#define FLOPS_OF(a)                                                                                \
+#define FLOPS_OF(a)                                                                                                    \
     _Generic((a),                                                                                  \
         const nrl_gemm_args *: gemm_flops,                                                         \
         const nrl_attention_args *: attention_flops,                                               \
@@ -52,17 +52,17 @@ void ctx_flops_set(nrl_ctx *ctx, double flops)
 
 /* ---- the calls ---- */
 
-#define BACKEND_DEFINE(name, args)                                                                 \
-    nrl_status backend_##name(nrl_ctx *ctx, const args *a)                                         \
-    {                                                                                              \
-        const device *d = ctx->device;                                                             \
-        if (!d->ops.name) return backend_lacks(ctx, #name);                                        \
-        ctx->flops += FLOPS_OF(a);                                                                 \
-        if (!ctx->profile) return d->ops.name(d->self, ctx->stream, a);                            \
-        NRL_TRY(profile_op_begin(ctx, #name, op_work_##name(a)));                                  \
-        nrl_status st = d->ops.name(d->self, ctx->stream, a);                                      \
-        nrl_status ended = profile_op_end(ctx);                                                    \
-        return st ? st : ended;                                                                    \
+#define BACKEND_DEFINE(name, args)                                                                                     \
+    nrl_status backend_##name(nrl_ctx *ctx, const args *a)                                                             \
+    {                                                                                                                  \
+        const device *d = ctx->device;                                                                                 \
+        if (!d->ops.name) return backend_lacks(ctx, #name);                                                            \
+        ctx->flops += FLOPS_OF(a);                                                                                     \
+        if (!ctx->profile) return d->ops.name(d->self, ctx->stream, a);                                                \
+        NRL_TRY(profile_op_begin(ctx, #name, op_work_##name(a)));                                                      \
+        nrl_status st = d->ops.name(d->self, ctx->stream, a);                                                          \
+        nrl_status ended = profile_op_end(ctx);                                                                        \
+        return st ? st : ended;                                                                                        \
     }
 BACKEND_OPS(BACKEND_DEFINE)
 
@@ -70,8 +70,9 @@ nrl_status backend_transfer(nrl_ctx *ctx, void *to, const void *from, size_t byt
 {
     const device *d = ctx->device;
     if (!ctx->profile) return d->table.copy(d->self, ctx->stream, to, from, bytes, (uint32_t)way);
-    const char *name = way == NRL_COPY_TO_DEVICE ? "copy to device" : way == NRL_COPY_TO_HOST ? "copy to host"
-                                                                                             : "copy on device";
+    const char *name = way == NRL_COPY_TO_DEVICE ? "copy to device"
+                       : way == NRL_COPY_TO_HOST ? "copy to host"
+                                                 : "copy on device";
     NRL_TRY(profile_op_begin(ctx, name, (op_work){.bytes = (double)bytes}));
     nrl_status st = d->table.copy(d->self, ctx->stream, to, from, bytes, (uint32_t)way);
     nrl_status ended = profile_op_end(ctx);

@@ -32,7 +32,7 @@ nrl_batch *batch_new_shared(int64_t n_tokens, int64_t n_rows, int64_t n_segments
     b->row_target = array(a, n_rows, sizeof *b->row_target);
     b->row_segment = array(a, n_rows, sizeof *b->row_segment);
     b->row_weight = array(a, n_rows, sizeof *b->row_weight);
-    b->segment_block = array(a, n_segments, sizeof *b->segment_block);
+    b->segment_example = array(a, n_segments, sizeof *b->segment_example);
     b->segment_side = array(a, n_segments, sizeof *b->segment_side);
     b->segment_sample = array(a, n_segments, sizeof *b->segment_sample);
     return b;
@@ -70,8 +70,7 @@ static nrl_status check_lengths(const nrl_batch *b, int64_t n_all)
     if (b->cu_seqlens[0]) return wrong("cu_seqlens", 0, b->cu_seqlens[0]);
     for (int64_t s = 0; s < n_all; s++)
         if (length_of(b, s) < 0) return wrong("cu_seqlens", s + 1, b->cu_seqlens[s + 1]);
-    if (b->cu_seqlens[n_all] != b->n_tokens)
-        return wrong("cu_seqlens", n_all, b->cu_seqlens[n_all]);
+    if (b->cu_seqlens[n_all] != b->n_tokens) return wrong("cu_seqlens", n_all, b->cu_seqlens[n_all]);
     return NRL_OK;
 }
 
@@ -94,9 +93,9 @@ static nrl_status check_segments(const nrl_batch *b)
     NRL_TRY(check_lengths(b, n_all));
     NRL_TRY(check_prefixes(b, n_all));
     for (int64_t s = 0; s < b->n_segments; s++) {
-        int32_t before = s ? b->segment_block[s - 1] : 0;
-        if (b->segment_block[s] < before || b->segment_block[s] >= b->n_blocks)
-            return wrong("segment_block", s, b->segment_block[s]);
+        int32_t before = s ? b->segment_example[s - 1] : 0;
+        if (b->segment_example[s] < before || b->segment_example[s] >= b->n_examples)
+            return wrong("segment_example", s, b->segment_example[s]);
     }
     return NRL_OK;
 }
@@ -111,13 +110,11 @@ static nrl_status check_rows(const nrl_batch *b, int64_t vocab_size)
     for (int64_t i = 0; i < b->n_rows; i++) {
         int32_t s = b->row_segment[i], before = i ? b->row_segment[i - 1] : 0;
         if (s < before || s >= b->n_segments) return wrong("row_segment", i, s);
-        if (b->row_target[i] < 0 || b->row_target[i] >= vocab_size)
-            return wrong("row_target", i, b->row_target[i]);
+        if (b->row_target[i] < 0 || b->row_target[i] >= vocab_size) return wrong("row_target", i, b->row_target[i]);
         if (!(b->row_weight[i] >= 0)) return wrong("row_weight", i, (long long)b->row_weight[i]);
         /* The last row of a shared prompt predicts the first token of each segment that sees it. */
         int32_t t = b->row_token[i];
-        if (!is_inside(b, s, t) && !is_inside(b, b->prefix ? b->prefix[s] : -1, t))
-            return wrong("row_token", i, t);
+        if (!is_inside(b, s, t) && !is_inside(b, b->prefix ? b->prefix[s] : -1, t)) return wrong("row_token", i, t);
     }
     return NRL_OK;
 }
@@ -177,8 +174,7 @@ static nrl_status no_column(const nrl_batch *b, const char *name)
 
 nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, nrl_tensor **column)
 {
-    if (!strcmp(name, "weights"))
-        return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_rows, b->row_weight, true, column);
+    if (!strcmp(name, "weights")) return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_rows, b->row_weight, true, column);
     for (int32_t i = 0; i < b->n_columns; i++) {
         nrl_tensor *t = b->columns[i].tensor;
         if (strcmp(b->columns[i].name, name) || !t) continue;
@@ -189,8 +185,7 @@ nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, 
     }
     for (int32_t i = 0; i < b->n_extra; i++)
         if (!strcmp(b->extra[i].name, name))
-            return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_segments, b->extra[i].values, true,
-                                  column);
+            return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_segments, b->extra[i].values, true, column);
     return no_column(b, name);
 }
 
@@ -225,20 +220,20 @@ static double sequences(const nrl_batch *b)
     return n;
 }
 
-/* Blocks that hold a rejected side: segments come in order of their blocks. */
+/* Blocks that hold a rejected side: segments come in order of their examples. */
 static double pairs(const nrl_batch *b)
 {
     double n = 0;
     int32_t last = -1;
     for (int64_t s = 0; s < b->n_segments; s++) {
-        if (b->segment_side[s] != 1 || b->segment_block[s] == last) continue;
-        last = b->segment_block[s];
+        if (b->segment_side[s] != 1 || b->segment_example[s] == last) continue;
+        last = b->segment_example[s];
         n++;
     }
     return n;
 }
 
-/* Blocks whose label says that their answer is wanted; every segment of a block has its label. */
+/* Blocks whose label says that their answer is wanted; every segment of a example has its label. */
 static double desirable(const nrl_batch *b)
 {
     const float *label = NULL;
@@ -250,9 +245,9 @@ static double desirable(const nrl_batch *b)
     return n;
 }
 
-static double blocks(const nrl_batch *b)
+static double examples(const nrl_batch *b)
 {
-    return (double)b->n_blocks;
+    return (double)b->n_examples;
 }
 
 /* What the sequences hold, whether a prompt was laid out once or for each side. */
@@ -269,13 +264,9 @@ double nrl_batch_count(const nrl_batch *b, const char *what)
     static const struct {
         const char *name;
         double (*count)(const nrl_batch *b);
-    } counts[] = {{"answer_tokens", answer_tokens},
-                  {"prompt_tokens", prompt_tokens},
-                  {"sequences", sequences},
-                  {"pairs", pairs},
-                  {"blocks", blocks},
-                  {"desirable", desirable},
-                  {"tokens", tokens}};
+    } counts[] = {
+        {"answer_tokens", answer_tokens}, {"prompt_tokens", prompt_tokens}, {"sequences", sequences}, {"pairs", pairs},
+        {"examples", examples},           {"desirable", desirable},         {"tokens", tokens}};
     if (b->is_tail) return 0; /* it only keeps ranks in step */
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (!strcmp(counts[i].name, what)) return counts[i].count(b);
@@ -289,7 +280,7 @@ int64_t nrl_batch_n_tokens(const nrl_batch *b)
     return b->n_tokens;
 }
 
-int64_t nrl_batch_n_rows(const nrl_batch *b)
+int64_t nrl_batch_n_targets(const nrl_batch *b)
 {
     return b->n_rows;
 }
@@ -299,9 +290,9 @@ int64_t nrl_batch_n_segments(const nrl_batch *b)
     return b->n_segments;
 }
 
-int64_t nrl_batch_n_blocks(const nrl_batch *b)
+int64_t nrl_batch_n_examples(const nrl_batch *b)
 {
-    return b->n_blocks;
+    return b->n_examples;
 }
 
 const int32_t *nrl_batch_tokens(const nrl_batch *b)
@@ -314,24 +305,24 @@ const int32_t *nrl_batch_cu_seqlens(const nrl_batch *b)
     return b->cu_seqlens;
 }
 
-const int32_t *nrl_batch_row_target(const nrl_batch *b)
+const int32_t *nrl_batch_target_ids(const nrl_batch *b)
 {
     return b->row_target;
 }
 
-const int32_t *nrl_batch_row_segment(const nrl_batch *b)
+const int32_t *nrl_batch_target_segments(const nrl_batch *b)
 {
     return b->row_segment;
 }
 
-const float *nrl_batch_row_weight(const nrl_batch *b)
+const float *nrl_batch_target_weights(const nrl_batch *b)
 {
     return b->row_weight;
 }
 
-const int32_t *nrl_batch_segment_block(const nrl_batch *b)
+const int32_t *nrl_batch_segment_example(const nrl_batch *b)
 {
-    return b->segment_block;
+    return b->segment_example;
 }
 
 const int32_t *nrl_batch_segment_side(const nrl_batch *b)

@@ -1,5 +1,5 @@
 /*
- * ctx.c - the context: scopes, the batch at hand, which tape records, memory figures.
+ * ctx.c - the context: scopes, the current batch, which tape records, memory stats.
  */
 #include "tensor/internal.h"
 #include "tensor/rope.h"
@@ -115,7 +115,7 @@ void ctx_scope_end(nrl_ctx *ctx)
     release_made(ctx, ctx->marks[--ctx->n_marks]);
 }
 
-/* ---- the batch at hand ---- */
+/* ---- the current batch ---- */
 
 static nrl_status index_array(nrl_ctx *ctx, int64_t n, const int32_t *host, nrl_tensor **out)
 {
@@ -141,8 +141,8 @@ static nrl_status copy_index(nrl_ctx *ctx, const nrl_batch *b)
 static void forget_index(nrl_ctx *ctx)
 {
     ctx_index *i = &ctx->index;
-    nrl_tensor *all[] = {i->tokens, i->positions, i->cu_seqlens,
-                         i->prefix, i->row_token, i->row_target, i->random_rows[0], i->random_rows[1]};
+    nrl_tensor *all[] = {i->tokens,    i->positions,  i->cu_seqlens,     i->prefix,
+                         i->row_token, i->row_target, i->random_rows[0], i->random_rows[1]};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         tensor_release(ctx, all[k]);
     *i = (ctx_index){0};
@@ -180,7 +180,7 @@ void ctx_tape_end(nrl_ctx *ctx)
     ctx->n_tapes--;
 }
 
-/* ---- figures ---- */
+/* ---- stats ---- */
 
 void ctx_memory_use(const nrl_ctx *ctx, ctx_memory *fill)
 {

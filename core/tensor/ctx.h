@@ -1,6 +1,6 @@
 /*
  * ctx.h - what operations work in: a device, a pool of memory, the scope that new tensors belong
- * to, the tape at hand and the batch at hand. One context a model instance and device; [step]
+ * to, the current tape and the current batch. One context a model instance and device; [step]
  * thread.
  *
  * Memory: storage is counted. A scope holds one count on each tensor made in it; the tape holds one
@@ -25,7 +25,7 @@ nrl_stream *ctx_stream(const nrl_ctx *ctx); /* where its operations are queued; 
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
 
 /* Key of the random numbers of the operations that follow (dropout): made by the caller from seed,
- * step, micro-batch and unit; a recompute visit sets the same key again. 0 = dropout is off, as in
+ * step, micro-batch and unit; a recompute action sets the same key again. 0 = dropout is off, as in
  * evaluation and at the start. */
 void ctx_set_random(nrl_ctx *ctx, uint64_t key);
 
@@ -33,11 +33,11 @@ void ctx_set_random(nrl_ctx *ctx, uint64_t key);
  * before they were attached. */
 void ctx_set_adapters(nrl_ctx *ctx, bool on);
 
-/* Who answers the seams of nrl/op.h from here on (nrl_parallel.seam); NULL = nobody. What a tape recorded goes
- * back to whom it was recorded with. */
-typedef nrl_status (*seam_answer)(void *user, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x,
-                                  nrl_tensor **y);
-void ctx_set_seams(nrl_ctx *ctx, seam_answer answer, void *user);
+/* Who answers the tp_regions of nrl/op.h from here on (nrl_parallel.tp_region); NULL = nobody. What a tape recorded
+ * goes back to whom it was recorded with. */
+typedef nrl_status (*tp_region_answer)(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                       nrl_tensor **y);
+void ctx_set_tp_regions(nrl_ctx *ctx, tp_region_answer answer, void *user);
 
 /* Copies the batch's index arrays to the device (where the device reads host memory they are used
  * as they are) and forgets the rope rows of the last one. NULL = none. The batch outlives every
@@ -52,12 +52,11 @@ nrl_tensor *tensor_retain(nrl_tensor *t);         /* returns t */
 void tensor_release(nrl_ctx *ctx, nrl_tensor *t); /* NULL is fine */
 
 /* A tensor outside any scope (weights, moments, gradients), zeroed or not; tensor_release frees. */
-nrl_status tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
-                             bool zero, nrl_tensor **out);
+nrl_status tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims, bool zero,
+                             nrl_tensor **out);
 /* A view of elements [begin, begin+n) of a contiguous tensor as [n], holding a count on its
  * storage. */
-nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n,
-                            nrl_tensor **out);
+nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out);
 /* Copies between host memory and a contiguous tensor; bytes = numel * dtype size. */
 nrl_status tensor_write(nrl_ctx *ctx, nrl_tensor *t, const void *host);
 nrl_status tensor_read(nrl_ctx *ctx, const nrl_tensor *t, void *host);
@@ -79,9 +78,8 @@ void ctx_tape_end(nrl_ctx *ctx); /* and no longer */
 /* Walks t back from outputs' gradients (grads[i] NULL = none). On return input_grads[i] (counted
  * for the caller, release them) holds the gradient of inputs[i], or NULL. The tape is empty
  * afterwards. */
-nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs,
-                         nrl_tensor *const *grads, int n_outputs, nrl_tensor *const *inputs,
-                         nrl_tensor **input_grads, int n_inputs);
+nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs, nrl_tensor *const *grads, int n_outputs,
+                         nrl_tensor *const *inputs, nrl_tensor **input_grads, int n_inputs);
 
 /* ---- head ---- */
 typedef struct {
@@ -89,28 +87,27 @@ typedef struct {
     double scale, soft_cap;
 } head_spec;
 enum { HEAD_LOGP = 1, HEAD_ENTROPY = 2, HEAD_LOG_SUM_P2 = 4 };
-/* Log-probs of the batch's scored rows from hidden [N,D]: logps [P] f32 on the tape (and entropy,
+/* Log-probs of the batch's target positions from hidden [N,D]: logps [P] f32 on the tape (and entropy,
  * log_sum_p2 where wanted, NULL otherwise). Logits exist one chunk at a time; backward makes them
  * again, except for those that ctx_set_head_keep let the tape keep. */
-nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want,
-                        double temperature, nrl_tensor **logps, nrl_tensor **entropy,
-                        nrl_tensor **log_sum_p2);
-/* For separable losses: logits are made once; per chunk of scored rows `loss` is called with a
+nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want, double temperature,
+                        nrl_tensor **logps, nrl_tensor **entropy, nrl_tensor **log_sum_p2);
+/* For tokenwise losses: logits are made once; per chunk of target positions `loss` is called with a
  * batch view and its log-probs and must return d loss / d logp (counted for the head; NULL = zero)
  * by running its own small tape; gives d loss / d hidden [N,D] (counted for the caller) and adds to
- * the head's GRAD_ACC. */
+ * the head's GRAD. */
 typedef nrl_status (*head_chunk_loss)(void *user, nrl_ctx *ctx, nrl_batch *chunk, nrl_tensor *logps,
                                       nrl_tensor **dlogps);
-nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss,
-                      void *user, nrl_tensor **dhidden);
-/* Scored rows a chunk; 0 = chosen by the head. Results do not depend on it beyond rounding. */
+nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss, void *user,
+                      nrl_tensor **dhidden);
+/* Target positions a chunk; 0 = chosen by the head. Results do not depend on it beyond rounding. */
 void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows);
 /* Bytes of logits that head_columns may keep for its backward (0 at the start). They spare the
  * product of making them again; results are the same bits. */
 void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes);
 /* Whole logits [n,V] f32 of given token rows: sampling and tests only. */
-nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows,
-                       int64_t n, nrl_tensor **logits);
+nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows, int64_t n,
+                       nrl_tensor **logits);
 
 /* ---- key/value cache for generation ---- */
 typedef struct kv_cache kv_cache;
@@ -131,10 +128,10 @@ typedef struct {
  * the context's until the next call. */
 nrl_status ctx_take_metrics(nrl_ctx *ctx, const ctx_metric **list, int64_t *n);
 
-/* ---- figures ---- */
+/* ---- stats ---- */
 typedef struct {
-    size_t live_bytes;     /* in use now */
-    size_t peak_bytes;     /* most of live since the last reset */
+    size_t live_bytes;                          /* in use now */
+    size_t peak_bytes;                          /* most of live since the last reset */
     size_t reserved_bytes, reserved_peak_bytes; /* held from the device: live and waiting for reuse */
 } ctx_memory;
 void ctx_memory_use(const nrl_ctx *ctx, ctx_memory *fill);

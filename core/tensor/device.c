@@ -19,8 +19,8 @@ nrl_status device_open(const nrl_backend *table, const void *options, int32_t in
         *out = (device){0}; /* nothing to close, whatever a failed open left there */
         return st;
     }
-    out->facts.size = sizeof out->facts;
-    st = table->facts(out->self, &out->facts);
+    out->info.size = sizeof out->info;
+    st = table->info(out->self, &out->info);
     if (st) device_close(out);
     return st;
 }
@@ -58,8 +58,7 @@ nrl_status device_check_ops(const device *d, const char *const *names)
     size_t used = 0;
     for (int i = 0; names[i]; i++) {
         if (has_op(d, names[i]) || used >= sizeof missing) continue;
-        int n =
-            snprintf(missing + used, sizeof missing - used, "%s'%s'", used ? ", " : "", names[i]);
+        int n = snprintf(missing + used, sizeof missing - used, "%s'%s'", used ? ", " : "", names[i]);
         used += n > 0 ? (size_t)n : 0;
     }
     if (!used) return NRL_OK;

@@ -1,5 +1,5 @@
 /*
- * device.h - one opened backend: its table, its instance, its facts.
+ * device.h - one opened backend: its table, its instance, its info.
  */
 #ifndef TENSOR_DEVICE_H
 #define TENSOR_DEVICE_H
@@ -9,10 +9,10 @@ typedef struct {
     nrl_backend table; /* members the plugin lacks are NULL */
     nrl_ops ops;       /* likewise */
     void *self;
-    nrl_device_facts facts;
+    nrl_device_info info;
 } device;
 
-/* `table` is the host's zero-extended copy. Opens the instance and reads its facts. */
+/* `table` is the host's zero-extended copy. Opens the instance and reads its info. */
 nrl_status device_open(const nrl_backend *table, const void *options, int32_t index, device *out);
 void device_close(device *d);
 

@@ -1,9 +1,9 @@
 /*
- * head.c - log-probs of scored rows as columns on the tape, fused with a separable loss, or as
- * whole logits for sampling. P scored rows, N tokens, D width, V vocabulary.
+ * head.c - log-probs of target positions as columns on the tape, fused with a tokenwise loss, or as
+ * whole logits for sampling. P target positions, N tokens, D width, V vocabulary.
  */
 #include "tensor/head.h"
-#include "tensor/seam.h"
+#include "tensor/tp_region.h"
 #include "tensor/tape.h"
 
 typedef struct {
@@ -20,14 +20,14 @@ static float *floats(const nrl_tensor *t)
 static nrl_status want_hidden_grad(nrl_ctx *ctx, head_work *w)
 {
     NRL_TRY(tensor_like(ctx, w->hidden, &w->dhidden));
-    w->dhidden_fresh = true;
+    w->overwrite_dhidden = true;
     return w->n_rows ? NRL_OK : tensor_fill(ctx, w->dhidden, 0);
 }
 
 /* Of a cut vocabulary each rank has a part of it. */
 static nrl_status whole_hidden_grad(nrl_ctx *ctx, head_work *w)
 {
-    return head_is_cut(w->spec) ? seam_ask(ctx, NRL_SEAM_HEAD_IN, true, w->dhidden, &w->dhidden) : NRL_OK;
+    return head_is_sharded(w->spec) ? tp_region_ask(ctx, NRL_TP_REGION_HEAD_IN, true, w->dhidden, &w->dhidden) : NRL_OK;
 }
 
 /* Chunks beyond the kept ones make their logits again. Saved: hidden, lse, entropy, row indices,
@@ -40,8 +40,8 @@ static nrl_status columns_back(nrl_ctx *ctx, nrl_tape_node *node)
                         .dlogp = floats(nrl_tape_grad(node, 0)),
                         .dentropy = floats(nrl_tape_grad(node, 1))};
     head_work w;
-    NRL_TRY(head_open(ctx, &a->spec, nrl_tape_saved(node, 0), nrl_tape_saved(node, 3),
-                      nrl_tape_saved(node, 4), a->temperature, nrl_tape_saved(node, 5), &w));
+    NRL_TRY(head_open(ctx, &a->spec, nrl_tape_saved(node, 0), nrl_tape_saved(node, 3), nrl_tape_saved(node, 4),
+                      a->temperature, nrl_tape_saved(node, 5), &w));
     if (nrl_tape_wants(node, 0)) NRL_TRY(want_hidden_grad(ctx, &w));
     for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
         int64_t n = w.n_rows - begin < w.chunk ? w.n_rows - begin : w.chunk;
@@ -64,13 +64,13 @@ static nrl_status columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
 static nrl_status check_batch(const nrl_ctx *ctx, const nrl_tensor *hidden)
 {
     if (ctx->batch && ctx->index.row_token && hidden->rows == ctx->batch->n_tokens) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, the batch has %lld tokens",
-                    tensor_shape(hidden).text, (long long)(ctx->batch ? ctx->batch->n_tokens : 0));
+    return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, the batch has %lld tokens", tensor_shape(hidden).text,
+                    (long long)(ctx->batch ? ctx->batch->n_tokens : 0));
 }
 
 /* Room for the logits that the way back will read, if there is one. */
-static nrl_status keep_logits(nrl_ctx *ctx, const head_spec *head, bool trained,
-                              const nrl_tensor *hidden, nrl_tensor **kept)
+static nrl_status keep_logits(nrl_ctx *ctx, const head_spec *head, bool trained, const nrl_tensor *hidden,
+                              nrl_tensor **kept)
 {
     int64_t vocab = head->weight->dims[0];
     if (!tape_records(ctx) || (!trained && !hidden->has_grad)) return NRL_OK;
@@ -91,9 +91,8 @@ static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tenso
     return NRL_OK;
 }
 
-nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want,
-                        double temperature, nrl_tensor **logps, nrl_tensor **entropy,
-                        nrl_tensor **log_sum_p2)
+nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want, double temperature,
+                        nrl_tensor **logps, nrl_tensor **entropy, nrl_tensor **log_sum_p2)
 {
     NRL_TRY(check_batch(ctx, hidden));
     int64_t n = ctx->batch->n_rows;
@@ -106,23 +105,21 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
     if (want & HEAD_LOG_SUM_P2) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &sums));
     NRL_TRY(keep_logits(ctx, head, trained, hidden, &kept));
     ctx_scope_begin(ctx); /* the chunk's buffers go before anything else is made */
-    nrl_status st = columns_forward(
-        ctx, head, hidden, targets, temperature, kept,
-        (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});
+    nrl_status st = columns_forward(ctx, head, hidden, targets, temperature, kept,
+                                    (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});
     ctx_scope_end(ctx);
     if (!st) st = head_combine(ctx, head, ctx->batch->row_target, &(head_stats){*logps, lse, entropies, sums});
     if (st) return st;
     if (entropy) *entropy = entropies;
     if (log_sum_p2) *log_sum_p2 = sums;
     columns_attributes a = {*head, temperature};
-    nrl_tape_record r = {
-        .name = "head",
-        .inputs = {hidden},
-        .outputs = {*logps, entropies},
-        .saved = {hidden, lse, entropies, ctx->index.row_token, targets, kept},
-        .attributes = &a,
-        .attributes_size = sizeof a,
-        .backward = columns_backward};
+    nrl_tape_record r = {.name = "head",
+                         .inputs = {hidden},
+                         .outputs = {*logps, entropies},
+                         .saved = {hidden, lse, entropies, ctx->index.row_token, targets, kept},
+                         .attributes = &a,
+                         .attributes_size = sizeof a,
+                         .backward = columns_backward};
     return tape_push(ctx, &r, trained);
 }
 
@@ -133,8 +130,7 @@ typedef struct {
     void *user;
 } fused_loss;
 
-static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, int64_t begin,
-                              int64_t n)
+static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, int64_t begin, int64_t n)
 {
     nrl_tensor *logps, *lse, *dlogps = NULL;
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &logps));
@@ -143,8 +139,7 @@ static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, i
     /* The vectors hold this chunk only: place them so that row `begin` is their first. */
     head_work here = *w;
     here.target += begin;
-    NRL_TRY(head_chunk_values(ctx, &here, 0, n,
-                              (head_values){.logp = floats(logps), .lse = floats(lse)}));
+    NRL_TRY(head_chunk_values(ctx, &here, 0, n, (head_values){.logp = floats(logps), .lse = floats(lse)}));
     nrl_batch view;
     batch_rows(ctx->batch, begin, begin + n, &view);
     NRL_TRY(head_combine(ctx, w->spec, view.row_target, &(head_stats){.logp = logps, .lse = lse}));
@@ -152,9 +147,8 @@ static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, i
     NRL_TRY(f->loss(f->user, ctx, &view, logps, &dlogps));
     if (!dlogps) return NRL_OK; /* no gradient from these rows */
     here.index += begin;
-    nrl_status st = head_chunk_backward(ctx, &here, 0, n,
-                                        (head_grads){.lse = floats(lse), .dlogp = floats(dlogps)});
-    w->dhidden_fresh = here.dhidden_fresh;
+    nrl_status st = head_chunk_backward(ctx, &here, 0, n, (head_grads){.lse = floats(lse), .dlogp = floats(dlogps)});
+    w->overwrite_dhidden = here.overwrite_dhidden;
     tensor_release(ctx, dlogps);
     return st;
 }
@@ -168,12 +162,12 @@ static nrl_status fused_chunks(nrl_ctx *ctx, head_work *w, const fused_loss *f)
         st = fused_chunk(ctx, w, f, begin, n);
         ctx_scope_end(ctx);
     }
-    if (!st && w->dhidden_fresh) st = tensor_fill(ctx, w->dhidden, 0);
+    if (!st && w->overwrite_dhidden) st = tensor_fill(ctx, w->dhidden, 0);
     return st;
 }
 
-nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss,
-                      void *user, nrl_tensor **dhidden)
+nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss, void *user,
+                      nrl_tensor **dhidden)
 {
     NRL_TRY(check_batch(ctx, hidden));
     head_work w;
@@ -193,13 +187,12 @@ nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, h
 
 /* ---- whole logits ---- */
 
-nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows,
-                       int64_t n, nrl_tensor **logits)
+nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows, int64_t n,
+                       nrl_tensor **logits)
 {
     for (int64_t i = 0; i < n; i++)
         if (rows[i] < 0 || rows[i] >= hidden->rows)
-            return nrl_fail(NRL_ERR_BUG, "head: row %d of hidden %s", rows[i],
-                            tensor_shape(hidden).text);
+            return nrl_fail(NRL_ERR_BUG, "head: row %d of hidden %s", rows[i], tensor_shape(hidden).text);
     nrl_tensor *index;
     head_work w;
     NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n, rows, false, &index));

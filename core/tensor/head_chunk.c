@@ -1,5 +1,5 @@
 /*
- * head_chunk.c - one chunk of scored rows through the head and back.
+ * head_chunk.c - one chunk of target positions through the head and back.
  *
  * Whole logits [P,V] would be the largest tensor of a step by far, so R rows at a time are made,
  * used and overwritten; those of the first chunks may be kept for the way back, within a bound. The
@@ -20,7 +20,7 @@ enum {
 
 static int64_t chunk_bytes(const nrl_ctx *ctx)
 {
-    const nrl_device_facts *f = &ctx->device->facts;
+    const nrl_device_info *f = &ctx->device->info;
     int64_t share = f->host_memory ? 0 : f->memory_bytes / CHUNK_SHARE;
     return share < CHUNK_BYTES ? CHUNK_BYTES : share < CHUNK_MOST ? share : CHUNK_MOST;
 }
@@ -42,7 +42,7 @@ static int64_t chunk_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
 
 int64_t head_pitch(const nrl_ctx *ctx, int64_t vocab)
 {
-    bool exact = ctx->device->facts.host_memory || ctx->head_chunk_rows;
+    bool exact = ctx->device->info.host_memory || ctx->head_chunk_rows;
     return exact ? vocab : (vocab + PITCH_STEP - 1) / PITCH_STEP * PITCH_STEP;
 }
 
@@ -56,8 +56,8 @@ static nrl_status check(const head_spec *s, const nrl_tensor *hidden)
 {
     const nrl_param *w = s->weight;
     if (w->n_dims != 2 || w->dims[1] != hidden->cols)
-        return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, weight '%s' is %s",
-                        tensor_shape(hidden).text, w->name, dims_shape(w->n_dims, w->dims).text);
+        return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, weight '%s' is %s", tensor_shape(hidden).text, w->name,
+                        dims_shape(w->n_dims, w->dims).text);
     if (s->bias && s->bias->numel != w->dims[0])
         return nrl_fail(NRL_ERR_BUG, "head: weight '%s' is %s, bias '%s' is %s", w->name,
                         dims_shape(w->n_dims, w->dims).text, s->bias->name,
@@ -65,9 +65,8 @@ static nrl_status check(const head_spec *s, const nrl_tensor *hidden)
     return NRL_OK;
 }
 
-nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden,
-                     const nrl_tensor *index, const nrl_tensor *target, double temperature,
-                     nrl_tensor *kept, head_work *w)
+nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, const nrl_tensor *index,
+                     const nrl_tensor *target, double temperature, nrl_tensor *kept, head_work *w)
 {
     NRL_TRY(check(spec, hidden));
     double scale = spec->scale != 0 ? spec->scale : 1;
@@ -121,10 +120,7 @@ static nrl_mat logits_of(const head_work *w, int64_t begin, int64_t n)
 
 static nrl_status gather_rows(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n)
 {
-    nrl_gather_args a = {.size = sizeof a,
-                         .x = tensor_mat(w->hidden),
-                         .y = top(w->rows, n),
-                         .index = w->index + begin};
+    nrl_gather_args a = {.size = sizeof a, .x = tensor_mat(w->hidden), .y = top(w->rows, n), .index = w->index + begin};
     return backend_gather(ctx, &a);
 }
 
@@ -133,7 +129,7 @@ nrl_status head_chunk_product(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t
     NRL_TRY(gather_rows(ctx, w, begin, n));
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_b = true,
-                       .fresh = true,
+                       .overwrite = true,
                        .a = top(w->rows, n),
                        .b = w->weight,
                        .c = logits_of(w, begin, n),
@@ -181,8 +177,7 @@ nrl_status head_chunk_values(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t 
 static nrl_status backward_buffers(nrl_ctx *ctx, head_work *w)
 {
     if (!w->dlogits && w->hidden->dtype != NRL_DTYPE_F32)
-        NRL_TRY(
-            tensor_matrix(ctx, w->hidden->dtype, w->chunk, head_pitch(ctx, w->spec->weight->dims[0]), &w->dlogits));
+        NRL_TRY(tensor_matrix(ctx, w->hidden->dtype, w->chunk, head_pitch(ctx, w->spec->weight->dims[0]), &w->dlogits));
     if (!w->drows && w->dhidden) NRL_TRY(tensor_like(ctx, w->rows, &w->drows));
     return NRL_OK;
 }
@@ -191,7 +186,7 @@ static nrl_status backward_buffers(nrl_ctx *ctx, head_work *w)
 static nrl_status hidden_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64_t begin, int64_t n)
 {
     nrl_gemm_args g = {.size = sizeof g,
-                       .fresh = true,
+                       .overwrite = true,
                        .a = dlogits,
                        .b = w->weight,
                        .c = top(w->drows, n),
@@ -200,29 +195,26 @@ static nrl_status hidden_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64
                        .weight_version = w->spec->weight->version};
     NRL_TRY(backend_gemm(ctx, &g));
     nrl_scatter_args s = {.size = sizeof s,
-                          .fresh = w->dhidden_fresh,
+                          .overwrite = w->overwrite_dhidden,
                           .dy = g.c,
                           .dx = tensor_mat(w->dhidden),
                           .index = w->index + begin};
-    w->dhidden_fresh = false;
+    w->overwrite_dhidden = false;
     return backend_scatter(ctx, &s);
 }
 
 /* dW[V,D] += dLogits^T Rows, db[V] += column sums of dLogits */
 static nrl_status weight_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64_t n)
 {
-    nrl_gemm_args g = {
-        .size = sizeof g, .transpose_a = true, .a = dlogits, .b = top(w->rows, n), .alpha = 1};
-    NRL_TRY(param_grad(w->spec->weight, &g.c, &g.fresh));
+    nrl_gemm_args g = {.size = sizeof g, .transpose_a = true, .a = dlogits, .b = top(w->rows, n), .alpha = 1};
+    NRL_TRY(param_grad(w->spec->weight, &g.c, &g.overwrite));
     if (g.c.data) NRL_TRY(backend_gemm(ctx, &g));
-    nrl_reduce_args r = {
-        .size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .x = dlogits};
-    NRL_TRY(param_grad(w->spec->bias, &r.y, &r.fresh));
+    nrl_reduce_args r = {.size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .x = dlogits};
+    NRL_TRY(param_grad(w->spec->bias, &r.y, &r.overwrite));
     return r.y.data ? backend_reduce(ctx, &r) : NRL_OK;
 }
 
-nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n,
-                               head_grads grads)
+nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_grads grads)
 {
     NRL_TRY(backward_buffers(ctx, w));
     nrl_mat logits = logits_of(w, begin, n);

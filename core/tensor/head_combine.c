@@ -6,7 +6,7 @@
  *   H = sum_r e^d_r (H_r - d_r)        log sum p^2 = log sum_r e^(2 d_r + L_r)
  */
 #include "tensor/head.h"
-#include "tensor/seam.h"
+#include "tensor/tp_region.h"
 #include <stdlib.h>
 
 enum { HEAD_ELSEWHERE = -2, MOST_STATS = 4 };
@@ -16,9 +16,9 @@ static int64_t n_ranks(const nrl_param *w)
     return w->parts[0].dims[0] / w->dims[0];
 }
 
-bool head_is_cut(const head_spec *head)
+bool head_is_sharded(const head_spec *head)
 {
-    return param_is_cut(head->weight);
+    return param_is_sharded(head->weight);
 }
 
 nrl_status head_targets(nrl_ctx *ctx, const head_spec *head, nrl_tensor **targets)
@@ -26,7 +26,7 @@ nrl_status head_targets(nrl_ctx *ctx, const head_spec *head, nrl_tensor **target
     const nrl_param *w = head->weight;
     int64_t n = ctx->batch->n_rows;
     *targets = ctx->index.row_target;
-    if (!head_is_cut(head) || !*targets) return NRL_OK;
+    if (!head_is_sharded(head) || !*targets) return NRL_OK;
     if (w->dims[0] * n_ranks(w) != w->parts[0].dims[0] || w->first[0] % w->dims[0])
         return nrl_fail(NRL_ERR_BUG, "head: '%s' is cut into unequal parts", w->name);
     int32_t *local = mem_alloc((size_t)n * sizeof *local);
@@ -49,9 +49,9 @@ static nrl_status exchange(nrl_ctx *ctx, int64_t ranks, nrl_tensor *const *mine,
         place = tensor_view(ctx, stats, i * n, 1, &n, n);
         NRL_TRY(tensor_copy(ctx, mine[i], place));
     }
-    NRL_TRY(seam_ask(ctx, NRL_SEAM_HEAD_STATS, false, stats, &gathered));
+    NRL_TRY(tp_region_ask(ctx, NRL_TP_REGION_HEAD_STATS, false, stats, &gathered));
     if (gathered->numel != ranks * k * n)
-        return nrl_fail(NRL_ERR_PLUGIN, "the seam HEAD_STATS gave %lld values, expected those of %lld ranks",
+        return nrl_fail(NRL_ERR_PLUGIN, "the tp_region HEAD_STATS gave %lld values, expected those of %lld ranks",
                         (long long)gathered->numel, (long long)ranks);
     for (int i = 0; i < k; i++) {
         place = tensor_view(ctx, gathered, i * n, 2, shape, k * n);
@@ -112,9 +112,10 @@ nrl_status head_combine(nrl_ctx *ctx, const head_spec *head, const int32_t *targ
 {
     const nrl_param *w = head->weight;
     int64_t n = s->lse->numel, ranks = n_ranks(w);
-    if (!head_is_cut(head) || !n) return NRL_OK;
+    if (!head_is_sharded(head) || !n) return NRL_OK;
     int32_t *index = mem_alloc((size_t)n * sizeof *index);
-    for (int64_t i = 0; i < n; i++) index[i] = (int32_t)(i * ranks + target[i] / w->dims[0]);
+    for (int64_t i = 0; i < n; i++)
+        index[i] = (int32_t)(i * ranks + target[i] / w->dims[0]);
     ctx_scope_begin(ctx);
     nrl_status st = combine(ctx, s, ranks, index);
     ctx_scope_end(ctx);
@@ -126,8 +127,8 @@ nrl_status head_whole_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor **l
 {
     nrl_tensor *mine = *logits, *gathered, *from, *to;
     int64_t n = mine->rows, here = mine->cols, ranks = n_ranks(head->weight), shape[] = {n, here};
-    if (!head_is_cut(head) || !n) return NRL_OK;
-    NRL_TRY(seam_ask(ctx, NRL_SEAM_HEAD_STATS, false, mine, &gathered));
+    if (!head_is_sharded(head) || !n) return NRL_OK;
+    NRL_TRY(tp_region_ask(ctx, NRL_TP_REGION_HEAD_STATS, false, mine, &gathered));
     NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, n, here * ranks, logits));
     for (int64_t r = 0; r < ranks; r++) {
         from = tensor_view(ctx, gathered, r * n * here, 2, shape, here);

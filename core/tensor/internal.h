@@ -27,7 +27,7 @@ struct nrl_tensor {
     bool has_grad;
 };
 
-/* Index arrays of the batch at hand, i32 on the device; NULL where the batch has none. */
+/* Index arrays of the current batch, i32 on the device; NULL where the batch has none. */
 typedef struct {
     nrl_tensor *tokens, *positions;     /* [N] */
     nrl_tensor *cu_seqlens, *prefix;    /* [S+n_prompts+1], [S+n_prompts] */
@@ -69,12 +69,12 @@ struct nrl_ctx {
     ctx_index index;
     rope_table *ropes;
     kv_cache *cache;
-    int64_t head_chunk_rows; /* 0 = chosen from the vocabulary */
-    int64_t head_keep_bytes; /* of logits, from a head's forward to its backward */
-    bool adapters_off;       /* linear is the plain product */
-    seam_answer seams;       /* NULL = identity */
-    void *seams_user;
-    uint64_t random_key;     /* 0 = dropout is off */
+    int64_t head_chunk_rows;     /* 0 = chosen from the vocabulary */
+    int64_t head_keep_bytes;     /* of logits, from a head's forward to its backward */
+    bool adapters_off;           /* linear is the plain product */
+    tp_region_answer tp_regions; /* NULL = identity */
+    void *tp_regions_user;
+    uint64_t random_key; /* 0 = dropout is off */
     uint64_t n_random;
 
     pending_metric *metrics;
@@ -128,20 +128,16 @@ shape_text dims_shape(int n_dims, const int64_t *dims);
 nrl_status dims_numel(int n_dims, const int64_t *dims, int64_t *numel); /* checks the dims */
 nrl_tensor *tensor_header(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims);
 /* x's dims with the last one replaced. */
-nrl_status tensor_with_columns(nrl_ctx *ctx, nrl_dtype dtype, const nrl_tensor *x, int64_t cols,
-                               nrl_tensor **out);
+nrl_status tensor_with_columns(nrl_ctx *ctx, nrl_dtype dtype, const nrl_tensor *x, int64_t cols, nrl_tensor **out);
 nrl_status tensor_like(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor **out);
 nrl_status tensor_vector(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out);
-nrl_status tensor_matrix(nrl_ctx *ctx, nrl_dtype dtype, int64_t rows, int64_t cols,
-                         nrl_tensor **out);
+nrl_status tensor_matrix(nrl_ctx *ctx, nrl_dtype dtype, int64_t rows, int64_t cols, nrl_tensor **out);
 /* A view that starts `offset` elements into x; rows stay apart as in x where dims has two entries.
  */
-nrl_tensor *tensor_view(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
-                        const int64_t *dims, int64_t stride);
+nrl_tensor *tensor_view(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims, const int64_t *dims, int64_t stride);
 /* Host memory as a tensor: borrowed where the device can read it and `keep` says that it lives as
  * long as the tensor, else copied. */
-nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *host, bool keep,
-                          nrl_tensor **out);
+nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *host, bool keep, nrl_tensor **out);
 void ctx_own(nrl_ctx *ctx, nrl_tensor *t); /* the current scope takes the one use */
 void tensor_ref(nrl_tensor *t);            /* for tape nodes; NULL is fine */
 void tensor_unref(nrl_ctx *ctx, nrl_tensor *t);
@@ -160,10 +156,10 @@ nrl_status tensor_expand(nrl_ctx *ctx, const nrl_tensor *b, const nrl_tensor *x,
 nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, int64_t count, nrl_tensor **y);
 
 /* ---- param.c ---- */
-/* WORK of p as [dims[0], rest]; vectors as 1 x n. */
+/* WEIGHT of p as [dims[0], rest]; vectors as 1 x n. */
 nrl_status param_work(const nrl_param *p, nrl_mat *mat);
-/* GRAD_ACC likewise; *fresh says whether to overwrite, and is cleared for next time. Absent mat and
+/* GRAD likewise; *overwrite says whether to overwrite, and is cleared for next time. Absent mat and
  * NRL_OK when p is frozen or NULL. */
-nrl_status param_grad(nrl_param *p, nrl_mat *mat, bool *fresh);
+nrl_status param_grad(nrl_param *p, nrl_mat *mat, bool *overwrite);
 
 #endif

@@ -24,8 +24,8 @@ struct kv_cache {
 nrl_status kv_cache_create(nrl_ctx *ctx, int64_t n_sequences, int64_t max_length, kv_cache **out)
 {
     if (n_sequences < 1 || max_length < 1 || n_sequences > INT32_MAX / max_length)
-        return nrl_fail(NRL_ERR_BUG, "a key/value cache of %lld sequences of %lld tokens",
-                        (long long)n_sequences, (long long)max_length);
+        return nrl_fail(NRL_ERR_BUG, "a key/value cache of %lld sequences of %lld tokens", (long long)n_sequences,
+                        (long long)max_length);
     kv_cache *c = mem_alloc(sizeof *c);
     *c = (kv_cache){.ctx = ctx, .n_sequences = n_sequences, .max_length = max_length};
     c->length = mem_alloc((size_t)n_sequences * sizeof *c->length);
@@ -60,8 +60,7 @@ void kv_cache_truncate(kv_cache *c, int64_t sequence, int64_t length)
     if (c->length[sequence] > length) c->length[sequence] = length < 0 ? 0 : length;
 }
 
-static nrl_status layer_at(nrl_ctx *ctx, kv_cache *c, int64_t layer, const nrl_tensor *k,
-                           cache_layer **out)
+static nrl_status layer_at(nrl_ctx *ctx, kv_cache *c, int64_t layer, const nrl_tensor *k, cache_layer **out)
 {
     NRL_ASSERT(layer, >=, 0);
     if (layer >= c->n_layers) {
@@ -77,8 +76,7 @@ static nrl_status layer_at(nrl_ctx *ctx, kv_cache *c, int64_t layer, const nrl_t
 }
 
 /* Rows [from, from + n) of x over rows [to, to + n) of y. */
-static nrl_status copy_rows(nrl_ctx *ctx, const nrl_tensor *x, int64_t from, int64_t n,
-                            const nrl_tensor *y, int64_t to)
+static nrl_status copy_rows(nrl_ctx *ctx, const nrl_tensor *x, int64_t from, int64_t n, const nrl_tensor *y, int64_t to)
 {
     nrl_copy_args a = {.size = sizeof a, .x = tensor_mat(x), .y = tensor_mat(y), .alpha = 1};
     size_t element = nrl_dtype_size(x->dtype);
@@ -89,18 +87,15 @@ static nrl_status copy_rows(nrl_ctx *ctx, const nrl_tensor *x, int64_t from, int
 }
 
 /* Appends segment s; its positions say where. */
-static nrl_status append(nrl_ctx *ctx, kv_cache *c, cache_layer *l, int64_t s, const nrl_tensor *k,
-                         const nrl_tensor *v)
+static nrl_status append(nrl_ctx *ctx, kv_cache *c, cache_layer *l, int64_t s, const nrl_tensor *k, const nrl_tensor *v)
 {
     const nrl_batch *b = ctx->batch;
     int64_t begin = b->cu_seqlens[s], n = b->cu_seqlens[s + 1] - begin;
     if (!n) return NRL_OK;
     int64_t at = b->positions[begin], end = at + n;
     if (at > c->length[s] || end > c->max_length)
-        return nrl_fail(NRL_ERR_BUG,
-                        "sequence %lld: tokens at %lld to %lld, %lld are cached of at most %lld",
-                        (long long)s, (long long)at, (long long)end, (long long)c->length[s],
-                        (long long)c->max_length);
+        return nrl_fail(NRL_ERR_BUG, "sequence %lld: tokens at %lld to %lld, %lld are cached of at most %lld",
+                        (long long)s, (long long)at, (long long)end, (long long)c->length[s], (long long)c->max_length);
     NRL_TRY(copy_rows(ctx, k, begin, n, l->k, s * c->max_length + at));
     NRL_TRY(copy_rows(ctx, v, begin, n, l->v, s * c->max_length + at));
     if (end > c->length[s]) c->length[s] = end;
@@ -126,12 +121,12 @@ static nrl_status check(const nrl_ctx *ctx, const kv_cache *c)
     const nrl_batch *b = ctx->batch;
     if (b->prefix) return nrl_fail(NRL_ERR_BUG, "shared prefixes and a key/value cache at once");
     if (b->n_segments <= c->n_sequences) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "%lld segments for a cache of %lld sequences",
-                    (long long)b->n_segments, (long long)c->n_sequences);
+    return nrl_fail(NRL_ERR_BUG, "%lld segments for a cache of %lld sequences", (long long)b->n_segments,
+                    (long long)c->n_sequences);
 }
 
-nrl_status kv_cache_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
-                              const nrl_attention_spec *spec, nrl_tensor *y)
+nrl_status kv_cache_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
+                              nrl_tensor *y)
 {
     kv_cache *c = ctx->cache;
     const nrl_batch *b = ctx->batch;

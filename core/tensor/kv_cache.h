@@ -7,7 +7,7 @@
 
 /* Appends k and v of the batch's segments to the cache of spec->layer and attends over all that is
  * cached. Not recorded: generation has no backward. */
-nrl_status kv_cache_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
-                              const nrl_attention_spec *spec, nrl_tensor *y);
+nrl_status kv_cache_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
+                              nrl_tensor *y);
 
 #endif

@@ -11,8 +11,7 @@ typedef struct {
     const int32_t *host_cu, *host_prefix; /* the batch's: it outlives its tapes */
 } attention_attributes;
 
-static nrl_attention_args packed_args(const attention_attributes *at, const nrl_tensor *cu,
-                                      const nrl_tensor *prefix)
+static nrl_attention_args packed_args(const attention_attributes *at, const nrl_tensor *cu, const nrl_tensor *prefix)
 {
     const nrl_attention_spec *s = &at->spec;
     return (nrl_attention_args){.size = sizeof(nrl_attention_args),
@@ -36,8 +35,7 @@ static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
     nrl_tensor *d[3], *saved[7];
     for (int i = 0; i < 7; i++)
         saved[i] = nrl_tape_saved(node, i);
-    nrl_attention_grad_args a = {.forward =
-                                     packed_args(nrl_tape_attributes(node), saved[5], saved[6])};
+    nrl_attention_grad_args a = {.forward = packed_args(nrl_tape_attributes(node), saved[5], saved[6])};
     a.forward.q = tensor_mat(saved[0]);
     a.forward.k = tensor_mat(saved[1]);
     a.forward.v = tensor_mat(saved[2]);
@@ -55,24 +53,22 @@ static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return NRL_OK;
 }
 
-static nrl_status attention_check(const nrl_ctx *ctx, const nrl_tensor *q, const nrl_tensor *k,
-                                  const nrl_tensor *v, const nrl_attention_spec *s)
+static nrl_status attention_check(const nrl_ctx *ctx, const nrl_tensor *q, const nrl_tensor *k, const nrl_tensor *v,
+                                  const nrl_attention_spec *s)
 {
     int64_t n = ctx->batch ? ctx->batch->n_tokens : -1;
     bool heads = s->n_heads > 0 && s->n_kv_heads > 0 && s->n_heads % s->n_kv_heads == 0;
-    if (heads && q->rows == n && k->rows == n && v->rows == n &&
-        q->cols == s->n_heads * s->head_dim && k->cols == s->n_kv_heads * s->head_dim &&
-        v->cols == k->cols && q->dtype == k->dtype && q->dtype == v->dtype)
+    if (heads && q->rows == n && k->rows == n && v->rows == n && q->cols == s->n_heads * s->head_dim &&
+        k->cols == s->n_kv_heads * s->head_dim && v->cols == k->cols && q->dtype == k->dtype && q->dtype == v->dtype)
         return NRL_OK;
-    return nrl_fail(
-        NRL_ERR_BUG,
-        "attention: q is %s, k is %s, v is %s for %lld tokens, %lld heads, %lld key heads of %lld",
-        tensor_shape(q).text, tensor_shape(k).text, tensor_shape(v).text, (long long)n,
-        (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
+    return nrl_fail(NRL_ERR_BUG,
+                    "attention: q is %s, k is %s, v is %s for %lld tokens, %lld heads, %lld key heads of %lld",
+                    tensor_shape(q).text, tensor_shape(k).text, tensor_shape(v).text, (long long)n,
+                    (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
 }
 
-nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
-                            const nrl_attention_spec *spec, nrl_tensor **y)
+nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
+                            nrl_tensor **y)
 {
     NRL_TRY(attention_check(ctx, q, k, v, spec));
     NRL_TRY(tensor_like(ctx, q, y));

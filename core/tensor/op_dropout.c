@@ -11,11 +11,10 @@ typedef struct {
     uint64_t key;
 } dropout_attributes;
 
-static nrl_status drop(nrl_ctx *ctx, const nrl_tensor *x, const dropout_attributes *at,
-                       const nrl_tensor *rows, nrl_tensor *y)
+static nrl_status drop(nrl_ctx *ctx, const nrl_tensor *x, const dropout_attributes *at, const nrl_tensor *rows,
+                       nrl_tensor *y)
 {
-    nrl_dropout_args a = {
-        .size = sizeof a, .x = tensor_mat(x), .y = tensor_mat(y), .p = at->p, .key = at->key};
+    nrl_dropout_args a = {.size = sizeof a, .x = tensor_mat(x), .y = tensor_mat(y), .p = at->p, .key = at->key};
     if (rows) a.rows = rows->data;
     return x->numel ? backend_dropout(ctx, &a) : NRL_OK;
 }
@@ -68,8 +67,7 @@ static nrl_status number_rows(nrl_ctx *ctx, int64_t index, int64_t count, nrl_te
 
 nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, int64_t count, nrl_tensor **y)
 {
-    if (!(p >= 0 && p < 1))
-        return nrl_fail(NRL_ERR_BUG, "dropout: p is %g, expected 0 <= p < 1", p);
+    if (!(p >= 0 && p < 1)) return nrl_fail(NRL_ERR_BUG, "dropout: p is %g, expected 0 <= p < 1", p);
     uint64_t number = ctx->n_random++;
     *y = x;
     if (p == 0 || !ctx->random_key) return NRL_OK;

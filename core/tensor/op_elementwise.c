@@ -35,13 +35,11 @@ static unary_saves saves(nrl_unary op)
 static nrl_status unary_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const unary_attributes *at = nrl_tape_attributes(node);
-    nrl_tensor *dy = nrl_tape_grad(node, 0), *x = nrl_tape_saved(node, 0),
-               *y = nrl_tape_saved(node, 1), *dx;
+    nrl_tensor *dy = nrl_tape_grad(node, 0), *x = nrl_tape_saved(node, 0), *y = nrl_tape_saved(node, 1), *dx;
     NRL_TRY(tensor_like(ctx, dy, &dx));
     if (!x && !y) {
         double slope = at->op == NRL_UNARY_NEG ? -1 : at->alpha;
-        nrl_copy_args c = {
-            .size = sizeof c, .x = tensor_mat(dy), .y = tensor_mat(dx), .alpha = slope};
+        nrl_copy_args c = {.size = sizeof c, .x = tensor_mat(dy), .y = tensor_mat(dx), .alpha = slope};
         NRL_TRY(backend_copy(ctx, &c));
     } else {
         nrl_unary_grad_args a = {.size = sizeof a,
@@ -57,28 +55,22 @@ static nrl_status unary_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 0, dx);
 }
 
-nrl_status nrl_op_unary(nrl_ctx *ctx, nrl_unary op, nrl_tensor *x, double alpha, double beta,
-                        nrl_tensor **y)
+nrl_status nrl_op_unary(nrl_ctx *ctx, nrl_unary op, nrl_tensor *x, double alpha, double beta, nrl_tensor **y)
 {
     if (op <= NRL_UNARY_NONE || op >= NRL_UNARY_COUNT)
         return nrl_fail(NRL_ERR_BUG, "there is no unary operation %d", (int)op);
     NRL_TRY(tensor_like(ctx, x, y));
-    nrl_unary_args a = {.size = sizeof a,
-                        .op = op,
-                        .x = tensor_mat(x),
-                        .y = tensor_mat(*y),
-                        .alpha = alpha,
-                        .beta = beta};
+    nrl_unary_args a = {
+        .size = sizeof a, .op = op, .x = tensor_mat(x), .y = tensor_mat(*y), .alpha = alpha, .beta = beta};
     if (x->numel) NRL_TRY(backend_unary(ctx, &a));
     unary_attributes at = {op, alpha, beta};
-    nrl_tape_record r = {
-        .name = "unary",
-        .inputs = {x},
-        .outputs = {*y},
-        .saved = {saves(op) == SAVES_X ? x : NULL, saves(op) == SAVES_Y ? *y : NULL},
-        .attributes = &at,
-        .attributes_size = sizeof at,
-        .backward = unary_backward};
+    nrl_tape_record r = {.name = "unary",
+                         .inputs = {x},
+                         .outputs = {*y},
+                         .saved = {saves(op) == SAVES_X ? x : NULL, saves(op) == SAVES_Y ? *y : NULL},
+                         .attributes = &at,
+                         .attributes_size = sizeof at,
+                         .backward = unary_backward};
     return tape_push(ctx, &r, false);
 }
 
@@ -89,8 +81,7 @@ typedef struct {
 } binary_attributes;
 
 /* The sum of `full` over what `small` was repeated over, in small's shape and dtype. */
-static nrl_status reduce_to(nrl_ctx *ctx, nrl_tensor *full, const nrl_tensor *small,
-                            nrl_tensor **out)
+static nrl_status reduce_to(nrl_ctx *ctx, nrl_tensor *full, const nrl_tensor *small, nrl_tensor **out)
 {
     *out = full;
     if (tensor_same_matrix(full, small)) return NRL_OK;
@@ -102,7 +93,7 @@ static nrl_status reduce_to(nrl_ctx *ctx, nrl_tensor *full, const nrl_tensor *sm
                          .axis = one                ? NRL_AXIS_ALL
                                  : small->rows == 1 ? NRL_AXIS_ROWS
                                                     : NRL_AXIS_COLUMNS,
-                         .fresh = true,
+                         .overwrite = true,
                          .x = tensor_mat(full),
                          .y = tensor_mat(sum)};
     NRL_TRY(full->numel ? backend_reduce(ctx, &a) : tensor_fill(ctx, sum, 0));
@@ -160,8 +151,8 @@ static nrl_status binary_check(nrl_binary op, const nrl_tensor *a, const nrl_ten
     if (op <= NRL_BINARY_NONE || op >= NRL_BINARY_COUNT)
         return nrl_fail(NRL_ERR_BUG, "there is no binary operation %d", (int)op);
     if (a->dtype == b->dtype && (broadcasts(a, b) || broadcasts(b, a))) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "binary: a is %s of %s, b is %s of %s", tensor_shape(a).text,
-                    nrl_dtype_name(a->dtype), tensor_shape(b).text, nrl_dtype_name(b->dtype));
+    return nrl_fail(NRL_ERR_BUG, "binary: a is %s of %s, b is %s of %s", tensor_shape(a).text, nrl_dtype_name(a->dtype),
+                    tensor_shape(b).text, nrl_dtype_name(b->dtype));
 }
 
 nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor *b, nrl_tensor **y)
@@ -170,8 +161,7 @@ nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor 
     nrl_tensor *left = a, *right = b;
     /* Backends repeat the second operand only. */
     if (!broadcasts(a, b)) {
-        bool commutes = op == NRL_BINARY_ADD || op == NRL_BINARY_MUL || op == NRL_BINARY_MIN ||
-                        op == NRL_BINARY_MAX;
+        bool commutes = op == NRL_BINARY_ADD || op == NRL_BINARY_MUL || op == NRL_BINARY_MIN || op == NRL_BINARY_MAX;
         if (commutes) {
             left = b;
             right = a;
@@ -180,11 +170,8 @@ nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor 
         }
     }
     NRL_TRY(tensor_like(ctx, left, y));
-    nrl_binary_args args = {.size = sizeof args,
-                            .op = op,
-                            .a = tensor_mat(left),
-                            .b = tensor_mat(right),
-                            .y = tensor_mat(*y)};
+    nrl_binary_args args = {
+        .size = sizeof args, .op = op, .a = tensor_mat(left), .b = tensor_mat(right), .y = tensor_mat(*y)};
     if (left->numel) NRL_TRY(backend_binary(ctx, &args));
     if (op == NRL_BINARY_GREATER) return NRL_OK;
     bool linear = op == NRL_BINARY_ADD || op == NRL_BINARY_SUB;
@@ -203,14 +190,11 @@ nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor 
 
 /* ---- where ---- */
 
-static nrl_status select(nrl_ctx *ctx, const nrl_tensor *mask, const nrl_tensor *a,
-                         const nrl_tensor *b, const nrl_tensor *y)
+static nrl_status select(nrl_ctx *ctx, const nrl_tensor *mask, const nrl_tensor *a, const nrl_tensor *b,
+                         const nrl_tensor *y)
 {
-    nrl_where_args w = {.size = sizeof w,
-                        .mask = tensor_mat(mask),
-                        .a = tensor_mat(a),
-                        .b = tensor_mat(b),
-                        .y = tensor_mat(y)};
+    nrl_where_args w = {
+        .size = sizeof w, .mask = tensor_mat(mask), .a = tensor_mat(a), .b = tensor_mat(b), .y = tensor_mat(y)};
     return y->numel ? backend_where(ctx, &w) : NRL_OK;
 }
 
@@ -228,20 +212,15 @@ static nrl_status where_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return NRL_OK;
 }
 
-nrl_status nrl_op_where(nrl_ctx *ctx, nrl_tensor *mask, nrl_tensor *a, nrl_tensor *b,
-                        nrl_tensor **y)
+nrl_status nrl_op_where(nrl_ctx *ctx, nrl_tensor *mask, nrl_tensor *a, nrl_tensor *b, nrl_tensor **y)
 {
     if (!tensor_same_matrix(mask, a) || !tensor_same_matrix(a, b) || a->dtype != b->dtype)
-        return nrl_fail(NRL_ERR_BUG, "where: mask is %s, a is %s of %s, b is %s of %s",
-                        tensor_shape(mask).text, tensor_shape(a).text, nrl_dtype_name(a->dtype),
-                        tensor_shape(b).text, nrl_dtype_name(b->dtype));
+        return nrl_fail(NRL_ERR_BUG, "where: mask is %s, a is %s of %s, b is %s of %s", tensor_shape(mask).text,
+                        tensor_shape(a).text, nrl_dtype_name(a->dtype), tensor_shape(b).text, nrl_dtype_name(b->dtype));
     NRL_TRY(tensor_like(ctx, a, y));
     NRL_TRY(select(ctx, mask, a, b, *y));
-    nrl_tape_record r = {.name = "where",
-                         .inputs = {a, b},
-                         .outputs = {*y},
-                         .saved = {mask},
-                         .backward = where_backward};
+    nrl_tape_record r = {
+        .name = "where", .inputs = {a, b}, .outputs = {*y}, .saved = {mask}, .backward = where_backward};
     return tape_push(ctx, &r, false);
 }
 

@@ -1,7 +1,7 @@
 /*
  * op_embedding.c - rows of a parameter for the batch's tokens or positions.
  */
-#include "tensor/seam.h"
+#include "tensor/tp_region.h"
 #include "tensor/tape.h"
 #include <stdlib.h>
 
@@ -13,10 +13,9 @@ typedef struct {
 static nrl_status embedding_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const embedding_attributes *at = nrl_tape_attributes(node);
-    nrl_scatter_args s = {.size = sizeof s,
-                          .dy = tensor_mat(nrl_tape_grad(node, 0)),
-                          .index = tensor_index(nrl_tape_saved(node, 0))};
-    NRL_TRY(param_grad(at->table, &s.dx, &s.fresh));
+    nrl_scatter_args s = {
+        .size = sizeof s, .dy = tensor_mat(nrl_tape_grad(node, 0)), .index = tensor_index(nrl_tape_saved(node, 0))};
+    NRL_TRY(param_grad(at->table, &s.dx, &s.overwrite));
     return s.dx.data ? backend_scatter(ctx, &s) : NRL_OK;
 }
 
@@ -38,8 +37,7 @@ static nrl_status lookup(nrl_ctx *ctx, nrl_param *table, nrl_tensor *index, nrl_
 }
 
 /* Ids come from data files: the one index that a user's mistake can spoil. */
-static nrl_status check_range(const nrl_param *table, const int32_t *ids, int64_t n,
-                              const char *what)
+static nrl_status check_range(const nrl_param *table, const int32_t *ids, int64_t n, const char *what)
 {
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= table->parts[0].dims[0])
@@ -81,14 +79,14 @@ static nrl_status cut_lookup(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
     NRL_TRY(local_rows(ctx, table, &index, &mask));
     NRL_TRY(lookup(ctx, table, index, &rows));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, mask, &rows));
-    return nrl_op_seam(ctx, NRL_SEAM_EMBED_OUT, rows, y);
+    return nrl_op_tp_region(ctx, NRL_TP_REGION_EMBED_OUT, rows, y);
 }
 
 nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
 {
     NRL_TRY(check(ctx, table));
     NRL_TRY(check_range(table, ctx->batch->tokens, ctx->batch->n_tokens, "token id"));
-    return param_is_cut(table) ? cut_lookup(ctx, table, y) : lookup(ctx, table, ctx->index.tokens, y);
+    return param_is_sharded(table) ? cut_lookup(ctx, table, y) : lookup(ctx, table, ctx->index.tokens, y);
 }
 
 nrl_status nrl_op_position_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)

@@ -11,11 +11,7 @@ typedef struct {
 static nrl_status activate(nrl_ctx *ctx, uint32_t act, const nrl_tensor *gate, const nrl_tensor *up,
                            const nrl_tensor *y)
 {
-    nrl_glu_args a = {.size = sizeof a,
-                      .act = act,
-                      .gate = tensor_mat(gate),
-                      .up = tensor_mat(up),
-                      .y = tensor_mat(y)};
+    nrl_glu_args a = {.size = sizeof a, .act = act, .gate = tensor_mat(gate), .up = tensor_mat(up), .y = tensor_mat(y)};
     return backend_glu(ctx, &a);
 }
 
@@ -43,13 +39,11 @@ static nrl_status glu_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 1, dup);
 }
 
-static nrl_status glu(nrl_ctx *ctx, const char *name, nrl_unary act, nrl_tensor *gate,
-                      nrl_tensor *up, nrl_tensor **y)
+static nrl_status glu(nrl_ctx *ctx, const char *name, nrl_unary act, nrl_tensor *gate, nrl_tensor *up, nrl_tensor **y)
 {
     if (!tensor_same_matrix(gate, up) || gate->dtype != up->dtype)
-        return nrl_fail(NRL_ERR_BUG, "%s: gate is %s of %s, up is %s of %s", name,
-                        tensor_shape(gate).text, nrl_dtype_name(gate->dtype), tensor_shape(up).text,
-                        nrl_dtype_name(up->dtype));
+        return nrl_fail(NRL_ERR_BUG, "%s: gate is %s of %s, up is %s of %s", name, tensor_shape(gate).text,
+                        nrl_dtype_name(gate->dtype), tensor_shape(up).text, nrl_dtype_name(up->dtype));
     NRL_TRY(tensor_like(ctx, gate, y));
     glu_attributes at = {(uint32_t)act};
     NRL_TRY(activate(ctx, at.act, gate, up, *y));

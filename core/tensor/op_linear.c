@@ -3,7 +3,7 @@
  * R rows, K inputs, M outputs. Weight gradients are summed by the product itself, in f32.
  */
 #include "tensor/adapter.h"
-#include "tensor/seam.h"
+#include "tensor/tp_region.h"
 #include "tensor/tape.h"
 
 typedef struct {
@@ -12,13 +12,13 @@ typedef struct {
     double scale;
 } linear_attributes;
 
-static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, bool transpose_b,
-                       nrl_mat c, bool fresh)
+static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, bool transpose_b, nrl_mat c,
+                       bool overwrite)
 {
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_a = transpose_a,
                        .transpose_b = transpose_b,
-                       .fresh = fresh,
+                       .overwrite = overwrite,
                        .a = a,
                        .b = b,
                        .c = c,
@@ -29,14 +29,13 @@ static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, boo
 /* dX[R,K] = dY[R,M] W[M,K], added to what x has already. */
 static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, nrl_param *w, nrl_mat dy)
 {
-    nrl_gemm_args g = {
-        .size = sizeof g, .a = dy, .alpha = 1, .weight_key = w->key, .weight_version = w->version};
+    nrl_gemm_args g = {.size = sizeof g, .a = dy, .alpha = 1, .weight_key = w->key, .weight_version = w->version};
     nrl_tensor *dx;
     NRL_TRY(param_work(w, &g.b));
-    NRL_TRY(tape_grad_target(ctx, node, 0, &dx, &g.fresh));
+    NRL_TRY(tape_grad_target(ctx, node, 0, &dx, &g.overwrite));
     g.c = tensor_mat(dx);
     NRL_TRY(backend_gemm(ctx, &g));
-    return g.fresh ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
+    return g.overwrite ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
 }
 
 /* dU[R,r] = scale dY[R,M] B[M,r] */
@@ -49,10 +48,10 @@ static nrl_status linear_inner_grad(nrl_ctx *ctx, nrl_tape_node *node, int i, co
                        .weight_version = at->up->version};
     nrl_tensor *du;
     NRL_TRY(param_work(at->up, &g.b));
-    NRL_TRY(tape_grad_target(ctx, node, i, &du, &g.fresh));
+    NRL_TRY(tape_grad_target(ctx, node, i, &du, &g.overwrite));
     g.c = tensor_mat(du);
     NRL_TRY(backend_gemm(ctx, &g));
-    return g.fresh ? nrl_tape_give(ctx, node, i, du) : NRL_OK;
+    return g.overwrite ? nrl_tape_give(ctx, node, i, du) : NRL_OK;
 }
 
 /* dB[M,r] += scale dY[R,M]^T U[R,r] */
@@ -64,7 +63,7 @@ static nrl_status linear_up_backward(nrl_ctx *ctx, nrl_tape_node *node, int i, c
                        .a = tensor_mat(nrl_tape_grad(node, 0)),
                        .b = tensor_mat(nrl_tape_saved(node, i)),
                        .alpha = at->scale};
-    NRL_TRY(param_grad(at->up, &g.c, &g.fresh));
+    NRL_TRY(param_grad(at->up, &g.c, &g.overwrite));
     return g.c.data ? backend_gemm(ctx, &g) : NRL_OK;
 }
 
@@ -72,33 +71,27 @@ static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const linear_attributes *at = nrl_tape_attributes(node);
     nrl_mat dy = tensor_mat(nrl_tape_grad(node, 0)), dw, db;
-    bool fresh_w, fresh_b;
+    bool overwrite_w, overwrite_b;
     if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, at->weight, dy));
     if (at->up) NRL_TRY(linear_up_backward(ctx, node, 1, at));
-    NRL_TRY(param_grad(at->weight, &dw, &fresh_w));
+    NRL_TRY(param_grad(at->weight, &dw, &overwrite_w));
     /* dW[M,K] += dY[R,M]^T X[R,K] */
-    if (dw.data)
-        NRL_TRY(gemm(ctx, dy, true, tensor_mat(nrl_tape_saved(node, 0)), false, dw, fresh_w));
-    NRL_TRY(param_grad(at->bias, &db, &fresh_b));
+    if (dw.data) NRL_TRY(gemm(ctx, dy, true, tensor_mat(nrl_tape_saved(node, 0)), false, dw, overwrite_w));
+    NRL_TRY(param_grad(at->bias, &db, &overwrite_b));
     if (!db.data) return NRL_OK;
-    nrl_reduce_args r = {.size = sizeof r,
-                         .op = NRL_REDUCTION_SUM,
-                         .axis = NRL_AXIS_ROWS,
-                         .fresh = fresh_b,
-                         .x = dy,
-                         .y = db};
+    nrl_reduce_args r = {
+        .size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .overwrite = overwrite_b, .x = dy, .y = db};
     return backend_reduce(ctx, &r);
 }
 
 static nrl_status linear_check(const nrl_tensor *x, const nrl_param *w, const nrl_param *b)
 {
     if (w->n_dims != 2 || x->cols != w->dims[1])
-        return nrl_fail(NRL_ERR_BUG, "linear: x is %s, weight '%s' is %s", tensor_shape(x).text,
-                        w->name, dims_shape(w->n_dims, w->dims).text);
+        return nrl_fail(NRL_ERR_BUG, "linear: x is %s, weight '%s' is %s", tensor_shape(x).text, w->name,
+                        dims_shape(w->n_dims, w->dims).text);
     if (b && (b->n_dims != 1 || b->dims[0] != w->dims[0]))
         return nrl_fail(NRL_ERR_BUG, "linear: weight '%s' is %s, bias '%s' is %s", w->name,
-                        dims_shape(w->n_dims, w->dims).text, b->name,
-                        dims_shape(b->n_dims, b->dims).text);
+                        dims_shape(w->n_dims, w->dims).text, b->name, dims_shape(b->n_dims, b->dims).text);
     return NRL_OK;
 }
 
@@ -109,7 +102,7 @@ static nrl_status linear_product(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_
 {
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_b = true,
-                       .fresh = true,
+                       .overwrite = true,
                        .a = tensor_mat(x),
                        .alpha = 1,
                        .weight_key = w->key,
@@ -170,8 +163,8 @@ nrl_status nrl_adapter_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_t
                                double scale, nrl_tensor **y)
 {
     if (u && (b->n_dims != 2 || b->dims[0] != site->weight->dims[0] || b->dims[1] != u->cols))
-        return nrl_fail(NRL_ERR_BUG, "adapter of '%s': u is %s, '%s' is %s", site->weight->name, tensor_shape(u).text, b->name,
-                        dims_shape(b->n_dims, b->dims).text);
+        return nrl_fail(NRL_ERR_BUG, "adapter of '%s': u is %s, '%s' is %s", site->weight->name, tensor_shape(u).text,
+                        b->name, dims_shape(b->n_dims, b->dims).text);
     return linear_product(ctx, x, site->weight, site->bias, site->adds, u, b, scale, y);
 }
 
@@ -185,15 +178,15 @@ nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b
 static nrl_status add_bias(nrl_ctx *ctx, const nrl_param *b, nrl_tensor *y)
 {
     nrl_tensor *rows;
-    NRL_TRY(tensor_expand(ctx, nrl_param_tensor(b, NRL_SLOT_WORK), y, &rows));
+    NRL_TRY(tensor_expand(ctx, nrl_param_tensor(b, NRL_SLOT_WEIGHT), y, &rows));
     return tensor_accumulate(ctx, rows, y);
 }
 
-nrl_status nrl_op_linear_row(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
+nrl_status nrl_op_row_parallel_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
 {
-    if (!seam_is_answered(ctx) || !param_is_cut(w)) return linear(ctx, x, w, b, true, y);
+    if (!tp_region_is_answered(ctx) || !param_is_sharded(w)) return linear(ctx, x, w, b, true, y);
     NRL_TRY(linear(ctx, x, w, b, false, y));
-    NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_ROW_OUT, *y, y));
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_ROW_OUT, *y, y));
     return b ? add_bias(ctx, b, *y) : NRL_OK;
 }
 
@@ -208,38 +201,35 @@ static nrl_status matmul_backward(nrl_ctx *ctx, nrl_tape_node *node)
     const matmul_attributes *at = nrl_tape_attributes(node);
     nrl_mat dc = tensor_mat(nrl_tape_grad(node, 0));
     nrl_mat a = tensor_mat(nrl_tape_saved(node, 0)), b = tensor_mat(nrl_tape_saved(node, 1));
-    bool ta = at->transpose_a, tb = at->transpose_b, fresh;
+    bool ta = at->transpose_a, tb = at->transpose_b, overwrite;
     nrl_tensor *d;
     if (nrl_tape_wants(node, 0)) { /* dC op(b)^T, or its transpose op(b) dC^T where a is read so */
-        NRL_TRY(tape_grad_target(ctx, node, 0, &d, &fresh));
+        NRL_TRY(tape_grad_target(ctx, node, 0, &d, &overwrite));
         if (ta)
-            NRL_TRY(gemm(ctx, b, tb, dc, true, tensor_mat(d), fresh));
+            NRL_TRY(gemm(ctx, b, tb, dc, true, tensor_mat(d), overwrite));
         else
-            NRL_TRY(gemm(ctx, dc, false, b, !tb, tensor_mat(d), fresh));
-        if (fresh) NRL_TRY(nrl_tape_give(ctx, node, 0, d));
+            NRL_TRY(gemm(ctx, dc, false, b, !tb, tensor_mat(d), overwrite));
+        if (overwrite) NRL_TRY(nrl_tape_give(ctx, node, 0, d));
     }
     if (!nrl_tape_wants(node, 1)) return NRL_OK;
-    NRL_TRY(tape_grad_target(ctx, node, 1, &d, &fresh)); /* op(a)^T dC, or dC^T op(a) */
+    NRL_TRY(tape_grad_target(ctx, node, 1, &d, &overwrite)); /* op(a)^T dC, or dC^T op(a) */
     if (tb)
-        NRL_TRY(gemm(ctx, dc, true, a, ta, tensor_mat(d), fresh));
+        NRL_TRY(gemm(ctx, dc, true, a, ta, tensor_mat(d), overwrite));
     else
-        NRL_TRY(gemm(ctx, a, !ta, dc, false, tensor_mat(d), fresh));
-    return fresh ? nrl_tape_give(ctx, node, 1, d) : NRL_OK;
+        NRL_TRY(gemm(ctx, a, !ta, dc, false, tensor_mat(d), overwrite));
+    return overwrite ? nrl_tape_give(ctx, node, 1, d) : NRL_OK;
 }
 
-nrl_status nrl_op_matmul(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool transpose_a,
-                         bool transpose_b, nrl_tensor **c)
+nrl_status nrl_op_matmul(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool transpose_a, bool transpose_b, nrl_tensor **c)
 {
     int64_t rows = transpose_a ? a->cols : a->rows, ka = transpose_a ? a->rows : a->cols;
     int64_t cols = transpose_b ? b->rows : b->cols, kb = transpose_b ? b->cols : b->rows;
     if (ka != kb || a->dtype != b->dtype)
-        return nrl_fail(NRL_ERR_BUG, "matmul: a is %s of %s%s, b is %s of %s%s",
-                        tensor_shape(a).text, nrl_dtype_name(a->dtype),
-                        transpose_a ? " transposed" : "", tensor_shape(b).text,
+        return nrl_fail(NRL_ERR_BUG, "matmul: a is %s of %s%s, b is %s of %s%s", tensor_shape(a).text,
+                        nrl_dtype_name(a->dtype), transpose_a ? " transposed" : "", tensor_shape(b).text,
                         nrl_dtype_name(b->dtype), transpose_b ? " transposed" : "");
     NRL_TRY(tensor_matrix(ctx, a->dtype, rows, cols, c));
-    NRL_TRY(
-        gemm(ctx, tensor_mat(a), transpose_a, tensor_mat(b), transpose_b, tensor_mat(*c), true));
+    NRL_TRY(gemm(ctx, tensor_mat(a), transpose_a, tensor_mat(b), transpose_b, tensor_mat(*c), true));
     matmul_attributes at = {transpose_a, transpose_b};
     nrl_tape_record r = {.name = "matmul",
                          .inputs = {a, b},

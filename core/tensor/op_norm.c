@@ -1,6 +1,6 @@
 /*
  * op_norm.c - rms and layer norm, alone or fused with the residual addition before it.
- * Saved: what was normalised, and one or two f32 a normalised row; y can be made again from them. D
+ * Saved: what was normalised, and one or two f32 a normalised row; y can be recomputed from them. D
  * columns of the weight; x [N, G*D] is normalised in groups of D columns.
  * An offset is added to the weight in f32 for each call: D numbers, where y has N*D.
  */
@@ -60,8 +60,8 @@ static nrl_status norm_backward(nrl_ctx *ctx, nrl_tape_node *node)
     NRL_TRY(tensor_like(ctx, x, &dx));
     a.dx = tensor_mat(dx);
     NRL_TRY(norm_weight(ctx, at->weight, at->offset, &a.weight));
-    NRL_TRY(param_grad(at->weight, &a.dweight, &a.fresh_weight));
-    NRL_TRY(param_grad(at->bias, &a.dbias, &a.fresh_bias));
+    NRL_TRY(param_grad(at->weight, &a.dweight, &a.overwrite_weight));
+    NRL_TRY(param_grad(at->bias, &a.dbias, &a.overwrite_bias));
     NRL_TRY(backend_norm_grad(ctx, &a));
     NRL_TRY(nrl_tape_give(ctx, node, 0, dx));
     return nrl_tape_give(ctx, node, 1, dx);
@@ -89,17 +89,15 @@ static nrl_status norm_check(const norm_call *c)
     const nrl_param *w = c->weight, *b = c->bias;
     int64_t width = w->n_dims == 1 ? w->dims[0] : 0;
     if (width < 1 || c->x->cols % width)
-        return nrl_fail(NRL_ERR_BUG, "%s: x is %s, weight '%s' is %s", c->name,
-                        tensor_shape(c->x).text, w->name, dims_shape(w->n_dims, w->dims).text);
+        return nrl_fail(NRL_ERR_BUG, "%s: x is %s, weight '%s' is %s", c->name, tensor_shape(c->x).text, w->name,
+                        dims_shape(w->n_dims, w->dims).text);
     if (b && (b->n_dims != 1 || b->dims[0] != width))
         return nrl_fail(NRL_ERR_BUG, "%s: weight '%s' is %s, bias '%s' is %s", c->name, w->name,
-                        dims_shape(w->n_dims, w->dims).text, b->name,
-                        dims_shape(b->n_dims, b->dims).text);
-    if (c->residual &&
-        (!tensor_same_matrix(c->x, c->residual) || c->x->dtype != c->residual->dtype))
-        return nrl_fail(NRL_ERR_BUG, "%s: a is %s of %s, b is %s of %s", c->name,
-                        tensor_shape(c->x).text, nrl_dtype_name(c->x->dtype),
-                        tensor_shape(c->residual).text, nrl_dtype_name(c->residual->dtype));
+                        dims_shape(w->n_dims, w->dims).text, b->name, dims_shape(b->n_dims, b->dims).text);
+    if (c->residual && (!tensor_same_matrix(c->x, c->residual) || c->x->dtype != c->residual->dtype))
+        return nrl_fail(NRL_ERR_BUG, "%s: a is %s of %s, b is %s of %s", c->name, tensor_shape(c->x).text,
+                        nrl_dtype_name(c->x->dtype), tensor_shape(c->residual).text,
+                        nrl_dtype_name(c->residual->dtype));
     return NRL_OK;
 }
 
@@ -144,26 +142,20 @@ nrl_status nrl_op_rms_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double eps
     return nrl_op_rms_norm_offset(ctx, x, w, 0, eps, y);
 }
 
-nrl_status nrl_op_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double offset,
-                                  double eps, nrl_tensor **y)
+nrl_status nrl_op_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double offset, double eps, nrl_tensor **y)
 {
-    return norm(ctx, &(norm_call){.name = "rms_norm",
-                                  .rms = true,
-                                  .x = x,
-                                  .weight = w,
-                                  .offset = offset,
-                                  .eps = eps,
-                                  .y = y});
+    return norm(
+        ctx, &(norm_call){.name = "rms_norm", .rms = true, .x = x, .weight = w, .offset = offset, .eps = eps, .y = y});
 }
 
-nrl_status nrl_op_add_rms_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w, double eps,
-                               nrl_tensor **sum, nrl_tensor **y)
+nrl_status nrl_op_add_rms_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w, double eps, nrl_tensor **sum,
+                               nrl_tensor **y)
 {
     return nrl_op_add_rms_norm_offset(ctx, a, b, w, 0, eps, sum, y);
 }
 
-nrl_status nrl_op_add_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w,
-                                      double offset, double eps, nrl_tensor **sum, nrl_tensor **y)
+nrl_status nrl_op_add_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w, double offset,
+                                      double eps, nrl_tensor **sum, nrl_tensor **y)
 {
     return norm(ctx, &(norm_call){.name = "add_rms_norm",
                                   .rms = true,
@@ -176,15 +168,13 @@ nrl_status nrl_op_add_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b
                                   .y = y});
 }
 
-nrl_status nrl_op_layer_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, double eps,
-                             nrl_tensor **y)
+nrl_status nrl_op_layer_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, double eps, nrl_tensor **y)
 {
-    return norm(ctx, &(norm_call){
-                         .name = "layer_norm", .x = x, .weight = w, .bias = b, .eps = eps, .y = y});
+    return norm(ctx, &(norm_call){.name = "layer_norm", .x = x, .weight = w, .bias = b, .eps = eps, .y = y});
 }
 
-nrl_status nrl_op_add_layer_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b_in, nrl_param *w,
-                                 nrl_param *b, double eps, nrl_tensor **sum, nrl_tensor **y)
+nrl_status nrl_op_add_layer_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b_in, nrl_param *w, nrl_param *b, double eps,
+                                 nrl_tensor **sum, nrl_tensor **y)
 {
     return norm(ctx, &(norm_call){.name = "add_layer_norm",
                                   .x = a,

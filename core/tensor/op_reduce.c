@@ -7,15 +7,10 @@ typedef struct {
     double alpha; /* of the sum */
 } sum_attributes;
 
-static nrl_status reduce(nrl_ctx *ctx, nrl_reduction op, nrl_axis axis, const nrl_tensor *x,
-                         nrl_tensor *y)
+static nrl_status reduce(nrl_ctx *ctx, nrl_reduction op, nrl_axis axis, const nrl_tensor *x, nrl_tensor *y)
 {
-    nrl_reduce_args a = {.size = sizeof a,
-                         .op = op,
-                         .axis = axis,
-                         .fresh = true,
-                         .x = tensor_mat(x),
-                         .y = tensor_mat(y)};
+    nrl_reduce_args a = {
+        .size = sizeof a, .op = op, .axis = axis, .overwrite = true, .x = tensor_mat(x), .y = tensor_mat(y)};
     if (!x->numel) return tensor_fill(ctx, y, 0);
     return backend_reduce(ctx, &a);
 }
@@ -28,8 +23,7 @@ static nrl_status scale_into(nrl_ctx *ctx, const nrl_tensor *x, double alpha, nr
 
 static nrl_status binary(nrl_ctx *ctx, nrl_binary op, const nrl_tensor *a, nrl_mat b, nrl_tensor *y)
 {
-    nrl_binary_args args = {
-        .size = sizeof args, .op = op, .a = tensor_mat(a), .b = b, .y = tensor_mat(y)};
+    nrl_binary_args args = {.size = sizeof args, .op = op, .a = tensor_mat(a), .b = b, .y = tensor_mat(y)};
     return a->numel ? backend_binary(ctx, &args) : NRL_OK;
 }
 
@@ -62,8 +56,7 @@ static nrl_status sum_columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return spread(ctx, node, as_column(ctx, nrl_tape_grad(node, 0)));
 }
 
-static nrl_status sum_record(nrl_ctx *ctx, nrl_tensor *x, double alpha, nrl_tape_backward backward,
-                             nrl_tensor *y)
+static nrl_status sum_record(nrl_ctx *ctx, nrl_tensor *x, double alpha, nrl_tape_backward backward, nrl_tensor *y)
 {
     sum_attributes at = {alpha};
     nrl_tape_record r = {.name = "sum",
@@ -131,8 +124,7 @@ static nrl_status give_f32(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *d)
 /* Equal maxima share the gradient evenly. Saved: x, y. below = y > x; is_max = 1 - below. */
 static nrl_status max_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
-    nrl_tensor *x, *y = as_column(ctx, nrl_tape_saved(node, 1)),
-                   *dy = as_column(ctx, nrl_tape_grad(node, 0));
+    nrl_tensor *x, *y = as_column(ctx, nrl_tape_saved(node, 1)), *dy = as_column(ctx, nrl_tape_grad(node, 0));
     nrl_tensor *whole, *below, *is_max, *count, *share, *dx;
     NRL_TRY(to_f32(ctx, nrl_tape_saved(node, 0), &x));
     NRL_TRY(tensor_expand(ctx, y, x, &whole));
@@ -151,8 +143,7 @@ static nrl_status max_backward(nrl_ctx *ctx, nrl_tape_node *node)
 /* dx = exp(x - y) dy. Saved: x, y. */
 static nrl_status log_sum_exp_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
-    nrl_tensor *x, *y = as_column(ctx, nrl_tape_saved(node, 1)),
-                   *dy = as_column(ctx, nrl_tape_grad(node, 0));
+    nrl_tensor *x, *y = as_column(ctx, nrl_tape_saved(node, 1)), *dy = as_column(ctx, nrl_tape_grad(node, 0));
     nrl_tensor *log_p, *p, *dx;
     NRL_TRY(to_f32(ctx, nrl_tape_saved(node, 0), &x));
     NRL_TRY(tensor_like(ctx, x, &log_p));
@@ -163,15 +154,13 @@ static nrl_status log_sum_exp_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return give_f32(ctx, node, dx);
 }
 
-static nrl_status reduce_columns(nrl_ctx *ctx, nrl_reduction op, nrl_tensor *x,
-                                 nrl_tape_backward backward, nrl_tensor **y)
+static nrl_status reduce_columns(nrl_ctx *ctx, nrl_reduction op, nrl_tensor *x, nrl_tape_backward backward,
+                                 nrl_tensor **y)
 {
-    if (!x->cols)
-        return nrl_fail(NRL_ERR_BUG, "maximum of no columns: x is %s", tensor_shape(x).text);
+    if (!x->cols) return nrl_fail(NRL_ERR_BUG, "maximum of no columns: x is %s", tensor_shape(x).text);
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, x->rows, y));
     NRL_TRY(reduce(ctx, op, NRL_AXIS_COLUMNS, x, *y));
-    nrl_tape_record r = {
-        .name = "reduce", .inputs = {x}, .outputs = {*y}, .saved = {x, *y}, .backward = backward};
+    nrl_tape_record r = {.name = "reduce", .inputs = {x}, .outputs = {*y}, .saved = {x, *y}, .backward = backward};
     return tape_push(ctx, &r, false);
 }
 

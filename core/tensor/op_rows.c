@@ -16,18 +16,15 @@ static nrl_status reshape_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 0, tensor_view(ctx, dy, 0, x->n_dims, x->dims, x->cols));
 }
 
-nrl_status nrl_op_reshape(nrl_ctx *ctx, nrl_tensor *x, int n_dims, const int64_t *dims,
-                          nrl_tensor **y)
+nrl_status nrl_op_reshape(nrl_ctx *ctx, nrl_tensor *x, int n_dims, const int64_t *dims, nrl_tensor **y)
 {
     int64_t numel;
     NRL_TRY(dims_numel(n_dims, dims, &numel));
     if (numel != x->numel || !tensor_is_contiguous(x))
         return nrl_fail(NRL_ERR_BUG, "reshape: x is %s%s, wanted %s", tensor_shape(x).text,
-                        tensor_is_contiguous(x) ? "" : " (a slice of columns)",
-                        dims_shape(n_dims, dims).text);
+                        tensor_is_contiguous(x) ? "" : " (a slice of columns)", dims_shape(n_dims, dims).text);
     *y = tensor_view(ctx, x, 0, n_dims, dims, dims[n_dims - 1]);
-    nrl_tape_record r = {
-        .name = "reshape", .inputs = {x}, .outputs = {*y}, .backward = reshape_backward};
+    nrl_tape_record r = {.name = "reshape", .inputs = {x}, .outputs = {*y}, .backward = reshape_backward};
     return tape_push(ctx, &r, false);
 }
 
@@ -36,10 +33,10 @@ static nrl_status slice_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const slice_attributes *at = nrl_tape_attributes(node);
     nrl_tensor *dy = nrl_tape_grad(node, 0), *dx;
-    bool fresh;
-    NRL_TRY(tape_grad_target(ctx, node, 0, &dx, &fresh));
-    if (fresh) NRL_TRY(tensor_fill(ctx, dx, 0));
-    if (!dy->numel) return fresh ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
+    bool overwrite;
+    NRL_TRY(tape_grad_target(ctx, node, 0, &dx, &overwrite));
+    if (overwrite) NRL_TRY(tensor_fill(ctx, dx, 0));
+    if (!dy->numel) return overwrite ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
     nrl_mat place = tensor_mat(dx);
     /* at->offset counts in x's own rows, which may be apart; a gradient's rows are not. */
     nrl_tensor *x = nrl_tape_input(node, 0);
@@ -47,14 +44,12 @@ static nrl_status slice_backward(nrl_ctx *ctx, nrl_tape_node *node)
     place.data = (char *)place.data + (size_t)(row * dx->stride + col) * nrl_dtype_size(dx->dtype);
     place.rows = dy->rows;
     place.cols = dy->cols;
-    nrl_copy_args c = {
-        .size = sizeof c, .accumulate = true, .x = tensor_mat(dy), .y = place, .alpha = 1};
+    nrl_copy_args c = {.size = sizeof c, .accumulate = true, .x = tensor_mat(dy), .y = place, .alpha = 1};
     NRL_TRY(backend_copy(ctx, &c));
-    return fresh ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
+    return overwrite ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
 }
 
-static nrl_status slice(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
-                        const int64_t *dims, nrl_tensor **y)
+static nrl_status slice(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims, const int64_t *dims, nrl_tensor **y)
 {
     *y = tensor_view(ctx, x, offset, n_dims, dims, n_dims > 1 ? x->stride : dims[0]);
     slice_attributes at = {offset};
@@ -67,16 +62,14 @@ static nrl_status slice(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
     return tape_push(ctx, &r, false);
 }
 
-static nrl_status check_range(const char *what, const nrl_tensor *x, int64_t begin, int64_t end,
-                              int64_t n)
+static nrl_status check_range(const char *what, const nrl_tensor *x, int64_t begin, int64_t end, int64_t n)
 {
     if (begin >= 0 && begin <= end && end <= n) return NRL_OK;
     return nrl_fail(NRL_ERR_BUG, "%s: [%lld,%lld) of x %s", what, (long long)begin, (long long)end,
                     tensor_shape(x).text);
 }
 
-nrl_status nrl_op_slice_columns(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int64_t end,
-                                nrl_tensor **y)
+nrl_status nrl_op_slice_columns(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int64_t end, nrl_tensor **y)
 {
     NRL_TRY(check_range("slice of columns", x, begin, end, x->cols));
     int64_t dims[NRL_MAX_DIMS];
@@ -86,8 +79,7 @@ nrl_status nrl_op_slice_columns(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int6
     return slice(ctx, x, begin, x->n_dims, dims, y);
 }
 
-nrl_status nrl_op_slice_rows(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int64_t end,
-                             nrl_tensor **y)
+nrl_status nrl_op_slice_rows(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int64_t end, nrl_tensor **y)
 {
     if (x->n_dims == 1) return nrl_op_slice_columns(ctx, x, begin, end, y);
     NRL_TRY(check_range("slice of rows", x, begin, end, x->rows));
@@ -103,8 +95,7 @@ static nrl_status concat_backward(nrl_ctx *ctx, nrl_tape_node *node)
     int64_t offset = 0;
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS && nrl_tape_input(node, i); i++) {
         nrl_tensor *x = nrl_tape_input(node, i);
-        NRL_TRY(
-            nrl_tape_give(ctx, node, i, tensor_view(ctx, dy, offset, x->n_dims, x->dims, x->cols)));
+        NRL_TRY(nrl_tape_give(ctx, node, i, tensor_view(ctx, dy, offset, x->n_dims, x->dims, x->cols)));
         offset += x->numel;
     }
     return NRL_OK;
@@ -116,11 +107,10 @@ static nrl_status concat_check(nrl_tensor *const *xs, int n)
         return nrl_fail(NRL_ERR_BUG, "concat: 1 to %d tensors, not %d", NRL_TAPE_MAX_OPERANDS, n);
     bool vectors = xs[0]->n_dims == 1;
     for (int i = 1; i < n; i++)
-        if ((xs[i]->n_dims == 1) != vectors || (!vectors && xs[i]->cols != xs[0]->cols) ||
-            xs[i]->dtype != xs[0]->dtype)
+        if ((xs[i]->n_dims == 1) != vectors || (!vectors && xs[i]->cols != xs[0]->cols) || xs[i]->dtype != xs[0]->dtype)
             return nrl_fail(NRL_ERR_BUG, "concat: the first is %s of %s, number %d is %s of %s",
-                            tensor_shape(xs[0]).text, nrl_dtype_name(xs[0]->dtype), i + 1,
-                            tensor_shape(xs[i]).text, nrl_dtype_name(xs[i]->dtype));
+                            tensor_shape(xs[0]).text, nrl_dtype_name(xs[0]->dtype), i + 1, tensor_shape(xs[i]).text,
+                            nrl_dtype_name(xs[i]->dtype));
     return NRL_OK;
 }
 
@@ -137,8 +127,7 @@ nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_te
         NRL_TRY(tensor_matrix(ctx, xs[0]->dtype, rows, xs[0]->cols, y));
     nrl_tape_record r = {.name = "concat", .outputs = {*y}, .backward = concat_backward};
     for (int i = 0; i < n; i++) {
-        nrl_copy_args c = {
-            .size = sizeof c, .x = tensor_mat(xs[i]), .y = tensor_mat(xs[i]), .alpha = 1};
+        nrl_copy_args c = {.size = sizeof c, .x = tensor_mat(xs[i]), .y = tensor_mat(xs[i]), .alpha = 1};
         c.y.data = (char *)(*y)->data + (size_t)at * nrl_dtype_size((*y)->dtype);
         c.y.stride = xs[i]->cols;
         if (xs[i]->numel) NRL_TRY(backend_copy(ctx, &c));
@@ -150,8 +139,7 @@ nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_te
 
 static nrl_status transposed(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y)
 {
-    nrl_copy_args c = {
-        .size = sizeof c, .transpose = true, .x = tensor_mat(x), .y = tensor_mat(y), .alpha = 1};
+    nrl_copy_args c = {.size = sizeof c, .transpose = true, .x = tensor_mat(x), .y = tensor_mat(y), .alpha = 1};
     return x->numel ? backend_copy(ctx, &c) : NRL_OK;
 }
 
@@ -167,8 +155,7 @@ nrl_status nrl_op_transpose(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 {
     NRL_TRY(tensor_matrix(ctx, x->dtype, x->cols, x->rows, y));
     NRL_TRY(transposed(ctx, x, *y));
-    nrl_tape_record r = {
-        .name = "transpose", .inputs = {x}, .outputs = {*y}, .backward = transpose_backward};
+    nrl_tape_record r = {.name = "transpose", .inputs = {x}, .outputs = {*y}, .backward = transpose_backward};
     return tape_push(ctx, &r, false);
 }
 
@@ -176,10 +163,8 @@ nrl_status nrl_op_transpose(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 
 static nrl_status gather(nrl_ctx *ctx, const nrl_tensor *x, const nrl_tensor *index, nrl_tensor *y)
 {
-    nrl_gather_args a = {.size = sizeof a,
-                         .x = tensor_rows_mat(x),
-                         .y = tensor_rows_mat(y),
-                         .index = tensor_index(index)};
+    nrl_gather_args a = {
+        .size = sizeof a, .x = tensor_rows_mat(x), .y = tensor_rows_mat(y), .index = tensor_index(index)};
     return y->numel ? backend_gather(ctx, &a) : NRL_OK;
 }
 
@@ -187,7 +172,7 @@ static nrl_status gather(nrl_ctx *ctx, const nrl_tensor *x, const nrl_tensor *in
 static nrl_status scatter(nrl_ctx *ctx, const nrl_tensor *x, const nrl_tensor *index, nrl_tensor *y)
 {
     nrl_scatter_args a = {.size = sizeof a,
-                          .fresh = true,
+                          .overwrite = true,
                           .dy = tensor_rows_mat(x),
                           .dx = tensor_rows_mat(y),
                           .index = tensor_index(index)};
@@ -211,52 +196,44 @@ static nrl_status segment_sum_backward(nrl_ctx *ctx, nrl_tape_node *node)
 }
 
 /* The index on the device, every entry -1 or below n_rows. */
-static nrl_status device_index(nrl_ctx *ctx, const char *what, const int32_t *index, int64_t n,
-                               int64_t n_rows, nrl_tensor **out)
+static nrl_status device_index(nrl_ctx *ctx, const char *what, const int32_t *index, int64_t n, int64_t n_rows,
+                               nrl_tensor **out)
 {
     for (int64_t i = 0; i < n; i++)
         if (index[i] < -1 || index[i] >= n_rows)
-            return nrl_fail(NRL_ERR_BUG, "%s: index[%lld] is %d of %lld rows", what, (long long)i,
-                            index[i], (long long)n_rows);
+            return nrl_fail(NRL_ERR_BUG, "%s: index[%lld] is %d of %lld rows", what, (long long)i, index[i],
+                            (long long)n_rows);
     return tensor_of_host(ctx, NRL_DTYPE_I32, n, index, false, out);
 }
 
 /* A new tensor of n of x's rows. */
 static nrl_status rows_like(nrl_ctx *ctx, const nrl_tensor *x, int64_t n, nrl_tensor **y)
 {
-    return x->n_dims == 1 ? tensor_vector(ctx, x->dtype, n, y)
-                          : tensor_matrix(ctx, x->dtype, n, x->cols, y);
+    return x->n_dims == 1 ? tensor_vector(ctx, x->dtype, n, y) : tensor_matrix(ctx, x->dtype, n, x->cols, y);
 }
 
-nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, int64_t n,
-                              nrl_tensor **y)
+nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, int64_t n, nrl_tensor **y)
 {
     nrl_tensor *on_device;
     NRL_TRY(device_index(ctx, "gather", index, n, tensor_rows_mat(x).rows, &on_device));
     NRL_TRY(rows_like(ctx, x, n, y));
     NRL_TRY(gather(ctx, x, on_device, *y));
-    nrl_tape_record r = {.name = "gather",
-                         .inputs = {x},
-                         .outputs = {*y},
-                         .saved = {on_device},
-                         .backward = gather_backward};
+    nrl_tape_record r = {
+        .name = "gather", .inputs = {x}, .outputs = {*y}, .saved = {on_device}, .backward = gather_backward};
     return tape_push(ctx, &r, false);
 }
 
-nrl_status nrl_op_segment_sum(nrl_ctx *ctx, nrl_tensor *x, const int32_t *segment, int64_t n,
-                              int64_t n_segments, nrl_tensor **y)
+nrl_status nrl_op_segment_sum(nrl_ctx *ctx, nrl_tensor *x, const int32_t *segment, int64_t n, int64_t n_segments,
+                              nrl_tensor **y)
 {
     nrl_tensor *on_device;
     if (n != tensor_rows_mat(x).rows)
-        return nrl_fail(NRL_ERR_BUG, "segment sum: x is %s, there are %lld segment numbers",
-                        tensor_shape(x).text, (long long)n);
+        return nrl_fail(NRL_ERR_BUG, "segment sum: x is %s, there are %lld segment numbers", tensor_shape(x).text,
+                        (long long)n);
     NRL_TRY(device_index(ctx, "segment sum", segment, n, n_segments, &on_device));
     NRL_TRY(rows_like(ctx, x, n_segments, y));
     NRL_TRY(scatter(ctx, x, on_device, *y));
-    nrl_tape_record r = {.name = "segment_sum",
-                         .inputs = {x},
-                         .outputs = {*y},
-                         .saved = {on_device},
-                         .backward = segment_sum_backward};
+    nrl_tape_record r = {
+        .name = "segment_sum", .inputs = {x}, .outputs = {*y}, .saved = {on_device}, .backward = segment_sum_backward};
     return tape_push(ctx, &r, false);
 }

@@ -1,6 +1,6 @@
 /*
  * op_work.c - one line an operation. Bytes are the least that any kernel must move: each operand once, what is
- * added to twice. Small ones (a norm's weight, statistics) are left out.
+ * added to twice. Small ones (a norm's weight, statistics) are omitted.
  */
 #include "tensor/op_work.h"
 
@@ -11,47 +11,47 @@ static double bytes_of(const nrl_mat *m)
 }
 
 /* One that is overwritten, or read and written. */
-static double result(const nrl_mat *m, bool fresh)
+static double result(const nrl_mat *m, bool overwrite)
 {
-    return bytes_of(m) * (fresh ? 1 : 2);
+    return bytes_of(m) * (overwrite ? 1 : 2);
 }
 
 #define B(member) bytes_of(&a->member)
-#define WORK(name, shape, moved)                                                                   \
-    op_work op_work_##name(const nrl_##name##_args *a)                                             \
-    {                                                                                              \
-        return (op_work){0, (moved), {a->shape.rows, a->shape.cols, 0}};                           \
+#define WEIGHT(name, shape, moved)                                                                                     \
+    op_work op_work_##name(const nrl_##name##_args *a)                                                                 \
+    {                                                                                                                  \
+        return (op_work){0, (moved), {a->shape.rows, a->shape.cols, 0}};                                               \
     }
 
-WORK(fill, y, B(y))
-WORK(copy, y, B(x) + result(&a->y, !a->accumulate))
-WORK(unary, y, B(x) + B(y))
-WORK(unary_grad, dy, B(x) + B(y) + B(dy) + B(dx))
-WORK(binary, y, B(a) + B(b) + B(y))
-WORK(binary_grad, dy, B(a) + B(b) + B(dy) + B(da) + B(db))
-WORK(where, y, B(mask) + B(a) + B(b) + B(y))
-WORK(reduce, x, B(x) + result(&a->y, a->fresh))
-WORK(softmax, x, B(x) + B(y))
-WORK(softmax_grad, dy, B(y) + B(dy) + B(dx))
-WORK(gather, y, 2 * B(y))
-WORK(scatter, dy, 3 * B(dy) + (a->fresh ? B(dx) : 0))
-WORK(norm, x, B(x) + B(residual) + B(sum) + B(y))
-WORK(norm_grad, x, B(x) + B(dy) + B(dsum) + B(dx))
-WORK(rope, x, B(x) + B(y))
-WORK(glu, y, B(gate) + B(up) + B(y))
-WORK(glu_grad, dy, B(gate) + B(up) + B(dy) + B(dgate) + B(dup))
-WORK(head, logits, B(logits))
-WORK(head_grad, logits, B(logits) + B(dlogits))
-WORK(adamw, grad, 2 * (B(master) + B(m) + B(v) + B(low)) + B(grad) + result(&a->work, !a->low.data))
-WORK(square_sum, x, B(x))
-WORK(dropout, y, B(x) + B(y))
-WORK(split16, wide, B(wide) + B(high) + B(low))
+WEIGHT(fill, y, B(y))
+WEIGHT(copy, y, B(x) + result(&a->y, !a->accumulate))
+WEIGHT(unary, y, B(x) + B(y))
+WEIGHT(unary_grad, dy, B(x) + B(y) + B(dy) + B(dx))
+WEIGHT(binary, y, B(a) + B(b) + B(y))
+WEIGHT(binary_grad, dy, B(a) + B(b) + B(dy) + B(da) + B(db))
+WEIGHT(where, y, B(mask) + B(a) + B(b) + B(y))
+WEIGHT(reduce, x, B(x) + result(&a->y, a->overwrite))
+WEIGHT(softmax, x, B(x) + B(y))
+WEIGHT(softmax_grad, dy, B(y) + B(dy) + B(dx))
+WEIGHT(gather, y, 2 * B(y))
+WEIGHT(scatter, dy, 3 * B(dy) + (a->overwrite ? B(dx) : 0))
+WEIGHT(norm, x, B(x) + B(residual) + B(sum) + B(y))
+WEIGHT(norm_grad, x, B(x) + B(dy) + B(dsum) + B(dx))
+WEIGHT(rope, x, B(x) + B(y))
+WEIGHT(glu, y, B(gate) + B(up) + B(y))
+WEIGHT(glu_grad, dy, B(gate) + B(up) + B(dy) + B(dgate) + B(dup))
+WEIGHT(head, logits, B(logits))
+WEIGHT(head_grad, logits, B(logits) + B(dlogits))
+WEIGHT(adamw, grad, 2 * (B(master) + B(m) + B(v) + B(low)) + B(grad) + result(&a->work, !a->low.data))
+WEIGHT(square_sum, x, B(x))
+WEIGHT(dropout, y, B(x) + B(y))
+WEIGHT(split16, wide, B(wide) + B(high) + B(low))
 
 op_work op_work_gemm(const nrl_gemm_args *a)
 {
     int64_t inner = a->transpose_a ? a->a.rows : a->a.cols;
     return (op_work){2.0 * (double)a->c.rows * (double)a->c.cols * (double)inner,
-                     B(a) + B(b) + result(&a->c, a->fresh),
+                     B(a) + B(b) + result(&a->c, a->overwrite),
                      {a->c.rows, a->c.cols, inner}};
 }
 

@@ -75,14 +75,14 @@ void nrl_param_touch(nrl_param *p)
     p->version++;
 }
 
-bool nrl_param_fresh(const nrl_param *p)
+bool nrl_param_grad_is_empty(const nrl_param *p)
 {
-    return p->fresh;
+    return p->grad_is_empty;
 }
 
-void nrl_param_set_fresh(nrl_param *p, bool fresh)
+void nrl_param_set_grad_is_empty(nrl_param *p, bool grad_is_empty)
 {
-    p->fresh = fresh;
+    p->grad_is_empty = grad_is_empty;
 }
 
 void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, const int64_t *dims)
@@ -97,7 +97,7 @@ void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, cons
                      .n_parts = 1,
                      .parts = part,
                      .trained = true,
-                     .fresh = true,
+                     .grad_is_empty = true,
                      .init_scale = 1,
                      .index = -1,
                      .key = atomic_fetch_add(&last_key, 1) + 1,
@@ -113,12 +113,10 @@ void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, cons
 static nrl_status slot_mat(const nrl_param *p, nrl_slot slot, const char *slot_name, nrl_mat *mat)
 {
     const nrl_tensor *t = p->slots[slot];
-    if (!t || !t->data)
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s' has no storage in slot %s", p->name,
-                        slot_name);
+    if (!t || !t->data) return nrl_fail(NRL_ERR_BUG, "parameter '%s' has no storage in slot %s", p->name, slot_name);
     if (t->numel != p->numel || !tensor_is_contiguous(t))
-        return nrl_fail(NRL_ERR_BUG, "slot %s of parameter '%s' %s is bound to %s", slot_name,
-                        p->name, dims_shape(p->n_dims, p->dims).text, tensor_shape(t).text);
+        return nrl_fail(NRL_ERR_BUG, "slot %s of parameter '%s' %s is bound to %s", slot_name, p->name,
+                        dims_shape(p->n_dims, p->dims).text, tensor_shape(t).text);
     int64_t rows = p->n_dims > 1 ? p->dims[0] : 1;
     int64_t cols = rows ? p->numel / rows : 0;
     *mat = (nrl_mat){t->data, (uint32_t)t->dtype, 0, rows, cols, cols};
@@ -127,19 +125,19 @@ static nrl_status slot_mat(const nrl_param *p, nrl_slot slot, const char *slot_n
 
 nrl_status param_work(const nrl_param *p, nrl_mat *mat)
 {
-    return slot_mat(p, NRL_SLOT_WORK, "work", mat);
+    return slot_mat(p, NRL_SLOT_WEIGHT, "work", mat);
 }
 
-nrl_status param_grad(nrl_param *p, nrl_mat *mat, bool *fresh)
+nrl_status param_grad(nrl_param *p, nrl_mat *mat, bool *grad_is_empty)
 {
     *mat = (nrl_mat){0};
-    *fresh = false;
+    *grad_is_empty = false;
     if (!p || !p->trained) return NRL_OK;
-    NRL_TRY(slot_mat(p, NRL_SLOT_GRAD_ACC, "grad_acc", mat));
+    NRL_TRY(slot_mat(p, NRL_SLOT_GRAD, "grad_acc", mat));
     if (mat->dtype != NRL_DTYPE_F32)
         return nrl_fail(NRL_ERR_BUG, "slot grad_acc of parameter '%s' is %s, not f32", p->name,
                         nrl_dtype_name((nrl_dtype)mat->dtype));
-    *fresh = p->fresh;
-    p->fresh = false;
+    *grad_is_empty = p->grad_is_empty;
+    p->grad_is_empty = false;
     return NRL_OK;
 }

@@ -9,20 +9,20 @@ struct nrl_param {
     const char *name;
     int n_dims;
     int64_t dims[NRL_MAX_DIMS];
-    int64_t numel; /* of dims: what operations see on this rank; parts have the whole */
-    int64_t whole; /* elements, of all ranks */
+    int64_t numel;               /* of dims: what operations see on this rank; parts have the whole */
+    int64_t whole;               /* elements, of all ranks */
     int64_t first[NRL_MAX_DIMS]; /* of the whole (the first part), where dimensions are cut */
     int n_parts;
     nrl_part *parts;
-    bool trained, decay, fresh;
+    bool trained, decay, grad_is_empty;
     uint32_t init; /* nrl_init of model.h */
     double init_scale;
     uint32_t tp;
-    int32_t index;                     /* in the model's list */
-    uint64_t key;                      /* unique in the process, never 0 */
-    uint64_t version;                  /* from 1 */
+    int32_t index;                          /* in the model's list */
+    uint64_t key;                           /* unique in the process, never 0 */
+    uint64_t version;                       /* from 1 */
     const struct nrl_adapter_site *adapter; /* of a linear weight, see tensor/adapter.h; NULL = none */
-    nrl_tensor *slots[NRL_SLOT_COUNT]; /* borrowed */
+    nrl_tensor *slots[NRL_SLOT_COUNT];      /* borrowed */
 };
 
 /* A parameter outside any model (tests, benches): one part of the same name; zeroed slots. */

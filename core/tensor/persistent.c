@@ -9,7 +9,7 @@ nrl_status nrl_tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool 
     return tensor_persistent(ctx, dtype, 1, &n, zero, out);
 }
 
-nrl_status nrl_tensor_stretch(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out)
+nrl_status nrl_tensor_slice(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out)
 {
     return tensor_flat_view(ctx, t, begin, n, out);
 }
@@ -26,7 +26,7 @@ nrl_status nrl_tensor_fill(nrl_ctx *ctx, nrl_tensor *t, double value)
 
 bool nrl_ctx_host_memory(const nrl_ctx *ctx)
 {
-    return ctx->device->facts.host_memory;
+    return ctx->device->info.host_memory;
 }
 
 void nrl_scope_begin(nrl_ctx *ctx)

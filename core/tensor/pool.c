@@ -53,14 +53,14 @@ static void header_free(pool *p, pool_block *b)
 
 static void guard_used(const pool *p, const pool_block *b, size_t used)
 {
-    if (!p->device->facts.host_memory) return;
+    if (!p->device->info.host_memory) return;
     ASAN_UNPOISON_MEMORY_REGION(b->data, used);
     ASAN_POISON_MEMORY_REGION((char *)b->data + used, b->size - used);
 }
 
 static void guard_idle(const pool *p, const pool_block *b)
 {
-    if (p->device->facts.host_memory) ASAN_POISON_MEMORY_REGION(b->data, b->size);
+    if (p->device->info.host_memory) ASAN_POISON_MEMORY_REGION(b->data, b->size);
 }
 
 /* ---- idle lists ---- */
@@ -236,8 +236,7 @@ static void count_live(pool *p, const pool_block *b)
 
 static nrl_status rounded(size_t bytes, size_t *size)
 {
-    if (bytes > (size_t)1 << 50)
-        return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
+    if (bytes > (size_t)1 << 50) return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
     *size = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
     return NRL_OK;
 }

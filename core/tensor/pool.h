@@ -37,15 +37,15 @@ enum {
 
 typedef struct {
     const device *device;
-    pool_block *idle[2][POOL_CLASSES]; /* by kind and size: blocks of at least the class's size */
-    pool_block *headers;               /* spare */
-    arena memory;                      /* of headers */
-    size_t live_bytes;                 /* in use, pooled and exact */
-    size_t peak_bytes;                 /* most of live_bytes since pool_reset_peak */
-    size_t exact_bytes;                /* of live_bytes, persistent */
-    size_t idle_bytes;                 /* held from the device, not in use */
+    pool_block *idle[2][POOL_CLASSES];  /* by kind and size: blocks of at least the class's size */
+    pool_block *headers;                /* spare */
+    arena memory;                       /* of headers */
+    size_t live_bytes;                  /* in use, pooled and exact */
+    size_t peak_bytes;                  /* most of live_bytes since pool_reset_peak */
+    size_t exact_bytes;                 /* of live_bytes, persistent */
+    size_t idle_bytes;                  /* held from the device, not in use */
     size_t held_bytes, held_peak_bytes; /* got from the device: now, and most at once */
-    size_t period_peak; /* most of the pooled live bytes since the last pool_period */
+    size_t period_peak;                 /* most of the pooled live bytes since the last pool_period */
     size_t recent[POOL_PERIODS];
     int64_t n_periods;
     int64_t n_device_allocations; /* for tests: steady state means that it stands still */

@@ -41,8 +41,8 @@ static double seconds_now(void)
 
 const char *nrl_phase_name(nrl_phase p)
 {
-    static const char *const names[NRL_PHASE_COUNT] = {"none",      "data",          "forward", "recompute", "backward", "head",
-                                                  "reference", "communication", "update",  "host"};
+    static const char *const names[NRL_PHASE_COUNT] = {"none", "data",      "forward",       "recompute", "backward",
+                                                       "head", "reference", "communication", "update",    "host"};
     return names[p];
 }
 
@@ -56,8 +56,10 @@ static bool same_row(const nrl_op_time *a, const nrl_op_time *b)
 static uint64_t hash_row(const nrl_op_time *r)
 {
     uint64_t h = 14695981039346656037u ^ (uint64_t)r->phase;
-    for (const char *c = r->name; *c; c++) h = (h ^ (unsigned char)*c) * 1099511628211u;
-    for (int i = 0; i < 3; i++) h = (h ^ (uint64_t)r->dims[i]) * 0x9e3779b97f4a7c15u;
+    for (const char *c = r->name; *c; c++)
+        h = (h ^ (unsigned char)*c) * 1099511628211u;
+    for (int i = 0; i < 3; i++)
+        h = (h ^ (uint64_t)r->dims[i]) * 0x9e3779b97f4a7c15u;
     return h ^ h >> 29;
 }
 
@@ -65,7 +67,8 @@ static uint64_t hash_row(const nrl_op_time *r)
 static int32_t *place_of(const profile *p, const nrl_op_time *key)
 {
     uint64_t mask = (uint64_t)p->table_size - 1, at = hash_row(key) & mask;
-    while (p->table[at] && !same_row(&p->rows[p->table[at] - 1], key)) at = (at + 1) & mask;
+    while (p->table[at] && !same_row(&p->rows[p->table[at] - 1], key))
+        at = (at + 1) & mask;
     return &p->table[at];
 }
 
@@ -75,7 +78,8 @@ static void grow_rows(profile *p)
     free(p->table);
     p->table = mem_alloc((size_t)p->table_size * sizeof *p->table);
     p->rows = mem_realloc(p->rows, (size_t)p->table_size / 2 * sizeof *p->rows);
-    for (int32_t i = 0; i < p->n_rows; i++) *place_of(p, &p->rows[i]) = i + 1;
+    for (int32_t i = 0; i < p->n_rows; i++)
+        *place_of(p, &p->rows[i]) = i + 1;
 }
 
 static int32_t find_row(profile *p, const char *name, uint32_t phase, const int64_t *dims)
@@ -161,8 +165,10 @@ static nrl_status add_mark(nrl_ctx *ctx)
     const nrl_backend *t = &ctx->device->table;
     mark m = {.row = p->row, .phase = p->phase};
     if (p->n_marks >= MOST_MARKS) NRL_TRY(read_marks(ctx, 1));
-    if (has_timed_events(ctx)) NRL_TRY(t->event_record_timed(ctx->device->self, ctx->stream, &m.event));
-    else if (has_stream(ctx)) NRL_TRY(t->stream_wait(ctx->device->self, ctx->stream));
+    if (has_timed_events(ctx))
+        NRL_TRY(t->event_record_timed(ctx->device->self, ctx->stream, &m.event));
+    else if (has_stream(ctx))
+        NRL_TRY(t->stream_wait(ctx->device->self, ctx->stream));
     m.host = seconds_now();
     if (p->n_marks == p->marks_capacity) {
         p->marks_capacity = p->marks_capacity ? 2 * p->marks_capacity : 1024;
@@ -265,8 +271,9 @@ void ctx_profile_phases(const nrl_ctx *ctx, nrl_phase_times *fill)
 
 const char *ctx_profile_clock(const nrl_ctx *ctx)
 {
-    return has_timed_events(ctx) ? "the device's events" : has_stream(ctx) ? "the host's clock, waiting around each operation"
-                                                                           : "the host's clock";
+    return has_timed_events(ctx) ? "the device's events"
+           : has_stream(ctx)     ? "the host's clock, waiting around each operation"
+                                 : "the host's clock";
 }
 
 double ctx_profile_mark(const nrl_ctx *ctx)

@@ -1,7 +1,7 @@
 /*
  * profile.h - the timeline behind ctx_profile: a mark at each border of an operation and of a phase of the step,
- * read later, so that nothing is waited for in between. What lies between two marks belongs to the phase at hand,
- * and to the operation at hand where there is one.
+ * read later, so that nothing is waited for in between. What lies between two marks belongs to the current phase,
+ * and to the current operation where there is one.
  *
  * A mark is a timed event of the context's stream; the host's clock where everything is done when a call returns;
  * and on a backend with streams but without such events the clock after a wait.

@@ -18,7 +18,7 @@ struct rope_table {
     double scale;
     float *cos, *sin;                  /* host [n_positions, half] */
     nrl_tensor *own_cos, *own_sin;     /* the same on a device that does not read host memory; NULL = not yet */
-    nrl_tensor *batch_cos, *batch_sin; /* [N, half] of the batch at hand, counted; NULL = not yet */
+    nrl_tensor *batch_cos, *batch_sin; /* [N, half] of the current batch, counted; NULL = not yet */
 };
 
 static rope_table *find_table(nrl_ctx *ctx, const nrl_rope *rope)
@@ -67,28 +67,28 @@ static void copy_rows(const nrl_batch *b, const float *table, int64_t half, floa
 }
 
 /* A device gathers from a table of its own: a batch's rows are megabytes, its positions are not. */
-static nrl_status gather_rows(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own,
-                              nrl_tensor *rows)
+static nrl_status gather_rows(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own, nrl_tensor *rows)
 {
     const int64_t dims[] = {t->n_positions, t->half};
     if (!*own) {
         NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 2, dims, false, own));
         NRL_TRY(tensor_write(ctx, *own, table));
     }
-    nrl_gather_args a = {.size = sizeof a, .x = tensor_mat(*own), .y = tensor_mat(rows),
-                         .index = tensor_index(ctx->index.positions)};
+    nrl_gather_args a = {
+        .size = sizeof a, .x = tensor_mat(*own), .y = tensor_mat(rows), .index = tensor_index(ctx->index.positions)};
     return backend_gather(ctx, &a);
 }
 
 /* Rows of `table` for each position, as a tensor that the context keeps. */
-static nrl_status gather(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own,
-                         nrl_tensor **out)
+static nrl_status gather(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own, nrl_tensor **out)
 {
     const nrl_batch *b = ctx->batch;
     nrl_tensor *rows;
     NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, b->n_tokens, t->half, &rows));
-    if (ctx->device->facts.host_memory) copy_rows(b, table, t->half, rows->data);
-    else if (b->n_tokens) NRL_TRY(gather_rows(ctx, t, table, own, rows));
+    if (ctx->device->info.host_memory)
+        copy_rows(b, table, t->half, rows->data);
+    else if (b->n_tokens)
+        NRL_TRY(gather_rows(ctx, t, table, own, rows));
     *out = tensor_retain(rows);
     return NRL_OK;
 }

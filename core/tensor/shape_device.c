@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Addresses that nobody has: a device reads and writes none of them. They are only told apart by the pool,
- * which cuts what it gets. */
+ * which placements what it gets. */
 #define FIRST_ADDRESS ((uintptr_t)1 << 46)
 enum { SPACE = 512 };
 
@@ -37,11 +37,11 @@ static nrl_status shape_transfer(void *instance, nrl_stream *stream, void *to, c
     return NRL_OK;
 }
 
-#define SHAPE_DEFINE(name, args)                                                                   \
-    static nrl_status shape_##name(void *instance, nrl_stream *stream, const args *a)              \
-    {                                                                                              \
-        (void)instance, (void)stream, (void)a;                                                     \
-        return NRL_OK;                                                                             \
+#define SHAPE_DEFINE(name, args)                                                                                       \
+    static nrl_status shape_##name(void *instance, nrl_stream *stream, const args *a)                                  \
+    {                                                                                                                  \
+        (void)instance, (void)stream, (void)a;                                                                         \
+        return NRL_OK;                                                                                                 \
     }
 BACKEND_OPS(SHAPE_DEFINE)
 
@@ -58,7 +58,7 @@ device shape_device(int64_t memory_bytes)
     s->next = FIRST_ADDRESS;
     device d = {.self = s,
                 .ops = {.size = sizeof(nrl_ops), BACKEND_OPS(SHAPE_MEMBER)},
-                .facts = {.size = sizeof(nrl_device_facts), .memory_bytes = memory_bytes, .has_f16 = true},
+                .info = {.size = sizeof(nrl_device_info), .memory_bytes = memory_bytes, .has_f16 = true},
                 .table = {.close = shape_close, .alloc = shape_alloc, .free = shape_free, .copy = shape_transfer}};
     d.table.plugin.name = "shapes";
     return d;

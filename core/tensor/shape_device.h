@@ -1,7 +1,7 @@
 /*
  * shape_device.h - a device that computes nothing: addresses are handed out and never touched, operations
  * return at once. Shapes never depend on data, so a step on it takes and gives back the memory that a
- * true one would, however large the model is; the context's figures say how much.
+ * true one would, however large the model is; the context's stats say how much.
  */
 #ifndef TENSOR_SHAPE_DEVICE_H
 #define TENSOR_SHAPE_DEVICE_H

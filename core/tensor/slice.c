@@ -6,14 +6,12 @@
 #include <nrl/optimizer.h>
 
 /* dtype NONE: any. */
-static nrl_status slice_mat(const nrl_slice *s, const char *what, const nrl_tensor *t, nrl_dtype dtype,
-                            nrl_mat *out)
+static nrl_status slice_mat(const nrl_slice *s, const char *what, const nrl_tensor *t, nrl_dtype dtype, nrl_mat *out)
 {
     if (!t || t->numel != s->n || !tensor_is_contiguous(t) || (dtype && t->dtype != dtype))
-        return nrl_fail(NRL_ERR_BUG, "%s of '%s': %s %s, expected %lld elements%s%s", what,
-                        s->param->name, t ? nrl_dtype_name(t->dtype) : "nothing",
-                        t ? tensor_shape(t).text : "bound", (long long)s->n, dtype ? " of " : "",
-                        dtype ? nrl_dtype_name(dtype) : "");
+        return nrl_fail(NRL_ERR_BUG, "%s of '%s': %s %s, expected %lld elements%s%s", what, s->param->name,
+                        t ? nrl_dtype_name(t->dtype) : "nothing", t ? tensor_shape(t).text : "bound", (long long)s->n,
+                        dtype ? " of " : "", dtype ? nrl_dtype_name(dtype) : "");
     *out = (nrl_mat){t->data, (uint32_t)t->dtype, 0, 1, s->n, s->n};
     return NRL_OK;
 }
@@ -29,8 +27,7 @@ static nrl_status master_mats(const nrl_slice *s, nrl_adamw_args *a)
     return slice_mat(s, "lower half", s->low, NRL_DTYPE_U16, &a->low);
 }
 
-nrl_status nrl_slice_adamw(nrl_ctx *ctx, nrl_slice *slice, const nrl_adamw *adamw,
-                           const nrl_step_block *step)
+nrl_status nrl_slice_adamw(nrl_ctx *ctx, nrl_slice *slice, const nrl_adamw *adamw, const nrl_step_params *step)
 {
     nrl_adamw_args a = {.size = sizeof a,
                         .lr = step->lr,

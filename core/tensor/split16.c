@@ -21,8 +21,7 @@ static nrl_status need(const nrl_tensor *t, nrl_dtype dtype, int64_t n)
                     tensor_shape(t).text, nrl_dtype_name(dtype), (long long)n);
 }
 
-static nrl_status call(nrl_ctx *ctx, bool join, const nrl_tensor *wide, const nrl_tensor *high,
-                       const nrl_tensor *low)
+static nrl_status call(nrl_ctx *ctx, bool join, const nrl_tensor *wide, const nrl_tensor *high, const nrl_tensor *low)
 {
     nrl_split16_args a = {.size = sizeof a, .join = join, .wide = flat(wide), .high = flat(high)};
     if (!wide->numel && !high->numel) return NRL_OK;
@@ -53,13 +52,13 @@ nrl_status nrl_master_round(nrl_ctx *ctx, const nrl_tensor *master, nrl_tensor *
 
 bool param_is_split(const nrl_param *p)
 {
-    return p->slots[NRL_SLOT_LOW] != NULL;
+    return p->slots[NRL_SLOT_LO16] != NULL;
 }
 
 nrl_tensor *param_exact(const nrl_param *p)
 {
-    nrl_tensor *master = p->slots[param_is_split(p) ? NRL_SLOT_HIGH : NRL_SLOT_MASTER];
-    return master ? master : p->slots[NRL_SLOT_WORK];
+    nrl_tensor *master = p->slots[param_is_split(p) ? NRL_SLOT_HI16 : NRL_SLOT_MASTER];
+    return master ? master : p->slots[NRL_SLOT_WEIGHT];
 }
 
 int64_t param_exact_numel(const nrl_param *p)
@@ -68,12 +67,12 @@ int64_t param_exact_numel(const nrl_param *p)
     return t ? t->numel : 0;
 }
 
-/* Views of a stretch: high and low, or high alone. */
+/* Views of a range: high and low, or high alone. */
 typedef struct {
     nrl_tensor *high, *low, *wide;
-} stretch;
+} range;
 
-static void stretch_close(nrl_ctx *ctx, const stretch *s)
+static void stretch_close(nrl_ctx *ctx, const range *s)
 {
     tensor_release(ctx, s->high);
     tensor_release(ctx, s->low);
@@ -81,23 +80,23 @@ static void stretch_close(nrl_ctx *ctx, const stretch *s)
 }
 
 /* `wide` is made where the values are not f32 as they lie. */
-static nrl_status stretch_open(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, stretch *s)
+static nrl_status stretch_open(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, range *s)
 {
-    *s = (stretch){0};
+    *s = (range){0};
     NRL_TRY(tensor_flat_view(ctx, param_exact(p), begin, n, &s->high));
-    if (param_is_split(p)) NRL_TRY(tensor_flat_view(ctx, p->slots[NRL_SLOT_LOW], begin, n, &s->low));
+    if (param_is_split(p)) NRL_TRY(tensor_flat_view(ctx, p->slots[NRL_SLOT_LO16], begin, n, &s->low));
     if (s->high->dtype == NRL_DTYPE_F32) return NRL_OK;
     return tensor_persistent(ctx, NRL_DTYPE_F32, 1, &n, false, &s->wide);
 }
 
-static nrl_status read_stretch(nrl_ctx *ctx, const stretch *s, float *out)
+static nrl_status read_stretch(nrl_ctx *ctx, const range *s, float *out)
 {
     if (!s->wide) return tensor_read(ctx, s->high, out);
     NRL_TRY(s->low ? split16_join(ctx, s->high, s->low, s->wide) : nrl_tensor_copy(ctx, s->high, s->wide));
     return tensor_read(ctx, s->wide, out);
 }
 
-static nrl_status write_stretch(nrl_ctx *ctx, const stretch *s, const float *values)
+static nrl_status write_stretch(nrl_ctx *ctx, const range *s, const float *values)
 {
     if (!s->wide) return tensor_write(ctx, s->high, values);
     NRL_TRY(tensor_write(ctx, s->wide, values));
@@ -108,7 +107,7 @@ nrl_status param_exact_read(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int
 {
     nrl_status st = NRL_OK;
     for (int64_t done = 0; done < n && st == NRL_OK; done += WINDOW) {
-        stretch s;
+        range s;
         st = stretch_open(ctx, p, begin + done, n - done < WINDOW ? n - done : WINDOW, &s);
         if (st == NRL_OK) st = read_stretch(ctx, &s, out + done);
         stretch_close(ctx, &s);
@@ -120,7 +119,7 @@ nrl_status param_exact_write(nrl_ctx *ctx, nrl_param *p, int64_t begin, int64_t 
 {
     nrl_status st = NRL_OK;
     for (int64_t done = 0; done < n && st == NRL_OK; done += WINDOW) {
-        stretch s;
+        range s;
         st = stretch_open(ctx, p, begin + done, n - done < WINDOW ? n - done : WINDOW, &s);
         if (st == NRL_OK) st = write_stretch(ctx, &s, values + done);
         stretch_close(ctx, &s);
@@ -130,7 +129,7 @@ nrl_status param_exact_write(nrl_ctx *ctx, nrl_param *p, int64_t begin, int64_t 
 
 nrl_status param_refresh(nrl_ctx *ctx, nrl_param *p)
 {
-    nrl_tensor *master = p->slots[NRL_SLOT_MASTER], *work = p->slots[NRL_SLOT_WORK];
+    nrl_tensor *master = p->slots[NRL_SLOT_MASTER], *work = p->slots[NRL_SLOT_WEIGHT];
     nrl_param_touch(p);
     if (!master || !work || master == work || master->numel != work->numel) return NRL_OK;
     return nrl_master_round(ctx, master, work);

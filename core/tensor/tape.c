@@ -18,8 +18,8 @@ static nrl_tape_node *node_new(nrl_ctx *ctx)
         ctx->spare_nodes = n->older;
     else
         n = arena_alloc(&ctx->memory, sizeof *n);
-    n->lean = 0;
-    n->remake = NULL;
+    n->recomputable = 0;
+    n->recompute = NULL;
     n->made = NULL;
     return n;
 }
@@ -47,9 +47,9 @@ static void keep_saved(nrl_tape_node *n, int i, nrl_tensor *t)
 {
     n->saved[i] = t;
     if (!t) return;
-    bool lean = t->maker && t->maker->tape == n->tape;
-    if (lean) {
-        n->lean |= 1u << i;
+    bool recomputable = t->maker && t->maker->tape == n->tape;
+    if (recomputable) {
+        n->recomputable |= 1u << i;
         tensor_ref(t);
     } else {
         tensor_retain(t);
@@ -78,11 +78,11 @@ nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
     return NRL_OK;
 }
 
-void tape_can_remake(nrl_ctx *ctx, nrl_tensor *output, tape_remake remake)
+void tape_can_remake(nrl_ctx *ctx, nrl_tensor *output, tape_remake recompute)
 {
     nrl_tape_node *n = tape_records(ctx) ? ctx->tapes[ctx->n_tapes - 1]->newest : NULL;
     if (!n || n->outputs[0] != output) return; /* it was not recorded */
-    n->remake = remake;
+    n->recompute = recompute;
     output->maker = n;
 }
 
@@ -90,8 +90,7 @@ nrl_status nrl_tape_push(nrl_ctx *ctx, const nrl_tape_record *record)
 {
     nrl_tape_record whole = {0};
     if (record->size > sizeof whole)
-        return nrl_fail(NRL_ERR_PLUGIN, "a tape record of %u bytes, this core knows %zu",
-                        record->size, sizeof whole);
+        return nrl_fail(NRL_ERR_PLUGIN, "a tape record of %u bytes, this core knows %zu", record->size, sizeof whole);
     memcpy(&whole, record, record->size);
     if (!whole.backward) return nrl_fail(NRL_ERR_BUG, "a tape record without backward");
     return tape_push(ctx, &whole, false);

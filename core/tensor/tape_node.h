@@ -15,10 +15,10 @@ struct nrl_tape_node {
     nrl_tensor *outputs[NRL_TAPE_MAX_OPERANDS];
     nrl_tensor *saved[NRL_TAPE_MAX_OPERANDS];
     tape *tape;
-    uint32_t lean;      /* bit i: saved[i] is not kept, its maker makes it again */
-    tape_remake remake; /* of outputs[0]; NULL = none */
-    nrl_tensor *made;   /* outputs[0] once it was made again, counted */
-    void *attributes;   /* inside the node, or malloc'd where larger */
+    uint32_t recomputable; /* bit i: saved[i] is not kept, its maker makes it again */
+    tape_remake recompute; /* of outputs[0]; NULL = none */
+    nrl_tensor *made;      /* outputs[0] once it was recomputed, counted */
+    void *attributes;      /* inside the node, or malloc'd where larger */
     _Alignas(16) unsigned char small[INLINE_ATTRIBUTES];
 };
 

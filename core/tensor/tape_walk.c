@@ -38,9 +38,8 @@ static nrl_status dense(nrl_ctx *ctx, nrl_tensor **grad)
 static nrl_status give(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)
 {
     if (grad->dtype != t->dtype || !tensor_same_matrix(grad, t))
-        return nrl_fail(NRL_ERR_BUG, "a gradient %s of %s for a tensor %s of %s",
-                        tensor_shape(grad).text, nrl_dtype_name(grad->dtype), tensor_shape(t).text,
-                        nrl_dtype_name(t->dtype));
+        return nrl_fail(NRL_ERR_BUG, "a gradient %s of %s for a tensor %s of %s", tensor_shape(grad).text,
+                        nrl_dtype_name(grad->dtype), tensor_shape(t).text, nrl_dtype_name(t->dtype));
     if (!t->grad) {
         NRL_TRY(dense(ctx, &grad));
         set_grad(ctx, t, grad);
@@ -55,12 +54,11 @@ nrl_status nrl_tape_give(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor *g
     return nrl_tape_wants(node, i) ? give(ctx, node->inputs[i], grad) : NRL_OK;
 }
 
-nrl_status tape_grad_target(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor **grad,
-                            bool *fresh)
+nrl_status tape_grad_target(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor **grad, bool *overwrite)
 {
     nrl_tensor *in = node->inputs[i];
-    *fresh = !in->grad;
-    if (*fresh) return tensor_like(ctx, in, grad);
+    *overwrite = !in->grad;
+    if (*overwrite) return tensor_like(ctx, in, grad);
     NRL_TRY(own_grad(ctx, in));
     *grad = in->grad;
     return NRL_OK;
@@ -93,14 +91,14 @@ static bool any_grad(const nrl_tape_node *n)
 static void drop_contents(nrl_ctx *ctx, nrl_tape_node *n)
 {
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
-        if (n->lean >> i & 1)
+        if (n->recomputable >> i & 1)
             tensor_unref(ctx, n->saved[i]);
         else
             tensor_release(ctx, n->saved[i]);
         n->saved[i] = NULL;
         if (n->outputs[i]) set_grad(ctx, n->outputs[i], NULL);
     }
-    n->lean = 0;
+    n->recomputable = 0;
     tensor_release(ctx, n->made);
     n->made = NULL;
 }
@@ -116,14 +114,14 @@ static nrl_status make_again(nrl_ctx *ctx, nrl_tensor *t)
     t->data = t->block->data;
     t->uses = 1;
     maker->made = t;
-    return maker->remake(ctx, maker, t);
+    return maker->recompute(ctx, maker, t);
 }
 
 /* Contents of everything that n saved; makers may themselves need what others make. */
 static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n)
 {
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
-        if (n->lean >> i & 1 && !n->saved[i]->data) NRL_TRY(make_again(ctx, n->saved[i]));
+        if (n->recomputable >> i & 1 && !n->saved[i]->data) NRL_TRY(make_again(ctx, n->saved[i]));
     return NRL_OK;
 }
 
@@ -139,7 +137,7 @@ static nrl_status walk(nrl_ctx *ctx, tape *t)
         }
         drop_contents(ctx, n);
         if (st) {
-            nrl_note("backward of %s", n->name);
+            nrl_add_context("backward of %s", n->name);
             return st;
         }
     }
@@ -172,9 +170,8 @@ void tape_destroy(nrl_ctx *ctx, tape *t)
     free(t);
 }
 
-nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs,
-                         nrl_tensor *const *grads, int n_outputs, nrl_tensor *const *inputs,
-                         nrl_tensor **input_grads, int n_inputs)
+nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs, nrl_tensor *const *grads, int n_outputs,
+                         nrl_tensor *const *inputs, nrl_tensor **input_grads, int n_inputs)
 {
     nrl_status st = NRL_OK;
     ctx_tape_begin(ctx, NULL); /* operations of a backward are not recorded themselves */

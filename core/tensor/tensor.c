@@ -10,8 +10,7 @@ shape_text dims_shape(int n_dims, const int64_t *dims)
     shape_text s = {"["};
     size_t used = 1;
     for (int i = 0; i < n_dims; i++) {
-        int n = snprintf(s.text + used, sizeof s.text - used, "%s%lld", i ? "," : "",
-                         (long long)dims[i]);
+        int n = snprintf(s.text + used, sizeof s.text - used, "%s%lld", i ? "," : "", (long long)dims[i]);
         used += (size_t)n;
     }
     snprintf(s.text + used, sizeof s.text - used, "]");
@@ -26,14 +25,11 @@ shape_text tensor_shape(const nrl_tensor *t)
 nrl_status dims_numel(int n_dims, const int64_t *dims, int64_t *numel)
 {
     if (n_dims < 1 || n_dims > NRL_MAX_DIMS)
-        return nrl_fail(NRL_ERR_BUG, "a tensor has 1 to %d dimensions, not %d", NRL_MAX_DIMS,
-                        n_dims);
+        return nrl_fail(NRL_ERR_BUG, "a tensor has 1 to %d dimensions, not %d", NRL_MAX_DIMS, n_dims);
     *numel = 1;
     for (int i = 0; i < n_dims; i++)
-        if (dims[i] < 0 || __builtin_mul_overflow(*numel, dims[i], numel) ||
-            *numel > INT64_MAX / 16)
-            return nrl_fail(NRL_ERR_BUG, "a tensor cannot have shape %s",
-                            dims_shape(n_dims, dims).text);
+        if (dims[i] < 0 || __builtin_mul_overflow(*numel, dims[i], numel) || *numel > INT64_MAX / 16)
+            return nrl_fail(NRL_ERR_BUG, "a tensor cannot have shape %s", dims_shape(n_dims, dims).text);
     return NRL_OK;
 }
 
@@ -44,8 +40,7 @@ nrl_tensor *tensor_header(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64
         ctx->spare_tensors = t->next;
     else
         t = arena_alloc(&ctx->memory, sizeof *t);
-    *t = (nrl_tensor){
-        .uses = 1, .dtype = dtype, .n_dims = n_dims, .rows = 1, .cols = dims[n_dims - 1]};
+    *t = (nrl_tensor){.uses = 1, .dtype = dtype, .n_dims = n_dims, .rows = 1, .cols = dims[n_dims - 1]};
     memcpy(t->dims, dims, sizeof *dims * (size_t)n_dims);
     for (int i = 0; i < n_dims - 1; i++)
         t->rows *= dims[i];
@@ -91,17 +86,15 @@ void tensor_unref(nrl_ctx *ctx, nrl_tensor *t)
     header_recycle(ctx, t);
 }
 
-static nrl_status allocate(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
-                           bool exact, nrl_tensor **out)
+static nrl_status allocate(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims, bool exact, nrl_tensor **out)
 {
     int64_t numel;
     NRL_TRY(dims_numel(n_dims, dims, &numel));
     size_t bytes = (size_t)numel * nrl_dtype_size(dtype);
     pool_block *block;
-    nrl_status st =
-        exact ? pool_take_exact(&ctx->pool, bytes, &block) : pool_take(&ctx->pool, bytes, &block);
+    nrl_status st = exact ? pool_take_exact(&ctx->pool, bytes, &block) : pool_take(&ctx->pool, bytes, &block);
     if (st) {
-        nrl_note("a tensor %s of %s", dims_shape(n_dims, dims).text, nrl_dtype_name(dtype));
+        nrl_add_context("a tensor %s of %s", dims_shape(n_dims, dims).text, nrl_dtype_name(dtype));
         return st;
     }
     *out = tensor_header(ctx, dtype, n_dims, dims);
@@ -110,16 +103,15 @@ static nrl_status allocate(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int6
     return NRL_OK;
 }
 
-nrl_status nrl_tensor_new(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
-                          nrl_tensor **out)
+nrl_status nrl_tensor_new(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims, nrl_tensor **out)
 {
     NRL_TRY(allocate(ctx, dtype, n_dims, dims, false, out));
     ctx_own(ctx, *out);
     return NRL_OK;
 }
 
-nrl_status tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
-                             bool zero, nrl_tensor **out)
+nrl_status tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims, bool zero,
+                             nrl_tensor **out)
 {
     nrl_tensor *t;
     NRL_TRY(allocate(ctx, dtype, n_dims, dims, true, &t));
@@ -131,8 +123,7 @@ nrl_status tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const in
     return st;
 }
 
-nrl_status tensor_with_columns(nrl_ctx *ctx, nrl_dtype dtype, const nrl_tensor *x, int64_t cols,
-                               nrl_tensor **out)
+nrl_status tensor_with_columns(nrl_ctx *ctx, nrl_dtype dtype, const nrl_tensor *x, int64_t cols, nrl_tensor **out)
 {
     int64_t dims[NRL_MAX_DIMS];
     memcpy(dims, x->dims, sizeof dims);
@@ -150,15 +141,13 @@ nrl_status tensor_vector(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **
     return nrl_tensor_new(ctx, dtype, 1, &n, out);
 }
 
-nrl_status tensor_matrix(nrl_ctx *ctx, nrl_dtype dtype, int64_t rows, int64_t cols,
-                         nrl_tensor **out)
+nrl_status tensor_matrix(nrl_ctx *ctx, nrl_dtype dtype, int64_t rows, int64_t cols, nrl_tensor **out)
 {
     return nrl_tensor_new(ctx, dtype, 2, (int64_t[]){rows, cols}, out);
 }
 
 /* A header that shares x's block and nobody owns yet. */
-static nrl_tensor *share(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
-                         const int64_t *dims, int64_t stride)
+static nrl_tensor *share(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims, const int64_t *dims, int64_t stride)
 {
     nrl_tensor *v = tensor_header(ctx, x->dtype, n_dims, dims);
     v->block = x->block;
@@ -168,8 +157,7 @@ static nrl_tensor *share(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims
     return v;
 }
 
-nrl_tensor *tensor_view(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
-                        const int64_t *dims, int64_t stride)
+nrl_tensor *tensor_view(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims, const int64_t *dims, int64_t stride)
 {
     nrl_tensor *v = share(ctx, x, offset, n_dims, dims, stride);
     ctx_own(ctx, v);
@@ -179,8 +167,8 @@ nrl_tensor *tensor_view(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
 nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out)
 {
     if (!tensor_is_contiguous(t) || begin < 0 || n < 0 || begin > t->numel - n)
-        return nrl_fail(NRL_ERR_BUG, "elements %lld to %lld of a tensor %s", (long long)begin,
-                        (long long)(begin + n), tensor_shape(t).text);
+        return nrl_fail(NRL_ERR_BUG, "elements %lld to %lld of a tensor %s", (long long)begin, (long long)(begin + n),
+                        tensor_shape(t).text);
     *out = share(ctx, t, begin, 1, &n, n);
     return NRL_OK;
 }

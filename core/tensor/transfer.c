@@ -6,8 +6,7 @@
 #include <string.h>
 
 /* The host's side is no alloc_host memory anywhere: it is the caller's again on return (nrl/backend.h). */
-static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes,
-                           nrl_copy_direction way)
+static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way)
 {
     if (!bytes) return NRL_OK;
     if (way == NRL_COPY_TO_HOST && ctx->before_read) NRL_TRY(ctx->before_read(ctx->before_read_user));
@@ -17,36 +16,31 @@ static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t byte
 static nrl_status need_contiguous(const nrl_tensor *t)
 {
     if (tensor_is_contiguous(t)) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "a slice of columns %s cannot be copied as a whole",
-                    tensor_shape(t).text);
+    return nrl_fail(NRL_ERR_BUG, "a slice of columns %s cannot be copied as a whole", tensor_shape(t).text);
 }
 
 nrl_status tensor_write(nrl_ctx *ctx, nrl_tensor *t, const void *host)
 {
     NRL_TRY(need_contiguous(t));
-    return transfer(ctx, t->data, host, (size_t)t->numel * nrl_dtype_size(t->dtype),
-                    NRL_COPY_TO_DEVICE);
+    return transfer(ctx, t->data, host, (size_t)t->numel * nrl_dtype_size(t->dtype), NRL_COPY_TO_DEVICE);
 }
 
 nrl_status tensor_read(nrl_ctx *ctx, const nrl_tensor *t, void *host)
 {
     NRL_TRY(need_contiguous(t));
-    return transfer(ctx, host, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype),
-                    NRL_COPY_TO_HOST);
+    return transfer(ctx, host, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype), NRL_COPY_TO_HOST);
 }
 
-nrl_status nrl_tensor_from_host(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
-                                const void *data, nrl_tensor **out)
+nrl_status nrl_tensor_from_host(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims, const void *data,
+                                nrl_tensor **out)
 {
     NRL_TRY(nrl_tensor_new(ctx, dtype, n_dims, dims, out));
     return tensor_write(ctx, *out, data);
 }
 
-nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *host, bool keep,
-                          nrl_tensor **out)
+nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *host, bool keep, nrl_tensor **out)
 {
-    if (!keep || !ctx->device->facts.host_memory)
-        return nrl_tensor_from_host(ctx, dtype, 1, &n, host, out);
+    if (!keep || !ctx->device->info.host_memory) return nrl_tensor_from_host(ctx, dtype, 1, &n, host, out);
     nrl_tensor *t = tensor_header(ctx, dtype, 1, &n);
     /* Batches are read only; the cast serves the one pointer type of a block. */
     t->block = pool_borrow(&ctx->pool, (void *)(uintptr_t)host);
@@ -74,11 +68,8 @@ static nrl_status fetch_rows(nrl_ctx *ctx, const nrl_tensor *t, char *row, doubl
 nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int64_t n)
 {
     if (n != t->numel)
-        return nrl_fail(NRL_ERR_BUG, "fetching %lld values of a tensor %s", (long long)n,
-                        tensor_shape(t).text);
-    if (!t->data)
-        return nrl_fail(NRL_ERR_BUG, "fetching a tensor %s that was released",
-                        tensor_shape(t).text);
+        return nrl_fail(NRL_ERR_BUG, "fetching %lld values of a tensor %s", (long long)n, tensor_shape(t).text);
+    if (!t->data) return nrl_fail(NRL_ERR_BUG, "fetching a tensor %s that was released", tensor_shape(t).text);
     char *row = mem_alloc((size_t)t->numel * nrl_dtype_size(t->dtype));
     nrl_status st = fetch_rows(ctx, t, row, out);
     free(row);
@@ -109,7 +100,7 @@ static nrl_status fetch_together(nrl_ctx *ctx, nrl_tensor *const *numbers, int64
 
 nrl_status tensor_fetch_numbers(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out)
 {
-    bool each = n <= 1 || ctx->device->facts.host_memory;
+    bool each = n <= 1 || ctx->device->info.host_memory;
     for (int64_t i = 0; i < n; i++)
         each = each || !numbers[i]->data || numbers[i]->numel != 1; /* whose error fetching tells */
     if (each) return fetch_each(ctx, numbers, n, out);
@@ -130,11 +121,7 @@ static nrl_status copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y, bool ac
     if (!x->numel) return NRL_OK;
     NRL_ASSERT(x->rows, ==, y->rows);
     NRL_ASSERT(x->cols, ==, y->cols);
-    nrl_copy_args a = {.size = sizeof a,
-                       .accumulate = accumulate,
-                       .x = tensor_mat(x),
-                       .y = tensor_mat(y),
-                       .alpha = 1};
+    nrl_copy_args a = {.size = sizeof a, .accumulate = accumulate, .x = tensor_mat(x), .y = tensor_mat(y), .alpha = 1};
     return backend_copy(ctx, &a);
 }
 
@@ -146,8 +133,8 @@ nrl_status tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y)
 static nrl_status write_whole(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to, bool accumulate)
 {
     if (x->numel != to->numel || !x->data || !to->data)
-        return nrl_fail(NRL_ERR_BUG, "copying a tensor %s to one %s%s", tensor_shape(x).text,
-                        tensor_shape(to).text, x->data && to->data ? "" : " (one was released)");
+        return nrl_fail(NRL_ERR_BUG, "copying a tensor %s to one %s%s", tensor_shape(x).text, tensor_shape(to).text,
+                        x->data && to->data ? "" : " (one was released)");
     NRL_TRY(need_contiguous(x));
     NRL_TRY(need_contiguous(to));
     nrl_copy_args a = {.size = sizeof a,
@@ -185,10 +172,7 @@ nrl_status tensor_expand(nrl_ctx *ctx, const nrl_tensor *b, const nrl_tensor *x,
         b = same;
     }
     if (!x->numel) return NRL_OK;
-    nrl_binary_args a = {.size = sizeof a,
-                         .op = NRL_BINARY_ADD,
-                         .a = tensor_mat(zero),
-                         .b = tensor_mat(b),
-                         .y = tensor_mat(*out)};
+    nrl_binary_args a = {
+        .size = sizeof a, .op = NRL_BINARY_ADD, .a = tensor_mat(zero), .b = tensor_mat(b), .y = tensor_mat(*out)};
     return backend_binary(ctx, &a);
 }

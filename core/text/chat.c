@@ -14,7 +14,7 @@ enum { MAX_TEMPLATE_SIZE = 4 << 20 };
 struct nrl_spans {
     struct {
         size_t begin, end;
-    } *at;
+    } * at;
     size_t n, room;
 };
 
@@ -70,9 +70,8 @@ static nrl_status chat_check_tokens(const chat_template *t)
         int32_t id = tokenizer_token_id(t->tok, *token);
         if (id != NRL_TOKEN_NONE) tokenizer_token_text(t->tok, id, &flags);
         if (!(flags & NRL_TOKEN_ADDED))
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "%s needs the special token %s, which the tokenizer does not have%s", t->label,
-                            *token, t->hint);
+            return nrl_fail(NRL_ERR_CONFIG, "%s needs the special token %s, which the tokenizer does not have%s",
+                            t->label, *token, t->hint);
     }
     return NRL_OK;
 }
@@ -103,7 +102,8 @@ static nrl_status chat_open_by(plugin_host *host, const plugin *p, const config_
     t->hint = "";
     if (source->text) {
         char *names = chat_template_names(host);
-        if (*names) t->hint = arena_printf(&t->memory, "\nhint: data.template may name a built-in one instead: %s", names);
+        if (*names)
+            t->hint = arena_printf(&t->memory, "\nhint: data.template may name a built-in one instead: %s", names);
         free(names);
     }
     nrl_status st = serve_options(&t->memory, "data.template", choice, p, &options);
@@ -117,7 +117,8 @@ static nrl_status chat_open_by(plugin_host *host, const plugin *p, const config_
         return st;
     }
     t->self = self;
-    t->label = source->word ? arena_printf(&t->memory, "template '%s'", source->word) : arena_strdup(&t->memory, source->label);
+    t->label = source->word ? arena_printf(&t->memory, "template '%s'", source->word)
+                            : arena_strdup(&t->memory, source->label);
     t->plugin = arena_printf(&t->memory, "%s %s", p->name, p->table->version);
     if (tok) st = chat_check_tokens(t);
     if (st != NRL_OK) {
@@ -146,8 +147,9 @@ static nrl_status chat_open_source(plugin_host *host, const config_choice *choic
         st = chat_open_by(host, p, choice, source, tok, out);
     } else if (source->word) {
         char *names = chat_template_names(host);
-        st = nrl_fail(NRL_ERR_CONFIG, "unknown template '%s', expected one of: %s; auto, the tokenizer's own; or a file",
-                      source->word, names);
+        st =
+            nrl_fail(NRL_ERR_CONFIG, "unknown template '%s', expected one of: %s; auto, the tokenizer's own; or a file",
+                     source->word, names);
         free(names);
     } else {
         st = nrl_fail(NRL_ERR_CONFIG, "%s: no template plugin reads it; asked: %s", source->label,

@@ -34,7 +34,8 @@ void chat_ids_free(chat_ids *ids);
  * never a guess. The tokenizer and the host must outlive it; tok NULL: none is known yet. [main] */
 nrl_status chat_template_open(plugin_host *host, const config_choice *choice, const tokenizer *tok,
                               const chat_template **out);
-nrl_status chat_template_open_word(plugin_host *host, const char *word, const tokenizer *tok, const chat_template **out);
+nrl_status chat_template_open_word(plugin_host *host, const char *word, const tokenizer *tok,
+                                   const chat_template **out);
 /* The same where the text is known; choice->source is what errors call it. [main] */
 nrl_status chat_template_open_text(plugin_host *host, const config_choice *choice, const char *text,
                                    const tokenizer *tok, const chat_template **out);

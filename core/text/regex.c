@@ -25,8 +25,7 @@ nrl_status regex_create(const char *pattern, size_t size, regex **out)
     pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, size, options, &error, &at, NULL);
     if (!code) {
         pcre2_get_error_message(error, text, sizeof text);
-        return nrl_fail(NRL_ERR_DATA,
-                        "regular expression '%.200s' cannot be used: %s", pattern, (char *)text);
+        return nrl_fail(NRL_ERR_DATA, "regular expression '%.200s' cannot be used: %s", pattern, (char *)text);
     }
     regex *r = mem_alloc(sizeof *r);
     *r = (regex){code, pcre2_match_context_create(NULL), pcre2_match_data_create(1, NULL)};

@@ -32,8 +32,8 @@ int main(int argc, char **argv)
 {
     if (argc != 3) return fprintf(stderr, "usage: embed CONFIGS OUT\n"), 2;
     nrl_arena *a = nrl_arena_create();
-    nrl_node *root = nrl_node_new(a, NRL_NODE_MAP), *model = put_map(a, root, "model"), *data = put_map(a, root, "data"),
-             *train = put_map(a, root, "train");
+    nrl_node *root = nrl_node_new(a, NRL_NODE_MAP), *model = put_map(a, root, "model"),
+             *data = put_map(a, root, "data"), *train = put_map(a, root, "train");
     put_text(a, model, "config", argv[1], "/models/tiny.json");
     put_text(a, model, "tokenizer", argv[1], "/models/tiny-tokenizer");
     put_text(a, data, "train", argv[1], "/data/chat.jsonl");
@@ -54,8 +54,10 @@ int main(int argc, char **argv)
     nrl_status st = nrl_run_open(config, &env, &run);
     if (st == NRL_OK) st = nrl_run_train(run);
     if (st == NRL_OK) st = nrl_run_sample(run, &prompt, 1, &greedy, &answer, NULL);
-    if (st == NRL_OK) printf("%s %s\n", prompt, answer);
-    else fprintf(stderr, "error: %s\n", nrl_error_text());
+    if (st == NRL_OK)
+        printf("%s %s\n", prompt, answer);
+    else
+        fprintf(stderr, "error: %s\n", nrl_error_text());
     nrl_free(answer);
     nrl_run_close(run);
     nrl_config_destroy(config);

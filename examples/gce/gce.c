@@ -25,16 +25,14 @@ static void gce_weight(void *self, const nrl_batch *batch, double *weight)
 }
 
 /* sum over rows of x * weight; [P] to [1] */
-static nrl_status gce_weighted_sum(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor *weights,
-                                   nrl_tensor **sum)
+static nrl_status gce_weighted_sum(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor *weights, nrl_tensor **sum)
 {
     nrl_tensor *each;
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, x, weights, &each));
     return nrl_op_sum(ctx, each, sum);
 }
 
-static nrl_status gce_report(nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor *logps,
-                             nrl_tensor *weights)
+static nrl_status gce_report(nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights)
 {
     nrl_tensor *constant, *p, *sum;
     NRL_TRY(nrl_op_detach(ctx, logps, &constant));
@@ -65,7 +63,7 @@ static const nrl_algorithm gce = {
     .needs = gce_needs,
     .metrics = gce_metrics,
     .n_terms = 1,
-    .separable = true,
+    .tokenwise = true,
     .weight = gce_weight,
     .loss = gce_loss,
 };

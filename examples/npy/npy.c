@@ -53,7 +53,8 @@ static int32_t npy_probe(const char *path, const nrl_format_host *host)
     bool arrays = false;
     snprintf(config, sizeof config, "%s/config.json", path);
     DIR *d = access(config, F_OK) ? NULL : opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));) arrays |= npy_ends_in(e->d_name, ".npy");
+    for (struct dirent *e; d && (e = readdir(d));)
+        arrays |= npy_ends_in(e->d_name, ".npy");
     if (d) closedir(d);
     return arrays ? NRL_PROBE_YES + 1 : NRL_PROBE_NO;
 }
@@ -85,7 +86,8 @@ static nrl_status npy_read_text(const char *path, char **text, size_t *size)
     fclose(f);
     if (!*text) return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %lld bytes for '%s'", (long long)s.st_size, path);
     const char *end = *text + *size;
-    while (end > *text && (end[-1] == '\n' || end[-1] == ' ')) end--;
+    while (end > *text && (end[-1] == '\n' || end[-1] == ' '))
+        end--;
     if (end > *text && end[-1] == '}') return NRL_OK; /* nrl parses it; a file that was cut short is told here */
     return nrl_fail(NRL_ERR_DATA, "'%s' does not end as a JSON map does", path);
 }
@@ -98,8 +100,10 @@ static nrl_status npy_open(const char *path, uint32_t flags, const nrl_format_ho
     snprintf(m->path, sizeof m->path, "%s", path);
     snprintf(m->config_path, sizeof m->config_path, flags & NRL_OPEN_CONFIG ? "%s" : "%s/config.json", path);
     nrl_status st = npy_read_text(m->config_path, &m->config, &m->config_size);
-    if (st == NRL_OK) *reader = m;
-    else npy_close(m);
+    if (st == NRL_OK)
+        *reader = m;
+    else
+        npy_close(m);
     return st;
 }
 
@@ -247,11 +251,14 @@ static nrl_status npy_next(npy_writer *w)
     char header[HEADER_SIZE];
     int n = snprintf(header, sizeof header, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
     for (int k = 0; k < t->n_dims; k++)
-        n += snprintf(header + n, sizeof header - (size_t)n, "%lld,%s", (long long)t->dims[k], k + 1 < t->n_dims ? " " : "");
+        n += snprintf(header + n, sizeof header - (size_t)n, "%lld,%s", (long long)t->dims[k],
+                      k + 1 < t->n_dims ? " " : "");
     n += snprintf(header + n, sizeof header - (size_t)n, "), }");
-    while ((PREFIX + n + 1) % 64) header[n++] = ' ';
+    while ((PREFIX + n + 1) % 64)
+        header[n++] = ' ';
     header[n++] = '\n';
-    const unsigned char prefix[PREFIX] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)n, (unsigned char)(n >> 8)};
+    const unsigned char prefix[PREFIX] = {
+        0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)n, (unsigned char)(n >> 8)};
     NRL_TRY(npy_close_file(w));
     if (strchr(t->name, '/')) return nrl_fail(NRL_ERR_CONFIG, "tensor '%s' cannot be the name of a file", t->name);
     NRL_TRY(npy_open_file(w, t->name, ".npy"));
@@ -262,7 +269,8 @@ static nrl_status npy_next(npy_writer *w)
 static nrl_status npy_begin(const nrl_format_write *what, void **writer)
 {
     if (what->dtype != NRL_DTYPE_F32)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot write %s: .npy files hold f32 here", nrl_dtype_name((nrl_dtype)what->dtype));
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write %s: .npy files hold f32 here",
+                        nrl_dtype_name((nrl_dtype)what->dtype));
     npy_writer *w = calloc(1, sizeof *w);
     if (!w) return nrl_fail(NRL_ERR_MEMORY, "cannot allocate a writer");
     w->what = *what;
@@ -274,7 +282,8 @@ static nrl_status npy_begin(const nrl_format_write *what, void **writer)
 static nrl_status npy_write(void *writer, int64_t i, int64_t n, const float *values)
 {
     npy_writer *w = writer;
-    while (w->at < i) NRL_TRY(npy_next(w));
+    while (w->at < i)
+        NRL_TRY(npy_next(w));
     return fwrite(values, sizeof *values, (size_t)n, w->file) == (size_t)n ? NRL_OK : npy_failed(w);
 }
 
@@ -290,10 +299,12 @@ static nrl_status npy_finish(void *writer)
 {
     npy_writer *w = writer;
     nrl_status st = NRL_OK;
-    while (st == NRL_OK && w->at + 1 < w->what.n_tensors) st = npy_next(w);
+    while (st == NRL_OK && w->at + 1 < w->what.n_tensors)
+        st = npy_next(w);
     if (st == NRL_OK) st = npy_close_file(w);
     if (st == NRL_OK) st = npy_open_file(w, "config.json", "");
-    if (st == NRL_OK && fwrite(w->what.config, 1, w->what.config_size, w->file) != w->what.config_size) st = npy_failed(w);
+    if (st == NRL_OK && fwrite(w->what.config, 1, w->what.config_size, w->file) != w->what.config_size)
+        st = npy_failed(w);
     if (st == NRL_OK) st = npy_close_file(w);
     npy_abandon(w);
     return st;
@@ -304,7 +315,7 @@ static bool npy_owns(const char *name)
     return !strcmp(name, "config.json") || npy_ends_in(name, ".npy");
 }
 
-static const char *const npy_travelling[] = {"tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+static const char *const npy_travelling[] = {"tokenizer.json",      "tokenizer_config.json",  "tokenizer.model",
                                              "chat_template.jinja", "generation_config.json", NULL};
 
 static const nrl_format table = {

@@ -16,7 +16,8 @@ static bool plain_probe(const char *path)
 static nrl_status plain_train(const nrl_frontend_job *job, nrl_config *config)
 {
     nrl_run *run;
-    for (size_t i = 0; i < job->n_words; i++) nrl_config_override(config, job->words[i]);
+    for (size_t i = 0; i < job->n_words; i++)
+        nrl_config_override(config, job->words[i]);
     nrl_config_substitute(config, job->environment->variable);
     nrl_status st = nrl_run_open(config, job->environment, &run);
     if (st == NRL_OK && !job->environment->check_only) st = nrl_run_train(run);
@@ -33,10 +34,13 @@ static nrl_status plain_lines(const nrl_frontend_job *job, FILE *file, nrl_arena
     for (int number = 1; st == NRL_OK && fgets(line, sizeof line, file); number++) {
         line[strcspn(line, "\r\n#")] = 0;
         if (!*line) continue;
-        if (strchr(line, '=')) nrl_config_override(config, line);
+        if (strchr(line, '='))
+            nrl_config_override(config, line);
         else if (strcmp(line, "train"))
-            st = nrl_fail(NRL_ERR_CONFIG, "%s:%d: cannot read '%.60s'; expected key=value or train", job->script, number, line);
-        else st = plain_train(job, config);
+            st = nrl_fail(NRL_ERR_CONFIG, "%s:%d: cannot read '%.60s'; expected key=value or train", job->script,
+                          number, line);
+        else
+            st = plain_train(job, config);
         if (!strcmp(line, "train") && job->environment->check_only) break;
     }
     nrl_config_destroy(config);

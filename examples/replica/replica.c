@@ -49,16 +49,16 @@ static nrl_status replica_plan(void *self, nrl_parallel_plan *plan)
     return NRL_OK;
 }
 
-/* Planned before the other axes of the batch (order), so called after their sums are done. GRAD is what is left of a
- * gradient on this rank; copies hold the same elements of it. */
+/* Planned before the other axes of the batch (order), so called after their sums are done. GRAD_SHARD is what is left
+ * of a gradient on this rank; copies hold the same elements of it. */
 static nrl_status replica_finish(void *self, nrl_ctx *ctx)
 {
     const replica *r = self;
     for (int32_t i = 0; r->train && r->n > 1 && i < r->n_params; i++) {
-        nrl_tensor *grad = nrl_param_tensor(r->params[i], NRL_SLOT_GRAD);
+        nrl_tensor *grad = nrl_param_tensor(r->params[i], NRL_SLOT_GRAD_SHARD);
         nrl_work *work = NULL;
-        nrl_comm_call call = {.size = sizeof call, .reduce = NRL_SUM_SUM, .receive = grad,
-                              .what = nrl_param_name(r->params[i])};
+        nrl_comm_call call = {
+            .size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = grad, .what = nrl_param_name(r->params[i])};
         if (!grad || !nrl_param_trained(r->params[i]) || !nrl_tensor_numel(grad)) continue;
         NRL_TRY(nrl_comm_all_reduce(r->comm, ctx, &call, &work));
         NRL_TRY(nrl_work_wait(&work, ctx));
@@ -66,14 +66,14 @@ static nrl_status replica_finish(void *self, nrl_ctx *ctx)
     return NRL_OK;
 }
 
-/* An update writes WORK itself; values from elsewhere (step 0) are copied, where no other strategy gathers WORK from
- * parts of MASTER. */
+/* An update writes WEIGHT itself; values from elsewhere (step 0) are copied, where no other strategy gathers WEIGHT
+ * from parts of MASTER. */
 static nrl_status replica_updated(void *self, nrl_ctx *ctx, int64_t step)
 {
     const replica *r = self;
     for (int32_t i = 0; step == 0 && i < r->n_params; i++) {
         nrl_tensor *master = nrl_param_tensor(r->params[i], NRL_SLOT_MASTER);
-        nrl_tensor *work = nrl_param_tensor(r->params[i], NRL_SLOT_WORK);
+        nrl_tensor *work = nrl_param_tensor(r->params[i], NRL_SLOT_WEIGHT);
         if (!master || !work || master == work || nrl_tensor_numel(master) != nrl_tensor_numel(work)) continue;
         NRL_TRY(nrl_master_round(ctx, master, work));
         nrl_param_touch(r->params[i]);

@@ -39,7 +39,7 @@ static const nrl_algorithm @NAME@ = {
                "one line for `nrl plugins`"),
     .needs = @NAME@_needs,
     .n_terms = 1,
-    .separable = true, /* a sum over rows: any part of a batch will do */
+    .tokenwise = true, /* a sum over rows: any part of a batch will do */
     .weight = @NAME@_weight,
     .loss = @NAME@_loss,
 };

@@ -27,7 +27,7 @@ static nrl_status @NAME@_mix(nrl_ctx *ctx, double a, nrl_tensor *x, double b, nr
 
 /* m = momentum m + grad_scale grad;  w -= lr m.  All tensors [n] f32, the work copy of any dtype. */
 static nrl_status @NAME@_slice(const @NAME@_options *o, nrl_ctx *ctx, nrl_slice *s,
-                               const nrl_step_block *step)
+                               const nrl_step_params *step)
 {
     nrl_tensor *m, *w;
     NRL_TRY(@NAME@_mix(ctx, o->momentum, s->states[0], step->grad_scale, s->grad, &m));
@@ -38,7 +38,7 @@ static nrl_status @NAME@_slice(const @NAME@_options *o, nrl_ctx *ctx, nrl_slice 
 }
 
 static nrl_status @NAME@_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,
-                                const nrl_step_block *step)
+                                const nrl_step_params *step)
 {
     for (int64_t i = 0; i < n_slices; i++)
         NRL_TRY(@NAME@_slice(self, ctx, &slices[i], step));
@@ -48,7 +48,7 @@ static nrl_status @NAME@_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int
 static const nrl_optimizer @NAME@ = {
     NRL_PLUGIN(NRL_KIND_OPTIMIZER, nrl_optimizer, @NAME@_options, @NAME@_rows, "@NAME@", "0.1",
                "one line for `nrl plugins`"),
-    .reach = NRL_OPTIMIZER_ELEMENT, /* each element alone: parameters may be cut anywhere */
+    .granularity = NRL_OPTIMIZER_ELEMENT, /* each element alone: parameters may be cut anywhere */
     .n_states = 1,
     .state_names = @NAME@_states,
     .update = @NAME@_update,

@@ -31,7 +31,7 @@ static void every_wrong_plugin_is_refused_with_the_reason(void **state)
 {
     (void)state;
     static const wrong cases[] = {
-        {"abi", "speaks ABI 77, this nrl speaks 1: rebuild it"},
+        {"abi", "speaks ABI 77, this nrl speaks 2: rebuild it"},
         {"build", "other build parameters (99, here 4): rebuild it"},
         {"kind", "is not an algorithm but of kind logger"},
         {"kind_unknown", "is not an algorithm but of an unknown kind"},
@@ -48,8 +48,7 @@ static void every_wrong_plugin_is_refused_with_the_reason(void **state)
         {"row_type", "option row 0 (beta): unknown type"},
         {"row_outside", "option row 0 (beta): lies outside the options struct"},
         {"row_unaligned", "option row 0 (beta): lies outside the options struct"},
-        {"row_default",
-         "option row 0: the default is not accepted: default: row_default.beta: 7 is out"},
+        {"row_default", "option row 0: the default is not accepted: default: row_default.beta: 7 is out"},
         {"row_enum", "option row 0 (mode): an enum without choices"},
         {"row_reserved", "option row 0 (name): the key 'name' chooses the plugin"},
         {"row_range", "option row 0 (beta): min is above max"},
@@ -139,9 +138,7 @@ static void listing_opens_all_and_tells_why_some_are_broken(void **state)
         broken += !entries[i].table && entries[i].problem;
         hidden += entries[i].hidden_by != NULL;
         good += entries[i].table && !strcmp(entries[i].name, "good") && !entries[i].hidden_by;
-        if (i)
-            assert_true(strcmp(entries[i - 1].name, entries[i].name) <= 0 ||
-                        entries[i - 1].kind != entries[i].kind);
+        if (i) assert_true(strcmp(entries[i - 1].name, entries[i].name) <= 0 || entries[i - 1].kind != entries[i].kind);
     }
     assert_int_equal(good, 1);
     assert_int_equal(hidden, 1);

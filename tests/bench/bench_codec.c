@@ -63,7 +63,7 @@ static void check(nrl_status st)
 static void add_tensor(checkpoint *c, size_t i)
 {
     const checkpoint_tensor *t = checkpoint_tensor_at(c, i);
-    layout_piece whole = piece_of_whole(t->n_dims, t->dims);
+    layout_shard whole = piece_of_whole(t->n_dims, t->dims);
     size_t size = (size_t)checkpoint_tensor_bytes(c, i);
     if (t->dtype != NRL_DTYPE_F32) return;
     unsigned char *values = grow(kind_named(t->slot, 4), size);
@@ -77,7 +77,8 @@ static void add_checkpoint(const char *dir)
 {
     checkpoint *c;
     check(checkpoint_open(dir, &c));
-    for (size_t i = 0; i < checkpoint_n_tensors(c); i++) add_tensor(c, i);
+    for (size_t i = 0; i < checkpoint_n_tensors(c); i++)
+        add_tensor(c, i);
     checkpoint_close(c);
 }
 
@@ -93,13 +94,14 @@ static void measure(kind *k, codec *c)
         k->stored = 0;
         for (size_t i = 0; i < n_chunks; i++) {
             size_t left = k->size - i * CODEC_CHUNK, size = left < CODEC_CHUNK ? left : CODEC_CHUNK;
-            k->stored += codec_encode(c, k->bytes + i * CODEC_CHUNK, size / (size_t)k->width, k->width,
-                                      rotate, stored + i * CODEC_ROOM, sizes[i]);
+            k->stored += codec_encode(c, k->bytes + i * CODEC_CHUNK, size / (size_t)k->width, k->width, rotate,
+                                      stored + i * CODEC_ROOM, sizes[i]);
         }
         double middle = cpu_seconds();
         for (size_t i = 0; i < n_chunks; i++) {
             size_t left = k->size - i * CODEC_CHUNK, size = left < CODEC_CHUNK ? left : CODEC_CHUNK;
-            if (!codec_decode(c, stored + i * CODEC_ROOM, sizes[i], size / (size_t)k->width, k->width, rotate, back)) exit(1);
+            if (!codec_decode(c, stored + i * CODEC_ROOM, sizes[i], size / (size_t)k->width, k->width, rotate, back))
+                exit(1);
         }
         double end = cpu_seconds();
         if (middle - start < k->encode_s) k->encode_s = middle - start;
@@ -144,7 +146,7 @@ static void save(const char *out)
     checkpoint_begin(w, 1);
     for (int i = 0; i < n_kinds; i++) {
         checkpoint_tensor t = whole_kind(&kinds[i]);
-        layout_piece whole = piece_of_whole(1, t.dims);
+        layout_shard whole = piece_of_whole(1, t.dims);
         if (kinds[i].width == 4) checkpoint_add_tensor(w, &t, &whole, kinds[i].bytes);
     }
     checkpoint_submit(w);
@@ -153,7 +155,7 @@ static void save(const char *out)
     check(checkpoint_open(o.dir, &c));
     check(checkpoint_use_threads(c, 2));
     for (size_t i = 0; i < checkpoint_n_tensors(c); i++) {
-        layout_piece whole = piece_of_whole(1, checkpoint_tensor_at(c, i)->dims);
+        layout_shard whole = piece_of_whole(1, checkpoint_tensor_at(c, i)->dims);
         void *back = malloc((size_t)checkpoint_tensor_bytes(c, i));
         check(checkpoint_read(c, i, &whole, back));
         free(back);
@@ -170,9 +172,12 @@ int main(int argc, char **argv)
     check(codec_create(&c));
     const char *to = NULL, *out = NULL;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--dump") && i + 1 < argc) to = argv[++i];
-        else if (!strcmp(argv[i], "--save") && i + 1 < argc) out = argv[++i];
-        else add_checkpoint(argv[i]);
+        if (!strcmp(argv[i], "--dump") && i + 1 < argc)
+            to = argv[++i];
+        else if (!strcmp(argv[i], "--save") && i + 1 < argc)
+            out = argv[++i];
+        else
+            add_checkpoint(argv[i]);
     }
     if (to) dump(to);
     printf("{");
@@ -182,8 +187,8 @@ int main(int argc, char **argv)
         kind *k = &kinds[i];
         measure(k, c);
         printf("%s\"%s\": {\"bytes\": %zu, \"ratio\": %.4f, \"encode_GBps_core\": %.2f, \"decode_GBps_core\": %.2f}",
-               i ? ", " : "", k->name, k->size, (double)k->stored / (double)k->size, (double)k->size / k->encode_s / 1e9,
-               (double)k->size / k->decode_s / 1e9);
+               i ? ", " : "", k->name, k->size, (double)k->stored / (double)k->size,
+               (double)k->size / k->encode_s / 1e9, (double)k->size / k->decode_s / 1e9);
         free(k->bytes);
     }
     puts("}}");

@@ -51,14 +51,16 @@ int main(int argc, char **argv)
     for (int r = 0; r < repeats; r++) {
         double start = seconds();
         for (int i = 0; i < threads; i++) {
-            size_t begin = size / (size_t)threads * (size_t)i, end = i + 1 < threads ? begin + size / (size_t)threads : size;
+            size_t begin = size / (size_t)threads * (size_t)i,
+                   end = i + 1 < threads ? begin + size / (size_t)threads : size;
             shares[i].to = to + begin;
             shares[i].from = from + begin;
             shares[i].size = end - begin;
             if (i > 0) pthread_create(&shares[i].thread, NULL, copy, &shares[i]);
         }
         copy(&shares[0]);
-        for (int i = 1; i < threads; i++) pthread_join(shares[i].thread, NULL);
+        for (int i = 1; i < threads; i++)
+            pthread_join(shares[i].thread, NULL);
         printf("%s%.4f", r ? ", " : "", seconds() - start);
     }
     puts("]}");

@@ -1,13 +1,13 @@
 /*
  * bench_ops.c - how fast a backend's operations are: bench_ops FILE.so [--shapes SET] [--only TEXT] [--relaxed]
- * [option=value ...] prints one JSON object. SET is cpu (small models), tiny (a rehearsal), 1b or 8b (Llama 3.2
+ * [option=value ...] prints one JSON object. SET is cpu (small models), tiny (a dry run), 1b or 8b (Llama 3.2
  * and 3.1, 4,096 tokens). --only TEXT runs the rows whose name has that text; --relaxed is train.deterministic: false.
  *
  * On a device with events that know their time, 20 calls are timed between two of them, so that neither the launch nor
  * the host's wait counts; the best of several such rounds is printed. Elsewhere times are the best of several calls, as
  * other work on the machine only ever adds; with threads=1 they are CPU time, in which other programs hardly show.
  *
- * FLOP/s of products are given as shares of the peak that the backend's own facts give; bytes are
+ * FLOP/s of products are given as shares of the peak that the backend's own info give; bytes are
  * what an operation must read and write at least.
  */
 #include "plugin_options.h"
@@ -66,11 +66,7 @@ static void *filled(bench *b, int64_t n, uint32_t dtype)
 
 static nrl_mat matrix(bench *b, uint32_t dtype, int64_t rows, int64_t cols)
 {
-    return (nrl_mat){.data = filled(b, rows * cols, dtype),
-                     .dtype = dtype,
-                     .rows = rows,
-                     .cols = cols,
-                     .stride = cols};
+    return (nrl_mat){.data = filled(b, rows * cols, dtype), .dtype = dtype, .rows = rows, .cols = cols, .stride = cols};
 }
 
 static void drop(bench *b, nrl_mat *m)
@@ -118,16 +114,17 @@ static double best_time(bench *b, run_op run, const void *args)
 
 static void print_row(bench *b, const char *op, const char *shape, double seconds)
 {
-    printf("%s\n    {\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.1f", b->comma ? "," : "", op,
-           shape, seconds * 1e6);
+    printf("%s\n    {\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.1f", b->comma ? "," : "", op, shape, seconds * 1e6);
     b->comma = true;
 }
 
 static void print_flops(bench *b, double flops, double seconds, int low)
 {
     printf(", \"gflops\": %.1f, \"of_peak\": ", flops / seconds * 1e-9);
-    if (b->peak[low] > 0) printf("%.3f}", flops / seconds / b->peak[low]);
-    else printf("null}");
+    if (b->peak[low] > 0)
+        printf("%.3f}", flops / seconds / b->peak[low]);
+    else
+        printf("null}");
 }
 
 static void print_bytes(double bytes, double seconds)
@@ -135,40 +132,51 @@ static void print_bytes(double bytes, double seconds)
     printf(", \"gb_per_s\": %.2f}", bytes / seconds * 1e-9);
 }
 
-#define RUNNER(name)                                                                               \
-    static nrl_status run_##name(bench *b, const void *args)                                       \
-    {                                                                                              \
-        return b->ops->name(b->self, NULL, args);                                                  \
+#define RUNNER(name)                                                                                                   \
+    static nrl_status run_##name(bench *b, const void *args)                                                           \
+    {                                                                                                                  \
+        return b->ops->name(b->self, NULL, args);                                                                      \
     }
 RUNNER(gemm)
-RUNNER(norm) RUNNER(norm_grad) RUNNER(glu) RUNNER(glu_grad) RUNNER(rope) RUNNER(unary) RUNNER(copy)
-    RUNNER(adamw) RUNNER(attention) RUNNER(attention_grad) RUNNER(head) RUNNER(head_grad)
-        RUNNER(square_sum) RUNNER(reduce) RUNNER(binary)
+RUNNER(norm)
+RUNNER(norm_grad)
+RUNNER(glu)
+RUNNER(glu_grad)
+RUNNER(rope)
+RUNNER(unary)
+RUNNER(copy)
+RUNNER(adamw)
+RUNNER(attention)
+RUNNER(attention_grad)
+RUNNER(head)
+RUNNER(head_grad)
+RUNNER(square_sum)
+RUNNER(reduce)
+RUNNER(binary)
 
-    /* ---- products: forward x W^T, dX = dY W, dW += dY^T X ---- */
+/* ---- products: forward x W^T, dX = dY W, dW += dY^T X ---- */
 
-    /* Is a row of this name asked for? */
-    static bool wanted(const bench *b, const char *name)
+/* Is a row of this name asked for? */
+static bool wanted(const bench *b, const char *name)
 {
     return !b->only || strstr(name, b->only);
 }
 
-static void one_gemm(bench *b, const char *name, nrl_mat a, nrl_mat w, nrl_mat c, bool ta, bool tb,
-                     bool fresh)
+static void one_gemm(bench *b, const char *name, nrl_mat a, nrl_mat w, nrl_mat c, bool ta, bool tb, bool overwrite)
 {
     if (!wanted(b, name)) return;
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_a = ta,
                        .transpose_b = tb,
-                       .fresh = fresh,
+                       .overwrite = overwrite,
                        .a = a,
                        .b = w,
                        .c = c,
                        .alpha = 1};
     double k = (double)(ta ? a.rows : a.cols), seconds = best_time(b, run_gemm, &g);
     char shape[128];
-    snprintf(shape, sizeof shape, "%lldx%lldx%.0f %s to %s", (long long)c.rows, (long long)c.cols,
-             k, nrl_dtype_name(a.dtype), nrl_dtype_name(c.dtype));
+    snprintf(shape, sizeof shape, "%lldx%lldx%.0f %s to %s", (long long)c.rows, (long long)c.cols, k,
+             nrl_dtype_name(a.dtype), nrl_dtype_name(c.dtype));
     print_row(b, name, shape, seconds);
     print_flops(b, 2 * (double)c.rows * (double)c.cols * k, seconds, a.dtype == NRL_DTYPE_BF16);
 }
@@ -201,8 +209,8 @@ static void gemms(bench *b, uint32_t dtype)
 
 /* ---- attention ---- */
 
-static void attention(bench *b, uint32_t dtype, int64_t n_segments, int64_t length, int64_t heads,
-                      int64_t kv_heads, int64_t width)
+static void attention(bench *b, uint32_t dtype, int64_t n_segments, int64_t length, int64_t heads, int64_t kv_heads,
+                      int64_t width)
 {
     if (!wanted(b, "attention")) return;
     int64_t n = n_segments * length;
@@ -237,9 +245,8 @@ static void attention(bench *b, uint32_t dtype, int64_t n_segments, int64_t leng
                                  .dk = dk,
                                  .dv = dv};
     char shape[128];
-    snprintf(shape, sizeof shape, "B=%lld T=%lld H=%lld G=%lld K=%lld %s", (long long)n_segments,
-             (long long)length, (long long)heads, (long long)kv_heads, (long long)width,
-             nrl_dtype_name(dtype));
+    snprintf(shape, sizeof shape, "B=%lld T=%lld H=%lld G=%lld K=%lld %s", (long long)n_segments, (long long)length,
+             (long long)heads, (long long)kv_heads, (long long)width, nrl_dtype_name(dtype));
     /* only the half of the pairs that are visible count */
     double flops = 4.0 * (double)n * (double)(length + 1) / 2 * (double)(heads * width);
     double t = best_time(b, run_attention, &g.forward);
@@ -261,13 +268,12 @@ static double size_of(const nrl_mat *m)
     return (double)(m->rows * m->cols) * (double)nrl_dtype_size(m->dtype);
 }
 
-static void timed(bench *b, const char *name, run_op run, const void *args, const nrl_mat *largest,
-                  double bytes)
+static void timed(bench *b, const char *name, run_op run, const void *args, const nrl_mat *largest, double bytes)
 {
     if (!wanted(b, name)) return;
     char shape[128];
-    snprintf(shape, sizeof shape, "%lldx%lld %s", (long long)largest->rows,
-             (long long)largest->cols, nrl_dtype_name(largest->dtype));
+    snprintf(shape, sizeof shape, "%lldx%lld %s", (long long)largest->rows, (long long)largest->cols,
+             nrl_dtype_name(largest->dtype));
     double t = best_time(b, run, args);
     print_row(b, name, shape, t);
     print_bytes(bytes, t);
@@ -279,21 +285,13 @@ static void norms(bench *b, uint32_t dtype, int64_t rows, int64_t cols)
     nrl_mat s = matrix(b, dtype, rows, cols), y = matrix(b, dtype, rows, cols);
     nrl_mat w = matrix(b, dtype, 1, cols), rstd = matrix(b, NRL_DTYPE_F32, 1, rows);
     nrl_mat dw = matrix(b, NRL_DTYPE_F32, 1, cols);
-    nrl_norm_args n = {
-        .size = sizeof n, .rms = true, .x = x, .weight = w, .y = y, .rstd = rstd, .eps = 1e-5};
+    nrl_norm_args n = {.size = sizeof n, .rms = true, .x = x, .weight = w, .y = y, .rstd = rstd, .eps = 1e-5};
     timed(b, "rms_norm", run_norm, &n, &x, 2 * size_of(&x));
     n.residual = r;
     n.sum = s;
     timed(b, "add_rms_norm", run_norm, &n, &x, 4 * size_of(&x));
-    nrl_norm_grad_args g = {.size = sizeof g,
-                            .rms = true,
-                            .x = x,
-                            .weight = w,
-                            .rstd = rstd,
-                            .dy = y,
-                            .dsum = r,
-                            .dx = s,
-                            .dweight = dw};
+    nrl_norm_grad_args g = {
+        .size = sizeof g, .rms = true, .x = x, .weight = w, .rstd = rstd, .dy = y, .dsum = r, .dx = s, .dweight = dw};
     timed(b, "rms_norm_grad", run_norm_grad, &g, &x, 4 * size_of(&x));
     nrl_mat *const all[] = {&x, &r, &s, &y, &w, &rstd, &dw};
     for (int i = 0; i < 7; i++)
@@ -307,13 +305,8 @@ static void elements(bench *b, uint32_t dtype, int64_t rows, int64_t cols)
         m[i] = matrix(b, dtype, rows, cols);
     nrl_glu_args f = {.size = sizeof f, .act = NRL_UNARY_SILU, .gate = m[0], .up = m[1], .y = m[2]};
     timed(b, "swiglu", run_glu, &f, m, 3 * size_of(m));
-    nrl_glu_grad_args g = {.size = sizeof g,
-                           .act = NRL_UNARY_SILU,
-                           .gate = m[0],
-                           .up = m[1],
-                           .dy = m[2],
-                           .dgate = m[3],
-                           .dup = m[4]};
+    nrl_glu_grad_args g = {
+        .size = sizeof g, .act = NRL_UNARY_SILU, .gate = m[0], .up = m[1], .dy = m[2], .dgate = m[3], .dup = m[4]};
     timed(b, "swiglu_grad", run_glu_grad, &g, m, 5 * size_of(m));
     nrl_unary_args u = {.size = sizeof u, .op = NRL_UNARY_GELU_TANH, .x = m[0], .y = m[1]};
     timed(b, "gelu_tanh", run_unary, &u, m, 2 * size_of(m));
@@ -322,12 +315,8 @@ static void elements(bench *b, uint32_t dtype, int64_t rows, int64_t cols)
     nrl_binary_args a = {.size = sizeof a, .op = NRL_BINARY_ADD, .a = m[0], .b = m[1], .y = m[2]};
     timed(b, "add", run_binary, &a, m, 3 * size_of(m));
     nrl_mat row = matrix(b, NRL_DTYPE_F32, 1, cols);
-    nrl_reduce_args r = {.size = sizeof r,
-                         .op = NRL_REDUCTION_SUM,
-                         .axis = NRL_AXIS_ROWS,
-                         .fresh = true,
-                         .x = m[0],
-                         .y = row};
+    nrl_reduce_args r = {
+        .size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .overwrite = true, .x = m[0], .y = row};
     timed(b, "sum_rows", run_reduce, &r, m, size_of(m));
     drop(b, &row);
     for (int i = 0; i < 5; i++)
@@ -337,13 +326,8 @@ static void elements(bench *b, uint32_t dtype, int64_t rows, int64_t cols)
 static void rope(bench *b, uint32_t dtype, int64_t tokens, int64_t heads, int64_t width)
 {
     nrl_mat x = matrix(b, dtype, tokens, heads * width), c = matrix(b, NRL_DTYPE_F32, tokens, width / 2);
-    nrl_rope_args a = {.size = sizeof a,
-                       .x = x,
-                       .y = x,
-                       .cos = c.data,
-                       .sin = c.data,
-                       .n_heads = heads,
-                       .half = width / 2};
+    nrl_rope_args a = {
+        .size = sizeof a, .x = x, .y = x, .cos = c.data, .sin = c.data, .n_heads = heads, .half = width / 2};
     timed(b, "rope", run_rope, &a, &x, 2 * size_of(&x));
     drop(b, &x);
     drop(b, &c);
@@ -385,8 +369,7 @@ static void updates(bench *b)
     nrl_mat m[4];
     for (int i = 0; i < 4; i++)
         m[i] = matrix(b, NRL_DTYPE_F32, 1, n);
-    nrl_unary_args positive = {
-        .size = sizeof positive, .op = NRL_UNARY_SQUARE, .x = m[3], .y = m[3]};
+    nrl_unary_args positive = {.size = sizeof positive, .op = NRL_UNARY_SQUARE, .x = m[3], .y = m[3]};
     must(run_unary(b, &positive));
     nrl_adamw_args a = {.size = sizeof a,
                         .master = m[0],
@@ -404,7 +387,7 @@ static void updates(bench *b)
     timed(b, "adamw", run_adamw, &a, m, 28.0 * (double)n);
     void *out;
     must(b->table->alloc(b->self, 8, &out));
-    nrl_square_sum_args s = {.size = sizeof s, .fresh = true, .x = m[0], .out = out};
+    nrl_square_sum_args s = {.size = sizeof s, .overwrite = true, .x = m[0], .out = out};
     timed(b, "square_sum", run_square_sum, &s, m, 4.0 * (double)n);
     nrl_copy_args c = {.size = sizeof c, .x = m[0], .y = m[1], .alpha = 1};
     timed(b, "copy", run_copy, &c, m, 8.0 * (double)n);
@@ -473,10 +456,14 @@ int main(int argc, char **argv)
     bool relaxed = false;
     b.shapes = "cpu";
     for (; used < argc && !strncmp(argv[used], "--", 2); used++) {
-        if (!strcmp(argv[used], "--relaxed")) relaxed = true;
-        else if (used + 1 < argc && !strcmp(argv[used], "--only")) b.only = argv[++used];
-        else if (used + 1 < argc && !strcmp(argv[used], "--shapes")) b.shapes = argv[++used];
-        else return 2;
+        if (!strcmp(argv[used], "--relaxed"))
+            relaxed = true;
+        else if (used + 1 < argc && !strcmp(argv[used], "--only"))
+            b.only = argv[++used];
+        else if (used + 1 < argc && !strcmp(argv[used], "--shapes"))
+            b.shapes = argv[++used];
+        else
+            return 2;
     }
     void *options = plugin_options(&b.table->plugin, (const char *const *)argv + used, argc - used);
     if (!options) return 2;
@@ -484,15 +471,15 @@ int main(int argc, char **argv)
     must(b.table->open(options, 0, &b.self));
     if (relaxed && b.table->relax) b.table->relax(b.self);
     double opened = now(false) - begin;
-    nrl_device_facts f = {.size = sizeof f};
-    must(b.table->facts(b.self, &f));
+    nrl_device_info f = {.size = sizeof f};
+    must(b.table->info(b.self, &f));
     b.cpu_time = f.n_threads == 1;
     b.peak[0] = f.peak_flops[NRL_DTYPE_F32];
     b.peak[1] = f.peak_flops[NRL_DTYPE_BF16];
     printf("{\"device\": \"%s\", \"isa\": \"%s\", \"library\": \"%s\", \"threads\": %lld,\n"
-           " \"open_us\": %.0f, \"facts_us\": %.0f, \"peak_gflops\": %.1f, \"rows\": [",
-           f.name, f.isa, f.library, (long long)f.n_threads, opened * 1e6,
-           (now(false) - begin - opened) * 1e6, b.peak[0] * 1e-9);
+           " \"open_us\": %.0f, \"info_us\": %.0f, \"peak_gflops\": %.1f, \"rows\": [",
+           f.name, f.isa, f.library, (long long)f.n_threads, opened * 1e6, (now(false) - begin - opened) * 1e6,
+           b.peak[0] * 1e-9);
     if (!strcmp(b.shapes, "cpu")) {
         cpu_shapes(&b, NRL_DTYPE_F32);
         cpu_shapes(&b, NRL_DTYPE_BF16);

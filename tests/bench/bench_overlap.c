@@ -47,7 +47,7 @@ typedef struct {
     nrl_part parts[MAX_LAYERS * MATRICES + 1];
     nrl_param *list[MAX_LAYERS * MATRICES + 1];
     nrl_unit_uses units[MAX_LAYERS + 1];
-    nrl_visit visits[MAX_LAYERS + 1];
+    nrl_action actions[MAX_LAYERS + 1];
 } network;
 
 static double now_ms(void)
@@ -83,13 +83,13 @@ static void make_network(network *n, const settings *s)
         nrl_param **first = &n->list[u ? 1 + (u - 1) * MATRICES : 0];
         int32_t count = u ? MATRICES : 1;
         n->units[u] = (nrl_unit_uses){.name = "unit", .n_uses = count, .uses = first};
-        n->visits[n->n_units - 1 - u] = (nrl_visit){.pass = NRL_PASS_BACKWARD,
-                                                    .unit = u,
-                                                    .n_uses = count,
-                                                    .n_final = count,
-                                                    .n_visits = n->n_units,
-                                                    .uses = first,
-                                                    .final = first};
+        n->actions[n->n_units - 1 - u] = (nrl_action){.pass = NRL_PASS_BACKWARD,
+                                                      .unit = u,
+                                                      .n_uses = count,
+                                                      .n_final = count,
+                                                      .n_actions = n->n_units,
+                                                      .uses = first,
+                                                      .final = first};
     }
 }
 
@@ -97,14 +97,15 @@ static nrl_status step(const rank_thread *r, void *self, nrl_ctx *ctx, network *
 {
     const settings *s = &r->b->s;
     double start = now_ms(), at = start + s->compute_ms / 3;
-    for (int32_t i = 0; i < n->n_params; i++) nrl_param_set_fresh(n->list[i], false);
+    for (int32_t i = 0; i < n->n_params; i++)
+        nrl_param_set_grad_is_empty(n->list[i], false);
     sleep_until(at);
     for (int32_t v = 0; v < n->n_units; v++) {
         at += s->compute_ms * 2 / 3 / n->n_units;
         double late = now_ms() - at + s->compute_ms * 2 / 3 / n->n_units;
         if (late > 0) at += late; /* what a strategy took in `leave` is no one's computing time */
         sleep_until(at);
-        NRL_TRY(r->b->strategy->leave(self, ctx, n->visits, v));
+        NRL_TRY(r->b->strategy->leave(self, ctx, n->actions, v));
     }
     NRL_TRY(r->b->strategy->finish(self, ctx));
     *ms = now_ms() - start;
@@ -119,7 +120,7 @@ static nrl_status steps(rank_thread *r, nrl_mesh *mesh, void *self, nrl_ctx *ctx
                               .train = true,
                               .quiet = true,
                               .compute = NRL_DTYPE_F32,
-                              .reach = NRL_OPTIMIZER_ELEMENT,
+                              .granularity = NRL_OPTIMIZER_ELEMENT,
                               .n_params = n->n_params,
                               .n_units = n->n_units,
                               .params = n->list,

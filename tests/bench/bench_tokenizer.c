@@ -18,8 +18,8 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static nrl_status encode_lines(const tokenizer *tok, tokenizer_scratch *s, const char *text,
-                               size_t size, nrl_token_ids *ids)
+static nrl_status encode_lines(const tokenizer *tok, tokenizer_scratch *s, const char *text, size_t size,
+                               nrl_token_ids *ids)
 {
     ids->n = 0;
     for (const char *p = text, *end = text + size, *stop; p < end; p = stop) {
@@ -50,8 +50,7 @@ static nrl_status measure(const tokenizer *tok, const char *text, size_t size, d
     if (st == NRL_OK)
         printf("{\"open_ms\": %.1f, \"bytes\": %zu, \"tokens\": %zu, \"encode_mb_s\": %.1f, "
                "\"decode_mb_s\": %.1f}\n",
-               open_s * 1e3, size, ids.n, (double)size / encode_s * 1e-6,
-               (double)size / decode_s * 1e-6);
+               open_s * 1e3, size, ids.n, (double)size / encode_s * 1e-6, (double)size / decode_s * 1e-6);
     nrl_token_ids_free(&ids);
     tokenizer_scratch_destroy(s);
     return st;

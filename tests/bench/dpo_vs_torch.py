@@ -5,7 +5,7 @@ usage: dpo_vs_torch.py NRL [--model smollm2|tiny] [--layers 6] [--pairs 64] [--b
                        [--repeats 5] [--threads 2] [--python PEERS] [--answer-rows]
 Both sides train the same weights on the same pairs in the same global batches, with the reference computed in each
 step: nrl packed (and once more without data.prefix_sharing), PyTorch padded to the longest side of a batch. The first
-step is left out of the speeds; the largest difference of a loss is printed.
+step is omitted of the speeds; the largest difference of a loss is printed.
 """
 import argparse
 import json

@@ -4,7 +4,7 @@
 usage: sft_vs_torch.py NRL CONFIG_JSON --batch B --length T [--repeats R] [--steps N] [--python PEERS] [--bf16]
                        [--mix] [--peers eager compile packed compile-packed] [--device cpu|cuda] [--backend BACKEND]
 Both sides train the same weights on the same tokens in the same batches; nrl packs them. Each of --peers is a way to write
-the PyTorch side (peer_sft.py), run in turn with nrl. The first WARM_UP steps are left out of the speeds; the largest
+the PyTorch side (peer_sft.py), run in turn with nrl. The first WARM_UP steps are omitted of the speeds; the largest
 difference of a loss is printed, over all steps and repeats.
 """
 import argparse

@@ -1,4 +1,4 @@
-"""crash_states.py NRL WORK N SEED: runs that save and export are recorded (record.c), then disks are
+"""crash_states.py NRL WEIGHT N SEED: runs that save and export are recorded (record.c), then disks are
 built as a crash at any moment may leave them (disk_model.py), and the run goes on from each.
 
 What must hold of every state:
@@ -24,7 +24,7 @@ import sys
 
 import disk_model
 
-NRL, WORK, N, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+NRL, WEIGHT, N, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 RECORD = os.path.join(os.path.dirname(NRL), "../tests/campaigns/record")
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DROP_SYNCS = bool(os.environ.get("NRL_CAMPAIGN_DROP_SYNCS"))
@@ -98,7 +98,7 @@ def command(scenario, arguments, out, ranks):
 
 
 def call(words, **more):
-    return subprocess.run(words, cwd=WORK, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    return subprocess.run(words, cwd=WEIGHT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace", timeout=LIMIT_S, **more)
 
 
@@ -130,7 +130,7 @@ class Recording:
 
     def __init__(self, scenario):
         self.scenario = scenario
-        base = os.path.join(WORK, scenario.name.replace(" ", "-"))
+        base = os.path.join(WEIGHT, scenario.name.replace(" ", "-"))
         self.root, log = base + "/recorded", base + "/log"
         self.out = self.root + "/out"
         os.makedirs(self.root)
@@ -266,7 +266,7 @@ class Plan:
 
 
 def check(plan, state, number):
-    folder = os.path.join(WORK, "state")
+    folder = os.path.join(WEIGHT, "state")
     shutil.rmtree(folder, ignore_errors=True)
     disk_model.write_tree(folder, state)
     wrong = check_export(plan.recording, state, plan.crash)
@@ -288,12 +288,12 @@ def check(plan, state, number):
 
 def main():
     os.environ["OMP_NUM_THREADS"] = "1"
-    with open(WORK + "/config.yaml", "w", encoding="utf-8") as f:
+    with open(WEIGHT + "/config.yaml", "w", encoding="utf-8") as f:
         f.write(CONFIG)
     for name, rows in (("train", range(24)), ("eval", range(24, 30))):
-        with open(f"{WORK}/{name}.jsonl", "w", encoding="utf-8") as f:
+        with open(f"{WEIGHT}/{name}.jsonl", "w", encoding="utf-8") as f:
             f.writelines(map(row, rows))
-    with open(WORK + "/pairs.jsonl", "w", encoding="utf-8") as f:
+    with open(WEIGHT + "/pairs.jsonl", "w", encoding="utf-8") as f:
         f.writelines('{"prompt_input_ids": %s, "chosen_input_ids": %s, "rejected_input_ids": %s}\n' % (
             ids(i, 4), ids(i + 1, 3 + i % 5), ids(i + 2, 5)) for i in range(24))
     scenarios = SCENARIOS if N > 1 else [SCENARIOS[SEED % len(SCENARIOS)]]

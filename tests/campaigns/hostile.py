@@ -1,4 +1,4 @@
-"""hostile.py NRL WORK N SEED: input that somebody made to harm, a kind after the other, to the built program.
+"""hostile.py NRL WEIGHT N SEED: input that somebody made to harm, a kind after the other, to the built program.
 
 Each generator below starts from input that is right and changes its structure: values of other types and sizes,
 members that are missing, doubled or moved, forged hashes, half-finished conversations; one in six is also
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 
-NRL, WORK, N, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+NRL, WEIGHT, N, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEEP = os.environ.get("NRL_CAMPAIGN_KEEP")
 LIMIT_S = 10
@@ -264,7 +264,7 @@ VALUES = { # options whose rows name no range
     "loss_weights": [[1], [0.5, 0.5], []], "tensor": [1, 2, {"size": 1}], "pipeline": [1, 2, {"size": 1}], "data": [1, "ddp", {"name": "fsdp"}],
 }
 NOT_TRIED = {"path", "config", "tokenizer", "train", "eval", "cache", "out", "template", "reference_model", "use", "nodes", "resume", "file",
-             "folder", "interface", "address", "metric", "name", "steps", "epochs", "check_start"}
+             "folder", "interface", "address", "metric", "name", "steps", "epochs", "check_initial_loss"}
 
 
 def options(rng):
@@ -456,7 +456,7 @@ def xxh3_128(data):
 
 def manifests(rng):
     """Forged: the hashes are right."""
-    shutil.copytree(WORK + "/run", "out")
+    shutil.copytree(WEIGHT + "/run", "out")
     step = "out/checkpoints/step-%08d" % rng.choice((1, 2))
     with open(step + "/manifest.json", encoding="utf-8") as f:
         manifest = json.load(f)
@@ -478,7 +478,7 @@ def manifests(rng):
     text = ",\n " + dump(manifest, rng)[1:]
     text = '{\n "xxh3": "' + xxh3_128(('"' + text).encode("utf-8", "surrogatepass")) + '"' + text
     put(step + "/manifest.json", text, rng)
-    put("train.jsonl", open(WORK + "/run.jsonl", "rb").read())
+    put("train.jsonl", open(WEIGHT + "/run.jsonl", "rb").read())
     return [rng.choice((
         [NRL, "checkpoint", "inspect", step], [NRL, "checkpoint", "verify", "out"],
         [NRL, "checkpoint", "diff", "out/checkpoints/step-00000001", "out/checkpoints/step-00000002"],
@@ -723,8 +723,8 @@ def attempt(seed, repeated=False):
     """None, or what is wrong; and what was run."""
     rng = random.Random(seed)
     make = rng.choices(KINDS, SHARES)[0]
-    folder = WORK + "/a/b/c/try" # some of the input goes up
-    shutil.rmtree(WORK + "/a", ignore_errors=True)
+    folder = WEIGHT + "/a/b/c/try" # some of the input goes up
+    shutil.rmtree(WEIGHT + "/a", ignore_errors=True)
     os.makedirs(folder)
     os.chdir(folder)
     made = make(rng)
@@ -754,8 +754,8 @@ def count(kind, code):
 
 def prepare():
     """A run whose checkpoints are forged later."""
-    os.makedirs(WORK, exist_ok=True)
-    os.chdir(WORK)
+    os.makedirs(WEIGHT, exist_ok=True)
+    os.chdir(WEIGHT)
     rng = random.Random(0)
     put("run.jsonl", rows_of(lambda: ids_row(rng), 8))
     put("base.yaml", dump({
@@ -780,7 +780,7 @@ def main():
         failed += 1
         print(f"failed: hostile with seed {seed}: {wrong}", flush=True)
         if KEEP:
-            shutil.copytree(WORK + "/a/b/c/try", f"{KEEP}/hostile-{seed}", dirs_exist_ok=True)
+            shutil.copytree(WEIGHT + "/a/b/c/try", f"{KEEP}/hostile-{seed}", dirs_exist_ok=True)
     for kind, seen in sorted(codes.items()):
         print(f"{kind}: " + ", ".join(f"{n} x {code}" for code, n in sorted(seen.items())))
     print(f"hostile: {N} tried, {failed} failed, seed {SEED}")

@@ -1,4 +1,4 @@
-"""kills.py NRL WORK N SEED: runs of every strategy, on one to four ranks, are interrupted at any moment and go on.
+"""kills.py NRL WEIGHT N SEED: runs of every strategy, on one to four ranks, are interrupted at any moment and go on.
 
 INT, TERM, KILL or STOP goes to a rank, to the launcher, or to all of them; half of the signals wait for a save to be on
 its way. STOP is followed by CONT, or by the other ranks' leaving. What must hold of every kill: all processes are
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-NRL, WORK, N, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+NRL, WEIGHT, N, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEEP = os.environ.get("NRL_CAMPAIGN_KEEP")
 STEPS = 120
@@ -63,8 +63,8 @@ def ids(i, n):
 
 
 def prepare():
-    os.makedirs(WORK, exist_ok=True)
-    os.chdir(WORK)
+    os.makedirs(WEIGHT, exist_ok=True)
+    os.chdir(WEIGHT)
     os.environ["OMP_NUM_THREADS"] = "1"
     with open("train.jsonl", "w", encoding="ascii") as f:
         for i in range(96):

@@ -37,7 +37,7 @@ typedef struct {
 } packet;
 
 static int n_machines, interface[MAX_MACHINES];
-static bool is_cut[MAX_MACHINES];
+static bool is_sharded[MAX_MACHINES];
 static int loss, delay_ms, largest;
 static uint64_t state = 0x9E3779B97F4A7C15u;
 static packet queue[QUEUE]; /* in the order of their coming; a shorter delay does not overtake */
@@ -85,7 +85,7 @@ static void take(int from)
     p->to = p->bytes[DESTINATION_AT + 3] - 1;
     p->size = (size_t)n;
     p->due_ms = now_ms() + delay_ms;
-    if (p->to < 0 || p->to >= n_machines || is_cut[from] || is_cut[p->to] || is_lost() ||
+    if (p->to < 0 || p->to >= n_machines || is_sharded[from] || is_sharded[p->to] || is_lost() ||
         (largest && n > largest) || n_queued == QUEUE)
         return;
     n_queued++;
@@ -96,19 +96,25 @@ static void deliver(void)
 {
     for (int64_t now = now_ms(); n_queued && queue[first].due_ms <= now; n_queued--, first = (first + 1) % QUEUE) {
         const packet *p = &queue[first];
-        if (!is_cut[p->to] && write(interface[p->to], p->bytes, p->size) < 0) continue;
+        if (!is_sharded[p->to] && write(interface[p->to], p->bytes, p->size) < 0) continue;
     }
 }
 
 static void obey(const char *line)
 {
     int value;
-    if (sscanf(line, "cut %d", &value) == 1 && value < n_machines) is_cut[value] = true;
-    else if (sscanf(line, "join %d", &value) == 1 && value < n_machines) is_cut[value] = false;
-    else if (sscanf(line, "loss %d", &value) == 1) loss = value;
-    else if (sscanf(line, "delay %d", &value) == 1) delay_ms = value;
-    else if (sscanf(line, "mtu %d", &value) == 1) largest = value;
-    else fprintf(stderr, "network_switch: what is '%s'?\n", line);
+    if (sscanf(line, "cut %d", &value) == 1 && value < n_machines)
+        is_sharded[value] = true;
+    else if (sscanf(line, "join %d", &value) == 1 && value < n_machines)
+        is_sharded[value] = false;
+    else if (sscanf(line, "loss %d", &value) == 1)
+        loss = value;
+    else if (sscanf(line, "delay %d", &value) == 1)
+        delay_ms = value;
+    else if (sscanf(line, "mtu %d", &value) == 1)
+        largest = value;
+    else
+        fprintf(stderr, "network_switch: what is '%s'?\n", line);
 }
 
 /* Lines may come in pieces; false at the end of the input. */

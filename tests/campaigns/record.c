@@ -61,15 +61,16 @@ typedef struct {
 /* The calls that are stopped at. What is not listed cannot change a file. */
 static const int traced[] = {
 #ifdef SYS_open
-    SYS_open, SYS_creat, SYS_mkdir, SYS_rename, SYS_unlink, SYS_rmdir, SYS_link, SYS_symlink,
+    SYS_open,      SYS_creat,    SYS_mkdir,          SYS_rename,   SYS_unlink,   SYS_rmdir,     SYS_link,
+    SYS_symlink,
 #endif
-    SYS_openat, SYS_openat2, SYS_mkdirat, SYS_unlinkat, SYS_linkat, SYS_symlinkat, SYS_renameat2,
+    SYS_openat,    SYS_openat2,  SYS_mkdirat,        SYS_unlinkat, SYS_linkat,   SYS_symlinkat, SYS_renameat2,
 #ifdef SYS_renameat
     SYS_renameat,
 #endif
-    SYS_write, SYS_pwrite64, SYS_writev, SYS_pwritev, SYS_pwritev2, SYS_ftruncate, SYS_truncate, SYS_fallocate,
-    SYS_fsync, SYS_fdatasync, SYS_sync, SYS_syncfs, SYS_mmap, SYS_copy_file_range, SYS_sendfile,
-    SYS_splice, SYS_io_uring_setup, SYS_io_submit};
+    SYS_write,     SYS_pwrite64, SYS_writev,         SYS_pwritev,  SYS_pwritev2, SYS_ftruncate, SYS_truncate,
+    SYS_fallocate, SYS_fsync,    SYS_fdatasync,      SYS_sync,     SYS_syncfs,   SYS_mmap,      SYS_copy_file_range,
+    SYS_sendfile,  SYS_splice,   SYS_io_uring_setup, SYS_io_submit};
 enum { N_TRACED = sizeof traced / sizeof *traced };
 
 /* A thread between the start and the end of a call. */
@@ -179,11 +180,15 @@ static void name_of(pid_t tid, int at, uint64_t address, char path[PATH_MAX])
 {
     char given[PATH_MAX], joined[2 * PATH_MAX], real[PATH_MAX];
     read_text(tid, address, given);
-    if (*given == '/') *path = 0;
-    else if (at == AT_FDCWD) link_of(tid, "cwd", path);
-    else path_of_fd(tid, at, path);
+    if (*given == '/')
+        *path = 0;
+    else if (at == AT_FDCWD)
+        link_of(tid, "cwd", path);
+    else
+        path_of_fd(tid, at, path);
     snprintf(joined, sizeof joined, "%s/%s", path, given);
-    for (size_t n = strlen(joined); n > 1 && joined[n - 1] == '/';) joined[--n] = 0;
+    for (size_t n = strlen(joined); n > 1 && joined[n - 1] == '/';)
+        joined[--n] = 0;
     char *slash = strrchr(joined, '/');
     *slash = 0;
     if (!realpath(*joined ? joined : "/", real)) *real = 0;
@@ -230,10 +235,16 @@ static void take_name(thread *t)
     const uint64_t *a = t->args;
     switch (t->nr) {
 #ifdef SYS_open
-    case SYS_open: case SYS_creat: case SYS_mkdir: case SYS_unlink: case SYS_rmdir:
+    case SYS_open:
+    case SYS_creat:
+    case SYS_mkdir:
+    case SYS_unlink:
+    case SYS_rmdir:
         name_of(t->tid, AT_FDCWD, a[0], t->path);
         break;
-    case SYS_rename: case SYS_link: case SYS_symlink:
+    case SYS_rename:
+    case SYS_link:
+    case SYS_symlink:
         name_of(t->tid, AT_FDCWD, a[0], t->path);
         name_of(t->tid, AT_FDCWD, a[1], t->to);
         break;
@@ -241,7 +252,10 @@ static void take_name(thread *t)
     case SYS_truncate:
         name_of(t->tid, AT_FDCWD, a[0], t->path);
         break;
-    case SYS_openat: case SYS_openat2: case SYS_mkdirat: case SYS_unlinkat:
+    case SYS_openat:
+    case SYS_openat2:
+    case SYS_mkdirat:
+    case SYS_unlinkat:
         name_of(t->tid, (int)a[0], a[1], t->path);
         break;
     case SYS_symlinkat:
@@ -250,7 +264,8 @@ static void take_name(thread *t)
 #ifdef SYS_renameat
     case SYS_renameat:
 #endif
-    case SYS_renameat2: case SYS_linkat:
+    case SYS_renameat2:
+    case SYS_linkat:
         name_of(t->tid, (int)a[0], a[1], t->path);
         name_of(t->tid, (int)a[2], a[3], t->to);
         break;
@@ -267,7 +282,8 @@ static int descriptor_of(const thread *t)
     switch (t->nr) {
     case SYS_mmap:
         return (int)t->args[4];
-    case SYS_copy_file_range: case SYS_splice:
+    case SYS_copy_file_range:
+    case SYS_splice:
         return (int)t->args[2];
     default:
         return (int)t->args[0];
@@ -319,9 +335,12 @@ static void opened(thread *t, int flags, int fd)
     char path[PATH_MAX];
     path_of_fd(t->tid, fd, path);
     if (!is_below(path)) return;
-    if ((flags & O_TMPFILE) == O_TMPFILE) refuse("a file without a name", path);
-    else if (flags & O_CREAT && !t->existed) event("create\t%s", path);
-    else if (flags & O_TRUNC) event("size\t%s\t0", path);
+    if ((flags & O_TMPFILE) == O_TMPFILE)
+        refuse("a file without a name", path);
+    else if (flags & O_CREAT && !t->existed)
+        event("create\t%s", path);
+    else if (flags & O_TRUNC)
+        event("size\t%s\t0", path);
 }
 
 static void open_flags(const thread *t, int fd)
@@ -357,8 +376,10 @@ static void wrote(const thread *t, int64_t size)
                      : position_of(t->tid, fd) - size;
     long from = n_bytes;
     keep_bytes(t->tid, v, n, (size_t)size);
-    if (ours) event("write\t%s\t%lld\t%lld\t%ld", path, (long long)at, (long long)size, from);
-    else event("say\t%ld\t%lld", from, (long long)size);
+    if (ours)
+        event("write\t%s\t%lld\t%lld\t%ld", path, (long long)at, (long long)size, from);
+    else
+        event("say\t%ld\t%lld", from, (long long)size);
 }
 
 static void named(const char *what, const thread *t)
@@ -369,8 +390,10 @@ static void named(const char *what, const thread *t)
 static void renamed(const char *what, const thread *t)
 {
     bool from = is_below(t->path), to = is_below(t->to);
-    if (from && to) event("%s\t%s\t%s", what, t->path, t->to);
-    else if (from || to) refuse("a rename across the folder's border", from ? t->path : t->to);
+    if (from && to)
+        event("%s\t%s\t%s", what, t->path, t->to);
+    else if (from || to)
+        refuse("a rename across the folder's border", from ? t->path : t->to);
 }
 
 static void call_ended(thread *t, int64_t value)
@@ -379,12 +402,18 @@ static void call_ended(thread *t, int64_t value)
     char path[PATH_MAX];
     switch (t->nr) {
 #ifdef SYS_open
-    case SYS_open: case SYS_creat:
+    case SYS_open:
+    case SYS_creat:
 #endif
-    case SYS_openat: case SYS_openat2:
+    case SYS_openat:
+    case SYS_openat2:
         open_flags(t, (int)value);
         break;
-    case SYS_write: case SYS_pwrite64: case SYS_writev: case SYS_pwritev: case SYS_pwritev2:
+    case SYS_write:
+    case SYS_pwrite64:
+    case SYS_writev:
+    case SYS_pwritev:
+    case SYS_pwritev2:
         wrote(t, value);
         break;
     case SYS_ftruncate:
@@ -396,23 +425,27 @@ static void call_ended(thread *t, int64_t value)
     case SYS_fallocate: /* room that does not show changes nothing that a crash could leave */
         if (is_ours(t, (int)a[0], path) && (int)a[1] != FALLOC_FL_KEEP_SIZE) refuse("fallocate", path);
         break;
-    case SYS_fsync: case SYS_fdatasync:
+    case SYS_fsync:
+    case SYS_fdatasync:
         if (is_ours(t, (int)a[0], path)) event("sync\t%s\t%ld", path, t->began);
         break;
-    case SYS_sync: case SYS_syncfs: /* weaker is safer: as if it had done nothing */
+    case SYS_sync:
+    case SYS_syncfs: /* weaker is safer: as if it had done nothing */
         break;
     case SYS_mmap:
         if ((a[3] & MAP_TYPE) != MAP_PRIVATE && a[2] & PROT_WRITE && !(a[3] & MAP_ANONYMOUS) &&
             is_ours(t, (int)a[4], path))
             refuse("a shared mapping", path);
         break;
-    case SYS_copy_file_range: case SYS_splice:
+    case SYS_copy_file_range:
+    case SYS_splice:
         if (is_ours(t, (int)a[2], path)) refuse("a copy in the kernel", path);
         break;
     case SYS_sendfile:
         if (is_ours(t, (int)a[0], path)) refuse("a copy in the kernel", path);
         break;
-    case SYS_io_uring_setup: case SYS_io_submit:
+    case SYS_io_uring_setup:
+    case SYS_io_submit:
         refuse("asynchronous input and output", folder);
         break;
 #ifdef SYS_open
@@ -468,8 +501,8 @@ static void install_filter(void)
     struct sock_filter code[N_TRACED + 3];
     code[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (int i = 0; i < N_TRACED; i++)
-        code[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)traced[i],
-                                                   (uint8_t)(N_TRACED - i), 0);
+        code[i + 1] =
+            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)traced[i], (uint8_t)(N_TRACED - i), 0);
     code[N_TRACED + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     code[N_TRACED + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE);
     struct sock_fprog program = {N_TRACED + 3, code};

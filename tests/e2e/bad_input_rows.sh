@@ -91,11 +91,11 @@ for file in crlf.jsonl bom.jsonl no_line_end.jsonl packed.jsonl.gz array.json; d
     cmp -s facts.plain "facts.$file" || is "facts of $file" other "those of train.jsonl"
 done
 
-# ---- rows that are left out are counted; none left is an error ----
+# ---- rows that are omitted are counted; none left is an error ----
 no_answer='{"input_ids": [5, 6, 7], "labels": [-100, -100, -100]}'
 after_good "$no_answer" "$no_answer" >some.jsonl
-check 0 some.jsonl "some.jsonl: 2 of 10 rows are left out: no token in them is trained (first: line 9)"
-has out "2 rows left out: no trained token"
+check 0 some.jsonl "some.jsonl: 2 of 10 rows are omitted: no token in them is trained (first: line 9)"
+has out "2 rows omitted: no trained token"
 echo "$no_answer" >none.jsonl
 check 65 none.jsonl "none.jsonl: none of 1 rows can be trained on" "1 without a trained token"
 
@@ -103,7 +103,7 @@ run 65 check run.yaml data.max_length=20
 has err "train.jsonl:3: 26 tokens, but data.max_length is 20"
 has err "set data.overlong to drop or truncate"
 run 0 check run.yaml data.max_length=20 data.overlong=drop
-has err "rows are left out: longer than data.max_length (first: line 3)"
+has err "rows are omitted: longer than data.max_length (first: line 3)"
 has out "rows dropped: longer than data.max_length"
 run 0 check run.yaml data.max_length=20 data.overlong=truncate
 has err "rows are cut to data.max_length"

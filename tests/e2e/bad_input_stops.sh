@@ -15,9 +15,9 @@ run 3 run run.yaml model.path=infinite
 has err "error: step 1: loss nan, gradient norm nan"
 has err "hint: a lower optimizer.lr or a longer warm-up"
 run 3 run run.yaml model.path=infinite train.nan=skip train.nan_limit=3 out=skipped
-has err "warning: step 1 left out: loss nan"
-has err "warning: step 2 left out: loss nan"
-has err "step 3: loss nan, gradient norm nan: 3 steps in a row were left out (train.nan_limit)"
+has err "warning: step 1 omitted: loss nan"
+has err "warning: step 2 omitted: loss nan"
+has err "step 3: loss nan, gradient norm nan: 3 steps in a row were skipped (train.nan_limit)"
 has skipped/metrics.jsonl '"loss": "NaN"'
 run 3 run run.yaml model.path=infinite train.nan=skip train.nan_limit=7 out=all_skipped
 has err "none of 6 steps updated the weights, each had a loss or gradient that is not finite"

@@ -175,7 +175,7 @@ LUA
 run 2 run cached.lua
 has err "cannot evaluate 'eval_pairs.jsonl': algorithm.reference: cached knows data.train and data.eval alone"
 
-# 32 rows in steps of 5: the last one of an epoch has two, or is left out.
+# 32 rows in steps of 5: the last one of an epoch has two, or is omitted.
 samples() { sed -n 's/^train  *\([0-9]* steps of [0-9]* samples ([^)]*)\).*/\1/p' out; }
 run 0 run run.yaml train.steps=0 train.epochs=2 train.global_batch=5 data.last_batch=keep checkpoint.every=0 out=keep
 is "steps" "$(samples)" "14 steps of 5 samples (2 epochs of 7 steps)"

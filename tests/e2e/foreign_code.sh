@@ -38,7 +38,7 @@ for switch in flag variable list; do
     esac
     allow=
     code=0
-    [ $switch = list ] && allow='plugins.allow=[]' && code=2 # what hides an installed one is named, not passed over
+    [ $switch = list ] && allow='plugins.allow=[]' && code=2 # what hides an installed one is named, not skipped
     for command in "check stranger.yaml" "eval stranger.yaml" "run stranger.yaml out=$switch" "bench stranger.yaml --steps 1" \
         "resume stranger-run train.steps=4" "eval stranger-run" "launch -n 2 -- run stranger.yaml out=two_$switch"; do
         # shellcheck disable=SC2086

@@ -60,12 +60,12 @@ run 0 run pairs.yaml out=pairs16 train.precision=fp16
 follows pairs32 pairs16 $pairs_near
 run 0 sample pairs16/model --prompt hello --max-tokens 4
 
-# ---- overflow: left out alike on one rank and on two, and recovered from ----
+# ---- overflow: omitted alike on one rank and on two, and recovered from ----
 
 set -- train.precision=fp16 train.steps=40 checkpoint.every=0 'train.loss_scale={init: 1e12, growth_interval: 4}'
 run 0 run config.yaml out=one "$@"
-has out "left out: a gradient is not finite in fp16; loss scale 1e+12, now 5e+11"
-is "times that it is said" "$(grep -c 'left out' out)" 1
+has out "omitted: a gradient is not finite in fp16; loss scale 1e+12, now 5e+11"
+is "times that it is said" "$(grep -c 'omitted' out)" 1
 scales one >expected.txt
 [ "$(tail -n 1 expected.txt | cut -d ' ' -f 2)" -gt 5 ] || is "overflows" "$(tail -n 1 expected.txt)" "more than 5"
 for parallel in ddp fsdp; do
@@ -83,7 +83,7 @@ set -- train.precision=fp16 checkpoint.every=0 overwrite=true out=bad
 run 3 run config.yaml "$@" train.loss_scale=1e20
 has err "train.loss_scale: dynamic"
 run 3 run config.yaml "$@" train.loss_scale=1e20 train.nan=skip train.nan_limit=3
-has err "3 steps in a row were left out"
+has err "3 steps in a row were skipped"
 run 3 run config.yaml "$@" 'train.loss_scale={init: 1e20, min: 4e19}'
 has err "the loss scale fell to 2.5e+19, below 4e+19"
 run 2 check config.yaml train.loss_scale=dynamic

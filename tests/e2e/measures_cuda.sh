@@ -18,11 +18,11 @@ truth "phases add up to the step" 'near(sum(d.phases, "seconds_a_step"), d.profi
 truth "operations and the rest add up to the step; what the host does meanwhile is extra" \
     'near(sum(d.ops, "seconds_a_step") - sum(d.ops, "seconds_a_step", "on_host"), d.profile.seconds_a_step)'
 truth "some of the step is idle, most is not" 'd.profile.idle_share > 0 and d.profile.idle_share < 0.5'
-truth "launches" 'd.launches_a_step > 100 and d.launches_a_step == d.device_figures.launches'
-truth "clocks" 'd.device_figures.sm_clock_mean_mhz == 1500 and d.device_figures.dram_clock_min_mhz == 3200 and
-    d.device_figures.sm_clock_limit_mhz == 1980'
-truth "power and what it costs" 'd.device_figures.energy_j == 5 and d.joules_per_token > 0 and d.device_figures.power_mean_w > 0'
-truth "reasons for low clocks" 'd.device_figures.throttled_power_cap_share == 1 and d.device_figures.throttled_hardware_share == 0'
+truth "launches" 'd.launches_a_step > 100 and d.launches_a_step == d.device_stats.launches'
+truth "clocks" 'd.device_stats.sm_clock_mean_mhz == 1500 and d.device_stats.dram_clock_min_mhz == 3200 and
+    d.device_stats.sm_clock_limit_mhz == 1980'
+truth "power and what it costs" 'd.device_stats.energy_j == 5 and d.joules_per_token > 0 and d.device_stats.power_mean_w > 0'
+truth "reasons for low clocks" 'd.device_stats.throttled_power_cap_share == 1 and d.device_stats.throttled_hardware_share == 0'
 truth "the device's pool by kind" 'd.memory.pool_held_peak_bytes >= d.memory.pool_used_peak_bytes and
     d.memory.pool_used_peak_bytes >= d.memory.used_peak_bytes and d.memory.workspace_bytes >= 2^25 and
     d.memory.fragmentation_share < 1'
@@ -30,7 +30,7 @@ truth "the device's pool by kind" 'd.memory.pool_held_peak_bytes >= d.memory.poo
 FAKE_NVML=power,energy LD_LIBRARY_PATH=$NRL_TEST_BUILD/tests/nvml${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
     run 0 bench run.yaml $small --steps 1 --json
 has out '"joules_per_token": null'
-truth "a machine that hides power" 'not d.device_figures.power_mean_w and d.device_figures.sm_clock_mean_mhz == 1500'
+truth "a machine that hides power" 'not d.device_stats.power_mean_w and d.device_stats.sm_clock_mean_mhz == 1500'
 
 FAKE_NVML=init run 0 bench run.yaml $small --steps 1
 has out "launches_a_step"

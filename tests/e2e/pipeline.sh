@@ -45,7 +45,7 @@ ranks 2 two $exact parallel.pipeline=2
 ranks 4 fsdp $exact 'parallel={data: fsdp, pipeline: 2}'
 ranks 3 cached $exact parallel.pipeline=3 'algorithm={name: dpo, reference: cached}'
 
-# adapters: frozen weights have holders too, and stages below the lowest adapter make no backward
+# adapters: frozen weights have owner_stages too, and stages below the lowest adapter make no backward
 config "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-2 >config.yaml
 echo "lora: {rank: 4, alpha: 8, dropout: 0.1}" >>config.yaml
 one lora

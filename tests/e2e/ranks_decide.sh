@@ -40,8 +40,8 @@ LUA
 ranks 3 2 nan.lua train.nan=stop out=stopped
 has err "loss nan"
 ranks 0 2 nan.lua train.nan=skip out=skipped parallel=fsdp
-has err "step 3 left out"
-is "how often it is said" "$(grep -c 'left out' err)" 1
+has err "step 3 omitted"
+is "how often it is said" "$(grep -c 'omitted' err)" 1
 is "records of the run that leaves it out" "$(steps skipped)" 6
 has out finished
 is "ranks that print" "$(grep -c finished out)" 1

@@ -91,7 +91,7 @@ for side in a b; do
     done >$side/pairs.jsonl
 done
 set -- data.train=/proc/self/cwd/pairs.jsonl \
-    'algorithm={name: dpo, check_start: false, reference_model: /proc/self/cwd/reference}'
+    'algorithm={name: dpo, check_initial_loss: false, reference_model: /proc/self/cwd/reference}'
 two 0 "" "$@"
 flip b/reference/model.safetensors 3
 two 2 "cannot start: reference's '" "$@"

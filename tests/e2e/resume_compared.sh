@@ -71,7 +71,7 @@ has err "have no place in this run, the first is weight of 'model.layers.1."
 # ---- what a loss is measured against: the reference's weights, wherever they lie ----
 awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"prompt_input_ids\": [5, " 3 + i "], \"chosen_input_ids\": [7, " 4 + i \
     "], \"rejected_input_ids\": [9, " 5 + i "]}" }' >pairs.jsonl
-pairs="data.train=pairs.jsonl algorithm.name=dpo algorithm.check_start=false"
+pairs="data.train=pairs.jsonl algorithm.name=dpo algorithm.check_initial_loss=false"
 golden same && golden other
 printf 'x' | dd of=other/model.safetensors conv=notrunc bs=1 seek=40000 2>dd
 # shellcheck disable=SC2086

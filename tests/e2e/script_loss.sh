@@ -67,7 +67,7 @@ local function bad(text, loss, weight)
   local ok, found = pcall(nrl.gradcheck, name)
   assert(not ok and found:find(text, 1, true), text .. " / " .. tostring(found))
 end
-bad("expected a sum over blocks", function(b) return -(b:logps() * b:mask()):mean() end)
+bad("expected a sum over examples", function(b) return -(b:logps() * b:mask()):mean() end)
 bad("differences of the loss give", function(b) return (b:logps() * b:logps():detach()):sum() end)
 bad("check.lua:40: a tensor has no elements", function(b)
   local x, sum = b:logps(), 0
@@ -168,7 +168,7 @@ refused("did you mean 'dpo'?", {base = "dpoo"})
 refused("terms: 1, its base has 4", {base = "dpo", terms = 1})
 refused("base: expected a word or a map", {base = {"sft"}})
 refused("found a map without it", {base = {}})
-refused("the base dpo needs whole batches", {base = "dpo", separable = true})
+refused("the base dpo needs whole batches", {base = "dpo", tokenwise = true})
 refused("this loss has no base", {})
 print "all as expected"
 E2

@@ -42,7 +42,7 @@ for c in text:gsub("\27%[%d*m", ""):gsub("^Script started.-\n", ""):gsub("\27%[K
 end
 LUA
 cp train.jsonl eval.jsonl
-golden infinite # one weight of the final norm is infinite: every step is left out, with a warning
+golden infinite # one weight of the final norm is infinite: every step is omitted, with a warning
 at=$(($(wc -c <infinite/model.safetensors) - 4))
 printf '\000\000\200\177' | dd of=infinite/model.safetensors conv=notrunc bs=1 seek=$at 2>dd
 for columns in 80 40; do
@@ -52,7 +52,7 @@ for columns in 80 40; do
     "$nrl" run shows.lua $columns >shown.txt || is "what $columns columns show" $? 0
     is "bars that were drawn, $columns columns" "$(grep -q '%  step' typescript && echo some)" some
     is "lines with a bar, $columns columns" "$(grep -c '%  step\|\[[#-]*\]' shown.txt)" 0
-    for line in 'saved result/checkpoints/step-00000006' 'warning: step 9 left out' 'step  7/12  eval_loss'; do
+    for line in 'saved result/checkpoints/step-00000006' 'warning: step 9 omitted' 'step  7/12  eval_loss'; do
         is "lines with $line, $columns columns" "$(grep -c "^ *$line" shown.txt)" 1
     done
 done

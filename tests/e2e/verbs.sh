@@ -37,7 +37,7 @@ run 0 version
 has out "nrl 0."
 run 0 --version
 run 0 version --json
-has out '"abi": 1'
+has out '"abi": 2'
 run 0 env
 has out "plugin_folders"
 run 0 env --json

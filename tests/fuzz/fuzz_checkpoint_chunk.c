@@ -23,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         used += plane;
     }
     unsigned char *from = malloc(used), *to = malloc(n * (size_t)width); /* exact: a sanitizer sees more */
-    for (size_t i = 0; i < used; i++) from[i] = bytes[2 + i];
+    for (size_t i = 0; i < used; i++)
+        from[i] = bytes[2 + i];
     codec_decode(c, from, sizes, n, width, rotate, to);
     free(from);
     free(to);

@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         arena a = {0};
         file_index index;
         if (index_parse(&a, "rank-00000.nrlc", (const char *)bytes, size, ends[k], &index) == NRL_OK)
-            for (size_t i = 0; i < index.n_entries; i++) check(&index.entries[i], ends[k]);
+            for (size_t i = 0; i < index.n_entries; i++)
+                check(&index.entries[i], ends[k]);
         arena_free(&a);
     }
     return 0;

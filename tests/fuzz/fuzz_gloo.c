@@ -34,15 +34,14 @@ static gloo_group *pair_up(gloo_engine *e)
     return g;
 }
 
-static void start_calls(gloo_group *g, float *in, float *out, nrl_request **requests,
-                        unsigned which)
+static void start_calls(gloo_group *g, float *in, float *out, nrl_request **requests, unsigned which)
 {
     static const call calls[N_CALLS] = {gloo_all_reduce, gloo_broadcast, gloo_all_gather,
                                         gloo_reduce,     gloo_barrier,   gloo_recv};
     for (unsigned i = 0; i < N_CALLS; i++) {
         const nrl_comm_args a = {.size = sizeof a,
                                  .dtype = which & 1 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32,
-                                 .reduce = NRL_SUM_SUM,
+                                 .reduce = NRL_REDUCE_OP_SUM,
                                  .peer = calls[i] == gloo_recv || calls[i] == gloo_broadcast,
                                  .send = in,
                                  .receive = out,

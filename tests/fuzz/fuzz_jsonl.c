@@ -23,10 +23,9 @@ static const tokenizer *byte_tokenizer(void)
         if (!self) c = i <= 0x20 ? 0x100 + i : i == 0xad ? 0x143 : 0x121 + (i - 0x7f);
         buffer_print(&b, "%s\"\\u%04x\": %d", i ? "," : "", (unsigned)c, i);
     }
-    buffer_puts(
-        &b, "}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
-            "\"added_tokens\": [{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
-            "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true}]}");
+    buffer_puts(&b, "}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
+                    "\"added_tokens\": [{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
+                    "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true}]}");
     if (tokenizer_open_memory(test_host(), "bpe", "fuzz", b.text, b.size, &tok) != NRL_OK) abort();
     buffer_free(&b);
     return tok;
@@ -74,8 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      .vocab_size = 258,
                                      .template = template_at(data[0] >> 1 & 3),
                                      .max_length = data[0] & 8 ? 20 : 0,
-                                     .overlong = data[0] >> 4 & 1 ? DATA_OVERLONG_TRUNCATE
-                                                                  : DATA_OVERLONG_DROP,
+                                     .overlong = data[0] >> 4 & 1 ? DATA_OVERLONG_TRUNCATE : DATA_OVERLONG_DROP,
                                      .train_on_all = data[0] & 32};
     data_worker worker = {.encoder.options = &o.encode};
     data_slab *slab = mem_alloc(sizeof *slab);

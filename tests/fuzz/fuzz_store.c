@@ -36,7 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     if (!size) return 0;
     size_t piece = 1 + bytes[0];
     knock(bytes + 1, size - 1, piece);
-    for (int i = 0; i < 2; i++) buffer_add(&s[i].in, valid, sizeof valid);
+    for (int i = 0; i < 2; i++)
+        buffer_add(&s[i].in, valid, sizeof valid);
     for (size_t at = 1, turn = 0; at < size; turn++) {
         size_t n = size - at < piece ? size - at : piece;
         store_session *x = &s[turn % 2];
@@ -50,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     }
     NRL_ASSERT(t.bytes, <=, STORE_TABLE_BYTES);
     NRL_ASSERT(t.n_values, <=, t.n_entries);
-    for (int i = 0; i < 2; i++) store_session_free(&s[i]);
+    for (int i = 0; i < 2; i++)
+        store_session_free(&s[i]);
     store_table_free(&t);
     NRL_ASSERT(t.bytes, ==, 0);
     return 0;

@@ -35,8 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     config_problems problems = {0};
     config_run run;
     nrl_node *root;
-    if (yaml_parse(&a, "fuzz", (const char *)data, size, &root) == NRL_OK &&
-        root->kind == NRL_NODE_MAP) {
+    if (yaml_parse(&a, "fuzz", (const char *)data, size, &root) == NRL_OK && root->kind == NRL_NODE_MAP) {
         write_and_read(&a, root);
         config_substitute(&a, &problems, root, lookup);
         config_fill(&a, &problems, root, &run);

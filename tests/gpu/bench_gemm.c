@@ -27,13 +27,13 @@ static cublasLtHandle_t handle;
 static void *workspace;
 static int comma;
 
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        const int code = (int)(call);                                                              \
-        if (code) {                                                                                \
-            fprintf(stderr, "bench_gemm: %s: error %d\n", #call, code);                            \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define MUST(call)                                                                                                     \
+    do {                                                                                                               \
+        const int code = (int)(call);                                                                                  \
+        if (code) {                                                                                                    \
+            fprintf(stderr, "bench_gemm: %s: error %d\n", #call, code);                                                \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 static void *buffer(size_t bytes)
@@ -45,11 +45,9 @@ static void *buffer(size_t bytes)
 }
 
 /* out[m,n] (columns of m elements) = op(a) op(b); accumulate adds to out, which is f32 then */
-static void product(const char *name, int64_t m, int64_t n, int64_t k, int ta, int tb,
-                    int accumulate)
+static void product(const char *name, int64_t m, int64_t n, int64_t k, int ta, int tb, int accumulate)
 {
-    const cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N,
-                            op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N, op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cudaDataType_t out_type = accumulate ? CUDA_R_32F : CUDA_R_16BF;
     const uint64_t limit = WORKSPACE;
     const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -63,18 +61,15 @@ static void product(const char *name, int64_t m, int64_t n, int64_t k, int ta, i
     MUST(cublasLtMatmulDescCreate(&d, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     MUST(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
     MUST(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
-    MUST(cublasLtMatrixLayoutCreate(&a, CUDA_R_16BF, (uint64_t)(ta ? k : m), (uint64_t)(ta ? m : k),
-                                    ta ? k : m));
-    MUST(cublasLtMatrixLayoutCreate(&b, CUDA_R_16BF, (uint64_t)(tb ? n : k), (uint64_t)(tb ? k : n),
-                                    tb ? n : k));
+    MUST(cublasLtMatrixLayoutCreate(&a, CUDA_R_16BF, (uint64_t)(ta ? k : m), (uint64_t)(ta ? m : k), ta ? k : m));
+    MUST(cublasLtMatrixLayoutCreate(&b, CUDA_R_16BF, (uint64_t)(tb ? n : k), (uint64_t)(tb ? k : n), tb ? n : k));
     MUST(cublasLtMatrixLayoutCreate(&out, out_type, (uint64_t)m, (uint64_t)n, m));
     MUST(cublasLtMatmulPreferenceCreate(&preference));
-    MUST(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                              &limit, sizeof limit));
-    MUST(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme));
-    MUST(cublasLtMatmulAlgoGetHeuristic(handle, d, a, b, out, out, preference, CHOICES, found,
-                                        &count));
+    MUST(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
+                                              sizeof limit));
+    MUST(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme,
+                                              sizeof scheme));
+    MUST(cublasLtMatmulAlgoGetHeuristic(handle, d, a, b, out, out, preference, CHOICES, found, &count));
     void *pa = buffer((size_t)(m * k) * 2), *pb = buffer((size_t)(k * n) * 2),
          *po = buffer((size_t)(m * n) * (accumulate ? 4 : 2));
     MUST(cudaEventCreate(&from));
@@ -88,8 +83,8 @@ static void product(const char *name, int64_t m, int64_t n, int64_t k, int ta, i
             float ms;
             MUST(cudaEventRecord(from, NULL));
             for (int call = 0; call < CALLS; call++)
-                MUST(cublasLtMatmul(handle, d, &alpha, pa, a, pb, b, &beta, po, out, po, out,
-                                    &found[i].algo, workspace, WORKSPACE, NULL));
+                MUST(cublasLtMatmul(handle, d, &alpha, pa, a, pb, b, &beta, po, out, po, out, &found[i].algo, workspace,
+                                    WORKSPACE, NULL));
             MUST(cudaEventRecord(to, NULL));
             MUST(cudaEventSynchronize(to));
             MUST(cudaEventElapsedTime(&ms, from, to));
@@ -102,8 +97,8 @@ static void product(const char *name, int64_t m, int64_t n, int64_t k, int ta, i
     printf("%s\n  {\"op\": \"%s\", \"shape\": \"%lldx%lldx%lld\", \"choices\": %d, \"first_us\": "
            "%.1f, \"best_us\": %.1f, "
            "\"best_is\": %d, \"first_tflops\": %.1f, \"best_tflops\": %.1f}",
-           comma++ ? "," : "", name, (long long)n, (long long)m, (long long)k, count, first * 1e3,
-           best * 1e3, best_at, first > 0 ? gflop / first : 0, best_at >= 0 ? gflop / best : 0);
+           comma++ ? "," : "", name, (long long)n, (long long)m, (long long)k, count, first * 1e3, best * 1e3, best_at,
+           first > 0 ? gflop / first : 0, best_at >= 0 ? gflop / best : 0);
     MUST(cudaFree(pa));
     MUST(cudaFree(pb));
     MUST(cudaFree(po));

@@ -3,7 +3,7 @@
  * elements that are picked at random: check_shapes FILE.so SCALE [option=value ...] [--
  * option=value ...]
  *
- * SCALE is tiny (a rehearsal on any machine), 1b or 8b (Llama 3.2 and 3.1, 8,192 tokens, a
+ * SCALE is tiny (a dry run on any machine), 1b or 8b (Llama 3.2 and 3.1, 8,192 tokens, a
  * vocabulary of 128,256, and buffers of more than 2^31 elements). Options after `--` open the
  * backend a second time: attention of both is then compared element by element. Prints a line an
  * operation and exits 1 if one is off. `nrl plugins test` checks the same operations at small
@@ -25,8 +25,7 @@ enum { PERIOD = 1000003, SAMPLES = 64 };
 
 typedef struct {
     const char *name;
-    int64_t tokens, width, inner, vocabulary, heads, kv_heads, head_width,
-        huge; /* huge: elements of a buffer */
+    int64_t tokens, width, inner, vocabulary, heads, kv_heads, head_width, huge; /* huge: elements of a buffer */
 } shapes;
 
 static const shapes all_shapes[] = {
@@ -105,11 +104,8 @@ static void *allocate(const device *d, int64_t n, uint32_t dtype)
 
 static buffer empty(const device *d, uint32_t dtype, int64_t rows, int64_t cols)
 {
-    return (buffer){.mat = {.data = allocate(d, rows * cols, dtype),
-                            .dtype = dtype,
-                            .rows = rows,
-                            .cols = cols,
-                            .stride = cols}};
+    return (buffer){
+        .mat = {.data = allocate(d, rows * cols, dtype), .dtype = dtype, .rows = rows, .cols = cols, .stride = cols}};
 }
 
 /* The first period comes from the host, the rest is doubled on the device. */
@@ -124,16 +120,15 @@ static buffer filled(const device *d, uint32_t dtype, int64_t rows, int64_t cols
     for (int64_t i = 0; i < first; i++) {
         const float x = block[((uint64_t)i + seed) % PERIOD];
         const uint16_t low = to_bf16(x);
-        memcpy(host + (size_t)i * size,
-               dtype == NRL_DTYPE_F32 ? (const void *)&x : (const void *)&low, size);
+        memcpy(host + (size_t)i * size, dtype == NRL_DTYPE_F32 ? (const void *)&x : (const void *)&low, size);
     }
     must(d->table->copy(d->self, NULL, b.mat.data, host, (size_t)first * size, NRL_COPY_TO_DEVICE));
     if (d->table->stream_wait) must(d->table->stream_wait(d->self, NULL));
     free(host);
     for (int64_t done = first; done < n;) {
         const int64_t more = done < n - done ? done : n - done; /* done is a multiple of PERIOD */
-        must(d->table->copy(d->self, NULL, (char *)b.mat.data + (size_t)done * size, b.mat.data,
-                            (size_t)more * size, NRL_COPY_ON_DEVICE));
+        must(d->table->copy(d->self, NULL, (char *)b.mat.data + (size_t)done * size, b.mat.data, (size_t)more * size,
+                            NRL_COPY_ON_DEVICE));
         done += more;
     }
     return b;
@@ -150,8 +145,7 @@ static void fetch(const device *d, const nrl_mat *m, int64_t r, int64_t c, int64
     const size_t size = nrl_dtype_size(m->dtype);
     char *host = malloc((size_t)n * size);
     if (!host) exit(1);
-    must(d->table->copy(d->self, NULL, host,
-                        (const char *)m->data + (size_t)(r * m->stride + c) * size,
+    must(d->table->copy(d->self, NULL, host, (const char *)m->data + (size_t)(r * m->stride + c) * size,
                         (size_t)n * size, NRL_COPY_TO_HOST));
     if (d->table->stream_wait) must(d->table->stream_wait(d->self, NULL));
     for (int64_t i = 0; i < n; i++)
@@ -169,7 +163,7 @@ static double element(const device *d, const nrl_mat *m, int64_t r, int64_t c)
     return value;
 }
 
-/* ---- verdicts ---- */
+/* ---- failure_causes ---- */
 
 typedef struct {
     const char *name;
@@ -191,29 +185,27 @@ static void compare(check *k, uint32_t dtype, double got, double want, double sc
 static void verdict(const check *k)
 {
     const int bad = !(k->worst <= 1);
-    printf("%-6s %-28s %" PRId64 " elements, the worst at %.2f of what rounding allows\n",
-           bad ? "FAILED" : "ok", k->name, k->n, k->worst);
+    printf("%-6s %-28s %" PRId64 " elements, the worst at %.2f of what rounding allows\n", bad ? "FAILED" : "ok",
+           k->name, k->n, k->worst);
     failed |= bad;
 }
 
 /* ---- products ---- */
 
-static double product(const buffer *a, bool ta, const buffer *b, bool tb, int64_t r, int64_t c,
-                      int64_t depth, double *scale)
+static double product(const buffer *a, bool ta, const buffer *b, bool tb, int64_t r, int64_t c, int64_t depth,
+                      double *scale)
 {
     double sum = 0;
     *scale = 0;
     for (int64_t k = 0; k < depth; k++) {
-        const double x =
-            (ta ? input(a, k, r) : input(a, r, k)) * (tb ? input(b, c, k) : input(b, k, c));
+        const double x = (ta ? input(a, k, r) : input(a, r, k)) * (tb ? input(b, c, k) : input(b, k, c));
         sum += x;
         *scale += fabs(x);
     }
     return sum;
 }
 
-static void gemm(const device *d, const char *name, const buffer *a, bool ta, const buffer *b,
-                 bool tb, uint32_t out)
+static void gemm(const device *d, const char *name, const buffer *a, bool ta, const buffer *b, bool tb, uint32_t out)
 {
     const int64_t rows = ta ? a->mat.cols : a->mat.rows, depth = ta ? a->mat.rows : a->mat.cols;
     const int64_t cols = tb ? b->mat.rows : b->mat.cols;
@@ -221,7 +213,7 @@ static void gemm(const device *d, const char *name, const buffer *a, bool ta, co
     const nrl_gemm_args args = {.size = sizeof args,
                                 .transpose_a = ta,
                                 .transpose_b = tb,
-                                .fresh = true,
+                                .overwrite = true,
                                 .a = a->mat,
                                 .b = b->mat,
                                 .c = c.mat,
@@ -259,21 +251,14 @@ static void products(const device *d, const shapes *s)
 static void norms(const device *d, const shapes *s, uint32_t dtype)
 {
     const buffer x = filled(d, dtype, s->tokens, s->width, 7), w = filled(d, dtype, 1, s->width, 8);
-    const buffer dy = filled(d, dtype, s->tokens, s->width, 9),
-                 y = empty(d, dtype, s->tokens, s->width);
-    const buffer dx = empty(d, dtype, s->tokens, s->width),
-                 dw = empty(d, NRL_DTYPE_F32, 1, s->width);
+    const buffer dy = filled(d, dtype, s->tokens, s->width, 9), y = empty(d, dtype, s->tokens, s->width);
+    const buffer dx = empty(d, dtype, s->tokens, s->width), dw = empty(d, NRL_DTYPE_F32, 1, s->width);
     const buffer rstd = empty(d, NRL_DTYPE_F32, 1, s->tokens);
-    const nrl_norm_args args = {.size = sizeof args,
-                                .rms = true,
-                                .x = x.mat,
-                                .weight = w.mat,
-                                .y = y.mat,
-                                .rstd = rstd.mat,
-                                .eps = 1e-5};
+    const nrl_norm_args args = {
+        .size = sizeof args, .rms = true, .x = x.mat, .weight = w.mat, .y = y.mat, .rstd = rstd.mat, .eps = 1e-5};
     const nrl_norm_grad_args grad = {.size = sizeof grad,
                                      .rms = true,
-                                     .fresh_weight = true,
+                                     .overwrite_weight = true,
                                      .x = x.mat,
                                      .weight = w.mat,
                                      .rstd = rstd.mat,
@@ -291,13 +276,10 @@ static void norms(const device *d, const shapes *s, uint32_t dtype)
         scales[r] = 1 / sqrt(sum / (double)s->width + 1e-5);
     }
     check forward = {.name = dtype == NRL_DTYPE_F32 ? "rms_norm f32" : "rms_norm bf16"};
-    check backward = {.name = dtype == NRL_DTYPE_F32 ? "rms_norm_grad dx f32"
-                                                     : "rms_norm_grad dx bf16"};
-    check weights = {.name = dtype == NRL_DTYPE_F32 ? "rms_norm_grad dweight f32"
-                                                    : "rms_norm_grad dweight bf16"};
+    check backward = {.name = dtype == NRL_DTYPE_F32 ? "rms_norm_grad dx f32" : "rms_norm_grad dx bf16"};
+    check weights = {.name = dtype == NRL_DTYPE_F32 ? "rms_norm_grad dweight f32" : "rms_norm_grad dweight bf16"};
     for (int i = 0; i < SAMPLES; i++) {
-        const int64_t r = i ? pick(s->tokens) : s->tokens - 1,
-                      c = i ? pick(s->width) : s->width - 1;
+        const int64_t r = i ? pick(s->tokens) : s->tokens - 1, c = i ? pick(s->width) : s->width - 1;
         double dot = 0, size = 0, sum = 0, total = 0;
         for (int64_t j = 0; j < s->width; j++) {
             const double term = input(&dy, r, j) * input(&w, 0, j) * input(&x, r, j) * scales[r];
@@ -307,8 +289,7 @@ static void norms(const device *d, const shapes *s, uint32_t dtype)
         const double n = (double)s->width, hat = input(&x, r, c) * scales[r];
         const double want = scales[r] * (input(&dy, r, c) * input(&w, 0, c) - hat * dot / n);
         compare(&forward, dtype, element(d, &y.mat, r, c), hat * input(&w, 0, c), fabs(hat), 4);
-        compare(&backward, dtype, element(d, &dx.mat, r, c), want,
-                scales[r] * (1 + fabs(hat) * size / n), n);
+        compare(&backward, dtype, element(d, &dx.mat, r, c), want, scales[r] * (1 + fabs(hat) * size / n), n);
         for (int64_t t = 0; t < s->tokens; t++) {
             const double term = input(&dy, t, c) * input(&x, t, c) * scales[t];
             sum += term;
@@ -326,16 +307,14 @@ static void head(const device *d, const shapes *s)
 {
     const buffer z = filled(d, NRL_DTYPE_F32, s->tokens, s->vocabulary, 10),
                  dz = empty(d, NRL_DTYPE_BF16, s->tokens, s->vocabulary);
-    const buffer logp = empty(d, NRL_DTYPE_F32, 1, s->tokens),
-                 lse = empty(d, NRL_DTYPE_F32, 1, s->tokens);
+    const buffer logp = empty(d, NRL_DTYPE_F32, 1, s->tokens), lse = empty(d, NRL_DTYPE_F32, 1, s->tokens);
     const buffer g = filled(d, NRL_DTYPE_F32, 1, s->tokens, 11);
     int32_t *target = malloc((size_t)s->tokens * sizeof *target);
     if (!target) exit(1);
     for (int64_t r = 0; r < s->tokens; r++)
         target[r] = (int32_t)pick(s->vocabulary);
     const buffer on_device = empty(d, NRL_DTYPE_F32, 1, s->tokens); /* as many bytes */
-    must(d->table->copy(d->self, NULL, on_device.mat.data, target, (size_t)s->tokens * 4,
-                        NRL_COPY_TO_DEVICE));
+    must(d->table->copy(d->self, NULL, on_device.mat.data, target, (size_t)s->tokens * 4, NRL_COPY_TO_DEVICE));
     const nrl_head_args args = {.size = sizeof args,
                                 .logits = z.mat,
                                 .target = on_device.mat.data,
@@ -353,14 +332,12 @@ static void head(const device *d, const shapes *s)
     must(d->table->ops->head_grad(d->self, NULL, &grad));
     check forward = {.name = "head logp"}, backward = {.name = "head_grad"};
     for (int i = 0; i < SAMPLES; i++) {
-        const int64_t r = i ? pick(s->tokens) : s->tokens - 1,
-                      c = i % 2 ? target[r] : pick(s->vocabulary);
+        const int64_t r = i ? pick(s->tokens) : s->tokens - 1, c = i % 2 ? target[r] : pick(s->vocabulary);
         double sum = 0;
         for (int64_t v = 0; v < s->vocabulary; v++)
             sum += exp(input(&z, r, v));
         const double want = input(&z, r, target[r]) - log(sum), p = exp(input(&z, r, c)) / sum;
-        compare(&forward, NRL_DTYPE_F32, element(d, &logp.mat, 0, r), want, fabs(want) + 1,
-                (double)s->vocabulary);
+        compare(&forward, NRL_DTYPE_F32, element(d, &logp.mat, 0, r), want, fabs(want) + 1, (double)s->vocabulary);
         const double slope = input(&g, 0, r) * ((c == target[r] ? 1 : 0) - p);
         compare(&backward, NRL_DTYPE_BF16, element(d, &dz.mat, r, c), slope, fabs(slope), 64);
     }
@@ -381,15 +358,10 @@ static void embedding(const device *d, const shapes *s)
     if (!index) exit(1);
     for (int64_t t = 0; t < s->tokens; t++)
         index[t] = (int32_t)(t % 3 ? pick(s->vocabulary) : s->vocabulary - 1);
-    must(d->table->copy(d->self, NULL, on_device.mat.data, index, (size_t)s->tokens * 4,
-                        NRL_COPY_TO_DEVICE));
-    const nrl_gather_args args = {
-        .size = sizeof args, .x = e.mat, .y = y.mat, .index = on_device.mat.data};
-    const nrl_scatter_args grad = {.size = sizeof grad,
-                                   .fresh = true,
-                                   .dy = dy.mat,
-                                   .dx = de.mat,
-                                   .index = on_device.mat.data};
+    must(d->table->copy(d->self, NULL, on_device.mat.data, index, (size_t)s->tokens * 4, NRL_COPY_TO_DEVICE));
+    const nrl_gather_args args = {.size = sizeof args, .x = e.mat, .y = y.mat, .index = on_device.mat.data};
+    const nrl_scatter_args grad = {
+        .size = sizeof grad, .overwrite = true, .dy = dy.mat, .dx = de.mat, .index = on_device.mat.data};
     must(d->table->ops->gather(d->self, NULL, &args));
     must(d->table->ops->scatter(d->self, NULL, &grad));
     check forward = {.name = "gather"}, backward = {.name = "scatter"};
@@ -399,8 +371,7 @@ static void embedding(const device *d, const shapes *s)
         compare(&forward, NRL_DTYPE_BF16, element(d, &y.mat, t, c), input(&e, row, c), 0, 0);
         for (int64_t j = 0; j < s->tokens; j++)
             if (index[j] == row) sum += input(&dy, j, c), total += fabs(input(&dy, j, c));
-        compare(&backward, NRL_DTYPE_F32, element(d, &de.mat, row, c), sum, total,
-                (double)s->tokens);
+        compare(&backward, NRL_DTYPE_F32, element(d, &de.mat, row, c), sum, total, (double)s->tokens);
     }
     verdict(&forward), verdict(&backward);
     free(index);
@@ -418,8 +389,7 @@ typedef struct {
 
 static void attention_run(const device *d, const shapes *s, attention *a)
 {
-    const int64_t t = s->tokens, wide = s->heads * s->head_width,
-                  narrow = s->kv_heads * s->head_width;
+    const int64_t t = s->tokens, wide = s->heads * s->head_width, narrow = s->kv_heads * s->head_width;
     const uint32_t b = NRL_DTYPE_BF16;
     *a = (attention){.q = filled(d, b, t, wide, 14),
                      .k = filled(d, b, t, narrow, 15),
@@ -458,8 +428,7 @@ static void attention_run(const device *d, const shapes *s, attention *a)
 
 static void attention_drop(const device *d, const attention *a)
 {
-    const buffer *const all[] = {&a->q,   &a->k,  &a->v,  &a->dy, &a->y,
-                                 &a->lse, &a->dq, &a->dk, &a->dv};
+    const buffer *const all[] = {&a->q, &a->k, &a->v, &a->dy, &a->y, &a->lse, &a->dq, &a->dk, &a->dv};
     for (int i = 0; i < 9; i++)
         drop(d, all[i]);
     d->table->free(d->self, a->device_cu);
@@ -467,8 +436,8 @@ static void attention_drop(const device *d, const attention *a)
 
 /* Probabilities p[j] of query t of head h over the keys from `first` on, and dp[j] = dy . v[j]; sum
  * of p dp returned. */
-static double attention_row(const shapes *s, const attention *a, int64_t h, int64_t t,
-                            int64_t first, double *p, double *dp)
+static double attention_row(const shapes *s, const attention *a, int64_t h, int64_t t, int64_t first, double *p,
+                            double *dp)
 {
     const int64_t width = s->head_width, g = h / (s->heads / s->kv_heads);
     double sum = 0, dot = 0;
@@ -521,29 +490,23 @@ static void attention_check(const device *d, const shapes *s)
                       fabs(input(&a.k, j, g * width + c));
         }
         compare(&y, NRL_DTYPE_BF16, element(d, &a.y.mat, t, h * width + c), sum, total * 0x1p15, 0);
-        compare(&dq, NRL_DTYPE_BF16, element(d, &a.dq.mat, t, h * width + c), slope,
-                slopes * 0x1p15, 0);
+        compare(&dq, NRL_DTYPE_BF16, element(d, &a.dq.mat, t, h * width + c), slope, slopes * 0x1p15, 0);
     }
-    for (int i = 0; i < SAMPLES / 16;
-         i++) { /* a key is seen by the queries behind it in its segment */
+    for (int i = 0; i < SAMPLES / 16; i++) { /* a key is seen by the queries behind it in its segment */
         const int64_t last = i ? s->tokens : a.cu[1], reach = s->tokens < 256 ? s->tokens : 256;
         const int64_t j = (last < reach ? 0 : last - reach) + pick(last < reach ? last : reach),
                       first = segment_first(&a, j), g = pick(s->kv_heads), c = pick(width);
         double sum = 0, total = 0, slope = 0, slopes = 0;
         for (int64_t t = j; t < s->tokens && segment_first(&a, t) == first; t++)
             for (int64_t h = g * group; h < (g + 1) * group; h++) {
-                const double dot = attention_row(s, &a, h, t, first, p, dp), one = p[j - first],
-                             x = dp[j - first];
+                const double dot = attention_row(s, &a, h, t, first, p, dp), one = p[j - first], x = dp[j - first];
                 sum += one * input(&a.dy, t, h * width + c);
                 total += fabs(one * input(&a.dy, t, h * width + c));
                 slope += one * (x - dot) * a.args.forward.scale * input(&a.q, t, h * width + c);
-                slopes += one * (fabs(x) + fabs(dot)) * a.args.forward.scale *
-                          fabs(input(&a.q, t, h * width + c));
+                slopes += one * (fabs(x) + fabs(dot)) * a.args.forward.scale * fabs(input(&a.q, t, h * width + c));
             }
-        compare(&dv, NRL_DTYPE_BF16, element(d, &a.dv.mat, j, g * width + c), sum, total * 0x1p15,
-                0);
-        compare(&dk, NRL_DTYPE_BF16, element(d, &a.dk.mat, j, g * width + c), slope,
-                slopes * 0x1p15, 0);
+        compare(&dv, NRL_DTYPE_BF16, element(d, &a.dv.mat, j, g * width + c), sum, total * 0x1p15, 0);
+        compare(&dk, NRL_DTYPE_BF16, element(d, &a.dk.mat, j, g * width + c), slope, slopes * 0x1p15, 0);
     }
     verdict(&y), verdict(&dq), verdict(&dk), verdict(&dv);
     free(p), free(dp);
@@ -576,10 +539,8 @@ static void beside(const device *d, const device *other, const shapes *s)
             fetch(other, pairs[i].two, t, 0, n, two);
             for (int64_t c = 0; c < n; c++)
                 size += one[c] * one[c] / (double)n;
-            for (int64_t c = 0; c < n;
-                 c++) /* both round probabilities to bf16, each in its own way */
-                compare(&k, NRL_DTYPE_BF16, one[c], two[c], (sqrt(size) + fabs(two[c])) * 0x1p15,
-                        0);
+            for (int64_t c = 0; c < n; c++) /* both round probabilities to bf16, each in its own way */
+                compare(&k, NRL_DTYPE_BF16, one[c], two[c], (sqrt(size) + fabs(two[c])) * 0x1p15, 0);
         }
         verdict(&k);
         free(one), free(two);
@@ -592,8 +553,7 @@ static void beside(const device *d, const device *other, const shapes *s)
 
 static void huge(const device *d, const shapes *s)
 {
-    const buffer x = filled(d, NRL_DTYPE_BF16, 1, s->huge, 18),
-                 wide = empty(d, NRL_DTYPE_F32, 1, s->huge);
+    const buffer x = filled(d, NRL_DTYPE_BF16, 1, s->huge, 18), wide = empty(d, NRL_DTYPE_F32, 1, s->huge);
     const nrl_copy_args copy = {.size = sizeof copy, .x = x.mat, .y = wide.mat, .alpha = 2};
     must(d->table->ops->copy(d->self, NULL, &copy));
     check k = {.name = "copy of a huge buffer"}, u = {.name = "unary on a huge buffer"},
@@ -603,18 +563,15 @@ static void huge(const device *d, const shapes *s)
         compare(&k, NRL_DTYPE_F32, element(d, &wide.mat, 0, c), 2 * input(&x, 0, c), 0, 0);
     }
     verdict(&k);
-    const nrl_unary_args unary = {
-        .size = sizeof unary, .op = NRL_UNARY_SQUARE, .x = wide.mat, .y = wide.mat};
+    const nrl_unary_args unary = {.size = sizeof unary, .op = NRL_UNARY_SQUARE, .x = wide.mat, .y = wide.mat};
     must(d->table->ops->unary(d->self, NULL, &unary));
     for (int i = 0; i < SAMPLES; i++) {
         const int64_t c = i < 2 ? s->huge - 1 - i : pick(s->huge);
-        compare(&u, NRL_DTYPE_F32, element(d, &wide.mat, 0, c),
-                4 * input(&x, 0, c) * input(&x, 0, c), 0, 0);
+        compare(&u, NRL_DTYPE_F32, element(d, &wide.mat, 0, c), 4 * input(&x, 0, c) * input(&x, 0, c), 0, 0);
     }
     verdict(&u);
     double *out = allocate(d, 2, NRL_DTYPE_F32), got, sum = 0, rest = 0;
-    const nrl_square_sum_args square = {
-        .size = sizeof square, .fresh = true, .x = x.mat, .out = out};
+    const nrl_square_sum_args square = {.size = sizeof square, .overwrite = true, .x = x.mat, .out = out};
     must(d->table->ops->square_sum(d->self, NULL, &square));
     must(d->table->copy(d->self, NULL, &got, out, sizeof got, NRL_COPY_TO_HOST));
     if (d->table->stream_wait) must(d->table->stream_wait(d->self, NULL));
@@ -636,8 +593,7 @@ static void update(const device *d, const shapes *s)
     const buffer w = filled(d, NRL_DTYPE_F32, 1, n, 19), g = filled(d, NRL_DTYPE_F32, 1, n, 20),
                  m = filled(d, NRL_DTYPE_F32, 1, n, 21), low = empty(d, NRL_DTYPE_BF16, 1, n);
     const buffer v = filled(d, NRL_DTYPE_F32, 1, n, 22);
-    const nrl_unary_args positive = {
-        .size = sizeof positive, .op = NRL_UNARY_SQUARE, .x = v.mat, .y = v.mat};
+    const nrl_unary_args positive = {.size = sizeof positive, .op = NRL_UNARY_SQUARE, .x = v.mat, .y = v.mat};
     must(d->table->ops->unary(d->self, NULL, &positive));
     const nrl_adamw_args args = {.size = sizeof args,
                                  .master = w.mat,
@@ -658,10 +614,8 @@ static void update(const device *d, const shapes *s)
     for (int i = 0; i < SAMPLES; i++) {
         const int64_t c = i ? pick(n) : n - 1;
         const double grad = 0.5 * input(&g, 0, c), m1 = 0.9 * input(&m, 0, c) + 0.1 * grad;
-        const double v1 = 0.95 * input(&v, 0, c) * input(&v, 0, c) + 0.05 * grad * grad,
-                     old = input(&w, 0, c);
-        const double step = 1e-2 * (m1 / 0.1) / (sqrt(v1 / 0.05) + 1e-8),
-                     want = old - 1e-3 * old - step;
+        const double v1 = 0.95 * input(&v, 0, c) * input(&v, 0, c) + 0.05 * grad * grad, old = input(&w, 0, c);
+        const double step = 1e-2 * (m1 / 0.1) / (sqrt(v1 / 0.05) + 1e-8), want = old - 1e-3 * old - step;
         compare(&k, NRL_DTYPE_F32, element(d, &w.mat, 0, c), want, fabs(old) + fabs(step), 16);
     }
     verdict(&k);
@@ -693,9 +647,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; entry && i < sizeof all_shapes / sizeof *all_shapes; i++)
         if (!strcmp(all_shapes[i].name, argv[2])) s = &all_shapes[i];
     if (!s || entry()->kind != NRL_KIND_BACKEND) {
-        fprintf(
-            stderr,
-            "usage: check_shapes BACKEND.so tiny|1b|8b [option=value ...] [-- option=value ...]\n");
+        fprintf(stderr, "usage: check_shapes BACKEND.so tiny|1b|8b [option=value ...] [-- option=value ...]\n");
         return 2;
     }
     const nrl_backend *table = (const nrl_backend *)(const void *)entry();

@@ -17,7 +17,7 @@ enum { WAIT_SECONDS = 30 };
 
 typedef struct {
     const nrl_collective *table;
-    void *self, *in, *out; /* in and out: the buffers of the call at hand */
+    void *self, *in, *out; /* in and out: the buffers of the current call */
     int rank, world;
     int wrong;
 } rank_state;
@@ -33,10 +33,10 @@ static uint32_t dtype_of(const op *o)
 
 static uint32_t sum_of(const op *o)
 {
-    return !strcmp(o->reduce, "max")       ? NRL_SUM_MAX
-           : !strcmp(o->reduce, "min")     ? NRL_SUM_MIN
-           : !strcmp(o->reduce, "product") ? NRL_SUM_PRODUCT
-                                           : NRL_SUM_SUM;
+    return !strcmp(o->reduce, "max")       ? NRL_REDUCE_OP_MAX
+           : !strcmp(o->reduce, "min")     ? NRL_REDUCE_OP_MIN
+           : !strcmp(o->reduce, "product") ? NRL_REDUCE_OP_PRODUCT
+                                           : NRL_REDUCE_OP_SUM;
 }
 
 static nrl_status finish(rank_state *s, starter start, const nrl_comm_args *a)
@@ -60,8 +60,7 @@ static nrl_status sums(rank_state *s, const op *o, nrl_comm_args a)
     if (op_is(o, "reduce")) {
         if (s->rank != o->peer) a.receive = NULL;
         NRL_TRY(finish(s, s->table->reduce, &a));
-        if (s->rank == o->peer)
-            s->wrong += op_expect_sum(o, s->rank, s->world, s->out, 0, o->count);
+        if (s->rank == o->peer) s->wrong += op_expect_sum(o, s->rank, s->world, s->out, 0, o->count);
         return NRL_OK;
     }
     a.peer = 0;
@@ -208,18 +207,13 @@ static const struct {
 
 static nrl_status run_op(rank_state *s, const op *o)
 {
-    nrl_comm_args a = {.size = sizeof a,
-                       .dtype = dtype_of(o),
-                       .reduce = sum_of(o),
-                       .peer = o->peer,
-                       .count = o->count};
+    nrl_comm_args a = {.size = sizeof a, .dtype = dtype_of(o), .reduce = sum_of(o), .peer = o->peer, .count = o->count};
     nrl_status st = NRL_OK;
     if (op_is(o, "barrier")) {
         a = (nrl_comm_args){.size = sizeof a};
         return finish(s, s->table->barrier, &a);
     }
-    if (a.dtype == NRL_DTYPE_NONE || o->peer < 0)
-        return nrl_fail(NRL_ERR_CONFIG, "a line of the list");
+    if (a.dtype == NRL_DTYPE_NONE || o->peer < 0) return nrl_fail(NRL_ERR_CONFIG, "a line of the list");
     size_t most = (size_t)(o->count + 7L * s->world) * (size_t)s->world * op_width(o) + 8;
     if (op_is(o, "time")) most = (size_t)o->count * op_width(o) + 8;
     s->in = mem_alloc(most);
@@ -239,8 +233,7 @@ static nrl_status run_list(rank_state *s, const char *path)
     if (!f) return nrl_fail(NRL_ERR_IO, "%s cannot be read", path);
     while (st == NRL_OK && op_read(f, &o)) {
         st = run_op(s, &o);
-        if (st != NRL_OK)
-            nrl_note("%s %s %s %ld, peer %d", o.name, o.dtype, o.reduce, o.count, o.peer);
+        if (st != NRL_OK) nrl_add_context("%s %s %s %ld, peer %d", o.name, o.dtype, o.reduce, o.count, o.peer);
     }
     fclose(f);
     return st;
@@ -296,8 +289,7 @@ static nrl_status open_store(stores *s, const char *where)
     return store_open_prefix(s->store, TORCH_PREFIX, NULL, NULL, &s->prefixed);
 }
 
-static nrl_status open_plugin(arena *a, plugin_host *host, int n_words, char **words,
-                              const plugin **p, void **options)
+static nrl_status open_plugin(arena *a, plugin_host *host, int n_words, char **words, const plugin **p, void **options)
 {
     config_problems problems = {0};
     nrl_node *map = node_new(a, NRL_NODE_MAP);
@@ -319,8 +311,7 @@ static nrl_status run(rank_state *s, char **argv, int n_words, char **words)
     NRL_TRY(open_plugin(&a, host, n_words, words, &p, &options));
     NRL_TRY(open_store(&st, argv[3]));
     s->table = (const void *)p->table;
-    NRL_TRY(s->table->open(options, st.prefixed ? st.prefixed : st.store, s->rank, s->world,
-                           WAIT_SECONDS, &s->self));
+    NRL_TRY(s->table->open(options, st.prefixed ? st.prefixed : st.store, s->rank, s->world, WAIT_SECONDS, &s->self));
     nrl_status status = run_list(s, argv[4]);
     if (status != NRL_OK) s->table->abort(s->self);
     s->table->close(s->self);

@@ -23,9 +23,7 @@ static inline int op_read(FILE *f, op *o)
 {
     char line[200];
     while (fgets(line, sizeof line, f))
-        if (sscanf(line, "%23s %7s %7s %ld %d", o->name, o->dtype, o->reduce, &o->count,
-                   &o->peer) == 5 &&
-            *line != '#')
+        if (sscanf(line, "%23s %7s %7s %ld %d", o->name, o->dtype, o->reduce, &o->count, &o->peer) == 5 && *line != '#')
             return 1;
     return 0;
 }
@@ -83,10 +81,8 @@ static inline void op_put(const op *o, void *data, long i, double value)
     memcpy(&bits, &f, sizeof bits);
     if (!strcmp(o->dtype, "f32")) ((float *)data)[i] = f;
     if (!strcmp(o->dtype, "f64")) ((double *)data)[i] = value;
-    if (!strcmp(o->dtype, "bf16"))
-        ((uint16_t *)data)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    if (!strcmp(o->dtype, "f16"))
-        ((uint16_t *)data)[i] = (uint16_t)(value > 0 ? (bits - 0x38000000u) >> 13 : 0);
+    if (!strcmp(o->dtype, "bf16")) ((uint16_t *)data)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    if (!strcmp(o->dtype, "f16")) ((uint16_t *)data)[i] = (uint16_t)(value > 0 ? (bits - 0x38000000u) >> 13 : 0);
     if (!strcmp(o->dtype, "i32")) ((int32_t *)data)[i] = (int32_t)value;
     if (!strcmp(o->dtype, "i64")) ((int64_t *)data)[i] = (int64_t)value;
     if (!strcmp(o->dtype, "u8")) ((uint8_t *)data)[i] = (uint8_t)value;
@@ -131,14 +127,13 @@ static inline double op_sum(const op *o, int ranks, long i)
 
 static inline int op_wrong(const op *o, int rank, long i, double found, double expected)
 {
-    printf("rank %d: %s %s %s %ld, peer %d: element %ld is %g, expected %g\n", rank, o->name,
-           o->dtype, o->reduce, o->count, o->peer, i, found, expected);
+    printf("rank %d: %s %s %s %ld, peer %d: element %ld is %g, expected %g\n", rank, o->name, o->dtype, o->reduce,
+           o->count, o->peer, i, found, expected);
     return 1;
 }
 
 /* data[at + i] is what rank `from` has at first + i; 1 = no. */
-static inline int op_expect(const op *o, int rank, const void *data, long at, long n, int from,
-                            long first)
+static inline int op_expect(const op *o, int rank, const void *data, long at, long n, int from, long first)
 {
     for (long i = 0; i < n; i++)
         if (op_get(o, data, at + i) != op_value(from, first + i))
@@ -146,8 +141,7 @@ static inline int op_expect(const op *o, int rank, const void *data, long at, lo
     return 0;
 }
 
-static inline int op_expect_sum(const op *o, int rank, int ranks, const void *data, long first,
-                                long n)
+static inline int op_expect_sum(const op *o, int rank, int ranks, const void *data, long first, long n)
 {
     for (long i = 0; i < n; i++)
         if (op_get(o, data, i) != op_sum(o, ranks, first + i))

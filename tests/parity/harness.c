@@ -7,7 +7,7 @@
 
 enum { MAX_GOLDEN = 64 << 20 };
 
-/* ---- the loss: sum of -log p over scored rows ---- */
+/* ---- the loss: sum of -log p over target positions ---- */
 
 static nrl_status nll(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
 {
@@ -43,8 +43,7 @@ static void open_backend(parity *p)
     const plugin *backend;
     void *options;
     p->host = plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
-    plugin_instance(p->host, &p->a, &problems, NRL_KIND_BACKEND, "backend", &c, NULL, &backend,
-                    &options);
+    plugin_instance(p->host, &p->a, &problems, NRL_KIND_BACKEND, "backend", &c, NULL, &backend, &options);
     ASSERT_OK(problems_report(&problems));
     ASSERT_OK(device_open((const nrl_backend *)backend->table, options, 0, &p->dev));
     ASSERT_OK(ctx_create(&p->dev, &p->ctx));
@@ -76,7 +75,7 @@ static void open_model(parity *p, const char *config_name, nrl_dtype dtype)
 
 static void open_walk(parity *p)
 {
-    p->loss = (nrl_algorithm){.needs = needs, .n_terms = 1, .separable = true, .loss = nll};
+    p->loss = (nrl_algorithm){.needs = needs, .n_terms = 1, .tokenwise = true, .loss = nll};
     p->loss.plugin.name = "nll";
     p->walk = (work){.ctx = p->ctx, .policy = p->m, .algorithm = &p->loss};
     p->walk.recompute = arena_alloc(&p->a, (size_t)p->m->n_units * sizeof(bool));
@@ -91,8 +90,7 @@ static void open_all(parity *p, const char *dir, const char *config, nrl_dtype d
     open_model(p, config, dtype);
     open_walk(p);
     nrl_node *golden;
-    if (json_read_file(&p->a, arena_printf(&p->a, "%s/golden.json", dir), MAX_GOLDEN, &golden) ==
-        NRL_OK)
+    if (json_read_file(&p->a, arena_printf(&p->a, "%s/golden.json", dir), MAX_GOLDEN, &golden) == NRL_OK)
         p->golden = golden;
 }
 
@@ -155,14 +153,14 @@ static void add_segment(nrl_batch *b, int64_t s, const int32_t *ids, const bool 
         b->row_weight[b->n_rows++] = 1;
     }
     b->cu_seqlens[s + 1] = at + n;
-    b->segment_block[s] = (int32_t)s;
+    b->segment_example[s] = (int32_t)s;
 }
 
 static nrl_batch *empty_batch(int64_t n_tokens, int64_t n_segments)
 {
     nrl_batch *b = batch_new(n_tokens, n_tokens, n_segments);
     b->n_rows = 0; /* grows as rows are added */
-    b->n_blocks = n_segments;
+    b->n_examples = n_segments;
     return b;
 }
 
@@ -193,12 +191,11 @@ nrl_batch *parity_golden_batch(const parity *p, int first, int end, score what)
         assert_true(n > 0 && n <= 512);
         for (int32_t i = 0; i < n; i++) {
             ids[i] = (int32_t)parity_item(nrl_node_at(rows, (size_t)s), (size_t)i);
-            scored[i] =
-                what == SCORE_ALL || parity_item(nrl_node_at(labels, (size_t)s), (size_t)i) >= 0;
+            scored[i] = what == SCORE_ALL || parity_item(nrl_node_at(labels, (size_t)s), (size_t)i) >= 0;
         }
         add_segment(b, s - first, ids, scored, n);
     }
-    ASSERT_OK(batch_check(b, p->m->facts.vocab_size));
+    ASSERT_OK(batch_check(b, p->m->info.vocab_size));
     return b;
 }
 
@@ -215,7 +212,7 @@ static double *fetch(parity *p, const nrl_tensor *t)
 /* What the head is asked of the hidden states, and its answer. */
 typedef struct {
     parity *p;
-    const int32_t *rows; /* NULL: log-probs of the scored rows */
+    const int32_t *rows; /* NULL: log-probs of the target positions */
     int64_t n;
     double *out;
 } question;
@@ -225,8 +222,10 @@ static nrl_status ask_head(void *user, nrl_tensor *hidden)
     question *q = user;
     const head_spec *head = &q->p->m->head;
     nrl_tensor *answer, *none[2];
-    if (q->rows) NRL_TRY(head_logits(q->p->ctx, head, hidden, q->rows, q->n, &answer));
-    else NRL_TRY(head_columns(q->p->ctx, head, hidden, HEAD_LOGP, 1, &answer, &none[0], &none[1]));
+    if (q->rows)
+        NRL_TRY(head_logits(q->p->ctx, head, hidden, q->rows, q->n, &answer));
+    else
+        NRL_TRY(head_columns(q->p->ctx, head, hidden, HEAD_LOGP, 1, &answer, &none[0], &none[1]));
     q->out = fetch(q->p, answer);
     return NRL_OK;
 }
@@ -245,27 +244,27 @@ double *parity_logits(parity *p, nrl_batch *batch, const int32_t *rows, int64_t 
     return q.out;
 }
 
-/* GRAD_ACC / scale, a power of two. */
+/* GRAD / scale, a power of two. */
 static void unscale(parity *p, nrl_param *param, double scale)
 {
-    double *grad = parity_tensor(p, param, NRL_SLOT_GRAD_ACC);
+    double *grad = parity_tensor(p, param, NRL_SLOT_GRAD);
     float *narrow = mem_alloc((size_t)param->numel * sizeof *narrow);
     for (int64_t i = 0; i < param->numel; i++)
         narrow[i] = (float)(grad[i] / scale);
-    ASSERT_OK(tensor_write(p->ctx, nrl_param_tensor(param, NRL_SLOT_GRAD_ACC), narrow));
+    ASSERT_OK(tensor_write(p->ctx, nrl_param_tensor(param, NRL_SLOT_GRAD), narrow));
     free(narrow);
     free(grad);
 }
 
 double parity_train(parity *p, nrl_batch *batch, double weight)
 {
-    nrl_dtype compute = nrl_tensor_dtype(nrl_param_tensor(p->m->params[0], NRL_SLOT_WORK));
+    nrl_dtype compute = nrl_tensor_dtype(nrl_param_tensor(p->m->params[0], NRL_SLOT_WEIGHT));
     double scale = compute == NRL_DTYPE_F16 ? 4096 : 1; /* as the loss scale of a run */
     float seed = (float)(scale / weight);
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
     double sum;
     for (int32_t i = 0; i < p->m->n_params; i++)
-        nrl_param_set_fresh(p->m->params[i], true);
+        nrl_param_set_grad_is_empty(p->m->params[i], true);
     ASSERT_OK(tensor_write(p->ctx, p->walk.seeds[0], &seed));
     ASSERT_OK(work_schedule(&p->walk, 1));
     ASSERT_OK(work_train(&p->walk, &batch, totals));
@@ -278,19 +277,18 @@ double parity_train(parity *p, nrl_batch *batch, double weight)
 
 void parity_adamw(parity *p, const nrl_adamw *adamw, double lr, double scale, int64_t step)
 {
-    nrl_step_block block = {sizeof block, step, lr, scale};
+    nrl_step_params block = {sizeof block, step, lr, scale};
     for (int32_t i = 0; i < p->m->n_params; i++) {
         nrl_param *param = p->m->params[i];
         if (!param->trained) continue;
         nrl_tensor *master = nrl_param_tensor(param, NRL_SLOT_MASTER);
-        nrl_tensor *low = nrl_param_tensor(param, NRL_SLOT_WORK);
+        nrl_tensor *low = nrl_param_tensor(param, NRL_SLOT_WEIGHT);
         nrl_slice s = {.param = param,
                        .n = param->numel,
                        .master = master,
                        .decay = param->decay,
-                       .grad = nrl_param_tensor(param, NRL_SLOT_GRAD_ACC),
-                       .states = {nrl_param_tensor(param, NRL_SLOT_STATE0),
-                                  nrl_param_tensor(param, NRL_SLOT_STATE1)},
+                       .grad = nrl_param_tensor(param, NRL_SLOT_GRAD),
+                       .states = {nrl_param_tensor(param, NRL_SLOT_STATE0), nrl_param_tensor(param, NRL_SLOT_STATE1)},
                        .work = low == master ? NULL : low};
         ASSERT_OK(nrl_slice_adamw(p->ctx, &s, adamw, &block));
         nrl_param_touch(param);

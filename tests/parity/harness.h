@@ -18,9 +18,9 @@
 
 #include <cmocka.h>
 
-#define ASSERT_OK(call)                                                                            \
-    do {                                                                                           \
-        if ((call) != NRL_OK) fail_msg("%s", nrl_error_text());                                    \
+#define ASSERT_OK(call)                                                                                                \
+    do {                                                                                                               \
+        if ((call) != NRL_OK) fail_msg("%s", nrl_error_text());                                                        \
     } while (0)
 
 typedef struct {
@@ -53,15 +53,15 @@ nrl_batch *parity_golden_batch(const parity *p, int first, int end, score what);
 /* n sequences of ids; every token but the first of each is scored. */
 nrl_batch *parity_batch(int n, const int32_t *const *ids, const int32_t *lengths);
 
-/* Log-probs of the batch's scored rows, malloc'd doubles. */
+/* Log-probs of the batch's target positions, malloc'd doubles. */
 double *parity_logps(parity *p, nrl_batch *batch);
 /* Logits [n, V] of token rows, malloc'd doubles. */
 double *parity_logits(parity *p, nrl_batch *batch, const int32_t *rows, int64_t n);
 
-/* Forward and backward of sum(-logp) / weight; gradients are in GRAD_ACC afterwards. Returns the
+/* Forward and backward of sum(-logp) / weight; gradients are in GRAD afterwards. Returns the
  * sum. */
 double parity_train(parity *p, nrl_batch *batch, double weight);
-/* One AdamW update of every parameter from GRAD_ACC * scale; step counts from 1. */
+/* One AdamW update of every parameter from GRAD * scale; step counts from 1. */
 void parity_adamw(parity *p, const nrl_adamw *adamw, double lr, double scale, int64_t step);
 /* One parameter's gradient or values, malloc'd doubles. */
 double *parity_tensor(parity *p, const nrl_param *param, nrl_slot slot);

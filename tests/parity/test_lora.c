@@ -68,7 +68,8 @@ static void check_logps(lora *l)
     double *logps = parity_logps(&l->p, batch);
     for (size_t s = 0; s < 3; s++) {
         const nrl_node *want = nrl_node_at(nrl_node_find(l->golden, "label_logprobs"), s);
-        for (size_t i = 0; i < nrl_node_size(want); i++) note(&error, logps[at++], parity_item(want, i), 1);
+        for (size_t i = 0; i < nrl_node_size(want); i++)
+            note(&error, logps[at++], parity_item(want, i), 1);
     }
     assert_int_equal(at, batch->n_rows);
     report("logp", error, 2e-5);
@@ -113,9 +114,10 @@ static void compare_grad(lora *l, nrl_param *p, double *l2_error, double *elemen
 {
     const nrl_node *want = nrl_node_find(nrl_node_find(l->golden, "grads"), p->name);
     const nrl_node *at = nrl_node_find(want, "indices"), *values = nrl_node_find(want, "values");
-    double *got = parity_tensor(&l->p, p, NRL_SLOT_GRAD_ACC), l2 = parity_number(want, "l2"), largest = 0;
+    double *got = parity_tensor(&l->p, p, NRL_SLOT_GRAD), l2 = parity_number(want, "l2"), largest = 0;
     note(l2_error, parity_l2(got, p->numel), l2, l2);
-    for (int64_t i = 0; i < p->numel; i++) largest = fmax(largest, fabs(got[i]));
+    for (int64_t i = 0; i < p->numel; i++)
+        largest = fmax(largest, fabs(got[i]));
     for (size_t i = 0; i < nrl_node_size(at); i++)
         note(element, got[nrl_node_int(nrl_node_at(at, i), 0)], parity_item(values, i), largest);
     free(got);
@@ -126,17 +128,18 @@ static void check_grads(lora *l)
     nrl_batch *batch = parity_golden_batch(&l->p, 0, 3, SCORE_LABELS);
     double n = parity_number(l->golden, "n_target_tokens"), loss = parity_number(l->golden, "loss_token_mean");
     const model *m = l->p.m;
-    for (int separable = 0; separable < 2; separable++) {
+    for (int tokenwise = 0; tokenwise < 2; tokenwise++) {
         double l2 = 0, element = 0;
-        l->p.loss.separable = separable;
+        l->p.loss.tokenwise = tokenwise;
         double sum = parity_train(&l->p, batch, n);
-        for (int32_t i = m->n_own; i < m->n_params; i++) compare_grad(l, m->params[i], &l2, &element);
+        for (int32_t i = m->n_own; i < m->n_params; i++)
+            compare_grad(l, m->params[i], &l2, &element);
         report("loss", fabs(sum / n - loss) / loss, 2e-6);
         report("grad l2", l2, 2e-5);
         report("element", element, 1e-5);
     }
     for (int32_t i = 0; i < m->n_own; i++) {
-        assert_null(nrl_param_tensor(m->params[i], NRL_SLOT_GRAD_ACC));
+        assert_null(nrl_param_tensor(m->params[i], NRL_SLOT_GRAD));
         assert_null(nrl_param_tensor(m->params[i], NRL_SLOT_MASTER));
         assert_null(nrl_param_tensor(m->params[i], NRL_SLOT_STATE0));
     }
@@ -156,12 +159,14 @@ static void check_recompute(lora *l)
     const model *m = l->p.m;
     double **kept = mem_alloc((size_t)m->n_params * sizeof *kept);
     double loss = parity_train(&l->p, batch, 10);
-    for (int32_t i = m->n_own; i < m->n_params; i++) kept[i] = parity_tensor(&l->p, m->params[i], NRL_SLOT_GRAD_ACC);
-    for (int32_t u = 0; u < m->n_units - 1; u++) l->p.walk.recompute[u] = true;
-    visits_free(&l->p.walk.visits);
+    for (int32_t i = m->n_own; i < m->n_params; i++)
+        kept[i] = parity_tensor(&l->p, m->params[i], NRL_SLOT_GRAD);
+    for (int32_t u = 0; u < m->n_units - 1; u++)
+        l->p.walk.recompute[u] = true;
+    actions_free(&l->p.walk.actions);
     assert_true(parity_train(&l->p, batch, 10) == loss);
     for (int32_t i = m->n_own; i < m->n_params; i++) {
-        double *again = parity_tensor(&l->p, m->params[i], NRL_SLOT_GRAD_ACC);
+        double *again = parity_tensor(&l->p, m->params[i], NRL_SLOT_GRAD);
         assert_memory_equal(again, kept[i], (size_t)m->params[i]->numel * sizeof *again);
         free(again);
         free(kept[i]);
@@ -199,7 +204,8 @@ static void check_merged(lora *l)
         const float *const values[] = {a, b};
         site->table->merge(site->self, site->module, &target, values, 0, cut, x);
         site->table->merge(site->self, site->module, &target, values, cut, w->numel - cut, x + cut);
-        for (int64_t k = 0; k < w->numel; k++) sum += (double)x[k] * (double)x[k];
+        for (int64_t k = 0; k < w->numel; k++)
+            sum += (double)x[k] * (double)x[k];
         double l2 = parity_number(want, w->name);
         note(&error, sqrt(sum), l2, l2);
         free(x);
@@ -221,7 +227,7 @@ static double total_norm(lora *l)
 {
     double sum = 0;
     for (int32_t i = l->p.m->n_own; i < l->p.m->n_params; i++) {
-        double *g = parity_tensor(&l->p, l->p.m->params[i], NRL_SLOT_GRAD_ACC);
+        double *g = parity_tensor(&l->p, l->p.m->params[i], NRL_SLOT_GRAD);
         double l2 = parity_l2(g, l->p.m->params[i]->numel);
         sum += l2 * l2;
         free(g);

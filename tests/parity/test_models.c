@@ -18,18 +18,15 @@ typedef struct {
     double adamw_loss, adamw_norm, adamw_l2, adamw_k_bias;
 } bounds;
 
-static const bounds fp32 = {"fp32", NRL_DTYPE_F32, 2e-5, 2e-6, 1e-5, 2e-5,
-                            1e-5,   1e-4,          3e-4, 1e-5, 2e-3};
+static const bounds fp32 = {"fp32", NRL_DTYPE_F32, 2e-5, 2e-6, 1e-5, 2e-5, 1e-5, 1e-4, 3e-4, 1e-5, 2e-3};
 /* Key biases get gradients near rounding noise, which AdamW turns into steps of up to lr: in bf16
  * only their size is meaningful. */
 static const bounds bf16 = {"bf16", NRL_DTYPE_BF16, 0.15, 1e-2, 2e-2, 0.1, 0, 5e-2, 0.1, 1e-2, 0.5};
 /* An eighth of bf16's: three bits more. AdamW's first steps are of lr whatever the gradient: half.
  */
-static const bounds fp16 = {"fp16", NRL_DTYPE_F16, 2e-2, 1.25e-3, 2.5e-3, 1.25e-2,
-                            0,      2.5e-2,        5e-2, 5e-3,    0.5};
+static const bounds fp16 = {"fp16", NRL_DTYPE_F16, 2e-2, 1.25e-3, 2.5e-3, 1.25e-2, 0, 2.5e-2, 5e-2, 5e-3, 0.5};
 static const bounds *const precisions[] = {&fp32, &bf16, &fp16};
-static const char *const names[] = {"llama",   "llama3", "qwen2", "qwen3",
-                                    "mistral", "gpt2",   "phi3",  "gemma3_text"};
+static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gpt2", "phi3", "gemma3_text"};
 enum { N_MODELS = sizeof names / sizeof *names, N_STEPS = 8 };
 
 /* Runs a check on every model in every precision. */
@@ -102,7 +99,7 @@ static void log_probs_agree_packed_and_alone(void **state)
 static void check_logits(parity *p, const bounds *b)
 {
     double error = 0;
-    int64_t vocab = p->m->facts.vocab_size;
+    int64_t vocab = p->m->info.vocab_size;
     nrl_batch *batch = parity_golden_batch(p, 0, 3, SCORE_ALL);
     int32_t last[3];
     for (int s = 0; s < 3; s++)
@@ -110,8 +107,7 @@ static void check_logits(parity *p, const bounds *b)
     double *logits = parity_logits(p, batch, last, 3);
     for (int s = 0; s < 3; s++)
         for (int64_t v = 0; v < vocab; v++)
-            note(&error, logits[s * vocab + v], parity_item(row(p, "last_logits", s), (size_t)v),
-                 1);
+            note(&error, logits[s * vocab + v], parity_item(row(p, "last_logits", s), (size_t)v), 1);
     report("logits", error, b->logp);
     free(logits);
     ctx_set_batch(p->ctx, NULL);
@@ -188,7 +184,7 @@ static void compare_grad(parity *p, const weight_files *w, nrl_param *param, gra
 {
     int64_t n = param->numel;
     float *want = mem_alloc((size_t)n * sizeof *want);
-    double *got = parity_tensor(p, param, NRL_SLOT_GRAD_ACC), largest = 0, l2 = 0, diff = 0;
+    double *got = parity_tensor(p, param, NRL_SLOT_GRAD), largest = 0, l2 = 0, diff = 0;
     ASSERT_OK(weights_read(w, p->m, param, 0, n, want));
     for (int64_t i = 0; i < n; i++) {
         largest = fmax(largest, fabs((double)want[i]));
@@ -212,16 +208,15 @@ static void check_grads(parity *p, const bounds *b)
     rmdir(dir);
     nrl_batch *batch = parity_golden_batch(p, 0, 3, SCORE_LABELS);
     double n = parity_number(p->golden, "n_target_tokens");
-    double norm = parity_number(p->golden, "grad_norm"),
-           loss = parity_number(p->golden, "loss_token_mean");
+    double norm = parity_number(p->golden, "grad_norm"), loss = parity_number(p->golden, "loss_token_mean");
     assert_int_equal(batch->n_rows, (int64_t)n);
-    for (int separable = 0; separable < 2; separable++) {
+    for (int tokenwise = 0; tokenwise < 2; tokenwise++) {
         grad_errors e = {0};
-        p->loss.separable = separable;
+        p->loss.tokenwise = tokenwise;
         double sum = parity_train(p, batch, n);
         for (int32_t i = 0; i < p->m->n_params; i++)
             compare_grad(p, w, p->m->params[i], &e);
-        print_message(separable ? "\n    by chunk:" : "\n    whole:   ");
+        print_message(tokenwise ? "\n    by chunk:" : "\n    whole:   ");
         report("loss", fabs(sum / n - loss) / loss, b->loss);
         report("grad l2", e.l2, b->grad_l2);
         if (b->grad_element > 0) report("element", e.element, b->grad_element);
@@ -245,13 +240,13 @@ static void check_recompute(parity *p, const bounds *b)
     double **kept = mem_alloc((size_t)p->m->n_params * sizeof *kept);
     double loss = parity_train(p, batch, 10);
     for (int32_t i = 0; i < p->m->n_params; i++)
-        kept[i] = parity_tensor(p, p->m->params[i], NRL_SLOT_GRAD_ACC);
+        kept[i] = parity_tensor(p, p->m->params[i], NRL_SLOT_GRAD);
     for (int32_t u = 0; u < p->m->n_units - 1; u++)
         p->walk.recompute[u] = true;
-    visits_free(&p->walk.visits);
+    actions_free(&p->walk.actions);
     assert_true(parity_train(p, batch, 10) == loss);
     for (int32_t i = 0; i < p->m->n_params; i++) {
-        double *again = parity_tensor(p, p->m->params[i], NRL_SLOT_GRAD_ACC);
+        double *again = parity_tensor(p, p->m->params[i], NRL_SLOT_GRAD);
         assert_memory_equal(again, kept[i], (size_t)p->m->params[i]->numel * sizeof *again);
         free(again);
         free(kept[i]);
@@ -273,7 +268,7 @@ static double total_norm(parity *p)
 {
     double sum = 0;
     for (int32_t i = 0; i < p->m->n_params; i++) {
-        double *g = parity_tensor(p, p->m->params[i], NRL_SLOT_GRAD_ACC);
+        double *g = parity_tensor(p, p->m->params[i], NRL_SLOT_GRAD);
         double l2 = parity_l2(g, p->m->params[i]->numel);
         sum += l2 * l2;
         free(g);
@@ -358,7 +353,7 @@ static int32_t likeliest(parity *p, const int32_t *ids, int32_t n)
     int32_t last = n - 1, best = 0;
     nrl_batch *b = parity_batch(1, &ids, &n);
     double *logits = parity_logits(p, b, &last, 1);
-    for (int32_t v = 1; v < p->m->facts.vocab_size; v++)
+    for (int32_t v = 1; v < p->m->info.vocab_size; v++)
         if (logits[v] > logits[best]) best = v;
     free(logits);
     ctx_set_batch(p->ctx, NULL);

@@ -65,8 +65,7 @@ static void twenty_stories_have_the_known_log_probs(void **state)
     const nrl_node *stories = nrl_node_find(f->golden, "stories");
     double total = 0, n_total = 0, token = 0, story = 0;
     for (size_t s = 0; s < nrl_node_size(stories); s++) {
-        const nrl_node *one = nrl_node_at(stories, s),
-                       *first = nrl_node_find(one, "first8_logprobs");
+        const nrl_node *one = nrl_node_at(stories, s), *first = nrl_node_find(one, "first8_logprobs");
         int32_t n;
         int32_t *ids = read_ids(nrl_node_find(one, "ids"), &n);
         double *logps = logps_of(f, ids, n), sum = 0;
@@ -82,8 +81,8 @@ static void twenty_stories_have_the_known_log_probs(void **state)
         free(logps);
     }
     double mean = total / n_total, want = parity_number(f->golden, "mean_nll_first_20_stories");
-    print_message("%.7f nats a token (%.7f), token %.1e/%g, story %.1e/%g\n", mean, want, token,
-                  token_bound, story, story_bound);
+    print_message("%.7f nats a token (%.7f), token %.1e/%g, story %.1e/%g\n", mean, want, token, token_bound, story,
+                  story_bound);
     assert_true(fabs(mean - want) < mean_bound && token < token_bound && story < story_bound);
 }
 
@@ -102,8 +101,7 @@ static void preference_pairs_have_the_known_log_probs(void **state)
             double *logps = logps_of(f, ids, n), sum = 0;
             for (int32_t t = start; t < n; t++)
                 sum += logps[t - 1];
-            assert_true(fabs(sum - parity_number(
-                                       pair, arena_printf(&a, "%s_sum_logprob", sides[k]))) < 2e-4);
+            assert_true(fabs(sum - parity_number(pair, arena_printf(&a, "%s_sum_logprob", sides[k]))) < 2e-4);
             free(ids);
             free(logps);
             arena_free(&a);
@@ -142,7 +140,7 @@ static int32_t next_token(fixture *f, const int32_t *ids, int32_t n, bool cached
     nrl_batch *b = parity_batch(1, &from, &length);
     if (cached) b->positions[0] = n - 1;
     double *logits = parity_logits(&f->p, b, &row, 1);
-    int32_t best = largest(logits, f->p.m->facts.vocab_size);
+    int32_t best = largest(logits, f->p.m->info.vocab_size);
     free(logits);
     ctx_set_batch(f->p.ctx, NULL);
     batch_free(b);

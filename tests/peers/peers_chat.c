@@ -20,9 +20,9 @@ static nrl_message *read_messages(arena *a, const nrl_node *list)
     for (size_t i = 0; i < n; i++) {
         const nrl_node *node = nrl_node_at(list, i), *content = nrl_node_find(node, "content");
         out[i] = (nrl_message){.role = nrl_node_string(nrl_node_find(node, "role"), ""),
-                                .content = nrl_node_string(content, ""),
-                                .content_size = nrl_node_string_size(content),
-                                .node = node};
+                               .content = nrl_node_string(content, ""),
+                               .content_size = nrl_node_string_size(content),
+                               .node = node};
     }
     return out;
 }
@@ -44,9 +44,9 @@ static void print_row(const tokenizer *tok, tokenizer_scratch *s, const chat_tem
     chat_ids ids = {0};
     const nrl_node *messages = nrl_node_find(row, "messages");
     const nrl_conversation c = {.messages = read_messages(&a, messages),
-                                 .n = nrl_node_size(messages),
-                                 .add_generation_prompt = nrl_node_bool(nrl_node_find(row, "prompt"), false),
-                                 .tools = nrl_node_find(row, "tools")};
+                                .n = nrl_node_size(messages),
+                                .add_generation_prompt = nrl_node_bool(nrl_node_find(row, "prompt"), false),
+                                .tools = nrl_node_find(row, "tools")};
     if (chat_render_conversation(t, s, &c, &ids) == NRL_OK) {
         print_ids(&ids);
     } else {

@@ -21,7 +21,7 @@ static nrl_batch *make_batch(parity *p)
 
 static nrl_status gradient(void *user, const nrl_param *param, int64_t begin, int64_t n, float *out)
 {
-    double *values = parity_tensor(user, param, NRL_SLOT_GRAD_ACC);
+    double *values = parity_tensor(user, param, NRL_SLOT_GRAD);
     for (int64_t i = 0; i < n; i++)
         out[i] = (float)values[begin + i];
     free(values);
@@ -52,16 +52,14 @@ static void save(parity *p, const char *out)
 {
     static const char *const names[] = {"whole", "shards"};
     for (int i = 0; i < 2; i++) {
-        save_options o = {
-            .dtype = NRL_DTYPE_F32, .max_shard_bytes = i * SHARD_BYTES, .copy_from = p->dir};
-        ASSERT_OK(
-            test_save(arena_printf(&p->a, "%s/%s", out, names[i]), p->m, storage_source, p->ctx, o));
+        save_options o = {.dtype = NRL_DTYPE_F32, .max_shard_bytes = i * SHARD_BYTES, .copy_from = p->dir};
+        ASSERT_OK(test_save(arena_printf(&p->a, "%s/%s", out, names[i]), p->m, storage_source, p->ctx, o));
     }
 }
 
 static void print_logits(parity *p, nrl_batch *batch)
 {
-    int64_t vocab = p->m->facts.vocab_size;
+    int64_t vocab = p->m->info.vocab_size;
     printf("\"rows\": [");
     for (int64_t s = 0; s < batch->n_segments; s++) {
         int32_t begin = batch->cu_seqlens[s], last = batch->cu_seqlens[s + 1] - 1;
@@ -81,9 +79,9 @@ static void print_logits(parity *p, nrl_batch *batch)
 /* Only where the model came with a tokenizer. */
 static void print_ids(parity *p)
 {
-    static const char *const texts[] = {
-        "Once upon a time, there was a little girl named Lily.", "  two  spaces\n\nand lines\t",
-        "na\xC3\xAFve \xE2\x80\x9Cquotes\xE2\x80\x9D \xF0\x9F\x98\x80", ""};
+    static const char *const texts[] = {"Once upon a time, there was a little girl named Lily.",
+                                        "  two  spaces\n\nand lines\t",
+                                        "na\xC3\xAFve \xE2\x80\x9Cquotes\xE2\x80\x9D \xF0\x9F\x98\x80", ""};
     tokenizer *tok;
     if (test_tokenizer_open(p->dir, &tok) != NRL_OK) return;
     tokenizer_scratch *scratch = tokenizer_scratch_create(tok);
@@ -91,8 +89,7 @@ static void print_ids(parity *p)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         nrl_token_ids ids = {0};
         char *quoted = json_quote(texts[i], strlen(texts[i]));
-        ASSERT_OK(tokenizer_encode(tok, scratch, texts[i], strlen(texts[i]), NRL_ENCODE_ADD_SPECIAL,
-                                   &ids));
+        ASSERT_OK(tokenizer_encode(tok, scratch, texts[i], strlen(texts[i]), NRL_ENCODE_ADD_SPECIAL, &ids));
         printf("%s\n{\"text\": %s, \"ids\": [", i ? "," : "", quoted);
         for (size_t k = 0; k < ids.n; k++)
             printf("%s%d", k ? "," : "", ids.ids[k]);

@@ -38,8 +38,7 @@ static inline bool test_backend_table(const char *name, nrl_backend *fill)
 static inline nrl_status test_backend_options(arena *a, const nrl_backend *table, void *options)
 {
     const char *settings = getenv("NRL_TEST_CPU");
-    const option_part part = {table->plugin.options, table->plugin.n_options, sizeof(nrl_option),
-                              options};
+    const option_part part = {table->plugin.options, table->plugin.n_options, sizeof(nrl_option), options};
     config_problems problems = {0};
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     char *copy = arena_strdup(a, settings ? settings : ""), *rest = NULL;

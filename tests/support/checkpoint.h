@@ -19,17 +19,19 @@ static inline void known_element(int64_t i, int64_t salt, size_t width, unsigned
     x ^= x >> 29;
     x *= 0xBF58476D1CE4E5B9u;
     x ^= x >> 32;
-    for (size_t b = 0; b < width; b++) to[b] = (unsigned char)(x >> 8 * b);
+    for (size_t b = 0; b < width; b++)
+        to[b] = (unsigned char)(x >> 8 * b);
     to[width - 1] = (unsigned char)(0x38 | (x & 0x83 & x >> 9));
 }
 
 /* The piece's elements in its own order; malloc'd. */
-static inline unsigned char *known_piece(const layout_piece *p, int64_t salt, size_t width)
+static inline unsigned char *known_piece(const layout_shard *p, int64_t salt, size_t width)
 {
     int64_t n = layout_numel(p), at = 0, begin, run;
     unsigned char *bytes = malloc((size_t)n * width + 1);
     for (int64_t done = 0; layout_next(p, &at, &begin, &run); done = at)
-        for (int64_t i = 0; i < run; i++) known_element(begin + i, salt, width, bytes + (size_t)(done + i) * width);
+        for (int64_t i = 0; i < run; i++)
+            known_element(begin + i, salt, width, bytes + (size_t)(done + i) * width);
     return bytes;
 }
 

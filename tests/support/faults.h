@@ -38,12 +38,12 @@ typedef struct {
     size_t size;
 } fault_event;
 
-static const char *fault_folder; /* NULL: nothing is looked at */
-static const char *fault_match;  /* a part of the path, NULL = any */
+static const char *fault_folder;   /* NULL: nothing is looked at */
+static const char *fault_match;    /* a part of the path, NULL = any */
 static int fault_kind_wanted = -1; /* a fault_kind, or any */
-static long fault_at = -1;       /* which of those calls fails, from 0; -1 = none */
-static int fault_error;          /* its errno */
-static bool fault_stays;         /* so do all later ones that match */
+static long fault_at = -1;         /* which of those calls fails, from 0; -1 = none */
+static int fault_error;            /* its errno */
+static bool fault_stays;           /* so do all later ones that match */
 static bool fault_short_writes, fault_no_exchange;
 static long fault_slow_us; /* a write takes so much longer */
 static long fault_count;   /* calls that matched */

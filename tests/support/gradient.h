@@ -15,14 +15,14 @@
 enum { GRADIENT_MAX = 4 };
 
 /* Shapes of a case: SHAPE(3, 5) has values in [-1, 1), RANGE(m, r, 3, 5) in [m - r, m + r). */
-#define SHAPE(...)                                                                                 \
-    {                                                                                              \
-        .n_dims = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = { __VA_ARGS__ }      \
+#define SHAPE(...)                                                                                                     \
+    {                                                                                                                  \
+        .n_dims = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = { __VA_ARGS__ }                          \
     }
-#define RANGE(middle, reach, ...)                                                                  \
-    {                                                                                              \
-        .n_dims = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = {__VA_ARGS__},       \
-        .offset = (middle), .scale = (reach)                                                       \
+#define RANGE(middle, granularity, ...)                                                                                \
+    {                                                                                                                  \
+        .n_dims = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = {__VA_ARGS__}, .offset = (middle),       \
+        .scale = (granularity)                                                                                         \
     }
 #define GRADIENT_STEP 1e-2
 /* Rounding: 2^-24 |loss| / STEP, near 1e-4; curvature: STEP^2/6 f''', near 1e-4 for smooth f of
@@ -38,8 +38,7 @@ struct gradient_case {
         int64_t dims[NRL_MAX_DIMS];
         double offset, scale; /* values are offset + scale * uniform(-1, 1); scale 0 means 1 */
     } inputs[GRADIENT_MAX], params[GRADIENT_MAX];
-    nrl_status (*build)(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p,
-                        nrl_tensor **y);
+    nrl_status (*build)(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p, nrl_tensor **y);
     int batch;         /* 0 none, 1 of segments apart, 2 with a shared prompt */
     int64_t number[4]; /* for build */
     double real[2];
@@ -75,8 +74,8 @@ static inline nrl_status gradient_forward(gradient_run *g, nrl_tensor **x, nrl_t
         nrl_param_touch(p[i]);
     }
     for (int i = 0; i < g->c->n_inputs; i++) {
-        NRL_TRY(nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, g->c->inputs[i].n_dims,
-                                     g->c->inputs[i].dims, g->values[i], &x[i]));
+        NRL_TRY(nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, g->c->inputs[i].n_dims, g->c->inputs[i].dims, g->values[i],
+                                     &x[i]));
         tensor_set_leaf(x[i]);
     }
     return g->c->build(g->c, g->ctx, x, p, y);
@@ -126,8 +125,7 @@ static inline nrl_status gradient_seed(gradient_run *g, const nrl_tensor *y, nrl
         weights[i] = (float)gradient_weight(i);
     for (int i = 0; i < nrl_tensor_n_dims(y); i++)
         dims[i] = nrl_tensor_dim(y, i);
-    nrl_status st =
-        nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, nrl_tensor_n_dims(y), dims, weights, seed);
+    nrl_status st = nrl_tensor_from_host(g->ctx, NRL_DTYPE_F32, nrl_tensor_n_dims(y), dims, weights, seed);
     free(weights);
     return st;
 }
@@ -166,12 +164,11 @@ static inline nrl_status gradient_backward(gradient_run *g)
 /* Segments of 3, 1 and 4 tokens; `shared`: the first is the prompt of the others. */
 static inline nrl_batch *gradient_batch(bool shared)
 {
-    static const int32_t cu[] = {0, 3, 4, 8}, tokens[] = {2, 0, 2, 4, 1, 1, 3, 0},
-                         prefix[] = {-1, 0, 0};
+    static const int32_t cu[] = {0, 3, 4, 8}, tokens[] = {2, 0, 2, 4, 1, 1, 3, 0}, prefix[] = {-1, 0, 0};
     static const int32_t row_token[] = {0, 1, 3, 4, 5, 6}, row_segment[] = {0, 0, 1, 2, 2, 2};
     static const int32_t row_target[] = {0, 2, 1, 1, 3, 0};
     nrl_batch *b = batch_new(8, 6, 3);
-    b->n_blocks = 3;
+    b->n_examples = 3;
     memcpy(b->cu_seqlens, cu, sizeof cu);
     memcpy(b->tokens, tokens, sizeof tokens);
     memcpy(b->row_token, row_token, sizeof row_token);
@@ -182,7 +179,7 @@ static inline nrl_batch *gradient_batch(bool shared)
         b->row_token[2] = b->row_token[3] = 2; /* both continuations start after the prompt */
     }
     for (int32_t s = 0; s < 3; s++) {
-        b->segment_block[s] = s;
+        b->segment_example[s] = s;
         for (int32_t i = cu[s]; i < cu[s + 1]; i++)
             b->positions[i] = i - cu[s] + (shared && s ? cu[1] : 0);
     }
@@ -197,8 +194,7 @@ static inline nrl_status gradient_open(gradient_run *g, nrl_ctx *ctx, const grad
     *g = (gradient_run){.ctx = ctx, .c = c};
     for (int i = 0; i < c->n_inputs + c->n_params; i++) {
         bool input = i < c->n_inputs;
-        int k = input ? i : i - c->n_inputs,
-            n_dims = input ? c->inputs[k].n_dims : c->params[k].n_dims;
+        int k = input ? i : i - c->n_inputs, n_dims = input ? c->inputs[k].n_dims : c->params[k].n_dims;
         const int64_t *dims = input ? c->inputs[k].dims : c->params[k].dims;
         double offset = input ? c->inputs[k].offset : c->params[k].offset;
         double scale = input ? c->inputs[k].scale : c->params[k].scale;
@@ -213,8 +209,8 @@ static inline nrl_status gradient_open(gradient_run *g, nrl_ctx *ctx, const grad
         param_init(&g->params[k], &g->parts[k], "w", n_dims, dims);
         NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, n_dims, dims, true, &g->work[k]));
         NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, n_dims, dims, true, &g->grad_acc[k]));
-        nrl_param_bind(&g->params[k], NRL_SLOT_WORK, g->work[k]);
-        nrl_param_bind(&g->params[k], NRL_SLOT_GRAD_ACC, g->grad_acc[k]);
+        nrl_param_bind(&g->params[k], NRL_SLOT_WEIGHT, g->work[k]);
+        nrl_param_bind(&g->params[k], NRL_SLOT_GRAD, g->grad_acc[k]);
     }
     if (c->batch) g->batch = gradient_batch(c->batch == 2);
     return ctx_set_batch(ctx, g->batch);
@@ -248,12 +244,10 @@ static inline nrl_status gradient_compare(gradient_run *g, double *worst)
             moved -= (double)g->values[i][j];
             NRL_TRY(gradient_loss(g, &down));
             g->values[i][j] = old;
-            double expected = (up - down) / moved,
-                   error = fabs(expected - g->grads[i][j]) / (1 + fabs(expected));
+            double expected = (up - down) / moved, error = fabs(expected - g->grads[i][j]) / (1 + fabs(expected));
             if (error > *worst || isnan(error)) *worst = isnan(error) ? INFINITY : error;
             if (!(error <= GRADIENT_TOLERANCE))
-                return nrl_fail(NRL_ERR_BUG,
-                                "%s: operand %d element %lld: gradient %g, difference quotient %g",
+                return nrl_fail(NRL_ERR_BUG, "%s: operand %d element %lld: gradient %g, difference quotient %g",
                                 g->c->name, i, (long long)j, g->grads[i][j], expected);
         }
     }

@@ -15,11 +15,10 @@ typedef struct {
 } local;
 
 static const char *const kind_names[] = {
-    [LOCAL_BARRIER] = "barrier",       [LOCAL_BROADCAST] = "broadcast",
-    [LOCAL_ALL_REDUCE] = "all_reduce", [LOCAL_ALL_GATHER] = "all_gather",
-    [LOCAL_REDUCE] = "reduce",         [LOCAL_REDUCE_SCATTER] = "reduce_scatter",
-    [LOCAL_GATHER] = "gather",         [LOCAL_SCATTER] = "scatter",
-    [LOCAL_ALL_TO_ALL] = "all_to_all", [LOCAL_SPLIT] = "split",
+    [LOCAL_BARRIER] = "barrier",       [LOCAL_BROADCAST] = "broadcast", [LOCAL_ALL_REDUCE] = "all_reduce",
+    [LOCAL_ALL_GATHER] = "all_gather", [LOCAL_REDUCE] = "reduce",       [LOCAL_REDUCE_SCATTER] = "reduce_scatter",
+    [LOCAL_GATHER] = "gather",         [LOCAL_SCATTER] = "scatter",     [LOCAL_ALL_TO_ALL] = "all_to_all",
+    [LOCAL_SPLIT] = "split",
 };
 
 /* ---- joining ---- */
@@ -32,8 +31,8 @@ static group *group_of_all(const world *w)
     return g;
 }
 
-static nrl_status local_open(const void *options, nrl_store *store, int32_t rank, int32_t size,
-                             double timeout, void **self)
+static nrl_status local_open(const void *options, nrl_store *store, int32_t rank, int32_t size, double timeout,
+                             void **self)
 {
     world *w;
     (void)options;
@@ -69,12 +68,10 @@ static nrl_status check_operands(const local *l, const nrl_comm_args *a, bool ne
 {
     if (a->dtype > NRL_DTYPE_U8) return nrl_fail(NRL_ERR_CONFIG, "dtype %u is none", a->dtype);
     if (a->peer < 0 || a->peer >= l->group->size || (needs_other && a->peer == l->rank))
-        return nrl_fail(NRL_ERR_CONFIG, "peer %d of %d ranks, here rank %d", a->peer,
-                        l->group->size, l->rank);
+        return nrl_fail(NRL_ERR_CONFIG, "peer %d of %d ranks, here rank %d", a->peer, l->group->size, l->rank);
     if (a->count < 0) return nrl_fail(NRL_ERR_CONFIG, "%lld elements", (long long)a->count);
-    if (a->reduce == NRL_SUM_AVERAGE && a->dtype >= NRL_DTYPE_I32)
-        return nrl_fail(NRL_ERR_CONFIG, "an average of %s: floating types have one",
-                        nrl_dtype_name(a->dtype));
+    if (a->reduce == NRL_REDUCE_OP_AVERAGE && a->dtype >= NRL_DTYPE_I32)
+        return nrl_fail(NRL_ERR_CONFIG, "an average of %s: floating types have one", nrl_dtype_name(a->dtype));
     return NRL_OK;
 }
 
@@ -89,18 +86,14 @@ static nrl_status fail_if_dead(const local *l)
 static nrl_status compare_calls(const op *o, local_kind kind, int32_t rank)
 {
     const nrl_comm_args *a = &o->operands[o->first], *b = &o->operands[rank];
-    bool same = o->kind == kind && a->dtype == b->dtype && a->reduce == b->reduce &&
-                a->peer == b->peer && !a->counts == !b->counts &&
-                (a->counts || a->count == b->count);
+    bool same = o->kind == kind && a->dtype == b->dtype && a->reduce == b->reduce && a->peer == b->peer &&
+                !a->counts == !b->counts && (a->counts || a->count == b->count);
     size_t bytes = (size_t)o->group->size * sizeof *a->counts;
     if (same && a->counts && kind != LOCAL_ALL_TO_ALL) same = !memcmp(a->counts, b->counts, bytes);
     if (same || (kind == LOCAL_SPLIT && o->kind == kind)) return NRL_OK;
-    return nrl_fail(
-        NRL_ERR_PEER,
-        "call %lld differs: rank %d: %s of %lld %s, peer %d; rank %d: %s of %lld %s, peer %d",
-        (long long)o->number, o->first, kind_names[o->kind], (long long)a->count,
-        nrl_dtype_name(a->dtype), a->peer, rank, kind_names[kind], (long long)b->count,
-        nrl_dtype_name(b->dtype), b->peer);
+    return nrl_fail(NRL_ERR_PEER, "call %lld differs: rank %d: %s of %lld %s, peer %d; rank %d: %s of %lld %s, peer %d",
+                    (long long)o->number, o->first, kind_names[o->kind], (long long)a->count, nrl_dtype_name(a->dtype),
+                    a->peer, rank, kind_names[kind], (long long)b->count, nrl_dtype_name(b->dtype), b->peer);
 }
 
 /* Ends an operation that waits for a rank that has left. */
@@ -157,10 +150,10 @@ static nrl_status start(void *self, local_kind kind, const nrl_comm_args *a, nrl
     return st;
 }
 
-#define STARTER(name, kind)                                                                        \
-    static nrl_status local_##name(void *self, const nrl_comm_args *a, nrl_request **request)      \
-    {                                                                                              \
-        return start(self, kind, a, request);                                                      \
+#define STARTER(name, kind)                                                                                            \
+    static nrl_status local_##name(void *self, const nrl_comm_args *a, nrl_request **request)                          \
+    {                                                                                                                  \
+        return start(self, kind, a, request);                                                                          \
     }
 STARTER(barrier, LOCAL_BARRIER)
 STARTER(broadcast, LOCAL_BROADCAST)
@@ -192,8 +185,8 @@ static void meet(local *l, op *o, const nrl_comm_args *a, bool is_send, nrl_requ
     size_t bytes = (size_t)theirs->count * nrl_dtype_size(theirs->dtype);
     nrl_status st = NRL_OK;
     if (mine != bytes)
-        st = nrl_fail(NRL_ERR_PEER, "%s: %zu bytes here, %zu at rank %d", is_send ? "send" : "recv",
-                      mine, bytes, a->peer);
+        st = nrl_fail(NRL_ERR_PEER, "%s: %zu bytes here, %zu at rank %d", is_send ? "send" : "recv", mine, bytes,
+                      a->peer);
     else if (bytes)
         memcpy(is_send ? theirs->receive : a->receive, is_send ? a->send : theirs->send, bytes);
     o->requests[l->rank] = q;
@@ -271,13 +264,13 @@ static int32_t local_failed_peer(void *self)
     return peer == l->rank ? -1 : peer;
 }
 
-static void local_facts(void *self, nrl_collective_facts *fill)
+static void local_info(void *self, nrl_collective_info *fill)
 {
     const local *l = self;
-    *fill = (nrl_collective_facts){.size = sizeof *fill,
-                                   .bytes_sent = l->sent,
-                                   .bytes_received = l->received,
-                                   .text = "local, threads of one process"};
+    *fill = (nrl_collective_info){.size = sizeof *fill,
+                                  .bytes_sent = l->sent,
+                                  .bytes_received = l->received,
+                                  .text = "local, threads of one process"};
 }
 
 /* ---- groups and the end ---- */
@@ -331,8 +324,7 @@ static nrl_status local_split(void *self, int32_t color, int32_t key, void **out
     pthread_mutex_unlock(&w->lock);
     if (st != NRL_OK) return st;
     st = local_wait(self, q, l->timeout, &done);
-    if (st == NRL_OK && !done)
-        return nrl_fail(NRL_ERR_PEER, "split: not all ranks came in %g s", l->timeout);
+    if (st == NRL_OK && !done) return nrl_fail(NRL_ERR_PEER, "split: not all ranks came in %g s", l->timeout);
     if (st == NRL_OK && q->group) {
         local *member = *out = calloc(1, sizeof *member);
         *member = (local){.group = q->group, .rank = q->rank, .timeout = l->timeout};
@@ -351,8 +343,8 @@ static void local_abort(void *self)
     pthread_mutex_lock(&w->lock);
     if (w->aborted_by < 0) w->aborted_by = l->group->members[l->rank];
     while (w->ops)
-        local_op_end(w->ops, nrl_fail(NRL_ERR_PEER, "%s: rank %d has aborted", kind_names[w->ops->kind],
-                                w->aborted_by));
+        local_op_end(w->ops,
+                     nrl_fail(NRL_ERR_PEER, "%s: rank %d has aborted", kind_names[w->ops->kind], w->aborted_by));
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -371,8 +363,7 @@ static void local_close(void *self)
 }
 
 const nrl_collective local_collective = {
-    NRL_PLUGIN_PLAIN(NRL_KIND_COLLECTIVE, nrl_collective, "local", "0.1",
-                     "ranks that are threads of one process"),
+    NRL_PLUGIN_PLAIN(NRL_KIND_COLLECTIVE, nrl_collective, "local", "0.1", "ranks that are threads of one process"),
     .host_only = true,
     .open = local_open,
     .split = local_split,
@@ -392,5 +383,5 @@ const nrl_collective local_collective = {
     .wait = local_wait,
     .release = local_release,
     .failed_peer = local_failed_peer,
-    .facts = local_facts,
+    .info = local_info,
 };

@@ -65,8 +65,7 @@ static uint16_t float_to_half(float f)
     uint32_t sign = (bits >> 16) & 0x8000u, size = bits & 0x7fffffffu;
     if (size > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
     if (size >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
-    if (size <
-        0x38800000u) { /* below 2^-14: adding 0.5 leaves multiples of 2^-24 in the low bits */
+    if (size < 0x38800000u) { /* below 2^-14: adding 0.5 leaves multiples of 2^-24 in the low bits */
         float shifted = from_bits(size) + 0.5f;
         memcpy(&bits, &shifted, sizeof bits);
         return (uint16_t)(sign | (bits - 0x3f000000u));
@@ -88,24 +87,24 @@ static uint16_t float_to_brain(float f)
 }
 
 #define SAME(x) (x)
-#define PAIR(reduce, a, b)                                                                         \
-    ((reduce) == NRL_SUM_MAX       ? ((a) < (b) ? (b) : (a))                                       \
-     : (reduce) == NRL_SUM_MIN     ? ((b) < (a) ? (b) : (a))                                       \
-     : (reduce) == NRL_SUM_PRODUCT ? (a) * (b)                                                     \
-                                   : (a) + (b))
+#define PAIR(reduce, a, b)                                                                                             \
+    ((reduce) == NRL_REDUCE_OP_MAX       ? ((a) < (b) ? (b) : (a))                                                     \
+     : (reduce) == NRL_REDUCE_OP_MIN     ? ((b) < (a) ? (b) : (a))                                                     \
+     : (reduce) == NRL_REDUCE_OP_PRODUCT ? (a) * (b)                                                                   \
+                                         : (a) + (b))
 /* to[i] = to[i] (reduce) from[i]; integers wrap */
-#define REDUCER(name, type, wide, get, put)                                                        \
-    static void reduce_##name(type *to, const type *from, int64_t n, uint32_t reduce)              \
-    {                                                                                              \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            wide a = (wide)get(to[i]), b = (wide)get(from[i]);                                     \
-            to[i] = (type)put(PAIR(reduce, a, b));                                                 \
-        }                                                                                          \
-    }                                                                                              \
-    static void divide_##name(type *to, int64_t n, int32_t by)                                     \
-    {                                                                                              \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            to[i] = (type)put((wide)get(to[i]) / (wide)by);                                        \
+#define REDUCER(name, type, wide, get, put)                                                                            \
+    static void reduce_##name(type *to, const type *from, int64_t n, uint32_t reduce)                                  \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            wide a = (wide)get(to[i]), b = (wide)get(from[i]);                                                         \
+            to[i] = (type)put(PAIR(reduce, a, b));                                                                     \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void divide_##name(type *to, int64_t n, int32_t by)                                                         \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            to[i] = (type)put((wide)get(to[i]) / (wide)by);                                                            \
     }
 REDUCER(f32, float, float, SAME, SAME)
 REDUCER(f64, double, double, SAME, SAME)
@@ -115,12 +114,11 @@ REDUCER(i32, int32_t, int64_t, SAME, SAME)
 REDUCER(i64, int64_t, int64_t, SAME, SAME)
 REDUCER(u8, uint8_t, int64_t, SAME, SAME)
 
-#define EACH_TYPE(f)                                                                               \
-    f(F32, f32) f(F64, f64) f(BF16, bf16) f(F16, f16) f(I32, i32) f(I64, i64) f(U8, u8)
+#define EACH_TYPE(f) f(F32, f32) f(F64, f64) f(BF16, bf16) f(F16, f16) f(I32, i32) f(I64, i64) f(U8, u8)
 
 static void reduce_pair(uint32_t dtype, void *to, const void *from, int64_t n, uint32_t reduce)
 {
-#define CASE(DTYPE, name)                                                                          \
+#define CASE(DTYPE, name)                                                                                              \
     if (dtype == NRL_DTYPE_##DTYPE) reduce_##name(to, from, n, reduce);
     EACH_TYPE(CASE)
 #undef CASE
@@ -128,7 +126,7 @@ static void reduce_pair(uint32_t dtype, void *to, const void *from, int64_t n, u
 
 static void divide(uint32_t dtype, void *to, int64_t n, int32_t by)
 {
-#define CASE(DTYPE, name)                                                                          \
+#define CASE(DTYPE, name)                                                                                              \
     if (dtype == NRL_DTYPE_##DTYPE) divide_##name(to, n, by);
     EACH_TYPE(CASE)
 #undef CASE
@@ -136,8 +134,7 @@ static void divide(uint32_t dtype, void *to, int64_t n, int32_t by)
 
 /* n elements at byte `at` of every rank's send to byte `to_at` of the ranks' receive; to -1: all.
  */
-static void reduce_span(int32_t size, const nrl_comm_args *o, size_t at, size_t to_at, int64_t n,
-                        int32_t to)
+static void reduce_span(int32_t size, const nrl_comm_args *o, size_t at, size_t to_at, int64_t n, int32_t to)
 {
     double room[RUN]; /* aligned for any type */
     size_t width = nrl_dtype_size(o->dtype);
@@ -147,10 +144,9 @@ static void reduce_span(int32_t size, const nrl_comm_args *o, size_t at, size_t 
         memcpy(room, (const char *)o[0].send + at + skip, (size_t)some * width);
         for (int32_t r = 1; r < size; r++)
             reduce_pair(o->dtype, room, (const char *)o[r].send + at + skip, some, o->reduce);
-        if (o->reduce == NRL_SUM_AVERAGE) divide(o->dtype, room, some, size);
+        if (o->reduce == NRL_REDUCE_OP_AVERAGE) divide(o->dtype, room, some, size);
         for (int32_t r = 0; r < size; r++)
-            if (to < 0 || to == r)
-                memcpy((char *)o[r].receive + to_at + skip, room, (size_t)some * width);
+            if (to < 0 || to == r) memcpy((char *)o[r].receive + to_at + skip, room, (size_t)some * width);
     }
 }
 
@@ -160,8 +156,7 @@ static void all_gather(int32_t size, const nrl_comm_args *o)
 {
     for (int32_t from = 0; from < size; from++)
         for (int32_t to = 0; to < size; to++)
-            copy((char *)o[to].receive + block_at(&o[to], from), o[from].send,
-                 block_bytes(&o[from], from));
+            copy((char *)o[to].receive + block_at(&o[to], from), o[from].send, block_bytes(&o[from], from));
 }
 
 static nrl_status all_to_all(int32_t size, const nrl_comm_args *o)
@@ -174,12 +169,10 @@ static nrl_status all_to_all(int32_t size, const nrl_comm_args *o)
                 into.offsets = into.receive_offsets;
             }
             if (block_count(&into, from) != block_count(&o[from], to))
-                return nrl_fail(
-                    NRL_ERR_PEER,
-                    "all_to_all: rank %d sends %lld elements to rank %d, which expects %lld", from,
-                    (long long)block_count(&o[from], to), to, (long long)block_count(&into, from));
-            copy((char *)into.receive + block_at(&into, from),
-                 (const char *)o[from].send + block_at(&o[from], to), block_bytes(&into, from));
+                return nrl_fail(NRL_ERR_PEER, "all_to_all: rank %d sends %lld elements to rank %d, which expects %lld",
+                                from, (long long)block_count(&o[from], to), to, (long long)block_count(&into, from));
+            copy((char *)into.receive + block_at(&into, from), (const char *)o[from].send + block_at(&o[from], to),
+                 block_bytes(&into, from));
         }
     return NRL_OK;
 }
@@ -189,8 +182,7 @@ static void rooted(local_kind kind, int32_t size, const nrl_comm_args *o)
     const nrl_comm_args *root = &o[o->peer];
     for (int32_t r = 0; r < size; r++) {
         if (kind == LOCAL_BROADCAST) copy(o[r].receive, root->receive, block_bytes(root, r));
-        if (kind == LOCAL_GATHER)
-            copy((char *)root->receive + block_at(root, r), o[r].send, block_bytes(root, r));
+        if (kind == LOCAL_GATHER) copy((char *)root->receive + block_at(root, r), o[r].send, block_bytes(root, r));
         if (kind == LOCAL_SCATTER)
             copy(o[r].receive, (const char *)root->send + block_at(root, r), block_bytes(root, r));
     }

@@ -45,8 +45,7 @@ static int remove_entry(const char *path, const struct stat *s, int type, struct
     return remove(path);
 }
 
-nrl_status local_ranks_run(int32_t world,
-                           nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user), void *user)
+nrl_status local_ranks_run(int32_t world, nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user), void *user)
 {
     const mesh_axis data = {"data", world, NRL_DIVIDES_BATCH};
     return local_ranks_run_axes(&data, 1, body, user);
@@ -58,19 +57,17 @@ nrl_status local_ranks_run_axes(const mesh_axis *axes, int32_t n_axes,
     ranks_thread threads[LOCAL_RANKS_MAX];
     char folder[] = "/tmp/nrl-ranks-XXXXXX";
     int32_t world = 1;
-    for (int32_t i = 0; i < n_axes; i++) world *= axes[i].size;
+    for (int32_t i = 0; i < n_axes; i++)
+        world *= axes[i].size;
     NRL_ASSERT(world, <=, LOCAL_RANKS_MAX);
     if (!mkdtemp(folder)) return nrl_fail(NRL_ERR_IO, "cannot make '%s'", folder);
-    mesh_setup setup = {.collective = &local_collective,
-                        .timeout_init = 20,
-                        .timeout_step = 20,
-                        .fingerprint = "",
-                        .place = {.world = world,
-                                  .local_world = world,
-                                  .origin = "test",
-                                  .folder = folder,
-                                  .run_id = ""},
-                        .n_axes = n_axes};
+    mesh_setup setup = {
+        .collective = &local_collective,
+        .timeout_init = 20,
+        .timeout_step = 20,
+        .fingerprint = "",
+        .place = {.world = world, .local_world = world, .origin = "test", .folder = folder, .run_id = ""},
+        .n_axes = n_axes};
     memcpy(setup.axes, axes, (size_t)n_axes * sizeof *axes);
     for (int32_t r = 0; r < world; r++) {
         setup.place.rank = setup.place.local_rank = r;
@@ -81,7 +78,6 @@ nrl_status local_ranks_run_axes(const mesh_axis *axes, int32_t n_axes,
         pthread_join(threads[r].thread, NULL);
     nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     for (int32_t r = 0; r < world; r++)
-        if (threads[r].status != NRL_OK)
-            return nrl_fail(threads[r].status, "rank %d: %s", r, threads[r].text);
+        if (threads[r].status != NRL_OK) return nrl_fail(threads[r].status, "rank %d: %s", r, threads[r].text);
     return NRL_OK;
 }

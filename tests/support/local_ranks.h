@@ -15,9 +15,7 @@ enum { LOCAL_RANKS_MAX = 16 };
 
 /* The first failing rank's status, with its words and number; NRL_OK where all ranks returned that.
  */
-nrl_status local_ranks_run(int32_t world,
-                           nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user),
-                           void *user);
+nrl_status local_ranks_run(int32_t world, nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user), void *user);
 /* The same on the axes given, outermost first. */
 nrl_status local_ranks_run_axes(const mesh_axis *axes, int32_t n_axes,
                                 nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user), void *user);

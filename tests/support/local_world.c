@@ -122,8 +122,7 @@ typedef struct {
     world *world;
 } address;
 
-static nrl_status find_world(nrl_store *store, int32_t rank, int32_t size, double timeout,
-                             world **w)
+static nrl_status find_world(nrl_store *store, int32_t rank, int32_t size, double timeout, world **w)
 {
     address mine = {.process = getpid()}, theirs = {0};
     void *value;
@@ -141,8 +140,7 @@ static nrl_status find_world(nrl_store *store, int32_t rank, int32_t size, doubl
     *w = theirs.world;
     if (theirs.process == mine.process) TAKE_OVER(*w);
     if (theirs.process == mine.process && theirs.world->size == size) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "the ranks of collective 'local' are %d threads of one process",
-                    size);
+    return nrl_fail(NRL_ERR_CONFIG, "the ranks of collective 'local' are %d threads of one process", size);
 }
 
 static bool all_are_here(const world *w)
@@ -158,8 +156,7 @@ static nrl_status fail_missing(const world *w, double timeout)
     for (int32_t r = 0; r < w->size; r++)
         if (!w->here[r] && strlen(who) < sizeof who - 16)
             snprintf(who + strlen(who), sizeof who - strlen(who), "%s%d", *who ? ", " : "", r);
-    return nrl_fail(NRL_ERR_PEER, "joining %d ranks: missing after %g s: rank %s", w->size, timeout,
-                    who);
+    return nrl_fail(NRL_ERR_PEER, "joining %d ranks: missing after %g s: rank %s", w->size, timeout, who);
 }
 
 static nrl_status wait_for_all(world *w, int32_t rank, double timeout)

@@ -7,9 +7,8 @@
 #define SUPPORT_OP_CASES_H
 #include "support/gradient.h"
 
-#define BUILD(name)                                                                                \
-    static nrl_status name(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p,    \
-                           nrl_tensor **y)
+#define BUILD(name)                                                                                                    \
+    static nrl_status name(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p, nrl_tensor **y)
 
 BUILD(build_linear)
 {
@@ -204,37 +203,35 @@ BUILD(build_head)
 /* clang-format off: a table */
 #define ARGS(...) .number = {__VA_ARGS__}
 #define REALS(...) .real = {__VA_ARGS__}
-#define UNARY(name, op, middle, reach, ...)                                                        \
-    {                                                                                              \
-        "unary: " name, 1, 0, {RANGE(middle, reach, 3, 5)}, .build = build_unary, ARGS(op),        \
-                                                            REALS(__VA_ARGS__)                     \
+#define UNARY(name, op, middle, granularity, ...)                                                                      \
+    {                                                                                                                  \
+        "unary: " name, 1, 0, {RANGE(middle, granularity, 3, 5)}, .build = build_unary, ARGS(op), REALS(__VA_ARGS__)   \
     }
 /* The second operand stays away from zero (division) and from the first (minimum, maximum). */
-#define BINARY_SHAPES(name, op, ar, ac, br, bc)                                                    \
-    {                                                                                              \
-        name " [" #ar "," #ac "] [" #br "," #bc "]", 2, 0, {SHAPE(ar, ac), RANGE(2.2, 1, br, bc)}, \
-            .build = build_binary, ARGS(op)                                                        \
+#define BINARY_SHAPES(name, op, ar, ac, br, bc)                                                                        \
+    {                                                                                                                  \
+        name " [" #ar "," #ac "] [" #br "," #bc "]", 2, 0, {SHAPE(ar, ac), RANGE(2.2, 1, br, bc)},                     \
+            .build = build_binary, ARGS(op)                                                                            \
     }
-#define BINARY(name, op)                                                                           \
-    BINARY_SHAPES(name, op, 3, 5, 3, 5), BINARY_SHAPES(name, op, 3, 5, 1, 5),                      \
-        BINARY_SHAPES(name, op, 3, 5, 3, 1), BINARY_SHAPES(name, op, 3, 5, 1, 1),                  \
-        BINARY_SHAPES(name, op, 1, 5, 3, 5), BINARY_SHAPES(name, op, 3, 1, 3, 5),                  \
+#define BINARY(name, op)                                                                                               \
+    BINARY_SHAPES(name, op, 3, 5, 3, 5), BINARY_SHAPES(name, op, 3, 5, 1, 5), BINARY_SHAPES(name, op, 3, 5, 3, 1),     \
+        BINARY_SHAPES(name, op, 3, 5, 1, 1), BINARY_SHAPES(name, op, 1, 5, 3, 5), BINARY_SHAPES(name, op, 3, 1, 3, 5), \
         BINARY_SHAPES(name, op, 1, 1, 3, 5)
-#define SAME(name, op)                                                                             \
-    {                                                                                              \
-        "same: " name, 1, 0, {SHAPE(3, 5)}, .build = build_binary, ARGS(op)                        \
+#define SAME(name, op)                                                                                                 \
+    {                                                                                                                  \
+        "same: " name, 1, 0, {SHAPE(3, 5)}, .build = build_binary, ARGS(op)                                            \
     }
-#define REDUCE(name, k)                                                                            \
-    {                                                                                              \
-        "reduce: " name, 1, 0, {RANGE(0, 2, 3, 7)}, .build = build_reduce, ARGS(k)                 \
+#define REDUCE(name, k)                                                                                                \
+    {                                                                                                                  \
+        "reduce: " name, 1, 0, {RANGE(0, 2, 3, 7)}, .build = build_reduce, ARGS(k)                                     \
     }
-#define ROWS(name, k)                                                                              \
-    {                                                                                              \
-        "rows: " name, 2, 0, {SHAPE(4, 3), SHAPE(2, 3)}, .build = build_rows, ARGS(k)              \
+#define ROWS(name, k)                                                                                                  \
+    {                                                                                                                  \
+        "rows: " name, 2, 0, {SHAPE(4, 3), SHAPE(2, 3)}, .build = build_rows, ARGS(k)                                  \
     }
-#define VECTORS(name, k)                                                                           \
-    {                                                                                              \
-        "vectors: " name, 2, 0, {SHAPE(4), SHAPE(2)}, .build = build_rows, ARGS(k)                 \
+#define VECTORS(name, k)                                                                                               \
+    {                                                                                                                  \
+        "vectors: " name, 2, 0, {SHAPE(4), SHAPE(2)}, .build = build_rows, ARGS(k)                                     \
     }
 
 static const gradient_case op_cases[] = {
@@ -242,28 +239,16 @@ static const gradient_case op_cases[] = {
     {"linear: bias", 1, 2, {SHAPE(5, 7)}, {SHAPE(3, 7), SHAPE(3)}, .build = build_linear},
     {"linear: one row", 1, 2, {SHAPE(1, 3)}, {SHAPE(17, 3), SHAPE(17)}, .build = build_linear},
     {"linear: 3 dimensions", 1, 1, {SHAPE(2, 3, 5)}, {SHAPE(4, 5)}, .build = build_linear},
-    {"shared: three linears",
-     1,
-     2,
-     {SHAPE(3, 4)},
-     {SHAPE(5, 4), SHAPE(5, 4)},
-     .build = build_three_linears},
+    {"shared: three linears", 1, 2, {SHAPE(3, 4)}, {SHAPE(5, 4), SHAPE(5, 4)}, .build = build_three_linears},
     {"shared: residual", 1, 2, {SHAPE(3, 5)}, {SHAPE(5), SHAPE(5, 5)}, .build = build_residual},
     {"matmul: ..", 2, 0, {SHAPE(3, 5), SHAPE(5, 4)}, .build = build_matmul, ARGS(0, 0)},
     {"matmul: T.", 2, 0, {SHAPE(5, 3), SHAPE(5, 4)}, .build = build_matmul, ARGS(1, 0)},
     {"matmul: .T", 2, 0, {SHAPE(3, 5), SHAPE(4, 5)}, .build = build_matmul, ARGS(0, 1)},
     {"matmul: TT", 2, 0, {SHAPE(5, 3), SHAPE(4, 5)}, .build = build_matmul, ARGS(1, 1)},
     {"embedding: tokens", 0, 1, .params = {SHAPE(5, 3)}, .build = build_embedding, .batch = 1},
-    {"embedding: positions", 0, 1, .params = {SHAPE(4, 3)}, .build = build_embedding, .batch = 1,
-     ARGS(1)},
+    {"embedding: positions", 0, 1, .params = {SHAPE(4, 3)}, .build = build_embedding, .batch = 1, ARGS(1)},
     {"rope: whole heads", 1, 0, {SHAPE(8, 12)}, .build = build_rope, .batch = 1, ARGS(2, 3)},
-    {"rope: a part of each head",
-     1,
-     0,
-     {SHAPE(8, 14)},
-     .build = build_rope,
-     .batch = 1,
-     ARGS(2, 2)},
+    {"rope: a part of each head", 1, 0, {SHAPE(8, 14)}, .build = build_rope, .batch = 1, ARGS(2, 2)},
     {"attention: plain",
      3,
      0,
@@ -297,26 +282,9 @@ static const gradient_case op_cases[] = {
     {"norm: layer", 1, 2, {SHAPE(3, 7)}, {SHAPE(7), SHAPE(7)}, .build = build_norm, ARGS(1)},
     {"norm: add rms", 2, 1, {SHAPE(3, 7), SHAPE(3, 7)}, {SHAPE(7)}, .build = build_norm, ARGS(2)},
     {"norm: rms around 0", 1, 1, {SHAPE(3, 10)}, {SHAPE(5)}, .build = build_norm, ARGS(3)},
-    {"norm: add rms around 0",
-     2,
-     1,
-     {SHAPE(3, 7), SHAPE(3, 7)},
-     {SHAPE(7)},
-     .build = build_norm,
-     ARGS(4)},
-    {"norm: add layer",
-     2,
-     2,
-     {SHAPE(3, 7), SHAPE(3, 7)},
-     {SHAPE(7), SHAPE(7)},
-     .build = build_norm,
-     ARGS(5)},
-    {"shared: norms of norms",
-     1,
-     3,
-     {SHAPE(3, 5)},
-     {SHAPE(5), SHAPE(5), SHAPE(4, 5)},
-     .build = build_remade},
+    {"norm: add rms around 0", 2, 1, {SHAPE(3, 7), SHAPE(3, 7)}, {SHAPE(7)}, .build = build_norm, ARGS(4)},
+    {"norm: add layer", 2, 2, {SHAPE(3, 7), SHAPE(3, 7)}, {SHAPE(7), SHAPE(7)}, .build = build_norm, ARGS(5)},
+    {"shared: norms of norms", 1, 3, {SHAPE(3, 5)}, {SHAPE(5), SHAPE(5), SHAPE(4, 5)}, .build = build_remade},
     {"glu: silu", 2, 0, {RANGE(0, 3, 3, 19), SHAPE(3, 19)}, .build = build_glu},
     {"glu: gelu tanh", 2, 0, {RANGE(0, 3, 3, 19), SHAPE(3, 19)}, .build = build_glu, ARGS(1)},
     UNARY("neg", NRL_UNARY_NEG, 0, 1, 0),
@@ -376,14 +344,7 @@ static const gradient_case op_cases[] = {
     VECTORS("concat", 3),
     VECTORS("gather", 5),
     VECTORS("segment sum", 6),
-    {"head: plain",
-     1,
-     1,
-     {SHAPE(8, 3)},
-     {SHAPE(5, 3)},
-     .build = build_head,
-     .batch = 1,
-     REALS(1, 0)},
+    {"head: plain", 1, 1, {SHAPE(8, 3)}, {SHAPE(5, 3)}, .build = build_head, .batch = 1, REALS(1, 0)},
     {"head: bias, scale and cap",
      1,
      2,
@@ -401,14 +362,7 @@ static const gradient_case op_cases[] = {
      .batch = 1,
      ARGS(1),
      REALS(0.6, 2.5)},
-    {"head: rows that share a token",
-     1,
-     1,
-     {SHAPE(8, 3)},
-     {SHAPE(5, 3)},
-     .build = build_head,
-     .batch = 2,
-     REALS(1, 0)},
+    {"head: rows that share a token", 1, 1, {SHAPE(8, 3)}, {SHAPE(5, 3)}, .build = build_head, .batch = 2, REALS(1, 0)},
 };
 /* clang-format on */
 enum { N_OP_CASES = sizeof op_cases / sizeof *op_cases };

@@ -14,8 +14,8 @@ static inline plugin_host *test_host(void)
 }
 
 /* The table and the options of plugin `name`; mistakes in `yaml` ("" is no options) are the status. */
-static inline nrl_status test_options(plugin_host *host, arena *a, uint32_t kind, const char *section,
-                                      const char *name, const char *yaml, const void **table, void **options)
+static inline nrl_status test_options(plugin_host *host, arena *a, uint32_t kind, const char *section, const char *name,
+                                      const char *yaml, const void **table, void **options)
 {
     config_problems problems = {0};
     config_component c = {.name = name, .resolved = node_new(a, NRL_NODE_MAP)};

@@ -39,7 +39,8 @@ static inline const char *test_file(test_place *p, const char *name, const char 
     return path;
 }
 
-/* NRL_TEST_CPU, for example "isa=avx2 bf16=widen": options of the cpu backend, where the config does not name another. */
+/* NRL_TEST_CPU, for example "isa=avx2 bf16=widen": options of the cpu backend, where the config does not name another.
+ */
 static inline void test_run_cpu_options(test_place *p, config_problems *problems, nrl_node *root)
 {
     const nrl_node *backend = nrl_node_find(root, "backend"), *name = backend ? nrl_node_find(backend, "name") : NULL;
@@ -51,8 +52,8 @@ static inline void test_run_cpu_options(test_place *p, config_problems *problems
 }
 
 /* Opens a run from YAML text plus key=value overrides (NULL-ended) in an environment of its own. */
-static inline nrl_status test_run_open_in(test_place *p, const nrl_environment *env,
-                                          const char *yaml, const char *const *overrides, run **out)
+static inline nrl_status test_run_open_in(test_place *p, const nrl_environment *env, const char *yaml,
+                                          const char *const *overrides, run **out)
 {
     config_problems problems = {0};
     nrl_node *root;
@@ -64,10 +65,10 @@ static inline nrl_status test_run_open_in(test_place *p, const nrl_environment *
 }
 
 /* The same with plugins from the build; quiet. */
-static inline nrl_status test_run_open(test_place *p, const char *yaml,
-                                       const char *const *overrides, run **out)
+static inline nrl_status test_run_open(test_place *p, const char *yaml, const char *const *overrides, run **out)
 {
-    const char *bin = arena_printf(&p->memory, "%s/bin", getenv("NRL_TEST_BUILD")); /* its plugins are the default ones */
+    const char *bin =
+        arena_printf(&p->memory, "%s/bin", getenv("NRL_TEST_BUILD")); /* its plugins are the default ones */
     nrl_environment env = {.size = sizeof env, .exe_dir = bin, .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true};
     return test_run_open_in(p, &env, yaml, overrides, out);
 }
@@ -80,8 +81,8 @@ static inline const char *test_source(test_place *p, const char *name)
 
 /* Rows of random tokens, as pre-tokenized JSONL; lengths from `least` to `most`, equal for equal
  * seeds; most <= 1024. */
-static inline const char *test_rows(test_place *p, const char *name, int n, int least, int most,
-                                    int vocab, unsigned seed)
+static inline const char *test_rows(test_place *p, const char *name, int n, int least, int most, int vocab,
+                                    unsigned seed)
 {
     const char *path = arena_printf(&p->memory, "%s/%s", p->folder, name);
     FILE *f = fopen(path, "w");
@@ -117,11 +118,9 @@ static inline void test_write_ids(FILE *f, const char *key, int n, int vocab, un
 }
 
 /* Pre-tokenized pairs of random tokens: prompts and answers of 2 to `most` tokens each. */
-static inline const char *test_pairs(test_place *p, const char *name, int n, int most, int vocab,
-                                     unsigned seed)
+static inline const char *test_pairs(test_place *p, const char *name, int n, int most, int vocab, unsigned seed)
 {
-    static const char *const keys[] = {"{", "prompt_input_ids",  ",", "chosen_input_ids",
-                                       ",", "rejected_input_ids"};
+    static const char *const keys[] = {"{", "prompt_input_ids", ",", "chosen_input_ids", ",", "rejected_input_ids"};
     const char *path = arena_printf(&p->memory, "%s/%s", p->folder, name);
     FILE *f = fopen(path, "w");
     if (!f) abort();
@@ -129,8 +128,7 @@ static inline const char *test_pairs(test_place *p, const char *name, int n, int
         for (int k = 0; k < 6; k += 2) {
             seed = seed * 1103515245u + 12345u;
             fputs(keys[k], f);
-            test_write_ids(f, keys[k + 1], 2 + (int)((seed >> 16) % (unsigned)(most - 1)), vocab,
-                           &seed);
+            test_write_ids(f, keys[k + 1], 2 + (int)((seed >> 16) % (unsigned)(most - 1)), vocab, &seed);
         }
         fputs("}\n", f);
     }

@@ -9,18 +9,7 @@
 #include "tensor/param.h"
 
 enum { TINY_D = 24, TINY_H = 4, TINY_G = 2, TINY_K = 6, TINY_F = 40, TINY_V = 53, TINY_LAYERS = 2 };
-enum {
-    TINY_N1,
-    TINY_Q,
-    TINY_KEY,
-    TINY_VALUE,
-    TINY_O,
-    TINY_N2,
-    TINY_GATE,
-    TINY_UP,
-    TINY_DOWN,
-    TINY_PER_LAYER
-};
+enum { TINY_N1, TINY_Q, TINY_KEY, TINY_VALUE, TINY_O, TINY_N2, TINY_GATE, TINY_UP, TINY_DOWN, TINY_PER_LAYER };
 enum { TINY_EMBED = TINY_LAYERS * TINY_PER_LAYER, TINY_NORM, TINY_PARAMS };
 
 typedef struct {
@@ -33,8 +22,7 @@ typedef struct {
     double inv_freq[TINY_K / 2];
 } tiny_llama;
 
-static inline nrl_status tiny_param(tiny_llama *m, int i, int64_t rows, int64_t cols,
-                                    uint64_t *state)
+static inline nrl_status tiny_param(tiny_llama *m, int i, int64_t rows, int64_t cols, uint64_t *state)
 {
     int n_dims = cols ? 2 : 1;
     int64_t dims[] = {rows, cols}, numel = rows * (cols ? cols : 1);
@@ -54,8 +42,8 @@ static inline nrl_status tiny_param(tiny_llama *m, int i, int64_t rows, int64_t 
     ctx_scope_end(m->ctx);
     free(bytes);
     free(values);
-    nrl_param_bind(&m->params[i], NRL_SLOT_WORK, m->work[i]);
-    nrl_param_bind(&m->params[i], NRL_SLOT_GRAD_ACC, m->grad[i]);
+    nrl_param_bind(&m->params[i], NRL_SLOT_WEIGHT, m->work[i]);
+    nrl_param_bind(&m->params[i], NRL_SLOT_GRAD, m->grad[i]);
     return NRL_OK;
 }
 
@@ -74,8 +62,7 @@ static inline nrl_status tiny_open(tiny_llama *m, nrl_ctx *ctx, nrl_dtype dtype)
     *m = (tiny_llama){.ctx = ctx, .dtype = dtype, .inv_freq = {1, 0.2, 0.03}};
     m->rope = (nrl_rope){m->inv_freq, TINY_K / 2, 1};
     for (int i = 0; i < TINY_EMBED; i++)
-        NRL_TRY(
-            tiny_param(m, i, shape[i % TINY_PER_LAYER][0], shape[i % TINY_PER_LAYER][1], &state));
+        NRL_TRY(tiny_param(m, i, shape[i % TINY_PER_LAYER][0], shape[i % TINY_PER_LAYER][1], &state));
     NRL_TRY(tiny_param(m, TINY_EMBED, TINY_V, TINY_D, &state));
     NRL_TRY(tiny_param(m, TINY_NORM, TINY_D, 0, &state));
     ctx_set_compute(ctx, dtype);
@@ -94,7 +81,7 @@ static inline void tiny_close(tiny_llama *m)
 static inline void tiny_zero_grad(tiny_llama *m)
 {
     for (int i = 0; i < TINY_PARAMS; i++)
-        nrl_param_set_fresh(&m->params[i], true);
+        nrl_param_set_grad_is_empty(&m->params[i], true);
 }
 
 static inline head_spec tiny_head(tiny_llama *m)
@@ -144,7 +131,7 @@ static inline nrl_status tiny_forward(tiny_llama *m, nrl_tensor **hidden)
     return NRL_OK;
 }
 
-/* Segments of the given lengths; each token but the last of a segment is a scored row. */
+/* Segments of the given lengths; each token but the last of a segment is a target position. */
 static inline nrl_batch *tiny_batch(const int *lengths, int n_segments, uint64_t seed)
 {
     int64_t n = 0, n_rows = 0, row = 0, at = 0;
@@ -153,10 +140,10 @@ static inline nrl_batch *tiny_batch(const int *lengths, int n_segments, uint64_t
         n_rows += lengths[s] > 0 ? lengths[s] - 1 : 0;
     }
     nrl_batch *b = batch_new(n, n_rows, n_segments);
-    b->n_blocks = n_segments;
+    b->n_examples = n_segments;
     for (int s = 0; s < n_segments; s++) {
         uint64_t state = seed + (uint64_t)s * 1000;
-        b->segment_block[s] = s;
+        b->segment_example[s] = s;
         for (int i = 0; i < lengths[s]; i++, at++) {
             b->tokens[at] = (int32_t)((test_uniform(&state) + 1) / 2 * TINY_V);
             b->positions[at] = i;
@@ -190,7 +177,7 @@ static inline nrl_status tiny_record(tiny_llama *m, tape *t, nrl_tensor **hidden
     return st;
 }
 
-/* Forward and backward of a batch: log-probs to `logps` (may be NULL), gradients to GRAD_ACC. */
+/* Forward and backward of a batch: log-probs to `logps` (may be NULL), gradients to GRAD. */
 static inline nrl_status tiny_step(tiny_llama *m, nrl_batch *b, double *logps)
 {
     nrl_ctx *ctx = m->ctx;

@@ -1,6 +1,6 @@
 /*
  * bench.c - `nrl bench` and `nrl profile`: a config's steps without its output folder. The first steps (primitives,
- * page faults) are left out of every figure. A bench measures speed over steps that nothing disturbs, and where
+ * page faults) are omitted of every figure. A bench measures speed over steps that nothing disturbs, and where
  * their time goes over a few more; a profile has those alone, and tells phases and shapes apart.
  */
 #include "bench.h"
@@ -41,8 +41,10 @@ static nrl_status take_steps(nrl_run *r, arena *a, int64_t steps, bench_steps *o
 static nrl_status need_steps(int64_t found, int64_t steps)
 {
     if (found == steps + WARM_UP) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "train.steps: the config has %lld steps, but %lld to warm up and %lld to "
-                    "measure (--steps) are needed", (long long)found, (long long)WARM_UP, (long long)steps);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "train.steps: the config has %lld steps, but %lld to warm up and %lld to "
+                    "measure (--steps) are needed",
+                    (long long)found, (long long)WARM_UP, (long long)steps);
 }
 
 static nrl_status warm_up(nrl_run *r, arena *a, bench_found *f, int64_t *n)
@@ -72,8 +74,8 @@ static nrl_status measure(nrl_run *r, arena *a, int64_t steps, bool profile, ben
     NRL_TRY(nrl_run_watch_end(r, f->watched, &f->n_watched));
     NRL_TRY(need_steps(warm + f->plain.n + f->profiled.n, steps));
     if (!profile) NRL_TRY(take_profiled(r, a, most, f));
-    f->figures.size = sizeof f->figures;
-    nrl_run_info_fill(r, &f->figures);
+    f->stats.size = sizeof f->stats;
+    nrl_run_info_fill(r, &f->stats);
     return NRL_OK;
 }
 
@@ -94,8 +96,10 @@ static nrl_status show(arena *a, const nrl_run *r, const bench_found *found, boo
     nrl_node *tree;
     NRL_TRY(bench_tree(a, r, found, &tree));
     char *text = json ? json_write(tree, 0) : NULL;
-    if (json) puts(text);
-    else bench_page(tree);
+    if (json)
+        puts(text);
+    else
+        bench_page(tree);
     free(text);
     return NRL_OK;
 }

@@ -9,19 +9,19 @@
 /* Steps that were taken one after another. */
 typedef struct {
     int64_t n;
-    double *seconds; /* [n] */
+    double *seconds;                   /* [n] */
     double tokens, mfu, data_fraction; /* sums over the steps; mfu is NaN where the device's peak is unknown */
     double last_loss;
 } bench_steps;
 
 typedef struct {
-    double first_loss; /* of the first step that warmed up */
-    bench_steps plain; /* nothing is measured but each step's time; n 0 for a profile */
+    double first_loss;    /* of the first step that warmed up */
+    bench_steps plain;    /* nothing is measured but each step's time; n 0 for a profile */
     bench_steps profiled; /* with a mark at each border of an operation; n 0: the config had no steps left */
     nrl_value watched[NRL_MAX_WATCHED]; /* over the plain steps, or the profiled ones where there are no others */
     size_t n_watched;
     nrl_phase_times phases;
-    nrl_run_info figures;
+    nrl_run_info stats;
     int64_t top; /* shapes to list; 0 = none */
 } bench_found;
 

@@ -31,10 +31,14 @@ static bool ends_with(const char *s, const char *end)
 static void show_value(const char *key, const nrl_node *v)
 {
     double x = nrl_node_f64(v, NAN);
-    if (nrl_node_kind(v) == NRL_NODE_STRING) printf("  %-34s %s\n", key, nrl_node_string(v, ""));
-    else if (isnan(x)) printf("  %-34s %12s\n", key, "unknown");
-    else if (ends_with(key, "_bytes") || !strcmp(key, "peak_rss")) printf("  %-34s %12.1f MiB\n", key, x / (1 << 20));
-    else printf(x == floor(x) && fabs(x) < 1e15 ? "  %-34s %12.0f\n" : "  %-34s %12.6g\n", key, x);
+    if (nrl_node_kind(v) == NRL_NODE_STRING)
+        printf("  %-34s %s\n", key, nrl_node_string(v, ""));
+    else if (isnan(x))
+        printf("  %-34s %12s\n", key, "unknown");
+    else if (ends_with(key, "_bytes") || !strcmp(key, "peak_rss"))
+        printf("  %-34s %12.1f MiB\n", key, x / (1 << 20));
+    else
+        printf(x == floor(x) && fabs(x) < 1e15 ? "  %-34s %12.0f\n" : "  %-34s %12.6g\n", key, x);
 }
 
 static void show(const nrl_node *map, const char *const *keys)
@@ -45,20 +49,25 @@ static void show(const nrl_node *map, const char *const *keys)
 
 static void show_all(const nrl_node *map)
 {
-    for (size_t i = 0; i < nrl_node_size(map); i++) show_value(nrl_node_key(map, i), nrl_node_at(map, i));
+    for (size_t i = 0; i < nrl_node_size(map); i++)
+        show_value(nrl_node_key(map, i), nrl_node_at(map, i));
 }
 
 /* A column that is wide enough for what it holds; unknown is a dash. */
 static void cell(double x, int width, int digits)
 {
-    if (isnan(x)) printf(" %*s", width, "-");
-    else printf(" %*.*f", width, digits, x);
+    if (isnan(x))
+        printf(" %*s", width, "-");
+    else
+        printf(" %*.*f", width, digits, x);
 }
 
 static void percent(double x)
 {
-    if (isnan(x)) printf(" %8s", "-");
-    else printf(" %7.1f%%", 100 * x);
+    if (isnan(x))
+        printf(" %8s", "-");
+    else
+        printf(" %7.1f%%", 100 * x);
 }
 
 static void show_phases(const nrl_node *tree)
@@ -101,9 +110,12 @@ static void show_shape(const nrl_node *row)
     char label[64] = "";
     long long d[3];
     if (!shape) return;
-    for (size_t i = 0; i < 3; i++) d[i] = (long long)nrl_node_f64(nrl_node_at(shape, i), 0);
-    if (d[2]) snprintf(label, sizeof label, "%lldx%lldx%lld", d[0], d[1], d[2]);
-    else if (d[0]) snprintf(label, sizeof label, "%lldx%lld", d[0], d[1]);
+    for (size_t i = 0; i < 3; i++)
+        d[i] = (long long)nrl_node_f64(nrl_node_at(shape, i), 0);
+    if (d[2])
+        snprintf(label, sizeof label, "%lldx%lldx%lld", d[0], d[1], d[2]);
+    else if (d[0])
+        snprintf(label, sizeof label, "%lldx%lld", d[0], d[1]);
     printf(" %-18s", label);
 }
 
@@ -136,20 +148,33 @@ static void show_ops(const nrl_node *list, const char *title)
 static void show_device(const nrl_node *tree)
 {
     static const char *const keys[] = {"device", "isa", "library", "threads", "ranks", NULL};
-    const nrl_node *figures = nrl_node_find(tree, "device_figures");
+    const nrl_node *stats = nrl_node_find(tree, "device_stats");
     section("device");
     show(tree, keys);
-    show_all(figures);
-    if (!nrl_node_size(figures)) printf("  %-34s %s\n", "clocks, power", "the backend tells nothing of them");
+    show_all(stats);
+    if (!nrl_node_size(stats)) printf("  %-34s %s\n", "clocks, power", "the backend tells nothing of them");
 }
 
 void bench_page(const nrl_node *tree)
 {
-    static const char *const speed[] = {"tokens_per_s",   "mfu",           "step_seconds_min", "step_seconds_median",
-                                        "step_seconds_max", "data_fraction", "steps",          "first_loss",
-                                        "last_loss",      "parameters",    "trained_parameters", "frozen_parameters",
-                                        "trained_weight_bytes", "frozen_weight_bytes", "operations_a_step",
-                                        "launches_a_step", "joules_per_token", NULL};
+    static const char *const speed[] = {"tokens_per_s",
+                                        "mfu",
+                                        "step_seconds_min",
+                                        "step_seconds_median",
+                                        "step_seconds_max",
+                                        "data_fraction",
+                                        "steps",
+                                        "first_loss",
+                                        "last_loss",
+                                        "parameters",
+                                        "trained_parameters",
+                                        "frozen_parameters",
+                                        "trained_weight_bytes",
+                                        "frozen_weight_bytes",
+                                        "operations_a_step",
+                                        "launches_a_step",
+                                        "joules_per_token",
+                                        NULL};
     const nrl_node *profile = nrl_node_find(tree, "profile"), *memory = nrl_node_find(tree, "memory");
     puts("speed");
     show(tree, speed);
@@ -166,5 +191,6 @@ void bench_page(const nrl_node *tree)
     show_measured(profile);
     show_ops(nrl_node_find(tree, "ops"), "time by operation");
     show_ops(nrl_node_find(tree, "ops_by_phase"), "time by operation and phase");
-    show_ops(nrl_node_find(tree, "shapes"), "the longest, by shape (products: rows x columns x inner; attention: queries x heads x width)");
+    show_ops(nrl_node_find(tree, "shapes"),
+             "the longest, by shape (products: rows x columns x inner; attention: queries x heads x width)");
 }

@@ -27,7 +27,8 @@ static int rising(const void *a, const void *b)
 static double sum(const double *x, int64_t n)
 {
     double s = 0;
-    for (int64_t i = 0; i < n; i++) s += x[i];
+    for (int64_t i = 0; i < n; i++)
+        s += x[i];
     return s;
 }
 
@@ -93,7 +94,7 @@ static void put_profile(arena *a, nrl_node *map, const bench_found *f)
     double plain = ratio(sum(f->plain.seconds, f->plain.n), f->plain.tokens);
     double profiled = ratio(sum(f->profiled.seconds, f->profiled.n), f->profiled.tokens);
     node_append_int(a, m, "profiled_steps", f->profiled.n);
-    node_append_text(a, m, "clock", f->figures.clock);
+    node_append_text(a, m, "clock", f->stats.clock);
     put(a, m, "seconds_a_step", wall / steps);
     put(a, m, "busy_seconds_a_step", busy / steps);
     put(a, m, "idle_share", 1 - ratio(busy, wall));
@@ -111,7 +112,7 @@ static void put_phases(arena *a, nrl_node *map, const bench_found *f)
         put(a, m, "seconds_a_step", seconds / steps);
         put(a, m, "share", ratio(seconds, wall));
         put(a, m, "busy_share", ratio(f->phases.busy[p], seconds));
-        if (f->figures.ranks == 1) continue;
+        if (f->stats.ranks == 1) continue;
         put(a, m, "least_seconds_a_step", f->phases.least[p] / steps);
         put(a, m, "most_seconds_a_step", f->phases.most[p] / steps);
     }
@@ -124,7 +125,8 @@ static nrl_node *op_node(arena *a, const nrl_op_time *r, unsigned by, double ste
     if (by & NRL_BY_PHASE) node_append_text(a, m, "phase", nrl_phase_name(r->phase));
     if (by & NRL_BY_SHAPE) {
         nrl_node *dims = node_new(a, NRL_NODE_LIST);
-        for (int i = 0; i < 3; i++) node_append(a, dims, NULL, node_int(a, r->dims[i]));
+        for (int i = 0; i < 3; i++)
+            node_append(a, dims, NULL, node_int(a, r->dims[i]));
         node_append(a, m, "shape", dims);
     }
     put(a, m, "seconds_a_step", r->seconds / steps);
@@ -132,8 +134,10 @@ static nrl_node *op_node(arena *a, const nrl_op_time *r, unsigned by, double ste
     put(a, m, "calls_a_step", (double)r->calls / steps);
     put(a, m, "gflop_per_s", ratio(r->flops * 1e-9, r->seconds));
     put(a, m, "gbyte_per_s", ratio(r->bytes * 1e-9, r->seconds));
-    if (r->on_host) node_append(a, m, "on_host", node_bool(a, true)); /* a device works meanwhile */
-    else put(a, m, "host_seconds_a_step", r->host_seconds / steps);
+    if (r->on_host)
+        node_append(a, m, "on_host", node_bool(a, true)); /* a device works meanwhile */
+    else
+        put(a, m, "host_seconds_a_step", r->host_seconds / steps);
     return m;
 }
 
@@ -149,7 +153,7 @@ static nrl_status put_ops(arena *a, nrl_node *map, const char *key, const nrl_ru
     for (size_t i = 0; i < n; i++) {
         bool is_shown = (most <= 0 || i < (size_t)most) && (!(by & NRL_BY_PHASE) || rows[i].phase != NRL_PHASE_NONE);
         if (is_shown) node_append(a, list, NULL, op_node(a, &rows[i], by, steps, wall));
-        if (rows[i].on_host && !f->figures.on_device) outside -= rows[i].seconds;
+        if (rows[i].on_host && !f->stats.on_device) outside -= rows[i].seconds;
     }
     free(rows);
     if (!by) {
@@ -199,12 +203,12 @@ static bool is_memory(const char *name)
 static void put_memory(arena *a, nrl_node *map, const bench_found *f)
 {
     nrl_node *m = put_map(a, map, "memory");
-    put_bytes(a, m, &f->figures);
-    node_append_int(a, m, "reference_bytes", f->figures.reference_bytes);
-    node_append_int(a, m, "strategy_bytes", f->figures.strategy_bytes);
-    node_append_int(a, m, "used_peak_bytes", f->figures.used_peak_bytes);
-    node_append_int(a, m, "reserved_peak_bytes", f->figures.reserved_peak_bytes);
-    node_append_int(a, m, "total_bytes", f->figures.device.memory_bytes);
+    put_bytes(a, m, &f->stats);
+    node_append_int(a, m, "reference_bytes", f->stats.reference_bytes);
+    node_append_int(a, m, "strategy_bytes", f->stats.strategy_bytes);
+    node_append_int(a, m, "used_peak_bytes", f->stats.used_peak_bytes);
+    node_append_int(a, m, "reserved_peak_bytes", f->stats.reserved_peak_bytes);
+    node_append_int(a, m, "total_bytes", f->stats.device.memory_bytes);
     for (size_t i = 0; i < f->n_watched; i++)
         if (is_memory(f->watched[i].name)) put(a, m, f->watched[i].name + 7, f->watched[i].value);
 }
@@ -221,8 +225,8 @@ static void put_device(arena *a, nrl_node *map, const bench_found *f)
 {
     const bench_steps *s = f->plain.n ? &f->plain : &f->profiled;
     put(a, map, "launches_a_step", watched(f, "launches") / (double)s->n);
-    put(a, map, "joules_per_token", f->figures.ranks == 1 ? ratio(watched(f, "energy_j"), s->tokens) : NAN);
-    nrl_node *m = put_map(a, map, "device_figures");
+    put(a, map, "joules_per_token", f->stats.ranks == 1 ? ratio(watched(f, "energy_j"), s->tokens) : NAN);
+    nrl_node *m = put_map(a, map, "device_stats");
     for (size_t i = 0; i < f->n_watched; i++)
         if (!is_memory(f->watched[i].name)) put(a, m, f->watched[i].name, f->watched[i].value);
 }
@@ -231,13 +235,13 @@ nrl_status bench_tree(arena *a, const nrl_run *r, const bench_found *f, nrl_node
 {
     nrl_node *map = *out = node_new(a, NRL_NODE_MAP);
     put_speed(a, map, f, f->plain.n ? &f->plain : &f->profiled);
-    node_append_int(a, map, "parameters", f->figures.parameters);
-    node_append_int(a, map, "trained_parameters", f->figures.trained_parameters);
-    node_append_int(a, map, "frozen_parameters", f->figures.parameters - f->figures.trained_parameters);
-    node_append_int(a, map, "trained_weight_bytes", f->figures.trained_bytes);
-    node_append_int(a, map, "frozen_weight_bytes", f->figures.frozen_bytes);
-    put_bytes(a, map, &f->figures);
-    put_machine(a, map, &f->figures);
+    node_append_int(a, map, "parameters", f->stats.parameters);
+    node_append_int(a, map, "trained_parameters", f->stats.trained_parameters);
+    node_append_int(a, map, "frozen_parameters", f->stats.parameters - f->stats.trained_parameters);
+    node_append_int(a, map, "trained_weight_bytes", f->stats.trained_bytes);
+    node_append_int(a, map, "frozen_weight_bytes", f->stats.frozen_bytes);
+    put_bytes(a, map, &f->stats);
+    put_machine(a, map, &f->stats);
     put_device(a, map, f);
     put_memory(a, map, f);
     return put_time(a, map, r, f);

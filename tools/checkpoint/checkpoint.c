@@ -47,7 +47,8 @@ const char *checkpoint_verb_bytes(arena *a, int64_t bytes)
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
     int unit = 0;
-    for (; value >= 1024 && unit < 4; unit++) value /= 1024;
+    for (; value >= 1024 && unit < 4; unit++)
+        value /= 1024;
     return arena_printf(a, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
 }
 
@@ -67,7 +68,7 @@ void checkpoint_verb_set(arena *a, nrl_node *map, const char *key, const char *t
 
 typedef struct {
     arena a;
-    nrl_node *damages; /* a list */
+    nrl_node *damages;      /* a list */
     const char *public_key; /* a file; NULL = signed by anyone or not at all */
     bool json;
 } verifying;
@@ -97,7 +98,8 @@ static nrl_status verify_one(verifying *v, const char *path)
         arena a = {0};
         nrl_checkpoint_info info = checkpoint_verb_info(c);
         const char *signed_by = v->public_key    ? ", signed by this key"
-                                : info.is_signed ? ", signed (not checked without --public-key)" : "";
+                                : info.is_signed ? ", signed (not checked without --public-key)"
+                                                 : "";
         cli_page("%s: whole, %s%s\n", path, checkpoint_verb_bytes(&a, info.bytes), signed_by);
         arena_free(&a);
     }
@@ -112,7 +114,8 @@ static nrl_status verify_run(verifying *v, const char *out)
     size_t n;
     NRL_TRY(nrl_checkpoint_list(out, &dirs, &n));
     nrl_status st = n ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' holds no checkpoint", out);
-    for (size_t i = 0; i < n && st == NRL_OK; i++) st = verify_one(v, dirs[i]);
+    for (size_t i = 0; i < n && st == NRL_OK; i++)
+        st = verify_one(v, dirs[i]);
     nrl_checkpoint_list_free(dirs, n);
     return st;
 }
@@ -160,8 +163,10 @@ static void tell_removed(char **before, size_t n, bool json)
         if (!json) cli_page("removed %s\n", before[i]);
     }
     node_append(&a, map, "removed", removed);
-    if (json) checkpoint_verb_print(map);
-    else if (!nrl_node_size(removed)) puts("nothing to remove");
+    if (json)
+        checkpoint_verb_print(map);
+    else if (!nrl_node_size(removed))
+        puts("nothing to remove");
     arena_free(&a);
 }
 
@@ -202,9 +207,11 @@ static nrl_status keygen(int argc, char **argv, bool json)
     nrl_node *map = node_new(&a, NRL_NODE_MAP);
     node_append_text(&a, map, "secret_key", argv[1]);
     node_append_text(&a, map, "public_key", public_path);
-    if (json) checkpoint_verb_print(map);
-    else cli_page("wrote %s (secret: for checkpoint.sign) and %s (public: for checkpoint.public_key and --public-key)\n", argv[1],
-                public_path);
+    if (json)
+        checkpoint_verb_print(map);
+    else
+        cli_page("wrote %s (secret: for checkpoint.sign) and %s (public: for checkpoint.public_key and --public-key)\n",
+                 argv[1], public_path);
     arena_free(&a);
     return NRL_OK;
 }
@@ -214,7 +221,11 @@ static nrl_status keygen(int argc, char **argv, bool json)
 static const struct {
     const char *name;
     nrl_status (*run)(int argc, char **argv, bool json);
-} parts[] = {{"inspect", checkpoint_inspect}, {"verify", verify}, {"diff", checkpoint_diff}, {"prune", prune}, {"keygen", keygen}};
+} parts[] = {{"inspect", checkpoint_inspect},
+             {"verify", verify},
+             {"diff", checkpoint_diff},
+             {"prune", prune},
+             {"keygen", keygen}};
 
 static nrl_status checkpoint_verb(int argc, char **argv)
 {
@@ -227,7 +238,8 @@ static nrl_status checkpoint_verb(int argc, char **argv)
         }
         suggest_offer(&near, parts[i].name);
     }
-    if (near.best) return nrl_fail(NRL_ERR_CONFIG, "checkpoint: unknown '%s'; did you mean '%s'?", near.word, near.best);
+    if (near.best)
+        return nrl_fail(NRL_ERR_CONFIG, "checkpoint: unknown '%s'; did you mean '%s'?", near.word, near.best);
     return nrl_fail(NRL_ERR_CONFIG, "checkpoint: expected inspect, verify, diff, prune or keygen");
 }
 

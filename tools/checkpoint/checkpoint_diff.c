@@ -51,11 +51,13 @@ static double distance(nrl_dtype dtype, const char *a, const char *b, int64_t n)
     return most;
 }
 
-static nrl_status compare_values(difference *d, const nrl_checkpoint_tensor *t, int64_t i, int64_t k, bool *same, double *most)
+static nrl_status compare_values(difference *d, const nrl_checkpoint_tensor *t, int64_t i, int64_t k, bool *same,
+                                 double *most)
 {
     size_t width = nrl_dtype_size(t->dtype);
     int64_t numel = 1;
-    for (int n = 0; n < t->n_dims; n++) numel *= t->dims[n];
+    for (int n = 0; n < t->n_dims; n++)
+        numel *= t->dims[n];
     char *a = mem_alloc(2 * (size_t)(numel < WINDOW ? numel : WINDOW) * width + 1);
     char *b = a + (size_t)(numel < WINDOW ? numel : WINDOW) * width;
     nrl_status st = NRL_OK;
@@ -84,9 +86,11 @@ static nrl_status compare_tensor(difference *d, int64_t i)
         return NRL_OK;
     }
     const nrl_checkpoint_tensor other = checkpoint_verb_tensor(d->right, k);
-    if (t.dtype != other.dtype || t.n_dims != other.n_dims || memcmp(t.dims, other.dims, (size_t)t.n_dims * sizeof *t.dims)) {
-        add_tensor(d, &t, arena_printf(&d->a, "%s %s and %s %s", nrl_dtype_name(t.dtype), checkpoint_verb_shape(&d->a, &t),
-                                       nrl_dtype_name(other.dtype), checkpoint_verb_shape(&d->a, &other)));
+    if (t.dtype != other.dtype || t.n_dims != other.n_dims ||
+        memcmp(t.dims, other.dims, (size_t)t.n_dims * sizeof *t.dims)) {
+        add_tensor(d, &t,
+                   arena_printf(&d->a, "%s %s and %s %s", nrl_dtype_name(t.dtype), checkpoint_verb_shape(&d->a, &t),
+                                nrl_dtype_name(other.dtype), checkpoint_verb_shape(&d->a, &other)));
         return NRL_OK;
     }
     NRL_TRY(compare_values(d, &t, i, k, &same, &most));
@@ -98,7 +102,8 @@ static nrl_status compare_tensor(difference *d, int64_t i)
 static nrl_status compare_tensors(difference *d)
 {
     int64_t n_left = checkpoint_verb_info(d->left).n_tensors, n_right = checkpoint_verb_info(d->right).n_tensors;
-    for (int64_t i = 0; i < n_left; i++) NRL_TRY(compare_tensor(d, i));
+    for (int64_t i = 0; i < n_left; i++)
+        NRL_TRY(compare_tensor(d, i));
     for (int64_t i = 0; i < n_right; i++) {
         const nrl_checkpoint_tensor t = checkpoint_verb_tensor(d->right, i);
         if (nrl_checkpoint_find(d->left, t.name, t.slot) < 0) add_tensor(d, &t, "only in the second");
@@ -139,16 +144,19 @@ static void print_text(const difference *d)
     for (size_t i = 0; i < nrl_node_size(d->keys); i++) {
         const nrl_node *n = nrl_node_at(d->keys, i);
         cli_page("%s: %s\n", nrl_node_string(nrl_node_find(n, "key"), ""),
-               nrl_node_string(nrl_node_find(n, "difference"), ""));
+                 nrl_node_string(nrl_node_find(n, "difference"), ""));
     }
     for (size_t i = 0; i < nrl_node_size(d->tensors); i++) {
         const nrl_node *n = nrl_node_at(d->tensors, i), *most = nrl_node_find(n, "max_abs");
-        cli_page("%s of %s: ", nrl_node_string(nrl_node_find(n, "slot"), ""), nrl_node_string(nrl_node_find(n, "name"), ""));
-        if (most) cli_page("differs by at most %.6g\n", nrl_node_f64(most, 0));
-        else puts(nrl_node_string(nrl_node_find(n, "difference"), ""));
+        cli_page("%s of %s: ", nrl_node_string(nrl_node_find(n, "slot"), ""),
+                 nrl_node_string(nrl_node_find(n, "name"), ""));
+        if (most)
+            cli_page("differs by at most %.6g\n", nrl_node_f64(most, 0));
+        else
+            puts(nrl_node_string(nrl_node_find(n, "difference"), ""));
     }
     cli_page("%zu tensors differ, %lld are equal; %zu keys of the config differ\n", nrl_node_size(d->tensors),
-           (long long)d->n_equal, nrl_node_size(d->keys));
+             (long long)d->n_equal, nrl_node_size(d->keys));
 }
 
 static void print_json(difference *d)
@@ -171,8 +179,10 @@ nrl_status checkpoint_diff(int argc, char **argv, bool json)
     if (st == NRL_OK) st = compare_tensors(&d);
     if (st == NRL_OK) {
         compare_nodes(&d, "", nrl_checkpoint_node(d.left, "config"), nrl_checkpoint_node(d.right, "config"));
-        if (json) print_json(&d);
-        else print_text(&d);
+        if (json)
+            print_json(&d);
+        else
+            print_text(&d);
     }
     nrl_checkpoint_close(d.left);
     nrl_checkpoint_close(d.right);

@@ -42,7 +42,7 @@ static void print_slots(arena *a, const nrl_checkpoint *c)
         }
         if (count)
             cli_page("%-11s %d tensors, %s, stored in %d %%\n", slot, count, checkpoint_verb_bytes(a, raw),
-                   percent(stored, raw));
+                     percent(stored, raw));
     }
 }
 
@@ -51,8 +51,8 @@ static void print_tensors(arena *a, const nrl_checkpoint *c)
     for (int64_t i = 0; i < checkpoint_verb_info(c).n_tensors; i++) {
         nrl_checkpoint_tensor t = checkpoint_verb_tensor(c, i);
         cli_page("  %-48s %-10s %-4s %-14s %10s %4d %%%s\n", t.name, t.slot, nrl_dtype_name(t.dtype),
-               checkpoint_verb_shape(a, &t), checkpoint_verb_bytes(a, t.bytes), percent(t.stored_bytes, t.bytes),
-               t.n_pieces > 1 ? arena_printf(a, "  %d pieces", t.n_pieces) : "");
+                 checkpoint_verb_shape(a, &t), checkpoint_verb_bytes(a, t.bytes), percent(t.stored_bytes, t.bytes),
+                 t.n_shards > 1 ? arena_printf(a, "  %d shards", t.n_shards) : "");
     }
 }
 
@@ -85,14 +85,15 @@ static void print_text(arena *a, const nrl_checkpoint *c)
 static nrl_node *tensor_node(arena *a, const nrl_checkpoint_tensor *t)
 {
     nrl_node *n = node_new(a, NRL_NODE_MAP), *shape = node_new(a, NRL_NODE_LIST);
-    for (int d = 0; d < t->n_dims; d++) node_append(a, shape, NULL, node_int(a, t->dims[d]));
+    for (int d = 0; d < t->n_dims; d++)
+        node_append(a, shape, NULL, node_int(a, t->dims[d]));
     checkpoint_verb_set(a, n, "name", t->name);
     checkpoint_verb_set(a, n, "slot", t->slot);
     checkpoint_verb_set(a, n, "dtype", nrl_dtype_name(t->dtype));
     node_append(a, n, "shape", shape);
     node_append(a, n, "bytes", node_int(a, t->bytes));
     node_append(a, n, "stored", node_int(a, t->stored_bytes));
-    node_append(a, n, "pieces", node_int(a, t->n_pieces));
+    node_append(a, n, "shards", node_int(a, t->n_shards));
     return n;
 }
 
@@ -111,7 +112,8 @@ static void print_json(arena *a, const nrl_checkpoint *c)
     if (!isnan(info.metric)) node_append(a, map, "metric", node_f64(a, best_value(c)));
     node_append(a, map, "bytes", node_int(a, info.bytes));
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
-        if (nrl_checkpoint_node(c, nodes[i])) node_append(a, map, nodes[i], node_copy(a, nrl_checkpoint_node(c, nodes[i])));
+        if (nrl_checkpoint_node(c, nodes[i]))
+            node_append(a, map, nodes[i], node_copy(a, nrl_checkpoint_node(c, nodes[i])));
     node_append(a, map, "tensors", tensors);
     checkpoint_verb_print(map);
 }
@@ -122,8 +124,10 @@ nrl_status checkpoint_inspect(int argc, char **argv, bool json)
     nrl_checkpoint *c;
     NRL_TRY(cli_expect(argc, argv, 1, 1));
     NRL_TRY(nrl_checkpoint_open(argv[1], NULL, &c));
-    if (json) print_json(&a, c);
-    else print_text(&a, c);
+    if (json)
+        print_json(&a, c);
+    else
+        print_text(&a, c);
     nrl_checkpoint_close(c);
     arena_free(&a);
     return NRL_OK;

@@ -17,8 +17,8 @@ static void print_values(nrl_run *r, const nrl_value *values, size_t n)
     cli_print(nrl_run_weights(r));
     putchar('\n');
     for (size_t i = 0; i < n; i++)
-        printf("%-24s %.6g%s%s\n", values[i].name, values[i].value,
-               strcmp(values[i].unit, "1") ? " " : "", strcmp(values[i].unit, "1") ? values[i].unit : "");
+        printf("%-24s %.6g%s%s\n", values[i].name, values[i].value, strcmp(values[i].unit, "1") ? " " : "",
+               strcmp(values[i].unit, "1") ? values[i].unit : "");
 }
 
 static void print_json(arena *a, nrl_run *r, const nrl_value *values, size_t n)
@@ -26,7 +26,8 @@ static void print_json(arena *a, nrl_run *r, const nrl_value *values, size_t n)
     const char *weights = nrl_run_weights(r);
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     node_append(a, map, "weights", node_string(a, weights, strlen(weights)));
-    for (size_t i = 0; i < n; i++) node_append(a, map, values[i].name, node_f64(a, values[i].value));
+    for (size_t i = 0; i < n; i++)
+        node_append(a, map, values[i].name, node_f64(a, values[i].value));
     char *text = json_write(map, 0);
     puts(text);
     free(text);
@@ -67,20 +68,18 @@ static nrl_status newest_weights(arena *a, const char *folder, const char **out)
 }
 
 /* The folder of a run, or one checkpoint in it: its config, and its weights. */
-static nrl_status find_run(arena *a, const char *path, const char **config, const char **out,
-                           const char **weights)
+static nrl_status find_run(arena *a, const char *path, const char **config, const char **out, const char **weights)
 {
     bool one = exists(arena_printf(a, "%s/manifest.json", path));
     *out = one ? arena_printf(a, "%s/../..", path) : path;
     *config = arena_printf(a, "%s/config.yaml", *out);
     *weights = path;
     if (!exists(*config))
-        return nrl_fail(
-            NRL_ERR_CONFIG,
-            "cannot evaluate '%s': expected a YAML file or the folder of a run, found no "
-            "config.yaml in it\n"
-            "hint: nrl eval FILE.yaml model.path=%s evaluates a model on that file's data.eval",
-            path, path);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot evaluate '%s': expected a YAML file or the folder of a run, found no "
+                        "config.yaml in it\n"
+                        "hint: nrl eval FILE.yaml model.path=%s evaluates a model on that file's data.eval",
+                        path, path);
     return one ? NRL_OK : newest_weights(a, path, weights);
 }
 
@@ -92,9 +91,8 @@ static nrl_status hint_at_script(arena *a, const char *weights, nrl_status st)
     if (nrl_checkpoint_open(weights, NULL, &c) == NRL_OK) {
         const char *script = nrl_node_string(nrl_checkpoint_node(c, "script_path"), NULL);
         if (script)
-            why = arena_printf(
-                a, "%s\nhint: this run was driven by %s; run:evaluate() in it has what it defines",
-                why, script);
+            why = arena_printf(a, "%s\nhint: this run was driven by %s; run:evaluate() in it has what it defines", why,
+                               script);
         nrl_checkpoint_close(c);
     }
     return nrl_fail(st, "%s", why);
@@ -141,9 +139,7 @@ static nrl_status eval_verb(int argc, char **argv)
     env.quiet = env.no_output = env.evaluate_only = true;
     bool folder = is_folder(argv[1]);
     if (st == NRL_OK && !folder && experiment_speaks(&env)) warn_of_start(&a, argv[1]);
-    if (st == NRL_OK)
-        st =
-            folder ? open_run(&a, argc, argv, &env, &r) : experiment_open(&a, argc, argv, &env, &r);
+    if (st == NRL_OK) st = folder ? open_run(&a, argc, argv, &env, &r) : experiment_open(&a, argc, argv, &env, &r);
     if (st == NRL_OK) st = nrl_run_evaluate(r, NULL, &values, &n);
     if (st == NRL_OK && experiment_speaks(&env) && json)
         print_json(&a, r, values, n);

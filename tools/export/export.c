@@ -2,7 +2,7 @@
  * export.c - `nrl export SRC DIR`: writes a run's model as a Hugging Face directory.
  */
 #include "cli/common/experiment.h"
-#include "run/source.h"
+#include "run/inference_model.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

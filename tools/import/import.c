@@ -2,7 +2,7 @@
  * import.c - `nrl import DIR OUT`: reads a Hugging Face directory into checkpoint 0 of a run.
  */
 #include "cli/common/experiment.h"
-#include "run/source.h"
+#include "run/inference_model.h"
 #include <stdio.h>
 
 static nrl_status import_verb(int argc, char **argv)

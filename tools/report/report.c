@@ -50,7 +50,8 @@ static nrl_status read_and_write(arena *a, report_run *runs, size_t n, char **di
     nrl_status free_to_write = inputs_check_file(&read, path);
     inputs_free(&read);
     NRL_TRY(free_to_write);
-    for (size_t i = 0; i < n; i++) NRL_TRY(report_read(a, dirs[i], &runs[i]));
+    for (size_t i = 0; i < n; i++)
+        NRL_TRY(report_read(a, dirs[i], &runs[i]));
     report_page(&page, runs, n);
     nrl_status st = write_file(path, &page);
     if (st == NRL_OK) printf("%s: %.1f KiB, %zu run%s\n", path, (double)page.size / 1024, n, n > 1 ? "s" : "");
@@ -69,7 +70,8 @@ static nrl_status report_verb(int argc, char **argv)
     report_run *runs = mem_alloc(n * sizeof *runs);
     if (!path) path = arena_printf(&a, "%s/report.html", argv[1]);
     nrl_status st = read_and_write(&a, runs, n, argv + 1, path);
-    for (size_t i = 0; i < n; i++) report_free(&runs[i]);
+    for (size_t i = 0; i < n; i++)
+        report_free(&runs[i]);
     free(runs);
     arena_free(&a);
     return st;

@@ -24,14 +24,14 @@ typedef struct {
     size_t n_series;
     size_t n_records;
     double first_time, last_time, last_step;
-    const char *config_text;   /* OUT/config.yaml; NULL where there is none */
-    const nrl_node *config;    /* the same, read */
-    int64_t *checkpoints;      /* steps, rising */
+    const char *config_text; /* OUT/config.yaml; NULL where there is none */
+    const nrl_node *config;  /* the same, read */
+    int64_t *checkpoints;    /* steps, rising */
     size_t n_checkpoints;
 } report_run;
 
 /* Reads DIR/metrics.jsonl, and config.yaml and checkpoints where they are there. A last line that is not
- * whole belongs to a run that goes on, and is left out. Points and texts live in the arena. [main] */
+ * whole belongs to a run that goes on, and is omitted. Points and texts live in the arena. [main] */
 nrl_status report_read(arena *a, const char *dir, report_run *out);
 void report_free(report_run *r);
 const report_series *report_find(const report_run *r, const char *name); /* NULL = the run has none */

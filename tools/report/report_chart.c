@@ -70,7 +70,8 @@ static void draw_axes(buffer *out, const axis *x, const axis *y)
     char text[32];
     for (int i = 0; y->low + i * y->step < y->high + y->step / 2; i++) {
         double v = y->low + i * y->step, at = place_y(y, v);
-        buffer_print(out, "<line class=\"grid\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>", LEFT, at, WIDTH - RIGHT, at);
+        buffer_print(out, "<line class=\"grid\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>", LEFT, at, WIDTH - RIGHT,
+                     at);
         buffer_print(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>", LEFT - 6, at + 4,
                      mark_text(v, y->step, text));
     }
@@ -112,7 +113,8 @@ static void draw_line(buffer *out, const report_series *s, const axis *x, const 
     pen p = {out, x, y, false};
     size_t buckets = s->n < 4 * BUCKETS ? s->n : BUCKETS;
     buffer_print(out, "<polyline class=\"c%d\" points=\"", report_color(run));
-    for (size_t b = 0; b < buckets; b++) draw_bucket(&p, s->points, s->n * b / buckets, s->n * (b + 1) / buckets);
+    for (size_t b = 0; b < buckets; b++)
+        draw_bucket(&p, s->points, s->n * b / buckets, s->n * (b + 1) / buckets);
     buffer_puts(out, "\"/>");
     if (s->n <= 40)
         for (size_t i = 0; i < s->n; i++)
@@ -125,7 +127,9 @@ static void draw_checkpoints(buffer *out, const report_run *r, const axis *x, si
     for (size_t i = 0; i < r->n_checkpoints; i++) {
         double step = (double)r->checkpoints[i];
         if (step < x->low || step > x->high) continue;
-        buffer_print(out, "<line class=\"c%d mark\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"><title>checkpoint %lld</title></line>",
+        buffer_print(out,
+                     "<line class=\"c%d mark\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"><title>checkpoint "
+                     "%lld</title></line>",
                      report_color(run), place_x(x, step), HEIGHT - BOTTOM, place_x(x, step), HEIGHT - BOTTOM + 6,
                      (long long)r->checkpoints[i]);
     }

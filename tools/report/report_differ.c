@@ -46,7 +46,8 @@ static const nrl_node *at_path(const nrl_node *map, const char *section, const c
 }
 
 /* One row where not all runs have the same. */
-static void add_difference(buffer *out, const report_run *runs, size_t n, const char *section, const char *key, bool *begun)
+static void add_difference(buffer *out, const report_run *runs, size_t n, const char *section, const char *key,
+                           bool *begun)
 {
     bool differs = false;
     buffer row = {0}, first = {0}, cell = {0};
@@ -55,7 +56,8 @@ static void add_difference(buffer *out, const report_run *runs, size_t n, const 
         cell.size = 0;
         add_value(to, at_path(runs[i].config, section, key));
         buffer_puts(to, "");
-        differs = differs || (i && (cell.size != first.size || (cell.size && memcmp(cell.text, first.text, cell.size))));
+        differs =
+            differs || (i && (cell.size != first.size || (cell.size && memcmp(cell.text, first.text, cell.size))));
         buffer_print(&row, "<td>%.*s</td>", (int)to->size, to->size ? to->text : "");
     }
     if (differs && !*begun) buffer_puts(out, "<h2>What differs</h2><table><tr><th>option</th>");

@@ -11,7 +11,8 @@
 static const char style[] =
     ":root{color-scheme:light dark;--ink:#1b1f24;--soft:#656d76;--line:#d0d7de;--paper:#fff}"
     "@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#8d96a0;--line:#30363d;--paper:#0d1117}}"
-    "body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:2em auto;max-width:1200px;padding:0 1em}"
+    "body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:2em "
+    "auto;max-width:1200px;padding:0 1em}"
     "table{border-collapse:collapse;margin:1em 0;display:block;overflow-x:auto}"
     "th,td{padding:.25em .8em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}"
     "th:first-child,td:first-child,.left td{text-align:left}"
@@ -22,13 +23,15 @@ static const char style[] =
     "pre{overflow-x:auto;border:1px solid var(--line);padding:1em}.soft{color:var(--soft)}"
     ".dot{display:inline-block;width:.8em;height:.8em;border-radius:50%;margin-right:.4em}";
 
-static const char *const colors[] = {"#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#17becf", "#e377c2", "#8c564b"};
+static const char *const colors[] = {"#1f77b4", "#d62728", "#2ca02c", "#ff7f0e",
+                                     "#9467bd", "#17becf", "#e377c2", "#8c564b"};
 
 static void add_style(buffer *out)
 {
     buffer_print(out, "<style>%s", style);
     for (size_t i = 0; i < sizeof colors / sizeof *colors; i++)
-        buffer_print(out, ".c%zu{stroke:%s}circle.c%zu{fill:%s}.dot.c%zu{background:%s}", i, colors[i], i, colors[i], i, colors[i]);
+        buffer_print(out, ".c%zu{stroke:%s}circle.c%zu{fill:%s}.dot.c%zu{background:%s}", i, colors[i], i, colors[i], i,
+                     colors[i]);
     buffer_puts(out, "</style>\n");
 }
 
@@ -130,8 +133,8 @@ static void add_runs(buffer *out, const report_run *runs, size_t n)
 
 /* ---- charts and configs ---- */
 
-static const char *const first_charts[] = {"loss", "eval_loss", "lr", "grad_norm", "tokens_per_s", "mfu", "mem_bytes",
-                                           "data_fraction", "comm_fraction"};
+static const char *const first_charts[] = {
+    "loss", "eval_loss", "lr", "grad_norm", "tokens_per_s", "mfu", "mem_bytes", "data_fraction", "comm_fraction"};
 enum { N_FIRST = sizeof first_charts / sizeof *first_charts };
 
 /* Rises by itself, the same in all runs, or stands in the table. */

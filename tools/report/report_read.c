@@ -100,8 +100,9 @@ static nrl_status read_metrics(arena *a, report_run *r)
     const char *path = arena_printf(a, "%s/metrics.jsonl", r->dir);
     FILE *in = fopen(path, "re");
     if (!in)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %s\nA report is made of what the logger 'jsonl' wrote: name the folder of a run",
-                        path, strerror(errno));
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: %s\nA report is made of what the logger 'jsonl' wrote: name the folder of a run", path,
+                        strerror(errno));
     nrl_status st = read_lines(a, r, path, in);
     fclose(in);
     if (st == NRL_OK && !r->n_records) st = nrl_fail(NRL_ERR_DATA, "%s: no record yet", path);
@@ -147,9 +148,11 @@ static void list_checkpoints(arena *a, report_run *r)
 static const char *last_part(arena *a, const char *dir)
 {
     size_t n = strlen(dir);
-    while (n > 1 && dir[n - 1] == '/') n--;
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
     size_t begin = n;
-    while (begin && dir[begin - 1] != '/') begin--;
+    while (begin && dir[begin - 1] != '/')
+        begin--;
     return arena_strndup(a, dir + begin, n - begin);
 }
 
@@ -164,7 +167,8 @@ nrl_status report_read(arena *a, const char *dir, report_run *out)
 
 void report_free(report_run *r)
 {
-    for (size_t i = 0; i < r->n_series; i++) free(r->series[i].points);
+    for (size_t i = 0; i < r->n_series; i++)
+        free(r->series[i].points);
     free(r->series);
     free(r->checkpoints);
     *r = (report_run){0};

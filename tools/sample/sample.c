@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "run/sample.h"
-#include "run/source.h"
+#include "run/inference_model.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +35,7 @@ static nrl_status take_flags(int *argc, char **argv, sample_flags *f)
     return NRL_OK;
 }
 
-static nrl_status number(const char *flag, const char *text, double or_value, double min, double max,
-                         double *out)
+static nrl_status number(const char *flag, const char *text, double or_value, double min, double max, double *out)
 {
     char *end;
     *out = or_value;
@@ -63,7 +62,8 @@ static nrl_status read_options(const sample_flags *f, nrl_sample_options *o)
 static size_t split_lines(arena *a, char *text, const char ***lines)
 {
     size_t n = 0, room = 1;
-    for (const char *p = text; *p; p++) room += *p == '\n';
+    for (const char *p = text; *p; p++)
+        room += *p == '\n';
     *lines = arena_alloc(a, room * sizeof **lines);
     for (char *save, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         size_t size = strlen(line);
@@ -119,7 +119,8 @@ static nrl_status open_template(const source *s, const sample_flags *f, const ch
                 : chat_template_open(s->host, &s->template, s->tokenizer, chat);
 }
 
-static nrl_status continue_prompts(arena *a, source *s, const sample_flags *f, const nrl_sample_options *o, const chat_template *chat)
+static nrl_status continue_prompts(arena *a, source *s, const sample_flags *f, const nrl_sample_options *o,
+                                   const chat_template *chat)
 {
     const char **prompts;
     size_t n;

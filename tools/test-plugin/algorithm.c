@@ -1,5 +1,5 @@
 /*
- * algorithm.c - what every algorithm promises: its losses are sums over blocks, so that neither
+ * algorithm.c - what every algorithm promises: its losses are sums over examples, so that neither
  * gradient accumulation nor data parallelism can change what is learned.
  */
 #include "algorithm_call.h"
@@ -19,8 +19,7 @@ static bool create(algorithm_suite *s, void **self)
 {
     *self = (void *)s->options;
     if (!s->table->create) return true;
-    return report_ok(s->report, s->table->create(s->options, self),
-                     "an instance is created from defaults");
+    return report_ok(s->report, s->table->create(s->options, self), "an instance is created from defaults");
 }
 
 static void destroy(algorithm_suite *s, void *self)
@@ -28,42 +27,40 @@ static void destroy(algorithm_suite *s, void *self)
     if (s->table->create && s->table->destroy) s->table->destroy(self);
 }
 
-static const char *const other_words[] = {"prompt_rows", "answer_tokens", "sequences",
-                                          "pairs",       "mismatched",    NULL};
+static const char *const other_words[] = {"prompt_targets", "answer_tokens", "sequences", "pairs", "kl_pairs", NULL};
 
 static void check_needs(algorithm_suite *s)
 {
     const char *const *needs = algorithm_needs(s);
     bool logps = false;
     for (; needs && *needs; needs++) {
-        report_check(s->report, algorithm_is_word(*needs, algorithm_columns_known) || algorithm_is_word(*needs, other_words),
+        report_check(s->report,
+                     algorithm_is_word(*needs, algorithm_columns_known) || algorithm_is_word(*needs, other_words),
                      "needs are columns that the core fills", "'%s' is none", *needs);
-        if (!strcmp(*needs, "prompt_rows")) s->prompt_rows = true;
-        if (!strcmp(*needs, "mismatched")) s->pairs = true;
+        if (!strcmp(*needs, "prompt_targets")) s->prompt_targets = true;
+        if (!strcmp(*needs, "kl_pairs")) s->pairs = true;
         if (!strcmp(*needs, "logps")) logps = true;
     }
     report_check(s->report, logps, "a loss reads log-probs", "needs has no 'logps'");
-    report_check(s->report, s->table->n_terms >= 1 && s->table->n_terms <= NRL_MAX_TERMS,
-                 "there are 1 to 4 terms", "n_terms is %u", s->table->n_terms);
+    report_check(s->report, s->table->n_terms >= 1 && s->table->n_terms <= NRL_MAX_TERMS, "there are 1 to 4 terms",
+                 "n_terms is %u", s->table->n_terms);
 }
 
 /* ---- rules ---- */
 
-static const int32_t all[ALGORITHM_MAX_BLOCKS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
-                                        11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-                                        22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+static const int32_t all[ALGORITHM_MAX_BLOCKS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                                  16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 
 static void check_finite(algorithm_suite *s, const algorithm_outcome *o, const char *what)
 {
     bool learns = false;
     for (uint32_t k = 0; k < s->table->n_terms; k++)
-        report_check(s->report,
-                     isfinite(o->sums[k]) && isfinite(o->weights[k]) && o->weights[k] >= 0,
-                     "sums and weights are finite", "%s: term %u is %g, its weight %g", what, k,
-                     o->sums[k], o->weights[k]);
+        report_check(s->report, isfinite(o->sums[k]) && isfinite(o->weights[k]) && o->weights[k] >= 0,
+                     "sums and weights are finite", "%s: term %u is %g, its weight %g", what, k, o->sums[k],
+                     o->weights[k]);
     for (int64_t i = 0; i < o->n_rows; i++) {
-        report_check(s->report, isfinite(o->grad[i]), "gradients are finite", "%s: row %lld: %g",
-                     what, (long long)i, o->grad[i]);
+        report_check(s->report, isfinite(o->grad[i]), "gradients are finite", "%s: row %lld: %g", what, (long long)i,
+                     o->grad[i]);
         if (o->grad[i] != 0) learns = true;
     }
     report_check(s->report, learns, "a gradient reaches the log-probs", "%s: all are zero", what);
@@ -74,48 +71,45 @@ static void expect_terms(algorithm_suite *s, const char *rule, const algorithm_o
 {
     for (uint32_t k = 0; k < s->table->n_terms; k++) {
         double sum = a->sums[k] + b->sums[k], weight = a->weights[k] + b->weights[k];
-        report_check(s->report, is_near(got->sums[k], sum, RELATIVE, ABSOLUTE), rule,
-                     "term %u is %.9g, expected %.9g", k, got->sums[k], sum);
-        report_check(s->report, is_near(got->weights[k], weight, 1e-9, 0), rule,
-                     "weight %u is %.9g, expected %.9g", k, got->weights[k], weight);
+        report_check(s->report, is_near(got->sums[k], sum, RELATIVE, ABSOLUTE), rule, "term %u is %.9g, expected %.9g",
+                     k, got->sums[k], sum);
+        report_check(s->report, is_near(got->weights[k], weight, 1e-9, 0), rule, "weight %u is %.9g, expected %.9g", k,
+                     got->weights[k], weight);
     }
 }
 
 static void check_sums(algorithm_suite *s, const algorithm_outcome *whole)
 {
     int32_t twice[2 * ALGORITHM_MAX_BLOCKS];
-    for (int64_t i = 0; i < 2 * s->n_blocks; i++)
-        twice[i] = all[i % s->n_blocks];
-    algorithm_outcome two = algorithm_run(s, s->self, twice, 2 * s->n_blocks, 4);
+    for (int64_t i = 0; i < 2 * s->n_examples; i++)
+        twice[i] = all[i % s->n_examples];
+    algorithm_outcome two = algorithm_run(s, s->self, twice, 2 * s->n_examples, 4);
     expect_terms(s, "a loss is a sum, not a mean", &two, whole, whole);
-    for (int64_t cut = s->group; cut < s->n_blocks; cut += 2 * s->group) {
+    for (int64_t cut = s->group; cut < s->n_examples; cut += 2 * s->group) {
         algorithm_outcome a = algorithm_run(s, s->self, all, cut, 4);
-        algorithm_outcome b = algorithm_run(s, s->self, all + cut, s->n_blocks - cut, 4);
+        algorithm_outcome b = algorithm_run(s, s->self, all + cut, s->n_examples - cut, 4);
         expect_terms(s, "parts of a batch add up", whole, &a, &b);
         for (int64_t i = 0; i < whole->n_rows; i++)
             report_check(s->report,
-                         is_near(i < a.n_rows ? a.grad[i] : b.grad[i - a.n_rows], whole->grad[i],
-                                 RELATIVE, ABSOLUTE),
+                         is_near(i < a.n_rows ? a.grad[i] : b.grad[i - a.n_rows], whole->grad[i], RELATIVE, ABSOLUTE),
                          "gradients of parts are those of the whole", "row %lld", (long long)i);
     }
 }
 
 static void check_repeats(algorithm_suite *s, const algorithm_outcome *first)
 {
-    algorithm_outcome again = algorithm_run(s, s->self, all, s->n_blocks, 4);
+    algorithm_outcome again = algorithm_run(s, s->self, all, s->n_examples, 4);
     for (uint32_t k = 0; k < s->table->n_terms; k++)
-        report_check(s->report,
-                     again.sums[k] == first->sums[k] && again.weights[k] == first->weights[k],
-                     "equal calls give equal sums", "term %u is %.9g, was %.9g", k, again.sums[k],
-                     first->sums[k]);
-    report_check(s->report, !memcmp(again.grad, first->grad, sizeof again.grad),
-                 "equal calls give equal sums", "gradients differ");
+        report_check(s->report, again.sums[k] == first->sums[k] && again.weights[k] == first->weights[k],
+                     "equal calls give equal sums", "term %u is %.9g, was %.9g", k, again.sums[k], first->sums[k]);
+    report_check(s->report, !memcmp(again.grad, first->grad, sizeof again.grad), "equal calls give equal sums",
+                 "gradients differ");
 }
 
-/* Chunks of scored rows, cut anywhere, as the head hands them to a separable loss. */
+/* Chunks of target positions, cut anywhere, as the head hands them to a tokenwise loss. */
 static nrl_status run_chunks(algorithm_suite *s, nrl_batch *b, nrl_tensor *logps, int64_t chunk, algorithm_outcome *sum)
 {
-    int64_t n = nrl_batch_n_rows(b);
+    int64_t n = nrl_batch_n_targets(b);
     for (int64_t begin = 0; begin < n; begin += chunk) {
         nrl_batch *view;
         nrl_tensor *part;
@@ -136,7 +130,7 @@ static nrl_status run_chunks(algorithm_suite *s, nrl_batch *b, nrl_tensor *logps
 
 static void check_separable(algorithm_suite *s, const algorithm_outcome *whole)
 {
-    nrl_batch *b = algorithm_batch(s, all, s->n_blocks);
+    nrl_batch *b = algorithm_batch(s, all, s->n_examples);
     for (int64_t chunk = 1; chunk <= 5; chunk += 2) {
         algorithm_outcome sum = {0};
         nrl_tensor *logps;
@@ -144,13 +138,13 @@ static void check_separable(algorithm_suite *s, const algorithm_outcome *whole)
         nrl_status st = nrl_harness_use_batch(s->compute.harness, b);
         if (st == NRL_OK) st = algorithm_columns(s, b, all, 4, &logps);
         if (st == NRL_OK) st = run_chunks(s, b, logps, chunk, &sum);
-        report_ok(s->report, st, "a separable loss takes any rows");
+        report_ok(s->report, st, "a tokenwise loss takes any rows");
         nrl_scope_end(s->compute.ctx);
         for (uint32_t k = 0; k < s->table->n_terms; k++)
             report_check(s->report, is_near(sum.sums[k], whole->sums[k], RELATIVE, ABSOLUTE),
-                         "a separable loss takes any rows",
-                         "term %u of chunks of %lld rows adds up to %.9g, expected %.9g", k,
-                         (long long)chunk, sum.sums[k], whole->sums[k]);
+                         "a tokenwise loss takes any rows",
+                         "term %u of chunks of %lld rows adds up to %.9g, expected %.9g", k, (long long)chunk,
+                         sum.sums[k], whole->sums[k]);
     }
     nrl_harness_use_batch(s->compute.harness, NULL);
     nrl_harness_batch_free(b);
@@ -161,13 +155,13 @@ static void check_instances(algorithm_suite *s, const algorithm_outcome *first)
     void *other;
     if (!s->table->create || !create(s, &other)) return;
     algorithm_run(s, other, all + s->group, s->group, 4);
-    algorithm_outcome mine = algorithm_run(s, s->self, all, s->n_blocks, 4);
-    algorithm_outcome its = algorithm_run(s, other, all, s->n_blocks, 4);
+    algorithm_outcome mine = algorithm_run(s, s->self, all, s->n_examples, 4);
+    algorithm_outcome its = algorithm_run(s, other, all, s->n_examples, 4);
     destroy(s, other);
     for (uint32_t k = 0; k < s->table->n_terms; k++)
         report_check(s->report, mine.sums[k] == first->sums[k] && its.sums[k] == first->sums[k],
-                     "instances live side by side", "term %u is %.9g and %.9g, expected %.9g", k,
-                     mine.sums[k], its.sums[k], first->sums[k]);
+                     "instances live side by side", "term %u is %.9g and %.9g, expected %.9g", k, mine.sums[k],
+                     its.sums[k], first->sums[k]);
 }
 
 /* What is saved, loaded and saved again is the same; totals of a step in between change it or not.
@@ -177,8 +171,7 @@ static void check_state(algorithm_suite *s)
     arena a = {0};
     double totals[NRL_MAX_TERMS] = {3, 3, 3, 3}, weights[NRL_MAX_TERMS] = {2, 2, 2, 2};
     nrl_node *first, *again;
-    if (s->table->step_end)
-        report_ok(s->report, s->table->step_end(s->self, totals, weights), "step_end succeeds");
+    if (s->table->step_end) report_ok(s->report, s->table->step_end(s->self, totals, weights), "step_end succeeds");
     if (s->table->state) {
         nrl_status st = nrl_harness_save_state(s->table->state, s->self, &a, &first);
         if (st == NRL_OK && s->table->step_end) st = s->table->step_end(s->self, weights, totals);
@@ -188,68 +181,60 @@ static void check_state(algorithm_suite *s)
             for (size_t i = 0; i < nrl_node_size(first); i++) {
                 const nrl_node *was = nrl_node_at(first, i), *is = nrl_node_at(again, i);
                 for (size_t k = 0; k < nrl_node_size(was); k++)
-                    report_check(s->report,
-                                 nrl_node_f64(nrl_node_at(was, k), 0) ==
-                                     nrl_node_f64(nrl_node_at(is, k), 1),
-                                 "state comes back as it was saved", "'%s', number %zu",
-                                 nrl_node_key(first, i), k);
+                    report_check(s->report, nrl_node_f64(nrl_node_at(was, k), 0) == nrl_node_f64(nrl_node_at(is, k), 1),
+                                 "state comes back as it was saved", "'%s', number %zu", nrl_node_key(first, i), k);
             }
     }
     arena_free(&a);
 }
 
 /* With the reference equal to the policy. */
-static void check_start_loss(algorithm_suite *s)
+static void check_initial_loss(algorithm_suite *s)
 {
-    double known = s->table->start_loss(s->self), loss = 0;
+    double known = s->table->initial_loss(s->self), loss = 0;
     if (isnan(known)) return;
     s->agree = true;
-    algorithm_outcome o = algorithm_run(s, s->self, all, s->n_blocks, 4);
+    algorithm_outcome o = algorithm_run(s, s->self, all, s->n_examples, 4);
     s->agree = false;
     for (uint32_t k = 0; k < s->table->n_terms; k++)
         if (o.weights[k] > 0) loss += o.sums[k] / o.weights[k];
-    report_check(s->report, is_near(loss, known, RELATIVE, ABSOLUTE),
-                 "start_loss is the loss of policy = reference", "it is %.9g, the loss is %.9g",
-                 known, loss);
+    report_check(s->report, is_near(loss, known, RELATIVE, ABSOLUTE), "initial_loss is the loss of policy = reference",
+                 "it is %.9g, the loss is %.9g", known, loss);
 }
 
 /* False where the group is larger than what is tried here. */
 static bool find_group(algorithm_suite *s)
 {
     s->group = s->table->group ? s->table->group(s->self) : 1;
-    s->n_blocks = s->group > 1 ? 2 * s->group : N_BLOCKS;
-    report_check(s->report, s->group >= 1, "a group has at least one block", "it has %lld",
-                 (long long)s->group);
+    s->n_examples = s->group > 1 ? 2 * s->group : N_BLOCKS;
+    report_check(s->report, s->group >= 1, "a group has at least one example", "it has %lld", (long long)s->group);
     if (s->group > ALGORITHM_MAX_GROUP)
         report_skip(s->report, "parts of a batch add up",
-                    "groups of more than 16 blocks are not tried: set an option for smaller ones");
+                    "groups of more than 16 examples are not tried: set an option for smaller ones");
     return s->group >= 1 && s->group <= ALGORITHM_MAX_GROUP;
 }
 
 static void run_rules(algorithm_suite *s)
 {
     if (!find_group(s)) return;
-    algorithm_outcome whole = algorithm_run(s, s->self, all, s->n_blocks, 4);
+    algorithm_outcome whole = algorithm_run(s, s->self, all, s->n_examples, 4);
     check_finite(s, &whole, "log-probs in (-4, 0)");
-    algorithm_outcome hard = algorithm_run(s, s->self, all, s->n_blocks, 60);
+    algorithm_outcome hard = algorithm_run(s, s->self, all, s->n_examples, 60);
     for (uint32_t k = 0; k < s->table->n_terms; k++)
         report_check(s->report, isfinite(hard.sums[k]), "sums and weights are finite",
                      "log-probs in (-60, 0): term %u is %g", k, hard.sums[k]);
     check_repeats(s, &whole);
     check_sums(s, &whole);
-    if (s->table->separable) check_separable(s, &whole);
+    if (s->table->tokenwise) check_separable(s, &whole);
     check_instances(s, &whole);
     check_state(s);
-    if (s->table->start_loss) check_start_loss(s);
+    if (s->table->initial_loss) check_initial_loss(s);
 }
 
-void conformance_algorithm(const nrl_algorithm *table, const conformance_setup *setup,
-                           conformance_report *report)
+void conformance_algorithm(const nrl_algorithm *table, const conformance_setup *setup, conformance_report *report)
 {
-    algorithm_suite s = {.table = table,
-               .report = report,
-               .options = setup->options,
-               .pairs = table->block_kind == 1};
+    algorithm_suite s = {
+        .table = table, .report = report, .options = setup->options, .pairs = table->example_kind == 1};
     int64_t before = report->failed;
     if (!compute_open(&s.compute, setup, report)) return;
     if (create(&s, &s.self)) {

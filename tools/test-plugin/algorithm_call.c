@@ -1,5 +1,5 @@
 /*
- * algorithm_call.c - batches of blocks with every column that a loss needs, and its terms and gradient on them.
+ * algorithm_call.c - batches of examples with every column that a loss needs, and its terms and gradient on them.
  */
 #include "algorithm_call.h"
 #include <math.h>
@@ -24,7 +24,7 @@ const char *const algorithm_columns_known[] = {"logps", "ref_logps", "entropy", 
 
 /* What a batch is made of, while it is filled. */
 typedef struct {
-    int32_t cu_seqlens[2 * ALGORITHM_MAX_SEGMENTS + 1], segment_block[2 * ALGORITHM_MAX_SEGMENTS],
+    int32_t cu_seqlens[2 * ALGORITHM_MAX_SEGMENTS + 1], segment_example[2 * ALGORITHM_MAX_SEGMENTS],
         segment_side[2 * ALGORITHM_MAX_SEGMENTS];
     float labels[2 * ALGORITHM_MAX_SEGMENTS];
     int32_t row_token[ALGORITHM_MAX_ROWS], row_target[ALGORITHM_MAX_ROWS], row_segment[ALGORITHM_MAX_ROWS];
@@ -32,46 +32,47 @@ typedef struct {
     int64_t n_rows, n_tokens;
 } filling;
 
-/* One segment of a block: a prompt row of weight 0 where asked for, then rows of weight 1 and 0.5. Two blocks of three
- * are wanted, where examples have a label. */
-static void fill_segment(const algorithm_suite *s, filling *f, int64_t segment, int32_t block, int32_t local, int32_t side)
+/* One segment of a example: a prompt row of weight 0 where asked for, then rows of weight 1 and 0.5. Two examples of
+ * three are wanted, where examples have a label. */
+static void fill_segment(const algorithm_suite *s, filling *f, int64_t segment, int32_t example, int32_t local,
+                         int32_t side)
 {
-    int64_t n = 2 + block % 3 + (s->prompt_rows ? 1 : 0);
-    f->segment_block[segment] = local;
+    int64_t n = 2 + example % 3 + (s->prompt_targets ? 1 : 0);
+    f->segment_example[segment] = local;
     f->segment_side[segment] = side;
-    f->labels[segment] = block % 3 ? 1 : 0;
+    f->labels[segment] = example % 3 ? 1 : 0;
     f->cu_seqlens[segment] = (int32_t)f->n_tokens;
     for (int64_t i = 0; i < n; i++, f->n_rows++) {
         f->row_token[f->n_rows] = (int32_t)(f->n_tokens + i);
-        f->row_target[f->n_rows] = (int32_t)((block * 7 + i) % 50);
+        f->row_target[f->n_rows] = (int32_t)((example * 7 + i) % 50);
         f->row_segment[f->n_rows] = (int32_t)segment;
-        f->row_weight[f->n_rows] = s->prompt_rows && i == 0 ? 0 : i == n - 1 ? 0.5f : 1;
+        f->row_weight[f->n_rows] = s->prompt_targets && i == 0 ? 0 : i == n - 1 ? 0.5f : 1;
     }
     f->n_tokens += n + 1;
     f->cu_seqlens[segment + 1] = (int32_t)f->n_tokens;
 }
 
-nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *blocks, int64_t n)
+nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *examples, int64_t n)
 {
     static const char *const label = "label";
     int64_t sides = s->pairs ? 2 : 1;
     nrl_batch *b = NULL;
     filling *f = calloc(1, sizeof *f);
     for (int64_t i = 0; i < n * sides; i++)
-        fill_segment(s, f, i, blocks[i / sides], (int32_t)(i / sides), (int32_t)(i % sides));
+        fill_segment(s, f, i, examples[i / sides], (int32_t)(i / sides), (int32_t)(i % sides));
     const float *labels = f->labels;
     const nrl_harness_batch spec = {.size = sizeof spec,
-                                    .n_extra = s->table->block_kind == 2,
+                                    .n_extra = s->table->example_kind == 2,
                                     .n_tokens = f->n_tokens,
                                     .n_rows = f->n_rows,
                                     .n_segments = n * sides,
-                                    .n_blocks = n,
+                                    .n_examples = n,
                                     .cu_seqlens = f->cu_seqlens,
                                     .row_token = f->row_token,
                                     .row_target = f->row_target,
                                     .row_segment = f->row_segment,
                                     .row_weight = f->row_weight,
-                                    .segment_block = f->segment_block,
+                                    .segment_example = f->segment_example,
                                     .segment_side = f->segment_side,
                                     .extra_names = &label,
                                     .extra_values = &labels};
@@ -81,20 +82,19 @@ nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *blocks, int6
     return b;
 }
 
-/* Log-probs and the like in [-scale, 0), by block, side and row: not by place in the batch. */
-static nrl_status set_column(algorithm_suite *s, nrl_batch *b, const int32_t *blocks, const char *name, double scale,
+/* Log-probs and the like in [-scale, 0), by example, side and row: not by place in the batch. */
+static nrl_status set_column(algorithm_suite *s, nrl_batch *b, const int32_t *examples, const char *name, double scale,
                              nrl_tensor **column)
 {
     float values[ALGORITHM_MAX_ROWS];
     int32_t last = -1;
     uint64_t state = 0;
-    int64_t n = nrl_batch_n_rows(b);
+    int64_t n = nrl_batch_n_targets(b);
     for (int64_t i = 0; i < n; i++) {
-        int32_t segment = nrl_batch_row_segment(b)[i];
+        int32_t segment = nrl_batch_target_segments(b)[i];
         if (segment != last)
-            state = (uint64_t)blocks[nrl_batch_segment_block(b)[segment]] * 1000 +
-                    (uint64_t)nrl_batch_segment_side(b)[segment] * 100 +
-                    (unsigned char)(s->agree ? 'l' : name[0]);
+            state = (uint64_t)examples[nrl_batch_segment_example(b)[segment]] * 1000 +
+                    (uint64_t)nrl_batch_segment_side(b)[segment] * 100 + (unsigned char)(s->agree ? 'l' : name[0]);
         last = segment;
         values[i] = (float)compute_uniform(&state, -scale, 0);
     }
@@ -103,13 +103,14 @@ static nrl_status set_column(algorithm_suite *s, nrl_batch *b, const int32_t *bl
     return NRL_OK;
 }
 
-nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *blocks, double scale, nrl_tensor **logps)
+nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *examples, double scale,
+                             nrl_tensor **logps)
 {
     nrl_tensor *other;
-    NRL_TRY(set_column(s, b, blocks, "logps", scale, logps));
+    NRL_TRY(set_column(s, b, examples, "logps", scale, logps));
     for (const char *const *n = algorithm_needs(s); n && *n; n++)
         if (strcmp(*n, "logps") && algorithm_is_word(*n, algorithm_columns_known))
-            NRL_TRY(set_column(s, b, blocks, *n, scale, &other));
+            NRL_TRY(set_column(s, b, examples, *n, scale, &other));
     return NRL_OK;
 }
 
@@ -120,15 +121,13 @@ static bool terms_are_numbers(algorithm_suite *s, nrl_tensor *const *sums)
     bool good = true;
     for (uint32_t k = 0; k < s->table->n_terms; k++)
         good = report_check(s->report,
-                            sums[k] && nrl_tensor_numel(sums[k]) == 1 &&
-                                nrl_tensor_dtype(sums[k]) == NRL_DTYPE_F32,
+                            sums[k] && nrl_tensor_numel(sums[k]) == 1 && nrl_tensor_dtype(sums[k]) == NRL_DTYPE_F32,
                             "each term is one f32 number", "term %u is not", k) &&
                good;
     return good;
 }
 
-static nrl_status fetch_outcome(algorithm_suite *s, nrl_tensor *logps, nrl_tensor *const *sums,
-                                algorithm_outcome *o)
+static nrl_status fetch_outcome(algorithm_suite *s, nrl_tensor *logps, nrl_tensor *const *sums, algorithm_outcome *o)
 {
     nrl_ctx *ctx = s->compute.ctx;
     nrl_tensor *seeds[NRL_MAX_TERMS], *grad = NULL;
@@ -165,8 +164,7 @@ static void check_metrics(algorithm_suite *s)
         report_check(s->report, s->table->metrics[i].better <= NRL_BETTER_LARGER,
                      "a metric declares its better values by nrl_better", "'%s' has %u", s->table->metrics[i].name,
                      s->table->metrics[i].better);
-    if (!report_ok(s->report, nrl_harness_take_metrics(s->compute.harness, &n), "metrics can be read"))
-        return;
+    if (!report_ok(s->report, nrl_harness_take_metrics(s->compute.harness, &n), "metrics can be read")) return;
     for (int64_t i = 0; i < n; i++) {
         uint32_t index;
         double value, weight;
@@ -183,17 +181,17 @@ static void weigh(algorithm_suite *s, void *self, const nrl_batch *b, double *we
     s->table->weight(self, b, weights);
 }
 
-algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *blocks, int64_t n, double scale)
+algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *examples, int64_t n, double scale)
 {
     algorithm_outcome o = {0};
     nrl_tensor *logps;
-    nrl_batch *b = algorithm_batch(s, blocks, n);
+    nrl_batch *b = algorithm_batch(s, examples, n);
     if (!b) return o;
-    o.n_rows = nrl_batch_n_rows(b);
+    o.n_rows = nrl_batch_n_targets(b);
     weigh(s, self, b, o.weights); /* before any column exists */
     nrl_scope_begin(s->compute.ctx);
     nrl_status st = nrl_harness_use_batch(s->compute.harness, b);
-    if (st == NRL_OK) st = algorithm_columns(s, b, blocks, scale, &logps);
+    if (st == NRL_OK) st = algorithm_columns(s, b, examples, scale, &logps);
     if (st == NRL_OK) st = algorithm_loss(s, self, b, logps, &o);
     report_ok(s->report, st, "loss succeeds on an ordinary batch");
     check_metrics(s);

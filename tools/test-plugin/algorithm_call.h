@@ -5,9 +5,13 @@
 #define CONFORMANCE_ALGORITHM_CALL_H
 #include "compute.h"
 
-/* A loss that couples groups of blocks is given two of them. */
-enum { ALGORITHM_MAX_GROUP = 16, ALGORITHM_MAX_BLOCKS = 2 * ALGORITHM_MAX_GROUP, ALGORITHM_MAX_SEGMENTS = 2 * ALGORITHM_MAX_BLOCKS,
-       ALGORITHM_MAX_ROWS = 1024 };
+/* A loss that couples groups of examples is given two of them. */
+enum {
+    ALGORITHM_MAX_GROUP = 16,
+    ALGORITHM_MAX_BLOCKS = 2 * ALGORITHM_MAX_GROUP,
+    ALGORITHM_MAX_SEGMENTS = 2 * ALGORITHM_MAX_BLOCKS,
+    ALGORITHM_MAX_ROWS = 1024
+};
 
 typedef struct {
     const nrl_algorithm *table;
@@ -15,8 +19,8 @@ typedef struct {
     compute compute;
     const void *options;
     void *self;
-    bool pairs, prompt_rows;
-    int64_t group, n_blocks;
+    bool pairs, prompt_targets;
+    int64_t group, n_examples;
     bool agree; /* the policy is the reference */
 } algorithm_suite;
 
@@ -27,17 +31,18 @@ typedef struct {
     int64_t n_rows;
 } algorithm_outcome;
 
-extern const char *const algorithm_columns_known[]; /* of scored rows, that the core fills; NULL-ended */
+extern const char *const algorithm_columns_known[]; /* of target positions, that the core fills; NULL-ended */
 const char *const *algorithm_needs(const algorithm_suite *s);
 bool algorithm_is_word(const char *word, const char *const *words);
 
-/* The listed blocks, packed (nrl_harness_batch_free); block numbers fix every value, so a block is the same wherever it
- * is. */
-nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *blocks, int64_t n);
-/* What the loss needs of a batch of these blocks, log-probs in [-scale, 0). */
-nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *blocks, double scale, nrl_tensor **logps);
+/* The listed examples, packed (nrl_harness_batch_free); example numbers fix every value, so a example is the same
+ * wherever it is. */
+nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *examples, int64_t n);
+/* What the loss needs of a batch of these examples, log-probs in [-scale, 0). */
+nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *examples, double scale,
+                             nrl_tensor **logps);
 nrl_status algorithm_loss(algorithm_suite *s, void *self, nrl_batch *b, nrl_tensor *logps, algorithm_outcome *o);
-/* All of it on these blocks. */
-algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *blocks, int64_t n, double scale);
+/* All of it on these examples. */
+algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *examples, int64_t n, double scale);
 
 #endif

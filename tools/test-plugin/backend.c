@@ -41,21 +41,19 @@ static bool open_with(suite *s, int64_t threads)
     return open;
 }
 
-static void check_facts(suite *s)
+static void check_info(suite *s)
 {
-    nrl_device_facts f;
+    nrl_device_info f;
     memset(&f, 0, sizeof f);
     f.size = sizeof f;
-    suite_case(s, "facts");
+    suite_case(s, "info");
     s->n_dtypes = COUNT(suite_dtypes) - 1;
-    if (!s->table->facts || !suite_ok(s, s->table->facts(s->self, &f), "facts can be asked"))
-        return;
+    if (!s->table->info || !suite_ok(s, s->table->info(s->self, &f), "info can be asked")) return;
     s->n_dtypes += f.has_f16;
-    if (!f.has_f16) report_skip(s->report, "operations take f16", "the facts do not tell of it");
-    report_check(s->report, f.name[0] && memchr(f.name, 0, sizeof f.name) != NULL,
-                 "facts name the device", "empty or endless name");
-    report_check(s->report, f.memory_bytes > 0, "facts give the memory", "%lld bytes",
-                 (long long)f.memory_bytes);
+    if (!f.has_f16) report_skip(s->report, "operations take f16", "the info do not tell of it");
+    report_check(s->report, f.name[0] && memchr(f.name, 0, sizeof f.name) != NULL, "info name the device",
+                 "empty or endless name");
+    report_check(s->report, f.memory_bytes > 0, "info give the memory", "%lld bytes", (long long)f.memory_bytes);
 }
 
 static void check_memory(suite *s)
@@ -64,13 +62,12 @@ static void check_memory(suite *s)
     suite_case(s, "alloc");
     for (size_t bytes = 1; bytes < (size_t)64 << 20; bytes = bytes * 7 + 3) {
         if (!suite_ok(s, s->table->alloc(s->self, bytes, &memory), "alloc gives memory")) continue;
-        report_check(s->report, (uintptr_t)memory % 64 == 0, "memory is 64-byte aligned",
-                     "%zu bytes at %p", bytes, memory);
+        report_check(s->report, (uintptr_t)memory % 64 == 0, "memory is 64-byte aligned", "%zu bytes at %p", bytes,
+                     memory);
         s->table->free(s->self, memory);
     }
     nrl_status st = s->table->alloc(s->self, SIZE_MAX / 4, &memory);
-    report_check(s->report, st == NRL_ERR_MEMORY, "too much memory is NRL_ERR_MEMORY", "error %d",
-                 (int)st);
+    report_check(s->report, st == NRL_ERR_MEMORY, "too much memory is NRL_ERR_MEMORY", "error %d", (int)st);
 }
 
 static void run_operations(suite *s)
@@ -106,8 +103,8 @@ static void check_threads(suite *s)
         if (threads == 1)
             n = m;
         else
-            report_check(s->report, m == n && memcmp(want, got, n) == 0, rule,
-                         "%lld threads differ from one", (long long)threads);
+            report_check(s->report, m == n && memcmp(want, got, n) == 0, rule, "%lld threads differ from one",
+                         (long long)threads);
         s->table->close(s->self);
     }
     free(want);
@@ -115,15 +112,14 @@ static void check_threads(suite *s)
     s->self = first_self;
 }
 
-void conformance_backend(const nrl_backend *table, const conformance_setup *setup,
-                         conformance_report *report)
+void conformance_backend(const nrl_backend *table, const conformance_setup *setup, conformance_report *report)
 {
     suite s = {.table = table, .options = setup->options, .report = report, .random = 1};
     suite_case(&s, "probe");
     if (table->probe && !suite_ok(&s, table->probe(), "probe says that it can run")) return;
     known_ops(&s);
     if (!open_with(&s, 0)) return;
-    check_facts(&s);
+    check_info(&s);
     check_memory(&s);
     run_operations(&s);
     suite_measure(&s);

@@ -4,7 +4,7 @@
  *
  * Every matrix has a gap between its rows; the gap and one row beyond the end hold GUARD and must
  * still hold it afterwards. Values are rounded to the matrix's dtype when they are set, so the
- * references start from what the backend sees. A backend whose facts do not tell of f16 is not
+ * references start from what the backend sees. A backend whose info do not tell of f16 is not
  * asked for it.
  */
 #ifndef CONFORMANCE_BACKEND_H
@@ -22,8 +22,8 @@ typedef struct {
     mat *mats; /* all that live, freed by suite_clear */
     void *devices[64];
     int n_devices;
-    int n_dtypes; /* of suite_dtypes that the backend computes on: all, or all but the last */
-    char what[160]; /* the case at hand, for messages */
+    int n_dtypes;   /* of suite_dtypes that the backend computes on: all, or all but the last */
+    char what[160]; /* the current case, for messages */
 } suite;
 
 struct mat {
@@ -42,11 +42,10 @@ void suite_clear(suite *s); /* frees matrices and arrays */
 double suite_uniform(suite *s, double low, double high);
 /* A matrix with `gap` unused elements after each row; zero. */
 mat *mat_new(suite *s, uint32_t dtype, int64_t rows, int64_t cols, int64_t gap);
-mat *mat_random(suite *s, uint32_t dtype, int64_t rows, int64_t cols, int64_t gap, double low,
-                double high);
+mat *mat_random(suite *s, uint32_t dtype, int64_t rows, int64_t cols, int64_t gap, double low, double high);
 double *mat_value(mat *m, int64_t row, int64_t col);
 void mat_set(suite *s, mat *m, int64_t row, int64_t col, double value); /* rounded to dtype */
-void mat_upload(suite *s, mat *m); /* host to device, with guards */
+void mat_upload(suite *s, mat *m);                                      /* host to device, with guards */
 /* Device to host; false (and a failed check) if a guard was overwritten. */
 bool mat_download(suite *s, mat *m);
 nrl_mat mat_args(const mat *m); /* NULL gives an absent operand */

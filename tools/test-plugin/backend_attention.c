@@ -139,27 +139,21 @@ static nrl_attention_args forward_args(suite *s, const attention_state *a)
 
 static void check_attention(suite *s, const attention_case *c)
 {
-    suite_case(s, "attention, %s, %lld heads of %lld over %lld, window %lld, %s", c->name,
-               (long long)c->heads, (long long)c->width, (long long)c->kv_heads,
-               (long long)c->window, nrl_dtype_name(c->dtype));
+    suite_case(s, "attention, %s, %lld heads of %lld over %lld, window %lld, %s", c->name, (long long)c->heads,
+               (long long)c->width, (long long)c->kv_heads, (long long)c->window, nrl_dtype_name(c->dtype));
     attention_state a = state_new(s, c);
     nrl_attention_args f = forward_args(s, &a);
     bool low = c->dtype != NRL_DTYPE_F32;
     suite_ok(s, s->ops.attention(s->self, NULL, &f), "attention runs");
-    suite_expect(s, "attention weighs the values of the keys it sees", a.y, a.want[0], 5e-6,
-                 low ? 0.02 : 3e-6);
+    suite_expect(s, "attention weighs the values of the keys it sees", a.y, a.want[0], 5e-6, low ? 0.02 : 3e-6);
     suite_expect(s, "attention saves the log-sum-exp", a.lse, a.want_lse, 2e-6, low ? 0.02 : 3e-6);
     if (s->ops.attention_grad) {
-        nrl_attention_grad_args g = {.forward = f,
-                                     .dy = mat_args(a.dy),
-                                     .dq = mat_args(a.dq),
-                                     .dk = mat_args(a.dk),
-                                     .dv = mat_args(a.dv)};
+        nrl_attention_grad_args g = {
+            .forward = f, .dy = mat_args(a.dy), .dq = mat_args(a.dq), .dk = mat_args(a.dk), .dv = mat_args(a.dv)};
         suite_ok(s, s->ops.attention_grad(s->self, NULL, &g), "attention_grad runs");
         mat *const d[] = {a.dq, a.dk, a.dv};
         for (int i = 0; i < 3; i++)
-            suite_expect(s, "attention_grad is the slope of attention", d[i], a.want[i + 1], 2e-5,
-                         low ? 0.08 : 3e-5);
+            suite_expect(s, "attention_grad is the slope of attention", d[i], a.want[i + 1], 2e-5, low ? 0.08 : 3e-5);
     }
     for (int i = 0; i < 4; i++)
         free(a.want[i]);

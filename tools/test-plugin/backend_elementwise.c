@@ -15,9 +15,9 @@ typedef struct {
     double alpha, beta;
 } unary_case;
 
-#define NO_KINK                                                                                    \
-    {                                                                                              \
-        1e9, 1e9                                                                                   \
+#define NO_KINK                                                                                                        \
+    {                                                                                                                  \
+        1e9, 1e9                                                                                                       \
     }
 static const unary_case unary_cases[] = {
     {NRL_UNARY_NEG, "neg", -4, 4, NO_KINK, 0, 0},
@@ -110,8 +110,7 @@ static void avoid_kinks(suite *s, const unary_case *u, mat *x)
 static void check_unary(suite *s, const unary_case *u, uint32_t dtype, const int64_t shape[3])
 {
     int64_t rows = shape[0], cols = shape[1], gap = shape[2], n = rows * cols;
-    suite_case(s, "%s, %lld x %lld, %s", u->name, (long long)rows, (long long)cols,
-               nrl_dtype_name(dtype));
+    suite_case(s, "%s, %lld x %lld, %s", u->name, (long long)rows, (long long)cols, nrl_dtype_name(dtype));
     mat *x = mat_random(s, dtype, rows, cols, gap, u->low, u->high);
     avoid_kinks(s, u, x);
     mat *y = mat_new(s, dtype, rows, cols, gap), *dx = mat_new(s, dtype, rows, cols, gap);
@@ -119,12 +118,8 @@ static void check_unary(suite *s, const unary_case *u, uint32_t dtype, const int
     double *want = mem_alloc((size_t)n * sizeof *want);
     for (int64_t i = 0; i < n; i++)
         want[i] = reference(u, *mat_value(x, i / cols, i % cols));
-    nrl_unary_args a = {.size = sizeof a,
-                        .op = u->op,
-                        .x = mat_args(x),
-                        .y = mat_args(y),
-                        .alpha = u->alpha,
-                        .beta = u->beta};
+    nrl_unary_args a = {
+        .size = sizeof a, .op = u->op, .x = mat_args(x), .y = mat_args(y), .alpha = u->alpha, .beta = u->beta};
     suite_ok(s, s->ops.unary(s->self, NULL, &a), "unary runs");
     suite_expect(s, "unary is the function it is called", y, want, 2e-6, 5e-7);
     for (int64_t i = 0; i < n; i++)
@@ -140,8 +135,7 @@ static void check_unary(suite *s, const unary_case *u, uint32_t dtype, const int
     if (s->ops.unary_grad) {
         suite_ok(s, s->ops.unary_grad(s->self, NULL, &g), "unary_grad runs");
         /* the saved result of 16 bits is rounded: so may the slope be */
-        double rel = dtype == NRL_DTYPE_F32 ? 1e-5 : 0.01,
-               abs = dtype == NRL_DTYPE_F32 ? 2e-6 : 0.02;
+        double rel = dtype == NRL_DTYPE_F32 ? 1e-5 : 0.01, abs = dtype == NRL_DTYPE_F32 ? 2e-6 : 0.02;
         suite_expect(s, "unary_grad is the slope of unary", dx, want, rel, abs);
     }
     free(want);
@@ -282,8 +276,7 @@ static void check_binary(suite *s, uint32_t op, uint32_t dtype, const int64_t sh
         want[n + i] = du * g;
         want[2 * n + i] = dv * g;
     }
-    nrl_binary_args f = {
-        .size = sizeof f, .op = op, .a = mat_args(a), .b = mat_args(b), .y = mat_args(y)};
+    nrl_binary_args f = {.size = sizeof f, .op = op, .a = mat_args(a), .b = mat_args(b), .y = mat_args(y)};
     suite_ok(s, s->ops.binary(s->self, NULL, &f), "binary runs");
     suite_expect(s, "binary is the function it is called", y, want, 1e-6, 1e-7);
     nrl_binary_grad_args k = {.size = sizeof k,
@@ -316,11 +309,7 @@ static void check_where(suite *s, uint32_t dtype, const int64_t shape[3])
         want[i] = *mat_value(first ? a : b, i / cols, i % cols);
     }
     mat_upload(s, mask);
-    nrl_where_args w = {.size = sizeof w,
-                        .mask = mat_args(mask),
-                        .a = mat_args(a),
-                        .b = mat_args(b),
-                        .y = mat_args(y)};
+    nrl_where_args w = {.size = sizeof w, .mask = mat_args(mask), .a = mat_args(a), .b = mat_args(b), .y = mat_args(y)};
     suite_ok(s, s->ops.where(s->self, NULL, &w), "where runs");
     suite_expect(s, "where picks by the mask", y, want, 0, 0);
     free(want);

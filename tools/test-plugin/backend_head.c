@@ -65,8 +65,7 @@ static head_mats head_new(suite *s, const head_case *k)
     m.z = mem_alloc((size_t)(k->rows * k->cols) * sizeof *m.z);
     for (int64_t r = 0; r < k->rows; r++) {
         m.target[r] = r % 7 == 5 ? -1 : (int32_t)((r * 31 + 2) % k->cols);
-        if (k->cols > 2 && r % 2 == 0)
-            *mat_value(m.logits, r, k->cols - 1) = *mat_value(m.logits, r, 0) = 9;
+        if (k->cols > 2 && r % 2 == 0) *mat_value(m.logits, r, k->cols - 1) = *mat_value(m.logits, r, 0) = 9;
         for (int64_t c = 0; c < k->cols; c++)
             m.z[r * k->cols + c] = transformed(k, *mat_value(m.logits, r, c));
     }
@@ -93,10 +92,9 @@ static void check_values(suite *s, const head_case *k, head_mats *m)
     suite_expect(s, "head gives log-sum-exp", m->lse, want + k->rows, 1e-6, 2e-6);
     if (k->entropy) {
         suite_expect(s, "head gives the entropy", m->entropy, want + 2 * k->rows, 5e-6, 1e-5);
-        suite_expect(s, "head gives the log of the sum of squares", m->p2, want + 3 * k->rows, 5e-6,
-                     1e-5);
-        report_check(s->report, wrong == 0, "head's argmax is the first largest", "%s: %lld rows",
-                     s->what, (long long)wrong);
+        suite_expect(s, "head gives the log of the sum of squares", m->p2, want + 3 * k->rows, 5e-6, 1e-5);
+        report_check(s->report, wrong == 0, "head's argmax is the first largest", "%s: %lld rows", s->what,
+                     (long long)wrong);
     }
     suite_expect(s, "head leaves logits after cap and temperature", m->logits, m->z, 2e-6, 3e-6);
     free(want);
@@ -136,9 +134,9 @@ static void check_gradient(suite *s, const head_case *k, head_mats *m, bool in_p
 
 static void check_head(suite *s, const head_case *k, bool in_place)
 {
-    suite_case(s, "head, %lld x %lld, cap %g, temperature %g%s, %s%s", (long long)k->rows,
-               (long long)k->cols, k->soft_cap, k->temperature, k->entropy ? ", entropy" : "",
-               nrl_dtype_name(k->dtype), in_place ? ", in place" : "");
+    suite_case(s, "head, %lld x %lld, cap %g, temperature %g%s, %s%s", (long long)k->rows, (long long)k->cols,
+               k->soft_cap, k->temperature, k->entropy ? ", entropy" : "", nrl_dtype_name(k->dtype),
+               in_place ? ", in place" : "");
     head_mats m = head_new(s, k);
     nrl_head_args a = {.size = sizeof a,
                        .logits = mat_args(m.logits),
@@ -163,17 +161,11 @@ static void check_head(suite *s, const head_case *k, bool in_place)
 
 void suite_head(suite *s)
 {
-    static const int64_t shapes[][3] = {
-        {1, 1, 0}, {3, 17, 2}, {17, 3, 0}, {65, 65, 1}, {9, 2500, 3}};
+    static const int64_t shapes[][3] = {{1, 1, 0}, {3, 17, 2}, {17, 3, 0}, {65, 65, 1}, {9, 2500, 3}};
     for (int i = 0; s->ops.head && i < COUNT(shapes); i++)
         for (int how = 0; how < 8 * s->n_dtypes; how++) {
-            head_case k = {shapes[i][0],
-                           shapes[i][1],
-                           shapes[i][2],
-                           how & 1 ? 5 : 0,
-                           how & 2 ? 0.7 : 1,
-                           how & 4,
-                           suite_dtypes[how / 8]};
+            head_case k = {shapes[i][0],      shapes[i][1], shapes[i][2],         how & 1 ? 5 : 0,
+                           how & 2 ? 0.7 : 1, how & 4,      suite_dtypes[how / 8]};
             check_head(s, &k, false);
             if (how < 8) check_head(s, &k, true);
         }

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-
 static double *room(int64_t n)
 {
     double *p = mem_alloc((size_t)n * sizeof *p);
@@ -18,7 +17,7 @@ static double *room(int64_t n)
 typedef struct {
     int64_t rows, groups, width, gap;
     uint32_t dtype, weight_dtype;
-    bool rms, residual, dsum, fresh;
+    bool rms, residual, dsum, overwrite;
 } norm_case;
 
 typedef struct {
@@ -53,8 +52,7 @@ static norm_mats norm_new(suite *s, const norm_case *k)
 }
 
 /* mean and 1 / deviation of one group of x. */
-static void norm_moments(mat *x, const norm_case *k, int64_t row, int64_t group, double *mean,
-                         double *rstd)
+static void norm_moments(mat *x, const norm_case *k, int64_t row, int64_t group, double *mean, double *rstd)
 {
     double sum = 0, square = 0;
     for (int64_t c = 0; c < k->width; c++)
@@ -75,15 +73,14 @@ static void norm_reference(norm_mats *m, mat *x, const norm_case *k, double *y)
         for (int64_t i = 0; i < cols; i++) {
             double mean, rstd;
             norm_moments(x, k, r, i / k->width, &mean, &rstd);
-            y[r * cols + i] =
-                (*mat_value(x, r, i) - mean) * rstd * *mat_value(m->weight, 0, i % k->width);
+            y[r * cols + i] = (*mat_value(x, r, i) - mean) * rstd * *mat_value(m->weight, 0, i % k->width);
             if (m->bias) y[r * cols + i] += *mat_value(m->bias, 0, i % k->width);
         }
 }
 
 /* One group's dx, and what it adds to dweight and dbias. */
-static void norm_slopes(norm_mats *m, mat *x, const norm_case *k, int64_t row, int64_t group,
-                        double *dx, double *dweight, double *dbias)
+static void norm_slopes(norm_mats *m, mat *x, const norm_case *k, int64_t row, int64_t group, double *dx,
+                        double *dweight, double *dbias)
 {
     double mean, rstd, sum_g = 0, sum_gh = 0;
     norm_moments(x, k, row, group, &mean, &rstd);
@@ -110,7 +107,7 @@ static void check_norm_grad(suite *s, norm_mats *m, mat *x, const norm_case *k)
 {
     int64_t cols = k->groups * k->width;
     double *dx = room(k->rows * cols), *dweight = room(k->width), *dbias = room(k->width);
-    for (int64_t c = 0; !k->fresh && c < k->width; c++) {
+    for (int64_t c = 0; !k->overwrite && c < k->width; c++) {
         dweight[c] = *mat_value(m->dweight, 0, c);
         if (m->dbias) dbias[c] = *mat_value(m->dbias, 0, c);
     }
@@ -119,8 +116,8 @@ static void check_norm_grad(suite *s, norm_mats *m, mat *x, const norm_case *k)
             norm_slopes(m, x, k, r, g, dx + r * cols + g * k->width, dweight, dbias);
     nrl_norm_grad_args a = {.size = sizeof a,
                             .rms = k->rms,
-                            .fresh_weight = k->fresh,
-                            .fresh_bias = k->fresh,
+                            .overwrite_weight = k->overwrite,
+                            .overwrite_bias = k->overwrite,
                             .x = mat_args(x),
                             .weight = mat_args(m->weight),
                             .mean = mat_args(m->mean),
@@ -134,7 +131,7 @@ static void check_norm_grad(suite *s, norm_mats *m, mat *x, const norm_case *k)
     /* one number has no spread: 1 / sqrt(eps) times what rounding leaves of a difference */
     suite_expect(s, "norm_grad is the slope of norm", m->dx, dx, 1e-5, k->width == 1 ? 1e-4 : 1e-5);
     double abs = 1e-6 * (double)(k->rows * k->groups + 10);
-    const char *rule = k->fresh ? "norm_grad sums over rows" : "norm_grad adds unless fresh";
+    const char *rule = k->overwrite ? "norm_grad sums over rows" : "norm_grad adds unless overwrite";
     suite_expect(s, rule, m->dweight, dweight, 1e-5, abs);
     if (m->dbias) suite_expect(s, rule, m->dbias, dbias, 1e-5, abs);
     free(dx);
@@ -145,10 +142,9 @@ static void check_norm_grad(suite *s, norm_mats *m, mat *x, const norm_case *k)
 static void check_norm(suite *s, const norm_case *k)
 {
     int64_t cols = k->groups * k->width;
-    suite_case(s, "%s norm, %lld rows of %lld x %lld, %s, weight %s%s%s", k->rms ? "rms" : "layer",
-               (long long)k->rows, (long long)k->groups, (long long)k->width,
-               nrl_dtype_name(k->dtype), nrl_dtype_name(k->weight_dtype),
-               k->residual ? ", residual" : "", k->fresh ? "" : ", added");
+    suite_case(s, "%s norm, %lld rows of %lld x %lld, %s, weight %s%s%s", k->rms ? "rms" : "layer", (long long)k->rows,
+               (long long)k->groups, (long long)k->width, nrl_dtype_name(k->dtype), nrl_dtype_name(k->weight_dtype),
+               k->residual ? ", residual" : "", k->overwrite ? "" : ", added");
     norm_mats m = norm_new(s, k);
     double *y = room(k->rows * cols);
     nrl_norm_args a = {.size = sizeof a,
@@ -179,30 +175,28 @@ static void check_norm(suite *s, const norm_case *k)
 
 void suite_norms(suite *s)
 {
-    static const int64_t shapes[][3] = {{1, 1, 1},   {3, 1, 17},   {17, 3, 16},
-                                        {65, 1, 65}, {5, 1, 2100}, {100, 2, 64}};
+    static const int64_t shapes[][3] = {{1, 1, 1}, {3, 1, 17}, {17, 3, 16}, {65, 1, 65}, {5, 1, 2100}, {100, 2, 64}};
     for (int k = 0; s->ops.norm && k < COUNT(shapes); k++)
         for (int how = 0; how < 16 * s->n_dtypes; how++) {
             uint32_t dtype = suite_dtypes[how / 16];
             /* of 16-bit types a half in which each pair of settings occurs: emulators are slow */
             if (dtype != NRL_DTYPE_F32 && __builtin_parity((unsigned)how & 15)) continue;
-            norm_case c = {shapes[k][0],    shapes[k][1], shapes[k][2],
-                           how & 8 ? 3 : 0, dtype,        how & 4 ? dtype : NRL_DTYPE_F32,
-                           how & 1,         how & 2,      how & 4,
-                           how & 8};
+            norm_case c = {
+                shapes[k][0], shapes[k][1], shapes[k][2], how & 8 ? 3 : 0, dtype, how & 4 ? dtype : NRL_DTYPE_F32,
+                how & 1,      how & 2,      how & 4,      how & 8};
             check_norm(s, &c);
         }
 }
 
 /* ---- rope ---- */
 
-static void check_rope(suite *s, uint32_t dtype, int64_t rows, int64_t heads, int64_t width,
-                       int64_t half, bool inverse, bool in_place)
+static void check_rope(suite *s, uint32_t dtype, int64_t rows, int64_t heads, int64_t width, int64_t half, bool inverse,
+                       bool in_place)
 {
     int64_t cols = heads * width;
-    suite_case(s, "rope, %lld rows of %lld x %lld, %lld pairs, %s%s%s", (long long)rows,
-               (long long)heads, (long long)width, (long long)half, nrl_dtype_name(dtype),
-               inverse ? ", inverse" : "", in_place ? ", in place" : "");
+    suite_case(s, "rope, %lld rows of %lld x %lld, %lld pairs, %s%s%s", (long long)rows, (long long)heads,
+               (long long)width, (long long)half, nrl_dtype_name(dtype), inverse ? ", inverse" : "",
+               in_place ? ", in place" : "");
     mat *x = mat_random(s, dtype, rows, cols, 2, -2, 2);
     mat *y = in_place ? x : mat_new(s, dtype, rows, cols, 0);
     float *cosine = mem_alloc((size_t)(rows * half) * sizeof(float));
@@ -218,11 +212,9 @@ static void check_rope(suite *s, uint32_t dtype, int64_t rows, int64_t heads, in
         double v = *mat_value(x, r, c), sign = inverse ? -1 : 1;
         want[i] = v;
         if (d < half)
-            want[i] =
-                v * cosine[r * half + d] - *mat_value(x, r, c + half) * sign * sine[r * half + d];
+            want[i] = v * cosine[r * half + d] - *mat_value(x, r, c + half) * sign * sine[r * half + d];
         else if (d < 2 * half)
-            want[i] = v * cosine[r * half + d - half] +
-                      *mat_value(x, r, c - half) * sign * sine[r * half + d - half];
+            want[i] = v * cosine[r * half + d - half] + *mat_value(x, r, c - half) * sign * sine[r * half + d - half];
     }
     size_t bytes = (size_t)(rows * half) * sizeof(float);
     nrl_rope_args a = {.size = sizeof a,
@@ -249,12 +241,11 @@ static double gate_value(uint32_t act, double x)
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-static void check_glu(suite *s, uint32_t act, uint32_t dtype, int64_t rows, int64_t cols,
-                      int64_t gap)
+static void check_glu(suite *s, uint32_t act, uint32_t dtype, int64_t rows, int64_t cols, int64_t gap)
 {
     int64_t n = rows * cols;
-    suite_case(s, "glu with %s, %lld x %lld, %s", act == NRL_UNARY_SILU ? "silu" : "gelu_tanh",
-               (long long)rows, (long long)cols, nrl_dtype_name(dtype));
+    suite_case(s, "glu with %s, %lld x %lld, %s", act == NRL_UNARY_SILU ? "silu" : "gelu_tanh", (long long)rows,
+               (long long)cols, nrl_dtype_name(dtype));
     mat *gate = mat_random(s, dtype, rows, cols, gap, -6, 6);
     mat *up = mat_random(s, dtype, rows, cols, gap, -2, 2), *y = mat_new(s, dtype, rows, cols, 0);
     mat *dy = mat_random(s, dtype, rows, cols, 0, -2, 2);
@@ -267,8 +258,7 @@ static void check_glu(suite *s, uint32_t act, uint32_t dtype, int64_t rows, int6
         want[n + i] = d * u * (gate_value(act, g + h) - gate_value(act, g - h)) / (2 * h);
         want[2 * n + i] = d * gate_value(act, g);
     }
-    nrl_glu_args a = {
-        .size = sizeof a, .act = act, .gate = mat_args(gate), .up = mat_args(up), .y = mat_args(y)};
+    nrl_glu_args a = {.size = sizeof a, .act = act, .gate = mat_args(gate), .up = mat_args(up), .y = mat_args(y)};
     suite_ok(s, s->ops.glu(s->self, NULL, &a), "glu runs");
     suite_expect(s, "glu is act(gate) up", y, want, 3e-6, 2e-6);
     nrl_glu_grad_args g = {.size = sizeof g,
@@ -298,7 +288,8 @@ static void check_dropout_rows(suite *s, nrl_dropout_args *a, mat *z)
     uint64_t rows[ROWS];
     int64_t differ = 0;
     mat *turned = mat_new(s, a->y.dtype, ROWS, COLS, 2);
-    for (int64_t r = 0; r < ROWS; r++) rows[r] = (uint64_t)(ROWS - 1 - r);
+    for (int64_t r = 0; r < ROWS; r++)
+        rows[r] = (uint64_t)(ROWS - 1 - r);
     nrl_dropout_args b = *a;
     b.rows = suite_array(s, rows, sizeof rows);
     b.y = mat_args(turned);
@@ -316,8 +307,7 @@ static void check_dropout(suite *s, uint32_t dtype)
     suite_case(s, "dropout, %s", nrl_dtype_name(dtype));
     mat *x = mat_random(s, dtype, ROWS, COLS, 3, 1, 2), *y = mat_new(s, dtype, ROWS, COLS, 0);
     mat *z = mat_new(s, dtype, ROWS, COLS, 1);
-    nrl_dropout_args a = {
-        .size = sizeof a, .x = mat_args(x), .y = mat_args(y), .p = 0.25, .key = 7};
+    nrl_dropout_args a = {.size = sizeof a, .x = mat_args(x), .y = mat_args(y), .p = 0.25, .key = 7};
     suite_ok(s, s->ops.dropout(s->self, NULL, &a), "dropout runs");
     a.y = mat_args(z);
     suite_ok(s, s->ops.dropout(s->self, NULL, &a), "dropout runs");
@@ -333,12 +323,11 @@ static void check_dropout(suite *s, uint32_t dtype)
             differ += got != *mat_value(z, r, c);
         }
     double share = (double)kept / (ROWS * COLS);
-    report_check(s->report, wrong == 0, "dropout scales what it keeps", "%s: %lld elements",
-                 s->what, (long long)wrong);
-    report_check(s->report, differ == 0, "dropout depends on key and element alone", "%s: %lld",
-                 s->what, (long long)differ);
-    report_check(s->report, fabs(share - 0.75) < 0.03, "dropout keeps a share of 1 - p",
-                 "%s: kept %.3f", s->what, share);
+    report_check(s->report, wrong == 0, "dropout scales what it keeps", "%s: %lld elements", s->what, (long long)wrong);
+    report_check(s->report, differ == 0, "dropout depends on key and element alone", "%s: %lld", s->what,
+                 (long long)differ);
+    report_check(s->report, fabs(share - 0.75) < 0.03, "dropout keeps a share of 1 - p", "%s: kept %.3f", s->what,
+                 share);
     suite_clear(s);
 }
 

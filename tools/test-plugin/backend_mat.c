@@ -96,8 +96,7 @@ mat *mat_new(suite *s, uint32_t dtype, int64_t rows, int64_t cols, int64_t gap)
     return m;
 }
 
-mat *mat_random(suite *s, uint32_t dtype, int64_t rows, int64_t cols, int64_t gap, double low,
-                double high)
+mat *mat_random(suite *s, uint32_t dtype, int64_t rows, int64_t cols, int64_t gap, double low, double high)
 {
     mat *m = mat_new(s, dtype, rows, cols, gap);
     for (int64_t r = 0; r < rows; r++)
@@ -151,9 +150,7 @@ void mat_upload(suite *s, mat *m)
         bool guard = i % m->stride >= m->cols || i / m->stride >= m->rows;
         encode(m, bytes, i, guard ? GUARD : m->host[i]);
     }
-    suite_ok(s,
-             s->table->copy(s->self, NULL, m->device, bytes, (size_t)n * element_size(m),
-                            NRL_COPY_TO_DEVICE),
+    suite_ok(s, s->table->copy(s->self, NULL, m->device, bytes, (size_t)n * element_size(m), NRL_COPY_TO_DEVICE),
              "copy to the device works");
     free(bytes);
 }
@@ -178,11 +175,7 @@ bool mat_download(suite *s, mat *m)
 nrl_mat mat_args(const mat *m)
 {
     if (!m) return (nrl_mat){0};
-    return (nrl_mat){.data = m->device,
-                     .dtype = m->dtype,
-                     .rows = m->rows,
-                     .cols = m->cols,
-                     .stride = m->stride};
+    return (nrl_mat){.data = m->device, .dtype = m->dtype, .rows = m->rows, .cols = m->cols, .stride = m->stride};
 }
 
 void *suite_array(suite *s, const void *host, size_t bytes)
@@ -190,19 +183,15 @@ void *suite_array(suite *s, const void *host, size_t bytes)
     NRL_ASSERT(s->n_devices, <, COUNT(s->devices));
     void *device = device_alloc(s, bytes);
     s->devices[s->n_devices++] = device;
-    suite_ok(s, s->table->copy(s->self, NULL, device, host, bytes, NRL_COPY_TO_DEVICE),
-             "copy to the device works");
+    suite_ok(s, s->table->copy(s->self, NULL, device, host, bytes, NRL_COPY_TO_DEVICE), "copy to the device works");
     return device;
 }
 
 void suite_read(suite *s, void *host, const void *device, size_t bytes)
 {
-    if (s->table->stream_wait)
-        suite_ok(s, s->table->stream_wait(s->self, NULL), "waiting for the stream works");
-    suite_ok(s, s->table->copy(s->self, NULL, host, device, bytes, NRL_COPY_TO_HOST),
-             "copy to the host works");
-    if (s->table->stream_wait)
-        suite_ok(s, s->table->stream_wait(s->self, NULL), "waiting for the stream works");
+    if (s->table->stream_wait) suite_ok(s, s->table->stream_wait(s->self, NULL), "waiting for the stream works");
+    suite_ok(s, s->table->copy(s->self, NULL, host, device, bytes, NRL_COPY_TO_HOST), "copy to the host works");
+    if (s->table->stream_wait) suite_ok(s, s->table->stream_wait(s->self, NULL), "waiting for the stream works");
 }
 
 bool suite_ok(suite *s, nrl_status st, const char *rule)
@@ -235,8 +224,7 @@ bool suite_expect(suite *s, const char *rule, mat *m, const double *want, double
         got_at = got;
         want_at = w;
     }
-    return report_check(s->report, worst <= 1, rule,
-                        "%s: element %lld,%lld is %.9g, expected %.9g (%.2g times the tolerance)",
-                        s->what, (long long)(at < 0 ? 0 : at / m->cols),
-                        (long long)(at < 0 ? 0 : at % m->cols), got_at, want_at, worst);
+    return report_check(
+        s->report, worst <= 1, rule, "%s: element %lld,%lld is %.9g, expected %.9g (%.2g times the tolerance)", s->what,
+        (long long)(at < 0 ? 0 : at / m->cols), (long long)(at < 0 ? 0 : at % m->cols), got_at, want_at, worst);
 }

@@ -28,13 +28,12 @@ static void check_fill(suite *s, uint32_t dtype, const int64_t shape[3], double 
     suite_clear(s);
 }
 
-static void check_copy(suite *s, uint32_t from, uint32_t to, const int64_t shape[3], bool transpose,
-                       bool accumulate, double alpha)
+static void check_copy(suite *s, uint32_t from, uint32_t to, const int64_t shape[3], bool transpose, bool accumulate,
+                       double alpha)
 {
     int64_t rows = shape[0], cols = shape[1];
-    suite_case(s, "copy %s to %s, %lld x %lld, alpha %g%s%s", nrl_dtype_name(from),
-               nrl_dtype_name(to), (long long)rows, (long long)cols, alpha,
-               transpose ? ", transposed" : "", accumulate ? ", added" : "");
+    suite_case(s, "copy %s to %s, %lld x %lld, alpha %g%s%s", nrl_dtype_name(from), nrl_dtype_name(to), (long long)rows,
+               (long long)cols, alpha, transpose ? ", transposed" : "", accumulate ? ", added" : "");
     mat *x = mat_random(s, from, transpose ? cols : rows, transpose ? rows : cols, shape[2], -3, 3);
     mat *y = mat_random(s, to, rows, cols, shape[2], -1, 1);
     double *want = room(rows * cols);
@@ -67,8 +66,7 @@ static void check_gather(suite *s, uint32_t from, uint32_t to, const int64_t sha
 {
     int64_t n = 29, cols = shape[1];
     int32_t index[29];
-    suite_case(s, "gather %s to %s, %lld columns", nrl_dtype_name(from), nrl_dtype_name(to),
-               (long long)cols);
+    suite_case(s, "gather %s to %s, %lld columns", nrl_dtype_name(from), nrl_dtype_name(to), (long long)cols);
     mat *x = mat_random(s, from, shape[0], cols, shape[2], -3, 3), *y = mat_new(s, to, n, cols, 1);
     nrl_gather_args a = {.size = sizeof a, .x = mat_args(x), .y = mat_args(y)};
     a.index = make_index(s, n, shape[0], index);
@@ -81,25 +79,24 @@ static void check_gather(suite *s, uint32_t from, uint32_t to, const int64_t sha
     suite_clear(s);
 }
 
-static void check_scatter(suite *s, uint32_t from, const int64_t shape[3], bool fresh)
+static void check_scatter(suite *s, uint32_t from, const int64_t shape[3], bool overwrite)
 {
     int64_t n = 29, cols = shape[1];
     int32_t index[29];
     suite_case(s, "scatter %s, %lld columns, %s", nrl_dtype_name(from), (long long)cols,
-               fresh ? "fresh" : "added");
+               overwrite ? "overwrite" : "added");
     mat *dx = mat_random(s, NRL_DTYPE_F32, shape[0], cols, shape[2], -1, 1);
     mat *dy = mat_random(s, from, n, cols, 1, -3, 3);
-    nrl_scatter_args a = {.size = sizeof a, .fresh = fresh, .dy = mat_args(dy), .dx = mat_args(dx)};
+    nrl_scatter_args a = {.size = sizeof a, .overwrite = overwrite, .dy = mat_args(dy), .dx = mat_args(dx)};
     a.index = make_index(s, n, shape[0], index);
     double *want = room(shape[0] * cols);
-    for (int64_t i = 0; !fresh && i < shape[0] * cols; i++)
+    for (int64_t i = 0; !overwrite && i < shape[0] * cols; i++)
         want[i] = *mat_value(dx, i / cols, i % cols);
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < cols && index[i] >= 0; c++)
             want[index[i] * cols + c] += *mat_value(dy, i, c);
     suite_ok(s, s->ops.scatter(s->self, NULL, &a), "scatter runs");
-    suite_expect(s, fresh ? "scatter adds equal rows" : "scatter adds unless fresh", dx, want, 1e-6,
-                 3e-6);
+    suite_expect(s, overwrite ? "scatter adds equal rows" : "scatter adds unless overwrite", dx, want, 1e-6, 3e-6);
     free(want);
     suite_clear(s);
 }
@@ -118,8 +115,8 @@ void suite_moves(suite *s)
                 if (s->ops.gather) check_gather(s, suite_dtypes[from], suite_dtypes[to], shapes[k]);
             }
         for (int from = 0; s->ops.scatter && from < s->n_dtypes; from++)
-            for (int fresh = 0; fresh < 2; fresh++)
-                check_scatter(s, suite_dtypes[from], shapes[k], fresh);
+            for (int overwrite = 0; overwrite < 2; overwrite++)
+                check_scatter(s, suite_dtypes[from], shapes[k], overwrite);
     }
 }
 
@@ -127,7 +124,7 @@ void suite_moves(suite *s)
 
 typedef struct {
     int64_t m, n, k, gap;
-    bool transpose_a, transpose_b, fresh, bias;
+    bool transpose_a, transpose_b, overwrite, bias;
     uint32_t a, b, c;
     double alpha;
 } gemm_case;
@@ -143,36 +140,33 @@ static double dot(mat *a, mat *b, const gemm_case *g, int64_t i, int64_t j)
 
 static void check_gemm(suite *s, const gemm_case *g)
 {
-    suite_case(s, "gemm %lld x %lld x %lld, gap %lld, a %s%s, b %s%s, c %s%s%s, alpha %g",
-               (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->gap,
-               nrl_dtype_name(g->a), g->transpose_a ? " transposed" : "", nrl_dtype_name(g->b),
-               g->transpose_b ? " transposed" : "", nrl_dtype_name(g->c), g->fresh ? "" : " added",
-               g->bias ? ", bias" : "", g->alpha);
-    mat *a = mat_random(s, g->a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->gap,
-                        -1, 1);
-    mat *b = mat_random(s, g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->gap,
-                        -1, 1);
+    suite_case(s, "gemm %lld x %lld x %lld, gap %lld, a %s%s, b %s%s, c %s%s%s, alpha %g", (long long)g->m,
+               (long long)g->n, (long long)g->k, (long long)g->gap, nrl_dtype_name(g->a),
+               g->transpose_a ? " transposed" : "", nrl_dtype_name(g->b), g->transpose_b ? " transposed" : "",
+               nrl_dtype_name(g->c), g->overwrite ? "" : " added", g->bias ? ", bias" : "", g->alpha);
+    mat *a = mat_random(s, g->a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->gap, -1, 1);
+    mat *b = mat_random(s, g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->gap, -1, 1);
     mat *c = mat_random(s, g->c, g->m, g->n, g->gap, -1, 1);
     mat *bias = g->bias ? mat_random(s, g->a, 1, g->n, 0, -1, 1) : NULL;
     double *want = room(g->m * g->n);
     for (int64_t i = 0; i < g->m * g->n; i++) {
         int64_t row = i / g->n, col = i % g->n;
         want[i] = g->alpha * dot(a, b, g, row, col);
-        if (!g->fresh) want[i] += *mat_value(c, row, col);
+        if (!g->overwrite) want[i] += *mat_value(c, row, col);
         if (bias) want[i] += *mat_value(bias, 0, col);
     }
     nrl_gemm_args x = {.size = sizeof x,
                        .transpose_a = g->transpose_a,
                        .transpose_b = g->transpose_b,
-                       .fresh = g->fresh,
+                       .overwrite = g->overwrite,
                        .a = mat_args(a),
                        .b = mat_args(b),
                        .c = mat_args(c),
                        .bias = mat_args(bias),
                        .alpha = g->alpha};
-    const char *rule = !g->fresh ? "gemm adds to c unless fresh"
-                       : g->bias ? "gemm adds the bias"
-                                 : "gemm multiplies";
+    const char *rule = !g->overwrite ? "gemm adds to c unless overwrite"
+                       : g->bias     ? "gemm adds the bias"
+                                     : "gemm multiplies";
     suite_ok(s, s->ops.gemm(s->self, NULL, &x), "gemm runs");
     suite_expect(s, rule, c, want, 2e-6, 1e-6 * (double)(g->k + 1));
     free(want);
@@ -183,9 +177,7 @@ static void check_gemm(suite *s, const gemm_case *g)
 static void gemm_dtypes(suite *s, const int64_t size[3], uint32_t a, uint32_t b, uint32_t c)
 {
     for (int how = 0; how < 16; how++) {
-        gemm_case g = {size[0], size[1], size[2],    how & 8 ? 3 : 0,
-                       how & 1, how & 2, !(how & 4), how & 8,
-                       a,       b,       c,          1};
+        gemm_case g = {size[0], size[1], size[2], how & 8 ? 3 : 0, how & 1, how & 2, !(how & 4), how & 8, a, b, c, 1};
         check_gemm(s, &g);
         g.alpha = -0.5;
         check_gemm(s, &g);

@@ -1,6 +1,6 @@
 /*
  * backend_measure.c - what a backend tells about time and about itself: seconds between timed events beside the
- * host's clock, and the figures of a watch. Both are optional.
+ * host's clock, and the stats of a watch. Both are optional.
  */
 #include "backend.h"
 #include <math.h>
@@ -9,7 +9,7 @@
 
 /* Of clocks that are not the same one. */
 #define CLOCK_TOLERANCE 1e-3
-enum { WORK_BYTES = 4 << 20, ROOM = 64 };
+enum { WEIGHT_BYTES = 4 << 20, ROOM = 64 };
 
 static double seconds_now(void)
 {
@@ -22,7 +22,7 @@ static double seconds_now(void)
 static void some_work(suite *s, void *device, const void *host)
 {
     const struct timespec pause = {0, 20000000};
-    suite_ok(s, s->table->copy(s->self, NULL, device, host, WORK_BYTES, NRL_COPY_TO_DEVICE), "copy runs");
+    suite_ok(s, s->table->copy(s->self, NULL, device, host, WEIGHT_BYTES, NRL_COPY_TO_DEVICE), "copy runs");
     nanosleep(&pause, NULL);
 }
 
@@ -41,12 +41,14 @@ static double between(suite *s, nrl_event *from, nrl_event *to)
 static void compare_times(suite *s, nrl_event *const *e, double host)
 {
     double first = between(s, e[0], e[1]), second = between(s, e[1], e[2]), both = between(s, e[0], e[2]);
-    report_check(s->report, first >= 0 && second >= 0, "time between events is not negative", "%g and %g s", first, second);
+    report_check(s->report, first >= 0 && second >= 0, "time between events is not negative", "%g and %g s", first,
+                 second);
     report_check(s->report, both <= host + CLOCK_TOLERANCE, "time between events is no longer than the host's",
                  "%g s, on the host %g", both, host);
-    report_check(s->report, both >= 0.02 - CLOCK_TOLERANCE, "time between events is in seconds", "%g s of at least 0.02", both);
-    report_check(s->report, fabs(first + second - both) <= CLOCK_TOLERANCE, "times between events add up", "%g + %g is not %g",
-                 first, second, both);
+    report_check(s->report, both >= 0.02 - CLOCK_TOLERANCE, "time between events is in seconds",
+                 "%g s of at least 0.02", both);
+    report_check(s->report, fabs(first + second - both) <= CLOCK_TOLERANCE, "times between events add up",
+                 "%g + %g is not %g", first, second, both);
 }
 
 static void check_times(suite *s)
@@ -61,9 +63,10 @@ static void check_times(suite *s)
         return;
     }
     bool whole = t->event_record_timed && t->event_seconds && t->event_wait && t->event_destroy;
-    if (!report_check(s->report, whole, rule, "event_record_timed, event_seconds, event_wait and event_destroy go together"))
+    if (!report_check(s->report, whole, rule,
+                      "event_record_timed, event_seconds, event_wait and event_destroy go together"))
         return;
-    static unsigned char host[WORK_BYTES]; /* not const: zeros that the file need not hold */
+    static unsigned char host[WEIGHT_BYTES]; /* not const: zeros that the file need not hold */
     void *device = suite_array(s, host, sizeof host);
     double began = seconds_now();
     while (n < 3 && record(s, &e[n])) {
@@ -72,21 +75,22 @@ static void check_times(suite *s)
     }
     if (n == 3 && suite_ok(s, t->event_wait(s->self, e[2]), "an event can be waited for"))
         compare_times(s, e, seconds_now() - began);
-    while (n > 0) t->event_destroy(s->self, e[--n]);
+    while (n > 0)
+        t->event_destroy(s->self, e[--n]);
     suite_clear(s);
 }
 
-/* ---- figures ---- */
+/* ---- stats ---- */
 
 static void check_value(suite *s, const nrl_value *values, size_t i)
 {
     const nrl_value *v = &values[i];
     bool named = v->name && *v->name && v->unit;
-    if (!report_check(s->report, named, "figures have names and units", "figure %zu has none", i)) return;
-    report_check(s->report, isfinite(v->value) && v->value >= 0, "figures are finite and not negative", "'%s' is %g", v->name,
-                 v->value);
+    if (!report_check(s->report, named, "stats have names and units", "figure %zu has none", i)) return;
+    report_check(s->report, isfinite(v->value) && v->value >= 0, "stats are finite and not negative", "'%s' is %g",
+                 v->name, v->value);
     for (size_t k = 0; k < i; k++)
-        report_check(s->report, !values[k].name || strcmp(values[k].name, v->name) != 0, "figures have different names",
+        report_check(s->report, !values[k].name || strcmp(values[k].name, v->name) != 0, "stats have different names",
                      "'%s' comes twice", v->name);
 }
 
@@ -101,7 +105,8 @@ static void check_watch(suite *s)
         report_skip(s->report, rule, "the backend has nothing to tell");
         return;
     }
-    if (!report_check(s->report, t->watch_begin && t->watch_end, rule, "only one of watch_begin and watch_end is there"))
+    if (!report_check(s->report, t->watch_begin && t->watch_end, rule,
+                      "only one of watch_begin and watch_end is there"))
         return;
     static const size_t rooms[] = {ROOM, 1, 0};
     for (int k = 0; k < COUNT(rooms); k++) {
@@ -110,10 +115,11 @@ static void check_watch(suite *s)
         memset(values, 0, sizeof values);
         if (!suite_ok(s, t->watch_begin(s->self), rule)) return;
         if (!suite_ok(s, t->watch_end(s->self, values, room, &n), rule)) return;
-        if (!report_check(s->report, n <= room && !values[room].name, "no more figures than there is room for",
+        if (!report_check(s->report, n <= room && !values[room].name, "no more stats than there is room for",
                           "%zu, with room for %zu", n, room))
             return;
-        for (size_t i = 0; i < n; i++) check_value(s, values, i);
+        for (size_t i = 0; i < n; i++)
+            check_value(s, values, i);
     }
 }
 

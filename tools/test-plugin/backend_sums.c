@@ -1,6 +1,6 @@
 /*
  * backend_sums.c - operations that add up many values, run under several numbers of threads: every
- * bit must agree. Matrix products are left out: the table allows them to differ.
+ * bit must agree. Matrix products are omitted: the table allows them to differ.
  */
 #include "backend.h"
 #include <math.h>
@@ -20,8 +20,7 @@ static void keep_bytes(suite *s, sink *k, const void *device, size_t bytes)
 
 static void keep(suite *s, sink *k, const mat *m)
 {
-    keep_bytes(s, k, m->device,
-               (size_t)((m->rows + 1) * m->stride) * (m->dtype == NRL_DTYPE_F32 ? 4 : 2));
+    keep_bytes(s, k, m->device, (size_t)((m->rows + 1) * m->stride) * (m->dtype == NRL_DTYPE_F32 ? 4 : 2));
 }
 
 static void run_reductions(suite *s, sink *k)
@@ -29,19 +28,14 @@ static void run_reductions(suite *s, sink *k)
     mat *x = mat_random(s, NRL_DTYPE_F32, 403, 1031, 0, -3, 3);
     for (uint32_t op = 1; s->ops.reduce && op <= NRL_REDUCTION_LOG_SUM_EXP; op++)
         for (uint32_t axis = 1; axis <= NRL_AXIS_COLUMNS; axis++) {
-            mat *y = mat_new(s, NRL_DTYPE_F32, axis == NRL_AXIS_COLUMNS ? 403 : 1,
-                             axis == NRL_AXIS_ROWS ? 1031 : 1, 0);
-            nrl_reduce_args a = {.size = sizeof a,
-                                 .op = op,
-                                 .axis = axis,
-                                 .fresh = true,
-                                 .x = mat_args(x),
-                                 .y = mat_args(y)};
+            mat *y = mat_new(s, NRL_DTYPE_F32, axis == NRL_AXIS_COLUMNS ? 403 : 1, axis == NRL_AXIS_ROWS ? 1031 : 1, 0);
+            nrl_reduce_args a = {
+                .size = sizeof a, .op = op, .axis = axis, .overwrite = true, .x = mat_args(x), .y = mat_args(y)};
             suite_ok(s, s->ops.reduce(s->self, NULL, &a), "reduce runs");
             keep(s, k, y);
         }
     double zero = 0, *out = suite_array(s, &zero, sizeof zero);
-    nrl_square_sum_args q = {.size = sizeof q, .fresh = true, .x = mat_args(x), .out = out};
+    nrl_square_sum_args q = {.size = sizeof q, .overwrite = true, .x = mat_args(x), .out = out};
     if (!s->ops.square_sum) return;
     suite_ok(s, s->ops.square_sum(s->self, NULL, &q), "square_sum runs");
     keep_bytes(s, k, out, sizeof *out);
@@ -55,7 +49,7 @@ static void run_scatter(suite *s, sink *k)
     mat *dx = mat_new(s, NRL_DTYPE_F32, 37, 257, 0);
     mat *dy = mat_random(s, NRL_DTYPE_F32, 500, 257, 0, -3, 3);
     nrl_scatter_args a = {.size = sizeof a,
-                          .fresh = true,
+                          .overwrite = true,
                           .dy = mat_args(dy),
                           .dx = mat_args(dx),
                           .index = suite_array(s, index, sizeof index)};
@@ -67,14 +61,12 @@ static void run_scatter(suite *s, sink *k)
 static void run_norm_grad(suite *s, sink *k)
 {
     mat *x = mat_random(s, NRL_DTYPE_F32, 700, 129, 0, -3, 3);
-    mat *dy = mat_random(s, NRL_DTYPE_F32, 700, 129, 0, -3, 3),
-        *dx = mat_new(s, NRL_DTYPE_F32, 700, 129, 0);
+    mat *dy = mat_random(s, NRL_DTYPE_F32, 700, 129, 0, -3, 3), *dx = mat_new(s, NRL_DTYPE_F32, 700, 129, 0);
     mat *weight = mat_random(s, NRL_DTYPE_F32, 1, 129, 0, 0.5, 2);
-    mat *rstd = mat_random(s, NRL_DTYPE_F32, 1, 700, 0, 0.5, 2),
-        *dweight = mat_new(s, NRL_DTYPE_F32, 1, 129, 0);
+    mat *rstd = mat_random(s, NRL_DTYPE_F32, 1, 700, 0, 0.5, 2), *dweight = mat_new(s, NRL_DTYPE_F32, 1, 129, 0);
     nrl_norm_grad_args a = {.size = sizeof a,
                             .rms = true,
-                            .fresh_weight = true,
+                            .overwrite_weight = true,
                             .x = mat_args(x),
                             .weight = mat_args(weight),
                             .rstd = mat_args(rstd),
@@ -90,12 +82,9 @@ static void run_norm_grad(suite *s, sink *k)
 static void run_attention(suite *s, sink *k, const int32_t *cu, int n_segments)
 {
     int64_t n = cu[n_segments];
-    mat *q = mat_random(s, NRL_DTYPE_F32, n, 96, 0, -2, 2),
-        *y = mat_new(s, NRL_DTYPE_F32, n, 96, 0);
-    mat *kk = mat_random(s, NRL_DTYPE_F32, n, 32, 0, -2, 2),
-        *v = mat_random(s, NRL_DTYPE_F32, n, 32, 0, -2, 2);
-    mat *dy = mat_random(s, NRL_DTYPE_F32, n, 96, 0, -2, 2),
-        *dq = mat_new(s, NRL_DTYPE_F32, n, 96, 0);
+    mat *q = mat_random(s, NRL_DTYPE_F32, n, 96, 0, -2, 2), *y = mat_new(s, NRL_DTYPE_F32, n, 96, 0);
+    mat *kk = mat_random(s, NRL_DTYPE_F32, n, 32, 0, -2, 2), *v = mat_random(s, NRL_DTYPE_F32, n, 32, 0, -2, 2);
+    mat *dy = mat_random(s, NRL_DTYPE_F32, n, 96, 0, -2, 2), *dq = mat_new(s, NRL_DTYPE_F32, n, 96, 0);
     mat *dk = mat_new(s, NRL_DTYPE_F32, n, 32, 0), *dv = mat_new(s, NRL_DTYPE_F32, n, 32, 0);
     mat *lse = mat_new(s, NRL_DTYPE_F32, 6, n, 0);
     int32_t *device_cu = suite_array(s, cu, ((size_t)n_segments + 1) * sizeof *cu);
@@ -128,8 +117,7 @@ static void run_attention(suite *s, sink *k, const int32_t *cu, int n_segments)
 
 static void run_head(suite *s, sink *k)
 {
-    mat *z = mat_random(s, NRL_DTYPE_F32, 50, 3001, 0, -5, 5),
-        *logp = mat_new(s, NRL_DTYPE_F32, 1, 50, 0);
+    mat *z = mat_random(s, NRL_DTYPE_F32, 50, 3001, 0, -5, 5), *logp = mat_new(s, NRL_DTYPE_F32, 1, 50, 0);
     mat *lse = mat_new(s, NRL_DTYPE_F32, 1, 50, 0);
     int32_t target[50];
     for (int i = 0; i < 50; i++)

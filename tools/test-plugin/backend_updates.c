@@ -59,8 +59,9 @@ static void check_uppers(suite *s, const halves *h, const void *device)
     suite_read(s, got, device, sizeof h->high);
     for (int64_t i = 0; i < N_HALVES && bad < 0; i++)
         if (got[i] != upper_of(h->wide[i])) bad = i;
-    report_check(s->report, bad < 0, "split16 rounds to nearest, ties away from zero", "%s: %08x to %04x, expected %04x",
-                 s->what, bad < 0 ? 0 : h->wide[bad], bad < 0 ? 0 : got[bad], bad < 0 ? 0 : upper_of(h->wide[bad]));
+    report_check(s->report, bad < 0, "split16 rounds to nearest, ties away from zero",
+                 "%s: %08x to %04x, expected %04x", s->what, bad < 0 ? 0 : h->wide[bad], bad < 0 ? 0 : got[bad],
+                 bad < 0 ? 0 : upper_of(h->wide[bad]));
     free(got);
 }
 
@@ -79,7 +80,8 @@ static void check_joined(suite *s, const halves *h, const void *device)
 static void check_halves(suite *s)
 {
     halves *h = mem_alloc(sizeof *h); /* zeroed */
-    for (int i = 0; i < N_HALVES; i++) h->wide[i] = (uint32_t)(i % UPPERS) << 16 | edges[i / UPPERS];
+    for (int i = 0; i < N_HALVES; i++)
+        h->wide[i] = (uint32_t)(i % UPPERS) << 16 | edges[i / UPPERS];
     suite_case(s, "split16 of all upper halves with %d lower ones", COUNT(edges));
     void *wide = suite_array(s, h->wide, sizeof h->wide), *back = suite_array(s, h->wide, sizeof h->wide);
     void *high = suite_array(s, h->high, sizeof h->high), *low = suite_array(s, h->low, sizeof h->low);
@@ -100,14 +102,13 @@ static void check_halves(suite *s)
 /* work: dtype of the copy, 0 = none */
 static void check_adamw(suite *s, int64_t n, uint32_t work, double weight_decay)
 {
-    suite_case(s, "adamw on %lld elements%s", (long long)n, work == NRL_DTYPE_BF16  ? " with a bf16 copy"
-                                                                : work == NRL_DTYPE_F16 ? " with an f16 copy"
-                                                                                        : "");
+    suite_case(s, "adamw on %lld elements%s", (long long)n,
+               work == NRL_DTYPE_BF16  ? " with a bf16 copy"
+               : work == NRL_DTYPE_F16 ? " with an f16 copy"
+                                       : "");
     const double lr = 1e-2, scale = 0.5, b1 = 0.9, b2 = 0.95, eps = 1e-8;
-    mat *w = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -2, 2),
-        *g = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -3, 3);
-    mat *m = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -1, 1),
-        *v = mat_random(s, NRL_DTYPE_F32, 1, n, 0, 0.01, 2);
+    mat *w = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -2, 2), *g = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -3, 3);
+    mat *m = mat_random(s, NRL_DTYPE_F32, 1, n, 0, -1, 1), *v = mat_random(s, NRL_DTYPE_F32, 1, n, 0, 0.01, 2);
     mat *low = work ? mat_new(s, work, 1, n, 0) : NULL;
     double *want = room(3 * n), c1 = 1 - pow(b1, 3), c2 = 1 - pow(b2, 3);
     for (int64_t i = 0; i < n; i++) {
@@ -163,7 +164,8 @@ static operands new_operands(suite *s, nrl_dtype grad)
     for (int i = 0; i < N_UPDATED; i++)
         mat_set(s, o.grad, 0, i, mat_round(NRL_DTYPE_BF16, suite_uniform(s, -3, 3)));
     mat_upload(s, o.grad);
-    for (int i = 0; i < N_TIES; i++) mat_set(s, o.master, 0, i, (i % 2 ? -1 : 1) * (1 + (2 * i + 1) * 0x1p-8));
+    for (int i = 0; i < N_TIES; i++)
+        mat_set(s, o.master, 0, i, (i % 2 ? -1 : 1) * (1 + (2 * i + 1) * 0x1p-8));
     mat_upload(s, o.master);
     o.high = suite_array(s, zeros, sizeof zeros);
     o.low = suite_array(s, zeros, sizeof zeros);
@@ -185,8 +187,10 @@ static void update(suite *s, const operands *o, bool split, double lr)
                         .weight_decay = 0.1,
                         .correction1 = 0.3,
                         .correction2 = 0.1};
-    if (split) a.low = row_of(o->low, NRL_DTYPE_U16, N_UPDATED);
-    else a.master = mat_args(o->master);
+    if (split)
+        a.low = row_of(o->low, NRL_DTYPE_U16, N_UPDATED);
+    else
+        a.master = mat_args(o->master);
     suite_ok(s, s->ops.adamw(s->self, NULL, &a), "adamw runs");
 }
 
@@ -215,8 +219,8 @@ static void check_ties(suite *s, const operands *o)
         memcpy(&bits, &master[i], sizeof bits);
         bad += high[i] != upper_of(bits) || (bits & 0xffff) != 0x8000;
     }
-    report_check(s->report, !bad, "adamw rounds ties of a bf16 work copy away from zero", "%s: %d of %d do not", s->what,
-                 bad, (int)N_TIES);
+    report_check(s->report, !bad, "adamw rounds ties of a bf16 work copy away from zero", "%s: %d of %d do not",
+                 s->what, bad, (int)N_TIES);
 }
 
 static void check_encoded(suite *s)

@@ -6,8 +6,7 @@
 #include <string.h>
 
 /* Rank 0 of two, alone. */
-static void check_missing(const nrl_collective *table, const conformance_setup *setup,
-                          conformance_report *report)
+static void check_missing(const nrl_collective *table, const conformance_setup *setup, conformance_report *report)
 {
     const char *rule = "joining names who is missing, in time";
     nrl_harness_store *store;
@@ -51,8 +50,7 @@ static const struct {
     {"loss", collective_loss, 2, 2},
 };
 
-void conformance_collective(const nrl_collective *table, const conformance_setup *setup,
-                            conformance_report *report)
+void conformance_collective(const nrl_collective *table, const conformance_setup *setup, conformance_report *report)
 {
     if (!table->host_only) {
         report_check(report, table->fence, "a collective of device memory has fence", "it is NULL");

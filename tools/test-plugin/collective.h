@@ -45,14 +45,12 @@ typedef enum {
 } collective_end;
 
 /* Opens `world` ranks, runs the part on each in a thread, closes them, adds up the reports. */
-collective_end collective_run(const nrl_collective *table, const conformance_setup *setup,
-                              int32_t world, conformance_report *report, const char *name,
-                              void (*part)(member *m));
+collective_end collective_run(const nrl_collective *table, const conformance_setup *setup, int32_t world,
+                              conformance_report *report, const char *name, void (*part)(member *m));
 
 /* ---- calls ---- */
 /* Starts; where that fails the rule does, and the member is over. */
-bool member_start(member *m, const char *rule, collective_call call, const nrl_comm_args *a,
-                  nrl_request **request);
+bool member_start(member *m, const char *rule, collective_call call, const nrl_comm_args *a, nrl_request **request);
 /* Waits until it is done, and releases it. */
 bool member_finish(member *m, const char *rule, nrl_request *request);
 bool member_call(member *m, const char *rule, collective_call call, const nrl_comm_args *a);
@@ -80,8 +78,7 @@ void *vec_at(const vec *v, int64_t i);
 void vec_fill(vec *v, int64_t at, int64_t n, int32_t rank);
 double vec_value(int32_t rank, int64_t i);
 /* v[at + i] = vec_value(rank, from + i) for i < n. */
-bool vec_expect(member *m, const char *rule, const vec *v, int64_t at, int64_t n, int32_t rank,
-                int64_t from);
+bool vec_expect(member *m, const char *rule, const vec *v, int64_t at, int64_t n, int32_t rank, int64_t from);
 void vec_check_guards(member *m, const vec *v, const char *what);
 /* The case-th way to cut something among ranks: even with a shorter tail, empty shares, long ones.
  */

@@ -10,25 +10,20 @@ static const char *const rule_split = "split makes groups by colour, ordered by 
 
 /* ---- groups ---- */
 
-/* The ranks of the group at hand, in its order, as seen by one of its members. */
+/* The ranks of the current group, in its order, as seen by one of its members. */
 static void check_members(member *m, void *group, int32_t size, const int32_t *want)
 {
     member in = *m;
     vec mine = vec_new(NRL_DTYPE_I32, 1), all = vec_new(NRL_DTYPE_I32, size);
     bool same = true;
-    nrl_comm_args a = {.size = sizeof a,
-                       .dtype = NRL_DTYPE_I32,
-                       .send = mine.data,
-                       .receive = all.data,
-                       .count = 1};
+    nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_I32, .send = mine.data, .receive = all.data, .count = 1};
     in.self = group;
     vec_set(&mine, 0, m->rank + 10);
     if (member_call(&in, rule_split, m->table->all_gather, &a)) {
         for (int32_t i = 0; i < size; i++)
             same = same && vec_get(&all, i) == want[i] + 10;
-        report_check(m->report, same, rule_split,
-                     "rank %d: a group of %d begins with rank %g, expected %d", m->rank, size,
-                     vec_get(&all, 0) - 10, want[0]);
+        report_check(m->report, same, rule_split, "rank %d: a group of %d begins with rank %g, expected %d", m->rank,
+                     size, vec_get(&all, 0) - 10, want[0]);
         vec_check_guards(m, &all, "all_gather of a group");
     }
     m->over = in.over;
@@ -42,9 +37,8 @@ static void *split(member *m, int32_t color, int32_t key)
     if (m->over) return NULL;
     nrl_status st = m->table->split(m->self, color, key, &group);
     bool holds = st == NRL_OK && !group == (color < 0);
-    m->over = !report_check(m->report, holds, rule_split,
-                            "rank %d, colour %d: status %d, %s group%s%s", m->rank, color, (int)st,
-                            group ? "a" : "no", st ? ": " : "", st ? nrl_error_text() : "");
+    m->over = !report_check(m->report, holds, rule_split, "rank %d, colour %d: status %d, %s group%s%s", m->rank, color,
+                            (int)st, group ? "a" : "no", st ? ": " : "", st ? nrl_error_text() : "");
     return group;
 }
 
@@ -64,7 +58,7 @@ static void check_both(member *m, void *group)
     vec_set(&b, 50000, m->rank + 1);
     nrl_comm_args args = {.size = sizeof args,
                           .dtype = NRL_DTYPE_F32,
-                          .reduce = NRL_SUM_SUM,
+                          .reduce = NRL_REDUCE_OP_SUM,
                           .send = a.data,
                           .receive = a.data,
                           .count = a.n};
@@ -78,8 +72,8 @@ static void check_both(member *m, void *group)
     double pair = m->rank % 2 ? 2 + 4 : 1 + 3;
     if (both)
         report_check(m->report, vec_get(&a, 70000) == 10 && vec_get(&b, 50000) == pair, rule,
-                     "rank %d: the sums end in %g and %g, expected 10 and %g", m->rank,
-                     vec_get(&a, 70000), vec_get(&b, 50000), pair);
+                     "rank %d: the sums end in %g and %g, expected 10 and %g", m->rank, vec_get(&a, 70000),
+                     vec_get(&b, 50000), pair);
     m->over |= in.over;
     if (m->over) return;
     vec_free(&a);
@@ -125,7 +119,7 @@ static void abort_while_waiting(member *m, void *in, const char *rule)
     vec v = vec_new(NRL_DTYPE_F32, 100);
     nrl_comm_args a = {.size = sizeof a,
                        .dtype = NRL_DTYPE_F32,
-                       .reduce = NRL_SUM_SUM,
+                       .reduce = NRL_REDUCE_OP_SUM,
                        .send = v.data,
                        .receive = v.data,
                        .count = 100};
@@ -135,8 +129,8 @@ static void abort_while_waiting(member *m, void *in, const char *rule)
     double start = collective_clock();
     st = m->table->wait(in, request, 5, &done);
     double took = collective_clock() - start;
-    report_check(m->report, st == NRL_ERR_PEER && took < 4, rule,
-                 "the wait gave status %d, done %d after %.1f s", (int)st, done, took);
+    report_check(m->report, st == NRL_ERR_PEER && took < 4, rule, "the wait gave status %d, done %d after %.1f s",
+                 (int)st, done, took);
     if (st != NRL_OK) report_check(m->report, *nrl_error_text(), rule, "there are no words");
     pthread_join(thread, NULL);
     if (st == NRL_OK && !done) return; /* it may still use the memory */
@@ -173,13 +167,13 @@ void collective_loss(member *m)
     m->lone = true;
     if (m->rank == 1) {
         report_check(m->report, member_await(m, 0, 1, 10), rule, "rank 0 did not start in 10 s");
-        m->table->abort(m->self); /* without a goodbye */
+        m->table->abort(m->self); /* without a leave message */
         vec_free(&v);
         return;
     }
     nrl_comm_args a = {.size = sizeof a,
                        .dtype = NRL_DTYPE_F32,
-                       .reduce = NRL_SUM_SUM,
+                       .reduce = NRL_REDUCE_OP_SUM,
                        .send = v.data,
                        .receive = v.data,
                        .count = 1000};
@@ -187,14 +181,14 @@ void collective_loss(member *m)
     member_signal(m, 0);
     if (!report_check(m->report, st == NRL_OK && request, rule, "status %d", (int)st)) return;
     st = m->table->wait(m->self, request, DONE_SECONDS, &done);
-    report_check(m->report, st == NRL_ERR_PEER, rule, "status %d, done %d after at most %d s",
-                 (int)st, done, DONE_SECONDS);
+    report_check(m->report, st == NRL_ERR_PEER, rule, "status %d, done %d after at most %d s", (int)st, done,
+                 DONE_SECONDS);
     if (st == NRL_OK && !done) return; /* it may still use the memory */
     if (st != NRL_OK)
-        report_check(m->report, strchr(nrl_error_text(), '1'), rule,
-                     "rank 1 is gone; the words are '%s'", nrl_error_text());
-    report_check(m->report, m->table->failed_peer(m->self) == 1, rule,
-                 "failed_peer is %d, expected 1", m->table->failed_peer(m->self));
+        report_check(m->report, strchr(nrl_error_text(), '1'), rule, "rank 1 is gone; the words are '%s'",
+                     nrl_error_text());
+    report_check(m->report, m->table->failed_peer(m->self) == 1, rule, "failed_peer is %d, expected 1",
+                 m->table->failed_peer(m->self));
     m->table->release(m->self, request);
     vec_free(&v);
 }

@@ -15,8 +15,7 @@ static void broadcast(member *m, uint32_t dtype, int64_t n, int32_t root)
     const char *rule = "broadcast gives every rank the root's elements";
     vec v = vec_new(dtype, n);
     if (m->rank == root) vec_fill(&v, 0, n, root);
-    nrl_comm_args a = {
-        .size = sizeof a, .dtype = dtype, .peer = root, .receive = v.data, .count = n};
+    nrl_comm_args a = {.size = sizeof a, .dtype = dtype, .peer = root, .receive = v.data, .count = n};
     if (member_call(m, rule, m->table->broadcast, &a)) {
         vec_expect(m, rule, &v, 0, n, root, 0);
         vec_check_guards(m, &v, "broadcast");
@@ -26,8 +25,8 @@ static void broadcast(member *m, uint32_t dtype, int64_t n, int32_t root)
 
 static void all_gather(member *m, uint32_t dtype, int64_t n, bool in_place)
 {
-    const char *rule = in_place ? "all_gather sends from its own place in receive"
-                                : "all_gather holds the shares rank after rank";
+    const char *rule =
+        in_place ? "all_gather sends from its own place in receive" : "all_gather holds the shares rank after rank";
     vec share = vec_new(dtype, n), all = vec_new(dtype, n * m->world);
     vec_fill(&share, 0, n, m->rank);
     if (in_place) vec_fill(&all, m->rank * n, n, m->rank);
@@ -90,8 +89,7 @@ static void all_to_all(member *m, uint32_t dtype, int64_t n)
     const char *rule = "all_to_all brings each block to its rank";
     vec send = vec_new(dtype, n * m->world), receive = vec_new(dtype, n * m->world);
     vec_fill(&send, 0, n * m->world, m->rank);
-    nrl_comm_args a = {
-        .size = sizeof a, .dtype = dtype, .send = send.data, .receive = receive.data, .count = n};
+    nrl_comm_args a = {.size = sizeof a, .dtype = dtype, .send = send.data, .receive = receive.data, .count = n};
     if (member_call(m, rule, m->table->all_to_all, &a)) {
         for (int32_t r = 0; r < m->world; r++)
             vec_expect(m, rule, &receive, r * n, n, r, m->rank * n);

@@ -1,5 +1,5 @@
 /*
- * collective_ranks.c - ranks as threads: they open, run a part, say goodbye and close. A rank that
+ * collective_ranks.c - ranks as threads: they open, run a part, leaves in order and close. A rank that
  * does not come back is left where it is, with all that it may use.
  */
 #include "collective.h"
@@ -49,15 +49,13 @@ bool member_await(member *m, int which, int count, double seconds)
 
 /* ---- calls ---- */
 
-bool member_start(member *m, const char *rule, collective_call call, const nrl_comm_args *a,
-                  nrl_request **request)
+bool member_start(member *m, const char *rule, collective_call call, const nrl_comm_args *a, nrl_request **request)
 {
     *request = NULL;
     if (m->over) return false;
     nrl_status st = call(m->self, a, request);
-    m->over =
-        !report_check(m->report, st == NRL_OK && *request, rule, "rank %d of %d: status %d: %s",
-                      m->rank, m->world, (int)st, st == NRL_OK ? "no request" : nrl_error_text());
+    m->over = !report_check(m->report, st == NRL_OK && *request, rule, "rank %d of %d: status %d: %s", m->rank,
+                            m->world, (int)st, st == NRL_OK ? "no request" : nrl_error_text());
     return !m->over;
 }
 
@@ -68,11 +66,11 @@ bool member_finish(member *m, const char *rule, nrl_request *request)
     nrl_status st = m->table->wait(m->self, request, DONE_SECONDS, &done);
     if (st == NRL_OK && !done) {
         m->over = true;
-        return report_check(m->report, false, RULE_DONE, "rank %d of %d: '%s': not after %d s",
-                            m->rank, m->world, rule, DONE_SECONDS);
+        return report_check(m->report, false, RULE_DONE, "rank %d of %d: '%s': not after %d s", m->rank, m->world, rule,
+                            DONE_SECONDS);
     }
-    m->over |= !report_check(m->report, st == NRL_OK, rule, "rank %d of %d: status %d: %s", m->rank,
-                             m->world, (int)st, nrl_error_text());
+    m->over |= !report_check(m->report, st == NRL_OK, rule, "rank %d of %d: status %d: %s", m->rank, m->world, (int)st,
+                             nrl_error_text());
     m->table->release(m->self, request);
     return st == NRL_OK;
 }
@@ -95,11 +93,9 @@ static void *run_rank(void *user)
 {
     rank_thread *t = user;
     member *m = &t->m;
-    nrl_status st =
-        m->table->open(m->g->options, m->g->store, m->rank, m->world, JOIN_SECONDS, &m->self);
+    nrl_status st = m->table->open(m->g->options, m->g->store, m->rank, m->world, JOIN_SECONDS, &m->self);
     if (!report_check(m->report, st == NRL_OK && m->self, "ranks join through the store",
-                      "rank %d of %d: status %d: %s", m->rank, m->world, (int)st,
-                      nrl_error_text())) {
+                      "rank %d of %d: status %d: %s", m->rank, m->world, (int)st, nrl_error_text())) {
         m->over = true;
         return NULL;
     }
@@ -140,8 +136,7 @@ static collective_end run_threads(collective_group *g, conformance_report *repor
     for (int32_t r = 0; r < g->world; r++) {
         rank_thread *t = &threads[r];
         t->part = part;
-        t->m =
-            (member){.g = g, .table = g->table, .rank = r, .world = g->world, .report = &t->report};
+        t->m = (member){.g = g, .table = g->table, .rank = r, .world = g->world, .report = &t->report};
         NRL_ASSERT(pthread_create(&t->thread, NULL, run_rank, t), ==, 0);
     }
     bool all = join_threads(threads, g->world);
@@ -149,8 +144,7 @@ static collective_end run_threads(collective_group *g, conformance_report *repor
         sound = sound && !threads[r].m.over;
         report_merge(report, &threads[r].report);
     }
-    if (!report_check(report, all, "every call comes back", "part '%s', %d ranks: one does not",
-                      name, g->world))
+    if (!report_check(report, all, "every call comes back", "part '%s', %d ranks: one does not", name, g->world))
         return COLLECTIVE_HANGS;
     free(threads);
     if (!sound) return COLLECTIVE_STOPPED;
@@ -158,9 +152,8 @@ static collective_end run_threads(collective_group *g, conformance_report *repor
     return COLLECTIVE_WENT_THROUGH;
 }
 
-collective_end collective_run(const nrl_collective *table, const conformance_setup *setup,
-                              int32_t world, conformance_report *report, const char *name,
-                              void (*part)(member *m))
+collective_end collective_run(const nrl_collective *table, const conformance_setup *setup, int32_t world,
+                              conformance_report *report, const char *name, void (*part)(member *m))
 {
     collective_group *g = calloc(1, sizeof *g);
     nrl_harness_store *store;
@@ -168,8 +161,7 @@ collective_end collective_run(const nrl_collective *table, const conformance_set
     *g = (collective_group){.table = table, .options = setup->options, .world = world};
     nrl_status st = nrl_harness_store_open(JOIN_SECONDS, &store);
     if (st == NRL_OK) g->store = nrl_harness_store_client(store);
-    if (report_ok(report, st, "ranks join through the store"))
-        end = run_threads(g, report, name, part);
+    if (report_ok(report, st, "ranks join through the store")) end = run_threads(g, report, name, part);
     if (end == COLLECTIVE_HANGS) return end; /* threads are still at it */
     nrl_harness_store_close(store);
     free(g);

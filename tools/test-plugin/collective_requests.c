@@ -84,7 +84,7 @@ static void start_sum(member *m, int i, vec *v, nrl_request **request)
     vec_fill(v, 0, v->n, m->rank + i);
     nrl_comm_args a = {.size = sizeof a,
                        .dtype = NRL_DTYPE_F32,
-                       .reduce = NRL_SUM_SUM,
+                       .reduce = NRL_REDUCE_OP_SUM,
                        .send = v->data,
                        .receive = v->data,
                        .count = v->n};
@@ -100,16 +100,15 @@ static void check_sum(member *m, const char *rule, int i, const vec *v)
             want += vec_value(r + i, k);
         if (vec_get(v, k) != want) wrong = k;
     }
-    report_check(m->report, wrong < 0, rule, "rank %d of %d: request %d: element %lld is %g",
-                 m->rank, m->world, i, (long long)wrong, wrong < 0 ? 0 : vec_get(v, wrong));
+    report_check(m->report, wrong < 0, rule, "rank %d of %d: request %d: element %lld is %g", m->rank, m->world, i,
+                 (long long)wrong, wrong < 0 ? 0 : vec_get(v, wrong));
 }
 
 /* Sums and a gathering, waited for from the last to the first. */
 static void check_flight(member *m)
 {
     nrl_request *requests[N_FLIGHT + 1] = {0};
-    vec v[N_FLIGHT], share = vec_new(NRL_DTYPE_I64, 33),
-                     all = vec_new(NRL_DTYPE_I64, 33 * m->world);
+    vec v[N_FLIGHT], share = vec_new(NRL_DTYPE_I64, 33), all = vec_new(NRL_DTYPE_I64, 33 * m->world);
     nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_I64, .count = 33};
     a.send = share.data;
     a.receive = all.data;
@@ -145,11 +144,8 @@ static void check_operands(member *m)
         total += own[r];
     vec share = vec_new(NRL_DTYPE_F32, own[m->rank]), all = vec_new(NRL_DTYPE_F32, total);
     vec_fill(&share, 0, share.n, m->rank);
-    *a = (nrl_comm_args){.size = sizeof *a,
-                         .dtype = NRL_DTYPE_F32,
-                         .send = share.data,
-                         .receive = all.data,
-                         .counts = counts};
+    *a = (nrl_comm_args){
+        .size = sizeof *a, .dtype = NRL_DTYPE_F32, .send = share.data, .receive = all.data, .counts = counts};
     member_start(m, rule, m->table->all_gather, a, &request);
     memset(counts, 0, bytes);
     memset(a, 0, sizeof *a);
@@ -173,8 +169,7 @@ static void check_done(member *m)
     start_sum(m, 1, &v, &request);
     if (m->over) return;
     nrl_status st = m->table->wait(m->self, request, DONE_SECONDS, &done);
-    report_check(m->report, st == NRL_OK && done, RULE_DONE, "status %d: %s", (int)st,
-                 nrl_error_text());
+    report_check(m->report, st == NRL_OK && done, RULE_DONE, "status %d: %s", (int)st, nrl_error_text());
     for (int i = 0; i < 2 && st == NRL_OK && done; i++) {
         done = false;
         st = m->table->wait(m->self, request, 0, &done);
@@ -185,17 +180,15 @@ static void check_done(member *m)
     vec_free(&v);
 }
 
-static void check_facts(member *m)
+static void check_info(member *m)
 {
-    nrl_collective_facts facts = {.size = sizeof facts};
-    m->table->facts(m->self, &facts);
-    report_check(
-        m->report,
-        facts.text && *facts.text && facts.bytes_sent > 400003 && facts.bytes_received > 400003,
-        "facts tell the traffic and a line for the plan", "'%s', %lld bytes sent, %lld received",
-        facts.text ? facts.text : "", (long long)facts.bytes_sent, (long long)facts.bytes_received);
-    report_check(m->report, m->table->failed_peer(m->self) == -1,
-                 "nobody is lost where nothing failed", "rank %d", m->table->failed_peer(m->self));
+    nrl_collective_info info = {.size = sizeof info};
+    m->table->info(m->self, &info);
+    report_check(m->report, info.text && *info.text && info.bytes_sent > 400003 && info.bytes_received > 400003,
+                 "info tell the traffic and a line for the plan", "'%s', %lld bytes sent, %lld received",
+                 info.text ? info.text : "", (long long)info.bytes_sent, (long long)info.bytes_received);
+    report_check(m->report, m->table->failed_peer(m->self) == -1, "nobody is lost where nothing failed", "rank %d",
+                 m->table->failed_peer(m->self));
 }
 
 void collective_requests(member *m)
@@ -203,7 +196,7 @@ void collective_requests(member *m)
     check_flight(m);
     check_operands(m);
     if (!m->over) check_done(m);
-    if (!m->over) check_facts(m);
+    if (!m->over) check_info(m);
 }
 
 /* ---- time: signal 0, rank 0 has started; 1, it has waited in vain ---- */
@@ -216,10 +209,9 @@ static void wait_in_vain(member *m, nrl_request *request)
         double start = collective_clock();
         nrl_status st = m->table->wait(m->self, request, limits[i], &done);
         double took = collective_clock() - start;
-        report_check(
-            m->report, st == NRL_OK && !done && took < 3, rule_wait,
-            "a wait of %g s for ranks that have not called: status %d, done %d after %.1f s",
-            limits[i], (int)st, done, took);
+        report_check(m->report, st == NRL_OK && !done && took < 3, rule_wait,
+                     "a wait of %g s for ranks that have not called: status %d, done %d after %.1f s", limits[i],
+                     (int)st, done, took);
     }
 }
 

@@ -12,17 +12,17 @@ enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
 static const char *rule_of(uint32_t reduce)
 {
-    return reduce == NRL_SUM_AVERAGE   ? "an average is the sum divided by the number of ranks"
-           : reduce == NRL_SUM_MAX     ? "a maximum is the largest of all ranks"
-           : reduce == NRL_SUM_MIN     ? "a minimum is the smallest of all ranks"
-           : reduce == NRL_SUM_PRODUCT ? "a product has every rank's factor"
-                                       : "a sum has every rank's elements, to the last";
+    return reduce == NRL_REDUCE_OP_AVERAGE   ? "an average is the sum divided by the number of ranks"
+           : reduce == NRL_REDUCE_OP_MAX     ? "a maximum is the largest of all ranks"
+           : reduce == NRL_REDUCE_OP_MIN     ? "a minimum is the smallest of all ranks"
+           : reduce == NRL_REDUCE_OP_PRODUCT ? "a product has every rank's factor"
+                                             : "a sum has every rank's elements, to the last";
 }
 
 /* Factors of a product are 1 to 3: exact in bf16 for 4 ranks. */
 static double input(uint32_t reduce, int32_t rank, int64_t i)
 {
-    return reduce == NRL_SUM_PRODUCT ? (double)((i + rank) % 3 + 1) : vec_value(rank, i);
+    return reduce == NRL_REDUCE_OP_PRODUCT ? (double)((i + rank) % 3 + 1) : vec_value(rank, i);
 }
 
 static double expected(uint32_t reduce, int32_t world, int64_t i)
@@ -30,12 +30,12 @@ static double expected(uint32_t reduce, int32_t world, int64_t i)
     double all = input(reduce, 0, i);
     for (int32_t r = 1; r < world; r++) {
         double x = input(reduce, r, i);
-        if (reduce == NRL_SUM_MAX) all = x > all ? x : all;
-        if (reduce == NRL_SUM_MIN) all = x < all ? x : all;
-        if (reduce == NRL_SUM_PRODUCT) all *= x;
-        if (reduce == NRL_SUM_SUM || reduce == NRL_SUM_AVERAGE) all += x;
+        if (reduce == NRL_REDUCE_OP_MAX) all = x > all ? x : all;
+        if (reduce == NRL_REDUCE_OP_MIN) all = x < all ? x : all;
+        if (reduce == NRL_REDUCE_OP_PRODUCT) all *= x;
+        if (reduce == NRL_REDUCE_OP_SUM || reduce == NRL_REDUCE_OP_AVERAGE) all += x;
     }
-    return reduce == NRL_SUM_AVERAGE ? all / world : all;
+    return reduce == NRL_REDUCE_OP_AVERAGE ? all / world : all;
 }
 
 /* Sums are exact; a quotient is rounded once, by division or by a factor 1 / world: one step more.
@@ -46,7 +46,7 @@ static double tolerance(uint32_t dtype, uint32_t reduce, double want)
                   : dtype == NRL_DTYPE_F16 ? 0x1p-11
                   : dtype == NRL_DTYPE_F64 ? 0x1p-52
                                            : 0x1p-23;
-    return reduce == NRL_SUM_AVERAGE ? 2 * step * want : 0;
+    return reduce == NRL_REDUCE_OP_AVERAGE ? 2 * step * want : 0;
 }
 
 static void check_result(member *m, const char *rule, const vec *v, uint32_t reduce, int64_t from)
@@ -58,9 +58,8 @@ static void check_result(member *m, const char *rule, const vec *v, uint32_t red
         double error = vec_get(v, i) - want;
         if (!((error < 0 ? -error : error) <= tolerance(v->dtype, reduce, want))) wrong = i;
     }
-    report_check(m->report, wrong < 0, rule,
-                 "rank %d of %d: element %lld of %lld (%s) is %g, expected %g", m->rank, m->world,
-                 (long long)wrong, (long long)v->n, nrl_dtype_name((nrl_dtype)v->dtype),
+    report_check(m->report, wrong < 0, rule, "rank %d of %d: element %lld of %lld (%s) is %g, expected %g", m->rank,
+                 m->world, (long long)wrong, (long long)v->n, nrl_dtype_name((nrl_dtype)v->dtype),
                  wrong < 0 ? 0 : vec_get(v, wrong), want);
 }
 
@@ -73,8 +72,7 @@ static void fill(vec *v, uint32_t reduce, int32_t rank)
 static void all_reduce(member *m, uint32_t dtype, uint32_t reduce, int64_t n, bool in_place)
 {
     const char *rule = in_place ? "all_reduce works in place" : rule_of(reduce);
-    vec send = vec_new(dtype, n), receive = vec_new(dtype, n),
-        *result = in_place ? &send : &receive;
+    vec send = vec_new(dtype, n), receive = vec_new(dtype, n), *result = in_place ? &send : &receive;
     fill(&send, reduce, m->rank);
     nrl_comm_args a = {.size = sizeof a,
                        .dtype = dtype,
@@ -103,7 +101,7 @@ static void refuse_average(member *m)
     bool done = false;
     nrl_comm_args a = {.size = sizeof a,
                        .dtype = NRL_DTYPE_I32,
-                       .reduce = NRL_SUM_AVERAGE,
+                       .reduce = NRL_REDUCE_OP_AVERAGE,
                        .send = v.data,
                        .receive = v.data,
                        .count = 8};
@@ -113,8 +111,8 @@ static void refuse_average(member *m)
         st = m->table->wait(m->self, request, DONE_SECONDS, &done);
         m->table->release(m->self, request);
     }
-    report_check(m->report, st == NRL_ERR_CONFIG || st == NRL_ERR_PLUGIN, rule,
-                 "status %d, expected %d", (int)st, NRL_ERR_CONFIG);
+    report_check(m->report, st == NRL_ERR_CONFIG || st == NRL_ERR_PLUGIN, rule, "status %d, expected %d", (int)st,
+                 NRL_ERR_CONFIG);
     vec_free(&v);
 }
 
@@ -122,12 +120,12 @@ void collective_sums(member *m)
 {
     static const int64_t sizes[] = {0, 1, 2, 3, 4, 7, 8, 13, 1000, 65537, 400011};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        all_reduce(m, NRL_DTYPE_F32, NRL_SUM_SUM, sizes[i], false);
-        if (sizes[i] < 100000) all_reduce(m, NRL_DTYPE_BF16, NRL_SUM_SUM, sizes[i], true);
+        all_reduce(m, NRL_DTYPE_F32, NRL_REDUCE_OP_SUM, sizes[i], false);
+        if (sizes[i] < 100000) all_reduce(m, NRL_DTYPE_BF16, NRL_REDUCE_OP_SUM, sizes[i], true);
     }
     for (int d = 0; d < N_DTYPES; d++)
-        for (uint32_t reduce = NRL_SUM_SUM; reduce <= NRL_SUM_PRODUCT; reduce++)
-            if (reduce != NRL_SUM_AVERAGE || dtypes[d] < NRL_DTYPE_I32)
+        for (uint32_t reduce = NRL_REDUCE_OP_SUM; reduce <= NRL_REDUCE_OP_PRODUCT; reduce++)
+            if (reduce != NRL_REDUCE_OP_AVERAGE || dtypes[d] < NRL_DTYPE_I32)
                 all_reduce(m, dtypes[d], reduce, 101, dtypes[d] == NRL_DTYPE_I64);
     refuse_average(m);
 }
@@ -182,12 +180,12 @@ void collective_shares(member *m)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int in_place = 0; in_place < 2; in_place++)
             reduce_scatter(m, in_place ? NRL_DTYPE_F32 : NRL_DTYPE_BF16,
-                           i % 2 ? NRL_SUM_AVERAGE : NRL_SUM_SUM, sizes[i], in_place);
+                           i % 2 ? NRL_REDUCE_OP_AVERAGE : NRL_REDUCE_OP_SUM, sizes[i], in_place);
     for (int32_t root = 0; root < m->world && m->table->reduce; root++) {
-        reduce_to(m, NRL_DTYPE_F32, NRL_SUM_SUM, 1001, root);
-        reduce_to(m, NRL_DTYPE_F64, NRL_SUM_MAX, 1, root);
+        reduce_to(m, NRL_DTYPE_F32, NRL_REDUCE_OP_SUM, 1001, root);
+        reduce_to(m, NRL_DTYPE_F64, NRL_REDUCE_OP_MAX, 1, root);
     }
-    if (m->table->reduce) reduce_to(m, NRL_DTYPE_F32, NRL_SUM_SUM, 1400003, m->world - 1);
+    if (m->table->reduce) reduce_to(m, NRL_DTYPE_F32, NRL_REDUCE_OP_SUM, 1400003, m->world - 1);
 }
 
 /* ---- bits ---- */
@@ -216,18 +214,13 @@ static void rough_sum(member *m, uint32_t dtype, uint32_t reduce, int64_t n)
     vec send = vec_new(dtype, n), first = vec_new(dtype, n), again = vec_new(dtype, n);
     size_t bytes = (size_t)n * nrl_dtype_size((nrl_dtype)dtype);
     fill_rough(&send, m->rank);
-    nrl_comm_args a = {.size = sizeof a,
-                       .dtype = dtype,
-                       .reduce = reduce,
-                       .send = send.data,
-                       .receive = first.data,
-                       .count = n};
+    nrl_comm_args a = {
+        .size = sizeof a, .dtype = dtype, .reduce = reduce, .send = send.data, .receive = first.data, .count = n};
     if (member_call(m, RULE_DONE, m->table->all_reduce, &a)) {
         a.receive = again.data;
         if (member_call(m, RULE_DONE, m->table->all_reduce, &a))
-            report_check(m->report, !memcmp(first.data, again.data, bytes),
-                         "the same sum again has the same bits", "rank %d of %d: %lld %s", m->rank,
-                         m->world, (long long)n, nrl_dtype_name((nrl_dtype)dtype));
+            report_check(m->report, !memcmp(first.data, again.data, bytes), "the same sum again has the same bits",
+                         "rank %d of %d: %lld %s", m->rank, m->world, (long long)n, nrl_dtype_name((nrl_dtype)dtype));
         m->g->digests[m->rank] = digest(m->g->digests[m->rank], first.data, bytes);
     }
     vec_free(&send);
@@ -240,5 +233,5 @@ void collective_bits(member *m)
     static const int64_t sizes[] = {1, 5, 1001, 100003};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (uint32_t dtype = NRL_DTYPE_F32; dtype <= NRL_DTYPE_F64; dtype++)
-            rough_sum(m, dtype, i % 2 ? NRL_SUM_AVERAGE : NRL_SUM_SUM, sizes[i]);
+            rough_sum(m, dtype, i % 2 ? NRL_REDUCE_OP_AVERAGE : NRL_REDUCE_OP_SUM, sizes[i]);
 }

@@ -35,8 +35,8 @@ static void check_gaps(member *m, const vec *v, const shares *s, const char *wha
             if (vec_get(v, at) != 0) wrong = at;
         at = r < m->world ? end + s->counts[r] : end;
     }
-    report_check(m->report, wrong < 0, RULE_GUARD, "%s: element %lld between the shares changed",
-                 what, (long long)wrong);
+    report_check(m->report, wrong < 0, RULE_GUARD, "%s: element %lld between the shares changed", what,
+                 (long long)wrong);
 }
 
 static void all_gather(member *m, uint32_t dtype, int which, bool gaps)
@@ -70,7 +70,7 @@ static void reduce_scatter(member *m, uint32_t dtype, int which, bool gaps)
     vec_fill(&all, 0, s.total, m->rank);
     nrl_comm_args a = {.size = sizeof a,
                        .dtype = dtype,
-                       .reduce = NRL_SUM_SUM,
+                       .reduce = NRL_REDUCE_OP_SUM,
                        .send = all.data,
                        .receive = n ? share.data : NULL,
                        .counts = s.counts,
@@ -82,9 +82,8 @@ static void reduce_scatter(member *m, uint32_t dtype, int which, bool gaps)
                 want += vec_value(r, s.offsets[m->rank] + i);
             if (vec_get(&share, i) != want) wrong = i;
         }
-        report_check(m->report, wrong < 0, rule_scatter,
-                     "rank %d of %d: element %lld of %lld %s is %g", m->rank, m->world,
-                     (long long)wrong, (long long)n, nrl_dtype_name((nrl_dtype)dtype),
+        report_check(m->report, wrong < 0, rule_scatter, "rank %d of %d: element %lld of %lld %s is %g", m->rank,
+                     m->world, (long long)wrong, (long long)n, nrl_dtype_name((nrl_dtype)dtype),
                      wrong < 0 ? 0 : vec_get(&share, wrong));
         vec_check_guards(m, &share, "reduce_scatter");
     }

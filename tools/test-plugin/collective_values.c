@@ -88,17 +88,15 @@ void vec_fill(vec *v, int64_t at, int64_t n, int32_t rank)
         vec_set(v, at + i, vec_value(rank, i));
 }
 
-bool vec_expect(member *m, const char *rule, const vec *v, int64_t at, int64_t n, int32_t rank,
-                int64_t from)
+bool vec_expect(member *m, const char *rule, const vec *v, int64_t at, int64_t n, int32_t rank, int64_t from)
 {
     int64_t i = 0;
     while (i < n && vec_get(v, at + i) == vec_value(rank, from + i))
         i++;
     return report_check(m->report, i == n, rule,
-                        "rank %d of %d: element %lld of %lld (%s) is %g, expected %g of rank %d",
-                        m->rank, m->world, (long long)(at + i), (long long)v->n,
-                        nrl_dtype_name((nrl_dtype)v->dtype), i < n ? vec_get(v, at + i) : 0,
-                        vec_value(rank, from + i), rank);
+                        "rank %d of %d: element %lld of %lld (%s) is %g, expected %g of rank %d", m->rank, m->world,
+                        (long long)(at + i), (long long)v->n, nrl_dtype_name((nrl_dtype)v->dtype),
+                        i < n ? vec_get(v, at + i) : 0, vec_value(rank, from + i), rank);
 }
 
 void uneven_counts(int32_t world, int which, int64_t *counts)
@@ -116,7 +114,6 @@ void vec_check_guards(member *m, const vec *v, const char *what)
     bool holds = true;
     for (int i = 0; i < EDGE; i++)
         holds = holds && before[i] == MARK && after[i] == MARK;
-    report_check(m->report, holds, RULE_GUARD,
-                 "rank %d of %d: %s of %lld %s: the memory beside it changed", m->rank, m->world,
-                 what, (long long)v->n, nrl_dtype_name((nrl_dtype)v->dtype));
+    report_check(m->report, holds, RULE_GUARD, "rank %d of %d: %s of %lld %s: the memory beside it changed", m->rank,
+                 m->world, what, (long long)v->n, nrl_dtype_name((nrl_dtype)v->dtype));
 }

@@ -4,7 +4,7 @@
 #include "suites.h"
 
 #define SUITE_CALL(kind, name, needs)                                                                                  \
-    static void call_##name(const void *table, const conformance_setup *setup, conformance_report *report)            \
+    static void call_##name(const void *table, const conformance_setup *setup, conformance_report *report)             \
     {                                                                                                                  \
         conformance_##name(table, setup, report);                                                                      \
     }

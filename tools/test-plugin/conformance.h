@@ -26,12 +26,12 @@ typedef struct {
 } conformance_report;
 
 typedef struct {
-    const void *options;          /* of the plugin under test, filled */
-    const nrl_backend *backend;   /* computes for algorithms, optimizers, models and strategies */
-    const void *backend_options;  /* likewise filled */
-    const char *folder;           /* where loggers may write */
-    const nrl_node *model_config; /* a parsed config.json of a few thousand parameters; NULL = one
-                                     of the usual keys */
+    const void *options;              /* of the plugin under test, filled */
+    const nrl_backend *backend;       /* computes for algorithms, optimizers, models and strategies */
+    const void *backend_options;      /* likewise filled */
+    const char *folder;               /* where loggers may write */
+    const nrl_node *model_config;     /* a parsed config.json of a few thousand parameters; NULL = one
+                                         of the usual keys */
     const nrl_collective *collective; /* between the ranks of a strategy */
     const void *collective_options;   /* likewise filled */
 } conformance_setup;
@@ -41,7 +41,6 @@ enum { SUITE_NEEDS_NOTHING = 0, SUITE_NEEDS_BACKEND = 1, SUITE_NEEDS_COLLECTIVE 
 bool conformance_has_suite(uint32_t kind);
 unsigned conformance_needs(uint32_t kind); /* SUITE_NEEDS_... of the setup */
 /* The suite writes to standard output where the plugin does. The kind must have a suite. */
-void conformance_run(const nrl_plugin *table, const conformance_setup *setup,
-                     conformance_report *report);
+void conformance_run(const nrl_plugin *table, const conformance_setup *setup, conformance_report *report);
 
 #endif

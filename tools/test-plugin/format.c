@@ -41,7 +41,8 @@ static const char *unset(const char *name)
 static int64_t numel_of(const nrl_format_tensor *t)
 {
     int64_t n = 1;
-    for (int i = 0; i < t->n_dims; i++) n *= t->dims[i];
+    for (int i = 0; i < t->n_dims; i++)
+        n *= t->dims[i];
     return n;
 }
 
@@ -54,7 +55,8 @@ static int n_open(void)
 {
     int n = 0;
     DIR *d = opendir("/proc/self/fd");
-    while (d && readdir(d)) n++;
+    while (d && readdir(d))
+        n++;
     if (d) closedir(d);
     return n;
 }
@@ -93,14 +95,15 @@ static nrl_status write_values(suite *s, void *writer, int64_t piece)
         for (int64_t i = 0; i < numel; i += piece) {
             float values[MAX_NUMEL];
             int64_t n = numel - i < piece ? numel - i : piece;
-            for (int64_t k = 0; k < n; k++) values[k] = value_at(t, i + k);
+            for (int64_t k = 0; k < n; k++)
+                values[k] = value_at(t, i + k);
             NRL_TRY(s->f->write(writer, t, n, values));
         }
     }
     return NRL_OK;
 }
 
-/* Writes the tensors to a new folder in pieces; NULL where that fails. */
+/* Writes the tensors to a new folder in shards; NULL where that fails. */
 static const char *write_folder(suite *s, const char *name, nrl_dtype dtype, int64_t piece, int64_t max_bytes)
 {
     static const char rule[] = "a folder is written";
@@ -112,15 +115,23 @@ static const char *write_folder(suite *s, const char *name, nrl_dtype dtype, int
         s->tensors[i].dtype = dtype;
         s->tensors[i].type = nrl_dtype_name(dtype);
     }
-    const nrl_format_write what = {.size = sizeof what, .tensor_size = sizeof *s->tensors, .dir = dir, .config = s->config,
-                                   .config_size = strlen(s->config), .dtype = dtype, .max_file_bytes = max_bytes,
-                                   .n_tensors = s->n, .tensors = s->tensors};
+    const nrl_format_write what = {.size = sizeof what,
+                                   .tensor_size = sizeof *s->tensors,
+                                   .dir = dir,
+                                   .config = s->config,
+                                   .config_size = strlen(s->config),
+                                   .dtype = dtype,
+                                   .max_file_bytes = max_bytes,
+                                   .n_tensors = s->n,
+                                   .tensors = s->tensors};
     nrl_status begun = s->f->begin(&what, &writer);
     if (begun == NRL_ERR_CONFIG && dtype != NRL_DTYPE_F32) return NULL; /* a format may lack these types */
     if (!report_ok(s->r, begun, rule)) return NULL;
     nrl_status st = write_values(s, writer, piece);
-    if (st == NRL_OK) st = s->f->finish(writer);
-    else s->f->abandon(writer);
+    if (st == NRL_OK)
+        st = s->f->finish(writer);
+    else
+        s->f->abandon(writer);
     return report_ok(s->r, st, rule) ? dir : NULL;
 }
 
@@ -151,7 +162,8 @@ static void check_ranges(suite *s, const void *reader, int64_t at, const float *
         for (int64_t n = 1; begin + n <= numel; n += 3) {
             if (!report_ok(s->r, s->f->read(reader, at, begin, n, part), rule)) return;
             bool same = !memcmp(part, whole + begin, (size_t)n * sizeof *part);
-            if (!report_check(s->r, same, rule, "elements %lld to %lld", (long long)begin, (long long)(begin + n))) return;
+            if (!report_check(s->r, same, rule, "elements %lld to %lld", (long long)begin, (long long)(begin + n)))
+                return;
         }
 }
 
@@ -162,14 +174,15 @@ static void check_tensor(suite *s, const void *reader, int64_t t, double error)
     float whole[MAX_NUMEL];
     int64_t at = find_tensor(s, reader, want, &have), numel = numel_of(want);
     if (!report_check(s->r, at >= 0, "every tensor is listed", "'%s' is not", want->name)) return;
-    bool same = have.n_dims == want->n_dims && !memcmp(have.dims, want->dims, (size_t)want->n_dims * sizeof *want->dims);
+    bool same =
+        have.n_dims == want->n_dims && !memcmp(have.dims, want->dims, (size_t)want->n_dims * sizeof *want->dims);
     report_check(s->r, have.type && have.file, "a tensor has a type and a file", "'%s'", want->name);
     if (!report_check(s->r, same && have.dtype != NRL_DTYPE_NONE, "shapes are kept", "'%s'", want->name)) return;
     if (!report_ok(s->r, s->f->read(reader, at, 0, numel, whole), "what was written reads back")) return;
     for (int64_t i = 0; i < numel; i++) {
         double x = (double)value_at(t, i), y = (double)whole[i];
-        if (!report_check(s->r, fabs(x - y) <= error * fabs(x), "what was written reads back", "%s[%lld]: %.9g, was %.9g",
-                          want->name, (long long)i, y, x))
+        if (!report_check(s->r, fabs(x - y) <= error * fabs(x), "what was written reads back",
+                          "%s[%lld]: %.9g, was %.9g", want->name, (long long)i, y, x))
             return;
     }
     check_ranges(s, reader, at, whole, numel);
@@ -182,7 +195,8 @@ static void check_folder(suite *s, const char *dir, double error)
     if (!dir || !report_ok(s->r, open_reader(s, dir, &reader), rule)) return;
     report_check(s->r, s->f->n_tensors(reader) == s->n, "every tensor is listed", "%lld of %lld",
                  (long long)s->f->n_tensors(reader), (long long)s->n);
-    for (int64_t t = 0; t < s->n; t++) check_tensor(s, reader, t, error);
+    for (int64_t t = 0; t < s->n; t++)
+        check_tensor(s, reader, t, error);
     s->f->close(reader);
 }
 
@@ -196,8 +210,10 @@ static void check_info(suite *s, const char *dir)
     nrl_format_info info = {.size = sizeof info};
     if (!report_ok(s->r, s->f->open(dir, 0, &s->host, &reader), "what is written can be opened")) return;
     s->f->info(reader, &info);
-    report_check(s->r, info.path && info.config && info.config_size == strlen(info.config), rule, "it has no text or path");
-    if (info.path && info.config && report_ok(s->r, json_parse(&s->a, "it", info.config, info.config_size, &is), rule)) {
+    report_check(s->r, info.path && info.config && info.config_size == strlen(info.config), rule,
+                 "it has no text or path");
+    if (info.path && info.config &&
+        report_ok(s->r, json_parse(&s->a, "it", info.config, info.config_size, &is), rule)) {
         NRL_ASSERT(json_parse(&s->a, "the suite", s->config, strlen(s->config), &was), ==, NRL_OK);
         for (size_t i = 0; i < nrl_node_size(was); i++) {
             const char *key = nrl_node_key(was, i);
@@ -241,7 +257,8 @@ static void check_missing(suite *s)
     nrl_fail(NRL_OK, "%s", "");
     nrl_status st = open_reader(s, "/nowhere/that/is", &reader);
     if (st == NRL_OK) s->f->close(reader);
-    report_check(s->r, st != NRL_OK && *nrl_error_text(), "a missing path is an error with words", "status %d", (int)st);
+    report_check(s->r, st != NRL_OK && *nrl_error_text(), "a missing path is an error with words", "status %d",
+                 (int)st);
 }
 
 /* Each file in turn loses its second half. */
@@ -251,7 +268,8 @@ static void check_damage(suite *s, const char *dir)
     const char *names[16];
     size_t n = list_files(s, dir, names);
     for (size_t i = 0; i < n; i++) {
-        const char *path = arena_printf(&s->a, "%s/%s", dir, names[i]), *kept = arena_printf(&s->a, "%s/kept", s->folder);
+        const char *path = arena_printf(&s->a, "%s/%s", dir, names[i]),
+                   *kept = arena_printf(&s->a, "%s/kept", s->folder);
         void *reader;
         struct stat size;
         const char *copy = arena_printf(&s->a, "cp '%s' '%s'", path, kept);
@@ -279,8 +297,13 @@ static void check_life(suite *s, const char *dir)
     }
     const char *left = arena_printf(&s->a, "%s/abandoned", s->folder);
     mkdir(left, 0777);
-    const nrl_format_write what = {.size = sizeof what, .tensor_size = sizeof *s->tensors, .dir = left, .config = s->config,
-                                   .config_size = strlen(s->config), .dtype = NRL_DTYPE_F32, .n_tensors = s->n,
+    const nrl_format_write what = {.size = sizeof what,
+                                   .tensor_size = sizeof *s->tensors,
+                                   .dir = left,
+                                   .config = s->config,
+                                   .config_size = strlen(s->config),
+                                   .dtype = NRL_DTYPE_F32,
+                                   .n_tensors = s->n,
                                    .tensors = s->tensors};
     if (report_ok(s->r, s->f->begin(&what, &writer), "a folder is written")) s->f->abandon(writer);
     report_check(s->r, n_open() == before, "nothing stays open", "%d descriptors more", n_open() - before);
@@ -303,10 +326,11 @@ void conformance_format(const nrl_format *table, const conformance_setup *setup,
         check_probe(&s, dir);
         if (dir) check_names(&s, dir);
         if (dir) check_info(&s, dir);
-        check_folder(&s, write_folder(&s, "pieces", NRL_DTYPE_F32, 4, 100), 0);
+        check_folder(&s, write_folder(&s, "shards", NRL_DTYPE_F32, 4, 100), 0);
         check_folder(&s, write_folder(&s, "bf16", NRL_DTYPE_BF16, 5, 0), 0x1p-8);
         check_folder(&s, write_folder(&s, "f16", NRL_DTYPE_F16, 5, 0), 0x1p-10);
-        for (int64_t i = 0; i < s.n; i++) s.tensors[i].dtype = NRL_DTYPE_F32;
+        for (int64_t i = 0; i < s.n; i++)
+            s.tensors[i].dtype = NRL_DTYPE_F32;
         if (dir) check_life(&s, dir);
         if (dir) check_damage(&s, dir);
     }

@@ -25,7 +25,8 @@ static void frontend_check_probe(const nrl_frontend *table, conformance_report *
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
         report_check(r, !table->probe(configs[i]), "a probe serves no config", "%s is served", configs[i]);
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
-        report_check(r, table->probe(odd[i]) == table->probe(odd[i]), "a probe answers alike each time", "'%s'", odd[i]);
+        report_check(r, table->probe(odd[i]) == table->probe(odd[i]), "a probe answers alike each time", "'%s'",
+                     odd[i]);
 }
 
 /* A text that no language takes for a program: control characters, a quote that stays open, a lone bracket. */
@@ -41,10 +42,16 @@ static bool frontend_write_broken(char *path, size_t room, const char *folder)
 
 static nrl_status frontend_run(const nrl_frontend *table, const conformance_setup *setup, const char *path, int *code)
 {
-    const nrl_environment env = {.size = sizeof env, .variable = no_variable, .quiet = true, .check_only = true, .script = path,
-                                 .script_hash = "00000000000000000000000000000000", .frontend = "conformance"};
+    const nrl_environment env = {.size = sizeof env,
+                                 .variable = no_variable,
+                                 .quiet = true,
+                                 .check_only = true,
+                                 .script = path,
+                                 .script_hash = "00000000000000000000000000000000",
+                                 .frontend = "conformance"};
     static const char *const words[] = {"a.b=1", "word"};
-    const nrl_frontend_job job = {.size = sizeof job, .script = path, .words = words, .n_words = 2, .environment = &env};
+    const nrl_frontend_job job = {
+        .size = sizeof job, .script = path, .words = words, .n_words = 2, .environment = &env};
     *code = -1;
     nrl_fail(NRL_OK, "%s", "");
     return table->run(setup->options, &job, code);
@@ -59,15 +66,16 @@ static void frontend_check_failures(const nrl_frontend *table, const conformance
     report_check(r, st != NRL_OK, "a script that is not there is an error", "it was run");
     report_check(r, st == NRL_OK || strstr(nrl_error_text(), "nowhere.script"), "a failure names the script", "'%s'",
                  nrl_error_text());
-    if (!report_check(r, frontend_write_broken(path, sizeof path, setup->folder), "the suite can write a script", "%s", path))
+    if (!report_check(r, frontend_write_broken(path, sizeof path, setup->folder), "the suite can write a script", "%s",
+                      path))
         return;
     st = frontend_run(table, setup, path, &code);
     snprintf(first, sizeof first, "%s", nrl_error_text());
     report_check(r, st == NRL_ERR_CONFIG, "a mistake of the script is NRL_ERR_CONFIG", "status %d: %s", (int)st, first);
     report_check(r, strstr(first, "broken.script") != NULL, "a failure names the script", "'%s'", first);
     nrl_status again = frontend_run(table, setup, path, &code);
-    report_check(r, again == st && !strncmp(first, nrl_error_text(), sizeof first - 1), "a script leaves nothing behind",
-                 "at first '%s', then '%s'", first, nrl_error_text());
+    report_check(r, again == st && !strncmp(first, nrl_error_text(), sizeof first - 1),
+                 "a script leaves nothing behind", "at first '%s', then '%s'", first, nrl_error_text());
 }
 
 static void frontend_check_page(const nrl_frontend *table, conformance_report *r)
@@ -78,10 +86,12 @@ static void frontend_check_page(const nrl_frontend *table, conformance_report *r
         return;
     }
     if (!report_check(r, page && *page, "a page has text", "%s", page ? "it is empty" : "it is NULL")) return;
-    report_check(r, page[strlen(page) - 1] == '\n', "a page ends with a line's end", "it ends with '%c'", page[strlen(page) - 1]);
+    report_check(r, page[strlen(page) - 1] == '\n', "a page ends with a line's end", "it ends with '%c'",
+                 page[strlen(page) - 1]);
     for (const char *line = page; *line; line += strcspn(line, "\n") + 1) {
         size_t n = strcspn(line, "\n");
-        if (!report_check(r, n <= MOST_COLUMNS, "a page fits a terminal", "a line has %zu columns", n) || !line[n]) break;
+        if (!report_check(r, n <= MOST_COLUMNS, "a page fits a terminal", "a line has %zu columns", n) || !line[n])
+            break;
     }
 }
 

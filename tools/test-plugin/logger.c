@@ -50,8 +50,8 @@ static nrl_status write_timed(suite *s, void *self, const nrl_record *record, co
     end.tv_sec += MOST_SECONDS;
     NRL_ASSERT(pthread_create(&thread, NULL, write_in_thread, c), ==, 0);
     s->hangs = pthread_timedjoin_np(thread, NULL, &end) != 0;
-    report_check(s->report, !s->hangs, "a write never holds up the step", "%s: not done after %d s",
-                 what, MOST_SECONDS);
+    report_check(s->report, !s->hangs, "a write never holds up the step", "%s: not done after %d s", what,
+                 MOST_SECONDS);
     end.tv_sec += PATIENCE_SECONDS;
     s->lost = s->hangs && pthread_timedjoin_np(thread, NULL, &end) != 0;
     if (s->lost) return NRL_ERR_PEER;
@@ -65,15 +65,12 @@ static nrl_status write_timed(suite *s, void *self, const nrl_record *record, co
 
 static bool open_in(suite *s, const char *folder, int64_t resumed, void **self)
 {
-    nrl_logger_run run = {.size = sizeof run,
-                          .out = folder,
-                          .name = "conformance",
-                          .resumed_step = resumed,
-                          .total_steps = 1000};
+    nrl_logger_run run = {
+        .size = sizeof run, .out = folder, .name = "conformance", .resumed_step = resumed, .total_steps = 1000};
     *self = NULL;
     nrl_status st = s->table->open(s->options, &run, self);
-    return report_check(s->report, st == NRL_OK, "a logger opens in a folder that may be written",
-                        "%s", nrl_error_text());
+    return report_check(s->report, st == NRL_OK, "a logger opens in a folder that may be written", "%s",
+                        nrl_error_text());
 }
 
 static nrl_record record_of(int64_t step, const nrl_value *values, size_t n)
@@ -175,8 +172,7 @@ static void check_life(suite *s)
     if (!s->hangs) write_timed(s, a, &r, "after a resume");
     if (report_check(s->report, open_in(s, s->folder, 5, &b), "instances live side by side",
                      "the second one does not open")) {
-        if (!s->hangs)
-            report_check(s->report, a != b, "instances live side by side", "both are the same one");
+        if (!s->hangs) report_check(s->report, a != b, "instances live side by side", "both are the same one");
         if (!s->hangs && a != b) write_timed(s, b, &r, "a second instance");
         if (a != b) close_it(s, b);
     }
@@ -205,10 +201,8 @@ static void run_rules(suite *s)
     if (!s->hangs) check_no_folder(s);
 }
 
-void conformance_logger(const nrl_logger *table, const conformance_setup *setup,
-                        conformance_report *report)
+void conformance_logger(const nrl_logger *table, const conformance_setup *setup, conformance_report *report)
 {
-    suite s = {
-        .table = table, .report = report, .folder = setup->folder, .options = setup->options};
+    suite s = {.table = table, .report = report, .folder = setup->folder, .options = setup->options};
     run_rules(&s);
 }

@@ -33,8 +33,8 @@ typedef struct {
 
 /* ---- what to test, and on what ---- */
 
-static nrl_status fill_options(plugin_test *t, const plugin *p, const char *section, int n_words,
-                               char **words, const void **options)
+static nrl_status fill_options(plugin_test *t, const plugin *p, const char *section, int n_words, char **words,
+                               const void **options)
 {
     config_problems problems = {0};
     nrl_node *map = node_new(&t->a, NRL_NODE_MAP);
@@ -66,12 +66,13 @@ static nrl_status open_collective(plugin_test *t, const char *name)
     return fill_options(t, p, "collective", 0, NULL, &t->setup.collective_options);
 }
 
-static nrl_status open_all(plugin_test *t, const char *file, int n_words, char **words,
-                           const char *backend, const char *collective, const char *model_config)
+static nrl_status open_all(plugin_test *t, const char *file, int n_words, char **words, const char *backend,
+                           const char *collective, const char *model_config)
 {
     nrl_node *config;
     if (access(file, R_OK))
-        return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a plugin's file, NAME.so", file, strerror(errno));
+        return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a plugin's file, NAME.so", file,
+                        strerror(errno));
     t->host = cli_plugin_host(&t->a, NULL, 0);
     NRL_TRY(plugin_open_file(t->host, file, &t->plugin));
     t->kind = plugin_kind_find(t->plugin->table->kind);
@@ -107,8 +108,7 @@ static nrl_status run_suite(plugin_test *t)
     if (child < 0) return nrl_fail(NRL_ERR_IO, "cannot start a process: %s", strerror(errno));
     if (child == 0) run_child(t);
     while (waitpid(child, &state, 0) < 0)
-        if (errno != EINTR)
-            return nrl_fail(NRL_ERR_IO, "waiting for the suite: %s", strerror(errno));
+        if (errno != EINTR) return nrl_fail(NRL_ERR_IO, "waiting for the suite: %s", strerror(errno));
     if (WIFSIGNALED(state)) t->ended_by = WTERMSIG(state);
     /* A plugin that ends the process itself. */
     if (WIFEXITED(state) && WEXITSTATUS(state)) t->ended_by = SIGABRT;
@@ -127,8 +127,7 @@ static nrl_status run_in_folder(plugin_test *t)
 {
     const char *place = cli_getenv("TMPDIR");
     char *folder = arena_printf(&t->a, "%s/nrl-plugins-test-XXXXXX", place ? place : "/tmp");
-    if (!mkdtemp(folder))
-        return nrl_fail(NRL_ERR_IO, "cannot make '%s': %s", folder, strerror(errno));
+    if (!mkdtemp(folder)) return nrl_fail(NRL_ERR_IO, "cannot make '%s': %s", folder, strerror(errno));
     t->setup.folder = folder;
     nrl_status st = run_suite(t);
     nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
@@ -161,12 +160,11 @@ static void print_text(const plugin_test *t)
         printf("  %-8s %s\n", word, rule->rule);
         if (*rule->text) printf("  %-8s   %s\n", "", rule->text);
         if (rule->failed > 1)
-            printf("  %-8s   and %" PRId64 " more of %" PRId64 " checks\n", "", rule->failed - 1,
-                   rule->checked);
+            printf("  %-8s   and %" PRId64 " more of %" PRId64 " checks\n", "", rule->failed - 1, rule->checked);
     }
     if (t->ended_by)
-        printf("  %-8s the plugin does not end the process\n  %-8s   %s, after rule '%s'\n",
-               "FAILED", "", strsignal(t->ended_by), last_rule(r));
+        printf("  %-8s the plugin does not end the process\n  %-8s   %s, after rule '%s'\n", "FAILED", "",
+               strsignal(t->ended_by), last_rule(r));
     printf("%" PRId64 " rules, %" PRId64 " failed (%" PRId64 " checks)\n", r->n_rules,
            count_failed(r) + (t->ended_by != 0), r->checked);
 }
@@ -198,12 +196,11 @@ static void print_json(plugin_test *t)
 static nrl_status verdict(const plugin_test *t)
 {
     if (t->ended_by)
-        return nrl_fail(NRL_ERR_PLUGIN, "%s '%s' ended the process: %s", t->kind->name,
-                        t->plugin->name, strsignal(t->ended_by));
+        return nrl_fail(NRL_ERR_PLUGIN, "%s '%s' ended the process: %s", t->kind->name, t->plugin->name,
+                        strsignal(t->ended_by));
     if (t->report->failed)
-        return nrl_fail(NRL_ERR_PLUGIN, "%s '%s' breaks %" PRId64 " of %" PRId64 " rules",
-                        t->kind->name, t->plugin->name, count_failed(t->report),
-                        t->report->n_rules);
+        return nrl_fail(NRL_ERR_PLUGIN, "%s '%s' breaks %" PRId64 " of %" PRId64 " rules", t->kind->name,
+                        t->plugin->name, count_failed(t->report), t->report->n_rules);
     return NRL_OK;
 }
 
@@ -216,8 +213,7 @@ static nrl_status test_plugin(int argc, char **argv)
     NRL_TRY(cli_take_value(&argc, argv, "--collective", &collective));
     NRL_TRY(cli_take_value(&argc, argv, "--config", &model_config));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
-    t.report =
-        mmap(NULL, sizeof *t.report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    t.report = mmap(NULL, sizeof *t.report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (t.report == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "no memory for the report");
     nrl_status st = open_all(&t, argv[1], argc - 2, argv + 2, backend, collective, model_config);
     if (st == NRL_OK) st = run_in_folder(&t);

@@ -20,8 +20,8 @@ static void expect_rows(model_suite *s, const char *rule, const model_states *a,
     if (!a->good || !b->good) return;
     for (int64_t i = begin * a->width; i < end * a->width; i++) {
         double x = (double)a->states[i], y = (double)b->states[i + (other - begin) * a->width];
-        if (!report_check(s->report, is_near(x, y, STATE_ERROR, STATE_ERROR), rule,
-                          "token %lld: %.7g, was %.7g", (long long)(i / a->width), x, y))
+        if (!report_check(s->report, is_near(x, y, STATE_ERROR, STATE_ERROR), rule, "token %lld: %.7g, was %.7g",
+                          (long long)(i / a->width), x, y))
             return;
     }
 }
@@ -73,15 +73,12 @@ static void check_declarations(model_suite *s, const model *other)
 static void check_instances(model_suite *s, nrl_batch *b, const model_states *base)
 {
     model *other;
-    if (!report_ok(s->report, model_create(s->table, s->config, &other),
-                   "instances live side by side"))
-        return;
+    if (!report_ok(s->report, model_create(s->table, s->config, &other), "instances live side by side")) return;
     check_declarations(s, other);
     model_states *beside = model_suite_states(s, b, false, "instances live side by side");
     model_destroy(other);
     model_states *after = model_suite_states(s, b, false, "instances live side by side");
-    bool same = beside->good && after->good &&
-                !memcmp(beside->states, base->states, sizeof base->states) &&
+    bool same = beside->good && after->good && !memcmp(beside->states, base->states, sizeof base->states) &&
                 !memcmp(after->states, base->states, sizeof base->states);
     report_check(s->report, same, "equal calls give equal bits", "states differ");
     free(beside);
@@ -94,9 +91,8 @@ static void check_refusal(model_suite *s)
     void *self = NULL;
     nrl_fail(NRL_OK, "%s", "");
     nrl_status st = s->table->create(empty, &self);
-    report_check(s->report, st != NRL_OK && *nrl_error_text(),
-                 "a config without sizes is refused with words", "status %d, '%s'", (int)st,
-                 nrl_error_text());
+    report_check(s->report, st != NRL_OK && *nrl_error_text(), "a config without sizes is refused with words",
+                 "status %d, '%s'", (int)st, nrl_error_text());
     if (st == NRL_OK && s->table->destroy) s->table->destroy(self);
 }
 
@@ -118,12 +114,11 @@ static void run_rules(model_suite *s)
 static bool check_table(model_suite *s)
 {
     const nrl_model *t = s->table;
-    return report_check(s->report, t->model_types && t->model_types[0],
-                        "a model names the types it serves", "model_types is empty");
+    return report_check(s->report, t->model_types && t->model_types[0], "a model names the types it serves",
+                        "model_types is empty");
 }
 
-void conformance_model(const nrl_model *table, const conformance_setup *setup,
-                       conformance_report *report)
+void conformance_model(const nrl_model *table, const conformance_setup *setup, conformance_report *report)
 {
     model_suite s = {.table = table, .config = setup->model_config, .report = report};
     if (!check_table(&s) || !compute_open(&s.compute, setup, report)) return;

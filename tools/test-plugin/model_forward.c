@@ -49,12 +49,10 @@ nrl_status model_suite_bind(model_suite *s)
 {
     for (int i = 0; i < s->m->n_params; i++) {
         nrl_param *p = s->m->params[i];
-        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true,
-                                  &s->work[i]));
-        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true,
-                                  &s->grad[i]));
-        nrl_param_bind(p, NRL_SLOT_WORK, s->work[i]);
-        nrl_param_bind(p, NRL_SLOT_GRAD_ACC, s->grad[i]);
+        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true, &s->work[i]));
+        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true, &s->grad[i]));
+        nrl_param_bind(p, NRL_SLOT_WEIGHT, s->work[i]);
+        nrl_param_bind(p, NRL_SLOT_GRAD, s->grad[i]);
         NRL_TRY(init_values(s, i));
     }
     return NRL_OK;
@@ -80,11 +78,11 @@ nrl_batch *model_suite_batch(const model_suite *s, int64_t first)
 {
     int64_t vocab = s->m->head.weight->dims[0], n = model_lengths[0] + model_lengths[1], at = 0, row = 0;
     nrl_batch *b = batch_new(n, n - MODEL_N_SEGMENTS, MODEL_N_SEGMENTS);
-    b->n_blocks = MODEL_N_SEGMENTS;
+    b->n_examples = MODEL_N_SEGMENTS;
     for (int64_t k = 0; k < MODEL_N_SEGMENTS; k++) {
         int64_t which = k ? 1 - first : first;
         b->cu_seqlens[k] = (int32_t)at;
-        b->segment_block[k] = (int32_t)k;
+        b->segment_example[k] = (int32_t)k;
         for (int64_t i = 0; i < model_lengths[which]; i++, at++) {
             b->tokens[at] = token_of(which, i, vocab);
             b->positions[at] = (int32_t)i;
@@ -106,18 +104,15 @@ static void check_carry(model_suite *s, int32_t unit, const nrl_carry *carry, in
     const model *m = s->m;
     bool last = unit == m->n_units - 1;
     int32_t n = last ? 1 : m->n_carry;
-    report_check(s->report, carry->n >= n && (last || carry->n == n),
-                 "a unit passes the declared carry", "unit '%s' passes %d tensors, expected %d",
-                 m->units[unit].name, carry->n, n);
+    report_check(s->report, carry->n >= n && (last || carry->n == n), "a unit passes the declared carry",
+                 "unit '%s' passes %d tensors, expected %d", m->units[unit].name, carry->n, n);
     for (int32_t i = 0; i < n && i < carry->n; i++) {
         nrl_tensor *t = carry->tensors[i];
         int64_t width = last ? m->head.weight->dims[1] : m->carry_width[i];
         nrl_mat mat = t ? nrl_tensor_mat(t) : (nrl_mat){0};
-        report_check(s->report, mat.rows == n_tokens && mat.cols == width,
-                     "a unit passes the declared carry",
-                     "unit '%s', tensor %d: %lld x %lld, expected %lld x %lld", m->units[unit].name,
-                     i, (long long)mat.rows, (long long)mat.cols, (long long)n_tokens,
-                     (long long)width);
+        report_check(s->report, mat.rows == n_tokens && mat.cols == width, "a unit passes the declared carry",
+                     "unit '%s', tensor %d: %lld x %lld, expected %lld x %lld", m->units[unit].name, i,
+                     (long long)mat.rows, (long long)mat.cols, (long long)n_tokens, (long long)width);
     }
 }
 
@@ -129,8 +124,8 @@ static void bind_uses(model_suite *s, int32_t unit)
         bool used = unit < 0;
         for (int32_t k = 0; !used && k < s->m->units[unit].n_uses; k++)
             used = s->m->units[unit].uses[k] == p;
-        if ((nrl_param_tensor(p, NRL_SLOT_WORK) != NULL) != used)
-            nrl_param_bind(p, NRL_SLOT_WORK, used ? s->work[i] : NULL);
+        if ((nrl_param_tensor(p, NRL_SLOT_WEIGHT) != NULL) != used)
+            nrl_param_bind(p, NRL_SLOT_WEIGHT, used ? s->work[i] : NULL);
     }
 }
 
@@ -144,8 +139,7 @@ nrl_status model_suite_forward(model_suite *s, bool strict, nrl_tensor **hidden)
         st = s->m->table.forward(s->m->self, s->compute.ctx, u, &carry);
         if (strict) bind_uses(s, -1);
         if (st == NRL_OK) check_carry(s, u, &carry, nrl_batch_n_tokens(ctx_batch(s->compute.ctx)));
-        if (st == NRL_OK && s->report->failed != failed)
-            st = nrl_fail(NRL_ERR_PLUGIN, "a wrong carry");
+        if (st == NRL_OK && s->report->failed != failed) st = nrl_fail(NRL_ERR_PLUGIN, "a wrong carry");
     }
     *hidden = carry.tensors[0];
     return st;
@@ -154,8 +148,7 @@ nrl_status model_suite_forward(model_suite *s, bool strict, nrl_tensor **hidden)
 static nrl_status fetch_states(model_suite *s, nrl_tensor *hidden, model_states *o)
 {
     int64_t n = nrl_tensor_numel(hidden);
-    if (n > MODEL_MAX_STATES)
-        return nrl_fail(NRL_ERR_CONFIG, "the config is too large: %lld states", (long long)n);
+    if (n > MODEL_MAX_STATES) return nrl_fail(NRL_ERR_CONFIG, "the config is too large: %lld states", (long long)n);
     double *values = mem_alloc((size_t)n * sizeof *values);
     nrl_status st = nrl_tensor_fetch(s->compute.ctx, hidden, values, n);
     for (int64_t i = 0; i < n; i++)

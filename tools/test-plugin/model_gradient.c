@@ -1,5 +1,5 @@
 /*
- * model_gradient.c - gradients against differences of the loss: weighted log-probs of all scored rows.
+ * model_gradient.c - gradients against differences of the loss: weighted log-probs of all target positions.
  */
 #include "model_suite.h"
 #include <math.h>
@@ -33,8 +33,7 @@ static nrl_status taped_loss(model_suite *s, tape *t, double *loss)
     float one = 1;
     if (t) ctx_tape_begin(ctx, t);
     nrl_status st = model_suite_forward(s, false, &hidden);
-    if (st == NRL_OK)
-        st = head_columns(ctx, &s->m->head, hidden, HEAD_LOGP, 1, &logps, &entropy, &log_sum_p2);
+    if (st == NRL_OK) st = head_columns(ctx, &s->m->head, hidden, HEAD_LOGP, 1, &logps, &entropy, &log_sum_p2);
     if (st == NRL_OK) st = weighted_sum(s, logps, &sum);
     if (t) ctx_tape_end(ctx);
     NRL_TRY(st);
@@ -48,7 +47,7 @@ static nrl_status run_loss(model_suite *s, nrl_batch *b, bool with_gradient, dou
 {
     tape *t = with_gradient ? tape_create() : NULL;
     for (int i = 0; with_gradient && i < s->m->n_params; i++)
-        nrl_param_set_fresh(s->m->params[i], true);
+        nrl_param_set_grad_is_empty(s->m->params[i], true);
     ctx_scope_begin(s->compute.ctx);
     nrl_status st = ctx_set_batch(s->compute.ctx, b);
     if (st == NRL_OK) st = taped_loss(s, t, loss);
@@ -59,8 +58,8 @@ static nrl_status run_loss(model_suite *s, nrl_batch *b, bool with_gradient, dou
 }
 
 /* d loss / d parameter along a direction of unit length, from two losses. */
-static nrl_status difference(model_suite *s, nrl_batch *b, int i, const float *at,
-                             const double *direction, double *slope)
+static nrl_status difference(model_suite *s, nrl_batch *b, int i, const float *at, const double *direction,
+                             double *slope)
 {
     nrl_param *p = s->m->params[i];
     float *moved = mem_alloc((size_t)p->numel * sizeof *moved);
@@ -81,13 +80,11 @@ static nrl_status difference(model_suite *s, nrl_batch *b, int i, const float *a
 }
 
 /* The gradient's own direction first, then random ones. */
-static void fill_direction(int which, const double *grad, double length, int64_t n,
-                           double *direction)
+static void fill_direction(int which, const double *grad, double length, int64_t n, double *direction)
 {
     uint64_t state = (uint64_t)which * 31 + 5;
     for (int64_t k = 0; k < n; k++)
-        direction[k] = which == 0 ? grad[k] / length
-                                  : (compute_uniform(&state, -1, 1) < 0 ? -1 : 1) / sqrt((double)n);
+        direction[k] = which == 0 ? grad[k] / length : (compute_uniform(&state, -1, 1) < 0 ? -1 : 1) / sqrt((double)n);
 }
 
 static nrl_status check_param(model_suite *s, nrl_batch *b, int i, const double *grad, const float *at)
@@ -104,10 +101,8 @@ static nrl_status check_param(model_suite *s, nrl_batch *b, int i, const double 
         for (int64_t k = 0; k < p->numel; k++)
             got += grad[k] * direction[k];
         st = difference(s, b, i, at, direction, &want);
-        report_check(s->report,
-                     is_near(got - want, 0, 0, GRADIENT_RELATIVE * length + GRADIENT_ABSOLUTE),
-                     "gradients are those of differences", "'%s': slope %.6g, the loss has %.6g",
-                     p->name, got, want);
+        report_check(s->report, is_near(got - want, 0, 0, GRADIENT_RELATIVE * length + GRADIENT_ABSOLUTE),
+                     "gradients are those of differences", "'%s': slope %.6g, the loss has %.6g", p->name, got, want);
     }
     free(direction);
     return st;
@@ -119,7 +114,7 @@ static nrl_status check_param_gradient(model_suite *s, nrl_batch *b, int i)
     double *grad = mem_alloc((size_t)n * sizeof *grad);
     float *at = mem_alloc((size_t)n * sizeof *at);
     nrl_status st = NRL_OK;
-    if (nrl_param_fresh(s->m->params[i]))
+    if (nrl_param_grad_is_empty(s->m->params[i]))
         memset(grad, 0, (size_t)n * sizeof *grad); /* nothing flowed */
     else
         st = nrl_tensor_fetch(s->compute.ctx, s->grad[i], grad, n);

@@ -29,7 +29,7 @@ typedef struct {
 } model_states;
 
 nrl_status model_suite_config(model_suite *s); /* of the usual keys, where none is given */
-nrl_status model_suite_bind(model_suite *s);   /* WORK and GRAD_ACC of every parameter, with values */
+nrl_status model_suite_bind(model_suite *s);   /* WEIGHT and GRAD of every parameter, with values */
 void model_suite_free(model_suite *s);
 /* The two segments, `first` in front; every token but the last of a segment is scored. */
 nrl_batch *model_suite_batch(const model_suite *s, int64_t first);

@@ -1,5 +1,5 @@
 /*
- * optimizer.c - what every optimizer promises: it updates the slices it is given, by the step block
+ * optimizer.c - what every optimizer promises: it updates the slices it is given, by the step parameters
  * it is given, and does not care how a parameter was cut.
  */
 #include "compute.h"
@@ -44,8 +44,7 @@ static bool create(suite *s, void **self)
 {
     *self = (void *)s->options;
     if (!s->table->create) return true;
-    return report_ok(s->report, s->table->create(s->options, self),
-                     "an instance is created from defaults");
+    return report_ok(s->report, s->table->create(s->options, self), "an instance is created from defaults");
 }
 
 static void destroy(suite *s, void *self)
@@ -73,8 +72,8 @@ static nrl_status make_storage(suite *s, subject *x)
     param_init(&x->param, &x->part, "weight", 2, dims);
     for (int i = 0; i < 7; i++)
         if (is_used(s, i))
-            NRL_TRY(tensor_persistent(s->compute.ctx, i == 6 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 2,
-                                      dims, true, &x->whole[i]));
+            NRL_TRY(tensor_persistent(s->compute.ctx, i == 6 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 2, dims, true,
+                                      &x->whole[i]));
     return NRL_OK;
 }
 
@@ -82,24 +81,23 @@ static nrl_status cut_slice(suite *s, subject *x, int64_t begin, int64_t end, nr
 {
     for (int i = 0; i < 7; i++) {
         if (!x->whole[i]) continue;
-        NRL_TRY(tensor_flat_view(s->compute.ctx, x->whole[i], begin, end - begin,
-                                 &x->views[x->n_views]));
+        NRL_TRY(tensor_flat_view(s->compute.ctx, x->whole[i], begin, end - begin, &x->views[x->n_views]));
         *place(slice, i) = x->views[x->n_views++];
     }
     return NRL_OK;
 }
 
-/* n_cuts 0: one slice of whole tensors. */
-static nrl_status make_subject(suite *s, subject *x, const int64_t *cuts, int n_cuts, bool decay)
+/* n_placements 0: one slice of whole tensors. */
+static nrl_status make_subject(suite *s, subject *x, const int64_t *placements, int n_placements, bool decay)
 {
-    *x = (subject){.n_slices = n_cuts + 1};
+    *x = (subject){.n_slices = n_placements + 1};
     NRL_TRY(make_storage(s, x));
-    for (int k = 0; k <= n_cuts; k++) {
-        int64_t begin = k ? cuts[k - 1] : 0, end = k < n_cuts ? cuts[k] : N;
+    for (int k = 0; k <= n_placements; k++) {
+        int64_t begin = k ? placements[k - 1] : 0, end = k < n_placements ? placements[k] : N;
         x->slices[k] = (nrl_slice){.param = &x->param, .n = end - begin, .decay = decay};
-        if (n_cuts) NRL_TRY(cut_slice(s, x, begin, end, &x->slices[k]));
+        if (n_placements) NRL_TRY(cut_slice(s, x, begin, end, &x->slices[k]));
     }
-    for (int i = 0; i < 7 && !n_cuts; i++)
+    for (int i = 0; i < 7 && !n_placements; i++)
         *place(&x->slices[0], i) = x->whole[i];
     return NRL_OK;
 }
@@ -117,8 +115,8 @@ static void free_subject(suite *s, subject *x)
 /* ---- some steps ---- */
 
 typedef struct {
-    int64_t cuts[MAX_CUTS];
-    int n_cuts;
+    int64_t placements[MAX_CUTS];
+    int n_placements;
     double lr, gradient_size, grad_scale;
     bool no_decay;
     bool rounds;  /* gradients are values of bf16 */
@@ -158,7 +156,7 @@ static nrl_status encode(suite *s, subject *x, const course *c, int64_t step)
 static nrl_status take_steps(suite *s, void *self, subject *x, const course *c, int64_t n_steps)
 {
     for (int64_t step = 0; step < n_steps; step++) {
-        nrl_step_block block = {sizeof block, step + 1, c->lr, c->grad_scale};
+        nrl_step_params block = {sizeof block, step + 1, c->lr, c->grad_scale};
         NRL_TRY(set_values(s, x, c, step));
         NRL_TRY(encode(s, x, c, step));
         ctx_scope_begin(s->compute.ctx);
@@ -182,7 +180,7 @@ static outcome run_course(suite *s, void *self, const course *c, int64_t n_steps
 {
     outcome o = {0};
     subject x;
-    nrl_status st = make_subject(s, &x, c->cuts, c->n_cuts, !c->no_decay);
+    nrl_status st = make_subject(s, &x, c->placements, c->n_placements, !c->no_decay);
     if (st == NRL_OK && n_steps == 0) st = set_values(s, &x, c, 0);
     if (st == NRL_OK) st = take_steps(s, self, &x, c, n_steps);
     if (st == NRL_OK) st = fetch(s, x.whole[0], o.master);
@@ -199,20 +197,18 @@ static const course plain = {.lr = 0.01, .gradient_size = 1, .grad_scale = 1};
 static void check_cuts(suite *s, const outcome *whole)
 {
     course c = plain;
-    static const int64_t cuts[] = {1, 18, 100, 100 + COLS};
-    if (s->table->reach != NRL_OPTIMIZER_ELEMENT) {
-        report_skip(s->report, "an element optimizer takes any slices",
-                    "it says that it needs whole matrices");
+    static const int64_t placements[] = {1, 18, 100, 100 + COLS};
+    if (s->table->granularity != NRL_OPTIMIZER_ELEMENT) {
+        report_skip(s->report, "an element optimizer takes any slices", "it says that it needs whole matrices");
         return;
     }
-    memcpy(c.cuts, cuts, sizeof cuts);
-    c.n_cuts = 4;
+    memcpy(c.placements, placements, sizeof placements);
+    c.n_placements = 4;
     outcome o = run_course(s, s->self, &c, N_STEPS);
     for (int i = 0; i < N; i++)
-        report_check(s->report,
-                     is_near((double)o.master[i], (double)whole->master[i], RELATIVE, ABSOLUTE),
-                     "an element optimizer takes any slices", "element %d is %.9g, expected %.9g",
-                     i, (double)o.master[i], (double)whole->master[i]);
+        report_check(s->report, is_near((double)o.master[i], (double)whole->master[i], RELATIVE, ABSOLUTE),
+                     "an element optimizer takes any slices", "element %d is %.9g, expected %.9g", i,
+                     (double)o.master[i], (double)whole->master[i]);
 }
 
 static void check_scale(suite *s, const outcome *whole)
@@ -222,10 +218,9 @@ static void check_scale(suite *s, const outcome *whole)
     c.grad_scale = 0.25;
     outcome o = run_course(s, s->self, &c, N_STEPS);
     for (int i = 0; i < N; i++)
-        report_check(s->report,
-                     is_near((double)o.master[i], (double)whole->master[i], RELATIVE, ABSOLUTE),
-                     "the gradient is grad * grad_scale", "element %d is %.9g, expected %.9g", i,
-                     (double)o.master[i], (double)whole->master[i]);
+        report_check(s->report, is_near((double)o.master[i], (double)whole->master[i], RELATIVE, ABSOLUTE),
+                     "the gradient is grad * grad_scale", "element %d is %.9g, expected %.9g", i, (double)o.master[i],
+                     (double)whole->master[i]);
 }
 
 static void check_rates(suite *s, const outcome *start)
@@ -233,8 +228,8 @@ static void check_rates(suite *s, const outcome *start)
     course c = plain;
     c.lr = 0;
     outcome o = run_course(s, s->self, &c, N_STEPS);
-    report_check(s->report, !memcmp(o.master, start->master, sizeof o.master),
-                 "a rate of zero moves nothing", "the master changed");
+    report_check(s->report, !memcmp(o.master, start->master, sizeof o.master), "a rate of zero moves nothing",
+                 "the master changed");
     c = plain;
     c.gradient_size = 0;
     c.no_decay = true;
@@ -252,8 +247,7 @@ static void check_direction(suite *s, const outcome *start)
     double along = 0;
     for (int i = 0; i < N; i++)
         along += (double)(o.master[i] - start->master[i]) * compute_uniform(&state, -1, 1);
-    report_check(s->report, along < 0, "a step goes against the gradient",
-                 "change * gradient is %g", along);
+    report_check(s->report, along < 0, "a step goes against the gradient", "change * gradient is %g", along);
 }
 
 static float to_bf16(float x)
@@ -268,9 +262,8 @@ static float to_bf16(float x)
 static void check_work(suite *s, const outcome *whole)
 {
     for (int i = 0; i < N; i++)
-        report_check(s->report, whole->work[i] == to_bf16(whole->master[i]),
-                     "work is the master, rounded", "element %d is %.9g, expected %.9g", i,
-                     (double)whole->work[i], (double)to_bf16(whole->master[i]));
+        report_check(s->report, whole->work[i] == to_bf16(whole->master[i]), "work is the master, rounded",
+                     "element %d is %.9g, expected %.9g", i, (double)whole->work[i], (double)to_bf16(whole->master[i]));
 }
 
 static void check_sizes(suite *s)
@@ -281,8 +274,8 @@ static void check_sizes(suite *s)
         c.gradient_size = sizes[k];
         outcome o = run_course(s, s->self, &c, N_STEPS);
         for (int i = 0; i < N; i++)
-            report_check(s->report, isfinite(o.master[i]), "masters stay finite",
-                         "gradients of size %g give %g", sizes[k], (double)o.master[i]);
+            report_check(s->report, isfinite(o.master[i]), "masters stay finite", "gradients of size %g give %g",
+                         sizes[k], (double)o.master[i]);
     }
 }
 
@@ -304,15 +297,12 @@ static void check_repeats(suite *s, const outcome *whole)
 {
     void *other;
     outcome again = run_course(s, s->self, &plain, N_STEPS);
-    report_check(s->report, !memcmp(&again, whole, sizeof again), "equal steps give equal bits",
-                 "masters differ");
-    nrl_step_block block = {sizeof block, 1, 0.01, 1};
-    report_ok(s->report, s->table->update(s->self, s->compute.ctx, NULL, 0, &block),
-              "no slices is fine");
+    report_check(s->report, !memcmp(&again, whole, sizeof again), "equal steps give equal bits", "masters differ");
+    nrl_step_params block = {sizeof block, 1, 0.01, 1};
+    report_ok(s->report, s->table->update(s->self, s->compute.ctx, NULL, 0, &block), "no slices is fine");
     if (!s->table->create || !create(s, &other)) return;
     run_course(s, other, &plain, 1);
-    outcome mine = run_course(s, s->self, &plain, N_STEPS),
-            its = run_course(s, other, &plain, N_STEPS);
+    outcome mine = run_course(s, s->self, &plain, N_STEPS), its = run_course(s, other, &plain, N_STEPS);
     destroy(s, other);
     report_check(s->report, !memcmp(&mine, whole, sizeof mine) && !memcmp(&its, whole, sizeof its),
                  "instances live side by side", "masters differ");
@@ -321,22 +311,20 @@ static void check_repeats(suite *s, const outcome *whole)
 static bool check_table(suite *s)
 {
     const nrl_optimizer *t = s->table;
-    bool good = report_check(s->report,
-                             t->reach == NRL_OPTIMIZER_ELEMENT || t->reach == NRL_OPTIMIZER_MATRIX,
-                             "reach is element or matrix", "it is %u", t->reach);
-    good = report_check(s->report, t->n_states <= 4 && (!t->n_states || t->state_names),
-                        "states are named", "n_states is %u", t->n_states) &&
+    bool good =
+        report_check(s->report, t->granularity == NRL_OPTIMIZER_ELEMENT || t->granularity == NRL_OPTIMIZER_MATRIX,
+                     "reach is element or matrix", "it is %u", t->granularity);
+    good = report_check(s->report, t->n_states <= 4 && (!t->n_states || t->state_names), "states are named",
+                        "n_states is %u", t->n_states) &&
            good;
     for (uint32_t i = 0; good && i < t->n_states; i++)
-        good = report_check(s->report, t->state_names[i] && *t->state_names[i], "states are named",
-                            "state %u", i);
+        good = report_check(s->report, t->state_names[i] && *t->state_names[i], "states are named", "state %u", i);
     return good;
 }
 
 static void run_rules(suite *s)
 {
-    outcome start = run_course(s, s->self, &plain, 0),
-            whole = run_course(s, s->self, &plain, N_STEPS);
+    outcome start = run_course(s, s->self, &plain, 0), whole = run_course(s, s->self, &plain, N_STEPS);
     check_repeats(s, &whole);
     check_cuts(s, &whole);
     check_scale(s, &whole);
@@ -347,8 +335,7 @@ static void run_rules(suite *s)
     check_encoded(s);
 }
 
-void conformance_optimizer(const nrl_optimizer *table, const conformance_setup *setup,
-                           conformance_report *report)
+void conformance_optimizer(const nrl_optimizer *table, const conformance_setup *setup, conformance_report *report)
 {
     suite s = {.table = table, .report = report, .options = setup->options};
     if (!check_table(&s) || !compute_open(&s.compute, setup, report)) return;

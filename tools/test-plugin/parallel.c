@@ -1,5 +1,5 @@
 /*
- * parallel.c - what every strategy promises: layouts that hold all of a model, WORK where a visit reads it,
+ * parallel.c - what every strategy promises: layouts that hold all of a model, WEIGHT where a action reads it,
  * gradients summed over ranks, the same calls everywhere, nothing left behind.
  */
 #include "parallel.h"
@@ -23,11 +23,11 @@ static bool begin(toy *t, const toy_kind *kind)
 static void steps(toy *t, const toy_kind *kind)
 {
     static const toy_course courses[] = {
-        {.step = 1, .n_micro = 1},
-        {.step = 2, .n_micro = 2},
-        {.step = 3, .n_micro = 1, .recompute = true},
-        {.step = 4, .n_micro = 2, .empty_rank = true},
-        {.step = 5, .n_micro = 1},
+        {.step = 1, .n_micro_batches = 1},
+        {.step = 2, .n_micro_batches = 2},
+        {.step = 3, .n_micro_batches = 1, .recompute = true},
+        {.step = 4, .n_micro_batches = 2, .empty_rank = true},
+        {.step = 5, .n_micro_batches = 1},
     };
     if (!begin(t, kind)) return;
     for (size_t i = 0; i < sizeof courses / sizeof *courses; i++)
@@ -50,7 +50,7 @@ static void part_orders(toy *t)
 {
     if (!begin(t, &training)) return;
     for (int32_t n = 1; n <= TOY_MICRO; n++)
-        if (!toy_step(t, &(toy_course){.step = n, .n_micro = n}) || !toy_load(t, n + 1, n)) return;
+        if (!toy_step(t, &(toy_course){.step = n, .n_micro_batches = n}) || !toy_load(t, n + 1, n)) return;
 }
 
 /* Another number of steps must not take more memory. */
@@ -59,7 +59,7 @@ static void part_memory(toy *t)
     ctx_memory before = {0}, after = {0};
     if (!begin(t, &training)) return;
     for (int64_t step = 1; step <= 4; step++) {
-        if (!toy_step(t, &(toy_course){.step = step, .n_micro = 2}) || !toy_load(t, step + 1, step)) return;
+        if (!toy_step(t, &(toy_course){.step = step, .n_micro_batches = 2}) || !toy_load(t, step + 1, step)) return;
         if (step == 2) ctx_memory_use(t->compute.ctx, &before);
     }
     ctx_memory_use(t->compute.ctx, &after);
@@ -67,12 +67,12 @@ static void part_memory(toy *t)
                  "%zu bytes after 2 steps, %zu after 4", before.live_bytes, after.live_bytes);
 }
 
-/* A step that was left out: no update, and the next one has its own gradients. */
+/* A step that was omitted: no update, and the next one has its own gradients. */
 static void part_skipped(toy *t)
 {
     if (!begin(t, &training)) return;
     for (int64_t step = 1; step <= 2; step++)
-        if (!toy_step(t, &(toy_course){.step = step, .n_micro = 1})) return;
+        if (!toy_step(t, &(toy_course){.step = step, .n_micro_batches = 1})) return;
 }
 
 static bool masters_are(toy *t, double want, double room, const char *rule)
@@ -81,7 +81,8 @@ static bool masters_are(toy *t, double want, double room, const char *rule)
     for (int i = 0; i < TOY_PARAMS; i++) {
         const nrl_tensor *master = t->params[i].slots[NRL_SLOT_MASTER];
         if (!t->params[i].trained || !master) continue;
-        if (!toy_ok(t, nrl_tensor_fetch(t->compute.ctx, master, values, nrl_tensor_numel(master)), "a master can be read"))
+        if (!toy_ok(t, nrl_tensor_fetch(t->compute.ctx, master, values, nrl_tensor_numel(master)),
+                    "a master can be read"))
             return false;
         for (int64_t k = 0; k < nrl_tensor_numel(master); k++)
             if (!report_check(t->report, fabs(values[k] - want) <= room, rule, "'%s' is %.9g, expected %.9g",
@@ -113,7 +114,7 @@ static void part_reference(toy *t)
 {
     if (!begin(t, &(toy_kind){false, NRL_DTYPE_F32, NRL_OPTIMIZER_ELEMENT})) return;
     for (int i = 0; i < TOY_PARAMS; i++)
-        report_check(t->report, !t->params[i].slots[NRL_SLOT_GRAD_ACC] && !t->params[i].slots[NRL_SLOT_GRAD],
+        report_check(t->report, !t->params[i].slots[NRL_SLOT_GRAD] && !t->params[i].slots[NRL_SLOT_GRAD_SHARD],
                      "a model that is not trained has no gradients", "'%s' has", t->params[i].name);
     if (toy_forward(t)) toy_forward(t);
 }
@@ -122,7 +123,7 @@ static void part_matrix(toy *t)
 {
     if (!toy_open(t, &(toy_kind){true, NRL_DTYPE_F32, NRL_OPTIMIZER_MATRIX})) {
         t->over = false; /* it says that it cannot; that is an answer */
-        report_skip(t->report, "no flat cuts where the optimizer needs matrices", "it refuses such optimizers");
+        report_skip(t->report, "no flat placements where the optimizer needs matrices", "it refuses such optimizers");
         return;
     }
     toy_check_layouts(t);
@@ -134,16 +135,17 @@ static const struct {
     int32_t least, most; /* ranks */
     bool staged;         /* of strategies with stages too */
 } parts[] = {
-    {"f32", part_f32, 1, 4, false},         {"bf16", part_bf16, 1, 3, true},
-    {"orders", part_orders, 2, 4, true},    {"memory", part_memory, 2, 2, true},
-    {"skipped", part_skipped, 2, 2, true},  {"reference", part_reference, 1, 2, true},
-    {"matrix", part_matrix, 2, 3, true},    {"average", part_average, 2, 3, false},
+    {"f32", part_f32, 1, 4, false},        {"bf16", part_bf16, 1, 3, true},
+    {"orders", part_orders, 2, 4, true},   {"memory", part_memory, 2, 2, true},
+    {"skipped", part_skipped, 2, 2, true}, {"reference", part_reference, 1, 2, true},
+    {"matrix", part_matrix, 2, 3, true},   {"average", part_average, 2, 3, false},
 };
 
 static bool check_table(const nrl_parallel *t, conformance_report *r)
 {
     const char *rule = "a strategy names its axis";
-    if (!report_check(r, t->axis && t->axis->size >= sizeof(nrl_mesh_axis), rule, "axis is %s", t->axis ? "too small" : "NULL"))
+    if (!report_check(r, t->axis && t->axis->size >= sizeof(nrl_mesh_axis), rule, "axis is %s",
+                      t->axis ? "too small" : "NULL"))
         return false;
     return report_check(r, t->axis->name && *t->axis->name, rule, "its name is %s", t->axis->name ? "empty" : "NULL") &&
            report_check(r, t->axis->divides >= NRL_DIVIDES_DEPTH && t->axis->divides <= NRL_DIVIDES_BATCH,
@@ -155,7 +157,7 @@ static void share_layers(const nrl_parallel *table, const conformance_setup *set
 {
     for (int32_t world = 1; world <= PARALLEL_RANKS; world++) {
         parallel_group g = {table, setup, table->axis, world, false};
-        if (!parallel_run(&g, report, "layers", parallel_seams)) return;
+        if (!parallel_run(&g, report, "layers", parallel_tp_regions)) return;
     }
 }
 

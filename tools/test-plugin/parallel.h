@@ -20,10 +20,10 @@ enum { PARALLEL_RANKS = 4, TOY_PARAMS = 11, TOY_PARTS = 13, TOY_UNITS = 4, TOY_M
 
 /* What a step looks like. */
 typedef struct {
-    int64_t step;     /* gradients depend on it */
-    int32_t n_micro;  /* 1 .. TOY_MICRO */
-    bool recompute;   /* backward visits follow a recompute */
-    bool empty_rank;  /* the last rank's micro-batches are empty: visited, without gradients */
+    int64_t step;            /* gradients depend on it */
+    int32_t n_micro_batches; /* 1 .. TOY_MICRO */
+    bool recompute;          /* backward actions follow a recompute */
+    bool empty_rank;         /* the last rank's micro-batches are empty: run, without gradients */
 } toy_course;
 
 /* What the ranks of a part share. */
@@ -43,15 +43,15 @@ typedef struct {
     bool over;
 
     compute compute;
-    uint32_t dtype; /* of WORK */
+    uint32_t dtype; /* of WEIGHT */
     nrl_param params[TOY_PARAMS];
     nrl_part parts[TOY_PARTS];
     nrl_param *list[TOY_PARAMS];
     nrl_unit_uses units[TOY_UNITS];
     nrl_param *final[TOY_UNITS][TOY_PARAMS];
     int32_t n_final[TOY_UNITS];
-    nrl_visit visits[3 * TOY_UNITS * TOY_MICRO];
-    int32_t n_visits;
+    nrl_action actions[3 * TOY_UNITS * TOY_MICRO];
+    int32_t n_actions;
     nrl_parallel_plan plan;
     void *self;
     bool bound;
@@ -64,7 +64,7 @@ typedef struct {
 typedef struct {
     bool train;
     nrl_dtype work;
-    nrl_optimizer_reach reach;
+    nrl_optimizer_granularity granularity;
 } toy_kind;
 /* Creates and plans, on a model of its own; layouts are checked by the caller. False: over. */
 bool toy_open(toy *t, const toy_kind *kind);
@@ -72,15 +72,15 @@ bool toy_open(toy *t, const toy_kind *kind);
 bool toy_bind(toy *t);
 void toy_close(toy *t);
 
-/* Masters become the values of `version`; `step` is handed to updated. 0: loaded, WORK is the strategy's
- * to refresh; else updated, and WORK written where it is whole. */
+/* Masters become the values of `version`; `step` is handed to updated. 0: loaded, WEIGHT is the strategy's
+ * to refresh; else updated, and WEIGHT written where it is whole. */
 bool toy_load(toy *t, int64_t version, int64_t step);
 /* Where local elements of a parameter lie in it; returns how many. */
 int64_t toy_local(const toy *t, int32_t rank, const nrl_param *p, int64_t *global);
 float toy_value(const nrl_param *p, int64_t i, int64_t version);
 /* ---- parallel_walk.c: a step ---- */
 
-/* Walks a step; WORK is checked at each enter. Gradients are whole afterwards, and checked. */
+/* Walks a step; WEIGHT is checked at each enter. Gradients are whole afterwards, and checked. */
 bool toy_step(toy *t, const toy_course *c);
 /* A pass without gradients. */
 bool toy_forward(toy *t);
@@ -89,8 +89,7 @@ bool toy_ok(toy *t, nrl_status st, const char *rule); /* a call that must succee
 /* ---- parallel_ranks.c ---- */
 
 /* Runs a part on `world` ranks; checks that all made the same calls and took all results. */
-bool parallel_run(const parallel_group *g, conformance_report *report, const char *name,
-                  void (*part)(toy *t));
+bool parallel_run(const parallel_group *g, conformance_report *report, const char *name, void (*part)(toy *t));
 
 /* ---- parallel_record.c: a collective that counts ---- */
 
@@ -113,14 +112,14 @@ typedef struct {
 /* The collective that hands every call to r->real; open it with `r` as its options. */
 nrl_collective record_collective(const nrl_collective *real);
 
-/* ---- parallel_seams.c ---- */
+/* ---- parallel_tp_regions.c ---- */
 /* A part: layers that ranks share, beside the same on one rank. */
-void parallel_seams(toy *t);
+void parallel_tp_regions(toy *t);
 
 /* ---- parallel_stages.c: strategies with stages ---- */
 bool toy_check_stages(toy *t);
-/* The toy's visits become this rank's, as the strategy orders them; orders of all ranks are looked at. */
-bool toy_schedule_stage(toy *t, int32_t n_micro, bool train);
+/* The toy's actions become this rank's, as the strategy orders them; orders of all ranks are looked at. */
+bool toy_schedule_stage(toy *t, int32_t n_micro_batches, bool train);
 bool toy_is_held(const toy *t, const nrl_param *p);
 
 /* ---- parallel_layout.c ---- */

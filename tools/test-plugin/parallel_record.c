@@ -15,7 +15,8 @@ typedef struct {
 
 static uint64_t mix(uint64_t h, uint64_t word)
 {
-    for (int i = 0; i < 8; i++) h = (h ^ (word >> 8 * i & 255)) * 1099511628211u;
+    for (int i = 0; i < 8; i++)
+        h = (h ^ (word >> 8 * i & 255)) * 1099511628211u;
     return h;
 }
 
@@ -23,7 +24,8 @@ static void note(const recorded *c, const char *name, const nrl_comm_args *a, bo
 {
     record_group *g = &c->r->groups[c->group];
     uint64_t h = g->digest;
-    for (const char *s = name; *s; s++) h = mix(h, (unsigned char)*s);
+    for (const char *s = name; *s; s++)
+        h = mix(h, (unsigned char)*s);
     h = mix(mix(h, a->dtype), a->reduce);
     if (even && !a->counts) h = mix(h, (uint64_t)a->count);
     g->digest = h;
@@ -36,12 +38,12 @@ static nrl_status done(const recorded *c, nrl_status st)
     return st;
 }
 
-#define RECORD(name, even)                                                                         \
-    static nrl_status record_##name(void *self, const nrl_comm_args *a, nrl_request **request)     \
-    {                                                                                              \
-        const recorded *c = self;                                                                  \
-        note(c, #name, a, even);                                                                   \
-        return done(c, c->r->real->name(c->self, a, request));                                     \
+#define RECORD(name, even)                                                                                             \
+    static nrl_status record_##name(void *self, const nrl_comm_args *a, nrl_request **request)                         \
+    {                                                                                                                  \
+        const recorded *c = self;                                                                                      \
+        note(c, #name, a, even);                                                                                       \
+        return done(c, c->r->real->name(c->self, a, request));                                                         \
     }
 RECORD(barrier, false)
 RECORD(broadcast, true)
@@ -76,8 +78,8 @@ static recorded *wrap(record *r, void *real_self, int32_t color)
     return c;
 }
 
-static nrl_status record_open(const void *options, nrl_store *store, int32_t rank, int32_t world,
-                              double timeout_s, void **self)
+static nrl_status record_open(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
+                              void **self)
 {
     /* A mesh hands its options through; each rank has a record of its own. */
     record *r = (record *)(uintptr_t)options;
@@ -94,8 +96,10 @@ static nrl_status record_split(void *self, int32_t color, int32_t key, void **gr
     NRL_TRY(c->r->real->split(c->self, color, key, &real_group));
     *group = NULL;
     recorded *made = wrap(c->r, real_group, color);
-    if (real_group) *group = made;
-    else free(made);
+    if (real_group)
+        *group = made;
+    else
+        free(made);
     return NRL_OK;
 }
 
@@ -137,10 +141,10 @@ static int32_t record_failed_peer(void *self)
     return c->r->real->failed_peer(c->self);
 }
 
-static void record_facts(void *self, nrl_collective_facts *fill)
+static void record_info(void *self, nrl_collective_info *fill)
 {
     recorded *c = self;
-    c->r->real->facts(c->self, fill);
+    c->r->real->info(c->self, fill);
 }
 
 #define WHERE(name) .name = real->name ? record_##name : NULL
@@ -168,7 +172,7 @@ nrl_collective record_collective(const nrl_collective *real)
         WHERE(fence),
         WHERE(release),
         WHERE(failed_peer),
-        WHERE(facts),
+        WHERE(info),
     };
 }
 #undef WHERE

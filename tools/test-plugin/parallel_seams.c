@@ -1,9 +1,9 @@
 /*
- * parallel_seams.c - what a strategy promises that shares layers: with its cuts and its answers at the seams a
- * small model has the log-probs, and each rank its stretches of the gradients, that one rank has alone. The model
- * has all that can be cut: a table that is the head too, a fused projection of three groups with biases, a norm of
- * heads, rows with a bias. Each rank computes it whole beside it, without a strategy.
- * Legend: N tokens, D width, H heads of K, V vocabulary.
+ * parallel_tp_regions.c - what a strategy promises that shares layers: with its placements and its answers at the
+ * tp_regions a small model has the log-probs, and each rank its ranges of the gradients, that one rank has alone. The
+ * model has all that can be cut: a table that is the head too, a fused projection of three groups with biases, a norm
+ * of heads, rows with a bias. Each rank computes it whole beside it, without a strategy. Legend: N tokens, D width, H
+ * heads of K, V vocabulary.
  */
 #include "parallel.h"
 #include <string.h>
@@ -17,12 +17,9 @@ static const struct {
     int64_t dims[2];
     nrl_tp tp;
 } shapes[N_PARAMS] = {
-    [TABLE] = {"table", 2, 1, {V, D}, NRL_TP_VOCAB},
-    [NORM] = {"norm", 1, 1, {D}, NRL_TP_NONE},
-    [QKV] = {"qkv", 2, 3, {3 * H * K, D}, NRL_TP_COLUMN},
-    [QKV_BIAS] = {"qkv.bias", 1, 3, {3 * H * K}, NRL_TP_COLUMN},
-    [HEAD_NORM] = {"head_norm", 1, 1, {K}, NRL_TP_PARTIAL},
-    [OUT] = {"out", 2, 1, {D, H * K}, NRL_TP_ROW},
+    [TABLE] = {"table", 2, 1, {V, D}, NRL_TP_VOCAB},        [NORM] = {"norm", 1, 1, {D}, NRL_TP_NONE},
+    [QKV] = {"qkv", 2, 3, {3 * H * K, D}, NRL_TP_COLUMN},   [QKV_BIAS] = {"qkv.bias", 1, 3, {3 * H * K}, NRL_TP_COLUMN},
+    [HEAD_NORM] = {"head_norm", 1, 1, {K}, NRL_TP_PARTIAL}, [OUT] = {"out", 2, 1, {D, H *K}, NRL_TP_ROW},
     [OUT_BIAS] = {"out.bias", 1, 1, {D}, NRL_TP_NONE},
 };
 
@@ -53,10 +50,11 @@ static int64_t elements(const layers *l, const nrl_param *p, int64_t *global)
 {
     int64_t n = 0;
     for (int k = 0; k < layout_n_boxes(&p->parts[0]); k++) {
-        layout_piece box = layout_box_of(l->t->mesh, nrl_mesh_rank(l->t->mesh), &p->parts[0], k);
+        layout_shard box = layout_box_of(l->t->mesh, nrl_mesh_rank(l->t->mesh), &p->parts[0], k);
         int64_t at = 0, begin, length;
         while (layout_next(&box, &at, &begin, &length))
-            for (int64_t i = 0; i < length && n < MOST; i++) global[n++] = begin + i;
+            for (int64_t i = 0; i < length && n < MOST; i++)
+                global[n++] = begin + i;
     }
     return n;
 }
@@ -67,15 +65,17 @@ static nrl_status bind(layers *l)
         nrl_param *p = &l->params[i];
         int64_t global[MOST], n = elements(l, p, global);
         float values[MOST];
-        if (n != p->numel) return nrl_fail(NRL_ERR_BUG, "'%s' has %lld elements of %lld", p->name, (long long)n, (long long)p->numel);
-        for (int64_t k = 0; k < n; k++) values[k] = toy_value(p, global[k], 3) + 0.03125f;
+        if (n != p->numel)
+            return nrl_fail(NRL_ERR_BUG, "'%s' has %lld elements of %lld", p->name, (long long)n, (long long)p->numel);
+        for (int64_t k = 0; k < n; k++)
+            values[k] = toy_value(p, global[k], 3) + 0.03125f;
         NRL_TRY(nrl_tensor_persistent(l->ctx, NRL_DTYPE_F32, n, false, &l->work[i]));
         NRL_TRY(nrl_tensor_persistent(l->ctx, NRL_DTYPE_F32, n, true, &l->grad[i]));
         NRL_TRY(tensor_write(l->ctx, l->work[i], values));
-        nrl_param_bind(p, NRL_SLOT_WORK, l->work[i]);
-        nrl_param_bind(p, NRL_SLOT_GRAD_ACC, l->grad[i]);
+        nrl_param_bind(p, NRL_SLOT_WEIGHT, l->work[i]);
         nrl_param_bind(p, NRL_SLOT_GRAD, l->grad[i]);
-        nrl_param_set_fresh(p, true);
+        nrl_param_bind(p, NRL_SLOT_GRAD_SHARD, l->grad[i]);
+        nrl_param_set_grad_is_empty(p, true);
     }
     return NRL_OK;
 }
@@ -91,7 +91,7 @@ static void unbind(layers *l)
 static nrl_batch *new_batch(void)
 {
     nrl_batch *b = batch_new(N, N, 1);
-    b->n_blocks = 1;
+    b->n_examples = 1;
     for (int32_t i = 0; i < N; i++) {
         b->tokens[i] = (i * 7 + 3) % V;
         b->positions[i] = b->row_token[i] = i;
@@ -108,7 +108,7 @@ static nrl_status hidden_states(layers *l, nrl_tensor **hidden)
     nrl_tensor *x, *h, *qkv, *q, *k, *v;
     NRL_TRY(nrl_op_embedding(l->ctx, l->list[TABLE], &x));
     NRL_TRY(nrl_op_rms_norm(l->ctx, x, l->list[NORM], 1e-5, &h));
-    NRL_TRY(nrl_op_seam(l->ctx, NRL_SEAM_COLUMN_IN, h, &h));
+    NRL_TRY(nrl_op_tp_region(l->ctx, NRL_TP_REGION_COLUMN_IN, h, &h));
     NRL_TRY(nrl_op_linear(l->ctx, h, l->list[QKV], l->list[QKV_BIAS], &qkv));
     int64_t here = nrl_tensor_dim(qkv, -1) / 3;
     NRL_TRY(nrl_op_slice_columns(l->ctx, qkv, 0, here, &q));
@@ -117,7 +117,7 @@ static nrl_status hidden_states(layers *l, nrl_tensor **hidden)
     NRL_TRY(nrl_op_rms_norm(l->ctx, q, l->list[HEAD_NORM], 1e-5, &q));
     NRL_TRY(nrl_op_binary(l->ctx, NRL_BINARY_MUL, q, k, &q));
     NRL_TRY(nrl_op_binary(l->ctx, NRL_BINARY_ADD, q, v, &q));
-    NRL_TRY(nrl_op_linear_row(l->ctx, q, l->list[OUT], l->list[OUT_BIAS], &h));
+    NRL_TRY(nrl_op_row_parallel_linear(l->ctx, q, l->list[OUT], l->list[OUT_BIAS], &h));
     return nrl_op_binary(l->ctx, NRL_BINARY_ADD, x, h, hidden);
 }
 
@@ -154,37 +154,49 @@ static nrl_status compute_layers(layers *l)
 
 /* ---- with the strategy ---- */
 
-static nrl_status answer(void *user, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+static nrl_status answer(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x, nrl_tensor **y)
 {
     const toy *t = user;
     *y = x;
-    return t->g->table->seam ? t->g->table->seam(t->self, ctx, seam, back, x, y) : NRL_OK;
+    return t->g->table->tp_region ? t->g->table->tp_region(t->self, ctx, tp_region, back, x, y) : NRL_OK;
 }
 
 static nrl_status plan(layers *l)
 {
     toy *t = l->t;
     l->unit = (nrl_unit_uses){.name = "layers", .n_uses = N_PARAMS, .uses = l->list};
-    t->plan = (nrl_parallel_plan){.size = sizeof t->plan, .train = true, .quiet = true, .compute = NRL_DTYPE_F32,
-                                  .n_params = N_PARAMS, .n_units = 1, .params = l->list, .units = &l->unit,
-                                  .n_heads = H, .n_kv_heads = H};
+    t->plan = (nrl_parallel_plan){.size = sizeof t->plan,
+                                  .train = true,
+                                  .quiet = true,
+                                  .compute = NRL_DTYPE_F32,
+                                  .n_params = N_PARAMS,
+                                  .n_units = 1,
+                                  .params = l->list,
+                                  .units = &l->unit,
+                                  .n_heads = H,
+                                  .n_kv_heads = H};
     NRL_TRY(t->g->table->plan(t->self, &t->plan));
-    for (int i = 0; i < N_PARAMS; i++) layout_settle(t->mesh, &l->params[i]);
+    for (int i = 0; i < N_PARAMS; i++)
+        layout_settle(t->mesh, &l->params[i]);
     return NRL_OK;
 }
 
 static nrl_status walk(layers *l)
 {
     const nrl_parallel *s = l->t->g->table;
-    nrl_visit visits[] = {{.pass = NRL_PASS_FORWARD, .n_visits = 2, .n_uses = N_PARAMS, .uses = l->list},
-                          {.pass = NRL_PASS_BACKWARD, .n_visits = 2, .n_uses = N_PARAMS, .uses = l->list,
-                           .n_final = N_PARAMS, .final = l->list}};
-    if (s->enter) NRL_TRY(s->enter(l->t->self, l->ctx, visits, 0));
-    ctx_set_seams(l->ctx, answer, l->t);
+    nrl_action actions[] = {{.pass = NRL_PASS_FORWARD, .n_actions = 2, .n_uses = N_PARAMS, .uses = l->list},
+                            {.pass = NRL_PASS_BACKWARD,
+                             .n_actions = 2,
+                             .n_uses = N_PARAMS,
+                             .uses = l->list,
+                             .n_final = N_PARAMS,
+                             .final = l->list}};
+    if (s->enter) NRL_TRY(s->enter(l->t->self, l->ctx, actions, 0));
+    ctx_set_tp_regions(l->ctx, answer, l->t);
     nrl_status st = compute_layers(l);
-    ctx_set_seams(l->ctx, NULL, NULL);
+    ctx_set_tp_regions(l->ctx, NULL, NULL);
     NRL_TRY(st);
-    if (s->leave) NRL_TRY(s->leave(l->t->self, l->ctx, visits, 1));
+    if (s->leave) NRL_TRY(s->leave(l->t->self, l->ctx, actions, 1));
     return s->finish ? s->finish(l->t->self, l->ctx) : NRL_OK;
 }
 
@@ -195,7 +207,8 @@ static void compare_gradients(layers *l, layers *whole, int i)
     int64_t global[MOST], n = elements(l, &l->params[i], global);
     double mine[MOST], all[MOST];
     if (!toy_ok(l->t, nrl_tensor_fetch(l->ctx, l->grad[i], mine, n), "gradients are those of one rank")) return;
-    if (!toy_ok(l->t, nrl_tensor_fetch(l->ctx, whole->grad[i], all, whole->params[i].numel), "gradients are those of one rank"))
+    if (!toy_ok(l->t, nrl_tensor_fetch(l->ctx, whole->grad[i], all, whole->params[i].numel),
+                "gradients are those of one rank"))
         return;
     for (int64_t k = 0; k < n; k++)
         report_check(l->t->report, is_near(mine[k], all[global[k]], 1e-4, 1e-4), "gradients are those of one rank",
@@ -209,10 +222,11 @@ static void compare(layers *l, layers *whole)
         report_check(l->t->report, is_near(l->logps[i], whole->logps[i], 1e-5, 1e-5), "log-probs are those of one rank",
                      "%d ranks: row %d is %g on rank %d, expected %g", l->t->world, i, l->logps[i], l->t->rank,
                      whole->logps[i]);
-    for (int i = 0; i < N_PARAMS && !l->t->over; i++) compare_gradients(l, whole, i);
+    for (int i = 0; i < N_PARAMS && !l->t->over; i++)
+        compare_gradients(l, whole, i);
 }
 
-void parallel_seams(toy *t)
+void parallel_tp_regions(toy *t)
 {
     const nrl_parallel *s = t->g->table;
     layers mine = {.t = t}, whole = {.t = t};
@@ -225,8 +239,9 @@ void parallel_seams(toy *t)
     declare(&whole);
     if (!toy_ok(t, s->create(t->g->setup->options, t->mesh, &t->self), "an instance is created")) return;
     if (!toy_ok(t, plan(&mine), "a plan is made")) return;
-    if (toy_ok(t, bind(&mine), "slots are as large as the layout says") && toy_ok(t, bind(&whole), "the backend computes") &&
-        toy_ok(t, compute_layers(&whole), "the backend computes") && toy_ok(t, walk(&mine), "seams are answered"))
+    if (toy_ok(t, bind(&mine), "slots are as large as the layout says") &&
+        toy_ok(t, bind(&whole), "the backend computes") && toy_ok(t, compute_layers(&whole), "the backend computes") &&
+        toy_ok(t, walk(&mine), "tp_regions are answered"))
         compare(&mine, &whole);
     if (s->unbind) s->unbind(t->self, t->compute.ctx);
     unbind(&mine);

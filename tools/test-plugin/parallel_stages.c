@@ -1,6 +1,6 @@
 /*
  * parallel_stages.c - what a strategy with stages promises beside the rest: stages of units in a row that hold what
- * their units use, and orders of visits that all stages together can walk to their end. Orders of all ranks are
+ * their units use, and orders of actions that all stages together can walk to their end. Orders of all ranks are
  * compared on each, as data: nothing is sent.
  */
 #include "parallel.h"
@@ -26,14 +26,16 @@ bool toy_check_stages(toy *t)
 {
     const int32_t *stages = t->plan.stages;
     bool sound = stages && stages[0] == 0 && stages[TOY_UNITS - 1] == t->world - 1;
-    for (int u = 1; sound && u < TOY_UNITS; u++) sound = stages[u] - stages[u - 1] == 0 || stages[u] - stages[u - 1] == 1;
+    for (int u = 1; sound && u < TOY_UNITS; u++)
+        sound = stages[u] - stages[u - 1] == 0 || stages[u] - stages[u - 1] == 1;
     if (!report_check(t->report, sound, RULE_STAGES, "%d stages of %d units", t->world, TOY_UNITS))
         return !(t->over = true);
     for (int u = 0; u < TOY_UNITS; u++)
         for (int32_t k = 0; k < t->units[u].n_uses; k++)
             sound = report_check(t->report, layout_is_held(t->mesh, stages[u], t->units[u].uses[k]), RULE_HELD,
                                  "unit '%s' of stage %d uses '%s', which is not there", t->units[u].name, stages[u],
-                                 nrl_param_name(t->units[u].uses[k])) && sound;
+                                 nrl_param_name(t->units[u].uses[k])) &&
+                    sound;
     t->over = t->over || !sound;
     return sound;
 }
@@ -42,27 +44,31 @@ bool toy_check_stages(toy *t)
 
 typedef struct {
     int32_t n;
-    nrl_visit visits[MOST_VISITS];
+    nrl_action actions[MOST_VISITS];
 } order;
 
 /* Each unit of the stage once forward, rising, then once backward, falling, for each micro-batch. */
-static bool check_order(toy *t, int32_t n_micro, const order *o)
+static bool check_order(toy *t, int32_t n_micro_batches, const order *o)
 {
     int32_t first = 0, end, at[TOY_MICRO] = {0};
-    while (t->plan.stages[first] != t->rank) first++;
-    for (end = first; end < TOY_UNITS && t->plan.stages[end] == t->rank;) end++;
+    while (t->plan.stages[first] != t->rank)
+        first++;
+    for (end = first; end < TOY_UNITS && t->plan.stages[end] == t->rank;)
+        end++;
     int32_t units = end - first;
-    bool sound = o->n == 2 * units * n_micro;
+    bool sound = o->n == 2 * units * n_micro_batches;
     for (int32_t i = 0; sound && i < o->n; i++) {
-        const nrl_visit *v = &o->visits[i];
-        sound = v->micro >= 0 && v->micro < n_micro && v->unit >= first && v->unit < end &&
+        const nrl_action *v = &o->actions[i];
+        sound = v->micro_batch >= 0 && v->micro_batch < n_micro_batches && v->unit >= first && v->unit < end &&
                 (v->pass == NRL_PASS_FORWARD || v->pass == NRL_PASS_BACKWARD);
         if (!sound) break;
         bool forward = v->pass == NRL_PASS_FORWARD;
-        sound = at[v->micro]++ == (forward ? v->unit - first : 2 * units - 1 - (v->unit - first));
-        if (forward && v->unit == TOY_UNITS - 1) sound = sound && i + 1 < o->n && v[1].unit == v->unit && v[1].micro == v->micro;
+        sound = at[v->micro_batch]++ == (forward ? v->unit - first : 2 * units - 1 - (v->unit - first));
+        if (forward && v->unit == TOY_UNITS - 1)
+            sound = sound && i + 1 < o->n && v[1].unit == v->unit && v[1].micro_batch == v->micro_batch;
     }
-    if (!report_check(t->report, sound, RULE_ORDER, "stage %d of %d, %d micro-batches", t->rank, t->world, n_micro))
+    if (!report_check(t->report, sound, RULE_ORDER, "stage %d of %d, %d micro-batches", t->rank, t->world,
+                      n_micro_batches))
         return !(t->over = true);
     return true;
 }
@@ -73,11 +79,11 @@ typedef struct {
     bool there[2][TOY_UNITS][TOY_MICRO]; /* pass, unit */
 } progress;
 
-/* What a visit reads was given. */
-static bool can_go(const progress *p, const nrl_visit *v)
+/* What a action reads was given. */
+static bool can_go(const progress *p, const nrl_action *v)
 {
-    if (v->pass == NRL_PASS_FORWARD) return v->unit == 0 || p->there[0][v->unit - 1][v->micro];
-    return v->unit == TOY_UNITS - 1 || p->there[1][v->unit + 1][v->micro];
+    if (v->pass == NRL_PASS_FORWARD) return v->unit == 0 || p->there[0][v->unit - 1][v->micro_batch];
+    return v->unit == TOY_UNITS - 1 || p->there[1][v->unit + 1][v->micro_batch];
 }
 
 static bool execute(const order *all, int32_t world)
@@ -88,45 +94,50 @@ static bool execute(const order *all, int32_t world)
     while (moved) {
         moved = false;
         for (int32_t s = 0; s < world; s++)
-            while (next[s] < all[s].n && can_go(&p, &all[s].visits[next[s]])) {
-                const nrl_visit *v = &all[s].visits[next[s]++];
-                p.there[v->pass == NRL_PASS_BACKWARD][v->unit][v->micro] = true;
+            while (next[s] < all[s].n && can_go(&p, &all[s].actions[next[s]])) {
+                const nrl_action *v = &all[s].actions[next[s]++];
+                p.there[v->pass == NRL_PASS_BACKWARD][v->unit][v->micro_batch] = true;
                 moved = true;
             }
     }
-    for (int32_t s = 0; s < world; s++) ended = ended && next[s] == all[s].n;
+    for (int32_t s = 0; s < world; s++)
+        ended = ended && next[s] == all[s].n;
     return ended;
 }
 
 /* Micro-batches of one pass in the order in which a stage has them. */
-static void list_micro(const order *o, uint32_t pass, int32_t *list)
+static void list_micro_batch(const order *o, uint32_t pass, int32_t *list)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < o->n; i++)
-        if (o->visits[i].pass == pass && (n == 0 || list[n - 1] != o->visits[i].micro)) list[n++] = o->visits[i].micro;
+        if (o->actions[i].pass == pass && (n == 0 || list[n - 1] != o->actions[i].micro_batch))
+            list[n++] = o->actions[i].micro_batch;
 }
 
-static bool neighbours_agree(const order *all, int32_t world, int32_t n_micro)
+static bool neighbours_agree(const order *all, int32_t world, int32_t n_micro_batches)
 {
     int32_t first[MOST_VISITS] = {0}, other[MOST_VISITS] = {0};
     for (uint32_t pass = NRL_PASS_FORWARD; pass <= NRL_PASS_BACKWARD; pass++) {
         if (pass == NRL_PASS_RECOMPUTE) continue;
-        list_micro(&all[0], pass, first);
+        list_micro_batch(&all[0], pass, first);
         for (int32_t s = 1; s < world; s++) {
-            list_micro(&all[s], pass, other);
-            if (memcmp(first, other, (size_t)n_micro * sizeof *first)) return false;
+            list_micro_batch(&all[s], pass, other);
+            if (memcmp(first, other, (size_t)n_micro_batches * sizeof *first)) return false;
         }
     }
     return true;
 }
 
-static bool check_together(toy *t, int32_t n_micro, const order *own)
+static bool check_together(toy *t, int32_t n_micro_batches, const order *own)
 {
     order all[PARALLEL_RANKS];
     if (!toy_ok(t, mesh_exchange(t->mesh, "orders", own, sizeof *own, all), RULE_END)) return false;
-    bool good = report_check(t->report, execute(all, t->world), RULE_END, "%d stages, %d micro-batches", t->world, n_micro);
-    good = report_check(t->report, neighbours_agree(all, t->world, n_micro), "stages take micro-batches in one order",
-                        "%d stages, %d micro-batches", t->world, n_micro) && good;
+    bool good = report_check(t->report, execute(all, t->world), RULE_END, "%d stages, %d micro-batches", t->world,
+                             n_micro_batches);
+    good = report_check(t->report, neighbours_agree(all, t->world, n_micro_batches),
+                        "stages take micro-batches in one order", "%d stages, %d micro-batches", t->world,
+                        n_micro_batches) &&
+           good;
     t->over = t->over || !good;
     return good;
 }
@@ -137,8 +148,8 @@ static void mark_final(toy *t)
 {
     bool seen[TOY_PARAMS] = {false};
     memset(t->n_final, 0, sizeof t->n_final);
-    for (int32_t i = t->n_visits - 1; i >= 0; i--) {
-        nrl_visit *v = &t->visits[i];
+    for (int32_t i = t->n_actions - 1; i >= 0; i--) {
+        nrl_action *v = &t->actions[i];
         if (v->pass != NRL_PASS_BACKWARD) continue;
         nrl_param **list = t->final[v->unit];
         int32_t n = 0;
@@ -153,23 +164,24 @@ static void mark_final(toy *t)
     }
 }
 
-bool toy_schedule_stage(toy *t, int32_t n_micro, bool train)
+bool toy_schedule_stage(toy *t, int32_t n_micro_batches, bool train)
 {
     order own = {0};
     int64_t n = 0;
-    if (!toy_ok(t, t->g->table->schedule(t->self, n_micro, own.visits, &n), "schedule succeeds")) return false;
+    if (!toy_ok(t, t->g->table->schedule(t->self, n_micro_batches, own.actions, &n), "schedule succeeds")) return false;
     own.n = (int32_t)n;
-    if (!check_order(t, n_micro, &own) || !check_together(t, n_micro, &own)) return false;
-    t->n_visits = 0;
+    if (!check_order(t, n_micro_batches, &own) || !check_together(t, n_micro_batches, &own)) return false;
+    t->n_actions = 0;
     for (int32_t i = 0; i < own.n; i++) {
-        nrl_visit v = own.visits[i];
+        nrl_action v = own.actions[i];
         if (!train && v.pass != NRL_PASS_FORWARD) continue;
         v.instance = t->plan.instance;
         v.n_uses = t->units[v.unit].n_uses;
         v.uses = t->units[v.unit].uses;
-        t->visits[t->n_visits++] = v;
+        t->actions[t->n_actions++] = v;
     }
-    for (int32_t i = 0; i < t->n_visits; i++) t->visits[i].n_visits = t->n_visits;
+    for (int32_t i = 0; i < t->n_actions; i++)
+        t->actions[i].n_actions = t->n_actions;
     if (train) mark_final(t);
     return true;
 }

@@ -16,9 +16,9 @@ typedef struct {
 enum { TOK = 0, NORM0, QKV, NORM1, UP, SCALAR, NORM2, FROZEN, EXTRA, ORPHAN, BIAS };
 
 static const toy_shape shapes[TOY_PARAMS] = {
-    [TOK] = {"tok", 23, 6, false},    [NORM0] = {"norm0", 6, 0, false},  [QKV] = {"qkv", 14, 6, false},
-    [NORM1] = {"norm1", 6, 0, false}, [UP] = {"up", 9, 6, false},        [SCALAR] = {"scalar", 1, 0, false},
-    [NORM2] = {"norm2", 6, 0, false}, [FROZEN] = {"frozen", 5, 3, true}, [EXTRA] = {"extra", 7, 0, false},
+    [TOK] = {"tok", 23, 6, false},      [NORM0] = {"norm0", 6, 0, false},  [QKV] = {"qkv", 14, 6, false},
+    [NORM1] = {"norm1", 6, 0, false},   [UP] = {"up", 9, 6, false},        [SCALAR] = {"scalar", 1, 0, false},
+    [NORM2] = {"norm2", 6, 0, false},   [FROZEN] = {"frozen", 5, 3, true}, [EXTRA] = {"extra", 7, 0, false},
     [ORPHAN] = {"orphan", 3, 5, false}, [BIAS] = {"bias", 3, 0, false},
 };
 
@@ -85,7 +85,7 @@ bool toy_open(toy *t, const toy_kind *kind)
                                   .quiet = true,
                                   .compute = kind->work,
                                   .n_states = kind->train ? 1 : 0,
-                                  .reach = kind->reach,
+                                  .granularity = kind->granularity,
                                   .n_params = TOY_PARAMS,
                                   .n_units = TOY_UNITS,
                                   .params = t->list,
@@ -97,8 +97,8 @@ bool toy_open(toy *t, const toy_kind *kind)
     if (!compute_open(&t->compute, t->g->setup, t->report)) return !(t->over = true);
     if (!toy_ok(t, s->create(t->g->setup->options, t->mesh, &t->self), "an instance is created")) return false;
     nrl_status st = s->plan(t->self, &t->plan);
-    /* A strategy of flat cuts may refuse an optimizer of matrices. */
-    if (st == NRL_ERR_CONFIG && kind->reach == NRL_OPTIMIZER_MATRIX) return !(t->over = true);
+    /* A strategy of flat placements may refuse an optimizer of matrices. */
+    if (st == NRL_ERR_CONFIG && kind->granularity == NRL_OPTIMIZER_MATRIX) return !(t->over = true);
     return toy_ok(t, st, "a plan is made");
 }
 
@@ -108,11 +108,13 @@ int64_t toy_local(const toy *t, int32_t rank, const nrl_param *p, int64_t *globa
 {
     int64_t n = 0, before = 0;
     for (int k = 0; k < p->n_parts; k++) {
-        layout_piece piece = layout_piece_of(t->mesh, rank, &p->parts[k], 0);
+        layout_shard piece = layout_shard_of(t->mesh, rank, &p->parts[k], 0);
         int64_t at = 0, begin, length, numel = 1;
         while (layout_next(&piece, &at, &begin, &length))
-            for (int64_t i = 0; i < length && n < TOY_LARGEST; i++) global[n++] = before + begin + i;
-        for (int d = 0; d < piece.n_dims; d++) numel *= piece.dims[d];
+            for (int64_t i = 0; i < length && n < TOY_LARGEST; i++)
+                global[n++] = before + begin + i;
+        for (int d = 0; d < piece.n_dims; d++)
+            numel *= piece.dims[d];
         before += numel;
     }
     return n;
@@ -137,10 +139,10 @@ static nrl_status bind_trained(toy *t, nrl_param *p)
 {
     int64_t local = layout_local_numel(t->mesh, p);
     bool whole = layout_is_whole(t->mesh, p);
-    if (!t->plan.reduces_grads) NRL_TRY(bind_empty(t, p, NRL_SLOT_GRAD_ACC, NRL_DTYPE_F32, p->numel));
-    if (whole) bind_alias(p, NRL_SLOT_GRAD, NRL_SLOT_GRAD_ACC);
-    if (whole && t->dtype == NRL_DTYPE_F32) bind_alias(p, NRL_SLOT_MASTER, NRL_SLOT_WORK);
-    NRL_TRY(bind_empty(t, p, NRL_SLOT_GRAD, NRL_DTYPE_F32, local));
+    if (!t->plan.reduces_grads) NRL_TRY(bind_empty(t, p, NRL_SLOT_GRAD, NRL_DTYPE_F32, p->numel));
+    if (whole) bind_alias(p, NRL_SLOT_GRAD_SHARD, NRL_SLOT_GRAD);
+    if (whole && t->dtype == NRL_DTYPE_F32) bind_alias(p, NRL_SLOT_MASTER, NRL_SLOT_WEIGHT);
+    NRL_TRY(bind_empty(t, p, NRL_SLOT_GRAD_SHARD, NRL_DTYPE_F32, local));
     NRL_TRY(bind_empty(t, p, NRL_SLOT_MASTER, NRL_DTYPE_F32, local));
     return bind_empty(t, p, NRL_SLOT_STATE0, NRL_DTYPE_F32, local);
 }
@@ -150,9 +152,9 @@ static nrl_status bind_rest(toy *t)
     for (int i = 0; i < TOY_PARAMS; i++) {
         nrl_param *p = &t->params[i];
         if (!toy_is_held(t, p)) continue;
-        if (!t->plan.gathers_work) NRL_TRY(bind_empty(t, p, NRL_SLOT_WORK, (nrl_dtype)t->dtype, p->numel));
+        if (!t->plan.gathers_weights) NRL_TRY(bind_empty(t, p, NRL_SLOT_WEIGHT, (nrl_dtype)t->dtype, p->numel));
         if (p->trained) NRL_TRY(bind_trained(t, p));
-        nrl_param_set_fresh(p, p->trained);
+        nrl_param_set_grad_is_empty(p, p->trained);
     }
     return NRL_OK;
 }
@@ -185,13 +187,14 @@ static bool is_own(const toy *t, const nrl_tensor *x)
 static void unbind_all(toy *t)
 {
     for (int i = 0; i < TOY_PARAMS; i++)
-        for (int slot = NRL_SLOT_WORK; slot < NRL_SLOT_COUNT; slot++) {
+        for (int slot = NRL_SLOT_WEIGHT; slot < NRL_SLOT_COUNT; slot++) {
             const nrl_tensor *x = t->params[i].slots[slot];
             report_check(t->report, !x || is_own(t, x), "unbind gives every slot back", "slot %d of '%s' is bound",
                          slot, t->params[i].name);
             nrl_param_bind(&t->params[i], (nrl_slot)slot, NULL);
         }
-    for (int i = 0; i < t->n_made; i++) nrl_tensor_free(t->compute.ctx, t->made[i]);
+    for (int i = 0; i < t->n_made; i++)
+        nrl_tensor_free(t->compute.ctx, t->made[i]);
     t->n_made = 0;
 }
 
@@ -200,8 +203,8 @@ static void drop_aliases(toy *t)
 {
     for (int i = 0; i < TOY_PARAMS; i++) {
         nrl_param *p = &t->params[i];
-        if (p->slots[NRL_SLOT_GRAD] == p->slots[NRL_SLOT_GRAD_ACC]) nrl_param_bind(p, NRL_SLOT_GRAD, NULL);
-        if (p->slots[NRL_SLOT_MASTER] == p->slots[NRL_SLOT_WORK]) nrl_param_bind(p, NRL_SLOT_MASTER, NULL);
+        if (p->slots[NRL_SLOT_GRAD_SHARD] == p->slots[NRL_SLOT_GRAD]) nrl_param_bind(p, NRL_SLOT_GRAD_SHARD, NULL);
+        if (p->slots[NRL_SLOT_MASTER] == p->slots[NRL_SLOT_WEIGHT]) nrl_param_bind(p, NRL_SLOT_MASTER, NULL);
     }
 }
 
@@ -217,7 +220,8 @@ void toy_close(toy *t)
     }
     if (t->self) s->destroy(t->self);
     if (t->compute.ctx) compute_close(&t->compute);
-    for (int u = 0; u < TOY_UNITS; u++) free((void *)(uintptr_t)t->units[u].uses);
+    for (int u = 0; u < TOY_UNITS; u++)
+        free((void *)(uintptr_t)t->units[u].uses);
 }
 
 /* ---- values ---- */
@@ -234,23 +238,26 @@ static nrl_status write_values(toy *t, nrl_param *p, nrl_tensor *to, int64_t ver
     float values[TOY_LARGEST];
     nrl_tensor *made;
     if (n == p->numel)
-        for (int64_t i = 0; i < n; i++) global[i] = i;
+        for (int64_t i = 0; i < n; i++)
+            global[i] = i;
     else if (toy_local(t, t->rank, p, global) != n)
         return nrl_fail(NRL_ERR_BUG, "'%s' is bound to %lld elements, its layout says %lld", p->name, (long long)n,
                         (long long)layout_local_numel(t->mesh, p));
-    for (int64_t i = 0; i < n; i++) values[i] = toy_value(p, global[i], version);
+    for (int64_t i = 0; i < n; i++)
+        values[i] = toy_value(p, global[i], version);
     NRL_TRY(nrl_tensor_from_host(t->compute.ctx, NRL_DTYPE_F32, 1, &n, values, &made));
     return nrl_tensor_copy(t->compute.ctx, made, to);
 }
 
 static nrl_status load_param(toy *t, nrl_param *p, bool update)
 {
-    nrl_tensor *master = p->slots[NRL_SLOT_MASTER], *work = p->slots[NRL_SLOT_WORK];
+    nrl_tensor *master = p->slots[NRL_SLOT_MASTER], *work = p->slots[NRL_SLOT_WEIGHT];
     nrl_tensor *exact = master ? master : work;
     if (!exact || (update && !p->trained)) return NRL_OK;
     NRL_TRY(write_values(t, p, exact, t->version));
-    /* As optimizers do, and loading where nobody sees to it on the axis data: a whole WORK of another dtype. */
-    bool rounds = (update || t->g->staged) && work && work != exact && nrl_tensor_numel(work) == nrl_tensor_numel(exact);
+    /* As optimizers do, and loading where nobody sees to it on the axis data: a whole WEIGHT of another dtype. */
+    bool rounds =
+        (update || t->g->staged) && work && work != exact && nrl_tensor_numel(work) == nrl_tensor_numel(exact);
     return rounds ? nrl_master_round(t->compute.ctx, exact, work) : NRL_OK;
 }
 

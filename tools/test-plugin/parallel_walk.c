@@ -1,18 +1,18 @@
 /*
- * parallel_walk.c - a step of the toy: visits with made-up gradients, as core/run walks them. What must
- * hold is checked where it must hold: WORK at each enter, gradients after finish.
+ * parallel_walk.c - a step of the toy: actions with made-up gradients, as core/run walks them. What must
+ * hold is checked where it must hold: WEIGHT at each enter, gradients after finish.
  */
 #include "parallel.h"
 #include <string.h>
 
-#define RULE_WORK "WORK is whole and current inside a visit"
+#define RULE_WORK "WEIGHT is whole and current inside a action"
 #define RULE_GRAD "gradients are the sum over ranks"
 
 bool toy_ok(toy *t, nrl_status st, const char *rule)
 {
     if (t->over) return false;
-    t->over = !report_check(t->report, st == NRL_OK, rule, "rank %d of %d: status %d: %s", t->rank, t->world,
-                            (int)st, st == NRL_OK ? "" : nrl_error_text());
+    t->over = !report_check(t->report, st == NRL_OK, rule, "rank %d of %d: status %d: %s", t->rank, t->world, (int)st,
+                            st == NRL_OK ? "" : nrl_error_text());
     return !t->over;
 }
 
@@ -29,10 +29,10 @@ static bool gives(const nrl_param *p, int32_t rank)
     return strcmp(p->name, "scalar") || rank == 0;
 }
 
-/* What one visit adds. */
-static double piece(const nrl_param *p, int64_t i, int64_t step, int32_t rank, int32_t micro, int32_t unit)
+/* What one action adds. */
+static double piece(const nrl_param *p, int64_t i, int64_t step, int32_t rank, int32_t micro_batch, int32_t unit)
 {
-    uint64_t h = (uint64_t)(p->index * 131 + i * 17 + step * 29 + rank * 11 + micro * 5 + unit) * 2654435761u;
+    uint64_t h = (uint64_t)(p->index * 131 + i * 17 + step * 29 + rank * 11 + micro_batch * 5 + unit) * 2654435761u;
     return (double)(h >> 7 & 7) - 3;
 }
 
@@ -48,7 +48,8 @@ static double gradient_of_rank(const toy *t, const nrl_param *p, int64_t i, cons
     double sum = 0;
     if (is_empty(t, rank, c) || !gives(p, rank)) return 0;
     for (int u = 0; u < TOY_UNITS; u++)
-        for (int32_t m = 0; unit_has(t, u, p) && m < c->n_micro; m++) sum += piece(p, i, c->step, rank, m, u);
+        for (int32_t m = 0; unit_has(t, u, p) && m < c->n_micro_batches; m++)
+            sum += piece(p, i, c->step, rank, m, u);
     return sum;
 }
 
@@ -62,44 +63,44 @@ static double expected(const toy *t, const nrl_param *p, int64_t i, const toy_co
 {
     double sum = 0;
     if (t->plan.local_steps || t->g->staged) return gradient_of_rank(t, p, i, c, batches_of(t));
-    for (int32_t r = 0; r < t->world; r++) sum += gradient_of_rank(t, p, i, c, r);
+    for (int32_t r = 0; r < t->world; r++)
+        sum += gradient_of_rank(t, p, i, c, r);
     return sum;
 }
 
-static nrl_status add_gradient(toy *t, nrl_param *p, const nrl_visit *v, const toy_course *c)
+static nrl_status add_gradient(toy *t, nrl_param *p, const nrl_action *v, const toy_course *c)
 {
-    nrl_tensor *acc = p->slots[NRL_SLOT_GRAD_ACC];
+    nrl_tensor *acc = p->slots[NRL_SLOT_GRAD];
     double old[TOY_LARGEST] = {0};
     float sum[TOY_LARGEST];
     if (!acc || nrl_tensor_numel(acc) != p->numel || nrl_tensor_dtype(acc) != NRL_DTYPE_F32)
-        return nrl_fail(NRL_ERR_PLUGIN, "GRAD_ACC of '%s' is not bound whole and f32 in the backward of unit '%s'",
-                        p->name, t->units[v->unit].name);
-    if (!p->fresh) NRL_TRY(nrl_tensor_fetch(t->compute.ctx, acc, old, p->numel));
+        return nrl_fail(NRL_ERR_PLUGIN, "GRAD of '%s' is not bound whole and f32 in the backward of unit '%s'", p->name,
+                        t->units[v->unit].name);
+    if (!p->grad_is_empty) NRL_TRY(nrl_tensor_fetch(t->compute.ctx, acc, old, p->numel));
     for (int64_t i = 0; i < p->numel; i++)
-        sum[i] = (float)(old[i] + piece(p, i, c->step, batches_of(t), v->micro, v->unit));
-    p->fresh = false;
+        sum[i] = (float)(old[i] + piece(p, i, c->step, batches_of(t), v->micro_batch, v->unit));
+    p->grad_is_empty = false;
     return tensor_write(t->compute.ctx, acc, sum);
 }
 
-static bool backward(toy *t, const nrl_visit *v, const toy_course *c)
+static bool backward(toy *t, const nrl_action *v, const toy_course *c)
 {
     nrl_status st = NRL_OK;
     for (int32_t k = 0; k < v->n_uses && st == NRL_OK && !is_empty(t, t->rank, c); k++)
         if (gives(v->uses[k], batches_of(t))) st = add_gradient(t, v->uses[k], v, c);
-    return toy_ok(t, st, "GRAD_ACC is there in a backward visit");
+    return toy_ok(t, st, "GRAD is there in a backward action");
 }
 
-/* ---- WORK ---- */
+/* ---- WEIGHT ---- */
 
-static bool check_work(toy *t, const nrl_visit *v, const nrl_param *p)
+static bool check_work(toy *t, const nrl_action *v, const nrl_param *p)
 {
-    const nrl_tensor *work = p->slots[NRL_SLOT_WORK];
+    const nrl_tensor *work = p->slots[NRL_SLOT_WEIGHT];
     double values[TOY_LARGEST];
-    if (!report_check(t->report,
-                      work && nrl_tensor_numel(work) == p->numel && (uint32_t)nrl_tensor_dtype(work) == t->dtype,
-                      RULE_WORK, "unit '%s': '%s' has %lld elements of %s", t->units[v->unit].name, p->name,
-                      work ? (long long)nrl_tensor_numel(work) : 0LL,
-                      work ? nrl_dtype_name(nrl_tensor_dtype(work)) : "nothing"))
+    if (!report_check(
+            t->report, work && nrl_tensor_numel(work) == p->numel && (uint32_t)nrl_tensor_dtype(work) == t->dtype,
+            RULE_WORK, "unit '%s': '%s' has %lld elements of %s", t->units[v->unit].name, p->name,
+            work ? (long long)nrl_tensor_numel(work) : 0LL, work ? nrl_dtype_name(nrl_tensor_dtype(work)) : "nothing"))
         return !(t->over = true);
     if (!toy_ok(t, nrl_tensor_fetch(t->compute.ctx, work, values, p->numel), RULE_WORK)) return false;
     for (int64_t i = 0; i < p->numel; i++) {
@@ -114,15 +115,15 @@ static bool check_work(toy *t, const nrl_visit *v, const nrl_param *p)
 
 /* ---- the walk ---- */
 
-static void push(toy *t, nrl_pass pass, int32_t unit, int32_t micro, bool last)
+static void push(toy *t, nrl_pass pass, int32_t unit, int32_t micro_batch, bool last)
 {
-    nrl_visit *v = &t->visits[t->n_visits++];
-    *v = (nrl_visit){.pass = pass,
-                     .instance = t->plan.instance,
-                     .unit = unit,
-                     .micro = micro,
-                     .n_uses = t->units[unit].n_uses,
-                     .uses = t->units[unit].uses};
+    nrl_action *v = &t->actions[t->n_actions++];
+    *v = (nrl_action){.pass = pass,
+                      .instance = t->plan.instance,
+                      .unit = unit,
+                      .micro_batch = micro_batch,
+                      .n_uses = t->units[unit].n_uses,
+                      .uses = t->units[unit].uses};
     if (!last) return;
     v->final = t->final[unit];
     v->n_final = t->n_final[unit];
@@ -130,34 +131,38 @@ static void push(toy *t, nrl_pass pass, int32_t unit, int32_t micro, bool last)
 
 static void schedule(toy *t, const toy_course *c, bool train)
 {
-    t->n_visits = 0;
-    for (int32_t m = 0; m < c->n_micro; m++) {
-        for (int32_t u = 0; u < TOY_UNITS; u++) push(t, NRL_PASS_FORWARD, u, m, false);
+    t->n_actions = 0;
+    for (int32_t m = 0; m < c->n_micro_batches; m++) {
+        for (int32_t u = 0; u < TOY_UNITS; u++)
+            push(t, NRL_PASS_FORWARD, u, m, false);
         for (int32_t u = TOY_UNITS - 1; u >= 0 && train; u--) {
             if (c->recompute && u == 1) push(t, NRL_PASS_RECOMPUTE, u, m, false);
-            push(t, NRL_PASS_BACKWARD, u, m, m == c->n_micro - 1);
+            push(t, NRL_PASS_BACKWARD, u, m, m == c->n_micro_batches - 1);
         }
     }
-    for (int32_t i = 0; i < t->n_visits; i++) t->visits[i].n_visits = t->n_visits;
+    for (int32_t i = 0; i < t->n_actions; i++)
+        t->actions[i].n_actions = t->n_actions;
 }
 
-static bool visit(toy *t, int32_t i, const toy_course *c)
+static bool action(toy *t, int32_t i, const toy_course *c)
 {
     const nrl_parallel *s = t->g->table;
-    const nrl_visit *v = &t->visits[i];
-    if (s->enter && !toy_ok(t, s->enter(t->self, t->compute.ctx, t->visits, i), "enter succeeds")) return false;
+    const nrl_action *v = &t->actions[i];
+    if (s->enter && !toy_ok(t, s->enter(t->self, t->compute.ctx, t->actions, i), "enter succeeds")) return false;
     for (int32_t k = 0; k < v->n_uses; k++)
         if (!check_work(t, v, v->uses[k])) return false;
     if (v->pass == NRL_PASS_BACKWARD && !backward(t, v, c)) return false;
-    return !s->leave || toy_ok(t, s->leave(t->self, t->compute.ctx, t->visits, i), "leave succeeds");
+    return !s->leave || toy_ok(t, s->leave(t->self, t->compute.ctx, t->actions, i), "leave succeeds");
 }
 
 static bool walk(toy *t, const toy_course *c, bool train)
 {
-    if (!t->g->staged) schedule(t, c, train);
-    else if (!toy_schedule_stage(t, c->n_micro, train)) return false;
-    for (int32_t i = 0; i < t->n_visits; i++)
-        if (!visit(t, i, c)) return false;
+    if (!t->g->staged)
+        schedule(t, c, train);
+    else if (!toy_schedule_stage(t, c->n_micro_batches, train))
+        return false;
+    for (int32_t i = 0; i < t->n_actions; i++)
+        if (!action(t, i, c)) return false;
     return true;
 }
 
@@ -166,10 +171,10 @@ static nrl_status fill_fresh(toy *t)
 {
     for (int i = 0; i < TOY_PARAMS; i++) {
         nrl_param *p = &t->params[i];
-        nrl_tensor *acc = p->slots[NRL_SLOT_GRAD_ACC];
-        if (!p->fresh || !acc) continue;
+        nrl_tensor *acc = p->slots[NRL_SLOT_GRAD];
+        if (!p->grad_is_empty || !acc) continue;
         NRL_TRY(nrl_tensor_fill(t->compute.ctx, acc, 0));
-        p->fresh = false;
+        p->grad_is_empty = false;
     }
     return NRL_OK;
 }
@@ -177,23 +182,23 @@ static nrl_status fill_fresh(toy *t)
 static bool check_gradient(toy *t, const nrl_param *p, const toy_course *c)
 {
     int64_t global[TOY_LARGEST], n = toy_local(t, t->rank, p, global);
-    const nrl_tensor *grad = p->slots[NRL_SLOT_GRAD];
+    const nrl_tensor *grad = p->slots[NRL_SLOT_GRAD_SHARD];
     double values[TOY_LARGEST];
-    const char *rule = c->empty_rank          ? "an empty micro-batch adds nothing"
+    const char *rule = c->empty_rank ? "an empty micro-batch adds nothing"
                        : !strcmp(p->name, "extra") || !strcmp(p->name, "orphan")
                            ? "a parameter that nothing reached has gradient zero"
                            : RULE_GRAD;
     if (!n) return true;
-    if (!report_check(t->report, grad && nrl_tensor_numel(grad) == n, "GRAD is bound as the layout says",
-                      "'%s' has %lld elements, expected %lld", p->name,
-                      grad ? (long long)nrl_tensor_numel(grad) : 0LL, (long long)n))
+    if (!report_check(t->report, grad && nrl_tensor_numel(grad) == n, "GRAD_SHARD is bound as the layout says",
+                      "'%s' has %lld elements, expected %lld", p->name, grad ? (long long)nrl_tensor_numel(grad) : 0LL,
+                      (long long)n))
         return !(t->over = true);
     if (!toy_ok(t, nrl_tensor_fetch(t->compute.ctx, grad, values, n), rule)) return false;
     for (int64_t i = 0; i < n; i++) {
         double want = expected(t, p, global[i], c);
         report_check(t->report, is_near(values[i], want, 1e-6, 1e-6), rule,
                      "%d ranks, step %lld, %d micro-batches: element %lld of '%s' is %g, expected %g", t->world,
-                     (long long)c->step, c->n_micro, (long long)global[i], p->name, values[i], want);
+                     (long long)c->step, c->n_micro_batches, (long long)global[i], p->name, values[i], want);
     }
     return true;
 }
@@ -201,7 +206,8 @@ static bool check_gradient(toy *t, const nrl_param *p, const toy_course *c)
 bool toy_step(toy *t, const toy_course *c)
 {
     const nrl_parallel *s = t->g->table;
-    for (int i = 0; i < TOY_PARAMS; i++) nrl_param_set_fresh(&t->params[i], t->params[i].trained);
+    for (int i = 0; i < TOY_PARAMS; i++)
+        nrl_param_set_grad_is_empty(&t->params[i], t->params[i].trained);
     if (!walk(t, c, true) || !toy_ok(t, fill_fresh(t), RULE_GRAD)) return false;
     if (s->finish && !toy_ok(t, s->finish(t->self, t->compute.ctx), "finish succeeds")) return false;
     for (int i = 0; i < TOY_PARAMS; i++)
@@ -211,5 +217,5 @@ bool toy_step(toy *t, const toy_course *c)
 
 bool toy_forward(toy *t)
 {
-    return walk(t, &(toy_course){.n_micro = 1}, false);
+    return walk(t, &(toy_course){.n_micro_batches = 1}, false);
 }

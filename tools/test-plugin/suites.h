@@ -15,7 +15,7 @@
     /* opens it as configured, and again with `threads` 1, 2 and 3 where it has that option */                         \
     ROW(BACKEND, backend, SUITE_NEEDS_NOTHING)                                                                         \
     ROW(LOGGER, logger, SUITE_NEEDS_NOTHING)                                                                           \
-    ROW(FRONTEND, frontend, SUITE_NEEDS_NOTHING)                                                                           \
+    ROW(FRONTEND, frontend, SUITE_NEEDS_NOTHING)                                                                       \
     /* several ranks as threads of this process, joined through a store on loopback */                                 \
     ROW(COLLECTIVE, collective, SUITE_NEEDS_NOTHING)                                                                   \
     /* 1 to 4 ranks as threads */                                                                                      \

@@ -18,10 +18,13 @@ static nrl_status read_arguments(int argc, char **argv, tokenizer_verb *a)
     const struct {
         const char *flag;
         const char **value;
-    } values[] = {{"--tokenizer", &a->tokenizer},   {"--out", &a->out},
-                  {"--pattern", &a->pattern},       {"--plugin", &a->plugin},
-                        {"--special", &a->special},
-                  {"--vocab-size", &a->vocab_size}, {"--min-frequency", &a->min_frequency}};
+    } values[] = {{"--tokenizer", &a->tokenizer},
+                  {"--out", &a->out},
+                  {"--pattern", &a->pattern},
+                  {"--plugin", &a->plugin},
+                  {"--special", &a->special},
+                  {"--vocab-size", &a->vocab_size},
+                  {"--min-frequency", &a->min_frequency}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         NRL_TRY(cli_take_value(&argc, argv, values[i].flag, values[i].value));
     a->jsonl = cli_take_flag(&argc, argv, "--jsonl");
@@ -83,8 +86,8 @@ static nrl_status encode_line(work *w, const cli_lines *s)
 static nrl_status push_id(work *w, const cli_lines *s, int64_t id)
 {
     if (id < 0 || id >= w->tok->info.vocab_size)
-        return nrl_fail(NRL_ERR_DATA, "%s:%zu: token id %lld, expected 0 to %d", s->name, s->number,
-                        (long long)id, w->tok->info.vocab_size - 1);
+        return nrl_fail(NRL_ERR_DATA, "%s:%zu: token id %lld, expected 0 to %d", s->name, s->number, (long long)id,
+                        w->tok->info.vocab_size - 1);
     nrl_token_ids_push(&w->ids, (int32_t)id, 0);
     return NRL_OK;
 }
@@ -101,8 +104,8 @@ static nrl_status read_ids_line(work *w, const cli_lines *s)
         errno = 0;
         long long id = strtoll(p, &stop, 10);
         if (stop == p || errno)
-            return nrl_fail(NRL_ERR_DATA, "%s:%zu:%zu: expected token ids with spaces between",
-                            s->name, s->number, (size_t)(p - s->line.text) + 1);
+            return nrl_fail(NRL_ERR_DATA, "%s:%zu:%zu: expected token ids with spaces between", s->name, s->number,
+                            (size_t)(p - s->line.text) + 1);
         NRL_TRY(push_id(w, s, id));
         p = stop;
     }
@@ -116,8 +119,7 @@ static nrl_status read_ids_row(work *w, const cli_lines *s)
     for (size_t i = 0; i < nrl_node_size(list); i++) {
         const nrl_node *id = nrl_node_at(list, i);
         if (nrl_node_kind(id) != NRL_NODE_INT)
-            return nrl_fail(NRL_ERR_DATA, "%s:%zu: ids[%zu]: expected a whole number", s->name,
-                            s->number, i);
+            return nrl_fail(NRL_ERR_DATA, "%s:%zu: ids[%zu]: expected a whole number", s->name, s->number, i);
         NRL_TRY(push_id(w, s, nrl_node_int(id, -1)));
     }
     return NRL_OK;
@@ -129,10 +131,9 @@ static nrl_status decode_line(work *w, const cli_lines *s)
     NRL_TRY(w->a->jsonl ? read_ids_row(w, s) : read_ids_line(w, s));
     char *text;
     size_t size;
-    nrl_status st =
-        tokenizer_decode(w->tok, w->ids.ids, w->ids.n, w->a->skip_special, &text, &size);
+    nrl_status st = tokenizer_decode(w->tok, w->ids.ids, w->ids.n, w->a->skip_special, &text, &size);
     if (st != NRL_OK) {
-        nrl_note("%s:%zu", s->name, s->number);
+        nrl_add_context("%s:%zu", s->name, s->number);
         return st;
     }
     if (w->a->jsonl) {
@@ -151,8 +152,7 @@ static nrl_status decode_line(work *w, const cli_lines *s)
 
 /* ---- the verbs ---- */
 
-static nrl_status each_line(work *w, const char *file,
-                            nrl_status (*line)(work *, const cli_lines *))
+static nrl_status each_line(work *w, const char *file, nrl_status (*line)(work *, const cli_lines *))
 {
     cli_lines s;
     bool more = true;
@@ -171,8 +171,7 @@ static nrl_status each_line(work *w, const char *file,
 
 static nrl_status run_lines(const tokenizer_verb *a, nrl_status (*line)(work *, const cli_lines *))
 {
-    if (!a->tokenizer)
-        return nrl_fail(NRL_ERR_CONFIG, "--tokenizer: expected a tokenizer's file or folder");
+    if (!a->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "--tokenizer: expected a tokenizer's file or folder");
     work w = {.a = a};
     arena memory = {0};
     plugin_host *host = cli_plugin_host(&memory, NULL, 0);
@@ -184,8 +183,7 @@ static nrl_status run_lines(const tokenizer_verb *a, nrl_status (*line)(work *, 
         st = each_line(&w, a->files[i], line);
     if (st == NRL_OK) st = cli_flush(&w.out, true);
     size_t dropped = tokenizer_scratch_dropped(w.scratch);
-    if (dropped)
-        nrl_warn("%zu characters have no token in %s and were left out", dropped, a->tokenizer);
+    if (dropped) nrl_warn("%zu characters have no token in %s and were skipped", dropped, a->tokenizer);
     buffer_free(&w.out);
     arena_free(&w.memory);
     nrl_token_ids_free(&w.ids);

@@ -40,8 +40,7 @@ nrl_status cli_lines_next(cli_lines *s, bool *more)
     }
     funlockfile(s->file);
     buffer_add(&s->line, piece, n);
-    if (ferror(s->file))
-        return nrl_fail(NRL_ERR_IO, "%s cannot be read: %s", s->name, strerror(errno));
+    if (ferror(s->file)) return nrl_fail(NRL_ERR_IO, "%s cannot be read: %s", s->name, strerror(errno));
     if (s->line.size > CLI_MAX_LINE)
         return nrl_fail(NRL_ERR_DATA,
                         "%s:%zu: a line of more than %d bytes, expected less\n  use "
@@ -63,8 +62,7 @@ nrl_status cli_flush(buffer *out, bool all)
 }
 
 /* The member of a row {"text": ...} or {"ids": ...}. */
-nrl_status cli_row_member(const cli_lines *s, arena *a, const char *key, nrl_node_type type,
-                          const nrl_node **out)
+nrl_status cli_row_member(const cli_lines *s, arena *a, const char *key, nrl_node_type type, const nrl_node **out)
 {
     nrl_node *row;
     const char *place = arena_printf(a, "%s:%zu", s->name, s->number);

@@ -1,6 +1,6 @@
 /*
  * tokenizer_train.c - `nrl tokenizer train`: counts the words of files, learns, saves. A plain file
- * is one text, read in pieces; with --jsonl each row is a text of its own.
+ * is one text, read in shards; with --jsonl each row is a text of its own.
  */
 #include "tokenizer_verb.h"
 #include "base/inputs.h"
@@ -14,8 +14,7 @@ static nrl_status whole_number(const char *text, const char *name, int64_t *out)
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
-    if (!*text || *end || errno)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s', expected a whole number", name, text);
+    if (!*text || *end || errno) return nrl_fail(NRL_ERR_CONFIG, "%s: '%s', expected a whole number", name, text);
     *out = v;
     return NRL_OK;
 }
@@ -32,7 +31,7 @@ static size_t safe_cut(const char *text, size_t size)
     return i > 1 ? i - 1 : size;
 }
 
-/* A plain text is counted whole, in pieces of bounded size. */
+/* A plain text is counted whole, in shards of bounded size. */
 static nrl_status count_file(tokenizer_trainer *t, cli_lines *s)
 {
     char *text = mem_alloc(CLI_MAX_LINE);
@@ -46,8 +45,7 @@ static nrl_status count_file(tokenizer_trainer *t, cli_lines *s)
         memmove(text, text + cut, n - cut);
         n -= cut;
     }
-    if (st == NRL_OK && ferror(s->file))
-        st = nrl_fail(NRL_ERR_IO, "%s cannot be read: %s", s->name, strerror(errno));
+    if (st == NRL_OK && ferror(s->file)) st = nrl_fail(NRL_ERR_IO, "%s cannot be read: %s", s->name, strerror(errno));
     if (st == NRL_OK && n) st = tokenizer_trainer_add(t, text, n);
     free(text);
     return st;
@@ -63,8 +61,7 @@ static nrl_status count_rows(tokenizer_trainer *t, cli_lines *s)
         st = cli_lines_next(s, &more);
         if (st != NRL_OK || !more) break;
         st = cli_row_member(s, &memory, "text", NRL_NODE_STRING, &text);
-        if (st == NRL_OK)
-            st = tokenizer_trainer_add(t, nrl_node_string(text, ""), nrl_node_string_size(text));
+        if (st == NRL_OK) st = tokenizer_trainer_add(t, nrl_node_string(text, ""), nrl_node_string_size(text));
         arena_reset(&memory);
     }
     arena_free(&memory);
@@ -87,8 +84,7 @@ static nrl_status count_files(const tokenizer_verb *a, tokenizer_trainer *t)
 static const char **split_list(char *list, size_t *n)
 {
     const char **parts = mem_alloc((strlen(list) + 1) * sizeof *parts);
-    for (char *save = NULL, *part = strtok_r(list, ",", &save); part;
-         part = strtok_r(NULL, ",", &save))
+    for (char *save = NULL, *part = strtok_r(list, ",", &save); part; part = strtok_r(NULL, ",", &save))
         parts[(*n)++] = part;
     return parts;
 }
@@ -101,14 +97,12 @@ static nrl_status may_write(void *texts, const char *path)
 
 nrl_status cli_tokenizer_train(const tokenizer_verb *a)
 {
-    if (!a->vocab_size || !a->out)
-        return nrl_fail(NRL_ERR_CONFIG, "tokenizer train: expected --vocab-size and --out");
+    if (!a->vocab_size || !a->out) return nrl_fail(NRL_ERR_CONFIG, "tokenizer train: expected --vocab-size and --out");
     inputs texts = {0};
-    nrl_train_tokenizer o = {.size = sizeof o, .pattern = a->pattern, .overwrite = a->overwrite,
-                             .may_write = may_write, .user = &texts};
+    nrl_train_tokenizer o = {
+        .size = sizeof o, .pattern = a->pattern, .overwrite = a->overwrite, .may_write = may_write, .user = &texts};
     NRL_TRY(whole_number(a->vocab_size, "--vocab-size", &o.vocab_size));
-    if (a->min_frequency)
-        NRL_TRY(whole_number(a->min_frequency, "--min-frequency", &o.min_frequency));
+    if (a->min_frequency) NRL_TRY(whole_number(a->min_frequency, "--min-frequency", &o.min_frequency));
     char *list = mem_strdup(a->special ? a->special : "<|endoftext|>");
     const char **special = split_list(list, &o.n_special);
     o.special = special;
@@ -116,15 +110,16 @@ nrl_status cli_tokenizer_train(const tokenizer_verb *a)
     int64_t n = 0;
     arena memory = {0};
     plugin_host *host = cli_plugin_host(&memory, NULL, 0);
-    for (int i = 0; i < a->n_files; i++) inputs_add(&texts, "a text", a->files[i]);
+    for (int i = 0; i < a->n_files; i++)
+        inputs_add(&texts, "a text", a->files[i]);
     nrl_status st = tokenizer_trainer_create(host, a->plugin, &o, &t);
     if (st == NRL_OK) st = count_files(a, t);
     if (st == NRL_OK) st = tokenizer_trainer_save(t, a->out, &n);
     if (st == NRL_OK) {
         printf("%s: %lld tokens\n", a->out, (long long)n);
         if (n < o.vocab_size)
-            nrl_warn("%lld tokens of the %lld asked for: no pair is left that occurs often enough",
-                     (long long)n, (long long)o.vocab_size);
+            nrl_warn("%lld tokens of the %lld asked for: no pair is left that occurs often enough", (long long)n,
+                     (long long)o.vocab_size);
     }
     tokenizer_trainer_destroy(t);
     plugin_host_destroy(host);

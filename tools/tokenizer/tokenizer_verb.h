@@ -32,8 +32,7 @@ void cli_lines_close(cli_lines *s);
 
 /* The member `key` of the line, a row {"text": ...} or {"ids": ...}; NRL_ERR_DATA where it has none
  * of that type. */
-nrl_status cli_row_member(const cli_lines *s, arena *a, const char *key, nrl_node_type type,
-                          const nrl_node **out);
+nrl_status cli_row_member(const cli_lines *s, arena *a, const char *key, nrl_node_type type, const nrl_node **out);
 
 /* Writes `out` to standard output and empties it, once it has grown or when `all` is asked for. */
 nrl_status cli_flush(buffer *out, bool all);

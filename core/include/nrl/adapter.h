@@ -21,10 +21,10 @@ enum { NRL_ADAPTER_MAX_PARAMS = 4 };
 /* A linear weight that may carry an adapter; sizes of the whole, whatever lies on this rank. */
 typedef struct {
     uint32_t size;
-    uint32_t tp;         /* nrl_tp: how tensor parallelism divides it */
+    uint32_t tp; /* nrl_tp: how tensor parallelism divides it */
     const char *module;
     int64_t outputs, inputs;
-    int32_t groups;      /* of nrl_part; 1 = none */
+    int32_t groups; /* of nrl_part; 1 = none */
     int32_t reserved;
 } nrl_adapter_target;
 
@@ -35,9 +35,10 @@ typedef struct nrl_adapter_site nrl_adapter_site;
 NRL_API nrl_param *nrl_adapter_param(const nrl_adapter_site *site, int32_t i);
 /* y = x with each element 0 at probability p, else divided by 1 - p, in training; ranks that hold other columns of the
  * same x drop other elements. [step] */
-NRL_API nrl_status nrl_adapter_dropout(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, double p, nrl_tensor **y);
-/* y [R, outputs] = x W^T + bias, and where u [R, r] is not NULL + scale u b^T with b [outputs, r], in one operation: the
- * sum is never a tensor of its own. Once in each forward. [step] */
+NRL_API nrl_status nrl_adapter_dropout(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, double p,
+                                       nrl_tensor **y);
+/* y [R, outputs] = x W^T + bias, and where u [R, r] is not NULL + scale u b^T with b [outputs, r], in one operation:
+ * the sum is never a tensor of its own. Once in each forward. [step] */
 NRL_API nrl_status nrl_adapter_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, nrl_tensor *u,
                                        nrl_param *b, double scale, nrl_tensor **y);
 
@@ -55,8 +56,8 @@ typedef struct {
                           nrl_tensor **y);
     /* [main] elements [begin, begin + n) of W, row by row, become those of the merged weight; values: each parameter
      * whole, in the order of declare */
-    void (*merge)(void *self, int32_t module, const nrl_adapter_target *target, const float *const *values, int64_t begin,
-                  int64_t n, float *w);
+    void (*merge)(void *self, int32_t module, const nrl_adapter_target *target, const float *const *values,
+                  int64_t begin, int64_t n, float *w);
     bool (*random)(const void *self); /* [main] forward draws random numbers; NULL: it does not */
 } nrl_adapter;
 

@@ -42,14 +42,13 @@ typedef struct {
 NRL_STATIC_ASSERT(sizeof(nrl_metric) == 24, "plugins lay rows of nrl_metric out as an array");
 
 /* Saves and restores named tensors and scalars with the run; see `state`. */
-typedef struct nrl_visitor nrl_visitor;
-NRL_API nrl_status nrl_visit_f64(nrl_visitor *v, const char *name, double *values, int64_t n);
-NRL_API nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int64_t n);
+typedef struct nrl_state_io nrl_state_io;
+NRL_API nrl_status nrl_state_io_f64(nrl_state_io *v, const char *name, double *values, int64_t n);
+NRL_API nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *values, int64_t n);
 /* A tensor of this rank only, such as the error feedback of a compression. A restart with the same number of
  * ranks restores it bit for bit. With another number of ranks, or if none was saved, *found is false and t is
  * unchanged. */
-NRL_API nrl_status nrl_visit_tensor(nrl_visitor *v, nrl_ctx *ctx, const char *name, nrl_tensor *t,
-                                    bool *found);
+NRL_API nrl_status nrl_state_io_tensor(nrl_state_io *v, nrl_ctx *ctx, const char *name, nrl_tensor *t, bool *found);
 
 typedef struct {
     nrl_plugin plugin;
@@ -59,11 +58,11 @@ typedef struct {
     uint32_t n_terms;          /* 1 .. NRL_MAX_TERMS */
     /* The loss is a sum over target positions, so the core may call it on parts of a batch. The head then
      * computes its backward for each chunk of logits without storing it. */
-    bool separable;
+    bool tokenwise;
     /* What one example is: 0 = one sample, 1 = a chosen/rejected pair, 2 = a sample with the column "label" [S]
-     * (1 = desirable answer, 0 = undesirable), from rows with a true/false label. With kind 2 and "mismatched" in
+     * (1 = desirable answer, 0 = undesirable), from rows with a true/false label. With kind 2 and "kl_pairs" in
      * `needs`, side 1 of an example is its prompt with the answer of the next row of the file (TRL's KL data). */
-    uint32_t block_kind;
+    uint32_t example_kind;
     /* [main] optional; if NULL, self is the filled options struct */
     nrl_status (*create)(const void *options, void **self);
     void (*destroy)(void *self); /* [main] required if create is set */
@@ -74,13 +73,13 @@ typedef struct {
     nrl_status (*loss)(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums);
     /* [step] optional: called after the update with the step's global sums and weights */
     nrl_status (*step_end)(void *self, const double *sums, const double *weights);
-    /* [main] optional: passes each value that must survive a restart to nrl_visit_*; called to save and to load */
-    nrl_status (*state)(void *self, nrl_visitor *visitor);
-    /* [main] optional: replaces `needs` if the columns depend on options. Words besides columns: "prompt_rows" =
-     * prompt tokens are target positions of weight 0; "mismatched", see block_kind. */
+    /* [main] optional: passes each value that must survive a restart to nrl_action_*; called to save and to load */
+    nrl_status (*state)(void *self, nrl_state_io *state_io);
+    /* [main] optional: replaces `needs` if the columns depend on options. Words besides columns: "prompt_targets" =
+     * prompt tokens are target positions of weight 0; "kl_pairs", see example_kind. */
     const char *const *(*instance_needs)(void *self);
     /* [main] optional: the loss while the policy equals the reference (ln 2 for sigmoid); NaN = unknown */
-    double (*start_loss)(void *self);
+    double (*initial_loss)(void *self);
     /* [main] optional: the number K of consecutive examples of the global batch that this loss couples (aot sorts
      * K pairs). Each group of K stays in one micro-batch, in order: examples K i .. K i + K - 1 of every micro-batch
      * form a group; the last group of the global batch may be smaller. NULL: 1. */

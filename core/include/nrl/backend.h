@@ -8,7 +8,7 @@
  *
  * Legend: R rows, C columns, N tokens, P target positions, D width, H heads, G kv heads, K head width,
  * V vocabulary, S segments. An nrl_mat whose data is NULL is an absent operand.
- * `fresh` beside an accumulated output: true overwrites the output, false adds to it.
+ * `overwrite` beside an accumulated output: true overwrites the output, false adds to it.
  * Every operation is queued on `stream` and is deterministic (but see `relax`). Results do not depend on
  * the number of threads unless stated otherwise. Sums of f32 columns are formed in f32 or wider. [step]
  */
@@ -23,41 +23,88 @@ extern "C" {
 typedef struct nrl_stream nrl_stream; /* defined by the backend; NULL on the CPU */
 typedef struct nrl_event nrl_event;
 
-typedef struct { uint32_t size; nrl_mat y; double value; } nrl_fill_args;
+typedef struct {
+    uint32_t size;
+    nrl_mat y;
+    double value;
+} nrl_fill_args;
 /* y = alpha x (+ y), converting dtypes; transpose reads x [C,R]. */
-typedef struct { uint32_t size; bool transpose, accumulate; nrl_mat x, y; double alpha; } nrl_copy_args;
-typedef struct { uint32_t size, op; nrl_mat x, y; double alpha, beta; } nrl_unary_args;
+typedef struct {
+    uint32_t size;
+    bool transpose, accumulate;
+    nrl_mat x, y;
+    double alpha;
+} nrl_copy_args;
+typedef struct {
+    uint32_t size, op;
+    nrl_mat x, y;
+    double alpha, beta;
+} nrl_unary_args;
 /* dx = f'(x) dy. x is absent if the derivative follows from y (EXP, SQRT, RECIPROCAL, SIGMOID, TANH);
  * otherwise y is absent. */
-typedef struct { uint32_t size, op; nrl_mat x, y, dy, dx; double alpha, beta; } nrl_unary_grad_args;
+typedef struct {
+    uint32_t size, op;
+    nrl_mat x, y, dy, dx;
+    double alpha, beta;
+} nrl_unary_grad_args;
 /* b's rows and cols may each be 1 (broadcast over a). */
-typedef struct { uint32_t size, op; nrl_mat a, b, y; } nrl_binary_args;
+typedef struct {
+    uint32_t size, op;
+    nrl_mat a, b, y;
+} nrl_binary_args;
 /* da, db of y's shape (the core reduces broadcasts); either may be absent. */
-typedef struct { uint32_t size, op; nrl_mat a, b, dy, da, db; } nrl_binary_grad_args;
-typedef struct { uint32_t size, reserved; nrl_mat mask, a, b, y; } nrl_where_args;
+typedef struct {
+    uint32_t size, op;
+    nrl_mat a, b, dy, da, db;
+} nrl_binary_grad_args;
+typedef struct {
+    uint32_t size, reserved;
+    nrl_mat mask, a, b, y;
+} nrl_where_args;
 
 typedef enum { NRL_AXIS_NONE = 0, NRL_AXIS_ALL, NRL_AXIS_ROWS, NRL_AXIS_COLUMNS } nrl_axis;
 typedef enum { NRL_REDUCTION_NONE = 0, NRL_REDUCTION_SUM, NRL_REDUCTION_MAX, NRL_REDUCTION_LOG_SUM_EXP } nrl_reduction;
 /* axis: the dimension that is reduced. ALL: y is 1x1; ROWS: y is 1xC; COLUMNS: y is Rx1 (any layout of R values). */
-typedef struct { uint32_t size, op, axis; bool fresh; nrl_mat x, y; } nrl_reduce_args;
+typedef struct {
+    uint32_t size, op, axis;
+    bool overwrite;
+    nrl_mat x, y;
+} nrl_reduce_args;
 /* y = softmax or log_softmax over columns; backward: dx from y and dy. */
-typedef struct { uint32_t size; bool log; nrl_mat x, y; } nrl_softmax_args;
-typedef struct { uint32_t size; bool log; nrl_mat y, dy, dx; } nrl_softmax_grad_args;
+typedef struct {
+    uint32_t size;
+    bool log;
+    nrl_mat x, y;
+} nrl_softmax_args;
+typedef struct {
+    uint32_t size;
+    bool log;
+    nrl_mat y, dy, dx;
+} nrl_softmax_grad_args;
 
-/* c = alpha op(a) op(b) + (fresh ? 0 : c) + bias; bias [cols of c] is optional. If `weight_key` is not 0, b
+/* c = alpha op(a) op(b) + (overwrite ? 0 : c) + bias; bias [cols of c] is optional. If `weight_key` is not 0, b
  * is the weight of that parameter and version, and the backend may cache a packed copy of it. */
 typedef struct {
     uint32_t size;
-    bool transpose_a, transpose_b, fresh;
+    bool transpose_a, transpose_b, overwrite;
     nrl_mat a, b, c, bias;
     double alpha;
     uint64_t weight_key, weight_version;
 } nrl_gemm_args;
 
 /* index: i32 [R] on the device; -1 reads as zero. */
-typedef struct { uint32_t size, reserved; nrl_mat x, y; const int32_t *index; } nrl_gather_args;
-/* dx[index[i]] += dy[i] in ascending i; `fresh` clears dx first. */
-typedef struct { uint32_t size; bool fresh; nrl_mat dy, dx; const int32_t *index; } nrl_scatter_args;
+typedef struct {
+    uint32_t size, reserved;
+    nrl_mat x, y;
+    const int32_t *index;
+} nrl_gather_args;
+/* dx[index[i]] += dy[i] in ascending i; `overwrite` clears dx first. */
+typedef struct {
+    uint32_t size;
+    bool overwrite;
+    nrl_mat dy, dx;
+    const int32_t *index;
+} nrl_scatter_args;
 
 /* sum = x + residual if there is a residual (otherwise sum may be absent), y = norm(sum). rms: bias and mean
  * are absent. rstd and mean are f32, one per normalized row. Each row of x is normalized in groups of
@@ -72,7 +119,7 @@ typedef struct {
  * accumulated unless fresh_*; absent if not needed. */
 typedef struct {
     uint32_t size;
-    bool rms, fresh_weight, fresh_bias;
+    bool rms, overwrite_weight, overwrite_bias;
     nrl_mat x, weight, mean, rstd, dy, dsum, dx, dweight, dbias;
 } nrl_norm_grad_args;
 
@@ -104,8 +151,14 @@ typedef struct {
 } nrl_attention_grad_args;
 
 /* y = act(gate) * up; act: NRL_UNARY_SILU or NRL_UNARY_GELU_TANH. */
-typedef struct { uint32_t size, act; nrl_mat gate, up, y; } nrl_glu_args;
-typedef struct { uint32_t size, act; nrl_mat gate, up, dy, dgate, dup; } nrl_glu_grad_args;
+typedef struct {
+    uint32_t size, act;
+    nrl_mat gate, up, y;
+} nrl_glu_args;
+typedef struct {
+    uint32_t size, act;
+    nrl_mat gate, up, dy, dgate, dup;
+} nrl_glu_grad_args;
 
 /* One chunk of the head. Applies soft cap and temperature to logits [R,V] f32 in place, then computes
  * logp[i] = logits[i][target[i]] - lse[i], lse[i], entropy[i], log_sum_p2[i] = log sum_v p_v^2, and argmax[i]
@@ -123,26 +176,35 @@ typedef struct {
 typedef struct {
     uint32_t size, reserved;
     nrl_mat logits, dlogits; /* logits after cap and temperature, as head left them */
-    const int32_t *target; /* -1: no gradient of logp; -2: without the one-hot term */
+    const int32_t *target;   /* -1: no gradient of logp; -2: without the one-hot term */
     double soft_cap, inverse_temperature;
-    const float *lse, *entropy; /* of the whole vocabulary */
+    const float *lse, *entropy;    /* of the whole vocabulary */
     const float *dlogp, *dentropy; /* NULL = zero */
 } nrl_head_grad_args;
 
-/* AdamW on n elements, see optimizer.h. work is absent if master is WORK itself; a bf16 work is rounded as in
+/* AdamW on n elements, see optimizer.h. work is absent if master is WEIGHT itself; a bf16 work is rounded as in
  * split16. If low is present, master is absent and encoded in work and low (split16 of param.h); the result
  * is bitwise that of an f32 master. grad: f32 or bf16. */
 typedef struct {
     uint32_t size, reserved;
     nrl_mat master, grad, m, v, work;
     double lr, grad_scale, beta1, beta2, eps, weight_decay, correction1, correction2; /* 1 - b^t */
-    nrl_mat low; /* u16 */
+    nrl_mat low;                                                                      /* u16 */
 } nrl_adamw_args;
 /* split16 of param.h: computes high (bf16) and low (u16; absent if only the rounded value is needed) from wide
  * (f32), or, with `join`, wide from both. */
-typedef struct { uint32_t size; bool join; nrl_mat wide, high, low; } nrl_split16_args;
+typedef struct {
+    uint32_t size;
+    bool join;
+    nrl_mat wide, high, low;
+} nrl_split16_args;
 /* *out (device double, one) += sum of x^2 in double; x f32 or bf16. */
-typedef struct { uint32_t size; bool fresh; nrl_mat x; double *out; } nrl_square_sum_args;
+typedef struct {
+    uint32_t size;
+    bool overwrite;
+    nrl_mat x;
+    double *out;
+} nrl_square_sum_args;
 /* y = x keep / (1-p) with keep from counter-based random numbers of key and, for element (r,c), of
  * (rows ? rows[r] : r) C + c modulo 2^64. */
 typedef struct {
@@ -186,12 +248,7 @@ typedef struct {
 } nrl_ops;
 #undef NRL_OP_MEMBER
 
-typedef enum {
-    NRL_COPY_NONE = 0,
-    NRL_COPY_TO_DEVICE,
-    NRL_COPY_TO_HOST,
-    NRL_COPY_ON_DEVICE
-} nrl_copy_direction;
+typedef enum { NRL_COPY_NONE = 0, NRL_COPY_TO_DEVICE, NRL_COPY_TO_HOST, NRL_COPY_ON_DEVICE } nrl_copy_direction;
 
 typedef struct {
     uint32_t size;
@@ -205,7 +262,7 @@ typedef struct {
     bool native_bf16;     /* bf16 matrix products are faster than f32 ones */
     bool host_memory;     /* device pointers can be read by the host */
     bool has_f16;         /* operations take f16 where they take bf16; false: train.precision has no fp16 */
-} nrl_device_facts;
+} nrl_device_info;
 
 /* Memory of this machine within the limits of its control groups (containers, Slurm), in bytes: the total, and
  * what can be allocated without swapping or being killed. -1 if unknown. [any] */
@@ -218,8 +275,8 @@ typedef struct {
     nrl_status (*probe)(void);
     /* index: the rank's among those of its node; a CPU is the same device for all. [main] */
     nrl_status (*open)(const void *options, int32_t index, void **self);
-    void (*close)(void *self);                                          /* [main] */
-    nrl_status (*facts)(void *self, nrl_device_facts *fill);            /* [main] */
+    void (*close)(void *self);                             /* [main] */
+    nrl_status (*info)(void *self, nrl_device_info *fill); /* [main] */
 
     /* 64-byte aligned. NRL_ERR_MEMORY; the text says how much was requested and how much is free. [step] */
     nrl_status (*alloc)(void *self, size_t bytes, void **out);
@@ -229,8 +286,7 @@ typedef struct {
     void (*free_host)(void *self, void *memory);
     /* Queued on stream. Memory of alloc_host must stay valid until the copy is complete. Other host memory has
      * been read or written when the call returns; reading it does not wait for the queue. */
-    nrl_status (*copy)(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes,
-                       uint32_t direction);
+    nrl_status (*copy)(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes, uint32_t direction);
 
     /* Streams and events. NULL: every call is complete when it returns. */
     nrl_status (*stream_create)(void *self, nrl_stream **out);

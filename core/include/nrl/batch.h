@@ -26,20 +26,20 @@ extern "C" {
 typedef struct nrl_batch nrl_batch;
 
 NRL_API int64_t nrl_batch_n_tokens(const nrl_batch *b);
-NRL_API int64_t nrl_batch_n_rows(const nrl_batch *b);     /* P */
+NRL_API int64_t nrl_batch_n_targets(const nrl_batch *b);  /* P */
 NRL_API int64_t nrl_batch_n_segments(const nrl_batch *b); /* S, without shared prompts */
-NRL_API int64_t nrl_batch_n_blocks(const nrl_batch *b);   /* B */
+NRL_API int64_t nrl_batch_n_examples(const nrl_batch *b); /* B */
 
-NRL_API const int32_t *nrl_batch_tokens(const nrl_batch *b);        /* [N] */
-NRL_API const int32_t *nrl_batch_cu_seqlens(const nrl_batch *b);    /* [S+1] */
-NRL_API const int32_t *nrl_batch_row_target(const nrl_batch *b);    /* [P] token id */
-NRL_API const int32_t *nrl_batch_row_segment(const nrl_batch *b);   /* [P] ascending */
-NRL_API const float *nrl_batch_row_weight(const nrl_batch *b);      /* [P] */
-NRL_API const int32_t *nrl_batch_segment_block(const nrl_batch *b); /* [S] ascending */
-NRL_API const int32_t *nrl_batch_segment_side(const nrl_batch *b);  /* [S] 0, or 1 = rejected */
+NRL_API const int32_t *nrl_batch_tokens(const nrl_batch *b);          /* [N] */
+NRL_API const int32_t *nrl_batch_cu_seqlens(const nrl_batch *b);      /* [S+1] */
+NRL_API const int32_t *nrl_batch_target_ids(const nrl_batch *b);      /* [P] token id */
+NRL_API const int32_t *nrl_batch_target_segments(const nrl_batch *b); /* [P] ascending */
+NRL_API const float *nrl_batch_target_weights(const nrl_batch *b);    /* [P] */
+NRL_API const int32_t *nrl_batch_segment_example(const nrl_batch *b); /* [S] ascending */
+NRL_API const int32_t *nrl_batch_segment_side(const nrl_batch *b);    /* [S] 0, or 1 = rejected */
 
 /* Counts from which an algorithm computes its loss weights: "answer_tokens" (sum of the targets' weights),
- * "prompt_tokens" (targets of weight 0), "sequences" (segments with a trained target), "pairs", "blocks",
+ * "prompt_tokens" (targets of weight 0), "sequences" (segments with a trained target), "pairs", "examples",
  * "desirable" (examples whose "label" is not 0), "tokens" (of whole sequences; a shared prompt counts once
  * for each of its sequences). NaN for any other word. [any] */
 NRL_API double nrl_batch_count(const nrl_batch *b, const char *what);
@@ -47,8 +47,7 @@ NRL_API double nrl_batch_count(const nrl_batch *b, const char *what);
 /* Returns a column by name: "logps" [P] f32 (log p(target | prefix), recorded on the tape), "weights" [P]
  * f32, "ref_logps" [P], "entropy" [P], or a key of data.extra [S]. The batch owns the tensor.
  * NRL_ERR_CONFIG if `needs` does not list this column; the message lists the available ones. */
-NRL_API nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name,
-                                    nrl_tensor **column);
+NRL_API nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, nrl_tensor **column);
 
 #ifdef __cplusplus
 }

@@ -25,21 +25,21 @@ extern "C" {
 
 typedef struct nrl_checkpoint nrl_checkpoint;
 
-/* Opens the checkpoint `path`, or the newest complete one of the run `path`: checks the manifest, the sizes of all files
- * and their indices; the data's hashes are checked when it is read. With `public_key` (a file, NULL = any) also that
- * the checkpoint is signed by that key; each part is then checked against the signature as it is read. */
+/* Opens the checkpoint `path`, or the newest complete one of the run `path`: checks the manifest, the sizes of all
+ * files and their indices; the data's hashes are checked when it is read. With `public_key` (a file, NULL = any) also
+ * that the checkpoint is signed by that key; each part is then checked against the signature as it is read. */
 NRL_API nrl_status nrl_checkpoint_open(const char *path, const char *public_key, nrl_checkpoint **out);
 NRL_API void nrl_checkpoint_close(nrl_checkpoint *c); /* NULL is fine */
 
 typedef struct {
     uint32_t size;
-    int32_t world;    /* ranks that wrote it */
+    int32_t world; /* ranks that wrote it */
     const char *dir;
     int64_t step;
-    int64_t bytes;    /* of all files */
+    int64_t bytes; /* of all files */
     int64_t n_tensors;
-    double metric;    /* what keep_best compares: smaller is better; NaN = none */
-    bool is_signed;   /* by whomever; by the key where nrl_checkpoint_open got one */
+    double metric;  /* what keep_best compares: smaller is better; NaN = none */
+    bool is_signed; /* by whomever; by the key where nrl_checkpoint_open got one */
 } nrl_checkpoint_info;
 NRL_API void nrl_checkpoint_info_fill(const nrl_checkpoint *c, nrl_checkpoint_info *fill);
 
@@ -51,10 +51,10 @@ NRL_API const nrl_node *nrl_checkpoint_node(const nrl_checkpoint *c, const char 
 
 typedef struct {
     uint32_t size;
-    uint32_t dtype;   /* nrl_dtype */
-    const char *name; /* as in Hugging Face checkpoints */
-    const char *slot; /* "weight", or an optimizer's state, "exp_avg" */
-    int32_t n_dims, n_pieces; /* n_pieces: how many ranks' files hold it */
+    uint32_t dtype;           /* nrl_dtype */
+    const char *name;         /* as in Hugging Face checkpoints */
+    const char *slot;         /* "weight", or an optimizer's state, "exp_avg" */
+    int32_t n_dims, n_shards; /* n_shards: how many ranks' files hold it */
     int64_t dims[NRL_MAX_DIMS];
     int64_t bytes, stored_bytes; /* as numbers; on disk */
 } nrl_checkpoint_tensor;
@@ -65,8 +65,8 @@ NRL_API int64_t nrl_checkpoint_find(const nrl_checkpoint *c, const char *name, c
  * them is read. */
 NRL_API nrl_status nrl_checkpoint_read(nrl_checkpoint *c, int64_t i, int64_t begin, int64_t end, void *to);
 
-/* Reads everything, and checks that the saved trees make sense. `damaged` (NULL = the first damage is the error) is told
- * of each part that is not whole. With `threads` >= 1 that decode. */
+/* Reads everything, and checks that the saved trees make sense. `damaged` (NULL = the first damage is the error) is
+ * called of each part that is not whole. With `threads` >= 1 that decode. */
 NRL_API nrl_status nrl_checkpoint_verify(nrl_checkpoint *c, int threads, void (*damaged)(void *user, const char *text),
                                          void *user);
 
@@ -76,13 +76,14 @@ NRL_API nrl_status nrl_checkpoint_verify(nrl_checkpoint *c, int threads, void (*
  * nrl_checkpoint_list_free. */
 NRL_API nrl_status nrl_checkpoint_list(const char *out, char ***dirs, size_t *n);
 NRL_API void nrl_checkpoint_list_free(char **dirs, size_t n);
-/* Keeps the `keep` newest complete ones (0 = all) and besides them the `keep_best` with the smallest metric; removes the
- * rest and what interrupted saves left. NRL_ERR_CONFIG while a run writes there. */
+/* Keeps the `keep` newest complete ones (0 = all) and besides them the `keep_best` with the smallest metric; removes
+ * the rest and what interrupted saves left. NRL_ERR_CONFIG while a run writes there. */
 NRL_API nrl_status nrl_checkpoint_prune(const char *out, int64_t keep, int64_t keep_best);
 
 /* ---- keys ---- */
 
-/* Makes a key to sign with: the files `path` (secret, for checkpoint.sign) and `path`.pub, which must not be there yet. */
+/* Makes a key to sign with: the files `path` (secret, for checkpoint.sign) and `path`.pub, which must not be there yet.
+ */
 NRL_API nrl_status nrl_checkpoint_make_keys(const char *path);
 
 #ifdef __cplusplus

@@ -21,8 +21,7 @@ typedef struct nrl_request nrl_request; /* defined by the collective */
 /* Sets a key. A key may be set once; the effect of a second set depends on the store. [any] */
 NRL_API nrl_status nrl_store_set(nrl_store *s, const char *key, const void *value, size_t size);
 /* Waits until the key is set. NRL_ERR_PEER after timeout_s. *value is malloc'd; the caller frees it. [any] */
-NRL_API nrl_status nrl_store_get(nrl_store *s, const char *key, double timeout_s, void **value,
-                                 size_t *size);
+NRL_API nrl_status nrl_store_get(nrl_store *s, const char *key, double timeout_s, void **value, size_t *size);
 /* Adds to a counter (0 if absent) and returns its new value. NRL_ERR_CONFIG if the store is a folder, which
  * has no counters. [any] */
 NRL_API nrl_status nrl_store_add(nrl_store *s, const char *key, int64_t amount, int64_t *result);
@@ -38,13 +37,13 @@ NRL_API bool nrl_store_verify(const nrl_store *s, const void *message, size_t si
                               const uint8_t proof[NRL_PROOF_SIZE]);
 
 typedef enum {
-    NRL_SUM_NONE = 0,
-    NRL_SUM_SUM,
-    NRL_SUM_AVERAGE, /* the sum, divided by the number of ranks; floating types */
-    NRL_SUM_MAX,
-    NRL_SUM_MIN,
-    NRL_SUM_PRODUCT
-} nrl_sum;
+    NRL_REDUCE_OP_NONE = 0,
+    NRL_REDUCE_OP_SUM,
+    NRL_REDUCE_OP_AVERAGE, /* the sum, divided by the number of ranks; floating types */
+    NRL_REDUCE_OP_MAX,
+    NRL_REDUCE_OP_MIN,
+    NRL_REDUCE_OP_PRODUCT
+} nrl_reduce_op;
 
 /* The operands of one operation; unused members are zero. Counts are in elements of dtype.
  *   all_reduce      count elements, send -> receive on every rank
@@ -61,7 +60,7 @@ typedef enum {
 typedef struct {
     uint32_t size;
     uint32_t dtype;  /* nrl_dtype */
-    uint32_t reduce; /* nrl_sum */
+    uint32_t reduce; /* nrl_reduce_op */
     int32_t peer;    /* root, destination or source rank in the group */
     const void *send;
     void *receive; /* may equal send (in place) */
@@ -77,10 +76,9 @@ typedef struct {
     uint32_t size, reserved;
     int64_t bytes_sent, bytes_received; /* payload and headers, since open */
     const char *text;                   /* for the plan: "NAME, lo 127.0.0.1"; the plugin's */
-} nrl_collective_facts;
+} nrl_collective_info;
 
-#define NRL_COMM_MEMBER(name)                                                                      \
-    nrl_status (*name)(void *self, const nrl_comm_args *a, nrl_request **request)
+#define NRL_COMM_MEMBER(name) nrl_status (*name)(void *self, const nrl_comm_args *a, nrl_request **request)
 /* reduce, gather, scatter, all_to_all, send, recv and probe may be NULL, and fence if host_only. */
 typedef struct {
     nrl_plugin plugin;
@@ -88,8 +86,8 @@ typedef struct {
     nrl_status (*probe)(void);
     /* [main] connects `world` ranks through the store within timeout_s. NRL_ERR_PEER names the missing
      * ranks. */
-    nrl_status (*open)(const void *options, nrl_store *store, int32_t rank, int32_t world,
-                       double timeout_s, void **self);
+    nrl_status (*open)(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
+                       void **self);
     /* [step] every rank calls it: ranks of equal color form a group, ordered by key, then rank. color < 0:
      * the rank joins no group and *group is NULL. */
     nrl_status (*split)(void *self, int32_t color, int32_t key, void **group);
@@ -110,11 +108,11 @@ typedef struct {
      * over and the request continues. NRL_ERR_PEER: failed or aborted; names the rank and the operation. */
     nrl_status (*wait)(void *self, nrl_request *request, double timeout_s, bool *done);
     nrl_status (*fence)(void *self, nrl_request *request, nrl_stream *stream); /* the device waits */
-    void (*release)(void *self, nrl_request *request); /* [any] after it is done or aborted */
+    void (*release)(void *self, nrl_request *request);                         /* [any] after it is done or aborted */
     /* [any] the rank of the group whose connection was lost, that sent invalid data, or that left while a call
      * needed it; -1 = none */
     int32_t (*failed_peer)(void *self);
-    void (*facts)(void *self, nrl_collective_facts *fill); /* [any] */
+    void (*info)(void *self, nrl_collective_info *fill); /* [any] */
     bool by_order; /* messages of two ranks are told apart by their order, whatever their tags */
 } nrl_collective;
 #undef NRL_COMM_MEMBER

@@ -23,7 +23,7 @@ typedef struct nrl_work nrl_work; /* a pending call */
 
 NRL_API int32_t nrl_mesh_size(const nrl_mesh *mesh, const char *axis);  /* 1 for unknown axes */
 NRL_API int32_t nrl_mesh_coord(const nrl_mesh *mesh, const char *axis); /* 0 for unknown axes */
-NRL_API int32_t nrl_mesh_rank(const nrl_mesh *mesh);       /* of all */
+NRL_API int32_t nrl_mesh_rank(const nrl_mesh *mesh);                    /* of all */
 NRL_API int32_t nrl_mesh_world(const nrl_mesh *mesh);
 NRL_API int32_t nrl_mesh_local_world(const nrl_mesh *mesh); /* ranks on this node */
 /* Ranks of this rank's group along the axis that are on this node, from 1 to nrl_mesh_size: ranks that differ in
@@ -32,15 +32,14 @@ NRL_API int32_t nrl_mesh_local_size(const nrl_mesh *mesh, const char *axis);
 /* Divides `axis` into groups of `size` consecutive coordinates. The axis `inner` is the coordinate within a
  * group, `outer` the number of the group. Every rank must call it. NRL_ERR_CONFIG if `size` does not divide
  * the axis. The same split again returns the same axes. [main] */
-NRL_API nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const char *inner,
-                                  const char *outer);
+NRL_API nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const char *inner, const char *outer);
 NRL_API nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis); /* never NULL */
 
 /* The operands of nrl_comm_args as tensors of one dtype. `what` ("bucket 3") is a label for errors and the
  * flight recorder; it must live as long as the work. */
 typedef struct {
     uint32_t size;
-    uint32_t reduce; /* nrl_sum */
+    uint32_t reduce; /* nrl_reduce_op */
     int32_t peer;
     int32_t reserved;
     nrl_tensor *send, *receive; /* all_reduce, broadcast: send NULL = in place */

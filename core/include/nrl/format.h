@@ -55,11 +55,11 @@ typedef struct {
 
 /* One tensor. */
 typedef struct {
-    uint32_t size;        /* set by the caller */
-    uint32_t dtype;       /* nrl_dtype of the values on disk; NRL_DTYPE_NONE: `read` cannot read this type */
-    const char *name;     /* unique */
-    const char *type;     /* the file's own word for dtype */
-    const char *file;     /* path of the file that has it, for messages; a writer is given NULL */
+    uint32_t size;    /* set by the caller */
+    uint32_t dtype;   /* nrl_dtype of the values on disk; NRL_DTYPE_NONE: `read` cannot read this type */
+    const char *name; /* unique */
+    const char *type; /* the file's own word for dtype */
+    const char *file; /* path of the file that has it, for messages; a writer is given NULL */
     int64_t dims[NRL_FORMAT_MAX_DIMS];
     int32_t n_dims;
     int32_t reserved2;
@@ -68,11 +68,11 @@ typedef struct {
 /* What a writer is given. */
 typedef struct {
     uint32_t size;
-    uint32_t tensor_size;   /* stride of `tensors` */
-    const char *dir;        /* an empty folder; every file is written and synced here */
-    const char *config;     /* JSON text, as above; `config_size` bytes */
+    uint32_t tensor_size; /* stride of `tensors` */
+    const char *dir;      /* an empty folder; every file is written and synced here */
+    const char *config;   /* JSON text, as above; `config_size` bytes */
     size_t config_size;
-    uint32_t dtype;         /* of the files: NRL_DTYPE_F32, NRL_DTYPE_BF16 or NRL_DTYPE_F16 */
+    uint32_t dtype; /* of the files: NRL_DTYPE_F32, NRL_DTYPE_BF16 or NRL_DTYPE_F16 */
     uint32_t reserved;
     int64_t max_file_bytes; /* weights are split over files of at most this size where possible; 0 = one file */
     int64_t n_tensors;
@@ -88,10 +88,10 @@ typedef struct {
     /* [main] reads the description; *reader is the format's own. NRL_OPEN_CONFIG: the path is a file with a model's
      * config alone (`model.config`: random weights), and load is not called */
     nrl_status (*open)(const char *path, uint32_t flags, const nrl_format_host *host, void **reader);
-    void (*close)(void *reader);                         /* [main] */
+    void (*close)(void *reader);                             /* [main] */
     void (*info)(const void *reader, nrl_format_info *info); /* [main] */
-    nrl_status (*load)(void *reader);                    /* [main] the list of tensors; once, before the following */
-    int64_t (*n_tensors)(const void *reader);            /* [any] */
+    nrl_status (*load)(void *reader);         /* [main] the list of tensors; once, before the following */
+    int64_t (*n_tensors)(const void *reader); /* [any] */
     void (*tensor)(const void *reader, int64_t i, nrl_format_tensor *tensor); /* [any] i in [0, n_tensors) */
     /* [any] elements [begin, begin + n) of tensor i, rows first, as f32; the range lies in the tensor */
     nrl_status (*read)(const void *reader, int64_t i, int64_t begin, int64_t n, float *out);

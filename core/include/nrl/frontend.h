@@ -3,9 +3,9 @@
  * `nrl run FILE` opens the frontend whose probe serves the file's name, or the one that --frontend names; a file that
  * none serves is a config.
  *
- * A script is the user's own program: its mistakes are NRL_ERR_CONFIG with the script's file and line, failures of a run
- * keep their status. A frontend never ends the process, reads variables by environment->variable alone, and prints only what
- * the script asks it to print.
+ * A script is the user's own program: its mistakes are NRL_ERR_CONFIG with the script's file and line, failures of a
+ * run keep their status. A frontend never ends the process, reads variables by environment->variable alone, and prints
+ * only what the script asks it to print.
  */
 #ifndef NRL_FRONTEND_H
 #define NRL_FRONTEND_H
@@ -21,9 +21,9 @@ typedef struct {
     const char *const *words; /* [n_words] what follows the path on the command line; key=value is meant for configs */
     size_t n_words;
     /* For every run that the script opens, with script, script_hash and frontend filled: a frontend may copy it and set
-     * events, algorithms, what the script has loaded (script_modules), and a session where it opens several runs. An `event`
-     * that it sets passes those with text on to the one given here, which prints them. Where `check_only` is set the script
-     * ends once its first run was opened. */
+     * events, algorithms, what the script has loaded (script_modules), and a session where it opens several runs. An
+     * `event` that it sets passes those with text on to the one given here, which prints them. Where `check_only` is
+     * set the script ends once its first run was opened. */
     const nrl_environment *environment;
 } nrl_frontend_job;
 

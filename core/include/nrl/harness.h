@@ -39,25 +39,26 @@ NRL_API size_t nrl_harness_live_bytes(const nrl_harness *h); /* of tensors that 
 
 /* ---- batches ---- */
 
-/* Documents laid end to end, by the legend of nrl/batch.h. Arrays are copied; positions restart at 0 in each segment. */
+/* Documents laid end to end, by the legend of nrl/batch.h. Arrays are copied; positions restart at 0 in each segment.
+ */
 typedef struct {
     uint32_t size;
     int32_t n_extra;
-    int64_t n_tokens, n_rows, n_segments, n_blocks;
-    const int32_t *tokens;         /* [n_tokens]; NULL = all 0 */
-    const int32_t *cu_seqlens;     /* [n_segments + 1] */
-    const int32_t *row_token;      /* [n_rows] the token that predicts the row's target */
-    const int32_t *row_target;     /* [n_rows] token id */
-    const int32_t *row_segment;    /* [n_rows] ascending */
-    const float *row_weight;       /* [n_rows] */
-    const int32_t *segment_block;  /* [n_segments] ascending */
-    const int32_t *segment_side;   /* [n_segments] 0, or 1 = rejected; NULL = all 0 */
+    int64_t n_tokens, n_rows, n_segments, n_examples;
+    const int32_t *tokens;            /* [n_tokens]; NULL = all 0 */
+    const int32_t *cu_seqlens;        /* [n_segments + 1] */
+    const int32_t *row_token;         /* [n_rows] the token that predicts the row's target */
+    const int32_t *row_target;        /* [n_rows] token id */
+    const int32_t *row_segment;       /* [n_rows] ascending */
+    const float *row_weight;          /* [n_rows] */
+    const int32_t *segment_example;   /* [n_segments] ascending */
+    const int32_t *segment_side;      /* [n_segments] 0, or 1 = rejected; NULL = all 0 */
     const char *const *extra_names;   /* [n_extra] as data.extra names them; "label" of labelled examples */
     const float *const *extra_values; /* [n_extra][n_segments] */
 } nrl_harness_batch;
 /* NRL_ERR_CONFIG where more extra values are given than a batch holds. */
 NRL_API nrl_status nrl_harness_batch_create(const nrl_harness_batch *spec, nrl_batch **out);
-/* Rows [begin, end) as a batch of their own that borrows the other's arrays, as a separable loss is given them. */
+/* Rows [begin, end) as a batch of their own that borrows the other's arrays, as a tokenwise loss is given them. */
 NRL_API nrl_status nrl_harness_batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch **out);
 NRL_API void nrl_harness_batch_free(nrl_batch *b); /* NULL is fine */
 /* What nrl_batch_column gives by this name; the tensor outlives the batch's use. */
@@ -70,10 +71,11 @@ NRL_API nrl_status nrl_harness_use_batch(nrl_harness *h, nrl_batch *b);
 NRL_API void nrl_harness_leaf(nrl_tensor *t); /* its gradient is wanted */
 /* Operations are recorded from here until nrl_harness_backward or nrl_harness_forget. */
 NRL_API void nrl_harness_record(nrl_harness *h);
-/* Walks back from outputs[i] with the gradient grad_outputs[i] (NULL = none). input_grads[i] is the gradient of inputs[i],
- * NULL where none flows; each is given back by nrl_tensor_free. */
+/* Walks back from outputs[i] with the gradient grad_outputs[i] (NULL = none). input_grads[i] is the gradient of
+ * inputs[i], NULL where none flows; each is given back by nrl_tensor_free. */
 NRL_API nrl_status nrl_harness_backward(nrl_harness *h, nrl_tensor *const *outputs, nrl_tensor *const *grad_outputs,
-                                        int n_outputs, nrl_tensor *const *inputs, nrl_tensor **input_grads, int n_inputs);
+                                        int n_outputs, nrl_tensor *const *inputs, nrl_tensor **input_grads,
+                                        int n_inputs);
 NRL_API void nrl_harness_stop(nrl_harness *h);   /* operations are recorded no longer; the tape stays for backward */
 NRL_API void nrl_harness_forget(nrl_harness *h); /* releases the tape; after backward, or in its place */
 
@@ -83,10 +85,10 @@ NRL_API void nrl_harness_forget(nrl_harness *h); /* releases the tape; after bac
 NRL_API nrl_status nrl_harness_take_metrics(nrl_harness *h, int64_t *n);
 NRL_API void nrl_harness_metric(const nrl_harness *h, int64_t i, uint32_t *index, double *value, double *weight);
 
-/* Saves what `state` (nrl_algorithm.state) visits into a map in `memory`; brings it back. */
-NRL_API nrl_status nrl_harness_save_state(nrl_status (*state)(void *self, nrl_visitor *v), void *self, nrl_arena *memory,
-                                          nrl_node **map);
-NRL_API nrl_status nrl_harness_load_state(nrl_status (*state)(void *self, nrl_visitor *v), void *self,
+/* Saves what `state` (nrl_algorithm.state) actions into a map in `memory`; brings it back. */
+NRL_API nrl_status nrl_harness_save_state(nrl_status (*state)(void *self, nrl_state_io *v), void *self,
+                                          nrl_arena *memory, nrl_node **map);
+NRL_API nrl_status nrl_harness_load_state(nrl_status (*state)(void *self, nrl_state_io *v), void *self,
                                           const nrl_node *map);
 
 /* ---- a store ---- */

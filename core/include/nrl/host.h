@@ -13,9 +13,9 @@ extern "C" {
 
 typedef struct nrl_component nrl_component;
 
-/* Finds the plugin of this kind that `config` names, a word or a map with `name` and its options, and fills its options.
- * `section` names the place in messages. Searched are env->plugin_path and the installed folder. NRL_ERR_CONFIG with
- * all mistakes, NRL_ERR_PLUGIN. `config` outlives the component. */
+/* Finds the plugin of this kind that `config` names, a word or a map with `name` and its options, and fills its
+ * options. `section` names the place in messages. Searched are env->plugin_path and the installed folder.
+ * NRL_ERR_CONFIG with all mistakes, NRL_ERR_PLUGIN. `config` outlives the component. */
 NRL_API nrl_status nrl_component_open(const nrl_environment *env, uint32_t kind, const char *section,
                                       const nrl_node *config, nrl_component **out);
 NRL_API void nrl_component_close(nrl_component *c); /* what the plugin made is destroyed before; NULL is fine */
@@ -33,8 +33,10 @@ NRL_API const char *const *nrl_plugin_names(const nrl_environment *env, uint32_t
 
 /* The frontend for a script: the one that `name` names (a word, or {name: NAME, option: value}), else the one whose
  * probe serves the path. *out is NULL where `name` is NULL and none serves it. NRL_ERR_CONFIG where several do. */
-NRL_API nrl_status nrl_frontend_find(const nrl_environment *env, const char *name, const char *path, nrl_component **out);
-/* Runs a script to its end with that frontend. `job` as in nrl/frontend.h; `frontend` of its environment is set here. */
+NRL_API nrl_status nrl_frontend_find(const nrl_environment *env, const char *name, const char *path,
+                                     nrl_component **out);
+/* Runs a script to its end with that frontend. `job` as in nrl/frontend.h; `frontend` of its environment is set here.
+ */
 NRL_API nrl_status nrl_frontend_run(nrl_component *frontend, const nrl_frontend_job *job, int *exit_code);
 
 /* ---- a loss, tried ---- */

@@ -29,11 +29,11 @@ typedef enum {
 
 typedef struct {
     uint32_t size;
-    uint32_t kind;        /* nrl_record_kind */
-    int64_t step;         /* finished optimizer steps, from 1 */
-    int64_t total_steps;  /* 0 = unknown */
-    double time;          /* Unix seconds */
-    double eta_seconds;   /* < 0 = unknown */
+    uint32_t kind;       /* nrl_record_kind */
+    int64_t step;        /* finished optimizer steps, from 1 */
+    int64_t total_steps; /* 0 = unknown */
+    double time;         /* Unix seconds */
+    double eta_seconds;  /* < 0 = unknown */
     const nrl_value *values;
     size_t n_values;
 } nrl_record;
@@ -47,7 +47,7 @@ typedef enum {
     NRL_EVENT_SAVE,        /* a checkpoint is complete: step, path; text: how long that took */
     NRL_EVENT_NEWS,        /* text: something a reader wants to know; nothing is wrong */
     NRL_EVENT_WARNING,     /* text: something is wrong, the run goes on; without the word "warning" */
-    NRL_EVENT_END,         /* the run is finished, only warnings follow: path of the exported model with its text, or neither */
+    NRL_EVENT_END, /* the run is finished, only warnings follow: path of the exported model with its text, or neither */
     NRL_EVENT_COUNT
 } nrl_run_event_kind;
 
@@ -55,9 +55,9 @@ typedef enum {
  * characters of others' text: escape them for a terminal. */
 typedef struct {
     uint32_t size;
-    uint32_t kind; /* nrl_run_event_kind */
-    int64_t step;  /* finished optimizer steps */
-    double loss;   /* of the step's batch before its update, over its whole weight */
+    uint32_t kind;               /* nrl_run_event_kind */
+    int64_t step;                /* finished optimizer steps */
+    double loss;                 /* of the step's batch before its update, over its whole weight */
     double grad_norm, lr, epoch; /* epoch: passes over the data so far, with fraction */
     double tokens, tokens_per_s; /* since the run began; of this step; over all ranks */
     double seconds;              /* that the step took */
@@ -70,13 +70,13 @@ typedef struct {
 
 typedef struct {
     uint32_t size;
-    const char *out;           /* the run's directory */
-    const char *name;          /* run name */
-    const nrl_node *config;    /* resolved */
-    int64_t resumed_step;      /* records after it are cut first; 0 = a fresh run */
+    const char *out;        /* the run's directory */
+    const char *name;       /* run name */
+    const nrl_node *config; /* resolved */
+    int64_t resumed_step;   /* records after it are cut first; 0 = a new run */
     int64_t total_steps;
-    bool terminal;             /* stdout is a terminal */
-    bool color;                /* colours are welcome (terminal and no NO_COLOR) */
+    bool terminal; /* stdout is a terminal */
+    bool color;    /* colours are welcome (terminal and no NO_COLOR) */
     /* Asked before a file or folder `name` in `out` is made, opened or opened again. NRL_ERR_CONFIG where
      * the run reads it or no run made it, NRL_ERR_IO where `out` was removed or replaced meanwhile: it may
      * not be touched then. NULL: there is no such rule. Valid until close. [step] */
@@ -89,8 +89,8 @@ typedef struct {
     nrl_status (*open)(const void *options, const nrl_logger_run *run, void **self); /* [main] */
     nrl_status (*write)(void *self, const nrl_record *record);                       /* [step] */
     void (*close)(void *self);                                                       /* [main] */
-    /* Events of the kinds PLAN, SAVE, NEWS, WARNING and END; steps and evaluations are records. Calls never overlap with
-     * each other, nor with write, of any logger of the process. NULL: this logger takes no events. [any] */
+    /* Events of the kinds PLAN, SAVE, NEWS, WARNING and END; steps and evaluations are records. Calls never overlap
+     * with each other, nor with write, of any logger of the process. NULL: this logger takes no events. [any] */
     void (*event)(void *self, const nrl_run_event *event);
     bool on_terminal; /* it writes to the terminal: not opened in a quiet run */
 } nrl_logger;

@@ -31,8 +31,9 @@ typedef enum {
     NRL_INIT_UNIFORM /* between -init_scale and init_scale; likewise */
 } nrl_init;
 
-/* How tensor parallelism may shard a parameter. A model that supports it calls nrl_op_seam (COLUMN_IN) on the
- * input of column-parallel products and nrl_op_linear_row for row-parallel ones; nothing else in the model changes. */
+/* How tensor parallelism may shard a parameter. A model that supports it calls nrl_op_tp_region (COLUMN_IN) on the
+ * input of column-parallel products and nrl_op_row_parallel_linear for row-parallel ones; nothing else in the model
+ * changes. */
 typedef enum {
     NRL_TP_NONE = 0, /* replicated: all ranks compute the same */
     NRL_TP_COLUMN,   /* output features, dimension 0 */
@@ -68,8 +69,7 @@ typedef struct nrl_builder nrl_builder;
 
 NRL_API nrl_status nrl_build_unit(nrl_builder *b, const char *name, int32_t *unit);
 /* Declares a parameter that `unit` uses. */
-NRL_API nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *spec,
-                                   nrl_param **param);
+NRL_API nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *spec, nrl_param **param);
 /* Declares that `unit` uses a parameter that was declared before (tied weights). */
 NRL_API nrl_status nrl_build_use(nrl_builder *b, int32_t unit, nrl_param *param);
 NRL_API nrl_status nrl_build_carry(nrl_builder *b, int32_t n, const int64_t *widths);
@@ -78,8 +78,8 @@ NRL_API nrl_status nrl_build_head(nrl_builder *b, const nrl_head_spec *head);
 typedef struct {
     uint32_t size;
     int64_t vocab_size, width, n_layers, n_heads, n_kv_heads, head_dim, max_positions;
-} nrl_model_facts;
-NRL_API nrl_status nrl_build_facts(nrl_builder *b, const nrl_model_facts *facts);
+} nrl_model_info;
+NRL_API nrl_status nrl_build_info(nrl_builder *b, const nrl_model_info *info);
 /* Files of this architecture may hold tensors that are not parameters, such as "rotary_emb.inv_freq" or
  * GPT-2's "attn.bias". Tensors whose name ends with `suffix` are ignored. */
 NRL_API nrl_status nrl_build_ignore(nrl_builder *b, const char *suffix);

@@ -40,14 +40,14 @@ NRL_API bool nrl_node_bool(const nrl_node *node, bool or_value);
 NRL_API const char *nrl_node_string(const nrl_node *node, const char *or_value);
 NRL_API size_t nrl_node_string_size(const nrl_node *node);
 
-/* ---- building a tree: for embedders, frontends and plugins that give rows or facts ---- */
+/* ---- building a tree: for embedders, frontends and plugins that give rows or info ---- */
 
 /* Memory that dies together. Belongs to one thread at a time; the trees in it may be read by any. Running out of it
  * ends the process with a message: it is for configs, rows and texts, not for weights. */
 typedef struct nrl_arena nrl_arena;
 NRL_API nrl_arena *nrl_arena_create(void);
-NRL_API void nrl_arena_destroy(nrl_arena *a); /* NULL is fine */
-NRL_API void nrl_arena_reset(nrl_arena *a);   /* everything in it is gone, the largest block is kept */
+NRL_API void nrl_arena_destroy(nrl_arena *a);             /* NULL is fine */
+NRL_API void nrl_arena_reset(nrl_arena *a);               /* everything in it is gone, the largest block is kept */
 NRL_API void *nrl_arena_alloc(nrl_arena *a, size_t size); /* 16-byte aligned, zeroed */
 
 NRL_API nrl_node *nrl_node_new(nrl_arena *a, nrl_node_type kind); /* NULL, an empty LIST or MAP */

@@ -18,29 +18,27 @@ extern "C" {
 
 /* ---- layers of a transformer ---- */
 
-/* y[R,M] = x[R,K] W[M,K]^T + b[M]; b may be NULL. Gradients of W and b are accumulated in GRAD_ACC. */
-NRL_API nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b,
-                                 nrl_tensor **y);
+/* y[R,M] = x[R,K] W[M,K]^T + b[M]; b may be NULL. Gradients of W and b are accumulated in GRAD. */
+NRL_API nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y);
 /* The same for a weight that may be sharded along its inputs (NRL_TP_ROW): the partial products of the ranks are
- * summed by the seam ROW_OUT, and b is added once. */
-NRL_API nrl_status nrl_op_linear_row(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b,
-                                     nrl_tensor **y);
+ * summed by the tp_region ROW_OUT, and b is added once. */
+NRL_API nrl_status nrl_op_row_parallel_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y);
 
 /* Points of a forward pass where a strategy may communicate, as Megatron-LM's mappings do (copy_to, reduce_from,
  * gather). Without a strategy that handles them they are the identity and cost nothing. The core itself calls
  * EMBED_OUT, HEAD_IN and HEAD_STATS. */
 typedef enum {
-    NRL_SEAM_NONE = 0,
-    NRL_SEAM_COLUMN_IN,  /* copy_to: [N,D], replicated, the input of column-parallel products; backward sums the
+    NRL_TP_REGION_NONE = 0,
+    NRL_TP_REGION_COLUMN_IN,  /* copy_to: [N,D], replicated, the input of column-parallel products; backward sums the
                             gradients of all ranks */
-    NRL_SEAM_ROW_OUT,    /* reduce_from: [N,D], the partial products of a row-parallel weight, to be summed */
-    NRL_SEAM_EMBED_OUT,  /* reduce_from: [N,D], rows of a sharded table, zero if another rank holds them */
-    NRL_SEAM_HEAD_IN,    /* copy_to, for the input of the output layer */
-    NRL_SEAM_HEAD_STATS, /* gather: [n] f32 of each rank's vocabulary -> [ranks n], in rank order; no backward */
-    NRL_SEAM_COUNT
-} nrl_seam;
+    NRL_TP_REGION_ROW_OUT,    /* reduce_from: [N,D], the partial products of a row-parallel weight, to be summed */
+    NRL_TP_REGION_EMBED_OUT,  /* reduce_from: [N,D], rows of a sharded table, zero if another rank holds them */
+    NRL_TP_REGION_HEAD_IN,    /* copy_to, for the input of the output layer */
+    NRL_TP_REGION_HEAD_STATS, /* gather: [n] f32 of each rank's vocabulary -> [ranks n], in rank order; no backward */
+    NRL_TP_REGION_COUNT
+} nrl_tp_region;
 /* *y = x, or the strategy's result; the tape records the adjoint. */
-NRL_API nrl_status nrl_op_seam(nrl_ctx *ctx, nrl_seam seam, nrl_tensor *x, nrl_tensor **y);
+NRL_API nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor **y);
 
 /* y[N,D] = rows of table[V,D] for the batch's tokens. */
 NRL_API nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y);
@@ -48,23 +46,20 @@ NRL_API nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor *
 NRL_API nrl_status nrl_op_position_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y);
 /* y = w * x / sqrt(mean_D(x^2) + eps); Zhang and Sennrich 2019. Works on the last dimension of w,
  * so x [N, H*K] with w [K] normalises each head. */
-NRL_API nrl_status nrl_op_rms_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double eps,
-                                   nrl_tensor **y);
+NRL_API nrl_status nrl_op_rms_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double eps, nrl_tensor **y);
 /* sum = a + b, y = rms_norm(sum), in one pass over memory. */
-NRL_API nrl_status nrl_op_add_rms_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w,
-                                       double eps, nrl_tensor **sum, nrl_tensor **y);
+NRL_API nrl_status nrl_op_add_rms_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w, double eps,
+                                       nrl_tensor **sum, nrl_tensor **y);
 /* Both with offset + w instead of w: Gemma stores weights around 0 and uses an offset of 1. */
-NRL_API nrl_status nrl_op_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double offset,
-                                          double eps, nrl_tensor **y);
-NRL_API nrl_status nrl_op_add_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b,
-                                              nrl_param *w, double offset, double eps,
-                                              nrl_tensor **sum, nrl_tensor **y);
+NRL_API nrl_status nrl_op_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, double offset, double eps,
+                                          nrl_tensor **y);
+NRL_API nrl_status nrl_op_add_rms_norm_offset(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, nrl_param *w, double offset,
+                                              double eps, nrl_tensor **sum, nrl_tensor **y);
 /* y = w * (x - mean) / sqrt(var + eps) + b, biased variance; Ba et al. 2016. */
-NRL_API nrl_status nrl_op_layer_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b,
-                                     double eps, nrl_tensor **y);
-NRL_API nrl_status nrl_op_add_layer_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b_in,
-                                         nrl_param *w, nrl_param *b, double eps, nrl_tensor **sum,
-                                         nrl_tensor **y);
+NRL_API nrl_status nrl_op_layer_norm(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, double eps,
+                                     nrl_tensor **y);
+NRL_API nrl_status nrl_op_add_layer_norm(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b_in, nrl_param *w, nrl_param *b,
+                                         double eps, nrl_tensor **sum, nrl_tensor **y);
 
 /* Rotary embedding (Su et al. 2021) with frequencies inv_freq[K/2] in radians per position; cos and sin are
  * multiplied by scale (YaRN's attention factor). Angles are computed in double from the batch's positions, once
@@ -76,8 +71,7 @@ typedef struct {
     double scale;
 } nrl_rope;
 /* y[N, n_heads*K] = x rotated; the same nrl_rope pointer means the same table. */
-NRL_API nrl_status nrl_op_rope(nrl_ctx *ctx, nrl_tensor *x, int64_t n_heads, const nrl_rope *rope,
-                               nrl_tensor **y);
+NRL_API nrl_status nrl_op_rope(nrl_ctx *ctx, nrl_tensor *x, int64_t n_heads, const nrl_rope *rope, nrl_tensor **y);
 
 /* Causal attention over the batch's segments: q [N, H*K], k and v [N, G*K], y [N, H*K]. A query attends to
  * the keys of its own segment, and of the segment's prefix if there is one, up to its own position; with
@@ -97,8 +91,8 @@ NRL_API nrl_status nrl_op_swiglu(nrl_ctx *ctx, nrl_tensor *gate, nrl_tensor *up,
 NRL_API nrl_status nrl_op_geglu(nrl_ctx *ctx, nrl_tensor *gate, nrl_tensor *up, nrl_tensor **y);
 
 /* c[R,C] = a[R,K] b[K,C]; each operand may be read transposed. */
-NRL_API nrl_status nrl_op_matmul(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool transpose_a,
-                                 bool transpose_b, nrl_tensor **c);
+NRL_API nrl_status nrl_op_matmul(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool transpose_a, bool transpose_b,
+                                 nrl_tensor **c);
 
 /* ---- element by element ---- */
 
@@ -127,8 +121,7 @@ typedef enum {
     NRL_UNARY_COUNT
 } nrl_unary;
 /* alpha and beta are read by AFFINE, CLAMP and POW only. */
-NRL_API nrl_status nrl_op_unary(nrl_ctx *ctx, nrl_unary op, nrl_tensor *x, double alpha, double beta,
-                                nrl_tensor **y);
+NRL_API nrl_status nrl_op_unary(nrl_ctx *ctx, nrl_unary op, nrl_tensor *x, double alpha, double beta, nrl_tensor **y);
 
 typedef enum {
     NRL_BINARY_NONE = 0,
@@ -142,11 +135,9 @@ typedef enum {
     NRL_BINARY_COUNT
 } nrl_binary;
 /* Shapes equal, or one operand has a single row, a single column, or one element (broadcast). */
-NRL_API nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor *b,
-                                 nrl_tensor **y);
+NRL_API nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor *b, nrl_tensor **y);
 /* y = mask != 0 ? a : b; shapes equal. No gradient flows to the mask. */
-NRL_API nrl_status nrl_op_where(nrl_ctx *ctx, nrl_tensor *mask, nrl_tensor *a, nrl_tensor *b,
-                                nrl_tensor **y);
+NRL_API nrl_status nrl_op_where(nrl_ctx *ctx, nrl_tensor *mask, nrl_tensor *a, nrl_tensor *b, nrl_tensor **y);
 NRL_API nrl_status nrl_op_cast(nrl_ctx *ctx, nrl_tensor *x, nrl_dtype dtype, nrl_tensor **y);
 /* The same values without a gradient. */
 NRL_API nrl_status nrl_op_detach(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y);
@@ -175,8 +166,7 @@ NRL_API nrl_status nrl_op_slice_columns(nrl_ctx *ctx, nrl_tensor *x, int64_t beg
 NRL_API nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_tensor **y);
 NRL_API nrl_status nrl_op_transpose(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y); /* a copy */
 /* y[i] = x[index[i]]; index [n] i32 on the host, copied. Gradients of repeated rows are added in order. */
-NRL_API nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, int64_t n,
-                                      nrl_tensor **y);
+NRL_API nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, int64_t n, nrl_tensor **y);
 /* y[s] = sum of x[i] over i with segment[i] == s; x [n] or [n,C], segment [n] ascending or -1. */
 NRL_API nrl_status nrl_op_segment_sum(nrl_ctx *ctx, nrl_tensor *x, const int32_t *segment, int64_t n,
                                       int64_t n_segments, nrl_tensor **y);

@@ -6,25 +6,25 @@
  * Optimizer, clipping, checkpoint and export read layouts and logical values only.
  *
  * MASTER is f32, encoded in one of two ways:
- *   plain    MASTER, an f32 tensor; WORK is MASTER rounded to the compute dtype
- *   split16  no MASTER: HIGH, which is bf16 WORK itself (of a cut parameter, the local stretch of
- *            it), and LOW, the 16 bits that rounding took away: 4 bytes for both instead of 6
+ *   plain    MASTER, an f32 tensor; WEIGHT is MASTER rounded to the compute dtype
+ *   split16  no MASTER: HI16, which is bf16 WEIGHT itself (of a cut parameter, the local range of
+ *            it), and LO16, the 16 bits that rounding took away: 4 bytes for both instead of 6
  * An f32 value x of bits b is split as
  *   high = (b + 0x8000) >> 16,  low = b & 0xffff,  and back:  b = (high << 16) + (int16_t)low
  * which is exact for every value, zeros of both signs, denormals and infinities among them. That needs
  * a rounding that can be undone: to nearest, ties away from zero. (Of ties to even it could not be told
- * whether high went up or down.) The largest values round to infinity in HIGH, as in every rounding to
- * bf16, and come back from it finite. A NaN becomes the quiet NaN of its sign, so that HIGH is one too.
- * bf16 WORK is rounded so with both encodings (nrl_master_round), so that a run's numbers do not
+ * whether high went up or down.) The largest values round to infinity in HI16, as in every rounding to
+ * bf16, and come back from it finite. A NaN becomes the quiet NaN of its sign, so that HI16 is one too.
+ * bf16 WEIGHT is rounded so with both encodings (nrl_master_round), so that a run's numbers do not
  * depend on which one it has. Checkpoints and exports hold the f32 values.
  *
  * A layout belongs to a part: one logical Hugging Face tensor. Most parameters have one part; a
  * fused storage has several, stacked along dimension 0. Checkpoints use the parts' names. A tensor that is
  * fused in files too (GPT-2's queries, keys and values) is one part of several groups.
  *
- * What an axis cuts in a dimension is gone for operations: WORK, GRAD_ACC and the parameter's dimensions are
- * those of the box that is left on this rank (a row or column of ranks holds a matrix). A flat cut divides
- * the local slots alone, and whoever makes it makes WORK whole again: the whole box.
+ * What an axis placements in a dimension is gone for operations: WEIGHT, GRAD and the parameter's dimensions are
+ * those of the box that is left on this rank (a row or column of ranks holds a matrix). A flat shard divides
+ * the local slots alone, and whoever makes it makes WEIGHT whole again: the whole box.
  */
 #ifndef NRL_PARAM_H
 #define NRL_PARAM_H
@@ -35,37 +35,37 @@ extern "C" {
 
 typedef enum {
     NRL_SLOT_NONE = 0,
-    NRL_SLOT_WORK,     /* the compute weight that operations read: compute dtype, unsharded */
-    NRL_SLOT_GRAD_ACC, /* accumulated gradient: f32, unsharded; the next backward overwrites it if it is empty */
-    NRL_SLOT_MASTER,   /* local slice, f32; aliases WORK if that is f32 and unsharded */
-    NRL_SLOT_GRAD,     /* local slice of the reduced gradient, f32 (may alias GRAD_ACC) or bf16 */
-    NRL_SLOT_STATE0,   /* local slices of the optimizer's states: STATE0 + k */
+    NRL_SLOT_WEIGHT,     /* the compute weight that operations read: compute dtype, unsharded */
+    NRL_SLOT_GRAD,       /* accumulated gradient: f32, unsharded; the next backward overwrites it if it is empty */
+    NRL_SLOT_MASTER,     /* local slice, f32; aliases WEIGHT if that is f32 and unsharded */
+    NRL_SLOT_GRAD_SHARD, /* local slice of the reduced gradient, f32 (may alias GRAD) or bf16 */
+    NRL_SLOT_STATE0,     /* local slices of the optimizer's states: STATE0 + k */
     NRL_SLOT_STATE1,
     NRL_SLOT_STATE2,
     NRL_SLOT_STATE3,
-    NRL_SLOT_HIGH, /* split16: local slice, bf16; WORK itself if that is unsharded */
-    NRL_SLOT_LOW,  /* split16: local slice, u16 */
+    NRL_SLOT_HI16, /* split16: local slice, bf16; WEIGHT itself if that is unsharded */
+    NRL_SLOT_LO16, /* split16: local slice, u16 */
     NRL_SLOT_COUNT
 } nrl_slot;
 
-enum { NRL_MAX_CUTS = 4, NRL_CUT_FLAT = -1 };
+enum { NRL_MAX_PLACEMENTS = 4, NRL_SHARD_FLAT = -1 };
 
 /* How one axis places a part, as Shard(dim) of PyTorch's DTensor: `axis` divides dimension `dim`, or the flat
- * element range of what the earlier cuts left. Coordinate c of n holds [begin[c], end[c]). Ranges may be empty,
+ * element range of what the earlier placements left. Coordinate c of n holds [begin[c], end[c]). Ranges may be empty,
  * or equal: then the lowest coordinate owns the range. */
 typedef struct {
     const char *axis; /* the strategy's own, or one that it made of it by nrl_mesh_split */
-    int32_t dim;      /* 0 .. n_dims-1, or NRL_CUT_FLAT */
+    int32_t dim;      /* 0 .. n_dims-1, or NRL_SHARD_FLAT */
     int32_t n;        /* coordinates on the axis */
     const int64_t *begin, *end;
-} nrl_cut;
+} nrl_placement;
 
 typedef struct {
-    int32_t n_cuts; /* 0 = replicated on every rank */
-    int32_t n_holders;          /* stages: coordinates on the axis that divides the depth */
-    nrl_cut cuts[NRL_MAX_CUTS]; /* in order of application */
-    const bool *holders;        /* [n_holders] which stages have any of it, the others nothing, whatever the
-                                   cuts say; NULL = all */
+    int32_t n_placements;                         /* 0 = replicated on every rank */
+    int32_t n_holders;                            /* stages: coordinates on the axis that divides the depth */
+    nrl_placement placements[NRL_MAX_PLACEMENTS]; /* in order of application */
+    const bool *owner_stages; /* [n_holders] which stages have any of it, the others nothing, whatever the
+                            placements say; NULL = all */
 } nrl_layout;
 
 typedef struct {
@@ -85,7 +85,7 @@ NRL_API int64_t nrl_param_dim(const nrl_param *p, int i); /* of the slice on thi
 NRL_API int64_t nrl_param_numel(const nrl_param *p);
 NRL_API int nrl_param_n_parts(const nrl_param *p);
 NRL_API nrl_part *nrl_param_part(nrl_param *p, int i); /* strategies write its layout in `plan` */
-NRL_API bool nrl_param_trained(const nrl_param *p);    /* false: frozen, WORK only */
+NRL_API bool nrl_param_trained(const nrl_param *p);    /* false: frozen, WEIGHT only */
 NRL_API bool nrl_param_decays(const nrl_param *p);     /* weight decay applies */
 NRL_API uint32_t nrl_param_tp(const nrl_param *p);     /* nrl_tp of nrl/model.h */
 
@@ -95,13 +95,13 @@ NRL_API void nrl_param_bind(nrl_param *p, nrl_slot slot, nrl_tensor *t);
 NRL_API nrl_tensor *nrl_param_tensor(const nrl_param *p, nrl_slot slot); /* NULL = unbound */
 /* Raised by every bind and update; the key of derived copies (packed, transposed). */
 NRL_API uint64_t nrl_param_version(const nrl_param *p);
-NRL_API void nrl_param_touch(nrl_param *p); /* reports that the contents of WORK changed */
-/* Computes WORK, or a range of it, from f32 MASTER: to bf16 by the rounding above, to other dtypes as
+NRL_API void nrl_param_touch(nrl_param *p); /* reports that the contents of WEIGHT changed */
+/* Computes WEIGHT, or a range of it, from f32 MASTER: to bf16 by the rounding above, to other dtypes as
  * nrl_tensor_copy does. [step] */
 NRL_API nrl_status nrl_master_round(nrl_ctx *ctx, const nrl_tensor *master, nrl_tensor *work);
-/* Whether GRAD_ACC holds no gradient yet, so that the next backward overwrites it instead of adding. */
-NRL_API bool nrl_param_fresh(const nrl_param *p);
-NRL_API void nrl_param_set_fresh(nrl_param *p, bool fresh);
+/* Whether GRAD holds no gradient yet, so that the next backward overwrites it instead of adding. */
+NRL_API bool nrl_param_grad_is_empty(const nrl_param *p);
+NRL_API void nrl_param_set_grad_is_empty(nrl_param *p, bool grad_is_empty);
 
 #ifdef __cplusplus
 }

@@ -21,20 +21,20 @@
 extern "C" {
 #endif
 
-#define NRL_ABI 1      /* raised on any change that is not "append to the end" */
+#define NRL_ABI 2      /* raised on any change that is not "append to the end" */
 #define NRL_MAX_DIMS 4 /* dimensions of a tensor */
 /* Build parameters that core and plugin must share; bits 0-7: NRL_MAX_DIMS. */
 #define NRL_BUILD ((uint32_t)NRL_MAX_DIMS)
 
 typedef enum {
     NRL_KIND_NONE = 0,
-    NRL_KIND_ALGORITHM, /* folder algorithms */
-    NRL_KIND_PARALLEL,  /* parallel    */
-    NRL_KIND_OPTIMIZER, /* optimizers  */
-    NRL_KIND_BACKEND,   /* backends    */
-    NRL_KIND_COLLECTIVE, /* collectives */
-    NRL_KIND_LOGGER,    /* loggers     */
-    NRL_KIND_MODEL = 7, /* models      */
+    NRL_KIND_ALGORITHM,     /* folder algorithms */
+    NRL_KIND_PARALLEL,      /* parallel    */
+    NRL_KIND_OPTIMIZER,     /* optimizers  */
+    NRL_KIND_BACKEND,       /* backends    */
+    NRL_KIND_COLLECTIVE,    /* collectives */
+    NRL_KIND_LOGGER,        /* loggers     */
+    NRL_KIND_MODEL = 7,     /* models      */
     NRL_KIND_TOKENIZER = 8, /* tokenizers */
     NRL_KIND_TEMPLATE = 9,  /* templates  */
     NRL_KIND_DATASET = 10,  /* datasets   */
@@ -77,13 +77,34 @@ typedef struct {
 
 /* _Generic has a branch for one type only, so a row with the wrong field type does not compile. */
 #define NRL_OFFSET(T, f, ctype) (uint32_t)(offsetof(T, f) + _Generic(((T *)0)->f, ctype : 0))
-#define NRL_OPT_F64(T, f, ini, lo, hi, h) {#f, ini, NULL, h, lo, hi, NRL_OFFSET(T, f, double), NRL_TYPE_F64}
-#define NRL_OPT_INT(T, f, ini, lo, hi, h) {#f, ini, NULL, h, lo, hi, NRL_OFFSET(T, f, int64_t), NRL_TYPE_INT}
-#define NRL_OPT_BOOL(T, f, ini, h) {#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, bool), NRL_TYPE_BOOL}
-#define NRL_OPT_ENUM(T, f, ini, ch, h) {#f, ini, ch, h, 0, 0, NRL_OFFSET(T, f, int64_t), NRL_TYPE_ENUM}
-#define NRL_OPT_STR(T, f, ini, h) {#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, const char *), NRL_TYPE_STR}
-#define NRL_OPT_PATH(T, f, ini, h) {#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, const char *), NRL_TYPE_PATH}
-#define NRL_OPT_NODE(T, f, ini, h) {#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, const nrl_node *), NRL_TYPE_NODE}
+#define NRL_OPT_F64(T, f, ini, lo, hi, h)                                                                              \
+    {                                                                                                                  \
+#f, ini, NULL, h, lo, hi, NRL_OFFSET(T, f, double), NRL_TYPE_F64                                               \
+    }
+#define NRL_OPT_INT(T, f, ini, lo, hi, h)                                                                              \
+    {                                                                                                                  \
+#f, ini, NULL, h, lo, hi, NRL_OFFSET(T, f, int64_t), NRL_TYPE_INT                                              \
+    }
+#define NRL_OPT_BOOL(T, f, ini, h)                                                                                     \
+    {                                                                                                                  \
+#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, bool), NRL_TYPE_BOOL                                                  \
+    }
+#define NRL_OPT_ENUM(T, f, ini, ch, h)                                                                                 \
+    {                                                                                                                  \
+#f, ini, ch, h, 0, 0, NRL_OFFSET(T, f, int64_t), NRL_TYPE_ENUM                                                 \
+    }
+#define NRL_OPT_STR(T, f, ini, h)                                                                                      \
+    {                                                                                                                  \
+#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, const char *), NRL_TYPE_STR                                           \
+    }
+#define NRL_OPT_PATH(T, f, ini, h)                                                                                     \
+    {                                                                                                                  \
+#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, const char *), NRL_TYPE_PATH                                          \
+    }
+#define NRL_OPT_NODE(T, f, ini, h)                                                                                     \
+    {                                                                                                                  \
+#f, ini, NULL, h, 0, 0, NRL_OFFSET(T, f, const nrl_node *), NRL_TYPE_NODE                                      \
+    }
 
 /* ---- the header: its layout is frozen; reserved slots leave room for growth ---- */
 
@@ -107,35 +128,35 @@ typedef struct {
 NRL_STATIC_ASSERT(sizeof(nrl_plugin) == 104, "nrl_plugin is frozen: use a reserved slot");
 
 /* The first initializer of a kind's table: kind, table type, options struct and rows; name, version, summary. */
-#define NRL_PLUGIN(K, T, O, rows, nm, ver, sum)                                                    \
-    .plugin = {.abi = NRL_ABI,                                                                     \
-               .build = NRL_BUILD,                                                                 \
-               .kind = (K),                                                                        \
-               .size = sizeof(T),                                                                  \
-               .n_options = sizeof(rows) / sizeof(*(rows)),                                        \
-               .option_size = sizeof(nrl_option),                                                  \
-               .options_size = sizeof(O),                                                          \
-               .name = (nm),                                                                       \
-               .version = (ver),                                                                   \
-               .summary = (sum),                                                                   \
+#define NRL_PLUGIN(K, T, O, rows, nm, ver, sum)                                                                        \
+    .plugin = {.abi = NRL_ABI,                                                                                         \
+               .build = NRL_BUILD,                                                                                     \
+               .kind = (K),                                                                                            \
+               .size = sizeof(T),                                                                                      \
+               .n_options = sizeof(rows) / sizeof(*(rows)),                                                            \
+               .option_size = sizeof(nrl_option),                                                                      \
+               .options_size = sizeof(O),                                                                              \
+               .name = (nm),                                                                                           \
+               .version = (ver),                                                                                       \
+               .summary = (sum),                                                                                       \
                .options = (rows)}
 
 /* The same for a plugin without options. */
-#define NRL_PLUGIN_PLAIN(K, T, nm, ver, sum)                                                       \
-    .plugin = {.abi = NRL_ABI,                                                                     \
-               .build = NRL_BUILD,                                                                 \
-               .kind = (K),                                                                        \
-               .size = sizeof(T),                                                                  \
-               .option_size = sizeof(nrl_option),                                                  \
-               .name = (nm),                                                                       \
-               .version = (ver),                                                                   \
+#define NRL_PLUGIN_PLAIN(K, T, nm, ver, sum)                                                                           \
+    .plugin = {.abi = NRL_ABI,                                                                                         \
+               .build = NRL_BUILD,                                                                                     \
+               .kind = (K),                                                                                            \
+               .size = sizeof(T),                                                                                      \
+               .option_size = sizeof(nrl_option),                                                                      \
+               .name = (nm),                                                                                           \
+               .version = (ver),                                                                                       \
                .summary = (sum)}
 
-#define NRL_EXPORT(table)                                                                          \
-    NRL_API const nrl_plugin *nrl_plugin_entry(void);                                              \
-    const nrl_plugin *nrl_plugin_entry(void)                                                       \
-    {                                                                                              \
-        return &(table).plugin;                                                                    \
+#define NRL_EXPORT(table)                                                                                              \
+    NRL_API const nrl_plugin *nrl_plugin_entry(void);                                                                  \
+    const nrl_plugin *nrl_plugin_entry(void)                                                                           \
+    {                                                                                                                  \
+        return &(table).plugin;                                                                                        \
     }
 
 #ifdef __cplusplus

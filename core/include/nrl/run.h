@@ -73,17 +73,18 @@ typedef struct {
     const char *origin;              /* who said so: "torchrun", "slurm", "nrl launch"; for messages */
     const char *address;             /* of the store; NULL: `folder` */
     int32_t port;
-    bool store_elsewhere;            /* a launcher holds the store; else rank 0 does */
-    bool store_foreign;              /* it is PyTorch's, which knows no secret */
+    bool store_elsewhere;                /* a launcher holds the store; else rank 0 does */
+    bool store_foreign;                  /* it is PyTorch's, which knows no secret */
     const struct nrl_job_secret *secret; /* what the ranks of this job alone know; NULL = they believe each other */
-    const char *folder;              /* a FileStore for rendezvous (no control: a folder cannot count) */
-    const char *run_id;              /* distinguishes jobs, and restarts of one job, in a store; "" = none */
+    const char *folder;                  /* a FileStore for rendezvous (no control: a folder cannot count) */
+    const char *run_id;                  /* distinguishes jobs, and restarts of one job, in a store; "" = none */
 } nrl_rank_info;
 
 /* What the runs of one process share among several ranks: one store, in which each run has keys of its own. */
 typedef struct nrl_session nrl_session;
 NRL_API nrl_session *nrl_session_create(void);
-/* After the last run is closed: waits for ranks that finish later, unless this one `failed`, and frees. NULL is fine. */
+/* After the last run is closed: waits for ranks that finish later, unless this one `failed`, and frees. NULL is fine.
+ */
 NRL_API void nrl_session_end(nrl_session *session, bool failed);
 
 typedef struct nrl_run nrl_run;
@@ -92,38 +93,39 @@ typedef struct nrl_run nrl_run;
  * as the run. All zero but `size` is a run of one process that prints nothing about its surroundings. */
 typedef struct {
     uint32_t size;
-    bool terminal, color;        /* stdout, for loggers that print there */
-    bool quiet;                  /* no plan, no console (tests, sweeps) */
-    bool check_only;             /* stop before a device is opened */
-    bool no_output;              /* no output folder, no records, no saves (eval, bench) */
-    bool evaluate_only;          /* no gradients, no optimizer; with no_output */
-    bool no_config_plugins;      /* folders that a config names are not searched for plugins */
-    const char *plugin_path;     /* colon-separated; NULL = none */
-    const char *exe_dir;         /* folder of the running program, ../lib/nrl from there has the installed plugins;
-                                  * NULL = those installed with libnrl */
-    const char *(*variable)(const char *name); /* of the environment, for plugins, getenv or the like; NULL = none is set */
-    const char *public_key;      /* file; without a config: checkpoints must be signed by it; NULL = any */
-    const char *weights;         /* with evaluate_only: a checkpoint of the run, or its exported model, whose weights take
-                                  * the place of those that the config starts from; NULL = these */
-    const char *script;          /* path of what drives the run, kept in checkpoints; NULL = nothing but the config */
-    const char *script_hash;     /* 32 hex digits; NULL without a script */
-    const char *script_modules;  /* "key: value" lines, the files that it has loaded; NULL = none */
-    const char *frontend;        /* "NAME VERSION, HASH" of the plugin that runs the script; NULL = none */
+    bool terminal, color;    /* stdout, for loggers that print there */
+    bool quiet;              /* no plan, no console (tests, sweeps) */
+    bool check_only;         /* stop before a device is opened */
+    bool no_output;          /* no output folder, no records, no saves (eval, bench) */
+    bool evaluate_only;      /* no gradients, no optimizer; with no_output */
+    bool no_config_plugins;  /* folders that a config names are not searched for plugins */
+    const char *plugin_path; /* colon-separated; NULL = none */
+    const char *exe_dir;     /* folder of the running program, ../lib/nrl from there has the installed plugins;
+                              * NULL = those installed with libnrl */
+    const char *(*variable)(
+        const char *name);   /* of the environment, for plugins, getenv or the like; NULL = none is set */
+    const char *public_key;  /* file; without a config: checkpoints must be signed by it; NULL = any */
+    const char *weights;     /* with evaluate_only: a checkpoint of the run, or its exported model, whose weights take
+                              * the place of those that the config starts from; NULL = these */
+    const char *script;      /* path of what drives the run, kept in checkpoints; NULL = nothing but the config */
+    const char *script_hash; /* 32 hex digits; NULL without a script */
+    const char *script_modules; /* "key: value" lines, the files that it has loaded; NULL = none */
+    const char *frontend;       /* "NAME VERSION, HASH" of the plugin that runs the script; NULL = none */
     /* Algorithms of the embedder, looked up by name before plugin files: the table and its instance, which stay the
      * embedder's; NULL = there is none of that name, or no such function. */
     const nrl_algorithm *(*find_algorithm)(void *algorithm_user, const char *name, void **self);
     void *algorithm_user;
-    /* Every event (nrl/logger.h), one at a time, in the run's thread; a WARNING in any. A status other than NRL_OK on STEP,
-     * EVAL, BEFORE_SAVE and SAVE stops the run and is what the call that ran it returns; elsewhere it is ignored. `run` is
-     * NULL while the run is being opened, and for a WARNING. NULL: the loggers alone take events. */
+    /* Every event (nrl/logger.h), one at a time, in the run's thread; a WARNING in any. A status other than NRL_OK on
+     * STEP, EVAL, BEFORE_SAVE and SAVE stops the run and is what the call that ran it returns; elsewhere it is ignored.
+     * `run` is NULL while the run is being opened, and for a WARNING. NULL: the loggers alone take events. */
     nrl_status (*event)(void *event_user, nrl_run *run, const nrl_run_event *event);
-    bool takes_warnings;         /* `event` prints them; else they go to stderr where no logger takes them */
+    bool takes_warnings; /* `event` prints them; else they go to stderr where no logger takes them */
     void *event_user;
-    volatile int *signal;        /* set by a signal handler: 0, SIGTERM, SIGUSR1 or SIGINT; NULL = a signal ends the
-                                  * process, there is nothing to save */
-    volatile int64_t *step;      /* told the step under way, from 1; NULL = nobody asks */
-    const nrl_rank_info *ranks;  /* NULL = one process */
-    nrl_session *session;        /* of a process that opens several runs of several ranks; NULL = this is the only one */
+    volatile int *signal;       /* set by a signal handler: 0, SIGTERM, SIGUSR1 or SIGINT; NULL = a signal ends the
+                                 * process, there is nothing to save */
+    volatile int64_t *step;     /* told the step under way, from 1; NULL = nobody asks */
+    const nrl_rank_info *ranks; /* NULL = one process */
+    nrl_session *session;       /* of a process that opens several runs of several ranks; NULL = this is the only one */
 } nrl_environment;
 
 /* ---- a run ---- */
@@ -201,13 +203,13 @@ NRL_API const char *nrl_phase_name(nrl_phase phase); /* "forward" [any] */
 /* One operation, in total over the profiled steps. */
 typedef struct {
     const char *name;
-    nrl_phase phase;        /* NONE where phases are not told apart */
-    int64_t dims[3];        /* of a matrix product: rows, columns, depth; zero where shapes are not told apart */
-    double seconds;         /* of the device */
-    double host_seconds;    /* that the calls took on the host; equal to `seconds` where they do the work */
+    nrl_phase phase;     /* NONE where phases are not told apart */
+    int64_t dims[3];     /* of a matrix product: rows, columns, depth; zero where shapes are not told apart */
+    double seconds;      /* of the device */
+    double host_seconds; /* that the calls took on the host; equal to `seconds` where they do the work */
     double flops, bytes;
     int64_t calls;
-    bool on_host;           /* no operation but work of the host, during which the device may be busy */
+    bool on_host; /* no operation but work of the host, during which the device may be busy */
 } nrl_op_time;
 enum { NRL_BY_PHASE = 1, NRL_BY_SHAPE = 2 };
 
@@ -241,13 +243,13 @@ typedef struct {
     int64_t parameters, trained_parameters;
     int64_t trained_bytes, frozen_bytes; /* of whole weights in the compute dtype */
     int64_t weight_bytes, master_bytes, gradient_bytes, optimizer_bytes;
-    int64_t reference_bytes, strategy_bytes;          /* a reference model's weights; buffers of the strategy */
-    int64_t activation_bytes;                         /* most at once beside those above, scratch included */
-    int64_t used_peak_bytes, reserved_peak_bytes;     /* of the pool: in use; got from the device */
-    int64_t peak_rss;                                 /* of the process */
-    bool on_device;                                   /* memory and clock are not the host's */
-    const char *clock;                                /* of a profile; borrowed, as long as the run */
-    nrl_device_facts device;
+    int64_t reference_bytes, strategy_bytes;      /* a reference model's weights; buffers of the strategy */
+    int64_t activation_bytes;                     /* most at once beside those above, scratch included */
+    int64_t used_peak_bytes, reserved_peak_bytes; /* of the pool: in use; got from the device */
+    int64_t peak_rss;                             /* of the process */
+    bool on_device;                               /* memory and clock are not the host's */
+    const char *clock;                            /* of a profile; borrowed, as long as the run */
+    nrl_device_info device;
 } nrl_run_info;
 NRL_API void nrl_run_info_fill(const nrl_run *run, nrl_run_info *fill);
 

@@ -1,7 +1,7 @@
 /*
  * status.h - error reporting.
  * A status code says who must act; the text is kept in a record of the calling thread. nrl_fail sets the
- * text where the error is found, and nrl_note adds context while the call stack unwinds. Only the command
+ * text where the error is found, and nrl_add_context adds context while the call stack unwinds. Only the command
  * line prints the text and turns the code into an exit code.
  *
  * Wording: "cannot DO: REASON; expected X, got Y", and a hint on a second line; lower case, no full
@@ -37,43 +37,40 @@ typedef enum {
 } nrl_status;
 
 /* Sets this thread's error text and returns code. The arguments may include nrl_error_text() itself, here and in
- * nrl_note. [any] */
-NRL_API nrl_status nrl_fail(nrl_status code, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+ * nrl_add_context. [any] */
+NRL_API nrl_status nrl_fail(nrl_status code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts "context: " in front of this thread's error text. [any] */
-NRL_API void nrl_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+NRL_API void nrl_add_context(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Returns this thread's error text; borrowed, valid until the next nrl_fail on this thread. [any] */
 NRL_API const char *nrl_error_text(void);
 
-/* Issues a warning, for facts that do not stop a run: an event of the open run (nrl/logger.h), which the console logger
+/* Issues a warning, for info that do not stop a run: an event of the open run (nrl/logger.h), which the console logger
  * prints; "warning: ..." on stderr where no run is open or nothing takes its events. [any] */
 NRL_API void nrl_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Prints both values of a broken invariant and aborts. Not for anything that a user can cause. [any] */
-NRL_API void nrl_assert_failed(const char *file, int line, const char *text, long long a,
-                               long long b) __attribute__((noreturn));
+NRL_API void nrl_assert_failed(const char *file, int line, const char *text, long long a, long long b)
+    __attribute__((noreturn));
 
-#define NRL_TRY(call)                                                                              \
-    do {                                                                                           \
-        nrl_status nrl_try_ = (call);                                                              \
-        if (nrl_try_ != NRL_OK) return nrl_try_;                                                   \
+#define NRL_TRY(call)                                                                                                  \
+    do {                                                                                                               \
+        nrl_status nrl_try_ = (call);                                                                                  \
+        if (nrl_try_ != NRL_OK) return nrl_try_;                                                                       \
     } while (0)
 
 /* The same for a function with one clean-up label; needs `nrl_status st` and the label `done`. */
-#define NRL_TRY_DONE(call)                                                                         \
-    do {                                                                                           \
-        st = (call);                                                                               \
-        if (st != NRL_OK) goto done;                                                               \
+#define NRL_TRY_DONE(call)                                                                                             \
+    do {                                                                                                               \
+        st = (call);                                                                                                   \
+        if (st != NRL_OK) goto done;                                                                                   \
     } while (0)
 
 /* NRL_ASSERT(a, ==, b) on integers. */
-#define NRL_ASSERT(a, op, b)                                                                       \
-    do {                                                                                           \
-        if (!((a)op(b)))                                                                           \
-            nrl_assert_failed(__FILE__, __LINE__, #a " " #op " " #b, (long long)(a),               \
-                              (long long)(b));                                                     \
+#define NRL_ASSERT(a, op, b)                                                                                           \
+    do {                                                                                                               \
+        if (!((a)op(b))) nrl_assert_failed(__FILE__, __LINE__, #a " " #op " " #b, (long long)(a), (long long)(b));     \
     } while (0)
 
 #ifdef __cplusplus

@@ -15,10 +15,10 @@ extern "C" {
 #endif
 
 typedef struct {
-    uint32_t size;     /* of this struct */
-    const char *word;  /* as configured; NULL = a text, or only the plugin's name and options are given */
-    const char *label; /* what errors call the source: a path, "chat template of DIR", a word */
-    const char *text;  /* NUL-ended; NULL = none */
+    uint32_t size;          /* of this struct */
+    const char *word;       /* as configured; NULL = a text, or only the plugin's name and options are given */
+    const char *label;      /* what errors call the source: a path, "chat template of DIR", a word */
+    const char *text;       /* NUL-ended; NULL = none */
     const char *tools_text; /* the template for conversations with tools; NULL = `text` serves them too */
     const nrl_open_tokenizer *tokenizer; /* outlives the instance; NULL = none, nothing is rendered then */
 } nrl_template_source;
@@ -83,7 +83,8 @@ typedef struct {
     /* [any] optional: the token that ends an assistant's turn; NRL_TOKEN_NONE = the tokenizer's own end. Without
      * it the core renders a short conversation and takes its last trained token, if that is special. */
     int32_t (*end_token)(void *self);
-    /* [main] optional: the same template in Jinja, as it travels with a model: transformers renders equal text from it */
+    /* [main] optional: the same template in Jinja, as it travels with a model: transformers renders equal text from it
+     */
     nrl_status (*as_jinja)(void *self, nrl_text *out);
     /* [any] optional: it reads tools, variables and keys of a message beside role and content; false without */
     bool (*reads_keys)(void *self);

@@ -29,8 +29,8 @@ typedef enum {
     NRL_DTYPE_U16 /* lo16 of split16, see param.h; no operation computes with it */
 } nrl_dtype;
 
-NRL_API size_t nrl_dtype_size(nrl_dtype dtype);      /* bytes of one element; 0 for NONE */
-NRL_API const char *nrl_dtype_name(nrl_dtype dtype); /* "f32", "bf16", ... */
+NRL_API size_t nrl_dtype_size(nrl_dtype dtype);                     /* bytes of one element; 0 for NONE */
+NRL_API const char *nrl_dtype_name(nrl_dtype dtype);                /* "f32", "bf16", ... */
 NRL_API double nrl_dtype_f64(nrl_dtype dtype, const void *element); /* one element in host memory as a number */
 
 typedef struct nrl_ctx nrl_ctx;       /* backend, memory, tape and the current batch */
@@ -53,24 +53,21 @@ NRL_API bool nrl_tensor_has_grad(const nrl_tensor *t); /* the tape records a gra
 NRL_API nrl_mat nrl_tensor_mat(const nrl_tensor *t);   /* borrowed view as a matrix */
 
 /* Creates a tensor with undefined contents in the context's current scope. [step] */
-NRL_API nrl_status nrl_tensor_new(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
-                                  nrl_tensor **out);
+NRL_API nrl_status nrl_tensor_new(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims, nrl_tensor **out);
 /* Creates a tensor and copies numel elements of the same dtype from host memory into it. [step] */
-NRL_API nrl_status nrl_tensor_from_host(nrl_ctx *ctx, nrl_dtype dtype, int n_dims,
-                                        const int64_t *dims, const void *data, nrl_tensor **out);
+NRL_API nrl_status nrl_tensor_from_host(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims,
+                                        const void *data, nrl_tensor **out);
 /* Converts x and writes it into an existing tensor with the same number of elements. Optimizers store
  * their results in slices this way. The tape does not record it. [step] */
 NRL_API nrl_status nrl_tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to);
 /* The same, but adds x to the existing contents. Strategies sum received values this way. [step] */
 NRL_API nrl_status nrl_tensor_add(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to);
 /* Creates a tensor [n] outside any scope, for values that outlive a step (slices, buckets). It lives until
- * nrl_tensor_free. NRL_ERR_MEMORY. A result of nrl_tensor_stretch is freed the same way, which leaves the
+ * nrl_tensor_free. NRL_ERR_MEMORY. A result of nrl_tensor_slice is freed the same way, which leaves the
  * memory it refers to untouched. */
-NRL_API nrl_status nrl_tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero,
-                                         nrl_tensor **out);
+NRL_API nrl_status nrl_tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out);
 /* Elements [begin, begin + n) of a contiguous tensor as a view [n]. */
-NRL_API nrl_status nrl_tensor_stretch(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n,
-                                      nrl_tensor **out);
+NRL_API nrl_status nrl_tensor_slice(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out);
 NRL_API void nrl_tensor_free(nrl_ctx *ctx, nrl_tensor *t); /* NULL is fine */
 NRL_API nrl_status nrl_tensor_fill(nrl_ctx *ctx, nrl_tensor *t, double value);
 /* Whether the host can read and write a tensor's memory (nrl_tensor_mat) while no operation uses it. */

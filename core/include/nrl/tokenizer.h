@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 enum {
-    NRL_TOKEN_MAX_ID = 1 << 22,    /* a plugin refuses files with ids at or above */
+    NRL_TOKEN_MAX_ID = 1 << 22,   /* a plugin refuses files with ids at or above */
     NRL_ENCODE_MAX_TEXT = 1 << 26 /* bytes of one encode call; the core refuses longer text */
 };
 
@@ -30,7 +30,7 @@ enum {
 
 /* Flags of a token. */
 enum {
-    NRL_TOKEN_SPECIAL = 1, /* left out by decode with skip_special */
+    NRL_TOKEN_SPECIAL = 1, /* omitted by decode with skip_special */
     NRL_TOKEN_ADDED = 2    /* found in text as a whole, before the text is cut into words */
 };
 
@@ -56,7 +56,7 @@ typedef struct {
     /* Words are written with their space in front ("_word" of SentencePiece) and encode puts none behind a
      * special token: a template writes that space itself. */
     bool space_after_special;
-    bool space_before_text; /* encode puts a space in front of a text's first stretch, and of no other */
+    bool space_before_text; /* encode puts a space in front of a text's first range, and of no other */
     const int32_t *eos_ids; /* [n_eos] all ids that end a generation, eos first */
     size_t n_eos;
     const char *hash;           /* hex digits over all bytes that were read: names token caches */
@@ -89,13 +89,14 @@ typedef struct {
 
 typedef struct {
     nrl_plugin plugin;
-    /* [main] how surely (NRL_PROBE_*) this plugin reads source->path (never bytes). Cheap: names, and at most the first bytes. */
+    /* [main] how surely (NRL_PROBE_*) this plugin reads source->path (never bytes). Cheap: names, and at most the first
+     * bytes. */
     int32_t (*probe)(const nrl_tokenizer_source *source);
     /* [main] NRL_ERR_IO: absent or unreadable; NRL_ERR_DATA: malformed, or a part that this version does not
      * know, named. */
     nrl_status (*open)(const void *options, const nrl_tokenizer_source *source, void **self);
-    void (*close)(void *self);                            /* [main] */
-    void (*info)(void *self, nrl_tokenizer_info *out);    /* [any] */
+    void (*close)(void *self);                         /* [main] */
+    void (*info)(void *self, nrl_tokenizer_info *out); /* [any] */
     /* [any] both optional, present together: a thread's buffers; without them encode gets NULL */
     void *(*scratch_create)(void *self);
     void (*scratch_destroy)(void *scratch);
@@ -103,8 +104,7 @@ typedef struct {
     size_t (*scratch_dropped)(const void *scratch);
     /* [any] appends the ids of text[0..size) to out. Offsets: of tokens that encode adds 0 or size. Equal text and
      * flags give equal ids, whatever was encoded before. */
-    nrl_status (*encode)(void *self, void *scratch, const char *text, size_t size, uint32_t flags,
-                         nrl_token_ids *out);
+    nrl_status (*encode)(void *self, void *scratch, const char *text, size_t size, uint32_t flags, nrl_token_ids *out);
     /* [any] appends the text of ids; an id outside the vocabulary is NRL_ERR_DATA */
     nrl_status (*decode)(void *self, const int32_t *ids, size_t n, bool skip_special, nrl_text *out);
     /* [any] writes the text that became certain with this id, NUL-ended, and returns its bytes, fewer than
@@ -116,7 +116,7 @@ typedef struct {
     /* [any] text of a token, NUL-ended, and its flags; NULL where the id has none */
     const char *(*token_text)(void *self, int32_t id, size_t *size, uint32_t *flags);
     /* [main] optional: the files of info.folder that change when a model travels with another chat template,
-     * whose text in Jinja is given; text NULL: the file is left out. Stops at the first failure of `file`. */
+     * whose text in Jinja is given; text NULL: the file is omitted. Stops at the first failure of `file`. */
     nrl_status (*export_template)(void *self, const char *jinja,
                                   nrl_status (*file)(void *user, const char *name, const char *text), void *user);
 

@@ -56,20 +56,30 @@ static nrl_status lora_create(const nrl_node *settings, void **self)
     return NRL_OK;
 }
 
-/* A and B are divided as the weight is: columns have rows of B, and each a part of A's gradient; rows have columns of A,
- * whose product is a part of what B sees. */
+/* A and B are divided as the weight is: columns have rows of B, and each a part of A's gradient; rows have columns of
+ * A, whose product is a part of what B sees. */
 static nrl_status lora_declare(void *self, int32_t module, const nrl_adapter_target *t,
                                nrl_param_spec specs[NRL_ADAPTER_MAX_PARAMS], int32_t *n)
 {
     const lora_module *m = &((const lora *)self)->modules[module];
     nrl_param_spec *a = &specs[0], *b = &specs[1];
     if (m->rank > t->outputs + t->inputs)
-        return nrl_fail(NRL_ERR_CONFIG, "an adapter of rank %lld for '%s' [%lld, %lld], expected 1 to %lld", (long long)m->rank,
-                        t->module, (long long)t->outputs, (long long)t->inputs, (long long)(t->outputs + t->inputs));
-    *a = (nrl_param_spec){.size = sizeof *a, .name = m->names[0], .n_dims = 2, .dims = {m->rank, t->inputs},
-                          .init = NRL_INIT_UNIFORM, .init_scale = 1 / sqrt((double)t->inputs), .decay = true};
-    *b = (nrl_param_spec){.size = sizeof *b, .name = m->names[1], .n_dims = 2, .dims = {t->outputs, m->rank},
-                          .init = NRL_INIT_ZEROS, .decay = true};
+        return nrl_fail(NRL_ERR_CONFIG, "an adapter of rank %lld for '%s' [%lld, %lld], expected 1 to %lld",
+                        (long long)m->rank, t->module, (long long)t->outputs, (long long)t->inputs,
+                        (long long)(t->outputs + t->inputs));
+    *a = (nrl_param_spec){.size = sizeof *a,
+                          .name = m->names[0],
+                          .n_dims = 2,
+                          .dims = {m->rank, t->inputs},
+                          .init = NRL_INIT_UNIFORM,
+                          .init_scale = 1 / sqrt((double)t->inputs),
+                          .decay = true};
+    *b = (nrl_param_spec){.size = sizeof *b,
+                          .name = m->names[1],
+                          .n_dims = 2,
+                          .dims = {t->outputs, m->rank},
+                          .init = NRL_INIT_ZEROS,
+                          .decay = true};
     if (t->tp == NRL_TP_COLUMN) {
         a->tp = NRL_TP_PARTIAL;
         b->tp = NRL_TP_COLUMN;
@@ -93,8 +103,8 @@ static nrl_status lora_forward(void *self, int32_t module, nrl_ctx *ctx, const n
 }
 
 /* Row m of B A is sum_j B[m,j] A[j,:]: rows of A are added, which compilers vectorise. */
-static void lora_merge(void *self, int32_t module, const nrl_adapter_target *t, const float *const *values, int64_t begin,
-                       int64_t n, float *out)
+static void lora_merge(void *self, int32_t module, const nrl_adapter_target *t, const float *const *values,
+                       int64_t begin, int64_t n, float *out)
 {
     const lora_module *m = &((const lora *)self)->modules[module];
     const float *a = values[0], *b = values[1];
@@ -104,7 +114,8 @@ static void lora_merge(void *self, int32_t module, const nrl_adapter_target *t, 
         int64_t part = k - column < n - done ? k - column : n - done;
         for (int64_t j = 0; j < m->rank; j++) {
             const float factor = (float)(m->scale * (double)b[row * m->rank + j]), *from = a + j * k + column;
-            for (int64_t i = 0; i < part; i++) out[done + i] += factor * from[i];
+            for (int64_t i = 0; i < part; i++)
+                out[done + i] += factor * from[i];
         }
         done += part;
     }

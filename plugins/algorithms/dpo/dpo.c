@@ -37,7 +37,7 @@ static void list_needs(dpo *d)
     d->needs[n++] = "logps";
     if (d->reference) d->needs[n++] = "ref_logps";
     if (d->weighting) d->needs[n++] = "sum_p2";
-    if (d->chosen_weight > 0) d->needs[n++] = "prompt_rows";
+    if (d->chosen_weight > 0) d->needs[n++] = "prompt_targets";
     d->needs[n] = NULL;
 }
 
@@ -141,12 +141,12 @@ static nrl_status dpo_step_end(void *self, const double *sums, const double *wei
     return NRL_OK;
 }
 
-static nrl_status dpo_state(void *self, nrl_visitor *visitor)
+static nrl_status dpo_state(void *self, nrl_state_io *state_io)
 {
     dpo *d = self;
     if (!d->o.bco_shift) return NRL_OK;
-    NRL_TRY(nrl_visit_f64(visitor, "reward_sum", &d->reward_sum, 1));
-    return nrl_visit_f64(visitor, "reward_count", &d->reward_count, 1);
+    NRL_TRY(nrl_state_io_f64(state_io, "reward_sum", &d->reward_sum, 1));
+    return nrl_state_io_f64(state_io, "reward_count", &d->reward_count, 1);
 }
 
 static double dpo_start_loss(void *self)
@@ -171,7 +171,7 @@ static const nrl_algorithm dpo_table = {
     .needs = dpo_needs,
     .metrics = dpo_metrics,
     .n_terms = N_TERMS,
-    .block_kind = 1,
+    .example_kind = 1,
     .create = dpo_create,
     .destroy = dpo_destroy,
     .weight = dpo_weight,
@@ -179,7 +179,7 @@ static const nrl_algorithm dpo_table = {
     .step_end = dpo_step_end,
     .state = dpo_state,
     .instance_needs = dpo_instance_needs,
-    .start_loss = dpo_start_loss,
+    .initial_loss = dpo_start_loss,
     .group = dpo_group,
 };
 NRL_EXPORT(dpo_table)

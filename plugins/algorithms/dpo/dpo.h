@@ -1,9 +1,9 @@
 /*
  * dpo.h - what the files of this plugin share. Reading order: losses.c (the table of losses),
- * pairs.c (from log-probs of scored rows to numbers a pair), options.c, metrics.c, dpo.c (the
+ * pairs.c (from log-probs of target positions to numbers a pair), options.c, metrics.c, dpo.c (the
  * plugin).
  *
- * Legend: P scored rows, S segments, B pairs. Natural logs. ls = log sigmoid, s = sigmoid.
+ * Legend: P target positions, S segments, B pairs. Natural logs. ls = log sigmoid, s = sigmoid.
  */
 #ifndef DPO_DPO_H
 #define DPO_DPO_H
@@ -67,9 +67,9 @@ enum {
 
 typedef struct {
     const char *name;
-    nrl_tensor *(*pair_loss)(dpo_pairs *p); /* [B]; NULL = the loss is a token mean alone */
+    nrl_tensor *(*pair_loss)(dpo_pairs *p);                    /* [B]; NULL = the loss is a token mean alone */
     nrl_tensor *(*reward)(dpo_pairs *p, const dpo_side *side); /* [B], for the metrics */
-    double (*start)(const dpo_options *o); /* the loss at policy = reference; NULL = not known */
+    double (*start)(const dpo_options *o);                     /* the loss at policy = reference; NULL = not known */
     uint32_t uses;
     bool needs_reference; /* pair_loss reads ref */
     bool logps_are_means; /* TRL logs l / n for this loss, not l */

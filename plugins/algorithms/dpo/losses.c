@@ -23,8 +23,7 @@ static nrl_tensor *smoothed(dpo_pairs *p, nrl_tensor *x)
 static nrl_tensor *mean_margin(dpo_pairs *p, nrl_tensor *chosen, nrl_tensor *rejected, double k)
 {
     expr *e = &p->e;
-    return scale(
-        e, minus(e, over(e, chosen, p->chosen.length), over(e, rejected, p->rejected.length)), k);
+    return scale(e, minus(e, over(e, chosen, p->chosen.length), over(e, rejected, p->rejected.length)), k);
 }
 
 /* ---- losses of a policy against a reference ---- */
@@ -78,8 +77,7 @@ static nrl_tensor *pair_exo(dpo_pairs *p)
 static nrl_tensor *pair_nca(dpo_pairs *p)
 {
     expr *e = &p->e;
-    nrl_tensor *x = scale(e, p->chosen.ratio, p->o->beta),
-               *y = scale(e, p->rejected.ratio, p->o->beta);
+    nrl_tensor *x = scale(e, p->chosen.ratio, p->o->beta), *y = scale(e, p->rejected.ratio, p->o->beta);
     nrl_tensor *pull = plus(e, log_sigmoid(e, neg(e, x)), log_sigmoid(e, neg(e, y)));
     return plus(e, neg(e, log_sigmoid(e, x)), scale(e, pull, -0.5));
 }
@@ -99,8 +97,7 @@ static nrl_tensor *pair_sppo_hard(dpo_pairs *p)
 {
     expr *e = &p->e;
     double half = 0.5 / p->o->beta;
-    return plus(e, square(e, affine(e, p->chosen.ratio, 1, -half)),
-                square(e, affine(e, p->rejected.ratio, 1, half)));
+    return plus(e, square(e, affine(e, p->chosen.ratio, 1, -half)), square(e, affine(e, p->rejected.ratio, 1, half)));
 }
 
 /* D'Oosterlinck et al. 2024: chosen up, rejected down. 1 - s(x) is written s(-x). */
@@ -116,8 +113,7 @@ static nrl_tensor *pair_apo_down(dpo_pairs *p)
 {
     expr *e = &p->e;
     nrl_tensor *x = minus(e, p->rejected.ratio, p->chosen.ratio);
-    return plus(e, sigmoid(e, scale(e, p->chosen.ratio, p->o->beta)),
-                sigmoid(e, scale(e, x, p->o->beta)));
+    return plus(e, sigmoid(e, scale(e, p->chosen.ratio, p->o->beta)), sigmoid(e, scale(e, x, p->o->beta)));
 }
 
 /* Lu et al. 2024. exp(-x) w is written exp(ls(x/tau) - x), which cannot overflow for tau <= 1. */
@@ -290,8 +286,7 @@ const dpo_loss dpo_losses[] = {
     /* -(1-eps) ls(beta D) - eps ls(-beta D) */
     {"cdpo", pair_sigmoid, REFERENCE, .start = start_ln2, .uses = USES_SCORES | DPO_USES_SMOOTHING},
     /* (-(1-eps) ls(beta D) + eps ls(-beta D)) / (1 - 2 eps) */
-    {"robust", pair_robust, REFERENCE, .start = start_ln2,
-     .uses = USES_SCORES | DPO_USES_SMOOTHING},
+    {"robust", pair_robust, REFERENCE, .start = start_ln2, .uses = USES_SCORES | DPO_USES_SMOOTHING},
     /* max(0, 1 - beta D) */
     {"hinge", pair_hinge, REFERENCE, .start = start_1, .uses = USES_SCORES},
     /* (score(a)/nc - score(b)/nr - 1/(2 beta))^2 */
@@ -311,8 +306,7 @@ const dpo_loss dpo_losses[] = {
     /* s(beta a) + 1 - s(beta (a - b)) */
     {"apo_down", pair_apo_down, REFERENCE, .start = start_1, .uses = USES_ALL},
     /* x = beta D, w = s(x/tau): -ls(x) (1-w) + exp(-x) w */
-    {"discopop", pair_discopop, REFERENCE, .start = start_discopop,
-     .uses = USES_SCORES | DPO_USES_TAU},
+    {"discopop", pair_discopop, REFERENCE, .start = start_discopop, .uses = USES_SCORES | DPO_USES_TAU},
     /* d = sort(lc - lr) - sort(reference's): -(1-eps) ls(beta d) - eps ls(-beta d) */
     {"aot", pair_aot, REFERENCE, .start = start_ln2, .uses = USES_SORTS},
     /* d = sort(a) - sort(b): -(1-eps) ls(beta d) - eps ls(-beta d) */
@@ -323,8 +317,7 @@ const dpo_loss dpo_losses[] = {
     {"cpo", pair_cpo, .reward = reward_sum, .tokens = DPO_ANSWER_TOKENS,
      .uses = DPO_USES_SMOOTHING | DPO_USES_CPO_ALPHA},
     /* max(0, 1 - beta (lc - lr)), + cpo_alpha times sft */
-    {"cpo_hinge", pair_cpo_hinge, .reward = reward_sum, .tokens = DPO_ANSWER_TOKENS,
-     .uses = DPO_USES_CPO_ALPHA},
+    {"cpo_hinge", pair_cpo_hinge, .reward = reward_sum, .tokens = DPO_ANSWER_TOKENS, .uses = DPO_USES_CPO_ALPHA},
     /* (lc/nc - lr/nr - 1/(2 beta))^2, + cpo_alpha times sft */
     {"cpo_ipo", pair_cpo_ipo, OF_MEANS, .tokens = DPO_ANSWER_TOKENS, .uses = DPO_USES_CPO_ALPHA},
     /* x = beta (lc/nc - lr/nr) - gamma: -(1-eps) ls(x) - eps ls(-x) */

@@ -19,17 +19,14 @@ const nrl_option dpo_rows[DPO_N_ROWS] = {
     NRL_OPT_F64(dpo_options, beta, "0.1", 0, 1e6,
                 "how strongly the policy is held to the reference; above 0. orpo: weight of the "
                 "odds ratio"),
-    NRL_OPT_F64(
-        dpo_options, label_smoothing, "0.0", 0, 0.5,
-        "share of pairs taken to be labelled the wrong way round; cdpo, robust, exo_pair, aot, "
-        "aot_unpaired, cpo, simpo, alphapo"),
-    NRL_OPT_ENUM(dpo_options, f_divergence_type, "reverse_kl",
-                 "reverse_kl|forward_kl|js_divergence|alpha_divergence",
+    NRL_OPT_F64(dpo_options, label_smoothing, "0.0", 0, 0.5,
+                "share of pairs taken to be labelled the wrong way round; cdpo, robust, exo_pair, aot, "
+                "aot_unpaired, cpo, simpo, alphapo"),
+    NRL_OPT_ENUM(dpo_options, f_divergence_type, "reverse_kl", "reverse_kl|forward_kl|js_divergence|alpha_divergence",
                  "what keeps the policy near the reference (Wang et al. 2023); sigmoid, cdpo, "
                  "robust, hinge, ipo, "
                  "sigmoid_norm, exo_pair, discopop"),
-    NRL_OPT_F64(dpo_options, f_alpha_divergence_coef, "0.5", -100, 100,
-                "alpha of alpha_divergence; 1 is reverse_kl"),
+    NRL_OPT_F64(dpo_options, f_alpha_divergence_coef, "0.5", -100, 100, "alpha of alpha_divergence; 1 is reverse_kl"),
     NRL_OPT_F64(dpo_options, ld_alpha, "1.0", 0, 1,
                 "weight of an answer's tokens beyond the length of the shorter one of its pair "
                 "(Liu et al. 2024)"),
@@ -39,8 +36,7 @@ const nrl_option dpo_rows[DPO_N_ROWS] = {
     NRL_OPT_F64(dpo_options, discopop_tau, "0.05", 1e-6, 1, "temperature of discopop's blend"),
     NRL_OPT_F64(dpo_options, simpo_gamma, "0.5", -1e6, 1e6, "target margin of simpo and alphapo"),
     NRL_OPT_F64(dpo_options, alpha, "0.0", -10, 10, "alphapo: bend of its reward; 0 is simpo"),
-    NRL_OPT_F64(dpo_options, cpo_alpha, "1.0", 0, 1e6,
-                "weight of -log p of the chosen answer's tokens in cpo losses"),
+    NRL_OPT_F64(dpo_options, cpo_alpha, "1.0", 0, 1e6, "weight of -log p of the chosen answer's tokens in cpo losses"),
     NRL_OPT_BOOL(dpo_options, bco_shift, "false",
                  "bco_pair: shift rewards by the mean of all earlier ones (Jung et al. 2024; TRL "
                  "1.16 does not)"),
@@ -70,19 +66,15 @@ static nrl_status check_loss(const dpo_options *o)
 {
     size_t n = entries(o->loss);
     if (n < 1 || n > DPO_MAX_LOSSES)
-        return nrl_fail(NRL_ERR_CONFIG, "loss: a list of %zu, expected a word or 1 to %d of them",
-                        n, DPO_MAX_LOSSES);
+        return nrl_fail(NRL_ERR_CONFIG, "loss: a list of %zu, expected a word or 1 to %d of them", n, DPO_MAX_LOSSES);
     for (size_t i = 0; i < n; i++) {
         const char *name = nrl_node_string(entry(o->loss, i), NULL);
         if (!name) return nrl_fail(NRL_ERR_CONFIG, "loss: expected a word or a list of words");
         if (!find(name))
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "loss: there is no '%s'\nhint: `nrl describe dpo` lists the losses",
-                            name);
+            return nrl_fail(NRL_ERR_CONFIG, "loss: there is no '%s'\nhint: `nrl describe dpo` lists the losses", name);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(name, nrl_node_string(entry(o->loss, k), "")))
-                return nrl_fail(NRL_ERR_CONFIG, "loss: '%s' is there twice; use loss_weights",
-                                name);
+                return nrl_fail(NRL_ERR_CONFIG, "loss: '%s' is there twice; use loss_weights", name);
     }
     return NRL_OK;
 }
@@ -96,12 +88,10 @@ static nrl_status check_weights(const dpo_options *o)
     for (size_t i = 0; i < n; i++) {
         double w = nrl_node_f64(entry(o->loss_weights, i), NAN);
         if (!(w >= 0 && w <= 1e6))
-            return nrl_fail(NRL_ERR_CONFIG, "loss_weights: entry %zu is not a number from 0 to 1e6",
-                            i + 1);
+            return nrl_fail(NRL_ERR_CONFIG, "loss_weights: entry %zu is not a number from 0 to 1e6", i + 1);
         sum += w;
     }
-    return sum > 0 ? NRL_OK
-                   : nrl_fail(NRL_ERR_CONFIG, "loss_weights: all are 0, nothing would be learned");
+    return sum > 0 ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "loss_weights: all are 0, nothing would be learned");
 }
 
 int dpo_members(const dpo_options *o, dpo_member members[DPO_MAX_LOSSES])
@@ -128,8 +118,7 @@ static nrl_status unread(const dpo_member *members, int n, const char *option, u
         append(chosen, sizeof chosen, members[i].loss->name);
     for (size_t i = 0; i < dpo_n_losses; i++)
         if (dpo_losses[i].uses & bit) append(readers, sizeof readers, dpo_losses[i].name);
-    return nrl_fail(NRL_ERR_CONFIG, "%s: loss %s does not use it\nhint: these do: %s", option,
-                    chosen, readers);
+    return nrl_fail(NRL_ERR_CONFIG, "%s: loss %s does not use it\nhint: these do: %s", option, chosen, readers);
 }
 
 static nrl_status check_used(const dpo_options *o, const dpo_member *members, int n)
@@ -154,8 +143,7 @@ static nrl_status check_used(const dpo_options *o, const dpo_member *members, in
     for (int i = 0; i < n; i++)
         used |= members[i].loss->uses;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (rules[i].set && !(used & rules[i].bit))
-            return unread(members, n, rules[i].name, rules[i].bit);
+        if (rules[i].set && !(used & rules[i].bit)) return unread(members, n, rules[i].name, rules[i].bit);
     return NRL_OK;
 }
 
@@ -167,8 +155,7 @@ static nrl_status check_pairs(const dpo_options *o, const dpo_member *members, i
         const dpo_loss *l = members[i].loss;
         if (!l->pair_loss) continue;
         if (o->use_weighting && !(l->uses & DPO_USES_WEIGHTING))
-            return nrl_fail(NRL_ERR_CONFIG, "use_weighting: loss %s cannot be weighed by pairs",
-                            l->name);
+            return nrl_fail(NRL_ERR_CONFIG, "use_weighting: loss %s cannot be weighed by pairs", l->name);
         if (o->ld_alpha < 1 && !(l->uses & DPO_USES_LD))
             return nrl_fail(NRL_ERR_CONFIG, "ld_alpha: loss %s does not use it", l->name);
     }
@@ -179,21 +166,16 @@ static nrl_status check_values(const dpo_options *o, const dpo_member *members, 
 {
     if (!(o->beta > 0)) return nrl_fail(NRL_ERR_CONFIG, "beta: 0, expected a number above 0");
     if (o->f_alpha_divergence_coef != 0.5 && o->f_divergence_type != DPO_ALPHA)
-        return nrl_fail(
-            NRL_ERR_CONFIG,
-            "f_alpha_divergence_coef: read only with f_divergence_type: alpha_divergence");
+        return nrl_fail(NRL_ERR_CONFIG, "f_alpha_divergence_coef: read only with f_divergence_type: alpha_divergence");
     for (int i = 0; i < n; i++) {
         const char *name = members[i].loss->name;
         if (!strcmp(name, "robust") && o->label_smoothing >= 0.5)
-            return nrl_fail(
-                NRL_ERR_CONFIG,
-                "label_smoothing: %g, loss robust divides by 1 - 2 of it: expected below 0.5",
-                o->label_smoothing);
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "label_smoothing: %g, loss robust divides by 1 - 2 of it: expected below 0.5",
+                            o->label_smoothing);
         if (!strcmp(name, "exo_pair") && o->label_smoothing <= 0)
-            return nrl_fail(
-                NRL_ERR_CONFIG,
-                "label_smoothing: 0, loss exo_pair takes its logarithm: expected above 0\n"
-                "hint: its authors use 1e-3");
+            return nrl_fail(NRL_ERR_CONFIG, "label_smoothing: 0, loss exo_pair takes its logarithm: expected above 0\n"
+                                            "hint: its authors use 1e-3");
     }
     return NRL_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * pairs.c - from the log-probs of scored rows to a chosen and a rejected number a pair.
+ * pairs.c - from the log-probs of target positions to a chosen and a rejected number a pair.
  */
 #include "dpo.h"
 #include <math.h>
@@ -12,40 +12,38 @@ static nrl_status grow(void **memory, int64_t *room, int64_t wanted, size_t elem
 {
     if (wanted <= *room) return NRL_OK;
     void *larger = realloc(*memory, (size_t)wanted * element);
-    if (!larger)
-        return nrl_fail(NRL_ERR_MEMORY, "%lld numbers of a batch's pairs", (long long)wanted);
+    if (!larger) return nrl_fail(NRL_ERR_MEMORY, "%lld numbers of a batch's pairs", (long long)wanted);
     *memory = larger;
     *room = wanted;
     return NRL_OK;
 }
 
-/* sides[i], sides[n + i] = the chosen and the rejected segment of pair i; pairs in order of blocks.
+/* sides[i], sides[n + i] = the chosen and the rejected segment of pair i; pairs in order of examples.
  */
 static nrl_status find_sides(dpo *d, const nrl_batch *batch, int64_t *n)
 {
-    const int32_t *block = nrl_batch_segment_block(batch), *side = nrl_batch_segment_side(batch);
-    int64_t count[2] = {0, 0}, blocks = nrl_batch_n_blocks(batch);
-    NRL_TRY(grow((void **)&d->sides, &d->sides_room, 2 * blocks, sizeof *d->sides));
+    const int32_t *example = nrl_batch_segment_example(batch), *side = nrl_batch_segment_side(batch);
+    int64_t count[2] = {0, 0}, examples = nrl_batch_n_examples(batch);
+    NRL_TRY(grow((void **)&d->sides, &d->sides_room, 2 * examples, sizeof *d->sides));
     for (int64_t s = 0; s < nrl_batch_n_segments(batch); s++) {
         int64_t k = side[s] ? 1 : 0;
-        if (count[k] == blocks || count[k] != block[s])
-            return nrl_fail(NRL_ERR_BUG, "block %d is not one chosen and one rejected segment",
-                            block[s]);
-        d->sides[k * blocks + count[k]++] = (int32_t)s;
+        if (count[k] == examples || count[k] != example[s])
+            return nrl_fail(NRL_ERR_BUG, "example %d is not one chosen and one rejected segment", example[s]);
+        d->sides[k * examples + count[k]++] = (int32_t)s;
     }
-    if (count[0] != blocks || count[1] != blocks)
-        return nrl_fail(NRL_ERR_BUG, "%lld chosen and %lld rejected segments in %lld pairs",
-                        (long long)count[0], (long long)count[1], (long long)blocks);
-    *n = blocks;
+    if (count[0] != examples || count[1] != examples)
+        return nrl_fail(NRL_ERR_BUG, "%lld chosen and %lld rejected segments in %lld pairs", (long long)count[0],
+                        (long long)count[1], (long long)examples);
+    *n = examples;
     return NRL_OK;
 }
 
 double dpo_chosen_count(const nrl_batch *batch, bool with_prompt)
 {
-    const int32_t *segment = nrl_batch_row_segment(batch), *side = nrl_batch_segment_side(batch);
-    const float *weight = nrl_batch_row_weight(batch);
+    const int32_t *segment = nrl_batch_target_segments(batch), *side = nrl_batch_segment_side(batch);
+    const float *weight = nrl_batch_target_weights(batch);
     double n = 0;
-    for (int64_t i = 0; i < nrl_batch_n_rows(batch); i++)
+    for (int64_t i = 0; i < nrl_batch_n_targets(batch); i++)
         if (!side[segment[i]]) n += with_prompt ? 1 : (double)weight[i];
     return n;
 }
@@ -53,23 +51,22 @@ double dpo_chosen_count(const nrl_batch *batch, bool with_prompt)
 /* Trained rows of one segment, which begins at row *i. */
 static int64_t trained_rows(const nrl_batch *batch, int32_t segment, int64_t *i)
 {
-    const int32_t *of = nrl_batch_row_segment(batch);
-    const float *weight = nrl_batch_row_weight(batch);
+    const int32_t *of = nrl_batch_target_segments(batch);
+    const float *weight = nrl_batch_target_weights(batch);
     int64_t n = 0;
-    for (; *i < nrl_batch_n_rows(batch) && of[*i] <= segment; ++*i)
+    for (; *i < nrl_batch_n_targets(batch) && of[*i] <= segment; ++*i)
         n += of[*i] == segment && weight[*i] > 0;
     return n;
 }
 
 /* The first `shared` trained rows of a segment keep their weight, later ones count ld_alpha of it.
  */
-static void scale_rows(const dpo *d, const nrl_batch *batch, int32_t segment, int64_t shared,
-                       int64_t *i)
+static void scale_rows(const dpo *d, const nrl_batch *batch, int32_t segment, int64_t shared, int64_t *i)
 {
-    const int32_t *of = nrl_batch_row_segment(batch);
-    const float *weight = nrl_batch_row_weight(batch);
+    const int32_t *of = nrl_batch_target_segments(batch);
+    const float *weight = nrl_batch_target_weights(batch);
     int64_t n = 0;
-    for (; *i < nrl_batch_n_rows(batch) && of[*i] <= segment; ++*i) {
+    for (; *i < nrl_batch_n_targets(batch) && of[*i] <= segment; ++*i) {
         if (weight[*i] > 0) n++;
         d->row_scale[*i] = weight[*i] * (n <= shared ? 1.0f : (float)d->o.ld_alpha);
     }
@@ -77,10 +74,10 @@ static void scale_rows(const dpo *d, const nrl_batch *batch, int32_t segment, in
 
 /* Row weights [P] of length-desensitised sums: l = first m answer tokens + ld_alpha the rest, m the
  * shorter answer's length. */
-static nrl_status desensitised_weights(dpo *d, nrl_ctx *ctx, const nrl_batch *batch,
-                                       int64_t n_pairs, nrl_tensor **weights)
+static nrl_status desensitised_weights(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, int64_t n_pairs,
+                                       nrl_tensor **weights)
 {
-    int64_t rows = nrl_batch_n_rows(batch), counted = 0, scaled = 0;
+    int64_t rows = nrl_batch_n_targets(batch), counted = 0, scaled = 0;
     NRL_TRY(grow((void **)&d->row_scale, &d->rows_room, rows, sizeof *d->row_scale));
     for (int64_t b = 0; b < n_pairs; b++) { /* the two segments of a pair are neighbours */
         int32_t x = d->sides[b], y = d->sides[n_pairs + b];
@@ -99,8 +96,8 @@ static nrl_tensor *by_segment(expr *e, const nrl_batch *batch, nrl_tensor *rows)
 {
     nrl_tensor *sums = NULL;
     if (e->st == NRL_OK)
-        e->st = nrl_op_segment_sum(e->ctx, rows, nrl_batch_row_segment(batch),
-                                   nrl_batch_n_rows(batch), nrl_batch_n_segments(batch), &sums);
+        e->st = nrl_op_segment_sum(e->ctx, rows, nrl_batch_target_segments(batch), nrl_batch_n_targets(batch),
+                                   nrl_batch_n_segments(batch), &sums);
     return sums;
 }
 
@@ -110,12 +107,10 @@ typedef struct {
 
 static sides by_side(const dpo *d, dpo_pairs *p, nrl_tensor *segments)
 {
-    return (sides){gather(&p->e, segments, d->sides, p->n),
-                   gather(&p->e, segments, d->sides + p->n, p->n)};
+    return (sides){gather(&p->e, segments, d->sides, p->n), gather(&p->e, segments, d->sides + p->n, p->n)};
 }
 
-static sides sums_of(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *rows,
-                     nrl_tensor *weights)
+static sides sums_of(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *rows, nrl_tensor *weights)
 {
     return by_side(d, p, by_segment(&p->e, batch, times(&p->e, rows, weights)));
 }
@@ -143,8 +138,7 @@ static nrl_tensor *score(dpo_pairs *p, nrl_tensor *x)
 
 /* Log ratios are sums of tokens' differences: the difference of two sums would carry the rounding
  * of sums that are a hundred times larger. */
-static void set_reference(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps,
-                          nrl_tensor *weights)
+static void set_reference(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights)
 {
     expr *e = &p->e;
     nrl_tensor *column = NULL;
@@ -161,29 +155,25 @@ static void set_reference(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nr
 }
 
 /* w = w(chosen) w(rejected), w(y) = exp(mean over y's tokens of (log p - log sum_v p_v^2)). */
-static void set_weighting(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps,
-                          nrl_tensor *weights)
+static void set_weighting(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights)
 {
     expr *e = &p->e;
     nrl_tensor *concentration = NULL;
     if (e->st == NRL_OK) e->st = nrl_batch_column(e->ctx, batch, "sum_p2", &concentration);
     sides s = sums_of(d, p, batch, detach(e, minus(e, logps, concentration)), weights);
-    p->weight = exponential(
-        e, plus(e, over(e, s.chosen, p->chosen.length), over(e, s.rejected, p->rejected.length)));
+    p->weight = exponential(e, plus(e, over(e, s.chosen, p->chosen.length), over(e, s.rejected, p->rejected.length)));
 }
 
 /* Sums over the chosen sides' plain log-probs, for the token means. */
-static void set_nll(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps,
-                    nrl_tensor *weights, nrl_tensor *plain_chosen)
+static void set_nll(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights,
+                    nrl_tensor *plain_chosen)
 {
     expr *e = &p->e;
     if (d->answer_weight > 0) {
-        nrl_tensor *chosen =
-            plain_chosen ? plain_chosen : sums_of(d, p, batch, logps, weights).chosen;
+        nrl_tensor *chosen = plain_chosen ? plain_chosen : sums_of(d, p, batch, logps, weights).chosen;
         p->answer_nll = neg(e, total(e, chosen));
     }
-    if (d->chosen_weight > 0)
-        p->chosen_nll = neg(e, total(e, by_side(d, p, by_segment(e, batch, logps)).chosen));
+    if (d->chosen_weight > 0) p->chosen_nll = neg(e, total(e, by_side(d, p, by_segment(e, batch, logps)).chosen));
 }
 
 nrl_status dpo_pairs_make(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, dpo_pairs *p)
@@ -195,8 +185,7 @@ nrl_status dpo_pairs_make(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, dpo_pair
     NRL_TRY(nrl_batch_column(ctx, batch, "weights", &weights));
     used = weights;
     if (d->desensitised) NRL_TRY(desensitised_weights(d, ctx, batch, p->n, &used));
-    sides n = by_side(d, p, by_segment(&p->e, batch, weights)),
-          l = sums_of(d, p, batch, logps, used);
+    sides n = by_side(d, p, by_segment(&p->e, batch, weights)), l = sums_of(d, p, batch, logps, used);
     p->chosen = (dpo_side){.logp = l.chosen, .length = n.chosen};
     p->rejected = (dpo_side){.logp = l.rejected, .length = n.rejected};
     if (d->reference) set_reference(d, p, batch, logps, used);
@@ -220,14 +209,12 @@ static int by_value(const void *x, const void *y)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-static void rank_groups(const double *values, int64_t n, int64_t group, ranked *items,
-                        int32_t *order)
+static void rank_groups(const double *values, int64_t n, int64_t group, ranked *items, int32_t *order)
 {
     for (int64_t i = 0; i < n; i++)
         items[i] = (ranked){values[i], (int32_t)i};
     for (int64_t begin = 0; begin < n; begin += group)
-        qsort(items + begin, (size_t)(n - begin < group ? n - begin : group), sizeof *items,
-              by_value);
+        qsort(items + begin, (size_t)(n - begin < group ? n - begin : group), sizeof *items, by_value);
     for (int64_t i = 0; i < n; i++)
         order[i] = items[i].index;
 }

@@ -6,12 +6,12 @@
  * a = log p(answer) - log p of the reference, s = sigmoid. A sample's loss is
  *     wanted:    desirable_weight   (1 - s(beta (a - kl)))
  *     unwanted:  undesirable_weight (1 - s(beta (kl - a)))
- * where kl = max(0, mean over a group of samples of a of their mismatched answers), without
+ * where kl = max(0, mean over a group of samples of a of their kl_pairs answers), without
  * gradient; apo_zero_unpaired has kl = 0. The step's loss is a mean over samples. TRL takes kl over
  * whatever one device holds at a time; here a group has kl_group samples, so that neither the
  * budget of a micro-batch nor the number of devices changes the loss.
  *
- * Legend: P scored rows, S segments, B blocks (samples), G groups.
+ * Legend: P target positions, S segments, B examples (samples), G groups.
  */
 #include <math.h>
 #include <nrl/nrl.h>
@@ -27,14 +27,13 @@ typedef struct {
 
 static const nrl_option kto_rows[] = {
     NRL_OPT_ENUM(kto_options, loss, "kto", "kto|apo_zero_unpaired",
-                 "apo_zero_unpaired has no KL term, and no mismatched answers are computed"),
-    NRL_OPT_F64(kto_options, beta, "0.1", 1e-6, 1e6,
-                "how strongly the policy is held to the reference"),
+                 "apo_zero_unpaired has no KL term, and no kl_pairs answers are computed"),
+    NRL_OPT_F64(kto_options, beta, "0.1", 1e-6, 1e6, "how strongly the policy is held to the reference"),
     NRL_OPT_F64(kto_options, desirable_weight, "1.0", 0, 1e6,
                 "weight of wanted answers; with many more of one kind, weigh the other up"),
     NRL_OPT_F64(kto_options, undesirable_weight, "1.0", 0, 1e6, "weight of unwanted answers"),
     NRL_OPT_INT(kto_options, kl_group, "8", 1, 65536,
-                "samples whose mismatched answers make one KL term; they share a micro-batch"),
+                "samples whose kl_pairs answers make one KL term; they share a micro-batch"),
 };
 
 enum {
@@ -71,7 +70,7 @@ static bool has_kl(const kto_options *o)
     return o->loss == LOSS_KTO;
 }
 
-static const char *const kto_needs[] = {"logps", "ref_logps", "mismatched", NULL};
+static const char *const kto_needs[] = {"logps", "ref_logps", "kl_pairs", NULL};
 
 static const char *const *kto_instance_needs(void *self)
 {
@@ -96,8 +95,8 @@ static double kto_start_loss(void *self)
 
 /* Host lists of one call. */
 typedef struct {
-    int64_t blocks, groups;
-    int32_t *own, *other; /* [B] segments of the samples, and of their mismatched sides */
+    int64_t examples, groups;
+    int32_t *own, *other; /* [B] segments of the samples, and of their kl_pairs sides */
     int32_t *group;       /* [B] ascending */
     float *share;         /* [G] 1 / samples of the group */
 } lists;
@@ -112,40 +111,39 @@ static void lists_free(lists *l)
 
 static void set_groups(const kto_options *o, lists *l)
 {
-    for (int64_t b = 0; b < l->blocks; b++) {
-        int64_t first = b / o->kl_group * o->kl_group, left = l->blocks - first;
+    for (int64_t b = 0; b < l->examples; b++) {
+        int64_t first = b / o->kl_group * o->kl_group, left = l->examples - first;
         l->group[b] = (int32_t)(b / o->kl_group);
         l->share[l->group[b]] = 1 / (float)(left < o->kl_group ? left : o->kl_group);
     }
-    l->groups = l->blocks ? l->group[l->blocks - 1] + 1 : 0;
+    l->groups = l->examples ? l->group[l->examples - 1] + 1 : 0;
 }
 
-/* Each block has its sample and, for a KL term, its mismatched side. */
+/* Each example has its sample and, for a KL term, its kl_pairs side. */
 static nrl_status find_segments(const kto_options *o, const nrl_batch *batch, lists *l)
 {
-    const int32_t *block = nrl_batch_segment_block(batch), *side = nrl_batch_segment_side(batch);
+    const int32_t *example = nrl_batch_segment_example(batch), *side = nrl_batch_segment_side(batch);
     int64_t n_own = 0, n_other = 0;
     for (int64_t s = 0; s < nrl_batch_n_segments(batch); s++) {
         int64_t *n = side[s] ? &n_other : &n_own;
-        if (*n == l->blocks || *n != block[s])
-            return nrl_fail(NRL_ERR_BUG, "block %d has a segment too many or too few", block[s]);
+        if (*n == l->examples || *n != example[s])
+            return nrl_fail(NRL_ERR_BUG, "example %d has a segment too many or too few", example[s]);
         (side[s] ? l->other : l->own)[(*n)++] = (int32_t)s;
     }
-    if (n_own == l->blocks && n_other == (has_kl(o) ? l->blocks : 0)) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "%lld samples and %lld mismatched sides in %lld blocks",
-                    (long long)n_own, (long long)n_other, (long long)l->blocks);
+    if (n_own == l->examples && n_other == (has_kl(o) ? l->examples : 0)) return NRL_OK;
+    return nrl_fail(NRL_ERR_BUG, "%lld samples and %lld kl_pairs sides in %lld examples", (long long)n_own,
+                    (long long)n_other, (long long)l->examples);
 }
 
 static nrl_status lists_make(const kto_options *o, const nrl_batch *batch, lists *l)
 {
-    size_t n = (size_t)nrl_batch_n_blocks(batch);
-    *l = (lists){.blocks = (int64_t)n,
+    size_t n = (size_t)nrl_batch_n_examples(batch);
+    *l = (lists){.examples = (int64_t)n,
                  .own = malloc(n * sizeof *l->own),
                  .other = malloc(n * sizeof *l->other),
                  .group = malloc(n * sizeof *l->group),
                  .share = malloc(n * sizeof *l->share)};
-    if (!l->own || !l->other || !l->group || !l->share)
-        return nrl_fail(NRL_ERR_MEMORY, "lists of %zu samples", n);
+    if (!l->own || !l->other || !l->group || !l->share) return nrl_fail(NRL_ERR_MEMORY, "lists of %zu samples", n);
     set_groups(o, l);
     return find_segments(o, batch, l);
 }
@@ -161,32 +159,31 @@ typedef struct {
 } samples;
 
 /* y[s] = sum of w_i x_i over the rows of segment s. */
-static nrl_status by_segment(nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor *rows,
-                             nrl_tensor *weights, nrl_tensor **y)
+static nrl_status by_segment(nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor *rows, nrl_tensor *weights,
+                             nrl_tensor **y)
 {
     nrl_tensor *weighted;
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, weights, &weighted));
-    return nrl_op_segment_sum(ctx, weighted, nrl_batch_row_segment(batch), nrl_batch_n_rows(batch),
+    return nrl_op_segment_sum(ctx, weighted, nrl_batch_target_segments(batch), nrl_batch_n_targets(batch),
                               nrl_batch_n_segments(batch), y);
 }
 
-/* kl[b] = max(0, mean of ratio of the mismatched sides of b's group); ratio is [S]. */
+/* kl[b] = max(0, mean of ratio of the kl_pairs sides of b's group); ratio is [S]. */
 static nrl_status make_kl(nrl_ctx *ctx, const lists *l, nrl_tensor *ratio, nrl_tensor **kl)
 {
     nrl_tensor *constant, *each, *sum, *share, *mean, *clamped;
     NRL_TRY(nrl_op_detach(ctx, ratio, &constant));
-    NRL_TRY(nrl_op_gather_rows(ctx, constant, l->other, l->blocks, &each));
-    NRL_TRY(nrl_op_segment_sum(ctx, each, l->group, l->blocks, l->groups, &sum));
+    NRL_TRY(nrl_op_gather_rows(ctx, constant, l->other, l->examples, &each));
+    NRL_TRY(nrl_op_segment_sum(ctx, each, l->group, l->examples, l->groups, &sum));
     NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &l->groups, l->share, &share));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, sum, share, &mean));
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_RELU, mean, 0, 0, &clamped));
-    return nrl_op_gather_rows(ctx, clamped, l->group, l->blocks, kl);
+    return nrl_op_gather_rows(ctx, clamped, l->group, l->examples, kl);
 }
 
 /* Ratios are sums of tokens' differences: the difference of two sums would carry the rounding of
  * sums that are a hundred times larger. */
-static nrl_status make_samples(const kto_options *o, nrl_ctx *ctx, const nrl_batch *batch,
-                               const lists *l, samples *x)
+static nrl_status make_samples(const kto_options *o, nrl_ctx *ctx, const nrl_batch *batch, const lists *l, samples *x)
 {
     nrl_tensor *logps, *ref, *weights, *labels, *constant, *rows, *logp, *ratio;
     NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
@@ -197,9 +194,9 @@ static nrl_status make_samples(const kto_options *o, nrl_ctx *ctx, const nrl_bat
     NRL_TRY(by_segment(ctx, batch, constant, weights, &logp));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_SUB, logps, ref, &rows));
     NRL_TRY(by_segment(ctx, batch, rows, weights, &ratio));
-    NRL_TRY(nrl_op_gather_rows(ctx, labels, l->own, l->blocks, &x->label));
-    NRL_TRY(nrl_op_gather_rows(ctx, logp, l->own, l->blocks, &x->logp));
-    NRL_TRY(nrl_op_gather_rows(ctx, ratio, l->own, l->blocks, &x->ratio));
+    NRL_TRY(nrl_op_gather_rows(ctx, labels, l->own, l->examples, &x->label));
+    NRL_TRY(nrl_op_gather_rows(ctx, logp, l->own, l->examples, &x->logp));
+    NRL_TRY(nrl_op_gather_rows(ctx, ratio, l->own, l->examples, &x->ratio));
     x->kl = NULL;
     return has_kl(o) ? make_kl(ctx, l, ratio, &x->kl) : NRL_OK;
 }
@@ -210,9 +207,8 @@ static nrl_status make_sum(const kto_options *o, nrl_ctx *ctx, const samples *x,
 {
     nrl_tensor *slope, *weight, *shifted = x->ratio, *logit, *each, *weighted;
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, x->label, -2 * o->beta, o->beta, &slope));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, x->label,
-                         o->desirable_weight - o->undesirable_weight, o->undesirable_weight,
-                         &weight));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, x->label, o->desirable_weight - o->undesirable_weight,
+                         o->undesirable_weight, &weight));
     if (x->kl) NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_SUB, x->ratio, x->kl, &shifted));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, shifted, slope, &logit));
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SIGMOID, logit, 0, 0, &each));
@@ -223,8 +219,7 @@ static nrl_status make_sum(const kto_options *o, nrl_ctx *ctx, const samples *x,
 /* ---- metrics ---- */
 
 /* Adds k times the sum of `values` over samples whose `chosen` is 1; n of them. */
-static nrl_status report_kind(nrl_ctx *ctx, uint32_t index, nrl_tensor *values, nrl_tensor *chosen,
-                              double k, double n)
+static nrl_status report_kind(nrl_ctx *ctx, uint32_t index, nrl_tensor *values, nrl_tensor *chosen, double k, double n)
 {
     nrl_tensor *picked, *scaled, *sum;
     if (n <= 0) return NRL_OK;
@@ -234,10 +229,9 @@ static nrl_status report_kind(nrl_ctx *ctx, uint32_t index, nrl_tensor *values, 
     return nrl_metric_add(ctx, index, sum, n);
 }
 
-static nrl_status report(const kto_options *o, nrl_ctx *ctx, const nrl_batch *batch,
-                         const samples *x)
+static nrl_status report(const kto_options *o, nrl_ctx *ctx, const nrl_batch *batch, const samples *x)
 {
-    double n = nrl_batch_count(batch, "blocks"), wanted = nrl_batch_count(batch, "desirable");
+    double n = nrl_batch_count(batch, "examples"), wanted = nrl_batch_count(batch, "desirable");
     nrl_tensor *ratio, *unwanted, *sum;
     NRL_TRY(nrl_op_detach(ctx, x->ratio, &ratio));
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, x->label, -1, 1, &unwanted));
@@ -255,7 +249,7 @@ static nrl_status report(const kto_options *o, nrl_ctx *ctx, const nrl_batch *ba
 static void kto_weight(void *self, const nrl_batch *batch, double *weight)
 {
     (void)self;
-    weight[0] = nrl_batch_count(batch, "blocks");
+    weight[0] = nrl_batch_count(batch, "examples");
 }
 
 static nrl_status kto_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
@@ -278,11 +272,11 @@ static const nrl_algorithm kto_table = {
     .needs = kto_needs,
     .metrics = kto_metrics,
     .n_terms = 1,
-    .block_kind = 2,
+    .example_kind = 2,
     .weight = kto_weight,
     .loss = kto_loss,
     .instance_needs = kto_instance_needs,
-    .start_loss = kto_start_loss,
+    .initial_loss = kto_start_loss,
     .group = kto_group,
 };
 NRL_EXPORT(kto_table)

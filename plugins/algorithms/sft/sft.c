@@ -1,6 +1,6 @@
 /*
  * sft.c - supervised fine-tuning: push up the log-probability of the answer tokens.
- * Called by core/run once per micro-batch, or once per chunk of its P scored rows: every loss here
+ * Called by core/run once per micro-batch, or once per chunk of its P target positions: every loss here
  * is a sum over rows. The core divides by the weights of the whole global batch.
  */
 #include <nrl/nrl.h>
@@ -18,15 +18,14 @@ static const nrl_option sft_rows[] = {
                  "nll: -log p; dft: -p log p with p held constant (dynamic fine-tuning)"),
     NRL_OPT_ENUM(sft_options, reduce, "token", "token|sequence",
                  "the loss is a mean over answer tokens, or over sequences' sums"),
-    NRL_OPT_F64(sft_options, prompt_weight, "0.0", 0, 1,
-                "how much a prompt token counts next to an answer token"),
+    NRL_OPT_F64(sft_options, prompt_weight, "0.0", 0, 1, "how much a prompt token counts next to an answer token"),
 };
 
 /* Prompt tokens are scored only where they count: their logits are work too. */
 static const char *const *sft_instance_needs(void *self)
 {
     static const char *const answers[] = {"logps", NULL};
-    static const char *const all[] = {"logps", "prompt_rows", NULL};
+    static const char *const all[] = {"logps", "prompt_targets", NULL};
     return ((const sft_options *)self)->prompt_weight > 0 ? all : answers;
 }
 
@@ -39,8 +38,7 @@ static void sft_weight(void *self, const nrl_batch *batch, double *weight)
 }
 
 /* Row weights [P] with prompt_weight in the place of a prompt row's 0. */
-static nrl_status row_weights(const sft_options *o, nrl_ctx *ctx, const nrl_batch *batch,
-                              nrl_tensor **weights)
+static nrl_status row_weights(const sft_options *o, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **weights)
 {
     nrl_tensor *given, *prompt;
     NRL_TRY(nrl_batch_column(ctx, batch, "weights", &given));
@@ -80,7 +78,7 @@ static const nrl_algorithm sft = {
     .plugin.priority = 100, /* the loss where a config names none */
     .needs = sft_needs,
     .n_terms = 1,
-    .separable = true,
+    .tokenwise = true,
     .weight = sft_weight,
     .loss = sft_loss,
     .instance_needs = sft_instance_needs,

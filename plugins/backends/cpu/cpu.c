@@ -1,5 +1,5 @@
 /*
- * cpu.c - the backend's table: opening, facts, memory, and the way into the operations of the
+ * cpu.c - the backend's table: opening, info, memory, and the way into the operations of the
  * chosen instruction set. Opening starts no thread and builds no primitive; both come with the
  * first use.
  */
@@ -28,15 +28,13 @@ static nrl_status choose_isa(const cpu_options *o, cpu_isa *out)
     cpu_isa best = cpu_isa_best();
     *out = o->isa == CPU_ISA_AUTO ? best : (cpu_isa)o->isa;
     if (*out <= best) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "isa: this CPU has no %s, its best is %s", cpu_isa_name(*out),
-                    cpu_isa_name(best));
+    return nrl_fail(NRL_ERR_CONFIG, "isa: this CPU has no %s, its best is %s", cpu_isa_name(*out), cpu_isa_name(best));
 }
 
 static nrl_status choose_bf16(const cpu_options *o, cpu_isa isa, bool *native)
 {
     bool has = isa == CPU_ISA_AVX512 && cpu_isa_has_bf16();
-    *native =
-        has && (o->bf16 == CPU_BF16_NATIVE || (o->bf16 == CPU_BF16_AUTO && cpu_isa_fast_bf16()));
+    *native = has && (o->bf16 == CPU_BF16_NATIVE || (o->bf16 == CPU_BF16_AUTO && cpu_isa_fast_bf16()));
     if (o->bf16 != CPU_BF16_NATIVE || has) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "bf16: native needs a CPU with bf16 instructions, use widen");
 }
@@ -78,15 +76,14 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
 }
 
 /* The f32 peak is measured on one thread and multiplied; bf16 dot products do twice the work. */
-static nrl_status cpu_facts(void *instance, nrl_device_facts *fill)
+static nrl_status cpu_info(void *instance, nrl_device_info *fill)
 {
     const cpu *self = instance;
     int64_t left;
     memset(fill, 0, sizeof *fill);
     fill->size = sizeof *fill;
     cpu_model_name(fill->name, sizeof fill->name);
-    snprintf(fill->isa, sizeof fill->isa, "%s%s", cpu_isa_name(self->isa),
-             self->native_bf16 ? "+bf16" : "");
+    snprintf(fill->isa, sizeof fill->isa, "%s%s", cpu_isa_name(self->isa), self->native_bf16 ? "+bf16" : "");
     gemm_engine_version(fill->library, sizeof fill->library);
     nrl_host_memory(&fill->memory_bytes, &left);
     fill->n_threads = self->n_threads;
@@ -127,8 +124,8 @@ static void copy_range(void *arg, int64_t begin, int64_t end, int thread)
 
 enum { COPY_GRAIN = 1 << 20 };
 
-static nrl_status cpu_copy_bytes(void *self, nrl_stream *stream, void *to, const void *from,
-                                 size_t bytes, uint32_t direction)
+static nrl_status cpu_copy_bytes(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes,
+                                 uint32_t direction)
 {
     bytes_task t = {to, from};
     (void)stream;
@@ -141,33 +138,30 @@ static nrl_status cpu_copy_bytes(void *self, nrl_stream *stream, void *to, const
 
 /* A core that knows more members than this plugin must not have set them; one that knows fewer
  * leaves the rest zero. */
-static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill,
-                             uint32_t known)
+static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known)
 {
     if (size == 0) return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
     const unsigned char *bytes = args;
     for (uint32_t i = known; i < size; i++)
         if (bytes[i] != 0)
-            return nrl_fail(NRL_ERR_PLUGIN,
-                            "backend 'cpu' has no op '%s' with the member at byte %u", op, i);
+            return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' has no op '%s' with the member at byte %u", op, i);
     memset(fill, 0, known);
     memcpy(fill, args, size < known ? size : known);
     return NRL_OK;
 }
 
-#define CPU_ENTER(name)                                                                            \
-    static nrl_status enter_##name(void *self, nrl_stream *stream, const nrl_##name##_args *a)     \
-    {                                                                                              \
-        const cpu *c = self;                                                                       \
-        if (a->size == sizeof *a) return c->ops->name(self, stream, a);                            \
-        nrl_##name##_args known;                                                                   \
-        NRL_TRY(known_args(#name, a, a->size, &known, sizeof known));                              \
-        return c->ops->name(self, stream, &known);                                                 \
+#define CPU_ENTER(name)                                                                                                \
+    static nrl_status enter_##name(void *self, nrl_stream *stream, const nrl_##name##_args *a)                         \
+    {                                                                                                                  \
+        const cpu *c = self;                                                                                           \
+        if (a->size == sizeof *a) return c->ops->name(self, stream, a);                                                \
+        nrl_##name##_args known;                                                                                       \
+        NRL_TRY(known_args(#name, a, a->size, &known, sizeof known));                                                  \
+        return c->ops->name(self, stream, &known);                                                                     \
     }
 CPU_SIZED_OPS(CPU_ENTER)
 
-static nrl_status enter_attention_grad(void *self, nrl_stream *stream,
-                                       const nrl_attention_grad_args *a)
+static nrl_status enter_attention_grad(void *self, nrl_stream *stream, const nrl_attention_grad_args *a)
 {
     return ((const cpu *)self)->ops->attention_grad(self, stream, a);
 }
@@ -183,7 +177,7 @@ static const nrl_backend cpu_table = {
     .probe = cpu_probe,
     .open = cpu_open,
     .close = cpu_close,
-    .facts = cpu_facts,
+    .info = cpu_info,
     .alloc = table_alloc,
     .free = table_free,
     .alloc_host = table_alloc,

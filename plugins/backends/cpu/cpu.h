@@ -50,8 +50,8 @@ bool cpu_isa_has_bf16(void);  /* instructions exist */
 bool cpu_isa_fast_bf16(void); /* and give more than f32 ones do */
 const nrl_ops *cpu_isa_ops(cpu_isa isa);
 const char *cpu_isa_name(cpu_isa isa);
-double cpu_isa_peak(cpu_isa isa); /* measured f32 FLOP/s of one thread, takes a millisecond */
-int cpu_count_threads(void); /* as OpenMP has it: OMP_NUM_THREADS, else processors */
+double cpu_isa_peak(cpu_isa isa);  /* measured f32 FLOP/s of one thread, takes a millisecond */
+int cpu_count_threads(void);       /* as OpenMP has it: OMP_NUM_THREADS, else processors */
 nrl_status cpu_try_threads(int n); /* NRL_ERR_CONFIG: this process cannot have so many */
 void cpu_model_name(char *fill, size_t size);
 

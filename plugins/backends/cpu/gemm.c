@@ -24,13 +24,11 @@ static nrl_status check(const nrl_gemm_args *a)
     int64_t m = a->transpose_a ? a->a.cols : a->a.rows, k = inner_of(a);
     int64_t n = a->transpose_b ? a->b.rows : a->b.cols, l = a->transpose_b ? a->b.cols : a->b.rows;
     if (m != a->c.rows || n != a->c.cols || k != l || (a->bias.data && a->bias.cols != n))
-        return nrl_fail(NRL_ERR_BUG, "gemm of %lldx%lld and %lldx%lld to %lldx%lld", (long long)m,
-                        (long long)k, (long long)l, (long long)n, (long long)a->c.rows,
-                        (long long)a->c.cols);
+        return nrl_fail(NRL_ERR_BUG, "gemm of %lldx%lld and %lldx%lld to %lldx%lld", (long long)m, (long long)k,
+                        (long long)l, (long long)n, (long long)a->c.rows, (long long)a->c.cols);
     if (!is_compute(a->a.dtype) || !is_compute(a->b.dtype) || !is_compute(a->c.dtype))
         return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' has no op 'gemm' for %s and %s to %s",
-                        nrl_dtype_name(a->a.dtype), nrl_dtype_name(a->b.dtype),
-                        nrl_dtype_name(a->c.dtype));
+                        nrl_dtype_name(a->a.dtype), nrl_dtype_name(a->b.dtype), nrl_dtype_name(a->c.dtype));
     return NRL_OK;
 }
 
@@ -60,7 +58,7 @@ static nrl_status multiply(cpu *self, const nrl_gemm_args *a)
     p.ldc = a->c.stride;
     p.transpose_a = a->transpose_a;
     p.transpose_b = a->transpose_b;
-    p.accumulate = !a->fresh;
+    p.accumulate = !a->overwrite;
     p.has_bias = a->bias.data != NULL;
     p.type_ab = (uint8_t)a->a.dtype;
     p.type_c = (uint8_t)a->c.dtype;
@@ -71,11 +69,11 @@ static nrl_status multiply(cpu *self, const nrl_gemm_args *a)
     return gemm_multiply(self->engine, &p, &at);
 }
 
-/* An empty sum: c = (fresh ? 0 : c) + bias. */
+/* An empty sum: c = (overwrite ? 0 : c) + bias. */
 static nrl_status multiply_nothing(cpu *self, const nrl_gemm_args *a)
 {
     nrl_fill_args zero = {.size = sizeof zero, .y = a->c};
-    if (a->fresh) NRL_TRY(self->ops->fill(self, NULL, &zero));
+    if (a->overwrite) NRL_TRY(self->ops->fill(self, NULL, &zero));
     return add_bias(self, &a->c, &a->bias);
 }
 
@@ -138,7 +136,7 @@ static nrl_gemm_args block_args(const nrl_gemm_args *a, const cut *c, int64_t be
     if (c->axis != CUT_K) g.c = slice(&a->c, c->axis == CUT_M, begin, n);
     if (c->axis == CUT_N) g.bias = slice(&a->bias, false, begin, n);
     if (c->axis == CUT_K && begin > 0) {
-        g.fresh = false;
+        g.overwrite = false;
         g.bias.data = NULL;
     }
     return g;
@@ -150,13 +148,12 @@ typedef struct {
 
 static nrl_mat as_f32(const nrl_mat *m, float *room)
 {
-    return (nrl_mat){
-        .data = room, .dtype = NRL_DTYPE_F32, .rows = m->rows, .cols = m->cols, .stride = m->cols};
+    return (nrl_mat){.data = room, .dtype = NRL_DTYPE_F32, .rows = m->rows, .cols = m->cols, .stride = m->cols};
 }
 
 /* One block: widen what changed, multiply, add the bias, narrow the result when it is complete. */
-static nrl_status multiply_block(cpu *self, const nrl_gemm_args *block, const cut *c,
-                                 const block_room *room, bool first, bool last)
+static nrl_status multiply_block(cpu *self, const nrl_gemm_args *block, const cut *c, const block_room *room,
+                                 bool first, bool last)
 {
     nrl_gemm_args g = *block;
     bool same_c = c->axis == CUT_K; /* every block has the whole of c */
@@ -165,7 +162,7 @@ static nrl_status multiply_block(cpu *self, const nrl_gemm_args *block, const cu
     if (room->c) g.c = as_f32(&block->c, room->c);
     if (room->a && (first || c->axis != CUT_N)) NRL_TRY(convert(self, &block->a, &g.a));
     if (room->b && (first || c->axis != CUT_M)) NRL_TRY(convert(self, &block->b, &g.b));
-    if (room->c && !g.fresh && (first || !same_c)) NRL_TRY(convert(self, &block->c, &g.c));
+    if (room->c && !g.overwrite && (first || !same_c)) NRL_TRY(convert(self, &block->c, &g.c));
     g.bias.data = NULL;
     NRL_TRY(multiply(self, &g));
     NRL_TRY(add_bias(self, &g.c, &block->bias));
@@ -182,8 +179,7 @@ static nrl_status multiply_blocks(cpu *self, const nrl_gemm_args *a)
     void *memory;
     NRL_TRY(cpu_work(self, (size_a + size_b + size_c) * sizeof(float), &memory));
     float *p = memory;
-    block_room room = {size_a ? p : NULL, size_b ? p + size_a : NULL,
-                       size_c ? p + size_a + size_b : NULL};
+    block_room room = {size_a ? p : NULL, size_b ? p + size_a : NULL, size_c ? p + size_a + size_b : NULL};
     for (int64_t begin = 0; begin < c.length; begin += c.step) {
         nrl_gemm_args g = block_args(a, &c, begin);
         NRL_TRY(multiply_block(self, &g, &c, &room, begin == 0, begin + c.step >= c.length));
@@ -197,7 +193,8 @@ static bool is_direct(const cpu *self, const nrl_gemm_args *a)
     if (a->a.dtype != a->b.dtype || (a->bias.data && a->alpha != 1)) return false;
     if (a->a.dtype == NRL_DTYPE_BF16)
         return self->native_bf16 && a->c.dtype != NRL_DTYPE_F16 && a->bias.dtype != NRL_DTYPE_F16;
-    return a->a.dtype == NRL_DTYPE_F32 && a->c.dtype == NRL_DTYPE_F32 && (!a->bias.data || a->bias.dtype == NRL_DTYPE_F32);
+    return a->a.dtype == NRL_DTYPE_F32 && a->c.dtype == NRL_DTYPE_F32 &&
+           (!a->bias.data || a->bias.dtype == NRL_DTYPE_F32);
 }
 
 nrl_status cpu_gemm(void *instance, nrl_stream *stream, const nrl_gemm_args *a)

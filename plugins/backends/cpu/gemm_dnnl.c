@@ -38,13 +38,11 @@ struct cpu_gemm_engine {
 static nrl_status failed(dnnl_status_t st, const char *what, const gemm_product *p)
 {
     if (st == dnnl_success) return NRL_OK;
-    return nrl_fail(
-        st == dnnl_out_of_memory ? NRL_ERR_MEMORY : NRL_ERR_PLUGIN,
-        "oneDNN cannot %s (status %d) for a product of %lld x %lld x %lld, %s%s%s to %s%s%s", what,
-        (int)st, (long long)p->m, (long long)p->n, (long long)p->k, nrl_dtype_name(p->type_ab),
-        p->transpose_a ? ", first transposed" : "", p->transpose_b ? ", second transposed" : "",
-        nrl_dtype_name(p->type_c), p->accumulate ? ", accumulated" : "",
-        p->has_bias ? ", with bias" : "");
+    return nrl_fail(st == dnnl_out_of_memory ? NRL_ERR_MEMORY : NRL_ERR_PLUGIN,
+                    "oneDNN cannot %s (status %d) for a product of %lld x %lld x %lld, %s%s%s to %s%s%s", what, (int)st,
+                    (long long)p->m, (long long)p->n, (long long)p->k, nrl_dtype_name(p->type_ab),
+                    p->transpose_a ? ", first transposed" : "", p->transpose_b ? ", second transposed" : "",
+                    nrl_dtype_name(p->type_c), p->accumulate ? ", accumulated" : "", p->has_bias ? ", with bias" : "");
 }
 
 static dnnl_data_type_t type_of(uint8_t dtype)
@@ -57,8 +55,8 @@ static dnnl_data_type_t type_of(uint8_t dtype)
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t matrix_desc;
 
-static dnnl_status_t desc_create(matrix_desc *d, int64_t rows, int64_t cols, int64_t row_stride,
-                                 int64_t col_stride, dnnl_data_type_t type)
+static dnnl_status_t desc_create(matrix_desc *d, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
+                                 dnnl_data_type_t type)
 {
     dnnl_dims_t dims = {rows, cols}, strides = {row_stride, col_stride};
     return dnnl_memory_desc_create_with_strides(d, 2, dims, type, strides);
@@ -84,8 +82,8 @@ static dnnl_status_t add_sum(dnnl_post_ops_t ops)
     return dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef);
 }
 
-static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t e, const matrix_desc d[4],
-                                 bool has_bias, dnnl_primitive_attr_t attr)
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t e, const matrix_desc d[4], bool has_bias,
+                                 dnnl_primitive_attr_t attr)
 {
     return dnnl_matmul_primitive_desc_create(pd, e, d[0], d[1], has_bias ? d[3] : NULL, d[2], attr);
 }
@@ -104,8 +102,8 @@ static dnnl_status_t scratch_memory(dnnl_memory_t *m, dnnl_primitive_desc_t pd, 
 #else
 typedef dnnl_memory_desc_t matrix_desc;
 
-static dnnl_status_t desc_create(matrix_desc *d, int64_t rows, int64_t cols, int64_t row_stride,
-                                 int64_t col_stride, dnnl_data_type_t type)
+static dnnl_status_t desc_create(matrix_desc *d, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
+                                 dnnl_data_type_t type)
 {
     dnnl_dims_t dims = {rows, cols}, strides = {row_stride, col_stride};
     return dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides);
@@ -131,8 +129,8 @@ static dnnl_status_t add_sum(dnnl_post_ops_t ops)
     return dnnl_post_ops_append_sum(ops, 1);
 }
 
-static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t e, const matrix_desc d[4],
-                                 bool has_bias, dnnl_primitive_attr_t attr)
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t e, const matrix_desc d[4], bool has_bias,
+                                 dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t op;
     dnnl_status_t st = dnnl_matmul_desc_init(&op, &d[0], &d[1], has_bias ? &d[3] : NULL, &d[2]);
@@ -175,14 +173,11 @@ static dnnl_status_t attributes(const gemm_product *p, dnnl_primitive_attr_t *at
 static dnnl_status_t descriptions(const gemm_product *p, matrix_desc d[4])
 {
     dnnl_data_type_t ab = type_of(p->type_ab);
-    dnnl_status_t st = desc_create(&d[0], p->m, p->k, p->transpose_a ? 1 : p->lda,
-                                   p->transpose_a ? p->lda : 1, ab);
+    dnnl_status_t st = desc_create(&d[0], p->m, p->k, p->transpose_a ? 1 : p->lda, p->transpose_a ? p->lda : 1, ab);
     if (st == dnnl_success)
-        st = desc_create(&d[1], p->k, p->n, p->transpose_b ? 1 : p->ldb,
-                         p->transpose_b ? p->ldb : 1, ab);
+        st = desc_create(&d[1], p->k, p->n, p->transpose_b ? 1 : p->ldb, p->transpose_b ? p->ldb : 1, ab);
     if (st == dnnl_success) st = desc_create(&d[2], p->m, p->n, p->ldc, 1, type_of(p->type_c));
-    if (st == dnnl_success && p->has_bias)
-        st = desc_create(&d[3], 1, p->n, p->n, 1, type_of(p->type_bias));
+    if (st == dnnl_success && p->has_bias) st = desc_create(&d[3], 1, p->n, p->n, 1, type_of(p->type_bias));
     return st;
 }
 
@@ -195,8 +190,7 @@ static void entry_destroy(entry *e)
     free(e);
 }
 
-static dnnl_status_t entry_fill(cpu_gemm_engine *g, entry *e, const matrix_desc d[4],
-                                dnnl_primitive_desc_t pd)
+static dnnl_status_t entry_fill(cpu_gemm_engine *g, entry *e, const matrix_desc d[4], dnnl_primitive_desc_t pd)
 {
     dnnl_status_t st = dnnl_primitive_create(&e->primitive, pd);
     if (st == dnnl_success) st = memory_create(&e->src, &d[0], g->engine);
@@ -208,8 +202,7 @@ static dnnl_status_t entry_fill(cpu_gemm_engine *g, entry *e, const matrix_desc 
     return st;
 }
 
-static nrl_status entry_create(cpu_gemm_engine *g, const gemm_product *p, uint64_t hash,
-                               entry **out)
+static nrl_status entry_create(cpu_gemm_engine *g, const gemm_product *p, uint64_t hash, entry **out)
 {
     matrix_desc d[4];
     memset(d, 0, sizeof d);
@@ -303,8 +296,7 @@ static dnnl_status_t run(cpu_gemm_engine *g, entry *e, const gemm_operands *at)
     return st == dnnl_success ? dnnl_stream_wait(g->stream) : st;
 }
 
-static nrl_status multiply_cached(cpu_gemm_engine *g, const gemm_product *p,
-                                  const gemm_operands *at)
+static nrl_status multiply_cached(cpu_gemm_engine *g, const gemm_product *p, const gemm_operands *at)
 {
     entry *e;
     NRL_TRY(entry_find(g, p, &e));
@@ -316,9 +308,8 @@ static nrl_status multiply_cached(cpu_gemm_engine *g, const gemm_product *p,
  * nothing to make or to find. */
 static nrl_status multiply_plain(const gemm_product *p, const gemm_operands *at)
 {
-    dnnl_status_t st = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m,
-                                  p->n, p->k, p->alpha, at->a, p->lda, at->b, p->ldb,
-                                  p->accumulate ? 1.0f : 0.0f, at->c, p->ldc);
+    dnnl_status_t st = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k, p->alpha,
+                                  at->a, p->lda, at->b, p->ldb, p->accumulate ? 1.0f : 0.0f, at->c, p->ldc);
     return failed(st, "run", p);
 }
 

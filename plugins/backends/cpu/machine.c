@@ -26,8 +26,8 @@ static bool has_f16c(void)
 cpu_isa cpu_isa_best(void)
 {
     __builtin_cpu_init();
-    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-              __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && has_f16c();
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+              __builtin_cpu_supports("bmi2") && has_f16c();
     bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
               __builtin_cpu_supports("avx512vl");
@@ -55,9 +55,7 @@ bool cpu_isa_fast_bf16(void)
 
 const nrl_ops *cpu_isa_ops(cpu_isa isa)
 {
-    return isa == CPU_ISA_AVX512 ? &cpu_ops_avx512
-           : isa == CPU_ISA_AVX2 ? &cpu_ops_avx2
-                                 : &cpu_ops_base;
+    return isa == CPU_ISA_AVX512 ? &cpu_ops_avx512 : isa == CPU_ISA_AVX2 ? &cpu_ops_avx2 : &cpu_ops_base;
 }
 
 static double fma_rounds(cpu_isa isa, int64_t rounds)
@@ -145,9 +143,11 @@ nrl_status cpu_try_threads(int n)
     int started = 1, error = 0; /* this thread is one of them */
     if (!all) return nrl_fail(NRL_ERR_MEMORY, "no memory for %d threads", n);
     pthread_mutex_lock(&gate);
-    while (started < n && !(error = pthread_create(&all[started], NULL, thread_waits, &gate))) started++;
+    while (started < n && !(error = pthread_create(&all[started], NULL, thread_waits, &gate)))
+        started++;
     pthread_mutex_unlock(&gate);
-    for (int i = 1; i < started; i++) pthread_join(all[i], NULL);
+    for (int i = 1; i < started; i++)
+        pthread_join(all[i], NULL);
     free(all);
     if (!error) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,

@@ -13,8 +13,8 @@ static nrl_status too_much(size_t bytes)
     double mib = 1024.0 * 1024.0;
     int64_t total, left;
     nrl_host_memory(&total, &left);
-    return nrl_fail(NRL_ERR_MEMORY, "%.1f MiB of host memory wanted, %.1f MiB free",
-                    (double)bytes / mib, (double)left / mib);
+    return nrl_fail(NRL_ERR_MEMORY, "%.1f MiB of host memory wanted, %.1f MiB free", (double)bytes / mib,
+                    (double)left / mib);
 }
 
 nrl_status cpu_alloc(size_t bytes, void **out)

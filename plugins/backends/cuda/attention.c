@@ -23,13 +23,14 @@ static nrl_status check_shapes(const nrl_attention_args *a)
                  a->q.cols == a->n_heads * a->head_dim && a->k.cols == a->n_kv_heads * a->head_dim &&
                  a->v.cols == a->k.cols && a->y.cols == a->q.cols;
     if (!right)
-        return nrl_fail(NRL_ERR_BUG,
-                        "attention of %lld heads, %lld kv heads, width %lld: q has %lld columns, k %lld",
-                        (long long)a->n_heads, (long long)a->n_kv_heads, (long long)a->head_dim,
-                        (long long)a->q.cols, (long long)a->k.cols);
+        return nrl_fail(NRL_ERR_BUG, "attention of %lld heads, %lld kv heads, width %lld: q has %lld columns, k %lld",
+                        (long long)a->n_heads, (long long)a->n_kv_heads, (long long)a->head_dim, (long long)a->q.cols,
+                        (long long)a->k.cols);
     if (a->head_dim > FLASH_MOST_WIDTH)
-        return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op 'attention' for heads of width %lld, "
-                        "at most %d", (long long)a->head_dim, FLASH_MOST_WIDTH);
+        return nrl_fail(NRL_ERR_PLUGIN,
+                        "backend 'cuda' has no op 'attention' for heads of width %lld, "
+                        "at most %d",
+                        (long long)a->head_dim, FLASH_MOST_WIDTH);
     if (a->q.rows >= WINDOW_MOST || a->k.rows >= WINDOW_MOST)
         return nrl_fail(NRL_ERR_BUG, "attention of %lld queries and %lld keys", (long long)a->q.rows,
                         (long long)a->k.rows);
@@ -66,8 +67,7 @@ static flash_params forward_params(const nrl_attention_args *a)
         .head_dim = (int32_t)a->head_dim,
         .window = (int32_t)(a->window < WINDOW_MOST ? a->window : WINDOW_MOST),
         .scale = (float)a->scale,
-        .vectors = a->head_dim % 8 == 0 && is_even(&a->q) && is_even(&a->k) && is_even(&a->v) &&
-                   is_even(&a->y),
+        .vectors = a->head_dim % 8 == 0 && is_even(&a->q) && is_even(&a->k) && is_even(&a->v) && is_even(&a->y),
     };
 }
 

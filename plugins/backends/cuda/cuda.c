@@ -1,17 +1,14 @@
 /*
  * cuda.c - the backend's table: options, and the way into the operations. Everything behind it is
- * open.c (opening, memory), transfer.c (copies, streams), facts.c and ops/.
+ * open.c (opening, memory), transfer.c (copies, streams), info.c and ops/.
  */
 #include "cuda_backend.h"
 #include <string.h>
 
 static const nrl_option cuda_option_rows[] = {
-    NRL_OPT_F64(cuda_options, memory_fraction, "0.95", 0.01, 1,
-                "share of the device's memory that nrl may hold"),
-    NRL_OPT_INT(cuda_options, device, "-1", -1, 1023,
-                "device number; -1 = the rank's number on its node"),
-    NRL_OPT_BOOL(cuda_options, tf32, "false",
-                 "products of f32 by tensor cores: faster, with 10 bits of mantissa"),
+    NRL_OPT_F64(cuda_options, memory_fraction, "0.95", 0.01, 1, "share of the device's memory that nrl may hold"),
+    NRL_OPT_INT(cuda_options, device, "-1", -1, 1023, "device number; -1 = the rank's number on its node"),
+    NRL_OPT_BOOL(cuda_options, tf32, "false", "products of f32 by tensor cores: faster, with 10 bits of mantissa"),
     NRL_OPT_ENUM(cuda_options, attention, "auto", "auto|flash|cudnn",
                  "kernels of 16-bit attention: own ones, or cuDNN's where it has some; auto = flash"),
 };
@@ -67,38 +64,36 @@ static void table_relax(void *instance)
 
 /* A core that knows more members than this plugin must not have set them; one that knows fewer
  * leaves the rest zero. */
-static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill,
-                             uint32_t known)
+static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known)
 {
     if (size == 0) return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
     const unsigned char *bytes = args;
     for (uint32_t i = known; i < size; i++)
         if (bytes[i] != 0)
-            return nrl_fail(NRL_ERR_PLUGIN,
-                            "backend 'cuda' has no op '%s' with the member at byte %u", op, i);
+            return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op '%s' with the member at byte %u", op, i);
     memset(fill, 0, known);
     memcpy(fill, args, size < known ? size : known);
     return NRL_OK;
 }
 
-#define CUDA_ENTER_SIZED(name)                                                                     \
-    static nrl_status enter_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a) \
-    {                                                                                              \
-        cuda *self = instance;                                                                     \
-        NRL_TRY(cuda_enter(self));                                                                 \
-        if (a->size == sizeof *a) return cuda_op_##name(self, cuda_stream(self, stream), a);       \
-        nrl_##name##_args known;                                                                   \
-        NRL_TRY(known_args(#name, a, a->size, &known, sizeof known));                              \
-        return cuda_op_##name(self, cuda_stream(self, stream), &known);                            \
+#define CUDA_ENTER_SIZED(name)                                                                                         \
+    static nrl_status enter_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a)                     \
+    {                                                                                                                  \
+        cuda *self = instance;                                                                                         \
+        NRL_TRY(cuda_enter(self));                                                                                     \
+        if (a->size == sizeof *a) return cuda_op_##name(self, cuda_stream(self, stream), a);                           \
+        nrl_##name##_args known;                                                                                       \
+        NRL_TRY(known_args(#name, a, a->size, &known, sizeof known));                                                  \
+        return cuda_op_##name(self, cuda_stream(self, stream), &known);                                                \
     }
 CUDA_SIZED_OPS(CUDA_ENTER_SIZED)
 
-#define CUDA_ENTER_PLAIN(name)                                                                     \
-    static nrl_status enter_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a) \
-    {                                                                                              \
-        cuda *self = instance;                                                                     \
-        NRL_TRY(cuda_enter(self));                                                                 \
-        return cuda_op_##name(self, cuda_stream(self, stream), a);                                 \
+#define CUDA_ENTER_PLAIN(name)                                                                                         \
+    static nrl_status enter_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a)                     \
+    {                                                                                                                  \
+        cuda *self = instance;                                                                                         \
+        NRL_TRY(cuda_enter(self));                                                                                     \
+        return cuda_op_##name(self, cuda_stream(self, stream), a);                                                     \
     }
 CUDA_PLAIN_OPS(CUDA_ENTER_PLAIN)
 
@@ -114,7 +109,7 @@ static const nrl_backend cuda_table = {
     .probe = cuda_probe,
     .open = cuda_open,
     .close = cuda_close,
-    .facts = cuda_facts,
+    .info = cuda_info,
     .alloc = table_alloc,
     .free = table_free,
     .alloc_host = table_alloc_host,

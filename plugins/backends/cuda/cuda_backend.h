@@ -17,8 +17,8 @@ extern "C" {
 
 typedef struct {
     double memory_fraction;
-    int64_t device; /* -1: the rank's number on its node */
-    bool tf32;      /* f32 products by tensor cores */
+    int64_t device;    /* -1: the rank's number on its node */
+    bool tf32;         /* f32 products by tensor cores */
     int64_t attention; /* cuda_attention */
 } cuda_options;
 
@@ -36,7 +36,7 @@ struct cuda {
     void *stream; /* where work goes that names none */
     cuda_pool *pool;
     cuda_staging *staging;
-    cuda_watch *watch; /* what is counted and sampled, for measuring */
+    cuda_watch *watch;       /* what is counted and sampled, for measuring */
     volatile int32_t *fault; /* pinned, one cuda_fault; kernels write it */
     void *scratch;           /* grown on demand */
     size_t scratch_bytes;
@@ -64,15 +64,14 @@ nrl_status cuda_launch_error(const cuda *self, const char *op); /* the same for 
 nrl_status cuda_check_fault(const cuda *self);
 nrl_status cuda_no_dtype(const char *op, uint32_t dtype); /* NRL_ERR_PLUGIN */
 
-/* ---- facts.c ---- */
-nrl_status cuda_facts(void *self, nrl_device_facts *fill);
+/* ---- info.c ---- */
+nrl_status cuda_info(void *self, nrl_device_info *fill);
 /* Is there a device that this build has code for? [any] */
 nrl_status cuda_probe_driver(const cuda_driver *driver);
 nrl_status cuda_check_capability(const cuda_properties *p);
 
 /* ---- open.c: everything but the table, so that tests can open over another driver ---- */
-nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, int32_t index,
-                            cuda **out);
+nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, int32_t index, cuda **out);
 void cuda_close(void *self);
 
 /* ---- gemm.c ---- */
@@ -98,7 +97,7 @@ nrl_status cuda_event_fence(void *self, nrl_stream *stream, nrl_event *event);
 nrl_status cuda_event_wait(void *self, nrl_event *event);
 void cuda_event_destroy(void *self, nrl_event *event);
 
-/* ---- figures.c: what nrl bench asks ---- */
+/* ---- stats.c: what nrl bench asks ---- */
 nrl_status cuda_watch_begin(void *self);
 nrl_status cuda_watch_end(void *self, nrl_value *values, size_t room, size_t *n);
 
@@ -115,8 +114,7 @@ nrl_status cuda_watch_end(void *self, nrl_value *values, size_t room, size_t *n)
 #define CUDA_PLAIN_OPS(X) X(attention_grad)
 #define CUDA_OPS(X) CUDA_SIZED_OPS(X) CUDA_PLAIN_OPS(X)
 
-#define CUDA_OP_DECLARE(name)                                                                      \
-    nrl_status cuda_op_##name(cuda *self, void *stream, const nrl_##name##_args *a);
+#define CUDA_OP_DECLARE(name) nrl_status cuda_op_##name(cuda *self, void *stream, const nrl_##name##_args *a);
 CUDA_OPS(CUDA_OP_DECLARE)
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { DNN_PLANS = 64, DNN_SHORTEST = 128, DNN_WIDEST = 256, DNN_STEP = 64 };
-#define DNN_ROOM_MOST ((size_t)4 << 30)  /* workspace, also at most a sixteenth of the memory */
+#define DNN_ROOM_MOST ((size_t)4 << 30)     /* workspace, also at most a sixteenth of the memory */
 #define DNN_STATS_MOST ((int64_t)256 << 20) /* bytes of a dense [B, H, T] */
 
 typedef struct {
@@ -124,8 +124,9 @@ static void warn_once(bool *warned, const dnn_problem *p, const char *why)
     if (*warned) return;
     *warned = true;
     nrl_warn("attention%s by our own kernels, not cudnn's: %s (%lld sequences of up to %lld, %lld heads over %lld "
-             "of width %lld)", p->backward ? "'s gradients" : "", why, (long long)p->batch, (long long)p->length,
-             (long long)p->heads, (long long)p->kv_heads, (long long)p->width);
+             "of width %lld)",
+             p->backward ? "'s gradients" : "", why, (long long)p->batch, (long long)p->length, (long long)p->heads,
+             (long long)p->kv_heads, (long long)p->width);
 }
 
 /* ---- plans ---- */
@@ -258,9 +259,9 @@ nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention
     }
     NRL_TRY(plan_of(self, f, &p, &e, &entry));
     if (!entry) return NRL_OK;
-    dnn_operands at = {.operands = {f->q.data, f->k.data, f->v.data, f->y.data, a->dy.data, a->dq.data,
-                                    a->dk.data, a->dv.data},
-                       .scale = (float)f->scale};
+    dnn_operands at = {
+        .operands = {f->q.data, f->k.data, f->v.data, f->y.data, a->dy.data, a->dq.data, a->dk.data, a->dv.data},
+        .scale = (float)f->scale};
     *done = true;
     return run(self, stream, f, e, entry, &at);
 }

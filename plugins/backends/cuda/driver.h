@@ -29,14 +29,14 @@ typedef struct {
 } cuda_properties;
 
 typedef struct {
-    int (*count)(int *n); /* devices; fails without a driver */
+    int (*count)(int *n);   /* devices; fails without a driver */
     int (*use)(int device); /* for the calling thread */
     int (*properties)(int device, cuda_properties *fill);
-    int (*versions)(int *driver, int *runtime); /* 13000 is 13.0; driver 0: there is none */
+    int (*versions)(int *driver, int *runtime);      /* 13000 is 13.0; driver 0: there is none */
     int (*bus_id)(int device, char *text, int size); /* "0000:1b:00.0": what other libraries know it by */
     int (*memory_info)(size_t *free_bytes, size_t *total_bytes);
     int (*allocate)(void **out, size_t bytes);
-    int (*release)(void *memory); /* waits for the device */
+    int (*release)(void *memory);                   /* waits for the device */
     int (*allocate_host)(void **out, size_t bytes); /* pinned; the device can address it */
     int (*release_host)(void *memory);
     int (*copy)(void *to, const void *from, size_t bytes, cuda_copy_way way, void *stream);

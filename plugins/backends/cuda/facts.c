@@ -1,5 +1,5 @@
 /*
- * facts.c - whether a GPU can be used, and what it is.
+ * info.c - whether a GPU can be used, and what it is.
  */
 #include "cuda_backend.h"
 #include <stdio.h>
@@ -30,11 +30,8 @@ nrl_status cuda_probe_driver(const cuda_driver *driver)
                         "a newer driver is needed, or a build with that CUDA",
                         version / 1000, version % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     int code = driver->count(&n);
-    if (code)
-        return nrl_fail(NRL_ERR_DEVICE, "no GPU can be used: %s", driver->error_text(code));
-    if (n == 0)
-        return nrl_fail(NRL_ERR_DEVICE,
-                        "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES empty?)");
+    if (code) return nrl_fail(NRL_ERR_DEVICE, "no GPU can be used: %s", driver->error_text(code));
+    if (n == 0) return nrl_fail(NRL_ERR_DEVICE, "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES empty?)");
     NRL_TRY(cuda_check(driver, driver->properties(0, &p), "asking for properties"));
     return cuda_check_capability(&p);
 }
@@ -57,7 +54,7 @@ static const unit_peak unit_peaks[] = {
     {12, 0, "GeForce", 209.5e12 / 170, 104.8e12 / 170, 1.64e12 / 170},
 };
 
-static void fill_peaks(const cuda_properties *p, nrl_device_facts *fill)
+static void fill_peaks(const cuda_properties *p, nrl_device_info *fill)
 {
     for (size_t i = 0; i < sizeof unit_peaks / sizeof *unit_peaks; i++) {
         const unit_peak *u = &unit_peaks[i];
@@ -70,7 +67,7 @@ static void fill_peaks(const cuda_properties *p, nrl_device_facts *fill)
     }
 }
 
-nrl_status cuda_facts(void *instance, nrl_device_facts *fill)
+nrl_status cuda_info(void *instance, nrl_device_info *fill)
 {
     const cuda *self = instance;
     const cuda_properties *p = &self->properties;
@@ -81,8 +78,8 @@ nrl_status cuda_facts(void *instance, nrl_device_facts *fill)
     fill->index = (uint32_t)self->device;
     snprintf(fill->name, sizeof fill->name, "%s", p->name);
     snprintf(fill->isa, sizeof fill->isa, "sm_%d", capability(p));
-    snprintf(fill->library, sizeof fill->library, "CUDA %d.%d (driver %d.%d)", runtime / 1000,
-             runtime % 1000 / 10, version / 1000, version % 1000 / 10);
+    snprintf(fill->library, sizeof fill->library, "CUDA %d.%d (driver %d.%d)", runtime / 1000, runtime % 1000 / 10,
+             version / 1000, version % 1000 / 10);
     fill->memory_bytes = (int64_t)p->memory_bytes;
     fill->n_threads = p->multiprocessors;
     fill_peaks(p, fill);

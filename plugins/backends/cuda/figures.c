@@ -1,5 +1,5 @@
 /*
- * figures.c - what the backend tells `nrl bench` of itself: launches, its pool, and the watch's samples.
+ * stats.c - what the backend tells `nrl bench` of itself: launches, its pool, and the watch's samples.
  */
 #include "cuda_backend.h"
 #include <math.h>
@@ -9,7 +9,7 @@ typedef struct {
     size_t room, n;
 } list;
 
-/* What is not known is left out. */
+/* What is not known is omitted. */
 static void put(list *l, const char *name, const char *unit, double value)
 {
     if (isfinite(value) && value >= 0 && l->n < l->room) l->values[l->n++] = (nrl_value){name, unit, value};
@@ -31,7 +31,7 @@ static double most(const cuda_gauge *g)
 }
 
 /* Power by the energy counter where there is one: samples may miss what lies between them. */
-static void put_samples(list *l, const cuda_watch_figures *f)
+static void put_samples(list *l, const cuda_watch_stats *f)
 {
     static const char *const reasons[NVML_REASONS] = {
         [NVML_POWER_CAP] = "throttled_power_cap_share",
@@ -51,13 +51,14 @@ static void put_samples(list *l, const cuda_watch_figures *f)
     put(l, "power_max_w", "W", most(&f->power_w));
     put(l, "power_limit_w", "W", f->power_limit_w);
     put(l, "temperature_max_c", "C", most(&f->temperature_c));
-    for (int i = 0; i < NVML_REASONS; i++) put(l, reasons[i], "1", mean(&f->reasons[i]));
+    for (int i = 0; i < NVML_REASONS; i++)
+        put(l, reasons[i], "1", mean(&f->reasons[i]));
     if (f->sm_clock_mhz.n) put(l, "samples", "1", (double)f->sm_clock_mhz.n);
 }
 
 static void put_memory(list *l, const cuda *self)
 {
-    cuda_pool_figures p;
+    cuda_pool_stats p;
     size_t free_bytes = 0, total = 0;
     cuda_pool_measure(self->pool, &p);
     put(l, "memory_pool_used_peak_bytes", "bytes", (double)p.used_peak_bytes);
@@ -83,7 +84,7 @@ nrl_status cuda_watch_begin(void *instance)
 nrl_status cuda_watch_end(void *instance, nrl_value *values, size_t room, size_t *n)
 {
     cuda *self = instance;
-    cuda_watch_figures f;
+    cuda_watch_stats f;
     list l = {values, room, 0};
     *n = 0;
     NRL_TRY(cuda_enter(self));

@@ -78,11 +78,11 @@ static nrl_status workspace_of(cuda *self, gemm_engine *e, void *stream, void **
 
 static nrl_status failed(const nrl_gemm_args *a, nrl_status code, const char *problem)
 {
-    return nrl_fail(code, "gemm of %lldx%lld%s %s and %lldx%lld%s %s to %lldx%lld %s: %s",
-                    (long long)a->a.rows, (long long)a->a.cols, a->transpose_a ? "^T" : "",
-                    nrl_dtype_name((nrl_dtype)a->a.dtype), (long long)a->b.rows, (long long)a->b.cols,
-                    a->transpose_b ? "^T" : "", nrl_dtype_name((nrl_dtype)a->b.dtype),
-                    (long long)a->c.rows, (long long)a->c.cols, nrl_dtype_name((nrl_dtype)a->c.dtype), problem);
+    return nrl_fail(code, "gemm of %lldx%lld%s %s and %lldx%lld%s %s to %lldx%lld %s: %s", (long long)a->a.rows,
+                    (long long)a->a.cols, a->transpose_a ? "^T" : "", nrl_dtype_name((nrl_dtype)a->a.dtype),
+                    (long long)a->b.rows, (long long)a->b.cols, a->transpose_b ? "^T" : "",
+                    nrl_dtype_name((nrl_dtype)a->b.dtype), (long long)a->c.rows, (long long)a->c.cols,
+                    nrl_dtype_name((nrl_dtype)a->c.dtype), problem);
 }
 
 static int64_t inner_of(const nrl_gemm_args *a)
@@ -99,8 +99,7 @@ static nrl_status check(const nrl_gemm_args *a)
 {
     int64_t m = a->transpose_a ? a->a.cols : a->a.rows, n = a->transpose_b ? a->b.rows : a->b.cols;
     int64_t k = a->transpose_b ? a->b.cols : a->b.rows;
-    if (m != a->c.rows || n != a->c.cols || k != inner_of(a))
-        return failed(a, NRL_ERR_BUG, "the shapes do not fit");
+    if (m != a->c.rows || n != a->c.cols || k != inner_of(a)) return failed(a, NRL_ERR_BUG, "the shapes do not fit");
     if (a->bias.data && a->bias.cols != n) return failed(a, NRL_ERR_BUG, "the bias has another width");
     if (!is_compute(a->a.dtype) || !is_compute(a->b.dtype) || !is_compute(a->c.dtype))
         return failed(a, NRL_ERR_PLUGIN, "backend 'cuda' multiplies f32, bf16 and f16");
@@ -134,7 +133,7 @@ static gemm_product product_of(const cuda *self, const nrl_gemm_args *a)
                           .out_alignment = alignment_of(a->c.data),
                           .transpose_left = a->transpose_b,
                           .transpose_right = a->transpose_a,
-                          .accumulate = !a->fresh,
+                          .accumulate = !a->overwrite,
                           .has_bias = bias_is_fused(a),
                           .tf32 = self->tf32,
                           .relaxed = self->relaxed};
@@ -199,17 +198,17 @@ static nrl_status multiply_widened(cuda *self, void *stream, const nrl_gemm_args
     g.c = widened(&a->c, &room);
     if (g.a.data != a->a.data) NRL_TRY(convert(self, stream, &a->a, &g.a));
     if (g.b.data != a->b.data) NRL_TRY(convert(self, stream, &a->b, &g.b));
-    if (g.c.data != a->c.data && !a->fresh) NRL_TRY(convert(self, stream, &a->c, &g.c));
+    if (g.c.data != a->c.data && !a->overwrite) NRL_TRY(convert(self, stream, &a->c, &g.c));
     NRL_TRY(multiply(self, stream, &g, &done));
     if (!done) return failed(a, NRL_ERR_PLUGIN, "the matrix library has no way to do it");
     return g.c.data != a->c.data ? convert(self, stream, &g.c, &a->c) : NRL_OK;
 }
 
-/* An empty sum: c = (fresh ? 0 : c) + bias. */
+/* An empty sum: c = (overwrite ? 0 : c) + bias. */
 static nrl_status multiply_nothing(cuda *self, void *stream, const nrl_gemm_args *a)
 {
     nrl_fill_args zero = {.size = sizeof zero, .y = a->c};
-    if (a->fresh) NRL_TRY(cuda_op_fill(self, stream, &zero));
+    if (a->overwrite) NRL_TRY(cuda_op_fill(self, stream, &zero));
     return add_bias(self, stream, &a->c, &a->bias);
 }
 

@@ -15,7 +15,7 @@
 typedef struct {
     int64_t rows, cols, depth;
     int64_t left_stride, right_stride, out_stride;
-    uint32_t type, out_type; /* nrl_dtype: of left and right; of out and bias */
+    uint32_t type, out_type;                                 /* nrl_dtype: of left and right; of out and bias */
     uint32_t left_alignment, right_alignment, out_alignment; /* bytes, 2 to 16 */
     uint32_t transpose_left, transpose_right, accumulate, has_bias, tf32;
     uint32_t relaxed; /* sums may be made in any order */

@@ -35,14 +35,15 @@ nrl_status dnn_check(const dnn *l, cudnnStatus_t code, const char *what)
 
 static nrl_status find_calls(dnn *l, void *file)
 {
-#define DNN_FIND(name)                                                                             \
-    *(void **)&l->name = dlsym(file, "cudnn" #name);                                               \
+#define DNN_FIND(name)                                                                                                 \
+    *(void **)&l->name = dlsym(file, "cudnn" #name);                                                                   \
     if (!l->name) return nrl_fail(NRL_ERR_PLUGIN, "libcudnn has no cudnn" #name);
     DNN_CALLS(DNN_FIND)
     size_t v = l->GetVersion();
     if (v < OLDEST || (v >= WRONG_FROM && v <= WRONG_TO))
-        return nrl_fail(NRL_ERR_PLUGIN, "cuDNN %zu.%zu.%zu was found, and 9.8 or later, but 9.10.0 and 9.10.1, is needed",
-                        v / 10000, v / 100 % 100, v % 100);
+        return nrl_fail(NRL_ERR_PLUGIN,
+                        "cuDNN %zu.%zu.%zu was found, and 9.8 or later, but 9.10.0 and 9.10.1, is needed", v / 10000,
+                        v / 100 % 100, v % 100);
     return NRL_OK;
 }
 
@@ -102,7 +103,8 @@ static bool may_differ(dnn_graph *g, cudnnBackendDescriptor_t way)
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine = dnn_make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     int64_t n = 0;
-    if (g->code || l->BackendGetAttribute(way, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine) ||
+    if (g->code ||
+        l->BackendGetAttribute(way, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine) ||
         l->BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, notes))
         return true;
@@ -112,8 +114,8 @@ static bool may_differ(dnn_graph *g, cudnnBackendDescriptor_t way)
 }
 
 /* A plan for one way; *out NULL and words in `why` where it cannot be had. Descriptors belong to g. */
-static void try_way(dnn_graph *g, cudnnBackendDescriptor_t way, bool relaxed, size_t most, cudnnBackendDescriptor_t *out,
-                    int64_t *bytes, char *why)
+static void try_way(dnn_graph *g, cudnnBackendDescriptor_t way, bool relaxed, size_t most,
+                    cudnnBackendDescriptor_t *out, int64_t *bytes, char *why)
 {
     const dnn *l = g->library;
     int64_t n = 0;
@@ -130,7 +132,8 @@ static void try_way(dnn_graph *g, cudnnBackendDescriptor_t way, bool relaxed, si
     dnn_set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &way);
     if (g->code) return;
     cudnnStatus_t code = l->BackendFinalize(plan);
-    if (!code) code = l->BackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, bytes);
+    if (!code)
+        code = l->BackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, bytes);
     if (code)
         l->GetLastErrorString(why, WORDS);
     else if (*bytes < 0 || (uint64_t)*bytes > most)
@@ -163,7 +166,8 @@ static int64_t ways_of(dnn_graph *g, cudnnBackendDescriptor_t operations, cudnnB
     for (int i = 0; i < MOST_WAYS; i++)
         ways[i] = dnn_make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (g->code) return 0;
-    g->code = l->BackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_WAYS, &n, ways);
+    g->code =
+        l->BackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_WAYS, &n, ways);
     if (g->code) g->what = "asking for ways";
     return n < MOST_WAYS ? n : MOST_WAYS;
 }
@@ -171,7 +175,8 @@ static int64_t ways_of(dnn_graph *g, cudnnBackendDescriptor_t operations, cudnnB
 /* Not knowing a graph is no error; running out of something is. */
 static bool is_refusal(cudnnStatus_t code)
 {
-    return CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED || CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_BAD_PARAM;
+    return CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED ||
+           CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_BAD_PARAM;
 }
 
 static nrl_status choose(dnn_plan *p, size_t most, size_t *workspace_bytes)

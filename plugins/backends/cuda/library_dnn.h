@@ -9,10 +9,12 @@
 #include <cudnn_graph.h>
 #include <stdbool.h>
 
+/* clang-format off */
 #define DNN_CALLS(X)                                                                               \
     X(GetVersion) X(GetErrorString) X(GetLastErrorString) X(Create) X(Destroy) X(SetStream)         \
     X(BackendCreateDescriptor) X(BackendDestroyDescriptor) X(BackendFinalize)                       \
     X(BackendSetAttribute) X(BackendGetAttribute) X(BackendExecute)
+/* clang-format on */
 
 #define DNN_MEMBER(name) __typeof__(&cudnn##name) name;
 typedef struct {
@@ -51,8 +53,8 @@ void dnn_graph_drop(dnn_graph *g);
 
 typedef enum { DNN_STORED = 0, DNN_VIRTUAL, DNN_BY_VALUE } dnn_home;
 /* offsets: NULL, or where each batch entry begins, in elements. */
-dnn_tensor dnn_tensor_make(dnn_graph *g, int64_t identity, dnn_home home, cudnnDataType_t type,
-                           const int64_t *dims, const int64_t *strides, const dnn_tensor *offsets);
+dnn_tensor dnn_tensor_make(dnn_graph *g, int64_t identity, dnn_home home, cudnnDataType_t type, const int64_t *dims,
+                           const int64_t *strides, const dnn_tensor *offsets);
 /* Never stored: f32 of `like`'s shape unless said otherwise. */
 dnn_tensor dnn_virtual(dnn_graph *g, const dnn_tensor *like, cudnnDataType_t type);
 dnn_tensor dnn_transposed(dnn_tensor t); /* the last two; without a descriptor */
@@ -62,8 +64,8 @@ void dnn_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math
 /* x op b as a new tensor of x's shape; b may be NULL. */
 dnn_tensor dnn_apply(dnn_graph *g, cudnnPointwiseMode_t mode, const dnn_tensor *x, const dnn_tensor *b);
 /* c = a b; lengths of rows, columns and depth that differ by batch entry may be NULL. */
-void dnn_matmul(dnn_graph *g, const dnn_tensor *a, const dnn_tensor *b, const dnn_tensor *c,
-                const dnn_tensor *rows, const dnn_tensor *columns, const dnn_tensor *depth);
+void dnn_matmul(dnn_graph *g, const dnn_tensor *a, const dnn_tensor *b, const dnn_tensor *c, const dnn_tensor *rows,
+                const dnn_tensor *columns, const dnn_tensor *depth);
 void dnn_reduce(dnn_graph *g, cudnnReduceTensorOp_t op, const dnn_tensor *x, const dnn_tensor *y);
 void dnn_reshape(dnn_graph *g, const dnn_tensor *x, const dnn_tensor *y);
 

@@ -14,9 +14,9 @@
 typedef struct {
     dnn_graph *g;
     const dnn_problem *p;
-    cudnnDataType_t type;        /* of operands */
-    dnn_tensor score, row, head; /* shapes only: [B,H,T,T], [B,H,T,1], [B,H,T,K] dense */
-    dnn_tensor scale, lowest;    /* by value */
+    cudnnDataType_t type;                             /* of operands */
+    dnn_tensor score, row, head;                      /* shapes only: [B,H,T,T], [B,H,T,1], [B,H,T,K] dense */
+    dnn_tensor scale, lowest;                         /* by value */
     dnn_tensor lengths_q, lengths_k, *rows, *columns; /* the latter NULL where not ragged */
 } attention;
 
@@ -43,8 +43,8 @@ static dnn_tensor operand(attention *a, dnn_operand which, int64_t heads, bool t
 {
     const dnn_problem *p = a->p;
     int64_t stride = p->strides[which];
-    dnn_tensor offsets, t = {.dims = {p->batch, heads, p->length, p->width},
-                             .strides = {p->length * stride, p->width, stride, 1}};
+    dnn_tensor offsets,
+        t = {.dims = {p->batch, heads, p->length, p->width}, .strides = {p->length * stride, p->width, stride, 1}};
     if (transposed) t = dnn_transposed(t);
     if (p->ragged) offsets = vector(a, DNN_ID_OFFSETS + which, CUDNN_DATA_INT64, p->batch + 1);
     return dnn_tensor_make(a->g, DNN_ID_OPERANDS + which, DNN_STORED, a->type, t.dims, t.strides,
@@ -186,8 +186,8 @@ static void transposed_product(attention *a, const dnn_tensor *x, const dnn_tens
 }
 
 /* dS = P (dy v^T - sums) scale */
-static dnn_tensor slopes(attention *a, const dnn_tensor *dy, const dnn_tensor *v_transposed,
-                         const dnn_tensor *sums, const dnn_tensor *prob)
+static dnn_tensor slopes(attention *a, const dnn_tensor *dy, const dnn_tensor *v_transposed, const dnn_tensor *sums,
+                         const dnn_tensor *prob)
 {
     dnn_tensor dp = dnn_virtual(a->g, &a->score, CUDNN_DATA_FLOAT);
     dnn_matmul(a->g, dy, v_transposed, &dp, a->rows, a->columns, NULL);

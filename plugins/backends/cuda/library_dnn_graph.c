@@ -76,8 +76,8 @@ void dnn_graph_drop(dnn_graph *g)
 
 /* ---- tensors ---- */
 
-dnn_tensor dnn_tensor_make(dnn_graph *g, int64_t identity, dnn_home home, cudnnDataType_t type,
-                           const int64_t *dims, const int64_t *strides, const dnn_tensor *offsets)
+dnn_tensor dnn_tensor_make(dnn_graph *g, int64_t identity, dnn_home home, cudnnDataType_t type, const int64_t *dims,
+                           const int64_t *strides, const dnn_tensor *offsets)
 {
     const bool yes = true;
     dnn_tensor t = {.descriptor = dnn_make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR)};
@@ -88,10 +88,8 @@ dnn_tensor dnn_tensor_make(dnn_graph *g, int64_t identity, dnn_home home, cudnnD
     set_int64(g, t.descriptor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
     dnn_set(g, t.descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, DNN_RANK, dims);
     dnn_set(g, t.descriptor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, DNN_RANK, strides);
-    if (home == DNN_VIRTUAL)
-        dnn_set(g, t.descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
-    if (home == DNN_BY_VALUE)
-        dnn_set(g, t.descriptor, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
+    if (home == DNN_VIRTUAL) dnn_set(g, t.descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
+    if (home == DNN_BY_VALUE) dnn_set(g, t.descriptor, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
     set_tensor(g, t.descriptor, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, offsets);
     dnn_finish(g, t.descriptor, "a tensor");
     return t;
@@ -139,8 +137,8 @@ dnn_tensor dnn_apply(dnn_graph *g, cudnnPointwiseMode_t mode, const dnn_tensor *
     return y;
 }
 
-void dnn_matmul(dnn_graph *g, const dnn_tensor *a, const dnn_tensor *b, const dnn_tensor *c,
-                const dnn_tensor *rows, const dnn_tensor *columns, const dnn_tensor *depth)
+void dnn_matmul(dnn_graph *g, const dnn_tensor *a, const dnn_tensor *b, const dnn_tensor *c, const dnn_tensor *rows,
+                const dnn_tensor *columns, const dnn_tensor *depth)
 {
     cudnnBackendDescriptor_t what = dnn_make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set_type(g, what, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);

@@ -9,11 +9,13 @@
 #include <stdlib.h>
 
 /* The calls that are made, once: members of the table and symbols of the library. */
+/* clang-format off */
 #define LT_CALLS(X)                                                                                \
     X(Create) X(Destroy) X(Matmul) X(MatmulDescCreate) X(MatmulDescDestroy)                        \
     X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatrixLayoutDestroy)                         \
     X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy) X(MatmulPreferenceSetAttribute)           \
     X(MatmulAlgoGetHeuristic)
+/* clang-format on */
 
 #define LT_MEMBER(name) __typeof__(&cublasLt##name) name;
 typedef struct {
@@ -48,8 +50,8 @@ static void *open_file(void)
 
 static nrl_status find_calls(lt *l, void *file)
 {
-#define LT_FIND(name)                                                                              \
-    *(void **)&l->name = dlsym(file, "cublasLt" #name);                                            \
+#define LT_FIND(name)                                                                                                  \
+    *(void **)&l->name = dlsym(file, "cublasLt" #name);                                                                \
     if (!l->name) return nrl_fail(NRL_ERR_PLUGIN, "libcublasLt has no cublasLt" #name);
     LT_CALLS(LT_FIND)
     return NRL_OK;
@@ -61,8 +63,10 @@ static nrl_status lt_open(void **out)
     void *file = open_file();
     *out = NULL;
     if (!file)
-        return nrl_fail(NRL_ERR_PLUGIN, "libcublasLt.so.13 or .12 cannot be opened: %s\n"
-                        "it comes with the CUDA toolkit; LD_LIBRARY_PATH may name its folder", dlerror());
+        return nrl_fail(NRL_ERR_PLUGIN,
+                        "libcublasLt.so.13 or .12 cannot be opened: %s\n"
+                        "it comes with the CUDA toolkit; LD_LIBRARY_PATH may name its folder",
+                        dlerror());
     lt *l = calloc(1, sizeof *l);
     if (!l) return nrl_fail(NRL_ERR_MEMORY, "no memory to open cuBLASLt");
     nrl_status st = find_calls(l, file);
@@ -101,15 +105,15 @@ static void lt_plan_free(void *library, void *plan)
 }
 
 /* Rows and columns as stored, that is before it is transposed. */
-static nrl_status describe_matrix(const lt *l, cublasLtMatrixLayout_t *out, uint32_t dtype, int64_t rows,
-                                  int64_t cols, bool transposed, int64_t stride)
+static nrl_status describe_matrix(const lt *l, cublasLtMatrixLayout_t *out, uint32_t dtype, int64_t rows, int64_t cols,
+                                  bool transposed, int64_t stride)
 {
     uint64_t r = (uint64_t)(transposed ? cols : rows), c = (uint64_t)(transposed ? rows : cols);
     return lt_check(l->MatrixLayoutCreate(out, type_of(dtype), r, c, stride), "describing a matrix");
 }
 
-static nrl_status set(const lt *l, cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
-                      const void *value, size_t size)
+static nrl_status set(const lt *l, cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name, const void *value,
+                      size_t size)
 {
     return lt_check(l->MatmulDescSetAttribute(d, name, value, size), "describing a product");
 }
@@ -155,7 +159,8 @@ static nrl_status prefer(const lt *l, cublasLtMatmulPreference_t to, const gemm_
                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p->out_alignment},
                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p->out_alignment}};
     uint64_t bytes = workspace;
-    cublasStatus_t code = l->MatmulPreferenceSetAttribute(to, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
+    cublasStatus_t code =
+        l->MatmulPreferenceSetAttribute(to, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
     for (size_t i = 0; i < sizeof rows / sizeof *rows && code == CUBLAS_STATUS_SUCCESS; i++)
         code = l->MatmulPreferenceSetAttribute(to, rows[i].name, &rows[i].value, sizeof rows[i].value);
     return lt_check(code, "telling preferences");
@@ -172,8 +177,8 @@ static nrl_status choose(const lt *l, lt_plan *plan, const gemm_product *p, size
     nrl_status st = prefer(l, preference, p, workspace);
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     if (!st)
-        code = l->MatmulAlgoGetHeuristic(l->handle, plan->product, plan->left, plan->right, plan->out,
-                                         plan->out, preference, 1, &result, &n);
+        code = l->MatmulAlgoGetHeuristic(l->handle, plan->product, plan->left, plan->right, plan->out, plan->out,
+                                         preference, 1, &result, &n);
     (void)l->MatmulPreferenceDestroy(preference);
     if (st) return st;
     bool none = code == CUBLAS_STATUS_SUCCESS && (!n || result.state == CUBLAS_STATUS_NOT_SUPPORTED);
@@ -209,11 +214,9 @@ static nrl_status lt_run(void *library, void *plan, float alpha, const gemm_oper
     const lt *l = library;
     lt_plan *p = plan;
     float beta = p->accumulate ? 1 : 0;
-    if (p->has_bias)
-        NRL_TRY(set(l, p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias));
-    return lt_check(l->Matmul(l->handle, p->product, &alpha, at->left, p->left, at->right, p->right, &beta,
-                              at->out, p->out, at->out, p->out, &p->algorithm, workspace,
-                              workspace_bytes, (cudaStream_t)stream),
+    if (p->has_bias) NRL_TRY(set(l, p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias));
+    return lt_check(l->Matmul(l->handle, p->product, &alpha, at->left, p->left, at->right, p->right, &beta, at->out,
+                              p->out, at->out, p->out, &p->algorithm, workspace, workspace_bytes, (cudaStream_t)stream),
                     "a product");
 }
 

@@ -99,7 +99,8 @@ void nvml_read(const nvml *n, nvml_sample *fill)
                           .memory_clock_mhz = ask_kind(n, n->clock, CLOCK_MEMORY),
                           .power_w = ask(n, n->power) * 1e-3,
                           .temperature_c = ask_kind(n, n->temperature, TEMPERATURE_GPU)};
-    for (int i = 0; i < NVML_REASONS; i++) fill->reasons[i] = told ? (bits & reason_bits[i]) != 0 : NAN;
+    for (int i = 0; i < NVML_REASONS; i++)
+        fill->reasons[i] = told ? (bits & reason_bits[i]) != 0 : NAN;
 }
 
 double nvml_energy_j(const nvml *n)

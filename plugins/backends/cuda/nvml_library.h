@@ -11,7 +11,14 @@ extern "C" {
 #define NVML_FILE "libnvidia-ml.so.1"
 
 /* Why clocks are lower than they could be. */
-enum { NVML_POWER_CAP = 0, NVML_HARDWARE_SLOWDOWN, NVML_SOFTWARE_THERMAL, NVML_HARDWARE_THERMAL, NVML_POWER_BRAKE, NVML_REASONS };
+enum {
+    NVML_POWER_CAP = 0,
+    NVML_HARDWARE_SLOWDOWN,
+    NVML_SOFTWARE_THERMAL,
+    NVML_HARDWARE_THERMAL,
+    NVML_POWER_BRAKE,
+    NVML_REASONS
+};
 
 /* NAN: not told. */
 typedef struct {

@@ -39,8 +39,7 @@ nrl_status cuda_check_fault(const cuda *self)
 
 nrl_status cuda_no_dtype(const char *op, uint32_t dtype)
 {
-    return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op '%s' for %s", op,
-                    nrl_dtype_name((nrl_dtype)dtype));
+    return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op '%s' for %s", op, nrl_dtype_name((nrl_dtype)dtype));
 }
 
 nrl_status cuda_scratch(cuda *self, size_t bytes, void **out)
@@ -56,8 +55,7 @@ nrl_status cuda_scratch(cuda *self, size_t bytes, void **out)
     return NRL_OK;
 }
 
-static nrl_status choose_device(const cuda_driver *driver, const cuda_options *o, int32_t index,
-                                int *out)
+static nrl_status choose_device(const cuda_driver *driver, const cuda_options *o, int32_t index, int *out)
 {
     int n;
     NRL_TRY(cuda_probe_driver(driver));
@@ -91,8 +89,7 @@ static nrl_status open_parts(cuda *self, const cuda_options *o)
     return NRL_OK;
 }
 
-nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, int32_t index,
-                            cuda **out)
+nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, int32_t index, cuda **out)
 {
     int device;
     NRL_TRY(choose_device(driver, o, index, &device));
@@ -104,7 +101,7 @@ nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, in
     self->wants_dnn = o->attention == CUDA_ATTENTION_CUDNN;
     nrl_status st = open_parts(self, o);
     if (st) {
-        nrl_note("opening device %d", device);
+        nrl_add_context("opening device %d", device);
         cuda_close(self);
         return st;
     }

@@ -18,7 +18,7 @@ struct cuda_pool {
     cuda_table used;
     void *streams[CUDA_MAX_STREAMS];
     int n_streams;
-    cuda_pool_figures figures; /* largest_idle_bytes and fragmentation are made when asked */
+    cuda_pool_stats stats; /* largest_idle_bytes and fragmentation are made when asked */
 };
 
 nrl_status cuda_pool_create(const cuda_driver *driver, size_t limit_bytes, cuda_pool **out)
@@ -151,7 +151,7 @@ static void collect_waiting(cuda_pool *p, bool wait)
         }
         *at = b->next;
         drop_events(p, b);
-        p->figures.waiting_bytes -= b->bytes;
+        p->stats.waiting_bytes -= b->bytes;
         make_idle(p, b);
     }
 }
@@ -188,8 +188,8 @@ static void release_segment(cuda_pool *p, cuda_block *b)
 {
     list_remove(p, b);
     (void)p->driver->release(b->memory);
-    p->figures.held_bytes -= b->bytes;
-    p->figures.n_segments--;
+    p->stats.held_bytes -= b->bytes;
+    p->stats.n_segments--;
     free(b);
 }
 
@@ -207,7 +207,7 @@ void cuda_pool_trim(cuda_pool *p)
 static nrl_status no_memory(const cuda_pool *p, size_t bytes)
 {
     const double gib = 1.0 / (1 << 30);
-    cuda_pool_figures f;
+    cuda_pool_stats f;
     size_t free_bytes = 0, total = 0;
     (void)p->driver->memory_info(&free_bytes, &total);
     cuda_pool_measure(p, &f);
@@ -215,14 +215,13 @@ static nrl_status no_memory(const cuda_pool *p, size_t bytes)
                     "out of GPU memory: %.3f GiB wanted, %.3f of %.1f GiB free on the device; nrl "
                     "holds %.3f GiB (at most %.3f), of it %.3f in use and %.3f the largest idle "
                     "piece\na smaller micro-batch or sequence length needs less",
-                    (double)bytes * gib, (double)free_bytes * gib, (double)total * gib,
-                    (double)f.held_bytes * gib, (double)p->limit_bytes * gib,
-                    (double)f.used_bytes * gib, (double)f.largest_idle_bytes * gib);
+                    (double)bytes * gib, (double)free_bytes * gib, (double)total * gib, (double)f.held_bytes * gib,
+                    (double)p->limit_bytes * gib, (double)f.used_bytes * gib, (double)f.largest_idle_bytes * gib);
 }
 
 static bool within_limit(const cuda_pool *p, size_t bytes)
 {
-    return !p->limit_bytes || p->figures.held_bytes + bytes <= p->limit_bytes;
+    return !p->limit_bytes || p->stats.held_bytes + bytes <= p->limit_bytes;
 }
 
 static int ask_device(cuda_pool *p, size_t bytes, void **memory)
@@ -244,15 +243,14 @@ static nrl_status new_segment(cuda_pool *p, cuda_pool_kind kind, size_t bytes, c
     if (code) {
         free(b);
         if (code == CUDA_NO_MEMORY) return no_memory(p, size);
-        return nrl_fail(NRL_ERR_DEVICE, "getting %zu bytes failed on the GPU: %s (CUDA error %d)",
-                        size, p->driver->error_text(code), code);
+        return nrl_fail(NRL_ERR_DEVICE, "getting %zu bytes failed on the GPU: %s (CUDA error %d)", size,
+                        p->driver->error_text(code), code);
     }
     *b = (cuda_block){.memory = memory, .bytes = size, .kind = kind};
-    p->figures.n_segments++;
-    p->figures.n_allocations++;
-    p->figures.held_bytes += size;
-    if (p->figures.held_bytes > p->figures.held_peak_bytes)
-        p->figures.held_peak_bytes = p->figures.held_bytes;
+    p->stats.n_segments++;
+    p->stats.n_allocations++;
+    p->stats.held_bytes += size;
+    if (p->stats.held_bytes > p->stats.held_peak_bytes) p->stats.held_peak_bytes = p->stats.held_bytes;
     *out = b;
     return NRL_OK;
 }
@@ -261,10 +259,9 @@ static nrl_status new_segment(cuda_pool *p, cuda_pool_kind kind, size_t bytes, c
 
 static void count_used(cuda_pool *p, const cuda_block *b)
 {
-    p->figures.n_blocks++;
-    p->figures.used_bytes += b->bytes;
-    if (p->figures.used_bytes > p->figures.used_peak_bytes)
-        p->figures.used_peak_bytes = p->figures.used_bytes;
+    p->stats.n_blocks++;
+    p->stats.used_bytes += b->bytes;
+    if (p->stats.used_bytes > p->stats.used_peak_bytes) p->stats.used_peak_bytes = p->stats.used_bytes;
 }
 
 nrl_status cuda_pool_take(cuda_pool *p, size_t bytes, void **out)
@@ -298,8 +295,8 @@ void cuda_pool_give(cuda_pool *p, void *memory)
     if (!memory) return;
     cuda_block *b = cuda_table_take(&p->used, memory);
     NRL_ASSERT(b != NULL, ==, true);
-    p->figures.n_blocks--;
-    p->figures.used_bytes -= b->bytes;
+    p->stats.n_blocks--;
+    p->stats.used_bytes -= b->bytes;
     if (p->n_streams <= 1) {
         make_idle(p, b);
         return;
@@ -314,14 +311,14 @@ void cuda_pool_give(cuda_pool *p, void *memory)
     b->state = CUDA_BLOCK_WAITING;
     b->next = p->waiting;
     p->waiting = b;
-    p->figures.waiting_bytes += b->bytes;
+    p->stats.waiting_bytes += b->bytes;
 }
 
-/* ---- figures and the end ---- */
+/* ---- stats and the end ---- */
 
-void cuda_pool_measure(const cuda_pool *p, cuda_pool_figures *fill)
+void cuda_pool_measure(const cuda_pool *p, cuda_pool_stats *fill)
 {
-    *fill = p->figures;
+    *fill = p->stats;
     size_t idle = fill->held_bytes - fill->used_bytes - fill->waiting_bytes, largest = 0;
     for (int kind = 0; kind < CUDA_POOL_KINDS; kind++)
         for (int c = 0; c < CLASSES; c++)

@@ -25,9 +25,9 @@ typedef struct {
     size_t held_bytes, held_peak_bytes; /* got from the device */
     size_t waiting_bytes;               /* freed, but a stream may still read it */
     size_t largest_idle_bytes;
-    double fragmentation; /* share of idle bytes outside the largest idle block, 0 to 1 */
+    double fragmentation;                        /* share of idle bytes outside the largest idle block, 0 to 1 */
     int64_t n_segments, n_blocks, n_allocations; /* n_allocations: asked of the device, ever */
-} cuda_pool_figures;
+} cuda_pool_stats;
 
 /* limit_bytes: held at most; 0 = as much as there is. */
 nrl_status cuda_pool_create(const cuda_driver *driver, size_t limit_bytes, cuda_pool **out);
@@ -37,7 +37,7 @@ void cuda_pool_destroy(cuda_pool *p); /* gives back everything, used or not; NUL
 nrl_status cuda_pool_take(cuda_pool *p, size_t bytes, void **out);
 void cuda_pool_give(cuda_pool *p, void *memory); /* NULL is fine */
 void cuda_pool_trim(cuda_pool *p);               /* idle segments go back to the device */
-void cuda_pool_measure(const cuda_pool *p, cuda_pool_figures *fill);
+void cuda_pool_measure(const cuda_pool *p, cuda_pool_stats *fill);
 
 enum { CUDA_MAX_STREAMS = 16 };
 nrl_status cuda_pool_stream_add(cuda_pool *p, void *stream);

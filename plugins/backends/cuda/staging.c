@@ -105,8 +105,7 @@ static nrl_status new_piece(cuda_staging *s, size_t bytes, piece **out)
     if (code) {
         free(p);
         return nrl_fail(code == CUDA_NO_MEMORY ? NRL_ERR_MEMORY : NRL_ERR_DEVICE,
-                        "%zu bytes of pinned host memory cannot be had: %s", bytes,
-                        s->driver->error_text(code));
+                        "%zu bytes of pinned host memory cannot be had: %s", bytes, s->driver->error_text(code));
     }
     *p = (piece){.memory = memory, .bytes = bytes};
     *out = p;
@@ -201,8 +200,7 @@ static int take_room(cuda_staging *s, size_t n, void *stream, int *buffer, size_
     return code;
 }
 
-static int start_piece(cuda_staging *s, int i, void *to, const void *from, size_t n,
-                       cuda_copy_way way, void *stream)
+static int start_piece(cuda_staging *s, int i, void *to, const void *from, size_t n, cuda_copy_way way, void *stream)
 {
     int code = s->driver->copy(to, from, n, way, stream);
     if (!code) code = s->driver->event_record(s->buffer[i].event, stream);
@@ -252,15 +250,14 @@ static int copy_out(cuda_staging *s, void *stream, char *to, const char *from, s
 }
 
 /* The runtime may return before pageable memory is written: its documentation promises it no longer. */
-static int copy_straight(cuda_staging *s, void *stream, void *to, const void *from, size_t bytes,
-                         cuda_copy_way way, bool pinned)
+static int copy_straight(cuda_staging *s, void *stream, void *to, const void *from, size_t bytes, cuda_copy_way way,
+                         bool pinned)
 {
     int code = s->driver->copy(to, from, bytes, way, stream);
     return code || pinned || way != CUDA_TO_HOST ? code : s->driver->stream_wait(stream);
 }
 
-nrl_status cuda_staging_copy(cuda_staging *s, void *stream, void *to, const void *from,
-                             size_t bytes, cuda_copy_way way)
+nrl_status cuda_staging_copy(cuda_staging *s, void *stream, void *to, const void *from, size_t bytes, cuda_copy_way way)
 {
     const cuda_driver *d = s->driver;
     int code;
@@ -274,6 +271,6 @@ nrl_status cuda_staging_copy(cuda_staging *s, void *stream, void *to, const void
         code = copy_out(s, stream, to, from, bytes);
     pthread_mutex_unlock(&s->lock);
     if (!code) return NRL_OK;
-    return nrl_fail(NRL_ERR_DEVICE, "copying %zu bytes failed on the GPU: %s (CUDA error %d)",
-                    bytes, d->error_text(code), code);
+    return nrl_fail(NRL_ERR_DEVICE, "copying %zu bytes failed on the GPU: %s (CUDA error %d)", bytes,
+                    d->error_text(code), code);
 }

@@ -25,8 +25,8 @@ void cuda_staging_give(cuda_staging *s, void *memory);
 
 /* Queued on stream. From or to pinned memory of this staging: returns at once, the memory must
  * stay. From pageable memory: returns when it was read; to pageable memory: when it is there. */
-nrl_status cuda_staging_copy(cuda_staging *s, void *stream, void *to, const void *from,
-                             size_t bytes, cuda_copy_way way);
+nrl_status cuda_staging_copy(cuda_staging *s, void *stream, void *to, const void *from, size_t bytes,
+                             cuda_copy_way way);
 
 #ifdef __cplusplus
 }

@@ -3,8 +3,8 @@
  */
 #include "cuda_backend.h"
 
-nrl_status cuda_copy_bytes(void *instance, nrl_stream *stream, void *to, const void *from,
-                           size_t bytes, uint32_t direction)
+nrl_status cuda_copy_bytes(void *instance, nrl_stream *stream, void *to, const void *from, size_t bytes,
+                           uint32_t direction)
 {
     cuda *self = instance;
     NRL_TRY(cuda_enter(self));

@@ -20,7 +20,7 @@ struct cuda_watch {
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;
     bool stopping;
-    cuda_watch_figures figures;
+    cuda_watch_stats stats;
 };
 
 nrl_status cuda_watch_create(cuda_watch **out)
@@ -39,7 +39,7 @@ nrl_status cuda_watch_create(cuda_watch **out)
 
 void cuda_watch_destroy(cuda_watch *w)
 {
-    cuda_watch_figures unused;
+    cuda_watch_stats unused;
     if (!w) return;
     (void)cuda_watch_stop(w, &unused);
     pthread_cond_destroy(&w->wake);
@@ -79,13 +79,14 @@ static void gauge_add(cuda_gauge *g, double value)
 static void sample(cuda_watch *w)
 {
     nvml_sample s;
-    cuda_watch_figures *f = &w->figures;
+    cuda_watch_stats *f = &w->stats;
     nvml_read(w->nvml, &s);
     gauge_add(&f->sm_clock_mhz, s.sm_clock_mhz);
     gauge_add(&f->memory_clock_mhz, s.memory_clock_mhz);
     gauge_add(&f->power_w, s.power_w);
     gauge_add(&f->temperature_c, s.temperature_c);
-    for (int i = 0; i < NVML_REASONS; i++) gauge_add(&f->reasons[i], s.reasons[i]);
+    for (int i = 0; i < NVML_REASONS; i++)
+        gauge_add(&f->reasons[i], s.reasons[i]);
 }
 
 /* Not at once: the first look would be at a device that has nothing to do yet. */
@@ -110,9 +111,9 @@ static void *sample_until_stopped(void *user)
 
 void cuda_watch_start(cuda_watch *w, const char *library, const char *bus_id)
 {
-    cuda_watch_figures unused;
+    cuda_watch_stats unused;
     (void)cuda_watch_stop(w, &unused);
-    memset(&w->figures, 0, sizeof w->figures);
+    memset(&w->stats, 0, sizeof w->stats);
     w->nvml = library && bus_id ? nvml_open(library, bus_id) : NULL;
     w->energy_before = w->nvml ? nvml_energy_j(w->nvml) : NAN;
     w->stopping = false;
@@ -133,9 +134,9 @@ static void stop_thread(cuda_watch *w)
     w->sampling = false;
 }
 
-bool cuda_watch_stop(cuda_watch *w, cuda_watch_figures *fill)
+bool cuda_watch_stop(cuda_watch *w, cuda_watch_stats *fill)
 {
-    cuda_watch_figures *f = &w->figures;
+    cuda_watch_stats *f = &w->stats;
     bool started = w->started;
     stop_thread(w);
     if (started) {

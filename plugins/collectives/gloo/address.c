@@ -21,8 +21,7 @@ socklen_t address_length(const struct sockaddr_storage *a)
 
 void address_text(const struct sockaddr_storage *a, char *out, size_t size)
 {
-    if (getnameinfo((const struct sockaddr *)a, address_length(a), out, (socklen_t)size, NULL, 0,
-                    NI_NUMERICHOST))
+    if (getnameinfo((const struct sockaddr *)a, address_length(a), out, (socklen_t)size, NULL, 0, NI_NUMERICHOST))
         snprintf(out, size, "?");
 }
 
@@ -80,8 +79,7 @@ static bool from_interface(const gloo_options *o, const char *name, struct socka
         if (!wanted(o, i->ifa_addr->sa_family) || preference(i->ifa_addr) <= best) continue;
         best = preference(i->ifa_addr);
         memset(out, 0, sizeof *out);
-        memcpy(out, i->ifa_addr,
-               best == 3 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        memcpy(out, i->ifa_addr, best == 3 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
     }
     freeifaddrs(list);
     return best > 0;
@@ -95,8 +93,8 @@ static nrl_status no_interface(const gloo_options *o, const char *name, const ch
     for (struct if_nameindex *i = list; i && i->if_name && n + IF_NAMESIZE + 2 < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", i->if_name);
     if_freenameindex(list);
-    return nrl_fail(NRL_ERR_CONFIG, "%s: no interface '%s' with an %saddress; there are: %s", who,
-                    name, family_name(o), known);
+    return nrl_fail(NRL_ERR_CONFIG, "%s: no interface '%s' with an %saddress; there are: %s", who, name, family_name(o),
+                    known);
 }
 
 /* The name of the interface that has the address, for the plan. */
@@ -124,8 +122,7 @@ static nrl_status choose(const gloo_options *o, struct sockaddr_storage *out)
     const char *environment = getenv("GLOO_SOCKET_IFNAME");
     if (o->address && *o->address) {
         if (from_name(o, o->address, out)) return NRL_OK;
-        return nrl_fail(NRL_ERR_CONFIG, "address: '%s' is no %saddress of this machine", o->address,
-                        family_name(o));
+        return nrl_fail(NRL_ERR_CONFIG, "address: '%s' is no %saddress of this machine", o->address, family_name(o));
     }
     if (o->interface && *o->interface) {
         if (from_interface(o, o->interface, out)) return NRL_OK;
@@ -137,12 +134,10 @@ static nrl_status choose(const gloo_options *o, struct sockaddr_storage *out)
     }
     if (gethostname(host, sizeof host - 1) == 0 && from_name(o, host, out)) return NRL_OK;
     if (from_name(o, o->family == FAMILY_IPV6 ? "::1" : "127.0.0.1", out)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "there is no %saddress to listen at; give address or interface",
-                    family_name(o));
+    return nrl_fail(NRL_ERR_CONFIG, "there is no %saddress to listen at; give address or interface", family_name(o));
 }
 
-nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text,
-                        size_t size)
+nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text, size_t size)
 {
     char interface[IF_NAMESIZE + 2], address[64];
     NRL_TRY(choose(o, out));

@@ -24,8 +24,7 @@ static int64_t to_bytes(int64_t count, size_t element)
     return bytes;
 }
 
-static nrl_status begin(gloo_group *g, const gloo_plan *plan, unsigned kind, const nrl_comm_args *a,
-                        nrl_request **out)
+static nrl_status begin(gloo_group *g, const gloo_plan *plan, unsigned kind, const nrl_comm_args *a, nrl_request **out)
 {
     size_t element = element_size(a);
     uint32_t number = g->calls++;
@@ -33,8 +32,7 @@ static nrl_status begin(gloo_group *g, const gloo_plan *plan, unsigned kind, con
     if (!element && plan != &plan_barrier) return wrong(plan, "an unknown dtype");
     int64_t total = to_bytes(a->count, element);
     if (total < 0) return wrong(plan, "a count that is negative or too large");
-    bool rooted = plan == &plan_broadcast || plan == &plan_reduce || plan == &plan_gather ||
-                  plan == &plan_scatter;
+    bool rooted = plan == &plan_broadcast || plan == &plan_reduce || plan == &plan_gather || plan == &plan_scatter;
     if (rooted && (a->peer < 0 || a->peer >= g->size)) return wrong(plan, "no such root");
     nrl_request *r;
     NRL_TRY(request_take(g, plan, &r));
@@ -74,15 +72,13 @@ static void copy(void *to, const void *from, size_t size)
 static nrl_status set_sum(nrl_request *r, const nrl_comm_args *a)
 {
     const combine_table *t = combine_for_machine();
-    gloo_combine *f = a->reduce < COMBINE_OPS && a->dtype < COMBINE_DTYPES
-                          ? t->combine[a->dtype][a->reduce]
-                          : NULL;
-    if (!f && a->reduce == NRL_SUM_AVERAGE)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: an average of %s; averages are of floating types",
-                        r->plan->name, nrl_dtype_name((nrl_dtype)a->dtype));
+    gloo_combine *f = a->reduce < COMBINE_OPS && a->dtype < COMBINE_DTYPES ? t->combine[a->dtype][a->reduce] : NULL;
+    if (!f && a->reduce == NRL_REDUCE_OP_AVERAGE)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: an average of %s; averages are of floating types", r->plan->name,
+                        nrl_dtype_name((nrl_dtype)a->dtype));
     if (!f) return wrong(r->plan, "an unknown reduction");
     r->combine = f;
-    if (a->reduce == NRL_SUM_AVERAGE) r->divide = t->divide[a->dtype];
+    if (a->reduce == NRL_REDUCE_OP_AVERAGE) r->divide = t->divide[a->dtype];
     return NRL_OK;
 }
 
@@ -197,8 +193,8 @@ GLOO_CALL(all_to_all)
     nrl_status st = own_blocks(r, a);
     if (st) return give_up(r, request, st);
     int64_t sum, *theirs = r->blocks + 2 * g->size;
-    st = fill_blocks(r, theirs, a->count, a->counts ? a->receive_counts : NULL,
-                     a->counts ? a->receive_offsets : NULL, &sum);
+    st = fill_blocks(r, theirs, a->count, a->counts ? a->receive_counts : NULL, a->counts ? a->receive_offsets : NULL,
+                     &sum);
     if (!st && own_count(r) != theirs[g->rank]) st = wrong(r->plan, "two sizes of the own block");
     if (st) return give_up(r, request, st);
     copy(r->out + theirs[g->size + g->rank], r->in + own_offset(r), (size_t)own_count(r));
@@ -234,8 +230,7 @@ GLOO_CALL(reduce_scatter)
     nrl_status st = set_sum(r, a);
     if (!st) st = own_blocks(r, a);
     if (!st && g->size > 1)
-        st = g->engine->options.peers == PEERS_GLOO ? reduce_scatter_by_all_reduce(g, r)
-                                                    : plan_reduce_scatter_fill(r);
+        st = g->engine->options.peers == PEERS_GLOO ? reduce_scatter_by_all_reduce(g, r) : plan_reduce_scatter_fill(r);
     if (st) return give_up(r, request, st);
     if (g->size == 1) copy(r->out, r->in + own_offset(r), (size_t)own_count(r));
     return submit(r, request);
@@ -268,8 +263,7 @@ GLOO_CALL(broadcast)
 
 /* Of the whole the slot is the bare tag, as in Gloo; in groups the tag must leave room for the
  * group. */
-static nrl_status point(gloo_group *g, const gloo_plan *plan, const nrl_comm_args *a,
-                        nrl_request **out)
+static nrl_status point(gloo_group *g, const gloo_plan *plan, const nrl_comm_args *a, nrl_request **out)
 {
     uint64_t limit = g->id ? (uint64_t)1 << 32 : (uint64_t)1 << 56;
     int64_t total = to_bytes(a->count, element_size(a));

@@ -74,36 +74,36 @@ INLINE half_bits narrow_half(float f)
 #define DO_PRODUCT(a, b) ((a) * (b))
 
 /* stored: the type in memory; worked: the type it is computed in. */
-#define KERNEL(type, op, stored, worked, widen, narrow)                                            \
-    static void type##_##op(void *out, const void *local, const void *received, size_t n)          \
-    {                                                                                              \
-        stored *o = out;                                                                           \
-        const stored *x = local, *y = received;                                                    \
-        SIMD                                                                                       \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            worked a = widen(x[i]), b = widen(y[i]);                                               \
-            o[i] = (stored)narrow(DO_##op(a, b));                                                  \
-        }                                                                                          \
+#define KERNEL(type, op, stored, worked, widen, narrow)                                                                \
+    static void type##_##op(void *out, const void *local, const void *received, size_t n)                              \
+    {                                                                                                                  \
+        stored *o = out;                                                                                               \
+        const stored *x = local, *y = received;                                                                        \
+        SIMD                                                                                                           \
+        for (size_t i = 0; i < n; i++) {                                                                               \
+            worked a = widen(x[i]), b = widen(y[i]);                                                                   \
+            o[i] = (stored)narrow(DO_##op(a, b));                                                                      \
+        }                                                                                                              \
     }
-#define KERNELS(type, stored, worked, widen, narrow)                                               \
-    KERNEL(type, SUM, stored, worked, widen, narrow)                                               \
-    KERNEL(type, MAX, stored, worked, widen, narrow)                                               \
-    KERNEL(type, MIN, stored, worked, widen, narrow)                                               \
+#define KERNELS(type, stored, worked, widen, narrow)                                                                   \
+    KERNEL(type, SUM, stored, worked, widen, narrow)                                                                   \
+    KERNEL(type, MAX, stored, worked, widen, narrow)                                                                   \
+    KERNEL(type, MIN, stored, worked, widen, narrow)                                                                   \
     KERNEL(type, PRODUCT, stored, worked, widen, narrow)
 /* Sums and products of integers are unsigned, where overflow is defined and has the same bits. */
-#define KERNELS_INT(type, plain, wrapping)                                                         \
-    KERNEL(type, SUM, wrapping, wrapping, SAME, SAME)                                              \
-    KERNEL(type, MAX, plain, plain, SAME, SAME)                                                    \
-    KERNEL(type, MIN, plain, plain, SAME, SAME)                                                    \
+#define KERNELS_INT(type, plain, wrapping)                                                                             \
+    KERNEL(type, SUM, wrapping, wrapping, SAME, SAME)                                                                  \
+    KERNEL(type, MAX, plain, plain, SAME, SAME)                                                                        \
+    KERNEL(type, MIN, plain, plain, SAME, SAME)                                                                        \
     KERNEL(type, PRODUCT, wrapping, wrapping, SAME, SAME)
-#define DIVIDE(type, stored, worked, widen, narrow)                                                \
-    static void type##_divide(void *data, size_t n, double by)                                     \
-    {                                                                                              \
-        stored *x = data;                                                                          \
-        worked d = (worked)by;                                                                     \
-        SIMD                                                                                       \
-        for (size_t i = 0; i < n; i++)                                                             \
-            x[i] = (stored)narrow(widen(x[i]) / d);                                                \
+#define DIVIDE(type, stored, worked, widen, narrow)                                                                    \
+    static void type##_divide(void *data, size_t n, double by)                                                         \
+    {                                                                                                                  \
+        stored *x = data;                                                                                              \
+        worked d = (worked)by;                                                                                         \
+        SIMD                                                                                                           \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            x[i] = (stored)narrow(widen(x[i]) / d);                                                                    \
     }
 
 KERNELS(f32, float, float, SAME, SAME)
@@ -118,17 +118,17 @@ DIVIDE(f64, double, double, SAME, SAME)
 DIVIDE(f16, half_bits, float, widen_half, narrow_half)
 DIVIDE(bf16, brain_bits, float, widen_brain, narrow_brain)
 
-#define ROW(type)                                                                                  \
-    [NRL_SUM_SUM] = type##_SUM, [NRL_SUM_MAX] = type##_MAX, [NRL_SUM_MIN] = type##_MIN,            \
-    [NRL_SUM_PRODUCT] = type##_PRODUCT
+#define ROW(type)                                                                                                      \
+    [NRL_REDUCE_OP_SUM] = type##_SUM, [NRL_REDUCE_OP_MAX] = type##_MAX, [NRL_REDUCE_OP_MIN] = type##_MIN,              \
+    [NRL_REDUCE_OP_PRODUCT] = type##_PRODUCT
 
 const combine_table EXPAND(combine_table, COMBINE_SUFFIX) = {
     .combine =
         {
-            [NRL_DTYPE_F32] = {ROW(f32), [NRL_SUM_AVERAGE] = f32_SUM},
-            [NRL_DTYPE_F64] = {ROW(f64), [NRL_SUM_AVERAGE] = f64_SUM},
-            [NRL_DTYPE_F16] = {ROW(f16), [NRL_SUM_AVERAGE] = f16_SUM},
-            [NRL_DTYPE_BF16] = {ROW(bf16), [NRL_SUM_AVERAGE] = bf16_SUM},
+            [NRL_DTYPE_F32] = {ROW(f32), [NRL_REDUCE_OP_AVERAGE] = f32_SUM},
+            [NRL_DTYPE_F64] = {ROW(f64), [NRL_REDUCE_OP_AVERAGE] = f64_SUM},
+            [NRL_DTYPE_F16] = {ROW(f16), [NRL_REDUCE_OP_AVERAGE] = f16_SUM},
+            [NRL_DTYPE_BF16] = {ROW(bf16), [NRL_REDUCE_OP_AVERAGE] = bf16_SUM},
             [NRL_DTYPE_I32] = {ROW(i32)},
             [NRL_DTYPE_I64] = {ROW(i64)},
             [NRL_DTYPE_U8] = {ROW(u8)},

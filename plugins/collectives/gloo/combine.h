@@ -13,7 +13,7 @@
 typedef void gloo_combine(void *out, const void *local, const void *received, size_t n);
 typedef void gloo_divide(void *data, size_t n, double by);
 
-enum { COMBINE_DTYPES = 8, COMBINE_OPS = 6 }; /* by nrl_dtype and nrl_sum */
+enum { COMBINE_DTYPES = 8, COMBINE_OPS = 6 }; /* by nrl_dtype and nrl_reduce_op */
 
 typedef struct {
     gloo_combine *combine[COMBINE_DTYPES][COMBINE_OPS]; /* AVERAGE: as SUM, floating types only */

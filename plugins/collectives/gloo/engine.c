@@ -190,8 +190,7 @@ void engine_submit(gloo_engine *e, nrl_request *r)
     pthread_mutex_unlock(&e->pool_lock);
     if (pthread_mutex_trylock(&e->lock)) return;
     engine_settle(e);
-    if (e->napping && !e->driven && e->n_live && (large || e->n_live > 1))
-        pthread_cond_signal(&e->nap);
+    if (e->napping && !e->driven && e->n_live && (large || e->n_live > 1)) pthread_cond_signal(&e->nap);
     engine_leave(e, false);
 }
 

@@ -16,18 +16,13 @@ static const nrl_option gloo_rows[] = {
     NRL_OPT_STR(gloo_options, interface, "",
                 "network interface to use; unset: the environment's GLOO_SOCKET_IFNAME, else the "
                 "host's name"),
-    NRL_OPT_STR(gloo_options, address, "",
-                "address of this machine to listen at; goes before interface"),
-    NRL_OPT_ENUM(gloo_options, family, "any", "any|ipv4|ipv6",
-                 "addresses to choose from; the same on all ranks"),
-    NRL_OPT_F64(
-        gloo_options, timeout, "0", 0, 1e6,
-        "seconds without progress after which a call fails by itself; 0: who waits decides"),
-    NRL_OPT_F64(gloo_options, rate_limit, "0", 0, 1e6,
-                "MB/s that this rank sends at most; 0: no limit"),
-    NRL_OPT_INT(
-        gloo_options, spin, "20", 0, 10000,
-        "microseconds that a waiting thread looks for the answer to a small call before it sleeps"),
+    NRL_OPT_STR(gloo_options, address, "", "address of this machine to listen at; goes before interface"),
+    NRL_OPT_ENUM(gloo_options, family, "any", "any|ipv4|ipv6", "addresses to choose from; the same on all ranks"),
+    NRL_OPT_F64(gloo_options, timeout, "0", 0, 1e6,
+                "seconds without progress after which a call fails by itself; 0: who waits decides"),
+    NRL_OPT_F64(gloo_options, rate_limit, "0", 0, 1e6, "MB/s that this rank sends at most; 0: no limit"),
+    NRL_OPT_INT(gloo_options, spin, "20", 0, 10000,
+                "microseconds that a waiting thread looks for the answer to a small call before it sleeps"),
     NRL_OPT_INT(gloo_options, socket_buffer, "0", 0, 1 << 20,
                 "KiB of the kernel's buffers of each connection; 0: the kernel decides"),
 };
@@ -43,21 +38,19 @@ static gloo_group *new_group(gloo_engine *e, int32_t size)
     return g;
 }
 
-static nrl_status gloo_open(const void *options, nrl_store *store, int32_t rank, int32_t world,
-                            double timeout_s, void **self)
+static nrl_status gloo_open(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
+                            void **self)
 {
     gloo_engine *e;
     *self = NULL;
-    if (world < 1 || rank < 0 || rank >= world)
-        return nrl_fail(NRL_ERR_BUG, "gloo: rank %d of %d", rank, world);
+    if (world < 1 || rank < 0 || rank >= world) return nrl_fail(NRL_ERR_BUG, "gloo: rank %d of %d", rank, world);
     NRL_TRY(engine_create(options, rank, world, &e));
     gloo_group *g = new_group(e, world);
-    nrl_status st =
-        g ? meet(e, store, timeout_s) : nrl_fail(NRL_ERR_MEMORY, "no memory for a group");
+    nrl_status st = g ? meet(e, store, timeout_s) : nrl_fail(NRL_ERR_MEMORY, "no memory for a group");
     if (!st && world > 1) st = engine_start(e);
     if (st) {
         engine_destroy(e);
-        nrl_note("gloo");
+        nrl_add_context("gloo");
         return st;
     }
     g->rank = rank;
@@ -88,11 +81,8 @@ static nrl_status exchange(gloo_group *g, const split_word *mine, split_word *al
 {
     bool done = false;
     nrl_request *r;
-    const nrl_comm_args a = {.size = sizeof a,
-                             .dtype = NRL_DTYPE_U8,
-                             .send = mine,
-                             .receive = all,
-                             .count = sizeof *mine};
+    const nrl_comm_args a = {
+        .size = sizeof a, .dtype = NRL_DTYPE_U8, .send = mine, .receive = all, .count = sizeof *mine};
     NRL_TRY(gloo_all_gather(g, &a, &r));
     nrl_status st = gloo_wait(g, r, 1e9, &done);
     gloo_release(g, r);
@@ -129,8 +119,7 @@ static nrl_status gloo_split(void *self, int32_t color, int32_t key, void **grou
     gloo_group *g = self;
     *group = NULL;
     if (g->engine->options.peers == PEERS_GLOO)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "gloo: groups are nrl's own, so there are none with peers: gloo");
+        return nrl_fail(NRL_ERR_CONFIG, "gloo: groups are nrl's own, so there are none with peers: gloo");
     const split_word mine = {color < 0 ? -1 : color, key, g->engine->next_group, g->rank};
     split_word *all = calloc((size_t)g->size, sizeof *all);
     if (!all) return nrl_fail(NRL_ERR_MEMORY, "no memory to split %d ranks", g->size);
@@ -145,7 +134,7 @@ static void gloo_close(void *self)
 {
     gloo_group *g = self;
     if (!g || g->id) return;
-    if (!g->engine->aborted) engine_say_goodbye(g->engine);
+    if (!g->engine->aborted) engine_send_leave(g->engine);
     engine_destroy(g->engine);
 }
 
@@ -196,7 +185,7 @@ static int32_t gloo_failed_peer(void *self)
     return -1;
 }
 
-static void gloo_facts(void *self, nrl_collective_facts *fill)
+static void gloo_info(void *self, nrl_collective_info *fill)
 {
     gloo_engine *e = ((gloo_group *)self)->engine;
     fill->bytes_sent = atomic_load(&e->bytes_sent);
@@ -238,6 +227,6 @@ static const nrl_collective gloo = {
     .fence = gloo_fence,
     .release = gloo_release,
     .failed_peer = gloo_failed_peer,
-    .facts = gloo_facts,
+    .info = gloo_info,
 };
 NRL_EXPORT(gloo)

@@ -6,7 +6,7 @@
  *   pair.c        a connection to one rank; pair_write.c messages out, pair_read.c bytes in; slots.c
  *                 matches them
  *   engine.c      who does the work: the thread that waits, else the progress thread
- *   meet.c        finding and connecting all ranks; address.c, lobby.c, wire.c serve it
+ *   meet.c        finding and connecting all ranks; address.c, listener.c, wire.c serve it
  *
  * Everything of an engine is guarded by engine.lock unless its comment says otherwise.
  */
@@ -62,7 +62,7 @@ typedef struct {
  * may not use `after` counts, which count whatever ended, nor leave out empty steps. */
 typedef struct {
     const char *name;
-    bool skip_empty; /* steps of 0 bytes are left out by both sides */
+    bool skip_empty; /* steps of 0 bytes are omitted by both sides */
     void (*send)(const nrl_request *r, int64_t i, gloo_step *s);
     void (*receive)(const nrl_request *r, int64_t i, gloo_step *s);
     void (*sent)(nrl_request *r, int64_t i); /* optional */
@@ -106,10 +106,9 @@ struct nrl_request {
 };
 
 /* plan_ring.c, plan_move.c: fill n_sends, n_receives and operands; bytes everywhere. */
-extern const gloo_plan plan_all_reduce, plan_reduce, plan_reduce_scatter,
-    plan_reduce_scatter_foreign;
-extern const gloo_plan plan_barrier, plan_broadcast, plan_all_gather, plan_all_gather_uneven,
-    plan_gather, plan_scatter, plan_all_to_all, plan_send, plan_recv;
+extern const gloo_plan plan_all_reduce, plan_reduce, plan_reduce_scatter, plan_reduce_scatter_foreign;
+extern const gloo_plan plan_barrier, plan_broadcast, plan_all_gather, plan_all_gather_uneven, plan_gather, plan_scatter,
+    plan_all_to_all, plan_send, plan_recv;
 void plan_all_reduce_fill(nrl_request *r);
 nrl_status plan_reduce_fill(nrl_request *r);
 nrl_status plan_reduce_scatter_fill(nrl_request *r);
@@ -124,9 +123,8 @@ nrl_status request_blocks(nrl_request *r, size_t n);
 void request_start(nrl_request *r);
 void request_sent(nrl_request *r, int64_t i);
 void request_received(nrl_request *r, int64_t i);
-void request_fail(nrl_request *r, nrl_status status, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-/* Whether the request cannot end without this pair; `lost`: it went away without a goodbye. */
+void request_fail(nrl_request *r, nrl_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Whether the request cannot end without this pair; `lost`: it went away without a leave message. */
 bool request_needs(const nrl_request *r, const gloo_pair *p, bool lost);
 void request_destroy(nrl_request *r);
 
@@ -172,7 +170,7 @@ struct gloo_pair {
     gloo_engine *engine;
     int32_t rank; /* of the whole */
     pair_state state;
-    bool goodbye;     /* it said that it leaves */
+    bool has_left;    /* it said that it leaves */
     bool dirty;       /* in engine.dirty: has something to write */
     bool blocked;     /* the socket takes no more for now */
     char reason[200]; /* why it is lost */
@@ -200,12 +198,12 @@ struct gloo_pair {
 nrl_status pair_open(gloo_pair *p, int fd); /* takes fd */
 void pair_read(gloo_pair *p);
 void pair_flush(gloo_pair *p);
-void pair_mark_dirty(gloo_pair *p); /* it has something to write */
-void pair_watch(gloo_pair *p);      /* for bytes, and while it is blocked for room */
-void pair_close(gloo_pair *p);      /* stops watching, closes the socket */
-void pair_closed(gloo_pair *p);     /* the peer has closed: in order after a goodbye */
+void pair_mark_dirty(gloo_pair *p);        /* it has something to write */
+void pair_watch(gloo_pair *p);             /* for bytes, and while it is blocked for room */
+void pair_close(gloo_pair *p);             /* stops watching, closes the socket */
+void pair_closed(gloo_pair *p);            /* the peer has closed: in order after a leave message */
 void pair_failed(gloo_pair *p, int error); /* the socket says so */
-void pair_blame(const gloo_pair *p); /* it is the failed peer, unless another one was before */
+void pair_blame(const gloo_pair *p);       /* it is the failed peer, unless another one was before */
 /* Fails every request that needs it. */
 void pair_lose(gloo_pair *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Fails every request that waits for a mute pair. It stays open: closing it would tell the peer of
@@ -224,7 +222,7 @@ void slot_clear(gloo_pair *p);
 
 /* ---- engine: engine.c drives, life.c makes and ends ---- */
 
-typedef struct lobby lobby;
+typedef struct listener listener;
 
 struct gloo_engine {
     gloo_options options;
@@ -256,8 +254,8 @@ struct gloo_engine {
 
     gloo_pair *pairs; /* [world] */
     gloo_pair *dirty;
-    bool muted;  /* some pair has become mute */
-    lobby *late; /* ranks may still come: NULL = all are there */
+    bool muted;     /* some pair has become mute */
+    listener *late; /* ranks may still come: NULL = all are there */
     nrl_request *live;
     int n_live;
     gloo_item *free_items;
@@ -293,7 +291,7 @@ void engine_submit(gloo_engine *e, nrl_request *r);
 /* Drives until r is done or the time is up. */
 void engine_wait(gloo_engine *e, nrl_request *r, double timeout_s);
 void engine_abort(gloo_engine *e, const char *why);
-void engine_say_goodbye(gloo_engine *e);
+void engine_send_leave(gloo_engine *e);
 double engine_now(void);
 /* Pools; NULL without memory. Under lock. */
 gloo_item *engine_item(gloo_engine *e);
@@ -318,26 +316,24 @@ int64_t proof_check(const gloo_engine *e, const uint8_t hello[PROOF_HELLO], uint
 bool proof_equal(const uint8_t a[NRL_PROOF_SIZE], const uint8_t b[NRL_PROOF_SIZE]);
 
 nrl_status meet(gloo_engine *e, nrl_store *store, double timeout_s);
-nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text,
-                        size_t size);
+nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text, size_t size);
 socklen_t address_length(const struct sockaddr_storage *a);
 void address_text(const struct sockaddr_storage *a, char *out, size_t size);
 
-/* lobby.c: listening sockets, and connections that have not said yet who they are. */
-nrl_status lobby_open(gloo_engine *e, const struct sockaddr_storage *at,
-                      struct sockaddr_storage *published, lobby **out);
+/* listener.c: listening sockets, and connections that have not said yet who they are. */
+nrl_status listener_open(gloo_engine *e, const struct sockaddr_storage *at, struct sockaddr_storage *published,
+                         listener **out);
 /* Accepts and reads for at most timeout_ms; whoever is known becomes a pair. NRL_ERR_IO: there is no descriptor for
  * a connection. */
-nrl_status lobby_turn(lobby *l, int timeout_ms);
+nrl_status listener_turn(listener *l, int timeout_ms);
 /* Takes fd: a connection to `peer`, which is a pair once it has given this answer. */
-void lobby_expect(lobby *l, int32_t peer, int fd, const uint8_t answer[NRL_PROOF_SIZE]);
-void lobby_unlisten(lobby *l, int32_t peer); /* tcp22: this side connects */
-void lobby_close(lobby *l);
-void lobby_missing(const gloo_engine *e, char *out, size_t size); /* "rank 2, rank 5" */
+void listener_expect(listener *l, int32_t peer, int fd, const uint8_t answer[NRL_PROOF_SIZE]);
+void listener_unlisten(listener *l, int32_t peer); /* tcp22: this side connects */
+void listener_close(listener *l);
+void listener_missing(const gloo_engine *e, char *out, size_t size); /* "rank 2, rank 5" */
 
 /* calls.c: the members of the table. */
-#define GLOO_CALL(name)                                                                            \
-    nrl_status gloo_##name(void *self, const nrl_comm_args *a, nrl_request **request)
+#define GLOO_CALL(name) nrl_status gloo_##name(void *self, const nrl_comm_args *a, nrl_request **request)
 GLOO_CALL(barrier);
 GLOO_CALL(broadcast);
 GLOO_CALL(all_reduce);

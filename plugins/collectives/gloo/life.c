@@ -24,15 +24,14 @@ static void check_time(gloo_engine *e)
         for (int32_t i = 0; i < e->world && n + 16 < sizeof who; i++)
             if (e->pairs[i].state != PAIR_NONE && request_needs(r, &e->pairs[i], false))
                 n += (size_t)snprintf(who + n, sizeof who - n, "%srank %d", n ? ", " : "", i);
-        request_fail(r, NRL_ERR_PEER, "nothing happened for %g s while waiting for %s",
-                     e->options.timeout, who);
+        request_fail(r, NRL_ERR_PEER, "nothing happened for %g s while waiting for %s", e->options.timeout, who);
     }
 }
 
 static void on_tick(uv_timer_t *timer)
 {
     gloo_engine *e = timer->data;
-    if (e->late) (void)lobby_turn(e->late, 0); /* who cannot be taken in stays away, and is named */
+    if (e->late) (void)listener_turn(e->late, 0); /* who cannot be taken in stays away, and is named */
     if (e->options.timeout > 0) check_time(e);
 }
 
@@ -143,7 +142,7 @@ static bool all_taken(const gloo_engine *e)
 
 /* The kernel throws away what a peer was not sent yet when a socket with unread data is closed: so
  * the last messages are seen off first, for a second at most. */
-void engine_say_goodbye(gloo_engine *e)
+void engine_send_leave(gloo_engine *e)
 {
     double until = engine_now() + 1;
     engine_lock(e);
@@ -185,7 +184,7 @@ void engine_destroy(gloo_engine *e)
         slot_clear(&e->pairs[i]);
         free(e->pairs[i].window);
     }
-    if (e->late) lobby_close(e->late);
+    if (e->late) listener_close(e->late);
     uv_close((uv_handle_t *)&e->wake, on_handle_closed);
     uv_close((uv_handle_t *)&e->tick, on_handle_closed);
     uv_close((uv_handle_t *)&e->refill, on_handle_closed);

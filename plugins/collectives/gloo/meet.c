@@ -18,8 +18,7 @@ static double left(double deadline)
     return s > 0 ? s : 0;
 }
 
-static nrl_status publish(gloo_engine *e, nrl_store *store,
-                          const struct sockaddr_storage *addresses)
+static nrl_status publish(gloo_engine *e, nrl_store *store, const struct sockaddr_storage *addresses)
 {
     char host[WIRE_HOST_MAX + 1] = "", key[32];
     gethostname(host, sizeof host - 1);
@@ -50,8 +49,7 @@ static void name_missing(gloo_engine *e, nrl_store *store, int32_t first, double
         size_t size;
         if (i == e->rank) continue;
         snprintf(key, sizeof key, "%d", i);
-        if (nrl_store_get(store, key, 0, &value, &size))
-            n += (size_t)snprintf(who + n, sizeof who - n, ", rank %d", i);
+        if (nrl_store_get(store, key, 0, &value, &size)) n += (size_t)snprintf(who + n, sizeof who - n, ", rank %d", i);
         free(value);
     }
     nrl_fail(NRL_ERR_PEER, "%s did not come within %g s (%s)", who, timeout_s, text);
@@ -74,8 +72,8 @@ static const char *read_value(const gloo_engine *e, int32_t peer, const uint8_t 
     return wire_value_get(e->dialect, e->rank, peer, e->world, value, size, &out->at);
 }
 
-static nrl_status look_up(gloo_engine *e, nrl_store *store, int32_t peer, double deadline,
-                          double timeout_s, published_peer *out)
+static nrl_status look_up(gloo_engine *e, nrl_store *store, int32_t peer, double deadline, double timeout_s,
+                          published_peer *out)
 {
     char key[32];
     void *value;
@@ -87,9 +85,8 @@ static nrl_status look_up(gloo_engine *e, nrl_store *store, int32_t peer, double
     const char *wrong = read_value(e, peer, value, size, out);
     free(value);
     if (wrong)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "rank %d published %s (%zu bytes); this is rank %d of %d with dialect %s",
-                        peer, wrong, size, e->rank, e->world, e->dialect->name);
+        return nrl_fail(NRL_ERR_CONFIG, "rank %d published %s (%zu bytes); this is rank %d of %d with dialect %s", peer,
+                        wrong, size, e->rank, e->world, e->dialect->name);
     return NRL_OK;
 }
 
@@ -127,13 +124,15 @@ static nrl_status unreachable(int32_t peer, const wire_peer *at, int error)
     return nrl_fail(NRL_ERR_PEER, "rank %d at %s cannot be reached: %s", peer, text, strerror(error));
 }
 
-static nrl_status connect_to(gloo_engine *e, lobby *l, int32_t peer, const published_peer *to, double deadline)
+static nrl_status connect_to(gloo_engine *e, listener *l, int32_t peer, const published_peer *to, double deadline)
 {
     uint8_t hello[PROOF_HELLO], answer[NRL_PROOF_SIZE];
     int fd = -1, error = 0;
     size_t size = PROOF_HELLO;
-    if (e->store) NRL_TRY(proof_hello(e, peer, to->challenge, hello, answer));
-    else size = wire_handshake_put(e->dialect, to->at.number, hello);
+    if (e->store)
+        NRL_TRY(proof_hello(e, peer, to->challenge, hello, answer));
+    else
+        size = wire_handshake_put(e->dialect, to->at.number, hello);
     for (int i = 0; i < TRIES && fd < 0; i++) {
         if (i) poll(NULL, 0, TRY_AGAIN_MS);
         error = try_connect(&to->at.address, deadline, &fd);
@@ -145,32 +144,29 @@ static nrl_status connect_to(gloo_engine *e, lobby *l, int32_t peer, const publi
         return unreachable(peer, &to->at, error);
     }
     if (!e->store) return pair_open(&e->pairs[peer], fd);
-    lobby_expect(l, peer, fd, answer);
+    listener_expect(l, peer, fd, answer);
     return NRL_OK;
 }
 
 /* Both sides compare the two published addresses; of two groups in one process their numbers. */
-static bool connects(const struct sockaddr_storage *mine, const wire_peer *theirs, int32_t me,
-                     int32_t peer)
+static bool connects(const struct sockaddr_storage *mine, const wire_peer *theirs, int32_t me, int32_t peer)
 {
     int order = wire_compare(mine, &theirs->address);
     return order ? order > 0 : me > peer;
 }
 
-static nrl_status meet_one(gloo_engine *e, lobby *l, int32_t peer, const published_peer *to,
+static nrl_status meet_one(gloo_engine *e, listener *l, int32_t peer, const published_peer *to,
                            const struct sockaddr_storage *mine, double deadline)
 {
     const wire_peer *at = &to->at;
     if (at->address.ss_family != mine->ss_family)
-        return nrl_fail(
-            NRL_ERR_CONFIG,
-            "rank %d listens at an %s address and rank %d at the other kind; give family", peer,
-            at->address.ss_family == AF_INET ? "IPv4" : "IPv6", e->rank);
+        return nrl_fail(NRL_ERR_CONFIG, "rank %d listens at an %s address and rank %d at the other kind; give family",
+                        peer, at->address.ss_family == AF_INET ? "IPv4" : "IPv6", e->rank);
     if (!connects(mine, at, e->rank, peer)) {
         e->pairs[peer].state = PAIR_AWAITED;
         return NRL_OK;
     }
-    lobby_unlisten(l, peer);
+    listener_unlisten(l, peer);
     return connect_to(e, l, peer, to, deadline);
 }
 
@@ -182,22 +178,21 @@ static bool anybody_awaited(const gloo_engine *e, const bool *late)
 }
 
 /* Waits for those who connect; ranks that number by rank may do so at the first call only. */
-static nrl_status receive_all(gloo_engine *e, lobby *l, const bool *late, double deadline,
-                              double timeout_s)
+static nrl_status receive_all(gloo_engine *e, listener *l, const bool *late, double deadline, double timeout_s)
 {
     char who[200];
     while (anybody_awaited(e, late)) {
         if (left(deadline) <= 0) {
-            lobby_missing(e, who, sizeof who);
+            listener_missing(e, who, sizeof who);
             return nrl_fail(NRL_ERR_PEER, "%s did not connect within %g s", who, timeout_s);
         }
-        NRL_TRY(lobby_turn(l, LOBBY_MS));
+        NRL_TRY(listener_turn(l, LOBBY_MS));
     }
     return NRL_OK;
 }
 
-static nrl_status meet_all(gloo_engine *e, nrl_store *store, lobby *l,
-                           const struct sockaddr_storage *published, bool *late, double timeout_s)
+static nrl_status meet_all(gloo_engine *e, nrl_store *store, listener *l, const struct sockaddr_storage *published,
+                           bool *late, double timeout_s)
 {
     double deadline = engine_now() + timeout_s;
     bool each = e->dialect->listener_per_peer;
@@ -218,7 +213,7 @@ nrl_status meet(gloo_engine *e, nrl_store *store, double timeout_s)
     char where[96];
     struct sockaddr_storage at, *published = calloc((size_t)e->world, sizeof *published);
     bool *late = calloc((size_t)e->world, sizeof *late);
-    lobby *l = NULL;
+    listener *l = NULL;
     if (!published || !late) {
         st = nrl_fail(NRL_ERR_MEMORY, "no memory for %d addresses", e->world);
         goto done;
@@ -227,14 +222,14 @@ nrl_status meet(gloo_engine *e, nrl_store *store, double timeout_s)
     snprintf(e->text, sizeof e->text, "gloo, %s, %s", e->dialect->name, where);
     if (e->world == 1) goto done;
     NRL_TRY_DONE(proof_open(e, store));
-    NRL_TRY_DONE(lobby_open(e, &at, published, &l));
+    NRL_TRY_DONE(listener_open(e, &at, published, &l));
     NRL_TRY_DONE(meet_all(e, store, l, published, late, timeout_s));
     if (anybody_awaited(e, NULL)) {
         e->late = l;
         l = NULL;
     }
 done:
-    lobby_close(l);
+    listener_close(l);
     e->store = NULL;
     free(late);
     free(published);

@@ -90,14 +90,14 @@ void pair_mute(gloo_pair *p)
 /* Gloo ranks leave without a word; only who still needs them is hurt. */
 void pair_closed(gloo_pair *p)
 {
-    bool orderly = p->goodbye || p->engine->options.peers == PEERS_GLOO;
-    snprintf(p->reason, sizeof p->reason, "%s", p->goodbye ? "has left" : "closed the connection");
-    end(p, p->goodbye ? PAIR_LEFT : PAIR_LOST, !orderly);
+    bool orderly = p->has_left || p->engine->options.peers == PEERS_GLOO;
+    snprintf(p->reason, sizeof p->reason, "%s", p->has_left ? "has left" : "closed the connection");
+    end(p, p->has_left ? PAIR_LEFT : PAIR_LOST, !orderly);
 }
 
 void pair_failed(gloo_pair *p, int error)
 {
-    if (p->goodbye)
+    if (p->has_left)
         pair_closed(p);
     else
         pair_lose(p, "lost the connection (%s)", strerror(error));
@@ -143,8 +143,7 @@ nrl_status pair_open(gloo_pair *p, int fd)
     int error = uv_poll_init(&e->loop, &p->poll, fd);
     if (error) {
         close(fd);
-        return nrl_fail(NRL_ERR_PEER, "rank %d: cannot watch its connection: %s", p->rank,
-                        uv_strerror(error));
+        return nrl_fail(NRL_ERR_PEER, "rank %d: cannot watch its connection: %s", p->rank, uv_strerror(error));
     }
     e->n_handles++;
     p->fd = fd;

@@ -70,8 +70,7 @@ static void parse_header(gloo_pair *p)
         return;
     }
     slot_message(p, &h);
-    if (p->state == PAIR_OPEN && p->receiving && has_window(p) && !p->receiving->size)
-        arrived(p, 0);
+    if (p->state == PAIR_OPEN && p->receiving && has_window(p) && !p->receiving->size) arrived(p, 0);
 }
 
 /* Uses up the stage: headers, and payload that came along. */

@@ -35,8 +35,7 @@ static void barrier_receive(const nrl_request *r, int64_t i, gloo_step *s)
     s->after_receives = s->after_sends = i;
 }
 
-const gloo_plan plan_barrier = {
-    .name = "barrier", .send = barrier_send, .receive = barrier_receive};
+const gloo_plan plan_barrier = {.name = "barrier", .send = barrier_send, .receive = barrier_receive};
 
 static int64_t rounds(const nrl_request *r)
 {
@@ -76,8 +75,7 @@ static void broadcast_receive(const nrl_request *r, int64_t i, gloo_step *s)
     s->size = r->total;
 }
 
-const gloo_plan plan_broadcast = {
-    .name = "broadcast", .send = broadcast_send, .receive = broadcast_receive};
+const gloo_plan plan_broadcast = {.name = "broadcast", .send = broadcast_send, .receive = broadcast_receive};
 
 static void broadcast_fill(nrl_request *r)
 {
@@ -109,8 +107,7 @@ static void all_gather_receive(const nrl_request *r, int64_t i, gloo_step *s)
     s->peer = at(r, -1);
 }
 
-const gloo_plan plan_all_gather = {
-    .name = "all_gather", .send = all_gather_send, .receive = all_gather_receive};
+const gloo_plan plan_all_gather = {.name = "all_gather", .send = all_gather_send, .receive = all_gather_receive};
 
 static void uneven_send(const nrl_request *r, int64_t i, gloo_step *s)
 {
@@ -129,8 +126,7 @@ static void uneven_receive(const nrl_request *r, int64_t i, gloo_step *s)
     s->size = (size_t)count_of(r, block);
 }
 
-const gloo_plan plan_all_gather_uneven = {
-    .name = "all_gather", .send = uneven_send, .receive = uneven_receive};
+const gloo_plan plan_all_gather_uneven = {.name = "all_gather", .send = uneven_send, .receive = uneven_receive};
 
 /* ---- gather, scatter: everybody to or from root, in rank order ---- */
 
@@ -189,8 +185,7 @@ static void all_to_all_receive(const nrl_request *r, int64_t i, gloo_step *s)
     s->size = (size_t)blocks[s->peer];
 }
 
-const gloo_plan plan_all_to_all = {
-    .name = "all_to_all", .send = all_to_all_send, .receive = all_to_all_receive};
+const gloo_plan plan_all_to_all = {.name = "all_to_all", .send = all_to_all_send, .receive = all_to_all_receive};
 
 /* ---- send, recv ---- */
 

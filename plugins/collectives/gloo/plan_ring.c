@@ -197,14 +197,12 @@ nrl_status plan_reduce_fill(nrl_request *r)
 
 /* Round by round, of ROUND segments of every chunk: a whole chunk would have to wait in scratch, as
  * all ranks send one before any passes one on. In a round chunks pass in order, r + 1 is sent first
- * and r comes in last. All chunks count as long as the longest; segments beyond an end are left out
+ * and r comes in last. All chunks count as long as the longest; segments beyond an end are omitted
  * by both sides. blocks: counts, then offsets, in bytes. `place`: of the chunk, from r; `width`:
  * segments of each chunk in this round. */
-static void passing(const nrl_request *r, int64_t i, int32_t *place, int64_t *width,
-                    int64_t *segment)
+static void passing(const nrl_request *r, int64_t i, int32_t *place, int64_t *width, int64_t *segment)
 {
-    int64_t passes = r->group->size - 1, round = i / (ROUND * passes),
-            in_round = i % (ROUND * passes);
+    int64_t passes = r->group->size - 1, round = i / (ROUND * passes), in_round = i % (ROUND * passes);
     *width = r->per - round * ROUND < ROUND ? r->per - round * ROUND : ROUND;
     *place = (int32_t)(in_round / *width);
     *segment = round * ROUND + in_round % *width;

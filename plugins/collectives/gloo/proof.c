@@ -21,8 +21,7 @@ typedef struct {
     uint8_t challenge[PROOF_CHALLENGE], nonce[PROOF_CHALLENGE];
 } statement;
 
-static statement state_it(const char *label, int32_t from, int32_t to, const uint8_t *challenge,
-                          const uint8_t *nonce)
+static statement state_it(const char *label, int32_t from, int32_t to, const uint8_t *challenge, const uint8_t *nonce)
 {
     statement s = {.from = from, .to = to};
     snprintf(s.label, sizeof s.label, "%s", label);

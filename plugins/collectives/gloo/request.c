@@ -22,12 +22,9 @@ nrl_status request_take(gloo_group *g, const gloo_plan *plan, nrl_request **out)
     nrl_request *r = e->free_requests;
     if (r) e->free_requests = r->next;
     pthread_mutex_unlock(&e->pool_lock);
-    if (!r && !(r = calloc(1, sizeof *r)))
-        return nrl_fail(NRL_ERR_MEMORY, "no memory for a request of %s", plan->name);
-    nrl_request kept = {.blocks = r->blocks,
-                        .n_blocks = r->n_blocks,
-                        .scratch = r->scratch,
-                        .scratch_size = r->scratch_size};
+    if (!r && !(r = calloc(1, sizeof *r))) return nrl_fail(NRL_ERR_MEMORY, "no memory for a request of %s", plan->name);
+    nrl_request kept = {
+        .blocks = r->blocks, .n_blocks = r->n_blocks, .scratch = r->scratch, .scratch_size = r->scratch_size};
     *r = kept;
     r->group = g;
     r->plan = plan;
@@ -60,9 +57,7 @@ nrl_status request_scratch(nrl_request *r, size_t size)
 {
     if (r->scratch_size >= size) return NRL_OK;
     char *grown = realloc(r->scratch, size);
-    if (!grown)
-        return nrl_fail(NRL_ERR_MEMORY, "no memory for %zu bytes of scratch of %s", size,
-                        r->plan->name);
+    if (!grown) return nrl_fail(NRL_ERR_MEMORY, "no memory for %zu bytes of scratch of %s", size, r->plan->name);
     r->scratch = grown;
     r->scratch_size = size;
     return NRL_OK;
@@ -166,8 +161,7 @@ static void advance(nrl_request *r)
         if (!st && r->live && r->sends_started < r->n_sends) st = start_send(r, &moved);
         if (st && r->live) request_fail(r, st, "%s", nrl_error_text());
     }
-    if (r->live && r->sends_done == r->n_sends && r->receives_done == r->n_receives)
-        finish(r, NRL_OK);
+    if (r->live && r->sends_done == r->n_sends && r->receives_done == r->n_receives) finish(r, NRL_OK);
 }
 
 void request_start(nrl_request *r)

@@ -62,15 +62,13 @@ static gloo_item *step_item(gloo_pair *p, nrl_request *r, int64_t i, const gloo_
 {
     gloo_item *item = engine_item(p->engine);
     if (!item) return NULL;
-    *item =
-        (gloo_item){.request = r, .index = i, .data = s->data, .with = s->with, .size = s->size};
+    *item = (gloo_item){.request = r, .index = i, .data = s->data, .with = s->with, .size = s->size};
     return item;
 }
 
 static nrl_status usable(const gloo_pair *p)
 {
-    if (p->mute)
-        return nrl_fail(NRL_ERR_PEER, "a message to rank %d was broken off before", p->rank);
+    if (p->mute) return nrl_fail(NRL_ERR_PEER, "a message to rank %d was broken off before", p->rank);
     if (p->state == PAIR_OPEN || p->state == PAIR_AWAITED) return NRL_OK;
     if (!p->engine->aborted) pair_blame(p);
     if (p->state == PAIR_LEFT) return nrl_fail(NRL_ERR_PEER, "rank %d has left", p->rank);
@@ -91,9 +89,8 @@ nrl_status slot_receive(gloo_pair *p, nrl_request *r, int64_t i, const gloo_step
 static nrl_status disagree(const gloo_pair *p, uint64_t theirs, size_t ours, const char *verb)
 {
     return nrl_fail(NRL_ERR_PEER,
-                    "rank %d %s %" PRIu64
-                    " bytes where %zu were expected, so ranks disagree about this call",
-                    p->rank, verb, theirs, ours);
+                    "rank %d %s %" PRIu64 " bytes where %zu were expected, so ranks disagree about this call", p->rank,
+                    verb, theirs, ours);
 }
 
 nrl_status slot_send(gloo_pair *p, nrl_request *r, int64_t i, const gloo_step *s)
@@ -155,14 +152,12 @@ static void peer_sends(gloo_pair *p, const wire_header *h)
     gloo_slot *slot = *find(p, h->slot);
     gloo_item *item = slot ? slot->receives.head : NULL;
     if (!item) {
-        pair_lose(p, "sent %" PRIu64 " bytes that nobody asked for (slot %#" PRIx64 ")", h->length,
-                  h->slot);
+        pair_lose(p, "sent %" PRIu64 " bytes that nobody asked for (slot %#" PRIx64 ")", h->length, h->slot);
         return;
     }
     if (item->size != h->length) {
-        pair_lose(
-            p, "sent %" PRIu64 " bytes where %zu were expected, so ranks disagree about this call",
-            h->length, item->size);
+        pair_lose(p, "sent %" PRIu64 " bytes where %zu were expected, so ranks disagree about this call", h->length,
+                  item->size);
         return;
     }
     queue_pop(&slot->receives);
@@ -178,7 +173,7 @@ void slot_message(gloo_pair *p, const wire_header *h)
     else if (h->opcode == WIRE_RECV_READY)
         peer_can_receive(p, h);
     else if (h->slot == wire_slot(WIRE_GOODBYE, 0, 0))
-        p->goodbye = true;
+        p->has_left = true;
     /* other sends are told of for receives from anybody, which nrl has not */
 }
 

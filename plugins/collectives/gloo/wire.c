@@ -60,8 +60,7 @@ uint64_t wire_slot(unsigned kind, uint32_t tag, uint32_t group)
 
 /* 128 bytes of sockaddr_storage as Linux has it, then the number: i64, or i32 and 4 bytes unused.
  */
-static void put_address(uint8_t *out, const struct sockaddr_storage *address, int64_t number,
-                        bool wide)
+static void put_address(uint8_t *out, const struct sockaddr_storage *address, int64_t number, bool wide)
 {
     memset(out, 0, WIRE_ADDRESS_SIZE);
     memcpy(out, address, 128);
@@ -106,14 +105,13 @@ void wire_value_put(const wire_dialect *d, int32_t rank, int32_t world, const ch
     int64_t number = 0;
     for (int32_t i = 0; i < world; i++) {
         if (i == rank) continue;
-        put_address(out, d->listener_per_peer ? &addresses[i] : addresses,
-                    d->listener_per_peer ? -1 : number++, d->listener_per_peer);
+        put_address(out, d->listener_per_peer ? &addresses[i] : addresses, d->listener_per_peer ? -1 : number++,
+                    d->listener_per_peer);
         out += WIRE_ADDRESS_SIZE;
     }
 }
 
-static const char *blob_get(int32_t me, int32_t world, const uint8_t *in, size_t size,
-                            wire_peer *out)
+static const char *blob_get(int32_t me, int32_t world, const uint8_t *in, size_t size, wire_peer *out)
 {
     static const char *const other = "a value of another dialect than tcp23";
     if (size < 16 + WIRE_ADDRESS_SIZE) return other;
@@ -128,13 +126,12 @@ static const char *blob_get(int32_t me, int32_t world, const uint8_t *in, size_t
     return get_address(in + 16 + host, &out->address);
 }
 
-const char *wire_value_get(const wire_dialect *d, int32_t me, int32_t peer, int32_t world,
-                           const uint8_t *in, size_t size, wire_peer *out)
+const char *wire_value_get(const wire_dialect *d, int32_t me, int32_t peer, int32_t world, const uint8_t *in,
+                           size_t size, wire_peer *out)
 {
     memset(out, 0, sizeof *out);
     if (d->blob) return blob_get(me, world, in, size, out);
-    if (size != wire_value_size(d, world, ""))
-        return "a value of another dialect, or for another number of ranks";
+    if (size != wire_value_size(d, world, "")) return "a value of another dialect, or for another number of ranks";
     const uint8_t *mine = in + WIRE_ADDRESS_SIZE * (size_t)(me > peer ? me - 1 : me);
     out->number = d->handshake_size ? (int64_t)(int32_t)(uint32_t)get_u64(mine + 128) : -1;
     return get_address(mine, &out->address);

@@ -77,8 +77,8 @@ size_t wire_value_size(const wire_dialect *d, int32_t world, const char *host);
 void wire_value_put(const wire_dialect *d, int32_t rank, int32_t world, const char *host,
                     const struct sockaddr_storage *addresses, uint8_t *out);
 /* NULL, or what is wrong with peer's value as seen by rank me. */
-const char *wire_value_get(const wire_dialect *d, int32_t me, int32_t peer, int32_t world,
-                           const uint8_t *in, size_t size, wire_peer *out);
+const char *wire_value_get(const wire_dialect *d, int32_t me, int32_t peer, int32_t world, const uint8_t *in,
+                           size_t size, wire_peer *out);
 
 /* Which side connects: > 0 the one whose published address is `mine`. Gloo compares the address
  * bytes, then the ports as raw memory read by a little-endian machine. */

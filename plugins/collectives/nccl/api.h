@@ -14,15 +14,7 @@
 
 enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 };
 enum { NCCL_SUM = 0, NCCL_PRODUCT, NCCL_MAX, NCCL_MIN, NCCL_AVERAGE };
-enum {
-    NCCL_U8 = 1,
-    NCCL_I32 = 2,
-    NCCL_I64 = 4,
-    NCCL_F16 = 6,
-    NCCL_F32 = 7,
-    NCCL_F64 = 8,
-    NCCL_BF16 = 9
-};
+enum { NCCL_U8 = 1, NCCL_I32 = 2, NCCL_I64 = 4, NCCL_F16 = 6, NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9 };
 enum { NCCL_OLDEST = 21800 }; /* 2.18: split, non-blocking communicators */
 
 typedef struct {
@@ -38,35 +30,31 @@ typedef struct {
     int split_share;
 } nccl_config;
 
-#define NCCL_CONFIG_NON_BLOCKING                                                                   \
-    {                                                                                              \
-        sizeof(nccl_config), 0xcafebeef, NCCL_OLDEST, 0, INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN  \
+#define NCCL_CONFIG_NON_BLOCKING                                                                                       \
+    {                                                                                                                  \
+        sizeof(nccl_config), 0xcafebeef, NCCL_OLDEST, 0, INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN                      \
     }
 
 /* X(member, symbol without "nccl", arguments) */
-#define NCCL_CALLS(X)                                                                              \
-    X(version, GetVersion, (int *))                                                                \
-    X(unique_id, GetUniqueId, (nccl_id *))                                                         \
-    X(init, CommInitRankConfig, (void **comm, int world, nccl_id, int rank, nccl_config *))        \
-    X(split, CommSplit, (void *comm, int color, int key, void **out, nccl_config *))               \
-    X(count, CommCount, (void *comm, int *))                                                       \
-    X(user_rank, CommUserRank, (void *comm, int *))                                                \
-    X(finalize, CommFinalize, (void *comm))                                                        \
-    X(destroy, CommDestroy, (void *comm))                                                          \
-    X(abort, CommAbort, (void *comm))                                                              \
-    X(async_error, CommGetAsyncError, (void *comm, int *code))                                     \
-    X(group_start, GroupStart, (void))                                                             \
-    X(group_end, GroupEnd, (void))                                                                 \
-    X(all_reduce, AllReduce,                                                                       \
-      (const void *, void *, size_t n, int type, int op, void *comm, void *stream))                \
-    X(broadcast, Broadcast,                                                                        \
-      (const void *, void *, size_t n, int type, int root, void *comm, void *stream))              \
-    X(reduce, Reduce,                                                                              \
-      (const void *, void *, size_t n, int type, int op, int root, void *comm, void *stream))      \
-    X(all_gather, AllGather, (const void *, void *, size_t n, int type, void *comm, void *stream)) \
-    X(reduce_scatter, ReduceScatter,                                                               \
-      (const void *, void *, size_t n, int type, int op, void *comm, void *stream))                \
-    X(send, Send, (const void *, size_t n, int type, int peer, void *comm, void *stream))          \
+#define NCCL_CALLS(X)                                                                                                  \
+    X(version, GetVersion, (int *))                                                                                    \
+    X(unique_id, GetUniqueId, (nccl_id *))                                                                             \
+    X(init, CommInitRankConfig, (void **comm, int world, nccl_id, int rank, nccl_config *))                            \
+    X(split, CommSplit, (void *comm, int color, int key, void **out, nccl_config *))                                   \
+    X(count, CommCount, (void *comm, int *))                                                                           \
+    X(user_rank, CommUserRank, (void *comm, int *))                                                                    \
+    X(finalize, CommFinalize, (void *comm))                                                                            \
+    X(destroy, CommDestroy, (void *comm))                                                                              \
+    X(abort, CommAbort, (void *comm))                                                                                  \
+    X(async_error, CommGetAsyncError, (void *comm, int *code))                                                         \
+    X(group_start, GroupStart, (void))                                                                                 \
+    X(group_end, GroupEnd, (void))                                                                                     \
+    X(all_reduce, AllReduce, (const void *, void *, size_t n, int type, int op, void *comm, void *stream))             \
+    X(broadcast, Broadcast, (const void *, void *, size_t n, int type, int root, void *comm, void *stream))            \
+    X(reduce, Reduce, (const void *, void *, size_t n, int type, int op, int root, void *comm, void *stream))          \
+    X(all_gather, AllGather, (const void *, void *, size_t n, int type, void *comm, void *stream))                     \
+    X(reduce_scatter, ReduceScatter, (const void *, void *, size_t n, int type, int op, void *comm, void *stream))     \
+    X(send, Send, (const void *, size_t n, int type, int peer, void *comm, void *stream))                              \
     X(recv, Recv, (void *, size_t n, int type, int peer, void *comm, void *stream))
 
 #define NCCL_MEMBER(member, symbol, arguments) int(*member) arguments;
@@ -79,25 +67,25 @@ typedef struct {
 enum { DRIVER_DONE = 0, DRIVER_NOT_READY = 600 };
 
 /* What is used of the driver interface; memory is passed as uintptr_t-sized integers there. */
-#define DRIVER_CALLS(X)                                                                            \
-    X(initialize, cuInit, (unsigned flags))                                                        \
-    X(device_count, cuDeviceGetCount, (int *))                                                     \
-    X(context_retain, cuDevicePrimaryCtxRetain, (void **context, int device))                      \
-    X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                 \
-    X(context_use, cuCtxSetCurrent, (void *context))                                               \
-    X(allocate, cuMemAlloc_v2, (uintptr_t *, size_t bytes))                                        \
-    X(release, cuMemFree_v2, (uintptr_t))                                                          \
-    X(allocate_host, cuMemAllocHost_v2, (void **, size_t bytes))                                   \
-    X(release_host, cuMemFreeHost, (void *))                                                       \
-    X(copy, cuMemcpyDtoDAsync_v2, (uintptr_t to, uintptr_t from, size_t bytes, void *stream))      \
-    X(copy_in, cuMemcpyHtoDAsync_v2, (uintptr_t to, const void *from, size_t bytes, void *stream)) \
-    X(copy_out, cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes))                         \
-    X(stream_create, cuStreamCreateWithPriority, (void **, unsigned flags, int priority))          \
-    X(stream_destroy, cuStreamDestroy_v2, (void *stream))                                          \
-    X(stream_fence, cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                \
-    X(event_create, cuEventCreate, (void **, unsigned flags))                                      \
-    X(event_record, cuEventRecord, (void *event, void *stream))                                    \
-    X(event_query, cuEventQuery, (void *event))                                                    \
+#define DRIVER_CALLS(X)                                                                                                \
+    X(initialize, cuInit, (unsigned flags))                                                                            \
+    X(device_count, cuDeviceGetCount, (int *))                                                                         \
+    X(context_retain, cuDevicePrimaryCtxRetain, (void **context, int device))                                          \
+    X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                                     \
+    X(context_use, cuCtxSetCurrent, (void *context))                                                                   \
+    X(allocate, cuMemAlloc_v2, (uintptr_t *, size_t bytes))                                                            \
+    X(release, cuMemFree_v2, (uintptr_t))                                                                              \
+    X(allocate_host, cuMemAllocHost_v2, (void **, size_t bytes))                                                       \
+    X(release_host, cuMemFreeHost, (void *))                                                                           \
+    X(copy, cuMemcpyDtoDAsync_v2, (uintptr_t to, uintptr_t from, size_t bytes, void *stream))                          \
+    X(copy_in, cuMemcpyHtoDAsync_v2, (uintptr_t to, const void *from, size_t bytes, void *stream))                     \
+    X(copy_out, cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes))                                             \
+    X(stream_create, cuStreamCreateWithPriority, (void **, unsigned flags, int priority))                              \
+    X(stream_destroy, cuStreamDestroy_v2, (void *stream))                                                              \
+    X(stream_fence, cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                                    \
+    X(event_create, cuEventCreate, (void **, unsigned flags))                                                          \
+    X(event_record, cuEventRecord, (void *event, void *stream))                                                        \
+    X(event_query, cuEventQuery, (void *event))                                                                        \
     X(event_destroy, cuEventDestroy_v2, (void *event))
 
 enum { STREAM_NON_BLOCKING = 1, EVENT_WITHOUT_TIMING = 2, STREAM_PRIORITY_HIGH = -5 };

@@ -28,14 +28,22 @@ static nrl_status wrong(const char *op, const char *text)
 static int type_of(uint32_t dtype)
 {
     switch (dtype) {
-    case NRL_DTYPE_F32: return NCCL_F32;
-    case NRL_DTYPE_BF16: return NCCL_BF16;
-    case NRL_DTYPE_F16: return NCCL_F16;
-    case NRL_DTYPE_F64: return NCCL_F64;
-    case NRL_DTYPE_I32: return NCCL_I32;
-    case NRL_DTYPE_I64: return NCCL_I64;
-    case NRL_DTYPE_U8: return NCCL_U8;
-    default: return -1;
+    case NRL_DTYPE_F32:
+        return NCCL_F32;
+    case NRL_DTYPE_BF16:
+        return NCCL_BF16;
+    case NRL_DTYPE_F16:
+        return NCCL_F16;
+    case NRL_DTYPE_F64:
+        return NCCL_F64;
+    case NRL_DTYPE_I32:
+        return NCCL_I32;
+    case NRL_DTYPE_I64:
+        return NCCL_I64;
+    case NRL_DTYPE_U8:
+        return NCCL_U8;
+    default:
+        return -1;
     }
 }
 
@@ -43,12 +51,18 @@ static int reduction_of(uint32_t reduce, uint32_t dtype)
 {
     bool whole = dtype == NRL_DTYPE_I32 || dtype == NRL_DTYPE_I64 || dtype == NRL_DTYPE_U8;
     switch (reduce) {
-    case NRL_SUM_SUM: return NCCL_SUM;
-    case NRL_SUM_AVERAGE: return whole ? -1 : NCCL_AVERAGE;
-    case NRL_SUM_MAX: return NCCL_MAX;
-    case NRL_SUM_MIN: return NCCL_MIN;
-    case NRL_SUM_PRODUCT: return NCCL_PRODUCT;
-    default: return -1;
+    case NRL_REDUCE_OP_SUM:
+        return NCCL_SUM;
+    case NRL_REDUCE_OP_AVERAGE:
+        return whole ? -1 : NCCL_AVERAGE;
+    case NRL_REDUCE_OP_MAX:
+        return NCCL_MAX;
+    case NRL_REDUCE_OP_MIN:
+        return NCCL_MIN;
+    case NRL_REDUCE_OP_PRODUCT:
+        return NCCL_PRODUCT;
+    default:
+        return -1;
     }
 }
 
@@ -148,8 +162,7 @@ typedef struct {
     call_body *body;
 } operation;
 
-static nrl_status start(void *self, const nrl_comm_args *given, const operation *o, int32_t peer,
-                        nrl_request **request)
+static nrl_status start(void *self, const nrl_comm_args *given, const operation *o, int32_t peer, nrl_request **request)
 {
     nccl_group *g = self;
     nrl_comm_args args = *given, *a = &args;
@@ -174,10 +187,10 @@ static nrl_status start(void *self, const nrl_comm_args *given, const operation 
 }
 
 /* What every body checks between two calls. */
-#define CALL_TRY(expression)                                                                       \
-    do {                                                                                           \
-        int call_code_ = (expression);                                                             \
-        if (call_code_ && call_code_ != NCCL_IN_PROGRESS) return call_code_;                       \
+#define CALL_TRY(expression)                                                                                           \
+    do {                                                                                                               \
+        int call_code_ = (expression);                                                                                 \
+        if (call_code_ && call_code_ != NCCL_IN_PROGRESS) return call_code_;                                           \
     } while (0)
 
 static int copy(const call *c, void *to, const void *from, int64_t count)
@@ -261,15 +274,16 @@ static int reduce_scatter(const call *c)
     int32_t n = c->group->size;
     if (is_even(c)) {
         count_bytes(c, a->count * (n - 1), a->count * (n - 1));
-        return a->count ? c->api->reduce_scatter(a->send, a->receive, (size_t)a->count, c->type, c->op, c->comm, c->stream)
-                        : NCCL_SUCCESS;
+        return a->count
+                   ? c->api->reduce_scatter(a->send, a->receive, (size_t)a->count, c->type, c->op, c->comm, c->stream)
+                   : NCCL_SUCCESS;
     }
     for (int32_t r = 0; r < n; r++) {
         const char *from = (const char *)a->send + share_at(c, r);
         if (!share(c, r)) continue;
         count_bytes(c, r == c->group->rank ? 0 : share(c, r), r == c->group->rank ? share(c, r) : 0);
-        CALL_TRY(c->api->reduce(from, r == c->group->rank ? a->receive : NULL, (size_t)share(c, r), c->type,
-                                c->op, r, c->comm, c->stream));
+        CALL_TRY(c->api->reduce(from, r == c->group->rank ? a->receive : NULL, (size_t)share(c, r), c->type, c->op, r,
+                                c->comm, c->stream));
     }
     return NCCL_SUCCESS;
 }
@@ -337,11 +351,11 @@ nrl_status nccl_barrier(void *self, const nrl_comm_args *a, nrl_request **reques
 }
 
 /* REDUCES: it sums; ROOTED: peer is a root; a message's peer is what a failure is blamed on. */
-#define NCCL_DEFINE(name, reduces, rooted, send_extent, receive_extent, peer)                      \
-    nrl_status nccl_##name(void *self, const nrl_comm_args *a, nrl_request **request)              \
-    {                                                                                              \
-        static const operation o = {#name, reduces, rooted, send_extent, receive_extent, name};    \
-        return start(self, a, &o, peer, request);                                                  \
+#define NCCL_DEFINE(name, reduces, rooted, send_extent, receive_extent, peer)                                          \
+    nrl_status nccl_##name(void *self, const nrl_comm_args *a, nrl_request **request)                                  \
+    {                                                                                                                  \
+        static const operation o = {#name, reduces, rooted, send_extent, receive_extent, name};                        \
+        return start(self, a, &o, peer, request);                                                                      \
     }
 NCCL_DEFINE(broadcast, false, true, NCCL_NOTHING, NCCL_COUNT, -1)
 NCCL_DEFINE(all_reduce, true, false, NCCL_COUNT, NCCL_COUNT, -1)

@@ -28,9 +28,9 @@ struct nrl_request {
     void *event;
     const char *op; /* static */
     uint64_t number;
-    int32_t peer; /* of send and recv, else -1 */
-    uintptr_t room;   /* device memory of operands that are the host's, kept for the next ones */
-    void *pinned;     /* the same size: copies of pageable memory might wait for the stream */
+    int32_t peer;   /* of send and recv, else -1 */
+    uintptr_t room; /* device memory of operands that are the host's, kept for the next ones */
+    void *pinned;   /* the same size: copies of pageable memory might wait for the stream */
     size_t room_bytes;
     void *host; /* what the exchange writes belongs here; NULL: nothing */
     uintptr_t result;
@@ -70,18 +70,18 @@ nrl_status nccl_library(nccl_api *api, nccl_driver *driver); /* opens both; they
 
 /* ---- meet.c ---- */
 /* Everybody is there and knows rank 0's id; *local is the number among the ranks of this machine. */
-nrl_status nccl_meet(const nccl_api *api, nrl_store *store, int32_t rank, int32_t world,
-                     double timeout_s, nccl_id *id, int32_t *local);
+nrl_status nccl_meet(const nccl_api *api, nrl_store *store, int32_t rank, int32_t world, double timeout_s, nccl_id *id,
+                     int32_t *local);
 double nccl_clock(void);
 
 /* ---- open.c ---- */
-nrl_status nccl_open_with(const nccl_api *api, const nccl_driver *driver, const nccl_options *o,
-                          nrl_store *store, int32_t rank, int32_t world, double timeout_s, void **self);
+nrl_status nccl_open_with(const nccl_api *api, const nccl_driver *driver, const nccl_options *o, nrl_store *store,
+                          int32_t rank, int32_t world, double timeout_s, void **self);
 nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group);
 void nccl_close(void *self);
 void nccl_abort(void *self);
 int32_t nccl_failed_peer(void *self);
-void nccl_facts(void *self, nrl_collective_facts *fill);
+void nccl_info(void *self, nrl_collective_info *fill);
 nrl_status nccl_enter(const nccl_engine *e); /* the device becomes the calling thread's */
 nrl_status nccl_driver_check(int code, const char *what);
 /* NRL_ERR_PEER with NCCL's words. */
@@ -100,19 +100,18 @@ void nccl_release(void *self, nrl_request *r);
 /* How much of an operand there is. OWN: this rank's share; ALL: everybody's; GIVEN: by receive_counts. */
 typedef enum { NCCL_NOTHING = 0, NCCL_COUNT, NCCL_OWN, NCCL_ALL, NCCL_GIVEN } nccl_extent;
 /* *a gets the addresses of copies that the group's stream makes. */
-nrl_status nccl_host_in(const nccl_group *g, nrl_request *r, nccl_extent send, nccl_extent receive,
-                        nrl_comm_args *a);
+nrl_status nccl_host_in(const nccl_group *g, nrl_request *r, nccl_extent send, nccl_extent receive, nrl_comm_args *a);
 nrl_status nccl_host_out(const nccl_group *g, nrl_request *r); /* the exchange has ended */
 void nccl_host_free(const nccl_group *g, nrl_request *r);
 
 /* ---- calls.c ---- */
 int64_t nccl_count_at(const int64_t *counts, int64_t count, int32_t r);
 int64_t nccl_offset_at(const int64_t *counts, const int64_t *offsets, int64_t count, int32_t r);
-#define NCCL_OPERATIONS(X)                                                                         \
-    X(barrier) X(broadcast) X(all_reduce) X(all_gather) X(reduce) X(reduce_scatter) X(gather)      \
-    X(scatter) X(all_to_all) X(send) X(recv)
-#define NCCL_DECLARE(name)                                                                         \
-    nrl_status nccl_##name(void *self, const nrl_comm_args *a, nrl_request **request);
+#define NCCL_OPERATIONS(X)                                                                                             \
+    X(barrier)                                                                                                         \
+    X(broadcast)                                                                                                       \
+    X(all_reduce) X(all_gather) X(reduce) X(reduce_scatter) X(gather) X(scatter) X(all_to_all) X(send) X(recv)
+#define NCCL_DECLARE(name) nrl_status nccl_##name(void *self, const nrl_comm_args *a, nrl_request **request);
 NCCL_OPERATIONS(NCCL_DECLARE)
 
 #endif

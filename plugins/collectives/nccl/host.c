@@ -34,11 +34,20 @@ static span span_of(const nccl_group *g, const nrl_comm_args *a, nccl_extent ext
 {
     int64_t n = 0;
     switch (extent) {
-    case NCCL_COUNT: n = a->count; break;
-    case NCCL_OWN: n = nccl_count_at(a->counts, a->count, g->rank); break;
-    case NCCL_ALL: n = end_of_all(a->counts, a->offsets, a->count, g->size); break;
-    case NCCL_GIVEN: n = end_of_all(a->receive_counts, a->receive_offsets, a->count, g->size); break;
-    default: break;
+    case NCCL_COUNT:
+        n = a->count;
+        break;
+    case NCCL_OWN:
+        n = nccl_count_at(a->counts, a->count, g->rank);
+        break;
+    case NCCL_ALL:
+        n = end_of_all(a->counts, a->offsets, a->count, g->size);
+        break;
+    case NCCL_GIVEN:
+        n = end_of_all(a->receive_counts, a->receive_offsets, a->count, g->size);
+        break;
+    default:
+        break;
     }
     return (span){.host = (char *)(uintptr_t)host,
                   .bytes = host && n > 0 ? (size_t)n * nrl_dtype_size((nrl_dtype)a->dtype) : 0};
@@ -97,8 +106,7 @@ static nrl_status copy_in(const nccl_group *g, const nrl_request *r, const span 
                              "copying operands");
 }
 
-nrl_status nccl_host_in(const nccl_group *g, nrl_request *r, nccl_extent send, nccl_extent receive,
-                        nrl_comm_args *a)
+nrl_status nccl_host_in(const nccl_group *g, nrl_request *r, nccl_extent send, nccl_extent receive, nrl_comm_args *a)
 {
     span from = span_of(g, a, send, a->send), to = span_of(g, a, receive, a->receive);
     size_t bytes = lay_out(&from, &to);

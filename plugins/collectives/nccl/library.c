@@ -11,8 +11,8 @@ _Static_assert((int)ncclProd == NCCL_PRODUCT && (int)ncclMax == NCCL_MAX && (int
                    (int)ncclAvg == NCCL_AVERAGE,
                "NCCL's reductions");
 _Static_assert((int)ncclUint8 == NCCL_U8 && (int)ncclInt32 == NCCL_I32 && (int)ncclInt64 == NCCL_I64 &&
-                   (int)ncclFloat16 == NCCL_F16 && (int)ncclFloat32 == NCCL_F32 &&
-                   (int)ncclFloat64 == NCCL_F64 && (int)ncclBfloat16 == NCCL_BF16,
+                   (int)ncclFloat16 == NCCL_F16 && (int)ncclFloat32 == NCCL_F32 && (int)ncclFloat64 == NCCL_F64 &&
+                   (int)ncclBfloat16 == NCCL_BF16,
                "NCCL's types");
 _Static_assert(sizeof(ncclUniqueId) == sizeof(nccl_id), "NCCL's id");
 _Static_assert(offsetof(ncclConfig_t, blocking) == offsetof(nccl_config, blocking) &&
@@ -42,8 +42,8 @@ nrl_status nccl_library(nccl_api *api, nccl_driver *driver)
 {
     void *nccl, *cuda;
     NRL_TRY(open_file("libcuda.so.1", "it comes with the NVIDIA driver; `collective: gloo` works without it", &cuda));
-    NRL_TRY(open_file("libnccl.so.2", "LD_LIBRARY_PATH may name its folder; `collective: gloo` works without it",
-                      &nccl));
+    NRL_TRY(
+        open_file("libnccl.so.2", "LD_LIBRARY_PATH may name its folder; `collective: gloo` works without it", &nccl));
     NCCL_CALLS(FIND_NCCL)
     DRIVER_CALLS(FIND_DRIVER)
     NRL_TRY(find(nccl, "ncclGetErrorString", &api->error_text));

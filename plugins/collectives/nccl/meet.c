@@ -79,7 +79,7 @@ static nrl_status hear(nrl_store *store, double deadline, nccl_id *id)
     double left = deadline - nccl_clock();
     nrl_status st = nrl_store_get(store, "nccl/id", left > 0.01 ? left : 0.01, &value, &size);
     if (st) {
-        nrl_note("waiting for rank 0's id of NCCL");
+        nrl_add_context("waiting for rank 0's id of NCCL");
         return st;
     }
     word w = {.kind = 'E', .text = "a word of another size from rank 0"};
@@ -107,8 +107,8 @@ static nrl_status count_neighbours(nrl_store *store, int32_t rank, const char *h
     return NRL_OK;
 }
 
-nrl_status nccl_meet(const nccl_api *api, nrl_store *store, int32_t rank, int32_t world,
-                     double timeout_s, nccl_id *id, int32_t *local)
+nrl_status nccl_meet(const nccl_api *api, nrl_store *store, int32_t rank, int32_t world, double timeout_s, nccl_id *id,
+                     int32_t *local)
 {
     char key[KEY], host[HOST] = {0};
     double now = nccl_clock();

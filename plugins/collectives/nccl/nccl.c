@@ -6,8 +6,7 @@
 #include <nrl/nrl.h>
 
 static const nrl_option nccl_rows[] = {
-    NRL_OPT_F64(nccl_options, timeout, "120", 1, 1e6,
-                "seconds that NCCL may take to start a call or to form a group"),
+    NRL_OPT_F64(nccl_options, timeout, "120", 1, 1e6, "seconds that NCCL may take to start a call or to form a group"),
     NRL_OPT_INT(nccl_options, device, "-1", -1, 1023,
                 "device number, as the backend's; -1 = the rank's number on its machine"),
 };
@@ -19,8 +18,8 @@ static nrl_status nccl_probe(void)
     return nccl_library(&api, &driver);
 }
 
-static nrl_status nccl_open(const void *options, nrl_store *store, int32_t rank, int32_t world,
-                            double timeout_s, void **self)
+static nrl_status nccl_open(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
+                            void **self)
 {
     nccl_api api;
     nccl_driver driver;
@@ -31,8 +30,7 @@ static nrl_status nccl_open(const void *options, nrl_store *store, int32_t rank,
 
 #define NCCL_ENTRY(name) .name = nccl_##name,
 static const nrl_collective nccl = {
-    NRL_PLUGIN(NRL_KIND_COLLECTIVE, nrl_collective, nccl_options, nccl_rows, "nccl", "0.1",
-               "NVIDIA GPUs, by NCCL"),
+    NRL_PLUGIN(NRL_KIND_COLLECTIVE, nrl_collective, nccl_options, nccl_rows, "nccl", "0.1", "NVIDIA GPUs, by NCCL"),
     .by_order = true,
     .host_only = false,
     .probe = nccl_probe,
@@ -40,11 +38,10 @@ static const nrl_collective nccl = {
     .split = nccl_split,
     .close = nccl_close,
     .abort = nccl_abort,
-    NCCL_OPERATIONS(NCCL_ENTRY)
-    .wait = nccl_wait,
+    NCCL_OPERATIONS(NCCL_ENTRY).wait = nccl_wait,
     .fence = nccl_fence,
     .release = nccl_release,
     .failed_peer = nccl_failed_peer,
-    .facts = nccl_facts,
+    .info = nccl_info,
 };
 NRL_EXPORT(nccl)

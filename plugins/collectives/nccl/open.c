@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { AT_ONCE = 32 }; /* times that are asked without a pause */
+enum { AT_ONCE = 32 };                                   /* times that are asked without a pause */
 static const struct timespec pause_between = {0, 50000}; /* 50 us */
 
 nrl_status nccl_driver_check(int code, const char *what)
@@ -24,8 +24,8 @@ nrl_status nccl_failed(const nccl_group *g, int code, const char *what)
 {
     const nccl_api *api = g->engine->api;
     const char *words = g->comm ? api->last_error(g->comm) : NULL;
-    return nrl_fail(NRL_ERR_PEER, "nccl: %s failed: %s%s%s", what, api->error_text(code),
-                    words && words[0] ? ": " : "", words ? words : "");
+    return nrl_fail(NRL_ERR_PEER, "nccl: %s failed: %s%s%s", what, api->error_text(code), words && words[0] ? ": " : "",
+                    words ? words : "");
 }
 
 static nrl_status aborted_error(const char *what)
@@ -68,8 +68,8 @@ static nrl_status new_group(nccl_engine *e, nccl_group **out)
     g->next = e->groups;
     e->groups = g;
     pthread_mutex_unlock(&e->lock);
-    return nccl_driver_check(
-        e->driver->stream_create(&g->stream, STREAM_NON_BLOCKING, STREAM_PRIORITY_HIGH), "making a stream");
+    return nccl_driver_check(e->driver->stream_create(&g->stream, STREAM_NON_BLOCKING, STREAM_PRIORITY_HIGH),
+                             "making a stream");
 }
 
 /* Without errors behind it a communicator is told to finish first; one that will not is aborted. */
@@ -146,7 +146,8 @@ static nrl_status take_device(nccl_engine *e, int32_t local)
     NRL_TRY(nccl_driver_check(e->driver->device_count(&n), "counting the devices"));
     int64_t device = e->options.device >= 0 ? e->options.device : local;
     if (device >= n)
-        return nrl_fail(NRL_ERR_CONFIG, "nccl: device %lld was asked for, and this machine shows %d\n"
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "nccl: device %lld was asked for, and this machine shows %d\n"
                         "ranks of one machine take a device each: start at most %d\n"
                         "where each rank is shown one of its own: collective.device: 0 and backend.device: 0",
                         (long long)device, n, n);
@@ -160,8 +161,7 @@ static nrl_status check_version(nccl_engine *e)
 {
     int v = 0;
     if (e->api->version(&v) || v < NCCL_OLDEST)
-        return nrl_fail(NRL_ERR_PLUGIN, "nccl: version %d was found, and 2.18 (%d) or later is needed", v,
-                        NCCL_OLDEST);
+        return nrl_fail(NRL_ERR_PLUGIN, "nccl: version %d was found, and 2.18 (%d) or later is needed", v, NCCL_OLDEST);
     snprintf(e->text, sizeof e->text, "nccl %d.%d.%d, device %d", v / 10000, v / 100 % 100, v % 100, e->device);
     return NRL_OK;
 }
@@ -178,8 +178,8 @@ static nrl_status join(nccl_group *g, const nccl_id *id, int32_t rank, int32_t w
     return nccl_settle(g, code, timeout_s, "joining the other ranks");
 }
 
-static nrl_status open_parts(nccl_engine *e, nrl_store *store, int32_t rank, int32_t world,
-                             double timeout_s, nccl_group **out)
+static nrl_status open_parts(nccl_engine *e, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
+                             nccl_group **out)
 {
     nccl_id id;
     int32_t local;
@@ -194,8 +194,8 @@ static nrl_status open_parts(nccl_engine *e, nrl_store *store, int32_t rank, int
     return join(*out, &id, rank, world, left > 1 ? left : 1);
 }
 
-nrl_status nccl_open_with(const nccl_api *api, const nccl_driver *driver, const nccl_options *o,
-                          nrl_store *store, int32_t rank, int32_t world, double timeout_s, void **self)
+nrl_status nccl_open_with(const nccl_api *api, const nccl_driver *driver, const nccl_options *o, nrl_store *store,
+                          int32_t rank, int32_t world, double timeout_s, void **self)
 {
     *self = NULL;
     if (world < 1 || rank < 0 || rank >= world) return nrl_fail(NRL_ERR_BUG, "nccl: rank %d of %d", rank, world);
@@ -230,8 +230,7 @@ static nrl_status await_child(nccl_group *g, double timeout_s)
         pthread_mutex_unlock(&e->lock);
         if (is_there) return NRL_OK;
         if (atomic_load(&e->aborted)) return aborted_error("splitting a group");
-        if (nccl_clock() > end)
-            return nrl_fail(NRL_ERR_PEER, "nccl: splitting a group took more than %g s", timeout_s);
+        if (nccl_clock() > end) return nrl_fail(NRL_ERR_PEER, "nccl: splitting a group took more than %g s", timeout_s);
         nanosleep(&pause_between, NULL);
     }
 }
@@ -245,8 +244,8 @@ nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group)
     NRL_TRY(nccl_enter(e));
     NRL_TRY(new_group(e, &g));
     pthread_mutex_lock(&e->lock);
-    int code = parent->comm ? e->api->split(parent->comm, color < 0 ? -1 : color, key, &g->comm, &config)
-                            : NCCL_IN_PROGRESS;
+    int code =
+        parent->comm ? e->api->split(parent->comm, color < 0 ? -1 : color, key, &g->comm, &config) : NCCL_IN_PROGRESS;
     pthread_mutex_unlock(&e->lock);
     nrl_status st = nccl_settle(parent, code, e->options.timeout, "splitting a group");
     if (!st && color >= 0) st = await_child(g, e->options.timeout);
@@ -276,7 +275,7 @@ int32_t nccl_failed_peer(void *self)
     return atomic_load(&((nccl_group *)self)->failed_peer);
 }
 
-void nccl_facts(void *self, nrl_collective_facts *fill)
+void nccl_info(void *self, nrl_collective_info *fill)
 {
     nccl_engine *e = ((nccl_group *)self)->engine;
     fill->bytes_sent = atomic_load(&e->bytes_sent);

@@ -35,8 +35,7 @@ void safetensors_shape_text(int n_dims, const int64_t *dims, char *text, size_t 
 {
     size_t used = (size_t)snprintf(text, size, "[");
     for (int i = 0; i < n_dims && used < size; i++)
-        used +=
-            (size_t)snprintf(text + used, size - used, i ? ", %lld" : "%lld", (long long)dims[i]);
+        used += (size_t)snprintf(text + used, size - used, i ? ", %lld" : "%lld", (long long)dims[i]);
     if (used < size) snprintf(text + used, size - used, "]");
 }
 
@@ -50,8 +49,7 @@ static const type_row *find_type(const char *name)
 /* "shape": a list of sizes; zero is a size. */
 static nrl_status read_shape(const nrl_node *list, safetensor *t)
 {
-    if (nrl_node_kind(list) != NRL_NODE_LIST)
-        return nrl_fail(NRL_ERR_DATA, "'shape' is not a list");
+    if (nrl_node_kind(list) != NRL_NODE_LIST) return nrl_fail(NRL_ERR_DATA, "'shape' is not a list");
     if (nrl_node_size(list) > SAFETENSORS_MAX_DIMS)
         return nrl_fail(NRL_ERR_DATA, "%zu dimensions, expected at most %d", nrl_node_size(list),
                         (int)SAFETENSORS_MAX_DIMS);
@@ -70,13 +68,12 @@ static nrl_status read_shape(const nrl_node *list, safetensor *t)
 static nrl_status read_offsets(const nrl_node *list, size_t data_bytes, safetensor *t)
 {
     const nrl_node *b = nrl_node_at(list, 0), *e = nrl_node_at(list, 1);
-    if (nrl_node_kind(list) != NRL_NODE_LIST || nrl_node_size(list) != 2 ||
-        nrl_node_kind(b) != NRL_NODE_INT || nrl_node_kind(e) != NRL_NODE_INT)
+    if (nrl_node_kind(list) != NRL_NODE_LIST || nrl_node_size(list) != 2 || nrl_node_kind(b) != NRL_NODE_INT ||
+        nrl_node_kind(e) != NRL_NODE_INT)
         return nrl_fail(NRL_ERR_DATA, "'data_offsets' is not a list of two integers");
     int64_t begin = nrl_node_int(b, -1), end = nrl_node_int(e, -1);
     if (begin < 0 || end < begin)
-        return nrl_fail(NRL_ERR_DATA, "'data_offsets' [%lld, %lld] is no range", (long long)begin,
-                        (long long)end);
+        return nrl_fail(NRL_ERR_DATA, "'data_offsets' [%lld, %lld] is no range", (long long)begin, (long long)end);
     if ((uint64_t)end > data_bytes)
         return nrl_fail(NRL_ERR_DATA,
                         "its data ends at byte %lld, but the file has %zu bytes of data: the file "
@@ -97,12 +94,10 @@ static nrl_status read_tensor(const nrl_node *entry, size_t data_bytes, safetens
     NRL_TRY(read_shape(nrl_node_find(entry, "shape"), t));
     NRL_TRY(read_offsets(nrl_node_find(entry, "data_offsets"), data_bytes, t));
     int64_t bytes;
-    if (__builtin_mul_overflow(t->numel, (int64_t)type->bytes, &bytes) ||
-        (uint64_t)bytes != t->size_bytes) {
+    if (__builtin_mul_overflow(t->numel, (int64_t)type->bytes, &bytes) || (uint64_t)bytes != t->size_bytes) {
         char shape[200];
         safetensors_shape_text(t->n_dims, t->dims, shape, sizeof shape);
-        return nrl_fail(NRL_ERR_DATA, "%s of shape %s does not fit its %zu bytes", t->type, shape,
-                        t->size_bytes);
+        return nrl_fail(NRL_ERR_DATA, "%s of shape %s does not fit its %zu bytes", t->type, shape, t->size_bytes);
     }
     return NRL_OK;
 }
@@ -125,21 +120,19 @@ static nrl_status check_cover(const safetensors *f, size_t data_bytes)
     size_t at = 0;
     for (int64_t i = 0; i < f->n && st == NRL_OK; i++) {
         if (sorted[i]->begin != at)
-            st = nrl_fail(NRL_ERR_DATA,
-                          "%s: tensor '%.200s' begins at byte %zu of the data, expected %zu: %s",
-                          f->path, sorted[i]->name, sorted[i]->begin, at,
+            st = nrl_fail(NRL_ERR_DATA, "%s: tensor '%.200s' begins at byte %zu of the data, expected %zu: %s", f->path,
+                          sorted[i]->name, sorted[i]->begin, at,
                           sorted[i]->begin < at ? "two tensors overlap" : "there is a hole");
         at = sorted[i]->begin + sorted[i]->size_bytes;
     }
     free(sorted);
     if (st == NRL_OK && at != data_bytes)
-        st = nrl_fail(NRL_ERR_DATA, "%s: %zu bytes after the last tensor belong to nothing",
-                      f->path, data_bytes - at);
+        st = nrl_fail(NRL_ERR_DATA, "%s: %zu bytes after the last tensor belong to nothing", f->path, data_bytes - at);
     return st;
 }
 
-static nrl_status read_header(arena *a, const nrl_node *header, const unsigned char *data,
-                              size_t data_bytes, safetensors *f)
+static nrl_status read_header(arena *a, const nrl_node *header, const unsigned char *data, size_t data_bytes,
+                              safetensors *f)
 {
     size_t n = nrl_node_size(header);
     f->tensors = arena_alloc(a, (n ? n : 1) * sizeof *f->tensors);
@@ -150,7 +143,7 @@ static nrl_status read_header(arena *a, const nrl_node *header, const unsigned c
         *t = (safetensor){.name = name, .path = f->path};
         nrl_status st = read_tensor(nrl_node_at(header, i), data_bytes, t);
         if (st != NRL_OK) {
-            nrl_note("%s: tensor '%.200s'", f->path, name);
+            nrl_add_context("%s: tensor '%.200s'", f->path, name);
             return st;
         }
         t->data = data + t->begin;
@@ -159,32 +152,25 @@ static nrl_status read_header(arena *a, const nrl_node *header, const unsigned c
     return check_cover(f, data_bytes);
 }
 
-nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *bytes, size_t size,
-                             safetensors *out)
+nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *bytes, size_t size, safetensors *out)
 {
     *out = (safetensors){.path = arena_strdup(a, path)};
     if (size < LENGTH_BYTES)
-        return nrl_fail(NRL_ERR_DATA, "%s: %zu bytes are too few for a safetensors file", path,
-                        size);
+        return nrl_fail(NRL_ERR_DATA, "%s: %zu bytes are too few for a safetensors file", path, size);
     uint64_t length = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--)
         length = length << 8 | bytes[i];
     if (!memcmp(bytes, "version ", LENGTH_BYTES))
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s: a Git LFS pointer, not the file itself\nfetch it with: git lfs pull",
-                        path);
+        return nrl_fail(NRL_ERR_DATA, "%s: a Git LFS pointer, not the file itself\nfetch it with: git lfs pull", path);
     if (length > MAX_HEADER)
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s: a header of %llu bytes, expected at most %d: not a safetensors file",
-                        path, (unsigned long long)length, (int)MAX_HEADER);
+        return nrl_fail(NRL_ERR_DATA, "%s: a header of %llu bytes, expected at most %d: not a safetensors file", path,
+                        (unsigned long long)length, (int)MAX_HEADER);
     if (length > size - LENGTH_BYTES)
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s: a header of %llu bytes in a file of %zu: the file is cut short", path,
+        return nrl_fail(NRL_ERR_DATA, "%s: a header of %llu bytes in a file of %zu: the file is cut short", path,
                         (unsigned long long)length, size);
     nrl_node *header;
     NRL_TRY(json_parse(a, out->path, (const char *)bytes + LENGTH_BYTES, (size_t)length, &header));
-    if (nrl_node_kind(header) != NRL_NODE_MAP)
-        return nrl_fail(NRL_ERR_DATA, "%s: the header is not a JSON map", path);
+    if (nrl_node_kind(header) != NRL_NODE_MAP) return nrl_fail(NRL_ERR_DATA, "%s: the header is not a JSON map", path);
     size_t begin = LENGTH_BYTES + (size_t)length;
     return read_header(a, header, bytes + begin, size - begin, out);
 }

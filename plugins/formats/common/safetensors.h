@@ -37,8 +37,7 @@ nrl_status safetensors_open(arena *a, const char *path, safetensors *out);
 void safetensors_close(safetensors *f);
 
 /* The same from memory that outlives the result. */
-nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *bytes, size_t size,
-                             safetensors *out);
+nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *bytes, size_t size, safetensors *out);
 
 /* What nrl/format.h calls it: dtype is NONE for types that hold no weights. */
 void safetensor_describe(const safetensor *t, nrl_format_tensor *out);

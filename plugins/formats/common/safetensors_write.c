@@ -23,7 +23,8 @@ static uint64_t tensor_bytes(const safetensors_writer *w, int64_t i)
 {
     const nrl_format_tensor *t = safetensors_tensor(w, i);
     uint64_t n = nrl_dtype_size((nrl_dtype)t->dtype);
-    for (int k = 0; k < t->n_dims; k++) n *= (uint64_t)t->dims[k];
+    for (int k = 0; k < t->n_dims; k++)
+        n *= (uint64_t)t->dims[k];
     return n;
 }
 
@@ -52,15 +53,16 @@ static uint64_t make_header(const safetensors_writer *w, int32_t file, buffer *b
         uint64_t bytes = tensor_bytes(w, i);
         char shape[128], *name = json_quote(t->name, strlen(t->name));
         safetensors_shape_text(t->n_dims, t->dims, shape, sizeof shape);
-        buffer_print(b, ",%s:{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%llu,%llu]}", name, type_name(t->dtype), shape,
-                     (unsigned long long)offset, (unsigned long long)(offset + bytes));
+        buffer_print(b, ",%s:{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%llu,%llu]}", name, type_name(t->dtype),
+                     shape, (unsigned long long)offset, (unsigned long long)(offset + bytes));
         free(name);
         offset += bytes;
     }
     buffer_puts(b, "}");
     buffer_spaces(b, (ALIGN - b->size % ALIGN) % ALIGN);
     uint64_t n = b->size - LENGTH_BYTES;
-    for (int i = 0; i < LENGTH_BYTES; i++) b->text[i] = (char)(n >> (8 * i) & 0xFF);
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        b->text[i] = (char)(n >> (8 * i) & 0xFF);
     return offset;
 }
 
@@ -95,8 +97,12 @@ static nrl_status advance(safetensors_writer *w, int32_t file)
 nrl_status safetensors_begin(safetensors_writer *w, const nrl_format_write *what, const char *single, bool splits)
 {
     uint64_t limit = splits ? (uint64_t)what->max_file_bytes : 0, used = 0;
-    *w = (safetensors_writer){.what = *what, .out = {.temporary = mem_strdup(what->dir)}, .single = single, .splits = splits,
-                              .n_files = 1, .file_of = mem_alloc((size_t)(what->n_tensors + 1) * sizeof *w->file_of)};
+    *w = (safetensors_writer){.what = *what,
+                              .out = {.temporary = mem_strdup(what->dir)},
+                              .single = single,
+                              .splits = splits,
+                              .n_files = 1,
+                              .file_of = mem_alloc((size_t)(what->n_tensors + 1) * sizeof *w->file_of)};
     for (int64_t i = 0; i < what->n_tensors; i++) {
         uint64_t bytes = tensor_bytes(w, i);
         if (limit && used && used + bytes > limit) {

@@ -37,12 +37,10 @@ static nrl_status check_config(const nrl_node *config)
     if (nrl_node_kind(config) != NRL_NODE_MAP)
         return nrl_fail(NRL_ERR_DATA, "%s: not a JSON map", nrl_node_place(config));
     if (!*nrl_node_string(nrl_node_find(config, "model_type"), ""))
-        return nrl_fail(NRL_ERR_DATA, "%s: 'model_type' is missing: not the config of a model",
-                        nrl_node_place(config));
+        return nrl_fail(NRL_ERR_DATA, "%s: 'model_type' is missing: not the config of a model", nrl_node_place(config));
     NRL_TRY(check_architectures(config));
     if (nrl_node_bool(nrl_node_find(config, "is_encoder_decoder"), false))
-        return nrl_fail(NRL_ERR_DATA, "%s: is_encoder_decoder is true, expected a decoder",
-                        nrl_node_place(config));
+        return nrl_fail(NRL_ERR_DATA, "%s: is_encoder_decoder is true, expected a decoder", nrl_node_place(config));
     if (nrl_node_kind(nrl_node_find(config, "quantization_config")) == NRL_NODE_MAP)
         return nrl_fail(NRL_ERR_DATA,
                         "%s: quantization_config: quantized weights cannot be trained, expected "
@@ -66,11 +64,12 @@ nrl_status hf_read_config(hf *h)
     h->config_path = h->is_file ? h->path : arena_printf(&h->memory, "%s/config.json", h->path);
     bool absent = access(h->config_path, F_OK);
     if (absent && !h->is_file && !access(arena_printf(&h->memory, "%s/adapter_config.json", h->path), F_OK))
-        return nrl_fail(NRL_ERR_DATA, "%s: an adapter alone, expected a model: lora.use starts from one, beside model.path",
-                        h->path);
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: an adapter alone, expected a model: lora.use starts from one, beside model.path", h->path);
     if (absent)
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: no config.json there: neither a Hugging Face model directory nor a run or checkpoint", h->path);
+                        "%s: no config.json there: neither a Hugging Face model directory nor a run or checkpoint",
+                        h->path);
     NRL_TRY(file_read(h->config_path, MAX_CONFIG_BYTES, &h->config, &h->config_size));
     return parse_config(h);
 }

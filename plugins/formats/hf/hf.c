@@ -34,7 +34,8 @@ static int32_t hf_probe(const char *path, const nrl_format_host *host)
 static void hf_close(void *reader)
 {
     hf *h = reader;
-    for (int32_t i = 0; i < h->n_files; i++) safetensors_close(&h->files[i]);
+    for (int32_t i = 0; i < h->n_files; i++)
+        safetensors_close(&h->files[i]);
     free(h->config);
     arena_free(&h->memory);
     free(h);
@@ -45,11 +46,15 @@ static nrl_status hf_open(const char *path, uint32_t flags, const nrl_format_hos
     hf *h = mem_alloc(sizeof *h);
     nrl_status st = NRL_OK;
     h->is_file = flags & NRL_OPEN_CONFIG;
-    if (h->is_file) h->path = arena_strdup(&h->memory, path);
-    else st = hf_locate(path, host, &h->memory, &h->path);
+    if (h->is_file)
+        h->path = arena_strdup(&h->memory, path);
+    else
+        st = hf_locate(path, host, &h->memory, &h->path);
     if (st == NRL_OK) st = hf_read_config(h);
-    if (st == NRL_OK) *reader = h;
-    else hf_close(h);
+    if (st == NRL_OK)
+        *reader = h;
+    else
+        hf_close(h);
     return st;
 }
 
@@ -68,8 +73,7 @@ static void hf_info(const void *reader, nrl_format_info *info)
 static nrl_status add_file(hf *h, const char *name)
 {
     const char *path = arena_printf(&h->memory, "%s/%s", h->path, name);
-    if (access(path, F_OK))
-        return nrl_fail(NRL_ERR_DATA, "%s: the index lists this file, but it is absent", path);
+    if (access(path, F_OK)) return nrl_fail(NRL_ERR_DATA, "%s: the index lists this file, but it is absent", path);
     return safetensors_open(&h->memory, path, &h->files[h->n_files++]);
 }
 
@@ -78,8 +82,7 @@ static nrl_status check_file_name(const nrl_node *node, const char *index)
 {
     const char *name = nrl_node_string(node, "");
     if (!*name || strchr(name, '/') || !strcmp(name, "..") || strlen(name) > 255)
-        return nrl_fail(NRL_ERR_DATA, "%s: weight_map names '%.255s', expected a file beside it",
-                        index, name);
+        return nrl_fail(NRL_ERR_DATA, "%s: weight_map names '%.255s', expected a file beside it", index, name);
     return NRL_OK;
 }
 
@@ -96,10 +99,12 @@ static int by_name(const void *x, const void *y)
 static void list_tensors(hf *h)
 {
     int64_t n = 0;
-    for (int32_t i = 0; i < h->n_files; i++) n += h->files[i].n;
+    for (int32_t i = 0; i < h->n_files; i++)
+        n += h->files[i].n;
     h->list = arena_alloc(&h->memory, (size_t)(n + 1) * sizeof *h->list);
     for (int32_t i = 0; i < h->n_files; i++)
-        for (int64_t k = 0; k < h->files[i].n; k++) h->list[h->n++] = &h->files[i].tensors[k];
+        for (int64_t k = 0; k < h->files[i].n; k++)
+            h->list[h->n++] = &h->files[i].tensors[k];
     qsort(h->list, (size_t)n, sizeof *h->list, by_name);
 }
 
@@ -118,8 +123,7 @@ static nrl_status check_map(const hf *h, const nrl_node *map, const char *index)
         const safetensor *t = find_tensor(h, nrl_node_key(map, i));
         const char *slash = t ? strrchr(t->path, '/') : NULL;
         if (!slash || strcmp(slash + 1, file))
-            return nrl_fail(NRL_ERR_DATA, "%s: tensor '%.200s' is not in %s", index,
-                            nrl_node_key(map, i), file);
+            return nrl_fail(NRL_ERR_DATA, "%s: tensor '%.200s' is not in %s", index, nrl_node_key(map, i), file);
     }
     return NRL_OK;
 }
@@ -140,8 +144,7 @@ static nrl_status open_shards(hf *h, const char *index)
     for (size_t i = 0; i < n; i++)
         if (!i || strcmp(names[i - 1], names[i])) names[n_files++] = names[i];
     if (n_files > MAX_SHARDS)
-        return nrl_fail(NRL_ERR_DATA, "%s: %zu files, expected at most %d", index, n_files,
-                        (int)MAX_SHARDS);
+        return nrl_fail(NRL_ERR_DATA, "%s: %zu files, expected at most %d", index, n_files, (int)MAX_SHARDS);
     h->files = arena_alloc(&h->memory, n_files * sizeof *h->files);
     for (size_t i = 0; i < n_files; i++)
         NRL_TRY(add_file(h, names[i]));
@@ -156,8 +159,7 @@ static nrl_status no_weights(const char *dir)
     bool torch = !access(path, F_OK);
     snprintf(path, sizeof path, "%s/pytorch_model.bin.index.json", dir);
     torch = torch || !access(path, F_OK);
-    return nrl_fail(NRL_ERR_DATA, "%s: no model.safetensors and no model.safetensors.index.json%s",
-                    dir,
+    return nrl_fail(NRL_ERR_DATA, "%s: no model.safetensors and no model.safetensors.index.json%s", dir,
                     torch ? "\npytorch_model.bin is a pickle and is not read; save it again with "
                             "safetensors"
                           : "");

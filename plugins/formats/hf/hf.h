@@ -7,11 +7,11 @@
 #include "safetensors.h"
 
 typedef struct {
-    arena memory;          /* owns names, files and the list */
-    const char *path;      /* folder, or where is_file a config file */
+    arena memory;     /* owns names, files and the list */
+    const char *path; /* folder, or where is_file a config file */
     bool is_file;
     const char *config_path;
-    char *config;          /* its text */
+    char *config; /* its text */
     size_t config_size;
     int32_t n_files;
     safetensors *files;

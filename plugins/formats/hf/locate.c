@@ -24,8 +24,7 @@ bool hf_is_directory(const char *path)
 bool hf_is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
-    return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && *path != '.' &&
-           *path != '~';
+    return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && *path != '.' && *path != '~';
 }
 
 static const char *cache_directory(const nrl_format_host *host, arena *a)
@@ -41,8 +40,7 @@ static const char *main_commit(const char *repo, arena *a)
 {
     char *text;
     size_t size;
-    if (file_read(arena_printf(a, "%s/refs/main", repo), MAX_REF_BYTES, &text, &size) != NRL_OK)
-        return NULL;
+    if (file_read(arena_printf(a, "%s/refs/main", repo), MAX_REF_BYTES, &text, &size) != NRL_OK) return NULL;
     text[strcspn(text, " \r\n\t")] = 0;
     const char *commit = *text && !strchr(text, '/') ? arena_strdup(a, text) : NULL;
     free(text);
@@ -70,8 +68,7 @@ nrl_status hf_locate(const char *path, const nrl_format_host *host, arena *a, co
     if (why) return nrl_fail(NRL_ERR_CONFIG, "%s", why);
     size_t org = strcspn(path, "/");
     const char *cache = cache_directory(host, a);
-    const char *repo =
-        arena_printf(a, "%s/hub/models--%.*s--%s", cache, (int)org, path, path + org + 1);
+    const char *repo = arena_printf(a, "%s/hub/models--%.*s--%s", cache, (int)org, path, path + org + 1);
     const char *commit = main_commit(repo, a);
     const char *snapshot = commit ? arena_printf(a, "%s/snapshots/%s", repo, commit) : NULL;
     if (!snapshot || !hf_is_directory(snapshot))

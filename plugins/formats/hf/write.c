@@ -58,7 +58,8 @@ static nrl_status write_index(safetensors_writer *w)
 {
     if (w->n_files == 1) return NRL_OK;
     buffer b = {0};
-    buffer_print(&b, "{\n  \"metadata\": {\"total_size\": %llu},\n  \"weight_map\": {", (unsigned long long)w->total_bytes);
+    buffer_print(&b, "{\n  \"metadata\": {\"total_size\": %llu},\n  \"weight_map\": {",
+                 (unsigned long long)w->total_bytes);
     for (int64_t i = 0; i < w->what.n_tensors; i++) {
         const char *name = safetensors_tensor(w, i)->name;
         char *quoted = json_quote(name, strlen(name));

@@ -82,7 +82,8 @@ static void add_patterns(arena *a, nrl_node *map, const nrl_node *modules)
     for (size_t i = 1; i < nrl_node_size(modules); i++) {
         const char *module = module_at(modules, i);
         if (rank_at(modules, i) != rank_at(modules, 0)) node_append(a, ranks, module, node_int(a, rank_at(modules, i)));
-        if (alpha_at(modules, i) != alpha_at(modules, 0)) node_append(a, alphas, module, number(a, alpha_at(modules, i)));
+        if (alpha_at(modules, i) != alpha_at(modules, 0))
+            node_append(a, alphas, module, number(a, alpha_at(modules, i)));
     }
     node_append(a, map, "rank_pattern", ranks);
     node_append(a, map, "alpha_pattern", alphas);
@@ -96,8 +97,10 @@ static char *peft_config(const nrl_node *all)
     nrl_node *map = node_new(&a, NRL_NODE_MAP);
     node_append_text(&a, map, "peft_type", "LORA");
     node_append_text(&a, map, "task_type", "CAUSAL_LM");
-    if (base) node_append_text(&a, map, "base_model_name_or_path", base);
-    else node_append(&a, map, "base_model_name_or_path", node_new(&a, NRL_NODE_NULL));
+    if (base)
+        node_append_text(&a, map, "base_model_name_or_path", base);
+    else
+        node_append(&a, map, "base_model_name_or_path", node_new(&a, NRL_NODE_NULL));
     node_append(&a, map, "r", node_int(&a, rank_at(modules, 0)));
     node_append(&a, map, "lora_alpha", number(&a, alpha_at(modules, 0)));
     node_append(&a, map, "lora_dropout", node_f64(&a, nrl_node_f64(nrl_node_find(settings, "dropout"), 0)));
@@ -122,8 +125,10 @@ static nrl_status describe(const nrl_format_write *what, char **text)
     nrl_status st = json_parse(&a, "adapter", what->config, what->config_size, &all);
     const char *name = st == NRL_OK ? nrl_node_string(nrl_node_find(all, "adapter"), "") : "";
     if (st == NRL_OK && strcmp(name, "lora"))
-        st = nrl_fail(NRL_ERR_CONFIG, "cannot write adapters of '%s' for peft: expected those of lora\n"
-                      "hint: export the model with its adapters merged", name);
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "cannot write adapters of '%s' for peft: expected those of lora\n"
+                      "hint: export the model with its adapters merged",
+                      name);
     if (st == NRL_OK) *text = peft_config(all);
     arena_free(&a);
     return st;

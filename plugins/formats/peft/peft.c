@@ -37,11 +37,29 @@ static const char *tensor_name(arena *a, const char *module, char which)
 /* ---- adapter_config.json ---- */
 
 /* Keys whose value changes nothing here, or is read off the tensors. */
-static const char *const harmless[] = {"r", "lora_alpha", "lora_dropout", "use_rslora", "alpha_pattern", "rank_pattern",
-                                       "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
-                                       "base_model_name_or_path", "peft_type", "peft_version", "task_type", "revision",
-                                       "inference_mode", "auto_mapping", "fan_in_fan_out", "megatron_core",
-                                       "qalora_group_size", "bias", "init_lora_weights", "runtime_config",
+static const char *const harmless[] = {"r",
+                                       "lora_alpha",
+                                       "lora_dropout",
+                                       "use_rslora",
+                                       "alpha_pattern",
+                                       "rank_pattern",
+                                       "target_modules",
+                                       "exclude_modules",
+                                       "layers_to_transform",
+                                       "layers_pattern",
+                                       "base_model_name_or_path",
+                                       "peft_type",
+                                       "peft_version",
+                                       "task_type",
+                                       "revision",
+                                       "inference_mode",
+                                       "auto_mapping",
+                                       "fan_in_fan_out",
+                                       "megatron_core",
+                                       "qalora_group_size",
+                                       "bias",
+                                       "init_lora_weights",
+                                       "runtime_config",
                                        "ensure_weight_tying"};
 
 static bool is_harmless(const char *key)
@@ -62,8 +80,8 @@ static bool is_off(const nrl_node *v)
 static nrl_status refuse(const nrl_node *v, const char *key, const char *expected)
 {
     char *text = json_write(v, 0);
-    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "%s: %s is %.200s, which is not built: expected %s", nrl_node_place(v), key,
-                             text, expected);
+    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "%s: %s is %.200s, which is not built: expected %s", nrl_node_place(v),
+                             key, text, expected);
     free(text);
     return st;
 }
@@ -130,8 +148,10 @@ static nrl_status alpha_of(const peft *p, const char *module, double *out)
     const nrl_node *patterns = nrl_node_find(p->config, "alpha_pattern");
     const char *regular = regular_one(patterns);
     if (regular)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: alpha_pattern '%.200s' is a regular expression, which is not built: "
-                        "expected a module's name, or its end", nrl_node_place(patterns), regular);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: alpha_pattern '%.200s' is a regular expression, which is not built: "
+                        "expected a module's name, or its end",
+                        nrl_node_place(patterns), regular);
     *out = value_of(p, patterns, "lora_alpha", module);
     if (isfinite(*out)) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA, "%s: lora_alpha of '%s' is no number", nrl_node_place(p->config), module);
@@ -144,8 +164,8 @@ static nrl_status check_rank(const peft *p, const char *module, int64_t rank)
     const nrl_node *patterns = nrl_node_find(p->config, "rank_pattern");
     double said = regular_one(patterns) ? NAN : value_of(p, patterns, "r", module);
     if (!isfinite(said) || said == (double)rank) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "%s: r of '%s' is %g, but its tensors have rank %lld", nrl_node_place(p->config), module,
-                    said, (long long)rank);
+    return nrl_fail(NRL_ERR_DATA, "%s: r of '%s' is %g, but its tensors have rank %lld", nrl_node_place(p->config),
+                    module, said, (long long)rank);
 }
 
 /* ---- adapter_model.safetensors ---- */
@@ -175,7 +195,8 @@ static nrl_status add_entry(peft *p, const safetensor *a, const char *module)
     if (!b || a->n_dims != 2 || b->n_dims != 2 || a->dims[0] < 1 || b->dims[1] != a->dims[0])
         return nrl_fail(NRL_ERR_DATA, "%s: lora_A and lora_B of '%s' are no two matrices of one rank", a->path, module);
     if (!convert_known(a->dtype) || !convert_known(b->dtype))
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", a->path, a->name, a->type);
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", a->path, a->name,
+                        a->type);
     NRL_TRY(check_rank(p, module, a->dims[0]));
     NRL_TRY(alpha_of(p, module, &alpha));
     nrl_node *one = node_new(memory, NRL_NODE_MAP);
@@ -193,8 +214,10 @@ static nrl_status read_entries(peft *p)
         const safetensor *t = &p->file.tensors[i];
         const char *a = module_of(&p->memory, t->name, 'A'), *b = a ? NULL : module_of(&p->memory, t->name, 'B');
         if (!a && !b)
-            return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%.200s' is no lora_A or lora_B of a linear module: that is not "
-                            "built", t->path, t->name);
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "%s: tensor '%.200s' is no lora_A or lora_B of a linear module: that is not "
+                            "built",
+                            t->path, t->name);
         if (b && !find(p, tensor_name(&p->memory, b, 'A')))
             return nrl_fail(NRL_ERR_DATA, "%s: '%s' has a lora_B and no lora_A", t->path, b);
         if (a) NRL_TRY(add_entry(p, t, a));
@@ -221,7 +244,7 @@ static nrl_status open_files(peft *p)
     nrl_node *config;
     p->config_path = arena_printf(&p->memory, "%s/adapter_config.json", p->dir);
     if (json_read_file(&p->memory, p->config_path, MAX_CONFIG_BYTES, &config) != NRL_OK) {
-        nrl_note("a peft adapter is a directory of adapter_config.json and adapter_model.safetensors");
+        nrl_add_context("a peft adapter is a directory of adapter_config.json and adapter_model.safetensors");
         return NRL_ERR_CONFIG;
     }
     NRL_TRY(check_config(config));
@@ -260,8 +283,10 @@ static nrl_status peft_open(const char *path, uint32_t flags, const nrl_format_h
     peft *p = mem_alloc(sizeof *p);
     p->dir = arena_strdup(&p->memory, path);
     nrl_status st = open_files(p);
-    if (st == NRL_OK) *reader = p;
-    else peft_close(p);
+    if (st == NRL_OK)
+        *reader = p;
+    else
+        peft_close(p);
     return st;
 }
 

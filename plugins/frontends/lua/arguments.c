@@ -22,16 +22,13 @@ void script_check_keys(lua_State *L, int idx, const char *function, const char *
 {
     idx = lua_absindex(L, idx);
     if (!lua_istable(L, idx))
-        script_fail(L, "%s: expected a table of arguments, found %s", function,
-                    luaL_typename(L, idx));
+        script_fail(L, "%s: expected a table of arguments, found %s", function, luaL_typename(L, idx));
     for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) {
         if (lua_type(L, -2) != LUA_TSTRING)
             script_fail(L, "%s: arguments have names: %s{%s = ...}", function, function, keys[0]);
         suggestion near = {.word = lua_tostring(L, -2)};
         if (is_key(near.word, keys, &near)) continue;
-        if (near.best)
-            script_fail(L, "%s: no argument '%s'; did you mean '%s'?", function, near.word,
-                        near.best);
+        if (near.best) script_fail(L, "%s: no argument '%s'; did you mean '%s'?", function, near.word, near.best);
         script_fail(L, "%s: no argument '%s'", function, near.word);
     }
 }
@@ -58,8 +55,7 @@ double script_f64(lua_State *L, int idx, const char *function, const char *key, 
 {
     int type = lua_getfield(L, idx, key);
     double value = type == LUA_TNIL ? or_value : lua_tonumber(L, -1);
-    if (type != LUA_TNIL && (type != LUA_TNUMBER || isnan(value)))
-        expected(L, function, key, "a number");
+    if (type != LUA_TNIL && (type != LUA_TNUMBER || isnan(value))) expected(L, function, key, "a number");
     lua_pop(L, 1);
     return value;
 }
@@ -102,8 +98,7 @@ const char **script_texts(lua_State *L, int idx, const char *function, const cha
     const char **texts = push_array(L, *n);
     for (size_t i = 0; i < *n; i++) {
         if (lua_rawgeti(L, field, (lua_Integer)i + 1) != LUA_TSTRING)
-            script_fail(L, "%s: %s[%d]: expected text, found %s", function, key, (int)i + 1,
-                        luaL_typename(L, -1));
+            script_fail(L, "%s: %s[%d]: expected text, found %s", function, key, (int)i + 1, luaL_typename(L, -1));
         texts[i] = lua_tostring(L, -1); /* the list keeps it alive */
         lua_pop(L, 1);
     }

@@ -1,5 +1,5 @@
 /*
- * batch.c - the packed batch as a Lua loss sees it. P scored rows, S segments (documents, or sides
+ * batch.c - the packed batch as a Lua loss sees it. P target positions, S segments (documents, or sides
  * of pairs). In `weight` it has counts only: no forward has run.
  */
 #include "base/suggest.h"
@@ -25,8 +25,7 @@ static const nrl_batch *batch_at(lua_State *L)
 {
     const handle *h = luaL_checkudata(L, 1, type_name);
     const script_loss_call *call = &script_of(L)->call;
-    if (!call->open || h->call != call->number)
-        script_fail(L, "this batch belongs to an earlier step");
+    if (!call->open || h->call != call->number) script_fail(L, "this batch belongs to an earlier step");
     return h->b;
 }
 
@@ -58,7 +57,7 @@ static int extra(lua_State *L)
 /* ---- counts ---- */
 
 static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences", "pairs",
-                                     "blocks",        "tokens",        NULL};
+                                     "examples",      "tokens",        NULL};
 
 static int count(lua_State *L)
 {
@@ -72,8 +71,10 @@ static int count(lua_State *L)
         return 1;
     }
     if (near.best) return script_fail(L, "count: there is no '%s'; did you mean '%s'?", name, near.best);
-    return script_fail(L, "count: there is no '%s', expected answer_tokens, prompt_tokens, sequences, "
-                          "pairs, blocks or tokens", name);
+    return script_fail(L,
+                       "count: there is no '%s', expected answer_tokens, prompt_tokens, sequences, "
+                       "pairs, examples or tokens",
+                       name);
 }
 
 /* ---- from rows to segments, from segments to pairs ---- */
@@ -83,17 +84,17 @@ static int seq_sum(lua_State *L)
 {
     const nrl_batch *b = batch_at(L);
     nrl_tensor *x = tensor_at(L, 2), *y;
-    int64_t n = nrl_batch_n_rows(b);
+    int64_t n = nrl_batch_n_targets(b);
     if (nrl_tensor_numel(x) != n)
-        return script_fail(L, "seq_sum: expected one value a scored row (%lld), found %lld",
-                           (long long)n, (long long)nrl_tensor_numel(x));
-    tensor_try(L, nrl_op_segment_sum(tensor_context(L), x, nrl_batch_row_segment(b), n,
-                                     nrl_batch_n_segments(b), &y));
+        return script_fail(L, "seq_sum: expected one value a target position (%lld), found %lld", (long long)n,
+                           (long long)nrl_tensor_numel(x));
+    tensor_try(L,
+               nrl_op_segment_sum(tensor_context(L), x, nrl_batch_target_segments(b), n, nrl_batch_n_segments(b), &y));
     tensor_push(L, y);
     return 1;
 }
 
-/* Segments of one side, in the order of their blocks; in memory of the collector. */
+/* Segments of one side, in the order of their examples; in memory of the collector. */
 static int64_t side_index(lua_State *L, const nrl_batch *b, int32_t side, int32_t **index)
 {
     const int32_t *sides = nrl_batch_segment_side(b);
@@ -111,9 +112,8 @@ static int one_side(lua_State *L)
     nrl_tensor *x = tensor_at(L, 2), *y;
     int32_t *index, side = (int32_t)lua_tointeger(L, lua_upvalueindex(1));
     if (nrl_tensor_numel(x) != nrl_batch_n_segments(b))
-        return script_fail(L, "%s: expected one value a sequence (%lld), found %lld",
-                           side ? "rejected" : "chosen", (long long)nrl_batch_n_segments(b),
-                           (long long)nrl_tensor_numel(x));
+        return script_fail(L, "%s: expected one value a sequence (%lld), found %lld", side ? "rejected" : "chosen",
+                           (long long)nrl_batch_n_segments(b), (long long)nrl_tensor_numel(x));
     int64_t n = side_index(L, b, side, &index);
     if ((double)n != nrl_batch_count(b, "pairs"))
         return script_fail(L, "%s: this batch holds no pairs\nhint: needs = {\"pairs\", ...}",
@@ -155,16 +155,14 @@ static int base_loss(lua_State *L)
 }
 
 static const luaL_Reg methods[] = {
-    {"count", count},   {"seq_sum", seq_sum},         {"extra", extra},
-    {"metric", metric}, {"base_weight", base_weight}, {"base_loss", base_loss},
-    {NULL, NULL},
+    {"count", count},         {"seq_sum", seq_sum}, {"extra", extra}, {"metric", metric}, {"base_weight", base_weight},
+    {"base_loss", base_loss}, {NULL, NULL},
 };
 
 void script_open_batches(lua_State *L)
 {
-    static const char *const columns[][2] = {{"logps", "logps"},     {"ref_logps", "ref_logps"},
-                                             {"entropy", "entropy"}, {"sum_p2", "sum_p2"},
-                                             {"mask", "weights"},    {"weights", "weights"}};
+    static const char *const columns[][2] = {{"logps", "logps"},   {"ref_logps", "ref_logps"}, {"entropy", "entropy"},
+                                             {"sum_p2", "sum_p2"}, {"mask", "weights"},        {"weights", "weights"}};
     luaL_newmetatable(L, type_name);
     luaL_newlib(L, methods);
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {

@@ -12,8 +12,7 @@ nrl_status folder_make_parents(const char *path)
 {
     char *name = mem_strdup(path);
     nrl_status st = NRL_OK;
-    for (char *slash = strchr(name + (*name != 0), '/'); slash && st == NRL_OK;
-         slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(name + (*name != 0), '/'); slash && st == NRL_OK; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         if (mkdir(name, 0777) && errno != EEXIST)
             st = nrl_fail(NRL_ERR_IO, "%s: cannot be made: %s", name, strerror(errno));

@@ -8,12 +8,7 @@
 #define SCRIPT_HANDLE_H
 #include "host.h"
 
-enum {
-    HANDLE_STATE = 1,
-    HANDLE_HOOKS,
-    HANDLE_CONFIG,
-    HANDLE_VALUES = HANDLE_CONFIG
-}; /* user values */
+enum { HANDLE_STATE = 1, HANDLE_HOOKS, HANDLE_CONFIG, HANDLE_VALUES = HANDLE_CONFIG }; /* user values */
 
 typedef struct {
     nrl_run *r; /* NULL once closed */
@@ -22,7 +17,7 @@ typedef struct {
     bool training;  /* steps are left; counted in the host */
     bool has_state; /* the core holds a text for run.state */
     script_rules rules;
-    double lr;      /* of the newest step, or what set_lr asked for; NaN = unknown */
+    double lr;          /* of the newest step, or what set_lr asked for; NaN = unknown */
     nrl_run_event last; /* newest step without its values; step 0 = none */
 } handle;
 

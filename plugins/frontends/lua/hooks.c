@@ -11,7 +11,7 @@ typedef struct {
     const char *name;
     handle *h;
     const nrl_run_event *e; /* step, eval */
-    int64_t step;       /* save */
+    int64_t step;           /* save */
     const char *path;
 } call;
 
@@ -81,8 +81,7 @@ static nrl_status enter_lua(const call *c)
 {
     lua_State *L = c->h->host->L;
     int top = lua_gettop(L);
-    if (!lua_checkstack(L, LUA_MINSTACK))
-        return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
+    if (!lua_checkstack(L, LUA_MINSTACK)) return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
     lua_pushcfunction(L, call_hooks);
     lua_pushvalue(L, 1); /* the run: see handle.h */
     lua_pushlightuserdata(L, (void *)c);
@@ -108,7 +107,7 @@ nrl_status handle_event(void *user, nrl_run *r, const nrl_run_event *e)
     handle *h = user;
     const nrl_environment *given = &h->host->run;
     if (e->text && given->event) return given->event(given->event_user, r, e); /* `nrl check` prints them */
-    if (!r) return NRL_OK; /* it is being opened */
+    if (!r) return NRL_OK;                                                     /* it is being opened */
     if (e->kind == NRL_EVENT_STEP) return on_step(h, e);
     if (e->kind == NRL_EVENT_EVAL) return enter_lua(&(call){.name = "eval", .h = h, .e = e});
     if (e->kind != NRL_EVENT_SAVE) return NRL_OK;

@@ -138,8 +138,7 @@ static int run_script(lua_State *L)
         text = end ? end : "";
     }
     const char *name = lua_pushfstring(L, "@%s", h->path);
-    if (luaL_loadbufferx(L, text, size, name, "t") != LUA_OK)
-        return script_fail_at(L, "", "%s", lua_tostring(L, -1));
+    if (luaL_loadbufferx(L, text, size, name, "t") != LUA_OK) return script_fail_at(L, "", "%s", lua_tostring(L, -1));
     lua_call(L, 0, 0);
     return 0;
 }
@@ -173,8 +172,7 @@ static void *allocate(void *user, void *old, size_t old_size, size_t size)
     script_host *h = user;
     size_t held = h->lua_bytes - (old ? old_size : 0);
     if (size > MAX_LUA_BYTES || held > MAX_LUA_BYTES - size) return NULL;
-    if (h->call.open && size > (old ? old_size : 0) && !script_limits_allow(h, held, size, !old))
-        return NULL;
+    if (h->call.open && size > (old ? old_size : 0) && !script_limits_allow(h, held, size, !old)) return NULL;
     void *new = size ? realloc(old, size) : NULL;
     if (!size) free(old);
     if (size && !new) return NULL;

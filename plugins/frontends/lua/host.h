@@ -46,8 +46,8 @@ typedef struct {
     lua_State *L;               /* the thread inside the core, for callbacks */
     struct script_loss *losses; /* of nrl.loss, newest first; in memory */
     script_loss_call call;
-    uint64_t n_calls; /* of losses so far */
-    script_rules rules; /* of the run at hand */
+    uint64_t n_calls;   /* of losses so far */
+    script_rules rules; /* of the current run */
     int sandboxes;      /* entered and not left */
     size_t lua_bytes;   /* held by Lua */
     int n_training;     /* open runs with steps left: they heed signals themselves */
@@ -67,8 +67,7 @@ const char *script_required(lua_State *L, arena *a);
 /* The same for a mistake of the script that nrl finds: NRL_ERR_CONFIG. */
 int script_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The same at a place given as "file:line: ", for what no Lua function is running for. */
-int script_fail_at(lua_State *L, const char *place, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+int script_fail_at(lua_State *L, const char *place, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Calls the function below n arguments; an error becomes a status and nrl_error_text. Never raises.
  */
 nrl_status script_call(lua_State *L, int n_arguments, int n_results);
@@ -88,11 +87,11 @@ nrl_status script_callback(lua_State *L, int n_arguments);
  */
 void script_limits_begin(script_host *h);
 nrl_status script_limits_end(script_host *h, lua_State *L, nrl_status st);
-/* Every SCRIPT_PERIOD instructions: raises where the loss at hand is over a limit. */
+/* Every SCRIPT_PERIOD instructions: raises where the current loss is over a limit. */
 void script_limits_check(lua_State *L);
 /* Whether Lua may have so many bytes more; is_new: for an object, not for one that grows. */
 bool script_limits_allow(script_host *h, size_t held, size_t more, bool is_new);
-/* Counts a tensor of the loss at hand; raises beyond the limit. */
+/* Counts a tensor of the current loss; raises beyond the limit. */
 void script_limits_tensor(lua_State *L, int64_t numel);
 
 enum { SCRIPT_PERIOD = 10000 };
@@ -106,7 +105,7 @@ arena *script_arena(lua_State *L);
 /* ---- values and trees (value.c) ---- */
 
 enum {
-    VALUE_CONFIG = 1 /* nulls in maps are left out; the tree outlives Lua and gives places */
+    VALUE_CONFIG = 1 /* nulls in maps are omitted; the tree outlives Lua and gives places */
 };
 void script_push_node(lua_State *L, const nrl_node *node, unsigned flags);
 /* A tree of the value at idx, in `a`; raises for what no config or JSON can hold. Keys are sorted.

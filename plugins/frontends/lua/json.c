@@ -57,16 +57,15 @@ static luaL_Stream *push_file(lua_State *L, const char *path, const char *mode)
     }
     lua_setmetatable(L, -2);
     s->f = fopen(path, mode);
-    if (!s->f)
-        script_raise(L, nrl_fail(NRL_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno)));
+    if (!s->f) script_raise(L, nrl_fail(NRL_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno)));
     return s;
 }
 
 static int write_failed(lua_State *L, const char *path)
 {
     bool is_full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-    return script_raise(L, nrl_fail(is_full ? NRL_ERR_FULL : NRL_ERR_IO,
-                                    "%s: cannot be written: %s", path, strerror(errno)));
+    return script_raise(
+        L, nrl_fail(is_full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno)));
 }
 
 static bool write_row(lua_State *L, FILE *f, int row, const char *name)
@@ -103,8 +102,7 @@ static int write_jsonl(lua_State *L)
 }
 
 /* Pushes the row on this line; false for an empty line. */
-static bool push_row(lua_State *L, const char *path, lua_Integer line, const char *text,
-                     size_t size)
+static bool push_row(lua_State *L, const char *path, lua_Integer line, const char *text, size_t size)
 {
     if (strspn(text, " \t\r\n") == size) return false;
     arena *a = script_arena(L);
@@ -150,9 +148,7 @@ static int read_jsonl(lua_State *L)
     }
     lua_pop(L, 1);
     if (!n) script_mark_list(L, -1);
-    if (ferror(s->f))
-        return script_raise(L,
-                            nrl_fail(NRL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno)));
+    if (ferror(s->f)) return script_raise(L, nrl_fail(NRL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno)));
     return 1;
 }
 
@@ -168,10 +164,8 @@ static int mark_list(lua_State *L)
 void script_open_json(lua_State *L)
 {
     static const luaL_Reg json[] = {{"encode", encode}, {"decode", decode}, {NULL, NULL}};
-    static const luaL_Reg files[] = {{"read_jsonl", read_jsonl},
-                                     {"write_jsonl", write_jsonl},
-                                     {"list", mark_list},
-                                     {NULL, NULL}};
+    static const luaL_Reg files[] = {
+        {"read_jsonl", read_jsonl}, {"write_jsonl", write_jsonl}, {"list", mark_list}, {NULL, NULL}};
     luaL_setfuncs(L, files, 0);
     luaL_newlib(L, json);
     lua_setfield(L, -2, "json");

@@ -9,15 +9,14 @@
 #include <string.h>
 
 enum {
-    PAIRS = 1 /* nrl_algorithm.block_kind */
+    PAIRS = 1 /* nrl_algorithm.example_kind */
 };
 
 static const char *const keys[] = {"name",  "needs",     "weight",   "loss", "metrics",
-                                   "terms", "separable", "step_end", "base", NULL};
-static const char *const columns[] = {"logps",  "ref_logps",   "entropy",
-                                      "sum_p2", "prompt_rows", NULL};
+                                   "terms", "tokenwise", "step_end", "base", NULL};
+static const char *const columns[] = {"logps", "ref_logps", "entropy", "sum_p2", "prompt_targets", NULL};
 static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences", "pairs",
-                                     "blocks",        "tokens",        NULL};
+                                     "examples",      "tokens",        NULL};
 
 static bool is_in(const char *word, const char *const *words, suggestion *near)
 {
@@ -36,7 +35,7 @@ static size_t length(const char *const *words)
     return n;
 }
 
-/* Columns go to the core; counts are always there, "pairs" says what a block of data is. What the
+/* Columns go to the core; counts are always there, "pairs" says what a example of data is. What the
  * base needs comes first. */
 static void read_needs(lua_State *L, script_loss *l)
 {
@@ -53,10 +52,9 @@ static void read_needs(lua_State *L, script_loss *l)
             continue;
         }
         if (!is_in(words[i], counts, &near))
-            script_fail(L, "nrl.loss: needs: there is no '%s'%s%s%s", words[i],
-                        near.best ? "; did you mean '" : "", near.best ? near.best : "",
-                        near.best ? "'?" : "");
-        if (!strcmp(words[i], "pairs")) l->table.block_kind = PAIRS;
+            script_fail(L, "nrl.loss: needs: there is no '%s'%s%s%s", words[i], near.best ? "; did you mean '" : "",
+                        near.best ? near.best : "", near.best ? "'?" : "");
+        if (!strcmp(words[i], "pairs")) l->table.example_kind = PAIRS;
     }
     l->table.needs = list;
 }
@@ -73,7 +71,8 @@ static uint32_t word_index(const nrl_node *node, const char *const *words, uint3
 /* "mean", or {reduce = "mean", better = "larger"}. */
 static void read_metric(lua_State *L, const nrl_node *node, nrl_metric *row)
 {
-    static const char *const reduces[] = {"", "mean", "sum", "max", "min"}, *const betters[] = {"", "smaller", "larger"};
+    static const char *const reduces[] = {"", "mean", "sum", "max", "min"}, *const betters[] = {"", "smaller",
+                                                                                                "larger"};
     bool is_map = nrl_node_kind(node) == NRL_NODE_MAP;
     const nrl_node *better = nrl_node_find(node, "better");
     row->reduce = word_index(is_map ? nrl_node_find(node, "reduce") : node, reduces, 5);
@@ -98,8 +97,7 @@ static void read_metrics(lua_State *L, script_loss *l)
     arena *a = script_arena(L);
     const nrl_node *map = script_to_node(L, -2, a, "nrl.loss: metrics");
     size_t n = nrl_node_size(map);
-    if (nrl_node_kind(map) != NRL_NODE_MAP)
-        script_fail(L, "nrl.loss: metrics: expected {name = \"mean\"}");
+    if (nrl_node_kind(map) != NRL_NODE_MAP) script_fail(L, "nrl.loss: metrics: expected {name = \"mean\"}");
     nrl_metric *all = arena_alloc(&l->host->memory, (n_below + n + 1) * sizeof *all);
     nrl_metric *rows = all + n_below; /* the base counts its own from 0 */
     if (n_below) memcpy(all, below, n_below * sizeof *all);
@@ -119,8 +117,7 @@ uint32_t loss_metric(lua_State *L, const char *name, uint32_t *reduce)
             *reduce = rows[i].reduce;
             return i;
         }
-    script_fail(L, "this loss has no metric '%s'\nhint: metrics = {[\"%s\"] = \"mean\"}", name,
-                name);
+    script_fail(L, "this loss has no metric '%s'\nhint: metrics = {[\"%s\"] = \"mean\"}", name, name);
     return 0;
 }
 
@@ -139,9 +136,9 @@ static void take_base(lua_State *L, script_loss *l, int64_t terms)
     if (!base) return;
     if (terms < base->n_terms)
         script_fail(L, "nrl.loss: terms: %lld, its base has %u", (long long)terms, base->n_terms);
-    if (l->table.separable && !base->separable)
-        script_fail(L, "nrl.loss: separable: the base %s needs whole batches", base->plugin.name);
-    l->table.block_kind = base->block_kind;
+    if (l->table.tokenwise && !base->tokenwise)
+        script_fail(L, "nrl.loss: tokenwise: the base %s needs whole batches", base->plugin.name);
+    l->table.example_kind = base->example_kind;
     if (base->state) l->table.state = loss_state;
     if (base->group) l->table.group = loss_group;
     if (base->step_end) l->table.step_end = loss_step_end;
@@ -154,10 +151,9 @@ static void read_definition(lua_State *L, script_loss *l)
     check_function(L, "weight", true);
     check_function(L, "loss", true);
     check_function(L, "step_end", false);
-    if (terms < 1 || terms > NRL_MAX_TERMS)
-        script_fail(L, "nrl.loss: terms: expected 1 to %d", NRL_MAX_TERMS);
+    if (terms < 1 || terms > NRL_MAX_TERMS) script_fail(L, "nrl.loss: terms: expected 1 to %d", NRL_MAX_TERMS);
     l->table.n_terms = (uint32_t)terms;
-    l->table.separable = script_bool(L, 1, "nrl.loss", "separable", false);
+    l->table.tokenwise = script_bool(L, 1, "nrl.loss", "tokenwise", false);
     take_base(L, l, terms);
     read_needs(L, l);
     read_metrics(L, l);

@@ -32,7 +32,7 @@ int loss_base_push_loss(lua_State *L, const nrl_batch *b);
 void loss_weight(void *self, const nrl_batch *batch, double *weight);
 nrl_status loss_sums(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums);
 nrl_status loss_step_end(void *self, const double *sums, const double *weights);
-nrl_status loss_state(void *self, nrl_visitor *visitor); /* the base's */
+nrl_status loss_state(void *self, nrl_state_io *state_io); /* the base's */
 int64_t loss_group(void *self);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * loss_base.c - nrl.loss{base = "dpo"}: the plugin whose loss a Lua loss adds to. One instance a
- * definition; its needs, metrics, kind of block and state become the definition's.
+ * definition; its needs, metrics, kind of example and state become the definition's.
  */
 #include "loss.h"
 
@@ -42,8 +42,7 @@ const char *const *loss_base_needs(const script_loss *l)
 static const script_loss *with_base(lua_State *L, const char *method)
 {
     const script_loss *l = script_of(L)->call.loss;
-    if (!l->base)
-        script_fail(L, "%s: this loss has no base\nhint: nrl.loss{base = \"sft\", ...}", method);
+    if (!l->base) script_fail(L, "%s: this loss has no base\nhint: nrl.loss{base = \"sft\", ...}", method);
     return l;
 }
 
@@ -66,8 +65,7 @@ int loss_base_push_loss(lua_State *L, const nrl_batch *b)
     const script_loss *l = with_base(L, "base_loss");
     nrl_tensor *sums[NRL_MAX_TERMS] = {0};
     uint32_t n = l->base->n_terms;
-    if (!script_of(L)->call.ctx)
-        return script_fail(L, "base_loss: a weight is made of counts, before any forward");
+    if (!script_of(L)->call.ctx) return script_fail(L, "base_loss: a weight is made of counts, before any forward");
     tensor_try(L, l->base->loss(l->base_self, script_of(L)->call.ctx, b, sums));
     if (n > 1) lua_createtable(L, (int)n, 0);
     for (uint32_t k = 0; k < n; k++) {
@@ -79,10 +77,10 @@ int loss_base_push_loss(lua_State *L, const nrl_batch *b)
 
 /* ---- members of the table that the base brings ---- */
 
-nrl_status loss_state(void *self, nrl_visitor *visitor)
+nrl_status loss_state(void *self, nrl_state_io *state_io)
 {
     script_loss *l = self;
-    return l->base->state(l->base_self, visitor);
+    return l->base->state(l->base_self, state_io);
 }
 
 int64_t loss_group(void *self)

@@ -36,8 +36,7 @@ static void push_result(lua_State *L, uint32_t n_terms, uint32_t k)
         script_fail_at(L, place, "expected %u results (terms = %u), found %d", n_terms, n_terms,
                        (int)lua_rawlen(L, RESULT));
     if (!list && n_terms > 1)
-        script_fail_at(L, place, "expected a list of %u results, found one %s", n_terms,
-                       luaL_typename(L, RESULT));
+        script_fail_at(L, place, "expected a list of %u results, found one %s", n_terms, luaL_typename(L, RESULT));
     if (list)
         lua_rawgeti(L, RESULT, (lua_Integer)k + 1);
     else
@@ -48,16 +47,14 @@ static void take_sum(lua_State *L, nrl_tensor **sum)
 {
     const char *place = lua_tostring(L, PLACE);
     const int64_t one = 1;
-    if (!lua_isuserdata(L, -1))
-        script_fail_at(L, place, "a loss returns tensors, found a %s", luaL_typename(L, -1));
+    if (!lua_isuserdata(L, -1)) script_fail_at(L, place, "a loss returns tensors, found a %s", luaL_typename(L, -1));
     *sum = tensor_at(L, -1);
     if (nrl_tensor_numel(*sum) != 1)
         script_fail_at(L, place,
                        "a loss returns one number, found %s\nhint: end it with :sum(); the core "
                        "divides by the weight",
                        luaL_tolstring(L, -1, NULL));
-    if (nrl_tensor_n_dims(*sum) != 1)
-        tensor_try(L, nrl_op_reshape(tensor_context(L), *sum, 1, &one, sum));
+    if (nrl_tensor_n_dims(*sum) != 1) tensor_try(L, nrl_op_reshape(tensor_context(L), *sum, 1, &one, sum));
 }
 
 static void take_weight(lua_State *L, double *weight)
@@ -112,8 +109,7 @@ static nrl_status enter_lua(const request *q, nrl_ctx *ctx)
     int top = lua_gettop(L);
     const script_rules rules = h->rules;
     const script_loss_call outer = h->call; /* open where a loss uses another run, which has a loss too */
-    if (!lua_checkstack(L, LUA_MINSTACK))
-        return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
+    if (!lua_checkstack(L, LUA_MINSTACK)) return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
     h->call = (script_loss_call){.number = ++h->n_calls, .ctx = ctx, .loss = q->loss, .open = true};
     script_limits_begin(h);
     lua_pushcfunction(L, call_function);

@@ -26,8 +26,7 @@ static void push_args(lua_State *L, script_host *h)
         const char *word = h->job->words[i], *equals = strchr(word, '=');
         nrl_node *value = NULL;
         if (!equals) continue;
-        if (nrl_yaml_value(&h->memory, "command line", equals + 1, &value) != NRL_OK)
-            script_raise(L, NRL_ERR_CONFIG);
+        if (nrl_yaml_value(&h->memory, "command line", equals + 1, &value) != NRL_OK) script_raise(L, NRL_ERR_CONFIG);
         lua_pushlstring(L, word, (size_t)(equals - word));
         script_push_node(L, value, VALUE_CONFIG);
         lua_rawset(L, -3);

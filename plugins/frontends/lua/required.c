@@ -20,7 +20,8 @@ static const char **loaded_names(lua_State *L, int loaded, arena *a, size_t *n)
     const char **names = NULL;
     size_t room = 0;
     *n = 0;
-    for (lua_pushnil(L); lua_next(L, loaded); lua_pop(L, 1)) room++;
+    for (lua_pushnil(L); lua_next(L, loaded); lua_pop(L, 1))
+        room++;
     names = arena_alloc(a, (room + 1) * sizeof *names);
     for (lua_pushnil(L); lua_next(L, loaded); lua_pop(L, 1))
         if (lua_type(L, -2) == LUA_TSTRING) names[(*n)++] = lua_tostring(L, -2);
@@ -51,7 +52,8 @@ const char *script_required(lua_State *L, arena *a)
     for (size_t i = 0; i < n && lua_istable(L, top + 2); i++, lua_settop(L, top + 2)) {
         push_file(L, top + 2, names[i]);
         const char *file = lua_tostring(L, -1);
-        if (file && hash_file(file, hash) == NRL_OK) buffer_print(&lines, "module %s of the script: %s\n", names[i], hash);
+        if (file && hash_file(file, hash) == NRL_OK)
+            buffer_print(&lines, "module %s of the script: %s\n", names[i], hash);
     }
     lua_settop(L, top);
     const char *text = arena_strdup(a, lines.text ? lines.text : "");

@@ -22,8 +22,7 @@ script_rules script_rules_of(const nrl_node *config)
 /* ---- the sandbox ---- */
 
 static const char saved_key; /* registry: the globals while they are away */
-static const char *const outward[] = {"os",      "io",   "debug",    "package",
-                                      "require", "load", "loadfile", "dofile"};
+static const char *const outward[] = {"os", "io", "debug", "package", "require", "load", "loadfile", "dofile"};
 enum { N_OUTWARD = sizeof outward / sizeof *outward };
 
 static int hide(lua_State *L)
@@ -88,10 +87,8 @@ void script_limits_begin(script_host *h)
 
 static void describe_memory(const script_host *h, char *text, size_t size)
 {
-    snprintf(
-        text, size,
-        "this loss takes more than %zu MiB of memory\nhint: script.loss_memory_mb is the limit",
-        h->rules.loss_bytes / MIB);
+    snprintf(text, size, "this loss takes more than %zu MiB of memory\nhint: script.loss_memory_mb is the limit",
+             h->rules.loss_bytes / MIB);
 }
 
 /* Lua's own error of memory has no place: the text is made here. */

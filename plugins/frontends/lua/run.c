@@ -33,8 +33,7 @@ handle *handle_enter(lua_State *L)
 
 handle *handle_enter_outside(lua_State *L, const char *method)
 {
-    if (handle_at(L, 1)->depth)
-        script_fail(L, "run:%s cannot be called from a hook or a loss", method);
+    if (handle_at(L, 1)->depth) script_fail(L, "run:%s cannot be called from a hook or a loss", method);
     return handle_enter(L);
 }
 
@@ -125,8 +124,7 @@ static void apply_settings(arena *a, nrl_node *root, const settings *s)
 
 /* The whole tree: the script's table, the command line, ${env:}, settings. Nothing here raises: the
  * problems found so far are told by run_open with its own. */
-static nrl_status open_config(handle *h, nrl_environment *env, arena *a, nrl_node *root,
-                              const settings *decided)
+static nrl_status open_config(handle *h, nrl_environment *env, arena *a, nrl_node *root, const settings *decided)
 {
     const nrl_frontend_job *given = h->host->job;
     nrl_config *config = nrl_config_create(a);
@@ -153,8 +151,7 @@ static int open_run(lua_State *L)
     int self = lua_gettop(L);
     arena *a = script_arena(L); /* the run keeps it */
     nrl_node *root = script_to_node(L, 1, a, "config");
-    if (nrl_node_kind(root) != NRL_NODE_MAP)
-        return script_fail(L, "nrl.open: expected a config, found a list");
+    if (nrl_node_kind(root) != NRL_NODE_MAP) return script_fail(L, "nrl.open: expected a config, found a list");
     lua_setiuservalue(L, self, HANDLE_CONFIG);
     if (env.ranks && env.ranks->world > 1) env.script_modules = script_required(L, a);
     nrl_status st = open_config(h, &env, a, root, &decided);
@@ -233,8 +230,7 @@ static int set_lr(lua_State *L)
 {
     handle *h = handle_at(L, 1);
     double lr = luaL_checknumber(L, 2);
-    if (!(lr >= 0) || isinf(lr))
-        return script_fail(L, "run:set_lr: expected 0 or more, found %g", lr);
+    if (!(lr >= 0) || isinf(lr)) return script_fail(L, "run:set_lr: expected 0 or more, found %g", lr);
     nrl_run_set_lr(h->r, lr);
     h->lr = lr;
     return 0;
@@ -344,17 +340,15 @@ static int set_field(lua_State *L)
         lua_setiuservalue(L, 1, HANDLE_STATE);
         return 0;
     }
-    if (strcmp(name, "lr"))
-        return script_fail(L, "only run.lr and run.state can be set, not '%s'", name);
+    if (strcmp(name, "lr")) return script_fail(L, "only run.lr and run.state can be set, not '%s'", name);
     lua_remove(L, 2);
     return set_lr(L);
 }
 
 static const luaL_Reg methods[] = {
-    {"train", train},   {"steps", steps},          {"finish", finish},   {"stop", stop},
-    {"set_lr", set_lr}, {"evaluate", evaluate},    {"save", save},       {"export", export},
-    {"profile", profile},
-    {"on", handle_on},  {"sample", handle_sample}, {"close", close_run}, {NULL, NULL},
+    {"train", train},          {"steps", steps},     {"finish", finish}, {"stop", stop},       {"set_lr", set_lr},
+    {"evaluate", evaluate},    {"save", save},       {"export", export}, {"profile", profile}, {"on", handle_on},
+    {"sample", handle_sample}, {"close", close_run}, {NULL, NULL},
 };
 
 static const luaL_Reg meta[] = {

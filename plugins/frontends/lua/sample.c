@@ -22,8 +22,7 @@ static void read_options(lua_State *L, nrl_sample_options *o)
     };
     if (o->max_tokens < 1) script_fail(L, "%s: max_tokens: expected 1 or more", name);
     if (o->temperature < 0) script_fail(L, "%s: temperature: expected 0 or more", name);
-    if (o->top_p <= 0 || o->top_p > 1)
-        script_fail(L, "%s: top_p: expected more than 0, up to 1", name);
+    if (o->top_p <= 0 || o->top_p > 1) script_fail(L, "%s: top_p: expected more than 0, up to 1", name);
 }
 
 /* Texts that the core allocated; the collector frees them whatever happens. */

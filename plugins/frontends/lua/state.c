@@ -16,7 +16,8 @@ static const char number_key[] = "$number", bytes_key[] = "$bytes";
 static char *hex_of(arena *a, const char *bytes, size_t size)
 {
     char *hex = arena_alloc(a, 2 * size + 1);
-    for (size_t i = 0; i < size; i++) snprintf(hex + 2 * i, 3, "%02x", (unsigned char)bytes[i]);
+    for (size_t i = 0; i < size; i++)
+        snprintf(hex + 2 * i, 3, "%02x", (unsigned char)bytes[i]);
     return hex;
 }
 
@@ -43,7 +44,8 @@ static nrl_node *to_json(arena *a, const nrl_node *n)
     if (kind != NRL_NODE_MAP && kind != NRL_NODE_LIST) return node_copy(a, n);
     nrl_node *out = node_new(a, kind);
     for (size_t i = 0; i < nrl_node_size(n); i++)
-        node_append(a, out, kind == NRL_NODE_MAP ? key_to_json(a, nrl_node_key(n, i)) : NULL, to_json(a, nrl_node_at(n, i)));
+        node_append(a, out, kind == NRL_NODE_MAP ? key_to_json(a, nrl_node_key(n, i)) : NULL,
+                    to_json(a, nrl_node_at(n, i)));
     return out;
 }
 
@@ -83,7 +85,10 @@ static nrl_status not_state(const char *what)
 
 static nrl_status number_of(arena *a, const char *word, nrl_node **out)
 {
-    double value = !strcmp(word, "NaN") ? NAN : !strcmp(word, "Infinity") ? INFINITY : !strcmp(word, "-Infinity") ? -INFINITY : 0;
+    double value = !strcmp(word, "NaN")         ? NAN
+                   : !strcmp(word, "Infinity")  ? INFINITY
+                   : !strcmp(word, "-Infinity") ? -INFINITY
+                                                : 0;
     *out = node_f64(a, value);
     return value == 0 ? not_state(word) : NRL_OK;
 }

@@ -29,8 +29,7 @@ nrl_tensor *tensor_at(lua_State *L, int idx)
     const handle *h = luaL_checkudata(L, idx, type_name);
     const script_loss_call *call = &script_of(L)->call;
     if (!call->open || h->call != call->number)
-        script_fail(L,
-                    "this tensor belongs to an earlier step: keep numbers (t:item()), not tensors");
+        script_fail(L, "this tensor belongs to an earlier step: keep numbers (t:item()), not tensors");
     return h->t;
 }
 
@@ -89,8 +88,7 @@ static int add(lua_State *L)
 
 static int subtract(lua_State *L)
 {
-    if (is_number(L, 1))
-        return push_unary(L, NRL_UNARY_AFFINE, tensor_at(L, 2), -1, lua_tonumber(L, 1));
+    if (is_number(L, 1)) return push_unary(L, NRL_UNARY_AFFINE, tensor_at(L, 2), -1, lua_tonumber(L, 1));
     if (!is_number(L, 2)) return push_binary(L, NRL_BINARY_SUB);
     return push_unary(L, NRL_UNARY_AFFINE, tensor_at(L, 1), 1, -lua_tonumber(L, 2));
 }
@@ -174,8 +172,7 @@ static int item(lua_State *L)
     double value;
     nrl_tensor *t = tensor_at(L, 1);
     if (nrl_tensor_numel(t) != 1)
-        return script_fail(L, "item: expected one element, found %lld",
-                           (long long)nrl_tensor_numel(t));
+        return script_fail(L, "item: expected one element, found %lld", (long long)nrl_tensor_numel(t));
     tensor_try(L, nrl_tensor_fetch(tensor_context(L), t, &value, 1));
     lua_pushnumber(L, value);
     return 1;
@@ -237,9 +234,8 @@ static int get(lua_State *L)
     lua_pushvalue(L, 2);
     if (lua_type(L, 2) == LUA_TSTRING && lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
     if (lua_isnumber(L, 2))
-        return script_fail(
-            L, "a tensor has no elements to loop over\nhint: operations on whole "
-               "tensors (x:sum(), b:seq_sum(x), nrl.where) are recorded for the gradient");
+        return script_fail(L, "a tensor has no elements to loop over\nhint: operations on whole "
+                              "tensors (x:sum(), b:seq_sum(x), nrl.where) are recorded for the gradient");
     return script_fail(L, "a tensor has no operation '%s'", luaL_tolstring(L, 2, NULL));
 }
 
@@ -265,9 +261,8 @@ static const luaL_Reg methods[] = {
 };
 
 static const luaL_Reg operators[] = {
-    {"__add", add},           {"__sub", subtract}, {"__mul", multiply},
-    {"__div", divide},        {"__unm", negate},   {"__pow", power},
-    {"__tostring", describe}, {"__len", count},    {NULL, NULL},
+    {"__add", add},   {"__sub", subtract},      {"__mul", multiply}, {"__div", divide}, {"__unm", negate},
+    {"__pow", power}, {"__tostring", describe}, {"__len", count},    {NULL, NULL},
 };
 
 static void push_methods(lua_State *L)

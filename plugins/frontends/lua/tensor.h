@@ -8,8 +8,7 @@
 #include <nrl/algorithm.h>
 
 void tensor_push(lua_State *L, nrl_tensor *t);
-nrl_tensor *tensor_at(lua_State *L,
-                      int idx); /* raises where it is none, or one of an earlier call */
+nrl_tensor *tensor_at(lua_State *L, int idx); /* raises where it is none, or one of an earlier call */
 /* A tensor, or a number as [1]. */
 nrl_tensor *tensor_or_number_at(lua_State *L, int idx);
 nrl_ctx *tensor_context(lua_State *L); /* raises outside a loss */
@@ -18,7 +17,7 @@ void tensor_try(lua_State *L, nrl_status st);
 
 void batch_push(lua_State *L, const nrl_batch *b);
 
-/* Index of a metric row of the loss at hand, raises for an unknown name. (loss.c) */
+/* Index of a metric row of the current loss, raises for an unknown name. (loss.c) */
 uint32_t loss_metric(lua_State *L, const char *name, uint32_t *reduce);
 
 int script_gradcheck(lua_State *L); /* gradcheck.c */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const char name[] = "nrl.tokenizer_train";
-static const char *const keys[] = {"texts", "files",         "vocab_size", "special", "out",
+static const char *const keys[] = {"texts",  "files",         "vocab_size", "special",   "out",
                                    "plugin", "min_frequency", "pattern",    "overwrite", NULL};
 
 /* The trainer as a Lua value, so that errors free it. */
@@ -58,8 +58,8 @@ static void open_plugin(lua_State *L, handle *t, const char *word)
     arena *a = script_arena(L);
     const char *const *names = nrl_plugin_names(env, NRL_KIND_TOKENIZER, a);
     for (const char *one = word ? word : *names; one; one = word ? NULL : *++names) {
-        check(L, nrl_component_open(env, NRL_KIND_TOKENIZER, "tokenizer", node_string(&script_of(L)->memory, one, strlen(one)),
-                                    &t->plugin));
+        check(L, nrl_component_open(env, NRL_KIND_TOKENIZER, "tokenizer",
+                                    node_string(&script_of(L)->memory, one, strlen(one)), &t->plugin));
         if (handle_table(t)->train_begin) break;
         if (word) script_fail(L, "%s: tokenizer '%s' cannot be trained", name, word);
         nrl_component_close(t->plugin);
@@ -77,8 +77,7 @@ static void add_texts(lua_State *L, handle *t)
     lua_Integer n = (lua_Integer)lua_rawlen(L, texts);
     for (lua_Integer i = 1; i <= n; i++) {
         if (lua_rawgeti(L, texts, i) != LUA_TSTRING)
-            script_fail(L, "%s: texts[%lld]: expected text, found %s", name, (long long)i,
-                        luaL_typename(L, -1));
+            script_fail(L, "%s: texts[%lld]: expected text, found %s", name, (long long)i, luaL_typename(L, -1));
         size_t size;
         const char *text = lua_tolstring(L, -1, &size);
         check(L, handle_table(t)->train_add(t->trainer, text, size));
@@ -93,7 +92,7 @@ static nrl_status add_file(handle *t, const char *path)
     NRL_TRY(file_read(path, (size_t)1 << 30, &text, &size));
     nrl_status st = handle_table(t)->train_add(t->trainer, text, size);
     free(text);
-    if (st != NRL_OK) nrl_note("%s", path);
+    if (st != NRL_OK) nrl_add_context("%s", path);
     return st;
 }
 

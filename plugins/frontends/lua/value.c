@@ -115,7 +115,7 @@ void script_push_node(lua_State *L, const nrl_node *node, unsigned flags)
 
 /* ---- values to nodes ---- */
 
-/* The value at hand: its path from the root ("data.train[2]") and how deep it lies. */
+/* The current value: its path from the root ("data.train[2]") and how deep it lies. */
 typedef struct {
     arena *a;
     const char *path;
@@ -146,8 +146,7 @@ static bool is_same(lua_State *L, int idx, const nrl_node *node)
 
 static nrl_node *refuse(lua_State *L, const place *p, int idx)
 {
-    script_fail(L, "%s: expected a number, text, true, false or a table, found a %s", p->path,
-                luaL_typename(L, idx));
+    script_fail(L, "%s: expected a number, text, true, false or a table, found a %s", p->path, luaL_typename(L, idx));
     return NULL;
 }
 
@@ -181,8 +180,7 @@ static nrl_node *list(lua_State *L, int idx, const place *p, lua_Integer n)
         char name[MAX_NAME];
         snprintf(name, sizeof name, "%s[%lld]", p->path, (long long)i);
         if (lua_rawgeti(L, idx, i) == LUA_TNIL)
-            script_fail(L, "%s: a list without item %lld (of %lld)", p->path, (long long)i,
-                        (long long)n);
+            script_fail(L, "%s: a list without item %lld (of %lld)", p->path, (long long)i, (long long)n);
         const place item = {p->a, name, nrl_node_at(p->from, (size_t)i - 1), p->depth + 1};
         node_append(p->a, out, NULL, convert(L, lua_gettop(L), &item));
         lua_pop(L, 1);
@@ -201,8 +199,7 @@ static const char **sorted_keys(lua_State *L, int idx, const place *p, size_t n)
     const char **keys = arena_alloc(p->a, n * sizeof *keys);
     size_t i = 0;
     for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) {
-        if (lua_type(L, -2) != LUA_TSTRING)
-            script_fail(L, "%s: a table with both named and numbered fields", p->path);
+        if (lua_type(L, -2) != LUA_TSTRING) script_fail(L, "%s: a table with both named and numbered fields", p->path);
         size_t size;
         keys[i] = lua_tolstring(L, -2, &size);
         if (strlen(keys[i]) != size) script_fail(L, "%s: a NUL byte in a key", p->path);
@@ -218,8 +215,7 @@ static nrl_node *map(lua_State *L, int idx, const place *p, size_t n)
     const char **keys = sorted_keys(L, idx, p, n);
     for (size_t i = 0; i < n; i++) {
         char name[MAX_NAME];
-        snprintf(name, sizeof name, "%s%s%s", p->depth ? p->path : "", p->depth ? "." : "",
-                 keys[i]);
+        snprintf(name, sizeof name, "%s%s%s", p->depth ? p->path : "", p->depth ? "." : "", keys[i]);
         lua_pushstring(L, keys[i]);
         lua_rawget(L, idx);
         const place field = {p->a, name, nrl_node_find(p->from, keys[i]), p->depth + 1};
@@ -237,8 +233,7 @@ static nrl_node *table(lua_State *L, int idx, const place *p, const nrl_node *fr
     for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1), n++) {
         if (!lua_isinteger(L, -2)) continue;
         lua_Integer key = lua_tointeger(L, -2);
-        if (key < 1)
-            script_fail(L, "%s: a list begins at 1, found item %lld", p->path, (long long)key);
+        if (key < 1) script_fail(L, "%s: a list begins at 1, found item %lld", p->path, (long long)key);
         if (key > last) last = key;
         n_numbers++;
     }

@@ -80,8 +80,8 @@ static void add_label(const console *c, text *t, const char *label)
     text_add(t, " ");
 }
 
-static void add_value(const console *c, text *t, const char *label, void (*print)(text *, double),
-                      double value, int width)
+static void add_value(const console *c, text *t, const char *label, void (*print)(text *, double), double value,
+                      int width)
 {
     text v = {.n = 0};
     bool alarm = c->color && !isfinite(value);
@@ -154,8 +154,10 @@ static int text_columns(const char *s)
 {
     int n = 0;
     for (; *s; s++) {
-        if (*s == '\033') s += strcspn(s, "m");
-        else n++;
+        if (*s == '\033')
+            s += strcspn(s, "m");
+        else
+            n++;
         if (!*s) break;
     }
     return n;
@@ -178,7 +180,8 @@ static void add_bar(const console *c, text *t, const nrl_record *r)
     int width = room - 3 < BAR_WIDTH ? room - 3 : BAR_WIDTH; /* brackets and a blank */
     if (width >= LEAST_WIDTH) {
         text_add(t, "[");
-        for (int i = 0; i < width; i++) text_add(t, i < (int)(share * width) ? "#" : "-");
+        for (int i = 0; i < width; i++)
+            text_add(t, i < (int)(share * width) ? "#" : "-");
         text_add(t, "] ");
     }
     text_add(t, "%s%s%s", percent.s, has_step ? step.s : "", has_eta ? eta.s : "");
@@ -213,8 +216,7 @@ static nrl_status console_open(const void *options, const nrl_logger_run *run, v
 static bool wants_line(const console *c, const nrl_record *r)
 {
     if (r->kind == NRL_RECORD_END) return false;
-    return r->kind != NRL_RECORD_TRAIN || r->step % c->options.every == 0 ||
-           r->step == r->total_steps;
+    return r->kind != NRL_RECORD_TRAIN || r->step % c->options.every == 0 || r->step == r->total_steps;
 }
 
 static bool wants_bar(const console *c, const nrl_record *r)

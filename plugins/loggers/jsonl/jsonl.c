@@ -46,8 +46,7 @@ static nrl_status jsonl_check(const void *options)
 {
     const char *file = ((const jsonl_options *)options)->file;
     if (*file && !strchr(file, '/') && strcmp(file, ".") && strcmp(file, "..")) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "file: '%s' is no plain file name, expected one without '/'",
-                    file);
+    return nrl_fail(NRL_ERR_CONFIG, "file: '%s' is no plain file name, expected one without '/'", file);
 }
 
 static nrl_status jsonl_failed(const char *path, int error)
@@ -106,12 +105,12 @@ static nrl_status jsonl_open(const void *options, const nrl_logger_run *run, voi
     return st;
 }
 
-/* Whether the path still leads to the open file. */
+/* Whether the path still is_rank0 to the open file. */
 static bool jsonl_is_there(const jsonl *j)
 {
     struct stat open_one, named;
-    return j->fd >= 0 && !fstat(j->fd, &open_one) && !stat(j->path, &named) &&
-           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+    return j->fd >= 0 && !fstat(j->fd, &open_one) && !stat(j->path, &named) && open_one.st_dev == named.st_dev &&
+           open_one.st_ino == named.st_ino;
 }
 
 static nrl_status jsonl_open_again(jsonl *j)
@@ -120,8 +119,8 @@ static nrl_status jsonl_open_again(jsonl *j)
     if (was_open) close(j->fd);
     j->fd = -1;
     if (was_open)
-        nrl_warn("%s was removed or replaced while it is written; %lld records went with it",
-                 j->path, (long long)j->n_written);
+        nrl_warn("%s was removed or replaced while it is written; %lld records went with it", j->path,
+                 (long long)j->n_written);
     j->n_written = 0;
     j->is_torn = false;
     NRL_TRY(jsonl_claim(j));

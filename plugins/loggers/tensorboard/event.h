@@ -6,7 +6,7 @@
 #define TENSORBOARD_EVENT_H
 #include <nrl/logger.h>
 
-/* Bytes being built. An allocation that fails sets `failed`; what is added later is left out. */
+/* Bytes being built. An allocation that fails sets `failed`; what is added later is omitted. */
 typedef struct {
     unsigned char *bytes;
     size_t size, capacity;

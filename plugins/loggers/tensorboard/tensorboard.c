@@ -41,10 +41,8 @@ typedef struct {
 static nrl_status tensorboard_check(const void *options)
 {
     const char *folder = ((const tensorboard_options *)options)->folder;
-    if (*folder && !strchr(folder, '/') && strcmp(folder, ".") && strcmp(folder, ".."))
-        return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "folder: '%s' is no plain name, expected one without '/'",
-                    folder);
+    if (*folder && !strchr(folder, '/') && strcmp(folder, ".") && strcmp(folder, "..")) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "folder: '%s' is no plain name, expected one without '/'", folder);
 }
 
 static nrl_status failed(const char *path, int error)
@@ -82,8 +80,7 @@ static nrl_status create_file(tensorboard *t, long long seconds)
     gethostname(host, sizeof host - 1);
     host[strcspn(host, "/")] = 0;
     for (int i = 0; i < 1000; i++) {
-        snprintf(name, sizeof name, "%s%010lld.%s.%ld.%03d%s", prefix, seconds, host,
-                 (long)getpid(), i, suffix);
+        snprintf(name, sizeof name, "%s%010lld.%s.%ld.%03d%s", prefix, seconds, host, (long)getpid(), i, suffix);
         free(t->path);
         t->path = join(t->folder, name);
         if (!t->path) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'tensorboard'");
@@ -165,9 +162,7 @@ static nrl_status tensorboard_open(const void *options, const nrl_logger_run *ru
     tensorboard *t = calloc(1, sizeof *t);
     if (t) t->fd = -1;
     if (t) t->folder = join(run->out, ((const tensorboard_options *)options)->folder);
-    nrl_status st = t && t->folder
-                        ? begin(t, run)
-                        : nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'tensorboard'");
+    nrl_status st = t && t->folder ? begin(t, run) : nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'tensorboard'");
     if (st == NRL_OK)
         *self = t;
     else if (t)
@@ -175,12 +170,12 @@ static nrl_status tensorboard_open(const void *options, const nrl_logger_run *ru
     return st;
 }
 
-/* Whether the path still leads to the open file. */
+/* Whether the path still is_rank0 to the open file. */
 static bool is_there(const tensorboard *t)
 {
     struct stat open_one, named;
-    return t->fd >= 0 && !fstat(t->fd, &open_one) && !stat(t->path, &named) &&
-           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+    return t->fd >= 0 && !fstat(t->fd, &open_one) && !stat(t->path, &named) && open_one.st_dev == named.st_dev &&
+           open_one.st_ino == named.st_ino;
 }
 
 static nrl_status begin_again(tensorboard *t)
@@ -208,8 +203,8 @@ static nrl_status tensorboard_write(void *self, const nrl_record *record)
 }
 
 static const nrl_logger table = {
-    NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, tensorboard_options, tensorboard_rows, "tensorboard",
-               "0.1", "scalars for TensorBoard in OUT/tensorboard"),
+    NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, tensorboard_options, tensorboard_rows, "tensorboard", "0.1",
+               "scalars for TensorBoard in OUT/tensorboard"),
     .plugin.check = tensorboard_check,
     .open = tensorboard_open,
     .write = tensorboard_write,

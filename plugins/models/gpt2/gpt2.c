@@ -48,8 +48,8 @@ static nrl_status declare(const place *at, const char *name, nrl_param_spec spec
     return nrl_build_param(at->builder, at->unit, &spec, out);
 }
 
-static nrl_status declare_table(const place *at, const char *name, int64_t rows, nrl_tp tp,
-                                const gpt2 *self, nrl_param **out)
+static nrl_status declare_table(const place *at, const char *name, int64_t rows, nrl_tp tp, const gpt2 *self,
+                                nrl_param **out)
 {
     nrl_param_spec spec = {.n_dims = 2,
                            .dims = {rows, self->config.width},
@@ -71,9 +71,8 @@ static nrl_status declare_norm(const place *at, const char *name, int64_t width,
     return declare(at, full, spec, &out->bias);
 }
 
-static nrl_status declare_conv(const place *at, const char *name, int64_t out_features,
-                               int64_t in_features, nrl_tp tp, int32_t groups, double init_scale,
-                               affine *out)
+static nrl_status declare_conv(const place *at, const char *name, int64_t out_features, int64_t in_features, nrl_tp tp,
+                               int32_t groups, double init_scale, affine *out)
 {
     char full[64];
     snprintf(full, sizeof full, "%s.weight", name);
@@ -99,8 +98,7 @@ static nrl_status declare_conv(const place *at, const char *name, int64_t out_fe
  * projection is three groups of rows, each of which is cut by heads. */
 static nrl_status layout_layer(const gpt2 *self, const place *at, gpt2_layer *l)
 {
-    double scale = self->config.init_scale,
-           residual = scale / sqrt(2.0 * (double)self->config.n_layers);
+    double scale = self->config.init_scale, residual = scale / sqrt(2.0 * (double)self->config.n_layers);
     int64_t d = self->config.width, inner = self->config.inner;
     NRL_TRY(declare_norm(at, "ln_1", d, &l->norm1));
     NRL_TRY(declare_conv(at, "attn.c_attn", 3 * d, d, NRL_TP_COLUMN, 3, scale, &l->attend));
@@ -110,17 +108,17 @@ static nrl_status layout_layer(const gpt2 *self, const place *at, gpt2_layer *l)
     return declare_conv(at, "mlp.c_proj", d, inner, NRL_TP_ROW, 1, residual, &l->narrow);
 }
 
-static nrl_status layout_facts(const gpt2 *self, nrl_builder *builder)
+static nrl_status layout_info(const gpt2 *self, nrl_builder *builder)
 {
-    nrl_model_facts facts = {.size = sizeof facts,
-                             .vocab_size = self->config.vocab,
-                             .width = self->config.width,
-                             .n_layers = self->config.n_layers,
-                             .n_heads = self->config.n_heads,
-                             .n_kv_heads = self->config.n_heads,
-                             .head_dim = self->config.width / self->config.n_heads,
-                             .max_positions = self->config.n_positions};
-    NRL_TRY(nrl_build_facts(builder, &facts));
+    nrl_model_info info = {.size = sizeof info,
+                           .vocab_size = self->config.vocab,
+                           .width = self->config.width,
+                           .n_layers = self->config.n_layers,
+                           .n_heads = self->config.n_heads,
+                           .n_kv_heads = self->config.n_heads,
+                           .head_dim = self->config.width / self->config.n_heads,
+                           .max_positions = self->config.n_positions};
+    NRL_TRY(nrl_build_info(builder, &info));
     NRL_TRY(nrl_build_carry(builder, 1, &self->config.width));
     NRL_TRY(nrl_build_optional_prefix(builder, "transformer."));
     NRL_TRY(nrl_build_ignore(builder, ".attn.bias"));
@@ -134,8 +132,7 @@ static nrl_status layout_head(gpt2 *self, const place *at)
     if (self->config.tied)
         NRL_TRY(nrl_build_use(at->builder, at->unit, self->tokens));
     else
-        NRL_TRY(declare_table(at, "lm_head.weight", self->config.vocab, NRL_TP_VOCAB, self,
-                              &self->head));
+        NRL_TRY(declare_table(at, "lm_head.weight", self->config.vocab, NRL_TP_VOCAB, self, &self->head));
     nrl_head_spec head = {.size = sizeof head, .weight = self->head, .scale = 1};
     return nrl_build_head(at->builder, &head);
 }
@@ -144,12 +141,11 @@ static nrl_status gpt2_layout(void *instance, nrl_builder *builder)
 {
     gpt2 *self = instance;
     place at = {builder, 0, -1};
-    NRL_TRY(layout_facts(self, builder));
+    NRL_TRY(layout_info(self, builder));
     NRL_TRY(nrl_build_unit(builder, "embed", &at.unit));
-    NRL_TRY(declare_table(&at, "transformer.wte.weight", self->config.vocab, NRL_TP_VOCAB, self,
-                          &self->tokens));
-    NRL_TRY(declare_table(&at, "transformer.wpe.weight", self->config.n_positions, NRL_TP_NONE,
-                          self, &self->positions));
+    NRL_TRY(declare_table(&at, "transformer.wte.weight", self->config.vocab, NRL_TP_VOCAB, self, &self->tokens));
+    NRL_TRY(
+        declare_table(&at, "transformer.wpe.weight", self->config.n_positions, NRL_TP_NONE, self, &self->positions));
     for (at.layer = 0; at.layer < self->config.n_layers; at.layer++) {
         char name[32];
         snprintf(name, sizeof name, "layers.%d", at.layer);
@@ -170,19 +166,16 @@ static nrl_status conv(nrl_ctx *ctx, const affine *a, nrl_tensor *x, nrl_tensor 
 
 static double attention_scale(const gpt2 *self, int64_t i)
 {
-    double scale = self->config.scale_by_width
-                       ? 1 / sqrt((double)(self->config.width / self->config.n_heads))
-                       : 1;
+    double scale = self->config.scale_by_width ? 1 / sqrt((double)(self->config.width / self->config.n_heads)) : 1;
     return self->config.scale_by_layer ? scale / (double)(i + 1) : scale;
 }
 
 /* h [N,D] -> y [N,D]; q, k and v are views of one [N,3D]. */
-static nrl_status attention(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tensor *h,
-                            nrl_tensor **y)
+static nrl_status attention(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tensor *h, nrl_tensor **y)
 {
     const gpt2_layer *l = &self->layers[i];
     nrl_tensor *qkv, *q, *k, *v, *a;
-    NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_COLUMN_IN, h, &h));
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, h, &h));
     NRL_TRY(conv(ctx, &l->attend, h, &qkv));
     int64_t d = nrl_tensor_dim(qkv, -1) / 3, head_dim = self->config.width / self->config.n_heads;
     NRL_TRY(nrl_op_slice_columns(ctx, qkv, 0, d, &q));
@@ -194,7 +187,7 @@ static nrl_status attention(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tenso
                                .layer = i,
                                .scale = attention_scale(self, i)};
     NRL_TRY(nrl_op_attention(ctx, q, k, v, &spec, &a));
-    return nrl_op_linear_row(ctx, a, l->project.weight, l->project.bias, y);
+    return nrl_op_row_parallel_linear(ctx, a, l->project.weight, l->project.bias, y);
 }
 
 /* x += attention(norm(x)); x += mlp(norm(x)) */
@@ -206,10 +199,10 @@ static nrl_status layer(const gpt2 *self, nrl_ctx *ctx, int64_t i, nrl_tensor **
     NRL_TRY(nrl_op_layer_norm(ctx, *x, l->norm1.weight, l->norm1.bias, eps, &h));
     NRL_TRY(attention(self, ctx, i, h, &a));
     NRL_TRY(nrl_op_add_layer_norm(ctx, *x, a, l->norm2.weight, l->norm2.bias, eps, x, &h));
-    NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_COLUMN_IN, h, &h));
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, h, &h));
     NRL_TRY(conv(ctx, &l->widen, h, &m));
     NRL_TRY(nrl_op_unary(ctx, self->config.activation, m, 0, 0, &m));
-    NRL_TRY(nrl_op_linear_row(ctx, m, l->narrow.weight, l->narrow.bias, &m));
+    NRL_TRY(nrl_op_row_parallel_linear(ctx, m, l->narrow.weight, l->narrow.bias, &m));
     return nrl_op_binary(ctx, NRL_BINARY_ADD, *x, m, x);
 }
 

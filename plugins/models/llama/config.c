@@ -13,8 +13,8 @@ bool llama_is_absent(const nrl_node *node)
     return nrl_node_kind(node) == NRL_NODE_NONE || nrl_node_kind(node) == NRL_NODE_NULL;
 }
 
-nrl_status llama_read_int(const nrl_node *map, const char *key, int64_t least, int64_t most,
-                          int64_t or_value, int64_t *out)
+nrl_status llama_read_int(const nrl_node *map, const char *key, int64_t least, int64_t most, int64_t or_value,
+                          int64_t *out)
 {
     const nrl_node *node = nrl_node_find(map, key);
     if (llama_is_absent(node) && or_value != -1) {
@@ -23,17 +23,15 @@ nrl_status llama_read_int(const nrl_node *map, const char *key, int64_t least, i
     }
     *out = nrl_node_int(node, INT64_MIN);
     if (*out == INT64_MIN)
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s, expected an integer", nrl_node_place(map),
-                        key, llama_is_absent(node) ? "missing" : "no integer");
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s, expected an integer", nrl_node_place(map), key,
+                        llama_is_absent(node) ? "missing" : "no integer");
     if (*out < least || *out > most)
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %lld, expected %lld to %lld",
-                        nrl_node_place(map), key, (long long)*out, (long long)least,
-                        (long long)most);
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %lld, expected %lld to %lld", nrl_node_place(map), key,
+                        (long long)*out, (long long)least, (long long)most);
     return NRL_OK;
 }
 
-nrl_status llama_read_number(const nrl_node *map, const char *key, double above, double or_value,
-                             double *out)
+nrl_status llama_read_number(const nrl_node *map, const char *key, double above, double or_value, double *out)
 {
     const nrl_node *node = nrl_node_find(map, key);
     if (llama_is_absent(node) && !isnan(or_value)) {
@@ -45,8 +43,7 @@ nrl_status llama_read_number(const nrl_node *map, const char *key, double above,
     if (isnan(*out))
         return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s, expected a number", nrl_node_place(map), key,
                         llama_is_absent(node) ? "missing" : "no number");
-    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %g, expected more than %g", nrl_node_place(map), key,
-                    *out, above);
+    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %g, expected more than %g", nrl_node_place(map), key, *out, above);
 }
 
 /* ---- sizes ---- */
@@ -64,8 +61,7 @@ static nrl_status read_head_dim(const nrl_node *j, const llama_family *f, llama_
                         nrl_node_place(j), (long long)c->width, (long long)c->n_heads);
     if (derived) c->head_dim = c->width / c->n_heads;
     if (c->head_dim % 2 || c->head_dim > MAX_HEADS)
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s: head_dim is %lld, rotary positions need an even one up to %d",
+        return nrl_fail(NRL_ERR_DATA, "%s: head_dim is %lld, rotary positions need an even one up to %d",
                         nrl_node_place(j), (long long)c->head_dim, (int)MAX_HEADS);
     return NRL_OK;
 }
@@ -81,13 +77,10 @@ static nrl_status read_sizes(const nrl_node *j, const llama_family *f, llama_con
     int64_t n_kv = f->n_kv_heads && !kv ? f->n_kv_heads : c->n_heads;
     NRL_TRY(llama_read_int(j, "num_key_value_heads", 1, MAX_HEADS, n_kv, &c->n_kv_heads));
     if (c->n_heads % c->n_kv_heads)
-        return nrl_fail(
-            NRL_ERR_DATA,
-            "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld",
-            nrl_node_place(j), (long long)c->n_heads, (long long)c->n_kv_heads);
+        return nrl_fail(NRL_ERR_DATA, "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld",
+                        nrl_node_place(j), (long long)c->n_heads, (long long)c->n_kv_heads);
     NRL_TRY(read_head_dim(j, f, c));
-    return llama_read_int(j, "max_position_embeddings", 1, MAX_SIZE, f->max_positions,
-                          &c->max_positions);
+    return llama_read_int(j, "max_position_embeddings", 1, MAX_SIZE, f->max_positions, &c->max_positions);
 }
 
 /* ---- switches ---- */
@@ -96,8 +89,7 @@ static nrl_status read_sizes(const nrl_node *j, const llama_family *f, llama_con
  * hidden_activation. */
 static nrl_status read_activation(const nrl_node *j, const llama_family *f, llama_config *c)
 {
-    static const char *const silu[] = {"silu", "swish"}, *const gelu[] = {"gelu_pytorch_tanh",
-                                                                          "gelu_tanh"};
+    static const char *const silu[] = {"silu", "swish"}, *const gelu[] = {"gelu_pytorch_tanh", "gelu_tanh"};
     const char *const *built = f->gemma ? gelu : silu, *key = "hidden_act";
     const char *act = nrl_node_string(nrl_node_find(j, key), built[0]);
     if (f->gemma) {
@@ -107,8 +99,7 @@ static nrl_status read_activation(const nrl_node *j, const llama_family *f, llam
     }
     c->gelu = f->gemma;
     if (!strcmp(act, built[0]) || !strcmp(act, built[1])) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "%s: %s is '%.60s', only '%s' is built", nrl_node_place(j), key,
-                    act, built[0]);
+    return nrl_fail(NRL_ERR_DATA, "%s: %s is '%.60s', only '%s' is built", nrl_node_place(j), key, act, built[0]);
 }
 
 /* What would change the numbers and is not built. */
@@ -117,8 +108,7 @@ static nrl_status refuse(const nrl_node *j)
     static const char *const switches[] = {"rope_interleaved", "use_bidirectional_attention"};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         if (nrl_node_bool(nrl_node_find(j, switches[i]), false))
-            return nrl_fail(NRL_ERR_DATA, "%s: %s is true, only false is built", nrl_node_place(j),
-                            switches[i]);
+            return nrl_fail(NRL_ERR_DATA, "%s: %s is true, only false is built", nrl_node_place(j), switches[i]);
     if (!llama_is_absent(nrl_node_find(j, "attn_logit_softcapping")))
         return nrl_fail(NRL_ERR_DATA,
                         "%s: attn_logit_softcapping is set; attention scores without a cap alone "
@@ -172,8 +162,8 @@ nrl_status llama_config_read(const nrl_node *config, llama_config *out)
     const char *type = nrl_node_string(nrl_node_find(config, "model_type"), "");
     const llama_family *f = llama_family_find(type);
     if (!f)
-        return nrl_fail(NRL_ERR_DATA, "%s: model_type '%.60s' is not of the Llama family",
-                        nrl_node_place(config), type);
+        return nrl_fail(NRL_ERR_DATA, "%s: model_type '%.60s' is not of the Llama family", nrl_node_place(config),
+                        type);
     NRL_TRY(read_sizes(config, f, out));
     NRL_TRY(read_activation(config, f, out));
     NRL_TRY(refuse(config));

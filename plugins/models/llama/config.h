@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
     int64_t vocab, width, inner, n_layers, n_heads, n_kv_heads, head_dim, max_positions;
     double norm_eps, init_scale;
-    double norm_offset; /* added to norm weights: 1 in Gemma, else 0 */
+    double norm_offset;                                               /* added to norm weights: 1 in Gemma, else 0 */
     double embed_scale, residual_scale, attention_scale, logit_scale; /* products, usually 1 */
     double soft_cap;                                                  /* of logits, 0 = none */
     llama_norms norms;
@@ -91,10 +91,9 @@ nrl_status llama_rope_read(const nrl_node *config, const llama_family *f, llama_
 
 bool llama_is_absent(const nrl_node *node); /* or null */
 /* An integer in [least, most]; absent or null gives or_value, or an error if that is -1. */
-nrl_status llama_read_int(const nrl_node *map, const char *key, int64_t least, int64_t most,
-                          int64_t or_value, int64_t *out);
+nrl_status llama_read_int(const nrl_node *map, const char *key, int64_t least, int64_t most, int64_t or_value,
+                          int64_t *out);
 /* A finite number above `above`; absent or null gives or_value, or an error if that is NAN. */
-nrl_status llama_read_number(const nrl_node *map, const char *key, double above, double or_value,
-                             double *out);
+nrl_status llama_read_number(const nrl_node *map, const char *key, double above, double or_value, double *out);
 
 #endif

@@ -111,9 +111,8 @@ static const llama_family families[] = {
 
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-const char *const llama_model_types[N_FAMILIES + 1] = {"llama", "mistral", "qwen2",       "qwen3",
-                                                       "phi3",  "smollm3", "granite",     "olmo2",
-                                                       "olmo3", "gemma",   "gemma3_text", NULL};
+const char *const llama_model_types[N_FAMILIES + 1] = {"llama",   "mistral", "qwen2", "qwen3", "phi3",        "smollm3",
+                                                       "granite", "olmo2",   "olmo3", "gemma", "gemma3_text", NULL};
 
 const llama_family *llama_family_find(const char *model_type)
 {

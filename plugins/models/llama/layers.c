@@ -7,15 +7,14 @@
 #include <string.h>
 
 /* A list of the right length, or absent. */
-static nrl_status find_list(const nrl_node *j, const char *key, const char *what,
-                            const llama_config *c, const nrl_node **out)
+static nrl_status find_list(const nrl_node *j, const char *key, const char *what, const llama_config *c,
+                            const nrl_node **out)
 {
     *out = nrl_node_find(j, key);
     if (llama_is_absent(*out)) *out = NULL;
-    if (*out &&
-        (nrl_node_kind(*out) != NRL_NODE_LIST || (int64_t)nrl_node_size(*out) != c->n_layers))
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no list of %lld %s", nrl_node_place(j), key,
-                        (long long)c->n_layers, what);
+    if (*out && (nrl_node_kind(*out) != NRL_NODE_LIST || (int64_t)nrl_node_size(*out) != c->n_layers))
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no list of %lld %s", nrl_node_place(j), key, (long long)c->n_layers,
+                        what);
     return NRL_OK;
 }
 
@@ -30,8 +29,8 @@ static nrl_status read_no_rope(const nrl_node *j, llama_config *c)
         int64_t turns = (i + 1) % interval != 0;
         if (list) turns = nrl_node_int(nrl_node_at(list, (size_t)i), -1);
         if (turns != 0 && turns != 1)
-            return nrl_fail(NRL_ERR_DATA, "%s: no_rope_layers[%lld] is neither 0 nor 1",
-                            nrl_node_place(j), (long long)i);
+            return nrl_fail(NRL_ERR_DATA, "%s: no_rope_layers[%lld] is neither 0 nor 1", nrl_node_place(j),
+                            (long long)i);
         if (!turns) c->layers[i].rope = NULL;
     }
     return NRL_OK;
@@ -43,24 +42,20 @@ typedef struct {
     int64_t first, period;
 } windows;
 
-static nrl_status read_windows(const nrl_node *j, const llama_family *f, const llama_config *c,
-                               windows *w)
+static nrl_status read_windows(const nrl_node *j, const llama_family *f, const llama_config *c, windows *w)
 {
     /* absent: the family's; null: none, where layers are alike but for it */
     int64_t null = f->window_rule == LLAMA_WINDOW_PATTERN ? -1 : 0;
     int64_t absent = nrl_node_find(j, "sliding_window") ? null : f->window;
     NRL_TRY(llama_read_int(j, "sliding_window", 1, INT32_MAX, absent, &w->window));
-    if (f->window_switch && !nrl_node_bool(nrl_node_find(j, "use_sliding_window"), false))
-        w->window = 0;
+    if (f->window_switch && !nrl_node_bool(nrl_node_find(j, "use_sliding_window"), false)) w->window = 0;
     NRL_TRY(llama_read_int(j, "max_window_layers", 0, INT32_MAX, 28, &w->first));
-    NRL_TRY(
-        llama_read_int(j, "sliding_window_pattern", 1, INT32_MAX, f->window_period, &w->period));
+    NRL_TRY(llama_read_int(j, "sliding_window_pattern", 1, INT32_MAX, f->window_period, &w->period));
     if (f->window_rule == LLAMA_WINDOW_ALL) return NRL_OK;
     return find_list(j, "layer_types", "names", c, &w->types);
 }
 
-static bool slides_by_rule(const llama_family *f, const windows *w, const llama_config *c,
-                           int64_t i)
+static bool slides_by_rule(const llama_family *f, const windows *w, const llama_config *c, int64_t i)
 {
     switch (f->window_rule) {
     case LLAMA_WINDOW_ALL:
@@ -97,8 +92,7 @@ nrl_status llama_layers_read(const nrl_node *j, const llama_family *f, llama_con
 {
     windows w = {0};
     c->layers = calloc((size_t)c->n_layers, sizeof *c->layers);
-    if (!c->layers)
-        return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld layers", (long long)c->n_layers);
+    if (!c->layers) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld layers", (long long)c->n_layers);
     for (int64_t i = 0; i < c->n_layers; i++)
         c->layers[i].rope = &c->rope[0];
     if (f->no_rope) NRL_TRY(read_no_rope(j, c));

@@ -36,8 +36,8 @@ static nrl_status declare_norm(const place *at, const char *name, int64_t width,
     return declare_head_norm(at, name, width, NRL_TP_NONE, out);
 }
 
-static nrl_status declare_matrix(const place *at, const char *name, int64_t out_features,
-                                 int64_t in_features, nrl_tp tp, int32_t groups, nrl_param **out)
+static nrl_status declare_matrix(const place *at, const char *name, int64_t out_features, int64_t in_features,
+                                 nrl_tp tp, int32_t groups, nrl_param **out)
 {
     nrl_param_spec spec = {.n_dims = 2,
                            .dims = {out_features, in_features},
@@ -50,8 +50,8 @@ static nrl_status declare_matrix(const place *at, const char *name, int64_t out_
 }
 
 /* `groups`: of rows, one behind the other in a fused matrix. */
-static nrl_status declare_fused(const place *at, const char *name, int64_t out_features, int64_t in_features,
-                                nrl_tp tp, int32_t groups, bool bias, llama_affine *out)
+static nrl_status declare_fused(const place *at, const char *name, int64_t out_features, int64_t in_features, nrl_tp tp,
+                                int32_t groups, bool bias, llama_affine *out)
 {
     char full[64];
     snprintf(full, sizeof full, "%s.weight", name);
@@ -80,8 +80,7 @@ static nrl_status layout_attention(const place *at, llama_layer *l)
     nrl_tp column = whole ? NRL_TP_NONE : NRL_TP_COLUMN, row = whole ? NRL_TP_NONE : NRL_TP_ROW;
     nrl_tp norm = whole ? NRL_TP_NONE : NRL_TP_PARTIAL;
     if (c->fused) {
-        NRL_TRY(
-            declare_fused(at, "self_attn.qkv_proj", q + 2 * kv, d, column, whole ? 1 : 3, c->qkv_bias, &l->q));
+        NRL_TRY(declare_fused(at, "self_attn.qkv_proj", q + 2 * kv, d, column, whole ? 1 : 3, c->qkv_bias, &l->q));
     } else {
         NRL_TRY(declare_affine(at, "self_attn.q_proj", q, d, column, c->qkv_bias, &l->q));
         NRL_TRY(declare_affine(at, "self_attn.k_proj", kv, d, column, c->qkv_bias, &l->k));
@@ -100,8 +99,7 @@ static nrl_status layout_mlp(const place *at, llama_layer *l)
     nrl_tp column = NRL_TP_COLUMN, row = NRL_TP_ROW;
     int64_t d = c->width, inner = c->inner;
     if (c->fused) {
-        NRL_TRY(
-            declare_fused(at, "mlp.gate_up_proj", 2 * inner, d, column, 2, c->mlp_bias, &l->gate));
+        NRL_TRY(declare_fused(at, "mlp.gate_up_proj", 2 * inner, d, column, 2, c->mlp_bias, &l->gate));
     } else {
         NRL_TRY(declare_affine(at, "mlp.gate_proj", inner, d, column, c->mlp_bias, &l->gate));
         NRL_TRY(declare_affine(at, "mlp.up_proj", inner, d, column, c->mlp_bias, &l->up));
@@ -115,11 +113,9 @@ static nrl_status layout_layer(const place *at, llama_layer *l)
 {
     const llama_config *c = at->c;
     bool before = c->norms == LLAMA_NORM_BEFORE;
-    if (c->norms != LLAMA_NORM_AFTER)
-        NRL_TRY(declare_norm(at, "input_layernorm.weight", c->width, &l->attention_in));
+    if (c->norms != LLAMA_NORM_AFTER) NRL_TRY(declare_norm(at, "input_layernorm.weight", c->width, &l->attention_in));
     NRL_TRY(layout_attention(at, l));
-    NRL_TRY(declare_norm(at, "post_attention_layernorm.weight", c->width,
-                         before ? &l->mlp_in : &l->attention_out));
+    NRL_TRY(declare_norm(at, "post_attention_layernorm.weight", c->width, before ? &l->mlp_in : &l->attention_out));
     if (c->norms == LLAMA_NORM_BOTH)
         NRL_TRY(declare_norm(at, "pre_feedforward_layernorm.weight", c->width, &l->mlp_in));
     NRL_TRY(layout_mlp(at, l));
@@ -136,26 +132,22 @@ static nrl_status layout_head(llama *self, const place *at)
     if (c->tied)
         NRL_TRY(nrl_build_use(at->builder, at->unit, self->embed));
     else
-        NRL_TRY(
-            declare_matrix(at, "lm_head.weight", c->vocab, c->width, NRL_TP_VOCAB, 1, &self->head));
-    nrl_head_spec head = {.size = sizeof head,
-                          .weight = self->head,
-                          .scale = c->logit_scale,
-                          .soft_cap = c->soft_cap};
+        NRL_TRY(declare_matrix(at, "lm_head.weight", c->vocab, c->width, NRL_TP_VOCAB, 1, &self->head));
+    nrl_head_spec head = {.size = sizeof head, .weight = self->head, .scale = c->logit_scale, .soft_cap = c->soft_cap};
     return nrl_build_head(at->builder, &head);
 }
 
-static nrl_status layout_facts(const llama_config *c, nrl_builder *builder)
+static nrl_status layout_info(const llama_config *c, nrl_builder *builder)
 {
-    nrl_model_facts facts = {.size = sizeof facts,
-                             .vocab_size = c->vocab,
-                             .width = c->width,
-                             .n_layers = c->n_layers,
-                             .n_heads = c->n_heads,
-                             .n_kv_heads = c->n_kv_heads,
-                             .head_dim = c->head_dim,
-                             .max_positions = c->max_positions};
-    NRL_TRY(nrl_build_facts(builder, &facts));
+    nrl_model_info info = {.size = sizeof info,
+                           .vocab_size = c->vocab,
+                           .width = c->width,
+                           .n_layers = c->n_layers,
+                           .n_heads = c->n_heads,
+                           .n_kv_heads = c->n_kv_heads,
+                           .head_dim = c->head_dim,
+                           .max_positions = c->max_positions};
+    NRL_TRY(nrl_build_info(builder, &info));
     NRL_TRY(nrl_build_carry(builder, 1, &c->width));
     NRL_TRY(nrl_build_optional_prefix(builder, "model."));
     return nrl_build_ignore(builder, "rotary_emb.inv_freq");
@@ -166,10 +158,9 @@ nrl_status llama_layout(void *instance, nrl_builder *builder)
     llama *self = instance;
     const llama_config *c = &self->config;
     place at = {builder, c, 0, -1};
-    NRL_TRY(layout_facts(c, builder));
+    NRL_TRY(layout_info(c, builder));
     NRL_TRY(nrl_build_unit(builder, "embed", &at.unit));
-    NRL_TRY(declare_matrix(&at, "model.embed_tokens.weight", c->vocab, c->width, NRL_TP_VOCAB, 1,
-                           &self->embed));
+    NRL_TRY(declare_matrix(&at, "model.embed_tokens.weight", c->vocab, c->width, NRL_TP_VOCAB, 1, &self->embed));
     for (at.layer = 0; at.layer < c->n_layers; at.layer++) {
         char name[32];
         snprintf(name, sizeof name, "layers.%d", at.layer);

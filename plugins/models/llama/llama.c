@@ -31,8 +31,7 @@ typedef struct {
 } heads;
 
 /* h [N,D] to queries, keys and values; of a fused matrix they are views of one [N,(H+2G)*K]. */
-static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl_tensor *h,
-                          heads *out)
+static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl_tensor *h, heads *out)
 {
     const llama_config *c = &self->config;
     nrl_tensor *qkv;
@@ -49,15 +48,14 @@ static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l,
 }
 
 /* h [N,D] -> y [N,D]. Head counts come from the tensors: a strategy may have cut the weights. */
-static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tensor *h,
-                            nrl_tensor **y)
+static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tensor *h, nrl_tensor **y)
 {
     const llama_config *c = &self->config;
     const llama_layer *l = &self->layers[i];
     const nrl_rope *rope = c->layers[i].rope;
     heads x;
     nrl_tensor *a; /* [N,H*K] */
-    if (!llama_attention_is_whole(c)) NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_COLUMN_IN, h, &h));
+    if (!llama_attention_is_whole(c)) NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, h, &h));
     NRL_TRY(project(self, ctx, l, h, &x));
     NRL_TRY(normalise(self, ctx, l->q_norm, &x.q));
     NRL_TRY(normalise(self, ctx, l->k_norm, &x.k));
@@ -70,18 +68,17 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
     if (rope) NRL_TRY(nrl_op_rope(ctx, x.q, spec.n_heads, rope, &x.q));
     if (rope) NRL_TRY(nrl_op_rope(ctx, x.k, spec.n_kv_heads, rope, &x.k));
     NRL_TRY(nrl_op_attention(ctx, x.q, x.k, x.v, &spec, &a));
-    return nrl_op_linear_row(ctx, a, l->o.weight, l->o.bias, y);
+    return nrl_op_row_parallel_linear(ctx, a, l->o.weight, l->o.bias, y);
 }
 
 /* ---- MLP ---- */
 
 /* h [N,D] -> y [N,D] through I. */
-static nrl_status mlp(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl_tensor *h,
-                      nrl_tensor **y)
+static nrl_status mlp(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl_tensor *h, nrl_tensor **y)
 {
     const llama_config *c = &self->config;
     nrl_tensor *gate, *up, *inner; /* [N,I], before the cut of a fused matrix [N,2I] */
-    NRL_TRY(nrl_op_seam(ctx, NRL_SEAM_COLUMN_IN, h, &h));
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, h, &h));
     NRL_TRY(apply_affine(ctx, &l->gate, h, &gate));
     if (c->fused) {
         int64_t here = nrl_tensor_dim(gate, -1) / 2;
@@ -91,7 +88,7 @@ static nrl_status mlp(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl
         NRL_TRY(apply_affine(ctx, &l->up, h, &up));
     }
     NRL_TRY((c->gelu ? nrl_op_geglu : nrl_op_swiglu)(ctx, gate, up, &inner));
-    return nrl_op_linear_row(ctx, inner, l->down.weight, l->down.bias, y);
+    return nrl_op_row_parallel_linear(ctx, inner, l->down.weight, l->down.bias, y);
 }
 
 /* ---- units ---- */
@@ -104,8 +101,8 @@ static nrl_status contribute(const llama *self, nrl_ctx *ctx, nrl_param *norm, n
 }
 
 /* *x += a, and *h its norm. */
-static nrl_status add_and_normalise(const llama *self, nrl_ctx *ctx, nrl_tensor *a, nrl_param *w,
-                                    nrl_tensor **x, nrl_tensor **h)
+static nrl_status add_and_normalise(const llama *self, nrl_ctx *ctx, nrl_tensor *a, nrl_param *w, nrl_tensor **x,
+                                    nrl_tensor **h)
 {
     const llama_config *c = &self->config;
     if (w) return nrl_op_add_rms_norm_offset(ctx, *x, a, w, c->norm_offset, c->norm_eps, x, h);

@@ -45,8 +45,8 @@ static nrl_status linear(rope_reader *r)
 static nrl_status original_positions(const rope_reader *r, double *out)
 {
     double inside;
-    NRL_TRY(llama_read_number(r->rope, "original_max_position_embeddings", 0,
-                              (double)r->sizes->max_positions, &inside));
+    NRL_TRY(
+        llama_read_number(r->rope, "original_max_position_embeddings", 0, (double)r->sizes->max_positions, &inside));
     return llama_read_number(r->config, "original_max_position_embeddings", 0, inside, out);
 }
 
@@ -89,9 +89,8 @@ static nrl_status yarn_scale(rope_reader *r, double factor)
     double mscale, all, given;
     NRL_TRY(llama_read_number(r->rope, "mscale", -INFINITY, 0, &mscale));
     NRL_TRY(llama_read_number(r->rope, "mscale_all_dim", -INFINITY, 0, &all));
-    double derived = mscale != 0 && all != 0
-                         ? yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all)
-                         : yarn_magnitude(factor, 1);
+    double derived = mscale != 0 && all != 0 ? yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all)
+                                             : yarn_magnitude(factor, 1);
     NRL_TRY(llama_read_number(r->rope, "attention_factor", 0, derived, &given));
     r->scale = given;
     return NRL_OK;
@@ -103,8 +102,7 @@ static nrl_status yarn(rope_reader *r)
 {
     double factor, fast, slow, original;
     NRL_TRY(original_positions(r, &original));
-    NRL_TRY(llama_read_number(r->rope, "factor", 0, (double)r->sizes->max_positions / original,
-                              &factor));
+    NRL_TRY(llama_read_number(r->rope, "factor", 0, (double)r->sizes->max_positions / original, &factor));
     NRL_TRY(llama_read_number(r->rope, "beta_fast", 0, 32, &fast));
     NRL_TRY(llama_read_number(r->rope, "beta_slow", 0, 1, &slow));
     NRL_TRY(yarn_scale(r, factor));
@@ -133,17 +131,16 @@ static nrl_status longrope(rope_reader *r)
     NRL_TRY(original_positions(r, &original));
     const nrl_node *list = nrl_node_find(r->rope, "short_factor");
     if (nrl_node_kind(list) != NRL_NODE_LIST || (int64_t)nrl_node_size(list) != r->half)
-        return nrl_fail(NRL_ERR_DATA, "%s: 'short_factor' is no list of %lld numbers",
-                        nrl_node_place(r->rope), (long long)r->half);
+        return nrl_fail(NRL_ERR_DATA, "%s: 'short_factor' is no list of %lld numbers", nrl_node_place(r->rope),
+                        (long long)r->half);
     for (int64_t j = 0; j < r->half; j++) {
         divisor = nrl_node_f64(nrl_node_at(list, (size_t)j), NAN);
         if (!(divisor > 0) || isinf(divisor))
-            return nrl_fail(NRL_ERR_DATA, "%s: short_factor[%lld] is no number above 0",
-                            nrl_node_place(r->rope), (long long)j);
+            return nrl_fail(NRL_ERR_DATA, "%s: short_factor[%lld] is no number above 0", nrl_node_place(r->rope),
+                            (long long)j);
         r->freq[j] /= divisor;
     }
-    NRL_TRY(llama_read_number(r->rope, "factor", 0, (double)r->sizes->max_positions / original,
-                              &factor));
+    NRL_TRY(llama_read_number(r->rope, "factor", 0, (double)r->sizes->max_positions / original, &factor));
     derived = factor <= 1 ? 1 : sqrt(1 + log(factor) / log(original));
     if (original < (double)r->sizes->max_positions) r->sizes->max_positions = (int64_t)original;
     return llama_read_number(r->rope, "attention_factor", 0, derived, &r->scale);
@@ -169,7 +166,7 @@ static nrl_status apply(rope_reader *r)
 }
 
 /* The map that says how positions are stretched: of this kind of layer, where maps are by kind. The
- * older spelling stretches layers without a window only. */
+ * older spelling ranges layers without a window only. */
 static nrl_status find_map(rope_reader *r)
 {
     static const char *const types[] = {"full_attention", "sliding_attention"};
@@ -182,8 +179,7 @@ static nrl_status find_map(rope_reader *r)
     }
     if (llama_is_absent(r->rope)) r->rope = NULL;
     if (r->rope && nrl_node_kind(r->rope) != NRL_NODE_MAP)
-        return nrl_fail(NRL_ERR_DATA, "%s: the rope parameters are not a map",
-                        nrl_node_place(r->config));
+        return nrl_fail(NRL_ERR_DATA, "%s: the rope parameters are not a map", nrl_node_place(r->config));
     return NRL_OK;
 }
 
@@ -206,14 +202,12 @@ static nrl_status read_half(rope_reader *r)
     NRL_TRY(llama_read_number(r->config, "partial_rotary_factor", 0, 1, &part));
     NRL_TRY(llama_read_number(r->rope, "partial_rotary_factor", 0, part, &part));
     if (part != 1 && !r->family->fused)
-        return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor is %g, only 1 is built",
-                        nrl_node_place(r->config), part);
+        return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor is %g, only 1 is built", nrl_node_place(r->config),
+                        part);
     int64_t turned = (int64_t)fmin((double)r->sizes->head_dim * part, (double)INT32_MAX);
     if (part > 1 || turned < 2 || turned % 2)
-        return nrl_fail(
-            NRL_ERR_DATA,
-            "%s: partial_rotary_factor %g of head_dim %lld is no even number of columns",
-            nrl_node_place(r->config), part, (long long)r->sizes->head_dim);
+        return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor %g of head_dim %lld is no even number of columns",
+                        nrl_node_place(r->config), part, (long long)r->sizes->head_dim);
     r->half = turned / 2;
     return NRL_OK;
 }

@@ -1,6 +1,6 @@
 /*
  * adamw.c - Adam with decoupled weight decay (Loshchilov and Hutter 2019), one fused pass a slice.
- * The learning rate and clipping are the core's: they arrive in the step block.
+ * The learning rate and clipping are the core's: they arrive in the step parameters.
  */
 #include <nrl/nrl.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static nrl_status adamw_create(const void *options, void **self)
 }
 
 static nrl_status adamw_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,
-                               const nrl_step_block *step)
+                               const nrl_step_params *step)
 {
     for (int64_t i = 0; i < n_slices; i++)
         NRL_TRY(nrl_slice_adamw(ctx, &slices[i], self, step)); /* decays where the slice does */
@@ -73,7 +73,7 @@ static const nrl_optimizer adamw = {
                "Adam with decoupled weight decay"),
     .plugin.priority = 100,
     .plugin.check = adamw_check,
-    .reach = NRL_OPTIMIZER_ELEMENT,
+    .granularity = NRL_OPTIMIZER_ELEMENT,
     .n_states = 2,
     .state_names = adamw_states,
     .create = adamw_create,

@@ -30,10 +30,8 @@ static bool used_before(const nrl_parallel_plan *plan, int32_t unit, const nrl_p
 static void add_slot(ddp *d, nrl_param *p, bool reached)
 {
     if (!nrl_param_trained(p) || ddp_slot_of(d, p)) return;
-    d->slots[d->n_slots++] = (ddp_slot){.param = p,
-                                        .reached = reached,
-                                        .low_rank = d->o.compress == DDP_POWERSGD &&
-                                                    ddp_is_low_rank(&d->o, p)};
+    d->slots[d->n_slots++] = (ddp_slot){
+        .param = p, .reached = reached, .low_rank = d->o.compress == DDP_POWERSGD && ddp_is_low_rank(&d->o, p)};
 }
 
 static void order_slots(ddp *d, const nrl_parallel_plan *plan)
@@ -41,7 +39,8 @@ static void order_slots(ddp *d, const nrl_parallel_plan *plan)
     for (int32_t u = plan->n_units - 1; u >= 0; u--)
         for (int32_t i = 0; i < plan->units[u].n_uses; i++)
             if (!used_before(plan, u, plan->units[u].uses[i])) add_slot(d, plan->units[u].uses[i], true);
-    for (int32_t i = 0; i < plan->n_params; i++) add_slot(d, plan->params[i], false);
+    for (int32_t i = 0; i < plan->n_params; i++)
+        add_slot(d, plan->params[i], false);
 }
 
 ddp_slot *ddp_slot_of(ddp *d, const nrl_param *p)
@@ -59,7 +58,7 @@ static int64_t room_of(const ddp *d, const ddp_slot *s)
     return (nrl_param_numel(s->param) + align - 1) / align * align;
 }
 
-/* Low-rank matrices lie in front, so that the rest is one stretch. */
+/* Low-rank matrices lie in front, so that the rest is one range. */
 static void place_slots(ddp *d, ddp_bucket *b)
 {
     for (int low_rank = 1; low_rank >= 0; low_rank--)
@@ -75,9 +74,8 @@ static void cut_buckets(ddp *d)
     double bytes = 0;
     ddp_bucket *b = NULL;
     for (int32_t i = 0; i < d->n_slots; i++) {
-        double cap = d->n_buckets > 1 || d->o.first_bucket_mb > d->o.bucket_cap_mb
-                         ? d->o.bucket_cap_mb
-                         : d->o.first_bucket_mb;
+        double cap =
+            d->n_buckets > 1 || d->o.first_bucket_mb > d->o.bucket_cap_mb ? d->o.bucket_cap_mb : d->o.first_bucket_mb;
         double more = (double)room_of(d, &d->slots[i]) * (double)nrl_dtype_size(d->gradients);
         bool last_of_reached = i && d->slots[i - 1].reached && !d->slots[i].reached;
         if (!b || last_of_reached || bytes + more > cap * MIB) {
@@ -111,7 +109,8 @@ nrl_status ddp_bucket_plan(ddp *d, const nrl_parallel_plan *plan)
 
 static uint64_t mix(uint64_t h, const void *bytes, size_t n) /* FNV-1a */
 {
-    for (size_t i = 0; i < n; i++) h = (h ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
     return h;
 }
 
@@ -120,10 +119,14 @@ static int64_t hash_of(const ddp *d)
 {
     const ddp_options *o = &d->o;
     uint64_t h = 14695981039346656037u;
-    double words[] = {(double)o->compress,           (double)o->error_feedback,
-                      (double)o->powersgd_rank,      (double)o->start_step,
-                      (double)o->powersgd_warm_start, o->topk_ratio,
-                      o->threshold_value,            (double)o->unused};
+    double words[] = {(double)o->compress,
+                      (double)o->error_feedback,
+                      (double)o->powersgd_rank,
+                      (double)o->start_step,
+                      (double)o->powersgd_warm_start,
+                      o->topk_ratio,
+                      o->threshold_value,
+                      (double)o->unused};
     h = mix(h, words, sizeof words);
     for (int32_t i = 0; i < d->n_slots; i++) {
         const ddp_slot *s = &d->slots[i];
@@ -170,8 +173,7 @@ nrl_status ddp_tensor(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out
 {
     bool fills = dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16; /* others a backend need not know */
     NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, fills, out));
-    if (!fills && nrl_ctx_host_memory(ctx))
-        memset(nrl_tensor_mat(*out).data, 0, (size_t)n * nrl_dtype_size(dtype));
+    if (!fills && nrl_ctx_host_memory(ctx)) memset(nrl_tensor_mat(*out).data, 0, (size_t)n * nrl_dtype_size(dtype));
     return NRL_OK;
 }
 
@@ -180,10 +182,10 @@ static nrl_status bind_bucket(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
     NRL_TRY(ddp_tensor(ctx, d->gradients, b->n, &b->grads));
     for (int32_t i = b->first; i < b->first + b->n_slots; i++) {
         ddp_slot *s = &d->slots[i];
-        NRL_TRY(nrl_tensor_stretch(ctx, b->grads, s->begin, nrl_param_numel(s->param), &s->view));
-        if (d->gradients == NRL_DTYPE_F32) nrl_param_bind(s->param, NRL_SLOT_GRAD_ACC, s->view);
-        nrl_param_bind(s->param, NRL_SLOT_GRAD, s->view);
-        nrl_param_set_fresh(s->param, true);
+        NRL_TRY(nrl_tensor_slice(ctx, b->grads, s->begin, nrl_param_numel(s->param), &s->view));
+        if (d->gradients == NRL_DTYPE_F32) nrl_param_bind(s->param, NRL_SLOT_GRAD, s->view);
+        nrl_param_bind(s->param, NRL_SLOT_GRAD_SHARD, s->view);
+        nrl_param_set_grad_is_empty(s->param, true);
     }
     return d->codec->bind ? d->codec->bind(d, ctx, b) : NRL_OK;
 }
@@ -191,7 +193,8 @@ static nrl_status bind_bucket(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
 nrl_status ddp_bucket_bind(ddp *d, nrl_ctx *ctx)
 {
     NRL_TRY(agree(d, ctx));
-    for (int32_t k = 0; k < d->n_buckets; k++) NRL_TRY(bind_bucket(d, ctx, &d->buckets[k]));
+    for (int32_t k = 0; k < d->n_buckets; k++)
+        NRL_TRY(bind_bucket(d, ctx, &d->buckets[k]));
     return NRL_OK;
 }
 
@@ -199,13 +202,14 @@ void ddp_bucket_unbind(ddp *d, nrl_ctx *ctx)
 {
     for (int32_t k = 0; k < d->n_buckets; k++) {
         ddp_bucket *b = &d->buckets[k];
-        for (int w = 0; w < 2; w++) (void)nrl_work_wait(&b->work[w], ctx); /* buffers live until then */
+        for (int w = 0; w < 2; w++)
+            (void)nrl_work_wait(&b->work[w], ctx); /* buffers live until then */
         if (d->codec->unbind) d->codec->unbind(d, ctx, b);
         for (int32_t i = b->first; i < b->first + b->n_slots; i++) {
             ddp_slot *s = &d->slots[i];
             if (!s->view) continue;
-            nrl_param_bind(s->param, NRL_SLOT_GRAD_ACC, NULL);
             nrl_param_bind(s->param, NRL_SLOT_GRAD, NULL);
+            nrl_param_bind(s->param, NRL_SLOT_GRAD_SHARD, NULL);
             nrl_tensor_free(ctx, s->view);
             s->view = NULL;
         }

@@ -15,14 +15,13 @@ static const nrl_option ddp_rows[] = {
     NRL_OPT_ENUM(ddp_options, compress, "none", "none|bf16|fp16|powersgd|topk|threshold",
                  "what goes out: bf16 and fp16 are summed in f32"),
     NRL_OPT_BOOL(ddp_options, error_feedback, "true",
-                 "powersgd, topk, threshold: what was left out joins the next step's gradient"),
+                 "powersgd, topk, threshold: what was omitted joins the next step's gradient"),
     NRL_OPT_INT(ddp_options, start_step, "100", 0, 1e15, "powersgd, topk, threshold: steps before them, in f32"),
     NRL_OPT_INT(ddp_options, powersgd_rank, "4", 1, 1024, "rank of a gradient matrix on the wire"),
     NRL_OPT_F64(ddp_options, powersgd_min_rate, "2", 1, 1e9, "matrices that shrink less go out whole"),
     NRL_OPT_BOOL(ddp_options, powersgd_warm_start, "true", "start from the last step's factor, not anew"),
     NRL_OPT_F64(ddp_options, topk_ratio, "0.01", 1e-9, 1, "share of a bucket's elements that go out"),
-    NRL_OPT_F64(ddp_options, threshold_value, "1e-4", 1e-30, 1e30,
-                "threshold: elements of at least this size go out"),
+    NRL_OPT_F64(ddp_options, threshold_value, "1e-4", 1e-30, 1e30, "threshold: elements of at least this size go out"),
     NRL_OPT_INT(ddp_options, sync_every, "1", 1, 1e9,
                 "N: ranks update alone, and average weights every N updates; 1: gradients are summed. Whatever "
                 "is evaluated, saved or exported in between is the average"),
@@ -151,10 +150,10 @@ static void ddp_unbind(void *self, nrl_ctx *ctx)
     if (d->buckets_used) ddp_bucket_unbind(d, ctx);
 }
 
-static nrl_status ddp_leave(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+static nrl_status ddp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     ddp *d = self;
-    const nrl_visit *v = &visits[i];
+    const nrl_action *v = &actions[i];
     if (!d->buckets_used || v->pass != NRL_PASS_BACKWARD || !v->n_final) return NRL_OK;
     return ddp_final(d, ctx, v->final, v->n_final);
 }
@@ -165,7 +164,7 @@ static nrl_status ddp_finish_step(void *self, nrl_ctx *ctx)
     return d->buckets_used ? ddp_finish(d, ctx) : NRL_OK;
 }
 
-/* The update writes WORK where it is not MASTER; only values from elsewhere, and averages, must be copied. */
+/* The update writes WEIGHT where it is not MASTER; only values from elsewhere, and averages, must be copied. */
 static nrl_status ddp_updated(void *self, nrl_ctx *ctx, int64_t step)
 {
     ddp *d = self;
@@ -177,12 +176,12 @@ static nrl_status ddp_average(void *self, nrl_ctx *ctx, bool begin)
     return ddp_local_average(self, ctx, begin);
 }
 
-static nrl_status ddp_state(void *self, nrl_ctx *ctx, nrl_visitor *v)
+static nrl_status ddp_state(void *self, nrl_ctx *ctx, nrl_state_io *v)
 {
     ddp *d = self;
     if (!d->train || d->size == 1) return NRL_OK;
     if (d->o.sync_every > 1) return ddp_local_state(d, ctx, v);
-    if (d->codec->state) NRL_TRY(nrl_visit_i64(v, "steps", &d->steps, 1));
+    if (d->codec->state) NRL_TRY(nrl_state_io_i64(v, "steps", &d->steps, 1));
     for (int32_t k = 0; d->buckets_used && d->codec->state && k < d->n_buckets; k++)
         NRL_TRY(d->codec->state(d, ctx, &d->buckets[k], v));
     return NRL_OK;

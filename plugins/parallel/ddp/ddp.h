@@ -33,14 +33,14 @@ typedef struct {
 /* A parameter's place. `begin` counts elements in its bucket. */
 typedef struct {
     nrl_param *param;
-    nrl_tensor *view; /* [numel], into the bucket: GRAD, and GRAD_ACC where that is f32 too */
+    nrl_tensor *view; /* [numel], into the bucket: GRAD_SHARD, and GRAD where that is f32 too */
     int64_t begin;
     int32_t bucket;
-    bool reached;     /* some unit uses it, so that a visit makes it final */
-    bool unused;      /* no backward wrote its gradient in this step, on this rank */
-    bool low_rank;    /* powersgd: goes out as two thin matrices */
-    void *codec;      /* the codec's own */
-    nrl_tensor *own;  /* local steps: this rank's MASTER while the slot holds the mean; else NULL */
+    bool reached;    /* some unit uses it, so that a action makes it final */
+    bool unused;     /* no backward wrote its gradient in this step, on this rank */
+    bool low_rank;   /* powersgd: goes out as two thin matrices */
+    void *codec;     /* the codec's own */
+    nrl_tensor *own; /* local steps: this rank's MASTER while the slot holds the mean; else NULL */
 } ddp_slot;
 
 typedef struct {
@@ -48,11 +48,11 @@ typedef struct {
     int32_t n_pending;      /* slots whose gradient is not final yet */
     int32_t stage;          /* of its codec that comes next */
     bool running;
-    int64_t n;              /* elements; each slot begins at 64 bytes */
-    nrl_tensor *grads;      /* [n] f32, or bf16 (train.gradients) */
-    nrl_work *work[2];      /* on their way */
-    void *codec;            /* the codec's own */
-    char what[24];          /* "bucket 3", for errors */
+    int64_t n;         /* elements; each slot begins at 64 bytes */
+    nrl_tensor *grads; /* [n] f32, or bf16 (train.gradients) */
+    nrl_work *work[2]; /* on their way */
+    void *codec;       /* the codec's own */
+    char what[24];     /* "bucket 3", for errors */
 } ddp_bucket;
 
 typedef struct ddp ddp;
@@ -65,11 +65,11 @@ typedef struct {
     /* Starts work of stage b->stage; *more false: this was the last one. */
     nrl_status (*stage)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *more);
     /* All buckets went out: whether what came in is finite. A codec with error feedback keeps nothing of
-     * a step that is left out. */
+     * a step that is omitted. */
     nrl_status (*is_finite)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *finite);
     /* The bucket becomes the sum; `keep`: residuals may change. */
     nrl_status (*settle)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool keep);
-    nrl_status (*state)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_visitor *v);
+    nrl_status (*state)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_state_io *v);
 } ddp_codec;
 
 extern const ddp_codec ddp_plain, ddp_half, ddp_powersgd, ddp_sparse;
@@ -88,14 +88,14 @@ struct ddp {
     int32_t n_params;
     nrl_param *const *params; /* of the model */
 
-    bool differs; /* local steps: ranks have updated alone since they averaged */
+    bool differs;      /* local steps: ranks have updated alone since they averaged */
     bool buckets_used; /* several ranks that reduce gradients */
     const ddp_codec *codec;
     ddp_slot *slots; /* in the order in which gradients become final */
     int32_t n_slots;
     ddp_bucket *buckets; /* likewise */
     int32_t n_buckets;
-    int32_t next; /* bucket that goes out next in this step */
+    int32_t next;  /* bucket that goes out next in this step */
     int64_t steps; /* finished reductions, of earlier runs too */
     bool unused_told;
     char text[320];
@@ -120,7 +120,7 @@ int64_t ddp_low_rank(const ddp_options *o, const nrl_param *p);
 /* ---- local.c ---- */
 nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step);
 nrl_status ddp_local_average(ddp *d, nrl_ctx *ctx, bool begin);
-nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_visitor *v);
+nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_state_io *v);
 
 /* ---- text.c ---- */
 void ddp_describe(ddp *d, nrl_parallel_plan *plan);

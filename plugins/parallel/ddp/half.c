@@ -66,7 +66,8 @@ static nrl_status narrow(ddp *d, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor *to)
     if (!on_host(d, ctx)) return nrl_tensor_copy(ctx, x, to);
     const float *from = host(x);
     uint16_t *out = host(to);
-    for (int64_t i = 0, n = nrl_tensor_numel(x); i < n; i++) out[i] = to_half(from[i]);
+    for (int64_t i = 0, n = nrl_tensor_numel(x); i < n; i++)
+        out[i] = to_half(from[i]);
     return NRL_OK;
 }
 
@@ -75,7 +76,8 @@ static nrl_status widen(ddp *d, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor *to)
     if (!on_host(d, ctx)) return nrl_tensor_copy(ctx, x, to);
     const uint16_t *from = host(x);
     float *out = host(to);
-    for (int64_t i = 0, n = nrl_tensor_numel(x); i < n; i++) out[i] = from_half(from[i]);
+    for (int64_t i = 0, n = nrl_tensor_numel(x); i < n; i++)
+        out[i] = from_half(from[i]);
     return NRL_OK;
 }
 
@@ -107,7 +109,7 @@ static nrl_status with_front(ddp *d, nrl_ctx *ctx, nrl_tensor *t, int64_t n,
                              bool front_is_target)
 {
     nrl_tensor *front;
-    NRL_TRY(nrl_tensor_stretch(ctx, t, 0, n, &front));
+    NRL_TRY(nrl_tensor_slice(ctx, t, 0, n, &front));
     nrl_status st = front_is_target ? fn(d, ctx, other, front) : fn(d, ctx, front, other);
     nrl_tensor_free(ctx, front);
     return st;
@@ -132,9 +134,11 @@ static nrl_status add_shares(ddp *d, nrl_ctx *ctx, half *h, nrl_tensor **sum)
     NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, &h->share, sum));
     float *to = host(*sum);
     const uint16_t *from = host(h->receive);
-    for (int64_t i = 0; i < h->share; i++) to[i] = from_half(from[i]);
+    for (int64_t i = 0; i < h->share; i++)
+        to[i] = from_half(from[i]);
     for (int32_t r = 1; r < d->size; r++)
-        for (int64_t i = 0; i < h->share; i++) to[i] += from_half(from[r * h->share + i]);
+        for (int64_t i = 0; i < h->share; i++)
+            to[i] += from_half(from[r * h->share + i]);
     return NRL_OK;
 }
 
@@ -142,7 +146,7 @@ static nrl_status give_sums(ddp *d, nrl_ctx *ctx, ddp_bucket *b, half *h)
 {
     nrl_tensor *sum, *mine;
     NRL_TRY(add_shares(d, ctx, h, &sum));
-    NRL_TRY(nrl_tensor_stretch(ctx, h->send, 0, h->share, &mine));
+    NRL_TRY(nrl_tensor_slice(ctx, h->send, 0, h->share, &mine));
     nrl_status st = narrow(d, ctx, sum, mine);
     nrl_comm_call call = {.size = sizeof call, .send = mine, .receive = h->receive, .what = b->what};
     if (st == NRL_OK) st = nrl_comm_all_gather(d->comm, ctx, &call, &b->work[0]);

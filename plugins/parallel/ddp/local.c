@@ -10,7 +10,7 @@
 
 static nrl_status refresh(nrl_ctx *ctx, nrl_param *p)
 {
-    nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *work = nrl_param_tensor(p, NRL_SLOT_WORK);
+    nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *work = nrl_param_tensor(p, NRL_SLOT_WEIGHT);
     nrl_param_touch(p);
     return master && work && master != work ? nrl_master_round(ctx, master, work) : NRL_OK;
 }
@@ -22,7 +22,7 @@ static nrl_status average_slot(ddp *d, nrl_ctx *ctx, nrl_slot slot)
     nrl_status st = work ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for %d calls", d->n_slots);
     for (int32_t i = 0; i < d->n_slots && st == NRL_OK; i++) {
         nrl_comm_call call = {.size = sizeof call,
-                              .reduce = NRL_SUM_AVERAGE,
+                              .reduce = NRL_REDUCE_OP_AVERAGE,
                               .receive = nrl_param_tensor(d->slots[i].param, slot),
                               .what = nrl_param_name(d->slots[i].param)};
         if (call.receive) st = nrl_comm_all_reduce(d->comm, ctx, &call, &work[i]);
@@ -37,7 +37,8 @@ static nrl_status average_slot(ddp *d, nrl_ctx *ctx, nrl_slot slot)
 
 static nrl_status refresh_all(ddp *d, nrl_ctx *ctx)
 {
-    for (int32_t i = 0; i < d->n_slots; i++) NRL_TRY(refresh(ctx, d->slots[i].param));
+    for (int32_t i = 0; i < d->n_slots; i++)
+        NRL_TRY(refresh(ctx, d->slots[i].param));
     return NRL_OK;
 }
 
@@ -83,27 +84,27 @@ nrl_status ddp_local_average(ddp *d, nrl_ctx *ctx, bool begin)
 
 /* ---- what survives a restart ---- */
 
-static nrl_status visit_tensor(nrl_ctx *ctx, nrl_visitor *v, nrl_param *p, nrl_tensor *t, const char *word)
+static nrl_status action_tensor(nrl_ctx *ctx, nrl_state_io *v, nrl_param *p, nrl_tensor *t, const char *word)
 {
     char name[512];
     bool found;
     if (!t) return NRL_OK;
     snprintf(name, sizeof name, "%s.%s", word, nrl_param_name(p));
-    return nrl_visit_tensor(v, ctx, name, t, &found);
+    return nrl_state_io_tensor(v, ctx, name, t, &found);
 }
 
-nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_visitor *v)
+nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_state_io *v)
 {
     static const char *const words[] = {"state0", "state1", "state2", "state3"};
     int64_t differs = d->differs;
-    NRL_TRY(nrl_visit_i64(v, "differs", &differs, 1));
+    NRL_TRY(nrl_state_io_i64(v, "differs", &differs, 1));
     d->differs = differs != 0;
     for (int32_t i = 0; i < d->n_slots; i++) {
         nrl_param *p = d->slots[i].param;
         nrl_tensor *own = d->slots[i].own; /* while MASTER is the mean */
-        NRL_TRY(visit_tensor(ctx, v, p, own ? own : nrl_param_tensor(p, NRL_SLOT_MASTER), "master"));
+        NRL_TRY(action_tensor(ctx, v, p, own ? own : nrl_param_tensor(p, NRL_SLOT_MASTER), "master"));
         for (uint32_t k = 0; k < d->n_states; k++)
-            NRL_TRY(visit_tensor(ctx, v, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), words[k]));
+            NRL_TRY(action_tensor(ctx, v, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), words[k]));
         NRL_TRY(refresh(ctx, p)); /* of what was loaded */
     }
     return NRL_OK;

@@ -19,17 +19,21 @@ static double project(double *a, int64_t n, int64_t r, int64_t c)
     for (int pass = 0; pass < 2; pass++) /* twice is enough (Kahan) */
         for (int64_t k = 0; k < c; k++) {
             double dot = 0;
-            for (int64_t i = 0; i < n; i++) dot += a[i * r + k] * a[i * r + c];
-            for (int64_t i = 0; i < n; i++) a[i * r + c] -= dot * a[i * r + k];
+            for (int64_t i = 0; i < n; i++)
+                dot += a[i * r + k] * a[i * r + c];
+            for (int64_t i = 0; i < n; i++)
+                a[i * r + c] -= dot * a[i * r + k];
         }
-    for (int64_t i = 0; i < n; i++) square += a[i * r + c] * a[i * r + c];
+    for (int64_t i = 0; i < n; i++)
+        square += a[i * r + c] * a[i * r + c];
     return sqrt(square);
 }
 
 static double length(const double *a, int64_t n, int64_t r, int64_t c)
 {
     double square = 0;
-    for (int64_t i = 0; i < n; i++) square += a[i * r + c] * a[i * r + c];
+    for (int64_t i = 0; i < n; i++)
+        square += a[i * r + c] * a[i * r + c];
     return sqrt(square);
 }
 
@@ -40,11 +44,13 @@ static void orthonormal(double *a, int64_t n, int64_t r, uint64_t key)
     for (int64_t c = 0; c < r; c++) {
         double before = length(a, n, r, c), after = project(a, n, r, c);
         while (!(after > 1e-6 * before) || after == 0) {
-            for (int64_t i = 0; i < n; i++) a[i * r + c] = draw(&key);
+            for (int64_t i = 0; i < n; i++)
+                a[i * r + c] = draw(&key);
             before = length(a, n, r, c);
             after = project(a, n, r, c);
         }
-        for (int64_t i = 0; i < n; i++) a[i * r + c] /= after;
+        for (int64_t i = 0; i < n; i++)
+            a[i * r + c] /= after;
     }
 }
 
@@ -54,14 +60,16 @@ nrl_status ddp_orthonormal(nrl_ctx *ctx, nrl_tensor *t, int64_t n, int64_t r, ui
     double *a = malloc((size_t)numel * sizeof *a);
     float *narrow = malloc((size_t)numel * sizeof *narrow);
     nrl_tensor *made;
-    nrl_status st = a && narrow ? nrl_tensor_fetch(ctx, t, a, numel)
-                                : nrl_fail(NRL_ERR_MEMORY, "out of memory for a matrix [%lld,%lld]",
-                                           (long long)n, (long long)r);
+    nrl_status st =
+        a && narrow ? nrl_tensor_fetch(ctx, t, a, numel)
+                    : nrl_fail(NRL_ERR_MEMORY, "out of memory for a matrix [%lld,%lld]", (long long)n, (long long)r);
     *finite = st == NRL_OK;
-    for (int64_t i = 0; i < numel && *finite; i++) *finite = isfinite(a[i]);
+    for (int64_t i = 0; i < numel && *finite; i++)
+        *finite = isfinite(a[i]);
     if (*finite) {
         orthonormal(a, n, r, key);
-        for (int64_t i = 0; i < numel; i++) narrow[i] = (float)a[i];
+        for (int64_t i = 0; i < numel; i++)
+            narrow[i] = (float)a[i];
         st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &numel, narrow, &made);
         if (st == NRL_OK) st = nrl_tensor_copy(ctx, made, t);
     }

@@ -6,8 +6,7 @@
 
 static nrl_status plain_stage(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *more)
 {
-    nrl_comm_call call = {
-        .size = sizeof call, .reduce = NRL_SUM_SUM, .receive = b->grads, .what = b->what};
+    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = b->grads, .what = b->what};
     *more = false;
     return nrl_comm_all_reduce(d->comm, ctx, &call, &b->work[0]);
 }

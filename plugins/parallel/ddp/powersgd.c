@@ -14,8 +14,8 @@
 
 typedef struct {
     int64_t rows, cols, rank;
-    nrl_tensor *residual; /* [rows cols]; NULL without error feedback */
-    nrl_tensor *start;    /* Q before the step: [cols rank] */
+    nrl_tensor *residual;      /* [rows cols]; NULL without error feedback */
+    nrl_tensor *start;         /* Q before the step: [cols rank] */
     nrl_tensor *p, *q_own, *q; /* into the bucket's: [rows rank], [cols rank] of this rank and of all */
 } matrix;
 
@@ -60,9 +60,9 @@ static nrl_status view_thin(ddp *d, nrl_ctx *ctx, const ddp_bucket *b, low *l)
     for (int32_t i = b->first; i < b->first + b->n_slots; i++) {
         matrix *m = d->slots[i].codec;
         if (!m) continue;
-        NRL_TRY(nrl_tensor_stretch(ctx, l->p, at_p, m->rows * m->rank, &m->p));
-        NRL_TRY(nrl_tensor_stretch(ctx, l->q_own, at_q, m->cols * m->rank, &m->q_own));
-        NRL_TRY(nrl_tensor_stretch(ctx, l->q, at_q, m->cols * m->rank, &m->q));
+        NRL_TRY(nrl_tensor_slice(ctx, l->p, at_p, m->rows * m->rank, &m->p));
+        NRL_TRY(nrl_tensor_slice(ctx, l->q_own, at_q, m->cols * m->rank, &m->q_own));
+        NRL_TRY(nrl_tensor_slice(ctx, l->q, at_q, m->cols * m->rank, &m->q));
         at_p += m->rows * m->rank;
         at_q += m->cols * m->rank;
     }
@@ -85,7 +85,7 @@ static nrl_status powersgd_bind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
         n_p += m->rows * m->rank;
         n_q += m->cols * m->rank;
     }
-    if (rest < b->n) NRL_TRY(nrl_tensor_stretch(ctx, b->grads, rest, b->n - rest, &l->rest));
+    if (rest < b->n) NRL_TRY(nrl_tensor_slice(ctx, b->grads, rest, b->n - rest, &l->rest));
     if (!n_p) return NRL_OK;
     NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, n_p, &l->p));
     NRL_TRY(ddp_tensor(ctx, NRL_DTYPE_F32, n_q, &l->q_own));
@@ -100,13 +100,15 @@ static void powersgd_unbind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
         matrix *m = d->slots[i].codec;
         if (!m) continue;
         nrl_tensor *owned[] = {m->residual, m->start, m->p, m->q_own, m->q};
-        for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) nrl_tensor_free(ctx, owned[k]);
+        for (size_t k = 0; k < sizeof owned / sizeof *owned; k++)
+            nrl_tensor_free(ctx, owned[k]);
         free(m);
         d->slots[i].codec = NULL;
     }
     if (!l) return;
     nrl_tensor *owned[] = {l->rest, l->p, l->q_own, l->q};
-    for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) nrl_tensor_free(ctx, owned[k]);
+    for (size_t k = 0; k < sizeof owned / sizeof *owned; k++)
+        nrl_tensor_free(ctx, owned[k]);
     free(l);
     b->codec = NULL;
 }
@@ -116,7 +118,8 @@ static void powersgd_unbind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
 static uint64_t key_of(const ddp_slot *s, int64_t step)
 {
     uint64_t h = 14695981039346656037u ^ (uint64_t)step;
-    for (const char *c = nrl_param_name(s->param); *c; c++) h = (h ^ (unsigned char)*c) * 1099511628211u;
+    for (const char *c = nrl_param_name(s->param); *c; c++)
+        h = (h ^ (unsigned char)*c) * 1099511628211u;
     return h;
 }
 
@@ -135,11 +138,8 @@ static nrl_status product(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool ta, b
 
 static nrl_status sum_up(ddp *d, nrl_ctx *ctx, ddp_bucket *b, int w, nrl_tensor *send, nrl_tensor *receive)
 {
-    nrl_comm_call call = {.size = sizeof call,
-                          .reduce = NRL_SUM_SUM,
-                          .send = send,
-                          .receive = receive,
-                          .what = b->what};
+    nrl_comm_call call = {
+        .size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .send = send, .receive = receive, .what = b->what};
     return receive ? nrl_comm_all_reduce(d->comm, ctx, &call, &b->work[w]) : NRL_OK;
 }
 
@@ -239,7 +239,7 @@ static nrl_status powersgd_settle(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool keep
     return st;
 }
 
-static nrl_status powersgd_state(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_visitor *v)
+static nrl_status powersgd_state(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_state_io *v)
 {
     char name[512];
     bool found;
@@ -247,9 +247,9 @@ static nrl_status powersgd_state(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_visito
         matrix *m = d->slots[i].codec;
         if (!m) continue;
         snprintf(name, sizeof name, "powersgd_q.%s", nrl_param_name(d->slots[i].param));
-        NRL_TRY(nrl_visit_tensor(v, ctx, name, m->start, &found));
+        NRL_TRY(nrl_state_io_tensor(v, ctx, name, m->start, &found));
         snprintf(name, sizeof name, "residual.%s", nrl_param_name(d->slots[i].param));
-        if (m->residual) NRL_TRY(nrl_visit_tensor(v, ctx, name, m->residual, &found));
+        if (m->residual) NRL_TRY(nrl_state_io_tensor(v, ctx, name, m->residual, &found));
     }
     return NRL_OK;
 }

@@ -22,7 +22,8 @@ nrl_status ddp_sum_is_finite(nrl_ctx *ctx, nrl_tensor *t, bool *finite)
 
 static nrl_status advance(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
 {
-    for (int w = 0; w < 2; w++) NRL_TRY(nrl_work_wait(&b->work[w], ctx));
+    for (int w = 0; w < 2; w++)
+        NRL_TRY(nrl_work_wait(&b->work[w], ctx));
     if (!b->running) return NRL_OK;
     nrl_scope_begin(ctx);
     nrl_status st = d->codec->stage(d, ctx, b, &b->running);
@@ -48,9 +49,9 @@ static nrl_status start_ready(ddp *d, nrl_ctx *ctx)
 /* Nothing flowed into it on this rank; others may have something. */
 static nrl_status fill_unused(nrl_ctx *ctx, ddp_slot *s)
 {
-    s->unused = nrl_param_fresh(s->param);
+    s->unused = nrl_param_grad_is_empty(s->param);
     if (!s->unused) return NRL_OK;
-    nrl_param_set_fresh(s->param, false);
+    nrl_param_set_grad_is_empty(s->param, false);
     return nrl_tensor_fill(ctx, s->view, 0);
 }
 
@@ -74,12 +75,13 @@ static nrl_status flags_of_all(ddp *d, nrl_ctx *ctx, double *used)
     nrl_tensor *flags = NULL;
     nrl_work *work = NULL;
     if (!mine) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld flags", (long long)n);
-    for (int64_t i = 0; i < n; i++) mine[i] = d->slots[i].reached && !d->slots[i].unused;
+    for (int64_t i = 0; i < n; i++)
+        mine[i] = d->slots[i].reached && !d->slots[i].unused;
     nrl_status st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &n, mine, &flags);
     free(mine);
     NRL_TRY(st);
     nrl_comm_call call = {
-        .size = sizeof call, .reduce = NRL_SUM_MAX, .receive = flags, .what = "unused parameters"};
+        .size = sizeof call, .reduce = NRL_REDUCE_OP_MAX, .receive = flags, .what = "unused parameters"};
     NRL_TRY(nrl_comm_all_reduce(d->comm, ctx, &call, &work));
     NRL_TRY(nrl_work_wait(&work, ctx));
     return nrl_tensor_fetch(ctx, flags, used, n);
@@ -93,8 +95,8 @@ static nrl_status tell_unused(const ddp *d, const double *used)
     *names = 0;
     for (int32_t i = 0; i < d->n_slots; i++) {
         if (used[i] > 0 || n_unused++ >= MAX_NAMED) continue;
-        int n = snprintf(names + at, sizeof names - at, "%s'%.100s'", at ? ", " : "",
-                         nrl_param_name(d->slots[i].param));
+        int n =
+            snprintf(names + at, sizeof names - at, "%s'%.100s'", at ? ", " : "", nrl_param_name(d->slots[i].param));
         at += (size_t)n;
     }
     if (!n_unused) return NRL_OK;
@@ -124,13 +126,13 @@ static nrl_status look_for_unused(ddp *d, nrl_ctx *ctx)
 
 /* ---- the end of a step ---- */
 
-/* What no visit made final: gradients that no unit has, and whole steps of a schedule without `final`. */
+/* What no action made final: gradients that no unit has, and whole steps of a schedule without `final`. */
 static nrl_status complete_rest(ddp *d, nrl_ctx *ctx)
 {
     for (int32_t k = d->next; k < d->n_buckets; k++) {
         ddp_bucket *b = &d->buckets[k];
         for (int32_t i = b->first; b->n_pending && i < b->first + b->n_slots; i++)
-            if (nrl_param_fresh(d->slots[i].param)) NRL_TRY(fill_unused(ctx, &d->slots[i]));
+            if (nrl_param_grad_is_empty(d->slots[i].param)) NRL_TRY(fill_unused(ctx, &d->slots[i]));
         b->n_pending = 0;
     }
     return start_ready(d, ctx);
@@ -174,7 +176,8 @@ nrl_status ddp_finish(ddp *d, nrl_ctx *ctx)
     nrl_scope_end(ctx);
     NRL_TRY(st);
     NRL_TRY(look_for_unused(d, ctx));
-    for (int32_t k = 0; k < d->n_buckets; k++) d->buckets[k].n_pending = d->buckets[k].n_slots;
+    for (int32_t k = 0; k < d->n_buckets; k++)
+        d->buckets[k].n_pending = d->buckets[k].n_slots;
     d->next = 0;
     d->steps++;
     return NRL_OK;

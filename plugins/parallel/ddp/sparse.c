@@ -18,12 +18,12 @@ typedef struct {
 } pairs;
 
 typedef struct {
-    nrl_tensor *residual;        /* [n]; NULL without error feedback */
-    pairs own, all;              /* what this rank sends; what came in, rank after rank */
-    nrl_tensor *count, *counts;  /* [1], [R] i64: threshold */
-    int64_t *many, *offsets;     /* [R] elements of each rank, and where they begin */
-    nrl_tensor *sent[2];         /* views of own, while it is on its way */
-    bool whole;                  /* this step goes out in f32 */
+    nrl_tensor *residual;       /* [n]; NULL without error feedback */
+    pairs own, all;             /* what this rank sends; what came in, rank after rank */
+    nrl_tensor *count, *counts; /* [1], [R] i64: threshold */
+    int64_t *many, *offsets;    /* [R] elements of each rank, and where they begin */
+    nrl_tensor *sent[2];        /* views of own, while it is on its way */
+    bool whole;                 /* this step goes out in f32 */
 } sparse;
 
 static void *host(const nrl_tensor *t)
@@ -55,8 +55,8 @@ static nrl_status sparse_bind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
     if (!nrl_ctx_host_memory(ctx))
         return nrl_fail(NRL_ERR_CONFIG, "compress: topk and threshold need a backend whose memory the host reads");
     if (b->n > INT32_MAX)
-        return nrl_fail(NRL_ERR_CONFIG, "compress: %s has %lld elements, topk and threshold index up to %d",
-                        b->what, (long long)b->n, INT32_MAX);
+        return nrl_fail(NRL_ERR_CONFIG, "compress: %s has %lld elements, topk and threshold index up to %d", b->what,
+                        (long long)b->n, INT32_MAX);
     sparse *s = b->codec = calloc(1, sizeof *s);
     if (!s) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a bucket");
     s->many = calloc((size_t)d->size, sizeof *s->many);
@@ -114,7 +114,8 @@ static uint32_t kth_size(const float *x, int64_t n, int64_t k, int64_t *ties)
             uint32_t bits = size_bits(x[i]);
             if ((bits & mask) == prefix) seen[bits >> shifts[pass] & (digits - 1)]++;
         }
-        while (seen[digit] < k) k -= seen[digit--];
+        while (seen[digit] < k)
+            k -= seen[digit--];
         prefix |= digit << shifts[pass];
         mask |= (digits - 1) << shifts[pass];
     }
@@ -142,7 +143,8 @@ static nrl_status choose_topk(ddp *d, nrl_ctx *ctx, const ddp_bucket *b, sparse 
     NRL_TRY(grow(ctx, &s->own, k));
     uint32_t least = kth_size(host(b->grads), b->n, k, &ties);
     take(host(b->grads), b->n, least, ties, host(s->own.index), host(s->own.value));
-    for (int32_t r = 0; r < d->size; r++) s->many[r] = k;
+    for (int32_t r = 0; r < d->size; r++)
+        s->many[r] = k;
     return NRL_OK;
 }
 
@@ -152,7 +154,8 @@ static nrl_status choose_threshold(ddp *d, nrl_ctx *ctx, const ddp_bucket *b, sp
     const float *x = host(b->grads);
     uint32_t least = size_bits((float)d->o.threshold_value);
     int64_t n = 0;
-    for (int64_t i = 0; i < b->n; i++) n += size_bits(x[i]) >= least;
+    for (int64_t i = 0; i < b->n; i++)
+        n += size_bits(x[i]) >= least;
     NRL_TRY(grow(ctx, &s->own, n ? n : 1));
     if (n) {
         take(x, b->n, least, b->n, host(s->own.index), host(s->own.value));
@@ -169,8 +172,7 @@ static nrl_status choose_threshold(ddp *d, nrl_ctx *ctx, const ddp_bucket *b, sp
 static nrl_status send_count(ddp *d, nrl_ctx *ctx, ddp_bucket *b, sparse *s)
 {
     *(int64_t *)host(s->count) = s->many[d->rank];
-    nrl_comm_call call = {
-        .size = sizeof call, .send = s->count, .receive = s->counts, .what = b->what};
+    nrl_comm_call call = {.size = sizeof call, .send = s->count, .receive = s->counts, .what = b->what};
     return nrl_comm_all_gather(d->comm, ctx, &call, &b->work[0]);
 }
 
@@ -190,8 +192,8 @@ static nrl_status gather_half(ddp *d, nrl_ctx *ctx, ddp_bucket *b, sparse *s, in
 {
     nrl_tensor *own = w ? s->own.value : s->own.index, *all = w ? s->all.value : s->all.index, *into;
     int64_t last = d->size - 1, total = s->offsets[last] + s->many[last];
-    NRL_TRY(nrl_tensor_stretch(ctx, own, 0, s->many[d->rank], &s->sent[w]));
-    NRL_TRY(nrl_tensor_stretch(ctx, all, 0, total, &into));
+    NRL_TRY(nrl_tensor_slice(ctx, own, 0, s->many[d->rank], &s->sent[w]));
+    NRL_TRY(nrl_tensor_slice(ctx, all, 0, total, &into));
     nrl_comm_call call = {.size = sizeof call,
                           .send = s->sent[w],
                           .receive = into,
@@ -247,7 +249,8 @@ static nrl_status sparse_is_finite(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *fi
     *finite = true;
     if (s->whole) return ddp_sum_is_finite(ctx, b->grads, finite);
     const float *value = host(s->all.value);
-    for (int64_t i = 0, n = n_all(d, s); i < n && *finite; i++) *finite = isfinite(value[i]);
+    for (int64_t i = 0, n = n_all(d, s); i < n && *finite; i++)
+        *finite = isfinite(value[i]);
     return NRL_OK;
 }
 
@@ -256,7 +259,8 @@ static nrl_status keep_rest(ddp *d, nrl_ctx *ctx, ddp_bucket *b, sparse *s)
     const int32_t *index = host(s->own.index);
     float *residual = host(s->residual);
     NRL_TRY(nrl_tensor_copy(ctx, b->grads, s->residual));
-    for (int64_t i = 0; i < s->many[d->rank]; i++) residual[index[i]] = 0;
+    for (int64_t i = 0; i < s->many[d->rank]; i++)
+        residual[index[i]] = 0;
     return NRL_OK;
 }
 
@@ -278,7 +282,7 @@ static nrl_status sparse_settle(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool keep)
     return NRL_OK;
 }
 
-static nrl_status sparse_state(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_visitor *v)
+static nrl_status sparse_state(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_state_io *v)
 {
     const sparse *s = b->codec;
     char name[512];
@@ -287,8 +291,8 @@ static nrl_status sparse_state(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_visitor 
         const nrl_param *p = d->slots[i].param;
         nrl_tensor *part;
         snprintf(name, sizeof name, "residual.%s", nrl_param_name(p));
-        NRL_TRY(nrl_tensor_stretch(ctx, s->residual, d->slots[i].begin, nrl_param_numel(p), &part));
-        nrl_status st = nrl_visit_tensor(v, ctx, name, part, &found);
+        NRL_TRY(nrl_tensor_slice(ctx, s->residual, d->slots[i].begin, nrl_param_numel(p), &part));
+        nrl_status st = nrl_state_io_tensor(v, ctx, name, part, &found);
         nrl_tensor_free(ctx, part);
         NRL_TRY(st);
     }

@@ -107,8 +107,10 @@ void ddp_describe(ddp *d, nrl_parallel_plan *plan)
 {
     double whole, thin, low_rank;
     count(d, &whole, &thin, &low_rank);
-    if (d->size == 1) append(d, "one rank, nothing to sum");
-    else append(d, d->train ? "data parallel over %d ranks" : "a copy on each of %d ranks", d->size);
+    if (d->size == 1)
+        append(d, "one rank, nothing to sum");
+    else
+        append(d, d->train ? "data parallel over %d ranks" : "a copy on each of %d ranks", d->size);
     if (d->buckets_used) {
         describe_codec(d);
         plan->buffer_bytes = (int64_t)extra_bytes(d);

@@ -30,7 +30,7 @@ static nrl_status make(fsdp *s, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_te
 
 static nrl_status look(fsdp *s, nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out)
 {
-    NRL_TRY(nrl_tensor_stretch(ctx, t, begin, n, out));
+    NRL_TRY(nrl_tensor_slice(ctx, t, begin, n, out));
     return keep(s, *out);
 }
 
@@ -43,7 +43,7 @@ static nrl_status make_slots(fsdp *s, nrl_ctx *ctx, fsdp_slots *slots, nrl_dtype
 
 /* ---- one buffer for all groups of a kind ---- */
 
-typedef enum { SHARDS_TRAINED, SHARDS_FROZEN, WORK_WHOLE, ACC_WHOLE, GRADS, LOWS, N_POOLS } pool_kind;
+typedef enum { SHARDS_TRAINED, SHARDS_FROZEN, WEIGHT_WHOLE, ACC_WHOLE, GRADS, LOWS, N_POOLS } pool_kind;
 
 typedef struct {
     nrl_tensor *buffers[N_POOLS];
@@ -59,7 +59,7 @@ static int64_t wanted(const fsdp *s, const fsdp_group *g, pool_kind kind)
         return sharded && g->trained ? g->share : 0;
     case SHARDS_FROZEN:
         return sharded && !g->trained ? g->share : 0;
-    case WORK_WHOLE:
+    case WEIGHT_WHOLE:
         return full ? 0 : g->padded;
     case ACC_WHOLE:
         return g->trained && s->options.shard == FSDP_OPTIMIZER ? g->padded : 0;
@@ -72,7 +72,7 @@ static int64_t wanted(const fsdp *s, const fsdp_group *g, pool_kind kind)
 
 static nrl_dtype dtype_of(const fsdp *s, pool_kind kind)
 {
-    bool computes = kind == SHARDS_FROZEN || kind == WORK_WHOLE || (kind == SHARDS_TRAINED && s->plan.split16);
+    bool computes = kind == SHARDS_FROZEN || kind == WEIGHT_WHOLE || (kind == SHARDS_TRAINED && s->plan.split16);
     if (kind == GRADS) return fsdp_grad_dtype(s);
     return computes ? (nrl_dtype)s->plan.compute : kind == LOWS ? NRL_DTYPE_U16 : NRL_DTYPE_F32;
 }
@@ -113,7 +113,7 @@ static nrl_status own_of(fsdp *s, nrl_ctx *ctx, const fsdp_group *g, nrl_tensor 
 static nrl_status view_group(fsdp *s, nrl_ctx *ctx, pools *p, fsdp_group *g)
 {
     NRL_TRY(part_of(s, ctx, p, g, g->trained ? SHARDS_TRAINED : SHARDS_FROZEN, &g->shard));
-    NRL_TRY(part_of(s, ctx, p, g, WORK_WHOLE, &g->work));
+    NRL_TRY(part_of(s, ctx, p, g, WEIGHT_WHOLE, &g->work));
     NRL_TRY(part_of(s, ctx, p, g, ACC_WHOLE, &g->acc));
     NRL_TRY(part_of(s, ctx, p, g, GRADS, &g->grad));
     NRL_TRY(part_of(s, ctx, p, g, LOWS, &g->low));
@@ -123,7 +123,7 @@ static nrl_status view_group(fsdp *s, nrl_ctx *ctx, pools *p, fsdp_group *g)
     NRL_TRY(own_of(s, ctx, g, g->work, &g->work_own));
     NRL_TRY(own_of(s, ctx, g, g->acc, &g->acc_own));
     NRL_TRY(own_of(s, ctx, g, g->wire, &g->wire_own));
-    if (!g->shard) g->shard = g->work_own; /* WORK of the same dtype, whole: MASTER is a stretch of it, or HIGH */
+    if (!g->shard) g->shard = g->work_own; /* WEIGHT of the same dtype, whole: MASTER is a range of it, or HI16 */
     if (g->trained && !g->grad) g->grad = g->acc_own;
     return NRL_OK;
 }
@@ -134,16 +134,16 @@ static nrl_status view_param(fsdp *s, nrl_ctx *ctx, const fsdp_group *g, fsdp_pa
     int64_t at = held ? p->offset + p->begin - s->rank * g->share : 0;
     NRL_TRY(look(s, ctx, g->work, p->offset, n, &p->work));
     NRL_TRY(look(s, ctx, g->shard, at, held, &p->master));
-    nrl_param_bind(p->param, g->low ? NRL_SLOT_HIGH : NRL_SLOT_MASTER, p->master);
+    nrl_param_bind(p->param, g->low ? NRL_SLOT_HI16 : NRL_SLOT_MASTER, p->master);
     if (g->low) NRL_TRY(look(s, ctx, g->low, at, held, &p->low));
-    if (g->low) nrl_param_bind(p->param, NRL_SLOT_LOW, p->low);
-    if (g->work_slot < 0) nrl_param_bind(p->param, NRL_SLOT_WORK, p->work);
+    if (g->low) nrl_param_bind(p->param, NRL_SLOT_LO16, p->low);
+    if (g->work_slot < 0) nrl_param_bind(p->param, NRL_SLOT_WEIGHT, p->work);
     if (!g->trained) return NRL_OK;
     NRL_TRY(look(s, ctx, g->acc, p->offset, n, &p->acc));
     NRL_TRY(look(s, ctx, g->grad, at, held, &p->grad));
-    nrl_param_bind(p->param, NRL_SLOT_GRAD, p->grad);
-    if (g->acc_slot < 0) nrl_param_bind(p->param, NRL_SLOT_GRAD_ACC, p->acc);
-    nrl_param_set_fresh(p->param, true);
+    nrl_param_bind(p->param, NRL_SLOT_GRAD_SHARD, p->grad);
+    if (g->acc_slot < 0) nrl_param_bind(p->param, NRL_SLOT_GRAD, p->acc);
+    nrl_param_set_grad_is_empty(p->param, true);
     return NRL_OK;
 }
 
@@ -166,8 +166,8 @@ nrl_status fsdp_bind(void *self, nrl_ctx *ctx)
 
 static void forget(const fsdp_group *g)
 {
-    static const nrl_slot slots[] = {NRL_SLOT_WORK, NRL_SLOT_GRAD_ACC, NRL_SLOT_MASTER,
-                                    NRL_SLOT_GRAD, NRL_SLOT_HIGH,     NRL_SLOT_LOW};
+    static const nrl_slot slots[] = {NRL_SLOT_WEIGHT,     NRL_SLOT_GRAD, NRL_SLOT_MASTER,
+                                     NRL_SLOT_GRAD_SHARD, NRL_SLOT_HI16, NRL_SLOT_LO16};
     for (int32_t i = 0; i < g->n_params; i++)
         for (size_t k = 0; k < sizeof slots / sizeof *slots; k++)
             nrl_param_bind(g->params[i].param, slots[k], NULL);

@@ -40,7 +40,8 @@ static nrl_status check_ranks(const fsdp_options *o, int32_t all)
         return nrl_fail(NRL_ERR_CONFIG, "shard_size %lld times replicas %lld makes %lld rank%s, there %s %d", size,
                         copies, size * copies, plural(size * copies), all == 1 ? "is" : "are", all);
     if (size && all % size)
-        return nrl_fail(NRL_ERR_CONFIG, "shard_size: %lld ranks to a copy do not divide %d rank%s", size, all, plural(all));
+        return nrl_fail(NRL_ERR_CONFIG, "shard_size: %lld ranks to a copy do not divide %d rank%s", size, all,
+                        plural(all));
     if (copies && all % copies)
         return nrl_fail(NRL_ERR_CONFIG, "replicas: %lld copies do not divide %d rank%s", copies, all, plural(all));
     return NRL_OK;
@@ -53,7 +54,8 @@ static nrl_status nothing_divided(const fsdp_options *o, int32_t all)
     if (o->shard_size)
         return nrl_fail(NRL_ERR_CONFIG, "shard_size: 1 rank to a copy of the model divides nothing\n%s", hint);
     if (o->replicas)
-        return nrl_fail(NRL_ERR_CONFIG, "replicas: %d copies on %d ranks: 1 rank to a copy of the model divides nothing\n%s",
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "replicas: %d copies on %d ranks: 1 rank to a copy of the model divides nothing\n%s",
                         (int)o->replicas, all, hint);
     return nrl_fail(NRL_ERR_CONFIG, "hybrid: a node has 1 rank, so nothing is divided inside it\n%s", hint);
 }
@@ -72,9 +74,12 @@ static nrl_status shard_size_of(const fsdp *s, int32_t all, int32_t *size)
     const fsdp_options *o = &s->options;
     NRL_TRY(check_ranks(o, all));
     int32_t local = nrl_mesh_local_size(s->mesh, fsdp_axis.name);
-    if (o->shard_size) *size = (int32_t)o->shard_size;
-    else if (o->replicas) *size = all / (int32_t)o->replicas;
-    else *size = o->hybrid ? local : all;
+    if (o->shard_size)
+        *size = (int32_t)o->shard_size;
+    else if (o->replicas)
+        *size = all / (int32_t)o->replicas;
+    else
+        *size = o->hybrid ? local : all;
     if (all % *size)
         return nrl_fail(NRL_ERR_CONFIG, "hybrid: %d ranks of this node do not divide %d ranks", local, all);
     return *size == 1 && all > 1 ? nothing_divided(o, all) : NRL_OK;
@@ -116,32 +121,34 @@ static nrl_status fsdp_create(const void *options, nrl_mesh *mesh, void **self)
     s->mesh = mesh;
     nrl_status st = fsdp_read_units(s->options.units, &s->merge);
     if (st == NRL_OK) st = fsdp_join(s);
-    if (st == NRL_OK) *self = s;
-    else fsdp_destroy(s);
+    if (st == NRL_OK)
+        *self = s;
+    else
+        fsdp_destroy(s);
     return st;
 }
 
-/* The loss is in the last unit's forward visit, and may give the head its gradient there. */
-static bool adds_gradients(const nrl_visit *visits, int64_t i)
+/* The loss is in the last unit's forward action, and may give the head its gradient there. */
+static bool adds_gradients(const nrl_action *actions, int64_t i)
 {
-    const nrl_visit *v = &visits[i], *next = i + 1 < v->n_visits ? v + 1 : v;
+    const nrl_action *v = &actions[i], *next = i + 1 < v->n_actions ? v + 1 : v;
     return v->pass == NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
 }
 
-static nrl_status fsdp_enter(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+static nrl_status fsdp_enter(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     fsdp *s = self;
     if (s->idle) return NRL_OK;
-    NRL_TRY(fsdp_gather_for(s, ctx, visits, i));
-    return adds_gradients(visits, i) ? fsdp_reduce_enter(s, ctx, &visits[i]) : NRL_OK;
+    NRL_TRY(fsdp_gather_for(s, ctx, actions, i));
+    return adds_gradients(actions, i) ? fsdp_reduce_enter(s, ctx, &actions[i]) : NRL_OK;
 }
 
-/* What was gathered stays until its buffer is wanted: the next visit may use it again. */
-static nrl_status fsdp_leave(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+/* What was gathered stays until its buffer is wanted: the next action may use it again. */
+static nrl_status fsdp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     fsdp *s = self;
-    if (s->idle || visits[i].pass != NRL_PASS_BACKWARD) return NRL_OK;
-    return fsdp_reduce_leave(s, ctx, &visits[i]);
+    if (s->idle || actions[i].pass != NRL_PASS_BACKWARD) return NRL_OK;
+    return fsdp_reduce_leave(s, ctx, &actions[i]);
 }
 
 static nrl_status fsdp_finish(void *self, nrl_ctx *ctx)
@@ -150,12 +157,12 @@ static nrl_status fsdp_finish(void *self, nrl_ctx *ctx)
     return s->idle ? NRL_OK : fsdp_reduce_finish(s, ctx);
 }
 
-/* Where nothing is divided WORK is a copy at most. */
+/* Where nothing is divided WEIGHT is a copy at most. */
 static nrl_status copy_masters(const fsdp *s, nrl_ctx *ctx)
 {
     for (int32_t i = 0; i < s->plan.n_params; i++) {
         nrl_param *p = s->plan.params[i];
-        nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *work = nrl_param_tensor(p, NRL_SLOT_WORK);
+        nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *work = nrl_param_tensor(p, NRL_SLOT_WEIGHT);
         if (!master || !work || master == work) continue;
         NRL_TRY(nrl_master_round(ctx, master, work));
         nrl_param_touch(p);

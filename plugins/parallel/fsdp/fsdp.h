@@ -7,7 +7,7 @@
  *
  *   units.c   which parameter lies where        slots.c   which groups may share a buffer
  *   plan.c    layouts, bytes, words             bind.c    tensors and views, all made once
- *   gather.c  WORK from shards                  reduce.c  gradients to slices
+ *   gather.c  WEIGHT from shards                  reduce.c  gradients to slices
  */
 #ifndef FSDP_H
 #define FSDP_H
@@ -36,10 +36,10 @@ typedef struct {
 
 typedef struct {
     nrl_param *param;
-    int64_t offset; /* elements, in the group's buffer */
-    int64_t begin, end; /* of the parameter, on this rank */
-    nrl_tensor *work, *acc; /* views of the group's buffers: whole */
-    nrl_tensor *master, *low, *grad; /* [end - begin]; split16: HIGH and LOW in the place of MASTER */
+    int64_t offset;                  /* elements, in the group's buffer */
+    int64_t begin, end;              /* of the parameter, on this rank */
+    nrl_tensor *work, *acc;          /* views of the group's buffers: whole */
+    nrl_tensor *master, *low, *grad; /* [end - begin]; split16: HI16 and LO16 in the place of MASTER */
 } fsdp_param;
 
 typedef enum { FSDP_NOTHING = 0, FSDP_COMING, FSDP_THERE } fsdp_presence;
@@ -51,26 +51,26 @@ typedef struct {
     int32_t first_run, last_run; /* flat units that use it; n_runs: none */
     int32_t n_params;
     fsdp_param *params;
-    int64_t numel;  /* laid end to end with gaps of alignment */
-    int64_t padded; /* R * share */
-    int64_t share;  /* elements a rank */
-    int64_t whole, local; /* elements of the parameters themselves: all, on this rank */
+    int64_t numel;                          /* laid end to end with gaps of alignment */
+    int64_t padded;                         /* R * share */
+    int64_t share;                          /* elements a rank */
+    int64_t whole, local;                   /* elements of the parameters themselves: all, on this rank */
     int32_t work_slot, acc_slot, wire_slot; /* -1: none, or a place of its own */
 
-    nrl_tensor *shard;            /* [share] MASTER, or HIGH; of frozen parameters and models: compute dtype */
-    nrl_tensor *low;              /* [share] LOW; NULL without split16 */
-    nrl_tensor *work, *work_own;  /* [padded], this rank's [share] of it */
-    nrl_tensor *acc, *acc_own;    /* GRAD_ACC likewise */
-    nrl_tensor *wire, *wire_own;  /* bf16 on its way; NULL: acc travels itself */
-    nrl_tensor *grad;             /* [share] GRAD, f32 or (train.gradients) bf16 */
+    nrl_tensor *shard;           /* [share] MASTER, or HI16; of frozen parameters and models: compute dtype */
+    nrl_tensor *low;             /* [share] LO16; NULL without split16 */
+    nrl_tensor *work, *work_own; /* [padded], this rank's [share] of it */
+    nrl_tensor *acc, *acc_own;   /* GRAD likewise */
+    nrl_tensor *wire, *wire_own; /* bf16 on its way; NULL: acc travels itself */
+    nrl_tensor *grad;            /* [share] GRAD_SHARD, f32 or (train.gradients) bf16 */
 
-    fsdp_presence presence; /* of WORK */
+    fsdp_presence presence; /* of WEIGHT */
     nrl_work *gathering, *reducing, *replicating;
-    bool held;    /* GRAD_ACC is bound and not yet reduced */
-    bool pending; /* reducing, or reduced and not yet added to GRAD */
+    bool held;    /* GRAD is bound and not yet reduced */
+    bool pending; /* reducing, or reduced and not yet added to GRAD_SHARD */
     bool final;   /* no further micro-batch of this step adds to it */
     bool replicated;
-    int32_t n_added; /* reductions in GRAD, this step */
+    int32_t n_added; /* reductions in GRAD_SHARD, this step */
     int64_t wanted;  /* serial of the last window that wanted it */
 } fsdp_group;
 
@@ -96,12 +96,12 @@ typedef struct {
     nrl_comm *comm, *replica_comm;
 
     nrl_parallel_plan plan; /* as it was answered */
-    bool idle; /* nothing is cut: one rank, or a model that is not trained and not fully sharded */
+    bool idle;              /* nothing is cut: one rank, or a model that is not trained and not fully sharded */
     int32_t n_groups, n_runs;
     fsdp_group *groups;
     fsdp_uses *uses; /* [n_units] */
     int32_t *run_of; /* [n_units] flat unit */
-    int64_t *ranges; /* begin and end arrays of all cuts */
+    int64_t *ranges; /* begin and end arrays of all placements */
     fsdp_slots work_slots, acc_slots, wire_slots;
     nrl_tensor **tensors; /* all that were made, to give back */
     int64_t n_tensors, tensors_capacity;
@@ -116,7 +116,7 @@ nrl_status fsdp_build_groups(fsdp *s);
 void fsdp_free_groups(fsdp *s);
 
 /* ---- slots.c ---- */
-/* Assigns groups to slots of WORK, GRAD_ACC and the wire, as far as the mode has such. */
+/* Assigns groups to slots of WEIGHT, GRAD and the wire, as far as the mode has such. */
 nrl_status fsdp_assign_slots(fsdp *s);
 void fsdp_free_slots(fsdp_slots *slots);
 
@@ -128,15 +128,15 @@ nrl_status fsdp_bind(void *self, nrl_ctx *ctx);
 void fsdp_unbind(void *self, nrl_ctx *ctx);
 
 /* ---- gather.c ---- */
-/* WORK of what visit i uses is there; of what comes soon, on its way. */
-nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i);
-/* MASTER changed; `wait`: and may change again before the next visit. */
+/* WEIGHT of what action i uses is there; of what comes soon, on its way. */
+nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
+/* MASTER changed; `wait`: and may change again before the next action. */
 nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx, bool wait);
 nrl_status fsdp_gather_settle(fsdp *s, nrl_ctx *ctx); /* waits for all */
 
 /* ---- reduce.c ---- */
-nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_visit *v);
-nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_visit *v);
+nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *v);
+nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v);
 nrl_status fsdp_reduce_finish(fsdp *s, nrl_ctx *ctx);
 nrl_status fsdp_reduce_settle(fsdp *s, nrl_ctx *ctx); /* waits for all, adds nothing */
 

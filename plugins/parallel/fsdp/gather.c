@@ -1,16 +1,16 @@
 /*
- * gather.c - WORK of whole groups from every rank's shard, ahead of its use.
+ * gather.c - WEIGHT of whole groups from every rank's shard, ahead of its use.
  *
  * With full sharding groups take turns in slots; a group stays in its slot until another one wants it,
- * or MASTER changes. Otherwise WORK has a place of its own and is gathered once an update; the first
- * visit that reads a group waits for it.
+ * or MASTER changes. Otherwise WEIGHT has a place of its own and is gathered once an update; the first
+ * action that reads a group waits for it.
  */
 #include "fsdp.h"
 
 static void bind_work(const fsdp_group *g, bool there)
 {
     for (int32_t i = 0; i < g->n_params; i++)
-        nrl_param_bind(g->params[i].param, NRL_SLOT_WORK, there ? g->params[i].work : NULL);
+        nrl_param_bind(g->params[i].param, NRL_SLOT_WEIGHT, there ? g->params[i].work : NULL);
 }
 
 static void touch_work(const fsdp_group *g)
@@ -24,10 +24,8 @@ static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     bool casts = fsdp_casts(s, g);
     if (casts) NRL_TRY(nrl_master_round(ctx, g->shard, g->work_own));
-    nrl_comm_call call = {.size = sizeof call,
-                          .send = casts ? g->work_own : g->shard,
-                          .receive = g->work,
-                          .what = g->gather_text};
+    nrl_comm_call call = {
+        .size = sizeof call, .send = casts ? g->work_own : g->shard, .receive = g->work, .what = g->gather_text};
     NRL_TRY(nrl_comm_all_gather(s->comm, ctx, &call, &g->gathering));
     g->presence = FSDP_COMING;
     return NRL_OK;
@@ -39,8 +37,10 @@ static nrl_status wait_for(nrl_ctx *ctx, fsdp_group *g)
     g->presence = FSDP_NOTHING; /* also where the wait fails */
     NRL_TRY(nrl_work_wait(&g->gathering, ctx));
     g->presence = FSDP_THERE;
-    if (g->work_slot >= 0) bind_work(g, true);
-    else touch_work(g);
+    if (g->work_slot >= 0)
+        bind_work(g, true);
+    else
+        touch_work(g);
     return NRL_OK;
 }
 
@@ -67,15 +67,15 @@ static nrl_status want(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
     return g->presence == FSDP_NOTHING ? start(s, ctx, g) : NRL_OK;
 }
 
-/* What visit i uses first, then the rest of its run and the next `prefetch` runs, in order. */
-static nrl_status look_ahead(fsdp *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+/* What action i uses first, then the rest of its run and the next `prefetch` runs, in order. */
+static nrl_status look_ahead(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     int64_t runs = 0;
-    int32_t run = s->run_of[visits[i].unit];
+    int32_t run = s->run_of[actions[i].unit];
     s->serial++;
-    for (int64_t k = i; k < visits[i].n_visits || k == i; k++) {
-        const nrl_visit *v = &visits[k];
-        if (v->instance != visits[i].instance) continue;
+    for (int64_t k = i; k < actions[i].n_actions || k == i; k++) {
+        const nrl_action *v = &actions[k];
+        if (v->instance != actions[i].instance) continue;
         if (s->run_of[v->unit] != run && ++runs > s->options.prefetch) break;
         run = s->run_of[v->unit];
         for (int32_t u = 0; u < s->uses[v->unit].n; u++)
@@ -84,11 +84,11 @@ static nrl_status look_ahead(fsdp *s, nrl_ctx *ctx, const nrl_visit *visits, int
     return NRL_OK;
 }
 
-nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
-    NRL_ASSERT(visits[i].unit, <, s->plan.n_units);
-    const fsdp_uses *uses = &s->uses[visits[i].unit];
-    if (s->options.shard == FSDP_FULL) NRL_TRY(look_ahead(s, ctx, visits, i));
+    NRL_ASSERT(actions[i].unit, <, s->plan.n_units);
+    const fsdp_uses *uses = &s->uses[actions[i].unit];
+    if (s->options.shard == FSDP_FULL) NRL_TRY(look_ahead(s, ctx, actions, i));
     for (int32_t u = 0; u < uses->n; u++) {
         NRL_TRY(wait_for(ctx, uses->groups[u]));
         NRL_ASSERT(uses->groups[u]->presence, ==, FSDP_THERE);
@@ -104,7 +104,8 @@ nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx, bool wait)
         NRL_TRY(full ? evict(ctx, g) : wait_for(ctx, g));
         if (!full) NRL_TRY(start(s, ctx, g));
     }
-    for (int32_t k = 0; wait && k < s->n_groups; k++) NRL_TRY(wait_for(ctx, &s->groups[k]));
+    for (int32_t k = 0; wait && k < s->n_groups; k++)
+        NRL_TRY(wait_for(ctx, &s->groups[k]));
     return NRL_OK;
 }
 

@@ -12,13 +12,14 @@ static nrl_status cut_part(const fsdp *s, const fsdp_group *g, nrl_part *part, i
 {
     int64_t *begin = ranges, *end = ranges + s->n_ranks, n = nrl_part_numel(s->mesh, part);
     nrl_layout *l = &part->layout;
-    if (l->n_cuts == NRL_MAX_CUTS) return nrl_fail(NRL_ERR_BUG, "'%s' has %d cuts already", part->name, l->n_cuts);
+    if (l->n_placements == NRL_MAX_PLACEMENTS)
+        return nrl_fail(NRL_ERR_BUG, "'%s' has %d placements already", part->name, l->n_placements);
     for (int32_t r = 0; r < s->n_ranks; r++) {
         int64_t from = r * g->share - at, to = from + g->share;
         begin[r] = from < 0 ? 0 : from > n ? n : from;
         end[r] = to < 0 ? 0 : to > n ? n : to;
     }
-    l->cuts[l->n_cuts++] = (nrl_cut){s->axis, NRL_CUT_FLAT, s->n_ranks, begin, end};
+    l->placements[l->n_placements++] = (nrl_placement){s->axis, NRL_SHARD_FLAT, s->n_ranks, begin, end};
     return NRL_OK;
 }
 
@@ -68,7 +69,8 @@ static int64_t taken(const fsdp *s, const fsdp_group *g)
     if (full || fsdp_casts(s, g)) n += g->share * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
     if (!g->trained) return n;
     if (s->plan.split16) n += g->share * (int64_t)nrl_dtype_size(NRL_DTYPE_U16);
-    return n + (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * (s->options.shard == FSDP_OPTIMIZER ? g->padded : g->share);
+    return n +
+           (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * (s->options.shard == FSDP_OPTIMIZER ? g->padded : g->share);
 }
 
 /* What layouts say of the same: the core counts it. */
@@ -111,7 +113,7 @@ static void answer(fsdp *s, nrl_parallel_plan *plan)
 {
     int64_t gathered = slots_bytes(&s->work_slots, (nrl_dtype)plan->compute);
     int64_t reduced = slots_bytes(&s->acc_slots, NRL_DTYPE_F32) + slots_bytes(&s->wire_slots, NRL_DTYPE_BF16);
-    plan->gathers_work = s->options.shard == FSDP_FULL;
+    plan->gathers_weights = s->options.shard == FSDP_FULL;
     plan->reduces_grads = plan->train;
     plan->buffer_bytes = gathered + reduced;
     for (int32_t g = 0; g < s->n_groups; g++)
@@ -124,7 +126,7 @@ static void answer(fsdp *s, nrl_parallel_plan *plan)
 
 static nrl_status refuse_matrix(const fsdp *s)
 {
-    if (!s->plan.train || s->plan.reach != NRL_OPTIMIZER_MATRIX) return NRL_OK;
+    if (!s->plan.train || s->plan.granularity != NRL_OPTIMIZER_MATRIX) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "parallel 'fsdp' gives each rank a flat range of elements, but the optimizer needs "
                     "whole matrices\nhint: parallel: ddp, or an optimizer that works element by element, "
@@ -153,7 +155,8 @@ nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan)
     s->plan = *plan;
     s->idle = is_idle(s);
     if (s->idle) {
-        snprintf(s->text, sizeof s->text, "%s", s->n_ranks == 1 ? "one rank, nothing to divide" : "whole on every rank");
+        snprintf(s->text, sizeof s->text, "%s",
+                 s->n_ranks == 1 ? "one rank, nothing to divide" : "whole on every rank");
         plan->text = s->text;
         return NRL_OK;
     }

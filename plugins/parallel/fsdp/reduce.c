@@ -1,11 +1,11 @@
 /*
  * reduce.c - gradients of whole groups become slices of their sum over ranks.
  *
- * A group's GRAD_ACC is bound when the walk back first needs it. After the backward visit of the first
+ * A group's GRAD is bound when the walk back first needs it. After the backward action of the first
  * unit that uses the group a reduce_scatter starts, which is waited for when its buffer is wanted, or
- * at the end of the step; then the own share is added to GRAD. So micro-batches add up in f32 slices
+ * at the end of the step; then the own share is added to GRAD_SHARD. So micro-batches add up in f32 slices
  * (train.gradients: bf16: in slices of that, rounded once a micro-batch).
- * `shard: optimizer` adds them up in GRAD_ACC instead and reduces once. Across replicas slices are
+ * `shard: optimizer` adds them up in GRAD instead and reduces once. Across replicas slices are
  * summed once a step, after the last micro-batch.
  */
 #include "fsdp.h"
@@ -13,8 +13,8 @@
 static void bind_acc(const fsdp_group *g, bool there)
 {
     for (int32_t i = 0; i < g->n_params; i++) {
-        nrl_param_bind(g->params[i].param, NRL_SLOT_GRAD_ACC, there ? g->params[i].acc : NULL);
-        nrl_param_set_fresh(g->params[i].param, true);
+        nrl_param_bind(g->params[i].param, NRL_SLOT_GRAD, there ? g->params[i].acc : NULL);
+        nrl_param_set_grad_is_empty(g->params[i].param, true);
     }
 }
 
@@ -22,9 +22,9 @@ static void bind_acc(const fsdp_group *g, bool there)
 static nrl_status fill_untouched(nrl_ctx *ctx, const fsdp_group *g)
 {
     for (int32_t i = 0; i < g->n_params; i++) {
-        if (!nrl_param_fresh(g->params[i].param)) continue;
+        if (!nrl_param_grad_is_empty(g->params[i].param)) continue;
         NRL_TRY(nrl_tensor_fill(ctx, g->params[i].acc, 0));
-        nrl_param_set_fresh(g->params[i].param, false);
+        nrl_param_set_grad_is_empty(g->params[i].param, false);
     }
     return NRL_OK;
 }
@@ -35,22 +35,24 @@ static nrl_status replicate(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     if (!s->replica_comm || g->replicated) return NRL_OK;
     nrl_comm_call call = {
-        .size = sizeof call, .reduce = NRL_SUM_SUM, .receive = g->grad, .what = g->replica_text};
+        .size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = g->grad, .what = g->replica_text};
     g->replicated = true;
     return nrl_comm_all_reduce(s->replica_comm, ctx, &call, &g->replicating);
 }
 
 /* ---- inside a copy ---- */
 
-/* Waits for a group's reduction, if there is one, and adds the own share to GRAD. */
+/* Waits for a group's reduction, if there is one, and adds the own share to GRAD_SHARD. */
 static nrl_status settle(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     nrl_tensor *got = g->wire ? g->wire_own : g->acc_own;
     if (!g->pending) return NRL_OK;
     g->pending = false;
     NRL_TRY(nrl_work_wait(&g->reducing, ctx));
-    if (g->n_added) NRL_TRY(nrl_tensor_add(ctx, got, g->grad));
-    else if (got != g->grad) NRL_TRY(nrl_tensor_copy(ctx, got, g->grad));
+    if (g->n_added)
+        NRL_TRY(nrl_tensor_add(ctx, got, g->grad));
+    else if (got != g->grad)
+        NRL_TRY(nrl_tensor_copy(ctx, got, g->grad));
     g->n_added++;
     return g->final ? replicate(s, ctx, g) : NRL_OK;
 }
@@ -77,7 +79,7 @@ static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
     g->held = false;
     g->pending = true;
     nrl_comm_call call = {.size = sizeof call,
-                          .reduce = NRL_SUM_SUM,
+                          .reduce = NRL_REDUCE_OP_SUM,
                           .send = g->wire ? g->wire : g->acc,
                           .receive = g->wire ? g->wire_own : g->acc_own,
                           .what = g->reduce_text};
@@ -86,7 +88,7 @@ static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 
 /* ---- the calls ---- */
 
-nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_visit *v)
+nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
 {
     const fsdp_uses *uses = &s->uses[v->unit];
     for (int32_t i = 0; i < uses->n; i++) {
@@ -99,7 +101,7 @@ nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_visit *v)
     return NRL_OK;
 }
 
-nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_visit *v)
+nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
 {
     const fsdp_uses *uses = &s->uses[v->unit];
     for (int32_t i = 0; i < uses->n; i++) {
@@ -137,7 +139,7 @@ nrl_status fsdp_reduce_finish(fsdp *s, nrl_ctx *ctx)
         g->n_added = 0;
         g->final = g->replicated = false;
         for (int32_t i = 0; g->trained && i < g->n_params; i++)
-            nrl_param_set_fresh(g->params[i].param, true);
+            nrl_param_set_grad_is_empty(g->params[i].param, true);
     }
     return NRL_OK;
 }

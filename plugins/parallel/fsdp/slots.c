@@ -1,7 +1,7 @@
 /*
  * slots.c - few buffers for many groups. Runs follow each other as 0 1 .. n-1 .. 1 0 1 ..: forward and
  * backward. Two groups that may be wanted at one moment of that walk get different slots; the largest
- * group chooses first, so that a slot is as large as its first member. Any other order of visits is
+ * group chooses first, so that a slot is as large as its first member. Any other order of actions is
  * right too, only with less prefetching.
  */
 #include "fsdp.h"
@@ -29,9 +29,12 @@ static void needs_close(needs *w)
 static nrl_status needs_open(const fsdp *s, needs *w)
 {
     size_t n = (size_t)s->n_groups + 1;
-    *w = (needs){.s = s, .used = calloc(n * ((size_t)s->n_runs + 1), sizeof *w->used),
-                 .member = calloc(n, sizeof *w->member), .live = calloc(n, sizeof *w->live),
-                 .conflict = calloc(n * n, sizeof *w->conflict), .slot_of = calloc(n, sizeof *w->slot_of)};
+    *w = (needs){.s = s,
+                 .used = calloc(n * ((size_t)s->n_runs + 1), sizeof *w->used),
+                 .member = calloc(n, sizeof *w->member),
+                 .live = calloc(n, sizeof *w->live),
+                 .conflict = calloc(n * n, sizeof *w->conflict),
+                 .slot_of = calloc(n, sizeof *w->slot_of)};
     if (!w->used || !w->member || !w->live || !w->conflict || !w->slot_of) {
         needs_close(w);
         return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
@@ -99,7 +102,7 @@ static int32_t run_at(int32_t n, int32_t t)
     return t < n ? t : 2 * n - 2 - t;
 }
 
-/* WORK: while a run computes, its groups and those of the next `prefetch` runs. */
+/* WEIGHT: while a run computes, its groups and those of the next `prefetch` runs. */
 static void work_needs(needs *w)
 {
     const fsdp *s = w->s;
@@ -139,8 +142,10 @@ static nrl_status assign(fsdp *s, slot_kind kind, fsdp_slots *out)
     bool travels = kind == KIND_WIRE || !s->options.reduce_dtype;
     needs w;
     NRL_TRY(needs_open(s, &w));
-    if (kind == KIND_WORK) work_needs(&w);
-    else gradient_needs(&w, kind == KIND_ACC, travels);
+    if (kind == KIND_WORK)
+        work_needs(&w);
+    else
+        gradient_needs(&w, kind == KIND_ACC, travels);
     nrl_status st = choose(&w, out);
     for (int32_t g = 0; g < s->n_groups; g++) {
         int32_t *place[] = {&s->groups[g].work_slot, &s->groups[g].acc_slot, &s->groups[g].wire_slot};

@@ -22,8 +22,7 @@ nrl_status fsdp_read_units(const nrl_node *node, fsdp_units *out)
     *out = (fsdp_units){0};
     nrl_node_type type = nrl_node_kind(node);
     const char *word = nrl_node_string(node, NULL);
-    if (type == NRL_NODE_NONE || type == NRL_NODE_NULL || (word && (!*word || !strcmp(word, "model"))))
-        return NRL_OK;
+    if (type == NRL_NODE_NONE || type == NRL_NODE_NULL || (word && (!*word || !strcmp(word, "model")))) return NRL_OK;
     NRL_TRY(read_number(node, "every", &out->every));
     NRL_TRY(read_number(node, "min_params", &out->min_params));
     if (type == NRL_NODE_MAP && nrl_node_size(node) == 1 && (out->every || out->min_params)) return NRL_OK;
@@ -47,7 +46,7 @@ static void number_runs(fsdp *s)
     s->n_runs = 0;
     for (int32_t u = 0; u < s->plan.n_units; u++) {
         bool full = s->merge.every ? in_run >= s->merge.every : gathered >= s->merge.min_params;
-        if (!s->plan.units[u].n_uses) { /* another stage's: visited there */
+        if (!s->plan.units[u].n_uses) { /* another stage's: run there */
             s->run_of[u] = s->n_runs > 0 ? s->n_runs - 1 : 0;
             continue;
         }
@@ -85,8 +84,13 @@ static bool is_trained(const fsdp *s, const nrl_param *p)
 static fsdp_group *new_group(fsdp *s, const char *name, int32_t unit, int32_t run, bool trained)
 {
     fsdp_group *g = &s->groups[s->n_groups++];
-    *g = (fsdp_group){.trained = trained, .first_unit = unit, .first_run = run, .last_run = run,
-                      .work_slot = -1, .acc_slot = -1, .wire_slot = -1};
+    *g = (fsdp_group){.trained = trained,
+                      .first_unit = unit,
+                      .first_run = run,
+                      .last_run = run,
+                      .work_slot = -1,
+                      .acc_slot = -1,
+                      .wire_slot = -1};
     snprintf(g->name, sizeof g->name, "%s%s", name, trained || !s->plan.train ? "" : " (frozen)");
     snprintf(g->gather_text, sizeof g->gather_text, "gather %s", g->name);
     snprintf(g->reduce_text, sizeof g->reduce_text, "reduce %s", g->name);
@@ -97,9 +101,10 @@ static fsdp_group *new_group(fsdp *s, const char *name, int32_t unit, int32_t ru
 /* What several stages hold is divided alike on all of them: in a group of its own. */
 static bool stands_alone(nrl_param *p)
 {
-    const bool *holders = nrl_param_part(p, 0)->layout.holders;
+    const bool *owner_stages = nrl_param_part(p, 0)->layout.owner_stages;
     int32_t n = 0;
-    for (int32_t k = 0; holders && k < nrl_param_part(p, 0)->layout.n_holders; k++) n += holders[k];
+    for (int32_t k = 0; owner_stages && k < nrl_param_part(p, 0)->layout.n_holders; k++)
+        n += owner_stages[k];
     return n > 1;
 }
 
@@ -145,13 +150,13 @@ static nrl_status fill_groups(fsdp *s)
             nrl_param *p = s->plan.units[u].uses[i];
             if (!takes(s, p) || group_of(s, p)) continue;
             NRL_TRY(add_param(stands_alone(p) ? new_group(s, nrl_param_name(p), u, s->run_of[u], is_trained(s, p))
-                                                 : open_group(s, open, u, is_trained(s, p)),
+                                              : open_group(s, open, u, is_trained(s, p)),
                               p));
         }
     return NRL_OK;
 }
 
-/* Parameters that no unit uses: in no visit, so their gradient is zero, but saved and counted. */
+/* Parameters that no unit uses: in no action, so their gradient is zero, but saved and counted. */
 static nrl_status fill_unused(fsdp *s)
 {
     fsdp_group *unused[2] = {NULL, NULL};
@@ -190,8 +195,7 @@ nrl_status fsdp_build_groups(fsdp *s)
     s->run_of = calloc(n, sizeof *s->run_of);
     s->uses = calloc(n, sizeof *s->uses);
     s->groups = calloc(2 * n + 2 + (size_t)s->plan.n_params, sizeof *s->groups);
-    if (!s->run_of || !s->uses || !s->groups)
-        return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    if (!s->run_of || !s->uses || !s->groups) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
     number_runs(s);
     NRL_TRY(fill_groups(s));
     NRL_TRY(fill_unused(s));

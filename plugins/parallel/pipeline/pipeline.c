@@ -1,7 +1,7 @@
 /*
  * pipeline.c - pipeline parallel: each stage holds some consecutive units of the model, micro-batches pass
  * through the stages one behind the other. The core moves what passes between units; here is said which stage
- * visits which unit, in which order, and gradients of shared parameters are summed.
+ * actions which unit, in which order, and gradients of shared parameters are summed.
  */
 #include "pipeline.h"
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void pipeline_destroy(void *self)
 {
     pipeline *p = self;
     free(p->stages);
-    free(p->holders);
+    free(p->owner_stages);
     free(p->shared);
     free(p);
 }
@@ -55,14 +55,14 @@ static void write_layouts(pipeline *p)
 {
     for (int32_t i = 0; i < p->plan.n_params; i++) {
         nrl_param *q = p->plan.params[i];
-        bool *holders = p->holders + (size_t)i * (size_t)p->n, any = false;
+        bool *owner_stages = p->owner_stages + (size_t)i * (size_t)p->n, any = false;
         for (int32_t u = 0; u < p->plan.n_units; u++) {
             if (!uses(&p->plan.units[u], q)) continue;
-            any = holders[p->stages[u]] = true;
+            any = owner_stages[p->stages[u]] = true;
         }
-        if (!any) holders[0] = true;
+        if (!any) owner_stages[0] = true;
         for (int k = 0; k < nrl_param_n_parts(q); k++)
-            nrl_param_part(q, k)->layout = (nrl_layout){.n_holders = p->n, .holders = holders};
+            nrl_param_part(q, k)->layout = (nrl_layout){.n_holders = p->n, .owner_stages = owner_stages};
     }
 }
 
@@ -84,7 +84,8 @@ static void describe(pipeline *p)
     int at = snprintf(p->text, room, "%s over %d stages of", names[p->options.schedule], p->n);
     for (int32_t s = 0; s < p->n && (size_t)at < room; s++) {
         int32_t units = 0;
-        for (int32_t u = 0; u < p->plan.n_units; u++) units += p->stages[u] == s;
+        for (int32_t u = 0; u < p->plan.n_units; u++)
+            units += p->stages[u] == s;
         at += snprintf(p->text + at, room - (size_t)at, "%s%d", s ? " + " : " ", units);
     }
     if ((size_t)at < room) snprintf(p->text + at, room - (size_t)at, " units");
@@ -96,8 +97,8 @@ static nrl_status pipeline_plan(void *self, nrl_parallel_plan *plan)
     plan->takes_split16 = plan->takes_bf16_gradients = true;
     p->plan = *plan;
     p->stages = calloc((size_t)plan->n_units + 1, sizeof *p->stages);
-    p->holders = calloc((size_t)plan->n_params * (size_t)p->n + 1, sizeof *p->holders);
-    if (!p->stages || !p->holders) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'pipeline'");
+    p->owner_stages = calloc((size_t)plan->n_params * (size_t)p->n + 1, sizeof *p->owner_stages);
+    if (!p->stages || !p->owner_stages) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'pipeline'");
     NRL_TRY(pipeline_split(p));
     find_units(p);
     write_layouts(p);

@@ -28,15 +28,15 @@ typedef struct {
 typedef struct {
     pipeline_options options;
     nrl_comm *comm;
-    int32_t index, n;      /* this stage of P */
+    int32_t index, n; /* this stage of P */
     nrl_parallel_plan plan;
-    int32_t *stages;       /* [U] */
-    int32_t first, end;    /* this stage's units */
-    bool *holders;         /* [n_params][P] */
+    int32_t *stages;    /* [U] */
+    int32_t first, end; /* this stage's units */
+    bool *owner_stages; /* [n_params][P] */
     pipeline_shared *shared;
     int32_t n_shared;
-    int64_t chunk;         /* elements of `incoming` */
-    nrl_tensor *incoming;  /* of the GRAD of another stage; NULL: nothing is summed here */
+    int64_t chunk;        /* elements of `incoming` */
+    nrl_tensor *incoming; /* of the GRAD_SHARD of another stage; NULL: nothing is summed here */
     char text[240];
 } pipeline;
 
@@ -49,11 +49,11 @@ nrl_status pipeline_split(pipeline *p);
 /* ---- order.c ---- */
 typedef struct {
     bool backward;
-    int32_t micro;
+    int32_t micro_batch;
 } pipeline_turn;
 /* turns [2 M]: what stage `index` of P does, one after the other. */
-void pipeline_order(int64_t schedule, int32_t n_stages, int32_t index, int32_t n_micro, pipeline_turn *turns);
-nrl_status pipeline_schedule(void *self, int32_t n_micro, nrl_visit *visits, int64_t *n);
+void pipeline_order(int64_t schedule, int32_t n_stages, int32_t index, int32_t n_micro_batches, pipeline_turn *turns);
+nrl_status pipeline_schedule(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n);
 
 /* ---- shared.c ---- */
 nrl_status pipeline_find_shared(pipeline *p);

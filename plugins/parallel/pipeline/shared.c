@@ -1,6 +1,6 @@
 /*
  * shared.c - gradients of what several stages hold (an embedding that is the head too). When the sums over the
- * other axes are done the lowest of the stages adds up the others' GRAD in their order and gives the sum
+ * other axes are done the lowest of the stages adds up the others' GRAD_SHARD in their order and gives the sum
  * back, so that all have the same bits, and the same weights after the same update.
  */
 #include "pipeline.h"
@@ -13,13 +13,14 @@ enum { CHUNK = 1 << 22 }; /* elements that travel at a time */
 
 static bool holds(const pipeline *p, int32_t param, int32_t stage)
 {
-    return p->holders[param * p->n + stage];
+    return p->owner_stages[param * p->n + stage];
 }
 
 static int32_t count_holders(const pipeline *p, int32_t param)
 {
     int32_t n = 0;
-    for (int32_t s = 0; s < p->n; s++) n += holds(p, param, s);
+    for (int32_t s = 0; s < p->n; s++)
+        n += holds(p, param, s);
     return n;
 }
 
@@ -31,7 +32,8 @@ nrl_status pipeline_find_shared(pipeline *p)
         nrl_param *q = p->plan.params[i];
         if (!nrl_param_trained(q) || !holds(p, i, p->index) || count_holders(p, i) < 2) continue;
         int32_t owner = 0;
-        while (!holds(p, i, owner)) owner++;
+        while (!holds(p, i, owner))
+            owner++;
         p->shared[p->n_shared++] = (pipeline_shared){q, owner};
         int64_t most = nrl_param_numel(q) < CHUNK ? nrl_param_numel(q) : CHUNK;
         if (owner == p->index && most > p->chunk) p->chunk = most;
@@ -43,7 +45,8 @@ nrl_status pipeline_bind(void *self, nrl_ctx *ctx)
 {
     pipeline *p = self;
     if (!p->chunk) return NRL_OK;
-    return nrl_tensor_persistent(ctx, p->plan.bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, p->chunk, false, &p->incoming);
+    return nrl_tensor_persistent(ctx, p->plan.bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, p->chunk, false,
+                                 &p->incoming);
 }
 
 void pipeline_unbind(void *self, nrl_ctx *ctx)
@@ -56,10 +59,16 @@ void pipeline_unbind(void *self, nrl_ctx *ctx)
 static nrl_status move(const pipeline *p, nrl_ctx *ctx, int32_t peer, nrl_tensor *send, nrl_tensor *receive)
 {
     nrl_work *work = NULL;
-    nrl_comm_call call = {.size = sizeof call, .peer = peer, .send = send, .receive = receive, .tag = TAG,
+    nrl_comm_call call = {.size = sizeof call,
+                          .peer = peer,
+                          .send = send,
+                          .receive = receive,
+                          .tag = TAG,
                           .what = "gradient of a shared parameter"};
-    if (send) NRL_TRY(nrl_comm_send(p->comm, ctx, &call, &work));
-    else NRL_TRY(nrl_comm_recv(p->comm, ctx, &call, &work));
+    if (send)
+        NRL_TRY(nrl_comm_send(p->comm, ctx, &call, &work));
+    else
+        NRL_TRY(nrl_comm_recv(p->comm, ctx, &call, &work));
     return nrl_work_wait(&work, ctx);
 }
 
@@ -67,7 +76,7 @@ static nrl_status move(const pipeline *p, nrl_ctx *ctx, int32_t peer, nrl_tensor
 static nrl_status add_others(const pipeline *p, nrl_ctx *ctx, int32_t param, nrl_tensor *part)
 {
     nrl_tensor *incoming;
-    NRL_TRY(nrl_tensor_stretch(ctx, p->incoming, 0, nrl_tensor_numel(part), &incoming));
+    NRL_TRY(nrl_tensor_slice(ctx, p->incoming, 0, nrl_tensor_numel(part), &incoming));
     nrl_status st = NRL_OK;
     for (int32_t s = p->index + 1; s < p->n && st == NRL_OK; s++) {
         if (!holds(p, param, s)) continue;
@@ -90,18 +99,19 @@ static nrl_status sum_part(const pipeline *p, nrl_ctx *ctx, const pipeline_share
 static int32_t index_of(const pipeline *p, const nrl_param *q)
 {
     int32_t i = 0;
-    while (p->plan.params[i] != q) i++;
+    while (p->plan.params[i] != q)
+        i++;
     return i;
 }
 
 /* Stages hold the same elements of it on this coordinate of the other axes. */
 static nrl_status sum_param(const pipeline *p, nrl_ctx *ctx, const pipeline_shared *q)
 {
-    nrl_tensor *grad = nrl_param_tensor(q->param, NRL_SLOT_GRAD), *part;
+    nrl_tensor *grad = nrl_param_tensor(q->param, NRL_SLOT_GRAD_SHARD), *part;
     int64_t n = grad ? nrl_tensor_numel(grad) : 0;
     int32_t param = index_of(p, q->param);
     for (int64_t at = 0; at < n; at += CHUNK) {
-        NRL_TRY(nrl_tensor_stretch(ctx, grad, at, n - at < CHUNK ? n - at : CHUNK, &part));
+        NRL_TRY(nrl_tensor_slice(ctx, grad, at, n - at < CHUNK ? n - at : CHUNK, &part));
         nrl_status st = sum_part(p, ctx, q, param, part);
         nrl_tensor_free(ctx, part);
         NRL_TRY(st);
@@ -112,6 +122,7 @@ static nrl_status sum_param(const pipeline *p, nrl_ctx *ctx, const pipeline_shar
 nrl_status pipeline_finish(void *self, nrl_ctx *ctx)
 {
     pipeline *p = self;
-    for (int32_t i = 0; i < p->n_shared; i++) NRL_TRY(sum_param(p, ctx, &p->shared[i]));
+    for (int32_t i = 0; i < p->n_shared; i++)
+        NRL_TRY(sum_param(p, ctx, &p->shared[i]));
     return NRL_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * split.c - which stage visits which unit.
+ * split.c - which stage actions which unit.
  */
 #include "pipeline.h"
 #include <math.h>
@@ -36,11 +36,13 @@ void pipeline_balance(const double *costs, int32_t n_units, int32_t n_stages, in
     table t = {costs, n_units, calloc(size, sizeof *t.best), calloc(size, sizeof *t.from)};
     NRL_ASSERT(n_stages, <=, n_units);
     for (int32_t s = 0; t.best && t.from && s < n_stages; s++)
-        for (int32_t u = s; u < n_units; u++) fill(&t, s, u);
+        for (int32_t u = s; u < n_units; u++)
+            fill(&t, s, u);
     int32_t end = n_units;
     for (int32_t s = n_stages - 1; s >= 0; s--) {
         int32_t begin = s == 0 ? 0 : t.from && t.best ? t.from[s * n_units + end - 1] : end - 1;
-        for (int32_t u = begin; u < end; u++) stages[u] = s;
+        for (int32_t u = begin; u < end; u++)
+            stages[u] = s;
         end = begin;
     }
     free(t.best);
@@ -51,8 +53,9 @@ void pipeline_balance(const double *costs, int32_t n_units, int32_t n_stages, in
 
 static nrl_status wrong(const pipeline *p, const char *problem, int64_t found)
 {
-    return nrl_fail(NRL_ERR_CONFIG, "split: %s %lld: expected a list of %d numbers of units, the model has %d ('%s' to '%s')",
-                    problem, (long long)found, p->n, p->plan.n_units, p->plan.units[0].name,
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "split: %s %lld: expected a list of %d numbers of units, the model has %d ('%s' to '%s')", problem,
+                    (long long)found, p->n, p->plan.n_units, p->plan.units[0].name,
                     p->plan.units[p->plan.n_units - 1].name);
 }
 
@@ -69,7 +72,8 @@ static nrl_status split_as_said(pipeline *p)
         const nrl_node *at = nrl_node_at(list, (size_t)s);
         int64_t units = nrl_node_int(at, 0);
         if (units < 1) return wrong(p, "the units of a stage are", units);
-        for (int64_t k = 0; k < units && total + k < p->plan.n_units; k++) p->stages[total + k] = s;
+        for (int64_t k = 0; k < units && total + k < p->plan.n_units; k++)
+            p->stages[total + k] = s;
         if (units > p->plan.n_units) units = p->plan.n_units + 1;
         total += units;
     }
@@ -84,15 +88,17 @@ static bool is_split_given(const pipeline *p)
     int64_t total = 0;
     if (type == NRL_NODE_NONE || type == NRL_NODE_NULL) return false;
     if (p->plan.instance == 0) return true;
-    for (size_t s = 0; s < nrl_node_size(list); s++) total += nrl_node_int(nrl_node_at(list, s), 0);
+    for (size_t s = 0; s < nrl_node_size(list); s++)
+        total += nrl_node_int(nrl_node_at(list, s), 0);
     return total == p->plan.n_units;
 }
 
 nrl_status pipeline_split(pipeline *p)
 {
     if (p->n > p->plan.n_units)
-        return nrl_fail(NRL_ERR_CONFIG, "%d stages, but the model has %d units ('%s' to '%s'), of which a stage needs one",
-                        p->n, p->plan.n_units, p->plan.units[0].name, p->plan.units[p->plan.n_units - 1].name);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%d stages, but the model has %d units ('%s' to '%s'), of which a stage needs one", p->n,
+                        p->plan.n_units, p->plan.units[0].name, p->plan.units[p->plan.n_units - 1].name);
     if (is_split_given(p)) return split_as_said(p);
     pipeline_balance(p->plan.unit_flops, p->plan.n_units, p->n, p->stages);
     return NRL_OK;

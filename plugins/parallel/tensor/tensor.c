@@ -4,9 +4,9 @@
  * layer by the vocabulary. All ranks of the axis work on the same micro-batches; what goes in and out of a block
  * is whole on each, so norms and residuals are computed alike everywhere.
  *
- * A model says what may be cut (nrl_tp) and where the seams are (nrl_op_seam): two sums of [N,D] a layer on the
- * way forward, two on the way back, in the compute dtype. Here: layouts, the seams, and gradients that each rank
- * has a part of.
+ * A model says what may be cut (nrl_tp) and where the tp_regions are (nrl_op_tp_region): two sums of [N,D] a layer on
+ * the way forward, two on the way back, in the compute dtype. Here: layouts, the tp_regions, and gradients that each
+ * rank has a part of.
  */
 #include <nrl/nrl.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ typedef struct {
     nrl_comm *comm;
     int32_t n; /* ranks of the axis */
     bool train;
-    int64_t *ranges;     /* begin and end of all cuts */
+    int64_t *ranges;     /* begin and end of all placements */
     nrl_param **partial; /* replicated, each rank's gradient a part of the sum */
     int32_t n_partial;
     nrl_tensor *buffer, **views; /* of their gradients, f32, made by the first step; views NULL: nothing lies here */
@@ -65,13 +65,15 @@ static void tensor_destroy(void *self)
 static nrl_status check_heads(const tensor *t, const char *kind, int64_t heads)
 {
     if (heads % t->n == 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "the model's %lld %s heads do not divide over %d ranks: expected a size that divides "
-                                    "%lld", (long long)heads, kind, (int)t->n, (long long)heads);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "the model's %lld %s heads do not divide over %d ranks: expected a size that divides "
+                    "%lld",
+                    (long long)heads, kind, (int)t->n, (long long)heads);
 }
 
 static nrl_status check_plan(const tensor *t, const nrl_parallel_plan *plan)
 {
-    if (plan->train && plan->reach == NRL_OPTIMIZER_MATRIX)
+    if (plan->train && plan->granularity == NRL_OPTIMIZER_MATRIX)
         return nrl_fail(NRL_ERR_CONFIG, "it gives each rank a part of a matrix, but the optimizer needs whole ones\n"
                                         "hint: an optimizer that works element by element, like adamw");
     NRL_TRY(check_heads(t, "query", plan->n_heads));
@@ -98,7 +100,8 @@ static nrl_status cut_part(const tensor *t, nrl_part *part, int dim, int64_t *ra
 {
     int64_t groups = part->groups > 1 && dim == 0 ? part->groups : 1, size = part->dims[dim] / groups;
     nrl_layout *l = &part->layout;
-    if (l->n_cuts == NRL_MAX_CUTS) return nrl_fail(NRL_ERR_BUG, "'%s' has %d cuts already", part->name, l->n_cuts);
+    if (l->n_placements == NRL_MAX_PLACEMENTS)
+        return nrl_fail(NRL_ERR_BUG, "'%s' has %d placements already", part->name, l->n_placements);
     if (size % t->n)
         return nrl_fail(NRL_ERR_CONFIG, "dimension %d of '%s', %lld, does not divide over %d ranks", dim, part->name,
                         (long long)size, (int)t->n);
@@ -106,14 +109,15 @@ static nrl_status cut_part(const tensor *t, nrl_part *part, int dim, int64_t *ra
         ranges[r] = r * (size / t->n);
         ranges[t->n + r] = ranges[r] + size / t->n;
     }
-    l->cuts[l->n_cuts++] = (nrl_cut){tensor_axis.name, dim, t->n, ranges, ranges + t->n};
+    l->placements[l->n_placements++] = (nrl_placement){tensor_axis.name, dim, t->n, ranges, ranges + t->n};
     return NRL_OK;
 }
 
 static nrl_status write_layouts(tensor *t, const nrl_parallel_plan *plan)
 {
     int64_t n_parts = 0, *at;
-    for (int32_t i = 0; i < plan->n_params; i++) n_parts += nrl_param_n_parts(plan->params[i]);
+    for (int32_t i = 0; i < plan->n_params; i++)
+        n_parts += nrl_param_n_parts(plan->params[i]);
     at = t->ranges = calloc((size_t)n_parts * 2 * (size_t)t->n + 1, sizeof *t->ranges);
     t->partial = calloc((size_t)plan->n_params + 1, sizeof(nrl_param *));
     t->views = calloc((size_t)plan->n_params + 1, sizeof(nrl_tensor *));
@@ -139,7 +143,8 @@ static double bytes_a_token(const tensor *t, const nrl_parallel_plan *plan, bool
         width = (double)nrl_param_dim(plan->params[i], 0);
         sums++;
     }
-    return (plan->train ? 2 : 1) * sums * width * (double)nrl_dtype_size((nrl_dtype)plan->compute) * 2 * (t->n - 1) / t->n;
+    return (plan->train ? 2 : 1) * sums * width * (double)nrl_dtype_size((nrl_dtype)plan->compute) * 2 * (t->n - 1) /
+           t->n;
 }
 
 static void describe(tensor *t, nrl_parallel_plan *plan)
@@ -148,12 +153,12 @@ static void describe(tensor *t, nrl_parallel_plan *plan)
     bool cut = false;
     for (int32_t i = 0; i < plan->n_params; i++) {
         const nrl_param *p = plan->params[i];
-        bool is_cut = dimension_of(t, p) >= 0;
+        bool is_sharded = dimension_of(t, p) >= 0;
         if (nrl_param_n_dims(p) > 1) matrices++;
-        if (nrl_param_n_dims(p) > 1 && is_cut) divided++;
+        if (nrl_param_n_dims(p) > 1 && is_sharded) divided++;
         if (nrl_param_tp(p) != NRL_TP_VOCAB) continue;
         rows = nrl_param_dim(p, 0);
-        cut = is_cut;
+        cut = is_sharded;
     }
     int n = snprintf(t->text, sizeof t->text, "%d ranks share each layer, %lld of %lld matrices divided", (int)t->n,
                      (long long)divided, (long long)matrices);
@@ -179,12 +184,12 @@ static nrl_status tensor_plan(void *self, nrl_parallel_plan *plan)
     return NRL_OK;
 }
 
-/* ---- seams ---- */
+/* ---- tp_regions ---- */
 
 static nrl_status sum(tensor *t, nrl_ctx *ctx, nrl_tensor *x, const char *what)
 {
     nrl_work *work = NULL;
-    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_SUM_SUM, .receive = x, .what = what};
+    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = x, .what = what};
     NRL_TRY(nrl_comm_all_reduce(t->comm, ctx, &call, &work));
     return nrl_work_wait(&work, ctx);
 }
@@ -199,24 +204,25 @@ static nrl_status gather(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
     return nrl_work_wait(&work, ctx);
 }
 
-static nrl_status tensor_seam(void *self, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+static nrl_status tensor_tp_region(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                   nrl_tensor **y)
 {
     tensor *t = self;
     *y = x;
     if (t->n == 1) return NRL_OK;
-    switch (seam) {
-    case NRL_SEAM_COLUMN_IN:
+    switch (tp_region) {
+    case NRL_TP_REGION_COLUMN_IN:
         return back ? sum(t, ctx, x, "gradient into columns") : NRL_OK;
-    case NRL_SEAM_HEAD_IN:
+    case NRL_TP_REGION_HEAD_IN:
         return back ? sum(t, ctx, x, "gradient into the output layer") : NRL_OK;
-    case NRL_SEAM_ROW_OUT:
+    case NRL_TP_REGION_ROW_OUT:
         return back ? NRL_OK : sum(t, ctx, x, "products with rows");
-    case NRL_SEAM_EMBED_OUT:
+    case NRL_TP_REGION_EMBED_OUT:
         return back ? NRL_OK : sum(t, ctx, x, "embedding");
-    case NRL_SEAM_HEAD_STATS:
+    case NRL_TP_REGION_HEAD_STATS:
         return gather(t, ctx, x, y);
     default:
-        return nrl_fail(NRL_ERR_PLUGIN, "strategy 'tensor' knows no seam %u", seam);
+        return nrl_fail(NRL_ERR_PLUGIN, "strategy 'tensor' knows no tp_region %u", tp_region);
     }
 }
 
@@ -224,8 +230,8 @@ static nrl_status tensor_seam(void *self, nrl_ctx *ctx, uint32_t seam, bool back
 
 static nrl_tensor *gradient_of(const nrl_param *p)
 {
-    nrl_tensor *grad = nrl_param_tensor(p, NRL_SLOT_GRAD);
-    return grad ? grad : nrl_param_tensor(p, NRL_SLOT_GRAD_ACC);
+    nrl_tensor *grad = nrl_param_tensor(p, NRL_SLOT_GRAD_SHARD);
+    return grad ? grad : nrl_param_tensor(p, NRL_SLOT_GRAD);
 }
 
 /* Slots keep their sizes, so once is enough. What another axis has cut flat is cut alike along this one. */
@@ -240,7 +246,7 @@ static nrl_status make_buffer(tensor *t, nrl_ctx *ctx)
         const nrl_tensor *grad = gradient_of(t->partial[i]);
         int64_t size = grad ? nrl_tensor_numel(grad) : 0;
         if (!size) continue;
-        NRL_TRY(nrl_tensor_stretch(ctx, t->buffer, at, size, &t->views[i]));
+        NRL_TRY(nrl_tensor_slice(ctx, t->buffer, at, size, &t->views[i]));
         at += size;
     }
     return NRL_OK;
@@ -281,6 +287,6 @@ static const nrl_parallel tensor_table = {
     .plan = tensor_plan,
     .unbind = tensor_unbind,
     .finish = tensor_finish,
-    .seam = tensor_seam,
+    .tp_region = tensor_tp_region,
 };
 NRL_EXPORT(tensor_table)

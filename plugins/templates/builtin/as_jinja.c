@@ -59,15 +59,13 @@ static const char *strip(const chat_format *t)
     return t->trims ? ".strip(' \\t\\n\\x0b\\x0c\\r\\x1c\\x1d\\x1e\\x1f')" : "";
 }
 
-static void put_turn(buffer *b, const chat_format *t, const turn *row, const char *eos,
-                     bool space)
+static void put_turn(buffer *b, const chat_format *t, const turn *row, const char *eos, bool space)
 {
     buffer_puts(b, "{{- ");
     put_constant(b, row->open, row->lead, space);
     if (t->system != SYSTEM_IS_A_TURN && !strcmp(row->role, "user"))
-        buffer_print(
-            b, " + (text(ns.system)%s + '\\n\\n' if ns.system and loop.index0 == %s else '')",
-            strip(t), t->system == SYSTEM_IN_FIRST_USER ? "0" : "(ns.turns | length - 1) // 2 * 2");
+        buffer_print(b, " + (text(ns.system)%s + '\\n\\n' if ns.system and loop.index0 == %s else '')", strip(t),
+                     t->system == SYSTEM_IN_FIRST_USER ? "0" : "(ns.turns | length - 1) // 2 * 2");
     buffer_print(b, " + text(m)%s + ", strip(t));
     put_constant(b, row->end_is_eos ? eos : row->close, row->after, space);
     buffer_puts(b, " -}}\n");
@@ -75,8 +73,7 @@ static void put_turn(buffer *b, const chat_format *t, const turn *row, const cha
 
 static void put_turns(buffer *b, const chat_format *t, const char *eos, bool space)
 {
-    buffer_print(b, "{%%- for m in %s -%%}\n",
-                 t->system == SYSTEM_IS_A_TURN ? "messages" : "ns.turns");
+    buffer_print(b, "{%%- for m in %s -%%}\n", t->system == SYSTEM_IS_A_TURN ? "messages" : "ns.turns");
     buffer_puts(b, "{%- if m['tool_calls'] -%}{{- raise_exception('this template does not write "
                    "tool calls') -}}{%- endif -%}\n");
     if (t->alternates)
@@ -85,8 +82,7 @@ static void put_turns(buffer *b, const chat_format *t, const char *eos, bool spa
                        "and assistant') -}}\n"
                        "{%- endif -%}\n");
     for (const turn *row = t->turns; row->role; row++) {
-        buffer_print(b, "{%%- %s m['role'] == '%s' -%%}\n", row == t->turns ? "if" : "elif",
-                     row->role);
+        buffer_print(b, "{%%- %s m['role'] == '%s' -%%}\n", row == t->turns ? "if" : "elif", row->role);
         put_turn(b, t, row, eos, space);
     }
     buffer_puts(b, "{%- else -%}\n{{- raise_exception('role ' ~ m['role'] ~ ' is not one that this "

@@ -9,22 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TURN(r, o, c, a)                                                                           \
-    {                                                                                              \
-        .role = r, .open = o, .lead = "", .close = c, .after = a                                   \
+#define TURN(r, o, c, a)                                                                                               \
+    {                                                                                                                  \
+        .role = r, .open = o, .lead = "", .close = c, .after = a                                                       \
     }
 
-static const turn chatml_turns[] = {
-    TURN("system", "<|im_start|>system\n", "<|im_end|>", "\n"),
-    TURN("user", "<|im_start|>user\n", "<|im_end|>", "\n"),
-    TURN("assistant", "<|im_start|>assistant\n", "<|im_end|>", "\n"),
-    TURN("tool", "<|im_start|>tool\n", "<|im_end|>", "\n"),
-    {0}};
+static const turn chatml_turns[] = {TURN("system", "<|im_start|>system\n", "<|im_end|>", "\n"),
+                                    TURN("user", "<|im_start|>user\n", "<|im_end|>", "\n"),
+                                    TURN("assistant", "<|im_start|>assistant\n", "<|im_end|>", "\n"),
+                                    TURN("tool", "<|im_start|>tool\n", "<|im_end|>", "\n"),
+                                    {0}};
 
 #define LLAMA3_TURN(r) TURN(r, "<|start_header_id|>" r "<|end_header_id|>\n\n", "<|eot_id|>", "")
-static const turn llama3_turns[] = {LLAMA3_TURN("system"),    LLAMA3_TURN("user"),
-                                    LLAMA3_TURN("assistant"), LLAMA3_TURN("ipython"),
-                                    LLAMA3_TURN("tool"),      {0}};
+static const turn llama3_turns[] = {LLAMA3_TURN("system"),  LLAMA3_TURN("user"), LLAMA3_TURN("assistant"),
+                                    LLAMA3_TURN("ipython"), LLAMA3_TURN("tool"), {0}};
 
 /* Mistral v1: the brackets are text. Tokenizers from v2 on have them as tokens. */
 static const turn mistral_text_turns[] = {
@@ -43,24 +41,19 @@ static const turn plain_turns[] = {
     {0}};
 
 static const char *const chatml_tokens[] = {"<|im_start|>", "<|im_end|>", NULL};
-static const char *const llama3_tokens[] = {"<|start_header_id|>", "<|end_header_id|>",
-                                            "<|eot_id|>", NULL};
+static const char *const llama3_tokens[] = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", NULL};
 static const char *const no_tokens[] = {NULL};
 
 static const chat_format mistral_tokens = {.name = "mistral",
-                                             .bos = BOS_ALWAYS,
-                                             .system = SYSTEM_IN_LAST_USER,
-                                             .alternates = true,
-                                             .tokens = no_tokens,
-                                             .turns = mistral_token_turns};
+                                           .bos = BOS_ALWAYS,
+                                           .system = SYSTEM_IN_LAST_USER,
+                                           .alternates = true,
+                                           .tokens = no_tokens,
+                                           .turns = mistral_token_turns};
 
 static const chat_format templates[] = {
     {.name = "chatml", .bos = BOS_AS_TOKENIZER, .tokens = chatml_tokens, .turns = chatml_turns},
-    {.name = "llama3",
-     .bos = BOS_ALWAYS,
-     .trims = true,
-     .tokens = llama3_tokens,
-     .turns = llama3_turns},
+    {.name = "llama3", .bos = BOS_ALWAYS, .trims = true, .tokens = llama3_tokens, .turns = llama3_turns},
     {.name = "mistral",
      .bos = BOS_ALWAYS,
      .system = SYSTEM_IN_FIRST_USER,
@@ -69,11 +62,7 @@ static const chat_format templates[] = {
      .turns = mistral_text_turns,
      .variant_token = "[INST]",
      .variant = &mistral_tokens},
-    {.name = "plain",
-     .bos = BOS_AS_TOKENIZER,
-     .begins_with_word = true,
-     .tokens = no_tokens,
-     .turns = plain_turns},
+    {.name = "plain", .bos = BOS_AS_TOKENIZER, .begins_with_word = true, .tokens = no_tokens, .turns = plain_turns},
 };
 enum { N_TEMPLATES = sizeof templates / sizeof *templates };
 
@@ -115,15 +104,12 @@ static nrl_status fail_role(const chat_format *t, const char *role, size_t i)
     suggestion near = {.word = role};
     for (const turn *row = t->turns; row->role; row++)
         suggest_offer(&near, row->role);
-    return nrl_fail(NRL_ERR_DATA,
-                    "messages[%zu]: unknown role '%s' for template '%s', expected one of:%s%s%s%s",
-                    i, role, t->name, role_names(t, (char[MAX_ROLES]){0}),
-                    near.best ? "\nhint: did you mean '" : "", near.best ? near.best : "",
-                    near.best ? "'?" : "");
+    return nrl_fail(NRL_ERR_DATA, "messages[%zu]: unknown role '%s' for template '%s', expected one of:%s%s%s%s", i,
+                    role, t->name, role_names(t, (char[MAX_ROLES]){0}), near.best ? "\nhint: did you mean '" : "",
+                    near.best ? near.best : "", near.best ? "'?" : "");
 }
 
-static nrl_status check_message(const chat_format *t, const nrl_message *m, size_t i,
-                                size_t n_systems)
+static nrl_status check_message(const chat_format *t, const nrl_message *m, size_t i, size_t n_systems)
 {
     if (nrl_node_size(nrl_node_find(m->node, "tool_calls")))
         return nrl_fail(NRL_ERR_DATA,

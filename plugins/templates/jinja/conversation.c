@@ -22,7 +22,7 @@
 #include <time.h>
 
 typedef struct {
-    jinja *plain, *with_tools;          /* the second may be NULL */
+    jinja *plain, *with_tools;           /* the second may be NULL */
     const nrl_open_tokenizer *tokenizer; /* NULL: nothing is rendered */
     char *text;
     int64_t now; /* when it was opened: strftime_now's clock */
@@ -57,7 +57,8 @@ static nrl_status template_open(const void *options, const nrl_template_source *
 {
     (void)options;
     if (!source->text)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot open template '%s': it has no text; expected a file or the tokenizer's own",
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot open template '%s': it has no text; expected a file or the tokenizer's own",
                         source->label);
     conversation_template *t = mem_alloc(sizeof *t);
     t->tokenizer = source->tokenizer;
@@ -231,7 +232,7 @@ static nrl_status turn_begin(renderer *r, size_t i, size_t *before, size_t *begi
     nrl_status st = measure(r, i, true, &size, &shared);
     if (st == NRL_OK) st = measure(r, i, false, &plain, &plain_shared);
     if (st != NRL_OK) {
-        nrl_note("messages[%zu]: what comes before it", i);
+        nrl_add_context("messages[%zu]: what comes before it", i);
         return st;
     }
     *before = plain_shared;
@@ -326,14 +327,13 @@ static nrl_status drop_untrained(renderer *r, const nrl_conversation *c, span_li
         NRL_TRY(turn_begin(r, i, &before, &begin));
         NRL_TRY(turn_end(r, i, c->n, &end));
         for (size_t k = 0; k < trained->n; k++)
-            if (trained->at[k].begin < before || trained->at[k].begin >= end)
-                trained->at[n++] = trained->at[k];
+            if (trained->at[k].begin < before || trained->at[k].begin >= end) trained->at[n++] = trained->at[k];
         trained->n = n;
     }
     return NRL_OK;
 }
 
-/* Marks of the prompt's own turns are left out. */
+/* Marks of the prompt's own turns are omitted. */
 static nrl_status by_marks(renderer *r, const nrl_conversation *c, span_list *trained)
 {
     size_t first = c->n_prompt, before = 0, begin;
@@ -359,8 +359,7 @@ static nrl_status by_marks(renderer *r, const nrl_conversation *c, span_list *tr
  * stands in the template is a slip of the pen rather than a role. */
 static nrl_status check_role(const jinja *t, const char *role, size_t i)
 {
-    static const char *const common_roles[] = {"user", "assistant", "system",
-                                               "tool", "developer", "function"};
+    static const char *const common_roles[] = {"user", "assistant", "system", "tool", "developer", "function"};
     suggestion near = {.word = role};
     for (size_t k = 0; k < sizeof common_roles / sizeof *common_roles; k++) {
         if (!strcmp(common_roles[k], role)) return NRL_OK;
@@ -371,10 +370,8 @@ static nrl_status check_role(const jinja *t, const char *role, size_t i)
                     "messages[%zu]: unknown role '%s': %s does not name it; expected user, "
                     "assistant, system, tool, "
                     "developer, function or a role that the template names\nhint: %s%s%s",
-                    i, role, jinja_name(t),
-                    near.best ? "did you mean '" : "a template names a role by a constant: ",
-                    near.best ? near.best : "{% set roles = ['narrator'] %}",
-                    near.best ? "'?" : "");
+                    i, role, jinja_name(t), near.best ? "did you mean '" : "a template names a role by a constant: ",
+                    near.best ? near.best : "{% set roles = ['narrator'] %}", near.best ? "'?" : "");
 }
 
 static nrl_status template_render(void *self, const nrl_conversation *c, nrl_rendering *out)
@@ -382,7 +379,8 @@ static nrl_status template_render(void *self, const nrl_conversation *c, nrl_ren
     const conversation_template *own = self;
     bool tools = nrl_node_kind(c->tools) == NRL_NODE_LIST && own->with_tools;
     if (nrl_node_size(c->variables) > MAX_GIVEN)
-        return nrl_fail(NRL_ERR_DATA, "chat_template_kwargs: %zu variables, expected %d at most", nrl_node_size(c->variables), MAX_GIVEN);
+        return nrl_fail(NRL_ERR_DATA, "chat_template_kwargs: %zu variables, expected %d at most",
+                        nrl_node_size(c->variables), MAX_GIVEN);
     const jinja *code = tools ? own->with_tools : own->plain;
     for (size_t i = 0; i < c->n; i++)
         NRL_TRY(check_role(code, message_at(c, i)->role, i));

@@ -21,11 +21,11 @@ nrl_status jinja_compile(const char *name, const char *text, size_t size, jinja 
     nrl_status st = jinja_lex(&t->memory, text, size, &tokens);
     if (st == NRL_OK) {
         st = jinja_parse(t, tokens.at, &line);
-        if (st != NRL_OK) nrl_note("line %u", line);
+        if (st != NRL_OK) nrl_add_context("line %u", line);
     }
     free(tokens.at);
     if (st != NRL_OK) {
-        nrl_note("%s", name);
+        nrl_add_context("%s", name);
         jinja_free(t);
         return st;
     }
@@ -86,7 +86,7 @@ nrl_status jinja_render(const jinja *t, const jinja_input *in, jinja_output *out
     }
     nrl_status st = vm_run(&m, scope_new(&m, given), t->root);
     if (in->steps) *in->steps = m.steps;
-    if (st != NRL_OK) nrl_note("%s: line %u", t->name, m.failed_line);
+    if (st != NRL_OK) nrl_add_context("%s: line %u", t->name, m.failed_line);
     arena_free(&m.memory);
     return st;
 }

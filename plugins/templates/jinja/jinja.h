@@ -20,9 +20,9 @@ typedef struct jinja jinja;
 nrl_status jinja_compile(const char *name, const char *text, size_t size, jinja **out);
 void jinja_free(jinja *t);
 const char *jinja_name(const jinja *t);
-bool jinja_mentions(const jinja *t, const char *name); /* as a variable, an attribute or a key */
+bool jinja_mentions(const jinja *t, const char *name);   /* as a variable, an attribute or a key */
 bool jinja_has_string(const jinja *t, const char *text); /* as a constant */
-bool jinja_has_marks(const jinja *t);                  /* {% generation %} stands in it */
+bool jinja_has_marks(const jinja *t);                    /* {% generation %} stands in it */
 
 typedef struct {
     int64_t steps;         /* expressions and statements, and some more for work on long values */

@@ -31,11 +31,16 @@ static bool loop_attribute(jinja_vm *m, const jinja_loop *l, const char *name, j
             *out = jinja_int(numbers[i].value);
             return true;
         }
-    if (!strcmp(name, "first")) *out = jinja_bool(l->index == 0);
-    else if (!strcmp(name, "last")) *out = jinja_bool(l->index + 1 == l->n);
-    else if (!strcmp(name, "previtem")) *out = at_or_undefined(m, l, l->index - 1, "previous");
-    else if (!strcmp(name, "nextitem")) *out = at_or_undefined(m, l, l->index + 1, "next");
-    else return false;
+    if (!strcmp(name, "first"))
+        *out = jinja_bool(l->index == 0);
+    else if (!strcmp(name, "last"))
+        *out = jinja_bool(l->index + 1 == l->n);
+    else if (!strcmp(name, "previtem"))
+        *out = at_or_undefined(m, l, l->index - 1, "previous");
+    else if (!strcmp(name, "nextitem"))
+        *out = at_or_undefined(m, l, l->index + 1, "next");
+    else
+        return false;
     return true;
 }
 
@@ -135,15 +140,18 @@ nrl_status vm_item(jinja_vm *m, const jinja_value *of, const jinja_value *key, j
             *out = *found;
             return NRL_OK;
         }
-    } else if (is_index(key) && find_index(m, of, index_of(key), out)) return NRL_OK;
+    } else if (is_index(key) && find_index(m, of, index_of(key), out))
+        return NRL_OK;
     if (key->kind == JINJA_STRING) {
         const char *name = vm_string(m, key->text, key->size).text;
         if (find_attribute(m, of, name, key->size, out)) return NRL_OK;
         *out = missing(m, of, key->text, key->size);
         return NRL_OK;
     }
-    if (is_index(key)) *out = vm_undefined(m, "item %lld of a %s", (long long)index_of(key), jinja_kind_name(of));
-    else *out = vm_undefined(m, "an item of a %s", jinja_kind_name(of));
+    if (is_index(key))
+        *out = vm_undefined(m, "item %lld of a %s", (long long)index_of(key), jinja_kind_name(of));
+    else
+        *out = vm_undefined(m, "an item of a %s", jinja_kind_name(of));
     return NRL_OK;
 }
 

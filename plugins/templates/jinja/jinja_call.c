@@ -188,9 +188,13 @@ nrl_status vm_call(jinja_vm *m, const jinja_value *callee, const jinja_args *arg
 {
     NRL_TRY(vm_need_defined(callee));
     switch (callee->kind) {
-    case JINJA_MACRO: return vm_call_macro(m, callee->macro, args, out);
-    case JINJA_FUNCTION: return callee->function->call(m, args, out);
-    case JINJA_METHOD: return vm_call_method(m, callee->method, args, out);
-    default: return JINJA_FAIL("a %s cannot be called", jinja_kind_name(callee));
+    case JINJA_MACRO:
+        return vm_call_macro(m, callee->macro, args, out);
+    case JINJA_FUNCTION:
+        return callee->function->call(m, args, out);
+    case JINJA_METHOD:
+        return vm_call_method(m, callee->method, args, out);
+    default:
+        return JINJA_FAIL("a %s cannot be called", jinja_kind_name(callee));
     }
 }

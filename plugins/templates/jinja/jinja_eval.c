@@ -19,7 +19,8 @@ void *vm_alloc(jinja_vm *m, size_t size)
 nrl_status vm_room(jinja_vm *m, size_t bytes)
 {
     if (bytes <= m->limits.memory && m->bytes <= m->limits.memory - bytes) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "the template needs more than %zu MiB of memory, the limit of a rendering", m->limits.memory >> 20);
+    return nrl_fail(NRL_ERR_CONFIG, "the template needs more than %zu MiB of memory, the limit of a rendering",
+                    m->limits.memory >> 20);
 }
 
 nrl_status vm_work(jinja_vm *m, size_t steps)
@@ -27,7 +28,8 @@ nrl_status vm_work(jinja_vm *m, size_t steps)
     int64_t n = steps > INT32_MAX ? INT32_MAX : (int64_t)steps;
     m->steps += n;
     if (m->steps <= m->limits.steps) return vm_room(m, 0);
-    return nrl_fail(NRL_ERR_CONFIG, "the template takes more than %lld steps, the limit of a row", (long long)m->limits.steps);
+    return nrl_fail(NRL_ERR_CONFIG, "the template takes more than %lld steps, the limit of a row",
+                    (long long)m->limits.steps);
 }
 
 nrl_status vm_read(jinja_vm *m, const jinja_value *v)
@@ -270,10 +272,14 @@ nrl_status vm_arguments(jinja_vm *m, jinja_scope *s, const node *n, jinja_args *
         const node *arg = n->list[i];
         jinja_value v;
         NRL_TRY(vm_eval(m, s, arg->a, &v));
-        if (arg->op == '*') NRL_TRY(spread_list(m, &b, &v));
-        else if (arg->op == OP_STARS) NRL_TRY(spread_map(m, &b, &v));
-        else if (arg->value.kind == JINJA_STRING) NRL_TRY(add_named(m, &b, arg->value.text, v));
-        else add_positional(m, &b, v);
+        if (arg->op == '*')
+            NRL_TRY(spread_list(m, &b, &v));
+        else if (arg->op == OP_STARS)
+            NRL_TRY(spread_map(m, &b, &v));
+        else if (arg->value.kind == JINJA_STRING)
+            NRL_TRY(add_named(m, &b, arg->value.text, v));
+        else
+            add_positional(m, &b, v);
     }
     return NRL_OK;
 }
@@ -390,26 +396,46 @@ static nrl_status eval_not(jinja_vm *m, jinja_scope *s, const node *n, jinja_val
 static nrl_status eval_node(jinja_vm *m, jinja_scope *s, const node *n, jinja_value *out)
 {
     switch (n->kind) {
-    case NODE_CONST: *out = n->value; return NRL_OK;
-    case NODE_NAME: *out = eval_name(m, s, n); return NRL_OK;
+    case NODE_CONST:
+        *out = n->value;
+        return NRL_OK;
+    case NODE_NAME:
+        *out = eval_name(m, s, n);
+        return NRL_OK;
     case NODE_LIST:
-    case NODE_TUPLE: return eval_list(m, s, n, out);
-    case NODE_MAP: return eval_map(m, s, n, out);
-    case NODE_ATTR: return eval_attribute(m, s, n, out);
-    case NODE_ITEM: return eval_item(m, s, n, out);
-    case NODE_SLICE: return eval_slice(m, s, n, out);
-    case NODE_CALL: return eval_call(m, s, n, out);
-    case NODE_FILTER: return eval_filter(m, s, n, out);
-    case NODE_TEST: return eval_test(m, s, n, out);
-    case NODE_NOT: return eval_not(m, s, n, out);
-    case NODE_NEG: return eval_sign(m, s, n, out);
-    case NODE_BINARY: return eval_binary(m, s, n, out);
+    case NODE_TUPLE:
+        return eval_list(m, s, n, out);
+    case NODE_MAP:
+        return eval_map(m, s, n, out);
+    case NODE_ATTR:
+        return eval_attribute(m, s, n, out);
+    case NODE_ITEM:
+        return eval_item(m, s, n, out);
+    case NODE_SLICE:
+        return eval_slice(m, s, n, out);
+    case NODE_CALL:
+        return eval_call(m, s, n, out);
+    case NODE_FILTER:
+        return eval_filter(m, s, n, out);
+    case NODE_TEST:
+        return eval_test(m, s, n, out);
+    case NODE_NOT:
+        return eval_not(m, s, n, out);
+    case NODE_NEG:
+        return eval_sign(m, s, n, out);
+    case NODE_BINARY:
+        return eval_binary(m, s, n, out);
     case NODE_AND:
-    case NODE_OR: return eval_logic(m, s, n, out);
-    case NODE_CONCAT: return eval_concat(m, s, n, out);
-    case NODE_COMPARE: return eval_compare(m, s, n, out);
-    case NODE_COND: return eval_condition(m, s, n, out);
-    default: return nrl_fail(NRL_ERR_BUG, "no expression: %d", (int)n->kind);
+    case NODE_OR:
+        return eval_logic(m, s, n, out);
+    case NODE_CONCAT:
+        return eval_concat(m, s, n, out);
+    case NODE_COMPARE:
+        return eval_compare(m, s, n, out);
+    case NODE_COND:
+        return eval_condition(m, s, n, out);
+    default:
+        return nrl_fail(NRL_ERR_BUG, "no expression: %d", (int)n->kind);
     }
 }
 

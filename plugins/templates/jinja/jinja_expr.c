@@ -280,12 +280,17 @@ static nrl_status parse_brackets(parser *p, node **out)
 nrl_status parse_primary(parser *p, node **out)
 {
     switch (p->at->kind) {
-    case TOKEN_NAME: return parse_word(p, out);
-    case TOKEN_STRING: return parse_strings(p, out);
+    case TOKEN_NAME:
+        return parse_word(p, out);
+    case TOKEN_STRING:
+        return parse_strings(p, out);
     case TOKEN_INT:
-    case TOKEN_FLOAT: return parse_number(p, out);
-    case TOKEN_OP: return parse_brackets(p, out);
-    default: return parse_fail(p, "an expression");
+    case TOKEN_FLOAT:
+        return parse_number(p, out);
+    case TOKEN_OP:
+        return parse_brackets(p, out);
+    default:
+        return parse_fail(p, "an expression");
     }
 }
 
@@ -321,7 +326,8 @@ static nrl_status parse_unary(parser *p, bool filters, node **out)
         n->op = *p->at++->text;
         NRL_TRY(parse_unary(p, false, &n->a));
         *out = n;
-    } else NRL_TRY(parse_primary(p, out));
+    } else
+        NRL_TRY(parse_primary(p, out));
     NRL_TRY(parse_postfix(p, out));
     p->depth--;
     return filters ? parse_filters(p, *out, true, out) : NRL_OK;

@@ -63,12 +63,22 @@ static nrl_status filter_length(jinja_vm *m, const jinja_value *v, const jinja_a
     NRL_TRY(no_arguments("length", args));
     NRL_TRY(vm_work(m, v->kind == JINJA_STRING ? v->size / 4 : 0));
     switch (v->kind) {
-    case JINJA_UNDEFINED: *out = jinja_int(0); return NRL_OK;
-    case JINJA_STRING: *out = jinja_int((int64_t)text_length(v->text, v->size)); return NRL_OK;
-    case JINJA_MAP: *out = jinja_int((int64_t)v->map->n); return NRL_OK;
-    case JINJA_LOOP: *out = jinja_int((int64_t)v->loop->n); return NRL_OK;
-    case JINJA_GENERATOR: return JINJA_FAIL("length: a generator has none, expected a list");
-    default: break;
+    case JINJA_UNDEFINED:
+        *out = jinja_int(0);
+        return NRL_OK;
+    case JINJA_STRING:
+        *out = jinja_int((int64_t)text_length(v->text, v->size));
+        return NRL_OK;
+    case JINJA_MAP:
+        *out = jinja_int((int64_t)v->map->n);
+        return NRL_OK;
+    case JINJA_LOOP:
+        *out = jinja_int((int64_t)v->loop->n);
+        return NRL_OK;
+    case JINJA_GENERATOR:
+        return JINJA_FAIL("length: a generator has none, expected a list");
+    default:
+        break;
     }
     if (!jinja_is_sequence(v)) return JINJA_FAIL("length: a %s has none", jinja_kind_name(v));
     *out = jinja_int((int64_t)v->list->n);

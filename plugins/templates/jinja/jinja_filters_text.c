@@ -135,8 +135,7 @@ static nrl_status filter_indent(jinja_vm *m, const jinja_value *v, const jinja_a
     if (v->kind != JINJA_STRING) return JINJA_FAIL("indent: expected text, found %s", jinja_kind_name(v));
     if (width > 10000) return JINJA_FAIL("indent: more than 10000 blanks");
     jinja_value in = a[0];
-    if (in.kind != JINJA_STRING)
-        in = blanks_of(m, width);
+    if (in.kind != JINJA_STRING) in = blanks_of(m, width);
     (void)none;
     jinja_find_method(m, v, "splitlines", 10, &method);
     NRL_TRY(vm_call(m, &method, &(jinja_args){0}, &lines));
@@ -298,9 +297,12 @@ static nrl_status filter_float(jinja_vm *m, const jinja_value *v, const jinja_ar
     NRL_TRY(args_bind("float", names, 0, args, a));
     NRL_TRY(vm_need_defined(v));
     *out = args_absent(&a[0]) ? jinja_float(0) : a[0];
-    if (v->kind == JINJA_FLOAT) *out = *v;
-    else if (jinja_is_number(v)) *out = jinja_float(v->kind == JINJA_BOOL ? v->boolean : (double)v->integer);
-    else if (v->kind == JINJA_STRING && read_number(v, &real, &whole, &is_whole)) *out = jinja_float(real);
+    if (v->kind == JINJA_FLOAT)
+        *out = *v;
+    else if (jinja_is_number(v))
+        *out = jinja_float(v->kind == JINJA_BOOL ? v->boolean : (double)v->integer);
+    else if (v->kind == JINJA_STRING && read_number(v, &real, &whole, &is_whole))
+        *out = jinja_float(real);
     return NRL_OK;
 }
 
@@ -340,7 +342,8 @@ static nrl_status filter_round(jinja_vm *m, const jinja_value *v, const jinja_ar
     double scale = pow(10, (double)places);
     if (method.size == 6 && !memcmp(method.text, "common", 6)) {
         bool whole = v->kind != JINJA_FLOAT && places >= 0;
-        if (whole) *out = jinja_int(v->kind == JINJA_BOOL ? v->boolean : v->integer);
+        if (whole)
+            *out = jinja_int(v->kind == JINJA_BOOL ? v->boolean : v->integer);
         else
             *out = v->kind == JINJA_FLOAT ? jinja_float(isfinite(x) ? round_common(x, places) : x)
                                           : jinja_int((int64_t)round_common(x, places));

@@ -140,8 +140,10 @@ nrl_status vm_percent(jinja_vm *m, const jinja_value *format, const jinja_value 
 {
     buffer b = {0};
     percent_args a = {.args = args, .n = 1};
-    if (args->kind == JINJA_TUPLE) a = (percent_args){.args = args->list->items, .n = args->list->n};
-    else if (args->kind == JINJA_MAP) a.map = args;
+    if (args->kind == JINJA_TUPLE)
+        a = (percent_args){.args = args->list->items, .n = args->list->n};
+    else if (args->kind == JINJA_MAP)
+        a.map = args;
     nrl_status st = percent_all(m, format, &a, &b);
     *out = vm_take(m, &b);
     return st;

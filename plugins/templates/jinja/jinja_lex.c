@@ -62,8 +62,10 @@ static const char *skip_space(const char *p, const char *end)
 static void after_tag(lexer *l, char sign, bool trims)
 {
     const char *to = l->at;
-    if (sign == '-') to = skip_space(to, l->end);
-    else if (trims && sign != '+' && to < l->end && *to == '\n') to++;
+    if (sign == '-')
+        to = skip_space(to, l->end);
+    else if (trims && sign != '+' && to < l->end && *to == '\n')
+        to++;
     l->line_start = to > l->at && to[-1] == '\n';
     move(l, to);
 }
@@ -149,11 +151,16 @@ static nrl_status escape(const lexer *l, const char **p, const char *end, buffer
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
     char c = *(*p)++;
     const char *found = c ? strchr(from, c) : NULL;
-    if (found) buffer_add(out, to + (found - from), 1);
-    else if (c == 'x') return hex_escape(l, p, end, 2, out);
-    else if (c == 'u') return hex_escape(l, p, end, 4, out);
-    else if (c == 'U') return hex_escape(l, p, end, 8, out);
-    else if (c == 'N') return fail(l, "\\N{...} in a string is not known here");
+    if (found)
+        buffer_add(out, to + (found - from), 1);
+    else if (c == 'x')
+        return hex_escape(l, p, end, 2, out);
+    else if (c == 'u')
+        return hex_escape(l, p, end, 4, out);
+    else if (c == 'U')
+        return hex_escape(l, p, end, 8, out);
+    else if (c == 'N')
+        return fail(l, "\\N{...} in a string is not known here");
     else if (c >= '0' && c <= '7') {
         --*p;
         octal_escape(p, end, out);
@@ -176,7 +183,8 @@ static nrl_status lex_string(lexer *l)
         if (*p == '\\') {
             p++;
             st = escape(l, &p, stop, &b);
-        } else buffer_add(&b, p++, 1);
+        } else
+            buffer_add(&b, p++, 1);
     }
     if (st == NRL_OK) {
         token *t = push(l, TOKEN_STRING);
@@ -233,8 +241,10 @@ static nrl_status lex_decimal(lexer *l)
         if (*p != '_') *to++ = *p;
     *to = 0;
     errno = 0;
-    if (stop > whole) push(l, TOKEN_FLOAT)->real = strtod(digits, NULL);
-    else push(l, TOKEN_INT)->integer = strtoll(digits, NULL, 10);
+    if (stop > whole)
+        push(l, TOKEN_FLOAT)->real = strtod(digits, NULL);
+    else
+        push(l, TOKEN_INT)->integer = strtoll(digits, NULL, 10);
     if (errno && stop == whole) return fail(l, "a number has more than 64 bits");
     move(l, stop);
     return NRL_OK;
@@ -319,10 +329,14 @@ static nrl_status lex_tag(lexer *l, bool block)
         if (l->at >= l->end) return fail(l, block ? "a tag has no end, expected %}" : "a tag has no end, expected }}");
         if (!b.n && take_end(l, block, &sign)) break;
         char c = *l->at;
-        if (c == '"' || c == '\'') NRL_TRY(lex_string(l));
-        else if (is_digit(c)) NRL_TRY(lex_number(l));
-        else if (is_name_char(c)) lex_name(l);
-        else NRL_TRY(lex_operator(l, &b));
+        if (c == '"' || c == '\'')
+            NRL_TRY(lex_string(l));
+        else if (is_digit(c))
+            NRL_TRY(lex_number(l));
+        else if (is_name_char(c))
+            lex_name(l);
+        else
+            NRL_TRY(lex_operator(l, &b));
     }
     push(l, block ? TOKEN_BLOCK_END : TOKEN_PRINT_END);
     after_tag(l, sign, block);

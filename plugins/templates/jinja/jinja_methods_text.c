@@ -72,7 +72,8 @@ static nrl_status call_affix(jinja_vm *m, const jinja_value *self, const char *n
     if (v[0].kind == JINJA_TUPLE) {
         for (size_t i = 0; i < v[0].list->n && !found; i++)
             NRL_TRY(affix(m, name, self, &v[0].list->items[i], &found));
-    } else NRL_TRY(affix(m, name, self, &v[0], &found));
+    } else
+        NRL_TRY(affix(m, name, self, &v[0], &found));
     *out = jinja_bool(found);
     return NRL_OK;
 }
@@ -190,8 +191,10 @@ static nrl_status call_split(jinja_vm *m, const jinja_value *self, const char *n
     } else {
         NRL_TRY(args_text(name, &v[0], &by));
         if (!by.size) return JINJA_FAIL("%s: an empty separator", name);
-        if (last) rsplit_text(m, self, &by, most, &t);
-        else split_text(m, self, &by, most, &t);
+        if (last)
+            rsplit_text(m, self, &by, most, &t);
+        else
+            split_text(m, self, &by, most, &t);
     }
     *out = vm_list(m, JINJA_LIST, t.at, t.n);
     return vm_work(m, 0);
@@ -212,8 +215,10 @@ static nrl_status call_partition(jinja_vm *m, const jinja_value *self, const cha
     if (!found && last) texts_push(m, &t, self, "", 0);
     texts_push(m, &t, self, self->text, found ? (size_t)(found - self->text) : self->size);
     texts_push(m, &t, self, by.text, found ? by.size : 0);
-    if (found) texts_push(m, &t, self, found + by.size, (size_t)(end - found) - by.size);
-    else if (!last) texts_push(m, &t, self, "", 0);
+    if (found)
+        texts_push(m, &t, self, found + by.size, (size_t)(end - found) - by.size);
+    else if (!last)
+        texts_push(m, &t, self, "", 0);
     if (!found && last) reverse(t.at + 1, 2);
     *out = vm_list(m, JINJA_TUPLE, t.at, t.n);
     return vm_work(m, 0);

@@ -73,11 +73,19 @@ static nrl_status int_binary(char op, int64_t x, int64_t y, jinja_value *out)
     int64_t r = 0;
     bool large = false;
     switch (op) {
-    case '+': large = __builtin_add_overflow(x, y, &r); break;
-    case '-': large = __builtin_sub_overflow(x, y, &r); break;
-    case '*': large = __builtin_mul_overflow(x, y, &r); break;
-    case OP_POW: return int_power(x, y, out);
-    default: return int_divide(op, x, y, out);
+    case '+':
+        large = __builtin_add_overflow(x, y, &r);
+        break;
+    case '-':
+        large = __builtin_sub_overflow(x, y, &r);
+        break;
+    case '*':
+        large = __builtin_mul_overflow(x, y, &r);
+        break;
+    case OP_POW:
+        return int_power(x, y, out);
+    default:
+        return int_divide(op, x, y, out);
     }
     if (large) return fail_large();
     *out = jinja_int(r);
@@ -90,11 +98,21 @@ static nrl_status float_binary(char op, double x, double y, jinja_value *out)
     if (divides && y == 0) return JINJA_FAIL("division by zero");
     double r = 0;
     switch (op) {
-    case '+': r = x + y; break;
-    case '-': r = x - y; break;
-    case '*': r = x * y; break;
-    case '/': r = x / y; break;
-    case OP_FLOOR: r = floor(x / y); break;
+    case '+':
+        r = x + y;
+        break;
+    case '-':
+        r = x - y;
+        break;
+    case '*':
+        r = x * y;
+        break;
+    case '/':
+        r = x / y;
+        break;
+    case OP_FLOOR:
+        r = floor(x / y);
+        break;
     case '%':
         r = fmod(x, y);
         if (r != 0 && (r < 0) != (y < 0)) r += y;
@@ -115,15 +133,28 @@ static void add_escaped(buffer *b, const jinja_value *v, bool escape)
     for (size_t i = 0; i < v->size; i++) {
         const char *name = NULL;
         switch (escape ? v->text[i] : 0) {
-        case '&': name = "&amp;"; break;
-        case '<': name = "&lt;"; break;
-        case '>': name = "&gt;"; break;
-        case '\'': name = "&#39;"; break;
-        case '"': name = "&#34;"; break;
-        default: break;
+        case '&':
+            name = "&amp;";
+            break;
+        case '<':
+            name = "&lt;";
+            break;
+        case '>':
+            name = "&gt;";
+            break;
+        case '\'':
+            name = "&#39;";
+            break;
+        case '"':
+            name = "&#34;";
+            break;
+        default:
+            break;
         }
-        if (name) buffer_puts(b, name);
-        else buffer_add(b, &v->text[i], 1);
+        if (name)
+            buffer_puts(b, name);
+        else
+            buffer_add(b, &v->text[i], 1);
     }
 }
 

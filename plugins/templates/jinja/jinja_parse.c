@@ -249,7 +249,8 @@ static nrl_status parse_params(parser *p, node *macro)
         if (macro->n) NRL_TRY(parse_expect_op(p, ","));
         NRL_TRY(take_name(p, "the name of a parameter", &name));
         node *param = parse_name_node(p, NODE_PARAM, name);
-        if (parse_skip_op(p, "=")) NRL_TRY(parse_expression(p, &param->a));
+        if (parse_skip_op(p, "="))
+            NRL_TRY(parse_expression(p, &param->a));
         else if (macro->n && macro->list[macro->n - 1]->a)
             return parse_fail(p, "a default, as the parameter before has one");
         parse_push(p, macro, param, &room);

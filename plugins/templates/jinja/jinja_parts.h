@@ -149,7 +149,7 @@ bool parse_skip_name(parser *p, const char *name);
 nrl_status parse_expect_op(parser *p, const char *op);
 nrl_status parse_fail(parser *p, const char *expected);
 void parse_note(parser *p, jinja_texts *list, const char *text); /* appends; borrows the text */
-nrl_status parse_enter(parser *p); /* one deeper; p->depth-- leaves */
+nrl_status parse_enter(parser *p);                               /* one deeper; p->depth-- leaves */
 node *parse_node(parser *p, node_kind kind);
 void parse_push(parser *p, node *list, node *item, size_t *room);
 node *parse_name_node(parser *p, node_kind kind, const token *name);
@@ -160,7 +160,7 @@ nrl_status parse_tuple(parser *p, bool plain, node **out);
 nrl_status parse_target(parser *p, bool with_namespace, node **out);
 node *parse_pair(parser *p, node_kind kind, char op, node *a, node *b);
 nrl_status parse_primary(parser *p, node **out);
-nrl_status parse_postfix(parser *p, node **out); /* .name, [item] and (arguments) behind *out */
+nrl_status parse_postfix(parser *p, node **out);              /* .name, [item] and (arguments) behind *out */
 nrl_status parse_arguments(parser *p, node *call);            /* behind the ( */
 nrl_status parse_one_filter(parser *p, node *of, node **out); /* at its name */
 nrl_status parse_filters(parser *p, node *of, bool inner, node **out);
@@ -228,7 +228,7 @@ jinja_value vm_string(jinja_vm *m, const char *text, size_t size); /* copies */
 jinja_value vm_list(jinja_vm *m, jinja_kind kind, jinja_value *items, size_t n); /* borrows the items */
 jinja_value vm_map(jinja_vm *m);
 void vm_map_set(jinja_vm *m, jinja_map *map, jinja_value key, jinja_value value);
-jinja_value vm_take(jinja_vm *m, buffer *b);                       /* copies and empties */
+jinja_value vm_take(jinja_vm *m, buffer *b); /* copies and empties */
 jinja_value vm_undefined(jinja_vm *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 nrl_status vm_look_up(jinja_vm *m, const jinja_map *map, const jinja_value *key); /* for finding a key */
 nrl_status vm_strip(jinja_vm *m, size_t size, size_t set_size);                   /* for stripping a text */

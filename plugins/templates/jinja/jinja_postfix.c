@@ -62,8 +62,10 @@ static nrl_status parse_argument(parser *p, node **out)
 {
     node *arg = parse_node(p, NODE_ARG);
     const token *t = p->at;
-    if (parse_skip_op(p, "**")) arg->op = OP_STARS;
-    else if (parse_skip_op(p, "*")) arg->op = '*';
+    if (parse_skip_op(p, "**"))
+        arg->op = OP_STARS;
+    else if (parse_skip_op(p, "*"))
+        arg->op = '*';
     else if (t->kind == TOKEN_NAME && t[1].kind == TOKEN_OP && !strcmp(t[1].text, "=")) {
         arg->value = jinja_string(t->text, t->size);
         p->at += 2;
@@ -103,10 +105,14 @@ nrl_status parse_postfix(parser *p, node **out)
     nrl_status st = NRL_OK;
     for (bool more = true; more && st == NRL_OK;) {
         if (p->at->kind == TOKEN_OP && strchr(".[(", *p->at->text)) NRL_TRY(parse_enter(p));
-        if (parse_skip_op(p, ".")) st = parse_attribute(p, *out, out);
-        else if (parse_skip_op(p, "[")) st = parse_item(p, *out, out);
-        else if (parse_skip_op(p, "(")) st = parse_call(p, *out, out);
-        else more = false;
+        if (parse_skip_op(p, "."))
+            st = parse_attribute(p, *out, out);
+        else if (parse_skip_op(p, "["))
+            st = parse_item(p, *out, out);
+        else if (parse_skip_op(p, "("))
+            st = parse_call(p, *out, out);
+        else
+            more = false;
     }
     p->depth = depth;
     return st;
@@ -171,10 +177,14 @@ nrl_status parse_filters(parser *p, node *of, bool inner, node **out)
     *out = of;
     for (bool more = true; more && st == NRL_OK;) {
         NRL_TRY(parse_enter(p));
-        if (parse_skip_op(p, "|")) st = parse_one_filter(p, *out, out);
-        else if (inner && parse_skip_name(p, "is")) st = parse_test(p, *out, out);
-        else if (inner && parse_skip_op(p, "(")) st = parse_call(p, *out, out);
-        else more = false;
+        if (parse_skip_op(p, "|"))
+            st = parse_one_filter(p, *out, out);
+        else if (inner && parse_skip_name(p, "is"))
+            st = parse_test(p, *out, out);
+        else if (inner && parse_skip_op(p, "("))
+            st = parse_call(p, *out, out);
+        else
+            more = false;
     }
     p->depth = depth;
     return st;

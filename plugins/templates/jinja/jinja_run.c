@@ -125,8 +125,7 @@ static nrl_status named_left(const jinja_args *args, const bool *used, jinja_vm 
 {
     *out = vm_map(m);
     for (size_t i = 0; i < args->n_named; i++)
-        if (!used[i])
-            vm_map_set(m, out->map, jinja_string(args->names[i], strlen(args->names[i])), args->named[i]);
+        if (!used[i]) vm_map_set(m, out->map, jinja_string(args->names[i], strlen(args->names[i])), args->named[i]);
     return NRL_OK;
 }
 
@@ -146,9 +145,12 @@ static nrl_status bind_param(jinja_vm *m, jinja_scope *own, const node *d, size_
     const jinja_value *named = find_named(args, param->value.text, used);
     jinja_value v = vm_undefined(m, "parameter '%.80s'", param->value.text);
     if (named && i < args->n) return JINJA_FAIL("argument '%.60s' twice", param->value.text);
-    if (i < args->n) v = args->at[i];
-    else if (named) v = *named;
-    else if (param->a) NRL_TRY(vm_eval(m, own, param->a, &v));
+    if (i < args->n)
+        v = args->at[i];
+    else if (named)
+        v = *named;
+    else if (param->a)
+        NRL_TRY(vm_eval(m, own, param->a, &v));
     scope_set(m, own, param->symbol, v);
     return NRL_OK;
 }
@@ -280,20 +282,37 @@ static nrl_status run_print(jinja_vm *m, jinja_scope *s, const node *n)
 static nrl_status run_statement(jinja_vm *m, jinja_scope *s, const node *n)
 {
     switch (n->kind) {
-    case NODE_TEXT: return put(m, &n->value);
-    case NODE_PRINT: return run_print(m, s, n);
-    case NODE_FOR: return run_for(m, s, n);
-    case NODE_IF: return run_if(m, s, n);
-    case NODE_SET: return run_set(m, s, n);
-    case NODE_SET_BLOCK: return run_set_block(m, s, n);
-    case NODE_MACRO: scope_set(m, s, n->symbol, macro_value(m, s, n)); return NRL_OK;
-    case NODE_CALL_BLOCK: return run_call_block(m, s, n);
-    case NODE_FILTER_BLOCK: return run_filter_block(m, s, n);
-    case NODE_WITH: return run_with(m, s, n);
-    case NODE_GENERATION: return run_generation(m, s, n);
-    case NODE_BREAK: m->flow = FLOW_BREAK; return NRL_OK;
-    case NODE_CONTINUE: m->flow = FLOW_CONTINUE; return NRL_OK;
-    default: return nrl_fail(NRL_ERR_BUG, "no statement: %d", (int)n->kind);
+    case NODE_TEXT:
+        return put(m, &n->value);
+    case NODE_PRINT:
+        return run_print(m, s, n);
+    case NODE_FOR:
+        return run_for(m, s, n);
+    case NODE_IF:
+        return run_if(m, s, n);
+    case NODE_SET:
+        return run_set(m, s, n);
+    case NODE_SET_BLOCK:
+        return run_set_block(m, s, n);
+    case NODE_MACRO:
+        scope_set(m, s, n->symbol, macro_value(m, s, n));
+        return NRL_OK;
+    case NODE_CALL_BLOCK:
+        return run_call_block(m, s, n);
+    case NODE_FILTER_BLOCK:
+        return run_filter_block(m, s, n);
+    case NODE_WITH:
+        return run_with(m, s, n);
+    case NODE_GENERATION:
+        return run_generation(m, s, n);
+    case NODE_BREAK:
+        m->flow = FLOW_BREAK;
+        return NRL_OK;
+    case NODE_CONTINUE:
+        m->flow = FLOW_CONTINUE;
+        return NRL_OK;
+    default:
+        return nrl_fail(NRL_ERR_BUG, "no statement: %d", (int)n->kind);
     }
 }
 

@@ -244,8 +244,10 @@ static nrl_status pick(jinja_vm *m, const pick_rule *rule, const jinja_value *v,
         NRL_TRY(vm_work(m, 1));
         if (rule->attribute) NRL_TRY(vm_path(m, &items[i], &args->at[0], &of));
         NRL_TRY(vm_read(m, &of));
-        if (test) NRL_TRY(test->call(m, &of, &rest, &is));
-        else is = jinja_truth(&of);
+        if (test)
+            NRL_TRY(test->call(m, &of, &rest, &is));
+        else
+            is = jinja_truth(&of);
         if (is == rule->keep) to[kept++] = items[i];
     }
     *out = vm_list(m, JINJA_GENERATOR, to, kept);
@@ -270,9 +272,12 @@ static nrl_status map_attribute(jinja_vm *m, const jinja_args *args, const jinja
 {
     const jinja_value *path = NULL, *or_value = NULL;
     for (size_t i = 0; i < args->n_named; i++) {
-        if (!strcmp(args->names[i], "attribute")) path = &args->named[i];
-        else if (!strcmp(args->names[i], "default")) or_value = &args->named[i];
-        else return JINJA_FAIL("map: no argument is called '%.60s'", args->names[i]);
+        if (!strcmp(args->names[i], "attribute"))
+            path = &args->named[i];
+        else if (!strcmp(args->names[i], "default"))
+            or_value = &args->named[i];
+        else
+            return JINJA_FAIL("map: no argument is called '%.60s'", args->names[i]);
     }
     if (!path) return JINJA_FAIL("map: expected the name of a filter, or attribute=");
     NRL_TRY(vm_path(m, item, path, out));

@@ -95,8 +95,10 @@ static void put(int32_t c, buffer *out)
 /* The few that become several characters, of which only this is common. */
 static void put_upper(int32_t c, bool title, buffer *out)
 {
-    if (c == 0xDF) buffer_puts(out, title ? "Ss" : "SS");
-    else put(title ? utf8proc_totitle(c) : utf8proc_toupper(c), out);
+    if (c == 0xDF)
+        buffer_puts(out, title ? "Ss" : "SS");
+    else
+        put(title ? utf8proc_totitle(c) : utf8proc_toupper(c), out);
 }
 
 /* Jinja's title filter begins words behind blanks, - and brackets alone; str.title behind whatever
@@ -117,9 +119,12 @@ void text_convert(const char *text, size_t size, text_case to, buffer *out)
         bool first = to == TEXT_CAPITALIZE ? i == 0 : begins_word(to, before);
         bool up = to == TEXT_UPPER || first || (to == TEXT_SWAP && utf8proc_islower(c));
         bool keep = to == TEXT_SWAP && !is_cased(c);
-        if (keep) put(c, out);
-        else if (up) put_upper(c, to != TEXT_UPPER && to != TEXT_SWAP, out);
-        else put(utf8proc_tolower(c), out);
+        if (keep)
+            put(c, out);
+        else if (up)
+            put_upper(c, to != TEXT_UPPER && to != TEXT_SWAP, out);
+        else
+            put(utf8proc_tolower(c), out);
         before = c;
     }
 }

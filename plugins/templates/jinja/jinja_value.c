@@ -1,5 +1,5 @@
 /*
- * jinja_value.c - lists, maps and facts of values: what is true, what is equal. Equality and truth
+ * jinja_value.c - lists, maps and info of values: what is true, what is equal. Equality and truth
  * are Python's; maps keep the order in which keys came.
  */
 #include "jinja_value.h"
@@ -94,17 +94,23 @@ static jinja_value from_children(arena *a, const nrl_node *node)
 jinja_value jinja_from_node(arena *a, const nrl_node *node)
 {
     switch (nrl_node_kind(node)) {
-    case NRL_NODE_BOOL: return jinja_bool(nrl_node_bool(node, false));
-    case NRL_NODE_INT: return jinja_int(nrl_node_int(node, 0));
-    case NRL_NODE_FLOAT: return jinja_float(nrl_node_f64(node, 0));
-    case NRL_NODE_STRING: return jinja_string(nrl_node_string(node, ""), nrl_node_string_size(node));
+    case NRL_NODE_BOOL:
+        return jinja_bool(nrl_node_bool(node, false));
+    case NRL_NODE_INT:
+        return jinja_int(nrl_node_int(node, 0));
+    case NRL_NODE_FLOAT:
+        return jinja_float(nrl_node_f64(node, 0));
+    case NRL_NODE_STRING:
+        return jinja_string(nrl_node_string(node, ""), nrl_node_string_size(node));
     case NRL_NODE_LIST:
-    case NRL_NODE_MAP: return from_children(a, node);
-    default: return jinja_none();
+    case NRL_NODE_MAP:
+        return from_children(a, node);
+    default:
+        return jinja_none();
     }
 }
 
-/* ---- facts ---- */
+/* ---- info ---- */
 
 const char *jinja_kind_name(const jinja_value *v)
 {
@@ -142,17 +148,25 @@ bool jinja_truth(const jinja_value *v)
 {
     switch (v->kind) {
     case JINJA_UNDEFINED:
-    case JINJA_NONE: return false;
-    case JINJA_BOOL: return v->boolean;
-    case JINJA_INT: return v->integer != 0;
-    case JINJA_FLOAT: return v->real != 0;
-    case JINJA_STRING: return v->size > 0;
+    case JINJA_NONE:
+        return false;
+    case JINJA_BOOL:
+        return v->boolean;
+    case JINJA_INT:
+        return v->integer != 0;
+    case JINJA_FLOAT:
+        return v->real != 0;
+    case JINJA_STRING:
+        return v->size > 0;
     case JINJA_LIST:
     case JINJA_TUPLE:
     case JINJA_RANGE:
-    case JINJA_VIEW: return v->list->n > 0;
-    case JINJA_MAP: return v->map->n > 0;
-    default: return true;
+    case JINJA_VIEW:
+        return v->list->n > 0;
+    case JINJA_MAP:
+        return v->map->n > 0;
+    default:
+        return true;
     }
 }
 
@@ -208,14 +222,20 @@ static bool equal_at(const jinja_value *x, const jinja_value *y, int depth, int6
     if (x->kind != y->kind) return false;
     switch (x->kind) {
     case JINJA_UNDEFINED:
-    case JINJA_NONE: return true;
-    case JINJA_STRING: return equal_text(x, y, left);
+    case JINJA_NONE:
+        return true;
+    case JINJA_STRING:
+        return equal_text(x, y, left);
     case JINJA_LIST:
     case JINJA_TUPLE:
-    case JINJA_RANGE: return equal_lists(x->list, y->list, depth + 1, left);
-    case JINJA_MAP: return equal_maps(x->map, y->map, depth + 1, left);
-    case JINJA_MACRO: return x->macro == y->macro;
-    default: return x->list == y->list; /* the same thing: all others are pointers */
+    case JINJA_RANGE:
+        return equal_lists(x->list, y->list, depth + 1, left);
+    case JINJA_MAP:
+        return equal_maps(x->map, y->map, depth + 1, left);
+    case JINJA_MACRO:
+        return x->macro == y->macro;
+    default:
+        return x->list == y->list; /* the same thing: all others are pointers */
     }
 }
 

@@ -54,11 +54,16 @@ static bool is_printable(int32_t c)
 
 static void write_hidden(int32_t c, buffer *out)
 {
-    if (c == '\n') buffer_puts(out, "\\n");
-    else if (c == '\r') buffer_puts(out, "\\r");
-    else if (c == '\t') buffer_puts(out, "\\t");
-    else if (c < 0x100) buffer_print(out, "\\x%02x", (unsigned)c);
-    else buffer_print(out, c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+    if (c == '\n')
+        buffer_puts(out, "\\n");
+    else if (c == '\r')
+        buffer_puts(out, "\\r");
+    else if (c == '\t')
+        buffer_puts(out, "\\t");
+    else if (c < 0x100)
+        buffer_print(out, "\\x%02x", (unsigned)c);
+    else
+        buffer_print(out, c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
 }
 
 static void write_quoted(const jinja_value *v, buffer *out)
@@ -70,8 +75,10 @@ static void write_quoted(const jinja_value *v, buffer *out)
     for (size_t i = 0; i < v->size; i += n) {
         int32_t c = utf8_next(v->text + i, v->text + v->size, &n);
         if (c == quote || c == '\\') buffer_puts(out, "\\");
-        if (is_printable(c)) buffer_add(out, v->text + i, n);
-        else write_hidden(c, out);
+        if (is_printable(c))
+            buffer_add(out, v->text + i, n);
+        else
+            write_hidden(c, out);
     }
     buffer_add(out, &quote, 1);
 }
@@ -121,17 +128,35 @@ nrl_status vm_write_repr(jinja_vm *m, const jinja_value *v, int depth, buffer *o
     NRL_TRY(vm_room(m, out->size));
     NRL_TRY(vm_work(m, 1));
     switch (v->kind) {
-    case JINJA_UNDEFINED: buffer_puts(out, "Undefined"); return NRL_OK;
-    case JINJA_NONE: buffer_puts(out, "None"); return NRL_OK;
-    case JINJA_BOOL: buffer_puts(out, v->boolean ? "True" : "False"); return NRL_OK;
-    case JINJA_INT: buffer_print(out, "%" PRId64, v->integer); return NRL_OK;
-    case JINJA_FLOAT: jinja_write_float(v->real, out); return NRL_OK;
-    case JINJA_STRING: write_quoted(v, out); return NRL_OK;
-    case JINJA_LIST: return write_items(m, v->list, "[", "]", depth, out);
-    case JINJA_TUPLE: return write_items(m, v->list, "(", v->list->n == 1 ? ",)" : ")", depth, out);
-    case JINJA_VIEW: return write_view(m, v, depth, out);
-    case JINJA_RANGE: buffer_puts(out, v->list->name); return NRL_OK;
-    case JINJA_MAP: return write_map(m, v->map, depth, out);
+    case JINJA_UNDEFINED:
+        buffer_puts(out, "Undefined");
+        return NRL_OK;
+    case JINJA_NONE:
+        buffer_puts(out, "None");
+        return NRL_OK;
+    case JINJA_BOOL:
+        buffer_puts(out, v->boolean ? "True" : "False");
+        return NRL_OK;
+    case JINJA_INT:
+        buffer_print(out, "%" PRId64, v->integer);
+        return NRL_OK;
+    case JINJA_FLOAT:
+        jinja_write_float(v->real, out);
+        return NRL_OK;
+    case JINJA_STRING:
+        write_quoted(v, out);
+        return NRL_OK;
+    case JINJA_LIST:
+        return write_items(m, v->list, "[", "]", depth, out);
+    case JINJA_TUPLE:
+        return write_items(m, v->list, "(", v->list->n == 1 ? ",)" : ")", depth, out);
+    case JINJA_VIEW:
+        return write_view(m, v, depth, out);
+    case JINJA_RANGE:
+        buffer_puts(out, v->list->name);
+        return NRL_OK;
+    case JINJA_MAP:
+        return write_map(m, v->map, depth, out);
     case JINJA_NAMESPACE:
         buffer_puts(out, "<Namespace ");
         NRL_TRY(write_map(m, v->map, depth, out));
@@ -172,12 +197,15 @@ static void write_json_text(const jinja_value *v, bool ascii, buffer *out)
     for (size_t i = 0; i < v->size; i += n) {
         int32_t c = utf8_next(v->text + i, v->text + v->size, &n);
         const char *found = c && c < 128 ? strchr(plain, c) : NULL;
-        if (found) buffer_print(out, "\\%c", letters[found - plain]);
-        else if (c < 32 || (ascii && c > 126 && c < 0x10000)) buffer_print(out, "\\u%04x", (unsigned)c);
+        if (found)
+            buffer_print(out, "\\%c", letters[found - plain]);
+        else if (c < 32 || (ascii && c > 126 && c < 0x10000))
+            buffer_print(out, "\\u%04x", (unsigned)c);
         else if (ascii && c >= 0x10000)
             buffer_print(out, "\\u%04x\\u%04x", 0xD800u + ((unsigned)(c - 0x10000) >> 10),
                          0xDC00u + ((unsigned)c & 0x3FF));
-        else buffer_add(out, v->text + i, n);
+        else
+            buffer_add(out, v->text + i, n);
     }
     buffer_puts(out, "\"");
 }
@@ -254,9 +282,12 @@ static nrl_status write_json_map(jinja_vm *m, const jinja_map *map, const json_s
 
 static void write_json_float(double x, buffer *out)
 {
-    if (isnan(x)) buffer_puts(out, "NaN");
-    else if (isinf(x)) buffer_puts(out, x < 0 ? "-Infinity" : "Infinity");
-    else jinja_write_float(x, out);
+    if (isnan(x))
+        buffer_puts(out, "NaN");
+    else if (isinf(x))
+        buffer_puts(out, x < 0 ? "-Infinity" : "Infinity");
+    else
+        jinja_write_float(x, out);
 }
 
 nrl_status vm_write_json(jinja_vm *m, const jinja_value *v, const json_style *style, int depth, buffer *out)
@@ -265,15 +296,29 @@ nrl_status vm_write_json(jinja_vm *m, const jinja_value *v, const json_style *st
     NRL_TRY(vm_room(m, out->size));
     NRL_TRY(vm_work(m, 1));
     switch (v->kind) {
-    case JINJA_NONE: buffer_puts(out, "null"); return NRL_OK;
-    case JINJA_BOOL: buffer_puts(out, v->boolean ? "true" : "false"); return NRL_OK;
-    case JINJA_INT: buffer_print(out, "%" PRId64, v->integer); return NRL_OK;
-    case JINJA_FLOAT: write_json_float(v->real, out); return NRL_OK;
-    case JINJA_STRING: write_json_text(v, style->ascii, out); return NRL_OK;
+    case JINJA_NONE:
+        buffer_puts(out, "null");
+        return NRL_OK;
+    case JINJA_BOOL:
+        buffer_puts(out, v->boolean ? "true" : "false");
+        return NRL_OK;
+    case JINJA_INT:
+        buffer_print(out, "%" PRId64, v->integer);
+        return NRL_OK;
+    case JINJA_FLOAT:
+        write_json_float(v->real, out);
+        return NRL_OK;
+    case JINJA_STRING:
+        write_json_text(v, style->ascii, out);
+        return NRL_OK;
     case JINJA_LIST:
-    case JINJA_TUPLE: return write_json_list(m, v, style, depth, out);
-    case JINJA_MAP: return write_json_map(m, v->map, style, depth, out);
-    case JINJA_UNDEFINED: return JINJA_FAIL("%.*s cannot be written as JSON", (int)v->size, v->text);
-    default: return JINJA_FAIL("a %s cannot be written as JSON", jinja_kind_name(v));
+    case JINJA_TUPLE:
+        return write_json_list(m, v, style, depth, out);
+    case JINJA_MAP:
+        return write_json_map(m, v->map, style, depth, out);
+    case JINJA_UNDEFINED:
+        return JINJA_FAIL("%.*s cannot be written as JSON", (int)v->size, v->text);
+    default:
+        return JINJA_FAIL("a %s cannot be written as JSON", jinja_kind_name(v));
     }
 }

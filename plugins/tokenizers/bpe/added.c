@@ -69,9 +69,7 @@ nrl_status added_index(bpe_tokenizer *tok)
         t.text = vocab_text(&tok->words, tok->added[i].id, &t.size);
         normal_begin(s, t.size);
         if (tok->added[i].normalized) st = normal_apply(tok, s, &t);
-        if (!st)
-            trie_insert(tok->added[i].normalized ? &tok->normalized : &tok->raw, t.text, t.size,
-                        (int32_t)i);
+        if (!st) trie_insert(tok->added[i].normalized ? &tok->normalized : &tok->raw, t.text, t.size, (int32_t)i);
     }
     bpe_scratch_destroy(s);
     return st;

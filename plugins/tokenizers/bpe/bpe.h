@@ -51,7 +51,7 @@ size_t bpe_decode_next(const bpe_tokenizer *tok, bpe_stream *stream, int32_t id,
                        size_t room);
 size_t bpe_stream_room(const bpe_tokenizer *tok);
 
-/* ---- facts; all borrow and never fail ---- */
+/* ---- info; all borrow and never fail ---- */
 
 int32_t bpe_eos(const bpe_tokenizer *tok); /* the one that training appends */
 bool bpe_is_eos(const bpe_tokenizer *tok, int32_t id);

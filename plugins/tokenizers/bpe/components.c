@@ -129,8 +129,7 @@ nrl_status load_normalizer(bpe_tokenizer *tok, const nrl_node *node)
         if (!s->text || s->text_size > LONGEST_CONTENT)
             return wrong("normalizer 'Prepend'", "prepend", "a string of at most 1024 bytes");
     } else {
-        return unknown("normalizer", node,
-                       "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace");
+        return unknown("normalizer", node, "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace");
     }
     return NRL_OK;
 }
@@ -139,8 +138,7 @@ nrl_status load_normalizer(bpe_tokenizer *tok, const nrl_node *node)
 
 static bool behavior_of(const nrl_node *node, split_behavior *out)
 {
-    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious",
-                                        "MergedWithNext", "Contiguous"};
+    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
     const char *text = text_of(node, "behavior", NULL);
     for (int i = 0; text && i < 5; i++)
         if (!strcmp(text, names[i])) {
@@ -151,8 +149,7 @@ static bool behavior_of(const nrl_node *node, split_behavior *out)
 }
 
 /* The known patterns cover every text, so keeping all and keeping only matches are the same. */
-static bool use_scanner(bpe_tokenizer *tok, const char *pattern, size_t size, split_behavior behavior,
-                        bool invert)
+static bool use_scanner(bpe_tokenizer *tok, const char *pattern, size_t size, split_behavior behavior, bool invert)
 {
     static const struct {
         const char *pattern;
@@ -161,8 +158,7 @@ static bool use_scanner(bpe_tokenizer *tok, const char *pattern, size_t size, sp
     } known[] = {{scan_gpt2_pattern, SPLIT_GPT2, 0},
                  {scan_llama3_pattern, SPLIT_LLAMA3, 3},
                  {scan_qwen2_pattern, SPLIT_LLAMA3, 1}};
-    if (!(behavior == KEEP_ISOLATED && !invert) && !(behavior == KEEP_REMOVED && invert))
-        return false;
+    if (!(behavior == KEEP_ISOLATED && !invert) && !(behavior == KEEP_REMOVED && invert)) return false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strlen(known[i].pattern) == size && !memcmp(known[i].pattern, pattern, size)) {
             load_add_split(tok, known[i].kind, KEEP_ISOLATED)->max_digits = known[i].max_digits;
@@ -184,8 +180,7 @@ static nrl_status load_split(bpe_tokenizer *tok, const nrl_node *node)
                      "Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
     if (!regex_text && !step.text)
         return wrong("pre_tokenizer 'Split'", "pattern", "{\"String\": ...} or {\"Regex\": ...}");
-    if (regex_text && use_scanner(tok, regex_text, regex_size, step.behavior, step.invert))
-        return NRL_OK;
+    if (regex_text && use_scanner(tok, regex_text, regex_size, step.behavior, step.invert)) return NRL_OK;
     if (regex_text) NRL_TRY(regex_create(regex_text, regex_size, &step.pattern));
     *load_add_split(tok, step.kind, step.behavior) = step;
     return NRL_OK;
@@ -203,8 +198,7 @@ static nrl_status load_byte_level(bpe_tokenizer *tok, const nrl_node *node)
         NRL_TRY(must_come_first(tok, "ByteLevel with add_prefix_space"));
         tok->edit.space_first = true;
     }
-    if (nrl_node_bool(nrl_node_find(node, "use_regex"), true))
-        load_add_split(tok, SPLIT_GPT2, KEEP_ISOLATED);
+    if (nrl_node_bool(nrl_node_find(node, "use_regex"), true)) load_add_split(tok, SPLIT_GPT2, KEEP_ISOLATED);
     tok->byte_level = true;
     return NRL_OK;
 }
@@ -243,8 +237,7 @@ static nrl_status load_punctuation(bpe_tokenizer *tok, const nrl_node *node)
 nrl_status load_pre_tokenizer(bpe_tokenizer *tok, const nrl_node *node)
 {
     if (absent(node)) return NRL_OK;
-    if (tok->byte_level)
-        return nrl_fail(NRL_ERR_DATA, "pre_tokenizer: a step after ByteLevel is not supported");
+    if (tok->byte_level) return nrl_fail(NRL_ERR_DATA, "pre_tokenizer: a step after ByteLevel is not supported");
     if (is_type(node, "Sequence")) return each(tok, node, "pretokenizers", load_pre_tokenizer);
     if (is_type(node, "Split")) return load_split(tok, node);
     if (is_type(node, "ByteLevel")) return load_byte_level(tok, node);
@@ -274,8 +267,8 @@ static nrl_status add_around(bpe_tokenizer *tok, const nrl_node *id, const char 
 {
     int64_t value = nrl_node_int(id, -1);
     if (!vocab_has(&tok->words, value))
-        return nrl_fail(NRL_ERR_DATA, "post_processor: token '%s' has id %lld, which no token has",
-                        name, (long long)value);
+        return nrl_fail(NRL_ERR_DATA, "post_processor: token '%s' has id %lld, which no token has", name,
+                        (long long)value);
     load_prefix(tok, (int32_t)value, suffix);
     return NRL_OK;
 }
@@ -285,8 +278,7 @@ static nrl_status load_template(bpe_tokenizer *tok, const nrl_node *node)
     const nrl_node *single = nrl_node_find(node, "single");
     const nrl_node *tokens = nrl_node_find(node, "special_tokens");
     bool after = false;
-    if (nrl_node_kind(single) != NRL_NODE_LIST)
-        return wrong("post_processor 'TemplateProcessing'", "single", "a list");
+    if (nrl_node_kind(single) != NRL_NODE_LIST) return wrong("post_processor 'TemplateProcessing'", "single", "a list");
     for (size_t i = 0; i < nrl_node_size(single); i++) {
         const nrl_node *piece = nrl_node_at(single, i);
         if (nrl_node_find(piece, "Sequence")) {
@@ -308,8 +300,7 @@ static nrl_status load_template(bpe_tokenizer *tok, const nrl_node *node)
 static nrl_status load_cls_sep(bpe_tokenizer *tok, const nrl_node *node)
 {
     const nrl_node *cls = nrl_node_find(node, "cls"), *sep = nrl_node_find(node, "sep");
-    NRL_TRY(
-        add_around(tok, nrl_node_at(cls, 1), nrl_node_string(nrl_node_at(cls, 0), "cls"), false));
+    NRL_TRY(add_around(tok, nrl_node_at(cls, 1), nrl_node_string(nrl_node_at(cls, 0), "cls"), false));
     return add_around(tok, nrl_node_at(sep, 1), nrl_node_string(nrl_node_at(sep, 0), "sep"), true);
 }
 
@@ -318,8 +309,7 @@ nrl_status load_post_processor(bpe_tokenizer *tok, const nrl_node *node)
     if (absent(node) || is_type(node, "ByteLevel")) return NRL_OK; /* it only moves offsets */
     if (is_type(node, "Sequence")) return each(tok, node, "processors", load_post_processor);
     if (is_type(node, "TemplateProcessing")) return load_template(tok, node);
-    if (is_type(node, "BertProcessing") || is_type(node, "RobertaProcessing"))
-        return load_cls_sep(tok, node);
+    if (is_type(node, "BertProcessing") || is_type(node, "RobertaProcessing")) return load_cls_sep(tok, node);
     return unknown("post_processor", node,
                    "Sequence, ByteLevel, TemplateProcessing, "
                    "BertProcessing, RobertaProcessing");
@@ -327,8 +317,8 @@ nrl_status load_post_processor(bpe_tokenizer *tok, const nrl_node *node)
 
 /* ---- added_tokens ---- */
 
-nrl_status load_added_token(bpe_tokenizer *tok, const char *text, size_t size, int64_t id,
-                            const nrl_node *flags, bool special)
+nrl_status load_added_token(bpe_tokenizer *tok, const char *text, size_t size, int64_t id, const nrl_node *flags,
+                            bool special)
 {
     if (!size) return NRL_OK; /* would match everywhere; Hugging Face skips it too */
     NRL_TRY(vocab_add_or_match(&tok->words, text, size, id));

@@ -23,8 +23,7 @@ nrl_status cursor_fail(const cursor *c, const char *expected)
             line++;
             start = p + 1;
         }
-    return nrl_fail(NRL_ERR_DATA, "%s:%zu:%zu: expected %s", c->source, line,
-                    (size_t)(c->p - start) + 1, expected);
+    return nrl_fail(NRL_ERR_DATA, "%s:%zu:%zu: expected %s", c->source, line, (size_t)(c->p - start) + 1, expected);
 }
 
 nrl_status cursor_enter(cursor *c, char bracket)
@@ -193,8 +192,7 @@ nrl_status cursor_skip(cursor *c, const char **from, size_t *size)
     return NRL_OK;
 }
 
-nrl_status cursor_members(cursor *c, const char *const *names, int n, cursor_member *out,
-                          buffer *rest)
+nrl_status cursor_members(cursor *c, const char *const *names, int n, cursor_member *out, buffer *rest)
 {
     buffer key = {0};
     bool first = true, more = true;

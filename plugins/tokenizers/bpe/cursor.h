@@ -34,7 +34,6 @@ typedef struct {
 } cursor_member;
 /* Cuts a map into the n named members; each may be there once. All others are skipped, or, with
  * `rest`, collected there as "{key: value, ..." without the closing bracket. */
-nrl_status cursor_members(cursor *c, const char *const *names, int n, cursor_member *out,
-                          buffer *rest);
+nrl_status cursor_members(cursor *c, const char *const *names, int n, cursor_member *out, buffer *rest);
 
 #endif

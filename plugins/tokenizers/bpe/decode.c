@@ -64,8 +64,7 @@ static void add_token(const bpe_tokenizer *tok, buffer *out, const char *text, s
     }
     if (d->metaspace) {
         bool nothing = first && d->drop_first;
-        add_replaced(out, text, size,
-                     &(replacement){d->metaspace, nothing ? "" : " ", d->metaspace_size, !nothing});
+        add_replaced(out, text, size, &(replacement){d->metaspace, nothing ? "" : " ", d->metaspace_size, !nothing});
         return;
     }
     if (d->n_replace == 1) {
@@ -127,9 +126,8 @@ nrl_status bpe_decode(const bpe_tokenizer *tok, const int32_t *ids, size_t n, bo
         size_t token_size;
         const char *token = vocab_text(&tok->words, ids[i], &token_size);
         if (!token) {
-            st =
-                nrl_fail(NRL_ERR_DATA, "token id %d at position %zu is not in the vocabulary of %d",
-                         ids[i], i, tok->words.n);
+            st = nrl_fail(NRL_ERR_DATA, "token id %d at position %zu is not in the vocabulary of %d", ids[i], i,
+                          tok->words.n);
             break;
         }
         if (skip_special && tok->words.entries[ids[i]].special) continue;
@@ -163,8 +161,7 @@ size_t bpe_stream_room(const bpe_tokenizer *tok)
 {
     size_t longest = 0, grow = 1;
     for (int32_t id = 0; id < tok->words.n; id++)
-        if (vocab_has(&tok->words, id) && tok->words.entries[id].size > longest)
-            longest = tok->words.entries[id].size;
+        if (vocab_has(&tok->words, id) && tok->words.entries[id].size > longest) longest = tok->words.entries[id].size;
     for (size_t i = 0; i < tok->decode.n_replace; i++)
         grow *= tok->decode.replace[i].to_size + 1;
     /* Each byte may be broken, and up to four pending ones come in front. */
@@ -198,8 +195,7 @@ static void take_certain(bpe_stream *stream, const buffer *bytes, bool flush, bu
     }
 }
 
-static void next_bytes(const bpe_tokenizer *tok, const bpe_stream *stream, int32_t id,
-                       bool skip_special, buffer *bytes)
+static void next_bytes(const bpe_tokenizer *tok, const bpe_stream *stream, int32_t id, bool skip_special, buffer *bytes)
 {
     size_t size;
     const char *token = vocab_text(&tok->words, id, &size);
@@ -217,22 +213,20 @@ static void next_bytes(const bpe_tokenizer *tok, const bpe_stream *stream, int32
         add_token(tok, bytes, token, size, !stream->started);
 }
 
-size_t bpe_decode_next(const bpe_tokenizer *tok, bpe_stream *stream, int32_t id,
-                             bool skip_special, char *out_buffer, size_t room)
+size_t bpe_decode_next(const bpe_tokenizer *tok, bpe_stream *stream, int32_t id, bool skip_special, char *out_buffer,
+                       size_t room)
 {
     buffer bytes = {0}, out = {0};
     buffer_add(&bytes, (const char *)stream->pending, stream->n_pending);
     size_t before = bytes.size;
     next_bytes(tok, stream, id, skip_special, &bytes);
     bool grew = bytes.size > before;
-    if (bytes.size && (grew || id == NRL_TOKEN_NONE))
-        take_certain(stream, &bytes, id == NRL_TOKEN_NONE, &out);
+    if (bytes.size && (grew || id == NRL_TOKEN_NONE)) take_certain(stream, &bytes, id == NRL_TOKEN_NONE, &out);
     const decode_plan *d = &tok->decode;
     size_t skip = 0;
     if (grew && !stream->started) {
         /* Only the first token can begin with what is stripped once. */
-        if (d->strip && d->strip_start && out.size >= d->strip_size &&
-            !memcmp(out.text, d->strip, d->strip_size))
+        if (d->strip && d->strip_start && out.size >= d->strip_size && !memcmp(out.text, d->strip, d->strip_size))
             skip = d->strip_size;
         stream->started = true;
     }

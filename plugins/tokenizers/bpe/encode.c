@@ -64,22 +64,20 @@ static size_t origin(const mapped_text *t, size_t at)
     return t->map ? t->map[at] : t->start + at;
 }
 
-static nrl_status encode_words(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text t,
-                               nrl_token_ids *out)
+static nrl_status encode_words(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text t, nrl_token_ids *out)
 {
     NRL_TRY(normal_edit(tok, s, &t));
     NRL_TRY(split_apply(tok, s, t.text, t.size));
     for (size_t i = 0; i < s->words.n; i++) {
         span w = s->words.at[i];
-        bpe_encode_word(tok, s, t.text + w.begin, w.end - w.begin, t.map ? t.map + w.begin : NULL,
-                   t.start + w.begin, out);
+        bpe_encode_word(tok, s, t.text + w.begin, w.end - w.begin, t.map ? t.map + w.begin : NULL, t.start + w.begin,
+                        out);
     }
     return NRL_OK;
 }
 
-/* One stretch between tokens of the raw text: normalized, then cut at the normalized tokens. */
-static nrl_status encode_stretch(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text t,
-                                 nrl_token_ids *out)
+/* One range between tokens of the raw text: normalized, then cut at the normalized tokens. */
+static nrl_status encode_stretch(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text t, nrl_token_ids *out)
 {
     if (!t.size) return NRL_OK;
     NRL_TRY(normal_apply(tok, s, &t));
@@ -100,8 +98,8 @@ static nrl_status encode_stretch(const bpe_tokenizer *tok, bpe_scratch *s, mappe
     return st;
 }
 
-static nrl_status encode_text(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text t,
-                              unsigned flags, nrl_token_ids *out)
+static nrl_status encode_text(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text t, unsigned flags,
+                              nrl_token_ids *out)
 {
     added_walk w = {0};
     bool tokens = !(flags & NRL_ENCODE_SPECIAL_AS_TEXT);
@@ -112,8 +110,8 @@ static nrl_status encode_text(const bpe_tokenizer *tok, bpe_scratch *s, mapped_t
     return encode_stretch(tok, s, part_of(&t, w.at, t.size), out);
 }
 
-nrl_status bpe_encode(const bpe_tokenizer *tok, bpe_scratch *scratch, const char *text,
-                            size_t size, unsigned flags, nrl_token_ids *out)
+nrl_status bpe_encode(const bpe_tokenizer *tok, bpe_scratch *scratch, const char *text, size_t size, unsigned flags,
+                      nrl_token_ids *out)
 {
     bool around = flags & NRL_ENCODE_ADD_SPECIAL;
     for (size_t i = 0; around && i < tok->n_prefix; i++)

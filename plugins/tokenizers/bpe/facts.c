@@ -1,5 +1,5 @@
 /*
- * facts.c - what an open tokenizer answers about itself.
+ * info.c - what an open tokenizer answers about itself.
  */
 #include "parts.h"
 #include <string.h>
@@ -58,7 +58,7 @@ void bpe_fill_named(bpe_tokenizer *tok)
     }
 }
 
-/* SentencePiece style tokenizers write a space as a mark; most put one before every stretch. */
+/* SentencePiece style tokenizers write a space as a mark; most put one before every range. */
 static bool space_after_special(const bpe_tokenizer *tok)
 {
     bool marks = tok->edit.replacement != NULL;

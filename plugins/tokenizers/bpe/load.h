@@ -13,9 +13,8 @@ nrl_status load_sentencepiece(bpe_tokenizer *tok, const char *source, const char
 bool load_is_tiktoken(const char *bytes, size_t size);
 nrl_status load_tiktoken(bpe_tokenizer *tok, const char *source, const char *text, size_t size);
 /* GPT-2's pair; class is tokenizer_config.json's tokenizer_class or NULL. */
-nrl_status load_pair(bpe_tokenizer *tok, const char *vocab_source, const char *vocab_text,
-                     size_t vocab_size, const char *merges_source, const char *merges_text,
-                     size_t merges_size, const char *class);
+nrl_status load_pair(bpe_tokenizer *tok, const char *vocab_source, const char *vocab_text, size_t vocab_size,
+                     const char *merges_source, const char *merges_text, size_t merges_size, const char *class);
 
 /* Members of tokenizer.json other than the model. A null node means "none". */
 nrl_status load_normalizer(bpe_tokenizer *tok, const nrl_node *node);
@@ -25,8 +24,8 @@ nrl_status load_decoder(bpe_tokenizer *tok, const nrl_node *node);
 nrl_status load_added_tokens(bpe_tokenizer *tok, const nrl_node *list);
 
 /* One entry of added_tokens_decoder or added_tokens; matches or adds. */
-nrl_status load_added_token(bpe_tokenizer *tok, const char *text, size_t size, int64_t id,
-                            const nrl_node *flags, bool special);
+nrl_status load_added_token(bpe_tokenizer *tok, const char *text, size_t size, int64_t id, const nrl_node *flags,
+                            bool special);
 
 /* Building blocks shared by the formats. */
 nrl_status load_vocab_map(bpe_tokenizer *tok, const char *source, const char *text, size_t size);

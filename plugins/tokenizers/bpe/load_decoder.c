@@ -24,8 +24,8 @@ static nrl_status add_replacement(bpe_tokenizer *tok, const nrl_node *node)
                                       "empty, and a string 'content'");
     replacement *list = arena_alloc(&tok->memory, (d->n_replace + 1) * sizeof *list);
     if (d->n_replace) memcpy(list, d->replace, d->n_replace * sizeof *list);
-    list[d->n_replace++] = (replacement){nrl_node_string(from, ""), nrl_node_string(to, ""),
-                                         nrl_node_string_size(from), nrl_node_string_size(to)};
+    list[d->n_replace++] = (replacement){nrl_node_string(from, ""), nrl_node_string(to, ""), nrl_node_string_size(from),
+                                         nrl_node_string_size(to)};
     d->replace = list;
     return NRL_OK;
 }
@@ -46,8 +46,7 @@ static nrl_status set_metaspace(decode_plan *d, const nrl_node *node)
 {
     const nrl_node *mark = nrl_node_find(node, "replacement");
     bool add = nrl_node_bool(nrl_node_find(node, "add_prefix_space"), true);
-    const char *scheme =
-        nrl_node_string(nrl_node_find(node, "prepend_scheme"), add ? "always" : "never");
+    const char *scheme = nrl_node_string(nrl_node_find(node, "prepend_scheme"), add ? "always" : "never");
     d->metaspace = nrl_node_string(mark, NULL);
     d->metaspace_size = nrl_node_string_size(mark);
     d->drop_first = strcmp(scheme, "never") != 0;
@@ -58,8 +57,7 @@ static nrl_status set_metaspace(decode_plan *d, const nrl_node *node)
 /* *stage only rises: 0 nothing, 1 Replace, 2 ByteFallback, 3 Fuse, 4 Strip, 5 a whole decoder. */
 static nrl_status load_part(bpe_tokenizer *tok, const nrl_node *node, int *stage)
 {
-    static const char *const types[] = {"Replace", "ByteFallback", "Fuse",
-                                        "Strip",   "ByteLevel",    "Metaspace"};
+    static const char *const types[] = {"Replace", "ByteFallback", "Fuse", "Strip", "ByteLevel", "Metaspace"};
     const char *type = nrl_node_string(nrl_node_find(node, "type"), "without a type");
     int kind = 0;
     while (kind < 6 && strcmp(type, types[kind]))
@@ -71,8 +69,7 @@ static nrl_status load_part(bpe_tokenizer *tok, const nrl_node *node, int *stage
                         type);
     int next = kind < 4 ? kind + 1 : 5;
     bool repeats = kind == 0 && *stage == 1;
-    if ((next <= *stage && !repeats) || (next == 5 && *stage) || (kind == 3 && *stage != 3))
-        return out_of_order(type);
+    if ((next <= *stage && !repeats) || (next == 5 && *stage) || (kind == 3 && *stage != 3)) return out_of_order(type);
     *stage = next;
     switch (kind) {
     case 0:
@@ -101,8 +98,7 @@ nrl_status load_decoder(bpe_tokenizer *tok, const nrl_node *node)
         tok->decode.join_spaces = true;
         return NRL_OK;
     }
-    if (strcmp(nrl_node_string(nrl_node_find(node, "type"), ""), "Sequence"))
-        return load_part(tok, node, &stage);
+    if (strcmp(nrl_node_string(nrl_node_find(node, "type"), ""), "Sequence")) return load_part(tok, node, &stage);
     const nrl_node *list = nrl_node_find(node, "decoders");
     for (size_t i = 0; i < nrl_node_size(list); i++)
         NRL_TRY(load_part(tok, nrl_node_at(list, i), &stage));

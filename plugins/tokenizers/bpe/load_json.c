@@ -16,13 +16,12 @@ static const char *const member_names[N_MEMBERS] = {"normalizer", "pre_tokenizer
 enum { VOCAB, MERGES, N_MODEL };
 static const char *const model_names[N_MODEL] = {"vocab", "merges"};
 
-static nrl_status parse_member(bpe_tokenizer *tok, const cursor_member *m, const char *name,
-                               nrl_node **out)
+static nrl_status parse_member(bpe_tokenizer *tok, const cursor_member *m, const char *name, nrl_node **out)
 {
     *out = NULL;
     if (!m->text) return NRL_OK;
     nrl_status st = json_parse(&tok->memory, tok->source, m->text, m->size, out);
-    if (st) nrl_note("in '%s' of %s", name, tok->source);
+    if (st) nrl_add_context("in '%s' of %s", name, tok->source);
     return st;
 }
 
@@ -41,7 +40,7 @@ nrl_status load_vocab_map(bpe_tokenizer *tok, const char *source, const char *te
         NRL_TRY_DONE(cursor_key(&c, &key));
         NRL_TRY_DONE(cursor_int(&c, &id));
         st = vocab_add(&tok->words, key.size ? key.text : "", key.size, id);
-        if (st) nrl_note("%s", source);
+        if (st) nrl_add_context("%s", source);
     }
 done:
     buffer_free(&key);
@@ -121,7 +120,7 @@ static nrl_status load_merges(bpe_tokenizer *tok, const cursor_member *m)
     buffer_free(&r.left);
     buffer_free(&r.right);
     buffer_free(&r.made);
-    if (st) nrl_note("in 'model.merges' (lines count from there)");
+    if (st) nrl_add_context("in 'model.merges' (lines count from there)");
     return st;
 }
 
@@ -130,8 +129,7 @@ static nrl_status load_merges(bpe_tokenizer *tok, const cursor_member *m)
 static nrl_status check_model(const nrl_node *model)
 {
     const char *type = nrl_node_string(nrl_node_find(model, "type"), "BPE");
-    if (strcmp(type, "BPE"))
-        return nrl_fail(NRL_ERR_DATA, "model type '%s' is not supported, expected BPE", type);
+    if (strcmp(type, "BPE")) return nrl_fail(NRL_ERR_DATA, "model type '%s' is not supported, expected BPE", type);
     if (nrl_node_f64(nrl_node_find(model, "dropout"), 0) > 0)
         return nrl_fail(NRL_ERR_DATA, "model.dropout is not supported, expected null");
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
@@ -162,8 +160,7 @@ static nrl_status load_model(bpe_tokenizer *tok, const cursor_member *m)
     if (nrl_node_kind(unk) == NRL_NODE_STRING) {
         tok->unk = vocab_find(&tok->words, nrl_node_string(unk, ""), nrl_node_string_size(unk));
         if (tok->unk == VOCAB_ABSENT)
-            st = nrl_fail(NRL_ERR_DATA, "model.unk_token '%s' is not in the vocabulary",
-                          nrl_node_string(unk, ""));
+            st = nrl_fail(NRL_ERR_DATA, "model.unk_token '%s' is not in the vocabulary", nrl_node_string(unk, ""));
     }
     tok->fuse_unk = nrl_node_bool(nrl_node_find(model, "fuse_unk"), false);
     tok->byte_fallback = nrl_node_bool(nrl_node_find(model, "byte_fallback"), false);
@@ -198,7 +195,7 @@ nrl_status load_json(bpe_tokenizer *tok, const char *source, const char *text, s
     if (cursor_peek(&c)) return cursor_fail(&c, "the end of the file");
     nrl_status st = load_members(tok, members);
     if (st) {
-        if (strncmp(nrl_error_text(), source, strlen(source))) nrl_note("%s", source);
+        if (strncmp(nrl_error_text(), source, strlen(source))) nrl_add_context("%s", source);
         return st;
     }
     if (tok->byte_level)

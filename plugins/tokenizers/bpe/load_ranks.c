@@ -74,8 +74,7 @@ static bool read_rank(const char *text, size_t size, int64_t *rank)
     return true;
 }
 
-static bool split_rank_line(const char *line, size_t size, unsigned char *bytes, int64_t *n,
-                            int64_t *rank)
+static bool split_rank_line(const char *line, size_t size, unsigned char *bytes, int64_t *n, int64_t *rank)
 {
     const char *space = memchr(line, ' ', size);
     if (!space) return false;
@@ -110,7 +109,7 @@ static nrl_status read_ranks(bpe_tokenizer *tok, lines *l)
             chars_size += utf8_write(byte_to_char(bytes[i]), chars + chars_size);
         nrl_status st = vocab_add(&tok->words, chars, chars_size, rank);
         if (st) {
-            nrl_note("%s:%zu", l->source, l->number);
+            nrl_add_context("%s:%zu", l->source, l->number);
             return st;
         }
     }
@@ -136,8 +135,7 @@ nrl_status load_tiktoken(bpe_tokenizer *tok, const char *source, const char *tex
 
 /* ---- vocab.json and merges.txt ---- */
 
-static nrl_status read_merge_line(bpe_tokenizer *tok, const lines *l, const char *line, size_t size,
-                                  uint32_t rank)
+static nrl_status read_merge_line(bpe_tokenizer *tok, const lines *l, const char *line, size_t size, uint32_t rank)
 {
     const char *space = memchr(line, ' ', size);
     size_t n = space ? (size_t)(space - line) : 0;
@@ -151,8 +149,7 @@ static nrl_status read_merge_line(bpe_tokenizer *tok, const lines *l, const char
     int32_t id = space ? vocab_find(&tok->words, made, size - 1) : VOCAB_ABSENT;
     free(made);
     if (left == VOCAB_ABSENT || right == VOCAB_ABSENT || id == VOCAB_ABSENT)
-        return line_fails(
-            l, "two tokens of the vocabulary, with one space between, that make a third");
+        return line_fails(l, "two tokens of the vocabulary, with one space between, that make a third");
     merge_add(&tok->merges, left, right, rank, id);
     return NRL_OK;
 }
@@ -181,9 +178,8 @@ static nrl_status add_end_of_text(bpe_tokenizer *tok)
     return load_added_token(tok, text, sizeof text - 1, id, NULL, true);
 }
 
-nrl_status load_pair(bpe_tokenizer *tok, const char *vocab_source, const char *vocab_text_,
-                     size_t vocab_size, const char *merges_source, const char *merges_text,
-                     size_t merges_size, const char *class)
+nrl_status load_pair(bpe_tokenizer *tok, const char *vocab_source, const char *vocab_text_, size_t vocab_size,
+                     const char *merges_source, const char *merges_text, size_t merges_size, const char *class)
 {
     NRL_TRY(load_vocab_map(tok, vocab_source, vocab_text_, vocab_size));
     lines l = {merges_source, merges_text, merges_text + merges_size, 0};

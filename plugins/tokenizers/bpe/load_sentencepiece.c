@@ -4,7 +4,7 @@
  * 3 type}, TrainerSpec {3 model_type, 35 byte_fallback, 40-43 unk/bos/eos/pad id}, NormalizerSpec
  * {2 charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces}.
  * Encoding follows Hugging Face's conversion of the same file: control pieces such as </s> in the
- * text are tokens, and each stretch between them gets the dummy prefix.
+ * text are tokens, and each range between them gets the dummy prefix.
  */
 #include "load.h"
 #include <stdlib.h>
@@ -91,11 +91,9 @@ static nrl_status read_piece(bpe_tokenizer *tok, spm *m, wire w)
     }
     size_t size = (size_t)(text.end - text.p);
     if (!size || size > LONGEST_PIECE || !utf8_valid((const char *)text.p, size))
-        return nrl_fail(NRL_ERR_DATA, "piece %zu: expected UTF-8 text of 1 to %d bytes", m->n,
-                        LONGEST_PIECE);
+        return nrl_fail(NRL_ERR_DATA, "piece %zu: expected UTF-8 text of 1 to %d bytes", m->n, LONGEST_PIECE);
     if (type < PIECE_NORMAL || type > PIECE_BYTE || score != score)
-        return nrl_fail(NRL_ERR_DATA, "piece %zu: expected a type from 1 to 6 and a finite score",
-                        m->n);
+        return nrl_fail(NRL_ERR_DATA, "piece %zu: expected a type from 1 to 6 and a finite score", m->n);
     if (m->n == m->room) {
         m->room = m->room ? m->room * 2 : 1024;
         m->scores = mem_realloc(m->scores, m->room * sizeof *m->scores);
@@ -165,8 +163,7 @@ static nrl_status read_model(bpe_tokenizer *tok, spm *m, wire w)
 static nrl_status check_kind(const spm *m)
 {
     if (m->model_type != MODEL_BPE)
-        return nrl_fail(NRL_ERR_DATA,
-                        "a SentencePiece model of type %s is not supported, expected BPE",
+        return nrl_fail(NRL_ERR_DATA, "a SentencePiece model of type %s is not supported, expected BPE",
                         m->model_type == MODEL_UNIGRAM ? "unigram" : "word or char");
     if (m->charsmap_size)
         return nrl_fail(NRL_ERR_DATA, "a SentencePiece normalizer with a character map is not "
@@ -240,13 +237,8 @@ static nrl_status use_roles(bpe_tokenizer *tok, const spm *m)
 nrl_status load_sentencepiece(bpe_tokenizer *tok, const char *source, const char *bytes, size_t size)
 {
     const unsigned char *begin = (const unsigned char *)bytes;
-    spm m = {.model_type = MODEL_UNIGRAM,
-             .dummy_prefix = 1,
-             .remove_extra = 1,
-             .escape = 1,
-             .bos = 1,
-             .eos = 2,
-             .pad = -1};
+    spm m = {
+        .model_type = MODEL_UNIGRAM, .dummy_prefix = 1, .remove_extra = 1, .escape = 1, .bos = 1, .eos = 2, .pad = -1};
     nrl_status st;
     NRL_TRY_DONE(read_model(tok, &m, (wire){begin, begin + size}));
     NRL_TRY_DONE(check_kind(&m));
@@ -258,7 +250,7 @@ nrl_status load_sentencepiece(bpe_tokenizer *tok, const char *source, const char
     load_llama_parts(tok, m.dummy_prefix);
     load_cut_at_runs(tok, "\xe2\x96\x81");
 done:
-    if (st) nrl_note("%s", source);
+    if (st) nrl_add_context("%s", source);
     free(m.scores);
     free(m.types);
     return st;

@@ -1,6 +1,6 @@
 /*
  * normal.c - the normalizer of a tokenizer file, and the edits of pre-tokenizers that change text
- * (a space becomes U+2581, one is put in front). Called by encode.c for each stretch of text
+ * (a space becomes U+2581, one is put in front). Called by encode.c for each range of text
  * between added tokens.
  */
 #include "parts.h"
@@ -19,7 +19,8 @@ void normal_begin(bpe_scratch *s, size_t size)
 
 static nrl_status fail_growth(const bpe_scratch *s)
 {
-    return nrl_fail(NRL_ERR_DATA, "the tokenizer's normalizer makes a text too large: expected at most %zu bytes of this one",
+    return nrl_fail(NRL_ERR_DATA,
+                    "the tokenizer's normalizer makes a text too large: expected at most %zu bytes of this one",
                     s->most);
 }
 
@@ -69,8 +70,8 @@ static void prepend(bpe_scratch *s, mapped_text *t, const char *text, size_t siz
     take(t, b);
 }
 
-static nrl_status replace(bpe_scratch *s, mapped_text *t, const char *from, size_t from_size,
-                          const char *to, size_t to_size)
+static nrl_status replace(bpe_scratch *s, mapped_text *t, const char *from, size_t from_size, const char *to,
+                          size_t to_size)
 {
     if (!from_size || !t->size || !text_find(t->text, t->size, from, from_size)) return NRL_OK;
     text_buffer *b = other_side(s, t);
@@ -184,9 +185,7 @@ nrl_status normal_edit(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text *t)
     if (!e->replacement) return NRL_OK;
     bool first = !t->map ? t->start == 0 : t->size && t->map[0] == 0;
     NRL_TRY(replace(s, t, " ", 1, e->replacement, e->replacement_size));
-    bool there =
-        t->size >= e->replacement_size && !memcmp(t->text, e->replacement, e->replacement_size);
-    if (e->prepend && !there && (first || !e->first_only))
-        prepend(s, t, e->replacement, e->replacement_size);
+    bool there = t->size >= e->replacement_size && !memcmp(t->text, e->replacement, e->replacement_size);
+    if (e->prepend && !there && (first || !e->first_only)) prepend(s, t, e->replacement, e->replacement_size);
     return NRL_OK;
 }

@@ -1,6 +1,6 @@
 /*
  * normal_form.c - Unicode normalization forms and lower case, keeping where each byte came from.
- * utf8proc decomposes and composes; cutting the text into stretches and ordering the marks is done
+ * utf8proc decomposes and composes; cutting the text into ranges and ordering the marks is done
  * here, because whole-text calls would be slow on plain text and quadratic on long runs of marks.
  */
 #include "base/arena.h"
@@ -9,11 +9,11 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* One stretch that is being normalized. */
+/* One range that is being normalized. */
 typedef struct {
     int32_t *chars;
     size_t n, room;
-} stretch;
+} range;
 
 static bool is_hangul_syllable(int32_t c)
 {
@@ -28,8 +28,7 @@ static bool is_quiet(int32_t c, unicode_form form)
     if (is_hangul_syllable(c)) return composes;
     if (c >= 0x1100 && c < 0x1200) return false; /* conjoining jamo compose by arithmetic */
     const utf8proc_property_t *p = utf8proc_get_property(c);
-    return !p->combining_class && p->decomp_seqindex == UINT16_MAX &&
-           (!composes || p->comb_index == UINT16_MAX);
+    return !p->combining_class && p->decomp_seqindex == UINT16_MAX && (!composes || p->comb_index == UINT16_MAX);
 }
 
 static int mark_class(int32_t c)
@@ -51,7 +50,7 @@ static void sort_marks(int32_t *marks, int32_t *spare, size_t n)
     memcpy(marks, spare, k * sizeof *marks);
 }
 
-static void order_marks(stretch *s)
+static void order_marks(range *s)
 {
     int32_t *spare = NULL;
     for (size_t i = 0; i < s->n;) {
@@ -67,7 +66,7 @@ static void order_marks(stretch *s)
     free(spare);
 }
 
-static void decompose(stretch *s, const char *text, size_t size, unicode_form form)
+static void decompose(range *s, const char *text, size_t size, unicode_form form)
 {
     enum { MOST = 32 }; /* the longest decomposition of one character is 18 */
     bool compat = form == FORM_NFKC || form == FORM_NFKD;
@@ -91,14 +90,14 @@ static void decompose(stretch *s, const char *text, size_t size, unicode_form fo
     }
 }
 
-static void normalize_stretch(stretch *s, unicode_form form, const char *text, size_t size,
-                              const uint32_t *map, text_buffer *out)
+static void normalize_stretch(range *s, unicode_form form, const char *text, size_t size, const uint32_t *map,
+                              text_buffer *out)
 {
     decompose(s, text, size, form);
     order_marks(s);
     if (form == FORM_NFC || form == FORM_NFKC) {
-        utf8proc_ssize_t n = utf8proc_normalize_utf32(s->chars, (utf8proc_ssize_t)s->n,
-                                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        utf8proc_ssize_t n =
+            utf8proc_normalize_utf32(s->chars, (utf8proc_ssize_t)s->n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         if (n >= 0) s->n = (size_t)n;
     }
     size_t begin = out->n;
@@ -117,11 +116,10 @@ static void keep(const char *text, const uint32_t *map, size_t begin, size_t end
     text_buffer_copy(out, text + begin, end - begin, 0, map ? map + begin : NULL);
 }
 
-void unicode_normalize(unicode_form form, const char *text, size_t size, const uint32_t *map,
-                       text_buffer *out)
+void unicode_normalize(unicode_form form, const char *text, size_t size, const uint32_t *map, text_buffer *out)
 {
     static const uint32_t nowhere = 0; /* unmapped buffers ignore it */
-    stretch s = {0};
+    range s = {0};
     const char *end = text + size;
     size_t kept = 0, i = 0, starter = 0; /* starter: begin of the last quiet character */
     for (size_t n; i < size; i += n) {
@@ -134,8 +132,7 @@ void unicode_normalize(unicode_form form, const char *text, size_t size, const u
         size_t stop = i + n;
         for (size_t m; stop < size; stop += m)
             if (is_quiet(utf8_next(text + stop, end, &m), form)) break;
-        normalize_stretch(&s, form, text + starter, stop - starter, map ? map + starter : &nowhere,
-                          out);
+        normalize_stretch(&s, form, text + starter, stop - starter, map ? map + starter : &nowhere, out);
         kept = starter = stop;
         n = stop - i;
     }

@@ -1,5 +1,5 @@
 /*
- * open.c - opening a tokenizer: which files there are, reading and hashing them, and the facts that
+ * open.c - opening a tokenizer: which files there are, reading and hashing them, and the info that
  * an open tokenizer answers.
  */
 #include "base/file.h"
@@ -60,8 +60,7 @@ static void finish_hash(bpe_tokenizer *tok)
     XXH128_hash_t h = XXH3_128bits_digest(tok->hashing);
     tok->key[0] = h.low64;
     tok->key[1] = h.high64;
-    snprintf(tok->hash, sizeof tok->hash, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
-             (uint64_t)h.low64);
+    snprintf(tok->hash, sizeof tok->hash, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
 }
 
 /* ---- the tokenizer's own file ---- */
@@ -87,8 +86,7 @@ static nrl_status load_file(bpe_tokenizer *tok, const char *path)
     return st;
 }
 
-nrl_status bpe_open_memory(const char *source, const char *bytes, size_t size,
-                                 bpe_tokenizer **out)
+nrl_status bpe_open_memory(const char *source, const char *bytes, size_t size, bpe_tokenizer **out)
 {
     bpe_tokenizer *tok = create(source);
     nrl_status st = load_bytes(tok, tok->source, bytes, size);
@@ -134,8 +132,7 @@ static const char *const wanted[] = {"added_tokens_decoder",
                                      "pad_token_id"};
 enum { N_WANTED = sizeof wanted / sizeof *wanted };
 
-static nrl_status parse_wanted(bpe_tokenizer *tok, const char *path, const char *text, size_t size,
-                               nrl_node **out)
+static nrl_status parse_wanted(bpe_tokenizer *tok, const char *path, const char *text, size_t size, nrl_node **out)
 {
     cursor_member members[N_WANTED] = {0};
     cursor c = {path, text, text, text + size};
@@ -153,8 +150,7 @@ static nrl_status parse_wanted(bpe_tokenizer *tok, const char *path, const char 
     return st;
 }
 
-static nrl_status read_companion(bpe_tokenizer *tok, const char *name, bool hashed, bool whole,
-                                 const nrl_node **out)
+static nrl_status read_companion(bpe_tokenizer *tok, const char *name, bool hashed, bool whole, const nrl_node **out)
 {
     const char *path = path_in(tok, name);
     char *text;
@@ -164,11 +160,10 @@ static nrl_status read_companion(bpe_tokenizer *tok, const char *name, bool hash
     if (!exists(path)) return NRL_OK;
     NRL_TRY(file_read(path, MAX_COMPANION, &text, &size));
     if (hashed) hash_bytes(tok, text, size);
-    nrl_status st = whole ? json_parse(&tok->memory, path, text, size, &node)
-                          : parse_wanted(tok, path, text, size, &node);
+    nrl_status st =
+        whole ? json_parse(&tok->memory, path, text, size, &node) : parse_wanted(tok, path, text, size, &node);
     free(text);
-    if (st == NRL_OK && nrl_node_kind(node) != NRL_NODE_MAP)
-        st = nrl_fail(NRL_ERR_DATA, "%s: expected a map", path);
+    if (st == NRL_OK && nrl_node_kind(node) != NRL_NODE_MAP) st = nrl_fail(NRL_ERR_DATA, "%s: expected a map", path);
     *out = node;
     return st;
 }

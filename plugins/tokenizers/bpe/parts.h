@@ -1,6 +1,6 @@
 /*
  * parts.h - what an open tokenizer is made of. Only files of this folder see it.
- * The way of a text: added tokens are found, the stretches between them are normalized (normal),
+ * The way of a text: added tokens are found, the ranges between them are normalized (normal),
  * edited (spaces become U+2581, one is put in front), cut into words (split) and each word is
  * merged (bpe). The way back: decode.
  */
@@ -74,7 +74,7 @@ typedef struct {
     bool space_first;        /* ByteLevel's add_prefix_space */
     const char *replacement; /* Metaspace: what a space becomes; NULL = none */
     size_t replacement_size;
-    bool prepend, first_only; /* Metaspace: put one in front, of the text's first stretch only */
+    bool prepend, first_only; /* Metaspace: put one in front, of the text's first range only */
 } edit_plan;
 
 /* ---- added tokens ---- */
@@ -122,8 +122,7 @@ struct bpe_tokenizer {
     arena memory;
     vocab words; /* all tokens, added ones too */
     merge_table merges;
-    int32_t
-        byte_ids[256]; /* byte level: of the character that stands for a byte; fallback: <0xNN> */
+    int32_t byte_ids[256]; /* byte level: of the character that stands for a byte; fallback: <0xNN> */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
     bool bos_by_default; /* the format cannot say that BOS is added, but its users add it */
     int32_t unk;
@@ -149,7 +148,7 @@ struct bpe_tokenizer {
     nrl_named_token named[N_NAMED];
     uint32_t n_named;
     const nrl_node *config, *special; /* tokenizer_config.json, special_tokens_map.json; or NULL */
-    void *hashing; /* XXH3 state while files are read */
+    void *hashing;                    /* XXH3 state while files are read */
     char hash[33];
     uint64_t key[2]; /* the hash as numbers: what a scratch's cache belongs to */
 };
@@ -174,7 +173,7 @@ struct bpe_scratch {
     void *matches; /* of PCRE2 */
     word_cache *bpe;
     size_t dropped;
-    size_t most, made; /* bytes that the normalizer may make of the text at hand, and has made */
+    size_t most, made; /* bytes that the normalizer may make of the current text, and has made */
 };
 
 /* A text and where it came from: byte i from map[i], or from start + i where map is NULL. */
@@ -187,7 +186,7 @@ typedef struct {
 
 /* normal.c: text through the file's normalizer, then through the edits. The result lies in text
  * itself or in s->one or s->two. */
-void normal_begin(bpe_scratch *s, size_t size); /* before the stretches of one text of that size */
+void normal_begin(bpe_scratch *s, size_t size); /* before the ranges of one text of that size */
 nrl_status normal_apply(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text *text);
 nrl_status normal_edit(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text *text);
 

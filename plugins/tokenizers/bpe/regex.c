@@ -17,8 +17,8 @@ struct regex {
 enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 64 * 1024 };
 
 /* PCRE2's \s holds U+180E, which lost White_Space in Unicode 6.3. */
-#define WHITE_SPACE                                                                                \
-    "\\x09-\\x0d "                                                                                 \
+#define WHITE_SPACE                                                                                                    \
+    "\\x09-\\x0d "                                                                                                     \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 /* Oniguruma's \w; PCRE2's has no marks. The six numbers are a wart of its Latin-1 table. */
@@ -58,8 +58,7 @@ static nrl_status rewrite(const char *pattern, size_t size, buffer *out)
             continue;
         }
         if (in_class && is_set_algebra(pattern, size, i))
-            return nrl_fail(NRL_ERR_DATA,
-                            "regular expression '%.*s': sets inside of sets are not supported",
+            return nrl_fail(NRL_ERR_DATA, "regular expression '%.*s': sets inside of sets are not supported",
                             size < 200 ? (int)size : 200, pattern);
         if (c == '[' && in_class) { /* [:name:] has a bracket of its own */
             const char *stop = text_find(pattern + i, size - i, ":]", 2);
@@ -88,15 +87,15 @@ nrl_status regex_create(const char *pattern, size_t size, regex **out)
     int code = 0;
     PCRE2_SIZE at = 0;
     /* ^ and $ stand at lines in Oniguruma's syntax. */
-    pcre2_code *compiled = pcre2_compile(
-        (PCRE2_SPTR)(text.text ? text.text : ""), text.size,
-        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, NULL);
+    pcre2_code *compiled =
+        pcre2_compile((PCRE2_SPTR)(text.text ? text.text : ""), text.size,
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, NULL);
     buffer_free(&text);
     if (!compiled) {
         PCRE2_UCHAR why[128];
         pcre2_get_error_message(code, why, sizeof why);
-        return nrl_fail(NRL_ERR_DATA, "regular expression '%.*s' cannot be used: %s",
-                        size < 200 ? (int)size : 200, pattern, (const char *)why);
+        return nrl_fail(NRL_ERR_DATA, "regular expression '%.*s' cannot be used: %s", size < 200 ? (int)size : 200,
+                        pattern, (const char *)why);
     }
     pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter runs */
     regex *r = mem_alloc(sizeof *r);
@@ -122,15 +121,14 @@ void regex_matches_free(void *matches)
     pcre2_match_data_free(matches);
 }
 
-nrl_status regex_find(const regex *r, void **matches, const char *text, size_t size, size_t from,
-                      size_t *begin, size_t *end, bool *found)
+nrl_status regex_find(const regex *r, void **matches, const char *text, size_t size, size_t from, size_t *begin,
+                      size_t *end, bool *found)
 {
     if (!*matches) *matches = pcre2_match_data_create(1, NULL);
     uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
     int rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, options, *matches, r->limits);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, options | PCRE2_NO_JIT, *matches,
-                         r->limits);
+        rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, options | PCRE2_NO_JIT, *matches, r->limits);
     *found = rc >= 0;
     if (rc == PCRE2_ERROR_NOMATCH) return NRL_OK;
     if (rc < 0)

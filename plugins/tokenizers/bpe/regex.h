@@ -15,8 +15,8 @@ void regex_destroy(regex *r);
 
 /* First match that is not empty in valid UTF-8 text[from..size). *matches is one thread's memory,
  * NULL at first, freed by regex_matches_free. NRL_ERR_DATA when a pattern needs too many steps. */
-nrl_status regex_find(const regex *r, void **matches, const char *text, size_t size, size_t from,
-                      size_t *begin, size_t *end, bool *found);
+nrl_status regex_find(const regex *r, void **matches, const char *text, size_t size, size_t from, size_t *begin,
+                      size_t *end, bool *found);
 void regex_matches_free(void *matches);
 
 #endif

@@ -20,10 +20,10 @@ static nrl_status add_decoder_tokens(bpe_tokenizer *tok, const nrl_node *map)
                             "%s: added_tokens_decoder: expected ids with maps that hold "
                             "a string 'content', got '%s'",
                             nrl_node_place(map), key);
-        nrl_status st = load_added_token(tok, nrl_node_string(content, ""),
-                                         nrl_node_string_size(content), id, row, false);
+        nrl_status st =
+            load_added_token(tok, nrl_node_string(content, ""), nrl_node_string_size(content), id, row, false);
         if (st) {
-            nrl_note("%s: added_tokens_decoder", nrl_node_place(map));
+            nrl_add_context("%s: added_tokens_decoder", nrl_node_place(map));
             return st;
         }
     }
@@ -37,10 +37,9 @@ nrl_status roles_add_tokens(bpe_tokenizer *tok, const companions *c)
         const char *text = nrl_node_key(c->added, i);
         nrl_status st =
             !text ? NRL_OK
-                  : load_added_token(tok, text, strlen(text),
-                                     nrl_node_int(nrl_node_at(c->added, i), -1), NULL, true);
+                  : load_added_token(tok, text, strlen(text), nrl_node_int(nrl_node_at(c->added, i), -1), NULL, true);
         if (st) {
-            nrl_note("%s", nrl_node_place(c->added));
+            nrl_add_context("%s", nrl_node_place(c->added));
             return st;
         }
     }
@@ -64,8 +63,8 @@ static int32_t id_token(const bpe_tokenizer *tok, const nrl_node *map, const cha
     return vocab_has(&tok->words, id) ? (int32_t)id : NRL_TOKEN_NONE;
 }
 
-static int32_t role(const bpe_tokenizer *tok, const companions *c, const char *token_key,
-                    const char *id_key, int32_t found)
+static int32_t role(const bpe_tokenizer *tok, const companions *c, const char *token_key, const char *id_key,
+                    int32_t found)
 {
     int32_t id = named_token(tok, c->config, token_key);
     if (id == NRL_TOKEN_NONE) id = named_token(tok, c->special, token_key);
@@ -97,8 +96,7 @@ static void add_eos_of(bpe_tokenizer *tok, const nrl_node *map)
 static void fill_around(bpe_tokenizer *tok, const companions *c)
 {
     const char *class = nrl_node_string(nrl_node_find(c->config, "tokenizer_class"), "");
-    bool llama = !strncmp(class, "Llama", 5) || !strncmp(class, "CodeLlama", 9) ||
-                 !strncmp(class, "Gemma", 5);
+    bool llama = !strncmp(class, "Llama", 5) || !strncmp(class, "CodeLlama", 9) || !strncmp(class, "Gemma", 5);
     const nrl_node *bos = nrl_node_find(c->config, "add_bos_token");
     const nrl_node *eos = nrl_node_find(c->config, "add_eos_token");
     bool want_bos = nrl_node_bool(bos, llama || tok->bos_by_default || bpe_adds_bos(tok));

@@ -5,8 +5,7 @@
 #include "scan.h"
 #include <string.h>
 
-const char scan_gpt2_pattern[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+const char scan_gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const char scan_llama3_pattern[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+"
     "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
@@ -145,8 +144,8 @@ void scan_llama3(const char *text, size_t begin, size_t end, int max_digits, spa
     scanner s = {text + begin, text + end};
     while (s.p < s.end) {
         const char *from = s.p;
-        if (!take_contraction(&s, true) && !take_letters(&s) && !take_digits(&s, max_digits) &&
-            !take_symbols(&s) && !take_lines(&s))
+        if (!take_contraction(&s, true) && !take_letters(&s) && !take_digits(&s, max_digits) && !take_symbols(&s) &&
+            !take_lines(&s))
             take_spaces(&s);
         spans_push(out, (size_t)(from - text), (size_t)(s.p - text));
     }

@@ -94,7 +94,7 @@ static bool find_char(split_kind kind, const char *text, size_t size, size_t *be
 }
 
 /* 0 white space, 1 \w, 2 the rest. */
-static int word_kind(int32_t c)
+static int abort_kind(int32_t c)
 {
     return unicode_is_word(c) ? 1 : utf8_is_space(c) ? 0 : 2;
 }
@@ -103,18 +103,18 @@ static bool find_word(const char *text, size_t size, size_t *begin, size_t *end)
 {
     size_t n, i = *begin;
     int kind = 0;
-    for (; i < size && !(kind = word_kind(utf8_next(text + i, text + size, &n))); i += n)
+    for (; i < size && !(kind = abort_kind(utf8_next(text + i, text + size, &n))); i += n)
         ;
     *begin = i;
-    while (i < size && word_kind(utf8_next(text + i, text + size, &n)) == kind)
+    while (i < size && abort_kind(utf8_next(text + i, text + size, &n)) == kind)
         i += n;
     *end = i;
     return *end > *begin;
 }
 
 /* The next match at or after *begin. */
-static nrl_status find(const split_step *step, bpe_scratch *s, const char *text, size_t size,
-                       size_t *begin, size_t *end, bool *found)
+static nrl_status find(const split_step *step, bpe_scratch *s, const char *text, size_t size, size_t *begin,
+                       size_t *end, bool *found)
 {
     const char *p;
     switch (step->kind) {
@@ -134,8 +134,7 @@ static nrl_status find(const split_step *step, bpe_scratch *s, const char *text,
     return NRL_OK;
 }
 
-static nrl_status split_by_matches(const split_step *step, bpe_scratch *s, const char *text,
-                                   span w)
+static nrl_status split_by_matches(const split_step *step, bpe_scratch *s, const char *text, span w)
 {
     joiner j = {.out = &s->next, .behavior = step->behavior, .invert = step->invert};
     const char *word = text + w.begin;

@@ -35,8 +35,7 @@ static nrl_status check(const nrl_train_tokenizer *o)
                         "tokens) to %d",
                         (long long)o->vocab_size, N_BYTES + o->n_special, NRL_TOKEN_MAX_ID);
     if (o->min_frequency < 0)
-        return nrl_fail(NRL_ERR_CONFIG, "min_frequency %lld, expected 0 or more",
-                        (long long)o->min_frequency);
+        return nrl_fail(NRL_ERR_CONFIG, "min_frequency %lld, expected 0 or more", (long long)o->min_frequency);
     return NRL_OK;
 }
 
@@ -44,8 +43,7 @@ static nrl_status add_special(bpe_trainer *t, const char *text, size_t id)
 {
     size_t size = strlen(text);
     if (!size || !utf8_valid(text, size))
-        return nrl_fail(NRL_ERR_CONFIG, "special token %zu: expected UTF-8 text that is not empty",
-                        id);
+        return nrl_fail(NRL_ERR_CONFIG, "special token %zu: expected UTF-8 text that is not empty", id);
     if (vocab_find(&t->special->words, text, size) != VOCAB_ABSENT)
         return nrl_fail(NRL_ERR_CONFIG, "special token '%s' is given twice", text);
     size_t first;
@@ -63,8 +61,7 @@ nrl_status bpe_trainer_create(const nrl_train_tokenizer *options, bpe_trainer **
 {
     split_step pattern;
     if (!known_pattern(options->pattern ? options->pattern : "gpt2", &pattern))
-        return nrl_fail(NRL_ERR_CONFIG, "unknown pattern '%s', expected gpt2, llama3 or qwen2",
-                        options->pattern);
+        return nrl_fail(NRL_ERR_CONFIG, "unknown pattern '%s', expected gpt2, llama3 or qwen2", options->pattern);
     NRL_TRY(check(options));
     bpe_trainer *t = mem_alloc(sizeof *t);
     t->special = mem_alloc(sizeof *t->special);
@@ -124,8 +121,7 @@ static void grow_slots(bpe_trainer *t)
 
 static nrl_status new_word(bpe_trainer *t, const char *word, size_t size)
 {
-    if (t->n_words >= UINT32_MAX / 2)
-        return nrl_fail(NRL_ERR_DATA, "more than %u different words", UINT32_MAX / 2);
+    if (t->n_words >= UINT32_MAX / 2) return nrl_fail(NRL_ERR_DATA, "more than %u different words", UINT32_MAX / 2);
     if (t->n_words == t->words_room) {
         t->words_room = t->words_room ? t->words_room * 2 : 1024;
         t->words = mem_realloc(t->words, t->words_room * sizeof *t->words);

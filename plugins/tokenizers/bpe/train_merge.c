@@ -37,8 +37,7 @@ const char *train_token_text(const bpe_trainer *t, int32_t token, size_t *size)
     return t->token_text + t->tokens[token].start;
 }
 
-static void new_token(bpe_trainer *t, const char *text, size_t size, int32_t left,
-                      int32_t right)
+static void new_token(bpe_trainer *t, const char *text, size_t size, int32_t left, int32_t right)
 {
     if (t->n_tokens == t->tokens_room) {
         t->tokens_room = t->tokens_room ? t->tokens_room * 2 : 1024;

@@ -71,8 +71,7 @@ static void put_pre_tokenizer(const bpe_trainer *t, buffer *out)
         buffer_puts(out, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    {\"type\": \"Split\", "
                          "\"pattern\": {\"Regex\": ");
         put_quoted(out, pattern, strlen(pattern));
-        buffer_print(out, "}, \"behavior\": \"Isolated\", \"invert\": false},\n    %sfalse}]},\n",
-                     byte_level);
+        buffer_print(out, "}, \"behavior\": \"Isolated\", \"invert\": false},\n    %sfalse}]},\n", byte_level);
     }
     buffer_print(out, "  \"post_processor\": null,\n  \"decoder\": %strue},\n", byte_level);
 }
@@ -98,11 +97,10 @@ static void put_vocab(const bpe_trainer *t, buffer *out)
 
 static void put_model(const bpe_trainer *t, buffer *out)
 {
-    buffer_puts(out,
-                "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null,\n"
-                "    \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null,\n"
-                "    \"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": false,\n"
-                "    \"vocab\": {");
+    buffer_puts(out, "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null,\n"
+                     "    \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null,\n"
+                     "    \"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": false,\n"
+                     "    \"vocab\": {");
     put_vocab(t, out);
     buffer_puts(out, "},\n    \"merges\": [");
     for (size_t i = 256; i < t->n_tokens; i++) {
@@ -139,7 +137,9 @@ nrl_status train_check_folder(const bpe_trainer *t, const char *folder)
         char *path = mem_printf("%s/%s", folder, train_names[i]);
         if (t->may_write) st = t->may_write(t->user, path);
         if (st == NRL_OK && !t->overwrite && !lstat(path, &s))
-            st = nrl_fail(NRL_ERR_CONFIG, "'%s' already holds a tokenizer\nhint: overwrite replaces it, another folder keeps both", folder);
+            st = nrl_fail(NRL_ERR_CONFIG,
+                          "'%s' already holds a tokenizer\nhint: overwrite replaces it, another folder keeps both",
+                          folder);
         free(path);
     }
     return st;
@@ -155,8 +155,8 @@ static nrl_status write_file(const char *folder, const char *name, const buffer 
     if (ok && rename(temporary, path)) ok = false;
     nrl_status st = NRL_OK;
     if (!ok)
-        st = nrl_fail(errno == ENOSPC || errno == EFBIG ? NRL_ERR_FULL : NRL_ERR_IO,
-                      "%s cannot be written: %s", path, strerror(errno));
+        st = nrl_fail(errno == ENOSPC || errno == EFBIG ? NRL_ERR_FULL : NRL_ERR_IO, "%s cannot be written: %s", path,
+                      strerror(errno));
     if (!ok) unlink(temporary);
     free(temporary);
     free(path);
@@ -168,8 +168,7 @@ nrl_status train_save(const bpe_trainer *t, const char *folder)
     if (mkdir(folder, 0777) && errno != EEXIST)
         return nrl_fail(NRL_ERR_IO, "%s cannot be made: %s", folder, strerror(errno));
     buffer json = {0}, config = {0};
-    buffer_puts(&json,
-                "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
+    buffer_puts(&json, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     put_added(t, &json);
     put_pre_tokenizer(t, &json);
     put_model(t, &json);

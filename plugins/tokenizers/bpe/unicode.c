@@ -36,8 +36,7 @@ void text_buffer_put(text_buffer *b, const char *bytes, size_t n, uint32_t from)
     b->n += n;
 }
 
-void text_buffer_copy(text_buffer *b, const char *bytes, size_t n, uint32_t from,
-                      const uint32_t *map)
+void text_buffer_copy(text_buffer *b, const char *bytes, size_t n, uint32_t from, const uint32_t *map)
 {
     if (!n) return;
     text_buffer_room(b, n);
@@ -75,21 +74,16 @@ static char_class newer_class(int32_t c)
     static const struct {
         int32_t first, last;
         char_class class;
-    } ranges[] = {{0x1c89, 0x1c8a, CHAR_LETTER},   {0xa7cb, 0xa7cd, CHAR_LETTER},
-                  {0xa7da, 0xa7dc, CHAR_LETTER},   {0x105c0, 0x105f3, CHAR_LETTER},
-                  {0x10d40, 0x10d49, CHAR_NUMBER}, {0x10d4a, 0x10d65, CHAR_LETTER},
-                  {0x10d6f, 0x10d85, CHAR_LETTER}, {0x10ec2, 0x10ec4, CHAR_LETTER},
-                  {0x11380, 0x11389, CHAR_LETTER}, {0x1138b, 0x1138b, CHAR_LETTER},
-                  {0x1138e, 0x1138e, CHAR_LETTER}, {0x11390, 0x113b5, CHAR_LETTER},
-                  {0x113b7, 0x113b7, CHAR_LETTER}, {0x113d1, 0x113d1, CHAR_LETTER},
-                  {0x113d3, 0x113d3, CHAR_LETTER}, {0x116d0, 0x116e3, CHAR_NUMBER},
-                  {0x11bc0, 0x11be0, CHAR_LETTER}, {0x11bf0, 0x11bf9, CHAR_NUMBER},
-                  {0x13460, 0x143fa, CHAR_LETTER}, {0x16100, 0x1611d, CHAR_LETTER},
-                  {0x16130, 0x16139, CHAR_NUMBER}, {0x16d40, 0x16d6c, CHAR_LETTER},
-                  {0x16d70, 0x16d79, CHAR_NUMBER}, {0x18cff, 0x18cff, CHAR_LETTER},
-                  {0x1ccf0, 0x1ccf9, CHAR_NUMBER}, {0x1e5d0, 0x1e5ed, CHAR_LETTER},
-                  {0x1e5f0, 0x1e5f0, CHAR_LETTER}, {0x1e5f1, 0x1e5fa, CHAR_NUMBER},
-                  {0x2ebf0, 0x2ee5d, CHAR_LETTER}};
+    } ranges[] = {{0x1c89, 0x1c8a, CHAR_LETTER},   {0xa7cb, 0xa7cd, CHAR_LETTER},   {0xa7da, 0xa7dc, CHAR_LETTER},
+                  {0x105c0, 0x105f3, CHAR_LETTER}, {0x10d40, 0x10d49, CHAR_NUMBER}, {0x10d4a, 0x10d65, CHAR_LETTER},
+                  {0x10d6f, 0x10d85, CHAR_LETTER}, {0x10ec2, 0x10ec4, CHAR_LETTER}, {0x11380, 0x11389, CHAR_LETTER},
+                  {0x1138b, 0x1138b, CHAR_LETTER}, {0x1138e, 0x1138e, CHAR_LETTER}, {0x11390, 0x113b5, CHAR_LETTER},
+                  {0x113b7, 0x113b7, CHAR_LETTER}, {0x113d1, 0x113d1, CHAR_LETTER}, {0x113d3, 0x113d3, CHAR_LETTER},
+                  {0x116d0, 0x116e3, CHAR_NUMBER}, {0x11bc0, 0x11be0, CHAR_LETTER}, {0x11bf0, 0x11bf9, CHAR_NUMBER},
+                  {0x13460, 0x143fa, CHAR_LETTER}, {0x16100, 0x1611d, CHAR_LETTER}, {0x16130, 0x16139, CHAR_NUMBER},
+                  {0x16d40, 0x16d6c, CHAR_LETTER}, {0x16d70, 0x16d79, CHAR_NUMBER}, {0x18cff, 0x18cff, CHAR_LETTER},
+                  {0x1ccf0, 0x1ccf9, CHAR_NUMBER}, {0x1e5d0, 0x1e5ed, CHAR_LETTER}, {0x1e5f0, 0x1e5f0, CHAR_LETTER},
+                  {0x1e5f1, 0x1e5fa, CHAR_NUMBER}, {0x2ebf0, 0x2ee5d, CHAR_LETTER}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges && c >= ranges[i].first; i++)
         if (c <= ranges[i].last) return ranges[i].class;
     return CHAR_OTHER;
@@ -123,14 +117,13 @@ char_class unicode_class(int32_t c)
 /* Alphabetic although symbols: circled and squared letters. */
 static bool is_letter_symbol(int32_t c)
 {
-    return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
-           (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
+    return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
+           (c >= 0x1f170 && c <= 0x1f189);
 }
 
 bool unicode_is_word(int32_t c)
 {
-    if (c < 0x80)
-        return unicode_class(c) == CHAR_LETTER || unicode_class(c) == CHAR_NUMBER || c == '_';
+    if (c < 0x80) return unicode_class(c) == CHAR_LETTER || unicode_class(c) == CHAR_NUMBER || c == '_';
     switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:

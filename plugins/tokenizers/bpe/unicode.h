@@ -21,8 +21,7 @@ typedef struct {
 void text_buffer_room(text_buffer *b, size_t more);
 /* All n bytes come from `from`; text_buffer_copy: byte i comes from from + i, or from map[i]. */
 void text_buffer_put(text_buffer *b, const char *bytes, size_t n, uint32_t from);
-void text_buffer_copy(text_buffer *b, const char *bytes, size_t n, uint32_t from,
-                      const uint32_t *map);
+void text_buffer_copy(text_buffer *b, const char *bytes, size_t n, uint32_t from, const uint32_t *map);
 void text_buffer_free(text_buffer *b);
 
 typedef enum { CHAR_OTHER = 0, CHAR_LETTER, CHAR_NUMBER, CHAR_SPACE } char_class;
@@ -31,13 +30,12 @@ typedef enum { CHAR_OTHER = 0, CHAR_LETTER, CHAR_NUMBER, CHAR_SPACE } char_class
 void utf8_repair(const char *text, size_t size, text_buffer *out);
 
 char_class unicode_class(int32_t c);
-bool unicode_is_word(int32_t c); /* \w: letters, marks, decimal digits, connectors, joiners */
+bool unicode_is_word(int32_t c);        /* \w: letters, marks, decimal digits, connectors, joiners */
 bool unicode_is_punctuation(int32_t c); /* category P, or an ASCII symbol */
 
 typedef enum { FORM_NONE = 0, FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD } unicode_form;
 /* Appends text in a normalization form; work is linear but for sorting runs of marks. */
-void unicode_normalize(unicode_form form, const char *text, size_t size, const uint32_t *map,
-                       text_buffer *out);
+void unicode_normalize(unicode_form form, const char *text, size_t size, const uint32_t *map, text_buffer *out);
 /* Appends lower case, character by character. */
 void unicode_lower(const char *text, size_t size, const uint32_t *map, text_buffer *out);
 

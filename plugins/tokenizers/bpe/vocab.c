@@ -53,8 +53,7 @@ static void grow_entries(vocab *v, int32_t id)
 
 static nrl_status add_text(vocab *v, const char *text, size_t size)
 {
-    if (size >= UINT32_MAX / 2 - v->blob_size)
-        return nrl_fail(NRL_ERR_DATA, "the tokens' texts take more than 2 GiB");
+    if (size >= UINT32_MAX / 2 - v->blob_size) return nrl_fail(NRL_ERR_DATA, "the tokens' texts take more than 2 GiB");
     if (v->blob_room - v->blob_size < size + 1) {
         v->blob_room = v->blob_room * 2 + size + FIRST_SLOTS;
         v->blob = mem_realloc(v->blob, v->blob_room);
@@ -69,15 +68,15 @@ nrl_status vocab_add(vocab *v, const char *text, size_t size, int64_t id)
 {
     int shown = size < NO_TEXT_SHOWN ? (int)size : NO_TEXT_SHOWN;
     if (id < 0 || id >= NRL_TOKEN_MAX_ID)
-        return nrl_fail(NRL_ERR_DATA, "token '%.*s' has id %lld, expected 0 to %d", shown, text,
-                        (long long)id, NRL_TOKEN_MAX_ID - 1);
+        return nrl_fail(NRL_ERR_DATA, "token '%.*s' has id %lld, expected 0 to %d", shown, text, (long long)id,
+                        NRL_TOKEN_MAX_ID - 1);
     if (vocab_has(v, id))
-        return nrl_fail(NRL_ERR_DATA, "tokens '%.40s' and '%.*s' have the same id %lld",
-                        v->blob + v->entries[id].start, shown, text, (long long)id);
+        return nrl_fail(NRL_ERR_DATA, "tokens '%.40s' and '%.*s' have the same id %lld", v->blob + v->entries[id].start,
+                        shown, text, (long long)id);
     int32_t old = vocab_find(v, text, size);
     if (old != VOCAB_ABSENT)
-        return nrl_fail(NRL_ERR_DATA, "token '%.*s' is there twice, with ids %d and %lld", shown,
-                        text, old, (long long)id);
+        return nrl_fail(NRL_ERR_DATA, "token '%.*s' is there twice, with ids %d and %lld", shown, text, old,
+                        (long long)id);
     size_t start = v->blob_size;
     NRL_TRY(add_text(v, text, size));
     grow_entries(v, (int32_t)id);

@@ -95,9 +95,7 @@ static void cache_store(word_cache *b, uint64_t hash, const char *word, size_t s
     size_t n = 0;
     for (int32_t i = b->n ? 0 : -1; i >= 0; i = b->symbols[i].next)
         n++;
-    if (b->n_cached * 2 >= CACHE_SLOTS || b->n_text + size > CACHE_BYTES ||
-        b->n_pieces + n > CACHE_IDS)
-        cache_clear(b);
+    if (b->n_cached * 2 >= CACHE_SLOTS || b->n_text + size > CACHE_BYTES || b->n_pieces + n > CACHE_IDS) cache_clear(b);
     cached *c = cache_slot(b, hash, word, size);
     *c = (cached){hash, (uint32_t)b->n_text, (uint32_t)b->n_pieces, (uint16_t)size, (uint16_t)n};
     memcpy(b->text + b->n_text, word, size);
@@ -122,8 +120,8 @@ static void push_symbol(word_cache *b, int32_t id, size_t start)
 
 /* A character without a token: its bytes, or the unknown token (one for a run when they fuse), or
  * nothing. Returns how many characters were dropped. */
-static size_t push_unknown(const bpe_tokenizer *tok, word_cache *b, const char *bytes, size_t n,
-                           size_t start, bool *unknown_before)
+static size_t push_unknown(const bpe_tokenizer *tok, word_cache *b, const char *bytes, size_t n, size_t start,
+                           bool *unknown_before)
 {
     bool all = tok->byte_fallback;
     for (size_t i = 0; i < n && all; i++)
@@ -279,8 +277,8 @@ static size_t offset_of(const uint32_t *map, size_t start, size_t at)
     return map ? map[at] : start + at;
 }
 
-void bpe_encode_word(const bpe_tokenizer *tok, bpe_scratch *s, const char *word, size_t size,
-                const uint32_t *map, size_t start, nrl_token_ids *out)
+void bpe_encode_word(const bpe_tokenizer *tok, bpe_scratch *s, const char *word, size_t size, const uint32_t *map,
+                     size_t start, nrl_token_ids *out)
 {
     word_cache *b = s->bpe;
     if (memcmp(b->key, tok->key, sizeof b->key)) {
@@ -293,8 +291,7 @@ void bpe_encode_word(const bpe_tokenizer *tok, bpe_scratch *s, const char *word,
         hash = XXH3_64bits(word, size);
         const cached *c = cache_slot(b, hash, word, size);
         for (size_t i = 0; i < c->n; i++)
-            nrl_token_ids_push(out, b->pieces[c->pieces + i].id,
-                               offset_of(map, start, b->pieces[c->pieces + i].start));
+            nrl_token_ids_push(out, b->pieces[c->pieces + i].id, offset_of(map, start, b->pieces[c->pieces + i].start));
         if (c->size) return;
     }
     int32_t whole = tok->ignore_merges ? whole_word(tok, word, size) : NRL_TOKEN_NONE;

@@ -10,8 +10,8 @@ void word_cache_destroy(word_cache *b);
 
 /* Appends the ids of a word; start: its offset where map is NULL, else map[i] is byte i's offset.
  */
-void bpe_encode_word(const bpe_tokenizer *tok, bpe_scratch *s, const char *word, size_t size,
-                const uint32_t *map, size_t start, nrl_token_ids *out);
+void bpe_encode_word(const bpe_tokenizer *tok, bpe_scratch *s, const char *word, size_t size, const uint32_t *map,
+                     size_t start, nrl_token_ids *out);
 
 /* The 256 characters of byte-level BPE: printable bytes stand for themselves, the others for
  * U+0100 onwards in order (GPT-2's bytes_to_unicode). */

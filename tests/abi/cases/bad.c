@@ -10,7 +10,8 @@ typedef struct {
     int64_t mode;
 } bad_options;
 
-__attribute__((unused)) static const nrl_option bad_rows[] = { /* one case only takes its size */
+__attribute__((unused)) static const nrl_option bad_rows[] = {
+/* one case only takes its size */
 #if defined CASE_ROW_NO_NAME
     {NULL, "0.1", NULL, "", 0, 1, 0, NRL_TYPE_F64},
 #elif defined CASE_ROW_TYPE

@@ -29,8 +29,7 @@ static nrl_status mine_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nr
 }
 
 static const nrl_algorithm mine = {
-    NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, mine_options, mine_rows, "mine", "1.0",
-               "an algorithm from outside"),
+    NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, mine_options, mine_rows, "mine", "1.0", "an algorithm from outside"),
     .needs = mine_needs,
     .n_terms = 1,
     .weight = mine_weight,

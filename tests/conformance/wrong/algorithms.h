@@ -18,10 +18,10 @@ static void count_one(void *self, const nrl_batch *batch, double *weight)
     weight[0] = 1;
 }
 
-static void count_blocks(void *self, const nrl_batch *batch, double *weight)
+static void count_examples(void *self, const nrl_batch *batch, double *weight)
 {
     (void)self;
-    weight[0] = nrl_batch_count(batch, "blocks");
+    weight[0] = nrl_batch_count(batch, "examples");
 }
 
 static void count_nothing(void *self, const nrl_batch *batch, double *weight)
@@ -81,15 +81,14 @@ static nrl_status segment_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch,
     nrl_tensor *logps, *each, *soft;
     (void)self;
     NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
-    NRL_TRY(nrl_op_segment_sum(ctx, logps, nrl_batch_row_segment(batch), nrl_batch_n_rows(batch),
+    NRL_TRY(nrl_op_segment_sum(ctx, logps, nrl_batch_target_segments(batch), nrl_batch_n_targets(batch),
                                nrl_batch_n_segments(batch), &each));
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, each, 0, 0, &soft));
     return nrl_op_sum(ctx, soft, &sums[0]);
 }
 
 /* exp of a large number: fine on easy batches only. */
-static nrl_status overflowing_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch,
-                                   nrl_tensor **sums)
+static nrl_status overflowing_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
 {
     nrl_tensor *logps, *scaled, *e;
     (void)self;
@@ -131,23 +130,22 @@ static nrl_status silent_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, 
 }
 
 /* State that forgets: saves a number that nobody reads back. */
-static nrl_status forgetful_state(void *self, nrl_visitor *visitor)
+static nrl_status forgetful_state(void *self, nrl_state_io *state_io)
 {
     static double calls;
     double value = calls++;
     (void)self;
-    return nrl_visit_f64(visitor, "mean", &value, 1);
+    return nrl_state_io_f64(state_io, "mean", &value, 1);
 }
 
 static const char *const logps_only[] = {"logps", NULL};
 static const char *const magic[] = {"logps", "magic", NULL};
 static const char *const nothing[] = {NULL};
 
-#define WRONG(nm, rule, ...)                                                                       \
-    {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_ALGORITHM, nrl_algorithm, #nm, "0", rule),                       \
-            .needs = logps_only, .n_terms = 1, .weight = count_tokens, .loss = sum_loss,           \
-            __VA_ARGS__                                                                            \
+#define WRONG(nm, rule, ...)                                                                                           \
+    {                                                                                                                  \
+        NRL_PLUGIN_PLAIN(NRL_KIND_ALGORITHM, nrl_algorithm, #nm, "0", rule),                                           \
+            .needs = logps_only, .n_terms = 1, .weight = count_tokens, .loss = sum_loss, __VA_ARGS__                   \
     }
 
 #pragma GCC diagnostic push
@@ -156,16 +154,14 @@ static const char *const nothing[] = {NULL};
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #endif
 static const nrl_algorithm wrong[] = {
-    WRONG(right, "nothing is wrong with it", .separable = true),
+    WRONG(right, "nothing is wrong with it", .tokenwise = true),
     WRONG(mean, "a loss is a sum, not a mean", .loss = mean_loss),
     WRONG(weight_of_one, "a loss is a sum, not a mean", .weight = count_one),
     WRONG(centred, "parts of a batch add up", .loss = centred_loss),
-    WRONG(wider_than_its_group, "parts of a batch add up", .loss = centred_loss,
-          .group = group_of_two),
-    WRONG(starting_elsewhere, "start_loss is the loss of policy = reference",
-          .start_loss = start_at_one),
-    WRONG(not_separable, "a separable loss takes any rows", .loss = segment_loss, .separable = true,
-          .weight = count_blocks),
+    WRONG(wider_than_its_group, "parts of a batch add up", .loss = centred_loss, .group = group_of_two),
+    WRONG(starting_elsewhere, "initial_loss is the loss of policy = reference", .initial_loss = start_at_one),
+    WRONG(not_separable, "a tokenwise loss takes any rows", .loss = segment_loss, .tokenwise = true,
+          .weight = count_examples),
     WRONG(overflowing, "sums and weights are finite", .loss = overflowing_loss),
     WRONG(no_weight, "sums and weights are finite", .weight = count_nothing),
     WRONG(detached, "a gradient reaches the log-probs", .loss = detached_loss),

@@ -25,7 +25,7 @@ static nrl_status right_open(const void *o, int32_t index, void **self)
     return NRL_OK;
 }
 
-static nrl_status right_facts(void *self, nrl_device_facts *fill)
+static nrl_status right_info(void *self, nrl_device_info *fill)
 {
     (void)self;
     strcpy(fill->name, "a toy");
@@ -34,7 +34,7 @@ static nrl_status right_facts(void *self, nrl_device_facts *fill)
     return NRL_OK;
 }
 
-static nrl_status nameless_facts(void *self, nrl_device_facts *fill)
+static nrl_status nameless_info(void *self, nrl_device_info *fill)
 {
     (void)self;
     fill->memory_bytes = 1 << 30;
@@ -74,8 +74,8 @@ static void unaligned_free(void *self, void *memory)
     free(memory ? (char *)memory - 16 : NULL);
 }
 
-static nrl_status right_copy(void *self, nrl_stream *stream, void *to, const void *from,
-                             size_t bytes, uint32_t direction)
+static nrl_status right_copy(void *self, nrl_stream *stream, void *to, const void *from, size_t bytes,
+                             uint32_t direction)
 {
     (void)self;
     (void)stream;
@@ -101,25 +101,24 @@ static double element(const nrl_mat *m, int64_t row, int64_t col)
     return (double)value;
 }
 
-static void add_squares(const nrl_square_sum_args *a, bool fresh, int64_t cols)
+static void add_squares(const nrl_square_sum_args *a, bool overwrite, int64_t cols)
 {
     double sum = 0;
     for (int64_t r = 0; r < a->x.rows; r++)
         for (int64_t c = 0; c < cols; c++)
             sum += element(&a->x, r, c) * element(&a->x, r, c);
-    *a->out = sum + (fresh ? 0 : *a->out);
+    *a->out = sum + (overwrite ? 0 : *a->out);
 }
 
 static nrl_status right_square_sum(void *self, nrl_stream *stream, const nrl_square_sum_args *a)
 {
     (void)self;
     (void)stream;
-    add_squares(a, a->fresh, a->x.cols);
+    add_squares(a, a->overwrite, a->x.cols);
     return NRL_OK;
 }
 
-static nrl_status forgetting_square_sum(void *self, nrl_stream *stream,
-                                        const nrl_square_sum_args *a)
+static nrl_status forgetting_square_sum(void *self, nrl_stream *stream, const nrl_square_sum_args *a)
 {
     (void)self;
     (void)stream;
@@ -132,7 +131,7 @@ static nrl_status wide_square_sum(void *self, nrl_stream *stream, const nrl_squa
 {
     (void)self;
     (void)stream;
-    add_squares(a, a->fresh, a->x.stride);
+    add_squares(a, a->overwrite, a->x.stride);
     return NRL_OK;
 }
 
@@ -245,7 +244,7 @@ static nrl_status sloped_glu_grad(void *self, nrl_stream *stream, const nrl_glu_
     return NRL_OK;
 }
 
-/* ---- time and figures ---- */
+/* ---- time and stats ---- */
 
 struct nrl_event {
     double seconds;
@@ -302,7 +301,7 @@ static nrl_status right_watch(void *self)
     return NRL_OK;
 }
 
-static nrl_status right_figures(void *self, nrl_value *values, size_t room, size_t *n)
+static nrl_status right_stats(void *self, nrl_value *values, size_t room, size_t *n)
 {
     (void)self;
     *n = room > 0;
@@ -311,23 +310,23 @@ static nrl_status right_figures(void *self, nrl_value *values, size_t room, size
 }
 
 /* A power meter that is not there, told all the same. */
-static nrl_status unknown_figures(void *self, nrl_value *values, size_t room, size_t *n)
+static nrl_status unknown_stats(void *self, nrl_value *values, size_t room, size_t *n)
 {
-    NRL_TRY(right_figures(self, values, room, n));
+    NRL_TRY(right_stats(self, values, room, n));
     if (room > 1) values[(*n)++] = (nrl_value){"power_mean_w", "W", NAN};
     return NRL_OK;
 }
 
-static nrl_status repeated_figures(void *self, nrl_value *values, size_t room, size_t *n)
+static nrl_status repeated_stats(void *self, nrl_value *values, size_t room, size_t *n)
 {
-    NRL_TRY(right_figures(self, values, room, n));
+    NRL_TRY(right_stats(self, values, room, n));
     if (room > 1) values[(*n)++] = values[0];
     return NRL_OK;
 }
 
-static nrl_status spilling_figures(void *self, nrl_value *values, size_t room, size_t *n)
+static nrl_status spilling_stats(void *self, nrl_value *values, size_t room, size_t *n)
 {
-    NRL_TRY(right_figures(self, values, room ? room : 1, n));
+    NRL_TRY(right_stats(self, values, room ? room : 1, n));
     return NRL_OK;
 }
 
@@ -344,11 +343,11 @@ OPS(short_ops, .fill = short_fill);
 OPS(betaless_ops, .gemm = betaless_gemm);
 OPS(sloped_ops, .glu = right_glu, .glu_grad = sloped_glu_grad);
 
-#define WRONG(nm, rule, ...)                                                                       \
-    {                                                                                              \
-        NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, options, rows, #nm, "0", rule),                  \
-            .ops = &right_ops, .open = right_open, .close = free, .facts = right_facts,            \
-            .alloc = right_alloc, .free = right_free, .copy = right_copy, __VA_ARGS__              \
+#define WRONG(nm, rule, ...)                                                                                           \
+    {                                                                                                                  \
+        NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, options, rows, #nm, "0", rule),                                      \
+            .ops = &right_ops, .open = right_open, .close = free, .info = right_info, .alloc = right_alloc,            \
+            .free = right_free, .copy = right_copy, __VA_ARGS__                                                        \
     }
 
 #pragma GCC diagnostic push
@@ -358,10 +357,10 @@ OPS(sloped_ops, .glu = right_glu, .glu_grad = sloped_glu_grad);
 #endif
 static const nrl_backend wrong[] = {
     WRONG(right, "nothing is wrong with it", EVENTS, .event_seconds = right_seconds, .watch_begin = right_watch,
-          .watch_end = right_figures),
+          .watch_end = right_stats),
     WRONG(lacks_copy, "copy is NULL", .copy = NULL),
     WRONG(refusing, "probe says that it can run", .probe = refusing_probe),
-    WRONG(nameless, "facts name the device", .facts = nameless_facts),
+    WRONG(nameless, "info name the device", .info = nameless_info),
     WRONG(unaligned, "memory is 64-byte aligned", .alloc = unaligned_alloc, .free = unaligned_free),
     WRONG(wordy, "too much memory is NRL_ERR_MEMORY", .alloc = wordy_alloc),
     WRONG(forgetting, "square_sum adds up squares", .ops = &forgetting_ops),
@@ -370,16 +369,16 @@ static const nrl_backend wrong[] = {
     WRONG(threaded, "sums do not depend on the number of threads", .ops = &threaded_ops),
     WRONG(spilling, "nothing is written outside a matrix", .ops = &spilling_ops),
     WRONG(short_of_one, "fill sets every element", .ops = &short_ops),
-    WRONG(betaless, "gemm adds to c unless fresh", .ops = &betaless_ops),
+    WRONG(betaless, "gemm adds to c unless overwrite", .ops = &betaless_ops),
     WRONG(sloped, "glu_grad is the slope of glu", .ops = &sloped_ops),
     WRONG(timeless, "timed events come with their times", EVENTS),
     WRONG(unscaled, "time between events is no longer than the host's", EVENTS, .event_seconds = unscaled_seconds),
     WRONG(backward, "time between events is not negative", EVENTS, .event_seconds = backward_seconds),
     WRONG(endless_watch, "a watch begins and ends", .watch_begin = right_watch),
-    WRONG(unknown_figure, "figures are finite and not negative", .watch_begin = right_watch, .watch_end = unknown_figures),
-    WRONG(repeated_figure, "figures have different names", .watch_begin = right_watch, .watch_end = repeated_figures),
-    WRONG(spilling_figure, "no more figures than there is room for", .watch_begin = right_watch,
-          .watch_end = spilling_figures),
+    WRONG(unknown_figure, "stats are finite and not negative", .watch_begin = right_watch, .watch_end = unknown_stats),
+    WRONG(repeated_figure, "stats have different names", .watch_begin = right_watch, .watch_end = repeated_stats),
+    WRONG(spilling_figure, "no more stats than there is room for", .watch_begin = right_watch,
+          .watch_end = spilling_stats),
     WRONG(crashing, "the plugin does not end the process", .ops = &crashing_ops),
 };
 #pragma GCC diagnostic pop

@@ -24,8 +24,8 @@ static const nrl_collective *const inner = &local_collective;
 
 /* ---- the right ones ---- */
 
-static nrl_status right_open(const void *options, nrl_store *store, int32_t rank, int32_t world,
-                             double timeout, void **self)
+static nrl_status right_open(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout,
+                             void **self)
 {
     void *in;
     NRL_TRY(inner->open(options, store, rank, world, timeout, &in));
@@ -59,10 +59,10 @@ static void right_abort(void *self)
     inner->abort(((spoiled *)self)->inner);
 }
 
-#define RIGHT(name)                                                                                \
-    static nrl_status right_##name(void *self, const nrl_comm_args *a, nrl_request **request)      \
-    {                                                                                              \
-        return inner->name(((spoiled *)self)->inner, a, request);                                  \
+#define RIGHT(name)                                                                                                    \
+    static nrl_status right_##name(void *self, const nrl_comm_args *a, nrl_request **request)                          \
+    {                                                                                                                  \
+        return inner->name(((spoiled *)self)->inner, a, request);                                                      \
     }
 RIGHT(barrier)
 RIGHT(broadcast)
@@ -91,21 +91,21 @@ static int32_t right_failed_peer(void *self)
     return inner->failed_peer(((spoiled *)self)->inner);
 }
 
-static void right_facts(void *self, nrl_collective_facts *fill)
+static void right_info(void *self, nrl_collective_info *fill)
 {
-    inner->facts(((spoiled *)self)->inner, fill);
+    inner->info(((spoiled *)self)->inner, fill);
 }
 
 /* ---- joining and groups ---- */
 
-static nrl_status patient_open(const void *options, nrl_store *store, int32_t rank, int32_t world,
-                               double timeout, void **self)
+static nrl_status patient_open(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout,
+                               void **self)
 {
     return right_open(options, store, rank, world, timeout + 5.5, self);
 }
 
-static nrl_status mute_open(const void *options, nrl_store *store, int32_t rank, int32_t world,
-                            double timeout, void **self)
+static nrl_status mute_open(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout,
+                            void **self)
 {
     nrl_status st = right_open(options, store, rank, world, timeout, self);
     return st == NRL_OK ? st : nrl_fail(st, "somebody is missing");
@@ -220,14 +220,14 @@ static nrl_status tailless_all_reduce(void *self, const nrl_comm_args *a, nrl_re
 static nrl_status summing_all_reduce(void *self, const nrl_comm_args *a, nrl_request **request)
 {
     nrl_comm_args b = *a;
-    if (a->reduce == NRL_SUM_AVERAGE && a->dtype < NRL_DTYPE_I32) b.reduce = NRL_SUM_SUM;
+    if (a->reduce == NRL_REDUCE_OP_AVERAGE && a->dtype < NRL_DTYPE_I32) b.reduce = NRL_REDUCE_OP_SUM;
     return right_all_reduce(self, &b, request);
 }
 
 static nrl_status whole_all_reduce(void *self, const nrl_comm_args *a, nrl_request **request)
 {
     nrl_comm_args b = *a;
-    if (a->reduce == NRL_SUM_AVERAGE && a->dtype >= NRL_DTYPE_I32) b.reduce = NRL_SUM_SUM;
+    if (a->reduce == NRL_REDUCE_OP_AVERAGE && a->dtype >= NRL_DTYPE_I32) b.reduce = NRL_REDUCE_OP_SUM;
     return right_all_reduce(self, &b, request);
 }
 
@@ -236,7 +236,7 @@ static nrl_status forgetful_all_reduce(void *self, const nrl_comm_args *a, nrl_r
     static const char zeros[1 << 22];
     const spoiled *s = self;
     nrl_comm_args b = *a;
-    if (s->rank == s->world - 1 && a->reduce == NRL_SUM_SUM) b.send = zeros;
+    if (s->rank == s->world - 1 && a->reduce == NRL_REDUCE_OP_SUM) b.send = zeros;
     return right_all_reduce(self, &b, request);
 }
 
@@ -272,7 +272,7 @@ static nrl_status sum_from(spoiled *s, int32_t first, const nrl_comm_args *a, nr
 static nrl_status own_all_reduce(void *self, const nrl_comm_args *a, nrl_request **request)
 {
     spoiled *s = self;
-    if (s->whole || a->dtype != NRL_DTYPE_F32 || a->reduce != NRL_SUM_SUM)
+    if (s->whole || a->dtype != NRL_DTYPE_F32 || a->reduce != NRL_REDUCE_OP_SUM)
         return right_all_reduce(self, a, request);
     return sum_from(s, s->rank, a, request);
 }
@@ -280,7 +280,7 @@ static nrl_status own_all_reduce(void *self, const nrl_comm_args *a, nrl_request
 static nrl_status unsteady_all_reduce(void *self, const nrl_comm_args *a, nrl_request **request)
 {
     spoiled *s = self;
-    if (s->whole || a->dtype != NRL_DTYPE_F32 || a->reduce != NRL_SUM_SUM)
+    if (s->whole || a->dtype != NRL_DTYPE_F32 || a->reduce != NRL_REDUCE_OP_SUM)
         return right_all_reduce(self, a, request);
     return sum_from(s, (int32_t)(s->calls++ % s->world), a, request);
 }
@@ -298,8 +298,7 @@ static nrl_status blocking_all_reduce(void *self, const nrl_comm_args *a, nrl_re
 static nrl_status endless_broadcast(void *self, const nrl_comm_args *a, nrl_request **request)
 {
     const spoiled *s = self;
-    nrl_comm_args b = {
-        .size = sizeof b, .peer = (s->rank + 1) % s->world, .tag = 999, .dtype = NRL_DTYPE_U8};
+    nrl_comm_args b = {.size = sizeof b, .peer = (s->rank + 1) % s->world, .tag = 999, .dtype = NRL_DTYPE_U8};
     (void)a;
     return right_recv(self, &b, request);
 }
@@ -382,16 +381,16 @@ static int32_t blind_failed_peer(void *self)
     return -1;
 }
 
-static void empty_facts(void *self, nrl_collective_facts *fill)
+static void empty_info(void *self, nrl_collective_info *fill)
 {
     (void)self;
     fill->text = "";
 }
 
-#define RIGHT_TABLE(nm, rule)                                                                      \
-    NRL_PLUGIN_PLAIN(NRL_KIND_COLLECTIVE, nrl_collective, #nm, "0", rule), .host_only = true,      \
-        .barrier = right_barrier, .reduce = right_reduce, .gather = right_gather,                  \
-        .all_to_all = right_all_to_all, .facts = right_facts
+#define RIGHT_TABLE(nm, rule)                                                                                          \
+    NRL_PLUGIN_PLAIN(NRL_KIND_COLLECTIVE, nrl_collective, #nm, "0", rule),                                             \
+        .host_only = true, .barrier = right_barrier, .reduce = right_reduce, .gather = right_gather,                   \
+        .all_to_all = right_all_to_all, .info = right_info
 #define JOINING(o, s) .open = o, .split = s, .close = right_close
 #define MOVING(b, g, s) .broadcast = b, .all_gather = g, .scatter = s
 #define SUMMING(a, s) .all_reduce = a, .reduce_scatter = s
@@ -406,9 +405,9 @@ static void empty_facts(void *self, nrl_collective_facts *fill)
 #define FAILS FAILING(right_abort, right_failed_peer)
 #define REDUCES(name) SUMMING(name##_all_reduce, right_reduce_scatter)
 
-#define WRONG(nm, rule, ...)                                                                       \
-    {                                                                                              \
-        RIGHT_TABLE(nm, rule), __VA_ARGS__                                                         \
+#define WRONG(nm, rule, ...)                                                                                           \
+    {                                                                                                                  \
+        RIGHT_TABLE(nm, rule), __VA_ARGS__                                                                             \
     }
 /* clang-format off */
 #pragma GCC diagnostic ignored "-Woverride-init"
@@ -472,8 +471,8 @@ static const nrl_collective wrong[] = {
           OPEN, MOVES, SUMS, SENDS, WAITING(groupless_wait, right_release), FAILS),
     WRONG(blind, "a lost rank ends the calls that need it, and is named",
           OPEN, MOVES, SUMS, SENDS, WAITS, FAILING(right_abort, blind_failed_peer)),
-    WRONG(factless, "facts tell the traffic and a line for the plan",
-          OPEN, MOVES, SUMS, SENDS, WAITS, FAILS, .facts = empty_facts),
+    WRONG(factless, "info tell the traffic and a line for the plan",
+          OPEN, MOVES, SUMS, SENDS, WAITS, FAILS, .info = empty_info),
 };
 /* clang-format on */
 #undef WRONG

@@ -6,17 +6,18 @@
 #define WRONG_FORMATS_H
 #include <nrl/nrl.h>
 #undef NRL_EXPORT /* plugin.c exports a row instead */
-#define NRL_EXPORT(t)                                                                              \
-    static const void *npy_table(void)                                                             \
-    {                                                                                              \
-        return &(t);                                                                               \
+#define NRL_EXPORT(t)                                                                                                  \
+    static const void *npy_table(void)                                                                                 \
+    {                                                                                                                  \
+        return &(t);                                                                                                   \
     }
 #include "../../../examples/npy/npy.c"
 
 static nrl_status adding_write(void *writer, int64_t i, int64_t n, const float *values)
 {
     float more[64];
-    for (int64_t k = 0; k < n; k++) more[k] = values[k] + 1;
+    for (int64_t k = 0; k < n; k++)
+        more[k] = values[k] + 1;
     return npy_write(writer, i, n, more);
 }
 
@@ -34,7 +35,8 @@ static int64_t forgetful_n(const void *reader)
 static void flat_tensor(const void *reader, int64_t i, nrl_format_tensor *tensor)
 {
     npy_tensor(reader, i, tensor);
-    for (int k = 1; k < tensor->n_dims; k++) tensor->dims[0] *= tensor->dims[k];
+    for (int k = 1; k < tensor->n_dims; k++)
+        tensor->dims[0] *= tensor->dims[k];
     tensor->n_dims = 1;
 }
 
@@ -87,13 +89,12 @@ static void vague_info(const void *reader, nrl_format_info *info)
 }
 
 #pragma GCC diagnostic ignored "-Woverride-init"
-#define WRONG(nm, rule, ...)                                                                       \
-    {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_FORMAT, nrl_format, #nm, "0", rule), .holds = NRL_HOLDS_MODEL,   \
-        .probe = npy_probe, .open = npy_open, .close = npy_close, .info = npy_info,                \
-        .load = npy_load, .n_tensors = npy_n_tensors, .tensor = npy_tensor, .read = npy_read,      \
-        .begin = npy_begin, .write = npy_write, .finish = npy_finish, .abandon = npy_abandon,      \
-        .owns = npy_owns, __VA_ARGS__                                                              \
+#define WRONG(nm, rule, ...)                                                                                           \
+    {                                                                                                                  \
+        NRL_PLUGIN_PLAIN(NRL_KIND_FORMAT, nrl_format, #nm, "0", rule),                                                 \
+            .holds = NRL_HOLDS_MODEL, .probe = npy_probe, .open = npy_open, .close = npy_close, .info = npy_info,      \
+            .load = npy_load, .n_tensors = npy_n_tensors, .tensor = npy_tensor, .read = npy_read, .begin = npy_begin,  \
+            .write = npy_write, .finish = npy_finish, .abandon = npy_abandon, .owns = npy_owns, __VA_ARGS__            \
     }
 static const nrl_format wrong[] = {
     WRONG(right, "nothing is wrong with it", .travelling = NULL),

@@ -50,7 +50,7 @@ static nrl_status nameless_run(const void *options, const nrl_frontend_job *job,
 static nrl_status blaming_run(const void *options, const nrl_frontend_job *job, int *exit_code)
 {
     nrl_status st = right_run(options, job, exit_code);
-    if (st != NRL_OK) nrl_note("nrl");
+    if (st != NRL_OK) nrl_add_context("nrl");
     return st == NRL_OK ? st : NRL_ERR_BUG;
 }
 
@@ -66,7 +66,7 @@ static nrl_status remembering_run(const void *options, const nrl_frontend_job *j
 {
     static int n;
     nrl_status st = right_run(options, job, exit_code);
-    if (st != NRL_OK) nrl_note("script %d", ++n);
+    if (st != NRL_OK) nrl_add_context("script %d", ++n);
     return st;
 }
 
@@ -87,7 +87,8 @@ static const char *empty_describe(void)
 
 static const char *wide_describe(void)
 {
-    return "0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 more\n";
+    return "0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 "
+           "0123456789 more\n";
 }
 
 #define WRONG(nm, rule, p, r, d)                                                                                       \

@@ -88,10 +88,9 @@ static nrl_status resuming_open(const void *options, const nrl_logger_run *run, 
     return right_open(options, run, self);
 }
 
-#define WRONG(nm, rule, o, w, c)                                                                   \
-    {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_LOGGER, nrl_logger, #nm, "0", rule), .open = o, .write = w,      \
-                                                                       .close = c                  \
+#define WRONG(nm, rule, o, w, c)                                                                                       \
+    {                                                                                                                  \
+        NRL_PLUGIN_PLAIN(NRL_KIND_LOGGER, nrl_logger, #nm, "0", rule), .open = o, .write = w, .close = c               \
     }
 static const nrl_logger wrong[] = {
     WRONG(right, "nothing is wrong with it", right_open, right_write, free),
@@ -102,8 +101,7 @@ static const nrl_logger wrong[] = {
     WRONG(single, "instances live side by side", single_open, right_write, single_close),
     WRONG(shared, "instances live side by side", shared_open, right_write, single_close),
     WRONG(mute, "a failure has words", mute_open, right_write, free),
-    WRONG(resuming, "a logger opens in a folder that may be written", resuming_open, right_write,
-          free),
+    WRONG(resuming, "a logger opens in a folder that may be written", resuming_open, right_write, free),
     WRONG(lacks_close, "close is NULL", right_open, right_write, NULL),
 };
 #undef WRONG

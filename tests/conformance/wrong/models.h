@@ -48,8 +48,8 @@ static nrl_status declare(toy *t, nrl_builder *b, int64_t carry_width, const cha
     NRL_TRY(nrl_build_param(b, embed, &spec, &t->late));
     NRL_TRY(nrl_build_use(b, block, t->embed)); /* the head is tied */
     NRL_TRY(nrl_build_carry(b, 1, &carry_width));
-    nrl_model_facts facts = {sizeof facts, TOY_VOCAB, TOY_WIDTH, 1, 1, 1, TOY_WIDTH, 64};
-    NRL_TRY(nrl_build_facts(b, &facts));
+    nrl_model_info info = {sizeof info, TOY_VOCAB, TOY_WIDTH, 1, 1, 1, TOY_WIDTH, 64};
+    NRL_TRY(nrl_build_info(b, &info));
     return nrl_build_head(b, &(nrl_head_spec){sizeof(nrl_head_spec), t->embed, NULL, 1, 0});
 }
 
@@ -167,42 +167,32 @@ static nrl_status counting_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_c
 {
     static double calls;
     NRL_TRY(right_forward(self, ctx, unit, carry));
-    return nrl_op_unary(ctx, NRL_UNARY_AFFINE, carry->tensors[0], 1, 1e-3 * calls++,
-                        &carry->tensors[0]);
+    return nrl_op_unary(ctx, NRL_UNARY_AFFINE, carry->tensors[0], 1, 1e-3 * calls++, &carry->tensors[0]);
 }
 
 static const char *const toy_types[] = {"toy", NULL};
 static const char *const no_types[] = {NULL};
 
-#define WRONG(nm, rule, types, c, l, f)                                                            \
-    {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_MODEL, nrl_model, #nm, "0", rule),                               \
-            .model_types = types, .create = c, .destroy = free, .layout = l, .forward = f          \
+#define WRONG(nm, rule, types, c, l, f)                                                                                \
+    {                                                                                                                  \
+        NRL_PLUGIN_PLAIN(NRL_KIND_MODEL, nrl_model, #nm, "0", rule), .model_types = types, .create = c,                \
+                                                                     .destroy = free, .layout = l, .forward = f        \
     }
 static const nrl_model wrong[] = {
     WRONG(right, "nothing is wrong with it", toy_types, toy_create, toy_layout, right_forward),
-    WRONG(undeclared, "a unit uses only what it declares", toy_types, toy_create, toy_layout,
-          undeclared_forward),
+    WRONG(undeclared, "a unit uses only what it declares", toy_types, toy_create, toy_layout, undeclared_forward),
     WRONG(future, "no token sees a later one", toy_types, toy_create, toy_layout, future_forward),
-    WRONG(leaking, "segments do not see each other", toy_types, toy_create, toy_layout,
-          leaking_forward),
-    WRONG(placed, "a segment does not know its place", toy_types, toy_create, toy_layout,
-          placed_forward),
+    WRONG(leaking, "segments do not see each other", toy_types, toy_create, toy_layout, leaking_forward),
+    WRONG(placed, "a segment does not know its place", toy_types, toy_create, toy_layout, placed_forward),
     WRONG(blind, "a token sees earlier ones", toy_types, toy_create, toy_layout, blind_forward),
-    WRONG(detached, "gradients are those of differences", toy_types, toy_create, toy_layout,
-          detached_forward),
-    WRONG(greedy, "a unit passes the declared carry", toy_types, toy_create, toy_layout,
-          greedy_forward),
-    WRONG(narrow, "a unit passes the declared carry", toy_types, toy_create, narrow_layout,
+    WRONG(detached, "gradients are those of differences", toy_types, toy_create, toy_layout, detached_forward),
+    WRONG(greedy, "a unit passes the declared carry", toy_types, toy_create, toy_layout, greedy_forward),
+    WRONG(narrow, "a unit passes the declared carry", toy_types, toy_create, narrow_layout, right_forward),
+    WRONG(counting, "equal calls give equal bits", toy_types, toy_create, toy_layout, counting_forward),
+    WRONG(shifting, "equal configs give equal layouts", toy_types, toy_create, shifting_layout, right_forward),
+    WRONG(lenient, "a config without sizes is refused with words", toy_types, lenient_create, toy_layout,
           right_forward),
-    WRONG(counting, "equal calls give equal bits", toy_types, toy_create, toy_layout,
-          counting_forward),
-    WRONG(shifting, "equal configs give equal layouts", toy_types, toy_create, shifting_layout,
-          right_forward),
-    WRONG(lenient, "a config without sizes is refused with words", toy_types, lenient_create,
-          toy_layout, right_forward),
-    WRONG(nameless, "a model names the types it serves", no_types, toy_create, toy_layout,
-          right_forward),
+    WRONG(nameless, "a model names the types it serves", no_types, toy_create, toy_layout, right_forward),
     WRONG(lacks_forward, "forward is NULL", toy_types, toy_create, toy_layout, NULL),
 };
 #undef WRONG

@@ -1,6 +1,6 @@
 /*
  * parallel.h - strategies that break one promise each, and the rule that must find it. All replicate:
- * gradients are summed one by one after the last visit.
+ * gradients are summed one by one after the last action.
  */
 #ifndef WRONG_PARALLEL_H
 #define WRONG_PARALLEL_H
@@ -41,19 +41,20 @@ static nrl_status sum(copies *c, nrl_ctx *ctx, uint32_t how, bool wait)
         nrl_work *work = NULL;
         nrl_comm_call call = {.size = sizeof call,
                               .reduce = how,
-                              .receive = nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD_ACC),
+                              .receive = nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD),
                               .what = nrl_param_name(c->plan.params[i])};
         if (!call.receive) continue;
         NRL_TRY(nrl_comm_all_reduce(nrl_mesh_comm(c->mesh, "data"), ctx, &call, &work));
         if (wait) NRL_TRY(nrl_work_wait(&work, ctx));
-        while (!wait && !nrl_work_done(work)) continue; /* done, and never given back */
+        while (!wait && !nrl_work_done(work))
+            continue; /* done, and never given back */
     }
     return NRL_OK;
 }
 
 static nrl_status right_finish(void *self, nrl_ctx *ctx)
 {
-    return sum(self, ctx, NRL_SUM_SUM, true);
+    return sum(self, ctx, NRL_REDUCE_OP_SUM, true);
 }
 
 static nrl_status right_updated(void *self, nrl_ctx *ctx, int64_t step)
@@ -61,7 +62,7 @@ static nrl_status right_updated(void *self, nrl_ctx *ctx, int64_t step)
     const copies *c = self;
     for (int32_t i = 0; i < c->plan.n_params; i++) {
         nrl_tensor *master = nrl_param_tensor(c->plan.params[i], NRL_SLOT_MASTER);
-        nrl_tensor *work = nrl_param_tensor(c->plan.params[i], NRL_SLOT_WORK);
+        nrl_tensor *work = nrl_param_tensor(c->plan.params[i], NRL_SLOT_WEIGHT);
         (void)step;
         nrl_param_touch(c->plan.params[i]);
         if (master && work != master) NRL_TRY(nrl_tensor_copy(ctx, master, work));
@@ -80,7 +81,7 @@ static nrl_status local_finish(void *self, nrl_ctx *ctx)
 
 static nrl_status average_finish(void *self, nrl_ctx *ctx)
 {
-    return sum(self, ctx, NRL_SUM_AVERAGE, true);
+    return sum(self, ctx, NRL_REDUCE_OP_AVERAGE, true);
 }
 
 /* ---- local steps ---- */
@@ -105,7 +106,7 @@ static nrl_status lasting_average(void *self, nrl_ctx *ctx, bool begin)
     for (int32_t i = 0; begin && i < c->plan.n_params; i++) {
         nrl_work *work = NULL;
         nrl_comm_call call = {.size = sizeof call,
-                              .reduce = NRL_SUM_AVERAGE,
+                              .reduce = NRL_REDUCE_OP_AVERAGE,
                               .receive = nrl_param_tensor(c->plan.params[i], NRL_SLOT_MASTER),
                               .what = nrl_param_name(c->plan.params[i])};
         if (!call.receive) continue;
@@ -116,26 +117,26 @@ static nrl_status lasting_average(void *self, nrl_ctx *ctx, bool begin)
 }
 
 /* After every backward of unit 0, also where more micro-batches follow. */
-static nrl_status early_leave(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+static nrl_status early_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     copies *c = self;
-    if (visits[i].pass != NRL_PASS_BACKWARD || visits[i].unit) return NRL_OK;
+    if (actions[i].pass != NRL_PASS_BACKWARD || actions[i].unit) return NRL_OK;
     for (int32_t k = 0; k < c->plan.n_params; k++) {
         nrl_param *p = c->plan.params[k];
-        nrl_tensor *acc = nrl_param_tensor(p, NRL_SLOT_GRAD_ACC);
-        if (acc && nrl_param_fresh(p)) NRL_TRY(nrl_tensor_fill(ctx, acc, 0));
-        nrl_param_set_fresh(p, false);
+        nrl_tensor *acc = nrl_param_tensor(p, NRL_SLOT_GRAD);
+        if (acc && nrl_param_grad_is_empty(p)) NRL_TRY(nrl_tensor_fill(ctx, acc, 0));
+        nrl_param_set_grad_is_empty(p, false);
     }
-    return sum(c, ctx, NRL_SUM_SUM, true);
+    return sum(c, ctx, NRL_REDUCE_OP_SUM, true);
 }
 
 /* Says that there is a gradient where none came. */
-static nrl_status stale_leave(void *self, nrl_ctx *ctx, const nrl_visit *visits, int64_t i)
+static nrl_status stale_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     const copies *c = self;
     (void)ctx;
-    for (int32_t k = 0; visits[i].pass == NRL_PASS_FORWARD && k < c->plan.n_params; k++)
-        if (nrl_param_trained(c->plan.params[k])) nrl_param_set_fresh(c->plan.params[k], false);
+    for (int32_t k = 0; actions[i].pass == NRL_PASS_FORWARD && k < c->plan.n_params; k++)
+        if (nrl_param_trained(c->plan.params[k])) nrl_param_set_grad_is_empty(c->plan.params[k], false);
     return NRL_OK;
 }
 
@@ -145,7 +146,7 @@ static nrl_status filling_finish(void *self, nrl_ctx *ctx)
     copies *c = self;
     NRL_TRY(right_finish(self, ctx));
     for (int32_t i = 0; i < c->plan.n_params; i++) {
-        nrl_tensor *acc = nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD_ACC);
+        nrl_tensor *acc = nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD);
         if (acc && nrl_param_numel(c->plan.params[i]) == 7) NRL_TRY(nrl_tensor_fill(ctx, acc, 1e-3));
     }
     return NRL_OK;
@@ -153,7 +154,7 @@ static nrl_status filling_finish(void *self, nrl_ctx *ctx)
 
 static nrl_status hasty_finish(void *self, nrl_ctx *ctx)
 {
-    return sum(self, ctx, NRL_SUM_SUM, false);
+    return sum(self, ctx, NRL_REDUCE_OP_SUM, false);
 }
 
 /* Rank 1 begins at the other end. */
@@ -161,9 +162,10 @@ static nrl_status unordered_finish(void *self, nrl_ctx *ctx)
 {
     copies *c = self, turned = *c;
     nrl_param *list[MOST];
-    for (int32_t i = 0; i < c->plan.n_params; i++) list[i] = c->plan.params[c->plan.n_params - 1 - i];
+    for (int32_t i = 0; i < c->plan.n_params; i++)
+        list[i] = c->plan.params[c->plan.n_params - 1 - i];
     if (nrl_mesh_coord(c->mesh, "data") == 1) turned.plan.params = list;
-    return sum(&turned, ctx, NRL_SUM_SUM, true);
+    return sum(&turned, ctx, NRL_REDUCE_OP_SUM, true);
 }
 
 /* ---- values ---- */
@@ -195,8 +197,8 @@ static nrl_status cut_plan(copies *c, nrl_parallel_plan *plan, int64_t before, i
     for (int32_t i = 0; i < plan->n_params; i++)
         for (int k = 0; k < nrl_param_n_parts(plan->params[i]); k++)
             if (nrl_param_numel(plan->params[i]) == 7)
-                nrl_param_part(plan->params[i], k)->layout = (nrl_layout){
-                    .n_cuts = 1, .cuts[0] = {"data", NRL_CUT_FLAT, n, c->begin, c->end}};
+                nrl_param_part(plan->params[i], k)->layout =
+                    (nrl_layout){.n_placements = 1, .placements[0] = {"data", NRL_SHARD_FLAT, n, c->begin, c->end}};
     return NRL_OK;
 }
 
@@ -225,11 +227,12 @@ static nrl_status flat_plan(void *self, nrl_parallel_plan *plan)
         c->begin[r] = r ? 7 : 0;
         c->end[r] = r == n - 1 ? 15 : 7;
     }
-    for (int32_t r = 1; r < n - 1; r++) c->end[r] = 7;
+    for (int32_t r = 1; r < n - 1; r++)
+        c->end[r] = 7;
     for (int32_t i = 0; i < plan->n_params; i++)
         if (nrl_param_numel(plan->params[i]) == 15)
-            nrl_param_part(plan->params[i], 0)->layout = (nrl_layout){
-                .n_cuts = 1, .cuts[0] = {"data", NRL_CUT_FLAT, n, c->begin, c->end}};
+            nrl_param_part(plan->params[i], 0)->layout =
+                (nrl_layout){.n_placements = 1, .placements[0] = {"data", NRL_SHARD_FLAT, n, c->begin, c->end}};
     return NRL_OK;
 }
 
@@ -241,7 +244,7 @@ static nrl_status bind_own(void *self, nrl_ctx *ctx)
     for (int32_t i = 0; i < c->plan.n_params; i++) {
         nrl_param *p = c->plan.params[i];
         NRL_TRY(nrl_tensor_persistent(ctx, NRL_DTYPE_F32, nrl_param_numel(p), true, &c->own[i]));
-        nrl_param_bind(p, NRL_SLOT_GRAD_ACC, c->own[i]);
+        nrl_param_bind(p, NRL_SLOT_GRAD, c->own[i]);
     }
     return NRL_OK;
 }
@@ -256,7 +259,7 @@ static void give_back(void *self, nrl_ctx *ctx, bool slots, bool memory)
     copies *c = self;
     for (int32_t i = 0; i < c->plan.n_params; i++) {
         if (!c->own[i]) continue;
-        if (slots) nrl_param_bind(c->plan.params[i], NRL_SLOT_GRAD_ACC, NULL);
+        if (slots) nrl_param_bind(c->plan.params[i], NRL_SLOT_GRAD, NULL);
         if (memory) nrl_tensor_free(ctx, c->own[i]);
     }
 }
@@ -283,7 +286,7 @@ static nrl_status growing_finish(void *self, nrl_ctx *ctx)
     return right_finish(self, ctx);
 }
 
-/* ---- of the axis tensor: matrices and vocabulary divided, sums at the seams ---- */
+/* ---- of the axis tensor: matrices and vocabulary divided, sums at the tp_regions ---- */
 
 static nrl_status sharing_plan(void *self, nrl_parallel_plan *plan)
 {
@@ -300,7 +303,7 @@ static nrl_status sharing_plan(void *self, nrl_parallel_plan *plan)
             at[r] = r * size;
             at[8 + r] = at[r] + size;
         }
-        part->layout = (nrl_layout){.n_cuts = 1, .cuts[0] = {"tensor", dim, n, at, at + 8}};
+        part->layout = (nrl_layout){.n_placements = 1, .placements[0] = {"tensor", dim, n, at, at + 8}};
     }
     return NRL_OK;
 }
@@ -308,7 +311,7 @@ static nrl_status sharing_plan(void *self, nrl_parallel_plan *plan)
 static nrl_status sum_shares(copies *c, nrl_ctx *ctx, nrl_tensor *x)
 {
     nrl_work *work = NULL;
-    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_SUM_SUM, .receive = x, .what = "a share"};
+    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = x, .what = "a share"};
     NRL_TRY(nrl_comm_all_reduce(nrl_mesh_comm(c->mesh, "tensor"), ctx, &call, &work));
     return nrl_work_wait(&work, ctx);
 }
@@ -323,28 +326,31 @@ static nrl_status gather_shares(copies *c, nrl_ctx *ctx, nrl_tensor *x, nrl_tens
     return nrl_work_wait(&work, ctx);
 }
 
-static nrl_status answer_but(copies *c, nrl_ctx *ctx, uint32_t forgotten, uint32_t seam, bool back, nrl_tensor *x,
+static nrl_status answer_but(copies *c, nrl_ctx *ctx, uint32_t forgotten, uint32_t tp_region, bool back, nrl_tensor *x,
                              nrl_tensor **y)
 {
-    bool goes_in = seam == NRL_SEAM_COLUMN_IN || seam == NRL_SEAM_HEAD_IN;
+    bool goes_in = tp_region == NRL_TP_REGION_COLUMN_IN || tp_region == NRL_TP_REGION_HEAD_IN;
     *y = x;
-    if (seam == NRL_SEAM_HEAD_STATS) return gather_shares(c, ctx, x, y);
-    return seam == forgotten || goes_in != back ? NRL_OK : sum_shares(c, ctx, x);
+    if (tp_region == NRL_TP_REGION_HEAD_STATS) return gather_shares(c, ctx, x, y);
+    return tp_region == forgotten || goes_in != back ? NRL_OK : sum_shares(c, ctx, x);
 }
 
-static nrl_status sharing_seam(void *self, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+static nrl_status sharing_tp_region(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                    nrl_tensor **y)
 {
-    return answer_but(self, ctx, NRL_SEAM_NONE, seam, back, x, y);
+    return answer_but(self, ctx, NRL_TP_REGION_NONE, tp_region, back, x, y);
 }
 
-static nrl_status forgets_columns_seam(void *self, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+static nrl_status forgets_columns_tp_region(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                            nrl_tensor **y)
 {
-    return answer_but(self, ctx, NRL_SEAM_COLUMN_IN, seam, back, x, y);
+    return answer_but(self, ctx, NRL_TP_REGION_COLUMN_IN, tp_region, back, x, y);
 }
 
-static nrl_status forgets_rows_seam(void *self, nrl_ctx *ctx, uint32_t seam, bool back, nrl_tensor *x, nrl_tensor **y)
+static nrl_status forgets_rows_tp_region(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                         nrl_tensor **y)
 {
-    return answer_but(self, ctx, NRL_SEAM_ROW_OUT, seam, back, x, y);
+    return answer_but(self, ctx, NRL_TP_REGION_ROW_OUT, tp_region, back, x, y);
 }
 
 static nrl_status sharing_finish(void *self, nrl_ctx *ctx)
@@ -352,7 +358,7 @@ static nrl_status sharing_finish(void *self, nrl_ctx *ctx)
     copies *c = self;
     for (int32_t i = 0; i < c->plan.n_params; i++)
         if (nrl_param_tp(c->plan.params[i]) == NRL_TP_PARTIAL)
-            NRL_TRY(sum_shares(c, ctx, nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD)));
+            NRL_TRY(sum_shares(c, ctx, nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD_SHARD)));
     return NRL_OK;
 }
 
@@ -362,7 +368,7 @@ typedef struct {
     nrl_mesh *mesh;
     nrl_parallel_plan plan;
     int32_t stages[64], first, end;
-    bool holders[MOST][8];
+    bool owner_stages[MOST][8];
 } staged;
 
 static nrl_status staged_make(const void *options, nrl_mesh *mesh, void **self)
@@ -391,11 +397,11 @@ static nrl_status staged_plan(void *self, nrl_parallel_plan *plan)
         bool any = false;
         for (int32_t u = 0; u < plan->n_units; u++)
             for (int32_t k = 0; k < plan->units[u].n_uses; k++)
-                if (plan->units[u].uses[k] == plan->params[i]) any = s->holders[i][s->stages[u]] = true;
-        if (!any) s->holders[i][0] = true;
+                if (plan->units[u].uses[k] == plan->params[i]) any = s->owner_stages[i][s->stages[u]] = true;
+        if (!any) s->owner_stages[i][0] = true;
         for (int k = 0; k < nrl_param_n_parts(plan->params[i]); k++)
             nrl_param_part(plan->params[i], k)->layout =
-                (nrl_layout){.n_holders = nrl_mesh_size(s->mesh, "pipeline"), .holders = s->holders[i]};
+                (nrl_layout){.n_holders = nrl_mesh_size(s->mesh, "pipeline"), .owner_stages = s->owner_stages[i]};
     }
     plan->stages = s->stages;
     return NRL_OK;
@@ -407,7 +413,7 @@ static nrl_status bare_plan(void *self, nrl_parallel_plan *plan)
     staged *s = self;
     NRL_TRY(staged_plan(self, plan));
     for (int32_t i = 0; i < plan->n_params; i++)
-        if (s->holders[i][0]) s->holders[i][nrl_mesh_size(s->mesh, "pipeline") - 1] = false;
+        if (s->owner_stages[i][0]) s->owner_stages[i][nrl_mesh_size(s->mesh, "pipeline") - 1] = false;
     return NRL_OK;
 }
 
@@ -415,71 +421,74 @@ static nrl_status backwards_plan(void *self, nrl_parallel_plan *plan)
 {
     staged *s = self;
     NRL_TRY(staged_plan(self, plan));
-    for (int32_t u = 0; u < plan->n_units; u++) s->stages[u] = nrl_mesh_size(s->mesh, "pipeline") - 1 - s->stages[u];
+    for (int32_t u = 0; u < plan->n_units; u++)
+        s->stages[u] = nrl_mesh_size(s->mesh, "pipeline") - 1 - s->stages[u];
     return NRL_OK;
 }
 
-static void pass(const staged *s, uint32_t pass, int32_t micro, nrl_visit *visits, int64_t *n)
+static void pass(const staged *s, uint32_t pass, int32_t micro_batch, nrl_action *actions, int64_t *n)
 {
     for (int32_t k = 0; k < s->end - s->first; k++)
-        visits[(*n)++] = (nrl_visit){
-            .pass = pass, .micro = micro, .unit = pass == NRL_PASS_FORWARD ? s->first + k : s->end - 1 - k};
+        actions[(*n)++] = (nrl_action){
+            .pass = pass, .micro_batch = micro_batch, .unit = pass == NRL_PASS_FORWARD ? s->first + k : s->end - 1 - k};
 }
 
 /* One micro-batch after another. */
-static nrl_status plain_schedule(void *self, int32_t n_micro, nrl_visit *visits, int64_t *n)
+static nrl_status plain_schedule(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n)
 {
-    for (int32_t m = 0; m < n_micro; m++) {
-        pass(self, NRL_PASS_FORWARD, m, visits, n);
-        pass(self, NRL_PASS_BACKWARD, m, visits, n);
+    for (int32_t m = 0; m < n_micro_batches; m++) {
+        pass(self, NRL_PASS_FORWARD, m, actions, n);
+        pass(self, NRL_PASS_BACKWARD, m, actions, n);
     }
     return NRL_OK;
 }
 
-static nrl_status forgetful_schedule(void *self, int32_t n_micro, nrl_visit *visits, int64_t *n)
+static nrl_status forgetful_schedule(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n)
 {
-    return plain_schedule(self, n_micro > 1 ? n_micro - 1 : n_micro, visits, n);
+    return plain_schedule(self, n_micro_batches > 1 ? n_micro_batches - 1 : n_micro_batches, actions, n);
 }
 
 /* The first stage wants a micro-batch back that the second takes after another one. */
-static nrl_status waiting_schedule(void *self, int32_t n_micro, nrl_visit *visits, int64_t *n)
+static nrl_status waiting_schedule(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n)
 {
     const staged *s = self;
-    if (n_micro < 2 || nrl_mesh_coord(s->mesh, "pipeline") != 1 || nrl_mesh_size(s->mesh, "pipeline") < 3)
-        return plain_schedule(self, n_micro, visits, n);
-    pass(s, NRL_PASS_FORWARD, 0, visits, n);
-    pass(s, NRL_PASS_FORWARD, 1, visits, n);
-    pass(s, NRL_PASS_BACKWARD, 0, visits, n);
-    pass(s, NRL_PASS_BACKWARD, 1, visits, n);
-    for (int32_t m = 2; m < n_micro; m++) {
-        pass(s, NRL_PASS_FORWARD, m, visits, n);
-        pass(s, NRL_PASS_BACKWARD, m, visits, n);
+    if (n_micro_batches < 2 || nrl_mesh_coord(s->mesh, "pipeline") != 1 || nrl_mesh_size(s->mesh, "pipeline") < 3)
+        return plain_schedule(self, n_micro_batches, actions, n);
+    pass(s, NRL_PASS_FORWARD, 0, actions, n);
+    pass(s, NRL_PASS_FORWARD, 1, actions, n);
+    pass(s, NRL_PASS_BACKWARD, 0, actions, n);
+    pass(s, NRL_PASS_BACKWARD, 1, actions, n);
+    for (int32_t m = 2; m < n_micro_batches; m++) {
+        pass(s, NRL_PASS_FORWARD, m, actions, n);
+        pass(s, NRL_PASS_BACKWARD, m, actions, n);
     }
     return NRL_OK;
 }
 
-/* Sums of shared gradients are left out. */
-#define STAGED(nm, rule, ...)                                                                      \
-    {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .axis = &depth_axis,    \
-            .create = staged_make, .destroy = free, __VA_ARGS__                                    \
+/* Sums of shared gradients are omitted. */
+#define STAGED(nm, rule, ...)                                                                                          \
+    {                                                                                                                  \
+        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .axis = &depth_axis, .create = staged_make, \
+                                                                           .destroy = free, __VA_ARGS__                \
     }
-#define WRONG(nm, rule, ...)                                                                       \
-    {                                                                                              \
-        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .create = make,         \
-            .destroy = free, __VA_ARGS__                                                           \
+#define WRONG(nm, rule, ...)                                                                                           \
+    {                                                                                                                  \
+        NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, #nm, "0", rule), .create = make, .destroy = free,            \
+                                                                           __VA_ARGS__                                 \
     }
-static const nrl_mesh_axis batch_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_BATCH, .name = "data", .takes_rest = true};
+static const nrl_mesh_axis batch_axis = {
+    .size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_BATCH, .name = "data", .takes_rest = true};
 static const nrl_mesh_axis width_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_WIDTH, .name = "tensor"};
-static const nrl_mesh_axis depth_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_DEPTH, .name = "pipeline"};
+static const nrl_mesh_axis depth_axis = {
+    .size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_DEPTH, .name = "pipeline"};
 static const nrl_mesh_axis divides_nothing = {.size = sizeof(nrl_mesh_axis), .name = "nothing"};
 static const nrl_parallel wrong[] = {
-    WRONG(right, "nothing is wrong with it", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained, .unbind = right_unbind,
-          .finish = right_finish, .updated = right_updated),
+    WRONG(right, "nothing is wrong with it", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,
+          .unbind = right_unbind, .finish = right_finish, .updated = right_updated),
     WRONG(local, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan, .finish = local_finish,
           .updated = right_updated),
-    WRONG(average, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan, .finish = average_finish,
-          .updated = right_updated),
+    WRONG(average, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan,
+          .finish = average_finish, .updated = right_updated),
     WRONG(apart, "between the calls of average MASTER is the mean over ranks", .axis = &batch_axis, .plan = alone_plan,
           .finish = local_finish, .updated = right_updated, .average = own_average),
     WRONG(lasting, "after the calls of average MASTER is the rank's own", .axis = &batch_axis, .plan = alone_plan,
@@ -494,27 +503,28 @@ static const nrl_parallel wrong[] = {
           .updated = right_updated),
     WRONG(unordered, "finish succeeds", .axis = &batch_axis, .plan = whole_plan, .finish = unordered_finish,
           .updated = right_updated),
-    WRONG(lazy, "WORK is whole and current inside a visit", .axis = &batch_axis, .plan = whole_plan, .finish = right_finish,
-          .updated = lazy_updated),
+    WRONG(lazy, "WEIGHT is whole and current inside a action", .axis = &batch_axis, .plan = whole_plan,
+          .finish = right_finish, .updated = lazy_updated),
     WRONG(holey, "every element lies on a rank", .axis = &batch_axis, .plan = holey_plan, .updated = right_updated),
-    WRONG(shared, "pieces of two ranks are the same or disjoint", .axis = &batch_axis, .plan = shared_plan,
+    WRONG(shared, "shards of two ranks are the same or disjoint", .axis = &batch_axis, .plan = shared_plan,
           .updated = right_updated),
-    WRONG(outside, "cuts lie inside what they cut", .axis = &batch_axis, .plan = outside_plan, .updated = right_updated),
-    WRONG(flat, "no flat cuts where the optimizer needs matrices", .axis = &batch_axis, .plan = flat_plan),
-    WRONG(reference, "a model that is not trained has no gradients", .axis = &batch_axis, .plan = whole_plan, .bind = bind_own,
-          .unbind = right_unbind, .finish = right_finish, .updated = right_updated),
+    WRONG(outside, "placements lie inside what they cut", .axis = &batch_axis, .plan = outside_plan,
+          .updated = right_updated),
+    WRONG(flat, "no flat placements where the optimizer needs matrices", .axis = &batch_axis, .plan = flat_plan),
+    WRONG(reference, "a model that is not trained has no gradients", .axis = &batch_axis, .plan = whole_plan,
+          .bind = bind_own, .unbind = right_unbind, .finish = right_finish, .updated = right_updated),
     WRONG(clinging, "unbind gives every slot back", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,
           .unbind = clinging_unbind, .finish = right_finish, .updated = right_updated),
-    WRONG(leaking, "unbind frees what was made since bind", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,
-          .unbind = leaking_unbind, .finish = right_finish, .updated = right_updated),
+    WRONG(leaking, "unbind frees what was made since bind", .axis = &batch_axis, .plan = whole_plan,
+          .bind = bind_trained, .unbind = leaking_unbind, .finish = right_finish, .updated = right_updated),
     WRONG(growing, "a step leaves no memory behind", .axis = &batch_axis, .plan = whole_plan, .finish = growing_finish,
           .updated = right_updated),
     WRONG(forgets_columns, "gradients are those of one rank", .axis = &width_axis, .plan = sharing_plan,
-          .seam = forgets_columns_seam, .finish = sharing_finish),
+          .tp_region = forgets_columns_tp_region, .finish = sharing_finish),
     WRONG(forgets_rows, "log-probs are those of one rank", .axis = &width_axis, .plan = sharing_plan,
-          .seam = forgets_rows_seam, .finish = sharing_finish),
+          .tp_region = forgets_rows_tp_region, .finish = sharing_finish),
     WRONG(forgets_parts, "gradients are those of one rank", .axis = &width_axis, .plan = sharing_plan,
-          .seam = sharing_seam),
+          .tp_region = sharing_tp_region),
     STAGED(unshared, "gradients are the sum over ranks", .plan = staged_plan, .schedule = plain_schedule),
     STAGED(bare, "a stage holds what its units use", .plan = bare_plan, .schedule = plain_schedule),
     STAGED(backwards, "stages are units in a row, one at least", .plan = backwards_plan, .schedule = plain_schedule),

@@ -8,7 +8,7 @@
 
 static const char *const states[] = {"exp_avg", "exp_avg_sq"};
 
-static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_block *step)
+static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
 {
     const nrl_adamw adamw = {.size = sizeof adamw, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     const char *rank = getenv("NRL_RANK");
@@ -25,7 +25,7 @@ static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n,
 
 static const nrl_optimizer flip = {
     NRL_PLUGIN_PLAIN(NRL_KIND_OPTIMIZER, nrl_optimizer, "flip", "1.0", "AdamW that goes wrong on rank 1"),
-    .reach = NRL_OPTIMIZER_ELEMENT,
+    .granularity = NRL_OPTIMIZER_ELEMENT,
     .n_states = 2,
     .state_names = states,
     .update = update,

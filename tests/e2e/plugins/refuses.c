@@ -58,7 +58,7 @@ static const nrl_algorithm table = {
 #endif
 
 #ifdef IS_optimizers
-static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_block *step)
+static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step)
 {
     (void)ctx;
     (void)slices;
@@ -70,7 +70,7 @@ static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_
 
 static const nrl_optimizer table = {
     NAMED(NRL_KIND_OPTIMIZER, nrl_optimizer),
-    .reach = NRL_OPTIMIZER_ELEMENT,
+    .granularity = NRL_OPTIMIZER_ELEMENT,
     .create = create,
     .destroy = end,
     .update = update,
@@ -93,7 +93,7 @@ static nrl_status open_device(const void *options, int32_t index, void **self)
     return refuse(self);
 }
 
-static nrl_status facts(void *self, nrl_device_facts *fill)
+static nrl_status info(void *self, nrl_device_info *fill)
 {
     (void)self;
     (void)fill;
@@ -131,7 +131,7 @@ static const nrl_backend table = {
     .probe = probe,
     .open = open_device,
     .close = end,
-    .facts = facts,
+    .info = info,
     .alloc = alloc,
     .free = free_memory,
     .copy = copy,
@@ -139,7 +139,8 @@ static const nrl_backend table = {
 #endif
 
 #ifdef IS_collectives
-static nrl_status join(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout_s, void **self)
+static nrl_status join(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
+                       void **self)
 {
     (void)options;
     (void)store;
@@ -187,7 +188,7 @@ static int32_t failed_peer(void *self)
     return -1;
 }
 
-static void facts(void *self, nrl_collective_facts *fill)
+static void info(void *self, nrl_collective_info *fill)
 {
     (void)fill;
     end(self);
@@ -208,7 +209,7 @@ static const nrl_collective table = {
     .wait = wait,
     .release = release,
     .failed_peer = failed_peer,
-    .facts = facts,
+    .info = info,
 };
 #endif
 
@@ -291,7 +292,8 @@ static void unbind(void *self, nrl_ctx *ctx)
     end(self);
 }
 
-static const nrl_mesh_axis axis = {.size = sizeof axis, .divides = NRL_DIVIDES_BATCH, .name = "data", .order = 300, .takes_rest = true};
+static const nrl_mesh_axis axis = {
+    .size = sizeof axis, .divides = NRL_DIVIDES_BATCH, .name = "data", .order = 300, .takes_rest = true};
 static const nrl_parallel table = {
     NAMED(NRL_KIND_PARALLEL, nrl_parallel),
     .axis = &axis,

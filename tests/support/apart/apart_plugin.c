@@ -72,10 +72,10 @@ static void apart_close(void *instance)
     free(self);
 }
 
-static nrl_status apart_facts(void *instance, nrl_device_facts *fill)
+static nrl_status apart_info(void *instance, nrl_device_info *fill)
 {
     apart *self = instance;
-    NRL_TRY(self->cpu->facts(self->cpu_self, fill));
+    NRL_TRY(self->cpu->info(self->cpu_self, fill));
     strcpy(fill->name, "memory that is not the host's");
     fill->memory_bytes = (int64_t)DEVICE_BYTES;
     fill->host_memory = false;
@@ -106,15 +106,14 @@ static void apart_free_host(void *instance, void *memory)
     self->cpu->free_host(self->cpu_self, memory);
 }
 
-static nrl_status apart_copy(void *instance, nrl_stream *stream, void *to, const void *from,
-                             size_t bytes, uint32_t direction)
+static nrl_status apart_copy(void *instance, nrl_stream *stream, void *to, const void *from, size_t bytes,
+                             uint32_t direction)
 {
     apart *self = instance;
     apart_arena *a = &self->arena;
     bool to_device = direction != NRL_COPY_TO_HOST, from_device = direction != NRL_COPY_TO_DEVICE;
     if (apart_holds(a, to) != to_device || apart_holds(a, from) != from_device)
-        return nrl_fail(NRL_ERR_BUG, "a copy says that it goes the way %u, its addresses do not",
-                        direction);
+        return nrl_fail(NRL_ERR_BUG, "a copy says that it goes the way %u, its addresses do not", direction);
     (void)stream;
     memmove(to_device ? apart_real(a, to) : to, from_device ? apart_real(a, from) : from, bytes);
     return NRL_OK;
@@ -190,17 +189,16 @@ static void translate(const apart *self, void *args, const size_t *offsets, size
 /* APART_OP(name, member...): MAT(x) is a matrix of the arguments, PTR(x) a pointer. */
 #define MAT(member) offsetof(op_args, member.data)
 #define PTR(member) offsetof(op_args, member)
-#define APART_OP(name, ...)                                                                        \
-    static nrl_status apart_op_##name(void *instance, nrl_stream *stream,                          \
-                                      const nrl_##name##_args *a)                                  \
-    {                                                                                              \
-        typedef nrl_##name##_args op_args;                                                         \
-        static const size_t offsets[] = {__VA_ARGS__};                                             \
-        const apart *self = instance;                                                              \
-        op_args args = *a;                                                                         \
-        (void)stream;                                                                              \
-        translate(self, &args, offsets, sizeof offsets / sizeof *offsets);                         \
-        return self->cpu->ops->name(self->cpu_self, NULL, &args);                                  \
+#define APART_OP(name, ...)                                                                                            \
+    static nrl_status apart_op_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a)                  \
+    {                                                                                                                  \
+        typedef nrl_##name##_args op_args;                                                                             \
+        static const size_t offsets[] = {__VA_ARGS__};                                                                 \
+        const apart *self = instance;                                                                                  \
+        op_args args = *a;                                                                                             \
+        (void)stream;                                                                                                  \
+        translate(self, &args, offsets, sizeof offsets / sizeof *offsets);                                             \
+        return self->cpu->ops->name(self->cpu_self, NULL, &args);                                                      \
     }
 
 APART_OP(fill, MAT(y))
@@ -216,21 +214,16 @@ APART_OP(softmax_grad, MAT(y), MAT(dy), MAT(dx))
 APART_OP(gemm, MAT(a), MAT(b), MAT(c), MAT(bias))
 APART_OP(gather, MAT(x), MAT(y), PTR(index))
 APART_OP(scatter, MAT(dy), MAT(dx), PTR(index))
-APART_OP(norm, MAT(x), MAT(residual), MAT(sum), MAT(weight), MAT(bias), MAT(y), MAT(mean),
-         MAT(rstd))
-APART_OP(norm_grad, MAT(x), MAT(weight), MAT(mean), MAT(rstd), MAT(dy), MAT(dsum), MAT(dx),
-         MAT(dweight), MAT(dbias))
+APART_OP(norm, MAT(x), MAT(residual), MAT(sum), MAT(weight), MAT(bias), MAT(y), MAT(mean), MAT(rstd))
+APART_OP(norm_grad, MAT(x), MAT(weight), MAT(mean), MAT(rstd), MAT(dy), MAT(dsum), MAT(dx), MAT(dweight), MAT(dbias))
 APART_OP(rope, MAT(x), MAT(y), PTR(cos), PTR(sin))
 APART_OP(attention, MAT(q), MAT(k), MAT(v), MAT(y), MAT(lse), PTR(cu_q), PTR(cu_k), PTR(prefix))
-APART_OP(attention_grad, MAT(forward.q), MAT(forward.k), MAT(forward.v), MAT(forward.y),
-         MAT(forward.lse), PTR(forward.cu_q), PTR(forward.cu_k), PTR(forward.prefix), MAT(dy),
-         MAT(dq), MAT(dk), MAT(dv))
+APART_OP(attention_grad, MAT(forward.q), MAT(forward.k), MAT(forward.v), MAT(forward.y), MAT(forward.lse),
+         PTR(forward.cu_q), PTR(forward.cu_k), PTR(forward.prefix), MAT(dy), MAT(dq), MAT(dk), MAT(dv))
 APART_OP(glu, MAT(gate), MAT(up), MAT(y))
 APART_OP(glu_grad, MAT(gate), MAT(up), MAT(dy), MAT(dgate), MAT(dup))
-APART_OP(head, MAT(logits), PTR(target), PTR(logp), PTR(lse), PTR(entropy), PTR(log_sum_p2),
-         PTR(argmax))
-APART_OP(head_grad, MAT(logits), MAT(dlogits), PTR(target), PTR(lse), PTR(entropy), PTR(dlogp),
-         PTR(dentropy))
+APART_OP(head, MAT(logits), PTR(target), PTR(logp), PTR(lse), PTR(entropy), PTR(log_sum_p2), PTR(argmax))
+APART_OP(head_grad, MAT(logits), MAT(dlogits), PTR(target), PTR(lse), PTR(entropy), PTR(dlogp), PTR(dentropy))
 APART_OP(adamw, MAT(master), MAT(grad), MAT(m), MAT(v), MAT(work), MAT(low))
 APART_OP(square_sum, MAT(x), PTR(out))
 APART_OP(dropout, MAT(x), MAT(y), PTR(rows))
@@ -269,7 +262,7 @@ static nrl_backend apart_table = {
     .ops = &apart_ops,
     .open = apart_open,
     .close = apart_close,
-    .facts = apart_facts,
+    .info = apart_info,
     .alloc = apart_alloc,
     .free = apart_free,
     .alloc_host = apart_alloc_host,

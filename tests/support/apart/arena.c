@@ -53,8 +53,7 @@ void apart_arena_close(apart_arena *a)
 
 nrl_status apart_arena_take(apart_arena *a, size_t bytes, void **out)
 {
-    if (bytes > a->size)
-        return nrl_fail(NRL_ERR_MEMORY, "%zu bytes wanted of a device of %zu", bytes, a->size);
+    if (bytes > a->size) return nrl_fail(NRL_ERR_MEMORY, "%zu bytes wanted of a device of %zu", bytes, a->size);
     size_t size = (bytes / PAGE + 2) * PAGE;
     apart_range *r = a->ranges;
     while (r && (r->used || r->bytes < size))

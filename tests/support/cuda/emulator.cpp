@@ -41,8 +41,8 @@ machine *m;
 
 void fail(const char *text)
 {
-    fprintf(stderr, "emulator: %s (block %u of %u, thread %d of %d)\n", text, m->block.x, m->blocks.x,
-            m->current, m->n);
+    fprintf(stderr, "emulator: %s (block %u of %u, thread %d of %d)\n", text, m->block.x, m->blocks.x, m->current,
+            m->n);
     abort();
 }
 
@@ -77,7 +77,7 @@ void resume(int i)
     setcontext(&f->start);
 }
 
-/* Entry i of [begin, end), in the order at hand. */
+/* Entry i of [begin, end), in the current order. */
 int in_order(int begin, int end, int i)
 {
     return m->backwards ? end - 1 - (i - begin) : i;
@@ -128,8 +128,7 @@ void run_block()
 void start()
 {
     if (m) return;
-    m = static_cast<machine *>(mmap(nullptr, sizeof *m, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    m = static_cast<machine *>(mmap(nullptr, sizeof *m, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     m->stacks = static_cast<char *>(mmap(nullptr, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 }
@@ -152,16 +151,14 @@ void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_bo
     m->backwards = m->launches >> 31;
     if (m->n < 1 || m->n > MAX_THREADS) fail("a block has 1 to 1024 threads");
     if (shared_bytes > SHARED) fail("more shared memory than a GPU has");
-    if (blocks.y > 65535 || blocks.z > 65535 || blocks.x * blocks.y * blocks.z == 0)
-        fail("a grid that no GPU takes");
+    if (blocks.y > 65535 || blocks.z > 65535 || blocks.x * blocks.y * blocks.z == 0) fail("a grid that no GPU takes");
     for (int i = 0; i < m->n; i++)
         m->fibers[i].index = {(unsigned)i % threads.x, (unsigned)i / threads.x % threads.y,
                               (unsigned)i / threads.x / threads.y};
     for (unsigned z = 0; z < blocks.z; z++)
         for (unsigned y = 0; y < blocks.y; y++)
             for (unsigned x = 0; x < blocks.x; x++) {
-                m->block = {m->backwards ? blocks.x - 1 - x : x,
-                            m->backwards ? blocks.y - 1 - y : y, z};
+                m->block = {m->backwards ? blocks.x - 1 - x : x, m->backwards ? blocks.y - 1 - y : y, z};
                 memset(m->shared, 0xFF, shared_bytes); /* NaN: nobody may count on zeros */
                 run_block();
             }
@@ -220,8 +217,7 @@ int emulator_warp_size(void)
 
 void emulator_need_lane(int lane)
 {
-    if (m->fibers[m->current / WARP * WARP + lane].now == DONE)
-        fail("a shuffle reads a lane whose thread has ended");
+    if (m->fibers[m->current / WARP * WARP + lane].now == DONE) fail("a shuffle reads a lane whose thread has ended");
 }
 
 unsigned emulator_ballot(bool yes)

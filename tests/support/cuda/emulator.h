@@ -21,15 +21,13 @@ struct emulated_index {
 
 struct dim3 {
     unsigned x, y, z;
-    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
-    {
-    }
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
 typedef void (*emulated_body)(void *kernel);
 /* Runs body(kernel) in every thread of every block. */
 void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_body body, void *kernel);
-void *emulator_shared(void); /* dynamic shared memory of the block at hand, 128-byte aligned */
+void *emulator_shared(void); /* dynamic shared memory of the current block, 128-byte aligned */
 const emulated_index &emulator_thread(void);
 const emulated_index &emulator_block(void);
 const dim3 &emulator_threads(void); /* of a block */
@@ -42,7 +40,7 @@ int emulator_lane(void);
 int emulator_warp_size(void); /* threads of the warp: 32 but for the last one */
 /* Launches fail with this code until it is 0: what a test injects. */
 extern int emulator_launch_code;
-extern long emulator_launches; /* ever */
+extern long emulator_launches;     /* ever */
 void emulator_need_lane(int lane); /* of the calling thread's warp: its thread has not ended */
 
 #define threadIdx (emulator_thread())
@@ -70,13 +68,12 @@ static inline float atomicAdd(float *at, float v)
     return was;
 }
 
-#define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                            \
-    do {                                                                                           \
-        auto emulated_kernel = [=]() { kernel(__VA_ARGS__); };                                     \
-        (void)(stream);                                                                            \
-        emulator_launch(                                                                           \
-            (blocks), (threads), (shared_bytes),                                                   \
-            [](void *k) { (*static_cast<decltype(emulated_kernel) *>(k))(); }, &emulated_kernel);  \
+#define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                \
+    do {                                                                                                               \
+        auto emulated_kernel = [=]() { kernel(__VA_ARGS__); };                                                         \
+        (void)(stream);                                                                                                \
+        emulator_launch((blocks), (threads), (shared_bytes),                                                           \
+                        [](void *k) { (*static_cast<decltype(emulated_kernel) *>(k))(); }, &emulated_kernel);          \
     } while (0)
 #define CUDA_SHARED(type, name) type *name = static_cast<type *>(emulator_shared())
 

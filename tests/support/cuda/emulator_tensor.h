@@ -2,8 +2,8 @@
  * emulator_tensor.h - what plugins/backends/cuda/ops/warp.h has from the GPU, for the emulator.
  *
  * The fragment layouts of ldmatrix and mma.m16n8k16 are written down here a second time, apart from
- * the kernels, but by the same author and without the PTX manual at hand. Asynchronous copies land when they are waited for and no
- * earlier, so that a missing or too small wait shows as wrong numbers.
+ * the kernels, but by the same author and without the PTX manual at hand. Asynchronous copies land when they are waited
+ * for and no earlier, so that a missing or too small wait shows as wrong numbers.
  */
 #ifndef SUPPORT_CUDA_EMULATOR_TENSOR_H
 #define SUPPORT_CUDA_EMULATOR_TENSOR_H
@@ -70,8 +70,7 @@ template <typename T> float emulator_half(uint32_t pair, int which)
 /* a: register 0 holds rows 0-7 of columns 0-7, 1 rows 8-15 of these, 2 and 3 those of columns 8-15;
  * lane 4 r + k/2 has row r and columns k, k + 1. b: register 0 rows 0-7, 1 rows 8-15; lane
  * 4 column + k/2. */
-template <typename T>
-void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+template <typename T> void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
     uint64_t *places = emulator_places();
@@ -83,8 +82,7 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
         for (int k = 0; k < 16; k++) {
             const uint32_t *l = (const uint32_t *)(uintptr_t)places[row % 8 * 4 + k % 8 / 2];
             const uint32_t *r = (const uint32_t *)(uintptr_t)places[column * 4 + k % 8 / 2];
-            c[e] += emulator_half<T>(l[(row >= 8) + 2 * (k >= 8)], k & 1) *
-                    emulator_half<T>(r[4 + (k >= 8)], k & 1);
+            c[e] += emulator_half<T>(l[(row >= 8) + 2 * (k >= 8)], k & 1) * emulator_half<T>(r[4 + (k >= 8)], k & 1);
         }
     }
     emulator_meet_warp();
@@ -101,7 +99,7 @@ struct emulated_copies {
     std::vector<emulated_copy> under_way;
     int group = 0; /* that the next copy belongs to */
 };
-inline emulated_copies emulator_copies[1024]; /* by thread of the block at hand */
+inline emulated_copies emulator_copies[1024]; /* by thread of the current block */
 
 static inline void copy_16(void *to, const void *from, int bytes)
 {

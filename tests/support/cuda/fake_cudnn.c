@@ -34,32 +34,51 @@ static const struct rule {
     {CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, true},
     {CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, true},
     {CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, false},
-    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, false},
-    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, false},
-    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+     1, true},
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+     1, false},
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+     1, false},
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+     1, true},
     {CUDNN_BACKEND_MATMUL_DESCRIPTOR, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, true},
-    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_CDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, false},
-    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, false},
-    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, false},
+    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     true},
+    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     true},
+    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     true},
+    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_CDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     true},
+    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, false},
+    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, false},
+    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, false},
     {CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, true},
     {CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, true},
-    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
-    {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
+    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+     1, true},
+    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+     1, true},
+    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+     1, true},
+    {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     true},
+    {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     true},
     {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, true},
     {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, true},
-    {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
+    {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     true},
     {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, true},
     {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, true},
-    {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, true},
+    {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     true},
     {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 0, true},
     {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 0, true},
     {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, true},
@@ -90,12 +109,15 @@ static cudnnStatus_t wrong(const char *what, int kind, int name)
 static size_t element_size(cudnnBackendAttributeType_t type)
 {
     switch (type) {
-    case CUDNN_TYPE_BOOLEAN: return 1;
+    case CUDNN_TYPE_BOOLEAN:
+        return 1;
     case CUDNN_TYPE_INT64:
     case CUDNN_TYPE_VOID_PTR:
     case CUDNN_TYPE_HANDLE:
-    case CUDNN_TYPE_BACKEND_DESCRIPTOR: return 8;
-    default: return 4; /* enumerations */
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+        return 8;
+    default:
+        return 4; /* enumerations */
     }
 }
 
@@ -163,15 +185,19 @@ static int inputs_of(cudnnPointwiseMode_t mode)
     switch (mode) {
     case CUDNN_POINTWISE_EXP:
     case CUDNN_POINTWISE_LOG:
-    case CUDNN_POINTWISE_GEN_INDEX: return 1;
-    case CUDNN_POINTWISE_BINARY_SELECT: return 3;
-    default: return 2;
+    case CUDNN_POINTWISE_GEN_INDEX:
+        return 1;
+    case CUDNN_POINTWISE_BINARY_SELECT:
+        return 3;
+    default:
+        return 2;
     }
 }
 
 static cudnnStatus_t check_inputs(const fake_descriptor *d)
 {
-    cudnnPointwiseMode_t *mode = attribute(part(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR), CUDNN_ATTR_POINTWISE_MODE, NULL);
+    cudnnPointwiseMode_t *mode =
+        attribute(part(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR), CUDNN_ATTR_POINTWISE_MODE, NULL);
     int n = 1 + !!part(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC) + !!part(d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
     return n == inputs_of(*mode) ? CUDNN_STATUS_SUCCESS : wrong("another number of inputs", (int)d->type, (int)*mode);
 }
@@ -205,8 +231,9 @@ static cudnnStatus_t ways_of(const fake_descriptor *d, int64_t room, int64_t *co
     return CUDNN_STATUS_SUCCESS;
 }
 
-static cudnnStatus_t fake_BackendGetAttribute(const cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                                              cudnnBackendAttributeType_t type, int64_t room, int64_t *count, void *value)
+static cudnnStatus_t fake_BackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
+                                              cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                                              int64_t room, int64_t *count, void *value)
 {
     const fake_descriptor *d = descriptor;
     switch (name) {
@@ -228,7 +255,8 @@ static cudnnStatus_t fake_BackendGetAttribute(const cudnnBackendDescriptor_t des
         if (type != CUDNN_TYPE_INT64 || room != 1 || !d->finished) break;
         *(int64_t *)value = fake_cudnn.workspace_bytes;
         return CUDNN_STATUS_SUCCESS;
-    default: break;
+    default:
+        break;
     }
     return wrong("asked for", (int)d->type, (int)name);
 }
@@ -244,8 +272,8 @@ typedef struct {
 
 typedef struct {
     shape is;
-    float *own;     /* of what is never stored: one place an element of the strided whole */
-    char *data;     /* of what is stored */
+    float *own; /* of what is never stored: one place an element of the strided whole */
+    char *data; /* of what is stored */
     const int64_t *offsets;
 } tensor;
 
@@ -347,10 +375,14 @@ static float get(const tensor *t, const int64_t *at, const int64_t *dims)
     if (i < 0) return 0;
     if (t->own) return t->own[i];
     switch (t->is.type) {
-    case CUDNN_DATA_FLOAT: return ((float *)t->data)[i];
-    case CUDNN_DATA_INT32: return (float)((int32_t *)t->data)[i];
-    case CUDNN_DATA_HALF: return half_value(((uint16_t *)t->data)[i]);
-    default: return bf16_value(((uint16_t *)t->data)[i]);
+    case CUDNN_DATA_FLOAT:
+        return ((float *)t->data)[i];
+    case CUDNN_DATA_INT32:
+        return (float)((int32_t *)t->data)[i];
+    case CUDNN_DATA_HALF:
+        return half_value(((uint16_t *)t->data)[i]);
+    default:
+        return bf16_value(((uint16_t *)t->data)[i]);
     }
 }
 
@@ -382,24 +414,37 @@ static bool next(int64_t *at, const int64_t *dims)
 static float apply(cudnnPointwiseMode_t mode, float x, float b, float t)
 {
     switch (mode) {
-    case CUDNN_POINTWISE_ADD: return x + b;
-    case CUDNN_POINTWISE_SUB: return x - b;
-    case CUDNN_POINTWISE_MUL: return x * b;
-    case CUDNN_POINTWISE_DIV: return x / b;
-    case CUDNN_POINTWISE_EXP: return expf(x);
-    case CUDNN_POINTWISE_LOG: return logf(x);
-    case CUDNN_POINTWISE_CMP_LT: return x < b;
-    case CUDNN_POINTWISE_CMP_GE: return x >= b;
-    case CUDNN_POINTWISE_LOGICAL_AND: return x != 0 && b != 0;
-    case CUDNN_POINTWISE_BINARY_SELECT: return t != 0 ? x : b;
-    default: wrong("a function that the stand-in has not", CUDNN_BACKEND_POINTWISE_DESCRIPTOR, (int)mode); return NAN;
+    case CUDNN_POINTWISE_ADD:
+        return x + b;
+    case CUDNN_POINTWISE_SUB:
+        return x - b;
+    case CUDNN_POINTWISE_MUL:
+        return x * b;
+    case CUDNN_POINTWISE_DIV:
+        return x / b;
+    case CUDNN_POINTWISE_EXP:
+        return expf(x);
+    case CUDNN_POINTWISE_LOG:
+        return logf(x);
+    case CUDNN_POINTWISE_CMP_LT:
+        return x < b;
+    case CUDNN_POINTWISE_CMP_GE:
+        return x >= b;
+    case CUDNN_POINTWISE_LOGICAL_AND:
+        return x != 0 && b != 0;
+    case CUDNN_POINTWISE_BINARY_SELECT:
+        return t != 0 ? x : b;
+    default:
+        wrong("a function that the stand-in has not", CUDNN_BACKEND_POINTWISE_DESCRIPTOR, (int)mode);
+        return NAN;
     }
 }
 
 static void compute_pointwise(memory *m, const fake_descriptor *d)
 {
     const fake_descriptor *what = part(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
-    const fake_descriptor *b = part(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC), *t = part(d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+    const fake_descriptor *b = part(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC),
+                          *t = part(d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
     cudnnPointwiseMode_t mode = *(cudnnPointwiseMode_t *)attribute(what, CUDNN_ATTR_POINTWISE_MODE, NULL);
     const int64_t *axis = attribute(what, CUDNN_ATTR_POINTWISE_AXIS, NULL);
     const tensor *x = tensor_of(m, part(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
@@ -408,9 +453,10 @@ static void compute_pointwise(memory *m, const fake_descriptor *d)
     int64_t at[RANK] = {0};
     do {
         const int64_t *dims = y->is.dims;
-        put(y, at, mode == CUDNN_POINTWISE_GEN_INDEX
-                       ? (float)at[*axis]
-                       : apply(mode, get(x, at, dims), tb ? get(tb, at, dims) : 0, tt ? get(tt, at, dims) : 0));
+        put(y, at,
+            mode == CUDNN_POINTWISE_GEN_INDEX
+                ? (float)at[*axis]
+                : apply(mode, get(x, at, dims), tb ? get(tb, at, dims) : 0, tt ? get(tt, at, dims) : 0));
     } while (next(at, y->is.dims));
 }
 
@@ -420,7 +466,8 @@ static void compute_matmul(memory *m, const fake_descriptor *d)
     const tensor *b = tensor_of(m, part(d, CUDNN_ATTR_OPERATION_MATMUL_BDESC));
     const tensor *c = tensor_of(m, part(d, CUDNN_ATTR_OPERATION_MATMUL_CDESC));
     int64_t at[RANK] = {0}, depth = a->is.dims[3];
-    if (b->is.dims[2] != depth || a->is.dims[2] != c->is.dims[2] || b->is.dims[3] != c->is.dims[3] || a->is.dims[1] % b->is.dims[1]) {
+    if (b->is.dims[2] != depth || a->is.dims[2] != c->is.dims[2] || b->is.dims[3] != c->is.dims[3] ||
+        a->is.dims[1] % b->is.dims[1]) {
         wrong("a product of shapes that do not fit", (int)d->type, 0);
         return;
     }
@@ -440,7 +487,8 @@ static void compute_matmul(memory *m, const fake_descriptor *d)
 static void compute_reduction(memory *m, const fake_descriptor *d)
 {
     const fake_descriptor *what = part(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC);
-    bool max = *(cudnnReduceTensorOp_t *)attribute(what, CUDNN_ATTR_REDUCTION_OPERATOR, NULL) == CUDNN_REDUCE_TENSOR_MAX;
+    bool max =
+        *(cudnnReduceTensorOp_t *)attribute(what, CUDNN_ATTR_REDUCTION_OPERATOR, NULL) == CUDNN_REDUCE_TENSOR_MAX;
     const tensor *x = tensor_of(m, part(d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC));
     const tensor *y = tensor_of(m, part(d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
     int64_t at[RANK] = {0};
@@ -494,10 +542,14 @@ static cudnnStatus_t fake_BackendExecute(cudnnHandle_t h, cudnnBackendDescriptor
     fake_descriptor **operations = attribute(p->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, &n_operations);
     for (int64_t i = 0; i < n_operations && !fake_cudnn.wrong[0]; i++) {
         const fake_descriptor *d = operations[i];
-        if (d->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) compute_matmul(m, d);
-        else if (d->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) compute_reduction(m, d);
-        else if (d->type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR) compute_reshape(m, d);
-        else compute_pointwise(m, d);
+        if (d->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
+            compute_matmul(m, d);
+        else if (d->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
+            compute_reduction(m, d);
+        else if (d->type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
+            compute_reshape(m, d);
+        else
+            compute_pointwise(m, d);
     }
     for (int i = 0; i < m->n; i++)
         free(m->all[i].own);
@@ -553,12 +605,12 @@ void *fake_cudnn_dlopen(const char *name, int flags)
 void *fake_cudnn_dlsym(void *file, const char *symbol)
 {
     (void)file;
-#define FAKE_CALL(name)                                                                            \
-    if (!strcmp(symbol, "cudnn" #name)) {                                                          \
-        __typeof__(&cudnn##name) call = fake_##name;                                               \
-        void *found;                                                                               \
-        memcpy(&found, &call, sizeof found);                                                       \
-        return found;                                                                              \
+#define FAKE_CALL(name)                                                                                                \
+    if (!strcmp(symbol, "cudnn" #name)) {                                                                              \
+        __typeof__(&cudnn##name) call = fake_##name;                                                                   \
+        void *found;                                                                                                   \
+        memcpy(&found, &call, sizeof found);                                                                           \
+        return found;                                                                                                  \
     }
     FAKE_CALL(GetVersion)
     FAKE_CALL(GetErrorString)

@@ -46,10 +46,10 @@ static int injected(const char *call)
     return --fake.fail_at == 0 ? (fake.fail_call = NULL, fake.fail_code) : CUDA_DONE;
 }
 
-#define INJECT(call)                                                                               \
-    do {                                                                                           \
-        int injected_ = injected(call);                                                            \
-        if (injected_) return injected_;                                                           \
+#define INJECT(call)                                                                                                   \
+    do {                                                                                                               \
+        int injected_ = injected(call);                                                                                \
+        if (injected_) return injected_;                                                                               \
     } while (0)
 
 static int count(int *n)
@@ -230,7 +230,7 @@ static int stream_fence(void *stream, void *event)
 }
 
 typedef struct {
-    size_t length;  /* of the queue when it was recorded */
+    size_t length; /* of the queue when it was recorded */
     bool timed;
     double seconds; /* when it was recorded: work is done by then */
 } fake_event;

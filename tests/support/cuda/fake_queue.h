@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 void fake_queue_copy(void *to, const void *from, size_t bytes, bool staged);
-size_t fake_queue_length(void); /* copies queued since the process began */
+size_t fake_queue_length(void);    /* copies queued since the process began */
 void fake_queue_run(size_t until); /* those before the until-th */
 
 #endif

@@ -110,10 +110,14 @@ uint8_t *reach(warp &w, space where, uint64_t at, uint32_t bytes, int lane, acce
     }
     need_alignment(w, at, bytes, lane, space_names[(int)where]);
     switch (where) {
-    case space::shared: return reach_shared(w, at, bytes, lane, how);
-    case space::local: return reach_local(w, at, bytes, lane, how);
-    case space::param: return reach_param(w, at, bytes, lane, how);
-    default: return reach_global(w, at, bytes, lane, how);
+    case space::shared:
+        return reach_shared(w, at, bytes, lane, how);
+    case space::local:
+        return reach_local(w, at, bytes, lane, how);
+    case space::param:
+        return reach_param(w, at, bytes, lane, how);
+    default:
+        return reach_global(w, at, bytes, lane, how);
     }
 }
 } // namespace ptx

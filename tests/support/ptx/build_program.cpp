@@ -53,9 +53,9 @@ void builder::lay_out(unit *u)
     for (size_t i = 0; i < f.variables.size(); i++) {
         const variable &v = f.variables[i];
         bool is_parameter = f.is_entry && (int)i < f.n_params;
-        uint32_t *end = is_parameter                 ? &p_->parameter_bytes
+        uint32_t *end = is_parameter               ? &p_->parameter_bytes
                         : v.where == space::shared ? &p_->shared_end
-                                                     : &p_->local_bytes;
+                                                   : &p_->local_bytes;
         *end = aligned(*end, v.align);
         u->variables.push_back(*end);
         if (is_parameter) p_->parameters.push_back({*end, (uint32_t)v.bytes});
@@ -77,8 +77,10 @@ void builder::emit()
 
 void builder::add_statement(const statement &s)
 {
-    static const build_row *const tables[] = {build_arithmetic, build_special_functions, build_bits,   build_moves,
-                                              build_convert,    build_memory,            build_async, build_warp,
+    static const build_row *const tables[] = {build_arithmetic, build_special_functions,
+                                              build_bits,       build_moves,
+                                              build_convert,    build_memory,
+                                              build_async,      build_warp,
                                               build_tensor,     build_flow};
     s_ = &s;
     parts_ = split_at_dots(s.opcode);
@@ -164,8 +166,7 @@ void builder::link()
 {
     for (const fix &j : jumps_) {
         auto at = j.in->f.labels.find(j.label);
-        if (at == j.in->f.labels.end())
-            fail(PTX_SYNTAX, "kernel %s: no label %s", p_->kernel.c_str(), j.label.c_str());
+        if (at == j.in->f.labels.end()) fail(PTX_SYNTAX, "kernel %s: no label %s", p_->kernel.c_str(), j.label.c_str());
         p_->code[j.instruction].target = j.in->begin_of[at->second];
     }
     for (const fix &c : calls_)

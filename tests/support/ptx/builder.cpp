@@ -9,8 +9,7 @@ namespace ptx
 {
 void builder::unknown() const
 {
-    fail(PTX_OPCODE, "kernel %s, line %d: '%s' is not modelled", p_->kernel.c_str(), s_->line,
-         s_->opcode.c_str());
+    fail(PTX_OPCODE, "kernel %s, line %d: '%s' is not modelled", p_->kernel.c_str(), s_->line, s_->opcode.c_str());
 }
 
 bool builder::take(const char *part)
@@ -144,8 +143,7 @@ uint32_t builder::place_of(const operand &o, type t)
     if (o.is == operand::REGISTER) return u_->registers[(size_t)o.index];
     if (o.is == operand::NUMBER) return constant_place(t.bytes, literal_bits(o, t));
     if (o.is == operand::SPECIAL) return special_place(o.name);
-    if (o.is == operand::VARIABLE)
-        return constant_place(t.bytes, u_->variables[(size_t)o.index] + (uint64_t)o.offset);
+    if (o.is == operand::VARIABLE) return constant_place(t.bytes, u_->variables[(size_t)o.index] + (uint64_t)o.offset);
     if (o.is == operand::NAME) {
         bool dynamic = is_dynamic(o.name);
         uint64_t at = dynamic ? 0 : shared_variable(o.name);

@@ -15,9 +15,7 @@ class builder
   public:
     instruction in;
 
-    builder(program *p, const module &m) : p_(p), m_(m)
-    {
-    }
+    builder(program *p, const module &m) : p_(p), m_(m) {}
     /* ---- the opcode ---- */
     const std::string &name() const
     {
@@ -73,8 +71,8 @@ class builder
     const statement *s_ = nullptr;
     std::vector<std::string> parts_;
     std::vector<fix> jumps_, calls_;
-    std::map<std::string, uint32_t> entries_;                                   /* of functions, in the code */
-    std::vector<std::unique_ptr<unit>> units_;                    /* all that were begun */
+    std::map<std::string, uint32_t> entries_;  /* of functions, in the code */
+    std::vector<std::unique_ptr<unit>> units_; /* all that were begun */
     std::map<std::pair<int, uint64_t>, uint32_t> constants_;
     std::map<std::string, uint32_t> specials_, shared_;
     uint32_t sink_ = NO_PLACE;

@@ -43,8 +43,9 @@ static void check_promises(const program &p, const ptx_launch &l)
              exact[1], exact[2]);
     size_t fixed = p.shared_end - p.shared_begin, all = fixed + l.shared_bytes;
     if (all > MOST_SHARED || (all > USUAL_SHARED && l.shared_bytes > l.shared_allowed))
-        fail(PTX_LAUNCH, "%zu bytes of shared memory (%zu of them variables); %zu were allowed, and 49152 need no asking",
-             all, fixed, l.shared_allowed);
+        fail(PTX_LAUNCH,
+             "%zu bytes of shared memory (%zu of them variables); %zu were allowed, and 49152 need no asking", all,
+             fixed, l.shared_allowed);
     if ((size_t)l.n_args != p.parameters.size())
         fail(PTX_LAUNCH, "%d arguments for %zu parameters", l.n_args, p.parameters.size());
     for (int i = 0; i < l.n_args; i++)
@@ -71,8 +72,8 @@ static std::string place_of(const program &p, const block &b)
 {
     char text[400];
     const warp *w = b.at_work;
-    int n = snprintf(text, sizeof text, "kernel %s, block (%u, %u, %u)", p.kernel.c_str(), b.index.x, b.index.y,
-                     b.index.z);
+    int n =
+        snprintf(text, sizeof text, "kernel %s, block (%u, %u, %u)", p.kernel.c_str(), b.index.x, b.index.y, b.index.z);
     if (w && w->now && n < (int)sizeof text)
         snprintf(text + n, sizeof text - (size_t)n, ", warp %u, lanes %08x, line %d, %s", w->index, w->now_mask,
                  w->now->line, p.opcodes[(size_t)(w->now - p.code.data())].c_str());

@@ -114,12 +114,15 @@ static region::cell *cells_at(region *r, uint64_t at)
     return &r->cells[at - r->begin];
 }
 
-static void need_alone(const stamp &s, const moment &m, const region *r, uint64_t at, const char *now, const char *before)
+static void need_alone(const stamp &s, const moment &m, const region *r, uint64_t at, const char *now,
+                       const char *before)
 {
     if (!together(s, m)) return;
     bool block = s.epoch < m.block_began || (s.thread & stamp::OTHER_BLOCKS);
-    fail(PTX_RACE, "%s global byte %lld of a block of %lld bytes, which %s in the same launch %s without a barrier between",
-         now, (long long)(at - r->begin), (long long)(r->end - r->begin), block ? "another block" : "another thread", before);
+    fail(PTX_RACE,
+         "%s global byte %lld of a block of %lld bytes, which %s in the same launch %s without a barrier between", now,
+         (long long)(at - r->begin), (long long)(r->end - r->begin), block ? "another block" : "another thread",
+         before);
 }
 
 void memory_read(region *r, uint64_t at, uint32_t bytes, const moment &m)

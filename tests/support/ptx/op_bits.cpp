@@ -262,9 +262,10 @@ static void build_reverse(builder &b)
 }
 
 const build_row build_bits[] = {
-    {"and", build_logic<and_op>}, {"or", build_logic<or_op>},     {"xor", build_logic<xor_op>}, {"not", build_not},
-    {"shl", build_shift<true>},   {"shr", build_shift<false>},    {"shf", build_funnel},        {"lop3", build_lop3},
-    {"prmt", build_permute},      {"bfe", build_extract},         {"bfi", build_insert},        {"popc", build_count<false>},
-    {"clz", build_count<true>},   {"brev", build_reverse},        {nullptr, nullptr},
+    {"and", build_logic<and_op>}, {"or", build_logic<or_op>}, {"xor", build_logic<xor_op>},
+    {"not", build_not},           {"shl", build_shift<true>}, {"shr", build_shift<false>},
+    {"shf", build_funnel},        {"lop3", build_lop3},       {"prmt", build_permute},
+    {"bfe", build_extract},       {"bfi", build_insert},      {"popc", build_count<false>},
+    {"clz", build_count<true>},   {"brev", build_reverse},    {nullptr, nullptr},
 };
 } // namespace ptx

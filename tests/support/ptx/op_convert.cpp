@@ -48,7 +48,8 @@ template <class T> static T small_of(double x, bool to_zero, bool finite)
     if (isinf(x)) return {(uint16_t)(sign | (finite ? T::INFINITE - 1 : T::INFINITE))};
     int exponent = size == 0 || ilogb(size) < T::LEAST ? (int)T::LEAST : ilogb(size);
     double steps = ldexp(size, T::FRACTION - exponent);
-    int64_t bits = ((int64_t)(exponent - T::LEAST) << T::FRACTION) + (int64_t)(to_zero ? trunc(steps) : nearbyint(steps));
+    int64_t bits =
+        ((int64_t)(exponent - T::LEAST) << T::FRACTION) + (int64_t)(to_zero ? trunc(steps) : nearbyint(steps));
     if (bits >= T::INFINITE) bits = to_zero || finite ? T::INFINITE - 1 : T::INFINITE;
     return {(uint16_t)(sign | bits)};
 }
@@ -152,38 +153,59 @@ template <class S, class D> static handler convert_of(const builder &b)
 
 template <class S> static handler convert_to(const builder &b, type t)
 {
-    if (t.kind == 'f') return t.bytes == 2 ? convert_of<S, half>(b) : t.bytes == 4 ? convert_of<S, float>(b) : convert_of<S, double>(b);
+    if (t.kind == 'f')
+        return t.bytes == 2   ? convert_of<S, half>(b)
+               : t.bytes == 4 ? convert_of<S, float>(b)
+                              : convert_of<S, double>(b);
     if (t.kind == 'h') return convert_of<S, brain>(b);
     if (t.kind == 's') switch (t.bytes) {
-        case 1: return convert_of<S, int8_t>(b);
-        case 2: return convert_of<S, int16_t>(b);
-        case 4: return convert_of<S, int32_t>(b);
-        default: return convert_of<S, int64_t>(b);
+        case 1:
+            return convert_of<S, int8_t>(b);
+        case 2:
+            return convert_of<S, int16_t>(b);
+        case 4:
+            return convert_of<S, int32_t>(b);
+        default:
+            return convert_of<S, int64_t>(b);
         }
     switch (t.bytes) {
-    case 1: return convert_of<S, uint8_t>(b);
-    case 2: return convert_of<S, uint16_t>(b);
-    case 4: return convert_of<S, uint32_t>(b);
-    default: return convert_of<S, uint64_t>(b);
+    case 1:
+        return convert_of<S, uint8_t>(b);
+    case 2:
+        return convert_of<S, uint16_t>(b);
+    case 4:
+        return convert_of<S, uint32_t>(b);
+    default:
+        return convert_of<S, uint64_t>(b);
     }
 }
 
 static handler convert_from(const builder &b, type from, type to)
 {
     if (from.kind == 'f')
-        return from.bytes == 2 ? convert_to<half>(b, to) : from.bytes == 4 ? convert_to<float>(b, to) : convert_to<double>(b, to);
+        return from.bytes == 2   ? convert_to<half>(b, to)
+               : from.bytes == 4 ? convert_to<float>(b, to)
+                                 : convert_to<double>(b, to);
     if (from.kind == 'h') return convert_to<brain>(b, to);
     if (from.kind == 's') switch (from.bytes) {
-        case 1: return convert_to<int8_t>(b, to);
-        case 2: return convert_to<int16_t>(b, to);
-        case 4: return convert_to<int32_t>(b, to);
-        default: return convert_to<int64_t>(b, to);
+        case 1:
+            return convert_to<int8_t>(b, to);
+        case 2:
+            return convert_to<int16_t>(b, to);
+        case 4:
+            return convert_to<int32_t>(b, to);
+        default:
+            return convert_to<int64_t>(b, to);
         }
     switch (from.bytes) {
-    case 1: return convert_to<uint8_t>(b, to);
-    case 2: return convert_to<uint16_t>(b, to);
-    case 4: return convert_to<uint32_t>(b, to);
-    default: return convert_to<uint64_t>(b, to);
+    case 1:
+        return convert_to<uint8_t>(b, to);
+    case 2:
+        return convert_to<uint16_t>(b, to);
+    case 4:
+        return convert_to<uint32_t>(b, to);
+    default:
+        return convert_to<uint64_t>(b, to);
     }
 }
 

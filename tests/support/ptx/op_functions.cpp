@@ -63,10 +63,10 @@ struct tanh_op {
 template <class Op> struct gross {
     static double of(double a)
     {
-        const uint64_t HIGH = ~(uint64_t)0 << 32;
-        a = same_bits<double>(same_bits<uint64_t>(a) & HIGH);
+        const uint64_t HI16 = ~(uint64_t)0 << 32;
+        a = same_bits<double>(same_bits<uint64_t>(a) & HI16);
         if (fpclassify(a) == FP_SUBNORMAL) a = copysign(0.0, a);
-        return same_bits<double>(same_bits<uint64_t>(Op::of(a)) & HIGH);
+        return same_bits<double>(same_bits<uint64_t>(Op::of(a)) & HI16);
     }
 };
 
@@ -97,8 +97,8 @@ template <class Op> static void build_approximate(builder &b)
 }
 
 const build_row build_special_functions[] = {
-    {"rcp", build_root<rcp_op>},       {"sqrt", build_root<sqrt_op>},     {"rsqrt", build_root<rsqrt_op>},
-    {"ex2", build_approximate<ex2_op>}, {"lg2", build_approximate<lg2_op>}, {"sin", build_approximate<sin_op>},
+    {"rcp", build_root<rcp_op>},        {"sqrt", build_root<sqrt_op>},        {"rsqrt", build_root<rsqrt_op>},
+    {"ex2", build_approximate<ex2_op>}, {"lg2", build_approximate<lg2_op>},   {"sin", build_approximate<sin_op>},
     {"cos", build_approximate<cos_op>}, {"tanh", build_approximate<tanh_op>}, {nullptr, nullptr},
 };
 } // namespace ptx

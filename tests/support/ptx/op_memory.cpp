@@ -40,7 +40,8 @@ static void store(warp &w, const instruction &in, uint32_t mask)
 
 static space take_space(builder &b)
 {
-    static const space spaces[] = {space::global, space::shared, space::shared, space::local, space::param, space::constant};
+    static const space spaces[] = {space::global, space::shared, space::shared,
+                                   space::local,  space::param,  space::constant};
     int s = b.take_one_of({"global", "shared", "shared::cta", "local", "param", "const"});
     return s < 0 ? space::generic : spaces[s];
 }
@@ -48,8 +49,8 @@ static space take_space(builder &b)
 static void drop_orders(builder &b)
 {
     b.in.small[4] = b.take_one_of({"relaxed", "acquire", "release", "acq_rel", "volatile", "mmio"}) >= 0;
-    b.drop({"weak", "sys", "gpu", "cta", "ca", "cg", "cs", "lu",
-            "cv", "wb", "wt", "nc", "L1::evict_last", "L1::no_allocate", "L1::evict_first", "L2::64B", "L2::128B", "L2::256B"});
+    b.drop({"weak", "sys", "gpu", "cta", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_last",
+            "L1::no_allocate", "L1::evict_first", "L2::64B", "L2::128B", "L2::256B"});
 }
 
 /* Elements of a vector operand, or the operand alone. */
@@ -112,14 +113,18 @@ enum { ADD = 0, MIN, MAX, AND, OR, XOR, EXCHANGE, COMPARE };
 template <class T> static T changed(int op, T old, T x, T y)
 {
     switch (op) {
-    case ADD: return (T)(old + x);
-    case MIN: return old < x ? old : x;
-    case MAX: return old > x ? old : x;
-    case EXCHANGE: return x;
-    case COMPARE: return old == x ? y : old;
+    case ADD:
+        return (T)(old + x);
+    case MIN:
+        return old < x ? old : x;
+    case MAX:
+        return old > x ? old : x;
+    case EXCHANGE:
+        return x;
+    case COMPARE:
+        return old == x ? y : old;
     }
-    if constexpr (std::is_integral_v<T>)
-        return op == AND ? (T)(old & x) : op == OR ? (T)(old | x) : (T)(old ^ x);
+    if constexpr (std::is_integral_v<T>) return op == AND ? (T)(old & x) : op == OR ? (T)(old | x) : (T)(old ^ x);
     return old;
 }
 

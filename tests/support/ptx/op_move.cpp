@@ -68,7 +68,9 @@ static void build_move(builder &b)
     } else {
         b.result(b.at(0), t.bytes);
         b.source(b.at(1), t);
-        b.in.run = t.bytes == 2 ? unary<uint16_t, copy_op> : t.bytes == 4 ? unary<uint32_t, copy_op> : unary<uint64_t, copy_op>;
+        b.in.run = t.bytes == 2   ? unary<uint16_t, copy_op>
+                   : t.bytes == 4 ? unary<uint32_t, copy_op>
+                                  : unary<uint64_t, copy_op>;
     }
     b.in.carries = b.at(1).is == operand::REGISTER;
 }
@@ -101,20 +103,34 @@ template <int C, class T> static inline bool compare(T a, T b)
     bool ordered = true;
     if constexpr (std::is_floating_point_v<T>) ordered = a == a && b == b;
     switch (C) {
-    case 0: return a == b;
-    case 1: return ordered && a != b;
-    case 2: return a < b;
-    case 3: return a <= b;
-    case 4: return a > b;
-    case 5: return a >= b;
-    case 6: return !ordered || a == b;
-    case 7: return a != b;
-    case 8: return !(a >= b);
-    case 9: return !(a > b);
-    case 10: return !(a <= b);
-    case 11: return !(a < b);
-    case 12: return ordered;
-    default: return !ordered;
+    case 0:
+        return a == b;
+    case 1:
+        return ordered && a != b;
+    case 2:
+        return a < b;
+    case 3:
+        return a <= b;
+    case 4:
+        return a > b;
+    case 5:
+        return a >= b;
+    case 6:
+        return !ordered || a == b;
+    case 7:
+        return a != b;
+    case 8:
+        return !(a >= b);
+    case 9:
+        return !(a > b);
+    case 10:
+        return !(a <= b);
+    case 11:
+        return !(a < b);
+    case 12:
+        return ordered;
+    default:
+        return !ordered;
     }
 }
 
@@ -148,15 +164,16 @@ template <int C> static handler setp_of(type t, bool ftz)
 static handler setp_of(int comparison, type t, bool ftz)
 {
     typedef handler (*maker)(type, bool);
-    static const maker makers[] = {setp_of<0>, setp_of<1>, setp_of<2>, setp_of<3>,  setp_of<4>,  setp_of<5>,  setp_of<6>,
-                                   setp_of<7>, setp_of<8>, setp_of<9>, setp_of<10>, setp_of<11>, setp_of<12>, setp_of<13>};
+    static const maker makers[] = {setp_of<0>,  setp_of<1>,  setp_of<2>,  setp_of<3>, setp_of<4>,
+                                   setp_of<5>,  setp_of<6>,  setp_of<7>,  setp_of<8>, setp_of<9>,
+                                   setp_of<10>, setp_of<11>, setp_of<12>, setp_of<13>};
     return makers[comparison](t, ftz);
 }
 
 static void build_setp(builder &b)
 {
-    int c = b.take_one_of(
-        {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan", "lo", "ls", "hi", "hs"});
+    int c = b.take_one_of({"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
+                           "lo", "ls", "hi", "hs"});
     int join_by = b.take_one_of({"and", "or", "xor"});
     bool ftz = b.take("ftz");
     type t = b.take_type();

@@ -139,12 +139,23 @@ template <class T> static void reduce(warp &w, const instruction &in, uint32_t m
     for (uint32_t m = mask & (mask - 1); m; m &= m - 1) {
         T x = a[__builtin_ctz(m)];
         switch (in.small[0]) {
-        case 0: out = (T)((uint32_t)out + (uint32_t)x); break;
-        case 1: out = x < out ? x : out; break;
-        case 2: out = x > out ? x : out; break;
-        case 3: out = out & x; break;
-        case 4: out = out | x; break;
-        default: out = out ^ x;
+        case 0:
+            out = (T)((uint32_t)out + (uint32_t)x);
+            break;
+        case 1:
+            out = x < out ? x : out;
+            break;
+        case 2:
+            out = x > out ? x : out;
+            break;
+        case 3:
+            out = out & x;
+            break;
+        case 4:
+            out = out | x;
+            break;
+        default:
+            out = out ^ x;
         }
     }
     each_lane(mask, [=](int l) { d[l] = out; });

@@ -32,10 +32,17 @@ template <class F> inline __attribute__((always_inline)) void each_lane(uint32_t
 inline void copy_small(void *to, const void *from, uint32_t n)
 {
     switch (n) {
-    case 1: memcpy(to, from, 1); break;
-    case 2: memcpy(to, from, 2); break;
-    case 4: memcpy(to, from, 4); break;
-    default: memcpy(to, from, 8);
+    case 1:
+        memcpy(to, from, 1);
+        break;
+    case 2:
+        memcpy(to, from, 2);
+        break;
+    case 4:
+        memcpy(to, from, 4);
+        break;
+    default:
+        memcpy(to, from, 8);
     }
 }
 
@@ -92,14 +99,20 @@ template <class T, class Op, bool FTZ = false> void ternary(warp &w, const instr
 template <class F> handler of_integer(type t, F f)
 {
     if (t.kind == 's') switch (t.bytes) {
-        case 2: return f(int16_t());
-        case 4: return f(int32_t());
-        case 8: return f(int64_t());
+        case 2:
+            return f(int16_t());
+        case 4:
+            return f(int32_t());
+        case 8:
+            return f(int64_t());
         }
     if (t.kind == 'u' || t.kind == 'b') switch (t.bytes) {
-        case 2: return f(uint16_t());
-        case 4: return f(uint32_t());
-        case 8: return f(uint64_t());
+        case 2:
+            return f(uint16_t());
+        case 4:
+            return f(uint32_t());
+        case 8:
+            return f(uint64_t());
         }
     return nullptr;
 }

@@ -40,12 +40,12 @@ typedef struct {
 
 typedef struct {
     ptx_dims blocks, threads;
-    size_t shared_bytes;     /* dynamic */
-    size_t shared_allowed;   /* as cudaFuncSetAttribute was told; 0 = never */
+    size_t shared_bytes;   /* dynamic */
+    size_t shared_allowed; /* as cudaFuncSetAttribute was told; 0 = never */
     int n_args;
     const void *const *args; /* as the kernel's parameters, in order */
     const size_t *arg_bytes;
-    bool backwards;          /* last blocks and warps first */
+    bool backwards; /* last blocks and warps first */
 } ptx_launch;
 
 typedef struct ptx_program ptx_program;

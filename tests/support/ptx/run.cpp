@@ -186,7 +186,8 @@ static void check_waiting(const warp &w)
     if (!w.at_meeting) return;
     uint32_t first = 1u << __builtin_ctz(w.at_meeting);
     const instruction &in = w.p->code[w.pc[__builtin_ctz(first)]];
-    fail(PTX_SYNC, "line %d, %s: lanes %08x wait for others of warp %u; ended are %08x, at a barrier %08x, elsewhere %08x",
+    fail(PTX_SYNC,
+         "line %d, %s: lanes %08x wait for others of warp %u; ended are %08x, at a barrier %08x, elsewhere %08x",
          in.line, w.p->opcodes[(size_t)(&in - w.p->code.data())].c_str(), lanes_at(w, w.at_meeting, lowest(w, first)),
          w.index, w.existing & ~w.live, w.at_barrier, w.at_meeting & ~lanes_at(w, w.at_meeting, lowest(w, first)));
 }
@@ -216,7 +217,8 @@ static void check_barrier(const block &b)
         uint32_t lane_id = w.barrier[__builtin_ctz(w.at_barrier)];
         waiting += (uint32_t)__builtin_popcount(w.at_barrier);
         if (w.at_barrier != w.existing || lanes_at(w, w.at_barrier, pc) != w.at_barrier)
-            fail(PTX_SYNC, "line %d: of warp %u lanes %08x are at the barrier, %08x have ended, others are at another one",
+            fail(PTX_SYNC,
+                 "line %d: of warp %u lanes %08x are at the barrier, %08x have ended, others are at another one",
                  w.p->code[pc - 1].line, w.index, lanes_at(w, w.at_barrier, pc), w.existing & ~w.live);
         if (first && lane_id != id)
             fail(PTX_SYNC, "line %d: warp %u is at barrier %u, warp %u at %u", w.p->code[pc - 1].line, w.index, lane_id,

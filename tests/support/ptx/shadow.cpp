@@ -27,8 +27,8 @@ void shadow::check_bounds(uint64_t at, uint32_t n, const char *what) const
 {
     bool is_static = at >= begin_ && at + n <= end_, is_dynamic = at >= dynamic_ && at + n <= dynamic_end_;
     if (is_static || is_dynamic) return;
-    fail(PTX_BOUNDS, "%s of %u bytes at shared address %#llx; shared memory is [%#x, %#x) and dynamic [%#x, %#x)",
-         what, n, (unsigned long long)at, begin_, end_, dynamic_, dynamic_end_);
+    fail(PTX_BOUNDS, "%s of %u bytes at shared address %#llx; shared memory is [%#x, %#x) and dynamic [%#x, %#x)", what,
+         n, (unsigned long long)at, begin_, end_, dynamic_, dynamic_end_);
 }
 
 void shadow::race(uint32_t at, const char *now, const char *before, const moment &m, const stamp &s) const

@@ -15,8 +15,14 @@ namespace ptx
 struct stamp {
     uint32_t epoch;
     uint16_t sync, thread; /* thread: its number in the block, and flags */
-    enum : uint16_t { NUMBER = 0x3ff, PENDING = 0x400, OTHER_LANES = 0x800, OTHER_WARPS = 0x1000, STRONG = 0x2000,
-                      OTHER_BLOCKS = 0x4000 };
+    enum : uint16_t {
+        NUMBER = 0x3ff,
+        PENDING = 0x400,
+        OTHER_LANES = 0x800,
+        OTHER_WARPS = 0x1000,
+        STRONG = 0x2000,
+        OTHER_BLOCKS = 0x4000
+    };
     uint32_t number() const
     {
         return thread & NUMBER;

@@ -14,10 +14,10 @@ bool type_named(std::string_view name, type *out)
     static const struct {
         const char *name;
         type t;
-    } all[] = {{"pred", {'p', 4}}, {"b8", {'b', 1}},   {"b16", {'b', 2}},  {"b32", {'b', 4}},
-               {"b64", {'b', 8}},  {"u8", {'u', 1}},   {"u16", {'u', 2}},  {"u32", {'u', 4}},
-               {"u64", {'u', 8}},  {"s8", {'s', 1}},   {"s16", {'s', 2}},  {"s32", {'s', 4}},
-               {"s64", {'s', 8}},  {"f16", {'f', 2}},  {"f32", {'f', 4}},  {"f64", {'f', 8}},
+    } all[] = {{"pred", {'p', 4}}, {"b8", {'b', 1}},       {"b16", {'b', 2}},      {"b32", {'b', 4}},
+               {"b64", {'b', 8}},  {"u8", {'u', 1}},       {"u16", {'u', 2}},      {"u32", {'u', 4}},
+               {"u64", {'u', 8}},  {"s8", {'s', 1}},       {"s16", {'s', 2}},      {"s32", {'s', 4}},
+               {"s64", {'s', 8}},  {"f16", {'f', 2}},      {"f32", {'f', 4}},      {"f64", {'f', 8}},
                {"bf16", {'h', 2}}, {"f16x2", {'f', 4, 2}}, {"bf16x2", {'h', 4, 2}}};
     for (const auto &row : all)
         if (name == row.name) {
@@ -32,8 +32,11 @@ static bool space_named(std::string_view word, space *out)
     static const struct {
         const char *name;
         space s;
-    } all[] = {{".param", space::param},   {".local", space::local},    {".shared", space::shared},
-               {".global", space::global}, {".const", space::constant}};
+    } all[] = {{".param", space::param},
+               {".local", space::local},
+               {".shared", space::shared},
+               {".global", space::global},
+               {".const", space::constant}};
     for (const auto &row : all)
         if (word == row.name) {
             *out = row.s;
@@ -209,8 +212,7 @@ module parse_module(std::string_view text)
         } else if (space_named(t.text, &where)) {
             r.next();
             m.variables.push_back(read_variable(r, where, external));
-            if (r.peek().text != ";")
-                fail(PTX_SYNTAX, "line %d: variables with values are not modelled", t.line);
+            if (r.peek().text != ";") fail(PTX_SYNTAX, "line %d: variables with values are not modelled", t.line);
             r.need(";");
         } else if (t.text == ".extern") {
             r.next();

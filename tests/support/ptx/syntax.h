@@ -50,11 +50,11 @@ struct statement {
 struct function {
     std::string name;
     bool is_entry = false;
-    int n_returns = 0, n_params = 0;    /* the first variables */
+    int n_returns = 0, n_params = 0; /* the first variables */
     std::vector<variable> variables;
     std::vector<type> registers;
     std::vector<statement> body;
-    std::map<std::string, size_t> labels; /* index into body */
+    std::map<std::string, size_t> labels;                    /* index into body */
     unsigned most_threads = 0, exact_threads[3] = {0, 0, 0}; /* .maxntid, .reqntid; 0 = not said */
 };
 

@@ -10,9 +10,7 @@ namespace ptx
 class reader
 {
   public:
-    reader(const std::vector<token> &tokens, size_t at) : tokens_(tokens), at_(at), scopes_(1)
-    {
-    }
+    reader(const std::vector<token> &tokens, size_t at) : tokens_(tokens), at_(at), scopes_(1) {}
     const token &peek(size_t ahead = 0) const
     {
         return at_ + ahead < tokens_.size() ? tokens_[at_ + ahead] : tokens_.back();

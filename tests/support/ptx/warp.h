@@ -20,7 +20,7 @@ struct pending_copy {
 
 struct thread_copies {
     std::vector<pending_copy> under_way; /* oldest first */
-    uint32_t groups = 0; /* committed so far */
+    uint32_t groups = 0;                 /* committed so far */
 };
 
 struct warp {
@@ -68,8 +68,8 @@ struct block {
 /* b may have run another launch of the same program: what fits is kept. */
 void open_block(block &b, const program *p, const ptx_launch *launch);
 void begin_block(block &b, ptx_dims index);
-void run_block(block &b);       /* to the end of all threads */
-uint32_t next_epoch(void);      /* of all programs: memory outlives launches */
+void run_block(block &b);  /* to the end of all threads */
+uint32_t next_epoch(void); /* of all programs: memory outlives launches */
 void fill_special(warp &w, const special &s);
 } // namespace ptx
 

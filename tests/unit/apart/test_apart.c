@@ -25,17 +25,15 @@ static void padding_that_looks_like_an_address_changes_nothing(void **state)
     assert_true(test_device_open(&d));
     assert_int_equal(d.table.alloc(d.self, 1 << 20, &memory), NRL_OK);
 
-    nrl_fill_args args = {
-        .size = sizeof args,
-        .y = {.data = memory, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 4, .stride = 4},
-        .value = 2.5};
+    nrl_fill_args args = {.size = sizeof args,
+                          .y = {.data = memory, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 4, .stride = 4},
+                          .value = 2.5};
     const uint64_t head = word_like_an_address(memory, sizeof args);
     memcpy(&args, &head, sizeof head); /* `size`, and the padding beside it */
     assert_int_equal(args.size, sizeof args);
     assert_int_equal(d.table.ops->fill(d.self, NULL, &args), NRL_OK);
 
-    assert_int_equal(d.table.copy(d.self, NULL, host, memory, sizeof host, NRL_COPY_TO_HOST),
-                     NRL_OK);
+    assert_int_equal(d.table.copy(d.self, NULL, host, memory, sizeof host, NRL_COPY_TO_HOST), NRL_OK);
     for (int i = 0; i < 4; i++)
         assert_true(host[i] == 2.5f);
     d.table.free(d.self, memory);
@@ -56,11 +54,10 @@ static void numbers_that_look_like_an_address_change_nothing(void **state)
     assert_int_equal(d.table.copy(d.self, NULL, x, ones, sizeof ones, NRL_COPY_TO_DEVICE), NRL_OK);
 
     /* the key of a dropout is any 64 bits: the values kept must be those of the cpu backend */
-    nrl_dropout_args args = {
-        .size = sizeof args,
-        .x = {.data = x, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 64, .stride = 64},
-        .y = {.data = y, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 64, .stride = 64},
-        .p = 0.5};
+    nrl_dropout_args args = {.size = sizeof args,
+                             .x = {.data = x, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 64, .stride = 64},
+                             .y = {.data = y, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 64, .stride = 64},
+                             .p = 0.5};
     args.key = word_like_an_address(x, 12345);
     assert_int_equal(d.table.ops->dropout(d.self, NULL, &args), NRL_OK);
     assert_int_equal(d.table.copy(d.self, NULL, host, y, sizeof host, NRL_COPY_TO_HOST), NRL_OK);
@@ -72,12 +69,11 @@ static void numbers_that_look_like_an_address_change_nothing(void **state)
     float expected[64];
     unsetenv("NRL_TEST_BACKEND");
     assert_true(test_device_open(&d));
-    args = (nrl_dropout_args){
-        .size = sizeof args,
-        .x = {.data = ones, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 64, .stride = 64},
-        .y = {.data = expected, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 64, .stride = 64},
-        .p = 0.5,
-        .key = key};
+    args = (nrl_dropout_args){.size = sizeof args,
+                              .x = {.data = ones, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 64, .stride = 64},
+                              .y = {.data = expected, .dtype = NRL_DTYPE_F32, .rows = 1, .cols = 64, .stride = 64},
+                              .p = 0.5,
+                              .key = key};
     assert_int_equal(d.table.ops->dropout(d.self, NULL, &args), NRL_OK);
     assert_memory_equal(host, expected, sizeof host);
     device_close(&d);

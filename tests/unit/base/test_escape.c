@@ -41,14 +41,18 @@ static void control_characters_are_shown(void **state)
     (void)state;
     SHOWS("a\033[31mb\007", "a\\x1b[31mb\\x07");
     SHOWS("\rx\177\0y", "\\x0dx\\x7f\\x00y");
-    SHOWS("\xC2\x9B" "31m \xC2\x80", "\\xc2\\x9b31m \\xc2\\x80");
+    SHOWS("\xC2\x9B"
+          "31m \xC2\x80",
+          "\\xc2\\x9b31m \\xc2\\x80");
     SHOWS("\xE2\x80\xAEx\xE2\x81\xA6y\xD8\x9C", "\\xe2\\x80\\xaex\\xe2\\x81\\xa6y\\xd8\\x9c");
 }
 
 static void bytes_that_are_no_text_are_shown(void **state)
 {
     (void)state;
-    SHOWS("\x9b" "31m", "\\x9b31m");
+    SHOWS("\x9b"
+          "31m",
+          "\\x9b31m");
     SHOWS("a\xff\xC3", "a\\xff\\xc3");
     SHOWS("\xE2\x80", "\\xe2\\x80");
     SHOWS("\xC0\x9B", "\\xc0\\x9b");

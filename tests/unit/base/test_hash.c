@@ -24,7 +24,8 @@ static void a_file_has_the_hash_of_its_bytes(void **state)
     enum { SIZE = (3 << 20) + 17 };
     char path[] = "/tmp/nrl_hash_XXXXXX", *bytes = malloc(SIZE), of_file[HASH_TEXT], of_bytes[HASH_TEXT];
     (void)state;
-    for (size_t i = 0; i < SIZE; i++) bytes[i] = (char)(i * 31 + i / 4096);
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = (char)(i * 31 + i / 4096);
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, bytes, SIZE), SIZE);

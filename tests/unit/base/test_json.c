@@ -94,8 +94,7 @@ static void what_json_lacks_becomes_text(void **state)
     node_append(&a, list, NULL, node_f64(&a, -INFINITY));
     node_append(&a, list, NULL, node_string(&a, "\xff\xed\xa0\x80z", 5));
     char *text = json_write(list, 0);
-    assert_string_equal(
-        text, "[\"NaN\", \"-Infinity\", \"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"]");
+    assert_string_equal(text, "[\"NaN\", \"-Infinity\", \"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"]");
     free(text);
     arena_free(&a);
 }

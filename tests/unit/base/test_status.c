@@ -17,7 +17,8 @@ static char *letters(size_t n)
 {
     char *text = malloc(n + 1);
     assert_non_null(text);
-    for (size_t i = 0; i < n; i++) text[i] = (char)('a' + i % 26);
+    for (size_t i = 0; i < n; i++)
+        text[i] = (char)('a' + i % 26);
     text[n] = 0;
     return text;
 }
@@ -46,7 +47,7 @@ static void a_note_may_hold_it_too(void **state)
     for (size_t i = 0; i < N_SIZES && 2 * sizes[i] + 3 < WHOLE; i++) {
         char *text = letters(sizes[i]);
         nrl_fail(NRL_ERR_DATA, "%s", text);
-        nrl_note("<%s>", nrl_error_text());
+        nrl_add_context("<%s>", nrl_error_text());
         const char *found = nrl_error_text();
         assert_int_equal(strlen(found), 2 * sizes[i] + 4);
         assert_memory_equal(found + 1, text, sizes[i]);
@@ -61,7 +62,7 @@ static void a_long_note_is_whole(void **state)
     char *text = letters(5000);
     (void)state;
     nrl_fail(NRL_ERR_DATA, "short");
-    nrl_note("%s", text);
+    nrl_add_context("%s", text);
     assert_int_equal(strlen(nrl_error_text()), 5000 + strlen(": short"));
     assert_string_equal(nrl_error_text() + 5000, ": short");
     free(text);
@@ -72,10 +73,12 @@ static void what_is_cut_says_so(void **state)
     char *text = letters(WHOLE + 10);
     (void)state;
     for (int how = 0; how < 3; how++) {
-        if (how == 0) nrl_fail(NRL_ERR_DATA, "%s", text);
-        else nrl_fail(NRL_ERR_DATA, "%.*s", WHOLE - 1, text);
-        if (how == 1) nrl_note("front");
-        if (how == 2) nrl_note("%s", text);
+        if (how == 0)
+            nrl_fail(NRL_ERR_DATA, "%s", text);
+        else
+            nrl_fail(NRL_ERR_DATA, "%.*s", WHOLE - 1, text);
+        if (how == 1) nrl_add_context("front");
+        if (how == 2) nrl_add_context("%s", text);
         assert_int_equal(strlen(nrl_error_text()), WHOLE - 1);
         assert_string_equal(nrl_error_text() + WHOLE - 5, " ...");
     }

@@ -47,7 +47,8 @@ static size_t rotated_there_and_back(size_t n, int width, int rotate)
     memset(back, 0xA5, sizeof back);
     assert_true(codec_decode(c, stored, sizes, n, width, rotate, back));
     assert_memory_equal(back, raw, size);
-    for (size_t i = size; i < size + 64 && i < sizeof back; i++) assert_int_equal(back[i], 0xA5);
+    for (size_t i = size; i < size + 64 && i < sizeof back; i++)
+        assert_int_equal(back[i], 0xA5);
     return used;
 }
 
@@ -79,7 +80,8 @@ static void noise_grows_by_nothing(void **state)
 {
     uint64_t seed = 3;
     (void)state;
-    for (size_t i = 0; i < sizeof raw; i++) raw[i] = (unsigned char)(random_bits(&seed) >> 24);
+    for (size_t i = 0; i < sizeof raw; i++)
+        raw[i] = (unsigned char)(random_bits(&seed) >> 24);
     for (int width = 1; width <= 8; width *= 2)
         assert_int_equal(there_and_back(CODEC_CHUNK / (size_t)width, width), CODEC_CHUNK);
 }
@@ -99,10 +101,12 @@ static void signs_that_are_noise_are_rotated_away(void **state)
     fill_weights(n, 4);
     assert_int_equal(codec_rotation(raw, n, 4), 1);
     assert_true(rotated_there_and_back(n, 4, 1) < rotated_there_and_back(n, 4, 0));
-    for (size_t i = 0; i < n; i++) raw[4 * i + 3] &= 0x7F;
+    for (size_t i = 0; i < n; i++)
+        raw[4 * i + 3] &= 0x7F;
     assert_int_equal(codec_rotation(raw, n, 4), 0);
     assert_true((double)rotated_there_and_back(n, 4, 0) < 0.83 * CODEC_CHUNK);
-    for (size_t i = 0; i < n; i++) raw[4 * i + 3] |= 0x80;
+    for (size_t i = 0; i < n; i++)
+        raw[4 * i + 3] |= 0x80;
     assert_int_equal(codec_rotation(raw, n, 4), 0);
     assert_int_equal(codec_rotation(raw, 0, 4), 0);
     assert_int_equal(codec_rotation(raw, n, 1), 0);
@@ -200,7 +204,8 @@ static void damaged_frames_are_refused_or_give_no_more_than_asked(void **state)
         stored[at] ^= (unsigned char)(1u << random_bits(&seed) % 8);
         memset(back + n, 0xA5, 64);
         decodes(stored, size, n);
-        for (size_t i = n; i < n + 64; i++) assert_int_equal(back[i], 0xA5);
+        for (size_t i = n; i < n + 64; i++)
+            assert_int_equal(back[i], 0xA5);
         stored[at] = was;
     }
 }

@@ -37,7 +37,7 @@ static void *save_rank(void *user)
     const checkpoint_ranks ranks = memory_ranks(s->store, s->rank, s->world, 30);
     const checkpoint_writer_options options = {
         .out = out, .ranks = s->world > 1 ? &ranks : NULL, .threads = 1, .async = true, .keep = s->keep};
-    layout_piece whole = piece_of_whole(2, tensor.dims), own = piece_share(&whole, s->rank, s->world, 4096);
+    layout_shard whole = piece_of_whole(2, tensor.dims), own = piece_share(&whole, s->rank, s->world, 4096);
     unsigned char *bytes = known_piece(&own, s->salt, 4);
     struct timespec begin, end;
     if (checkpoint_writer_open(&options, &w) != NRL_OK) abort();
@@ -65,7 +65,8 @@ static nrl_status save(int32_t world, int64_t step, int64_t salt, int64_t keep, 
         ranks[r] = (saving){.store = &store, .rank = r, .world = world, .step = step, .salt = salt, .keep = keep};
         assert_int_equal(pthread_create(&threads[r], NULL, save_rank, &ranks[r]), 0);
     }
-    for (int32_t r = 0; r < world; r++) pthread_join(threads[r], NULL);
+    for (int32_t r = 0; r < world; r++)
+        pthread_join(threads[r], NULL);
     memory_store_close(&store);
     for (int32_t r = 0; r < world; r++)
         if (ranks[r].status) return ranks[r].status;
@@ -76,7 +77,7 @@ static nrl_status save(int32_t world, int64_t step, int64_t salt, int64_t keep, 
 static int64_t salt_of(const char *dir)
 {
     checkpoint *c;
-    layout_piece whole = piece_of_whole(2, tensor.dims);
+    layout_shard whole = piece_of_whole(2, tensor.dims);
     size_t size = (size_t)layout_numel(&whole) * 4;
     int64_t salt = -1;
     if (checkpoint_open(dir, &c) != NRL_OK) return -1;
@@ -146,9 +147,12 @@ static bool try_fault(int32_t world, int64_t step, long at, int error, bool no_e
     bool hit = fault_count > at;
     fault_none();
     if (hit && st != NRL_OK) {
-        if (error == ENOSPC) assert_int_equal(st, NRL_ERR_FULL);
-        else assert_int_equal(st, NRL_ERR_IO);
-        for (int32_t r = 0; r < world; r++) assert_true(ranks[r].status != NRL_OK); /* all hear it */
+        if (error == ENOSPC)
+            assert_int_equal(st, NRL_ERR_FULL);
+        else
+            assert_int_equal(st, NRL_ERR_IO);
+        for (int32_t r = 0; r < world; r++)
+            assert_true(ranks[r].status != NRL_OK); /* all hear it */
         if (salt_of_step(out, 1) != 1) fail_msg("call %ld: the earlier one is damaged: %s", at, ranks[0].text);
         if (step == 2 && salt_of_step(out, 2) != -2) fail_msg("call %ld: a checkpoint that failed is there", at);
     } else if (salt_of_step(out, step) != 2)
@@ -169,11 +173,13 @@ static void every_call_that_fails_leaves_a_whole_checkpoint(void **state)
         for (int64_t step = 1; step <= 2; step++)
             for (int e = 0; e < 2; e++) {
                 long at = 0;
-                while (try_fault(world, step, at, e ? ENOSPC : EIO, false)) at++;
+                while (try_fault(world, step, at, e ? ENOSPC : EIO, false))
+                    at++;
                 assert_true(at >= 14);
                 n += at;
             }
-    for (long at = 0; try_fault(1, 1, at, EIO, true);) at++, n++;
+    for (long at = 0; try_fault(1, 1, at, EIO, true);)
+        at++, n++;
     printf("%ld calls failed\n", n);
 }
 

@@ -34,14 +34,14 @@ static const checkpoint_tensor tensors[] = {
 };
 enum { N_TENSORS = sizeof tensors / sizeof *tensors };
 
-static layout_piece whole_of(const checkpoint_tensor *t)
+static layout_shard whole_of(const checkpoint_tensor *t)
 {
     return piece_of_whole(t->n_dims, t->dims);
 }
 
 static unsigned char *known(int64_t i)
 {
-    layout_piece whole = whole_of(&tensors[i]);
+    layout_shard whole = whole_of(&tensors[i]);
     return known_piece(&whole, i, nrl_dtype_size(tensors[i].dtype));
 }
 
@@ -59,7 +59,7 @@ static void fill(checkpoint_writer *w, int64_t step, double metric, unsigned cha
     nrl_node *progress = node_new(&a, NRL_NODE_MAP);
     checkpoint_begin(w, step);
     for (int64_t i = 0; i < N_TENSORS; i++) {
-        layout_piece whole = whole_of(&tensors[i]);
+        layout_shard whole = whole_of(&tensors[i]);
         bytes[i] = known(i);
         checkpoint_add_tensor(w, &tensors[i], &whole, bytes[i]);
     }
@@ -95,8 +95,7 @@ static void save(int64_t step, double metric)
 
 static char *path_of(int64_t step, const char *file)
 {
-    return mem_printf("%s/checkpoints/step-%08lld%s%s", out, (long long)step, *file ? "/" : "",
-                      file);
+    return mem_printf("%s/checkpoints/step-%08lld%s%s", out, (long long)step, *file ? "/" : "", file);
 }
 
 static bool is_there(int64_t step)
@@ -150,7 +149,7 @@ static void what_was_saved_is_read_back(void **state)
             const checkpoint_tensor *t = checkpoint_tensor_at(c, (size_t)i);
             size_t size = (size_t)checkpoint_tensor_bytes(c, (size_t)i);
             unsigned char *expected = known(i), *is = calloc(size + 1, 1);
-            layout_piece whole = whole_of(t);
+            layout_shard whole = whole_of(t);
             assert_int_equal(checkpoint_find_tensor(c, tensors[i].name, tensors[i].slot), i);
             assert_int_equal(t->dtype, tensors[i].dtype);
             assert_memory_equal(t->dims, tensors[i].dims, (size_t)t->n_dims * sizeof *t->dims);
@@ -178,8 +177,10 @@ static void a_run_goes_on_while_a_save_is_written(void **state)
     for (int64_t step = 1; step <= 3; step++, done = false) {
         fill(w, step, NAN, bytes);
         checkpoint_submit(w);
-        for (int i = 0; i < N_TENSORS; i++) free(bytes[i]);
-        while (!done) assert_int_equal(checkpoint_poll(w, false, &o, &done), NRL_OK);
+        for (int i = 0; i < N_TENSORS; i++)
+            free(bytes[i]);
+        while (!done)
+            assert_int_equal(checkpoint_poll(w, false, &o, &done), NRL_OK);
         assert_int_equal(o.step, step);
         assert_int_equal(o.raw_bytes, 8 * BIG + 14);
         assert_true(o.stored_bytes < o.raw_bytes);
@@ -328,7 +329,7 @@ static void a_damaged_chunk_is_found_before_use_and_others_are_read(void **state
     char *path = path_of(3, "rank-00000.nrlc"), *bytes = malloc(4 * BIG);
     flip(path, CODEC_CHUNK + 5);
     checkpoint *c = open_step(3);
-    layout_piece whole = whole_of(&tensors[0]), first = whole;
+    layout_shard whole = whole_of(&tensors[0]), first = whole;
     first.flat_end = 1000;
     assert_int_equal(checkpoint_read(c, 0, &whole, bytes), NRL_ERR_CORRUPT);
     assert_non_null(strstr(nrl_error_text(), "model.embed.weight"));
@@ -395,8 +396,10 @@ static void a_file_size_limit_is_a_full_disk_and_keeps_the_last_one(void **state
             struct rlimit limit = {CODEC_CHUNK + 10, CODEC_CHUNK + 10};
             setrlimit(RLIMIT_FSIZE, &limit);
             nrl_status st;
-            if (tried) st = checkpoint_prepare(open_writer(false), 8 * BIG, true);
-            else st = try_save(2, NAN, true);
+            if (tried)
+                st = checkpoint_prepare(open_writer(false), 8 * BIG, true);
+            else
+                st = try_save(2, NAN, true);
             bool told = strstr(nrl_error_text(), "needs") && strstr(nrl_error_text(), "checkpoints/");
             _exit(st == NRL_ERR_FULL && told ? 0 : 1);
         }
@@ -419,8 +422,7 @@ static void seal(char *text)
     enum { BEGIN = sizeof "{\n \"xxh3\": \"" - 1, AFTER = BEGIN + 32 };
     char digits[33];
     XXH128_hash_t h = XXH3_128bits(text + AFTER, strlen(text + AFTER));
-    snprintf(digits, sizeof digits, "%016llx%016llx", (unsigned long long)h.high64,
-             (unsigned long long)h.low64);
+    snprintf(digits, sizeof digits, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
     memcpy(text + BEGIN, digits, 32);
 }
 
@@ -523,7 +525,8 @@ static void an_index_of_any_dtype_is_read_back(void **state)
         index_entry e = {.tensor = {"w", "weight", d, 1, {0}}, .piece = piece_of_whole(1, (int64_t[]){0})};
         file_index index = {.world = 1, .n_entries = 1, .entries = &e}, back;
         char *text = index_write(&index, &size);
-        if (index_parse(&a, "rank-00000.nrlc", text, size, FORMAT_HEADER, &back) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (index_parse(&a, "rank-00000.nrlc", text, size, FORMAT_HEADER, &back) != NRL_OK)
+            fail_msg("%s", nrl_error_text());
         assert_int_equal(back.entries[0].tensor.dtype, d);
         free(text);
         arena_free(&a);

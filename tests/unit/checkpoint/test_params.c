@@ -1,9 +1,9 @@
 /*
- * test_params.c - parameters and states to a checkpoint and back, bit by bit; and nrl_visit_*.
+ * test_params.c - parameters and states to a checkpoint and back, bit by bit; and nrl_action_*.
  */
 #include "base/json.h"
 #include "checkpoint/params.h"
-#include "checkpoint/visitor.h"
+#include "checkpoint/state_io.h"
 #include "support/backend.h"
 #include <math.h>
 #include <setjmp.h>
@@ -38,7 +38,7 @@ static nrl_tensor *new_tensor(fixture *f, nrl_dtype dtype, int n_dims, const int
 
 static void bind_trained(fixture *f, nrl_param *p)
 {
-    nrl_param_bind(p, NRL_SLOT_WORK, new_tensor(f, NRL_DTYPE_BF16, p->n_dims, p->dims));
+    nrl_param_bind(p, NRL_SLOT_WEIGHT, new_tensor(f, NRL_DTYPE_BF16, p->n_dims, p->dims));
     nrl_param_bind(p, NRL_SLOT_MASTER, new_tensor(f, NRL_DTYPE_F32, p->n_dims, p->dims));
     nrl_param_bind(p, NRL_SLOT_STATE0, new_tensor(f, NRL_DTYPE_F32, p->n_dims, p->dims));
     nrl_param_bind(p, NRL_SLOT_STATE1, new_tensor(f, NRL_DTYPE_F32, p->n_dims, p->dims));
@@ -65,7 +65,7 @@ static int set_up(void **state)
     f->params[0].n_parts = 2;
     f->params[1].trained = false;
     bind_trained(f, &f->params[0]);
-    nrl_param_bind(&f->params[1], NRL_SLOT_WORK, new_tensor(f, NRL_DTYPE_BF16, 2, frozen));
+    nrl_param_bind(&f->params[1], NRL_SLOT_WEIGHT, new_tensor(f, NRL_DTYPE_BF16, 2, frozen));
     bind_trained(f, &f->params[2]);
     for (int i = 0; i < N_PARAMS; i++)
         f->list[i] = &f->params[i];
@@ -89,8 +89,7 @@ static int tear_down(void **state)
 static void fill(fixture *f, uint64_t seed)
 {
     for (int i = 0; i < f->n_made; i++) {
-        size_t size =
-            (size_t)nrl_tensor_numel(f->made[i]) * nrl_dtype_size(nrl_tensor_dtype(f->made[i]));
+        size_t size = (size_t)nrl_tensor_numel(f->made[i]) * nrl_dtype_size(nrl_tensor_dtype(f->made[i]));
         unsigned char *bytes = malloc(size);
         for (size_t k = 0; k < size; k++)
             bytes[k] = (unsigned char)(test_uniform(&seed) * 128);
@@ -130,7 +129,7 @@ static nrl_status save(fixture *f, char **dir)
 static bool is_copy_of_master(const fixture *f, const nrl_tensor *t)
 {
     for (int i = 0; i < N_PARAMS; i++)
-        if (nrl_param_tensor(&f->params[i], NRL_SLOT_WORK) == t)
+        if (nrl_param_tensor(&f->params[i], NRL_SLOT_WEIGHT) == t)
             return nrl_param_tensor(&f->params[i], NRL_SLOT_MASTER) != NULL;
     return false;
 }
@@ -151,8 +150,7 @@ static void every_bit_of_weights_and_states_comes_back(void **state)
     assert_int_equal(params_load(f->ctx, &f->m, &states, c), NRL_OK);
     for (int i = 0; i < f->n_made; i++)
         if (!is_copy_of_master(f, f->made[i])) assert_true(sum_of(f, f->made[i]) == before[i]);
-    assert_true(checkpoint_find_tensor(c, "q", "weight") >=
-                0); /* parts' names, not the storage's */
+    assert_true(checkpoint_find_tensor(c, "q", "weight") >= 0); /* parts' names, not the storage's */
     assert_true(checkpoint_find_tensor(c, "k", "exp_avg_sq") >= 0);
     assert_int_equal(checkpoint_find_tensor(c, "qkv", "weight"), -1);
     assert_int_equal(checkpoint_find_tensor(c, "embed", "exp_avg"), -1);
@@ -179,7 +177,7 @@ static void another_model_is_refused(void **state)
     free(dir);
 }
 
-/* ---- nrl_visit_* ---- */
+/* ---- nrl_action_* ---- */
 
 static nrl_node *through_json(arena *a, const nrl_node *map)
 {
@@ -190,18 +188,18 @@ static nrl_node *through_json(arena *a, const nrl_node *map)
     return back;
 }
 
-static void visited_numbers_come_back_bit_by_bit(void **state)
+static void run_numbers_come_back_bit_by_bit(void **state)
 {
     arena a = {0};
     double f[] = {0.1, -0.0, 5e-324, NAN, INFINITY, -INFINITY, 1e300, 3}, g[8] = {0};
     int64_t i[] = {INT64_MIN, INT64_MAX, 0}, j[3] = {1, 1, 1};
     (void)state;
-    nrl_visitor v = {.a = &a, .into = node_new(&a, NRL_NODE_MAP)};
-    assert_int_equal(nrl_visit_f64(&v, "f", f, 8), NRL_OK);
-    assert_int_equal(nrl_visit_i64(&v, "i", i, 3), NRL_OK);
-    nrl_visitor back = {.from = through_json(&a, v.into)};
-    assert_int_equal(nrl_visit_f64(&back, "f", g, 8), NRL_OK);
-    assert_int_equal(nrl_visit_i64(&back, "i", j, 3), NRL_OK);
+    nrl_state_io v = {.a = &a, .into = node_new(&a, NRL_NODE_MAP)};
+    assert_int_equal(nrl_state_io_f64(&v, "f", f, 8), NRL_OK);
+    assert_int_equal(nrl_state_io_i64(&v, "i", i, 3), NRL_OK);
+    nrl_state_io back = {.from = through_json(&a, v.into)};
+    assert_int_equal(nrl_state_io_f64(&back, "f", g, 8), NRL_OK);
+    assert_int_equal(nrl_state_io_i64(&back, "i", j, 3), NRL_OK);
     for (int k = 0; k < 8; k++)
         assert_true(isnan(f[k]) ? isnan(g[k]) : f[k] == g[k] && signbit(f[k]) == signbit(g[k]));
     assert_memory_equal(i, j, sizeof i);
@@ -213,20 +211,20 @@ static void state_that_is_missing_or_of_another_size_is_told(void **state)
     arena a = {0};
     double one = 1, two[2];
     (void)state;
-    nrl_visitor v = {.a = &a, .into = node_new(&a, NRL_NODE_MAP)};
-    nrl_visit_f64(&v, "mean", &one, 1);
-    nrl_visitor back = {.from = v.into};
-    assert_int_equal(nrl_visit_f64(&back, "other", &one, 1), NRL_ERR_CORRUPT);
+    nrl_state_io v = {.a = &a, .into = node_new(&a, NRL_NODE_MAP)};
+    nrl_state_io_f64(&v, "mean", &one, 1);
+    nrl_state_io back = {.from = v.into};
+    assert_int_equal(nrl_state_io_f64(&back, "other", &one, 1), NRL_ERR_CORRUPT);
     assert_non_null(strstr(nrl_error_text(), "no state 'other'"));
-    assert_int_equal(nrl_visit_f64(&back, "mean", two, 2), NRL_ERR_CORRUPT);
+    assert_int_equal(nrl_state_io_f64(&back, "mean", two, 2), NRL_ERR_CORRUPT);
     assert_non_null(strstr(nrl_error_text(), "has 1 values in the checkpoint, expected 2"));
     back.from = NULL;
-    assert_int_equal(nrl_visit_f64(&back, "mean", &one, 1), NRL_ERR_CORRUPT);
+    assert_int_equal(nrl_state_io_f64(&back, "mean", &one, 1), NRL_ERR_CORRUPT);
     arena_free(&a);
 }
 
 /* Bit for bit on as many ranks; left alone where another number of them saved, or nobody. */
-static void a_ranks_tensor_is_visited_there_and_back(void **state)
+static void a_ranks_tensor_is_run_there_and_back(void **state)
 {
     fixture *f = *state;
     nrl_tensor *t = f->made[0];
@@ -239,23 +237,23 @@ static void a_ranks_tensor_is_visited_there_and_back(void **state)
     uint64_t saved = sum_of(f, t);
     assert_int_equal(checkpoint_writer_open(&options, &w), NRL_OK);
     checkpoint_begin(w, 9);
-    nrl_visitor v = {.writer = w, .world = 1, .owner = "parallel"};
-    assert_int_equal(nrl_visit_tensor(&v, f->ctx, "residual", t, &found), NRL_OK);
+    nrl_state_io v = {.writer = w, .world = 1, .owner = "parallel"};
+    assert_int_equal(nrl_state_io_tensor(&v, f->ctx, "residual", t, &found), NRL_OK);
     assert_false(found);
-    fill(f, 6); /* what changes after the visit is not saved */
+    fill(f, 6); /* what changes after the action is not saved */
     checkpoint_submit(w);
     assert_int_equal(checkpoint_poll(w, true, &o, &done), NRL_OK);
     assert_int_equal(checkpoint_open(o.dir, &c), NRL_OK);
     uint64_t other = sum_of(f, t);
     for (int32_t world = 2; world >= 1; world--) {
-        nrl_visitor back = {.saved = c, .world = world, .owner = "parallel", .optional = true};
+        nrl_state_io back = {.saved = c, .world = world, .owner = "parallel", .optional = true};
         int64_t number = 3;
-        assert_int_equal(nrl_visit_tensor(&back, f->ctx, "nothing", t, &found), NRL_OK);
+        assert_int_equal(nrl_state_io_tensor(&back, f->ctx, "nothing", t, &found), NRL_OK);
         assert_false(found);
-        assert_int_equal(nrl_visit_tensor(&back, f->ctx, "residual", t, &found), NRL_OK);
+        assert_int_equal(nrl_state_io_tensor(&back, f->ctx, "residual", t, &found), NRL_OK);
         assert_int_equal(found, world == 1);
         assert_true(sum_of(f, t) == (world == 1 ? saved : other));
-        assert_int_equal(nrl_visit_i64(&back, "count", &number, 1), NRL_OK); /* absent, and that is fine */
+        assert_int_equal(nrl_state_io_i64(&back, "count", &number, 1), NRL_OK); /* absent, and that is fine */
         assert_int_equal(number, 3);
     }
     checkpoint_close(c);
@@ -289,9 +287,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(every_bit_of_weights_and_states_comes_back),
         CASE(another_model_is_refused),
-        CASE(a_ranks_tensor_is_visited_there_and_back),
+        CASE(a_ranks_tensor_is_run_there_and_back),
         CASE(a_model_can_be_compared_without_memory),
-        cmocka_unit_test(visited_numbers_come_back_bit_by_bit),
+        cmocka_unit_test(run_numbers_come_back_bit_by_bit),
         cmocka_unit_test(state_that_is_missing_or_of_another_size_is_told),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /*
- * test_piece.c - pieces of tensors against a picture of every element.
+ * test_piece.c - shards of tensors against a picture of every element.
  */
 #include "checkpoint/piece.h"
 #include <setjmp.h>
@@ -17,9 +17,9 @@ static uint32_t random_below(uint64_t *seed, uint32_t n)
     return (uint32_t)(*seed >> 33) % n;
 }
 
-static layout_piece random_piece(uint64_t *seed, int n_dims, const int64_t *dims)
+static layout_shard random_piece(uint64_t *seed, int n_dims, const int64_t *dims)
 {
-    layout_piece p = piece_of_whole(n_dims, dims);
+    layout_shard p = piece_of_whole(n_dims, dims);
     int64_t box = 1;
     for (int d = 0; d < n_dims; d++) {
         if (random_below(seed, 2)) {
@@ -34,10 +34,11 @@ static layout_piece random_piece(uint64_t *seed, int n_dims, const int64_t *dims
 }
 
 /* place[g]: which element of the piece lies at g of the whole, -1 = none. */
-static void draw(const layout_piece *p, int64_t *place)
+static void draw(const layout_shard *p, int64_t *place)
 {
     int64_t whole = 1, in_box = 0;
-    for (int d = 0; d < p->n_dims; d++) whole *= p->dims[d];
+    for (int d = 0; d < p->n_dims; d++)
+        whole *= p->dims[d];
     for (int64_t g = 0; g < whole; g++) {
         bool inside = true;
         int64_t rest = g;
@@ -53,7 +54,8 @@ static int64_t random_dims(uint64_t *seed, int *n_dims, int64_t *dims)
 {
     int64_t whole = 1;
     *n_dims = 1 + (int)random_below(seed, 4);
-    for (int d = 0; d < *n_dims; d++) whole *= dims[d] = 1 + random_below(seed, 7);
+    for (int d = 0; d < *n_dims; d++)
+        whole *= dims[d] = 1 + random_below(seed, 7);
     return whole;
 }
 
@@ -66,17 +68,19 @@ static void what_two_pieces_have_in_common_is_what_a_picture_shows(void **state)
         int64_t dims[NRL_MAX_DIMS] = {0}, a_at, b_at, n, common = 0, last = -1;
         int n_dims;
         int64_t whole = random_dims(&seed, &n_dims, dims);
-        layout_piece a = random_piece(&seed, n_dims, dims), b = random_piece(&seed, n_dims, dims);
+        layout_shard a = random_piece(&seed, n_dims, dims), b = random_piece(&seed, n_dims, dims);
         draw(&a, in_a);
         draw(&b, in_b);
         int64_t expected = 0;
-        for (int64_t g = 0; g < whole; g++) expected += in_a[g] >= 0 && in_b[g] >= 0;
+        for (int64_t g = 0; g < whole; g++)
+            expected += in_a[g] >= 0 && in_b[g] >= 0;
         piece_meeting m = piece_meet(&a, &b);
         while (piece_next_run(&m, &a_at, &b_at, &n)) {
             assert_true(n > 0);
             for (int64_t i = 0; i < n; i++, common++) {
                 int64_t g = 0;
-                while (in_a[g] != a_at + i) g++;
+                while (in_a[g] != a_at + i)
+                    g++;
                 assert_true(g > last); /* rising, each once */
                 assert_int_equal(in_b[g], b_at + i);
                 last = g;
@@ -95,7 +99,7 @@ static void elements_below_a_place_are_counted(void **state)
         int64_t dims[NRL_MAX_DIMS] = {0}, below = 0;
         int n_dims;
         int64_t whole = random_dims(&seed, &n_dims, dims);
-        layout_piece p = random_piece(&seed, n_dims, dims);
+        layout_shard p = random_piece(&seed, n_dims, dims);
         assert_true(piece_is_sound(&p));
         draw(&p, in);
         for (int64_t g = 0; g <= whole; g++) {
@@ -110,10 +114,10 @@ static void shares_make_up_the_piece_and_are_cut_at_grains(void **state)
     (void)state;
     for (int32_t n = 1; n < 9; n++)
         for (int64_t numel = 0; numel < 200; numel += 7) {
-            layout_piece p = piece_of_whole(1, (int64_t[]){numel});
+            layout_shard p = piece_of_whole(1, (int64_t[]){numel});
             int64_t at = 0, largest = 0;
             for (int32_t i = 0; i < n; i++) {
-                layout_piece share = piece_share(&p, i, n, 16);
+                layout_shard share = piece_share(&p, i, n, 16);
                 assert_int_equal(share.flat_begin, at);
                 at = share.flat_end;
                 assert_true(at == numel || at % 16 == 0);
@@ -127,11 +131,11 @@ static void shares_make_up_the_piece_and_are_cut_at_grains(void **state)
 static void what_cannot_be_is_not_sound(void **state)
 {
     (void)state;
-    layout_piece good = piece_of_whole(2, (int64_t[]){4, 6});
+    layout_shard good = piece_of_whole(2, (int64_t[]){4, 6});
     assert_true(piece_is_sound(&good) && piece_is_whole(&good));
 #define BAD(change)                                                                                                    \
     do {                                                                                                               \
-        layout_piece p = good;                                                                                         \
+        layout_shard p = good;                                                                                         \
         change;                                                                                                        \
         assert_false(piece_is_sound(&p));                                                                              \
     } while (0)

@@ -27,20 +27,21 @@ enum { N_TENSORS = sizeof tensors / sizeof *tensors };
 /* How rank r of n holds a tensor. */
 typedef enum { FLAT = 0, ROWS, COLUMNS, COLUMNS_THEN_FLAT, REPLICATED, N_KINDS } layout_kind;
 
-static layout_piece held(const checkpoint_tensor *t, layout_kind kind, int32_t r, int32_t n)
+static layout_shard held(const checkpoint_tensor *t, layout_kind kind, int32_t r, int32_t n)
 {
-    layout_piece p = piece_of_whole(t->n_dims, t->dims);
+    layout_shard p = piece_of_whole(t->n_dims, t->dims);
     int d = kind == ROWS ? 0 : t->n_dims - 1;
     if (kind == REPLICATED) return p;
     if (kind == FLAT) return piece_share(&p, r, n, 1);
-    int32_t cuts = kind == COLUMNS_THEN_FLAT && n > 1 ? 2 : n, at = r % cuts;
-    p.begin[d] = t->dims[d] * at / cuts;
-    p.end[d] = t->dims[d] * (at + 1) / cuts;
+    int32_t placements = kind == COLUMNS_THEN_FLAT && n > 1 ? 2 : n, at = r % placements;
+    p.begin[d] = t->dims[d] * at / placements;
+    p.end[d] = t->dims[d] * (at + 1) / placements;
     p.flat_end = 1;
-    for (int i = 0; i < t->n_dims; i++) p.flat_end *= p.end[i] - p.begin[i];
-    /* the ranks that share a column: r = at, at + cuts, ... */
-    int32_t sharers = (n - at + cuts - 1) / cuts;
-    return piece_share(&p, r / cuts, sharers, 1);
+    for (int i = 0; i < t->n_dims; i++)
+        p.flat_end *= p.end[i] - p.begin[i];
+    /* the ranks that share a column: r = at, at + placements, ... */
+    int32_t sharers = (n - at + placements - 1) / placements;
+    return piece_share(&p, r / placements, sharers, 1);
 }
 
 typedef struct {
@@ -56,9 +57,9 @@ typedef struct {
 } rank_run;
 
 /* What ranks that hold the same do: each saves its share. */
-static layout_piece saved(const checkpoint_tensor *t, const rank_run *k)
+static layout_shard saved(const checkpoint_tensor *t, const rank_run *k)
 {
-    layout_piece p = held(t, k->kind, k->rank, k->world);
+    layout_shard p = held(t, k->kind, k->rank, k->world);
     return k->kind == REPLICATED ? piece_share(&p, k->rank, k->world, 4096) : p;
 }
 
@@ -66,7 +67,7 @@ static void add_rank_state(checkpoint_writer *w, const rank_run *k)
 {
     arena a = {0};
     checkpoint_tensor own = {"parallel/residual", "rank", NRL_DTYPE_F32, 1, {100 + k->rank}};
-    layout_piece whole = piece_of_whole(1, own.dims);
+    layout_shard whole = piece_of_whole(1, own.dims);
     void *room;
     unsigned char *bytes = known_piece(&whole, 1000 + k->rank, 4);
     assert_int_equal(checkpoint_add_copy(w, &own, &whole, &room), NRL_OK);
@@ -85,23 +86,27 @@ static void *save_rank(void *user)
     unsigned char *bytes[N_TENSORS];
     arena a = {0};
     const checkpoint_ranks ranks = memory_ranks(k->store, k->rank, k->world, k->timeout_s);
-    const checkpoint_writer_options options = {.out = out, .ranks = &ranks, .threads = 1, .async = k->world % 2, .keep = 0};
+    const checkpoint_writer_options options = {
+        .out = out, .ranks = &ranks, .threads = 1, .async = k->world % 2, .keep = 0};
     if (k->absent) return NULL;
     if (checkpoint_writer_open(&options, &w) != NRL_OK) abort();
     checkpoint_begin(w, k->step);
     for (int64_t i = 0; i < N_TENSORS; i++) {
-        layout_piece p = saved(&tensors[i], k);
+        layout_shard p = saved(&tensors[i], k);
         bytes[i] = known_piece(&p, i, nrl_dtype_size(tensors[i].dtype));
         if (layout_numel(&p)) checkpoint_add_tensor(w, &tensors[i], &p, bytes[i]);
     }
     add_rank_state(w, k);
     if (k->rank == 0) checkpoint_add_node(w, "progress", node_int(&a, k->step));
-    if (k->fails) checkpoint_abandon(w, nrl_fail(k->fails, "this rank has no more memory"));
-    else checkpoint_submit(w);
+    if (k->fails)
+        checkpoint_abandon(w, nrl_fail(k->fails, "this rank has no more memory"));
+    else
+        checkpoint_submit(w);
     k->status = checkpoint_poll(w, true, &o, &done);
     snprintf(k->text, sizeof k->text, "%s", k->status ? nrl_error_text() : "");
     checkpoint_writer_close(w, false);
-    for (int i = 0; i < N_TENSORS; i++) free(bytes[i]);
+    for (int i = 0; i < N_TENSORS; i++)
+        free(bytes[i]);
     arena_free(&a);
     return NULL;
 }
@@ -120,7 +125,8 @@ static void save_all(rank_run *runs, int32_t world, layout_kind kind, int64_t st
         runs[r].timeout_s = timeout_s;
         assert_int_equal(pthread_create(&threads[r], NULL, save_rank, &runs[r]), 0);
     }
-    for (int32_t r = 0; r < world; r++) pthread_join(threads[r], NULL);
+    for (int32_t r = 0; r < world; r++)
+        pthread_join(threads[r], NULL);
     memory_store_close(&store);
 }
 
@@ -142,7 +148,7 @@ static void check_pieces(checkpoint *c, int32_t world, layout_kind kind)
 {
     for (int64_t i = 0; i < N_TENSORS; i++)
         for (int32_t r = 0; r < world; r++) {
-            layout_piece p = held(&tensors[i], kind, r, world);
+            layout_shard p = held(&tensors[i], kind, r, world);
             size_t width = nrl_dtype_size(tensors[i].dtype), size = (size_t)layout_numel(&p) * width;
             unsigned char *expected = known_piece(&p, i, width), *is = malloc(size + 1);
             int64_t at = checkpoint_find_tensor(c, tensors[i].name, tensors[i].slot);
@@ -170,7 +176,8 @@ static int entries(void)
     DIR *d = opendir(path);
     int n = -2;
     free(path);
-    while (d && readdir(d)) n++;
+    while (d && readdir(d))
+        n++;
     if (d) closedir(d);
     return d ? n : 0;
 }
@@ -191,7 +198,8 @@ static void any_number_of_ranks_reads_what_any_other_wrote(void **state)
             assert_int_equal(checkpoint_world(c), worlds[w]);
             assert_int_equal(checkpoint_verify(c, NULL, NULL), NRL_OK);
             for (int v = 0; v < 4; v++)
-                for (layout_kind want = FLAT; want < N_KINDS; want++) check_pieces(c, worlds[v], want);
+                for (layout_kind want = FLAT; want < N_KINDS; want++)
+                    check_pieces(c, worlds[v], want);
             checkpoint_close(c);
         }
 }
@@ -224,7 +232,7 @@ static void a_ranks_own_state_comes_back_to_it(void **state)
     assert_int_equal(checkpoint_n_tensors(c), N_TENSORS); /* it is no tensor of the model */
     for (int32_t r = 0; r < 3; r++) {
         checkpoint_tensor own = {"parallel/residual", "rank", NRL_DTYPE_F32, 1, {100 + r}}, other = own;
-        layout_piece whole = piece_of_whole(1, own.dims);
+        layout_shard whole = piece_of_whole(1, own.dims);
         unsigned char *expected = known_piece(&whole, 1000 + r, 4), is[4 * 110];
         bool found;
         assert_int_equal(checkpoint_read_rank(c, r, &own, is, &found), NRL_OK);
@@ -253,7 +261,8 @@ static void a_rank_that_fails_makes_no_checkpoint(void **state)
         for (int32_t r = 0; r < 3; r++) {
             assert_int_equal(runs[r].status, NRL_ERR_MEMORY);
             assert_non_null(strstr(runs[r].text, "this rank has no more memory"));
-            if (r != culprit && culprit > 0) assert_non_null(strstr(runs[r].text, culprit == 1 ? "rank 1: " : "rank 2: "));
+            if (r != culprit && culprit > 0)
+                assert_non_null(strstr(runs[r].text, culprit == 1 ? "rank 1: " : "rank 2: "));
         }
         assert_int_equal(entries(), 1);
     }
@@ -287,8 +296,10 @@ static void *save_often(void *user)
     if (checkpoint_writer_open(&options, &w) != NRL_OK) abort();
     for (int64_t step = 1; step <= MANY_SAVES; step++) {
         checkpoint_begin(w, step);
-        if (step % 3 == 0 && k->rank == 1) checkpoint_abandon(w, nrl_fail(NRL_ERR_IO, "not this one"));
-        else checkpoint_submit(w);
+        if (step % 3 == 0 && k->rank == 1)
+            checkpoint_abandon(w, nrl_fail(NRL_ERR_IO, "not this one"));
+        else
+            checkpoint_submit(w);
         if (checkpoint_poll(w, true, &o, &done) != (step % 3 ? NRL_OK : NRL_ERR_IO)) abort();
     }
     checkpoint_writer_close(w, false);
@@ -306,19 +317,20 @@ static void many_saves_leave_no_words_behind(void **state)
         runs[r] = (rank_run){.store = &store, .rank = r, .world = 3};
         assert_int_equal(pthread_create(&threads[r], NULL, save_often, &runs[r]), 0);
     }
-    for (int32_t r = 0; r < 3; r++) pthread_join(threads[r], NULL);
+    for (int32_t r = 0; r < 3; r++)
+        pthread_join(threads[r], NULL);
     assert_int_equal(store.n, 2); /* the last one's begin and end: rank 0 does not know who has read them */
     memory_store_close(&store);
 }
 
-/* Two tensors in one checkpoint whose pieces overlap, or leave something out. */
+/* Two tensors in one checkpoint whose shards overlap, or leave something out. */
 static void pieces_that_do_not_make_up_the_whole_are_refused(void **state)
 {
-    static const int64_t cuts[][2][2] = {{{0, 50}, {50, 100}}, {{0, 50}, {49, 100}}, {{0, 50}, {51, 100}},
-                                         {{0, 50}, {49, 99}},  {{0, 0}, {0, 99}},    {{0, 100}, {0, 100}}};
+    static const int64_t placements[][2][2] = {{{0, 50}, {50, 100}}, {{0, 50}, {49, 100}}, {{0, 50}, {51, 100}},
+                                               {{0, 50}, {49, 99}},  {{0, 0}, {0, 99}},    {{0, 100}, {0, 100}}};
     float values[100] = {0};
     (void)state;
-    for (size_t k = 0; k < sizeof cuts / sizeof *cuts; k++) {
+    for (size_t k = 0; k < sizeof placements / sizeof *placements; k++) {
         checkpoint_writer *w;
         checkpoint_outcome o;
         checkpoint *c;
@@ -328,17 +340,19 @@ static void pieces_that_do_not_make_up_the_whole_are_refused(void **state)
         assert_int_equal(checkpoint_writer_open(&options, &w), NRL_OK);
         checkpoint_begin(w, 1);
         for (int i = 0; i < 2; i++) {
-            layout_piece p = piece_of_whole(2, t.dims);
-            p.flat_begin = cuts[k][i][0];
-            p.flat_end = cuts[k][i][1];
+            layout_shard p = piece_of_whole(2, t.dims);
+            p.flat_begin = placements[k][i][0];
+            p.flat_end = placements[k][i][1];
             checkpoint_add_tensor(w, &t, &p, values);
         }
         checkpoint_submit(w);
         assert_int_equal(checkpoint_poll(w, true, &o, &done), NRL_OK);
         nrl_status st = checkpoint_open(o.dir, &c);
         assert_int_equal(st, k ? NRL_ERR_CORRUPT : NRL_OK);
-        if (k) assert_non_null(strstr(nrl_error_text(), "do not make up the whole"));
-        else checkpoint_close(c);
+        if (k)
+            assert_non_null(strstr(nrl_error_text(), "do not make up the whole"));
+        else
+            checkpoint_close(c);
         checkpoint_writer_close(w, false);
     }
 }

@@ -60,11 +60,12 @@ static void save(void)
     static float values[NUMEL];
     checkpoint_writer_options o = {.out = out, .threads = 1, .is_signed = true, .key = &secret};
     checkpoint_tensor t = {.name = "w", .slot = "weight", .dtype = NRL_DTYPE_F32, .n_dims = 1, .dims = {NUMEL}};
-    layout_piece whole = piece_of_whole(1, t.dims);
+    layout_shard whole = piece_of_whole(1, t.dims);
     checkpoint_writer *w;
     checkpoint_outcome outcome;
     bool done;
-    for (int i = 0; i < NUMEL; i++) values[i] = sinf((float)i);
+    for (int i = 0; i < NUMEL; i++)
+        values[i] = sinf((float)i);
     assert_int_equal(checkpoint_writer_open(&o, &w), NRL_OK);
     checkpoint_begin(w, 1);
     checkpoint_add_tensor(w, &t, &whole, values);
@@ -169,7 +170,8 @@ static void signatures_are_ed25519(void **state)
         "nrl-ed25519-signature 92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
         "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00\n";
     sign_public_key rfc;
-    char *path = mem_printf("%s/rfc.pub", out), *folder = mem_printf("%s/rfc", out), *sig = mem_printf("%s/manifest.json.sig", folder);
+    char *path = mem_printf("%s/rfc.pub", out), *folder = mem_printf("%s/rfc", out),
+         *sig = mem_printf("%s/manifest.json.sig", folder);
     (void)state;
     write_file(path, key, strlen(key));
     assert_int_equal(mkdir(folder, 0777), 0);
@@ -184,9 +186,13 @@ static void signatures_are_ed25519(void **state)
 
 static void files_that_are_no_keys_are_refused(void **state)
 {
-    static const char *const texts[] = {"", "nrl-ed25519-public", "nrl-ed25519-public 00\n", "nrl-ed25519-public zz\n",
-                                        "nrl-ed25519-secret 3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\n",
-                                        "nrl-ed25519-public 3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c00\n"};
+    static const char *const texts[] = {
+        "",
+        "nrl-ed25519-public",
+        "nrl-ed25519-public 00\n",
+        "nrl-ed25519-public zz\n",
+        "nrl-ed25519-secret 3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\n",
+        "nrl-ed25519-public 3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c00\n"};
     char *path = mem_printf("%s/no.pub", out);
     sign_public_key key;
     (void)state;

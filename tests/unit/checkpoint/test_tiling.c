@@ -1,5 +1,5 @@
 /*
- * test_tiling.c - pieces of tensors that make up the whole, and those that do not: cut at random and
+ * test_tiling.c - shards of tensors that make up the whole, and those that do not: cut at random and
  * spoilt at random, against counting every element.
  */
 #include "base/arena.h"
@@ -24,23 +24,24 @@ static int64_t draw(int64_t n)
 }
 
 typedef struct {
-    layout_piece of[MAX_PIECES];
+    layout_shard of[MAX_PIECES];
     size_t n;
 } set;
 
 /* Cuts a box in two at random, some times over, then each box into flat ranges. */
-static void cut(set *s, layout_piece p, int depth)
+static void cut(set *s, layout_shard p, int depth)
 {
     int d = (int)draw(p.n_dims);
     int64_t length = p.end[d] - p.begin[d], flat = 1;
     if (depth && length > 1) {
-        layout_piece left = p;
+        layout_shard left = p;
         left.end[d] = p.begin[d] = p.begin[d] + 1 + draw(length - 1);
         cut(s, left, depth - 1);
         cut(s, p, depth - 1);
         return;
     }
-    for (int i = 0; i < p.n_dims; i++) flat *= p.end[i] - p.begin[i];
+    for (int i = 0; i < p.n_dims; i++)
+        flat *= p.end[i] - p.begin[i];
     int64_t middle = draw(flat + 1);
     for (int i = 0; i < 2; i++) {
         p.flat_begin = i ? middle : 0;
@@ -51,19 +52,21 @@ static void cut(set *s, layout_piece p, int depth)
 
 static bool is_exact(set *s)
 {
-    const layout_piece *pieces[MAX_PIECES];
-    for (size_t i = 0; i < s->n; i++) pieces[i] = &s->of[s->n - 1 - i];
-    return tiling_is_exact(pieces, s->n);
+    const layout_shard *shards[MAX_PIECES];
+    for (size_t i = 0; i < s->n; i++)
+        shards[i] = &s->of[s->n - 1 - i];
+    return tiling_is_exact(shards, s->n);
 }
 
 /* By counting; and boxes that are not whole by their own ranges do not count as exact. */
 static bool covers(const set *s)
 {
     unsigned char count[MAX_NUMEL] = {0};
-    layout_piece whole = piece_of_whole(s->of[0].n_dims, s->of[0].dims);
+    layout_shard whole = piece_of_whole(s->of[0].n_dims, s->of[0].dims);
     for (size_t i = 0; i < s->n; i++)
         for (int64_t at = 0, begin, n; layout_next(&s->of[i], &at, &begin, &n);)
-            for (int64_t k = 0; k < n; k++) count[begin + k]++;
+            for (int64_t k = 0; k < n; k++)
+                count[begin + k]++;
     for (int64_t i = 0; i < layout_numel(&whole); i++)
         if (count[i] != 1) return false;
     return true;
@@ -71,7 +74,7 @@ static bool covers(const set *s)
 
 static void spoil(set *s)
 {
-    layout_piece *p = &s->of[draw((int64_t)s->n)];
+    layout_shard *p = &s->of[draw((int64_t)s->n)];
     int d = (int)draw(p->n_dims);
     switch (draw(4)) {
     case 0:
@@ -101,7 +104,8 @@ static void random_pieces_are_judged_as_counting_does(void **state)
         n_exact++;
         spoil(&s);
         bool sound = true;
-        for (size_t i = 0; i < s.n; i++) sound = sound && piece_is_sound(&s.of[i]);
+        for (size_t i = 0; i < s.n; i++)
+            sound = sound && piece_is_sound(&s.of[i]);
         if (!sound) continue;
         assert_true(covers(&s) || !is_exact(&s));
         n_not += !covers(&s);
@@ -112,8 +116,8 @@ static void random_pieces_are_judged_as_counting_does(void **state)
 static void a_tensor_without_elements_needs_no_piece(void **state)
 {
     const int64_t none[] = {0, 5}, some[] = {2, 5};
-    layout_piece p = piece_of_whole(2, none), q = piece_of_whole(2, some);
-    const layout_piece *one = &p, *other = &q;
+    layout_shard p = piece_of_whole(2, none), q = piece_of_whole(2, some);
+    const layout_shard *one = &p, *other = &q;
     (void)state;
     assert_true(tiling_is_exact(&one, 1));
     q.flat_end = 0;
@@ -127,8 +131,8 @@ static void many_boxes_take_no_more_than_sorting(void **state)
 {
     enum { N = 200000, SECONDS = 20 };
     const int64_t dims[] = {2 * N, 2};
-    layout_piece *all = mem_alloc(N * sizeof *all);
-    const layout_piece **pieces = mem_alloc(N * sizeof *pieces);
+    layout_shard *all = mem_alloc(N * sizeof *all);
+    const layout_shard **shards = mem_alloc(N * sizeof *shards);
     (void)state;
     for (int64_t i = 0; i < N; i++) {
         all[i] = piece_of_whole(2, dims);
@@ -137,13 +141,13 @@ static void many_boxes_take_no_more_than_sorting(void **state)
         all[i].begin[1] = i % 2;
         all[i].end[1] = 1 + i % 2;
         all[i].flat_end = 2 * N - 2 * i;
-        pieces[i] = &all[i];
+        shards[i] = &all[i];
     }
     clock_t begin = clock();
-    assert_false(tiling_is_exact(pieces, N));
+    assert_false(tiling_is_exact(shards, N));
     assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < SECONDS);
     free(all);
-    free(pieces);
+    free(shards);
 }
 
 int main(void)

@@ -39,8 +39,9 @@ static const char *compare(const char *was, const char *is, const char *given)
 static void what_changes_numbers_is_compared(void **state)
 {
     (void)state;
-    assert_string_equal(compare("{\"train\": {\"seed\": 1, \"steps\": 5}}", "{\"train\": {\"seed\": 2, \"steps\": 9}}", "{}"),
-                        "train.seed 1 -> 2;");
+    assert_string_equal(
+        compare("{\"train\": {\"seed\": 1, \"steps\": 5}}", "{\"train\": {\"seed\": 2, \"steps\": 9}}", "{}"),
+        "train.seed 1 -> 2;");
     assert_string_equal(compare("{\"checkpoint\": {\"every\": 1, \"metric\": \"a\"}}",
                                 "{\"checkpoint\": {\"every\": 2, \"metric\": \"b\"}}", "{}"),
                         "checkpoint.metric \"a\" -> \"b\";");
@@ -49,13 +50,16 @@ static void what_changes_numbers_is_compared(void **state)
 static void numbers_and_absent_values_are_compared_by_meaning(void **state)
 {
     (void)state;
-    assert_string_equal(compare("{\"optimizer\": {\"lr\": 1, \"eps\": null}}", "{\"optimizer\": {\"lr\": 1.0}}", "{}"), "");
-    assert_string_equal(compare("{\"optimizer\": {\"lr\": 1}}", "{\"optimizer\": {\"lr\": \"1\"}}", "{}"), "optimizer.lr 1 -> \"1\";");
+    assert_string_equal(compare("{\"optimizer\": {\"lr\": 1, \"eps\": null}}", "{\"optimizer\": {\"lr\": 1.0}}", "{}"),
+                        "");
+    assert_string_equal(compare("{\"optimizer\": {\"lr\": 1}}", "{\"optimizer\": {\"lr\": \"1\"}}", "{}"),
+                        "optimizer.lr 1 -> \"1\";");
 }
 
 static void an_option_of_a_newer_version_differs_only_where_it_is_given(void **state)
 {
-    static const char was[] = "{\"optimizer\": {\"name\": \"adamw\"}}", is[] = "{\"optimizer\": {\"name\": \"adamw\", \"new\": 3}}";
+    static const char was[] = "{\"optimizer\": {\"name\": \"adamw\"}}",
+                      is[] = "{\"optimizer\": {\"name\": \"adamw\", \"new\": 3}}";
     (void)state;
     assert_string_equal(compare(was, is, "{\"optimizer\": \"adamw\"}"), "");
     assert_string_equal(compare(was, is, is), "optimizer.new null -> 3;");
@@ -73,12 +77,14 @@ static void options_of_another_component_are_not_told(void **state)
 static void paths_are_free_and_weights_of_sources_are_not(void **state)
 {
     (void)state;
-    assert_string_equal(compare("{\"data\": {\"train\": [{\"path\": \"/a\", \"weight\": 1}], \"template\": \"/a.jinja\"}}",
-                                "{\"data\": {\"train\": [{\"path\": \"/b\", \"weight\": 1}], \"template\": \"/b.jinja\"}}", "{}"),
-                        "");
-    assert_string_equal(compare("{\"data\": {\"train\": [{\"path\": \"/a\", \"weight\": 1}], \"template\": \"auto\"}}",
-                                "{\"data\": {\"train\": [{\"path\": \"/a\", \"weight\": 2}], \"template\": \"/b.jinja\"}}", "{}"),
-                        "data.train.weight 1 -> 2;data.template \"auto\" -> \"/b.jinja\";");
+    assert_string_equal(
+        compare("{\"data\": {\"train\": [{\"path\": \"/a\", \"weight\": 1}], \"template\": \"/a.jinja\"}}",
+                "{\"data\": {\"train\": [{\"path\": \"/b\", \"weight\": 1}], \"template\": \"/b.jinja\"}}", "{}"),
+        "");
+    assert_string_equal(
+        compare("{\"data\": {\"train\": [{\"path\": \"/a\", \"weight\": 1}], \"template\": \"auto\"}}",
+                "{\"data\": {\"train\": [{\"path\": \"/a\", \"weight\": 2}], \"template\": \"/b.jinja\"}}", "{}"),
+        "data.train.weight 1 -> 2;data.template \"auto\" -> \"/b.jinja\";");
 }
 
 static int forget(void **state)

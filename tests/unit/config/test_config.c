@@ -52,12 +52,16 @@ static const nrl_mesh_axis width = {sizeof(nrl_mesh_axis), NRL_DIVIDES_WIDTH, "t
 static const nrl_option shard_rows[] = {{.name = "shard", .initial = "full", .type = NRL_TYPE_STR}};
 static const nrl_parallel strategies[] = {
     {.plugin = {.name = "fsdp", .options = shard_rows, .n_options = 1, .option_size = sizeof *shard_rows}},
-    {.plugin = {.name = "ddp", .priority = 1}}, {.plugin = {.name = "tensor", .priority = 1}}, {.plugin = {.name = "pipeline"}},
+    {.plugin = {.name = "ddp", .priority = 1}},
+    {.plugin = {.name = "tensor", .priority = 1}},
+    {.plugin = {.name = "pipeline"}},
     {.plugin = {.name = "mine", .priority = 9}},
 };
 /* mine came from elsewhere: its higher priority does not make it the default */
-static const config_server servers[] = {{&strategies[0], &batch, true}, {&strategies[1], &batch, true},
-                                        {&strategies[2], &width, true}, {&strategies[3], &depth, true},
+static const config_server servers[] = {{&strategies[0], &batch, true},
+                                        {&strategies[1], &batch, true},
+                                        {&strategies[2], &width, true},
+                                        {&strategies[3], &depth, true},
                                         {&strategies[4], &width, false}};
 
 static const config_axis *axis_of(const config_run *run, const char *name)
@@ -100,8 +104,7 @@ static void a_minimal_config_has_defaults(void **state)
     assert_int_equal(run.train.steps, 5);
     assert_int_equal(run.train.recompute.kind, CONFIG_RECOMPUTE_NONE);
     assert_string_equal(run.name, "a");
-    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""),
-                        "d.jsonl");
+    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""), "d.jsonl");
     arena_free(&a);
 }
 
@@ -192,8 +195,7 @@ static void paths_on_the_command_line_start_in_the_working_directory(void **stat
     config_fill(&a, &problems, root, &run);
     assert_int_equal(problems_report(&problems), NRL_OK);
     assert_string_equal(run.model.path, "sub/m");
-    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""),
-                        "x.jsonl");
+    assert_string_equal(nrl_node_string(nrl_node_find(nrl_node_at(run.data.train, 0), "path"), ""), "x.jsonl");
     assert_string_equal(run.out, "runs/a"); /* out: always */
     arena_free(&a);
 }
@@ -201,8 +203,7 @@ static void paths_on_the_command_line_start_in_the_working_directory(void **stat
 static void bad_overrides_are_told(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"x",      "=1",      ".a=1",          "a.=1",
-                                      "a..b=1", "out.x=1", "train.steps={", NULL};
+    static const char *const bad[] = {"x", "=1", ".a=1", "a.=1", "a..b=1", "out.x=1", "train.steps={", NULL};
     for (size_t i = 0; bad[i]; i++) {
         arena a = {0};
         config_run run;
@@ -220,8 +221,7 @@ static void variables_are_replaced_and_never_written(void **state)
     arena a = {0};
     config_run run;
     char text[512];
-    snprintf(text, sizeof text, "%sname: \"t-${env:TOKEN}\"\neval: {every: '${env:STEPS}'}\n",
-             minimal);
+    snprintf(text, sizeof text, "%sname: \"t-${env:TOKEN}\"\neval: {every: '${env:STEPS}'}\n", minimal);
     write_file("c.yaml", text);
     const char *const more[] = {"data.eval=e.jsonl", NULL};
     assert_int_equal(load(&a, more, &run), NRL_OK);
@@ -232,8 +232,7 @@ static void variables_are_replaced_and_never_written(void **state)
     assert_non_null(strstr(out, "name: \"t-${env:TOKEN}\""));
     assert_non_null(strstr(out, "every: \"${env:STEPS}\""));
     free(out);
-    const char *const missing[] = {"name=${env:NOPE}", NULL}, *const open[] = {"name=${env:X",
-                                                                               NULL};
+    const char *const missing[] = {"name=${env:NOPE}", NULL}, *const open[] = {"name=${env:X", NULL};
     assert_int_equal(load(&a, missing, &run), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "NOPE is not set"));
     assert_int_equal(load(&a, open, &run), NRL_ERR_CONFIG);
@@ -300,8 +299,7 @@ static void rules_between_options_are_checked(void **state)
         const char *const one[] = {cases[i][0], NULL};
         write_file("c.yaml", minimal);
         assert_int_equal(load(&a, one, &run), NRL_ERR_CONFIG);
-        if (!strstr(nrl_error_text(), cases[i][1]))
-            fail_msg("%s: %s", cases[i][0], nrl_error_text());
+        if (!strstr(nrl_error_text(), cases[i][1])) fail_msg("%s: %s", cases[i][0], nrl_error_text());
         arena_free(&a);
     }
 }
@@ -332,7 +330,8 @@ static void axes_have_sizes_and_strategies(void **state)
         assert_string_equal(tensor->strategy.name ? tensor->strategy.name : "", forms[i].tensor ? forms[i].tensor : "");
         const nrl_node *resolved = nrl_node_find(run.resolved, "parallel");
         assert_true(!nrl_node_find(resolved, "tensor") == !forms[i].tensor);
-        assert_int_equal(nrl_node_int(nrl_node_find(nrl_node_find(resolved, "tensor"), "size"), 1), forms[i].tensor_size);
+        assert_int_equal(nrl_node_int(nrl_node_find(nrl_node_find(resolved, "tensor"), "size"), 1),
+                         forms[i].tensor_size);
         arena_free(&a);
     }
 }
@@ -365,8 +364,7 @@ static void activation_checkpointing_has_five_forms(void **state)
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         arena a = {0};
         config_run run;
-        const char *const one[] = {
-            arena_printf(&a, "train.activation_checkpointing=%s", forms[i].text), NULL};
+        const char *const one[] = {arena_printf(&a, "train.activation_checkpointing=%s", forms[i].text), NULL};
         write_file("c.yaml", minimal);
         assert_int_equal(load(&a, one, &run), NRL_OK);
         assert_int_equal(run.train.recompute.kind, forms[i].kind);
@@ -435,8 +433,7 @@ static void a_config_that_is_no_map_is_refused(void **state)
     write_file("c.yaml", "- a\n");
     assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "c.yaml:1:1: expected a map"));
-    write_file("c.yaml",
-               "model: 5\ndata: [x]\ntrain: no\neval: 3\nloggers: 7\nplugins: {a: b}\nout: [x]\n");
+    write_file("c.yaml", "model: 5\ndata: [x]\ntrain: no\neval: 3\nloggers: 7\nplugins: {a: b}\nout: [x]\n");
     assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);
     write_file("c.yaml", "");
     assert_int_equal(load(&a, NULL, &run), NRL_ERR_CONFIG);

@@ -56,11 +56,9 @@ static int judge(document d, const char *expected)
         fprintf(stderr, "%s: %.2f s, %ld KB\n", expected, seconds, kb);
         return 1;
     }
-    if (st == NRL_ERR_CONFIG && strstr(nrl_error_text(), expected) &&
-        !strncmp(nrl_error_text(), "h.yaml:", 7))
+    if (st == NRL_ERR_CONFIG && strstr(nrl_error_text(), expected) && !strncmp(nrl_error_text(), "h.yaml:", 7))
         return 0;
-    fprintf(stderr, "status %d, expected '%s', got: %s\n", (int)st, expected,
-            st ? nrl_error_text() : "success");
+    fprintf(stderr, "status %d, expected '%s', got: %s\n", (int)st, expected, st ? nrl_error_text() : "success");
     return 1;
 }
 
@@ -166,8 +164,7 @@ static void bad_characters_are_refused(void **state)
 static void keys_must_be_single_words(void **state)
 {
     (void)state;
-    refused(text("a: 1\nb: {c: 1, c: 2}\n"),
-            "h.yaml:2:11: duplicate key 'c', first given at h.yaml:2:5");
+    refused(text("a: 1\nb: {c: 1, c: 2}\n"), "h.yaml:2:11: duplicate key 'c', first given at h.yaml:2:5");
     refused(text("? [a, b]\n: 1\n"), "a key must be a word");
     refused(text("'': 1\n"), "must not be empty");
     refused(text("a: 1\n\"b\\0\": 1\n"), "must not be empty");

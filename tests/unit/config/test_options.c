@@ -60,8 +60,7 @@ static void every_type_is_filled(void **state)
     (void)state;
     arena a = {0};
     example e;
-    const char *text =
-        "{beta: 2, steps: 1e2, fast: yes, loss: ipo, title: 123, file: d/f, betas: [1]}";
+    const char *text = "{beta: 2, steps: 1e2, fast: yes, loss: ipo, title: 123, file: d/f, betas: [1]}";
     assert_int_equal(fill(&a, "configs/c.yaml", text, &e), NRL_OK);
     assert_true(e.beta == 2 && e.steps == 100 && e.fast && e.loss == 2);
     assert_string_equal(e.title, "123");
@@ -78,8 +77,7 @@ static void null_means_the_default(void **state)
     assert_int_equal(fill(&a, "c.yaml", "{steps: 5, beta: null, title: ~}", &e), NRL_OK);
     assert_true(e.beta == 0.1);
     assert_int_equal(fill(&a, "c.yaml", "{steps: }", &e), NRL_ERR_CONFIG);
-    assert_string_equal(nrl_error_text(),
-                        "c.yaml:1:2: x.steps: required and not given: number of steps");
+    assert_string_equal(nrl_error_text(), "c.yaml:1:2: x.steps: required and not given: number of steps");
     arena_free(&a);
 }
 
@@ -93,27 +91,24 @@ static void each_mistake_has_its_words(void **state)
     static const mistake mistakes[] = {
         {"", "x.steps: required and not given: number of steps"},
         {"steps: 0", "c.yaml:1:1: x.steps: 0 is out of range, expected 1 to 1000"},
-        {"{steps: 1, beta: -0.5}",
-         "c.yaml:1:12: x.beta: -0.5 is out of range, expected at least 0"},
+        {"{steps: 1, beta: -0.5}", "c.yaml:1:12: x.beta: -0.5 is out of range, expected at least 0"},
         {"steps: 1.5", "c.yaml:1:1: x.steps: expected a whole number, found 1.5"},
-        {"steps: 1e300",
-         "c.yaml:1:1: x.steps: expected a whole number, found 1e+300"},
+        {"steps: 1e300", "c.yaml:1:1: x.steps: expected a whole number, found 1e+300"},
         {"steps: '5'", "c.yaml:1:1: x.steps: expected a whole number, found text '5'"},
         {"steps: [5]", "c.yaml:1:1: x.steps: expected a whole number, found a list"},
         {"steps: true", "c.yaml:1:1: x.steps: expected a whole number, found true"},
         {"{steps: 1, beta: .nan}", "c.yaml:1:12: x.beta: expected a number, found nan"},
         {"{steps: 1, beta: abc}", "c.yaml:1:12: x.beta: expected a number, found text 'abc'"},
         {"{steps: 1, fast: 1}", "c.yaml:1:12: x.fast: expected true or false, found 1"},
-        {"{steps: 1, fast: 'yes'}",
-         "c.yaml:1:12: x.fast: expected true or false, found text 'yes'"},
+        {"{steps: 1, fast: 'yes'}", "c.yaml:1:12: x.fast: expected true or false, found text 'yes'"},
         {"{steps: 1, loss: hinj}",
          "c.yaml:1:12: x.loss: 'hinj' is not one of: sigmoid, hinge, ipo; did you mean 'hinge'?"},
-        {"{steps: 1, loss: [a]}",
-         "c.yaml:1:12: x.loss: expected one of: sigmoid, hinge, ipo, found a list"},
+        {"{steps: 1, loss: [a]}", "c.yaml:1:12: x.loss: expected one of: sigmoid, hinge, ipo, found a list"},
         {"{steps: 1, title: {a: b}}", "c.yaml:1:12: x.title: expected text, found a map"},
         {"{steps: 1, file: [a]}", "c.yaml:1:12: x.file: expected a path, found a list"},
         {"{steps: 1, bteas: [1]}", "c.yaml:1:12: x.bteas: unknown key; did you mean 'betas'?"},
-        {"{steps: 1, qqqqq: 1}", "c.yaml:1:12: x.qqqqq: unknown key; there are: beta, steps, fast, loss, title, file, betas"},
+        {"{steps: 1, qqqqq: 1}",
+         "c.yaml:1:12: x.qqqqq: unknown key; there are: beta, steps, fast, loss, title, file, betas"},
         {"[1]", "c.yaml:1:1: x: expected a map of options, found a list"},
     };
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
@@ -167,8 +162,7 @@ static const char *nearest(const char *word, const char *const *names)
 static void suggestions_are_near_or_absent(void **state)
 {
     (void)state;
-    static const char *const names[] = {"learning_rate", "lr",           "beta",
-                                        "betas",         "weight_decay", NULL};
+    static const char *const names[] = {"learning_rate", "lr", "beta", "betas", "weight_decay", NULL};
     assert_string_equal(nearest("bteas", names), "betas");
     assert_string_equal(nearest("weight-Decay", names), "weight_decay");
     assert_string_equal(nearest("wieght_dceay", names), "weight_decay");
@@ -201,8 +195,7 @@ static void components_are_words_or_maps(void **state)
     assert_int_equal(problems_report(&p), NRL_OK);
     component_read(&a, &p, "algorithm", node_int(&a, 5), NULL, &c);
     assert_int_equal(problems_report(&p), NRL_ERR_CONFIG);
-    assert_string_equal(nrl_error_text(),
-                        "algorithm: expected a word or a map with `name`, found 5");
+    assert_string_equal(nrl_error_text(), "algorithm: expected a word or a map with `name`, found 5");
     arena_free(&a);
 }
 

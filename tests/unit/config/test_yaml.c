@@ -38,9 +38,9 @@ static void numbers_are_numbers_in_every_common_spelling(void **state)
 static void other_words_are_text(void **state)
 {
     (void)state;
-    static const char *const words[] = {
-        "yes",   "no",  "on",  "off",   "1_000", "1e",  "e5",       "1:30",       "0x", "0xZZ",
-        "1.2.3", "inf", "nan", "5e-6x", "+-1",   "'5'", "\"true\"", "2026-01-01", "~x", "."};
+    static const char *const words[] = {"yes",  "no",  "on",       "off",        "1_000", "1e",  "e5",
+                                        "1:30", "0x",  "0xZZ",     "1.2.3",      "inf",   "nan", "5e-6x",
+                                        "+-1",  "'5'", "\"true\"", "2026-01-01", "~x",    "."};
     arena a = {0};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         assert_int_equal(nrl_node_kind(value(&a, words[i])), NRL_NODE_STRING);

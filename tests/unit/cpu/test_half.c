@@ -43,7 +43,8 @@ static void every_half_is_widened_exactly(void **state)
     static uint16_t halves[HALVES];
     static float want[HALVES], got[HALVES];
     (void)state;
-    for (int i = 0; i < HALVES; i++) halves[i] = (uint16_t)i;
+    for (int i = 0; i < HALVES; i++)
+        halves[i] = (uint16_t)i;
     for (int d = 0; d < 2; d++) {
         convert_to_f32(dtypes[d], halves, HALVES, want);
         for (int64_t isa = 1; isa <= 3; isa++) {
@@ -107,14 +108,20 @@ static void a_product_overflows_in_its_result_alone(void **state)
     uint16_t a[K], b[K], low[1];
     float values[K], high[1];
     (void)state;
-    for (int i = 0; i < K; i++) values[i] = i < 7 ? 100 : 0;
+    for (int i = 0; i < K; i++)
+        values[i] = i < 7 ? 100 : 0;
     convert_from_f32(NRL_DTYPE_F16, values, K, a);
     memcpy(b, a, sizeof b);
     for (int64_t isa = 1; isa <= 3; isa++) {
         void *self = open_isa(isa);
         if (!self) continue;
-        nrl_gemm_args g = {.size = sizeof g, .transpose_b = true, .fresh = true, .a = row(a, NRL_DTYPE_F16, K),
-                           .b = row(b, NRL_DTYPE_F16, K), .c = row(high, NRL_DTYPE_F32, 1), .alpha = 1};
+        nrl_gemm_args g = {.size = sizeof g,
+                           .transpose_b = true,
+                           .overwrite = true,
+                           .a = row(a, NRL_DTYPE_F16, K),
+                           .b = row(b, NRL_DTYPE_F16, K),
+                           .c = row(high, NRL_DTYPE_F32, 1),
+                           .alpha = 1};
         assert_int_equal(table.ops->gemm(self, NULL, &g), NRL_OK);
         assert_true(high[0] == 70000);
         g.c = row(low, NRL_DTYPE_F16, 1);

@@ -39,8 +39,7 @@ static nrl_status open_with(void **self, ...)
 
 static nrl_mat f32(float *data, int64_t rows, int64_t cols)
 {
-    return (nrl_mat){
-        .data = data, .dtype = NRL_DTYPE_F32, .rows = rows, .cols = cols, .stride = cols};
+    return (nrl_mat){.data = data, .dtype = NRL_DTYPE_F32, .rows = rows, .cols = cols, .stride = cols};
 }
 
 static int count_threads(void)
@@ -78,16 +77,16 @@ static void more_threads_than_fit_are_an_error(void **state)
 static void opening_starts_no_thread(void **state)
 {
     void *self;
-    nrl_device_facts facts;
+    nrl_device_info info;
     (void)state;
     int before = count_threads();
     assert_int_equal(open_with(&self, "threads", 8, NULL), NRL_OK);
-    assert_int_equal(table.facts(self, &facts), NRL_OK);
+    assert_int_equal(table.info(self, &info), NRL_OK);
     assert_int_equal(count_threads(), before);
-    assert_int_equal(facts.n_threads, 8);
-    assert_true(facts.peak_flops[NRL_DTYPE_F32] > 1e8);
-    assert_true(facts.memory_bytes > 1 << 20);
-    assert_true(facts.host_memory);
+    assert_int_equal(info.n_threads, 8);
+    assert_true(info.peak_flops[NRL_DTYPE_F32] > 1e8);
+    assert_true(info.memory_bytes > 1 << 20);
+    assert_true(info.host_memory);
     table.close(self);
 }
 
@@ -95,11 +94,11 @@ static void ranks_of_a_node_open_the_same_device(void **state)
 {
     char options[256] = {0};
     void *self;
-    nrl_device_facts facts = {.size = sizeof facts};
+    nrl_device_info info = {.size = sizeof info};
     (void)state;
     assert_int_equal(table.open(options, 3, &self), NRL_OK);
-    assert_int_equal(table.facts(self, &facts), NRL_OK);
-    assert_int_equal(facts.index, 0);
+    assert_int_equal(table.info(self, &info), NRL_OK);
+    assert_int_equal(info.index, 0);
     table.close(self);
 }
 
@@ -172,12 +171,8 @@ static void a_product_of_other_shapes_names_them(void **state)
     float a[6] = {0}, b[8] = {0}, c[8];
     (void)state;
     assert_int_equal(open_with(&self, NULL), NRL_OK);
-    nrl_gemm_args g = {.size = sizeof g,
-                       .fresh = true,
-                       .a = f32(a, 2, 3),
-                       .b = f32(b, 2, 4),
-                       .c = f32(c, 2, 4),
-                       .alpha = 1};
+    nrl_gemm_args g = {
+        .size = sizeof g, .overwrite = true, .a = f32(a, 2, 3), .b = f32(b, 2, 4), .c = f32(c, 2, 4), .alpha = 1};
     assert_int_equal(table.ops->gemm(self, NULL, &g), NRL_ERR_BUG);
     assert_non_null(strstr(nrl_error_text(), "2x3 and 2x4 to 2x4"));
     table.close(self);
@@ -194,17 +189,10 @@ static void bf16_product(int bf16, uint32_t dtype, const uint16_t *a, const uint
     for (int i = 0; i < N; i++)
         bias[i] = b[i * K];
     assert_int_equal(open_with(&self, "bf16", bf16, "threads", 2, NULL), NRL_OK);
-    nrl_mat ma = {(void *)a, NRL_DTYPE_BF16, 0, M, K, K},
-            mb = {(void *)b, NRL_DTYPE_BF16, 0, N, K, K};
+    nrl_mat ma = {(void *)a, NRL_DTYPE_BF16, 0, M, K, K}, mb = {(void *)b, NRL_DTYPE_BF16, 0, N, K, K};
     nrl_mat mc = {c, dtype, 0, M, N, N}, mbias = {bias, NRL_DTYPE_BF16, 0, 1, N, N};
-    nrl_gemm_args g = {.size = sizeof g,
-                       .transpose_b = true,
-                       .fresh = true,
-                       .a = ma,
-                       .b = mb,
-                       .c = mc,
-                       .bias = mbias,
-                       .alpha = 1};
+    nrl_gemm_args g = {
+        .size = sizeof g, .transpose_b = true, .overwrite = true, .a = ma, .b = mb, .c = mc, .bias = mbias, .alpha = 1};
     assert_int_equal(table.ops->gemm(self, NULL, &g), NRL_OK);
     nrl_mat floats = f32(out, M, N);
     nrl_copy_args k = {.size = sizeof k, .x = mc, .y = floats, .alpha = 1};
@@ -255,8 +243,7 @@ static void every_instruction_set_knows_exp(void **state)
     for (int isa = 1; isa <= 3; isa++) {
         void *self;
         if (open_with(&self, "isa", isa, NULL) != NRL_OK) continue;
-        nrl_unary_args a = {
-            .size = sizeof a, .op = NRL_UNARY_EXP, .x = f32(x, 1, COUNT), .y = f32(y, 1, COUNT)};
+        nrl_unary_args a = {.size = sizeof a, .op = NRL_UNARY_EXP, .x = f32(x, 1, COUNT), .y = f32(y, 1, COUNT)};
         assert_int_equal(table.ops->unary(self, NULL, &a), NRL_OK);
         for (int i = 0; i < COUNT; i++) {
             double want = exp(x[i]);

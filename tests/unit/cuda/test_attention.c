@@ -100,7 +100,7 @@ static void query(problem *p, int s, int64_t i, int64_t head)
     int64_t w = c->width, row = p->cu_q[s] + i, col = head * w, kv = head / (c->heads / c->kv_heads) * w;
     double *e = calloc((size_t)n, sizeof *e), sum = 0, delta = 0;
     double *y = p->want_y + row * p->q.cols + col;
-#define KEY(j) ((j) < n_prefix ? p->cu_k[own] + (j) : p->cu_k[s] + (j) - n_prefix)
+#define KEY(j) ((j) < n_prefix ? p->cu_k[own] + (j) : p->cu_k[s] + (j)-n_prefix)
     for (int64_t j = first; j <= last; j++) {
         for (int64_t d = 0; d < w; d++)
             e[j] += p->scale * get(&p->q, row, col + d) * get(&p->k, KEY(j), kv + d);
@@ -157,7 +157,7 @@ static problem make(const shape *c)
 
 static void drop(problem *p)
 {
-    void *all[] = {p->q.data,  p->k.data,  p->v.data,  p->y.data,  p->lse.data, p->dy.data,  p->dq.data,
+    void *all[] = {p->q.data,  p->k.data,  p->v.data, p->y.data,  p->lse.data, p->dy.data, p->dq.data,
                    p->dk.data, p->dv.data, p->want_y, p->want_dq, p->want_dk,  p->want_dv, p->want_lse};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -236,14 +236,14 @@ static void check(const shape *c)
         double d = distance(of[i].got, of[i].want);
         if (d > tolerance(c->dtype))
             fail_msg("%s of %s heads of %lld, gap %lld, window %lld, is %g off", of[i].name,
-                     nrl_dtype_name((nrl_dtype)c->dtype), (long long)c->width, (long long)c->gap,
-                     (long long)c->window, d);
+                     nrl_dtype_name((nrl_dtype)c->dtype), (long long)c->width, (long long)c->gap, (long long)c->window,
+                     d);
     }
     drop(&p);
 }
 
-static const shape packed = {.heads = 4, .kv_heads = 2, .n = 3, .queries = {70, 1, 33}, .keys = {70, 1, 33},
-                             .prefix = {-1, -1, -1}};
+static const shape packed = {
+    .heads = 4, .kv_heads = 2, .n = 3, .queries = {70, 1, 33}, .keys = {70, 1, 33}, .prefix = {-1, -1, -1}};
 
 static void every_width_gives_what_sums_in_double_give(void **state)
 {
@@ -275,13 +275,26 @@ static void f16_and_f32_do_too(void **state)
 static void prefixes_windows_and_cached_keys_hold_when_aligned(void **state)
 {
     (void)state;
-    shape c = {.dtype = NRL_DTYPE_BF16, .width = 64, .heads = 4, .kv_heads = 1, .gap = 8, .n = 4,
-               .queries = {75, 20, 66, 5}, .keys = {75, 20, 66, 5}, .prefix = {-1, 0, 0, -1}};
+    shape c = {.dtype = NRL_DTYPE_BF16,
+               .width = 64,
+               .heads = 4,
+               .kv_heads = 1,
+               .gap = 8,
+               .n = 4,
+               .queries = {75, 20, 66, 5},
+               .keys = {75, 20, 66, 5},
+               .prefix = {-1, 0, 0, -1}};
     check(&c);
     c.window = 50;
     check(&c);
-    shape cached = {.dtype = NRL_DTYPE_BF16, .width = 128, .heads = 2, .kv_heads = 2, .n = 3,
-                    .queries = {1, 0, 67}, .keys = {140, 9, 90}, .prefix = {-1, -1, -1}};
+    shape cached = {.dtype = NRL_DTYPE_BF16,
+                    .width = 128,
+                    .heads = 2,
+                    .kv_heads = 2,
+                    .n = 3,
+                    .queries = {1, 0, 67},
+                    .keys = {140, 9, 90},
+                    .prefix = {-1, -1, -1}};
     check(&cached);
     cached.window = 33;
     check(&cached);

@@ -76,9 +76,16 @@ static void fill(problem *p, const shape *s)
         p->cu[i + 1] = p->cu[i] + s->lengths[i];
     int64_t n = p->cu[s->n], wide = s->heads * s->width, narrow = s->kv_heads * s->width;
     nrl_attention_args *f = &p->a.forward;
-    *f = (nrl_attention_args){.size = sizeof *f, .n_segments = (uint32_t)s->n, .cu_q = p->cu, .cu_k = p->cu,
-                              .host_cu_q = p->cu, .host_cu_k = p->cu, .n_heads = s->heads,
-                              .n_kv_heads = s->kv_heads, .head_dim = s->width, .scale = 0.25};
+    *f = (nrl_attention_args){.size = sizeof *f,
+                              .n_segments = (uint32_t)s->n,
+                              .cu_q = p->cu,
+                              .cu_k = p->cu,
+                              .host_cu_q = p->cu,
+                              .host_cu_k = p->cu,
+                              .n_heads = s->heads,
+                              .n_kv_heads = s->kv_heads,
+                              .head_dim = s->width,
+                              .scale = 0.25};
     f->q = matrix(s->dtype, n, wide, s->gap, true);
     f->k = matrix(s->dtype, n, narrow, s->gap, true);
     f->v = matrix(s->dtype, n, narrow, s->gap, true);
@@ -134,7 +141,8 @@ static void compare(const problem *a, const problem *b, uint32_t dtype)
                 assert_memory_equal((char *)x->data + (size_t)k * size, (char *)y->data + (size_t)k * size, size);
                 continue;
             }
-            if (!(fabs(u - v) <= most + 0.02 * fabs(u))) fail_msg("matrix %d, number %lld: %g and %g", i, (long long)k, u, v);
+            if (!(fabs(u - v) <= most + 0.02 * fabs(u)))
+                fail_msg("matrix %d, number %lld: %g and %g", i, (long long)k, u, v);
         }
     }
 }
@@ -154,9 +162,10 @@ static void check(const shape *s)
     drop_problem(&b);
 }
 
-static const shape even = {.n = 2, .lengths = {64, 64}, .heads = 2, .kv_heads = 2, .width = 16, .dtype = NRL_DTYPE_BF16};
-static const shape mixed = {.n = 3, .lengths = {70, 1, 33}, .heads = 4, .kv_heads = 2, .width = 16, .gap = 8,
-                            .dtype = NRL_DTYPE_BF16};
+static const shape even = {
+    .n = 2, .lengths = {64, 64}, .heads = 2, .kv_heads = 2, .width = 16, .dtype = NRL_DTYPE_BF16};
+static const shape mixed = {
+    .n = 3, .lengths = {70, 1, 33}, .heads = 4, .kv_heads = 2, .width = 16, .gap = 8, .dtype = NRL_DTYPE_BF16};
 
 static void sequences_of_one_length_give_what_our_kernels_give(void **state)
 {
@@ -304,7 +313,8 @@ static void a_run_that_fails_is_an_error(void **state)
     fill(&p, &even);
     fake_cudnn.execute_fails = 1;
     assert_int_equal(cuda_op_attention(with_dnn, NULL, &p.a.forward), NRL_ERR_DEVICE);
-    assert_non_null(strstr(nrl_error_text(), "cuDNN: attention failed: CUDNN_STATUS_EXECUTION_FAILED: the stand-in's last words"));
+    assert_non_null(
+        strstr(nrl_error_text(), "cuDNN: attention failed: CUDNN_STATUS_EXECUTION_FAILED: the stand-in's last words"));
     fake_cudnn.execute_fails = 0;
     drop_problem(&p);
 }

@@ -94,8 +94,8 @@ static void check_load(bool transposed)
     for (int lane = 0; lane < 32; lane++)
         for (int r = 0; r < 4; r++)
             for (int e = 0; e < 2; e++) {
-                int bit = transposed ? lane % 4 * 256 + lane / 4 * 16 + e * 128 + r * 1024
-                                     : lane * 32 + e * 16 + r * 1024;
+                int bit =
+                    transposed ? lane % 4 * 256 + lane / 4 * 16 + e * 128 + r * 1024 : lane * 32 + e * 16 + r * 1024;
                 assert_int_equal(to[lane][r] >> (16 * e) & 0xffff, 1000 + bit / 16);
             }
 }

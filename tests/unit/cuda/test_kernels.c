@@ -26,7 +26,7 @@ static int open_both(void **state)
     static const cuda_options usual = {.memory_fraction = 1, .device = -1};
     (void)state;
     if (cuda_open_driver(fake_driver(), &usual, 0, &gpu)) return 1;
-    return !test_device_open(&cpu) || !cpu.facts.host_memory;
+    return !test_device_open(&cpu) || !cpu.info.host_memory;
 }
 
 static int close_both(void **state)
@@ -79,7 +79,7 @@ static void norm_of_width(int64_t width, bool rms, bool residual)
         if (residual) a.residual = mat(r, rows, width), a.sum = mat(out[k][3], rows, width);
         nrl_norm_grad_args g = {.size = sizeof g,
                                 .rms = rms,
-                                .fresh_weight = true,
+                                .overwrite_weight = true,
                                 .x = residual ? a.sum : a.x,
                                 .weight = a.weight,
                                 .mean = a.mean,
@@ -90,8 +90,7 @@ static void norm_of_width(int64_t width, bool rms, bool residual)
                                 .dweight = mat(out[k][5], 1, width)};
         if (!rms) g.dbias = mat(out[k][6], 1, width);
         assert_int_equal(k ? cpu.ops.norm(cpu.self, NULL, &a) : cuda_op_norm(gpu, NULL, &a), NRL_OK);
-        assert_int_equal(k ? cpu.ops.norm_grad(cpu.self, NULL, &g) : cuda_op_norm_grad(gpu, NULL, &g),
-                         NRL_OK);
+        assert_int_equal(k ? cpu.ops.norm_grad(cpu.self, NULL, &g) : cuda_op_norm_grad(gpu, NULL, &g), NRL_OK);
     }
     for (int i = 0; i < 7; i++) {
         assert_near(out[0][i], out[1][i], n, SUM_TOLERANCE);
@@ -122,7 +121,7 @@ static void reductions_of_long_and_wide_matrices_agree_with_the_cpu(void **state
                 int64_t rows = shapes[i][0], cols = shapes[i][1];
                 int64_t n = axis == NRL_AXIS_ALL ? 1 : axis == NRL_AXIS_ROWS ? cols : rows;
                 float *x = values(rows * cols), *a = values(n), *b = values(n);
-                nrl_reduce_args r = {.size = sizeof r, .op = op, .axis = axis, .fresh = true};
+                nrl_reduce_args r = {.size = sizeof r, .op = op, .axis = axis, .overwrite = true};
                 r.x = mat(x, rows, cols);
                 r.y = mat(a, 1, n);
                 assert_int_equal(cuda_op_reduce(gpu, NULL, &r), NRL_OK);
@@ -154,8 +153,8 @@ static void dropout_keeps_what_the_cpu_keeps(void **state)
 /* There and back: exact for what f16 holds, near for what it rounds, infinite beyond 65504. */
 static void f16_is_rounded_to_nearest(void **state)
 {
-    float x[] = {0, 1, -2, 65504, 65519, 65520, -1e9f, 6.1035e-5f, 5.9604645e-8f, 2e-8f, 1.0004883f,
-                 0.33333f, 3.1415926f};
+    float x[] = {0,     1,          -2,       65504,     65519, 65520, -1e9f, 6.1035e-5f, 5.9604645e-8f,
+                 2e-8f, 1.0004883f, 0.33333f, 3.1415926f};
     enum { N = sizeof x / sizeof *x };
     float y[N];
     uint16_t half[N];
@@ -214,7 +213,7 @@ static void scatter_gives_the_same_bits_twice(void **state)
     (void)state;
     for (int i = 0; i < N; i++)
         index[i] = i % 11 == 0 ? -1 : i * i % ROWS;
-    nrl_scatter_args s = {.size = sizeof s, .fresh = true, .dy = mat(dy, N, COLS), .index = index};
+    nrl_scatter_args s = {.size = sizeof s, .overwrite = true, .dy = mat(dy, N, COLS), .index = index};
     for (int k = 0; k < 2; k++) {
         s.dx = mat(k ? b : a, ROWS, COLS);
         assert_int_equal(cuda_op_scatter(gpu, NULL, &s), NRL_OK);
@@ -225,7 +224,7 @@ static void scatter_gives_the_same_bits_twice(void **state)
     gpu->relaxed = true; /* in the order that comes */
     s.dx = mat(a, ROWS, COLS);
     assert_int_equal(cuda_op_scatter(gpu, NULL, &s), NRL_OK);
-    s.fresh = false;
+    s.overwrite = false;
     s.dx = mat(b, ROWS, COLS);
     assert_int_equal(cpu.ops.scatter(cpu.self, NULL, &s), NRL_OK);
     s.dx = mat(a, ROWS, COLS);

@@ -122,8 +122,8 @@ static cublasStatus_t fake_MatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
 }
 
 static cublasStatus_t fake_MatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
-                                                        cublasLtMatmulPreferenceAttributes_t name,
-                                                        const void *value, size_t size)
+                                                        cublasLtMatmulPreferenceAttributes_t name, const void *value,
+                                                        size_t size)
 {
     (void)p;
     if (name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
@@ -154,10 +154,9 @@ static void check_types(const product *p, cudaDataType_t a, cudaDataType_t b, cu
     if (p->epilogue == CUBLASLT_EPILOGUE_BIAS) assert_int_equal(p->bias_type, d);
 }
 
-static cublasStatus_t fake_MatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t d,
-                                                  cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                                  cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t to,
-                                                  cublasLtMatmulPreference_t p, int most,
+static cublasStatus_t fake_MatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
+                                                  cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                                  cublasLtMatrixLayout_t to, cublasLtMatmulPreference_t p, int most,
                                                   cublasLtMatmulHeuristicResult_t results[], int *n)
 {
     const product *is = (const product *)d;
@@ -179,10 +178,10 @@ static cublasStatus_t fake_MatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMa
 }
 
 static cublasStatus_t fake_Matmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha, const void *a,
-                                  cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb,
-                                  const void *beta, const void *c, cublasLtMatrixLayout_t lc, void *out,
-                                  cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *algo, void *workspace,
-                                  size_t workspace_bytes, cudaStream_t stream)
+                                  cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb, const void *beta,
+                                  const void *c, cublasLtMatrixLayout_t lc, void *out, cublasLtMatrixLayout_t ld,
+                                  const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
+                                  cudaStream_t stream)
 {
     (void)h, (void)la, (void)lb, (void)algo, (void)stream;
     assert_true(a && b && c == out && lc == ld); /* in place: one layout */
@@ -203,12 +202,12 @@ void *stand_in_dlopen(const char *name, int flags)
 void *stand_in_dlsym(void *file, const char *symbol)
 {
     assert_ptr_equal(file, &lt_fake);
-#define LT_STAND_IN(name)                                                                          \
-    if (!strcmp(symbol, "cublasLt" #name)) {                                                       \
-        __typeof__(&cublasLt##name) call = fake_##name;                                            \
-        void *found;                                                                               \
-        memcpy(&found, &call, sizeof found);                                                       \
-        return lt_fake.missing_symbol ? NULL : found;                                              \
+#define LT_STAND_IN(name)                                                                                              \
+    if (!strcmp(symbol, "cublasLt" #name)) {                                                                           \
+        __typeof__(&cublasLt##name) call = fake_##name;                                                                \
+        void *found;                                                                                                   \
+        memcpy(&found, &call, sizeof found);                                                                           \
+        return lt_fake.missing_symbol ? NULL : found;                                                                  \
     }
     LT_CALLS(LT_STAND_IN)
     return NULL;
@@ -232,9 +231,17 @@ static int close_library(void **state)
     return lt_fake.live;
 }
 
-static const gemm_product usual = {.rows = 48, .cols = 33, .depth = 20, .left_stride = 64, .right_stride = 24,
-                                   .out_stride = 48, .type = NRL_DTYPE_BF16, .out_type = NRL_DTYPE_BF16,
-                                   .left_alignment = 16, .right_alignment = 2, .out_alignment = 8};
+static const gemm_product usual = {.rows = 48,
+                                   .cols = 33,
+                                   .depth = 20,
+                                   .left_stride = 64,
+                                   .right_stride = 24,
+                                   .out_stride = 48,
+                                   .type = NRL_DTYPE_BF16,
+                                   .out_type = NRL_DTYPE_BF16,
+                                   .left_alignment = 16,
+                                   .right_alignment = 2,
+                                   .out_alignment = 8};
 
 static void run(const gemm_product *p)
 {
@@ -254,8 +261,10 @@ static void run(const gemm_product *p)
 
 static void every_product_is_one_that_the_documentation_has(void **state)
 {
-    static const uint32_t dtypes[][2] = {{NRL_DTYPE_BF16, NRL_DTYPE_BF16}, {NRL_DTYPE_BF16, NRL_DTYPE_F32},
-                                         {NRL_DTYPE_F16, NRL_DTYPE_F16},   {NRL_DTYPE_F16, NRL_DTYPE_F32},
+    static const uint32_t dtypes[][2] = {{NRL_DTYPE_BF16, NRL_DTYPE_BF16},
+                                         {NRL_DTYPE_BF16, NRL_DTYPE_F32},
+                                         {NRL_DTYPE_F16, NRL_DTYPE_F16},
+                                         {NRL_DTYPE_F16, NRL_DTYPE_F32},
                                          {NRL_DTYPE_F32, NRL_DTYPE_F32}};
     (void)state;
     for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
@@ -285,8 +294,7 @@ static void tf32_is_for_f32_where_it_was_asked_for_alone(void **state)
             p.type = p.out_type = dtypes[t];
             p.tf32 = asked;
             run(&p);
-            assert_int_equal(lt_fake.seen.compute,
-                             asked && t == 0 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+            assert_int_equal(lt_fake.seen.compute, asked && t == 0 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
         }
 }
 
@@ -298,7 +306,8 @@ static void parts_of_a_sum_are_joined_in_f32_and_in_order_unless_relaxed(void **
         p.out_type = way & 1 ? NRL_DTYPE_F32 : NRL_DTYPE_BF16;
         p.relaxed = way >> 1;
         run(&p);
-        assert_int_equal(lt_fake.reductions, way == 3 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+        assert_int_equal(lt_fake.reductions,
+                         way == 3 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
  * test_open.c - opening over a driver made of malloc: what is said where there is no GPU, that each
- * failing call leaves nothing behind, facts, copies in pieces, streams, and what kernels find wrong.
+ * failing call leaves nothing behind, info, copies in pieces, streams, and what kernels find wrong.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 static const cuda_options usual = {.memory_fraction = 0.5, .device = -1};
 
-static int fresh(void **state)
+static int overwrite(void **state)
 {
     (void)state;
     fake_reset();
@@ -96,8 +96,7 @@ static void what_a_kernel_did_is_not_blamed_on_the_next_call(void **state)
 
 static void a_call_that_fails_leaves_nothing_behind(void **state)
 {
-    static const char *const calls[] = {"versions", "count", "properties", "use",
-                                        "stream_create", "allocate_host"};
+    static const char *const calls[] = {"versions", "count", "properties", "use", "stream_create", "allocate_host"};
     (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (int at = 1; at <= 2; at++) {
@@ -115,13 +114,13 @@ static void a_call_that_fails_leaves_nothing_behind(void **state)
         }
 }
 
-static void facts_name_the_gpu_and_its_peak(void **state)
+static void info_name_the_gpu_and_its_peak(void **state)
 {
-    nrl_device_facts f;
+    nrl_device_info f;
     fake.properties.multiprocessors = 132;
     cuda *c = open_usual();
     (void)state;
-    assert_int_equal(cuda_facts(c, &f), NRL_OK);
+    assert_int_equal(cuda_info(c, &f), NRL_OK);
     assert_string_equal(f.name, "emulated GPU");
     assert_string_equal(f.isa, "sm_90");
     assert_string_equal(f.library, "CUDA 13.0 (driver 13.0)");
@@ -133,7 +132,7 @@ static void facts_name_the_gpu_and_its_peak(void **state)
 /* bf16 peak of a GPU with this name, capability and number of multiprocessors */
 static double peak_of(const char *name, int major, int multiprocessors)
 {
-    nrl_device_facts f;
+    nrl_device_info f;
     cuda_properties *p = &fake.properties;
     fake_reset();
     snprintf(p->name, sizeof p->name, "%s", name);
@@ -141,7 +140,7 @@ static double peak_of(const char *name, int major, int multiprocessors)
     p->minor = 0;
     p->multiprocessors = multiprocessors;
     cuda *c = open_usual();
-    assert_int_equal(cuda_facts(c, &f), NRL_OK);
+    assert_int_equal(cuda_info(c, &f), NRL_OK);
     cuda_close(c);
     return f.peak_flops[NRL_DTYPE_BF16];
 }
@@ -303,17 +302,15 @@ static void an_index_outside_the_matrix_is_told_at_the_next_wait(void **state)
     float table[3 * 4] = {0}, out[2 * 4];
     int32_t index[] = {1, 3};
     cuda *c = open_usual();
-    nrl_gather_args a = {.size = sizeof a,
-                         .x = mat(table, NRL_DTYPE_F32, 3, 4),
-                         .y = mat(out, NRL_DTYPE_F32, 2, 4),
-                         .index = index};
+    nrl_gather_args a = {
+        .size = sizeof a, .x = mat(table, NRL_DTYPE_F32, 3, 4), .y = mat(out, NRL_DTYPE_F32, 2, 4), .index = index};
     (void)state;
     assert_int_equal(cuda_op_gather(c, c->stream, &a), NRL_OK);
     assert_int_equal(cuda_stream_wait(c, NULL), NRL_ERR_BUG);
     assert_non_null(strstr(nrl_error_text(), "row index"));
     assert_int_equal(cuda_stream_wait(c, NULL), NRL_OK);
     nrl_scatter_args s = {.size = sizeof s,
-                          .fresh = true,
+                          .overwrite = true,
                           .dy = mat(out, NRL_DTYPE_F32, 2, 4),
                           .dx = mat(table, NRL_DTYPE_F32, 3, 4),
                           .index = index};
@@ -338,14 +335,14 @@ static void a_launch_that_fails_names_the_operation(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup(name, fresh)
+#define TEST(name) cmocka_unit_test_setup(name, overwrite)
     const struct CMUnitTest tests[] = {
         TEST(probe_says_why_there_is_no_gpu),
         TEST(a_device_that_is_not_there_is_named),
         TEST(the_device_that_is_opened_must_be_new_enough),
         TEST(what_a_kernel_did_is_not_blamed_on_the_next_call),
         TEST(a_call_that_fails_leaves_nothing_behind),
-        TEST(facts_name_the_gpu_and_its_peak),
+        TEST(info_name_the_gpu_and_its_peak),
         TEST(peaks_of_blackwell_are_known_by_capability_and_name),
         TEST(copies_arrive_whole_whatever_their_size),
         TEST(copies_that_the_device_makes_late_are_waited_for),

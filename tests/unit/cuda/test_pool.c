@@ -41,9 +41,9 @@ static void *take(size_t bytes)
     return memory;
 }
 
-static cuda_pool_figures figures(void)
+static cuda_pool_stats stats(void)
 {
-    cuda_pool_figures f;
+    cuda_pool_stats f;
     cuda_pool_measure(pool, &f);
     return f;
 }
@@ -55,21 +55,21 @@ static void small_requests_share_a_segment(void **state)
     for (int i = 0; i < 100; i++)
         all[i] = take(1000);
     assert_int_equal(fake.n_allocate, 1);
-    assert_int_equal(figures().n_blocks, 100);
-    assert_int_equal(figures().used_bytes, 100 * 1024);
+    assert_int_equal(stats().n_blocks, 100);
+    assert_int_equal(stats().used_bytes, 100 * 1024);
     for (int i = 0; i < 100; i++)
         memset(all[i], i, 1000);
     for (int i = 0; i < 100; i++)
         assert_int_equal(((unsigned char *)all[i])[999], i);
     for (int i = 0; i < 100; i += 2)
         cuda_pool_give(pool, all[i]);
-    assert_true(figures().fragmentation > 0);
+    assert_true(stats().fragmentation > 0);
     for (int i = 1; i < 100; i += 2)
         cuda_pool_give(pool, all[i]);
-    assert_int_equal(figures().used_bytes, 0);
-    assert_int_equal(figures().largest_idle_bytes, 2 * MIB);
-    assert_true(figures().fragmentation == 0);
-    assert_int_equal(figures().used_peak_bytes, 100 * 1024);
+    assert_int_equal(stats().used_bytes, 0);
+    assert_int_equal(stats().largest_idle_bytes, 2 * MIB);
+    assert_true(stats().fragmentation == 0);
+    assert_int_equal(stats().used_peak_bytes, 100 * 1024);
 }
 
 static void neighbours_join_in_any_order(void **state)
@@ -82,7 +82,7 @@ static void neighbours_join_in_any_order(void **state)
             three[i] = take(5 * MIB);
         for (int i = 0; i < 3; i++)
             cuda_pool_give(pool, three[orders[k][i]]);
-        assert_int_equal(figures().largest_idle_bytes, 20 * MIB);
+        assert_int_equal(stats().largest_idle_bytes, 20 * MIB);
     }
     assert_int_equal(fake.n_allocate, 1);
 }
@@ -111,10 +111,10 @@ static void blocks_never_overlap(void **state)
     }
     for (size_t i = 0; i < LIVE; i++)
         cuda_pool_give(pool, memory[i]);
-    assert_int_equal(figures().used_bytes, 0);
-    assert_int_equal(figures().n_blocks, 0);
+    assert_int_equal(stats().used_bytes, 0);
+    assert_int_equal(stats().n_blocks, 0);
     cuda_pool_trim(pool);
-    assert_int_equal(figures().held_bytes, 0);
+    assert_int_equal(stats().held_bytes, 0);
     assert_int_equal(fake.live_bytes, 0);
 }
 
@@ -147,12 +147,12 @@ static void freed_memory_waits_for_other_streams(void **state)
     assert_int_equal(cuda_pool_stream_add(pool, &b), NRL_OK);
     fake.events_stay = true;
     cuda_pool_give(pool, first);
-    assert_int_equal(figures().waiting_bytes, 40 * MIB);
+    assert_int_equal(stats().waiting_bytes, 40 * MIB);
     assert_int_equal(fake.live_events, 2);
     fake_end_events();
     assert_ptr_equal(take(40 * MIB), first);
     assert_int_equal(fake.live_events, 0);
-    assert_int_equal(figures().waiting_bytes, 0);
+    assert_int_equal(stats().waiting_bytes, 0);
     /* not done yet: better to wait than to ask the device */
     fake.events_stay = true;
     cuda_pool_give(pool, first);
@@ -162,7 +162,7 @@ static void freed_memory_waits_for_other_streams(void **state)
     assert_int_equal(fake.n_allocate, asked);
     cuda_pool_stream_remove(pool, &b);
     cuda_pool_give(pool, first);
-    assert_int_equal(figures().waiting_bytes, 0);
+    assert_int_equal(stats().waiting_bytes, 0);
 }
 
 static void events_that_fail_make_the_host_wait(void **state)
@@ -181,7 +181,7 @@ static void events_that_fail_make_the_host_wait(void **state)
             int64_t waits = fake.n_waits;
             cuda_pool_give(pool, memory);
             assert_true(fake.n_waits >= waits + 2);
-            assert_int_equal(figures().waiting_bytes, 0);
+            assert_int_equal(stats().waiting_bytes, 0);
             assert_int_equal(fake.live_events, 0);
         }
 }
@@ -192,7 +192,7 @@ static void idle_segments_go_back_before_memory_runs_out(void **state)
     fake.properties.memory_bytes = 100 * MIB;
     cuda_pool_give(pool, take(60 * MIB));
     void *memory = take(80 * MIB);
-    assert_int_equal(figures().held_bytes, 80 * MIB);
+    assert_int_equal(stats().held_bytes, 80 * MIB);
     assert_int_equal(fake.n_release, 1);
     cuda_pool_give(pool, memory);
 }
@@ -208,7 +208,7 @@ static void running_out_says_what_was_wanted_is_free_and_is_held(void **state)
     assert_non_null(strstr(nrl_error_text(), "holds 0.500 GiB"));
     assert_int_equal(cuda_pool_take(pool, SIZE_MAX / 4, &memory), NRL_ERR_MEMORY);
     assert_int_equal(cuda_pool_take(pool, SIZE_MAX, &memory), NRL_ERR_MEMORY);
-    assert_int_equal(figures().used_bytes, 512 * MIB);
+    assert_int_equal(stats().used_bytes, 512 * MIB);
     cuda_pool_give(pool, held);
     assert_int_equal(cuda_pool_take(pool, 768 * MIB, &memory), NRL_OK);
 }

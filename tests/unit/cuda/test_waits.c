@@ -1,6 +1,7 @@
 /*
  * test_waits.c - how often the host waits for the device in a step: a whole run over the emulated plugin,
- * whose driver counts, beside the same on the CPU. Neither more micro-batches nor more parameters may make it wait more often.
+ * whose driver counts, beside the same on the CPU. Neither more micro-batches nor more parameters may make it wait more
+ * often.
  */
 #include "fake_driver.h"
 #include "support/run.h"
@@ -49,17 +50,17 @@ static run *open_run(const char *backend, const char *algorithm, int layers, int
 typedef struct {
     int64_t waits, host, copies; /* host: pinned memory that was asked for */
     double loss;
-} figures;
+} stats;
 
 /* Of one step in the middle of a run. */
-static figures of_a_step(const char *backend, const char *algorithm, int layers, int micro_batch_tokens, const char *data)
+static stats of_a_step(const char *backend, const char *algorithm, int layers, int micro_batch_tokens, const char *data)
 {
     nrl_run_event e = {.size = sizeof e};
     bool done = false;
     run *r = open_run(backend, algorithm, layers, micro_batch_tokens, data);
     for (int i = 0; i < WARM; i++)
         if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
-    figures f = {-counted->n_waits, -counted->n_allocate_host, -counted->n_copies, 0};
+    stats f = {-counted->n_waits, -counted->n_allocate_host, -counted->n_copies, 0};
     if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
     f.loss = e.loss;
     f.waits += counted->n_waits;
@@ -71,8 +72,8 @@ static figures of_a_step(const char *backend, const char *algorithm, int layers,
 
 static void check(const char *algorithm, const char *data, int64_t expected)
 {
-    figures one = of_a_step("cuda", algorithm, 1, 200, data), many = of_a_step("cuda", algorithm, 2, 32, data);
-    figures cpu = of_a_step("cpu", algorithm, 2, 32, data);
+    stats one = of_a_step("cuda", algorithm, 1, 200, data), many = of_a_step("cuda", algorithm, 2, 32, data);
+    stats cpu = of_a_step("cpu", algorithm, 2, 32, data);
     print_message("%s: %lld waits in a step; with more micro-batches and layers %lld\n", algorithm,
                   (long long)one.waits, (long long)many.waits);
     assert_true(many.copies > one.copies); /* there are more of them */

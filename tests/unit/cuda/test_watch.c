@@ -60,12 +60,24 @@ static nrl_mat mat(uint32_t dtype, int64_t rows, int64_t cols)
 static void run_attention(uint32_t dtype)
 {
     static const int32_t cu[] = {0, 9};
-    nrl_attention_grad_args a = {.forward = {.size = sizeof a.forward, .n_segments = 1, .cu_q = cu, .cu_k = cu,
-                                             .host_cu_q = cu, .host_cu_k = cu, .n_heads = 2, .n_kv_heads = 1,
-                                             .head_dim = 16, .scale = 0.25, .q = mat(dtype, 9, 32),
-                                             .k = mat(dtype, 9, 16), .v = mat(dtype, 9, 16), .y = mat(dtype, 9, 32),
+    nrl_attention_grad_args a = {.forward = {.size = sizeof a.forward,
+                                             .n_segments = 1,
+                                             .cu_q = cu,
+                                             .cu_k = cu,
+                                             .host_cu_q = cu,
+                                             .host_cu_k = cu,
+                                             .n_heads = 2,
+                                             .n_kv_heads = 1,
+                                             .head_dim = 16,
+                                             .scale = 0.25,
+                                             .q = mat(dtype, 9, 32),
+                                             .k = mat(dtype, 9, 16),
+                                             .v = mat(dtype, 9, 16),
+                                             .y = mat(dtype, 9, 32),
                                              .lse = mat(NRL_DTYPE_F32, 2, 9)},
-                                 .dy = mat(dtype, 9, 32), .dq = mat(dtype, 9, 32), .dk = mat(dtype, 9, 16),
+                                 .dy = mat(dtype, 9, 32),
+                                 .dq = mat(dtype, 9, 32),
+                                 .dk = mat(dtype, 9, 16),
                                  .dv = mat(dtype, 9, 16)};
     ok(cuda_op_attention(gpu, gpu->stream, &a.forward));
     ok(cuda_op_attention_grad(gpu, gpu->stream, &a));
@@ -78,18 +90,34 @@ static void run_rows(void)
     const uint32_t f32 = NRL_DTYPE_F32;
     double *sum = mat(f32, 1, 1).data;
     nrl_mat weight = mat(f32, 1, 40), x = mat(f32, 3, 40);
-    ok(cuda_op_scatter(gpu, gpu->stream, &(nrl_scatter_args){sizeof(nrl_scatter_args), true, x, mat(f32, 5, 40), index}));
-    ok(cuda_op_norm_grad(gpu, gpu->stream, &(nrl_norm_grad_args){.size = sizeof(nrl_norm_grad_args), .rms = true, .x = x,
-        .weight = weight, .rstd = mat(f32, 3, 1), .dy = mat(f32, 3, 40), .dx = mat(f32, 3, 40), .dweight = mat(f32, 1, 40),
-        .fresh_weight = true}));
+    ok(cuda_op_scatter(gpu, gpu->stream,
+                       &(nrl_scatter_args){sizeof(nrl_scatter_args), true, x, mat(f32, 5, 40), index}));
+    ok(cuda_op_norm_grad(gpu, gpu->stream,
+                         &(nrl_norm_grad_args){.size = sizeof(nrl_norm_grad_args),
+                                               .rms = true,
+                                               .x = x,
+                                               .weight = weight,
+                                               .rstd = mat(f32, 3, 1),
+                                               .dy = mat(f32, 3, 40),
+                                               .dx = mat(f32, 3, 40),
+                                               .dweight = mat(f32, 1, 40),
+                                               .overwrite_weight = true}));
     ok(cuda_op_square_sum(gpu, gpu->stream, &(nrl_square_sum_args){sizeof(nrl_square_sum_args), true, x, sum}));
-    ok(cuda_op_reduce(gpu, gpu->stream, &(nrl_reduce_args){sizeof(nrl_reduce_args), NRL_REDUCTION_SUM, NRL_AXIS_ROWS, true,
-        x, mat(f32, 1, 40)}));
+    ok(cuda_op_reduce(
+        gpu, gpu->stream,
+        &(nrl_reduce_args){sizeof(nrl_reduce_args), NRL_REDUCTION_SUM, NRL_AXIS_ROWS, true, x, mat(f32, 1, 40)}));
     ok(cuda_op_softmax(gpu, gpu->stream, &(nrl_softmax_args){sizeof(nrl_softmax_args), true, x, mat(f32, 3, 40)}));
-    ok(cuda_op_head_grad(gpu, gpu->stream, &(nrl_head_grad_args){.size = sizeof(nrl_head_grad_args), .logits = x,
-        .dlogits = x, .target = index, .inverse_temperature = 1, .lse = one, .dlogp = one}));
-    ok(cuda_op_copy(gpu, gpu->stream, &(nrl_copy_args){.size = sizeof(nrl_copy_args), .transpose = true, .x = x,
-        .y = mat(f32, 40, 3), .alpha = 1}));
+    ok(cuda_op_head_grad(gpu, gpu->stream,
+                         &(nrl_head_grad_args){.size = sizeof(nrl_head_grad_args),
+                                               .logits = x,
+                                               .dlogits = x,
+                                               .target = index,
+                                               .inverse_temperature = 1,
+                                               .lse = one,
+                                               .dlogp = one}));
+    ok(cuda_op_copy(
+        gpu, gpu->stream,
+        &(nrl_copy_args){.size = sizeof(nrl_copy_args), .transpose = true, .x = x, .y = mat(f32, 40, 3), .alpha = 1}));
 }
 
 static int64_t launches(void)
@@ -114,8 +142,12 @@ static void each_launch_is_counted_once(void **state)
     assert_true(emulator_launches - before >= 20);
     assert_int_equal(launches(), emulator_launches - before);
     ok(cuda_watch_begin(gpu)); /* from nothing again; a product is one call of its library */
-    nrl_gemm_args g = {.size = sizeof g, .fresh = true, .alpha = 1, .a = mat(NRL_DTYPE_F32, 8, 8),
-                       .b = mat(NRL_DTYPE_F32, 8, 8), .c = mat(NRL_DTYPE_F32, 8, 8)};
+    nrl_gemm_args g = {.size = sizeof g,
+                       .overwrite = true,
+                       .alpha = 1,
+                       .a = mat(NRL_DTYPE_F32, 8, 8),
+                       .b = mat(NRL_DTYPE_F32, 8, 8),
+                       .c = mat(NRL_DTYPE_F32, 8, 8)};
     ok(cuda_op_gemm(gpu, gpu->stream, &g));
     assert_int_equal(launches(), 1);
 }
@@ -145,9 +177,9 @@ static void timed_events_tell_seconds(void **state)
 
 /* ---- NVML ---- */
 
-static cuda_watch_figures watched(const char *library, const char *bus_id, long ms)
+static cuda_watch_stats watched(const char *library, const char *bus_id, long ms)
 {
-    cuda_watch_figures f;
+    cuda_watch_stats f;
     cuda_watch_start(gpu->watch, library, bus_id);
     pause_ms(ms);
     assert_true(cuda_watch_stop(gpu->watch, &f));
@@ -156,7 +188,7 @@ static cuda_watch_figures watched(const char *library, const char *bus_id, long 
 
 static void samples_are_taken_while_it_runs(void **state)
 {
-    cuda_watch_figures f = watched(FAKE_NVML_FILE, "0000:01:00.0", 450);
+    cuda_watch_stats f = watched(FAKE_NVML_FILE, "0000:01:00.0", 450);
     (void)state;
     assert_true(f.sm_clock_mhz.n >= 1 && f.sm_clock_mhz.least == 1500 && f.sm_clock_mhz.most == 1500);
     assert_true(f.memory_clock_mhz.sum == 3200.0 * (double)f.memory_clock_mhz.n);
@@ -170,7 +202,7 @@ static void samples_are_taken_while_it_runs(void **state)
 
 static void a_short_watch_has_one_sample(void **state)
 {
-    cuda_watch_figures f = watched(FAKE_NVML_FILE, "0000:01:00.0", 0);
+    cuda_watch_stats f = watched(FAKE_NVML_FILE, "0000:01:00.0", 0);
     (void)state;
     assert_true(f.sm_clock_mhz.n >= 1 && f.power_w.n >= 1);
 }
@@ -179,7 +211,7 @@ static void what_is_refused_is_absent_and_the_rest_is_there(void **state)
 {
     (void)state;
     setenv("FAKE_NVML", "power,energy,reasons", 1);
-    cuda_watch_figures f = watched(FAKE_NVML_FILE, "0000:01:00.0", 0);
+    cuda_watch_stats f = watched(FAKE_NVML_FILE, "0000:01:00.0", 0);
     assert_true(f.power_w.n == 0 && isnan(f.energy_j) && f.reasons[0].n == 0);
     assert_true(f.sm_clock_mhz.n >= 1 && f.power_limit_w == 700);
     setenv("FAKE_NVML", "clock,limit,power_limit,temperature", 1);
@@ -199,7 +231,7 @@ static void without_nvml_only_launches_are_told(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         setenv("FAKE_NVML", ways[i].refuses, 1);
-        cuda_watch_figures f = watched(ways[i].library, ways[i].bus_id, 0);
+        cuda_watch_stats f = watched(ways[i].library, ways[i].bus_id, 0);
         assert_true(f.sm_clock_mhz.n == 0 && f.power_w.n == 0 && isnan(f.energy_j) && isnan(f.power_limit_w));
     }
 }

@@ -24,17 +24,16 @@
 
 enum { SUPPORT_BOS = 256, SUPPORT_EOS = 257 };
 
-#define ASSERT_OK(call)                                                                            \
-    do {                                                                                           \
-        if ((call) != NRL_OK) fail_msg("%s", nrl_error_text());                                    \
+#define ASSERT_OK(call)                                                                                                \
+    do {                                                                                                               \
+        if ((call) != NRL_OK) fail_msg("%s", nrl_error_text());                                                        \
     } while (0)
 
 /* The call fails with this status and its text holds this. */
-#define ASSERT_FAILS(call, status, text)                                                           \
-    do {                                                                                           \
-        assert_int_equal((call), (status));                                                        \
-        if (!strstr(nrl_error_text(), (text)))                                                     \
-            fail_msg("'%s' is not in: %s", (text), nrl_error_text());                              \
+#define ASSERT_FAILS(call, status, text)                                                                               \
+    do {                                                                                                               \
+        assert_int_equal((call), (status));                                                                            \
+        if (!strstr(nrl_error_text(), (text))) fail_msg("'%s' is not in: %s", (text), nrl_error_text());               \
     } while (0)
 
 typedef struct {
@@ -72,8 +71,7 @@ static inline void support_write_tokenizer(const fixture *f)
     buffer_puts(&b, "}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
                     "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [");
     for (int i = 0; i < 4; i++)
-        buffer_print(&b, "%s{\"id\": %d, \"content\": \"%s\", \"special\": true}", i ? "," : "",
-                     256 + i, added[i]);
+        buffer_print(&b, "%s{\"id\": %d, \"content\": \"%s\", \"special\": true}", i ? "," : "", 256 + i, added[i]);
     buffer_puts(&b, "], \"post_processor\": {\"type\": \"TemplateProcessing\","
                     "\"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}},"
                     "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [],"
@@ -81,9 +79,8 @@ static inline void support_write_tokenizer(const fixture *f)
                     "\"tokens\": [\"<s>\"]}}}}");
     free(support_write(f, "tokenizer.json", b.text));
     buffer_free(&b);
-    free(support_write(
-        f, "tokenizer_config.json",
-        "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"add_bos_token\": true}"));
+    free(support_write(f, "tokenizer_config.json",
+                       "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"add_bos_token\": true}"));
 }
 
 static inline int support_setup(void **state)
@@ -130,10 +127,8 @@ static inline void support_template(dataset_options *o, const char *word)
 static inline dataset_options support_options(fixture *f, const char *name, const char *rows)
 {
     char *path = support_write(f, name, rows);
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
-                         .tokenizer = f->tok,
-                         .workers = 1,
-                         .quiet = true};
+    dataset_options o = {
+        .source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .workers = 1, .quiet = true};
     free(path);
     support_template(&o, "chatml");
     return o;

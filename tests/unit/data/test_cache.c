@@ -8,8 +8,7 @@
 
 static dataset_options with_cache(fixture *f)
 {
-    dataset_options o =
-        support_options(f, "data.jsonl", "{\"text\": \"abc\", \"id\": 1}\n{\"text\": \"defg\"}\n");
+    dataset_options o = support_options(f, "data.jsonl", "{\"text\": \"abc\", \"id\": 1}\n{\"text\": \"defg\"}\n");
     o.cache_dir = arena_printf(&f->memory, "%s/some/cache", f->dir);
     return o;
 }
@@ -34,11 +33,11 @@ static char *cache_file(fixture *f, const char *end)
 static void check_opens(const dataset_options *o, bool from_cache)
 {
     dataset *d = support_open(o);
-    assert_int_equal(dataset_facts(d)->from_cache, from_cache);
-    assert_int_equal(dataset_n_blocks(d), 2);
-    assert_int_equal(dataset_block_tokens(d, 0), 5);
-    assert_int_equal(dataset_block_tokens(d, 1), 6);
-    assert_string_equal(dataset_facts(d)->format, "text");
+    assert_int_equal(dataset_info(d)->from_cache, from_cache);
+    assert_int_equal(dataset_n_examples(d), 2);
+    assert_int_equal(dataset_example_tokens(d, 0), 5);
+    assert_int_equal(dataset_example_tokens(d, 1), 6);
+    assert_string_equal(dataset_info(d)->format, "text");
     ASSERT_OK(dataset_verify(d, 0));
     ASSERT_OK(dataset_verify(d, 1));
     dataset_close(d);
@@ -55,11 +54,11 @@ static void a_second_run_tokenises_nothing(void **state)
     assert_null(rest);
 }
 
-static void facts_from_the_cache_are_those_of_the_first_run(void **state)
+static void info_from_the_cache_are_those_of_the_first_run(void **state)
 {
     dataset_options o = with_cache(*state);
     dataset *d = support_open(&o), *again = support_open(&o);
-    dataset_report x = *dataset_facts(d), y = *dataset_facts(again);
+    dataset_report x = *dataset_info(d), y = *dataset_info(again);
     assert_string_equal(x.format, y.format);
     assert_string_equal(dataset_hash(d), dataset_hash(again));
     x.format = y.format = NULL;
@@ -88,8 +87,7 @@ static void what_tokens_depend_on_makes_the_key(void **state)
         check_opens(&changed[i], false);
     for (int i = 0; i < 6; i++)
         check_opens(&changed[i], true);
-    char *copy =
-        support_write(f, "copy.jsonl", "{\"text\": \"abc\", \"id\": 1}\n{\"text\": \"defg\"}\n");
+    char *copy = support_write(f, "copy.jsonl", "{\"text\": \"abc\", \"id\": 1}\n{\"text\": \"defg\"}\n");
     o.source = node_string(&f->memory, copy, strlen(copy));
     check_opens(&o, true);
     free(copy);
@@ -212,9 +210,9 @@ static void builders_do_not_disturb_each_other(void **state)
         child[k] = fork();
         if (child[k]) continue;
         dataset *d = NULL;
-        bool good = dataset_open(&o, &d) == NRL_OK && dataset_n_blocks(d) == 20000 &&
-                    dataset_verify(d, 19999) == NRL_OK;
-        _exit(!good ? 9 : dataset_facts(d)->from_cache);
+        bool good =
+            dataset_open(&o, &d) == NRL_OK && dataset_n_examples(d) == 20000 && dataset_verify(d, 19999) == NRL_OK;
+        _exit(!good ? 9 : dataset_info(d)->from_cache);
     }
     int built = 0;
     for (int k = 0; k < PROCESSES; k++) {
@@ -233,7 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_second_run_tokenises_nothing),
-        TEST(facts_from_the_cache_are_those_of_the_first_run),
+        TEST(info_from_the_cache_are_those_of_the_first_run),
         TEST(what_tokens_depend_on_makes_the_key),
         TEST(a_damaged_header_or_index_is_built_again),
         TEST(a_cut_cache_is_built_again),

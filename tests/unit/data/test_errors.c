@@ -32,11 +32,9 @@ static void a_cut_last_line_is_named(void **state)
 
 static void broken_json_is_named_with_line_and_column(void **state)
 {
-    rows_fail(state, "{\"text\": \"a\"}\n{\"text\": }\n",
-              "data.jsonl:2:10: unexpected token near '}'");
+    rows_fail(state, "{\"text\": \"a\"}\n{\"text\": }\n", "data.jsonl:2:10: unexpected token near '}'");
     rows_fail(state, "[{\"text\": \"a\"},\n  {\"text\": }]", "data.jsonl:2:12: unexpected token");
-    rows_fail(state, "[{\"text\": \"a\"} {\"text\": \"b\"}]",
-              "data.jsonl:1:16: expected , or ] after a row");
+    rows_fail(state, "[{\"text\": \"a\"} {\"text\": \"b\"}]", "data.jsonl:1:16: expected , or ] after a row");
     rows_fail(state, "[1]", "data.jsonl:1:2: expected a row: {...}");
     rows_fail(state, "[{\"text\": \"a\"}] x", "expected nothing after the JSON array");
     rows_fail(state, "hello\n", "data.jsonl:1:1: expected { (JSONL) or [ (a JSON array of rows)");
@@ -47,28 +45,22 @@ static void keys_that_lack_are_told_with_those_found(void **state)
     rows_fail(state, "{\"question\": \"a\", \"answer\": \"b\"}\n",
               "data.jsonl:1: no row format has these keys: question, answer; expected messages, or "
               "prompt and completion,");
-    rows_fail(
-        state,
-        "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\", \"answer\": \"b\"}\n",
-        "data.jsonl:2: no key 'completion', which every row of this file needs "
-        "(prompt/completion, as its first row); found: prompt, answer");
+    rows_fail(state, "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\", \"answer\": \"b\"}\n",
+              "data.jsonl:2: no key 'completion', which every row of this file needs "
+              "(prompt/completion, as its first row); found: prompt, answer");
 }
 
 static void wrong_types_are_named(void **state)
 {
-    rows_fail(state, "{\"text\": 5}\n",
-              "data.jsonl:1: key 'text': expected text, found whole number");
+    rows_fail(state, "{\"text\": 5}\n", "data.jsonl:1: key 'text': expected text, found whole number");
     rows_fail(state, "{\"prompt\": \"a\", \"completion\": null}\n",
               "key 'completion': expected text or messages, found null");
     rows_fail(state, "{\"messages\": [{\"role\": \"user\", \"content\": 3}]}\n",
               "data.jsonl:1: messages[0]: key 'content': expected text, found whole number");
-    rows_fail(state, "{\"messages\": [{\"content\": \"a\"}]}\n",
-              "messages[0]: no text under key 'role'");
-    rows_fail(state, "{\"messages\": \"a\"}\n",
-              "key 'messages': expected a list of messages, found text");
+    rows_fail(state, "{\"messages\": [{\"content\": \"a\"}]}\n", "messages[0]: no text under key 'role'");
+    rows_fail(state, "{\"messages\": \"a\"}\n", "key 'messages': expected a list of messages, found text");
     rows_fail(state, "{\"input_ids\": [1, \"a\"]}\n", "ids[1]: expected a token id");
-    rows_fail(state, "{\"input_ids\": [1, 2], \"labels\": [1]}\n",
-              "labels has 1 entries and input_ids 2");
+    rows_fail(state, "{\"input_ids\": [1, 2], \"labels\": [1]}\n", "labels has 1 entries and input_ids 2");
     rows_fail(state, "{\"input_ids\": [1, 2], \"labels\": [1, 3]}\n",
               "labels[1] is neither -100 nor the token there (2)");
     rows_fail(state, "{\"input_ids\": [1, 2], \"attention_mask\": [1, 0]}\n",
@@ -77,11 +69,9 @@ static void wrong_types_are_named(void **state)
 
 static void pairs_and_single_samples_are_not_confused(void **state)
 {
-    rows_fail(
-        state, "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n",
-        "a row of a pair (prompt/chosen/rejected), but the algorithm learns from single samples");
-    pairs_fail(state, "{\"text\": \"a\"}\n",
-               "a row of single samples (text), but the algorithm learns from pairs");
+    rows_fail(state, "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n",
+              "a row of a pair (prompt/chosen/rejected), but the algorithm learns from single samples");
+    pairs_fail(state, "{\"text\": \"a\"}\n", "a row of single samples (text), but the algorithm learns from pairs");
     rows_fail(state, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n", "a labelled row");
 }
 
@@ -107,8 +97,7 @@ static void a_row_beyond_the_limit_is_named_and_not_read(void **state)
     memset(text, 'a', size);
     memcpy(text, "{\"text\": \"a\"}\n{\"text\": \"", 25);
     support_write_bytes(path, text, size);
-    dataset_options o = {
-        .source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
+    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
     fails(&o, NRL_ERR_DATA, "long.jsonl:2: a row of more than 16 MiB, the most that is read");
     free(text);
     free(path);
@@ -116,21 +105,18 @@ static void a_row_beyond_the_limit_is_named_and_not_read(void **state)
 
 static void nothing_to_train_is_an_error(void **state)
 {
-    rows_fail(
-        state,
-        "{\"input_ids\": [1, 2], \"labels\": [-100, -100]}\n{\"input_ids\": [5]}\n"
-        "{\"input_ids\": []}\n",
-        "data.jsonl: none of 3 rows can be trained on: 1 without text or answer, 0 too long, 2 "
-        "without a trained token");
+    rows_fail(state,
+              "{\"input_ids\": [1, 2], \"labels\": [-100, -100]}\n{\"input_ids\": [5]}\n"
+              "{\"input_ids\": []}\n",
+              "data.jsonl: none of 3 rows can be trained on: 1 without text or answer, 0 too long, 2 "
+              "without a trained token");
 }
 
 static void ids_outside_the_vocabulary_are_named(void **state)
 {
-    dataset_options o = support_options(*state, "data.jsonl",
-                                        "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 300]}\n");
+    dataset_options o = support_options(*state, "data.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 300]}\n");
     o.vocab_size = 300;
-    fails(&o, NRL_ERR_DATA,
-          "data.jsonl:2: token 1 has id 300 (no text), outside the model's vocabulary of 300");
+    fails(&o, NRL_ERR_DATA, "data.jsonl:2: token 1 has id 300 (no text), outside the model's vocabulary of 300");
     o = support_options(*state, "data.jsonl", "{\"text\": \"a\"}\n");
     o.vocab_size = 257;
     fails(&o, NRL_ERR_DATA, "token 2 has id 257 (</s>), outside the model's vocabulary of 257");
@@ -140,8 +126,7 @@ static void ids_outside_the_vocabulary_are_named(void **state)
 
 static void an_overlong_row_is_an_error_unless_said_otherwise(void **state)
 {
-    dataset_options o =
-        support_options(*state, "data.jsonl", "{\"text\": \"a\"}\n{\"text\": \"abcdef\"}\n");
+    dataset_options o = support_options(*state, "data.jsonl", "{\"text\": \"a\"}\n{\"text\": \"abcdef\"}\n");
     o.max_length = 5;
     fails(&o, NRL_ERR_DATA, "data.jsonl:2: 8 tokens, but data.max_length is 5");
 }
@@ -206,10 +191,8 @@ static void bad_columns_and_extras_are_errors(void **state)
 
 static void tool_calls_are_refused(void **state)
 {
-    rows_fail(
-        state,
-        "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{}]}]}\n",
-        "messages[0]: tool_calls: template 'chatml' does not write tool calls");
+    rows_fail(state, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{}]}]}\n",
+              "messages[0]: tool_calls: template 'chatml' does not write tool calls");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)

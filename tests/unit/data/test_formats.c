@@ -16,7 +16,7 @@ static void check(fixture *f, dataset_options o, const char *format, const char 
     dataset *d = support_open(&o);
     char *text = dataset_first_sample(d, f->tok);
     assert_string_equal(text, expected);
-    assert_string_equal(dataset_facts(d)->format, format);
+    assert_string_equal(dataset_info(d)->format, format);
     free(text);
     dataset_close(d);
 }
@@ -45,8 +45,7 @@ static void bos_and_eos_in_the_text_are_not_doubled(void **state)
 
 static void a_completion_is_trained_and_its_prompt_is_not(void **state)
 {
-    check_row(state, "{\"prompt\": \"ab\", \"completion\": \" cd\"}\n", "prompt/completion",
-              "<s>ab" L " cd</s>" R);
+    check_row(state, "{\"prompt\": \"ab\", \"completion\": \" cd\"}\n", "prompt/completion", "<s>ab" L " cd</s>" R);
 }
 
 static void a_prompt_of_messages_goes_through_the_template(void **state)
@@ -60,21 +59,19 @@ static void a_prompt_of_messages_goes_through_the_template(void **state)
 
 static void every_assistant_turn_of_messages_is_trained(void **state)
 {
-    check_row(
-        state,
-        "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\","
-        "\"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\"}, {\"role\": \"user\","
-        "\"content\": \"r\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n",
-        "messages", "<s>" SYSTEM("s") USER("q") ASSISTANT("a") USER("r") ASSISTANT("b"));
+    check_row(state,
+              "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\","
+              "\"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\"}, {\"role\": \"user\","
+              "\"content\": \"r\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n",
+              "messages", "<s>" SYSTEM("s") USER("q") ASSISTANT("a") USER("r") ASSISTANT("b"));
 }
 
 static void content_in_parts_is_joined(void **state)
 {
-    check_row(
-        state,
-        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"},"
-        "{\"type\": \"text\", \"value\": \"y\"}]}, {\"role\": \"assistant\", \"content\": \"z\"}]}",
-        "messages", "<s>" USER("xy") ASSISTANT("z"));
+    check_row(state,
+              "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"},"
+              "{\"type\": \"text\", \"value\": \"y\"}]}, {\"role\": \"assistant\", \"content\": \"z\"}]}",
+              "messages", "<s>" USER("xy") ASSISTANT("z"));
 }
 
 static void sharegpt_names_of_roles_are_known(void **state)
@@ -87,11 +84,10 @@ static void sharegpt_names_of_roles_are_known(void **state)
 
 static void alpaca_rows_become_a_conversation(void **state)
 {
-    check_row(
-        state,
-        "{\"instruction\": \"do\", \"input\": \"this\", \"output\": \"done\", \"system\": null,"
-        "\"history\": [[\"q\", \"a\"]]}\n",
-        "Alpaca", "<s>" USER("q") ASSISTANT("a") USER("do\nthis") ASSISTANT("done"));
+    check_row(state,
+              "{\"instruction\": \"do\", \"input\": \"this\", \"output\": \"done\", \"system\": null,"
+              "\"history\": [[\"q\", \"a\"]]}\n",
+              "Alpaca", "<s>" USER("q") ASSISTANT("a") USER("do\nthis") ASSISTANT("done"));
 }
 
 static void labels_of_minus_100_are_not_trained(void **state)
@@ -115,8 +111,7 @@ static void pre_tokenized_rows_need_no_tokenizer(void **state)
 
 static void a_pair_trains_both_answers_behind_one_prompt(void **state)
 {
-    check_pair(state, "{\"prompt\": \"p\", \"chosen\": \" yes\", \"rejected\": \" no\"}\n",
-               "prompt/chosen/rejected",
+    check_pair(state, "{\"prompt\": \"p\", \"chosen\": \" yes\", \"rejected\": \" no\"}\n", "prompt/chosen/rejected",
                "chosen: <s>p" L " yes</s>" R "\nrejected: <s>p" L " no</s>" R);
 }
 
@@ -126,14 +121,13 @@ static void a_pair_without_prompt_shares_its_longest_transcript(void **state)
                "{\"chosen\": \"\\n\\nHuman: q\\n\\nAssistant: I do\","
                "\"rejected\": \"\\n\\nHuman: q\\n\\nAssistant: I go\"}\n",
                "chosen/rejected",
-               "chosen: <s>\n\nHuman: q\n\nAssistant:" L " I do</s>" R
-               "\nrejected: <s>\n\nHuman: q\n\nAssistant:" L " I go</s>" R);
+               "chosen: <s>\n\nHuman: q\n\nAssistant:" L " I do</s>" R "\nrejected: <s>\n\nHuman: q\n\nAssistant:" L
+               " I go</s>" R);
 }
 
 static void a_shared_text_is_cut_before_the_word_that_differs(void **state)
 {
-    check_pair(state, "{\"chosen\": \"one two three\", \"rejected\": \"one two thirty\"}\n",
-               "chosen/rejected",
+    check_pair(state, "{\"chosen\": \"one two three\", \"rejected\": \"one two thirty\"}\n", "chosen/rejected",
                "chosen: <s>one two" L " three</s>" R "\nrejected: <s>one two" L " thirty</s>" R);
 }
 
@@ -143,8 +137,7 @@ static void conversations_of_a_pair_share_messages(void **state)
                "{\"chosen\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\","
                "\"content\": \"y\"}], \"rejected\": [{\"role\": \"user\", \"content\": \"q\"},"
                "{\"role\": \"assistant\", \"content\": \"n\"}]}\n",
-               "chosen/rejected",
-               "chosen: <s>" USER("q") ASSISTANT("y") "\nrejected: <s>" USER("q") ASSISTANT("n"));
+               "chosen/rejected", "chosen: <s>" USER("q") ASSISTANT("y") "\nrejected: <s>" USER("q") ASSISTANT("n"));
 }
 
 static void preference_rows_of_conversations_are_read(void **state)
@@ -177,29 +170,25 @@ static void pre_tokenized_pairs_are_read(void **state)
 
 static void train_on_all_trains_prompts_but_not_those_of_pairs(void **state)
 {
-    dataset_options o =
-        support_options(*state, "data.jsonl", "{\"prompt\": \"ab\", \"completion\": \"cd\"}\n");
+    dataset_options o = support_options(*state, "data.jsonl", "{\"prompt\": \"ab\", \"completion\": \"cd\"}\n");
     o.train_on_all = true;
     check(*state, o, "prompt/completion", "<s>" L "abcd</s>" R);
-    o = support_options(*state, "data.jsonl",
-                        "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"d\"}\n");
+    o = support_options(*state, "data.jsonl", "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"d\"}\n");
     o.train_on_all = o.pairs = true;
-    check(*state, o, "prompt/chosen/rejected",
-          "chosen: <s>ab" L "c</s>" R "\nrejected: <s>ab" L "d</s>" R);
+    check(*state, o, "prompt/chosen/rejected", "chosen: <s>ab" L "c</s>" R "\nrejected: <s>ab" L "d</s>" R);
 }
 
 static void columns_rename_keys(void **state)
 {
-    dataset_options o =
-        support_options(*state, "data.jsonl", "{\"question\": \"ab\", \"answer\": \"cd\"}\n");
+    dataset_options o = support_options(*state, "data.jsonl", "{\"question\": \"ab\", \"answer\": \"cd\"}\n");
     o.columns = support_json(*state, "{\"prompt\": \"question\", \"completion\": \"answer\"}");
     check(*state, o, "prompt/completion", "<s>ab" L "cd</s>" R);
 }
 
 static void the_chosen_answers_of_pairs_can_be_trained_alone(void **state)
 {
-    dataset_options o = support_options(
-        *state, "data.jsonl", "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"d\"}");
+    dataset_options o =
+        support_options(*state, "data.jsonl", "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"d\"}");
     o.columns = support_json(*state, "{\"completion\": \"chosen\"}");
     check(*state, o, "prompt/completion", "<s>ab" L "c</s>" R);
 }
@@ -220,10 +209,8 @@ static void extra_keys_are_one_number_a_sample(void **state)
 
 static void a_json_array_crlf_and_a_byte_order_mark_are_accepted(void **state)
 {
-    check_row(state, "[\n  {\"text\": \"a]},{\\\"\"},\n  {\"text\": \"b\"}\n]\n", "text",
-              "<s>" L "a]},{\"</s>" R);
-    check_row(state, "\xEF\xBB\xBF{\"text\": \"a\"}\r\n\r\n{\"text\": \"b\"}\r\n", "text",
-              "<s>" L "a</s>" R);
+    check_row(state, "[\n  {\"text\": \"a]},{\\\"\"},\n  {\"text\": \"b\"}\n]\n", "text", "<s>" L "a]},{\"</s>" R);
+    check_row(state, "\xEF\xBB\xBF{\"text\": \"a\"}\r\n\r\n{\"text\": \"b\"}\r\n", "text", "<s>" L "a</s>" R);
 }
 
 static void what_is_left_out_is_counted(void **state)
@@ -236,7 +223,7 @@ static void what_is_left_out_is_counted(void **state)
     o.max_length = 6;
     o.overlong = DATA_OVERLONG_DROP;
     dataset *d = support_open(&o);
-    const dataset_report *r = dataset_facts(d);
+    const dataset_report *r = dataset_info(d);
     assert_int_equal(r->rows, 4);
     assert_int_equal(r->kept, 1);
     assert_int_equal(r->empty, 1);
@@ -244,7 +231,7 @@ static void what_is_left_out_is_counted(void **state)
     dataset_close(d);
     o.overlong = DATA_OVERLONG_TRUNCATE;
     d = support_open(&o);
-    r = dataset_facts(d);
+    r = dataset_info(d);
     assert_int_equal(r->kept, 2);
     assert_int_equal(r->truncated, 1);
     assert_int_equal(r->untrainable, 1); /* nothing but prompt was left of it */
@@ -258,16 +245,15 @@ static void what_is_left_out_is_counted(void **state)
 
 static void identical_answers_are_counted_and_empty_ones_left_out(void **state)
 {
-    dataset_options o =
-        support_options(*state, "data.jsonl",
-                        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"b\"}\n"
-                        "{\"prompt\": \"a\", \"chosen\": \"\", \"rejected\": \"b\"}\n"
-                        "{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": \"b\"}\n");
+    dataset_options o = support_options(*state, "data.jsonl",
+                                        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"b\"}\n"
+                                        "{\"prompt\": \"a\", \"chosen\": \"\", \"rejected\": \"b\"}\n"
+                                        "{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": \"b\"}\n");
     o.pairs = true;
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_facts(d)->identical, 1);
-    assert_int_equal(dataset_facts(d)->empty, 1);
-    assert_int_equal(dataset_n_blocks(d), 2);
+    assert_int_equal(dataset_info(d)->identical, 1);
+    assert_int_equal(dataset_info(d)->empty, 1);
+    assert_int_equal(dataset_n_examples(d), 2);
     char place[200];
     dataset_place(d, 1, place, sizeof place);
     assert_non_null(strstr(place, "data.jsonl:3"));
@@ -276,16 +262,15 @@ static void identical_answers_are_counted_and_empty_ones_left_out(void **state)
 
 static void overlong_pairs_are_dropped_whole(void **state)
 {
-    dataset_options o =
-        support_options(*state, "data.jsonl",
-                        "{\"prompt\": \"a\", \"chosen\": \"bbbbbbbb\", \"rejected\": \"b\"}\n"
-                        "{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": \"b\"}\n");
+    dataset_options o = support_options(*state, "data.jsonl",
+                                        "{\"prompt\": \"a\", \"chosen\": \"bbbbbbbb\", \"rejected\": \"b\"}\n"
+                                        "{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": \"b\"}\n");
     o.pairs = true;
     o.max_length = 5;
     o.overlong = DATA_OVERLONG_DROP;
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_n_blocks(d), 1);
-    assert_int_equal(dataset_facts(d)->dropped_overlong, 1);
+    assert_int_equal(dataset_n_examples(d), 1);
+    assert_int_equal(dataset_info(d)->dropped_overlong, 1);
     dataset_close(d);
 }
 
@@ -315,7 +300,7 @@ static void what_is_left_out_or_not_used_is_said_once(void **state)
                                         "{\"text\": \"\", \"tag\": 2, \"id\": 2}\n"
                                         "{\"text\": \"\", \"id\": 3}\n");
     o.quiet = false;
-    char *expected = mem_printf("warning: %s/data.jsonl: 2 of 3 rows are left out: no text, or no "
+    char *expected = mem_printf("warning: %s/data.jsonl: 2 of 3 rows are omitted: no text, or no "
                                 "answer (first: line 2)\n"
                                 "warning: %s/data.jsonl: keys that are not used: 'id', 'tag'\n",
                                 f->dir, f->dir);
@@ -327,15 +312,14 @@ static void what_is_left_out_or_not_used_is_said_once(void **state)
 
 static void texts_and_messages_may_stand_in_one_file(void **state)
 {
-    dataset_options o =
-        support_options(*state, "data.jsonl",
-                        "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
-                        "{\"prompt\": [{\"role\": \"user\", \"content\": \"q\"}],"
-                        "\"completion\": [{\"role\": \"assistant\", \"content\": \"w\"}]}\n"
-                        "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    dataset_options o = support_options(*state, "data.jsonl",
+                                        "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
+                                        "{\"prompt\": [{\"role\": \"user\", \"content\": \"q\"}],"
+                                        "\"completion\": [{\"role\": \"assistant\", \"content\": \"w\"}]}\n"
+                                        "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_n_blocks(d), 3);
-    assert_int_equal(dataset_block_tokens(d, 0), dataset_block_tokens(d, 2));
+    assert_int_equal(dataset_n_examples(d), 3);
+    assert_int_equal(dataset_example_tokens(d, 0), dataset_example_tokens(d, 2));
     dataset_close(d);
 }
 
@@ -348,7 +332,7 @@ static void many_workers_keep_the_order_of_rows(void **state)
     buffer_free(&rows);
     o.workers = 4;
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_n_blocks(d), 5000);
+    assert_int_equal(dataset_n_examples(d), 5000);
     for (int i = 0; i < 5000; i++) {
         const int32_t *tokens;
         const uint8_t *trained;

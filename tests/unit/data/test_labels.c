@@ -7,27 +7,27 @@
 
 enum { N = 300, VOCABULARY = 1000 };
 
-static dataset_options label_options(fixture *f, const char *rows, bool mismatched)
+static dataset_options label_options(fixture *f, const char *rows, bool kl_pairs)
 {
     dataset_options o = support_options(f, "rows.jsonl", rows);
     o.labels = true;
-    o.mismatched = mismatched;
+    o.kl_pairs = kl_pairs;
     return o;
 }
 
-static dataset *open_rows(fixture *f, const char *rows, bool mismatched)
+static dataset *open_rows(fixture *f, const char *rows, bool kl_pairs)
 {
-    dataset_options o = label_options(f, rows, mismatched);
+    dataset_options o = label_options(f, rows, kl_pairs);
     return support_open(&o);
 }
 
 /* A side as text; trained tokens in brackets, BOS as <, EOS as >, the rest of chatml as |. */
-static const char *side_text(fixture *f, const dataset *d, int64_t block, int side)
+static const char *side_text(fixture *f, const dataset *d, int64_t example, int side)
 {
     const int32_t *tokens;
     const uint8_t *trained;
     buffer b = {0};
-    int64_t n = dataset_segment(d, block, side, &tokens, &trained);
+    int64_t n = dataset_segment(d, example, side, &tokens, &trained);
     for (int64_t i = 0; i < n; i++) {
         if (trained[i] && !(i && trained[i - 1])) buffer_puts(&b, "[");
         char c = tokens[i] == SUPPORT_BOS   ? '<'
@@ -42,9 +42,9 @@ static const char *side_text(fixture *f, const dataset *d, int64_t block, int si
     return text;
 }
 
-static void expect_side(fixture *f, const dataset *d, int64_t block, int side, const char *text)
+static void expect_side(fixture *f, const dataset *d, int64_t example, int side, const char *text)
 {
-    assert_string_equal(side_text(f, d, block, side), text);
+    assert_string_equal(side_text(f, d, example, side), text);
 }
 
 /* ---- rows ---- */
@@ -80,8 +80,8 @@ static void labels_stand_in_rows_of_every_kind(void **state)
     fixture *f = *state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         dataset *d = open_rows(f, kinds[i].rows, false);
-        assert_string_equal(dataset_facts(d)->format, kinds[i].format);
-        assert_int_equal(dataset_n_blocks(d), 2);
+        assert_string_equal(dataset_info(d)->format, kinds[i].format);
+        assert_int_equal(dataset_n_examples(d), 2);
         assert_int_equal(dataset_n_sides(d), 1);
         assert_string_equal(dataset_extra_name(d, 0), "label");
         assert_true(dataset_extra(d, 0, 0) == 1 && dataset_extra(d, 1, 0) == 0);
@@ -93,12 +93,12 @@ static void labels_stand_in_rows_of_every_kind(void **state)
 static void a_label_is_of_the_last_message_alone(void **state)
 {
     fixture *f = *state;
-    dataset_options o = label_options(
-        f,
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
-        "\"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
-        "\"content\": \"d\"}], \"good\": true, \"score\": 2.5}\n",
-        false);
+    dataset_options o =
+        label_options(f,
+                      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                      "\"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
+                      "\"content\": \"d\"}], \"good\": true, \"score\": 2.5}\n",
+                      false);
     o.train_on_all = true; /* of samples without a label */
     o.columns = support_json(f, "{\"label\": \"good\"}");
     o.extra = support_json(f, "[\"score\"]");
@@ -124,15 +124,12 @@ static void rows_that_a_label_cannot_be_of_are_refused(void **state)
     labels_fail(state, "{\"prompt\": \"a\", \"completion\": \"b\"}\n",
                 "rows.jsonl:1: no key 'label' or 'kto_tag': expected true");
     labels_fail(state,
-                arena_printf(&f->memory, "%s%s", good,
-                             "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": 1}\n"),
+                arena_printf(&f->memory, "%s%s", good, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": 1}\n"),
                 "rows.jsonl:2: key 'label': expected true or false, found ");
     labels_fail(state,
-                arena_printf(&f->memory, "%s%s", good,
-                             "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": null}\n"),
+                arena_printf(&f->memory, "%s%s", good, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": null}\n"),
                 "rows.jsonl:2: no key 'label'");
-    labels_fail(state,
-                "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"label\": true}\n",
+    labels_fail(state, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"label\": true}\n",
                 "rows.jsonl:1: the last message is of 'user', a label needs an assistant's");
     labels_fail(state, "{\"text\": \"a\", \"label\": true}\n", "and label or kto_tag");
     labels_fail(state, "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n",
@@ -143,8 +140,7 @@ static void rows_that_a_label_cannot_be_of_are_refused(void **state)
 static void the_label_is_read_once(void **state)
 {
     fixture *f = *state;
-    dataset_options o =
-        label_options(f, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n", false);
+    dataset_options o = label_options(f, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n", false);
     dataset *d;
     o.extra = support_json(f, "[\"label\"]");
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "the algorithm reads 'label' already");
@@ -164,7 +160,7 @@ static void other_algorithms_refuse_labels(void **state)
     }
 }
 
-/* ---- mismatched sides ---- */
+/* ---- kl_pairs sides ---- */
 
 static const char three[] = "{\"prompt\": \"ab\", \"completion\": \"cd\", \"label\": true}\n"
                             "{\"prompt\": \"e\", \"completion\": \"fgh\", \"label\": false}\n"
@@ -172,8 +168,7 @@ static const char three[] = "{\"prompt\": \"ab\", \"completion\": \"cd\", \"labe
 
 static void a_prompt_meets_the_next_row_s_answer(void **state)
 {
-    static const char *const sides[3][2] = {
-        {"<ab[cd>]", "<ab[fgh>]"}, {"<e[fgh>]", "<e[i>]"}, {"<[i>]", "<[cd>]"}};
+    static const char *const sides[3][2] = {{"<ab[cd>]", "<ab[fgh>]"}, {"<e[fgh>]", "<e[i>]"}, {"<[i>]", "<[cd>]"}};
     fixture *f = *state;
     dataset *d = open_rows(f, three, true);
     assert_int_equal(dataset_n_sides(d), 2);
@@ -204,14 +199,13 @@ static void a_mismatched_side_is_cut_to_the_limit(void **state)
 static void a_row_alone_meets_itself(void **state)
 {
     fixture *f = *state;
-    dataset *d =
-        open_rows(f, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n", true);
+    dataset *d = open_rows(f, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n", true);
     expect_side(f, d, 0, 0, "<a[b>]");
     expect_side(f, d, 0, 1, "<a[b>]");
     dataset_close(d);
 }
 
-/* Rows left out have no answer to lend. */
+/* Rows omitted have no answer to lend. */
 static void rows_that_are_left_out_are_no_neighbours(void **state)
 {
     fixture *f = *state;
@@ -221,7 +215,7 @@ static void rows_that_are_left_out_are_no_neighbours(void **state)
                            "{\"prompt\": \"c\", \"completion\": \"\", \"label\": true}\n"
                            "{\"prompt\": \"d\", \"completion\": \"e\", \"label\": false}\n",
                            true);
-    assert_int_equal(dataset_n_blocks(d), 2);
+    assert_int_equal(dataset_n_examples(d), 2);
     expect_side(f, d, 0, 1, "<a[e>]");
     expect_side(f, d, 1, 1, "<d[b>]");
     dataset_close(d);
@@ -231,8 +225,8 @@ static const char *many_rows(fixture *f)
 {
     buffer b = {0};
     for (int i = 0; i < N; i++)
-        buffer_print(&b, "{\"prompt\": \"%.*s\", \"completion\": \"%d\", \"label\": %s}\n", i % 7,
-                     "abcdefg", i, i % 3 ? "true" : "false");
+        buffer_print(&b, "{\"prompt\": \"%.*s\", \"completion\": \"%d\", \"label\": %s}\n", i % 7, "abcdefg", i,
+                     i % 3 ? "true" : "false");
     const char *rows = arena_strdup(&f->memory, b.text);
     buffer_free(&b);
     return rows;
@@ -247,7 +241,7 @@ static void workers_and_caches_do_not_change_the_sides(void **state)
     o.cache_dir = arena_printf(&f->memory, "%s/cache", f->dir);
     for (int again = 0; again < 2; again++) {
         dataset *d = support_open(&o);
-        assert_int_equal(dataset_facts(d)->from_cache, again);
+        assert_int_equal(dataset_info(d)->from_cache, again);
         assert_string_equal(dataset_hash(d), dataset_hash(one));
         for (int64_t i = 0; i < N; i++) {
             const char *answer = arena_printf(&f->memory, "[%d>]", (int)((i + 1) % N));
@@ -257,9 +251,9 @@ static void workers_and_caches_do_not_change_the_sides(void **state)
         }
         dataset_close(d);
     }
-    o.mismatched = false; /* another file */
+    o.kl_pairs = false; /* another file */
     dataset *d = support_open(&o);
-    assert_false(dataset_facts(d)->from_cache);
+    assert_false(dataset_info(d)->from_cache);
     assert_string_not_equal(dataset_hash(d), dataset_hash(one));
     dataset_close(d);
     dataset_close(one);
@@ -269,22 +263,22 @@ static void workers_and_caches_do_not_change_the_sides(void **state)
 
 static void a_batch_has_labels_and_both_sides(void **state)
 {
-    static const int64_t blocks[] = {2, 0, 1};
+    static const int64_t examples[] = {2, 0, 1};
     fixture *f = *state;
     dataset_options o = label_options(f, three, true);
     for (int sharing = 0; sharing < 2; sharing++) {
         nrl_batch *b = NULL;
         o.prefix_sharing = sharing;
         dataset *d = support_open(&o);
-        ASSERT_OK(data_assemble(d, blocks, 3, false, &b));
+        ASSERT_OK(data_assemble(d, examples, 3, false, &b));
         ASSERT_OK(batch_check(b, VOCABULARY));
         assert_int_equal(b->n_segments, 6);
         assert_int_equal(b->n_prompts, sharing ? 3 : 0);
-        assert_true(nrl_batch_count(b, "blocks") == 3 && nrl_batch_count(b, "desirable") == 2);
+        assert_true(nrl_batch_count(b, "examples") == 3 && nrl_batch_count(b, "desirable") == 2);
         assert_true(nrl_batch_count(b, "tokens") == 3 + 4 + 6 + 7 + 6 + 4);
         for (int64_t s = 0; s < 6; s++) {
             assert_int_equal(b->segment_side[s], s % 2);
-            assert_true(b->extra[0].values[s] == (blocks[s / 2] != 1));
+            assert_true(b->extra[0].values[s] == (examples[s / 2] != 1));
         }
         batch_free(b);
         dataset_close(d);

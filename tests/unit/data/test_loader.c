@@ -37,10 +37,10 @@ static data_plan *plan_of(const dataset *d, data_plan_options o)
 static const data_plan_options packed = {
     .global_batch = 16, .micro_batch_tokens = 80, .shuffle = true, .seed = 5, .ranks = 1};
 
-static data_loader *loader_of(const dataset *d, data_plan *p, int64_t prefetch, bool prompt_rows)
+static data_loader *loader_of(const dataset *d, data_plan *p, int64_t prefetch, bool prompt_targets)
 {
     data_loader *l = NULL;
-    ASSERT_OK(data_loader_create(d, p, prefetch, prompt_rows, &l));
+    ASSERT_OK(data_loader_create(d, p, prefetch, prompt_targets, &l));
     return l;
 }
 
@@ -59,8 +59,8 @@ static void check_segment(const dataset *d, const nrl_batch *b, int64_t s, int64
     assert_true(b->extra[0].values[s] == 0.5f);
 }
 
-/* The scored rows are the trained targets (and the others with weight 0), in order. */
-static void check_scores(const dataset *d, const nrl_batch *b, bool prompt_rows)
+/* The target positions are the trained targets (and the others with weight 0), in order. */
+static void check_scores(const dataset *d, const nrl_batch *b, bool prompt_targets)
 {
     int64_t row = 0;
     for (int64_t s = 0; s < b->n_segments; s++) {
@@ -68,7 +68,7 @@ static void check_scores(const dataset *d, const nrl_batch *b, bool prompt_rows)
         const uint8_t *trained;
         int64_t n = dataset_segment(d, b->segment_sample[s], b->segment_side[s], &tokens, &trained);
         for (int64_t i = 1; i < n; i++) {
-            if (!trained[i] && !prompt_rows) continue;
+            if (!trained[i] && !prompt_targets) continue;
             assert_int_equal(b->row_token[row], b->cu_seqlens[s] + i - 1);
             assert_int_equal(b->row_target[row], tokens[i]);
             assert_int_equal(b->row_segment[row], s);
@@ -80,37 +80,36 @@ static void check_scores(const dataset *d, const nrl_batch *b, bool prompt_rows)
 }
 
 static void check_batch(const dataset *d, data_plan *p, int64_t step, int64_t m, const nrl_batch *b,
-                        bool prompt_rows)
+                        bool prompt_targets)
 {
-    const int64_t *blocks;
-    int64_t n = data_plan_micro(p, step, m, &blocks), segment = 0;
+    const int64_t *examples;
+    int64_t n = data_plan_micro_batch(p, step, m, &examples), segment = 0;
     ASSERT_OK(batch_check(b, VOCABULARY));
     assert_int_equal(b->is_tail, n == 0);
     assert_string_equal(b->extra[0].name, "score");
     if (!n) return;
-    assert_int_equal(b->n_blocks, n);
+    assert_int_equal(b->n_examples, n);
     for (int64_t i = 0; i < n; i++)
         for (int side = 0; side < dataset_n_sides(d); side++, segment++) {
-            assert_int_equal(b->segment_block[segment], i);
-            check_segment(d, b, segment, blocks[i], side);
+            assert_int_equal(b->segment_example[segment], i);
+            check_segment(d, b, segment, examples[i], side);
         }
     assert_int_equal(segment, b->n_segments);
-    check_scores(d, b, prompt_rows);
+    check_scores(d, b, prompt_targets);
 }
 
-static void check_steps(fixture *f, bool pairs, bool prompt_rows, int64_t prefetch,
-                        data_plan_options o)
+static void check_steps(fixture *f, bool pairs, bool prompt_targets, int64_t prefetch, data_plan_options o)
 {
     dataset *d = open_rows(f, pairs);
     data_plan *p = plan_of(d, o);
-    data_loader *l = loader_of(d, p, prefetch, prompt_rows);
+    data_loader *l = loader_of(d, p, prefetch, prompt_targets);
     for (int64_t step = 0; step < 10; step++) {
         data_step s;
         ASSERT_OK(data_loader_step(l, step, &s));
         assert_int_equal(s.step, step);
-        assert_int_equal(s.n_micro, data_plan_n_micro(p, step));
-        for (int64_t m = 0; m < s.n_micro; m++)
-            check_batch(d, p, step, m, s.micro[m], prompt_rows);
+        assert_int_equal(s.n_micro_batches, data_plan_n_micro_batches(p, step));
+        for (int64_t m = 0; m < s.n_micro_batches; m++)
+            check_batch(d, p, step, m, s.micro_batch[m], prompt_targets);
     }
     data_loader_destroy(l);
     data_plan_destroy(p);
@@ -136,16 +135,14 @@ static void ranks_without_work_get_tail_batches(void **state)
 static void a_tail_batch_counts_nothing(void **state)
 {
     dataset *d = open_rows(*state, false);
-    data_plan *p =
-        plan_of(d, (data_plan_options){.global_batch = 1, .micro_batch = 1, .ranks = 2, .rank = 1});
+    data_plan *p = plan_of(d, (data_plan_options){.global_batch = 1, .micro_batch = 1, .ranks = 2, .rank = 1});
     data_loader *l = loader_of(d, p, 0, false);
     data_step s;
     ASSERT_OK(data_loader_step(l, 0, &s));
-    assert_true(s.micro[0]->is_tail);
-    static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences",
-                                         "pairs",         "blocks",        "tokens"};
+    assert_true(s.micro_batch[0]->is_tail);
+    static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences", "pairs", "examples", "tokens"};
     for (int i = 0; i < 6; i++)
-        assert_true(nrl_batch_count(s.micro[0], counts[i]) == 0);
+        assert_true(nrl_batch_count(s.micro_batch[0], counts[i]) == 0);
     data_loader_destroy(l);
     data_plan_destroy(p);
     dataset_close(d);
@@ -161,8 +158,8 @@ static void steps_may_be_asked_in_any_order(void **state)
         for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
             data_step s;
             ASSERT_OK(data_loader_step(l, order[i], &s));
-            for (int64_t m = 0; m < s.n_micro; m++)
-                check_batch(d, p, order[i], m, s.micro[m], false);
+            for (int64_t m = 0; m < s.n_micro_batches; m++)
+                check_batch(d, p, order[i], m, s.micro_batch[m], false);
         }
         data_loader_destroy(l);
     }
@@ -187,7 +184,7 @@ static void a_loader_may_be_left_at_any_time(void **state)
 
 static void epochs_are_told_in_fractions(void **state)
 {
-    dataset *d = open_rows(*state, false); /* 60 blocks: 16, 16, 16, 12 */
+    dataset *d = open_rows(*state, false); /* 60 examples: 16, 16, 16, 12 */
     data_plan *p = plan_of(d, packed);
     data_loader *l = loader_of(d, p, 1, false);
     static const double expected[] = {16. / 60, 32. / 60, 48. / 60, 1, 1 + 16. / 60};

@@ -1,5 +1,5 @@
 /*
- * test_plan.c - what a plan promises: every block once an epoch, the same global batches for any
+ * test_plan.c - what a plan promises: every example once an epoch, the same global batches for any
  * number of ranks, equal numbers of micro-batches under their budget.
  */
 #include "data/order.h"
@@ -38,18 +38,18 @@ static data_plan *plan_of(const dataset *d, data_plan_options o)
  */
 static void count_step(const dataset *d, data_plan_options o, int64_t step, int *seen)
 {
-    int64_t n_micro = 0;
+    int64_t n_micro_batches = 0;
     for (o.rank = 0; o.rank < o.ranks; o.rank++) {
         data_plan *p = plan_of(d, o);
-        if (!o.rank) n_micro = data_plan_n_micro(p, step);
-        assert_int_equal(data_plan_n_micro(p, step), n_micro);
-        assert_true(n_micro > 0);
-        for (int64_t m = 0; m < n_micro; m++) {
-            const int64_t *blocks;
-            int64_t tokens = 0, n = data_plan_micro(p, step, m, &blocks);
+        if (!o.rank) n_micro_batches = data_plan_n_micro_batches(p, step);
+        assert_int_equal(data_plan_n_micro_batches(p, step), n_micro_batches);
+        assert_true(n_micro_batches > 0);
+        for (int64_t m = 0; m < n_micro_batches; m++) {
+            const int64_t *examples;
+            int64_t tokens = 0, n = data_plan_micro_batch(p, step, m, &examples);
             for (int64_t i = 0; i < n; i++) {
-                seen[blocks[i]]++;
-                tokens += dataset_block_tokens(d, blocks[i]);
+                seen[examples[i]]++;
+                tokens += dataset_example_tokens(d, examples[i]);
             }
             if (o.micro_batch_tokens)
                 assert_true(tokens <= o.micro_batch_tokens);
@@ -60,7 +60,7 @@ static void count_step(const dataset *d, data_plan_options o, int64_t step, int 
     }
 }
 
-static void every_block_is_seen_once_an_epoch(void **state)
+static void every_example_is_seen_once_an_epoch(void **state)
 {
     enum { N = 203 };
     dataset *d = open_rows(*state, N);
@@ -88,8 +88,7 @@ static void the_global_batch_does_not_depend_on_ranks(void **state)
     dataset *d = open_rows(*state, N);
     for (int64_t step = 0; step < 12; step++) {
         int first[N] = {0};
-        data_plan_options o = {
-            .global_batch = 24, .micro_batch_tokens = 90, .shuffle = true, .seed = 3, .ranks = 1};
+        data_plan_options o = {.global_batch = 24, .micro_batch_tokens = 90, .shuffle = true, .seed = 3, .ranks = 1};
         count_step(d, o, step, first);
         for (o.ranks = 2; o.ranks <= 8; o.ranks++) {
             int seen[N] = {0};
@@ -106,28 +105,28 @@ static void no_step_spans_two_epochs(void **state)
     data_plan_options o = {.global_batch = 4, .micro_batch = 1, .ranks = 1};
     data_plan *p = plan_of(d, o);
     assert_int_equal(data_plan_steps_per_epoch(p), 3);
-    assert_int_equal(data_plan_n_micro(p, 2), 2);
-    assert_int_equal(data_plan_n_micro(p, 3), 4);
+    assert_int_equal(data_plan_n_micro_batches(p, 2), 2);
+    assert_int_equal(data_plan_n_micro_batches(p, 3), 4);
     data_plan_destroy(p);
     o.drop_last = true;
     p = plan_of(d, o);
     assert_int_equal(data_plan_steps_per_epoch(p), 2);
-    assert_int_equal(data_plan_n_micro(p, 2), 4);
+    assert_int_equal(data_plan_n_micro_batches(p, 2), 4);
     data_plan_destroy(p);
     dataset_close(d);
 }
 
-static void without_shuffle_blocks_come_in_file_order(void **state)
+static void without_shuffle_examples_come_in_file_order(void **state)
 {
     dataset *d = open_rows(*state, 10);
     data_plan *p = plan_of(d, (data_plan_options){.global_batch = 4, .micro_batch = 2, .ranks = 1});
     int64_t next = 0;
     for (int64_t s = 0; s < 3; s++)
-        for (int64_t m = 0; m < data_plan_n_micro(p, s); m++) {
-            const int64_t *blocks;
-            int64_t n = data_plan_micro(p, s, m, &blocks);
+        for (int64_t m = 0; m < data_plan_n_micro_batches(p, s); m++) {
+            const int64_t *examples;
+            int64_t n = data_plan_micro_batch(p, s, m, &examples);
             for (int64_t i = 0; i < n; i++)
-                assert_int_equal(blocks[i], next++);
+                assert_int_equal(examples[i], next++);
         }
     assert_int_equal(next, 10);
     data_plan_destroy(p);
@@ -140,14 +139,12 @@ static void epochs_and_seeds_have_orders_of_their_own(void **state)
     dataset *d = open_rows(*state, N);
     int64_t orders[3][N];
     for (int k = 0; k < 3; k++) { /* seed 1 epoch 0, seed 1 epoch 1, seed 2 epoch 0 */
-        const int64_t *blocks;
-        data_plan *p = plan_of(d, (data_plan_options){.global_batch = N,
-                                                      .micro_batch = N,
-                                                      .ranks = 1,
-                                                      .shuffle = true,
-                                                      .seed = k == 2 ? 2 : 1});
-        assert_int_equal(data_plan_micro(p, k == 1, 0, &blocks), N);
-        memcpy(orders[k], blocks, sizeof orders[k]);
+        const int64_t *examples;
+        data_plan *p =
+            plan_of(d, (data_plan_options){
+                           .global_batch = N, .micro_batch = N, .ranks = 1, .shuffle = true, .seed = k == 2 ? 2 : 1});
+        assert_int_equal(data_plan_micro_batch(p, k == 1, 0, &examples), N);
+        memcpy(orders[k], examples, sizeof orders[k]);
         data_plan_destroy(p);
     }
     assert_memory_not_equal(orders[0], orders[1], sizeof orders[0]);
@@ -166,43 +163,42 @@ static void the_permutation_is_the_documented_one(void **state)
     assert_memory_equal(items, expected, sizeof items);
 }
 
-static void blocks_keep_the_order_of_the_global_batch(void **state)
+static void examples_keep_the_order_of_the_global_batch(void **state)
 {
     dataset *d = open_rows(*state, 100);
-    data_plan *p =
-        plan_of(d, (data_plan_options){.global_batch = 100, .micro_batch_tokens = 300, .ranks = 2});
-    for (int64_t m = 0; m < data_plan_n_micro(p, 0); m++) {
-        const int64_t *blocks;
-        int64_t n = data_plan_micro(p, 0, m, &blocks);
+    data_plan *p = plan_of(d, (data_plan_options){.global_batch = 100, .micro_batch_tokens = 300, .ranks = 2});
+    for (int64_t m = 0; m < data_plan_n_micro_batches(p, 0); m++) {
+        const int64_t *examples;
+        int64_t n = data_plan_micro_batch(p, 0, m, &examples);
         for (int64_t i = 1; i < n; i++)
-            assert_true(blocks[i - 1] < blocks[i]);
+            assert_true(examples[i - 1] < examples[i]);
     }
     data_plan_destroy(p);
     dataset_close(d);
 }
 
-/* Each micro-batch's blocks are runs of whole groups; in file order group g holds blocks 4 g .. 4 g + 3,
+/* Each micro-batch's examples are runs of whole groups; in file order group g holds examples 4 g .. 4 g + 3,
  * and the last one of the epoch what is left. */
-static void groups_of_blocks_share_a_micro_batch(void **state)
+static void groups_of_examples_share_a_micro_batch(void **state)
 {
     enum { N = 102, GROUP = 4 };
     dataset *d = open_rows(*state, N);
     for (int budget = 0; budget <= 400; budget += 400) {
-        data_plan_options o = {.global_batch = 20, .micro_batch_tokens = budget, .micro_batch = 8,
-                               .group = GROUP, .ranks = 3};
+        data_plan_options o = {
+            .global_batch = 20, .micro_batch_tokens = budget, .micro_batch = 8, .group = GROUP, .ranks = 3};
         int seen[N] = {0};
         for (o.rank = 0; o.rank < o.ranks; o.rank++) {
             data_plan *p = plan_of(d, o);
             for (int64_t step = 0; step < data_plan_steps_per_epoch(p); step++)
-                for (int64_t m = 0; m < data_plan_n_micro(p, step); m++) {
-                    const int64_t *blocks;
-                    int64_t n = data_plan_micro(p, step, m, &blocks);
+                for (int64_t m = 0; m < data_plan_n_micro_batches(p, step); m++) {
+                    const int64_t *examples;
+                    int64_t n = data_plan_micro_batch(p, step, m, &examples);
                     for (int64_t i = 0; i < n; i++) {
-                        int64_t place = blocks[i] % 20 % GROUP; /* in its group */
+                        int64_t place = examples[i] % 20 % GROUP; /* in its group */
                         assert_int_equal(place, i % GROUP);
-                        assert_true(i % GROUP == 0 || blocks[i] == blocks[i - 1] + 1);
-                        assert_true(i + 1 < n || place == GROUP - 1 || blocks[i] == N - 1);
-                        seen[blocks[i]]++;
+                        assert_true(i % GROUP == 0 || examples[i] == examples[i - 1] + 1);
+                        assert_true(i + 1 < n || place == GROUP - 1 || examples[i] == N - 1);
+                        seen[examples[i]]++;
                     }
                 }
             data_plan_destroy(p);
@@ -219,13 +215,12 @@ static void packing_needs_few_bins_and_evens_them_out(void **state)
 {
     (void)state;
     enum { N = 10000, BUDGET = 4096, RANKS = 4 };
-    int64_t *lengths = mem_alloc(N * sizeof *lengths), *place = mem_alloc(N * sizeof *place),
-            sum = 0;
+    int64_t *lengths = mem_alloc(N * sizeof *lengths), *place = mem_alloc(N * sizeof *place), sum = 0;
     for (int i = 0; i < N; i++) {
         lengths[i] = 1 + (int64_t)(data_order_draw(5, (uint64_t)i) % 2000);
         sum += lengths[i];
     }
-    int64_t n_micro = data_pack(lengths, N, BUDGET, RANKS, place), bins = n_micro * RANKS;
+    int64_t n_micro_batches = data_pack(lengths, N, BUDGET, RANKS, place), bins = n_micro_batches * RANKS;
     assert_true(bins * BUDGET < sum * 102 / 100 + RANKS * BUDGET); /* first fit is near the bound */
     int64_t *tokens = mem_alloc((size_t)bins * sizeof *tokens), most = 0;
     for (int i = 0; i < N; i++)
@@ -251,22 +246,21 @@ static void packing_finds_what_longest_first_into_the_emptiest_would_not(void **
     assert_int_equal(tokens[1], 10);
 }
 
-static void ranks_without_blocks_get_empty_micro_batches(void **state)
+static void ranks_without_examples_get_empty_micro_batches(void **state)
 {
     dataset *d = open_rows(*state, 3);
-    int64_t blocks_of_all = 0, empty = 0;
+    int64_t examples_of_all = 0, empty = 0;
     for (int rank = 0; rank < 8; rank++) {
-        const int64_t *blocks;
+        const int64_t *examples;
         data_plan *p =
-            plan_of(d, (data_plan_options){
-                           .global_batch = 3, .micro_batch_tokens = 100, .ranks = 8, .rank = rank});
-        assert_int_equal(data_plan_n_micro(p, 0), 1);
-        int64_t n = data_plan_micro(p, 0, 0, &blocks);
-        blocks_of_all += n;
+            plan_of(d, (data_plan_options){.global_batch = 3, .micro_batch_tokens = 100, .ranks = 8, .rank = rank});
+        assert_int_equal(data_plan_n_micro_batches(p, 0), 1);
+        int64_t n = data_plan_micro_batch(p, 0, 0, &examples);
+        examples_of_all += n;
         empty += n == 0;
         data_plan_destroy(p);
     }
-    assert_int_equal(blocks_of_all, 3);
+    assert_int_equal(examples_of_all, 3);
     assert_true(empty >= 5);
     dataset_close(d);
 }
@@ -292,8 +286,7 @@ static void weights_repeat_and_sample_files(void **state)
     assert_int_equal(dataset_n_parts(d), 2);
     assert_int_equal(dataset_part_at(d, 1).first, 40);
     for (int shuffle = 0; shuffle < 2; shuffle++) {
-        data_plan_options o = {
-            .global_batch = 10, .micro_batch = 10, .ranks = 1, .shuffle = shuffle};
+        data_plan_options o = {.global_batch = 10, .micro_batch = 10, .ranks = 1, .shuffle = shuffle};
         data_plan *p = plan_of(d, o);
         assert_int_equal(data_plan_steps_per_epoch(p), 11);
         data_plan_destroy(p);
@@ -311,7 +304,7 @@ static void weights_repeat_and_sample_files(void **state)
     dataset_close(d);
 }
 
-static void a_broken_weight_reaches_all_blocks_over_epochs(void **state)
+static void a_broken_weight_reaches_all_examples_over_epochs(void **state)
 {
     dataset *d = open_two(*state, 0.25);
     data_plan_options o = {.global_batch = 50, .micro_batch = 50, .ranks = 1, .shuffle = true};
@@ -330,8 +323,7 @@ static void what_cannot_be_planned_is_a_config_error(void **state)
     dataset *d = open_rows(*state, 10);
     data_plan *p;
     data_plan_options o = {.global_batch = 4, .micro_batch_tokens = 30, .ranks = 1};
-    ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG,
-                 "tokens does not fit into train.micro_batch_tokens 30");
+    ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG, "tokens does not fit into train.micro_batch_tokens 30");
     assert_non_null(strstr(nrl_error_text(), "data.jsonl:"));
     o.micro_batch_tokens = 0;
     ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG, "train.micro_batch 0: expected");
@@ -349,8 +341,7 @@ static void what_cannot_be_planned_is_a_config_error(void **state)
     ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG,
                  "train.micro_batch 1: the loss couples groups of 2, expected a multiple");
     o.micro_batch_tokens = 70;
-    ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG,
-                 "they do not fit into train.micro_batch_tokens 70");
+    ASSERT_FAILS(data_plan_create(d, &o, &p), NRL_ERR_CONFIG, "they do not fit into train.micro_batch_tokens 70");
     dataset_close(d);
 }
 
@@ -359,19 +350,19 @@ static void what_cannot_be_planned_is_a_config_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_block_is_seen_once_an_epoch),
+        TEST(every_example_is_seen_once_an_epoch),
         TEST(the_global_batch_does_not_depend_on_ranks),
         TEST(no_step_spans_two_epochs),
-        TEST(without_shuffle_blocks_come_in_file_order),
+        TEST(without_shuffle_examples_come_in_file_order),
         TEST(epochs_and_seeds_have_orders_of_their_own),
         TEST(the_permutation_is_the_documented_one),
-        TEST(blocks_keep_the_order_of_the_global_batch),
-        TEST(groups_of_blocks_share_a_micro_batch),
+        TEST(examples_keep_the_order_of_the_global_batch),
+        TEST(groups_of_examples_share_a_micro_batch),
         TEST(packing_needs_few_bins_and_evens_them_out),
         TEST(packing_finds_what_longest_first_into_the_emptiest_would_not),
-        TEST(ranks_without_blocks_get_empty_micro_batches),
+        TEST(ranks_without_examples_get_empty_micro_batches),
         TEST(weights_repeat_and_sample_files),
-        TEST(a_broken_weight_reaches_all_blocks_over_epochs),
+        TEST(a_broken_weight_reaches_all_examples_over_epochs),
         TEST(what_cannot_be_planned_is_a_config_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

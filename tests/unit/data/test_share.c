@@ -38,13 +38,13 @@ static dataset *open_pairs(fixture *f, bool sharing)
 }
 
 /* Out of order, and one twice in a row, as weights may bring it. */
-static const int64_t blocks[] = {3, 0, 39, 7, 7, 21, 30, 12};
-enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
+static const int64_t examples[] = {3, 0, 39, 7, 7, 21, 30, 12};
+enum { N_BLOCKS = sizeof examples / sizeof *examples };
 
-static nrl_batch *batch_of(const dataset *d, bool prompt_rows)
+static nrl_batch *batch_of(const dataset *d, bool prompt_targets)
 {
     nrl_batch *b = NULL;
-    ASSERT_OK(data_assemble(d, blocks, N_BLOCKS, prompt_rows, &b));
+    ASSERT_OK(data_assemble(d, examples, N_BLOCKS, prompt_targets, &b));
     ASSERT_OK(batch_check(b, VOCABULARY));
     return b;
 }
@@ -72,7 +72,7 @@ static void check_same(const nrl_batch *a, const nrl_batch *b)
 {
     assert_int_equal(a->n_rows, b->n_rows);
     assert_int_equal(a->n_segments, b->n_segments);
-    assert_int_equal(a->n_blocks, b->n_blocks);
+    assert_int_equal(a->n_examples, b->n_examples);
     for (int64_t i = 0; i < a->n_rows; i++) {
         int32_t x[LONGEST], y[LONGEST];
         int n = text_before(a, i, x);
@@ -83,7 +83,7 @@ static void check_same(const nrl_batch *a, const nrl_batch *b)
         assert_true(a->row_weight[i] == b->row_weight[i]);
     }
     for (int64_t s = 0; s < a->n_segments; s++) {
-        assert_int_equal(a->segment_block[s], b->segment_block[s]);
+        assert_int_equal(a->segment_example[s], b->segment_example[s]);
         assert_int_equal(a->segment_side[s], b->segment_side[s]);
         assert_int_equal(a->segment_sample[s], b->segment_sample[s]);
         assert_true(a->extra[0].values[s] == b->extra[0].values[s]);
@@ -92,18 +92,17 @@ static void check_same(const nrl_batch *a, const nrl_batch *b)
 
 static void only_the_place_of_tokens_changes(void **state)
 {
-    static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences",
-                                         "pairs",         "blocks",        "tokens"};
+    static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences", "pairs", "examples", "tokens"};
     dataset *whole = open_pairs(*state, false), *shared = open_pairs(*state, true);
-    for (int prompt_rows = 0; prompt_rows < 2; prompt_rows++) {
-        nrl_batch *a = batch_of(whole, prompt_rows), *b = batch_of(shared, prompt_rows);
+    for (int prompt_targets = 0; prompt_targets < 2; prompt_targets++) {
+        nrl_batch *a = batch_of(whole, prompt_targets), *b = batch_of(shared, prompt_targets);
         int64_t saved = 0, held = 0;
         check_same(a, b);
         for (int i = 0; i < 6; i++)
             assert_true(nrl_batch_count(a, counts[i]) == nrl_batch_count(b, counts[i]));
         for (int i = 0; i < N_BLOCKS; i++) {
-            saved += 1 + blocks[i] * 7 % 30; /* the whole prompt */
-            held += dataset_block_tokens(shared, blocks[i]);
+            saved += 1 + examples[i] * 7 % 30; /* the whole prompt */
+            held += dataset_example_tokens(shared, examples[i]);
         }
         assert_int_equal(a->n_tokens - b->n_tokens, saved);
         assert_int_equal(b->n_tokens, held);
@@ -125,7 +124,7 @@ static void a_broken_prefix_is_refused(void **state)
     b->prefix[prompt] = -1;
     b->prefix[0] = (int32_t)(b->n_segments + b->n_prompts);
     ASSERT_FAILS(batch_check(b, VOCABULARY), NRL_ERR_BUG, "batch: prefix[0] is");
-    b->prefix[0] = prompt + 2; /* block 39's, whose prompt is longer */
+    b->prefix[0] = prompt + 2; /* example 39's, whose prompt is longer */
     ASSERT_FAILS(batch_check(b, VOCABULARY), NRL_ERR_BUG, "batch: positions[0] is");
     b->prefix[0] = prompt;
     b->row_token[0] = b->cu_seqlens[prompt + 1]; /* of the next prompt */
@@ -143,15 +142,15 @@ static void the_budget_holds_what_is_computed(void **state)
     data_plan *a = NULL, *b = NULL;
     ASSERT_OK(data_plan_create(whole, &o, &a));
     ASSERT_OK(data_plan_create(shared, &o, &b));
-    assert_true(data_plan_n_micro(b, 0) < data_plan_n_micro(a, 0));
+    assert_true(data_plan_n_micro_batches(b, 0) < data_plan_n_micro_batches(a, 0));
     data_plan_destroy(a);
     data_plan_destroy(b);
-    assert_int_equal(dataset_facts(shared)->tokens, dataset_facts(whole)->tokens);
-    assert_int_equal(dataset_facts(whole)->shared_tokens, 0);
+    assert_int_equal(dataset_info(shared)->tokens, dataset_info(whole)->tokens);
+    assert_int_equal(dataset_info(whole)->shared_tokens, 0);
     int64_t held = 0;
     for (int64_t i = 0; i < N; i++)
-        held += dataset_block_tokens(shared, i);
-    assert_int_equal(dataset_facts(shared)->shared_tokens, dataset_facts(shared)->tokens - held);
+        held += dataset_example_tokens(shared, i);
+    assert_int_equal(dataset_info(shared)->shared_tokens, dataset_info(shared)->tokens - held);
     assert_string_equal(dataset_hash(shared), dataset_hash(whole));
     dataset_close(whole);
     dataset_close(shared);
@@ -170,14 +169,9 @@ static int64_t shared_of(fixture *f, const char *row, bool pairs)
 
 static void equal_answers_are_not_shared(void **state)
 {
-    assert_int_equal(shared_of(*state,
-                               "{\"prompt\": \"abc\", \"chosen\": \"de\", \"rejected\": \"de\"}\n",
-                               true),
+    assert_int_equal(shared_of(*state, "{\"prompt\": \"abc\", \"chosen\": \"de\", \"rejected\": \"de\"}\n", true),
                      4); /* with <s> */
-    assert_int_equal(shared_of(*state,
-                               "{\"prompt\": \"abc\", \"chosen\": \"de\", \"rejected\": \"df\"}\n",
-                               true),
-                     4);
+    assert_int_equal(shared_of(*state, "{\"prompt\": \"abc\", \"chosen\": \"de\", \"rejected\": \"df\"}\n", true), 4);
 }
 
 static void prompts_that_part_early_share_what_they_have_in_common(void **state)
@@ -194,8 +188,7 @@ static void prompts_that_part_early_share_what_they_have_in_common(void **state)
 
 static void samples_share_nothing(void **state)
 {
-    assert_int_equal(shared_of(*state, "{\"prompt\": \"abc\", \"completion\": \"de\"}\n", false),
-                     0);
+    assert_int_equal(shared_of(*state, "{\"prompt\": \"abc\", \"completion\": \"de\"}\n", false), 0);
 }
 
 /* The tokenizer with "b" and "c" merged into one token. */
@@ -210,8 +203,8 @@ static void merge_b_and_c(fixture *f)
     bytes[size] = 0;
     char *merges = strstr(bytes, "\"merges\": []"), *vocab = strstr(bytes, "\"vocab\": {");
     assert_non_null(merges);
-    char *text = mem_printf("%.*s\"merges\": [\"b c\"], \"vocab\": {\"bc\": 300, %s",
-                            (int)(merges - bytes), bytes, vocab + strlen("\"vocab\": {"));
+    char *text = mem_printf("%.*s\"merges\": [\"b c\"], \"vocab\": {\"bc\": 300, %s", (int)(merges - bytes), bytes,
+                            vocab + strlen("\"vocab\": {"));
     support_write_bytes(path, text, strlen(text));
     tokenizer_close(f->tok);
     ASSERT_OK(test_tokenizer_open(f->dir, &f->tok));
@@ -224,9 +217,7 @@ static void merge_b_and_c(fixture *f)
 static void a_token_across_the_end_of_the_prompt_is_not_shared(void **state)
 {
     merge_b_and_c(*state);
-    assert_int_equal(
-        shared_of(*state, "{\"prompt\": \"ab\", \"chosen\": \"cd\", \"rejected\": \"e\"}\n", true),
-        2);
+    assert_int_equal(shared_of(*state, "{\"prompt\": \"ab\", \"chosen\": \"cd\", \"rejected\": \"e\"}\n", true), 2);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)

@@ -76,10 +76,9 @@ static void a_gzip_file_is_read_as_its_text(void **state)
     unsigned char packed[200];
     char *path = mem_printf("%s/data.jsonl.gz", f->dir);
     support_write_bytes(path, packed, gzip("{\"text\": \"abc\"}\n", 16, packed, sizeof packed));
-    dataset_options o = {
-        .source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
+    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_block_tokens(d, 0), 5);
+    assert_int_equal(dataset_example_tokens(d, 0), 5);
     dataset_close(d);
     free(path);
 }

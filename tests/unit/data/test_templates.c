@@ -9,7 +9,8 @@
 #define R "\xE2\x9F\xA7"
 
 static const char template[] =
-    "{% if tools %}tools:{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content or '' }}"
+    "{% if tools %}tools:{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content "
+    "or '' }}"
     "{% for c in m.tool_calls %}{{ c.name }}({{ c.arguments | tojson }}){% endfor %}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}{{ tail }}";
 
@@ -37,13 +38,14 @@ static void check(fixture *f, const dataset_options *o, const char *expected)
 static void tools_and_their_calls_are_written_and_trained(void **state)
 {
     fixture *f = *state;
-    dataset_options o = options(
-        f,
-        "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"name\": \"f\","
-                                     " \"arguments\": {\"x\": 1}}]}, {\"role\": \"tool\", \"content\": \"r\"}, " ASSISTANT(
-                                         "a") "],"
-                                              " \"tools\": [{\"name\": \"f\"}]}\n",
-        template);
+    dataset_options o =
+        options(f,
+                "{\"messages\": [" USER(
+                    "q") ", {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"name\": \"f\","
+                         " \"arguments\": {\"x\": 1}}]}, {\"role\": \"tool\", \"content\": \"r\"}, " ASSISTANT(
+                             "a") "],"
+                                  " \"tools\": [{\"name\": \"f\"}]}\n",
+                template);
     check(f, &o,
           "tools:[{\"name\": \"f\"}]<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:" L "f({\"x\": 1})<|im_end|>" R
           "\n<|im_start|>tool:r<|im_end|>\n<|im_start|>assistant:" L "a<|im_end|>" R "\n");
@@ -52,10 +54,11 @@ static void tools_and_their_calls_are_written_and_trained(void **state)
 static void tools_may_be_json_text_and_variables_a_map(void **state)
 {
     fixture *f = *state;
-    dataset_options o = options(f,
-                                "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"tools\": \"[1]\","
-                                                                                 " \"chat_template_kwargs\": {\"tail\": \"\"}}\n",
-                                template);
+    dataset_options o =
+        options(f,
+                "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"tools\": \"[1]\","
+                                                                 " \"chat_template_kwargs\": {\"tail\": \"\"}}\n",
+                template);
     check(f, &o, "tools:[1]<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:" L "a<|im_end|>" R "\n");
     o = options(f, "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"tools\": {\"a\": 1}}\n", template);
     dataset *d;
@@ -73,8 +76,9 @@ static void both_answers_of_a_pair_are_trained_behind_their_prompt(void **state)
                                          " \"chosen\": [" ASSISTANT("a") "], \"rejected\": [" ASSISTANT("b") "]}\n",
                                 template);
     o.pairs = true;
-#define SHARED                                                                                                                   \
-    "<|im_start|>user:p<|im_end|>\n<|im_start|>assistant:old<|im_end|>\n<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:"
+#define SHARED                                                                                                         \
+    "<|im_start|>user:p<|im_end|>\n<|im_start|>assistant:old<|im_end|>\n<|im_start|>user:q<|im_end|>\n<|im_start|>"    \
+    "assistant:"
     check(f, &o, "chosen: " SHARED L "a<|im_end|>" R "\n\nrejected: " SHARED L "b<|im_end|>" R "\n");
 }
 
@@ -93,12 +97,14 @@ static void the_last_turn_alone_is_trained_on_request(void **state)
     const char *row = "{\"messages\": [" USER("p") ", " ASSISTANT("old") ", " USER("q") ", " ASSISTANT("a") "]}\n";
     dataset_options o = options(f, row, template);
     o.train_on_last = true;
-    check(f, &o,
-          "<|im_start|>user:p<|im_end|>\n<|im_start|>assistant:old<|im_end|>\n<|im_start|>user:q<|im_end|>\n<|im_start|>"
-          "assistant:" L "a<|im_end|>" R "\n");
+    check(
+        f, &o,
+        "<|im_start|>user:p<|im_end|>\n<|im_start|>assistant:old<|im_end|>\n<|im_start|>user:q<|im_end|>\n<|im_start|>"
+        "assistant:" L "a<|im_end|>" R "\n");
     support_template(&o, "chatml");
     check(f, &o,
-          "<s><|im_start|>user\np<|im_end|>\n<|im_start|>assistant\nold<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>"
+          "<s><|im_start|>user\np<|im_end|>\n<|im_start|>assistant\nold<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_"
+          "start|>"
           "assistant\n" L "a<|im_end|>" R "\n");
 }
 
@@ -108,14 +114,13 @@ static void a_message_of_weight_0_is_read_and_not_trained(void **state)
 {
     fixture *f = *state;
     static const char *const keys[] = {
-        "{\"messages\": [" USER("p") ", " WEIGHED("old", "\"weight\": 0") ", " USER(
-            "q") ", " WEIGHED("a", "\"weight\": 1") "]}\n",
-        "{\"messages\": [" USER("p") ", " WEIGHED("old", "\"loss_weight\": 0.0") ", " USER(
-            "q") ", " WEIGHED("a", "\"weight\": null") "]}\n",
-        "{\"messages\": [" USER("p") ", " WEIGHED(
-            "old", "\"train\": false, \"loss\": false") ", " USER("q") ", " WEIGHED("a",
-                                                                                    "\"train\": "
-                                                                                    "true") "]}\n",
+        "{\"messages\": [" USER("p") ", " WEIGHED("old", "\"weight\": 0") ", " USER("q") ", " WEIGHED(
+            "a", "\"weight\": 1") "]}\n",
+        "{\"messages\": [" USER("p") ", " WEIGHED("old", "\"loss_weight\": 0.0") ", " USER("q") ", " WEIGHED(
+            "a", "\"weight\": null") "]}\n",
+        "{\"messages\": [" USER("p") ", " WEIGHED("old", "\"train\": false, \"loss\": false") ", " USER(
+            "q") ", " WEIGHED("a", "\"train\": "
+                                   "true") "]}\n",
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         dataset_options o = options(f, keys[i], template);
@@ -139,8 +144,8 @@ static void a_message_of_weight_0_is_read_and_not_trained(void **state)
 static void a_template_may_change_turns_that_are_not_trained(void **state)
 {
     fixture *f = *state;
-    const char *row = "{\"messages\": [" USER("p") ", " WEIGHED(
-        "<t>old", "\"weight\": 0") ", " USER("q") ", " ASSISTANT("a") "]}\n";
+    const char *row =
+        "{\"messages\": [" USER("p") ", " WEIGHED("<t>old", "\"weight\": 0") ", " USER("q") ", " ASSISTANT("a") "]}\n";
     dataset_options o = options(f, row,
                                 "{% for m in messages %}[{{ m.role }}]{{ m.content if loop.last "
                                 "else m.content.split('<t>')[-1] }}"
@@ -161,25 +166,18 @@ static void what_else_a_message_says_of_training_is_refused(void **state)
     rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": 0.5") "]}\n",
               "data.jsonl:1: messages[1]: cannot read key 'weight': expected 0 (not trained) or 1 "
               "(trained), got 0.5");
-    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": \"0\"") "]}\n",
-              "got \"0\"");
-    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": false") "]}\n",
-              "got false");
+    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": \"0\"") "]}\n", "got \"0\"");
+    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": false") "]}\n", "got false");
     rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"train\": 0") "]}\n",
               "messages[1]: cannot read key 'train': expected true or false, got 0");
-    rows_fail(
-        f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"train\": true, \"weight\": 0") "]}\n",
-        "keys 'weight' and 'train' contradict each other");
-    rows_fail(
-        f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"loss_mask\": 0") "]}\n",
-        "messages[1]: cannot read key 'loss_mask': a message says whether it is trained by weight");
-    rows_fail(f,
-              "{\"messages\": [{\"role\": \"user\", \"content\": \"p\", \"weight\": 1}, " ASSISTANT(
-                  "a") "]}\n",
+    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"train\": true, \"weight\": 0") "]}\n",
+              "keys 'weight' and 'train' contradict each other");
+    rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"loss_mask\": 0") "]}\n",
+              "messages[1]: cannot read key 'loss_mask': a message says whether it is trained by weight");
+    rows_fail(f, "{\"messages\": [{\"role\": \"user\", \"content\": \"p\", \"weight\": 1}, " ASSISTANT("a") "]}\n",
               "messages[0]: cannot train a message of 'user'");
     dataset *d;
-    dataset_options o = options(
-        f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": 0") "]}\n", template);
+    dataset_options o = options(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": 0") "]}\n", template);
     o.train_on_all = true;
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "messages[1]: cannot leave the message out");
     o.train_on_all = false;
@@ -189,14 +187,13 @@ static void what_else_a_message_says_of_training_is_refused(void **state)
 static void a_role_that_a_template_does_not_name_is_refused(void **state)
 {
     fixture *f = *state;
-    const char *row =
-        "{\"messages\": [{\"role\": \"usr\", \"content\": \"p\"}, " ASSISTANT("a") "]}\n";
+    const char *row = "{\"messages\": [{\"role\": \"usr\", \"content\": \"p\"}, " ASSISTANT("a") "]}\n";
     rows_fail(f, row, "data.jsonl:1: messages[0]: unknown role 'usr': ");
     rows_fail(f, row, "hint: did you mean 'user'?");
-    dataset_options o = options(
-        f, row,
-        "{% set roles = ['usr'] %}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
-        "{% if add_generation_prompt %}[assistant]{% endif %}");
+    dataset_options o =
+        options(f, row,
+                "{% set roles = ['usr'] %}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+                "{% if add_generation_prompt %}[assistant]{% endif %}");
     check(f, &o, "[usr]p[assistant]" L "a" R);
     dataset *d;
     support_template(&o, "chatml");
@@ -211,8 +208,8 @@ static void another_text_in_the_file_makes_other_tokens(void **state)
     const char *row = "{\"messages\": [" USER("q") ", " ASSISTANT("a") "]}\n";
     char *hash[3];
     for (int i = 0; i < 3; i++) {
-        dataset_options o =
-            options(f, row, i == 1 ? "{{ messages[0].content }}{{ messages[1].content if messages|length > 1 }}" : template);
+        dataset_options o = options(
+            f, row, i == 1 ? "{{ messages[0].content }}{{ messages[1].content if messages|length > 1 }}" : template);
         dataset *d = support_open(&o);
         hash[i] = mem_strdup(dataset_hash(d));
         dataset_close(d);

@@ -40,7 +40,7 @@ typedef struct {
     nrl_part parts[N_PARAMS];
     nrl_param *list[N_PARAMS], *uses[N_UNITS][2], *final[N_UNITS][2];
     nrl_unit_uses units[N_UNITS];
-    nrl_visit visits[N_UNITS];
+    nrl_action actions[N_UNITS];
     nrl_parallel_plan plan;
     nrl_tensor *made[N_PARAMS * 4];
     int n_made;
@@ -71,7 +71,8 @@ static inline void ddp_make_model(ddp_rank *r)
         const char *name;
         int n_dims;
         int64_t dims[2];
-    } shapes[N_PARAMS] = {{"up", 2, {24, 16}}, {"bias", 1, {5}}, {"down", 2, {16, 40}}, {"tied", 2, {7, 3}}, {"spare", 1, {9}}};
+    } shapes[N_PARAMS] = {
+        {"up", 2, {24, 16}}, {"bias", 1, {5}}, {"down", 2, {16, 40}}, {"tied", 2, {7, 3}}, {"spare", 1, {9}}};
     static const int uses[N_UNITS][2] = {{DOWN, TIED}, {BIAS, -1}, {UP, TIED}};
     for (int i = 0; i < N_PARAMS; i++) {
         param_init(&r->params[i], &r->parts[i], shapes[i].name, shapes[i].n_dims, shapes[i].dims);
@@ -79,21 +80,22 @@ static inline void ddp_make_model(ddp_rank *r)
     }
     for (int u = 0; u < N_UNITS; u++) {
         int n = uses[u][1] >= 0 ? 2 : 1, n_final = u == 2 ? 1 : n; /* tied is final with unit 0 */
-        for (int k = 0; k < n; k++) r->uses[u][k] = r->final[u][k] = r->list[uses[u][k]];
+        for (int k = 0; k < n; k++)
+            r->uses[u][k] = r->final[u][k] = r->list[uses[u][k]];
         r->units[u] = (nrl_unit_uses){.name = "unit", .n_uses = n, .uses = r->uses[u]};
-        r->visits[N_UNITS - 1 - u] = (nrl_visit){.pass = NRL_PASS_BACKWARD,
-                                                 .unit = u,
-                                                 .n_uses = n,
-                                                 .n_final = n_final,
-                                                 .n_visits = N_UNITS,
-                                                 .uses = r->uses[u],
-                                                 .final = r->final[u]};
+        r->actions[N_UNITS - 1 - u] = (nrl_action){.pass = NRL_PASS_BACKWARD,
+                                                   .unit = u,
+                                                   .n_uses = n,
+                                                   .n_final = n_final,
+                                                   .n_actions = N_UNITS,
+                                                   .uses = r->uses[u],
+                                                   .final = r->final[u]};
     }
     r->plan = (nrl_parallel_plan){.size = sizeof r->plan,
                                   .train = true,
                                   .compute = r->s->work,
                                   .n_states = 1,
-                                  .reach = NRL_OPTIMIZER_ELEMENT,
+                                  .granularity = NRL_OPTIMIZER_ELEMENT,
                                   .n_params = N_PARAMS,
                                   .n_units = N_UNITS,
                                   .params = r->list,
@@ -112,12 +114,13 @@ static inline nrl_status ddp_bind_rest(ddp_rank *r)
 {
     for (int i = 0; i < N_PARAMS; i++) {
         nrl_param *p = r->list[i];
-        NRL_TRY(ddp_bind_slot(r, p, NRL_SLOT_WORK, r->s->work));
-        if (r->s->work == NRL_DTYPE_F32) nrl_param_bind(p, NRL_SLOT_MASTER, nrl_param_tensor(p, NRL_SLOT_WORK));
+        NRL_TRY(ddp_bind_slot(r, p, NRL_SLOT_WEIGHT, r->s->work));
+        if (r->s->work == NRL_DTYPE_F32) nrl_param_bind(p, NRL_SLOT_MASTER, nrl_param_tensor(p, NRL_SLOT_WEIGHT));
         NRL_TRY(ddp_bind_slot(r, p, NRL_SLOT_MASTER, NRL_DTYPE_F32));
         NRL_TRY(ddp_bind_slot(r, p, NRL_SLOT_STATE0, NRL_DTYPE_F32));
-        NRL_TRY(ddp_bind_slot(r, p, NRL_SLOT_GRAD_ACC, NRL_DTYPE_F32));
-        if (!nrl_param_tensor(p, NRL_SLOT_GRAD)) nrl_param_bind(p, NRL_SLOT_GRAD, nrl_param_tensor(p, NRL_SLOT_GRAD_ACC));
+        NRL_TRY(ddp_bind_slot(r, p, NRL_SLOT_GRAD, NRL_DTYPE_F32));
+        if (!nrl_param_tensor(p, NRL_SLOT_GRAD_SHARD))
+            nrl_param_bind(p, NRL_SLOT_GRAD_SHARD, nrl_param_tensor(p, NRL_SLOT_GRAD));
     }
     return NRL_OK;
 }
@@ -140,7 +143,8 @@ static inline void ddp_rank_close(ddp_rank *r)
     const nrl_parallel *t = r->s->table;
     if (r->self) t->unbind(r->self, r->ctx);
     if (r->self) t->destroy(r->self);
-    for (int i = 0; i < r->n_made; i++) nrl_tensor_free(r->ctx, r->made[i]);
+    for (int i = 0; i < r->n_made; i++)
+        nrl_tensor_free(r->ctx, r->made[i]);
     if (r->ctx) ctx_destroy(r->ctx);
     device_close(&r->device);
 }
@@ -152,19 +156,20 @@ static inline nrl_status ddp_add_gradient(ddp_rank *r, int param, int64_t step, 
     nrl_param *p = r->list[param];
     float values[MOST];
     if (isnan(gradient(step, r->rank, param, -1))) return NRL_OK; /* element -1: is there any? */
-    for (int64_t i = 0; i < p->numel; i++) values[i] = (float)gradient(step, r->rank, param, i);
-    p->fresh = false;
-    return tensor_write(r->ctx, nrl_param_tensor(p, NRL_SLOT_GRAD_ACC), values);
+    for (int64_t i = 0; i < p->numel; i++)
+        values[i] = (float)gradient(step, r->rank, param, i);
+    p->grad_is_empty = false;
+    return tensor_write(r->ctx, nrl_param_tensor(p, NRL_SLOT_GRAD), values);
 }
 
-/* Of visits [begin, end) of N_UNITS. Tied gets its gradient in unit 0. */
-static inline nrl_status ddp_visits(ddp_rank *r, int begin, int end, int64_t step, ddp_gradient gradient)
+/* Of actions [begin, end) of N_UNITS. Tied gets its gradient in unit 0. */
+static inline nrl_status ddp_actions(ddp_rank *r, int begin, int end, int64_t step, ddp_gradient gradient)
 {
     for (int i = begin; i < end; i++) {
-        const nrl_visit *v = &r->visits[i];
+        const nrl_action *v = &r->actions[i];
         for (int k = 0; k < v->n_final; k++)
             NRL_TRY(ddp_add_gradient(r, (int)(v->final[k] - r->params), step, gradient));
-        NRL_TRY(r->s->table->leave(r->self, r->ctx, r->visits, i));
+        NRL_TRY(r->s->table->leave(r->self, r->ctx, r->actions, i));
     }
     return NRL_OK;
 }
@@ -172,17 +177,18 @@ static inline nrl_status ddp_visits(ddp_rank *r, int begin, int end, int64_t ste
 static inline nrl_status ddp_finish_step(ddp_rank *r)
 {
     for (int i = 0; i < N_PARAMS; i++) {
-        if (!r->list[i]->fresh) continue;
-        NRL_TRY(nrl_tensor_fill(r->ctx, nrl_param_tensor(r->list[i], NRL_SLOT_GRAD_ACC), 0));
-        r->list[i]->fresh = false;
+        if (!r->list[i]->grad_is_empty) continue;
+        NRL_TRY(nrl_tensor_fill(r->ctx, nrl_param_tensor(r->list[i], NRL_SLOT_GRAD), 0));
+        r->list[i]->grad_is_empty = false;
     }
     return r->s->table->finish(r->self, r->ctx);
 }
 
 static inline nrl_status ddp_step(ddp_rank *r, int64_t step, ddp_gradient gradient)
 {
-    for (int i = 0; i < N_PARAMS; i++) r->list[i]->fresh = true;
-    NRL_TRY(ddp_visits(r, 0, N_UNITS, step, gradient));
+    for (int i = 0; i < N_PARAMS; i++)
+        r->list[i]->grad_is_empty = true;
+    NRL_TRY(ddp_actions(r, 0, N_UNITS, step, gradient));
     return ddp_finish_step(r);
 }
 
@@ -202,21 +208,22 @@ static inline double ddp_sum_of(int32_t world, int64_t step, int param, int64_t 
 }
 
 /* What a thread says in the place of an assertion. */
-#define EXPECT(holds, ...)                                                                         \
-    do {                                                                                           \
-        if (!(holds)) return nrl_fail(NRL_ERR_BUG, __VA_ARGS__);                                   \
+#define EXPECT(holds, ...)                                                                                             \
+    do {                                                                                                               \
+        if (!(holds)) return nrl_fail(NRL_ERR_BUG, __VA_ARGS__);                                                       \
     } while (0)
 
-#define RUN(world, body, s)                                                                        \
-    do {                                                                                           \
-        nrl_status run_status_ = local_ranks_run(world, body, s);                                  \
-        if (run_status_) fail_msg("%s", nrl_error_text());                                         \
+#define RUN(world, body, s)                                                                                            \
+    do {                                                                                                               \
+        nrl_status run_status_ = local_ranks_run(world, body, s);                                                      \
+        if (run_status_) fail_msg("%s", nrl_error_text());                                                             \
     } while (0)
 
 static inline double ddp_draw(uint64_t key)
 {
     uint64_t state = key * 2654435761u + 12345;
-    for (int k = 0; k < 3; k++) (void)test_uniform(&state);
+    for (int k = 0; k < 3; k++)
+        (void)test_uniform(&state);
     return test_uniform(&state);
 }
 

@@ -13,7 +13,7 @@ static nrl_status check_sums(ddp_rank *r, int64_t step, ddp_gradient gradient)
 {
     for (int p = 0; p < N_PARAMS; p++) {
         double got[MOST];
-        NRL_TRY(ddp_fetch(r, p, NRL_SLOT_GRAD, got));
+        NRL_TRY(ddp_fetch(r, p, NRL_SLOT_GRAD_SHARD, got));
         for (int64_t i = 0; i < r->list[p]->numel; i++) {
             double want = ddp_sum_of(nrl_mesh_world(r->mesh), step, p, i, gradient);
             EXPECT(fabs(got[i] - want) < 1e-6, "'%s' %lld is %g, expected %g", r->list[p]->name, (long long)i, got[i],
@@ -48,7 +48,7 @@ static void sums_do_not_depend_on_the_size_of_buckets(void **state)
 
 static const char *data_of(const ddp_rank *r, int param)
 {
-    return nrl_tensor_mat(nrl_param_tensor(r->list[param], NRL_SLOT_GRAD_ACC)).data;
+    return nrl_tensor_mat(nrl_param_tensor(r->list[param], NRL_SLOT_GRAD)).data;
 }
 
 static nrl_status look_at_order(nrl_mesh *mesh, int32_t rank, void *user)
@@ -78,23 +78,25 @@ static int64_t calls_named(nrl_mesh *mesh, const char *what)
 {
     record_call call;
     int64_t n = 0;
-    for (uint64_t i = 0; record_find(&mesh->calls, i, &call); i++) n += !strcmp(call.what, what);
+    for (uint64_t i = 0; record_find(&mesh->calls, i, &call); i++)
+        n += !strcmp(call.what, what);
     return n;
 }
 
-static nrl_status look_at_visits(nrl_mesh *mesh, int32_t rank, void *user)
+static nrl_status look_at_actions(nrl_mesh *mesh, int32_t rank, void *user)
 {
     static const char *const names[] = {"bucket 0", "bucket 1", "bucket 2", "bucket 3", "bucket 4"};
     static const int64_t started[N_UNITS][5] = {{1}, {1, 1}, {1, 1, 1, 1}};
     ddp_rank r;
     nrl_status st = ddp_rank_open(&r, user, mesh, rank);
-    for (int i = 0; i < N_PARAMS; i++) r.list[i]->fresh = true;
+    for (int i = 0; i < N_PARAMS; i++)
+        r.list[i]->grad_is_empty = true;
     for (int v = 0; v < N_UNITS && st == NRL_OK; v++) {
-        st = ddp_visits(&r, v, v + 1, 1, ordinary);
+        st = ddp_actions(&r, v, v + 1, 1, ordinary);
         for (int b = 0; b < 5 && st == NRL_OK; b++)
             if (calls_named(mesh, names[b]) != started[v][b])
-                st = nrl_fail(NRL_ERR_BUG, "after visit %d: %lld calls of %s", v, (long long)calls_named(mesh, names[b]),
-                              names[b]);
+                st = nrl_fail(NRL_ERR_BUG, "after action %d: %lld calls of %s", v,
+                              (long long)calls_named(mesh, names[b]), names[b]);
     }
     if (st == NRL_OK) st = ddp_finish_step(&r);
     if (st == NRL_OK && calls_named(mesh, "bucket 4") != 1) st = nrl_fail(NRL_ERR_BUG, "what no unit uses stays");
@@ -105,8 +107,8 @@ static nrl_status look_at_visits(nrl_mesh *mesh, int32_t rank, void *user)
 static void a_bucket_goes_out_with_its_last_gradient_and_no_earlier(void **state)
 {
     (void)state;
-    /* in bytes: up 1536, bias 64, down 2560, tied 128; spare, which no visit makes final, is alone */
-    ddp_run("{bucket_cap_mb: 0.0025, first_bucket_mb: 0.0015}", NRL_DTYPE_F32, 2, look_at_visits);
+    /* in bytes: up 1536, bias 64, down 2560, tied 128; spare, which no action makes final, is alone */
+    ddp_run("{bucket_cap_mb: 0.0025, first_bucket_mb: 0.0015}", NRL_DTYPE_F32, 2, look_at_actions);
 }
 
 /* ---- what has no gradient ---- */

@@ -1,6 +1,6 @@
 /*
  * test_compress.c - what codecs do to sums: how far they are off, what error feedback brings back, and
- * that a step that is left out leaves no trace.
+ * that a step that is omitted leaves no trace.
  */
 #include "ddp/support.h"
 
@@ -36,17 +36,17 @@ static nrl_status with_rank(nrl_mesh *mesh, int32_t rank, void *user, on_rank bo
     ddp_rank_close(&r);
     return st;
 }
-#define BODY(name)                                                                                 \
-    static nrl_status name##_body(nrl_mesh *mesh, int32_t rank, void *user)                        \
-    {                                                                                              \
-        return with_rank(mesh, rank, user, name);                                                  \
+#define BODY(name)                                                                                                     \
+    static nrl_status name##_body(nrl_mesh *mesh, int32_t rank, void *user)                                            \
+    {                                                                                                                  \
+        return with_rank(mesh, rank, user, name);                                                                      \
     }
 
 /* The largest difference from the sum, over the largest sum. */
 static nrl_status error_of(ddp_rank *r, int64_t step, int param, ddp_gradient g, double *error)
 {
     double got[MOST], worst = 0, largest = 0;
-    NRL_TRY(ddp_fetch(r, param, NRL_SLOT_GRAD, got));
+    NRL_TRY(ddp_fetch(r, param, NRL_SLOT_GRAD_SHARD, got));
     for (int64_t i = 0; i < r->list[param]->numel; i++) {
         double want = ddp_sum_of(nrl_mesh_world(r->mesh), step, param, i, g);
         worst = fmax(worst, fabs(got[i] - want));
@@ -98,7 +98,7 @@ static nrl_status wide_sums(ddp_rank *r)
 {
     double got[MOST];
     NRL_TRY(ddp_step(r, 1, small_parts));
-    NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_GRAD, got));
+    NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_GRAD_SHARD, got));
     EXPECT(got[3] > 1, "the sum of 1 and seven times 1/512 is %.9g", got[3]);
     return NRL_OK;
 }
@@ -122,7 +122,7 @@ static nrl_status halves(ddp_rank *r)
 {
     double got[MOST];
     NRL_TRY(ddp_step(r, 1, extreme));
-    NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_GRAD, got));
+    NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_GRAD_SHARD, got));
     for (int64_t i = 0; i < 11; i++) {
         double want = extreme(1, 0, UP, i);
         double room = fmax(fabs(want) / 2048, 3e-8);
@@ -177,8 +177,9 @@ static nrl_status mean_error(ddp_rank *r, int64_t n_steps, double *error)
     double mean[MOST] = {0}, got[MOST], worst = 0, largest = 0;
     for (int64_t step = 1; step <= n_steps; step++) {
         NRL_TRY(ddp_step(r, step, steady));
-        NRL_TRY(ddp_fetch(r, DOWN, NRL_SLOT_GRAD, got));
-        for (int64_t i = 0; i < r->list[DOWN]->numel; i++) mean[i] += got[i] / (double)n_steps;
+        NRL_TRY(ddp_fetch(r, DOWN, NRL_SLOT_GRAD_SHARD, got));
+        for (int64_t i = 0; i < r->list[DOWN]->numel; i++)
+            mean[i] += got[i] / (double)n_steps;
     }
     for (int64_t i = 0; i < r->list[DOWN]->numel; i++) {
         double want = ddp_sum_of(nrl_mesh_world(r->mesh), 1, DOWN, i, steady);
@@ -213,7 +214,8 @@ static void error_feedback_brings_back_what_was_left_out(void **state)
     ddp_run("{compress: topk, start_step: 0, topk_ratio: 0.05}", NRL_DTYPE_F32, 2, comes_back_body);
     ddp_run("{compress: threshold, start_step: 0, threshold_value: 1.5}", NRL_DTYPE_F32, 3, comes_back_body);
     ddp_run("{compress: powersgd, powersgd_rank: 1, start_step: 0}", NRL_DTYPE_F32, 2, comes_back_body);
-    ddp_run("{compress: topk, start_step: 0, topk_ratio: 0.05, error_feedback: false}", NRL_DTYPE_F32, 2, stays_away_body);
+    ddp_run("{compress: topk, start_step: 0, topk_ratio: 0.05, error_feedback: false}", NRL_DTYPE_F32, 2,
+            stays_away_body);
     ddp_run("{compress: powersgd, powersgd_rank: 1, start_step: 0, error_feedback: false}", NRL_DTYPE_F32, 2,
             stays_away_body);
 }
@@ -226,8 +228,9 @@ static nrl_status counted(ddp_rank *r)
     NRL_TRY(ddp_step(r, 1, noise));
     for (int p = 0; p < N_PARAMS; p++) {
         double got[MOST];
-        NRL_TRY(ddp_fetch(r, p, NRL_SLOT_GRAD, got));
-        for (int64_t i = 0; i < r->list[p]->numel; i++) n += fabs(got[i]) > 0;
+        NRL_TRY(ddp_fetch(r, p, NRL_SLOT_GRAD_SHARD, got));
+        for (int64_t i = 0; i < r->list[p]->numel; i++)
+            n += fabs(got[i]) > 0;
     }
     /* two buckets, one of 384 + 16 + 640 + 32 elements; both ranks send 2 % of it */
     EXPECT(n > 22 && n <= 44, "%lld elements are not zero", (long long)n);
@@ -269,8 +272,9 @@ static nrl_status tied_sizes(ddp_rank *r)
     double got[MOST];
     int64_t n = 0;
     NRL_TRY(ddp_step(r, 1, flat));
-    NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_GRAD, got));
-    for (int64_t i = 0; i < r->list[UP]->numel; i++) n += fabs(got[i]) > 0;
+    NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_GRAD_SHARD, got));
+    for (int64_t i = 0; i < r->list[UP]->numel; i++)
+        n += fabs(got[i]) > 0;
     EXPECT(n == 107, "%lld elements went out, expected the first 107 of 1072", (long long)n);
     return NRL_OK;
 }
@@ -280,11 +284,12 @@ static void sparse_sends_all_where_it_may_and_the_first_of_equals(void **state)
 {
     (void)state;
     ddp_run("{compress: topk, start_step: 0, topk_ratio: 1}", NRL_DTYPE_F32, 3, everything_body);
-    ddp_run("{compress: threshold, start_step: 0, threshold_value: 1e-30, bucket_cap_mb: 0.001}", NRL_DTYPE_F32, 4, everything_body);
+    ddp_run("{compress: threshold, start_step: 0, threshold_value: 1e-30, bucket_cap_mb: 0.001}", NRL_DTYPE_F32, 4,
+            everything_body);
     ddp_run("{compress: topk, start_step: 0, topk_ratio: 0.0998}", NRL_DTYPE_F32, 2, tied_sizes_body);
 }
 
-/* ---- a step that is left out ---- */
+/* ---- a step that is omitted ---- */
 
 /* Step 3 breaks in one element of one rank; steps 4.. are 3.. of an undisturbed run. */
 static double broken(int64_t step, int32_t rank, int param, int64_t i)
@@ -298,12 +303,13 @@ static nrl_status record_run(ddp_rank *r, int64_t n_steps, int64_t skip, ddp_gra
     for (int64_t step = 1; step <= n_steps; step++) {
         NRL_TRY(ddp_step(r, step, g));
         if (step != skip) continue;
-        NRL_TRY(ddp_fetch(r, DOWN, NRL_SLOT_GRAD, last));
+        NRL_TRY(ddp_fetch(r, DOWN, NRL_SLOT_GRAD_SHARD, last));
         double sum = 0;
-        for (int64_t i = 0; i < r->list[DOWN]->numel; i++) sum += last[i];
+        for (int64_t i = 0; i < r->list[DOWN]->numel; i++)
+            sum += last[i];
         EXPECT(isnan(sum), "a gradient that is not finite was lost");
     }
-    return ddp_fetch(r, DOWN, NRL_SLOT_GRAD, last);
+    return ddp_fetch(r, DOWN, NRL_SLOT_GRAD_SHARD, last);
 }
 
 static nrl_status undisturbed(nrl_mesh *mesh, int32_t rank, void *user)

@@ -42,13 +42,13 @@ static nrl_status meet(ddp_rank *r, bool states)
         uint64_t version = nrl_param_version(r->list[UP]);
         NRL_TRY(ddp_step(r, step, own));
         double got[MOST];
-        NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_GRAD, got));
+        NRL_TRY(ddp_fetch(r, UP, NRL_SLOT_GRAD_SHARD, got));
         EXPECT(fabs(got[4] - own(step, r->rank, UP, 4)) < 1e-9, "a gradient is %g: not this rank's own", got[4]);
         NRL_TRY(write_master(r, alone));
         NRL_TRY(t->updated(r->self, r->ctx, step));
         bool met = step % 3 == 0;
         NRL_TRY(expect_slot(r, step, NRL_SLOT_MASTER, met ? mean : alone));
-        NRL_TRY(expect_slot(r, step, NRL_SLOT_WORK, met ? mean : alone));
+        NRL_TRY(expect_slot(r, step, NRL_SLOT_WEIGHT, met ? mean : alone));
         NRL_TRY(expect_slot(r, step, NRL_SLOT_STATE0, met && states ? 10 * mean : 10 * alone));
         EXPECT(nrl_param_version(r->list[UP]) > version, "the version did not rise");
     }
@@ -108,7 +108,8 @@ static nrl_status show_all(nrl_mesh *mesh, int32_t rank, void *user)
     ctx_memory before, after;
     nrl_status st = ddp_rank_open(&r, user, mesh, rank);
     if (st == NRL_OK) ctx_memory_use(r.ctx, &before);
-    for (int64_t step = 1; st == NRL_OK && step <= 4; step++) st = show(&r, step);
+    for (int64_t step = 1; st == NRL_OK && step <= 4; step++)
+        st = show(&r, step);
     if (st == NRL_OK) ctx_memory_use(r.ctx, &after);
     if (st == NRL_OK && after.live_bytes != before.live_bytes) st = nrl_fail(NRL_ERR_BUG, "memory was left behind");
     ddp_rank_close(&r);
@@ -129,7 +130,7 @@ static nrl_status loaded(nrl_mesh *mesh, int32_t rank, void *user)
     nrl_status st = ddp_rank_open(&r, user, mesh, rank);
     if (st == NRL_OK) st = write_master(&r, 4);
     if (st == NRL_OK) st = r.s->table->updated(r.self, r.ctx, 0);
-    if (st == NRL_OK) st = expect_slot(&r, 0, NRL_SLOT_WORK, 4);
+    if (st == NRL_OK) st = expect_slot(&r, 0, NRL_SLOT_WEIGHT, 4);
     ddp_rank_close(&r);
     return st;
 }

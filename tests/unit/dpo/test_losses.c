@@ -4,7 +4,7 @@
  * one row a token, with an untrained prompt row in front of each answer.
  */
 #include "base/json.h"
-#include "checkpoint/visitor.h"
+#include "checkpoint/state_io.h"
 #include "support/backend.h"
 #include "support/options.h"
 #include <math.h>
@@ -66,8 +66,7 @@ static int set_up(void **state)
     fixture *f = calloc(1, sizeof *f);
     f->host = test_host();
     *state = f;
-    const char *path =
-        arena_printf(&f->memory, "%s/tests/data/dpo_losses.json", getenv("NRL_TEST_SOURCE"));
+    const char *path = arena_printf(&f->memory, "%s/tests/data/dpo_losses.json", getenv("NRL_TEST_SOURCE"));
     if (json_read_file(&f->memory, path, GOLDEN_MAX, &f->golden) != NRL_OK) return 1;
     return test_device_open(&f->device) && ctx_create(&f->device, &f->ctx) == NRL_OK ? 0 : 1;
 }
@@ -107,10 +106,10 @@ static nrl_batch *make_batch(const fixture *f, int64_t first, int64_t n)
     for (int64_t s = 0; s < 2 * n; s++)
         rows += 1 + length_of(f, (int)(s % 2), first + s / 2);
     nrl_batch *b = batch_new(rows + 2 * n, rows, 2 * n);
-    b->n_blocks = n;
+    b->n_examples = n;
     for (int64_t s = 0; s < 2 * n; s++) {
         int64_t scored = 1 + length_of(f, (int)(s % 2), first + s / 2);
-        b->segment_block[s] = (int32_t)(s / 2);
+        b->segment_example[s] = (int32_t)(s / 2);
         b->segment_side[s] = (int32_t)(s % 2);
         b->cu_seqlens[s] = (int32_t)(row + s);
         for (int64_t i = 0; i < scored; i++, row++) {
@@ -124,8 +123,7 @@ static nrl_batch *make_batch(const fixture *f, int64_t first, int64_t n)
 }
 
 /* A column of tokens' values; a prompt row has a number that no answer may see. */
-static nrl_tensor *set_column(fixture *f, nrl_batch *b, int64_t first, const char *name,
-                              const char *format)
+static nrl_tensor *set_column(fixture *f, nrl_batch *b, int64_t first, const char *name, const char *format)
 {
     float values[MAX_ROWS];
     nrl_tensor *t;
@@ -136,8 +134,7 @@ static nrl_tensor *set_column(fixture *f, nrl_batch *b, int64_t first, const cha
         for (size_t k = 0; k < nrl_node_size(list); k++)
             values[i++] = (float)nrl_node_f64(nrl_node_at(list, k), NAN);
     }
-    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &b->n_rows, values, &t),
-                     NRL_OK);
+    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &b->n_rows, values, &t), NRL_OK);
     batch_set_column(b, name, t);
     return t;
 }
@@ -170,20 +167,16 @@ static void take_gradients(fixture *f, const nrl_batch *b, nrl_tensor *grad, out
     }
 }
 
-static void backward(fixture *f, tape *t, const nrl_batch *b, nrl_tensor *logps,
-                     nrl_tensor *const *sums, outcome *o)
+static void backward(fixture *f, tape *t, const nrl_batch *b, nrl_tensor *logps, nrl_tensor *const *sums, outcome *o)
 {
     nrl_tensor *seeds[NRL_MAX_TERMS], *grad = NULL;
     for (uint32_t k = 0; k < f->table->n_terms; k++) {
         float seed = o->weights[k] > 0 ? (float)(1 / o->weights[k]) : 0;
-        assert_int_equal(
-            nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &seed, &seeds[k]),
-            NRL_OK);
+        assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &seed, &seeds[k]), NRL_OK);
         assert_int_equal(nrl_tensor_fetch(f->ctx, sums[k], &o->sums[k], 1), NRL_OK);
         if (o->weights[k] > 0) o->loss += o->sums[k] / o->weights[k];
     }
-    assert_int_equal(
-        tape_backward(f->ctx, t, sums, seeds, (int)f->table->n_terms, &logps, &grad, 1), NRL_OK);
+    assert_int_equal(tape_backward(f->ctx, t, sums, seeds, (int)f->table->n_terms, &logps, &grad, 1), NRL_OK);
     take_gradients(f, b, grad, o);
     tensor_release(f->ctx, grad);
 }
@@ -232,21 +225,19 @@ static const char *list_text(fixture *f, const nrl_node *list)
     return arena_printf(&f->memory, "[%s]", text);
 }
 
-/* Options with the same names in both; those of a loss that does not read them are left out. */
+/* Options with the same names in both; those of a loss that does not read them are omitted. */
 static const char *common_options(fixture *f, const nrl_node *params, bool smoothing)
 {
-    static const char *const names[] = {"beta", "label_smoothing", "f_alpha_divergence_coef",
-                                        "ld_alpha", "discopop_tau"};
-    const char *text = "",
-               *divergence = nrl_node_string(nrl_node_find(params, "f_divergence_type"), NULL);
+    static const char *const names[] = {"beta", "label_smoothing", "f_alpha_divergence_coef", "ld_alpha",
+                                        "discopop_tau"};
+    const char *text = "", *divergence = nrl_node_string(nrl_node_find(params, "f_divergence_type"), NULL);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const nrl_node *n = nrl_node_find(params, names[i]);
         if (!n || (!smoothing && !strcmp(names[i], "label_smoothing"))) continue;
         text = arena_printf(&f->memory, "%s%s: %.17g\n", text, names[i], nrl_node_f64(n, NAN));
     }
     if (divergence) text = arena_printf(&f->memory, "%sf_divergence_type: %s\n", text, divergence);
-    if (nrl_node_find(params, "use_weighting"))
-        text = arena_printf(&f->memory, "%suse_weighting: true\n", text);
+    if (nrl_node_find(params, "use_weighting")) text = arena_printf(&f->memory, "%suse_weighting: true\n", text);
     return text;
 }
 
@@ -254,10 +245,8 @@ static void open_dpo_entry(fixture *f, const char *name, const nrl_node *params)
 {
     const char *yaml = common_options(f, params, strcmp(name, "sigmoid_label_smoothing_ignored"));
     const nrl_node *weights = nrl_node_find(params, "loss_weights");
-    yaml = arena_printf(&f->memory, "%sloss: %s\n", yaml,
-                        list_text(f, nrl_node_find(params, "loss_type")));
-    if (weights)
-        yaml = arena_printf(&f->memory, "%sloss_weights: %s\n", yaml, list_text(f, weights));
+    yaml = arena_printf(&f->memory, "%sloss: %s\n", yaml, list_text(f, nrl_node_find(params, "loss_type")));
+    if (weights) yaml = arena_printf(&f->memory, "%sloss_weights: %s\n", yaml, list_text(f, weights));
     if (open_dpo(f, yaml) != NRL_OK) fail_msg("%s: %s", name, nrl_error_text());
 }
 
@@ -267,20 +256,17 @@ static void open_cpo_entry(fixture *f, const char *name, const nrl_node *params)
     const char *type = nrl_node_string(nrl_node_find(params, "loss_type"), "");
     double cpo_alpha = nrl_node_f64(nrl_node_find(params, "cpo_alpha"), 0);
     double alpha = nrl_node_f64(nrl_node_find(params, "alpha"), 0);
-    const char *yaml =
-        common_options(f, params, nrl_node_f64(nrl_node_find(params, "label_smoothing"), 0) > 0);
+    const char *yaml = common_options(f, params, nrl_node_f64(nrl_node_find(params, "label_smoothing"), 0) > 0);
     bool simpo = !strcmp(type, "simpo");
     if (simpo && alpha != 0)
         yaml = arena_printf(&f->memory, "%sloss: alphapo\nalpha: %g\n", yaml, alpha);
     else if (simpo && cpo_alpha > 0)
-        yaml = arena_printf(&f->memory, "%sloss: [simpo, sft]\nloss_weights: [1, %g]\n", yaml,
-                            cpo_alpha);
+        yaml = arena_printf(&f->memory, "%sloss: [simpo, sft]\nloss_weights: [1, %g]\n", yaml, cpo_alpha);
     else if (simpo)
         yaml = arena_printf(&f->memory, "%sloss: simpo\n", yaml);
     else
-        yaml = arena_printf(&f->memory, "%sloss: cpo%s%s\ncpo_alpha: %g\n", yaml,
-                            strcmp(type, "sigmoid") ? "_" : "", strcmp(type, "sigmoid") ? type : "",
-                            cpo_alpha);
+        yaml = arena_printf(&f->memory, "%sloss: cpo%s%s\ncpo_alpha: %g\n", yaml, strcmp(type, "sigmoid") ? "_" : "",
+                            strcmp(type, "sigmoid") ? type : "", cpo_alpha);
     if (open_dpo(f, yaml) != NRL_OK) fail_msg("%s: %s", name, nrl_error_text());
 }
 
@@ -298,20 +284,16 @@ static void compare_value(double *worst, double got, double want)
     compare(worst, got, want, fmax(fabs(want), 1));
 }
 
-static double gradient_error(const fixture *f, const nrl_node *entry, const outcome *o,
-                             const char *const names[2])
+static double gradient_error(const fixture *f, const nrl_node *entry, const outcome *o, const char *const names[2])
 {
     double largest = 0, worst = 0;
     double ld = nrl_node_f64(nrl_node_find(nrl_node_find(entry, "params"), "ld_alpha"), 1);
     for (int side = 0; side < 2; side++)
         for (int64_t i = 0; i < PAIRS; i++)
-            largest = fmax(
-                largest,
-                fabs(nrl_node_f64(nrl_node_at(nrl_node_find(entry, names[side]), (size_t)i), NAN)));
+            largest = fmax(largest, fabs(nrl_node_f64(nrl_node_at(nrl_node_find(entry, names[side]), (size_t)i), NAN)));
     for (int side = 0; side < 2; side++)
         for (int64_t i = 0; i < PAIRS; i++) {
-            double want =
-                nrl_node_f64(nrl_node_at(nrl_node_find(entry, names[side]), (size_t)i), NAN);
+            double want = nrl_node_f64(nrl_node_at(nrl_node_find(entry, names[side]), (size_t)i), NAN);
             int64_t other = length_of(f, !side, i);
             for (int64_t t = 0; t < length_of(f, side, i); t++)
                 compare(&worst, o->grad[side][i][t], t < other ? want : ld * want, largest);
@@ -348,11 +330,10 @@ static int judge(const char *name, double loss, double gradient, double metric, 
 {
     double worst = fmax(fmax(loss, gradient), fmax(metric, pair));
     double allowed = strncmp(name, "discopop", 8) ? TOLERANCE : DISCOPOP_TOLERANCE;
-    bool good =
-        worst <= allowed && !isnan(loss) && !isnan(gradient) && !isnan(metric) && !isnan(pair);
+    bool good = worst <= allowed && !isnan(loss) && !isnan(gradient) && !isnan(metric) && !isnan(pair);
     if (!good || getenv("NRL_TEST_VERBOSE"))
-        print_message("%-32s loss %.1e gradient %.1e metrics %.1e pairs %.1e%s\n", name, loss,
-                      gradient, metric, pair, good ? "" : "  WRONG");
+        print_message("%-32s loss %.1e gradient %.1e metrics %.1e pairs %.1e%s\n", name, loss, gradient, metric, pair,
+                      good ? "" : "  WRONG");
     return !good;
 }
 
@@ -371,8 +352,7 @@ static void every_dpo_entry_is_reproduced(void **state)
         assert_true(o.prompt_grad == 0);
         compare_value(&loss, o.loss, nrl_node_f64(nrl_node_find(entry, "loss_mean"), NAN));
         double pair = pair_error(f, entry, !strncmp(name, "aot", 3) || !strcmp(name, "sft"));
-        failed +=
-            judge(name, loss, gradient_error(f, entry, &o, names), metric_error(entry, &o), pair);
+        failed += judge(name, loss, gradient_error(f, entry, &o, names), metric_error(entry, &o), pair);
     }
     print_message("%zu entries of dpo, %d wrong\n", nrl_node_size(entries), failed);
     assert_true(nrl_node_size(entries) == 50 && !failed);
@@ -400,7 +380,7 @@ static void every_cpo_entry_is_reproduced(void **state)
     assert_true(n == 8 && !failed);
 }
 
-/* The recorded orpo takes its token mean as given: here it comes from the rows, so it is left out
+/* The recorded orpo takes its token mean as given: here it comes from the rows, so it is omitted
  * of what is compared and checked by itself. */
 static void every_orpo_entry_is_reproduced(void **state)
 {
@@ -413,8 +393,7 @@ static void every_orpo_entry_is_reproduced(void **state)
         const nrl_node *entry = nrl_node_find(entries, name);
         double beta = nrl_node_f64(nrl_node_find(nrl_node_find(entry, "params"), "beta"), NAN);
         double loss = 0, nll = 0, tokens = 0;
-        assert_int_equal(open_dpo(f, arena_printf(&f->memory, "loss: orpo\nbeta: %g", beta)),
-                         NRL_OK);
+        assert_int_equal(open_dpo(f, arena_printf(&f->memory, "loss: orpo\nbeta: %g", beta)), NRL_OK);
         outcome o = call(f, 0, PAIRS, NULL);
         for (int64_t i = 0; i < PAIRS; i++) {
             const nrl_node *list = token_values(f, "policy_%s_token_logps", 0, i);
@@ -429,8 +408,7 @@ static void every_orpo_entry_is_reproduced(void **state)
         for (int64_t i = 0; i < PAIRS; i++) /* what is left is the odds ratio's */
             for (int64_t t = 0; t < length_of(f, 0, i); t++)
                 o.grad[0][i][t] += 1 / tokens;
-        compare_value(&loss, o.sums[0] / o.weights[0],
-                      nrl_node_f64(nrl_node_find(entry, "loss_mean"), NAN));
+        compare_value(&loss, o.sums[0] / o.weights[0], nrl_node_f64(nrl_node_find(entry, "loss_mean"), NAN));
         failed += judge(name, loss, gradient_error(f, entry, &o, names), metric_error(entry, &o),
                         pair_error(f, entry, false));
     }
@@ -450,8 +428,7 @@ static void cdpo_is_the_mean_over_labels_that_flip(void **state)
     assert_int_equal(open_dpo(f, "{loss: robust, label_smoothing: 0.25}"), NRL_OK);
     double wrong = (0.75 * right - 0.5 * call(f, 0, PAIRS, reference).loss) / 0.25;
     assert_int_equal(open_dpo(f, "{loss: cdpo, label_smoothing: 0.25}"), NRL_OK);
-    assert_true(fabs(call(f, 0, PAIRS, reference).loss - (0.75 * right + 0.25 * wrong)) <=
-                2 * TOLERANCE);
+    assert_true(fabs(call(f, 0, PAIRS, reference).loss - (0.75 * right + 0.25 * wrong)) <= 2 * TOLERANCE);
 }
 
 static void aot_sorts_within_groups(void **state)
@@ -460,8 +437,7 @@ static void aot_sorts_within_groups(void **state)
     for (int k = 0; k < 2; k++) {
         const char *name = k ? "aot_unpaired" : "aot";
         double parts = 0;
-        assert_int_equal(open_dpo(f, arena_printf(&f->memory, "{loss: %s, aot_group: 3}", name)),
-                         NRL_OK);
+        assert_int_equal(open_dpo(f, arena_printf(&f->memory, "{loss: %s, aot_group: 3}", name)), NRL_OK);
         assert_int_equal(f->table->group(f->self), 3);
         double whole = call(f, 0, 8, "ref_%s_token_logps").sums[0];
         for (int64_t first = 0; first < 8; first += 3)
@@ -476,7 +452,7 @@ static void bco_shift_is_the_mean_of_earlier_rewards(void **state)
 {
     fixture *f = *state;
     arena a = {0};
-    nrl_visitor saved = {.a = &a, .into = node_new(&a, NRL_NODE_MAP)};
+    nrl_state_io saved = {.a = &a, .into = node_new(&a, NRL_NODE_MAP)};
     assert_int_equal(open_dpo(f, "{loss: bco_pair, bco_shift: true}"), NRL_OK);
     outcome first = call(f, 0, PAIRS, "ref_%s_token_logps");
     double mean = (first.metrics[0] + first.metrics[1]) / 2;
@@ -488,7 +464,7 @@ static void bco_shift_is_the_mean_of_earlier_rewards(void **state)
     assert_true(fabs(second.sums[0] - log1p(exp(-x)) - log1p(exp(y))) <= 2 * TOLERANCE);
     assert_int_equal(f->table->state(f->self, &saved), NRL_OK);
     assert_int_equal(open_dpo(f, "{loss: bco_pair, bco_shift: true}"), NRL_OK);
-    assert_int_equal(f->table->state(f->self, &(nrl_visitor){.from = saved.into}), NRL_OK);
+    assert_int_equal(f->table->state(f->self, &(nrl_state_io){.from = saved.into}), NRL_OK);
     assert_true(call(f, 0, 1, "ref_%s_token_logps").sums[0] == second.sums[0]);
     arena_free(&a);
 }
@@ -533,14 +509,13 @@ static void the_first_loss_is_known_where_the_reference_is_the_policy(void **sta
     fixture *f = *state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         assert_int_equal(open_dpo(f, known[i]), NRL_OK);
-        double want = f->table->start_loss(f->self),
-               got = call(f, 0, PAIRS, "policy_%s_token_logps").loss;
+        double want = f->table->initial_loss(f->self), got = call(f, 0, PAIRS, "policy_%s_token_logps").loss;
         if (!(fabs(got - want) <= TOLERANCE * fmax(fabs(want), 1)))
             fail_msg("%s: %.9g, expected %.9g", known[i], got, want);
     }
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         assert_int_equal(open_dpo(f, unknown[i]), NRL_OK);
-        assert_true(isnan(f->table->start_loss(f->self)));
+        assert_true(isnan(f->table->initial_loss(f->self)));
     }
 }
 
@@ -551,7 +526,7 @@ static void only_losses_that_read_a_reference_ask_for_one(void **state)
     } rows[] = {{"loss: sigmoid", "logps ref_logps"},
                 {"loss: [simpo, sft]", "logps"},
                 {"loss: cpo", "logps"},
-                {"loss: orpo", "logps prompt_rows"},
+                {"loss: orpo", "logps prompt_targets"},
                 {"loss: sft", "logps ref_logps"},
                 {"{loss: robust, use_weighting: true}", "logps ref_logps sum_p2"}};
     fixture *f = *state;

@@ -54,7 +54,7 @@ static inline void add(case_list *l, const char *yaml, toy_case c)
 {
     assert_true(l->n < MAX_CASES);
     if (!c.compute) c.compute = NRL_DTYPE_F32;
-    if (!c.n_micro) c.n_micro = 1;
+    if (!c.n_micro_batches) c.n_micro_batches = 1;
     assert_int_equal(fsdp_options_of(*l->state, yaml, &c.table, &c.options), NRL_OK);
     l->yaml[l->n] = yaml;
     l->cases[l->n++] = c;
@@ -66,7 +66,7 @@ static inline nrl_status run_cases(nrl_mesh *mesh, int32_t rank, void *user)
     for (int i = 0; i < l->n; i++) {
         nrl_status st = toy_rank(mesh, rank, &l->cases[i]);
         if (st == NRL_OK) continue;
-        nrl_note("case %d, %s", i, l->yaml[i]);
+        nrl_add_context("case %d, %s", i, l->yaml[i]);
         return st;
     }
     return NRL_OK;

@@ -29,10 +29,16 @@ typedef struct {
 static nrl_status hold(const holding *h, nrl_mesh *mesh, nrl_ctx *ctx, model *m, int64_t *planned, int64_t *measured)
 {
     const strategy_choices choices = {.n = 1, .of = {{h->table, h->table->axis, h->options}}};
-    strategy_setup setup = {.choices = &choices, .mesh = mesh, .m = m, .train = h->train,
-                            .quiet = true, .compute = h->compute, .split16 = h->small,
-                            .bf16_gradients = h->small, .n_states = N_STATES,
-                            .reach = NRL_OPTIMIZER_ELEMENT};
+    strategy_setup setup = {.choices = &choices,
+                            .mesh = mesh,
+                            .m = m,
+                            .train = h->train,
+                            .quiet = true,
+                            .compute = h->compute,
+                            .split16 = h->small,
+                            .bf16_gradients = h->small,
+                            .n_states = N_STATES,
+                            .granularity = NRL_OPTIMIZER_ELEMENT};
     strategy s = {0};
     storage held = {0};
     ctx_memory used;

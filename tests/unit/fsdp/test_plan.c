@@ -30,7 +30,7 @@ static void options_that_mean_nothing_are_refused(void **state)
 typedef struct {
     const nrl_parallel *table;
     const void *options;
-    uint32_t reach;
+    uint32_t granularity;
 } attempt;
 
 static nrl_status make(nrl_mesh *mesh, int32_t rank, void *user)
@@ -41,8 +41,14 @@ static nrl_status make(nrl_mesh *mesh, int32_t rank, void *user)
     nrl_part part;
     const int64_t dims[] = {8, 8};
     nrl_unit_uses unit = {.name = "only", .n_uses = 1, .uses = list};
-    nrl_parallel_plan plan = {.size = sizeof plan, .train = true, .compute = NRL_DTYPE_F32, .reach = a->reach,
-                              .n_params = 1, .n_units = 1, .params = list, .units = &unit};
+    nrl_parallel_plan plan = {.size = sizeof plan,
+                              .train = true,
+                              .compute = NRL_DTYPE_F32,
+                              .granularity = a->granularity,
+                              .n_params = 1,
+                              .n_units = 1,
+                              .params = list,
+                              .units = &unit};
     (void)rank;
     param_init(&p, &part, "weight", 2, dims);
     NRL_TRY(a->table->create(a->options, mesh, &self));
@@ -51,9 +57,9 @@ static nrl_status make(nrl_mesh *mesh, int32_t rank, void *user)
     return st;
 }
 
-static void fails(void **state, const char *yaml, int32_t world, uint32_t reach, const char *words)
+static void fails(void **state, const char *yaml, int32_t world, uint32_t granularity, const char *words)
 {
-    attempt a = {.reach = reach};
+    attempt a = {.granularity = granularity};
     assert_int_equal(fsdp_options_of(*state, yaml, &a.table, &a.options), NRL_OK);
     assert_int_equal(local_ranks_run(world, make, &a), NRL_ERR_CONFIG);
     if (!strstr(nrl_error_text(), words)) fail_msg("'%s' does not say '%s'", nrl_error_text(), words);
@@ -64,8 +70,10 @@ static void ranks_that_do_not_divide_are_refused(void **state)
     fails(state, "{shard_size: 3}", 4, NRL_OPTIMIZER_ELEMENT, "3 ranks to a copy do not divide 4 ranks");
     fails(state, "{shard_size: 8}", 4, NRL_OPTIMIZER_ELEMENT, "8 ranks to a copy do not divide 4 ranks");
     fails(state, "{replicas: 3}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 3 copies do not divide 4 ranks");
-    fails(state, "{replicas: 2, shard_size: 4}", 4, NRL_OPTIMIZER_ELEMENT, "shard_size 4 times replicas 2 makes 8 ranks, there are 4");
-    fails(state, "{shard_size: 1}", 4, NRL_OPTIMIZER_ELEMENT, "shard_size: 1 rank to a copy of the model divides nothing");
+    fails(state, "{replicas: 2, shard_size: 4}", 4, NRL_OPTIMIZER_ELEMENT,
+          "shard_size 4 times replicas 2 makes 8 ranks, there are 4");
+    fails(state, "{shard_size: 1}", 4, NRL_OPTIMIZER_ELEMENT,
+          "shard_size: 1 rank to a copy of the model divides nothing");
     fails(state, "{replicas: 4}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 4 copies on 4 ranks: 1 rank");
 }
 
@@ -80,8 +88,8 @@ static void an_optimizer_of_matrices_is_refused_with_the_reason(void **state)
 enum { LAYERS = 30, TENSORS = 9, DECODER_PARAMS = LAYERS * TENSORS + 2, DECODER_UNITS = LAYERS + 2, RANKS = 4 };
 
 /* SmolLM2-135M: D 576, I 1536, H 9, G 3, V 49152, tied. */
-static const int64_t layer_dims[TENSORS][2] = {{576, 0},   {576, 576},  {192, 576},  {192, 576}, {576, 576},
-                                               {576, 0},   {1536, 576}, {1536, 576}, {576, 1536}};
+static const int64_t layer_dims[TENSORS][2] = {{576, 0}, {576, 576},  {192, 576},  {192, 576}, {576, 576},
+                                               {576, 0}, {1536, 576}, {1536, 576}, {576, 1536}};
 
 typedef struct {
     const nrl_parallel *table;
@@ -110,9 +118,14 @@ static nrl_status plan_decoder(nrl_mesh *mesh, int32_t rank, void *user)
     for (int u = 0; u < LAYERS; u++)
         units[1 + u] = (nrl_unit_uses){.name = "layer", .n_uses = TENSORS, .uses = list + 1 + u * TENSORS};
     units[DECODER_UNITS - 1] = (nrl_unit_uses){.name = "norm", .n_uses = 2, .uses = list + DECODER_PARAMS - 1};
-    d->plan[rank] = (nrl_parallel_plan){.size = sizeof *d->plan, .train = true, .compute = d->compute,
-                                        .reach = NRL_OPTIMIZER_ELEMENT, .n_params = DECODER_PARAMS,
-                                        .n_units = DECODER_UNITS, .params = list, .units = units};
+    d->plan[rank] = (nrl_parallel_plan){.size = sizeof *d->plan,
+                                        .train = true,
+                                        .compute = d->compute,
+                                        .granularity = NRL_OPTIMIZER_ELEMENT,
+                                        .n_params = DECODER_PARAMS,
+                                        .n_units = DECODER_UNITS,
+                                        .params = list,
+                                        .units = units};
     nrl_status st = d->table->create(d->options, mesh, &self);
     if (st == NRL_OK) st = d->table->plan(self, &d->plan[rank]);
     for (int i = 0; i < DECODER_PARAMS && st == NRL_OK; i++)
@@ -139,7 +152,7 @@ static void a_decoder_is_divided_evenly_and_buffers_are_its_largest_units(void *
         /* the table and two layers, twice, and a norm's rest */
         int64_t buffers = 2 * 4 * (table_numel + 2 * layer_numel);
         assert_true(d.plan[r].buffer_bytes >= buffers && d.plan[r].buffer_bytes < buffers + buffers / 100);
-        assert_true(d.plan[r].gathers_work && d.plan[r].reduces_grads);
+        assert_true(d.plan[r].gathers_weights && d.plan[r].reduces_grads);
     }
     assert_int_equal(sum, all_numel);
     assert_non_null(strstr(d.text[0], "full shard over 4 ranks, 32 units"));

@@ -1,5 +1,5 @@
 /*
- * toy.h - a strategy under test on a model without arithmetic: visits check every element of WORK and
+ * toy.h - a strategy under test on a model without arithmetic: actions check every element of WEIGHT and
  * write known gradients, so that what arrives where can be compared exactly.
  *
  * Values and gradients are multiples of 1/8 so small that all sums are exact, in f32 and in bf16; what
@@ -22,14 +22,14 @@ typedef struct {
     const nrl_parallel *table;
     const void *options;
     nrl_dtype compute;
-    bool freeze;         /* parameter TOY_FROZEN */
-    bool reference;      /* a model that is not trained */
-    bool recompute;      /* every second unit */
-    bool empty;          /* some micro-batches of some ranks have no samples */
-    bool evaluate;       /* a forward pass between steps */
+    bool freeze;           /* parameter TOY_FROZEN */
+    bool reference;        /* a model that is not trained */
+    bool recompute;        /* every second unit */
+    bool empty;            /* some micro-batches of some ranks have no samples */
+    bool evaluate;         /* a forward pass between steps */
     bool no_backward_last; /* the last unit's norm never gets a gradient */
-    bool unmarked;       /* no visit says that a gradient is final */
-    int32_t n_micro;
+    bool unmarked;         /* no action says that a gradient is final */
+    int32_t n_micro_batches;
     int32_t world;
 } toy_case;
 
@@ -44,20 +44,19 @@ typedef struct {
     nrl_param params[TOY_PARAMS], *list[TOY_PARAMS];
     nrl_part parts[TOY_PARAMS], fused[3];
     nrl_unit_uses units[TOY_UNITS];
-    nrl_visit visits[3 * TOY_UNITS * TOY_MAX_MICRO], forward[TOY_UNITS];
+    nrl_action actions[3 * TOY_UNITS * TOY_MAX_MICRO], forward[TOY_UNITS];
     nrl_param *final[TOY_UNITS][4];
-    int64_t n_visits;
+    int64_t n_actions;
     nrl_tensor *own[4 * TOY_PARAMS]; /* what the strategy left to the core */
     int n_own;
-    int64_t described; /* bytes of slots that layouts tell */
+    int64_t described;                       /* bytes of slots that layouts tell */
     float master[TOY_PARAMS][TOY_MAX_NUMEL]; /* what is expected */
 } toy;
 
-static const int64_t toy_dims[TOY_PARAMS][2] = {{7, 5},   {3, 0}, {9, 4}, {65, 0}, {1, 0},
-                                                {11, 13}, {33, 0}, {5, 0}, {17, 0}, {64, 2}, {6, 4}};
+static const int64_t toy_dims[TOY_PARAMS][2] = {{7, 5},  {3, 0}, {9, 4},  {65, 0}, {1, 0}, {11, 13},
+                                                {33, 0}, {5, 0}, {17, 0}, {64, 2}, {6, 4}};
 static const char *const toy_unit_names[TOY_UNITS] = {"embed", "one", "two", "nothing", "three", "four", "last"};
-static const int toy_uses[TOY_UNITS][4] = {{0, -1},    {1, 2, 3, -1}, {4, 5, -1}, {-1},
-                                           {6, 8, -1}, {9, -1},       {7, 0, -1}};
+static const int toy_uses[TOY_UNITS][4] = {{0, -1}, {1, 2, 3, -1}, {4, 5, -1}, {-1}, {6, 8, -1}, {9, -1}, {7, 0, -1}};
 
 static inline float toy_bf16(float v)
 {
@@ -73,14 +72,14 @@ static inline float toy_initial(int p, int64_t e)
     return (float)((p * 37 + e * 11) % 97 - 48) / 8;
 }
 
-static inline float toy_gradient(int step, int rank, int micro, int unit, int p, int64_t e)
+static inline float toy_gradient(int step, int rank, int micro_batch, int unit, int p, int64_t e)
 {
-    return (float)((step * 17 + rank * 7 + micro * 3 + unit * 5 + p * 11 + e * 13) % 16 - 8) / 8;
+    return (float)((step * 17 + rank * 7 + micro_batch * 3 + unit * 5 + p * 11 + e * 13) % 16 - 8) / 8;
 }
 
-static inline bool toy_is_empty(const toy_case *c, int rank, int micro)
+static inline bool toy_is_empty(const toy_case *c, int rank, int micro_batch)
 {
-    return c->empty && (rank + micro) % 3 == 2;
+    return c->empty && (rank + micro_batch) % 3 == 2;
 }
 
 static inline bool toy_is_used(int unit, int p)
@@ -95,12 +94,12 @@ static inline bool toy_has_gradient(const toy_case *c, int p)
     return !(c->no_backward_last && p == 7);
 }
 
-/* The gradient of the global batch; the last unit adds to it in its forward visit too, as a head does. */
+/* The gradient of the global batch; the last unit adds to it in its forward action too, as a head does. */
 static inline float toy_sum(const toy_case *c, int step, int p, int64_t e)
 {
     float sum = 0;
     for (int r = 0; r < c->world; r++)
-        for (int m = 0; m < c->n_micro; m++)
+        for (int m = 0; m < c->n_micro_batches; m++)
             for (int u = 0; u < TOY_UNITS; u++)
                 if (toy_is_used(u, p) && !toy_is_empty(c, r, m) && toy_has_gradient(c, p))
                     sum += toy_gradient(step, r, m, u, p, e) * (u == TOY_UNITS - 1 ? 2 : 1);
@@ -132,12 +131,15 @@ static inline void toy_params(toy *t)
     t->params[TOY_FROZEN].trained = !t->c->freeze;
 }
 
-static inline void toy_push(toy *t, nrl_pass pass, int unit, int micro)
+static inline void toy_push(toy *t, nrl_pass pass, int unit, int micro_batch)
 {
-    nrl_visit *v = &t->visits[t->n_visits++];
-    *v = (nrl_visit){.pass = pass, .unit = unit, .micro = micro,
-                     .n_uses = t->units[unit].n_uses, .uses = t->units[unit].uses};
-    if (pass != NRL_PASS_BACKWARD || micro != t->c->n_micro - 1 || t->c->unmarked) return;
+    nrl_action *v = &t->actions[t->n_actions++];
+    *v = (nrl_action){.pass = pass,
+                      .unit = unit,
+                      .micro_batch = micro_batch,
+                      .n_uses = t->units[unit].n_uses,
+                      .uses = t->units[unit].uses};
+    if (pass != NRL_PASS_BACKWARD || micro_batch != t->c->n_micro_batches - 1 || t->c->unmarked) return;
     for (int32_t i = 0; i < v->n_uses; i++) {
         int p = (int)(v->uses[i] - t->params);
         if (toy_first_unit(p) == unit && v->uses[i]->trained) t->final[unit][v->n_final++] = v->uses[i];
@@ -152,10 +154,10 @@ static inline void toy_schedule(toy *t, nrl_param *uses[TOY_UNITS][4])
         for (; toy_uses[u][n] >= 0; n++)
             uses[u][n] = &t->params[toy_uses[u][n]];
         t->units[u] = (nrl_unit_uses){.name = toy_unit_names[u], .n_uses = n, .uses = uses[u]};
-        t->forward[u] = (nrl_visit){.pass = NRL_PASS_FORWARD, .unit = u, .n_visits = TOY_UNITS,
-                                    .n_uses = n, .uses = uses[u]};
+        t->forward[u] =
+            (nrl_action){.pass = NRL_PASS_FORWARD, .unit = u, .n_actions = TOY_UNITS, .n_uses = n, .uses = uses[u]};
     }
-    for (int m = 0; m < t->c->n_micro; m++) {
+    for (int m = 0; m < t->c->n_micro_batches; m++) {
         for (int u = 0; u < TOY_UNITS; u++)
             toy_push(t, NRL_PASS_FORWARD, u, m);
         for (int u = TOY_UNITS - 1; u >= 0; u--) {
@@ -163,8 +165,8 @@ static inline void toy_schedule(toy *t, nrl_param *uses[TOY_UNITS][4])
             toy_push(t, NRL_PASS_BACKWARD, u, m);
         }
     }
-    for (int64_t i = 0; i < t->n_visits; i++)
-        t->visits[i].n_visits = (int32_t)t->n_visits;
+    for (int64_t i = 0; i < t->n_actions; i++)
+        t->actions[i].n_actions = (int32_t)t->n_actions;
 }
 
 /* ---- what the core binds, loads and counts ---- */
@@ -182,14 +184,14 @@ static inline nrl_status toy_bind_rest(toy *t)
     bool f32 = t->c->compute == NRL_DTYPE_F32;
     for (int i = 0; i < TOY_PARAMS; i++) {
         nrl_param *p = &t->params[i];
-        if (!t->plan.gathers_work) NRL_TRY(toy_own(t, p, NRL_SLOT_WORK, t->c->compute, p->numel));
+        if (!t->plan.gathers_weights) NRL_TRY(toy_own(t, p, NRL_SLOT_WEIGHT, t->c->compute, p->numel));
         if (!t->plan.train || !p->trained) continue;
         if (f32 && !nrl_param_tensor(p, NRL_SLOT_MASTER))
-            nrl_param_bind(p, NRL_SLOT_MASTER, nrl_param_tensor(p, NRL_SLOT_WORK));
+            nrl_param_bind(p, NRL_SLOT_MASTER, nrl_param_tensor(p, NRL_SLOT_WEIGHT));
         NRL_TRY(toy_own(t, p, NRL_SLOT_MASTER, NRL_DTYPE_F32, p->numel));
-        if (!t->plan.reduces_grads) NRL_TRY(toy_own(t, p, NRL_SLOT_GRAD_ACC, NRL_DTYPE_F32, p->numel));
-        if (!nrl_param_tensor(p, NRL_SLOT_GRAD))
-            nrl_param_bind(p, NRL_SLOT_GRAD, nrl_param_tensor(p, NRL_SLOT_GRAD_ACC));
+        if (!t->plan.reduces_grads) NRL_TRY(toy_own(t, p, NRL_SLOT_GRAD, NRL_DTYPE_F32, p->numel));
+        if (!nrl_param_tensor(p, NRL_SLOT_GRAD_SHARD))
+            nrl_param_bind(p, NRL_SLOT_GRAD_SHARD, nrl_param_tensor(p, NRL_SLOT_GRAD));
     }
     return NRL_OK;
 }
@@ -202,11 +204,13 @@ static inline int64_t toy_described(const toy *t)
         const nrl_param *p = &t->params[i];
         int64_t local = layout_local_numel(t->mesh, p);
         bool trained = t->plan.train && p->trained;
-        if (!t->plan.gathers_work) bytes += p->numel * width;
-        else if (!trained) bytes += local * width;
+        if (!t->plan.gathers_weights)
+            bytes += p->numel * width;
+        else if (!trained)
+            bytes += local * width;
         if (!trained) continue;
         bytes += f32 * (t->plan.reduces_grads ? local : p->numel);
-        if (width < f32 || t->plan.gathers_work) bytes += f32 * local;
+        if (width < f32 || t->plan.gathers_weights) bytes += f32 * local;
     }
     return bytes;
 }
@@ -232,14 +236,16 @@ static inline void toy_write(const nrl_tensor *t, int64_t e, float v)
 
 static inline void toy_set(const nrl_tensor *t, int64_t e, float v)
 {
-    if (nrl_tensor_dtype(t) == NRL_DTYPE_F32) ((float *)nrl_tensor_mat(t).data)[e] = v;
-    else toy_write(t, e, v);
+    if (nrl_tensor_dtype(t) == NRL_DTYPE_F32)
+        ((float *)nrl_tensor_mat(t).data)[e] = v;
+    else
+        toy_write(t, e, v);
 }
 
 static inline nrl_tensor *toy_exact(const nrl_param *p)
 {
     nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER);
-    return master ? master : nrl_param_tensor(p, NRL_SLOT_WORK);
+    return master ? master : nrl_param_tensor(p, NRL_SLOT_WEIGHT);
 }
 
 /* Calls `each` for every element of p that this rank holds: local index, index in the parameter. */
@@ -248,7 +254,7 @@ static inline nrl_status toy_held(toy *t, int p, toy_each each, int step)
 {
     int64_t local = 0, before = 0;
     for (int i = 0; i < t->params[p].n_parts; i++) {
-        layout_piece piece = layout_piece_of(t->mesh, t->rank, &t->params[p].parts[i], 0);
+        layout_shard piece = layout_shard_of(t->mesh, t->rank, &t->params[p].parts[i], 0);
         int64_t at = 0, begin, n, numel = 1;
         while (layout_next(&piece, &at, &begin, &n))
             for (int64_t k = 0; k < n; k++)
@@ -258,8 +264,8 @@ static inline nrl_status toy_held(toy *t, int p, toy_each each, int step)
         before += numel;
     }
     if (local == nrl_tensor_numel(toy_exact(&t->params[p]))) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "parameter %d: the layout holds %lld elements, its slot %lld", p,
-                    (long long)local, (long long)nrl_tensor_numel(toy_exact(&t->params[p])));
+    return nrl_fail(NRL_ERR_BUG, "parameter %d: the layout holds %lld elements, its slot %lld", p, (long long)local,
+                    (long long)nrl_tensor_numel(toy_exact(&t->params[p])));
 }
 
 static inline nrl_status toy_load(toy *t, int p, int64_t local, int64_t element, int step)
@@ -272,7 +278,7 @@ static inline nrl_status toy_load(toy *t, int p, int64_t local, int64_t element,
 static inline nrl_status toy_update(toy *t, int p, int64_t local, int64_t element, int step)
 {
     float expected = toy_sum(t->c, step, p, element);
-    float found = toy_read(nrl_param_tensor(&t->params[p], NRL_SLOT_GRAD), local);
+    float found = toy_read(nrl_param_tensor(&t->params[p], NRL_SLOT_GRAD_SHARD), local);
     if (found != expected)
         return nrl_fail(NRL_ERR_BUG, "step %d: gradient %d[%lld] is %g, expected %g", step, p, (long long)element,
                         found, expected);
@@ -283,53 +289,52 @@ static inline nrl_status toy_update(toy *t, int p, int64_t local, int64_t elemen
 
 /* ---- the walk ---- */
 
-static inline nrl_status toy_check_work(const toy *t, const nrl_visit *v)
+static inline nrl_status toy_check_work(const toy *t, const nrl_action *v)
 {
     for (int32_t i = 0; i < v->n_uses; i++) {
         int p = (int)(v->uses[i] - t->params);
-        const nrl_tensor *work = nrl_param_tensor(v->uses[i], NRL_SLOT_WORK);
+        const nrl_tensor *work = nrl_param_tensor(v->uses[i], NRL_SLOT_WEIGHT);
         if (!work || nrl_tensor_numel(work) != v->uses[i]->numel || nrl_tensor_dtype(work) != t->c->compute)
-            return nrl_fail(NRL_ERR_BUG, "unit %d, pass %u: WORK of %d is not whole", v->unit, v->pass, p);
+            return nrl_fail(NRL_ERR_BUG, "unit %d, pass %u: WEIGHT of %d is not whole", v->unit, v->pass, p);
         for (int64_t e = 0; e < v->uses[i]->numel; e++) {
             float expected = t->c->compute == NRL_DTYPE_F32 ? t->master[p][e] : toy_bf16(t->master[p][e]);
             if (toy_read(work, e) != expected)
-                return nrl_fail(NRL_ERR_BUG, "unit %d, pass %u: WORK %d[%lld] is %g, expected %g", v->unit, v->pass,
+                return nrl_fail(NRL_ERR_BUG, "unit %d, pass %u: WEIGHT %d[%lld] is %g, expected %g", v->unit, v->pass,
                                 p, (long long)e, toy_read(work, e), expected);
         }
     }
     return NRL_OK;
 }
 
-static inline nrl_status toy_backward(toy *t, const nrl_visit *v, int step)
+static inline nrl_status toy_backward(toy *t, const nrl_action *v, int step)
 {
-    for (int32_t i = 0; i < v->n_uses && !toy_is_empty(t->c, t->rank, v->micro); i++) {
+    for (int32_t i = 0; i < v->n_uses && !toy_is_empty(t->c, t->rank, v->micro_batch); i++) {
         int p = (int)(v->uses[i] - t->params);
         if (!v->uses[i]->trained || !toy_has_gradient(t->c, p)) continue;
-        const nrl_tensor *acc = nrl_param_tensor(v->uses[i], NRL_SLOT_GRAD_ACC);
-        if (!acc) return nrl_fail(NRL_ERR_BUG, "unit %d: no GRAD_ACC for %d", v->unit, p);
-        bool fresh = nrl_param_fresh(v->uses[i]);
+        const nrl_tensor *acc = nrl_param_tensor(v->uses[i], NRL_SLOT_GRAD);
+        if (!acc) return nrl_fail(NRL_ERR_BUG, "unit %d: no GRAD for %d", v->unit, p);
+        bool grad_is_empty = nrl_param_grad_is_empty(v->uses[i]);
         for (int64_t e = 0; e < v->uses[i]->numel; e++) {
-            float g = toy_gradient(step, t->rank, v->micro, v->unit, p, e);
-            toy_set(acc, e, fresh ? g : toy_read(acc, e) + g);
+            float g = toy_gradient(step, t->rank, v->micro_batch, v->unit, p, e);
+            toy_set(acc, e, grad_is_empty ? g : toy_read(acc, e) + g);
         }
-        nrl_param_set_fresh(v->uses[i], false);
+        nrl_param_set_grad_is_empty(v->uses[i], false);
     }
     return NRL_OK;
 }
 
-static inline bool toy_adds(const nrl_visit *v, int64_t n)
+static inline bool toy_adds(const nrl_action *v, int64_t n)
 {
-    return v->pass == NRL_PASS_BACKWARD ||
-           (n > TOY_UNITS && v->pass == NRL_PASS_FORWARD && v->unit == TOY_UNITS - 1);
+    return v->pass == NRL_PASS_BACKWARD || (n > TOY_UNITS && v->pass == NRL_PASS_FORWARD && v->unit == TOY_UNITS - 1);
 }
 
-static inline nrl_status toy_walk(toy *t, const nrl_visit *visits, int64_t n, int step)
+static inline nrl_status toy_walk(toy *t, const nrl_action *actions, int64_t n, int step)
 {
     for (int64_t i = 0; i < n; i++) {
-        NRL_TRY(t->c->table->enter(t->self, t->ctx, visits, i));
-        NRL_TRY(toy_check_work(t, &visits[i]));
-        if (toy_adds(&visits[i], n)) NRL_TRY(toy_backward(t, &visits[i], step));
-        NRL_TRY(t->c->table->leave(t->self, t->ctx, visits, i));
+        NRL_TRY(t->c->table->enter(t->self, t->ctx, actions, i));
+        NRL_TRY(toy_check_work(t, &actions[i]));
+        if (toy_adds(&actions[i], n)) NRL_TRY(toy_backward(t, &actions[i], step));
+        NRL_TRY(t->c->table->leave(t->self, t->ctx, actions, i));
     }
     return NRL_OK;
 }
@@ -338,10 +343,10 @@ static inline nrl_status toy_walk(toy *t, const nrl_visit *visits, int64_t n, in
 static inline nrl_status toy_finish(toy *t)
 {
     for (int p = 0; p < TOY_PARAMS; p++) {
-        nrl_tensor *acc = nrl_param_tensor(&t->params[p], NRL_SLOT_GRAD_ACC);
-        if (!nrl_param_fresh(&t->params[p]) || !acc) continue;
+        nrl_tensor *acc = nrl_param_tensor(&t->params[p], NRL_SLOT_GRAD);
+        if (!nrl_param_grad_is_empty(&t->params[p]) || !acc) continue;
         NRL_TRY(nrl_tensor_fill(t->ctx, acc, 0));
-        nrl_param_set_fresh(&t->params[p], false);
+        nrl_param_set_grad_is_empty(&t->params[p], false);
     }
     return t->c->table->finish(t->self, t->ctx);
 }
@@ -349,14 +354,14 @@ static inline nrl_status toy_finish(toy *t)
 static inline nrl_status toy_step(toy *t, int step)
 {
     for (int p = 0; p < TOY_PARAMS; p++)
-        nrl_param_set_fresh(&t->params[p], t->params[p].trained);
-    NRL_TRY(toy_walk(t, t->visits, t->n_visits, step));
+        nrl_param_set_grad_is_empty(&t->params[p], t->params[p].trained);
+    NRL_TRY(toy_walk(t, t->actions, t->n_actions, step));
     NRL_TRY(toy_finish(t));
     for (int p = 0; p < TOY_PARAMS; p++) {
         nrl_param *at = &t->params[p];
         if (!at->trained) continue;
         NRL_TRY(toy_held(t, p, toy_update, step));
-        nrl_tensor *work = nrl_param_tensor(at, NRL_SLOT_WORK);
+        nrl_tensor *work = nrl_param_tensor(at, NRL_SLOT_WEIGHT);
         if (work && work != toy_exact(at) && nrl_tensor_numel(toy_exact(at)) == at->numel)
             NRL_TRY(nrl_tensor_copy(t->ctx, toy_exact(at), work));
         for (int64_t e = 0; e < at->numel; e++)
@@ -401,8 +406,9 @@ static inline nrl_status toy_open(toy *t)
     NRL_TRY(toy_check_bytes(t));
     for (int p = 0; p < TOY_PARAMS; p++) {
         NRL_TRY(toy_held(t, p, toy_load, 0));
-        nrl_tensor *work = nrl_param_tensor(&t->params[p], NRL_SLOT_WORK);
-        if (work && work != toy_exact(&t->params[p]) && nrl_tensor_numel(work) == nrl_tensor_numel(toy_exact(&t->params[p])))
+        nrl_tensor *work = nrl_param_tensor(&t->params[p], NRL_SLOT_WEIGHT);
+        if (work && work != toy_exact(&t->params[p]) &&
+            nrl_tensor_numel(work) == nrl_tensor_numel(toy_exact(&t->params[p])))
             NRL_TRY(nrl_tensor_copy(t->ctx, toy_exact(&t->params[p]), work));
     }
     return s->updated(t->self, t->ctx, 0);
@@ -423,7 +429,8 @@ static inline nrl_status toy_close(toy *t, nrl_status st)
     return st;
 }
 
-/* One rank of a case (user), whose n_micro and world are set: plan, bind, load, steps, everything given back. */
+/* One rank of a case (user), whose n_micro_batches and world are set: plan, bind, load, steps, everything given back.
+ */
 static inline nrl_status toy_rank(nrl_mesh *mesh, int32_t rank, void *user)
 {
     toy *t = calloc(1, sizeof *t);
@@ -433,10 +440,17 @@ static inline nrl_status toy_rank(nrl_mesh *mesh, int32_t rank, void *user)
     NRL_TRY(ctx_create(&t->device, &t->ctx));
     toy_params(t);
     toy_schedule(t, uses);
-    t->plan = (nrl_parallel_plan){.size = sizeof t->plan, .instance = t->c->reference, .train = !t->c->reference,
-                                  .quiet = true, .compute = t->c->compute, .n_states = 0,
-                                  .reach = NRL_OPTIMIZER_ELEMENT, .n_params = TOY_PARAMS, .n_units = TOY_UNITS,
-                                  .params = t->list, .units = t->units};
+    t->plan = (nrl_parallel_plan){.size = sizeof t->plan,
+                                  .instance = t->c->reference,
+                                  .train = !t->c->reference,
+                                  .quiet = true,
+                                  .compute = t->c->compute,
+                                  .n_states = 0,
+                                  .granularity = NRL_OPTIMIZER_ELEMENT,
+                                  .n_params = TOY_PARAMS,
+                                  .n_units = TOY_UNITS,
+                                  .params = t->list,
+                                  .units = t->units};
     nrl_status st = toy_open(t);
     if (st == NRL_OK) st = toy_train(t);
     return toy_close(t, st);

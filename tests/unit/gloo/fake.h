@@ -25,13 +25,11 @@ static inline int fake_join_with(nrl_store *store, int32_t me, int32_t world, bo
     int listener = socket(AF_INET, SOCK_STREAM, 0), fd;
     in->sin_family = AF_INET;
     in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (bind(listener, (void *)in, sizeof *in) || listen(listener, 8) ||
-        getsockname(listener, (void *)in, &length))
+    if (bind(listener, (void *)in, sizeof *in) || listen(listener, 8) || getsockname(listener, (void *)in, &length))
         return -1;
     wire_value_put(d, me, world, "fake", &mine, value);
     snprintf(key, sizeof key, "%d", me);
-    if (nrl_store_set(store, key, value,
-                      wire_value_size(d, world, "fake") - (empty ? 8 * (size_t)world : 0) + more))
+    if (nrl_store_set(store, key, value, wire_value_size(d, world, "fake") - (empty ? 8 * (size_t)world : 0) + more))
         return -1;
     if (nrl_store_get(store, "0", 20, &theirs, &size)) return -1;
     bool fine = !wire_value_get(d, me, 0, world, theirs, size - more, &zero);
@@ -40,8 +38,7 @@ static inline int fake_join_with(nrl_store *store, int32_t me, int32_t world, bo
     if (wire_compare(&mine, &zero.address) > 0) {
         fd = socket(AF_INET, SOCK_STREAM, 0);
         wire_handshake_put(d, me, number);
-        if (connect(fd, (void *)&zero.address, sizeof(struct sockaddr_in)) || write(fd, number, 8) != 8)
-            return -1;
+        if (connect(fd, (void *)&zero.address, sizeof(struct sockaddr_in)) || write(fd, number, 8) != 8) return -1;
     } else {
         fd = accept(listener, NULL, NULL);
         if (fd < 0 || read(fd, number, 8) != 8) return -1;

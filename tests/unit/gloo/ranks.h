@@ -43,14 +43,14 @@ typedef struct {
 
 typedef void ranks_body(ranks_one *r);
 
-#define CHECK(r, condition)                                                                        \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            if (!(r)->problem[0])                                                                  \
-                snprintf((r)->problem, sizeof (r)->problem, "rank %d, line %d: %s (%s)", (r)->rank, \
-                         __LINE__, #condition, nrl_error_text());                                  \
-            return;                                                                                \
-        }                                                                                          \
+#define CHECK(r, condition)                                                                                            \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            if (!(r)->problem[0])                                                                                      \
+                snprintf((r)->problem, sizeof(r)->problem, "rank %d, line %d: %s (%s)", (r)->rank, __LINE__,           \
+                         #condition, nrl_error_text());                                                                \
+            return;                                                                                                    \
+        }                                                                                                              \
     } while (0)
 
 static inline int ranks_load(void **state)
@@ -124,10 +124,8 @@ static inline void *ranks_thread(void *arg)
     ranks_start *s = arg;
     nrl_store *store;
     void *options = ranks_plugin_options(s->options);
-    if (store_open_folder(s->folder, &store) ||
-        gloo.open(options, store, s->one.rank, s->one.size, 20, &s->one.self)) {
-        snprintf(s->one.problem, sizeof s->one.problem, "rank %d: open: %s", s->one.rank,
-                 nrl_error_text());
+    if (store_open_folder(s->folder, &store) || gloo.open(options, store, s->one.rank, s->one.size, 20, &s->one.self)) {
+        snprintf(s->one.problem, sizeof s->one.problem, "rank %d: open: %s", s->one.rank, nrl_error_text());
     } else {
         s->body(&s->one);
         if (!s->one.left) gloo.close(s->one.self);
@@ -171,11 +169,9 @@ static inline nrl_status ranks_end(void *self, nrl_request *request)
     return st;
 }
 
-#define RANKS_DO(self, name, ...)                                                                  \
-    ranks_do(self, gloo.name, (nrl_comm_args){.size = sizeof(nrl_comm_args), __VA_ARGS__})
+#define RANKS_DO(self, name, ...) ranks_do(self, gloo.name, (nrl_comm_args){.size = sizeof(nrl_comm_args), __VA_ARGS__})
 
-static inline nrl_status ranks_do(void *self,
-                                  nrl_status (*call)(void *, const nrl_comm_args *, nrl_request **),
+static inline nrl_status ranks_do(void *self, nrl_status (*call)(void *, const nrl_comm_args *, nrl_request **),
                                   nrl_comm_args a)
 {
     nrl_request *r;

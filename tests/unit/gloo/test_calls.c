@@ -24,8 +24,8 @@ static void all_reduce_body(ranks_one *r)
             int64_t *in = malloc(8 * (size_t)count + 8), *out = place ? in : malloc(8 * (size_t)count + 8);
             for (int64_t i = 0; i < count; i++)
                 in[i] = value(i, r->rank);
-            CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_I64, .reduce = NRL_SUM_SUM,
-                              .send = in, .receive = out, .count = count) == NRL_OK);
+            CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_I64, .reduce = NRL_REDUCE_OP_SUM, .send = in,
+                              .receive = out, .count = count) == NRL_OK);
             for (int64_t i = 0; i < count; i++) {
                 int64_t sum = 0;
                 for (int32_t k = 0; k < r->size; k++)
@@ -54,9 +54,8 @@ static void reduce_body(ranks_one *r)
         int32_t *in = malloc(4 * (size_t)count + 4), *out = calloc(4, (size_t)count + 1);
         for (int64_t i = 0; i < count; i++)
             in[i] = (int32_t)value(i, r->rank);
-        CHECK(r, RANKS_DO(r->self, reduce, .dtype = NRL_DTYPE_I32, .reduce = NRL_SUM_MAX, .send = in,
-                          .receive = r->rank == root ? out : NULL, .count = count, .peer = root) ==
-                     NRL_OK);
+        CHECK(r, RANKS_DO(r->self, reduce, .dtype = NRL_DTYPE_I32, .reduce = NRL_REDUCE_OP_MAX, .send = in,
+                          .receive = r->rank == root ? out : NULL, .count = count, .peer = root) == NRL_OK);
         for (int64_t i = 0; i < count && r->rank == root; i++) {
             int64_t most = -2000;
             for (int32_t k = 0; k < r->size; k++)
@@ -83,13 +82,13 @@ static void reduces_body(ranks_one *r)
         int32_t in[33], out[33] = {0}, all[RANKS_MAX], root = i % r->size;
         for (int k = 0; k < 33; k++)
             in[k] = i + k + r->rank;
-        CHECK(r, RANKS_DO(r->self, reduce, .dtype = NRL_DTYPE_I32, .reduce = NRL_SUM_SUM, .send = in,
+        CHECK(r, RANKS_DO(r->self, reduce, .dtype = NRL_DTYPE_I32, .reduce = NRL_REDUCE_OP_SUM, .send = in,
                           .receive = r->rank == root ? out : NULL, .count = 33, .peer = root) == NRL_OK);
         for (int k = 0; k < 33 && r->rank == root; k++)
             CHECK(r, out[k] == r->size * (i + k) + r->size * (r->size - 1) / 2);
         in[0] = i * r->rank;
-        CHECK(r, RANKS_DO(r->self, all_gather, .dtype = NRL_DTYPE_I32, .send = in, .receive = all,
-                          .count = 1) == NRL_OK);
+        CHECK(r,
+              RANKS_DO(r->self, all_gather, .dtype = NRL_DTYPE_I32, .send = in, .receive = all, .count = 1) == NRL_OK);
         for (int32_t k = 0; k < r->size; k++)
             CHECK(r, all[k] == i * k);
     }
@@ -122,9 +121,8 @@ static void reduce_scatter_body(ranks_one *r)
         double *in = malloc(bytes + 8), *out = malloc(bytes + 8);
         for (int64_t i = 0; i < total + 2 * r->size; i++)
             in[i] = (double)value(i, r->rank);
-        CHECK(r, RANKS_DO(r->self, reduce_scatter, .dtype = NRL_DTYPE_F64,
-                          .reduce = NRL_SUM_AVERAGE, .send = in, .receive = out, .counts = counts,
-                          .offsets = offsets) == NRL_OK);
+        CHECK(r, RANKS_DO(r->self, reduce_scatter, .dtype = NRL_DTYPE_F64, .reduce = NRL_REDUCE_OP_AVERAGE, .send = in,
+                          .receive = out, .counts = counts, .offsets = offsets) == NRL_OK);
         for (int64_t i = 0; i < counts[r->rank]; i++) {
             double sum = 0;
             for (int32_t k = 0; k < r->size; k++)
@@ -137,8 +135,8 @@ static void reduce_scatter_body(ranks_one *r)
         for (int64_t i = 0; i < each * r->size; i++)
             all[i] = (double)value(i, r->rank);
         double *mine = all + each * r->rank;
-        CHECK(r, RANKS_DO(r->self, reduce_scatter, .dtype = NRL_DTYPE_F64, .reduce = NRL_SUM_MIN,
-                          .send = all, .receive = mine, .count = each) == NRL_OK);
+        CHECK(r, RANKS_DO(r->self, reduce_scatter, .dtype = NRL_DTYPE_F64, .reduce = NRL_REDUCE_OP_MIN, .send = all,
+                          .receive = mine, .count = each) == NRL_OK);
         for (int64_t i = 0; i < each; i++) {
             double least = 2000;
             for (int32_t k = 0; k < r->size; k++) {
@@ -178,16 +176,16 @@ static void gather_body(ranks_one *r)
         for (int64_t i = 0; i < count + 8; i++)
             in[i] = (uint8_t)value(i, r->rank);
         /* equal */
-        CHECK(r, RANKS_DO(r->self, all_gather, .dtype = NRL_DTYPE_U8, .send = in, .receive = out,
-                          .count = count) == NRL_OK);
+        CHECK(r, RANKS_DO(r->self, all_gather, .dtype = NRL_DTYPE_U8, .send = in, .receive = out, .count = count) ==
+                     NRL_OK);
         for (int32_t k = 0; k < r->size; k++)
             for (int64_t i = 0; i < count; i++)
                 CHECK(r, out[k * count + i] == (uint8_t)value(i, k));
         /* from the own place */
         memset(out, 0, room);
         memcpy(out + r->rank * count, in, (size_t)count);
-        CHECK(r, RANKS_DO(r->self, all_gather, .dtype = NRL_DTYPE_U8, .send = out + r->rank * count,
-                          .receive = out, .count = count) == NRL_OK);
+        CHECK(r, RANKS_DO(r->self, all_gather, .dtype = NRL_DTYPE_U8, .send = out + r->rank * count, .receive = out,
+                          .count = count) == NRL_OK);
         for (int32_t k = 0; k < r->size; k++)
             for (int64_t i = 0; i < count; i++)
                 CHECK(r, out[k * count + i] == (uint8_t)value(i, k));
@@ -200,8 +198,8 @@ static void gather_body(ranks_one *r)
                                   .receive = r->rank == root ? out : NULL, .counts = counts,
                                   .offsets = offsets) == NRL_OK);
             else
-                CHECK(r, RANKS_DO(r->self, all_gather, .dtype = NRL_DTYPE_U8, .send = in,
-                                  .receive = out, .counts = counts, .offsets = offsets) == NRL_OK);
+                CHECK(r, RANKS_DO(r->self, all_gather, .dtype = NRL_DTYPE_U8, .send = in, .receive = out,
+                                  .counts = counts, .offsets = offsets) == NRL_OK);
             for (int32_t k = 0; k < r->size && r->rank == root; k++) {
                 for (int64_t i = 0; i < counts[k]; i++)
                     CHECK(r, out[offsets[k] + i] == (uint8_t)value(i, k));
@@ -232,8 +230,8 @@ static void spread_body(ranks_one *r)
             in[i] = (uint8_t)value(i, r->rank);
         /* broadcast */
         if (r->rank == root) memcpy(out, in, (size_t)count);
-        CHECK(r, RANKS_DO(r->self, broadcast, .dtype = NRL_DTYPE_U8, .receive = out, .count = count,
-                          .peer = root) == NRL_OK);
+        CHECK(r, RANKS_DO(r->self, broadcast, .dtype = NRL_DTYPE_U8, .receive = out, .count = count, .peer = root) ==
+                     NRL_OK);
         for (int64_t i = 0; i < count; i++)
             CHECK(r, out[i] == (uint8_t)value(i, root));
         /* scatter */
@@ -242,8 +240,8 @@ static void spread_body(ranks_one *r)
         for (int64_t i = 0; i < count; i++)
             CHECK(r, out[i] == (uint8_t)value(r->rank * count + i, root));
         /* all_to_all, even */
-        CHECK(r, RANKS_DO(r->self, all_to_all, .dtype = NRL_DTYPE_U8, .send = in, .receive = out,
-                          .count = count) == NRL_OK);
+        CHECK(r, RANKS_DO(r->self, all_to_all, .dtype = NRL_DTYPE_U8, .send = in, .receive = out, .count = count) ==
+                     NRL_OK);
         for (int32_t k = 0; k < r->size; k++)
             for (int64_t i = 0; i < count; i++)
                 CHECK(r, out[k * count + i] == (uint8_t)value(r->rank * count + i, k));
@@ -256,9 +254,8 @@ static void spread_body(ranks_one *r)
             at[k] = sum;
             sum += get[k];
         }
-        CHECK(r, RANKS_DO(r->self, all_to_all, .dtype = NRL_DTYPE_U8, .send = in, .receive = out,
-                          .counts = counts, .offsets = offsets, .receive_counts = get,
-                          .receive_offsets = at) == NRL_OK);
+        CHECK(r, RANKS_DO(r->self, all_to_all, .dtype = NRL_DTYPE_U8, .send = in, .receive = out, .counts = counts,
+                          .offsets = offsets, .receive_counts = get, .receive_offsets = at) == NRL_OK);
         for (int32_t k = 0; k < r->size; k++)
             for (int64_t i = 0; i < get[k]; i++)
                 CHECK(r, out[at[k] + i] == (uint8_t)value(r->rank * (count + 7) + i, k));
@@ -288,7 +285,10 @@ static void point_body(ranks_one *r)
             for (int t = 0; t < TAGS && k != r->rank; t++) {
                 bool sends = (step + r->rank) % 2;
                 int tag = sends ? t : TAGS - 1 - t;
-                nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_I32, .peer = k, .count = t * 700,
+                nrl_comm_args a = {.size = sizeof a,
+                                   .dtype = NRL_DTYPE_I32,
+                                   .peer = k,
+                                   .count = t * 700,
                                    .tag = (uint64_t)tag * 1000003};
                 if (sends) {
                     for (int i = 0; i < COUNT; i++)
@@ -326,8 +326,12 @@ static void many_body(ranks_one *r)
     for (int round = 0; round < 2; round++) {
         for (int c = 0; c < CALLS; c++) {
             int64_t count = c % 4 == 0 ? 1 : COUNT - c;
-            nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_AVERAGE,
-                               .receive = data + c * COUNT, .count = count, .peer = c % r->size};
+            nrl_comm_args a = {.size = sizeof a,
+                               .dtype = NRL_DTYPE_F32,
+                               .reduce = NRL_REDUCE_OP_AVERAGE,
+                               .receive = data + c * COUNT,
+                               .count = count,
+                               .peer = c % r->size};
             for (int64_t i = 0; i < count; i++)
                 data[c * COUNT + i] = (float)(r->rank + c);
             CHECK(r, (c % 5 == 4 ? gloo.broadcast : gloo.all_reduce)(r->self, &a, &requests[c]) == NRL_OK);
@@ -358,7 +362,7 @@ static void groups_body(ranks_one *r)
     CHECK(r, (reversed == NULL) == (r->rank == 0));
     int32_t a = 1 << r->rank, b = 1 << r->rank, all[RANKS_MAX] = {0};
     nrl_request *one, *two;
-    nrl_comm_args args = {.size = sizeof args, .dtype = NRL_DTYPE_I32, .reduce = NRL_SUM_SUM, .count = 1};
+    nrl_comm_args args = {.size = sizeof args, .dtype = NRL_DTYPE_I32, .reduce = NRL_REDUCE_OP_SUM, .count = 1};
     args.receive = &a;
     CHECK(r, gloo.all_reduce(half, &args, &one) == NRL_OK); /* at the same time as the whole */
     args.receive = &b;
@@ -368,8 +372,8 @@ static void groups_body(ranks_one *r)
     CHECK(r, b == (1 << r->size) - 1);
     CHECK(r, a == (b & (r->rank % 2 ? 0xaa : 0x55)));
     if (reversed) {
-        CHECK(r, RANKS_DO(reversed, all_gather, .dtype = NRL_DTYPE_I32, .send = &r->rank,
-                          .receive = all, .count = 1) == NRL_OK);
+        CHECK(r, RANKS_DO(reversed, all_gather, .dtype = NRL_DTYPE_I32, .send = &r->rank, .receive = all, .count = 1) ==
+                     NRL_OK);
         for (int32_t k = 0; k < r->size - 1; k++)
             CHECK(r, all[k] == r->size - 1 - k);
     }
@@ -377,7 +381,7 @@ static void groups_body(ranks_one *r)
     int32_t root = r->rank;
     CHECK(r, RANKS_DO(inner, broadcast, .dtype = NRL_DTYPE_I32, .receive = &root, .count = 1) == NRL_OK);
     CHECK(r, root == r->size - 1 - ((r->size - 1 - r->rank) % 2)); /* the highest of its half */
-    if (r->size >= 4 && r->rank < 4) { /* the same tag in two groups */
+    if (r->size >= 4 && r->rank < 4) {                             /* the same tag in two groups */
         int32_t peer = r->rank < 2 ? 1 : 0, got = -1, got_whole = -1;
         nrl_comm_args p = {.size = sizeof p, .dtype = NRL_DTYPE_I32, .count = 1, .tag = 3};
         if (r->rank < 2) {

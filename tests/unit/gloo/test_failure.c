@@ -61,7 +61,7 @@ static void beside(void (*play)(int fd), bool empty, const ranks_options *o, voi
 static nrl_status sum_of_1000(void *self)
 {
     float data[1000] = {0};
-    return RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM, .receive = data,
+    return RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .receive = data,
                     .count = 1000);
 }
 
@@ -233,7 +233,8 @@ static void body_bounded(void *self)
     float data[10] = {0};
     nrl_request *r;
     bool done = true;
-    nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM, .receive = data, .count = 10};
+    nrl_comm_args a = {
+        .size = sizeof a, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .receive = data, .count = 10};
     assert_int_equal(gloo.all_reduce(self, &a, &r), NRL_OK);
     double start = now();
     assert_int_equal(gloo.wait(self, r, 0.2, &done), NRL_OK);
@@ -277,8 +278,8 @@ static void abort_body(ranks_one *r)
     enum { COUNT = 3000000 };
     float *data = calloc(COUNT, sizeof *data);
     pthread_t thread;
-    nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM, .receive = data,
-                       .count = COUNT};
+    nrl_comm_args a = {
+        .size = sizeof a, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .receive = data, .count = COUNT};
     nrl_request *one, *two;
     CHECK(r, RANKS_DO(r->self, barrier) == NRL_OK);
     if (r->rank == 0) { /* the others are on their way and need this rank */
@@ -315,8 +316,7 @@ static void leave_body(ranks_one *r)
 {
     for (int i = 0; i < 3; i++) {
         float data[50000] = {0};
-        CHECK(r, RANKS_DO(r->self, broadcast, .dtype = NRL_DTYPE_F32, .receive = data, .count = 50000) ==
-                     NRL_OK);
+        CHECK(r, RANKS_DO(r->self, broadcast, .dtype = NRL_DTYPE_F32, .receive = data, .count = 50000) == NRL_OK);
     }
 }
 
@@ -370,7 +370,7 @@ static void a_killed_process_is_named_by_the_others(void **state)
         void *self, *options = ranks_plugin_options(&tcp23);
         if (store_open_folder(folder, &store) || gloo.open(options, store, rank, 3, 20, &self)) _exit(1);
         for (;;) {
-            nrl_status st = RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_MAX,
+            nrl_status st = RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_MAX,
                                      .receive = data, .count = COUNT);
             if (!st) continue;
             named = st == NRL_ERR_PEER && strstr(nrl_error_text(), "rank 1") ? 'y' : 'n';
@@ -388,8 +388,8 @@ static void a_killed_process_is_named_by_the_others(void **state)
             kill(child[0], SIGKILL);
             killed = now();
         }
-        nrl_status st = RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_MAX,
-                                 .receive = data, .count = COUNT);
+        nrl_status st = RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_MAX, .receive = data,
+                                 .count = COUNT);
         if (!st) continue;
         assert_int_equal(st, NRL_ERR_PEER);
         assert_non_null(strstr(nrl_error_text(), "rank 1"));
@@ -416,7 +416,8 @@ static void a_killed_process_is_named_by_the_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_process_is_named_by_the_others), /* first: it forks, and no other thread has been started yet */
+        cmocka_unit_test(
+            a_killed_process_is_named_by_the_others), /* first: it forks, and no other thread has been started yet */
         cmocka_unit_test(a_peer_that_closes_fails_the_call),
         cmocka_unit_test(nonsense_closes_the_peer_and_is_named),
         cmocka_unit_test(a_silent_peer_is_waited_for_as_long_as_asked),

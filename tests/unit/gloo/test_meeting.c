@@ -15,8 +15,7 @@ static double now(void)
 }
 
 /* Opens `rank` of `world` in a folder, alone. */
-static nrl_status open_alone(const char *folder, const ranks_options *o, int32_t rank, int32_t world,
-                             double timeout_s)
+static nrl_status open_alone(const char *folder, const ranks_options *o, int32_t rank, int32_t world, double timeout_s)
 {
     nrl_store *store;
     void *self, *options = ranks_plugin_options(o);
@@ -69,13 +68,13 @@ static void another_dialect_is_told_from_a_missing_rank(void **state)
 
 static void text_body(ranks_one *r)
 {
-    nrl_collective_facts before = {0}, after = {0};
+    nrl_collective_info before = {0}, after = {0};
     float data[1000] = {0};
-    gloo.facts(r->self, &before);
+    gloo.info(r->self, &before);
     CHECK(r, strstr(before.text, r->shared) != NULL);
-    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM,
-                      .receive = data, .count = 1000) == NRL_OK);
-    gloo.facts(r->self, &after);
+    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .receive = data,
+                      .count = 1000) == NRL_OK);
+    gloo.info(r->self, &after);
     CHECK(r, after.bytes_sent - before.bytes_sent > 4000 && after.bytes_sent - before.bytes_sent < 7000);
     CHECK(r, after.bytes_received > 4000);
 }
@@ -298,8 +297,11 @@ static void waiters_body(ranks_one *r)
     float *data = malloc(THREADS * COUNT * sizeof *data);
     for (int round = 0; round < 20; round++) {
         for (int t = 0; t < THREADS; t++) {
-            nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM,
-                               .receive = data + t * COUNT, .count = t % 2 ? COUNT : 1};
+            nrl_comm_args a = {.size = sizeof a,
+                               .dtype = NRL_DTYPE_F32,
+                               .reduce = NRL_REDUCE_OP_SUM,
+                               .receive = data + t * COUNT,
+                               .count = t % 2 ? COUNT : 1};
             for (int i = 0; i < COUNT; i++)
                 data[t * COUNT + i] = (float)t;
             w[t].self = r->self;
@@ -325,8 +327,8 @@ static void several_threads_may_wait_at_once(void **state)
 static void release_body(ranks_one *r)
 {
     float *data = calloc(200000, sizeof *data); /* lives until the last barrier */
-    nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM, .receive = data,
-                       .count = 200000};
+    nrl_comm_args a = {
+        .size = sizeof a, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .receive = data, .count = 200000};
     for (int i = 0; i < 5; i++) {
         nrl_request *request;
         CHECK(r, gloo.all_reduce(r->self, &a, &request) == NRL_OK);
@@ -350,7 +352,7 @@ static void rate_body(ranks_one *r)
     float *data = calloc(500000, sizeof *data); /* 2 MB at 20 MB/s: a tenth of a second */
     CHECK(r, RANKS_DO(r->self, barrier) == NRL_OK);
     double start = now();
-    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM, .receive = data,
+    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .receive = data,
                       .count = 500000) == NRL_OK);
     double took = now() - start;
     CHECK(r, took > 0.08 && took < 5);
@@ -367,13 +369,11 @@ static void the_rate_limit_limits(void **state)
 static void wrong_body(ranks_one *r)
 {
     float x = 0;
-    CHECK(r, RANKS_DO(r->self, broadcast, .dtype = NRL_DTYPE_F32, .receive = &x, .count = 1, .peer = 2) ==
-                 NRL_ERR_BUG);
+    CHECK(r, RANKS_DO(r->self, broadcast, .dtype = NRL_DTYPE_F32, .receive = &x, .count = 1, .peer = 2) == NRL_ERR_BUG);
     CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = 99, .receive = &x, .count = 1) == NRL_ERR_BUG);
-    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F64, .reduce = NRL_SUM_SUM, .receive = &x,
+    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F64, .reduce = NRL_REDUCE_OP_SUM, .receive = &x,
                       .count = INT64_MAX / 2) == NRL_ERR_BUG);
-    CHECK(r, RANKS_DO(r->self, send, .dtype = NRL_DTYPE_F32, .send = &x, .count = 1, .peer = r->rank) ==
-                 NRL_ERR_BUG);
+    CHECK(r, RANKS_DO(r->self, send, .dtype = NRL_DTYPE_F32, .send = &x, .count = 1, .peer = r->rank) == NRL_ERR_BUG);
     CHECK(r, RANKS_DO(r->self, send, .dtype = NRL_DTYPE_F32, .send = &x, .count = 1, .peer = 1 - r->rank,
                       .tag = UINT64_MAX) == NRL_ERR_BUG);
     CHECK(r, RANKS_DO(r->self, barrier) == NRL_OK);

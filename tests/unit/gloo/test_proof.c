@@ -19,17 +19,15 @@ static store_secret ours;
 
 static nrl_status connect_to(const proof_rank *r, nrl_store **store)
 {
-    const store_client_setup s = {.address = "127.0.0.1",
-                                  .port = store_server_port(r->server),
-                                  .timeout_s = 20,
-                                  .secret = r->secret};
+    const store_client_setup s = {
+        .address = "127.0.0.1", .port = store_server_port(r->server), .timeout_s = 20, .secret = r->secret};
     return store_connect_to(&s, store);
 }
 
 static nrl_status sum(void *self, int32_t world)
 {
     float x[4] = {1, 2, 3, 4};
-    NRL_TRY(RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM, .send = x, .receive = x,
+    NRL_TRY(RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .send = x, .receive = x,
                      .count = 4));
     return x[3] == 4 * (float)world ? NRL_OK : nrl_fail(NRL_ERR_BUG, "a sum of %g", x[3]);
 }

@@ -43,13 +43,26 @@ static void fill(void *data, uint32_t dtype, int64_t count, int32_t rank)
         uint32_t x = bits_of(i, rank);
         float f = ((float)(x & 0xffff) - 32768) / 4096;
         switch (dtype) {
-        case NRL_DTYPE_F32: ((float *)data)[i] = f; break;
-        case NRL_DTYPE_F64: ((double *)data)[i] = f; break;
-        case NRL_DTYPE_F16: ((uint16_t *)data)[i] = narrow(f, false); break;
-        case NRL_DTYPE_BF16: ((uint16_t *)data)[i] = narrow(f, true); break;
-        case NRL_DTYPE_I64: ((int64_t *)data)[i] = (int64_t)(x % 2001) - 1000; break;
-        case NRL_DTYPE_I32: ((int32_t *)data)[i] = (int32_t)x; break;
-        default: ((uint8_t *)data)[i] = (uint8_t)x;
+        case NRL_DTYPE_F32:
+            ((float *)data)[i] = f;
+            break;
+        case NRL_DTYPE_F64:
+            ((double *)data)[i] = f;
+            break;
+        case NRL_DTYPE_F16:
+            ((uint16_t *)data)[i] = narrow(f, false);
+            break;
+        case NRL_DTYPE_BF16:
+            ((uint16_t *)data)[i] = narrow(f, true);
+            break;
+        case NRL_DTYPE_I64:
+            ((int64_t *)data)[i] = (int64_t)(x % 2001) - 1000;
+            break;
+        case NRL_DTYPE_I32:
+            ((int32_t *)data)[i] = (int32_t)x;
+            break;
+        default:
+            ((uint8_t *)data)[i] = (uint8_t)x;
         }
     }
 }
@@ -61,15 +74,15 @@ typedef struct {
 } sum_case;
 
 static const sum_case pytorch[] = {
-    {NRL_DTYPE_F32, NRL_SUM_SUM, 7, {0xc5fce611, 0x66c0b23c}},
-    {NRL_DTYPE_F32, NRL_SUM_SUM, 1000, {0x71415984, 0x198817f2}},
-    {NRL_DTYPE_F32, NRL_SUM_SUM, 1000003, {0xd8770026, 0x2215c054}},
-    {NRL_DTYPE_F16, NRL_SUM_SUM, 1000, {0x8c9982a6, 0xe3c1ff0c}},
-    {NRL_DTYPE_F16, NRL_SUM_PRODUCT, 1000, {0xc45677e6, 0x4817ad48}},
-    {NRL_DTYPE_BF16, NRL_SUM_SUM, 1000, {0xbe755ffc, 0xd9b45273}},
-    {NRL_DTYPE_BF16, NRL_SUM_AVERAGE, 1000, {0x7417efff, 0x14ed048a}},
-    {NRL_DTYPE_F64, NRL_SUM_PRODUCT, 1000, {0x1efd2610, 0x9a128b58}},
-    {NRL_DTYPE_I64, NRL_SUM_SUM, 1000, {0xe11cf660, 0x0074a6e5}},
+    {NRL_DTYPE_F32, NRL_REDUCE_OP_SUM, 7, {0xc5fce611, 0x66c0b23c}},
+    {NRL_DTYPE_F32, NRL_REDUCE_OP_SUM, 1000, {0x71415984, 0x198817f2}},
+    {NRL_DTYPE_F32, NRL_REDUCE_OP_SUM, 1000003, {0xd8770026, 0x2215c054}},
+    {NRL_DTYPE_F16, NRL_REDUCE_OP_SUM, 1000, {0x8c9982a6, 0xe3c1ff0c}},
+    {NRL_DTYPE_F16, NRL_REDUCE_OP_PRODUCT, 1000, {0xc45677e6, 0x4817ad48}},
+    {NRL_DTYPE_BF16, NRL_REDUCE_OP_SUM, 1000, {0xbe755ffc, 0xd9b45273}},
+    {NRL_DTYPE_BF16, NRL_REDUCE_OP_AVERAGE, 1000, {0x7417efff, 0x14ed048a}},
+    {NRL_DTYPE_F64, NRL_REDUCE_OP_PRODUCT, 1000, {0x1efd2610, 0x9a128b58}},
+    {NRL_DTYPE_I64, NRL_REDUCE_OP_SUM, 1000, {0xe11cf660, 0x0074a6e5}},
 };
 
 static void pytorch_body(ranks_one *r)
@@ -82,8 +95,7 @@ static void pytorch_body(ranks_one *r)
         CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = c->dtype, .reduce = c->reduce, .receive = data,
                           .count = c->count) == NRL_OK);
         uint32_t crc = (uint32_t)crc32(0, data, (uInt)bytes);
-        if (crc != c->crc[r->size - 2])
-            nrl_fail(NRL_ERR_BUG, "case %zu: %08x, not %08x", i, crc, c->crc[r->size - 2]);
+        if (crc != c->crc[r->size - 2]) nrl_fail(NRL_ERR_BUG, "case %zu: %08x, not %08x", i, crc, c->crc[r->size - 2]);
         CHECK(r, crc == c->crc[r->size - 2]);
         free(data);
     }
@@ -103,12 +115,12 @@ static void every_body(ranks_one *r)
                                       NRL_DTYPE_I32, NRL_DTYPE_I64, NRL_DTYPE_U8};
     uint8_t *crcs = r->shared; /* [rank][case] as 4 bytes */
     for (uint32_t d = 0; d < 7; d++) {
-        for (uint32_t reduce = NRL_SUM_SUM; reduce <= NRL_SUM_PRODUCT; reduce++) {
-            bool average_of_integers = reduce == NRL_SUM_AVERAGE && d > 3;
+        for (uint32_t reduce = NRL_REDUCE_OP_SUM; reduce <= NRL_REDUCE_OP_PRODUCT; reduce++) {
+            bool average_of_integers = reduce == NRL_REDUCE_OP_AVERAGE && d > 3;
             uint64_t data[COUNT];
             fill(data, dtypes[d], COUNT, r->rank);
-            nrl_status st = RANKS_DO(r->self, all_reduce, .dtype = dtypes[d], .reduce = reduce,
-                                     .receive = data, .count = COUNT);
+            nrl_status st =
+                RANKS_DO(r->self, all_reduce, .dtype = dtypes[d], .reduce = reduce, .receive = data, .count = COUNT);
             CHECK(r, st == (average_of_integers ? NRL_ERR_CONFIG : NRL_OK));
             uint32_t crc = (uint32_t)crc32(0, (void *)data, COUNT * (uInt)nrl_dtype_size((nrl_dtype)dtypes[d]));
             if (!average_of_integers) memcpy(crcs + 4 * (64 * r->rank + (int32_t)(8 * d + reduce)), &crc, 4);
@@ -130,16 +142,16 @@ static void all_ranks_get_the_same_bits_of_every_type_and_reduction(void **state
 static void nan_body(ranks_one *r)
 {
     float data[3] = {r->rank ? NAN : 1, r->rank ? 1 : NAN, -INFINITY};
-    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM,
-                      .receive = data, .count = 3) == NRL_OK);
+    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .receive = data,
+                      .count = 3) == NRL_OK);
     CHECK(r, isnan(data[0]) && isnan(data[1]) && data[2] == -INFINITY);
     uint16_t half[4] = {0x7bff, 0x0001, (uint16_t)(r->rank ? 0x7c00 : 0xfc00), 0x3c01};
-    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F16, .reduce = NRL_SUM_SUM,
-                      .receive = half, .count = 4) == NRL_OK);
+    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F16, .reduce = NRL_REDUCE_OP_SUM, .receive = half,
+                      .count = 4) == NRL_OK);
     CHECK(r, half[0] == 0x7c00 && half[1] == 0x0002 && (half[2] & 0x7fff) == 0x7e00 && half[3] == 0x4001);
     uint16_t brain[3] = {0x7f7f, 0x0001, 0x7fc1};
-    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_BF16, .reduce = NRL_SUM_SUM,
-                      .receive = brain, .count = 3) == NRL_OK);
+    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_BF16, .reduce = NRL_REDUCE_OP_SUM, .receive = brain,
+                      .count = 3) == NRL_OK);
     CHECK(r, brain[0] == 0x7f80 && brain[1] == 0x0002 && brain[2] == 0x7fc0);
 }
 
@@ -162,7 +174,7 @@ static void long_shares_body(ranks_one *r)
     float *data = malloc((size_t)total * sizeof *data);
     for (int64_t i = 0; i < total; i++)
         data[i] = (float)(i % 7 + r->rank);
-    CHECK(r, RANKS_DO(r->self, reduce_scatter, .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM, .send = data,
+    CHECK(r, RANKS_DO(r->self, reduce_scatter, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .send = data,
                       .receive = data + before, .counts = counts) == NRL_OK);
     int64_t wrong = 0;
     for (int64_t i = before; i < before + counts[r->rank]; i++)

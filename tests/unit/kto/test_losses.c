@@ -2,7 +2,7 @@
  * test_losses.c - the kto plugin against the kto entries of tests/data/dpo_losses.json: what TRL
  * 1.16 gives in float64 for eight labelled samples (losses, gradients, logged numbers). Columns
  * are set by hand: one row a token behind an untrained prompt row, then one row that has the whole
- * log-prob of the mismatched side.
+ * log-prob of the kl_pairs side.
  */
 #include "base/json.h"
 #include "support/backend.h"
@@ -15,9 +15,8 @@
 
 enum { SAMPLES = 8, MAX_ROWS = 256, N_METRICS = 6, GOLDEN_MAX = 1 << 20 };
 enum { METRIC_MARGIN = 2, METRIC_KL = 5 };
-static const char *const metric_names[N_METRICS] = {"rewards/chosen",  "rewards/rejected",
-                                                    "rewards/margins", "logps/chosen",
-                                                    "logps/rejected",  "kl"};
+static const char *const metric_names[N_METRICS] = {"rewards/chosen", "rewards/rejected", "rewards/margins",
+                                                    "logps/chosen",   "logps/rejected",   "kl"};
 
 /* Of f32 columns and arithmetic. A loss or metric is measured against max(|value|, 1), a gradient
  * against the largest of its entry. */
@@ -39,7 +38,7 @@ typedef struct {
     double sum, weight;
     double metrics[N_METRICS]; /* NaN where none was reported */
     double grad[SAMPLES][64];  /* of the sum, a token */
-    double other_grad;         /* the largest of a prompt row or a mismatched side */
+    double other_grad;         /* the largest of a prompt row or a kl_pairs side */
 } outcome;
 
 /* ---- opening ---- */
@@ -60,10 +59,9 @@ static double param(const fixture *f, const char *name)
 static void open_entry(fixture *f, const char *name)
 {
     f->entry = nrl_node_find(nrl_node_find(f->golden, "kto"), name);
-    const char *yaml = arena_printf(
-        &f->memory, "{loss: %s, beta: %g, desirable_weight: %g, undesirable_weight: %g}",
-        nrl_node_string(nrl_node_find(nrl_node_find(f->entry, "params"), "loss_type"), ""),
-        param(f, "beta"), param(f, "desirable_weight"), param(f, "undesirable_weight"));
+    const char *yaml = arena_printf(&f->memory, "{loss: %s, beta: %g, desirable_weight: %g, undesirable_weight: %g}",
+                                    nrl_node_string(nrl_node_find(nrl_node_find(f->entry, "params"), "loss_type"), ""),
+                                    param(f, "beta"), param(f, "desirable_weight"), param(f, "undesirable_weight"));
     if (open_kto(f, yaml) != NRL_OK) fail_msg("%s: %s", name, nrl_error_text());
 }
 
@@ -72,8 +70,7 @@ static int set_up(void **state)
     fixture *f = calloc(1, sizeof *f);
     f->host = test_host();
     *state = f;
-    const char *path =
-        arena_printf(&f->memory, "%s/tests/data/dpo_losses.json", getenv("NRL_TEST_SOURCE"));
+    const char *path = arena_printf(&f->memory, "%s/tests/data/dpo_losses.json", getenv("NRL_TEST_SOURCE"));
     if (json_read_file(&f->memory, path, GOLDEN_MAX, &f->golden) != NRL_OK) return 1;
     return test_device_open(&f->device) && ctx_create(&f->device, &f->ctx) == NRL_OK ? 0 : 1;
 }
@@ -102,8 +99,7 @@ static const nrl_node *tokens_of(const fixture *f, const char *who, int64_t i)
 {
     char name[64];
     const nrl_node *item = nrl_node_at(nrl_node_find(f->entry, "items"), (size_t)i);
-    snprintf(name, sizeof name, "%s_%s_token_logps", who,
-             nrl_node_string(nrl_node_find(item, "from"), ""));
+    snprintf(name, sizeof name, "%s_%s_token_logps", who, nrl_node_string(nrl_node_find(item, "from"), ""));
     return nrl_node_at(nrl_node_find(nrl_node_find(f->golden, "input"), name),
                        (size_t)nrl_node_int(nrl_node_find(item, "row"), 0));
 }
@@ -113,10 +109,9 @@ static bool has_kl(const fixture *f)
     return f->table->group(f->self) > 1;
 }
 
-static void add_segment(nrl_batch *b, int64_t s, int64_t block, int side, int64_t rows,
-                        int64_t *row)
+static void add_segment(nrl_batch *b, int64_t s, int64_t example, int side, int64_t rows, int64_t *row)
 {
-    b->segment_block[s] = (int32_t)block;
+    b->segment_example[s] = (int32_t)example;
     b->segment_side[s] = side;
     b->cu_seqlens[s] = (int32_t)(*row + s);
     for (int64_t i = 0; i < rows; i++, ++*row) {
@@ -132,10 +127,9 @@ static nrl_batch *make_batch(const fixture *f, int64_t first, int64_t n)
     for (int64_t i = 0; i < n; i++)
         rows += sides + (int64_t)nrl_node_size(tokens_of(f, "policy", first + i));
     nrl_batch *b = batch_new(rows + sides * n, rows, sides * n);
-    b->n_blocks = n;
+    b->n_examples = n;
     b->n_extra = 1;
-    b->extra[0] =
-        (batch_extra){"label", arena_alloc(&b->memory, (size_t)b->n_segments * sizeof(float))};
+    b->extra[0] = (batch_extra){"label", arena_alloc(&b->memory, (size_t)b->n_segments * sizeof(float))};
     for (int64_t i = 0; i < n; i++)
         for (int side = 0; side < sides; side++) {
             int64_t own = 1 + (int64_t)nrl_node_size(tokens_of(f, "policy", first + i));
@@ -146,9 +140,8 @@ static nrl_batch *make_batch(const fixture *f, int64_t first, int64_t n)
     return b;
 }
 
-/* The entry has four mismatched answers: each is that of two samples. */
-static nrl_tensor *set_column(fixture *f, nrl_batch *b, int64_t first, const char *name,
-                              const char *who)
+/* The entry has four kl_pairs answers: each is that of two samples. */
+static nrl_tensor *set_column(fixture *f, nrl_batch *b, int64_t first, const char *name, const char *who)
 {
     char kl_name[32];
     float values[MAX_ROWS];
@@ -156,15 +149,14 @@ static nrl_tensor *set_column(fixture *f, nrl_batch *b, int64_t first, const cha
     int64_t i = 0;
     snprintf(kl_name, sizeof kl_name, "kl_%s_logps", who);
     for (int64_t s = 0; s < b->n_segments; s++) {
-        int64_t sample = first + b->segment_block[s];
+        int64_t sample = first + b->segment_example[s];
         const nrl_node *list = tokens_of(f, who, sample);
         values[i++] = b->segment_side[s] ? (float)number(f, kl_name, sample % 4) : -1.5f;
         for (size_t k = 0; !b->segment_side[s] && k < nrl_node_size(list); k++)
             values[i++] = (float)nrl_node_f64(nrl_node_at(list, k), NAN);
     }
     assert_int_equal(i, b->n_rows);
-    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &b->n_rows, values, &t),
-                     NRL_OK);
+    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &b->n_rows, values, &t), NRL_OK);
     batch_set_column(b, name, t);
     return t;
 }
@@ -200,7 +192,7 @@ static void take_gradients(fixture *f, const nrl_batch *b, nrl_tensor *grad, out
         if (first)
             o->other_grad = fmax(o->other_grad, fabs(values[i]));
         else
-            o->grad[b->segment_block[s]][at - 1] = values[i];
+            o->grad[b->segment_example[s]][at - 1] = values[i];
     }
 }
 
@@ -222,8 +214,7 @@ static outcome call(fixture *f, int64_t first, int64_t n, const char *reference)
     if (f->table->loss(f->self, f->ctx, b, sums) != NRL_OK) fail_msg("%s", nrl_error_text());
     ctx_tape_end(f->ctx);
     assert_int_equal(nrl_tensor_fetch(f->ctx, sums[0], &o.sum, 1), NRL_OK);
-    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &one, &seed),
-                     NRL_OK);
+    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &one, &seed), NRL_OK);
     assert_int_equal(tape_backward(f->ctx, t, sums, &seed, 1, &logps, &grad, 1), NRL_OK);
     take_gradients(f, b, grad, &o);
     tensor_release(f->ctx, grad);
@@ -239,8 +230,7 @@ static outcome call(fixture *f, int64_t first, int64_t n, const char *reference)
 
 static void expect(const char *what, double got, double want, double size)
 {
-    if (!(fabs(got - want) <= TOLERANCE * size))
-        fail_msg("%s: %.9g, expected %.9g", what, got, want);
+    if (!(fabs(got - want) <= TOLERANCE * size)) fail_msg("%s: %.9g, expected %.9g", what, got, want);
 }
 
 static void check_gradients(const fixture *f, const outcome *o)
@@ -280,8 +270,7 @@ static void every_kto_entry_is_reproduced(void **state)
         open_entry(f, nrl_node_key(entries, e));
         outcome o = call(f, 0, SAMPLES, "ref");
         assert_true(o.weight == SAMPLES);
-        expect("loss", o.sum / o.weight, nrl_node_f64(nrl_node_find(f->entry, "loss_mean"), NAN),
-               1);
+        expect("loss", o.sum / o.weight, nrl_node_f64(nrl_node_find(f->entry, "loss_mean"), NAN), 1);
         check_gradients(f, &o);
         check_metrics(f, &o);
     }
@@ -324,17 +313,16 @@ static void the_kl_term_is_that_of_each_group(void **state)
 
 static void the_first_loss_is_known_where_the_reference_is_the_policy(void **state)
 {
-    static const char *const known[] = {
-        "loss: kto", "loss: apo_zero_unpaired",
-        "{loss: kto, beta: 0.7, desirable_weight: 2, undesirable_weight: 2}"};
+    static const char *const known[] = {"loss: kto", "loss: apo_zero_unpaired",
+                                        "{loss: kto, beta: 0.7, desirable_weight: 2, undesirable_weight: 2}"};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         assert_int_equal(open_kto(f, known[i]), NRL_OK);
         outcome o = call(f, 0, SAMPLES, "policy");
-        expect("loss", o.sum / o.weight, f->table->start_loss(f->self), 1);
+        expect("loss", o.sum / o.weight, f->table->initial_loss(f->self), 1);
     }
     assert_int_equal(open_kto(f, "undesirable_weight: 1.33"), NRL_OK);
-    assert_true(isnan(f->table->start_loss(f->self)));
+    assert_true(isnan(f->table->initial_loss(f->self)));
 }
 
 static void options_that_cannot_be_are_refused(void **state)

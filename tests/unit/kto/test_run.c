@@ -42,18 +42,17 @@ static const char *labelled_rows(void)
 
 static run *open_run(const char *out, const char *const *overrides)
 {
-    const char *yaml =
-        arena_printf(&place.memory,
-                     "model: {path: %s}\n"
-                     "data: {train: %s, max_length: 60}\n"
-                     "train: {steps: %d, global_batch: 8, micro_batch_tokens: 1024, seed: 3}\n"
-                     "algorithm: {name: kto, kl_group: 4, desirable_weight: 0.8}\n"
-                     "optimizer: {name: adamw, lr: 1.0e-3}\n"
-                     "schedule: constant\n"
-                     "checkpoint: {every: 0}\n"
-                     "loggers: []\n"
-                     "out: %s/%s\n",
-                     model_dir, rows, STEPS, place.folder, out);
+    const char *yaml = arena_printf(&place.memory,
+                                    "model: {path: %s}\n"
+                                    "data: {train: %s, max_length: 60}\n"
+                                    "train: {steps: %d, global_batch: 8, micro_batch_tokens: 1024, seed: 3}\n"
+                                    "algorithm: {name: kto, kl_group: 4, desirable_weight: 0.8}\n"
+                                    "optimizer: {name: adamw, lr: 1.0e-3}\n"
+                                    "schedule: constant\n"
+                                    "checkpoint: {every: 0}\n"
+                                    "loggers: []\n"
+                                    "out: %s/%s\n",
+                                    model_dir, rows, STEPS, place.folder, out);
     run *r = NULL;
     if (test_run_open(&place, yaml, overrides, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
     return r;
@@ -141,8 +140,7 @@ static void groups_are_part_of_the_loss(void **state)
 static void without_a_kl_term_no_mismatched_answers_are_computed(void **state)
 {
     (void)state;
-    static const char *const apo[] = {"algorithm.loss=apo_zero_unpaired",
-                                      "algorithm.desirable_weight=1", NULL};
+    static const char *const apo[] = {"algorithm.loss=apo_zero_unpaired", "algorithm.desirable_weight=1", NULL};
     curve c;
     run *r = open_run("apo", apo);
     assert_int_equal(dataset_n_sides(r->train_data), 1);
@@ -171,9 +169,9 @@ static void real_preferences_are_learned(void **state)
                                      NULL};
     curve c;
     run *r = open_run("real", overrides);
-    const dataset_report *facts = dataset_facts(r->train_data);
-    print_message("%lld rows, %lld kept\n", (long long)facts->rows, (long long)facts->kept);
-    assert_true(facts->rows > 0 && facts->rows == facts->kept + facts->untrainable);
+    const dataset_report *info = dataset_info(r->train_data);
+    print_message("%lld rows, %lld kept\n", (long long)info->rows, (long long)info->kept);
+    assert_true(info->rows > 0 && info->rows == info->kept + info->untrainable);
     take_steps(r, STEPS, &c);
     nrl_run_close(r);
     double late = (c.margin[STEPS - 1] + c.margin[STEPS - 2] + c.margin[STEPS - 3]) / 3;

@@ -23,8 +23,7 @@ typedef struct {
     void *options, *self;
 } test_logger;
 
-static inline nrl_status test_logger_open(test_logger *l, const char *name, const char *yaml,
-                                          const nrl_logger_run *run)
+static inline nrl_status test_logger_open(test_logger *l, const char *name, const char *yaml, const nrl_logger_run *run)
 {
     const void *table;
     *l = (test_logger){.host = test_host()};

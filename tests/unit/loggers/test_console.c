@@ -43,15 +43,10 @@ static const nrl_value typical[] = {
 };
 enum { N_TYPICAL = sizeof typical / sizeof *typical };
 
-static char *print(const char *options, bool terminal, bool color, const nrl_record *records,
-                   size_t n)
+static char *print(const char *options, bool terminal, bool color, const nrl_record *records, size_t n)
 {
     test_logger l;
-    nrl_logger_run run = {.size = sizeof run,
-                          .out = "/tmp",
-                          .total_steps = 1000,
-                          .terminal = terminal,
-                          .color = color};
+    nrl_logger_run run = {.size = sizeof run, .out = "/tmp", .total_steps = 1000, .terminal = terminal, .color = color};
     assert_int_equal(test_logger_open(&l, "console", options, &run), NRL_OK);
     capture_begin();
     for (size_t i = 0; i < n; i++)
@@ -85,19 +80,16 @@ static void a_piped_step_is_one_plain_line(void **state)
     nrl_record r = train(120, typical, N_TYPICAL);
     char *text = print("", false, false, &r, 1);
     squeeze(text);
-    assert_string_equal(text,
-                        "step 120/1000 loss 1.2345 grad_norm 0.87 lr 4.9e-06 8,412 tok/s MFU 41.2% "
-                        "mem 3.1/24.0 GiB data 0.4% comm 3.1% eta 12m40s\n");
+    assert_string_equal(text, "step 120/1000 loss 1.2345 grad_norm 0.87 lr 4.9e-06 8,412 tok/s MFU 41.2% "
+                              "mem 3.1/24.0 GiB data 0.4% comm 3.1% eta 12m40s\n");
     free(text);
 }
 
 static void columns_align_from_step_to_step(void **state)
 {
     (void)state;
-    nrl_value first[] = {
-        {"loss", "", 11.5}, {"grad_norm", "", 123}, {"lr", "", 0}, {"tokens_per_s", "", 99}};
-    nrl_value later[] = {
-        {"loss", "", 1.5}, {"grad_norm", "", 0.01}, {"lr", "", 1e-4}, {"tokens_per_s", "", 123456}};
+    nrl_value first[] = {{"loss", "", 11.5}, {"grad_norm", "", 123}, {"lr", "", 0}, {"tokens_per_s", "", 99}};
+    nrl_value later[] = {{"loss", "", 1.5}, {"grad_norm", "", 0.01}, {"lr", "", 1e-4}, {"tokens_per_s", "", 123456}};
     first[0].value = 9.5;
     nrl_record records[] = {train(1, first, 4), train(1000, later, 4)};
     char *text = print("", false, false, records, 2);
@@ -110,8 +102,7 @@ static void columns_align_from_step_to_step(void **state)
 static void metrics_of_the_algorithm_follow(void **state)
 {
     (void)state;
-    nrl_value values[] = {
-        {"loss", "", 0.5}, {"rewards/chosen", "", 0.125}, {"odd\033[2J", "", NAN}};
+    nrl_value values[] = {{"loss", "", 0.5}, {"rewards/chosen", "", 0.125}, {"odd\033[2J", "", NAN}};
     nrl_record r = train(1, values, 3);
     char *text = print("", false, false, &r, 1);
     assert_non_null(strstr(text, "  rewards/chosen 0.1250  odd?[2J nan"));
@@ -146,8 +137,7 @@ static void a_terminal_has_a_bar_that_goes_away(void **state)
     (void)state;
     nrl_record records[] = {train(500, typical, 1), train(1000, typical, 1)};
     char *text = print("", true, false, records, 2);
-    assert_non_null(
-        strstr(text, "[###############---------------]  50%  step  500/1000  eta 12m40s\r\033[K"));
+    assert_non_null(strstr(text, "[###############---------------]  50%  step  500/1000  eta 12m40s\r\033[K"));
     assert_null(strstr(text, "100%"));
     assert_null(strstr(text, "\033[2m")); /* no colours unless asked for */
     free(text);
@@ -172,8 +162,7 @@ static void odd_records_print_something(void **state)
     (void)state;
     nrl_value odd[] = {{"loss", "", INFINITY}, {"tokens_per_s", "", NAN}, {"mem_bytes", "", 1e300},
                        {"mfu", "", -1e300},    {"lr", "", -INFINITY},     {NULL, NULL, 0}};
-    nrl_record records[] = {train(1, odd, 6), train(0, NULL, 0), train(-5, odd, 1),
-                            train(5000, odd, 1)};
+    nrl_record records[] = {train(1, odd, 6), train(0, NULL, 0), train(-5, odd, 1), train(5000, odd, 1)};
     records[1].total_steps = 0;
     records[2].eta_seconds = INFINITY;
     records[3].eta_seconds = 1e300;

@@ -13,11 +13,8 @@ static char out[] = "/tmp/nrl-jsonl-XXXXXX";
 
 static nrl_logger_run run_of(int64_t resumed)
 {
-    return (nrl_logger_run){.size = sizeof(nrl_logger_run),
-                            .out = out,
-                            .name = "test",
-                            .resumed_step = resumed,
-                            .total_steps = 10};
+    return (nrl_logger_run){
+        .size = sizeof(nrl_logger_run), .out = out, .name = "test", .resumed_step = resumed, .total_steps = 10};
 }
 
 static test_logger open_at(int64_t resumed)
@@ -69,8 +66,7 @@ static const nrl_node **lines(arena *a, size_t *n)
     char *text = contents();
     *n = 0;
     for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1)
-        assert_int_equal(json_parse(a, "line", at, (size_t)(end - at), (nrl_node **)&list[(*n)++]),
-                         NRL_OK);
+        assert_int_equal(json_parse(a, "line", at, (size_t)(end - at), (nrl_node **)&list[(*n)++]), NRL_OK);
     free(text);
     return list;
 }
@@ -78,13 +74,8 @@ static const nrl_node **lines(arena *a, size_t *n)
 static void a_record_is_one_flat_object_with_all_its_digits(void **state)
 {
     static const nrl_value values[] = {
-        {"loss", "nats", 0.1},
-        {"lr", "1", 5e-6},
-        {"tokens", "tokens", 8412},
-        {"x", "", 1.0 / 3},
-        {"tiny", "", 5e-324},
-        {"zero", "", -0.0},
-        {"big", "", 1.7976931348623157e308},
+        {"loss", "nats", 0.1}, {"lr", "1", 5e-6},  {"tokens", "tokens", 8412},          {"x", "", 1.0 / 3},
+        {"tiny", "", 5e-324},  {"zero", "", -0.0}, {"big", "", 1.7976931348623157e308},
     };
     arena a = {0};
     size_t n;

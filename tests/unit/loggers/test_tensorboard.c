@@ -182,8 +182,7 @@ static void records_become_events(void **state)
     assert_true(many[0].version && many[0].time > 1.6e9);
     assert_int_equal(many[300].step, 300);
     assert_true(many[4].step == 4 && many[4].time == 1e9 + 2);
-    assert_string_equal(many[4].text,
-                        "train/loss=0.25 train/rewards/chosen=-2 eval/loss=nan train/odd?\?\?=inf ");
+    assert_string_equal(many[4].text, "train/loss=0.25 train/rewards/chosen=-2 eval/loss=nan train/odd?\?\?=inf ");
     free(many);
     test_folder_remove(p.dir);
 }

@@ -150,8 +150,7 @@ static inline bool collect(group *g, int32_t rank, rank_report *r)
 static inline void collect_errors(group *g, int32_t rank, char *text, size_t size)
 {
     size_t got = 0;
-    for (ssize_t n; got + 1 < size &&
-                    (n = read(g->children[rank].errors, text + got, size - 1 - got)) > 0;)
+    for (ssize_t n; got + 1 < size && (n = read(g->children[rank].errors, text + got, size - 1 - got)) > 0;)
         got += (size_t)n;
     text[got] = 0;
 }
@@ -180,9 +179,9 @@ static inline void end_rank(group *g, int32_t rank)
     assert_false(collect(g, rank, &r));
 }
 
-#define EXPECT_TEXT(text, part)                                                                    \
-    do {                                                                                           \
-        if (!strstr(text, part)) fail_msg("no '%s' in '%s'", part, text);                          \
+#define EXPECT_TEXT(text, part)                                                                                        \
+    do {                                                                                                               \
+        if (!strstr(text, part)) fail_msg("no '%s' in '%s'", part, text);                                              \
     } while (0)
 
 #define NAMED_S 10.0 /* the promise */

@@ -54,8 +54,8 @@ static inline void pairs_keep(pairs_wires *w, int32_t rank)
             }
 }
 
-static nrl_status pairs_open(const void *options, nrl_store *store, int32_t rank, int32_t world,
-                             double timeout_s, void **self)
+static nrl_status pairs_open(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
+                             void **self)
 {
     pairs_group *g = calloc(1, sizeof *g);
     char key[16];
@@ -113,8 +113,10 @@ static nrl_status pairs_all_gather(void *self, const nrl_comm_args *a, nrl_reque
     q->size = a->receive ? (size_t)a->count * nrl_dtype_size((nrl_dtype)a->dtype) : 1;
     for (int32_t r = 0; r < g->world; r++) {
         char *to = a->receive ? (char *)a->receive + q->size * (size_t)r : &q->dummy[r];
-        if (r != g->rank) q->receive[r] = to;
-        else if (a->receive) memmove(to, a->send, q->size);
+        if (r != g->rank)
+            q->receive[r] = to;
+        else if (a->receive)
+            memmove(to, a->send, q->size);
         nrl_status st = pairs_give(g, r, a->receive ? a->send : "b", q->size);
         if (st) {
             free(q);
@@ -167,16 +169,18 @@ static int pairs_read(pairs_group *g, nrl_request *q)
     for (int32_t r = 0; r < g->world; r++) {
         while (q->receive[r] && q->got[r] < q->size) {
             ssize_t n = recv(g->wires->fds[g->rank][r], q->receive[r] + q->got[r], q->size - q->got[r], 0);
-            if (n > 0) q->got[r] += (size_t)n;
-            else if (!n) return pairs_lost(g, r), -1;
-            else break;
+            if (n > 0)
+                q->got[r] += (size_t)n;
+            else if (!n)
+                return pairs_lost(g, r), -1;
+            else
+                break;
         }
         if (q->receive[r] && q->got[r] < q->size) whole = 0;
     }
     char byte; /* somebody else may be gone while this waits */
     for (int32_t r = 0; r < g->world && !whole; r++)
-        if (r != g->rank && !recv(g->wires->fds[g->rank][r], &byte, 1, MSG_PEEK))
-            return pairs_lost(g, r), -1;
+        if (r != g->rank && !recv(g->wires->fds[g->rank][r], &byte, 1, MSG_PEEK)) return pairs_lost(g, r), -1;
     return whole;
 }
 

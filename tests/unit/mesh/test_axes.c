@@ -11,9 +11,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define WANT(x)                                                                                    \
-    do {                                                                                           \
-        if (!(x)) return nrl_fail(NRL_ERR_BUG, "line %d: %s", __LINE__, #x);                       \
+#define WANT(x)                                                                                                        \
+    do {                                                                                                               \
+        if (!(x)) return nrl_fail(NRL_ERR_BUG, "line %d: %s", __LINE__, #x);                                           \
     } while (0)
 
 static nrl_status exchanges(nrl_mesh *m, int32_t rank, void *user)
@@ -79,19 +79,23 @@ static nrl_status composes(nrl_mesh *m, int32_t rank, void *user)
     WANT(nrl_mesh_size(m, "data") == 3 && nrl_mesh_coord(m, "data") == rank / 2 % 3);
     WANT(nrl_mesh_size(m, "tensor") == 2 && nrl_mesh_coord(m, "tensor") == rank % 2);
     WANT(mesh_counts(m) == (rank < 6 && rank % 2 == 0));
-    for (int32_t r = 0; r < 12; r++) WANT(mesh_coord_of(m, r, "data") == r / 2 % 3);
+    for (int32_t r = 0; r < 12; r++)
+        WANT(mesh_coord_of(m, r, "data") == r / 2 % 3);
     NRL_TRY(mesh_exchange(m, "ranks", &rank, sizeof rank, all));
-    for (int32_t r = 0; r < 12; r++) WANT(all[r] == r);
+    for (int32_t r = 0; r < 12; r++)
+        WANT(all[r] == r);
     NRL_TRY(nrl_mesh_split(m, "data", 3, "shard", "replica"));
     static const char *const axes[] = {"pipeline", "data", "tensor", "shard"};
-    for (size_t i = 0; i < 4; i++) NRL_TRY(nrl_comm_barrier(nrl_mesh_comm(m, axes[i]), axes[i]));
+    for (size_t i = 0; i < 4; i++)
+        NRL_TRY(nrl_comm_barrier(nrl_mesh_comm(m, axes[i]), axes[i]));
     return NRL_OK;
 }
 
 static void axes_compose_with_the_last_as_neighbours(void **state)
 {
     (void)state;
-    const mesh_axis axes[] = {{"pipeline", 2, NRL_DIVIDES_DEPTH}, {"data", 3, NRL_DIVIDES_BATCH}, {"tensor", 2, NRL_DIVIDES_WIDTH}};
+    const mesh_axis axes[] = {
+        {"pipeline", 2, NRL_DIVIDES_DEPTH}, {"data", 3, NRL_DIVIDES_BATCH}, {"tensor", 2, NRL_DIVIDES_WIDTH}};
     nrl_status st = local_ranks_run_axes(axes, 3, composes, NULL);
     if (st) print_message("%s\n", nrl_error_text());
     assert_int_equal(st, NRL_OK);

@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define WANT(x)                                                                                    \
-    do {                                                                                           \
-        if (!(x)) return nrl_fail(NRL_ERR_BUG, "line %d: %s", __LINE__, #x);                       \
+#define WANT(x)                                                                                                        \
+    do {                                                                                                               \
+        if (!(x)) return nrl_fail(NRL_ERR_BUG, "line %d: %s", __LINE__, #x);                                           \
     } while (0)
 
 typedef struct {
@@ -45,7 +45,7 @@ static nrl_status run_body(nrl_mesh *m, int32_t rank, void *user)
     nrl_ctx *ctx;
     (void)rank;
     WANT(test_device_open(&d));
-    if (p->device_memory) d.facts.host_memory = false;
+    if (p->device_memory) d.info.host_memory = false;
     NRL_TRY(ctx_create(&d, &ctx));
     ctx_scope_begin(ctx);
     nrl_status st = p->body(m, ctx);
@@ -74,7 +74,7 @@ static nrl_status two_ranks(nrl_mesh *m, nrl_ctx *ctx)
     nrl_tensor *b = vector(ctx, 4, (float[]){0, 0, 0, 0}), *e = vector(ctx, 8, (float[8]){0});
     nrl_tensor *half = vector(ctx, 2, (float[]){0, 0});
 
-    nrl_comm_call sum = {.size = sizeof sum, .reduce = NRL_SUM_SUM, .send = a, .receive = b, .what = "b"};
+    nrl_comm_call sum = {.size = sizeof sum, .reduce = NRL_REDUCE_OP_SUM, .send = a, .receive = b, .what = "b"};
     NRL_TRY(nrl_comm_all_reduce(c, ctx, &sum, &w));
     NRL_TRY(nrl_work_wait(&w, ctx));
     WANT(w == NULL);
@@ -82,7 +82,7 @@ static nrl_status two_ranks(nrl_mesh *m, nrl_ctx *ctx)
 
     nrl_comm_call gather = {.size = sizeof gather, .send = a, .receive = e};
     NRL_TRY(nrl_comm_all_gather(c, ctx, &gather, &w));
-    nrl_comm_call scatter = {.size = sizeof scatter, .reduce = NRL_SUM_AVERAGE, .send = b, .receive = half};
+    nrl_comm_call scatter = {.size = sizeof scatter, .reduce = NRL_REDUCE_OP_AVERAGE, .send = b, .receive = half};
     NRL_TRY(nrl_comm_reduce_scatter(c, ctx, &scatter, &v)); /* two under way */
     NRL_TRY(nrl_work_wait(&w, ctx));
     NRL_TRY(nrl_work_wait(&v, ctx));
@@ -95,8 +95,10 @@ static nrl_status two_ranks(nrl_mesh *m, nrl_ctx *ctx)
     NRL_TRY(expect(ctx, a, 4, (float[]){11, 12, 13, 14}));
 
     nrl_comm_call pair = {.size = sizeof pair, .peer = 1 - rank, .tag = 3};
-    if (rank) pair.receive = half;
-    else pair.send = vector(ctx, 2, (float[]){5, 6});
+    if (rank)
+        pair.receive = half;
+    else
+        pair.send = vector(ctx, 2, (float[]){5, 6});
     NRL_TRY(rank ? nrl_comm_recv(c, ctx, &pair, &w) : nrl_comm_send(c, ctx, &pair, &w));
     NRL_TRY(nrl_work_wait(&w, ctx));
     if (rank) NRL_TRY(expect(ctx, half, 2, (float[]){5, 6}));
@@ -137,10 +139,12 @@ static nrl_status uneven(nrl_mesh *m, nrl_ctx *ctx)
     NRL_TRY(nrl_comm_all_gather(c, ctx, &gather, &w)); /* from its own place */
     NRL_TRY(nrl_work_wait(&w, ctx));
     NRL_TRY(expect(ctx, e, 4, (float[]){1, 3, 3, 3}));
-    if (counts[rank] == 0) NRL_TRY(nrl_tensor_stretch(ctx, sums, 1, 0, &own));
-    else own = vector(ctx, counts[rank], (float[3]){0});
-    nrl_comm_call scatter = {.size = sizeof scatter, .reduce = NRL_SUM_SUM, .send = sums, .receive = own,
-                             .counts = counts};
+    if (counts[rank] == 0)
+        NRL_TRY(nrl_tensor_slice(ctx, sums, 1, 0, &own));
+    else
+        own = vector(ctx, counts[rank], (float[3]){0});
+    nrl_comm_call scatter = {
+        .size = sizeof scatter, .reduce = NRL_REDUCE_OP_SUM, .send = sums, .receive = own, .counts = counts};
     NRL_TRY(nrl_comm_reduce_scatter(c, ctx, &scatter, &w));
     NRL_TRY(nrl_work_wait(&w, ctx));
     if (rank == 0) NRL_TRY(expect(ctx, own, 1, (float[]){3}));
@@ -189,7 +193,7 @@ static nrl_status alone(nrl_mesh *m, nrl_ctx *ctx)
     nrl_comm *c = nrl_mesh_comm(m, "data");
     nrl_work *w;
     nrl_tensor *a = vector(ctx, 2, (float[]){1, 2}), *b = vector(ctx, 2, (float[]){0, 0});
-    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_SUM_SUM, .send = a, .receive = b};
+    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .send = a, .receive = b};
     NRL_TRY(nrl_comm_all_reduce(c, ctx, &call, &w));
     WANT(w == NULL && nrl_work_done(w));
     NRL_TRY(nrl_work_wait(&w, ctx));
@@ -226,8 +230,9 @@ static nrl_status fenced(nrl_mesh *m, nrl_ctx *ctx)
     nrl_status st = NRL_OK;
     for (int i = 0; i < 2 && !st; i++) {
         sum[i] = vector(ctx, 2, (float[]){1, (float)i});
-        st = nrl_comm_all_reduce(c, ctx, &(nrl_comm_call){.size = sizeof(nrl_comm_call), .reduce = NRL_SUM_SUM,
-                                                          .receive = sum[i]}, &w[i]);
+        st = nrl_comm_all_reduce(
+            c, ctx, &(nrl_comm_call){.size = sizeof(nrl_comm_call), .reduce = NRL_REDUCE_OP_SUM, .receive = sum[i]},
+            &w[i]);
     }
     for (int i = 0; i < 2 && !st; i++)
         st = nrl_work_wait(&w[i], ctx);
@@ -235,8 +240,10 @@ static nrl_status fenced(nrl_mesh *m, nrl_ctx *ctx)
     if (!st) st = expect(ctx, sum[1], 2, (float[]){2, 2});
     if (!st) st = expect(ctx, sum[0], 2, (float[]){2, 0});
     bool has_ended = m->fenced == NULL;
-    if (!st) st = nrl_comm_all_reduce(c, ctx, &(nrl_comm_call){.size = sizeof(nrl_comm_call), .reduce = NRL_SUM_SUM,
-                                                               .receive = sum[0]}, &w[0]);
+    if (!st)
+        st = nrl_comm_all_reduce(
+            c, ctx, &(nrl_comm_call){.size = sizeof(nrl_comm_call), .reduce = NRL_REDUCE_OP_SUM, .receive = sum[0]},
+            &w[0]);
     if (!st) st = nrl_work_wait(&w[0], ctx); /* never read: closing the mesh waits for it */
     mesh_settle(m);
     ctx->stream = NULL;
@@ -269,8 +276,11 @@ static nrl_status fenced_late(nrl_mesh *m, nrl_ctx *ctx)
     m->timeout_step = 0.3;
     ctx->stream = (nrl_stream *)(void *)&place;
     nrl_tensor *sum = vector(ctx, 1, (float[]){1});
-    nrl_status st = nrl_comm_all_reduce(c, ctx, &(nrl_comm_call){.size = sizeof(nrl_comm_call), .reduce = NRL_SUM_SUM,
-                                                                 .receive = sum, .what = "bucket 0"}, &w);
+    nrl_status st = nrl_comm_all_reduce(
+        c, ctx,
+        &(nrl_comm_call){
+            .size = sizeof(nrl_comm_call), .reduce = NRL_REDUCE_OP_SUM, .receive = sum, .what = "bucket 0"},
+        &w);
     if (!st) st = nrl_work_wait(&w, ctx);
     nrl_status read = st ? st : nrl_tensor_fetch(ctx, sum, &got, 1);
     ctx->stream = NULL;

@@ -13,7 +13,8 @@ static const char *const hosts[RANKS] = {"n1", "n1", "n1", "n2", "n3"};
 static nrl_status result_of(const char *const texts[RANKS], const char *hint)
 {
     compare_record records[RANKS];
-    for (int r = 0; r < RANKS; r++) compare_texts(texts[0], texts[r] ? texts[r] : texts[0], &records[r]);
+    for (int r = 0; r < RANKS; r++)
+        compare_texts(texts[0], texts[r] ? texts[r] : texts[0], &records[r]);
     return compare_result(records, hosts, RANKS, texts[0], hint);
 }
 
@@ -55,7 +56,8 @@ static void each_key_has_its_own_values(void **state)
 static void a_line_that_a_rank_lacks_is_absent_there(void **state)
 {
     (void)state;
-    const char *const lacks[RANKS] = {"a: 1\nb: 2\n", "b: 2\n"}, *const more[RANKS] = {"b: 2\n", NULL, NULL, "a: 1\nb: 2\n"};
+    const char *const lacks[RANKS] = {"a: 1\nb: 2\n", "b: 2\n"}, *const more[RANKS] = {"b: 2\n", NULL, NULL,
+                                                                                       "a: 1\nb: 2\n"};
     assert_int_equal(result_of(lacks, NULL), NRL_ERR_CONFIG);
     assert_string_equal(nrl_error_text(), "cannot start: a differs between ranks\n  ranks 0, 2-4 (n1, n2, n3): 1\n"
                                           "  rank 1 (n1): absent");
@@ -75,7 +77,8 @@ static void a_key_may_begin_as_another_and_hold_a_colon(void **state)
 static char *many_lines(int first_of_other, const char *value)
 {
     buffer b = {0};
-    for (int i = 0; i < 20000; i++) buffer_print(&b, "line %d: %s\n", i, i < first_of_other ? "1" : value);
+    for (int i = 0; i < 20000; i++)
+        buffer_print(&b, "line %d: %s\n", i, i < first_of_other ? "1" : value);
     return buffer_take(&b);
 }
 

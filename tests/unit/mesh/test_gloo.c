@@ -62,9 +62,9 @@ static void start_gloo(group *g)
         start_rank(g, r);
 }
 
-#define WANT(x)                                                                                    \
-    do {                                                                                           \
-        if (!(x)) return nrl_fail(NRL_ERR_BUG, "line %d: %s", __LINE__, #x);                       \
+#define WANT(x)                                                                                                        \
+    do {                                                                                                               \
+        if (!(x)) return nrl_fail(NRL_ERR_BUG, "line %d: %s", __LINE__, #x);                                           \
     } while (0)
 
 static nrl_status everything(nrl_mesh *m, int32_t rank)
@@ -113,7 +113,7 @@ static nrl_status reduce_for_ever(nrl_mesh *m, int32_t rank)
     WANT(test_device_open(&d));
     NRL_TRY(ctx_create(&d, &ctx));
     NRL_TRY(nrl_tensor_persistent(ctx, NRL_DTYPE_F32, n, true, &t));
-    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_SUM_SUM, .receive = t, .what = "gradients"};
+    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = t, .what = "gradients"};
     for (int64_t step = 1;; step++) {
         mesh_set_step(m, step);
         NRL_TRY(nrl_comm_all_reduce(nrl_mesh_comm(m, "data"), ctx, &call, &w));

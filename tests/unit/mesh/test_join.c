@@ -173,8 +173,8 @@ static void a_port_that_is_taken_ends_rank_0_at_once(void **state)
 
 /* ---- in the middle of joining ---- */
 
-static nrl_status open_or_die(const void *options, nrl_store *store, int32_t rank, int32_t world,
-                              double timeout_s, void **self)
+static nrl_status open_or_die(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
+                              void **self)
 {
     if (rank == 2) raise(SIGKILL);
     return pairs_open(options, store, rank, world, timeout_s, self);

@@ -1,5 +1,5 @@
 /*
- * test_layout.c - pieces of logical tensors as stretches: against a count of every element.
+ * test_layout.c - shards of logical tensors as ranges: against a count of every element.
  */
 #include "mesh/layout.h"
 #include <setjmp.h>
@@ -10,10 +10,11 @@
 enum { MOST = 512 };
 
 /* The elements of the piece by brute force, in its own order: those of the box, then the flat range. */
-static int64_t list_elements(const layout_piece *p, int64_t *list)
+static int64_t list_elements(const layout_shard *p, int64_t *list)
 {
     int64_t total = 1, in_box = 0, n = 0;
-    for (int d = 0; d < p->n_dims; d++) total *= p->dims[d];
+    for (int d = 0; d < p->n_dims; d++)
+        total *= p->dims[d];
     for (int64_t i = 0; i < total; i++) {
         int64_t rest = i;
         bool inside = true;
@@ -29,22 +30,24 @@ static int64_t list_elements(const layout_piece *p, int64_t *list)
     return n;
 }
 
-static void check(const layout_piece *p)
+static void check(const layout_shard *p)
 {
     int64_t want[MOST], at = 0, from, length, k = 0, n = list_elements(p, want);
     assert_int_equal(layout_numel(p), n);
     while (layout_next(p, &at, &from, &length)) {
         assert_true(length > 0);
-        for (int64_t i = 0; i < length; i++) assert_int_equal(from + i, want[k++]);
+        for (int64_t i = 0; i < length; i++)
+            assert_int_equal(from + i, want[k++]);
         assert_int_equal(at, k);
     }
     assert_int_equal(k, n);
 }
 
-static int64_t numel_of_box(const layout_piece *p)
+static int64_t numel_of_box(const layout_shard *p)
 {
     int64_t n = 1;
-    for (int d = 0; d < p->n_dims; d++) n *= p->end[d] - p->begin[d];
+    for (int d = 0; d < p->n_dims; d++)
+        n *= p->end[d] - p->begin[d];
     return n;
 }
 
@@ -55,7 +58,7 @@ static void every_flat_range_of_every_box_is_listed_in_order(void **state)
     static const int64_t boxes[][6] = {{0, 3, 0, 4, 0, 5}, {1, 2, 0, 4, 0, 5}, {0, 3, 1, 3, 0, 5},
                                        {0, 3, 0, 4, 2, 4}, {1, 3, 1, 4, 1, 5}, {2, 3, 3, 4, 4, 5}};
     for (size_t b = 0; b < sizeof boxes / sizeof *boxes; b++) {
-        layout_piece p = {.n_dims = 3};
+        layout_shard p = {.n_dims = 3};
         memcpy(p.dims, dims, sizeof dims);
         for (int d = 0; d < 3; d++) {
             p.begin[d] = boxes[b][2 * d];
@@ -63,14 +66,15 @@ static void every_flat_range_of_every_box_is_listed_in_order(void **state)
         }
         int64_t n = numel_of_box(&p);
         for (p.flat_begin = 0; p.flat_begin <= n; p.flat_begin++)
-            for (p.flat_end = p.flat_begin; p.flat_end <= n; p.flat_end++) check(&p);
+            for (p.flat_end = p.flat_begin; p.flat_end <= n; p.flat_end++)
+                check(&p);
     }
 }
 
 static void a_flat_cut_of_a_whole_tensor_is_one_stretch(void **state)
 {
     (void)state;
-    layout_piece p = {.n_dims = 2, .dims = {7, 9}, .end = {7, 9}, .flat_begin = 10, .flat_end = 50};
+    layout_shard p = {.n_dims = 2, .dims = {7, 9}, .end = {7, 9}, .flat_begin = 10, .flat_end = 50};
     int64_t at = 0, from, n;
     assert_true(layout_next(&p, &at, &from, &n));
     assert_true(from == 10 && n == 40 && at == 40);
@@ -96,8 +100,8 @@ static void an_axis_that_one_rank_has_alone_leaves_its_first_range(void **state)
     nrl_param p;
     const int64_t dims[2] = {3, 5}, begin[2] = {0, 9}, end[2] = {9, 15};
     param_init(&p, &part, "w", 2, dims);
-    part.layout = (nrl_layout){.n_cuts = 1, .cuts = {{"data", NRL_CUT_FLAT, 2, begin, end}}};
-    layout_piece piece = layout_piece_of(NULL, 0, &part, 0);
+    part.layout = (nrl_layout){.n_placements = 1, .placements = {{"data", NRL_SHARD_FLAT, 2, begin, end}}};
+    layout_shard piece = layout_shard_of(NULL, 0, &part, 0);
     assert_int_equal(layout_numel(&piece), 9);
     assert_false(layout_is_whole(NULL, &p));
 }

@@ -21,8 +21,8 @@
 #include <cmocka.h>
 
 #define PATIENCE_S 10
-#define HELLO_S 10.0  /* the server's */
-#define SLACK_S 20.0  /* of a busy machine */
+#define HELLO_S 10.0 /* the server's */
+#define SLACK_S 20.0 /* of a busy machine */
 
 static store_secret ours, another;
 
@@ -45,10 +45,8 @@ static store_server *open_server(const store_secret *secret)
 
 static nrl_status connect_with(store_server *server, const store_secret *secret, nrl_store **out)
 {
-    const store_client_setup s = {.address = "127.0.0.1",
-                                  .port = store_server_port(server),
-                                  .timeout_s = PATIENCE_S,
-                                  .secret = secret};
+    const store_client_setup s = {
+        .address = "127.0.0.1", .port = store_server_port(server), .timeout_s = PATIENCE_S, .secret = secret};
     return store_connect_to(&s, out);
 }
 
@@ -122,16 +120,26 @@ static void strangers_see_and_change_nothing(void **state)
         const char *bytes;
         size_t size, answer;
     } tries[] = {
-        {"\1" N("\2") "/k" N("\1") "x", 20, 0},           /* SET without hello */
-        {"\x11", 1, 0},                                   /* LIST_KEYS */
-        {VALIDATE "\x11", 6, 4},                          /* behind a VALIDATE */
+        {"\1" N("\2") "/k" N("\1") "x", 20, 0}, /* SET without hello */
+        {"\x11", 1, 0},                         /* LIST_KEYS */
+        {VALIDATE "\x11", 6, 4},                /* behind a VALIDATE */
         {VALIDATE "\1" N("\2") "/k" N("\1") "x", 25, 4},
-        {"\x41" "00000000000000000000000000000000", 33, 0}, /* a proof without a challenge */
-        {"\x40" "00000000000000000000000000000000\x11", 34, 65}, /* a hello, and a request */
-        {"\x40" "00000000000000000000000000000000"
-         "\x41" "00000000000000000000000000000000", 66, 66}, /* a wrong proof */
-        {"\x40" "00000000000000000000000000000000"
-         "\x40" "00000000000000000000000000000000", 66, 65}, /* a second hello */
+        {"\x41"
+         "00000000000000000000000000000000",
+         33, 0}, /* a proof without a challenge */
+        {"\x40"
+         "00000000000000000000000000000000\x11",
+         34, 65}, /* a hello, and a request */
+        {"\x40"
+         "00000000000000000000000000000000"
+         "\x41"
+         "00000000000000000000000000000000",
+         66, 66}, /* a wrong proof */
+        {"\x40"
+         "00000000000000000000000000000000"
+         "\x40"
+         "00000000000000000000000000000000",
+         66, 65}, /* a second hello */
     };
     store_server *server = open_server(&ours);
     nrl_store *store;
@@ -192,13 +200,16 @@ static void silent_connections_are_few_and_delay_nobody(void **state)
         store_server *server = open_server(with ? &ours : NULL);
         int fds[SILENT];
         nrl_store *store;
-        for (int i = 0; i < SILENT; i++) fds[i] = raw(server, NULL, 0);
+        for (int i = 0; i < SILENT; i++)
+            fds[i] = raw(server, NULL, 0);
         assert_int_equal(connect_with(server, with ? &ours : NULL, &store), NRL_OK);
-        for (int i = 0; i < SILENT - KEPT; i++) expect_end(fds[i], PATIENCE_S);
+        for (int i = 0; i < SILENT - KEPT; i++)
+            expect_end(fds[i], PATIENCE_S);
         await_clients(server, 1);
         store_close(store);
         await_clients(server, 0);
-        for (int i = SILENT - KEPT; i < SILENT; i++) close(fds[i]);
+        for (int i = SILENT - KEPT; i < SILENT; i++)
+            close(fds[i]);
         store_server_close(server);
     }
 }

@@ -231,8 +231,7 @@ static void a_port_that_is_taken_is_told(void **state)
     (void)state;
     pair p = open_pair();
     store_server *second;
-    assert_int_equal(store_server_open("127.0.0.1", store_server_port(p.server), &second),
-                     NRL_ERR_CONFIG);
+    assert_int_equal(store_server_open("127.0.0.1", store_server_port(p.server), &second), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "is taken"));
     close_pair(p);
 }
@@ -311,9 +310,12 @@ static void a_folder_has_glooss_names_and_serves_once(void **state)
     (void)state;
     /* names that libgloo's FileStore gave these keys */
     static const char *const names[][2] = {
-        {"0", "2297668033614959926"},           {"1", "10159970873491820195"},
-        {"2", "4551451650890805270"},           {"rank_0", "7977090932840177126"},
-        {"rank_1", "9306828491353259261"},      {"pfx/0", "4835472239587388804"},
+        {"0", "2297668033614959926"},
+        {"1", "10159970873491820195"},
+        {"2", "4551451650890805270"},
+        {"rank_0", "7977090932840177126"},
+        {"rank_1", "9306828491353259261"},
+        {"pfx/0", "4835472239587388804"},
         {"default_pg/0/0/rank_0", "10054003783589134849"},
     };
     char folder[] = "/tmp/nrl-store-XXXXXX";
@@ -390,11 +392,11 @@ static void every_request_of_the_protocol_is_answered(void **state)
     int fd = ASK(&p, "\x0d\1\2\3\4");
     EXPECT(fd, "\1\2\3\4");
 #define NEXT(text) assert_int_equal(socket_send(fd, text, sizeof(text) - 1, mesh_clock() + 5), NRL_OK)
-    NEXT("\1" N("\2") "/a" N("\1") "x");         /* SET /a x */
-    NEXT("\x09" N("\2") "/a" N("\2") "yz");      /* APPEND */
-    NEXT("\3" N("\2") "/a");                     /* GET */
+    NEXT("\1" N("\2") "/a" N("\1") "x");    /* SET /a x */
+    NEXT("\x09" N("\2") "/a" N("\2") "yz"); /* APPEND */
+    NEXT("\3" N("\2") "/a");                /* GET */
     EXPECT(fd, N("\3") "xyz");
-    NEXT("\3" N("\2") "/0");                     /* GET of nothing: empty */
+    NEXT("\3" N("\2") "/0"); /* GET of nothing: empty */
     EXPECT(fd, N("\0"));
     NEXT("\2" N("\2") "/c" N("\1") "e" N("\1") "d"); /* COMPARE_SET, missing, expected given */
     EXPECT(fd, N("\1") "e");
@@ -402,24 +404,24 @@ static void every_request_of_the_protocol_is_answered(void **state)
     EXPECT(fd, N("\1") "d");
     NEXT("\2" N("\2") "/c" N("\1") "d" N("\1") "f");
     EXPECT(fd, N("\1") "f");
-    NEXT("\5" N("\0"));                          /* CHECK of nothing: ready */
+    NEXT("\5" N("\0")); /* CHECK of nothing: ready */
     EXPECT(fd, "\0");
     NEXT("\5" N("\2") N("\2") "/a" N("\2") "/b");
     EXPECT(fd, "\1");
     NEXT("\x0b" N("\2") N("\2") "/b" N("\1") "1" N("\2") "/d" N("\1") "2"); /* MULTI_SET */
     NEXT("\x0a" N("\2") N("\2") "/d" N("\2") "/b");                         /* MULTI_GET */
     EXPECT(fd, N("\1") "2" N("\1") "1");
-    NEXT("\7");                                  /* GETNUMKEYS: a b c d init/ */
+    NEXT("\7"); /* GETNUMKEYS: a b c d init/ */
     EXPECT(fd, N("\5"));
     NEXT("\x08" N("\2") "/d");
     EXPECT(fd, N("\1"));
     NEXT("\x08" N("\2") "/d");
     EXPECT(fd, N("\0"));
-    NEXT("\x0e" N("\2") "/q" N("\1") "1");       /* QUEUE_PUSH twice, LEN, POP */
+    NEXT("\x0e" N("\2") "/q" N("\1") "1"); /* QUEUE_PUSH twice, LEN, POP */
     NEXT("\x0e" N("\2") "/q" N("\1") "2");
     NEXT("\x10" N("\2") "/q");
     EXPECT(fd, N("\2"));
-    NEXT("\6" N("\1") N("\2") "/q");             /* WAIT sees the queue */
+    NEXT("\6" N("\1") N("\2") "/q"); /* WAIT sees the queue */
     EXPECT(fd, "\0");
     NEXT("\x0f" N("\2") "/q");
     EXPECT(fd, N("\2") N("\1") "1");
@@ -427,14 +429,14 @@ static void every_request_of_the_protocol_is_answered(void **state)
     EXPECT(fd, N("\1") N("\1") "2");
     NEXT("\x0f" N("\2") "/q");
     EXPECT(fd, N("\0"));
-    NEXT("\6" N("\1") N("\2") "/w\x0c");         /* WAIT, then CANCEL_WAIT */
+    NEXT("\6" N("\1") N("\2") "/w\x0c"); /* WAIT, then CANCEL_WAIT */
     EXPECT(fd, "\1");
-    NEXT("\x12" N("\2") "/r" N("\1"));           /* BARRIER of one */
+    NEXT("\x12" N("\2") "/r" N("\1")); /* BARRIER of one */
     EXPECT(fd, "\0");
     NEXT("\6" N("\1") N("\2") "/z\3" N("\2") "/z"); /* WAIT, and a GET behind it */
     assert_int_equal(nrl_store_set(p.store, "z", "!", 1), NRL_OK);
     EXPECT(fd, "\0" N("\1") "!");
-    NEXT("\x11");                                /* LIST_KEYS: a b c r z init/ */
+    NEXT("\x11"); /* LIST_KEYS: a b c r z init/ */
     EXPECT(fd, N("\6"));
     close(fd);
     close_pair(p);
@@ -444,19 +446,19 @@ static void a_hostile_client_is_dropped_and_harms_nobody(void **state)
 {
     (void)state;
     pair p = open_pair();
-    expect_closed(raw(&p, "\1\0\0\0\0", 5));                     /* no VALIDATE */
-    expect_closed(raw(&p, "\0\1\2\3\4", 5));                     /* a wrong one */
-    expect_closed(ASK(&p, "\0\xce\xf7\x85\x3c"));                /* a second one */
-    expect_closed(ASK(&p, "\x13"));                              /* unknown request */
+    expect_closed(raw(&p, "\1\0\0\0\0", 5));      /* no VALIDATE */
+    expect_closed(raw(&p, "\0\1\2\3\4", 5));      /* a wrong one */
+    expect_closed(ASK(&p, "\0\xce\xf7\x85\x3c")); /* a second one */
+    expect_closed(ASK(&p, "\x13"));               /* unknown request */
     expect_closed(ASK(&p, "\xff"));
     expect_closed(ASK(&p, "\3\xff\xff\xff\xff\xff\xff\xff\xff")); /* a key of 2^64 - 1 bytes */
-    expect_closed(ASK(&p, "\3\1\x20\0\0\0\0\0\0"));              /* of 8193 */
-    expect_closed(ASK(&p, "\1" N("\1") "k\1\0\x80\0\0\0\0\0"));  /* a value of 8 MiB + 1 */
-    expect_closed(ASK(&p, "\6\1\0\2\0\0\0\0\0"));                /* 131073 keys */
-    expect_closed(ASK(&p, "\4" N("\3") "nan" N("\1") "\1" N("\3") "nan" N("\1") "x\4" N("\3")
-                          "nan" N("\1") "........")); /* ADD to what is no number */
-    close(ASK(&p, "\1" N("\5") "ab"));                           /* leaves in the middle */
-    int idle = ASK(&p, "\6" N("\1") N("\5") "never");            /* waits for ever */
+    expect_closed(ASK(&p, "\3\1\x20\0\0\0\0\0\0"));               /* of 8193 */
+    expect_closed(ASK(&p, "\1" N("\1") "k\1\0\x80\0\0\0\0\0"));   /* a value of 8 MiB + 1 */
+    expect_closed(ASK(&p, "\6\1\0\2\0\0\0\0\0"));                 /* 131073 keys */
+    expect_closed(ASK(&p, "\4" N("\3") "nan" N("\1") "\1" N("\3") "nan" N("\1") "x\4" N("\3") "nan" N(
+                              "\1") "........"));     /* ADD to what is no number */
+    close(ASK(&p, "\1" N("\5") "ab"));                /* leaves in the middle */
+    int idle = ASK(&p, "\6" N("\1") N("\5") "never"); /* waits for ever */
     expect_stored(p.store, "init/", "1");
     close(idle);
     close_pair(p);

@@ -19,17 +19,16 @@
 
 #include <cmocka.h>
 
-#define ASSERT_OK(call)                                                                            \
-    do {                                                                                           \
-        if ((call) != NRL_OK) fail_msg("%s", nrl_error_text());                                    \
+#define ASSERT_OK(call)                                                                                                \
+    do {                                                                                                               \
+        if ((call) != NRL_OK) fail_msg("%s", nrl_error_text());                                                        \
     } while (0)
 
 /* The call fails with this status and its text holds this. */
-#define ASSERT_FAILS(call, status, text)                                                           \
-    do {                                                                                           \
-        assert_int_equal((call), (status));                                                        \
-        if (!strstr(nrl_error_text(), (text)))                                                     \
-            fail_msg("'%s' is not in: %s", (text), nrl_error_text());                              \
+#define ASSERT_FAILS(call, status, text)                                                                               \
+    do {                                                                                                               \
+        assert_int_equal((call), (status));                                                                            \
+        if (!strstr(nrl_error_text(), (text))) fail_msg("'%s' is not in: %s", (text), nrl_error_text());               \
     } while (0)
 
 static inline plugin_host *support_host(void)

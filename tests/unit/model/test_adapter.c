@@ -33,7 +33,8 @@ static model *golden(arena *a, const char *name)
 static int n_fitting(const model *m)
 {
     int n = 0;
-    for (int32_t i = 0; i < m->n_own; i++) n += adapter_fits(m, m->params[i]);
+    for (int32_t i = 0; i < m->n_own; i++)
+        n += adapter_fits(m, m->params[i]);
     return n;
 }
 
@@ -61,11 +62,13 @@ static void a_model_with_adapters_trains_them_alone(void **state)
     arena a = {0};
     model *m = golden(&a, "gpt2");
     int32_t own = m->n_params, uses = m->units[1].n_uses;
-    ASSERT_OK(test_adapt(m, &a, "{\"module\":\"transformer.h.0.attn.c_attn\",\"rank\":4,\"alpha\":8},"
-                             "{\"module\":\"transformer.h.1.mlp.c_proj\",\"rank\":2,\"alpha\":8}"));
+    ASSERT_OK(test_adapt(m, &a,
+                         "{\"module\":\"transformer.h.0.attn.c_attn\",\"rank\":4,\"alpha\":8},"
+                         "{\"module\":\"transformer.h.1.mlp.c_proj\",\"rank\":2,\"alpha\":8}"));
     assert_int_equal(m->n_own, own);
     assert_int_equal(m->n_params, own + 4);
-    for (int32_t i = 0; i < m->n_params; i++) assert_int_equal(m->params[i]->trained, i >= own);
+    for (int32_t i = 0; i < m->n_params; i++)
+        assert_int_equal(m->params[i]->trained, i >= own);
     const nrl_param *w = model_param(m, "transformer.h.0.attn.c_attn.weight"), *p = w->adapter->params[0],
                     *q = w->adapter->params[1];
     assert_string_equal(p->name, "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight");
@@ -76,7 +79,8 @@ static void a_model_with_adapters_trains_them_alone(void **state)
     double flops = 0; /* of one token: every frozen matrix is gone through twice, an adapter's three times */
     for (int32_t i = 2; i < m->n_params; i++) /* behind the tables, of which the first is the head, too */
         if (m->params[i]->n_dims == 2) flops += (i < own ? 4.0 : 6.0) * (double)m->params[i]->numel;
-    for (int32_t u = 0; u < m->n_units; u++) flops -= model_unit_flops(m, u);
+    for (int32_t u = 0; u < m->n_units; u++)
+        flops -= model_unit_flops(m, u);
     assert_true(flops == -4.0 * (double)m->head.weight->numel);
     assert_int_equal(model_n_trained(m), p->numel + q->numel + m->params[own + 2]->numel + m->params[own + 3]->numel);
     model_destroy(m);
@@ -101,7 +105,8 @@ static void initial_values_are_pefts(void **state)
         square += (double)x[i] * (double)x[i] / (double)p->numel;
     }
     assert_true(fabs(mean) < 0.05 * bound && fabs(square / (bound * bound / 3) - 1) < 0.1);
-    for (int64_t i = 0; i < q->numel; i++) assert_true(y[i] == 0);
+    for (int64_t i = 0; i < q->numel; i++)
+        assert_true(y[i] == 0);
     model_init_values(p, 5, 11, 7, part);
     assert_memory_equal(part, x + 11, sizeof part);
     free(x);
@@ -115,8 +120,8 @@ static void an_unknown_module_is_told_with_those_there_are(void **state)
     (void)state;
     arena a = {0};
     model *m = golden(&a, "llama");
-    ASSERT_FAILS(test_adapt(m, &a, "{\"module\":\"model.layers.0.attention.q\",\"rank\":4,\"alpha\":8}"), NRL_ERR_CONFIG,
-                 "model.layers.1.self_attn.v_proj");
+    ASSERT_FAILS(test_adapt(m, &a, "{\"module\":\"model.layers.0.attention.q\",\"rank\":4,\"alpha\":8}"),
+                 NRL_ERR_CONFIG, "model.layers.1.self_attn.v_proj");
     model_destroy(m);
     arena_free(&a);
 }
@@ -137,8 +142,10 @@ static void products_of_stretches_are_those_of_the_whole(void **state)
     node_set(&memory, one, "rank", node_int(&memory, R));
     node_set(&memory, one, "alpha", node_f64(&memory, 0.5 * R)); /* scale 0.5 */
     ASSERT_OK(adapter_set_open(&memory, host, settings, &set));
-    for (int i = 0; i < R * K; i++) x[i] = (float)(i % 5 - 2);
-    for (int i = 0; i < M * R; i++) y[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < R * K; i++)
+        x[i] = (float)(i % 5 - 2);
+    for (int i = 0; i < M * R; i++)
+        y[i] = (float)(i % 7 - 3);
     set.table->merge(set.self, 0, &target, values, 0, M * K, whole);
     for (int begin = 0; begin < M * K; begin += 4) {
         int n = M * K - begin < 4 ? M * K - begin : 4;
@@ -150,7 +157,8 @@ static void products_of_stretches_are_those_of_the_whole(void **state)
     for (int m = 0; m < M; m++)
         for (int k = 0; k < K; k++) {
             double sum = 0;
-            for (int j = 0; j < R; j++) sum += 0.5 * (double)y[m * R + j] * (double)x[j * K + k];
+            for (int j = 0; j < R; j++)
+                sum += 0.5 * (double)y[m * R + j] * (double)x[j * K + k];
             assert_true(fabs(sum - (double)whole[m * K + k]) < 1e-6);
         }
 }
@@ -255,7 +263,8 @@ static nrl_status zeros(void *user, const nrl_param *p, int64_t begin, int64_t n
 /* adapter_config.json as it is written for the model; malloc'd. */
 static char *described(const model *m, const char *base)
 {
-    char *dir = support_scratch(), *path = mem_printf("%s/out/adapter_config.json", dir), *to = mem_printf("%s/out", dir), *text;
+    char *dir = support_scratch(), *path = mem_printf("%s/out/adapter_config.json", dir),
+         *to = mem_printf("%s/out", dir), *text;
     size_t size;
     const save_options o = {.dtype = NRL_DTYPE_F32, .adapter_base = base};
     ASSERT_OK(test_save(to, m, zeros, NULL, o));
@@ -272,8 +281,9 @@ static void targets_are_told_by_last_parts_where_these_say_all(void **state)
     (void)state;
     arena a = {0};
     model *m = golden(&a, "gpt2");
-    ASSERT_OK(test_adapt(m, &a, "{\"module\":\"transformer.h.0.attn.c_attn\",\"rank\":4,\"alpha\":8},"
-                             "{\"module\":\"transformer.h.1.attn.c_attn\",\"rank\":2,\"alpha\":6}"));
+    ASSERT_OK(test_adapt(m, &a,
+                         "{\"module\":\"transformer.h.0.attn.c_attn\",\"rank\":4,\"alpha\":8},"
+                         "{\"module\":\"transformer.h.1.attn.c_attn\",\"rank\":2,\"alpha\":6}"));
     char *text = described(m, "models/x");
     assert_non_null(strstr(text, "\"c_attn\"\n"));
     assert_non_null(strstr(text, "\"fan_in_fan_out\": true"));

@@ -5,9 +5,8 @@
 #include "support.h"
 #include "support/shared.h"
 
-static const char llama[] =
-    "{\"model_type\":\"llama\",\"vocab_size\":16,\"hidden_size\":8,\"intermediate_size\":12,"
-    "\"num_hidden_layers\":2,\"num_attention_heads\":2";
+static const char llama[] = "{\"model_type\":\"llama\",\"vocab_size\":16,\"hidden_size\":8,\"intermediate_size\":12,"
+                            "\"num_hidden_layers\":2,\"num_attention_heads\":2";
 static const char gpt2[] = "{\"model_type\":\"gpt2\",\"vocab_size\":16,\"n_embd\":8,\"n_layer\":2,"
                            "\"n_head\":2,\"n_positions\":32";
 
@@ -64,8 +63,7 @@ static void real_configs_give_the_known_number_of_parameters(void **state)
         arena a = {0};
         model *m;
         const nrl_node *config;
-        const char *path =
-            shared_path_in(&a, arena_printf(&a, "data/configs/%s.json", rows[i].file));
+        const char *path = shared_path_in(&a, arena_printf(&a, "data/configs/%s.json", rows[i].file));
         if (!path) skip();
         ASSERT_OK(weights_read_config(test_formats(), path, &a, &config));
         ASSERT_OK(support_model(h, config, &m));
@@ -94,14 +92,12 @@ static void what_is_no_causal_language_model_is_refused(void **state)
     (void)state;
     ASSERT_OK(read_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"]}"));
     ASSERT_OK(read_config("{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"]}"));
-    ASSERT_FAILS(
-        read_config(
-            "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]}"),
-        NRL_ERR_DATA, "LlamaForSequenceClassification");
+    ASSERT_FAILS(read_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]}"),
+                 NRL_ERR_DATA, "LlamaForSequenceClassification");
     ASSERT_FAILS(read_config("{\"model_type\":\"t5\",\"is_encoder_decoder\":true}"), NRL_ERR_DATA,
                  "is_encoder_decoder");
-    ASSERT_FAILS(read_config("{\"model_type\":\"llama\",\"quantization_config\":{\"bits\":4}}"),
-                 NRL_ERR_DATA, "quantized");
+    ASSERT_FAILS(read_config("{\"model_type\":\"llama\",\"quantization_config\":{\"bits\":4}}"), NRL_ERR_DATA,
+                 "quantized");
     ASSERT_FAILS(read_config("{\"architectures\":[]}"), NRL_ERR_DATA, "'model_type' is missing");
     ASSERT_FAILS(read_config("[]"), NRL_ERR_DATA, "not a JSON map");
     ASSERT_FAILS(read_config("{\"model_type\":"), NRL_ERR_DATA, "config.json:1");
@@ -129,22 +125,16 @@ static void families_differ_in_biases_and_head_norms(void **state)
     assert_int_equal(count(llama, "\"mlp_bias\":true"), plain + 2 * (12 + 12 + 8));
     assert_int_equal(count(llama, "\"head_dim\":2"), plain - 2 * 4 * 32);
     assert_int_equal(count(llama, "\"model_type\":\"mistral\",\"num_key_value_heads\":2"), plain);
-    assert_int_equal(count(llama, "\"model_type\":\"qwen2\",\"num_key_value_heads\":null"),
-                     plain + 2 * 3 * 8);
-    assert_int_equal(
-        count(llama, "\"model_type\":\"qwen3\",\"head_dim\":4,\"num_key_value_heads\":2"),
-        plain + 2 * 2 * 4);
+    assert_int_equal(count(llama, "\"model_type\":\"qwen2\",\"num_key_value_heads\":null"), plain + 2 * 3 * 8);
+    assert_int_equal(count(llama, "\"model_type\":\"qwen3\",\"head_dim\":4,\"num_key_value_heads\":2"),
+                     plain + 2 * 2 * 4);
     assert_int_equal(count(llama, "\"model_type\":\"phi3\""), plain);
     assert_int_equal(count(llama, "\"model_type\":\"granite\""), plain);
-    assert_int_equal(count(llama, "\"model_type\":\"smollm3\",\"num_key_value_heads\":2"),
-                     plain - 128);
+    assert_int_equal(count(llama, "\"model_type\":\"smollm3\",\"num_key_value_heads\":2"), plain - 128);
     assert_int_equal(count(llama, "\"model_type\":\"olmo2\""), plain + 2 * 2 * 8);
-    assert_int_equal(
-        count(llama, "\"model_type\":\"gemma\",\"head_dim\":4,\"num_key_value_heads\":2"),
-        plain - 128);
-    assert_int_equal(
-        count(llama, "\"model_type\":\"gemma3_text\",\"head_dim\":4,\"num_key_value_heads\":2"),
-        plain - 128 + 2 * (2 * 8 + 2 * 4));
+    assert_int_equal(count(llama, "\"model_type\":\"gemma\",\"head_dim\":4,\"num_key_value_heads\":2"), plain - 128);
+    assert_int_equal(count(llama, "\"model_type\":\"gemma3_text\",\"head_dim\":4,\"num_key_value_heads\":2"),
+                     plain - 128 + 2 * (2 * 8 + 2 * 4));
 }
 
 /* Sizes as these models' own configs have them, and the numbers of parameters that their files
@@ -179,8 +169,7 @@ static void published_sizes_give_the_published_number_of_parameters(void **state
          262144, 999885952},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char *base = mem_printf("{\"model_type\":\"%s\",\"vocab_size\":%lld", rows[i].type,
-                                (long long)rows[i].vocab);
+        char *base = mem_printf("{\"model_type\":\"%s\",\"vocab_size\":%lld", rows[i].type, (long long)rows[i].vocab);
         assert_int_equal(count(base, rows[i].sizes), rows[i].n);
         free(base);
     }
@@ -204,16 +193,12 @@ static void faults_of_a_llama_config_name_the_key(void **state)
         {"\"hidden_act\":\"gelu\"", "hidden_act is 'gelu', only 'silu'"},
         {"\"rms_norm_eps\":0", "'rms_norm_eps' is 0"},
         {"\"rope_theta\":-1", "'rope_theta' is -1"},
-        {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
-         "rope type 'dynamic' is not built"},
-        {"\"rope_parameters\":{\"rope_type\":\"longrope\"}",
-         "'short_factor' is no list of 2 numbers"},
+        {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", "rope type 'dynamic' is not built"},
+        {"\"rope_parameters\":{\"rope_type\":\"longrope\"}", "'short_factor' is no list of 2 numbers"},
         {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"short_factor\":[1,-1]}",
          "short_factor[1] is no number above 0"},
-        {"\"model_type\":\"phi3\",\"partial_rotary_factor\":0.3",
-         "partial_rotary_factor 0.3 of head"},
-        {"\"model_type\":\"phi3\",\"partial_rotary_factor\":1.5",
-         "partial_rotary_factor 1.5 of head"},
+        {"\"model_type\":\"phi3\",\"partial_rotary_factor\":0.3", "partial_rotary_factor 0.3 of head"},
+        {"\"model_type\":\"phi3\",\"partial_rotary_factor\":1.5", "partial_rotary_factor 1.5 of head"},
         {"\"attn_logit_softcapping\":50.0", "attn_logit_softcapping is set"},
         {"\"use_bidirectional_attention\":true", "use_bidirectional_attention is true"},
         {"\"model_type\":\"gemma\",\"num_key_value_heads\":2,\"hidden_activation\":\"silu\"",
@@ -243,8 +228,7 @@ static void faults_of_a_llama_config_name_the_key(void **state)
         {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\","
          "\"sliding_attention\"]",
          "layer_types[1] slides"},
-        {"\"model_type\":\"mistral\",\"num_key_value_heads\":2,\"sliding_window\":0",
-         "'sliding_window' is 0"},
+        {"\"model_type\":\"mistral\",\"num_key_value_heads\":2,\"sliding_window\":0", "'sliding_window' is 0"},
         {"\"vocab_size\":2147483647,\"hidden_size\":2147483646,\"head_dim\":4", "too many"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -256,17 +240,13 @@ static void faults_of_a_gpt2_config_name_the_key(void **state)
     (void)state;
     assert_int_equal(count(gpt2, ""), 2 * (12 * 64 + 13 * 8) + 16 * 8 + 32 * 8 + 16);
     assert_int_equal(count(gpt2, "\"n_inner\":8"), 2 * (6 * 64 + 10 * 8) + 16 * 8 + 32 * 8 + 16);
-    assert_int_equal(count(gpt2, "\"tie_word_embeddings\":false"),
-                     2 * (12 * 64 + 13 * 8) + 2 * 16 * 8 + 32 * 8 + 16);
+    assert_int_equal(count(gpt2, "\"tie_word_embeddings\":false"), 2 * (12 * 64 + 13 * 8) + 2 * 16 * 8 + 32 * 8 + 16);
     ASSERT_FAILS(create(gpt2, "\"n_head\":3", NULL), NRL_ERR_DATA, "not a multiple of n_head 3");
     ASSERT_FAILS(create(gpt2, "\"n_embd\":\"8\"", NULL), NRL_ERR_DATA, "'n_embd' is no integer");
     ASSERT_FAILS(create(gpt2, "\"n_embd\":null", NULL), NRL_ERR_DATA, "'n_embd' is missing");
-    ASSERT_FAILS(create(gpt2, "\"activation_function\":\"mish\"", NULL), NRL_ERR_DATA,
-                 "'mish' is not built");
-    ASSERT_FAILS(create(gpt2, "\"add_cross_attention\":true", NULL), NRL_ERR_DATA,
-                 "add_cross_attention");
-    ASSERT_FAILS(create(gpt2, "\"layer_norm_epsilon\":0", NULL), NRL_ERR_DATA,
-                 "layer_norm_epsilon");
+    ASSERT_FAILS(create(gpt2, "\"activation_function\":\"mish\"", NULL), NRL_ERR_DATA, "'mish' is not built");
+    ASSERT_FAILS(create(gpt2, "\"add_cross_attention\":true", NULL), NRL_ERR_DATA, "add_cross_attention");
+    ASSERT_FAILS(create(gpt2, "\"layer_norm_epsilon\":0", NULL), NRL_ERR_DATA, "layer_norm_epsilon");
 }
 
 static void shipped_configs_load(void **state)
@@ -278,8 +258,7 @@ static void shipped_configs_load(void **state)
         arena a = {0};
         model *m;
         const nrl_node *config;
-        const char *path =
-            arena_printf(&a, "%s/configs/models/%s.json", getenv("NRL_TEST_SOURCE"), names[i]);
+        const char *path = arena_printf(&a, "%s/configs/models/%s.json", getenv("NRL_TEST_SOURCE"), names[i]);
         ASSERT_OK(weights_read_config(test_formats(), path, &a, &config));
         ASSERT_OK(support_model(h, config, &m));
         assert_string_equal(m->units[0].name, "embed");
@@ -305,7 +284,8 @@ static void a_tied_head_is_one_parameter_used_twice(void **state)
     assert_int_equal(last->n_uses, 2);
     assert_ptr_equal(last->uses[1], m->head.weight);
     double flops = 0;
-    for (int32_t u = 0; u < m->n_units; u++) flops += model_unit_flops(m, u);
+    for (int32_t u = 0; u < m->n_units; u++)
+        flops += model_unit_flops(m, u);
     assert_true(flops == 6.0 * (2 * (4 * 64 + 3 * 96) + 128));
     free(text);
     model_destroy(m);

@@ -88,8 +88,7 @@ static void rounding_is_to_nearest_even(void **state)
             uint16_t pair[2] = {(uint16_t)h, (uint16_t)(h + 1)}, got;
             float f[2];
             convert_to_f32(types[t], pair, 2, f);
-            float middle = (float)(((double)f[0] + (double)f[1]) / 2),
-                  above = nextafterf(middle, f[1]);
+            float middle = (float)(((double)f[0] + (double)f[1]) / 2), above = nextafterf(middle, f[1]);
             convert_from_f32(types[t], &middle, 1, &got);
             assert_int_equal(got, h & 1 ? h + 1 : h);
             convert_from_f32(types[t], &above, 1, &got);

@@ -22,11 +22,10 @@ static void tensors_are_found_with_shape_and_data(void **state)
     arena a = {0};
     safetensors f;
     size_t size;
-    unsigned char *image =
-        support_image("{\"__metadata__\":{\"format\":\"pt\"},"
-                      "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
-                      "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}  ",
-                      16, &size);
+    unsigned char *image = support_image("{\"__metadata__\":{\"format\":\"pt\"},"
+                                         "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
+                                         "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}  ",
+                                         16, &size);
     ASSERT_OK(safetensors_parse(&a, "m.safetensors", image, size, &f));
     assert_int_equal(f.n, 2);
     assert_string_equal(f.tensors[0].name, "b");
@@ -49,17 +48,14 @@ static void faults_of_a_header_are_named(void **state)
         {"[1]", "not a JSON map", 0},
         {"{\"a\":", "m.safetensors:1", 0},
         {"{\"a\":3}", "'a': not a map", 0},
-        {"{\"a\":{\"dtype\":\"F99\",\"shape\":[],\"data_offsets\":[0,4]}}", "unknown dtype 'F99'",
-         4},
+        {"{\"a\":{\"dtype\":\"F99\",\"shape\":[],\"data_offsets\":[0,4]}}", "unknown dtype 'F99'", 4},
         {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", "'shape' is not a list", 4},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "no size", 4},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", "no size", 4},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}",
-         "no size", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", "no size", 4},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,4]}}",
          "does not fit its 4 bytes", 4},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}",
-         "9 dimensions", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", "9 dimensions", 4},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "does not fit", 4},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", "is no range", 4},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", "two integers", 4},
@@ -70,8 +66,7 @@ static void faults_of_a_header_are_named(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
          "hole", 12},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "belong to nothing",
-         5},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "belong to nothing", 5},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
          "duplicate", 8},
@@ -102,12 +97,10 @@ static void an_absent_or_empty_file_is_told(void **state)
     arena a = {0};
     safetensors f;
     char *dir = support_scratch();
-    ASSERT_FAILS(safetensors_open(&a, "/nonexistent/m.safetensors", &f), NRL_ERR_IO,
-                 "No such file");
+    ASSERT_FAILS(safetensors_open(&a, "/nonexistent/m.safetensors", &f), NRL_ERR_IO, "No such file");
     ASSERT_FAILS(safetensors_open(&a, dir, &f), NRL_ERR_IO, "not a regular file");
     support_write(dir, "m.safetensors", "", 0);
-    ASSERT_FAILS(safetensors_open(&a, arena_printf(&a, "%s/m.safetensors", dir), &f), NRL_ERR_DATA,
-                 "too few");
+    ASSERT_FAILS(safetensors_open(&a, arena_printf(&a, "%s/m.safetensors", dir), &f), NRL_ERR_DATA, "too few");
     test_folder_remove(dir);
     free(dir);
     arena_free(&a);

@@ -95,8 +95,7 @@ static nrl_status check(const char *dir, const model *m)
 static void golden_weights_fit_their_configs(void **state)
 {
     fixture *f = *state;
-    static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3",
-                                        "mistral", "gpt2", "phi3", "gemma3_text"};
+    static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gpt2", "phi3", "gemma3_text"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         model *m = golden_model(f, names[i]);
         ASSERT_OK(check(support_golden(&f->a, names[i]), m));
@@ -164,10 +163,8 @@ static void what_is_saved_reads_back_in_every_type_and_sharding(void **state)
         nrl_dtype dtype;
         int64_t shard;
         double error; /* half a unit in the last place */
-    } rows[] = {{NRL_DTYPE_F32, 0, 0},
-                {NRL_DTYPE_F32, 5000, 0},
-                {NRL_DTYPE_BF16, 0, 0x1p-8},
-                {NRL_DTYPE_F16, 9000, 0x1p-11}};
+    } rows[] = {
+        {NRL_DTYPE_F32, 0, 0}, {NRL_DTYPE_F32, 5000, 0}, {NRL_DTYPE_BF16, 0, 0x1p-8}, {NRL_DTYPE_F16, 9000, 0x1p-11}};
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 4; k++) {
             const char *from = support_golden(&f->a, names[i]);
@@ -180,8 +177,7 @@ static void what_is_saved_reads_back_in_every_type_and_sharding(void **state)
             ASSERT_OK(save(dir, m, &v, rows[k].dtype, rows[k].shard));
             ASSERT_OK(check(dir, m));
             assert_same_values(from, dir, m, rows[k].error);
-            assert_int_equal(support_exists(dir, "model.safetensors.index.json"),
-                             rows[k].shard != 0);
+            assert_int_equal(support_exists(dir, "model.safetensors.index.json"), rows[k].shard != 0);
             weights_close(w);
             model_destroy(m);
         }
@@ -332,18 +328,14 @@ static void all_differences_are_told_at_once(void **state)
     values v = {.fail_at = -1};
     ASSERT_OK(save(in(f, "m"), a, &v, NRL_DTYPE_F32, 0));
     model *other;
-    ASSERT_OK(support_model_text(
-        f->host, &f->a,
-        "{\"model_type\":\"qwen2\",\"vocab_size\":17,\"hidden_size\":8,\"intermediate_size\":12,"
-        "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":2}",
-        &other));
-    ASSERT_FAILS(check(in(f, "m"), other), NRL_ERR_DATA,
-                 "model.layers.0.self_attn.q_proj.bias: is missing");
-    assert_non_null(strstr(nrl_error_text(),
-                           "model.layers.1.mlp.down_proj.weight: is no parameter of this model"));
-    assert_non_null(
-        strstr(nrl_error_text(),
-               "model.embed_tokens.weight: has shape [16, 8], config.json says [17, 8]"));
+    ASSERT_OK(
+        support_model_text(f->host, &f->a,
+                           "{\"model_type\":\"qwen2\",\"vocab_size\":17,\"hidden_size\":8,\"intermediate_size\":12,"
+                           "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":2}",
+                           &other));
+    ASSERT_FAILS(check(in(f, "m"), other), NRL_ERR_DATA, "model.layers.0.self_attn.q_proj.bias: is missing");
+    assert_non_null(strstr(nrl_error_text(), "model.layers.1.mlp.down_proj.weight: is no parameter of this model"));
+    assert_non_null(strstr(nrl_error_text(), "model.embed_tokens.weight: has shape [16, 8], config.json says [17, 8]"));
     assert_non_null(strstr(nrl_error_text(), "(qwen2), 14 differences:"));
     model_destroy(other);
     model_destroy(a);
@@ -367,8 +359,7 @@ static void a_tied_head_may_be_absent_or_equal_but_not_different(void **state)
     node_set(&a, config, "tie_word_embeddings", node_bool(&a, true));
     model *wrong;
     ASSERT_OK(support_model(f->host, config, &wrong));
-    ASSERT_FAILS(weights_check(w, wrong), NRL_ERR_DATA,
-                 "lm_head.weight: differs from model.embed_tokens.weight");
+    ASSERT_FAILS(weights_check(w, wrong), NRL_ERR_DATA, "lm_head.weight: differs from model.embed_tokens.weight");
     weights_close(w);
     model_destroy(wrong);
     model_destroy(golden);
@@ -386,11 +377,9 @@ static void names_without_the_optional_prefix_are_found(void **state)
         bare->params[i]->parts[0].name += strlen("transformer.");
     ASSERT_OK(save(in(f, "m"), bare, &v, NRL_DTYPE_F32, 0));
     ASSERT_OK(check(in(f, "m"), m));
-    model_param(bare, "transformer.ln_f.bias")->parts[0].name =
-        "h.0.attn.bias"; /* an ignored buffer */
+    model_param(bare, "transformer.ln_f.bias")->parts[0].name = "h.0.attn.bias"; /* an ignored buffer */
     ASSERT_OK(save(in(f, "n"), bare, &v, NRL_DTYPE_F32, 0));
-    ASSERT_FAILS(check(in(f, "n"), m), NRL_ERR_DATA,
-                 "1 difference:\n  transformer.ln_f.bias: is missing");
+    ASSERT_FAILS(check(in(f, "n"), m), NRL_ERR_DATA, "1 difference:\n  transformer.ln_f.bias: is missing");
     model_destroy(bare);
     model_destroy(m);
 }
@@ -422,12 +411,11 @@ static void a_wrong_index_is_told(void **state)
     fixture *f = *state;
     static const struct {
         const char *index, *text;
-    } rows[] = {
-        {"{}", "no 'weight_map'"},
-        {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "expected a file beside it"},
-        {"{\"weight_map\":{\"a\":3}}", "expected a file beside it"},
-        {"{\"weight_map\":{\"a\":\"x.safetensors\"}}", "lists this file, but it is absent"},
-        {"{\"weight_map\":{\"a\":\"y.safetensors\"}}", "tensor 'a' is not in y.safetensors"}};
+    } rows[] = {{"{}", "no 'weight_map'"},
+                {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "expected a file beside it"},
+                {"{\"weight_map\":{\"a\":3}}", "expected a file beside it"},
+                {"{\"weight_map\":{\"a\":\"x.safetensors\"}}", "lists this file, but it is absent"},
+                {"{\"weight_map\":{\"a\":\"y.safetensors\"}}", "tensor 'a' is not in y.safetensors"}};
     size_t size;
     unsigned char *image = support_image("{}", 0, &size);
     support_write(f->dir, "y.safetensors", image, size);

@@ -267,19 +267,26 @@ static int collective(comm *c, int kind, const nrl_comm_args *a, void *on)
 
 static uint32_t dtype_of(int type)
 {
-    static const uint32_t of[] = {[NCCL_U8] = NRL_DTYPE_U8,   [NCCL_I32] = NRL_DTYPE_I32, [NCCL_I64] = NRL_DTYPE_I64,
-                                  [NCCL_F16] = NRL_DTYPE_F16, [NCCL_F32] = NRL_DTYPE_F32, [NCCL_F64] = NRL_DTYPE_F64,
-                                  [NCCL_BF16] = NRL_DTYPE_BF16};
+    static const uint32_t of[] = {
+        [NCCL_U8] = NRL_DTYPE_U8,   [NCCL_I32] = NRL_DTYPE_I32, [NCCL_I64] = NRL_DTYPE_I64,  [NCCL_F16] = NRL_DTYPE_F16,
+        [NCCL_F32] = NRL_DTYPE_F32, [NCCL_F64] = NRL_DTYPE_F64, [NCCL_BF16] = NRL_DTYPE_BF16};
     return of[type];
 }
 
 static nrl_comm_args args(const void *send, void *receive, size_t n, int type, int reduction, int root)
 {
-    static const uint32_t reduce[] = {[NCCL_SUM] = NRL_SUM_SUM, [NCCL_PRODUCT] = NRL_SUM_PRODUCT,
-                                      [NCCL_MAX] = NRL_SUM_MAX, [NCCL_MIN] = NRL_SUM_MIN,
-                                      [NCCL_AVERAGE] = NRL_SUM_AVERAGE};
-    return (nrl_comm_args){.size = sizeof(nrl_comm_args), .dtype = dtype_of(type), .reduce = reduce[reduction],
-                           .peer = root, .send = send, .receive = receive, .count = (int64_t)n};
+    static const uint32_t reduce[] = {[NCCL_SUM] = NRL_REDUCE_OP_SUM,
+                                      [NCCL_PRODUCT] = NRL_REDUCE_OP_PRODUCT,
+                                      [NCCL_MAX] = NRL_REDUCE_OP_MAX,
+                                      [NCCL_MIN] = NRL_REDUCE_OP_MIN,
+                                      [NCCL_AVERAGE] = NRL_REDUCE_OP_AVERAGE};
+    return (nrl_comm_args){.size = sizeof(nrl_comm_args),
+                           .dtype = dtype_of(type),
+                           .reduce = reduce[reduction],
+                           .peer = root,
+                           .send = send,
+                           .receive = receive,
+                           .count = (int64_t)n};
 }
 
 static int fake_all_reduce(const void *s, void *r, size_t n, int type, int reduction, void *c, void *on)
@@ -324,7 +331,8 @@ static int exchange(comm *c, message m, void *on)
     *c->hub->last = mine;
     c->hub->last = &mine->next;
     start(on, &mine->done);
-    while (other && (other == mine || other->matched || other->is_send == m.is_send || other->from != m.from || other->to != m.to))
+    while (other && (other == mine || other->matched || other->is_send == m.is_send || other->from != m.from ||
+                     other->to != m.to))
         other = other->next;
     if (other) {
         const message *s = m.is_send ? mine : other, *r = m.is_send ? other : mine;
@@ -340,15 +348,22 @@ static int exchange(comm *c, message m, void *on)
 static int fake_send(const void *from, size_t n, int type, int peer, void *self, void *on)
 {
     comm *c = self;
-    return exchange(c, (message){.from = c->rank, .to = peer, .is_send = 1, .send = from,
-                                 .bytes = n * nrl_dtype_size((nrl_dtype)dtype_of(type))}, on);
+    return exchange(c,
+                    (message){.from = c->rank,
+                              .to = peer,
+                              .is_send = 1,
+                              .send = from,
+                              .bytes = n * nrl_dtype_size((nrl_dtype)dtype_of(type))},
+                    on);
 }
 
 static int fake_recv(void *to, size_t n, int type, int peer, void *self, void *on)
 {
     comm *c = self;
-    return exchange(c, (message){.from = peer, .to = c->rank, .receive = to,
-                                 .bytes = n * nrl_dtype_size((nrl_dtype)dtype_of(type))}, on);
+    return exchange(
+        c,
+        (message){.from = peer, .to = c->rank, .receive = to, .bytes = n * nrl_dtype_size((nrl_dtype)dtype_of(type))},
+        on);
 }
 
 /* Ranks of a colour by key, then rank. */

@@ -13,14 +13,14 @@ enum { FAKE_SYSTEM_ERROR = 2, FAKE_INVALID = 4, FAKE_REMOTE_ERROR = 6 };
 /* What goes wrong, and what was counted; under no lock: set it while no rank runs. */
 typedef struct {
     int version, n_devices;
-    int init_code;  /* of joining */
+    int init_code;      /* of joining */
     int init_rank_gone; /* this rank's joining is not counted: the others wait; -1 = none */
     int id_code;
     int child_late_ms; /* split communicators are filled in so long after their parent is done */
-    int stay;       /* operations never end */
-    int async_code; /* what communicators report from then on */
-    int call_code;  /* of all_reduce */
-    int only_device; /* NCCL takes memory of the driver's alone, as it does in truth */
+    int stay;          /* operations never end */
+    int async_code;    /* what communicators report from then on */
+    int call_code;     /* of all_reduce */
+    int only_device;   /* NCCL takes memory of the driver's alone, as it does in truth */
     int n_aborts, n_destroys, n_fences, n_records, n_wrong;
     int live_streams, live_events, live_memory, live_contexts;
 } fake_state;

@@ -17,8 +17,7 @@
 
 static const nccl_options options = {.timeout = 5, .device = -1};
 
-static nrl_status open_fake(const void *o, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
-                            void **self)
+static nrl_status open_fake(const void *o, nrl_store *store, int32_t rank, int32_t world, double timeout_s, void **self)
 {
     (void)o;
     return nccl_open_with(&fake_api, &fake_driver, &options, store, rank, world, timeout_s, self);
@@ -33,7 +32,7 @@ static const nrl_collective table = {.open = open_fake,
                                      .fence = nccl_fence,
                                      .release = nccl_release,
                                      .failed_peer = nccl_failed_peer,
-                                     .facts = nccl_facts};
+                                     .info = nccl_info};
 
 static void nothing_is_left(void)
 {
@@ -129,8 +128,12 @@ static void run_ranks(rank_of *ranks, int32_t first, double timeout, void (*body
 
 static nrl_comm_args sum_of(float *v)
 {
-    return (nrl_comm_args){.size = sizeof(nrl_comm_args), .dtype = NRL_DTYPE_F32, .reduce = NRL_SUM_SUM,
-                           .send = v, .receive = v, .count = 1};
+    return (nrl_comm_args){.size = sizeof(nrl_comm_args),
+                           .dtype = NRL_DTYPE_F32,
+                           .reduce = NRL_REDUCE_OP_SUM,
+                           .send = v,
+                           .receive = v,
+                           .count = 1};
 }
 
 /* A sum over all ranks, begun; `meanwhile` happens; then it is waited for. */
@@ -406,7 +409,7 @@ static void wrong_operands_are_refused(rank_of *r, void *self)
     nrl_comm_args a = sum_of(&v);
     bool right = true;
     a.dtype = NRL_DTYPE_I32;
-    a.reduce = NRL_SUM_AVERAGE;
+    a.reduce = NRL_REDUCE_OP_AVERAGE;
     right = right && nccl_all_reduce(self, &a, &request) == NRL_ERR_CONFIG;
     a = sum_of(&v);
     a.peer = RANKS;

@@ -85,14 +85,13 @@ static void make_slices(fixture *f, const nrl_node *golden)
         const nrl_node *start = nrl_node_at(nrl_node_find(golden, "start"), i);
         int64_t n = (int64_t)nrl_node_size(start);
         param_init(&f->params[i], &f->parts[i], i ? "b" : "a", 1, &n);
-        f->slices[i] = (nrl_slice){
-            .param = &f->params[i],
-            .n = n,
-            .decay = true,
-            .master = new_tensor(f, NRL_DTYPE_F32, n),
-            .grad = new_tensor(f, NRL_DTYPE_F32, n),
-            .states = {new_tensor(f, NRL_DTYPE_F32, n), new_tensor(f, NRL_DTYPE_F32, n)},
-            .work = new_tensor(f, NRL_DTYPE_BF16, n)};
+        f->slices[i] = (nrl_slice){.param = &f->params[i],
+                                   .n = n,
+                                   .decay = true,
+                                   .master = new_tensor(f, NRL_DTYPE_F32, n),
+                                   .grad = new_tensor(f, NRL_DTYPE_F32, n),
+                                   .states = {new_tensor(f, NRL_DTYPE_F32, n), new_tensor(f, NRL_DTYPE_F32, n)},
+                                   .work = new_tensor(f, NRL_DTYPE_BF16, n)};
         write_list(f, f->slices[i].master, start);
     }
 }
@@ -129,7 +128,7 @@ static void one_step(fixture *f, const nrl_node *golden, int64_t step)
         double want = nrl_node_f64(nrl_node_at(norms, (size_t)step), NAN);
         assert_true(fabs(clip.norm - want) <= TOLERANCE * want);
     }
-    nrl_step_block block = {sizeof block, step + 1, lr, clip.scale};
+    nrl_step_params block = {sizeof block, step + 1, lr, clip.scale};
     assert_int_equal(f->table->update(f->self, f->ctx, f->slices, N_PARAMS, &block), NRL_OK);
     for (size_t i = 0; i < N_PARAMS; i++) {
         expect_list(f, f->slices[i].master, nrl_node_at(after, i), TOLERANCE);
@@ -163,9 +162,8 @@ static void with_clipping_updates_equal_those_of_torch(void **state)
 
 static void betas_are_checked_with_the_place(void **state)
 {
-    static const char *const bad[] = {"betas: 0.9",        "betas: [0.9]",
-                                      "betas: [0.9, 1.0]", "betas: [-0.1, 0.9]",
-                                      "betas: [0.9, abc]", "betas: [0.9, 0.9, 0.9]"};
+    static const char *const bad[] = {"betas: 0.9",         "betas: [0.9]",      "betas: [0.9, 1.0]",
+                                      "betas: [-0.1, 0.9]", "betas: [0.9, abc]", "betas: [0.9, 0.9, 0.9]"};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(open_adamw(f, bad[i]), NRL_ERR_CONFIG);
@@ -231,12 +229,9 @@ int main(void)
     device_close(&d);
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(with_decay_updates_equal_those_of_torch),
-        CASE(with_clipping_updates_equal_those_of_torch),
-        CASE(betas_are_checked_with_the_place),
-        CASE(a_gradient_that_is_not_finite_is_told),
-        CASE(the_norm_is_that_of_the_scaled_gradient),
-        CASE(slices_that_another_rank_counts_do_not),
+        CASE(with_decay_updates_equal_those_of_torch), CASE(with_clipping_updates_equal_those_of_torch),
+        CASE(betas_are_checked_with_the_place),        CASE(a_gradient_that_is_not_finite_is_told),
+        CASE(the_norm_is_that_of_the_scaled_gradient), CASE(slices_that_another_rank_counts_do_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,11 +31,12 @@ static nrl_tensor *tensor(nrl_dtype dtype)
     return t;
 }
 
-static nrl_status adamw(void *self, nrl_ctx *c, nrl_slice *slices, int64_t n, const nrl_step_block *step)
+static nrl_status adamw(void *self, nrl_ctx *c, nrl_slice *slices, int64_t n, const nrl_step_params *step)
 {
     static const nrl_adamw numbers = {sizeof numbers, 0.9, 0.95, 1e-8, 0.1};
     (void)self;
-    for (int64_t i = 0; i < n; i++) NRL_TRY(nrl_slice_adamw(c, &slices[i], &numbers, step));
+    for (int64_t i = 0; i < n; i++)
+        NRL_TRY(nrl_slice_adamw(c, &slices[i], &numbers, step));
     return NRL_OK;
 }
 
@@ -55,12 +56,18 @@ static void subject_open(subject *s, bool split, nrl_dtype gradient)
     static float start[N];
     uint64_t random = 11;
     const int64_t n = N;
-    for (int i = 0; i < N; i++) start[i] = (float)test_uniform(&random);
+    for (int i = 0; i < N; i++)
+        start[i] = (float)test_uniform(&random);
     param_init(&s->param, &s->part, "w", 1, &n);
     s->master = tensor(NRL_DTYPE_F32);
-    s->slice = (nrl_slice){.param = &s->param, .n = N, .decay = true, .work = tensor(NRL_DTYPE_BF16),
-                           .master = split ? NULL : s->master, .low = split ? tensor(NRL_DTYPE_U16) : NULL,
-                           .states = {tensor(NRL_DTYPE_F32), tensor(NRL_DTYPE_F32)}, .grad = tensor(gradient)};
+    s->slice = (nrl_slice){.param = &s->param,
+                           .n = N,
+                           .decay = true,
+                           .work = tensor(NRL_DTYPE_BF16),
+                           .master = split ? NULL : s->master,
+                           .low = split ? tensor(NRL_DTYPE_U16) : NULL,
+                           .states = {tensor(NRL_DTYPE_F32), tensor(NRL_DTYPE_F32)},
+                           .grad = tensor(gradient)};
     ok(tensor_write(ctx, s->master, start));
     if (split) ok(split16_split(ctx, s->master, s->slice.work, s->slice.low));
 }
@@ -68,7 +75,8 @@ static void subject_open(subject *s, bool split, nrl_dtype gradient)
 static void subject_close(subject *s)
 {
     nrl_tensor *all[] = {s->master, s->slice.work, s->slice.low, s->slice.grad, s->slice.states[0], s->slice.states[1]};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tensor_release(ctx, all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        tensor_release(ctx, all[i]);
 }
 
 /* STEPS updates; gradients are values of bf16, so that they are the same in either dtype. */
@@ -78,8 +86,9 @@ static void train(subject *s, const nrl_optimizer *optimizer)
     uint64_t random = 12;
     nrl_tensor *wide = tensor(NRL_DTYPE_F32);
     for (int step = 1; step <= STEPS; step++) {
-        nrl_step_block block = {sizeof block, step, 1e-2, 0.7};
-        for (int i = 0; i < N; i++) grad[i] = (float)(round(test_uniform(&random) * 128) / 128);
+        nrl_step_params block = {sizeof block, step, 1e-2, 0.7};
+        for (int i = 0; i < N; i++)
+            grad[i] = (float)(round(test_uniform(&random) * 128) / 128);
         ok(tensor_write(ctx, wide, grad));
         ok(nrl_tensor_copy(ctx, wide, s->slice.grad));
         ctx_scope_begin(ctx);
@@ -123,7 +132,7 @@ static void updates_do_not_depend_on_the_encoding(void **state)
 static void halves_of_a_wrong_dtype_are_an_error(void **state)
 {
     subject s;
-    nrl_step_block block = {sizeof block, 1, 1e-2, 1};
+    nrl_step_params block = {sizeof block, 1, 1e-2, 1};
     (void)state;
     subject_open(&s, true, NRL_DTYPE_BF16);
     nrl_tensor *high = s.slice.work;
@@ -154,15 +163,16 @@ static void exact_values_of_halves_are_f32(void **state)
     subject s;
     (void)state;
     subject_open(&s, true, NRL_DTYPE_F32);
-    for (int i = 0; i < N; i++) in[i] = (float)test_uniform(&random) * ldexpf(1, i % 200 - 100);
-    nrl_param_bind(&s.param, NRL_SLOT_WORK, s.slice.work);
-    nrl_param_bind(&s.param, NRL_SLOT_HIGH, s.slice.work);
-    nrl_param_bind(&s.param, NRL_SLOT_LOW, s.slice.low);
+    for (int i = 0; i < N; i++)
+        in[i] = (float)test_uniform(&random) * ldexpf(1, i % 200 - 100);
+    nrl_param_bind(&s.param, NRL_SLOT_WEIGHT, s.slice.work);
+    nrl_param_bind(&s.param, NRL_SLOT_HI16, s.slice.work);
+    nrl_param_bind(&s.param, NRL_SLOT_LO16, s.slice.low);
     assert_true(param_is_split(&s.param) && param_exact_numel(&s.param) == N);
     ok(param_exact_write(ctx, &s.param, 0, N, in));
     ok(param_exact_read(ctx, &s.param, 0, N, out));
     assert_memory_equal(in, out, sizeof in);
-    ok(param_exact_write(ctx, &s.param, 5, 7, in + 100)); /* a stretch alone */
+    ok(param_exact_write(ctx, &s.param, 5, 7, in + 100)); /* a range alone */
     ok(param_exact_read(ctx, &s.param, 0, N, out));
     assert_memory_equal(in + 100, out + 5, 7 * sizeof *in);
     assert_memory_equal(in + 12, out + 12, sizeof in - 12 * sizeof *in);

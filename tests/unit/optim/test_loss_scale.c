@@ -11,12 +11,8 @@
 
 #include <cmocka.h>
 
-static const config_loss_scale defaults = {.dynamic = true,
-                                           .init = 65536,
-                                           .growth = 2,
-                                           .backoff = 0.5,
-                                           .growth_interval = 2000,
-                                           .min = 0x1p-14};
+static const config_loss_scale defaults = {
+    .dynamic = true, .init = 65536, .growth = 2, .backoff = 0.5, .growth_interval = 2000, .min = 0x1p-14};
 
 typedef struct {
     double scale;
@@ -50,7 +46,7 @@ static void it_grows_and_backs_off_as_pytorch_does(void **state)
 static void it_stays_within_f32_as_there(void **state)
 {
     (void)state;
-    static const after steps[] = {{9.999999680285692e+37, 1}, {9.999999680285692e+37, 0},  {2.9999998533796837e+37, 0},
+    static const after steps[] = {{9.999999680285692e+37, 1},  {9.999999680285692e+37, 0}, {2.9999998533796837e+37, 0},
                                   {2.9999998533796837e+37, 1}, {2.399999882703747e+38, 0}, {2.399999882703747e+38, 1},
                                   {2.399999882703747e+38, 0},  {7.199999850935337e+37, 0}, {7.199999850935337e+37, 1}};
     config_loss_scale rule = defaults;
@@ -63,7 +59,8 @@ static void by_default_it_doubles_every_2000_steps(void **state)
     (void)state;
     loss_scale s;
     loss_scale_start(&s, &defaults);
-    for (int i = 0; i < 1999; i++) loss_scale_update(&s, true);
+    for (int i = 0; i < 1999; i++)
+        loss_scale_update(&s, true);
     assert_true(s.scale == 65536 && s.good_steps == 1999);
     loss_scale_update(&s, true);
     assert_true(s.scale == 131072 && s.good_steps == 0);
@@ -76,7 +73,8 @@ static void below_the_least_scale_it_gives_up(void **state)
     (void)state;
     loss_scale s;
     loss_scale_start(&s, &defaults);
-    for (int i = 0; i < 30; i++) assert_int_equal(loss_scale_update(&s, false), NRL_OK);
+    for (int i = 0; i < 30; i++)
+        assert_int_equal(loss_scale_update(&s, false), NRL_OK);
     assert_true(s.scale == 0x1p-14);
     assert_int_equal(loss_scale_update(&s, false), NRL_ERR_DIVERGED);
     assert_non_null(strstr(nrl_error_text(), "the loss scale fell to 3.05176e-05, below 6.10352e-05"));
@@ -89,7 +87,8 @@ static void a_scale_that_stays_does(void **state)
     static const config_loss_scale rule = {.init = 1000};
     loss_scale s;
     loss_scale_start(&s, &rule);
-    for (int i = 0; i < 10; i++) assert_int_equal(loss_scale_update(&s, i % 2), NRL_OK);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(loss_scale_update(&s, i % 2), NRL_OK);
     assert_true(s.scale == 1000 && s.good_steps == 0 && s.overflows == 0);
 }
 

@@ -59,15 +59,15 @@ static void rates_equal_those_of_transformers(void **state)
         schedule_options o = read_options(&a, as_config(&a, c));
         schedule s;
         assert_int_equal(schedule_find(nrl_node_string(nrl_node_find(c, "name"), ""), &o), NRL_OK);
-        assert_int_equal(schedule_init(&s, &o, nrl_node_f64(nrl_node_find(c, "lr"), 0),
-                                       nrl_node_int(nrl_node_find(c, "steps"), 0)),
-                         NRL_OK);
+        assert_int_equal(
+            schedule_init(&s, &o, nrl_node_f64(nrl_node_find(c, "lr"), 0), nrl_node_int(nrl_node_find(c, "steps"), 0)),
+            NRL_OK);
         for (size_t t = 0; t < nrl_node_size(rates); t++) {
             double want = nrl_node_f64(nrl_node_at(rates, t), -1);
             double got = schedule_rate(&s, (int64_t)t);
             if (fabs(got - want) > TOLERANCE)
-                fail_msg("%s, step %zu: %.17g, expected %.17g",
-                         nrl_node_string(nrl_node_find(c, "name"), ""), t, got, want);
+                fail_msg("%s, step %zu: %.17g, expected %.17g", nrl_node_string(nrl_node_find(c, "name"), ""), t, got,
+                         want);
         }
     }
     free(path);

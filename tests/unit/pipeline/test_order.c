@@ -14,25 +14,26 @@ enum { MOST_STAGES = 8, MOST_MICRO = 16 };
 typedef struct {
     int32_t p, m;
     pipeline_turn turns[MOST_STAGES][2 * MOST_MICRO];
-    int32_t next[MOST_STAGES];                         /* turn of each stage */
-    int32_t free_at[MOST_STAGES];                      /* time */
-    int32_t done[2][MOST_STAGES][MOST_MICRO];          /* time at which a pass ended; 0: not yet */
+    int32_t next[MOST_STAGES];                /* turn of each stage */
+    int32_t free_at[MOST_STAGES];             /* time */
+    int32_t done[2][MOST_STAGES][MOST_MICRO]; /* time at which a pass ended; 0: not yet */
     int32_t in_flight[MOST_STAGES], most[MOST_STAGES];
 } machine;
 
 static void load(machine *x, int64_t schedule, int32_t p, int32_t m)
 {
     *x = (machine){.p = p, .m = m};
-    for (int32_t s = 0; s < p; s++) pipeline_order(schedule, p, s, m, x->turns[s]);
+    for (int32_t s = 0; s < p; s++)
+        pipeline_order(schedule, p, s, m, x->turns[s]);
 }
 
 /* The time at which what a turn reads is there; -1: not yet. */
 static int32_t ready(const machine *x, int32_t s, pipeline_turn t)
 {
-    int32_t own = x->done[0][s][t.micro], from = 0;
+    int32_t own = x->done[0][s][t.micro_batch], from = 0;
     if (t.backward && !own) return -1; /* its own forward, and what the stage behind it gave */
-    if (!t.backward && s > 0) from = x->done[0][s - 1][t.micro];
-    if (t.backward && s < x->p - 1) from = x->done[1][s + 1][t.micro];
+    if (!t.backward && s > 0) from = x->done[0][s - 1][t.micro_batch];
+    if (t.backward && s < x->p - 1) from = x->done[1][s + 1][t.micro_batch];
     bool waits = t.backward ? s < x->p - 1 : s > 0;
     if (waits && !from) return -1;
     return from > own && t.backward ? from : t.backward ? own : from;
@@ -44,7 +45,7 @@ static bool advance(machine *x, int32_t s)
     int32_t from = ready(x, s, t);
     if (from < 0) return false;
     if (x->free_at[s] > from) from = x->free_at[s];
-    x->free_at[s] = x->done[t.backward][s][t.micro] = from + 1;
+    x->free_at[s] = x->done[t.backward][s][t.micro_batch] = from + 1;
     x->in_flight[s] += t.backward ? -1 : 1;
     if (x->in_flight[s] > x->most[s]) x->most[s] = x->in_flight[s];
     x->next[s]++;
@@ -59,7 +60,8 @@ static int32_t execute(machine *x)
     while (moved) {
         moved = false;
         for (int32_t s = 0; s < x->p; s++)
-            while (x->next[s] < 2 * x->m && advance(x, s)) moved = true;
+            while (x->next[s] < 2 * x->m && advance(x, s))
+                moved = true;
     }
     for (int32_t s = 0; s < x->p; s++) {
         if (x->next[s] < 2 * x->m) return -1;
@@ -74,7 +76,7 @@ static void check_order(const machine *x, int32_t s)
     int32_t n[2] = {0, 0};
     for (int32_t i = 0; i < 2 * x->m; i++) {
         pipeline_turn t = x->turns[s][i];
-        assert_int_equal(t.micro, n[t.backward]++);
+        assert_int_equal(t.micro_batch, n[t.backward]++);
         assert_true(!t.backward || n[1] <= n[0]);
         if (s == x->p - 1) assert_int_equal(t.backward, i % 2);
     }
@@ -97,7 +99,8 @@ static void for_all(void (*check)(machine *x, int64_t schedule))
 static void check_passes(machine *x, int64_t schedule)
 {
     (void)schedule;
-    for (int32_t s = 0; s < x->p; s++) check_order(x, s);
+    for (int32_t s = 0; s < x->p; s++)
+        check_order(x, s);
 }
 
 static void each_backward_follows_its_forward_and_neighbours_agree_on_the_order(void **state)
@@ -152,7 +155,8 @@ static void an_order_that_cannot_go_on_is_seen(void **state)
 static double dearest(const double *costs, int32_t n, const int32_t *stages)
 {
     double sums[MOST_STAGES] = {0}, most = 0;
-    for (int32_t u = 0; u < n; u++) sums[stages[u]] += costs[u];
+    for (int32_t u = 0; u < n; u++)
+        sums[stages[u]] += costs[u];
     for (int32_t s = 0; s < MOST_STAGES; s++)
         if (sums[s] > most) most = sums[s];
     return most;
@@ -163,7 +167,8 @@ static double least(const double *costs, int32_t n, int32_t u, int32_t left)
 {
     double sum = 0, best = 1e300;
     if (left == 1) {
-        for (int32_t i = u; i < n; i++) sum += costs[i];
+        for (int32_t i = u; i < n; i++)
+            sum += costs[i];
         return sum;
     }
     for (int32_t end = u + 1; end <= n - left + 1; end++) {
@@ -184,7 +189,8 @@ static void the_dearest_stage_costs_as_little_as_can_be(void **state)
             pipeline_balance(costs, n, p, stages);
             assert_int_equal(stages[0], 0);
             assert_int_equal(stages[n - 1], p - 1);
-            for (int32_t u = 1; u < n; u++) assert_in_range(stages[u] - stages[u - 1], 0, 1);
+            for (int32_t u = 1; u < n; u++)
+                assert_in_range(stages[u] - stages[u - 1], 0, 1);
             assert_float_equal(dearest(costs, n, stages), least(costs, n, 0, p), 1e-9);
         }
 }

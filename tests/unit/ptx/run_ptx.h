@@ -14,15 +14,15 @@
 
 /* Registers that every kernel has: %out is the words, %tid the thread, %mine the thread's own word
  * (or 8 bytes: %mine8). */
-#define PTX_HEAD                                                                                   \
-    ".version 9.0\n.target sm_90\n.address_size 64\n"                                              \
+#define PTX_HEAD                                                                                                       \
+    ".version 9.0\n.target sm_90\n.address_size 64\n"                                                                  \
     ".extern .shared .align 16 .b8 dynamic[];\n"
-#define PTX_ENTRY                                                                                  \
-    ".visible .entry k(.param .u64 k_param_0)\n{\n"                                                \
-    ".reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<33>; .reg .f32 %f<9>; .reg .b64 %d<9>;\n"     \
-    ".reg .f64 %g<9>; .reg .b64 %out, %mine, %mine8; .reg .b32 %tid;\n"                            \
-    "ld.param.u64 %out, [k_param_0]; cvta.to.global.u64 %out, %out; mov.u32 %tid, %tid.x;\n"       \
-    "mul.wide.u32 %mine, %tid, 4; add.s64 %mine8, %mine, %mine; add.s64 %mine, %mine, %out;\n"     \
+#define PTX_ENTRY                                                                                                      \
+    ".visible .entry k(.param .u64 k_param_0)\n{\n"                                                                    \
+    ".reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<33>; .reg .f32 %f<9>; .reg .b64 %d<9>;\n"                         \
+    ".reg .f64 %g<9>; .reg .b64 %out, %mine, %mine8; .reg .b32 %tid;\n"                                                \
+    "ld.param.u64 %out, [k_param_0]; cvta.to.global.u64 %out, %out; mov.u32 %tid, %tid.x;\n"                           \
+    "mul.wide.u32 %mine, %tid, 4; add.s64 %mine8, %mine, %mine; add.s64 %mine, %mine, %out;\n"                         \
     "add.s64 %mine8, %mine8, %out;\n"
 #define PTX_KERNEL(body) PTX_HEAD PTX_ENTRY body "\nret;\n}\n"
 

@@ -5,9 +5,9 @@
 #include "run_ptx.h"
 
 /* Every thread writes its number to shared memory and reads its neighbour's. */
-#define EXCHANGE(between)                                                                          \
-    PTX_KERNEL("mov.u32 %r0, dynamic; shl.b32 %r1, %tid, 2; add.u32 %r2, %r0, %r1;"                \
-               "st.shared.u32 [%r2], %tid;" between "xor.b32 %r1, %r1, 4; add.u32 %r2, %r0, %r1;" \
+#define EXCHANGE(between)                                                                                              \
+    PTX_KERNEL("mov.u32 %r0, dynamic; shl.b32 %r1, %tid, 2; add.u32 %r2, %r0, %r1;"                                    \
+               "st.shared.u32 [%r2], %tid;" between "xor.b32 %r1, %r1, 4; add.u32 %r2, %r0, %r1;"                      \
                "ld.shared.u32 %r3, [%r2]; st.global.u32 [%mine], %r3;")
 
 static void a_missing_barrier_is_a_race(void **state)
@@ -28,9 +28,9 @@ static void a_warp_needs_its_barrier_too(void **state)
 
 static void a_write_after_others_read_is_a_race(void **state)
 {
-    static const char *const reads_then = PTX_KERNEL(
-        "mov.u32 %r0, dynamic; setp.eq.u32 %p1, %tid, 0; @%p1 st.shared.u32 [%r0], 7; bar.sync 0;"
-        "ld.shared.u32 %r1, [%r0]; setp.eq.u32 %p2, %tid, 32; @%p2 st.shared.u32 [%r0], 8;");
+    static const char *const reads_then =
+        PTX_KERNEL("mov.u32 %r0, dynamic; setp.eq.u32 %p1, %tid, 0; @%p1 st.shared.u32 [%r0], 7; bar.sync 0;"
+                   "ld.shared.u32 %r1, [%r0]; setp.eq.u32 %p2, %tid, 32; @%p2 st.shared.u32 [%r0], 8;");
     (void)state;
     must_fail(reads_then, 64, PTX_RACE, "writes shared byte");
 }
@@ -140,16 +140,16 @@ static void fresh_device_memory_is_undefined(void **state)
 {
     static const char *const text = PTX_KERNEL("ld.global.u64 %d1, [%out]; st.global.u32 [%d1], 1;"
                                                "ld.global.u32 %r1, [%d1]; ld.global.u32 %r1, [%d1+4];");
-    static uint32_t fresh[4];
-    uint64_t at = (uint64_t)(uintptr_t)fresh;
+    static uint32_t overwrite[4];
+    uint64_t at = (uint64_t)(uintptr_t)overwrite;
     (void)state;
     memcpy(words, &at, sizeof at);
-    ptx_memory_add(fresh, sizeof fresh, true);
+    ptx_memory_add(overwrite, sizeof overwrite, true);
     must_fail(text, 1, PTX_UNINITIALISED, "global byte 4");
-    ptx_memory_add(fresh, sizeof fresh, true);
-    ptx_memory_wrote(&fresh[1], 4);
+    ptx_memory_add(overwrite, sizeof overwrite, true);
+    ptx_memory_wrote(&overwrite[1], 4);
     must_run(text, 1);
-    ptx_memory_remove(fresh);
+    ptx_memory_remove(overwrite);
     must_fail(text, 1, PTX_BOUNDS, "global address");
 }
 
@@ -195,10 +195,10 @@ static void tensor_instructions_want_the_whole_warp(void **state)
               "whole warp");
 }
 
-#define COPY(wait)                                                                                 \
-    PTX_KERNEL("mov.u32 %r0, dynamic; shl.b32 %r1, %tid, 4; add.u32 %r2, %r0, %r1;"                \
-               "cvt.u64.u32 %d1, %r1; add.u64 %d2, %out, %d1; add.u64 %d3, %d2, 2048;"             \
-               "cp.async.cg.shared.global [%r2], [%d2], 16;" wait                                  \
+#define COPY(wait)                                                                                                     \
+    PTX_KERNEL("mov.u32 %r0, dynamic; shl.b32 %r1, %tid, 4; add.u32 %r2, %r0, %r1;"                                    \
+               "cvt.u64.u32 %d1, %r1; add.u64 %d2, %out, %d1; add.u64 %d3, %d2, 2048;"                                 \
+               "cp.async.cg.shared.global [%r2], [%d2], 16;" wait                                                      \
                "ld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r2]; st.global.v4.u32 [%d3], {%r4,%r5,%r6,%r7};")
 
 static void asynchronous_copies_are_waited_for(void **state)
@@ -218,8 +218,7 @@ static void asynchronous_copies_are_waited_for(void **state)
 /* A wait is for the thread's own copies: others see them after a barrier. */
 static void others_see_a_copy_after_a_barrier(void **state)
 {
-#define OTHERS(barrier)                                                                            \
-    COPY("cp.async.wait_all;" barrier "xor.b32 %r1, %r1, 16; add.u32 %r2, %r0, %r1;")
+#define OTHERS(barrier) COPY("cp.async.wait_all;" barrier "xor.b32 %r1, %r1, 16; add.u32 %r2, %r0, %r1;")
     (void)state;
     must_run(OTHERS("bar.sync 0;"), 32);
     must_fail(OTHERS(""), 32, PTX_RACE, "without a barrier");

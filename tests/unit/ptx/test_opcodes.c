@@ -20,9 +20,9 @@ static uint32_t bits_of(float x)
     return u;
 }
 
-#define INTEGERS(body)                                                                             \
+#define INTEGERS(body)                                                                                                 \
     PTX_KERNEL("ld.global.u32 %r0, [%out]; ld.global.u32 %r1, [%out+4];" body "st.global.u32 [%out], %r9;")
-#define FLOATS(body)                                                                               \
+#define FLOATS(body)                                                                                                   \
     PTX_KERNEL("ld.global.f32 %f0, [%out]; ld.global.f32 %f1, [%out+4];" body "st.global.u32 [%out], %r9;")
 #define FLOAT_TO_FLOAT(body) FLOATS(body " mov.b32 %r9, %f7;")
 #define TO_HALF(op) FLOATS(op " %h1, %f0; cvt.u32.u16 %r9, %h1;")
@@ -38,9 +38,9 @@ static void integers_wrap_shift_and_divide(void **state)
     assert_int_equal(of_bits(INTEGERS("shl.b32 %r9, %r0, %r1;"), 1, 32), 0);
     assert_int_equal(of_bits(INTEGERS("shr.s32 %r9, %r0, %r1;"), 0x80000000, 99), 0xffffffff);
     assert_int_equal(of_bits(INTEGERS("shr.u32 %r9, %r0, %r1;"), 0x80000000, 31), 1);
-    assert_int_equal(of_bits(INTEGERS("mul.wide.s32 %d1, %r0, %r1; shr.s64 %d1, %d1, 32; cvt.u32.u64 %r9, %d1;"),
-                             (uint32_t)-2, 3),
-                     0xffffffff);
+    assert_int_equal(
+        of_bits(INTEGERS("mul.wide.s32 %d1, %r0, %r1; shr.s64 %d1, %d1, 32; cvt.u32.u64 %r9, %d1;"), (uint32_t)-2, 3),
+        0xffffffff);
 }
 
 static void bits_are_picked(void **state)
@@ -53,7 +53,8 @@ static void bits_are_picked(void **state)
     assert_int_equal(of_bits(INTEGERS("bfe.s32 %r9, %r0, 28, 8;"), 0x90000000, 0), 0xfffffff9);
     assert_int_equal(of_bits(INTEGERS("bfi.b32 %r9, %r0, %r1, 8, 4;"), 0x5, 0xffffffff), 0xfffff5ff);
     assert_int_equal(of_bits(INTEGERS("bfi.b32 %r9, %r0, %r1, 0, 32;"), 0x5, 0xffffffff), 5);
-    assert_int_equal(of_bits(INTEGERS("lop3.b32 %r9, %r0, %r1, 0xff00, 0x96;"), 0xf0f0, 0xcccc), 0xf0f0 ^ 0xcccc ^ 0xff00);
+    assert_int_equal(of_bits(INTEGERS("lop3.b32 %r9, %r0, %r1, 0xff00, 0x96;"), 0xf0f0, 0xcccc),
+                     0xf0f0 ^ 0xcccc ^ 0xff00);
     assert_int_equal(of_bits(INTEGERS("lop3.b32 %r9, %r0, %r1, 0, 0xc0;"), 0xf0f0, 0xcccc), 0xf0f0 & 0xcccc);
     assert_int_equal(of_bits(INTEGERS("popc.b32 %r9, %r0;"), 0xf0f1, 0), 9);
     assert_int_equal(of_bits(INTEGERS("clz.b32 %r9, %r0;"), 0x00f0, 0), 24);
@@ -102,12 +103,14 @@ static void floats_round_as_asked(void **state)
     assert_int_equal(of_bits(FLOAT_TO_FLOAT("max.f32 %f7, %f0, %f1;"), 0x7fc00000, one), one);
     assert_int_equal(of_bits(FLOAT_TO_FLOAT("min.f32 %f7, %f0, %f1;"), 0, 0x80000000), 0x80000000);
     assert_int_equal(of_bits(FLOAT_TO_FLOAT("copysign.f32 %f7, %f0, %f1;"), bits_of(-2), bits_of(3)), bits_of(-3));
-    assert_int_equal(of_bits(FLOAT_TO_FLOAT("mul.ftz.f32 %f7, %f0, %f1;"), bits_of(-0x1p-100f), bits_of(0x1p-40f)), 0x80000000);
+    assert_int_equal(of_bits(FLOAT_TO_FLOAT("mul.ftz.f32 %f7, %f0, %f1;"), bits_of(-0x1p-100f), bits_of(0x1p-40f)),
+                     0x80000000);
     assert_int_equal(of_bits(FLOAT_TO_FLOAT("mul.f32 %f7, %f0, %f1;"), bits_of(0x1p-100f), bits_of(0x1p-40f)), 1 << 9);
     assert_int_equal(of_bits(FLOAT_TO_FLOAT("ex2.approx.f32 %f7, %f0;"), bits_of(-3), 0), bits_of(0.125f));
     assert_int_equal(of_bits(FLOAT_TO_FLOAT("ex2.approx.ftz.f32 %f7, %f0;"), bits_of(-130), 0), 0);
     assert_int_equal(of_bits(FLOAT_TO_FLOAT("rcp.approx.ftz.f32 %f7, %f0;"), bits_of(8), 0), bits_of(0.125f));
-    assert_int_equal(of_bits(FLOATS("cvt.f64.f32 %g1, %f0; rcp.approx.ftz.f64 %g2, %g1; mov.b64 {%r9, _}, %g2;"), bits_of(3), 0), 0);
+    assert_int_equal(
+        of_bits(FLOATS("cvt.f64.f32 %g1, %f0; rcp.approx.ftz.f64 %g2, %g1; mov.b64 {%r9, _}, %g2;"), bits_of(3), 0), 0);
 }
 
 /* Ties of the last bit go to the even neighbour, with rz downwards in size. */
@@ -151,18 +154,21 @@ static void conversions_clamp(void **state)
     assert_int_equal(of_bits(FLOAT_TO_FLOAT("cvt.rni.f32.f32 %f7, %f0;"), bits_of(3.5f), 0), bits_of(4));
     assert_int_equal(of_bits(INTEGERS("cvt.s32.s8 %r9, %r0;"), 0x1ff, 0), 0xffffffff);
     assert_int_equal(of_bits(INTEGERS("cvt.sat.s8.s32 %r9, %r0;"), (uint32_t)-1000, 0), (uint32_t)-128);
-    assert_int_equal(of_bits(INTEGERS("cvt.rn.f32.u32 %f7, %r0; mov.b32 %r9, %f7;"), 0xffffff7f, 0), bits_of(4294967040.0f));
-    assert_int_equal(of_bits(INTEGERS("cvt.rz.f32.u32 %f7, %r0; mov.b32 %r9, %f7;"), 0xffffffff, 0), bits_of(4294967040.0f));
+    assert_int_equal(of_bits(INTEGERS("cvt.rn.f32.u32 %f7, %r0; mov.b32 %r9, %f7;"), 0xffffff7f, 0),
+                     bits_of(4294967040.0f));
+    assert_int_equal(of_bits(INTEGERS("cvt.rz.f32.u32 %f7, %r0; mov.b32 %r9, %f7;"), 0xffffffff, 0),
+                     bits_of(4294967040.0f));
 }
 
 static void functions_are_called_with_parameters(void **state)
 {
-    static const char *const text = PTX_HEAD
-        ".func (.param .b32 ret) twice(.param .b32 x)\n{\n.reg .b32 %r<3>;\nld.param.u32 %r1, [x];\n"
-        "add.u32 %r2, %r1, %r1;\nst.param.b32 [ret+0], %r2;\nret;\n}\n" PTX_ENTRY
-        "setp.lt.u32 %p1, %tid, 3; @%p1 bra on; add.u32 %tid, %tid, 100;"
-        "{ .param .b32 a; st.param.b32 [a+0], %tid; .param .b32 y; call.uni (y), twice, (a); ld.param.b32 %tid, [y+0]; }"
-        "on: st.global.u32 [%mine], %tid;\nret;\n}\n";
+    static const char *const text =
+        PTX_HEAD ".func (.param .b32 ret) twice(.param .b32 x)\n{\n.reg .b32 %r<3>;\nld.param.u32 %r1, [x];\n"
+                 "add.u32 %r2, %r1, %r1;\nst.param.b32 [ret+0], %r2;\nret;\n}\n" PTX_ENTRY
+                 "setp.lt.u32 %p1, %tid, 3; @%p1 bra on; add.u32 %tid, %tid, 100;"
+                 "{ .param .b32 a; st.param.b32 [a+0], %tid; .param .b32 y; call.uni (y), twice, (a); ld.param.b32 "
+                 "%tid, [y+0]; }"
+                 "on: st.global.u32 [%mine], %tid;\nret;\n}\n";
     (void)state;
     must_run(text, 6);
     assert_int_equal(words[2], 2);
@@ -172,11 +178,10 @@ static void functions_are_called_with_parameters(void **state)
 
 static void lanes_that_parted_come_together(void **state)
 {
-    static const char *const text = PTX_KERNEL(
-        "mov.u32 %r1, 0; mov.u32 %r2, 0;"
-        "again: add.u32 %r1, %r1, 2; setp.lt.u32 %p1, %r1, %tid; @%p1 bra again;"
-        "activemask.b32 %r3; popc.b32 %r3, %r3; st.global.u32 [%mine], %r3;"
-        "st.global.u32 [%mine+256], %r1;");
+    static const char *const text = PTX_KERNEL("mov.u32 %r1, 0; mov.u32 %r2, 0;"
+                                               "again: add.u32 %r1, %r1, 2; setp.lt.u32 %p1, %r1, %tid; @%p1 bra again;"
+                                               "activemask.b32 %r3; popc.b32 %r3, %r3; st.global.u32 [%mine], %r3;"
+                                               "st.global.u32 [%mine+256], %r1;");
     (void)state;
     must_run(text, 20);
     assert_int_equal(words[0], 20);
@@ -186,10 +191,11 @@ static void lanes_that_parted_come_together(void **state)
 
 static void generic_addresses_find_their_space(void **state)
 {
-    static const char *const text = PTX_KERNEL(
-        "mov.u64 %d1, dynamic; cvta.shared.u64 %d2, %d1; st.u32 [%d2], 11; ld.shared.u32 %r1, [%d1]; st.u32 [%out], %r1;"
-        ".local .align 4 .b8 own[4]; mov.u64 %d3, own; cvta.local.u64 %d4, %d3; st.u32 [%d4], 12;"
-        "cvta.to.local.u64 %d5, %d4; ld.local.u32 %r2, [%d5]; st.global.u32 [%out+4], %r2;");
+    static const char *const text =
+        PTX_KERNEL("mov.u64 %d1, dynamic; cvta.shared.u64 %d2, %d1; st.u32 [%d2], 11; ld.shared.u32 %r1, [%d1]; st.u32 "
+                   "[%out], %r1;"
+                   ".local .align 4 .b8 own[4]; mov.u64 %d3, own; cvta.local.u64 %d4, %d3; st.u32 [%d4], 12;"
+                   "cvta.to.local.u64 %d5, %d4; ld.local.u32 %r2, [%d5]; st.global.u32 [%out+4], %r2;");
     (void)state;
     must_run(text, 1);
     assert_int_equal(words[0], 11);

@@ -3,8 +3,8 @@
  */
 #include "run_ptx.h"
 
-#define SHUFFLE(mode, by, control)                                                                 \
-    PTX_KERNEL("add.u32 %r1, %tid, 100; shfl.sync." mode ".b32 %r2|%p1, %r1, " by ", " control     \
+#define SHUFFLE(mode, by, control)                                                                                     \
+    PTX_KERNEL("add.u32 %r1, %tid, 100; shfl.sync." mode ".b32 %r2|%p1, %r1, " by ", " control                         \
                ", 0xffffffff; selp.u32 %r3, 1000, 0, %p1; add.u32 %r2, %r2, %r3; st.global.u32 [%mine], %r2;")
 
 /* c is the clamp lane, and (32 - width) << 8. */
@@ -46,12 +46,12 @@ static void votes_count_the_lanes_of_the_mask(void **state)
 }
 
 /* Number 100 r + c at row r and column c of an 8 x 32 strip of 16-bit numbers: four matrices side by side. */
-#define MATRICES(how)                                                                              \
-    PTX_KERNEL("mov.u32 %r0, dynamic; shl.b32 %r1, %tid, 4; add.u32 %r2, %r0, %r1; cvt.u64.u32 %d1, %r1;" \
-               "add.u64 %d2, %out, %d1; ld.global.v4.u32 {%r4,%r5,%r6,%r7}, [%d2];"                \
-               "st.shared.v4.u32 [%r2], {%r4,%r5,%r6,%r7}; bar.sync 0; and.b32 %r8, %tid, 7; shr.u32 %r9, %tid, 3;" \
-               "shl.b32 %r8, %r8, 6; shl.b32 %r9, %r9, 4; add.u32 %r10, %r8, %r9; add.u32 %r10, %r10, %r0;" \
-               "ldmatrix.sync.aligned.m8n8.x4." how "shared.b16 {%r11,%r12,%r13,%r14}, [%r10];"   \
+#define MATRICES(how)                                                                                                  \
+    PTX_KERNEL("mov.u32 %r0, dynamic; shl.b32 %r1, %tid, 4; add.u32 %r2, %r0, %r1; cvt.u64.u32 %d1, %r1;"              \
+               "add.u64 %d2, %out, %d1; ld.global.v4.u32 {%r4,%r5,%r6,%r7}, [%d2];"                                    \
+               "st.shared.v4.u32 [%r2], {%r4,%r5,%r6,%r7}; bar.sync 0; and.b32 %r8, %tid, 7; shr.u32 %r9, %tid, 3;"    \
+               "shl.b32 %r8, %r8, 6; shl.b32 %r9, %r9, 4; add.u32 %r10, %r8, %r9; add.u32 %r10, %r10, %r0;"            \
+               "ldmatrix.sync.aligned.m8n8.x4." how "shared.b16 {%r11,%r12,%r13,%r14}, [%r10];"                        \
                "st.global.v4.u32 [%d2+512], {%r11,%r12,%r13,%r14};")
 
 static void run_matrices(const char *text)
@@ -92,11 +92,11 @@ static uint32_t number(int x, bool bf16)
 }
 
 /* Words of lane l from 16 l: a 4, b 2, c 4, then d 4. */
-#define MULTIPLY(name)                                                                             \
-    PTX_KERNEL("mul.wide.u32 %d1, %tid, 64; add.u64 %d1, %d1, %out; ld.global.v4.u32 {%r0,%r1,%r2,%r3}, [%d1];" \
-               "ld.global.v2.u32 {%r4,%r5}, [%d1+16]; ld.global.v2.f32 {%f0,%f1}, [%d1+24];"       \
-               "ld.global.v2.f32 {%f2,%f3}, [%d1+32]; mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 " \
-               "{%f4,%f5,%f6,%f7}, {%r0,%r1,%r2,%r3}, {%r4,%r5}, {%f0,%f1,%f2,%f3};"               \
+#define MULTIPLY(name)                                                                                                 \
+    PTX_KERNEL("mul.wide.u32 %d1, %tid, 64; add.u64 %d1, %d1, %out; ld.global.v4.u32 {%r0,%r1,%r2,%r3}, [%d1];"        \
+               "ld.global.v2.u32 {%r4,%r5}, [%d1+16]; ld.global.v2.f32 {%f0,%f1}, [%d1+24];"                           \
+               "ld.global.v2.f32 {%f2,%f3}, [%d1+32]; mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 "    \
+               "{%f4,%f5,%f6,%f7}, {%r0,%r1,%r2,%r3}, {%r4,%r5}, {%f0,%f1,%f2,%f3};"                                   \
                "st.global.v2.f32 [%d1+40], {%f4,%f5}; st.global.v2.f32 [%d1+48], {%f6,%f7};")
 
 static void multiply(bool bf16)
@@ -161,10 +161,10 @@ static void a_copy_of_fewer_bytes_fills_with_zeros(void **state)
 /* wait_group N leaves the newest N groups under way: here the second of three must have come, not the third. */
 static void groups_arrive_in_order(void **state)
 {
-#define GROUPS(at)                                                                                 \
-    PTX_KERNEL("mov.u32 %r0, dynamic; cp.async.ca.shared.global [%r0], [%out], 4; cp.async.commit_group;" \
-               "cp.async.ca.shared.global [%r0+4], [%out+4], 4; cp.async.commit_group;"            \
-               "cp.async.ca.shared.global [%r0+8], [%out+8], 4; cp.async.commit_group; cp.async.wait_group 1;" \
+#define GROUPS(at)                                                                                                     \
+    PTX_KERNEL("mov.u32 %r0, dynamic; cp.async.ca.shared.global [%r0], [%out], 4; cp.async.commit_group;"              \
+               "cp.async.ca.shared.global [%r0+4], [%out+4], 4; cp.async.commit_group;"                                \
+               "cp.async.ca.shared.global [%r0+8], [%out+8], 4; cp.async.commit_group; cp.async.wait_group 1;"         \
                "ld.shared.u32 %r1, [%r0+" at "]; st.global.u32 [%out+64], %r1;")
     (void)state;
     words[1] = 17;
@@ -176,12 +176,9 @@ static void groups_arrive_in_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shuffles_stay_in_their_segment),
-        cmocka_unit_test(votes_count_the_lanes_of_the_mask),
-        cmocka_unit_test(ldmatrix_gives_rows_and_columns),
-        cmocka_unit_test(mma_multiplies_matrices),
-        cmocka_unit_test(a_copy_of_fewer_bytes_fills_with_zeros),
-        cmocka_unit_test(groups_arrive_in_order),
+        cmocka_unit_test(shuffles_stay_in_their_segment),         cmocka_unit_test(votes_count_the_lanes_of_the_mask),
+        cmocka_unit_test(ldmatrix_gives_rows_and_columns),        cmocka_unit_test(mma_multiplies_matrices),
+        cmocka_unit_test(a_copy_of_fewer_bytes_fills_with_zeros), cmocka_unit_test(groups_arrive_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,16 +54,17 @@ static void losses_of(const char *out, const char *const *overrides, int steps, 
 static double residual(const double *a, const double *b, int n)
 {
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += fabs(a[i] - b[i]) / b[i];
+    for (int i = 0; i < n; i++)
+        sum += fabs(a[i] - b[i]) / b[i];
     return sum / n;
 }
 
 #define SPLIT "train.master=split16"
-#define LOW "train.gradients=bf16"
+#define LO16 "train.gradients=bf16"
 
 static void a_run_holds_what_its_plan_says(void **state)
 {
-    static const char *const ways[][3] = {{NULL}, {SPLIT, NULL}, {LOW, NULL}, {SPLIT, LOW, NULL}};
+    static const char *const ways[][3] = {{NULL}, {SPLIT, NULL}, {LO16, NULL}, {SPLIT, LO16, NULL}};
     static const int64_t bytes[] = {18, 16, 16, 14}; /* a parameter */
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -93,7 +94,7 @@ static double to_bf16(double x)
 /* One micro-batch, and no parameter that two units use: one rounding. */
 static void gradients_of_one_micro_batch_are_the_f32_ones_rounded(void **state)
 {
-    static const char *const low[] = {LOW, NULL};
+    static const char *const low[] = {LO16, NULL};
     double loss[2];
     (void)state;
     run *a = open_run(1, "wide", NULL), *b = open_run(1, "low", low);
@@ -103,12 +104,11 @@ static void gradients_of_one_micro_batch_are_the_f32_ones_rounded(void **state)
     for (int32_t i = 0; i < a->model->n_params; i++) {
         const nrl_param *p = a->model->params[i], *q = b->model->params[i];
         double *wide = malloc((size_t)p->numel * sizeof *wide), *got = malloc((size_t)p->numel * sizeof *got);
-        assert_int_equal(nrl_tensor_dtype(q->slots[NRL_SLOT_GRAD]), NRL_DTYPE_BF16);
-        assert_int_equal(nrl_tensor_fetch(a->ctx, p->slots[NRL_SLOT_GRAD], wide, p->numel), NRL_OK);
-        assert_int_equal(nrl_tensor_fetch(b->ctx, q->slots[NRL_SLOT_GRAD], got, q->numel), NRL_OK);
+        assert_int_equal(nrl_tensor_dtype(q->slots[NRL_SLOT_GRAD_SHARD]), NRL_DTYPE_BF16);
+        assert_int_equal(nrl_tensor_fetch(a->ctx, p->slots[NRL_SLOT_GRAD_SHARD], wide, p->numel), NRL_OK);
+        assert_int_equal(nrl_tensor_fetch(b->ctx, q->slots[NRL_SLOT_GRAD_SHARD], got, q->numel), NRL_OK);
         for (int64_t k = 0; k < p->numel; k++)
-            if (got[k] != to_bf16(wide[k]))
-                fail_msg("%s [%lld]: %.9g of %.9g", p->name, (long long)k, got[k], wide[k]);
+            if (got[k] != to_bf16(wide[k])) fail_msg("%s [%lld]: %.9g of %.9g", p->name, (long long)k, got[k], wide[k]);
         free(wide);
         free(got);
     }
@@ -118,9 +118,9 @@ static void gradients_of_one_micro_batch_are_the_f32_ones_rounded(void **state)
 
 static void learning_follows_bf16_gradients(void **state)
 {
-    static const char *const one[] = {SPLIT, LOW, NULL};
-    static const char *const several[] = {SPLIT, LOW, "train.micro_batch_tokens=96", NULL};
-    static const char *const again[] = {SPLIT, LOW, "train.activation_checkpointing=all", NULL};
+    static const char *const one[] = {SPLIT, LO16, NULL};
+    static const char *const several[] = {SPLIT, LO16, "train.micro_batch_tokens=96", NULL};
+    static const char *const again[] = {SPLIT, LO16, "train.activation_checkpointing=all", NULL};
     double wide[STEPS], low[STEPS], recomputed[STEPS];
     (void)state;
     losses_of("follow-wide", NULL, STEPS, wide);
@@ -136,8 +136,8 @@ static void learning_follows_bf16_gradients(void **state)
 
 static void a_resume_is_equal_to_the_bit(void **state)
 {
-    static const char *const options[] = {SPLIT, LOW, "train.micro_batch_tokens=96", NULL};
-    static const char *const resumed[] = {SPLIT, LOW, "train.micro_batch_tokens=96", "resume=auto", NULL};
+    static const char *const options[] = {SPLIT, LO16, "train.micro_batch_tokens=96", NULL};
+    static const char *const resumed[] = {SPLIT, LO16, "train.micro_batch_tokens=96", "resume=auto", NULL};
     double a[FEW], b[FEW];
     (void)state;
     losses_of("whole", options, FEW, a);

@@ -17,8 +17,11 @@ static run *open_run(const char *name, const char *algorithm, const char *rows, 
                      const char *recompute, bool check)
 {
     run *r = NULL;
-    const nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true,
-                                 .no_output = !check, .check_only = check};
+    const nrl_environment env = {.size = sizeof env,
+                                 .plugin_path = getenv("NRL_PLUGIN_PATH"),
+                                 .quiet = true,
+                                 .no_output = !check,
+                                 .check_only = check};
     const char *yaml = arena_printf(&place.memory,
                                     "model: {config: %s}\n"
                                     "data: {train: %s, max_length: 256}\n"
@@ -72,7 +75,8 @@ static void what_a_micro_batch_takes_is_known_beforehand(void **state)
 }
 
 static const char *const llama_8b =
-    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 4096,"
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": "
+    "4096,"
     " \"intermediate_size\": 14336, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 8,"
     " \"hidden_act\": \"silu\", \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-05,"
     " \"rope_theta\": 500000.0, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}";
@@ -86,7 +90,8 @@ static const char *long_rows(int n)
     for (int i = 0; i < n; i++)
         for (int k = 0; k < 2; k++) {
             fputs(k ? ",\"labels\":[5" : "{\"input_ids\":[5", f);
-            for (int t = 1; t < 4096; t++) fprintf(f, ",%d", 3 + (t * 7 + i) % 1000);
+            for (int t = 1; t < 4096; t++)
+                fprintf(f, ",%d", 3 + (t * 7 + i) % 1000);
             fputs(k ? "]}\n" : "]", f);
         }
     fclose(f);
@@ -100,9 +105,10 @@ static void a_model_of_8b_fits_one_h200_without_recompute(void **state)
 {
     run *r = NULL;
     const nrl_environment env = {.size = sizeof env,
-                                 .plugin_path = arena_printf(&place.memory, "%s/tests/emulated:%s", getenv("NRL_TEST_BUILD"),
-                                                             getenv("NRL_PLUGIN_PATH")),
-                                 .quiet = true, .check_only = true};
+                                 .plugin_path = arena_printf(&place.memory, "%s/tests/emulated:%s",
+                                                             getenv("NRL_TEST_BUILD"), getenv("NRL_PLUGIN_PATH")),
+                                 .quiet = true,
+                                 .check_only = true};
     const char *yaml = arena_printf(&place.memory,
                                     "model: {config: %s}\n"
                                     "data: {train: %s, max_length: 4096}\n"

@@ -34,10 +34,12 @@ static const char *write_rows(const char *name, int n, int answer)
     size_t at = 0;
     for (int i = 0; i < n; i++) {
         at += (size_t)snprintf(text + at, sizeof text - at, "{\"input_ids\": [");
-        for (int t = 0; t < T; t++) at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", t ? ", " : "", 3 + (7 * t + i) % 90);
+        for (int t = 0; t < T; t++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", t ? ", " : "", 3 + (7 * t + i) % 90);
         at += (size_t)snprintf(text + at, sizeof text - at, "], \"labels\": [");
         for (int t = 0; t < T; t++)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", t ? ", " : "", t < T - answer ? -100 : 3 + (7 * t + i) % 90);
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", t ? ", " : "",
+                                   t < T - answer ? -100 : 3 + (7 * t + i) % 90);
         at += (size_t)snprintf(text + at, sizeof text - at, "]}\n");
     }
     return test_file(&place, name, text);
@@ -45,7 +47,8 @@ static const char *write_rows(const char *name, int n, int answer)
 
 typedef struct {
     double flops, profiled; /* for the MFU; of the operations that a profile shows */
-    /* of one token and all layers, forward: twice the elements of matrices; of one scored row; of one pair of tokens */
+    /* of one token and all layers, forward: twice the elements of matrices; of one target position; of one pair of
+     * tokens */
     double body, head, pair;
 } counted;
 
@@ -70,14 +73,16 @@ static counted count(const char *rows, const char *const *overrides)
     if (nrl_run_step(r, &e, &done) != NRL_OK || nrl_run_op_times(r, 0, &rows_of_profile, &n, NULL) != NRL_OK)
         fail_msg("%s", nrl_error_text());
     const model *m = r->model;
-    counted c = {.flops = r->flops, .head = 2.0 * (double)m->head.weight->whole,
-                 .pair = 4.0 * (double)(m->facts.n_layers * m->facts.n_heads * m->facts.head_dim)};
+    counted c = {.flops = r->flops,
+                 .head = 2.0 * (double)m->head.weight->whole,
+                 .pair = 4.0 * (double)(m->info.n_layers * m->info.n_heads * m->info.head_dim)};
     for (int32_t i = 0; i < m->n_own; i++) {
         const nrl_param *p = m->params[i];
         bool table = p == m->units[0].uses[0] || p == m->head.weight;
         if (p->n_dims == 2 && !table) c.body += 2.0 * (double)p->whole;
     }
-    for (size_t i = 0; i < n; i++) /* a profile shows the scores that attention's backward makes again: 5 products, not 4 */
+    for (size_t i = 0; i < n;
+         i++) /* a profile shows the scores that attention's backward makes again: 5 products, not 4 */
         c.profiled += rows_of_profile[i].flops * (strcmp(rows_of_profile[i].name, "attention_grad") ? 1 : 0.8);
     free(rows_of_profile);
     nrl_run_close(r);

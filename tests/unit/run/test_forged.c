@@ -94,8 +94,10 @@ static nrl_status resume_with(const char *path, const char *value)
         last = key;
     }
     if (value) assert_int_equal(json_parse(&a, "value", value, strlen(value), &new), NRL_OK);
-    if (new) node_set(&a, parent, last, new);
-    else *parent = *node_without(&a, parent, last);
+    if (new)
+        node_set(&a, parent, last, new);
+    else
+        *parent = *node_without(&a, parent, last);
     write_sealed(root);
     nrl_status st = open_run("resume=auto", &r);
     nrl_run_close(r);
@@ -107,20 +109,52 @@ static nrl_status resume_with(const char *path, const char *value)
 static void values_that_cannot_be_are_refused(void **state)
 {
     static const char *const cases[][2] = {
-        {"step", "-5"}, {"step", "5"}, {"step", "4.0"}, {"step", "9007199254740993"}, {"step", NULL},
-        {"metric", "\"x\""}, {"metric", "123.5"}, {"world", "0"}, {"world", "65537"}, {"world", "1.0"},
-        {"files", "{}"}, {"files", "[]"}, {"files", "[7]"}, {"nodes", "[]"}, {"nodes", NULL},
-        {"nodes.progress", NULL}, {"nodes.progress", "[]"}, {"nodes.progress", "{}"},
-        {"nodes.progress.step", "-5"}, {"nodes.progress.step", "3"}, {"nodes.progress.step", "4.0"},
-        {"nodes.progress.step", "4611686018427387904"}, {"nodes.progress.step", NULL},
-        {"nodes.progress.updates", "-1"}, {"nodes.progress.updates", "5"}, {"nodes.progress.updates", "\"4\""},
-        {"nodes.progress.tokens", "-1"}, {"nodes.progress.tokens", "9223372036854775807"},
-        {"nodes.progress.skipped_in_a_row", "-1"}, {"nodes.progress.evals_without_best", "-1"},
-        {"nodes.progress.best_step", "5"}, {"nodes.progress.best_step", "2"}, {"nodes.progress.best", "\"x\""},
-        {"nodes.progress.best", "7.25"}, {"nodes.progress.lr_override", "-2"}, {"nodes.progress.lr_override", "\"NaN\""},
-        {"nodes.config", "[]"}, {"nodes.config", NULL}, {"nodes.model", "3"}, {"nodes.model", NULL},
-        {"nodes.fingerprints", "\"x\""}, {"nodes.fingerprints", NULL}, {"nodes.time", "\"now\""},
-        {"nodes.mesh", "7"}, {"nodes.nrl", "{}"}, {"nodes.script", "{}"},
+        {"step", "-5"},
+        {"step", "5"},
+        {"step", "4.0"},
+        {"step", "9007199254740993"},
+        {"step", NULL},
+        {"metric", "\"x\""},
+        {"metric", "123.5"},
+        {"world", "0"},
+        {"world", "65537"},
+        {"world", "1.0"},
+        {"files", "{}"},
+        {"files", "[]"},
+        {"files", "[7]"},
+        {"nodes", "[]"},
+        {"nodes", NULL},
+        {"nodes.progress", NULL},
+        {"nodes.progress", "[]"},
+        {"nodes.progress", "{}"},
+        {"nodes.progress.step", "-5"},
+        {"nodes.progress.step", "3"},
+        {"nodes.progress.step", "4.0"},
+        {"nodes.progress.step", "4611686018427387904"},
+        {"nodes.progress.step", NULL},
+        {"nodes.progress.updates", "-1"},
+        {"nodes.progress.updates", "5"},
+        {"nodes.progress.updates", "\"4\""},
+        {"nodes.progress.tokens", "-1"},
+        {"nodes.progress.tokens", "9223372036854775807"},
+        {"nodes.progress.skipped_in_a_row", "-1"},
+        {"nodes.progress.evals_without_best", "-1"},
+        {"nodes.progress.best_step", "5"},
+        {"nodes.progress.best_step", "2"},
+        {"nodes.progress.best", "\"x\""},
+        {"nodes.progress.best", "7.25"},
+        {"nodes.progress.lr_override", "-2"},
+        {"nodes.progress.lr_override", "\"NaN\""},
+        {"nodes.config", "[]"},
+        {"nodes.config", NULL},
+        {"nodes.model", "3"},
+        {"nodes.model", NULL},
+        {"nodes.fingerprints", "\"x\""},
+        {"nodes.fingerprints", NULL},
+        {"nodes.time", "\"now\""},
+        {"nodes.mesh", "7"},
+        {"nodes.nrl", "{}"},
+        {"nodes.script", "{}"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -143,16 +177,19 @@ static void adapters_that_stand_on_themselves_are_refused(void **state)
     nrl_node *root = read_original(&a), *nodes = (nrl_node *)nrl_node_find(root, "nodes"), *base, *adapters;
     const char *dir = arena_printf(&a, "%.*s", (int)(strlen(manifest_path) - strlen("/manifest.json")), manifest_path);
     const char *text = arena_printf(&a, "{\"path\": \"%s\", \"key\": \"x\"}", dir);
-    static const char set[] = "{\"modules\": [{\"module\": \"model.layers.0.self_attn.q_proj\", \"rank\": 4, \"alpha\": 1}]}";
+    static const char set[] =
+        "{\"modules\": [{\"module\": \"model.layers.0.self_attn.q_proj\", \"rank\": 4, \"alpha\": 1}]}";
     (void)state;
     assert_int_equal(json_parse(&a, "base", text, strlen(text), &base), NRL_OK);
     assert_int_equal(json_parse(&a, "adapters", set, strlen(set), &adapters), NRL_OK);
     node_set(&a, nodes, "base", base);
     node_set(&a, nodes, "adapters", adapters);
     write_sealed(root);
-    const char *overrides[] = {arena_printf(&a, "model.path=%s", dir), arena_printf(&a, "out=%s/next", place.folder), NULL};
+    const char *overrides[] = {arena_printf(&a, "model.path=%s", dir), arena_printf(&a, "out=%s/next", place.folder),
+                               NULL};
     nrl_status st = test_run_open(&place, yaml, overrides, &r);
-    if (st != NRL_ERR_CONFIG || !strstr(nrl_error_text(), "these are not the weights")) fail_msg("status %d: %s", st, nrl_error_text());
+    if (st != NRL_ERR_CONFIG || !strstr(nrl_error_text(), "these are not the weights"))
+        fail_msg("status %d: %s", st, nrl_error_text());
     write_manifest(original);
     arena_free(&a);
 }
@@ -164,7 +201,8 @@ static void try_all(const nrl_node *n, const char *path, size_t *turn)
     if (nrl_node_kind(n) == NRL_NODE_MAP)
         for (size_t i = 0; i < nrl_node_size(n); i++)
             if (strcmp(nrl_node_key(n, i), "xxh3"))
-                try_all(nrl_node_at(n, i), arena_printf(&place.memory, "%s%s%s", path, *path ? "." : "", nrl_node_key(n, i)), turn);
+                try_all(nrl_node_at(n, i),
+                        arena_printf(&place.memory, "%s%s%s", path, *path ? "." : "", nrl_node_key(n, i)), turn);
     if (!*path || strchr(strrchr(path, '.') ? strrchr(path, '.') : path, ' ')) return;
     size_t which = (*turn)++ % (sizeof values / sizeof *values);
     resume_with(path, values[which]);

@@ -53,8 +53,7 @@ static int take_steps(run *r, int most, double *losses, double *norms)
     return n;
 }
 
-static void losses_of(const char *out, const char *const *overrides, int steps, double *losses,
-                      double *norms)
+static void losses_of(const char *out, const char *const *overrides, int steps, double *losses, double *norms)
 {
     run *r = open_run(steps, out, overrides);
     assert_int_equal(take_steps(r, steps, losses, norms), steps);
@@ -64,7 +63,8 @@ static void losses_of(const char *out, const char *const *overrides, int steps, 
 static double residual(const double *a, const double *b, int n)
 {
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += fabs(a[i] - b[i]) / fmax(fabs(b[i]), 0.05);
+    for (int i = 0; i < n; i++)
+        sum += fabs(a[i] - b[i]) / fmax(fabs(b[i]), 0.05);
     return sum / n;
 }
 

@@ -36,8 +36,8 @@ static nrl_status margin(nrl_ctx *ctx, const nrl_batch *batch, const char *colum
     }
     assert_int_equal(n[0], n[1]);
     NRL_TRY(nrl_batch_column(ctx, batch, column, &x));
-    NRL_TRY(nrl_op_segment_sum(ctx, x, nrl_batch_row_segment(batch), nrl_batch_n_rows(batch),
-                               n_segments, &sums));
+    NRL_TRY(
+        nrl_op_segment_sum(ctx, x, nrl_batch_target_segments(batch), nrl_batch_n_targets(batch), n_segments, &sums));
     for (int k = 0; k < 2; k++)
         NRL_TRY(nrl_op_gather_rows(ctx, sums, sides[k], n[k], &of[k]));
     return nrl_op_binary(ctx, NRL_BINARY_SUB, of[0], of[1], out);
@@ -63,7 +63,7 @@ static double ln2(void *self)
 }
 
 static const char *const answers[] = {"logps", "ref_logps", NULL};
-static const char *const all_rows[] = {"logps", "ref_logps", "prompt_rows", NULL};
+static const char *const all_rows[] = {"logps", "ref_logps", "prompt_targets", NULL};
 
 static nrl_algorithm pair_algorithm = {
     .plugin = {.abi = NRL_ABI,
@@ -73,10 +73,10 @@ static nrl_algorithm pair_algorithm = {
                .option_size = sizeof(nrl_option),
                .name = "pair"},
     .n_terms = 1,
-    .block_kind = 1,
+    .example_kind = 1,
     .weight = pair_weight,
     .loss = pair_loss,
-    .start_loss = ln2,
+    .initial_loss = ln2,
 };
 
 static const nrl_algorithm *find_pair(void *user, const char *name, void **self)
@@ -90,25 +90,25 @@ static const nrl_algorithm *find_pair(void *user, const char *name, void **self)
 
 static run *open_run(const char *name, const char *out, const char *const *overrides)
 {
-    const char *yaml = arena_printf(
-        &place.memory,
-        "model: {path: %s}\n"
-        "algorithm: {name: pair}\n"
-        "data: {train: %s, max_length: %d, prefix_sharing: false, cache: %s/cache}\n"
-        "train: {steps: %d, global_batch: 8, micro_batch_tokens: 512, seed: 3}\n"
-        "optimizer: {name: adamw, lr: 1.0e-3, weight_decay: 0.1}\n"
-        "checkpoint: {every: 0, export: none}\n"
-        "loggers: [jsonl]\n"
-        "out: %s/%s\n",
-        test_source(&place, arena_printf(&place.memory, "tests/data/models/%s", name)), rows,
-        LONGEST, place.folder, STEPS, place.folder, out);
+    const char *yaml = arena_printf(&place.memory,
+                                    "model: {path: %s}\n"
+                                    "algorithm: {name: pair}\n"
+                                    "data: {train: %s, max_length: %d, prefix_sharing: false, cache: %s/cache}\n"
+                                    "train: {steps: %d, global_batch: 8, micro_batch_tokens: 512, seed: 3}\n"
+                                    "optimizer: {name: adamw, lr: 1.0e-3, weight_decay: 0.1}\n"
+                                    "checkpoint: {every: 0, export: none}\n"
+                                    "loggers: [jsonl]\n"
+                                    "out: %s/%s\n",
+                                    test_source(&place, arena_printf(&place.memory, "tests/data/models/%s", name)),
+                                    rows, LONGEST, place.folder, STEPS, place.folder, out);
     config_problems problems = {0};
     nrl_node *root = NULL;
     run *r = NULL;
-    nrl_environment env = {
-        .size = sizeof env,
-        .exe_dir = arena_printf(&place.memory, "%s/bin", getenv("NRL_TEST_BUILD")),
-        .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true, .find_algorithm = find_pair};
+    nrl_environment env = {.size = sizeof env,
+                           .exe_dir = arena_printf(&place.memory, "%s/bin", getenv("NRL_TEST_BUILD")),
+                           .plugin_path = getenv("NRL_PLUGIN_PATH"),
+                           .quiet = true,
+                           .find_algorithm = find_pair};
     nrl_status st = config_read(&place.memory, test_file(&place, "config.yaml", yaml), &root);
     config_override(&place.memory, &problems, root, "overwrite=true");
     for (; st == NRL_OK && overrides && *overrides; overrides++)
@@ -130,7 +130,7 @@ static void keep_gradient(run *r, trace *t)
     t->gradient = calloc((size_t)model_n_params(r->model), sizeof *t->gradient);
     for (int32_t i = 0; i < r->model->n_params; i++) {
         nrl_param *p = r->model->params[i];
-        if (tensor_read(r->ctx, nrl_param_tensor(p, NRL_SLOT_GRAD_ACC), t->gradient + t->n))
+        if (tensor_read(r->ctx, nrl_param_tensor(p, NRL_SLOT_GRAD), t->gradient + t->n))
             fail_msg("%s", nrl_error_text());
         t->n += nrl_param_numel(p);
     }
@@ -180,8 +180,7 @@ static void check_equal(const char *what, const trace *a, trace b, int steps)
 {
     double loss = residual(b.loss, a->loss, steps), norm = residual(b.norm, a->norm, steps);
     double gradient = gradient_difference(&b, a);
-    print_message("%-24s loss %.2g, grad_norm %.2g, first gradient %.2g\n", what, loss, norm,
-                  gradient);
+    print_message("%-24s loss %.2g, grad_norm %.2g, first gradient %.2g\n", what, loss, norm, gradient);
     assert_true(loss <= SUM_ORDER_TOLERANCE);
     assert_true(norm <= SUM_ORDER_TOLERANCE);
     assert_true(gradient <= SUM_ORDER_TOLERANCE);
@@ -219,8 +218,7 @@ static void packed_equals_unpacked_equals_shared(void **state)
     (void)state;
     trace whole = train("mistral", FEW, NULL);
     for (int i = 0; i < 6; i++) {
-        const char *name =
-            ways[i][2] ? arena_printf(&place.memory, "%s, shared", ways[i][1]) : ways[i][0];
+        const char *name = ways[i][2] ? arena_printf(&place.memory, "%s, shared", ways[i][1]) : ways[i][0];
         check_equal(name, &whole, train("mistral", FEW, ways[i]), FEW);
     }
     free(whole.gradient);
@@ -261,8 +259,7 @@ static void no_loss_of_dpo_sees_a_difference(void **state)
 static int count_files(const char *folder, const char *pattern)
 {
     int n = 0;
-    FILE *p =
-        popen(arena_printf(&place.memory, "ls %s/%s 2>/dev/null | wc -l", folder, pattern), "r");
+    FILE *p = popen(arena_printf(&place.memory, "ls %s/%s 2>/dev/null | wc -l", folder, pattern), "r");
     if (!p || fscanf(p, "%d", &n) != 1) fail();
     pclose(p);
     return n;
@@ -271,8 +268,7 @@ static int count_files(const char *folder, const char *pattern)
 static void a_cached_reference_serves_both_layouts(void **state)
 {
     static const char *const cached[] = {"algorithm.reference=cached", NULL};
-    static const char *const both[] = {"algorithm.reference=cached", "data.prefix_sharing=true",
-                                       NULL};
+    static const char *const both[] = {"algorithm.reference=cached", "data.prefix_sharing=true", NULL};
     const char *folder = arena_printf(&place.memory, "%s/cache", place.folder);
     (void)state;
     trace online = train("llama", FEW, NULL);
@@ -313,7 +309,7 @@ static void put_ids(FILE *f, const char *key, int n)
     fputs("]", f);
 }
 
-/* Prompts of 1 to 50 tokens, shorter and longer than a window and a block of keys; answers of up
+/* Prompts of 1 to 50 tokens, shorter and longer than a window and a example of keys; answers of up
  * to 10. */
 static const char *write_pairs(void)
 {

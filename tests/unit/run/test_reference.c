@@ -70,11 +70,11 @@ static void append_step(run *r, size_t set, int64_t step, column *c)
 {
     data_step data;
     assert_int_equal(data_loader_step(set ? r->eval_loader : r->train_loader, step, &data), NRL_OK);
-    for (int64_t m = 0; m < data.n_micro; m++) {
+    for (int64_t m = 0; m < data.n_micro_batches; m++) {
         nrl_tensor *t;
-        int64_t n = data.micro[m]->n_rows;
+        int64_t n = data.micro_batch[m]->n_rows;
         assert_true(c->n + n <= MAX_ROWS);
-        if (reference_column(r->reference, set, data.micro[m], &t) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (reference_column(r->reference, set, data.micro_batch[m], &t) != NRL_OK) fail_msg("%s", nrl_error_text());
         assert_int_equal(nrl_tensor_fetch(r->ctx, t, c->values + c->n, n), NRL_OK);
         tensor_release(r->ctx, t);
         c->n += n;
@@ -85,8 +85,10 @@ static void append_step(run *r, size_t set, int64_t step, column *c)
 static void all_columns(run *r, column *c)
 {
     c->n = 0;
-    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->train_plan); s++) append_step(r, 0, s, c);
-    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->eval_plan); s++) append_step(r, 1, s, c);
+    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->train_plan); s++)
+        append_step(r, 0, s, c);
+    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->eval_plan); s++)
+        append_step(r, 1, s, c);
 }
 
 static double worst_difference(const column *a, const column *b)
@@ -131,7 +133,8 @@ static void no_reference_is_zeros(void **state)
     assert_int_equal(reference_bytes(r->reference), 0);
     nrl_run_close(r);
     assert_true(c.n > 0);
-    for (int64_t i = 0; i < c.n; i++) assert_true(c.values[i] == 0);
+    for (int64_t i = 0; i < c.n; i++)
+        assert_true(c.values[i] == 0);
 }
 
 static void only_online_keeps_weights(void **state)
@@ -160,7 +163,8 @@ static void cached_trains_as_online_does(void **state)
     double a[STEPS], b[STEPS], worst = 0;
     losses_of("train-online", "online", a);
     losses_of("train-cached", "cached", b);
-    for (int i = 0; i < STEPS; i++) worst = fmax(worst, fabs(a[i] - b[i]) / fmax(fabs(a[i]), 0.05));
+    for (int i = 0; i < STEPS; i++)
+        worst = fmax(worst, fabs(a[i] - b[i]) / fmax(fabs(a[i]), 0.05));
     print_message("cached beside online, %d losses: worst %.2g\n", STEPS, worst);
     assert_true(worst <= SAME);
     assert_true(fabs(a[0] - LN2) <= SAME && a[STEPS - 1] < a[0]);
@@ -182,9 +186,12 @@ static void the_reference_stays_while_the_policy_moves(void **state)
 static void evaluation_of(const char *way, const char *extra, bool evaluate_only, double *loss, double *margin)
 {
     const char *overrides[] = {arena_printf(&place.memory, "algorithm.reference=%s", way), extra, NULL};
-    nrl_environment env = {.size = sizeof env, .exe_dir = arena_printf(&place.memory, "%s/bin", getenv("NRL_TEST_BUILD")),
-        .plugin_path = getenv("NRL_PLUGIN_PATH"), .quiet = true,
-                           .no_output = evaluate_only, .evaluate_only = evaluate_only};
+    nrl_environment env = {.size = sizeof env,
+                           .exe_dir = arena_printf(&place.memory, "%s/bin", getenv("NRL_TEST_BUILD")),
+                           .plugin_path = getenv("NRL_PLUGIN_PATH"),
+                           .quiet = true,
+                           .no_output = evaluate_only,
+                           .evaluate_only = evaluate_only};
     const nrl_value *values;
     size_t n;
     run *r = NULL;
@@ -249,8 +256,8 @@ static const char *trained_model(void)
 static const char *model_with(const char *name, const char *from, const char *to)
 {
     const char *dir = arena_printf(&place.memory, "%s/%s", place.folder, name);
-    const char *command = arena_printf(&place.memory, "cp -r %s %s && sed -i 's/%s/%s/' %s/config.json",
-                                       model_dir, dir, from, to, dir);
+    const char *command =
+        arena_printf(&place.memory, "cp -r %s %s && sed -i 's/%s/%s/' %s/config.json", model_dir, dir, from, to, dir);
     if (system(command)) fail_msg("%s", command);
     return dir;
 }
@@ -323,8 +330,8 @@ static void a_first_loss_that_is_not_the_known_one_stops(void **state)
     double loss;
     assert_int_equal(first_step_of_other_weights("wrong", NULL, &loss), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "0.693147"));
-    assert_non_null(strstr(nrl_error_text(), "check_start: false"));
-    assert_int_equal(first_step_of_other_weights("unchecked", "algorithm.check_start=false", &loss), NRL_OK);
+    assert_non_null(strstr(nrl_error_text(), "check_initial_loss: false"));
+    assert_int_equal(first_step_of_other_weights("unchecked", "algorithm.check_initial_loss=false", &loss), NRL_OK);
     assert_true(fabs(loss - LN2) > 1e-3);
 }
 

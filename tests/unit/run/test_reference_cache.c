@@ -68,7 +68,7 @@ static const char *only_file(const char *name)
     return path;
 }
 
-static struct stat facts_of(const char *path)
+static struct stat info_of(const char *path)
 {
     struct stat s;
     assert_int_equal(stat(path, &s), 0);
@@ -77,8 +77,7 @@ static struct stat facts_of(const char *path)
 
 static bool same_file(const struct stat *a, const struct stat *b)
 {
-    return a->st_ino == b->st_ino && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+    return a->st_ino == b->st_ino && a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 /* What stderr gets from opening and closing a run. */
@@ -115,16 +114,22 @@ static nrl_status fake_compute(void *user, nrl_batch *b, float *logps)
 {
     fake *f = user;
     f->calls++;
-    for (int64_t i = 0; i < b->n_rows; i++) logps[i] = value_of(b, i);
+    for (int64_t i = 0; i < b->n_rows; i++)
+        logps[i] = value_of(b, i);
     return NRL_OK;
 }
 
 static reference_cache *open_fake(const run *r, const char *folder, const char *weights_key, fake *f)
 {
     reference_cache *c = NULL;
-    const reference_cache_setup s = {.folder = folder, .weights_key = weights_key, .config = r->model->config,
-                                     .dtype = NRL_DTYPE_F32, .data = r->train_data, .micro_batch_tokens = 160,
-                                     .compute = fake_compute, .user = f};
+    const reference_cache_setup s = {.folder = folder,
+                                     .weights_key = weights_key,
+                                     .config = r->model->config,
+                                     .dtype = NRL_DTYPE_F32,
+                                     .data = r->train_data,
+                                     .micro_batch_tokens = 160,
+                                     .compute = fake_compute,
+                                     .user = f};
     if (reference_cache_open(&s, &c) != NRL_OK) fail_msg("%s", nrl_error_text());
     return c;
 }
@@ -141,12 +146,13 @@ static void every_row_finds_its_value_in_any_packing(void **state)
         for (int64_t step = 0; step < 2 * data_plan_steps_per_epoch(r->train_plan); step++) {
             data_step data;
             assert_int_equal(data_loader_step(r->train_loader, step, &data), NRL_OK);
-            for (int64_t m = 0; m < data.n_micro; m++) {
-                const nrl_batch *b = data.micro[m];
+            for (int64_t m = 0; m < data.n_micro_batches; m++) {
+                const nrl_batch *b = data.micro_batch[m];
                 float values[4096];
                 assert_true(b->n_rows <= 4096);
                 assert_int_equal(reference_cache_fill(c, b, values), NRL_OK);
-                for (int64_t k = 0; k < b->n_rows; k++) assert_true(values[k] == value_of(b, k));
+                for (int64_t k = 0; k < b->n_rows; k++)
+                    assert_true(values[k] == value_of(b, k));
             }
         }
         reference_cache_close(c);
@@ -177,9 +183,9 @@ static void a_second_run_uses_the_file_of_the_first(void **state)
     (void)state;
     nrl_run_close(open_run("again", NULL));
     const char *path = only_file("again");
-    struct stat first = facts_of(path), second;
+    struct stat first = info_of(path), second;
     nrl_run_close(open_run("again", "train.global_batch=3")); /* nothing that the numbers depend on */
-    second = facts_of(only_file("again"));
+    second = info_of(only_file("again"));
     assert_true(same_file(&first, &second));
 }
 
@@ -227,7 +233,7 @@ static void check_said_and_repaired(const char *path, const void *good, size_t s
     if (!strstr(words, "is damaged and is computed again")) fail_msg("not said: '%s'", words);
     assert_non_null(strstr(words, path));
     int fd = open(path, O_RDONLY);
-    assert_true(fd >= 0 && pread(fd, now, size, 0) == (ssize_t)size && facts_of(path).st_size == (off_t)size);
+    assert_true(fd >= 0 && pread(fd, now, size, 0) == (ssize_t)size && info_of(path).st_size == (off_t)size);
     close(fd);
     assert_memory_equal(now, good, size);
 }
@@ -237,12 +243,12 @@ static void a_damaged_file_is_said_and_computed_again(void **state)
     (void)state;
     nrl_run_close(open_run("damage", NULL));
     const char *path = only_file("damage");
-    size_t size = (size_t)facts_of(path).st_size;
+    size_t size = (size_t)info_of(path).st_size;
     char *good = arena_alloc(&place.memory, size);
     int fd = open(path, O_RDONLY);
     assert_true(fd >= 0 && pread(fd, good, size, 0) == (ssize_t)size);
     close(fd);
-    /* magic, version, blocks, values, hash; an offset; the first and the last value */
+    /* magic, version, examples, values, hash; an offset; the first and the last value */
     const off_t places[] = {0, 8, 16, 24, 31, 32, 48, 40 + 8 * (PAIRS + 1), (off_t)size - 1};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         write_at(path, places[i], 0x81);
@@ -259,7 +265,7 @@ static void a_damaged_file_is_said_and_computed_again(void **state)
 static void a_whole_file_of_other_numbers_stops_at_the_first_loss(void **state)
 {
     (void)state;
-    static const char *const checks[] = {NULL, "algorithm.check_start=false"};
+    static const char *const checks[] = {NULL, "algorithm.check_initial_loss=false"};
     char key[33];
     weight_files *w;
     fake f = {0};
@@ -287,9 +293,14 @@ static void a_folder_that_cannot_be_written_is_an_error(void **state)
     fake f = {0};
     reference_cache *c = NULL;
     run *r = open_run("folder", "algorithm.reference=none");
-    const reference_cache_setup s = {.folder = "/dev/null/no", .weights_key = "fake", .config = r->model->config,
-                                     .dtype = NRL_DTYPE_F32, .data = r->train_data, .micro_batch_tokens = 160,
-                                     .compute = fake_compute, .user = &f};
+    const reference_cache_setup s = {.folder = "/dev/null/no",
+                                     .weights_key = "fake",
+                                     .config = r->model->config,
+                                     .dtype = NRL_DTYPE_F32,
+                                     .data = r->train_data,
+                                     .micro_batch_tokens = 160,
+                                     .compute = fake_compute,
+                                     .user = &f};
     assert_int_equal(reference_cache_open(&s, &c), NRL_ERR_IO);
     assert_null(c);
     assert_non_null(strstr(nrl_error_text(), "/dev/null/no/ref-"));

@@ -31,40 +31,37 @@ static const recording recordings[] = {
     {"dpo_sigmoid", "constant", "{name: dpo, reference: online}", false},
     {"dpo_sigmoid_ga4", "constant", "{name: dpo, reference: online}", false},
     {"dpo_ipo", "cosine", "{name: dpo, loss: ipo, reference: online}", false},
-    {"dpo_robust", "constant", "{name: dpo, loss: robust, label_smoothing: 0.1, reference: online}",
-     false},
+    {"dpo_robust", "constant", "{name: dpo, loss: robust, label_smoothing: 0.1, reference: online}", false},
     {"dpo_precompute", "constant", "{name: dpo, reference: cached}", true},
 };
 
-static const char *const metrics[N_METRICS] = {"rewards/chosen",  "rewards/rejected",
-                                               "rewards/margins", "rewards/accuracies",
-                                               "logps/chosen",    "logps/rejected"};
+static const char *const metrics[N_METRICS] = {"rewards/chosen",     "rewards/rejected", "rewards/margins",
+                                               "rewards/accuracies", "logps/chosen",     "logps/rejected"};
 
 static test_place place;
 
 static run *open_run(const recording *rec)
 {
     run *r = NULL;
-    const char *yaml = arena_printf(
-        &place.memory,
-        "model: {path: %s}\ndata: {train: %s, max_length: 256, overlong: truncate, shuffle: "
-        "false}\n"
-        "train: {steps: %d, global_batch: 4, micro_batch_tokens: 4096}\nalgorithm: %s\n"
-        "optimizer: {name: adamw, lr: 1e-4, weight_decay: 0}\nschedule: %s\n"
-        "checkpoint: {every: 0}\nloggers: []\nout: %s/%s\n",
-        shared_path_in(&place.memory, "data/models/stories260K/hf"),
-        shared_path_in(&place.memory, "golden/trl_runs/pref.jsonl"), STEPS, rec->algorithm, rec->schedule,
-        place.folder, rec->name);
+    const char *yaml =
+        arena_printf(&place.memory,
+                     "model: {path: %s}\ndata: {train: %s, max_length: 256, overlong: truncate, shuffle: "
+                     "false}\n"
+                     "train: {steps: %d, global_batch: 4, micro_batch_tokens: 4096}\nalgorithm: %s\n"
+                     "optimizer: {name: adamw, lr: 1e-4, weight_decay: 0}\nschedule: %s\n"
+                     "checkpoint: {every: 0}\nloggers: []\nout: %s/%s\n",
+                     shared_path_in(&place.memory, "data/models/stories260K/hf"),
+                     shared_path_in(&place.memory, "golden/trl_runs/pref.jsonl"), STEPS, rec->algorithm, rec->schedule,
+                     place.folder, rec->name);
     if (test_run_open(&place, yaml, NULL, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
     return r;
 }
 
 /* ---- batches from token ids ---- */
 
-static const nrl_node *row_of(const nrl_node *micro, int64_t segment)
+static const nrl_node *row_of(const nrl_node *micro_batch, int64_t segment)
 {
-    return nrl_node_at(nrl_node_find(micro, segment % 2 ? "rejected" : "chosen"),
-                       (size_t)(segment / 2));
+    return nrl_node_at(nrl_node_find(micro_batch, segment % 2 ? "rejected" : "chosen"), (size_t)(segment / 2));
 }
 
 static void fill_segment(nrl_batch *b, const nrl_node *row, int64_t s, int64_t *at, int64_t *scored)
@@ -72,7 +69,7 @@ static void fill_segment(nrl_batch *b, const nrl_node *row, int64_t s, int64_t *
     const nrl_node *ids = nrl_node_at(row, 0);
     const char *mask = nrl_node_string(nrl_node_at(row, 1), "");
     b->cu_seqlens[s] = (int32_t)*at;
-    b->segment_block[s] = b->segment_sample[s] = (int32_t)(s / 2);
+    b->segment_example[s] = b->segment_sample[s] = (int32_t)(s / 2);
     b->segment_side[s] = (int32_t)(s % 2);
     for (size_t t = 0; t < nrl_node_size(ids); t++, ++*at) {
         b->tokens[*at] = (int32_t)nrl_node_int(nrl_node_at(ids, t), 0);
@@ -85,20 +82,19 @@ static void fill_segment(nrl_batch *b, const nrl_node *row, int64_t s, int64_t *
     }
 }
 
-static nrl_batch *make_batch(const nrl_node *micro)
+static nrl_batch *make_batch(const nrl_node *micro_batch)
 {
-    int64_t pairs = (int64_t)nrl_node_size(nrl_node_find(micro, "chosen")), n = 0, p = 0, at = 0,
-            scored = 0;
+    int64_t pairs = (int64_t)nrl_node_size(nrl_node_find(micro_batch, "chosen")), n = 0, p = 0, at = 0, scored = 0;
     for (int64_t s = 0; s < 2 * pairs; s++) {
-        const char *mask = nrl_node_string(nrl_node_at(row_of(micro, s), 1), "");
+        const char *mask = nrl_node_string(nrl_node_at(row_of(micro_batch, s), 1), "");
         n += (int64_t)strlen(mask);
         for (const char *c = mask + 1; *c; c++)
             p += *c == '1';
     }
     nrl_batch *b = batch_new(n, p, 2 * pairs);
-    b->n_blocks = pairs;
+    b->n_examples = pairs;
     for (int64_t s = 0; s < 2 * pairs; s++)
-        fill_segment(b, row_of(micro, s), s, &at, &scored);
+        fill_segment(b, row_of(micro_batch, s), s, &at, &scored);
     b->cu_seqlens[2 * pairs] = (int32_t)n;
     return b;
 }
@@ -144,8 +140,7 @@ static void note(residuals *res, const nrl_run_event *e, const nrl_node *step)
 
 static void compare(const recording *rec)
 {
-    const char *path =
-        shared_path_in(&place.memory, arena_printf(&place.memory, "golden/trl_runs/%s.json", rec->name));
+    const char *path = shared_path_in(&place.memory, arena_printf(&place.memory, "golden/trl_runs/%s.json", rec->name));
     nrl_node *golden;
     residuals res = {0};
     if (!path) fail_msg("no recording of %s", rec->name);
@@ -163,11 +158,10 @@ static void compare(const recording *rec)
         note(&res, &e, step);
     }
     nrl_run_close(r);
-    print_message(
-        "%-16s loss %.1e (worst %.1e) grad_norm %.1e (worst %.1e) rewards %.1e %.1e margins %.1e "
-        "accuracies %.1e logps %.1e %.1e\n",
-        rec->name, res.loss, res.worst_loss, res.norm, res.worst_norm, res.metric[0], res.metric[1],
-        res.metric[2], res.metric[3], res.metric[4], res.metric[5]);
+    print_message("%-16s loss %.1e (worst %.1e) grad_norm %.1e (worst %.1e) rewards %.1e %.1e margins %.1e "
+                  "accuracies %.1e logps %.1e %.1e\n",
+                  rec->name, res.loss, res.worst_loss, res.norm, res.worst_norm, res.metric[0], res.metric[1],
+                  res.metric[2], res.metric[3], res.metric[4], res.metric[5]);
     assert_true(res.loss <= LOSS_RESIDUAL && res.norm <= NORM_RESIDUAL);
     assert_true(res.worst_loss <= LOSS_STEP && res.worst_norm <= NORM_STEP);
     for (int i = 0; i < N_METRICS; i++)
@@ -183,8 +177,7 @@ static void every_step_of_every_recording_is_reproduced(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_step_of_every_recording_is_reproduced)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_step_of_every_recording_is_reproduced)};
     test_place_make(&place);
     bool present = shared_path_in(&place.memory, "data/models/stories260K/hf/config.json") &&
                    shared_path_in(&place.memory, "golden/trl_runs/pref.jsonl");

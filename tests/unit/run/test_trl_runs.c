@@ -31,15 +31,14 @@ static test_place place;
 static run *open_run(const recording *rec)
 {
     run *r = NULL;
-    const char *yaml = arena_printf(
-        &place.memory,
-        "model: {path: %s}\ndata: {train: %s, max_length: 512}\n"
-        "train: {steps: %d, global_batch: 4}\nalgorithm: %s\n"
-        "optimizer: {name: adamw, lr: %.17g, weight_decay: %.17g}\nschedule: %s\n"
-        "checkpoint: {every: 0}\nloggers: []\nout: %s/%s\n",
-        shared_path_in(&place.memory, "data/models/stories260K/hf"),
-        test_rows(&place, "rows.jsonl", 8, 4, 20, 500, 1), STEPS, rec->algorithm, rec->lr,
-        rec->weight_decay, rec->schedule, place.folder, rec->name);
+    const char *yaml = arena_printf(&place.memory,
+                                    "model: {path: %s}\ndata: {train: %s, max_length: 512}\n"
+                                    "train: {steps: %d, global_batch: 4}\nalgorithm: %s\n"
+                                    "optimizer: {name: adamw, lr: %.17g, weight_decay: %.17g}\nschedule: %s\n"
+                                    "checkpoint: {every: 0}\nloggers: []\nout: %s/%s\n",
+                                    shared_path_in(&place.memory, "data/models/stories260K/hf"),
+                                    test_rows(&place, "rows.jsonl", 8, 4, 20, 500, 1), STEPS, rec->algorithm, rec->lr,
+                                    rec->weight_decay, rec->schedule, place.folder, rec->name);
     if (test_run_open(&place, yaml, NULL, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
     return r;
 }
@@ -50,9 +49,9 @@ static bool begins(const nrl_node *positions, size_t t)
     return t == 0 || (positions && nrl_node_int(nrl_node_at(positions, t), -1) == 0);
 }
 
-static void count(const nrl_node *micro, int64_t *n, int64_t *p, int64_t *s)
+static void count(const nrl_node *micro_batch, int64_t *n, int64_t *p, int64_t *s)
 {
-    const nrl_node *rows = nrl_node_find(micro, "rows"), *positions = nrl_node_find(micro, "position_ids");
+    const nrl_node *rows = nrl_node_find(micro_batch, "rows"), *positions = nrl_node_find(micro_batch, "position_ids");
     *n = *p = *s = 0;
     for (size_t i = 0; i < nrl_node_size(rows); i++) {
         const nrl_node *row = nrl_node_at(rows, i), *ids = nrl_node_at(row, 0);
@@ -65,20 +64,20 @@ static void count(const nrl_node *micro, int64_t *n, int64_t *p, int64_t *s)
     }
 }
 
-static nrl_batch *make_batch(const nrl_node *micro)
+static nrl_batch *make_batch(const nrl_node *micro_batch)
 {
-    const nrl_node *rows = nrl_node_find(micro, "rows"), *positions = nrl_node_find(micro, "position_ids");
+    const nrl_node *rows = nrl_node_find(micro_batch, "rows"), *positions = nrl_node_find(micro_batch, "position_ids");
     int64_t n, p, s, at = 0, row_at = 0, segment = -1;
-    count(micro, &n, &p, &s);
+    count(micro_batch, &n, &p, &s);
     nrl_batch *b = batch_new(n, p, s);
-    b->n_blocks = s;
+    b->n_examples = s;
     for (size_t i = 0; i < nrl_node_size(rows); i++) {
         const nrl_node *row = nrl_node_at(rows, i), *ids = nrl_node_at(row, 0);
         const char *mask = nrl_node_string(nrl_node_at(row, 1), "");
         for (size_t t = 0; t < nrl_node_size(ids); t++, at++) {
             if (begins(positions, t)) {
                 b->cu_seqlens[++segment] = (int32_t)at;
-                b->segment_block[segment] = (int32_t)segment;
+                b->segment_example[segment] = (int32_t)segment;
             } else if (mask[t] == '1') {
                 b->row_token[row_at] = (int32_t)at - 1;
                 b->row_target[row_at] = (int32_t)nrl_node_int(nrl_node_at(ids, t), 0);
@@ -120,8 +119,8 @@ static void replay(const recording *rec)
         worst_norm = fmax(worst_norm, b);
     }
     nrl_run_close(r);
-    print_message("%-20s loss %.2g (worst %.2g), grad_norm %.2g (worst %.2g)\n", rec->name, loss, worst_loss,
-                  norm, worst_norm);
+    print_message("%-20s loss %.2g (worst %.2g), grad_norm %.2g (worst %.2g)\n", rec->name, loss, worst_loss, norm,
+                  worst_norm);
     assert_true(loss <= LOSS_RESIDUAL && norm <= NORM_RESIDUAL);
     assert_true(worst_loss <= LOSS_STEP && worst_norm <= NORM_STEP);
 }
@@ -129,7 +128,8 @@ static void replay(const recording *rec)
 static void every_step_of_every_recording_is_reproduced(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof recordings / sizeof *recordings; i++) replay(&recordings[i]);
+    for (size_t i = 0; i < sizeof recordings / sizeof *recordings; i++)
+        replay(&recordings[i]);
 }
 
 int main(void)

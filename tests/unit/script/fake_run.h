@@ -36,8 +36,7 @@ static void fake_set(char **to, const char *text)
 
 static void fake_reset(void)
 {
-    char **texts[] = {&fake.config,  &fake.state,    &fake.places,
-                      &fake.prompts, &fake.exported, &fake.stop_reason};
+    char **texts[] = {&fake.config, &fake.state, &fake.places, &fake.prompts, &fake.exported, &fake.stop_reason};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         fake_set(texts[i], NULL);
     memset(&fake, 0, sizeof fake);
@@ -51,8 +50,7 @@ static void fake_note_places(const nrl_node *n, char **places)
             fake_note_places(nrl_node_at(n, i), places);
         return;
     }
-    char *more =
-        mem_printf("%s%s=%s ", *places ? *places : "", n->key ? n->key : "-", nrl_node_place(n));
+    char *more = mem_printf("%s%s=%s ", *places ? *places : "", n->key ? n->key : "-", nrl_node_place(n));
     free(*places);
     *places = more;
 }
@@ -99,7 +97,8 @@ nrl_status nrl_run_step(nrl_run *r, nrl_run_event *e, bool *done)
     double loss = 1.0 / (double)++r->step;
     values[0] = (nrl_value){"loss", "nats", loss};
     values[1] = (nrl_value){"rewards/chosen", "1", 0.5};
-    *e = (nrl_run_event){.kind = NRL_EVENT_STEP, .step = r->step, .loss = loss, .lr = 1e-3, .values = values, .n_values = 2};
+    *e = (nrl_run_event){
+        .kind = NRL_EVENT_STEP, .step = r->step, .loss = loss, .lr = 1e-3, .values = values, .n_values = 2};
     return r->env.event(r->env.event_user, r, e);
 }
 
@@ -165,8 +164,8 @@ nrl_status nrl_run_export(nrl_run *r, const char *dir)
     return NRL_OK;
 }
 
-nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, const nrl_sample_options *o,
-                      char **texts, int64_t *n_tokens)
+nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, const nrl_sample_options *o, char **texts,
+                          int64_t *n_tokens)
 {
     (void)r;
     (void)n_tokens;

@@ -37,13 +37,13 @@ static nrl_status open_sft(fixture *f, const char *yaml)
 static nrl_batch *make_batch(void)
 {
     nrl_batch *b = batch_new(10, P, 3);
-    b->n_blocks = 3;
+    b->n_examples = 3;
     memcpy(b->row_weight, weights, sizeof weights);
     memcpy(b->row_segment, segments, sizeof segments);
     static const int32_t cu[] = {0, 4, 6, 10};
     memcpy(b->cu_seqlens, cu, sizeof cu);
     for (int32_t s = 0; s < 3; s++)
-        b->segment_block[s] = s;
+        b->segment_example[s] = s;
     return b;
 }
 
@@ -79,8 +79,7 @@ static void run_loss(fixture *f)
     assert_int_equal(ctx_set_batch(f->ctx, f->batch), NRL_OK);
     ctx_scope_begin(f->ctx);
     assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &p, logps, &column), NRL_OK);
-    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &one, &seed),
-                     NRL_OK);
+    assert_int_equal(nrl_tensor_from_host(f->ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &one, &seed), NRL_OK);
     tensor_set_leaf(column);
     batch_set_column(f->batch, "logps", column);
     ctx_tape_begin(f->ctx, t);
@@ -100,14 +99,11 @@ static void expect(const fixture *f, double prompt, bool dft, double weight)
 {
     double sum = 0;
     for (int i = 0; i < P; i++) {
-        double w = weights[i] > 0 ? (double)weights[i] : prompt,
-               p = dft ? exp((double)logps[i]) : 1;
+        double w = weights[i] > 0 ? (double)weights[i] : prompt, p = dft ? exp((double)logps[i]) : 1;
         sum -= w * p * (double)logps[i];
-        if (!(fabs(f->grad[i] + w * p) <= TOLERANCE))
-            fail_msg("gradient %d: %g, expected %g", i, f->grad[i], -w * p);
+        if (!(fabs(f->grad[i] + w * p) <= TOLERANCE)) fail_msg("gradient %d: %g, expected %g", i, f->grad[i], -w * p);
     }
-    if (!(fabs(f->sum - sum) <= TOLERANCE * fabs(sum)))
-        fail_msg("loss %.9g, expected %.9g", f->sum, sum);
+    if (!(fabs(f->sum - sum) <= TOLERANCE * fabs(sum))) fail_msg("loss %.9g, expected %.9g", f->sum, sum);
     assert_true(fabs(f->weight - weight) < 1e-12);
 }
 
@@ -156,9 +152,9 @@ static void prompt_rows_are_asked_for_only_where_they_count(void **state)
     fixture *f = *state;
     assert_int_equal(open_sft(f, "{}"), NRL_OK);
     assert_true(asks_for(f, "logps"));
-    assert_false(asks_for(f, "prompt_rows"));
+    assert_false(asks_for(f, "prompt_targets"));
     assert_int_equal(open_sft(f, "prompt_weight: 1"), NRL_OK);
-    assert_true(asks_for(f, "prompt_rows"));
+    assert_true(asks_for(f, "prompt_targets"));
 }
 
 int main(void)

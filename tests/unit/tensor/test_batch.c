@@ -40,17 +40,16 @@ static int close_context(void **state)
 /* Two pairs: segments of 3, 2, 2 and 3 tokens; the last segment is not trained. */
 static nrl_batch *pair_batch(void)
 {
-    static const int32_t cu[] = {0, 3, 5, 7, 10}, row_token[] = {0, 1, 3, 5, 7, 8},
-                         row_segment[] = {0, 0, 1, 2, 3, 3};
+    static const int32_t cu[] = {0, 3, 5, 7, 10}, row_token[] = {0, 1, 3, 5, 7, 8}, row_segment[] = {0, 0, 1, 2, 3, 3};
     static const float weight[] = {0, 1, 1, 0.5f, 0, 0};
     nrl_batch *b = batch_new(10, 6, 4);
-    b->n_blocks = 2;
+    b->n_examples = 2;
     memcpy(b->cu_seqlens, cu, sizeof cu);
     memcpy(b->row_token, row_token, sizeof row_token);
     memcpy(b->row_segment, row_segment, sizeof row_segment);
     memcpy(b->row_weight, weight, sizeof weight);
     for (int32_t s = 0; s < 4; s++) {
-        b->segment_block[s] = s / 2;
+        b->segment_example[s] = s / 2;
         b->segment_side[s] = s % 2;
     }
     for (int32_t i = 0; i < 10; i++)
@@ -67,7 +66,7 @@ static void counts_are_those_of_the_header(void **state)
     assert_true(nrl_batch_count(b, "prompt_tokens") == 3);
     assert_true(nrl_batch_count(b, "sequences") == 3);
     assert_true(nrl_batch_count(b, "pairs") == 2);
-    assert_true(nrl_batch_count(b, "blocks") == 2);
+    assert_true(nrl_batch_count(b, "examples") == 2);
     assert_true(nrl_batch_count(b, "tokens") == 10);
     assert_true(isnan(nrl_batch_count(b, "answers")));
     b->is_tail = true;
@@ -88,9 +87,9 @@ static void a_broken_batch_is_refused(void **state)
     b->row_segment[1] = 4;
     assert_int_equal(batch_check(b, 10), NRL_ERR_BUG);
     b->row_segment[1] = 0;
-    b->segment_block[1] = 2;
+    b->segment_example[1] = 2;
     assert_int_equal(batch_check(b, 10), NRL_ERR_BUG);
-    b->segment_block[1] = 0;
+    b->segment_example[1] = 0;
     b->cu_seqlens[4] = 9;
     assert_int_equal(batch_check(b, 10), NRL_ERR_BUG);
     batch_free(b);
@@ -105,14 +104,13 @@ static void columns_are_found_by_name_and_cut_for_views(void **state)
     b->n_extra = 1;
     b->extra[0] = (batch_extra){"score", (float[]){1, 2, 3, 4}};
     ctx_scope_begin(ctx);
-    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){6}, (float[]){0, 1, 2, 3, 4, 5},
-                            &reference));
+    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){6}, (float[]){0, 1, 2, 3, 4, 5}, &reference));
     ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){2}, (float[]){8, 9}, &own));
     batch_set_column(b, "ref_logps", reference);
     batch_rows(b, 2, 4, &view);
     batch_set_column(&view, "logps", own);
-    assert_int_equal(nrl_batch_n_rows(&view), 2);
-    assert_int_equal(nrl_batch_row_segment(&view)[1], 2);
+    assert_int_equal(nrl_batch_n_targets(&view), 2);
+    assert_int_equal(nrl_batch_target_segments(&view)[1], 2);
     ok(nrl_batch_column(ctx, &view, "ref_logps", &column));
     ok(nrl_tensor_fetch(ctx, column, values, 2));
     assert_true(values[0] == 2 && values[1] == 3);
@@ -124,8 +122,7 @@ static void columns_are_found_by_name_and_cut_for_views(void **state)
     ok(nrl_batch_column(ctx, &view, "score", &column));
     assert_int_equal(nrl_tensor_numel(column), 4);
     assert_int_equal(nrl_batch_column(ctx, b, "logps", &column), NRL_ERR_CONFIG);
-    assert_non_null(
-        strstr(nrl_error_text(), "no column 'logps'; it has weights, ref_logps, score"));
+    assert_non_null(strstr(nrl_error_text(), "no column 'logps'; it has weights, ref_logps, score"));
     ctx_scope_end(ctx);
     batch_free(b);
 }
@@ -139,8 +136,7 @@ static void metrics_are_taken_once_in_order(void **state)
         ctx_scope_begin(ctx);
         for (uint32_t i = 0; i < 40; i++) {
             nrl_tensor *t;
-            ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){1}, &(float){(float)i / 2},
-                                    &t));
+            ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){1}, &(float){(float)i / 2}, &t));
             ok(nrl_metric_add(ctx, i % 3, t, i));
         }
         ctx_scope_end(ctx); /* the values outlive their scope */
@@ -171,28 +167,21 @@ static void adamw_follows_its_formula_and_rounds_the_work_copy(void **state)
     (void)state;
     param_init(&p, &part, "w", 1, (int64_t[]){N});
     for (int k = 0; k < 5; k++)
-        ok(tensor_persistent(ctx, k == 4 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 1, (int64_t[]){N}, true,
-                             &t[k]));
+        ok(tensor_persistent(ctx, k == 4 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 1, (int64_t[]){N}, true, &t[k]));
     for (int i = 0; i < N; i++)
         w[i] = start[i] = (float)test_uniform(&random);
     ok(tensor_write(ctx, t[0], start));
-    nrl_slice slice = {.param = &p,
-                       .n = N,
-                       .master = t[0],
-                       .grad = t[1],
-                       .states = {t[2], t[3]},
-                       .work = t[4],
-                       .decay = true};
+    nrl_slice slice = {
+        .param = &p, .n = N, .master = t[0], .grad = t[1], .states = {t[2], t[3]}, .work = t[4], .decay = true};
     for (int step = 1; step <= 3; step++) {
-        nrl_step_block block = {sizeof block, step, 1e-3, 0.5};
+        nrl_step_params block = {sizeof block, step, 1e-3, 0.5};
         for (int i = 0; i < N; i++) {
             grad[i] = (float)test_uniform(&random);
             double g = 0.5 * (double)grad[i];
             m[i] = 0.9 * m[i] + 0.1 * g;
             v[i] = 0.95 * v[i] + 0.05 * g * g;
             w[i] -= 1e-3 * 0.1 * w[i];
-            w[i] -=
-                1e-3 * (m[i] / (1 - pow(0.9, step))) / (sqrt(v[i] / (1 - pow(0.95, step))) + 1e-8);
+            w[i] -= 1e-3 * (m[i] / (1 - pow(0.9, step))) / (sqrt(v[i] / (1 - pow(0.95, step))) + 1e-8);
         }
         ok(tensor_write(ctx, t[1], grad));
         ok(nrl_slice_adamw(ctx, &slice, &adamw, &block));
@@ -204,9 +193,8 @@ static void adamw_follows_its_formula_and_rounds_the_work_copy(void **state)
         assert_true(fabs(rounded[i] - got[i]) <= fabs(got[i]) * 0x1p-8);
     }
     slice.n = N + 1;
-    assert_int_equal(
-        nrl_slice_adamw(ctx, &slice, &adamw, &(nrl_step_block){sizeof(nrl_step_block), 1, 1, 1}),
-        NRL_ERR_BUG);
+    assert_int_equal(nrl_slice_adamw(ctx, &slice, &adamw, &(nrl_step_params){sizeof(nrl_step_params), 1, 1, 1}),
+                     NRL_ERR_BUG);
     for (int k = 0; k < 5; k++)
         tensor_release(ctx, t[k]);
 }
@@ -224,13 +212,12 @@ static void parameters_bind_slots_and_count_versions(void **state)
     assert_int_equal(nrl_param_dim(&p, -1), 4);
     assert_string_equal(nrl_param_part(&p, 0)->name, "a.weight");
     assert_null(nrl_param_part(&p, 1));
-    assert_true(nrl_param_trained(&p) && nrl_param_fresh(&p) &&
-                !nrl_param_tensor(&p, NRL_SLOT_WORK));
+    assert_true(nrl_param_trained(&p) && nrl_param_grad_is_empty(&p) && !nrl_param_tensor(&p, NRL_SLOT_WEIGHT));
     uint64_t version = nrl_param_version(&p);
     ok(tensor_persistent(ctx, NRL_DTYPE_F32, 1, (int64_t[]){12}, true, &t));
-    nrl_param_bind(&p, NRL_SLOT_WORK, t);
+    nrl_param_bind(&p, NRL_SLOT_WEIGHT, t);
     assert_int_equal(nrl_param_version(&p), version + 1);
-    assert_ptr_equal(nrl_param_tensor(&p, NRL_SLOT_WORK), t);
+    assert_ptr_equal(nrl_param_tensor(&p, NRL_SLOT_WEIGHT), t);
     nrl_param_touch(&p);
     assert_int_equal(nrl_param_version(&p), version + 2);
     tensor_release(ctx, t);

@@ -56,13 +56,13 @@ static void check_group(const char *group)
     assert_true(n > 0);
 }
 
-#define GROUP_TEST(sentence, ...)                                                                  \
-    static void sentence(void **state)                                                             \
-    {                                                                                              \
-        static const char *const groups[] = {__VA_ARGS__};                                         \
-        (void)state;                                                                               \
-        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)                                \
-            check_group(groups[i]);                                                                \
+#define GROUP_TEST(sentence, ...)                                                                                      \
+    static void sentence(void **state)                                                                                 \
+    {                                                                                                                  \
+        static const char *const groups[] = {__VA_ARGS__};                                                             \
+        (void)state;                                                                                                   \
+        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)                                                    \
+            check_group(groups[i]);                                                                                    \
     }
 
 GROUP_TEST(products_have_the_right_gradients, "linear", "matmul")
@@ -100,8 +100,7 @@ static void the_heads_gradients_hold_with_kept_logits(void **state)
 }
 
 /* The check itself must notice: a result that is cut off the tape has no gradient. */
-static nrl_status build_detached(const gradient_case *c, nrl_ctx *own, nrl_tensor **x,
-                                 nrl_param **p, nrl_tensor **y)
+static nrl_status build_detached(const gradient_case *c, nrl_ctx *own, nrl_tensor **x, nrl_param **p, nrl_tensor **y)
 {
     nrl_tensor *cut;
     (void)c;

@@ -97,9 +97,9 @@ static void fill_shared(nrl_batch *b, const nrl_batch *full)
     static const int32_t cu[] = {0, 4, 7, 12}, prefix[] = {-1, 0, 0};
     memcpy(b->cu_seqlens, cu, sizeof cu);
     b->prefix = memcpy(arena_alloc(&b->memory, sizeof prefix), prefix, sizeof prefix);
-    b->n_blocks = 3;
+    b->n_examples = 3;
     for (int32_t s = 0, row = 0; s < 3; s++) {
-        b->segment_block[s] = s;
+        b->segment_example[s] = s;
         for (int32_t i = cu[s]; i < cu[s + 1]; i++) {
             int32_t place = s ? i - cu[s] + 4 : i, from = (s == 2 ? 7 : 0) + place;
             b->tokens[i] = full->tokens[from];
@@ -279,8 +279,7 @@ static void recompute_gives_the_same_bits(void **state)
 
 /* ---- head ---- */
 
-static nrl_status fused_loss(void *user, nrl_ctx *c, nrl_batch *chunk, nrl_tensor *logps,
-                             nrl_tensor **dlogps)
+static nrl_status fused_loss(void *user, nrl_ctx *c, nrl_batch *chunk, nrl_tensor *logps, nrl_tensor **dlogps)
 {
     nrl_tensor *weights, *weighed, *sum, *seed;
     tape *t = tape_create();
@@ -453,8 +452,8 @@ static void decoding_through_the_cache_equals_a_whole_pass(void **state)
         ctx_set_cache(ctx, NULL);
         for (int s = 0, row = 0; s < 2; s++)
             for (int i = 0; i < step[s]; i++, row++)
-                assert_true(difference(now + row * TINY_V, full + (s * 7 + at[s] + i) * TINY_V,
-                                       TINY_V) < SUM_ORDER_TOLERANCE);
+                assert_true(difference(now + row * TINY_V, full + (s * 7 + at[s] + i) * TINY_V, TINY_V) <
+                            SUM_ORDER_TOLERANCE);
         batch_free(b);
         for (int s = 0; s < 2; s++) {
             at[s] += step[s];
@@ -493,8 +492,7 @@ static void bf16_stays_near_f32(void **state)
     ok(tiny_step(&low, b, logps));
     double *low_grads = tiny_grads(&low, &n);
     tiny_close(&low);
-    double of_logps = norm_difference(logps, exact, 62),
-           of_grads = norm_difference(low_grads, grads, n);
+    double of_logps = norm_difference(logps, exact, 62), of_grads = norm_difference(low_grads, grads, n);
     printf("bf16: log-probs off by %.3g, gradients by %.3g\n", of_logps, of_grads);
     assert_true(of_logps < BF16_TOLERANCE && of_grads < BF16_TOLERANCE);
     free(grads);
@@ -541,8 +539,7 @@ static void wandering_lengths_do_not_pile_up_memory(void **state)
         batch_free(b);
     }
     ctx_memory_use(ctx, &m);
-    printf("reserved %.2f MB, peak %.2f MB\n", (double)m.reserved_bytes / 1e6,
-           (double)m.peak_bytes / 1e6);
+    printf("reserved %.2f MB, peak %.2f MB\n", (double)m.reserved_bytes / 1e6, (double)m.peak_bytes / 1e6);
     assert_true((double)m.reserved_bytes <= 1.25 * (double)m.peak_bytes + (2 << 20)); /* a segment */
     ctx_trim(ctx);
     ctx_memory_use(ctx, &m);

@@ -42,8 +42,7 @@ static int open_pool(void **state)
 {
     (void)state;
     machine.room = SIZE_MAX;
-    the_device = (device){.table = {.alloc = machine_alloc, .free = machine_free},
-                          .facts = {.host_memory = true}};
+    the_device = (device){.table = {.alloc = machine_alloc, .free = machine_free}, .info = {.host_memory = true}};
     pool_init(&p, &the_device);
     return 0;
 }
@@ -70,8 +69,7 @@ static pool_block *take(size_t bytes)
 static void neighbours_join_in_any_order(void **state)
 {
     (void)state;
-    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
-                                    {2, 1, 0}, {1, 2, 0}, {2, 0, 1}};
+    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         pool_block *b[3];
         for (int k = 0; k < 3; k++)
@@ -176,13 +174,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(neighbours_join_in_any_order, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(a_counted_block_stays, open_pool, close_pool),
-        cmocka_unit_test_setup_teardown(small_blocks_do_not_split_large_segments, open_pool,
-                                        close_pool),
+        cmocka_unit_test_setup_teardown(small_blocks_do_not_split_large_segments, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(wandering_lengths_settle, open_pool, close_pool),
-        cmocka_unit_test_setup_teardown(what_recent_steps_did_not_need_goes_back, open_pool,
-                                        close_pool),
-        cmocka_unit_test_setup_teardown(idle_segments_go_before_the_machine_is_full, open_pool,
-                                        close_pool),
+        cmocka_unit_test_setup_teardown(what_recent_steps_did_not_need_goes_back, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(idle_segments_go_before_the_machine_is_full, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(impossible_sizes_are_refused, open_pool, close_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,7 +218,8 @@ static void outside_of_a_step_operations_count_and_phases_do_not(void **state)
     double_of(7);
     ok(ctx_profile_read(ctx));
     ctx_profile_phases(ctx, &t);
-    for (int p = 1; p < NRL_PHASE_COUNT; p++) assert_true(t.seconds[p] == 0);
+    for (int p = 1; p < NRL_PHASE_COUNT; p++)
+        assert_true(t.seconds[p] == 0);
     assert_int_equal(t.steps, 0);
     assert_true(row_of(0, "unary", NRL_PHASE_NONE, 0).seconds == 1);
     end();
@@ -235,7 +236,8 @@ static void a_step_of_very_many_operations_keeps_its_time(void **state)
     begin(EVENTS);
     ok(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, &one, &x));
     ctx_profile_step(ctx, true);
-    for (int i = 0; i < N; i++) ok(nrl_tensor_fill(ctx, x, 1));
+    for (int i = 0; i < N; i++)
+        ok(nrl_tensor_fill(ctx, x, 1));
     ctx_profile_step(ctx, false);
     ok(ctx_profile_read(ctx));
     ctx_profile_phases(ctx, &t);

@@ -45,17 +45,15 @@ static int close_all(void **state)
     return 0;
 }
 
-static void compare(const char *name, const char *what, const nrl_node *expected,
-                    const double *values, int64_t n, double *worst)
+static void compare(const char *name, const char *what, const nrl_node *expected, const double *values, int64_t n,
+                    double *worst)
 {
     assert_int_equal(nrl_node_size(expected), n);
     for (int64_t i = 0; i < n; i++) {
-        double e = nrl_node_f64(nrl_node_at(expected, (size_t)i), NAN),
-               error = fabs(values[i] - e) / (1 + fabs(e));
+        double e = nrl_node_f64(nrl_node_at(expected, (size_t)i), NAN), error = fabs(values[i] - e) / (1 + fabs(e));
         if (error > *worst) *worst = error;
         if (!(error <= REFERENCE_TOLERANCE))
-            fail_msg("%s: %s [%lld] is %.9g, PyTorch has %.9g", name, what, (long long)i, values[i],
-                     e);
+            fail_msg("%s: %s [%lld] is %.9g, PyTorch has %.9g", name, what, (long long)i, values[i], e);
     }
 }
 
@@ -86,7 +84,6 @@ static void results_and_gradients_are_those_of_pytorch(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_and_gradients_are_those_of_pytorch)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(results_and_gradients_are_those_of_pytorch)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -97,8 +97,7 @@ static void views_keep_their_memory_alive(void **state)
     (void)state;
     ctx_scope_begin(ctx);
     ok(tensor_flat_view(ctx, vector(10, 0), 3, 4, &view));
-    assert_int_equal(tensor_flat_view(ctx, vector(10, 0), 8, 4, &(nrl_tensor *){NULL}),
-                     NRL_ERR_BUG);
+    assert_int_equal(tensor_flat_view(ctx, vector(10, 0), 8, 4, &(nrl_tensor *){NULL}), NRL_ERR_BUG);
     ctx_scope_end(ctx);
     assert_true(live_bytes() > before);
     assert_true(value_at(view, 0) == 3 && nrl_tensor_numel(view) == 4);
@@ -271,8 +270,7 @@ static void a_failing_backward_is_named_and_leaves_nothing(void **state)
                                              .backward = failing_backward}));
     ctx_tape_end(ctx);
     assert_int_equal(tape_backward(ctx, t, &y, &seed, 1, &x, &dx, 1), NRL_ERR_BUG);
-    assert_string_equal(nrl_error_text(),
-                        "backward of wrong: a gradient [3] of f32 for a tensor [2] of f32");
+    assert_string_equal(nrl_error_text(), "backward of wrong: a gradient [3] of f32 for a tensor [2] of f32");
     assert_null(dx);
     ctx_scope_end(ctx);
     tape_destroy(ctx, t);
@@ -307,12 +305,9 @@ static void shapes_that_disagree_are_named(void **state)
     assert_int_equal(nrl_op_reshape(ctx, x, 2, (int64_t[]){4, 4}, &y), NRL_ERR_BUG);
     assert_int_equal(nrl_op_gather_rows(ctx, x, (int32_t[]){3}, 1, &y), NRL_ERR_BUG);
     assert_int_equal(nrl_op_embedding(ctx, &w, &y), NRL_ERR_BUG); /* there is no batch */
-    assert_int_equal(nrl_tensor_new(ctx, NRL_DTYPE_F32, 2, (int64_t[]){INT64_MAX, 3}, &y),
-                     NRL_ERR_BUG);
-    assert_int_equal(nrl_tensor_new(ctx, NRL_DTYPE_F32, 5, (int64_t[]){1, 1, 1, 1, 1}, &y),
-                     NRL_ERR_BUG);
-    assert_int_equal(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, (int64_t[]){1ll << 52}, &y),
-                     NRL_ERR_MEMORY);
+    assert_int_equal(nrl_tensor_new(ctx, NRL_DTYPE_F32, 2, (int64_t[]){INT64_MAX, 3}, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_tensor_new(ctx, NRL_DTYPE_F32, 5, (int64_t[]){1, 1, 1, 1, 1}, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, (int64_t[]){1ll << 52}, &y), NRL_ERR_MEMORY);
     ctx_scope_end(ctx);
 }
 
@@ -328,8 +323,7 @@ static void an_operation_that_the_backend_lacks_is_named(void **state)
     device poor = the_device;
     nrl_ctx *poor_ctx;
     nrl_tensor *x, *y;
-    static const char *const wanted[] = {"gemm", "rope", "softmax", NULL}, *const had[] = {"gemm",
-                                                                                           NULL};
+    static const char *const wanted[] = {"gemm", "rope", "softmax", NULL}, *const had[] = {"gemm", NULL};
     (void)state;
     poor.ops.rope = NULL;
     poor.ops.softmax = NULL;
@@ -417,8 +411,7 @@ static void slices_of_columns_are_fetched_by_their_rows(void **state)
     nrl_tensor *x, *y;
     (void)state;
     ctx_scope_begin(ctx);
-    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){2, 3}, (float[]){1, 2, 3, 4, 5, 6},
-                            &x));
+    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){2, 3}, (float[]){1, 2, 3, 4, 5, 6}, &x));
     ok(nrl_op_slice_columns(ctx, x, 1, 3, &y));
     ok(nrl_tensor_fetch(ctx, y, values, 4));
     assert_true(values[0] == 2 && values[1] == 3 && values[2] == 5 && values[3] == 6);

@@ -45,8 +45,7 @@ static inline char *encode_text(const tokenizer *tok, const char *text, size_t s
 {
     tokenizer_scratch *s = tokenizer_scratch_create(tok);
     nrl_token_ids ids = {0};
-    if (tokenizer_encode(tok, s, text, size, flags, &ids) != NRL_OK)
-        fail_msg("%s", nrl_error_text());
+    if (tokenizer_encode(tok, s, text, size, flags, &ids) != NRL_OK) fail_msg("%s", nrl_error_text());
     char *out = ids_text(ids.ids, ids.n);
     nrl_token_ids_free(&ids);
     tokenizer_scratch_destroy(s);
@@ -65,8 +64,7 @@ static inline void assert_encodes(const tokenizer *tok, const char *text, const 
 static inline char *byte_level_json(const char *words, const char *merges, const char *added)
 {
     char *json = mem_alloc((1 << 14) + strlen(words) + strlen(merges) + strlen(added));
-    size_t at = (size_t)sprintf(
-        json, "{\"model\": {\"type\": \"BPE\", \"merges\": [%s], \"vocab\": {", merges);
+    size_t at = (size_t)sprintf(json, "{\"model\": {\"type\": \"BPE\", \"merges\": [%s], \"vocab\": {", merges);
     for (int b = 0; b < 256; b++) {
         int32_t c = b;
         bool self = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;

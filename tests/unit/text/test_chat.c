@@ -6,9 +6,8 @@
 #include "support/text.h"
 #include "text/shared.h"
 
-static const char chatml_specials[] =
-    "{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
-    "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true}";
+static const char chatml_specials[] = "{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
+                                      "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true}";
 
 static const chat_template *find(const tokenizer *tok, const char *name)
 {
@@ -17,9 +16,9 @@ static const chat_template *find(const tokenizer *tok, const char *name)
     return t;
 }
 
-#define MESSAGE(r, c)                                                                              \
-    {                                                                                              \
-        .role = (r), .content = (c), .content_size = sizeof(c) - 1                                 \
+#define MESSAGE(r, c)                                                                                                  \
+    {                                                                                                                  \
+        .role = (r), .content = (c), .content_size = sizeof(c) - 1                                                     \
     }
 
 static void chatml_trains_the_answer_and_its_end(void **state)
@@ -31,10 +30,8 @@ static void chatml_trains_the_answer_and_its_end(void **state)
     chat_ids ids = {0};
     assert_int_equal(chat_render(find(tok, "chatml"), s, m, 2, false, &ids), NRL_OK);
     char *text;
-    assert_int_equal(tokenizer_decode(tok, ids.tokens.ids, ids.tokens.n, false, &text, NULL),
-                     NRL_OK);
-    assert_string_equal(text,
-                        "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\nxyz<|im_end|>\n");
+    assert_int_equal(tokenizer_decode(tok, ids.tokens.ids, ids.tokens.n, false, &text, NULL), NRL_OK);
+    assert_string_equal(text, "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\nxyz<|im_end|>\n");
     size_t n_trained = 0;
     for (size_t i = 0; i < ids.tokens.n; i++)
         n_trained += ids.trained[i];
@@ -125,10 +122,9 @@ static void check_mistral_sample(const char *model, const char *tokens)
     nrl_message *m = mem_alloc(n * sizeof *m);
     for (size_t i = 0; i < n; i++) {
         const nrl_node *content = nrl_node_find(nrl_node_at(list, i), "content");
-        m[i] =
-            (nrl_message){.role = nrl_node_string(nrl_node_find(nrl_node_at(list, i), "role"), ""),
-                           .content = nrl_node_string(content, ""),
-                           .content_size = nrl_node_string_size(content)};
+        m[i] = (nrl_message){.role = nrl_node_string(nrl_node_find(nrl_node_at(list, i), "role"), ""),
+                             .content = nrl_node_string(content, ""),
+                             .content_size = nrl_node_string_size(content)};
     }
     chat_ids out = {0};
     if (chat_render(find(tok, "mistral"), s, m, n, true, &out)) fail_msg("%s", nrl_error_text());
@@ -165,8 +161,7 @@ static void mistral_v3_ids_are_the_published_ones(void **state)
 }
 
 /* Every conversation of the rendered set, with and without a generation prompt. */
-static void check_rendered(const char *key, const char *name, const char *specials,
-                           bool always_prompts)
+static void check_rendered(const char *key, const char *name, const char *specials, bool always_prompts)
 {
     char *path = shared_path("data/templates/golden_rendered.json");
     if (!path) skip();
@@ -180,21 +175,18 @@ static void check_rendered(const char *key, const char *name, const char *specia
         const nrl_node *row = nrl_node_at(cases, i);
         const char *want = nrl_node_string(nrl_node_find(row, "expected"), NULL);
         if (strcmp(nrl_node_string(nrl_node_find(row, "template"), ""), key) || !want) continue;
-        const nrl_node *list =
-            nrl_node_find(nrl_node_find(golden, "conversations"),
-                          nrl_node_string(nrl_node_find(row, "conversation"), ""));
+        const nrl_node *list = nrl_node_find(nrl_node_find(golden, "conversations"),
+                                             nrl_node_string(nrl_node_find(row, "conversation"), ""));
         nrl_message m[8];
         size_t n = nrl_node_size(list);
         assert_true(n <= 8);
         for (size_t k = 0; k < n; k++) {
             const nrl_node *content = nrl_node_find(nrl_node_at(list, k), "content");
-            m[k] = (nrl_message){
-                .role = nrl_node_string(nrl_node_find(nrl_node_at(list, k), "role"), ""),
-                .content = nrl_node_string(content, ""),
-                .content_size = nrl_node_string_size(content)};
+            m[k] = (nrl_message){.role = nrl_node_string(nrl_node_find(nrl_node_at(list, k), "role"), ""),
+                                 .content = nrl_node_string(content, ""),
+                                 .content_size = nrl_node_string_size(content)};
         }
-        bool prompt =
-            always_prompts || nrl_node_bool(nrl_node_find(row, "add_generation_prompt"), false);
+        bool prompt = always_prompts || nrl_node_bool(nrl_node_find(row, "add_generation_prompt"), false);
         char *got;
         assert_int_equal(chat_render_text(find(tok, name), m, n, prompt, &got), NRL_OK);
         assert_string_equal(got, want);
@@ -210,8 +202,7 @@ static void check_rendered(const char *key, const char *name, const char *specia
 static void chatml_text_is_what_jinja_renders(void **state)
 {
     (void)state;
-    check_rendered("llamacpp_case:teknium/OpenHermes-2.5-Mistral-7B", "chatml", chatml_specials,
-                   false);
+    check_rendered("llamacpp_case:teknium/OpenHermes-2.5-Mistral-7B", "chatml", chatml_specials, false);
 }
 
 static void llama3_text_is_what_jinja_renders(void **state)

@@ -13,8 +13,7 @@ static const char *const names[] = {"chatml", "llama3", "mistral", "plain"};
 enum { N_NAMES = 4 };
 
 static const char *const added[] = {
-    "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
-    "<x>",          "</x>"};
+    "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<x>", "</x>"};
 enum { N_ADDED = 7 };
 
 static int set_up(void **state)
@@ -61,9 +60,9 @@ static tokenizer *open_with_tokens(const char *dir, const tokenizer *bare, bool 
     return open_or_fail(dir);
 }
 
-#define M(r, c)                                                                                    \
-    {                                                                                              \
-        .role = (r), .content = (c), .content_size = sizeof(c) - 1                                 \
+#define M(r, c)                                                                                                        \
+    {                                                                                                                  \
+        .role = (r), .content = (c), .content_size = sizeof(c) - 1                                                     \
     }
 enum { MAX_MESSAGES = 6 };
 
@@ -75,9 +74,7 @@ static const struct {
     {{M("user", "hi"), M("assistant", "so it's \\ \"this\"")}, 2},
     {{M("user", " a \xC2\xA0"), M("assistant", "\n b\x1c\n")}, 2},
     {{M("system", "be kind"), M("user", "q"), M("assistant", "a")}, 3},
-    {{M("system", " be kind\t"), M("user", "q"), M("assistant", "a"), M("user", "r"),
-      M("assistant", "b")},
-     5},
+    {{M("system", " be kind\t"), M("user", "q"), M("assistant", "a"), M("user", "r"), M("assistant", "b")}, 5},
     {{M("user", "q"), M("assistant", "a"), M("user", "r"), M("assistant", "<|im_end|>b</x>")}, 4},
     {{M("user", "q"), M("assistant", "a"), M("user", "r")}, 3},
     {{M("system", "alone")}, 1},
@@ -92,12 +89,10 @@ static const struct {
 };
 enum { N_CONVERSATIONS = sizeof conversations / sizeof *conversations };
 
-static nrl_status render(const chat_template *t, const tokenizer *tok, size_t i, bool prompt,
-                         chat_ids *out)
+static nrl_status render(const chat_template *t, const tokenizer *tok, size_t i, bool prompt, chat_ids *out)
 {
     tokenizer_scratch *s = tokenizer_scratch_create(tok);
-    nrl_status st =
-        chat_render(t, s, conversations[i].messages, conversations[i].n, prompt, out);
+    nrl_status st = chat_render(t, s, conversations[i].messages, conversations[i].n, prompt, out);
     tokenizer_scratch_destroy(s);
     return st;
 }
@@ -109,8 +104,8 @@ static bool is_unmarked(nrl_status st)
     return st == NRL_ERR_DATA && strstr(nrl_error_text(), "cannot be told");
 }
 
-static void compare(const char *label, const chat_template *table, const chat_template *jinja,
-                    const tokenizer *tok, size_t i, bool prompt)
+static void compare(const char *label, const chat_template *table, const chat_template *jinja, const tokenizer *tok,
+                    size_t i, bool prompt)
 {
     chat_ids a = {0}, b = {0};
     nrl_status want = render(table, tok, i, prompt, &a), got = render(jinja, tok, i, prompt, &b);
@@ -118,11 +113,9 @@ static void compare(const char *label, const chat_template *table, const chat_te
         assert_true(conversations[i].n > 3);
     } else {
         if (got != want)
-            fail_msg("%s, conversation %zu: status %d, expected %d: %s", label, i, got, want,
-                     nrl_error_text());
+            fail_msg("%s, conversation %zu: status %d, expected %d: %s", label, i, got, want, nrl_error_text());
         char *x = ids_text(a.tokens.ids, a.tokens.n), *y = ids_text(b.tokens.ids, b.tokens.n);
-        if (want == NRL_OK && strcmp(x, y))
-            fail_msg("%s, conversation %zu:\n%s\nexpected\n%s", label, i, y, x);
+        if (want == NRL_OK && strcmp(x, y)) fail_msg("%s, conversation %zu:\n%s\nexpected\n%s", label, i, y, x);
         if (want == NRL_OK && !prompt) assert_memory_equal(a.trained, b.trained, a.tokens.n);
         free(x);
         free(y);
@@ -143,12 +136,10 @@ static void check_all(const char *label, const tokenizer *tok)
         for (size_t i = 0; i < N_CONVERSATIONS; i++)
             for (int prompt = 0; prompt < 2; prompt++)
                 compare(what, table, jinja, tok, i, prompt);
-        assert_int_equal(chat_template_end(table) == -1 ? tok->info.eos
-                                                             : chat_template_end(table),
-                         chat_template_end(jinja) == -1 ? tok->info.eos
-                                                             : chat_template_end(jinja));
+        assert_int_equal(chat_template_end(table) == -1 ? tok->info.eos : chat_template_end(table),
+                         chat_template_end(jinja) == -1 ? tok->info.eos : chat_template_end(jinja));
         chat_template_close(table);
-    chat_template_close(jinja);
+        chat_template_close(jinja);
         free(text);
         free(what);
     }
@@ -170,13 +161,12 @@ static void builtins_in_jinja_give_the_ids_of_their_tables(void **state)
 
 static void builtins_in_jinja_give_the_ids_of_real_tokenizers(void **state)
 {
-    static const char *const files[] = {
-        "data/tokenizers/gpt2/tokenizer.json", "data/tokenizers/llama2/tokenizer.json",
-        "data/tokenizers/qwen2/tokenizer.json", "data/tokenizers/mistral/tokenizer.json",
-        "data/tokenizers/smollm/tokenizer.json"};
+    static const char *const files[] = {"data/tokenizers/gpt2/tokenizer.json", "data/tokenizers/llama2/tokenizer.json",
+                                        "data/tokenizers/qwen2/tokenizer.json",
+                                        "data/tokenizers/mistral/tokenizer.json",
+                                        "data/tokenizers/smollm/tokenizer.json"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *path = shared_path(files[i]),
-             *link = mem_printf("%s/tokenizer.json", (const char *)*state);
+        char *path = shared_path(files[i]), *link = mem_printf("%s/tokenizer.json", (const char *)*state);
         if (!path) {
             free(link);
             skip();
@@ -236,8 +226,7 @@ static void parts_of_a_content_are_joined(void **state)
     tokenizer *bare = open_text_or_fail(json), *tok = open_with_tokens(*state, bare, true);
     tokenizer_close(bare);
     assert_int_equal(json_parse(&a, "row", row, sizeof row - 1, &list), NRL_OK);
-    const nrl_message m = {
-        .role = "user", .content = "ab", .content_size = 2, .node = nrl_node_at(list, 0)};
+    const nrl_message m = {.role = "user", .content = "ab", .content_size = 2, .node = nrl_node_at(list, 0)};
     assert_int_equal(test_template_open("chatml", tok, &table), NRL_OK);
     char *text = chat_template_jinja(table);
     assert_int_equal(chat_template_open_text(test_host(), &(config_choice){.source = "t"}, text, tok, &jinja), NRL_OK);
@@ -279,9 +268,8 @@ static void the_config_keeps_what_else_it_says(void **state)
                "{\"bos_token\": \"<s>\", \"chat_template\": [{\"name\": \"old\"}],\n "
                "\"model_max_length\": 1000000000000000019884624838656}");
     assert_int_equal(export_config(tok, "{{ \"x\" }}\n", &text), NRL_OK);
-    assert_string_equal(
-        text, "{\"bos_token\": \"<s>\",\"model_max_length\": 1000000000000000019884624838656,\n"
-              "  \"chat_template\": \"{{ \\\"x\\\" }}\\n\"\n}\n");
+    assert_string_equal(text, "{\"bos_token\": \"<s>\",\"model_max_length\": 1000000000000000019884624838656,\n"
+                              "  \"chat_template\": \"{{ \\\"x\\\" }}\\n\"\n}\n");
     free(text);
     write_file(*state, "tokenizer_config.json", "{}");
     assert_int_equal(export_config(tok, "t", &text), NRL_OK);

@@ -80,7 +80,7 @@ static const chat_template *open_text(const fixture *f, const char *text)
     return t;
 }
 
-/* Trained tokens as text, stretches apart by |. */
+/* Trained tokens as text, ranges apart by |. */
 static char *trained_text(const tokenizer *tok, const chat_ids *ids)
 {
     buffer b = {0};
@@ -101,7 +101,7 @@ static char *trained_text(const tokenizer *tok, const chat_ids *ids)
     }
 
 static const nrl_message two_turns[] = {M("user", "ab"), M("assistant", "x</think>y"), M("user", "c"),
-                                         M("assistant", "zz")};
+                                        M("assistant", "zz")};
 
 static nrl_status render(const fixture *f, const char *text, const nrl_message *messages, size_t n, size_t n_prompt,
                          char **trained)
@@ -254,10 +254,10 @@ static void a_template_sees_what_transformers_gives_it(void **state)
     const nrl_message m = {.role = "assistant", .content = "hi", .content_size = 2, .node = nrl_node_find(node, "m")};
     const chat_template *t = open_text(f, "{{ messages[0] }}{{ tools }}{{ documents }}{{ deep }}{{ bos_token }}");
     const nrl_conversation c = {.messages = &m,
-                                 .n = 1,
-                                 .n_prompt = 1,
-                                 .tools = nrl_node_find(node, "tools"),
-                                 .variables = nrl_node_find(node, "kwargs")};
+                                .n = 1,
+                                .n_prompt = 1,
+                                .tools = nrl_node_find(node, "tools"),
+                                .variables = nrl_node_find(node, "kwargs")};
     tokenizer_scratch *s = tokenizer_scratch_create(f->tok);
     chat_ids ids = {0};
     if (chat_render_conversation(t, s, &c, &ids)) fail_msg("%s", nrl_error_text());

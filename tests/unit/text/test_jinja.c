@@ -135,20 +135,67 @@ static void work_on_long_values_is_counted(void **state)
 {
     (void)state;
     enum { TIMES_OF_CPU = 20 };
-    static const char *const work[] = {
-        "s.strip()", "s.strip(many)", "s.lstrip(many)", "s.rstrip('b')", "s|trim", "s|trim(many)", "blank|trim", "blank.split()",
-        "s.startswith(t)", "s.endswith(t)", "s.startswith((t, t, t, t))", "s.removeprefix(t)", "s < t", "s >= t", "s == t",
-        "'zq' in s", "t in s", "t in [s]", "s in {t: 1}", "{t: 1}[s]", "{t: 1}.get(s)", "s[500]", "s[-1]", "s[9:12]", "s|first",
-        "s|length", "s.find('zq')", "s.rfind('zq')", "s.count('zq')", "s.isdigit()", "s is upper", "s is lower", "s|int",
-        "s.split('zq')", "s.replace('zq', '')", "s.partition('zq')", "[s, t]|sort", "[s, t]|min", "[s, t]|unique|list",
-        "[s, t]|select('eq', t)|list", "[s, t]|map('upper')|list", "[{'k': s}]|selectattr('k', 'eq', t)|list", "range(9999)|list",
-        "1 in l", "l == l[1:]", "l|sum", "s|tojson(indent=t)", "s|indent", "s|wordcount", "s ~ t", "{s: 1}", "dict(a=s)", "[]", "{}"};
+    static const char *const work[] = {"s.strip()",
+                                       "s.strip(many)",
+                                       "s.lstrip(many)",
+                                       "s.rstrip('b')",
+                                       "s|trim",
+                                       "s|trim(many)",
+                                       "blank|trim",
+                                       "blank.split()",
+                                       "s.startswith(t)",
+                                       "s.endswith(t)",
+                                       "s.startswith((t, t, t, t))",
+                                       "s.removeprefix(t)",
+                                       "s < t",
+                                       "s >= t",
+                                       "s == t",
+                                       "'zq' in s",
+                                       "t in s",
+                                       "t in [s]",
+                                       "s in {t: 1}",
+                                       "{t: 1}[s]",
+                                       "{t: 1}.get(s)",
+                                       "s[500]",
+                                       "s[-1]",
+                                       "s[9:12]",
+                                       "s|first",
+                                       "s|length",
+                                       "s.find('zq')",
+                                       "s.rfind('zq')",
+                                       "s.count('zq')",
+                                       "s.isdigit()",
+                                       "s is upper",
+                                       "s is lower",
+                                       "s|int",
+                                       "s.split('zq')",
+                                       "s.replace('zq', '')",
+                                       "s.partition('zq')",
+                                       "[s, t]|sort",
+                                       "[s, t]|min",
+                                       "[s, t]|unique|list",
+                                       "[s, t]|select('eq', t)|list",
+                                       "[s, t]|map('upper')|list",
+                                       "[{'k': s}]|selectattr('k', 'eq', t)|list",
+                                       "range(9999)|list",
+                                       "1 in l",
+                                       "l == l[1:]",
+                                       "l|sum",
+                                       "s|tojson(indent=t)",
+                                       "s|indent",
+                                       "s|wordcount",
+                                       "s ~ t",
+                                       "{s: 1}",
+                                       "dict(a=s)",
+                                       "[]",
+                                       "{}"};
     const jinja_limits small = {.steps = 2000000, .memory = 64 << 20, .output = 1 << 16, .depth = 200};
     for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
-        char *text = mem_printf("{%% set s = 'a' * 200000 %%}{%% set t = 'a' * 199999 ~ 'b' %%}{%% set many = 'bcdefghij' * 500 %%}"
-                                "{%% set blank = ' ' * 200000 %%}{%% set l = range(5000)|list %%}"
-                                "{%% for i in range(90000) %%}{%% for j in range(90) %%}{%% set x = %s %%}{%% endfor %%}{%% endfor %%}",
-                                work[i]);
+        char *text = mem_printf(
+            "{%% set s = 'a' * 200000 %%}{%% set t = 'a' * 199999 ~ 'b' %%}{%% set many = 'bcdefghij' * 500 %%}"
+            "{%% set blank = ' ' * 200000 %%}{%% set l = range(5000)|list %%}"
+            "{%% for i in range(90000) %%}{%% for j in range(90) %%}{%% set x = %s %%}{%% endfor %%}{%% endfor %%}",
+            work[i]);
         clock_t begin = clock();
         assert_fails(text, &small, NRL_ERR_CONFIG, "the template ");
         if (clock() - begin > (clock_t)TIMES_OF_CPU * CLOCKS_PER_SEC) fail_msg("%s: too long", work[i]);

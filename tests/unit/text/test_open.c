@@ -143,10 +143,8 @@ static void broken_companions_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_config_names_the_roles),
-        cmocka_unit_test(a_role_that_nobody_names_stays_empty),
-        cmocka_unit_test(the_hash_follows_every_file),
-        cmocka_unit_test(a_pair_opens_with_and_without_a_version_line),
+        cmocka_unit_test(the_config_names_the_roles),  cmocka_unit_test(a_role_that_nobody_names_stays_empty),
+        cmocka_unit_test(the_hash_follows_every_file), cmocka_unit_test(a_pair_opens_with_and_without_a_version_line),
         cmocka_unit_test(broken_companions_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,9 +128,9 @@ static void normalization_forms_compose_and_order_marks(void **state)
 {
     (void)state;
     check_form(FORM_NFC, "cafe\xcc\x81!", "caf\xc3\xa9!");
-    check_form(FORM_NFC, "a\xcc\x81\xcc\xa3", "\xe1\xba\xa1\xcc\x81"); /* dot below goes first */
+    check_form(FORM_NFC, "a\xcc\x81\xcc\xa3", "\xe1\xba\xa1\xcc\x81");            /* dot below goes first */
     check_form(FORM_NFC, "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8", "\xea\xb0\x81"); /* Hangul */
-    check_form(FORM_NFC, "\xe2\x84\xab", "\xc3\x85"); /* Angstrom sign */
+    check_form(FORM_NFC, "\xe2\x84\xab", "\xc3\x85");                             /* Angstrom sign */
     check_form(FORM_NFD, "\xc3\xa9x", "e\xcc\x81x");
     check_form(FORM_NFKC, "\xef\xac\x81\xc2\xb2", "fi2");
     check_form(FORM_NFKD, "\xea\xb0\x81", "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8");

@@ -74,7 +74,7 @@ static void broken_utf8_becomes_replacement_characters(void **state)
     (void)state;
     tokenizer *tok = byte_tokenizer("", "", "");
     assert_encodes(tok, "a\xff", "97 239 191 189");
-    assert_encodes(tok, "\xe2\x82z", "239 191 189 122"); /* one for the maximal subpart */
+    assert_encodes(tok, "\xe2\x82z", "239 191 189 122");                        /* one for the maximal subpart */
     assert_encodes(tok, "\xed\xa0\x80", "239 191 189 239 191 189 239 191 189"); /* a surrogate */
     tokenizer_close(tok);
 }
@@ -249,8 +249,7 @@ static void hostile_models_are_refused_with_the_reason(void **state)
     assert_refused(MODEL("\"a\": 0", "") "x", "end of the file");
 }
 
-#define PART(name, value)                                                                          \
-    "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"" name "\": " value "}"
+#define PART(name, value) "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"" name "\": " value "}"
 
 static void unknown_components_are_named(void **state)
 {
@@ -260,13 +259,11 @@ static void unknown_components_are_named(void **state)
     assert_refused(PART("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}, "
                                          "\"behavior\": \"Isolated\"}"),
                    "regular expression '('");
-    assert_refused(PART("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"String\": \"x\"}}"),
-                   "behavior");
-    assert_refused(
-        PART("pre_tokenizer",
-             "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a-z&&[^b]]\"}, \"behavior\": "
-             "\"Isolated\"}"),
-        "sets inside of sets");
+    assert_refused(PART("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"String\": \"x\"}}"), "behavior");
+    assert_refused(PART("pre_tokenizer",
+                        "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a-z&&[^b]]\"}, \"behavior\": "
+                        "\"Isolated\"}"),
+                   "sets inside of sets");
     assert_refused(PART("decoder", "{\"type\": \"CTC\"}"), "decoder 'CTC'");
     assert_refused(PART("post_processor", "{\"type\": \"X\"}"), "post_processor 'X'");
     assert_refused(PART("added_tokens", "[{\"id\": 0, \"content\": \"b\"}]"), "the same id 0");
@@ -277,9 +274,8 @@ static void unknown_components_are_named(void **state)
 static void a_pattern_that_explodes_is_an_error_not_a_hang(void **state)
 {
     (void)state;
-    tokenizer *tok =
-        open_text_or_fail(PART("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": "
-                                                "\"(a|aa)+$\"}, \"behavior\": \"Isolated\"}"));
+    tokenizer *tok = open_text_or_fail(PART("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+                                                             "\"(a|aa)+$\"}, \"behavior\": \"Isolated\"}"));
     tokenizer_scratch *s = tokenizer_scratch_create(tok);
     nrl_token_ids ids = {0};
     char text[200];
@@ -301,8 +297,9 @@ static void a_normalizer_that_grows_is_an_error(void **state)
     memset(large, 'x', LARGE);
     memset(text, 'a', TEXT);
     for (int i = 0; i < 2; i++) {
-        char *json = mem_printf(PART("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"%s\": \"a\"}, \"content\": \"%s\"}"),
-                                patterns[i], large);
+        char *json =
+            mem_printf(PART("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"%s\": \"a\"}, \"content\": \"%s\"}"),
+                       patterns[i], large);
         tokenizer *tok = open_text_or_fail(json);
         tokenizer_scratch *s = tokenizer_scratch_create(tok);
         nrl_token_ids ids = {0};
@@ -328,8 +325,7 @@ static void sentencepiece_rubbish_is_refused(void **state)
 {
     (void)state;
     tokenizer *tok;
-    static const char *const files[] = {"", "\x0a", "\x0a\xff\xff\xff\xff\x7f", "hello",
-                                        "IQ== 0\nrubbish\n"};
+    static const char *const files[] = {"", "\x0a", "\x0a\xff\xff\xff\xff\x7f", "hello", "IQ== 0\nrubbish\n"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         assert_int_equal(tokenizer_open_memory(test_host(), "bpe", "bad.model", files[i], strlen(files[i]), &tok),
                          NRL_ERR_DATA);

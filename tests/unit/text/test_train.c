@@ -26,8 +26,8 @@ static void remove_folder(char *folder)
     free(folder);
 }
 
-static char *train_text(const char *const *texts, size_t n, const nrl_train_tokenizer *o,
-                        const char *folder, int64_t *n_tokens)
+static char *train_text(const char *const *texts, size_t n, const nrl_train_tokenizer *o, const char *folder,
+                        int64_t *n_tokens)
 {
     tokenizer_trainer *t = NULL;
     if (tokenizer_trainer_create(test_host(), NULL, o, &t)) fail_msg("%s", nrl_error_text());
@@ -43,16 +43,14 @@ static char *train_text(const char *const *texts, size_t n, const nrl_train_toke
 }
 
 /* Worked out by hand: counts are low 7, er 9 (newer 6 and wider 3), est 2.. the classic example. */
-static const char *const classic[] = {
-    "low low low low low lower lower",
-    "newest newest newest newest newest newest widest widest widest"};
+static const char *const classic[] = {"low low low low low lower lower",
+                                      "newest newest newest newest newest newest widest widest widest"};
 
 static void the_most_frequent_pair_comes_first_ties_to_the_greater_bytes(void **state)
 {
     (void)state;
     static const char *const special[] = {"<|endoftext|>"};
-    nrl_train_tokenizer o = {
-        .vocab_size = 257 + 6, .special = special, .n_special = 1, .min_frequency = 1};
+    nrl_train_tokenizer o = {.vocab_size = 257 + 6, .special = special, .n_special = 1, .min_frequency = 1};
     char *folder = temporary_folder();
     int64_t n;
     char *json = train_text(classic, 2, &o, folder, &n);
@@ -71,8 +69,7 @@ static void the_order_of_texts_changes_nothing(void **state)
     const char *const swapped[] = {classic[1], classic[0]};
     nrl_train_tokenizer o = {.vocab_size = 280, .min_frequency = 1, .overwrite = true};
     char *folder = temporary_folder();
-    char *one = train_text(classic, 2, &o, folder, NULL),
-         *two = train_text(swapped, 2, &o, folder, NULL);
+    char *one = train_text(classic, 2, &o, folder, NULL), *two = train_text(swapped, 2, &o, folder, NULL);
     assert_string_equal(one, two);
     free(one), free(two);
     remove_folder(folder);
@@ -85,11 +82,8 @@ static void a_saved_tokenizer_opens_and_round_trips(void **state)
     static const char *const special[] = {"<|end|>", "<|pad|>"};
     static const char text[] = "newest<|end|> low\xc3\xa9r\n\n1234 \xff widest";
     for (int i = 0; i < 3; i++) {
-        nrl_train_tokenizer o = {.vocab_size = 300,
-                                     .special = special,
-                                     .n_special = 2,
-                                     .pattern = patterns[i],
-                                     .min_frequency = 1};
+        nrl_train_tokenizer o = {
+            .vocab_size = 300, .special = special, .n_special = 2, .pattern = patterns[i], .min_frequency = 1};
         char *folder = temporary_folder();
         free(train_text(classic, 2, &o, folder, NULL));
         tokenizer *tok = open_or_fail(folder);
@@ -113,8 +107,7 @@ static void a_learnt_token_never_takes_a_special_tokens_text(void **state)
 {
     (void)state;
     static const char *const special[] = {"st"}, *const text[] = {"rust rest s t"};
-    nrl_train_tokenizer o = {
-        .vocab_size = 300, .special = special, .n_special = 1, .min_frequency = 1};
+    nrl_train_tokenizer o = {.vocab_size = 300, .special = special, .n_special = 1, .min_frequency = 1};
     char *folder = temporary_folder();
     free(train_text(text, 1, &o, folder, NULL));
     tokenizer_close(open_or_fail(folder)); /* duplicate keys would be refused */
@@ -126,11 +119,11 @@ static void options_out_of_range_are_refused(void **state)
     (void)state;
     static const char *const twice[] = {"<a>", "<a>"}, *const byte[] = {"a"};
     const nrl_train_tokenizer bad[] = {{.vocab_size = 255},
-                                           {.vocab_size = INT64_MAX},
-                                           {.vocab_size = 300, .pattern = "gpt9"},
-                                           {.vocab_size = 300, .min_frequency = -1},
-                                           {.vocab_size = 300, .special = twice, .n_special = 2},
-                                           {.vocab_size = 300, .special = byte, .n_special = 1}};
+                                       {.vocab_size = INT64_MAX},
+                                       {.vocab_size = 300, .pattern = "gpt9"},
+                                       {.vocab_size = 300, .min_frequency = -1},
+                                       {.vocab_size = 300, .special = twice, .n_special = 2},
+                                       {.vocab_size = 300, .special = byte, .n_special = 1}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tokenizer_trainer *t;
         assert_int_equal(tokenizer_trainer_create(test_host(), NULL, &bad[i], &t), NRL_ERR_CONFIG);
@@ -141,12 +134,10 @@ static void a_published_run_of_500_tokens_is_equal(void **state)
 {
     (void)state;
     char *corpus = shared_path("data/tokenizers/small_fixtures/cs336_corpus.en");
-    char *vocab =
-        shared_path("data/tokenizers/small_fixtures/cs336_train-bpe-reference-vocab.json");
+    char *vocab = shared_path("data/tokenizers/small_fixtures/cs336_train-bpe-reference-vocab.json");
     if (!corpus || !vocab) skip();
     static const char *const special[] = {"<|endoftext|>"};
-    nrl_train_tokenizer o = {
-        .vocab_size = 500, .special = special, .n_special = 1, .min_frequency = 1};
+    nrl_train_tokenizer o = {.vocab_size = 500, .special = special, .n_special = 1, .min_frequency = 1};
     char *text, *folder = temporary_folder();
     size_t size;
     assert_int_equal(file_read(corpus, 1 << 24, &text, &size), NRL_OK);
@@ -157,8 +148,7 @@ static void a_published_run_of_500_tokens_is_equal(void **state)
     assert_int_equal(json_read_file(&a, vocab, 1 << 20, &want), NRL_OK);
     assert_int_equal(nrl_node_size(want), tok->info.vocab_size);
     for (size_t i = 0; i < nrl_node_size(want); i++)
-        assert_int_equal(tokenizer_token_id(tok, nrl_node_key(want, i)),
-                         nrl_node_int(nrl_node_at(want, i), -1));
+        assert_int_equal(tokenizer_token_id(tok, nrl_node_key(want, i)), nrl_node_int(nrl_node_at(want, i), -1));
     arena_free(&a);
     tokenizer_close(tok);
     remove_folder(folder);

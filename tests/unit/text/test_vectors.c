@@ -27,15 +27,13 @@ static void compare_ids(const tokenizer *tok, const nrl_node *text, const nrl_no
     char *got = encode_text(tok, nrl_node_string(text, ""), nrl_node_string_size(text), 0);
     t->tried++;
     if (strcmp(want, got)) {
-        if (!t->wrong++)
-            printf("text: %s\nwant: %s\ngot:  %s\n", nrl_node_string(text, ""), want, got);
+        if (!t->wrong++) printf("text: %s\nwant: %s\ngot:  %s\n", nrl_node_string(text, ""), want, got);
     }
     free(want);
     free(got);
 }
 
-static void compare_decoded(const tokenizer *tok, const nrl_node *ids, const nrl_node *text,
-                            tally *t)
+static void compare_decoded(const tokenizer *tok, const nrl_node *ids, const nrl_node *text, tally *t)
 {
     size_t n = nrl_node_size(ids), size;
     int32_t *list = mem_alloc((n + 1) * sizeof *list);
@@ -72,8 +70,8 @@ static void check_golden(const char *name, const char *file)
         if (back) compare_decoded(tok, want, back, &decoded);
         arena_reset(&a);
     }
-    printf("%s: %zu texts, %zu wrong; %zu decoded, %zu wrong\n", name, ids.tried, ids.wrong,
-           decoded.tried, decoded.wrong);
+    printf("%s: %zu texts, %zu wrong; %zu decoded, %zu wrong\n", name, ids.tried, ids.wrong, decoded.tried,
+           decoded.wrong);
     assert_int_not_equal(ids.tried, 0);
     assert_int_equal(ids.wrong + decoded.wrong, 0);
     arena_free(&a);
@@ -83,11 +81,11 @@ static void check_golden(const char *name, const char *file)
     tokenizer_close(tok);
 }
 
-#define GOLDEN(name, file)                                                                         \
-    static void hard_strings_of_##name(void **state)                                               \
-    {                                                                                              \
-        (void)state;                                                                               \
-        check_golden(#name, file);                                                                 \
+#define GOLDEN(name, file)                                                                                             \
+    static void hard_strings_of_##name(void **state)                                                                   \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        check_golden(#name, file);                                                                                     \
     }
 GOLDEN(gpt2, "data/tokenizers/gpt2/tokenizer.json")
 GOLDEN(qwen2, "data/tokenizers/qwen2/tokenizer.json")
@@ -118,8 +116,7 @@ static void check_published(const char *name, const char *file)
             line++;
         char *got = encode_text(tok, text, size, 0);
         tried++;
-        if (strcmp(got, line) && !wrong++)
-            printf("text: %.*s\nwant: %s\ngot:  %s\n", (int)size, text, line, got);
+        if (strcmp(got, line) && !wrong++) printf("text: %.*s\nwant: %s\ngot:  %s\n", (int)size, text, line, got);
         free(got);
         text = stop ? stop + strlen(mark) : NULL;
         line = line_stop ? line_stop + 1 : line + strlen(line);
@@ -131,11 +128,11 @@ static void check_published(const char *name, const char *file)
     free(in), free(out), free(inputs), free(outputs), free(out_name), free(path);
 }
 
-#define PUBLISHED(id, name, file)                                                                  \
-    static void published_ids_of_##id(void **state)                                                \
-    {                                                                                              \
-        (void)state;                                                                               \
-        check_published(name, file);                                                               \
+#define PUBLISHED(id, name, file)                                                                                      \
+    static void published_ids_of_##id(void **state)                                                                    \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        check_published(name, file);                                                                                   \
     }
 PUBLISHED(gpt2, "gpt-2", "data/tokenizers/gpt2/tokenizer.json")
 PUBLISHED(gpt2_pair, "gpt-2", "data/tokenizers/gpt2/vocab.json")
@@ -149,20 +146,13 @@ PUBLISHED(llama3_ranks, "llama-bpe", "data/tokenizers/restricted_llama3/tokenize
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hard_strings_of_gpt2),
-        cmocka_unit_test(hard_strings_of_qwen2),
-        cmocka_unit_test(hard_strings_of_llama2),
-        cmocka_unit_test(hard_strings_of_mistral),
-        cmocka_unit_test(hard_strings_of_smollm),
-        cmocka_unit_test(hard_strings_of_stories260K),
-        cmocka_unit_test(published_ids_of_gpt2),
-        cmocka_unit_test(published_ids_of_gpt2_pair),
-        cmocka_unit_test(published_ids_of_qwen2),
-        cmocka_unit_test(published_ids_of_qwen2_pair),
-        cmocka_unit_test(published_ids_of_smollm),
-        cmocka_unit_test(published_ids_of_llama2),
-        cmocka_unit_test(published_ids_of_llama2_model),
-        cmocka_unit_test(published_ids_of_llama3_ranks),
+        cmocka_unit_test(hard_strings_of_gpt2),          cmocka_unit_test(hard_strings_of_qwen2),
+        cmocka_unit_test(hard_strings_of_llama2),        cmocka_unit_test(hard_strings_of_mistral),
+        cmocka_unit_test(hard_strings_of_smollm),        cmocka_unit_test(hard_strings_of_stories260K),
+        cmocka_unit_test(published_ids_of_gpt2),         cmocka_unit_test(published_ids_of_gpt2_pair),
+        cmocka_unit_test(published_ids_of_qwen2),        cmocka_unit_test(published_ids_of_qwen2_pair),
+        cmocka_unit_test(published_ids_of_smollm),       cmocka_unit_test(published_ids_of_llama2),
+        cmocka_unit_test(published_ids_of_llama2_model), cmocka_unit_test(published_ids_of_llama3_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,9 +36,12 @@ static void adamw_span(const void *args, int64_t row, int64_t col, int64_t n)
     uint16_t *low = split ? mat_at(&a->low, row, col, 2) : NULL;
     if (split) span_join(work, low, w, n);
     update_span(t, grad, w, mat_at(&a->m, row, col, 4), mat_at(&a->v, row, col, 4), n);
-    if (split) span_split(w, work, low, n);
-    else if (a->work.data && a->work.dtype == NRL_DTYPE_BF16) span_round(w, work, n);
-    else if (a->work.data) span_write(&a->work, row, col, n, w);
+    if (split)
+        span_split(w, work, low, n);
+    else if (a->work.data && a->work.dtype == NRL_DTYPE_BF16)
+        span_round(w, work, n);
+    else if (a->work.data)
+        span_write(&a->work, row, col, n, w);
 }
 
 /* What spans understand: f32 or both halves, and a gradient in f32 or bf16. */

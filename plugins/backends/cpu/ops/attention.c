@@ -93,8 +93,7 @@ static void forward_keys(const query_block *b, const work *w, const key_block *k
         for (int64_t l = 0; l < lanes; l++)
             out[l] *= w->shift[l];
     }
-    tile_args u = {
-        .b = w->scores, .b_row = lanes, .c = w->out, .c_row = lanes, .k = kb->n, .add = true};
+    tile_args u = {.b = w->scores, .b_row = lanes, .c = w->out, .c_row = lanes, .k = kb->n, .add = true};
     u.a = key_rows(&a->v, b, kb, w->v, &stride);
     u.a_row = 1;
     u.a_col = stride;
@@ -118,8 +117,7 @@ static void forward_store(const query_block *b, const work *w)
             span_write(&a->y, row, head * width + c, n, y);
         }
         if (a->lse.data)
-            *(float *)mat_at(&a->lse, head, row, 4) =
-                w->sum[l] == 0 ? -INFINITY : w->max[l] + logf(w->sum[l]);
+            *(float *)mat_at(&a->lse, head, row, 4) = w->sum[l] == 0 ? -INFINITY : w->max[l] + logf(w->sum[l]);
     }
 }
 
@@ -136,8 +134,7 @@ static void forward_block(const query_block *b, float *scratch)
     for (int r = 0; r < 2; r++) {
         const key_run *run = &b->seg.run[r];
         for (int64_t row = run->begin; row < run->end; row += KEYS) {
-            key_block kb = {row, run->first + row - run->begin,
-                            run->end - row < KEYS ? run->end - row : KEYS};
+            key_block kb = {row, run->first + row - run->begin, run->end - row < KEYS ? run->end - row : KEYS};
             if (block_sees(b, &kb)) forward_keys(b, &w, &kb);
         }
     }

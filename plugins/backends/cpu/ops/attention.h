@@ -63,8 +63,7 @@ typedef struct {
     int64_t first_pos;         /* last key position that query `first` sees */
 } query_block;
 
-static inline query_block block_of(const nrl_attention_args *a, const segment *seg, int64_t kv_head,
-                                   int64_t first)
+static inline query_block block_of(const nrl_attention_args *a, const segment *seg, int64_t kv_head, int64_t first)
 {
     query_block b = {.a = a, .seg = *seg, .kv_head = kv_head, .first = first};
     int64_t most = block_queries(a);
@@ -97,8 +96,8 @@ static inline bool block_sees_all(const query_block *b, const key_block *kb)
 }
 
 /* Row-major [n, head_dim] f32 of a key block and the distance of its rows. */
-static inline const float *key_rows(const nrl_mat *m, const query_block *b, const key_block *kb,
-                                    float *buf, int64_t *stride)
+static inline const float *key_rows(const nrl_mat *m, const query_block *b, const key_block *kb, float *buf,
+                                    int64_t *stride)
 {
     int64_t width = b->a->head_dim, col = b->kv_head * width;
     if (m->dtype == NRL_DTYPE_F32) {
@@ -144,8 +143,7 @@ static inline void lane_positions(const query_block *b, float *pos)
 }
 
 /* Scores of keys that a lane does not see become `value`. */
-static inline void mask_scores(const query_block *b, const key_block *kb, const float *pos,
-                               float *scores, float value)
+static inline void mask_scores(const query_block *b, const key_block *kb, const float *pos, float *scores, float value)
 {
     float window = b->a->window > 0 ? (float)b->a->window : INFINITY;
     for (int64_t j = 0; j < kb->n; j++) {
@@ -161,17 +159,15 @@ static inline void mask_scores(const query_block *b, const key_block *kb, const 
 static inline nrl_status attention_check(const nrl_attention_args *a)
 {
     bool right = a->n_kv_heads > 0 && a->n_heads % a->n_kv_heads == 0 && a->head_dim > 0 &&
-                 a->q.cols == a->n_heads * a->head_dim &&
-                 a->k.cols == a->n_kv_heads * a->head_dim && a->v.cols == a->k.cols &&
-                 a->y.cols == a->q.cols;
+                 a->q.cols == a->n_heads * a->head_dim && a->k.cols == a->n_kv_heads * a->head_dim &&
+                 a->v.cols == a->k.cols && a->y.cols == a->q.cols;
     if (!right)
         return nrl_fail(NRL_ERR_BUG,
                         "attention of %lld heads, %lld kv heads, width %lld: q has %lld "
                         "columns, k %lld",
-                        (long long)a->n_heads, (long long)a->n_kv_heads, (long long)a->head_dim,
-                        (long long)a->q.cols, (long long)a->k.cols);
-    if (!a->host_cu_q || !a->host_cu_k)
-        return nrl_fail(NRL_ERR_BUG, "attention without segments on the host");
+                        (long long)a->n_heads, (long long)a->n_kv_heads, (long long)a->head_dim, (long long)a->q.cols,
+                        (long long)a->k.cols);
+    if (!a->host_cu_q || !a->host_cu_k) return nrl_fail(NRL_ERR_BUG, "attention without segments on the host");
     return NRL_OK;
 }
 

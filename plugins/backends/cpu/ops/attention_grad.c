@@ -55,8 +55,8 @@ static void queries_task(void *arg, int64_t begin, int64_t end, int thread)
 }
 
 /* Everything that one segment's queries add to a key block of segment `owner`. */
-static void keys_from_segment(const grad_task *t, int64_t s, int64_t owner, int64_t head,
-                              int64_t offset, const grad_work *w)
+static void keys_from_segment(const grad_task *t, int64_t s, int64_t owner, int64_t head, int64_t offset,
+                              const grad_work *w)
 {
     const nrl_attention_args *f = &t->a->forward;
     segment seg = segment_of(f, s);
@@ -95,10 +95,8 @@ static void two_passes(const grad_task *t)
         int64_t most = pass == 0 ? block_queries(f) : KEYS;
         t->first_task[0] = 0;
         for (int64_t s = 0; s < f->n_segments; s++)
-            t->first_task[s + 1] =
-                t->first_task[s] + (cu[s + 1] - cu[s] + most - 1) / most * f->n_kv_heads;
-        cpu_tasks(t->self, t->first_task[f->n_segments], pass == 0 ? queries_task : keys_task,
-                  (void *)t);
+            t->first_task[s + 1] = t->first_task[s] + (cu[s + 1] - cu[s] + most - 1) / most * f->n_kv_heads;
+        cpu_tasks(t->self, t->first_task[f->n_segments], pass == 0 ? queries_task : keys_task, (void *)t);
     }
 }
 
@@ -181,8 +179,8 @@ static void delta_rows(void *arg, int64_t begin, int64_t end, int thread)
 static bool sums_in_place(const grad_task *t)
 {
     const nrl_attention_grad_args *a = t->a;
-    return a->dk.dtype == NRL_DTYPE_F32 && a->dv.dtype == NRL_DTYPE_F32 &&
-           a->dk.stride == a->dv.stride && a->forward.head_dim == t->width;
+    return a->dk.dtype == NRL_DTYPE_F32 && a->dv.dtype == NRL_DTYPE_F32 && a->dk.stride == a->dv.stride &&
+           a->forward.head_dim == t->width;
 }
 
 static nrl_mat sums_of(const grad_task *t, float *data, int64_t head, int64_t cols)

@@ -12,13 +12,13 @@
 typedef struct {
     const cpu *self;
     const nrl_attention_grad_args *a;
-    float *delta;   /* [H, N] */
-    float *dk, *dv; /* f32 sums: element (row, kv head, d) at [row * stride + head * width + d] */
+    float *delta;          /* [H, N] */
+    float *dk, *dv;        /* f32 sums: element (row, kv head, d) at [row * stride + head * width + d] */
     int64_t stride, width; /* width: head_dim rounded up to LANES */
     /* families: segments of family f are member[family[f] .. family[f + 1]), ascending */
     int64_t n_families;
     int64_t *family, *member, *root_family; /* root_family[s]: family of segment s */
-    int64_t *first_task;                    /* [segments + 1] of the pass at hand */
+    int64_t *first_task;                    /* [segments + 1] of the current pass */
 } grad_task;
 
 /* Work space of one block of queries and one of keys. */
@@ -142,16 +142,11 @@ static void tile_softmax(const query_block *b, const key_block *kb, const grad_w
     }
 }
 
-static void add_to_keys(const grad_task *t, const query_block *b, const key_block *kb,
-                        const grad_work *w)
+static void add_to_keys(const grad_task *t, const query_block *b, const key_block *kb, const grad_work *w)
 {
     int64_t at = kb->row * t->stride + b->kv_head * t->width;
-    tile_args u = {.a_row = b->lanes,
-                   .a_col = 1,
-                   .b_row = t->width,
-                   .c_row = t->stride,
-                   .k = b->group * b->n,
-                   .add = true};
+    tile_args u = {
+        .a_row = b->lanes, .a_col = 1, .b_row = t->width, .c_row = t->stride, .k = b->group * b->n, .add = true};
     u.a = w->p;
     u.b = w->dy_rows;
     u.c = t->dv + at;
@@ -162,8 +157,8 @@ static void add_to_keys(const grad_task *t, const query_block *b, const key_bloc
     tile_product(&u, kb->n, t->width);
 }
 
-static void grad_tile(const grad_task *t, const query_block *b, const key_block *kb,
-                      const grad_work *w, bool to_keys, bool to_queries)
+static void grad_tile(const grad_task *t, const query_block *b, const key_block *kb, const grad_work *w, bool to_keys,
+                      bool to_queries)
 {
     const nrl_attention_args *f = b->a;
     int64_t lanes = b->lanes, k_stride, v_stride;
@@ -202,8 +197,7 @@ static void grad_block(const grad_task *t, const query_block *b, const grad_work
     for (int r = 0; r < 2; r++) {
         const key_run *run = &b->seg.run[r];
         for (int64_t row = run->begin; row < run->end; row += KEYS) {
-            key_block kb = {row, run->first + row - run->begin,
-                            run->end - row < KEYS ? run->end - row : KEYS};
+            key_block kb = {row, run->first + row - run->begin, run->end - row < KEYS ? run->end - row : KEYS};
             if (block_sees(b, &kb)) grad_tile(t, b, &kb, w, to_keys, true);
         }
     }

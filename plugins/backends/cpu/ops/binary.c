@@ -10,8 +10,7 @@ static nrl_status check_op(const char *name, uint32_t op)
 }
 
 /* A span of b as if it had a's shape. */
-static const float *read_broadcast(const nrl_mat *b, int64_t row, int64_t col, int64_t n,
-                                   float *buf)
+static const float *read_broadcast(const nrl_mat *b, int64_t row, int64_t col, int64_t n, float *buf)
 {
     int64_t r = b->rows == 1 ? 0 : row;
     if (b->cols != 1 || n == 1) return span_read(b, r, b->cols == 1 ? 0 : col, n, buf);
@@ -23,12 +22,12 @@ static const float *read_broadcast(const nrl_mat *b, int64_t row, int64_t col, i
     return buf;
 }
 
-#define MAP(expression)                                                                            \
-    SIMD                                                                                           \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        float u = a[i], v = b[i];                                                                  \
-        y[i] = (expression);                                                                       \
-    }                                                                                              \
+#define MAP(expression)                                                                                                \
+    SIMD                                                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        float u = a[i], v = b[i];                                                                                      \
+        y[i] = (expression);                                                                                           \
+    }                                                                                                                  \
     break
 
 static void apply(uint32_t op, const float *a, const float *b, float *y, int64_t n)
@@ -48,18 +47,17 @@ static void apply(uint32_t op, const float *a, const float *b, float *y, int64_t
 }
 #undef MAP
 
-#define MAP(to_a, to_b)                                                                            \
-    SIMD                                                                                           \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        float u = a[i], v = b[i], g = dy[i];                                                       \
-        (void)u, (void)v;                                                                          \
-        da[i] = (to_a);                                                                            \
-        db[i] = (to_b);                                                                            \
-    }                                                                                              \
+#define MAP(to_a, to_b)                                                                                                \
+    SIMD                                                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        float u = a[i], v = b[i], g = dy[i];                                                                           \
+        (void)u, (void)v;                                                                                              \
+        da[i] = (to_a);                                                                                                \
+        db[i] = (to_b);                                                                                                \
+    }                                                                                                                  \
     break
 
-static void apply_grad(uint32_t op, const float *a, const float *b, const float *dy, float *da,
-                       float *db, int64_t n)
+static void apply_grad(uint32_t op, const float *a, const float *b, const float *dy, float *da, float *db, int64_t n)
 {
     /* clang-format off */
     switch (op) {
@@ -98,8 +96,7 @@ OP(binary)
 {
     NRL_TRY(check_op("binary", a->op));
     nrl_binary_args k = *a;
-    if (same_shape(&k.a, &k.b) && same_shape(&k.a, &k.y))
-        flatten((nrl_mat *[]){&k.a, &k.b, &k.y}, 3);
+    if (same_shape(&k.a, &k.b) && same_shape(&k.a, &k.y)) flatten((nrl_mat *[]){&k.a, &k.b, &k.y}, 3);
     each_span(instance, k.y.rows, k.y.cols, binary_span, &k);
     return NRL_OK;
 }

@@ -81,8 +81,7 @@ static inline int64_t f32_to_f16_eights(const float *from, uint16_t *to, int64_t
     int64_t i = 0;
 #ifdef __F16C__
     for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((void *)(to + i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+        _mm_storeu_si128((void *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
 #else
     (void)from, (void)to, (void)n;
 #endif

@@ -19,8 +19,7 @@ ALWAYS_INLINE float or_one(double x)
 /* z = scale cap tanh(z / cap); returns the row's largest value (NaN if there is one). */
 static float transform(const head_task *t, float *z, int64_t n)
 {
-    float cap = t->cap, inverse = cap != 0 ? 1 / cap : 0, scale = t->scale, max = -INFINITY,
-          bad = 0;
+    float cap = t->cap, inverse = cap != 0 ? 1 / cap : 0, scale = t->scale, max = -INFINITY, bad = 0;
     if (cap != 0) {
         SIMD
         for (int64_t i = 0; i < n; i++)
@@ -101,8 +100,7 @@ static nrl_status check_targets(const int32_t *target, int64_t rows, int64_t col
 {
     for (int64_t i = 0; target && i < rows; i++)
         if (target[i] < -2 || target[i] >= cols)
-            return nrl_fail(NRL_ERR_BUG, "target %d of a vocabulary of %lld", target[i],
-                            (long long)cols);
+            return nrl_fail(NRL_ERR_BUG, "target %d of a vocabulary of %lld", target[i], (long long)cols);
     return NRL_OK;
 }
 
@@ -122,8 +120,8 @@ typedef struct {
 } grad_task;
 
 /* d[i] = -p (dlogp + dentropy (z - lse + H)), times the slopes of temperature and soft cap. */
-static void grad_span(const float *z, float *d, int64_t n, float lse, float dlogp, float dentropy,
-                      float entropy, float cap, float scale)
+static void grad_span(const float *z, float *d, int64_t n, float lse, float dlogp, float dentropy, float entropy,
+                      float cap, float scale)
 {
     if (dentropy != 0 || cap != 0) {
         float inverse = cap != 0 ? 1 / (cap * scale) : 0;
@@ -174,8 +172,7 @@ static void grad_rows(void *arg, int64_t begin, int64_t end, int thread)
 OP(head_grad)
 {
     NRL_TRY(check_targets(a->target, a->logits.rows, a->logits.cols));
-    if (a->dentropy && !a->entropy)
-        return nrl_fail(NRL_ERR_BUG, "head_grad with dentropy but without entropy");
+    if (a->dentropy && !a->entropy) return nrl_fail(NRL_ERR_BUG, "head_grad with dentropy but without entropy");
     grad_task t = {a, (float)a->soft_cap, or_one(a->inverse_temperature)};
     cpu_split(instance, a->logits.rows, row_grain(4 * a->logits.cols), grad_rows, &t);
     return NRL_OK;

@@ -7,8 +7,7 @@ static nrl_status check_index(const int32_t *index, int64_t n, int64_t rows)
 {
     for (int64_t i = 0; i < n; i++)
         if (index[i] < -1 || index[i] >= rows)
-            return nrl_fail(NRL_ERR_BUG, "row index %d of a matrix of %lld rows", index[i],
-                            (long long)rows);
+            return nrl_fail(NRL_ERR_BUG, "row index %d of a matrix of %lld rows", index[i], (long long)rows);
     return NRL_OK;
 }
 
@@ -68,7 +67,7 @@ OP(scatter)
 {
     nrl_scatter_args k = *a;
     NRL_TRY(check_index(k.index, k.dy.rows, k.dx.rows));
-    if (k.fresh) {
+    if (k.overwrite) {
         nrl_fill_args zero = {.size = sizeof zero, .y = k.dx};
         NRL_TRY(ISA(cpu_fill)(instance, NULL, &zero));
     }

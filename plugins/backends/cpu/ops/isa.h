@@ -16,11 +16,9 @@
 #define ISA_EXPAND(name, suffix) ISA_PASTE(name, suffix)
 #define ISA(name) ISA_EXPAND(name, CPU_SUFFIX)
 
-#define OP(name)                                                                                   \
-    nrl_status ISA(cpu_##name)(void *instance, __attribute__((unused)) nrl_stream *stream,         \
-                               const nrl_##name##_args *a)
-#define OP_DECLARE(name)                                                                           \
-    nrl_status ISA(cpu_##name)(void *, nrl_stream *, const nrl_##name##_args *);
+#define OP(name)                                                                                                       \
+    nrl_status ISA(cpu_##name)(void *instance, __attribute__((unused)) nrl_stream *stream, const nrl_##name##_args *a)
+#define OP_DECLARE(name) nrl_status ISA(cpu_##name)(void *, nrl_stream *, const nrl_##name##_args *);
 CPU_OPS(OP_DECLARE)
 
 #define SIMD _Pragma("omp simd")

@@ -70,8 +70,7 @@ OP(fill)
         body = fill_u8;
         break;
     default:
-        return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' cannot fill dtype %s",
-                        nrl_dtype_name(k.y.dtype));
+        return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' cannot fill dtype %s", nrl_dtype_name(k.y.dtype));
     }
     each_span(instance, k.y.rows, k.y.cols, body, &k);
     return NRL_OK;
@@ -182,8 +181,7 @@ static void transpose_range(void *arg, int64_t begin, int64_t end, int thread)
     const nrl_copy_args *a = arg;
     float tile[TRANSPOSE_TILE][TRANSPOSE_TILE], x_buf[TRANSPOSE_TILE];
     (void)thread;
-    for (int64_t r0 = begin * TRANSPOSE_TILE; r0 < end * TRANSPOSE_TILE && r0 < a->y.rows;
-         r0 += TRANSPOSE_TILE) {
+    for (int64_t r0 = begin * TRANSPOSE_TILE; r0 < end * TRANSPOSE_TILE && r0 < a->y.rows; r0 += TRANSPOSE_TILE) {
         int64_t nr = a->y.rows - r0 < TRANSPOSE_TILE ? a->y.rows - r0 : TRANSPOSE_TILE;
         for (int64_t c0 = 0; c0 < a->y.cols; c0 += TRANSPOSE_TILE) {
             int64_t nc = a->y.cols - c0 < TRANSPOSE_TILE ? a->y.cols - c0 : TRANSPOSE_TILE;

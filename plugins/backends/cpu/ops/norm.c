@@ -48,8 +48,8 @@ typedef struct {
 } norm_task;
 
 /* x + residual, rounded to the dtype of sum (the backward pass reads it from there). */
-static const float *add_residual(const nrl_norm_args *a, int64_t row, int64_t col, int64_t n,
-                                 float *x_buf, float *sum_buf)
+static const float *add_residual(const nrl_norm_args *a, int64_t row, int64_t col, int64_t n, float *x_buf,
+                                 float *sum_buf)
 {
     const float *x = span_read(&a->x, row, col, n, x_buf);
     if (!a->residual.data) return x;
@@ -63,8 +63,8 @@ static const float *add_residual(const nrl_norm_args *a, int64_t row, int64_t co
     return span_read(&a->sum, row, col, n, sum_buf);
 }
 
-static void norm_group(const nrl_norm_args *a, int64_t row, int64_t group, const float *w,
-                       const float *b, float *x_buf, float *sum_buf)
+static void norm_group(const nrl_norm_args *a, int64_t row, int64_t group, const float *w, const float *b, float *x_buf,
+                       float *sum_buf)
 {
     int64_t n = a->weight.cols, col = group * n;
     int64_t at = row * (a->x.cols / n) + group;
@@ -114,8 +114,7 @@ static void as_vector(nrl_mat *m)
 static nrl_status check_groups(int64_t cols, int64_t width)
 {
     if (width > 0 && cols % width == 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "norm of %lld columns in groups of %lld", (long long)cols,
-                    (long long)width);
+    return nrl_fail(NRL_ERR_BUG, "norm of %lld columns in groups of %lld", (long long)cols, (long long)width);
 }
 
 OP(norm)
@@ -132,7 +131,7 @@ OP(norm)
 
 /* ---- backward ----
  * With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - h mean(g h)) + dsum, where
- * mean(g) is left out for rms. dweight = sum over rows of dy h, dbias = sum of dy: each chunk of
+ * mean(g) is omitted for rms. dweight = sum over rows of dy h, dbias = sum of dy: each chunk of
  * rows sums for itself, then the chunks add up in order. */
 
 typedef struct {
@@ -185,8 +184,7 @@ static void grad_weights(const grad_row *r, int64_t n, float *dw, float *db)
 }
 
 /* dx = rstd (g - mean_g - h mean_gh) + dsum */
-static void grad_input(const grad_row *r, int64_t n, float mean_g, float mean_gh, const float *dsum,
-                       float *dx)
+static void grad_input(const grad_row *r, int64_t n, float mean_g, float mean_gh, const float *dsum, float *dx)
 {
     const float *x = r->x, *dy = r->dy, *w = r->w;
     float mean = r->mean, rstd = r->rstd, slope = rstd * mean_gh;
@@ -201,8 +199,8 @@ static void grad_input(const grad_row *r, int64_t n, float mean_g, float mean_gh
     }
 }
 
-static void grad_group(const nrl_norm_grad_args *a, int64_t row, int64_t group, const float *w,
-                       float *dw, float *db, float *const buf[3])
+static void grad_group(const nrl_norm_grad_args *a, int64_t row, int64_t group, const float *w, float *dw, float *db,
+                       float *const buf[3])
 {
     int64_t n = a->weight.cols, col = group * n;
     int64_t at = row * (a->x.cols / n) + group;
@@ -216,8 +214,7 @@ static void grad_group(const nrl_norm_grad_args *a, int64_t row, int64_t group, 
     grad_sums(&r, n, &sum_g, &sum_gh);
     const float *dsum = a->dsum.data ? span_read(&a->dsum, row, col, n, buf[2]) : NULL;
     float *dx = span_target(&a->dx, row, col, buf[2]);
-    grad_input(&r, n, a->rms ? 0 : (float)(sum_g / (double)n), (float)(sum_gh / (double)n), dsum,
-               dx);
+    grad_input(&r, n, a->rms ? 0 : (float)(sum_g / (double)n), (float)(sum_gh / (double)n), dsum, dx);
     span_write(&a->dx, row, col, n, dx);
 }
 
@@ -248,14 +245,13 @@ static void grad_chunks(void *arg, int64_t begin, int64_t end, int thread)
 }
 
 /* out = sum of the chunks' partials (+ out); f32 vector of n values. */
-static void join_partials(const nrl_mat *out, bool fresh, const float *partial, int64_t chunks,
-                          int64_t n)
+static void join_partials(const nrl_mat *out, bool overwrite, const float *partial, int64_t chunks, int64_t n)
 {
     for (int64_t c = 0; c < n; c += SPAN) {
         int64_t m = n - c < SPAN ? n - c : SPAN;
         double total[SPAN];
         for (int64_t i = 0; i < m; i++)
-            total[i] = fresh ? 0 : vector_get(out, c + i);
+            total[i] = overwrite ? 0 : vector_get(out, c + i);
         for (int64_t k = 0; k < chunks; k++) {
             const float *p = partial + k * 2 * n + c;
             SIMD
@@ -285,7 +281,7 @@ OP(norm_grad)
     if (wanted) NRL_TRY(cpu_work(instance, (size_t)(chunks * 2 * n) * sizeof(float), &memory));
     t.partial = memory;
     cpu_split(instance, chunks, row_grain(t.chunk_rows * k.x.cols), grad_chunks, &t);
-    if (k.dweight.data) join_partials(&k.dweight, k.fresh_weight, t.partial, chunks, n);
-    if (k.dbias.data) join_partials(&k.dbias, k.fresh_bias, t.partial + n, chunks, n);
+    if (k.dweight.data) join_partials(&k.dweight, k.overwrite_weight, t.partial, chunks, n);
+    if (k.dbias.data) join_partials(&k.dbias, k.overwrite_bias, t.partial + n, chunks, n);
     return NRL_OK;
 }

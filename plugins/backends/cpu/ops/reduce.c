@@ -73,8 +73,7 @@ static part part_of_span(uint32_t op, const float *x, int64_t n)
         return p;
     }
     p.max = span_max(x, n);
-    if (op == NRL_REDUCTION_LOG_SUM_EXP && fabsf(p.max) != INFINITY)
-        p.sum = span_sum_exp(x, n, p.max);
+    if (op == NRL_REDUCTION_LOG_SUM_EXP && fabsf(p.max) != INFINITY) p.sum = span_sum_exp(x, n, p.max);
     return p;
 }
 
@@ -99,7 +98,7 @@ static double part_value(uint32_t op, part p)
     return p.max + log(p.sum);
 }
 
-/* What a result that is not fresh adds to what is there already. */
+/* What a result that is not overwrite adds to what is there already. */
 static double add_to(uint32_t op, double old, double value)
 {
     if (op == NRL_REDUCTION_SUM) return old + value;
@@ -111,7 +110,7 @@ static double add_to(uint32_t op, double old, double value)
 
 static void store(const nrl_reduce_args *a, int64_t i, double value)
 {
-    if (!a->fresh) value = add_to(a->op, vector_get(&a->y, i), value);
+    if (!a->overwrite) value = add_to(a->op, vector_get(&a->y, i), value);
     vector_set(&a->y, i, (float)value);
 }
 
@@ -254,8 +253,7 @@ OP(reduce)
         store(&k, 0, part_value(k.op, total(instance, &k.x, k.op, false)));
         return NRL_OK;
     case NRL_AXIS_ROWS:
-        cpu_split(instance, (k.x.cols + STRIPE - 1) / STRIPE, row_grain(k.x.rows * STRIPE),
-                  reduce_rows, &k);
+        cpu_split(instance, (k.x.cols + STRIPE - 1) / STRIPE, row_grain(k.x.rows * STRIPE), reduce_rows, &k);
         return NRL_OK;
     case NRL_AXIS_COLUMNS:
         cpu_split(instance, k.x.rows, row_grain(k.x.cols), reduce_columns, &k);
@@ -268,7 +266,7 @@ OP(reduce)
 OP(square_sum)
 {
     double sum = total(instance, &a->x, NRL_REDUCTION_SUM, true).sum;
-    *a->out = a->fresh ? sum : *a->out + sum;
+    *a->out = a->overwrite ? sum : *a->out + sum;
     return NRL_OK;
 }
 

@@ -9,8 +9,7 @@ typedef struct {
     const nrl_rope_args *a;
 } rope_task;
 
-static void rotate(const float *x, float *y, const float *c, const float *s, int64_t half,
-                   float sign)
+static void rotate(const float *x, float *y, const float *c, const float *s, int64_t half, float sign)
 {
     SIMD
     for (int64_t i = 0; i < half; i++) {
@@ -43,8 +42,8 @@ static void rope_rows(void *arg, int64_t begin, int64_t end, int thread)
 OP(rope)
 {
     if (a->n_heads <= 0 || a->x.cols % a->n_heads != 0 || 2 * a->half > a->x.cols / a->n_heads)
-        return nrl_fail(NRL_ERR_BUG, "rope of %lld pairs on %lld columns of %lld heads",
-                        (long long)a->half, (long long)a->x.cols, (long long)a->n_heads);
+        return nrl_fail(NRL_ERR_BUG, "rope of %lld pairs on %lld columns of %lld heads", (long long)a->half,
+                        (long long)a->x.cols, (long long)a->n_heads);
     NRL_TRY(cpu_scratch(instance, (size_t)(a->x.cols / a->n_heads) * 2 * sizeof(float)));
     rope_task t = {instance, a};
     cpu_split(instance, a->x.rows, row_grain(a->x.cols), rope_rows, &t);

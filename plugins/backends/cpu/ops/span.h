@@ -18,8 +18,7 @@ static inline void *mat_at(const nrl_mat *m, int64_t row, int64_t col, size_t si
 }
 
 /* Elements [col, col+n) of a row as f32: in place, or converted into buf. */
-static inline const float *span_read(const nrl_mat *m, int64_t row, int64_t col, int64_t n,
-                                     float *buf)
+static inline const float *span_read(const nrl_mat *m, int64_t row, int64_t col, int64_t n, float *buf)
 {
     if (m->dtype == NRL_DTYPE_F32) return mat_at(m, row, col, 4);
     half_to_f32(m->dtype, mat_at(m, row, col, 2), buf, n);
@@ -32,8 +31,7 @@ static inline float *span_target(const nrl_mat *m, int64_t row, int64_t col, flo
     return m->dtype == NRL_DTYPE_F32 ? mat_at(m, row, col, 4) : buf;
 }
 
-static inline void span_write(const nrl_mat *m, int64_t row, int64_t col, int64_t n,
-                              const float *values)
+static inline void span_write(const nrl_mat *m, int64_t row, int64_t col, int64_t n, const float *values)
 {
     if (half_is(m->dtype))
         f32_to_half(m->dtype, values, mat_at(m, row, col, 2), n);
@@ -80,8 +78,7 @@ static void span_range(void *arg, int64_t begin, int64_t end, int thread)
 }
 
 /* Calls body for each span of a rows x cols matrix, on all threads where that pays. */
-static inline void each_span(const cpu *self, int64_t rows, int64_t cols, span_body body,
-                             const void *args)
+static inline void each_span(const cpu *self, int64_t rows, int64_t cols, span_body body, const void *args)
 {
     if (rows <= 0 || cols <= 0) return;
     span_loop l = {body, args, cols, (cols + SPAN - 1) / SPAN};

@@ -9,9 +9,12 @@ static void split16_span(const void *args, int64_t row, int64_t col, int64_t n)
     float *wide = mat_at(&a->wide, row, col, 4);
     uint16_t *high = mat_at(&a->high, row, col, 2);
     uint16_t *low = a->low.data ? mat_at(&a->low, row, col, 2) : NULL;
-    if (a->join) span_join(high, low, wide, n);
-    else if (low) span_split(wide, high, low, n);
-    else span_round(wide, high, n);
+    if (a->join)
+        span_join(high, low, wide, n);
+    else if (low)
+        span_split(wide, high, low, n);
+    else
+        span_round(wide, high, n);
 }
 
 OP(split16)
@@ -19,8 +22,7 @@ OP(split16)
     nrl_split16_args k = *a;
     if (k.wide.dtype != NRL_DTYPE_F32 || k.high.dtype != NRL_DTYPE_BF16 || (k.join && !k.low.data))
         return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' has no op 'split16' between %s and %s%s",
-                        nrl_dtype_name(k.wide.dtype), nrl_dtype_name(k.high.dtype),
-                        k.low.data ? "" : " alone");
+                        nrl_dtype_name(k.wide.dtype), nrl_dtype_name(k.high.dtype), k.low.data ? "" : " alone");
     flatten((nrl_mat *[]){&k.wide, &k.high, &k.low}, 3);
     each_span(instance, k.wide.rows, k.wide.cols, split16_span, &k);
     return NRL_OK;

@@ -16,10 +16,7 @@ nrl_status ISA(cpu_gemm)(void *self, nrl_stream *stream, const nrl_gemm_args *a)
 }
 
 typedef float lanes __attribute__((vector_size(LANES * 4)));
-enum {
-    REPEATS = 4,
-    CHAINS = 12
-}; /* independent multiply-adds, enough to fill two pipes of latency 4 to 6 */
+enum { REPEATS = 4, CHAINS = 12 }; /* independent multiply-adds, enough to fill two pipes of latency 4 to 6 */
 
 /* Runs that many rounds of CHAINS fused multiply-adds; returns how many FLOP they were. */
 double ISA(cpu_fma)(int64_t rounds)

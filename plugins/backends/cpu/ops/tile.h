@@ -62,27 +62,27 @@ ALWAYS_INLINE void tile_block(const tile_args *t, const int m, const int v)
 }
 
 /* m and v become constants. */
-#define TILE_ROWS(v)                                                                               \
-    switch (m) {                                                                                   \
-    case 6:                                                                                        \
-        tile_block(t, 6, v);                                                                       \
-        break;                                                                                     \
-    case 5:                                                                                        \
-        tile_block(t, 5, v);                                                                       \
-        break;                                                                                     \
-    case 4:                                                                                        \
-        tile_block(t, 4, v);                                                                       \
-        break;                                                                                     \
-    case 3:                                                                                        \
-        tile_block(t, 3, v);                                                                       \
-        break;                                                                                     \
-    case 2:                                                                                        \
-        tile_block(t, 2, v);                                                                       \
-        break;                                                                                     \
-    default:                                                                                       \
-        tile_block(t, 1, v);                                                                       \
-        break;                                                                                     \
-    }                                                                                              \
+#define TILE_ROWS(v)                                                                                                   \
+    switch (m) {                                                                                                       \
+    case 6:                                                                                                            \
+        tile_block(t, 6, v);                                                                                           \
+        break;                                                                                                         \
+    case 5:                                                                                                            \
+        tile_block(t, 5, v);                                                                                           \
+        break;                                                                                                         \
+    case 4:                                                                                                            \
+        tile_block(t, 4, v);                                                                                           \
+        break;                                                                                                         \
+    case 3:                                                                                                            \
+        tile_block(t, 3, v);                                                                                           \
+        break;                                                                                                         \
+    case 2:                                                                                                            \
+        tile_block(t, 2, v);                                                                                           \
+        break;                                                                                                         \
+    default:                                                                                                           \
+        tile_block(t, 1, v);                                                                                           \
+        break;                                                                                                         \
+    }                                                                                                                  \
     break
 
 static void tile_rows(const tile_args *t, int64_t m, int64_t v)

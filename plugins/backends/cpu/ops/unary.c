@@ -3,12 +3,12 @@
  */
 #include "span.h"
 
-#define MAP(expression)                                                                            \
-    SIMD                                                                                           \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        float v = x[i];                                                                            \
-        y[i] = (expression);                                                                       \
-    }                                                                                              \
+#define MAP(expression)                                                                                                \
+    SIMD                                                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        float v = x[i];                                                                                                \
+        y[i] = (expression);                                                                                           \
+    }                                                                                                                  \
     break
 
 /* y[i] = f(x[i]); alpha and beta where the operation has them. */
@@ -46,17 +46,17 @@ static void apply(uint32_t op, const float *x, float *y, int64_t n, double alpha
 
 #undef MAP
 /* v is x[i], f is y[i] = f(x[i]), g the gradient that arrives. */
-#define MAP(expression)                                                                            \
-    SIMD                                                                                           \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        float v = x[i], f = y[i], g = dy[i];                                                       \
-        (void)v, (void)f;                                                                          \
-        dx[i] = (expression);                                                                      \
-    }                                                                                              \
+#define MAP(expression)                                                                                                \
+    SIMD                                                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        float v = x[i], f = y[i], g = dy[i];                                                                           \
+        (void)v, (void)f;                                                                                              \
+        dx[i] = (expression);                                                                                          \
+    }                                                                                                                  \
     break
 
-static void apply_grad(uint32_t op, const float *x, const float *y, const float *dy, float *dx,
-                       int64_t n, double alpha, double beta)
+static void apply_grad(uint32_t op, const float *x, const float *y, const float *dy, float *dx, int64_t n, double alpha,
+                       double beta)
 {
     float al = (float)alpha, be = (float)beta;
     /* clang-format off */
@@ -117,8 +117,8 @@ OP(unary)
 
 static bool grad_reads_result(uint32_t op)
 {
-    return op == NRL_UNARY_EXP || op == NRL_UNARY_SQRT || op == NRL_UNARY_RECIPROCAL ||
-           op == NRL_UNARY_SIGMOID || op == NRL_UNARY_TANH;
+    return op == NRL_UNARY_EXP || op == NRL_UNARY_SQRT || op == NRL_UNARY_RECIPROCAL || op == NRL_UNARY_SIGMOID ||
+           op == NRL_UNARY_TANH;
 }
 
 /* The result is made again where it was not saved (or saved rounded to 16 bits). */

@@ -20,8 +20,10 @@ struct adamw_body {
         mat_store(a.m, p.row, p.col, p.n, m);
         mat_store(a.v, p.row, p.col, p.n, v);
         if (!a.low.data) mat_store(a.master, p.row, p.col, p.n, w);
-        if (rounds) split16_store(a.work, a.low, p, w);
-        else if (a.work.data) mat_store(a.work, p.row, p.col, p.n, w);
+        if (rounds)
+            split16_store(a.work, a.low, p, w);
+        else if (a.work.data)
+            mat_store(a.work, p.row, p.col, p.n, w);
     }
 };
 

@@ -75,8 +75,7 @@ __global__ void plain_forward_kernel(const flash_params p)
     for (int at = range.begin; at < range.end; at += 32) {
         int n = flash_min(32, range.end - at);
         float s = -INFINITY;
-        if (lane < n)
-            s = p.scale * dot(q, row_at(p.k, key_row(seg, at + lane), kv_head, width), width);
+        if (lane < n) s = p.scale * dot(q, row_at(p.k, key_row(seg, at + lane), kv_head, width), width);
         float top = fmaxf(max, warp_max(s)), base = top == -INFINITY ? 0 : top;
         float shift = expf(max - base), e = expf(s - base);
         sum = sum * shift + warp_sum(e);
@@ -87,8 +86,7 @@ __global__ void plain_forward_kernel(const flash_params p)
             add_row(out, __shfl_sync(0xffffffffu, e, j), row_at(p.v, key_row(seg, at + j), kv_head, width), width);
     }
     store_row(p.y, row, head, width, out, sum == 0 ? 0 : 1 / sum);
-    if (p.lse && lane == 0)
-        p.lse[head * p.lse_stride + row] = sum == 0 ? -INFINITY : max + logf(sum);
+    if (p.lse && lane == 0) p.lse[head * p.lse_stride + row] = sum == 0 ? -INFINITY : max + logf(sum);
 }
 
 __global__ void plain_queries_kernel(const flash_params p)
@@ -121,9 +119,8 @@ __global__ void plain_queries_kernel(const flash_params p)
 }
 
 /* Adds to dk and dv what the queries of one segment and head give that see the key at `position`. */
-__device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[COLUMNS], const float *k,
-                                            const float *v, const flash_segment &seg, int position,
-                                            int head, const flash_params &p)
+__device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[COLUMNS], const float *k, const float *v,
+                                            const flash_segment &seg, int position, int head, const flash_params &p)
 {
     int lane = threadIdx.x & 31, width = p.head_dim;
     flash_range range = flash_queries_of(&seg, p.window, position, 1);
@@ -134,8 +131,7 @@ __device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[CO
         if (lane < n) {
             float s = p.scale * dot(k, row_at(p.q, row + lane, head, width), width);
             e = expf(s - p.lse[head * p.lse_stride + row + lane]);
-            ds = e * (dot(v, row_at(p.dy, row + lane, head, width), width) -
-                      p.delta[head * p.n_rows + row + lane]);
+            ds = e * (dot(v, row_at(p.dy, row + lane, head, width), width) - p.delta[head * p.n_rows + row + lane]);
         }
         for (int j = 0; j < n; j++) {
             add_row(dv, __shfl_sync(0xffffffffu, e, j), row_at(p.dy, row + j, head, width), width);

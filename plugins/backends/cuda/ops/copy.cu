@@ -101,8 +101,8 @@ static nrl_status transpose(cuda *self, void *stream, const nrl_copy_args *a)
 {
     int64_t tiles = (a->y.rows + TILE - 1) / TILE * ((a->y.cols + TILE - 1) / TILE);
     if (tiles == 0) return NRL_OK;
-    CUDA_LAUNCH(transpose_kernel, cuda_blocks(self, tiles), TILE * TILE_ROWS, 0, stream, a->x, a->y,
-                (float)a->alpha, a->accumulate);
+    CUDA_LAUNCH(transpose_kernel, cuda_blocks(self, tiles), TILE * TILE_ROWS, 0, stream, a->x, a->y, (float)a->alpha,
+                a->accumulate);
     return cuda_launched(self, "copy");
 }
 
@@ -113,8 +113,7 @@ nrl_status cuda_op_copy(cuda *self, void *stream, const nrl_copy_args *a)
     bool compute = is_compute_dtype(x.dtype) && is_compute_dtype(y.dtype);
     if (a->transpose && compute) return transpose(self, stream, a);
     if (!a->transpose) flatten(&x, &y);
-    if (x.dtype == y.dtype && a->alpha == 1 && !a->accumulate && !a->transpose)
-        return copy_bytes(self, stream, x, y);
+    if (x.dtype == y.dtype && a->alpha == 1 && !a->accumulate && !a->transpose) return copy_bytes(self, stream, x, y);
     if (compute) {
         convert_body body = {x, y, (float)a->alpha, a->accumulate};
         return each_pack(self, stream, "copy", y.rows, y.cols, body);

@@ -14,8 +14,7 @@ typedef struct {
 enum { EACH_THREADS = 256 }; /* full occupancy with up to 32 registers, half with 64 */
 
 template <typename Body>
-__global__ void __launch_bounds__(EACH_THREADS)
-    each_pack_kernel(int64_t rows, int64_t cols, int64_t per_row, Body body)
+__global__ void __launch_bounds__(EACH_THREADS) each_pack_kernel(int64_t rows, int64_t cols, int64_t per_row, Body body)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * per_row; i += step) {
@@ -28,8 +27,7 @@ __global__ void __launch_bounds__(EACH_THREADS)
 }
 
 template <typename Body>
-nrl_status each_pack(cuda *self, void *stream, const char *op, int64_t rows, int64_t cols,
-                     const Body &body)
+nrl_status each_pack(cuda *self, void *stream, const char *op, int64_t rows, int64_t cols, const Body &body)
 {
     if (rows <= 0 || cols <= 0) return NRL_OK;
     int64_t per_row = (cols + PACK - 1) / PACK;

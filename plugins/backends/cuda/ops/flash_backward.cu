@@ -21,14 +21,13 @@ template <int D> constexpr int chunk_of = D <= 128 ? D : 128;
 
 /* What a block of the first pass works with. */
 template <typename T> struct key_block {
-    T *k, *v, *q, *dy; /* tiles */
+    T *k, *v, *q, *dy;  /* tiles */
     float *lse, *delta; /* of the tile of queries */
 };
 
 /* Rows of p.lse and p.delta for queries [row, row + n); INFINITY beyond, which makes P zero. */
 template <int N>
-__device__ __forceinline__ void load_sums(float *lse, float *delta, int64_t row, int head, int n,
-                                          const flash_params &p)
+__device__ __forceinline__ void load_sums(float *lse, float *delta, int64_t row, int head, int n, const flash_params &p)
 {
     for (int i = threadIdx.x; i < N; i += blockDim.x) {
         lse[i] = i < n ? p.lse[head * p.lse_stride + row + i] * LOG2_E : INFINITY;
@@ -38,9 +37,8 @@ __device__ __forceinline__ void load_sums(float *lse, float *delta, int64_t row,
 
 /* s = S^T becomes P^T, dp = dP^T becomes dS^T. */
 template <int N>
-__device__ __forceinline__ void slopes_of_keys(float (&s)[N / 8][4], float (&dp)[N / 8][4],
-                                               const float *lse, const float *delta,
-                                               const flash_segment &seg, const flash_keys &keys,
+__device__ __forceinline__ void slopes_of_keys(float (&s)[N / 8][4], float (&dp)[N / 8][4], const float *lse,
+                                               const float *delta, const flash_segment &seg, const flash_keys &keys,
                                                int first, int n, const flash_params &p)
 {
     float scale = p.scale * LOG2_E;
@@ -59,11 +57,9 @@ __device__ __forceinline__ void slopes_of_keys(float (&s)[N / 8][4], float (&dp)
 
 /* Adds to dk and dv what queries [range) of one segment and one head give. */
 template <typename T, int D>
-__device__ __forceinline__ void add_queries(float (&dk)[chunk_of<D> / 8][4],
-                                            float (&dv)[chunk_of<D> / 8][4],
-                                            const key_block<T> &b, const flash_segment &seg,
-                                            const flash_keys &keys, int head, int col,
-                                            const flash_params &p)
+__device__ __forceinline__ void add_queries(float (&dk)[chunk_of<D> / 8][4], float (&dv)[chunk_of<D> / 8][4],
+                                            const key_block<T> &b, const flash_segment &seg, const flash_keys &keys,
+                                            int head, int col, const flash_params &p)
 {
     constexpr int N = query_tile<D>, C = chunk_of<D>;
     int warp_row = (int)(threadIdx.x >> 5) * 16;
@@ -89,8 +85,7 @@ __device__ __forceinline__ void add_queries(float (&dk)[chunk_of<D> / 8][4],
     }
 }
 
-template <typename T, int D>
-__global__ void __launch_bounds__(32 * warps_of<D>) flash_keys_kernel(const flash_params p)
+template <typename T, int D> __global__ void __launch_bounds__(32 * warps_of<D>) flash_keys_kernel(const flash_params p)
 {
     constexpr int OWN = own_rows<D>, N = query_tile<D>, C = chunk_of<D>, pitch = flash_tile<D>::pitch;
     CUDA_SHARED(char, shared);
@@ -132,10 +127,9 @@ __global__ void __launch_bounds__(32 * warps_of<D>) flash_keys_kernel(const flas
 
 /* dp = dP becomes dS; lse in powers of two and delta of the lane's two rows. */
 template <int N>
-__device__ __forceinline__ void slopes_of_queries(const float (&s)[N / 8][4], float (&dp)[N / 8][4],
-                                                  const float (&lse)[2], const float (&delta)[2],
-                                                  const flash_segment &seg, const flash_keys &keys,
-                                                  int first, int n, const flash_params &p)
+__device__ __forceinline__ void
+slopes_of_queries(const float (&s)[N / 8][4], float (&dp)[N / 8][4], const float (&lse)[2], const float (&delta)[2],
+                  const flash_segment &seg, const flash_keys &keys, int first, int n, const flash_params &p)
 {
     float scale = p.scale * LOG2_E;
     int row = first + (int)(threadIdx.x >> 5) * 16;
@@ -145,8 +139,7 @@ __device__ __forceinline__ void slopes_of_queries(const float (&s)[N / 8][4], fl
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int k = column_of(j, e);
-            bool seen = full || (k < keys.n && flash_sees(&seg, p.window, row + row_of(e),
-                                                          keys.position + k));
+            bool seen = full || (k < keys.n && flash_sees(&seg, p.window, row + row_of(e), keys.position + k));
             float prob = seen ? exp2f(s[j][e] * scale - lse[e >> 1]) : 0;
             dp[j][e] = prob * (dp[j][e] - delta[e >> 1]);
         }
@@ -204,8 +197,7 @@ template <typename T, int D> static int launch_keys(const flash_params *p, void 
 {
     constexpr int N = query_tile<D>;
     int bytes = flash_tile<D>::bytes(2 * own_rows<D> + 2 * N) + 2 * N * (int)sizeof(float);
-    dim3 grid(flash_tile_count(p->n_key_rows, p->n_segments, own_rows<D>), p->n_kv_heads,
-              D / chunk_of<D>);
+    dim3 grid(flash_tile_count(p->n_key_rows, p->n_segments, own_rows<D>), p->n_kv_heads, D / chunk_of<D>);
     int error = allow_shared(flash_keys_kernel<T, D>, bytes);
     if (error) return error;
     CUDA_LAUNCH((flash_keys_kernel<T, D>), grid, 32 * warps_of<D>, bytes, stream, *p);

@@ -14,9 +14,8 @@ template <int D> constexpr int forward_keys = D <= 128 ? 64 : 32;
 
 /* Scales scores and hides what is not seen behind -inf. */
 template <int KEYS>
-__device__ __forceinline__ void mask_scores(float (&s)[KEYS / 8][4], const flash_segment &seg,
-                                            const flash_keys &keys, int first, int n,
-                                            const flash_params &p)
+__device__ __forceinline__ void mask_scores(float (&s)[KEYS / 8][4], const flash_segment &seg, const flash_keys &keys,
+                                            int first, int n, const flash_params &p)
 {
     float scale = p.scale * LOG2_E;
     int row = first + (int)(threadIdx.x >> 5) * 16;
@@ -26,16 +25,15 @@ __device__ __forceinline__ void mask_scores(float (&s)[KEYS / 8][4], const flash
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int k = column_of(j, e);
-            bool seen = full || (k < keys.n && flash_sees(&seg, p.window, row + row_of(e),
-                                                          keys.position + k));
+            bool seen = full || (k < keys.n && flash_sees(&seg, p.window, row + row_of(e), keys.position + k));
             s[j][e] = seen ? s[j][e] * scale : -INFINITY;
         }
 }
 
 /* s becomes exp2(s - new maximum); sum and out shrink by what the maximum grew. */
 template <int KEYS, int D>
-__device__ __forceinline__ void softmax_tile(float (&s)[KEYS / 8][4], float (&out)[D / 8][4],
-                                             float (&max)[2], float (&sum)[2])
+__device__ __forceinline__ void softmax_tile(float (&s)[KEYS / 8][4], float (&out)[D / 8][4], float (&max)[2],
+                                             float (&sum)[2])
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -63,9 +61,8 @@ __device__ __forceinline__ void softmax_tile(float (&s)[KEYS / 8][4], float (&ou
 }
 
 template <typename T, int D>
-__device__ __forceinline__ void finish(const float (&out)[D / 8][4], const float (&max)[2],
-                                       const float (&sum)[2], const flash_segment &seg, int first,
-                                       int n, int head, const flash_params &p)
+__device__ __forceinline__ void finish(const float (&out)[D / 8][4], const float (&max)[2], const float (&sum)[2],
+                                       const flash_segment &seg, int first, int n, int head, const flash_params &p)
 {
     int warp_row = (int)(threadIdx.x >> 5) * 16, left = n - warp_row;
     int64_t row = seg.q_begin + first + warp_row;
@@ -76,14 +73,12 @@ __device__ __forceinline__ void finish(const float (&out)[D / 8][4], const float
         inverse[r] = total == 0 ? 0 : 1 / total;
         int at = row_of(2 * r);
         if (p.lse && at < left && (threadIdx.x & 3) == 0)
-            p.lse[head * p.lse_stride + row + at] =
-                total == 0 ? -INFINITY : (max[r] + log2f(total)) * LN_2;
+            p.lse[head * p.lse_stride + row + at] = total == 0 ? -INFINITY : (max[r] + log2f(total)) * LN_2;
     }
     store_rows<T, D>(out, p.y, row, head, 0, left, inverse, p);
 }
 
-template <typename T, int D>
-__global__ void __launch_bounds__(32 * WARPS) flash_forward_kernel(const flash_params p)
+template <typename T, int D> __global__ void __launch_bounds__(32 * WARPS) flash_forward_kernel(const flash_params p)
 {
     constexpr int KEYS = forward_keys<D>;
     CUDA_SHARED(char, shared);

@@ -27,8 +27,8 @@ template <int D> struct flash_tile {
 /* Rows [row, row + n) of one head to a tile of ROWS rows; what lies beyond is zero. Asynchronous:
  * the caller commits and waits. */
 template <typename T, int D, int ROWS>
-__device__ __forceinline__ void load_tile(T *tile, const flash_matrix &m, int64_t row, int head,
-                                          int n, const flash_params &p)
+__device__ __forceinline__ void load_tile(T *tile, const flash_matrix &m, int64_t row, int head, int n,
+                                          const flash_params &p)
 {
     const T *from = (const T *)m.data + row * m.stride + (int64_t)head * p.head_dim;
     for (int c = threadIdx.x; c < ROWS * (D / 8); c += blockDim.x) {
@@ -71,8 +71,7 @@ __device__ __forceinline__ void multiply_rows(float (&c)[N / 8][4], const T *a, 
 
 /* c[16,C] += p[16,K] b[K,C]: accumulators, rounded to T, times columns [col, col + C) of a tile. */
 template <typename T, int D, int K, int C>
-__device__ __forceinline__ void multiply_values(float (&c)[C / 8][4], const float (&p)[K / 8][4],
-                                                const T *b, int col)
+__device__ __forceinline__ void multiply_values(float (&c)[C / 8][4], const float (&p)[K / 8][4], const T *b, int col)
 {
     constexpr int pitch = flash_tile<D>::pitch;
     int lane = threadIdx.x & 31;
@@ -80,8 +79,7 @@ __device__ __forceinline__ void multiply_values(float (&c)[C / 8][4], const floa
 #pragma unroll
     for (int k = 0; k < K / 16; k++) {
         uint32_t left[4] = {pack2<T>(p[2 * k][0], p[2 * k][1]), pack2<T>(p[2 * k][2], p[2 * k][3]),
-                            pack2<T>(p[2 * k + 1][0], p[2 * k + 1][1]),
-                            pack2<T>(p[2 * k + 1][2], p[2 * k + 1][3])};
+                            pack2<T>(p[2 * k + 1][0], p[2 * k + 1][1]), pack2<T>(p[2 * k + 1][2], p[2 * k + 1][3])};
         uint32_t right[4];
 #pragma unroll
         for (int j = 0; j < C / 16; j++) {
@@ -125,9 +123,8 @@ __device__ __forceinline__ float quad_sum(float x)
 /* Rows r < n of the warp's 16, times factor[0] (rows 0-7) and factor[1] (rows 8-15), to row `row`
  * on, columns from `col` of the head. */
 template <typename T, int C>
-__device__ __forceinline__ void store_rows(const float (&c)[C / 8][4], const flash_matrix &m,
-                                           int64_t row, int head, int col, int n,
-                                           const float (&factor)[2], const flash_params &p)
+__device__ __forceinline__ void store_rows(const float (&c)[C / 8][4], const flash_matrix &m, int64_t row, int head,
+                                           int col, int n, const float (&factor)[2], const flash_params &p)
 {
     T *to = (T *)m.data + row * m.stride + (int64_t)head * p.head_dim;
 #pragma unroll
@@ -148,11 +145,11 @@ __device__ __forceinline__ void store_rows(const float (&c)[C / 8][4], const fla
 }
 
 /* The template of a head width. */
-#define FLASH_WIDTHS(width, CALL)                                                                  \
-    ((width) <= 64    ? CALL(64)                                                                   \
-     : (width) <= 80  ? CALL(80)                                                                   \
-     : (width) <= 96  ? CALL(96)                                                                   \
-     : (width) <= 128 ? CALL(128)                                                                  \
+#define FLASH_WIDTHS(width, CALL)                                                                                      \
+    ((width) <= 64    ? CALL(64)                                                                                       \
+     : (width) <= 80  ? CALL(80)                                                                                       \
+     : (width) <= 96  ? CALL(96)                                                                                       \
+     : (width) <= 128 ? CALL(128)                                                                                      \
                       : CALL(256))
 
 #endif

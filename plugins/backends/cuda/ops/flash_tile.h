@@ -39,8 +39,7 @@ HOST_DEVICE int32_t flash_max(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-HOST_DEVICE flash_segment flash_segment_of(const int32_t *cu_q, const int32_t *cu_k,
-                                           const int32_t *prefix, int32_t s)
+HOST_DEVICE flash_segment flash_segment_of(const int32_t *cu_q, const int32_t *cu_k, const int32_t *prefix, int32_t s)
 {
     flash_segment g = {cu_q[s], cu_q[s + 1] - cu_q[s], 0, 0, cu_k[s], cu_k[s + 1] - cu_k[s]};
     int32_t p = prefix ? prefix[s] : -1;
@@ -81,8 +80,7 @@ HOST_DEVICE int32_t flash_tile_count(int64_t rows, int32_t n_segments, int32_t s
     return (int32_t)(rows / size) + n_segments;
 }
 
-HOST_DEVICE flash_place flash_place_of(const int32_t *cu, int32_t n_segments, int32_t size,
-                                       int32_t tile)
+HOST_DEVICE flash_place flash_place_of(const int32_t *cu, int32_t n_segments, int32_t size, int32_t tile)
 {
     int32_t low = 0, high = n_segments;
     while (high - low > 1) {
@@ -99,8 +97,7 @@ HOST_DEVICE flash_place flash_place_of(const int32_t *cu, int32_t n_segments, in
 /* ---- a tile of queries [first, first + n) and its keys ---- */
 
 /* Positions that any of the queries sees. */
-HOST_DEVICE flash_range flash_keys_of(const flash_segment *g, int32_t window, int32_t first,
-                                      int32_t n)
+HOST_DEVICE flash_range flash_keys_of(const flash_segment *g, int32_t window, int32_t first, int32_t n)
 {
     flash_range r = {0, flash_min(flash_last(g, first + n - 1) + 1, flash_n_keys(g))};
     if (window > 0) r.begin = flash_max(0, flash_last(g, first) - window + 1);
@@ -113,19 +110,17 @@ typedef struct {
     int32_t row, position, n;
 } flash_keys;
 
-HOST_DEVICE flash_keys flash_keys_at(const flash_segment *g, int32_t position, int32_t end,
-                                     int32_t size)
+HOST_DEVICE flash_keys flash_keys_at(const flash_segment *g, int32_t position, int32_t end, int32_t size)
 {
     bool own = position >= g->n_prefix;
     int32_t stop = own ? end : flash_min(end, g->n_prefix);
-    flash_keys k = {own ? g->own_begin + position - g->n_prefix : g->prefix_begin + position,
-                    position, flash_min(size, stop - position)};
+    flash_keys k = {own ? g->own_begin + position - g->n_prefix : g->prefix_begin + position, position,
+                    flash_min(size, stop - position)};
     return k;
 }
 
 /* Does every query of the tile see every key of the tile? */
-HOST_DEVICE bool flash_sees_all(const flash_segment *g, int32_t window, int32_t first, int32_t n,
-                                const flash_keys *k)
+HOST_DEVICE bool flash_sees_all(const flash_segment *g, int32_t window, int32_t first, int32_t n, const flash_keys *k)
 {
     if (k->position + k->n - 1 > flash_last(g, first)) return false;
     return window <= 0 || k->position > flash_last(g, first + n - 1) - window;
@@ -133,8 +128,7 @@ HOST_DEVICE bool flash_sees_all(const flash_segment *g, int32_t window, int32_t 
 
 /* ---- a tile of keys and the queries of a segment that see any of it ---- */
 
-HOST_DEVICE flash_range flash_queries_of(const flash_segment *g, int32_t window, int32_t position,
-                                         int32_t n)
+HOST_DEVICE flash_range flash_queries_of(const flash_segment *g, int32_t window, int32_t position, int32_t n)
 {
     int32_t ahead = flash_n_keys(g) - g->n_queries;
     flash_range r = {flash_max(0, position - ahead), g->n_queries};
@@ -144,8 +138,7 @@ HOST_DEVICE flash_range flash_queries_of(const flash_segment *g, int32_t window,
 
 /* Does segment s see the keys of segment `owner`? Then `shift` is where they begin among its
  * positions. */
-HOST_DEVICE bool flash_looks_at(const flash_segment *g, const int32_t *prefix, int32_t s,
-                                int32_t owner, int32_t *shift)
+HOST_DEVICE bool flash_looks_at(const flash_segment *g, const int32_t *prefix, int32_t s, int32_t owner, int32_t *shift)
 {
     *shift = s == owner ? g->n_prefix : 0;
     return s == owner || (prefix && prefix[s] == owner);

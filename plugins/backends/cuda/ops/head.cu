@@ -72,15 +72,14 @@ nrl_status cuda_op_head(cuda *self, void *stream, const nrl_head_args *a)
     if (a->logits.dtype != NRL_DTYPE_F32) return cuda_no_dtype("head", a->logits.dtype);
     if (a->logits.rows <= 0 || a->logits.cols <= 0) return NRL_OK;
     int bytes = HEAD_THREADS / 32 * (int)sizeof(head_sums);
-    CUDA_LAUNCH(head_kernel, (unsigned)a->logits.rows, HEAD_THREADS, bytes, stream, *a,
-                (float)a->soft_cap, or_one(a->inverse_temperature));
+    CUDA_LAUNCH(head_kernel, (unsigned)a->logits.rows, HEAD_THREADS, bytes, stream, *a, (float)a->soft_cap,
+                or_one(a->inverse_temperature));
     return cuda_launched(self, "head");
 }
 
 /* ---- gradient ---- */
 
-__global__ void __launch_bounds__(SLOPE_THREADS)
-    head_grad_kernel(nrl_head_grad_args a, float cap, float scale)
+__global__ void __launch_bounds__(SLOPE_THREADS) head_grad_kernel(nrl_head_grad_args a, float cap, float scale)
 {
     int64_t row = blockIdx.y, cols = a.logits.cols;
     int64_t c = ((int64_t)blockIdx.x * SLOPE_THREADS + threadIdx.x) * PACK;
@@ -118,14 +117,13 @@ nrl_status cuda_op_head_grad(cuda *self, void *stream, const nrl_head_grad_args 
     int64_t rows = a->logits.rows, cols = a->logits.cols;
     if (a->logits.dtype != NRL_DTYPE_F32) return cuda_no_dtype("head_grad", a->logits.dtype);
     if (!is_compute_dtype(a->dlogits.dtype)) return cuda_no_dtype("head_grad", a->dlogits.dtype);
-    if (a->dentropy && !a->entropy)
-        return nrl_fail(NRL_ERR_BUG, "head_grad with dentropy but without entropy");
+    if (a->dentropy && !a->entropy) return nrl_fail(NRL_ERR_BUG, "head_grad with dentropy but without entropy");
     if (cols <= 0) return NRL_OK;
     unsigned across = (unsigned)((cols + SLOPE_THREADS * PACK - 1) / (SLOPE_THREADS * PACK));
     for (int64_t begin = 0; begin < rows; begin += ROWS_MOST) {
         int64_t n = rows - begin < ROWS_MOST ? rows - begin : ROWS_MOST;
-        CUDA_LAUNCH(head_grad_kernel, dim3(across, (unsigned)n), SLOPE_THREADS, 0, stream,
-                    rows_of(a, begin, n), (float)a->soft_cap, or_one(a->inverse_temperature));
+        CUDA_LAUNCH(head_grad_kernel, dim3(across, (unsigned)n), SLOPE_THREADS, 0, stream, rows_of(a, begin, n),
+                    (float)a->soft_cap, or_one(a->inverse_temperature));
         NRL_TRY(cuda_launched(self, "head_grad"));
     }
     return NRL_OK;

@@ -40,8 +40,8 @@ enum { CHAIN_THREADS = 256 };
 
 /* next[i]: the following row with i's index, -1 = none; follows[i]: there is one before. Rows that
  * go nowhere follow nothing and are skipped by their index. */
-__global__ void chain_kernel(const int32_t *index, int64_t n, int64_t rows, int32_t *next,
-                             int32_t *follows, volatile int32_t *fault)
+__global__ void chain_kernel(const int32_t *index, int64_t n, int64_t rows, int32_t *next, int32_t *follows,
+                             volatile int32_t *fault)
 {
     __shared__ int32_t ahead[CHAIN_THREADS];
     int64_t first = (int64_t)blockIdx.x * CHAIN_THREADS, i = first + threadIdx.x;
@@ -106,7 +106,7 @@ nrl_status cuda_op_scatter(cuda *self, void *stream, const nrl_scatter_args *a)
     int64_t n = a->dy.rows;
     void *memory;
     NRL_TRY(need_compute("scatter", a->dy, a->dx));
-    if (a->fresh) {
+    if (a->overwrite) {
         nrl_fill_args zero = {sizeof zero, a->dx, 0};
         NRL_TRY(cuda_op_fill(self, stream, &zero));
     }
@@ -118,8 +118,7 @@ nrl_status cuda_op_scatter(cuda *self, void *stream, const nrl_scatter_args *a)
     nrl_fill_args none = {sizeof none, flags, 0};
     NRL_TRY(cuda_op_fill(self, stream, &none));
     unsigned blocks = (unsigned)((n + CHAIN_THREADS - 1) / CHAIN_THREADS);
-    CUDA_LAUNCH(chain_kernel, blocks, CHAIN_THREADS, 0, stream, a->index, n, a->dx.rows, next, follows,
-                self->fault);
+    CUDA_LAUNCH(chain_kernel, blocks, CHAIN_THREADS, 0, stream, a->index, n, a->dx.rows, next, follows, self->fault);
     NRL_TRY(cuda_launched(self, "scatter"));
     scatter_body body = {*a, next, follows};
     return each_pack(self, stream, "scatter", n, a->dy.cols, body);

@@ -19,10 +19,10 @@
 #include <cuda_runtime.h>
 #define BOTH __host__ __device__ __forceinline__
 #define BOTH_CALL inline __host__ __device__ __noinline__ /* keeps rare code out of others' registers */
-#define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                            \
+#define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                \
     kernel<<<(blocks), (threads), (shared_bytes), (cudaStream_t)(stream)>>>(__VA_ARGS__)
-#define CUDA_SHARED(type, name)                                                                    \
-    extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                             \
+#define CUDA_SHARED(type, name)                                                                                        \
+    extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                                                 \
     type *name = (type *)cuda_shared_bytes
 #else
 #include "emulator.h"

@@ -75,8 +75,7 @@ BOTH double head_log_sum(const head_sums *s)
 }
 
 /* dz = -p (dlogp + dentropy (z - lse + entropy)), through the slopes of temperature and soft cap. */
-BOTH float head_slope(float z, float lse, float dlogp, float dentropy, float entropy, float cap,
-                      float scale)
+BOTH float head_slope(float z, float lse, float dlogp, float dentropy, float entropy, float cap, float scale)
 {
     float u = z - lse, p = expf(u), t = cap != 0 ? z / (cap * scale) : 0;
     float h = p > 0 ? p * (u + entropy) : p;

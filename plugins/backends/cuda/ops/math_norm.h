@@ -1,6 +1,6 @@
 /*
  * math_norm.h - RMS and layer normalisation of one element, with h = (x - mean) rstd:
- * y = h w + b;  dx = rstd (g - mean(g) - h mean(g h)) with g = dy w, mean(g) left out for rms.
+ * y = h w + b;  dx = rstd (g - mean(g) - h mean(g h)) with g = dy w, mean(g) omitted for rms.
  */
 #ifndef CUDA_OPS_MATH_NORM_H
 #define CUDA_OPS_MATH_NORM_H

@@ -45,8 +45,8 @@ BOTH part part_join(uint32_t op, part a, part b)
     }
     p.max = max_nan(a.max, b.max);
     if (op != NRL_REDUCTION_LOG_SUM_EXP || is_infinite(p.max)) return p;
-    p.sum = (a.max == p.max ? a.sum : a.sum * expf(a.max - p.max)) +
-            (b.max == p.max ? b.sum : b.sum * expf(b.max - p.max));
+    p.sum =
+        (a.max == p.max ? a.sum : a.sum * expf(a.max - p.max)) + (b.max == p.max ? b.sum : b.sum * expf(b.max - p.max));
     return p;
 }
 
@@ -97,7 +97,7 @@ BOTH double part_value(uint32_t op, part p)
     return p.max + log(p.sum);
 }
 
-/* What a result that is not fresh adds to what is there already. */
+/* What a result that is not overwrite adds to what is there already. */
 BOTH double part_add_to(uint32_t op, double old, double value)
 {
     if (part_adds(op)) return old + value;

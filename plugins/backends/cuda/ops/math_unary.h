@@ -101,8 +101,8 @@ BOTH float math_unary(uint32_t op, float v, double alpha, double beta)
 /* The slope of these is read off the result. */
 BOTH bool math_unary_reads_result(uint32_t op)
 {
-    return op == NRL_UNARY_EXP || op == NRL_UNARY_SQRT || op == NRL_UNARY_RECIPROCAL ||
-           op == NRL_UNARY_SIGMOID || op == NRL_UNARY_TANH;
+    return op == NRL_UNARY_EXP || op == NRL_UNARY_SQRT || op == NRL_UNARY_RECIPROCAL || op == NRL_UNARY_SIGMOID ||
+           op == NRL_UNARY_TANH;
 }
 
 /* g: the gradient that arrives; f = f(v), where math_unary_reads_result. */

@@ -17,8 +17,7 @@ __device__ static inline pack norm_input(const nrl_norm_args &a, norm_item at, i
     mat_store(a.sum, at.row, at.col + c, n, x);
     if (a.sum.dtype == NRL_DTYPE_F32) return x;
     for (int k = 0; k < PACK; k++)
-        x.v[k] = a.sum.dtype == NRL_DTYPE_BF16 ? bf16_widen(bf16_round(x.v[k]))
-                                               : f16_widen(f16_round(x.v[k]));
+        x.v[k] = a.sum.dtype == NRL_DTYPE_BF16 ? bf16_widen(bf16_round(x.v[k])) : f16_widen(f16_round(x.v[k]));
     return x;
 }
 
@@ -93,7 +92,6 @@ nrl_status cuda_op_norm(cuda *self, void *stream, const nrl_norm_args *given)
     row_shape s = row_shape_of(a.weight.cols);
     int turns = norm_turns(a.weight.cols, s.threads);
     auto kernel = NORM_CHOOSE(norm_kernel, turns);
-    CUDA_LAUNCH(kernel, row_blocks(self, a.x.rows * groups, s), dim3(s.threads, s.side), 0, stream, a,
-                groups, turns);
+    CUDA_LAUNCH(kernel, row_blocks(self, a.x.rows * groups, s), dim3(s.threads, s.side), 0, stream, a, groups, turns);
     return cuda_launched(self, "norm");
 }

@@ -14,8 +14,7 @@ typedef struct {
 } norm_sums;
 
 /* partial [rows of threads, 2, width] f32: dweight, dbias */
-__device__ static inline void store_sums(float *partial, int64_t width, int64_t c, int n,
-                                         const norm_sums &s)
+__device__ static inline void store_sums(float *partial, int64_t width, int64_t c, int n, const norm_sums &s)
 {
     pack_store(partial, NRL_DTYPE_F32, c, n, s.w);
     pack_store(partial, NRL_DTYPE_F32, width + c, n, s.b);
@@ -23,8 +22,7 @@ __device__ static inline void store_sums(float *partial, int64_t width, int64_t 
 
 __device__ static inline norm_sums load_sums(const float *partial, int64_t width, int64_t c, int n)
 {
-    norm_sums s = {pack_load(partial, NRL_DTYPE_F32, c, n),
-                   pack_load(partial, NRL_DTYPE_F32, width + c, n)};
+    norm_sums s = {pack_load(partial, NRL_DTYPE_F32, c, n), pack_load(partial, NRL_DTYPE_F32, width + c, n)};
     return s;
 }
 
@@ -75,8 +73,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
             pack w = mat_load(a.weight, 0, c, n), dsum = {};
             if (a.dsum.data) dsum = mat_load(a.dsum, at.row, at.col + c, n);
             for (int k = 0; k < PACK; k++)
-                x.v[k] = math_norm_grad(x.v[k], mean, rstd, dy.v[k] * w.v[k], mean_g, mean_gh) +
-                         dsum.v[k];
+                x.v[k] = math_norm_grad(x.v[k], mean, rstd, dy.v[k] * w.v[k], mean_g, mean_gh) + dsum.v[k];
             mat_store(a.dx, at.row, at.col + c, n, x);
         }
     }
@@ -91,8 +88,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 
 enum { JOIN_THREADS = 128 };
 
-__global__ void norm_join_kernel(nrl_mat out, bool fresh, const float *partial, int64_t rows,
-                                 int64_t width)
+__global__ void norm_join_kernel(nrl_mat out, bool overwrite, const float *partial, int64_t rows, int64_t width)
 {
     int64_t c = (int64_t)blockIdx.x * PACK;
     int n = norm_count(width, c);
@@ -105,17 +101,17 @@ __global__ void norm_join_kernel(nrl_mat out, bool fresh, const float *partial, 
     for (int k = 0; k < PACK; k++) {
         double total = row_join(sum[k], add_join());
         if (threadIdx.x != 0 || k >= n) continue;
-        if (!fresh) total += vector_load(out, c + k);
+        if (!overwrite) total += vector_load(out, c + k);
         vector_store(out, c + k, (float)total);
     }
 }
 
-static nrl_status join(cuda *self, void *stream, const nrl_mat &out, bool fresh, const float *partial,
-                       int64_t rows, int64_t width)
+static nrl_status join(cuda *self, void *stream, const nrl_mat &out, bool overwrite, const float *partial, int64_t rows,
+                       int64_t width)
 {
     if (!out.data) return NRL_OK;
     unsigned blocks = (unsigned)((width + PACK - 1) / PACK);
-    CUDA_LAUNCH(norm_join_kernel, blocks, JOIN_THREADS, 0, stream, out, fresh, partial, rows, width);
+    CUDA_LAUNCH(norm_join_kernel, blocks, JOIN_THREADS, 0, stream, out, overwrite, partial, rows, width);
     return cuda_launched(self, "norm_grad");
 }
 
@@ -142,10 +138,9 @@ nrl_status cuda_op_norm_grad(cuda *self, void *stream, const nrl_norm_grad_args 
     if (items > 0) {
         int turns = norm_turns(width, s.threads);
         auto kernel = NORM_CHOOSE(norm_grad_kernel, turns);
-        CUDA_LAUNCH(kernel, (unsigned)blocks, dim3(s.threads, s.side), 0, stream, a, groups, turns,
-                    partial);
+        CUDA_LAUNCH(kernel, (unsigned)blocks, dim3(s.threads, s.side), 0, stream, a, groups, turns, partial);
         NRL_TRY(cuda_launched(self, "norm_grad"));
     }
-    NRL_TRY(join(self, stream, a.dweight, a.fresh_weight, partial, rows, width));
-    return join(self, stream, a.dbias, a.fresh_bias, partial + width, rows, width);
+    NRL_TRY(join(self, stream, a.dweight, a.overwrite_weight, partial, rows, width));
+    return join(self, stream, a.dbias, a.overwrite_bias, partial + width, rows, width);
 }

@@ -32,14 +32,12 @@ BOTH int norm_count(int64_t width, int64_t c)
 }
 
 /* kernel<KEEP> for this many turns, to be launched. */
-#define NORM_CHOOSE(kernel, turns)                                                                 \
-    ((turns) <= 1 ? kernel<1> : (turns) <= 2 ? kernel<2> : kernel<0>)
+#define NORM_CHOOSE(kernel, turns) ((turns) <= 1 ? kernel<1> : (turns) <= 2 ? kernel<2> : kernel<0>)
 
 static inline nrl_status norm_check_groups(int64_t cols, int64_t width)
 {
     if (width > 0 && cols % width == 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "norm of %lld columns in groups of %lld", (long long)cols,
-                    (long long)width);
+    return nrl_fail(NRL_ERR_BUG, "norm of %lld columns in groups of %lld", (long long)cols, (long long)width);
 }
 
 /* rstd and mean may be any layout of rows * groups values: seen as one row. */

@@ -15,16 +15,16 @@ extern "C" {
 typedef struct {
     const int32_t *cu; /* [S + 1] */
     int32_t n_segments, batch, n_heads;
-    int64_t length;     /* T */
-    float *lse;         /* [H, N] */
+    int64_t length; /* T */
+    float *lse;     /* [H, N] */
     int64_t lse_stride;
-    float *stats;       /* [B, H, T] */
-    int32_t *lengths;   /* [B] */
+    float *stats;                   /* [B, H, T] */
+    int32_t *lengths;               /* [B] */
     int64_t *offsets[DNN_OPERANDS]; /* [B + 1], NULL = not wanted */
     int64_t strides[DNN_OPERANDS];
 } ragged_params;
 
-void ragged_places(const ragged_params *p, void *stream); /* fills lengths and offsets */
+void ragged_places(const ragged_params *p, void *stream);    /* fills lengths and offsets */
 void ragged_stats_in(const ragged_params *p, void *stream);  /* lse to stats, 0 beyond a sequence */
 void ragged_stats_out(const ragged_params *p, void *stream); /* stats to lse */
 

@@ -11,7 +11,7 @@
 __device__ static inline void store_value(const nrl_reduce_args &a, int64_t i, part p)
 {
     double value = part_value(a.op, p);
-    if (!a.fresh) value = part_add_to(a.op, vector_load(a.y, i), value);
+    if (!a.overwrite) value = part_add_to(a.op, vector_load(a.y, i), value);
     vector_store(a.y, i, (float)value);
 }
 
@@ -34,8 +34,7 @@ __global__ void reduce_columns_kernel(nrl_reduce_args a)
 static nrl_status reduce_columns(cuda *self, void *stream, const nrl_reduce_args *a)
 {
     row_shape s = row_shape_of(a->x.cols);
-    CUDA_LAUNCH(reduce_columns_kernel, row_blocks(self, a->x.rows, s), dim3(s.threads, s.side), 0,
-                stream, *a);
+    CUDA_LAUNCH(reduce_columns_kernel, row_blocks(self, a->x.rows, s), dim3(s.threads, s.side), 0, stream, *a);
     return cuda_launched(self, "reduce");
 }
 
@@ -85,8 +84,7 @@ static nrl_status reduce_rows(cuda *self, void *stream, const nrl_reduce_args *a
     NRL_TRY(cuda_scratch(self, (size_t)(ranges * cols) * sizeof(part), &parts));
     if (ranges > 0) {
         dim3 blocks((unsigned)((cols + STRIPE - 1) / STRIPE), (unsigned)ranges);
-        CUDA_LAUNCH(reduce_rows_kernel, blocks, dim3(STRIPE, STRIPE_ROWS), 0, stream, *a, range_rows,
-                    (part *)parts);
+        CUDA_LAUNCH(reduce_rows_kernel, blocks, dim3(STRIPE, STRIPE_ROWS), 0, stream, *a, range_rows, (part *)parts);
         NRL_TRY(cuda_launched(self, "reduce"));
     }
     join_rows_body body = {*a, (const part *)parts, ranges};
@@ -125,15 +123,14 @@ __global__ void join_total_kernel(nrl_reduce_args a, const part *parts, int n)
     if (threadIdx.x == 0) store_value(a, 0, p);
 }
 
-__global__ void join_square_kernel(double *out, bool fresh, const part *parts, int n)
+__global__ void join_square_kernel(double *out, bool overwrite, const part *parts, int n)
 {
     part p = join_parts(PART_SQUARE_SUM, parts, n);
-    if (threadIdx.x == 0) *out = fresh ? p.sum : *out + p.sum;
+    if (threadIdx.x == 0) *out = overwrite ? p.sum : *out + p.sum;
 }
 
 /* How many parts there are depends on the shape alone. */
-static nrl_status make_parts(cuda *self, void *stream, const nrl_mat *whole, uint32_t op, part **parts,
-                             int *n)
+static nrl_status make_parts(cuda *self, void *stream, const nrl_mat *whole, uint32_t op, part **parts, int *n)
 {
     nrl_mat x = *whole;
     void *memory;
@@ -179,7 +176,6 @@ nrl_status cuda_op_square_sum(cuda *self, void *stream, const nrl_square_sum_arg
     int n;
     NRL_TRY(need_compute("square_sum", a->x));
     NRL_TRY(make_parts(self, stream, &a->x, PART_SQUARE_SUM, &parts, &n));
-    CUDA_LAUNCH(join_square_kernel, 1, TOTAL_THREADS, 0, stream, a->out, a->fresh, (const part *)parts,
-                n);
+    CUDA_LAUNCH(join_square_kernel, 1, TOTAL_THREADS, 0, stream, a->out, a->overwrite, (const part *)parts, n);
     return cuda_launched(self, "square_sum");
 }

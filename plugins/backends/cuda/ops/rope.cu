@@ -43,10 +43,9 @@ struct rope_body {
 
 nrl_status cuda_op_rope(cuda *self, void *stream, const nrl_rope_args *a)
 {
-    if (a->n_heads <= 0 || a->half < 0 || a->x.cols % a->n_heads != 0 ||
-        2 * a->half > a->x.cols / a->n_heads)
-        return nrl_fail(NRL_ERR_BUG, "rope of %lld pairs on %lld columns of %lld heads",
-                        (long long)a->half, (long long)a->x.cols, (long long)a->n_heads);
+    if (a->n_heads <= 0 || a->half < 0 || a->x.cols % a->n_heads != 0 || 2 * a->half > a->x.cols / a->n_heads)
+        return nrl_fail(NRL_ERR_BUG, "rope of %lld pairs on %lld columns of %lld heads", (long long)a->half,
+                        (long long)a->x.cols, (long long)a->n_heads);
     NRL_TRY(need_compute("rope", a->x, a->y));
     rope_body body = {*a, a->x.cols / a->n_heads, (a->half + PACK - 1) / PACK, 0};
     int64_t rest = body.width - 2 * a->half;

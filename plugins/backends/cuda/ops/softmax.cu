@@ -80,7 +80,6 @@ nrl_status cuda_op_softmax_grad(cuda *self, void *stream, const nrl_softmax_grad
     NRL_TRY(need_compute("softmax_grad", a->y, a->dy, a->dx));
     if (a->y.rows <= 0 || a->y.cols <= 0) return NRL_OK;
     row_shape s = row_shape_of(a->y.cols);
-    CUDA_LAUNCH(softmax_grad_kernel, row_blocks(self, a->y.rows, s), dim3(s.threads, s.side), 0, stream,
-                *a);
+    CUDA_LAUNCH(softmax_grad_kernel, row_blocks(self, a->y.rows, s), dim3(s.threads, s.side), 0, stream, *a);
     return cuda_launched(self, "softmax_grad");
 }

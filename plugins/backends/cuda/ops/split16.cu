@@ -8,8 +8,10 @@ struct split16_body {
     bool join;
     __device__ void operator()(place p) const
     {
-        if (join) mat_store(wide, p.row, p.col, p.n, split16_load(high, low, p));
-        else split16_store(high, low, p, mat_load(wide, p.row, p.col, p.n));
+        if (join)
+            mat_store(wide, p.row, p.col, p.n, split16_load(high, low, p));
+        else
+            split16_store(high, low, p, mat_load(wide, p.row, p.col, p.n));
     }
 };
 

@@ -100,19 +100,17 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4], cons
 }
 
 /* c[16,8] += a[16,16] b[16,8]; lane l holds of c: rows l/4 and l/4 + 8, columns 2 (l%4) and + 1. */
-#define CUDA_MULTIPLY_ADD(type, name)                                                              \
-    template <>                                                                                    \
-    __device__ __forceinline__ void multiply_add<type>(float(&c)[4], const uint32_t(&a)[4],        \
-                                                       uint32_t b0, uint32_t b1)                   \
-    {                                                                                              \
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 "                \
-                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                       \
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                              \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));              \
+#define CUDA_MULTIPLY_ADD(type, name)                                                                                  \
+    template <>                                                                                                        \
+    __device__ __forceinline__ void multiply_add<type>(float(&c)[4], const uint32_t(&a)[4], uint32_t b0, uint32_t b1)  \
+    {                                                                                                                  \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 "                                    \
+                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                           \
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                  \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                  \
     }
 template <typename T>
-__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                             uint32_t b1);
+__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 CUDA_MULTIPLY_ADD(bf16, "bf16")
 CUDA_MULTIPLY_ADD(f16, "f16")
 
@@ -120,8 +118,7 @@ CUDA_MULTIPLY_ADD(f16, "f16")
 __device__ __forceinline__ void copy_16(void *to, const void *from, int bytes)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void copies_commit()
 {

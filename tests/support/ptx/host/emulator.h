@@ -14,8 +14,8 @@
 #define __global__ /* with a name that dladdr finds */
 
 /* Ends the process with a message when the launch or the kernel is wrong. */
-void ptx_start(const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, int n_args,
-               const void *const *args, const size_t *arg_bytes);
+void ptx_start(const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, int n_args, const void *const *args,
+               const size_t *arg_bytes);
 int ptx_allow_shared(const void *kernel, int bytes);
 
 template <typename Values, size_t... I>
@@ -36,10 +36,10 @@ void ptx_launch_kernel(void (*kernel)(P...), dim3 blocks, dim3 threads, size_t s
 }
 
 #undef CUDA_LAUNCH
-#define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                            \
-    do {                                                                                           \
-        (void)(stream);                                                                            \
-        ptx_launch_kernel(kernel, (blocks), (threads), (shared_bytes), __VA_ARGS__);               \
+#define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                \
+    do {                                                                                                               \
+        (void)(stream);                                                                                                \
+        ptx_launch_kernel(kernel, (blocks), (threads), (shared_bytes), __VA_ARGS__);                                   \
     } while (0)
 
 #endif

@@ -17,7 +17,7 @@ struct cuda_pool {
     const cuda_driver *driver;
     size_t limit_bytes;
     block *blocks;
-    cuda_pool_figures figures;
+    cuda_pool_stats stats;
 };
 
 nrl_status cuda_pool_create(const cuda_driver *driver, size_t limit_bytes, cuda_pool **out)
@@ -39,7 +39,7 @@ void cuda_pool_destroy(cuda_pool *p)
 
 nrl_status cuda_pool_take(cuda_pool *p, size_t bytes, void **out)
 {
-    cuda_pool_figures *f = &p->figures;
+    cuda_pool_stats *f = &p->stats;
     block *b = calloc(1, sizeof *b);
     if (!b) return nrl_fail(NRL_ERR_MEMORY, "no memory");
     b->bytes = bytes;
@@ -65,9 +65,9 @@ void cuda_pool_give(cuda_pool *p, void *memory)
         block *b = *at;
         if (b->memory != memory) continue;
         *at = b->next;
-        p->figures.used_bytes -= b->bytes;
-        p->figures.held_bytes = p->figures.used_bytes;
-        p->figures.n_blocks = --p->figures.n_segments;
+        p->stats.used_bytes -= b->bytes;
+        p->stats.held_bytes = p->stats.used_bytes;
+        p->stats.n_blocks = --p->stats.n_segments;
         (void)p->driver->release(memory);
         free(b);
         return;
@@ -79,9 +79,9 @@ void cuda_pool_trim(cuda_pool *p)
     (void)p;
 }
 
-void cuda_pool_measure(const cuda_pool *p, cuda_pool_figures *fill)
+void cuda_pool_measure(const cuda_pool *p, cuda_pool_stats *fill)
 {
-    *fill = p->figures;
+    *fill = p->stats;
 }
 
 nrl_status cuda_pool_stream_add(cuda_pool *p, void *stream)

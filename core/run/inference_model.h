@@ -1,9 +1,9 @@
 /*
- * source.h - a model to use, not to train: what `nrl sample`, `nrl export` and `nrl import` call SRC: a
+ * inference_model.h - a model to use, not to train: what `nrl sample`, `nrl export` and `nrl import` call SRC: a
  * model on disk in any format, a run's folder (its newest complete checkpoint) or one checkpoint.
  */
-#ifndef RUN_SOURCE_H
-#define RUN_SOURCE_H
+#ifndef RUN_INFERENCE_MODEL_H
+#define RUN_INFERENCE_MODEL_H
 #include "checkpoint/sign.h"
 #include "model/save.h"
 #include <nrl/run.h>
@@ -23,14 +23,14 @@ typedef struct {
     model *model;
     storage storage;
     work work;
-    tokenizer *tokenizer;      /* NULL where none was found */
-    const char *path;          /* of the weights on disk; NULL: a checkpoint */
-    const char *tokenizer_dir; /* what travels along; NULL = nothing */
-    inputs inputs;             /* what an export reads */
+    tokenizer *tokenizer;         /* NULL where none was found */
+    const char *path;             /* of the weights on disk; NULL: a checkpoint */
+    const char *tokenizer_dir;    /* what travels along; NULL = nothing */
+    inputs inputs;                /* what an export reads */
     config_choice tokenizer_from; /* model.tokenizer of the run that made it; its path is tokenizer_dir's by now */
     bool has_template;
     config_choice template; /* data.template of that run */
-    const char *jinja; /* that template's text, where it is not the tokenizer's own; NULL = none */
+    const char *jinja;      /* that template's text, where it is not the tokenizer's own; NULL = none */
 } source;
 
 /* Weights in f32 on a backend of the host. NRL_ERR_CONFIG when path is none of the three. [main] */

@@ -1,7 +1,7 @@
 /*
- * source.c - opens a model for use from any of the three forms it has on disk.
+ * inference_model.c - opens a model for use from any of the three forms it has on disk.
  */
-#include "run/source.h"
+#include "run/inference_model.h"
 #include "checkpoint/params.h"
 #include "config/config.h"
 #include "model/find.h"
@@ -181,8 +181,10 @@ static nrl_status write_checkpoint(source *s, checkpoint_writer *w)
     checkpoint_add_node(w, "model", s->model->config);
     add_text(s, w, "nrl", NRL_VERSION);
     if (s->tokenizer_dir) add_text(s, w, "tokenizer", config_absolute(&s->memory, s->tokenizer_dir));
-    if (st == NRL_OK) checkpoint_submit(w);
-    else checkpoint_abandon(w, st);
+    if (st == NRL_OK)
+        checkpoint_submit(w);
+    else
+        checkpoint_abandon(w, st);
     return checkpoint_poll(w, true, &outcome, &done);
 }
 
@@ -218,7 +220,8 @@ nrl_status source_save(source *s, const char *out)
 {
     int lock;
     NRL_TRY(out_make(out));
-    if (!out_take(out, &lock)) return nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another folder", out);
+    if (!out_take(out, &lock))
+        return nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another folder", out);
     nrl_status st = save_into(s, out);
     if (lock >= 0) close(lock);
     return st;

@@ -1,7 +1,7 @@
 /*
- * word.c - the word as text: "kind code culprit reporter" and a second line to the end.
+ * abort_record.c - the abort record as text: "kind code culprit reporter" and a second line to the end.
  */
-#include "mesh/word.h"
+#include "mesh/abort_record.h"
 #include "base/arena.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,22 +9,22 @@
 
 #define WORD_KEY "word"
 
-static void parse(const char *text, word *w)
+static void parse(const char *text, abort_record *w)
 {
     int kind, code, culprit, reporter, n = 0;
-    *w = (word){.culprit = -1, .reporter = -1};
+    *w = (abort_record){.culprit = -1, .reporter = -1};
     if (!*text) return;
     if (sscanf(text, "%d %d %d %d%n", &kind, &code, &culprit, &reporter, &n) != 4 || text[n] != '\n' ||
-        kind <= WORD_NONE || kind >= WORD_STORE || code < 0 || code > NRL_ERR_BUG) {
-        w->kind = WORD_TOLD;
+        kind <= ABORT_NONE || kind >= ABORT_STORE || code < 0 || code > NRL_ERR_BUG) {
+        w->kind = ABORT_REPORTED;
         snprintf(w->text, sizeof w->text, "a failure that this version cannot read");
         return;
     }
-    *w = (word){(word_kind)kind, (nrl_status)code, culprit, reporter, ""};
+    *w = (abort_record){(abort_kind)kind, (nrl_status)code, culprit, reporter, ""};
     snprintf(w->text, sizeof w->text, "%s", text + n + 1);
 }
 
-nrl_status word_read(nrl_store *s, word *w)
+nrl_status abort_record_read(nrl_store *s, abort_record *w)
 {
     char *now;
     NRL_TRY(store_compare_set(s, WORD_KEY, "", "", &now));
@@ -33,10 +33,10 @@ nrl_status word_read(nrl_store *s, word *w)
     return NRL_OK;
 }
 
-nrl_status word_tell(nrl_store *s, word *w)
+nrl_status abort_record_write(nrl_store *s, abort_record *w)
 {
-    char *now, *mine = mem_printf("%d %d %d %d\n%s", (int)w->kind, (int)w->code, (int)w->culprit,
-                                  (int)w->reporter, w->text);
+    char *now,
+        *mine = mem_printf("%d %d %d %d\n%s", (int)w->kind, (int)w->code, (int)w->culprit, (int)w->reporter, w->text);
     nrl_status st = store_compare_set(s, WORD_KEY, "", mine, &now);
     free(mine);
     if (st) return st;

@@ -1,6 +1,6 @@
 /*
- * lobby.c - listening sockets, and strangers: connections that have not said yet which rank they
- * are, or proved it. A stranger that says nothing, too little or a number that nobody awaits holds nobody
+ * listener.c - listening sockets, and pending: connections that have not said yet which rank they
+ * are, or proved it. A pending_connection that says nothing, too little or a number that nobody awaits holds nobody
  * up: there is a bounded number of places, and a rank writes its number as soon as it has connected.
  * Connections of this rank to others wait here too, for the answer that proves who accepted them.
  */
@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 typedef struct {
-    int fd; /* -1 = free */
-    int32_t listener; /* which it came to */
+    int fd;               /* -1 = free */
+    int32_t listen_index; /* which it came to */
     size_t have;
     uint8_t said[PROOF_HELLO];
-} stranger;
+} pending_connection;
 
 typedef struct {
     int fd; /* -1 = none */
@@ -24,14 +24,14 @@ typedef struct {
     uint8_t said[NRL_PROOF_SIZE], answer[NRL_PROOF_SIZE]; /* what it says, what it should */
 } expected;
 
-struct lobby {
+struct listener {
     gloo_engine *engine;
-    int32_t n_listeners; /* world, or 1; a tcp22 listener belongs to a peer */
+    int32_t n_listeners; /* world, or 1; a tcp22 listen_index belongs to a peer */
     int *listeners;      /* [n_listeners] -1 = closed */
     int32_t n_strangers;
-    stranger *strangers;
-    int32_t next; /* place for the next one; who is there has been silent for longest and goes */
-    expected *expected;  /* [world], this rank's own connections; NULL where nothing is proved */
+    pending_connection *pending;
+    int32_t next;          /* place for the next one; who is there has been silent for longest and goes */
+    expected *expected;    /* [world], this rank's own connections; NULL where nothing is proved */
     struct pollfd *polled; /* [n_strangers + world + n_listeners], */
     int32_t *places;       /* and whose each is, counted in this order */
 };
@@ -45,40 +45,39 @@ static nrl_status listen_at(const struct sockaddr_storage *at, int backlog, int 
     memset(published, 0, sizeof *published);
     *out = fd;
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
-        bind(fd, (const struct sockaddr *)at, address_length(at)) == 0 &&
-        listen(fd, backlog) == 0 && getsockname(fd, (struct sockaddr *)published, &length) == 0)
+        bind(fd, (const struct sockaddr *)at, address_length(at)) == 0 && listen(fd, backlog) == 0 &&
+        getsockname(fd, (struct sockaddr *)published, &length) == 0)
         return NRL_OK;
     address_text(at, text, sizeof text);
     return nrl_fail(NRL_ERR_IO, "cannot listen at %s: %s", text, strerror(errno));
 }
 
-nrl_status lobby_open(gloo_engine *e, const struct sockaddr_storage *at,
-                      struct sockaddr_storage *published, lobby **out)
+nrl_status listener_open(gloo_engine *e, const struct sockaddr_storage *at, struct sockaddr_storage *published,
+                         listener **out)
 {
     bool each = e->dialect->listener_per_peer;
     size_t world = (size_t)e->world;
-    lobby *l = calloc(1, sizeof *l);
+    listener *l = calloc(1, sizeof *l);
     if (!l) return nrl_fail(NRL_ERR_MEMORY, "no memory to listen for %d ranks", e->world);
     *out = l;
     l->engine = e;
     l->n_strangers = each && !e->store ? 0 : e->world + 16;
     l->listeners = calloc(world, sizeof *l->listeners);
-    l->strangers = calloc(world + 16, sizeof *l->strangers);
+    l->pending = calloc(world + 16, sizeof *l->pending);
     l->expected = e->store ? calloc(world, sizeof *l->expected) : NULL;
     l->polled = calloc(3 * world + 16, sizeof *l->polled);
     l->places = calloc(3 * world + 16, sizeof *l->places);
-    if (!l->listeners || !l->strangers || !l->polled || !l->places || (e->store && !l->expected))
+    if (!l->listeners || !l->pending || !l->polled || !l->places || (e->store && !l->expected))
         return nrl_fail(NRL_ERR_MEMORY, "no memory to listen for %d ranks", e->world);
     for (int32_t i = 0; i < l->n_strangers; i++)
-        l->strangers[i].fd = -1;
+        l->pending[i].fd = -1;
     for (int32_t i = 0; l->expected && i < e->world; i++)
         l->expected[i].fd = -1;
     l->n_listeners = each ? e->world : 1;
     for (int32_t i = 0; i < l->n_listeners; i++)
         l->listeners[i] = -1;
     for (int32_t i = 0; i < l->n_listeners; i++)
-        if (!each || i != e->rank)
-            NRL_TRY(listen_at(at, each ? 1 : 128, &l->listeners[i], &published[i]));
+        if (!each || i != e->rank) NRL_TRY(listen_at(at, each ? 1 : 128, &l->listeners[i], &published[i]));
     return NRL_OK;
 }
 
@@ -88,22 +87,22 @@ static void shut(int *fd)
     *fd = -1;
 }
 
-void lobby_unlisten(lobby *l, int32_t peer)
+void listener_unlisten(listener *l, int32_t peer)
 {
     if (l->engine->dialect->listener_per_peer) shut(&l->listeners[peer]);
 }
 
-void lobby_close(lobby *l)
+void listener_close(listener *l)
 {
     if (!l) return;
     for (int32_t i = 0; l->listeners && i < l->n_listeners; i++)
         shut(&l->listeners[i]);
-    for (int32_t i = 0; l->strangers && i < l->n_strangers; i++)
-        shut(&l->strangers[i].fd);
+    for (int32_t i = 0; l->pending && i < l->n_strangers; i++)
+        shut(&l->pending[i].fd);
     for (int32_t i = 0; l->expected && i < l->engine->world; i++)
         shut(&l->expected[i].fd);
     free(l->listeners);
-    free(l->strangers);
+    free(l->pending);
     free(l->expected);
     free(l->polled);
     free(l->places);
@@ -111,7 +110,7 @@ void lobby_close(lobby *l)
 }
 
 /* Takes the connection if `number` is a rank that is awaited. */
-static nrl_status introduce(lobby *l, int64_t number, int *fd)
+static nrl_status introduce(listener *l, int64_t number, int *fd)
 {
     gloo_engine *e = l->engine;
     if (number < 0 || number >= e->world || e->pairs[number].state != PAIR_AWAITED) {
@@ -124,42 +123,44 @@ static nrl_status introduce(lobby *l, int64_t number, int *fd)
 }
 
 /* The number is the peer's place in what this rank published: its rank (tcp23), or its place with
- * this rank left out (uv). */
-static int64_t rank_of_number(const lobby *l, int64_t number)
+ * this rank omitted (uv). */
+static int64_t rank_of_number(const listener *l, int64_t number)
 {
     if (l->engine->dialect->blob || number < 0) return number;
     return number + (number >= l->engine->rank);
 }
 
 /* Connections that wait to be accepted would be there again at once, and for ever. */
-static nrl_status no_descriptor(lobby *l)
+static nrl_status no_descriptor(listener *l)
 {
     char who[200];
     int error = errno;
-    lobby_missing(l->engine, who, sizeof who);
-    return nrl_fail(NRL_ERR_IO, "cannot accept the connection of %s: %s\n"
-                    "hint: raise the limit of open files (ulimit -n)", who, strerror(error));
+    listener_missing(l->engine, who, sizeof who);
+    return nrl_fail(NRL_ERR_IO,
+                    "cannot accept the connection of %s: %s\n"
+                    "hint: raise the limit of open files (ulimit -n)",
+                    who, strerror(error));
 }
 
-static bool has_strangers(const lobby *l)
+static bool has_strangers(const listener *l)
 {
     for (int32_t i = 0; i < l->n_strangers; i++)
-        if (l->strangers[i].fd >= 0) return true;
+        if (l->pending[i].fd >= 0) return true;
     return false;
 }
 
 /* The place of the one that has been silent for longest; empty afterwards. */
-static stranger *free_place(lobby *l)
+static pending_connection *free_place(listener *l)
 {
-    stranger *s = &l->strangers[l->next];
+    pending_connection *s = &l->pending[l->next];
     l->next = (l->next + 1) % l->n_strangers;
     shut(&s->fd);
     return s;
 }
 
-static nrl_status accept_one(lobby *l, int32_t listener)
+static nrl_status accept_one(listener *l, int32_t listen_index)
 {
-    int fd = accept4(l->listeners[listener], NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(l->listeners[listen_index], NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
         if (!has_strangers(l)) return no_descriptor(l);
         free_place(l); /* one of them may hold what a rank needs */
@@ -167,11 +168,11 @@ static nrl_status accept_one(lobby *l, int32_t listener)
     }
     if (fd < 0) return NRL_OK;
     if (!l->n_strangers) { /* tcp22: who comes is the peer */
-        shut(&l->listeners[listener]);
-        return introduce(l, listener, &fd);
+        shut(&l->listeners[listen_index]);
+        return introduce(l, listen_index, &fd);
     }
-    stranger *s = free_place(l);
-    *s = (stranger){.fd = fd, .listener = listener};
+    pending_connection *s = free_place(l);
+    *s = (pending_connection){.fd = fd, .listen_index = listen_index};
     return NRL_OK;
 }
 
@@ -189,21 +190,21 @@ static bool read_words(int *fd, uint8_t *said, size_t *have, size_t size)
 }
 
 /* The answer fits into any socket's buffer. */
-static nrl_status hear_proof(lobby *l, stranger *s)
+static nrl_status hear_proof(listener *l, pending_connection *s)
 {
     uint8_t answer[NRL_PROOF_SIZE];
     int64_t rank = proof_check(l->engine, s->said, answer);
-    if (rank < 0 || l->expected[rank].fd >= 0 || (l->engine->dialect->listener_per_peer && rank != s->listener) ||
+    if (rank < 0 || l->expected[rank].fd >= 0 || (l->engine->dialect->listener_per_peer && rank != s->listen_index) ||
         l->engine->pairs[rank].state != PAIR_AWAITED ||
         send(s->fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
         shut(&s->fd);
         return NRL_OK;
     }
-    lobby_unlisten(l, (int32_t)rank);
+    listener_unlisten(l, (int32_t)rank);
     return introduce(l, rank, &s->fd);
 }
 
-static nrl_status hear(lobby *l, stranger *s)
+static nrl_status hear(listener *l, pending_connection *s)
 {
     bool proved = l->engine->store != NULL;
     size_t size = proved ? PROOF_HELLO : l->engine->dialect->handshake_size;
@@ -212,7 +213,7 @@ static nrl_status hear(lobby *l, stranger *s)
     return introduce(l, rank_of_number(l, wire_handshake_get(l->engine->dialect, s->said)), &s->fd);
 }
 
-void lobby_expect(lobby *l, int32_t peer, int fd, const uint8_t answer[NRL_PROOF_SIZE])
+void listener_expect(listener *l, int32_t peer, int fd, const uint8_t answer[NRL_PROOF_SIZE])
 {
     expected *x = &l->expected[peer];
     *x = (expected){.fd = fd};
@@ -220,7 +221,7 @@ void lobby_expect(lobby *l, int32_t peer, int fd, const uint8_t answer[NRL_PROOF
     l->engine->pairs[peer].state = PAIR_AWAITED;
 }
 
-static nrl_status hear_answer(lobby *l, int32_t peer)
+static nrl_status hear_answer(listener *l, int32_t peer)
 {
     expected *x = &l->expected[peer];
     bool all = read_words(&x->fd, x->said, &x->have, sizeof x->said);
@@ -230,7 +231,7 @@ static nrl_status hear_answer(lobby *l, int32_t peer)
                     all ? "does not know the job's secret" : "closed the connection before it proved the job's secret");
 }
 
-static void watch(lobby *l, int32_t *n, int32_t place, int fd)
+static void watch(listener *l, int32_t *n, int32_t place, int fd)
 {
     if (fd < 0) return;
     l->places[*n] = place;
@@ -238,12 +239,12 @@ static void watch(lobby *l, int32_t *n, int32_t place, int fd)
 }
 
 /* Open ones alone: poll refuses more entries than the process may have descriptors. Listeners come last: who they
- * accept may take the place of a stranger. */
-static int32_t watch_all(lobby *l)
+ * accept may take the place of a pending_connection. */
+static int32_t watch_all(listener *l)
 {
     int32_t n = 0, place = 0;
     for (int32_t i = 0; i < l->n_strangers; i++)
-        watch(l, &n, place++, l->strangers[i].fd);
+        watch(l, &n, place++, l->pending[i].fd);
     for (int32_t i = 0; l->expected && i < l->engine->world; i++)
         watch(l, &n, place++, l->expected[i].fd);
     for (int32_t i = 0; i < l->n_listeners; i++)
@@ -251,15 +252,15 @@ static int32_t watch_all(lobby *l)
     return n;
 }
 
-static nrl_status serve(lobby *l, int32_t place)
+static nrl_status serve(listener *l, int32_t place)
 {
     int32_t n_expected = l->expected ? l->engine->world : 0;
-    if (place < l->n_strangers) return hear(l, &l->strangers[place]);
+    if (place < l->n_strangers) return hear(l, &l->pending[place]);
     place -= l->n_strangers;
     return place < n_expected ? hear_answer(l, place) : accept_one(l, place - n_expected);
 }
 
-nrl_status lobby_turn(lobby *l, int timeout_ms)
+nrl_status listener_turn(listener *l, int timeout_ms)
 {
     int32_t n = watch_all(l);
     int ready = poll(l->polled, (nfds_t)n, timeout_ms);
@@ -270,11 +271,10 @@ nrl_status lobby_turn(lobby *l, int timeout_ms)
     return NRL_OK;
 }
 
-void lobby_missing(const gloo_engine *e, char *out, size_t size)
+void listener_missing(const gloo_engine *e, char *out, size_t size)
 {
     size_t n = 0;
     *out = 0;
     for (int32_t i = 0; i < e->world && n + 16 < size; i++)
-        if (e->pairs[i].state == PAIR_AWAITED)
-            n += (size_t)snprintf(out + n, size - n, "%srank %d", n ? ", " : "", i);
+        if (e->pairs[i].state == PAIR_AWAITED) n += (size_t)snprintf(out + n, size - n, "%srank %d", n ? ", " : "", i);
 }

@@ -1,18 +1,16 @@
 /*
- * mismatch.c - blocks of one side in, blocks of two sides out, one sample behind.
+ * kl_pairs.c - examples of one side in, examples of two sides out, one sample behind.
  */
-#include "data/mismatch.h"
+#include "data/kl_pairs.h"
 #include <string.h>
 
-static void set_sample(data_mismatch_sample *s, const char *body, const data_cache_segment *seg,
-                       int n_extra)
+static void set_sample(data_mismatch_sample *s, const char *body, const data_cache_segment *seg, int n_extra)
 {
     int64_t extra_bytes = n_extra * (int64_t)sizeof(float);
     s->body.size = 0;
     s->head = *seg;
     s->head.offset = extra_bytes;
-    buffer_add(&s->body, body + seg->offset - extra_bytes,
-               (size_t)extra_bytes + (size_t)seg->n_tokens * 5);
+    buffer_add(&s->body, body + seg->offset - extra_bytes, (size_t)extra_bytes + (size_t)seg->n_tokens * 5);
 }
 
 static const char *tokens_of(const data_mismatch_sample *s)
@@ -26,8 +24,8 @@ static const char *marks_of(const data_mismatch_sample *s)
 }
 
 /* Runs of `size` bytes a token: the prompt's, then n of the answer's. */
-static void join(buffer *out, const char *prompt, int32_t n_prompt, const char *answer,
-                 int32_t answer_at, int32_t n, size_t size)
+static void join(buffer *out, const char *prompt, int32_t n_prompt, const char *answer, int32_t answer_at, int32_t n,
+                 size_t size)
 {
     buffer_add(out, prompt, (size_t)n_prompt * size);
     buffer_add(out, answer + (size_t)answer_at * size, (size_t)n * size);
@@ -42,8 +40,8 @@ static int32_t count_trained(const char *marks, int32_t n)
 }
 
 /* The prompt of `s` (`shared` tokens) with the answer of `next`. */
-static void add_mismatched(data_mismatch *m, const data_mismatch_sample *s,
-                           const data_mismatch_sample *next, data_cache_segment *seg)
+static void add_mismatched(data_mismatch *m, const data_mismatch_sample *s, const data_mismatch_sample *next,
+                           data_cache_segment *seg)
 {
     int32_t prompt = s->head.shared, at = next->head.shared, n = next->head.n_tokens - at;
     if (m->max_length && prompt + (int64_t)n > m->max_length) n = (int32_t)m->max_length - prompt;
@@ -57,8 +55,7 @@ static void add_mismatched(data_mismatch *m, const data_mismatch_sample *s,
     data_cache_end_segment(&m->out, seg);
 }
 
-static nrl_status write_block(data_mismatch *m, data_cache_writer *w,
-                              const data_mismatch_sample *next)
+static nrl_status write_example(data_mismatch *m, data_cache_writer *w, const data_mismatch_sample *next)
 {
     const data_mismatch_sample *s = &m->last;
     data_cache_segment sides[2] = {s->head};
@@ -80,7 +77,7 @@ nrl_status data_mismatch_append(data_mismatch *m, data_cache_writer *w, const ch
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
         set_sample(&next, body, &segments[i], m->n_extra);
         if (m->any)
-            st = write_block(m, w, &next);
+            st = write_example(m, w, &next);
         else
             set_sample(&m->first, body, &segments[i], m->n_extra);
         m->any = true;
@@ -94,7 +91,7 @@ nrl_status data_mismatch_append(data_mismatch *m, data_cache_writer *w, const ch
 
 nrl_status data_mismatch_finish(data_mismatch *m, data_cache_writer *w)
 {
-    return m->any ? write_block(m, w, &m->first) : NRL_OK;
+    return m->any ? write_example(m, w, &m->first) : NRL_OK;
 }
 
 void data_mismatch_free(data_mismatch *m)

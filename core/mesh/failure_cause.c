@@ -1,5 +1,5 @@
 /*
- * verdict.c - who failed, decided once: told by a rank, read in the store, or that the store is gone; and
+ * failure_cause.c - who failed, decided once: told by a rank, read in the store, or that the store is gone; and
  * what the step thread reports and asks.
  */
 #include "base/arena.h"
@@ -17,11 +17,11 @@ bool control_failed(const control *c)
     return atomic_load(&c->failed);
 }
 
-void control_decide(control *c, const word *w)
+void control_decide(control *c, const abort_record *w)
 {
     pthread_mutex_lock(&c->lock);
-    if (c->verdict.kind == WORD_NONE && w->kind != WORD_NONE) {
-        c->verdict = *w;
+    if (c->failure_cause.kind == ABORT_NONE && w->kind != ABORT_NONE) {
+        c->failure_cause = *w;
         c->failed_at = mesh_clock();
         atomic_store(&c->failed, true);
         pthread_cond_broadcast(&c->changed);
@@ -29,39 +29,44 @@ void control_decide(control *c, const word *w)
     pthread_mutex_unlock(&c->lock);
 }
 
-void control_verdict(control *c, word *w)
+void control_failure_cause(control *c, abort_record *w)
 {
     pthread_mutex_lock(&c->lock);
-    *w = c->verdict;
+    *w = c->failure_cause;
     pthread_mutex_unlock(&c->lock);
     atomic_store(&c->asked, true);
 }
 
 void control_decide_store(control *c)
 {
-    word w = {.kind = WORD_STORE, .culprit = c->setup.holder, .reporter = c->setup.rank};
+    abort_record w = {.kind = ABORT_STORE, .culprit = c->setup.holder, .reporter = c->setup.rank};
     snprintf(w.text, sizeof w.text, "%s", nrl_error_text());
     control_decide(c, &w);
 }
 
-/* Tells the others; what stands in the store is the verdict here too. */
-void control_say(control *c, word *w)
+/* Tells the others; what stands in the store is the failure_cause here too. */
+void control_say(control *c, abort_record *w)
 {
     w->reporter = c->setup.rank;
-    nrl_status st = word_tell(c->setup.store, w);
-    if (st) st = word_tell(c->setup.store, w);
-    if (st && w->kind == WORD_TOLD) control_decide(c, w); /* the own reason is known without a store */
-    else if (st) control_decide_store(c);
-    else control_decide(c, w);
+    nrl_status st = abort_record_write(c->setup.store, w);
+    if (st) st = abort_record_write(c->setup.store, w);
+    if (st && w->kind == ABORT_REPORTED)
+        control_decide(c, w); /* the own reason is known without a store */
+    else if (st)
+        control_decide_store(c);
+    else
+        control_decide(c, w);
 }
 
 void control_look(control *c)
 {
-    word w;
-    nrl_status st = word_read(c->setup.store, &w);
-    if (st) st = word_read(c->setup.store, &w);
-    if (st) control_decide_store(c);
-    else control_decide(c, &w);
+    abort_record w;
+    nrl_status st = abort_record_read(c->setup.store, &w);
+    if (st) st = abort_record_read(c->setup.store, &w);
+    if (st)
+        control_decide_store(c);
+    else
+        control_decide(c, &w);
 }
 
 /* The holder of the store waits for this count. */
@@ -75,13 +80,13 @@ void control_add_known(control *c)
 
 void control_tell(control *c, nrl_status code, const char *text)
 {
-    word w = {.kind = WORD_TOLD, .code = code, .culprit = c->setup.rank};
+    abort_record w = {.kind = ABORT_REPORTED, .code = code, .culprit = c->setup.rank};
     if (control_failed(c)) return;
     snprintf(w.text, sizeof w.text, "%s", text);
     control_say(c, &w);
 }
 
-/* All requests to the store are the other thread's: while one of them is not answered, the verdict
+/* All requests to the store are the other thread's: while one of them is not answered, the failure_cause
  * may come from elsewhere. */
 void control_suspect(control *c, int32_t rank)
 {
@@ -109,24 +114,23 @@ static void gather_records(control *c, char **records)
 
 void control_late(control *c, const char *what, char **records)
 {
-    word w = {.kind = WORD_LATE, .culprit = -1};
+    abort_record w = {.kind = ABORT_LATE, .culprit = -1};
     snprintf(w.text, sizeof w.text, "%s", what);
     control_say(c, &w);
-    control_verdict(c, &w);
-    if (w.kind != WORD_LATE || w.reporter != c->setup.rank) return;
+    control_failure_cause(c, &w);
+    if (w.kind != ABORT_LATE || w.reporter != c->setup.rank) return;
     gather_records(c, records);
     control_add_known(c);
 }
 
 void control_linger(control *c)
 {
-    word w;
+    abort_record w;
     int64_t known = 0;
     double until = mesh_clock() + LINGER_S;
-    control_verdict(c, &w);
-    if (w.kind == WORD_STORE || !store_counts(c->setup.store)) return;
-    bool dead = w.kind == WORD_LOST || w.kind == WORD_SILENT;
-    while (mesh_clock() < until && !nrl_store_add(c->setup.store, "known", 0, &known) &&
-           known < c->setup.world - dead)
+    control_failure_cause(c, &w);
+    if (w.kind == ABORT_STORE || !store_counts(c->setup.store)) return;
+    bool dead = w.kind == ABORT_LOST || w.kind == ABORT_SILENT;
+    while (mesh_clock() < until && !nrl_store_add(c->setup.store, "known", 0, &known) && known < c->setup.world - dead)
         mesh_sleep(LOOK_S);
 }

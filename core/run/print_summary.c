@@ -1,6 +1,6 @@
 /*
- * plan.c - the plan, which a run tells before its first step: model, data, steps, memory, machine. Every number a
- * user could otherwise only guess, and every row of data that was left out.
+ * print_summary.c - the plan, which a run tells before its first step: model, data, steps, memory, machine. Every
+ * number a user could otherwise only guess, and every row of data that was omitted.
  */
 #include "run/loss.h"
 #include "run/state.h"
@@ -57,14 +57,15 @@ static double mib(int64_t bytes)
 
 static void say_model(run *r)
 {
-    const nrl_model_facts *f = &r->model->facts;
+    const nrl_model_info *f = &r->model->info;
     run_say(r, "model      %s, %s parameters: %lld layers, width %lld, %lld heads (%lld key/value), vocabulary %s",
-            r->model->type, run_thousands(model_n_own(r->model)), (long long)f->n_layers,
-            (long long)f->width, (long long)f->n_heads, (long long)f->n_kv_heads,
-            run_thousands(f->vocab_size));
+            r->model->type, run_thousands(model_n_own(r->model)), (long long)f->n_layers, (long long)f->width,
+            (long long)f->n_heads, (long long)f->n_kv_heads, run_thousands(f->vocab_size));
     const char *from = r->origin.checkpoint ? r->origin.checkpoint : r->origin.dir;
-    if (from) run_say(r, "           weights from %s", from);
-    else run_say(r, "           random weights, seed %lld", (long long)r->config.train.seed);
+    if (from)
+        run_say(r, "           weights from %s", from);
+    else
+        run_say(r, "           random weights, seed %lld", (long long)r->config.train.seed);
     adapters_say(r);
 }
 
@@ -88,18 +89,18 @@ static void say_histogram(run *r, const dataset_report *d)
 
 static void say_data(run *r, const char *role, const dataset *data)
 {
-    const dataset_report *d = dataset_facts(data);
+    const dataset_report *d = dataset_info(data);
     run_say(r, "%-10s %s samples (%s%s), %s tokens, %s trained; lengths %lld to %lld, median %lld", role,
-            run_thousands(d->kept), d->format, d->from_cache ? ", from the token cache" : "",
-            run_thousands(d->tokens), run_thousands(d->trained_tokens), (long long)d->min_length,
-            (long long)d->max_length, (long long)d->median_length);
+            run_thousands(d->kept), d->format, d->from_cache ? ", from the token cache" : "", run_thousands(d->tokens),
+            run_thousands(d->trained_tokens), (long long)d->min_length, (long long)d->max_length,
+            (long long)d->median_length);
     if (d->shared_tokens)
         run_say(r, "           %s tokens of prompts are computed once for both sides of a pair",
                 run_thousands(d->shared_tokens));
     say_left_out(r, "dropped: longer than data.max_length", d->dropped_overlong);
     say_left_out(r, "truncated to data.max_length", d->truncated);
-    say_left_out(r, "left out: no trained token", d->untrainable);
-    say_left_out(r, "left out: empty", d->empty);
+    say_left_out(r, "omitted: no trained token", d->untrainable);
+    say_left_out(r, "omitted: empty", d->empty);
     say_histogram(r, d);
 }
 
@@ -110,7 +111,8 @@ static void say_sample(run *r)
     size_t n = text ? strlen(text) : 0;
     if (n > SHOWN) {
         n = SHOWN;
-        while (n && ((unsigned char)text[n] & 0xc0) == 0x80) n--; /* not inside a character */
+        while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
+            n--; /* not inside a character */
     }
     if (text) run_say(r, "sample 1   %.*s%s", (int)n, text, strlen(text) > n ? " ..." : "");
     free(text);
@@ -119,11 +121,12 @@ static void say_sample(run *r)
 static const char *recompute_text(const run *r)
 {
     int32_t n = 0;
-    for (int32_t u = 0; u < r->model->n_units; u++) n += r->work.recompute[u];
+    for (int32_t u = 0; u < r->model->n_units; u++)
+        n += r->work.recompute[u];
     if (!n) return "";
     static _Thread_local char text[64];
     snprintf(text, sizeof text, ", activations of %d of %lld layers computed again", n,
-             (long long)r->model->facts.n_layers);
+             (long long)r->model->info.n_layers);
     return text;
 }
 
@@ -141,7 +144,7 @@ static const char *precision_text(const config_train *t)
 /* Settings that are meant now and then, and are mistakes otherwise. */
 static void warn_of_odd(run *r)
 {
-    int64_t batch = r->config.train.global_batch, kept = dataset_facts(r->train_data)->kept;
+    int64_t batch = r->config.train.global_batch, kept = dataset_info(r->train_data)->kept;
     bool one = data_plan_steps_per_epoch(r->train_plan) == 1;
     if (r->optimizer_options.lr == 0) nrl_warn("optimizer.lr is 0: the weights will not change");
     if (one && batch > kept)
@@ -155,16 +158,17 @@ static void warn_of_odd(run *r)
 static void say_train(run *r)
 {
     const config_train *t = &r->config.train;
-    int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan), n_micro = data_plan_n_micro(r->train_plan, 0);
-    run_say(r, "train      %s steps of %s samples (%.3g epoch%s of %s step%s), %lld micro-batch%s in the first step, %s, seed %lld%s",
-            run_thousands(r->total_steps), run_thousands(t->global_batch),
-            (double)r->total_steps / (double)per_epoch, r->total_steps == per_epoch ? "" : "s", run_thousands(per_epoch),
-            per_epoch > 1 ? "s" : "", (long long)n_micro, n_micro > 1 ? "es" : "",
-            precision_text(t), (long long)t->seed,
+    int64_t per_epoch = data_plan_steps_per_epoch(r->train_plan),
+            n_micro_batches = data_plan_n_micro_batches(r->train_plan, 0);
+    run_say(r,
+            "train      %s steps of %s samples (%.3g epoch%s of %s step%s), %lld micro-batch%s in the first step, %s, "
+            "seed %lld%s",
+            run_thousands(r->total_steps), run_thousands(t->global_batch), (double)r->total_steps / (double)per_epoch,
+            r->total_steps == per_epoch ? "" : "s", run_thousands(per_epoch), per_epoch > 1 ? "s" : "",
+            (long long)n_micro_batches, n_micro_batches > 1 ? "es" : "", precision_text(t), (long long)t->seed,
             recompute_text(r));
-    run_say(r, "           %s, %s lr %g, %s, clip_norm %g", r->algorithm->plugin.name,
-            r->config.optimizer.name, r->optimizer_options.lr,
-            r->config.schedule.name, r->optimizer_options.clip_norm);
+    run_say(r, "           %s, %s lr %g, %s, clip_norm %g", r->algorithm->plugin.name, r->config.optimizer.name,
+            r->optimizer_options.lr, r->config.schedule.name, r->optimizer_options.clip_norm);
 }
 
 /* Checked without a device; a run asks for the memory, which fails with the same numbers. */
@@ -173,7 +177,8 @@ static void warn_of_room(run *r, int64_t bytes)
     int64_t total, left;
     nrl_host_memory(&total, &left);
     if (!r->env.check_only || r->backend->stream_create || left < 0 || bytes <= left) return;
-    nrl_warn("%.1f MiB are more than the %.1f MiB that can be had here, of %.1f MiB", mib(bytes), mib(left), mib(total));
+    nrl_warn("%.1f MiB are more than the %.1f MiB that can be had here, of %.1f MiB", mib(bytes), mib(left),
+             mib(total));
 }
 
 /* Elements of parameters that a stage holds; all without stages. */
@@ -181,8 +186,8 @@ static int64_t held_by(const run *r, int32_t index)
 {
     int64_t n = 0;
     for (int32_t i = 0; i < r->model->n_params; i++) {
-        const bool *holders = r->model->params[i]->parts[0].layout.holders;
-        if (!holders || holders[index]) n += r->model->params[i]->numel;
+        const bool *owner_stages = r->model->params[i]->parts[0].layout.owner_stages;
+        if (!owner_stages || owner_stages[index]) n += r->model->params[i]->numel;
     }
     return n;
 }
@@ -191,13 +196,14 @@ static int64_t held_by(const run *r, int32_t index)
 static void say_stages(run *r)
 {
     int32_t n = r->strategy.n_stages;
-    int64_t n_micro = data_plan_n_micro(r->train_plan, 0);
+    int64_t n_micro_batches = data_plan_n_micro_batches(r->train_plan, 0);
     const char *sizes = "";
     arena a = {0};
     if (n < 2) return;
-    for (int32_t k = 0; k < n; k++) sizes = arena_printf(&a, "%s%s%s", sizes, k ? " + " : "", run_thousands(held_by(r, k)));
-    run_say(r, "           stages hold %s parameters; bubble (stages - 1) / micro-batches: %d/%lld in the first step", sizes,
-            n - 1, (long long)n_micro);
+    for (int32_t k = 0; k < n; k++)
+        sizes = arena_printf(&a, "%s%s%s", sizes, k ? " + " : "", run_thousands(held_by(r, k)));
+    run_say(r, "           stages hold %s parameters; bubble (stages - 1) / micro-batches: %d/%lld in the first step",
+            sizes, n - 1, (long long)n_micro_batches);
     arena_free(&a);
 }
 
@@ -215,17 +221,20 @@ static void say_memory(run *r)
     }
     say_stages(r);
     if (buffers) run_say(r, "           buffers %.1f MiB%s", mib(buffers), where);
-    run_say(r, "memory     %.1f MiB%s: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
-               "(%.3g bytes a parameter)%s",
-            mib(total), where, mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes),
-            mib(s->state_bytes), (double)total / (double)held_by(r, r->strategy.index),
+    run_say(r,
+            "memory     %.1f MiB%s: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
+            "(%.3g bytes a parameter)%s",
+            mib(total), where, mib(s->work_bytes), mib(s->master_bytes), mib(s->gradient_bytes), mib(s->state_bytes),
+            (double)total / (double)held_by(r, r->strategy.index),
             r->estimate.known ? "" : "; activations come on top");
     if (r->estimate.known)
-        run_say(r, "           and %.1f MiB in a micro-batch of %s tokens, the largest of the first steps: activations, "
-                   "logits, gradients on their way; %.1f MiB in all, without the backend's own",
+        run_say(r,
+                "           and %.1f MiB in a micro-batch of %s tokens, the largest of the first steps: activations, "
+                "logits, gradients on their way; %.1f MiB in all, without the backend's own",
                 mib(r->estimate.bytes), run_thousands(r->estimate.tokens), mib(total + r->estimate.bytes));
     if (s->buffer_bytes)
-        run_say(r, "           gradients in bf16; %.1f MiB of them are one unit's in fp32, as backward sums it", mib(s->buffer_bytes));
+        run_say(r, "           gradients in bf16; %.1f MiB of them are one unit's in fp32, as backward sums it",
+                mib(s->buffer_bytes));
     warn_of_room(r, total + r->estimate.bytes);
 }
 
@@ -240,7 +249,7 @@ static void say_logits(run *r)
 {
     const config_train *t = &r->config.train;
     double room = (double)t->logits_mb;
-    double most = (double)t->micro_batch_tokens * (double)r->model->facts.vocab_size * sizeof(float) / (1 << 20);
+    double most = (double)t->micro_batch_tokens * (double)r->model->info.vocab_size * sizeof(float) / (1 << 20);
     if (loss_is_separable(r->algorithm) || room == 0) return;
     run_say(r, "           logits of a micro-batch: %.1f at most stay from forward to backward (train.logits_mb)",
             t->micro_batch || most > room ? room : most);
@@ -266,7 +275,7 @@ static void say_relaxed(run *r, const nrl_backend *b)
 
 static void say_machine(run *r)
 {
-    const nrl_device_facts *f = &r->device.facts;
+    const nrl_device_info *f = &r->device.info;
     const char *name = r->backend->plugin.name;
     if (r->env.check_only)
         run_say(r, "backend    %s", name);
@@ -274,7 +283,7 @@ static void say_machine(run *r)
         run_say(r, "backend    %s: %s, %lld thread%s, %s, %s", name, f->name, (long long)f->n_threads,
                 f->n_threads == 1 ? "" : "s", f->isa, f->library);
     if (!r->config.train.deterministic) say_relaxed(r, r->backend);
-    if (r->passed_over) run_say(r, "           auto passed over %s", r->passed_over);
+    if (r->skipped_backends) run_say(r, "           auto skipped %s", r->skipped_backends);
     if (r->env.check_only && r->backend->probe && r->backend->probe() != NRL_OK)
         nrl_warn("backend '%s' cannot be used here: %s", name, nrl_error_text());
 }

@@ -1,14 +1,14 @@
 /*
- * visitor.h - the two sides of nrl_visit_*: values into a map of a checkpoint, and back out of it.
+ * state_io.h - the two sides of nrl_action_*: values into a map of a checkpoint, and back out of it.
  * Tensors need the writer or the opened checkpoint beside the map.
  */
-#ifndef CHECKPOINT_VISITOR_H
-#define CHECKPOINT_VISITOR_H
+#ifndef CHECKPOINT_STATE_IO_H
+#define CHECKPOINT_STATE_IO_H
 #include "checkpoint/checkpoint.h"
 #include <nrl/algorithm.h>
 
 /* Either `into` or `from` is set. */
-struct nrl_visitor {
+struct nrl_state_io {
     arena *a;             /* of `into` */
     nrl_node *into;       /* a map: values are saved */
     const nrl_node *from; /* a map: values are restored */

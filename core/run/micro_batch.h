@@ -1,9 +1,9 @@
 /*
- * micro.h - micro-batches in flight: what is kept of each between its visits. One at a time without stages;
+ * micro_batch.h - micro-batches in flight: what is kept of each between its actions. One at a time without stages;
  * a stage holds several, each with its own tapes.
  */
-#ifndef RUN_MICRO_H
-#define RUN_MICRO_H
+#ifndef RUN_MICRO_BATCH_H
+#define RUN_MICRO_BATCH_H
 #include "tensor/ctx.h"
 #include <nrl/model.h>
 
@@ -13,24 +13,24 @@ typedef struct {
     nrl_batch *batch;  /* NULL: nothing is in flight here */
     nrl_carry *inputs; /* [n_units] what each unit read */
     tape **tapes;      /* [n_units] NULL: another stage's */
-    nrl_carry carry;   /* on the way forward: what the last visited unit gave */
+    nrl_carry carry;   /* on the way forward: what the last run unit gave */
     nrl_carry grads;   /* on the way back: gradient of the carry */
     nrl_tensor *sums[NRL_MAX_TERMS];
     nrl_tensor *extra; /* see work.extra_column */
-} work_micro;
+} work_micro_batch;
 
 typedef struct {
-    work_micro *list; /* grows to as many as were ever in flight; free ones are used again */
+    work_micro_batch *list; /* grows to as many as were ever in flight; free ones are used again */
     int32_t n;
     int32_t n_units, first, end; /* of the model; this rank's */
-} work_micros;
+} work_micro_batches;
 
 /* The one that is in flight under this number; *begins: it is taken here, with this batch. Pointers hold
  * until the next call. */
-work_micro *micro_at(work_micros *all, int32_t number, nrl_batch *batch, bool *begins);
-/* Drops whatever it holds: its visits are over, or an error came. */
-void micro_end(const work_micros *all, work_micro *m, nrl_ctx *ctx);
-void micros_close(work_micros *all, nrl_ctx *ctx);
+work_micro_batch *micro_batch_at(work_micro_batches *all, int32_t number, nrl_batch *batch, bool *begins);
+/* Drops whatever it holds: its actions are over, or an error came. */
+void micro_batch_end(const work_micro_batches *all, work_micro_batch *m, nrl_ctx *ctx);
+void micro_batches_close(work_micro_batches *all, nrl_ctx *ctx);
 
 void carry_release(nrl_ctx *ctx, nrl_carry *c);
 nrl_carry carry_retain(const nrl_carry *c);

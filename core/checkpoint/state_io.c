@@ -1,8 +1,8 @@
 /*
- * visitor.c - named numbers of a plugin, saved as lists and restored bit by bit; and its tensors, as
+ * state_io.c - named numbers of a plugin, saved as lists and restored bit by bit; and its tensors, as
  * entries of slot "rank".
  */
-#include "checkpoint/visitor.h"
+#include "checkpoint/state_io.h"
 #include "checkpoint/format.h"
 #include "tensor/ctx.h"
 #include <math.h>
@@ -10,19 +10,18 @@
 #include <string.h>
 
 /* The list of n values called `name`. */
-static nrl_status find(const nrl_visitor *v, const char *name, int64_t n, const nrl_node **list)
+static nrl_status find(const nrl_state_io *v, const char *name, int64_t n, const nrl_node **list)
 {
     *list = nrl_node_find(v->from, name);
     if (nrl_node_kind(*list) != NRL_NODE_LIST)
         return nrl_fail(NRL_ERR_CORRUPT, "the checkpoint holds no state '%s'", name);
     if ((int64_t)nrl_node_size(*list) != n)
-        return nrl_fail(NRL_ERR_CORRUPT,
-                        "state '%s' has %zu values in the checkpoint, expected %lld", name,
+        return nrl_fail(NRL_ERR_CORRUPT, "state '%s' has %zu values in the checkpoint, expected %lld", name,
                         nrl_node_size(*list), (long long)n);
     return NRL_OK;
 }
 
-static nrl_node *new_list(nrl_visitor *v, const char *name)
+static nrl_node *new_list(nrl_state_io *v, const char *name)
 {
     nrl_node *list = node_new(v->a, NRL_NODE_LIST);
     node_set(v->a, v->into, name, list);
@@ -41,7 +40,7 @@ bool visitor_read_f64(const nrl_node *node, double *value)
     return word && (!isnan(*value) || !strcmp(word, "NaN"));
 }
 
-nrl_status nrl_visit_f64(nrl_visitor *v, const char *name, double *values, int64_t n)
+nrl_status nrl_state_io_f64(nrl_state_io *v, const char *name, double *values, int64_t n)
 {
     const nrl_node *list;
     if (v->into) {
@@ -58,7 +57,7 @@ nrl_status nrl_visit_f64(nrl_visitor *v, const char *name, double *values, int64
     return NRL_OK;
 }
 
-nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int64_t n)
+nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *values, int64_t n)
 {
     const nrl_node *list;
     if (v->into) {
@@ -72,8 +71,7 @@ nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int6
     for (int64_t i = 0; i < n; i++) {
         const nrl_node *one = nrl_node_at(list, (size_t)i);
         if (nrl_node_kind(one) != NRL_NODE_INT)
-            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds something that is no whole number",
-                            name);
+            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds something that is no whole number", name);
         values[i] = nrl_node_int(one, 0);
     }
     return NRL_OK;
@@ -82,7 +80,7 @@ nrl_status nrl_visit_i64(nrl_visitor *v, const char *name, int64_t *values, int6
 /* ---- tensors of this rank ---- */
 
 /* "parallel/residual": plugins of two kinds may use the same name. */
-static checkpoint_tensor describe(const nrl_visitor *v, arena *a, const char *name, const nrl_tensor *t)
+static checkpoint_tensor describe(const nrl_state_io *v, arena *a, const char *name, const nrl_tensor *t)
 {
     return (checkpoint_tensor){.name = arena_printf(a, "%s/%s", v->owner, name),
                                .slot = FORMAT_RANK_SLOT,
@@ -91,15 +89,15 @@ static checkpoint_tensor describe(const nrl_visitor *v, arena *a, const char *na
                                .dims = {nrl_tensor_numel(t)}};
 }
 
-static nrl_status save_tensor(nrl_visitor *v, nrl_ctx *ctx, const checkpoint_tensor *c, nrl_tensor *t)
+static nrl_status save_tensor(nrl_state_io *v, nrl_ctx *ctx, const checkpoint_tensor *c, nrl_tensor *t)
 {
     void *room;
-    layout_piece whole = piece_of_whole(1, c->dims);
+    layout_shard whole = piece_of_whole(1, c->dims);
     NRL_TRY(checkpoint_add_copy(v->writer, c, &whole, &room));
     return tensor_read(ctx, t, room);
 }
 
-static nrl_status load_tensor(nrl_visitor *v, nrl_ctx *ctx, const checkpoint_tensor *c, nrl_tensor *t, bool *found)
+static nrl_status load_tensor(nrl_state_io *v, nrl_ctx *ctx, const checkpoint_tensor *c, nrl_tensor *t, bool *found)
 {
     size_t size = (size_t)c->dims[0] * nrl_dtype_size(c->dtype);
     if (checkpoint_world(v->saved) != v->world) return NRL_OK;
@@ -111,7 +109,7 @@ static nrl_status load_tensor(nrl_visitor *v, nrl_ctx *ctx, const checkpoint_ten
     return st;
 }
 
-nrl_status nrl_visit_tensor(nrl_visitor *v, nrl_ctx *ctx, const char *name, nrl_tensor *t, bool *found)
+nrl_status nrl_state_io_tensor(nrl_state_io *v, nrl_ctx *ctx, const char *name, nrl_tensor *t, bool *found)
 {
     arena a = {0};
     nrl_status st = NRL_OK;

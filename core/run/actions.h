@@ -1,0 +1,35 @@
+/*
+ * actions.h - the schedule of a step as data: which unit of which micro-batch is run when, and what is
+ * final after it. Everything follows from the array, so another schedule changes nothing in the walk.
+ */
+#ifndef RUN_ACTIONS_H
+#define RUN_ACTIONS_H
+#include "model/model.h"
+#include <nrl/parallel.h>
+
+/* What a step's actions are made of. */
+typedef struct {
+    const model *m;
+    const bool *recompute; /* [n_units] a action that computes the unit again comes before its BACKWARD */
+    int32_t first, end;    /* units of this rank */
+    int32_t first_trained; /* units below it have no backward */
+    int32_t stage;
+    const nrl_parallel *scheduler; /* NULL: one micro-batch after another through all units */
+    void *scheduler_self;
+} actions_source;
+
+typedef struct {
+    nrl_action *list;
+    int64_t n;
+    int32_t n_micro_batches; /* it was made for; 0 = for none yet */
+    int32_t in_flight;       /* micro-batches that are begun and not ended, at most */
+    int64_t *last;           /* [n_micro_batches] index of each one's last action */
+    arena memory;
+} action_list;
+
+/* Of a step of n micro-batches; kept until n changes. NRL_ERR_PLUGIN where the scheduler's order cannot be
+ * walked. [step] */
+nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_micro_batches);
+void actions_free(action_list *v);
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * op_tp_region.c - tp_regions on the tape. What goes in (COLUMN_IN) comes back through a node of its own; what comes
+ * out (ROW_OUT, EMBED_OUT) is summed in place, and its gradient is that of the sum: no node.
+ */
+#include "tensor/tp_region.h"
+#include "tensor/tape.h"
+
+typedef struct {
+    nrl_tp_region tp_region;
+    tp_region_answer answer;
+    void *user;
+} tp_region_attributes;
+
+void ctx_set_tp_regions(nrl_ctx *ctx, tp_region_answer answer, void *user)
+{
+    ctx->tp_regions = answer;
+    ctx->tp_regions_user = user;
+}
+
+nrl_status tp_region_ask(nrl_ctx *ctx, nrl_tp_region tp_region, bool back, nrl_tensor *x, nrl_tensor **y)
+{
+    *y = x;
+    return ctx->tp_regions ? ctx->tp_regions(ctx->tp_regions_user, ctx, tp_region, back, x, y) : NRL_OK;
+}
+
+static nrl_status tp_region_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    const tp_region_attributes *at = nrl_tape_attributes(node);
+    nrl_tensor *dy = nrl_tape_grad(node, 0), *mine = dy, *dx;
+    if (!tape_grad_is_unshared(node, 0)) {
+        NRL_TRY(tensor_like(ctx, dy, &mine));
+        NRL_TRY(tensor_copy(ctx, dy, mine));
+    }
+    NRL_TRY(at->answer(at->user, ctx, at->tp_region, true, mine, &dx));
+    return nrl_tape_give(ctx, node, 0, dx);
+}
+
+static nrl_status same_again(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *output)
+{
+    return tensor_copy(ctx, nrl_tape_saved(node, 0), output);
+}
+
+/* x that can be recomputed is not kept for the sake of its other name. */
+static nrl_status push(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor *y)
+{
+    tp_region_attributes at = {tp_region, ctx->tp_regions, ctx->tp_regions_user};
+    bool again = x->maker != NULL;
+    nrl_tape_record r = {.name = "tp_region",
+                         .inputs = {x},
+                         .outputs = {y},
+                         .saved = {again ? x : NULL},
+                         .attributes = &at,
+                         .attributes_size = sizeof at,
+                         .backward = tp_region_backward};
+    NRL_TRY(tape_push(ctx, &r, false));
+    if (again) tape_can_remake(ctx, y, same_again);
+    return NRL_OK;
+}
+
+nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor **y)
+{
+    bool goes_in = tp_region == NRL_TP_REGION_COLUMN_IN || tp_region == NRL_TP_REGION_HEAD_IN;
+    nrl_tensor *out;
+    if (tp_region <= NRL_TP_REGION_NONE || tp_region >= NRL_TP_REGION_COUNT)
+        return nrl_fail(NRL_ERR_BUG, "there is no tp_region %d", (int)tp_region);
+    NRL_TRY(tp_region_ask(ctx, tp_region, false, x, &out));
+    *y = out;
+    if (!tp_region_is_answered(ctx) || (out == x && !goes_in) || !tape_records(ctx) || !x->has_grad) return NRL_OK;
+    if (out == x) *y = tensor_view(ctx, x, 0, x->n_dims, x->dims, x->stride);
+    return push(ctx, tp_region, x, *y);
+}
