@@ -40,7 +40,7 @@ train: {{epochs: 0, steps: {a.steps}, global_batch: 1}}
 optimizer: {{name: adamw, lr: 1e-4}}
 backend: {backend}
 checkpoint: {{every: {a.every}, keep: 1, export: none, threads: {a.save_threads}}}
-loggers: jsonl
+loggers: [{{name: console, every: 1000}}, jsonl]
 out: {out}
 """)
     p = subprocess.run([a.nrl, "run", os.path.join(work, "run.yaml")], capture_output=True, text=True,
