@@ -384,7 +384,9 @@ inside() {
 # NRL_PACKAGES=FOLDER keeps the packages there.
 try_packages() {
     case $(($1 % 2)) in 1) release=bookworm ;; 0) release=trixie ;; esac
-    mirror=${NRL_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+    # The mirror that this system's own apt uses.
+    mirror=${NRL_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep '/debian/*$' | head -n 1)}
+    [ -n "$mirror" ] || { echo "no Debian mirror in apt's sources: set NRL_DEBIAN_MIRROR"; return 1; }
     bare=$work/$release build=$work/$release-build
     debootstrap --variant=minbase "$release" "$bare" "$mirror" >"$work/log" 2>&1 || { tail -n 5 "$work/log"; return 1; }
     cp -L /etc/resolv.conf "$bare/etc/resolv.conf"
