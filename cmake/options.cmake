@@ -6,7 +6,9 @@ target_compile_options(nrl_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
   # A status says whether an out parameter was set; gcc cannot see that and guesses wrong at -O3.
   $<$<AND:$<C_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:C,CXX>>:-Wno-maybe-uninitialized>
-  "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-semantic-interposition;-fno-math-errno>")
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-semantic-interposition;-fno-math-errno>"
+  # __FILE__ is relative to the source tree, so that what is installed does not name the folder it was built in.
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>")
 # Instrumented code makes gcc warn of what cannot happen, so there warnings stay warnings.
 option(NRL_WERROR "warnings are errors" ON)
 if(NRL_WERROR AND NOT NRL_SANITIZE)
