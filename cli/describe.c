@@ -10,7 +10,7 @@
 #include "base/suggest.h"
 #include "optim/options.h"
 #include "optim/schedule.h"
-#include "run/reference.h"
+#include "run/weights/reference.h"
 #include <nrl/backend.h>
 #include <nrl/frontend.h>
 #include <nrl/model.h>

@@ -2,8 +2,8 @@
  * checkpoint_view.c - nrl/checkpoint.h: checkpoints for programs that train nothing.
  */
 #include "checkpoint/checkpoint.h"
-#include "run/out.h"
-#include "run/progress.h"
+#include "run/output/out.h"
+#include "run/state/progress.h"
 #include <nrl/checkpoint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  */
 #include "config/config.h"
 #include "run/merge.h"
-#include "run/origin.h"
-#include "run/ranks.h"
+#include "run/weights/origin.h"
+#include "run/step/ranks.h"
 #include "run/inference_model.h"
 #include <stdlib.h>
 #include <string.h>

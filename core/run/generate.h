@@ -5,7 +5,7 @@
  */
 #ifndef RUN_GENERATE_H
 #define RUN_GENERATE_H
-#include "run/work.h"
+#include "run/walk/work.h"
 
 typedef struct {
     int64_t max_tokens;

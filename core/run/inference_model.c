@@ -5,9 +5,9 @@
 #include "checkpoint/params.h"
 #include "config/config.h"
 #include "model/find.h"
-#include "run/claims.h"
-#include "run/origin.h"
-#include "run/out.h"
+#include "run/output/claims.h"
+#include "run/weights/origin.h"
+#include "run/output/out.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

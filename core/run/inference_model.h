@@ -7,8 +7,8 @@
 #include "checkpoint/sign.h"
 #include "model/save.h"
 #include <nrl/run.h>
-#include "run/storage.h"
-#include "run/work.h"
+#include "run/walk/storage.h"
+#include "run/walk/work.h"
 #include "plugin/host.h"
 #include "text/chat.h"
 

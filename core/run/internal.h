@@ -14,12 +14,12 @@
 #include "optim/slices.h"
 #include "plugin/host.h"
 #include "mesh/mesh.h"
-#include "run/claims.h"
-#include "run/reference.h"
-#include "run/storage.h"
-#include "run/strategy.h"
-#include "run/telemetry.h"
-#include "run/work.h"
+#include "run/output/claims.h"
+#include "run/weights/reference.h"
+#include "run/walk/storage.h"
+#include "run/walk/strategy.h"
+#include "run/output/telemetry.h"
+#include "run/walk/work.h"
 #include "text/chat.h"
 
 typedef struct nrl_run run; /* as this folder calls it */

@@ -4,8 +4,8 @@
  * run.
  */
 #include "config/tree.h"
-#include "run/debug.h"
-#include "run/identity.h"
+#include "run/step/debug.h"
+#include "run/open/identity.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * origin_adapters.c - what a checkpoint says of its adapters, and of the weights that they stand on.
  */
 #include "config/config.h"
-#include "run/origin.h"
+#include "run/weights/origin.h"
 #include <string.h>
 
 nrl_status origin_adapters(const checkpoint *c, plugin_host *host, arena *a, adapter_set *out)

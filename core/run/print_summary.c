@@ -2,8 +2,8 @@
  * print_summary.c - the plan, which a run tells before its first step: model, data, steps, memory, machine. Every
  * number a user could otherwise only guess, and every row of data that was omitted.
  */
-#include "run/loss.h"
-#include "run/state.h"
+#include "run/walk/loss.h"
+#include "run/state/state.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * sample.c - text around generate.c: encode the prompts, stop at any end token, decode what came.
  */
 #include "run/sample.h"
-#include "run/ranks.h"
+#include "run/step/ranks.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * train.c - the loop: a step, then what is due after it (record, evaluate, save), until nothing is
  * left, a script stops it, or a signal does.
  */
-#include "run/ranks.h"
+#include "run/step/ranks.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "model/find.h"
 #include "support/weights.h"
-#include "run/storage.h"
-#include "run/work.h"
+#include "run/walk/storage.h"
+#include "run/walk/work.h"
 #include <nrl/optimizer.h>
 #include <setjmp.h>
 #include <stdarg.h>

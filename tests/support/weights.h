@@ -4,7 +4,7 @@
 #ifndef SUPPORT_WEIGHTS_H
 #define SUPPORT_WEIGHTS_H
 #include "model/save.h"
-#include "run/origin.h"
+#include "run/weights/origin.h"
 #include "base/json.h"
 #include <stdlib.h>
 #include <string.h>

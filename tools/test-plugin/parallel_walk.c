@@ -166,7 +166,7 @@ static bool walk(toy *t, const toy_course *c, bool train)
     return true;
 }
 
-/* As core/run/step.c does before `finish`: where nothing came, zero. */
+/* As core/run/step/step.c does before `finish`: where nothing came, zero. */
 static nrl_status fill_fresh(toy *t)
 {
     for (int i = 0; i < TOY_PARAMS; i++) {

@@ -5,7 +5,7 @@
  */
 #include "support/checkpoint.h"
 #include "support/faults.h"
-#include "run/out.h"
+#include "run/output/out.h"
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "fsdp/fixture.h"
 #include "model/model.h"
-#include "run/strategy.h"
+#include "run/walk/strategy.h"
 
 static const char config_text[] =
     "{\"model_type\": \"llama\", \"hidden_size\": 144, \"intermediate_size\": 384, \"num_hidden_layers\": 30,"

@@ -2,7 +2,7 @@
  * The file of cached reference log-probs: made once, found again, never believed when damaged, and
  * another one whenever what its numbers depend on changes.
  */
-#include "run/reference_cache.h"
+#include "run/weights/reference_cache.h"
 #include "support/run.h"
 #include "support/weights.h"
 #include <dirent.h>

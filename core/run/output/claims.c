@@ -1,0 +1,316 @@
+/*
+ * claims.c - see claims.h. The marker is text: a line that says what it is, then a path a line.
+ */
+#include "run/output/claims.h"
+#include "base/arena.h"
+#include "base/buffer.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/disk.h"
+#include "checkpoint/format.h"
+#include "checkpoint/disk.h"
+#include "checkpoint/format.h"
+#include "model/save.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char claims_head[] = "nrl: runs in this folder made the following, a later run may replace it\n";
+enum { CLAIMS_MAX_BYTES = 1 << 20 };
+
+static char *claims_path(const claims *c, const char *name)
+{
+    return *name == '/' ? mem_strdup(name) : mem_printf("%s/%s", c->out, name);
+}
+
+/* ---- the marker ---- */
+
+static void claims_append(claims *c, const char *name)
+{
+    c->made = mem_realloc(c->made, (c->n_made + 1) * sizeof *c->made);
+    c->taken = mem_realloc(c->taken, (c->n_made + 1) * sizeof *c->taken);
+    c->taken[c->n_made] = false;
+    c->made[c->n_made++] = mem_strdup(name);
+}
+
+static nrl_status claims_read(claims *c, const char *path)
+{
+    char *text, *save = NULL;
+    size_t size, head = sizeof claims_head - 1;
+    NRL_TRY(file_read(path, CLAIMS_MAX_BYTES, &text, &size));
+    if (strlen(text) != size || strncmp(text, claims_head, head)) {
+        free(text);
+        return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is not the marker of a run\nhint: choose another out", path);
+    }
+    for (char *line = strtok_r(text + head, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        claims_append(c, line);
+    free(text);
+    c->marked = true;
+    return NRL_OK;
+}
+
+nrl_status claims_open(claims *c, const char *out)
+{
+    struct stat s;
+    c->out = mem_strdup(out);
+    char *path = claims_path(c, CLAIMS_MARKER);
+    nrl_status st = lstat(path, &s) ? NRL_OK : claims_read(c, path);
+    free(path);
+    return st;
+}
+
+void claims_close(claims *c)
+{
+    for (size_t i = 0; i < c->n_made; i++)
+        free(c->made[i]);
+    free(c->made);
+    free(c->taken);
+    free(c->out);
+    inputs_free(&c->inputs);
+    *c = (claims){0};
+}
+
+void claims_settle(claims *c, const char *out, int lock)
+{
+    struct stat s;
+    if (!c->out) c->out = mem_strdup(out);
+    if (lock >= 0 ? fstat(lock, &s) : stat(c->out, &s)) return;
+    c->device = s.st_dev;
+    c->inode = s.st_ino;
+}
+
+nrl_status claims_check_home(const claims *c)
+{
+    struct stat s;
+    if (!c->inode) return NRL_OK;
+    bool exists = !stat(c->out, &s);
+    if (exists && s.st_dev == c->device && s.st_ino == c->inode) return NRL_OK;
+    return nrl_fail(NRL_ERR_IO,
+                    "out: '%s' was %s while the run is on\nhint: nothing is written into another folder; what was "
+                    "saved lies where the first one went",
+                    c->out, exists ? "replaced by another folder" : "removed");
+}
+
+static nrl_status claims_write(const claims *c, const char *path)
+{
+    int fd;
+    buffer text = {0};
+    char *temporary = file_temporary_name(path, ".tmp");
+    buffer_puts(&text, claims_head);
+    for (size_t i = 0; i < c->n_made; i++)
+        buffer_print(&text, "%s\n", c->made[i]);
+    nrl_status st = disk_create(temporary, &fd);
+    if (st == NRL_OK) {
+        st = disk_finish(fd, temporary, disk_write(fd, temporary, text.text, text.size));
+        if (st == NRL_OK && rename(temporary, path)) st = disk_fail(path, errno);
+        if (st != NRL_OK) unlink(temporary);
+    }
+    free(temporary);
+    buffer_free(&text);
+    return st == NRL_OK ? disk_sync_folder(c->out) : st;
+}
+
+nrl_status claims_flush(claims *c)
+{
+    if (!c->changed) return NRL_OK;
+    NRL_TRY(claims_check_home(c));
+    char *path = claims_path(c, CLAIMS_MARKER);
+    nrl_status st = claims_write(c, path);
+    free(path);
+    if (st != NRL_OK) return st;
+    c->marked = true;
+    c->changed = false;
+    return NRL_OK;
+}
+
+/* ---- whose it is ---- */
+
+static bool claims_is_name(const char *name)
+{
+    return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
+}
+
+/* Its index; n_made where there is none. */
+static size_t claims_find(const claims *c, const char *name)
+{
+    size_t i = 0;
+    while (i < c->n_made && strcmp(c->made[i], name))
+        i++;
+    return i;
+}
+
+static bool claims_are_same(const char *a, const char *b)
+{
+    struct stat s, t;
+    return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
+bool claims_has_path(const claims *c, const char *path)
+{
+    bool is_made = false;
+    for (size_t i = 0; i < c->n_made && !is_made; i++) {
+        char *made = claims_path(c, c->made[i]);
+        is_made = claims_are_same(made, path);
+        free(made);
+    }
+    return is_made;
+}
+
+static bool claims_is_folder(const char *path)
+{
+    struct stat s;
+    return !stat(path, &s) && S_ISDIR(s.st_mode);
+}
+
+/* What a start leaves that is killed before the marker is written does not count. */
+static bool claims_is_empty(const char *path)
+{
+    struct stat s;
+    if (!lstat(path, &s) && S_ISREG(s.st_mode) && !s.st_size) return true;
+    DIR *d = opendir(path);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += !checkpoint_is_trial(e->d_name);
+    if (d) closedir(d);
+    return d && n <= 2; /* . and .. */
+}
+
+static nrl_status claims_check_inputs(const claims *c, const char *path)
+{
+    nrl_status st =
+        claims_is_folder(path) ? inputs_check_folder(&c->inputs, path) : inputs_check_file(&c->inputs, path);
+    bool is_model = !strcmp(strrchr(path, '/') + 1, "model");
+    if (st != NRL_OK)
+        nrl_fail(st, "out: %s\nhint: choose another out%s", nrl_error_text(),
+                 is_model ? ", or checkpoint.export=none" : "");
+    return st;
+}
+
+nrl_status claims_check_input(const claims *c, const char *name)
+{
+    char *path = claims_path(c, name);
+    nrl_status st = claims_check_inputs(c, path);
+    free(path);
+    return st;
+}
+
+nrl_status claims_check(const claims *c, const char *name)
+{
+    struct stat s;
+    char *path = claims_path(c, name);
+    nrl_status st = claims_check_inputs(c, path);
+    bool exists = !lstat(path, &s) && !claims_is_empty(path);
+    if (st == NRL_OK && exists && !c->adopted && claims_find(c, name) == c->n_made)
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "out: cannot write '%s': it is there already, and no run made it\n"
+                      "hint: choose another out, or move it away",
+                      path);
+    free(path);
+    return st;
+}
+
+nrl_status claims_take(claims *c, const char *name)
+{
+    NRL_TRY(claims_check(c, name));
+    size_t i = claims_find(c, name);
+    if (i == c->n_made) {
+        claims_append(c, name);
+        c->changed = true;
+    }
+    c->taken[i] = true;
+    return NRL_OK;
+}
+
+nrl_status claims_check_export(const claims *c, const char *dir)
+{
+    static const char *const own[] = {"", "/checkpoints", "/cache"};
+    struct stat s;
+    char *manifest = mem_printf("%s/" FORMAT_MANIFEST, dir);
+    bool refused = !lstat(manifest, &s);
+    free(manifest);
+    for (size_t i = 0; i < sizeof own / sizeof *own && c->out && !refused; i++) {
+        char *path = mem_printf("%s%s", c->out, own[i]);
+        refused = claims_are_same(path, dir);
+        free(path);
+    }
+    if (!refused) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "cannot replace '%s' by a model: it is a folder of a run's\n"
+                    "hint: choose another folder, such as '%s/model'",
+                    dir, c->out ? c->out : dir);
+}
+
+nrl_status claims_add(claims *c, const char *path)
+{
+    if (!c->out || claims_find(c, path) < c->n_made) return NRL_OK;
+    if (strchr(path, '\n')) return nrl_fail(NRL_ERR_CONFIG, "'%s': a line break in a path", path);
+    claims_append(c, path);
+    c->changed = true;
+    return claims_flush(c);
+}
+
+/* ---- replacing a run ---- */
+
+nrl_status claims_check_clear(const claims *c)
+{
+    nrl_status st = NRL_OK;
+    for (size_t i = 0; i < c->n_made && st == NRL_OK; i++) {
+        if (!claims_is_name(c->made[i])) continue;
+        char *path = claims_path(c, c->made[i]);
+        st = claims_check_inputs(c, path);
+        free(path);
+        if (st == NRL_OK && !strcmp(c->made[i], "checkpoints")) st = checkpoint_check_clear(c->out);
+    }
+    return st;
+}
+
+/* A link goes, not what it names; but checkpoints go wherever they lie. */
+static nrl_status claims_remove(const claims *c, const char *name, bool *gone)
+{
+    char *path = claims_path(c, name);
+    struct stat s;
+    nrl_status st = NRL_OK;
+    bool exists = !lstat(path, &s), is_folder = exists && S_ISDIR(s.st_mode);
+    if (exists && !strcmp(name, "checkpoints"))
+        st = checkpoint_clear(c->out);
+    else if (is_folder && c->formats && !strcmp(name, "model"))
+        st = model_remove(c->formats, path);
+    else if (exists && !is_folder && unlink(path))
+        st = nrl_fail(NRL_ERR_IO, "cannot remove '%s': %s", path, strerror(errno));
+    *gone = lstat(path, &s) != 0;
+    free(path);
+    return st;
+}
+
+nrl_status claims_clear(claims *c)
+{
+    size_t n = 0;
+    NRL_TRY(claims_check_clear(c));
+    nrl_status st = NRL_OK;
+    for (size_t i = 0; i < c->n_made; i++) {
+        bool gone = false;
+        if (st == NRL_OK && claims_is_name(c->made[i])) st = claims_remove(c, c->made[i], &gone);
+        if (gone)
+            free(c->made[i]);
+        else
+            c->made[n++] = c->made[i];
+    }
+    c->changed = c->changed || n < c->n_made;
+    c->n_made = n;
+    return st;
+}
+
+void claims_tell_left(const claims *c)
+{
+    for (size_t i = 0; i < c->n_made; i++) {
+        char *path = claims_path(c, c->made[i]);
+        bool is_loggers = claims_is_name(c->made[i]) && strcmp(c->made[i], "model");
+        if (is_loggers && !c->taken[i] && claims_is_folder(path) && !claims_is_empty(path))
+            nrl_warn("left in place: '%s', of an earlier run", path);
+        free(path);
+    }
+}

@@ -1,0 +1,57 @@
+/*
+ * telemetry.h - a run's loggers, and what the run says: records go to loggers, events to the loggers that take them and
+ * to the program that opened the run. While a run is open nothing else of the core prints.
+ *
+ * Events of all runs of the process go out one at a time: a terminal is one, and a warning may come from any thread.
+ */
+#ifndef RUN_TELEMETRY_H
+#define RUN_TELEMETRY_H
+#include "run/output/claims.h"
+#include <nrl/logger.h>
+
+/* One logger; a failing one is tried again at each record. */
+typedef struct {
+    const nrl_logger *table;
+    const char *name;
+    void *options, *self;
+    claims *claims;
+    bool opened, failing;
+    bool refused;      /* it asked for a file that is not the run's to write */
+    int64_t n_missing; /* records that it did not take */
+    int n_told;        /* warnings that it fails */
+} run_logger;
+
+typedef struct telemetry_event telemetry_event;
+
+/* Zero at first. Its address stays. */
+typedef struct telemetry telemetry;
+struct telemetry {
+    run_logger *loggers; /* rank 0's, and of a quiet run without the console */
+    size_t n_loggers;
+    nrl_logger_run about;                                  /* what loggers are told of the run */
+    int64_t resumed_step;                                  /* for a logger that opens later */
+    void (*event)(void *user, const nrl_run_event *event); /* the program's; NULL = nobody but loggers */
+    void *event_user;
+    bool takes_warnings; /* `event` does */
+    bool quiet;          /* nothing but warnings */
+    bool holds;          /* loggers will open: events until then are kept for them */
+    telemetry_event *held, **held_end;
+    bool is_open;     /* takes warnings of the process */
+    telemetry *older; /* of those that are */
+};
+
+/* From here on events go out; warnings of the process with them where there is somebody to take them. The members
+ * event, event_user and quiet are set. `loggers_open`: telemetry_open follows. */
+void telemetry_begin(telemetry *t, bool loggers_open);
+/* A file that is not the run's to write is a mistake of the user's; any other failure of a logger the run survives. */
+nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own);
+/* Warnings go to this run, until another one is used. [step] */
+void telemetry_use(telemetry *t);
+/* To the loggers; the program learns of steps and evaluations by hooks. [step] */
+void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n);
+/* [step] */
+void telemetry_tell(telemetry *t, nrl_run_event_kind kind, int64_t step, const char *path, const char *text);
+void telemetry_warn_missing(telemetry *t); /* once, at the end */
+void telemetry_close(telemetry *t);
+
+#endif

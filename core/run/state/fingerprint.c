@@ -1,0 +1,163 @@
+/*
+ * fingerprint.c - the comparison of a run with the checkpoint that it goes on from, all differences in one error.
+ */
+#include "run/state/fingerprint.h"
+#include "base/buffer.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "config/compare.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void put_text(arena *a, nrl_node *map, const char *key, const char *text)
+{
+    if (text) node_append_text(a, map, key, text);
+}
+
+/* The bytes of each file of data.train; what is made of them follows from options, which are compared. */
+static nrl_node *data_node(arena *a, const dataset *d)
+{
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    for (int64_t i = 0; i < dataset_n_parts(d); i++) {
+        const char *hash = dataset_part_at(d, i).hash;
+        node_append(a, list, NULL, node_string(a, hash, strlen(hash)));
+    }
+    return list;
+}
+
+nrl_node *fingerprint_node(arena *a, const run *r)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    node_append(a, map, "data", data_node(a, r->train_data));
+    put_text(a, map, "template", r->chat ? r->chat->hash : NULL);
+    put_text(a, map, "template plugin", r->chat ? r->chat->plugin : NULL);
+    put_text(a, map, "reference", r->reference_key);
+    put_text(a, map, "tokenizer", r->tokenizer ? r->tokenizer->info.hash : NULL);
+    put_text(a, map, "tokenizer plugin", r->tokenizer ? r->tokenizer->plugin : NULL);
+    put_text(a, map, "script", r->env.script_hash);
+    node_append_int(a, map, "total_steps", r->total_steps);
+    if (!r->model->adapters) return map;
+    put_text(a, map, "base", r->base_key);
+    node_append(a, map, r->model->adapters->table->plugin.name,
+                node_without(a, r->model->adapters->settings, "adapter"));
+    return map;
+}
+
+/* ---- telling ---- */
+
+typedef struct {
+    buffer lines;
+    const char *prefix;
+} differences;
+
+/* Two lists of maps: where the first difference is, not all that they hold. */
+static void tell_lists(differences *d, const char *key, const nrl_node *was, const nrl_node *is)
+{
+    size_t m = nrl_node_size(was), n = nrl_node_size(is), differ = 0;
+    char *first = NULL;
+    for (size_t i = 0; i < n && i < m; i++) {
+        char *then = json_write(nrl_node_at(was, i), 0), *now = json_write(nrl_node_at(is, i), 0);
+        bool same = !strcmp(now, then);
+        if (!same && !first) first = mem_printf("was %s, is now %s", then, now);
+        differ += !same;
+        free(now);
+        free(then);
+    }
+    if (n != m) buffer_print(&d->lines, "\n  %s%s: had %zu entries, has %zu", d->prefix, key, m, n);
+    if (differ)
+        buffer_print(&d->lines, "\n  %s%s: %zu of %zu differ, the first %s", d->prefix, key, differ, n < m ? n : m,
+                     first);
+    free(first);
+}
+
+static bool is_list_of_maps(const nrl_node *n)
+{
+    return nrl_node_kind(n) == NRL_NODE_LIST && nrl_node_kind(nrl_node_at(n, 0)) == NRL_NODE_MAP;
+}
+
+static void tell(void *user, const char *key, const nrl_node *was, const nrl_node *is)
+{
+    differences *d = user;
+    if (is_list_of_maps(was) && is_list_of_maps(is)) {
+        tell_lists(d, key, was, is);
+        return;
+    }
+    char *then = was ? json_write(was, 0) : mem_strdup("unset"), *now = is ? json_write(is, 0) : mem_strdup("unset");
+    buffer_print(&d->lines, "\n  %s%s: was %s, is now %s", d->prefix, key, then, now);
+    free(now);
+    free(then);
+}
+
+/* ---- the parts ---- */
+
+/* Keys of config.json that say where a file is from, not what the model computes. */
+static bool is_about_the_file(const char *key)
+{
+    static const char *const keys[] = {"_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(key, keys[i])) return true;
+    return false;
+}
+
+static void tell_of_model(void *user, const char *key, const nrl_node *was, const nrl_node *is)
+{
+    if (!is_about_the_file(key)) tell(user, key, was, is);
+}
+
+/* Hashes of what the run has now; a checkpoint may hold more, of an earlier version of nrl. */
+static void compare_hashes(const run *r, const nrl_node *was, differences *d)
+{
+    arena a = {0};
+    const nrl_node *is = fingerprint_node(&a, r);
+    for (size_t i = 0; i < nrl_node_size(is); i++) {
+        const char *key = nrl_node_key(is, i);
+        if (strcmp(key, "total_steps")) config_compare_trees(key, nrl_node_find(was, key), nrl_node_at(is, i), tell, d);
+    }
+    arena_free(&a);
+}
+
+/* A schedule that does not depend on the number of steps, or no longer, lets that change. */
+static nrl_status compare_rates(const run *r, const checkpoint *c, differences *d)
+{
+    int64_t done = checkpoint_step(c), is = r->total_steps;
+    int64_t was = nrl_node_int(nrl_node_find(checkpoint_node(c, "fingerprints"), "total_steps"), is);
+    schedule before;
+    if (was == is || was < 1) return NRL_OK;
+    NRL_TRY(schedule_init(&before, &r->schedule_options, r->optimizer_options.lr, was));
+    for (int64_t s = done; s < is; s++) {
+        double old = schedule_rate(&before, s), new = schedule_rate(&r->schedule, s);
+        if (old == new) continue;
+        buffer_print(
+            &d->lines,
+            "\n  %s: was %lld, is now %lld: schedule %s depends on it, and would give step %lld the rate %.3g where "
+            "it gave %.3g",
+            r->config.train.steps ? "train.steps" : "steps of train.epochs", (long long)was, (long long)is,
+            r->config.schedule.name, (long long)(s + 1), new, old);
+        break;
+    }
+    return NRL_OK;
+}
+
+nrl_status fingerprint_check(const run *r, const checkpoint *c)
+{
+    differences d = {.prefix = ""};
+    arena a = {0};
+    config_compare(checkpoint_node(c, "config"), node_as_written(&a, r->config.resolved), r->tree, tell, &d);
+    arena_free(&a);
+    nrl_status st = compare_rates(r, c, &d);
+    compare_hashes(r, checkpoint_node(c, "fingerprints"), &d);
+    d.prefix = "config.json: ";
+    config_compare_trees("", checkpoint_node(c, "model"), r->model->config, tell_of_model, &d);
+    if (st == NRL_OK && d.lines.size && r->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)
+        st = nrl_fail(
+            NRL_ERR_CONFIG,
+            "the checkpoint was written by a run with other settings:%s\n"
+            "hint: checkpoint.mismatch=warn goes on with those of now, another `out` starts afresh, model.path takes "
+            "the weights alone; `nrl describe` names what is compared",
+            d.lines.text);
+    else if (st == NRL_OK && d.lines.size && run_is_rank0(r))
+        nrl_warn("the checkpoint was written by a run with other settings:%s", d.lines.text);
+    buffer_free(&d.lines);
+    return st;
+}

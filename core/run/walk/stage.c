@@ -1,0 +1,236 @@
+/*
+ * stage.c - carries from stage to stage, as calls on the axis that divides the depth, matched by tag.
+ */
+#include "run/walk/stage.h"
+#include "base/arena.h"
+#include <stdlib.h>
+
+enum { MAX_SENT = 16 }; /* messages that may be on their way before the oldest is waited for */
+
+static const char *const what_of[] = {[NRL_PASS_FORWARD] = "carry", [NRL_PASS_BACKWARD] = "gradient of a carry"};
+
+stage_link stage_whole(const model *m)
+{
+    stage_link s = {.n = 1,
+                    .end = m->n_units,
+                    .n_units = m->n_units,
+                    .first_trained = model_first_trained(m),
+                    .n_carry = m->n_carry};
+    for (int32_t k = 0; k < m->n_carry; k++)
+        s.width[k] = m->carry_width[k];
+    return s;
+}
+
+uint32_t stage_begin(stage_link *s, bool is_step)
+{
+    return (s->n_begun[is_step]++ & 0x3ff) << 1 | is_step;
+}
+
+bool stage_receives(const stage_link *s, const nrl_action *v)
+{
+    if (!s->comm) return false;
+    return (v->pass == NRL_PASS_FORWARD && v->unit == s->first && s->first > 0) ||
+           (v->pass == NRL_PASS_BACKWARD && v->unit == s->end - 1 && s->end < s->n_units);
+}
+
+bool stage_sends(const stage_link *s, const nrl_action *v)
+{
+    if (!s->comm) return false;
+    return (v->pass == NRL_PASS_FORWARD && v->unit == s->end - 1 && s->end < s->n_units) ||
+           (v->pass == NRL_PASS_BACKWARD && v->unit == s->first && s->first > s->first_trained);
+}
+
+/* 31 bits (a group of a collective takes 32, the highest are strategies' own): a walk, a micro-batch, an instance, a
+ * direction, a tensor. Numbers come again long after the messages they named have arrived. */
+static uint64_t tag_of(const stage_link *s, const stage_message *m, int32_t k)
+{
+    uint32_t backward = m->pass == NRL_PASS_BACKWARD;
+    return (uint64_t)(m->id << 20 | ((uint32_t)m->micro_batch & 0xffff) << 4 | (uint32_t)(s->instance & 1) << 3 |
+                      backward << 2 | (uint32_t)k);
+}
+
+static stage_message *push(stage_message **list, int32_t *n, int32_t *room, uint32_t id, const nrl_action *v)
+{
+    if (*n == *room) {
+        *room = *room ? 2 * *room : 4;
+        *list = mem_realloc(*list, (size_t)*room * sizeof **list);
+    }
+    (*list)[*n] = (stage_message){.id = id, .pass = v->pass, .micro_batch = v->micro_batch};
+    return &(*list)[(*n)++];
+}
+
+static void forget(stage_message *list, int32_t *n, int32_t i)
+{
+    for ((*n)--; i < *n; i++)
+        list[i] = list[i + 1];
+}
+
+/* The tensors of a message, not written yet, counted. */
+static nrl_status make_tensor(const stage_link *s, nrl_ctx *ctx, int32_t k, int64_t rows, nrl_tensor **out)
+{
+    const int64_t dims[] = {rows, s->width[k]};
+    ctx_scope_begin(ctx);
+    nrl_status st = nrl_tensor_new(ctx, s->dtype, 2, dims, out);
+    if (st == NRL_OK) tensor_retain(*out);
+    ctx_scope_end(ctx);
+    return st;
+}
+
+static nrl_status wait_all(stage_message *m, nrl_ctx *ctx)
+{
+    nrl_status st = NRL_OK;
+    for (int32_t k = 0; k < m->carry.n; k++) {
+        nrl_status mine = nrl_work_wait(&m->works[k], ctx);
+        if (st == NRL_OK) st = mine;
+    }
+    return st;
+}
+
+/* ---- receiving ---- */
+
+static int32_t find(const stage_link *s, uint32_t id, const nrl_action *v)
+{
+    for (int32_t i = 0; i < s->n_posted; i++)
+        if (s->posted[i].id == id && s->posted[i].pass == v->pass && s->posted[i].micro_batch == v->micro_batch)
+            return i;
+    return -1;
+}
+
+nrl_status stage_post(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows)
+{
+    if (find(s, id, v) >= 0) return NRL_OK;
+    stage_message *m = push(&s->posted, &s->n_posted, &s->posted_room, id, v);
+    for (int32_t k = 0; k < s->n_carry; k++) {
+        NRL_TRY(make_tensor(s, ctx, k, rows, &m->carry.tensors[k]));
+        m->carry.n = k + 1;
+        nrl_comm_call call = {.size = sizeof call,
+                              .peer = s->index + (v->pass == NRL_PASS_FORWARD ? -1 : 1),
+                              .receive = m->carry.tensors[k],
+                              .tag = tag_of(s, m, k),
+                              .what = what_of[v->pass]};
+        NRL_TRY(nrl_comm_recv(s->comm, ctx, &call, &m->works[k]));
+    }
+    return NRL_OK;
+}
+
+nrl_status stage_take(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows, nrl_carry *out)
+{
+    NRL_TRY(stage_post(s, ctx, id, v, rows));
+    int32_t i = find(s, id, v);
+    NRL_TRY(wait_all(&s->posted[i], ctx));
+    *out = s->posted[i].carry;
+    forget(s->posted, &s->n_posted, i);
+    return NRL_OK;
+}
+
+/* ---- sending ---- */
+
+static bool has_left(const stage_message *m)
+{
+    for (int32_t k = 0; k < m->carry.n; k++)
+        if (m->works[k] && !nrl_work_done(m->works[k])) return false;
+    return true;
+}
+
+static nrl_status drop_sent(stage_link *s, nrl_ctx *ctx, int32_t i)
+{
+    nrl_status st = wait_all(&s->sent[i], ctx);
+    carry_release(ctx, &s->sent[i].carry);
+    forget(s->sent, &s->n_sent, i);
+    return st;
+}
+
+/* What has left is dropped; beyond MAX_SENT the oldest is waited for. */
+static nrl_status drop_left(stage_link *s, nrl_ctx *ctx)
+{
+    for (int32_t i = 0; i < s->n_sent;) {
+        if (has_left(&s->sent[i]))
+            NRL_TRY(drop_sent(s, ctx, i));
+        else
+            i++;
+    }
+    return s->n_sent > MAX_SENT ? drop_sent(s, ctx, 0) : NRL_OK;
+}
+
+/* t itself, counted, where it lies together in the dtype of the way; else a copy, or zeros. */
+static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t k, int64_t rows, nrl_tensor *t, nrl_tensor **out)
+{
+    nrl_mat mat = t ? nrl_tensor_mat(t) : (nrl_mat){0};
+    bool fits = t && mat.dtype == s->dtype && (mat.rows <= 1 || mat.stride == mat.cols);
+    if (t && (mat.rows != rows || mat.cols != s->width[k]))
+        return nrl_fail(NRL_ERR_PLUGIN, "carry %d of unit %d is [%lld,%lld], the model declared [%lld,%lld]", k,
+                        s->end - 1, (long long)mat.rows, (long long)mat.cols, (long long)rows, (long long)s->width[k]);
+    if (fits) {
+        *out = tensor_retain(t);
+        return NRL_OK;
+    }
+    NRL_TRY(make_tensor(s, ctx, k, rows, out));
+    return t ? nrl_tensor_copy(ctx, t, *out) : nrl_tensor_fill(ctx, *out, 0);
+}
+
+nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows,
+                      const nrl_carry *carry)
+{
+    NRL_TRY(drop_left(s, ctx));
+    if (carry->n != s->n_carry)
+        return nrl_fail(NRL_ERR_PLUGIN, "unit %d passes %d tensors on, the model declared %d", s->end - 1, carry->n,
+                        s->n_carry);
+    stage_message *m = push(&s->sent, &s->n_sent, &s->sent_room, id, v);
+    for (int32_t k = 0; k < s->n_carry; k++) {
+        m->carry.n = k + 1; /* whatever fails below, what is counted is released */
+        NRL_TRY(sendable(s, ctx, k, rows, carry->tensors[k], &m->carry.tensors[k]));
+        nrl_comm_call call = {.size = sizeof call,
+                              .peer = s->index + (v->pass == NRL_PASS_FORWARD ? 1 : -1),
+                              .send = m->carry.tensors[k],
+                              .tag = tag_of(s, m, k),
+                              .what = what_of[v->pass]};
+        NRL_TRY(nrl_comm_send(s->comm, ctx, &call, &m->works[k]));
+    }
+    return NRL_OK;
+}
+
+nrl_status stage_settle(stage_link *s, nrl_ctx *ctx)
+{
+    nrl_status st = NRL_OK;
+    while (s->n_sent) {
+        nrl_status mine = drop_sent(s, ctx, 0);
+        if (st == NRL_OK) st = mine;
+    }
+    return st;
+}
+
+/* ---- what the head's stage alone knows ---- */
+
+static nrl_status broadcast(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n)
+{
+    nrl_tensor *t;
+    nrl_work *work;
+    NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_I32, 1, &n, values, &t));
+    nrl_comm_call call = {.size = sizeof call, .peer = s->n - 1, .receive = t, .what = "what the last stage chose"};
+    NRL_TRY(nrl_comm_broadcast(s->comm, ctx, &call, &work));
+    NRL_TRY(nrl_work_wait(&work, ctx));
+    return tensor_read(ctx, t, values);
+}
+
+nrl_status stage_share(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n)
+{
+    if (!s->comm || !n) return NRL_OK;
+    ctx_scope_begin(ctx);
+    nrl_status st = broadcast(s, ctx, values, n);
+    ctx_scope_end(ctx);
+    return st;
+}
+
+/* Receives may be left after an error; who closes has told it, so that no wait is long. */
+void stage_close(stage_link *s, nrl_ctx *ctx)
+{
+    (void)stage_settle(s, ctx);
+    for (int32_t i = 0; i < s->n_posted; i++) {
+        (void)wait_all(&s->posted[i], ctx);
+        carry_release(ctx, &s->posted[i].carry);
+    }
+    free(s->posted);
+    free(s->sent);
+    s->posted = s->sent = NULL;
+    s->n_posted = s->n_sent = 0;
+}

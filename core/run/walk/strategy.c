@@ -1,0 +1,163 @@
+/*
+ * strategy.c - calls the strategies of all axes in their order; strategy_plan.c has opened them.
+ */
+#include "run/walk/strategy.h"
+
+nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx)
+{
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->of[i].table->bind) NRL_TRY(s->of[i].table->bind(s->of[i].self, ctx));
+    return NRL_OK;
+}
+
+nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step)
+{
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->of[i].table->updated) NRL_TRY(s->of[i].table->updated(s->of[i].self, ctx, step));
+    return NRL_OK;
+}
+
+nrl_status strategy_average_begin(const strategy *s, nrl_ctx *ctx)
+{
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->of[i].table->average) NRL_TRY(s->of[i].table->average(s->of[i].self, ctx, true));
+    return NRL_OK;
+}
+
+nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st)
+{
+    for (int32_t i = s->n; i-- > 0;) {
+        if (!s->of[i].table->average) continue;
+        nrl_status own = s->of[i].table->average(s->of[i].self, ctx, false);
+        if (st == NRL_OK) st = own;
+    }
+    return st;
+}
+
+/* What the strategies do in between counts as communication. */
+static nrl_phase phase_begin(const strategy *s, nrl_ctx *ctx)
+{
+    return s && s->n ? ctx_phase_set(ctx, NRL_PHASE_COMMUNICATION) : NRL_PHASE_NONE;
+}
+
+static nrl_status phase_end(nrl_ctx *ctx, nrl_phase before, nrl_status st)
+{
+    if (before != NRL_PHASE_NONE) ctx_phase_set(ctx, before);
+    return st;
+}
+
+/* One axis answers: the others' members are NULL. */
+static nrl_status answer_tp_region(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                   nrl_tensor **y)
+{
+    const strategy *s = user;
+    *y = x;
+    for (int32_t k = 0; k < s->n; k++)
+        if (s->of[k].table->tp_region) return s->of[k].table->tp_region(s->of[k].self, ctx, tp_region, back, x, y);
+    return NRL_OK;
+}
+
+static bool answers_tp_regions(const strategy *s)
+{
+    for (int32_t k = 0; s && k < s->n; k++)
+        if (s->of[k].table->tp_region) return true;
+    return false;
+}
+
+static nrl_status enter_all(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
+{
+    ctx_set_tp_regions(ctx, answers_tp_regions(s) ? answer_tp_region : NULL, (void *)(uintptr_t)s);
+    for (int32_t k = s ? s->n : 0; k-- > 0;)
+        if (s->of[k].table->enter) NRL_TRY(s->of[k].table->enter(s->of[k].self, ctx, actions, i));
+    return NRL_OK;
+}
+
+static nrl_status leave_all(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
+{
+    for (int32_t k = 0; s && k < s->n; k++)
+        if (s->of[k].table->leave) NRL_TRY(s->of[k].table->leave(s->of[k].self, ctx, actions, i));
+    return NRL_OK;
+}
+
+static nrl_status finish_all(const strategy *s, nrl_ctx *ctx)
+{
+    for (int32_t k = s ? s->n : 0; k-- > 0;)
+        if (s->of[k].table->finish) NRL_TRY(s->of[k].table->finish(s->of[k].self, ctx));
+    return NRL_OK;
+}
+
+nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
+{
+    double flops = ctx_flops(ctx);
+    nrl_phase before = phase_begin(s, ctx);
+    nrl_status st = phase_end(ctx, before, enter_all(s, ctx, actions, i));
+    ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
+    return st;
+}
+
+nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
+{
+    double flops = ctx_flops(ctx);
+    nrl_phase before = phase_begin(s, ctx);
+    nrl_status st = phase_end(ctx, before, leave_all(s, ctx, actions, i));
+    ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
+    return st;
+}
+
+nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx)
+{
+    nrl_phase before = phase_begin(s, ctx);
+    return phase_end(ctx, before, finish_all(s, ctx));
+}
+
+static void close_member(const strategy_member *one, nrl_ctx *ctx)
+{
+    if (one->self && ctx && one->table->unbind) one->table->unbind(one->self, ctx);
+    if (one->self) one->table->destroy(one->self);
+}
+
+void strategy_close(strategy *s, nrl_ctx *ctx)
+{
+    for (int32_t i = s->n; i-- > 0;)
+        close_member(&s->of[i], ctx);
+    for (int32_t i = s->n_elsewhere; i-- > 0;)
+        close_member(&s->elsewhere[i], NULL);
+    arena_free(&s->memory);
+    *s = (strategy){0};
+}
+
+stage_link strategy_stage(const strategy *s, const strategy_setup *setup)
+{
+    stage_link whole = stage_whole(setup->m), own = whole;
+    if (s->n_stages < 2) return whole;
+    own.comm = nrl_mesh_comm(setup->mesh, s->of[0].axis->name);
+    own.n = s->n_stages;
+    own.index = s->index;
+    own.first = s->first;
+    own.end = s->end;
+    own.instance = setup->instance;
+    own.dtype = setup->compute;
+    return own;
+}
+
+void strategy_scheduler(const strategy *s, const nrl_parallel **scheduler, void **self)
+{
+    *scheduler = NULL;
+    for (int32_t i = 0; s && i < s->n; i++) {
+        if (!s->of[i].plan.stages || !s->of[i].table->schedule) continue;
+        *scheduler = s->of[i].table;
+        *self = s->of[i].self;
+    }
+}
+
+storage_spec strategy_storage(const strategy *s, const strategy_setup *setup)
+{
+    return (storage_spec){.mesh = setup->mesh,
+                          .compute = setup->compute,
+                          .train = setup->train,
+                          .split16 = setup->train && setup->split16,
+                          .bf16_gradients = setup->train && setup->bf16_gradients,
+                          .n_states = setup->n_states,
+                          .gathers_weights = s->plan.gathers_weights,
+                          .reduces_grads = s->plan.reduces_grads};
+}

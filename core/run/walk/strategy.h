@@ -1,0 +1,95 @@
+/*
+ * strategy.h - the parallel strategies of one model of a run, one an axis: their plans, what they bind, and
+ * their place in the walk. Without any every function does nothing.
+ *
+ * Strategies plan in the order of what their axes divide (nrl/parallel.h): depth, width, batch. The order of calls:
+ *   plan, bind, leave, updated   that order: an axis of the batch divides what the others leave (its flat placements
+ *                                count elements of that), and sums what they have made whole
+ *   enter, finish                the opposite one: parameters are there before anybody needs them, and sums over
+ *                                the batch are done before the others look at GRAD_SHARD
+ * Unbind and destroy go against the order of bind.
+ *
+ * A strategy that divides the depth plans the whole model, and the others each stage's part of it:
+ * units of another stage use nothing, parameters are the stage's. Every rank must know every layout, so it
+ * has an instance of the others for every stage, of which only its own stage's is bound and called.
+ */
+#ifndef RUN_STRATEGY_H
+#define RUN_STRATEGY_H
+#include "model/model.h"
+#include "run/walk/stage.h"
+#include "run/walk/storage.h"
+#include <nrl/parallel.h>
+
+enum { STRATEGY_MAX = MESH_MAX_GIVEN };
+
+/* What the config chose for an axis. */
+typedef struct {
+    const nrl_parallel *table;
+    const nrl_mesh_axis *axis; /* that it serves */
+    const void *options;
+    const nrl_node *at; /* in the config; NULL: chosen by itself */
+} strategy_choice;
+
+/* Of all axes, in the order of planning. */
+typedef struct {
+    int32_t n;
+    strategy_choice of[STRATEGY_MAX];
+} strategy_choices;
+
+typedef struct {
+    const nrl_parallel *table;
+    const nrl_mesh_axis *axis;
+    void *self;
+    nrl_parallel_plan plan; /* with its answers */
+} strategy_member;
+
+typedef struct {
+    int32_t n;
+    strategy_member of[STRATEGY_MAX];
+    nrl_parallel_plan plan; /* the answers of all: true where one says so, bytes summed; its text is empty */
+    int32_t n_stages, index, first, end; /* stages; this rank's, and its units */
+    int32_t n_elsewhere;
+    strategy_member *elsewhere; /* [n_elsewhere] those that planned other stages */
+    arena memory;
+} strategy;
+
+typedef struct {
+    const strategy_choices *choices;
+    nrl_mesh *mesh;
+    const model *m;
+    int32_t instance; /* 0 the policy, 1 the reference */
+    bool train, quiet;
+    nrl_dtype compute;
+    bool split16, bf16_gradients;   /* of what is trained, see nrl/param.h */
+    uint32_t n_states, granularity; /* of the optimizer */
+} strategy_setup;
+
+/* Adds a choice at its place in the order of planning. */
+void strategy_choose(strategy_choices *all, strategy_choice one);
+/* Creates the instances and lets them plan: layouts are written afterwards, nothing is allocated. */
+nrl_status strategy_open(const strategy_setup *setup, strategy *out);
+/* Before storage_bind. */
+nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx);
+/* MASTER changed: by update `step` (from 1), or by loading (0). */
+nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step);
+/* Around everything that shows the weights to anybody: an evaluation, a sample, a save, an export. Between the
+ * two calls every rank has the mean of the ranks' weights where local steps made them differ. The second call
+ * is made also when the first one failed. */
+nrl_status strategy_average_begin(const strategy *s, nrl_ctx *ctx);
+/* `st`: of what was done in between; it is returned unless this is the first call that fails. */
+nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st);
+void strategy_close(strategy *s, nrl_ctx *ctx); /* ctx NULL: nothing was bound */
+
+/* What storage_bind needs to know of them. */
+storage_spec strategy_storage(const strategy *s, const strategy_setup *setup);
+
+/* The walk's: this rank's units, and whose order they are run in; *scheduler NULL: none has one. */
+stage_link strategy_stage(const strategy *s, const strategy_setup *setup);
+void strategy_scheduler(const strategy *s, const nrl_parallel **scheduler, void **self);
+
+/* Around each action of the walk, and after the last of a step; s may be NULL. */
+nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
+nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
+nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx);
+
+#endif

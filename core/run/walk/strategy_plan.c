@@ -1,0 +1,297 @@
+/*
+ * strategy_plan.c - opens the strategies of all axes on a model: each writes layouts and answers. With stages
+ * the other axes plan stage by stage (strategy.h); nothing is allocated on a device.
+ */
+#include "run/walk/strategy.h"
+#include <string.h>
+
+/* What a strategy sees of the model. */
+typedef struct {
+    nrl_unit_uses *units; /* [n_units] */
+    nrl_param **params;
+    int32_t n_params;
+    double *flops; /* [n_units] */
+} view;
+
+/* A layout as the strategy of the stages left it, and as the first stage that has the part got it. */
+typedef struct {
+    nrl_layout base, planned;
+    bool is_planned;
+} part_state;
+
+typedef struct {
+    strategy *s;
+    const strategy_setup *setup;
+    part_state **parts; /* [n_params][n_parts] */
+} planning;
+
+static arena *memory(planning *p)
+{
+    return &p->s->memory;
+}
+
+/* ---- what is seen ---- */
+
+static view view_of_all(planning *p)
+{
+    const model *m = p->setup->m;
+    view v = {.params = m->params, .n_params = m->n_params};
+    v.units = arena_alloc(memory(p), (size_t)m->n_units * sizeof *v.units);
+    v.flops = arena_alloc(memory(p), (size_t)m->n_units * sizeof *v.flops);
+    for (int32_t u = 0; u < m->n_units; u++) {
+        v.units[u] = (nrl_unit_uses){.name = m->units[u].name, .n_uses = m->units[u].n_uses, .uses = m->units[u].uses};
+        v.flops[u] = model_unit_flops(m, u);
+    }
+    return v;
+}
+
+static bool is_held_by(const nrl_param *q, int32_t stage)
+{
+    const bool *owner_stages = q->parts[0].layout.owner_stages;
+    return !owner_stages || owner_stages[stage];
+}
+
+/* Units keep their numbers: those of other stages use nothing. */
+static view view_of_stage(planning *p, const int32_t *stages, int32_t stage)
+{
+    const model *m = p->setup->m;
+    view v = view_of_all(p);
+    v.params = arena_alloc(memory(p), (size_t)m->n_params * sizeof *v.params);
+    v.n_params = 0;
+    for (int32_t i = 0; i < m->n_params; i++)
+        if (is_held_by(m->params[i], stage)) v.params[v.n_params++] = m->params[i];
+    for (int32_t u = 0; u < m->n_units; u++)
+        if (stages[u] != stage) v.units[u].n_uses = 0;
+    return v;
+}
+
+static nrl_parallel_plan question(const strategy_setup *setup, const view *v, bool quiet)
+{
+    return (nrl_parallel_plan){.size = sizeof(nrl_parallel_plan),
+                               .instance = setup->instance,
+                               .train = setup->train,
+                               .quiet = setup->quiet || quiet,
+                               .compute = setup->compute,
+                               .n_states = setup->train ? setup->n_states : 0,
+                               .granularity = setup->granularity,
+                               .n_params = v->n_params,
+                               .n_units = setup->m->n_units,
+                               .params = v->params,
+                               .units = v->units,
+                               .n_heads = setup->m->info.n_heads,
+                               .n_kv_heads = setup->m->info.n_kv_heads,
+                               .split16 = setup->train && setup->split16,
+                               .bf16_gradients = setup->train && setup->bf16_gradients,
+                               .unit_flops = v->flops};
+}
+
+/* ---- one strategy ---- */
+
+/* A strategy that does not answer would bind what it always does. */
+static nrl_status check_encodings(const nrl_parallel_plan *plan)
+{
+    if (plan->split16 && !plan->takes_split16)
+        return nrl_fail(NRL_ERR_CONFIG, "it holds masters in fp32, train.master is split16");
+    if (plan->bf16_gradients && !plan->takes_bf16_gradients)
+        return nrl_fail(NRL_ERR_CONFIG, "it holds gradients in fp32, train.gradients is bf16");
+    return NRL_OK;
+}
+
+/* Ranks that step alone clip by a norm of their own, which other axes would have to share. */
+static nrl_status check_local_steps(const strategy_member *one, const nrl_mesh *mesh)
+{
+    int32_t own = nrl_mesh_size(mesh, one->axis->name), world = nrl_mesh_world(mesh);
+    if (!one->plan.local_steps || own == world) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "it lets ranks step alone (sync_every), which takes no axis beside %s: %d of %d "
+                    "ranks are on it",
+                    one->axis->name, (int)own, (int)world);
+}
+
+/* The walk has the stages of the first strategy. */
+static nrl_status check_divides(const planning *p, const strategy_member *one)
+{
+    bool depth = one->axis->divides == NRL_DIVIDES_DEPTH;
+    if (depth && one->axis != p->setup->choices->of[0].axis)
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' divides the units into stages, which axis '%s' does already",
+                        one->axis->name, p->setup->choices->of[0].axis->name);
+    if (depth == (one->plan.stages != NULL)) return NRL_OK;
+    return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides %s, and its plan has %s", one->axis->name,
+                    depth ? "the depth" : "no depth", depth ? "no stages" : "stages");
+}
+
+static nrl_status open_member(const planning *p, const strategy_choice *choice, const view *v, bool own,
+                              strategy_member *one)
+{
+    *one = (strategy_member){.table = choice->table, .axis = choice->axis, .plan = question(p->setup, v, !own)};
+    nrl_status st = one->table->create(choice->options, p->setup->mesh, &one->self);
+    if (st != NRL_OK)
+        one->self = NULL; /* whatever a failed create left there */
+    else
+        st = one->table->plan(one->self, &one->plan);
+    if (st == NRL_OK) st = check_encodings(&one->plan);
+    for (int32_t i = 0; i < v->n_params; i++)
+        layout_settle(p->setup->mesh, v->params[i]);
+    if (st == NRL_OK) st = check_divides(p, one);
+    if (st == NRL_OK) st = check_local_steps(one, p->setup->mesh);
+    if (st != NRL_OK) nrl_add_context("parallel strategy '%s'", one->table->plugin.name);
+    if (st != NRL_OK && choice->at) nrl_add_context("%s", nrl_node_place(choice->at));
+    return st;
+}
+
+static nrl_status open_own(planning *p, const strategy_choice *choice, const view *v)
+{
+    strategy *s = p->s;
+    strategy_member *one = &s->of[s->n++];
+    NRL_TRY(open_member(p, choice, v, true, one));
+    s->plan.gathers_weights |= one->plan.gathers_weights;
+    s->plan.reduces_grads |= one->plan.reduces_grads;
+    s->plan.local_steps |= one->plan.local_steps;
+    s->plan.buffer_bytes += one->plan.buffer_bytes;
+    return NRL_OK;
+}
+
+/* ---- stages ---- */
+
+static nrl_status check_stages(const planning *p, const strategy_member *one, int32_t n_stages)
+{
+    const int32_t *stages = one->plan.stages;
+    const model *m = p->setup->m;
+    bool sound = stages[0] == 0 && stages[m->n_units - 1] == n_stages - 1;
+    for (int32_t u = 1; u < m->n_units; u++)
+        sound = sound && stages[u] >= stages[u - 1] && stages[u] <= stages[u - 1] + 1;
+    for (int32_t u = 0; sound && u < m->n_units; u++)
+        for (int32_t i = 0; i < m->units[u].n_uses; i++)
+            sound = sound && is_held_by(m->units[u].uses[i], stages[u]);
+    if (sound) return NRL_OK;
+    return nrl_fail(NRL_ERR_PLUGIN,
+                    "parallel strategy '%s': stages of units rise from 0 to %d by steps of 1, and hold "
+                    "what their units use",
+                    one->table->plugin.name, n_stages - 1);
+}
+
+static void take_stages(strategy *s, const int32_t *stages, int32_t n_units)
+{
+    s->first = n_units;
+    for (int32_t u = 0; u < n_units; u++) {
+        if (stages[u] != s->index) continue;
+        if (u < s->first) s->first = u;
+        s->end = u + 1;
+    }
+}
+
+/* ---- layouts of a part that several stages have ---- */
+
+static void keep_layouts(planning *p)
+{
+    const model *m = p->setup->m;
+    p->parts = arena_alloc(memory(p), (size_t)m->n_params * sizeof *p->parts);
+    for (int32_t i = 0; i < m->n_params; i++) {
+        p->parts[i] = arena_alloc(memory(p), (size_t)m->params[i]->n_parts * sizeof **p->parts);
+        for (int k = 0; k < m->params[i]->n_parts; k++)
+            p->parts[i][k].base = m->params[i]->parts[k].layout;
+    }
+}
+
+static void begin_layouts(planning *p, const view *v)
+{
+    for (int32_t i = 0; i < v->n_params; i++) {
+        for (int k = 0; k < v->params[i]->n_parts; k++)
+            v->params[i]->parts[k].layout = p->parts[v->params[i]->index][k].base;
+        layout_settle(p->setup->mesh, v->params[i]);
+    }
+}
+
+static bool is_same_cut(const nrl_placement *a, const nrl_placement *b)
+{
+    size_t size = (size_t)a->n * sizeof *a->begin;
+    return a->n == b->n && a->dim == b->dim && !strcmp(a->axis, b->axis) && !memcmp(a->begin, b->begin, size) &&
+           !memcmp(a->end, b->end, size);
+}
+
+static bool is_same_layout(const nrl_layout *a, const nrl_layout *b)
+{
+    bool same = a->n_placements == b->n_placements;
+    for (int32_t i = 0; same && i < a->n_placements; i++)
+        same = is_same_cut(&a->placements[i], &b->placements[i]);
+    return same;
+}
+
+/* What the others wrote stands beside the owner_stages. */
+static nrl_status end_layouts(planning *p, const view *v)
+{
+    for (int32_t i = 0; i < v->n_params; i++)
+        for (int k = 0; k < v->params[i]->n_parts; k++) {
+            nrl_part *part = &v->params[i]->parts[k];
+            part_state *state = &p->parts[v->params[i]->index][k];
+            part->layout.owner_stages = state->base.owner_stages;
+            if (state->is_planned && !is_same_layout(&state->planned, &part->layout))
+                return nrl_fail(NRL_ERR_PLUGIN, "'%s' is on several stages, and is divided in two ways there",
+                                part->name);
+            state->planned = part->layout;
+            state->is_planned = true;
+        }
+    return NRL_OK;
+}
+
+static nrl_status plan_stage(planning *p, const int32_t *stages, int32_t stage)
+{
+    const strategy_choices *choices = p->setup->choices;
+    strategy *s = p->s;
+    const view v = view_of_stage(p, stages, stage);
+    begin_layouts(p, &v);
+    for (int32_t i = 1; i < choices->n; i++) {
+        if (stage == s->index)
+            NRL_TRY(open_own(p, &choices->of[i], &v));
+        else
+            NRL_TRY(open_member(p, &choices->of[i], &v, false, &s->elsewhere[s->n_elsewhere++]));
+    }
+    return end_layouts(p, &v);
+}
+
+static nrl_status plan_stages(planning *p)
+{
+    strategy *s = p->s;
+    const strategy_member *staged = &s->of[0];
+    const int32_t *stages = staged->plan.stages;
+    size_t others = (size_t)s->n_stages * (size_t)p->setup->choices->n;
+    NRL_TRY(check_stages(p, staged, s->n_stages));
+    take_stages(s, stages, p->setup->m->n_units);
+    s->elsewhere = arena_alloc(memory(p), others * sizeof *s->elsewhere);
+    keep_layouts(p);
+    for (int32_t k = 0; k < s->n_stages; k++)
+        NRL_TRY(plan_stage(p, stages, k));
+    return NRL_OK;
+}
+
+/* Whether x plans before y. */
+static bool is_before(const nrl_mesh_axis *x, const nrl_mesh_axis *y)
+{
+    return x->divides != y->divides ? x->divides < y->divides : x->order < y->order;
+}
+
+void strategy_choose(strategy_choices *all, strategy_choice one)
+{
+    int32_t at = all->n++;
+    NRL_ASSERT(at, <, STRATEGY_MAX);
+    for (; at > 0 && is_before(one.axis, all->of[at - 1].axis); at--)
+        all->of[at] = all->of[at - 1];
+    all->of[at] = one;
+}
+
+nrl_status strategy_open(const strategy_setup *setup, strategy *out)
+{
+    planning p = {.s = out, .setup = setup};
+    *out = (strategy){.n_stages = 1, .end = setup->m->n_units};
+    if (!setup->choices->n) return NRL_OK;
+    const view all = view_of_all(&p);
+    NRL_TRY(open_own(&p, &setup->choices->of[0], &all));
+    if (out->of[0].plan.stages) {
+        out->n_stages = nrl_mesh_size(setup->mesh, out->of[0].axis->name);
+        out->index = nrl_mesh_coord(setup->mesh, out->of[0].axis->name);
+        return plan_stages(&p);
+    }
+    for (int32_t i = 1; i < setup->choices->n; i++)
+        NRL_TRY(open_own(&p, &setup->choices->of[i], &all));
+    return NRL_OK;
+}

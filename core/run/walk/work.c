@@ -1,0 +1,313 @@
+/*
+ * work.c - the walk of architecture.md: each action is entered (the strategy fetches parameters),
+ * computed, and left (the strategy drops and reduces). Tapes are cut at the carries between units, so
+ * a unit's activations die as soon as its own backward is done.
+ */
+#include "run/walk/work.h"
+#include "run/walk/loss.h"
+#include <string.h>
+
+void work_open(work *w)
+{
+    if (!w->stage.n) w->stage = stage_whole(w->policy);
+    const stage_link *s = &w->stage;
+    w->first_trained = s->first_trained;
+    int32_t n = s->end - s->first;
+    w->micro_batches = (work_micro_batches){.n_units = s->n_units, .first = s->first, .end = s->end};
+    w->forward_actions = arena_alloc(&w->memory, (size_t)n * sizeof *w->forward_actions);
+    for (int32_t i = 0; i < n; i++) {
+        const model_unit *unit = &w->policy->units[s->first + i];
+        w->forward_actions[i] = (nrl_action){.pass = NRL_PASS_FORWARD,
+                                             .instance = w->instance,
+                                             .unit = s->first + i,
+                                             .stage = s->index,
+                                             .n_actions = n,
+                                             .n_uses = unit->n_uses,
+                                             .uses = unit->uses};
+    }
+}
+
+void work_close(work *w)
+{
+    if (!w->forward_actions) return;
+    stage_close(&w->stage, w->ctx);
+    micro_batches_close(&w->micro_batches, w->ctx);
+    for (int k = 0; k < NRL_MAX_TERMS; k++)
+        tensor_release(w->ctx, w->seeds[k]);
+    gradients_close(w->ctx, &w->gradients);
+    actions_free(&w->actions);
+    arena_free(&w->memory);
+}
+
+nrl_status work_schedule(work *w, int32_t n_micro_batches)
+{
+    actions_source from = {.m = w->policy,
+                           .recompute = w->recompute,
+                           .first = w->stage.first,
+                           .end = w->stage.end,
+                           .first_trained = w->first_trained,
+                           .stage = w->stage.index};
+    strategy_scheduler(w->strategy, &from.scheduler, &from.scheduler_self);
+    return actions_make(&w->actions, &from, n_micro_batches);
+}
+
+/* Dropout is on inside units of a training step, and a recompute has the masks of the first time. */
+static void set_random(work *w, int32_t u, bool on)
+{
+    uint64_t key = (w->random ^ (uint64_t)(u + 1)) * 0x9e3779b97f4a7c15u;
+    ctx_set_random(w->ctx, on && w->random ? key | 1 : 0);
+}
+
+/* Runs unit u on `carry` (borrowed) and leaves its result there, not yet counted. */
+static nrl_status unit_forward(work *w, int32_t u, nrl_carry *carry)
+{
+    nrl_status st = w->policy->table.forward(w->policy->self, w->ctx, u, carry);
+    if (st != NRL_OK) nrl_add_context("unit '%s' of model '%s'", w->policy->units[u].name, w->policy->type);
+    return st;
+}
+
+static nrl_status taped_forward(work *w, int32_t u, nrl_carry *carry)
+{
+    for (int32_t i = 0; i < carry->n && u > w->first_trained; i++)
+        tensor_set_leaf(carry->tensors[i]);
+    ctx_tape_begin(w->ctx, w->micro_batch->tapes[u]);
+    set_random(w, u, true);
+    nrl_status st = unit_forward(w, u, carry);
+    set_random(w, u, false);
+    if (st != NRL_OK) ctx_tape_end(w->ctx);
+    return st;
+}
+
+/* Forward: keeps what the unit read; a tape only where nothing will be computed again. The last unit's
+ * action also holds the head and the loss, so that its parameters are there for both. */
+static nrl_status action_forward(work *w, int32_t u, nrl_tensor **totals)
+{
+    work_micro_batch *m = w->micro_batch;
+    nrl_carry out = m->carry;
+    m->inputs[u] = m->carry;
+    m->carry = (nrl_carry){0};
+    if (w->recompute[u] || u < w->first_trained) {
+        set_random(w, u, true);
+        nrl_status st = unit_forward(w, u, &out);
+        set_random(w, u, false);
+        NRL_TRY(st);
+    } else {
+        NRL_TRY(taped_forward(w, u, &out));
+        nrl_status st = NRL_OK;
+        if (u == w->policy->n_units - 1)
+            st = loss_forward(w, out.tensors[0], totals);
+        else
+            ctx_tape_end(w->ctx);
+        NRL_TRY(st);
+    }
+    m->carry = carry_retain(&out);
+    if (u < w->first_trained) carry_release(w->ctx, &m->inputs[u]); /* nobody comes back for it */
+    return NRL_OK;
+}
+
+static nrl_status action_recompute(work *w, int32_t u)
+{
+    nrl_carry out = w->micro_batch->inputs[u];
+    NRL_TRY(taped_forward(w, u, &out));
+    ctx_tape_end(w->ctx);
+    carry_release(w->ctx, &w->micro_batch->carry); /* the first pass's result: this one is on the tape */
+    w->micro_batch->carry = carry_retain(&out);
+    return NRL_OK;
+}
+
+/* Backward: the gradient of what the unit gave becomes that of what it read, which is what the unit
+ * before it gave. */
+static nrl_status action_backward(work *w, int32_t u)
+{
+    work_micro_batch *m = w->micro_batch;
+    nrl_carry *in = &m->inputs[u], back = {.n = in->n};
+    nrl_status st;
+    if (m->sums[0])
+        st = tape_backward(w->ctx, m->tapes[u], m->sums, w->seeds, (int)w->algorithm->n_terms, in->tensors,
+                           back.tensors, in->n);
+    else
+        st = tape_backward(w->ctx, m->tapes[u], m->carry.tensors, m->grads.tensors, m->carry.n, in->tensors,
+                           back.tensors, in->n);
+    for (int k = 0; k < NRL_MAX_TERMS; k++) {
+        tensor_release(w->ctx, m->sums[k]);
+        m->sums[k] = NULL;
+    }
+    carry_release(w->ctx, &m->grads);
+    carry_release(w->ctx, &m->carry);
+    m->grads = back;
+    m->carry = *in;
+    *in = (nrl_carry){0};
+    return st;
+}
+
+static nrl_phase phase_of(const nrl_action *v)
+{
+    return v->pass == NRL_PASS_FORWARD     ? NRL_PHASE_FORWARD
+           : v->pass == NRL_PASS_RECOMPUTE ? NRL_PHASE_RECOMPUTE
+                                           : NRL_PHASE_BACKWARD;
+}
+
+/* Before the first action of a micro-batch is entered: the column may take actions of the policy itself. */
+static nrl_status set_column(work *w)
+{
+    if (!w->extra_column) return NRL_OK;
+    ctx_phase_set(w->ctx, NRL_PHASE_REFERENCE);
+    return w->extra_column(w->extra_user, 0, w->micro_batch->batch, &w->micro_batch->extra);
+}
+
+/* The batch of the action's micro-batch, for operations that read its indices; backward has what it saved. */
+static nrl_status set_batch(work *w, const nrl_action *v, bool begins)
+{
+    work_micro_batch *m = w->micro_batch;
+    ctx_phase_set(w->ctx, phase_of(v));
+    bool known = v->pass == NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == m->batch);
+    return known ? NRL_OK : ctx_set_batch(w->ctx, m->batch);
+}
+
+static nrl_status compute(work *w, const nrl_action *v, nrl_tensor **totals)
+{
+    ctx_phase_set(w->ctx, phase_of(v));
+    switch (v->pass) {
+    case NRL_PASS_FORWARD:
+        return action_forward(w, v->unit, totals);
+    case NRL_PASS_RECOMPUTE:
+        return action_recompute(w, v->unit);
+    default:
+        return action_backward(w, v->unit);
+    }
+}
+
+/* What comes from another stage is waited for here, what goes to one is on its way afterwards. */
+static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor **totals)
+{
+    work_micro_batch *m = w->micro_batch;
+    stage_link *s = &w->stage;
+    bool forward = v->pass == NRL_PASS_FORWARD;
+    NRL_TRY(set_batch(w, v, begins));
+    if (stage_receives(s, v)) {
+        ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
+        NRL_TRY(stage_take(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+    }
+    double before = ctx_flops(w->ctx);
+    NRL_TRY(compute(w, v, totals));
+    if (v->pass == NRL_PASS_RECOMPUTE) ctx_flops_set(w->ctx, before); /* the forward has counted it */
+    if (!stage_sends(s, v)) return NRL_OK;
+    ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
+    NRL_TRY(stage_send(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+    if (forward && w->recompute[v->unit]) carry_release(w->ctx, &m->carry); /* it will be recomputed */
+    return NRL_OK;
+}
+
+/* Receives of the actions to come are on their way while this one computes. */
+static nrl_status post_ahead(work *w, int64_t i, nrl_batch *const *batches)
+{
+    const action_list *all = &w->actions;
+    int32_t n = 0;
+    for (; w->stage.comm && i < all->n && n <= STAGE_AHEAD; i++) {
+        const nrl_action *v = &all->list[i];
+        if (!stage_receives(&w->stage, v)) continue;
+        NRL_TRY(stage_post(&w->stage, w->ctx, w->step, v, batches[v->micro_batch]->n_tokens));
+        n++;
+    }
+    return NRL_OK;
+}
+
+static nrl_status enter(work *w, const nrl_action *actions, int64_t i)
+{
+    NRL_TRY(strategy_enter(w->strategy, w->ctx, actions, i));
+    if (w->gradients.buffer) gradients_enter(&w->gradients, actions, i);
+    return NRL_OK;
+}
+
+static nrl_status leave(work *w, const nrl_action *actions, int64_t i)
+{
+    if (w->gradients.buffer) NRL_TRY(gradients_leave(&w->gradients, w->ctx, &actions[i]));
+    return strategy_leave(w->strategy, w->ctx, actions, i);
+}
+
+nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
+{
+    const action_list *all = &w->actions;
+    nrl_status st = NRL_OK;
+    w->step = stage_begin(&w->stage, true);
+    for (int64_t i = 0; i < all->n && st == NRL_OK; i++) {
+        const nrl_action *v = &all->list[i];
+        bool begins;
+        w->micro_batch = micro_batch_at(&w->micro_batches, v->micro_batch, batches[v->micro_batch], &begins);
+        NRL_TRY_DONE(post_ahead(w, i, batches));
+        if (begins) NRL_TRY_DONE(set_column(w));
+        NRL_TRY_DONE(enter(w, all->list, i));
+        ctx_scope_begin(w->ctx);
+        st = action(w, v, begins, totals);
+        ctx_scope_end(w->ctx);
+        if (st == NRL_OK) st = leave(w, all->list, i);
+        if (all->last[v->micro_batch] == i) micro_batch_end(&w->micro_batches, w->micro_batch, w->ctx);
+    }
+    ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
+    if (st == NRL_OK) st = stage_settle(&w->stage, w->ctx);
+done:
+    for (int32_t i = 0; st != NRL_OK && i < w->micro_batches.n; i++)
+        micro_batch_end(&w->micro_batches, &w->micro_batches.list[i], w->ctx);
+    return st;
+}
+
+/* One unit of a pass without gradients; *carry is counted, before and after. */
+static nrl_status forward_only(work *w, int64_t i, nrl_carry *carry, work_use use, void *user)
+{
+    int32_t u = w->forward_actions[i].unit;
+    nrl_carry out = *carry;
+    NRL_TRY(enter(w, w->forward_actions, i));
+    ctx_scope_begin(w->ctx);
+    nrl_status st = unit_forward(w, u, &out);
+    if (st == NRL_OK && u == w->policy->n_units - 1) st = use(user, out.tensors[0]);
+    if (st == NRL_OK) out = carry_retain(&out);
+    ctx_scope_end(w->ctx);
+    if (st != NRL_OK) return st;
+    carry_release(w->ctx, carry);
+    *carry = out;
+    return leave(w, w->forward_actions, i);
+}
+
+nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user)
+{
+    stage_link *s = &w->stage;
+    const nrl_action *first = w->forward_actions, *last = first + (s->end - s->first - 1);
+    nrl_carry carry = {0};
+    uint32_t id = stage_begin(s, false);
+    nrl_status st = ctx_set_batch(w->ctx, batch);
+    if (st == NRL_OK && stage_receives(s, first)) st = stage_take(s, w->ctx, id, first, batch->n_tokens, &carry);
+    for (int64_t i = 0; i <= last - first && st == NRL_OK; i++)
+        st = forward_only(w, i, &carry, use, user);
+    if (st == NRL_OK && stage_sends(s, last)) st = stage_send(s, w->ctx, id, last, batch->n_tokens, &carry);
+    carry_release(w->ctx, &carry);
+    return st;
+}
+
+typedef struct {
+    work *work;
+    nrl_tensor **totals;
+} evaluation;
+
+static nrl_status evaluate_hidden(void *user, nrl_tensor *hidden)
+{
+    evaluation *e = user;
+    return ctx_batch(e->work->ctx)->is_tail ? NRL_OK : loss_evaluate(e->work, hidden, e->totals);
+}
+
+nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals)
+{
+    nrl_tensor *extra = NULL;
+    evaluation e = {w, totals};
+    nrl_status st = NRL_OK;
+    if (w->extra_column) st = w->extra_column(w->extra_user, 1, batch, &extra);
+    if (st == NRL_OK) st = work_hidden(w, batch, evaluate_hidden, &e);
+    tensor_release(w->ctx, extra);
+    return st;
+}
+
+bool work_needs(const nrl_algorithm *algorithm, const char *column)
+{
+    for (const char *const *n = algorithm->needs; n && *n; n++)
+        if (!strcmp(*n, column)) return true;
+    return false;
+}

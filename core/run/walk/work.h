@@ -1,0 +1,64 @@
+/*
+ * work.h - one micro-batch through the units, as actions: enter, forward (or recompute, or backward),
+ * leave. The walk knows no strategy and no algorithm beyond its table.
+ */
+#ifndef RUN_WORK_H
+#define RUN_WORK_H
+#include "run/walk/gradients.h"
+#include "run/walk/stage.h"
+#include "run/walk/strategy.h"
+#include "run/walk/actions.h"
+
+/* What the walk works with; filled by open.c once, `seeds` by step.c each step. */
+typedef struct work work;
+struct work {
+    nrl_ctx *ctx;
+    model *policy;
+    const nrl_algorithm *algorithm;
+    void *algorithm_self;
+    int32_t instance;                 /* of the actions: 0 the policy, 1 the reference */
+    const strategy *strategy;         /* NULL = none */
+    bool *recompute;                  /* [n_units] activation checkpointing */
+    gradients gradients;              /* buffer NULL: backward adds to what the slots have */
+    nrl_tensor *seeds[NRL_MAX_TERMS]; /* [1] f32: d step loss / d sum k = 1 / W[k] */
+    int32_t first_trained;            /* lowest unit with anything trained: none below it has a backward */
+    stage_link stage;                 /* this rank's units; all of them unless a strategy said otherwise */
+    action_list actions;              /* of a training step */
+    work_micro_batches micro_batches; /* in flight */
+    work_micro_batch *micro_batch;    /* of the current action */
+    uint32_t step;                    /* of stage_begin */
+    nrl_action *forward_actions;      /* [stage.end - stage.first] of a pass without gradients */
+    uint64_t random;                  /* key of this step's dropout; 0 = off */
+    /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; called
+     * for empty batches too, on which a sharded reference has its actions. NULL = there is none. `set`: 0 training, 1
+     * evaluation. */
+    nrl_status (*extra_column)(void *user, size_t set, nrl_batch *batch, nrl_tensor **column);
+    void *extra_user;
+    arena memory;
+};
+
+/* ctx and policy are set; algorithm and recompute too where work_train will be called; stage where it is not
+ * the whole model. */
+void work_open(work *w);
+void work_close(work *w);
+
+/* The actions of a step of n micro-batches. Errors as actions_make. */
+nrl_status work_schedule(work *w, int32_t n_micro_batches);
+
+/* Walks the actions of a training step; batches[m] is micro-batch m. totals[k] += sums of term k, as
+ * one device scalar each, counted for the caller (released by work_take_sums). */
+nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals);
+
+/* Forward only, as actions, no tape: `use` gets the hidden states inside the last unit's action, while the
+ * head's parameters are there, too. Needs ctx and policy alone (evaluation, generation, reference
+ * log-probs). Stages without the head never call it. */
+typedef nrl_status (*work_use)(void *user, nrl_tensor *hidden);
+nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user);
+
+/* Forward and loss without gradients; adds to totals like work_train. */
+nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals);
+
+/* Whether the algorithm asked for this column. */
+bool work_needs(const nrl_algorithm *algorithm, const char *column);
+
+#endif

@@ -1,0 +1,361 @@
+/*
+ * origin.c - the three origins of weights, and adapters on top of any of them.
+ */
+#include "run/weights/origin.h"
+#include "base/buffer.h"
+#include "base/convert.h"
+#include "checkpoint/format.h"
+#include "checkpoint/piece.h"
+#include "run/merge.h"
+#include "run/weights/read_check.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 16 }; /* a manifest may name itself as what its adapters stand on */
+
+nrl_status origin_checkpoint(const char *path, arena *a, const char **dir)
+{
+    char *found;
+    NRL_TRY(checkpoint_locate(path, &found));
+    *dir = found ? arena_strdup(a, found) : NULL;
+    free(found);
+    return NRL_OK;
+}
+
+static nrl_status read_node(const model_origin *o, const char *key, arena *a, nrl_node **out)
+{
+    checkpoint *c;
+    NRL_TRY(checkpoint_open_signed(o->checkpoint, o->signer, &c));
+    const nrl_node *node = checkpoint_node(c, key);
+    *out = node ? node_copy(a, node) : NULL;
+    checkpoint_close(c);
+    return NRL_OK;
+}
+
+static nrl_status find_model(const char *path, arena *a, model_origin *out, const nrl_node **config)
+{
+    weight_files *w;
+    NRL_TRY(weights_open(out->formats, NRL_HOLDS_MODEL, path, &w));
+    out->format = w->format;
+    out->dir = arena_strdup(a, w->info.path);
+    if (w->info.companions) out->companions = arena_strdup(a, w->info.companions);
+    nrl_status st = weights_config(w, a, config);
+    weights_close(w);
+    return st;
+}
+
+nrl_status origin_find(const char *path, arena *a, model_origin *out, const nrl_node **config)
+{
+    nrl_node *node;
+    NRL_TRY(origin_checkpoint(path, a, &out->checkpoint));
+    if (!out->checkpoint) return find_model(path, a, out, config);
+    NRL_TRY(read_node(out, "model", a, &node));
+    *config = node;
+    return node ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", out->checkpoint);
+}
+
+nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder)
+{
+    nrl_node *node = NULL;
+    *folder = o->companions;
+    if (!o->checkpoint) return NRL_OK;
+    NRL_TRY(read_node(o, "tokenizer", a, &node));
+    *folder = nrl_node_string(node, "");
+    if (!**folder) *folder = NULL;
+    return NRL_OK;
+}
+
+void origin_add_inputs(const model_origin *o, const char *name, inputs *in)
+{
+    arena a = {0};
+    nrl_node *base = NULL;
+    const nrl_node *config;
+    model_origin below = {.depth = o->depth + 1, .formats = o->formats};
+    if (o->dir) inputs_add(in, name, o->dir);
+    if (o->adapter_dir) inputs_add(in, "lora.use", o->adapter_dir);
+    if (o->checkpoint) {
+        inputs_add(in, name, o->checkpoint);
+        if (read_node(o, "base", &a, &base) != NRL_OK) base = NULL; /* whoever loads it reports that */
+    }
+    const char *path = nrl_node_string(nrl_node_find(base, "path"), NULL);
+    if (path && below.depth <= MAX_DEPTH && origin_find(path, &a, &below, &config) == NRL_OK)
+        origin_add_inputs(&below, name, in);
+    arena_free(&a);
+}
+
+/* ---- weights of a checkpoint ---- */
+
+static nrl_status find_part(const checkpoint *c, const nrl_part *part, int64_t *i)
+{
+    *i = checkpoint_find_tensor(c, part->name, "weight");
+    if (*i < 0) return nrl_fail(NRL_ERR_CORRUPT, "%s: has no weight of '%s'", checkpoint_dir(c), part->name);
+    const checkpoint_tensor *t = checkpoint_tensor_at(c, (size_t)*i);
+    if (t->n_dims == part->n_dims && !memcmp(t->dims, part->dims, (size_t)t->n_dims * sizeof *t->dims) &&
+        convert_known(t->dtype))
+        return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: '%s' has another shape or type than its model", checkpoint_dir(c),
+                    part->name);
+}
+
+/* Elements [begin, begin + n) of tensor i as f32. */
+static nrl_status read_tensor(origin_stream *f, int64_t i, int64_t begin, int64_t n, float *out)
+{
+    const checkpoint_tensor *t = checkpoint_tensor_at(f->c, (size_t)i);
+    layout_shard want = piece_of_whole(t->n_dims, t->dims);
+    size_t size = (size_t)n * nrl_dtype_size(t->dtype);
+    if (f->room < size) f->raw = mem_realloc(f->raw, f->room = size);
+    want.flat_begin = begin;
+    want.flat_end = begin + n;
+    NRL_TRY(checkpoint_read(f->c, (size_t)i, &want, f->raw));
+    convert_to_f32(t->dtype, f->raw, n, out);
+    return NRL_OK;
+}
+
+/* The parts of a parameter lie one behind the other. */
+nrl_status origin_stream_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    origin_stream *f = user;
+    int64_t at = 0, i;
+    for (int k = 0; k < p->n_parts; k++) {
+        layout_shard whole = piece_of_whole(p->parts[k].n_dims, p->parts[k].dims);
+        int64_t end = at + layout_numel(&whole);
+        int64_t from = begin > at ? begin : at, to = begin + n < end ? begin + n : end;
+        if (from < to) {
+            NRL_TRY(find_part(f->c, &p->parts[k], &i));
+            NRL_TRY(read_tensor(f, i, from - at, to - from, out + (from - begin)));
+        }
+        at = end;
+    }
+    return NRL_OK;
+}
+
+static nrl_status stream_matrix(void *user, const char *name, int64_t n, float *out)
+{
+    origin_stream *f = user;
+    int64_t i = checkpoint_find_tensor(f->c, name, "weight");
+    const checkpoint_tensor *t = i < 0 ? NULL : checkpoint_tensor_at(f->c, (size_t)i);
+    if (!t || t->n_dims != 2 || !convert_known(t->dtype) || t->dims[0] < 1 || n % t->dims[0] ||
+        n / t->dims[0] != t->dims[1])
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: has no matrix '%s' of %lld elements", checkpoint_dir(f->c), name,
+                        (long long)n);
+    return read_tensor(f, i, 0, n, out);
+}
+
+static nrl_status check_checkpoint(const checkpoint *c, const model *m)
+{
+    int64_t at;
+    for (int32_t i = 0; i < m->n_own; i++)
+        for (int k = 0; k < m->params[i]->n_parts; k++)
+            NRL_TRY(find_part(c, &m->params[i]->parts[k], &at));
+    return NRL_OK;
+}
+
+/* ---- any origin ---- */
+
+struct origin_reader {
+    const model *m;
+    arena memory;
+    weight_files *weights; /* or */
+    origin_stream stream;  /* or, where neither is there, */
+    uint64_t seed;
+    /* added to it */
+    adapter_set set; /* of a checkpoint of adapters alone; `below` has the weights then */
+    origin_reader *below;
+    weight_files *start;
+    adapter_set start_set;
+    merge merge_stream, merge_start;
+};
+
+static nrl_status read_own(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    origin_reader *r = user;
+    if (r->weights) return weights_read(r->weights, r->m, p, begin, n, out);
+    if (r->below) return merge_read(&r->merge_stream, p, begin, n, out);
+    if (r->stream.c) return origin_stream_read(&r->stream, p, begin, n, out);
+    model_init_values(p, r->seed, begin, n, out);
+    return NRL_OK;
+}
+
+static nrl_status start_matrix(void *user, const char *name, int64_t n, float *out)
+{
+    return weights_read_tensor(user, name, 0, n, out);
+}
+
+nrl_status origin_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    origin_reader *r = user;
+    if (p->index < r->m->n_own)
+        return r->merge_start.base ? merge_read(&r->merge_start, p, begin, n, out) : read_own(r, p, begin, n, out);
+    if (r->start) return weights_read_tensor(r->start, p->name, begin, n, out);
+    model_init_values(p, r->seed, begin, n, out);
+    return NRL_OK;
+}
+
+static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
+{
+    model_origin base;
+    NRL_TRY(checkpoint_open_signed(o->checkpoint, o->signer, &r->stream.c));
+    NRL_TRY(origin_adapters(r->stream.c, o->formats->host, &r->memory, &r->set));
+    if (!r->set.n) return check_checkpoint(r->stream.c, r->m);
+    base.formats = o->formats;
+    NRL_TRY(origin_base(r->stream.c, &r->memory, &base));
+    base.depth = o->depth + 1;
+    if (base.depth > MAX_DEPTH)
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: its adapters stand on adapters more than %d deep", o->checkpoint,
+                        MAX_DEPTH);
+    NRL_TRY(origin_open(&base, r->m, &r->below));
+    r->merge_stream =
+        (merge){.base = read_own, .base_user = r->below, .set = &r->set, .matrix = stream_matrix, .user = &r->stream};
+    return NRL_OK;
+}
+
+static nrl_status open_start(origin_reader *r, const model_origin *o)
+{
+    NRL_TRY(weights_open_as(o->adapter_format, o->adapter_dir, &r->start));
+    NRL_TRY(weights_load(r->start));
+    if (r->m->adapters) return weights_check_adapters(r->start, r->m);
+    NRL_TRY(origin_adapter_set(r->start, o->formats->host, &r->memory, &r->start_set));
+    r->merge_start =
+        (merge){.base = read_own, .base_user = r, .set = &r->start_set, .matrix = start_matrix, .user = r->start};
+    return NRL_OK;
+}
+
+static nrl_status open_reader(origin_reader *r, const model_origin *o)
+{
+    if (o->checkpoint)
+        NRL_TRY(open_checkpoint(r, o));
+    else if (o->dir)
+        NRL_TRY(weights_open_as(o->format, o->dir, &r->weights));
+    if (r->weights) NRL_TRY(weights_load(r->weights));
+    if (r->weights) NRL_TRY(weights_check(r->weights, r->m));
+    return o->adapter_dir ? open_start(r, o) : NRL_OK;
+}
+
+nrl_status origin_open(const model_origin *o, const model *m, origin_reader **out)
+{
+    origin_reader *r = mem_alloc(sizeof *r);
+    r->m = m;
+    r->seed = o->seed;
+    nrl_status st = open_reader(r, o);
+    if (st == NRL_OK)
+        *out = r;
+    else
+        origin_close(r);
+    return st;
+}
+
+void origin_close(origin_reader *r)
+{
+    if (!r) return;
+    merge_free(&r->merge_stream);
+    merge_free(&r->merge_start);
+    adapter_set_close(&r->set);
+    adapter_set_close(&r->start_set);
+    origin_close(r->below);
+    weights_close(r->start);
+    if (r->stream.c) checkpoint_close(r->stream.c);
+    weights_close(r->weights);
+    free(r->stream.raw);
+    arena_free(&r->memory);
+    free(r);
+}
+
+nrl_status origin_check(const model_origin *o, const model *m)
+{
+    origin_reader *r;
+    NRL_TRY(origin_open(o, m, &r));
+    origin_close(r);
+    return NRL_OK;
+}
+
+nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, nrl_mesh *mesh)
+{
+    origin_reader *r;
+    read_check check;
+    NRL_TRY(origin_open(o, m, &r));
+    read_check_open(&check, m, origin_read, r);
+    nrl_status st = storage_load(ctx, m, mesh, read_check_source, &check);
+    if (st == NRL_OK) st = read_check_compare(&check, mesh, "weights");
+    read_check_close(&check);
+    origin_close(r);
+    return st;
+}
+
+nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT])
+{
+    char *path = mem_printf("%s/" FORMAT_MANIFEST, dir);
+    nrl_status st = hash_file(path, key);
+    free(path);
+    return st;
+}
+
+/* The hash of all that a path of weights holds. */
+static nrl_status path_key(const nrl_format *format, const char *path, char key[HASH_TEXT])
+{
+    weight_files *w;
+    NRL_TRY(weights_open_as(format, path, &w));
+    nrl_status st = weights_load(w);
+    if (st == NRL_OK) st = weights_hash(w, key);
+    weights_close(w);
+    return st;
+}
+
+nrl_status origin_adapter_key(const model_origin *o, char key[HASH_TEXT])
+{
+    return path_key(o->adapter_format, o->adapter_dir, key);
+}
+
+static nrl_status own_key(const model_origin *o, char key[33])
+{
+    if (o->checkpoint) return origin_checkpoint_key(o->checkpoint, key);
+    if (!o->dir) {
+        snprintf(key, 33, "seed-%llu", (unsigned long long)o->seed);
+        return NRL_OK;
+    }
+    return path_key(o->format, o->dir, key);
+}
+
+nrl_status origin_key(const model_origin *o, char key[33])
+{
+    char both[2 * 33];
+    memset(key, 0, 33);
+    NRL_TRY(own_key(o, key));
+    if (!o->adapter_dir) return NRL_OK;
+    memcpy(both, key, 33);
+    NRL_TRY(origin_adapter_key(o, both + 33));
+    hash_bytes(both, sizeof both, key);
+    return NRL_OK;
+}
+
+static nrl_status add_identity(const model_origin *o, const char *whose, buffer *lines)
+{
+    char key[33];
+    if (o->checkpoint) {
+        NRL_TRY(origin_checkpoint_key(o->checkpoint, key));
+        buffer_print(lines, "%scheckpoint %s: %s\n", whose, o->checkpoint, key);
+    } else if (o->dir) {
+        weight_files *w;
+        char *tensors = NULL;
+        NRL_TRY(weights_open_as(o->format, o->dir, &w));
+        nrl_status st = weights_load(w);
+        if (st == NRL_OK) st = weights_identity(w, whose, &tensors);
+        if (st == NRL_OK) buffer_puts(lines, tensors);
+        free(tensors);
+        weights_close(w);
+        NRL_TRY(st);
+    }
+    if (!o->adapter_dir) return NRL_OK;
+    NRL_TRY(origin_adapter_key(o, key));
+    buffer_print(lines, "%sadapters %s: %s\n", whose, o->adapter_dir, key);
+    return NRL_OK;
+}
+
+nrl_status origin_identity(const model_origin *o, const char *whose, char **lines)
+{
+    buffer b = {0};
+    nrl_status st = add_identity(o, whose, &b);
+    if (st == NRL_OK) *lines = buffer_take(&b);
+    buffer_free(&b);
+    return st;
+}

@@ -1,0 +1,83 @@
+/*
+ * origin.h - where a model's first weights come from: a model on disk in any format, a checkpoint (weights
+ * alone; its optimizer, data and progress are another run's), or a seed. The policy and a reference that
+ * starts as it does share one. A checkpoint of adapters alone names the origin of what they stand on; its
+ * weights are the two added up.
+ */
+#ifndef RUN_ORIGIN_H
+#define RUN_ORIGIN_H
+#include "base/hash.h"
+#include "base/inputs.h"
+#include "checkpoint/checkpoint.h"
+#include "model/weights.h"
+#include "run/walk/storage.h"
+
+typedef struct {
+    const char *dir; /* of a model in `format`; NULL: the next */
+    const nrl_format *format;
+    const char *companions; /* folder of the files that belong to it; NULL = none */
+    const char *checkpoint; /* NULL: by seed */
+    uint64_t seed;
+    const nrl_format *adapter_format; /* of the next */
+    const char *adapter_dir;          /* NULL = none: values of the model's adapters, else by seed; added to
+                                         the weights of a model that carries none */
+    int depth;                        /* checkpoints of adapters that stand on it, one on the other */
+    const format_scope *formats;      /* where its base's format is looked for; set by the caller of origin_find */
+    const sign_public_key *signer; /* that any checkpoint in it must be signed by; NULL = anybody. Set by the caller of
+                                      origin_find */
+} model_origin;
+
+/* Finds what `path` names: a checkpoint, a run's folder (its newest complete one), or what a format of out->formats
+ * serves; and its config. Both live in `a`. [main] */
+nrl_status origin_find(const char *path, arena *a, model_origin *out, const nrl_node **config);
+/* Folder with the tokenizer that belongs to it, NULL = none known; in `a`. */
+nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder);
+/* Names, shapes and sizes fit the model; reads no weight. [main] */
+nrl_status origin_check(const model_origin *o, const model *m);
+/* Fills what lies on this rank; ranks compare what they read (read_check.h), so all of them call it. mesh
+ * NULL: one rank. [main] */
+nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, nrl_mesh *mesh);
+/* Tells weights apart in the name of a file: 32 hex digits, or the seed. */
+nrl_status origin_key(const model_origin *o, char key[33]);
+/* The same of its adapter_dir alone. */
+nrl_status origin_adapter_key(const model_origin *o, char key[HASH_TEXT]);
+
+/* Malloc'd "key: value" lines that tell it apart without reading it all: of weights a line a tensor, of a
+ * checkpoint its manifest's hash, which stands for the rest. Keys begin with `whose`. */
+nrl_status origin_identity(const model_origin *o, const char *whose, char **lines);
+
+/* Adds the files that it is, its adapters' base among them; what cannot be found adds nothing. */
+void origin_add_inputs(const model_origin *o, const char *name, inputs *in);
+
+/* Its values one after another; origin_read is an weights_source whose user is one of these. The model outlives it. */
+typedef struct origin_reader origin_reader;
+nrl_status origin_open(const model_origin *o, const model *m, origin_reader **out);
+void origin_close(origin_reader *r); /* NULL is fine */
+nrl_status origin_read(void *reader, const nrl_param *p, int64_t begin, int64_t n, float *out);
+
+/* The checkpoint that a path names, a run standing for its newest complete one; *dir NULL: it names none.
+ * NRL_ERR_CONFIG: a run without any. */
+nrl_status origin_checkpoint(const char *path, arena *a, const char **dir);
+
+/* Hash of a checkpoint's manifest, which holds the hashes of everything else. */
+nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT]);
+
+/* ---- adapters of a checkpoint ---- */
+
+/* Its own, in `a`; none (n 0) in a checkpoint of whole weights. */
+nrl_status origin_adapters(const checkpoint *c, plugin_host *host, arena *a, adapter_set *out);
+/* Those of an adapter on disk, in `a`. */
+nrl_status origin_adapter_set(const weight_files *w, plugin_host *host, arena *a, adapter_set *out);
+/* What they stand on, as the checkpoint keeps it: {path, seed, key}; and back. The latter makes sure that what
+ * is there now has that key. */
+nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key);
+nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out); /* out->formats is the caller's */
+/* A and B as they lie in a checkpoint: an weights_source for parameters of adapters; user is an origin_stream. */
+typedef struct {
+    checkpoint *c;
+    void *raw; /* freed by the caller */
+    size_t room;
+} origin_stream;
+nrl_status origin_stream_read(void *stream, const nrl_param *p, int64_t begin, int64_t n, float *out);
+
+#endif

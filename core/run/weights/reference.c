@@ -1,0 +1,239 @@
+/*
+ * reference.c - the three ways to reference log-probs; the file of the cached one is
+ * reference_cache.c's.
+ */
+#include "run/weights/reference.h"
+#include "model/find.h"
+#include "run/weights/reference_cache.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const nrl_option reference_rows[] = {
+    NRL_OPT_ENUM(reference_options, reference, "online", "online|cached|none",
+                 "log-probs of the reference model: each step, once before training, or zero"),
+    NRL_OPT_PATH(reference_options, reference_model, "", "as model.path; unset: the model that training starts from"),
+    NRL_OPT_BOOL(reference_options, check_initial_loss, "true",
+                 "stop when the first loss is not the constant it must be with reference = policy"),
+};
+const size_t reference_n_rows = sizeof reference_rows / sizeof *reference_rows;
+
+enum { MAX_SETS = 4 };
+
+struct reference {
+    reference_setup setup;
+    model *model; /* NULL once nothing is computed any more, and where it is shared */
+    bool computes;
+    strategy strategy;
+    storage storage;
+    work work;
+    reference_cache *caches[MAX_SETS];
+};
+
+static nrl_status load(reference *r)
+{
+    const reference_setup *s = &r->setup;
+    NRL_TRY(origin_check(&s->origin, r->model));
+    NRL_TRY(origin_load(&s->origin, s->ctx, r->model, s->mesh));
+    return strategy_updated(&r->strategy, s->ctx, 0);
+}
+
+/* Log-probs of the two models can be compared, and the reference has seen such positions. */
+static nrl_status check_fit(const reference *r)
+{
+    const nrl_model_info *own = &r->model->info, *policy = &r->setup.policy->info;
+    if (own->vocab_size != policy->vocab_size)
+        return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference_model: its vocabulary is %lld, the policy's %lld",
+                        (long long)own->vocab_size, (long long)policy->vocab_size);
+    if (own->max_positions > 0 && r->setup.max_length > own->max_positions)
+        return nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the reference's %lld positions",
+                        (long long)r->setup.max_length, (long long)own->max_positions);
+    return NRL_OK;
+}
+
+static nrl_status open_weights(reference *r)
+{
+    const reference_setup *s = &r->setup;
+    NRL_TRY(model_create(s->table, s->config, &r->model));
+    NRL_TRY(check_fit(r));
+    const strategy_setup setup = {
+        .choices = s->choices, .mesh = s->mesh, .m = r->model, .instance = 1, .quiet = true, .compute = s->compute};
+    NRL_TRY(strategy_open(&setup, &r->strategy));
+    NRL_TRY(strategy_bind(&r->strategy, s->ctx));
+    const storage_spec spec = strategy_storage(&r->strategy, &setup);
+    NRL_TRY(storage_bind(s->ctx, r->model, &spec, &r->storage));
+    r->work.ctx = s->ctx;
+    r->work.policy = r->model;
+    r->work.instance = 1;
+    r->work.strategy = &r->strategy;
+    r->work.stage = strategy_stage(&r->strategy, &setup);
+    work_open(&r->work);
+    return load(r);
+}
+
+static nrl_status open_model(reference *r)
+{
+    r->computes = true;
+    return r->setup.shared ? NRL_OK : open_weights(r);
+}
+
+static void close_weights(reference *r)
+{
+    r->computes = false;
+    if (!r->model) return;
+    work_close(&r->work);
+    strategy_close(&r->strategy, r->setup.ctx);
+    storage_free(r->setup.ctx, r->model, &r->storage);
+    model_destroy(r->model);
+    r->model = NULL;
+    r->work = (work){0};
+}
+
+typedef struct {
+    reference *r;
+    nrl_batch *batch;
+    nrl_tensor **column;
+} head_call;
+
+static work *walk_of(reference *r)
+{
+    return r->setup.shared ? r->setup.shared : &r->work;
+}
+
+static nrl_status log_probs(void *user, nrl_tensor *hidden)
+{
+    const head_call *c = user;
+    nrl_tensor *logps, *entropy, *sum_p2;
+    const head_spec *head = &walk_of(c->r)->policy->head;
+    if (c->batch->is_tail) return NRL_OK;
+    NRL_TRY(head_columns(c->r->setup.ctx, head, hidden, HEAD_LOGP, 1.0, &logps, &entropy, &sum_p2));
+    *c->column = tensor_retain(logps);
+    return NRL_OK;
+}
+
+/* One forward without a tape; the column is [P] f32, none for an empty batch. */
+static nrl_status compute(reference *r, nrl_batch *batch, nrl_tensor **column)
+{
+    head_call call = {r, batch, column};
+    *column = NULL;
+    ctx_set_adapters(r->setup.ctx, !r->setup.shared);
+    nrl_status st = work_hidden(walk_of(r), batch, log_probs, &call);
+    ctx_set_adapters(r->setup.ctx, true);
+    return st;
+}
+
+static nrl_status compute_to_host(void *user, nrl_batch *batch, float *logps)
+{
+    reference *r = user;
+    nrl_tensor *column;
+    NRL_TRY(compute(r, batch, &column));
+    if (!column) return NRL_OK;
+    nrl_status st = tensor_read(r->setup.ctx, column, logps);
+    tensor_release(r->setup.ctx, column);
+    return st;
+}
+
+/* The key is of all bytes, whichever of them this rank loaded. */
+static nrl_status compare_weights(const reference_setup *s, const char *key)
+{
+    if (!s->mesh) return NRL_OK;
+    char *line = mem_printf("weights of the reference: %s\n", key);
+    nrl_status st = mesh_compare(s->mesh, "reference", line, "every node must have the same files under the same path");
+    free(line);
+    return st;
+}
+
+static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n)
+{
+    const reference_setup *s = &r->setup;
+    char key[33];
+    if (!s->cache_dir)
+        return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference: cached needs a place for its file: set data.cache");
+    NRL_TRY(origin_key(&s->origin, key));
+    NRL_TRY(compare_weights(s, key));
+    for (size_t i = 0; i < n && i < MAX_SETS; i++) {
+        if (!sets[i]) continue;
+        const reference_cache_setup c = {.folder = s->cache_dir,
+                                         .weights_key = key,
+                                         .config = s->config,
+                                         .dtype = s->compute,
+                                         .data = sets[i],
+                                         .prompt_targets = s->prompt_targets,
+                                         .micro_batch_tokens = s->micro_batch_tokens,
+                                         .mesh = s->mesh,
+                                         .compute = compute_to_host,
+                                         .user = r,
+                                         .signal = s->signal};
+        NRL_TRY(reference_cache_open(&c, &r->caches[i]));
+    }
+    return NRL_OK;
+}
+
+nrl_status reference_open(const reference_setup *setup, const dataset *const *sets, size_t n_sets, reference **out)
+{
+    reference *r = mem_alloc(sizeof *r);
+    nrl_status st = NRL_OK;
+    r->setup = *setup;
+    *out = r;
+    if (setup->options->reference != REFERENCE_NONE) st = open_model(r);
+    if (st == NRL_OK && setup->options->reference == REFERENCE_CACHED) {
+        st = open_caches(r, sets, n_sets);
+        close_weights(r); /* from here on the file answers */
+    }
+    if (st == NRL_OK) return NRL_OK;
+    nrl_add_context("reference model");
+    reference_close(r);
+    *out = NULL;
+    return st;
+}
+
+void reference_close(reference *r)
+{
+    if (!r) return;
+    close_weights(r);
+    for (int i = 0; i < MAX_SETS; i++)
+        reference_cache_close(r->caches[i]);
+    free(r);
+}
+
+static nrl_status from_host(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column)
+{
+    int64_t n = batch->n_rows;
+    float *values = mem_alloc((size_t)n * sizeof *values); /* zeros: the reference-free form */
+    nrl_status st = NRL_OK;
+    if (r->caches[set]) st = reference_cache_fill(r->caches[set], batch, values);
+    if (st == NRL_OK) st = tensor_persistent(r->setup.ctx, NRL_DTYPE_F32, 1, &n, false, column);
+    if (st == NRL_OK) st = tensor_write(r->setup.ctx, *column, values);
+    free(values);
+    return st;
+}
+
+nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column)
+{
+    nrl_status st = NRL_OK;
+    *column = NULL;
+    if (r->computes)
+        st = compute(r, batch, column);
+    else if (!batch->is_tail)
+        st = from_host(r, set, batch, column);
+    if (st != NRL_OK)
+        nrl_add_context("reference log-probs");
+    else if (*column)
+        batch_set_column(batch, "ref_logps", *column);
+    return st;
+}
+
+bool reference_is_start(const reference *r)
+{
+    return r->setup.options->reference != REFERENCE_NONE && !*r->setup.options->reference_model;
+}
+
+bool reference_is_shared(const reference *r)
+{
+    return r->setup.shared;
+}
+
+int64_t reference_bytes(const reference *r)
+{
+    return r->model ? r->storage.work_bytes + r->strategy.plan.buffer_bytes : 0;
+}

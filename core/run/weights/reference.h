@@ -1,0 +1,62 @@
+/*
+ * reference.h - the "ref_logps" column: log-probs of a frozen second model for every target position.
+ * Opened only where the algorithm needs the column. Three ways to the same numbers:
+ *   online  a second set of weights (WEIGHT only) beside the policy's; one forward a micro-batch, no tape.
+ *           Where the policy trains adapters that began as nothing, it is the policy itself without them
+ *   cached  computed once before training into a memory-mapped file, then the weights are dropped
+ *   none    zeros: the losses' reference-free form
+ */
+#ifndef RUN_REFERENCE_H
+#define RUN_REFERENCE_H
+#include "config/options.h"
+#include "data/data.h"
+#include "run/weights/origin.h"
+#include "run/walk/storage.h"
+#include "run/walk/strategy.h"
+#include "run/walk/work.h"
+
+typedef enum { REFERENCE_ONLINE = 0, REFERENCE_CACHED, REFERENCE_NONE } reference_mode;
+
+/* The core's rows of `algorithm:`; read only where the algorithm needs a reference. */
+typedef struct {
+    int64_t reference;           /* reference_mode */
+    const char *reference_model; /* directory; "" = the model that training starts from */
+    bool check_initial_loss;     /* stop when the first loss is not the known constant */
+} reference_options;
+extern const nrl_option reference_rows[];
+extern const size_t reference_n_rows;
+
+typedef struct reference reference;
+
+typedef struct {
+    const reference_options *options;
+    nrl_ctx *ctx;
+    nrl_mesh *mesh;                  /* whose data axis shares the work, NULL = one rank */
+    const strategy_choices *choices; /* instances of its own */
+    const model *policy;             /* whose vocabulary the reference must share */
+    const nrl_model *table;          /* the reference's architecture */
+    const nrl_node *config;          /* its config.json */
+    int64_t max_length;              /* tokens that a segment may have */
+    nrl_dtype compute;
+    model_origin origin;   /* of the reference's weights */
+    work *shared;          /* the policy's: the reference is it with adapters off; NULL: weights of its own */
+    const char *cache_dir; /* NULL: cached is refused */
+    int64_t micro_batch_tokens;
+    bool prompt_targets;
+    const volatile int *signal; /* as reference_cache_setup */
+} reference_setup;
+
+/* Opens the reference and, when cached, computes or maps the file of each data set (NULL = none).
+ * Errors: NRL_ERR_MEMORY, NRL_ERR_CORRUPT for a damaged cache that cannot be rebuilt. [main] */
+nrl_status reference_open(const reference_setup *setup, const dataset *const *sets, size_t n_sets, reference **out);
+void reference_close(reference *r);
+
+/* Sets the column of a batch of data set `set`; its tensor is counted for the caller, NULL for an empty
+ * batch. [step] */
+nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column);
+/* True when this model is the one that training started from (then the first loss is known). */
+bool reference_is_start(const reference *r);
+int64_t reference_bytes(const reference *r);  /* of weights held, and buffers that gather them */
+bool reference_is_shared(const reference *r); /* it has none of its own */
+
+#endif
