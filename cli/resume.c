@@ -17,7 +17,7 @@ static nrl_status script_of(arena *a, const char *out, const char **script)
     *script = NULL;
     if (!stat(out, &s) && !S_ISDIR(s.st_mode))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: is no folder, expected that of a run\n"
+                        "%s: is not a directory, expected that of a run\n"
                         "hint: nrl run %s resume=auto goes on from the newest checkpoint in its `out`",
                         out, out);
     if (stat(arena_printf(a, "%s/checkpoints", out), &s))

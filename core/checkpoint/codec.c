@@ -1,9 +1,9 @@
 /*
- * codec.c - planes through zstd, three ways, chosen by a sample of the plane. Noise is not tried. A plane
- * that is mostly one byte (moments of rows that got no gradient) has runs, which level -50 matches. All
- * others are Huffman-coded alone: the lowest level looks for no match, and literals are compressed in
- * spite of it (ZSTD_c_literalCompressionMode, an experimental parameter: where a zstd refuses it, level 1
- * does about the same, slower). Matches that are found by chance there would cost space and half the speed.
+ * codec.c - compresses planes with zstd in one of three ways, chosen by a sample of the plane. Noise is stored. A plane
+ * that is mostly one byte (moments of rows without a gradient) has runs, which level -50 matches. All other planes are
+ * only Huffman-coded: the lowest level searches for no matches, and ZSTD_c_literalCompressionMode compresses the
+ * literals all the same. That parameter is experimental; if a zstd refuses it, level 1 gives about the same size, more
+ * slowly. Matches found by chance in such planes would cost space and half the speed.
  */
 #define ZSTD_STATIC_LINKING_ONLY
 #include "checkpoint/codec.h"
@@ -16,12 +16,12 @@
 enum { RUNS_LEVEL = -50, PLAIN_LEVEL = 1 };
 
 struct codec {
-    ZSTD_CCtx *bytes, *runs; /* Huffman alone; with matches */
+    ZSTD_CCtx *bytes, *runs; /* Huffman only; with matches */
     ZSTD_DCtx *decoder;
     unsigned char planes[CODEC_CHUNK];
 };
 
-static bool set_up(ZSTD_CCtx *c, int level)
+static bool codec_set_level(ZSTD_CCtx *c, int level)
 {
     size_t st = ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, level);
     if (!ZSTD_isError(st)) st = ZSTD_CCtx_setParameter(c, ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman);
@@ -32,16 +32,17 @@ static bool set_up(ZSTD_CCtx *c, int level)
 nrl_status codec_create(codec **out)
 {
     codec *c = malloc(sizeof *c);
-    if (!c) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's codec");
+    if (!c) return nrl_fail(NRL_ERR_MEMORY, "out of memory for the codec of a checkpoint");
     c->bytes = ZSTD_createCCtx();
     c->runs = ZSTD_createCCtx();
     c->decoder = ZSTD_createDCtx();
-    if (c->bytes && c->runs && c->decoder && set_up(c->bytes, ZSTD_minCLevel()) && set_up(c->runs, RUNS_LEVEL)) {
+    if (c->bytes && c->runs && c->decoder && codec_set_level(c->bytes, ZSTD_minCLevel()) &&
+        codec_set_level(c->runs, RUNS_LEVEL)) {
         *out = c;
         return NRL_OK;
     }
     codec_destroy(c);
-    return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's codec");
+    return nrl_fail(NRL_ERR_MEMORY, "out of memory for the codec of a checkpoint");
 }
 
 void codec_destroy(codec *c)
@@ -55,8 +56,8 @@ void codec_destroy(codec *c)
 
 enum { SAMPLES = 2048 };
 
-/* Of SAMPLES bytes spread over the plane: the sum of their counts' squares. */
-static uint32_t sample(const unsigned char *plane, size_t n)
+/* Counts each byte value among SAMPLES bytes spread over the plane and returns the sum of the squared counts. */
+static uint32_t sample_squares(const unsigned char *plane, size_t n)
 {
     uint16_t counts[4][256] = {{0}};
     size_t step = n / SAMPLES;
@@ -70,14 +71,14 @@ static uint32_t sample(const unsigned char *plane, size_t n)
     return squares;
 }
 
-/* Low bytes of mantissas are noise: coding them costs most of the time and gains nothing. The squares of
- * noise sum up to SAMPLES^2 / 256 + SAMPLES, give or take 1 % of the first term; a plane that Huffman
- * makes 0.5 % smaller exceeds it by 5 %. From half of SAMPLES^2 on one byte is at least half of the plane:
- * Huffman spends a whole bit on it. */
+/* The low bytes of mantissas are noise: coding them takes most of the time and saves nothing. For noise the squares add
+ * up to SAMPLES^2 / 256 + SAMPLES, within 1 % of the first term; a plane that Huffman coding makes 0.5 % smaller
+ * exceeds this by 5 %. If the sum is at least half of SAMPLES^2, one byte value makes up at least half of the plane,
+ * and Huffman coding would spend a whole bit on each occurrence. */
 static size_t encode_plane(codec *c, const unsigned char *plane, size_t n, unsigned char *to, size_t room)
 {
     enum { ALL = SAMPLES * SAMPLES, NOISE = ALL / 256 + SAMPLES + ALL / 256 / 20, RUNS = ALL / 2 };
-    uint32_t squares = n < 4 * SAMPLES ? RUNS : sample(plane, n);
+    uint32_t squares = n < 4 * SAMPLES ? RUNS : sample_squares(plane, n);
     size_t size = n;
     if (squares >= NOISE) size = ZSTD_compress2(squares < RUNS ? c->bytes : c->runs, to, room, plane, n);
     if (!ZSTD_isError(size) && size < n) return size;
@@ -85,9 +86,9 @@ static size_t encode_plane(codec *c, const unsigned char *plane, size_t n, unsig
     return n;
 }
 
-/* A block has a Huffman table of its own and is no longer than the window. Rows of a tensor differ in scale:
- * blocks of 8 KiB make moments 0.5 % smaller than one a plane, and take a tenth more time. Of 2-byte elements
- * a half is coded, of 4 bytes a quarter: there the time is not worth it. */
+/* Each zstd block has its own Huffman table and is at most as long as the window. The rows of a tensor differ in scale,
+ * so blocks of 8 KiB make moments 0.5 % smaller than one block per plane, and take 10 % more time. Of 2-byte elements
+ * half of the bytes are coded, of 4-byte elements a quarter: for 2-byte elements the time is not worth it. */
 static void choose_blocks(codec *c, int width)
 {
     enum { SHORT = 13, LONGEST = 17 }; /* log2 of bytes */

@@ -1,8 +1,8 @@
 /*
- * codec.h - one chunk of a checkpoint: numbers to compressed byte planes and back. Weights and moments
- * have little to match and much to count: planes are entropy-coded alone (Huffman), as ordinary zstd
- * frames that any zstd reads; a plane that would not get smaller is kept as it is. Where signs are noise,
- * bits are rotated first (planes.h), so that a plane of exponents has no share of it.
+ * codec.h - encodes one chunk of a checkpoint as compressed byte planes, and decodes it. Weights and moments contain
+ * few repeated strings but uneven byte counts, so planes are entropy-coded without matches (Huffman), as ordinary
+ * zstd frames that any zstd reads. A plane that would not get smaller is stored as it is. If the signs are noise, the
+ * bits are rotated first (planes.h), so that the plane of exponents does not contain them.
  */
 #ifndef CHECKPOINT_CODEC_H
 #define CHECKPOINT_CODEC_H
@@ -10,26 +10,26 @@
 #include <stdbool.h>
 
 enum {
-    CODEC_CHUNK = 256 << 10,             /* bytes of numbers at most */
+    CODEC_CHUNK = 256 << 10,             /* largest chunk, in uncompressed bytes */
     CODEC_MAX_WIDTH = 8,                 /* bytes of an element: 1, 2, 4 or 8 */
-    CODEC_ROOM = CODEC_CHUNK + (8 << 10) /* bytes that codec_encode may write to */
+    CODEC_ROOM = CODEC_CHUNK + (8 << 10) /* size of the buffer that codec_encode needs */
 };
 
 typedef struct codec codec;           /* scratch memory; one thread at a time */
 nrl_status codec_create(codec **out); /* NRL_ERR_MEMORY */
-void codec_destroy(codec *c);         /* NULL is fine */
+void codec_destroy(codec *c);         /* NULL is allowed */
 
-/* By how many bits floats get smallest: 1 where a sample of them has many signs of both kinds,
+/* Returns the rotation, in bits, that compresses floats best: 1 if a sample of them has many signs of both kinds,
  * else 0. */
 int codec_rotation(const void *raw, size_t n, int width);
 
-/* n elements of `width` bytes into `to`, plane after plane; sizes[p] bytes each: less than n for a
- * frame, n for a plane kept as it is. `rotate`: 0 or 1, 0 where width is 1. Returns the sum, never more
- * than n * width. */
+/* Encodes n elements of `width` bytes into `to`, plane after plane. Plane p has sizes[p] bytes: less than n for a zstd
+ * frame, n for a plane stored as it is. `rotate` is 0 or 1, and 0 if width is 1. Returns the sum of the sizes, at most
+ * n * width. */
 size_t codec_encode(codec *c, const void *raw, size_t n, int width, int rotate, unsigned char *to, uint32_t *sizes);
 
-/* The way back; false where a frame is damaged or holds anything but n bytes. `from` holds the sum of
- * sizes, which are at most n each. Writes nothing beyond n * width bytes. */
+/* Decodes n elements. Returns false if a frame is damaged or does not hold n bytes. `from` holds the sum of the sizes,
+ * each at most n. Never writes more than n * width bytes. */
 bool codec_decode(codec *c, const unsigned char *from, const uint32_t *sizes, size_t n, int width, int rotate,
                   void *raw);
 

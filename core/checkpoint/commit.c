@@ -1,14 +1,14 @@
 /*
- * commit.c - the second half of a save, on all ranks at once: rank 0 makes the folder, every rank writes
- * its file and makes it durable, rank 0 writes the manifest and renames. Between these the ranks'
- * threads tell each other words through the store; with one rank nothing is told.
+ * commit.c - the second half of a save, on all ranks together. Rank 0 creates the directory, every rank writes its file
+ * and makes it durable, and rank 0 writes the manifest and renames the directory. Between these steps the writer
+ * threads exchange messages "<status> <text>" through the store; a single rank sends none.
  *
- *   ckpt/<serial>/begin    rank 0: the folder is there, or why not
- *   ckpt/<serial>/done/<r> rank r: size and hash of its file, or why there is none
- *   ckpt/<serial>/end      rank 0: the checkpoint is complete, or why not
+ *   ckpt/<serial>/begin    rank 0: the directory exists, or the error
+ *   ckpt/<serial>/done/<r> rank r: size and hash of its file, or the error
+ *   ckpt/<serial>/end      rank 0: the checkpoint is complete, or the error
  *
- * Each word is removed by who told it: "done" once "end" answered it, the others once every rank has told
- * "done" of the next save.
+ * Each rank removes the messages that it sent: "done" once it has read "end", the others once every rank has sent
+ * "done" in the next save.
  */
 #include "base/json.h"
 #include "checkpoint/disk.h"
@@ -20,36 +20,35 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- words between ranks: "<status> <text>" ---- */
+/* ---- messages between ranks ---- */
 
-enum { MAX_WORD = 4096 };
-static const double SLICE_S = 0.5; /* how long a wait does not look at give_up */
+enum { MAX_MESSAGE = 4096 };
+static const double SLICE_S = 0.5; /* the interval at which a wait checks give_up */
 
 static const char *key_of(checkpoint_writer *w, int64_t serial, const char *what)
 {
     return arena_printf(&w->save, "ckpt/%lld/%s", (long long)serial, what);
 }
 
-static nrl_status tell(checkpoint_writer *w, const char *what, nrl_status st, const char *text)
+static nrl_status message_send(checkpoint_writer *w, const char *what, nrl_status st, const char *text)
 {
-    char word[MAX_WORD];
-    int n = snprintf(word, sizeof word, "%d %s", (int)st, text);
-    size_t size = n < MAX_WORD ? (size_t)n : MAX_WORD - 1;
-    return w->ranks.set(w->ranks.user, key_of(w, w->serial, what), word, size);
+    char message[MAX_MESSAGE];
+    int n = snprintf(message, sizeof message, "%d %s", (int)st, text);
+    size_t size = n < MAX_MESSAGE ? (size_t)n : MAX_MESSAGE - 1;
+    return w->ranks.set(w->ranks.user, key_of(w, w->serial, what), message, size);
 }
 
-/* One that stays takes a little of the store's memory, no more: its error is nobody's. Where an earlier
- * one is at hand, its text is kept. */
-static void forget(checkpoint_writer *w, int64_t serial, const char *what)
+/* A message that cannot be removed only takes some memory in the store, so the error is dropped and the current error
+ * text is kept. */
+static void message_remove(checkpoint_writer *w, int64_t serial, const char *what)
 {
     char *why = mem_strdup(nrl_error_text());
     if (w->ranks.remove(w->ranks.user, key_of(w, serial, what)) != NRL_OK) nrl_fail(NRL_ERR_PEER, "%s", why);
     free(why);
 }
 
-/* Waits in slices: a store that answers at once and fails is gone, one that fails after the slice has no
- * such key yet. */
-static nrl_status wait_for(checkpoint_writer *w, const char *key, int32_t from, void **value, size_t *size)
+/* Waits in slices. If the store fails at once, it is gone; if it fails after the slice, the key does not exist yet. */
+static nrl_status message_wait(checkpoint_writer *w, const char *key, int32_t from, void **value, size_t *size)
 {
     double start = writer_seconds();
     for (;;) {
@@ -57,28 +56,28 @@ static nrl_status wait_for(checkpoint_writer *w, const char *key, int32_t from, 
         nrl_status st = w->ranks.get(w->ranks.user, key, SLICE_S, value, size);
         double now = writer_seconds();
         if (st == NRL_OK) return NRL_OK;
-        if (atomic_load(&w->give_up)) return nrl_fail(NRL_ERR_STOPPED, "the save was given up");
+        if (atomic_load(&w->give_up)) return nrl_fail(NRL_ERR_STOPPED, "the save was abandoned");
         if (now - asked < SLICE_S / 2) return st;
         if (now - start > w->ranks.timeout_s)
-            return nrl_fail(NRL_ERR_PEER, "rank %d did not end its part of the checkpoint within %.0f s", from,
+            return nrl_fail(NRL_ERR_PEER, "rank %d did not finish its part of the checkpoint within %.0f s", from,
                             w->ranks.timeout_s);
     }
 }
 
-/* *text (in the save's memory): what the rank told, NULL where it told nothing; its failure is the
- * result. */
-static nrl_status ask(checkpoint_writer *w, const char *what, int32_t from, const char **text)
+/* Receives a message: returns its status and sets *text, in the memory of the save. *text is NULL if no message came.
+ */
+static nrl_status message_receive(checkpoint_writer *w, const char *what, int32_t from, const char **text)
 {
     void *value;
     size_t size;
     *text = NULL;
-    NRL_TRY(wait_for(w, key_of(w, w->serial, what), from, &value, &size));
-    char *word = arena_strndup(&w->save, value, size < MAX_WORD ? size : MAX_WORD), *rest;
+    NRL_TRY(message_wait(w, key_of(w, w->serial, what), from, &value, &size));
+    char *message = arena_strndup(&w->save, value, size < MAX_MESSAGE ? size : MAX_MESSAGE), *rest;
     free(value);
-    long st = strtol(word, &rest, 10);
+    long st = strtol(message, &rest, 10);
     *text = *rest ? rest + 1 : rest;
-    if (rest == word || st < NRL_OK || st > NRL_ERR_BUG)
-        return nrl_fail(NRL_ERR_PEER, "rank %d told something that is no state of a checkpoint", from);
+    if (rest == message || st < NRL_OK || st > NRL_ERR_BUG)
+        return nrl_fail(NRL_ERR_PEER, "rank %d sent an invalid message about the checkpoint", from);
     if (st == NRL_OK) return NRL_OK;
     return nrl_fail((nrl_status)st, "%s", *text);
 }
@@ -90,14 +89,13 @@ static nrl_status check_out(const checkpoint_writer *w)
     return w->o.check ? w->o.check(w->o.check_user) : NRL_OK;
 }
 
-/* What fails in a folder that is not the caller's any more fails for that reason. */
+/* If the directory no longer belongs to the caller, that is the reason of any failure in it. */
 static nrl_status blame_out(const checkpoint_writer *w, nrl_status st)
 {
     nrl_status out = st == NRL_OK ? NRL_OK : check_out(w);
     return out == NRL_OK ? st : out;
 }
 
-/* A failure before this point has no folder to make. */
 static nrl_status make_folder(checkpoint_writer *w)
 {
     NRL_TRY(check_out(w));
@@ -111,25 +109,24 @@ static nrl_status make_folder(checkpoint_writer *w)
 static nrl_status begin(checkpoint_writer *w)
 {
     const char *text;
-    if (w->ranks.rank != 0) return ask(w, "begin", 0, &text);
+    if (w->ranks.rank != 0) return message_receive(w, "begin", 0, &text);
     nrl_status st = make_folder(w);
     if (w->ranks.world > 1) {
         char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
-        nrl_status told = tell(w, "begin", st, why);
+        nrl_status sent = message_send(w, "begin", st, why);
         if (st != NRL_OK)
             nrl_fail(st, "%s", why);
         else
-            st = told;
+            st = sent;
         free(why);
     }
     return st;
 }
 
-/* A full disk: how much this save needs, so that the user knows what to free. */
-static nrl_status explain(const checkpoint_writer *w, nrl_status st)
+/* If the disk is full, adds how much this save needs, so that the user knows how much to free. */
+static nrl_status explain_full_disk(const checkpoint_writer *w, nrl_status st)
 {
-    if (st == NRL_ERR_FULL)
-        nrl_add_context("the checkpoint needs %lld bytes or a little less", (long long)w->outcome.raw_bytes);
+    if (st == NRL_ERR_FULL) nrl_add_context("the checkpoint needs up to %lld bytes", (long long)w->outcome.raw_bytes);
     return st;
 }
 
@@ -144,47 +141,42 @@ static nrl_status write_own(checkpoint_writer *w, manifest_file *file)
                    .has_digests = w->o.is_signed,
                    .give_up = &w->give_up};
     f.path = arena_printf(&w->save, "%s/" FORMAT_RANK_FILE, w->temporary, w->ranks.rank);
-    nrl_status st = explain(w, rank_file_write(&f, &w->encoder, &w->save, file));
+    nrl_status st = explain_full_disk(w, rank_file_write(&f, &w->encoder, &w->save, file));
     if (st == NRL_OK) st = reader_check_file(f.path, f.rank, f.world, f.step, file);
     w->outcome.stored_bytes = st == NRL_OK ? file->size : 0;
     return st;
 }
 
-/* Rank 0's words of the save before this one, which the others have ended. */
-static void forget_earlier(checkpoint_writer *w)
-{
-    if (w->serial == 1) return;
-    forget(w, w->serial - 1, "begin");
-    forget(w, w->serial - 1, "end");
-}
-
-/* What the others wrote; waits for all of them, whatever the first ones said: nobody writes any longer
- * when it returns. */
+/* Collects what the other ranks wrote. Waits for every rank even after a failure, so that no rank is still writing when
+ * this returns. Once all have answered, the messages of the previous save are removed: all ranks have read them. */
 static nrl_status gather(checkpoint_writer *w, nrl_status own, const manifest_file *file, manifest_file *all)
 {
     nrl_status first = own;
-    bool heard = true;
+    bool all_answered = true;
     char *why = mem_strdup(own == NRL_OK ? "" : nrl_error_text());
     all[0] = *file;
     for (int32_t r = 1; r < w->ranks.world; r++) {
         const char *text;
-        nrl_status st = ask(w, arena_printf(&w->save, "done/%d", r), r, &text);
-        heard = heard && text;
+        nrl_status st = message_receive(w, arena_printf(&w->save, "done/%d", r), r, &text);
+        all_answered = all_answered && text;
         if (st == NRL_OK && sscanf(text, "%" SCNd64 " %" SCNd64 " %32s %64s", &all[r].size, &all[r].index, all[r].hash,
                                    all[r].digest) != (w->o.is_signed ? 4 : 3))
-            st = nrl_fail(NRL_ERR_PEER, "rank %d told nothing of its file", r);
+            st = nrl_fail(NRL_ERR_PEER, "rank %d did not describe its file", r);
         if (st == NRL_OK || first != NRL_OK) continue;
         first = st;
         free(why);
         why = mem_printf("rank %d: %s", r, nrl_error_text());
     }
-    if (heard && w->ranks.world > 1) forget_earlier(w);
+    if (all_answered && w->ranks.world > 1 && w->serial > 1) {
+        message_remove(w, w->serial - 1, "begin");
+        message_remove(w, w->serial - 1, "end");
+    }
     if (first != NRL_OK) nrl_fail(first, "%s", why);
     free(why);
     return first;
 }
 
-/* Which part of the manifest a user could make smaller. */
+/* Names the largest part of the manifest, so that the user knows which state to reduce. */
 static nrl_status too_large(const checkpoint_writer *w, const char *path, size_t size)
 {
     size_t most = 0;
@@ -198,12 +190,11 @@ static nrl_status too_large(const checkpoint_writer *w, const char *path, size_t
         free(text);
     }
     return nrl_fail(NRL_ERR_DATA,
-                    "%s: cannot be written: it would have %zu bytes, expected at most %d; the state of '%s' has "
-                    "%zu of them",
+                    "cannot write %s: it would have %zu bytes, expected at most %d; the state of '%s' has %zu bytes",
                     path, size, FORMAT_MAX_MANIFEST, largest, most);
 }
 
-/* What a reader would refuse is not written. */
+/* Parses the text again before it writes it: a manifest that a reader would refuse must not be written. */
 static nrl_status write_manifest(checkpoint_writer *w, manifest_file *files)
 {
     int fd;
@@ -220,17 +211,7 @@ static nrl_status write_manifest(checkpoint_writer *w, manifest_file *files)
     return st;
 }
 
-/* The save counts once it can be read: sizes of all files, the manifest as the disk has it. */
-static nrl_status read_back(const checkpoint_writer *w)
-{
-    int64_t step;
-    double metric;
-    nrl_status st = checkpoint_look(w->temporary, &step, &metric);
-    if (st != NRL_OK) nrl_add_context("the checkpoint cannot be read back");
-    return st;
-}
-
-/* The name is durable, or the earlier holder of it has it again. */
+/* Renames the directory and makes the name durable. On failure the earlier checkpoint has its name again. */
 static nrl_status take_name(checkpoint_writer *w, char **aside)
 {
     NRL_TRY(disk_replace(w->temporary, w->final, aside));
@@ -245,23 +226,23 @@ static nrl_status take_name(checkpoint_writer *w, char **aside)
     return st;
 }
 
-/* A checkpoint of a later version of nrl is never replaced, whatever the run thinks of it. */
-static nrl_status check_replaced(const checkpoint_writer *w)
-{
-    int64_t step;
-    double metric;
-    if (access(w->final, F_OK) != 0 || checkpoint_look(w->final, &step, &metric) != NRL_ERR_DATA) return NRL_OK;
-    nrl_add_context("cannot replace a checkpoint of another version of nrl");
-    return NRL_ERR_DATA;
-}
-
-/* Rank 0: from files to a checkpoint. What it replaces is removed last. */
+/* Rank 0: turns the files of all ranks into a checkpoint. Never replaces a checkpoint of a later version of nrl. Reads
+ * the sizes and the manifest back from the disk before the rename, and removes the replaced checkpoint last. */
 static nrl_status publish(checkpoint_writer *w, manifest_file *files)
 {
     char *aside = NULL;
-    NRL_TRY(check_replaced(w));
-    NRL_TRY(explain(w, write_manifest(w, files)));
-    NRL_TRY(read_back(w));
+    int64_t step;
+    double metric;
+    if (access(w->final, F_OK) == 0 && checkpoint_look(w->final, &step, &metric) == NRL_ERR_DATA) {
+        nrl_add_context("cannot replace a checkpoint of another version of nrl");
+        return NRL_ERR_DATA;
+    }
+    NRL_TRY(explain_full_disk(w, write_manifest(w, files)));
+    nrl_status st = checkpoint_look(w->temporary, &step, &metric);
+    if (st != NRL_OK) {
+        nrl_add_context("cannot read the new checkpoint back");
+        return st;
+    }
     NRL_TRY(disk_sync_folder(w->temporary));
     NRL_TRY(check_out(w));
     NRL_TRY(take_name(w, &aside));
@@ -272,21 +253,21 @@ static nrl_status publish(checkpoint_writer *w, manifest_file *files)
 
 /* ---- the two roles ---- */
 
-static nrl_status lead(checkpoint_writer *w, nrl_status st, const manifest_file *own)
+static nrl_status commit_on_rank0(checkpoint_writer *w, nrl_status st, const manifest_file *own)
 {
     manifest_file *files = arena_alloc(&w->save, (size_t)w->ranks.world * sizeof *files);
     st = gather(w, st, own, files);
     if (st == NRL_OK) st = blame_out(w, publish(w, files));
     char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
-    bool is_ours = st != NRL_OK && check_out(w) == NRL_OK; /* else another run may be writing a save of that name */
+    bool is_ours = st != NRL_OK && check_out(w) == NRL_OK; /* otherwise another run may use the same name now */
     if (is_ours && disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
-    if (w->ranks.world > 1) tell(w, "end", st, why); /* who does not hear it waits, then says so */
+    if (w->ranks.world > 1) message_send(w, "end", st, why); /* a rank that misses it reports a timeout */
     if (st != NRL_OK) nrl_fail(st, "%s", why);
     free(why);
     return st;
 }
 
-static nrl_status follow(checkpoint_writer *w, nrl_status st, const manifest_file *own)
+static nrl_status commit_on_other_rank(checkpoint_writer *w, nrl_status st, const manifest_file *own)
 {
     const char *text, *done = arena_printf(&w->save, "done/%d", w->ranks.rank), *answer = NULL;
     char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
@@ -294,9 +275,9 @@ static nrl_status follow(checkpoint_writer *w, nrl_status st, const manifest_fil
         text = arena_printf(&w->save, "%" PRId64 " %" PRId64 " %s %s", own->size, own->index, own->hash, own->digest);
     else
         text = why;
-    nrl_status end = tell(w, done, st, text);
-    if (end == NRL_OK) end = ask(w, "end", 0, &answer);
-    if (answer) forget(w, w->serial, done);
+    nrl_status end = message_send(w, done, st, text);
+    if (end == NRL_OK) end = message_receive(w, "end", 0, &answer);
+    if (answer) message_remove(w, w->serial, done);
     if (st != NRL_OK) nrl_fail(st, "%s", why);
     free(why);
     return st != NRL_OK ? st : end;
@@ -308,7 +289,7 @@ void commit(checkpoint_writer *w)
     nrl_status st = w->status;
     if (st != NRL_OK) nrl_fail(st, "%s", w->text);
     if (st == NRL_OK || w->ranks.world > 1) {
-        /* a rank that failed already is still waited for: it takes part, and writes nothing */
+        /* The other ranks wait for a rank that has failed, so it takes part without writing. */
         char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
         nrl_status begun = begin(w);
         if (st != NRL_OK)
@@ -317,7 +298,7 @@ void commit(checkpoint_writer *w)
             st = begun;
         free(why);
         if (st == NRL_OK) st = blame_out(w, write_own(w, &own));
-        st = w->ranks.rank == 0 ? lead(w, st, &own) : follow(w, st, &own);
+        st = w->ranks.rank == 0 ? commit_on_rank0(w, st, &own) : commit_on_other_rank(w, st, &own);
     }
     free(w->text);
     w->status = st;
@@ -325,5 +306,5 @@ void commit(checkpoint_writer *w)
     if (st != NRL_OK || w->ranks.rank != 0 || check_out(w) != NRL_OK) return;
     if (checkpoint_prune(w->o.out, w->o.keep, w->o.keep_best, w->has_pruned) != NRL_OK)
         nrl_warn("%s", nrl_error_text());
-    w->has_pruned = true; /* what stays was named once */
+    w->has_pruned = true; /* later calls do not repeat the warnings */
 }

@@ -1,5 +1,5 @@
 /*
- * disk.c - durable writes, whole reads and folders.
+ * disk.c - durable writes, complete reads and directories.
  */
 #include "checkpoint/disk.h"
 #include "base/arena.h"
@@ -28,7 +28,7 @@ nrl_status disk_create(const char *path, int *fd)
     return *fd < 0 ? disk_fail(path, errno) : NRL_OK;
 }
 
-/* Writing beyond the limit would raise a signal that ends the process. */
+/* Writing beyond the limit would raise SIGXFSZ, which ends the process. */
 static bool is_beyond_limit(int fd, size_t size)
 {
     struct rlimit limit;
@@ -52,7 +52,7 @@ nrl_status disk_write(int fd, const char *path, const void *data, size_t size)
 
 void disk_start_sync(int fd, int64_t offset, int64_t size)
 {
-    sync_file_range(fd, offset, size, SYNC_FILE_RANGE_WRITE); /* an error here comes again from fsync */
+    sync_file_range(fd, offset, size, SYNC_FILE_RANGE_WRITE); /* fsync reports an error again */
 }
 
 nrl_status disk_reserve(int fd, const char *path, int64_t size)
@@ -62,7 +62,7 @@ nrl_status disk_reserve(int fd, const char *path, int64_t size)
     return errno == ENOSPC || errno == EFBIG || errno == EDQUOT ? disk_fail(path, errno) : NRL_OK;
 }
 
-/* 0 or an errno. A signal may end a sync of a file system over a network. */
+/* Returns 0 or an errno. A signal can interrupt fsync on a network file system. */
 static int sync_now(int fd)
 {
     int st;
@@ -85,7 +85,7 @@ nrl_status disk_open(const char *path, int *fd, int64_t *size)
     struct stat s;
     *fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); /* a pipe must not block */
     if (*fd < 0 && errno == ENOENT) return nrl_fail(NRL_ERR_CORRUPT, "%s: is missing", path);
-    if (*fd < 0 && errno == ELOOP) return nrl_fail(NRL_ERR_CORRUPT, "%s: is a link, expected a file", path);
+    if (*fd < 0 && errno == ELOOP) return nrl_fail(NRL_ERR_CORRUPT, "%s: is a symbolic link, expected a file", path);
     if (*fd < 0) return disk_fail(path, errno);
     int error = fstat(*fd, &s) != 0 ? errno : 0;
     if (!error && S_ISREG(s.st_mode)) {
@@ -94,7 +94,7 @@ nrl_status disk_open(const char *path, int *fd, int64_t *size)
     }
     close(*fd);
     *fd = -1;
-    return error ? disk_fail(path, error) : nrl_fail(NRL_ERR_CORRUPT, "%s: is no file", path);
+    return error ? disk_fail(path, error) : nrl_fail(NRL_ERR_CORRUPT, "%s: is not a regular file", path);
 }
 
 nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t size)
@@ -104,7 +104,8 @@ nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t 
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return disk_fail(path, errno);
         if (n == 0)
-            return nrl_fail(NRL_ERR_CORRUPT, "%s: ends at byte %lld, expected %zu more", path, (long long)offset, size);
+            return nrl_fail(NRL_ERR_CORRUPT, "%s: ends at byte %lld, expected %zu more bytes", path, (long long)offset,
+                            size);
         at += n;
         offset += n;
         size -= (size_t)n;
@@ -155,7 +156,7 @@ nrl_status disk_sync_folder(const char *path)
     if (fd < 0) return disk_fail(path, errno);
     int error = sync_now(fd);
     close(fd);
-    return error && error != EINVAL /* some cannot sync folders */ ? disk_fail(path, error) : NRL_OK;
+    return error && error != EINVAL /* not every file system syncs directories */ ? disk_fail(path, error) : NRL_OK;
 }
 
 static bool exchange(const char *a, const char *b)
@@ -163,8 +164,8 @@ static bool exchange(const char *a, const char *b)
     return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
 }
 
-/* Where the file system cannot exchange names, the old one steps aside first: for a moment nobody has
- * the name (folder.c looks for the one aside). */
+/* If the file system cannot exchange two names, the old directory is renamed first. For a moment the name does not
+ * exist; folder.c then finds the renamed directory. */
 nrl_status disk_replace(const char *from, const char *to, char **aside)
 {
     *aside = NULL;
@@ -173,7 +174,7 @@ nrl_status disk_replace(const char *from, const char *to, char **aside)
         return NRL_OK;
     }
     if (errno != ENOENT && errno != EINVAL && errno != ENOSYS) return disk_fail(to, errno);
-    if (faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) { /* else the one aside may be all there is */
+    if (faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) { /* otherwise .old may be the only checkpoint */
         char *old = mem_printf("%s.old", to);
         nrl_status st = disk_remove_folder(old);
         if (st == NRL_OK && rename(to, old) == 0)
@@ -201,7 +202,7 @@ nrl_status disk_remove_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) return NRL_OK;
-    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) /* a link or a file goes, not what it names */
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) /* a symbolic link or a file: remove it, not its target */
         return unlink(path) == 0 ? NRL_OK : disk_fail(path, errno);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder) {

@@ -1,45 +1,43 @@
 /*
- * disk.h - file system calls that report who must act: a full disk is not a broken one. Everything that
- * checkpoints do to a disk is here, as plain calls of libc, so that tests can stand in between.
- * Nothing follows a symbolic link in the place of a file.
+ * disk.h - file system calls for checkpoints. Errors separate a full disk, which the user can fix, from a broken one.
+ * All disk access of checkpoints goes through plain libc calls in disk.c, so that tests can intercept it. No function
+ * follows a symbolic link where it expects a file.
  */
 #ifndef CHECKPOINT_DISK_H
 #define CHECKPOINT_DISK_H
 #include <nrl/status.h>
 #include <stdbool.h>
 
-/* NRL_ERR_FULL or NRL_ERR_IO by `error`, which is an errno; "path: words". */
+/* Returns NRL_ERR_FULL or NRL_ERR_IO depending on `error`, an errno, with the text "path: strerror". */
 nrl_status disk_fail(const char *path, int error);
 
-/* A new file to write; one that is there already is an error. */
+/* Creates a file for writing. The file must not exist. */
 nrl_status disk_create(const char *path, int *fd);
-/* All of it, at the file's end. `path` is for messages. A file size limit is an error, not a
- * signal. */
+/* Appends all bytes. `path` is for messages. Exceeding a file size limit is an error, not a signal. */
 nrl_status disk_write(int fd, const char *path, const void *data, size_t size);
-/* The disk begins with these bytes of the file now, instead of when someone asks for all of it. */
+/* Starts to write these bytes of the file back to the disk, without waiting. */
 void disk_start_sync(int fd, int64_t offset, int64_t size);
-/* Reserves room up to `size` bytes where the file system can; elsewhere does nothing. */
+/* Reserves `size` bytes if the file system can; otherwise does nothing. */
 nrl_status disk_reserve(int fd, const char *path, int64_t size);
-/* Makes the file durable where st is NRL_OK, and closes it in any case; returns st or what went wrong
- * here. */
+/* If st is NRL_OK, makes the file durable. Closes it in any case. Returns st, or the error of the sync or close. */
 nrl_status disk_finish(int fd, const char *path, nrl_status st);
 
-/* A regular file to read, and its size. NRL_ERR_CORRUPT where there is none or something else. */
+/* Opens a regular file for reading and returns its size. NRL_ERR_CORRUPT if it is missing or not a regular file. */
 nrl_status disk_open(const char *path, int *fd, int64_t *size);
-/* Exactly size bytes at offset; NRL_ERR_CORRUPT where the file ends before. */
+/* Reads exactly size bytes at offset. NRL_ERR_CORRUPT if the file is shorter. */
 nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t size);
-/* A whole file of at most max_bytes as malloc'd, NUL-ended text. */
+/* Reads a whole file of at most max_bytes as malloc'd, NUL-terminated text. */
 nrl_status disk_read_whole(const char *path, int64_t max_bytes, char **text, size_t *size);
 
-nrl_status disk_make_folder(const char *path); /* one level; an existing one is fine */
+nrl_status disk_make_folder(const char *path); /* one level; it may exist */
 nrl_status disk_make_new_folder(const char *path);
 nrl_status disk_sync_folder(const char *path);
-/* `from` takes the name `to`. What had it is *aside (malloc'd, NULL = nothing had it) from then on: to
- * be removed once the new one is durable, or brought back by disk_put_back. */
+/* Renames `from` to `to`. If `to` existed, it is now *aside (malloc'd, else NULL): remove it once the new one is
+ * durable, or restore it with disk_put_back. */
 nrl_status disk_replace(const char *from, const char *to, char **aside);
 nrl_status disk_put_back(const char *from, const char *to, const char *aside);
-/* Removes a folder and the files in it that checkpoints have; with others it stays, an error. A missing one is
- * fine. */
+/* Removes a directory and the files in it that belong to a checkpoint. If it holds other files, the directory stays and
+ * this is an error. A missing directory is not an error. */
 nrl_status disk_remove_folder(const char *path);
 
 #endif

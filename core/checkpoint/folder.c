@@ -1,5 +1,5 @@
 /*
- * folder.c - the checkpoints of a run: which one is the newest, and which ones may go.
+ * folder.c - the checkpoints of a run: finds the newest one and removes old ones.
  */
 #include "base/arena.h"
 #include "checkpoint/checkpoint.h"
@@ -17,7 +17,7 @@
 typedef struct {
     int64_t step;
     double metric; /* NaN = none */
-    bool aside;    /* only under the name that disk_replace gives: the run died before the new one had its name */
+    bool aside;    /* has the name .old of disk_replace: the run died before the new directory got its name */
     bool complete, kept;
 } found;
 
@@ -25,7 +25,7 @@ typedef struct {
     char *path;  /* OUT/checkpoints */
     found *list; /* newest first */
     size_t n, capacity;
-    char **dead; /* names of folders that saves or removals left behind */
+    char **dead; /* names of directories that interrupted saves and removals left behind */
     size_t n_dead;
 } folder;
 
@@ -44,7 +44,7 @@ bool checkpoint_is_trial(const char *name)
     return !strncmp(name, "trial-", 6) && n > 4 && !strcmp(name + n - 4, ".tmp");
 }
 
-/* step-00000200 -> 200; -1 for any other name; *tmp = it ends in .tmp; *aside = in .old (disk_replace). */
+/* Parses "step-00000200" to 200. Returns -1 for any other name. *tmp: it ends in ".tmp"; *aside: it ends in ".old". */
 static int64_t step_of(const char *name, bool *tmp, bool *aside)
 {
     if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9') return -1;
@@ -56,23 +56,23 @@ static int64_t step_of(const char *name, bool *tmp, bool *aside)
     if (errno || (*rest && !*tmp && !*aside)) return -1;
     char same[64];
     int n = snprintf(same, sizeof same, "step-%08lld", step);
-    return n == rest - name && !strncmp(name, same, (size_t)n) ? step : -1; /* step-2 is not our spelling */
+    return n == rest - name && !strncmp(name, same, (size_t)n) ? step : -1; /* "step-2" is not one of our names */
 }
 
-/* `name`: malloc'd, taken. */
-static void add_dead(folder *f, char *name)
+/* Takes ownership of `name`, which is malloc'd. */
+static void folder_add_dead(folder *f, char *name)
 {
     f->dead = mem_realloc(f->dead, (f->n_dead + 1) * sizeof *f->dead);
     f->dead[f->n_dead++] = name;
 }
 
-static void add(folder *f, const char *name)
+static void folder_add(folder *f, const char *name)
 {
     bool tmp = false, aside = false;
     int64_t step = step_of(name, &tmp, &aside);
     if (step < 0 && !checkpoint_is_trial(name)) return;
     if (tmp || step < 0) {
-        add_dead(f, mem_strdup(name));
+        folder_add_dead(f, mem_strdup(name));
         return;
     }
     if (f->n == f->capacity) {
@@ -82,7 +82,7 @@ static void add(folder *f, const char *name)
     f->list[f->n++] = (found){.step = step, .metric = NAN, .aside = aside};
 }
 
-/* Of one step the final name first. */
+/* Within one step the final name comes first. */
 static int by_step_down(const void *a, const void *b)
 {
     const found *x = a, *y = b;
@@ -90,13 +90,13 @@ static int by_step_down(const void *a, const void *b)
     return x->aside - y->aside;
 }
 
-/* What was replaced is dead where its successor is there, else it is the checkpoint of its step. */
+/* A replaced directory (.old) is dead if its successor exists; otherwise it is the checkpoint of its step. */
 static void drop_replaced(folder *f)
 {
     size_t n = 0;
     for (size_t i = 0; i < f->n; i++)
         if (n && f->list[i].aside && f->list[n - 1].step == f->list[i].step)
-            add_dead(f, mem_printf("step-%08lld.old", (long long)f->list[i].step));
+            folder_add_dead(f, mem_printf("step-%08lld.old", (long long)f->list[i].step));
         else
             f->list[n++] = f->list[i];
     f->n = n;
@@ -107,15 +107,16 @@ static nrl_status folder_list(const char *out, folder *f)
     *f = (folder){.path = mem_printf("%s/checkpoints", out)};
     DIR *d = opendir(f->path);
     struct stat s;
-    if (!d && errno == ENOENT && lstat(f->path, &s) != 0) return NRL_OK; /* a link that is_rank0 nowhere is an error */
+    if (!d && errno == ENOENT && lstat(f->path, &s) != 0) return NRL_OK; /* but a dangling link is an error */
     if (!d) {
-        nrl_status st = errno == ENOTDIR ? nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected that of a run", out)
-                                         : disk_fail(f->path, errno);
+        nrl_status st = errno == ENOTDIR
+                            ? nrl_fail(NRL_ERR_CONFIG, "%s: is not a directory, expected that of a run", out)
+                            : disk_fail(f->path, errno);
         folder_free(f);
         return st;
     }
     for (struct dirent *e; (e = readdir(d));)
-        add(f, e->d_name);
+        folder_add(f, e->d_name);
     closedir(d);
     if (f->n) qsort(f->list, f->n, sizeof *f->list, by_step_down);
     drop_replaced(f);
@@ -130,16 +131,6 @@ char *checkpoint_dir_of(const char *out, int64_t step)
 static char *path_of(const folder *f, const found *one)
 {
     return mem_printf("%s/step-%08lld%s", f->path, (long long)one->step, one->aside ? ".old" : "");
-}
-
-/* Whether it is complete; its metric. */
-static bool look_into(const folder *f, found *one)
-{
-    int64_t step;
-    char *path = path_of(f, one);
-    one->complete = checkpoint_look(path, &step, &one->metric) == NRL_OK;
-    free(path);
-    return one->complete;
 }
 
 nrl_status checkpoint_list(const char *out, char ***dirs, size_t *n)
@@ -182,7 +173,7 @@ void checkpoint_search_refuse(checkpoint_search *s)
     s->refused[s->n_refused++] = mem_strdup(nrl_error_text());
 }
 
-/* Every candidate was refused: one error that gives the reason of each. */
+/* Every candidate was refused: reports all reasons in one error. */
 static nrl_status nothing_readable(const checkpoint_search *s)
 {
     char *text = mem_printf("'%s' holds no complete checkpoint:", s->out);
@@ -245,8 +236,8 @@ nrl_status checkpoint_locate(const char *path, char **dir)
     return *dir ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", path);
 }
 
-/* Of a folder that a save made the first name in it that no save makes; the folder's own where it is none.
- * "" = there is nothing but our files. Malloc'd. */
+/* Looks for a file in the directory that no save writes, and returns its name. Returns the name of the directory itself
+ * if it is not a directory, and "" if all files are ours. Malloc'd. */
 static char *foreign_in(const char *path)
 {
     struct stat s;
@@ -267,22 +258,9 @@ static bool is_made_by_saves(const char *path, bool quiet)
 {
     char *foreign = foreign_in(path);
     bool is = !*foreign;
-    if (!is && !quiet) nrl_warn("left in place: '%s', for '%s' was not made by a run", path, foreign);
+    if (!is && !quiet) nrl_warn("left '%s' in place: '%s' was not made by a run", path, foreign);
     free(foreign);
     return is;
-}
-
-/* Under the name of an unfinished save first: a removal that is cut short leaves no half
- * checkpoint. */
-static nrl_status remove_one(const folder *f, const found *one)
-{
-    char *path = path_of(f, one), *dead = mem_printf("%s.tmp", path);
-    nrl_status st = disk_remove_folder(dead);
-    if (st == NRL_OK && rename(path, dead) != 0) st = disk_fail(path, errno);
-    if (st == NRL_OK) st = disk_remove_folder(dead);
-    free(path);
-    free(dead);
-    return st;
 }
 
 static nrl_status remove_dead(const folder *f, bool quiet)
@@ -296,21 +274,23 @@ static nrl_status remove_dead(const folder *f, bool quiet)
     return st;
 }
 
+/* Renames the checkpoint to the name of an unfinished save first, so that an interrupted removal does not leave half a
+ * checkpoint. */
 static nrl_status remove_saved(const folder *f, const found *one, bool quiet)
 {
-    char *path = path_of(f, one);
-    nrl_status st = is_made_by_saves(path, quiet) ? remove_one(f, one) : NRL_OK;
+    char *path = path_of(f, one), *dead = mem_printf("%s.tmp", path);
+    nrl_status st = NRL_OK;
+    if (is_made_by_saves(path, quiet)) {
+        st = disk_remove_folder(dead);
+        if (st == NRL_OK && rename(path, dead) != 0) st = disk_fail(path, errno);
+        if (st == NRL_OK) st = disk_remove_folder(dead);
+    }
     free(path);
+    free(dead);
     return st;
 }
 
-static void keep_newest(folder *f, int64_t keep)
-{
-    for (size_t i = 0; i < f->n; i++)
-        if (f->list[i].complete && keep-- > 0) f->list[i].kept = true;
-}
-
-/* The best one that is not counted yet, whether kept already or not; the older one on ties. */
+/* Keeps the best checkpoint that is not counted yet, whether or not it is kept already; on ties the older one. */
 static void keep_one_best(folder *f)
 {
     found *best = NULL;
@@ -331,9 +311,13 @@ nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best, bo
     NRL_TRY(folder_list(out, &f));
     nrl_status st = remove_dead(&f, quiet);
     if (keep > 0) {
-        for (size_t i = 0; i < f.n; i++)
-            look_into(&f, &f.list[i]);
-        keep_newest(&f, keep);
+        for (size_t i = 0; i < f.n; i++) {
+            int64_t step;
+            char *path = path_of(&f, &f.list[i]);
+            f.list[i].complete = checkpoint_look(path, &step, &f.list[i].metric) == NRL_OK;
+            f.list[i].kept = f.list[i].complete && keep-- > 0;
+            free(path);
+        }
         for (int64_t i = 0; i < keep_best && i < (int64_t)f.n; i++)
             keep_one_best(&f);
         for (size_t i = 0; i < f.n && st == NRL_OK; i++)
@@ -343,26 +327,19 @@ nrl_status checkpoint_prune(const char *out, int64_t keep, int64_t keep_best, bo
     return st;
 }
 
-static nrl_status check_made(const char *path)
-{
-    char *foreign = foreign_in(path);
-    nrl_status st = !*foreign ? NRL_OK
-                              : nrl_fail(NRL_ERR_CONFIG,
-                                         "cannot remove '%s': '%s' was not made by a run\n"
-                                         "hint: move it away, or choose another out",
-                                         path, foreign);
-    free(foreign);
-    return st;
-}
-
 nrl_status checkpoint_check_clear(const char *out)
 {
     folder f;
     NRL_TRY(folder_list(out, &f));
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < f.n && st == NRL_OK; i++) {
-        char *path = path_of(&f, &f.list[i]);
-        st = check_made(path);
+        char *path = path_of(&f, &f.list[i]), *foreign = foreign_in(path);
+        if (*foreign)
+            st = nrl_fail(NRL_ERR_CONFIG,
+                          "cannot remove '%s': '%s' was not made by a run\n"
+                          "hint: move it away, or choose another out",
+                          path, foreign);
+        free(foreign);
         free(path);
     }
     folder_free(&f);
@@ -378,7 +355,7 @@ nrl_status checkpoint_clear(const char *out)
         st = remove_saved(&f, &f.list[i], false);
     DIR *d = st == NRL_OK && rmdir(f.path) ? opendir(f.path) : NULL;
     for (struct dirent *e; d && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) nrl_warn("left in place: '%s/%s'", f.path, e->d_name);
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) nrl_warn("left '%s/%s' in place", f.path, e->d_name);
     if (d) closedir(d);
     folder_free(&f);
     return st;

@@ -1,5 +1,5 @@
 /*
- * index.c - a file's index to JSON and back.
+ * index.c - writes the index of a file as JSON and parses it.
  */
 #include "checkpoint/index.h"
 #include "base/buffer.h"
@@ -144,7 +144,7 @@ static nrl_dtype dtype_named(const char *name)
     return NRL_DTYPE_NONE;
 }
 
-/* A list of exactly n whole numbers. */
+/* Reads a list of exactly n integers. */
 static bool read_list(const nrl_node *list, size_t n, int64_t *out)
 {
     if (nrl_node_kind(list) != NRL_NODE_LIST || nrl_node_size(list) != n) return false;
@@ -164,8 +164,8 @@ static bool read_piece(const nrl_node *n, index_entry *e)
     if (n_dims < 1 || n_dims > NRL_MAX_DIMS || !read_list(shape, n_dims, e->tensor.dims)) return false;
     e->tensor.n_dims = p->n_dims = (int)n_dims;
     memcpy(p->dims, e->tensor.dims, sizeof p->dims);
-    layout_shard nothing = *p; /* an empty box: are the dims alone sound? */
-    if (!piece_is_sound(&nothing)) return false;
+    layout_shard empty = *p; /* an empty box: checks the dims alone */
+    if (!piece_is_sound(&empty)) return false;
     *p = piece_of_whole((int)n_dims, e->tensor.dims);
     if (__builtin_mul_overflow(layout_numel(p), (int64_t)nrl_dtype_size(e->tensor.dtype), &bytes)) return false;
     if (!nrl_node_find(n, "flat")) return true;
@@ -177,7 +177,7 @@ static bool read_piece(const nrl_node *n, index_entry *e)
     return piece_is_sound(p);
 }
 
-/* `digits` lowercase hex digits; false for anything else. */
+/* Reads `digits` lowercase hex digits. */
 static bool read_hex(const char **at, int digits, uint64_t *value)
 {
     *value = 0;
@@ -190,7 +190,7 @@ static bool read_hex(const char **at, int digits, uint64_t *value)
     return true;
 }
 
-/* Chunk i at *offset, which moves behind it. */
+/* Reads chunk i, which begins at *offset, and advances *offset to its end. */
 static bool read_chunk(index_entry *e, int64_t i, const char **digits, int64_t *offset)
 {
     index_chunk *c = &e->chunks[i];
@@ -235,7 +235,7 @@ static bool read_digests(const nrl_node *n, index_entry *e)
     return true;
 }
 
-/* Bytes have nothing to rotate. */
+/* Elements of one byte are never rotated. */
 static bool read_rotation(const nrl_node *n, index_entry *e)
 {
     const nrl_node *rotate = nrl_node_find(n, "rotate");
@@ -252,7 +252,7 @@ static nrl_status read_entry(arena *a, const char *path, const nrl_node *n, int6
     bool ok = *e->tensor.name && *e->tensor.slot && e->tensor.dtype && read_piece(n, e) && read_rotation(n, e) &&
               read_chunks(a, n, e, offset) && read_digests(n, e);
     if (ok) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "%s: tensor '%.200s' has a shape, place, rotation or hash that cannot be", path,
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: tensor '%.200s' has an invalid shape, shard, rotation or hash", path,
                     e->tensor.name);
 }
 
@@ -263,9 +263,9 @@ static nrl_status read_root(arena *a, const char *path, const nrl_node *root, in
     int64_t rank = nrl_node_int(nrl_node_find(root, "rank"), -1);
     int64_t world = nrl_node_int(nrl_node_find(root, "world"), -1);
     if (nrl_node_kind(nrl_node_find(root, "nodes")) != NRL_NODE_MAP || nrl_node_kind(entries) != NRL_NODE_LIST)
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: its index has no entries or no nodes", path);
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: the index has no entries or no nodes", path);
     if (rank < 0 || rank >= world || world > FORMAT_MAX_WORLD)
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: its index names no rank", path);
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: the index has no valid rank", path);
     *out = (file_index){.rank = (int32_t)rank, .world = (int32_t)world, .nodes = nrl_node_find(root, "nodes")};
     out->n_entries = nrl_node_size(entries);
     out->entries = arena_alloc(a, (out->n_entries + 1) * sizeof *out->entries);
@@ -274,7 +274,7 @@ static nrl_status read_root(arena *a, const char *path, const nrl_node *root, in
         NRL_TRY(read_entry(a, path, nrl_node_at(entries, i), &offset, &out->entries[i]));
     }
     if (offset == end) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "%s: its tensors end at byte %lld, expected %lld", path, (long long)offset,
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: the tensors end at byte %lld, expected %lld", path, (long long)offset,
                     (long long)end);
 }
 
@@ -282,6 +282,6 @@ nrl_status index_parse(arena *a, const char *path, const char *text, size_t size
 {
     nrl_node *root;
     nrl_status st = json_parse(a, path, text, size, &root);
-    if (st != NRL_OK) return nrl_fail(st == NRL_ERR_MEMORY ? st : NRL_ERR_CORRUPT, "its index: %s", nrl_error_text());
+    if (st != NRL_OK) return nrl_fail(st == NRL_ERR_MEMORY ? st : NRL_ERR_CORRUPT, "index of %s", nrl_error_text());
     return read_root(a, path, root, offset, out);
 }

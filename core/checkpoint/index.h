@@ -1,7 +1,7 @@
 /*
- * index.h - what one rank's file holds, as C structs and as the JSON at the file's end (format.h).
- * Everything that is read is checked here, against the file's size too, before anyone allocates or
- * seeks by it: every byte of the file belongs to the header, one chunk or the index.
+ * index.h - the contents of a rank's file, as C structs and as the JSON at the end of the file (format.h). The parser
+ * checks every value, also against the size of the file, before anything is allocated or read by it: each byte of the
+ * file belongs to the header, to exactly one chunk, or to the index.
  */
 #ifndef CHECKPOINT_INDEX_H
 #define CHECKPOINT_INDEX_H
@@ -11,18 +11,18 @@
 #include "checkpoint/sign.h"
 
 typedef struct {
-    uint64_t hash;                     /* of the bytes as stored */
+    uint64_t hash;                     /* of the stored bytes */
     int64_t offset;                    /* in the file */
-    uint32_t sizes[CODEC_MAX_WIDTH];   /* stored, a plane */
-    unsigned char digest[SIGN_DIGEST]; /* of the bytes as stored, where the entry has digests */
+    uint32_t sizes[CODEC_MAX_WIDTH];   /* stored bytes of each plane */
+    unsigned char digest[SIGN_DIGEST]; /* of the stored bytes, if the entry has digests */
 } index_chunk;
 
 typedef struct {
     checkpoint_tensor tensor;
     layout_shard piece;
     int32_t rank;
-    int rotate;       /* bits, before the planes were cut: 0 or 1 */
-    bool has_digests; /* for a signature */
+    int rotate;       /* left rotation in bits before the split into planes: 0 or 1 */
+    bool has_digests; /* the checkpoint is signed */
     int64_t n_chunks;
     index_chunk *chunks;
 } index_entry;
@@ -34,22 +34,21 @@ typedef struct {
     const nrl_node *nodes; /* a map, or NULL */
 } file_index;
 
-int64_t index_chunk_elements(const index_entry *e); /* of all chunks but the last */
-/* Of chunk i: elements, and bytes as stored. */
-int64_t index_chunk_numel(const index_entry *e, int64_t i);
-int64_t index_chunk_stored(const index_entry *e, int64_t i);
-int64_t index_entry_bytes(const index_entry *e);  /* of the piece's elements */
-int64_t index_entry_stored(const index_entry *e); /* on disk */
+int64_t index_chunk_elements(const index_entry *e);          /* elements of each chunk except the last */
+int64_t index_chunk_numel(const index_entry *e, int64_t i);  /* elements of chunk i */
+int64_t index_chunk_stored(const index_entry *e, int64_t i); /* stored bytes of chunk i */
+int64_t index_entry_bytes(const index_entry *e);             /* uncompressed */
+int64_t index_entry_stored(const index_entry *e);            /* on disk */
 int64_t index_n_chunks(int64_t numel, nrl_dtype dtype);
 
 char *index_write(const file_index *index, size_t *size); /* malloc'd */
-/* `offset`: where the index begins in its file. Everything of *out lives in `a`. NRL_ERR_CORRUPT. */
+/* `offset` is where the index begins in the file. *out is allocated from `a`. NRL_ERR_CORRUPT. */
 nrl_status index_parse(arena *a, const char *path, const char *text, size_t size, int64_t offset, file_index *out);
 
-/* 32 hex digits of the XXH3-128. */
+/* Writes the XXH3-128 as 32 hex digits. */
 void index_hash(const void *bytes, size_t size, char digits[FORMAT_HASH_DIGITS + 1]);
 
-/* "f32 [4,8]" for messages. */
+/* The dtype and shape, such as "f32 [4,8]", for messages. */
 typedef struct {
     char text[160];
 } tensor_text;

@@ -1,5 +1,5 @@
 /*
- * manifest.c - the manifest to text and back. Its first member is the XXH3 of all text behind it:
+ * manifest.c - writes and parses the manifest. Its first member is the XXH3-128 of all text after it:
  *   { "xxh3": "<32 hex digits>", "format": 3, "step": 200, ... }
  */
 #include "checkpoint/manifest.h"
@@ -67,19 +67,19 @@ static nrl_status check_hash(const char *path, const char *text, size_t size)
 {
     char digits[FORMAT_HASH_DIGITS + 1];
     size_t begin = sizeof head - 1, after = begin + FORMAT_HASH_DIGITS;
-    if (size <= after || memcmp(text, head, begin)) return corrupt(path, "is no manifest of a checkpoint");
+    if (size <= after || memcmp(text, head, begin)) return corrupt(path, "is not the manifest of a checkpoint");
     index_hash(text + after, size - after, digits);
-    if (memcmp(text + begin, digits, FORMAT_HASH_DIGITS)) return corrupt(path, "its hash does not match");
+    if (memcmp(text + begin, digits, FORMAT_HASH_DIGITS)) return corrupt(path, "the hash does not match");
     return NRL_OK;
 }
 
 static nrl_status other_format(const char *path, int64_t format)
 {
-    return nrl_fail(NRL_ERR_DATA, "%s: has format %lld, this version of nrl reads %d", path, (long long)format,
-                    FORMAT_VERSION);
+    return nrl_fail(NRL_ERR_DATA, "%s: has format %lld, but this version of nrl reads format %d", path,
+                    (long long)format, FORMAT_VERSION);
 }
 
-/* A later format may hash its manifest in another way: such a manifest is not damaged, and must not be taken for it. */
+/* A later format may hash its manifest in another way. Such a manifest must not be reported as damaged. */
 static nrl_status check_is_ours(arena *a, const char *path, const char *text, size_t size)
 {
     nrl_node *root;
@@ -88,7 +88,7 @@ static nrl_status check_is_ours(arena *a, const char *path, const char *text, si
     return format > FORMAT_VERSION ? other_format(path, format) : NRL_OK;
 }
 
-/* A whole number from `least` to `most`; anything else, or nothing, is false. */
+/* Reads an integer from `least` to `most`. Returns false for anything else and for a missing value. */
 static bool read_count(const nrl_node *map, const char *key, int64_t least, int64_t most, int64_t *out)
 {
     const nrl_node *n = nrl_node_find(map, key);
@@ -121,11 +121,11 @@ static nrl_status read_files(arena *a, const char *path, const nrl_node *root, m
 {
     const nrl_node *files = nrl_node_find(root, "files");
     if (nrl_node_kind(files) != NRL_NODE_LIST || nrl_node_size(files) != (size_t)out->world)
-        return corrupt(path, "does not name one file for each rank");
+        return corrupt(path, "does not list one file per rank");
     out->files = arena_alloc(a, (size_t)out->world * sizeof *out->files);
     for (int32_t i = 0; i < out->world; i++)
         if (!read_file(nrl_node_at(files, (size_t)i), &out->files[i]))
-            return nrl_fail(NRL_ERR_CORRUPT, "%s: file %d has a size or hash that cannot be", path, i);
+            return nrl_fail(NRL_ERR_CORRUPT, "%s: file %d has an invalid size or hash", path, i);
     return NRL_OK;
 }
 
@@ -137,7 +137,7 @@ static nrl_status read_root(arena *a, const char *path, const nrl_node *root, ma
     if (format != FORMAT_VERSION) return other_format(path, format);
     if (!read_count(root, "step", 0, FORMAT_MAX_STEP, &out->step)) return corrupt(path, "has no step");
     if (!read_count(root, "world", 1, FORMAT_MAX_WORLD, &world)) return corrupt(path, "has no number of ranks");
-    if (!read_metric(root, &out->metric)) return corrupt(path, "has a metric that is no number");
+    if (!read_metric(root, &out->metric)) return corrupt(path, "has a metric that is not a number");
     if (nrl_node_kind(out->nodes) != NRL_NODE_MAP) return corrupt(path, "has no nodes");
     out->world = (int32_t)world;
     return read_files(a, path, root, out);

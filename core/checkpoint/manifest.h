@@ -1,6 +1,5 @@
 /*
- * manifest.h - manifest.json as C structs: which step, how many ranks, and each file's size and hash of
- * its index.
+ * manifest.h - manifest.json as C structs: the step, the number of ranks, and the size and index hash of each file.
  */
 #ifndef CHECKPOINT_MANIFEST_H
 #define CHECKPOINT_MANIFEST_H
@@ -10,9 +9,9 @@
 #include "checkpoint/sign.h"
 
 typedef struct {
-    int64_t size, index; /* bytes of the file; where its index begins */
+    int64_t size, index; /* bytes of the file; offset of its index */
     char hash[FORMAT_HASH_DIGITS + 1];
-    char digest[SIGN_DIGEST_TEXT]; /* of the index, for a signature; "" = none */
+    char digest[SIGN_DIGEST_TEXT]; /* of the index, if the checkpoint is signed; "" = none */
 } manifest_file;
 
 typedef struct {
@@ -23,10 +22,10 @@ typedef struct {
     const nrl_node *nodes; /* a map */
 } manifest;
 
-/* malloc'd text, its own hash in front. */
+/* Returns malloc'd text that begins with its own hash. */
 char *manifest_write(const manifest *m, size_t *size);
-/* Everything of *out lives in `a`. manifest_parse does all but check the hash. NRL_ERR_CORRUPT;
- * NRL_ERR_DATA for a format this version does not know. */
+/* *out is allocated from `a`. manifest_check also checks the hash. NRL_ERR_CORRUPT; NRL_ERR_DATA for a format that this
+ * version does not know. */
 nrl_status manifest_parse(arena *a, const char *path, const char *text, size_t size, manifest *out);
 nrl_status manifest_check(arena *a, const char *path, const char *text, size_t size, manifest *out);
 

@@ -1,5 +1,5 @@
 /*
- * params.c - slots of parameters as a checkpoint's tensors.
+ * params.c - maps the slots of parameters to the tensors of a checkpoint.
  */
 #include "checkpoint/params.h"
 #include "checkpoint/index.h"
@@ -8,22 +8,22 @@
 #include <string.h>
 
 enum {
-    SHARE_GRAIN = 4096,    /* elements: what ranks that hold the same share is cut at multiples */
-    WINDOW_BYTES = 4 << 20 /* of a device's tensor, brought there at a time */
+    SHARE_GRAIN = 4096,    /* elements: shares of a shard that several ranks hold begin at multiples of this */
+    WINDOW_BYTES = 4 << 20 /* copied to a device at a time */
 };
 
-/* What this rank holds of one part, inside a slot's tensor: parts are stacked, each a flat range. */
+/* The shard of one part that this rank holds, inside the tensor of a slot: each part is a flat range of the tensor. */
 typedef struct {
     nrl_ctx *ctx;
     const params_scope *scope;
     nrl_tensor *t;
-    nrl_param *split; /* weights in two halves, of which t is one; NULL: t is what is saved */
-    int64_t begin;    /* elements of t before it */
+    nrl_param *split; /* a split master, of which t is one half; NULL: t itself is saved */
+    int64_t begin;    /* first element in t */
     const nrl_part *part;
-    int32_t ordinal; /* of the part in the model */
+    int32_t ordinal; /* index of the part in the model */
     bool is_planned; /* see each_tensor */
-    bool is_work;    /* all that operations see, whatever flat placements there are */
-    int box;         /* of the part, see layout_n_boxes */
+    bool is_work;    /* t is the unsharded WEIGHT, without flat placements */
+    int box;         /* box of the part, see layout_n_boxes */
     layout_shard piece;
 } place;
 
@@ -40,7 +40,7 @@ static layout_shard piece_on(const place *at, int32_t rank)
                        : layout_shard_of(at->scope->mesh, rank, at->part, at->box);
 }
 
-/* Calls action for each box of each part of one slot of p. A slot holds the local shards, or all of WEIGHT. */
+/* Calls action for each box of each part of one slot of p. A slot holds the local shards, or the unsharded WEIGHT. */
 static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *slot, part_action action, void *user)
 {
     int64_t local = layout_local_numel(at->scope->mesh, p), unbound = at->is_planned ? local : 0;
@@ -65,7 +65,7 @@ static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *
     return NRL_OK;
 }
 
-/* `planned`: slots that nothing is bound to yet count as f32, as many elements as lie here. */
+/* `planned`: slots without a tensor count as f32 with the local number of elements. */
 static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *scope, bool planned, part_action action,
                               void *user)
 {
@@ -85,14 +85,14 @@ static nrl_status each_tensor(nrl_ctx *ctx, const model *m, const params_scope *
 
 /* ---- saving ---- */
 
-/* Whether this rank's stage has the part: else nothing is said of it here. */
+/* Whether the pipeline stage of this rank owns the part. */
 static bool is_here(const place *at)
 {
     return layout_holds_part(at->scope->mesh, own_rank(at->scope), at->part);
 }
 
-/* Of the ranks that hold the same piece each saves a share. Who begins changes from part to part, so
- * that parts of a few elements do not all fall to the same rank. */
+/* Each of the ranks that hold the same shard saves a share of it. The first rank changes from part to part, so that
+ * parts with few elements are not all saved by the same rank. */
 static layout_shard own_share(const place *at)
 {
     int32_t world = at->scope->mesh ? nrl_mesh_world(at->scope->mesh) : 1, n = 0, mine = 0;
@@ -107,7 +107,7 @@ static layout_shard own_share(const place *at)
     return piece_share(&at->piece, (mine + at->ordinal) % n, n, SHARE_GRAIN);
 }
 
-/* Elements [begin, begin + n) of the part's piece. */
+/* A view of elements [begin, begin + n) of the shard. */
 static nrl_status view_of(const place *at, int64_t begin, int64_t n, nrl_tensor **view)
 {
     return tensor_flat_view(at->ctx, at->t, at->begin + begin, n, view);
@@ -119,7 +119,7 @@ static void *host_address(const place *at, int64_t begin)
     return (char *)mat.data + (at->begin + begin) * (int64_t)nrl_dtype_size(mat.dtype);
 }
 
-/* Elements [begin, begin + n) of the part's piece, from the device or out of two halves. */
+/* Copies elements [begin, begin + n) of the shard to host memory; joins the halves of a split master. */
 static nrl_status read_values(const place *at, int64_t begin, int64_t n, void *out)
 {
     nrl_tensor *view;
@@ -177,7 +177,7 @@ static nrl_status write_values(const place *at, int64_t begin, int64_t n, const 
     return st;
 }
 
-/* Through host memory, a window at a time. */
+/* Loads the shard through host memory, a window at a time. */
 static nrl_status load_windows(checkpoint *c, size_t i, const place *at, nrl_dtype dtype)
 {
     int64_t width = (int64_t)nrl_dtype_size(dtype), each = WINDOW_BYTES / width;
@@ -196,9 +196,7 @@ static nrl_status load_windows(checkpoint *c, size_t i, const place *at, nrl_dty
 
 static nrl_status missing(const checkpoint *c, const char *slot, const char *name)
 {
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "%s: has no %s of '%s': it was saved from another model or "
-                    "optimizer",
+    return nrl_fail(NRL_ERR_CONFIG, "%s: has no %s of '%s': the checkpoint belongs to another model or optimizer",
                     checkpoint_dir(c), slot, name);
 }
 
@@ -270,8 +268,8 @@ nrl_status params_check_read(const model *m, const params_scope *scope, const ch
     if (st != NRL_OK || !n_unread) return st;
     const checkpoint_tensor *t = checkpoint_tensor_at(c, first);
     return nrl_fail(NRL_ERR_CONFIG,
-                    "%s: %zu of its %zu tensors have no place in this run, the first is %s of '%.200s'; they "
-                    "would be lost with the next save",
+                    "%s: %zu of its %zu tensors do not exist in this run, the first is %s of '%.200s'; the next save "
+                    "would lose them",
                     checkpoint_dir(c), n_unread, n, t->slot, t->name);
 }
 

@@ -1,40 +1,39 @@
 /*
- * params.h - a model's parameters and optimizer states to and from a checkpoint, under the parts'
- * names: what the run and a strategy bound is read through slots and layouts, so any number of ranks
- * saves and any other number loads.
+ * params.h - saves the parameters and optimizer states of a model under the names of their parts, and loads them.
+ * Everything goes through slots and layouts, so any number of ranks can save and any other number can load.
  */
 #ifndef CHECKPOINT_PARAMS_H
 #define CHECKPOINT_PARAMS_H
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
 
-/* What is saved of a model, and who saves it. */
+/* Which ranks save, and what of the model they save. */
 typedef struct {
     const nrl_mesh *mesh; /* NULL = one rank */
-    uint32_t n_states;    /* saved beside the weights: the optimizer's names, slot STATE0 + k each */
+    uint32_t n_states;    /* optimizer states: state_names[k] is in slot STATE0 + k */
     const char *const *state_names;
-    bool trained_only; /* frozen weights are not saved, nor looked for */
+    bool trained_only; /* frozen weights are neither saved nor loaded */
 } params_scope;
 
-/* Bytes of numbers that this rank saves; also before anything is bound. */
+/* The uncompressed bytes that this rank saves. Works before the parameters have memory. */
 int64_t params_bytes(const model *m, const params_scope *scope);
 
-/* Every parameter's exact values (MASTER or both halves of it, in f32; else WEIGHT) as slot "weight", and the
- * states of the trained ones: what lies here, and where other ranks hold the same, this rank's share of it.
- * The tensors stay as they are until checkpoint_submit returns; halves are joined in a copy. [step] */
+/* Saves the exact values of every parameter as slot "weight" (MASTER, or both halves of a split master as f32, or else
+ * WEIGHT), and the optimizer states of the trained parameters. This rank saves what it holds; if other ranks hold the
+ * same shard, each saves a share of it. The tensors must not change until checkpoint_submit returns. [step] */
 nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint_writer *w);
 
-/* The same back, from a checkpoint of any number of ranks. WEIGHT that is a copy of MASTER is the
- * caller's to write anew. NRL_ERR_CONFIG where the checkpoint is of another model: names the first
- * tensor that is missing or differs. [step] */
+/* Loads the same values from a checkpoint of any number of ranks. If WEIGHT is a rounded copy of MASTER, the caller
+ * must update it. NRL_ERR_CONFIG if the checkpoint belongs to another model; names the first tensor that is missing or
+ * differs. [step] */
 nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint *c);
 
-/* NRL_ERR_CONFIG where the checkpoint holds a tensor that params_load would not read: layers that the model has not,
- * states that the optimizer does not keep. The next save would lose it. */
+/* NRL_ERR_CONFIG if the checkpoint holds a tensor that params_load would not read, such as a layer that the model does
+ * not have or a state that the optimizer does not keep: the next save would lose it. */
 nrl_status params_check_read(const model *m, const params_scope *scope, const checkpoint *c);
 
-/* Every part's weight is there in its shape: what can be told before any memory is bound. Errors as
- * params_load. */
+/* Checks that the checkpoint holds the weight of every part in its shape. Works before the parameters have memory.
+ * Errors as in params_load. */
 nrl_status params_check(const model *m, const checkpoint *c);
 
 #endif

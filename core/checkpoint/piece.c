@@ -1,5 +1,5 @@
 /*
- * piece.c - shards counted, shared and met.
+ * piece.c - counts, divides and intersects shards.
  */
 #include "checkpoint/piece.h"
 #include <string.h>
@@ -76,7 +76,7 @@ piece_meeting piece_meet(const layout_shard *a, const layout_shard *b)
     return (piece_meeting){.a = a, .b = b};
 }
 
-/* The range of p that ends behind `global`, or the first after it; false where there is none. */
+/* Moves to the first range of p that ends after `global`. Returns false if there is none. */
 static bool seek(const layout_shard *p, int64_t global, int64_t *next, int64_t *begin, int64_t *n)
 {
     *next = piece_below(p, global);
@@ -88,7 +88,7 @@ bool piece_next_run(piece_meeting *m, int64_t *a_at, int64_t *b_at, int64_t *n)
     if (!m->a_n && !layout_next(m->a, &m->a_next, &m->a_begin, &m->a_n)) return false;
     if (!m->b_n && !layout_next(m->b, &m->b_next, &m->b_begin, &m->b_n)) return false;
     while (m->a_begin + m->a_n <= m->b_begin || m->b_begin + m->b_n <= m->a_begin) {
-        bool behind = m->a_begin < m->b_begin; /* a is: go on to where b is */
+        bool behind = m->a_begin < m->b_begin; /* a is behind b: advance a to b, or else b to a */
         if (behind && !seek(m->a, m->b_begin, &m->a_next, &m->a_begin, &m->a_n)) return false;
         if (!behind && !seek(m->b, m->a_begin, &m->b_next, &m->b_begin, &m->b_n)) return false;
     }

@@ -1,7 +1,7 @@
 /*
- * planes.c - the loops of planes.h, for the compiler to vectorise: once an instruction set, chosen when
- * the library is loaded. Elements are taken as little-endian numbers and cut by shifts: truncations
- * and widenings are single instructions on AVX-512, shuffles on AVX2.
+ * planes.c - the loops of planes.h, written for the compiler to vectorise. They are compiled once per instruction set;
+ * the dynamic loader chooses one. Elements are little-endian numbers that are split by shifts: truncating and widening
+ * are single instructions on AVX-512 and shuffles on AVX2.
  */
 #include "checkpoint/planes.h"
 #include <string.h>
@@ -13,7 +13,7 @@
 #define EACH_ISA
 #endif
 
-/* Numbers at any address. */
+/* Unaligned numbers. */
 typedef uint16_t __attribute__((aligned(1), may_alias)) any16;
 typedef uint32_t __attribute__((aligned(1), may_alias)) any32;
 typedef uint64_t __attribute__((aligned(1), may_alias)) any64;
@@ -28,8 +28,8 @@ EACH_ISA static void split2(const any16 *restrict raw, size_t n, int rotate, uns
     }
 }
 
-/* The lowest byte of each element rotated right by `by`; the chunk stays in the cache between the
- * passes. */
+/* Extracts the lowest byte of each element after a right rotation by `by`. One pass per plane: the chunk stays in the
+ * cache. */
 EACH_ISA static void split4(const any32 *restrict raw, size_t n, int by, unsigned char *restrict plane)
 {
     for (size_t i = 0; i < n; i++)

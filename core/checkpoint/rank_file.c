@@ -1,6 +1,6 @@
 /*
- * rank_file.c - batches of chunks, compressed by all workers and written in order; where there are several
- * workers, one of them writes meanwhile.
+ * rank_file.c - compresses batches of chunks with all workers and writes them in order. While one batch is compressed,
+ * a worker writes the batch before it.
  */
 #include "checkpoint/rank_file.h"
 #include "checkpoint/disk.h"
@@ -20,7 +20,7 @@ nrl_status encoder_open(int threads, encoder *out)
     out->codecs = mem_alloc((size_t)threads * sizeof *out->codecs);
     for (int i = 0; i < 2; i++) {
         out->slots[i] = malloc((size_t)out->n_slots * CODEC_ROOM);
-        if (!out->slots[i]) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's buffers");
+        if (!out->slots[i]) return nrl_fail(NRL_ERR_MEMORY, "out of memory for the buffers of a checkpoint");
     }
     for (; out->n_codecs < threads; out->n_codecs++)
         NRL_TRY(codec_create(&out->codecs[out->n_codecs]));
@@ -52,17 +52,16 @@ typedef struct {
     int n;
 } batch;
 
-/* Chunks on their way to the file: while one batch is compressed, the one before it is written. */
 typedef struct {
     const rank_file *f;
     encoder *e;
     int fd;
-    int64_t offset; /* in the file, behind what is written */
+    int64_t offset; /* end of what is written */
     batch batches[2];
-    int filling; /* the other one is being written */
+    int filling; /* the batch being compressed; the other batch is being written */
 } stream;
 
-static nrl_status encode(stream *s, int who, int64_t i)
+static nrl_status encode_chunk(stream *s, int who, int64_t i)
 {
     batch *b = &s->batches[s->filling];
     item *it = &b->items[i];
@@ -91,19 +90,20 @@ static nrl_status write_batch(stream *s, batch *b)
     return NRL_OK;
 }
 
-/* The first job is the longest. */
+/* Writing is the longest job, so it is the first. */
 static nrl_status write_or_encode(void *user, int who, int64_t i)
 {
     stream *s = user;
-    return i == 0 ? write_batch(s, &s->batches[!s->filling]) : encode(s, who, i - 1);
+    return i == 0 ? write_batch(s, &s->batches[!s->filling]) : encode_chunk(s, who, i - 1);
 }
 
-/* The batch that was filled is compressed, the other one written and then free. */
+/* Compresses the filled batch while it writes the other one, and swaps the two. */
 static nrl_status turn(stream *s)
 {
     NRL_TRY(workers_run(s->e->pool, 1 + s->batches[s->filling].n, write_or_encode, s));
     s->filling = !s->filling;
-    if (s->f->give_up && atomic_load(s->f->give_up)) return nrl_fail(NRL_ERR_STOPPED, "%s: given up", s->f->path);
+    if (s->f->give_up && atomic_load(s->f->give_up))
+        return nrl_fail(NRL_ERR_STOPPED, "%s: the save was abandoned", s->f->path);
     return NRL_OK;
 }
 
@@ -117,13 +117,6 @@ static nrl_status write_entry(stream *s, rank_file_entry *e)
     return NRL_OK;
 }
 
-/* What is left in both. */
-static nrl_status flush(stream *s)
-{
-    NRL_TRY(turn(s));
-    return turn(s);
-}
-
 /* ---- the file ---- */
 
 static void put32(unsigned char *to, uint32_t value)
@@ -135,7 +128,7 @@ static void put32(unsigned char *to, uint32_t value)
 bool format_is_file(const char *name)
 {
     int rank, end = 0;
-    if (!strncmp(name, FORMAT_MANIFEST, sizeof FORMAT_MANIFEST - 1)) return true; /* and what belongs to it */
+    if (!strncmp(name, FORMAT_MANIFEST, sizeof FORMAT_MANIFEST - 1)) return true; /* and its signature */
     return sscanf(name, "rank-%5d.nrlc%n", &rank, &end) == 1 && end && !name[end];
 }
 
@@ -158,11 +151,10 @@ static nrl_status write_index(const rank_file *f, arena *a, int fd, int64_t offs
     for (size_t i = 0; i < f->n_entries; i++)
         index.entries[i] = f->entries[i].entry;
     char *text = index_write(&index, &size);
-    nrl_status st =
-        size > FORMAT_MAX_INDEX
-            ? nrl_fail(NRL_ERR_DATA, "%s: cannot be written: its index would have %zu bytes, expected at most %d",
-                       f->path, size, FORMAT_MAX_INDEX)
-            : disk_write(fd, f->path, text, size);
+    nrl_status st = size > FORMAT_MAX_INDEX
+                        ? nrl_fail(NRL_ERR_DATA, "cannot write %s: the index would have %zu bytes, expected at most %d",
+                                   f->path, size, FORMAT_MAX_INDEX)
+                        : disk_write(fd, f->path, text, size);
     index_hash(text, size, out->hash);
     out->digest[0] = 0;
     if (f->has_digests) sign_digest_text(text, size, out->digest);
@@ -172,7 +164,7 @@ static nrl_status write_index(const rank_file *f, arena *a, int fd, int64_t offs
     return st;
 }
 
-/* One for all chunks of an entry. What are no floats have no exponents. */
+/* All chunks of an entry have the same rotation. Only floats have exponents to separate from signs. */
 static int rotation_of(const rank_file_entry *f)
 {
     nrl_dtype type = f->entry.tensor.dtype;
@@ -196,7 +188,8 @@ static nrl_status write_all(stream *s, arena *a, manifest_file *out)
         e->chunks = arena_alloc(a, (size_t)e->n_chunks * sizeof *e->chunks);
         NRL_TRY(write_entry(s, &f->entries[i]));
     }
-    NRL_TRY(flush(s));
+    NRL_TRY(turn(s)); /* two turns empty both batches */
+    NRL_TRY(turn(s));
     return write_index(f, a, s->fd, s->offset, out);
 }
 

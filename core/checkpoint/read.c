@@ -1,6 +1,6 @@
 /*
- * read.c - elements of an opened checkpoint: which chunks hold them, each read, checked by its hash,
- * decoded and put where the asked piece has them.
+ * read.c - reads elements of an open checkpoint: finds the chunks that hold them, reads each chunk, checks its hash,
+ * decodes it and copies the elements to their position in the requested shard.
  */
 #include "checkpoint/disk.h"
 #include "checkpoint/reader.h"
@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* One entry being read for one piece; without a piece it is only verified. */
+/* The state of reading one entry for a shard. Without a shard the entry is only verified. */
 typedef struct {
     checkpoint *c;
     const index_entry *entry;
@@ -20,13 +20,13 @@ typedef struct {
     atomic_llong filled; /* elements */
 } reading;
 
-static nrl_status damaged(const reading *r, const index_chunk *chunk, const char *what)
+static nrl_status chunk_damaged(const reading *r, const index_chunk *chunk, const char *what)
 {
     return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%.200s' is damaged near byte %lld%s", r->path, r->entry->tensor.slot,
                     r->entry->tensor.name, (long long)chunk->offset, what);
 }
 
-/* Chunk i to `raw`, checked. */
+/* Reads chunk i, checks it and decodes it to `raw`. */
 static nrl_status read_chunk(const reading *r, const decoder *d, int64_t i, unsigned char *raw)
 {
     const index_entry *e = r->entry;
@@ -34,17 +34,18 @@ static nrl_status read_chunk(const reading *r, const decoder *d, int64_t i, unsi
     size_t stored = (size_t)index_chunk_stored(e, i), n = (size_t)index_chunk_numel(e, i);
     unsigned char digest[SIGN_DIGEST];
     NRL_TRY(disk_read(r->fd, r->path, chunk->offset, d->stored, stored));
-    if (XXH3_64bits(d->stored, stored) != chunk->hash) return damaged(r, chunk, "");
+    if (XXH3_64bits(d->stored, stored) != chunk->hash) return chunk_damaged(r, chunk, "");
     if (r->c->signer) {
         sign_digest(d->stored, stored, digest);
-        if (memcmp(digest, chunk->digest, sizeof digest)) return damaged(r, chunk, ": it is not what was signed");
+        if (memcmp(digest, chunk->digest, sizeof digest))
+            return chunk_damaged(r, chunk, ": it differs from what was signed");
     }
     if (!codec_decode(d->codec, d->stored, chunk->sizes, n, (int)nrl_dtype_size(e->tensor.dtype), e->rotate, raw))
-        return damaged(r, chunk, ": a plane does not decode");
+        return chunk_damaged(r, chunk, ": a plane cannot be decoded");
     return NRL_OK;
 }
 
-/* The part of the entry's piece that chunk i holds. */
+/* The shard that chunk i holds. */
 static layout_shard chunk_piece(const index_entry *e, int64_t i)
 {
     layout_shard p = e->piece;
@@ -53,8 +54,9 @@ static layout_shard chunk_piece(const index_entry *e, int64_t i)
     return p;
 }
 
-/* Where the asked piece is one run that begins in this chunk and holds all of it, no copy is made. */
-static nrl_status fill(reading *r, const decoder *d, int64_t i)
+/* Reads the elements of chunk i that the shard wants. If it wants the whole chunk as one run, the chunk is decoded in
+ * place. */
+static nrl_status read_wanted(reading *r, const decoder *d, int64_t i)
 {
     layout_shard have = chunk_piece(r->entry, i);
     piece_meeting m = piece_meet(&have, r->want);
@@ -76,7 +78,7 @@ static nrl_status read_job(void *user, int who, int64_t i)
 {
     reading *r = user;
     const decoder *d = &r->c->decoders[who];
-    return r->want ? fill(r, d, i) : read_chunk(r, d, i, d->raw);
+    return r->want ? read_wanted(r, d, i) : read_chunk(r, d, i, d->raw);
 }
 
 static nrl_status read_entry(checkpoint *c, const index_entry *e, const layout_shard *want, void *to, int64_t *filled)
@@ -104,7 +106,7 @@ nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_shard *piece, v
         piece_meeting m = piece_meet(&t->shards[k]->piece, piece);
         if (piece_next_run(&m, &at, &there, &n)) NRL_TRY(read_entry(c, t->shards[k], piece, to, &filled));
     }
-    NRL_ASSERT(filled, ==, layout_numel(piece)); /* reader_collect saw to it */
+    NRL_ASSERT(filled, ==, layout_numel(piece)); /* reader_collect has checked that the shards cover the tensor */
     return NRL_OK;
 }
 
@@ -124,7 +126,7 @@ nrl_status checkpoint_read_rank(checkpoint *c, int32_t rank, const checkpoint_te
     return NRL_OK;
 }
 
-nrl_status checkpoint_verify(checkpoint *c, checkpoint_damage tell, void *user)
+nrl_status checkpoint_verify(checkpoint *c, checkpoint_damage damaged, void *user)
 {
     nrl_status first = NRL_OK;
     int64_t filled = 0;
@@ -132,8 +134,8 @@ nrl_status checkpoint_verify(checkpoint *c, checkpoint_damage tell, void *user)
         for (size_t i = 0; i < c->files[r].n_entries; i++) {
             nrl_status st = read_entry(c, &c->files[r].entries[i], NULL, NULL, &filled);
             if (st == NRL_OK) continue;
-            if (!tell) return st;
-            tell(user, nrl_error_text());
+            if (!damaged) return st;
+            damaged(user, nrl_error_text());
             if (first == NRL_OK) first = st;
         }
     return first;

@@ -1,6 +1,5 @@
 /*
- * reader.c - a checkpoint opened: its manifest and the index of every file, each checked before it is
- * believed.
+ * reader.c - opens a checkpoint: reads and checks the manifest and the index of every file.
  */
 #include "checkpoint/reader.h"
 #include "checkpoint/disk.h"
@@ -12,7 +11,7 @@
 
 /* ---- opening ---- */
 
-/* `signer` NULL: whoever wrote it. */
+/* `signer` NULL: does not check the signature. */
 static nrl_status read_manifest(arena *a, const char *dir, const sign_public_key *signer, manifest *m, int64_t *bytes)
 {
     const char *path = arena_printf(a, "%s/" FORMAT_MANIFEST, dir);
@@ -22,9 +21,9 @@ static nrl_status read_manifest(arena *a, const char *dir, const sign_public_key
     int error = stat(dir, &s) != 0 ? errno : 0;
     if (error == ENOENT || error == ENOTDIR) return nrl_fail(NRL_ERR_CONFIG, "%s: no such checkpoint", dir);
     if (error) return disk_fail(dir, error);
-    if (!S_ISDIR(s.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: is no folder, expected a checkpoint", dir);
+    if (!S_ISDIR(s.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: is not a directory, expected a checkpoint", dir);
     if (lstat(path, &s) != 0 && errno == ENOENT)
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: is no complete checkpoint: it has no " FORMAT_MANIFEST, dir);
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: is not a complete checkpoint: it has no " FORMAT_MANIFEST, dir);
     NRL_TRY(disk_read_whole(path, FORMAT_MAX_MANIFEST, &text, &size));
     nrl_status st = signer ? sign_check(signer, dir, text, size) : NRL_OK;
     if (st == NRL_OK) st = manifest_check(a, path, text, size, m);
@@ -38,7 +37,7 @@ const char *reader_path(arena *a, const char *dir, int32_t rank)
     return arena_printf(a, "%s/" FORMAT_RANK_FILE, dir, rank);
 }
 
-/* The file, where it has the size that the manifest says. */
+/* Opens the file and checks that its size is that of the manifest. */
 static nrl_status open_file(const manifest *m, int32_t rank, const char *path, int *fd)
 {
     int64_t size;
@@ -58,14 +57,13 @@ static nrl_status check_header(const manifest *m, int32_t rank, const char *path
     return nrl_fail(NRL_ERR_CORRUPT, "%s: is not the file of rank %d of step %lld", path, rank, (long long)m->step);
 }
 
-/* Of a signed checkpoint: the index is the one that the manifest stands for, and stands for every chunk. */
+/* Signed checkpoints: checks that the index has the digest of the manifest and that it has a digest for every chunk. */
 static nrl_status check_digests(const manifest_file *f, const char *path, const char *text, size_t size,
                                 const file_index *index)
 {
     char digest[SIGN_DIGEST_TEXT];
     sign_digest_text(text, size, digest);
-    if (strcmp(digest, f->digest))
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: its index is not the one that was signed", path);
+    if (strcmp(digest, f->digest)) return nrl_fail(NRL_ERR_CORRUPT, "%s: the index differs from what was signed", path);
     for (size_t i = 0; i < index->n_entries; i++)
         if (!index->entries[i].has_digests)
             return nrl_fail(NRL_ERR_CORRUPT, "%s: '%.200s' is not signed", path, index->entries[i].tensor.name);
@@ -83,13 +81,13 @@ static nrl_status read_index(checkpoint *c, int32_t rank, const char *path, int 
     if (st == NRL_OK) {
         text[size] = 0;
         index_hash(text, size, digits);
-        st = strcmp(digits, f->hash) ? nrl_fail(NRL_ERR_CORRUPT, "%s: its index is damaged", path)
+        st = strcmp(digits, f->hash) ? nrl_fail(NRL_ERR_CORRUPT, "%s: the index is damaged", path)
                                      : index_parse(&c->memory, path, text, size, f->index, index);
         if (st == NRL_OK && c->signer) st = check_digests(f, path, text, size, index);
     }
     free(text);
     if (st == NRL_OK && (index->rank != rank || index->world != c->m.world))
-        st = nrl_fail(NRL_ERR_CORRUPT, "%s: its index is that of rank %d of %d", path, index->rank, index->world);
+        st = nrl_fail(NRL_ERR_CORRUPT, "%s: the index belongs to rank %d of %d", path, index->rank, index->world);
     return st;
 }
 
@@ -187,7 +185,7 @@ nrl_status checkpoint_use_threads(checkpoint *c, int threads)
             d->raw = d->stored + CODEC_CHUNK;
         else
             codec_destroy(d->codec);
-        if (!d->stored) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a checkpoint's buffers");
+        if (!d->stored) return nrl_fail(NRL_ERR_MEMORY, "out of memory for the buffers of a checkpoint");
     }
     return NRL_OK;
 }
@@ -200,7 +198,7 @@ void checkpoint_close(checkpoint *c)
     free(c);
 }
 
-/* ---- info ---- */
+/* ---- properties ---- */
 
 const sign_public_key *checkpoint_signer(const checkpoint *c)
 {

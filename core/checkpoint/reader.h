@@ -1,6 +1,5 @@
 /*
- * reader.h - the struct behind checkpoint: what all files' indices say together. reader.c opens, read.c
- * reads elements.
+ * reader.h - struct checkpoint: the combined indices of all files. reader.c opens a checkpoint, read.c reads elements.
  */
 #ifndef CHECKPOINT_READER_H
 #define CHECKPOINT_READER_H
@@ -11,10 +10,10 @@
 typedef struct {
     checkpoint_tensor tensor;
     size_t n_shards;
-    const index_entry **shards; /* disjoint, together the whole tensor */
+    const index_entry **shards; /* [n_shards] disjoint; together they cover the tensor */
 } saved_tensor;
 
-/* Scratch memory of one thread that decodes. */
+/* Scratch memory of one decoding thread. */
 typedef struct {
     codec *codec;
     unsigned char *stored, *raw; /* CODEC_CHUNK each */
@@ -23,7 +22,7 @@ typedef struct {
 struct checkpoint {
     arena memory;
     const char *dir;
-    const sign_public_key *signer; /* demanded; NULL = nobody */
+    const sign_public_key *signer; /* required signer; NULL = none */
     manifest m;
     int64_t manifest_bytes;
     file_index *files; /* [world] */
@@ -35,13 +34,13 @@ struct checkpoint {
     workers *pool;
 };
 
-/* In the checkpoint's arena or, where `a` is given, in that. */
+/* Returns the path of a rank's file, allocated from `a`. */
 const char *reader_path(arena *a, const char *dir, int32_t rank);
 
-/* A file that a rank has just written, as a reader will see it: size, header, index. */
+/* Checks a file that a rank has just written as a reader would: size, header, index. */
 nrl_status reader_check_file(const char *path, int32_t rank, int32_t world, int64_t step, const manifest_file *file);
 
-/* index of tensors: tensors.c */
+/* Combines the entries of all files to tensors and checks that their shards cover them (tensors.c). */
 nrl_status reader_collect(checkpoint *c);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * sign.c - libsodium's Ed25519 and BLAKE2b; the files of keys and signatures.
+ * sign.c - signs and verifies with the Ed25519 and BLAKE2b of libsodium; reads and writes key and signature files.
  */
 #include "checkpoint/sign.h"
 #include "base/arena.h"
@@ -20,13 +20,13 @@ enum { MAX_FILE = 1024, MAX_HEX = 2 * SIGN_SECRET + 1 };
 static const char secret_word[] = "nrl-ed25519-secret", public_word[] = "nrl-ed25519-public",
                   signature_word[] = "nrl-ed25519-signature";
 
-/* ---- files of one line: a word and hex digits ---- */
+/* ---- files with one line: a keyword and hex digits ---- */
 
 static nrl_status write_line(const char *path, int mode, const char *word, const unsigned char *bytes, size_t n)
 {
     char hex[MAX_HEX], line[MAX_FILE];
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    if (fd < 0 && errno == EEXIST) return nrl_fail(NRL_ERR_CONFIG, "%s: is there already", path);
+    if (fd < 0 && errno == EEXIST) return nrl_fail(NRL_ERR_CONFIG, "%s: already exists", path);
     if (fd < 0) return disk_fail(path, errno);
     sodium_bin2hex(hex, sizeof hex, bytes, n);
     int size = snprintf(line, sizeof line, "%s %s\n", word, hex);
@@ -36,7 +36,7 @@ static nrl_status write_line(const char *path, int mode, const char *word, const
     return st;
 }
 
-/* Exactly n bytes behind the word. */
+/* Parses exactly n bytes after the keyword. */
 static bool parse_line(const char *text, size_t size, const char *word, unsigned char *bytes, size_t n)
 {
     size_t begin = strlen(word) + 1, found;
@@ -55,7 +55,8 @@ static nrl_status read_key(const char *path, const char *word, unsigned char *by
     sodium_memzero(text, size);
     free(text);
     if (is_key) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: is no key: expected a line '%s' and %zu hex digits", path, word, 2 * n);
+    return nrl_fail(NRL_ERR_CONFIG, "%s: is not a key file; expected a line with '%s' and %zu hex digits", path, word,
+                    2 * n);
 }
 
 /* ---- keys ---- */
@@ -69,7 +70,7 @@ nrl_status sign_make_keys(const char *path)
     crypto_sign_keypair(public.bytes, secret.bytes);
     nrl_status st = write_line(path, 0600, secret_word, secret.bytes, sizeof secret.bytes);
     if (st == NRL_OK && (st = write_line(public_path, 0666, public_word, public.bytes, sizeof public.bytes)) != NRL_OK)
-        unlink(path); /* made just now, and of no use alone */
+        unlink(path); /* this call created it, and it is useless without the public key */
     sign_forget(&secret);
     free(public_path);
     return st;
@@ -79,8 +80,9 @@ nrl_status sign_read_secret(const char *path, sign_secret_key *out)
 {
     struct stat s;
     if (stat(path, &s) == 0 && (s.st_mode & (S_IRWXG | S_IRWXO)))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: others may read it (mode %03o), expected mode 600\nhint: chmod 600 %s",
-                        path, (unsigned)(s.st_mode & 0777), path);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: other users can read it (mode %03o), expected mode 600\nhint: chmod 600 %s", path,
+                        (unsigned)(s.st_mode & 0777), path);
     return read_key(path, secret_word, out->bytes, sizeof out->bytes);
 }
 
@@ -107,15 +109,15 @@ nrl_status sign_write(const sign_secret_key *key, const char *dir, const char *t
     return st;
 }
 
-static nrl_status check(const sign_public_key *key, const char *path, const char *text, size_t size)
+static nrl_status signature_check(const sign_public_key *key, const char *path, const char *text, size_t size)
 {
     unsigned char signature[crypto_sign_BYTES];
     char *line;
     size_t n;
     NRL_TRY(disk_read_whole(path, MAX_FILE, &line, &n));
-    bool is_one = parse_line(line, n, signature_word, signature, sizeof signature);
+    bool is_signature = parse_line(line, n, signature_word, signature, sizeof signature);
     free(line);
-    if (!is_one) return nrl_fail(NRL_ERR_CORRUPT, "%s: is no signature", path);
+    if (!is_signature) return nrl_fail(NRL_ERR_CORRUPT, "%s: is not a signature", path);
     NRL_ASSERT(sodium_init(), >=, 0);
     if (!crypto_sign_verify_detached(signature, (const unsigned char *)text, size, key->bytes)) return NRL_OK;
     return nrl_fail(NRL_ERR_CORRUPT, "%s: is not a signature of this manifest by the public key", path);
@@ -126,8 +128,8 @@ nrl_status sign_check(const sign_public_key *key, const char *dir, const char *t
     struct stat s;
     char *path = mem_printf("%s/" FORMAT_SIGNATURE, dir);
     nrl_status st = lstat(path, &s) != 0 && errno == ENOENT
-                        ? nrl_fail(NRL_ERR_CORRUPT, "%s: is not signed, and a public key is demanded", dir)
-                        : check(key, path, text, size);
+                        ? nrl_fail(NRL_ERR_CORRUPT, "%s: is not signed, but a public key was given", dir)
+                        : signature_check(key, path, text, size);
     free(path);
     return st;
 }

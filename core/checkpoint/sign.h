@@ -1,7 +1,7 @@
 /*
- * sign.h - checkpoints that say who wrote them: Ed25519 over the manifest, which holds BLAKE2b hashes of the indices,
- * which hold those of the chunks. So each part is checked as it is read, and nothing is believed before. The hashes of
- * an unsigned checkpoint (XXH3) find accidents; anyone can make two texts with the same.
+ * sign.h - signatures of checkpoints: Ed25519 over the manifest, which holds BLAKE2b hashes of the indices, which hold
+ * BLAKE2b hashes of the chunks. Each part can thus be verified as it is read, before it is used. The hashes of an
+ * unsigned checkpoint (XXH3) detect accidents only: anyone can construct two texts with the same hash.
  *
  * Keys are files of one line: "nrl-ed25519-secret <128 hex digits>", mode 600, and FILE.pub with
  * "nrl-ed25519-public <64 hex digits>".
@@ -22,16 +22,16 @@ typedef struct {
     unsigned char bytes[SIGN_SECRET];
 } sign_secret_key;
 
-/* Makes `path` and `path`.pub, which must not be there yet. NRL_ERR_CONFIG, NRL_ERR_IO. */
+/* Creates a key pair in `path` and `path`.pub, which must not exist. NRL_ERR_CONFIG, NRL_ERR_IO. */
 nrl_status sign_make_keys(const char *path);
-/* NRL_ERR_CONFIG where the file is no such key; a secret key that others may read is refused. */
+/* NRL_ERR_CONFIG if the file is not such a key, or if other users can read the file of a secret key. */
 nrl_status sign_read_secret(const char *path, sign_secret_key *out);
 nrl_status sign_read_public(const char *path, sign_public_key *out);
-void sign_forget(sign_secret_key *key); /* overwrites it */
+void sign_forget(sign_secret_key *key); /* overwrites the key in memory */
 
-/* Writes DIR/manifest.json.sig for the manifest's text, durable. */
+/* Writes DIR/manifest.json.sig for the text of the manifest and makes it durable. */
 nrl_status sign_write(const sign_secret_key *key, const char *dir, const char *text, size_t size);
-/* Whether DIR/manifest.json.sig is this key's for the text. NRL_ERR_CORRUPT: it is not, or there is none. */
+/* NRL_ERR_CORRUPT unless DIR/manifest.json.sig is a signature of the text by this key. */
 nrl_status sign_check(const sign_public_key *key, const char *dir, const char *text, size_t size);
 
 /* BLAKE2b-256. [any] */

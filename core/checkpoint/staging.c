@@ -1,5 +1,5 @@
 /*
- * staging.c - blocks of mapped memory, given out from the front; parallel copies.
+ * staging.c - allocates from the front of mapped blocks; copies in parallel.
  */
 #include "checkpoint/staging.h"
 #include "base/arena.h"
@@ -23,10 +23,10 @@ static nrl_status add_block(staging *s, size_t size)
     int64_t available = memory_available("");
     size = round_up(size ? size : 1, PAGE);
     if ((int64_t)size > available)
-        return nrl_fail(NRL_ERR_MEMORY, "staging memory of %zu bytes does not fit: %lld are available", size,
+        return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %zu bytes of staging memory: %lld bytes are available", size,
                         (long long)available);
     void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %zu bytes of staging memory", size);
+    if (base == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %zu bytes of staging memory", size);
     madvise(base, size, MADV_HUGEPAGE);
     s->blocks = mem_realloc(s->blocks, (s->n + 1) * sizeof *s->blocks);
     s->blocks[s->n++] = (staging_block){.base = base, .size = size};
@@ -90,9 +90,9 @@ static void stream_line(char *to, const char *from)
 }
 #endif
 
-/* Stores that pass by the caches: a line that is only going to be overwritten is not read first. Lines of
- * four pages in turn, which memory serves faster. memcpy does the same from tens of MiB on, which most
- * tensors do not have. `to` is aligned to ALIGN. */
+/* Copies with non-temporal stores, so that lines which are completely overwritten are not read into the cache first.
+ * Alternates between four pages, which is faster for the memory controller. memcpy does the same only for copies of
+ * tens of MiB, and most tensors are smaller. `to` is aligned to ALIGN. */
 static void stream(char *to, const char *from, size_t size)
 {
     size_t done = 0;
@@ -114,7 +114,7 @@ static nrl_status copy(void *user, int who, int64_t i)
     return NRL_OK;
 }
 
-/* Long copies are cut, so that the last one does not keep a single worker. */
+/* Splits long copies, so that all workers finish at about the same time. */
 void staging_copy_all(workers *pool, const staging_copy *copies, size_t n)
 {
     size_t n_cut = 0, k = 0;

@@ -1,6 +1,6 @@
 /*
- * staging.h - host memory that snapshots are copied into. It is touched once and kept: a page that the
- * kernel still has to find and clear costs several times the copy. One thread at a time.
+ * staging.h - the host memory for snapshots. It is touched once and kept, because copying into a page that the kernel
+ * must first allocate and clear takes several times as long. One thread at a time.
  */
 #ifndef CHECKPOINT_STAGING_H
 #define CHECKPOINT_STAGING_H
@@ -17,21 +17,21 @@ typedef struct {
     size_t n;
 } staging;
 
-/* Room for `size` bytes in one block, touched. NRL_ERR_MEMORY also where the machine, or the
- * process's control group, has not that much available. */
+/* Allocates and touches `size` bytes in one block. NRL_ERR_MEMORY also if that much is not available on the machine or
+ * in the control group of the process. */
 nrl_status staging_reserve(staging *s, size_t size, workers *pool);
-/* 64-byte aligned; stays where it is until staging_reset. NRL_ERR_MEMORY. */
+/* Returns 64-byte aligned memory, valid until staging_reset. NRL_ERR_MEMORY. */
 nrl_status staging_take(staging *s, size_t size, void **room);
-void staging_reset(staging *s); /* all of it is free again */
+void staging_reset(staging *s); /* releases everything that was taken and keeps the memory */
 void staging_free(staging *s);
 
 /* One copy of a snapshot. */
 typedef struct {
-    void *to; /* of staging_take */
+    void *to; /* from staging_take */
     const void *from;
     size_t size;
 } staging_copy;
-/* All of them, by all workers. */
+/* Runs all copies on all workers. */
 void staging_copy_all(workers *pool, const staging_copy *copies, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * state_io.c - named numbers of a plugin, saved as lists and restored bit by bit; and its tensors, as
- * entries of slot "rank".
+ * state_io.c - saves the named numbers of a plugin as lists and restores them exactly; saves its tensors as entries of
+ * slot "rank".
  */
 #include "checkpoint/state_io.h"
 #include "checkpoint/format.h"
@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The list of n values called `name`. */
-static nrl_status find(const nrl_state_io *v, const char *name, int64_t n, const nrl_node **list)
+/* Finds the list of n values called `name`. */
+static nrl_status state_find(const nrl_state_io *v, const char *name, int64_t n, const nrl_node **list)
 {
     *list = nrl_node_find(v->from, name);
     if (nrl_node_kind(*list) != NRL_NODE_LIST)
-        return nrl_fail(NRL_ERR_CORRUPT, "the checkpoint holds no state '%s'", name);
+        return nrl_fail(NRL_ERR_CORRUPT, "the checkpoint has no state '%s'", name);
     if ((int64_t)nrl_node_size(*list) != n)
         return nrl_fail(NRL_ERR_CORRUPT, "state '%s' has %zu values in the checkpoint, expected %lld", name,
                         nrl_node_size(*list), (long long)n);
@@ -28,7 +28,7 @@ static nrl_node *new_list(nrl_state_io *v, const char *name)
     return list;
 }
 
-/* JSON has no NaN and no infinities: the writer makes words of them. */
+/* JSON has no NaN and no infinities: the writer stores them as strings. */
 bool visitor_read_f64(const nrl_node *node, double *value)
 {
     const char *word = nrl_node_string(node, NULL);
@@ -50,10 +50,10 @@ nrl_status nrl_state_io_f64(nrl_state_io *v, const char *name, double *values, i
         return NRL_OK;
     }
     if (v->optional && !v->from) return NRL_OK;
-    NRL_TRY(find(v, name, n, &list));
+    NRL_TRY(state_find(v, name, n, &list));
     for (int64_t i = 0; i < n; i++)
         if (!visitor_read_f64(nrl_node_at(list, (size_t)i), &values[i]))
-            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds something that is no number", name);
+            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds a value that is not a number", name);
     return NRL_OK;
 }
 
@@ -67,11 +67,11 @@ nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *values, 
         return NRL_OK;
     }
     if (v->optional && !v->from) return NRL_OK;
-    NRL_TRY(find(v, name, n, &list));
+    NRL_TRY(state_find(v, name, n, &list));
     for (int64_t i = 0; i < n; i++) {
         const nrl_node *one = nrl_node_at(list, (size_t)i);
         if (nrl_node_kind(one) != NRL_NODE_INT)
-            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds something that is no whole number", name);
+            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds a value that is not an integer", name);
         values[i] = nrl_node_int(one, 0);
     }
     return NRL_OK;
@@ -79,7 +79,7 @@ nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *values, 
 
 /* ---- tensors of this rank ---- */
 
-/* "parallel/residual": plugins of two kinds may use the same name. */
+/* The name is OWNER/NAME, such as "parallel/residual", because plugins of two kinds may use the same name. */
 static checkpoint_tensor describe(const nrl_state_io *v, arena *a, const char *name, const nrl_tensor *t)
 {
     return (checkpoint_tensor){.name = arena_printf(a, "%s/%s", v->owner, name),

@@ -1,28 +1,28 @@
 /*
- * state_io.h - the two sides of nrl_action_*: values into a map of a checkpoint, and back out of it.
- * Tensors need the writer or the opened checkpoint beside the map.
+ * state_io.h - the state serializer behind nrl_state_io_*: saves values into a map of a checkpoint or restores them
+ * from it. Tensors need the writer or the open checkpoint in addition.
  */
 #ifndef CHECKPOINT_STATE_IO_H
 #define CHECKPOINT_STATE_IO_H
 #include "checkpoint/checkpoint.h"
 #include <nrl/algorithm.h>
 
-/* Either `into` or `from` is set. */
+/* Either `into` or `from` is set, unless `optional`. */
 struct nrl_state_io {
     arena *a;             /* of `into` */
     nrl_node *into;       /* a map: values are saved */
     const nrl_node *from; /* a map: values are restored */
-    bool optional;        /* `from` is absent where the state was made on another number of ranks: then
-                             nothing is restored and nothing is an error */
+    bool optional;        /* `from` may be NULL, because the checkpoint was saved by another number of ranks: then
+                             nothing is restored, without an error */
 
-    /* for tensors of this rank; without both none is saved, none found */
+    /* For tensors of this rank. If both are NULL, no tensor is saved or found. */
     checkpoint_writer *writer; /* while saving */
     checkpoint *saved;         /* while restoring */
     int32_t rank, world;
-    const char *owner; /* in front of their names: "parallel" */
+    const char *owner; /* prefix of the tensors' names, such as "parallel" */
 };
 
-/* A saved number, NaN and infinities among them; false where the node is none. */
+/* Reads a saved number, which may be NaN or infinite. Returns false if the node is not a number. */
 bool visitor_read_f64(const nrl_node *node, double *value);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * tensors.c - the shards of all files put together to tensors: each element must be there exactly once.
+ * tensors.c - combines the shards of all files to tensors and checks that each element exists exactly once.
  */
 #include "checkpoint/reader.h"
 #include "checkpoint/tiling.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a piece was met: its order of appearance survives the sort. */
+/* An entry with its order of appearance. */
 typedef struct {
     const index_entry *entry;
     size_t at;
@@ -25,8 +25,7 @@ static int by_name_then_place(const void *a, const void *b)
     return order ? order : x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Each element is in one of the shards. */
-static bool make_up_the_whole(const saved_tensor *t)
+static bool shards_cover(const saved_tensor *t)
 {
     const layout_shard **shards = mem_alloc((t->n_shards + 1) * sizeof *shards);
     for (size_t i = 0; i < t->n_shards; i++)
@@ -42,15 +41,15 @@ static bool is_alike(const checkpoint_tensor *a, const checkpoint_tensor *b)
            !memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof *a->dims);
 }
 
-static nrl_status check(const checkpoint *c, saved_tensor *t)
+static nrl_status check_shards(const checkpoint *c, const saved_tensor *t)
 {
     for (size_t i = 0; i < t->n_shards; i++)
         if (!is_alike(&t->tensor, &t->shards[i]->tensor))
             return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%.200s' is %s in one file and %s in another", c->dir,
                             t->tensor.slot, t->tensor.name, tensor_describe(&t->tensor).text,
                             tensor_describe(&t->shards[i]->tensor).text);
-    if (make_up_the_whole(t)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "%s: the shards of %s of '%.200s' do not make up the whole", c->dir,
+    if (shards_cover(t)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: the shards of %s of '%.200s' do not cover the tensor exactly once", c->dir,
                     t->tensor.slot, t->tensor.name);
 }
 
@@ -70,7 +69,7 @@ static size_t meet_all(const checkpoint *c, met **out)
     return n;
 }
 
-/* A tensor with the place of its first piece, to bring them back into order. */
+/* A tensor with the order of appearance of its first shard. */
 typedef struct {
     saved_tensor t;
     size_t at;
@@ -82,7 +81,7 @@ static int by_place(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Runs of equal names become tensors. */
+/* Makes one tensor of each run of equal names. */
 static size_t group(checkpoint *c, const met *all, size_t n, placed *out)
 {
     const index_entry **shards = arena_alloc(&c->memory, (n + 1) * sizeof *shards);
@@ -116,7 +115,7 @@ nrl_status reader_collect(checkpoint *c)
     for (size_t i = 0; i < c->n_tensors; i++) {
         c->tensors[i] = groups[i].t;
         c->by_name[i] = i;
-        if (st == NRL_OK) st = check(c, &c->tensors[i]);
+        if (st == NRL_OK) st = check_shards(c, &c->tensors[i]);
     }
     qsort_r(c->by_name, c->n_tensors, sizeof *c->by_name, sort_names, c->tensors);
     free(groups);

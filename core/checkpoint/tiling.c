@@ -1,10 +1,9 @@
 /*
- * tiling.c - see tiling.h. Boxes are not compared with each other, which would take N^2 steps. The
- * number of boxes over each point is a function on the grid; of it the mixed difference (one over
- * each dimension) is taken, which for a box is 1 or -1 at each of its 2^d corners and 0 elsewhere.
- * Functions on a finite grid and their mixed differences determine each other, so the boxes tile
- * the tensor when the signs of all their corners, less those of the tensor's own, cancel at every
- * point.
+ * tiling.c - see tiling.h. Comparing all boxes with each other would take N^2 steps. Instead, consider the number of
+ * boxes over each point as a function on the grid. The mixed difference of this function (one difference along each
+ * dimension) is, for one box, 1 or -1 at each of its 2^d corners and 0 elsewhere. A function on a finite grid and its
+ * mixed difference determine each other, so the boxes tile the tensor if and only if the signs of all their corners,
+ * minus those of the tensor itself, cancel at every point.
  */
 #include "checkpoint/tiling.h"
 #include "base/arena.h"
@@ -41,8 +40,7 @@ static int64_t box_numel(const layout_shard *p)
     return n;
 }
 
-/* Of n sorted shards: how many are of the first one's box, or 0 where their ranges do not make it
- * up. */
+/* Returns how many of the n sorted shards have the box of the first one, or 0 if their ranges do not cover that box. */
 static size_t one_box(const layout_shard **shards, size_t n)
 {
     int64_t reached = 0;
@@ -87,7 +85,7 @@ static bool cancel(corner *corners, size_t n)
     return sum == 0;
 }
 
-/* boxes: one piece of each. */
+/* Whether the boxes cover the tensor; boxes[i] is any shard with that box. */
 static bool boxes_tile(const layout_shard *const *boxes, size_t n)
 {
     layout_shard whole = piece_of_whole(boxes[0]->n_dims, boxes[0]->dims);
@@ -106,7 +104,7 @@ bool tiling_is_exact(const layout_shard **shards, size_t n)
     size_t n_held = 0, n_boxes = 0;
     for (size_t i = 0; i < n; i++)
         if (layout_numel(shards[i]) > 0) shards[n_held++] = shards[i];
-    if (!n_held) { /* nothing is held of a tensor without elements */
+    if (!n_held) { /* correct for a tensor without elements */
         layout_shard whole = n ? piece_of_whole(shards[0]->n_dims, shards[0]->dims) : (layout_shard){.flat_end = 1};
         return layout_numel(&whole) == 0;
     }

@@ -1,14 +1,14 @@
 /*
- * tiling.h - whether the shards of all files make up a tensor, each element exactly once. What is given
- * comes from files that may be hostile: the time is that of sorting, whatever the shards look like.
+ * tiling.h - checks that the shards of all files cover a tensor, each element exactly once. The shards come from files
+ * that may be hostile, so the time never exceeds that of sorting them.
  */
 #ifndef CHECKPOINT_TILING_H
 #define CHECKPOINT_TILING_H
 #include "mesh/layout.h"
 #include <stddef.h>
 
-/* Sound shards (piece.h) of one tensor; their order is changed. Strategies cut a box into flat ranges
- * that are all held by someone: so each box must be whole by its ranges, and the tensor by its boxes. [any] */
+/* Takes sound shards (piece.h) of one tensor and reorders them. Strategies divide a box into flat ranges, so the ranges
+ * must cover each box and the boxes must cover the tensor. [any] */
 bool tiling_is_exact(const layout_shard **shards, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * workers.c - threads that sleep until a run begins, then take the next job until none is left.
+ * workers.c - threads that sleep until a run begins and then take jobs until none is left.
  */
 #include "checkpoint/workers.h"
 #include "base/arena.h"
@@ -14,16 +14,16 @@ struct workers {
     pthread_cond_t begin, end;
     pthread_t *threads;
     int n, n_named, n_busy;
-    uint64_t run; /* counts runs, so that a thread sees each once */
+    uint64_t run; /* number of runs so far: a thread takes part in each run once */
     bool leave;
     workers_job job;
     void *user;
     int64_t next, n_jobs;
-    nrl_status status; /* of the first that failed */
+    nrl_status status; /* of the first job that failed */
     char *text;
 };
 
-static void fail(workers *w, nrl_status st)
+static void workers_fail(workers *w, nrl_status st)
 {
     if (w->status != NRL_OK) return;
     w->status = st;
@@ -31,7 +31,7 @@ static void fail(workers *w, nrl_status st)
     w->next = w->n_jobs;
 }
 
-/* Holds the lock, except during a job. */
+/* Called with the lock held; releases it during each job. */
 static void take_jobs(workers *w, int who)
 {
     while (w->next < w->n_jobs) {
@@ -39,11 +39,11 @@ static void take_jobs(workers *w, int who)
         pthread_mutex_unlock(&w->lock);
         nrl_status st = w->job(w->user, who, i);
         pthread_mutex_lock(&w->lock);
-        if (st != NRL_OK) fail(w, st);
+        if (st != NRL_OK) workers_fail(w, st);
     }
 }
 
-static void *work(void *user)
+static void *worker_main(void *user)
 {
     workers *w = user;
     uint64_t seen = 0;
@@ -62,13 +62,13 @@ static void *work(void *user)
     return NULL;
 }
 
-/* Signals are the main thread's. */
-static bool start(workers *w)
+/* Blocks all signals in the new thread: the main thread handles them. */
+static bool worker_start(workers *w)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    bool ok = pthread_create(&w->threads[w->n], NULL, work, w) == 0;
+    bool ok = pthread_create(&w->threads[w->n], NULL, worker_main, w) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (ok) w->n++;
     return ok;
@@ -82,7 +82,7 @@ nrl_status workers_create(int n, workers **out)
     pthread_cond_init(&w->end, NULL);
     w->threads = mem_alloc((size_t)(n > 0 ? n : 1) * sizeof *w->threads);
     for (int i = 0; i < n; i++)
-        if (!start(w)) {
+        if (!worker_start(w)) {
             workers_destroy(w);
             return nrl_fail(NRL_ERR_MEMORY, "cannot start %d threads for checkpoints", n);
         }

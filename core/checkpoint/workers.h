@@ -1,5 +1,5 @@
 /*
- * workers.h - a few threads that do numbered jobs together with the one who asks. One run at a time.
+ * workers.h - a thread pool that runs numbered jobs together with the calling thread. One run at a time.
  */
 #ifndef CHECKPOINT_WORKERS_H
 #define CHECKPOINT_WORKERS_H
@@ -7,14 +7,14 @@
 
 typedef struct workers workers;
 
-/* `n` threads beside the caller's own; 0 is fine. NRL_ERR_MEMORY. */
+/* Starts `n` threads in addition to the calling thread; n may be 0. NRL_ERR_MEMORY. */
 nrl_status workers_create(int n, workers **out);
-void workers_destroy(workers *w); /* NULL is fine */
+void workers_destroy(workers *w); /* NULL is allowed */
 
-/* Job i of n; `who` (0 .. threads) tells scratch memory apart. */
+/* Runs job i. `who` is the index of the thread (0 .. n), for scratch memory. */
 typedef nrl_status (*workers_job)(void *user, int who, int64_t i);
-/* Returns when all are done. After the first failure, which is returned with its text, no further job
- * begins. [any, one at a time] */
+/* Runs n jobs and returns when all are done. After the first failure no further job begins; the failure is returned
+ * with its text. [any, one at a time] */
 nrl_status workers_run(workers *w, int64_t n, workers_job job, void *user);
 
 #endif

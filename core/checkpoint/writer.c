@@ -1,5 +1,5 @@
 /*
- * writer.c - the first half of a save: tensors and nodes are named, copied, and handed to a thread.
+ * writer.c - the first half of a save: collects tensors and nodes, copies them, and hands them to the writer thread.
  */
 #include "checkpoint/writer.h"
 #include "checkpoint/disk.h"
@@ -66,14 +66,14 @@ static nrl_status try_disk(checkpoint_writer *w, int64_t bytes)
     int fd;
     char *path = mem_printf("%s/trial-%d.tmp", w->parent, w->ranks.rank);
     nrl_status st = disk_make_folder(w->parent);
-    unlink(path); /* of a run that died here */
+    unlink(path); /* a run that died here may have left it */
     if (st == NRL_OK) st = disk_create(path, &fd);
     if (st == NRL_OK) {
         st = disk_reserve(fd, path, bytes);
         close(fd);
         unlink(path);
     }
-    if (st == NRL_ERR_FULL) nrl_add_context("the checkpoint needs %lld bytes or a little less", (long long)bytes);
+    if (st == NRL_ERR_FULL) nrl_add_context("the checkpoint needs up to %lld bytes", (long long)bytes);
     free(path);
     return st;
 }
@@ -83,7 +83,7 @@ nrl_status checkpoint_prepare(checkpoint_writer *w, int64_t bytes, bool disk)
     if (disk) NRL_TRY(try_disk(w, bytes));
     if (!w->o.async || staging_reserve(&w->memory, (size_t)bytes, w->encoder.pool) == NRL_OK) return NRL_OK;
     w->o.async = false;
-    nrl_warn("%s\nhint: the run waits while checkpoints are written (checkpoint.async: false)", nrl_error_text());
+    nrl_warn("%s\nhint: saves are synchronous now: training waits while a checkpoint is written", nrl_error_text());
     return NRL_OK;
 }
 
@@ -107,8 +107,8 @@ void checkpoint_begin(checkpoint_writer *w, int64_t step)
     w->outcome = (checkpoint_outcome){.dir = w->final, .step = step};
 }
 
-static void add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece, const void *host,
-                bool in_staging)
+static void writer_add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece, const void *host,
+                       bool in_staging)
 {
     NRL_ASSERT(w->state, ==, WRITER_FILLING);
     if (w->n_entries == w->capacity) {
@@ -127,14 +127,14 @@ static void add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_s
 void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,
                            const void *host)
 {
-    add(w, t, piece, host, false);
+    writer_add(w, t, piece, host, false);
 }
 
 nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece, void **room)
 {
     size_t size = (size_t)layout_numel(piece) * nrl_dtype_size(t->dtype);
     NRL_TRY(staging_take(&w->memory, size, room));
-    add(w, t, piece, *room, true);
+    writer_add(w, t, piece, *room, true);
     return NRL_OK;
 }
 
@@ -155,7 +155,7 @@ void checkpoint_set_metric(checkpoint_writer *w, double value)
 
 /* ---- handing over ---- */
 
-/* Everything that is not in staging memory yet. */
+/* Copies everything that is not in staging memory yet. */
 static nrl_status snapshot(checkpoint_writer *w)
 {
     staging_copy *copies = arena_alloc(&w->save, (w->n_entries + 1) * sizeof *copies);
@@ -186,7 +186,7 @@ static void *write_save(void *user)
     return NULL;
 }
 
-/* Signals are the main thread's. */
+/* Blocks all signals in the new thread: the main thread handles them. */
 static bool start_thread(checkpoint_writer *w)
 {
     sigset_t all, old;

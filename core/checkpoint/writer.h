@@ -1,7 +1,6 @@
 /*
- * writer.h - the struct behind checkpoint_writer; writer.c fills it on the step thread, commit.c writes
- * it to disk on another. Between checkpoint_submit and the end of the write the save belongs to the
- * second; `lock` guards `state` alone.
+ * writer.h - struct checkpoint_writer. writer.c fills it on the step thread, and commit.c writes it to disk on another
+ * thread, which owns the save from checkpoint_submit until the save is written. `lock` guards `state` only.
  */
 #ifndef CHECKPOINT_WRITER_H
 #define CHECKPOINT_WRITER_H
@@ -13,13 +12,13 @@ typedef enum { WRITER_IDLE = 0, WRITER_FILLING, WRITER_WRITING, WRITER_WRITTEN }
 
 struct checkpoint_writer {
     checkpoint_writer_options o;
-    checkpoint_ranks ranks; /* world 1 where there are none */
+    checkpoint_ranks ranks; /* world is 1 if the caller gave none */
     char *parent;           /* OUT/checkpoints */
     staging memory;
     encoder encoder;
     atomic_bool give_up;
     bool parent_is_durable;
-    bool has_pruned; /* once, with warnings */
+    bool has_pruned; /* checkpoint_prune has warned once */
 
     pthread_mutex_t lock;
     pthread_cond_t written;
@@ -29,7 +28,7 @@ struct checkpoint_writer {
 
     /* the current save */
     arena save;
-    int64_t serial; /* counts saves of this process, alike on all ranks */
+    int64_t serial; /* number of saves in this process, equal on all ranks */
     int64_t step;
     double metric, submitted;
     char *temporary, *final;
@@ -38,13 +37,14 @@ struct checkpoint_writer {
     size_t n_entries, capacity;
     nrl_node *nodes, *rank_nodes;
 
-    /* how it ended */
+    /* the outcome */
     nrl_status status;
     char *text;
     checkpoint_outcome outcome;
 };
 
-/* The second half; a status that is set already means that this rank cannot. Fills status and text. */
+/* Runs the second half of a save. If w->status is an error already, this rank takes part without writing. Sets status
+ * and text. */
 void commit(checkpoint_writer *w);
 double writer_seconds(void); /* monotonic */
 

@@ -158,8 +158,8 @@ run 0 run run.yaml out=old overwrite=true train.steps=1 checkpoint.every=0 check
 is "what is left" "$(find old -type f ! -path 'old/cache/*' | sort | tr '\n' ' ')" \
     "old/.nrl-run old/checkpoints/mine/file old/config.yaml old/metrics.jsonl old/model/README.md old/notes "
 has err "left in place: 'old/model/README.md'"
-has err "left in place: 'old/checkpoints/mine'"
-has err "left in place: 'old/checkpoints/step-7'"
+has err "left 'old/checkpoints/mine' in place"
+has err "left 'old/checkpoints/step-7' in place"
 
 run 0 run run.yaml out=old2
 echo x >old2/checkpoints/step-00000002/notes
@@ -168,7 +168,7 @@ run 2 run run.yaml out=old2 overwrite=true
 has err "cannot remove 'old2/checkpoints/step-00000002': 'notes' was not made by a run"
 kept old2
 run 0 run run.yaml out=old2 resume=auto train.steps=10 checkpoint.keep=1
-is "times it is named" "$(grep -c "left in place: 'old2/checkpoints/step-00000002', for 'notes' was not made by a run" err)" 1
+is "times it is named" "$(grep -c "left 'old2/checkpoints/step-00000002' in place: 'notes' was not made by a run" err)" 1
 is checkpoints "$(cd old2/checkpoints && echo *)" "step-00000002 step-00000010"
 mkdir -p old2/checkpoints/step-00000090.tmp && echo x >old2/checkpoints/step-00000090.tmp/file
 run 0 checkpoint prune old2 --keep 1

@@ -66,7 +66,7 @@ run 2 run c.yaml out=third resume=auto train.precision=bf16 $random
 has err 'config.json: num_hidden_layers: was 2, is now 1'
 # shellcheck disable=SC2086
 run 2 run c.yaml out=third resume=auto train.precision=bf16 $random checkpoint.mismatch=warn
-has err "have no place in this run, the first is weight of 'model.layers.1."
+has err "do not exist in this run, the first is weight of 'model.layers.1."
 
 # ---- what a loss is measured against: the reference's weights, wherever they lie ----
 awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"prompt_input_ids\": [5, " 3 + i "], \"chosen_input_ids\": [7, " 4 + i \

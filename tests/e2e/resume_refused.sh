@@ -41,7 +41,7 @@ for step in 2 4; do printf 'x' | dd of=damaged/checkpoints/step-0000000$step/man
 rm damaged/checkpoints/step-00000006/rank-00000.nrlc
 refused 5 damaged
 has err "'damaged' holds no complete checkpoint"
-for step in 2 4; do has err "damaged/checkpoints/step-0000000$step/manifest.json: its hash does not match"; done
+for step in 2 4; do has err "damaged/checkpoints/step-0000000$step/manifest.json: the hash does not match"; done
 has err "damaged/checkpoints/step-00000006/rank-00000.nrlc: is missing"
 run 5 run c.yaml out=damaged resume=auto train.steps=8
 has err "hint: overwrite=true starts afresh and replaces them"
@@ -53,7 +53,7 @@ has err "already holds a checkpoint"
 begin later
 later_format later/checkpoints/step-00000006/manifest.json
 refused 65 later
-has err "step-00000006/manifest.json: has format 4, this version of nrl reads 3"
+has err "step-00000006/manifest.json: has format 4, but this version of nrl reads format 3"
 refused 65 later checkpoint.fallback=previous
 run 65 run c.yaml out=later resume=later/checkpoints/step-00000004 checkpoint.fallback=previous
 has err "cannot replace a checkpoint of another version of nrl"
@@ -78,7 +78,7 @@ is "steps on record" "$(grep -c '"loss"' unreadable/metrics.jsonl)" 6
 begin older
 rm older/checkpoints/step-00000006/manifest.json
 run 0 run c.yaml out=older resume=auto train.steps=7
-has err "warning: skipped a damaged checkpoint: older/checkpoints/step-00000006: is no complete checkpoint"
+has err "warning: skipped a damaged checkpoint: older/checkpoints/step-00000006: is not a complete checkpoint"
 has out "after step 4 of 7"
 begin fresh
 rm -r fresh/checkpoints

@@ -9,12 +9,12 @@ experiment >c.yaml
 run 0 checkpoint keygen me
 is "mode of a secret key" "$(stat -c %a me)" 600
 run 2 checkpoint keygen me
-has err "me: is there already"
+has err "me: already exists"
 run 0 checkpoint keygen other
 run 2 run c.yaml out=none checkpoint.sign=me.pub
 has err "checkpoint.sign: me.pub: "
 run 2 run c.yaml out=none checkpoint.public_key=c.yaml
-has err "checkpoint.public_key: c.yaml: is no key: expected a line 'nrl-ed25519-public'"
+has err "checkpoint.public_key: c.yaml: is not a key file; expected a line with 'nrl-ed25519-public'"
 cp me seen && chmod 644 seen
 run 2 run c.yaml out=none checkpoint.sign=seen
 has err "hint: chmod 600"
@@ -30,7 +30,7 @@ has out "signed (not checked without --public-key)"
 run 5 checkpoint verify mine --public-key other.pub
 has out "is not a signature of this manifest by the public key"
 run 5 checkpoint verify plain --public-key me.pub
-has out "plain/checkpoints/step-00000006: is not signed, and a public key is demanded"
+has out "plain/checkpoints/step-00000006: is not signed, but a public key was given"
 
 cp -r mine again
 run 0 resume again train.steps=8 checkpoint.public_key=me.pub
@@ -38,7 +38,7 @@ has out "after step 6 of 8"
 run 5 resume again train.steps=9 checkpoint.public_key=other.pub
 has err "again/checkpoints/step-00000008/manifest.json.sig: is not a signature of this manifest by the public key"
 run 5 resume plain train.steps=8 checkpoint.public_key=me.pub
-has err "is not signed, and a public key is demanded"
+has err "is not signed, but a public key was given"
 
 run 0 export mine model --public-key me.pub
 run 5 export plain model-plain --public-key me.pub
@@ -47,11 +47,11 @@ run 5 export mine model-other --public-key other.pub
 for reader in "run c.yaml out=from-plain model.path=plain" "eval c.yaml data.eval=train.jsonl model.path=plain"; do
     # shellcheck disable=SC2086
     run 5 $reader checkpoint.public_key=me.pub
-    has err "is not signed, and a public key is demanded"
+    has err "is not signed, but a public key was given"
 done
 run 0 eval c.yaml data.eval=train.jsonl model.path=mine checkpoint.public_key=me.pub
 run 5 sample plain --prompt a --public-key me.pub
-has err "is not signed, and a public key is demanded"
+has err "is not signed, but a public key was given"
 
 # ---- what was changed after it was signed ----
 cp -r mine changed
@@ -61,7 +61,7 @@ run 5 checkpoint verify changed --public-key me.pub
 has out "step-00000006/manifest.json.sig: is not a signature"
 printf 'nrl-ed25519-signature zz\n' >mine/checkpoints/step-00000006/manifest.json.sig
 run 5 checkpoint verify mine --public-key me.pub
-has out "manifest.json.sig: is no signature"
+has out "manifest.json.sig: is not a signature"
 
 # ---- two ranks: only rank 0 has the key, all ranks' files are covered ----
 run 0 launch -n 2 -- run c.yaml out=two checkpoint.sign=me parallel=fsdp
@@ -70,7 +70,7 @@ run 0 launch -n 2 -- run c.yaml out=two resume=auto train.steps=8 checkpoint.pub
 has out "after step 6 of 8"
 mv two/checkpoints/step-00000006/manifest.json.sig gone
 run 5 launch -n 2 -- run c.yaml out=three resume=two/checkpoints/step-00000006 checkpoint.public_key=me.pub
-has err "is not signed, and a public key is demanded"
+has err "is not signed, but a public key was given"
 
 # ---- an unsigned checkpoint is as it was ----
 [ -e plain/checkpoints/step-00000006/manifest.json.sig ] && is "a signature without checkpoint.sign" there absent

@@ -278,7 +278,7 @@ static void a_rank_that_never_comes_is_named_after_the_time_out(void **state)
     runs[1].absent = true;
     save_all(runs, 3, FLAT, 2, 0.1);
     assert_int_equal(runs[0].status, NRL_ERR_PEER);
-    assert_non_null(strstr(runs[0].text, "rank 1 did not end its part"));
+    assert_non_null(strstr(runs[0].text, "rank 1 did not finish its part"));
     assert_int_equal(runs[2].status, NRL_ERR_PEER);
     assert_int_equal(entries(), 0);
 }
@@ -350,7 +350,7 @@ static void pieces_that_do_not_make_up_the_whole_are_refused(void **state)
         nrl_status st = checkpoint_open(o.dir, &c);
         assert_int_equal(st, k ? NRL_ERR_CORRUPT : NRL_OK);
         if (k)
-            assert_non_null(strstr(nrl_error_text(), "do not make up the whole"));
+            assert_non_null(strstr(nrl_error_text(), "do not cover the tensor exactly once"));
         else
             checkpoint_close(c);
         checkpoint_writer_close(w, false);
