@@ -10,18 +10,21 @@
 typedef struct {
     const char *path;
     double weight;
+    const nrl_node *reader;
 } source;
 
 static const nrl_option source_rows[] = {
     NRL_OPT_PATH(source, path, NULL, "a file of samples"),
     NRL_OPT_F64(source, weight, "1", 1e-9, 1e9, "how often its samples are drawn, next to the others"),
+    NRL_OPT_NODE(source, reader, "", "the dataset plugin that reads it, and its options"),
 };
 
-static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, double weight)
+static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, const source *s)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     node_append(a, map, "path", node_string(a, path, strlen(path)));
-    node_append(a, map, "weight", node_f64(a, weight));
+    node_append(a, map, "weight", node_f64(a, s->weight));
+    if (s->reader) node_append(a, map, "reader", node_copy(a, s->reader));
     map->source = at->source;
     map->line = at->line;
     map->column = at->column;
@@ -39,8 +42,8 @@ static void add_source(arena *a, config_problems *problems, const char *name, co
     else
         options_fill(a, problems, name, item, &part, 1);
     if (!s.path) return;
-    node_append(a, list, NULL, source_node(a, item, s.path, s.weight));
-    node_append(a, resolved, NULL, source_node(a, item, config_absolute(a, s.path), s.weight));
+    node_append(a, list, NULL, source_node(a, item, s.path, &s));
+    node_append(a, resolved, NULL, source_node(a, item, config_absolute(a, s.path), &s));
 }
 
 void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources, nrl_node *resolved)

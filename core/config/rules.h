@@ -5,7 +5,7 @@
 #define CONFIG_RULES_H
 #include "config/schema.h"
 
-/* Turns `train: path`, {path, weight} or a list of these into a list of maps with paths to open;
+/* Turns `train: path`, {path, weight, reader} or a list of these into a list of maps with paths to open;
  * writes the same with absolute paths to the resolved section under the last part of `name`. */
 void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources, nrl_node *resolved);
 void rules_lora(config_problems *problems, const config_lora *lora);

@@ -34,7 +34,7 @@ static const nrl_option lora_rows[] = {
 };
 
 static const nrl_option data_rows[] = {
-    NRL_OPT_NODE(config_data, train, NULL, "a path, {path, weight}, or a list of these"),
+    NRL_OPT_NODE(config_data, train, NULL, "a path, {path, weight, reader}, or a list of these"),
     NRL_OPT_NODE(config_data, eval, "", "the same, for evaluation"),
     NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "tokens a sample may have"),
     NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate", "what happens to longer samples"),

@@ -1,11 +1,11 @@
 /*
- * build.c - a ring of slabs between the reading and writing thread and the workers. Slabs are taken
+ * build.c - a ring of chunks between the reading and writing thread and the workers. Chunks are taken
  * in order, finished in any order and written in order, so the first error in the file is the one
  * told.
  */
 #include "data/build.h"
 #include "data/kl_pairs.h"
-#include "data/slab.h"
+#include "data/read_chunk.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 
 enum { MAX_WORKERS = 64, MAX_NOTED = 32 };
 
-typedef enum { SLAB_FREE = 0, SLAB_READY, SLAB_RUNNING, SLAB_DONE } slab_state;
+typedef enum { CHUNK_FREE = 0, CHUNK_READY, CHUNK_RUNNING, CHUNK_DONE } chunk_state;
 
 typedef struct {
     const data_build_options *o;
-    data_slab *slabs; /* [n_slabs], slab k of the file is number k % n_slabs */
-    slab_state *state;
-    size_t n_slabs;
-    size_t filled, taken, written; /* slabs of the file so far */
+    data_chunk *chunks; /* [n_chunks], chunk k of the file is number k % n_chunks */
+    chunk_state *state;
+    size_t n_chunks;
+    size_t filled, taken, written; /* chunks of the file so far */
     bool stop;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -30,32 +30,32 @@ typedef struct {
     data_mismatch mismatch; /* of the writing thread */
     /* what the whole file adds up to */
     data_counts counts;
-    char unknown[MAX_NOTED][SLAB_KEY];
+    char unknown[MAX_NOTED][CHUNK_KEY];
     int64_t unknown_line[MAX_NOTED];
     int n_unknown;
 } build;
 
 /* ---- workers ---- */
 
-static data_slab *take(build *b)
+static data_chunk *take(build *b)
 {
-    data_slab *s = NULL;
+    data_chunk *s = NULL;
     pthread_mutex_lock(&b->lock);
     while (!b->stop && b->taken == b->filled)
         pthread_cond_wait(&b->changed, &b->lock);
     if (!b->stop) {
-        size_t k = b->taken++ % b->n_slabs;
-        b->state[k] = SLAB_RUNNING;
-        s = &b->slabs[k];
+        size_t k = b->taken++ % b->n_chunks;
+        b->state[k] = CHUNK_RUNNING;
+        s = &b->chunks[k];
     }
     pthread_mutex_unlock(&b->lock);
     return s;
 }
 
-static void set_done(build *b, const data_slab *s)
+static void set_done(build *b, const data_chunk *s)
 {
     pthread_mutex_lock(&b->lock);
-    b->state[s - b->slabs] = SLAB_DONE;
+    b->state[s - b->chunks] = CHUNK_DONE;
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
 }
@@ -72,8 +72,8 @@ static void *work(void *self)
 {
     build *b = self;
     data_worker w = {.encoder.options = &b->o->encode};
-    for (data_slab *s; (s = take(b));) {
-        data_slab_run(s, &w, b->o);
+    for (data_chunk *s; (s = take(b));) {
+        data_chunk_run(s, &w, b->o);
         set_done(b, s);
     }
     count_dropped(b, &w);
@@ -84,9 +84,9 @@ static void *work(void *self)
 static void start(build *b)
 {
     int64_t n = b->o->workers < MAX_WORKERS ? b->o->workers : MAX_WORKERS;
-    b->n_slabs = n > 1 ? (size_t)n * 2 + 2 : 1;
-    b->slabs = mem_alloc(b->n_slabs * sizeof *b->slabs);
-    b->state = mem_alloc(b->n_slabs * sizeof *b->state);
+    b->n_chunks = n > 1 ? (size_t)n * 2 + 2 : 1;
+    b->chunks = mem_alloc(b->n_chunks * sizeof *b->chunks);
+    b->state = mem_alloc(b->n_chunks * sizeof *b->state);
     b->own.encoder.options = &b->o->encode;
     b->mismatch = (data_mismatch){.max_length = b->o->encode.max_length, .n_extra = b->o->schema->n_extra};
     pthread_mutex_init(&b->lock, NULL);
@@ -111,13 +111,13 @@ static void stop(build *b)
 
 static void finish(build *b)
 {
-    for (size_t i = 0; i < b->n_slabs; i++)
-        data_slab_free(&b->slabs[i]);
+    for (size_t i = 0; i < b->n_chunks; i++)
+        data_chunk_free(&b->chunks[i]);
     data_worker_free(&b->own);
     data_mismatch_free(&b->mismatch);
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
-    free(b->slabs);
+    free(b->chunks);
     free(b->state);
 }
 
@@ -126,35 +126,35 @@ static void finish(build *b)
 static void submit(build *b)
 {
     pthread_mutex_lock(&b->lock);
-    b->state[b->filled++ % b->n_slabs] = SLAB_READY;
+    b->state[b->filled++ % b->n_chunks] = CHUNK_READY;
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
 }
 
-/* The oldest slab that is not written yet, done. */
-static data_slab *oldest_done(build *b)
+/* The oldest chunk that is not written yet, done. */
+static data_chunk *oldest_done(build *b)
 {
-    size_t k = b->written % b->n_slabs;
+    size_t k = b->written % b->n_chunks;
     if (!b->n_threads) {
-        data_slab_run(&b->slabs[k], &b->own, b->o);
-        return &b->slabs[k];
+        data_chunk_run(&b->chunks[k], &b->own, b->o);
+        return &b->chunks[k];
     }
     pthread_mutex_lock(&b->lock);
-    while (b->state[k] != SLAB_DONE)
+    while (b->state[k] != CHUNK_DONE)
         pthread_cond_wait(&b->changed, &b->lock);
-    b->state[k] = SLAB_FREE;
+    b->state[k] = CHUNK_FREE;
     pthread_mutex_unlock(&b->lock);
-    return &b->slabs[k];
+    return &b->chunks[k];
 }
 
-static void add_unknown(build *b, const data_slab *s)
+static void add_unknown(build *b, const data_chunk *s)
 {
     for (int i = 0; i < s->n_unknown; i++) {
         int j = 0;
         while (j < b->n_unknown && strcmp(b->unknown[j], s->unknown[i]) != 0)
             j++;
         if (j < b->n_unknown || j == MAX_NOTED) continue;
-        memcpy(b->unknown[j], s->unknown[i], SLAB_KEY);
+        memcpy(b->unknown[j], s->unknown[i], CHUNK_KEY);
         b->unknown_line[j] = s->unknown_line[i];
         b->n_unknown++;
     }
@@ -175,7 +175,7 @@ static void add_counts(data_counts *sum, const data_counts *c)
 
 static nrl_status write_oldest(build *b, data_cache_writer *writer)
 {
-    data_slab *s = oldest_done(b);
+    data_chunk *s = oldest_done(b);
     b->written++;
     if (s->status != NRL_OK) return nrl_fail(s->status, "%s", s->error);
     add_counts(&b->counts, &s->counts);
@@ -194,24 +194,24 @@ static nrl_status run(build *b, data_reader *reader, data_cache_writer *writer)
     nrl_status read_status = NRL_OK;
     char *read_error = NULL;
     while (!end || b->written < b->filled) {
-        if (end || b->filled - b->written == b->n_slabs) {
+        if (end || b->filled - b->written == b->n_chunks) {
             nrl_status st = write_oldest(b, writer);
             if (st == NRL_OK) continue;
             free(read_error);
             return st;
         }
-        data_slab *s = &b->slabs[b->filled % b->n_slabs];
-        read_status = data_slab_fill(s, reader, &end);
+        data_chunk *s = &b->chunks[b->filled % b->n_chunks];
+        read_status = data_chunk_fill(s, reader, &end);
         if (read_status != NRL_OK) read_error = mem_strdup(nrl_error_text());
         end = end || read_status != NRL_OK;
-        if (!b->o->schema->format && s->n_rows) {
-            nrl_status st = data_slab_detect(s, b->o);
+        if (!b->o->schema->format && s->range) {
+            nrl_status st = data_chunk_detect(s, b->o);
             if (st != NRL_OK) {
                 free(read_error);
                 return st;
             }
         }
-        if (s->n_rows) submit(b);
+        if (s->range) submit(b);
     }
     if (read_status != NRL_OK) nrl_fail(read_status, "%s", read_error);
     free(read_error);
@@ -248,9 +248,13 @@ static void write_notes(const build *b, buffer *notes)
                      i + 1 == b->n_unknown ? "\n" : "");
 }
 
-static nrl_status check_kept(const build *b)
+static nrl_status check_rows(const build *b, const data_reader *reader)
 {
     const data_counts *c = &b->counts;
+    if (reader->info.rows >= 0 && reader->info.rows != c->rows)
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: dataset plugin %s gave %" PRId64 " rows, expected %" PRId64 " as it announced", b->o->name,
+                        reader->plugin, c->rows, reader->info.rows);
     if (!c->rows) return nrl_fail(NRL_ERR_DATA, "%s: no rows in the file", b->o->name);
     if (c->outcome[DATA_KEPT]) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA,
@@ -281,7 +285,7 @@ nrl_status data_build(const data_build_options *o, data_reader *reader, data_cac
     start(b);
     nrl_status st = run(b, reader, writer);
     stop(b);
-    if (st == NRL_OK) st = check_kept(b);
+    if (st == NRL_OK) st = check_rows(b, reader);
     if (st == NRL_OK) st = data_mismatch_finish(&b->mismatch, writer);
     if (st == NRL_OK && o->check) st = o->check(o->check_user);
     if (st == NRL_OK)
@@ -290,6 +294,5 @@ nrl_status data_build(const data_build_options *o, data_reader *reader, data_cac
         data_cache_abandon(writer);
     finish(b);
     free(b);
-    data_reader_destroy(reader);
     return st;
 }

@@ -1,7 +1,7 @@
 /*
- * build.h - tokenises one data file into a token cache: the caller's thread reads rows in slabs and
- * writes results in file order, worker threads parse and tokenise slabs in between. Memory is
- * bounded by a few slabs, whatever the size of the file. What is kept does not depend on `workers`.
+ * build.h - tokenises what a reader gives into a token cache: the caller's thread takes ranges of rows and
+ * writes results in file order, worker threads read and tokenise the rows of a range in between. Memory is
+ * bounded by a few chunks, whatever the size of the file. What is kept does not depend on `workers`.
  */
 #ifndef DATA_BUILD_H
 #define DATA_BUILD_H
@@ -19,7 +19,7 @@ typedef struct {
     const void *check_user;
 } data_build_options;
 
-/* Takes `reader` and `writer` over, also on failure. Errors name file and line. */
+/* Takes `writer` over, also on failure. Errors name file and line. */
 nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer, data_cache *out);
 
 #endif

@@ -15,7 +15,7 @@
 #include "data/encode.h"
 #include <stdio.h>
 
-enum { DATA_CACHE_VERSION = 3, DATA_FORMAT_NAME = 40 };
+enum { DATA_CACHE_VERSION = 4, DATA_FORMAT_NAME = 40 };
 
 typedef struct {
     int64_t rows, outcome[DATA_OUTCOMES];

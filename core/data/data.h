@@ -20,7 +20,8 @@
 typedef enum { DATA_OVERLONG_ERROR = 0, DATA_OVERLONG_DROP, DATA_OVERLONG_TRUNCATE } data_overlong;
 
 typedef struct {
-    const nrl_node *source;        /* data.train: a path, {path}, or a list of {path, weight} */
+    plugin_host *host;             /* has the dataset plugins */
+    const nrl_node *source;        /* data.train: a path, {path, weight, reader}, or a list of these */
     const char *base_dir;          /* relative paths inside `source` start here; NULL = working dir */
     tokenizer *tokenizer;          /* NULL: only pre-tokenized rows can be read */
     const chat_template *template; /* NULL: rows of messages are an error */
@@ -64,9 +65,11 @@ typedef struct {
     const char *path; /* as opened; borrowed */
     int64_t first, n;
     double weight;
-    int64_t bytes;        /* of the file */
-    const char *hash;     /* of the file's bytes, 32 hex digits; borrowed */
-    uint64_t tokens_hash; /* of the tokens made of it */
+    int64_t bytes;            /* of the file */
+    const char *hash;         /* of what the rows are made of, hex digits; borrowed */
+    const nrl_plugin *reader; /* the dataset plugin; borrowed */
+    const char *reader_name;  /* "NAME VERSION"; borrowed */
+    uint64_t tokens_hash;     /* of the tokens made of it */
 } dataset_part;
 
 /* Reads or builds the cache. Errors name file and line (NRL_ERR_DATA); a path or option that cannot
@@ -82,7 +85,7 @@ int64_t dataset_n_parts(const dataset *d);
 dataset_part dataset_part_at(const dataset *d, int64_t i);
 int dataset_n_sides(const dataset *d); /* segments a example: 1, or 2 for pairs and kl_pairs */
 bool dataset_has_pairs(const dataset *d);
-/* "data/train.jsonl:12", into out. */
+/* "data/train.json:12", into out. */
 void dataset_place(const dataset *d, int64_t example, char *out, size_t room);
 int64_t dataset_n_extra(const dataset *d);
 const char *dataset_extra_name(const dataset *d, int64_t i);

@@ -257,6 +257,8 @@ dataset_part dataset_part_at(const dataset *d, int64_t i)
                           .weight = p->weight,
                           .bytes = p->bytes,
                           .hash = p->hash,
+                          .reader = p->plugin,
+                          .reader_name = p->plugin_name,
                           .tokens_hash = p->cache.header->sum};
 }
 

@@ -15,20 +15,42 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The plugin's hash, else that of the file's bytes. */
+static nrl_status hash_part(data_part *p)
+{
+    const nrl_dataset_info *info = &p->reader->info;
+    struct stat st;
+    if (info->hash) {
+        p->bytes = info->bytes > 0 ? info->bytes : 0;
+        int n = snprintf(p->hash, sizeof p->hash, "%s", info->hash);
+        if (n > 0 && n < (int)sizeof p->hash) return NRL_OK;
+        return nrl_fail(NRL_ERR_PLUGIN, "%s: dataset plugin %s: the hash has %d digits, expected 1 to %d", p->path,
+                        p->reader->plugin, n, DATA_HASH - 1);
+    }
+    if (stat(p->path, &st))
+        return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", p->path,
+                        strerror(errno));
+    if (!S_ISREG(st.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file", p->path);
+    p->bytes = st.st_size;
+    p->modified = st.st_mtim;
+    return hash_file(p->path, p->hash);
+}
+
 /* Everything that the tokens depend on, and nothing else: not the file's name, place or time. */
 static nrl_status set_key(const dataset_options *o, data_part *p)
 {
     buffer b = {0};
-    struct stat st;
-    if (!stat(p->path, &st)) p->modified = st.st_mtim;
-    NRL_TRY(data_file_hash(p->path, p->hash, &p->bytes));
+    NRL_TRY(data_reader_open(o->host, &p->choice, p->path, &p->reader));
+    p->plugin = &p->reader->table->plugin;
+    p->plugin_name = mem_strdup(p->reader->plugin);
+    NRL_TRY(hash_part(p));
     char *columns = o->columns ? json_write(o->columns, 0) : NULL;
     char *extra = o->extra ? json_write(o->extra, 0) : NULL;
-    buffer_print(&b, "%d\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n", DATA_CACHE_VERSION,
-                 p->hash, p->bytes, o->tokenizer ? o->tokenizer->identity : "none",
-                 o->template ? o->template->identity : "none", o->max_length, o->max_length ? o->overlong : 0,
-                 o->train_on_all + 2 * o->train_on_last, o->pairs + 2 * o->labels + 4 * o->kl_pairs, o->vocab_size,
-                 columns ? columns : "", extra ? extra : "");
+    buffer_print(&b, "%d\n%s\n%s\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
+                 DATA_CACHE_VERSION, p->reader->plugin, p->reader->options, p->hash, p->bytes,
+                 o->tokenizer ? o->tokenizer->identity : "none", o->template ? o->template->identity : "none",
+                 o->max_length, o->max_length ? o->overlong : 0, o->train_on_all + 2 * o->train_on_last,
+                 o->pairs + 2 * o->labels + 4 * o->kl_pairs, o->vocab_size, columns ? columns : "", extra ? extra : "");
     hash_bytes(b.text, b.size, p->key);
     buffer_free(&b);
     free(columns);
@@ -102,6 +124,7 @@ static nrl_status check_unchanged(const void *part)
 {
     const data_part *p = part;
     struct stat st;
+    if (p->reader->info.hash) return NRL_OK; /* the plugin's own matter */
     if (!stat(p->path, &st) && st.st_size == p->bytes && st.st_mtim.tv_sec == p->modified.tv_sec &&
         st.st_mtim.tv_nsec == p->modified.tv_nsec)
         return NRL_OK;
@@ -111,8 +134,6 @@ static nrl_status check_unchanged(const void *part)
 static nrl_status build_with(const dataset_options *o, const data_encode_options *encode, data_part *p, bool alone)
 {
     data_schema schema;
-    data_stream *stream;
-    data_reader *reader;
     data_cache_writer *writer;
     NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels));
     data_build_options b = {.name = p->path,
@@ -123,12 +144,8 @@ static nrl_status build_with(const dataset_options *o, const data_encode_options
                             .signal = o->signal,
                             .check = check_unchanged,
                             .check_user = p};
-    NRL_TRY(data_stream_open(p->path, &stream));
-    data_reader_create(stream, p->path, &reader);
-    nrl_status st = data_cache_create(p->cache_path, alone, p->key, &writer);
-    if (st == NRL_OK) return data_build(&b, reader, writer, &p->cache);
-    data_reader_destroy(reader);
-    return st;
+    NRL_TRY(data_cache_create(p->cache_path, alone, p->key, &writer));
+    return data_build(&b, p->reader, writer, &p->cache);
 }
 
 static nrl_status build(const dataset_options *o, data_part *p, bool alone)
@@ -169,6 +186,8 @@ nrl_status data_part_open(const dataset_options *o, data_part *p)
     }
     if (o->cache_dir) p->cache_path = mem_printf("%s/%s.tokens", o->cache_dir, p->key);
     NRL_TRY(o->cache_dir ? open_or_build(o, p) : build(o, p, true));
+    data_reader_close(p->reader);
+    p->reader = NULL;
     warn_notes(o, p);
     return NRL_OK;
 }

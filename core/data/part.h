@@ -7,15 +7,22 @@
 #define DATA_PART_H
 #include "base/hash.h"
 #include "data/cache.h"
+#include "data/reader.h"
 #include <time.h>
+
+enum { DATA_HASH = 65 }; /* at most 64 digits and a NUL */
 
 typedef struct {
     char *path; /* as opened */
     double weight;
     int64_t first; /* number of its first example in the data set */
-    int64_t bytes; /* of the file */
+    data_reader_choice choice;
+    data_reader *reader;      /* while the part is opened */
+    const nrl_plugin *plugin; /* of the reader */
+    char *plugin_name;        /* "NAME VERSION" */
+    int64_t bytes;            /* of the file */
     struct timespec modified;
-    char hash[HASH_TEXT]; /* of the file's bytes */
+    char hash[DATA_HASH]; /* of what the rows are made of: of the file's bytes, unless the plugin has its own */
     char key[HASH_TEXT];
     bool from_cache;
     data_cache cache;

@@ -1,261 +1,67 @@
 /*
- * reader.c - one window over the stream that always holds the current row in one piece.
- * Indexes of peek() are relative to the first byte not yet consumed.
+ * reader.c - see reader.h.
  */
 #include "data/reader.h"
-#include "base/arena.h"
-#include <inttypes.h>
+#include "base/json.h"
+#include "text/serve.h"
 #include <stdlib.h>
-#include <string.h>
 
-enum { FIRST_WINDOW = 1 << 18, AT_END = -1, FAILED = -2 };
-
-typedef enum { FORM_UNKNOWN = 0, FORM_LINES, FORM_ARRAY, FORM_FINISHED } form;
-
-struct data_reader {
-    data_stream *stream;
-    char *name;
-    char *window;
-    size_t capacity, begin, end; /* bytes [begin, end) are not consumed yet */
-    bool stream_end, after_row;  /* array: a comma or bracket must follow */
-    form form;
-    int64_t line, column; /* of window[begin] */
-    nrl_status status;    /* why peek FAILED */
-};
-
-void data_reader_create(data_stream *stream, const char *name, data_reader **out)
+static int32_t reader_probe(const plugin *p, const void *source)
 {
-    data_reader *r = *out = mem_alloc(sizeof *r);
-    r->stream = stream;
-    r->name = mem_strdup(name);
-    r->window = mem_alloc(FIRST_WINDOW);
-    r->capacity = FIRST_WINDOW;
-    r->line = r->column = 1;
+    return ((const nrl_dataset *)p->table)->probe(source);
 }
 
-void data_reader_destroy(data_reader *r)
+/* The plugin that the config names, else the one that is surest of the path. */
+static nrl_status reader_find(plugin_host *host, const data_reader_choice *choice, const nrl_dataset_source *source,
+                              const plugin **out)
+{
+    buffer asked = {0};
+    if (choice->component.name) return plugin_open(host, NRL_KIND_DATASET, choice->component.name, out);
+    *out = serve_find(host, NRL_KIND_DATASET, reader_probe, source, &asked);
+    nrl_status st = *out ? NRL_OK
+                         : nrl_fail(NRL_ERR_CONFIG,
+                                    "cannot read '%s': no dataset plugin recognises it; asked: %s\n"
+                                    "hint: {path: PATH, reader: PLUGIN} names the plugin",
+                                    source->path, asked.text ? asked.text : "none is installed");
+    buffer_free(&asked);
+    return st;
+}
+
+nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice, const char *path, data_reader **out)
+{
+    const nrl_dataset_source source = {.size = sizeof source, .path = path};
+    const plugin *p;
+    void *options;
+    NRL_TRY(reader_find(host, choice, &source, &p));
+    data_reader *r = mem_alloc(sizeof *r);
+    config_problems problems = {0};
+    config_component component = choice->component;
+    component.name = p->name;
+    component.resolved = node_new(&r->memory, NRL_NODE_MAP);
+    plugin_options(&r->memory, &problems, "reader", &component, NULL, p, &options);
+    nrl_status st = problems_report(&problems);
+    r->table = (const nrl_dataset *)p->table;
+    if (st == NRL_OK) st = r->table->open(options, &source, &r->self);
+    if (st != NRL_OK) {
+        arena_free(&r->memory);
+        free(r);
+        return st;
+    }
+    char *text = json_write(component.resolved, 0);
+    r->path = path;
+    r->plugin = arena_printf(&r->memory, "%s %s", p->name, p->table->version);
+    r->options = arena_strdup(&r->memory, text);
+    free(text);
+    r->info = (nrl_dataset_info){.size = sizeof r->info, .rows = -1, .bytes = -1};
+    r->table->info(r->self, &r->info);
+    *out = r;
+    return NRL_OK;
+}
+
+void data_reader_close(data_reader *r)
 {
     if (!r) return;
-    data_stream_close(r->stream);
-    free(r->window);
-    free(r->name);
+    r->table->close(r->self);
+    arena_free(&r->memory);
     free(r);
-}
-
-/* ---- the window ---- */
-
-static nrl_status fail_long(const data_reader *r)
-{
-    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": a row of more than %d MiB, the most that is read", r->name, r->line,
-                    DATA_MAX_ROW >> 20);
-}
-
-/* Reads more behind `end`; moves or grows the window where it is full. */
-static nrl_status fill(data_reader *r)
-{
-    size_t n;
-    if (r->end - r->begin > DATA_MAX_ROW) return fail_long(r);
-    if (r->begin) {
-        memmove(r->window, r->window + r->begin, r->end - r->begin);
-        r->end -= r->begin;
-        r->begin = 0;
-    }
-    if (r->end == r->capacity) {
-        r->capacity *= 2;
-        r->window = mem_realloc(r->window, r->capacity);
-    }
-    NRL_TRY(data_stream_read(r->stream, r->window + r->end, r->capacity - r->end, &n));
-    r->stream_end = n == 0;
-    r->end += n;
-    return NRL_OK;
-}
-
-static int peek(data_reader *r, size_t i)
-{
-    while (r->begin + i >= r->end) {
-        if (r->stream_end) return AT_END;
-        r->status = fill(r);
-        if (r->status != NRL_OK) return FAILED;
-    }
-    return (unsigned char)r->window[r->begin + i];
-}
-
-static void consume(data_reader *r, size_t n)
-{
-    const char *p = r->window + r->begin, *stop = p + n, *newline;
-    while ((newline = memchr(p, '\n', (size_t)(stop - p)))) {
-        r->line++;
-        r->column = 1;
-        p = newline + 1;
-    }
-    r->column += stop - p;
-    r->begin += n;
-}
-
-static bool is_space(int c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-/* The next byte that is not white space, consumed up to it. */
-static int skip_space(data_reader *r)
-{
-    int c;
-    while (is_space(c = peek(r, 0)))
-        consume(r, 1);
-    return c;
-}
-
-/* ---- what kind of file ---- */
-
-static bool begins(data_reader *r, const char *magic, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        if (peek(r, i) != (unsigned char)magic[i]) return false;
-    return true;
-}
-
-/* Files that people have instead of JSON, by their first bytes. */
-static const char *other_format(data_reader *r)
-{
-    static const struct {
-        const char *magic;
-        uint32_t size;
-        const char *name;
-    } known[] = {
-        {"PAR1", 4, "Parquet"}, {"\x28\xB5\x2F\xFD", 4, "zstd"}, {"PK\x03\x04", 4, "zip"},
-        {"ARROW1", 6, "Arrow"}, {"\xFF\xFE", 2, "UTF-16 text"},  {"\xFE\xFF", 2, "UTF-16 text"},
-        {"BZh", 3, "bzip2"},    {"\3757zXZ", 5, "xz"},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (begins(r, known[i].magic, known[i].size)) return known[i].name;
-    return NULL;
-}
-
-static nrl_status find_form(data_reader *r)
-{
-    const char *other = other_format(r);
-    if (other)
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s: a %s file; expected JSONL or a JSON array in UTF-8, or "
-                        "either packed by gzip",
-                        r->name, other);
-    if (begins(r, "\xEF\xBB\xBF", 3)) r->begin += 3;
-    int c = skip_space(r);
-    if (c == FAILED) return r->status;
-    if (c == AT_END) return nrl_fail(NRL_ERR_DATA, "%s: the file is empty, expected rows", r->name);
-    if (c != '{' && c != '[')
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s:%" PRId64 ":%" PRId64 ": expected { (JSONL) or [ (a JSON "
-                        "array of rows)\nhint: plain text becomes rows such as {\"text\": \"...\"}",
-                        r->name, r->line, r->column);
-    r->form = c == '{' ? FORM_LINES : FORM_ARRAY;
-    if (r->form == FORM_ARRAY) consume(r, 1);
-    return NRL_OK;
-}
-
-/* ---- JSONL ---- */
-
-static void set_row(const data_reader *r, size_t size, data_row_text *row)
-{
-    *row = (data_row_text){r->window + r->begin, size, r->line, r->column, false};
-}
-
-/* The rest of the current line, which begins with something that is not white space. */
-static nrl_status next_line(data_reader *r, data_row_text *row, bool *end)
-{
-    int c = skip_space(r);
-    const char *newline = NULL;
-    if (c == FAILED) return r->status;
-    *end = c == AT_END;
-    if (*end) return NRL_OK;
-    for (size_t seen = 0;;) {
-        size_t have = r->end - r->begin;
-        newline = memchr(r->window + r->begin + seen, '\n', have - seen);
-        if (newline || r->stream_end) break;
-        seen = have;
-        NRL_TRY(fill(r));
-    }
-    size_t size = newline ? (size_t)(newline - r->window) - r->begin : r->end - r->begin;
-    if (size > DATA_MAX_ROW) return fail_long(r);
-    set_row(r, size, row);
-    row->cut = !newline;
-    consume(r, size);
-    while (row->size && is_space(row->text[row->size - 1]))
-        row->size--;
-    return NRL_OK;
-}
-
-/* ---- a JSON array ---- */
-
-static nrl_status fail_array(data_reader *r, int c, const char *expected)
-{
-    if (c == FAILED) return r->status;
-    if (c == AT_END)
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s:%" PRId64 ": the file ends inside its JSON array: it is cut "
-                        "off",
-                        r->name, r->line);
-    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": expected %s", r->name, r->line, r->column, expected);
-}
-
-static nrl_status finish_array(data_reader *r, bool *end)
-{
-    consume(r, 1);
-    int c = skip_space(r);
-    if (c != AT_END) return fail_array(r, c, "nothing after the JSON array");
-    r->form = FORM_FINISHED;
-    *end = true;
-    return NRL_OK;
-}
-
-/* Size of the current object, up to the bracket that closes it. What is inside is the parser's. */
-static nrl_status object_size(data_reader *r, size_t *size)
-{
-    int depth = 0;
-    bool in_string = false;
-    for (size_t i = 0;; i++) {
-        int c = peek(r, i);
-        if (c < 0) return fail_array(r, c, "");
-        if (in_string) {
-            if (c == '\\') i++;
-            in_string = c != '"';
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            depth++;
-        } else if ((c == '}' || c == ']') && --depth == 0) {
-            *size = i + 1;
-            return NRL_OK;
-        }
-    }
-}
-
-static nrl_status next_object(data_reader *r, data_row_text *row, bool *end)
-{
-    size_t size;
-    int c = skip_space(r);
-    if (c == ']') return finish_array(r, end);
-    if (r->after_row) {
-        if (c != ',') return fail_array(r, c, ", or ] after a row");
-        consume(r, 1);
-        c = skip_space(r);
-    }
-    if (c != '{') return fail_array(r, c, "a row: {...}");
-    NRL_TRY(object_size(r, &size));
-    if (size > DATA_MAX_ROW) return fail_long(r);
-    set_row(r, size, row);
-    consume(r, size);
-    r->after_row = true;
-    return NRL_OK;
-}
-
-nrl_status data_reader_next(data_reader *r, data_row_text *row, bool *end)
-{
-    *end = false;
-    if (r->form == FORM_UNKNOWN) NRL_TRY(find_form(r));
-    if (r->form == FORM_LINES) return next_line(r, row, end);
-    if (r->form == FORM_ARRAY) return next_object(r, row, end);
-    *end = true;
-    return NRL_OK;
 }

@@ -15,6 +15,7 @@ const plugin_kind plugin_kinds[] = {
     {NRL_KIND_MODEL, "models", "model", sizeof(nrl_model)},
     {NRL_KIND_TOKENIZER, "tokenizers", "tokenizer", sizeof(nrl_tokenizer)},
     {NRL_KIND_TEMPLATE, "templates", "template", sizeof(nrl_template)},
+    {NRL_KIND_DATASET, "datasets", "dataset", sizeof(nrl_dataset)},
     {NRL_KIND_FORMAT, "formats", "format", sizeof(nrl_format)},
     {NRL_KIND_FRONTEND, "frontends", "frontend", sizeof(nrl_frontend)},
     {NRL_KIND_ADAPTER, "adapters", "adapter", sizeof(nrl_adapter)},

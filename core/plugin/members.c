@@ -43,6 +43,10 @@ static const member tokenizer[] = {OF(tokenizer, probe),       OF(tokenizer, ope
 static const member template[] = {OF(template, probe), OF(template, open), OF(template, close), OF(template, render),
                                   END};
 
+static const member dataset[] = {
+    OF(dataset, probe),      OF(dataset, open),     OF(dataset, close),       OF(dataset, info),
+    OF(dataset, next_range), OF(dataset, next_row), OF(dataset, close_range), END};
+
 static const member format[] = {OF(format, probe),  OF(format, open), OF(format, close),
                                 OF(format, info),   OF(format, load), OF(format, n_tensors),
                                 OF(format, tensor), OF(format, read), END};
@@ -70,6 +74,8 @@ static const member *members_of(uint32_t kind)
         return logger;
     case NRL_KIND_MODEL:
         return model;
+    case NRL_KIND_DATASET:
+        return dataset;
     case NRL_KIND_FORMAT:
         return format;
     case NRL_KIND_ADAPTER:

@@ -1,7 +1,7 @@
 /*
- * serve.h - which plugin serves a tokenizer or a chat template: the one that the config names, else the
+ * serve.h - which plugin serves a tokenizer, a chat template or a dataset: the one that the config names, else the
  * first in name order that is sure, else the first that may; and the text that plugins write into. Called
- * by tokenizer.c and chat.c only.
+ * by tokenizer.c, chat.c and core/data.
  */
 #ifndef TEXT_SERVE_H
 #define TEXT_SERVE_H

@@ -2,11 +2,15 @@
  * fuzz_jsonl.c - any bytes as a data file: rows, formats, messages, tokens. The first byte chooses
  * between single samples and pairs, the template, and what happens to long rows.
  */
+#define _GNU_SOURCE /* memfd_create */
 #include "base/arena.h"
 #include "base/buffer.h"
-#include "data/slab.h"
+#include "data/read_chunk.h"
 #include "support/text.h"
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -31,7 +35,7 @@ static const tokenizer *byte_tokenizer(void)
     return tok;
 }
 
-static void check(const data_slab *s)
+static void check(const data_chunk *s)
 {
     const data_cache_segment *seg = (const void *)s->segments.text;
     for (size_t i = 0; i < s->segments.size / sizeof *seg; i++)
@@ -40,14 +44,14 @@ static void check(const data_slab *s)
             abort();
 }
 
-static void run(data_reader *reader, const data_build_options *o, data_slab *slab, data_worker *w)
+static void run(data_reader *reader, const data_build_options *o, data_chunk *chunk, data_worker *w)
 {
     bool end = false;
-    while (data_slab_fill(slab, reader, &end) == NRL_OK && !end) {
-        if (!o->schema->format && data_slab_detect(slab, o) != NRL_OK) return;
-        data_slab_run(slab, w, o);
-        check(slab);
-        if (slab->status != NRL_OK) return;
+    while (data_chunk_fill(chunk, reader, &end) == NRL_OK && !end) {
+        if (!o->schema->format && data_chunk_detect(chunk, o) != NRL_OK) return;
+        data_chunk_run(chunk, w, o);
+        check(chunk);
+        if (chunk->status != NRL_OK) return;
     }
 }
 
@@ -76,15 +80,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      .overlong = data[0] >> 4 & 1 ? DATA_OVERLONG_TRUNCATE : DATA_OVERLONG_DROP,
                                      .train_on_all = data[0] & 32};
     data_worker worker = {.encoder.options = &o.encode};
-    data_slab *slab = mem_alloc(sizeof *slab);
-    data_stream *stream;
+    data_chunk *chunk = mem_alloc(sizeof *chunk);
+    char path[64];
     data_reader *reader;
-    data_stream_open_memory("fuzz", data + 1, size - 1, &stream);
-    data_reader_create(stream, "fuzz", &reader);
-    run(reader, &o, slab, &worker);
-    data_reader_destroy(reader);
-    data_slab_free(slab);
-    free(slab);
+    const data_reader_choice choice = {.component.name = "jsonl"};
+    int fd = memfd_create("rows", MFD_CLOEXEC);
+    if (fd < 0 || write(fd, data + 1, size - 1) != (ssize_t)(size - 1)) abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (data_reader_open(test_host(), &choice, path, &reader) != NRL_OK) abort();
+    run(reader, &o, chunk, &worker);
+    data_chunk_free(chunk);
+    free(chunk);
+    data_reader_close(reader);
+    close(fd);
     data_worker_free(&worker);
     return 0;
 }

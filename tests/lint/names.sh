@@ -6,7 +6,7 @@ cd "$1" || exit 1
 bad=0
 
 # Kinds whose names are out of core. A kind joins when it is.
-kinds='algorithms parallel optimizers backends collectives loggers models'
+kinds='algorithms parallel optimizers backends collectives loggers models datasets'
 # Ordinary words: only as a whole string of C.
 ordinary=' console cpu tensor pipeline '
 # Folders on their way out of core/, and the table of other programs' keys.
@@ -16,7 +16,6 @@ skipped='^core/(text|script)/|^core/config/known_as\.c:'
 allowed() {
     case $1 in
     adamw) echo '^core/(tensor/|include/nrl/(backend|optimizer)\.h:)' ;; # the operation of that name
-    jsonl) echo '^core/data/' ;;                                         # the format of rows
     llama) echo "LLaMA-Factory|Llama's kind" ;;
     *) echo '^$' ;;
     esac

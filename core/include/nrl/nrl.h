@@ -20,6 +20,7 @@
 #include <nrl/comm.h>
 #include <nrl/parallel.h>
 #include <nrl/frontend.h>
+#include <nrl/dataset.h>
 #include <nrl/format.h>
 #include <nrl/adapter.h>
 #include <nrl/text.h>

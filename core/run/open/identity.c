@@ -79,12 +79,14 @@ static nrl_status add_text(run *r, buffer *lines)
     return NRL_OK;
 }
 
-static void add_data(const dataset *d, const char *role, buffer *lines)
+static nrl_status add_data(run *r, const dataset *d, const char *role, buffer *lines)
 {
     for (int64_t i = 0; d && i < dataset_n_parts(d); i++) {
         dataset_part part = dataset_part_at(d, i);
+        NRL_TRY(add_plugin(r, part.reader, lines));
         buffer_print(lines, "data.%s %s: %" PRId64 " bytes, %s\n", role, part.path, part.bytes, part.hash);
     }
+    return NRL_OK;
 }
 
 static void add_tokens(const dataset *d, const char *role, buffer *lines)
@@ -117,9 +119,8 @@ static nrl_status add_files(run *r, buffer *lines)
     NRL_TRY(add_origin(&r->origin, "model's ", lines));
     NRL_TRY(add_reference(r, lines));
     NRL_TRY(add_text(r, lines));
-    add_data(r->train_data, "train", lines);
-    add_data(r->eval_data, "eval", lines);
-    return NRL_OK;
+    NRL_TRY(add_data(r, r->train_data, "train", lines));
+    return add_data(r, r->eval_data, "eval", lines);
 }
 
 /* Equal files give equal tokens, but for templates that write the date: these are compared when the files

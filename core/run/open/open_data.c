@@ -44,7 +44,8 @@ static nrl_status open_set(run *r, const nrl_node *source, const char *role, dat
 {
     const config_data *d = &r->config.data;
     bool labels = r->algorithm->example_kind == 2;
-    dataset_options o = {.source = source,
+    dataset_options o = {.host = r->host,
+                         .source = source,
                          .tokenizer = r->tokenizer,
                          .template = r->chat,
                          .template_problem = r->chat_problem,

@@ -15,13 +15,15 @@ static void put_text(arena *a, nrl_node *map, const char *key, const char *text)
     if (text) node_append_text(a, map, key, text);
 }
 
-/* The bytes of each file of data.train; what is made of them follows from options, which are compared. */
-static nrl_node *data_node(arena *a, const dataset *d)
+/* What the rows of each part of data.train are made of, or the plugins that read them; what follows from the rows is
+ * said by options, which are compared. */
+static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
 {
     nrl_node *list = node_new(a, NRL_NODE_LIST);
     for (int64_t i = 0; i < dataset_n_parts(d); i++) {
-        const char *hash = dataset_part_at(d, i).hash;
-        node_append(a, list, NULL, node_string(a, hash, strlen(hash)));
+        const dataset_part part = dataset_part_at(d, i);
+        const char *text = plugins ? part.reader_name : part.hash;
+        node_append(a, list, NULL, node_string(a, text, strlen(text)));
     }
     return list;
 }
@@ -29,7 +31,8 @@ static nrl_node *data_node(arena *a, const dataset *d)
 nrl_node *fingerprint_node(arena *a, const run *r)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    node_append(a, map, "data", data_node(a, r->train_data));
+    node_append(a, map, "data", data_node(a, r->train_data, false));
+    node_append(a, map, "data plugins", data_node(a, r->train_data, true));
     put_text(a, map, "template", r->chat ? r->chat->hash : NULL);
     put_text(a, map, "template plugin", r->chat ? r->chat->plugin : NULL);
     put_text(a, map, "reference", r->reference_key);

@@ -127,8 +127,11 @@ static inline void support_template(dataset_options *o, const char *word)
 static inline dataset_options support_options(fixture *f, const char *name, const char *rows)
 {
     char *path = support_write(f, name, rows);
-    dataset_options o = {
-        .source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .workers = 1, .quiet = true};
+    dataset_options o = {.host = test_host(),
+                         .source = node_string(&f->memory, path, strlen(path)),
+                         .tokenizer = f->tok,
+                         .workers = 1,
+                         .quiet = true};
     free(path);
     support_template(&o, "chatml");
     return o;

@@ -97,7 +97,8 @@ static void a_row_beyond_the_limit_is_named_and_not_read(void **state)
     memset(text, 'a', size);
     memcpy(text, "{\"text\": \"a\"}\n{\"text\": \"", 25);
     support_write_bytes(path, text, size);
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
+    dataset_options o = {
+        .host = test_host(), .source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
     fails(&o, NRL_ERR_DATA, "long.jsonl:2: a row of more than 16 MiB, the most that is read");
     free(text);
     free(path);
@@ -165,13 +166,13 @@ static void bad_sources_are_config_errors(void **state)
     o.source = support_json(f, "[{\"path\": \"data.jsonl\", \"weight\": 0}]");
     fails(&o, NRL_ERR_CONFIG, "weight must be a number above 0");
     o.source = support_json(f, "[{\"path\": \"data.jsonl\", \"wait\": 1}]");
-    fails(&o, NRL_ERR_CONFIG, "unknown key 'wait', expected path and weight");
+    fails(&o, NRL_ERR_CONFIG, "unknown key 'wait', expected path, weight and reader");
     o.source = support_json(f, "[]");
     fails(&o, NRL_ERR_CONFIG, "the list is empty");
     o.source = support_json(f, "{\"path\": \".\"}");
     fails(&o, NRL_ERR_CONFIG, "not a regular file");
     o.source = NULL;
-    fails(&o, NRL_ERR_CONFIG, "expected a path, or {path, weight}");
+    fails(&o, NRL_ERR_CONFIG, "expected a path, or {path, weight, reader}");
 }
 
 static void bad_columns_and_extras_are_errors(void **state)

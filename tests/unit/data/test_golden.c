@@ -22,7 +22,8 @@ static dataset *open_golden(fixture *f, const nrl_node *golden, bool pairs)
     char *name = mem_printf("golden/trl_runs/%s", nrl_node_string(nrl_node_find(golden, "train_data"), ""));
     char *path = shared_path(name);
     assert_non_null(path);
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
+    dataset_options o = {.host = test_host(),
+                         .source = node_string(&f->memory, path, strlen(path)),
                          .tokenizer = stories,
                          .pairs = pairs,
                          .vocab_size = 512,
@@ -105,7 +106,8 @@ static void check_file(fixture *f, const real_file *r)
 {
     char *path = shared_path(r->path);
     if (!path || !stories) skip();
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)),
+    dataset_options o = {.host = test_host(),
+                         .source = node_string(&f->memory, path, strlen(path)),
                          .tokenizer = stories,
                          .pairs = r->pairs,
                          .workers = 2,
@@ -163,7 +165,8 @@ static void kto_rows_are_refused(void **state)
     fixture *f = *state;
     char *path = shared_path("data/pref/lf_kto_en_demo.json");
     if (!path) skip();
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
+    dataset_options o = {
+        .host = test_host(), .source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
     support_template(&o, "plain");
     dataset *d;
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "a labelled row");

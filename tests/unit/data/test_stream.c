@@ -2,7 +2,7 @@
  * test_stream.c - unpacking, and rows out of bytes, wherever the pieces that are read happen to
  * end.
  */
-#include "data/reader.h"
+#include "rows.h"
 #include "unit/data/support.h"
 #include <zlib.h>
 
@@ -21,14 +21,14 @@ static size_t gzip(const char *text, size_t size, unsigned char *out, size_t roo
 
 static nrl_status read_all(const void *bytes, size_t size, buffer *out)
 {
-    data_stream *s;
+    jsonl_stream *s;
     char chunk[7];
     size_t n;
     nrl_status st;
-    data_stream_open_memory("memory.gz", bytes, size, &s);
-    while ((st = data_stream_read(s, chunk, sizeof chunk, &n)) == NRL_OK && n)
+    jsonl_stream_open_memory("memory.gz", bytes, size, &s);
+    while ((st = jsonl_stream_read(s, chunk, sizeof chunk, &n)) == NRL_OK && n)
         buffer_add(out, chunk, n);
-    data_stream_close(s);
+    jsonl_stream_close(s);
     return st;
 }
 
@@ -76,7 +76,8 @@ static void a_gzip_file_is_read_as_its_text(void **state)
     unsigned char packed[200];
     char *path = mem_printf("%s/data.jsonl.gz", f->dir);
     support_write_bytes(path, packed, gzip("{\"text\": \"abc\"}\n", 16, packed, sizeof packed));
-    dataset_options o = {.source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
+    dataset_options o = {
+        .host = test_host(), .source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
     dataset *d = support_open(&o);
     assert_int_equal(dataset_example_tokens(d, 0), 5);
     dataset_close(d);
@@ -86,19 +87,19 @@ static void a_gzip_file_is_read_as_its_text(void **state)
 /* "line:column:text|" of each row. */
 static char *rows_of(const char *bytes, size_t size)
 {
-    data_stream *s;
-    data_reader *r;
-    data_row_text row;
+    jsonl_stream *s;
+    jsonl_rows *r;
+    jsonl_text row;
     bool end;
     buffer out = {0};
-    data_stream_open_memory("memory", bytes, size, &s);
-    data_reader_create(s, "memory", &r);
+    jsonl_stream_open_memory("memory", bytes, size, &s);
+    jsonl_rows_create(s, "memory", &r);
     for (;;) {
-        ASSERT_OK(data_reader_next(r, &row, &end));
+        ASSERT_OK(jsonl_rows_next(r, &row, &end));
         if (end) break;
         buffer_print(&out, "%d:%d:%.*s|", (int)row.line, (int)row.column, (int)row.size, row.text);
     }
-    data_reader_destroy(r);
+    jsonl_rows_destroy(r);
     return buffer_take(&out);
 }
 
@@ -133,21 +134,6 @@ static void rows_larger_than_the_window_stay_whole(void **state)
     free(bytes);
 }
 
-static void the_hash_of_a_file_is_that_of_its_bytes(void **state)
-{
-    fixture *f = *state;
-    char one[33], two[33];
-    int64_t size;
-    char *path = support_write(f, "a", "hello");
-    ASSERT_OK(data_file_hash(path, one, &size));
-    assert_int_equal(size, 5);
-    free(path);
-    path = support_write(f, "b", "hellp");
-    ASSERT_OK(data_file_hash(path, two, &size));
-    assert_string_not_equal(one, two);
-    free(path);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
 
 int main(void)
@@ -159,7 +145,6 @@ int main(void)
         TEST(a_gzip_file_is_read_as_its_text),
         TEST(rows_know_their_places),
         TEST(rows_larger_than_the_window_stay_whole),
-        TEST(the_hash_of_a_file_is_that_of_its_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /*
- * source.c - data.train as a list of files: a path, {path, weight}, or a list of these.
+ * part_list.c - data.train as a list of parts: a path, {path, weight, reader}, or a list of these.
  */
 #include "base/arena.h"
 #include "base/node.h"
@@ -27,8 +27,8 @@ static nrl_status check_entry(const dataset_options *o, const nrl_node *node)
 {
     for (size_t i = 0; i < nrl_node_size(node); i++) {
         const char *key = nrl_node_key(node, i);
-        if (strcmp(key, "path") && strcmp(key, "weight"))
-            return nrl_fail(NRL_ERR_CONFIG, "%s: data.%s: unknown key '%s', expected path and weight",
+        if (strcmp(key, "path") && strcmp(key, "weight") && strcmp(key, "reader"))
+            return nrl_fail(NRL_ERR_CONFIG, "%s: data.%s: unknown key '%s', expected path, weight and reader",
                             nrl_node_place(node), role(o), key);
     }
     return NRL_OK;
@@ -40,12 +40,18 @@ static nrl_status add(const dataset_options *o, const nrl_node *node, data_part 
     const char *path = nrl_node_string(map ? nrl_node_find(node, "path") : node, NULL);
     const nrl_node *weight = map ? nrl_node_find(node, "weight") : NULL;
     if (map) NRL_TRY(check_entry(o, node));
-    if (!path || !*path) return fail_entry(o, node, "expected a path, or {path, weight}");
+    if (!path || !*path) return fail_entry(o, node, "expected a path, or {path, weight, reader}");
     out->weight = weight ? nrl_node_f64(weight, -1) : 1;
     if (!(out->weight > 0 && out->weight <= 1e6))
         return fail_entry(o, weight, "weight must be a number above 0 and at most 1e6");
     out->path = join(o->base_dir, path);
-    return NRL_OK;
+    if (!map) return NRL_OK;
+    config_problems problems = {0};
+    char *section = mem_printf("data.%s: reader", role(o));
+    component_read(&out->choice.memory, &problems, section, nrl_node_find(node, "reader"), NULL,
+                   &out->choice.component);
+    free(section);
+    return problems_report(&problems);
 }
 
 nrl_status data_parts_list(const dataset_options *o, data_parts *out)
@@ -68,6 +74,9 @@ void data_parts_free(data_parts *p)
 {
     for (int64_t i = 0; i < p->n; i++) {
         data_cache_close(&p->items[i].cache);
+        data_reader_close(p->items[i].reader);
+        arena_free(&p->items[i].choice.memory);
+        free(p->items[i].plugin_name);
         free(p->items[i].cache_path);
         free(p->items[i].path);
     }

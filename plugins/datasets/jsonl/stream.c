@@ -1,7 +1,7 @@
 /*
- * stream.c - reading and unpacking a data file; hashing it.
+ * stream.c - reading and unpacking a data file.
  */
-#include "data/stream.h"
+#include "stream.h"
 #include "base/arena.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 enum { RAW_SIZE = 1 << 16, GZIP_WINDOW = 15 + 16 };
 
-struct data_stream {
+struct jsonl_stream {
     char *name;
     int fd; /* -1: memory */
     const unsigned char *memory;
@@ -26,21 +26,6 @@ struct data_stream {
     z_stream z;                    /* next_in/avail_in also serve plain files */
     unsigned char raw[RAW_SIZE];
 };
-
-static nrl_status open_regular(const char *path, int *fd, int64_t *size)
-{
-    struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not wait */
-    if (*fd < 0)
-        return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", path,
-                        strerror(errno));
-    if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
-        close(*fd);
-        return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file", path);
-    }
-    *size = st.st_size;
-    return NRL_OK;
-}
 
 static nrl_status read_some(int fd, const char *name, void *out, size_t room, size_t *n)
 {
@@ -53,31 +38,37 @@ static nrl_status read_some(int fd, const char *name, void *out, size_t room, si
     return NRL_OK;
 }
 
-static data_stream *stream_new(const char *name, int fd)
+static jsonl_stream *stream_new(const char *name, int fd)
 {
-    data_stream *s = mem_alloc(sizeof *s);
+    jsonl_stream *s = mem_alloc(sizeof *s);
     s->name = mem_strdup(name);
     s->fd = fd;
     return s;
 }
 
-nrl_status data_stream_open(const char *path, data_stream **out)
+nrl_status jsonl_stream_open(const char *path, jsonl_stream **out)
 {
-    int fd;
-    int64_t size;
-    NRL_TRY(open_regular(path, &fd, &size));
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not wait */
+    if (fd < 0)
+        return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", path,
+                        strerror(errno));
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file", path);
+    }
     *out = stream_new(path, fd);
     return NRL_OK;
 }
 
-void data_stream_open_memory(const char *name, const void *bytes, size_t size, data_stream **out)
+void jsonl_stream_open_memory(const char *name, const void *bytes, size_t size, jsonl_stream **out)
 {
     *out = stream_new(name, -1);
     (*out)->memory = bytes;
     (*out)->memory_left = size;
 }
 
-void data_stream_close(data_stream *s)
+void jsonl_stream_close(jsonl_stream *s)
 {
     if (!s) return;
     if (s->gzip) inflateEnd(&s->z);
@@ -87,7 +78,7 @@ void data_stream_close(data_stream *s)
 }
 
 /* More bytes of the file behind next_in, where none are left. */
-static nrl_status fill_raw(data_stream *s)
+static nrl_status fill_raw(jsonl_stream *s)
 {
     size_t n = s->memory_left < RAW_SIZE ? s->memory_left : RAW_SIZE;
     if (s->z.avail_in || s->raw_end) return NRL_OK;
@@ -105,7 +96,7 @@ static nrl_status fill_raw(data_stream *s)
     return NRL_OK;
 }
 
-static nrl_status start(data_stream *s)
+static nrl_status start(jsonl_stream *s)
 {
     s->started = true;
     NRL_TRY(fill_raw(s));
@@ -116,12 +107,12 @@ static nrl_status start(data_stream *s)
     return NRL_OK;
 }
 
-static int64_t raw_offset(const data_stream *s)
+static int64_t raw_offset(const jsonl_stream *s)
 {
     return s->raw_bytes - s->z.avail_in;
 }
 
-static nrl_status fail_cut(const data_stream *s)
+static nrl_status fail_cut(const jsonl_stream *s)
 {
     return nrl_fail(NRL_ERR_DATA,
                     "%s: the gzip data ends early, at byte %" PRId64 " of the file (%" PRId64
@@ -130,7 +121,7 @@ static nrl_status fail_cut(const data_stream *s)
 }
 
 /* After a member: another one, zero padding, or the end of the file. */
-static nrl_status next_member(data_stream *s, bool *end)
+static nrl_status next_member(jsonl_stream *s, bool *end)
 {
     do {
         NRL_TRY(fill_raw(s));
@@ -144,7 +135,7 @@ static nrl_status next_member(data_stream *s, bool *end)
     return NRL_OK;
 }
 
-static nrl_status read_gzip(data_stream *s, void *out, size_t room, size_t *n)
+static nrl_status read_gzip(jsonl_stream *s, void *out, size_t room, size_t *n)
 {
     bool end = false;
     s->z.next_out = out;
@@ -165,7 +156,7 @@ static nrl_status read_gzip(data_stream *s, void *out, size_t room, size_t *n)
     return NRL_OK;
 }
 
-static nrl_status read_plain(data_stream *s, void *out, size_t room, size_t *n)
+static nrl_status read_plain(jsonl_stream *s, void *out, size_t room, size_t *n)
 {
     NRL_TRY(fill_raw(s));
     *n = room < s->z.avail_in ? room : s->z.avail_in;
@@ -175,20 +166,11 @@ static nrl_status read_plain(data_stream *s, void *out, size_t room, size_t *n)
     return NRL_OK;
 }
 
-nrl_status data_stream_read(data_stream *s, void *out, size_t room, size_t *n)
+nrl_status jsonl_stream_read(jsonl_stream *s, void *out, size_t room, size_t *n)
 {
     *n = 0;
     if (!s->started) NRL_TRY(start(s));
     NRL_TRY(s->gzip ? read_gzip(s, out, room, n) : read_plain(s, out, room, n));
     s->text_bytes += (int64_t)*n;
     return NRL_OK;
-}
-
-nrl_status data_file_hash(const char *path, char hex[HASH_TEXT], int64_t *size)
-{
-    int fd;
-    NRL_TRY(open_regular(path, &fd, size));
-    nrl_status st = hash_descriptor(fd, path, hex);
-    close(fd);
-    return st;
 }

@@ -1,14 +1,11 @@
 /*
- * slab.c - rows of text to examples of a token cache.
+ * read_chunk.c - rows of a dataset to examples of a token cache.
  */
-#include "data/slab.h"
-#include "base/json.h"
+#include "data/read_chunk.h"
+#include "base/node.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* An arena that a huge row blew up is given back rather than kept for the next small one. */
-enum { KEEP_MEMORY = 64 << 20 };
 
 void data_worker_free(data_worker *w)
 {
@@ -16,60 +13,46 @@ void data_worker_free(data_worker *w)
     arena_free(&w->memory);
 }
 
-void data_slab_free(data_slab *s)
+static void chunk_close_range(data_chunk *s)
 {
-    buffer_free(&s->text);
+    if (s->range) s->table->close_range(s->range);
+    s->range = NULL;
+    s->first = NULL;
+    arena_free(&s->ahead);
+}
+
+void data_chunk_free(data_chunk *s)
+{
+    chunk_close_range(s);
     buffer_free(&s->body);
     buffer_free(&s->segments);
     free(s->error);
 }
 
-static void empty(data_slab *s)
+nrl_status data_chunk_fill(data_chunk *s, data_reader *reader, bool *end)
 {
-    s->n_rows = s->text.size = s->body.size = s->segments.size = 0;
+    s->body.size = s->segments.size = 0;
     s->n_unknown = 0;
     s->counts = (data_counts){0};
     s->status = NRL_OK;
     free(s->error);
     s->error = NULL;
-}
-
-nrl_status data_slab_fill(data_slab *s, data_reader *reader, bool *end)
-{
-    empty(s);
-    while (s->n_rows < SLAB_ROWS && s->text.size < SLAB_BYTES) {
-        data_row_text *row = &s->rows[s->n_rows];
-        bool last;
-        NRL_TRY(data_reader_next(reader, row, &last));
-        if (last) break;
-        s->at[s->n_rows++] = s->text.size;
-        buffer_add(&s->text, row->text, row->size);
-        row->text = NULL; /* the reader's; the slab has it at at[] */
-    }
-    *end = s->n_rows == 0;
-    return NRL_OK;
-}
-
-/* A line with nothing but {: JSON that was written for people. */
-static bool is_opening(const char *text, size_t size)
-{
-    while (size && strchr(" \t\r\n", text[size - 1]))
-        size--;
-    return size == 1 && *text == '{';
-}
-
-static nrl_status parse(const data_slab *s, size_t i, const char *name, arena *a, nrl_node **node)
-{
-    const data_row_text *row = &s->rows[i];
-    arena_reset(a);
-    nrl_status st = json_parse_at(a, name, row->line, row->column, s->text.text + s->at[i], row->size, node);
-    if (st != NRL_OK && row->cut)
-        return nrl_fail(st, "%s\nthe file ends in this line, without a line end: is it cut off?", nrl_error_text());
-    if (st != NRL_OK && is_opening(s->text.text + s->at[i], row->size))
-        return nrl_fail(
-            st, "%s\na file that begins with { has a whole row in each line; an indented one is a list, [ ... ]",
-            nrl_error_text());
+    s->table = reader->table;
+    nrl_status st = s->table->next_range(reader->self, &s->range);
+    if (st != NRL_OK) s->range = NULL;
+    *end = !s->range;
     return st;
+}
+
+/* *row = NULL after the last one. */
+static nrl_status chunk_next_row(data_chunk *s, const data_build_options *o, arena *a, const nrl_node **row)
+{
+    *row = NULL;
+    arena_reset(a);
+    NRL_TRY(s->table->next_row(s->range, a, row));
+    if (!*row || nrl_node_kind(*row) == NRL_NODE_MAP) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA, "%s:%u: cannot use the row: expected a map, found %s", o->name, (*row)->line,
+                    node_kind_name(nrl_node_kind(*row)));
 }
 
 /* ---- results ---- */
@@ -93,7 +76,7 @@ static int32_t prompt_length(const chat_ids *ids)
     return (int32_t)n;
 }
 
-static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, int32_t shared, int64_t line)
+static void add_segment(data_chunk *s, const chat_ids *ids, int64_t n_trained, int32_t shared, int64_t line)
 {
     size_t n = ids->tokens.n;
     data_cache_segment seg = {.offset = (int64_t)s->body.size,
@@ -107,7 +90,7 @@ static void add_segment(data_slab *s, const chat_ids *ids, int64_t n_trained, in
     buffer_add(&s->segments, (const char *)&seg, sizeof seg);
 }
 
-static void add_example(data_slab *s, const data_schema *schema, const data_sample *sample, const data_encoder *e,
+static void add_example(data_chunk *s, const data_schema *schema, const data_sample *sample, const data_encoder *e,
                         int64_t line)
 {
     buffer_add(&s->body, (const char *)sample->extra, (size_t)schema->n_extra * sizeof(float));
@@ -122,12 +105,12 @@ static void add_example(data_slab *s, const data_schema *schema, const data_samp
     if (e->identical && !s->counts.first_identical) s->counts.first_identical = line;
 }
 
-static void add_unknown(data_slab *s, const char *key, int64_t line)
+static void add_unknown(data_chunk *s, const char *key, int64_t line)
 {
     for (int i = 0; i < s->n_unknown; i++)
-        if (!strncmp(s->unknown[i], key, SLAB_KEY - 1)) return;
-    if (s->n_unknown == SLAB_UNKNOWN) return;
-    snprintf(s->unknown[s->n_unknown], SLAB_KEY, "%s", key);
+        if (!strncmp(s->unknown[i], key, CHUNK_KEY - 1)) return;
+    if (s->n_unknown == CHUNK_UNKNOWN) return;
+    snprintf(s->unknown[s->n_unknown], CHUNK_KEY, "%s", key);
     s->unknown_line[s->n_unknown++] = line;
 }
 
@@ -138,14 +121,14 @@ static bool reads_keys(const data_build_options *o, const data_sample *sample)
     return sample->shape == DATA_SHAPE_CHAT && t && chat_template_reads_keys(t);
 }
 
-static void note_unused(data_slab *s, const data_schema *schema, const nrl_node *row, int64_t line)
+static void note_unused(data_chunk *s, const data_schema *schema, const nrl_node *row, int64_t line)
 {
     static const data_key keys[] = {DATA_KEY_TOOLS, DATA_KEY_TEMPLATE_KWARGS};
     for (int i = 0; i < 2; i++)
         if (nrl_node_find(row, schema->name[keys[i]])) add_unknown(s, schema->name[keys[i]], line);
 }
 
-static void note_unknown(data_slab *s, const data_build_options *o, const nrl_node *row, const data_sample *sample,
+static void note_unknown(data_chunk *s, const data_build_options *o, const nrl_node *row, const data_sample *sample,
                          int64_t line)
 {
     const data_schema *schema = o->schema;
@@ -155,30 +138,28 @@ static void note_unknown(data_slab *s, const data_build_options *o, const nrl_no
     if (reads_keys(o, sample)) return;
     note_unused(s, schema, row, line);
     if (!sample->unknown_key) return;
-    char key[SLAB_KEY];
+    char key[CHUNK_KEY];
     snprintf(key, sizeof key, "%.40s (of a message)", sample->unknown_key);
     add_unknown(s, key, line);
 }
 
 /* ---- running ---- */
 
-static nrl_status run_row(data_slab *s, size_t i, data_worker *w, const data_build_options *o)
+static nrl_status run_row(data_chunk *s, const nrl_node *row, data_worker *w, arena *a, const data_build_options *o)
 {
-    nrl_node *node;
     data_sample sample;
     data_outcome outcome;
-    int64_t line = s->rows[i].line;
+    int64_t line = row->line;
     if (o->signal && *o->signal)
         return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) at %s:%" PRId64 ", while it was tokenized",
                         *o->signal, strsignal(*o->signal), o->name, line);
-    NRL_TRY(parse(s, i, o->name, &w->memory, &node));
-    nrl_status st = data_row_read(&w->memory, o->schema, node, &sample);
+    nrl_status st = data_row_read(a, o->schema, row, &sample);
     if (st == NRL_OK) st = data_encode(&w->encoder, &sample, &outcome);
     if (st != NRL_OK) {
         nrl_add_context("%s:%" PRId64, o->name, line);
         return st;
     }
-    note_unknown(s, o, node, &sample, line);
+    note_unknown(s, o, row, &sample, line);
     s->counts.rows++;
     s->counts.outcome[outcome]++;
     if (!s->counts.first_line[outcome]) s->counts.first_line[outcome] = line;
@@ -186,24 +167,25 @@ static nrl_status run_row(data_slab *s, size_t i, data_worker *w, const data_bui
     return NRL_OK;
 }
 
-void data_slab_run(data_slab *s, data_worker *w, const data_build_options *o)
+void data_chunk_run(data_chunk *s, data_worker *w, const data_build_options *o)
 {
-    for (size_t i = 0; i < s->n_rows && s->status == NRL_OK; i++) {
-        s->status = run_row(s, i, w, o);
-        if (s->rows[i].size > KEEP_MEMORY / 32) arena_free(&w->memory);
+    const nrl_node *row = s->first;
+    if (row) s->status = run_row(s, row, w, &s->ahead, o);
+    while (s->status == NRL_OK) {
+        s->status = chunk_next_row(s, o, &w->memory, &row);
+        if (s->status != NRL_OK || !row) break;
+        s->status = run_row(s, row, w, &w->memory, o);
     }
     if (s->status != NRL_OK) s->error = mem_strdup(nrl_error_text());
+    chunk_close_range(s);
+    arena_free(&w->memory); /* a huge row may have blown it up */
 }
 
-nrl_status data_slab_detect(data_slab *s, const data_build_options *o)
+nrl_status data_chunk_detect(data_chunk *s, const data_build_options *o)
 {
-    arena a = {0};
-    nrl_node *node;
-    nrl_status st = parse(s, 0, o->name, &a, &node);
-    if (st == NRL_OK) {
-        st = data_schema_detect(o->schema, node);
-        if (st != NRL_OK) nrl_add_context("%s:%" PRId64, o->name, s->rows[0].line);
-    }
-    arena_free(&a);
+    NRL_TRY(chunk_next_row(s, o, &s->ahead, &s->first));
+    if (!s->first) return NRL_OK;
+    nrl_status st = data_schema_detect(o->schema, s->first);
+    if (st != NRL_OK) nrl_add_context("%s:%u", o->name, s->first->line);
     return st;
 }

@@ -1,0 +1,201 @@
+/*
+ * jsonl.c - rows from a file of JSON lines or a JSON array, plain or packed by gzip. The thread that takes ranges finds
+ * where rows begin and end (rows.h); the text of a range is parsed by the thread that reads it.
+ */
+#include "base/json.h"
+#include "rows.h"
+#include <nrl/nrl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A range is full with as many rows or bytes. */
+enum { RANGE_ROWS = 256, RANGE_BYTES = 1 << 20, PROBE_BYTES = 4096 };
+
+typedef struct {
+    const char *path; /* the dataset's */
+    jsonl_text rows[RANGE_ROWS];
+    size_t at[RANGE_ROWS]; /* where each begins in `text` */
+    size_t n_rows, n_read;
+    char *text;
+    size_t size, room;
+} jsonl_range;
+
+typedef struct {
+    char *path;
+    jsonl_rows *rows;
+    nrl_status status; /* why no further range can be given, */
+    char *error;       /* told once the rows before it were */
+} jsonl_dataset;
+
+/* ---- opening ---- */
+
+static bool jsonl_has_name(const char *path)
+{
+    static const char *const endings[] = {".jsonl", ".ndjson", ".json"};
+    size_t n = strlen(path);
+    if (n > 3 && !strcmp(path + n - 3, ".gz")) n -= 3;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t size = strlen(endings[i]);
+        if (n > size && !memcmp(path + n - size, endings[i], size)) return true;
+    }
+    return false;
+}
+
+/* Whatever else a file is, open says best what was expected. */
+static int32_t jsonl_probe(const nrl_dataset_source *source)
+{
+    char text[PROBE_BYTES];
+    size_t size = 0, i = 0;
+    jsonl_stream *stream;
+    if (jsonl_has_name(source->path)) return NRL_PROBE_YES;
+    if (jsonl_stream_open(source->path, &stream) != NRL_OK) return NRL_PROBE_EXPLAINS;
+    nrl_status st = jsonl_stream_read(stream, text, sizeof text, &size);
+    jsonl_stream_close(stream);
+    if (st != NRL_OK) return NRL_PROBE_EXPLAINS;
+    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) i = 3;
+    while (i < size && strchr(" \t\r\n", text[i]))
+        i++;
+    return i < size && (text[i] == '{' || text[i] == '[') ? NRL_PROBE_PERHAPS : NRL_PROBE_EXPLAINS;
+}
+
+static nrl_status jsonl_open(const void *options, const nrl_dataset_source *source, void **self)
+{
+    jsonl_stream *stream;
+    (void)options;
+    NRL_TRY(jsonl_stream_open(source->path, &stream));
+    jsonl_dataset *d = mem_alloc(sizeof *d);
+    d->path = mem_strdup(source->path);
+    jsonl_rows_create(stream, d->path, &d->rows);
+    *self = d;
+    return NRL_OK;
+}
+
+static void jsonl_close(void *self)
+{
+    jsonl_dataset *d = self;
+    jsonl_rows_destroy(d->rows);
+    free(d->error);
+    free(d->path);
+    free(d);
+}
+
+/* How many rows there are is known when all were seen; the rows follow from the file's bytes. */
+static void jsonl_info(const void *self, nrl_dataset_info *info)
+{
+    (void)self;
+    (void)info;
+}
+
+/* ---- ranges ---- */
+
+static void jsonl_close_range(void *range)
+{
+    jsonl_range *g = range;
+    free(g->text);
+    free(g);
+}
+
+static nrl_status jsonl_add(jsonl_range *g, const jsonl_text *row)
+{
+    if (g->size + row->size > g->room) {
+        size_t room = g->room ? g->room * 2 : RANGE_BYTES / 4;
+        while (room < g->size + row->size)
+            room *= 2;
+        char *text = realloc(g->text, room);
+        if (!text) return nrl_fail(NRL_ERR_MEMORY, "%s: cannot allocate %zu bytes for rows", g->path, room);
+        g->text = text;
+        g->room = room;
+    }
+    memcpy(g->text + g->size, row->text, row->size);
+    g->rows[g->n_rows] = *row;
+    g->rows[g->n_rows].text = NULL; /* the window's; the range has it at at[] */
+    g->at[g->n_rows++] = g->size;
+    g->size += row->size;
+    return NRL_OK;
+}
+
+static nrl_status jsonl_next_range(void *self, void **range)
+{
+    jsonl_dataset *d = self;
+    *range = NULL;
+    if (d->status != NRL_OK) return nrl_fail(d->status, "%s", d->error);
+    jsonl_range *g = calloc(1, sizeof *g);
+    if (!g) return nrl_fail(NRL_ERR_MEMORY, "%s: cannot allocate %zu bytes for rows", d->path, sizeof *g);
+    g->path = d->path;
+    bool end = false;
+    while (d->status == NRL_OK && !end && g->n_rows < RANGE_ROWS && g->size < RANGE_BYTES) {
+        jsonl_text row;
+        d->status = jsonl_rows_next(d->rows, &row, &end);
+        if (d->status == NRL_OK && !end) d->status = jsonl_add(g, &row);
+    }
+    if (d->status != NRL_OK) d->error = mem_strdup(nrl_error_text());
+    if (g->n_rows) {
+        *range = g;
+        return NRL_OK;
+    }
+    jsonl_close_range(g);
+    return d->status;
+}
+
+/* ---- rows ---- */
+
+/* A line with nothing but {: JSON that was written for people. */
+static bool jsonl_is_opening(const char *text, size_t size)
+{
+    while (size && strchr(" \t\r\n", text[size - 1]))
+        size--;
+    return size == 1 && *text == '{';
+}
+
+static nrl_status jsonl_next_row(void *range, nrl_arena *memory, const nrl_node **row)
+{
+    jsonl_range *g = range;
+    nrl_node *node;
+    *row = NULL;
+    if (g->n_read == g->n_rows) return NRL_OK;
+    const jsonl_text *t = &g->rows[g->n_read];
+    const char *text = g->text + g->at[g->n_read++];
+    nrl_status st = json_parse_at(memory, g->path, t->line, t->column, text, t->size, &node);
+    if (st != NRL_OK && t->cut)
+        return nrl_fail(st, "%s\nthe file ends in this line, without a line end: is it cut off?", nrl_error_text());
+    if (st != NRL_OK && jsonl_is_opening(text, t->size))
+        return nrl_fail(
+            st, "%s\na file that begins with { has a whole row in each line; an indented one is a list, [ ... ]",
+            nrl_error_text());
+    if (st != NRL_OK) return st;
+    nrl_node_set_place(node, g->path, (uint32_t)t->line, (uint32_t)t->column);
+    *row = node;
+    return NRL_OK;
+}
+
+/* ---- writing ---- */
+
+static nrl_status jsonl_write(const void *options, const char *path, const nrl_node *rows)
+{
+    (void)options;
+    FILE *f = fopen(path, "wbe");
+    bool written = f != NULL;
+    for (size_t i = 0; i < nrl_node_size(rows) && written; i++) {
+        char *text = json_write(nrl_node_at(rows, i), 0);
+        written = fprintf(f, "%s\n", text) > 0;
+        free(text);
+    }
+    if (f && fclose(f)) written = false;
+    return written ? NRL_OK : nrl_fail(NRL_ERR_IO, "%s: cannot be written", path);
+}
+
+static const nrl_dataset jsonl = {
+    NRL_PLUGIN_PLAIN(NRL_KIND_DATASET, nrl_dataset, "jsonl", "0.1",
+                     "rows of JSON lines or of a JSON array, also in gzip"),
+    .probe = jsonl_probe,
+    .open = jsonl_open,
+    .close = jsonl_close,
+    .info = jsonl_info,
+    .next_range = jsonl_next_range,
+    .next_row = jsonl_next_row,
+    .close_range = jsonl_close_range,
+    .extension = "jsonl",
+    .write = jsonl_write,
+};
+NRL_EXPORT(jsonl)

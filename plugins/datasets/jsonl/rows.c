@@ -1,0 +1,263 @@
+/*
+ * rows.c - one window over the stream that always holds the current row in one piece.
+ * Indexes of peek() are relative to the first byte not yet consumed.
+ */
+#include "rows.h"
+#include "base/arena.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_WINDOW = 1 << 18, AT_END = -1, FAILED = -2 };
+
+typedef enum { FORM_UNKNOWN = 0, FORM_LINES, FORM_ARRAY, FORM_FINISHED } form;
+
+struct jsonl_rows {
+    jsonl_stream *stream;
+    char *name;
+    char *window;
+    size_t capacity, begin, end; /* bytes [begin, end) are not consumed yet */
+    bool stream_end, after_row;  /* array: a comma or bracket must follow */
+    form form;
+    int64_t line, column; /* of window[begin] */
+    nrl_status status;    /* why peek FAILED */
+};
+
+void jsonl_rows_create(jsonl_stream *stream, const char *name, jsonl_rows **out)
+{
+    jsonl_rows *r = *out = mem_alloc(sizeof *r);
+    r->stream = stream;
+    r->name = mem_strdup(name);
+    r->window = mem_alloc(FIRST_WINDOW);
+    r->capacity = FIRST_WINDOW;
+    r->line = r->column = 1;
+}
+
+void jsonl_rows_destroy(jsonl_rows *r)
+{
+    if (!r) return;
+    jsonl_stream_close(r->stream);
+    free(r->window);
+    free(r->name);
+    free(r);
+}
+
+/* ---- the window ---- */
+
+static nrl_status fail_long(const jsonl_rows *r)
+{
+    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": a row of more than %d MiB, the most that is read", r->name, r->line,
+                    JSONL_MAX_ROW >> 20);
+}
+
+/* Reads more behind `end`; moves or grows the window where it is full. */
+static nrl_status fill(jsonl_rows *r)
+{
+    size_t n;
+    if (r->end - r->begin > JSONL_MAX_ROW) return fail_long(r);
+    if (r->begin) {
+        memmove(r->window, r->window + r->begin, r->end - r->begin);
+        r->end -= r->begin;
+        r->begin = 0;
+    }
+    if (r->end == r->capacity) {
+        char *window = realloc(r->window, r->capacity * 2);
+        if (!window) return nrl_fail(NRL_ERR_MEMORY, "%s: cannot allocate %zu bytes", r->name, r->capacity * 2);
+        r->window = window;
+        r->capacity *= 2;
+    }
+    NRL_TRY(jsonl_stream_read(r->stream, r->window + r->end, r->capacity - r->end, &n));
+    r->stream_end = n == 0;
+    r->end += n;
+    return NRL_OK;
+}
+
+static int peek(jsonl_rows *r, size_t i)
+{
+    while (r->begin + i >= r->end) {
+        if (r->stream_end) return AT_END;
+        r->status = fill(r);
+        if (r->status != NRL_OK) return FAILED;
+    }
+    return (unsigned char)r->window[r->begin + i];
+}
+
+static void consume(jsonl_rows *r, size_t n)
+{
+    const char *p = r->window + r->begin, *stop = p + n, *newline;
+    while ((newline = memchr(p, '\n', (size_t)(stop - p)))) {
+        r->line++;
+        r->column = 1;
+        p = newline + 1;
+    }
+    r->column += stop - p;
+    r->begin += n;
+}
+
+static bool is_space(int c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* The next byte that is not white space, consumed up to it. */
+static int skip_space(jsonl_rows *r)
+{
+    int c;
+    while (is_space(c = peek(r, 0)))
+        consume(r, 1);
+    return c;
+}
+
+/* ---- what kind of file ---- */
+
+static bool begins(jsonl_rows *r, const char *magic, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (peek(r, i) != (unsigned char)magic[i]) return false;
+    return true;
+}
+
+/* Files that people have instead of JSON, by their first bytes. */
+static const char *other_format(jsonl_rows *r)
+{
+    static const struct {
+        const char *magic;
+        uint32_t size;
+        const char *name;
+    } known[] = {
+        {"PAR1", 4, "Parquet"}, {"\x28\xB5\x2F\xFD", 4, "zstd"}, {"PK\x03\x04", 4, "zip"},
+        {"ARROW1", 6, "Arrow"}, {"\xFF\xFE", 2, "UTF-16 text"},  {"\xFE\xFF", 2, "UTF-16 text"},
+        {"BZh", 3, "bzip2"},    {"\3757zXZ", 5, "xz"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (begins(r, known[i].magic, known[i].size)) return known[i].name;
+    return NULL;
+}
+
+static nrl_status find_form(jsonl_rows *r)
+{
+    const char *other = other_format(r);
+    if (other)
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: a %s file; expected JSONL or a JSON array in UTF-8, or "
+                        "either packed by gzip",
+                        r->name, other);
+    if (begins(r, "\xEF\xBB\xBF", 3)) r->begin += 3;
+    int c = skip_space(r);
+    if (c == FAILED) return r->status;
+    if (c == AT_END) return nrl_fail(NRL_ERR_DATA, "%s: the file is empty, expected rows", r->name);
+    if (c != '{' && c != '[')
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s:%" PRId64 ":%" PRId64 ": expected { (JSONL) or [ (a JSON "
+                        "array of rows)\nhint: plain text becomes rows such as {\"text\": \"...\"}",
+                        r->name, r->line, r->column);
+    r->form = c == '{' ? FORM_LINES : FORM_ARRAY;
+    if (r->form == FORM_ARRAY) consume(r, 1);
+    return NRL_OK;
+}
+
+/* ---- JSONL ---- */
+
+static void set_row(const jsonl_rows *r, size_t size, jsonl_text *row)
+{
+    *row = (jsonl_text){r->window + r->begin, size, r->line, r->column, false};
+}
+
+/* The rest of the current line, which begins with something that is not white space. */
+static nrl_status next_line(jsonl_rows *r, jsonl_text *row, bool *end)
+{
+    int c = skip_space(r);
+    const char *newline = NULL;
+    if (c == FAILED) return r->status;
+    *end = c == AT_END;
+    if (*end) return NRL_OK;
+    for (size_t seen = 0;;) {
+        size_t have = r->end - r->begin;
+        newline = memchr(r->window + r->begin + seen, '\n', have - seen);
+        if (newline || r->stream_end) break;
+        seen = have;
+        NRL_TRY(fill(r));
+    }
+    size_t size = newline ? (size_t)(newline - r->window) - r->begin : r->end - r->begin;
+    if (size > JSONL_MAX_ROW) return fail_long(r);
+    set_row(r, size, row);
+    row->cut = !newline;
+    consume(r, size);
+    while (row->size && is_space(row->text[row->size - 1]))
+        row->size--;
+    return NRL_OK;
+}
+
+/* ---- a JSON array ---- */
+
+static nrl_status fail_array(jsonl_rows *r, int c, const char *expected)
+{
+    if (c == FAILED) return r->status;
+    if (c == AT_END)
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s:%" PRId64 ": the file ends inside its JSON array: it is cut "
+                        "off",
+                        r->name, r->line);
+    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": expected %s", r->name, r->line, r->column, expected);
+}
+
+static nrl_status finish_array(jsonl_rows *r, bool *end)
+{
+    consume(r, 1);
+    int c = skip_space(r);
+    if (c != AT_END) return fail_array(r, c, "nothing after the JSON array");
+    r->form = FORM_FINISHED;
+    *end = true;
+    return NRL_OK;
+}
+
+/* Size of the current object, up to the bracket that closes it. What is inside is the parser's. */
+static nrl_status object_size(jsonl_rows *r, size_t *size)
+{
+    int depth = 0;
+    bool in_string = false;
+    for (size_t i = 0;; i++) {
+        int c = peek(r, i);
+        if (c < 0) return fail_array(r, c, "");
+        if (in_string) {
+            if (c == '\\') i++;
+            in_string = c != '"';
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if ((c == '}' || c == ']') && --depth == 0) {
+            *size = i + 1;
+            return NRL_OK;
+        }
+    }
+}
+
+static nrl_status next_object(jsonl_rows *r, jsonl_text *row, bool *end)
+{
+    size_t size;
+    int c = skip_space(r);
+    if (c == ']') return finish_array(r, end);
+    if (r->after_row) {
+        if (c != ',') return fail_array(r, c, ", or ] after a row");
+        consume(r, 1);
+        c = skip_space(r);
+    }
+    if (c != '{') return fail_array(r, c, "a row: {...}");
+    NRL_TRY(object_size(r, &size));
+    if (size > JSONL_MAX_ROW) return fail_long(r);
+    set_row(r, size, row);
+    consume(r, size);
+    r->after_row = true;
+    return NRL_OK;
+}
+
+nrl_status jsonl_rows_next(jsonl_rows *r, jsonl_text *row, bool *end)
+{
+    *end = false;
+    if (r->form == FORM_UNKNOWN) NRL_TRY(find_form(r));
+    if (r->form == FORM_LINES) return next_line(r, row, end);
+    if (r->form == FORM_ARRAY) return next_object(r, row, end);
+    *end = true;
+    return NRL_OK;
+}
