@@ -48,9 +48,9 @@ static const char *names_of(arena *a, const model *m)
     return *text ? text : "none";
 }
 
-static nrl_status no_module(arena *a, const run *r, const nrl_node *at, const char *word)
+static nrl_status no_module(arena *a, const session *se, const nrl_node *at, const char *word)
 {
-    const model *m = r->model;
+    const model *m = se->model;
     const char *why = "";
     for (int32_t i = 0; i < m->n_own; i++) {
         const nrl_param *p = m->params[i];
@@ -76,25 +76,25 @@ static void add_module(chosen *s, const char *module)
 }
 
 /* Modules whose name ends in the word; NULL: all. */
-static void add_named(run *r, chosen *s, const char *word)
+static void add_named(session *se, chosen *s, const char *word)
 {
-    for (int32_t i = 0; i < r->model->n_own; i++) {
-        if (!adapter_fits(r->model, r->model->params[i])) continue;
-        const char *module = adapter_module(&r->memory, r->model->params[i]);
+    for (int32_t i = 0; i < se->model->n_own; i++) {
+        if (!adapter_fits(se->model, se->model->params[i])) continue;
+        const char *module = adapter_module(&se->memory, se->model->params[i]);
         if (!word || ends_in(module, word)) add_module(s, module);
     }
 }
 
 /* Whole names, as peft matches. */
-static nrl_status add_matched(run *r, chosen *s, const char *pattern)
+static nrl_status add_matched(session *se, chosen *s, const char *pattern)
 {
     regex *x;
-    const char *whole = arena_printf(&r->memory, "\\A(?:%s)\\z", pattern);
+    const char *whole = arena_printf(&se->memory, "\\A(?:%s)\\z", pattern);
     NRL_TRY(regex_create(whole, strlen(whole), &x));
     nrl_status st = NRL_OK;
-    for (int32_t i = 0; i < r->model->n_own && st == NRL_OK; i++) {
-        if (!adapter_fits(r->model, r->model->params[i])) continue;
-        const char *module = adapter_module(&r->memory, r->model->params[i]);
+    for (int32_t i = 0; i < se->model->n_own && st == NRL_OK; i++) {
+        if (!adapter_fits(se->model, se->model->params[i])) continue;
+        const char *module = adapter_module(&se->memory, se->model->params[i]);
         bool found = false;
         st = regex_match(x, module, &found);
         if (st == NRL_OK && found) add_module(s, module);
@@ -103,20 +103,20 @@ static nrl_status add_matched(run *r, chosen *s, const char *pattern)
     return st;
 }
 
-static nrl_status add_word(run *r, chosen *s, const nrl_node *at)
+static nrl_status add_word(session *se, chosen *s, const nrl_node *at)
 {
     const char *word = nrl_node_string(at, "");
     arena a = {0};
     int32_t before = s->n;
     bool was_there = false;
     if (!strcmp(word, "all-linear")) {
-        add_named(r, s, NULL);
+        add_named(se, s, NULL);
     } else {
         for (int32_t i = 0; i < s->n; i++)
             was_there |= ends_in(s->modules[i], word);
-        add_named(r, s, word);
+        add_named(se, s, word);
     }
-    nrl_status st = s->n > before || was_there ? NRL_OK : no_module(&a, r, at, word);
+    nrl_status st = s->n > before || was_there ? NRL_OK : no_module(&a, se, at, word);
     arena_free(&a);
     return st;
 }
@@ -128,39 +128,39 @@ static const char *any_module(arena *a, const model *m)
     return "none";
 }
 
-static nrl_status add_pattern(run *r, chosen *s, const nrl_node *at)
+static nrl_status add_pattern(session *se, chosen *s, const nrl_node *at)
 {
     const char *pattern = nrl_node_string(at, "");
     arena a = {0};
-    nrl_status st = add_matched(r, s, pattern);
+    nrl_status st = add_matched(se, s, pattern);
     if (st != NRL_OK)
         nrl_add_context("%s: lora.targets: '%s'", nrl_node_place(at), pattern);
     else if (!s->n)
         st = nrl_fail(NRL_ERR_CONFIG,
                       "%s: lora.targets: '%s' is the whole name of no linear module, such as %s; last "
                       "parts there are: %s",
-                      nrl_node_place(at), pattern, any_module(&a, r->model), names_of(&a, r->model));
+                      nrl_node_place(at), pattern, any_module(&a, se->model), names_of(&a, se->model));
     arena_free(&a);
     return st == NRL_ERR_DATA ? NRL_ERR_CONFIG : st;
 }
 
-static nrl_status choose(run *r, chosen *s)
+static nrl_status choose(session *se, chosen *s)
 {
-    const config_lora *c = &r->config.lora;
+    const config_lora *c = &se->config.lora;
     const nrl_node *t = c->targets;
-    *s = (chosen){.modules = arena_alloc(&r->memory, (size_t)(r->model->n_own + 1) * sizeof *s->modules)};
+    *s = (chosen){.modules = arena_alloc(&se->memory, (size_t)(se->model->n_own + 1) * sizeof *s->modules)};
     if (nrl_node_kind(t) == NRL_NODE_STRING)
-        return is_name(nrl_node_string(t, "")) ? add_word(r, s, t) : add_pattern(r, s, t);
+        return is_name(nrl_node_string(t, "")) ? add_word(se, s, t) : add_pattern(se, s, t);
     for (size_t i = 0; i < nrl_node_size(t); i++)
-        NRL_TRY(add_word(r, s, nrl_node_at(t, i)));
+        NRL_TRY(add_word(se, s, nrl_node_at(t, i)));
     return NRL_OK;
 }
 
 /* The settings of the adapter for these modules. */
-static const nrl_node *settings_of(run *r, const chosen *s)
+static const nrl_node *settings_of(session *se, const chosen *s)
 {
-    const config_lora *c = &r->config.lora;
-    arena *a = &r->memory;
+    const config_lora *c = &se->config.lora;
+    arena *a = &se->memory;
     nrl_node *map = node_new(a, NRL_NODE_MAP), *list = node_new(a, NRL_NODE_LIST);
     node_append_text(a, map, "adapter", "lora");
     node_append(a, map, "rslora", node_bool(a, c->rslora));
@@ -195,21 +195,21 @@ static nrl_node *modules_node(arena *a, const adapter_set *s)
 }
 
 /* What the file says is what the run has; another value beside it would be ignored. */
-static nrl_status check_given(const run *r, const char *key, double given, double own)
+static nrl_status check_given(const session *se, const char *key, double given, double own)
 {
-    const nrl_node *at = nrl_node_find(nrl_node_find(r->tree, "lora"), key);
+    const nrl_node *at = nrl_node_find(nrl_node_find(se->tree, "lora"), key);
     if (nrl_node_kind(at) <= NRL_NODE_NULL || given == own) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "%s: lora.%s: the adapter of lora.use has its own, %g: leave it out",
                     nrl_node_place(at), key, own);
 }
 
 /* Other targets than the file's would be ignored. */
-static nrl_status check_targets(run *r, const adapter_set *own)
+static nrl_status check_targets(session *se, const adapter_set *own)
 {
-    const nrl_node *at = nrl_node_find(nrl_node_find(r->tree, "lora"), "targets");
+    const nrl_node *at = nrl_node_find(nrl_node_find(se->tree, "lora"), "targets");
     chosen given;
     if (nrl_node_kind(at) <= NRL_NODE_NULL) return NRL_OK;
-    NRL_TRY(choose(r, &given));
+    NRL_TRY(choose(se, &given));
     bool same = given.n == own->n;
     for (int32_t i = 0; i < given.n && same; i++)
         same = has_module(&(chosen){own->n, own->modules}, given.modules[i]);
@@ -219,16 +219,16 @@ static nrl_status check_targets(run *r, const adapter_set *own)
 }
 
 /* The section says what is used, also when it is read again from OUT/config.yaml. */
-static nrl_status take_given(run *r, const adapter_set *s)
+static nrl_status take_given(session *se, const adapter_set *s)
 {
-    const config_lora *c = &r->config.lora;
-    arena *a = &r->memory;
+    const config_lora *c = &se->config.lora;
+    arena *a = &se->memory;
     double rank = setting(s->settings, "rank"), alpha = setting(s->settings, "alpha"),
            rslora = setting(s->settings, "rslora");
-    NRL_TRY(check_given(r, "rank", (double)c->rank, rank));
-    NRL_TRY(check_given(r, "alpha", c->alpha, alpha));
-    NRL_TRY(check_given(r, "rslora", c->rslora, rslora));
-    NRL_TRY(check_targets(r, s));
+    NRL_TRY(check_given(se, "rank", (double)c->rank, rank));
+    NRL_TRY(check_given(se, "alpha", c->alpha, alpha));
+    NRL_TRY(check_given(se, "rslora", c->rslora, rslora));
+    NRL_TRY(check_targets(se, s));
     node_set(a, c->resolved, "rank", node_int(a, (int64_t)rank));
     node_set(a, c->resolved, "alpha", node_f64(a, alpha));
     node_set(a, c->resolved, "rslora", node_bool(a, rslora > 0));
@@ -238,31 +238,31 @@ static nrl_status take_given(run *r, const adapter_set *s)
 }
 
 /* What the file says, but for the dropout of the section where that is written. */
-static nrl_status open_given(run *r, const weight_files *start, const nrl_node *section, adapter_set *set)
+static nrl_status open_given(session *se, const weight_files *start, const nrl_node *section, adapter_set *set)
 {
-    NRL_TRY(origin_adapter_set(start, r->host, &r->memory, set));
+    NRL_TRY(origin_adapter_set(start, se->host, &se->memory, set));
     if (nrl_node_kind(nrl_node_find(section, "dropout")) <= NRL_NODE_NULL) return NRL_OK;
-    nrl_node *settings = node_copy(&r->memory, set->settings);
-    node_set(&r->memory, settings, "dropout", node_f64(&r->memory, r->config.lora.dropout));
+    nrl_node *settings = node_copy(&se->memory, set->settings);
+    node_set(&se->memory, settings, "dropout", node_f64(&se->memory, se->config.lora.dropout));
     adapter_set_close(set);
-    return adapter_set_open(&r->memory, r->host, settings, set);
+    return adapter_set_open(&se->memory, se->host, settings, set);
 }
 
-static nrl_status attach_start(run *r)
+static nrl_status attach_start(session *se)
 {
     weight_files *start;
     adapter_set set = {0};
-    const char *dir = r->config.lora.use;
-    const nrl_node *section = nrl_node_find(r->tree, "lora");
-    nrl_status given = NRL_OK, st = weights_open(&r->formats, NRL_HOLDS_ADAPTER, dir, &start);
+    const char *dir = se->config.lora.use;
+    const nrl_node *section = nrl_node_find(se->tree, "lora");
+    nrl_status given = NRL_OK, st = weights_open(&se->formats, NRL_HOLDS_ADAPTER, dir, &start);
     if (st == NRL_OK) {
         st = weights_load(start);
-        if (st == NRL_OK) st = open_given(r, start, section, &set);
-        if (st == NRL_OK) st = given = take_given(r, &set);
-        if (st == NRL_OK) st = model_adapt(r->model, &set);
-        if (st == NRL_OK) st = weights_check_adapters(start, r->model);
-        r->origin.adapter_dir = arena_strdup(&r->memory, start->info.path);
-        r->origin.adapter_format = start->format;
+        if (st == NRL_OK) st = open_given(se, start, section, &set);
+        if (st == NRL_OK) st = given = take_given(se, &set);
+        if (st == NRL_OK) st = model_adapt(se->model, &set);
+        if (st == NRL_OK) st = weights_check_adapters(start, se->model);
+        se->origin.adapter_dir = arena_strdup(&se->memory, start->info.path);
+        se->origin.adapter_format = start->format;
         weights_close(start);
         adapter_set_close(&set);
     }
@@ -271,60 +271,60 @@ static nrl_status attach_start(run *r)
     return st;
 }
 
-nrl_status adapters_open(run *r)
+nrl_status adapters_open(session *se)
 {
     chosen modules;
     adapter_set set;
-    if (!r->config.lora.on) return NRL_OK;
-    if (*r->config.lora.use) return attach_start(r);
-    NRL_TRY(choose(r, &modules));
-    nrl_status st = adapter_set_open(&r->memory, r->host, settings_of(r, &modules), &set);
-    if (st == NRL_OK) st = model_adapt(r->model, &set);
+    if (!se->config.lora.on) return NRL_OK;
+    if (*se->config.lora.use) return attach_start(se);
+    NRL_TRY(choose(se, &modules));
+    nrl_status st = adapter_set_open(&se->memory, se->host, settings_of(se, &modules), &set);
+    if (st == NRL_OK) st = model_adapt(se->model, &set);
     adapter_set_close(&set);
-    if (st != NRL_OK) nrl_add_context("%s: lora", nrl_node_place(nrl_node_find(r->tree, "lora")));
+    if (st != NRL_OK) nrl_add_context("%s: lora", nrl_node_place(nrl_node_find(se->tree, "lora")));
     return st;
 }
 
 /* ---- the plan ---- */
 
-static int64_t bytes_of(const run *r, bool trained)
+static int64_t bytes_of(const session *se, bool trained)
 {
     int64_t n = 0;
-    for (int32_t i = 0; i < r->model->n_params; i++)
-        if (r->model->params[i]->trained == trained) n += r->model->params[i]->numel;
-    return n * (int64_t)nrl_dtype_size(run_compute(r));
+    for (int32_t i = 0; i < se->model->n_params; i++)
+        if (se->model->params[i]->trained == trained) n += se->model->params[i]->numel;
+    return n * (int64_t)nrl_dtype_size(session_compute(se));
 }
 
-void adapters_say(run *r)
+void adapters_say(session *se)
 {
-    const adapter_set *s = r->model->adapters;
+    const adapter_set *s = se->model->adapters;
     if (!s) return;
     double mib = 1 << 20, dropout = setting(s->settings, "dropout");
-    int64_t trained = model_n_trained(r->model), all = model_n_params(r->model);
-    run_say(r,
-            "lora       rank %lld, alpha %g%s%s on %d modules; %s parameters are trained (%.3g %%, %.1f MiB), %s "
-            "frozen (%.1f MiB)",
-            (long long)setting(s->settings, "rank"), setting(s->settings, "alpha"),
-            setting(s->settings, "rslora") > 0 ? " (rslora)" : "",
-            dropout > 0 ? arena_printf(&r->memory, ", dropout %g", dropout) : "", s->n, run_thousands(trained),
-            100 * (double)trained / (double)all, (double)bytes_of(r, true) / mib, run_thousands(all - trained),
-            (double)bytes_of(r, false) / mib);
-    if (r->origin.adapter_dir) run_say(r, "           adapters from %s", r->origin.adapter_dir);
+    int64_t trained = model_n_trained(se->model), all = model_n_params(se->model);
+    telemetry_say(se->telemetry,
+                  "lora       rank %lld, alpha %g%s%s on %d modules; %s parameters are trained (%.3g %%, %.1f MiB), %s "
+                  "frozen (%.1f MiB)",
+                  (long long)setting(s->settings, "rank"), setting(s->settings, "alpha"),
+                  setting(s->settings, "rslora") > 0 ? " (rslora)" : "",
+                  dropout > 0 ? arena_printf(&se->memory, ", dropout %g", dropout) : "", s->n, thousands_text(trained),
+                  100 * (double)trained / (double)all, (double)bytes_of(se, true) / mib, thousands_text(all - trained),
+                  (double)bytes_of(se, false) / mib);
+    if (se->origin.adapter_dir) telemetry_say(se->telemetry, "           adapters from %s", se->origin.adapter_dir);
 }
 
 /* ---- what they stand on ---- */
 
-nrl_status adapters_base(run *r, const char **key)
+nrl_status adapters_base(session *se, const char **key)
 {
     char text[33] = "";
-    model_origin base = r->origin;
+    model_origin base = se->origin;
     base.adapter_dir = NULL;
-    if (!r->base_key) {
-        nrl_status st = run_is_rank0(r) ? origin_key(&base, text) : NRL_OK;
+    if (!se->base_key) {
+        nrl_status st = session_is_rank0(se) ? origin_key(&base, text) : NRL_OK;
         NRL_TRY(st);
-        NRL_TRY(mesh_broadcast(r->mesh, "hash of the base model", 0, text, sizeof text));
-        r->base_key = arena_strdup(&r->memory, text);
+        NRL_TRY(mesh_broadcast(se->mesh, "hash of the base model", 0, text, sizeof text));
+        se->base_key = arena_strdup(&se->memory, text);
     }
-    *key = r->base_key;
+    *key = se->base_key;
     return NRL_OK;
 }

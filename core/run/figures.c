@@ -8,8 +8,8 @@
 
 nrl_status nrl_run_profile(run *r, bool on)
 {
-    NRL_TRY(run_begin_call(r, "begin or end a profile"));
-    ctx_profile(r->ctx, on);
+    NRL_TRY(hooks_check_call(&r->hooks, "begin or end a profile"));
+    ctx_profile(r->session.ctx, on);
     return NRL_OK;
 }
 
@@ -22,9 +22,9 @@ static int by_seconds_down(const void *a, const void *b)
 nrl_status nrl_run_op_times(const nrl_run *r, unsigned by, nrl_op_time **rows, size_t *n, size_t *stride)
 {
     int count;
-    NRL_TRY(run_begin_call(r, "read a profile"));
-    NRL_TRY(ctx_profile_read(r->ctx));
-    *rows = ctx_profile_rows(r->ctx, by, &count);
+    NRL_TRY(hooks_check_call(&r->hooks, "read a profile"));
+    NRL_TRY(ctx_profile_read(r->session.ctx));
+    *rows = ctx_profile_rows(r->session.ctx, by, &count);
     *n = (size_t)count;
     if (stride) *stride = sizeof **rows;
     if (*n) qsort(*rows, *n, sizeof **rows, by_seconds_down);
@@ -33,13 +33,13 @@ nrl_status nrl_run_op_times(const nrl_run *r, unsigned by, nrl_op_time **rows, s
 
 static nrl_status phase_times(run *r, nrl_phase_times *fill)
 {
-    int32_t n = nrl_mesh_world(r->mesh);
-    NRL_TRY(ctx_profile_read(r->ctx));
-    ctx_profile_phases(r->ctx, fill);
+    int32_t n = nrl_mesh_world(r->session.mesh);
+    NRL_TRY(ctx_profile_read(r->session.ctx));
+    ctx_profile_phases(r->session.ctx, fill);
     double *all = mem_alloc((size_t)n * sizeof fill->seconds);
     nrl_status st = NRL_OK;
     if (n > 1)
-        st = mesh_exchange(r->mesh, "phases", fill->seconds, sizeof fill->seconds, all);
+        st = mesh_exchange(r->session.mesh, "phases", fill->seconds, sizeof fill->seconds, all);
     else
         memcpy(all, fill->seconds, sizeof fill->seconds);
     for (int p = 0; p < NRL_PHASE_COUNT; p++) {
@@ -64,46 +64,47 @@ nrl_status nrl_run_phase_times(nrl_run *r, nrl_phase_times *fill)
 
 static bool can_watch(const run *r)
 {
-    return r->device.table.watch_begin && r->device.table.watch_end;
+    return r->session.device.table.watch_begin && r->session.device.table.watch_end;
 }
 
 nrl_status nrl_run_watch_begin(run *r)
 {
-    return can_watch(r) ? r->device.table.watch_begin(r->device.self) : NRL_OK;
+    return can_watch(r) ? r->session.device.table.watch_begin(r->session.device.self) : NRL_OK;
 }
 
 nrl_status nrl_run_watch_end(run *r, nrl_value values[NRL_MAX_WATCHED], size_t *n)
 {
     *n = 0;
-    return can_watch(r) ? r->device.table.watch_end(r->device.self, values, NRL_MAX_WATCHED, n) : NRL_OK;
+    return can_watch(r) ? r->session.device.table.watch_end(r->session.device.self, values, NRL_MAX_WATCHED, n)
+                        : NRL_OK;
 }
 
 static void info_of(const run *r, nrl_run_info *fill)
 {
-    const storage *s = &r->storage;
+    const storage *s = &r->session.storage;
     struct rusage usage;
     ctx_memory memory;
     getrusage(RUSAGE_SELF, &usage);
-    ctx_memory_use(r->ctx, &memory);
-    const int64_t width = (int64_t)nrl_dtype_size(run_compute(r));
-    int64_t trained = r->env.evaluate_only ? 0 : model_n_trained(r->model);
-    *fill = (nrl_run_info){.parameters = model_n_params(r->model),
+    ctx_memory_use(r->session.ctx, &memory);
+    const int64_t width = (int64_t)nrl_dtype_size(session_compute(&r->session));
+    int64_t trained = r->session.env.evaluate_only ? 0 : model_n_trained(r->session.model);
+    *fill = (nrl_run_info){.parameters = model_n_params(r->session.model),
                            .trained_parameters = trained,
                            .trained_bytes = trained * width,
-                           .frozen_bytes = (model_n_params(r->model) - trained) * width,
+                           .frozen_bytes = (model_n_params(r->session.model) - trained) * width,
                            .weight_bytes = s->work_bytes,
                            .master_bytes = s->master_bytes,
                            .gradient_bytes = s->gradient_bytes,
                            .optimizer_bytes = s->state_bytes,
-                           .reference_bytes = r->reference ? reference_bytes(r->reference) : 0,
-                           .strategy_bytes = r->strategy.plan.buffer_bytes,
+                           .reference_bytes = r->session.reference ? reference_bytes(r->session.reference) : 0,
+                           .strategy_bytes = r->session.strategy.plan.buffer_bytes,
                            .used_peak_bytes = (int64_t)memory.peak_bytes,
                            .reserved_peak_bytes = (int64_t)memory.reserved_peak_bytes,
                            .peak_rss = usage.ru_maxrss * 1024,
-                           .ranks = nrl_mesh_world(r->mesh),
-                           .on_device = !r->device.info.host_memory,
-                           .clock = ctx_profile_clock(r->ctx),
-                           .device = r->device.info};
+                           .ranks = nrl_mesh_world(r->session.mesh),
+                           .on_device = !r->session.device.info.host_memory,
+                           .clock = ctx_profile_clock(r->session.ctx),
+                           .device = r->session.device.info};
     int64_t held = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + fill->reference_bytes +
                    fill->strategy_bytes;
     fill->activation_bytes = fill->used_peak_bytes > held ? fill->used_peak_bytes - held : 0;

@@ -2,6 +2,7 @@
  * sample.c - text around generate.c: encode the prompts, stop at any end token, decode what came.
  */
 #include "run/sample.h"
+#include "run/internal.h"
 #include "run/step/ranks.h"
 #include <stdlib.h>
 #include <string.h>
@@ -124,13 +125,15 @@ nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, cons
     nrl_sample_options all = {0};
     const nrl_sample_options *o = &all;
     memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
-    NRL_TRY(run_begin_call(r, "sample"));
-    if (!r->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
-    if (o->chat && !r->chat) return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", r->chat_problem);
-    nrl_status st = ranks_agree(r, "sample", (uint64_t)n);
+    NRL_TRY(hooks_check_call(&r->hooks, "sample"));
+    if (!r->session.tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
+    if (o->chat && !r->session.chat)
+        return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", r->session.chat_problem);
+    nrl_status st = ranks_agree(r->session.mesh, "sample", (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
-    st = strategy_average_begin(&r->strategy, r->ctx);
+    st = strategy_average_begin(&r->session.strategy, r->session.ctx);
     if (st == NRL_OK)
-        st = sample_texts(&r->work, r->tokenizer, o->chat ? r->chat : NULL, prompts, n, o, texts, n_tokens);
-    return run_end_call(r, strategy_average_end(&r->strategy, r->ctx, st));
+        st = sample_texts(&r->session.work, r->session.tokenizer, o->chat ? r->session.chat : NULL, prompts, n, o,
+                          texts, n_tokens);
+    return run_end_call(r, strategy_average_end(&r->session.strategy, r->session.ctx, st));
 }

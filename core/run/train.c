@@ -2,23 +2,17 @@
  * train.c - the loop: a step, then what is due after it (record, evaluate, save), until nothing is
  * left, a script stops it, or a signal does.
  */
+#include "base/clock.h"
+#include "run/internal.h"
 #include "run/step/ranks.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-double now_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static double eta(const run *r, const nrl_run_event *e)
 {
-    double elapsed = now_seconds() - r->started;
-    int64_t done = e->step - r->resumed_from, left = r->total_steps - e->step;
+    double elapsed = clock_seconds() - r->trainer.started;
+    int64_t done = e->step - r->trainer.resumed.step, left = r->session.total_steps - e->step;
     return done > 0 && left >= 0 ? elapsed / (double)done * (double)left : -1;
 }
 
@@ -26,41 +20,36 @@ static double eta(const run *r, const nrl_run_event *e)
 static nrl_status heed_signal(run *r)
 {
     const char *path;
-    if (nrl_mesh_world(r->mesh) == 1 && r->env.signal) r->signal = *r->env.signal; /* nobody to agree with */
-    if (!r->signal) return NRL_OK;
-    NRL_TRY(save_wait(r)); /* of this step, perhaps, and perhaps it fails */
-    if (r->last_saved != r->progress.step) NRL_TRY(save_now(r, &path));
+    if (nrl_mesh_world(r->session.mesh) == 1 && r->session.env.signal)
+        r->trainer.signal = *r->session.env.signal; /* nobody to agree with */
+    if (!r->trainer.signal) return NRL_OK;
+    NRL_TRY(saver_wait(&r->saver)); /* of this step, perhaps, and perhaps it fails */
+    if (r->saver.last_saved != r->trainer.progress.step) NRL_TRY(saver_save(&r->saver, &path));
     return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s\nhint: nrl resume %s",
-                    r->signal == SIGINT ? "interrupted" : "stopped by a signal", (long long)r->progress.step,
-                    r->last_save, r->config.out);
-}
-
-nrl_status run_heed_early(const run *r)
-{
-    if (!r->env.signal || !*r->env.signal) return NRL_OK;
-    return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) before the first step", *r->env.signal,
-                    strsignal(*r->env.signal));
+                    r->trainer.signal == SIGINT ? "interrupted" : "stopped by a signal",
+                    (long long)r->trainer.progress.step, r->saver.last_save, r->session.config.out);
 }
 
 /* What a profile counts as a step. A callback may begin or end one. */
 static nrl_status step_and_record(run *r, nrl_run_event *e, bool *done)
 {
-    ctx_profile_step(r->ctx, true);
-    NRL_TRY(step_take(r, e, done));
-    if (!*done) telemetry_record(&r->telemetry, NRL_RECORD_TRAIN, e->step, eta(r, e), r->values, r->n_values);
-    if (!*done) NRL_TRY(run_emit(r, INSIDE_STEP_HOOK, e));
-    ctx_profile_step(r->ctx, false);
-    return ctx_profile_read(r->ctx);
+    ctx_profile_step(r->session.ctx, true);
+    saver_begin_step(&r->saver);
+    NRL_TRY(trainer_step(&r->trainer, e, done));
+    if (!*done) telemetry_record(&r->telemetry, NRL_RECORD_TRAIN, e->step, eta(r, e), e->values, e->n_values);
+    if (!*done) NRL_TRY(hooks_emit(&r->hooks, INSIDE_STEP_HOOK, e));
+    ctx_profile_step(r->session.ctx, false);
+    return ctx_profile_read(r->session.ctx);
 }
 
 static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
 {
-    *done = r->progress.step >= r->total_steps;
+    *done = r->trainer.progress.step >= r->session.total_steps;
     if (*done) return NRL_OK;
     NRL_TRY(step_and_record(r, e, done));
-    if (*done || r->env.no_output) return NRL_OK;
-    NRL_TRY(evaluate_due(r));
-    NRL_TRY(save_due(r));
+    if (*done || r->session.env.no_output) return NRL_OK;
+    NRL_TRY(evaluator_run_due(&r->evaluator));
+    NRL_TRY(saver_save_due(&r->saver));
     return heed_signal(r);
 }
 
@@ -68,7 +57,7 @@ nrl_status nrl_run_step(nrl_run *r, nrl_run_event *event, bool *done)
 {
     nrl_run_event e = {0};
     uint32_t size = event->size < sizeof e ? event->size : sizeof e;
-    NRL_TRY(run_begin_call(r, RUN_CALL_STEP));
+    NRL_TRY(hooks_check_call(&r->hooks, RUN_CALL_STEP));
     telemetry_use(&r->telemetry);
     nrl_status st = run_end_call(r, step_and_after(r, &e, done));
     if (st == NRL_OK && !*done) memcpy(event, &e, size);
@@ -78,27 +67,27 @@ nrl_status nrl_run_step(nrl_run *r, nrl_run_event *event, bool *done)
 /* What this process did; a run's records tell the rest. */
 static void say_trained(run *r)
 {
-    const run_progress *p = &r->progress;
-    int64_t steps = p->step - r->resumed_from, tokens = p->tokens - r->resumed_tokens;
-    int64_t updates = p->updates - r->resumed_updates;
-    double seconds = now_seconds() - r->started;
+    const run_progress *p = &r->trainer.progress;
+    int64_t steps = p->step - r->trainer.resumed.step, tokens = p->tokens - r->trainer.resumed.tokens;
+    int64_t updates = p->updates - r->trainer.resumed.updates;
+    double seconds = clock_seconds() - r->trainer.started;
     const char *skipped = "", *best = "";
     if (steps <= 0) return;
     if (updates < steps)
-        skipped = arena_printf(&r->memory, " (%lld updated the weights, %lld were skipped)", (long long)updates,
+        skipped = arena_printf(&r->session.memory, " (%lld updated the weights, %lld were skipped)", (long long)updates,
                                (long long)(steps - updates));
     if (p->best_step)
-        best = arena_printf(&r->memory, "; best %s %.4f at step %lld", r->config.checkpoint.metric, p->best,
-                            (long long)p->best_step);
-    run_say(r, "trained    %lld step%s%s in %.1f s, %lld tokens, %.0f a second%s", (long long)steps,
-            steps > 1 ? "s" : "", skipped, seconds, (long long)tokens, (double)tokens / seconds, best);
+        best = arena_printf(&r->session.memory, "; best %s %.4f at step %lld", r->session.config.checkpoint.metric,
+                            p->best, (long long)p->best_step);
+    telemetry_say(&r->telemetry, "trained    %lld step%s%s in %.1f s, %lld tokens, %.0f a second%s", (long long)steps,
+                  steps > 1 ? "s" : "", skipped, seconds, (long long)tokens, (double)tokens / seconds, best);
 }
 
 /* Each step was skipped, in this process and before: the weights are those of the start. */
 static nrl_status check_updated(const run *r)
 {
-    const run_progress *p = &r->progress;
-    bool scales = r->loss_scale.rule.dynamic;
+    const run_progress *p = &r->trainer.progress;
+    bool scales = r->trainer.loss_scale.rule.dynamic;
     if (p->updates || !p->step) return NRL_OK;
     return nrl_fail(NRL_ERR_DIVERGED,
                     "cannot finish: none of %lld steps updated the weights, each had a %s that is not finite\n"
@@ -111,62 +100,63 @@ static nrl_status check_updated(const run *r)
 /* A run too short for ten such steps, or one that went off at its end. */
 static nrl_status check_end(const run *r)
 {
-    const run_progress *p = &r->progress;
+    const run_progress *p = &r->trainer.progress;
     if (!p->far_steps) return NRL_OK;
     return nrl_fail(NRL_ERR_DIVERGED,
                     "cannot finish: the last %lld step%s had a loss above %g times the first one, %g\n"
                     "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
-                    (long long)p->far_steps, p->far_steps > 1 ? "s" : "", r->config.train.diverge_factor,
+                    (long long)p->far_steps, p->far_steps > 1 ? "s" : "", r->session.config.train.diverge_factor,
                     p->first_loss);
 }
 
 /* OUT/model, by checkpoint.export. */
 static nrl_status export_at_end(run *r)
 {
-    const config_checkpoint *c = &r->config.checkpoint;
-    const run_progress *p = &r->progress;
+    const config_checkpoint *c = &r->session.config.checkpoint;
+    const run_progress *p = &r->trainer.progress;
     bool best = c->export == CONFIG_EXPORT_BEST;
     int64_t step = best ? p->best_step : p->step;
-    const char *path = arena_printf(&r->memory, "%s/model", r->config.out);
-    const char *which = best ? arena_printf(&r->memory, "the best, %s %.4f", c->metric, p->best) : "the last";
+    const char *path = arena_printf(&r->session.memory, "%s/model", r->session.config.out);
+    const char *which = best ? arena_printf(&r->session.memory, "the best, %s %.4f", c->metric, p->best) : "the last";
     if (best && !step)
         return nrl_fail(NRL_ERR_DIVERGED, "cannot export the best step: no evaluation gave a %s that is a number",
                         c->metric);
-    char *from = step == p->step ? NULL : checkpoint_dir_of(r->config.out, step);
-    nrl_status st = run_is_rank0(r) ? claims_check_home(&r->claims) : NRL_OK;
-    if (st == NRL_OK) st = export_to(r, from, path);
+    char *from = step == p->step ? NULL : checkpoint_dir_of(r->session.config.out, step);
+    nrl_status st = session_is_rank0(&r->session) ? claims_check_home(&r->session.claims) : NRL_OK;
+    if (st == NRL_OK) st = export_to(&r->session, from, path);
     free(from);
     if (st != NRL_OK) return st;
     const nrl_value exported = {"exported_step", "steps", (double)step};
     telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &exported, 1);
-    run_tell(r, NRL_EVENT_END, path, "exported   %s: step %lld (%s)%s", path, (long long)step, which,
-             r->model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
+    telemetry_report(&r->telemetry, NRL_EVENT_END, path, "exported   %s: step %lld (%s)%s", path, (long long)step,
+                     which, r->session.model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
     return NRL_OK;
 }
 
 static nrl_status finish(run *r)
 {
     if (r->finished) return NRL_OK;
-    NRL_TRY(ranks_agree(r, "finish", (uint64_t)r->progress.step));
-    const config_checkpoint *c = &r->config.checkpoint;
-    if (r->last_saved != r->progress.step && (c->every || c->every_minutes > 0)) NRL_TRY(save_last(r));
-    NRL_TRY(save_wait(r));
+    NRL_TRY(ranks_agree(r->session.mesh, "finish", (uint64_t)r->trainer.progress.step));
+    const config_checkpoint *c = &r->session.config.checkpoint;
+    if (r->saver.last_saved != r->trainer.progress.step && (c->every || c->every_minutes > 0))
+        NRL_TRY(saver_save_last(&r->saver));
+    NRL_TRY(saver_wait(&r->saver));
     telemetry_warn_missing(&r->telemetry);
     say_trained(r);
     NRL_TRY(check_updated(r));
     NRL_TRY(check_end(r));
     r->finished = true;
     if (c->export != CONFIG_EXPORT_NONE) return export_at_end(r);
-    telemetry_tell(&r->telemetry, NRL_EVENT_END, r->progress.step, NULL, NULL);
+    telemetry_tell(&r->telemetry, NRL_EVENT_END, NULL, NULL);
     return NRL_OK;
 }
 
 nrl_status nrl_run_finish(run *r)
 {
-    NRL_TRY(run_begin_call(r, RUN_CALL_FINISH));
+    NRL_TRY(hooks_check_call(&r->hooks, RUN_CALL_FINISH));
     telemetry_use(&r->telemetry);
     nrl_status st = finish(r);
-    if (st == NRL_OK) out_unlock(r);
+    if (st == NRL_OK) out_unlock(&r->session);
     return run_end_call(r, st);
 }
 
@@ -174,45 +164,13 @@ nrl_status nrl_run_train(run *r)
 {
     nrl_run_event e = {.size = sizeof e};
     bool done = false;
-    if (r->progress.step > r->total_steps)
-        run_say(r, "nothing left to do: %lld steps are done, the config asks for %lld", (long long)r->progress.step,
-                (long long)r->total_steps);
-    else if (r->progress.step == r->total_steps)
-        run_say(r, "nothing left to do: step %lld of %lld is done", (long long)r->progress.step,
-                (long long)r->total_steps);
+    if (r->trainer.progress.step > r->session.total_steps)
+        telemetry_say(&r->telemetry, "nothing left to do: %lld steps are done, the config asks for %lld",
+                      (long long)r->trainer.progress.step, (long long)r->session.total_steps);
+    else if (r->trainer.progress.step == r->session.total_steps)
+        telemetry_say(&r->telemetry, "nothing left to do: step %lld of %lld is done",
+                      (long long)r->trainer.progress.step, (long long)r->session.total_steps);
     while (!done)
         NRL_TRY(nrl_run_step(r, &e, &done));
     return nrl_run_finish(r);
-}
-
-void nrl_run_stop(run *r, const char *reason)
-{
-    if (r->stop_reason) return;
-    r->stop_reason = arena_strdup(&r->memory, reason ? reason : "asked to");
-    run_say(r, "stopping after step %lld: %s", (long long)r->progress.step, r->stop_reason);
-}
-
-void nrl_run_set_lr(run *r, double lr)
-{
-    r->lr_override = lr;
-}
-
-int64_t nrl_run_steps_done(const run *r)
-{
-    return r->progress.step;
-}
-
-int64_t nrl_run_total_steps(const run *r)
-{
-    return r->total_steps;
-}
-
-const nrl_node *nrl_run_config(const run *r)
-{
-    return r->config.resolved;
-}
-
-const char *nrl_run_out(const run *r)
-{
-    return r->config.out;
 }

@@ -3,7 +3,8 @@
  * largest micro-batch of the first steps is walked on a device of shapes alone, by the code that a true step
  * runs. What a backend takes for itself (workspaces, libraries) and a strategy's buffers are not in it.
  */
-#include "run/internal.h"
+#include "optim/slices.h"
+#include "run/open/session.h"
 #include "tensor/shape_device.h"
 
 enum { LOOK_AHEAD = 4 }; /* steps */
@@ -12,7 +13,7 @@ enum { LOOK_AHEAD = 4 }; /* steps */
 static const int64_t DEVICE_BYTES = (int64_t)128 << 30;
 
 typedef struct {
-    run *r;
+    session *se;
     device device;
     nrl_ctx *ctx;
     storage storage;
@@ -21,26 +22,26 @@ typedef struct {
     nrl_tensor *totals[NRL_MAX_TERMS];
 } dry_run;
 
-static nrl_status larger_of(run *r, int64_t step, nrl_batch **largest)
+static nrl_status larger_of(session *se, int64_t step, nrl_batch **largest)
 {
     data_step data;
-    NRL_TRY(data_loader_step(r->train_loader, step, &data));
+    NRL_TRY(data_loader_step(se->train.loader, step, &data));
     *largest = data.micro_batch[0];
     for (int64_t m = 1; m < data.n_micro_batches; m++)
         if (data.micro_batch[m]->n_tokens > (*largest)->n_tokens) *largest = data.micro_batch[m];
     return NRL_OK;
 }
 
-static nrl_status find_largest(run *r, nrl_batch **largest)
+static nrl_status find_largest(session *se, nrl_batch **largest)
 {
     int64_t best = 0, most = -1;
-    for (int64_t s = 0; s < LOOK_AHEAD && s < r->total_steps; s++) {
-        NRL_TRY(larger_of(r, s, largest));
+    for (int64_t s = 0; s < LOOK_AHEAD && s < se->total_steps; s++) {
+        NRL_TRY(larger_of(se, s, largest));
         if ((*largest)->n_tokens <= most) continue;
         most = (*largest)->n_tokens;
         best = s;
     }
-    return larger_of(r, best, largest); /* a step's batches live until the next is asked for */
+    return larger_of(se, best, largest); /* a step's batches live until the next is asked for */
 }
 
 /* The reference's log-probs, wherever they come from. */
@@ -59,23 +60,23 @@ static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_ten
 /* As a rank alone would: strategies divide what the plan counts, not what a micro-batch holds. */
 static nrl_status bind(dry_run *h)
 {
-    run *r = h->r;
+    session *se = h->se;
     const strategy none = {0};
-    strategy_setup setup = strategy_setup_of(r);
+    strategy_setup setup = session_strategy_setup(se);
     const storage_spec spec = strategy_storage(&none, &setup);
     NRL_TRY(ctx_create(&h->device, &h->ctx));
-    ctx_set_compute(h->ctx, run_compute(r));
-    ctx_set_head_keep(h->ctx, r->config.train.logits_mb << 20);
-    NRL_TRY(storage_bind(h->ctx, r->model, &spec, &h->storage));
+    ctx_set_compute(h->ctx, session_compute(se));
+    ctx_set_head_keep(h->ctx, se->config.train.logits_mb << 20);
+    NRL_TRY(storage_bind(h->ctx, se->model, &spec, &h->storage));
     h->work.ctx = h->ctx;
-    h->work.policy = r->model;
-    h->work.algorithm = r->algorithm;
-    h->work.algorithm_self = r->algorithm_self;
-    h->work.recompute = r->work.recompute;
-    if (work_needs(r->algorithm, "ref_logps")) h->work.extra_column = blank_column;
+    h->work.policy = se->model;
+    h->work.algorithm = se->algorithm;
+    h->work.algorithm_self = se->algorithm_self;
+    h->work.recompute = se->work.recompute;
+    if (work_needs(se->algorithm, "ref_logps")) h->work.extra_column = blank_column;
     h->work.extra_user = h;
     work_open(&h->work);
-    return storage_buffers_gradients(&spec) ? gradients_open(h->ctx, r->model, &h->work.gradients) : NRL_OK;
+    return storage_buffers_gradients(&spec) ? gradients_open(h->ctx, se->model, &h->work.gradients) : NRL_OK;
 }
 
 static nrl_status walk(dry_run *h, nrl_batch *batch)
@@ -83,10 +84,10 @@ static nrl_status walk(dry_run *h, nrl_batch *batch)
     const int64_t one = 1;
     const ctx_metric *metrics;
     int64_t n;
-    for (uint32_t k = 0; k < h->r->algorithm->n_terms; k++)
+    for (uint32_t k = 0; k < h->se->algorithm->n_terms; k++)
         NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &one, true, &h->work.seeds[k]));
-    for (int32_t i = 0; i < h->r->model->n_params; i++)
-        nrl_param_set_grad_is_empty(h->r->model->params[i], h->r->model->params[i]->trained);
+    for (int32_t i = 0; i < h->se->model->n_params; i++)
+        nrl_param_set_grad_is_empty(h->se->model->params[i], h->se->model->params[i]->trained);
     NRL_TRY(work_schedule(&h->work, 1));
     NRL_TRY(work_train(&h->work, &batch, h->totals));
     return ctx_take_metrics(h->ctx, &metrics, &n);
@@ -95,16 +96,16 @@ static nrl_status walk(dry_run *h, nrl_batch *batch)
 /* Optimizers may take room for a parameter at a time. */
 static nrl_status update(dry_run *h)
 {
-    run *r = h->r;
+    session *se = h->se;
     nrl_slice *slices;
     int64_t n;
     nrl_status st = NRL_OK;
     const nrl_step_params example = {.size = sizeof example, .step = 1, .lr = 0, .grad_scale = 1};
-    if (nrl_mesh_world(r->mesh) > 1) return NRL_OK; /* its slices are of what the rank holds */
-    NRL_TRY(slices_build(r->model, r->mesh, r->optimizer->n_states, &h->memory, &slices, &n));
+    if (nrl_mesh_world(se->mesh) > 1) return NRL_OK; /* its slices are of what the rank holds */
+    NRL_TRY(slices_build(se->model, se->mesh, se->optimizer->n_states, &h->memory, &slices, &n));
     for (int64_t i = 0; i < n && st == NRL_OK; i++) {
         ctx_scope_begin(h->ctx);
-        st = slices_update(h->ctx, r->optimizer, r->optimizer_self, &slices[i], &example);
+        st = slices_update(h->ctx, se->optimizer, se->optimizer_self, &slices[i], &example);
         ctx_scope_end(h->ctx);
     }
     return st;
@@ -117,7 +118,7 @@ static void close_dry_run(dry_run *h)
             tensor_release(h->ctx, h->totals[k]);
         (void)ctx_set_batch(h->ctx, NULL);
         work_close(&h->work);
-        storage_free(h->ctx, h->r->model, &h->storage);
+        storage_free(h->ctx, h->se->model, &h->storage);
         ctx_destroy(h->ctx);
     }
     device_close(&h->device);
@@ -128,7 +129,7 @@ static nrl_status rehearse(dry_run *h, step_estimate *out)
 {
     nrl_batch *batch;
     ctx_memory held, most;
-    NRL_TRY(find_largest(h->r, &batch));
+    NRL_TRY(find_largest(h->se, &batch));
     NRL_TRY(bind(h));
     ctx_memory_use(h->ctx, &held);
     ctx_memory_reset_peak(h->ctx);
@@ -141,13 +142,13 @@ static nrl_status rehearse(dry_run *h, step_estimate *out)
 }
 
 /* A script's loss is not run for a check; axes beside those of the batch divide what a micro-batch holds. */
-void estimate_step(run *r)
+void session_estimate(session *se)
 {
-    bool whole = nrl_mesh_world(r->mesh) == mesh_n_batches(r->mesh);
-    dry_run h = {.r = r};
-    r->estimate = (step_estimate){0};
-    if (r->algorithm_is_script || !whole || !r->train_loader) return;
-    h.device = shape_device(r->backend->stream_create ? DEVICE_BYTES : 0);
-    r->estimate.known = rehearse(&h, &r->estimate) == NRL_OK;
+    bool whole = nrl_mesh_world(se->mesh) == mesh_n_batches(se->mesh);
+    dry_run h = {.se = se};
+    se->estimate = (step_estimate){0};
+    if (se->algorithm_is_script || !whole || !se->train.loader) return;
+    h.device = shape_device(se->backend->stream_create ? DEVICE_BYTES : 0);
+    se->estimate.known = rehearse(&h, &se->estimate) == NRL_OK;
     close_dry_run(&h);
 }

@@ -4,7 +4,6 @@
 #include "run/open/identity.h"
 #include "base/buffer.h"
 #include "base/json.h"
-#include "run/internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,36 +12,36 @@ static const char same_files[] = "every node must have the same files under the 
 
 /* ---- code ---- */
 
-static nrl_status add_plugin(run *r, const nrl_plugin *p, buffer *lines)
+static nrl_status add_plugin(session *se, const nrl_plugin *p, buffer *lines)
 {
     const char *text;
-    NRL_TRY(plugin_identity(r->host, p->kind, p->name, &r->memory, &text));
+    NRL_TRY(plugin_identity(se->host, p->kind, p->name, &se->memory, &text));
     buffer_print(lines, "plugin %s/%s: %s\n", plugin_kind_find(p->kind)->folder, p->name, text);
     return NRL_OK;
 }
 
-static nrl_status add_code(run *r, buffer *lines)
+static nrl_status add_code(session *se, buffer *lines)
 {
     char core[HASH_TEXT];
     NRL_TRY(plugin_core_identity(core));
-    if (r->env.frontend) buffer_print(lines, "frontend: %s\n", r->env.frontend);
+    if (se->env.frontend) buffer_print(lines, "frontend: %s\n", se->env.frontend);
     buffer_print(lines, "build of nrl %s: %s\n", NRL_VERSION, core);
-    if (r->algorithm_is_script)
-        buffer_print(lines, "loss %s: %s\n", r->algorithm->plugin.name, r->algorithm->plugin.version);
+    if (se->algorithm_is_script)
+        buffer_print(lines, "loss %s: %s\n", se->algorithm->plugin.name, se->algorithm->plugin.version);
     else
-        NRL_TRY(add_plugin(r, &r->algorithm->plugin, lines));
-    NRL_TRY(add_plugin(r, &r->optimizer->plugin, lines));
-    NRL_TRY(add_plugin(r, &r->backend->plugin, lines));
-    if (r->collective) NRL_TRY(add_plugin(r, &r->collective->plugin, lines));
-    for (int32_t i = 0; i < r->strategy_choices.n; i++)
-        NRL_TRY(add_plugin(r, &r->strategy_choices.of[i].table->plugin, lines));
+        NRL_TRY(add_plugin(se, &se->algorithm->plugin, lines));
+    NRL_TRY(add_plugin(se, &se->optimizer->plugin, lines));
+    NRL_TRY(add_plugin(se, &se->backend->plugin, lines));
+    if (se->collective) NRL_TRY(add_plugin(se, &se->collective->plugin, lines));
+    for (int32_t i = 0; i < se->strategy_choices.n; i++)
+        NRL_TRY(add_plugin(se, &se->strategy_choices.of[i].table->plugin, lines));
     return NRL_OK;
 }
 
-nrl_status identity_of_code(run *r, char **lines)
+nrl_status identity_of_code(session *se, char **lines)
 {
     buffer b = {0};
-    nrl_status st = add_code(r, &b);
+    nrl_status st = add_code(se, &b);
     if (st == NRL_OK) *lines = buffer_take(&b);
     buffer_free(&b);
     return st;
@@ -67,23 +66,23 @@ static void add_config(const nrl_node *config, const char *what, buffer *lines)
     free(text);
 }
 
-static nrl_status add_text(run *r, buffer *lines)
+static nrl_status add_text(session *se, buffer *lines)
 {
-    if (r->tokenizer) {
-        NRL_TRY(add_plugin(r, &r->tokenizer->open.table->plugin, lines));
-        buffer_print(lines, "tokenizer: %s\n", r->tokenizer->info.hash);
+    if (se->tokenizer) {
+        NRL_TRY(add_plugin(se, &se->tokenizer->open.table->plugin, lines));
+        buffer_print(lines, "tokenizer: %s\n", se->tokenizer->info.hash);
     }
-    if (!r->chat) return NRL_OK;
-    NRL_TRY(add_plugin(r, &r->chat->table->plugin, lines));
-    buffer_print(lines, "data.template %s: %s\n", r->chat->label, r->chat->hash);
+    if (!se->chat) return NRL_OK;
+    NRL_TRY(add_plugin(se, &se->chat->table->plugin, lines));
+    buffer_print(lines, "data.template %s: %s\n", se->chat->label, se->chat->hash);
     return NRL_OK;
 }
 
-static nrl_status add_data(run *r, const dataset *d, const char *role, buffer *lines)
+static nrl_status add_data(session *se, const dataset *d, const char *role, buffer *lines)
 {
     for (int64_t i = 0; d && i < dataset_n_parts(d); i++) {
         dataset_part part = dataset_part_at(d, i);
-        NRL_TRY(add_plugin(r, part.reader, lines));
+        NRL_TRY(add_plugin(se, part.reader, lines));
         buffer_print(lines, "data.%s %s: %" PRId64 " bytes, %s\n", role, part.path, part.bytes, part.hash);
     }
     return NRL_OK;
@@ -98,51 +97,51 @@ static void add_tokens(const dataset *d, const char *role, buffer *lines)
     }
 }
 
-static nrl_status add_reference(run *r, buffer *lines)
+static nrl_status add_reference(session *se, buffer *lines)
 {
-    model_origin origin = {.formats = &r->formats, .signer = r->public_key};
+    model_origin origin = {.formats = &se->formats, .signer = se->public_key};
     const nrl_node *config;
-    const char *path = r->reference_options.reference_model;
-    if (!work_needs(r->algorithm, "ref_logps") || !*path) return NRL_OK;
-    NRL_TRY(origin_find(path, &r->model_memory, &origin, &config));
+    const char *path = se->reference_options.reference_model;
+    if (!work_needs(se->algorithm, "ref_logps") || !*path) return NRL_OK;
+    NRL_TRY(origin_find(path, &se->model_memory, &origin, &config));
     add_config(config, "reference's ", lines);
     return add_origin(&origin, "reference's ", lines);
 }
 
-static nrl_status add_files(run *r, buffer *lines)
+static nrl_status add_files(session *se, buffer *lines)
 {
-    NRL_TRY(add_plugin(r, &r->model->table.plugin, lines));
-    if (r->model->adapters) NRL_TRY(add_plugin(r, &r->model->adapters->table->plugin, lines));
-    if (r->origin.format) NRL_TRY(add_plugin(r, &r->origin.format->plugin, lines));
-    if (r->origin.adapter_format) NRL_TRY(add_plugin(r, &r->origin.adapter_format->plugin, lines));
-    add_config(r->model->config, "model's ", lines);
-    NRL_TRY(add_origin(&r->origin, "model's ", lines));
-    NRL_TRY(add_reference(r, lines));
-    NRL_TRY(add_text(r, lines));
-    NRL_TRY(add_data(r, r->train_data, "train", lines));
-    return add_data(r, r->eval_data, "eval", lines);
+    NRL_TRY(add_plugin(se, &se->model->table.plugin, lines));
+    if (se->model->adapters) NRL_TRY(add_plugin(se, &se->model->adapters->table->plugin, lines));
+    if (se->origin.format) NRL_TRY(add_plugin(se, &se->origin.format->plugin, lines));
+    if (se->origin.adapter_format) NRL_TRY(add_plugin(se, &se->origin.adapter_format->plugin, lines));
+    add_config(se->model->config, "model's ", lines);
+    NRL_TRY(add_origin(&se->origin, "model's ", lines));
+    NRL_TRY(add_reference(se, lines));
+    NRL_TRY(add_text(se, lines));
+    NRL_TRY(add_data(se, se->train.set, "train", lines));
+    return add_data(se, se->eval.set, "eval", lines);
 }
 
 /* Equal files give equal tokens, but for templates that write the date: these are compared when the files
  * are known to be equal, or every other file would be told twice. */
-static nrl_status check_tokens(run *r)
+static nrl_status check_tokens(session *se)
 {
     buffer lines = {0};
-    add_tokens(r->train_data, "train", &lines);
-    add_tokens(r->eval_data, "eval", &lines);
+    add_tokens(se->train.set, "train", &lines);
+    add_tokens(se->eval.set, "eval", &lines);
     nrl_status st =
-        mesh_compare(r->mesh, "tokens", lines.text ? lines.text : "",
+        mesh_compare(se->mesh, "tokens", lines.text ? lines.text : "",
                      "the files are equal: a template that writes the time, or a token cache of another build");
     buffer_free(&lines);
     return st;
 }
 
-nrl_status identity_check_files(run *r)
+nrl_status identity_check_files(session *se)
 {
     buffer lines = {0};
-    if (nrl_mesh_world(r->mesh) == 1 || r->env.check_only) return NRL_OK;
-    nrl_status st = add_files(r, &lines);
-    if (st == NRL_OK) st = mesh_compare(r->mesh, "files", lines.text, same_files);
+    if (nrl_mesh_world(se->mesh) == 1 || se->env.check_only) return NRL_OK;
+    nrl_status st = add_files(se, &lines);
+    if (st == NRL_OK) st = mesh_compare(se->mesh, "files", lines.text, same_files);
     buffer_free(&lines);
-    return st == NRL_OK ? check_tokens(r) : st;
+    return st == NRL_OK ? check_tokens(se) : st;
 }

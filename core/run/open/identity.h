@@ -9,12 +9,12 @@
  */
 #ifndef RUN_IDENTITY_H
 #define RUN_IDENTITY_H
-#include <nrl/run.h>
+#include "run/open/session.h"
 
 /* Malloc'd "key: value" lines about the build and the plugins of the config. NRL_ERR_IO. [main] */
-nrl_status identity_of_code(nrl_run *r, char **lines);
+nrl_status identity_of_code(session *se, char **lines);
 
 /* Compares the files of all ranks once they are open. NRL_ERR_CONFIG, the same on every rank. [main] */
-nrl_status identity_check_files(nrl_run *r);
+nrl_status identity_check_files(session *se);
 
 #endif

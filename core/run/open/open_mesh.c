@@ -5,13 +5,13 @@
 #include "base/buffer.h"
 #include "base/json.h"
 #include "run/open/identity.h"
-#include "run/internal.h"
+#include "run/open/session.h"
 #include <stdlib.h>
 #include <string.h>
 
-bool run_is_rank0(const run *r)
+bool session_is_rank0(const session *se)
 {
-    return !r->env.ranks || r->env.ranks->rank == 0;
+    return !se->env.ranks || se->env.ranks->rank == 0;
 }
 
 /* "train.seed: 1", a line a value. */
@@ -31,15 +31,15 @@ static void add_lines(buffer *b, const char *key, const nrl_node *node)
 }
 
 /* What must be alike on all ranks, a line each: versions, script, every value of the config, code; malloc'd. */
-static nrl_status fingerprint(run *r, char **lines)
+static nrl_status fingerprint(session *se, char **lines)
 {
     buffer b = {0};
     buffer_print(&b, "nrl: %s\nabi: %d\n", NRL_VERSION, NRL_ABI);
-    if (r->env.script_hash) buffer_print(&b, "script: %s\n", r->env.script_hash);
-    if (r->env.script_modules) buffer_puts(&b, r->env.script_modules);
-    add_lines(&b, "", r->config.resolved);
+    if (se->env.script_hash) buffer_print(&b, "script: %s\n", se->env.script_hash);
+    if (se->env.script_modules) buffer_puts(&b, se->env.script_modules);
+    add_lines(&b, "", se->config.resolved);
     char *code = NULL;
-    nrl_status st = run_world(r) > 1 && !r->env.check_only ? identity_of_code(r, &code) : NRL_OK;
+    nrl_status st = session_world(se) > 1 && !se->env.check_only ? identity_of_code(se, &code) : NRL_OK;
     if (code) buffer_puts(&b, code);
     free(code);
     *lines = buffer_take(&b);
@@ -55,84 +55,85 @@ static int64_t sized(const config_run *c)
     return ranks;
 }
 
-int32_t run_world(const run *r)
+int32_t session_world(const session *se)
 {
-    int64_t world = sized(&r->config);
-    if (r->env.ranks) return r->env.ranks->world;
-    return r->env.check_only && world > 1 && world <= INT32_MAX ? (int32_t)world : 1;
+    int64_t world = sized(&se->config);
+    if (se->env.ranks) return se->env.ranks->world;
+    return se->env.check_only && world > 1 && world <= INT32_MAX ? (int32_t)world : 1;
 }
 
-int32_t run_axis_size(const run *r, const config_axis *axis)
+int32_t session_axis_size(const session *se, const config_axis *axis)
 {
-    int64_t left = run_world(r) / sized(&r->config);
+    int64_t left = session_world(se) / sized(&se->config);
     return (int32_t)(axis->size ? axis->size : left ? left : 1);
 }
 
 /* "pipeline 2 x tensor 2": axes that have a size. */
-static const char *sizes_text(run *r)
+static const char *sizes_text(session *se)
 {
     const char *text = "";
-    for (size_t i = 0; i < r->config.n_axes; i++) {
-        const config_axis *x = &r->config.axes[i];
+    for (size_t i = 0; i < se->config.n_axes; i++) {
+        const config_axis *x = &se->config.axes[i];
         if (x->size > 1 || (x->size && x->axis->takes_rest))
-            text = arena_printf(&r->memory, "%s%s%s %lld", text, *text ? " x " : "", x->axis->name, (long long)x->size);
+            text =
+                arena_printf(&se->memory, "%s%s%s %lld", text, *text ? " x " : "", x->axis->name, (long long)x->size);
     }
     return text;
 }
 
-static nrl_status check_sizes(run *r)
+static nrl_status check_sizes(session *se)
 {
-    int64_t ranks = sized(&r->config);
-    int32_t world = run_world(r);
+    int64_t ranks = sized(&se->config);
+    int32_t world = session_world(se);
     bool rest = false;
-    for (size_t i = 0; i < r->config.n_axes; i++)
-        rest = rest || !r->config.axes[i].size;
+    for (size_t i = 0; i < se->config.n_axes; i++)
+        rest = rest || !se->config.axes[i].size;
     if (rest ? world % ranks == 0 : ranks == world) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "%s: parallel: %s asks for %s%lld ranks, there %s %d\n"
                     "hint: `nrl launch -n RANKS --` before the verb starts them",
-                    nrl_node_place(nrl_node_find(r->tree, "parallel")), sizes_text(r), rest ? "a multiple of " : "",
+                    nrl_node_place(nrl_node_find(se->tree, "parallel")), sizes_text(se), rest ? "a multiple of " : "",
                     (long long)ranks, world == 1 ? "is" : "are", world);
 }
 
-static nrl_status check_world(run *r)
+static nrl_status check_world(session *se)
 {
-    NRL_TRY(check_sizes(r));
-    for (size_t i = 0; i < r->config.n_axes; i++) {
-        const config_axis *x = &r->config.axes[i];
-        int32_t size = run_axis_size(r, x);
+    NRL_TRY(check_sizes(se));
+    for (size_t i = 0; i < se->config.n_axes; i++) {
+        const config_axis *x = &se->config.axes[i];
+        int32_t size = session_axis_size(se, x);
         if (size > 1 && !x->strategy.name && !x->is_auto)
             return nrl_fail(
                 NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected a strategy of the axis %s", size,
-                r->env.ranks ? r->env.ranks->origin : arena_printf(&r->memory, "parallel.%s", x->axis->name),
+                se->env.ranks ? se->env.ranks->origin : arena_printf(&se->memory, "parallel.%s", x->axis->name),
                 x->axis->name);
     }
     return NRL_OK;
 }
 
-nrl_status open_mesh(run *r)
+nrl_status session_open_mesh(session *se)
 {
     mesh_setup setup = {.place = {.world = 1, .local_world = 1},
-                        .timeout_init = r->config.launch.timeout_init,
-                        .timeout_step = r->config.launch.timeout_step,
-                        .signal = r->env.signal};
-    if (run_world(r) > 1) {
-        setup.planned = r->env.check_only;
-        setup.place =
-            r->env.ranks ? *r->env.ranks : (mesh_rank_info){.world = run_world(r), .local_world = run_world(r)};
-        setup.session = r->env.session;
-        setup.collective = r->collective;
-        setup.collective_options = r->collective_options;
+                        .timeout_init = se->config.launch.timeout_init,
+                        .timeout_step = se->config.launch.timeout_step,
+                        .signal = se->env.signal};
+    if (session_world(se) > 1) {
+        setup.planned = se->env.check_only;
+        setup.place = se->env.ranks ? *se->env.ranks
+                                    : (mesh_rank_info){.world = session_world(se), .local_world = session_world(se)};
+        setup.session = se->env.session;
+        setup.collective = se->collective;
+        setup.collective_options = se->collective_options;
     }
-    NRL_TRY(check_world(r));
-    for (size_t i = 0; i < r->config.n_axes; i++) {
-        const config_axis *x = &r->config.axes[i];
-        setup.axes[setup.n_axes++] = (mesh_axis){x->axis->name, run_axis_size(r, x), x->axis->divides};
+    NRL_TRY(check_world(se));
+    for (size_t i = 0; i < se->config.n_axes; i++) {
+        const config_axis *x = &se->config.axes[i];
+        setup.axes[setup.n_axes++] = (mesh_axis){x->axis->name, session_axis_size(se, x), x->axis->divides};
     }
     char *lines;
-    nrl_status st = fingerprint(r, &lines);
+    nrl_status st = fingerprint(se, &lines);
     setup.fingerprint = lines;
-    if (st == NRL_OK) st = mesh_open(&setup, &r->mesh);
+    if (st == NRL_OK) st = mesh_open(&setup, &se->mesh);
     free(lines);
     return st;
 }

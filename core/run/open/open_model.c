@@ -4,44 +4,44 @@
  */
 #include "base/json.h"
 #include "model/find.h"
-#include "run/internal.h"
+#include "run/open/session.h"
 #include <string.h>
 
 /* An error of `key` in `section` is told with file, line and column, where the key was written. */
-static nrl_status at_key(const run *r, const char *section, const char *key, nrl_status st)
+static nrl_status at_key(const session *se, const char *section, const char *key, nrl_status st)
 {
-    const nrl_node *at = nrl_node_find(nrl_node_find(r->tree, section), key);
+    const nrl_node *at = nrl_node_find(nrl_node_find(se->tree, section), key);
     if (st != NRL_OK && at) nrl_add_context("%s", nrl_node_place(at));
     return st;
 }
 
 /* model.path is a directory, org/name or a checkpoint; model.config a config.json of its own. */
-static nrl_status read_config(run *r, const nrl_node **out)
+static nrl_status read_config(session *se, const nrl_node **out)
 {
-    const config_model *m = &r->config.model;
-    format_scope formats = r->formats;
-    r->origin.formats = &r->formats;
-    r->origin.signer = r->public_key;
-    r->origin.seed = (uint64_t)r->config.train.seed;
+    const config_model *m = &se->config.model;
+    format_scope formats = se->formats;
+    se->origin.formats = &se->formats;
+    se->origin.signer = se->public_key;
+    se->origin.seed = (uint64_t)se->config.train.seed;
     formats.name = m->format;
     if (*m->path) {
-        r->origin.formats = &formats;
-        nrl_status st = origin_find(m->path, &r->model_memory, &r->origin, out);
-        r->origin.formats = &r->formats;
-        NRL_TRY(at_key(r, "model", "path", st));
-        return origin_tokenizer(&r->origin, &r->memory, &r->tokenizer_dir);
+        se->origin.formats = &formats;
+        nrl_status st = origin_find(m->path, &se->model_memory, &se->origin, out);
+        se->origin.formats = &se->formats;
+        NRL_TRY(at_key(se, "model", "path", st));
+        return origin_tokenizer(&se->origin, &se->memory, &se->tokenizer_dir);
     }
-    return at_key(r, "model", "config", weights_read_config(&formats, m->config, &r->model_memory, out));
+    return at_key(se, "model", "config", weights_read_config(&formats, m->config, &se->model_memory, out));
 }
 
 /* Which layers are computed again in backward. The first unit (embedding) and the last (final norm and
  * head) never are: they hold little and are needed at once. */
-static nrl_status choose_recompute(run *r)
+static nrl_status choose_recompute(session *se)
 {
-    const config_recompute *c = &r->config.train.recompute;
-    int32_t n = r->model->n_units - 2;
-    r->work.recompute = arena_alloc(&r->memory, (size_t)r->model->n_units);
-    bool *layer = r->work.recompute + 1;
+    const config_recompute *c = &se->config.train.recompute;
+    int32_t n = se->model->n_units - 2;
+    se->work.recompute = arena_alloc(&se->memory, (size_t)se->model->n_units);
+    bool *layer = se->work.recompute + 1;
     for (int32_t i = 0; i < n; i++) {
         if (c->kind == CONFIG_RECOMPUTE_ALL) layer[i] = true;
         if (c->kind == CONFIG_RECOMPUTE_EVERY) layer[i] = i % c->every == 0;
@@ -60,35 +60,35 @@ static nrl_status choose_recompute(run *r)
 }
 
 /* The default is for models that are longer. What the run resolved to says so too. */
-static void lower_max_length(run *r, int64_t most)
+static void lower_max_length(session *se, int64_t most)
 {
-    nrl_node *data = (nrl_node *)nrl_node_find(r->config.resolved, "data");
-    run_say(r, "data.max_length is %lld, the model's positions; its default is %lld", (long long)most,
-            (long long)r->config.data.max_length);
-    r->config.data.max_length = most;
-    if (data) node_set(&r->memory, data, "max_length", node_int(&r->memory, most));
+    nrl_node *data = (nrl_node *)nrl_node_find(se->config.resolved, "data");
+    telemetry_say(se->telemetry, "data.max_length is %lld, the model's positions; its default is %lld", (long long)most,
+                  (long long)se->config.data.max_length);
+    se->config.data.max_length = most;
+    if (data) node_set(&se->memory, data, "max_length", node_int(&se->memory, most));
 }
 
-nrl_status open_model(run *r)
+nrl_status session_open_model(session *se)
 {
     const nrl_node *config;
     const nrl_model *table;
-    NRL_TRY(read_config(r, &config));
-    NRL_TRY(model_find(r->host, config, &table));
-    NRL_TRY(model_create(table, config, &r->model));
-    NRL_TRY(adapters_open(r));
-    int64_t most = r->model->info.max_positions, wanted = r->config.data.max_length;
-    bool is_default = !nrl_node_find(nrl_node_find(r->tree, "data"), "max_length");
+    NRL_TRY(read_config(se, &config));
+    NRL_TRY(model_find(se->host, config, &table));
+    NRL_TRY(model_create(table, config, &se->model));
+    NRL_TRY(adapters_open(se));
+    int64_t most = se->model->info.max_positions, wanted = se->config.data.max_length;
+    bool is_default = !nrl_node_find(nrl_node_find(se->tree, "data"), "max_length");
     if (most > 0 && wanted > most && is_default)
-        lower_max_length(r, most);
+        lower_max_length(se, most);
     else if (most > 0 && wanted > most)
-        return at_key(r, "data", "max_length",
+        return at_key(se, "data", "max_length",
                       nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",
                                (long long)wanted, (long long)most));
-    return choose_recompute(r);
+    return choose_recompute(se);
 }
 
-nrl_status open_weights(run *r)
+nrl_status open_weights(session *se)
 {
-    return origin_check(&r->origin, r->model);
+    return origin_check(&se->origin, se->model);
 }

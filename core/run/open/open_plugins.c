@@ -2,13 +2,13 @@
  * open_plugins.c - from a config tree to filled options: the core's sections, then every component's
  * plugin. All mistakes are collected and told in one go; no device is touched.
  */
-#include "run/internal.h"
+#include "run/open/session.h"
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
 typedef struct {
-    run *r;
+    session *se;
     config_problems problems;
 } filling;
 
@@ -16,72 +16,72 @@ static const void *open_component(filling *f, uint32_t kind, const char *section
                                   const option_part *core, void **options)
 {
     const plugin *p = NULL;
-    plugin_instance(f->r->host, &f->r->memory, &f->problems, kind, section, c, core, &p, options);
+    plugin_instance(f->se->host, &f->se->memory, &f->problems, kind, section, c, core, &p, options);
     return p ? p->table : NULL;
 }
 
 /* The algorithm's table with what this instance needs. */
-static const nrl_algorithm *with_instance_needs(run *r, const nrl_algorithm *a)
+static const nrl_algorithm *with_instance_needs(session *se, const nrl_algorithm *a)
 {
-    nrl_algorithm *own = arena_alloc(&r->memory, sizeof *own);
+    nrl_algorithm *own = arena_alloc(&se->memory, sizeof *own);
     *own = *a;
-    own->needs = a->instance_needs(r->algorithm_self);
+    own->needs = a->instance_needs(se->algorithm_self);
     return own;
 }
 
 /* The core's own rows of `algorithm:` exist for algorithms that may need a reference model. */
-static option_part reference_part(run *r)
+static option_part reference_part(session *se)
 {
-    return (option_part){reference_rows, reference_n_rows, sizeof *reference_rows, &r->reference_options};
+    return (option_part){reference_rows, reference_n_rows, sizeof *reference_rows, &se->reference_options};
 }
 
 static void fill_script_algorithm(filling *f, void *self)
 {
-    run *r = f->r;
-    const config_component *c = &r->config.algorithm;
-    option_part part = reference_part(r);
-    size_t n_parts = work_needs(r->algorithm, "ref_logps");
+    session *se = f->se;
+    const config_component *c = &se->config.algorithm;
+    option_part part = reference_part(se);
+    size_t n_parts = work_needs(se->algorithm, "ref_logps");
     const plugin *p;
-    if (plugin_open(r->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK)
+    if (plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK)
         problems_add(&f->problems, c->at,
                      "algorithm: '%s' is a loss of the script and a plugin too (%s): rename the loss", c->name,
                      p->path);
-    r->algorithm_is_script = true;
-    r->algorithm_self = self;
-    options_fill(&r->memory, &f->problems, "algorithm", c->options, &part, n_parts);
-    options_resolve(&r->memory, c->options, &part, n_parts, c->resolved);
+    se->algorithm_is_script = true;
+    se->algorithm_self = self;
+    options_fill(&se->memory, &f->problems, "algorithm", c->options, &part, n_parts);
+    options_resolve(&se->memory, c->options, &part, n_parts, c->resolved);
 }
 
 static void fill_plugin_algorithm(filling *f)
 {
-    run *r = f->r;
-    const config_component *c = &r->config.algorithm;
+    session *se = f->se;
+    const config_component *c = &se->config.algorithm;
     const plugin *p;
     void *options = NULL;
-    option_part part = reference_part(r);
-    bool refers = plugin_open(r->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK &&
+    option_part part = reference_part(se);
+    bool refers = plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK &&
                   work_needs((const nrl_algorithm *)p->table, "ref_logps");
     const nrl_algorithm *a = open_component(f, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
-    r->algorithm = a;
-    r->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
-    if (a && a->create && !f->problems.n && a->create(options, &r->algorithm_self) != NRL_OK) {
+    se->algorithm = a;
+    se->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
+    if (a && a->create && !f->problems.n && a->create(options, &se->algorithm_self) != NRL_OK) {
         problems_take_error(&f->problems, c->at);
-        r->algorithm_self = NULL; /* whatever a failed create left there */
+        se->algorithm_self = NULL; /* whatever a failed create left there */
     }
-    if (a && a->instance_needs && !f->problems.n) r->algorithm = with_instance_needs(r, a);
+    if (a && a->instance_needs && !f->problems.n) se->algorithm = with_instance_needs(se, a);
 }
 
 /* Options of a reference that the chosen loss does not have, or that no model will be opened for. */
 static void check_reference(filling *f)
 {
-    run *r = f->r;
-    const nrl_node *given = r->config.algorithm.options, *at = NULL;
-    if (!r->algorithm || f->problems.n) return;
+    session *se = f->se;
+    const nrl_node *given = se->config.algorithm.options, *at = NULL;
+    if (!se->algorithm || f->problems.n) return;
     for (size_t i = 0; i < reference_n_rows && !at; i++)
         at = nrl_node_find(given, reference_rows[i].name);
-    if (at && !work_needs(r->algorithm, "ref_logps"))
+    if (at && !work_needs(se->algorithm, "ref_logps"))
         problems_add(&f->problems, at, "algorithm.%s: this loss has no reference model", at->key);
-    else if (r->reference_options.reference == REFERENCE_NONE && *r->reference_options.reference_model)
+    else if (se->reference_options.reference == REFERENCE_NONE && *se->reference_options.reference_model)
         problems_add(&f->problems, nrl_node_find(given, "reference_model"),
                      "algorithm.reference_model: there is no reference to open with reference: none");
 }
@@ -89,12 +89,12 @@ static void check_reference(filling *f)
 /* A loss made by the script is looked up first; its name must not be a plugin's. */
 static void fill_algorithm(filling *f)
 {
-    run *r = f->r;
-    const char *name = r->config.algorithm.name;
+    session *se = f->se;
+    const char *name = se->config.algorithm.name;
     void *self = NULL;
     if (!name) return;
-    if (r->env.find_algorithm) r->algorithm = r->env.find_algorithm(r->env.algorithm_user, name, &self);
-    if (r->algorithm)
+    if (se->env.find_algorithm) se->algorithm = se->env.find_algorithm(se->env.algorithm_user, name, &self);
+    if (se->algorithm)
         fill_script_algorithm(f, self);
     else
         fill_plugin_algorithm(f);
@@ -103,35 +103,35 @@ static void fill_algorithm(filling *f)
 
 static void fill_optimizer(filling *f)
 {
-    run *r = f->r;
-    option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &r->optimizer_options};
-    r->optimizer = open_component(f, NRL_KIND_OPTIMIZER, "optimizer", &r->config.optimizer, &core,
-                                  &r->optimizer_options_of_plugin);
+    session *se = f->se;
+    option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &se->optimizer_options};
+    se->optimizer =
+        open_component(f, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core, &se->optimizer_plugin_options);
 }
 
 static void fill_schedule(filling *f)
 {
-    run *r = f->r;
-    const config_component *c = &r->config.schedule;
-    option_part part = {schedule_rows, schedule_n_rows, sizeof *schedule_rows, &r->schedule_options};
+    session *se = f->se;
+    const config_component *c = &se->config.schedule;
+    option_part part = {schedule_rows, schedule_n_rows, sizeof *schedule_rows, &se->schedule_options};
     if (!c->name) return;
     size_t before = f->problems.n;
-    options_fill(&r->memory, &f->problems, "schedule", c->options, &part, 1);
-    if (schedule_find(c->name, &r->schedule_options) != NRL_OK ||
-        (f->problems.n == before && schedule_check(&r->schedule_options) != NRL_OK))
+    options_fill(&se->memory, &f->problems, "schedule", c->options, &part, 1);
+    if (schedule_find(c->name, &se->schedule_options) != NRL_OK ||
+        (f->problems.n == before && schedule_check(&se->schedule_options) != NRL_OK))
         problems_take_error(&f->problems, c->at);
-    options_resolve(&r->memory, c->options, &part, 1, c->resolved);
+    options_resolve(&se->memory, c->options, &part, 1, c->resolved);
 }
 
 /* A component that the config does not name: the default plugin of its kind, by whose name the run is saved. */
 static void name_default(filling *f, uint32_t kind, const char *section, config_component *c)
 {
-    run *r = f->r;
+    session *se = f->se;
     const plugin **list;
     if (!c->name || *c->name) return;
-    if (plugin_defaults(r->host, &r->memory, kind, &list)) {
+    if (plugin_defaults(se->host, &se->memory, kind, &list)) {
         c->name = list[0]->name;
-        node_set(&r->memory, c->resolved, "name", node_string(&r->memory, c->name, strlen(c->name)));
+        node_set(&se->memory, c->resolved, "name", node_string(&se->memory, c->name, strlen(c->name)));
         return;
     }
     problems_add(&f->problems, c->at, "%s: no plugin of this kind is a default one, expected a name", section);
@@ -140,16 +140,16 @@ static void name_default(filling *f, uint32_t kind, const char *section, config_
 
 static void name_loggers(filling *f)
 {
-    run *r = f->r;
-    config_run *c = &r->config;
+    session *se = f->se;
+    config_run *c = &se->config;
     const plugin **list;
     if (!c->loggers_unset) return;
-    c->n_loggers = plugin_defaults(r->host, &r->memory, NRL_KIND_LOGGER, &list);
-    c->loggers = arena_alloc(&r->memory, (c->n_loggers + 1) * sizeof *c->loggers);
+    c->n_loggers = plugin_defaults(se->host, &se->memory, NRL_KIND_LOGGER, &list);
+    c->loggers = arena_alloc(&se->memory, (c->n_loggers + 1) * sizeof *c->loggers);
     for (size_t i = 0; i < c->n_loggers; i++) {
-        nrl_node *map = node_new(&r->memory, NRL_NODE_MAP);
-        node_append_text(&r->memory, map, "name", list[i]->name);
-        node_append(&r->memory, (nrl_node *)nrl_node_find(c->resolved, "loggers"), NULL, map);
+        nrl_node *map = node_new(&se->memory, NRL_NODE_MAP);
+        node_append_text(&se->memory, map, "name", list[i]->name);
+        node_append(&se->memory, (nrl_node *)nrl_node_find(c->resolved, "loggers"), NULL, map);
         c->loggers[i] = (config_component){.name = list[i]->name, .resolved = map};
     }
 }
@@ -159,7 +159,7 @@ static void name_loggers(filling *f)
 static const void *open_chosen(filling *f, uint32_t kind, const char *section, const config_component *asked,
                                const char *name, void **options)
 {
-    arena *a = &f->r->memory;
+    arena *a = &f->se->memory;
     config_component c = *asked;
     c.name = name;
     c.resolved = node_new(a, NRL_NODE_MAP);
@@ -173,40 +173,40 @@ static const void *open_chosen(filling *f, uint32_t kind, const char *section, c
 }
 
 /* `auto`: the first backend that this machine can run; why another could not is told. */
-static const char *choose_backend(run *r)
+static const char *choose_backend(session *se)
 {
     const plugin **list;
-    size_t n = plugin_defaults(r->host, &r->memory, NRL_KIND_BACKEND, &list);
+    size_t n = plugin_defaults(se->host, &se->memory, NRL_KIND_BACKEND, &list);
     for (size_t i = 0; i < n; i++) {
         const nrl_backend *b = (const nrl_backend *)list[i]->table;
         if (!b->probe || b->probe() == NRL_OK) return list[i]->name;
-        r->skipped_backends = arena_printf(&r->memory, "%s: %s", list[i]->name, nrl_error_text());
+        se->skipped_backends = arena_printf(&se->memory, "%s: %s", list[i]->name, nrl_error_text());
     }
     return NULL;
 }
 
 static void fill_backend(filling *f)
 {
-    run *r = f->r;
-    const config_component *c = &r->config.backend;
+    session *se = f->se;
+    const config_component *c = &se->config.backend;
     if (!c->name) return;
     bool is_auto = !strcmp(c->name, "auto");
-    const char *chosen = is_auto ? choose_backend(r) : NULL;
+    const char *chosen = is_auto ? choose_backend(se) : NULL;
     if (is_auto && !chosen)
         problems_add(&f->problems, c->at, "backend: auto: no installed backend runs on this machine%s%s",
-                     r->skipped_backends ? "\n" : "", r->skipped_backends ? r->skipped_backends : "");
+                     se->skipped_backends ? "\n" : "", se->skipped_backends ? se->skipped_backends : "");
     else if (is_auto)
-        r->backend = open_chosen(f, NRL_KIND_BACKEND, "backend", c, chosen, &r->backend_options);
+        se->backend = open_chosen(f, NRL_KIND_BACKEND, "backend", c, chosen, &se->backend_options);
     else
-        r->backend = open_component(f, NRL_KIND_BACKEND, "backend", c, NULL, &r->backend_options);
+        se->backend = open_component(f, NRL_KIND_BACKEND, "backend", c, NULL, &se->backend_options);
 }
 
 /* What a strategy declares of its axis, as large as this core knows it; NULL: nothing that can be used. */
-static const nrl_mesh_axis *axis_of(run *r, const nrl_parallel *t)
+static const nrl_mesh_axis *axis_of(session *se, const nrl_parallel *t)
 {
     const nrl_mesh_axis *given = t->axis;
     if (!given || given->size < offsetof(nrl_mesh_axis, order)) return NULL;
-    nrl_mesh_axis *axis = arena_alloc(&r->memory, sizeof *axis);
+    nrl_mesh_axis *axis = arena_alloc(&se->memory, sizeof *axis);
     memcpy(axis, given, given->size < sizeof *axis ? given->size : sizeof *axis);
     bool named = axis->name && *axis->name && strlen(axis->name) < MESH_AXIS_NAME && strcmp(axis->name, "name");
     return named && axis->divides > NRL_DIVIDES_NONE && axis->divides <= NRL_DIVIDES_BATCH ? axis : NULL;
@@ -222,9 +222,9 @@ static void add_server(filling *f, servers *s, const char *name, bool by_default
     const plugin *p;
     for (size_t i = 0; i < s->n; i++)
         if (!strcmp(s->list[i].table->plugin.name, name)) return;
-    if (plugin_open(f->r->host, NRL_KIND_PARALLEL, name, &p) != NRL_OK) return; /* told of where the config names it */
+    if (plugin_open(f->se->host, NRL_KIND_PARALLEL, name, &p) != NRL_OK) return; /* told of where the config names it */
     const nrl_parallel *t = (const nrl_parallel *)p->table;
-    const nrl_mesh_axis *axis = axis_of(f->r, t);
+    const nrl_mesh_axis *axis = axis_of(f->se, t);
     if (axis) s->list[s->n++] = (config_server){t, axis, by_default};
 }
 
@@ -250,15 +250,15 @@ static bool serves_keys(const servers *s, const nrl_node *map)
  * key that is no axis of these, of all. One rank of which nothing is asked needs none. */
 static servers find_servers(filling *f)
 {
-    run *r = f->r;
-    const nrl_node *given = r->config.parallel, *word = named_by(given);
+    session *se = f->se;
+    const nrl_node *given = se->config.parallel, *word = named_by(given);
     const char **names;
     servers s = {0};
-    if (nrl_node_kind(given) <= NRL_NODE_NULL && run_world(r) == 1) return s;
-    size_t n = plugin_names(r->host, &r->memory, NRL_KIND_PARALLEL, &names);
-    s.list = arena_alloc(&r->memory, (n + 1) * sizeof *s.list);
+    if (nrl_node_kind(given) <= NRL_NODE_NULL && session_world(se) == 1) return s;
+    size_t n = plugin_names(se->host, &se->memory, NRL_KIND_PARALLEL, &names);
+    s.list = arena_alloc(&se->memory, (n + 1) * sizeof *s.list);
     for (size_t i = 0; i < n; i++)
-        if (plugin_is_default(r->host, NRL_KIND_PARALLEL, names[i])) add_server(f, &s, names[i], true);
+        if (plugin_is_default(se->host, NRL_KIND_PARALLEL, names[i])) add_server(f, &s, names[i], true);
     for (size_t i = 0; i < n; i++) {
         bool named = !strcmp(nrl_node_string(word, ""), names[i]);
         for (size_t k = 0; nrl_node_kind(given) == NRL_NODE_MAP && k < nrl_node_size(given); k++)
@@ -273,11 +273,11 @@ static servers find_servers(filling *f)
 
 static void add_strategy(filling *f, const config_axis *x, const config_component *c)
 {
-    run *r = f->r;
-    const char *section = x->axis->takes_rest ? "parallel" : arena_printf(&r->memory, "parallel.%s", x->axis->name);
+    session *se = f->se;
+    const char *section = x->axis->takes_rest ? "parallel" : arena_printf(&se->memory, "parallel.%s", x->axis->name);
     void *options = NULL;
     const nrl_parallel *t = open_component(f, NRL_KIND_PARALLEL, section, c, NULL, &options);
-    const nrl_mesh_axis *axis = t ? axis_of(r, t) : NULL;
+    const nrl_mesh_axis *axis = t ? axis_of(se, t) : NULL;
     if (!t) return;
     if (!axis)
         problems_add(&f->problems, c->at, "%s: '%s' declares no axis", section, c->name);
@@ -285,36 +285,36 @@ static void add_strategy(filling *f, const config_axis *x, const config_componen
         problems_add(&f->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s", section,
                      c->name, axis->name, x->axis->name);
     else
-        strategy_choose(&r->strategy_choices, (strategy_choice){t, axis, options, c->at});
+        strategy_choose(&se->strategy_choices, (strategy_choice){t, axis, options, c->at});
 }
 
 /* Nothing is said of who serves the axis: the default strategy where there are several ranks. */
 static void add_default(filling *f, const servers *s, const config_axis *x)
 {
-    run *r = f->r;
+    session *se = f->se;
     config_component c = x->strategy;
-    int32_t n = run_axis_size(r, x), world = run_world(r);
+    int32_t n = session_axis_size(se, x), world = session_world(se);
     if (n == 1) return;
     c.name = config_server_of(s->list, s->n, x->axis->name)->table->plugin.name;
-    c.resolved = node_new(&r->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
+    c.resolved = node_new(&se->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
     const char *of =
-        n == world ? arena_printf(&r->memory, "for %d ranks", n)
-                   : arena_printf(&r->memory, "for the axis %s, size %d (%d ranks in all)", x->axis->name, n, world);
-    run_say(r, "parallel   %s, the default %s", c.name, of);
+        n == world ? arena_printf(&se->memory, "for %d ranks", n)
+                   : arena_printf(&se->memory, "for the axis %s, size %d (%d ranks in all)", x->axis->name, n, world);
+    telemetry_say(se->telemetry, "parallel   %s, the default %s", c.name, of);
     add_strategy(f, x, &c);
 }
 
 static void fill_parallel(filling *f)
 {
-    run *r = f->r;
+    session *se = f->se;
     const servers s = find_servers(f);
-    config_axes(&r->memory, &f->problems, s.list, s.n, &r->config);
-    if (r->config.n_axes > MESH_MAX_GIVEN) {
-        problems_add(&f->problems, r->config.parallel, "parallel: expected at most %d axes", MESH_MAX_GIVEN);
+    config_axes(&se->memory, &f->problems, s.list, s.n, &se->config);
+    if (se->config.n_axes > MESH_MAX_GIVEN) {
+        problems_add(&f->problems, se->config.parallel, "parallel: expected at most %d axes", MESH_MAX_GIVEN);
         return;
     }
-    for (size_t i = 0; i < r->config.n_axes; i++) {
-        const config_axis *x = &r->config.axes[i];
+    for (size_t i = 0; i < se->config.n_axes; i++) {
+        const config_axis *x = &se->config.axes[i];
         if (x->is_auto)
             add_default(f, &s, x);
         else if (x->strategy.name)
@@ -323,57 +323,57 @@ static void fill_parallel(filling *f)
 }
 
 /* Whether messages between stages travel by it: they are told apart by tags. */
-static bool is_staged(const run *r)
+static bool is_staged(const session *se)
 {
-    for (size_t i = 0; i < r->config.n_axes; i++)
-        if (r->config.axes[i].axis->divides == NRL_DIVIDES_DEPTH && r->config.axes[i].size > 1) return true;
+    for (size_t i = 0; i < se->config.n_axes; i++)
+        if (se->config.axes[i].axis->divides == NRL_DIVIDES_DEPTH && se->config.axes[i].size > 1) return true;
     return false;
 }
 
-static bool suits(const run *r, const nrl_collective *c)
+static bool suits(const session *se, const nrl_collective *c)
 {
-    bool follows_streams = !c->host_only && r->backend && !r->backend->stream_create;
-    return !follows_streams && !(is_staged(r) && c->by_order);
+    bool follows_streams = !c->host_only && se->backend && !se->backend->stream_create;
+    return !follows_streams && !(is_staged(se) && c->by_order);
 }
 
 /* `auto`: what the backend prefers, else the default one; NULL: none suits. */
-static const char *choose_collective(run *r)
+static const char *choose_collective(session *se)
 {
-    const char *wish = r->backend ? r->backend->collective : NULL;
+    const char *wish = se->backend ? se->backend->collective : NULL;
     const plugin *p, **list;
-    if (wish && plugin_is_default(r->host, NRL_KIND_COLLECTIVE, wish) &&
-        plugin_open(r->host, NRL_KIND_COLLECTIVE, wish, &p) == NRL_OK && suits(r, (const nrl_collective *)p->table))
+    if (wish && plugin_is_default(se->host, NRL_KIND_COLLECTIVE, wish) &&
+        plugin_open(se->host, NRL_KIND_COLLECTIVE, wish, &p) == NRL_OK && suits(se, (const nrl_collective *)p->table))
         return wish;
-    size_t n = plugin_defaults(r->host, &r->memory, NRL_KIND_COLLECTIVE, &list);
+    size_t n = plugin_defaults(se->host, &se->memory, NRL_KIND_COLLECTIVE, &list);
     for (size_t i = 0; i < n; i++)
-        if (suits(r, (const nrl_collective *)list[i]->table)) return list[i]->name;
+        if (suits(se, (const nrl_collective *)list[i]->table)) return list[i]->name;
     return NULL;
 }
 
 /* One process opens none, but what is configured is checked. */
 static void fill_collective(filling *f)
 {
-    run *r = f->r;
-    const config_component *c = &r->config.collective;
+    session *se = f->se;
+    const config_component *c = &se->config.collective;
     bool is_auto = c->name && !strcmp(c->name, "auto");
-    if (!c->name || (is_auto && run_world(r) == 1)) return;
-    const char *chosen = choose_collective(r);
+    if (!c->name || (is_auto && session_world(se) == 1)) return;
+    const char *chosen = choose_collective(se);
     if (is_auto && !chosen) {
         problems_add(&f->problems, c->at, "collective: auto: no installed collective suits this run");
         return;
     }
     if (is_auto) {
-        r->collective = open_chosen(f, NRL_KIND_COLLECTIVE, "collective", c, chosen, &r->collective_options);
+        se->collective = open_chosen(f, NRL_KIND_COLLECTIVE, "collective", c, chosen, &se->collective_options);
         return;
     }
-    r->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", c, NULL, &r->collective_options);
-    if (!r->collective || suits(r, r->collective)) return;
-    const char *expected = chosen ? arena_printf(&r->memory, ": expected %s", chosen) : "";
-    if (!r->collective->host_only && r->backend && !r->backend->stream_create)
+    se->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", c, NULL, &se->collective_options);
+    if (!se->collective || suits(se, se->collective)) return;
+    const char *expected = chosen ? arena_printf(&se->memory, ": expected %s", chosen) : "";
+    if (!se->collective->host_only && se->backend && !se->backend->stream_create)
         problems_add(&f->problems, c->at,
                      "collective: '%s' follows a device's streams, and backend '%s' computes on the "
                      "host%s",
-                     c->name, r->backend->plugin.name, expected);
+                     c->name, se->backend->plugin.name, expected);
     else
         problems_add(&f->problems, c->at,
                      "collective: '%s' tells messages apart by their order, and stages need tags%s", c->name, expected);
@@ -381,39 +381,39 @@ static void fill_collective(filling *f)
 
 static void fill_loggers(filling *f)
 {
-    run *r = f->r;
-    telemetry *t = &r->telemetry;
-    bool records = run_is_rank0(r) && !r->env.no_output && !r->env.check_only;
-    t->loggers = arena_alloc(&r->memory, (r->config.n_loggers + 1) * sizeof *t->loggers);
-    for (size_t i = 0; i < r->config.n_loggers; i++) {
-        const config_component *c = &r->config.loggers[i];
+    session *se = f->se;
+    telemetry *t = se->telemetry;
+    bool records = session_is_rank0(se) && !se->env.no_output && !se->env.check_only;
+    t->loggers = arena_alloc(&se->memory, (se->config.n_loggers + 1) * sizeof *t->loggers);
+    for (size_t i = 0; i < se->config.n_loggers; i++) {
+        const config_component *c = &se->config.loggers[i];
         run_logger *l = &t->loggers[t->n_loggers];
         l->name = c->name;
         l->table = open_component(f, NRL_KIND_LOGGER, "loggers", c, NULL,
                                   &l->options); /* resolved even where it is not opened */
-        if (l->table && records && !(r->env.quiet && l->table->on_terminal)) t->n_loggers++;
+        if (l->table && records && !(se->env.quiet && l->table->on_terminal)) t->n_loggers++;
     }
 }
 
 /* Which evaluation is the best. A slip in the name would otherwise show at the first one. */
-static nrl_status check_best(run *r)
+static nrl_status check_best(session *se)
 {
-    const nrl_metric *m = r->algorithm->metrics;
-    const config_checkpoint *c = &r->config.checkpoint;
+    const nrl_metric *m = se->algorithm->metrics;
+    const config_checkpoint *c = &se->config.checkpoint;
     const char *names = "eval_loss";
     bool known = !strcmp(c->metric, names);
     uint32_t better = known ? NRL_BETTER_SMALLER : NRL_BETTER_NONE;
-    for (uint32_t i = 0; i < r->n_metrics; i++) {
-        const char *name = arena_printf(&r->memory, "eval_%s", m[i].name);
-        names = arena_printf(&r->memory, "%s, %s", names, name);
+    for (uint32_t i = 0; i < se->n_metrics; i++) {
+        const char *name = arena_printf(&se->memory, "eval_%s", m[i].name);
+        names = arena_printf(&se->memory, "%s, %s", names, name);
         if (strcmp(c->metric, name)) continue;
         known = true;
         better = m[i].better;
     }
     if (c->metric_mode == CONFIG_METRIC_MIN) better = NRL_BETTER_SMALLER;
     if (c->metric_mode == CONFIG_METRIC_MAX) better = NRL_BETTER_LARGER;
-    r->best_is_largest = better == NRL_BETTER_LARGER;
-    if (!r->config.eval.every) return NRL_OK;
+    se->best_is_largest = better == NRL_BETTER_LARGER;
+    if (!se->config.eval.every) return NRL_OK;
     if (!known)
         return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation, expected one of: %s",
                         c->metric, names);
@@ -425,47 +425,47 @@ static nrl_status check_best(run *r)
 }
 
 /* Without a create of its own the instance is the options. */
-static nrl_status create_optimizer(run *r)
+static nrl_status create_optimizer(session *se)
 {
-    const nrl_optimizer *o = r->optimizer;
-    r->optimizer_self = r->optimizer_options_of_plugin;
+    const nrl_optimizer *o = se->optimizer;
+    se->optimizer_self = se->optimizer_plugin_options;
     if (!o->create) return NRL_OK;
-    nrl_status st = o->create(r->optimizer_options_of_plugin, &r->optimizer_self);
-    if (st) r->optimizer_self = NULL; /* whatever a failed create left there */
+    nrl_status st = o->create(se->optimizer_plugin_options, &se->optimizer_self);
+    if (st) se->optimizer_self = NULL; /* whatever a failed create left there */
     return st;
 }
 
 /* Folders of the config are not even looked at where they are switched off. */
 static void open_host(filling *f)
 {
-    run *r = f->r;
-    const config_run *c = &r->config;
-    bool skips = r->env.no_config_plugins;
+    session *se = f->se;
+    const config_run *c = &se->config;
+    bool skips = se->env.no_config_plugins;
     for (size_t i = 0; i < c->n_plugins && !skips; i++)
         if (access(c->plugins[i], F_OK))
             problems_add(&f->problems,
                          nrl_node_kind(c->plugin_folders) == NRL_NODE_LIST ? nrl_node_at(c->plugin_folders, i)
                                                                            : c->plugin_folders,
                          "plugins: '%s': no such folder", c->plugins[i]);
-    r->host = plugin_host_create(r->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, r->env.exe_dir);
-    r->formats = (format_scope){.host = r->host, .variable = r->env.variable};
-    r->claims.formats = &r->formats;
-    if (skips) plugin_host_skip(r->host, c->n_plugins);
-    if (c->plugins_allow) plugin_host_restrict(r->host, c->plugins_allow, c->n_plugins_allow);
+    se->host = plugin_host_create(se->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, se->env.exe_dir);
+    se->formats = (format_scope){.host = se->host, .variable = se->env.variable};
+    se->claims.formats = &se->formats;
+    if (skips) plugin_host_skip(se->host, c->n_plugins);
+    if (c->plugins_allow) plugin_host_restrict(se->host, c->plugins_allow, c->n_plugins_allow);
 }
 
-nrl_status open_plugins(run *r, const nrl_node *config)
+nrl_status session_open_plugins(session *se, const nrl_node *config)
 {
-    filling f = {.r = r};
-    if (r->problems) {
-        f.problems = *r->problems;
-        *r->problems = (config_problems){0};
-        r->problems = NULL;
+    filling f = {.se = se};
+    if (se->problems) {
+        f.problems = *se->problems;
+        *se->problems = (config_problems){0};
+        se->problems = NULL;
     }
-    config_fill(&r->memory, &f.problems, config, &r->config);
+    config_fill(&se->memory, &f.problems, config, &se->config);
     open_host(&f);
-    name_default(&f, NRL_KIND_ALGORITHM, "algorithm", &r->config.algorithm);
-    name_default(&f, NRL_KIND_OPTIMIZER, "optimizer", &r->config.optimizer);
+    name_default(&f, NRL_KIND_ALGORITHM, "algorithm", &se->config.algorithm);
+    name_default(&f, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer);
     name_loggers(&f);
     fill_algorithm(&f);
     fill_optimizer(&f);
@@ -475,7 +475,7 @@ nrl_status open_plugins(run *r, const nrl_node *config)
     fill_collective(&f);
     fill_loggers(&f);
     NRL_TRY(problems_report(&f.problems));
-    NRL_TRY(metrics_open(r));
-    NRL_TRY(check_best(r));
-    return create_optimizer(r);
+    NRL_TRY(metrics_check(se->algorithm, se->algorithm_is_script, &se->n_metrics));
+    NRL_TRY(check_best(se));
+    return create_optimizer(se);
 }

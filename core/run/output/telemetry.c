@@ -6,6 +6,8 @@
 #include "base/arena.h"
 #include "run/output/out.h"
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -175,9 +177,10 @@ void telemetry_begin(telemetry *t, bool loggers_open)
     if (t->event) start_listening(t);
 }
 
-void telemetry_tell(telemetry *t, nrl_run_event_kind kind, int64_t step, const char *path, const char *text)
+void telemetry_tell(telemetry *t, nrl_run_event_kind kind, const char *path, const char *text)
 {
-    const nrl_run_event e = {.size = sizeof e, .kind = kind, .step = step, .text = text, .path = path};
+    const nrl_run_event e = {
+        .size = sizeof e, .kind = kind, .step = t->step ? *t->step : 0, .text = text, .path = path};
     telemetry_event *kept = t->quiet || !t->holds ? NULL : event_copy(t, &e);
     if (t->quiet) return;
     if (kept) event_append(&t->held_end, kept);
@@ -188,6 +191,30 @@ void telemetry_tell(telemetry *t, nrl_run_event_kind kind, int64_t step, const c
     speak_begin();
     event_deliver(t, &e);
     speak_end();
+}
+
+static void telemetry_print(telemetry *t, nrl_run_event_kind kind, const char *path, const char *fmt, va_list a)
+{
+    char *text = NULL;
+    if (t->quiet || vasprintf(&text, fmt, a) < 0) return;
+    telemetry_tell(t, kind, path, text);
+    free(text);
+}
+
+void telemetry_say(telemetry *t, const char *fmt, ...)
+{
+    va_list a;
+    va_start(a, fmt);
+    telemetry_print(t, t->plans ? NRL_EVENT_PLAN : NRL_EVENT_NEWS, NULL, fmt, a);
+    va_end(a);
+}
+
+void telemetry_report(telemetry *t, nrl_run_event_kind kind, const char *path, const char *fmt, ...)
+{
+    va_list a;
+    va_start(a, fmt);
+    telemetry_print(t, kind, path, fmt, a);
+    va_end(a);
 }
 
 /* ---- loggers ---- */

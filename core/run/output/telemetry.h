@@ -34,6 +34,8 @@ struct telemetry {
     void *event_user;
     bool takes_warnings; /* `event` does */
     bool quiet;          /* nothing but warnings */
+    bool plans;          /* what telemetry_say says are lines of the plan */
+    const int64_t *step; /* finished steps, of the trainer's; NULL = none yet */
     bool holds;          /* loggers will open: events until then are kept for them */
     telemetry_event *held, **held_end;
     bool is_open;     /* takes warnings of the process */
@@ -49,8 +51,12 @@ nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own
 void telemetry_use(telemetry *t);
 /* To the loggers; the program learns of steps and evaluations by hooks. [step] */
 void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n);
-/* [step] */
-void telemetry_tell(telemetry *t, nrl_run_event_kind kind, int64_t step, const char *path, const char *text);
+/* An event with these words: a line of the plan while `plans`, else of news; and of any kind. [step] */
+void telemetry_say(telemetry *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void telemetry_report(telemetry *t, nrl_run_event_kind kind, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The same with a text that is ready, or NULL. [step] */
+void telemetry_tell(telemetry *t, nrl_run_event_kind kind, const char *path, const char *text);
 void telemetry_warn_missing(telemetry *t); /* once, at the end */
 void telemetry_close(telemetry *t);
 

@@ -28,22 +28,22 @@ static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
     return list;
 }
 
-nrl_node *fingerprint_node(arena *a, const run *r)
+nrl_node *fingerprint_node(arena *a, const trainer *tr)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    node_append(a, map, "data", data_node(a, r->train_data, false));
-    node_append(a, map, "data plugins", data_node(a, r->train_data, true));
-    put_text(a, map, "template", r->chat ? r->chat->hash : NULL);
-    put_text(a, map, "template plugin", r->chat ? r->chat->plugin : NULL);
-    put_text(a, map, "reference", r->reference_key);
-    put_text(a, map, "tokenizer", r->tokenizer ? r->tokenizer->info.hash : NULL);
-    put_text(a, map, "tokenizer plugin", r->tokenizer ? r->tokenizer->plugin : NULL);
-    put_text(a, map, "script", r->env.script_hash);
-    node_append_int(a, map, "total_steps", r->total_steps);
-    if (!r->model->adapters) return map;
-    put_text(a, map, "base", r->base_key);
-    node_append(a, map, r->model->adapters->table->plugin.name,
-                node_without(a, r->model->adapters->settings, "adapter"));
+    node_append(a, map, "data", data_node(a, tr->session->train.set, false));
+    node_append(a, map, "data plugins", data_node(a, tr->session->train.set, true));
+    put_text(a, map, "template", tr->session->chat ? tr->session->chat->hash : NULL);
+    put_text(a, map, "template plugin", tr->session->chat ? tr->session->chat->plugin : NULL);
+    put_text(a, map, "reference", tr->session->reference_key);
+    put_text(a, map, "tokenizer", tr->session->tokenizer ? tr->session->tokenizer->info.hash : NULL);
+    put_text(a, map, "tokenizer plugin", tr->session->tokenizer ? tr->session->tokenizer->plugin : NULL);
+    put_text(a, map, "script", tr->session->env.script_hash);
+    node_append_int(a, map, "total_steps", tr->session->total_steps);
+    if (!tr->session->model->adapters) return map;
+    put_text(a, map, "base", tr->session->base_key);
+    node_append(a, map, tr->session->model->adapters->table->plugin.name,
+                node_without(a, tr->session->model->adapters->settings, "adapter"));
     return map;
 }
 
@@ -109,10 +109,10 @@ static void tell_of_model(void *user, const char *key, const nrl_node *was, cons
 }
 
 /* Hashes of what the run has now; a checkpoint may hold more, of an earlier version of nrl. */
-static void compare_hashes(const run *r, const nrl_node *was, differences *d)
+static void compare_hashes(const trainer *tr, const nrl_node *was, differences *d)
 {
     arena a = {0};
-    const nrl_node *is = fingerprint_node(&a, r);
+    const nrl_node *is = fingerprint_node(&a, tr);
     for (size_t i = 0; i < nrl_node_size(is); i++) {
         const char *key = nrl_node_key(is, i);
         if (strcmp(key, "total_steps")) config_compare_trees(key, nrl_node_find(was, key), nrl_node_at(is, i), tell, d);
@@ -121,45 +121,46 @@ static void compare_hashes(const run *r, const nrl_node *was, differences *d)
 }
 
 /* A schedule that does not depend on the number of steps, or no longer, lets that change. */
-static nrl_status compare_rates(const run *r, const checkpoint *c, differences *d)
+static nrl_status compare_rates(const trainer *tr, const checkpoint *c, differences *d)
 {
-    int64_t done = checkpoint_step(c), is = r->total_steps;
+    int64_t done = checkpoint_step(c), is = tr->session->total_steps;
     int64_t was = nrl_node_int(nrl_node_find(checkpoint_node(c, "fingerprints"), "total_steps"), is);
     schedule before;
     if (was == is || was < 1) return NRL_OK;
-    NRL_TRY(schedule_init(&before, &r->schedule_options, r->optimizer_options.lr, was));
+    NRL_TRY(schedule_init(&before, &tr->session->schedule_options, tr->session->optimizer_options.lr, was));
     for (int64_t s = done; s < is; s++) {
-        double old = schedule_rate(&before, s), new = schedule_rate(&r->schedule, s);
+        double old = schedule_rate(&before, s), new = schedule_rate(&tr->schedule, s);
         if (old == new) continue;
         buffer_print(
             &d->lines,
             "\n  %s: was %lld, is now %lld: schedule %s depends on it, and would give step %lld the rate %.3g where "
             "it gave %.3g",
-            r->config.train.steps ? "train.steps" : "steps of train.epochs", (long long)was, (long long)is,
-            r->config.schedule.name, (long long)(s + 1), new, old);
+            tr->session->config.train.steps ? "train.steps" : "steps of train.epochs", (long long)was, (long long)is,
+            tr->session->config.schedule.name, (long long)(s + 1), new, old);
         break;
     }
     return NRL_OK;
 }
 
-nrl_status fingerprint_check(const run *r, const checkpoint *c)
+nrl_status fingerprint_check(const trainer *tr, const checkpoint *c)
 {
     differences d = {.prefix = ""};
     arena a = {0};
-    config_compare(checkpoint_node(c, "config"), node_as_written(&a, r->config.resolved), r->tree, tell, &d);
+    config_compare(checkpoint_node(c, "config"), node_as_written(&a, tr->session->config.resolved), tr->session->tree,
+                   tell, &d);
     arena_free(&a);
-    nrl_status st = compare_rates(r, c, &d);
-    compare_hashes(r, checkpoint_node(c, "fingerprints"), &d);
+    nrl_status st = compare_rates(tr, c, &d);
+    compare_hashes(tr, checkpoint_node(c, "fingerprints"), &d);
     d.prefix = "config.json: ";
-    config_compare_trees("", checkpoint_node(c, "model"), r->model->config, tell_of_model, &d);
-    if (st == NRL_OK && d.lines.size && r->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)
+    config_compare_trees("", checkpoint_node(c, "model"), tr->session->model->config, tell_of_model, &d);
+    if (st == NRL_OK && d.lines.size && tr->session->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)
         st = nrl_fail(
             NRL_ERR_CONFIG,
             "the checkpoint was written by a run with other settings:%s\n"
             "hint: checkpoint.mismatch=warn goes on with those of now, another `out` starts afresh, model.path takes "
             "the weights alone; `nrl describe` names what is compared",
             d.lines.text);
-    else if (st == NRL_OK && d.lines.size && run_is_rank0(r))
+    else if (st == NRL_OK && d.lines.size && session_is_rank0(tr->session))
         nrl_warn("the checkpoint was written by a run with other settings:%s", d.lines.text);
     buffer_free(&d.lines);
     return st;

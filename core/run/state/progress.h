@@ -4,7 +4,8 @@
  */
 #ifndef RUN_PROGRESS_H
 #define RUN_PROGRESS_H
-#include "run/internal.h"
+#include "checkpoint/checkpoint.h"
+#include "run/step/trainer.h"
 
 nrl_node *progress_node(arena *a, const run_progress *p, double lr_override);
 /* NRL_ERR_CORRUPT names the field that is missing, has no such range, or contradicts the manifest. */

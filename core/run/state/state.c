@@ -42,59 +42,59 @@ static nrl_status scale_read(loss_scale *s, const nrl_node *map)
 
 /* ---- saving ---- */
 
-static params_scope scope_of(const run *r)
+static params_scope scope_of(const trainer *tr)
 {
-    return (params_scope){.mesh = r->mesh,
-                          .trained_only = r->model->adapters,
-                          .n_states = r->optimizer->n_states,
-                          .state_names = r->optimizer->state_names};
+    return (params_scope){.mesh = tr->session->mesh,
+                          .trained_only = tr->session->model->adapters,
+                          .n_states = tr->session->optimizer->n_states,
+                          .state_names = tr->session->optimizer->state_names};
 }
 
-int64_t state_bytes(const run *r)
+int64_t state_bytes(const trainer *tr)
 {
-    params_scope scope = scope_of(r);
-    return params_bytes(r->model, &scope);
+    params_scope scope = scope_of(tr);
+    return params_bytes(tr->session->model, &scope);
 }
 
-static nrl_status add_algorithm(const run *r, arena *a, checkpoint_writer *w)
+static nrl_status add_algorithm(const trainer *tr, arena *a, checkpoint_writer *w)
 {
-    if (!r->algorithm->state) return NRL_OK;
+    if (!tr->session->algorithm->state) return NRL_OK;
     nrl_state_io v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};
-    NRL_TRY(r->algorithm->state(r->algorithm_self, &v));
+    NRL_TRY(tr->session->algorithm->state(tr->session->algorithm_self, &v));
     checkpoint_add_node(w, "algorithm", v.into);
     return NRL_OK;
 }
 
 /* Every rank's own; that of the axis that takes what ranks are left is called "parallel", others "parallel.AXIS". */
-static nrl_state_io strategy_state_io(const run *r, arena *a, const strategy_member *one)
+static nrl_state_io strategy_state_io(const trainer *tr, arena *a, const strategy_member *one)
 {
-    return (nrl_state_io){.rank = nrl_mesh_rank(r->mesh),
-                          .world = nrl_mesh_world(r->mesh),
+    return (nrl_state_io){.rank = nrl_mesh_rank(tr->session->mesh),
+                          .world = nrl_mesh_world(tr->session->mesh),
                           .owner =
                               one->axis->takes_rest ? "parallel" : arena_printf(a, "parallel.%s", one->axis->name)};
 }
 
 /* "AXIS 2 AXIS 4": what belongs to a rank comes back to a mesh of this shape. */
-static const char *mesh_shape(const run *r, arena *a)
+static const char *mesh_shape(const trainer *tr, arena *a)
 {
     const char *text = "";
-    for (size_t i = 0; i < r->config.n_axes; i++) {
-        const char *name = r->config.axes[i].axis->name;
-        text = arena_printf(a, "%s%s%s %d", text, i ? " " : "", name, (int)nrl_mesh_size(r->mesh, name));
+    for (size_t i = 0; i < tr->session->config.n_axes; i++) {
+        const char *name = tr->session->config.axes[i].axis->name;
+        text = arena_printf(a, "%s%s%s %d", text, i ? " " : "", name, (int)nrl_mesh_size(tr->session->mesh, name));
     }
     return text;
 }
 
-static nrl_status add_strategy(const run *r, arena *a, checkpoint_writer *w)
+static nrl_status add_strategy(const trainer *tr, arena *a, checkpoint_writer *w)
 {
-    for (int32_t i = 0; i < r->strategy.n; i++) {
-        const strategy_member *one = &r->strategy.of[i];
+    for (int32_t i = 0; i < tr->session->strategy.n; i++) {
+        const strategy_member *one = &tr->session->strategy.of[i];
         if (!one->table->state) continue;
-        nrl_state_io v = strategy_state_io(r, a, one);
+        nrl_state_io v = strategy_state_io(tr, a, one);
         v.a = a;
         v.into = node_new(a, NRL_NODE_MAP);
         v.writer = w;
-        NRL_TRY(one->table->state(one->self, r->ctx, &v));
+        NRL_TRY(one->table->state(one->self, tr->session->ctx, &v));
         checkpoint_add_rank_node(w, v.owner, v.into);
     }
     return NRL_OK;
@@ -106,115 +106,117 @@ static void add_text(arena *a, checkpoint_writer *w, const char *key, const char
 }
 
 /* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
-static const char *tokenizer_path(arena *a, const run *r)
+static const char *tokenizer_path(arena *a, const trainer *tr)
 {
-    const char *folder = r->tokenizer ? r->tokenizer->info.folder : NULL;
-    return folder ? config_absolute(a, folder) : r->tokenizer ? "" : NULL;
+    const char *folder = tr->session->tokenizer ? tr->session->tokenizer->info.folder : NULL;
+    return folder ? config_absolute(a, folder) : tr->session->tokenizer ? "" : NULL;
 }
 
 /* Adapters are saved without what they stand on, which is told apart by its hash. */
-static nrl_status add_adapters(run *r, arena *a, checkpoint_writer *w)
+static nrl_status add_adapters(trainer *tr, arena *a, checkpoint_writer *w)
 {
-    model_origin base = r->origin;
+    model_origin base = tr->session->origin;
     const char *key;
-    if (!r->model->adapters) return NRL_OK;
-    NRL_TRY(adapters_base(r, &key));
+    if (!tr->session->model->adapters) return NRL_OK;
+    NRL_TRY(adapters_base(tr->session, &key));
     base.adapter_dir = NULL;
-    checkpoint_add_node(w, "adapters", node_copy(a, r->model->adapters->settings));
+    checkpoint_add_node(w, "adapters", node_copy(a, tr->session->model->adapters->settings));
     checkpoint_add_node(w, "base", origin_base_node(a, &base, key));
     return NRL_OK;
 }
 
 /* "NAME VERSION, HASH" of a plugin; NULL where there is none. */
-static const char *identity_text(run *r, arena *a, const nrl_plugin *p)
+static const char *identity_text(trainer *tr, arena *a, const nrl_plugin *p)
 {
     const char *text;
-    if (!p || plugin_identity(r->host, p->kind, p->name, a, &text) != NRL_OK) return NULL;
+    if (!p || plugin_identity(tr->session->host, p->kind, p->name, a, &text) != NRL_OK) return NULL;
     return arena_printf(a, "%s %s", p->name, text);
 }
 
-static void add_nodes(run *r, arena *a, checkpoint_writer *w)
+static void add_nodes(trainer *tr, arena *a, checkpoint_writer *w)
 {
-    checkpoint_add_node(w, "progress", progress_node(a, &r->progress, r->lr_override));
-    if (r->loss_scale.rule.dynamic) checkpoint_add_node(w, "loss_scale", scale_node(a, &r->loss_scale));
-    checkpoint_add_node(w, "fingerprints", fingerprint_node(a, r));
-    checkpoint_add_node(w, "config", node_as_written(a, r->config.resolved));
-    checkpoint_add_node(w, "model", r->model->config);
+    checkpoint_add_node(w, "progress", progress_node(a, &tr->progress, tr->lr_override));
+    if (tr->loss_scale.rule.dynamic) checkpoint_add_node(w, "loss_scale", scale_node(a, &tr->loss_scale));
+    checkpoint_add_node(w, "fingerprints", fingerprint_node(a, tr));
+    checkpoint_add_node(w, "config", node_as_written(a, tr->session->config.resolved));
+    checkpoint_add_node(w, "model", tr->session->model->config);
     checkpoint_add_node(w, "time", node_int(a, (int64_t)time(NULL)));
-    add_text(a, w, "mesh", mesh_shape(r, a));
-    add_text(a, w, "tokenizer", tokenizer_path(a, r));
-    add_text(a, w, "chat_template", export_template(r, a));
+    add_text(a, w, "mesh", mesh_shape(tr, a));
+    add_text(a, w, "tokenizer", tokenizer_path(a, tr));
+    add_text(a, w, "chat_template", session_template(tr->session, a));
     add_text(a, w, "nrl", NRL_VERSION);
-    add_text(a, w, "format", identity_text(r, a, r->origin.format ? &r->origin.format->plugin : NULL));
-    add_text(a, w, "adapter", identity_text(r, a, r->model->adapters ? &r->model->adapters->table->plugin : NULL));
-    add_text(a, w, "script_path", r->env.script);
-    add_text(a, w, "frontend", r->env.frontend);
-    add_text(a, w, "script", r->script_state);
-    if (r->progress.best_step != r->progress.step || !r->progress.step) return;
-    checkpoint_set_metric(w, r->best_is_largest ? -r->progress.best : r->progress.best);
+    add_text(a, w, "format",
+             identity_text(tr, a, tr->session->origin.format ? &tr->session->origin.format->plugin : NULL));
+    add_text(a, w, "adapter",
+             identity_text(tr, a, tr->session->model->adapters ? &tr->session->model->adapters->table->plugin : NULL));
+    add_text(a, w, "script_path", tr->session->env.script);
+    add_text(a, w, "frontend", tr->session->env.frontend);
+    add_text(a, w, "script", tr->script_state);
+    if (tr->progress.best_step != tr->progress.step || !tr->progress.step) return;
+    checkpoint_set_metric(w, tr->session->best_is_largest ? -tr->progress.best : tr->progress.best);
 }
 
-nrl_status state_add(run *r, arena *a, checkpoint_writer *w)
+nrl_status state_add(trainer *tr, arena *a, checkpoint_writer *w)
 {
-    params_scope scope = scope_of(r);
-    NRL_TRY(params_save(r->ctx, r->model, &scope, w));
-    NRL_TRY(add_adapters(r, a, w));
-    add_nodes(r, a, w);
-    NRL_TRY(add_algorithm(r, a, w));
-    return add_strategy(r, a, w);
+    params_scope scope = scope_of(tr);
+    NRL_TRY(params_save(tr->session->ctx, tr->session->model, &scope, w));
+    NRL_TRY(add_adapters(tr, a, w));
+    add_nodes(tr, a, w);
+    NRL_TRY(add_algorithm(tr, a, w));
+    return add_strategy(tr, a, w);
 }
 
 /* ---- restoring ---- */
 
 /* Whether ranks mean the same coordinates as now. Axes stand in one order, so equal sizes are equal coordinates. */
-static bool is_same_mesh(const run *r, const checkpoint *c)
+static bool is_same_mesh(const trainer *tr, const checkpoint *c)
 {
     const char *was = nrl_node_string(checkpoint_node(c, "mesh"), NULL);
-    bool same = was && checkpoint_world(c) == nrl_mesh_world(r->mesh);
+    bool same = was && checkpoint_world(c) == nrl_mesh_world(tr->session->mesh);
     char name[MESH_AXIS_NAME];
     int size, read;
     for (; same && sscanf(was, "%23s %d%n", name, &size, &read) == 2; was += read)
-        same = nrl_mesh_size(r->mesh, name) == size;
+        same = nrl_mesh_size(tr->session->mesh, name) == size;
     return same;
 }
 
-static nrl_status restore_strategies(const run *r, arena *a, checkpoint *c)
+static nrl_status restore_strategies(const trainer *tr, arena *a, checkpoint *c)
 {
-    bool same = is_same_mesh(r, c);
-    for (int32_t i = 0; i < r->strategy.n; i++) {
-        const strategy_member *one = &r->strategy.of[i];
+    bool same = is_same_mesh(tr, c);
+    for (int32_t i = 0; i < tr->session->strategy.n; i++) {
+        const strategy_member *one = &tr->session->strategy.of[i];
         if (!one->table->state) continue;
-        nrl_state_io v = strategy_state_io(r, a, one);
+        nrl_state_io v = strategy_state_io(tr, a, one);
         v.saved = same ? c : NULL;
         v.optional = true;
         if (same) v.from = checkpoint_rank_node(c, v.rank, v.owner);
-        NRL_TRY(one->table->state(one->self, r->ctx, &v));
+        NRL_TRY(one->table->state(one->self, tr->session->ctx, &v));
     }
     return NRL_OK;
 }
 
-static nrl_status restore_strategy(const run *r, checkpoint *c)
+static nrl_status restore_strategy(const trainer *tr, checkpoint *c)
 {
     arena a = {0};
-    nrl_status st = restore_strategies(r, &a, c);
+    nrl_status st = restore_strategies(tr, &a, c);
     arena_free(&a);
     return st;
 }
 
 /* Of adapters or of whole weights, as this run. */
-static nrl_status check_kind(run *r, const checkpoint *c)
+static nrl_status check_kind(trainer *tr, const checkpoint *c)
 {
     bool saved = checkpoint_node(c, "adapters");
     const char *key;
-    if (saved && !r->model->adapters)
+    if (saved && !tr->session->model->adapters)
         return nrl_fail(NRL_ERR_CONFIG,
                         "it holds adapters, and this run has no section lora\n"
                         "hint: model.path: the checkpoint goes on with the two merged, in an `out` of its own");
-    if (!saved && r->model->adapters)
+    if (!saved && tr->session->model->adapters)
         return nrl_fail(NRL_ERR_CONFIG,
                         "it holds whole weights, and this run trains adapters (lora)\n"
                         "hint: model.path: the checkpoint attaches them to its weights, in an `out` of its own");
-    return saved ? adapters_base(r, &key) : NRL_OK;
+    return saved ? adapters_base(tr->session, &key) : NRL_OK;
 }
 
 /* `nrl import` makes checkpoints of weights alone. */
@@ -231,18 +233,18 @@ static nrl_status check_is_of_a_run(const checkpoint *c)
     return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: it lacks config, model or fingerprints", checkpoint_dir(c));
 }
 
-static nrl_status restore_algorithm(run *r, checkpoint *c)
+static nrl_status restore_algorithm(trainer *tr, checkpoint *c)
 {
-    if (!r->algorithm->state) return NRL_OK;
+    if (!tr->session->algorithm->state) return NRL_OK;
     nrl_state_io v = {.from = checkpoint_node(c, "algorithm")};
-    return r->algorithm->state(r->algorithm_self, &v);
+    return tr->session->algorithm->state(tr->session->algorithm_self, &v);
 }
 
 /* Adapters say something on their own base alone. */
-static nrl_status check_base(run *r, const checkpoint *c)
+static nrl_status check_base(trainer *tr, const checkpoint *c)
 {
     const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""), *key = "";
-    if (r->model->adapters) NRL_TRY(adapters_base(r, &key));
+    if (tr->session->model->adapters) NRL_TRY(adapters_base(tr->session, &key));
     if (!strcmp(key, was)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "its adapters were trained on other weights: their hash was %.32s, is now %s", was,
                     key);
@@ -263,53 +265,42 @@ static nrl_status adapted_read(void *user, const nrl_param *p, int64_t begin, in
 
 /* The frozen weights are in the compute dtype alone, so all are loaded as at a start, adapters from
  * the checkpoint. */
-static nrl_status load_adapters(run *r, checkpoint *c)
+static nrl_status load_adapters(trainer *tr, checkpoint *c)
 {
-    adapted from = {.m = r->model, .trained.c = c};
-    NRL_TRY(origin_open(&r->origin, r->model, &from.base));
-    nrl_status st = storage_load(r->ctx, r->model, r->mesh, adapted_read, &from);
+    adapted from = {.m = tr->session->model, .trained.c = c};
+    NRL_TRY(origin_open(&tr->session->origin, tr->session->model, &from.base));
+    nrl_status st = storage_load(tr->session->ctx, tr->session->model, tr->session->mesh, adapted_read, &from);
     origin_close(from.base);
     free(from.trained.raw);
     return st;
 }
 
-nrl_status state_restore_weights(run *r, checkpoint *c)
+nrl_status state_restore_weights(trainer *tr, checkpoint *c)
 {
-    const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &r->formats};
-    NRL_TRY(check_kind(r, c));
-    NRL_TRY(check_base(r, c));
-    NRL_TRY(r->model->adapters ? load_adapters(r, c) : origin_load(&from, r->ctx, r->model, r->mesh));
-    if (checkpoint_node(c, "progress")) NRL_TRY(progress_read(c, &r->progress, &r->lr_override));
-    NRL_TRY(strategy_updated(&r->strategy, r->ctx, 0));
-    return restore_algorithm(r, c);
+    const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &tr->session->formats};
+    NRL_TRY(check_kind(tr, c));
+    NRL_TRY(check_base(tr, c));
+    NRL_TRY(tr->session->model->adapters ? load_adapters(tr, c)
+                                         : origin_load(&from, tr->session->ctx, tr->session->model, tr->session->mesh));
+    if (checkpoint_node(c, "progress")) NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
+    NRL_TRY(strategy_updated(&tr->session->strategy, tr->session->ctx, 0));
+    return restore_algorithm(tr, c);
 }
 
-nrl_status state_restore(run *r, checkpoint *c)
+nrl_status state_restore(trainer *tr, checkpoint *c)
 {
-    params_scope scope = scope_of(r);
+    params_scope scope = scope_of(tr);
     NRL_TRY(check_is_of_a_run(c));
-    NRL_TRY(check_kind(r, c));
-    NRL_TRY(fingerprint_check(r, c));
-    NRL_TRY(params_check_read(r->model, &scope, c));
-    NRL_TRY(params_load(r->ctx, r->model, &scope, c));
-    for (int32_t i = 0; i < r->model->n_params; i++)
-        NRL_TRY(param_refresh(r->ctx, r->model->params[i]));
-    NRL_TRY(progress_read(c, &r->progress, &r->lr_override));
-    NRL_TRY(scale_read(&r->loss_scale, checkpoint_node(c, "loss_scale")));
-    nrl_run_set_state(r, nrl_node_string(checkpoint_node(c, "script"), NULL));
-    NRL_TRY(restore_strategy(r, c));
-    NRL_TRY(strategy_updated(&r->strategy, r->ctx, 0));
-    return restore_algorithm(r, c);
-}
-
-const char *nrl_run_state(const run *r)
-{
-    return r->script_state;
-}
-
-void nrl_run_set_state(run *r, const char *json)
-{
-    char *copy = json ? mem_strdup(json) : NULL;
-    free(r->script_state);
-    r->script_state = copy;
+    NRL_TRY(check_kind(tr, c));
+    NRL_TRY(fingerprint_check(tr, c));
+    NRL_TRY(params_check_read(tr->session->model, &scope, c));
+    NRL_TRY(params_load(tr->session->ctx, tr->session->model, &scope, c));
+    for (int32_t i = 0; i < tr->session->model->n_params; i++)
+        NRL_TRY(param_refresh(tr->session->ctx, tr->session->model->params[i]));
+    NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
+    NRL_TRY(scale_read(&tr->loss_scale, checkpoint_node(c, "loss_scale")));
+    trainer_set_script_state(tr, nrl_node_string(checkpoint_node(c, "script"), NULL));
+    NRL_TRY(restore_strategy(tr, c));
+    NRL_TRY(strategy_updated(&tr->session->strategy, tr->session->ctx, 0));
+    return restore_algorithm(tr, c);
 }

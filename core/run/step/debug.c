@@ -8,10 +8,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-bool debug_is_due(const run *r)
+bool debug_is_due(const trainer *tr)
 {
-    int64_t every = r->config.debug_every;
-    return every && (r->progress.step + 1) % every == 0;
+    int64_t every = tr->session->config.debug_every;
+    return every && (tr->progress.step + 1) % every == 0;
 }
 
 /* ---- who and what ---- */
@@ -21,22 +21,24 @@ typedef struct {
     int64_t pid, local_rank, threads, parameters;
 } rank_info;
 
-nrl_status debug_group(run *r)
+nrl_status debug_group(trainer *tr)
 {
-    int32_t n = nrl_mesh_world(r->mesh);
-    rank_info own = {
-        .pid = getpid(), .local_rank = mesh_where(r->mesh)->local_rank, .threads = r->device.info.n_threads};
-    if (!r->config.debug_every) return NRL_OK;
+    int32_t n = nrl_mesh_world(tr->session->mesh);
+    rank_info own = {.pid = getpid(),
+                     .local_rank = mesh_where(tr->session->mesh)->local_rank,
+                     .threads = tr->session->device.info.n_threads};
+    if (!tr->session->config.debug_every) return NRL_OK;
     gethostname(own.host, sizeof own.host - 1);
-    for (int64_t i = 0; i < r->n_slices; i++)
-        own.parameters += r->slices[i].n;
+    for (int64_t i = 0; i < tr->n_slices; i++)
+        own.parameters += tr->slices[i].n;
     rank_info *all = mem_alloc((size_t)n * sizeof *all);
-    nrl_status st = mesh_exchange(r->mesh, "info of the group", &own, sizeof own, all);
-    for (int32_t i = 0; i < n && st == NRL_OK && run_is_rank0(r); i++)
-        run_say(r,
-                "debug      rank %d of %d: %.63s, process %lld, local rank %lld, %lld threads, updates %lld elements",
-                i, n, all[i].host, (long long)all[i].pid, (long long)all[i].local_rank, (long long)all[i].threads,
-                (long long)all[i].parameters);
+    nrl_status st = mesh_exchange(tr->session->mesh, "info of the group", &own, sizeof own, all);
+    for (int32_t i = 0; i < n && st == NRL_OK && session_is_rank0(tr->session); i++)
+        telemetry_say(
+            tr->session->telemetry,
+            "debug      rank %d of %d: %.63s, process %lld, local rank %lld, %lld threads, updates %lld elements", i, n,
+            all[i].host, (long long)all[i].pid, (long long)all[i].local_rank, (long long)all[i].threads,
+            (long long)all[i].parameters);
     free(all);
     return st;
 }
@@ -45,9 +47,9 @@ typedef struct {
     int64_t tokens, samples, micro_batch, empty;
 } rank_share;
 
-nrl_status debug_data(run *r, const data_step *data)
+nrl_status debug_data(trainer *tr, const data_step *data)
 {
-    int32_t n = nrl_mesh_world(r->mesh);
+    int32_t n = nrl_mesh_world(tr->session->mesh);
     rank_share own = {.micro_batch = data->n_micro_batches};
     for (int64_t m = 0; m < data->n_micro_batches; m++) {
         if (data->micro_batch[m]->is_tail) {
@@ -58,52 +60,54 @@ nrl_status debug_data(run *r, const data_step *data)
         own.samples += data->micro_batch[m]->n_examples;
     }
     rank_share *all = mem_alloc((size_t)n * sizeof *all);
-    nrl_status st = mesh_exchange(r->mesh, "shares of the ranks", &own, sizeof own, all);
-    for (int32_t i = 0; i < n && st == NRL_OK && run_is_rank0(r); i++)
-        run_say(r,
-                "debug      step %lld rank %d: %lld tokens of %lld samples in %lld micro-batches, %lld of them empty",
-                (long long)r->progress.step + 1, i, (long long)all[i].tokens, (long long)all[i].samples,
-                (long long)all[i].micro_batch, (long long)all[i].empty);
+    nrl_status st = mesh_exchange(tr->session->mesh, "shares of the ranks", &own, sizeof own, all);
+    for (int32_t i = 0; i < n && st == NRL_OK && session_is_rank0(tr->session); i++)
+        telemetry_say(
+            tr->session->telemetry,
+            "debug      step %lld rank %d: %lld tokens of %lld samples in %lld micro-batches, %lld of them empty",
+            (long long)tr->progress.step + 1, i, (long long)all[i].tokens, (long long)all[i].samples,
+            (long long)all[i].micro_batch, (long long)all[i].empty);
     free(all);
     return st;
 }
 
 /* ---- what must be equal ---- */
 
-static nrl_status hash_tensor(run *r, nrl_tensor *t, uint64_t *hash)
+static nrl_status hash_tensor(trainer *tr, nrl_tensor *t, uint64_t *hash)
 {
     size_t size = (size_t)nrl_tensor_numel(t) * nrl_dtype_size(nrl_tensor_dtype(t));
     void *bytes = mem_alloc(size ? size : 1);
-    nrl_status st = tensor_read(r->ctx, t, bytes);
+    nrl_status st = tensor_read(tr->session->ctx, t, bytes);
     *hash = XXH3_64bits(bytes, size);
     free(bytes);
     return st;
 }
 
-static nrl_status hash_slot(run *r, nrl_slot slot, uint64_t *hashes)
+static nrl_status hash_slot(trainer *tr, nrl_slot slot, uint64_t *hashes)
 {
     nrl_status st = NRL_OK;
-    for (int32_t i = 0; i < r->model->n_params && st == NRL_OK; i++) {
-        nrl_tensor *t = nrl_param_tensor(r->model->params[i], slot);
+    for (int32_t i = 0; i < tr->session->model->n_params && st == NRL_OK; i++) {
+        nrl_tensor *t = nrl_param_tensor(tr->session->model->params[i], slot);
         hashes[i] = 0;
-        if (t) st = hash_tensor(r, t, &hashes[i]);
+        if (t) st = hash_tensor(tr, t, &hashes[i]);
     }
     return st;
 }
 
 /* WEIGHT is the same on ranks that see the same box; the other slots where the layouts agree. */
-static int32_t model_rank(const run *r, nrl_slot slot, int32_t rank, const nrl_param *p)
+static int32_t model_rank(const trainer *tr, nrl_slot slot, int32_t rank, const nrl_param *p)
 {
-    return slot == NRL_SLOT_WEIGHT ? layout_work_owner(r->mesh, rank, p) : layout_owner(r->mesh, rank, p);
+    return slot == NRL_SLOT_WEIGHT ? layout_work_owner(tr->session->mesh, rank, p)
+                                   : layout_owner(tr->session->mesh, rank, p);
 }
 
-static nrl_status compare(run *r, nrl_slot slot, const char *what, const uint64_t *all)
+static nrl_status compare(trainer *tr, nrl_slot slot, const char *what, const uint64_t *all)
 {
-    int32_t n_params = r->model->n_params;
+    int32_t n_params = tr->session->model->n_params;
     for (int32_t i = 0; i < n_params; i++) {
-        const nrl_param *p = r->model->params[i];
-        for (int32_t rank = 1; rank < nrl_mesh_world(r->mesh); rank++) {
-            int32_t other = model_rank(r, slot, rank, p);
+        const nrl_param *p = tr->session->model->params[i];
+        for (int32_t rank = 1; rank < nrl_mesh_world(tr->session->mesh); rank++) {
+            int32_t other = model_rank(tr, slot, rank, p);
             if (all[(size_t)rank * n_params + i] == all[(size_t)other * n_params + i]) continue;
             return nrl_fail(NRL_ERR_BUG,
                             "%s of '%s' differs between rank %d and rank %d%s\n"
@@ -115,35 +119,35 @@ static nrl_status compare(run *r, nrl_slot slot, const char *what, const uint64_
     return NRL_OK;
 }
 
-static nrl_status check_slot(run *r, nrl_slot slot, const char *what)
+static nrl_status check_slot(trainer *tr, nrl_slot slot, const char *what)
 {
-    size_t n = (size_t)r->model->n_params, ranks = (size_t)nrl_mesh_world(r->mesh);
+    size_t n = (size_t)tr->session->model->n_params, ranks = (size_t)nrl_mesh_world(tr->session->mesh);
     uint64_t *own = mem_alloc(n * (ranks + 1) * sizeof *own), *all = own + n;
-    nrl_status st = hash_slot(r, slot, own);
-    if (st == NRL_OK) st = mesh_exchange(r->mesh, what, own, n * sizeof *own, all);
-    if (st == NRL_OK) st = compare(r, slot, what, all);
+    nrl_status st = hash_slot(tr, slot, own);
+    if (st == NRL_OK) st = mesh_exchange(tr->session->mesh, what, own, n * sizeof *own, all);
+    if (st == NRL_OK) st = compare(tr, slot, what, all);
     free(own);
     return st;
 }
 
 /* Local steps differ until they are averaged. */
-static bool compares(const run *r)
+static bool compares(const trainer *tr)
 {
-    return nrl_mesh_world(r->mesh) > 1 && !r->strategy.plan.local_steps;
+    return nrl_mesh_world(tr->session->mesh) > 1 && !tr->session->strategy.plan.local_steps;
 }
 
-nrl_status debug_gradients(run *r)
+nrl_status debug_gradients(trainer *tr)
 {
-    return compares(r) ? check_slot(r, NRL_SLOT_GRAD_SHARD, "the gradient") : NRL_OK;
+    return compares(tr) ? check_slot(tr, NRL_SLOT_GRAD_SHARD, "the gradient") : NRL_OK;
 }
 
-nrl_status debug_weights(run *r)
+nrl_status debug_weights(trainer *tr)
 {
-    if (!compares(r)) return NRL_OK;
-    NRL_TRY(check_slot(r, NRL_SLOT_MASTER, "the weight"));
-    NRL_TRY(check_slot(r, NRL_SLOT_HI16, "the weight"));
-    NRL_TRY(check_slot(r, NRL_SLOT_LO16, "the weight"));
+    if (!compares(tr)) return NRL_OK;
+    NRL_TRY(check_slot(tr, NRL_SLOT_MASTER, "the weight"));
+    NRL_TRY(check_slot(tr, NRL_SLOT_HI16, "the weight"));
+    NRL_TRY(check_slot(tr, NRL_SLOT_LO16, "the weight"));
     /* What a strategy makes WEIGHT of may still be on its way: who reduces into slices gathers from them. */
-    bool gathers = r->strategy.plan.gathers_weights || r->strategy.plan.reduces_grads;
-    return gathers ? NRL_OK : check_slot(r, NRL_SLOT_WEIGHT, "the weight");
+    bool gathers = tr->session->strategy.plan.gathers_weights || tr->session->strategy.plan.reduces_grads;
+    return gathers ? NRL_OK : check_slot(tr, NRL_SLOT_WEIGHT, "the weight");
 }

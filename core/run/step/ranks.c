@@ -37,87 +37,83 @@ typedef struct {
 } first_words;
 
 /* *all (malloc'd): every rank's words, of one call. */
-static nrl_status exchange_first(run *r, const char *call, uint64_t arguments, const double *weights, first_words **all)
+static nrl_status exchange_first(nrl_mesh *mesh, const first_words *own, first_words **all)
 {
-    int32_t n = nrl_mesh_world(r->mesh);
-    first_words own = {.lr_override = r->lr_override, .stop = r->stop_reason != NULL};
-    fill_call(&own.call, call, arguments);
-    if (weights && mesh_counts(r->mesh)) memcpy(own.weights, weights, sizeof own.weights);
+    int32_t n = nrl_mesh_world(mesh);
     *all = mem_alloc((size_t)n * sizeof **all);
-    nrl_status st = mesh_exchange(r->mesh, call, &own, sizeof own, *all);
+    nrl_status st = mesh_exchange(mesh, own->call.call, own, sizeof *own, *all);
     for (int32_t i = 1; i < n && st == NRL_OK; i++)
         st = check_call(i, &(*all)[0].call, &(*all)[i].call);
     return st;
 }
 
-nrl_status ranks_agree(run *r, const char *call, uint64_t arguments)
+nrl_status ranks_agree(nrl_mesh *mesh, const char *call, uint64_t arguments)
 {
-    first_words *all;
-    if (nrl_mesh_world(r->mesh) == 1) return NRL_OK;
-    nrl_status st = exchange_first(r, call, arguments, NULL, &all);
+    first_words own = {0}, *all;
+    if (nrl_mesh_world(mesh) == 1) return NRL_OK;
+    fill_call(&own.call, call, arguments);
+    nrl_status st = exchange_first(mesh, &own, &all);
     free(all);
     return st;
 }
 
 /* ---- before a step ---- */
 
-/* Rank 0's hooks decide; what another rank's hook wished is undone. */
-static void take_decisions(run *r, const first_words *first)
+nrl_status ranks_begin_step(trainer *tr, double *weights)
 {
-    r->lr_override = first->lr_override;
-    if (first->stop && !r->stop_reason) r->stop_reason = "rank 0 asked to";
-    if (!first->stop) r->stop_reason = NULL;
-}
-
-nrl_status ranks_begin_step(run *r, double *weights)
-{
-    first_words *all;
-    int32_t n = nrl_mesh_world(r->mesh);
+    nrl_mesh *mesh = tr->session->mesh;
+    first_words own = {.lr_override = tr->lr_override, .stop = tr->stop_reason != NULL}, *all;
+    int32_t n = nrl_mesh_world(mesh);
     if (n == 1) return NRL_OK;
-    nrl_status st = exchange_first(r, "step", (uint64_t)r->progress.step, weights, &all);
+    fill_call(&own.call, "step", (uint64_t)tr->progress.step);
+    if (mesh_counts(mesh)) memcpy(own.weights, weights, sizeof own.weights);
+    nrl_status st = exchange_first(mesh, &own, &all);
     memset(weights, 0, NRL_MAX_TERMS * sizeof *weights);
     for (int32_t i = 0; i < n && st == NRL_OK; i++)
         for (int k = 0; k < NRL_MAX_TERMS; k++)
             weights[k] += all[i].weights[k];
-    if (st == NRL_OK) take_decisions(r, &all[0]);
+    if (st == NRL_OK) { /* rank 0's hooks decide; what another rank's hook wished is undone */
+        tr->lr_override = all->lr_override;
+        if (all->stop && !tr->stop_reason) tr->stop_reason = "rank 0 asked to";
+        if (!all->stop) tr->stop_reason = NULL;
+    }
     free(all);
     return st;
 }
 
 /* ---- after a step or an evaluation ---- */
 
-static void merge_metrics(run *r, const run_metric *theirs)
+static void merge_metrics(metric_set *m, const metric_sum *theirs)
 {
-    for (uint32_t i = 0; i < r->n_metrics; i++)
-        if (theirs[i].any)
-            metric_add(&r->metrics[i], r->algorithm->metrics[i].reduce, theirs[i].value, theirs[i].weight);
+    for (uint32_t i = 0; i < m->n; i++)
+        if (theirs[i].any) metric_add(&m->list[i], m->algorithm->metrics[i].reduce, theirs[i].value, theirs[i].weight);
 }
 
 typedef void (*add_words)(void *total, const void *words);
 
 /* Ranks that share each unit have the same sums and metrics: the first gives them. Of stages the last one alone has
  * any, while all know how many tokens there were. */
-static void drop_copies(const run *r, double *sums, double *tokens)
+static void drop_copies(const nrl_mesh *mesh, double *sums, double *tokens)
 {
-    if (mesh_is_copy(r->mesh)) memset(sums, 0, NRL_MAX_TERMS * sizeof *sums);
-    if (!mesh_counts(r->mesh)) *tokens = 0;
+    if (mesh_is_copy(mesh)) memset(sums, 0, NRL_MAX_TERMS * sizeof *sums);
+    if (!mesh_counts(mesh)) *tokens = 0;
 }
 
 /* Each rank gives `size` bytes of words, zero at the start of the total, and its metrics. */
-static nrl_status exchange(run *r, const char *what, void *words, size_t size, add_words add)
+static nrl_status exchange(nrl_mesh *mesh, metric_set *m, const char *what, void *words, size_t size, add_words add)
 {
-    int32_t n = nrl_mesh_world(r->mesh);
-    size_t metrics = r->n_metrics * sizeof *r->metrics, record = size + metrics;
+    int32_t n = nrl_mesh_world(mesh);
+    size_t metrics_size = m->n * sizeof *m->list, record = size + metrics_size;
     char *own = mem_alloc(record * ((size_t)n + 1)), *all = own + record;
     memcpy(own, words, size);
-    if (!mesh_is_copy(r->mesh)) memcpy(own + size, r->metrics, metrics);
-    nrl_status st = mesh_exchange(r->mesh, what, own, record, all);
+    if (!mesh_is_copy(mesh)) memcpy(own + size, m->list, metrics_size);
+    nrl_status st = mesh_exchange(mesh, what, own, record, all);
     if (st == NRL_OK) {
         memset(words, 0, size);
-        metrics_reset(r);
+        metrics_reset(m);
         for (int32_t i = 0; i < n; i++) {
             add(words, all + (size_t)i * record);
-            merge_metrics(r, (const run_metric *)(const void *)(all + (size_t)i * record + size));
+            merge_metrics(m, (const metric_sum *)(const void *)(all + (size_t)i * record + size));
         }
     }
     free(own);
@@ -140,12 +136,12 @@ static void add_result(void *total, const void *words)
     t->save_now = fmax(t->save_now, w->save_now);
 }
 
-nrl_status ranks_end_step(run *r, ranks_result *result)
+nrl_status ranks_end_step(nrl_mesh *mesh, metric_set *m, ranks_result *result)
 {
-    if (nrl_mesh_world(r->mesh) == 1) return NRL_OK;
-    drop_copies(r, result->sums, &result->tokens);
-    NRL_TRY(exchange(r, "results of the step", result, sizeof *result, add_result));
-    result->finite = result->finite == nrl_mesh_world(r->mesh);
+    if (nrl_mesh_world(mesh) == 1) return NRL_OK;
+    drop_copies(mesh, result->sums, &result->tokens);
+    NRL_TRY(exchange(mesh, m, "results of the step", result, sizeof *result, add_result));
+    result->finite = result->finite == nrl_mesh_world(mesh);
     return NRL_OK;
 }
 
@@ -164,14 +160,14 @@ static void add_evaluation(void *total, const void *words)
     t->tokens += w->tokens;
 }
 
-nrl_status ranks_end_evaluation(run *r, double *sums, double *weights, double *tokens)
+nrl_status ranks_end_evaluation(nrl_mesh *mesh, metric_set *m, double *sums, double *weights, double *tokens)
 {
-    if (nrl_mesh_world(r->mesh) == 1) return NRL_OK;
+    if (nrl_mesh_world(mesh) == 1) return NRL_OK;
     evaluation_words w = {.tokens = *tokens};
     memcpy(w.sums, sums, sizeof w.sums);
-    if (mesh_counts(r->mesh)) memcpy(w.weights, weights, sizeof w.weights);
-    drop_copies(r, w.sums, &w.tokens);
-    NRL_TRY(exchange(r, "results of the evaluation", &w, sizeof w, add_evaluation));
+    if (mesh_counts(mesh)) memcpy(w.weights, weights, sizeof w.weights);
+    drop_copies(mesh, w.sums, &w.tokens);
+    NRL_TRY(exchange(mesh, m, "results of the evaluation", &w, sizeof w, add_evaluation));
     memcpy(sums, w.sums, sizeof w.sums);
     memcpy(weights, w.weights, sizeof w.weights);
     *tokens = w.tokens;

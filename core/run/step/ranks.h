@@ -5,14 +5,14 @@
  */
 #ifndef RUN_RANKS_H
 #define RUN_RANKS_H
-#include "run/internal.h"
+#include "run/step/trainer.h"
 
 /* All ranks made the same call of the run with the same arguments; else an error names both. [step] */
-nrl_status ranks_agree(run *r, const char *call, uint64_t arguments);
+nrl_status ranks_agree(nrl_mesh *mesh, const char *call, uint64_t arguments);
 
 /* Before a step: agreement on the call, weights[k] summed over ranks, and the decisions of rank 0's hooks
  * (learning rate, stop) on all. */
-nrl_status ranks_begin_step(run *r, double *weights);
+nrl_status ranks_begin_step(trainer *tr, double *weights);
 
 /* What one rank knows after its backward. */
 typedef struct {
@@ -25,10 +25,10 @@ typedef struct {
     double save_now;   /* 1: rank 0's clock says so */
 } ranks_result;
 
-/* The same over all ranks, the algorithm's metrics (run.metrics) with it. */
-nrl_status ranks_end_step(run *r, ranks_result *result);
+/* The same over all ranks, the algorithm's metrics with it. */
+nrl_status ranks_end_step(nrl_mesh *mesh, metric_set *m, ranks_result *result);
 
 /* Evaluation: sums, weights and metrics over all ranks. */
-nrl_status ranks_end_evaluation(run *r, double *sums, double *weights, double *tokens);
+nrl_status ranks_end_evaluation(nrl_mesh *mesh, metric_set *m, double *sums, double *weights, double *tokens);
 
 #endif

@@ -3,6 +3,7 @@
  */
 #ifndef RUN_REPLAY_H
 #define RUN_REPLAY_H
+#include "base/clock.h"
 #include "support/run.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,8 +25,8 @@ static inline void replay_step(run *r, const nrl_node *step, nrl_batch *(*make_b
         assert_int_equal(batch_check(batches[m], 512), NRL_OK);
     }
     bool done;
-    if (step_on(r, &data, now_seconds(), e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
-    ctx_set_batch(r->ctx, NULL);
+    if (trainer_step_on(&r->trainer, &data, clock_seconds(), e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+    ctx_set_batch(r->session.ctx, NULL);
     for (int64_t m = 0; m < data.n_micro_batches; m++)
         batch_free(batches[m]);
 }

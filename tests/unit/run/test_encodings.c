@@ -69,12 +69,12 @@ static void a_run_holds_what_its_plan_says(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         run *r = open_run(1, arena_printf(&place.memory, "held%d", i), ways[i]);
-        const storage *s = &r->storage;
+        const storage *s = &r->session.storage;
         int64_t planned = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes;
-        int64_t gaps = 64 * 8 * r->model->n_params + 64 * 64; /* slots begin at multiples of 64 bytes */
+        int64_t gaps = 64 * 8 * r->session.model->n_params + 64 * 64; /* slots begin at multiples of 64 bytes */
         ctx_memory used;
-        ctx_memory_use(r->ctx, &used);
-        assert_int_equal(planned - s->buffer_bytes, bytes[i] * model_n_params(r->model));
+        ctx_memory_use(r->session.ctx, &used);
+        assert_int_equal(planned - s->buffer_bytes, bytes[i] * model_n_params(r->session.model));
         assert_int_equal(s->buffer_bytes > 0, i >= 2);
         assert_true((int64_t)used.live_bytes >= planned && (int64_t)used.live_bytes <= planned + gaps);
         nrl_run_close(r);
@@ -101,12 +101,12 @@ static void gradients_of_one_micro_batch_are_the_f32_ones_rounded(void **state)
     take_steps(a, 1, &loss[0]);
     take_steps(b, 1, &loss[1]);
     assert_true(loss[0] == loss[1]);
-    for (int32_t i = 0; i < a->model->n_params; i++) {
-        const nrl_param *p = a->model->params[i], *q = b->model->params[i];
+    for (int32_t i = 0; i < a->session.model->n_params; i++) {
+        const nrl_param *p = a->session.model->params[i], *q = b->session.model->params[i];
         double *wide = malloc((size_t)p->numel * sizeof *wide), *got = malloc((size_t)p->numel * sizeof *got);
         assert_int_equal(nrl_tensor_dtype(q->slots[NRL_SLOT_GRAD_SHARD]), NRL_DTYPE_BF16);
-        assert_int_equal(nrl_tensor_fetch(a->ctx, p->slots[NRL_SLOT_GRAD_SHARD], wide, p->numel), NRL_OK);
-        assert_int_equal(nrl_tensor_fetch(b->ctx, q->slots[NRL_SLOT_GRAD_SHARD], got, q->numel), NRL_OK);
+        assert_int_equal(nrl_tensor_fetch(a->session.ctx, p->slots[NRL_SLOT_GRAD_SHARD], wide, p->numel), NRL_OK);
+        assert_int_equal(nrl_tensor_fetch(b->session.ctx, q->slots[NRL_SLOT_GRAD_SHARD], got, q->numel), NRL_OK);
         for (int64_t k = 0; k < p->numel; k++)
             if (got[k] != to_bf16(wide[k])) fail_msg("%s [%lld]: %.9g of %.9g", p->name, (long long)k, got[k], wide[k]);
         free(wide);

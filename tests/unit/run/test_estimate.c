@@ -41,9 +41,9 @@ static void compare(const char *name, const char *algorithm, const char *rows, c
                     const char *recompute)
 {
     run *r = open_run(name, algorithm, rows, precision, recompute, true);
-    estimate_step(r);
-    assert_true(r->estimate.known);
-    double said = (double)r->estimate.bytes;
+    session_estimate(&r->session);
+    assert_true(r->session.estimate.known);
+    double said = (double)r->session.estimate.bytes;
     nrl_run_close(r);
     r = open_run(name, algorithm, rows, precision, recompute, false);
     ctx_memory memory;
@@ -51,10 +51,10 @@ static void compare(const char *name, const char *algorithm, const char *rows, c
     bool done = false;
     for (int i = 0; i < STEPS; i++)
         if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
-    ctx_memory_use(r->ctx, &memory);
-    const storage *held = &r->storage;
+    ctx_memory_use(r->session.ctx, &memory);
+    const storage *held = &r->session.storage;
     double took = (double)((int64_t)memory.peak_bytes - held->work_bytes - held->master_bytes - held->gradient_bytes -
-                           held->state_bytes - (r->reference ? reference_bytes(r->reference) : 0));
+                           held->state_bytes - (r->session.reference ? reference_bytes(r->session.reference) : 0));
     print_message("%s, %s, %s, %s: %.0f bytes said, %.0f taken (%+.1f %%)\n", name, algorithm, precision, recompute,
                   said, took, 100 * (said / took - 1));
     assert_true(said >= took * (1 - NEAR) && said <= took * (1 + NEAR));
@@ -121,13 +121,13 @@ static void a_model_of_8b_fits_one_h200_without_recompute(void **state)
                                     test_file(&place, "8b.json", llama_8b), long_rows(2), place.folder);
     (void)state;
     if (test_run_open_in(&place, &env, yaml, NULL, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
-    estimate_step(r);
-    assert_true(r->estimate.known && r->estimate.tokens == 4096);
-    const storage *s = &r->storage;
+    session_estimate(&r->session);
+    assert_true(r->session.estimate.known && r->session.estimate.tokens == 4096);
+    const storage *s = &r->session.storage;
     double held = (double)(s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes);
-    double all = held + (double)r->estimate.bytes;
+    double all = held + (double)r->session.estimate.bytes;
     print_message("8B, 4096 tokens: %.1f GiB held, %.1f a micro-batch\n", held / (1 << 30),
-                  (double)r->estimate.bytes / (1 << 30));
+                  (double)r->session.estimate.bytes / (1 << 30));
     assert_true(all < H200 && all > 0.8 * H200);
     nrl_run_close(r);
 }

@@ -72,8 +72,8 @@ static counted count(const char *rows, const char *const *overrides)
     nrl_run_profile(r, true);
     if (nrl_run_step(r, &e, &done) != NRL_OK || nrl_run_op_times(r, 0, &rows_of_profile, &n, NULL) != NRL_OK)
         fail_msg("%s", nrl_error_text());
-    const model *m = r->model;
-    counted c = {.flops = r->flops,
+    const model *m = r->session.model;
+    counted c = {.flops = r->trainer.flops,
                  .head = 2.0 * (double)m->head.weight->whole,
                  .pair = 4.0 * (double)(m->info.n_layers * m->info.n_heads * m->info.head_dim)};
     for (int32_t i = 0; i < m->n_own; i++) {

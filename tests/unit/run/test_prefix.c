@@ -127,10 +127,10 @@ typedef struct {
 
 static void keep_gradient(run *r, trace *t)
 {
-    t->gradient = calloc((size_t)model_n_params(r->model), sizeof *t->gradient);
-    for (int32_t i = 0; i < r->model->n_params; i++) {
-        nrl_param *p = r->model->params[i];
-        if (tensor_read(r->ctx, nrl_param_tensor(p, NRL_SLOT_GRAD), t->gradient + t->n))
+    t->gradient = calloc((size_t)model_n_params(r->session.model), sizeof *t->gradient);
+    for (int32_t i = 0; i < r->session.model->n_params; i++) {
+        nrl_param *p = r->session.model->params[i];
+        if (tensor_read(r->session.ctx, nrl_param_tensor(p, NRL_SLOT_GRAD), t->gradient + t->n))
             fail_msg("%s", nrl_error_text());
         t->n += nrl_param_numel(p);
     }

@@ -69,25 +69,26 @@ typedef struct {
 static void append_step(run *r, size_t set, int64_t step, column *c)
 {
     data_step data;
-    assert_int_equal(data_loader_step(set ? r->eval_loader : r->train_loader, step, &data), NRL_OK);
+    assert_int_equal(data_loader_step(set ? r->session.eval.loader : r->session.train.loader, step, &data), NRL_OK);
     for (int64_t m = 0; m < data.n_micro_batches; m++) {
         nrl_tensor *t;
         int64_t n = data.micro_batch[m]->n_rows;
         assert_true(c->n + n <= MAX_ROWS);
-        if (reference_column(r->reference, set, data.micro_batch[m], &t) != NRL_OK) fail_msg("%s", nrl_error_text());
-        assert_int_equal(nrl_tensor_fetch(r->ctx, t, c->values + c->n, n), NRL_OK);
-        tensor_release(r->ctx, t);
+        if (reference_column(r->session.reference, set, data.micro_batch[m], &t) != NRL_OK)
+            fail_msg("%s", nrl_error_text());
+        assert_int_equal(nrl_tensor_fetch(r->session.ctx, t, c->values + c->n, n), NRL_OK);
+        tensor_release(r->session.ctx, t);
         c->n += n;
     }
-    ctx_set_batch(r->ctx, NULL);
+    ctx_set_batch(r->session.ctx, NULL);
 }
 
 static void all_columns(run *r, column *c)
 {
     c->n = 0;
-    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->train_plan); s++)
+    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->session.train.plan); s++)
         append_step(r, 0, s, c);
-    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->eval_plan); s++)
+    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->session.eval.plan); s++)
         append_step(r, 1, s, c);
 }
 
@@ -130,7 +131,7 @@ static void no_reference_is_zeros(void **state)
     static column c;
     run *r = open_way("none", "none", NULL);
     all_columns(r, &c);
-    assert_int_equal(reference_bytes(r->reference), 0);
+    assert_int_equal(reference_bytes(r->session.reference), 0);
     nrl_run_close(r);
     assert_true(c.n > 0);
     for (int64_t i = 0; i < c.n; i++)
@@ -141,10 +142,10 @@ static void only_online_keeps_weights(void **state)
 {
     (void)state;
     run *r = open_way("held-online", "online", NULL);
-    assert_true(reference_bytes(r->reference) > 0);
+    assert_true(reference_bytes(r->session.reference) > 0);
     nrl_run_close(r);
     r = open_way("held-cached", "cached", NULL);
-    assert_int_equal(reference_bytes(r->reference), 0);
+    assert_int_equal(reference_bytes(r->session.reference), 0);
     nrl_run_close(r);
 }
 
@@ -316,8 +317,8 @@ static nrl_status first_step_of_other_weights(const char *out, const char *extra
     nrl_run_event e = {.size = sizeof e};
     bool done;
     run *r = open_way(out, "online", extra);
-    storage_origin other = {.m = r->model, .seed = 77};
-    assert_int_equal(storage_load(r->ctx, r->model, NULL, storage_read, &other), NRL_OK);
+    storage_origin other = {.m = r->session.model, .seed = 77};
+    assert_int_equal(storage_load(r->session.ctx, r->session.model, NULL, storage_read, &other), NRL_OK);
     nrl_status st = nrl_run_step(r, &e, &done);
     *loss = e.loss;
     nrl_run_close(r);

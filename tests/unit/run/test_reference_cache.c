@@ -124,9 +124,9 @@ static reference_cache *open_fake(const run *r, const char *folder, const char *
     reference_cache *c = NULL;
     const reference_cache_setup s = {.folder = folder,
                                      .weights_key = weights_key,
-                                     .config = r->model->config,
+                                     .config = r->session.model->config,
                                      .dtype = NRL_DTYPE_F32,
-                                     .data = r->train_data,
+                                     .data = r->session.train.set,
                                      .micro_batch_tokens = 160,
                                      .compute = fake_compute,
                                      .user = f};
@@ -143,9 +143,9 @@ static void every_row_finds_its_value_in_any_packing(void **state)
     for (int i = 0; i < 4; i++) {
         run *r = open_run("rows", packings[i]);
         reference_cache *c = open_fake(r, arena_printf(&place.memory, "%s/rows", place.folder), "fake", &f);
-        for (int64_t step = 0; step < 2 * data_plan_steps_per_epoch(r->train_plan); step++) {
+        for (int64_t step = 0; step < 2 * data_plan_steps_per_epoch(r->session.train.plan); step++) {
             data_step data;
-            assert_int_equal(data_loader_step(r->train_loader, step, &data), NRL_OK);
+            assert_int_equal(data_loader_step(r->session.train.loader, step, &data), NRL_OK);
             for (int64_t m = 0; m < data.n_micro_batches; m++) {
                 const nrl_batch *b = data.micro_batch[m];
                 float values[4096];
@@ -202,8 +202,8 @@ static void what_the_numbers_depend_on_names_the_file(void **state)
     }
     const char *dir = arena_printf(&place.memory, "%s/model", place.folder);
     run *r = open_run("names", NULL);
-    storage_origin other = {.m = r->model, .seed = 77};
-    assert_int_equal(storage_load(r->ctx, r->model, NULL, storage_read, &other), NRL_OK);
+    storage_origin other = {.m = r->session.model, .seed = 77};
+    assert_int_equal(storage_load(r->session.ctx, r->session.model, NULL, storage_read, &other), NRL_OK);
     if (nrl_run_export(r, dir) != NRL_OK) fail_msg("%s", nrl_error_text());
     nrl_run_close(r);
     assert_int_equal(count_files("names", NULL), 4);
@@ -295,9 +295,9 @@ static void a_folder_that_cannot_be_written_is_an_error(void **state)
     run *r = open_run("folder", "algorithm.reference=none");
     const reference_cache_setup s = {.folder = "/dev/null/no",
                                      .weights_key = "fake",
-                                     .config = r->model->config,
+                                     .config = r->session.model->config,
                                      .dtype = NRL_DTYPE_F32,
-                                     .data = r->train_data,
+                                     .data = r->session.train.set,
                                      .micro_batch_tokens = 160,
                                      .compute = fake_compute,
                                      .user = &f};

@@ -5,7 +5,7 @@
  */
 #include "run/output/out.h"
 #include "checkpoint/disk.h"
-#include "run/internal.h"
+#include "run/open/session.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -76,18 +76,18 @@ bool out_take(const char *path, int *fd)
 }
 
 /* Two runs at once would write each other's checkpoints. */
-static nrl_status lock(run *r)
+static nrl_status lock(session *se)
 {
-    if (out_take(r->config.out, &r->out_lock)) return NRL_OK;
+    if (out_take(se->config.out, &se->out_lock)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "out: another run is under way in '%s'\nhint: wait for its end, or choose another out",
-                    r->config.out);
+                    se->config.out);
 }
 
-void out_unlock(run *r)
+void out_unlock(session *se)
 {
-    if (r->out_lock >= 0) close(r->out_lock);
-    r->out_lock = -1;
+    if (se->out_lock >= 0) close(se->out_lock);
+    se->out_lock = -1;
 }
 
 /* What `nrl check` can tell without making anything: the nearest folder there is can be written. */
@@ -114,95 +114,96 @@ static nrl_status may_make(const char *key, const char *folder)
 
 /* ---- what a run reads ---- */
 
-static void add_source(run *r, const char *name, const nrl_node *sources)
+static void add_source(session *se, const char *name, const nrl_node *sources)
 {
     for (size_t i = 0; i < nrl_node_size(sources); i++) {
         const char *path = nrl_node_string(nrl_node_find(nrl_node_at(sources, i), "path"), NULL);
-        if (path) inputs_add(&r->claims.inputs, name, path);
+        if (path) inputs_add(&se->claims.inputs, name, path);
     }
 }
 
 /* Whether resume names a checkpoint of another folder. */
-static bool resumes_elsewhere(const run *r)
+static bool resumes_elsewhere(const session *se)
 {
     struct stat home, out;
-    const char *from = r->config.resume;
+    const char *from = se->config.resume;
     if (!strcmp(from, "never") || !strcmp(from, "auto")) return false;
     char *parent = mem_printf("%s/../..", from);
     bool is_here =
-        !stat(parent, &home) && !stat(r->config.out, &out) && home.st_dev == out.st_dev && home.st_ino == out.st_ino;
+        !stat(parent, &home) && !stat(se->config.out, &out) && home.st_dev == out.st_dev && home.st_ino == out.st_ino;
     free(parent);
     return !is_here;
 }
 
-static void add_inputs(run *r)
+static void add_inputs(session *se)
 {
-    inputs *in = &r->claims.inputs;
-    const char *own = r->reference_options.reference_model;
+    inputs *in = &se->claims.inputs;
+    const char *own = se->reference_options.reference_model;
     const nrl_node *config;
-    model_origin other = {.formats = &r->formats};
-    origin_add_inputs(&r->origin, "model.path", in);
-    if (r->tokenizer_dir) inputs_add(in, "the tokenizer of model.path", r->tokenizer_dir);
-    if (*r->config.model.config) inputs_add(in, "model.config", r->config.model.config);
-    if (r->config.model.tokenizer_from.source) inputs_add(in, "model.tokenizer", r->config.model.tokenizer_from.source);
-    if (own && *own && origin_find(own, &r->model_memory, &other, &config) == NRL_OK)
+    model_origin other = {.formats = &se->formats};
+    origin_add_inputs(&se->origin, "model.path", in);
+    if (se->tokenizer_dir) inputs_add(in, "the tokenizer of model.path", se->tokenizer_dir);
+    if (*se->config.model.config) inputs_add(in, "model.config", se->config.model.config);
+    if (se->config.model.tokenizer_from.source)
+        inputs_add(in, "model.tokenizer", se->config.model.tokenizer_from.source);
+    if (own && *own && origin_find(own, &se->model_memory, &other, &config) == NRL_OK)
         origin_add_inputs(&other, "algorithm.reference_model", in);
-    add_source(r, "data.train", r->config.data.train);
-    add_source(r, "data.eval", r->config.data.eval);
-    const char *template = r->config.data.template_from.source;
+    add_source(se, "data.train", se->config.data.train);
+    add_source(se, "data.eval", se->config.data.eval);
+    const char *template = se->config.data.template_from.source;
     if (template && strpbrk(template, "/.")) inputs_add(in, "data.template", template);
-    if (r->env.script) inputs_add(in, "the script", r->env.script);
-    if (*r->config.checkpoint.sign) inputs_add(in, "checkpoint.sign", r->config.checkpoint.sign);
-    if (*r->config.checkpoint.public_key) inputs_add(in, "checkpoint.public_key", r->config.checkpoint.public_key);
-    if (resumes_elsewhere(r)) inputs_add(in, "resume", r->config.resume);
+    if (se->env.script) inputs_add(in, "the script", se->env.script);
+    if (*se->config.checkpoint.sign) inputs_add(in, "checkpoint.sign", se->config.checkpoint.sign);
+    if (*se->config.checkpoint.public_key) inputs_add(in, "checkpoint.public_key", se->config.checkpoint.public_key);
+    if (resumes_elsewhere(se)) inputs_add(in, "resume", se->config.resume);
 }
 
 /* ---- what a run writes ---- */
 
-static bool replaces(const run *r)
+static bool replaces(const session *se)
 {
-    return r->config.overwrite && (!strcmp(r->config.resume, "never") || resumes_elsewhere(r));
+    return se->config.overwrite && (!strcmp(se->config.resume, "never") || resumes_elsewhere(se));
 }
 
 /* A run of a version without markers, or one that was copied without its hidden files: its checkpoints and the first
  * line of its config.yaml tell. */
-static bool is_run_without_marker(const run *r)
+static bool is_run_without_marker(const session *se)
 {
     char *dir = NULL, line[8] = "";
-    if (r->claims.marked || !strcmp(r->config.resume, "never") || resumes_elsewhere(r)) return false;
-    char *path = mem_printf("%s/config.yaml", r->config.out);
+    if (se->claims.marked || !strcmp(se->config.resume, "never") || resumes_elsewhere(se)) return false;
+    char *path = mem_printf("%s/config.yaml", se->config.out);
     FILE *f = fopen(path, "re");
     bool is = f ? fgets(line, sizeof line, f) && !strncmp(line, "# nrl ", 6) : errno == ENOENT;
     if (f) fclose(f);
     free(path);
-    is = is && checkpoint_find_newest(r->config.out, &dir) == NRL_OK && dir;
+    is = is && checkpoint_find_newest(se->config.out, &dir) == NRL_OK && dir;
     free(dir);
     return is;
 }
 
-static bool holds_run(const run *r)
+static bool holds_run(const session *se)
 {
     struct stat s;
     bool holds = false;
-    for (size_t i = 0; i < r->claims.n_made && !holds; i++) {
-        char *path = mem_printf("%s/%s", r->config.out, r->claims.made[i]);
-        holds = *r->claims.made[i] != '/' && !lstat(path, &s);
+    for (size_t i = 0; i < se->claims.n_made && !holds; i++) {
+        char *path = mem_printf("%s/%s", se->config.out, se->claims.made[i]);
+        holds = *se->claims.made[i] != '/' && !lstat(path, &s);
         free(path);
     }
     return holds;
 }
 
 /* Refused unless the earlier run is continued or replaced. */
-static nrl_status check_used(const run *r)
+static nrl_status check_used(const session *se)
 {
-    const char *out = r->config.out;
-    if (!holds_run(r) || r->config.overwrite) return NRL_OK;
-    if (resumes_elsewhere(r))
+    const char *out = se->config.out;
+    if (!holds_run(se) || se->config.overwrite) return NRL_OK;
+    if (resumes_elsewhere(se))
         return nrl_fail(NRL_ERR_CONFIG,
                         "out: '%s' already holds a run, and resume names a checkpoint of another one\nhint: "
                         "overwrite=true replaces it, another out keeps both",
                         out);
-    if (strcmp(r->config.resume, "never")) return NRL_OK;
+    if (strcmp(se->config.resume, "never")) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
                     "replaces it, another out keeps both",
@@ -213,9 +214,9 @@ enum { N_OWN = 3 };
 static const char *const own_names[N_OWN] = {"config.yaml", "checkpoints", "model"};
 
 /* The last one is written where the config wants an export. */
-static size_t n_own(const run *r)
+static size_t n_own(const session *se)
 {
-    return r->config.checkpoint.export ? N_OWN : N_OWN - 1;
+    return se->config.checkpoint.export ? N_OWN : N_OWN - 1;
 }
 
 bool out_is_own(const char *name)
@@ -227,59 +228,59 @@ bool out_is_own(const char *name)
 
 /* What a logger will open is known when it asks for it. To replace a run all else must be right before: of what its
  * options name in `out`, whatever they mean, nothing may be in the way. */
-static nrl_status check_loggers(const run *r)
+static nrl_status check_loggers(const session *se)
 {
-    for (size_t i = 0; i < r->config.n_loggers; i++) {
-        const nrl_node *options = r->config.loggers[i].resolved;
+    for (size_t i = 0; i < se->config.n_loggers; i++) {
+        const nrl_node *options = se->config.loggers[i].resolved;
         for (size_t k = 0; k < nrl_node_size(options); k++) {
             const char *name = nrl_node_string(nrl_node_at(options, k), "");
             bool is_name =
                 *name && !strchr(name, '/') && strlen(name) <= NAME_MAX && strcmp(name, ".") && strcmp(name, "..");
             if (!is_name) continue;
-            NRL_TRY(replaces(r) ? claims_check(&r->claims, name) : claims_check_input(&r->claims, name));
+            NRL_TRY(replaces(se) ? claims_check(&se->claims, name) : claims_check_input(&se->claims, name));
         }
     }
     return NRL_OK;
 }
 
-static nrl_status check_claims(run *r)
+static nrl_status check_claims(session *se)
 {
-    NRL_TRY(claims_open(&r->claims, r->config.out));
-    claims_settle(&r->claims, r->config.out, r->out_lock);
-    r->claims.adopted = is_run_without_marker(r);
-    add_inputs(r);
-    NRL_TRY(check_used(r));
-    for (size_t i = 0; i < n_own(r); i++)
-        NRL_TRY(claims_check(&r->claims, own_names[i]));
-    NRL_TRY(check_loggers(r));
-    return replaces(r) ? claims_check_clear(&r->claims) : NRL_OK;
+    NRL_TRY(claims_open(&se->claims, se->config.out));
+    claims_settle(&se->claims, se->config.out, se->out_lock);
+    se->claims.adopted = is_run_without_marker(se);
+    add_inputs(se);
+    NRL_TRY(check_used(se));
+    for (size_t i = 0; i < n_own(se); i++)
+        NRL_TRY(claims_check(&se->claims, own_names[i]));
+    NRL_TRY(check_loggers(se));
+    return replaces(se) ? claims_check_clear(&se->claims) : NRL_OK;
 }
 
-nrl_status out_prepare(run *r)
+nrl_status out_prepare(session *se)
 {
-    const char *out = r->config.out, *cache = r->config.data.cache;
-    if (r->env.no_output || !run_is_rank0(r)) return NRL_OK;
-    if (r->env.check_only) {
-        NRL_TRY(check_claims(r));
+    const char *out = se->config.out, *cache = se->config.data.cache;
+    if (se->env.no_output || !session_is_rank0(se)) return NRL_OK;
+    if (se->env.check_only) {
+        NRL_TRY(check_claims(se));
         NRL_TRY(may_make("out", out));
         return *cache ? may_make("data.cache", cache) : NRL_OK;
     }
     NRL_TRY(out_make(out));
-    NRL_TRY(lock(r));
-    NRL_TRY(check_claims(r));
+    NRL_TRY(lock(se));
+    NRL_TRY(check_claims(se));
     return prove_writable(out);
 }
 
-nrl_status out_mark(run *r)
+nrl_status out_mark(session *se)
 {
-    if (replaces(r)) claims_tell_left(&r->claims);
-    return claims_flush(&r->claims);
+    if (replaces(se)) claims_tell_left(&se->claims);
+    return claims_flush(&se->claims);
 }
 
-nrl_status out_claim(run *r)
+nrl_status out_claim(session *se)
 {
-    if (replaces(r)) NRL_TRY(claims_clear(&r->claims));
-    for (size_t i = 0; i < n_own(r); i++)
-        NRL_TRY(claims_take(&r->claims, own_names[i]));
+    if (replaces(se)) NRL_TRY(claims_clear(&se->claims));
+    for (size_t i = 0; i < n_own(se); i++)
+        NRL_TRY(claims_take(&se->claims, own_names[i]));
     return NRL_OK;
 }

@@ -1,0 +1,149 @@
+/*
+ * session.h - what is open while a run lasts: config, plugins, mesh, model, data, device. The other parts of a run (its
+ * trainer, evaluator and saver) borrow it; what they do does not change it, but for the weights and the tensors.
+ *
+ * The functions open it in this order; each checks what it can before anything expensive is begun. All [main].
+ */
+#ifndef RUN_SESSION_H
+#define RUN_SESSION_H
+#include "checkpoint/sign.h"
+#include "config/schema.h"
+#include "data/data.h"
+#include "mesh/mesh.h"
+#include "optim/options.h"
+#include <nrl/optimizer.h>
+#include "optim/schedule.h"
+#include "plugin/host.h"
+#include "run/output/claims.h"
+#include "run/output/hooks.h"
+#include "run/output/telemetry.h"
+#include "run/walk/metrics.h"
+#include "run/walk/storage.h"
+#include "run/walk/strategy.h"
+#include "run/walk/work.h"
+#include "run/weights/reference.h"
+#include "text/chat.h"
+
+/* data.train or data.eval; members are NULL where it is not open. */
+typedef struct {
+    dataset *set;
+    data_plan *plan;
+    data_loader *loader;
+} session_data;
+
+/* What a step's largest micro-batch holds at its peak, beside what `storage` counts. */
+typedef struct {
+    bool known;
+    int64_t bytes, tokens;
+} step_estimate;
+
+/* Zero at first, but for out_lock, which is -1. */
+typedef struct {
+    nrl_environment env;
+    telemetry *telemetry;
+    hooks *hooks;
+    arena memory;
+    config_run config;
+    const nrl_node *tree;      /* what config was read from; while the run is opened, to name places */
+    config_problems *problems; /* found before it was opened; until they are reported */
+    plugin_host *host;
+    format_scope formats; /* of weights on disk, by probe */
+
+    const nrl_algorithm *algorithm;
+    void *algorithm_self;
+    bool algorithm_is_script; /* its instance belongs to the script host */
+    uint32_t n_metrics;       /* of the algorithm */
+    bool best_is_largest;     /* of checkpoint.metric */
+    const nrl_optimizer *optimizer;
+    void *optimizer_plugin_options, *optimizer_self;
+    optim_options optimizer_options; /* the core's rows */
+    schedule_options schedule_options;
+    const nrl_backend *backend;
+    void *backend_options;
+    const char *skipped_backends; /* "NAME: why", by `backend: auto`; NULL = none */
+
+    nrl_mesh *mesh; /* of one rank too, once session_open_mesh was called */
+    const nrl_collective *collective;
+    void *collective_options;
+    strategy_choices strategy_choices;
+    strategy strategy; /* the policy's */
+
+    model_origin origin;       /* of the weights */
+    arena model_memory;        /* config.json's tree */
+    const char *base_key;      /* of what adapters stand on, once it was asked for; NULL before */
+    const char *tokenizer_dir; /* what came with them; NULL = nothing */
+    model *model;
+
+    tokenizer *tokenizer;      /* NULL: pre-tokenized data only */
+    const chat_template *chat; /* NULL: none that can be used */
+    const char *chat_problem;  /* why there is none */
+    session_data train, eval;
+    int64_t total_steps;
+
+    device device;
+    nrl_ctx *ctx;
+    storage storage;
+    step_estimate estimate; /* of `nrl check` */
+    work work;
+    reference_options reference_options;
+    reference *reference;      /* NULL: the algorithm needs none */
+    const char *reference_key; /* identity of its weights; NULL: none, or the policy's own */
+
+    claims claims;                     /* rank 0's: what may be written in `out` */
+    int out_lock;                      /* rank 0's hold of `out` until the run is finished; -1 = none */
+    sign_secret_key *sign_key;         /* rank 0's, where checkpoint.sign; else NULL */
+    const sign_public_key *public_key; /* checkpoint.public_key; NULL = none is demanded */
+} session;
+
+nrl_status session_open_plugins(session *se, const nrl_node *config); /* options of everything */
+nrl_status session_open_mesh(session *se);                            /* joins the other ranks */
+nrl_status session_open_keys(session *se);                            /* to sign and to verify checkpoints */
+nrl_status session_open_model(session *se);                           /* architecture, from config.json */
+/* What a model and a folder of results need before a device: the output folder, the files of the weights, tokenizer
+ * and template, data. The first rank of a node reads the data and leaves its cache; the others find it there. */
+nrl_status session_open_inputs(session *se);
+nrl_status session_open_loaders(session *se); /* after both: plans and loaders */
+nrl_status session_open_device(session *se);  /* backend, storage, weights */
+nrl_status session_open_reference(session *se);
+nrl_status session_look_at_reference(session *se); /* whether there is such a model: for `nrl check` */
+/* What a rank would hold, for `nrl check`: the strategy plans, nothing is allocated. */
+nrl_status session_plan_storage(session *se);
+void session_estimate(session *se); /* by shapes alone; what cannot be walked so stays unknown */
+/* Members that were not opened are skipped. The first gives back the device, before what the second closes. */
+void session_close_device(session *se);
+void session_close(session *se);
+
+/* The lesser parts of session_open_inputs. */
+nrl_status open_weights(session *se); /* files mapped and compared with the model */
+nrl_status open_text(session *se);
+nrl_status open_train_data(session *se);
+nrl_status open_eval_data(session *se);
+/* A file in the place of data.eval, as session.eval, which is empty. */
+nrl_status open_eval_file(session *se, const char *path);
+void close_data(session_data *d);
+nrl_status out_prepare(session *se); /* rank 0: makes `out`, and keeps other runs out of it */
+void out_unlock(session *se);
+/* Rank 0, once everything else is open: removes an earlier run that is replaced, and marks what this one will
+ * write as a run's. */
+nrl_status out_claim(session *se);
+nrl_status out_mark(session *se); /* once the loggers are open too: the marker says so */
+
+/* adapters.c: section lora; nothing without it */
+nrl_status adapters_open(session *se);                   /* attaches them, before anything is planned */
+void adapters_say(session *se);                          /* their lines of the plan */
+nrl_status adapters_base(session *se, const char **key); /* what they stand on; the same on all ranks, which all ask */
+
+bool session_is_rank0(const session *se); /* the rank that speaks, writes records and decides */
+int32_t session_world(const session *se); /* ranks; for `nrl check` also those that the sizes of axes announce */
+/* Ranks of an axis of the config; what the others leave, where it has no size. */
+int32_t session_axis_size(const session *se, const config_axis *axis);
+nrl_dtype session_compute(const session *se);             /* the dtype of WEIGHT: train.precision */
+strategy_setup session_strategy_setup(const session *se); /* the policy's */
+const char *session_cache_folder(session *se);            /* NULL: nothing may be left behind */
+/* The chat template that was trained, in Jinja, for an export; NULL where that is the tokenizer's own, or nobody's. */
+const char *session_template(const session *se, arena *a);
+const char *thousands_text(int64_t n); /* 1234567 -> "1,234,567", in one of a few rotating buffers */
+/* NRL_ERR_STOPPED where a signal came before the first step: there is nothing to save yet. */
+nrl_status session_heed_signal(const session *se);
+
+#endif

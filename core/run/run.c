@@ -1,0 +1,219 @@
+/*
+ * run.c - the public calls of a run. A run is opened in the order in which mistakes are cheapest to find: options,
+ * model, output directory, data; then the device, memory and weights; then the state of an earlier run.
+ */
+#include "run/internal.h"
+#include "base/clock.h"
+#include "config/tree.h"
+#include "run/open/identity.h"
+#include "run/print_plan.h"
+#include "run/step/debug.h"
+#include "run/step/ranks.h"
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static nrl_status open_loggers(run *r)
+{
+    const session *se = &r->session;
+    const nrl_logger_run about = {.size = sizeof about,
+                                  .out = se->config.out,
+                                  .name = se->config.name,
+                                  .config = se->config.resolved,
+                                  .resumed_step = r->trainer.progress.step,
+                                  .total_steps = se->total_steps,
+                                  .terminal = se->env.terminal,
+                                  .color = se->env.color};
+    return telemetry_open(&r->telemetry, &about, &r->session.claims);
+}
+
+static nrl_status open_all(run *r, const nrl_node *config)
+{
+    session *se = &r->session;
+    const char *base_key;
+    NRL_TRY(session_open_plugins(se, config));
+    trainer_open(&r->trainer, se);
+    evaluator_open(&r->evaluator, &r->trainer);
+    saver_open(&r->saver, &r->trainer);
+    NRL_TRY(session_open_mesh(se));
+    NRL_TRY(session_open_keys(se));
+    NRL_TRY(session_open_model(se));
+    NRL_TRY(session_open_inputs(se));
+    NRL_TRY(identity_check_files(se));
+    NRL_TRY(session_open_loaders(se));
+    NRL_TRY(session_heed_signal(se));
+    NRL_TRY(trainer_open_schedule(&r->trainer));
+    if (se->env.check_only) {
+        NRL_TRY(session_look_at_reference(se));
+        NRL_TRY(session_plan_storage(se));
+        if (!se->env.quiet) session_estimate(se);
+        print_plan(&r->trainer);
+        return NRL_OK;
+    }
+    NRL_TRY(session_open_device(se));
+    if (!se->env.evaluate_only) NRL_TRY(trainer_open_slices(&r->trainer));
+    NRL_TRY(session_heed_signal(se));
+    NRL_TRY(session_open_reference(se));
+    if (se->env.no_output) return saver_resume_weights(&r->saver);
+    NRL_TRY(session_heed_signal(se)); /* from here on the folder of the run is written */
+    if (session_is_rank0(se)) NRL_TRY(out_claim(se));
+    NRL_TRY(mesh_barrier(se->mesh, "out is clear"));
+    if (!session_is_rank0(se)) claims_settle(&se->claims, se->config.out, -1);
+    if (se->model->adapters) NRL_TRY(adapters_base(se, &base_key)); /* saves and resumes need it */
+    NRL_TRY(saver_resume(&r->saver));
+    NRL_TRY(evaluator_resume(&r->evaluator));
+    NRL_TRY(saver_prepare(&r->saver));
+    NRL_TRY(open_loggers(r));
+    if (session_is_rank0(se)) NRL_TRY(out_mark(se)); /* nothing but empty files and folders was made before */
+    if (session_is_rank0(se)) NRL_TRY(saver_write_config(&r->saver));
+    print_plan(&r->trainer);
+    NRL_TRY(debug_group(&r->trainer));
+    trainer_begin(&r->trainer);
+    r->saver.last_save_time = clock_seconds();
+    return NRL_OK;
+}
+
+nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl_environment *env, run **out)
+{
+    run *r = mem_alloc(sizeof *r);
+    session *se = &r->session;
+    NRL_ASSERT(env->size, >, 0);
+    memcpy(&se->env, env, env->size < sizeof se->env ? env->size : sizeof se->env);
+    if (!session_is_rank0(se)) se->env.quiet = true;
+    if (env->session) env->session->n_runs++; /* also where it fails: ranks count alike */
+    se->telemetry = &r->telemetry;
+    se->hooks = &r->hooks;
+    se->problems = problems;
+    se->out_lock = -1;
+    se->tree = config;
+    r->hooks = (hooks){.event = se->env.event, .user = se->env.event_user};
+    r->telemetry.event = se->env.event ? hooks_emit_text : NULL;
+    r->telemetry.event_user = &r->hooks;
+    r->telemetry.takes_warnings = se->env.takes_warnings;
+    r->telemetry.quiet = se->env.quiet;
+    r->telemetry.step = &r->trainer.progress.step;
+    telemetry_begin(&r->telemetry, !se->env.no_output && !se->env.check_only);
+    nrl_status st = run_end_call(r, open_all(r, config));
+    if (st == NRL_ERR_STOPPED) mesh_tell_failure(se->mesh, st, nrl_error_text()); /* ranks have not agreed on it */
+    se->tree = NULL;
+    if (st == NRL_OK) {
+        *out = r->hooks.run = r;
+        return NRL_OK;
+    }
+    nrl_run_close(r);
+    return st;
+}
+
+nrl_status nrl_run_open(nrl_config *config, const nrl_environment *env, nrl_run **out)
+{
+    nrl_environment own = {0};
+    *out = NULL;
+    memcpy(&own, env, env->size < sizeof own ? env->size : sizeof own);
+    if (!own.exe_dir) own.exe_dir = plugin_own_exe_dir(config->memory);
+    if (config->root) return run_open(config->root, &config->problems, &own, out);
+    return nrl_fail(NRL_ERR_CONFIG, "cannot open a run: its config is empty");
+}
+
+void nrl_run_close(run *r)
+{
+    if (!r) return;
+    saver_close(&r->saver);
+    if (r->session.sign_key) sign_forget(r->session.sign_key);
+    telemetry_close(&r->telemetry);
+    out_unlock(&r->session);
+    claims_close(&r->session.claims);
+    session_close_device(&r->session);
+    session_close(&r->session);
+    trainer_close(&r->trainer);
+    free(r);
+}
+
+/* A rank that leaves with an error tells the others why. */
+nrl_status run_end_call(run *r, nrl_status st)
+{
+    nrl_mesh *mesh = r->session.mesh;
+    if (st != NRL_OK && st != NRL_ERR_STOPPED && mesh) mesh_tell_failure(mesh, st, nrl_error_text());
+    return st;
+}
+
+void nrl_run_abandon(run *r, nrl_status st, const char *why)
+{
+    mesh_tell_failure(r->session.mesh, st, why);
+}
+
+/* ---- calls between two steps ---- */
+
+nrl_status nrl_run_evaluate(run *r, const char *file, const nrl_value **values, size_t *n_values)
+{
+    NRL_TRY(hooks_check_call(&r->hooks, "evaluate"));
+    telemetry_use(&r->telemetry);
+    uint64_t what = (uint64_t)r->trainer.progress.step ^ (file ? XXH3_64bits(file, strlen(file)) : 0);
+    nrl_status st = ranks_agree(r->session.mesh, "evaluate", what);
+    if (st == NRL_OK) st = evaluator_run(&r->evaluator, file);
+    if (st == NRL_OK) {
+        *values = r->evaluator.values.list;
+        *n_values = r->evaluator.values.n;
+    }
+    return run_end_call(r, st);
+}
+
+nrl_status nrl_run_save(run *r, const char **path)
+{
+    NRL_TRY(hooks_check_call(&r->hooks, RUN_CALL_SAVE));
+    telemetry_use(&r->telemetry);
+    nrl_status st = ranks_agree(r->session.mesh, "save", (uint64_t)r->trainer.progress.step);
+    if (st == NRL_OK) st = saver_save(&r->saver, path);
+    return run_end_call(r, st);
+}
+
+void nrl_run_stop(run *r, const char *reason)
+{
+    trainer_stop(&r->trainer, reason);
+}
+
+void nrl_run_set_lr(run *r, double lr)
+{
+    r->trainer.lr_override = lr;
+}
+
+void nrl_run_set_state(run *r, const char *json)
+{
+    trainer_set_script_state(&r->trainer, json);
+}
+
+const char *nrl_run_state(const run *r)
+{
+    return r->trainer.script_state;
+}
+
+int64_t nrl_run_steps_done(const run *r)
+{
+    return r->trainer.progress.step;
+}
+
+int64_t nrl_run_total_steps(const run *r)
+{
+    return r->session.total_steps;
+}
+
+const nrl_node *nrl_run_config(const run *r)
+{
+    return r->session.config.resolved;
+}
+
+const char *nrl_run_out(const run *r)
+{
+    return r->session.config.out;
+}
+
+const char *nrl_run_weights(run *r)
+{
+    session *se = &r->session;
+    const model_origin *o = &se->origin;
+    const char *from = o->checkpoint ? o->checkpoint : o->dir;
+    const int64_t step = r->trainer.progress.step;
+    if (se->env.weights)
+        return step ? arena_printf(&se->memory, "%s, step %lld", se->env.weights, (long long)step) : se->env.weights;
+    if (!from) from = arena_printf(&se->memory, "random, of seed %llu", (unsigned long long)o->seed);
+    return o->adapter_dir ? arena_printf(&se->memory, "%s with adapters of %s", from, o->adapter_dir) : from;
+}

@@ -1,0 +1,60 @@
+/*
+ * trainer.c - what a trainer has before its first step and after its last; the step is step.c's.
+ */
+#include "run/step/trainer.h"
+#include "base/clock.h"
+#include "mesh/layout.h"
+#include <math.h>
+#include <stdlib.h>
+
+void trainer_open(trainer *tr, session *se)
+{
+    *tr = (trainer){.session = se, .lr_override = -1, .save_at = INFINITY};
+    loss_scale_start(&tr->loss_scale, &se->config.train.scale);
+    metrics_open(&tr->metrics, se->algorithm, se->n_metrics, &se->memory);
+    values_open(&tr->values, se->n_metrics, &se->memory);
+}
+
+nrl_status trainer_open_schedule(trainer *tr)
+{
+    const session *se = tr->session;
+    return schedule_init(&tr->schedule, &se->schedule_options, se->optimizer_options.lr, se->total_steps);
+}
+
+nrl_status trainer_open_slices(trainer *tr)
+{
+    const session *se = tr->session;
+    const int32_t rank = nrl_mesh_rank(se->mesh);
+    NRL_TRY(slices_build(se->model, se->mesh, se->optimizer->n_states, &tr->slice_memory, &tr->slices, &tr->n_slices));
+    tr->slice_counts = arena_alloc(&tr->slice_memory, (size_t)(tr->n_slices + 1) * sizeof *tr->slice_counts);
+    for (int64_t i = 0; i < tr->n_slices; i++)
+        tr->slice_counts[i] = layout_owner(se->mesh, rank, tr->slices[i].param) == rank;
+    return NRL_OK;
+}
+
+void trainer_begin(trainer *tr)
+{
+    tr->resumed = tr->progress;
+    tr->started = clock_seconds();
+}
+
+void trainer_close(trainer *tr)
+{
+    free(tr->script_state);
+    arena_free(&tr->slice_memory);
+}
+
+void trainer_stop(trainer *tr, const char *reason)
+{
+    if (tr->stop_reason) return;
+    tr->stop_reason = arena_strdup(&tr->session->memory, reason ? reason : "asked to");
+    telemetry_say(tr->session->telemetry, "stopping after step %lld: %s", (long long)tr->progress.step,
+                  tr->stop_reason);
+}
+
+void trainer_set_script_state(trainer *tr, const char *json)
+{
+    char *copy = json ? mem_strdup(json) : NULL;
+    free(tr->script_state);
+    tr->script_state = copy;
+}

@@ -1,0 +1,65 @@
+/*
+ * trainer.h - optimizer steps of a session: how far it has come, what it measures, and one step, which step.c has from
+ * top to bottom.
+ */
+#ifndef RUN_TRAINER_H
+#define RUN_TRAINER_H
+#include "optim/loss_scale.h"
+#include "optim/slices.h"
+#include "run/open/session.h"
+
+/* What a checkpoint holds beside tensors; plain numbers, see state/progress.c. */
+typedef struct {
+    int64_t step;             /* finished steps, those omitted by the NaN policy included */
+    int64_t updates;          /* of the optimizer: what its bias correction counts */
+    int64_t tokens;           /* trained on so far */
+    int64_t skipped_in_a_row; /* NaN policy */
+    int64_t evals_without_best;
+    double first_loss; /* of the first step that updated; NaN = not known */
+    int64_t far_steps; /* in a row, whose loss was train.diverge_factor times that */
+    double best;       /* of checkpoint.metric */
+    int64_t best_step; /* 0 = none yet */
+} run_progress;
+
+enum { TRAINER_MAX_NOTES = 4 };
+
+typedef struct {
+    session *session;
+    run_progress progress, resumed; /* now; at the start of this process */
+    double started;                 /* monotonic */
+    schedule schedule;
+    double lr_override; /* < 0 = the schedule's */
+    loss_scale loss_scale;
+    arena slice_memory;
+    nrl_slice *slices;
+    bool *slice_counts; /* [n_slices] no lower rank holds it too: its norm counts here */
+    int64_t n_slices;
+    metric_set metrics;
+    value_list values;                  /* of the current record */
+    double flops;                       /* that this rank computed in the current step */
+    char *script_state;                 /* JSON; NULL = none */
+    const char *stop_reason;            /* NULL: nobody asked to stop */
+    int signal;                         /* that any rank got, told at a step's end; 0 = none */
+    double save_at;                     /* monotonic: when rank 0's clock asks for a save; INFINITY = never */
+    bool save_by_clock;                 /* it did: told at a step's end */
+    nrl_value notes[TRAINER_MAX_NOTES]; /* what the next record has beside the step's own values */
+    size_t n_notes;
+} trainer;
+
+/* `session` stays the caller's. Needs its plugins; the schedule and the slices are opened later, when the number of
+ * steps is known and the weights are there. */
+void trainer_open(trainer *tr, session *se);
+nrl_status trainer_open_schedule(trainer *tr);
+nrl_status trainer_open_slices(trainer *tr);
+void trainer_begin(trainer *tr); /* after what is resumed: what this process does counts from here */
+void trainer_close(trainer *tr);
+
+/* One step: its record is in `values` then. *done: rank 0's script stopped the run; no step was taken. */
+nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done);
+/* The same on given batches, begun at `start` (monotonic). */
+nrl_status trainer_step_on(trainer *tr, const data_step *data, double start, nrl_run_event *e, bool *done);
+/* After the current step. The first reason stays; NULL: "asked to". */
+void trainer_stop(trainer *tr, const char *reason);
+void trainer_set_script_state(trainer *tr, const char *json);
+
+#endif
