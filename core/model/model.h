@@ -1,6 +1,6 @@
 /*
  * model.h - an instance of an architecture: its units, parameters and head, from a model plugin and a
- * config.json. Storage is bound elsewhere (core/run/open.c or a strategy); files are read and written by
+ * config.json. Storage is bound elsewhere (core/run/walk/storage.c or a strategy); files are read and written by
  * weights.h and save.h, part by part.
  */
 #ifndef MODEL_MODEL_H

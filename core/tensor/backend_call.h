@@ -35,7 +35,7 @@
     X(split16, nrl_split16_args)
 
 #define BACKEND_DECLARE(name, args) nrl_status backend_##name(nrl_ctx *ctx, const args *a);
-BACKEND_OPS(BACKEND_DECLARE)
+BACKEND_OPS(BACKEND_DECLARE) /* backend_gemm and the others */
 #undef BACKEND_DECLARE
 /* Bytes between host and device; queued like operations. */
 nrl_status backend_transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way);

@@ -29,6 +29,25 @@ core_rule() {
         END { exit bad }'
 }
 
+# Inside core/run a folder includes those to its left; the files of run/ itself include all.
+#   walk | output | weights | open | step | state | infer | run
+room_rule() {
+    find core/run -name '*.[ch]' | xargs grep -nE '^#include "run/' /dev/null |
+        awk -F'[:"]' '
+        BEGIN {
+            n = split("walk output weights open step state infer", rooms, " ")
+            for (i = 1; i <= n; i++) level[rooms[i]] = i
+        }
+        {
+            from = split($1, path, "/") == 4 ? path[3] : "run"
+            to = split($4, name, "/") == 3 ? name[2] : "run"
+            a = from == "run" ? n + 1 : level[from]; b = to == "run" ? n + 1 : level[to]
+            if ((a && b && a >= b) || $4 ~ /\/merge\.h$/) next
+            print $1 ":" $2 ": run/" from " must not include " $4; bad = 1
+        }
+        END { exit bad }'
+}
+
 # "x.h" without a folder is a neighbour only in plugins.
 plugin_rule() {
     find plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' | xargs grep -nE '^#include "' /dev/null |
@@ -69,4 +88,4 @@ tool_rule() {
         END { exit bad }'
 }
 
-core_rule && plugin_rule && tool_rule && public_rule
+core_rule && room_rule && plugin_rule && tool_rule && public_rule

@@ -89,7 +89,7 @@ static bool tell_loggers(const telemetry *t, const nrl_run_event *e)
 static void event_deliver(telemetry *t, const nrl_run_event *e)
 {
     bool heard = false;
-    if (t && t->event && e->kind != NRL_EVENT_SAVE) { /* a save comes when the ranks agree, see save.c */
+    if (t && t->event && e->kind != NRL_EVENT_SAVE) { /* a save comes when the ranks agree, see saver.c */
         t->event(t->event_user, e);
         heard = t->takes_warnings;
     }

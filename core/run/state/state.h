@@ -1,5 +1,5 @@
 /*
- * state.h - a run's whole state to a checkpoint and back; save.c and resume.c say when and which.
+ * state.h - a run's whole state to a checkpoint and back; saver.c and resume.c say when and which.
  */
 #ifndef RUN_STATE_H
 #define RUN_STATE_H
