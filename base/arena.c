@@ -17,12 +17,12 @@ struct arena_block {
     _Alignas(ALIGN) unsigned char data[];
 };
 
-/* Bookkeeping is small: when even that fails nothing useful can go on. */
+/* Bookkeeping is small: when even a small allocation fails, the process cannot do anything useful. */
 static void *or_die(void *p, size_t size)
 {
     if (p || !size) return p;
     char hint[MEMORY_HINT];
-    fprintf(stderr, "error: out of memory: wanted %zu bytes%s\n", size, memory_limit_hint(hint));
+    fprintf(stderr, "error: out of memory: cannot allocate %zu bytes%s\n", size, memory_limit_hint(hint));
     _Exit(EXIT_MEMORY);
 }
 
@@ -41,7 +41,7 @@ char *mem_strdup(const char *text)
     return or_die(strdup(text), strlen(text) + 1);
 }
 
-static char *print(void *(*alloc)(void *, size_t), void *self, const char *fmt, va_list a)
+static char *mem_vprintf(void *(*alloc)(void *, size_t), void *self, const char *fmt, va_list a)
 {
     va_list again;
     va_copy(again, a);
@@ -67,7 +67,7 @@ char *mem_printf(const char *fmt, ...)
 {
     va_list a;
     va_start(a, fmt);
-    char *out = print(from_heap, NULL, fmt, a);
+    char *out = mem_vprintf(from_heap, NULL, fmt, a);
     va_end(a);
     return out;
 }
@@ -76,7 +76,7 @@ char *arena_printf(arena *self, const char *fmt, ...)
 {
     va_list a;
     va_start(a, fmt);
-    char *out = print(from_arena, self, fmt, a);
+    char *out = mem_vprintf(from_arena, self, fmt, a);
     va_end(a);
     return out;
 }

@@ -1,7 +1,7 @@
 /*
- * arena.h - memory that dies together. Blocks grow by doubling; reset keeps the blocks.
- * An arena belongs to one thread at a time. Out of memory ends the process with a message: small
- * bookkeeping only lives here; tensors and data come from allocators that report.
+ * arena.h - allocations that are freed together. Block sizes double; a reset keeps the largest block.
+ * An arena belongs to one thread at a time. When memory runs out, the process prints a message and exits: use
+ * arenas for small bookkeeping only. Tensors and data come from allocators that return NRL_ERR_MEMORY.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
@@ -17,10 +17,10 @@ void *arena_alloc(arena *a, size_t size); /* 16-byte aligned, zeroed */
 char *arena_strdup(arena *a, const char *text);
 char *arena_strndup(arena *a, const char *text, size_t size);
 char *arena_printf(arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void arena_reset(arena *a); /* everything is free again, the largest block is kept */
+void arena_reset(arena *a); /* frees all allocations; keeps the largest block */
 void arena_free(arena *a);
 
-/* malloc and friends that never return NULL (message and exit code 6 by abort handler). */
+/* malloc and friends that never return NULL: without memory they print a message and exit with code 6. */
 void *mem_alloc(size_t size); /* zeroed */
 void *mem_realloc(void *old, size_t size);
 char *mem_strdup(const char *text);

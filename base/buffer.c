@@ -1,5 +1,5 @@
 /*
- * buffer.c - a growing text, doubling.
+ * buffer.c - a growing text; its capacity doubles.
  */
 #include "base/buffer.h"
 #include "base/arena.h"
@@ -10,7 +10,7 @@
 
 enum { FIRST_SIZE = 128 };
 
-/* Room for `more` bytes and the NUL. */
+/* Makes room for `more` bytes and the NUL; returns the end of the text. */
 static char *reserve(buffer *b, size_t more)
 {
     if (b->capacity - b->size <= more) {

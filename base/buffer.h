@@ -1,6 +1,6 @@
 /*
- * buffer.h - text that grows: for writers (JSON, YAML, messages) that do not know their length.
- * Starts as {0}; the text is always NUL-ended. One thread at a time.
+ * buffer.h - a growing text, for writers (JSON, YAML, messages) that do not know the length in advance.
+ * Initialise with {0}; the text is always NUL-terminated. One thread at a time.
  */
 #ifndef BASE_BUFFER_H
 #define BASE_BUFFER_H
@@ -15,7 +15,7 @@ void buffer_add(buffer *b, const char *text, size_t size);
 void buffer_puts(buffer *b, const char *text);
 void buffer_print(buffer *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buffer_spaces(buffer *b, size_t n);
-char *buffer_take(buffer *b); /* the text, malloc'd, never NULL; the buffer is empty again */
+char *buffer_take(buffer *b); /* returns the text, malloc'd, never NULL, and empties the buffer */
 void buffer_free(buffer *b);
 
 #endif

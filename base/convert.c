@@ -1,5 +1,5 @@
 /*
- * convert.c - loops that compilers turn into vector code where the format allows it.
+ * convert.c - scalar loops that compilers vectorize where the format allows it.
  */
 #include "base/convert.h"
 #include <string.h>
@@ -46,7 +46,7 @@ static uint16_t to_f16(float f)
     uint32_t b = to_bits(f), sign = b >> 16 & 0x8000u, a = b & 0x7FFFFFFFu;
     if (a > 0x7F800000u) return (uint16_t)(sign | 0x7E00u);
     if (a >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); /* 65520 and above */
-    if (a < 0x38800000u) {                   /* below 2^-14 the step is 2^-24, which is the step of 0.5 too */
+    if (a < 0x38800000u) {                   /* below 2^-14 the spacing is 2^-24, the same as near 0.5 */
         float shifted = from_bits(a) + 0.5f; /* the addition rounds */
         return (uint16_t)(sign | (to_bits(shifted) - 0x3F000000u));
     }

@@ -11,7 +11,7 @@ static bool is_between(const unsigned char *s, const char *low, const char *high
     return memcmp(s, low, n) >= 0 && memcmp(s, high, n) <= 0;
 }
 
-/* A character of n bytes that a terminal may obey, or that turns what follows around. */
+/* Whether a character of n bytes is a control character or changes the direction of the text after it. */
 static bool is_control(const unsigned char *s, size_t n)
 {
     if (n == 1) return (s[0] < 0x20 && s[0] != '\n' && s[0] != '\t') || s[0] == 0x7f;
@@ -21,7 +21,8 @@ static bool is_control(const unsigned char *s, size_t n)
             is_between(s, "\xE2\x81\xA6", "\xE2\x81\xA9", 3));
 }
 
-/* Bytes from text on that may be shown as they are; where there are none, *n bytes may not. */
+/* Returns the length of the harmless prefix of text. If the prefix is empty, *n is the size of the harmful character.
+ */
 static size_t harmless(const char *text, size_t size, size_t *n)
 {
     size_t i = 0;

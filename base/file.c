@@ -1,6 +1,6 @@
 /*
- * file.c - reads a file up to a limit; pipes too, so sizes come from reading, not from stat. Names that
- * nobody else has.
+ * file.c - reads a file up to a size limit. The file may be a pipe, so the size comes from reading, not from stat.
+ * Also makes unique names for temporary files.
  */
 #include "base/file.h"
 #include "base/arena.h"
@@ -21,7 +21,8 @@ static nrl_status read_all(FILE *in, const char *path, size_t max_bytes, buffer 
     size_t n;
     while ((n = fread(chunk, 1, sizeof chunk, in)) > 0) {
         if (n > max_bytes - b->size)
-            return nrl_fail(NRL_ERR_DATA, "%s: larger than %zu bytes, the most that is read here", path, max_bytes);
+            return nrl_fail(NRL_ERR_DATA, "cannot read %s: the file is larger than the limit of %zu bytes", path,
+                            max_bytes);
         buffer_add(b, chunk, n);
     }
     if (ferror(in)) return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
@@ -48,7 +49,7 @@ nrl_status file_read(const char *path, size_t max_bytes, char **text, size_t *si
 char *file_temporary_name(const char *path, const char *end)
 {
     uint64_t bits;
-    if (getrandom(&bits, sizeof bits, 0) != sizeof bits) { /* a kernel without it */
+    if (getrandom(&bits, sizeof bits, 0) != sizeof bits) { /* the kernel does not have getrandom */
         struct timespec t;
         clock_gettime(CLOCK_REALTIME, &t);
         bits = (uint64_t)t.tv_sec << 44 ^ (uint64_t)t.tv_nsec << 20 ^ (uint64_t)getpid();

@@ -1,16 +1,16 @@
 /*
- * file.h - a small file as one text; names for files that are not complete yet.
+ * file.h - reading a small file into one text, and names for files that are not complete yet.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 #include <nrl/status.h>
 
-/* Reads a whole file into malloc'd, NUL-ended text, less a byte order mark of UTF-8 at its beginning. NRL_ERR_IO where
- * it cannot be read, NRL_ERR_DATA where it holds more than max_bytes; nothing beyond that is read or allocated. */
+/* Reads a whole file into malloc'd, NUL-terminated text and drops a leading UTF-8 byte order mark. Returns NRL_ERR_IO
+ * if the file cannot be read, NRL_ERR_DATA if it has more than max_bytes; never allocates for more than max_bytes. */
 nrl_status file_read(const char *path, size_t max_bytes, char **text, size_t *size);
 
-/* Malloc'd: `path`, a dot, 16 random digits, `end`. No other process has it, on whatever host: those that
- * share a disk may have equal ids. */
+/* Returns `path`, a dot, 16 random digits and `end`, malloc'd. The name is unique across hosts: processes that share a
+ * disk may have equal process ids, so the digits are random. */
 char *file_temporary_name(const char *path, const char *end);
 
 #endif

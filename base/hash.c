@@ -1,5 +1,5 @@
 /*
- * hash.c - XXH3-128 of memory and of files; SHA-256 of files, which is libsodium's.
+ * hash.c - XXH3-128 of memory and files; SHA-256 of files, by libsodium.
  */
 #include "base/hash.h"
 #include <errno.h>
@@ -14,17 +14,17 @@
 
 enum { CHUNK = 1 << 20 };
 
-static void print(XXH128_hash_t h, char out[HASH_TEXT])
+static void hash_print(XXH128_hash_t h, char out[HASH_TEXT])
 {
     snprintf(out, HASH_TEXT, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
 }
 
 void hash_bytes(const void *bytes, size_t size, char out[HASH_TEXT])
 {
-    print(XXH3_128bits(bytes, size), out);
+    hash_print(XXH3_128bits(bytes, size), out);
 }
 
-static nrl_status add_file(int fd, const char *name, XXH3_state_t *state, void *chunk)
+static nrl_status hash_add_file(int fd, const char *name, XXH3_state_t *state, void *chunk)
 {
     for (;;) {
         ssize_t n = read(fd, chunk, CHUNK);
@@ -42,10 +42,10 @@ nrl_status hash_descriptor(int fd, const char *name, char out[HASH_TEXT])
     void *chunk = malloc(CHUNK);
     nrl_status st = NRL_OK;
     if (!state || !chunk || XXH3_128bits_reset(state) != XXH_OK)
-        st = nrl_fail(NRL_ERR_MEMORY, "%s: no memory to read it", name);
+        st = nrl_fail(NRL_ERR_MEMORY, "cannot hash %s: out of memory", name);
     else
-        st = add_file(fd, name, state, chunk);
-    if (st == NRL_OK) print(XXH3_128bits_digest(state), out);
+        st = hash_add_file(fd, name, state, chunk);
+    if (st == NRL_OK) hash_print(XXH3_128bits_digest(state), out);
     free(chunk);
     XXH3_freeState(state);
     return st;

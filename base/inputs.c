@@ -1,6 +1,6 @@
 /*
- * inputs.c - see inputs.h. An input stands in the list once for itself and once for each folder above
- * it, so that a check is one stat and a walk through the list.
+ * inputs.c - see inputs.h. The list has one entry for each input and one for each directory above it, so a check is
+ * one stat and one pass over the list.
  */
 #include "base/inputs.h"
 #include "base/arena.h"
@@ -40,12 +40,12 @@ static void inputs_add_above(inputs *in, const char *name, const char *path)
     free(real);
 }
 
-static void inputs_add_files_in(inputs *in, const char *name, const char *folder)
+static void inputs_add_files_in(inputs *in, const char *name, const char *dir)
 {
-    DIR *d = opendir(folder);
+    DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
         struct stat s;
-        char *path = mem_printf("%s/%s", folder, e->d_name);
+        char *path = mem_printf("%s/%s", dir, e->d_name);
         if (!stat(path, &s) && !S_ISDIR(s.st_mode)) inputs_append(in, &s, INPUTS_ITSELF, name, path);
         free(path);
     }

@@ -1,6 +1,6 @@
 /*
- * inputs.h - the files and folders that a process reads, told apart by device and inode: nothing is
- * written over them or removed, by whatever path they are reached.
+ * inputs.h - the files and directories that a process reads, identified by device and inode. The process never
+ * overwrites or removes an input, whichever path leads to it.
  */
 #ifndef BASE_INPUTS_H
 #define BASE_INPUTS_H
@@ -15,15 +15,15 @@ typedef struct {
     size_t n, capacity;
 } inputs;
 
-/* Adds a file, or a folder with the files in it. `name` tells the user who named it ("model.path").
- * Both are copied. A path that does not exist adds nothing: whoever opens it reports that. */
+/* Adds a file, or a directory with the files in it. `name` is the option that named the path ("model.path"), for error
+ * messages. Both texts are copied. A path that does not exist adds nothing: the code that opens the path reports it. */
 void inputs_add(inputs *in, const char *name, const char *path);
 void inputs_free(inputs *in);
 
-/* Whether a file may be written or removed. NRL_ERR_CONFIG where it is an input. */
+/* Checks that a file may be written or removed. NRL_ERR_CONFIG if the file is an input. */
 nrl_status inputs_check_file(const inputs *in, const char *path);
-/* Whether a folder may be replaced or removed with all that is in it. NRL_ERR_CONFIG where it is an
- * input, holds a file that is one, or an input lies anywhere below it. */
+/* Checks that a directory may be replaced or removed with everything in it. NRL_ERR_CONFIG if the directory is an
+ * input, has a file that is an input, or has an input anywhere below it. */
 nrl_status inputs_check_folder(const inputs *in, const char *path);
 
 #endif

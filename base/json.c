@@ -1,6 +1,6 @@
 /*
  * json.c - JSON to nodes (parsed by jansson, then copied into the arena) and nodes to JSON.
- * The only file that knows jansson. Nodes from JSON know their source but not their line.
+ * The only file that uses jansson. Nodes from JSON have a source but no line.
  */
 #include "base/json.h"
 #include "base/buffer.h"
@@ -46,7 +46,7 @@ static void convert_list(const reader *r, const json_t *j, nrl_node *list)
         convert(r, json_array_get(j, i), NULL, list);
 }
 
-/* jansson keeps the order of the text and has refused duplicates. */
+/* jansson keeps the order of the text and has already rejected duplicate keys. */
 static void convert_map(const reader *r, const json_t *j, nrl_node *map)
 {
     json_t *object = (json_t *)j; /* the iterator only reads */
@@ -65,7 +65,7 @@ static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_
     return n;
 }
 
-/* Without memory jansson says "invalid token" as often as not. */
+/* When an allocation fails, jansson often reports "invalid token", so the allocator records the failure here. */
 static _Thread_local bool lacks_memory;
 
 static void *json_memory(size_t size)
@@ -88,7 +88,8 @@ nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t col
     pthread_once(&once, watch_memory);
     lacks_memory = false;
     json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-    if (!j && lacks_memory) return nrl_fail(NRL_ERR_MEMORY, "%s: no memory to read %zu bytes of JSON", source, size);
+    if (!j && lacks_memory)
+        return nrl_fail(NRL_ERR_MEMORY, "cannot parse %s: out of memory for %zu bytes of JSON", source, size);
     if (!j) {
         int64_t first = error.line == 1 ? column - 1 : 0; /* columns before the text, on its line */
         return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s", source, line - 1 + error.line,
@@ -163,8 +164,8 @@ static void write_escaped(buffer *b, unsigned c)
     }
 }
 
-/* Code points that are escaped though JSON allows them raw: controls, line separators and
- * non-characters, which YAML and terminals refuse. 0 = written as it is. */
+/* Returns the code point of a character that must be escaped, else 0. Controls, line separators and non-characters are
+ * escaped although JSON allows them, because YAML readers and terminals reject them. */
 static unsigned unprintable(const unsigned char *s, size_t n)
 {
     if (n == 4) return 0;
@@ -174,7 +175,7 @@ static unsigned unprintable(const unsigned char *s, size_t n)
     return c < 0xA0 || c == 0x2028 || c == 0x2029 || c == 0xFEFF || c >= 0xFFFE ? c : 0;
 }
 
-/* Bytes that are no UTF-8 (from a Lua string) become U+FFFD: the output is always valid JSON. */
+/* Invalid UTF-8 (for example in a Lua string) becomes U+FFFD, so the output is always valid JSON. */
 static void write_string(buffer *b, const char *text, size_t size)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -194,7 +195,8 @@ static void write_string(buffer *b, const char *text, size_t size)
     buffer_puts(b, "\"");
 }
 
-/* The fewest digits that read back as the same double; always seen as a real, not as an integer. */
+/* Writes the fewest digits that parse to the same double, always with a '.' or an exponent, so that readers do not
+ * take the number for an integer. */
 static void write_real(buffer *b, double v)
 {
     char text[40];

@@ -1,6 +1,5 @@
 /*
- * memory.c - /proc/meminfo and the files of control groups, of both versions. What is missing limits
- * nothing.
+ * memory.c - reads /proc/meminfo and the files of control groups, versions 1 and 2. A missing file means no limit.
  */
 #include "base/memory.h"
 #include "base/arena.h"
@@ -9,7 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* A hierarchy of groups: its mount, and its files. Version 1 says "no limit" by a number near 2^63. */
+/* A hierarchy of control groups: its mount point and file names. Version 1 writes "no limit" as a number near 2^63. */
 typedef struct {
     const char *controllers; /* as /proc/self/cgroup lists them */
     const char *mount, *limit, *usage, *cache;
@@ -25,7 +24,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The number behind `key` at the begin of a line; -1 where there is none ("max" is none). */
+/* Returns the number after `key` at the start of a line, or -1 if there is no number ("max" is not a number). */
 static int64_t number_in(const char *path, const char *key)
 {
     char line[256];
@@ -38,50 +37,52 @@ static int64_t number_in(const char *path, const char *key)
     return value;
 }
 
-static int64_t number_of(const char *folder, const char *name, const char *key)
+static int64_t number_of(const char *dir, const char *name, const char *key)
 {
-    char *path = mem_printf("%s/%s", folder, name);
+    char *path = mem_printf("%s/%s", dir, name);
     int64_t value = number_in(path, key);
     free(path);
     return value;
 }
 
-/* A number of bytes that a group gives its members. */
-typedef int64_t (*group_number)(const hierarchy *h, const char *folder);
+/* Reads a number of bytes, such as the limit, from the directory of a group. */
+typedef int64_t (*group_number)(const hierarchy *h, const char *dir);
 
-static int64_t limit_of(const hierarchy *h, const char *folder)
+static int64_t limit_of(const hierarchy *h, const char *dir)
 {
-    int64_t limit = number_of(folder, h->limit, "");
+    int64_t limit = number_of(dir, h->limit, "");
     return limit < 0 ? INT64_MAX : limit;
 }
 
-/* Pages of files that nobody used lately make room. */
-static int64_t room_in(const hierarchy *h, const char *folder)
+/* The kernel reclaims inactive file pages on demand, so they count as available. */
+static int64_t room_in(const hierarchy *h, const char *dir)
 {
-    int64_t limit = number_of(folder, h->limit, ""), usage = number_of(folder, h->usage, "");
-    int64_t cache = number_of(folder, "memory.stat", h->cache), used = usage - (cache > 0 ? cache : 0);
+    int64_t limit = number_of(dir, h->limit, ""), usage = number_of(dir, h->usage, "");
+    int64_t cache = number_of(dir, "memory.stat", h->cache), used = usage - (cache > 0 ? cache : 0);
     if (limit < 0 || usage < 0) return INT64_MAX;
     if (used < 0) used = 0;
     return limit > used ? limit - used : 0;
 }
 
-/* The least of the group and those above it. A container may see its own group as the mount itself. */
+/* Returns the smallest number of the group and the groups above it, up to the mount point: inside a container the
+ * mount point itself may be the process's group. */
 static int64_t least_above(const hierarchy *h, group_number number, const char *root, const char *group)
 {
-    char *folder = mem_printf("%s%s%s", root, h->mount, group);
+    char *dir = mem_printf("%s%s%s", root, h->mount, group);
     size_t top = strlen(root) + strlen(h->mount);
     int64_t bytes = INT64_MAX;
     for (;;) {
-        bytes = least(bytes, number(h, folder));
-        char *slash = strrchr(folder + top, '/');
+        bytes = least(bytes, number(h, dir));
+        char *slash = strrchr(dir + top, '/');
         if (!slash) break;
         *slash = 0;
     }
-    free(folder);
+    free(dir);
     return bytes;
 }
 
-/* "4:memory:/user/7" or "0::/user/7": is it of this hierarchy? */
+/* Returns the group path of a line "4:memory:/user/7" or "0::/user/7", or NULL if the line is about another hierarchy.
+ */
 static const char *group_of(const hierarchy *h, char *line)
 {
     char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
@@ -105,7 +106,7 @@ static int64_t least_of_groups(const char *root, const hierarchy *h, group_numbe
     return bytes;
 }
 
-/* The machine's number by its key in /proc/meminfo, or less where groups have less. */
+/* Returns the machine's number in /proc/meminfo, or the number of a control group if that is smaller. */
 static int64_t least_of_all(const char *root, const char *key, group_number number)
 {
     char *path = mem_printf("%s/proc/meminfo", root);
@@ -131,8 +132,7 @@ const char *memory_limit_hint(char text[MEMORY_HINT])
     struct rlimit limit;
     *text = 0;
     if (!getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur != RLIM_INFINITY)
-        snprintf(text, MEMORY_HINT,
-                 "\nhint: this process may have %.0f MiB of addresses (ulimit -v), however much is free",
+        snprintf(text, MEMORY_HINT, "\nhint: ulimit -v limits this process to %.0f MiB of address space",
                  (double)limit.rlim_cur / (1 << 20));
     return text;
 }

@@ -1,8 +1,8 @@
 /*
  * node.c - the tree behind nrl/node.h and base/node.h.
- * Children are an array; a map with more than SMALL_MAP of them has an open-addressing hash table
- * of child numbers (plus one; 0 is empty), at most half full. Old arrays stay in the arena: growth
- * by doubling wastes at most as much as it uses.
+ * Children are an array. A map with more than SMALL_MAP children also has an open-addressing hash table of child
+ * numbers (plus one; 0 is empty), at most half full. Outgrown arrays stay in the arena; because sizes double, they take
+ * at most as much memory as the current array.
  */
 #include "base/node.h"
 #include <inttypes.h>
@@ -62,8 +62,8 @@ static bool holds_children(const nrl_node *n)
     return n && (n->kind == NRL_NODE_LIST || n->kind == NRL_NODE_MAP);
 }
 
-/* FNV-1a, then a mix so that the low bits depend on all of it. */
-static size_t hash(const char *key)
+/* FNV-1a, then a mix so that the low bits depend on every byte. */
+static size_t node_hash(const char *key)
 {
     uint64_t h = 14695981039346656037u;
     for (; *key; key++)
@@ -74,7 +74,7 @@ static size_t hash(const char *key)
 
 static void slot_put(node_children *c, const char *key, size_t number)
 {
-    size_t mask = c->n_slots - 1, i = hash(key) & mask;
+    size_t mask = c->n_slots - 1, i = node_hash(key) & mask;
     while (c->slots[i])
         i = (i + 1) & mask;
     c->slots[i] = (uint32_t)number + 1;
@@ -117,8 +117,8 @@ void node_append(arena *a, nrl_node *parent, const char *key, nrl_node *child)
     if (key) slots_add(a, parent);
 }
 
-/* Number of the child with this key, or the size where there is none. */
-static size_t find(const nrl_node *map, const char *key)
+/* Returns the number of the child with this key, or map->size if there is no such child. */
+static size_t node_index(const nrl_node *map, const char *key)
 {
     const node_children *c = map->as.children;
     size_t i;
@@ -127,7 +127,7 @@ static size_t find(const nrl_node *map, const char *key)
             if (!strcmp(c->items[i]->key, key)) break;
         return i;
     }
-    for (i = hash(key) & (c->n_slots - 1); c->slots[i]; i = (i + 1) & (c->n_slots - 1))
+    for (i = node_hash(key) & (c->n_slots - 1); c->slots[i]; i = (i + 1) & (c->n_slots - 1))
         if (!strcmp(c->items[c->slots[i] - 1]->key, key)) return c->slots[i] - 1;
     return map->size;
 }
@@ -144,7 +144,7 @@ void node_append_text(arena *a, nrl_node *map, const char *key, const char *text
 
 nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child)
 {
-    size_t i = find(map, key);
+    size_t i = node_index(map, key);
     if (i < map->size) {
         child->key = map->as.children->items[i]->key;
         map->as.children->items[i] = child;
@@ -154,7 +154,7 @@ nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child)
     return child;
 }
 
-/* Children but the one whose key is `except`; NULL is none. */
+/* A deep copy without the child whose key is `except` (NULL: with all children). */
 static nrl_node *copy_but(arena *a, const nrl_node *node, const char *except)
 {
     nrl_node *n = node_new(a, node->kind);
@@ -209,7 +209,7 @@ nrl_node_type nrl_node_kind(const nrl_node *node)
 const nrl_node *nrl_node_find(const nrl_node *map, const char *key)
 {
     if (nrl_node_kind(map) != NRL_NODE_MAP || !key) return NULL;
-    size_t i = find(map, key);
+    size_t i = node_index(map, key);
     return i < map->size ? map->as.children->items[i] : NULL;
 }
 
@@ -258,7 +258,7 @@ size_t nrl_node_string_size(const nrl_node *node)
     return nrl_node_kind(node) == NRL_NODE_STRING ? node->size : 0;
 }
 
-/* Written on demand into the thread's own ring: trees are large and few nodes are ever named. */
+/* Formatted on demand into a per-thread ring of buffers: trees are large, and errors name few of their nodes. */
 const char *nrl_node_place(const nrl_node *node)
 {
     static _Thread_local char ring[PLACES][PLACE_SIZE];

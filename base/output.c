@@ -1,6 +1,6 @@
 /*
- * output.c - see output.h. Two directories of one file system exchange their names atomically where the
- * kernel and the file system know how; elsewhere the old one steps aside for a moment.
+ * output.c - see output.h. Two directories of one file system exchange their names atomically if the kernel and the
+ * file system support it (RENAME_EXCHANGE); otherwise the old directory is renamed for a moment.
  */
 #include "base/output.h"
 #include "base/arena.h"
@@ -23,7 +23,7 @@ static bool is_full(int error)
 static nrl_status io_error(const char *path, const char *what)
 {
     int error = errno;
-    return nrl_fail(is_full(error) ? NRL_ERR_FULL : NRL_ERR_IO, "%s: cannot %s: %s", path, what, strerror(error));
+    return nrl_fail(is_full(error) ? NRL_ERR_FULL : NRL_ERR_IO, "cannot %s %s: %s", what, path, strerror(error));
 }
 
 /* ---- directories ---- */
@@ -34,14 +34,14 @@ static nrl_status make_parents(const char *path)
     nrl_status st = NRL_OK;
     for (char *c = strchr(copy + 1, '/'); c && st == NRL_OK; c = strchr(c + 1, '/')) {
         *c = 0;
-        if (mkdir(copy, 0777) && errno != EEXIST) st = io_error(copy, "make this directory");
+        if (mkdir(copy, 0777) && errno != EEXIST) st = io_error(copy, "create directory");
         *c = '/';
     }
     free(copy);
     return st;
 }
 
-/* mkdtemp would make it private; the result shall follow the umask. */
+/* Not mkdtemp, which would make the directory private: the result must follow the umask. */
 static nrl_status make_temporary(output *o)
 {
     for (int i = 0; i < ATTEMPTS; i++) {
@@ -50,7 +50,7 @@ static nrl_status make_temporary(output *o)
         if (!mkdir(o->temporary, 0777)) return NRL_OK;
         if (errno != EEXIST) break;
     }
-    nrl_status st = io_error(o->temporary, "make this directory");
+    nrl_status st = io_error(o->temporary, "create directory");
     free(o->temporary);
     o->temporary = NULL;
     return st;
@@ -64,11 +64,12 @@ nrl_status output_open(const char *dir, const inputs *read, output *out)
         out->dir[--n] = 0;
     struct stat s;
     out->exists = !stat(out->dir, &s);
-    if (out->exists && !S_ISDIR(s.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: exists and is no directory", out->dir);
+    if (out->exists && !S_ISDIR(s.st_mode))
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write to %s: it is not a directory", out->dir);
     nrl_status st = inputs_check_folder(read, out->dir);
-    if (st != NRL_OK) return nrl_fail(st, "%s\nhint: choose another folder", nrl_error_text());
+    if (st != NRL_OK) return nrl_fail(st, "%s\nhint: choose another directory", nrl_error_text());
     char *real = out->exists ? realpath(out->dir, NULL) : NULL;
-    if (real) { /* a link stays one */
+    if (real) { /* write to the target of a link; the link stays */
         free(out->dir);
         out->dir = real;
     }
@@ -79,9 +80,9 @@ nrl_status output_open(const char *dir, const inputs *read, output *out)
 static nrl_status sync_directory(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return io_error(path, "open this directory");
+    if (fd < 0) return io_error(path, "open directory");
     int failed = fsync(fd) && errno != EINVAL && errno != EROFS;
-    nrl_status st = failed ? io_error(path, "sync this directory") : NRL_OK;
+    nrl_status st = failed ? io_error(path, "sync directory") : NRL_OK;
     close(fd);
     return st;
 }
@@ -102,7 +103,7 @@ nrl_status output_file_open(const output *o, const char *name, uint64_t needed, 
     *out = (output_file){.path = mem_printf("%s/%s", o->temporary, name), .name = name, .needed = needed};
     out->fd = open(out->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (out->fd >= 0) return NRL_OK;
-    nrl_status st = io_error(out->path, "create this file");
+    nrl_status st = io_error(out->path, "create");
     free(out->path);
     return st;
 }
@@ -111,7 +112,7 @@ static nrl_status write_error(const output_file *f)
 {
     int error = errno;
     if (!is_full(error)) return io_error(f->path, "write");
-    return nrl_fail(NRL_ERR_FULL, "%s: %s; the file needs %llu bytes", f->path, strerror(error),
+    return nrl_fail(NRL_ERR_FULL, "cannot write %s: %s; the file needs %llu bytes", f->path, strerror(error),
                     (unsigned long long)f->needed);
 }
 
@@ -218,13 +219,14 @@ static void remove_in(const char *dir, const char *name)
 static nrl_status refuse_existing(const output *o, const char *name)
 {
     return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot write the model to '%s': '%s' is there already and was not made here\n"
-                    "hint: choose another folder, or remove it",
+                    "cannot write the model to '%s': '%s' already exists and was not written by this run\n"
+                    "hint: choose another directory, or remove the file",
                     o->given, name);
 }
 
-/* The old one's other files get a second name in the new one; what cannot have two moves after the exchange.
- * Without overwrite there may be nothing but such. */
+/* Hard-links files of the old directory that are not replaced or stale into the new one, so that they survive the
+ * exchange. Files that cannot be linked remain in `theirs`, to be moved after the exchange. Without overwrite, a file
+ * that would be replaced or is stale is an error. */
 static nrl_status carry_over(const output *o, const name_list *ours, name_list *theirs, bool overwrite,
                              bool (*is_stale)(const char *name))
 {
@@ -238,7 +240,7 @@ static nrl_status carry_over(const output *o, const name_list *ours, name_list *
         free(from);
         free(to);
         if (is_there) continue;
-        theirs->names[i] = theirs->names[n]; /* those that are left come first */
+        theirs->names[i] = theirs->names[n]; /* names that remain move to the front */
         theirs->names[n++] = name;
     }
     for (size_t i = n; i < theirs->n; i++)
@@ -257,13 +259,13 @@ static bool exchange(const char *a, const char *b)
     return done;
 }
 
-/* What is still in the old one, whose name is the temporary one now. */
+/* Moves files that could not be linked out of the old directory, which has the temporary name after the exchange. */
 static nrl_status bring(const output *o, const name_list *left)
 {
     for (size_t i = 0; i < left->n; i++) {
         char *from = mem_printf("%s/%s", o->temporary, left->names[i]),
              *to = mem_printf("%s/%s", o->dir, left->names[i]);
-        nrl_status st = rename(from, to) ? io_error(from, "move this to the new directory") : NRL_OK;
+        nrl_status st = rename(from, to) ? io_error(from, "move to the new directory:") : NRL_OK;
         free(from);
         free(to);
         NRL_TRY(st);
@@ -283,10 +285,10 @@ static nrl_status replace_existing(output *o, bool overwrite, bool (*is_stale)(c
     nrl_status st = carry_over(o, &ours, &theirs, overwrite, is_stale);
     keep_mode(o);
     if (st == NRL_OK) st = sync_directory(o->temporary);
-    if (st == NRL_OK && !exchange(o->temporary, o->dir)) st = io_error(o->dir, "put the directory in place");
+    if (st == NRL_OK && !exchange(o->temporary, o->dir)) st = io_error(o->dir, "replace directory");
     if (st == NRL_OK && bring(o, &theirs) != NRL_OK) {
         st = NRL_ERR_IO;
-        free(o->temporary); /* which stays, with what could not be moved */
+        free(o->temporary); /* output_close must not remove the directory: it has the files that could not be moved */
         o->temporary = NULL;
     }
     free_names(&ours);
@@ -308,13 +310,13 @@ nrl_status output_publish(output *o, bool overwrite, bool (*is_stale)(const char
 {
     NRL_TRY(sync_directory(o->temporary));
     if (o->exists) return replace_existing(o, overwrite, is_stale);
-    if (rename(o->temporary, o->dir)) return io_error(o->dir, "put the directory in place");
+    if (rename(o->temporary, o->dir)) return io_error(o->dir, "create directory");
     free(o->temporary);
     o->temporary = NULL;
     return sync_parent(o->dir);
 }
 
-static bool is_in_list(const char *const *list, const char *name)
+static bool output_is_listed(const char *const *list, const char *name)
 {
     while (list && *list && strcmp(*list, name))
         list++;
@@ -326,13 +328,13 @@ nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name), con
     name_list all = list_names(dir);
     const char *left = NULL;
     for (size_t i = 0; i < all.n; i++)
-        if (is_ours(all.names[i]) || is_in_list(also, all.names[i]))
+        if (is_ours(all.names[i]) || output_is_listed(also, all.names[i]))
             remove_in(dir, all.names[i]);
         else
             left = all.names[i];
     if (left) nrl_warn("left in place: '%s/%s'", dir, left);
     nrl_status st =
-        left || !rmdir(dir) || errno == ENOENT || errno == ENOTDIR ? NRL_OK : io_error(dir, "remove this directory");
+        left || !rmdir(dir) || errno == ENOENT || errno == ENOTDIR ? NRL_OK : io_error(dir, "remove directory");
     free_names(&all);
     return st;
 }

@@ -1,6 +1,6 @@
 /*
  * suggest.c - restricted Damerau-Levenshtein distance with three rows of the table.
- * ASCII case and the choice of '-' or '_' cost nothing.
+ * Differences in ASCII case and between '-' and '_' cost nothing.
  */
 #include "base/suggest.h"
 #include <ctype.h>
@@ -9,7 +9,7 @@
 
 enum { MAX_WORD = 63 };
 
-static int fold(char c)
+static int fold_char(char c)
 {
     return c == '-' ? '_' : tolower((unsigned char)c);
 }
@@ -31,10 +31,10 @@ static size_t distance(const char *a, const char *b)
         size_t *now = rows[i % 3], *up = rows[(i + 2) % 3], *up2 = rows[(i + 1) % 3];
         now[0] = i;
         for (size_t j = 1; j <= m; j++) {
-            size_t other = fold(a[i - 1]) != fold(b[j - 1]);
+            size_t other = fold_char(a[i - 1]) != fold_char(b[j - 1]);
             now[j] = min3(up[j] + 1, now[j - 1] + 1, up[j - 1] + other);
-            if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) && fold(a[i - 2]) == fold(b[j - 1]) &&
-                up2[j - 2] + 1 < now[j])
+            if (i > 1 && j > 1 && fold_char(a[i - 1]) == fold_char(b[j - 2]) &&
+                fold_char(a[i - 2]) == fold_char(b[j - 1]) && up2[j - 2] + 1 < now[j])
                 now[j] = up2[j - 2] + 1;
         }
     }

@@ -287,7 +287,7 @@ static nrl_status parse(reader *r, const char *text, size_t size, nrl_node **out
 {
     *out = NULL;
     if (size > YAML_MAX_BYTES)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: larger than %d bytes, the most a config may have", r->source,
+        return nrl_fail(NRL_ERR_CONFIG, "cannot read %s: the file is larger than the limit of %d bytes", r->source,
                         YAML_MAX_BYTES);
     NRL_TRY(refuse_directives(r, text, size));
     if (!yaml_parser_initialize(&r->parser)) return nrl_fail(NRL_ERR_MEMORY, "%s: out of memory", r->source);

@@ -1,6 +1,6 @@
 /*
- * adapter.c - see adapter.h. Adapters are parameters like any other from here on: strategies, optimizers and
- * checkpoints see two small matrices more, and weights that are not trained.
+ * adapter.c - see adapter.h. Adapters become ordinary parameters of the model: strategies, optimizers and checkpoints
+ * see a few more small parameters, and weights that are not trained.
  */
 #include "model/adapter.h"
 #include "base/buffer.h"
@@ -77,14 +77,15 @@ bool adapter_set_is_random(const adapter_set *s)
 
 /* ---- attaching ---- */
 
-static nrl_status unknown(const model *m, const char *module)
+static nrl_status adapter_unknown_module(const model *m, const char *module)
 {
     buffer b = {0};
     for (int32_t i = 0; i < m->n_own; i++)
         if (adapter_fits(m, m->params[i]))
             buffer_print(&b, "\n  %.*s", (int)module_length(m->params[i]->name), m->params[i]->name);
-    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "an adapter for '%s': the model has no such linear module; it has:%s",
-                             module, b.text ? b.text : " none");
+    nrl_status st = nrl_fail(
+        NRL_ERR_CONFIG, "cannot attach an adapter to '%s': the model has no such linear module; expected one of:%s",
+        module, b.text ? b.text : " none");
     buffer_free(&b);
     return st;
 }
@@ -98,15 +99,15 @@ static nrl_status find_weight(const model *m, const char *module, nrl_param **ou
         *out = p;
         return p->adapter ? nrl_fail(NRL_ERR_CONFIG, "module '%s' has two adapters", module) : NRL_OK;
     }
-    return unknown(m, module);
+    return adapter_unknown_module(m, module);
 }
 
-static nrl_status new_param(model *m, const nrl_param_spec *spec, nrl_param **out)
+static nrl_status adapter_add_param(model *m, const nrl_param_spec *spec, nrl_param **out)
 {
     nrl_param *p = *out = arena_alloc(&m->memory, sizeof *p);
     for (int i = 0; i < spec->n_dims; i++)
         if (spec->n_dims > NRL_MAX_DIMS || spec->dims[i] < 1)
-            return nrl_fail(NRL_ERR_PLUGIN, "an adapter's parameter '%s' has no valid shape", spec->name);
+            return nrl_fail(NRL_ERR_PLUGIN, "parameter '%s' of an adapter has an invalid shape", spec->name);
     param_init(p, arena_alloc(&m->memory, sizeof(nrl_part)), arena_strdup(&m->memory, spec->name), spec->n_dims,
                spec->dims);
     p->decay = spec->decay;
@@ -119,7 +120,7 @@ static nrl_status new_param(model *m, const nrl_param_spec *spec, nrl_param **ou
     return NRL_OK;
 }
 
-static nrl_status attach(model *m, int32_t module)
+static nrl_status adapter_attach(model *m, int32_t module)
 {
     const adapter_set *set = m->adapters;
     nrl_param_spec specs[NRL_ADAPTER_MAX_PARAMS] = {{0}};
@@ -132,12 +133,12 @@ static nrl_status attach(model *m, int32_t module)
         specs[i].size = sizeof *specs;
     NRL_TRY(set->table->declare(set->self, module, &target, specs, &site->n));
     for (int32_t i = 0; i < site->n; i++)
-        NRL_TRY(new_param(m, &specs[i], &site->params[i]));
+        NRL_TRY(adapter_add_param(m, &specs[i], &site->params[i]));
     w->adapter = site;
     return NRL_OK;
 }
 
-/* Behind what the unit used already, in its order. */
+/* Appends the parameters of adapters to the uses of a unit, in the order of the weights. */
 static void add_uses(model *m, model_unit *u)
 {
     nrl_param **uses = arena_alloc(&m->memory, (size_t)u->n_uses * (1 + NRL_ADAPTER_MAX_PARAMS) * sizeof *uses);
@@ -163,7 +164,7 @@ nrl_status model_adapt(model *m, const adapter_set *set)
     if (m->n_own) memcpy(params, m->params, (size_t)m->n_own * sizeof *params);
     m->params = params;
     for (int32_t i = 0; i < set->n; i++)
-        NRL_TRY(attach(m, i));
+        NRL_TRY(adapter_attach(m, i));
     for (int32_t u = 0; u < m->n_units; u++)
         add_uses(m, &m->units[u]);
     for (int32_t i = 0; i < m->n_own; i++)

@@ -1,7 +1,7 @@
 /*
- * build.c - the builder that a model plugin's `layout` fills, and the life of a model.
- * What a plugin declares wrongly is NRL_ERR_BUG or NRL_ERR_DATA with the name of the parameter;
- * sizes come from a file, so every product is checked.
+ * build.c - the builder that a model plugin's `layout` fills, and creation and destruction of models.
+ * A wrong declaration of a plugin is NRL_ERR_BUG or NRL_ERR_DATA and names the parameter. Sizes come from a file, so
+ * every product is checked for overflow.
  */
 #include "model/model.h"
 #include <stdlib.h>
@@ -66,19 +66,21 @@ static nrl_status check_dims(const nrl_param_spec *spec)
                         NRL_MAX_DIMS);
     for (int i = 0; i < spec->n_dims; i++)
         if (spec->dims[i] < 1 || __builtin_mul_overflow(numel, spec->dims[i], &numel))
-            return nrl_fail(NRL_ERR_DATA, "parameter '%s': dimension %d of %lld is no size", spec->name, i,
-                            (long long)spec->dims[i]);
+            return nrl_fail(NRL_ERR_DATA, "parameter '%s': dimension %d is %lld, expected a positive size", spec->name,
+                            i, (long long)spec->dims[i]);
     if (spec->groups < 0 || (spec->groups > 1 && spec->dims[0] % spec->groups))
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s': dimension 0 of %lld is not %d groups", spec->name,
-                        (long long)spec->dims[0], spec->groups);
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s': dimension 0 is %lld, expected a multiple of its %d groups",
+                        spec->name, (long long)spec->dims[0], spec->groups);
     if (numel > INT64_MAX / 64)
-        return nrl_fail(NRL_ERR_DATA, "parameter '%s': %lld elements are too many", spec->name, (long long)numel);
+        return nrl_fail(NRL_ERR_DATA, "parameter '%s' is too large: %lld elements are too many", spec->name,
+                        (long long)numel);
     if (spec->transposed && spec->n_dims != 2)
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s': only a matrix is stored transposed", spec->name);
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s' is stored transposed and has %d dimensions, expected 2",
+                        spec->name, spec->n_dims);
     return NRL_OK;
 }
 
-/* The specification in the core's own size, whatever the plugin was compiled with. */
+/* A copy of the specification in the size that this core knows; the plugin may know a smaller or larger struct. */
 static nrl_param_spec known_spec(const nrl_param_spec *spec)
 {
     nrl_param_spec s = {0};
@@ -86,7 +88,7 @@ static nrl_param_spec known_spec(const nrl_param_spec *spec)
     return s;
 }
 
-static nrl_param *new_param(nrl_builder *b, const nrl_param_spec *s)
+static nrl_param *builder_add_param(nrl_builder *b, const nrl_param_spec *s)
 {
     arena *a = &b->m->memory;
     nrl_param *p = arena_alloc(a, sizeof *p);
@@ -110,7 +112,7 @@ nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *s
         b->params_capacity = grown(b->params_capacity);
         b->params = mem_realloc(b->params, (size_t)b->params_capacity * sizeof(nrl_param *));
     }
-    *param = new_param(b, &s);
+    *param = builder_add_param(b, &s);
     b->params[b->n_params++] = *param;
     return nrl_build_use(b, unit, *param);
 }
@@ -118,7 +120,7 @@ nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *s
 nrl_status nrl_build_carry(nrl_builder *b, int32_t n, const int64_t *widths)
 {
     if (n < 1 || n > NRL_MAX_CARRY)
-        return nrl_fail(NRL_ERR_BUG, "a carry of %d tensors, expected 1 to %d", n, NRL_MAX_CARRY);
+        return nrl_fail(NRL_ERR_BUG, "the carry has %d tensors, expected 1 to %d", n, NRL_MAX_CARRY);
     b->m->n_carry = n;
     memcpy(b->m->carry_width, widths, (size_t)n * sizeof *widths);
     return NRL_OK;
@@ -177,17 +179,17 @@ static nrl_status check_names(const model *m)
 
 static nrl_status check_layout(const model *m)
 {
-    if (!m->n_units) return nrl_fail(NRL_ERR_BUG, "no unit was declared");
-    if (!m->n_carry) return nrl_fail(NRL_ERR_BUG, "no carry was declared");
-    if (!m->head.weight) return nrl_fail(NRL_ERR_BUG, "no head was declared");
+    if (!m->n_units) return nrl_fail(NRL_ERR_BUG, "the model declares no unit");
+    if (!m->n_carry) return nrl_fail(NRL_ERR_BUG, "the model declares no carry");
+    if (!m->head.weight) return nrl_fail(NRL_ERR_BUG, "the model declares no head");
     int64_t total = 0;
     for (int32_t i = 0; i < m->n_params; i++)
         if (__builtin_add_overflow(total, m->params[i]->numel, &total) || total > INT64_MAX / 64)
-            return nrl_fail(NRL_ERR_DATA, "the parameters are too many to count");
+            return nrl_fail(NRL_ERR_DATA, "the model is too large: the number of its parameters overflows");
     return check_names(m);
 }
 
-/* Copies what the builder gathered into the model's arena and frees the builder's arrays. */
+/* Copies the builder's arrays into the model's arena and frees them. */
 static void settle(nrl_builder *b)
 {
     model *m = b->m;
@@ -255,8 +257,8 @@ nrl_param *model_param(const model *m, const char *name)
     return NULL;
 }
 
-/* Matrices of the first unit are tables that rows are looked up in (input embedding, learned
- * positions): they cost no multiplication, unless they are the head too. */
+/* Matrices of the first unit are embeddings (tokens, learned positions): looking up rows costs no multiplication,
+ * unless the matrix is also the head. */
 static bool is_multiplied(const model *m, const nrl_param *p)
 {
     if (p == m->head.weight) return true;
@@ -265,12 +267,13 @@ static bool is_multiplied(const model *m, const nrl_param *p)
     return p->n_dims == 2;
 }
 
-/* Forward, and the gradients of input and weight: that of a frozen weight is not computed. */
+/* 2 FLOPs per element for the forward and for each gradient, of input and weight. The gradient of a frozen weight is
+ * not computed. */
 double model_unit_flops(const model *m, int32_t u)
 {
     const model_unit *unit = &m->units[u];
     double flops = 0;
-    if (u == 0 && m->n_units > 1) return 0; /* it looks up rows, of a tied head too */
+    if (u == 0 && m->n_units > 1) return 0; /* the first unit only looks up rows, also of a tied head */
     for (int32_t i = 0; i < unit->n_uses; i++)
         if (is_multiplied(m, unit->uses[i]))
             flops += (unit->uses[i]->trained ? 6.0 : 4.0) * (double)unit->uses[i]->numel;

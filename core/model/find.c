@@ -1,11 +1,11 @@
 /*
- * find.c - see find.h. Plugins that cannot be opened are told about only when nothing else serves.
+ * find.c - see find.h. Plugins that cannot be opened are reported only when no other plugin serves the model.
  */
 #include "model/find.h"
 #include "base/buffer.h"
 #include <string.h>
 
-static bool serves(const nrl_model *m, const char *type)
+static bool model_serves(const nrl_model *m, const char *type)
 {
     for (const char *const *t = m->model_types; t && *t; t++)
         if (!strcmp(*t, type)) return true;
@@ -26,7 +26,7 @@ static void list_types(buffer *text, const nrl_model *m)
         buffer_print(text, "%s%s", text->size ? ", " : "", *t);
 }
 
-static const nrl_model *search(plugin_host *host, const char *type, buffer *served, buffer *broken)
+static const nrl_model *model_search(plugin_host *host, const char *type, buffer *served, buffer *broken)
 {
     arena a = {0};
     const char **names;
@@ -34,11 +34,11 @@ static const nrl_model *search(plugin_host *host, const char *type, buffer *serv
     size_t n = plugin_names(host, &a, NRL_KIND_MODEL, &names), named = n;
     for (size_t i = 0; i < n; i++)
         if (!strcmp(names[i], type)) named = i;
-    for (size_t k = 0; k <= n && !found; k++) { /* first the one of that name, then the others */
+    for (size_t k = 0; k <= n && !found; k++) { /* first the plugin named like the type, then the others */
         size_t i = k ? k - 1 : named;
         if (i == n || (k && i == named)) continue;
         const nrl_model *m = try_open(host, names[i], broken);
-        if (m && serves(m, type)) found = m;
+        if (m && model_serves(m, type)) found = m;
         if (m) list_types(served, m);
     }
     arena_free(&a);
@@ -50,9 +50,9 @@ nrl_status model_find(plugin_host *host, const nrl_node *config, const nrl_model
     buffer served = {0}, broken = {0};
     const char *type = nrl_node_string(nrl_node_find(config, "model_type"), "");
     nrl_status st = NRL_OK;
-    *out = search(host, type, &served, &broken);
+    *out = model_search(host, type, &served, &broken);
     if (!*out)
-        st = nrl_fail(NRL_ERR_DATA, "%s: model_type '%.60s' is not served by any model plugin; there are: %s%s",
+        st = nrl_fail(NRL_ERR_DATA, "%s: model_type '%.60s' is not served by any model plugin; expected one of: %s%s",
                       nrl_node_place(config), type, served.text ? served.text : "none", broken.text ? broken.text : "");
     buffer_free(&served);
     buffer_free(&broken);

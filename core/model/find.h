@@ -6,8 +6,9 @@
 #include "plugin/host.h"
 #include <nrl/model.h>
 
-/* The plugin whose model_types name the config's model_type: first the file of that name, then all
- * in name order. NRL_ERR_DATA lists what is served. The table lives as long as the host. [main] */
+/* Finds the plugin whose model_types contain the config's model_type. A plugin named like the model_type is tried
+ * first, then all others in order of their names. NRL_ERR_DATA lists the types that are served. The table lives as long
+ * as the host. [main] */
 nrl_status model_find(plugin_host *host, const nrl_node *config, const nrl_model **out);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * format.c - see format.h. Plugins that cannot be opened are reported only when no other serves.
+ * format.c - see format.h. Plugins that cannot be opened are reported only when no other plugin serves the path.
  */
 #include "model/format.h"
 #include "base/buffer.h"
@@ -31,7 +31,7 @@ static nrl_status format_by_name(const format_scope *scope, uint32_t holds, cons
                     format_holds_word((*out)->holds), format_holds_word(holds));
 }
 
-/* Calls `rate` on every format that holds what is wanted; the highest positive answer wins, the first of equals. */
+/* Calls `rate` on every format of the wanted kind (`holds`). The highest positive answer wins; of equals, the first. */
 static nrl_status format_best(const format_scope *scope, uint32_t holds,
                               int32_t (*rate)(const nrl_format *f, const void *user), const void *user,
                               const nrl_format **out, buffer *broken)
@@ -96,8 +96,7 @@ nrl_status format_for_writing(const format_scope *scope, uint32_t holds, const n
         st = format_best(scope, holds, format_rate_writer, read, out, &broken);
     if (st == NRL_OK && (!*out || !(*out)->begin))
         st = nrl_fail(NRL_ERR_CONFIG, "cannot write %s: %s%s", format_holds_word(holds),
-                      *out ? "this format is read only" : "there is no format plugin that writes one",
-                      broken.text ? broken.text : "");
+                      *out ? "the format is read-only" : "no format plugin writes it", broken.text ? broken.text : "");
     buffer_free(&broken);
     return st;
 }

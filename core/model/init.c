@@ -1,25 +1,25 @@
 /*
- * init.c - initial values from a counter, not from a stream: element i of a parameter depends on
- * (seed, name, i) alone, so any slice on any rank, in any order, gets the same numbers.
+ * init.c - initial values from a counter-based generator: element i of a parameter depends only on (seed, name, i), so
+ * every slice on every rank gets the same numbers, in any order.
  *
- * key = seed and name through FNV-1a and a finaliser; word w of element pair j is
- * mix(key + (2j + w + 1) * golden), which is splitmix64 read at random (Steele et al. 2014). Two
- * words make two uniforms u, v of 53 bits; the pair's normals are r cos(2 pi v) and r sin(2 pi v)
+ * The key is a hash of seed and name (FNV-1a and a finaliser). Word w of element pair j is
+ * mix(key + (2j + w + 1) * golden), which is splitmix64 with random access (Steele et al. 2014). Two
+ * words give two uniforms u, v of 53 bits; the pair's normals are r cos(2 pi v) and r sin(2 pi v)
  * with r = sqrt(-2 ln u) (Box and Muller 1958), in double, rounded once.
  *
- * Logarithm, sine and cosine are polynomials of this file without branches, so that compilers
- * vectorise them; their error is below 3e-16. Built without contraction to fused multiply-adds
- * (CMakeLists.txt): every CPU gives the same bits.
+ * Logarithm, sine and cosine are polynomials without branches, so that compilers vectorise them; their error is below
+ * 3e-16. The file is built without contraction to fused multiply-adds (CMakeLists.txt), so every CPU gives the same
+ * bits.
  */
 #include "model/model.h"
 #include <math.h>
 #include <string.h>
 
-enum { PAIRS = 512 }; /* a block's normals stay in the first cache */
+enum { PAIRS = 512 }; /* the normals of a block fit into the L1 cache */
 
 static const uint64_t golden = 0x9E3779B97F4A7C15u;
 
-/* The thread sanitizer's calls are not there yet when the resolver of clones runs. */
+/* Not with the thread sanitizer: the resolver of clones runs before the sanitizer's functions are relocated. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -49,22 +49,22 @@ INLINE uint64_t bits_of(double x)
     return b;
 }
 
-INLINE double of_bits(uint64_t b)
+INLINE double from_bits(uint64_t b)
 {
     double x;
     memcpy(&x, &b, sizeof x);
     return x;
 }
 
-/* n < 2^53 exactly, from its halves: few CPUs convert 64-bit integers in vectors. */
+/* n < 2^53 as a double, exact. Converts the two 32-bit halves, because few CPUs convert vectors of 64-bit integers. */
 INLINE double exact(uint64_t n)
 {
-    double high = of_bits(n >> 32 | 0x4530000000000000u) - 0x1p84;
-    double low = of_bits((n & 0xFFFFFFFFu) | 0x4330000000000000u) - 0x1p52;
+    double high = from_bits(n >> 32 | 0x4530000000000000u) - 0x1p84;
+    double low = from_bits((n & 0xFFFFFFFFu) | 0x4330000000000000u) - 0x1p52;
     return high + low;
 }
 
-/* In (0, 1]: the logarithm is finite. */
+/* In (0, 1], so that its logarithm is finite. */
 INLINE double uniform(uint64_t word)
 {
     return (exact(word >> 11) + 1) * 0x1p-53;
@@ -77,7 +77,7 @@ INLINE double logarithm(double u)
     const uint64_t root_half = 0x3FE6A09E667F3BCDu;
     uint64_t b = bits_of(u) - root_half;
     double e = exact((b + (1023ull << 52)) >> 52) - 1023; /* floor, for exponents above -1023 */
-    double m = of_bits((b & 0x000FFFFFFFFFFFFFu) + root_half);
+    double m = from_bits((b & 0x000FFFFFFFFFFFFFu) + root_half);
     double s = (m - 1) / (m + 1), q = s * s;
     double p = 1.0 / 19;
     p = p * q + 1.0 / 17;
@@ -91,11 +91,11 @@ INLINE double logarithm(double u)
     return e * 0.693147180559945309417 + (2 * s + 2 * s * (q * p));
 }
 
-/* Cosine and sine of v turns, v in (0, 1]: the nearest quarter turn, and what is left of at most an
- * eighth, by the series of Taylor. */
+/* Cosine and sine of v turns, v in (0, 1]: the nearest quarter turn, plus a remainder of at most an eighth of a turn by
+ * Taylor series. */
 INLINE void turn(double v, double *cosine, double *sine)
 {
-    double shifted = v * 4 + 0x1.8p52; /* rounds; the low bits are the quarter */
+    double shifted = v * 4 + 0x1.8p52; /* rounds to an integer; the low bits are the quarter */
     uint64_t quarter = bits_of(shifted);
     double x = (v * 4 - (shifted - 0x1.8p52)) * 1.57079632679489661923, q = x * x;
     double s = -1.0 / 1307674368000, c = 1.0 / 20922789888000;
@@ -113,10 +113,10 @@ INLINE void turn(double v, double *cosine, double *sine)
     c = c * q - 1.0 / 720;
     c = c * q + 1.0 / 24;
     c = 1 - q * (0.5 - q * c);
-    /* quarters 1 and 3 swap the two; 1 and 2 turn the cosine's sign, 2 and 3 the sine's */
+    /* quarters 1 and 3 swap the two; 1 and 2 negate the cosine, 2 and 3 the sine */
     uint64_t swap = 0 - (quarter & 1), a = bits_of(c), b = bits_of(s), both = (a ^ b) & swap;
-    *cosine = of_bits(a ^ both ^ ((quarter + 1) >> 1 & 1) << 63);
-    *sine = of_bits(b ^ both ^ (quarter >> 1 & 1) << 63);
+    *cosine = from_bits(a ^ both ^ ((quarter + 1) >> 1 & 1) << 63);
+    *sine = from_bits(b ^ both ^ (quarter >> 1 & 1) << 63);
 }
 
 /* out[2n]: the normals of pairs [pair, pair + n), n at most PAIRS. */

@@ -1,7 +1,6 @@
 /*
- * model.h - an instance of an architecture: its units, parameters and head, from a model plugin and a
- * config.json. Storage is bound elsewhere (core/run/walk/storage.c or a strategy); files are read and written by
- * weights.h and save.h, part by part.
+ * model.h - an instance of an architecture: its units, parameters and head, from a model plugin and a config.json.
+ * Other code binds the storage (the run, or a parallel strategy); weights.h and save.h read and write files.
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
@@ -15,7 +14,7 @@ enum { MODEL_MAX_NAMES = 32 };
 typedef struct {
     const char *name;
     int32_t n_uses;
-    nrl_param **uses; /* in order of declaration, each once */
+    nrl_param **uses; /* [n_uses] in order of declaration, each once */
 } model_unit;
 
 typedef struct model {
@@ -24,14 +23,14 @@ typedef struct model {
     int32_t n_units;
     model_unit *units;
     int32_t n_params;
-    nrl_param **params;          /* each once, in order of declaration; those of adapters behind them */
-    int32_t n_own;               /* declared by the plugin: what a file of the model holds */
-    const adapter_set *adapters; /* that model_adapt attached; NULL = none, and everything is trained */
+    nrl_param **params;          /* each once, in order of declaration; parameters of adapters follow */
+    int32_t n_own;               /* declared by the plugin, without adapters: the contents of a model file */
+    const adapter_set *adapters; /* attached by model_adapt; NULL = none, and every parameter is trained */
     int32_t n_carry;
     int64_t carry_width[NRL_MAX_CARRY];
     head_spec head;
     nrl_model_info info;
-    const char *ignored[MODEL_MAX_NAMES]; /* suffixes of tensors that are no parameters */
+    const char *ignored[MODEL_MAX_NAMES]; /* suffixes of tensors in files that are not parameters */
     int n_ignored;
     const char *optional_prefix; /* NULL = none */
     const nrl_node *config;      /* the parsed config.json */
@@ -40,24 +39,23 @@ typedef struct model {
 } model;
 
 /* Runs the plugin's create and layout. `config` (config.json) is borrowed and must outlive the model.
- * Errors: whatever the plugin says; no head, no unit, a parameter without dimensions. [main] */
+ * Errors: those of the plugin; a model without head or units, or a parameter without dimensions. [main] */
 nrl_status model_create(const nrl_model *table, const nrl_node *config, model **out);
 void model_destroy(model *m);
 
-int64_t model_n_params(const model *m); /* elements, tied ones once */
-int64_t model_n_own(const model *m);    /* without those of adapters */
+int64_t model_n_params(const model *m); /* number of elements; tied parameters count once */
+int64_t model_n_own(const model *m);    /* the same without adapters */
 int64_t model_n_trained(const model *m);
-/* The lowest unit that uses something trained: no gradient is needed below it. The last one where nothing is. */
+/* The first unit that uses a trained parameter: units before it need no gradient. The last unit if none is trained. */
 int32_t model_first_trained(const model *m);
 nrl_param *model_param(const model *m, const char *name); /* NULL if absent */
-/* Matrix FLOPs of one token's forward and backward in unit u, the head's with the last, without attention: 6 *
- * (matrix elements used by linear and head, the input embedding not counted), 4 * where the weight is frozen. What
- * strategies weigh units by; what a step has computed is counted by ctx_flops. */
+/* FLOPs of the matrix products for one token's forward and backward in unit u, without attention: 6 per element of the
+ * matrices of linear operations and the head (counted with the last unit), 4 per element of a frozen matrix, 0 for the
+ * input embedding. Strategies use it to balance units; ctx_flops counts the FLOPs that a step has computed. */
 double model_unit_flops(const model *m, int32_t u);
 
-/* Fills one parameter's f32 values (numel, whole) from its declared initialiser: a counter-based
- * generator keyed by (seed, name, element), so any slice on any rank gets the same numbers.
- * [begin, begin+n) elements are written. [any] */
+/* Writes elements [begin, begin+n) of a parameter's initial f32 values to out[n], from its declared initialiser. The
+ * random numbers depend only on (seed, name, element), so every slice on every rank gets the same numbers. [any] */
 void model_init_values(const nrl_param *p, uint64_t seed, int64_t begin, int64_t n, float *out);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * save.c - writes a folder of weights: tensors part by part through the format's writer, travelling files, and the
- * exchange of names at the end (base/output.h).
- * Memory: one chunk of values; a matrix that files hold transposed (GPT-2) is whole while it is turned.
+ * save.c - writes a directory of weights: tensors, part by part, through the format's writer, then accompanying files,
+ * then exchanges names (base/output.h).
+ * Memory: one chunk of values; a matrix that files store transposed (GPT-2) is in memory as a whole.
  */
 #include "model/save.h"
 #include "base/json.h"
@@ -28,7 +28,7 @@ typedef struct {
     save_piece *pieces;         /* in order of writing */
     nrl_format_tensor *tensors; /* [n_pieces] */
     void *writer;               /* the format's; NULL: values are discarded */
-    float *values, *turned;
+    float *values, *transposed;
     size_t room; /* elements of the two buffers */
 } saver;
 
@@ -95,7 +95,7 @@ static void save_make_room(saver *s, int64_t n)
     if (s->room >= (size_t)n) return;
     s->room = (size_t)n;
     s->values = mem_realloc(s->values, s->room * sizeof(float));
-    s->turned = mem_realloc(s->turned, s->room * sizeof(float));
+    s->transposed = mem_realloc(s->transposed, s->room * sizeof(float));
 }
 
 static nrl_status save_write(saver *s, int64_t i, const float *values, int64_t n)
@@ -103,8 +103,8 @@ static nrl_status save_write(saver *s, int64_t i, const float *values, int64_t n
     return s->writer ? s->options->format->write(s->writer, i, n, values) : NRL_OK;
 }
 
-/* [out, in] of the parameter to [in, out] of the file. */
-static nrl_status save_turned(saver *s, int64_t at)
+/* Writes a parameter [out, in] as [in, out]. */
+static nrl_status save_transposed(saver *s, int64_t at)
 {
     const save_piece *p = &s->pieces[at];
     int64_t n_out = p->part->dims[0], n_in = p->part->dims[1];
@@ -112,15 +112,15 @@ static nrl_status save_turned(saver *s, int64_t at)
     NRL_TRY(s->source(s->user, p->param, p->begin, p->numel, s->values));
     for (int64_t o = 0; o < n_out; o++)
         for (int64_t i = 0; i < n_in; i++)
-            s->turned[i * n_out + o] = s->values[o * n_in + i];
-    return save_write(s, at, s->turned, p->numel);
+            s->transposed[i * n_out + o] = s->values[o * n_in + i];
+    return save_write(s, at, s->transposed, p->numel);
 }
 
 static nrl_status save_pieces(saver *s)
 {
     for (int64_t i = 0; i < s->n_pieces; i++) {
         const save_piece *p = &s->pieces[i];
-        if (p->part->transposed) NRL_TRY(save_turned(s, i));
+        if (p->part->transposed) NRL_TRY(save_transposed(s, i));
         for (int64_t done = 0; done < p->numel && !p->part->transposed; done += CHUNK) {
             int64_t n = p->numel - done < CHUNK ? p->numel - done : CHUNK;
             save_make_room(s, n);
@@ -186,14 +186,13 @@ nrl_status model_save(const char *dir, const model *m, weights_source source, vo
 {
     nrl_dtype dtype = options->dtype;
     if (dtype != NRL_DTYPE_F32 && dtype != NRL_DTYPE_BF16 && dtype != NRL_DTYPE_F16)
-        return nrl_fail(NRL_ERR_CONFIG, "weights cannot be saved as %s, expected f32, bf16 or f16",
-                        nrl_dtype_name(dtype));
+        return nrl_fail(NRL_ERR_CONFIG, "cannot save weights as %s; expected f32, bf16 or f16", nrl_dtype_name(dtype));
     saver s = {.m = m, .options = options, .source = source, .user = user};
     save_plan(&s);
     nrl_status st = options->discard ? save_pieces(&s) : save_all(&s, dir);
     output_close(&s.out);
     free(s.values);
-    free(s.turned);
+    free(s.transposed);
     arena_free(&s.memory);
     return st;
 }

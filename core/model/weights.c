@@ -80,7 +80,7 @@ static int weights_by_name(const void *x, const void *y)
     return strcmp(((const weights_entry *)x)->tensor.name, ((const weights_entry *)y)->tensor.name);
 }
 
-/* A plugin's word is checked before a shape is multiplied or a name compared. */
+/* Checks what the plugin reports before the core multiplies the shape or compares the name. */
 static nrl_status weights_check_tensor(const weight_files *w, const nrl_format_tensor *t)
 {
     int64_t n = 1;
@@ -88,7 +88,7 @@ static nrl_status weights_check_tensor(const weight_files *w, const nrl_format_t
     for (int i = 0; !wrong && i < t->n_dims; i++)
         wrong = t->dims[i] < 0 || __builtin_mul_overflow(n, t->dims[i], &n);
     if (!wrong) return NRL_OK;
-    return nrl_fail(NRL_ERR_PLUGIN, "format '%s': tensor '%.200s' of %s has no name, type, file or valid shape",
+    return nrl_fail(NRL_ERR_PLUGIN, "format '%s': tensor '%.200s' of %s lacks a name, a type, a file or a valid shape",
                     w->format->plugin.name, t->name ? t->name : "?", w->info.path);
 }
 

@@ -1,6 +1,5 @@
 /*
- * weights_check.c - compares the tensors of the files with the parts of a model; all differences at
- * once.
+ * weights_check.c - compares the tensors of the files with the parts of a model and reports all differences at once.
  */
 #include "base/buffer.h"
 #include "model/weights.h"
@@ -13,12 +12,12 @@ enum { MAX_LINES = 20 };
 typedef struct {
     const weight_files *w;
     const model *m;
-    bool *used; /* [w->n] a part is read from it */
+    bool *used; /* [w->n] whether a part is read from the tensor */
     buffer text;
     int64_t n_faults;
 } comparison;
 
-static void fault(comparison *c, const char *name, const char *what)
+static void comparison_add(comparison *c, const char *name, const char *what)
 {
     if (c->n_faults++ < MAX_LINES) buffer_print(&c->text, "\n  %.200s: %s", name, what);
 }
@@ -36,8 +35,8 @@ static void compare_shape(comparison *c, const nrl_format_tensor *t, const nrl_p
     char have[200], wanted[200], line[480];
     weights_shape_text(t->n_dims, t->dims, have, sizeof have);
     weights_shape_text(part->n_dims, want, wanted, sizeof wanted);
-    snprintf(line, sizeof line, "has shape %s, config.json says %s", have, wanted);
-    fault(c, t->name, line);
+    snprintf(line, sizeof line, "has shape %s, expected %s as in config.json", have, wanted);
+    comparison_add(c, t->name, line);
 }
 
 static void compare_part(comparison *c, const nrl_part *part)
@@ -45,15 +44,15 @@ static void compare_part(comparison *c, const nrl_part *part)
     const nrl_format_tensor *t = weights_part(c->w, c->m, part);
     if (!t) {
         bool head = !strcmp(part->name, "lm_head.weight");
-        fault(c, part->name,
-              head ? "is missing, and config.json does not tie it to the input embedding" : "is missing");
+        comparison_add(c, part->name,
+                       head ? "is missing, and config.json does not tie it to the input embedding" : "is missing");
         return;
     }
     mark_used(c, t);
     if (t->dtype == NRL_DTYPE_NONE) {
         char line[100];
-        snprintf(line, sizeof line, "is of type %.40s, expected F32, BF16 or F16", t->type);
-        fault(c, t->name, line);
+        snprintf(line, sizeof line, "has type %.40s, expected F32, BF16 or F16", t->type);
+        comparison_add(c, t->name, line);
     }
     compare_shape(c, t, part);
 }
@@ -73,7 +72,7 @@ static nrl_status same_values(const weight_files *w, const nrl_format_tensor *a,
     return NRL_OK;
 }
 
-/* A tied head may be stored too, if it says the same as the input embedding. */
+/* Files may store a tied head if its values equal the input embedding. */
 static nrl_status compare_tied(comparison *c)
 {
     bool same = false;
@@ -87,7 +86,7 @@ static nrl_status compare_tied(comparison *c)
         char line[300];
         snprintf(line, sizeof line, "differs from %.150s, but config.json ties them (tie_word_embeddings)",
                  embed->name);
-        fault(c, head->name, line);
+        comparison_add(c, head->name, line);
     }
     return NRL_OK;
 }
@@ -110,7 +109,7 @@ static nrl_status compare_all(comparison *c)
     NRL_TRY(compare_tied(c));
     for (int64_t i = 0; i < c->w->n; i++)
         if (!c->used[i] && !is_ignored(c->m, c->w->tensors[i].name))
-            fault(c, c->w->tensors[i].name, "is no parameter of this model");
+            comparison_add(c, c->w->tensors[i].name, "is not a parameter of this model");
     return NRL_OK;
 }
 
@@ -133,15 +132,15 @@ nrl_status weights_check_adapters(const weight_files *w, const model *m)
         const nrl_param *p = m->params[i];
         const nrl_part *part = &p->parts[0];
         const nrl_format_tensor *t = weights_find(w, p->name);
-        if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: has no tensor '%s'", w->info.path, p->name);
+        if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%s' is missing", w->info.path, p->name);
         if (t->dtype == NRL_DTYPE_NONE)
-            return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", t->file, t->name,
+            return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has type %.40s, expected F32, BF16 or F16", t->file, t->name,
                             t->type);
         if (t->n_dims == part->n_dims && !memcmp(t->dims, part->dims, (size_t)part->n_dims * sizeof *t->dims)) continue;
         char have[200], want[200];
         weights_shape_text(t->n_dims, t->dims, have, sizeof have);
         weights_shape_text(part->n_dims, part->dims, want, sizeof want);
-        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s' is %s, this model's is %s", t->file, t->name, have, want);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%s' has shape %s, expected %s", t->file, t->name, have, want);
     }
     return NRL_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * weights_read.c - values of a parameter out of the tensors of a format, and hashes of these.
+ * weights_read.c - reads a parameter's values from the tensors of a format, and hashes tensors.
  */
 #include "base/buffer.h"
 #include "base/json.h"
@@ -15,11 +15,10 @@ nrl_status weights_values(const weight_files *w, const nrl_format_tensor *t, int
     return w->format->read(w->reader, w->index[t - w->tensors], begin, n, out);
 }
 
-/* Rows that are turned at once: one cache line of the widest source is used whole. */
+/* Rows that are transposed at once: 16 f32 values use a whole cache line. */
 enum { TURN_ROWS = 16 };
-
-/* Rows [row, row+rows) of the turned matrix [out, in] from a file's [in, out]. */
-static nrl_status read_turned(const weight_files *w, const nrl_format_tensor *t, int64_t row, int64_t rows, float *out)
+/* Reads rows [row, row+rows) of the matrix [out, in] that the file stores as [in, out]. */
+static nrl_status read_rows(const weight_files *w, const nrl_format_tensor *t, int64_t row, int64_t rows, float *out)
 {
     int64_t n_in = t->dims[0], n_out = t->dims[1];
     for (int64_t done = 0; done < rows; done += TURN_ROWS) {
@@ -34,7 +33,8 @@ static nrl_status read_turned(const weight_files *w, const nrl_format_tensor *t,
     return NRL_OK;
 }
 
-/* A range of the turned matrix: the end of a row, whole rows, the start of a row. */
+/* Reads a range of the matrix [out, in] that the file stores as [in, out]: the end of a row, whole rows, the start of a
+ * row. */
 static nrl_status read_transposed(const weight_files *w, const nrl_format_tensor *t, int64_t begin, int64_t n,
                                   float *out)
 {
@@ -46,7 +46,7 @@ static nrl_status read_transposed(const weight_files *w, const nrl_format_tensor
             for (int64_t i = 0; i < k; i++)
                 NRL_TRY(weights_values(w, t, (column + i) * t->dims[1] + row, 1, out + i));
         else
-            NRL_TRY(read_turned(w, t, row, k / width, out));
+            NRL_TRY(read_rows(w, t, row, k / width, out));
         begin += k;
         n -= k;
         out += k;
@@ -59,7 +59,8 @@ static nrl_status read_part(const weight_files *w, const model *m, const nrl_par
 {
     const nrl_format_tensor *t = weights_part(w, m, part);
     if (!t || t->dtype == NRL_DTYPE_NONE || t->n_dims != part->n_dims)
-        return nrl_fail(NRL_ERR_DATA, "%s: no usable tensor '%s'", w->info.path, part->name);
+        return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' is missing or has another type or rank", w->info.path,
+                        part->name);
     if (begin + n > weights_numel(t))
         return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has %lld elements, expected more", w->info.path, part->name,
                         (long long)weights_numel(t));
@@ -71,7 +72,8 @@ nrl_status weights_read_tensor(const weight_files *w, const char *name, int64_t 
     const nrl_format_tensor *t = weights_find(w, name);
     int64_t numel = t ? weights_numel(t) : 0;
     if (!t || t->dtype == NRL_DTYPE_NONE || begin < 0 || n > numel || begin > numel - n)
-        return nrl_fail(NRL_ERR_DATA, "%s: has no such elements of '%s'", w->info.path, name);
+        return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' does not have elements %lld to %lld", w->info.path, name,
+                        (long long)begin, (long long)(begin + n));
     return weights_values(w, t, begin, n, out);
 }
 
@@ -105,7 +107,7 @@ nrl_status weights_read(const weight_files *w, const model *m, const nrl_param *
 
 enum { HASH_CHUNK = 1 << 16 };
 
-/* The bytes of a tensor where the format maps them, else its values. */
+/* Hashes the bytes of a tensor if the format maps them into memory, else its values. */
 static nrl_status hash_tensor(const weight_files *w, const nrl_format_tensor *t, XXH3_state_t *state)
 {
     size_t size;
@@ -126,7 +128,7 @@ static nrl_status hash_tensor(const weight_files *w, const nrl_format_tensor *t,
     return st;
 }
 
-/* What an adapter's values mean is in its settings. */
+/* The settings of an adapter are hashed because they determine what its values mean. */
 static nrl_status hash_settings(const weight_files *w, XXH3_state_t *state)
 {
     arena a = {0};
@@ -159,10 +161,10 @@ nrl_status weights_hash(const weight_files *w, char out[HASH_TEXT])
     return NRL_OK;
 }
 
-/* Samples of a tensor: pages, as reading less than one costs as much. */
+/* A sample is one page, because reading less than a page costs the same. */
 enum { SAMPLES = 4, SAMPLE_BYTES = 4096, SAMPLE_VALUES = SAMPLE_BYTES / (int)sizeof(float) };
 
-/* The first and the last block of its bytes (or values), and two between them. */
+/* Hashes the first block of bytes (or values), the last block and two between them; all of a small tensor. */
 static nrl_status sample_hash(const weight_files *w, const nrl_format_tensor *t, uint64_t *h)
 {
     *h = 0;

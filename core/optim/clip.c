@@ -1,5 +1,5 @@
 /*
- * clip.c - global gradient norm: one square sum a slice on the device, added up on the host.
+ * clip.c - global gradient norm: the device computes a sum of squares for each slice, the host adds them up.
  */
 #include "optim/clip.h"
 #include "tensor/backend_call.h"

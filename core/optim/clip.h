@@ -1,5 +1,5 @@
 /*
- * clip.h - the global gradient norm and what it makes of the step's scale.
+ * clip.h - the global gradient norm, and clipping by the scale of the step.
  *
  * The true gradient is grad * scale (1/W, 1/loss scale). Clipping changes no gradient: its factor
  * joins the scale that the optimizer applies anyway.
@@ -15,15 +15,15 @@ typedef struct {
     bool finite;  /* false: the update must not happen; scale is 0 */
 } clip_result;
 
-/* Queues the sum of squares of each slice: *sums [n] f64, counted for the caller; NULL without slices. */
+/* Queues the sum of squares of each slice: *sums is [n] f64 with a reference for the caller; NULL without slices. */
 nrl_status clip_queue(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, nrl_tensor **sums);
-/* Fetches and releases them, and adds those with counts[i] (NULL = all): of slices that no lower rank
- * holds too, so that the sum over ranks is that of the whole gradient. The order of additions is that of
- * the slices, in double: equal gradients give an equal sum. Waits for the device. [step] */
+/* Fetches and releases `sums`, and adds those with counts[i] (NULL = all). counts[i] is set for slices that no lower
+ * rank has too, so that the sum over all ranks counts every element once. Adds in double, in the order of the slices:
+ * equal gradients give an equal sum. Waits for the device. [step] */
 nrl_status clip_add(nrl_ctx *ctx, nrl_tensor *sums, const bool *counts, double *sum);
-/* Both at once. */
+/* clip_queue and clip_add in one call. */
 nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts, double *sum);
-/* max_norm 0 measures only. */
+/* max_norm 0 computes the norm and does not clip. */
 clip_result clip_decide(double square_sum, double scale, double max_norm);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * options.c - the core's own rows of `optimizer:`.
+ * options.c - the core's options in `optimizer:`.
  */
 #include "optim/options.h"
 

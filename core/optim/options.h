@@ -1,6 +1,5 @@
 /*
- * options.h - what `optimizer:` of a config holds for the core, beside the rows of the optimizer
- * plugin: both parts fill from the same map.
+ * options.h - the core's options in `optimizer:` of a config. The same map has the options of the optimizer plugin.
  */
 #ifndef OPTIM_OPTIONS_H
 #define OPTIM_OPTIONS_H

@@ -1,6 +1,6 @@
 /*
- * schedule.c - learning-rate schedules; formulas as in transformers' optimization module, so that a
- * config moves over without a change of numbers. Steps count from 0 here: t finished updates.
+ * schedule.c - learning-rate schedules, with the formulas of the optimization module of transformers, so that equal
+ * options give equal rates. Step t is the update after t finished updates, so steps count from 0.
  */
 #include "optim/schedule.h"
 #include "base/buffer.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define PI 3.14159265358979323846
-#define STEPS_MAX 2e15 /* sums of three fit in an int64_t */
+#define STEPS_MAX 2e15 /* a sum of three such numbers fits in an int64_t */
 
 const char *const schedule_names[SCHEDULE_COUNT] = {
     "constant",     "constant_with_warmup", "linear",
@@ -58,7 +58,7 @@ nrl_status schedule_find(const char *name, schedule_options *options)
         buffer_print(&all, " %s", schedule_names[i]);
     }
     nrl_status st =
-        nrl_fail(NRL_ERR_CONFIG, "no schedule '%.100s'%s%s%s\nthere are:%s", name, near.best ? "; did you mean '" : "",
+        nrl_fail(NRL_ERR_CONFIG, "no schedule '%.100s'%s%s%s\navailable:%s", name, near.best ? "; did you mean '" : "",
                  near.best ? near.best : "", near.best ? "'?" : "", all.text);
     buffer_free(&all);
     return st;
@@ -79,7 +79,7 @@ typedef struct {
     unsigned readers;
 } use;
 
-/* An option that would be ignored is a mistake of the user's, not a preference. */
+/* An option that the schedule would ignore is an error. */
 static nrl_status check_uses(const schedule_options *o)
 {
     const use uses[] = {
@@ -138,8 +138,7 @@ static nrl_status resolve_stages(schedule_options *o, int64_t total)
     int64_t left = total - o->warmup_steps - o->num_decay_steps;
     if (o->num_stable_steps > left && o->num_stable_steps > 0)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "warm-up (%lld), stable (%lld) and decay (%lld) steps are more "
-                        "than the run's %lld",
+                        "warm-up (%lld), stable (%lld) and decay (%lld) steps exceed the %lld steps of the run",
                         (long long)o->warmup_steps, (long long)o->num_stable_steps, (long long)o->num_decay_steps,
                         (long long)total);
     if (!o->num_stable_steps) o->num_stable_steps = left > 0 ? left : 0;
@@ -158,7 +157,7 @@ nrl_status schedule_init(schedule *s, const schedule_options *options, double lr
     NRL_TRY(resolve_rates(o, lr));
     NRL_TRY(resolve_stages(o, total_steps));
     if (o->warmup_steps > total_steps)
-        nrl_warn("a warm-up of %lld steps is longer than the run (%lld): the rate stays below lr",
+        nrl_warn("the warm-up of %lld steps is longer than the run of %lld steps: the rate never reaches lr",
                  (long long)o->warmup_steps, (long long)total_steps);
     return NRL_OK;
 }

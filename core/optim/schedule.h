@@ -1,7 +1,6 @@
 /*
- * schedule.h - the learning rate of each step: the schedules of Hugging Face under their names,
- * with their options. A schedule is a value: a function of the step alone, so a resumed run needs
- * no state.
+ * schedule.h - the learning rate of each step: the schedules of Hugging Face with their names and options. The rate
+ * depends on the step alone, so a resumed run needs no state.
  */
 #ifndef OPTIM_SCHEDULE_H
 #define OPTIM_SCHEDULE_H
@@ -23,8 +22,8 @@ typedef enum {
 
 typedef enum { SCHEDULE_RAMP_LINEAR = 0, SCHEDULE_RAMP_COSINE, SCHEDULE_RAMP_1_SQRT } schedule_ramp;
 
-/* What `schedule:` of a config holds: the component's name (schedule_find) and its options
- * (schedule_rows). 0 = unset where a row says so. */
+/* `schedule:` of a config: the name (schedule_find) and the options (schedule_rows), which say whether 0 means unset.
+ */
 typedef struct {
     int64_t name; /* schedule_name; no row */
     double warmup_ratio;
@@ -42,11 +41,11 @@ extern const char *const schedule_names[SCHEDULE_COUNT];
 extern const nrl_option schedule_rows[];
 extern const size_t schedule_n_rows;
 
-/* Sets options->name. NRL_ERR_CONFIG suggests the nearest and lists all. [main] */
+/* Sets options->name. NRL_ERR_CONFIG suggests the nearest name and lists all. [main] */
 nrl_status schedule_find(const char *name, schedule_options *options);
 
-/* Rules between options: one way to give the warm-up, and no option that the schedule would not
- * read. NRL_ERR_CONFIG. [main] */
+/* Checks options against each other: the warm-up is given at most once, and the schedule reads every option that is
+ * set. NRL_ERR_CONFIG. [main] */
 nrl_status schedule_check(const schedule_options *options);
 
 typedef struct {
@@ -55,11 +54,11 @@ typedef struct {
     int64_t total_steps;
 } schedule;
 
-/* Resolves options for a peak rate and a number of steps (> 0). NRL_ERR_CONFIG where they do not
- * fit each other. A warm-up longer than the run is allowed and warned about. [main] */
+/* Resolves the options for a peak rate and a number of steps (> 0). NRL_ERR_CONFIG if the options do not fit the rate
+ * or the steps. A warm-up longer than the run is a warning. [main] */
 nrl_status schedule_init(schedule *s, const schedule_options *options, double lr, int64_t total_steps);
 
-/* The rate of the update after `step` finished ones: step 0 of a warm-up has rate 0. [any] */
+/* The rate of the update after `step` finished updates; step 0 of a warm-up has rate 0. [any] */
 double schedule_rate(const schedule *s, int64_t step);
 
 #endif

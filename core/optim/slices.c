@@ -1,6 +1,6 @@
 /*
- * slices.c - parameters' slots as the slices of nrl/optimizer.h, and their update by an optimizer that may
- * know f32 only.
+ * slices.c - builds the slices of nrl/optimizer.h from the parameters' slots, and updates them. For an optimizer that
+ * supports f32 only, other encodings are converted to f32 and back.
  */
 #include "optim/slices.h"
 #include "tensor/split16.h"
@@ -13,7 +13,7 @@ static nrl_tensor *first_bound(const nrl_param *p, nrl_slot wanted, nrl_slot oth
 
 static nrl_status check_operand(const nrl_slice *s, const char *slot, const nrl_tensor *t)
 {
-    if (!t) return nrl_fail(NRL_ERR_BUG, "parameter '%s' is trained and has no %s", nrl_param_name(s->param), slot);
+    if (!t) return nrl_fail(NRL_ERR_BUG, "parameter '%s' is trained but has no %s", nrl_param_name(s->param), slot);
     if (nrl_tensor_numel(t) != s->n)
         return nrl_fail(NRL_ERR_BUG, "%s of parameter '%s' has %lld elements, expected %lld", slot,
                         nrl_param_name(s->param), (long long)nrl_tensor_numel(t), (long long)s->n);
@@ -39,8 +39,7 @@ static nrl_status fill_slice(nrl_param *p, uint32_t n_states, nrl_slice *s)
         s->work = nrl_param_tensor(p, NRL_SLOT_HI16);
         return check_operand(s, "upper halves", s->work);
     }
-    /* A whole WEIGHT of another dtype is written by the update; a strategy that placements MASTER gathers
-     * WEIGHT itself. */
+    /* The update writes an unsharded WEIGHT of another dtype; a strategy that shards MASTER gathers WEIGHT itself. */
     if (work && work != s->master && nrl_tensor_numel(work) == s->n &&
         nrl_tensor_mat(work).data != nrl_tensor_mat(s->master).data)
         s->work = work;
@@ -67,7 +66,7 @@ static bool is_encoded(const nrl_slice *s)
     return s->low || nrl_tensor_dtype(s->grad) != NRL_DTYPE_F32;
 }
 
-/* The slice with f32 tensors in the place of what is encoded, made in the current scope. */
+/* Copies the slice with f32 tensors in place of encoded ones, allocated in the current scope. */
 static nrl_status widen(nrl_ctx *ctx, const nrl_slice *from, nrl_slice *wide)
 {
     *wide = *from;

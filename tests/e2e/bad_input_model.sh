@@ -49,15 +49,15 @@ check 65 without "without: no model.safetensors and no model.safetensors.index.j
 # ---- weights and config.json disagree ----
 edited wider 's/"intermediate_size": 72/"intermediate_size": 80/'
 check 65 wider "the weights do not fit config.json (llama), 6 differences:" \
-    "model.layers.0.mlp.gate_proj.weight: has shape [72, 32], config.json says [80, 32]"
+    "model.layers.0.mlp.gate_proj.weight: has shape [72, 32], expected [80, 32] as in config.json"
 edited deeper 's/"num_hidden_layers": 2/"num_hidden_layers": 3/'
 check 65 deeper "model.layers.2.input_layernorm.weight: is missing"
 edited flatter 's/"num_hidden_layers": 2/"num_hidden_layers": 1/'
-check 65 flatter "model.layers.1.input_layernorm.weight: is no parameter of this model"
+check 65 flatter "model.layers.1.input_layernorm.weight: is not a parameter of this model"
 
 # ---- config.json ----
 edited kind 's/"model_type": "llama"/"model_type": "mamba2"/'
-check 65 kind "kind/config.json: model_type 'mamba2' is not served by any model plugin; there are: " "llama"
+check 65 kind "kind/config.json: model_type 'mamba2' is not served by any model plugin; expected one of: " "llama"
 edited classifier 's/LlamaForCausalLM/LlamaForSequenceClassification/'
 check 65 classifier "architecture 'LlamaForSequenceClassification' is no causal language model"
 edited headless '/num_attention_heads/d'

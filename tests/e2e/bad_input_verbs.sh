@@ -12,7 +12,7 @@ has err "model 'nowhere': no such directory"
 run 2 export result model --dtype f8
 has err "--dtype: 'f8': expected f32, bf16 or f16"
 run 2 export result train.jsonl
-has err "train.jsonl: exists and is no directory"
+has err "cannot write to train.jsonl: it is not a directory"
 (ulimit -f 20 && run 7 export result model && exit $failed) || failed=1
 has err "the file needs "
 is "what a full disk leaves of an export" "$(find . -name 'model*' ! -path './result/*')" ""

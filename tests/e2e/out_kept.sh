@@ -92,7 +92,7 @@ has err "cannot replace 'base/model.safetensors': it is the same as 'links/model
 kept base
 mkdir mine && echo notes >mine/notes && mkdir mine/deep && echo notes >mine/deep/notes && echo x >mine/model.safetensors
 run 2 export r mine
-has err "cannot write the model to 'mine': 'model.safetensors' is there already"
+has err "cannot write the model to 'mine': 'model.safetensors' already exists"
 is "a file that was there" "$(cat mine/model.safetensors)" x
 run 0 export r mine --overwrite
 cmp -s mine/model.safetensors r/model/model.safetensors || is "an export over a file" other "the run's weights"
@@ -121,7 +121,7 @@ run 2 export base script5/checkpoints/step-00000004 --overwrite
 has err "is a checkpoint: choose another folder"
 mkdir foreign && echo '{}' >foreign/config.json
 run 2 run export.lua script2 foreign
-has err "'config.json' is there already and was not made here"
+has err "'config.json' already exists and was not written by this run"
 is "a file that was there" "$(cat foreign/config.json)" "{}"
 run 0 run export.lua script3 exported
 run 0 run export.lua script3 exported overwrite=true # the same script again

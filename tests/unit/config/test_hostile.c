@@ -128,7 +128,7 @@ static void huge_documents_are_refused_unread(void **state)
     arena a = {0};
     nrl_node *n;
     assert_int_equal(yaml_parse(&a, "h.yaml", d.text, d.size, &n), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "larger than 1048576"));
+    assert_non_null(strstr(nrl_error_text(), "larger than the limit of 1048576 bytes"));
     assert_null(a.head);
     free(d.text);
     assert_int_equal(yaml_read_file(&a, "/dev/zero", &n), NRL_ERR_CONFIG);

@@ -256,7 +256,7 @@ static void a_model_is_exchanged_as_a_whole(void **state)
     assert_true(support_exists(in(f, "m/deep"), "notes.txt"));
     ASSERT_OK(check(dir, m));
     save_options o = {.dtype = NRL_DTYPE_F32};
-    ASSERT_FAILS(test_save(dir, m, give, &v, o), NRL_ERR_CONFIG, "is there already");
+    ASSERT_FAILS(test_save(dir, m, give, &v, o), NRL_ERR_CONFIG, "already exists");
     model_destroy(m);
 }
 
@@ -295,7 +295,7 @@ static void a_failed_save_leaves_nothing_behind(void **state)
     assert_int_equal(n_entries(f->dir), 0);
     ASSERT_FAILS(save("/proc/none/m", m, &v, NRL_DTYPE_F32, 0), NRL_ERR_IO, "/proc/none");
     support_write(f->dir, "file", "", 0);
-    ASSERT_FAILS(save(in(f, "file"), m, &v, NRL_DTYPE_F32, 0), NRL_ERR_CONFIG, "no directory");
+    ASSERT_FAILS(save(in(f, "file"), m, &v, NRL_DTYPE_F32, 0), NRL_ERR_CONFIG, "not a directory");
     model_destroy(m);
 }
 
@@ -334,8 +334,9 @@ static void all_differences_are_told_at_once(void **state)
                            "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":2}",
                            &other));
     ASSERT_FAILS(check(in(f, "m"), other), NRL_ERR_DATA, "model.layers.0.self_attn.q_proj.bias: is missing");
-    assert_non_null(strstr(nrl_error_text(), "model.layers.1.mlp.down_proj.weight: is no parameter of this model"));
-    assert_non_null(strstr(nrl_error_text(), "model.embed_tokens.weight: has shape [16, 8], config.json says [17, 8]"));
+    assert_non_null(strstr(nrl_error_text(), "model.layers.1.mlp.down_proj.weight: is not a parameter of this model"));
+    assert_non_null(
+        strstr(nrl_error_text(), "model.embed_tokens.weight: has shape [16, 8], expected [17, 8] as in config.json"));
     assert_non_null(strstr(nrl_error_text(), "(qwen2), 14 differences:"));
     model_destroy(other);
     model_destroy(a);
