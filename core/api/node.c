@@ -1,5 +1,5 @@
 /*
- * node.c - building trees from outside: the public names of base/arena.h, base/node.h and base/json.h.
+ * node.c - the public functions of nrl/node.h, wrappers of base/arena.h, base/node.h and base/json.h.
  */
 #include "base/json.h"
 #include <nrl/run.h>

@@ -1,8 +1,8 @@
 /*
- * status.c - the per-thread error record behind nrl_fail, nrl_add_context and nrl_error_text; and where warnings go: to
- * the events of the open run, without one to stderr. A broken invariant is printed here.
- * Long texts (a config with many mistakes) are kept whole up to RECORD_SIZE; then the end is cut
- * and says so. Nothing here allocates, so errors about memory can be told too.
+ * status.c - the per-thread error record of nrl_fail, nrl_add_context and nrl_error_text; warnings, which go to the
+ * events of the open run or, without a run, to stderr; and failed assertions.
+ * A text longer than RECORD_SIZE (a config with very many mistakes) is truncated and ends in " ...". Errors allocate
+ * nothing, so that running out of memory can be reported too.
  */
 #include "api/status.h"
 #include "base/escape.h"
@@ -15,11 +15,11 @@
 
 enum { RECORD_SIZE = 32768 };
 
-/* A text is formatted beside the one before, which may be among its arguments, and takes its place then. */
+/* A new text is formatted into the other record, because the current one may be among the arguments. */
 static _Thread_local char records[2][RECORD_SIZE];
 static _Thread_local int current;
 
-/* The text in the other record, of which `wanted` bytes were to be written, takes the place of this one. */
+/* Makes the other record the current one. `wanted` is the full length of its text, which may have been truncated. */
 static void record_take(size_t wanted)
 {
     static const char cut[] = " ...";
@@ -33,7 +33,7 @@ static size_t record_format(char *to, const char *fmt, va_list a)
     return n < 0 ? (size_t)snprintf(to, RECORD_SIZE, "(a text that cannot be formatted)") : (size_t)n;
 }
 
-/* Behind `used` bytes, as much as there is room for. */
+/* Appends text after `used` bytes, as far as there is room; returns the length of the full text. */
 static size_t record_add(char *to, size_t used, const char *text)
 {
     size_t n = strlen(text), room = used < RECORD_SIZE ? RECORD_SIZE - 1 - used : 0, taken = n < room ? n : room;
@@ -75,7 +75,7 @@ void status_set_warning_sink(status_sink sink)
 
 void status_print_warning(const char *text)
 {
-    flockfile(stderr); /* of whatever length, in one piece */
+    flockfile(stderr); /* no other thread's output comes between the parts */
     fputs("warning: ", stderr);
     escape_print(stderr, text, strlen(text));
     fputc('\n', stderr);
@@ -90,7 +90,7 @@ void nrl_warn(const char *fmt, ...)
     int n = vasprintf(&text, fmt, a);
     va_end(a);
     status_sink sink = atomic_load(&warning_sink);
-    const char *shown = n >= 0 ? text : fmt; /* no memory for it: better unfilled than untold */
+    const char *shown = n >= 0 ? text : fmt; /* out of memory: print the format string */
     if (!sink || !sink(shown)) status_print_warning(shown);
     if (n >= 0) free(text);
 }

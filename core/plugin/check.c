@@ -1,6 +1,6 @@
 /*
- * check.c - the contract of plugin.h, checked. A plugin is trusted code, but an old, a newer or a
- * half-written one is an everyday thing and must end in a sentence, not in a crash.
+ * check.c - checks that a plugin keeps the contract of plugin.h. A plugin is trusted code, but outdated, newer and
+ * unfinished plugins are common and must end in an error message, not in a crash.
  */
 #include "plugin/check.h"
 #include "config/options.h"
@@ -9,7 +9,7 @@
 
 enum { MAX_TABLE = 65536, MAX_ROWS = 4096, MAX_ROW_SIZE = 1024, MAX_OPTIONS_SIZE = 1 << 20 };
 
-/* Bytes and alignment of the field that a row of this type fills; 0 = no such type. */
+/* Size and alignment of the field of an option of this type; 0 = no such type. */
 static size_t field_size(uint32_t type)
 {
     switch ((nrl_type)type) {
@@ -31,10 +31,10 @@ static size_t field_size(uint32_t type)
 
 static nrl_status bad_row(uint32_t i, const nrl_option *row, const char *what)
 {
-    return nrl_fail(NRL_ERR_PLUGIN, "option row %u (%.60s): %s", i, row->name ? row->name : "?", what);
+    return nrl_fail(NRL_ERR_PLUGIN, "option %u (%.60s): %s", i, row->name ? row->name : "?", what);
 }
 
-/* The default must be a value that the row itself accepts. */
+/* Checks that the default is a value that the option accepts. */
 static nrl_status check_default(const nrl_plugin *t, uint32_t i, const nrl_option *row, void *scratch)
 {
     arena a = {0};
@@ -44,7 +44,7 @@ static nrl_status check_default(const nrl_plugin *t, uint32_t i, const nrl_optio
     nrl_status st = problems_report(&problems);
     arena_free(&a);
     if (st == NRL_OK) return NRL_OK;
-    nrl_add_context("option row %u: the default is not accepted", i);
+    nrl_add_context("option %u: the default is invalid", i);
     return NRL_ERR_PLUGIN;
 }
 
@@ -52,17 +52,17 @@ static nrl_status check_row(const nrl_plugin *t, uint32_t i, void *scratch)
 {
     const nrl_option *row = option_row(t->options, i, t->option_size);
     size_t size = field_size(row->type);
-    if (!row->name || !*row->name) return bad_row(i, row, "no name");
-    if (!strcmp(row->name, "name")) return bad_row(i, row, "the key 'name' chooses the plugin");
-    if (!size) return bad_row(i, row, "unknown type");
+    if (!row->name || !*row->name) return bad_row(i, row, "has no name");
+    if (!strcmp(row->name, "name")) return bad_row(i, row, "the key 'name' is reserved for the plugin's name");
+    if (!size) return bad_row(i, row, "has an unknown type");
     if (row->offset % size || row->offset > t->options_size || t->options_size - row->offset < size)
         return bad_row(i, row, "lies outside the options struct");
     if (row->type == NRL_TYPE_ENUM && (!row->choices || !*row->choices))
-        return bad_row(i, row, "an enum without choices");
-    if (!(row->min <= row->max)) return bad_row(i, row, "min is above max");
+        return bad_row(i, row, "is an enum without choices");
+    if (!(row->min <= row->max)) return bad_row(i, row, "min is greater than max");
     for (uint32_t j = 0; j < i; j++)
         if (!strcmp(option_row(t->options, j, t->option_size)->name, row->name))
-            return bad_row(i, row, "a second row of this name");
+            return bad_row(i, row, "is declared twice");
     return check_default(t, i, row, scratch);
 }
 
@@ -71,7 +71,7 @@ static nrl_status check_rows(const nrl_plugin *t)
     if (!t->n_options) return NRL_OK;
     if (!t->options || t->n_options > MAX_ROWS || t->option_size < sizeof(nrl_option) ||
         t->option_size > MAX_ROW_SIZE || t->option_size % sizeof(void *) || t->options_size > MAX_OPTIONS_SIZE)
-        return nrl_fail(NRL_ERR_PLUGIN, "its option rows make no sense (%u rows of %u bytes at %s)", t->n_options,
+        return nrl_fail(NRL_ERR_PLUGIN, "its option table is invalid (%u options of %u bytes at %s)", t->n_options,
                         t->option_size, t->options ? "some address" : "NULL");
     arena a = {0};
     void *scratch = arena_alloc(&a, t->options_size);
@@ -85,13 +85,11 @@ static nrl_status check_rows(const nrl_plugin *t)
 static nrl_status check_size(const nrl_plugin *t, const plugin_kind *kind)
 {
     if (t->size < sizeof *t || t->size > MAX_TABLE)
-        return nrl_fail(NRL_ERR_PLUGIN, "its table has %u bytes, which is no %s", t->size, kind->name);
+        return nrl_fail(NRL_ERR_PLUGIN, "its table has %u bytes, which is not the size of a %s", t->size, kind->name);
     for (size_t i = kind->table_size; i < t->size; i++)
         if (((const char *)t)[i])
-            return nrl_fail(NRL_ERR_PLUGIN,
-                            "uses what a newer nrl offers (a table of %u bytes, this "
-                            "nrl knows %zu): use that nrl",
-                            t->size, kind->table_size);
+            return nrl_fail(NRL_ERR_PLUGIN, "needs a newer nrl (its table has %u bytes, this nrl knows %zu)", t->size,
+                            kind->table_size);
     return NRL_OK;
 }
 
@@ -99,7 +97,8 @@ static nrl_status check_texts(const nrl_plugin *t, const char *name)
 {
     if (!t->name || !t->version || !t->summary) return nrl_fail(NRL_ERR_PLUGIN, "lacks its name, version or summary");
     if (strcmp(t->name, name))
-        return nrl_fail(NRL_ERR_PLUGIN, "calls itself '%.60s': the file's name must be the same", t->name);
+        return nrl_fail(NRL_ERR_PLUGIN, "has the name '%.60s' in its table; expected '%.60s', as its file is called",
+                        t->name, name);
     return NRL_OK;
 }
 
@@ -107,16 +106,14 @@ nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char
 {
     if (!t) return nrl_fail(NRL_ERR_PLUGIN, "nrl_plugin_entry returned no table");
     if (t->abi != NRL_ABI)
-        return nrl_fail(NRL_ERR_PLUGIN, "speaks ABI %u, this nrl speaks %d: rebuild it", t->abi, NRL_ABI);
+        return nrl_fail(NRL_ERR_PLUGIN, "has ABI %u, expected %d; rebuild the plugin", t->abi, NRL_ABI);
     if (t->build != NRL_BUILD)
-        return nrl_fail(NRL_ERR_PLUGIN,
-                        "was built with other build parameters (%u, here %u): "
-                        "rebuild it",
-                        t->build, NRL_BUILD);
+        return nrl_fail(NRL_ERR_PLUGIN, "has build parameters %u, expected %u; rebuild the plugin", t->build,
+                        NRL_BUILD);
     if (t->kind != kind->kind) {
         const plugin_kind *other = plugin_kind_find(t->kind);
-        return nrl_fail(NRL_ERR_PLUGIN, "is not a%s %s but %s%s", strchr("aeiou", *kind->name) ? "n" : "", kind->name,
-                        other ? "of kind " : "of an unknown kind", other ? other->name : "");
+        return nrl_fail(NRL_ERR_PLUGIN, "has %s%s, expected kind %s", other ? "kind " : "an unknown kind",
+                        other ? other->name : "", kind->name);
     }
     NRL_TRY(check_size(t, kind));
     NRL_TRY(check_texts(t, name));

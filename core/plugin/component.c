@@ -1,5 +1,5 @@
 /*
- * component.c - nrl_component of nrl/host.h: one plugin with its options, for callers outside of the core.
+ * component.c - nrl_component of nrl/host.h: one plugin with its options, for callers outside the core.
  */
 #include "plugin/component.h"
 #include "config/config.h"

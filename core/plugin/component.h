@@ -1,5 +1,5 @@
 /*
- * component.h - what is behind nrl_component.
+ * component.h - the struct nrl_component of nrl/host.h.
  */
 #ifndef PLUGIN_COMPONENT_H
 #define PLUGIN_COMPONENT_H
@@ -11,11 +11,11 @@ typedef struct nrl_component {
     plugin_host *host;
     const plugin *plugin;
     void *options;
-    const char *identity; /* NULL until it was asked for */
-    arena *own;           /* that the config lives in; NULL: the caller's */
+    const char *identity; /* computed on first use; NULL before */
+    arena *own;           /* the arena of the config, if the component owns it; else NULL */
 } nrl_component;
 
-/* A host that searches what an environment names. */
+/* Creates a host that searches the directories of an environment. */
 plugin_host *component_host(const nrl_environment *env);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * frontend.c - which frontend runs a script, and running it.
+ * frontend.c - finds the frontend of a script, and runs the script.
  */
 #include "plugin/component.h"
 #include <nrl/host.h>
 #include <string.h>
 
-/* One frontend after the other is asked; a broken one serves nothing, and `nrl plugins` says why. */
+/* Asks each frontend in turn. A frontend that cannot be opened is skipped; `nrl plugins` reports why. */
 static nrl_status frontend_probe(const nrl_environment *env, const char *path, nrl_component **out)
 {
     arena a = {0};
@@ -19,9 +19,10 @@ static nrl_status frontend_probe(const nrl_environment *env, const char *path, n
         const nrl_frontend *table = (const nrl_frontend *)nrl_component_table(c);
         bool serves = table->probe && table->probe(path);
         if (serves && *out)
-            st = nrl_fail(NRL_ERR_CONFIG,
-                          "cannot run %s: the frontends %s and %s both serve it\nhint: --frontend NAME decides", path,
-                          nrl_component_table(*out)->name, table->plugin.name);
+            st =
+                nrl_fail(NRL_ERR_CONFIG,
+                         "cannot run %s: the frontends %s and %s both accept it\nhint: choose one with --frontend NAME",
+                         path, nrl_component_table(*out)->name, table->plugin.name);
         if (serves && !*out)
             *out = c;
         else
@@ -38,7 +39,7 @@ nrl_status nrl_frontend_find(const nrl_environment *env, const char *name, const
     nrl_node *slot;
     *out = NULL;
     if (!name) return frontend_probe(env, path, out);
-    arena *a = nrl_arena_create(); /* the component's options may lead into it */
+    arena *a = nrl_arena_create(); /* the component's options may point into this arena */
     nrl_status st = nrl_yaml_value(a, "--frontend", name, &slot);
     if (st == NRL_OK) st = nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", slot, out);
     if (st == NRL_OK)
@@ -58,7 +59,8 @@ nrl_status nrl_frontend_run(nrl_component *frontend, const nrl_frontend_job *job
     char hash[HASH_TEXT];
     const char *identity = nrl_component_identity(frontend);
     if (!identity) return NRL_ERR_IO;
-    if (hash_file(job->script, hash) != NRL_OK) return NRL_ERR_CONFIG; /* the command line names it */
+    if (hash_file(job->script, hash) != NRL_OK)
+        return NRL_ERR_CONFIG; /* CONFIG, because the path comes from the command line */
     env.size = sizeof env;
     env.frontend = arena_printf(&frontend->memory, "%s %s", table->plugin.name, identity);
     env.script = job->script;

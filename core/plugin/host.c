@@ -1,5 +1,5 @@
 /*
- * host.c - the search path, opening, and the plugins that are open.
+ * host.c - the search path, opening plugins, and the list of open plugins.
  */
 #include "plugin/host.h"
 #include "config/config.h"
@@ -21,11 +21,11 @@ struct plugin_host {
     arena a;
     search_path search;
     open_plugin *open;
-    const char *installed;    /* the folder that came with the program, NULL = unknown */
-    bool is_restricted;       /* to `allow` and what is installed */
+    const char *installed;    /* the directory of installed plugins; NULL = unknown */
+    bool is_restricted;       /* only installed plugins and those in `allow` may be opened */
     const char *const *allow; /* [n_allow] */
     size_t n_allow, n_skipped;
-    const char *const *folders; /* [n_folders] of the config */
+    const char *const *folders; /* [n_folders] directories of the config */
     size_t n_folders;
 };
 
@@ -75,16 +75,15 @@ void plugin_host_skip(plugin_host *h, size_t n_folders)
     h->n_skipped = n_folders;
 }
 
-/* ---- what may be opened ---- */
-
-static bool is_in_list(const plugin_host *h, const char *text)
+/* ---- permission ---- */
+static bool is_allowed_text(const plugin_host *h, const char *text)
 {
     for (size_t i = 0; i < h->n_allow; i++)
         if (!strcmp(h->allow[i], text)) return true;
     return false;
 }
 
-/* `path` is FOLDER/KIND/NAME.so. What is compared is read before any of its code runs. */
+/* `path` is FOLDER/KIND/NAME.so. The check only reads the file and runs none of its code. */
 static nrl_status check_allowed(plugin_host *h, const char *path)
 {
     char hash[HASH_SHA256_TEXT];
@@ -94,23 +93,24 @@ static nrl_status check_allowed(plugin_host *h, const char *path)
     char *kind = strrchr(folder, '/');
     if (kind) *kind++ = 0;
     if (kind && h->installed && search_is_same_folder(folder, h->installed)) return NRL_OK;
-    if (is_in_list(h, name) || (kind && is_in_list(h, arena_printf(&h->a, "%s/%s", kind, name)))) return NRL_OK;
+    if (is_allowed_text(h, name) || (kind && is_allowed_text(h, arena_printf(&h->a, "%s/%s", kind, name))))
+        return NRL_OK;
     NRL_TRY(hash_sha256_file(path, hash));
-    if (is_in_list(h, arena_printf(&h->a, "sha256:%s", hash))) return NRL_OK;
+    if (is_allowed_text(h, arena_printf(&h->a, "sha256:%s", hash))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "plugins.allow has neither its name nor its hash: it was not opened\n"
-                    "hint: 'plugins.allow=[sha256:%s]' allows this very file",
+                    "cannot open the plugin: plugins.allow has neither its name nor its hash\n"
+                    "hint: to allow exactly this file, add 'plugins.allow=[sha256:%s]'",
                     hash);
 }
 
 /* ---- one file ---- */
 
-/* dlopen's own words name the file and the missing symbol or version; only what to do is added. */
+/* The text of dlerror names the file and the missing symbol or version. */
 static nrl_status explain_dlerror(const char *text)
 {
     bool newer = strstr(text, "version `NRL_") || strstr(text, "undefined symbol: nrl_");
     return nrl_fail(NRL_ERR_PLUGIN, "cannot be opened: %s%s", text,
-                    newer ? "\nit was built for a newer nrl than this one, " NRL_VERSION : "");
+                    newer ? "\nhint: the plugin was built for a newer nrl; this is " NRL_VERSION : "");
 }
 
 static nrl_status load_entry(plugin_host *h, const char *path, const nrl_plugin **table)
@@ -126,14 +126,14 @@ static nrl_status load_entry(plugin_host *h, const char *path, const nrl_plugin 
     return NRL_OK;
 }
 
-static nrl_status load(plugin_host *h, const char *path, const plugin_kind *kind, const char *name,
-                       const nrl_plugin **table)
+static nrl_status load_checked(plugin_host *h, const char *path, const plugin_kind *kind, const char *name,
+                               const nrl_plugin **table)
 {
     NRL_TRY(load_entry(h, path, table));
     return plugin_check(*table, kind, name);
 }
 
-/* The table as large as this core knows it: members the plugin does not have are NULL. */
+/* A copy of the table in the size that this core knows; members that the plugin does not have are NULL. */
 static const nrl_plugin *extended_copy(arena *a, const nrl_plugin *table, const plugin_kind *kind)
 {
     void *copy = arena_alloc(a, kind->table_size);
@@ -141,10 +141,10 @@ static const nrl_plugin *extended_copy(arena *a, const nrl_plugin *table, const 
     return copy;
 }
 
-static nrl_status load_noted(plugin_host *h, const char *path, const plugin_kind *kind, const char *name,
-                             const nrl_plugin **table)
+static nrl_status load_with_context(plugin_host *h, const char *path, const plugin_kind *kind, const char *name,
+                                    const nrl_plugin **table)
 {
-    nrl_status st = load(h, path, kind, name, table);
+    nrl_status st = load_checked(h, path, kind, name, table);
     if (st != NRL_OK) nrl_add_context("%s '%s' (%s)", kind->name, name, path);
     return st;
 }
@@ -154,7 +154,7 @@ static nrl_status load_noted(plugin_host *h, const char *path, const plugin_kind
 static nrl_status no_such_plugin(plugin_host *h, const plugin_kind *kind, const char *name)
 {
     arena a = {0};
-    const char **names, *all = "none", *where = "no folder", *hint = "";
+    const char **names, *all = "none", *where = "no directory", *hint = "";
     suggestion near = {.word = name};
     size_t n = plugin_names(h, &a, kind->kind, &names);
     for (size_t i = 0; i < n; i++) {
@@ -164,13 +164,12 @@ static nrl_status no_such_plugin(plugin_host *h, const plugin_kind *kind, const 
     for (size_t i = 0; i < h->search.n; i++)
         where = i ? arena_printf(&a, "%s, %s", where, h->search.folders[i]) : h->search.folders[i];
     if (h->n_skipped)
-        hint = arena_printf(&a,
-                            "\nhint: `plugins` of the config names %zu folder%s, not searched with "
-                            "--no-plugins-from-config",
-                            h->n_skipped, h->n_skipped > 1 ? "s" : "");
-    nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s%s%s\nthere are: %s (in %s%s%s)%s", kind->name, name,
+        hint =
+            arena_printf(&a, "\nhint: --no-plugins-from-config excludes %zu director%s of the config from the search",
+                         h->n_skipped, h->n_skipped > 1 ? "ies" : "y");
+    nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s%s%s\navailable: %s (in %s%s%s)%s", kind->name, name,
              near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "", all, where,
-             h->search.absent ? "; no folder: " : "", h->search.absent ? h->search.absent : "", hint);
+             h->search.absent ? "; not a directory: " : "", h->search.absent ? h->search.absent : "", hint);
     arena_free(&a);
     return NRL_ERR_CONFIG;
 }
@@ -178,7 +177,7 @@ static nrl_status no_such_plugin(plugin_host *h, const plugin_kind *kind, const 
 static void warn_of_hidden(plugin_host *h, const plugin_kind *kind, const char *name, const char *path, size_t folder)
 {
     const char *other = search_file(&h->search, &h->a, kind->folder, name, &folder);
-    if (other) nrl_warn("two plugins are called %s/%s: using %s, not %s", kind->folder, name, path, other);
+    if (other) nrl_warn("two plugins have the name %s/%s: using %s, ignoring %s", kind->folder, name, path, other);
 }
 
 static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *name)
@@ -208,7 +207,7 @@ nrl_status plugin_open(plugin_host *h, uint32_t kind_number, const char *name, c
     const char *path = search_file(&h->search, &h->a, kind->folder, name, &folder);
     if (!path) return no_such_plugin(h, kind, name);
     const nrl_plugin *table;
-    NRL_TRY(load_noted(h, path, kind, name, &table));
+    NRL_TRY(load_with_context(h, path, kind, name, &table));
     warn_of_hidden(h, kind, name, path, folder + 1);
     *out = keep_open(h, kind, table, path);
     return NRL_OK;
@@ -232,10 +231,10 @@ nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out
     const char *full = config_absolute(&h->a, path), *base = strrchr(full, '/') + 1;
     size_t n = strlen(base);
     if (n < 4 || strcmp(base + n - 3, ".so"))
-        return nrl_fail(NRL_ERR_PLUGIN, "'%s': expected a plugin's file, NAME.so", path);
+        return nrl_fail(NRL_ERR_PLUGIN, "'%s' is not a plugin file; expected NAME.so", path);
     nrl_status st = load_entry(h, full, &table);
     const plugin_kind *kind = st == NRL_OK && table ? plugin_kind_find(table->kind) : NULL;
-    if (!kind) kind = plugin_kinds; /* the check says what it is not */
+    if (!kind) kind = plugin_kinds; /* any kind: the check reports that the plugin's kind is unknown */
     if (st == NRL_OK) st = plugin_check(table, kind, arena_strndup(&h->a, base, n - 3));
     if (st == NRL_OK)
         *out = keep_open(h, kind, table, full);
@@ -250,7 +249,7 @@ void plugin_options(arena *a, config_problems *problems, const char *section, co
                     const option_part *core, const plugin *p, void **options)
 {
     const nrl_plugin *t = p->table;
-    *options = arena_alloc(a, t->options_size + 1); /* never NULL, also without options */
+    *options = arena_alloc(a, t->options_size + 1); /* + 1: never NULL, even without options */
     option_part parts[2] = {{t->options, t->n_options, t->option_size, *options}};
     if (core) parts[1] = *core;
     size_t before = problems->n, n_parts = core ? 2 : 1;
@@ -315,13 +314,13 @@ size_t plugin_defaults(plugin_host *h, arena *a, uint32_t kind, const plugin ***
 static void list_one(plugin_host *h, arena *a, plugin_entry *e)
 {
     const nrl_plugin *table;
-    if (load(h, e->path, e->kind, e->name, &table) == NRL_OK)
+    if (load_checked(h, e->path, e->kind, e->name, &table) == NRL_OK)
         e->table = extended_copy(&h->a, table, e->kind);
     else
         e->problem = arena_strdup(a, nrl_error_text());
 }
 
-/* All files of one name, the one in use first. */
+/* Lists all files of one name; the first one is in use and hides the others. */
 static size_t list_name(plugin_host *h, arena *a, const plugin_kind *kind, const char *name, plugin_entry *out)
 {
     size_t n = 0;

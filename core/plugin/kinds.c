@@ -1,5 +1,5 @@
 /*
- * kinds.c - one row a kind; a new kind is a header in include/nrl and a row here.
+ * kinds.c - one row for each kind; a new kind needs a header in include/nrl and a row here.
  */
 #include "plugin/kinds.h"
 #include <nrl/nrl.h>

@@ -1,5 +1,5 @@
 /*
- * kinds.h - the kinds of plugin: their folder, what messages call them, the size of their table.
+ * kinds.h - the kinds of plugins: directory, name in messages, size of the table.
  */
 #ifndef PLUGIN_KINDS_H
 #define PLUGIN_KINDS_H

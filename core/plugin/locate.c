@@ -1,6 +1,6 @@
 /*
- * locate.c - whose code an address is, for whoever must tell where a crash was; and which file the core is. No
- * allocation: a signal handler calls plugin_locate.
+ * locate.c - finds the plugin that an address belongs to, for reports of crashes, and the file of the core.
+ * plugin_locate allocates nothing, because signal handlers call it.
  */
 #define _GNU_SOURCE
 #include "plugin/host.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The kind whose folder ends at `end` in path, NULL = none. */
+/* The kind whose directory name ends at `end` in path; NULL = none. */
 static const plugin_kind *kind_before(const char *path, const char *end)
 {
     for (const plugin_kind *k = plugin_kinds; k->kind; k++) {
@@ -26,10 +26,10 @@ nrl_status plugin_core_identity(char out[HASH_TEXT])
     if (dladdr((const void *)(uintptr_t)&plugin_core_identity, &in) && in.dli_fname &&
         hash_file(in.dli_fname, out) == NRL_OK)
         return NRL_OK;
-    return hash_file("/proc/self/exe", out); /* the core is linked into the program, whose name says no path */
+    return hash_file("/proc/self/exe", out); /* the core is linked statically into the program */
 }
 
-/* The library lies in <prefix>/lib, or a folder deeper. */
+/* The library lies in <prefix>/lib or in a directory below it. */
 const char *plugin_own_exe_dir(arena *a)
 {
     Dl_info in;
@@ -48,7 +48,7 @@ const char *plugin_own_exe_dir(arena *a)
     return found;
 }
 
-/* From <folder>/<kind>/<name>.so: the host opens no others. */
+/* Every plugin has the path <directory>/<kind>/<name>.so. */
 bool plugin_locate(const void *address, char *text, size_t room)
 {
     Dl_info in;

@@ -1,6 +1,6 @@
 /*
- * members.c - the members that no plugin of a kind may leave NULL, one list a kind; all others are
- * optional, as the kind's header says.
+ * members.c - one list for each kind of the members that a plugin must set. All other members are optional, as
+ * documented in the kind's header.
  */
 #include "plugin/members.h"
 #include <nrl/nrl.h>
@@ -103,5 +103,5 @@ nrl_status members_check(const nrl_plugin *t)
         if (is_there(t, m->offset)) continue;
         used += (size_t)snprintf(absent + used, sizeof absent - used, "%s%s", used ? ", " : "", m->name);
     }
-    return used ? nrl_fail(NRL_ERR_PLUGIN, "lacks %s: its table has NULL there", absent) : NRL_OK;
+    return used ? nrl_fail(NRL_ERR_PLUGIN, "lacks %s: required members of its table are NULL", absent) : NRL_OK;
 }

@@ -1,11 +1,11 @@
 /*
- * members.h - what a table must have for the core to call it without asking. Private to core/plugin.
+ * members.h - checks the required members of a plugin's table. Private to core/plugin.
  */
 #ifndef PLUGIN_MEMBERS_H
 #define PLUGIN_MEMBERS_H
 #include <nrl/plugin.h>
 
-/* NRL_ERR_PLUGIN names all members that are NULL or lie beyond the table's size, and must not. */
+/* NRL_ERR_PLUGIN names all required members that are NULL or beyond the table's size. */
 nrl_status members_check(const nrl_plugin *table);
 
 #endif

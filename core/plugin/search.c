@@ -1,6 +1,6 @@
 /*
- * search.c - looking for plugin files. A folder that is named twice (in the environment and beside
- * the program) counts once, or every plugin in it would hide itself.
+ * search.c - searches for plugin files. A directory that is named twice (in the environment and next to the program)
+ * counts once; otherwise every plugin in it would hide itself.
  */
 #include "plugin/search.h"
 #include <dirent.h>
@@ -50,7 +50,7 @@ const char *search_file(const search_path *s, arena *a, const char *kind, const 
     return NULL;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -80,7 +80,7 @@ size_t search_names(const search_path *s, arena *a, const char *kind, const char
             add_name(&l, a, e->d_name);
         if (dir) closedir(dir);
     }
-    if (l.n) qsort(l.names, l.n, sizeof *l.names, compare);
+    if (l.n) qsort(l.names, l.n, sizeof *l.names, compare_names);
     size_t unique = 0;
     *names = arena_alloc(a, l.n * sizeof **names);
     for (size_t i = 0; i < l.n; i++)

@@ -1,5 +1,5 @@
 /*
- * search.h - the folders that hold plugins, and what lies in them. Private to core/plugin.
+ * search.h - the directories that are searched for plugins, and the plugins in them. Private to core/plugin.
  */
 #ifndef PLUGIN_SEARCH_H
 #define PLUGIN_SEARCH_H
@@ -9,21 +9,20 @@
 typedef struct {
     const char **folders;
     size_t n;
-    const char *absent; /* "a, b": what was named and is no folder; NULL = nothing */
+    const char *absent; /* "a, b": named paths that are not directories; NULL = none */
 } search_path;
 
-bool search_is_same_folder(const char *x, const char *y); /* under whatever names */
+bool search_is_same_folder(const char *x, const char *y); /* compares device and inode */
 
-/* Appends a folder, unless it is there already under this or another spelling, or does not exist.
- */
+/* Appends a directory, unless it does not exist or is already in the list, under whatever path. */
 void search_add(search_path *s, arena *a, const char *folder);
 void search_add_list(search_path *s, arena *a, const char *list); /* colon-separated */
 
-/* Path of <folder>/<kind>/<name>.so in the first folder from *folder on that has it, which is then
- * *folder; NULL = none, or `name` is not a plain name. */
+/* Searches the directories from *folder on for <kind>/<name>.so. Returns the path and sets *folder to the directory's
+ * number; NULL = not found, or `name` is not a plain file name. */
 const char *search_file(const search_path *s, arena *a, const char *kind, const char *name, size_t *folder);
 
-/* Names of all <kind>/<name>.so, sorted, each once. */
+/* The names of all <kind>/<name>.so, sorted, each once. */
 size_t search_names(const search_path *s, arena *a, const char *kind, const char ***names);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * adapter.h - a linear weight with an adapter (nrl/adapter.h): `linear` leaves its product to the plugin, which calls
- * back for W's own. Made by core/model/adapter.c.
+ * adapter.h - a linear weight with an adapter (nrl/adapter.h). nrl_op_linear calls the plugin for such a weight, and
+ * the plugin calls back for the product with the weight itself. core/model/adapter.c creates sites.
  */
 #ifndef TENSOR_ADAPTER_H
 #define TENSOR_ADAPTER_H
@@ -14,9 +14,9 @@ struct nrl_adapter_site {
     int32_t n;
     nrl_param *params[NRL_ADAPTER_MAX_PARAMS];
     nrl_param *weight;
-    /* of one product */
+    /* of the current product */
     nrl_param *bias;
-    bool adds; /* the bias is added here */
+    bool adds; /* this rank adds the bias */
 };
 
 #endif

@@ -10,7 +10,7 @@ static nrl_status backend_lacks(const nrl_ctx *ctx, const char *name)
     return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no op '%s'", backend ? backend : "?", name);
 }
 
-/* ---- what counts as work done: see ctx_flops ---- */
+/* ---- counting of FLOPs, see ctx_flops ---- */
 
 static double gemm_flops(const nrl_gemm_args *a)
 {
@@ -24,7 +24,7 @@ static double attention_flops(const nrl_attention_args *a)
 
 static double attention_grad_flops(const nrl_attention_grad_args *a)
 {
-    return 2 * op_work_attention(&a->forward).flops; /* scores that are recomputed do not count */
+    return 2 * op_work_attention(&a->forward).flops; /* recomputing the scores does not count */
 }
 
 static double no_flops(const void *a)

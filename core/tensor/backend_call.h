@@ -1,6 +1,6 @@
 /*
- * backend_call.h - one function a backend operation: says so when the backend lacks it, marks it on the
- * timeline while a profile is taken, and is otherwise a plain call through the table.
+ * backend_call.h - one function for each backend operation. It fails if the backend lacks the operation, marks the call
+ * on the timeline of a profile, and otherwise only calls through the table.
  */
 #ifndef TENSOR_BACKEND_CALL_H
 #define TENSOR_BACKEND_CALL_H
@@ -37,7 +37,7 @@
 #define BACKEND_DECLARE(name, args) nrl_status backend_##name(nrl_ctx *ctx, const args *a);
 BACKEND_OPS(BACKEND_DECLARE) /* backend_gemm and the others */
 #undef BACKEND_DECLARE
-/* Bytes between host and device; queued like operations. */
+/* Copies bytes between host and device, queued like an operation. */
 nrl_status backend_transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way);
 
 #endif

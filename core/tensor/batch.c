@@ -1,5 +1,5 @@
 /*
- * batch.c - making, checking and reading packed batches.
+ * batch.c - creates, checks and reads packed batches.
  */
 #include "tensor/batch.h"
 #include "tensor/internal.h"
@@ -74,7 +74,7 @@ static nrl_status check_lengths(const nrl_batch *b, int64_t n_all)
     return NRL_OK;
 }
 
-/* A prefix has none itself, and positions go on behind it. */
+/* A prefix has no prefix itself, and the positions of a segment continue after those of its prefix. */
 static nrl_status check_prefixes(const nrl_batch *b, int64_t n_all)
 {
     for (int64_t s = 0; b->prefix && s < n_all; s++) {
@@ -112,7 +112,7 @@ static nrl_status check_rows(const nrl_batch *b, int64_t vocab_size)
         if (s < before || s >= b->n_segments) return wrong("row_segment", i, s);
         if (b->row_target[i] < 0 || b->row_target[i] >= vocab_size) return wrong("row_target", i, b->row_target[i]);
         if (!(b->row_weight[i] >= 0)) return wrong("row_weight", i, (long long)b->row_weight[i]);
-        /* The last row of a shared prompt predicts the first token of each segment that sees it. */
+        /* The last token of a shared prompt predicts the first token of each segment with that prefix. */
         int32_t t = b->row_token[i];
         if (!is_inside(b, s, t) && !is_inside(b, b->prefix ? b->prefix[s] : -1, t)) return wrong("row_token", i, t);
     }
@@ -167,8 +167,8 @@ static nrl_status no_column(const nrl_batch *b, const char *name)
     for (int32_t i = 0; i < b->n_extra && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, ", %s", b->extra[i].name);
     return nrl_fail(NRL_ERR_CONFIG,
-                    "the batch has no column '%s'; it has %s\nan algorithm names in 'needs' what "
-                    "it reads, data.extra what rows carry",
+                    "the batch has no column '%s'; expected one of: %s\nhint: an algorithm lists computed columns in "
+                    "'needs', the config lists columns of the data in data.extra",
                     name, list);
 }
 
@@ -179,7 +179,7 @@ nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, 
         nrl_tensor *t = b->columns[i].tensor;
         if (strcmp(b->columns[i].name, name) || !t) continue;
         *column = t;
-        /* A view's own columns were set on it; its parent's are cut to its rows. */
+        /* Columns set on a view have its size; columns of the parent are sliced to the rows of the view. */
         if (!b->parent || t->numel == b->n_rows) return NRL_OK;
         return nrl_op_slice_rows(ctx, t, b->row_begin, b->row_begin + b->n_rows, column);
     }
@@ -207,7 +207,7 @@ static double prompt_tokens(const nrl_batch *b)
     return n;
 }
 
-/* Segments with a trained row; rows come in order of their segments. */
+/* Segments with a trained row; rows are in the order of their segments. */
 static double sequences(const nrl_batch *b)
 {
     double n = 0;
@@ -220,7 +220,7 @@ static double sequences(const nrl_batch *b)
     return n;
 }
 
-/* Blocks that hold a rejected side: segments come in order of their examples. */
+/* Examples with a rejected side; segments are in the order of their examples. */
 static double pairs(const nrl_batch *b)
 {
     double n = 0;
@@ -233,7 +233,7 @@ static double pairs(const nrl_batch *b)
     return n;
 }
 
-/* Blocks whose label says that their answer is wanted; every segment of a example has its label. */
+/* Examples whose label is not 0; every segment of an example has the example's label. */
 static double desirable(const nrl_batch *b)
 {
     const float *label = NULL;
@@ -250,7 +250,7 @@ static double examples(const nrl_batch *b)
     return (double)b->n_examples;
 }
 
-/* What the sequences hold, whether a prompt was laid out once or for each side. */
+/* Tokens of all sequences; a shared prompt counts once for each side. */
 static double tokens(const nrl_batch *b)
 {
     double n = 0;
@@ -267,7 +267,7 @@ double nrl_batch_count(const nrl_batch *b, const char *what)
     } counts[] = {
         {"answer_tokens", answer_tokens}, {"prompt_tokens", prompt_tokens}, {"sequences", sequences}, {"pairs", pairs},
         {"examples", examples},           {"desirable", desirable},         {"tokens", tokens}};
-    if (b->is_tail) return 0; /* it only keeps ranks in step */
+    if (b->is_tail) return 0; /* padding: all ranks must run the same number of micro-batches */
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (!strcmp(counts[i].name, what)) return counts[i].count(b);
     return (double)NAN;

@@ -1,5 +1,5 @@
 /*
- * ctx.c - the context: scopes, the current batch, which tape records, memory stats.
+ * ctx.c - the context: scopes, the current batch, the current tape, memory stats.
  */
 #include "tensor/internal.h"
 #include "tensor/rope.h"

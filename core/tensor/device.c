@@ -1,5 +1,5 @@
 /*
- * device.c - opening a backend and asking what it can do.
+ * device.c - opens a backend and checks its operations.
  */
 #include "tensor/device.h"
 #include "base/memory.h"
@@ -16,7 +16,7 @@ nrl_status device_open(const nrl_backend *table, const void *options, int32_t in
     memcpy(&out->ops, table->ops, known);
     nrl_status st = table->open(options, index, &out->self);
     if (st) {
-        *out = (device){0}; /* nothing to close, whatever a failed open left there */
+        *out = (device){0}; /* ignore what a failed open has written: there is nothing to close */
         return st;
     }
     out->info.size = sizeof out->info;
@@ -31,7 +31,7 @@ void device_close(device *d)
     *d = (device){0};
 }
 
-/* Table members by name, for checking a list. */
+/* Members of nrl_ops by name. */
 static const struct {
     const char *name;
     size_t offset;
@@ -65,7 +65,7 @@ nrl_status device_check_ops(const device *d, const char *const *names)
     return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no op %s", d->table.plugin.name, missing);
 }
 
-/* Without /proc the machine still knows its pages. */
+/* Without /proc, sysconf gives the memory in pages. */
 void nrl_host_memory(int64_t *total, int64_t *available)
 {
     *total = memory_total("");

@@ -1,5 +1,5 @@
 /*
- * device.h - one opened backend: its table, its instance, its info.
+ * device.h - an open backend: its table, its instance, its info.
  */
 #ifndef TENSOR_DEVICE_H
 #define TENSOR_DEVICE_H
@@ -12,12 +12,12 @@ typedef struct {
     nrl_device_info info;
 } device;
 
-/* `table` is the host's zero-extended copy. Opens the instance and reads its info. */
+/* Opens an instance and reads its info. `table` is the plugin host's zero-extended copy. */
 nrl_status device_open(const nrl_backend *table, const void *options, int32_t index, device *out);
 void device_close(device *d);
 
-/* NRL_ERR_PLUGIN listing every op of the NULL-ended list that the backend lacks ("backend 'NAME' has
- * no op 'rope'"); names are members of nrl_ops. Asked when a run is opened. */
+/* Checks that the backend has every op of a NULL-terminated list; names are members of nrl_ops. NRL_ERR_PLUGIN lists
+ * the missing ops ("backend 'NAME' has no op 'rope'"). Called when a run is opened. */
 nrl_status device_check_ops(const device *d, const char *const *names);
 
 #endif

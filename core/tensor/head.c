@@ -1,6 +1,6 @@
 /*
- * head.c - log-probs of target positions as columns on the tape, fused with a tokenwise loss, or as
- * whole logits for sampling. P target positions, N tokens, D width, V vocabulary.
+ * head.c - the output head in three forms: log-probs of target positions recorded on the tape, fused with a tokenwise
+ * loss, and complete logits for sampling. P target positions, N tokens, D width, V vocabulary.
  */
 #include "tensor/head.h"
 #include "tensor/tp_region.h"
@@ -16,7 +16,7 @@ static float *floats(const nrl_tensor *t)
     return t ? t->data : NULL;
 }
 
-/* dhidden as a new tensor of zeros in the current scope, written by the first chunk. */
+/* Allocates dhidden in the current scope; the first chunk writes it. */
 static nrl_status want_hidden_grad(nrl_ctx *ctx, head_work *w)
 {
     NRL_TRY(tensor_like(ctx, w->hidden, &w->dhidden));
@@ -24,14 +24,14 @@ static nrl_status want_hidden_grad(nrl_ctx *ctx, head_work *w)
     return w->n_rows ? NRL_OK : tensor_fill(ctx, w->dhidden, 0);
 }
 
-/* Of a cut vocabulary each rank has a part of it. */
+/* With a sharded vocabulary each rank computes one addend of the gradient. */
 static nrl_status whole_hidden_grad(nrl_ctx *ctx, head_work *w)
 {
     return head_is_sharded(w->spec) ? tp_region_ask(ctx, NRL_TP_REGION_HEAD_IN, true, w->dhidden, &w->dhidden) : NRL_OK;
 }
 
-/* Chunks beyond the kept ones make their logits again. Saved: hidden, lse, entropy, row indices,
- * targets, kept logits. Outputs: logps, entropy. */
+/* Recomputes the logits of chunks that were not kept. Saved: hidden, lse, entropy, row indices, targets, kept logits.
+ * Outputs: logps, entropy. */
 static nrl_status columns_back(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const columns_attributes *a = nrl_tape_attributes(node);
@@ -68,7 +68,7 @@ static nrl_status check_batch(const nrl_ctx *ctx, const nrl_tensor *hidden)
                     (long long)(ctx->batch ? ctx->batch->n_tokens : 0));
 }
 
-/* Room for the logits that the way back will read, if there is one. */
+/* Allocates the logits that the backward will read, if there will be a backward. */
 static nrl_status keep_logits(nrl_ctx *ctx, const head_spec *head, bool trained, const nrl_tensor *hidden,
                               nrl_tensor **kept)
 {
@@ -104,7 +104,7 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
     if (want & HEAD_ENTROPY) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &entropies));
     if (want & HEAD_LOG_SUM_P2) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &sums));
     NRL_TRY(keep_logits(ctx, head, trained, hidden, &kept));
-    ctx_scope_begin(ctx); /* the chunk's buffers go before anything else is made */
+    ctx_scope_begin(ctx); /* frees the buffers of chunks before anything else is allocated */
     nrl_status st = columns_forward(ctx, head, hidden, targets, temperature, kept,
                                     (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});
     ctx_scope_end(ctx);
@@ -136,7 +136,7 @@ static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, i
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &logps));
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &lse));
     NRL_TRY(head_chunk_product(ctx, w, begin, n));
-    /* The vectors hold this chunk only: place them so that row `begin` is their first. */
+    /* The vectors have the rows of this chunk only: offset the pointers so that row `begin` is the first. */
     head_work here = *w;
     here.target += begin;
     NRL_TRY(head_chunk_values(ctx, &here, 0, n, (head_values){.logp = floats(logps), .lse = floats(lse)}));
@@ -145,7 +145,7 @@ static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, i
     NRL_TRY(head_combine(ctx, w->spec, view.row_target, &(head_stats){.logp = logps, .lse = lse}));
     tensor_set_leaf(logps);
     NRL_TRY(f->loss(f->user, ctx, &view, logps, &dlogps));
-    if (!dlogps) return NRL_OK; /* no gradient from these rows */
+    if (!dlogps) return NRL_OK; /* the gradient of these rows is zero */
     here.index += begin;
     nrl_status st = head_chunk_backward(ctx, &here, 0, n, (head_grads){.lse = floats(lse), .dlogp = floats(dlogps)});
     w->overwrite_dhidden = here.overwrite_dhidden;
@@ -171,7 +171,7 @@ nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, h
 {
     NRL_TRY(check_batch(ctx, hidden));
     head_work w;
-    ctx_tape_begin(ctx, NULL); /* the loss runs a tape of its own */
+    ctx_tape_begin(ctx, NULL); /* the loss runs its own tape */
     ctx_scope_begin(ctx);
     nrl_tensor *targets;
     nrl_status st = head_targets(ctx, head, &targets);
@@ -185,7 +185,7 @@ nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, h
     return st;
 }
 
-/* ---- whole logits ---- */
+/* ---- complete logits ---- */
 
 nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows, int64_t n,
                        nrl_tensor **logits)
@@ -197,7 +197,7 @@ nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, 
     head_work w;
     NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n, rows, false, &index));
     int64_t chunk = ctx->head_chunk_rows;
-    ctx->head_chunk_rows = n; /* one chunk: the caller wants them all */
+    ctx->head_chunk_rows = n; /* one chunk, so that w.logits has all rows */
     nrl_status st = head_open(ctx, head, hidden, index, NULL, 1, NULL, &w);
     ctx->head_chunk_rows = chunk;
     if (st) return st;

@@ -1,21 +1,22 @@
 /*
- * head_chunk.c - one chunk of target positions through the head and back.
+ * head_chunk.c - forward and backward of the head for one chunk of target positions.
  *
- * Whole logits [P,V] would be the largest tensor of a step by far, so R rows at a time are made,
- * used and overwritten; those of the first chunks may be kept for the way back, within a bound. The
- * products of a chunk are the same either way, so results do not depend on the bound. The head's
- * scale needs no pass of its own: scale * cap' * tanh(z / cap')
- * with cap' = cap / scale is cap * tanh(scale z / cap), so it goes into cap and temperature.
+ * Complete logits [P,V] would be the largest tensor of a step by far, so R rows at a time are computed, used and
+ * overwritten. The logits of the first chunks may be kept for the backward, up to a limit; the products of a chunk are
+ * the same in both cases, so results do not depend on the limit. The head's scale needs no pass of its own, because
+ * scale * cap' * tanh(z / cap') with cap' = cap / scale is cap * tanh(scale z / cap): it is part of cap and
+ * temperature.
  */
 #include "tensor/head.h"
 
 enum {
-    CHUNK_BYTES = 32 << 20, /* of f32 logits: large products, small beside activations */
-    CHUNK_MOST = 1 << 30,   /* of a device's own memory, a hundredth part: each chunk reads and writes the */
-    CHUNK_SHARE = 128,      /* whole gradient of the head, so few of them are as fast as one */
-    CHUNK_MIN_ROWS = 128,   /* below this the products are bound by reading the weight */
-    CHUNK_STEP = 16,        /* whole tiles of rows */
-    PITCH_STEP = 64         /* elements: rows of odd vocabularies begin at 128 bytes */
+    CHUNK_BYTES = 32 << 20, /* f32 logits of a chunk on a CPU: large products, small compared to activations */
+    CHUNK_MOST = 1 << 30,   /* at most, on a device with its own memory */
+    CHUNK_SHARE = 128,      /* else this fraction of its memory. Each chunk reads and writes the whole gradient of */
+                            /* the head, so chunks must be few */
+    CHUNK_MIN_ROWS = 128,   /* with fewer rows the products are bound by reading the weight */
+    CHUNK_STEP = 16,        /* rows of a tile */
+    PITCH_STEP = 64         /* elements: aligns rows of odd vocabularies to 128 bytes */
 };
 
 static int64_t chunk_bytes(const nrl_ctx *ctx)
@@ -25,7 +26,7 @@ static int64_t chunk_bytes(const nrl_ctx *ctx)
     return share < CHUNK_BYTES ? CHUNK_BYTES : share < CHUNK_MOST ? share : CHUNK_MOST;
 }
 
-/* Equal chunks of at most the wanted size. */
+/* Divides the rows into equal chunks of at most the wanted size. */
 static int64_t chunk_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
 {
     int64_t most = ctx->head_chunk_rows;
@@ -96,7 +97,7 @@ static nrl_mat top(const nrl_tensor *t, int64_t n)
     return m;
 }
 
-/* The same of logits, whose rows may lie further apart than they are long. */
+/* The same for logits, whose pitch may be larger than their row length. */
 static nrl_mat top_logits(const head_work *w, const nrl_tensor *t, int64_t n)
 {
     nrl_mat m = top(t, n);
@@ -109,7 +110,7 @@ static bool is_kept(const head_work *w, int64_t begin)
     return w->kept && begin < w->kept->rows;
 }
 
-/* Where logits of rows [begin, begin + n) are: among the kept ones, or in the chunk's buffer. */
+/* The logits of rows [begin, begin + n): in the kept logits or in the chunk's buffer. */
 static nrl_mat logits_of(const head_work *w, int64_t begin, int64_t n)
 {
     if (!is_kept(w, begin)) return top_logits(w, w->logits, n);
@@ -145,7 +146,7 @@ nrl_status head_chunk_again(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n
     double flops = ctx_flops(ctx);
     if (is_kept(w, begin)) return gather_rows(ctx, w, begin, n);
     NRL_TRY(head_chunk_product(ctx, w, begin, n));
-    ctx_flops_set(ctx, flops); /* the forward has counted it */
+    ctx_flops_set(ctx, flops); /* the forward has counted this product */
     return head_is_plain(w) ? NRL_OK : head_chunk_values(ctx, w, begin, n, (head_values){0});
 }
 
@@ -173,7 +174,7 @@ nrl_status head_chunk_values(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t 
     return backend_head(ctx, &a);
 }
 
-/* Buffers of the way back; f32 logits are their own gradient's memory. */
+/* Allocates buffers of the backward. The gradient of f32 logits overwrites the logits. */
 static nrl_status backward_buffers(nrl_ctx *ctx, head_work *w)
 {
     if (!w->dlogits && w->hidden->dtype != NRL_DTYPE_F32)

@@ -1,7 +1,7 @@
 /*
- * head_combine.c - the head over a vocabulary that an axis has cut (Shoeybi et al. 2019): each rank knows its
- * own columns' sums, and a few numbers a row make the whole's; logits stay where they are. R ranks with V/R
- * columns each, n rows. With d_r = lse_r - lse:
+ * head_combine.c - the head over a vocabulary that is sharded over ranks (Shoeybi et al. 2019). Each rank has the sums
+ * over its own columns; the ranks exchange a few numbers per row to get the sums over all columns, and do not exchange
+ * logits. R ranks with V/R columns each, n rows. With d_r = lse_r - lse:
  *   lse = log sum_r e^lse_r            log p(t) = log p_owner(t) + d_owner
  *   H = sum_r e^d_r (H_r - d_r)        log sum p^2 = log sum_r e^(2 d_r + L_r)
  */
@@ -28,7 +28,7 @@ nrl_status head_targets(nrl_ctx *ctx, const head_spec *head, nrl_tensor **target
     *targets = ctx->index.row_target;
     if (!head_is_sharded(head) || !*targets) return NRL_OK;
     if (w->dims[0] * n_ranks(w) != w->parts[0].dims[0] || w->first[0] % w->dims[0])
-        return nrl_fail(NRL_ERR_BUG, "head: '%s' is cut into unequal parts", w->name);
+        return nrl_fail(NRL_ERR_BUG, "head: the shards of '%s' have unequal sizes", w->name);
     int32_t *local = mem_alloc((size_t)n * sizeof *local);
     for (int64_t i = 0; i < n; i++) {
         int64_t t = ctx->batch->row_target[i] - w->first[0];
@@ -39,7 +39,7 @@ nrl_status head_targets(nrl_ctx *ctx, const head_spec *head, nrl_tensor **target
     return st;
 }
 
-/* Values of all ranks, [n,R] each: the vectors travel in one piece. */
+/* Gathers k vectors [n] of all ranks to [n,R] each, in one exchange. */
 static nrl_status exchange(nrl_ctx *ctx, int64_t ranks, nrl_tensor *const *mine, int k, nrl_tensor **all)
 {
     int64_t n = mine[0]->numel, shape[] = {ranks, n};
@@ -51,7 +51,8 @@ static nrl_status exchange(nrl_ctx *ctx, int64_t ranks, nrl_tensor *const *mine,
     }
     NRL_TRY(tp_region_ask(ctx, NRL_TP_REGION_HEAD_STATS, false, stats, &gathered));
     if (gathered->numel != ranks * k * n)
-        return nrl_fail(NRL_ERR_PLUGIN, "the tp_region HEAD_STATS gave %lld values, expected those of %lld ranks",
+        return nrl_fail(NRL_ERR_PLUGIN,
+                        "the tp_region HEAD_STATS returned %lld values, expected a multiple for %lld ranks",
                         (long long)gathered->numel, (long long)ranks);
     for (int i = 0; i < k; i++) {
         place = tensor_view(ctx, gathered, i * n, 2, shape, k * n);
@@ -60,7 +61,7 @@ static nrl_status exchange(nrl_ctx *ctx, int64_t ranks, nrl_tensor *const *mine,
     return NRL_OK;
 }
 
-/* From x [n,R] the column of the rank that has each row's target: [n]. */
+/* Selects from x [n,R] for each row the column of the rank that has the target: [n]. */
 static nrl_status of_owner(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, nrl_tensor **y)
 {
     int64_t numel = x->numel;

@@ -1,10 +1,10 @@
 /*
- * internal.h - the structs behind nrl_ctx and nrl_tensor and the helpers that operations share.
- * For the files of core/tensor only; everybody else sees ctx.h and the public headers.
+ * internal.h - the structs nrl_ctx and nrl_tensor, and helpers that operations share. Only for the files of
+ * core/tensor; other code includes ctx.h and the public headers.
  *
- * A tensor is a header and a view into a counted block. `uses` counts who needs the contents
- * (scope, tape, owner); `refs` counts tape nodes that need only shape and gradient. When uses falls
- * to zero the block is released though the header may live on.
+ * A tensor is a header and a view into a refcounted block. `uses` counts references to the contents (scope, tape,
+ * owner); `refs` counts tape nodes that need only shape and gradient. When `uses` becomes 0, the block is released; the
+ * header lives until `refs` is 0 too.
  */
 #ifndef TENSOR_INTERNAL_H
 #define TENSOR_INTERNAL_H
@@ -16,9 +16,9 @@
 struct nrl_tensor {
     pool_block *block; /* NULL once the contents are released */
     void *data;
-    nrl_tensor *grad;     /* counted; only while a tape is walked back */
-    nrl_tensor *next;     /* among spare headers */
-    nrl_tape_node *maker; /* the node that can make the contents again; NULL = none */
+    nrl_tensor *grad;     /* refcounted; only during a backward */
+    nrl_tensor *next;     /* in the list of spare headers */
+    nrl_tape_node *maker; /* the node that can recompute the contents; NULL = none */
     int64_t dims[NRL_MAX_DIMS];
     int64_t numel, rows, cols, stride; /* as a matrix; stride in elements */
     int32_t uses, refs;
@@ -27,12 +27,12 @@ struct nrl_tensor {
     bool has_grad;
 };
 
-/* Index arrays of the current batch, i32 on the device; NULL where the batch has none. */
+/* Index arrays of the current batch, i32 on the device; NULL if the batch does not have the array. */
 typedef struct {
     nrl_tensor *tokens, *positions;     /* [N] */
     nrl_tensor *cu_seqlens, *prefix;    /* [S+n_prompts+1], [S+n_prompts] */
     nrl_tensor *row_token, *row_target; /* [P] */
-    /* [N] i64 that masks of dropout are keyed by, of whole rows and of this rank's share; NULL until wanted */
+    /* [N] i64 keys of dropout masks, for whole rows and for this rank's share of columns; NULL until first use */
     nrl_tensor *random_rows[2];
 } ctx_index;
 
@@ -40,7 +40,7 @@ typedef struct rope_table rope_table;
 typedef struct profile profile;
 typedef struct {
     uint32_t index;
-    nrl_tensor *value; /* counted */
+    nrl_tensor *value; /* refcounted */
     double weight;
 } pending_metric;
 
@@ -57,12 +57,12 @@ struct nrl_ctx {
     nrl_tensor *spare_tensors;
     nrl_tape_node *spare_nodes;
 
-    nrl_tensor **made; /* of all open scopes, oldest first */
+    nrl_tensor **made; /* the tensors of all open scopes, oldest first */
     size_t n_made, made_capacity;
     size_t *marks; /* n_made at each scope's begin */
     size_t n_marks, marks_capacity;
 
-    tape *tapes[CTX_MAX_TAPES]; /* the last one records; NULL entries pause recording */
+    tape *tapes[CTX_MAX_TAPES]; /* the last tape records; a NULL entry pauses recording */
     int n_tapes;
 
     nrl_batch *batch;
@@ -70,8 +70,8 @@ struct nrl_ctx {
     rope_table *ropes;
     kv_cache *cache;
     int64_t head_chunk_rows;     /* 0 = chosen from the vocabulary */
-    int64_t head_keep_bytes;     /* of logits, from a head's forward to its backward */
-    bool adapters_off;           /* linear is the plain product */
+    int64_t head_keep_bytes;     /* logits kept from the head's forward to its backward */
+    bool adapters_off;           /* linear ignores adapters */
     tp_region_answer tp_regions; /* NULL = identity */
     void *tp_regions_user;
     uint64_t random_key; /* 0 = dropout is off */
@@ -80,7 +80,7 @@ struct nrl_ctx {
     pending_metric *metrics;
     ctx_metric *taken;
     size_t n_metrics, metrics_capacity;
-    profile *profile; /* NULL while off */
+    profile *profile; /* NULL = off */
     double flops;     /* see ctx_flops */
 };
 
@@ -89,7 +89,7 @@ static inline nrl_mat tensor_mat(const nrl_tensor *t)
     return (nrl_mat){t->data, (uint32_t)t->dtype, 0, t->rows, t->cols, t->stride};
 }
 
-/* The same memory as n x 1 for 1-D tensors: vectors whose elements are rows (gather, scatter). */
+/* The same, but a 1-D tensor is n x 1: a vector whose elements are rows (gather, scatter). */
 static inline nrl_mat tensor_rows_mat(const nrl_tensor *t)
 {
     if (t->n_dims > 1) return tensor_mat(t);
@@ -106,7 +106,7 @@ static inline const int32_t *tensor_index(const nrl_tensor *t)
     return t ? t->data : NULL;
 }
 
-/* No other tensor or holder sees these contents: they may be overwritten by the one who asks. */
+/* Whether no other tensor or owner refers to the contents, so that the caller may overwrite them. */
 static inline bool tensor_is_unshared(const nrl_tensor *t)
 {
     return t->uses == 1 && t->block->count == 1;
@@ -124,7 +124,7 @@ typedef struct {
 shape_text tensor_shape(const nrl_tensor *t); /* "[3,5]" for messages */
 shape_text dims_shape(int n_dims, const int64_t *dims);
 
-/* ---- tensor.c: making tensors; results belong to the current scope unless said ---- */
+/* ---- tensor.c: creating tensors; results belong to the current scope unless stated otherwise ---- */
 nrl_status dims_numel(int n_dims, const int64_t *dims, int64_t *numel); /* checks the dims */
 nrl_tensor *tensor_header(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims);
 /* x's dims with the last one replaced. */
@@ -132,14 +132,13 @@ nrl_status tensor_with_columns(nrl_ctx *ctx, nrl_dtype dtype, const nrl_tensor *
 nrl_status tensor_like(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor **out);
 nrl_status tensor_vector(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out);
 nrl_status tensor_matrix(nrl_ctx *ctx, nrl_dtype dtype, int64_t rows, int64_t cols, nrl_tensor **out);
-/* A view that starts `offset` elements into x; rows stay apart as in x where dims has two entries.
- */
+/* A view that starts `offset` elements into x, with `stride` elements between rows. */
 nrl_tensor *tensor_view(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims, const int64_t *dims, int64_t stride);
-/* Host memory as a tensor: borrowed where the device can read it and `keep` says that it lives as
- * long as the tensor, else copied. */
+/* Makes a tensor of host memory. Borrows the memory if the device can read it and `keep` is set, which means that it
+ * lives as long as the tensor; else copies it. */
 nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *host, bool keep, nrl_tensor **out);
-void ctx_own(nrl_ctx *ctx, nrl_tensor *t); /* the current scope takes the one use */
-void tensor_ref(nrl_tensor *t);            /* for tape nodes; NULL is fine */
+void ctx_own(nrl_ctx *ctx, nrl_tensor *t); /* moves the caller's reference to the current scope */
+void tensor_ref(nrl_tensor *t);            /* for tape nodes; t may be NULL */
 void tensor_unref(nrl_ctx *ctx, nrl_tensor *t);
 
 /* ---- common steps of operations ---- */
@@ -147,19 +146,19 @@ nrl_status tensor_fill(nrl_ctx *ctx, nrl_tensor *t, double value);
 /* y = x, converting; y += x. */
 nrl_status tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y);
 nrl_status tensor_accumulate(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y);
-/* A new tensor of x's shape and dtype with b (1 x C, R x 1 or one element) repeated. */
+/* A new tensor of x's shape and dtype with b (1 x C, R x 1 or one element) broadcast. */
 nrl_status tensor_expand(nrl_ctx *ctx, const nrl_tensor *b, const nrl_tensor *x, nrl_tensor **out);
 
 /* ---- op_dropout.c ---- */
-/* As nrl_op_dropout of a matrix [N, cols * count] of which x has the columns from cols * index on: ranks that share
- * the columns drop what one rank would. */
+/* nrl_op_dropout of the columns from cols * index on of a matrix [N, cols * count]: ranks that share the columns drop
+ * the same elements as a single rank. */
 nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, int64_t count, nrl_tensor **y);
 
 /* ---- param.c ---- */
-/* WEIGHT of p as [dims[0], rest]; vectors as 1 x n. */
+/* The WEIGHT of p as a matrix [dims[0], rest]; vectors are 1 x n. */
 nrl_status param_work(const nrl_param *p, nrl_mat *mat);
-/* GRAD likewise; *overwrite says whether to overwrite, and is cleared for next time. Absent mat and
- * NRL_OK when p is frozen or NULL. */
+/* The GRAD of p likewise. *overwrite tells the caller to overwrite instead of add; the next call returns false. If p is
+ * frozen or NULL, *mat is absent and the result NRL_OK. */
 nrl_status param_grad(nrl_param *p, nrl_mat *mat, bool *overwrite);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * kv_cache.c - keys and values of sequences that grow.
+ * kv_cache.c - cached keys and values of growing sequences.
  *
- * A layer keeps one K and one V of [n_sequences * max_length, G*K]; sequence s fills rows from
- * s * max_length. The key ranges of segments are therefore apart, and attention takes one list of
- * bounds; so every segment is followed by one without queries that covers the unused rows.
+ * A layer has one K and one V of [n_sequences * max_length, G*K]; sequence s starts at row s * max_length. So there are
+ * unused rows between the keys of two segments, but attention takes one contiguous list of bounds: each segment is
+ * followed by a segment without queries that covers the unused rows.
  */
 #include "tensor/kv_cache.h"
 #include <stdlib.h>
@@ -24,8 +24,8 @@ struct kv_cache {
 nrl_status kv_cache_create(nrl_ctx *ctx, int64_t n_sequences, int64_t max_length, kv_cache **out)
 {
     if (n_sequences < 1 || max_length < 1 || n_sequences > INT32_MAX / max_length)
-        return nrl_fail(NRL_ERR_BUG, "a key/value cache of %lld sequences of %lld tokens", (long long)n_sequences,
-                        (long long)max_length);
+        return nrl_fail(NRL_ERR_BUG, "cannot create a key/value cache of %lld sequences of %lld tokens",
+                        (long long)n_sequences, (long long)max_length);
     kv_cache *c = mem_alloc(sizeof *c);
     *c = (kv_cache){.ctx = ctx, .n_sequences = n_sequences, .max_length = max_length};
     c->length = mem_alloc((size_t)n_sequences * sizeof *c->length);
@@ -75,7 +75,7 @@ static nrl_status layer_at(nrl_ctx *ctx, kv_cache *c, int64_t layer, const nrl_t
     return NRL_OK;
 }
 
-/* Rows [from, from + n) of x over rows [to, to + n) of y. */
+/* Copies rows [from, from + n) of x to rows [to, to + n) of y. */
 static nrl_status copy_rows(nrl_ctx *ctx, const nrl_tensor *x, int64_t from, int64_t n, const nrl_tensor *y, int64_t to)
 {
     nrl_copy_args a = {.size = sizeof a, .x = tensor_mat(x), .y = tensor_mat(y), .alpha = 1};
@@ -86,7 +86,7 @@ static nrl_status copy_rows(nrl_ctx *ctx, const nrl_tensor *x, int64_t from, int
     return backend_copy(ctx, &a);
 }
 
-/* Appends segment s; its positions say where. */
+/* Appends segment s at its positions. */
 static nrl_status append(nrl_ctx *ctx, kv_cache *c, cache_layer *l, int64_t s, const nrl_tensor *k, const nrl_tensor *v)
 {
     const nrl_batch *b = ctx->batch;
@@ -94,7 +94,8 @@ static nrl_status append(nrl_ctx *ctx, kv_cache *c, cache_layer *l, int64_t s, c
     if (!n) return NRL_OK;
     int64_t at = b->positions[begin], end = at + n;
     if (at > c->length[s] || end > c->max_length)
-        return nrl_fail(NRL_ERR_BUG, "sequence %lld: tokens at %lld to %lld, %lld are cached of at most %lld",
+        return nrl_fail(NRL_ERR_BUG,
+                        "sequence %lld: cannot append tokens %lld to %lld: %lld tokens are cached, at most %lld fit",
                         (long long)s, (long long)at, (long long)end, (long long)c->length[s], (long long)c->max_length);
     NRL_TRY(copy_rows(ctx, k, begin, n, l->k, s * c->max_length + at));
     NRL_TRY(copy_rows(ctx, v, begin, n, l->v, s * c->max_length + at));
@@ -102,8 +103,8 @@ static nrl_status append(nrl_ctx *ctx, kv_cache *c, cache_layer *l, int64_t s, c
     return NRL_OK;
 }
 
-/* Segments with their keys and, between them, the unused rows. The last query sees the last key, so
- * a segment's keys end at its own last token even where more is cached. */
+/* Fills the bounds of segments and, between them, of unused rows. Causal attention aligns the last query with the last
+ * key, so a segment's keys end at its own last token even if more tokens are cached. */
 static void fill_bounds(const kv_cache *c, const nrl_batch *b, int32_t *cu_q, int32_t *cu_k)
 {
     cu_q[0] = cu_k[0] = 0;
@@ -119,10 +120,10 @@ static void fill_bounds(const kv_cache *c, const nrl_batch *b, int32_t *cu_q, in
 static nrl_status check(const nrl_ctx *ctx, const kv_cache *c)
 {
     const nrl_batch *b = ctx->batch;
-    if (b->prefix) return nrl_fail(NRL_ERR_BUG, "shared prefixes and a key/value cache at once");
+    if (b->prefix) return nrl_fail(NRL_ERR_BUG, "a batch with shared prefixes cannot use a key/value cache");
     if (b->n_segments <= c->n_sequences) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "%lld segments for a cache of %lld sequences", (long long)b->n_segments,
-                    (long long)c->n_sequences);
+    return nrl_fail(NRL_ERR_BUG, "the batch has %lld segments, but the cache has %lld sequences",
+                    (long long)b->n_segments, (long long)c->n_sequences);
 }
 
 nrl_status kv_cache_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,

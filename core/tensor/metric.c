@@ -1,5 +1,5 @@
 /*
- * metric.c - numbers that an algorithm reports while its loss runs, fetched together afterwards.
+ * metric.c - numbers that an algorithm reports during its loss; they are fetched together afterwards.
  */
 #include "tensor/internal.h"
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 nrl_status nrl_metric_add(nrl_ctx *ctx, uint32_t index, nrl_tensor *value, double weight)
 {
     if (value->numel != 1)
-        return nrl_fail(NRL_ERR_BUG, "metric %u: a value of shape %s, expected one number", index,
+        return nrl_fail(NRL_ERR_BUG, "metric %u: the value has shape %s, expected one element", index,
                         tensor_shape(value).text);
     if (ctx->n_metrics == ctx->metrics_capacity) {
         ctx->metrics_capacity = ctx->metrics_capacity ? 2 * ctx->metrics_capacity : 32;
@@ -18,7 +18,7 @@ nrl_status nrl_metric_add(nrl_ctx *ctx, uint32_t index, nrl_tensor *value, doubl
     return NRL_OK;
 }
 
-/* The device is waited for once, however many micro-batches reported. */
+/* Waits for the device once, for the metrics of all micro-batches. */
 nrl_status ctx_take_metrics(nrl_ctx *ctx, const ctx_metric **list, int64_t *n)
 {
     size_t count = ctx->n_metrics;

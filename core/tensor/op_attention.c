@@ -1,6 +1,6 @@
 /*
- * op_attention.c - packed attention over the batch's segments, and over the key/value cache while
- * one is set. Saves q, k, v, y and the log-sum-exp of each score row; scores are never stored.
+ * op_attention.c - packed attention over the batch's segments, or over the key/value cache if one is set. Saves q, k,
+ * v, y and the log-sum-exp of each row of scores; never stores scores.
  */
 #include "tensor/kv_cache.h"
 #include "tensor/tape.h"
@@ -8,7 +8,7 @@
 typedef struct {
     nrl_attention_spec spec;
     uint32_t n_segments;
-    const int32_t *host_cu, *host_prefix; /* the batch's: it outlives its tapes */
+    const int32_t *host_cu, *host_prefix; /* borrowed from the batch, which outlives its tapes */
 } attention_attributes;
 
 static nrl_attention_args packed_args(const attention_attributes *at, const nrl_tensor *cu, const nrl_tensor *prefix)

@@ -1,8 +1,8 @@
 /*
- * op_dropout.c - random zeros. Masks are never stored: they are a function of the key that the
- * caller set for the unit (ctx_set_random), the number of the dropout since then, and the element's
- * place: of a matrix with a row a token its sample and position there, so that neither packing, nor
- * the order of samples, nor who computes them changes the mask.
+ * op_dropout.c - dropout. Masks are never stored: a mask is a function of the key that the caller has set for the unit
+ * (ctx_set_random), the number of dropouts since then, and the position of the element. For a matrix with one row per
+ * token the position is sample, position in the sample and column, so that packing, the order of samples and the
+ * distribution over ranks do not change the mask.
  */
 #include "tensor/tape.h"
 
@@ -19,7 +19,7 @@ static nrl_status drop(nrl_ctx *ctx, const nrl_tensor *x, const dropout_attribut
     return x->numel ? backend_dropout(ctx, &a) : NRL_OK;
 }
 
-/* The mask comes from the key again; the derivative is the same product. */
+/* Recomputes the mask from the key; the derivative is the same product. */
 static nrl_status dropout_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     nrl_tensor *dx;
@@ -28,7 +28,7 @@ static nrl_status dropout_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 0, dx);
 }
 
-/* splitmix64: neighbouring counters give unrelated keys. */
+/* splitmix64: consecutive counters give unrelated keys. */
 static uint64_t mix(uint64_t z)
 {
     z += 0x9e3779b97f4a7c15u;
@@ -37,7 +37,7 @@ static uint64_t mix(uint64_t z)
     return z ^ z >> 31;
 }
 
-/* The sample of a shared prompt is that of the segments that see it. */
+/* The sample of a shared prompt is the sample of the segments with that prefix. */
 static int32_t sample_of(const nrl_batch *b, int64_t s)
 {
     if (s < b->n_segments) return b->segment_sample[s];
@@ -46,9 +46,9 @@ static int32_t sample_of(const nrl_batch *b, int64_t s)
     return -1;
 }
 
-/* A number a token, made at a batch's first dropout of that kind, in the batch's memory. An element's number is its
- * row's times the columns plus its column: of a share, (row * count + index) * cols + column is that of the whole.
- * One axis shares columns, so there is one share. */
+/* Makes one number per token, in the batch's memory, at the first dropout of this kind in a batch. The number of an
+ * element is the row's number * columns + column; for a share of columns, (row * count + index) * cols + column gives
+ * the same number as the whole matrix. Only one axis shares columns, so one share per context is enough. */
 static nrl_status number_rows(nrl_ctx *ctx, int64_t index, int64_t count, nrl_tensor **made)
 {
     nrl_batch *b = ctx->batch;

@@ -1,6 +1,5 @@
 /*
- * op_elementwise.c - one value at a time: unary, binary with broadcast, where, cast, detach,
- * dropout.
+ * op_elementwise.c - elementwise operations: unary, binary with broadcast, where, cast, detach.
  */
 #include "tensor/tape.h"
 
@@ -13,7 +12,7 @@ typedef struct {
 
 typedef enum { SAVES_NOTHING, SAVES_X, SAVES_Y } unary_saves;
 
-/* What the derivative is told by: constants, the result where that gives it, or the operand. */
+/* What the derivative is computed from: constants, the result, or the operand. */
 static unary_saves saves(nrl_unary op)
 {
     switch (op) {
@@ -58,7 +57,7 @@ static nrl_status unary_backward(nrl_ctx *ctx, nrl_tape_node *node)
 nrl_status nrl_op_unary(nrl_ctx *ctx, nrl_unary op, nrl_tensor *x, double alpha, double beta, nrl_tensor **y)
 {
     if (op <= NRL_UNARY_NONE || op >= NRL_UNARY_COUNT)
-        return nrl_fail(NRL_ERR_BUG, "there is no unary operation %d", (int)op);
+        return nrl_fail(NRL_ERR_BUG, "unary: unknown operation %d", (int)op);
     NRL_TRY(tensor_like(ctx, x, y));
     nrl_unary_args a = {
         .size = sizeof a, .op = op, .x = tensor_mat(x), .y = tensor_mat(*y), .alpha = alpha, .beta = beta};
@@ -80,7 +79,7 @@ typedef struct {
     uint32_t op;
 } binary_attributes;
 
-/* The sum of `full` over what `small` was repeated over, in small's shape and dtype. */
+/* Sums `full` over the dimensions in which `small` was broadcast; the result has small's shape and dtype. */
 static nrl_status reduce_to(nrl_ctx *ctx, nrl_tensor *full, const nrl_tensor *small, nrl_tensor **out)
 {
     *out = full;
@@ -111,7 +110,7 @@ static nrl_status give_reduced(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_ten
     return nrl_tape_give(ctx, node, i, d);
 }
 
-/* Addition passes dy on; everything else asks the backend for whole da and db. */
+/* Addition passes dy on; for other operations the backend computes unreduced da and db. */
 static nrl_status binary_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const binary_attributes *at = nrl_tape_attributes(node);
@@ -140,7 +139,7 @@ static nrl_status binary_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return give_reduced(ctx, node, 1, db);
 }
 
-/* b may be repeated over a: its rows and columns are a's or one. */
+/* Whether b can be broadcast to a: its rows and columns are those of a, or 1. */
 static bool broadcasts(const nrl_tensor *a, const nrl_tensor *b)
 {
     return (b->rows == a->rows || b->rows == 1) && (b->cols == a->cols || b->cols == 1);
@@ -149,7 +148,7 @@ static bool broadcasts(const nrl_tensor *a, const nrl_tensor *b)
 static nrl_status binary_check(nrl_binary op, const nrl_tensor *a, const nrl_tensor *b)
 {
     if (op <= NRL_BINARY_NONE || op >= NRL_BINARY_COUNT)
-        return nrl_fail(NRL_ERR_BUG, "there is no binary operation %d", (int)op);
+        return nrl_fail(NRL_ERR_BUG, "binary: unknown operation %d", (int)op);
     if (a->dtype == b->dtype && (broadcasts(a, b) || broadcasts(b, a))) return NRL_OK;
     return nrl_fail(NRL_ERR_BUG, "binary: a is %s of %s, b is %s of %s", tensor_shape(a).text, nrl_dtype_name(a->dtype),
                     tensor_shape(b).text, nrl_dtype_name(b->dtype));
@@ -159,7 +158,7 @@ nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor 
 {
     NRL_TRY(binary_check(op, a, b));
     nrl_tensor *left = a, *right = b;
-    /* Backends repeat the second operand only. */
+    /* Backends broadcast the second operand only. */
     if (!broadcasts(a, b)) {
         bool commutes = op == NRL_BINARY_ADD || op == NRL_BINARY_MUL || op == NRL_BINARY_MIN || op == NRL_BINARY_MAX;
         if (commutes) {
@@ -176,7 +175,7 @@ nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor 
     if (op == NRL_BINARY_GREATER) return NRL_OK;
     bool linear = op == NRL_BINARY_ADD || op == NRL_BINARY_SUB;
     binary_attributes at = {op};
-    /* An expanded operand's gradient is summed over the repeats of the original. */
+    /* The gradient of an expanded operand is summed over the broadcast dimensions. */
     nrl_tensor *first = left == b ? b : a, *second = left == b ? a : b;
     nrl_tape_record r = {.name = "binary",
                          .inputs = {first, second},

@@ -1,5 +1,5 @@
 /*
- * op_embedding.c - rows of a parameter for the batch's tokens or positions.
+ * op_embedding.c - looks up rows of a parameter for the batch's tokens or positions.
  */
 #include "tensor/tp_region.h"
 #include "tensor/tape.h"
@@ -9,7 +9,7 @@ typedef struct {
     nrl_param *table;
 } embedding_attributes;
 
-/* dTable[id] += dY rows, in ascending order of rows: the same sum every time. */
+/* dTable[id] += dY rows, in ascending order of rows, so that sums are deterministic. */
 static nrl_status embedding_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const embedding_attributes *at = nrl_tape_attributes(node);
@@ -36,25 +36,25 @@ static nrl_status lookup(nrl_ctx *ctx, nrl_param *table, nrl_tensor *index, nrl_
     return tape_push(ctx, &r, table->trained);
 }
 
-/* Ids come from data files: the one index that a user's mistake can spoil. */
+/* Ids come from data files, so they are checked: users can get them wrong. */
 static nrl_status check_range(const nrl_param *table, const int32_t *ids, int64_t n, const char *what)
 {
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= table->parts[0].dims[0])
-            return nrl_fail(NRL_ERR_DATA, "%s %d is outside of '%s' %s", what, ids[i], table->name,
+            return nrl_fail(NRL_ERR_DATA, "%s %d is out of range of '%s' %s", what, ids[i], table->name,
                             dims_shape(table->n_dims, table->parts[0].dims).text);
     return NRL_OK;
 }
 
 static nrl_status check(nrl_ctx *ctx, const nrl_param *table)
 {
-    if (!ctx->batch) return nrl_fail(NRL_ERR_BUG, "embedding: there is no batch");
+    if (!ctx->batch) return nrl_fail(NRL_ERR_BUG, "embedding: the context has no batch");
     if (table->n_dims == 2) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "embedding: table '%s' is %s, not [rows,width]", table->name,
+    return nrl_fail(NRL_ERR_BUG, "embedding: table '%s' is %s, expected [rows,width]", table->name,
                     dims_shape(table->n_dims, table->dims).text);
 }
 
-/* Rows of the table that are here, and 1 or 0 a token [N,1]: the others look up the first row. */
+/* The rows to look up in this rank's shard, and a mask [N,1]: tokens of other shards look up row 0 and have mask 0. */
 static nrl_status local_rows(nrl_ctx *ctx, const nrl_param *table, nrl_tensor **index, nrl_tensor **mask)
 {
     int64_t n = ctx->batch->n_tokens, shape[] = {n, 1};

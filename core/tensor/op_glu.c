@@ -1,6 +1,5 @@
 /*
- * op_glu.c - gated activations: y = act(gate) * up. Saves gate and up, from which y can be made
- * again.
+ * op_glu.c - gated activations: y = act(gate) * up. Saves gate and up, from which y can be recomputed.
  */
 #include "tensor/tape.h"
 

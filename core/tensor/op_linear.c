@@ -1,6 +1,6 @@
 /*
- * op_linear.c - products of matrices: a parameter's (linear) and plain ones (matmul).
- * R rows, K inputs, M outputs. Weight gradients are summed by the product itself, in f32.
+ * op_linear.c - matrix products with a parameter (linear) and without (matmul).
+ * R rows, K inputs, M outputs. The product itself accumulates weight gradients, in f32.
  */
 #include "tensor/adapter.h"
 #include "tensor/tp_region.h"
@@ -8,7 +8,7 @@
 
 typedef struct {
     nrl_param *weight, *bias;
-    nrl_param *up; /* of an adapter: scale u up^T was added; NULL = nothing was */
+    nrl_param *up; /* of an adapter that has added scale u up^T; NULL = none */
     double scale;
 } linear_attributes;
 
@@ -26,7 +26,7 @@ static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, boo
     return backend_gemm(ctx, &g);
 }
 
-/* dX[R,K] = dY[R,M] W[M,K], added to what x has already. */
+/* dX[R,K] += dY[R,M] W[M,K] */
 static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, nrl_param *w, nrl_mat dy)
 {
     nrl_gemm_args g = {.size = sizeof g, .a = dy, .alpha = 1, .weight_key = w->key, .weight_version = w->version};
@@ -95,8 +95,8 @@ static nrl_status linear_check(const nrl_tensor *x, const nrl_param *w, const nr
     return NRL_OK;
 }
 
-/* y = x W^T + b + scale u up^T; u and up may be NULL. Without `adds` b has its gradient all the same: it is added
- * later. */
+/* y = x W^T + b + scale u up^T; u and up may be NULL. Without `adds`, b is not added here but later; its gradient is
+ * computed here in both cases. */
 static nrl_status linear_product(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor *u,
                                  nrl_param *up, double scale, nrl_tensor **y)
 {
@@ -163,8 +163,8 @@ nrl_status nrl_adapter_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_t
                                double scale, nrl_tensor **y)
 {
     if (u && (b->n_dims != 2 || b->dims[0] != site->weight->dims[0] || b->dims[1] != u->cols))
-        return nrl_fail(NRL_ERR_BUG, "adapter of '%s': u is %s, '%s' is %s", site->weight->name, tensor_shape(u).text,
-                        b->name, dims_shape(b->n_dims, b->dims).text);
+        return nrl_fail(NRL_ERR_BUG, "adapter of '%s': u is %s, which does not fit '%s' %s", site->weight->name,
+                        tensor_shape(u).text, b->name, dims_shape(b->n_dims, b->dims).text);
     return linear_product(ctx, x, site->weight, site->bias, site->adds, u, b, scale, y);
 }
 
@@ -203,7 +203,7 @@ static nrl_status matmul_backward(nrl_ctx *ctx, nrl_tape_node *node)
     nrl_mat a = tensor_mat(nrl_tape_saved(node, 0)), b = tensor_mat(nrl_tape_saved(node, 1));
     bool ta = at->transpose_a, tb = at->transpose_b, overwrite;
     nrl_tensor *d;
-    if (nrl_tape_wants(node, 0)) { /* dC op(b)^T, or its transpose op(b) dC^T where a is read so */
+    if (nrl_tape_wants(node, 0)) { /* dC op(b)^T, or its transpose op(b) dC^T if a is transposed */
         NRL_TRY(tape_grad_target(ctx, node, 0, &d, &overwrite));
         if (ta)
             NRL_TRY(gemm(ctx, b, tb, dc, true, tensor_mat(d), overwrite));

@@ -1,8 +1,8 @@
 /*
- * op_norm.c - rms and layer norm, alone or fused with the residual addition before it.
- * Saved: what was normalised, and one or two f32 a normalised row; y can be recomputed from them. D
- * columns of the weight; x [N, G*D] is normalised in groups of D columns.
- * An offset is added to the weight in f32 for each call: D numbers, where y has N*D.
+ * op_norm.c - rms and layer norm, alone or fused with the preceding residual addition.
+ * Saves the input of the normalisation and one or two f32 per normalised row, from which y can be recomputed. The
+ * weight has D columns; x [N, G*D] is normalised in groups of D columns. Each call adds the offset to the weight in
+ * f32: this costs D additions, small compared to the N*D elements of y.
  */
 #include "tensor/tape.h"
 
@@ -20,7 +20,7 @@ typedef struct {
     nrl_tensor **sum, **y;
 } norm_call;
 
-/* offset + w [1,D] as kernels read it; in f32, so that a weight near 0 loses nothing beside 1. */
+/* offset + w [1,D] for the kernel, in f32, so that a weight near 0 loses no precision when 1 is added. */
 static nrl_status norm_weight(nrl_ctx *ctx, const nrl_param *w, double offset, nrl_mat *out)
 {
     nrl_mat work;
@@ -35,8 +35,8 @@ static nrl_status norm_weight(nrl_ctx *ctx, const nrl_param *w, double offset, n
     return backend_copy(ctx, &add);
 }
 
-/* Saved: 0 what was normalised, 1 rstd, 2 mean (layer norm). Outputs: 0 y, 1 the sum.
- * dx goes through the norm and takes in what reaches x by other ways in the same pass. */
+/* Saved: 0 the input of the normalisation, 1 rstd, 2 mean (layer norm). Outputs: 0 y, 1 the sum.
+ * The same pass computes dx of the norm and adds the gradients that x has from other uses. */
 static nrl_status norm_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const norm_attributes *at = nrl_tape_attributes(node);
@@ -56,7 +56,7 @@ static nrl_status norm_backward(nrl_ctx *ctx, nrl_tape_node *node)
     bool wants = nrl_tape_wants(node, 0) || nrl_tape_wants(node, 1);
     if (wants && !fused) dsum = tape_take_grad(ctx, node, 0);
     if (dsum) a.dsum = tensor_mat(dsum);
-    /* The weight's gradient needs the pass even where x wants nothing; dx is then thrown away. */
+    /* The gradient of the weight needs this pass even if x needs no gradient; dx is then discarded. */
     NRL_TRY(tensor_like(ctx, x, &dx));
     a.dx = tensor_mat(dx);
     NRL_TRY(norm_weight(ctx, at->weight, at->offset, &a.weight));
@@ -67,7 +67,7 @@ static nrl_status norm_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 1, dx);
 }
 
-/* Writes rstd and mean anew, with the same values. */
+/* Writes rstd and mean again, with equal values. */
 static nrl_status norm_remake(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *y)
 {
     const norm_attributes *at = nrl_tape_attributes(node);

@@ -1,10 +1,10 @@
 /*
- * op_reduce.c - sums, maxima, log-sum-exp and softmax. Results of sums are f32 whatever x is.
+ * op_reduce.c - sums, maxima, log-sum-exp and softmax. Sums are f32 for every dtype of x.
  */
 #include "tensor/tape.h"
 
 typedef struct {
-    double alpha; /* of the sum */
+    double alpha; /* factor of the sum */
 } sum_attributes;
 
 static nrl_status reduce(nrl_ctx *ctx, nrl_reduction op, nrl_axis axis, const nrl_tensor *x, nrl_tensor *y)
@@ -27,13 +27,13 @@ static nrl_status binary(nrl_ctx *ctx, nrl_binary op, const nrl_tensor *a, nrl_m
     return a->numel ? backend_binary(ctx, &args) : NRL_OK;
 }
 
-/* A vector of R values as a column beside x [R,C]. */
+/* A view of a vector of R values as a column [R,1]. */
 static nrl_tensor *as_column(nrl_ctx *ctx, nrl_tensor *v)
 {
     return tensor_view(ctx, v, 0, 2, (int64_t[]){v->numel, 1}, 1);
 }
 
-/* dy scaled and repeated over x. */
+/* dy scaled and broadcast to x. */
 static nrl_status spread(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *dy)
 {
     const sum_attributes *at = nrl_tape_attributes(node);
@@ -77,7 +77,7 @@ nrl_status nrl_op_sum(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 
 nrl_status nrl_op_mean(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 {
-    if (!x->numel) return nrl_fail(NRL_ERR_BUG, "mean of no values: x is %s", tensor_shape(x).text);
+    if (!x->numel) return nrl_fail(NRL_ERR_BUG, "mean: x %s has no elements", tensor_shape(x).text);
     nrl_tensor *sum;
     double alpha = 1.0 / (double)x->numel;
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, 1, &sum));
@@ -101,7 +101,7 @@ nrl_status nrl_op_sum_rows(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
     return sum_record(ctx, x, 1, sum_backward, *y);
 }
 
-/* x as f32 [R,C]: what the two below compute their derivatives in. */
+/* x as f32 [R,C], for the two backward functions below. */
 static nrl_status to_f32(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **out)
 {
     *out = x;
@@ -157,7 +157,7 @@ static nrl_status log_sum_exp_backward(nrl_ctx *ctx, nrl_tape_node *node)
 static nrl_status reduce_columns(nrl_ctx *ctx, nrl_reduction op, nrl_tensor *x, nrl_tape_backward backward,
                                  nrl_tensor **y)
 {
-    if (!x->cols) return nrl_fail(NRL_ERR_BUG, "maximum of no columns: x is %s", tensor_shape(x).text);
+    if (!x->cols) return nrl_fail(NRL_ERR_BUG, "reduction of columns: x %s has no columns", tensor_shape(x).text);
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, x->rows, y));
     NRL_TRY(reduce(ctx, op, NRL_AXIS_COLUMNS, x, *y));
     nrl_tape_record r = {.name = "reduce", .inputs = {x}, .outputs = {*y}, .saved = {x, *y}, .backward = backward};

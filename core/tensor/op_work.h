@@ -1,13 +1,13 @@
 /*
- * op_work.h - how much one call of an operation has to do: multiply-adds, the bytes that it reads and writes
- * at least once, and the shape that tells calls of different sizes apart. For nrl bench and nrl profile.
+ * op_work.h - the cost of one call of an operation: FLOPs, the bytes that it must read and write, and a shape that
+ * distinguishes calls of different sizes. For nrl bench and nrl profile.
  */
 #ifndef TENSOR_OP_WORK_H
 #define TENSOR_OP_WORK_H
 #include "tensor/backend_call.h"
 
 typedef struct {
-    double flops, bytes; /* flops: products and attention alone */
+    double flops, bytes; /* flops: only of products and attention */
     int64_t dims[3];     /* gemm: rows, columns, inner; attention: queries, heads, head width; else rows, columns, 0 */
 } op_work;
 

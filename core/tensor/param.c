@@ -1,5 +1,5 @@
 /*
- * param.c - accessors of nrl/param.h, and parameters as matrices for operations.
+ * param.c - the functions of nrl/param.h, and parameters as matrices for operations.
  */
 #include "tensor/param.h"
 #include "tensor/internal.h"
@@ -87,8 +87,7 @@ void nrl_param_set_grad_is_empty(nrl_param *p, bool grad_is_empty)
 
 void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, const int64_t *dims)
 {
-    /* Backends key packed copies by it, so it is never given twice; the one counter of the process.
-     */
+    /* Backends cache packed copies under this key, so a key is never reused in a process. */
     static atomic_uint_fast64_t last_key;
     *part = (nrl_part){.name = name, .n_dims = n_dims};
     *p = (nrl_param){.name = name,
@@ -109,13 +108,13 @@ void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, cons
     p->whole = p->numel;
 }
 
-/* Slot storage may be flat or of the parameter's shape; operations see [dims[0], rest] or 1 x n. */
+/* A slot may be flat or have the parameter's shape; operations see [dims[0], rest] or 1 x n. */
 static nrl_status slot_mat(const nrl_param *p, nrl_slot slot, const char *slot_name, nrl_mat *mat)
 {
     const nrl_tensor *t = p->slots[slot];
     if (!t || !t->data) return nrl_fail(NRL_ERR_BUG, "parameter '%s' has no storage in slot %s", p->name, slot_name);
     if (t->numel != p->numel || !tensor_is_contiguous(t))
-        return nrl_fail(NRL_ERR_BUG, "slot %s of parameter '%s' %s is bound to %s", slot_name, p->name,
+        return nrl_fail(NRL_ERR_BUG, "slot %s of parameter '%s' %s is bound to a tensor %s", slot_name, p->name,
                         dims_shape(p->n_dims, p->dims).text, tensor_shape(t).text);
     int64_t rows = p->n_dims > 1 ? p->dims[0] : 1;
     int64_t cols = rows ? p->numel / rows : 0;
@@ -125,7 +124,7 @@ static nrl_status slot_mat(const nrl_param *p, nrl_slot slot, const char *slot_n
 
 nrl_status param_work(const nrl_param *p, nrl_mat *mat)
 {
-    return slot_mat(p, NRL_SLOT_WEIGHT, "work", mat);
+    return slot_mat(p, NRL_SLOT_WEIGHT, "WEIGHT", mat);
 }
 
 nrl_status param_grad(nrl_param *p, nrl_mat *mat, bool *grad_is_empty)
@@ -133,9 +132,9 @@ nrl_status param_grad(nrl_param *p, nrl_mat *mat, bool *grad_is_empty)
     *mat = (nrl_mat){0};
     *grad_is_empty = false;
     if (!p || !p->trained) return NRL_OK;
-    NRL_TRY(slot_mat(p, NRL_SLOT_GRAD, "grad_acc", mat));
+    NRL_TRY(slot_mat(p, NRL_SLOT_GRAD, "GRAD", mat));
     if (mat->dtype != NRL_DTYPE_F32)
-        return nrl_fail(NRL_ERR_BUG, "slot grad_acc of parameter '%s' is %s, not f32", p->name,
+        return nrl_fail(NRL_ERR_BUG, "slot GRAD of parameter '%s' is %s, expected f32", p->name,
                         nrl_dtype_name((nrl_dtype)mat->dtype));
     *grad_is_empty = p->grad_is_empty;
     p->grad_is_empty = false;

@@ -1,5 +1,5 @@
 /*
- * param.h - the struct behind nrl_param; made by core/model, read by ops, run, optim, checkpoint.
+ * param.h - the struct nrl_param; created by core/model, read by ops, run, optim and checkpoint.
  */
 #ifndef TENSOR_PARAM_H
 #define TENSOR_PARAM_H
@@ -9,9 +9,9 @@ struct nrl_param {
     const char *name;
     int n_dims;
     int64_t dims[NRL_MAX_DIMS];
-    int64_t numel;               /* of dims: what operations see on this rank; parts have the whole */
-    int64_t whole;               /* elements, of all ranks */
-    int64_t first[NRL_MAX_DIMS]; /* of the whole (the first part), where dimensions are cut */
+    int64_t numel;               /* elements of dims, which operations see on this rank; parts have unsharded dims */
+    int64_t whole;               /* elements of the unsharded parameter */
+    int64_t first[NRL_MAX_DIMS]; /* where dims begin in the unsharded parameter (in its first part) */
     int n_parts;
     nrl_part *parts;
     bool trained, decay, grad_is_empty;
@@ -20,12 +20,12 @@ struct nrl_param {
     uint32_t tp;
     int32_t index;                          /* in the model's list */
     uint64_t key;                           /* unique in the process, never 0 */
-    uint64_t version;                       /* from 1 */
-    const struct nrl_adapter_site *adapter; /* of a linear weight, see tensor/adapter.h; NULL = none */
+    uint64_t version;                       /* starts at 1; increases when WEIGHT changes */
+    const struct nrl_adapter_site *adapter; /* the adapter of a linear weight, see tensor/adapter.h; NULL = none */
     nrl_tensor *slots[NRL_SLOT_COUNT];      /* borrowed */
 };
 
-/* A parameter outside any model (tests, benches): one part of the same name; zeroed slots. */
+/* Initialises a parameter with one part of the same name and empty slots. */
 void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, const int64_t *dims);
 
 #endif

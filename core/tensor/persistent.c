@@ -1,6 +1,6 @@
 /*
- * persistent.c - tensors of no scope, and scopes, for strategies: what tensor.c and ctx.c make for the
- * core, under public names.
+ * persistent.c - the public functions for strategies that create persistent tensors and open scopes, wrappers of
+ * tensor.c and ctx.c.
  */
 #include "tensor/internal.h"
 

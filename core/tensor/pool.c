@@ -1,6 +1,5 @@
 /*
- * pool.c - segments and the blocks cut from them, idle lists by size, the rule for giving memory
- * back.
+ * pool.c - segments and their blocks, idle lists by size, and the rule for freeing segments.
  */
 #include "tensor/pool.h"
 #if defined(__has_feature)
@@ -10,7 +9,7 @@
 #endif
 #if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(address_sanitizer)
 #include <sanitizer/asan_interface.h>
-#define GUARD 64 /* bytes behind every block that nobody may touch */
+#define GUARD 64 /* poisoned bytes after every block */
 #else
 #define ASAN_POISON_MEMORY_REGION(data, size) ((void)(data), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(data, size) ((void)(data), (void)(size))
@@ -18,11 +17,11 @@
 #endif
 
 enum {
-    ALIGN = 64,             /* bytes: of every block, and of its size */
-    CLASS_FROM = 512,       /* classes: multiples of 64 below, eight a power of two from here */
-    SMALL_MOST = 256 << 10, /* bytes of a small block */
-    SEGMENT = 2 << 20,      /* the device is asked for multiples of this */
-    ALLOWED_IDLE_DIV = 4    /* reserve at most 1 + 1/4 of the recent peak */
+    ALIGN = 64,             /* bytes: alignment of addresses and sizes of blocks */
+    CLASS_FROM = 512,       /* size classes: multiples of 64 below, eight per power of two above */
+    SMALL_MOST = 256 << 10, /* largest size of a small block in bytes */
+    SEGMENT = 2 << 20,      /* sizes of segments are multiples of this */
+    ALLOWED_IDLE_DIV = 4    /* keep at most 1 + 1/4 of the recent peak */
 };
 
 void pool_init(pool *p, const device *d)
@@ -49,7 +48,7 @@ static void header_free(pool *p, pool_block *b)
     p->headers = b;
 }
 
-/* ---- what the address sanitizer may let pass ---- */
+/* ---- poisoning for the address sanitizer ---- */
 
 static void guard_used(const pool *p, const pool_block *b, size_t used)
 {
@@ -95,7 +94,7 @@ static void list_remove(pool *p, pool_block *b)
     p->idle_bytes -= b->size;
 }
 
-/* The best fit of its own class, else any of the next one that has some. */
+/* The best fit in the size's own class, else any block of the next class that has one. */
 static pool_block *find_idle(const pool *p, pool_kind kind, size_t size)
 {
     int c = class_of(size);
@@ -119,7 +118,7 @@ static size_t pooled_live(const pool *p)
     return p->live_bytes - p->exact_bytes;
 }
 
-/* Gives idle segments back, largest first, until at most `keep` idle bytes are left. */
+/* Frees idle segments, largest first, until at most `keep` idle bytes are left. */
 static void shrink(pool *p, size_t keep)
 {
     for (int kind = POOL_LARGE; kind >= POOL_SMALL; kind--)
@@ -143,7 +142,7 @@ static size_t recent_peak(const pool *p)
     return most;
 }
 
-/* A segment of each kind may be idle besides: less is not worth asking for twice. */
+/* In addition, one segment of each kind may be idle: freeing and allocating a single segment repeatedly costs more. */
 static size_t allowed_reserve(const pool *p)
 {
     size_t peak = recent_peak(p);
@@ -180,13 +179,13 @@ static nrl_status new_segment(pool *p, size_t size, pool_kind kind, pool_block *
 
 /* ---- blocks ---- */
 
-/* What counts as live: not the gap behind a block. */
+/* The live bytes of a block, without the guard after it. */
 static size_t counted(const pool_block *b)
 {
     return b->kind <= POOL_LARGE ? b->size - GUARD : b->size;
 }
 
-/* Cuts the part beyond `size` off and leaves it idle. */
+/* Splits the part beyond `size` off as an idle block. */
 static void split(pool *p, pool_block *b, size_t size)
 {
     if (b->size == size) return;
@@ -202,7 +201,7 @@ static void split(pool *p, pool_block *b, size_t size)
     list_add(p, rest);
 }
 
-/* `b` takes in its neighbour `b->after`. */
+/* Merges b with its neighbour b->after. */
 static void join(pool *p, pool_block *b)
 {
     pool_block *gone = b->after;
@@ -236,7 +235,8 @@ static void count_live(pool *p, const pool_block *b)
 
 static nrl_status rounded(size_t bytes, size_t *size)
 {
-    if (bytes > (size_t)1 << 50) return nrl_fail(NRL_ERR_MEMORY, "a tensor of %zu bytes is too large", bytes);
+    if (bytes > (size_t)1 << 50)
+        return nrl_fail(NRL_ERR_MEMORY, "cannot allocate a tensor of %zu bytes: it is too large", bytes);
     *size = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
     return NRL_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * profile.c - marks, what lies between them, and rows of operations told apart by phase and shape.
+ * profile.c - marks, the times between them, and rows of operations by phase and shape.
  */
 #include "tensor/profile.h"
 #include "tensor/internal.h"
@@ -8,15 +8,15 @@
 #include <time.h>
 
 enum {
-    MOST_MARKS = 1 << 16,      /* read, with a wait, before there are more */
-    MOST_SHAPED_ROWS = 1 << 13 /* beyond, shapes are not told apart: lengths may differ in every step */
+    MOST_MARKS = 1 << 16,      /* marks are read, with a wait, before there are more */
+    MOST_SHAPED_ROWS = 1 << 13 /* with more rows, shapes are merged: lengths may differ in every step */
 };
 
 typedef struct {
     double host;      /* seconds */
-    nrl_event *event; /* NULL: the host's clock is right */
-    int32_t row;      /* of the operation from here on, -1 = none */
-    uint32_t phase;   /* from here on */
+    nrl_event *event; /* NULL: use the host's clock */
+    int32_t row;      /* row of the operation after this mark, -1 = none */
+    uint32_t phase;   /* phase after this mark */
 } mark;
 
 struct profile {
@@ -25,9 +25,9 @@ struct profile {
     nrl_op_time *rows;
     int32_t *table; /* [table_size] 1 + row, 0 = empty; a power of two, at most half full */
     int32_t n_rows, table_size;
-    int32_t row; /* at hand */
+    int32_t row; /* row of the current operation */
     uint32_t phase;
-    bool broken; /* a mark could not be made: told when marks are read */
+    bool broken; /* a mark could not be made: reported when marks are read */
     double host_in_ops;
     nrl_phase_times times;
 };
@@ -63,7 +63,7 @@ static uint64_t hash_row(const nrl_op_time *r)
     return h ^ h >> 29;
 }
 
-/* Where the row is, or the empty place for it. */
+/* The slot of the row in the hash table, or the empty slot for it. */
 static int32_t *place_of(const profile *p, const nrl_op_time *key)
 {
     uint64_t mask = (uint64_t)p->table_size - 1, at = hash_row(key) & mask;
@@ -121,7 +121,7 @@ static nrl_status add_up(nrl_ctx *ctx)
     return NRL_OK;
 }
 
-/* All but the last `keep`, 0 or 1: what follows is measured from there. */
+/* Drops all marks but the last `keep` (0 or 1), from which the next time is measured. */
 static void drop_marks(nrl_ctx *ctx, int64_t keep)
 {
     profile *p = ctx->profile;
@@ -136,7 +136,7 @@ static nrl_status read_marks(nrl_ctx *ctx, int64_t keep)
 {
     profile *p = ctx->profile;
     if (!p->n_marks) return NRL_OK;
-    nrl_status st = p->broken ? nrl_fail(NRL_ERR_DEVICE, "the device gave no event to measure with") : add_up(ctx);
+    nrl_status st = p->broken ? nrl_fail(NRL_ERR_DEVICE, "cannot profile: the device has no more events") : add_up(ctx);
     drop_marks(ctx, st == NRL_OK ? keep : 0);
     return st;
 }
@@ -224,7 +224,7 @@ void ctx_profile_step(nrl_ctx *ctx, bool begins)
     set_phase(ctx, begins ? NRL_PHASE_HOST : NRL_PHASE_NONE);
 }
 
-/* ---- on and off, and what was found ---- */
+/* ---- on and off, and results ---- */
 
 void ctx_profile(nrl_ctx *ctx, bool on)
 {
@@ -272,7 +272,7 @@ void ctx_profile_phases(const nrl_ctx *ctx, nrl_phase_times *fill)
 const char *ctx_profile_clock(const nrl_ctx *ctx)
 {
     return has_timed_events(ctx) ? "the device's events"
-           : has_stream(ctx)     ? "the host's clock, waiting around each operation"
+           : has_stream(ctx)     ? "the host's clock, with a wait before and after each operation"
                                  : "the host's clock";
 }
 
@@ -285,7 +285,7 @@ void ctx_profile_host(nrl_ctx *ctx, const char *name, double begin)
 {
     profile *p = ctx->profile;
     if (!p) return;
-    int32_t at = find_row(p, name, p->phase, NULL); /* may move the rows */
+    int32_t at = find_row(p, name, p->phase, NULL); /* may reallocate the rows */
     nrl_op_time *row = &p->rows[at];
     row->seconds += ctx_profile_mark(ctx) - begin;
     row->on_host = true;

@@ -1,10 +1,8 @@
 /*
- * rope_table.c - cos and sin of every position seen so far, in double precision, rounded once to
- * f32.
+ * rope_table.c - cos and sin of every position so far, computed in double and rounded once to f32.
  *
- * Positions repeat in every batch, so a table by position is computed once and grows by doubling; a
- * batch only copies, or gathers on the device, the rows of its positions. Tables are told apart by their
- * frequencies.
+ * Positions repeat in every batch, so a table by position is computed once and grows by doubling; for a batch, the rows
+ * of its positions are copied, or gathered on the device. Each set of frequencies has its own table.
  */
 #include "tensor/rope.h"
 #include <math.h>
@@ -17,8 +15,8 @@ struct rope_table {
     int64_t half, n_positions;
     double scale;
     float *cos, *sin;                  /* host [n_positions, half] */
-    nrl_tensor *own_cos, *own_sin;     /* the same on a device that does not read host memory; NULL = not yet */
-    nrl_tensor *batch_cos, *batch_sin; /* [N, half] of the current batch, counted; NULL = not yet */
+    nrl_tensor *own_cos, *own_sin;     /* copies on a device that does not read host memory; NULL = not yet */
+    nrl_tensor *batch_cos, *batch_sin; /* [N, half] for the current batch, refcounted; NULL = not yet */
 };
 
 static rope_table *find_table(nrl_ctx *ctx, const nrl_rope *rope)
@@ -66,7 +64,7 @@ static void copy_rows(const nrl_batch *b, const float *table, int64_t half, floa
         memcpy(rows + i * half, table + (int64_t)b->positions[i] * half, (size_t)half * sizeof(float));
 }
 
-/* A device gathers from a table of its own: a batch's rows are megabytes, its positions are not. */
+/* Gathers on the device from its copy of the table: copying positions is much less than copying the batch's rows. */
 static nrl_status gather_rows(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own, nrl_tensor *rows)
 {
     const int64_t dims[] = {t->n_positions, t->half};
@@ -79,7 +77,7 @@ static nrl_status gather_rows(nrl_ctx *ctx, const rope_table *t, const float *ta
     return backend_gather(ctx, &a);
 }
 
-/* Rows of `table` for each position, as a tensor that the context keeps. */
+/* The rows of `table` for the batch's positions, as a tensor owned by the context. */
 static nrl_status gather(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own, nrl_tensor **out)
 {
     const nrl_batch *b = ctx->batch;

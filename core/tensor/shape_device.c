@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Addresses that nobody has: a device reads and writes none of them. They are only told apart by the pool,
- * which placements what it gets. */
+/* The next free address. Addresses are unique, so that the pool can split its segments, and are never accessed. */
 #define FIRST_ADDRESS ((uintptr_t)1 << 46)
 enum { SPACE = 512 };
 

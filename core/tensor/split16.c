@@ -1,11 +1,11 @@
 /*
- * split16.c - f32 values in two halves; a parameter's exact values, through an f32 tensor of the device
- * where they are stored otherwise.
+ * split16.c - splits and joins f32 values, and reads and writes a parameter's exact values, through a temporary f32
+ * tensor on the device if they are stored otherwise.
  */
 #include "tensor/split16.h"
 #include "tensor/internal.h"
 
-enum { WINDOW = 1 << 20 }; /* elements that are f32 at a time */
+enum { WINDOW = 1 << 20 }; /* elements of the temporary f32 tensor */
 
 /* ---- the operation ---- */
 
@@ -17,7 +17,7 @@ static nrl_mat flat(const nrl_tensor *t)
 static nrl_status need(const nrl_tensor *t, nrl_dtype dtype, int64_t n)
 {
     if (t->data && t->dtype == dtype && t->numel == n && tensor_is_contiguous(t)) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "halves of a tensor: %s %s, expected %s [%lld]", nrl_dtype_name(t->dtype),
+    return nrl_fail(NRL_ERR_BUG, "split16: a tensor is %s %s, expected %s [%lld]", nrl_dtype_name(t->dtype),
                     tensor_shape(t).text, nrl_dtype_name(dtype), (long long)n);
 }
 
@@ -67,7 +67,7 @@ int64_t param_exact_numel(const nrl_param *p)
     return t ? t->numel : 0;
 }
 
-/* Views of a range: high and low, or high alone. */
+/* Views of a range: high and low, or only high. */
 typedef struct {
     nrl_tensor *high, *low, *wide;
 } range;
@@ -79,7 +79,7 @@ static void stretch_close(nrl_ctx *ctx, const range *s)
     tensor_release(ctx, s->wide);
 }
 
-/* `wide` is made where the values are not f32 as they lie. */
+/* Allocates s->wide if the stored values are not f32. */
 static nrl_status stretch_open(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, range *s)
 {
     *s = (range){0};

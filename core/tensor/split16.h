@@ -1,26 +1,26 @@
 /*
- * split16.h - f32 values in two halves, and a parameter's exact values however they are stored: what
- * loads, saves, exports and widens them knows no encoding. nrl/param.h says what split16 is.
+ * split16.h - f32 values split into two 16-bit halves (see nrl/param.h), and access to the exact values of a parameter,
+ * so that code that loads, saves or exports parameters does not depend on their encoding.
  */
 #ifndef TENSOR_SPLIT16_H
 #define TENSOR_SPLIT16_H
 #include "tensor/ctx.h"
 #include "tensor/param.h"
 
-/* wide f32, high bf16, low u16; contiguous, of as many elements. [step] */
+/* wide f32, high bf16, low u16: contiguous, with the same number of elements. [step] */
 nrl_status split16_split(nrl_ctx *ctx, const nrl_tensor *wide, nrl_tensor *high, nrl_tensor *low);
 nrl_status split16_join(nrl_ctx *ctx, const nrl_tensor *high, const nrl_tensor *low, nrl_tensor *wide);
 
-/* The exact values of a parameter: MASTER, or HI16 and LO16, or (frozen) WEIGHT alone. */
+/* The exact values of a parameter are in MASTER, in HI16 and LO16, or (frozen) in WEIGHT alone. */
 bool param_is_split(const nrl_param *p);
-/* Elements that lie here; 0 where nothing is bound. */
+/* The number of elements on this rank; 0 if no slot is bound. */
 int64_t param_exact_numel(const nrl_param *p);
-/* MASTER or WEIGHT; of a split one HI16. NULL where nothing is bound. */
+/* MASTER or WEIGHT; HI16 of a split parameter. NULL if no slot is bound. */
 nrl_tensor *param_exact(const nrl_param *p);
-/* Elements [begin, begin + n) of what lies here. [main] */
+/* Elements [begin, begin + n) of those on this rank. [main] */
 nrl_status param_exact_read(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out);
 nrl_status param_exact_write(nrl_ctx *ctx, nrl_param *p, int64_t begin, int64_t n, const float *values);
-/* WEIGHT again from MASTER, where that is another tensor of as many elements; split16 needs nothing. */
+/* Computes WEIGHT from MASTER, if they are different tensors of equal size. Does nothing for split16. */
 nrl_status param_refresh(nrl_ctx *ctx, nrl_param *p);
 
 #endif

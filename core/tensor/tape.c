@@ -1,5 +1,5 @@
 /*
- * tape.c - recording operations, and what a backward function asks of its node.
+ * tape.c - recording operations, and the functions that a backward function calls on its node.
  */
 #include "tensor/tape_node.h"
 #include <string.h>
@@ -42,7 +42,8 @@ static void keep_attributes(nrl_tape_node *n, const void *attributes, size_t siz
     if (size) memcpy(n->attributes, attributes, size);
 }
 
-/* A maker outlives this node's need only on the same tape, where it is walked later. */
+/* A saved tensor is recomputable only if its maker is on the same tape: then the maker's backward runs after this one.
+ */
 static void keep_saved(nrl_tape_node *n, int i, nrl_tensor *t)
 {
     n->saved[i] = t;
@@ -81,7 +82,7 @@ nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
 void tape_can_remake(nrl_ctx *ctx, nrl_tensor *output, tape_remake recompute)
 {
     nrl_tape_node *n = tape_records(ctx) ? ctx->tapes[ctx->n_tapes - 1]->newest : NULL;
-    if (!n || n->outputs[0] != output) return; /* it was not recorded */
+    if (!n || n->outputs[0] != output) return; /* the operation was not recorded */
     n->recompute = recompute;
     output->maker = n;
 }
@@ -90,9 +91,9 @@ nrl_status nrl_tape_push(nrl_ctx *ctx, const nrl_tape_record *record)
 {
     nrl_tape_record whole = {0};
     if (record->size > sizeof whole)
-        return nrl_fail(NRL_ERR_PLUGIN, "a tape record of %u bytes, this core knows %zu", record->size, sizeof whole);
+        return nrl_fail(NRL_ERR_PLUGIN, "the tape record has %u bytes, this nrl knows %zu", record->size, sizeof whole);
     memcpy(&whole, record, record->size);
-    if (!whole.backward) return nrl_fail(NRL_ERR_BUG, "a tape record without backward");
+    if (!whole.backward) return nrl_fail(NRL_ERR_BUG, "the tape record has no backward");
     return tape_push(ctx, &whole, false);
 }
 

@@ -1,9 +1,9 @@
 /*
  * tape_walk.c - gradients from outputs to inputs.
  *
- * What a node saved is released after its backward. Outputs that their maker can make again (norms,
- * gates: a pass over memory) are not kept for other nodes at all: they are made once more during
- * the walk and live until their maker's own backward. A third of a decoder's activations are such.
+ * Tensors saved by a node are released after its backward. Outputs that are cheap to recompute (norms, gates: one pass
+ * over memory) are not kept for other nodes: they are recomputed once during the walk and live until the backward of
+ * the node that made them. This saves a third of a decoder's activations.
  */
 #include "tensor/tape_node.h"
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static void set_grad(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)
     t->grad = grad;
 }
 
-/* The gradient of t becomes a copy that may be added to in place. */
+/* Replaces the gradient of t by a copy that can be added to in place. */
 static nrl_status own_grad(nrl_ctx *ctx, nrl_tensor *t)
 {
     if (tensor_is_unshared(t->grad)) return NRL_OK;
@@ -26,7 +26,7 @@ static nrl_status own_grad(nrl_ctx *ctx, nrl_tensor *t)
     return NRL_OK;
 }
 
-/* Gradients are dense: views of them rely on it. */
+/* Makes a gradient contiguous, because views of gradients require it. */
 static nrl_status dense(nrl_ctx *ctx, nrl_tensor **grad)
 {
     nrl_tensor *from = *grad;
@@ -38,7 +38,7 @@ static nrl_status dense(nrl_ctx *ctx, nrl_tensor **grad)
 static nrl_status give(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)
 {
     if (grad->dtype != t->dtype || !tensor_same_matrix(grad, t))
-        return nrl_fail(NRL_ERR_BUG, "a gradient %s of %s for a tensor %s of %s", tensor_shape(grad).text,
+        return nrl_fail(NRL_ERR_BUG, "gradient %s of %s does not fit its tensor %s of %s", tensor_shape(grad).text,
                         nrl_dtype_name(grad->dtype), tensor_shape(t).text, nrl_dtype_name(t->dtype));
     if (!t->grad) {
         NRL_TRY(dense(ctx, &grad));
@@ -69,7 +69,7 @@ nrl_tensor *tape_take_grad(nrl_ctx *ctx, nrl_tape_node *node, int i)
     nrl_tensor *in = node->inputs[i], *grad = in->grad;
     if (!grad) return NULL;
     in->grad = NULL;
-    ctx_own(ctx, grad); /* the use that the input held goes to the scope */
+    ctx_own(ctx, grad); /* moves the input's reference to the scope */
     return grad;
 }
 
@@ -87,7 +87,7 @@ static bool any_grad(const nrl_tape_node *n)
     return false;
 }
 
-/* After a node's backward: what it saved and its outputs' gradients are needed no more. */
+/* Releases what a node saved and the gradients of its outputs, after its backward. */
 static void drop_contents(nrl_ctx *ctx, nrl_tape_node *n)
 {
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
@@ -105,8 +105,8 @@ static void drop_contents(nrl_ctx *ctx, nrl_tape_node *n)
 
 static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n);
 
-/* Fills the empty header t again; its maker holds the contents until its own backward has run. */
-static nrl_status make_again(nrl_ctx *ctx, nrl_tensor *t)
+/* Recomputes the contents of t; its maker keeps them until its own backward has run. */
+static nrl_status recompute_saved(nrl_ctx *ctx, nrl_tensor *t)
 {
     nrl_tape_node *maker = t->maker;
     NRL_TRY(make_saved(ctx, maker));
@@ -117,7 +117,7 @@ static nrl_status make_again(nrl_ctx *ctx, nrl_tensor *t)
     return maker->recompute(ctx, maker, t);
 }
 
-/* Contents of everything that n saved; makers may themselves need what others make. */
+/* Recomputes everything that n saved and did not keep; makers may themselves need recomputed tensors. */
 static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n)
 {
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
@@ -144,7 +144,7 @@ static nrl_status walk(nrl_ctx *ctx, tape *t)
     return NRL_OK;
 }
 
-/* Empties the tape; gradients that nobody asked for go too. */
+/* Empties the tape and releases gradients that were not requested. */
 static void clear(nrl_ctx *ctx, tape *t)
 {
     while (t->newest) {
@@ -174,7 +174,7 @@ nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs, nrl_
                          nrl_tensor *const *inputs, nrl_tensor **input_grads, int n_inputs)
 {
     nrl_status st = NRL_OK;
-    ctx_tape_begin(ctx, NULL); /* operations of a backward are not recorded themselves */
+    ctx_tape_begin(ctx, NULL); /* operations inside a backward are not recorded */
     ctx_scope_begin(ctx);
     for (int i = 0; i < n_outputs && !st; i++)
         if (grads[i]) st = give(ctx, outputs[i], grads[i]);

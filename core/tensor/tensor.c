@@ -1,5 +1,5 @@
 /*
- * tensor.c - headers, views and counts; accessors of nrl/tensor.h.
+ * tensor.c - headers, views and reference counts; the functions of nrl/tensor.h.
  */
 #include "tensor/internal.h"
 #include <stdio.h>
@@ -25,11 +25,11 @@ shape_text tensor_shape(const nrl_tensor *t)
 nrl_status dims_numel(int n_dims, const int64_t *dims, int64_t *numel)
 {
     if (n_dims < 1 || n_dims > NRL_MAX_DIMS)
-        return nrl_fail(NRL_ERR_BUG, "a tensor has 1 to %d dimensions, not %d", NRL_MAX_DIMS, n_dims);
+        return nrl_fail(NRL_ERR_BUG, "cannot create a tensor of %d dimensions, expected 1 to %d", n_dims, NRL_MAX_DIMS);
     *numel = 1;
     for (int i = 0; i < n_dims; i++)
         if (dims[i] < 0 || __builtin_mul_overflow(*numel, dims[i], numel) || *numel > INT64_MAX / 16)
-            return nrl_fail(NRL_ERR_BUG, "a tensor cannot have shape %s", dims_shape(n_dims, dims).text);
+            return nrl_fail(NRL_ERR_BUG, "cannot create a tensor of shape %s", dims_shape(n_dims, dims).text);
     return NRL_OK;
 }
 
@@ -94,7 +94,7 @@ static nrl_status allocate(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int6
     pool_block *block;
     nrl_status st = exact ? pool_take_exact(&ctx->pool, bytes, &block) : pool_take(&ctx->pool, bytes, &block);
     if (st) {
-        nrl_add_context("a tensor %s of %s", dims_shape(n_dims, dims).text, nrl_dtype_name(dtype));
+        nrl_add_context("tensor %s of %s", dims_shape(n_dims, dims).text, nrl_dtype_name(dtype));
         return st;
     }
     *out = tensor_header(ctx, dtype, n_dims, dims);
@@ -146,7 +146,7 @@ nrl_status tensor_matrix(nrl_ctx *ctx, nrl_dtype dtype, int64_t rows, int64_t co
     return nrl_tensor_new(ctx, dtype, 2, (int64_t[]){rows, cols}, out);
 }
 
-/* A header that shares x's block and nobody owns yet. */
+/* A new header that shares x's block; the caller owns it. */
 static nrl_tensor *share(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims, const int64_t *dims, int64_t stride)
 {
     nrl_tensor *v = tensor_header(ctx, x->dtype, n_dims, dims);
@@ -167,8 +167,8 @@ nrl_tensor *tensor_view(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
 nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out)
 {
     if (!tensor_is_contiguous(t) || begin < 0 || n < 0 || begin > t->numel - n)
-        return nrl_fail(NRL_ERR_BUG, "elements %lld to %lld of a tensor %s", (long long)begin, (long long)(begin + n),
-                        tensor_shape(t).text);
+        return nrl_fail(NRL_ERR_BUG, "elements %lld to %lld are not in tensor %s", (long long)begin,
+                        (long long)(begin + n), tensor_shape(t).text);
     *out = share(ctx, t, begin, 1, &n, n);
     return NRL_OK;
 }

@@ -1,11 +1,11 @@
 /*
- * transfer.c - between host memory and tensors, and filling and adding whole tensors.
+ * transfer.c - copies between host memory and tensors; fills, copies and adds tensors.
  */
 #include "tensor/internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* The host's side is no alloc_host memory anywhere: it is the caller's again on return (nrl/backend.h). */
+/* Host memory is never from alloc_host here, so the caller may reuse it when the call returns (nrl/backend.h). */
 static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way)
 {
     if (!bytes) return NRL_OK;
@@ -16,7 +16,8 @@ static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t byte
 static nrl_status need_contiguous(const nrl_tensor *t)
 {
     if (tensor_is_contiguous(t)) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "a slice of columns %s cannot be copied as a whole", tensor_shape(t).text);
+    return nrl_fail(NRL_ERR_BUG, "cannot copy tensor %s: it is a slice of columns, expected a contiguous tensor",
+                    tensor_shape(t).text);
 }
 
 nrl_status tensor_write(nrl_ctx *ctx, nrl_tensor *t, const void *host)
@@ -42,7 +43,7 @@ nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *
 {
     if (!keep || !ctx->device->info.host_memory) return nrl_tensor_from_host(ctx, dtype, 1, &n, host, out);
     nrl_tensor *t = tensor_header(ctx, dtype, 1, &n);
-    /* Batches are read only; the cast serves the one pointer type of a block. */
+    /* The memory of batches is never written; the cast is needed because blocks have a non-const pointer. */
     t->block = pool_borrow(&ctx->pool, (void *)(uintptr_t)host);
     t->data = t->block->data;
     ctx_own(ctx, t);
@@ -50,7 +51,7 @@ nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *
     return NRL_OK;
 }
 
-/* One copy where rows lie together, else row by row (slices of columns). */
+/* One copy of a contiguous tensor, else a copy of each row (slices of columns). */
 static nrl_status fetch_rows(nrl_ctx *ctx, const nrl_tensor *t, char *row, double *out)
 {
     size_t element = nrl_dtype_size(t->dtype);
@@ -68,8 +69,8 @@ static nrl_status fetch_rows(nrl_ctx *ctx, const nrl_tensor *t, char *row, doubl
 nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int64_t n)
 {
     if (n != t->numel)
-        return nrl_fail(NRL_ERR_BUG, "fetching %lld values of a tensor %s", (long long)n, tensor_shape(t).text);
-    if (!t->data) return nrl_fail(NRL_ERR_BUG, "fetching a tensor %s that was released", tensor_shape(t).text);
+        return nrl_fail(NRL_ERR_BUG, "cannot fetch %lld values of tensor %s", (long long)n, tensor_shape(t).text);
+    if (!t->data) return nrl_fail(NRL_ERR_BUG, "cannot fetch tensor %s: it was released", tensor_shape(t).text);
     char *row = mem_alloc((size_t)t->numel * nrl_dtype_size(t->dtype));
     nrl_status st = fetch_rows(ctx, t, row, out);
     free(row);
@@ -83,7 +84,7 @@ static nrl_status fetch_each(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n
     return NRL_OK;
 }
 
-/* Side by side in one tensor, which is fetched once. */
+/* Copies the numbers into one tensor, which is fetched once. */
 static nrl_status fetch_together(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out)
 {
     nrl_tensor *all;
@@ -102,7 +103,7 @@ nrl_status tensor_fetch_numbers(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_
 {
     bool each = n <= 1 || ctx->device->info.host_memory;
     for (int64_t i = 0; i < n; i++)
-        each = each || !numbers[i]->data || numbers[i]->numel != 1; /* whose error fetching tells */
+        each = each || !numbers[i]->data || numbers[i]->numel != 1; /* fetching it gives the error */
     if (each) return fetch_each(ctx, numbers, n, out);
     ctx_scope_begin(ctx);
     nrl_status st = fetch_together(ctx, numbers, n, out);
@@ -133,8 +134,8 @@ nrl_status tensor_copy(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *y)
 static nrl_status write_whole(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to, bool accumulate)
 {
     if (x->numel != to->numel || !x->data || !to->data)
-        return nrl_fail(NRL_ERR_BUG, "copying a tensor %s to one %s%s", tensor_shape(x).text, tensor_shape(to).text,
-                        x->data && to->data ? "" : " (one was released)");
+        return nrl_fail(NRL_ERR_BUG, "cannot copy tensor %s to tensor %s%s", tensor_shape(x).text,
+                        tensor_shape(to).text, x->data && to->data ? "" : ": a tensor was released");
     NRL_TRY(need_contiguous(x));
     NRL_TRY(need_contiguous(to));
     nrl_copy_args a = {.size = sizeof a,

@@ -31,28 +31,28 @@ static void every_wrong_plugin_is_refused_with_the_reason(void **state)
 {
     (void)state;
     static const wrong cases[] = {
-        {"abi", "speaks ABI 77, this nrl speaks 2: rebuild it"},
-        {"build", "other build parameters (99, here 4): rebuild it"},
-        {"kind", "is not an algorithm but of kind logger"},
-        {"kind_unknown", "is not an algorithm but of an unknown kind"},
-        {"tiny", "its table has 8 bytes, which is no algorithm"},
-        {"larger_used", "uses what a newer nrl offers"},
-        {"stride", "its option rows make no sense (1 rows of 8 bytes"},
-        {"null_rows", "its option rows make no sense"},
-        {"name", "calls itself 'somebody_else': the file's name must be the same"},
+        {"abi", "has ABI 77, expected 2; rebuild the plugin"},
+        {"build", "has build parameters 99, expected 4; rebuild the plugin"},
+        {"kind", "has kind logger, expected kind algorithm"},
+        {"kind_unknown", "has an unknown kind, expected kind algorithm"},
+        {"tiny", "its table has 8 bytes, which is not the size of a"},
+        {"larger_used", "needs a newer nrl (its table has "},
+        {"stride", "its option table is invalid (1 options of 8 bytes"},
+        {"null_rows", "its option table is invalid"},
+        {"name", "has the name 'somebody_else' in its table; expected 'name'"},
         {"no_texts", "lacks its name, version or summary"},
-        {"no_weight", "lacks weight: its table has NULL there"},
+        {"no_weight", "lacks weight: required members of its table are NULL"},
         {"no_entry", "has no nrl_plugin_entry: it is not an nrl plugin"},
         {"no_table", "nrl_plugin_entry returned no table"},
-        {"row_no_name", "option row 0 (?): no name"},
-        {"row_type", "option row 0 (beta): unknown type"},
-        {"row_outside", "option row 0 (beta): lies outside the options struct"},
-        {"row_unaligned", "option row 0 (beta): lies outside the options struct"},
-        {"row_default", "option row 0: the default is not accepted: default: row_default.beta: 7 is out"},
-        {"row_enum", "option row 0 (mode): an enum without choices"},
-        {"row_reserved", "option row 0 (name): the key 'name' chooses the plugin"},
-        {"row_range", "option row 0 (beta): min is above max"},
-        {"row_twice", "option row 1 (beta): a second row of this name"},
+        {"row_no_name", "option 0 (?): has no name"},
+        {"row_type", "option 0 (beta): has an unknown type"},
+        {"row_outside", "option 0 (beta): lies outside the options struct"},
+        {"row_unaligned", "option 0 (beta): lies outside the options struct"},
+        {"row_default", "option 0: the default is invalid: default: row_default.beta: 7 is out"},
+        {"row_enum", "option 0 (mode): is an enum without choices"},
+        {"row_reserved", "option 0 (name): the key 'name' is reserved for the plugin's name"},
+        {"row_range", "option 0 (beta): min is greater than max"},
+        {"row_twice", "option 1 (beta): is declared twice"},
         {"newer_symbol", "version `NRL_0.9' not found"},
     };
     plugin_host *h = open_host();
@@ -61,7 +61,7 @@ static void every_wrong_plugin_is_refused_with_the_reason(void **state)
         nrl_status st = plugin_open(h, NRL_KIND_ALGORITHM, cases[i].name, &p);
         if (st != NRL_ERR_PLUGIN || !strstr(nrl_error_text(), cases[i].message))
             fail_msg("%s: status %d: %s", cases[i].name, (int)st, nrl_error_text());
-        assert_non_null(strstr(nrl_error_text(), ".so)")); /* the path is told */
+        assert_non_null(strstr(nrl_error_text(), ".so)")); /* the error gives the path */
         assert_null(p);
     }
     plugin_host_destroy(h);
@@ -108,12 +108,12 @@ static void an_unknown_name_suggests_and_lists(void **state)
     plugin_host *h = open_host();
     assert_int_equal(plugin_open(h, NRL_KIND_ALGORITHM, "goood", &p), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "no algorithm 'goood'; did you mean 'good'?"));
-    assert_non_null(strstr(nrl_error_text(), "there are: abi, build, good,"));
+    assert_non_null(strstr(nrl_error_text(), "available: abi, build, good,"));
     static const char *const odd[] = {"", ".", "../algorithms/good", "/etc/passwd", "good.so"};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
         assert_int_equal(plugin_open(h, NRL_KIND_ALGORITHM, odd[i], &p), NRL_ERR_CONFIG);
     assert_int_equal(plugin_open(h, NRL_KIND_MODEL, "good", &p), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "there are: none"));
+    assert_non_null(strstr(nrl_error_text(), "available: none"));
     plugin_host_destroy(h);
 }
 

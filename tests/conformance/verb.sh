@@ -30,7 +30,7 @@ cp "$plugins/optimizers/adamw.so" .
 run 0 plugins test adamw.so
 cp adamw.so adam.so
 run 1 plugins test adam.so
-has err "adam.so: calls itself 'adamw': the file's name must be the same"
+has err "adam.so: has the name 'adamw' in its table; expected 'adam', as its file is called"
 
 # What cannot be tested.
 run 2 plugins test "$plugins/algorithms/sft.so" prompt_wait=1

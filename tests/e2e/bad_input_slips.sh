@@ -59,7 +59,7 @@ has err "command line: template: unknown key; it is data.template here"
 run 2 check run.yaml 'plugins=[nowhere]'
 has err "command line: plugins: 'nowhere': no such folder"
 NRL_PLUGIN_PATH=nowhere run 2 check run.yaml algorithm=mine
-has err "; no folder: nowhere"
+has err "; not a directory: nowhere"
 
 # ---- what would show late is looked at first ----
 run 2 run run.yaml out=other data.eval=train.jsonl eval.every=2 checkpoint.metric=eval_acuracy

@@ -57,7 +57,7 @@ for command in "sample stranger-run --prompt a" "export stranger-run exported" "
 done
 run 2 --no-plugins-from-config check named.yaml
 has err "no algorithm 'hostile'"
-has err "hint: \`plugins\` of the config names 1 folder, not searched with --no-plugins-from-config"
+has err "hint: --no-plugins-from-config excludes 1 directory of the config from the search"
 run 2 check named.yaml --no-plugins-from-config # behind the verb too
 has err "no algorithm 'hostile'"
 
@@ -66,8 +66,8 @@ mkdir -p plugins/optimizers && cp "$flip" plugins/optimizers/
 experiment 'plugins: plugins' | sed 's/name: adamw/name: flip/' >mine.yaml
 hash=$(sha256sum plugins/optimizers/flip.so | cut -c1-64)
 run 2 check mine.yaml 'plugins.allow=[]'
-has err "optimizer 'flip' (plugins/optimizers/flip.so): plugins.allow has neither its name nor its hash: it was not opened"
-has err "hint: 'plugins.allow=[sha256:$hash]' allows this very file"
+has err "optimizer 'flip' (plugins/optimizers/flip.so): cannot open the plugin: plugins.allow has neither its name nor its hash"
+has err "hint: to allow exactly this file, add 'plugins.allow=[sha256:$hash]'"
 for allow in flip optimizers/flip "sha256:$hash"; do
     run 0 check mine.yaml "plugins.allow=[$allow]"
 done
