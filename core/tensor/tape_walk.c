@@ -121,7 +121,7 @@ static nrl_status recompute_saved(nrl_ctx *ctx, nrl_tensor *t)
 static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n)
 {
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
-        if (n->recomputable >> i & 1 && !n->saved[i]->data) NRL_TRY(make_again(ctx, n->saved[i]));
+        if (n->recomputable >> i & 1 && !n->saved[i]->data) NRL_TRY(recompute_saved(ctx, n->saved[i]));
     return NRL_OK;
 }
 
