@@ -1,8 +1,7 @@
 /*
- * axes.c - what `parallel` says: which axes the mesh has, their sizes and strategies. Axes are what plugins declare;
- * the forms are
- *   NAME                               a strategy of an axis that takes the ranks that are left
- *   {name: NAME, OPTION: V, AXIS: V}   the same with options, and other axes beside it
+ * axes.c - reads `parallel`: the axes of the mesh, their sizes and strategies. Plugins declare the axes. The forms are
+ *   NAME                               a strategy for an axis that takes the remaining ranks
+ *   {name: NAME, OPTION: V, AXIS: V}   the same with options, and with further axes
  *   {AXIS: RANKS, AXIS: NAME, AXIS: {name, size, OPTION: V}}
  */
 #include "config/rules.h"
@@ -19,7 +18,7 @@ typedef struct {
     config_run *run;
 } reading;
 
-/* ---- who serves what ---- */
+/* ---- strategies by axis ---- */
 
 static const config_server *server_called(const config_server *servers, size_t n, const char *plugin)
 {
@@ -62,7 +61,7 @@ static bool is_before(const nrl_mesh_axis *x, const nrl_mesh_axis *y)
     return x->order != y->order ? x->order < y->order : strcmp(x->name, y->name) < 0;
 }
 
-/* Room was made for an axis a key, and one more. */
+/* run->axes has room for one axis per key and one more. */
 static config_axis *add_axis(config_run *run, const nrl_mesh_axis *axis)
 {
     size_t at = run->n_axes++;
@@ -76,12 +75,12 @@ static bool read_size(const reading *r, const char *key, const nrl_node *at, int
 {
     *size = nrl_node_kind(at) == NRL_NODE_INT ? nrl_node_int(at, 0) : 0;
     bool good = *size >= 1 && *size <= RANKS_MAX;
-    if (!good) problems_add(r->problems, at, "parallel.%s: expected a number of ranks from 1", key);
+    if (!good) problems_add(r->problems, at, "parallel.%s: expected 1 to %d ranks", key, RANKS_MAX);
     if (!good) *size = 1;
     return good;
 }
 
-/* Takes `size` out of {name, size, options}. */
+/* Reads `size` of {name, size, options} and returns the map without it. */
 static const nrl_node *without_size(const reading *r, const char *axis, const nrl_node *map, int64_t *size)
 {
     const nrl_node *at = nrl_node_find(map, "size");
@@ -90,8 +89,8 @@ static const nrl_node *without_size(const reading *r, const char *axis, const nr
     return node_without(r->a, map, "size");
 }
 
-/* A strategy that takes the ranks that are left: `auto` stands for itself in the resolved config, as does a number of
- * ranks, so that another number of ranks may resume it. */
+/* Reads a strategy that takes the remaining ranks. The resolved config keeps `auto` and does not add a size, so that a
+ * different number of ranks can resume the run. */
 static void read_rest(const reading *r, const char *section, const nrl_node *node, config_axis *out)
 {
     config_component *c = &out->strategy;
@@ -101,11 +100,12 @@ static void read_rest(const reading *r, const char *section, const nrl_node *nod
     const char *word = c->name;
     c->name = NULL;
     if (!nrl_node_size(c->options)) return;
-    out->is_auto = false; /* else the strategy that is chosen complains too */
+    out->is_auto = false; /* else the default strategy would report the options again */
     problems_add(r->problems, c->at, "parallel: %s has no options", word);
 }
 
-/* A size, or a map; 1 is no strategy at all. The axis's own strategy serves it unless the map names another. */
+/* Reads a size or a map with a size; size 1 means no strategy. The axis's default strategy is used unless the map names
+ * another one. */
 static void read_sized(const reading *r, const char *section, const nrl_node *node, config_axis *out)
 {
     const char *axis = out->axis->name;
@@ -143,7 +143,7 @@ static void read_axis(const reading *r, const nrl_mesh_axis *axis, const nrl_nod
 
 /* ---- all of them ---- */
 
-/* "pipeline, data, tensor": each axis once, in the order of the mesh. */
+/* "pipeline, data, tensor": the names of all axes, in the order of the mesh. */
 static const char *names_of_axes(const reading *r)
 {
     config_run all = {.axes = arena_alloc(r->a, (r->n + 1) * sizeof *all.axes)};
@@ -163,10 +163,10 @@ static void unknown_axis(const reading *r, const nrl_node *at, const char *key)
     if (near.best)
         problems_add(r->problems, at, "parallel.%s: unknown key; did you mean '%s'?", key, near.best);
     else
-        problems_add(r->problems, at, "parallel.%s: unknown key; there are: %s", key, names_of_axes(r));
+        problems_add(r->problems, at, "parallel.%s: unknown key; expected one of: %s", key, names_of_axes(r));
 }
 
-/* A map of axes alone. */
+/* Reads a map of axes without a strategy's name. */
 static void read_map(const reading *r, const nrl_node *map)
 {
     bool any = false;
@@ -181,13 +181,13 @@ static void read_map(const reading *r, const nrl_node *map)
             unknown_axis(r, nrl_node_at(map, i), key);
         else
             problems_add(r->problems, map,
-                         "parallel.%s: no axis (%s); an option stands beside a name: expected "
-                         "{name: STRATEGY, OPTION: VALUE} or {AXIS: STRATEGY}",
+                         "parallel.%s: not an axis (%s); expected {AXIS: STRATEGY}, or for an option "
+                         "{name: STRATEGY, OPTION: VALUE}",
                          key, names_of_axes(r));
     }
 }
 
-/* A strategy by its name, perhaps with other axes beside it. */
+/* Reads a strategy by its name, optionally with further axes. */
 static void read_named(const reading *r, const nrl_node *node)
 {
     const nrl_node *word = nrl_node_kind(node) == NRL_NODE_MAP ? nrl_node_find(node, "name") : node, *options = node;
@@ -203,18 +203,18 @@ static void read_named(const reading *r, const nrl_node *node)
             read_axis(r, s->axis, nrl_node_at(node, i));
         else
             problems_add(r->problems, nrl_node_at(node, i),
-                         "parallel.%s: the axis of '%s', which stands beside it: expected parallel: "
-                         "{%s: {name: %s, ...}, ...}",
+                         "parallel.%s: this axis is already served by '%s'; expected parallel: {%s: {name: %s, ...}, "
+                         "...}",
                          key, name, key, name);
     }
     config_axis none;
     read_rest(r, "parallel", options, axis ? add_axis(r->run, axis) : &none);
     if (!axis && none.strategy.resolved) node_set(r->a, r->run->resolved, "parallel", none.strategy.resolved);
     if (!axis && none.strategy.name)
-        problems_add(r->problems, node, "parallel: no plugin serves an axis that takes the ranks that are left");
+        problems_add(r->problems, node, "parallel: no plugin serves an axis that takes the remaining ranks");
 }
 
-/* One axis alone takes what ranks others leave. */
+/* Checks that at most one axis has no size; that axis takes the remaining ranks. */
 static void check_rest(const reading *r)
 {
     const config_axis *open = NULL;
@@ -222,13 +222,14 @@ static void check_rest(const reading *r)
         const config_axis *x = &r->run->axes[i];
         if (x->size) continue;
         if (open)
-            problems_add(r->problems, x->strategy.at, "parallel.%s.size: required, as parallel.%s has none",
-                         x->axis->name, open->axis->name);
+            problems_add(r->problems, x->strategy.at,
+                         "parallel.%s.size: required, because parallel.%s has no size either", x->axis->name,
+                         open->axis->name);
         open = x;
     }
 }
 
-/* A strategy that stands alone is a component, several axes are a map of them. */
+/* Writes `parallel` to the resolved config: a single strategy as a component, several axes as a map of components. */
 static void resolve(const reading *r)
 {
     if (!r->run->n_axes) return;

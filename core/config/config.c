@@ -1,5 +1,5 @@
 /*
- * config.c - reading a config with its defaults, overrides, environment substitution, paths.
+ * config.c - reads a config with its defaults, overrides, environment variables and paths.
  */
 #include "config/config.h"
 #include "base/buffer.h"
@@ -47,7 +47,7 @@ static nrl_node *new_map_at(arena *a, const nrl_node *at)
     return map;
 }
 
-/* A component's word as a map; anything else as it is. */
+/* Converts a component's word to the map {name: word}; other nodes are returned unchanged. */
 static nrl_node *word_as_map(arena *a, nrl_node *n)
 {
     if (nrl_node_kind(n) != NRL_NODE_STRING) return n;
@@ -56,7 +56,8 @@ static nrl_node *word_as_map(arena *a, nrl_node *n)
     return map;
 }
 
-/* `parallel` is a map of axes where it names no strategy: one that does takes its place. */
+/* Merges two values of a component slot. `parallel` without a name is a map of axes, which a value with a name
+ * replaces. */
 static nrl_node *merge_component(arena *a, const char *slot, nrl_node *base, nrl_node *over)
 {
     base = word_as_map(a, base);
@@ -67,7 +68,7 @@ static nrl_node *merge_component(arena *a, const char *slot, nrl_node *base, nrl
     return above && below && strcmp(above, below) ? over : config_merge(a, base, over);
 }
 
-/* The trees are ours: taking const away from their children is this file's right. */
+/* A child that may be modified: this file owns the trees. */
 static nrl_node *child_of(nrl_node *map, const char *key)
 {
     return (nrl_node *)nrl_node_find(map, key);
@@ -95,7 +96,7 @@ nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over)
 
 typedef struct file_link file_link;
 struct file_link {
-    const char *path; /* as realpath gives it */
+    const char *path; /* from realpath */
     const file_link *from;
 };
 
@@ -129,7 +130,7 @@ static nrl_status lay_on_defaults(arena *a, const file_link *here, size_t *n_fil
 
 static nrl_status check_chain(const char *path, const file_link *here, size_t *n_files)
 {
-    if (++*n_files > MAX_FILES) return nrl_fail(NRL_ERR_CONFIG, "more than %d files in a chain of defaults", MAX_FILES);
+    if (++*n_files > MAX_FILES) return nrl_fail(NRL_ERR_CONFIG, "cannot read defaults: more than %d files", MAX_FILES);
     for (const file_link *l = here->from; l; l = l->from)
         if (!strcmp(l->path, here->path)) return nrl_fail(NRL_ERR_CONFIG, "%s inherits from itself", path);
     return NRL_OK;
@@ -170,7 +171,7 @@ nrl_status config_parse(arena *a, const char *source, const char *text, size_t s
 
 const char config_command_line[] = "command line";
 
-/* `plugins: [DIR]` is short for {folders: [DIR]}. */
+/* Expands `plugins: [DIR]` to {folders: [DIR]}. */
 static nrl_node *folders_as_map(arena *a, nrl_node *n)
 {
     if (n->kind == NRL_NODE_MAP || n->kind == NRL_NODE_NULL) return n;
@@ -179,7 +180,7 @@ static nrl_node *folders_as_map(arena *a, nrl_node *n)
     return map;
 }
 
-/* The map at `key`; made where there is nothing. NULL where something else is in the way. */
+/* Returns the map at `key`, created if the key is missing or null; NULL if the value is not a map. */
 static nrl_node *descend(arena *a, nrl_node *map, bool top, const char *key)
 {
     const nrl_node here = {.source = config_command_line};
@@ -190,7 +191,7 @@ static nrl_node *descend(arena *a, nrl_node *map, bool top, const char *key)
     return child->kind == NRL_NODE_MAP ? node_set(a, map, key, child) : NULL;
 }
 
-/* "a.b.c" with no part empty. */
+/* Whether the text has the form "a.b.c" without empty parts. */
 static bool is_key_path(const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++)
@@ -241,7 +242,7 @@ typedef struct {
 
 static const char opening[] = "${env:";
 
-/* The text with its variables replaced, malloc'd; NULL after a problem. */
+/* Returns the text with its variables replaced, malloc'd; NULL after a syntax error. */
 static char *expand(const substitution *s, const nrl_node *n)
 {
     buffer b = {0};
@@ -264,7 +265,8 @@ static char *expand(const substitution *s, const nrl_node *n)
     return buffer_take(&b);
 }
 
-/* Inside {} and [] YAML wants quotes around ${env:X}; they say nothing about its type. */
+/* Whether the text is a single ${env:X}. Inside {} and [] YAML requires quotes around it, which do not make it a
+ * string. */
 static bool is_one_variable(const char *text)
 {
     return !strncmp(text, opening, strlen(opening)) && strcspn(text, "}") + 1 == strlen(text);

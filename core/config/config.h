@@ -1,41 +1,42 @@
 /*
- * config.h - from files and command line to one tree, and back to YAML text.
- * Order of use: config_read (with what its `defaults:` names), config_override for each dotted
- * assignment, config_substitute for ${env:VAR}; then config_fill (schema.h). Mistakes that do not
- * stop the reading go to the collector of problems.h.
+ * config.h - reads files and command line into one tree, and writes the tree as YAML.
+ * Order of use: config_read (also reads the files in `defaults:`), config_override for each dotted assignment,
+ * config_substitute for ${env:VAR}, then config_fill (schema.h). Mistakes after which reading can continue are added to
+ * the list of problems.h.
  */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 #include "config/problems.h"
 
-/* Reads a YAML config. `defaults: other.yaml` (or a list, later ones win) is merged below it: maps
- * key by key, everything else whole. Every node keeps the place it was written at. [main] */
+/* Reads a YAML config. It overrides the files in `defaults: other.yaml` (or a list, in which later files override
+ * earlier ones): maps are merged key by key, other values are replaced. Every node keeps its file, line and column.
+ * [main] */
 nrl_status config_read(arena *a, const char *path, nrl_node **root);
 
-/* The same from text; `source` lives as long as the tree, and paths of its `defaults:` start at the working
+/* The same from text. `source` must live as long as the tree. Paths in `defaults:` are relative to the working
  * directory. [main] */
 nrl_status config_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **root);
 
-extern const char config_command_line[]; /* the source of what was typed there */
+extern const char config_command_line[]; /* the source of nodes from the command line */
 
 /* Applies "optimizer.lr=5e-6". [main] */
 void config_override(arena *a, config_problems *problems, nrl_node *root, const char *assignment);
 
-/* Replaces ${env:VAR} in every text; `lookup` is getenv of the command line. A value that is one
- * variable alone is read like unquoted text: it may be a number. [main] */
+/* Replaces ${env:VAR} in every text; `lookup` returns the value of a variable (getenv). A value that is a single
+ * variable is read like unquoted text, so it may be a number. [main] */
 void config_substitute(arena *a, config_problems *problems, nrl_node *root, const char *(*lookup)(const char *name));
 
-/* The tree with `over` laid on `base`; takes both. In a component slot a word counts as {name:
- * word}, and what names another component than the one below replaces it: options of one plugin
- * never reach another. [main] */
+/* Merges `over` into `base` and returns the result; takes ownership of both. In a component slot a word means {name:
+ * word}, and a value that names another component replaces the value of `base`, so that options of one plugin are
+ * never passed to another. [main] */
 nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over);
 
-/* A path as written at `at`: relative to the file that holds it, else to the working directory. */
+/* A path written at node `at`, resolved relative to the node's file, or to the working directory if it has none. */
 const char *config_path(arena *a, const nrl_node *at, const char *path);
-/* The same made absolute, without touching the file system's links. */
+/* Makes a path absolute without resolving symbolic links. */
 const char *config_absolute(arena *a, const char *path);
 
-/* YAML that reads back as the same tree; ${env:VAR} is written as it was. malloc'd. [any] */
+/* Writes YAML that parses to the same tree, malloc'd; ${env:VAR} is written, not its value. [any] */
 char *config_write(const nrl_node *root);
 
 #endif

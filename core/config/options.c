@@ -1,5 +1,5 @@
 /*
- * options.c - values into structs, with every check in one place.
+ * options.c - fills structs from values of the config, with all checks.
  */
 #include "config/options.h"
 #include "config/config.h"
@@ -13,7 +13,7 @@
 
 enum { KEYS_LISTED = 8 };
 
-/* Where a value goes and how it is called in messages. */
+/* An option: its value, its destination and its name in messages. */
 typedef struct {
     arena *a;
     config_problems *problems;
@@ -34,7 +34,7 @@ static const char *full_name(arena *a, const char *section, const char *key)
     return *section ? arena_printf(a, "%s.%s", section, key) : key;
 }
 
-/* The value as messages show it: "text 'abc'", "a list". */
+/* The value as shown in messages: "text 'abc'", "a list". */
 static const char *found(const slot *s)
 {
     const nrl_node *n = s->value;
@@ -62,11 +62,11 @@ static void expected(const slot *s, const char *what)
                  found(s));
 }
 
-/* ---- one function a type ---- */
+/* ---- one function for each type ---- */
 
 static const char *bound(arena *a, double v)
 {
-    const double most = 9007199254740992.0; /* of whole numbers, see NRL_OPT_INT's rows */
+    const double most = 9007199254740992.0; /* the largest bound of NRL_OPT_INT rows */
     return v == most ? "2^53" : arena_printf(a, "%.15g", v);
 }
 
@@ -92,7 +92,7 @@ static void fill_int(const slot *s)
 {
     int64_t v = nrl_node_int(s->value, 0);
     if (nrl_node_int(s->value, 1) != v)
-        expected(s, "a whole number"); /* neither fallback is taken */
+        expected(s, "a whole number"); /* both calls returned their fallback */
     else if (is_in_range(s, (double)v))
         *(int64_t *)s->to = v;
 }
@@ -107,7 +107,7 @@ static void fill_f64(const slot *s)
         *(double *)s->to = v;
 }
 
-/* yes, no, on and off are text to YAML and booleans here. */
+/* yes, no, on and off are strings in YAML, but accepted as booleans here. */
 static void fill_bool(const slot *s)
 {
     static const char *const words[] = {"no", "yes", "off", "on"};
@@ -124,7 +124,7 @@ static void fill_bool(const slot *s)
     expected(s, "true or false");
 }
 
-/* The scalar as text: `name: 123` is the name "123". NULL for lists and maps. */
+/* A scalar as text: `name: 123` is the name "123". NULL for lists and maps. */
 static const char *as_text(const nrl_node *n)
 {
     if (nrl_node_kind(n) == NRL_NODE_STRING) return n->as.string;
@@ -142,7 +142,7 @@ static void fill_text(const slot *s)
     *(const char **)s->to = text;
 }
 
-/* Offers each choice to s; index of the one that is equal, or -1. */
+/* Returns the index of the choice equal to near->word, or -1; offers each choice to `near`. */
 static int64_t find_choice(arena *a, const char *choices, suggestion *near)
 {
     int64_t i = 0;
@@ -210,7 +210,7 @@ static void fill_slot(const slot *s)
     case NRL_TYPE_NONE:
         break;
     }
-    NRL_ASSERT(s->row->type, ==, NRL_TYPE_NODE); /* the plugin host has checked rows */
+    NRL_ASSERT(s->row->type, ==, NRL_TYPE_NODE); /* the plugin host has checked the types of rows */
 }
 
 /* ---- a whole map ---- */
@@ -220,14 +220,14 @@ static bool is_given(const nrl_node *value)
     return value && value->kind != NRL_NODE_NULL;
 }
 
-/* The default as a value; NULL where there is nothing to store. */
+/* The default as a node; NULL if there is nothing left to store. */
 static const nrl_node *default_value(const slot *s, const nrl_node *section)
 {
     const nrl_option *r = s->row;
     nrl_node *value = NULL;
     if (!r->initial) {
         const nrl_node *at = nrl_node_find(section, r->name);
-        problems_add(s->problems, at ? at : section, "%s: required and not given%s%s",
+        problems_add(s->problems, at ? at : section, "%s: required, but not given%s%s",
                      full_name(s->a, s->section, r->name), r->help ? ": " : "", r->help ? r->help : "");
         return NULL;
     }
@@ -262,7 +262,7 @@ static bool is_known(const option_part *parts, size_t n_parts, suggestion *near)
     return false;
 }
 
-/* What there is, where a reader can take it in; "" where there is too much. */
+/* A list of all keys if it is short, else "". */
 static const char *list_of_keys(arena *a, const option_part *parts, size_t n_parts)
 {
     size_t n = 0;
@@ -273,10 +273,10 @@ static const char *list_of_keys(arena *a, const option_part *parts, size_t n_par
     for (size_t p = 0; p < n_parts; p++)
         for (size_t i = 0; i < parts[p].n_rows; i++)
             out = arena_printf(a, "%s%s%s", out, *out ? ", " : "", option_row(parts[p].rows, i, parts[p].stride)->name);
-    return arena_printf(a, "; there are: %s", out);
+    return arena_printf(a, "; expected one of: %s", out);
 }
 
-/* "; it is optimizer.lr here", "; did you mean 'steps'?", or what keys there are. */
+/* "; it is optimizer.lr here", "; did you mean 'steps'?", or a list of all keys. */
 static const char *key_hint(arena *a, const char *full, const suggestion *near, const option_part *parts,
                             size_t n_parts)
 {

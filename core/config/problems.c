@@ -1,5 +1,5 @@
 /*
- * problems.c - the list of mistakes and its one report.
+ * problems.c - the list of mistakes in a config, and its report as one error.
  */
 #include "config/problems.h"
 #include "base/buffer.h"
@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TOLD = 50 };
+enum { MAX_REPORTED = 50 };
 
 struct config_problem {
-    char *source; /* copies: the tree may be gone when the report is made */
+    char *source; /* a copy, because the tree may be freed before the report */
     uint32_t line, column;
-    size_t number; /* order of finding, among equal places */
+    size_t number; /* order of detection, to sort mistakes at the same place */
     char *text;
 };
 
-static void add(config_problems *p, const nrl_node *at, char *text)
+static void problems_append(config_problems *p, const nrl_node *at, char *text)
 {
     if (p->n == p->capacity) {
         p->capacity = p->capacity ? p->capacity * 2 : 8;
@@ -42,16 +42,16 @@ void problems_add(config_problems *p, const nrl_node *at, const char *fmt, ...)
     va_start(a, fmt);
     if (n > 0) vsnprintf(text, (size_t)n + 1, fmt, a);
     va_end(a);
-    add(p, at, text);
+    problems_append(p, at, text);
 }
 
 void problems_take_error(config_problems *p, const nrl_node *at)
 {
-    add(p, at, mem_strdup(nrl_error_text()));
+    problems_append(p, at, mem_strdup(nrl_error_text()));
 }
 
-/* By file, line and column; what has no line (the command line, a missing key) comes last. */
-static int compare(const void *a, const void *b)
+/* Orders by file, line and column; mistakes without a line (command line, missing keys) come last. */
+static int problems_compare(const void *a, const void *b)
 {
     const config_problem *x = a, *y = b;
     if (!x->line != !y->line) return x->line ? -1 : 1;
@@ -62,8 +62,8 @@ static int compare(const void *a, const void *b)
     return x->number < y->number ? -1 : 1;
 }
 
-/* One of several is indented, its further lines (hints) a little more. */
-static void print(buffer *b, const config_problem *x, bool one_of_several)
+/* Indents one of several mistakes, and its further lines (hints) twice. */
+static void problems_print(buffer *b, const config_problem *x, bool one_of_several)
 {
     if (one_of_several) buffer_puts(b, "\n  ");
     if (x->source) buffer_puts(b, x->source);
@@ -82,12 +82,11 @@ static void print(buffer *b, const config_problem *x, bool one_of_several)
 static char *compose(config_problems *p, const char *name)
 {
     buffer b = {0};
-    qsort(p->list, p->n, sizeof *p->list, compare);
+    qsort(p->list, p->n, sizeof *p->list, problems_compare);
     if (p->n > 1) buffer_print(&b, "%zu %s", p->n, name);
-    for (size_t i = 0; i < p->n && i < MAX_TOLD; i++) {
-        print(&b, &p->list[i], p->n > 1);
-    }
-    if (p->n > MAX_TOLD) buffer_print(&b, "\n  and %zu more", p->n - MAX_TOLD);
+    for (size_t i = 0; i < p->n && i < MAX_REPORTED; i++)
+        problems_print(&b, &p->list[i], p->n > 1);
+    if (p->n > MAX_REPORTED) buffer_print(&b, "\n  and %zu more", p->n - MAX_REPORTED);
     return buffer_take(&b);
 }
 

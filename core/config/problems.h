@@ -1,5 +1,5 @@
 /*
- * problems.h - collects every mistake of a config, so that all are told in one go.
+ * problems.h - collects all mistakes of a config, to report them in one error.
  */
 #ifndef CONFIG_PROBLEMS_H
 #define CONFIG_PROBLEMS_H
@@ -11,16 +11,15 @@ typedef struct {
     size_t n, capacity;
 } config_problems;
 
-/* Adds a mistake at a node's place (NULL: no place). Use {0} to start. [main] */
+/* Adds a mistake at the place of a node (NULL: no place). Initialise the list with {0}. [main] */
 void problems_add(config_problems *p, const nrl_node *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Takes this thread's error text as one more mistake: for a failed call that has its own words. */
+/* Adds this thread's error text as a mistake, after a call that failed. */
 void problems_take_error(config_problems *p, const nrl_node *at);
 
-/* NRL_OK if there are none, else one NRL_ERR_CONFIG with all of them, sorted by place. Empties p.
- */
+/* Returns NRL_OK if there are no mistakes, else NRL_ERR_CONFIG with all of them, sorted by place. Empties p. */
 nrl_status problems_report(config_problems *p);
-/* The same with a code of the caller's, and what several of them are called. */
+/* The same with another code, and with the name of several mistakes in the text. */
 nrl_status problems_report_as(config_problems *p, nrl_status code, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * resolve.c - options back to the tree: what a run was given and what it filled in, as it is saved and shown.
+ * resolve.c - writes option values back to a tree: the resolved config, with all defaults, that a run saves and prints.
  */
 #include "config/config.h"
 #include "config/options.h"

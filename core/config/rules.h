@@ -1,5 +1,6 @@
 /*
- * rules.h - what rows cannot say: short forms, and options that must agree. Private to core/config.
+ * rules.h - rules that option rows cannot express: short forms, and options that depend on each other. Private to
+ * core/config.
  */
 #ifndef CONFIG_RULES_H
 #define CONFIG_RULES_H
@@ -16,7 +17,8 @@ void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node,
 void rules_hosts(arena *a, config_problems *problems, config_launch *launch);
 int64_t rules_debug(arena *a, config_problems *problems, const nrl_node *node);
 
-/* Rules between sections; `root` gives the places. May change defaults that follow from others. */
+/* Checks options against each other; `root` gives the places for messages. May set defaults that depend on other
+ * options. */
 void rules_run(arena *a, config_problems *problems, const nrl_node *root, config_run *run);
 
 #endif

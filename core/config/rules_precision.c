@@ -7,7 +7,7 @@
 #define SCALE_LEAST 1e-9
 #define SCALE_MOST 1e30
 
-/* torch.amp.GradScaler's numbers; it has no least scale, and goes on for ever on NaN. */
+/* The defaults of torch.amp.GradScaler, which has no minimum scale and skips steps forever on NaN. */
 static const nrl_option scale_rows[] = {
     NRL_OPT_F64(config_loss_scale, init, "65536", SCALE_LEAST, SCALE_MOST, "scale of the first step"),
     NRL_OPT_F64(config_loss_scale, growth, "2", 1, 1e6, "factor after growth_interval good steps in a row"),
@@ -32,7 +32,7 @@ void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node,
     double number = nrl_node_f64(node, 0);
     *out = (config_loss_scale){.init = 1};
     if (node && kind != NRL_NODE_NULL && !is_fp16)
-        problems_add(problems, node, "train.loss_scale: has no effect here, expected with it train.precision: fp16");
+        problems_add(problems, node, "train.loss_scale: has no effect without train.precision: fp16");
     else if (!is_fp16)
         return;
     else if (kind == NRL_NODE_MAP || kind == NRL_NODE_NONE || kind == NRL_NODE_NULL ||

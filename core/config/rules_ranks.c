@@ -1,5 +1,5 @@
 /*
- * rules_ranks.c - what is said about ranks: hosts of `launch`, `debug`.
+ * rules_ranks.c - options about ranks: the hosts of `launch`, and `debug`.
  */
 #include "config/rules.h"
 #include <string.h>
@@ -10,8 +10,8 @@ enum { DEBUG_EVERY = 10, SLOTS_MAX = 1 << 16 };
 
 static const nrl_option host_rows[] = {
     NRL_OPT_STR(config_host, address, NULL, "name or address of the host"),
-    NRL_OPT_INT(config_host, slots, "1", 1, SLOTS_MAX, "ranks on it"),
-    NRL_OPT_NODE(config_host, gpus, "", "device numbers, one a slot"),
+    NRL_OPT_INT(config_host, slots, "1", 1, SLOTS_MAX, "ranks on the host"),
+    NRL_OPT_NODE(config_host, gpus, "", "device numbers, one per slot"),
 };
 
 static void check_gpus(config_problems *problems, const config_host *h)
@@ -19,7 +19,7 @@ static void check_gpus(config_problems *problems, const config_host *h)
     if (!h->gpus) return;
     bool is_list = nrl_node_kind(h->gpus) == NRL_NODE_LIST;
     if (!is_list || (int64_t)nrl_node_size(h->gpus) != h->slots)
-        problems_add(problems, h->gpus, "launch.nodes: gpus: expected a list of %lld device numbers, one a slot",
+        problems_add(problems, h->gpus, "launch.nodes: gpus: expected a list of %lld device numbers, one per slot",
                      (long long)h->slots);
     for (size_t i = 0; is_list && i < nrl_node_size(h->gpus); i++)
         if (nrl_node_int(nrl_node_at(h->gpus, i), -1) < 0)

@@ -1,6 +1,6 @@
 /*
- * scalar.c - types of plain scalars. Integers that do not fit 64 bits become floats, so that the
- * option that wanted them can say what it found.
+ * scalar.c - types of plain scalars. Integers that do not fit into 64 bits become floats, so that the error of the
+ * option can show the value.
  */
 #include "config/scalar.h"
 #include <ctype.h>
@@ -61,7 +61,7 @@ static bool is_special(const char *text, double *value)
     return is_one_of(text, nan_) || is_one_of(skip_sign(text), inf);
 }
 
-/* 0x1F and 0o17; -1 where it is neither. */
+/* Parses 0x1F and 0o17; false for other texts. */
 static bool is_based_integer(const char *text, int64_t *value)
 {
     int base = text[0] != '0' ? 0 : text[1] == 'x' ? 16 : text[1] == 'o' ? 8 : 0;

@@ -1,10 +1,9 @@
 /*
- * schema.h - the core's own sections of a config, as C structs. The rows in schema.c are the only
- * list of these options: defaults, ranges, help and `nrl describe` come from them.
+ * schema.h - the core's own sections of a config, as C structs. The rows in schema.c are the only list of these
+ * options: defaults, ranges, help and `nrl describe` come from them.
  *
- * An option comes here together with the code that reads it: none is accepted and ignored.
- * Plugins' options are not here: a component slot holds a name and a map, and the plugin host fills
- * them by the same validator.
+ * Every option here is read by some code: no option is accepted and ignored. Options of plugins are not here: a
+ * component slot has a name and a map, and the plugin host fills the options with the same functions.
  */
 #ifndef CONFIG_SCHEMA_H
 #define CONFIG_SCHEMA_H
@@ -12,11 +11,11 @@
 #include <nrl/parallel.h>
 
 typedef struct {
-    const char *path;             /* of a model on disk, "" = none */
-    const char *format;           /* plugin that reads it, "" = by probe */
-    const char *config;           /* config.json for a random start, "" = none */
+    const char *path;             /* a model on disk, "" = none */
+    const char *format;           /* plugin that reads path, "" = found by probing */
+    const char *config;           /* config.json of a model with random weights, "" = none */
     const nrl_node *tokenizer;    /* as written */
-    config_choice tokenizer_from; /* what it means; no source = the model directory */
+    config_choice tokenizer_from; /* resolved; no source = the model directory */
 } config_model;
 
 typedef struct {
@@ -39,14 +38,14 @@ typedef struct {
     int64_t max_length;          /* tokens a sample */
     int64_t overlong;            /* config_overlong */
     const nrl_node *template;    /* as written */
-    config_choice template_from; /* what it means: "auto", a word, or a path ready to open */
+    config_choice template_from; /* resolved: "auto", a word, or a path relative to the working directory */
     int64_t train_on;            /* config_train_on */
     bool packing, prefix_sharing, shuffle;
     int64_t last_batch;      /* config_last_batch */
     const nrl_node *columns; /* a map of words, or NULL */
     const nrl_node *extra;   /* a list of words, or NULL */
     int64_t workers, prefetch;
-    const char *cache; /* directory, "" = the core's choice */
+    const char *cache; /* directory, "" = default */
 } config_data;
 
 typedef enum { CONFIG_FP32 = 0, CONFIG_BF16, CONFIG_FP16 } config_precision;
@@ -57,8 +56,8 @@ typedef enum {
     CONFIG_RECOMPUTE_NONE = 0,
     CONFIG_RECOMPUTE_ALL,
     CONFIG_RECOMPUTE_EVERY, /* every n-th layer */
-    CONFIG_RECOMPUTE_RATIO, /* that share of the layers, from the first */
-    CONFIG_RECOMPUTE_LAYERS /* those in the list */
+    CONFIG_RECOMPUTE_RATIO, /* this share of the layers, from the first */
+    CONFIG_RECOMPUTE_LAYERS /* the layers in the list */
 } config_recompute_kind;
 
 typedef struct {
@@ -70,23 +69,23 @@ typedef struct {
 
 typedef struct {
     bool dynamic;
-    double init; /* a scale that stays, where not dynamic; 1 without fp16 */
+    double init; /* the constant scale if not dynamic; 1 without fp16 */
     double growth, backoff, min;
     int64_t growth_interval;
 } config_loss_scale;
 
 typedef struct {
     int64_t steps, epochs; /* one of them is 0 */
-    int64_t global_batch;  /* samples a step, before packing */
+    int64_t global_batch;  /* samples per step, before packing */
     int64_t micro_batch_tokens;
     int64_t micro_batch;                      /* samples, 0 = by tokens */
     int64_t precision;                        /* config_precision */
     const nrl_node *loss_scale;               /* as written */
-    config_loss_scale scale;                  /* what it means */
+    config_loss_scale scale;                  /* resolved */
     int64_t master;                           /* config_master */
     int64_t gradients;                        /* config_gradients */
     const nrl_node *activation_checkpointing; /* as written */
-    config_recompute recompute;               /* what it means */
+    config_recompute recompute;               /* resolved */
     int64_t seed;
     int64_t nan; /* config_nan */
     int64_t nan_limit;
@@ -113,48 +112,48 @@ typedef struct {
     int64_t metric_mode; /* config_metric_mode */
     bool save_at_start;
     int64_t export;            /* config_export: OUT/model at the end */
-    const char *export_format; /* plugin that writes it, "" = as read */
+    const char *export_format; /* plugin that writes OUT/model, "" = as read */
     bool async;
     int64_t threads;
     int64_t on_error;       /* config_on_error */
-    int64_t mismatch;       /* config_on_error: of a run and the checkpoint it goes on from */
+    int64_t mismatch;       /* config_on_error: for differences between a run and the checkpoint it resumes */
     int64_t fallback;       /* config_fallback */
     const char *sign;       /* file of a secret key, "" = unsigned */
-    const char *public_key; /* file of a public key, "" = any checkpoint is taken */
+    const char *public_key; /* file of a public key, "" = accept any checkpoint */
 } config_checkpoint;
 
-/* One host of a run, as `nrl launch` counts ranks over it. */
+/* One host of a run, for `nrl launch`. */
 typedef struct {
     const char *address;
-    int64_t slots;        /* ranks on it */
-    const nrl_node *gpus; /* list of whole numbers, one a slot, or NULL */
+    int64_t slots;        /* ranks on the host */
+    const nrl_node *gpus; /* list of whole numbers, one per slot, or NULL */
 } config_host;
 
 typedef struct {
     double timeout_init, timeout_step; /* seconds */
     const nrl_node *nodes;             /* as written */
-    config_host *hosts;                /* what it means */
+    config_host *hosts;                /* resolved */
     size_t n_hosts;
 } config_launch;
 
 /* An axis of the mesh that the config asks for. */
 typedef struct {
-    const nrl_mesh_axis *axis; /* as a plugin that serves it declares it */
-    config_component strategy; /* name NULL = none, or with `is_auto` the default one of the axis */
-    int64_t size;              /* ranks that the config asks for; 0 = what the others leave */
+    const nrl_mesh_axis *axis; /* declared by a plugin that serves it */
+    config_component strategy; /* name NULL = none, or with `is_auto` the axis's default strategy */
+    int64_t size;              /* number of ranks in the config; 0 = the remaining ranks */
     bool is_auto;
 } config_axis;
 
-/* A strategy that a run may choose. */
+/* A strategy that serves an axis. */
 typedef struct {
     const nrl_parallel *table;
     const nrl_mesh_axis *axis;
-    bool by_default; /* also where the config does not name it */
+    bool by_default; /* may be chosen although the config does not name it */
 } config_server;
 
 typedef struct {
     bool sandbox;
-    int64_t loss_instructions; /* of Lua, in one call */
+    int64_t loss_instructions; /* limit of Lua instructions in one call */
     int64_t loss_memory_mb;
 } config_script;
 
@@ -166,41 +165,42 @@ typedef struct {
     config_eval eval;
     config_checkpoint checkpoint;
     config_script script;
-    config_component algorithm, optimizer, schedule, backend; /* the first two by "" where unset: the default plugin */
-    const nrl_node *parallel;                                 /* as written; config_axes makes of it what follows */
-    config_axis *axes; /* [n_axes] outermost first: ranks that are neighbours differ in the last */
+    config_component algorithm, optimizer, schedule, backend; /* algorithm, optimizer: name "" = the default plugin */
+    const nrl_node *parallel; /* as written; config_axes fills axes and n_axes from it */
+    config_axis *axes;        /* [n_axes] outermost first: consecutive ranks differ in the last axis */
     size_t n_axes;
-    config_component collective; /* "auto" where unset */
+    config_component collective; /* "auto" if unset */
     config_launch launch;
     const nrl_node *debug; /* as written */
     int64_t debug_every;   /* steps between comparisons of the ranks; 0 = off */
     config_component *loggers;
     size_t n_loggers;
-    bool loggers_unset;   /* the default ones */
-    const char **plugins; /* folders, ready to open */
+    bool loggers_unset;   /* use the default loggers */
+    const char **plugins; /* directories, relative to the working directory */
     size_t n_plugins;
-    const nrl_node *plugin_folders; /* where they were written: a text, or a list of as many */
-    const char **plugins_allow;     /* plugins.allow; NULL = not set, any may be opened */
+    const nrl_node *plugin_folders; /* the same as written, for messages: a text or a list of equal length */
+    const char **plugins_allow;     /* plugins.allow; NULL = unset: any plugin may be opened */
     size_t n_plugins_allow;
     bool overwrite;
     const char *resume, *out, *name;
     nrl_node *resolved; /* everything above as one tree; plugins append to their component's map */
 } config_run;
 
-/* Fills *out from a whole tree; all mistakes go to `problems`. Components are only named: their
- * options are filled by who knows their rows. Strings live as long as `a` and the tree. [main] */
+/* Fills *out from a complete tree; adds all mistakes to `problems`. Does not fill the options of components: the plugin
+ * host does that. Strings live as long as `a` and the tree. [main] */
 void config_fill(arena *a, config_problems *problems, const nrl_node *root, config_run *out);
 
-/* The strategy that serves an axis where the config names none: of those by default, and of all where there are none
- * such, the one of the highest priority. `axis` NULL: any axis that takes the rest. NULL: there is none. */
+/* The strategy for an axis if the config names none: the default strategy of the highest priority, or, without default
+ * strategies, any strategy of the highest priority. `axis` NULL: any axis that takes the remaining ranks. Returns NULL
+ * if no strategy serves the axis. */
 const config_server *config_server_of(const config_server *servers, size_t n, const char *axis);
 /* Whether the key is an option of that strategy. */
 bool config_has_option(const config_server *servers, size_t n, const char *plugin, const char *key);
-/* What `parallel` of a filled config says of axes: run->axes, and its place in the resolved config. After
- * config_fill, as only plugins know which axes there are. [main] */
+/* Reads `parallel` of a filled config: sets run->axes and writes the resolved config. Separate from config_fill,
+ * because the plugins that declare the axes must be open. [main] */
 void config_axes(arena *a, config_problems *problems, const config_server *servers, size_t n, config_run *run);
 
-/* What `nrl describe` shows: every section of this file and its rows. */
+/* A section of the config and its rows, for `nrl describe`. */
 typedef struct {
     const char *name; /* "" = the top level */
     const char *help;

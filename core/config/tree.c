@@ -1,5 +1,5 @@
 /*
- * tree.c - nrl_config of nrl/run.h: what embedders and frontends make a run's config with.
+ * tree.c - nrl_config of nrl/run.h, with which embedding programs and frontends build a run's config.
  */
 #include "config/tree.h"
 #include "config/config.h"
@@ -17,7 +17,7 @@ nrl_config *nrl_config_create(nrl_arena *memory)
 void nrl_config_destroy(nrl_config *c)
 {
     if (!c) return;
-    problems_report(&c->problems); /* empties them */
+    problems_report(&c->problems); /* frees the list */
     free(c);
 }
 

@@ -1,5 +1,5 @@
 /*
- * tree.h - what is behind nrl_config: the tree of a config and the mistakes found while it was read.
+ * tree.h - the struct nrl_config: the tree of a config and the mistakes found while reading it.
  */
 #ifndef CONFIG_TREE_H
 #define CONFIG_TREE_H

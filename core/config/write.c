@@ -1,6 +1,6 @@
 /*
- * write.c - a tree as YAML text, for the resolved config beside a run. Any YAML reader gives the
- * same values: words that others take for booleans are quoted and 1e-08 is written 1.0e-08.
+ * write.c - writes a tree as YAML, for the resolved config of a run. The text has the same meaning in every YAML
+ * reader: words that some readers take for booleans are quoted, and 1e-08 is written as 1.0e-08.
  */
 #include "base/buffer.h"
 #include "base/json.h"
@@ -16,7 +16,7 @@ static bool holds_children(const nrl_node *n)
     return (n->kind == NRL_NODE_LIST || n->kind == NRL_NODE_MAP) && n->size;
 }
 
-/* Letters that mean nothing to YAML wherever they stand. */
+/* Whether the text can be written without quotes: it has only characters without a meaning in YAML. */
 static bool is_plain_word(const char *text, size_t size)
 {
     static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
@@ -30,7 +30,7 @@ static bool is_plain_word(const char *text, size_t size)
     return is_text;
 }
 
-/* JSON's string literals are YAML's too. */
+/* A quoted JSON string is also a YAML string. */
 static void write_text(buffer *b, const char *text, size_t size)
 {
     if (is_plain_word(text, size)) {
@@ -91,11 +91,11 @@ static void write_flat(buffer *b, const nrl_node *list)
 
 static void write_children(buffer *b, const nrl_node *node, size_t indent, bool started);
 
-/* What follows "key:" or "-", up to the end of the line or of the block. */
+/* Writes the value after "key:" or "-", with the line end. */
 static void write_value(buffer *b, const nrl_node *n, size_t indent, bool in_list)
 {
     if (holds_children(n) && !is_flat(n)) {
-        buffer_puts(b, in_list ? " " : "\n"); /* "- path: x" begins its map on its own line */
+        buffer_puts(b, in_list ? " " : "\n"); /* a map in a list begins on the line of the dash: "- path: x" */
         write_children(b, n, indent, in_list);
         return;
     }
@@ -107,7 +107,7 @@ static void write_value(buffer *b, const nrl_node *n, size_t indent, bool in_lis
     buffer_puts(b, "\n");
 }
 
-/* `started`: the first line is indented already. */
+/* `started`: the first line is already indented. */
 static void write_children(buffer *b, const nrl_node *node, size_t indent, bool started)
 {
     for (size_t i = 0; i < node->size; i++) {

@@ -1,6 +1,6 @@
 /*
- * yaml.c - builds nodes from libyaml's events. Aliases are expanded by copying, under limits, so
- * that an exploding document ends with an error after a few megabytes.
+ * yaml.c - builds nodes from the events of libyaml. Aliases are expanded by copying, with limits, so that a document
+ * that expands exponentially is an error after a few megabytes.
  */
 #include "config/yaml.h"
 #include "base/file.h"
@@ -16,14 +16,14 @@ typedef struct anchor anchor;
 struct anchor {
     const char *name;
     const nrl_node *node;
-    bool open; /* its value is still being read */
+    bool open; /* the value is not complete yet */
     anchor *older;
 };
 
 typedef struct {
     arena *a;
     const char *source;
-    bool places; /* nodes get lines */
+    bool places; /* nodes get line and column */
     yaml_parser_t parser;
     anchor *anchors;
     size_t n_values;
@@ -36,7 +36,7 @@ static nrl_status fail_at(const reader *r, yaml_mark_t at, const char *text)
     return nrl_fail(NRL_ERR_CONFIG, "%s:%zu:%zu: %s", r->source, at.line + 1, at.column + 1, text);
 }
 
-/* The line and column of a byte, for libyaml's reader errors, which only have an offset. */
+/* The line and column of a byte offset: reader errors of libyaml have no other position. */
 static yaml_mark_t mark_of_offset(const reader *r)
 {
     yaml_mark_t at = {0};
@@ -49,7 +49,7 @@ static yaml_mark_t mark_of_offset(const reader *r)
     return at;
 }
 
-/* Is the line indented with a tab? libyaml then only says that no token can start there. */
+/* Whether the line is indented with a tab. libyaml's own error for a tab is hard to understand. */
 static bool has_tab_indent(const reader *r, size_t line)
 {
     const unsigned char *text = r->parser.input.string.start, *end = r->parser.input.string.end;
@@ -67,7 +67,8 @@ static nrl_status next_event(reader *r, yaml_event_t *event)
     const char *problem = p->problem ? p->problem : "not YAML";
     if (p->error == YAML_MEMORY_ERROR) return nrl_fail(NRL_ERR_MEMORY, "%s: out of memory", r->source);
     if (p->error == YAML_READER_ERROR) return fail_at(r, mark_of_offset(r), problem);
-    if (has_tab_indent(r, p->problem_mark.line)) problem = "a tab, expected spaces: YAML is not indented with tabs";
+    if (has_tab_indent(r, p->problem_mark.line))
+        problem = "found a tab, expected spaces: YAML does not allow tabs as indentation";
     return fail_at(r, p->problem_mark, problem);
 }
 
@@ -94,7 +95,7 @@ static anchor *anchor_find(const reader *r, const char *name)
     return x;
 }
 
-/* Few are needed; a list that is searched would be slow with very many. */
+/* The number of anchors is limited because searching the list would be slow with very many. */
 static nrl_status anchor_add(reader *r, const char *name, const nrl_node *node, yaml_mark_t at)
 {
     size_t n = 0;
@@ -114,7 +115,7 @@ static void anchor_close(reader *r, const nrl_node *node)
         if (x->node == node) x->open = false;
 }
 
-/* Adds what a copy of this tree costs; stops early once over a limit. */
+/* Adds the size of a copy of this tree; stops early when a limit is exceeded. */
 static void measure(reader *r, const nrl_node *n)
 {
     r->n_values++;
@@ -128,11 +129,11 @@ static nrl_status read_alias(reader *r, const yaml_event_t *event, nrl_node **ou
 {
     const char *name = (const char *)event->data.alias.anchor;
     const anchor *x = anchor_find(r, name);
-    if (!x) return fail_at(r, event->start_mark, "alias without an anchor of that name before it");
-    if (x->open) return fail_at(r, event->start_mark, "alias inside the value it stands for");
+    if (!x) return fail_at(r, event->start_mark, "the alias has no anchor before it");
+    if (x->open) return fail_at(r, event->start_mark, "the alias is inside its own anchor");
     measure(r, x->node);
     if (r->n_values > YAML_MAX_VALUES || r->copied_bytes > MAX_COPIED_BYTES)
-        return fail_at(r, event->start_mark, "aliases expand to too much");
+        return fail_at(r, event->start_mark, "the aliases expand to too many values");
     *out = node_copy(r->a, x->node);
     return NRL_OK;
 }
@@ -146,8 +147,8 @@ static nrl_status read_scalar(reader *r, const yaml_event_t *event, nrl_node **o
     const char *text = (const char *)event->data.scalar.value;
     size_t size = event->data.scalar.length;
     bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    if (event->data.scalar.tag) return fail_at(r, event->start_mark, "tags are not read here");
-    if (memchr(text, 0, size)) return fail_at(r, event->start_mark, "text with a NUL character");
+    if (event->data.scalar.tag) return fail_at(r, event->start_mark, "tags are not supported");
+    if (memchr(text, 0, size)) return fail_at(r, event->start_mark, "the text has a NUL character");
     *out = plain ? scalar_node(r->a, text, size) : node_string(r->a, text, size);
     (*out)->text = plain ? (*out)->text : (*out)->as.string;
     return anchor_add(r, (const char *)event->data.scalar.anchor, *out, event->start_mark);
@@ -210,7 +211,7 @@ static nrl_status read_children(reader *r, const yaml_event_t *event, int depth,
     bool map = event->type == YAML_MAPPING_START_EVENT;
     const yaml_char_t *tag = map ? event->data.mapping_start.tag : event->data.sequence_start.tag;
     const yaml_char_t *name = map ? event->data.mapping_start.anchor : event->data.sequence_start.anchor;
-    if (tag) return fail_at(r, event->start_mark, "tags are not read here");
+    if (tag) return fail_at(r, event->start_mark, "tags are not supported");
     if (depth >= YAML_MAX_DEPTH) return fail_at(r, event->start_mark, "nested too deeply");
     NRL_TRY(anchor_add(r, (const char *)name, node, event->start_mark));
     NRL_TRY(map ? read_map(r, node, depth) : read_list(r, node, depth));
@@ -243,7 +244,7 @@ static nrl_status read_value(reader *r, const yaml_event_t *event, int depth, nr
 
 /* ---- documents ---- */
 
-/* Eats events up to the first value, or up to the end of the stream. */
+/* Reads events up to the first value or the end of the stream. */
 static nrl_status first_value(reader *r, nrl_node **out)
 {
     for (;;) {
@@ -266,16 +267,16 @@ static nrl_status expect_end(reader *r)
         yaml_mark_t at = event.start_mark;
         yaml_event_delete(&event);
         if (type == YAML_STREAM_END_EVENT) return NRL_OK;
-        if (type != YAML_DOCUMENT_END_EVENT) return fail_at(r, at, "a second document");
+        if (type != YAML_DOCUMENT_END_EVENT) return fail_at(r, at, "found a second document, expected one");
     }
 }
 
-/* libyaml compares each %TAG line with all before it, so it never sees one. */
+/* Rejects directives before libyaml sees them: it compares each %TAG line with all before, in quadratic time. */
 static nrl_status refuse_directives(const reader *r, const char *text, size_t size)
 {
     yaml_mark_t at = {0};
     for (const char *s = text, *end = text + size; s < end; at.line++) {
-        if (*s == '%') return fail_at(r, at, "directives (%) are not read here");
+        if (*s == '%') return fail_at(r, at, "directives (%) are not supported");
         const char *eol = memchr(s, '\n', (size_t)(end - s));
         if (!eol) break;
         s = eol + 1;
@@ -283,7 +284,7 @@ static nrl_status refuse_directives(const reader *r, const char *text, size_t si
     return NRL_OK;
 }
 
-static nrl_status parse(reader *r, const char *text, size_t size, nrl_node **out)
+static nrl_status parse_text(reader *r, const char *text, size_t size, nrl_node **out)
 {
     *out = NULL;
     if (size > YAML_MAX_BYTES)
@@ -302,18 +303,18 @@ static nrl_status parse(reader *r, const char *text, size_t size, nrl_node **out
 nrl_status yaml_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **out)
 {
     reader r = {.a = a, .source = source, .places = true};
-    NRL_TRY(parse(&r, text, size, out));
+    NRL_TRY(parse_text(&r, text, size, out));
     if (*out) return NRL_OK;
     *out = node_new(a, NRL_NODE_MAP);
     (*out)->source = source;
     return NRL_OK;
 }
 
-/* What was probably meant instead of a file that cannot be read; "" without a guess. */
+/* A hint for a file that cannot be read; "" without a guess. */
 static const char *meant(arena *a, const char *path)
 {
     const char *inside = arena_printf(a, "%s/config.yaml", path);
-    if (!access(inside, F_OK)) return arena_printf(a, "\nhint: the config of the run in it is %s", inside);
+    if (!access(inside, F_OK)) return arena_printf(a, "\nhint: the config of the run in this directory is %s", inside);
     if (strchr(path, '=')) return "\nhint: the file comes first, then key=value";
     return "";
 }
@@ -322,7 +323,7 @@ nrl_status yaml_read_file(arena *a, const char *path, nrl_node **out)
 {
     char *text;
     size_t size;
-    if (file_read(path, YAML_MAX_BYTES, &text, &size) != NRL_OK) /* a config's absence is usage */
+    if (file_read(path, YAML_MAX_BYTES, &text, &size) != NRL_OK) /* a missing config is a usage error */
         return nrl_fail(NRL_ERR_CONFIG, "%s%s", nrl_error_text(), meant(a, path));
     nrl_status st = yaml_parse(a, arena_strdup(a, path), text, size, out);
     free(text);
@@ -333,7 +334,7 @@ nrl_status yaml_parse_value(arena *a, const char *source, const char *text, nrl_
 {
     reader r = {.a = a, .source = source};
     if (*text && strchr("[{\"'", *text))
-        NRL_TRY(parse(&r, text, strlen(text), out));
+        NRL_TRY(parse_text(&r, text, strlen(text), out));
     else
         *out = scalar_node(a, text, strlen(text));
     (*out)->source = source;

@@ -16,7 +16,7 @@ static float *floats(const nrl_tensor *t)
     return t ? t->data : NULL;
 }
 
-/* Allocates dhidden in the current scope; the first chunk writes it. */
+/* Allocates dhidden in the current scope. The first chunk overwrites it; without rows it is zero. */
 static nrl_status want_hidden_grad(nrl_ctx *ctx, head_work *w)
 {
     NRL_TRY(tensor_like(ctx, w->hidden, &w->dhidden));

@@ -10,10 +10,10 @@
 #include "tensor/head.h"
 
 enum {
-    CHUNK_BYTES = 32 << 20, /* f32 logits of a chunk on a CPU: large products, small compared to activations */
-    CHUNK_MOST = 1 << 30,   /* at most, on a device with its own memory */
-    CHUNK_SHARE = 128,      /* else this fraction of its memory. Each chunk reads and writes the whole gradient of */
-                            /* the head, so chunks must be few */
+    CHUNK_BYTES = 32 << 20, /* f32 logits of a chunk, at least: large products, small compared to activations */
+    CHUNK_MOST = 1 << 30,   /* at most */
+    CHUNK_SHARE = 128,      /* a device with its own memory uses this fraction of it: each chunk reads and writes the */
+                            /* whole gradient of the head, so chunks must be few */
     CHUNK_MIN_ROWS = 128,   /* with fewer rows the products are bound by reading the weight */
     CHUNK_STEP = 16,        /* rows of a tile */
     PITCH_STEP = 64         /* elements: aligns rows of odd vocabularies to 128 bytes */

@@ -15,7 +15,7 @@ has err "options of the config are key=value, without dashes"
 run 2 run optimizer.lr=1 run.yaml
 has err "hint: the file comes first, then key=value"
 run 2 run result
-has err "hint: the config of the run in it is result/config.yaml"
+has err "hint: the config of the run in this directory is result/config.yaml"
 run 2 resume run.yaml
 has err "hint: nrl run run.yaml resume=auto"
 run 2 run run.yaml resume=nowhere out=other
@@ -43,10 +43,10 @@ lacks err "required"
 run 2 check run.yaml train.global_batch=0
 has err "train.global_batch: 0 is out of range, expected 1 to 2147483647"
 run 2 check run.yaml 'algorithm={name: sft, bta: 1}'
-has err "command line: algorithm.bta: unknown key; there are: loss, reduce, prompt_weight"
+has err "command line: algorithm.bta: unknown key; expected one of: loss, reduce, prompt_weight"
 printf 'model:\n\tpath: x\n' >tab.yaml
 run 2 check tab.yaml
-has err "tab.yaml:2:1: a tab, expected spaces: YAML is not indented with tabs"
+has err "tab.yaml:2:1: found a tab, expected spaces: YAML does not allow tabs as indentation"
 echo "Once upon a time." >train.txt
 run 65 check run.yaml out=other data.train=train.txt
 has err 'hint: plain text becomes rows such as {"text": "..."}'

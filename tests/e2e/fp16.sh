@@ -87,7 +87,7 @@ has err "3 steps in a row were skipped"
 run 3 run config.yaml "$@" 'train.loss_scale={init: 1e20, min: 4e19}'
 has err "the loss scale fell to 2.5e+19, below 4e+19"
 run 2 check config.yaml train.loss_scale=dynamic
-has err "train.loss_scale: has no effect here, expected with it train.precision: fp16"
+has err "train.loss_scale: has no effect without train.precision: fp16"
 mkdir only && ln -s "$NRL_TEST_BUILD/tests/conformance/wrong/backends" only/backends
 run 2 run config.yaml "$@" backend=right plugins=only
 has err "train.precision: backend 'right' does not compute in fp16, expected fp32 or bf16"

@@ -93,7 +93,7 @@ static void an_alias_bomb_is_refused(void **state)
                  "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"
                  "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n"
                  "g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g,*g,*g]\n"),
-            "aliases expand to too much");
+            "the aliases expand to too many values");
 }
 
 static void one_large_scalar_cannot_be_multiplied(void **state)
@@ -102,14 +102,14 @@ static void one_large_scalar_cannot_be_multiplied(void **state)
     document big = repeat("a: &a ", "x", 500000, "\nb: [");
     document all = repeat(big.text, "*a,", 300000, "]\n");
     free(big.text);
-    refused(all, "aliases expand to too much");
+    refused(all, "the aliases expand to too many values");
 }
 
 static void a_recursive_alias_is_refused(void **state)
 {
     (void)state;
-    refused(text("a: &a [1, *a]\n"), "inside the value");
-    refused(text("a: *nothing\n"), "without an anchor");
+    refused(text("a: &a [1, *a]\n"), "inside its own anchor");
+    refused(text("a: *nothing\n"), "the alias has no anchor before it");
 }
 
 static void deep_nesting_is_refused(void **state)
@@ -173,7 +173,7 @@ static void keys_must_be_single_words(void **state)
 static void other_documents_and_tags_are_refused(void **state)
 {
     (void)state;
-    refused(text("a: 1\n---\nb: 2\n"), "a second document");
+    refused(text("a: 1\n---\nb: 2\n"), "found a second document, expected one");
     refused(text("a: !!python/object:os.system x\n"), "tags");
     refused(text("a: !x [1]\n"), "tags");
     refused(text("a: [1\n"), "h.yaml:2:1");

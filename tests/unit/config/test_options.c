@@ -77,7 +77,7 @@ static void null_means_the_default(void **state)
     assert_int_equal(fill(&a, "c.yaml", "{steps: 5, beta: null, title: ~}", &e), NRL_OK);
     assert_true(e.beta == 0.1);
     assert_int_equal(fill(&a, "c.yaml", "{steps: }", &e), NRL_ERR_CONFIG);
-    assert_string_equal(nrl_error_text(), "c.yaml:1:2: x.steps: required and not given: number of steps");
+    assert_string_equal(nrl_error_text(), "c.yaml:1:2: x.steps: required, but not given: number of steps");
     arena_free(&a);
 }
 
@@ -89,7 +89,7 @@ static void each_mistake_has_its_words(void **state)
 {
     (void)state;
     static const mistake mistakes[] = {
-        {"", "x.steps: required and not given: number of steps"},
+        {"", "x.steps: required, but not given: number of steps"},
         {"steps: 0", "c.yaml:1:1: x.steps: 0 is out of range, expected 1 to 1000"},
         {"{steps: 1, beta: -0.5}", "c.yaml:1:12: x.beta: -0.5 is out of range, expected at least 0"},
         {"steps: 1.5", "c.yaml:1:1: x.steps: expected a whole number, found 1.5"},
@@ -108,7 +108,7 @@ static void each_mistake_has_its_words(void **state)
         {"{steps: 1, file: [a]}", "c.yaml:1:12: x.file: expected a path, found a list"},
         {"{steps: 1, bteas: [1]}", "c.yaml:1:12: x.bteas: unknown key; did you mean 'betas'?"},
         {"{steps: 1, qqqqq: 1}",
-         "c.yaml:1:12: x.qqqqq: unknown key; there are: beta, steps, fast, loss, title, file, betas"},
+         "c.yaml:1:12: x.qqqqq: unknown key; expected one of: beta, steps, fast, loss, title, file, betas"},
         {"[1]", "c.yaml:1:1: x: expected a map of options, found a list"},
     };
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
@@ -130,12 +130,13 @@ static void all_mistakes_come_together_sorted_by_place(void **state)
     example e;
     const char *text = "zzz: 1\nloss: x\nsteps: -1\nbeta: b\n";
     assert_int_equal(fill(&a, "c.yaml", text, &e), NRL_ERR_CONFIG);
-    assert_string_equal(nrl_error_text(),
-                        "4 mistakes in the config\n"
-                        "  c.yaml:1:1: x.zzz: unknown key; there are: beta, steps, fast, loss, title, file, betas\n"
-                        "  c.yaml:2:1: x.loss: 'x' is not one of: sigmoid, hinge, ipo\n"
-                        "  c.yaml:3:1: x.steps: -1 is out of range, expected 1 to 1000\n"
-                        "  c.yaml:4:1: x.beta: expected a number, found text 'b'");
+    assert_string_equal(
+        nrl_error_text(),
+        "4 mistakes in the config\n"
+        "  c.yaml:1:1: x.zzz: unknown key; expected one of: beta, steps, fast, loss, title, file, betas\n"
+        "  c.yaml:2:1: x.loss: 'x' is not one of: sigmoid, hinge, ipo\n"
+        "  c.yaml:3:1: x.steps: -1 is out of range, expected 1 to 1000\n"
+        "  c.yaml:4:1: x.beta: expected a number, found text 'b'");
     arena_free(&a);
 }
 
