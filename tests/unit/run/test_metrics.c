@@ -1,0 +1,113 @@
+/*
+ * test_metrics.c - metrics of an algorithm without a run: which tables are refused, how values of ranks come together,
+ * and what a record then has.
+ */
+#include "run/walk/metrics.h"
+#include <math.h>
+#include <nrl/status.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const nrl_metric rows[] = {{.name = "chosen", .unit = "nats", .reduce = NRL_REDUCE_MEAN},
+                                  {.name = "rejected", .unit = "nats", .reduce = NRL_REDUCE_MEAN},
+                                  {.name = "margin", .unit = "nats", .reduce = NRL_REDUCE_DIFFERENCE},
+                                  {.name = "longest", .unit = "tokens", .reduce = NRL_REDUCE_MAX},
+                                  {.name = "shortest", .unit = "tokens", .reduce = NRL_REDUCE_MIN},
+                                  {.name = "seen", .unit = "1", .reduce = NRL_REDUCE_SUM},
+                                  {0}};
+static const nrl_algorithm algorithm = {.plugin = {.name = "a"}, .metrics = rows};
+
+static void add(metric_set *m, uint32_t i, double value, double weight)
+{
+    metric_add(&m->list[i], rows[i].reduce, value, weight);
+}
+
+static void each_row_is_reduced_as_it_says(void **state)
+{
+    arena a = {0};
+    metric_set m;
+    value_list v;
+    uint32_t n;
+    (void)state;
+    assert_int_equal(metrics_check(&algorithm, false, &n), NRL_OK);
+    assert_int_equal(n, 6);
+    metrics_open(&m, &algorithm, n, &a);
+    values_open(&v, n, &a);
+    add(&m, 0, 6, 2); /* sums of values, and their weights */
+    add(&m, 0, 6, 1);
+    add(&m, 1, 3, 3);
+    add(&m, 3, 5, 1);
+    add(&m, 3, 9, 1);
+    add(&m, 3, 7, 1);
+    add(&m, 4, 5, 1);
+    add(&m, 4, 3, 1);
+    add(&m, 5, 2, 1);
+    add(&m, 5, 2, 1);
+    values_add(&v, "loss", "nats", 1);
+    values_add_metrics(&v, &m, "eval_", &a);
+    static const struct {
+        const char *name;
+        double value;
+    } want[] = {{"loss", 1},         {"eval_chosen", 4},   {"eval_rejected", 1}, {"eval_margin", 3},
+                {"eval_longest", 9}, {"eval_shortest", 3}, {"eval_seen", 4}};
+    assert_int_equal(v.n, sizeof want / sizeof *want);
+    for (size_t i = 0; i < v.n; i++) {
+        assert_string_equal(v.list[i].name, want[i].name);
+        assert_true(v.list[i].value == want[i].value);
+    }
+    arena_free(&a);
+}
+
+static void what_nobody_reported_is_not_in_the_record(void **state)
+{
+    arena a = {0};
+    metric_set m;
+    value_list v;
+    (void)state;
+    metrics_open(&m, &algorithm, 6, &a);
+    values_open(&v, 6, &a);
+    add(&m, 0, 6, 2);
+    add(&m, 5, 1, 1);
+    values_add_metrics(&v, &m, "", NULL); /* a margin needs both sides */
+    assert_int_equal(v.n, 2);
+    assert_string_equal(v.list[0].name, "chosen");
+    assert_string_equal(v.list[1].name, "seen");
+    metrics_reset(&m);
+    v.n = 0;
+    values_add_metrics(&v, &m, "", NULL);
+    assert_int_equal(v.n, 0);
+    arena_free(&a);
+}
+
+static void names_that_records_have_already_are_refused(void **state)
+{
+    static const nrl_metric taken[] = {{.name = "lr", .reduce = NRL_REDUCE_MEAN}, {0}};
+    static const nrl_metric twice[] = {
+        {.name = "m", .reduce = NRL_REDUCE_MEAN}, {.name = "m", .reduce = NRL_REDUCE_SUM}, {0}};
+    nrl_algorithm of = algorithm;
+    uint32_t n;
+    (void)state;
+    of.metrics = taken;
+    assert_int_equal(metrics_check(&of, false, &n), NRL_ERR_PLUGIN);
+    assert_non_null(strstr(nrl_error_text(), "algorithm 'a': metric 'lr'"));
+    assert_int_equal(metrics_check(&of, true, &n), NRL_ERR_CONFIG); /* the user wrote a script's */
+    of.metrics = twice;
+    assert_int_equal(metrics_check(&of, false, &n), NRL_ERR_PLUGIN);
+    of.metrics = NULL;
+    assert_int_equal(metrics_check(&of, false, &n), NRL_OK);
+    assert_int_equal(n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_row_is_reduced_as_it_says),
+        cmocka_unit_test(what_nobody_reported_is_not_in_the_record),
+        cmocka_unit_test(names_that_records_have_already_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
