@@ -95,15 +95,15 @@ has out "4 ranks, not joined"
 has out "parallel   pipeline: 1f1b over 2 stages of 2 + 2 units"
 has out "bubble"
 run 2 check config.yaml out=planned parallel.pipeline=5
-has err "5 stages, but the model has 4 units ('embed' to 'norm'), of which a stage needs one"
+has err "cannot split the model into 5 stages: it has 4 units ('embed' to 'norm'), and each stage needs one"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: [1, 2]}}'
-has err "command line: parallel strategy 'pipeline': split: the units in it are 3: expected a list of 2 numbers of units, the model has 4"
+has err "command line: parallel strategy 'pipeline': split: the sum of units is 3; expected a list of 2 numbers of units whose sum is 4"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: [0, 4]}}'
-has err "split: the units of a stage are 0"
+has err "split: a stage's number of units is 0"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: halves}}'
 has err "split: expected a list of 2 numbers of units"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: [9223372036854775807, 1]}}'
-has err "split: the units in it are 6"
+has err "split: the sum of units is 6"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, schedule: zb}}'
 has err "schedule: 'zb' is not one of: 1f1b, gpipe"
 exit $failed

@@ -72,5 +72,5 @@ has err "train.gradients: bf16 needs train.precision: bf16"
 run 2 run config.yaml out=none train.master=split16 train.precision=fp32
 has err "needs train.precision: bf16"
 run 2 launch -n 2 -- run config.yaml out=none train.master=split16 'parallel={data: {name: ddp, sync_every: 2}}'
-has err "sync_every averages fp32 masters"
+has err "train.master: split16 keeps no fp32 masters"
 exit $failed

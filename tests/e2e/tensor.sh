@@ -96,12 +96,12 @@ compare lua-2 $exact
 # ---- what cannot be divided is told with both numbers ----
 experiment >config.yaml
 run 2 launch -n 4 -- run config.yaml out=bad parallel.tensor=4
-has err "the model's 2 key/value heads do not divide over 4 ranks"
+has err "cannot share the model's 2 key/value heads over 4 ranks"
 run 2 launch -n 3 -- run config.yaml out=bad parallel.tensor=3
-has err "the model's 4 query heads do not divide over 3 ranks"
+has err "cannot share the model's 4 query heads over 3 ranks"
 run 2 run config.yaml out=bad 'parallel={tensor: {size: 2, sequential: true}}'
 has err "parallel.tensor.sequential: unknown key"
 run 0 check "$source/configs/tensor.yaml" out=planned
 has out "4 ranks, not joined"
-has out "2 ranks share each layer, 29 of 29 matrices divided"
+has out "2 ranks share each layer, 29 of 29 matrices sharded"
 exit $failed

@@ -1,8 +1,9 @@
 /*
- * bucket.c - which gradient lies in which bucket. Slots stand in the order in which the walk back makes
- * gradients final: the last unit's first, a tied embedding with unit 0, at the very end what no unit uses.
- * A bucket is closed where the next slot would pass its cap; the first one is small, so that something
- * is on its way early. All of it follows from the model and the options, and ranks compare a hash of it.
+ * bucket.c - assigns gradients to buckets. Slots are sorted by when the backward makes their gradients
+ * final: the last unit's first, a tied embedding with unit 0, and parameters that no unit uses at the
+ * very end. A bucket ends where the next slot would exceed its capacity; the first bucket is small, so
+ * that communication begins early. The assignment follows from the model and the options, and the
+ * ranks compare a hash of it.
  */
 #include "ddp.h"
 #include <stdio.h>
@@ -58,7 +59,7 @@ static int64_t room_of(const ddp *d, const ddp_slot *s)
     return (nrl_param_numel(s->param) + align - 1) / align * align;
 }
 
-/* Low-rank matrices lie in front, so that the rest is one range. */
+/* Low-rank matrices come first, so that the rest is one range. */
 static void place_slots(ddp *d, ddp_bucket *b)
 {
     for (int low_rank = 1; low_rank >= 0; low_rank--)
@@ -114,7 +115,7 @@ static uint64_t mix(uint64_t h, const void *bytes, size_t n) /* FNV-1a */
     return h;
 }
 
-/* 53 bits: read back as a double. Options are hashed field by field, as their gaps hold anything. */
+/* 53 bits: the hash is compared as a double. Options are hashed field by field because padding bytes are undefined. */
 static int64_t hash_of(const ddp *d)
 {
     const ddp_options *o = &d->o;
@@ -160,7 +161,7 @@ static nrl_status agree(ddp *d, nrl_ctx *ctx)
     for (int32_t r = 1; r < d->size && st == NRL_OK; r++)
         if (all[r] != all[0])
             st = nrl_fail(NRL_ERR_CONFIG,
-                          "ranks 0 and %d differ in the order of gradients, or in options of 'ddp': expected "
+                          "ranks 0 and %d differ in the order of gradients or in the options of 'ddp'; expected "
                           "the same model and config everywhere",
                           r);
     free(all);
@@ -171,7 +172,8 @@ static nrl_status agree(ddp *d, nrl_ctx *ctx)
 
 nrl_status ddp_tensor(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out)
 {
-    bool fills = dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16; /* others a backend need not know */
+    bool fills = dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16; /* a backend need not support fill for other
+                                                                     * dtypes */
     NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, fills, out));
     if (!fills && nrl_ctx_host_memory(ctx)) memset(nrl_tensor_mat(*out).data, 0, (size_t)n * nrl_dtype_size(dtype));
     return NRL_OK;
@@ -203,7 +205,7 @@ void ddp_bucket_unbind(ddp *d, nrl_ctx *ctx)
     for (int32_t k = 0; k < d->n_buckets; k++) {
         ddp_bucket *b = &d->buckets[k];
         for (int w = 0; w < 2; w++)
-            (void)nrl_work_wait(&b->work[w], ctx); /* buffers live until then */
+            (void)nrl_work_wait(&b->work[w], ctx); /* the buffers must stay alive until then */
         if (d->codec->unbind) d->codec->unbind(d, ctx, b);
         for (int32_t i = b->first; i < b->first + b->n_slots; i++) {
             ddp_slot *s = &d->slots[i];

@@ -1,6 +1,6 @@
 /*
- * ddp.c - data parallel: every rank holds the whole model, works on its share of the global batch, and
- * sums gradients with the others while the backward is still going (Li et al. 2020).
+ * ddp.c - data parallel: every rank holds the whole model, computes on its share of the global batch,
+ * and sums gradients with the other ranks while the backward still runs (Li et al. 2020).
  */
 #include "ddp.h"
 #include <math.h>
@@ -9,35 +9,37 @@
 
 static const nrl_option ddp_rows[] = {
     NRL_OPT_F64(ddp_options, bucket_cap_mb, "4", 0.001, 65536,
-                "MiB of gradients that go out together; a larger parameter is alone"),
+                "MiB of gradients that are sent together; a larger parameter has a bucket of its own"),
     NRL_OPT_F64(ddp_options, first_bucket_mb, "1", 0.001, 65536,
-                "MiB of the first bucket, at most bucket_cap_mb: something is on its way early"),
+                "MiB of the first bucket, at most bucket_cap_mb; a small first bucket starts communication early"),
     NRL_OPT_ENUM(ddp_options, compress, "none", "none|bf16|fp16|powersgd|topk|threshold",
-                 "what goes out: bf16 and fp16 are summed in f32"),
+                 "how gradients are sent; bf16 and fp16 are summed in f32"),
     NRL_OPT_BOOL(ddp_options, error_feedback, "true",
-                 "powersgd, topk, threshold: what was omitted joins the next step's gradient"),
-    NRL_OPT_INT(ddp_options, start_step, "100", 0, 1e15, "powersgd, topk, threshold: steps before them, in f32"),
-    NRL_OPT_INT(ddp_options, powersgd_rank, "4", 1, 1024, "rank of a gradient matrix on the wire"),
-    NRL_OPT_F64(ddp_options, powersgd_min_rate, "2", 1, 1e9, "matrices that shrink less go out whole"),
-    NRL_OPT_BOOL(ddp_options, powersgd_warm_start, "true", "start from the last step's factor, not anew"),
-    NRL_OPT_F64(ddp_options, topk_ratio, "0.01", 1e-9, 1, "share of a bucket's elements that go out"),
-    NRL_OPT_F64(ddp_options, threshold_value, "1e-4", 1e-30, 1e30, "threshold: elements of at least this size go out"),
+                 "powersgd, topk, threshold: add what was not sent to the next step's gradient"),
+    NRL_OPT_INT(ddp_options, start_step, "100", 0, 1e15,
+                "powersgd, topk, threshold: number of first steps that send f32"),
+    NRL_OPT_INT(ddp_options, powersgd_rank, "4", 1, 1024, "rank of the approximation that is sent"),
+    NRL_OPT_F64(ddp_options, powersgd_min_rate, "2", 1, 1e9, "matrices that would shrink by less are sent whole"),
+    NRL_OPT_BOOL(ddp_options, powersgd_warm_start, "true", "start from the last step's factor instead of a random one"),
+    NRL_OPT_F64(ddp_options, topk_ratio, "0.01", 1e-9, 1, "share of a bucket's elements that are sent"),
+    NRL_OPT_F64(ddp_options, threshold_value, "1e-4", 1e-30, 1e30,
+                "threshold: send elements of at least this magnitude"),
     NRL_OPT_INT(ddp_options, sync_every, "1", 1, 1e9,
-                "N: ranks update alone, and average weights every N updates; 1: gradients are summed. Whatever "
+                "N: each rank updates alone, and weights are averaged every N updates; 1: gradients are summed. What "
                 "is evaluated, saved or exported in between is the average"),
     NRL_OPT_BOOL(ddp_options, sync_states, "false",
-                 "with sync_every: average the optimizer's moments too; else each rank keeps its own"),
+                 "with sync_every: average the optimizer's moments too; otherwise each rank keeps its own"),
     NRL_OPT_ENUM(ddp_options, unused, "zero", "zero|warn|error",
-                 "trained parameters without a gradient on any rank: zero is taken; named once; an error"),
+                 "trained parameters without a gradient on any rank: use zero; use zero and warn once; fail"),
 };
 
 /* ---- rules between options ---- */
 
-/* An option that was set, but that the value of another leaves without effect. */
+/* Fails if an option is set although another option's value leaves it without effect. */
 static nrl_status needs(bool is_set, bool has_effect, const char *option, const char *other)
 {
     if (!is_set || has_effect) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: has no effect here, expected with it %s", option, other);
+    return nrl_fail(NRL_ERR_CONFIG, "%s: has no effect here; expected with it %s", option, other);
 }
 
 static nrl_status ddp_check(const void *options)
@@ -54,7 +56,7 @@ static nrl_status ddp_check(const void *options)
     NRL_TRY(needs(fabs(o->threshold_value - 1e-4) > 0, o->compress == DDP_THRESHOLD, "threshold_value",
                   "compress: threshold"));
     NRL_TRY(needs(o->sync_states, !sums, "sync_states", "sync_every above 1"));
-    NRL_TRY(needs(o->compress != DDP_NONE, sums, "compress", "sync_every: 1, as it is gradients that go out"));
+    NRL_TRY(needs(o->compress != DDP_NONE, sums, "compress", "sync_every: 1, which sums gradients"));
     NRL_TRY(needs(o->unused != DDP_UNUSED_ZERO, sums, "unused", "sync_every: 1"));
     NRL_TRY(needs(fabs(o->bucket_cap_mb - 4) > 0, sums, "bucket_cap_mb", "sync_every: 1"));
     return needs(fabs(o->first_bucket_mb - 1) > 0, sums, "first_bucket_mb", "sync_every: 1");
@@ -112,10 +114,11 @@ static nrl_status check_encodings(const ddp *d, nrl_parallel_plan *plan)
 {
     plan->takes_split16 = plan->takes_bf16_gradients = true;
     if (plan->split16 && d->o.sync_every > 1)
-        return nrl_fail(NRL_ERR_CONFIG, "sync_every averages fp32 masters, train.master: split16 keeps none: "
-                                        "expected sync_every: 1, or train.master: fp32");
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot average weights (sync_every): train.master: split16 keeps no fp32 masters; "
+                        "expected sync_every: 1, or train.master: fp32");
     if (plan->bf16_gradients && d->o.compress != DDP_NONE)
-        return nrl_fail(NRL_ERR_CONFIG, "compress works on fp32 gradients, train.gradients: bf16 goes out as it is: "
+        return nrl_fail(NRL_ERR_CONFIG, "cannot compress gradients: train.gradients is bf16; "
                                         "expected compress: none, or train.gradients: fp32");
     return NRL_OK;
 }
@@ -164,7 +167,8 @@ static nrl_status ddp_finish_step(void *self, nrl_ctx *ctx)
     return d->buckets_used ? ddp_finish(d, ctx) : NRL_OK;
 }
 
-/* The update writes WEIGHT where it is not MASTER; only values from elsewhere, and averages, must be copied. */
+/* The update already wrote WEIGHT where WEIGHT is not MASTER. Only values from elsewhere, and averages,
+ * must be copied. */
 static nrl_status ddp_updated(void *self, nrl_ctx *ctx, int64_t step)
 {
     ddp *d = self;
@@ -189,7 +193,7 @@ static nrl_status ddp_state(void *self, nrl_ctx *ctx, nrl_state_io *v)
 
 static const nrl_parallel ddp_table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, ddp_options, ddp_rows, "ddp", "0.1",
-               "whole model on every rank, gradients summed while the backward goes on"),
+               "whole model on every rank; gradients are summed while the backward runs"),
     .plugin.priority = 100,
     .plugin.check = ddp_check,
     .axis = &ddp_axis,

@@ -1,14 +1,14 @@
 /*
- * ddp.h - what the files of this plugin share: options, buckets, and the verbs of a codec.
+ * ddp.h - shared by the files of this plugin: options, buckets, and the functions of a codec.
  *
  *   ddp.c       options, their rules, the table
- *   bucket.c    which gradient lies in which bucket; binding; agreement of all ranks on it
- *   reduce.c    when a bucket goes out, and when the rest is waited for
- *   plain.c half.c powersgd.c sparse.c   what goes out: the codecs; orthonormal.c serves powersgd.c
- *   local.c     sync_every: ranks step alone and average
- *   text.c      the line of the plan
+ *   bucket.c    assigns gradients to buckets; binding; checks that all ranks agree
+ *   reduce.c    when a bucket is sent, and when the step waits for the rest
+ *   plain.c half.c powersgd.c sparse.c   the codecs: what is sent; powersgd.c uses orthonormal.c
+ *   local.c     sync_every: ranks update alone and average
+ *   text.c      the line in the plan
  *
- * Legend: R ranks, n elements of a bucket; a matrix is [rows, cols] and goes out in rank r.
+ * Legend: R ranks, n elements of a bucket; a matrix is [rows, cols] and is sent in rank r.
  */
 #ifndef DDP_H
 #define DDP_H
@@ -30,42 +30,42 @@ typedef struct {
     int64_t unused; /* DDP_UNUSED_ZERO .. */
 } ddp_options;
 
-/* A parameter's place. `begin` counts elements in its bucket. */
+/* A parameter's place; `begin` counts elements in its bucket. */
 typedef struct {
     nrl_param *param;
-    nrl_tensor *view; /* [numel], into the bucket: GRAD_SHARD, and GRAD where that is f32 too */
+    nrl_tensor *view; /* [numel], a view into the bucket: GRAD_SHARD, and GRAD too if that is f32 */
     int64_t begin;
     int32_t bucket;
-    bool reached;    /* some unit uses it, so that a action makes it final */
-    bool unused;     /* no backward wrote its gradient in this step, on this rank */
-    bool low_rank;   /* powersgd: goes out as two thin matrices */
-    void *codec;     /* the codec's own */
-    nrl_tensor *own; /* local steps: this rank's MASTER while the slot holds the mean; else NULL */
+    bool reached;    /* some unit uses the parameter, so an action makes its gradient final */
+    bool unused;     /* no backward of this step wrote its gradient on this rank */
+    bool low_rank;   /* powersgd: sent as two thin matrices */
+    void *codec;     /* owned by the codec */
+    nrl_tensor *own; /* local steps: this rank's MASTER while the slot holds the mean, else NULL */
 } ddp_slot;
 
 typedef struct {
     int32_t first, n_slots; /* in ddp.slots */
     int32_t n_pending;      /* slots whose gradient is not final yet */
-    int32_t stage;          /* of its codec that comes next */
+    int32_t stage;          /* the codec's next stage */
     bool running;
-    int64_t n;         /* elements; each slot begins at 64 bytes */
+    int64_t n;         /* elements; each slot is aligned to 64 bytes */
     nrl_tensor *grads; /* [n] f32, or bf16 (train.gradients) */
-    nrl_work *work[2]; /* on their way */
-    void *codec;       /* the codec's own */
+    nrl_work *work[2]; /* in flight */
+    void *codec;       /* owned by the codec */
     char what[24];     /* "bucket 3", for errors */
 } ddp_bucket;
 
 typedef struct ddp ddp;
 
-/* How a bucket becomes the sum over all ranks. Stages run in a fixed order on all ranks; before each,
- * the work that the last one started is done. Members may be NULL. */
+/* How a bucket becomes the sum over all ranks. Stages run in a fixed order on all ranks; the work that a
+ * stage starts is complete before the next stage begins. Members may be NULL. */
 typedef struct {
     nrl_status (*bind)(ddp *d, nrl_ctx *ctx, ddp_bucket *b);
     void (*unbind)(ddp *d, nrl_ctx *ctx, ddp_bucket *b);
-    /* Starts work of stage b->stage; *more false: this was the last one. */
+    /* Starts the work of stage b->stage; sets *more to false if this was the last stage. */
     nrl_status (*stage)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *more);
-    /* All buckets went out: whether what came in is finite. A codec with error feedback keeps nothing of
-     * a step that is omitted. */
+    /* After all buckets were exchanged: whether what was received is finite. A codec with error feedback
+     * keeps no residual of a step that is skipped. */
     nrl_status (*is_finite)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool *finite);
     /* The bucket becomes the sum; `keep`: residuals may change. */
     nrl_status (*settle)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool keep);
@@ -74,7 +74,8 @@ typedef struct {
 
 extern const ddp_codec ddp_plain, ddp_half, ddp_powersgd, ddp_sparse;
 
-/* t [n r] gets orthonormal columns, or stays as it is where it is not finite; key: for columns drawn anew. */
+/* Makes the columns of t [n r] orthonormal, or leaves t as it is if it is not finite; key seeds columns
+ * that are redrawn. */
 nrl_status ddp_orthonormal(nrl_ctx *ctx, nrl_tensor *t, int64_t n, int64_t r, uint64_t key, bool *finite);
 
 struct ddp {
@@ -83,20 +84,20 @@ struct ddp {
     nrl_comm *comm;
     int32_t rank, size; /* on its axis */
     bool train, quiet;
-    nrl_dtype gradients; /* of buckets */
+    nrl_dtype gradients; /* dtype of buckets */
     uint32_t n_states;
     int32_t n_params;
-    nrl_param *const *params; /* of the model */
+    nrl_param *const *params; /* the model's */
 
-    bool differs;      /* local steps: ranks have updated alone since they averaged */
-    bool buckets_used; /* several ranks that reduce gradients */
+    bool differs;      /* local steps: ranks have updated alone since the last average */
+    bool buckets_used; /* there are several ranks, and they reduce gradients */
     const ddp_codec *codec;
     ddp_slot *slots; /* in the order in which gradients become final */
     int32_t n_slots;
-    ddp_bucket *buckets; /* likewise */
+    ddp_bucket *buckets; /* in the same order */
     int32_t n_buckets;
-    int32_t next;  /* bucket that goes out next in this step */
-    int64_t steps; /* finished reductions, of earlier runs too */
+    int32_t next;  /* the bucket that is sent next in this step */
+    int64_t steps; /* finished reductions, including those of earlier runs */
     bool unused_told;
     char text[320];
 };

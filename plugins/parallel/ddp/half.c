@@ -1,8 +1,8 @@
 /*
- * half.c - compress: bf16 and fp16. Two bytes an element on the wire, sums in f32 whatever the collective
- * can add: an all_to_all hands rank r the r-th share of everybody's bucket, the rank adds the R shares in
- * f32, rounds the sum once, and an all_gather gives it to all. As many bytes as an all_reduce in 16 bits;
- * two roundings an element, not R.
+ * half.c - compress: bf16 and fp16. Two bytes per element are sent, and sums are made in f32 whatever
+ * the collective can add: an all_to_all gives rank r the r-th share of every rank's bucket, the rank
+ * adds the R shares in f32 and rounds the sum once, and an all_gather distributes it. This moves as
+ * many bytes as an all_reduce in 16 bits, with two roundings per element instead of R.
  */
 #include "ddp.h"
 #include <stdlib.h>
@@ -18,9 +18,9 @@ static nrl_dtype wire(const ddp *d)
     return d->o.compress == DDP_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F16;
 }
 
-/* ---- fp16 in host memory: a backend for training need not know it ---- */
+/* ---- fp16 in host memory: a backend for training need not support it ---- */
 
-/* To nearest, ties to even; above 65504 infinite, which the step's norm tells. */
+/* Rounds to nearest, ties to even. Values above 65504 become infinite, which the step's gradient norm detects. */
 static uint16_t to_half(float value)
 {
     uint32_t x;
@@ -28,14 +28,14 @@ static uint16_t to_half(float value)
     uint32_t sign = x >> 16 & 0x8000u;
     x &= 0x7fffffffu;
     if (x >= 0x47800000u) return (uint16_t)(sign | (x > 0x7f800000u ? 0x7e00u : 0x7c00u));
-    if (x < 0x38800000u) { /* below 2^-14: the sum with 1/2 shifts the bits into place, and rounds */
+    if (x < 0x38800000u) { /* below 2^-14: adding 1/2 shifts the bits into place and rounds */
         float f;
         memcpy(&f, &x, sizeof f);
         f += 0.5f;
         memcpy(&x, &f, sizeof x);
         return (uint16_t)(sign | (x - 0x3f000000u));
     }
-    x += 0xc8000fffu + (x >> 13 & 1); /* exponent - 112, half of the last place */
+    x += 0xc8000fffu + (x >> 13 & 1); /* exponent - 112, plus half of the last place */
     return (uint16_t)(sign | x >> 13);
 }
 
@@ -103,7 +103,7 @@ static void half_unbind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
     b->codec = NULL;
 }
 
-/* Elements [0, n) of t in a function that ends with them. */
+/* Runs a function that takes n elements on the elements [0, n) of t. */
 static nrl_status with_front(ddp *d, nrl_ctx *ctx, nrl_tensor *t, int64_t n,
                              nrl_status (*fn)(ddp *, nrl_ctx *, nrl_tensor *, nrl_tensor *), nrl_tensor *other,
                              bool front_is_target)
@@ -122,7 +122,7 @@ static nrl_status hand_out(ddp *d, nrl_ctx *ctx, ddp_bucket *b, half *h)
     return nrl_comm_all_to_all(d->comm, ctx, &call, &b->work[0]);
 }
 
-/* sum[share] f32 of the R shares that came in, in the order of ranks. */
+/* sum[share] f32 = sum of the R received shares, in rank order. */
 static nrl_status add_shares(ddp *d, nrl_ctx *ctx, half *h, nrl_tensor **sum)
 {
     const int64_t dims[] = {d->size, h->share};
@@ -150,7 +150,7 @@ static nrl_status give_sums(ddp *d, nrl_ctx *ctx, ddp_bucket *b, half *h)
     nrl_status st = narrow(d, ctx, sum, mine);
     nrl_comm_call call = {.size = sizeof call, .send = mine, .receive = h->receive, .what = b->what};
     if (st == NRL_OK) st = nrl_comm_all_gather(d->comm, ctx, &call, &b->work[0]);
-    nrl_tensor_free(ctx, mine); /* the memory is send's */
+    nrl_tensor_free(ctx, mine); /* a view of send's memory */
     return st;
 }
 

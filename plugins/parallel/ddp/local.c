@@ -1,8 +1,9 @@
 /*
- * local.c - sync_every (local SGD: McMahan et al. 2017, Stich 2019): each rank updates on its own batches,
- * and every so many updates the master weights become the mean over ranks. Moments stay each rank's own,
- * unless sync_states averages them too. In between ranks differ, so all of it is this rank's state; what
- * is evaluated, saved and exported then is the mean, which changes nothing for the updates that follow.
+ * local.c - sync_every (local SGD: McMahan et al. 2017, Stich 2019): each rank updates on its own
+ * batches, and every sync_every updates the master weights become the mean over ranks. Each rank keeps
+ * its own moments, unless sync_states averages them too. Between two averages the ranks differ, so the
+ * weights are state of each rank; what is evaluated, saved and exported then is the mean, and showing
+ * the mean does not change later updates.
  */
 #include "ddp.h"
 #include <stdio.h>
@@ -15,7 +16,7 @@ static nrl_status refresh(nrl_ctx *ctx, nrl_param *p)
     return master && work && master != work ? nrl_master_round(ctx, master, work) : NRL_OK;
 }
 
-/* The slot of every trained parameter becomes its mean over ranks; all are on their way at once. */
+/* Replaces the slot of every trained parameter by its mean over ranks; all exchanges are in flight together. */
 static nrl_status average_slot(ddp *d, nrl_ctx *ctx, nrl_slot slot)
 {
     nrl_work **work = calloc((size_t)d->n_slots + 1, sizeof *work);
@@ -53,7 +54,7 @@ nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step)
     return refresh_all(d, ctx);
 }
 
-/* ---- the mean, for as long as somebody looks ---- */
+/* ---- the mean, while an evaluation or a save needs it ---- */
 
 static nrl_status keep_own(ddp_slot *s, nrl_ctx *ctx)
 {
@@ -82,7 +83,7 @@ nrl_status ddp_local_average(ddp *d, nrl_ctx *ctx, bool begin)
     return refresh_all(d, ctx);
 }
 
-/* ---- what survives a restart ---- */
+/* ---- saved state ---- */
 
 static nrl_status action_tensor(nrl_ctx *ctx, nrl_state_io *v, nrl_param *p, nrl_tensor *t, const char *word)
 {
@@ -101,11 +102,11 @@ nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_state_io *v)
     d->differs = differs != 0;
     for (int32_t i = 0; i < d->n_slots; i++) {
         nrl_param *p = d->slots[i].param;
-        nrl_tensor *own = d->slots[i].own; /* while MASTER is the mean */
+        nrl_tensor *own = d->slots[i].own; /* set while MASTER holds the mean */
         NRL_TRY(action_tensor(ctx, v, p, own ? own : nrl_param_tensor(p, NRL_SLOT_MASTER), "master"));
         for (uint32_t k = 0; k < d->n_states; k++)
             NRL_TRY(action_tensor(ctx, v, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), words[k]));
-        NRL_TRY(refresh(ctx, p)); /* of what was loaded */
+        NRL_TRY(refresh(ctx, p)); /* from what was loaded */
     }
     return NRL_OK;
 }

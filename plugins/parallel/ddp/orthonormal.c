@@ -1,6 +1,6 @@
 /*
- * orthonormal.c - orthonormal columns for powersgd.c, on the host in double: thin matrices are small, and all
- * ranks must get the same bits.
+ * orthonormal.c - orthonormal columns for powersgd.c, on the host in double: thin matrices are small,
+ * and all ranks must get the same bits.
  */
 #include "ddp.h"
 #include <math.h>
@@ -12,7 +12,7 @@ static double draw(uint64_t *state)
     return (double)(*state >> 40) / 8388608.0 - 1;
 }
 
-/* What is left of column c beside the columns in front of it; its length. */
+/* Removes from column c its projections on the columns before it; returns the length of the rest. */
 static double project(double *a, int64_t n, int64_t r, int64_t c)
 {
     double square = 0;
@@ -37,8 +37,8 @@ static double length(const double *a, int64_t n, int64_t r, int64_t c)
     return sqrt(square);
 }
 
-/* Modified Gram-Schmidt on a [n, r]; a column that the others span is drawn anew, so that a direction that
- * was zero once can come back. */
+/* Modified Gram-Schmidt on a [n, r]. A column in the span of the others is redrawn, so that a direction
+ * that was once zero can return. */
 static void orthonormal(double *a, int64_t n, int64_t r, uint64_t key)
 {
     for (int64_t c = 0; c < r; c++) {

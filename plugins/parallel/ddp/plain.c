@@ -1,6 +1,6 @@
 /*
- * plain.c - compress: none. One all_reduce a bucket, in place, in the buckets' dtype: of R ranks each sends
- * 2 (R-1) / R times its bytes where the collective's algorithm is a ring.
+ * plain.c - compress: none. One in-place all_reduce per bucket, in the buckets' dtype. With a ring,
+ * each of R ranks sends 2 (R-1) / R times the bucket's bytes.
  */
 #include "ddp.h"
 

@@ -1,9 +1,9 @@
 /*
  * powersgd.c - compress: powersgd (Vogels, Karimireddy, Jaggi 2019). A gradient matrix M [rows, cols],
- * with the residual of earlier steps added, goes out as two thin matrices of rank r:
+ * plus the residual of earlier steps, is sent as two thin matrices of rank r:
  *     P = sum_ranks M Q;  P = orthonormal(P);  Q = sum_ranks M^T P;  the sum becomes P Q^T
- * and what a rank's own M has beside its projection stays as its residual: e = M - P (M^T P)^T.
- * Q is the start of the next step. Vectors and small matrices go out whole, as does everything before
+ * and what the projection leaves of a rank's own M is its residual: e = M - P (M^T P)^T.
+ * The next step starts from Q. Vectors and small matrices are sent whole, as is everything before
  * start_step. A step that is not finite leaves residuals and Q as they were.
  */
 #include "ddp.h"
@@ -16,14 +16,14 @@ typedef struct {
     int64_t rows, cols, rank;
     nrl_tensor *residual;      /* [rows cols]; NULL without error feedback */
     nrl_tensor *start;         /* Q before the step: [cols rank] */
-    nrl_tensor *p, *q_own, *q; /* into the bucket's: [rows rank], [cols rank] of this rank and of all */
+    nrl_tensor *p, *q_own, *q; /* views of the bucket's: [rows rank], [cols rank] of this rank and of all ranks */
 } matrix;
 
 typedef struct {
-    nrl_tensor *p, *q_own, *q; /* of all matrices, one behind the other */
-    nrl_tensor *rest;          /* into the bucket: what goes out whole; NULL = nothing */
-    bool thin;                 /* this step goes out in low rank */
-    bool broken;               /* something in P is not finite */
+    nrl_tensor *p, *q_own, *q; /* of all matrices, end to end */
+    nrl_tensor *rest;          /* view into the bucket: what is sent whole; NULL = nothing */
+    bool thin;                 /* this step is sent in low rank */
+    bool broken;               /* P has an element that is not finite */
 } low;
 
 int64_t ddp_low_rank(const ddp_options *o, const nrl_param *p)
@@ -128,7 +128,7 @@ static nrl_status as_matrix(nrl_ctx *ctx, nrl_tensor *t, int64_t rows, int64_t c
     return nrl_op_reshape(ctx, t, 2, (int64_t[]){rows, cols}, out);
 }
 
-/* to = a b, or a^T b, or a b^T; matrices given flat. */
+/* to = a b, or a^T b, or a b^T; the matrices are passed flat. */
 static nrl_status product(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, bool ta, bool tb, nrl_tensor *to)
 {
     nrl_tensor *c;
@@ -149,7 +149,7 @@ static nrl_status make_p(ddp *d, nrl_ctx *ctx, ddp_slot *s)
     nrl_tensor *whole, *q;
     bool finite;
     if (m->residual) NRL_TRY(nrl_tensor_add(ctx, m->residual, s->view));
-    if (!d->o.powersgd_warm_start) NRL_TRY(nrl_tensor_fill(ctx, m->start, 0)); /* drawn anew below */
+    if (!d->o.powersgd_warm_start) NRL_TRY(nrl_tensor_fill(ctx, m->start, 0)); /* redrawn below */
     int64_t draw_of = d->o.powersgd_warm_start ? 0 : d->steps;
     NRL_TRY(ddp_orthonormal(ctx, m->start, m->cols, m->rank, key_of(s, draw_of), &finite));
     NRL_TRY(as_matrix(ctx, s->view, m->rows, m->cols, &whole));
@@ -169,7 +169,7 @@ static nrl_status make_q(nrl_ctx *ctx, ddp_slot *s, low *l)
     return product(ctx, whole, p, true, false, m->q_own);
 }
 
-/* Runs one of the above on every matrix, with its temporaries alone. */
+/* Runs one of the functions above on every matrix; temporaries are freed after each matrix. */
 static nrl_status each_matrix(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool second)
 {
     nrl_status st = NRL_OK;

@@ -1,13 +1,15 @@
 /*
- * reduce.c - when buckets go out. A bucket is complete when its last gradient is final; buckets start in
- * the order of their numbers, which is the same on all ranks, and a later stage of an earlier bucket starts
- * a fixed number of buckets behind, so that no order depends on how fast a network is.
+ * reduce.c - when buckets are sent. A bucket is complete when its last gradient is final. Buckets
+ * start in the order of their numbers, which is the same on all ranks, and a later stage of an earlier
+ * bucket starts a fixed number of buckets behind, so that the order never depends on the speed of a
+ * network.
  */
 #include "ddp.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Buckets between a stage's start and its wait: long enough to hide it, short enough to keep wires busy. */
+/* Buckets between the start of a stage and the wait for it: enough to hide the stage, few enough to keep
+ * the network busy. */
 enum { LAG = 2, MAX_NAMED = 3 };
 
 nrl_status ddp_sum_is_finite(nrl_ctx *ctx, nrl_tensor *t, bool *finite)
@@ -32,7 +34,7 @@ static nrl_status advance(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
     return st;
 }
 
-/* Starts every complete bucket whose turn it is. */
+/* Starts every complete bucket whose turn has come. */
 static nrl_status start_ready(ddp *d, nrl_ctx *ctx)
 {
     while (d->next < d->n_buckets && d->buckets[d->next].n_pending == 0) {
@@ -46,7 +48,7 @@ static nrl_status start_ready(ddp *d, nrl_ctx *ctx)
     return NRL_OK;
 }
 
-/* Nothing flowed into it on this rank; others may have something. */
+/* No gradient reached this parameter on this rank; other ranks may have one. */
 static nrl_status fill_unused(nrl_ctx *ctx, ddp_slot *s)
 {
     s->unused = nrl_param_grad_is_empty(s->param);
@@ -104,7 +106,7 @@ static nrl_status tell_unused(const ddp *d, const double *used)
     if (d->o.unused == DDP_UNUSED_ERROR)
         return nrl_fail(NRL_ERR_CONFIG,
                         "%d trained parameters got no gradient in this step: %s%s\nhint: `unused: zero` "
-                        "takes zero for it",
+                        "uses zero instead",
                         n_unused, names, more);
     if (!d->quiet) nrl_warn("%d trained parameters got no gradient: %s%s", n_unused, names, more);
     return NRL_OK;
@@ -119,14 +121,15 @@ static nrl_status look_for_unused(ddp *d, nrl_ctx *ctx)
     nrl_status st = flags_of_all(d, ctx, used);
     nrl_scope_end(ctx);
     if (st == NRL_OK) st = tell_unused(d, used);
-    d->unused_told = d->o.unused == DDP_UNUSED_WARN; /* once a run */
+    d->unused_told = d->o.unused == DDP_UNUSED_WARN; /* warn once per run */
     free(used);
     return st;
 }
 
 /* ---- the end of a step ---- */
 
-/* What no action made final: gradients that no unit has, and whole steps of a schedule without `final`. */
+/* Completes gradients that no action made final: those of parameters that no unit uses, and all gradients
+ * of a schedule without `final`. */
 static nrl_status complete_rest(ddp *d, nrl_ctx *ctx)
 {
     for (int32_t k = d->next; k < d->n_buckets; k++) {
@@ -159,7 +162,7 @@ static nrl_status settle(ddp *d, nrl_ctx *ctx)
         all_finite = all_finite && finite;
     }
     for (int32_t k = 0; k < d->n_buckets; k++) {
-        nrl_scope_begin(ctx); /* a bucket's matrices at a time */
+        nrl_scope_begin(ctx); /* frees temporaries after each bucket */
         nrl_status st = d->codec->settle(d, ctx, &d->buckets[k], all_finite);
         nrl_scope_end(ctx);
         NRL_TRY(st);

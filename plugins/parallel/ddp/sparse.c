@@ -1,10 +1,10 @@
 /*
- * sparse.c - compress: topk and threshold. A bucket, with the residual of earlier steps added, goes out as
- * the elements that are largest by size (the share topk_ratio of it), or that reach threshold_value (Strom
- * 2015): indices and values, gathered by all and added in the order of ranks. What stays behind is the
- * residual (Aji and Heafield 2017; Lin et al. 2018, without its momentum correction: the optimizer's
- * moments see sums only). A step that is not finite leaves residuals as they were.
- * Choosing and adding go through host memory.
+ * sparse.c - compress: topk and threshold. Of a bucket, plus the residual of earlier steps, only the
+ * elements of the largest magnitude (the share topk_ratio), or those that reach threshold_value (Strom
+ * 2015), are sent: indices and values, gathered by all ranks and added in rank order. What is not sent
+ * is the residual (Aji and Heafield 2017; Lin et al. 2018, without its momentum correction: the
+ * optimizer's moments see only sums). A step that is not finite leaves the residuals as they were.
+ * Selection and addition go through host memory.
  */
 #include "ddp.h"
 #include <math.h>
@@ -19,11 +19,11 @@ typedef struct {
 
 typedef struct {
     nrl_tensor *residual;       /* [n]; NULL without error feedback */
-    pairs own, all;             /* what this rank sends; what came in, rank after rank */
+    pairs own, all;             /* what this rank sends; what was received, rank after rank */
     nrl_tensor *count, *counts; /* [1], [R] i64: threshold */
-    int64_t *many, *offsets;    /* [R] elements of each rank, and where they begin */
-    nrl_tensor *sent[2];        /* views of own, while it is on its way */
-    bool whole;                 /* this step goes out in f32 */
+    int64_t *many, *offsets;    /* [R] number of elements of each rank, and their begins */
+    nrl_tensor *sent[2];        /* views of own while it is in flight */
+    bool whole;                 /* this step is sent in f32 */
 } sparse;
 
 static void *host(const nrl_tensor *t)
@@ -53,9 +53,9 @@ static nrl_status grow(nrl_ctx *ctx, pairs *p, int64_t room)
 static nrl_status sparse_bind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
 {
     if (!nrl_ctx_host_memory(ctx))
-        return nrl_fail(NRL_ERR_CONFIG, "compress: topk and threshold need a backend whose memory the host reads");
+        return nrl_fail(NRL_ERR_CONFIG, "compress: topk and threshold need a backend whose memory the host can read");
     if (b->n > INT32_MAX)
-        return nrl_fail(NRL_ERR_CONFIG, "compress: %s has %lld elements, topk and threshold index up to %d", b->what,
+        return nrl_fail(NRL_ERR_CONFIG, "compress: %s has %lld elements; topk and threshold can index %d", b->what,
                         (long long)b->n, INT32_MAX);
     sparse *s = b->codec = calloc(1, sizeof *s);
     if (!s) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a bucket");
@@ -92,9 +92,9 @@ static void sparse_unbind(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
     b->codec = NULL;
 }
 
-/* ---- choosing ---- */
+/* ---- selection ---- */
 
-/* A float's size as a number that orders like it; NaN is above all, so a broken gradient goes out. */
+/* A float's magnitude as an integer of the same order. NaN is above everything, so a broken gradient is sent. */
 static inline uint32_t size_bits(float x)
 {
     uint32_t bits;
@@ -102,7 +102,8 @@ static inline uint32_t size_bits(float x)
     return bits & 0x7fffffffu;
 }
 
-/* The k-th largest size: 11, 10 and 10 bits at a time. *ties: how many of exactly that size belong. */
+/* The k-th largest magnitude, by radix select: 11, 10 and 10 bits. *ties: how many elements of exactly
+ * that magnitude belong to the k. */
 static uint32_t kth_size(const float *x, int64_t n, int64_t k, int64_t *ties)
 {
     static const int shifts[] = {20, 10, 0}, widths[] = {11, 10, 10};
@@ -123,7 +124,7 @@ static uint32_t kth_size(const float *x, int64_t n, int64_t k, int64_t *ties)
     return prefix;
 }
 
-/* Everything above `least`, and the first `ties` elements of that size. Returns how many. */
+/* Takes everything above `least` and the first `ties` elements of that magnitude. Returns the number taken. */
 static int64_t take(const float *x, int64_t n, uint32_t least, int64_t ties, int32_t *index, float *value)
 {
     int64_t at = 0;
@@ -148,7 +149,7 @@ static nrl_status choose_topk(ddp *d, nrl_ctx *ctx, const ddp_bucket *b, sparse 
     return NRL_OK;
 }
 
-/* At least one, so that nobody sends nothing. */
+/* Selects at least one element, so that no rank sends an empty message. */
 static nrl_status choose_threshold(ddp *d, nrl_ctx *ctx, const ddp_bucket *b, sparse *s)
 {
     const float *x = host(b->grads);
@@ -181,7 +182,7 @@ static nrl_status take_counts(ddp *d, const ddp_bucket *b, sparse *s)
     const int64_t *counts = host(s->counts);
     for (int32_t r = 0; r < d->size; r++) {
         if (counts[r] < 1 || counts[r] > b->n)
-            return nrl_fail(NRL_ERR_PEER, "%s: rank %d wants to send %lld of %lld elements", b->what, r,
+            return nrl_fail(NRL_ERR_PEER, "%s: rank %d sent %lld elements, at most %lld are possible", b->what, r,
                             (long long)counts[r], (long long)b->n);
         s->many[r] = counts[r];
     }
@@ -201,7 +202,7 @@ static nrl_status gather_half(ddp *d, nrl_ctx *ctx, ddp_bucket *b, sparse *s, in
                           .offsets = s->offsets,
                           .what = b->what};
     nrl_status st = nrl_comm_all_gather(d->comm, ctx, &call, &b->work[w]);
-    nrl_tensor_free(ctx, into); /* the memory is all's */
+    nrl_tensor_free(ctx, into); /* a view of all's memory */
     return st;
 }
 
@@ -275,7 +276,7 @@ static nrl_status sparse_settle(ddp *d, nrl_ctx *ctx, ddp_bucket *b, bool keep)
     NRL_TRY(nrl_tensor_fill(ctx, b->grads, 0));
     for (int64_t i = 0, n = n_all(d, s); i < n; i++) {
         if (index[i] < 0 || index[i] >= b->n)
-            return nrl_fail(NRL_ERR_PEER, "%s: an element %d came in, expected 0 to %lld", b->what, index[i],
+            return nrl_fail(NRL_ERR_PEER, "%s: received element index %d; expected 0 to %lld", b->what, index[i],
                             (long long)b->n - 1);
         sum[index[i]] += value[i];
     }

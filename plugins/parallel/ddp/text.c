@@ -1,6 +1,6 @@
 /*
- * text.c - the line of the plan: how many buckets, and what a rank sends in a step. All_reduce is counted as
- * a ring, 2 (R-1) / R of the bytes; an all_gather as R-1 times the own part.
+ * text.c - the line in the plan: the number of buckets, and the bytes that a rank sends per step. An
+ * all_reduce is counted as a ring, 2 (R-1) / R of the bytes; an all_gather as R-1 times the own part.
  */
 #include "ddp.h"
 #include <math.h>
@@ -25,7 +25,7 @@ static double ring(const ddp *d, double bytes)
     return 2 * bytes * (d->size - 1) / d->size;
 }
 
-/* Elements that are reduced whole, and those of thin matrices. */
+/* Elements that are reduced whole, and elements of thin matrices. */
 static void count(const ddp *d, double *whole, double *thin, double *low_rank)
 {
     *whole = *thin = *low_rank = 0;
@@ -41,7 +41,7 @@ static void count(const ddp *d, double *whole, double *thin, double *low_rank)
     }
 }
 
-/* Bytes that leave a rank in a step, and a name for how. Negative: depends on the gradients. */
+/* Bytes that a rank sends per step, and the name of the method. Negative: depends on the gradients. */
 static double bytes_of(const ddp *d)
 {
     double whole, thin, low_rank;
@@ -61,7 +61,7 @@ static double bytes_of(const ddp *d)
     }
 }
 
-/* Beside the gradients themselves, which the buckets are. */
+/* Memory besides the gradients themselves, which are the buckets. */
 static double extra_bytes(const ddp *d)
 {
     double whole, thin, low_rank;
@@ -89,17 +89,17 @@ static void describe_codec(ddp *d)
     double plain = ring(d, 4 * (whole + low_rank));
     append(d, ", %d bucket%s", d->n_buckets, d->n_buckets == 1 ? "" : "s");
     if (d->o.compress == DDP_BF16 || d->o.compress == DDP_FP16)
-        append(d, ", %s on the wire, summed in f32", d->o.compress == DDP_BF16 ? "bf16" : "fp16");
+        append(d, ", sent in %s, summed in f32", d->o.compress == DDP_BF16 ? "bf16" : "fp16");
     if (d->gradients == NRL_DTYPE_BF16) append(d, " of bf16 gradients");
     if (d->o.compress == DDP_POWERSGD)
         append(d, ", rank %lld for %.0f %% of the elements", (long long)d->o.powersgd_rank,
                100 * low_rank / (whole + low_rank));
     if (d->o.compress == DDP_TOPK) append(d, ", the largest %g %%", 100 * d->o.topk_ratio);
     if (d->o.compress == DDP_THRESHOLD)
-        append(d, ", what reaches %g: %g MiB or less a step and rank", d->o.threshold_value,
+        append(d, ", elements from %g on: at most %g MiB per step and rank", d->o.threshold_value,
                (d->size - 1) * 8 * whole / MIB);
     if (d->o.compress > DDP_FP16 && d->o.start_step > 0) append(d, ", after %lld steps", (long long)d->o.start_step);
-    if (bytes >= 0) append(d, ", %.3g MiB a step and rank", bytes / MIB);
+    if (bytes >= 0) append(d, ", %.3g MiB per step and rank", bytes / MIB);
     if (bytes >= 0 && d->o.compress) append(d, " (%.3g %% of f32)", 100 * bytes / plain);
 }
 
@@ -115,9 +115,9 @@ void ddp_describe(ddp *d, nrl_parallel_plan *plan)
         describe_codec(d);
         plan->buffer_bytes = (int64_t)extra_bytes(d);
     } else if (d->train && d->size > 1 && d->n_slots) {
-        append(d, ", each alone, averaged every %lld updates: %.3g MiB then", (long long)d->o.sync_every,
+        append(d, ", each updating alone, averaged every %lld updates (%.3g MiB each time)", (long long)d->o.sync_every,
                ring(d, 4 * whole * (1 + (d->o.sync_states ? d->n_states : 0))) / MIB);
-        plan->buffer_bytes = (int64_t)(4 * whole); /* the own weights, while the mean is shown */
+        plan->buffer_bytes = (int64_t)(4 * whole); /* this rank's own weights, while the slots hold the mean */
     }
     plan->text = d->text;
 }

@@ -1,11 +1,11 @@
 /*
- * bind.c - every tensor that the strategy has, made once: shards, slots, whole buffers, and views of
- * them. A step makes none.
+ * bind.c - creates every tensor of the strategy once: shards, slots, unsharded buffers, and views of
+ * them. A step creates none.
  */
 #include "fsdp.h"
 #include <stdlib.h>
 
-/* Remembers a tensor so that unbind gives it back. */
+/* Records a tensor so that unbind frees it. */
 static nrl_status keep(fsdp *s, nrl_tensor *t)
 {
     if (s->n_tensors == s->tensors_capacity) {
@@ -47,10 +47,10 @@ typedef enum { SHARDS_TRAINED, SHARDS_FROZEN, WEIGHT_WHOLE, ACC_WHOLE, GRADS, LO
 
 typedef struct {
     nrl_tensor *buffers[N_POOLS];
-    int64_t at[N_POOLS]; /* elements given out */
+    int64_t at[N_POOLS]; /* elements handed out so far */
 } pools;
 
-/* Elements that a group takes of a pool. */
+/* Elements that a group takes from a pool. */
 static int64_t wanted(const fsdp *s, const fsdp_group *g, pool_kind kind)
 {
     bool full = s->options.shard == FSDP_FULL, sharded = full || fsdp_casts(s, g);
@@ -88,7 +88,7 @@ static nrl_status make_pools(fsdp *s, nrl_ctx *ctx, pools *p)
     return NRL_OK;
 }
 
-/* The group's part of a pool; left NULL where it has none. */
+/* The group's part of a pool; stays NULL if the group has none. */
 static nrl_status part_of(fsdp *s, nrl_ctx *ctx, pools *p, const fsdp_group *g, pool_kind kind, nrl_tensor **out)
 {
     int64_t n = wanted(s, g, kind);
@@ -123,7 +123,9 @@ static nrl_status view_group(fsdp *s, nrl_ctx *ctx, pools *p, fsdp_group *g)
     NRL_TRY(own_of(s, ctx, g, g->work, &g->work_own));
     NRL_TRY(own_of(s, ctx, g, g->acc, &g->acc_own));
     NRL_TRY(own_of(s, ctx, g, g->wire, &g->wire_own));
-    if (!g->shard) g->shard = g->work_own; /* WEIGHT of the same dtype, whole: MASTER is a range of it, or HI16 */
+    if (!g->shard)
+        g->shard = g->work_own; /* WEIGHT of the same dtype and unsharded: MASTER, or HI16, is a range of
+                                 * it */
     if (g->trained && !g->grad) g->grad = g->acc_own;
     return NRL_OK;
 }
@@ -173,7 +175,7 @@ static void forget(const fsdp_group *g)
             nrl_param_bind(g->params[i].param, slots[k], NULL);
 }
 
-/* Buffers outlive what is on its way, also after an error; who met it has told it. */
+/* Buffers outlive exchanges in flight, also after an error; whoever waited for the exchange reported the error. */
 void fsdp_unbind(void *self, nrl_ctx *ctx)
 {
     fsdp *s = self;

@@ -1,24 +1,24 @@
 /*
  * fsdp.c - fully sharded data parallel: each rank holds 1/R of the optimizer's states and, by `shard`,
- * of gradients and parameters too; parameters are gathered unit by unit, gradients are reduced to
- * slices. Rajbhandari et al. 2020 (ZeRO, stages 1 to 3); Zhao et al. 2023 (FSDP).
- * Here: options, the ranks that share, and the table.
+ * of gradients and parameters too; parameters are gathered unit by unit, and gradients are reduced to
+ * slices. Rajbhandari et al. 2020 (ZeRO, stages 1 to 3); Zhao et al. 2023 (FSDP). This file has the
+ * options, the groups of ranks, and the table.
  */
 #include "fsdp.h"
 #include <stdlib.h>
 
 static const nrl_option fsdp_rows[] = {
     NRL_OPT_ENUM(fsdp_options, shard, "full", "full|grads|optimizer",
-                 "what is divided: all (ZeRO-3), gradients and optimizer (ZeRO-2), optimizer (ZeRO-1)"),
-    NRL_OPT_BOOL(fsdp_options, hybrid, "false", "divide inside a node, replicate across nodes"),
+                 "what is sharded: everything (ZeRO-3), gradients and optimizer (ZeRO-2), optimizer (ZeRO-1)"),
+    NRL_OPT_BOOL(fsdp_options, hybrid, "false", "shard inside a node, replicate across nodes"),
     NRL_OPT_INT(fsdp_options, shard_size, "0", 0, 1 << 20,
-                "ranks that share one copy; 0: all, or with hybrid those of a node"),
-    NRL_OPT_INT(fsdp_options, replicas, "0", 0, 1 << 20, "copies, instead of shard_size"),
+                "ranks that share one copy of the model; 0: all ranks, or with hybrid those of a node"),
+    NRL_OPT_INT(fsdp_options, replicas, "0", 0, 1 << 20, "number of copies, instead of shard_size"),
     NRL_OPT_NODE(fsdp_options, units, "",
-                 "what is gathered at once: the model's units; {every: n} of them; {min_params: n}"),
-    NRL_OPT_INT(fsdp_options, prefetch, "1", 0, 16, "units that are gathered ahead of their use"),
+                 "what is gathered at once: one unit of the model; {every: n} units; {min_params: n}"),
+    NRL_OPT_INT(fsdp_options, prefetch, "1", 0, 16, "number of units that are gathered ahead of their use"),
     NRL_OPT_ENUM(fsdp_options, reduce_dtype, "f32", "f32|bf16",
-                 "how gradients travel inside a copy; sums of micro-batches are f32"),
+                 "dtype of gradients that are exchanged inside a copy; sums over micro-batches are f32"),
 };
 
 static nrl_status fsdp_check(const void *options)
@@ -32,12 +32,12 @@ static const char *plural(int64_t n)
     return n == 1 ? "" : "s";
 }
 
-/* Options that contradict each other or the number of ranks; each is told by what the user wrote. */
+/* Rejects options that contradict each other or the number of ranks; errors name the option that the user set. */
 static nrl_status check_ranks(const fsdp_options *o, int32_t all)
 {
     long long size = o->shard_size, copies = o->replicas;
     if (size && copies && size * copies != all)
-        return nrl_fail(NRL_ERR_CONFIG, "shard_size %lld times replicas %lld makes %lld rank%s, there %s %d", size,
+        return nrl_fail(NRL_ERR_CONFIG, "shard_size %lld times replicas %lld makes %lld rank%s, but there %s %d", size,
                         copies, size * copies, plural(size * copies), all == 1 ? "is" : "are", all);
     if (size && all % size)
         return nrl_fail(NRL_ERR_CONFIG, "shard_size: %lld ranks to a copy do not divide %d rank%s", size, all,
@@ -47,17 +47,17 @@ static nrl_status check_ranks(const fsdp_options *o, int32_t all)
     return NRL_OK;
 }
 
-/* One rank to a copy: what the user wrote divides nothing. */
+/* One rank per copy: the user's option leaves nothing to shard. */
 static nrl_status nothing_divided(const fsdp_options *o, int32_t all)
 {
-    static const char *const hint = "hint: parallel: ddp holds a whole copy on each rank";
+    static const char *const hint = "hint: use parallel: ddp for a whole copy on each rank";
     if (o->shard_size)
-        return nrl_fail(NRL_ERR_CONFIG, "shard_size: 1 rank to a copy of the model divides nothing\n%s", hint);
+        return nrl_fail(NRL_ERR_CONFIG, "shard_size: one rank per copy of the model leaves nothing to shard\n%s", hint);
     if (o->replicas)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "replicas: %d copies on %d ranks: 1 rank to a copy of the model divides nothing\n%s",
+                        "replicas: %d copies on %d ranks: one rank per copy of the model leaves nothing to shard\n%s",
                         (int)o->replicas, all, hint);
-    return nrl_fail(NRL_ERR_CONFIG, "hybrid: a node has 1 rank, so nothing is divided inside it\n%s", hint);
+    return nrl_fail(NRL_ERR_CONFIG, "hybrid: a node has 1 rank, which leaves nothing to shard inside a node\n%s", hint);
 }
 
 static const nrl_mesh_axis fsdp_axis = {
@@ -68,7 +68,7 @@ static const nrl_mesh_axis fsdp_axis = {
     .takes_rest = true,
 };
 
-/* Ranks that share one copy: given, or derived. */
+/* Number of ranks that share one copy: as configured, or derived. */
 static nrl_status shard_size_of(const fsdp *s, int32_t all, int32_t *size)
 {
     const fsdp_options *o = &s->options;
@@ -128,7 +128,7 @@ static nrl_status fsdp_create(const void *options, nrl_mesh *mesh, void **self)
     return st;
 }
 
-/* The loss is in the last unit's forward action, and may give the head its gradient there. */
+/* The loss is part of the last unit's forward action and may compute the head's gradient there. */
 static bool adds_gradients(const nrl_action *actions, int64_t i)
 {
     const nrl_action *v = &actions[i], *next = i + 1 < v->n_actions ? v + 1 : v;
@@ -143,7 +143,7 @@ static nrl_status fsdp_enter(void *self, nrl_ctx *ctx, const nrl_action *actions
     return adds_gradients(actions, i) ? fsdp_reduce_enter(s, ctx, &actions[i]) : NRL_OK;
 }
 
-/* What was gathered stays until its buffer is wanted: the next action may use it again. */
+/* A gathered group stays until its buffer is needed: the next action may use the group again. */
 static nrl_status fsdp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     fsdp *s = self;
@@ -157,7 +157,7 @@ static nrl_status fsdp_finish(void *self, nrl_ctx *ctx)
     return s->idle ? NRL_OK : fsdp_reduce_finish(s, ctx);
 }
 
-/* Where nothing is divided WEIGHT is a copy at most. */
+/* Where nothing is sharded, WEIGHT is at most a copy. */
 static nrl_status copy_masters(const fsdp *s, nrl_ctx *ctx)
 {
     for (int32_t i = 0; i < s->plan.n_params; i++) {
@@ -178,7 +178,7 @@ static nrl_status fsdp_updated(void *self, nrl_ctx *ctx, int64_t step)
 
 static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, fsdp_options, fsdp_rows, "fsdp", "0.1",
-               "fully sharded data parallel: parameters, gradients and states divided over ranks"),
+               "fully sharded data parallel: parameters, gradients and optimizer states sharded over ranks"),
     .plugin.priority = 50,
     .plugin.check = fsdp_check,
     .axis = &fsdp_axis,

@@ -1,21 +1,21 @@
 /*
- * fsdp.h - what the files of this strategy share: groups (flat units), their buffers, their state.
+ * fsdp.h - shared by the files of this strategy: groups (flat units), their buffers, their state.
  *
  * A group is the parameters of one or more consecutive units of the model, laid end to end in a flat
  * buffer that is divided evenly over the R ranks of the shard axis. A parameter that several units use
- * belongs to the group of the first; whoever uses it gathers that group.
+ * belongs to the group of the first; the others gather that group.
  *
  *   units.c   which parameter lies where        slots.c   which groups may share a buffer
- *   plan.c    layouts, bytes, words             bind.c    tensors and views, all made once
- *   gather.c  WEIGHT from shards                  reduce.c  gradients to slices
+ *   plan.c    layouts, bytes, text              bind.c    tensors and views, created once
+ *   gather.c  WEIGHT from shards                reduce.c  gradients to slices
  */
 #ifndef FSDP_H
 #define FSDP_H
 #include <nrl/nrl.h>
 #include <stdio.h>
 
-/* Offsets and shares are multiples of it: 64 bytes of bf16, so that kernels see the alignment, and add
- * in the order, that they do without a strategy. */
+/* Offsets and shares are multiples of this: 64 bytes of bf16, so that kernels see the same alignment, and
+ * add in the same order, as without a strategy. */
 enum { FSDP_ALIGN = 32 };
 
 enum { FSDP_FULL = 0, FSDP_GRADS, FSDP_OPTIMIZER };
@@ -23,13 +23,13 @@ enum { FSDP_FULL = 0, FSDP_GRADS, FSDP_OPTIMIZER };
 typedef struct {
     int64_t shard; /* FSDP_FULL .. */
     bool hybrid;
-    int64_t shard_size, replicas; /* 0 = not given */
+    int64_t shard_size, replicas; /* 0 = not set */
     const nrl_node *units;
     int64_t prefetch;
     int64_t reduce_dtype; /* 0 f32, 1 bf16 */
 } fsdp_options;
 
-/* How the model's units are put together; 0 = not given. */
+/* How the model's units are grouped; 0 = not set. */
 typedef struct {
     int64_t every, min_params;
 } fsdp_units;
@@ -38,8 +38,8 @@ typedef struct {
     nrl_param *param;
     int64_t offset;                  /* elements, in the group's buffer */
     int64_t begin, end;              /* of the parameter, on this rank */
-    nrl_tensor *work, *acc;          /* views of the group's buffers: whole */
-    nrl_tensor *master, *low, *grad; /* [end - begin]; split16: HI16 and LO16 in the place of MASTER */
+    nrl_tensor *work, *acc;          /* unsharded views of the group's buffers */
+    nrl_tensor *master, *low, *grad; /* [end - begin]; split16: HI16, and LO16, instead of MASTER */
 } fsdp_param;
 
 typedef enum { FSDP_NOTHING = 0, FSDP_COMING, FSDP_THERE } fsdp_presence;
@@ -47,34 +47,35 @@ typedef enum { FSDP_NOTHING = 0, FSDP_COMING, FSDP_THERE } fsdp_presence;
 typedef struct {
     char name[40], gather_text[56], reduce_text[56], replica_text[56];
     bool trained;
-    int32_t first_unit;          /* of the model, lowest that uses it: its backward is the last; -1: none */
-    int32_t first_run, last_run; /* flat units that use it; n_runs: none */
+    int32_t first_unit;          /* the lowest unit of the model that uses the group: its backward is the last; -1:
+                                  * none */
+    int32_t first_run, last_run; /* flat units that use the group; n_runs: none */
     int32_t n_params;
     fsdp_param *params;
-    int64_t numel;                          /* laid end to end with gaps of alignment */
+    int64_t numel;                          /* parameters end to end with alignment gaps */
     int64_t padded;                         /* R * share */
-    int64_t share;                          /* elements a rank */
-    int64_t whole, local;                   /* elements of the parameters themselves: all, on this rank */
-    int32_t work_slot, acc_slot, wire_slot; /* -1: none, or a place of its own */
+    int64_t share;                          /* elements per rank */
+    int64_t whole, local;                   /* elements of the parameters without gaps: all, and on this rank */
+    int32_t work_slot, acc_slot, wire_slot; /* -1: none, or a buffer of its own */
 
-    nrl_tensor *shard;           /* [share] MASTER, or HI16; of frozen parameters and models: compute dtype */
+    nrl_tensor *shard;           /* [share] MASTER, or HI16; for frozen parameters and models: compute dtype */
     nrl_tensor *low;             /* [share] LO16; NULL without split16 */
     nrl_tensor *work, *work_own; /* [padded], this rank's [share] of it */
     nrl_tensor *acc, *acc_own;   /* GRAD likewise */
-    nrl_tensor *wire, *wire_own; /* bf16 on its way; NULL: acc travels itself */
+    nrl_tensor *wire, *wire_own; /* bf16 buffer of the exchange; NULL: acc itself is exchanged */
     nrl_tensor *grad;            /* [share] GRAD_SHARD, f32 or (train.gradients) bf16 */
 
-    fsdp_presence presence; /* of WEIGHT */
+    fsdp_presence presence; /* state of WEIGHT */
     nrl_work *gathering, *reducing, *replicating;
     bool held;    /* GRAD is bound and not yet reduced */
     bool pending; /* reducing, or reduced and not yet added to GRAD_SHARD */
-    bool final;   /* no further micro-batch of this step adds to it */
+    bool final;   /* no further micro-batch of this step adds to GRAD */
     bool replicated;
-    int32_t n_added; /* reductions in GRAD_SHARD, this step */
-    int64_t wanted;  /* serial of the last window that wanted it */
+    int32_t n_added; /* reductions added to GRAD_SHARD in this step */
+    int64_t wanted;  /* serial of the last prefetch window that included the group */
 } fsdp_group;
 
-/* Buffers that groups take turns in: members of a slot are never needed together. */
+/* Buffers that groups share in turns: members of a slot are never needed at the same time. */
 typedef struct {
     int32_t n;
     int64_t *numel;        /* [n] */
@@ -91,19 +92,19 @@ typedef struct {
     fsdp_options options;
     fsdp_units merge;
     nrl_mesh *mesh;
-    const char *axis; /* its own, or "shard" where that is split */
+    const char *axis; /* the strategy's axis, or "shard" if that axis is split */
     int32_t n_ranks, rank, n_replicas;
     nrl_comm *comm, *replica_comm;
 
-    nrl_parallel_plan plan; /* as it was answered */
-    bool idle;              /* nothing is cut: one rank, or a model that is not trained and not fully sharded */
+    nrl_parallel_plan plan; /* as answered to the core */
+    bool idle;              /* nothing is sharded: one rank, or a model that is neither trained nor fully sharded */
     int32_t n_groups, n_runs;
     fsdp_group *groups;
     fsdp_uses *uses; /* [n_units] */
     int32_t *run_of; /* [n_units] flat unit */
-    int64_t *ranges; /* begin and end arrays of all placements */
+    int64_t *ranges; /* begins and ends of all placements */
     fsdp_slots work_slots, acc_slots, wire_slots;
-    nrl_tensor **tensors; /* all that were made, to give back */
+    nrl_tensor **tensors; /* all tensors that were created, for unbind */
     int64_t n_tensors, tensors_capacity;
     int64_t serial;
     char text[240];
@@ -111,12 +112,12 @@ typedef struct {
 
 /* ---- units.c ---- */
 nrl_status fsdp_read_units(const nrl_node *node, fsdp_units *out);
-/* Groups of the plan's parameters: uses, offsets, shares. */
+/* Builds the groups of the plan's parameters: uses, offsets, shares. */
 nrl_status fsdp_build_groups(fsdp *s);
 void fsdp_free_groups(fsdp *s);
 
 /* ---- slots.c ---- */
-/* Assigns groups to slots of WEIGHT, GRAD and the wire, as far as the mode has such. */
+/* Assigns groups to slots of WEIGHT, GRAD and the exchange buffers, where the mode has such buffers. */
 nrl_status fsdp_assign_slots(fsdp *s);
 void fsdp_free_slots(fsdp_slots *slots);
 
@@ -128,17 +129,17 @@ nrl_status fsdp_bind(void *self, nrl_ctx *ctx);
 void fsdp_unbind(void *self, nrl_ctx *ctx);
 
 /* ---- gather.c ---- */
-/* WEIGHT of what action i uses is there; of what comes soon, on its way. */
+/* Waits for the WEIGHT that action i uses, and starts the gathers of the next runs. */
 nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
-/* MASTER changed; `wait`: and may change again before the next action. */
+/* MASTER changed; `wait`: MASTER may change again before the next action. */
 nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx, bool wait);
-nrl_status fsdp_gather_settle(fsdp *s, nrl_ctx *ctx); /* waits for all */
+nrl_status fsdp_gather_settle(fsdp *s, nrl_ctx *ctx); /* waits for all gathers */
 
 /* ---- reduce.c ---- */
 nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *v);
 nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v);
 nrl_status fsdp_reduce_finish(fsdp *s, nrl_ctx *ctx);
-nrl_status fsdp_reduce_settle(fsdp *s, nrl_ctx *ctx); /* waits for all, adds nothing */
+nrl_status fsdp_reduce_settle(fsdp *s, nrl_ctx *ctx); /* waits for all reductions, adds nothing */
 
 static inline nrl_dtype fsdp_shard_dtype(const fsdp *s, const fsdp_group *g)
 {

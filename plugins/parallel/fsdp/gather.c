@@ -1,9 +1,9 @@
 /*
- * gather.c - WEIGHT of whole groups from every rank's shard, ahead of its use.
+ * gather.c - gathers WEIGHT of whole groups from every rank's shard, ahead of its use.
  *
- * With full sharding groups take turns in slots; a group stays in its slot until another one wants it,
- * or MASTER changes. Otherwise WEIGHT has a place of its own and is gathered once an update; the first
- * action that reads a group waits for it.
+ * With full sharding, groups share slots; a group stays in its slot until another group needs the slot
+ * or MASTER changes. Otherwise WEIGHT has a buffer of its own and is gathered once per update; the
+ * first action that reads a group waits for it.
  */
 #include "fsdp.h"
 
@@ -19,7 +19,7 @@ static void touch_work(const fsdp_group *g)
         nrl_param_touch(g->params[i].param);
 }
 
-/* Starts: the shard goes out in the compute dtype, rounded into its own place in the buffer. */
+/* Starts the gather: the shard is sent in the compute dtype, rounded into this rank's place in the buffer. */
 static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     bool casts = fsdp_casts(s, g);
@@ -34,7 +34,7 @@ static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 static nrl_status wait_for(nrl_ctx *ctx, fsdp_group *g)
 {
     if (g->presence != FSDP_COMING) return NRL_OK;
-    g->presence = FSDP_NOTHING; /* also where the wait fails */
+    g->presence = FSDP_NOTHING; /* also if the wait fails */
     NRL_TRY(nrl_work_wait(&g->gathering, ctx));
     g->presence = FSDP_THERE;
     if (g->work_slot >= 0)
@@ -44,7 +44,7 @@ static nrl_status wait_for(nrl_ctx *ctx, fsdp_group *g)
     return NRL_OK;
 }
 
-/* Takes the group out of its slot. */
+/* Removes the group from its slot. */
 static nrl_status evict(nrl_ctx *ctx, fsdp_group *g)
 {
     NRL_TRY(wait_for(ctx, g));
@@ -53,7 +53,7 @@ static nrl_status evict(nrl_ctx *ctx, fsdp_group *g)
     return NRL_OK;
 }
 
-/* Starts a group's gather unless it is there or its slot is wanted sooner. */
+/* Starts a group's gather unless the group is present or its slot is needed sooner. */
 static nrl_status want(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     fsdp_group **occupant = &s->work_slots.occupant[g->work_slot];
@@ -67,7 +67,7 @@ static nrl_status want(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
     return g->presence == FSDP_NOTHING ? start(s, ctx, g) : NRL_OK;
 }
 
-/* What action i uses first, then the rest of its run and the next `prefetch` runs, in order. */
+/* Gathers what action i uses first, then the rest of its run and the next `prefetch` runs, in order. */
 static nrl_status look_ahead(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     int64_t runs = 0;

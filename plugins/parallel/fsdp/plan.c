@@ -1,19 +1,19 @@
 /*
- * plan.c - layouts of all parts, the bytes of buffers, and the line for the plan. Allocates no tensor.
+ * plan.c - layouts of all parts, bytes of buffers, and the line in the plan. Allocates no tensor.
  */
 #include "fsdp.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- layouts: flat ranges; gaps of alignment lie in nobody's ---- */
+/* ---- layouts: flat ranges; alignment gaps belong to no rank ---- */
 
-/* One cut: what of the part, which begins at `at` of the group's buffer, lies in each rank's share. */
+/* One placement: which elements of the part, which begins at `at` in the group's buffer, are in each rank's share. */
 static nrl_status cut_part(const fsdp *s, const fsdp_group *g, nrl_part *part, int64_t at, int64_t *ranges)
 {
     int64_t *begin = ranges, *end = ranges + s->n_ranks, n = nrl_part_numel(s->mesh, part);
     nrl_layout *l = &part->layout;
     if (l->n_placements == NRL_MAX_PLACEMENTS)
-        return nrl_fail(NRL_ERR_BUG, "'%s' has %d placements already", part->name, l->n_placements);
+        return nrl_fail(NRL_ERR_BUG, "'%s' already has %d placements", part->name, l->n_placements);
     for (int32_t r = 0; r < s->n_ranks; r++) {
         int64_t from = r * g->share - at, to = from + g->share;
         begin[r] = from < 0 ? 0 : from > n ? n : from;
@@ -60,7 +60,7 @@ static int64_t slots_bytes(const fsdp_slots *slots, nrl_dtype dtype)
     return n * (int64_t)nrl_dtype_size(dtype);
 }
 
-/* What bind takes for a group's own shards and whole buffers. */
+/* Bytes that bind allocates for a group's own shards and unsharded buffers. */
 static int64_t taken(const fsdp *s, const fsdp_group *g)
 {
     int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute);
@@ -73,7 +73,7 @@ static int64_t taken(const fsdp *s, const fsdp_group *g)
            (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * (s->options.shard == FSDP_OPTIMIZER ? g->padded : g->share);
 }
 
-/* What layouts say of the same: the core counts it. */
+/* Bytes that the layouts describe, which the core counts itself. */
 static int64_t described(const fsdp *s, const fsdp_group *g)
 {
     int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute);
@@ -85,7 +85,7 @@ static int64_t described(const fsdp *s, const fsdp_group *g)
     return n + (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * g->local;
 }
 
-/* ---- words ---- */
+/* ---- text ---- */
 
 static double mib(int64_t bytes)
 {
@@ -105,7 +105,7 @@ static void write_text(fsdp *s, int64_t gathered, int64_t reduced)
         n = 0;
     n += snprintf(at + n, room - (size_t)n, ", %d units", s->n_runs);
     if (gathered)
-        n += snprintf(at + n, room - (size_t)n, "; %d gathered at most, %.1f MiB", s->work_slots.n, mib(gathered));
+        n += snprintf(at + n, room - (size_t)n, "; at most %d gathered, %.1f MiB", s->work_slots.n, mib(gathered));
     if (reduced) snprintf(at + n, room - (size_t)n, "; gradients in %d buffers, %.1f MiB", slots, mib(reduced));
 }
 
@@ -127,22 +127,21 @@ static void answer(fsdp *s, nrl_parallel_plan *plan)
 static nrl_status refuse_matrix(const fsdp *s)
 {
     if (!s->plan.train || s->plan.granularity != NRL_OPTIMIZER_MATRIX) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "parallel 'fsdp' gives each rank a flat range of elements, but the optimizer needs "
-                    "whole matrices\nhint: parallel: ddp, or an optimizer that works element by element, "
-                    "like adamw");
+    return nrl_fail(NRL_ERR_CONFIG, "parallel 'fsdp' gives each rank a flat range of elements, but the optimizer needs "
+                                    "whole matrices\nhint: use parallel: ddp, or an elementwise optimizer "
+                                    "such as adamw");
 }
 
-/* Whole gradients are where micro-batches are summed, in f32. */
+/* Unsharded gradients sum micro-batches in f32. */
 static nrl_status refuse_bf16(const fsdp *s)
 {
     if (!s->plan.bf16_gradients || s->options.shard != FSDP_OPTIMIZER) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "shard: optimizer keeps whole gradients, which micro-batches add to in fp32; train.gradients: "
-                    "bf16 needs shard: grads or full");
+                    "cannot keep gradients in bf16: shard: optimizer sums micro-batches in whole fp32 gradients; "
+                    "train.gradients: bf16 needs shard: grads or full");
 }
 
-/* Nothing to divide: the core binds whole tensors as it does without a strategy. */
+/* Nothing to shard: the core binds whole tensors as it does without a strategy. */
 static bool is_idle(const fsdp *s)
 {
     return s->n_ranks == 1 || (!s->plan.train && s->options.shard != FSDP_FULL);
@@ -155,8 +154,7 @@ nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan)
     s->plan = *plan;
     s->idle = is_idle(s);
     if (s->idle) {
-        snprintf(s->text, sizeof s->text, "%s",
-                 s->n_ranks == 1 ? "one rank, nothing to divide" : "whole on every rank");
+        snprintf(s->text, sizeof s->text, "%s", s->n_ranks == 1 ? "one rank, nothing to shard" : "whole on every rank");
         plan->text = s->text;
         return NRL_OK;
     }

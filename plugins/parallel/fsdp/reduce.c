@@ -1,12 +1,12 @@
 /*
  * reduce.c - gradients of whole groups become slices of their sum over ranks.
  *
- * A group's GRAD is bound when the walk back first needs it. After the backward action of the first
- * unit that uses the group a reduce_scatter starts, which is waited for when its buffer is wanted, or
- * at the end of the step; then the own share is added to GRAD_SHARD. So micro-batches add up in f32 slices
- * (train.gradients: bf16: in slices of that, rounded once a micro-batch).
- * `shard: optimizer` adds them up in GRAD instead and reduces once. Across replicas slices are
- * summed once a step, after the last micro-batch.
+ * A group's GRAD is bound when the backward first needs it. After the backward action of the first
+ * unit that uses the group, a reduce_scatter starts. The strategy waits for it when its buffer is
+ * needed, or at the end of the step, and then adds this rank's share to GRAD_SHARD. So micro-batches
+ * are summed in f32 slices (with train.gradients: bf16 in bf16 slices, rounded once per micro-batch).
+ * `shard: optimizer` sums micro-batches in GRAD instead and reduces once. Across replicas, slices are
+ * summed once per step, after the last micro-batch.
  */
 #include "fsdp.h"
 
@@ -18,7 +18,7 @@ static void bind_acc(const fsdp_group *g, bool there)
     }
 }
 
-/* What no backward touched is zero. */
+/* Zeroes what no backward wrote. */
 static nrl_status fill_untouched(nrl_ctx *ctx, const fsdp_group *g)
 {
     for (int32_t i = 0; i < g->n_params; i++) {
@@ -42,7 +42,7 @@ static nrl_status replicate(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 
 /* ---- inside a copy ---- */
 
-/* Waits for a group's reduction, if there is one, and adds the own share to GRAD_SHARD. */
+/* Waits for a group's reduction, if any, and adds this rank's share to GRAD_SHARD. */
 static nrl_status settle(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     nrl_tensor *got = g->wire ? g->wire_own : g->acc_own;
@@ -57,7 +57,7 @@ static nrl_status settle(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
     return g->final ? replicate(s, ctx, g) : NRL_OK;
 }
 
-/* The slot is g's from here on: what travels in it has arrived. */
+/* Gives the slot to g after the exchange that uses the slot has completed. */
 static nrl_status take_slot(fsdp *s, nrl_ctx *ctx, fsdp_slots *slots, int32_t slot, fsdp_group *g)
 {
     fsdp_group *last = slots->occupant[slot];
@@ -67,7 +67,7 @@ static nrl_status take_slot(fsdp *s, nrl_ctx *ctx, fsdp_slots *slots, int32_t sl
     return NRL_OK;
 }
 
-/* The sum travels in place, or rounded in a buffer of its own. */
+/* The sum is exchanged in place, or rounded into a buffer of its own. */
 static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     NRL_TRY(fill_untouched(ctx, g));
@@ -109,13 +109,13 @@ nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
         bool final = v->n_final > 0;
         if (!g->trained || g->first_unit != v->unit) continue;
         if (s->options.shard == FSDP_OPTIMIZER && !final) continue;
-        NRL_TRY(start(s, ctx, g)); /* settles the micro-batch before */
+        NRL_TRY(start(s, ctx, g)); /* settles the previous micro-batch */
         g->final = final;
     }
     return NRL_OK;
 }
 
-/* A group that this step never reduced: its sum, if micro-batches added one up, else zero. */
+/* A group that this step never reduced: its sum if micro-batches added one up, else zero. */
 static nrl_status reduce_rest(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     if (g->n_added || g->pending) return NRL_OK;

@@ -1,18 +1,18 @@
 /*
  * slots.c - few buffers for many groups. Runs follow each other as 0 1 .. n-1 .. 1 0 1 ..: forward and
- * backward. Two groups that may be wanted at one moment of that walk get different slots; the largest
- * group chooses first, so that a slot is as large as its first member. Any other order of actions is
- * right too, only with less prefetching.
+ * backward. Two groups that may be needed at the same moment of that walk get different slots. The
+ * largest group chooses first, so that a slot is as large as its first member. Any other order of
+ * actions works too, with less prefetching.
  */
 #include "fsdp.h"
 #include <stdlib.h>
 
-/* What a kind of buffer is needed for, and what was chosen. */
+/* What a kind of buffer is needed for, and the slots chosen. */
 typedef struct {
     const fsdp *s;
     bool *used;       /* [n_runs, n_groups] */
     bool *member;     /* [n_groups] */
-    bool *live;       /* [n_groups] at the moment that is looked at */
+    bool *live;       /* [n_groups] at the current moment */
     bool *conflict;   /* [n_groups, n_groups] */
     int32_t *slot_of; /* [n_groups], -1 = none */
 } needs;
@@ -47,7 +47,7 @@ static nrl_status needs_open(const fsdp *s, needs *w)
     return NRL_OK;
 }
 
-/* All groups of `live` are wanted together. */
+/* All groups in `live` are needed at the same time. */
 static void together(needs *w)
 {
     int32_t n = w->s->n_groups;
@@ -56,7 +56,7 @@ static void together(needs *w)
             if (a != b && w->live[a] && w->live[b]) w->conflict[a * n + b] = true;
 }
 
-/* ---- choosing ---- */
+/* ---- choosing slots ---- */
 
 static bool is_free(const needs *w, int32_t group, int32_t slot)
 {
@@ -92,9 +92,9 @@ static nrl_status choose(needs *w, fsdp_slots *out)
     return NRL_OK;
 }
 
-/* ---- who is wanted when ---- */
+/* ---- which groups are needed when ---- */
 
-/* Run at place t of the walk 0 1 .. n-1 .. 1, repeated. */
+/* Run at position t of the walk 0 1 .. n-1 .. 1, repeated. */
 static int32_t run_at(int32_t n, int32_t t)
 {
     if (n == 1) return 0;
@@ -118,8 +118,9 @@ static void work_needs(needs *w)
     }
 }
 
-/* Gradients: from the backward of the last run that uses a group to that of the first, and, where the
- * buffer itself travels, while the next run computes. The wire: from the first on, and one run more. */
+/* Gradients: from the backward of the last run that uses a group to that of the first and, if the buffer
+ * itself is exchanged, while the next run computes. Exchange buffers: from the first run on, and one run
+ * more. */
 static void gradient_needs(needs *w, bool from_last, bool travels)
 {
     const fsdp *s = w->s;

@@ -1,6 +1,7 @@
 /*
- * units.c - from the model's units to groups: which parameter lies where in which flat buffer.
- * Trained and frozen parameters never share a group: one kind has gradients and f32 masters.
+ * units.c - from the model's units to groups: the place of every parameter in its flat buffer. Trained
+ * and frozen parameters never share a group, because only trained parameters have gradients and f32
+ * masters.
  */
 #include "fsdp.h"
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static void number_runs(fsdp *s)
     s->n_runs = 0;
     for (int32_t u = 0; u < s->plan.n_units; u++) {
         bool full = s->merge.every ? in_run >= s->merge.every : gathered >= s->merge.min_params;
-        if (!s->plan.units[u].n_uses) { /* another stage's: run there */
+        if (!s->plan.units[u].n_uses) { /* another stage runs this unit */
             s->run_of[u] = s->n_runs > 0 ? s->n_runs - 1 : 0;
             continue;
         }
@@ -62,7 +63,7 @@ static void number_runs(fsdp *s)
 
 /* ---- groups ---- */
 
-/* Whether this mode divides the parameter at all. */
+/* Whether this mode shards the parameter at all. */
 static bool takes(const fsdp *s, const nrl_param *p)
 {
     return s->options.shard == FSDP_FULL || nrl_param_trained(p);
@@ -98,7 +99,7 @@ static fsdp_group *new_group(fsdp *s, const char *name, int32_t unit, int32_t ru
     return g;
 }
 
-/* What several stages hold is divided alike on all of them: in a group of its own. */
+/* A parameter that several stages hold is in a group of its own, so that all of them shard it alike. */
 static bool stands_alone(nrl_param *p)
 {
     const bool *owner_stages = nrl_param_part(p, 0)->layout.owner_stages;
@@ -108,7 +109,7 @@ static bool stands_alone(nrl_param *p)
     return n > 1;
 }
 
-/* The group that is being filled in a run, by whether it is trained; made at its first parameter. */
+/* The open group of a run for trained or for frozen parameters; created at its first parameter. */
 static fsdp_group *open_group(fsdp *s, fsdp_group **open, int32_t unit, bool trained)
 {
     if (!open[trained] || open[trained]->first_run != s->run_of[unit])
@@ -127,7 +128,7 @@ static nrl_status add_param(fsdp_group *g, nrl_param *p)
     return NRL_OK;
 }
 
-/* Even shares; what a rank holds of each parameter. */
+/* Even shares, and this rank's range of each parameter. */
 static void divide(const fsdp *s, fsdp_group *g)
 {
     int64_t unit = (int64_t)s->n_ranks * FSDP_ALIGN;
@@ -156,7 +157,7 @@ static nrl_status fill_groups(fsdp *s)
     return NRL_OK;
 }
 
-/* Parameters that no unit uses: in no action, so their gradient is zero, but saved and counted. */
+/* Parameters that no unit uses: no action computes their gradient, which is zero, but they are saved and counted. */
 static nrl_status fill_unused(fsdp *s)
 {
     fsdp_group *unused[2] = {NULL, NULL};
@@ -170,7 +171,7 @@ static nrl_status fill_unused(fsdp *s)
     return NRL_OK;
 }
 
-/* Which groups a unit uses, each once. */
+/* The groups that a unit uses, each once. */
 static nrl_status fill_uses(fsdp *s, int32_t u)
 {
     const nrl_unit_uses *unit = &s->plan.units[u];

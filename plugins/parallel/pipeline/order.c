@@ -1,11 +1,12 @@
 /*
- * order.c - the order of passes on a stage.
+ * order.c - the order of actions on a stage.
  *
- * 1f1b (PipeDream-flush, Narayanan et al. 2021, arXiv:2104.04473): stage s of P begins with P - 1 - s forwards,
- * then each forward is followed by a backward, and the backwards that are left end the step. So at most P - s
- * micro-batches are in flight. gpipe (Huang et al. 2019): all forwards, then all backwards, of all M
- * micro-batches in flight; the last stage, where the loss is, goes back at once in either. In both a stage waits for
- * (P - 1) / M of the time that it computes, at best.
+ * 1f1b (PipeDream-flush, Narayanan et al. 2021, arXiv:2104.04473): stage s of P begins with P - 1 - s
+ * forwards, then alternates one forward and one backward, and ends the step with the remaining
+ * backwards. So at most P - s micro-batches are in flight. gpipe (Huang et al. 2019): all forwards,
+ * then all backwards, with all M micro-batches in flight; the last stage, which has the loss, runs
+ * each backward at once in either schedule. In both, a stage waits for at least (P - 1) / M of the
+ * time that it computes.
  */
 #include "pipeline.h"
 #include <stdlib.h>

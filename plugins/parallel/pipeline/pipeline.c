@@ -1,16 +1,19 @@
 /*
- * pipeline.c - pipeline parallel: each stage holds some consecutive units of the model, micro-batches pass
- * through the stages one behind the other. The core moves what passes between units; here is said which stage
- * actions which unit, in which order, and gradients of shared parameters are summed.
+ * pipeline.c - pipeline parallel: each stage holds some consecutive units of the model, and
+ * micro-batches pass through the stages one after the other. The core moves activations and gradients
+ * between units; this plugin decides which stage runs which unit and in which order, and sums the
+ * gradients of shared parameters.
  */
 #include "pipeline.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 static const nrl_option pipeline_rows[] = {
-    NRL_OPT_ENUM(pipeline_options, schedule, "1f1b", "1f1b|gpipe",
-                 "1f1b: a stage holds at most as many micro-batches as there are stages; gpipe: all of a step"),
-    NRL_OPT_NODE(pipeline_options, split, "", "units of each stage, as [3, 3]; unset: so that they cost alike"),
+    NRL_OPT_ENUM(
+        pipeline_options, schedule, "1f1b", "1f1b|gpipe",
+        "1f1b: a stage holds at most as many micro-batches as there are stages; gpipe: it holds all of a step"),
+    NRL_OPT_NODE(pipeline_options, split, "",
+                 "number of units of each stage, such as [3, 3]; unset: stages of about equal cost"),
 };
 
 static const nrl_mesh_axis pipeline_axis = {
@@ -50,7 +53,7 @@ static bool uses(const nrl_unit_uses *unit, const nrl_param *q)
     return false;
 }
 
-/* A stage holds what its units use; the first also what no unit does. */
+/* A stage holds what its units use; the first stage also holds what no unit uses. */
 static void write_layouts(pipeline *p)
 {
     for (int32_t i = 0; i < p->plan.n_params; i++) {
@@ -112,7 +115,7 @@ static nrl_status pipeline_plan(void *self, nrl_parallel_plan *plan)
 
 static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, pipeline_options, pipeline_rows, "pipeline", "0.1",
-               "pipeline parallel: units divided over stages, micro-batches one behind the other"),
+               "pipeline parallel: units divided over stages; micro-batches pass through them one after the other"),
     .plugin.priority = 100,
     .axis = &pipeline_axis,
     .create = pipeline_create,

@@ -1,9 +1,9 @@
 /*
- * pipeline.h - what the files of this strategy share.
+ * pipeline.h - shared by the files of this strategy.
  *
- *   pipeline.c  options, the table, the plan: which stage holds what
- *   split.c     units to stages
- *   order.c     in which order a stage works on micro-batches
+ *   pipeline.c  options, the table, the plan: what each stage holds
+ *   split.c     assigns units to stages
+ *   order.c     order of a stage's actions
  *   shared.c    gradients of parameters that several stages hold
  *
  * Legend: P stages, M micro-batches, U units.
@@ -19,10 +19,10 @@ typedef struct {
     const nrl_node *split;
 } pipeline_options;
 
-/* A parameter that several stages hold, this one among them. */
+/* A parameter that this stage and at least one other hold. */
 typedef struct {
     nrl_param *param;
-    int32_t owner; /* lowest of the stages: it sums */
+    int32_t owner; /* the lowest of the stages: it sums */
 } pipeline_shared;
 
 typedef struct {
@@ -35,15 +35,15 @@ typedef struct {
     bool *owner_stages; /* [n_params][P] */
     pipeline_shared *shared;
     int32_t n_shared;
-    int64_t chunk;        /* elements of `incoming` */
-    nrl_tensor *incoming; /* of the GRAD_SHARD of another stage; NULL: nothing is summed here */
+    int64_t chunk;        /* number of elements of `incoming` */
+    nrl_tensor *incoming; /* receives another stage's GRAD_SHARD; NULL: this stage sums nothing */
     char text[240];
 } pipeline;
 
 /* ---- split.c ---- */
-/* Consecutive units, at least one a stage, so that the dearest stage costs as little as can be. */
+/* Splits consecutive units, at least one per stage, so that the most expensive stage costs as little as possible. */
 void pipeline_balance(const double *costs, int32_t n_units, int32_t n_stages, int32_t *stages);
-/* By `split: [units of each stage]`, or by the model's operations. */
+/* By `split: [units of each stage]`, or by the cost of the model's operations. */
 nrl_status pipeline_split(pipeline *p);
 
 /* ---- order.c ---- */
@@ -51,7 +51,7 @@ typedef struct {
     bool backward;
     int32_t micro_batch;
 } pipeline_turn;
-/* turns [2 M]: what stage `index` of P does, one after the other. */
+/* turns [2 M]: the actions of stage `index` of P, in order. */
 void pipeline_order(int64_t schedule, int32_t n_stages, int32_t index, int32_t n_micro_batches, pipeline_turn *turns);
 nrl_status pipeline_schedule(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n);
 

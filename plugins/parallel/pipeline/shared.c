@@ -1,14 +1,15 @@
 /*
- * shared.c - gradients of what several stages hold (an embedding that is the head too). When the sums over the
- * other axes are done the lowest of the stages adds up the others' GRAD_SHARD in their order and gives the sum
- * back, so that all have the same bits, and the same weights after the same update.
+ * shared.c - gradients of parameters that several stages hold (such as an embedding that is also the
+ * head). After the sums over the other axes, the lowest of the stages adds up the others' GRAD_SHARD
+ * in stage order and sends the sum back, so that all have the same bits and the same weights after the
+ * same update.
  */
 #include "pipeline.h"
 #include <stdlib.h>
 
-enum { CHUNK = 1 << 22 }; /* elements that travel at a time */
+enum { CHUNK = 1 << 22 }; /* elements per message */
 
-/* The highest bit is set in no tag of the core's. */
+/* The core sets this bit in none of its tags. */
 #define TAG UINT64_C(0x80000000)
 
 static bool holds(const pipeline *p, int32_t param, int32_t stage)
@@ -72,7 +73,7 @@ static nrl_status move(const pipeline *p, nrl_ctx *ctx, int32_t peer, nrl_tensor
     return nrl_work_wait(&work, ctx);
 }
 
-/* The owner adds in the order of stages, and sends the sum to all. */
+/* The owner adds in stage order and sends the sum to all. */
 static nrl_status add_others(const pipeline *p, nrl_ctx *ctx, int32_t param, nrl_tensor *part)
 {
     nrl_tensor *incoming;
@@ -104,7 +105,7 @@ static int32_t index_of(const pipeline *p, const nrl_param *q)
     return i;
 }
 
-/* Stages hold the same elements of it on this coordinate of the other axes. */
+/* At equal coordinates of the other axes, the stages hold the same elements of the parameter. */
 static nrl_status sum_param(const pipeline *p, nrl_ctx *ctx, const pipeline_shared *q)
 {
     nrl_tensor *grad = nrl_param_tensor(q->param, NRL_SLOT_GRAD_SHARD), *part;

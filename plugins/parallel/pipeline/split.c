@@ -1,5 +1,5 @@
 /*
- * split.c - which stage actions which unit.
+ * split.c - assigns units to stages.
  */
 #include "pipeline.h"
 #include <math.h>
@@ -8,7 +8,8 @@
 
 /* ---- by cost ---- */
 
-/* best[s][u]: the dearest of s + 1 stages over the first u + 1 units; from[s][u]: where the last of them begins. */
+/* best[s][u]: cost of the most expensive of s + 1 stages over the first u + 1 units; from[s][u]: first
+ * unit of the last of these stages. */
 typedef struct {
     const double *costs;
     int32_t n_units;
@@ -20,7 +21,7 @@ static void fill(table *t, int32_t s, int32_t u)
 {
     double last = 0, *best = &t->best[s * t->n_units + u];
     *best = INFINITY;
-    for (int32_t b = u; b >= s; b--) { /* the last stage is units b .. u */
+    for (int32_t b = u; b >= s; b--) { /* the last stage has units b .. u */
         last += t->costs[b];
         double before = s ? t->best[(s - 1) * t->n_units + b - 1] : b ? INFINITY : 0;
         double dearest = before > last ? before : last;
@@ -54,33 +55,32 @@ void pipeline_balance(const double *costs, int32_t n_units, int32_t n_stages, in
 static nrl_status wrong(const pipeline *p, const char *problem, int64_t found)
 {
     return nrl_fail(NRL_ERR_CONFIG,
-                    "split: %s %lld: expected a list of %d numbers of units, the model has %d ('%s' to '%s')", problem,
+                    "split: %s %lld; expected a list of %d numbers of units whose sum is %d ('%s' to '%s')", problem,
                     (long long)found, p->n, p->plan.n_units, p->plan.units[0].name,
                     p->plan.units[p->plan.n_units - 1].name);
 }
 
-static nrl_status split_as_said(pipeline *p)
+static nrl_status split_by_option(pipeline *p)
 {
     const nrl_node *list = p->options.split;
     int64_t total = 0;
     bool is_list = nrl_node_kind(list) == NRL_NODE_LIST;
     if (!is_list)
         return nrl_fail(NRL_ERR_CONFIG, "split: expected a list of %d numbers of units, such as [3, 3]", p->n);
-    if (nrl_node_size(list) != (size_t)p->n)
-        return wrong(p, "the number of stages in it is", (int64_t)nrl_node_size(list));
+    if (nrl_node_size(list) != (size_t)p->n) return wrong(p, "the number of stages is", (int64_t)nrl_node_size(list));
     for (int32_t s = 0; s < p->n; s++) {
         const nrl_node *at = nrl_node_at(list, (size_t)s);
         int64_t units = nrl_node_int(at, 0);
-        if (units < 1) return wrong(p, "the units of a stage are", units);
+        if (units < 1) return wrong(p, "a stage's number of units is", units);
         for (int64_t k = 0; k < units && total + k < p->plan.n_units; k++)
             p->stages[total + k] = s;
         if (units > p->plan.n_units) units = p->plan.n_units + 1;
         total += units;
     }
-    return total == p->plan.n_units ? NRL_OK : wrong(p, "the units in it are", total);
+    return total == p->plan.n_units ? NRL_OK : wrong(p, "the sum of units is", total);
 }
 
-/* It is the policy's; a reference of another depth is balanced. */
+/* The option describes the policy; a reference model of another depth is split by cost. */
 static bool is_split_given(const pipeline *p)
 {
     const nrl_node *list = p->options.split;
@@ -96,10 +96,11 @@ static bool is_split_given(const pipeline *p)
 nrl_status pipeline_split(pipeline *p)
 {
     if (p->n > p->plan.n_units)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "%d stages, but the model has %d units ('%s' to '%s'), of which a stage needs one", p->n,
-                        p->plan.n_units, p->plan.units[0].name, p->plan.units[p->plan.n_units - 1].name);
-    if (is_split_given(p)) return split_as_said(p);
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "cannot split the model into %d stages: it has %d units ('%s' to '%s'), and each stage needs one", p->n,
+            p->plan.n_units, p->plan.units[0].name, p->plan.units[p->plan.n_units - 1].name);
+    if (is_split_given(p)) return split_by_option(p);
     pipeline_balance(p->plan.unit_flops, p->plan.n_units, p->n, p->stages);
     return NRL_OK;
 }

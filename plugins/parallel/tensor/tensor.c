@@ -1,12 +1,12 @@
 /*
- * tensor.c - tensor parallel: ranks share each layer (Shoeybi et al. 2019, Megatron-LM). Output features of the
- * first matrix of a block and input features of its last are divided, attention by heads, embedding and output
- * layer by the vocabulary. All ranks of the axis work on the same micro-batches; what goes in and out of a block
- * is whole on each, so norms and residuals are computed alike everywhere.
+ * tensor.c - tensor parallel: ranks share each layer (Shoeybi et al. 2019, Megatron-LM). Output
+ * features of a block's first matrix and input features of its last are sharded, attention by heads,
+ * embedding and output layer by the vocabulary. All ranks of the axis process the same micro-batches.
+ * Inputs and outputs of a block are unsharded, so every rank computes the same norms and residuals.
  *
- * A model says what may be cut (nrl_tp) and where the tp_regions are (nrl_op_tp_region): two sums of [N,D] a layer on
- * the way forward, two on the way back, in the compute dtype. Here: layouts, the tp_regions, and gradients that each
- * rank has a part of.
+ * A model declares what may be sharded (nrl_tp) and where the tp_regions are (nrl_op_tp_region): two
+ * all-reduces of [N,D] per layer in the forward and two in the backward, in the compute dtype. This
+ * file has the layouts, the tp_regions, and the sums of gradients of which each rank has a part.
  */
 #include <nrl/nrl.h>
 #include <stdio.h>
@@ -24,19 +24,21 @@ typedef struct {
 } tensor_options;
 
 static const nrl_option tensor_rows[] = {
-    NRL_OPT_BOOL(tensor_options, vocabulary, "true",
-                 "embedding and output layer are divided too, where the ranks divide their rows; false: whole"),
+    NRL_OPT_BOOL(
+        tensor_options, vocabulary, "true",
+        "shard embedding and output layer too if the number of ranks divides their rows; false: keep them whole"),
 };
 
 typedef struct {
     tensor_options options;
     nrl_comm *comm;
-    int32_t n; /* ranks of the axis */
+    int32_t n; /* number of ranks of the axis */
     bool train;
-    int64_t *ranges;     /* begin and end of all placements */
-    nrl_param **partial; /* replicated, each rank's gradient a part of the sum */
+    int64_t *ranges;     /* begins and ends of all placements */
+    nrl_param **partial; /* replicated parameters; each rank's gradient is a partial sum */
     int32_t n_partial;
-    nrl_tensor *buffer, **views; /* of their gradients, f32, made by the first step; views NULL: nothing lies here */
+    nrl_tensor *buffer, **views; /* f32 sum buffer for their gradients, created by the first step; views NULL: this
+                                  * rank has none */
     char text[240];
 } tensor;
 
@@ -66,7 +68,7 @@ static nrl_status check_heads(const tensor *t, const char *kind, int64_t heads)
 {
     if (heads % t->n == 0) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "the model's %lld %s heads do not divide over %d ranks: expected a size that divides "
+                    "cannot share the model's %lld %s heads over %d ranks; expected a number of ranks that divides "
                     "%lld",
                     (long long)heads, kind, (int)t->n, (long long)heads);
 }
@@ -74,13 +76,14 @@ static nrl_status check_heads(const tensor *t, const char *kind, int64_t heads)
 static nrl_status check_plan(const tensor *t, const nrl_parallel_plan *plan)
 {
     if (plan->train && plan->granularity == NRL_OPTIMIZER_MATRIX)
-        return nrl_fail(NRL_ERR_CONFIG, "it gives each rank a part of a matrix, but the optimizer needs whole ones\n"
-                                        "hint: an optimizer that works element by element, like adamw");
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "parallel 'tensor' gives each rank a part of a matrix, but the optimizer needs whole matrices\n"
+                        "hint: use an elementwise optimizer such as adamw");
     NRL_TRY(check_heads(t, "query", plan->n_heads));
     return check_heads(t, "key/value", plan->n_kv_heads);
 }
 
-/* The dimension that is cut; -1: none. */
+/* The dimension that is sharded; -1: none. */
 static int dimension_of(const tensor *t, const nrl_param *p)
 {
     switch (nrl_param_tp(p)) {
@@ -95,16 +98,17 @@ static int dimension_of(const tensor *t, const nrl_param *p)
     }
 }
 
-/* Even ranges: other axes count on equal sizes. */
+/* Even ranges: other axes rely on equal sizes. */
 static nrl_status cut_part(const tensor *t, nrl_part *part, int dim, int64_t *ranges)
 {
     int64_t groups = part->groups > 1 && dim == 0 ? part->groups : 1, size = part->dims[dim] / groups;
     nrl_layout *l = &part->layout;
     if (l->n_placements == NRL_MAX_PLACEMENTS)
-        return nrl_fail(NRL_ERR_BUG, "'%s' has %d placements already", part->name, l->n_placements);
+        return nrl_fail(NRL_ERR_BUG, "'%s' already has %d placements", part->name, l->n_placements);
     if (size % t->n)
-        return nrl_fail(NRL_ERR_CONFIG, "dimension %d of '%s', %lld, does not divide over %d ranks", dim, part->name,
-                        (long long)size, (int)t->n);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot shard dimension %d of '%s': its size %lld does not divide over %d ranks", dim,
+                        part->name, (long long)size, (int)t->n);
     for (int32_t r = 0; r < t->n; r++) {
         ranges[r] = r * (size / t->n);
         ranges[t->n + r] = ranges[r] + size / t->n;
@@ -132,9 +136,9 @@ static nrl_status write_layouts(tensor *t, const nrl_parallel_plan *plan)
     return NRL_OK;
 }
 
-/* ---- the line of the plan ---- */
+/* ---- the line in the plan ---- */
 
-/* Bytes that a rank sends for a token: sums of [N,D], each 2 (R-1) / R of them on a ring. */
+/* Bytes that a rank sends per token: sums of [N,D], each 2 (R-1) / R of them on a ring. */
 static double bytes_a_token(const tensor *t, const nrl_parallel_plan *plan, bool vocabulary)
 {
     double width = 0, sums = vocabulary ? 1 : 0;
@@ -160,12 +164,12 @@ static void describe(tensor *t, nrl_parallel_plan *plan)
         rows = nrl_param_dim(p, 0);
         cut = is_sharded;
     }
-    int n = snprintf(t->text, sizeof t->text, "%d ranks share each layer, %lld of %lld matrices divided", (int)t->n,
+    int n = snprintf(t->text, sizeof t->text, "%d ranks share each layer, %lld of %lld matrices sharded", (int)t->n,
                      (long long)divided, (long long)matrices);
     if (rows)
         n += snprintf(t->text + n, sizeof t->text - (size_t)n, "; vocabulary of %lld %s", (long long)rows,
                       cut ? "divided" : "whole on each");
-    snprintf(t->text + n, sizeof t->text - (size_t)n, "; %.1f KiB sent a token", bytes_a_token(t, plan, cut) / 1024);
+    snprintf(t->text + n, sizeof t->text - (size_t)n, "; %.1f KiB sent per token", bytes_a_token(t, plan, cut) / 1024);
     plan->text = t->text;
     for (int32_t i = 0; i < t->n_partial; i++)
         plan->buffer_bytes += nrl_param_numel(t->partial[i]) * (int64_t)sizeof(float);
@@ -176,7 +180,7 @@ static nrl_status tensor_plan(void *self, nrl_parallel_plan *plan)
     tensor *t = self;
     plan->takes_split16 = plan->takes_bf16_gradients = true;
     t->train = plan->train;
-    plan->text = "one rank, nothing to divide";
+    plan->text = "one rank, nothing to shard";
     if (t->n == 1) return NRL_OK;
     NRL_TRY(check_plan(t, plan));
     NRL_TRY(write_layouts(t, plan));
@@ -222,11 +226,11 @@ static nrl_status tensor_tp_region(void *self, nrl_ctx *ctx, uint32_t tp_region,
     case NRL_TP_REGION_HEAD_STATS:
         return gather(t, ctx, x, y);
     default:
-        return nrl_fail(NRL_ERR_PLUGIN, "strategy 'tensor' knows no tp_region %u", tp_region);
+        return nrl_fail(NRL_ERR_PLUGIN, "strategy 'tensor' has no tp_region %u", tp_region);
     }
 }
 
-/* ---- gradients that each rank has a part of ---- */
+/* ---- gradients of which each rank has a part ---- */
 
 static nrl_tensor *gradient_of(const nrl_param *p)
 {
@@ -234,7 +238,7 @@ static nrl_tensor *gradient_of(const nrl_param *p)
     return grad ? grad : nrl_param_tensor(p, NRL_SLOT_GRAD);
 }
 
-/* Slots keep their sizes, so once is enough. What another axis has cut flat is cut alike along this one. */
+/* Created once, since slots keep their sizes. Another axis's flat shards are the same on every rank of this axis. */
 static nrl_status make_buffer(tensor *t, nrl_ctx *ctx)
 {
     int64_t n = 0, at = 0;
@@ -252,7 +256,7 @@ static nrl_status make_buffer(tensor *t, nrl_ctx *ctx)
     return NRL_OK;
 }
 
-/* After the sums over the batch: those are of gradients whose parts lie on this axis. */
+/* Runs after the sums over the batch, which include the gradients whose parts are on this axis. */
 static nrl_status tensor_finish(void *self, nrl_ctx *ctx)
 {
     tensor *t = self;

@@ -186,10 +186,10 @@ static void ranks_with_another_model_are_told_at_bind(void **state)
 static void options_without_effect_are_refused(void **state)
 {
     static const char *const wrong[][2] = {
-        {"{topk_ratio: 0.1}", "topk_ratio: has no effect here, expected with it compress: topk"},
+        {"{topk_ratio: 0.1}", "topk_ratio: has no effect here; expected with it compress: topk"},
         {"{compress: topk, powersgd_rank: 8}", "powersgd_rank: has no effect"},
         {"{compress: bf16, error_feedback: false}", "error_feedback: has no effect"},
-        {"{sync_every: 4, compress: bf16}", "compress: has no effect here, expected with it sync_every: 1"},
+        {"{sync_every: 4, compress: bf16}", "compress: has no effect here; expected with it sync_every: 1"},
         {"{sync_states: true}", "sync_states: has no effect"},
         {"{sync_every: 4, bucket_cap_mb: 10}", "bucket_cap_mb: has no effect"},
         {"{compress: threshold, topk_ratio: 0.1}", "topk_ratio: has no effect"},

@@ -73,14 +73,14 @@ static void ranks_that_do_not_divide_are_refused(void **state)
     fails(state, "{replicas: 2, shard_size: 4}", 4, NRL_OPTIMIZER_ELEMENT,
           "shard_size 4 times replicas 2 makes 8 ranks, there are 4");
     fails(state, "{shard_size: 1}", 4, NRL_OPTIMIZER_ELEMENT,
-          "shard_size: 1 rank to a copy of the model divides nothing");
-    fails(state, "{replicas: 4}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 4 copies on 4 ranks: 1 rank");
+          "shard_size: one rank per copy of the model leaves nothing to shard");
+    fails(state, "{replicas: 4}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 4 copies on 4 ranks: one rank");
 }
 
 static void an_optimizer_of_matrices_is_refused_with_the_reason(void **state)
 {
     fails(state, "{}", 2, NRL_OPTIMIZER_MATRIX, "flat range of elements");
-    fails(state, "{shard: optimizer}", 2, NRL_OPTIMIZER_MATRIX, "hint: parallel: ddp");
+    fails(state, "{shard: optimizer}", 2, NRL_OPTIMIZER_MATRIX, "hint: use parallel: ddp");
 }
 
 /* ---- a decoder's shape ---- */
